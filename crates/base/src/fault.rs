@@ -1,0 +1,187 @@
+//! What can go wrong below the public API. Outcomes (not found, conflict) are return types, never faults;
+//! bugs are assertions.
+
+use std::fmt;
+use std::io;
+use std::sync::{Arc, OnceLock};
+
+use crate::IndexId;
+
+/// Result of everything that touches a file or a limit.
+pub type Result<T, E = Fault> = std::result::Result<T, E>;
+
+/// A fault: clonable, because the first one is kept and handed to everybody who asks later.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum Fault {
+    /// The operating system refused.
+    #[error("{op} {path}: {message}")]
+    Io {
+        /// What was tried: "read", "write", "sync", "open", …
+        op: &'static str,
+        /// The file.
+        path: String,
+        /// The kind, for callers that look at it.
+        kind: io::ErrorKind,
+        /// The system's own words.
+        message: String,
+    },
+    /// Space could not be allocated. Legal only in allocation, never from a write into allocated space.
+    #[error("no space left for {what}: {remedy}")]
+    NoSpace {
+        /// What the space was for.
+        what: String,
+        /// What the operator can do.
+        remedy: String,
+    },
+    /// Bytes on disk are not what was written.
+    #[error("{0}")]
+    Corrupt(Box<Corruption>),
+    /// The database refuses writes since an earlier fault, which is kept.
+    #[error("the database refuses writes since an earlier fault: {0}; reopen it")]
+    Poisoned(Arc<str>),
+    /// A limit of the format was passed.
+    #[error("{what} is {got}, the limit is {limit}")]
+    Limit {
+        /// What is limited, with its unit.
+        what: &'static str,
+        /// The limit.
+        limit: u64,
+        /// What was asked for.
+        got: u64,
+    },
+    /// An argument makes no sense: a value of another type than its column, a schema without a primary key.
+    #[error("invalid argument: {0}")]
+    Invalid(String),
+    /// Not built yet, or not possible with these options.
+    #[error("unsupported: {0}")]
+    Unsupported(String),
+    /// Written by another format version.
+    #[error("{path} has format {found}, this build reads {supported}: {remedy}")]
+    Format {
+        /// The file.
+        path: String,
+        /// Format found.
+        found: u32,
+        /// Format supported.
+        supported: u32,
+        /// What the operator can do.
+        remedy: String,
+    },
+}
+
+/// Where bytes are wrong, and how.
+#[derive(Debug, Clone)]
+pub struct Corruption {
+    /// The file.
+    pub file: String,
+    /// Byte offset in it.
+    pub offset: u64,
+    /// The index the bytes belong to, where known.
+    pub index: Option<IndexId>,
+    /// The key range concerned, printable, where known.
+    pub key_range: Option<String>,
+    /// What is wrong, in a few words: "block checksum", "frame length", …
+    pub what: &'static str,
+    /// What should be there.
+    pub expected: String,
+    /// What is there.
+    pub found: String,
+}
+
+impl fmt::Display for Corruption {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "corruption in {} at offset {}", self.file, self.offset)?;
+        if let Some(index) = self.index {
+            write!(f, ", index {index}")?;
+        }
+        if let Some(range) = &self.key_range {
+            write!(f, ", keys {range}")?;
+        }
+        write!(f, ": {}: expected {}, found {}", self.what, self.expected, self.found)
+    }
+}
+
+impl From<Corruption> for Fault {
+    fn from(c: Corruption) -> Self {
+        Fault::Corrupt(Box::new(c))
+    }
+}
+
+impl Fault {
+    /// Wraps an error of the operating system.
+    #[must_use]
+    pub fn io(op: &'static str, path: impl fmt::Display, error: &io::Error) -> Self {
+        Fault::Io { op, path: path.to_string(), kind: error.kind(), message: error.to_string() }
+    }
+
+    /// Corruption with a place and a pair of expected and found.
+    #[must_use]
+    pub fn corrupt(
+        file: impl fmt::Display,
+        offset: u64,
+        what: &'static str,
+        expected: impl fmt::Display,
+        found: impl fmt::Display,
+    ) -> Self {
+        Fault::from(Corruption {
+            file: file.to_string(),
+            offset,
+            index: None,
+            key_range: None,
+            what,
+            expected: expected.to_string(),
+            found: found.to_string(),
+        })
+    }
+
+    /// Adds the index and key range to a corruption that was found below the index.
+    #[must_use]
+    pub fn in_index(mut self, index: IndexId, key_range: impl FnOnce() -> String) -> Self {
+        if let Fault::Corrupt(c) = &mut self {
+            c.index.get_or_insert(index);
+            if c.key_range.is_none() {
+                c.key_range = Some(key_range());
+            }
+        }
+        self
+    }
+}
+
+/// The latch of decision D12: after the first failed write or sync, writes are refused until the database
+/// is reopened. The first cause is kept. Shared by the log, the store and the engine of one database.
+#[derive(Debug, Clone, Default)]
+pub struct Poison(Arc<OnceLock<Arc<str>>>);
+
+impl Poison {
+    /// A latch that has not fallen.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Lets the latch fall; the first cause is kept. Returns the fault unchanged, for `map_err`.
+    pub fn set(&self, fault: Fault) -> Fault {
+        if !matches!(fault, Fault::Poisoned(_)) {
+            let _ = self.0.set(fault.to_string().into());
+        }
+        fault
+    }
+
+    /// `Err(Fault::Poisoned)` after the latch has fallen.
+    ///
+    /// # Errors
+    /// The first cause.
+    pub fn check(&self) -> Result<()> {
+        match self.0.get() {
+            None => Ok(()),
+            Some(cause) => Err(Fault::Poisoned(cause.clone())),
+        }
+    }
+
+    /// The first cause, if the latch has fallen.
+    #[must_use]
+    pub fn cause(&self) -> Option<Arc<str>> {
+        self.0.get().cloned()
+    }
+}

@@ -1,0 +1,317 @@
+//! Sorted entries on their way in ([`Batch`]) and out ([`EntryBatch`]), each in one allocation.
+
+use base::CommitTs;
+
+/// What a commit does to a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Op<'a> {
+    /// The key has this value.
+    Put(&'a [u8]),
+    /// The key is gone.
+    Delete,
+}
+
+impl Op<'_> {
+    /// Bytes of the value; 0 for a delete.
+    #[must_use]
+    pub fn value_bytes(&self) -> usize {
+        match self {
+            Op::Put(v) => v.len(),
+            Op::Delete => 0,
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Place {
+    start: usize,
+    key_bytes: u32,
+    /// 0 for a delete.
+    value_bytes: u32,
+    delete: bool,
+}
+
+/// Operations of one commit on one index: ascending keys, each once.
+///
+/// ```
+/// use trefoil_index::{BatchBuilder, Op};
+/// let mut builder = BatchBuilder::new();
+/// builder.push(b"apple", Op::Put(b"red"));
+/// builder.push(b"plum", Op::Delete);
+/// let batch = builder.finish();
+/// assert_eq!((batch.len(), batch.op(0)), (2, Op::Put(b"red")));
+/// assert_eq!((batch.find(b"plum"), batch.find(b"pear")), (Ok(1), Err(1)));
+/// ```
+#[derive(Debug, Clone, Default)]
+pub struct Batch {
+    bytes: Vec<u8>,
+    places: Vec<Place>,
+}
+
+/// Builds a [`Batch`].
+#[derive(Debug, Default)]
+pub struct BatchBuilder(Batch);
+
+impl BatchBuilder {
+    /// An empty builder.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Appends an operation.
+    ///
+    /// # Panics
+    /// If `key` is not above the last one.
+    pub fn push(&mut self, key: &[u8], op: Op<'_>) {
+        assert!(self.0.last_key().is_none_or(|last| last < key), "keys of a batch ascend");
+        let start = self.0.bytes.len();
+        self.0.bytes.extend_from_slice(key);
+        let (value_bytes, delete) = match op {
+            Op::Put(v) => {
+                self.0.bytes.extend_from_slice(v);
+                (u32::try_from(v.len()).expect("the engine limits values to 4 GiB - 1"), false)
+            }
+            Op::Delete => (0, true),
+        };
+        let key_bytes = u32::try_from(key.len()).expect("the engine limits keys to 3 KiB");
+        self.0.places.push(Place { start, key_bytes, value_bytes, delete });
+    }
+
+    /// The finished batch.
+    #[must_use]
+    pub fn finish(self) -> Batch {
+        self.0
+    }
+}
+
+impl Batch {
+    /// Number of operations.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.places.len()
+    }
+
+    /// True if there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.places.is_empty()
+    }
+
+    /// Bytes of keys and values.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// The `i`-th key.
+    #[must_use]
+    pub fn key(&self, i: usize) -> &[u8] {
+        let p = self.places[i];
+        &self.bytes[p.start..p.start + p.key_bytes as usize]
+    }
+
+    /// The `i`-th operation.
+    #[must_use]
+    pub fn op(&self, i: usize) -> Op<'_> {
+        let p = self.places[i];
+        if p.delete {
+            return Op::Delete;
+        }
+        let start = p.start + p.key_bytes as usize;
+        Op::Put(&self.bytes[start..start + p.value_bytes as usize])
+    }
+
+    /// All operations, ascending.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = (&[u8], Op<'_>)> {
+        (0..self.len()).map(|i| (self.key(i), self.op(i)))
+    }
+
+    /// The place of `key`, or where it would stand.
+    ///
+    /// # Errors
+    /// The place at which `key` could be inserted.
+    pub fn find(&self, key: &[u8]) -> std::result::Result<usize, usize> {
+        let at = self.partition_point(|k| k < key);
+        if at < self.len() && self.key(at) == key { Ok(at) } else { Err(at) }
+    }
+
+    /// How many keys, from the first, satisfy `low`, which holds for a prefix of the keys.
+    #[must_use]
+    pub fn partition_point(&self, mut low: impl FnMut(&[u8]) -> bool) -> usize {
+        self.places.partition_point(|p| low(&self.bytes[p.start..p.start + p.key_bytes as usize]))
+    }
+
+    fn last_key(&self) -> Option<&[u8]> {
+        self.len().checked_sub(1).map(|i| self.key(i))
+    }
+}
+
+impl AsRef<Batch> for Batch {
+    fn as_ref(&self) -> &Self {
+        self
+    }
+}
+
+impl PartialEq for Batch {
+    fn eq(&self, other: &Self) -> bool {
+        self.iter().eq(other.iter())
+    }
+}
+
+impl Eq for Batch {}
+
+impl<'a> FromIterator<(&'a [u8], Op<'a>)> for Batch {
+    /// # Panics
+    /// If the keys do not ascend.
+    fn from_iter<I: IntoIterator<Item = (&'a [u8], Op<'a>)>>(ops: I) -> Self {
+        let mut builder = BatchBuilder::new();
+        ops.into_iter().for_each(|(key, op)| builder.push(key, op));
+        builder.finish()
+    }
+}
+
+/// An entry copied out of an index.
+#[derive(Debug, Clone, Copy)]
+struct Copied {
+    start: usize,
+    key_bytes: u32,
+    value_bytes: u32,
+    ts: CommitTs,
+    tombstone: bool,
+}
+
+/// Entries copied out of an index, in cursor order.
+#[derive(Debug, Default)]
+pub struct EntryBatch {
+    bytes: Vec<u8>,
+    entries: Vec<Copied>,
+}
+
+impl EntryBatch {
+    /// An empty batch.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Forgets all entries, keeps the memory.
+    pub fn clear(&mut self) {
+        self.bytes.clear();
+        self.entries.clear();
+    }
+
+    /// Appends a live entry.
+    pub fn push(&mut self, key: &[u8], value: &[u8], ts: CommitTs) {
+        self.push_any(key, Some(value), ts);
+    }
+
+    /// Appends an entry or, with no value, a tombstone (for merging).
+    pub fn push_any(&mut self, key: &[u8], value: Option<&[u8]>, ts: CommitTs) {
+        self.push_parts(key, value.map(|v| [v]), ts);
+    }
+
+    /// Appends an entry whose value lies in several pieces, or a tombstone.
+    pub fn push_parts<'a>(&mut self, key: &[u8], value: Option<impl IntoIterator<Item = &'a [u8]>>, ts: CommitTs) {
+        let start = self.bytes.len();
+        self.bytes.extend_from_slice(key);
+        let tombstone = value.is_none();
+        for part in value.into_iter().flatten() {
+            self.bytes.extend_from_slice(part);
+        }
+        let key_bytes = u32::try_from(key.len()).expect("the engine limits keys to 3 KiB");
+        let value_bytes = u32::try_from(self.bytes.len() - start - key.len()).expect("the engine limits values");
+        self.entries.push(Copied { start, key_bytes, value_bytes, ts, tombstone });
+    }
+
+    /// Number of entries.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// True if there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// Bytes of keys and values.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// The `i`-th key.
+    #[must_use]
+    pub fn key(&self, i: usize) -> &[u8] {
+        let e = self.entries[i];
+        &self.bytes[e.start..e.start + e.key_bytes as usize]
+    }
+
+    /// The `i`-th value (empty for a tombstone).
+    #[must_use]
+    pub fn value(&self, i: usize) -> &[u8] {
+        let e = self.entries[i];
+        let at = e.start + e.key_bytes as usize;
+        &self.bytes[at..at + e.value_bytes as usize]
+    }
+
+    /// The `i`-th entry's commit timestamp.
+    #[must_use]
+    pub fn ts(&self, i: usize) -> CommitTs {
+        self.entries[i].ts
+    }
+
+    /// True if the `i`-th entry is a tombstone.
+    #[must_use]
+    pub fn is_tombstone(&self, i: usize) -> bool {
+        self.entries[i].tombstone
+    }
+
+    /// All entries: key, value (none for a tombstone), timestamp.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = (&[u8], Option<&[u8]>, CommitTs)> {
+        (0..self.len()).map(|i| (self.key(i), (!self.is_tombstone(i)).then(|| self.value(i)), self.ts(i)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_batch_gives_back_what_went_in() {
+        let ops: [(&[u8], Op<'_>); 4] =
+            [(b"", Op::Put(b"empty key")), (b"a", Op::Put(b"")), (b"b", Op::Delete), (b"b\0", Op::Put(&[7; 300]))];
+        let batch: Batch = ops.into_iter().collect();
+        assert!(batch.iter().eq(ops));
+        assert_eq!(batch.bytes(), 9 + 1 + 1 + 2 + 300);
+        assert_eq!(ops.map(|(k, _)| batch.find(k)), [Ok(0), Ok(1), Ok(2), Ok(3)]);
+        assert_eq!((batch.find(b"a\0"), batch.find(b"z")), (Err(2), Err(4)));
+        assert_eq!(batch.op(1).value_bytes(), 0);
+        assert_eq!(batch, batch.clone());
+    }
+
+    #[test]
+    #[should_panic(expected = "ascend")]
+    fn a_key_twice_is_a_bug() {
+        let mut b = BatchBuilder::new();
+        b.push(b"a", Op::Delete);
+        b.push(b"a", Op::Put(b"1"));
+    }
+
+    #[test]
+    fn an_empty_value_is_no_tombstone() {
+        let mut e = EntryBatch::new();
+        e.push(b"k", b"", CommitTs(16));
+        e.push_any(b"l", None, CommitTs(32));
+        e.push_parts(b"m", Some([b"ab".as_slice(), b"", b"c"]), CommitTs(48));
+        let all: Vec<_> = e.iter().collect();
+        assert_eq!(all[0], (b"k".as_slice(), Some(b"".as_slice()), CommitTs(16)));
+        assert_eq!(all[1], (b"l".as_slice(), None, CommitTs(32)));
+        assert_eq!(all[2], (b"m".as_slice(), Some(b"abc".as_slice()), CommitTs(48)));
+        assert_eq!((e.len(), e.bytes()), (3, 6));
+        e.clear();
+        assert!(e.is_empty());
+    }
+}

@@ -1,0 +1,178 @@
+//! Points, ranges, bounds, directions, sizes of keys and values.
+
+use std::ops::Bound;
+
+use base::limits::KEY_BYTES_MAX;
+use vfs::random::Rng;
+
+use super::{deletes, key, puts, value};
+use crate::conformance::world::{Write, read_all};
+use crate::conformance::{Bench, Verdict, World, ensure};
+use crate::{Direction, EntryBatch, IndexOptions, ReadAt};
+
+const ALL: (Bound<&[u8]>, Bound<&[u8]>) = (Bound::Unbounded, Bound::Unbounded);
+
+/// An empty index answers, in every way one can ask.
+pub fn an_empty_index_answers(bench: &Bench) -> Verdict {
+    let mut world = World::new(bench)?;
+    world.check_range(ReadAt::Newest, ALL)?;
+    world.check_keys(ReadAt::Newest, &[b"", b"a"])?;
+    world.check_keys(ReadAt::Newest, &[])?;
+    world.settle()?;
+    world.checkpoint()?;
+    world.crash()?;
+    world.check()
+}
+
+/// Ascending, descending and random inserts, until the structure is several levels high.
+pub fn inserts_in_any_order(bench: &Bench) -> Verdict {
+    let count = 1500;
+    let mut shuffled: Vec<usize> = (0..count).collect();
+    let mut random = Rng::new(11);
+    for i in (1..count).rev() {
+        shuffled.swap(i, random.index(i + 1));
+    }
+    for order in [(0..count).collect::<Vec<_>>(), (0..count).rev().collect(), shuffled] {
+        let mut world = World::new(bench)?;
+        for chunk in order.chunks(7) {
+            world.commit(&puts(chunk.iter().copied(), 0))?;
+        }
+        world.check()?;
+        let live = world.index().stats().live_keys;
+        ensure!(live.abs_diff(count as u64) <= count as u64 / 10, "{live} live keys instead of {count}");
+    }
+    Ok(())
+}
+
+/// Included, excluded and open bounds, on keys that are there and between them, both ways.
+pub fn bounds_are_kept_both_ways(bench: &Bench) -> Verdict {
+    let mut world = World::new(bench)?;
+    world.commit(&puts((0..200).map(|i| i * 2), 0))?;
+    world.commit(&deletes((0..200).step_by(10)))?;
+    let mut random = Rng::new(3);
+    for round in 0..300 {
+        let bound = |random: &mut Rng| match random.below(5) {
+            0 | 1 => Bound::Included(key(random.index(402))),
+            2 | 3 => Bound::Excluded(key(random.index(402))),
+            _ => Bound::Unbounded,
+        };
+        let (low, high) = (bound(&mut random), bound(&mut random));
+        // Inverted and empty ranges included: they answer with nothing.
+        world.check_range(ReadAt::Newest, (low.as_ref().map(Vec::as_slice), high.as_ref().map(Vec::as_slice)))?;
+        if round == 150 {
+            world.evict()?;
+        }
+    }
+    Ok(())
+}
+
+/// Calls for one entry at a time, and for more than there are, give the same.
+pub fn a_cursor_gives_what_is_asked(bench: &Bench) -> Verdict {
+    let mut world = World::new(bench)?;
+    world.commit(&puts(0..300, 0))?;
+    for direction in [Direction::Forward, Direction::Backward] {
+        let one = read_all(&mut *world.index().cursor(ReadAt::Newest, ALL, direction), direction, 1)?;
+        let many = read_all(&mut *world.index().cursor(ReadAt::Newest, ALL, direction), direction, 10_000)?;
+        ensure!(one == many && one.len() == 300, "{direction:?}: {} and {} entries", one.len(), many.len());
+    }
+    let mut cursor = world.index().cursor(ReadAt::Newest, ALL, Direction::Forward);
+    let mut out = EntryBatch::new();
+    while cursor.fill(&mut out, 64)? {}
+    ensure!(!cursor.fill(&mut out, 64)? && out.is_empty(), "a cursor goes on after its end");
+    Ok(())
+}
+
+/// A cursor at a snapshot does not see what is committed while it runs, wherever it stands.
+pub fn a_cursor_stays_at_its_snapshot(bench: &Bench) -> Verdict {
+    for direction in [Direction::Forward, Direction::Backward] {
+        let mut world = World::new(bench)?;
+        world.commit(&puts(0..400, 0))?;
+        let at = world.snapshot();
+        let expected: Vec<_> = world.model.range(at, ALL).collect();
+        let mut cursor = world.index().cursor(ReadAt::Snapshot(at), ALL, direction);
+        let (mut found, mut out) = (Vec::new(), EntryBatch::new());
+        for round in 1.. {
+            let more = cursor.fill(&mut out, 10)?;
+            found.extend(out.iter().map(|(k, v, ts)| (k.to_vec(), v.map(<[u8]>::to_vec), ts)));
+            if !more {
+                break;
+            }
+            // Splits before and behind it, deletes, whole leaves gone, pages evicted under it.
+            world.commit(&puts((0..400).step_by(3), round))?;
+            world.commit(&puts((round * 1000)..(round * 1000 + 20), round))?;
+            world.commit(&deletes((round * 9 % 400)..(round * 9 % 400 + 30)))?;
+            if round % 5 == 0 {
+                world.settle()?;
+                world.evict()?;
+            }
+        }
+        if direction == Direction::Backward {
+            found.reverse();
+        }
+        let expected: Vec<_> = expected.into_iter().map(|e| (e.key, Some(e.value), e.ts)).collect();
+        ensure!(found == expected, "{direction:?}: {} entries instead of {}", found.len(), expected.len());
+        world.check()?;
+    }
+    Ok(())
+}
+
+/// The empty key, one-byte keys, keys that are prefixes of each other, keys of 3 KiB in the smallest nodes that a
+/// user may choose.
+pub fn keys_of_every_size(bench: &Bench) -> Verdict {
+    let mut world = World::with(bench, IndexOptions { node_bytes: 4096, ..bench.options })?;
+    let mut writes: Vec<Write> = vec![(Vec::new(), Some(b"the empty key".to_vec()))];
+    for n in [1, 2, 3, 100, 255, 256, 1000, KEY_BYTES_MAX - 1, KEY_BYTES_MAX] {
+        for last in [0, 1, 127, 128, 255] {
+            let mut key = vec![b'p'; n];
+            key[n - 1] = last;
+            writes.push((key, Some(vec![last; 5])));
+        }
+    }
+    for chunk in writes.chunks(4) {
+        world.commit(chunk)?;
+    }
+    world.check()?;
+    world.checkpoint()?;
+    world.evict()?;
+    world.check()?;
+    let gone: Vec<Write> = writes.iter().step_by(2).map(|(k, _)| (k.clone(), None)).collect();
+    world.commit(&gone)?;
+    world.settle()?;
+    world.crash_durably()?;
+    world.check()
+}
+
+/// Empty values, values around every size at which a structure may change its mind, values of a megabyte.
+pub fn values_of_every_size(bench: &Bench) -> Verdict {
+    let mut world = World::new(bench)?;
+    let node = bench.options.node_bytes;
+    let sizes =
+        [0, 1, node / 4 - 1, node / 4, node / 4 + 1, node - 1, node, node * 3, 65_535, 65_536, 300_000, 1 << 20];
+    for (i, size) in sizes.into_iter().enumerate() {
+        world.commit(&[(key(i * 2), Some(patterned(size, i))), (key(i * 2 + 1), Some(value(i, 0)))])?;
+    }
+    world.check()?;
+    world.checkpoint()?;
+    world.evict()?;
+    world.check()?;
+    // Long becomes short, short becomes long, long becomes gone.
+    let at = world.snapshot();
+    for (i, size) in sizes.into_iter().rev().enumerate() {
+        let next = (i % 4 != 3).then(|| patterned(size, i + 50));
+        world.commit(&[(key(i * 2), next)])?;
+    }
+    world.check()?;
+    world.check_range(ReadAt::Snapshot(at), ALL)?;
+    world.settle()?;
+    world.evict()?;
+    world.check()?;
+    world.checkpoint()?;
+    world.crash_durably()?;
+    world.check()
+}
+
+/// Bytes that neither compress to nothing nor repeat.
+fn patterned(size: usize, seed: usize) -> Vec<u8> {
+    let mut random = Rng::new(seed as u64);
+    (0..size).map(|_| random.below(97) as u8).collect()
+}

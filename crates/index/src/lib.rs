@@ -1,0 +1,205 @@
+//! The seam between the engine and its index structures.
+//!
+//! Byte keys, no inner types: what a leaf, level or memtable is does not pass here. The GC view, the applied
+//! prefix and the log's durability come in as values or through [`LogGate`].
+//!
+//! Rules that every structure keeps, and the conformance suite checks:
+//! 1. An index is a map from (user key ascending, commit timestamp descending) to put or delete; applying the
+//!    same (key, ts) again changes nothing (decision D3).
+//! 2. `apply` after `reserve` does no I/O and cannot fail (rule A1).
+//! 3. A read at snapshot `s` returns for each key the newest version with `ts <= s`; a read of the newest
+//!    returns the newest applied one. Attached runs not yet drained are merged into every read (rule A3).
+//! 4. A version is dropped only by the interval rule of one GC view, capped below the oldest undrained run.
+//! 5. The state returned by `checkpoint` with skip position `F` contains every version with `ts <= F` that the
+//!    interval rule keeps, and nothing that the log is not durable to: no version, no collection (rule A6), no run
+//!    file whose record could be lost.
+
+use std::ops::Bound;
+use std::sync::Arc;
+
+use base::{CommitTs, GcView, IndexId, Lsn, Result};
+use store::{Cache, Compression, Space};
+
+pub mod batch;
+#[cfg(feature = "conformance")]
+pub mod conformance;
+pub mod merge;
+pub mod range;
+
+pub use batch::{Batch, BatchBuilder, EntryBatch, Op};
+pub use range::KeyRange;
+pub use store::LogGate;
+
+/// Which version of each key a read returns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReadAt {
+    /// The newest with `ts <=` this.
+    Snapshot(CommitTs),
+    /// The newest applied, visible yet or not: what current reads under a row lock see.
+    Newest,
+}
+
+/// Which way a cursor runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Direction {
+    /// Ascending keys.
+    Forward,
+    /// Descending keys.
+    Backward,
+}
+
+/// Settings of one index, as the catalog keeps them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct IndexOptions {
+    /// Compression of leaves and runs.
+    pub compression: Compression,
+    /// Node size in memory, in bytes, 4–64 KiB (smaller in tests).
+    pub node_bytes: usize,
+}
+
+impl Default for IndexOptions {
+    fn default() -> Self {
+        Self { compression: Compression::Lz4, node_bytes: 16 * 1024 }
+    }
+}
+
+/// What an index is opened with.
+#[derive(Clone)]
+pub struct IndexEnv {
+    /// Its number.
+    pub id: IndexId,
+    /// Its settings.
+    pub options: IndexOptions,
+    /// Where its blocks go.
+    pub space: Space,
+    /// Where its pages live.
+    pub cache: Arc<Cache>,
+    /// Where the run files are that its state names.
+    pub runs: RunFiles,
+}
+
+/// Where run files lie: a structure opens those its state names with `Run::open`; it never removes one (the
+/// engine does, once no manifest and no log record names it).
+#[derive(Clone)]
+pub struct RunFiles {
+    /// The file system.
+    pub vfs: Arc<dyn vfs::Vfs>,
+    /// The directory.
+    pub dir: std::path::PathBuf,
+}
+
+/// What a maintenance or checkpoint step may rely on.
+#[derive(Clone)]
+pub struct Upkeep<'a> {
+    /// One GC view for the step.
+    pub view: GcView,
+    /// The applied prefix, read before the view's floor; both are read before the step looks at anything.
+    pub applied: Lsn,
+    /// The log.
+    pub log: &'a dyn LogGate,
+}
+
+/// Room for one batch: leaves loaded and held, frames for splits. Opaque to the engine; dropping it gives
+/// everything back.
+pub trait Reserved: Send {
+    /// For the structure that made it.
+    fn into_any(self: Box<Self>) -> Box<dyn std::any::Any + Send>;
+}
+
+/// What [`Index::reserve`] found.
+pub enum Reservation {
+    /// `apply` may follow.
+    Direct(Box<dyn Reserved>),
+    /// More cold leaves than a commit may wait for: attach the batch as a run instead.
+    TooCold,
+}
+
+/// A checkpoint of one index.
+#[derive(Debug, Clone)]
+pub struct IndexState {
+    /// Opaque to the engine; goes into the manifest.
+    pub bytes: Vec<u8>,
+    /// F: replay skips commits with `ts <=` this.
+    pub skip: Lsn,
+    /// Numbers of the run files that `bytes` names (attached, not drained completely).
+    pub runs: Vec<u64>,
+}
+
+/// What a bounded maintenance step did.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// Entries moved, dropped or merged.
+    pub entries: u64,
+    /// True if there is more to do now.
+    pub more: bool,
+}
+
+/// A cursor over one index.
+pub trait Cursor: Send {
+    /// Clears `out` and appends up to `max` live entries in cursor order. Returns false at the end. May return
+    /// fewer than `max`, even none, with more to come.
+    fn fill(&mut self, out: &mut EntryBatch, max: usize) -> Result<bool>;
+}
+
+/// Counts and sizes of one index.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct IndexStats {
+    /// Live keys, as of the leaves' counts (estimate).
+    pub live_keys: u64,
+    /// Versions that nobody newer needs, tombstones included (estimate): GC debt.
+    pub dead_versions: u64,
+    /// Bytes of blocks on disk.
+    pub disk_bytes: u64,
+    /// Bytes of pages in memory.
+    pub memory_bytes: u64,
+    /// Leaves, in memory or not.
+    pub leaves: u64,
+    /// Levels, leaves included.
+    pub height: u32,
+    /// Bytes of attached runs not drained yet.
+    pub run_bytes: u64,
+    /// Leaf splits since open.
+    pub splits: u64,
+    /// Leaves unlinked or merged away since open.
+    pub unlinks: u64,
+    /// Leaves read from disk since open.
+    pub loads: u64,
+    /// Leaves written back since open.
+    pub writes: u64,
+}
+
+/// What `verify` counted.
+#[derive(Debug, Clone, Default)]
+pub struct VerifyReport {
+    /// Nodes visited.
+    pub nodes: u64,
+    /// Entries visited.
+    pub entries: u64,
+    /// Everything wrong, one sentence each, at most 100.
+    pub problems: Vec<String>,
+}
+
+/// One ordered map of versions.
+pub trait Index: Send + Sync {
+    /// Step 1b of a commit: everything `apply` can need, all or nothing.
+    fn reserve(&self, batch: &Batch) -> Result<Reservation>;
+    /// Step 3: applies a sorted batch at `ts`. No I/O, cannot fail.
+    fn apply(&self, batch: &Batch, reserved: Box<dyn Reserved>, ts: CommitTs, view: &GcView);
+    /// Attaches an immutable sorted run at `ts`, O(1): large or cold batches, index builds.
+    fn attach(&self, run: store::run::Run, ts: CommitTs);
+    /// Point reads: `keys` ascending; `found(i, ts, value)` for each key with a live version. Called under a
+    /// leaf latch: it copies and returns.
+    fn get_many(&self, at: ReadAt, keys: &[&[u8]], found: &mut dyn FnMut(usize, CommitTs, &[u8])) -> Result<()>;
+    /// Range reads.
+    fn cursor(&self, at: ReadAt, range: (Bound<&[u8]>, Bound<&[u8]>), direction: Direction) -> Box<dyn Cursor>;
+    /// One bounded step (≤ about 1 ms of CPU) of draining, purging, merging, cleaning.
+    fn maintain(&self, upkeep: &Upkeep<'_>) -> Result<Progress>;
+    /// Writes what the next manifest needs.
+    fn checkpoint(&self, upkeep: &Upkeep<'_>) -> Result<IndexState>;
+    /// Counts and sizes.
+    fn stats(&self) -> IndexStats;
+    /// Checks everything that can be checked, reading all blocks.
+    fn verify(&self) -> Result<VerifyReport>;
+    /// Frees every block; the index is not used afterwards.
+    fn destroy(&self) -> Result<()>;
+}

@@ -1,0 +1,317 @@
+//! Merging sorted sources into what a reader sees: leaves with the attached runs that are not drained yet
+//! (rule A3), a transaction's own writes over an index.
+//!
+//! 1. Each source yields, in the cursor's direction, for each key at most one entry: the newest version that
+//!    the reader may see, a tombstone included. It is read in batches.
+//! 2. The heads of the sources form a heap ordered by key, newest first among equal keys.
+//! 3. The first entry of a key decides: a value is given out, a tombstone hides the key. Further entries of the
+//!    same key, older or copies of the same version, are skipped.
+//!
+//! Invariants: within a source keys strictly ascend (descend); `heap[0]` is the least head; `last` is the key
+//! decided last, and no head lies before it.
+//!
+//! Why a source may show a version that another one shows too: a run is drained by copying to the leaf before
+//! the run is shortened, and the run list is read before the leaf. A merge that counted on disjoint sources
+//! would have to stop the drain.
+
+use std::cmp::Ordering;
+use std::ops::Bound;
+
+use base::{CommitTs, Result};
+use store::run::{Run, RunCursor};
+
+use crate::{Batch, Cursor, Direction, EntryBatch, KeyRange, Op};
+
+/// What a merge reads from.
+pub trait Source: Send {
+    /// Clears `out` and appends up to `max` entries, tombstones included, in the merge's direction, each key
+    /// once, all beyond those given before. Returns false at the end. May return fewer than `max`, even none,
+    /// with more to come.
+    fn fill(&mut self, out: &mut EntryBatch, max: usize) -> Result<bool>;
+}
+
+impl<S: Source + ?Sized> Source for Box<S> {
+    fn fill(&mut self, out: &mut EntryBatch, max: usize) -> Result<bool> {
+        (**self).fill(out, max)
+    }
+}
+
+/// Whether a merge gives out tombstones: for a merge of merges, and for rewriting runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tombstones {
+    /// A tombstone only hides.
+    Hide,
+    /// A tombstone is given out too.
+    Show,
+}
+
+/// One source with the entries read ahead.
+struct Head<S> {
+    source: S,
+    ahead: EntryBatch,
+    at: usize,
+    more: bool,
+}
+
+/// The merge of any number of sources.
+///
+/// ```
+/// use base::CommitTs;
+/// use trefoil_index::merge::{BatchSource, Merge, Tombstones};
+/// use trefoil_index::{BatchBuilder, Direction, EntryBatch, KeyRange, Op};
+///
+/// let mut old = BatchBuilder::new();
+/// old.push(b"apple", Op::Put(b"red"));
+/// old.push(b"plum", Op::Put(b"blue"));
+/// let mut new = BatchBuilder::new();
+/// new.push(b"apple", Op::Put(b"green"));
+/// new.push(b"plum", Op::Delete);
+/// let (old, new) = (old.finish(), new.finish());
+///
+/// let source = |batch, ts| BatchSource::new(batch, CommitTs(ts), KeyRange::all(), Direction::Forward);
+/// let mut merge = Merge::new(Direction::Forward, Tombstones::Hide, vec![source(&old, 16), source(&new, 32)]);
+/// let mut out = EntryBatch::new();
+/// while merge.fill(&mut out, 10).unwrap() {}
+/// assert_eq!(out.len(), 1);
+/// assert_eq!((out.key(0), out.value(0), out.ts(0)), (b"apple".as_slice(), b"green".as_slice(), CommitTs(32)));
+/// ```
+pub struct Merge<S> {
+    heads: Vec<Head<S>>,
+    /// Indexes into `heads` of those that have entries, least first.
+    heap: Vec<usize>,
+    direction: Direction,
+    tombstones: Tombstones,
+    last: Option<Vec<u8>>,
+    started: bool,
+}
+
+impl<S: Source> Merge<S> {
+    /// A merge of sources that run in `direction`.
+    #[must_use]
+    pub fn new(direction: Direction, tombstones: Tombstones, sources: Vec<S>) -> Self {
+        let heads: Vec<_> =
+            sources.into_iter().map(|source| Head { source, ahead: EntryBatch::new(), at: 0, more: true }).collect();
+        let heap = Vec::with_capacity(heads.len());
+        Self { heads, heap, direction, tombstones, last: None, started: false }
+    }
+
+    /// Clears `out` and appends up to `max` entries. Returns false at the end.
+    ///
+    /// # Errors
+    /// The first fault of a source; the merge must not be used afterwards.
+    pub fn fill(&mut self, out: &mut EntryBatch, max: usize) -> Result<bool> {
+        out.clear();
+        if self.heads.len() == 1 && self.tombstones == Tombstones::Show {
+            return self.heads[0].source.fill(out, max);
+        }
+        if !self.started {
+            self.started = true;
+            for i in 0..self.heads.len() {
+                if self.heads[i].refill(max)? {
+                    self.heap.push(i);
+                }
+            }
+            for at in (0..self.heap.len() / 2).rev() {
+                self.sift_down(at);
+            }
+        }
+        // Bounded by entries looked at, not only by those given out: a long row of tombstones must not hold
+        // the caller, who may want to look around between two calls.
+        let mut looks = max.saturating_mul(4).max(64);
+        while out.len() < max && looks > 0 && !self.heap.is_empty() {
+            looks -= 1;
+            self.take_least(out);
+            self.advance_least(max)?;
+        }
+        Ok(!self.heap.is_empty())
+    }
+
+    /// Decides on the least head: a new key is given out or hidden, a known one skipped.
+    fn take_least(&mut self, out: &mut EntryBatch) {
+        let head = &self.heads[self.heap[0]];
+        let key = head.ahead.key(head.at);
+        if self.last.as_deref() == Some(key) {
+            return;
+        }
+        debug_assert!(self.last.as_ref().is_none_or(|last| self.in_order(last, key)), "a source went back");
+        let last = self.last.get_or_insert_default();
+        last.clear();
+        last.extend_from_slice(key);
+        let value = (!head.ahead.is_tombstone(head.at)).then(|| head.ahead.value(head.at));
+        if value.is_some() || self.tombstones == Tombstones::Show {
+            out.push_any(key, value, head.ahead.ts(head.at));
+        }
+    }
+
+    /// Moves the least head on and restores the heap.
+    fn advance_least(&mut self, max: usize) -> Result<()> {
+        let head = &mut self.heads[self.heap[0]];
+        head.at += 1;
+        if head.at == head.ahead.len() && !head.refill(max)? {
+            self.heap.swap_remove(0);
+        }
+        if !self.heap.is_empty() {
+            self.sift_down(0);
+        }
+        Ok(())
+    }
+
+    fn sift_down(&mut self, mut at: usize) {
+        loop {
+            let left = 2 * at + 1;
+            let Some(&left_head) = self.heap.get(left) else { return };
+            let right = left + 1;
+            let least = match self.heap.get(right) {
+                Some(&right_head) if self.before(right_head, left_head) => right,
+                _ => left,
+            };
+            if !self.before(self.heap[least], self.heap[at]) {
+                return;
+            }
+            self.heap.swap(least, at);
+            at = least;
+        }
+    }
+
+    /// True if head `a` comes before head `b`: by key in the direction, newest first among equal keys.
+    fn before(&self, a: usize, b: usize) -> bool {
+        let (a, b) = (&self.heads[a], &self.heads[b]);
+        let by_key = a.ahead.key(a.at).cmp(b.ahead.key(b.at));
+        let by_key = if self.direction == Direction::Forward { by_key } else { by_key.reverse() };
+        by_key.then_with(|| b.ahead.ts(b.at).cmp(&a.ahead.ts(a.at))) == Ordering::Less
+    }
+
+    fn in_order(&self, first: &[u8], second: &[u8]) -> bool {
+        if self.direction == Direction::Forward { first < second } else { first > second }
+    }
+}
+
+impl<S: Source> Source for Merge<S> {
+    fn fill(&mut self, out: &mut EntryBatch, max: usize) -> Result<bool> {
+        Merge::fill(self, out, max)
+    }
+}
+
+impl<S: Source> Cursor for Merge<S> {
+    fn fill(&mut self, out: &mut EntryBatch, max: usize) -> Result<bool> {
+        debug_assert_eq!(self.tombstones, Tombstones::Hide, "a cursor gives out live entries");
+        Merge::fill(self, out, max)
+    }
+}
+
+impl<S: Source> Head<S> {
+    /// Reads ahead; false at the end.
+    fn refill(&mut self, max: usize) -> Result<bool> {
+        self.at = 0;
+        self.ahead.clear();
+        while self.more && self.ahead.is_empty() {
+            self.more = self.source.fill(&mut self.ahead, max.max(1))?;
+        }
+        Ok(!self.ahead.is_empty())
+    }
+}
+
+/// A cursor as a source: an index below a transaction's own writes.
+pub struct CursorSource<C>(pub C);
+
+impl<C: Cursor> Source for CursorSource<C> {
+    fn fill(&mut self, out: &mut EntryBatch, max: usize) -> Result<bool> {
+        self.0.fill(out, max)
+    }
+}
+
+/// A batch as a source: all its operations at one timestamp.
+pub struct BatchSource<B> {
+    batch: B,
+    ts: CommitTs,
+    direction: Direction,
+    /// What is left: operations `low..high`.
+    low: usize,
+    high: usize,
+}
+
+impl<B: AsRef<Batch>> BatchSource<B> {
+    /// The operations of `batch` within `range`.
+    #[must_use]
+    pub fn new(batch: B, ts: CommitTs, range: KeyRange, direction: Direction) -> Self {
+        let ops = batch.as_ref();
+        let low = ops.partition_point(|key| range.is_below(key));
+        let high = ops.partition_point(|key| !range.is_above(key)).max(low);
+        Self { batch, ts, direction, low, high }
+    }
+}
+
+impl<B: AsRef<Batch> + Send> Source for BatchSource<B> {
+    fn fill(&mut self, out: &mut EntryBatch, max: usize) -> Result<bool> {
+        out.clear();
+        let batch = self.batch.as_ref();
+        while out.len() < max && self.low < self.high {
+            let i = if self.direction == Direction::Forward { self.low } else { self.high - 1 };
+            let value = match batch.op(i) {
+                Op::Put(value) => Some(value),
+                Op::Delete => None,
+            };
+            out.push_any(batch.key(i), value, self.ts);
+            match self.direction {
+                Direction::Forward => self.low += 1,
+                Direction::Backward => self.high -= 1,
+            }
+        }
+        Ok(self.low < self.high)
+    }
+}
+
+/// A run as a source: all its operations at one timestamp. What is drained already may be shown too.
+pub struct RunSource {
+    cursor: RunCursor,
+    ts: CommitTs,
+    range: KeyRange,
+    direction: Direction,
+    started: bool,
+}
+
+impl RunSource {
+    /// The operations of `run` within `range`.
+    #[must_use]
+    pub fn new(run: &Run, ts: CommitTs, range: KeyRange, direction: Direction) -> Self {
+        Self { cursor: run.cursor(), ts, range, direction, started: false }
+    }
+
+    /// To the first entry within the bounds.
+    fn start(&mut self) -> Result<bool> {
+        let cursor = &mut self.cursor;
+        match (self.direction, &self.range.low, &self.range.high) {
+            (Direction::Forward, Bound::Unbounded, _) => cursor.seek_first(),
+            (Direction::Forward, Bound::Included(low), _) => cursor.seek(low),
+            (Direction::Forward, Bound::Excluded(low), _) => {
+                let found = cursor.seek(low)?;
+                if found && cursor.key() == low { cursor.next() } else { Ok(found) }
+            }
+            (Direction::Backward, _, Bound::Unbounded) => cursor.seek_last(),
+            (Direction::Backward, _, Bound::Excluded(high)) => cursor.seek_before(high),
+            (Direction::Backward, _, Bound::Included(high)) => {
+                if cursor.seek(high)? && cursor.key() == high {
+                    Ok(true)
+                } else {
+                    cursor.seek_before(high)
+                }
+            }
+        }
+    }
+}
+
+impl Source for RunSource {
+    fn fill(&mut self, out: &mut EntryBatch, max: usize) -> Result<bool> {
+        out.clear();
+        let mut stands = if self.started { self.cursor.is_valid() } else { self.start()? };
+        self.started = true;
+        while stands && out.len() < max && self.range.contains(self.cursor.key()) {
+            out.push_any(self.cursor.key(), self.cursor.value()?.as_deref(), self.ts);
+            stands = match self.direction {
+                Direction::Forward => self.cursor.next()?,
+                Direction::Backward => self.cursor.prev()?,
+            };
+        }
+        Ok(stands && self.range.contains(self.cursor.key()))
+    }
+}

@@ -1,0 +1,116 @@
+//! A written block as an owned thing.
+//!
+//! Life of a block: written ([`Space::write`](crate::Space::write)) → named by an `Arc<Block>` → published by each
+//! parent image of the checkpoint in progress that names it → unpublished when such an image is replaced → last
+//! `Arc` dropped: freed. Reading needs the `Arc` (or a pin of the space), so a block in use is never freed: this
+//! stands for the reader epochs of rule A20.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use base::bytes::Reader;
+
+use crate::space::Space;
+
+/// Address and checksum of a block, as a parent stores it. 16 bytes on disk:
+/// offset u64 | stored length u32 | CRC32C u32, little-endian.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct BlockRef {
+    /// Byte offset in the data file.
+    pub offset: u64,
+    /// Bytes stored there, header included.
+    pub stored_bytes: u32,
+    /// CRC32C over header, payload and address; also in the block itself, so a misdirected or stale block
+    /// is told from the right one.
+    pub crc: u32,
+}
+
+impl BlockRef {
+    /// Bytes of a stored reference.
+    pub const BYTES: usize = 16;
+
+    /// Appends the reference.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.offset.to_le_bytes());
+        out.extend_from_slice(&self.stored_bytes.to_le_bytes());
+        out.extend_from_slice(&self.crc.to_le_bytes());
+    }
+
+    /// Reads a reference. Any 16 bytes are one; the space checks the address when it reads the block.
+    pub fn decode(r: &mut Reader<'_>) -> Option<Self> {
+        Some(Self { offset: r.u64()?, stored_bytes: r.u32()?, crc: r.u32()? })
+    }
+
+    /// One past the last byte.
+    #[must_use]
+    pub fn end(&self) -> u64 {
+        self.offset.saturating_add(u64::from(self.stored_bytes))
+    }
+}
+
+/// A block that somebody names. Dropping the last `Arc<Block>` frees the block; the space becomes reusable
+/// once a checkpoint that started after the drop is durable (rule A20).
+///
+/// `published` counts the parents' images (as of the checkpoint in progress) that name the block; the space
+/// manager's saved live-byte counts are the sum over blocks with `published > 0`, so that the counts in a
+/// manifest are exactly what is reachable from it, and blocks written after the last durable manifest are
+/// free at open (P9).
+#[derive(Debug)]
+pub struct Block {
+    pub(crate) space: Space,
+    pub(crate) at: BlockRef,
+    pub(crate) published: AtomicU32,
+}
+
+impl Block {
+    /// Where it is.
+    #[must_use]
+    pub fn at(&self) -> BlockRef {
+        self.at
+    }
+
+    /// Bytes it takes on disk.
+    #[must_use]
+    pub fn stored_bytes(&self) -> u64 {
+        u64::from(self.at.stored_bytes)
+    }
+
+    /// The space it is in.
+    #[must_use]
+    pub fn space(&self) -> &Space {
+        &self.space
+    }
+
+    /// A parent image that will be part of the next manifest names the block. Counts: a block may be named by
+    /// two images at a time.
+    pub fn publish(&self) {
+        // AcqRel, with `unpublish`: the one that turns the count from or to 0 tells the space, and the space's
+        // mutex orders the telling. A parent publishes and unpublishes its own mentions one after the other.
+        if self.published.fetch_add(1, Ordering::AcqRel) == 0 {
+            self.space.note_published(self.at);
+        }
+    }
+
+    /// A parent image that named the block is no longer part of the next manifest.
+    ///
+    /// # Panics
+    /// If no image names it.
+    pub fn unpublish(&self) {
+        let before = self.published.fetch_sub(1, Ordering::AcqRel);
+        assert!(before > 0, "a block is unpublished as often as it was published");
+        if before == 1 {
+            self.space.note_unpublished(self.at);
+        }
+    }
+
+    /// True if an image of the next manifest names it.
+    #[must_use]
+    pub fn is_published(&self) -> bool {
+        self.published.load(Ordering::Acquire) > 0
+    }
+}
+
+impl Drop for Block {
+    fn drop(&mut self) {
+        self.space.free(self.at, *self.published.get_mut() > 0);
+    }
+}

@@ -1,0 +1,233 @@
+//! Memory promised to the foreground, and the wait for it.
+//!
+//! A grant, in steps: 1. if nobody waits, charge and go; 2. otherwise take a place at the end of the queue, call
+//! the worker, and wait in slices until this place is the first and the charge succeeds. The queue is first come,
+//! first served, so a large grant is not passed for ever by small ones. Slices of at most [`SLICE`]: charges that
+//! others drop (write sets, runs) tell nobody, so a waiter also looks for itself.
+//!
+//! Invariant: `waiters` = length of the queue, changed under the mutex, read without it by step 1.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use base::{Fault, Result};
+use crossbeam_utils::CachePadded;
+use vfs::sync::{Condvar, Mutex};
+use vfs::time::Instant;
+
+use super::{Cache, CacheStats};
+use crate::{Charge, Class};
+
+/// The longest single wait (B8).
+const SLICE: Duration = Duration::from_millis(20);
+/// How long the worker waits after a step that could do nothing: what is pinned or latched is so for microseconds.
+const STALLED: Duration = Duration::from_millis(1);
+
+#[derive(Default)]
+struct Queue {
+    next: u64,
+    waiting: VecDeque<Waiter>,
+}
+
+struct Waiter {
+    ticket: u64,
+    class: Class,
+    bytes: u64,
+}
+
+#[derive(Default)]
+pub(super) struct Grants {
+    queue: Mutex<Queue>,
+    /// For waiters: memory may have become free.
+    freed: Condvar,
+    /// For the worker: there is something to do.
+    work: Condvar,
+    /// The worker has been called and has not looked yet. Set outside the mutex, so that callers after the first
+    /// cost nothing; the first then takes the mutex to notify, and so comes before or after the worker's look.
+    called: CachePadded<AtomicBool>,
+    /// The last step could do nothing, though there was something to do. Relaxed: it only makes the worker wait.
+    stalled: AtomicBool,
+    /// Relaxed: who misses a waiter that arrives at the same moment has come first.
+    waiters: CachePadded<AtomicU64>,
+    waits: AtomicU64,
+    wait_sum_us: AtomicU64,
+    wait_worst_us: AtomicU64,
+    refused: AtomicU64,
+}
+
+impl Grants {
+    pub(super) fn call_worker(&self) {
+        // AcqRel, with the swap in `wait_for_work`.
+        if !self.called.load(Ordering::Relaxed) && !self.called.swap(true, Ordering::AcqRel) {
+            let _queue = self.queue.lock();
+            self.work.notify_one();
+        }
+    }
+
+    pub(super) fn wake_waiters(&self) {
+        if self.waiters.load(Ordering::Relaxed) > 0 {
+            let _queue = self.queue.lock();
+            self.freed.notify_all();
+        }
+    }
+
+    pub(super) fn note_step(&self, advanced: bool) {
+        self.stalled.store(!advanced, Ordering::Relaxed);
+        if advanced {
+            self.wake_waiters();
+        }
+    }
+
+    /// Bytes waited for: of pages, and of all classes.
+    pub(super) fn waiting_bytes(&self) -> (u64, u64) {
+        if self.waiters.load(Ordering::Relaxed) == 0 {
+            return (0, 0);
+        }
+        let queue = self.queue.lock();
+        waiting_bytes(&queue)
+    }
+
+    pub(super) fn add_stats(&self, stats: &mut CacheStats) {
+        stats.waits = self.waits.load(Ordering::Relaxed);
+        stats.wait_sum_us = self.wait_sum_us.load(Ordering::Relaxed);
+        stats.wait_worst_us = self.wait_worst_us.load(Ordering::Relaxed);
+        stats.refused = self.refused.load(Ordering::Relaxed);
+    }
+
+    fn count_wait(&self, waited: Duration) {
+        let us = u64::try_from(waited.as_micros()).unwrap_or(u64::MAX);
+        self.waits.fetch_add(1, Ordering::Relaxed);
+        self.wait_sum_us.fetch_add(us, Ordering::Relaxed);
+        self.wait_worst_us.fetch_max(us, Ordering::Relaxed);
+    }
+}
+
+impl Cache {
+    /// Promises `bytes` of page memory. Waits while memory is short (reason `frames`): so it is called before
+    /// locks and an LSN are taken.
+    ///
+    /// # Errors
+    /// [`Fault::Limit`] if the budget can never give that much, or did not for ten seconds.
+    pub fn grant(&self, bytes: u64) -> Result<Grant> {
+        self.charge_waiting(Class::Frames, bytes).map(|charge| Grant { charge })
+    }
+
+    /// Charges `bytes` to any class, waiting for the background to make room as [`Cache::grant`] does.
+    ///
+    /// # Errors
+    /// As [`Cache::grant`].
+    pub fn charge_waiting(&self, class: Class, bytes: u64) -> Result<Charge> {
+        if self.grants.waiters.load(Ordering::Relaxed) == 0
+            && let Some(charge) = self.budget.try_charge(class, bytes)
+        {
+            if self.budget.free() < self.ready_bytes() {
+                self.grants.call_worker();
+            }
+            return Ok(charge);
+        }
+        let most =
+            if class == Class::Frames { self.budget.limit() } else { self.budget.limit() - self.budget.page_floor() };
+        if bytes > most {
+            return Err(too_much(bytes, most));
+        }
+        self.wait_for_charge(class, bytes)
+    }
+
+    fn wait_for_charge(&self, class: Class, bytes: u64) -> Result<Charge> {
+        let start = Instant::now();
+        let mut queue = self.grants.queue.lock();
+        let ticket = queue.next;
+        queue.next += 1;
+        queue.waiting.push_back(Waiter { ticket, class, bytes });
+        self.grants.waiters.fetch_add(1, Ordering::Relaxed);
+        let charge = loop {
+            if queue.waiting.front().is_some_and(|first| first.ticket == ticket)
+                && let Some(charge) = self.budget.try_charge(class, bytes)
+            {
+                break Some(charge);
+            }
+            if start.elapsed() >= self.options.grant_timeout {
+                break None;
+            }
+            self.grants.called.store(true, Ordering::Release);
+            self.grants.work.notify_one();
+            self.grants.freed.wait_for(&mut queue, SLICE);
+        };
+        queue.waiting.retain(|other| other.ticket != ticket);
+        self.grants.waiters.fetch_sub(1, Ordering::Relaxed);
+        // The next in the queue may fit as well.
+        self.grants.freed.notify_all();
+        drop(queue);
+        self.grants.count_wait(start.elapsed());
+        charge.ok_or_else(|| {
+            self.grants.refused.fetch_add(1, Ordering::Relaxed);
+            too_much(bytes, self.budget.free())
+        })
+    }
+
+    /// Waits until there is something to do for [`Cache::step`]: memory is short, a grant waits, or too much is
+    /// dirty; or until `timeout`. True if there is something to do. After a step that could do nothing it waits a
+    /// moment in any case, so that its caller may simply loop.
+    pub fn wait_for_work(&self, timeout: Duration) -> bool {
+        let stalled = self.grants.stalled.swap(false, Ordering::Relaxed);
+        if stalled || !self.is_short() {
+            let mut queue = self.grants.queue.lock();
+            if stalled || !self.grants.called.load(Ordering::Acquire) {
+                let limit = if stalled { timeout.min(STALLED) } else { timeout };
+                self.grants.work.wait_for(&mut queue, limit);
+            }
+        }
+        self.grants.called.swap(false, Ordering::AcqRel) || self.is_short()
+    }
+
+    /// Ends [`Cache::wait_for_work`] at once, for shutting down.
+    pub fn wake_worker(&self) {
+        self.grants.call_worker();
+    }
+}
+
+fn waiting_bytes(queue: &Queue) -> (u64, u64) {
+    queue
+        .waiting
+        .iter()
+        .fold((0, 0), |(pages, all), w| (pages + if w.class == Class::Frames { w.bytes } else { 0 }, all + w.bytes))
+}
+
+fn too_much(bytes: u64, left: u64) -> Fault {
+    Fault::Limit { what: "memory for pages under the budget, in bytes", limit: left, got: bytes }
+}
+
+/// Memory promised to a committer before it takes an LSN. What is not taken is given back on drop.
+#[derive(Debug)]
+#[must_use = "dropping a grant gives it back"]
+pub struct Grant {
+    charge: Charge,
+}
+
+impl Grant {
+    /// Bytes still promised.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.charge.bytes()
+    }
+
+    /// Turns `bytes` of the grant into the charge of a page.
+    ///
+    /// # Panics
+    /// If less is left: the grant is made for the worst case before anything is changed.
+    pub fn take(&mut self, bytes: u64) -> Charge {
+        self.charge.split(bytes)
+    }
+
+    /// As [`Grant::take`]; `None` if less is left.
+    #[must_use]
+    pub fn try_take(&mut self, bytes: u64) -> Option<Charge> {
+        (bytes <= self.bytes()).then(|| self.charge.split(bytes))
+    }
+
+    /// Turns all that is left into one charge.
+    pub fn into_charge(self) -> Charge {
+        self.charge
+    }
+}

@@ -1,0 +1,237 @@
+//! Which pages stay in memory: a second-chance clock over pages that others own, write-back ahead of the
+//! foreground, and the grants that committers get before they take an LSN (rules A5, A6, B8).
+//!
+//! | file | owns |
+//! |---|---|
+//! | `mod.rs` | the public face: pages, options, counters |
+//! | `clock.rs` | the places of pages, in shards |
+//! | `grant.rs` | memory promised to the foreground, and the wait for it (reason `frames`) |
+//! | `step.rs` | one step of the background: evict, write back, wake |
+//!
+//! The engine's background thread loops: [`Cache::wait_for_work`] → [`Cache::step`]. A foreground thread never
+//! writes a page (B8): it takes a [`Grant`] first, and if memory is short it waits for the background, before it
+//! holds a lock or an LSN.
+//!
+//! Why a clock and not an order of use: a hit sets a bit in the page, which is read first, so that a hot page's
+//! hits write nothing; an order of use would move list entries under a lock.
+
+mod clock;
+mod grant;
+mod step;
+
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use base::{GcView, Lsn, Result};
+use crossbeam_utils::CachePadded;
+
+use crate::{Block, Budget, NewBlock};
+
+pub use grant::Grant;
+pub use step::StepReport;
+
+/// What came of an attempt to evict.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Evict {
+    /// The page left memory; its charge was dropped.
+    Evicted,
+    /// It has to be written first.
+    Dirty,
+    /// Pinned, latched or being written; try later.
+    Busy,
+    /// It is no longer a page in memory: forget it.
+    Gone,
+}
+
+/// What a page's write may rely on.
+#[derive(Debug, Clone)]
+pub struct WriteEnv {
+    /// One GC view for the whole write (rule A5).
+    pub view: GcView,
+    /// The applied prefix, read before the page is looked at (rule A4).
+    pub applied: Lsn,
+}
+
+/// A page on its way to disk.
+pub struct PageWrite {
+    /// The page's blocks.
+    pub blocks: Vec<NewBlock>,
+    /// The log must be durable to this position before the blocks are written (rule A6).
+    pub log_need: Lsn,
+    /// Called with the blocks in the order given, or with the fault.
+    pub done: WriteDone,
+}
+
+/// Takes what came of a page's write: its blocks, in the order given, or the fault.
+pub type WriteDone = Box<dyn FnOnce(Result<Vec<Arc<Block>>>) + Send>;
+
+/// A page that lives in the cache: a leaf, later a block of a run. The owner keeps it; the cache only holds
+/// a weak place in its clock.
+pub trait Page: Send + Sync {
+    /// Takes the reference bit.
+    fn take_referenced(&self) -> bool;
+    /// Leaves memory if clean and unpinned. Never blocks.
+    fn try_evict(&self) -> Evict;
+    /// Starts writing a dirty page: encodes it under its latch, leaves it readable and writable. `Ok(None)`
+    /// if it is clean, gone or already being written.
+    fn begin_write(self: Arc<Self>, env: &WriteEnv) -> Result<Option<PageWrite>>;
+    /// The log position its write would need now, as far as that is known without blocking: pages whose need is
+    /// already durable are written first. A hint; [`PageWrite::log_need`] decides.
+    fn log_need_hint(&self) -> Lsn {
+        Lsn::ZERO
+    }
+    /// False if the page is clean, as far as that is known without blocking: a hint, to spare `begin_write` when
+    /// dirty pages are written ahead of eviction.
+    fn is_dirty_hint(&self) -> bool {
+        true
+    }
+}
+
+/// Answers for the log.
+pub trait LogGate: Send + Sync {
+    /// The log is durable to here.
+    fn durable(&self) -> Lsn;
+    /// Makes it durable to at least `lsn`.
+    fn make_durable(&self, lsn: Lsn) -> Result<()>;
+}
+
+/// Settings of the cache.
+#[derive(Debug, Clone, Copy)]
+pub struct CacheOptions {
+    /// Size of an ordinary page, in bytes.
+    pub page_bytes: u64,
+    /// Free memory kept ready: at least this many pages, and at least a fiftieth of the budget; never more than an
+    /// eighth of it.
+    pub ready_pages: u64,
+    /// Dirty pages are written back ahead of eviction above this share of the budget, in percent.
+    pub dirty_percent: u64,
+    /// Pages of one write-back batch, at most.
+    pub batch_pages: usize,
+    /// Bytes of one write-back batch; the page that passes it is the last.
+    pub batch_bytes: u64,
+    /// How long a grant waits before it is refused.
+    pub grant_timeout: Duration,
+}
+
+impl Default for CacheOptions {
+    fn default() -> Self {
+        Self {
+            page_bytes: 16 << 10,
+            ready_pages: 64,
+            dirty_percent: 40,
+            batch_pages: 64,
+            batch_bytes: 1 << 20,
+            grant_timeout: Duration::from_secs(10),
+        }
+    }
+}
+
+/// Counts of one cache, since open.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct CacheStats {
+    /// Places in the clock, now.
+    pub pages: u64,
+    /// Dirty bytes, as told by [`Cache::note_dirty`] and [`Cache::note_clean`], now.
+    pub dirty_bytes: u64,
+    /// Pages evicted.
+    pub evicted_pages: u64,
+    /// Pages written back.
+    pub written_pages: u64,
+    /// Grants that had to wait (reason `frames`).
+    pub waits: u64,
+    /// Sum of their waits, in microseconds.
+    pub wait_sum_us: u64,
+    /// The worst of them, in microseconds.
+    pub wait_worst_us: u64,
+    /// Grants refused after the timeout.
+    pub refused: u64,
+}
+
+/// The cache of one database.
+pub struct Cache {
+    budget: Budget,
+    options: CacheOptions,
+    clock: clock::Clock,
+    grants: grant::Grants,
+    /// Signed, because a page may tell "clean" before the thread that made it dirty has told so. Relaxed: a
+    /// threshold, no order hangs on it.
+    dirty_bytes: CachePadded<AtomicI64>,
+    evicted_pages: AtomicU64,
+    written_pages: AtomicU64,
+}
+
+impl std::fmt::Debug for Cache {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Cache").field("options", &self.options).field("stats", &self.stats()).finish_non_exhaustive()
+    }
+}
+
+impl Cache {
+    /// A cache under `budget`.
+    #[must_use]
+    pub fn new(budget: Budget, options: CacheOptions) -> Self {
+        Self {
+            budget,
+            options,
+            clock: clock::Clock::default(),
+            grants: grant::Grants::default(),
+            dirty_bytes: CachePadded::default(),
+            evicted_pages: AtomicU64::new(0),
+            written_pages: AtomicU64::new(0),
+        }
+    }
+
+    /// The budget it works under.
+    #[must_use]
+    pub fn budget(&self) -> &Budget {
+        &self.budget
+    }
+
+    /// Gives a page a place in the clock, once for each stay in memory. The page's owner holds its charge.
+    pub fn insert(&self, page: Weak<dyn Page>, bytes: u64) {
+        self.clock.insert(page, bytes);
+    }
+
+    /// A clean page of `bytes` became dirty. Told on the change of state only, not on every write.
+    pub fn note_dirty(&self, bytes: u64) {
+        let before = self.dirty_bytes.fetch_add(bytes as i64, Ordering::Relaxed);
+        let limit = self.dirty_limit() as i64;
+        if before <= limit && before + bytes as i64 > limit {
+            self.grants.call_worker();
+        }
+    }
+
+    /// A dirty page of `bytes` became clean, or left memory dirty.
+    pub fn note_clean(&self, bytes: u64) {
+        self.dirty_bytes.fetch_sub(bytes as i64, Ordering::Relaxed);
+    }
+
+    /// Counts.
+    #[must_use]
+    pub fn stats(&self) -> CacheStats {
+        let mut stats = CacheStats {
+            pages: self.clock.len(),
+            dirty_bytes: self.dirty_bytes(),
+            evicted_pages: self.evicted_pages.load(Ordering::Relaxed),
+            written_pages: self.written_pages.load(Ordering::Relaxed),
+            ..CacheStats::default()
+        };
+        self.grants.add_stats(&mut stats);
+        stats
+    }
+
+    fn dirty_bytes(&self) -> u64 {
+        self.dirty_bytes.load(Ordering::Relaxed).max(0) as u64
+    }
+
+    fn dirty_limit(&self) -> u64 {
+        self.budget.limit() / 100 * self.options.dirty_percent
+    }
+
+    /// Free memory to keep ready, in bytes.
+    fn ready_bytes(&self) -> u64 {
+        let limit = self.budget.limit();
+        (self.options.ready_pages * self.options.page_bytes).max(limit / 50).min(limit / 8)
+    }
+}

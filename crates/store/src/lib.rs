@@ -1,0 +1,40 @@
+//! Blocks on disk and frames in memory.
+//!
+//! | module | owns |
+//! |---|---|
+//! | [`codec`] | decision D8: compress → (room for encryption) → CRC32C over payload and address |
+//! | [`space`] | the data file: extents, packed writes, live-byte accounting, freeing, cleaning candidates |
+//! | [`block`] | [`Block`]: a written block as an owned thing whose drop frees it |
+//! | [`budget`] | the one memory cap, by class |
+//! | [`cache`] | second-chance eviction and write-back over pages that others own |
+//! | [`run`] | immutable sorted runs, in memory and in files |
+//! | [`epoch`] | `EpochCell`: a value replaced under readers |
+//! | [`fuzzing`] | the bodies of the fuzz targets |
+//!
+//! Unsafe code is in [`epoch`] alone.
+
+#![deny(unsafe_code)]
+
+pub mod block;
+mod blockio;
+pub mod budget;
+pub mod cache;
+pub mod codec;
+#[allow(unsafe_code, reason = "dereferences and retires values under epoch guards, behind a safe face")]
+#[allow(unexpected_cfgs, reason = "`crossbeam_loom` is set by hand, for tests/epoch_loom.rs")]
+pub mod epoch;
+pub mod fuzzing;
+pub mod run;
+pub mod space;
+
+pub use block::{Block, BlockRef};
+pub use budget::{Budget, Charge, Class, OverCommit};
+pub use cache::{
+    Cache, CacheOptions, CacheStats, Evict, Grant, LogGate, Page, PageWrite, StepReport, WriteDone, WriteEnv,
+};
+pub use codec::{BlockKind, Compression};
+pub use epoch::EpochCell;
+pub use run::{Run, RunCursor, RunMeta, RunWriter};
+pub use space::{
+    AllocScope, CheckpointMark, ExtentId, NewBlock, Space, SpaceOptions, SpacePin, SpaceStats, UpdateGroup,
+};

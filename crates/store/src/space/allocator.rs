@@ -1,0 +1,383 @@
+//! Which bytes of the data file hold what: extents, their live bytes, and when one may be used again. Pure: no
+//! I/O, no latch, no clock; [`super::Space`] wraps it in a mutex and does what it decides.
+//!
+//! Life of an extent: *free* → *open* (blocks are appended, for one update group) → *sealed* (full; its blocks are
+//! freed one by one) → *pending* (nobody names a byte of it any more) → free. Space is only ever reused by whole
+//! extents, so there is no list of holes and no sector that is written twice in one life of an extent.
+//!
+//! Invariants, over all extents:
+//! 1. `held` = bytes of blocks that are being written, that an `Arc<Block>` names, or that the manifest opened
+//!    from names and nobody has adopted yet. `held > 0` ⇒ the extent is open or sealed.
+//! 2. `published` = bytes of blocks with `published > 0`. What is saved is `published`, so it is what the manifest
+//!    reaches (P9); an extent that is not in the saved list is free at open.
+//! 3. `fill` (the next byte to write) only grows within one life, each reservation starts at a multiple of the
+//!    sector, and no two reservations share a byte (A19).
+//! 4. pending → free only when `freed_at < horizon`, where `horizon` = min(newest durable checkpoint, oldest pin)
+//!    (A20). `freed_at` = number of checkpoints begun when the extent's last block was freed, so `freed_at < n`
+//!    says that checkpoint n *started* after the free.
+//!
+//! Schedule behind 4: checkpoint 7 begins; it has already composed a parent that names B; B is replaced and
+//! freed; checkpoint 7 becomes durable, naming B. B must wait for checkpoint 8: `freed_at` = 7, not < 7.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use base::limits::{SECTOR_BYTES, round_up};
+
+use super::UpdateGroup;
+use crate::BlockRef;
+
+/// Number of an extent: its offset divided by the extent size. 0 is the file's header.
+pub type ExtentId = u32;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum State {
+    /// Usable or not, see `backed`; nothing in it is named.
+    Free,
+    /// Being filled.
+    Open,
+    /// Full, or found non-empty at open.
+    Sealed,
+    /// Empty, waiting for a checkpoint.
+    Pending,
+    /// Being allocated or given back to the file system, outside the mutex.
+    Moving,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Extent {
+    pub(super) state: State,
+    /// The file system has allocated it: writes cannot fail for want of space.
+    pub(super) backed: bool,
+    pub(super) held: u64,
+    /// Signed: two parents may tell their changes in the other order.
+    pub(super) published: i64,
+    pub(super) fill: u64,
+    pub(super) freed_at: u64,
+}
+
+impl Extent {
+    const BARE: Extent = Extent { state: State::Free, backed: false, held: 0, published: 0, fill: 0, freed_at: 0 };
+}
+
+/// A contiguous reservation: blocks `first..first + count` of one group, packed from `offset`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Piece {
+    pub(super) offset: u64,
+    pub(super) first: usize,
+    pub(super) count: usize,
+    /// Bytes of the blocks; the piece occupies this rounded up to whole sectors.
+    pub(super) bytes: u64,
+}
+
+/// Blocks of one group to place: their stored sizes, in order.
+pub(super) struct Wish<'a> {
+    pub(super) group: UpdateGroup,
+    pub(super) sizes: &'a [u32],
+}
+
+/// Extents that are missing for a reservation.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Shortage(pub(super) u64);
+
+#[derive(Debug)]
+pub(super) struct Allocator {
+    extent_bytes: u64,
+    /// By number; the first stands for the file's header and is never used.
+    extents: Vec<Extent>,
+    /// Free and backed: usable at once.
+    usable: BTreeSet<ExtentId>,
+    /// Free, not backed (punched, or of unknown backing since open).
+    bare: BTreeSet<ExtentId>,
+    open: [Option<ExtentId>; UpdateGroup::COUNT],
+    pending: BTreeSet<ExtentId>,
+    /// Checkpoints begun.
+    begun: u64,
+    /// The newest durable one.
+    durable: u64,
+    /// What each pin holds back, with a count.
+    pins: BTreeMap<u64, u32>,
+    held: u64,
+    published: i64,
+    /// Extents that are `backed`.
+    backed: u64,
+    /// Extents opened since space was last given back: what steady work takes.
+    opened: u64,
+}
+
+impl Allocator {
+    /// The allocator of a data file of `extent_count` extents (header included) whose newest durable manifest
+    /// names `live` bytes in some of them.
+    pub(super) fn new(extent_bytes: u64, extent_count: u32, live: &[(ExtentId, u64)]) -> Self {
+        let mut this = Self {
+            extent_bytes,
+            extents: vec![Extent::BARE; extent_count.max(1) as usize],
+            usable: BTreeSet::new(),
+            bare: (1..extent_count).collect(),
+            open: [None; UpdateGroup::COUNT],
+            pending: BTreeSet::new(),
+            begun: 0,
+            durable: 0,
+            pins: BTreeMap::new(),
+            held: 0,
+            published: 0,
+            backed: live.len() as u64,
+            opened: 0,
+        };
+        this.extents[0].state = State::Sealed;
+        for &(id, bytes) in live {
+            let published = i64::try_from(bytes).expect("live bytes fit their extent");
+            this.extents[id as usize] =
+                Extent { state: State::Sealed, backed: true, held: bytes, published, fill: extent_bytes, freed_at: 0 };
+            this.bare.remove(&id);
+            this.held += bytes;
+            this.published += published;
+        }
+        this
+    }
+
+    pub(super) fn extent_of(&self, offset: u64) -> Option<ExtentId> {
+        let id = offset / self.extent_bytes;
+        (id >= 1 && id < self.extents.len() as u64).then_some(id as ExtentId)
+    }
+
+    /// Places all wishes or none. What needs another extent leaves `kept` usable ones behind.
+    pub(super) fn reserve(&mut self, wishes: &[Wish<'_>], kept: u64) -> Result<Vec<Vec<Piece>>, Shortage> {
+        let needed: u64 = wishes.iter().map(|wish| self.extents_needed(wish)).sum();
+        let usable = self.usable.len() as u64;
+        if needed > 0 && needed + kept > usable {
+            return Err(Shortage(needed + kept - usable));
+        }
+        Ok(wishes.iter().map(|wish| self.place(wish)).collect())
+    }
+
+    fn room_in_open(&self, group: UpdateGroup) -> u64 {
+        self.open[group as usize].map_or(0, |id| self.extent_bytes - self.extents[id as usize].fill)
+    }
+
+    fn extents_needed(&self, wish: &Wish<'_>) -> u64 {
+        let mut room = self.room_in_open(wish.group);
+        let mut needed = 0;
+        for &size in wish.sizes {
+            if u64::from(size) > room {
+                needed += 1;
+                room = self.extent_bytes;
+            }
+            room -= u64::from(size);
+        }
+        needed
+    }
+
+    fn place(&mut self, wish: &Wish<'_>) -> Vec<Piece> {
+        let mut pieces: Vec<Piece> = Vec::new();
+        let mut first = 0;
+        while first < wish.sizes.len() {
+            let mut room = self.room_in_open(wish.group);
+            let fits = wish.sizes[first..].iter().take_while(|size| {
+                let fits = u64::from(**size) <= room;
+                room = room.saturating_sub(u64::from(**size));
+                fits
+            });
+            let count = fits.count();
+            if count == 0 {
+                self.open_next(wish.group);
+                continue;
+            }
+            let bytes = wish.sizes[first..first + count].iter().map(|size| u64::from(*size)).sum();
+            let id = self.open[wish.group as usize].expect("blocks fit only an open extent");
+            let extent = &mut self.extents[id as usize];
+            pieces.push(Piece { offset: u64::from(id) * self.extent_bytes + extent.fill, first, count, bytes });
+            extent.fill = round_up(extent.fill + bytes, SECTOR_BYTES as u64);
+            extent.held += bytes;
+            self.held += bytes;
+            first += count;
+        }
+        pieces
+    }
+
+    fn open_next(&mut self, group: UpdateGroup) {
+        if let Some(full) = self.open[group as usize].take() {
+            self.seal(full);
+        }
+        let id = self.usable.pop_first().expect("the need was counted before");
+        self.extents[id as usize] = Extent { state: State::Open, backed: true, ..Extent::BARE };
+        self.open[group as usize] = Some(id);
+        self.opened += 1;
+    }
+
+    fn seal(&mut self, id: ExtentId) {
+        let extent = &mut self.extents[id as usize];
+        extent.state = State::Sealed;
+        if extent.held == 0 {
+            self.set_pending(id);
+        }
+    }
+
+    fn set_pending(&mut self, id: ExtentId) {
+        self.extents[id as usize].state = State::Pending;
+        self.pending.insert(id);
+    }
+
+    pub(super) fn publish(&mut self, at: BlockRef, by: i64) {
+        if let Some(id) = self.extent_of(at.offset) {
+            let bytes = by * i64::from(at.stored_bytes);
+            self.extents[id as usize].published += bytes;
+            self.published += bytes;
+        }
+    }
+
+    /// `bytes` at `offset` are no longer named.
+    pub(super) fn free(&mut self, offset: u64, bytes: u64) {
+        // A reference that leads outside the file was reported when the block was read.
+        let Some(id) = self.extent_of(offset) else { return };
+        let extent = &mut self.extents[id as usize];
+        debug_assert!(extent.held >= bytes, "extent {id} holds {} bytes, {bytes} are freed", extent.held);
+        // A block freed twice would make room of another one's bytes: such an extent is not used again in this life.
+        let Some(held) = extent.held.checked_sub(bytes) else { return };
+        extent.held = held;
+        extent.freed_at = self.begun;
+        self.held -= bytes;
+        if extent.held == 0 && extent.state == State::Sealed {
+            self.set_pending(id);
+        }
+    }
+
+    pub(super) fn begin_checkpoint(&mut self) -> u64 {
+        self.begun += 1;
+        self.begun
+    }
+
+    /// Checkpoint `n` is durable. Returns the extents that became free.
+    pub(super) fn finish_checkpoint(&mut self, n: u64) -> usize {
+        debug_assert!(n <= self.begun, "a checkpoint is durable after it began");
+        self.durable = self.durable.max(n);
+        self.release()
+    }
+
+    /// Holds back everything that the newest durable manifest reaches.
+    pub(super) fn pin(&mut self) -> u64 {
+        // What manifest `durable` reaches was freed, if at all, after that checkpoint began.
+        *self.pins.entry(self.durable).or_default() += 1;
+        self.durable
+    }
+
+    pub(super) fn unpin(&mut self, pin: u64) -> usize {
+        if let Some(count) = self.pins.get_mut(&pin) {
+            *count -= 1;
+            if *count == 0 {
+                self.pins.remove(&pin);
+            }
+        }
+        self.release()
+    }
+
+    fn release(&mut self) -> usize {
+        let horizon = self.pins.keys().next().map_or(self.durable, |pin| self.durable.min(*pin));
+        let before = self.usable.len();
+        let extents = &mut self.extents;
+        self.pending.retain(|&id| {
+            let extent = &mut extents[id as usize];
+            let reusable = extent.freed_at < horizon;
+            if reusable {
+                *extent = Extent { backed: true, ..Extent::BARE };
+                self.usable.insert(id);
+            }
+            !reusable
+        });
+        self.usable.len() - before
+    }
+
+    /// Picks `count` extents to be allocated in the file: holes first, then the end.
+    pub(super) fn start_growth(&mut self, count: u64) -> Vec<ExtentId> {
+        let mut ids: Vec<ExtentId> = self.bare.iter().copied().take(count as usize).collect();
+        for id in &ids {
+            self.bare.remove(id);
+        }
+        while (ids.len() as u64) < count {
+            ids.push(ExtentId::try_from(self.extents.len()).expect("2^32 extents are more than any file holds"));
+            self.extents.push(Extent::BARE);
+        }
+        for &id in &ids {
+            self.extents[id as usize].state = State::Moving;
+        }
+        ids
+    }
+
+    /// The file system has allocated (or refused) an extent of `start_growth`.
+    pub(super) fn finish_growth(&mut self, id: ExtentId, backed: bool) {
+        self.extents[id as usize] = Extent { backed, ..Extent::BARE };
+        self.backed += u64::from(backed);
+        if backed { &mut self.usable } else { &mut self.bare }.insert(id);
+    }
+
+    /// Takes free extents beyond `spare` out of use, the last ones of the file first.
+    pub(super) fn start_give_back(&mut self, spare: u64) -> Vec<ExtentId> {
+        self.opened = 0;
+        let mut ids = Vec::new();
+        while self.usable.len() as u64 > spare {
+            let id = self.usable.pop_last().expect("more than none");
+            self.extents[id as usize].state = State::Moving;
+            ids.push(id);
+        }
+        ids
+    }
+
+    /// Number of extents up to and with the last that is neither free without backing nor being given back.
+    pub(super) fn used_extents(&self) -> u32 {
+        let unused = |e: &&Extent| e.state == State::Moving || (e.state == State::Free && !e.backed);
+        (self.extents.len() - self.extents.iter().rev().take_while(unused).count()) as u32
+    }
+
+    /// Forgets extents from `count` on: the file was cut there.
+    pub(super) fn truncate(&mut self, count: u32) {
+        self.extents.truncate(count as usize);
+        self.bare.split_off(&count);
+    }
+
+    /// The file system has taken the space of an extent of `start_give_back`.
+    pub(super) fn finish_give_back(&mut self, id: ExtentId) {
+        self.extents[id as usize] = Extent::BARE;
+        self.backed -= 1;
+        self.bare.insert(id);
+    }
+
+    pub(super) fn extent_count(&self) -> u32 {
+        self.extents.len() as u32
+    }
+
+    /// Extents opened since space was last given back.
+    pub(super) fn opened_count(&self) -> u64 {
+        self.opened
+    }
+
+    pub(super) fn usable_count(&self) -> u64 {
+        self.usable.len() as u64
+    }
+
+    /// Extents the file system has allocated, the header's not counted.
+    pub(super) fn backed_count(&self) -> u64 {
+        self.backed
+    }
+
+    pub(super) fn extents(&self) -> impl Iterator<Item = (ExtentId, &Extent)> {
+        self.extents.iter().enumerate().skip(1).map(|(id, e)| (id as ExtentId, e))
+    }
+
+    pub(super) fn held_bytes(&self) -> u64 {
+        self.held
+    }
+
+    pub(super) fn published_bytes(&self) -> u64 {
+        self.published.max(0) as u64
+    }
+
+    /// Sealed extents less than half held, the emptiest first.
+    pub(super) fn cleaning_candidates(&self, max: usize) -> Vec<ExtentId> {
+        let mut found: Vec<(u64, ExtentId)> = self
+            .extents()
+            .filter(|(_, e)| e.state == State::Sealed && e.held * 2 < self.extent_bytes)
+            .map(|(id, e)| (e.held, id))
+            .collect();
+        found.sort_unstable();
+        found.into_iter().take(max).map(|(_, id)| id).collect()
+    }
+}

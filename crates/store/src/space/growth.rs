@@ -1,0 +1,238 @@
+//! Extents from and to the file system.
+//!
+//! Space is allocated by whole extents with `File::allocate` before it is used, so that a full disk shows here
+//! and nowhere else (B7): [`Fault::NoSpace`], an ordinary error.
+//!
+//! The reserve (P4). Space returns only after two durable checkpoints, and a checkpoint needs space, so
+//! `reserve_bytes` are kept for work that must go on. What is left = usable extents + what the file system (or
+//! `max_bytes`) still gives. 1. Ordinary work leaves the reserve alone: it gets an extent only while the reserve
+//! is left afterwards. 2. While the disk has plenty the reserve is a number. Once less than [`TIGHT_FACTOR`]
+//! reserves are left, it becomes extents that are allocated in the file, because other programs eat from the same
+//! disk. 3. `check_room` answers at statement time; it re-examines a full disk by itself every
+//! [`RECHECK`], and whenever extents come back.
+//!
+//! Invariant: `full` ⇒ the last examination found no room for one ordinary extent beside the reserve.
+
+use std::io;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use base::{Fault, Result};
+use vfs::time::Instant;
+
+use super::allocator::ExtentId;
+use super::{AllocScope, Space};
+
+/// The disk is tight when less than this many reserves are left on it.
+const TIGHT_FACTOR: u64 = 8;
+/// A file grows by at most this much more than what is missing.
+const GROW_AHEAD_BYTES: u64 = 16 << 20;
+/// Free extents kept when space is given back, at least, beside the reserve of a tight disk.
+const SPARE_EXTENTS: u64 = 2;
+/// What steady work takes between two times is kept too, up to this share of the file: giving it back would only
+/// mean to allocate it again.
+const SPARE_SHARE: u64 = 8;
+/// How often a full disk is looked at again.
+const RECHECK: Duration = Duration::from_millis(50);
+
+/// State under the growth latch.
+#[derive(Debug, Default)]
+pub(super) struct Growth {
+    /// The reserve is held as allocated extents.
+    tight: bool,
+    examined: Option<Instant>,
+}
+
+/// What is left, in bytes.
+struct Left {
+    /// In extents that are allocated and free.
+    usable: u64,
+    /// What the file may still grow by.
+    growable: u64,
+}
+
+impl Space {
+    /// Refuses work that would need new space while only the reserve is left: asked at statement time and before
+    /// a commit takes its LSN, never later (P4). One relaxed read while there is room.
+    ///
+    /// # Errors
+    /// [`Fault::NoSpace`].
+    pub fn check_room(&self) -> Result<()> {
+        if !self.0.full.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let mut growth = self.0.growth.lock();
+        if growth.examined.is_none_or(|at| at.elapsed() >= RECHECK) {
+            self.examine(&mut growth)?;
+        }
+        if self.0.full.load(Ordering::Relaxed) { Err(self.no_space()) } else { Ok(()) }
+    }
+
+    /// Usable extents that `scope` must leave untouched.
+    pub(super) fn kept_extents(&self, scope: AllocScope) -> u64 {
+        if scope.may_use_reserve || !self.0.growth.lock().tight { 0 } else { self.reserve_extents() }
+    }
+
+    fn reserve_extents(&self) -> u64 {
+        self.0.options.reserve_bytes.div_ceil(self.0.options.extent_bytes)
+    }
+
+    fn left(&self) -> Result<Left> {
+        let extent_bytes = self.0.options.extent_bytes;
+        let (usable, backed) = {
+            let allocator = self.0.allocator.lock();
+            (allocator.usable_count() * extent_bytes, allocator.backed_count() * extent_bytes)
+        };
+        let on_disk = self
+            .0
+            .vfs
+            .free_bytes(&self.0.dir)
+            .map_err(|e| Fault::io("read free space of", self.0.dir.display(), &e))?;
+        let allowed = self.0.options.max_bytes.map_or(u64::MAX, |max| max.saturating_sub(backed + extent_bytes));
+        Ok(Left { usable, growable: on_disk.min(allowed) / extent_bytes * extent_bytes })
+    }
+
+    /// Looks at what is left and sets `full` and `tight`.
+    fn examine(&self, growth: &mut Growth) -> Result<Left> {
+        let left = self.left()?;
+        let reserve = self.reserve_extents() * self.0.options.extent_bytes;
+        let full = left.usable + left.growable < reserve + self.0.options.extent_bytes;
+        self.0.full.store(full, Ordering::Relaxed);
+        growth.tight = left.growable < reserve.saturating_mul(TIGHT_FACTOR);
+        growth.examined = Some(Instant::now());
+        Ok(left)
+    }
+
+    /// Makes `count` more extents usable. Ordinary work is held off the reserve by [`Self::kept_extents`]: on a
+    /// tight disk it asks for the reserve's extents on top, and fails if those cannot be had.
+    pub(super) fn grow(&self, count: u64) -> Result<()> {
+        let mut growth = self.0.growth.lock();
+        let extent_bytes = self.0.options.extent_bytes;
+        let left = self.examine(&mut growth)?;
+        let growable = left.growable / extent_bytes;
+        if growable < count {
+            return Err(self.no_space());
+        }
+        let ahead = if growth.tight {
+            // The reserve becomes extents.
+            self.reserve_extents().saturating_sub(left.usable / extent_bytes)
+        } else {
+            // A busy file grows in larger steps, a small one by what it needs.
+            let backed = self.0.allocator.lock().backed_count();
+            (backed / 8).min(GROW_AHEAD_BYTES / extent_bytes)
+        };
+        self.allocate(count, ahead.min(growable.saturating_sub(count)))?;
+        self.examine(&mut growth)?;
+        Ok(())
+    }
+
+    /// Allocates `needed` extents in the file, and up to `ahead` more if that works too.
+    fn allocate(&self, needed: u64, ahead: u64) -> Result<()> {
+        let ids = self.0.allocator.lock().start_growth(needed + ahead);
+        let mut failure = None;
+        let mut got = 0;
+        for run in contiguous(&ids) {
+            let result =
+                if failure.is_none() { self.allocate_run(run) } else { Err(io::ErrorKind::StorageFull.into()) };
+            let backed = result.is_ok();
+            let mut allocator = self.0.allocator.lock();
+            for &id in run {
+                allocator.finish_growth(id, backed);
+            }
+            drop(allocator);
+            match result {
+                Ok(()) => got += run.len() as u64,
+                Err(e) => failure = failure.or(Some(e)),
+            }
+        }
+        match failure {
+            Some(e) if got < needed => Err(self.allocation_fault(&e)),
+            _ => Ok(()),
+        }
+    }
+
+    fn allocate_run(&self, run: &[ExtentId]) -> io::Result<()> {
+        let extent_bytes = self.0.options.extent_bytes;
+        self.0.data.file().allocate(u64::from(run[0]) * extent_bytes, run.len() as u64 * extent_bytes)
+    }
+
+    fn allocation_fault(&self, e: &io::Error) -> Fault {
+        match e.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => {
+                self.0.full.store(true, Ordering::Relaxed);
+                self.no_space()
+            }
+            // Anything else is a broken file, not a full one.
+            _ => self.0.poison.set(Fault::io("allocate", &self.0.data.name, e)),
+        }
+    }
+
+    fn no_space(&self) -> Fault {
+        Fault::NoSpace {
+            what: format!("an extent of {}", self.0.data.name),
+            remedy: "free space on the disk, raise the size limit, or drop what is not needed; writing resumes by \
+                     itself"
+                .to_owned(),
+        }
+    }
+
+    /// Extents became usable: a full disk may have room again.
+    pub(super) fn space_returned(&self) {
+        if self.0.full.load(Ordering::Relaxed) {
+            let mut growth = self.0.growth.lock();
+            // If the file system does not answer now, the next `check_room` asks again.
+            let _ = self.examine(&mut growth);
+        }
+    }
+
+    /// Gives free extents beyond a small spare back to the file system: those at the end by cutting the file,
+    /// others by punching holes. Returns the bytes given back.
+    ///
+    /// # Errors
+    /// The fault of the file system, which poisons.
+    pub fn give_back(&self) -> Result<u64> {
+        self.0.poison.check()?;
+        let growth = self.0.growth.lock();
+        let (ids, used) = {
+            let mut allocator = self.0.allocator.lock();
+            let steady = allocator.opened_count().min(allocator.backed_count() / SPARE_SHARE);
+            let spare = steady.max(SPARE_EXTENTS) + if growth.tight { self.reserve_extents() } else { 0 };
+            let ids = allocator.start_give_back(spare);
+            (ids, allocator.used_extents())
+        };
+        let extent_bytes = self.0.options.extent_bytes;
+        let result = self.cut_and_punch(&ids, used);
+        let mut allocator = self.0.allocator.lock();
+        for &id in &ids {
+            // After a failure too: an extent that may have been punched is allocated again before use.
+            allocator.finish_give_back(id);
+        }
+        if result.is_ok() {
+            allocator.truncate(used);
+        }
+        drop(allocator);
+        drop(growth);
+        match result {
+            Ok(()) => Ok(ids.len() as u64 * extent_bytes),
+            Err(e) => Err(self.0.poison.set(Fault::io("give back space of", &self.0.data.name, &e))),
+        }
+    }
+
+    fn cut_and_punch(&self, ids: &[ExtentId], used: u32) -> io::Result<()> {
+        let extent_bytes = self.0.options.extent_bytes;
+        let file = self.0.data.file();
+        for id in ids.iter().filter(|id| **id < used) {
+            file.punch(u64::from(*id) * extent_bytes, extent_bytes)?;
+        }
+        let len = u64::from(used) * extent_bytes;
+        if file.len()? > len.max(base::limits::SECTOR_BYTES as u64) {
+            file.set_len(if used <= 1 { base::limits::SECTOR_BYTES as u64 } else { len })?;
+        }
+        Ok(())
+    }
+}
+
+/// Splits ascending ids into runs of neighbours.
+fn contiguous(ids: &[ExtentId]) -> impl Iterator<Item = &[ExtentId]> {
+    ids.chunk_by(|a, b| *a + 1 == *b)
+}

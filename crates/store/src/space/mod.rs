@@ -1,0 +1,418 @@
+//! The data file: extents, packed writes, live-byte accounting, space given back.
+//!
+//! | file | owns |
+//! |---|---|
+//! | `mod.rs` | the public face: open, read, checkpoints, pins |
+//! | `open.rs` | creating the file, finding it again |
+//! | `write.rs` | packed writes |
+//! | `allocator.rs` | which bytes hold what, as pure state; rules A19, A20, P9 |
+//! | `growth.rs` | extents from and to the file system; the reserve (P4), a full disk (B7) |
+//! | `saved.rs` | the allocator's state in the manifest |
+//! | `datafile.rs` | the file's header, aligned reads and writes |
+//!
+//! Latches, outermost first: `growth` (one thread changes the file's size, with I/O) → `allocator` (short, never
+//! with I/O; nothing that may drop a [`Block`] happens under it).
+//!
+//! Publish order of a checkpoint: [`Space::checkpoint_begin`] → blocks written, parents composed (publish,
+//! unpublish) → [`Space::sync`] → [`Space::save`] into the manifest, manifest durable →
+//! [`Space::checkpoint_durable`].
+
+mod allocator;
+#[cfg(test)]
+mod allocator_model;
+mod datafile;
+mod growth;
+mod open;
+mod saved;
+mod write;
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use base::limits::SECTOR_BYTES;
+use base::{Fault, IndexId, Poison, Result};
+use vfs::Vfs;
+use vfs::sync::Mutex;
+
+use crate::codec::{self, HEADER_BYTES, PAYLOAD_BYTES_MAX};
+use crate::{Block, BlockKind, BlockRef, Compression};
+
+use allocator::{Allocator, State};
+use datafile::DataFile;
+use open::{check_options, create, reopen};
+
+pub use allocator::ExtentId;
+pub use datafile::DATA_FILE;
+pub(crate) use saved::Saved;
+
+/// Smallest extent: header block and a few sectors, for tests.
+const EXTENT_BYTES_MIN: u64 = 16 << 10;
+/// Largest extent.
+const EXTENT_BYTES_MAX: u64 = 4 << 20;
+
+const _: () = assert!(PAYLOAD_BYTES_MAX + HEADER_BYTES == EXTENT_BYTES_MAX as usize);
+
+/// Blocks that are rewritten about equally often share extents.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum UpdateGroup {
+    /// Inner nodes and leaves rewritten at every checkpoint.
+    Hot,
+    /// Leaves of random writes.
+    Warm,
+    /// Leaves filled once (append), overflow values, blocks moved by cleaning.
+    Cold,
+}
+
+impl UpdateGroup {
+    const ALL: [UpdateGroup; 3] = [Self::Hot, Self::Warm, Self::Cold];
+    const COUNT: usize = Self::ALL.len();
+}
+
+/// A block to write.
+#[derive(Debug, Clone)]
+pub struct NewBlock {
+    /// What it holds.
+    pub kind: BlockKind,
+    /// Whose it is.
+    pub index: IndexId,
+    /// How to compress it.
+    pub compression: Compression,
+    /// Where to put it.
+    pub group: UpdateGroup,
+    /// The bytes, uncompressed.
+    pub payload: Vec<u8>,
+}
+
+/// Settings of the data file.
+#[derive(Debug, Clone)]
+pub struct SpaceOptions {
+    /// Extent size in bytes, a power of two, 1–4 MiB (smaller in tests).
+    pub extent_bytes: u64,
+    /// Bypass the page cache where the file system can.
+    pub direct: bool,
+    /// Bytes kept free for commits of prepared transactions, checkpoints and DROP.
+    pub reserve_bytes: u64,
+    /// Upper bound of the data file, if any.
+    pub max_bytes: Option<u64>,
+}
+
+impl Default for SpaceOptions {
+    fn default() -> Self {
+        Self { extent_bytes: 4 << 20, direct: true, reserve_bytes: 64 << 20, max_bytes: None }
+    }
+}
+
+/// For whom space is allocated (rule P4).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AllocScope {
+    /// The reserve may be used: checkpoints, write-back of what was admitted, commits of prepared transactions,
+    /// DROP. Work that may be refused (bulk loads) leaves the reserve alone.
+    pub may_use_reserve: bool,
+}
+
+impl AllocScope {
+    /// Work that may be refused.
+    pub const ORDINARY: Self = Self { may_use_reserve: false };
+    /// Work that must go on.
+    pub const RESERVE: Self = Self { may_use_reserve: true };
+}
+
+/// Space of one database, by meaning, in bytes.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct SpaceStats {
+    /// Length of the data file less what was punched out.
+    pub file_bytes: u64,
+    /// Named by the newest durable manifest.
+    pub live_bytes: u64,
+    /// Freed, not reusable yet.
+    pub pending_bytes: u64,
+    /// Free extents kept for reuse.
+    pub free_bytes: u64,
+    /// Written since open.
+    pub written_bytes: u64,
+    /// Read since open.
+    pub read_bytes: u64,
+    /// Named by anybody: the newest durable manifest, the next one, or memory.
+    pub held_bytes: u64,
+    /// Freed or padding, in extents that hold other blocks: what cleaning would win.
+    pub dead_bytes: u64,
+    /// Not written yet, in extents being filled.
+    pub open_bytes: u64,
+    /// True if the page cache is bypassed.
+    pub direct: bool,
+}
+
+/// The start of a checkpoint, for [`Space::checkpoint_durable`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use = "frees become reusable only when the checkpoint is told durable"]
+pub struct CheckpointMark(u64);
+
+/// While it lives, no block that the newest durable manifest reached when the pin was taken is overwritten or
+/// given back.
+pub struct SpacePin {
+    space: Space,
+    pin: u64,
+}
+
+impl fmt::Debug for SpacePin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SpacePin({})", self.pin)
+    }
+}
+
+impl Drop for SpacePin {
+    fn drop(&mut self) {
+        if self.space.0.allocator.lock().unpin(self.pin) > 0 {
+            self.space.space_returned();
+        }
+    }
+}
+
+/// The data file of one database. Cheap to clone.
+#[derive(Clone)]
+pub struct Space(Arc<Inner>);
+
+struct Inner {
+    data: DataFile,
+    vfs: Arc<dyn Vfs>,
+    dir: PathBuf,
+    options: SpaceOptions,
+    poison: Poison,
+    database_id: u64,
+    allocator: Mutex<Allocator>,
+    growth: Mutex<growth::Growth>,
+    /// Ordinary work is refused; written under `growth`, read without (relaxed: a moment late is no harm).
+    full: AtomicBool,
+    /// Live bytes of the manifest last saved, and of the newest durable one; under no other latch.
+    saved_live: Mutex<(u64, u64)>,
+    /// Drops free nothing any more.
+    closed: AtomicBool,
+}
+
+impl fmt::Debug for Space {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Space({})", self.0.data.name)
+    }
+}
+
+impl Space {
+    /// Opens the data file in `dir`. With `saved`, the state from the manifest, the file must be there and be the
+    /// manifest's; blocks that the manifest does not reach are free (P9). Without, the file is created; one that
+    /// already holds extents is refused, since its manifest is missing. So the first manifest of a database must
+    /// be durable before the first block is written.
+    ///
+    /// # Errors
+    /// [`Fault::Io`], [`Fault::Corrupt`], [`Fault::Format`], [`Fault::Limit`] for bad options.
+    pub fn open(
+        vfs: Arc<dyn Vfs>,
+        dir: &Path,
+        mut options: SpaceOptions,
+        saved: Option<&[u8]>,
+        poison: Poison,
+    ) -> Result<Space> {
+        check_options(&options)?;
+        let (data, database_id, allocator) = match saved {
+            None => create(&*vfs, dir, &options)?,
+            Some(saved) => {
+                let saved = Saved::decode(saved)?;
+                // The extent size is the file's for life; the option counts at creation.
+                options.extent_bytes = saved.extent_bytes;
+                check_options(&options)?;
+                reopen(&*vfs, dir, &options, &saved)?
+            }
+        };
+        let live = allocator.published_bytes();
+        Ok(Space(Arc::new(Inner {
+            data,
+            vfs,
+            dir: dir.to_owned(),
+            options,
+            poison,
+            database_id,
+            allocator: Mutex::new(allocator),
+            growth: Mutex::new(growth::Growth::default()),
+            full: AtomicBool::new(false),
+            saved_live: Mutex::new((live, live)),
+            closed: AtomicBool::new(false),
+        })))
+    }
+
+    /// Number of the database, drawn at its creation; in the file's header and in [`Space::save`].
+    #[must_use]
+    pub fn database_id(&self) -> u64 {
+        self.0.database_id
+    }
+
+    /// Longest payload a block may have here, in bytes: a block lies within one extent.
+    #[must_use]
+    pub fn payload_bytes_max(&self) -> usize {
+        self.0.options.extent_bytes as usize - HEADER_BYTES
+    }
+
+    /// The extent size in bytes.
+    #[must_use]
+    pub fn extent_bytes(&self) -> u64 {
+        self.0.options.extent_bytes
+    }
+
+    /// Reads, checks and decompresses a block into `out` (cleared first).
+    ///
+    /// # Errors
+    /// [`Fault::Corrupt`] if the bytes there are not this block, [`Fault::Io`] if they cannot be read. Neither
+    /// poisons.
+    pub fn read(&self, at: BlockRef, kind: BlockKind, index: IndexId, out: &mut Vec<u8>) -> Result<()> {
+        out.clear();
+        self.check_address(at, index)?;
+        let want = codec::Want { kind, index, crc: Some(at.crc) };
+        self.0.data.read(at, |bytes| codec::open(&self.0.data.name, at.offset, bytes, &want, out))
+    }
+
+    /// A block lies within one extent; anything else is not an address that was ever handed out.
+    fn check_address(&self, at: BlockRef, index: IndexId) -> Result<()> {
+        let extent_bytes = self.0.options.extent_bytes;
+        // Also far from the end of numbers, so that what is computed from it cannot overflow.
+        let within = at.offset % extent_bytes + u64::from(at.stored_bytes) <= extent_bytes && at.offset < 1 << 62;
+        if within && at.stored_bytes as usize >= HEADER_BYTES && at.offset >= extent_bytes {
+            return Ok(());
+        }
+        let found = format!("{} bytes at {}", at.stored_bytes, at.offset);
+        let fault = Fault::corrupt(&self.0.data.name, at.offset, "block address", "a block within an extent", found);
+        Err(fault.in_index(index, || "unknown".to_owned()))
+    }
+
+    /// A block that the manifest the database was opened from names: `published` is 1. To be called once for
+    /// each such block before it is dropped or replaced; a block that nobody adopts stays.
+    #[must_use]
+    pub fn adopt(&self, at: BlockRef) -> Arc<Block> {
+        Arc::new(Block { space: self.clone(), at, published: AtomicU32::new(1) })
+    }
+
+    /// Makes everything written durable.
+    ///
+    /// # Errors
+    /// The fault of the file system, which poisons.
+    pub fn sync(&self) -> Result<()> {
+        self.0.poison.check()?;
+        let data = &self.0.data;
+        data.file().sync().map_err(|e| self.0.poison.set(Fault::io("sync", &data.name, &e)))
+    }
+
+    /// A checkpoint starts: what is freed from now on waits for the next one.
+    pub fn checkpoint_begin(&self) -> CheckpointMark {
+        CheckpointMark(self.0.allocator.lock().begin_checkpoint())
+    }
+
+    /// The allocator's state for the manifest: live bytes by extent, from published blocks (P9). Taken after the
+    /// last parent of the checkpoint was composed.
+    ///
+    /// It is exact only if the published blocks are those that the manifest's states reach. So whoever drops blocks
+    /// without composing a parent (the end of a dropped index) does so while no checkpoint is between composing and
+    /// this; and an index whose blocks still live is named in the manifest, dropped or not.
+    #[must_use]
+    pub fn save(&self) -> Vec<u8> {
+        let saved = {
+            let allocator = self.0.allocator.lock();
+            Saved {
+                database_id: self.0.database_id,
+                extent_bytes: self.0.options.extent_bytes,
+                extent_count: allocator.extent_count(),
+                live: allocator
+                    .extents()
+                    .filter(|(_, e)| e.published > 0)
+                    .map(|(id, e)| (id, e.published as u64))
+                    .collect(),
+            }
+        };
+        self.0.saved_live.lock().0 = saved.live.iter().map(|(_, bytes)| bytes).sum();
+        saved.encode()
+    }
+
+    /// The manifest of the checkpoint begun at `mark` is durable: what was freed before its start is reusable,
+    /// as far as no pin is older (rule A20).
+    pub fn checkpoint_durable(&self, mark: CheckpointMark) {
+        {
+            let mut live = self.0.saved_live.lock();
+            live.1 = live.0;
+        }
+        let released = self.0.allocator.lock().finish_checkpoint(mark.0);
+        if released > 0 {
+            self.space_returned();
+        }
+    }
+
+    /// Holds back reuse of what the newest durable manifest reaches: for backup and verify, which walk it.
+    #[must_use = "dropping the pin lets go"]
+    pub fn pin(&self) -> SpacePin {
+        let pin = self.0.allocator.lock().pin();
+        SpacePin { space: self.clone(), pin }
+    }
+
+    /// Sealed extents less than half live, the emptiest first, at most `max`.
+    #[must_use]
+    pub fn cleaning_candidates(&self, max: usize) -> Vec<ExtentId> {
+        self.0.allocator.lock().cleaning_candidates(max)
+    }
+
+    /// The extent a block lies in.
+    #[must_use]
+    pub fn extent_of(&self, at: BlockRef) -> ExtentId {
+        (at.offset / self.0.options.extent_bytes) as ExtentId
+    }
+
+    /// Counts and sizes.
+    #[must_use]
+    pub fn stats(&self) -> SpaceStats {
+        let data = &self.0.data;
+        let extent_bytes = self.0.options.extent_bytes;
+        let mut stats = SpaceStats {
+            live_bytes: self.0.saved_live.lock().1,
+            written_bytes: data.written_bytes.load(Ordering::Relaxed),
+            read_bytes: data.read_bytes.load(Ordering::Relaxed),
+            direct: data.file().is_direct(),
+            ..SpaceStats::default()
+        };
+        let allocator = self.0.allocator.lock();
+        stats.file_bytes = SECTOR_BYTES as u64 + allocator.backed_count() * extent_bytes;
+        stats.held_bytes = allocator.held_bytes();
+        for (_, extent) in allocator.extents().filter(|(_, e)| e.backed) {
+            match extent.state {
+                State::Free | State::Moving => stats.free_bytes += extent_bytes,
+                State::Pending => stats.pending_bytes += extent_bytes,
+                State::Open | State::Sealed => {
+                    let written = if extent.state == State::Open { extent.fill } else { extent_bytes };
+                    stats.open_bytes += extent_bytes - written;
+                    stats.dead_bytes += written - extent.held;
+                }
+            }
+        }
+        stats
+    }
+
+    /// The database closes: from now on dropping a block frees nothing, so that tearing down the structures does
+    /// not walk the accounting.
+    pub fn close(&self) {
+        self.0.closed.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn note_published(&self, at: BlockRef) {
+        self.0.allocator.lock().publish(at, 1);
+    }
+
+    pub(crate) fn note_unpublished(&self, at: BlockRef) {
+        self.0.allocator.lock().publish(at, -1);
+    }
+
+    pub(crate) fn free(&self, at: BlockRef, published: bool) {
+        // Acquire, with `close`.
+        if self.0.closed.load(Ordering::Acquire) {
+            return;
+        }
+        let mut allocator = self.0.allocator.lock();
+        if published {
+            allocator.publish(at, -1);
+        }
+        allocator.free(at.offset, u64::from(at.stored_bytes));
+    }
+}

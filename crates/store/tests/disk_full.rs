@@ -1,0 +1,216 @@
+//! A full disk: an ordinary error in allocation, a reserve for what must go on, and recovery by itself (B7, P4).
+
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+mod common;
+#[path = "common/faulty.rs"]
+mod faulty;
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use base::{Fault, Poison};
+use common::{EXTENT, INDEX, Scratch, noise, options};
+use faulty::FaultyVfs;
+use trefoil_store::{AllocScope, Block, BlockKind, Compression, NewBlock, RunWriter, Space, SpaceOptions};
+
+fn space(dir: &Scratch, vfs: &FaultyVfs, reserve_extents: u64) -> (Space, Poison) {
+    let poison = Poison::new();
+    let options = SpaceOptions { reserve_bytes: reserve_extents * EXTENT, ..options() };
+    (Space::open(Arc::new(vfs.clone()), dir.path(), options, None, poison.clone()).unwrap(), poison)
+}
+
+/// A block that takes an extent to itself.
+fn large(space: &Space, seed: u64) -> Vec<NewBlock> {
+    vec![noise(seed, space.payload_bytes_max())]
+}
+
+fn is_full<T>(result: Result<T, Fault>) -> bool {
+    matches!(result, Err(Fault::NoSpace { .. }))
+}
+
+/// Writes until the disk is full; the blocks written.
+fn fill(space: &Space, scope: AllocScope) -> Vec<Arc<Block>> {
+    let mut blocks = Vec::new();
+    for seed in 0..1000 {
+        match space.write_in(scope, large(space, seed)) {
+            Ok(written) => blocks.extend(written),
+            Err(fault) => {
+                assert!(is_full(Err::<(), _>(fault)));
+                return blocks;
+            }
+        }
+    }
+    panic!("the disk never filled");
+}
+
+fn two_checkpoints(space: &Space) {
+    for _ in 0..2 {
+        let mark = space.checkpoint_begin();
+        space.sync().unwrap();
+        let _ = space.save();
+        space.checkpoint_durable(mark);
+    }
+}
+
+#[test]
+fn b7_a_full_disk_is_an_ordinary_error_in_allocation() {
+    let dir = Scratch::new("b7-alloc");
+    let vfs = FaultyVfs::new(10 * EXTENT);
+    let (space, poison) = space(&dir, &vfs, 0);
+    let blocks = fill(&space, AllocScope::RESERVE);
+    assert_eq!(blocks.len(), 10);
+    poison.check().expect("nothing is poisoned");
+    let mut out = Vec::new();
+    for (seed, block) in blocks.iter().enumerate() {
+        space.read(block.at(), BlockKind::Leaf, INDEX, &mut out).unwrap();
+        assert_eq!(out, large(&space, seed as u64)[0].payload);
+    }
+    // All or nothing: a call that needs two extents while one is free places nothing.
+    let free_before = vfs.0.free_bytes.fetch_add(EXTENT, Ordering::SeqCst);
+    assert_eq!(free_before, 0);
+    let held = space.stats().held_bytes;
+    let two = vec![noise(1, space.payload_bytes_max()), noise(2, space.payload_bytes_max())];
+    assert!(is_full(space.write(two)));
+    assert_eq!(space.stats().held_bytes, held);
+    space.write(large(&space, 3)).unwrap();
+}
+
+#[test]
+fn b7_a_full_disk_in_a_write_poisons() {
+    let dir = Scratch::new("b7-write");
+    let vfs = FaultyVfs::new(100 * EXTENT);
+    let (space, poison) = space(&dir, &vfs, 0);
+    let before = space.write(vec![noise(1, 1000)]).unwrap();
+    vfs.0.writes_fail.store(true, Ordering::SeqCst);
+    let held = space.stats().held_bytes;
+    assert!(matches!(space.write(vec![noise(2, 1000)]), Err(Fault::Io { op: "write", .. })));
+    assert_eq!(space.stats().held_bytes, held, "what was not written is not held");
+    vfs.0.writes_fail.store(false, Ordering::SeqCst);
+    assert!(poison.check().is_err());
+    assert!(matches!(space.write(vec![noise(3, 1000)]), Err(Fault::Poisoned(_))), "until reopened");
+    assert!(matches!(space.sync(), Err(Fault::Poisoned(_))));
+    space.read(before[0].at(), BlockKind::Leaf, INDEX, &mut Vec::new()).expect("verified reads go on");
+}
+
+#[test]
+fn b7_a_failed_sync_and_a_broken_allocation_poison() {
+    let dir = Scratch::new("b7-sync");
+    let vfs = FaultyVfs::new(100 * EXTENT);
+    let (space, poison) = space(&dir, &vfs, 0);
+    vfs.0.allocations_break.store(true, Ordering::SeqCst);
+    assert!(matches!(space.write(vec![noise(1, 1000)]), Err(Fault::Io { op: "allocate", .. })));
+    assert!(poison.check().is_err());
+
+    let dir = Scratch::new("b7-sync2");
+    let vfs = FaultyVfs::new(100 * EXTENT);
+    let (space, poison) = self::space(&dir, &vfs, 0);
+    vfs.0.syncs_fail.store(true, Ordering::SeqCst);
+    assert!(matches!(space.sync(), Err(Fault::Io { op: "sync", .. })));
+    vfs.0.syncs_fail.store(false, Ordering::SeqCst);
+    assert!(poison.check().is_err() && space.sync().is_err(), "a sync that failed once is never believed again");
+}
+
+#[test]
+fn p4_the_reserve_is_kept_for_what_must_go_on() {
+    let dir = Scratch::new("p4-reserve");
+    let vfs = FaultyVfs::new(40 * EXTENT);
+    let (space, _) = space(&dir, &vfs, 8);
+    space.check_room().unwrap();
+    let mut blocks = fill(&space, AllocScope::ORDINARY);
+    assert_eq!(blocks.len(), 32, "the reserve is left");
+    assert!(is_full(space.check_room()), "statements are refused");
+    // Another program eats the disk: the reserve is in the file already.
+    vfs.0.free_bytes.store(0, Ordering::SeqCst);
+    blocks.extend(fill(&space, AllocScope::RESERVE));
+    assert_eq!(blocks.len(), 40, "a checkpoint could use all of it");
+    // DROP gives space back, two checkpoints later, and writing resumes by itself.
+    blocks.truncate(10);
+    assert!(is_full(space.check_room()));
+    two_checkpoints(&space);
+    space.check_room().unwrap();
+    space.write_in(AllocScope::ORDINARY, large(&space, 1)).unwrap();
+}
+
+#[test]
+fn p4_on_a_tight_disk_the_reserve_is_in_the_file() {
+    let dir = Scratch::new("p4-tight");
+    let vfs = FaultyVfs::new(40 * EXTENT);
+    let (space, _) = space(&dir, &vfs, 8);
+    let first = space.write(large(&space, 0)).unwrap();
+    // Another program eats the disk before any statement was refused.
+    vfs.0.free_bytes.store(0, Ordering::SeqCst);
+    assert!(is_full(space.write_in(AllocScope::ORDINARY, large(&space, 1))));
+    assert_eq!(fill(&space, AllocScope::RESERVE).len(), 8);
+    drop(first);
+}
+
+#[test]
+fn p4_room_comes_back_when_the_disk_does() {
+    let dir = Scratch::new("p4-resume");
+    let vfs = FaultyVfs::new(20 * EXTENT);
+    let (space, _) = space(&dir, &vfs, 4);
+    let _blocks = fill(&space, AllocScope::ORDINARY);
+    assert!(is_full(space.check_room()));
+    vfs.0.free_bytes.fetch_add(50 * EXTENT, Ordering::SeqCst);
+    vfs::thread::sleep(std::time::Duration::from_millis(60));
+    space.check_room().expect("looked at again by itself");
+    space.write_in(AllocScope::ORDINARY, large(&space, 1)).unwrap();
+}
+
+#[test]
+fn the_size_limit_is_a_disk_too() {
+    let dir = Scratch::new("max-bytes");
+    let options = SpaceOptions { max_bytes: Some(16 * EXTENT), reserve_bytes: 4 * EXTENT, ..options() };
+    let space = Space::open(common::real(), dir.path(), options, None, Poison::new()).unwrap();
+    let ordinary = fill(&space, AllocScope::ORDINARY);
+    let reserve = fill(&space, AllocScope::RESERVE);
+    assert_eq!((ordinary.len(), reserve.len()), (11, 4), "one for the header");
+    assert!(space.stats().file_bytes <= 16 * EXTENT);
+}
+
+#[test]
+fn space_is_given_back() {
+    let dir = Scratch::new("give-back");
+    let vfs = FaultyVfs::new(1000 * EXTENT);
+    let (space, _) = space(&dir, &vfs, 0);
+    let mut blocks: Vec<_> = (0..40).flat_map(|seed| space.write(large(&space, seed)).unwrap()).collect();
+    // A hole in the middle, and the end.
+    blocks.truncate(30);
+    blocks.drain(5..15);
+    space.give_back().unwrap();
+    let before = space.stats();
+    assert_eq!(before.pending_bytes, 19 * EXTENT, "the last extent is still open");
+    two_checkpoints(&space);
+    assert_eq!(space.stats().pending_bytes, 0);
+    let given = space.give_back().unwrap();
+    assert!(given >= 17 * EXTENT, "{given}");
+    assert!(vfs.0.punched_bytes.load(Ordering::SeqCst) >= given);
+    let after = space.stats();
+    assert!(after.file_bytes <= 25 * EXTENT && after.free_bytes <= 2 * EXTENT, "{after:?}");
+    let mut out = Vec::new();
+    for block in &blocks {
+        space.read(block.at(), BlockKind::Leaf, INDEX, &mut out).unwrap();
+    }
+    // Punched extents are allocated again before use.
+    let before = vfs.0.free_bytes.load(Ordering::SeqCst);
+    blocks.extend((0..30).flat_map(|seed| space.write(large(&space, 100 + seed)).unwrap()));
+    assert!(before - vfs.0.free_bytes.load(Ordering::SeqCst) >= 27 * EXTENT);
+}
+
+#[test]
+fn b7_a_run_that_does_not_fit_poisons_nothing_and_leaves_nothing() {
+    let dir = Scratch::new("run-full");
+    let vfs = FaultyVfs::new(6 << 20);
+    let mut writer = RunWriter::create(Arc::new(vfs.clone()), dir.path(), 5, Compression::None).unwrap();
+    let mut failed = None;
+    for i in 0..20_000u32 {
+        if let Err(fault) = writer.add(&i.to_be_bytes(), Some(&[7; 1000])) {
+            failed = Some(fault);
+            break;
+        }
+    }
+    assert!(is_full(failed.map_or(Ok(()), Err)));
+    drop(writer);
+    assert!(trefoil_store::run::list(&vfs, dir.path()).unwrap().is_empty());
+}

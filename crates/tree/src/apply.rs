@@ -1,0 +1,231 @@
+//! Step 3 of a commit: a sorted batch into its leaves [A1].
+//!
+//! Steps, leaf by leaf in key order: (1) descend and latch exclusively, once per leaf; (2) an EMPTY slot gets a fresh
+//! leaf; (3) each operation is inserted, and the versions of its key are collected by the view, capped below
+//! undrained runs [A4]; (4) a full leaf is collected as a whole if that may help, else split, the right half becoming
+//! a neighbour under the structure latch; (5) what the leaf lacks on disk is noted in its record and upwards
+//! (only when it was clean), its dead mark follows its counts; (6) the latch is let go.
+//!
+//! No I/O and no way to fail: the reservation has everything in memory, nothing of it can be evicted, and memory
+//! for splits was granted. Where the grant is too small after all (many commits split one leaf), the budget is
+//! charged past its limit, which it counts.
+//!
+//! A split marks BOTH halves as lacking this commit, although it may change one only: so halves that share an old
+//! image are dirty, hence in memory, until each has its own.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use base::{CommitTs, GcView};
+use index::Batch;
+use store::{Charge, Class, Grant, Page};
+
+use crate::descent::Place;
+use crate::handle::{LeafHandle, LeafRecord, LeafSlot, LeafState, Resident};
+use crate::image::Fence;
+use crate::node::{Insert, Leaf};
+use crate::tree::Core;
+
+/// A full leaf with at least one collectable version in so many is collected before it is split.
+const COLLECT_SHARE: u32 = 8;
+
+/// What one visit of a leaf changed.
+#[derive(Default)]
+struct Visit {
+    /// Operations done, from the first.
+    done: usize,
+    changed: bool,
+    live: i64,
+    entries: i64,
+}
+
+impl Core {
+    pub(crate) fn apply(&self, batch: &Batch, mut grant: Option<Grant>, ts: CommitTs, view: &GcView) {
+        let capped;
+        let view = if self.runs.is_quiet() {
+            view
+        } else {
+            capped = self.capped(view);
+            &capped
+        };
+        let mut next = 0;
+        while next < batch.len() {
+            vfs::thread::point("tree.before_leaf");
+            next += self.write_leaf(batch.key(next), |place, slot| {
+                self.apply_to_leaf(place, slot, batch, next, &mut grant, ts, view)
+            });
+        }
+    }
+
+    /// Steps 2 to 5. Returns how many operations are done: none if the leaf was split and the first one is in the
+    /// right half now.
+    #[allow(clippy::too_many_arguments)]
+    fn apply_to_leaf(
+        &self,
+        place: &Place<'_>,
+        slot: &mut LeafSlot,
+        batch: &Batch,
+        first: usize,
+        grant: &mut Option<Grant>,
+        ts: CommitTs,
+        view: &GcView,
+    ) -> usize {
+        let handle = place.leaf;
+        let fresh = matches!(slot.state, LeafState::Empty);
+        if fresh {
+            self.fill_empty(handle, slot, grant);
+        }
+        let used_before = slot.resident().map_or(0, |resident| resident.leaf.used_bytes());
+        let mut visit = Visit::default();
+        let (mut hint, mut collected, mut was_split) = (None, false, false);
+        while let Some(key) = (first + visit.done < batch.len()).then(|| batch.key(first + visit.done)) {
+            // The first one is why the leaf was latched; a split may have moved it.
+            if (visit.done > 0 || was_split) && !slot.is_below_high(key) {
+                break;
+            }
+            let Some(resident) = slot.resident_mut() else { unreachable!("a reserved leaf is in memory") };
+            match resident.leaf.insert(key, ts, batch.op(first + visit.done), view, hint) {
+                Insert::Done(applied) => {
+                    hint = Some(applied.hint);
+                    visit.changed |= applied.stored || applied.entries_delta != 0 || applied.dropped.versions > 0;
+                    visit.live += i64::from(applied.live_delta);
+                    visit.entries += i64::from(applied.entries_delta);
+                    visit.done += 1;
+                }
+                Insert::Full => {
+                    hint = None;
+                    let stats = resident.leaf.stats();
+                    if !collected && resident.leaf.dead() >= stats.entries / COLLECT_SHARE {
+                        collected = true;
+                        self.collect_leaf(handle, resident, view);
+                        continue;
+                    }
+                    let edge = place.keys.hi().is_none() && place.index + 2 >= place.keys.len();
+                    self.split_leaf(handle, slot, key, edge, ts, grant);
+                    was_split = true;
+                }
+            }
+        }
+        self.counters.add(handle, visit.live, visit.entries);
+        self.after_apply(handle, slot, fresh, visit.changed, ts);
+        self.note_thin(handle, used_before, slot);
+        visit.done
+    }
+
+    /// Step 2.
+    fn fill_empty(&self, handle: &Arc<LeafHandle>, slot: &mut LeafSlot, grant: &mut Option<Grant>) {
+        let leaf = Leaf::new(self.env.options.node_bytes, &handle.low, slot.high.as_deref());
+        slot.state = LeafState::Resident(Box::new(self.resident(leaf, BTreeMap::new(), grant)));
+        self.enter_cache(handle);
+    }
+
+    /// Step 5.
+    fn after_apply(&self, handle: &Arc<LeafHandle>, slot: &mut LeafSlot, fresh: bool, changed: bool, ts: CommitTs) {
+        let resident = slot.resident_mut().expect("it was just written");
+        if fresh && resident.leaf.is_empty() && resident.oldest_unwritten == CommitTs::MAX {
+            // Nothing stayed (a delete of nothing that everybody sees): the slot is what it was.
+            slot.state = LeafState::Empty;
+            self.counters.add_resident(-1);
+            return;
+        }
+        if fresh {
+            self.counters.add_leaves(1);
+        }
+        if changed {
+            self.note_applied(handle, resident, ts);
+        }
+        let memory = resident.leaf.memory_bytes() as u64;
+        if resident.charge.bytes() < memory || resident.charge.bytes() > 2 * memory.max(self.page_bytes()) {
+            resident.charge.set(memory);
+        }
+        self.refresh_mark(handle, &resident.leaf);
+        handle.touch();
+    }
+
+    /// A leaf that fell under a quarter is to be merged.
+    pub(crate) fn note_thin(&self, handle: &LeafHandle, used_before: usize, slot: &LeafSlot) {
+        let quarter = self.env.options.node_bytes / 4;
+        if used_before >= quarter && slot.resident().is_some_and(|resident| resident.leaf.used_bytes() < quarter) {
+            self.thin.offer(handle.low.clone());
+        }
+    }
+
+    /// The leaf now has something of `ts` that its image lacks.
+    pub(crate) fn note_applied(&self, handle: &LeafHandle, resident: &mut Resident, ts: CommitTs) {
+        if ts >= resident.oldest_unwritten {
+            return;
+        }
+        let was_clean = {
+            let mut record = handle.record.lock();
+            let was_clean = record.oldest_unwritten == CommitTs::MAX;
+            record.oldest_unwritten = record.oldest_unwritten.min(ts);
+            resident.oldest_unwritten = record.oldest_unwritten;
+            was_clean
+        };
+        if was_clean {
+            self.env.cache.note_dirty(self.page_bytes());
+            vfs::thread::point("tree.before_climb");
+            self.climb(&handle.low, false);
+        }
+    }
+
+    /// Step 4. `handle` keeps the left half.
+    fn split_leaf(
+        &self,
+        handle: &Arc<LeafHandle>,
+        slot: &mut LeafSlot,
+        key: &[u8],
+        edge: bool,
+        ts: CommitTs,
+        grant: &mut Option<Grant>,
+    ) {
+        let high = slot.high.clone();
+        let resident = slot.resident_mut().expect("a leaf that is split is in memory");
+        let point = resident.leaf.choose_split(key, edge);
+        let right = resident.leaf.split(&point);
+        let separator: Fence = point.separator.as_slice().into();
+        self.note_applied(handle, resident, ts);
+        let mut right = self.resident(right, resident.beside.clone(), grant);
+        // At least what the record will say: that is written under the structure latch.
+        right.oldest_unwritten = handle.record.lock().oldest();
+        self.env.cache.note_dirty(self.page_bytes());
+        resident.charge.set(resident.leaf.memory_bytes() as u64);
+        slot.high = Some(separator.clone());
+        let dead = (right.leaf.stats().live == 0).then(|| right.leaf.stats().highest_delete_ts);
+        let state = LeafState::Resident(Box::new(right));
+        let right = Arc::new(LeafHandle::new(self.me.clone(), separator, high, state, LeafRecord::clean(None)));
+        right.mark.set(dead);
+        right.reserve_for(handle.last_reserved());
+        self.enter_cache(&right);
+        self.insert_right(handle, &point.separator, right);
+        self.counters.count_split();
+        self.counters.add_leaves(1);
+    }
+
+    /// A leaf in memory with its charge, from the grant as long as it lasts.
+    fn resident(&self, leaf: Leaf, beside: BTreeMap<u64, Arc<store::Block>>, grant: &mut Option<Grant>) -> Resident {
+        let memory = leaf.memory_bytes() as u64;
+        let granted: Option<Charge> = grant.as_mut().and_then(|grant| grant.try_take(memory));
+        let charge = granted.unwrap_or_else(|| self.env.cache.budget().charge(Class::Frames, memory));
+        Resident { leaf, oldest_unwritten: CommitTs::MAX, beside, charge }
+    }
+
+    pub(crate) fn enter_cache(&self, handle: &Arc<LeafHandle>) {
+        let page: std::sync::Weak<dyn Page> = Arc::<LeafHandle>::downgrade(handle);
+        self.env.cache.insert(page, self.page_bytes());
+        self.counters.add_resident(1);
+    }
+
+    /// Whole-leaf collection. The leaf's meaning stays, so nothing new is unwritten.
+    pub(crate) fn collect_leaf(&self, handle: &LeafHandle, resident: &mut Resident, view: &GcView) {
+        let before = resident.leaf.stats();
+        resident.leaf.collect(view);
+        let after = resident.leaf.stats();
+        self.counters.add(
+            handle,
+            i64::from(after.live) - i64::from(before.live),
+            i64::from(after.entries) - i64::from(before.entries),
+        );
+        resident.charge.set(resident.leaf.memory_bytes() as u64);
+    }
+}

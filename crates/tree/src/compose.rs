@@ -1,0 +1,237 @@
+//! One inner node's image from the handles below it: step 3 of the checkpoint, under the structure latch.
+//!
+//! Steps: (1) every child is checked: a leaf lacks nothing at or below F, an inner node was seen by this checkpoint;
+//! who is not complete is returned instead of an image; (2) neighbours that share an image become one slot over both
+//! ranges (R1, see `structure`); (3) the slots are encoded; (4) the accounts are settled: each image that a slot names
+//! is published, each that the last image of this node named, and this one does not, is unpublished. So the
+//! published blocks are exactly those that the manifest will reach, once the root is composed.
+//!
+//! A shared image was written before a split, and neither half was written since; both are dirty, in memory, and
+//! lack only what is newer than F. So the unsplit image is the right picture of both as of F.
+//!
+//! Beyond F, two things send a leaf back to be written first, because its image would count blocks that its slot
+//! does not reach, or be named by two slots:
+//! - the image names blocks of large values and covers more than the slot;
+//! - another slot, not a neighbour, names the same image (an EMPTY slot stands between).
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
+
+use base::{CommitTs, Lsn};
+use store::{Block, epoch};
+
+use crate::checkpoint::Walk;
+use crate::descent::later;
+use crate::handle::{Child, InnerHandle, InnerState, LeafHandle};
+use crate::image::{Fence, Image};
+use crate::node::{ChildDescriptor, Inner, InnerImage, NodeKind};
+
+/// What came of composing a node.
+pub(crate) enum Outcome {
+    Composed(Composed),
+    /// These leaves must be written first.
+    Leaves(Vec<Arc<LeafHandle>>),
+    /// Nodes below must be composed first.
+    Inner,
+    /// The node was absorbed by another one.
+    Obsolete,
+}
+
+/// A node's image before it has an address.
+pub(crate) struct Composed {
+    pub payload: Vec<u8>,
+    pub absorptions: u64,
+    low: Fence,
+    high: Option<Fence>,
+    entries: u64,
+    live: u64,
+    dead_from: Option<CommitTs>,
+    log_need: CommitTs,
+    max_ts: CommitTs,
+    write_lsn: Lsn,
+}
+
+/// A slot of the image: the children from `first` up to the next slot's.
+struct Slot {
+    first: usize,
+    image: Option<Arc<Image>>,
+}
+
+impl Walk<'_> {
+    pub fn try_compose(&self, handle: &Arc<InnerHandle>) -> Outcome {
+        let latched = self.core.latch_structure();
+        let guard = epoch::pin();
+        let InnerState::Loaded(node) = handle.cell.load(&guard) else { return Outcome::Obsolete };
+        let slots = match self.slots(&node.keys) {
+            Ok(slots) => slots,
+            Err(outcome) => return outcome,
+        };
+        let separators: Vec<Vec<u8>> = slots[1..].iter().map(|slot| node.keys.fence_of(slot.first).0).collect();
+        let children: Vec<ChildDescriptor> = slots.iter().map(Slot::descriptor).collect();
+        let keys = Inner::new(node.keys.lo(), node.keys.hi(), &separators, children)
+            .expect("some separators of an ordered node are ordered");
+        let image = InnerImage { level: node.level, node: keys };
+        let mut composed = Composed::new(&slots, handle, &image, self.skip);
+        image.encode(&mut composed.payload);
+        let still_dirty = self.settle(handle, &node.keys, &slots);
+        if still_dirty {
+            handle.note_change();
+            for step in self.core.path(&guard, node.keys.lo()).iter().rev() {
+                step.handle.note_change();
+            }
+        }
+        drop(latched);
+        Outcome::Composed(composed)
+    }
+
+    /// Steps 1 and 2.
+    fn slots(&self, keys: &Inner<Child>) -> Result<Vec<Slot>, Outcome> {
+        let mut slots: Vec<Slot> = Vec::with_capacity(keys.len());
+        let mut missing = Vec::new();
+        let mut inner_missing = false;
+        for (i, child) in keys.children().iter().enumerate() {
+            let image = match child {
+                Child::Leaf(leaf) => {
+                    let record = leaf.record.lock();
+                    if !self.is_complete(record.oldest()) {
+                        missing.push(leaf.clone());
+                        continue;
+                    }
+                    record.image.clone()
+                }
+                Child::Inner(inner) => {
+                    let record = inner.record.lock();
+                    inner_missing |= record.seen != self.number || record.image.is_none();
+                    record.image.clone()
+                }
+            };
+            match (slots.last().map(|slot| &slot.image), &image) {
+                (Some(Some(last)), Some(image)) if Arc::ptr_eq(last, image) => {}
+                (Some(None), None) => {}
+                _ => slots.push(Slot { first: i, image }),
+            }
+        }
+        if missing.is_empty() && !inner_missing {
+            inner_missing |= self.send_back(keys, &slots, &mut missing);
+        }
+        match (missing.is_empty(), inner_missing) {
+            (true, false) => Ok(slots),
+            (false, _) => Err(Outcome::Leaves(missing)),
+            (true, true) => Err(Outcome::Inner),
+        }
+    }
+
+    /// What must have an image of its own although it is complete. True if an inner node must.
+    fn send_back(&self, keys: &Inner<Child>, slots: &[Slot], missing: &mut Vec<Arc<LeafHandle>>) -> bool {
+        let mut named = BTreeSet::new();
+        let mut inner = false;
+        for (i, slot) in slots.iter().enumerate() {
+            let Some(image) = &slot.image else { continue };
+            let end = slots.get(i + 1).map_or(keys.len(), |next| next.first);
+            let (low, high) = (keys.fence_of(slot.first).0, keys.fence_of(end - 1).1);
+            let twice = !named.insert(Arc::as_ptr(image));
+            let counts_more = image.has_blocks_beside && !image.is_whole(&low, high.as_deref());
+            if !twice && !counts_more {
+                continue;
+            }
+            for child in &keys.children()[slot.first..end] {
+                match child {
+                    Child::Leaf(leaf) => missing.push(leaf.clone()),
+                    Child::Inner(node) => {
+                        let mut record = node.record.lock();
+                        record.image = None;
+                        record.seen = 0;
+                        drop(record);
+                        node.note_change();
+                        inner = true;
+                    }
+                }
+            }
+        }
+        inner
+    }
+
+    /// Step 4. True if something below is not in any image yet.
+    fn settle(&self, handle: &InnerHandle, keys: &Inner<Child>, slots: &[Slot]) -> bool {
+        let mut still_dirty = false;
+        let mut outdated: Vec<Arc<Image>> = Vec::new();
+        let mut slot = slots.iter().peekable();
+        for (i, child) in keys.children().iter().enumerate() {
+            let starts = slot.next_if(|slot| slot.first == i);
+            let named = starts.and_then(|slot| slot.image.clone());
+            let before = match child {
+                Child::Leaf(leaf) => {
+                    let mut record = leaf.record.lock();
+                    still_dirty |= record.is_dirty();
+                    record.in_parent_image = starts.is_some();
+                    std::mem::replace(&mut record.composed, named.clone())
+                }
+                Child::Inner(inner) => {
+                    still_dirty |= inner.is_changed();
+                    let mut record = inner.record.lock();
+                    record.in_parent_image = starts.is_some();
+                    std::mem::replace(&mut record.composed, named.clone())
+                }
+            };
+            if before.as_ref().map(Arc::as_ptr) != named.as_ref().map(Arc::as_ptr) {
+                // Publish first: a block named before and now is never unnamed in between.
+                named.iter().for_each(|image| self.core.publish_image(image));
+                outdated.extend(before);
+            }
+        }
+        outdated.append(&mut handle.record.lock().retired);
+        outdated.iter().for_each(|image| self.core.unpublish_image(image));
+        still_dirty
+    }
+}
+
+impl Slot {
+    fn descriptor(&self) -> ChildDescriptor {
+        match &self.image {
+            Some(image) => ChildDescriptor::Node(image.descriptor()),
+            None => ChildDescriptor::Empty { log_need: CommitTs::ZERO },
+        }
+    }
+}
+
+impl Composed {
+    fn new(slots: &[Slot], handle: &InnerHandle, image: &InnerImage, applied: Lsn) -> Self {
+        let named = || slots.iter().filter_map(|slot| slot.image.as_ref());
+        let dead = |slot: &Slot| slot.image.as_ref().map_or(Some(CommitTs::ZERO), |image| image.dead_from);
+        Self {
+            payload: Vec::new(),
+            absorptions: handle.record.lock().absorptions,
+            low: image.node.lo().into(),
+            high: image.node.hi().map(Fence::from),
+            entries: named().map(|image| image.entries).sum(),
+            live: named().map(|image| image.live).sum(),
+            dead_from: slots.iter().map(dead).try_fold(CommitTs::ZERO, |all, one| later(Some(all), one)),
+            log_need: named().map(|image| image.log_need).fold(handle.log_need(), CommitTs::max),
+            max_ts: named().map(|image| image.max_ts).fold(CommitTs::ZERO, CommitTs::max),
+            write_lsn: applied,
+        }
+    }
+
+    pub fn log_need(&self) -> Lsn {
+        self.log_need.as_lsn()
+    }
+
+    pub fn into_image(self, block: Arc<Block>) -> Image {
+        Image {
+            kind: NodeKind::Inner,
+            block,
+            named: AtomicU32::new(0),
+            beside: Vec::new().into(),
+            has_blocks_beside: false,
+            low: self.low,
+            high: self.high,
+            entries: self.entries,
+            live: self.live,
+            dead_from: self.dead_from,
+            log_need: self.log_need,
+            max_ts: self.max_ts,
+            write_lsn: self.write_lsn,
+        }
+    }
+}

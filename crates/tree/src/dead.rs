@@ -1,0 +1,91 @@
+//! Dead spans [A25, C7]: marks, and the purge that unlinks what is dead for everybody.
+//!
+//! A leaf whose keys all end in a tombstone is marked "dead for snapshots at or above T", T its highest delete.
+//! The mark lives in the handle, is changed under the leaf's exclusive latch, and travels in the image's descriptor.
+//! An inner handle's mark says the same of everything below. Scans hop over marked children without a latch.
+//!
+//! Setting an inner mark: (1) under the structure latch, all child marks are found set; (2) the mark is set; (3) the
+//! child marks are looked at again, and if one is gone the mark is taken back. Putting a live entry: (1) the leaf's
+//! mark is cleared under its latch; (2) the marks above are cleared, lowest first, before the commit is marked
+//! applied. All of these are SeqCst, so that of a marker and a put at least one sees the other:
+//!
+//! > Without the second look: the marker finds all of N's leaves dead; a put clears leaf L's mark, climbs, finds N not
+//! > marked yet; the marker marks N. A scan hops over N and misses the row.
+//!
+//! Attached runs are outside marks: scans merge them anyway.
+
+use std::collections::BTreeSet;
+
+use base::CommitTs;
+use store::epoch;
+use vfs::sync::Mutex;
+
+use crate::descent::later;
+use crate::handle::{Child, LeafHandle};
+use crate::image::Fence;
+use crate::node::{Inner, Leaf};
+use crate::structure::Latched;
+use crate::tree::Core;
+
+/// Lower fences of leaves with something to do, each once: dead ones, thin ones. A hint: what stands there when
+/// maintenance comes by decides.
+#[derive(Debug, Default)]
+pub(crate) struct Places(Mutex<BTreeSet<Fence>>);
+
+impl Places {
+    pub fn offer(&self, low: Fence) {
+        self.0.lock().insert(low);
+    }
+
+    /// Takes the first place, or none.
+    pub fn take(&self) -> Option<Fence> {
+        self.0.lock().pop_first()
+    }
+}
+
+/// The mark that a leaf's content deserves.
+pub(crate) fn mark_of(leaf: &Leaf) -> Option<CommitTs> {
+    let stats = leaf.stats();
+    (stats.live == 0).then_some(stats.highest_delete_ts)
+}
+
+/// The mark that all children together deserve: the latest, if all have one.
+fn mark_of_all(keys: &Inner<Child>) -> Option<CommitTs> {
+    keys.children().iter().map(|child| child.mark().get()).try_fold(CommitTs::ZERO, |all, one| later(Some(all), one))
+}
+
+impl Core {
+    /// Makes the leaf's mark follow its content. The caller holds the leaf's exclusive latch.
+    pub(crate) fn refresh_mark(&self, handle: &LeafHandle, leaf: &Leaf) {
+        let (before, now) = (handle.mark.get(), mark_of(leaf));
+        if before == now {
+            return;
+        }
+        handle.mark.set(now);
+        match now {
+            None => {
+                vfs::thread::point("tree.mark_cleared");
+                self.climb(&handle.low, true);
+            }
+            Some(_) => {
+                self.purge.offer(handle.low.clone());
+                let latched = self.latch_structure();
+                self.summarise(&latched, &handle.low);
+            }
+        }
+    }
+
+    /// Marks the inner nodes above `low`, as far up as everything below is dead.
+    pub(crate) fn summarise(&self, _latched: &Latched<'_>, low: &[u8]) {
+        let guard = epoch::pin();
+        for step in self.path(&guard, low).iter().rev() {
+            let Some(dead_from) = mark_of_all(step.keys) else { return };
+            step.handle.mark.set(Some(dead_from));
+            vfs::thread::point("tree.inner_marked");
+            if mark_of_all(step.keys) != Some(dead_from) {
+                step.handle.mark.set(None);
+                return;
+            }
+        }
+    }
+}

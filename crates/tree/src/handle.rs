@@ -1,0 +1,356 @@
+//! Child handles: the one place where everything changeable about a node is kept.
+//!
+//! An inner node is an immutable key array with pointers to handles; replacing the node shares the handles and
+//! never copies them, so no slot update can be lost between two versions of a parent [A2].
+//!
+//! # Leaf handle
+//!
+//! ```text
+//!  Empty ──put──► Resident ◄──publish── Loading ◄──first reader── Cold
+//!    ▲               │  └────────────evict (clean, unpinned)────────▲
+//!    └──unlink───────┤ (also from Cold, without reading)
+//!                    └──merge──► Obsolete (absorbed by its left neighbour; also a folded EMPTY slot)
+//! ```
+//!
+//! Invariants:
+//! 1. `low` never changes: a split keeps the left half in the handle, a merge is always into the left neighbour.
+//!    So whoever arrives by an old parent has to check one fence only, `high`.
+//! 2. `Resident` ⇒ the leaf holds every version applied in `[low, high)`, except what attached runs hold.
+//! 3. `Resident::oldest_unwritten >= LeafRecord::oldest_unwritten`: the copy under the latch only spares the record's
+//!    mutex; the record is the truth.
+//! 4. `Empty` ⇒ no image, nothing unwritten, `dead_from` = 0. `Cold` or `Loading` ⇒ an image, nothing unwritten.
+//! 5. `dead_from` = T ⇒ no snapshot at or above T sees anything in the leaf [A25].
+//! 6. `last_reserved` is at least the ticket of every running commit that reserved a key of the range [A1].
+//!
+//! Latch order: leaf latch → structure latch → record mutex (innermost). Two leaf latches are only ever held by a
+//! thread that took the second one without waiting.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+
+use base::CommitTs;
+use index::ReadAt;
+use store::{Block, Charge, EpochCell};
+use vfs::sync::{Condvar, Mutex, RwLock};
+
+use crate::image::{Fence, Image};
+use crate::node::{Inner, Leaf};
+use crate::tree::Core;
+
+/// Value of `dead_from` for a node that may hold live entries.
+const ALIVE: u64 = u64::MAX;
+
+/// "Everything below is dead for snapshots at or above T", or alive. Readers look without a latch.
+#[derive(Debug)]
+pub(crate) struct DeadMark(AtomicU64);
+
+impl DeadMark {
+    pub fn new(from: Option<CommitTs>) -> Self {
+        Self(AtomicU64::new(from.map_or(ALIVE, |ts| ts.0)))
+    }
+
+    /// SeqCst here and in `set`: the marker sets an inner mark and then looks at the children's; a put clears a
+    /// leaf's mark and then the inner ones. Of the two, at least one sees the other [A25].
+    pub fn get(&self) -> Option<CommitTs> {
+        let from = self.0.load(Ordering::SeqCst);
+        (from != ALIVE).then_some(CommitTs(from))
+    }
+
+    pub fn set(&self, from: Option<CommitTs>) {
+        let from = from.map_or(ALIVE, |ts| ts.0);
+        if self.0.load(Ordering::SeqCst) != from {
+            self.0.store(from, Ordering::SeqCst);
+        }
+    }
+
+    /// May a reader at `at` hop over the node?
+    pub fn hides_from(&self, at: ReadAt) -> bool {
+        // Acquire, with the store in `set`: enough for one reader, who only needs what its snapshot covers.
+        let from = self.0.load(Ordering::Acquire);
+        match at {
+            ReadAt::Newest => from != ALIVE,
+            ReadAt::Snapshot(s) => s.0 >= from,
+        }
+    }
+}
+
+/// A child of an inner node.
+#[derive(Debug, Clone)]
+pub(crate) enum Child {
+    Leaf(Arc<LeafHandle>),
+    Inner(Arc<InnerHandle>),
+}
+
+impl Child {
+    pub fn mark(&self) -> &DeadMark {
+        match self {
+            Child::Leaf(leaf) => &leaf.mark,
+            Child::Inner(inner) => &inner.mark,
+        }
+    }
+}
+
+/// A leaf, in memory or not.
+pub(crate) struct LeafHandle {
+    pub low: Fence,
+    pub latch: RwLock<LeafSlot>,
+    pub record: Mutex<LeafRecord>,
+    pub mark: DeadMark,
+    /// Second chance of the cache's clock. Relaxed: a hint.
+    referenced: AtomicBool,
+    last_reserved: AtomicU64,
+    /// The tree, for the cache, which knows pages only.
+    pub core: Weak<Core>,
+}
+
+/// What the leaf latch protects.
+pub(crate) struct LeafSlot {
+    pub high: Option<Fence>,
+    pub state: LeafState,
+}
+
+/// Where a leaf is.
+pub(crate) enum LeafState {
+    /// Nowhere: the range holds nothing. A put makes a fresh leaf here, without I/O [A8].
+    Empty,
+    /// On disk: `LeafRecord::image`.
+    Cold,
+    /// On its way into memory; one thread reads, the others wait.
+    Loading(Arc<Arrival>),
+    /// In memory.
+    Resident(Box<Resident>),
+    /// No longer part of the tree: start again from the root.
+    Obsolete,
+}
+
+/// A leaf in memory.
+pub(crate) struct Resident {
+    pub leaf: Leaf,
+    /// At least the record's value; spares its mutex.
+    pub oldest_unwritten: CommitTs,
+    /// Blocks of large values and chains that the leaf, or its last image, names. By offset.
+    pub beside: BTreeMap<u64, Arc<Block>>,
+    pub charge: Charge,
+}
+
+/// What is on disk of a leaf, and what is not. Innermost mutex.
+#[derive(Debug)]
+pub(crate) struct LeafRecord {
+    /// The newest complete image; none if the leaf was never written, or absorbed another one since [A8].
+    pub image: Option<Arc<Image>>,
+    /// The image that the parent's last image names.
+    pub composed: Option<Arc<Image>>,
+    /// Lowest timestamp that the image may lack; MAX = clean. ZERO = lacks something of unknown age.
+    pub oldest_unwritten: CommitTs,
+    /// The same for the write in flight, which will have it.
+    pub oldest_in_flight: CommitTs,
+    pub in_flight: bool,
+    /// The parent's last image has a slot that starts at `low`.
+    pub in_parent_image: bool,
+}
+
+impl LeafRecord {
+    pub fn clean(image: Option<Arc<Image>>) -> Self {
+        Self {
+            image,
+            composed: None,
+            oldest_unwritten: CommitTs::MAX,
+            oldest_in_flight: CommitTs::MAX,
+            in_flight: false,
+            in_parent_image: false,
+        }
+    }
+
+    /// Lowest timestamp that no complete image has.
+    pub fn oldest(&self) -> CommitTs {
+        self.oldest_unwritten.min(self.oldest_in_flight)
+    }
+
+    pub fn is_dirty(&self) -> bool {
+        self.oldest() != CommitTs::MAX || self.in_flight
+    }
+}
+
+/// Threads that wait for a load.
+#[derive(Debug, Default)]
+pub(crate) struct Arrival {
+    done: Mutex<bool>,
+    wake: Condvar,
+}
+
+impl Arrival {
+    pub fn wait(&self) {
+        let mut done = self.done.lock();
+        while !*done {
+            self.wake.wait(&mut done);
+        }
+    }
+
+    pub fn announce(&self) {
+        *self.done.lock() = true;
+        self.wake.notify_all();
+    }
+}
+
+impl LeafHandle {
+    pub fn new(core: Weak<Core>, low: Fence, high: Option<Fence>, state: LeafState, record: LeafRecord) -> Self {
+        let dead = match (&state, &record.image) {
+            (LeafState::Empty, _) => Some(CommitTs::ZERO),
+            (LeafState::Cold, Some(image)) => image.dead_from,
+            _ => None,
+        };
+        Self {
+            low,
+            latch: RwLock::new(LeafSlot { high, state }),
+            record: Mutex::new(record),
+            mark: DeadMark::new(dead),
+            referenced: AtomicBool::new(true),
+            last_reserved: AtomicU64::new(0),
+            core,
+        }
+    }
+
+    /// An EMPTY slot.
+    pub fn empty(core: Weak<Core>, low: Fence, high: Option<Fence>) -> Self {
+        Self::new(core, low, high, LeafState::Empty, LeafRecord::clean(None))
+    }
+
+    /// Notes a use. Reads first: on a hot leaf the line stays shared.
+    #[inline]
+    pub fn touch(&self) {
+        if !self.referenced.load(Ordering::Relaxed) {
+            self.referenced.store(true, Ordering::Relaxed);
+        }
+    }
+
+    pub fn take_referenced(&self) -> bool {
+        self.referenced.load(Ordering::Relaxed) && self.referenced.swap(false, Ordering::Relaxed)
+    }
+
+    /// Pins for every commit whose ticket is at most `ticket`. Under the leaf latch, shared or not.
+    pub fn reserve_for(&self, ticket: u64) {
+        // Relaxed: ordered by the leaf latch, which the evictor takes exclusively before it looks.
+        self.last_reserved.fetch_max(ticket, Ordering::Relaxed);
+    }
+
+    pub fn last_reserved(&self) -> u64 {
+        self.last_reserved.load(Ordering::Relaxed)
+    }
+}
+
+impl std::fmt::Debug for LeafHandle {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "LeafHandle({})", base::bytes::printable(&self.low))
+    }
+}
+
+impl LeafSlot {
+    /// True if `key`, known to be at or above the lower fence, is in the range.
+    #[inline]
+    pub fn is_below_high(&self, key: &[u8]) -> bool {
+        self.high.as_deref().is_none_or(|high| key < high)
+    }
+
+    pub fn resident(&self) -> Option<&Resident> {
+        match &self.state {
+            LeafState::Resident(resident) => Some(resident),
+            _ => None,
+        }
+    }
+
+    pub fn resident_mut(&mut self) -> Option<&mut Resident> {
+        match &mut self.state {
+            LeafState::Resident(resident) => Some(resident),
+            _ => None,
+        }
+    }
+}
+
+/// An inner node. Loaded at the first descent and then kept: inner nodes are not evicted yet.
+#[derive(Debug)]
+pub(crate) struct InnerHandle {
+    /// Replaced under the structure latch only; read under an epoch guard.
+    pub cell: EpochCell<InnerState>,
+    /// Something below differs from the image. Cleared by the checkpoint BEFORE it looks at the children; set
+    /// after the change, lowest first [A9].
+    changed: AtomicBool,
+    pub mark: DeadMark,
+    /// Highest timestamp that justified an unlink or a merge below [A6].
+    log_need: AtomicU64,
+    pub record: Mutex<InnerRecord>,
+}
+
+/// An inner node as descents find it.
+#[derive(Debug)]
+pub(crate) enum InnerState {
+    /// On disk.
+    Cold,
+    /// In memory.
+    Loaded(InnerNode),
+    /// Absorbed by a neighbour or by the root: start again.
+    Obsolete,
+}
+
+/// An inner node in memory. Room for message buffers: a Bε-tree's node gets its list of segments here, next to the
+/// children they wait for, and `InnerImage` their addresses; segments are blocks of their own [C6].
+#[derive(Debug)]
+pub(crate) struct InnerNode {
+    /// Height above the leaves, at least 1.
+    pub level: u8,
+    pub keys: Inner<Child>,
+    /// Held as long as the node.
+    pub _charge: Charge,
+}
+
+/// What is on disk of an inner node. Changed under the structure latch.
+#[derive(Debug, Default)]
+pub(crate) struct InnerRecord {
+    pub image: Option<Arc<Image>>,
+    pub composed: Option<Arc<Image>>,
+    /// Images that the last composed image of this node names and the next one will not.
+    pub retired: Vec<Arc<Image>>,
+    /// Number of the last checkpoint for whose F the image is complete.
+    pub seen: u64,
+    /// Grows when the node absorbs another one: an image composed before is then worth nothing.
+    pub absorptions: u64,
+    pub in_parent_image: bool,
+}
+
+impl InnerHandle {
+    pub fn new(state: InnerState, dead_from: Option<CommitTs>, record: InnerRecord) -> Self {
+        Self {
+            cell: EpochCell::new(state),
+            changed: AtomicBool::new(false),
+            mark: DeadMark::new(dead_from),
+            log_need: AtomicU64::new(0),
+            record: Mutex::new(record),
+        }
+    }
+
+    pub fn note_change(&self) {
+        // SeqCst, with `take_changed`: a change noted after the checkpoint took the flag stays noted, one noted
+        // before is seen in the children, which it looks at afterwards. Read first: the line stays shared.
+        if !self.changed.load(Ordering::SeqCst) {
+            self.changed.store(true, Ordering::SeqCst);
+        }
+    }
+
+    pub fn is_changed(&self) -> bool {
+        self.changed.load(Ordering::SeqCst)
+    }
+
+    pub fn take_changed(&self) -> bool {
+        self.changed.swap(false, Ordering::SeqCst)
+    }
+
+    /// The node's next image waits for the log up to `ts`.
+    pub fn raise_log_need(&self, ts: CommitTs) {
+        // Relaxed: written and read under the structure latch.
+        self.log_need.fetch_max(ts.0, Ordering::Relaxed);
+    }
+
+    pub fn log_need(&self) -> CommitTs {
+        CommitTs(self.log_need.load(Ordering::Relaxed))
+    }
+}

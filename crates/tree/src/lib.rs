@@ -1,0 +1,55 @@
+//! The B-tree, and the ground plan of the Bε-tree (ENGINE.md section 4).
+//!
+//! | module | owns |
+//! |---|---|
+//! | [`node`] | nodes as pure data: the leaf, the inner node, their images |
+//! | [`tree`] | what all modules share, and [`Tree`], the index behind the seam |
+//! | `handle` | child handles: everything changeable about a node |
+//! | `image` | a node as it is on disk, as an owned thing |
+//! | `descent` | from the root to a latched leaf; the way up from a leaf |
+//! | `structure` | replacing inner nodes: splits, folds, merges, the root |
+//! | `tickets`, `reserve`, `apply` | a commit: pins, step 1b, step 3 |
+//! | `read` | point reads |
+//! | `scan`, `cursor` | leaves as a sorted source; range reads, runs merged in |
+//! | `load`, `page` | disk → memory; eviction and write-back |
+//! | `runs` | attached runs, their drain, what they hold back |
+//! | `dead`, `purge` | dead marks; unlinking without reading |
+//! | `merge`, `clean` | under-filled leaves; blocks in extents that are mostly free |
+//! | `maintenance` | bounded background steps: drain, purge, merge, clean |
+//! | `checkpoint`, `compose`, `state` | the fuzzy checkpoint; an inner node's image; what the manifest keeps |
+//! | `verify`, `reach` | checks; what the last checkpoint's images reach |
+//! | `stats`, `draw` | counts; a drawing |
+//!
+//! Message buffers have their place in `handle::InnerNode`; there is no code for them yet.
+
+#![forbid(unsafe_code)]
+
+mod apply;
+mod checkpoint;
+mod clean;
+mod compose;
+mod cursor;
+mod dead;
+mod descent;
+mod draw;
+mod handle;
+mod image;
+mod load;
+mod maintenance;
+mod merge;
+pub mod node;
+mod page;
+mod purge;
+mod reach;
+mod read;
+mod reserve;
+mod runs;
+mod scan;
+mod state;
+mod stats;
+mod structure;
+mod tickets;
+pub mod tree;
+mod verify;
+
+pub use tree::Tree;

@@ -1,0 +1,263 @@
+//! From disk into memory.
+//!
+//! Steps for a leaf: (1) memory is granted; (2) under the exclusive latch, COLD → LOADING: this thread reads, all
+//! others wait for it; (3) with no latch and no guard held, the image and its version chains are read and checked,
+//! and the leaf is trimmed to its fences [A8]; (4) under the latch, LOADING → RESIDENT; the waiters are woken and
+//! look again. After a fault the leaf is COLD again, and each waiter tries for itself and gets a fault of its own.
+//!
+//! Memory comes first, so that a LOADING leaf never waits for it: committers that hold pins wait for loaders, and
+//! a loader that waited for memory which only those pins keep would wait for ever.
+//!
+//! A LOADING leaf is left alone by everybody else: it is not unlinked, merged, split or evicted, so its fences
+//! and image stand. The image's blocks cannot be reused meanwhile, since the loader holds a pointer to them [A20].
+//!
+//! An inner node is read by whoever comes first, perhaps twice at the same time; its children's blocks are
+//! adopted under the structure latch, by one of them only.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use base::bytes::printable;
+use base::{Fault, Result};
+use store::{Block, BlockKind, BlockRef, Charge, Grant, epoch};
+
+use crate::descent::{ColdInner, Seek, Stop};
+use crate::handle::{
+    Arrival, Child, InnerHandle, InnerRecord, InnerState, LeafHandle, LeafRecord, LeafState, Resident,
+};
+use crate::image::{Fence, Image};
+use crate::node::{ChildDescriptor, Inner, InnerImage, Leaf, NodeDescriptor, NodeKind};
+use crate::tree::Core;
+
+impl Core {
+    /// Brings a cold leaf into memory, or waits until another thread has. The caller looks again afterwards. Memory
+    /// comes from `funds`, if it has enough.
+    pub(crate) fn load_leaf(&self, leaf: &Arc<LeafHandle>, funds: Option<&mut Grant>) -> Result<()> {
+        let Some(charge) = self.wait_or_fund(leaf, funds)? else { return Ok(()) };
+        let arrival = Arc::new(Arrival::default());
+        let high = {
+            let mut slot = leaf.latch.write();
+            match &slot.state {
+                LeafState::Cold => slot.state = LeafState::Loading(arrival.clone()),
+                LeafState::Loading(other) => {
+                    // Began while this thread waited for memory.
+                    let other = other.clone();
+                    drop(slot);
+                    other.wait();
+                    return Ok(());
+                }
+                LeafState::Empty | LeafState::Resident(_) | LeafState::Obsolete => return Ok(()),
+            }
+            slot.high.clone()
+        };
+        vfs::thread::point("tree.loading");
+        let image = leaf.record.lock().image.clone().expect("a cold leaf has an image");
+        let result = self.read_resident(leaf, &image, high.as_ref(), charge);
+        let mut slot = leaf.latch.write();
+        let result = match result {
+            Ok(resident) => {
+                // Trimmed, it may be dead where the whole image is not.
+                self.refresh_mark(leaf, &resident.leaf);
+                slot.state = LeafState::Resident(Box::new(resident));
+                leaf.touch();
+                self.enter_cache(leaf);
+                self.counters.count_load();
+                Ok(())
+            }
+            Err(fault) => {
+                slot.state = LeafState::Cold;
+                Err(fault.in_index(self.env.id, || range(&leaf.low, high.as_ref())))
+            }
+        };
+        drop(slot);
+        arrival.announce();
+        result
+    }
+
+    /// Step 1, unless the leaf is there or comes anyway: then `None`, after waiting for it.
+    fn wait_or_fund(&self, leaf: &LeafHandle, funds: Option<&mut Grant>) -> Result<Option<Charge>> {
+        let under_way = match &leaf.latch.read().state {
+            LeafState::Cold => None,
+            LeafState::Loading(arrival) => Some(arrival.clone()),
+            LeafState::Empty | LeafState::Resident(_) | LeafState::Obsolete => return Ok(None),
+        };
+        match under_way {
+            Some(arrival) => {
+                arrival.wait();
+                Ok(None)
+            }
+            None => self.fund(funds).map(Some),
+        }
+    }
+
+    /// Step 3.
+    fn read_resident(
+        &self,
+        handle: &LeafHandle,
+        image: &Image,
+        high: Option<&Fence>,
+        mut charge: Charge,
+    ) -> Result<Resident> {
+        let leaf = self.read_leaf_image(image.address(), &handle.low, high)?;
+        if image.beside.get().is_none() {
+            let mut blocks = Vec::new();
+            leaf.for_each_block(&mut |at| blocks.push(self.env.space.adopt(at)));
+            let _ = image.beside.set(blocks);
+        }
+        let beside: BTreeMap<u64, Arc<Block>> =
+            image.blocks().skip(1).map(|block| (block.at().offset, block.clone())).collect();
+        charge.set(leaf.memory_bytes() as u64);
+        Ok(Resident { leaf, oldest_unwritten: base::CommitTs::MAX, beside, charge })
+    }
+
+    /// The charge of one page: from the grant, or waited for.
+    fn fund(&self, funds: Option<&mut Grant>) -> Result<Charge> {
+        if let Some(charge) = funds.and_then(|grant| grant.try_take(self.page_bytes())) {
+            return Ok(charge);
+        }
+        Ok(self.env.cache.grant(self.page_bytes())?.into_charge())
+    }
+
+    /// Reads and checks a leaf's image, version chains included.
+    pub(crate) fn read_leaf_image(&self, at: BlockRef, low: &[u8], high: Option<&Fence>) -> Result<Leaf> {
+        let mut bytes = Vec::new();
+        self.env.space.read(at, BlockKind::Leaf, self.env.id, &mut bytes)?;
+        let mut leaf = Leaf::decode_image(&bytes, low, high.map(|h| &**h), self.env.options.node_bytes)
+            .map_err(|what| self.corrupt(at, "leaf image", what))?;
+        for (id, blocks, length) in leaf.missing_chains() {
+            let chain = self.read_beside(&blocks, length)?;
+            let first = blocks.first().copied().unwrap_or(at);
+            leaf.install_chain(id, &chain).map_err(|what| self.corrupt(first, "version chain", what))?;
+        }
+        Ok(leaf)
+    }
+
+    /// Reads what lies beside a leaf: a large value or a chain, in several blocks.
+    pub(crate) fn read_beside(&self, blocks: &[BlockRef], length: u64) -> Result<Vec<u8>> {
+        let mut out = Vec::new();
+        let mut piece = Vec::new();
+        for at in blocks {
+            self.env.space.read(*at, BlockKind::Overflow, self.env.id, &mut piece)?;
+            out.extend_from_slice(&piece);
+        }
+        if out.len() as u64 != length {
+            let at = blocks.first().copied().unwrap_or(BlockRef { offset: 0, stored_bytes: 0, crc: 0 });
+            return Err(self.corrupt(at, "length of a large value, in bytes", format!("{} of {length}", out.len())));
+        }
+        Ok(out)
+    }
+
+    /// Brings an inner node into memory.
+    pub(crate) fn load_inner(&self, cold: &ColdInner) -> Result<()> {
+        let Some(image) = cold.handle.record.lock().image.clone() else {
+            // Loaded, changed and absorbed since the descent.
+            return Ok(());
+        };
+        let name_range = || range(&cold.low, cold.high.as_ref());
+        let decoded = self
+            .read_inner_image(image.address(), &cold.low, cold.high.as_ref())
+            .map_err(|fault| fault.in_index(self.env.id, name_range))?;
+        vfs::thread::point("tree.inner_read");
+        let latched = self.latch_structure();
+        if !matches!(cold.handle.cell.load(&epoch::pin()), InnerState::Cold) {
+            return Ok(());
+        }
+        let keys = decoded.node.map(|i, descriptor| {
+            let (low, high) = decoded.node.fence_of(i);
+            self.adopt_child(descriptor, low.into(), high.map(Fence::from))
+        });
+        self.queue_dead(&keys);
+        self.replace(&latched, &cold.handle, decoded.level, keys);
+        Ok(())
+    }
+
+    /// The inner handles above `key`, top down; loads what is missing.
+    pub(crate) fn load_path(&self, key: &[u8]) -> Result<Vec<Arc<InnerHandle>>> {
+        loop {
+            let cold = {
+                let guard = epoch::pin();
+                match self.seek(&guard, Seek::At(key)) {
+                    Ok(_) => return Ok(self.path(&guard, key).iter().map(|step| step.handle.clone()).collect()),
+                    Err(Stop::Cold(cold)) => Some(cold),
+                    Err(Stop::Obsolete) => None,
+                }
+            };
+            match cold {
+                Some(cold) => self.load_inner(&cold)?,
+                None => vfs::thread::spin(),
+            }
+        }
+    }
+
+    /// Reads and checks an inner node's image: each child is of the kind that the level says.
+    pub(crate) fn read_inner_image(&self, at: BlockRef, low: &[u8], high: Option<&Fence>) -> Result<InnerImage> {
+        let mut bytes = Vec::new();
+        self.env.space.read(at, BlockKind::Inner, self.env.id, &mut bytes)?;
+        let decoded = InnerImage::decode(&bytes, low, high.map(|h| &**h))
+            .map_err(|what| self.corrupt(at, "inner node image", what))?;
+        for child in decoded.node.children() {
+            let (ChildDescriptor::Node(NodeDescriptor { kind, .. }), level) = (child, decoded.level) else {
+                if decoded.level == 1 {
+                    continue;
+                }
+                return Err(self.corrupt(at, "child of an upper node", "an empty slot".to_owned()));
+            };
+            if (*kind == NodeKind::Leaf) != (level == 1) {
+                return Err(self.corrupt(at, "kind of a child", format!("{kind:?} below level {level}")));
+            }
+        }
+        Ok(decoded)
+    }
+
+    /// What was dead when the image was written is queued for the purge again: the queue did not survive [C7].
+    fn queue_dead(&self, keys: &Inner<Child>) {
+        let mut before = false;
+        for (i, child) in keys.children().iter().enumerate() {
+            let dead = child.mark().get().is_some();
+            if dead && !before {
+                self.purge.offer(keys.fence_of(i).0.into());
+            }
+            // Neighbouring leaves are purged together; each inner node is loaded for itself.
+            before = dead && matches!(child, Child::Leaf(_));
+        }
+    }
+
+    fn adopt_child(&self, descriptor: &ChildDescriptor, low: Fence, high: Option<Fence>) -> Child {
+        let ChildDescriptor::Node(node) = descriptor else {
+            let leaf = LeafHandle::empty(self.me.clone(), low, high);
+            leaf.record.lock().in_parent_image = true;
+            return Child::Leaf(Arc::new(leaf));
+        };
+        let image = Arc::new(Image::adopt(&self.env.space, node, low.clone(), high.clone()));
+        match node.kind {
+            NodeKind::Leaf => {
+                let mut record = LeafRecord::clean(Some(image.clone()));
+                record.composed = Some(image);
+                record.in_parent_image = true;
+                Child::Leaf(Arc::new(LeafHandle::new(self.me.clone(), low, high, LeafState::Cold, record)))
+            }
+            NodeKind::Inner => {
+                let record = InnerRecord {
+                    image: Some(image.clone()),
+                    composed: Some(image),
+                    in_parent_image: true,
+                    ..InnerRecord::default()
+                };
+                Child::Inner(Arc::new(InnerHandle::new(InnerState::Cold, node.dead_from, record)))
+            }
+        }
+    }
+
+    pub(crate) fn corrupt(&self, at: BlockRef, what: &'static str, found: String) -> Fault {
+        Fault::corrupt("the data file", at.offset, what, "a well-formed one", found)
+            .in_index(self.env.id, || "unknown".to_owned())
+    }
+}
+
+/// A key range for messages.
+pub(crate) fn range(low: &[u8], high: Option<&Fence>) -> String {
+    match high {
+        Some(high) => format!("[{}, {})", printable(low), printable(high)),
+        None => format!("[{}, end)", printable(low)),
+    }
+}

@@ -1,0 +1,79 @@
+//! Bounded background steps.
+//!
+//! One call does one of these, the first that has work: (1) a piece of the oldest attached run is drained; (2) dead
+//! leaves of one parent are unlinked; (3) an under-filled leaf is merged with its neighbour; (4) blocks in extents that
+//! are mostly free are moved.
+//!
+//! Nothing here waits long for a latch that a foreground thread holds: where several are needed they are tried, and
+//! what is busy is put off to a later call.
+
+use std::collections::BTreeSet;
+
+use base::{CommitTs, GcView, Result};
+use index::{Progress, Upkeep};
+
+use crate::clean::Cleaning;
+use crate::image::Fence;
+use crate::tree::{Core, Hand};
+
+/// Merges tried in one call.
+const MERGES_PER_CALL: usize = 8;
+
+/// What one call leaves for later ones.
+#[derive(Debug, Default)]
+pub(crate) struct Plan {
+    /// Dead, but not for everybody: looked at again when the view has moved to the timestamp.
+    pub waiting: BTreeSet<(CommitTs, Fence)>,
+    /// Busy at the last call.
+    pub busy: Vec<Fence>,
+    pub cleaning: Cleaning,
+}
+
+impl Core {
+    pub(crate) fn maintain(&self, hand: &Hand, upkeep: &Upkeep<'_>) -> Result<Progress> {
+        let Some(mut plan) = self.upkeep.try_lock() else { return Ok(Progress::default()) };
+        let drained = self.drain(hand, upkeep)?;
+        if drained > 0 {
+            return Ok(Progress { entries: drained, more: true });
+        }
+        let view = self.capped(&upkeep.view);
+        self.wake_waiting(&mut plan, &view);
+        if let Some(low) = self.purge.take() {
+            let entries = self.purge_at(&low, &view, &mut plan)?;
+            return Ok(Progress { entries, more: true });
+        }
+        if let Some(progress) = self.merge_some() {
+            return Ok(progress);
+        }
+        let checkpoint = *self.last_checkpoint.lock();
+        let (entries, more) = self.clean(&mut plan.cleaning, checkpoint)?;
+        // What was busy gets its turn at the next call, not in this round.
+        plan.busy.drain(..).for_each(|low| self.purge.offer(low));
+        Ok(Progress { entries, more })
+    }
+
+    /// What is dead for everybody by now goes back to the queue.
+    fn wake_waiting(&self, plan: &mut Plan, view: &GcView) {
+        while let Some((ts, low)) = plan.waiting.pop_first() {
+            if !view.all_see(ts) {
+                plan.waiting.insert((ts, low));
+                return;
+            }
+            self.purge.offer(low);
+        }
+    }
+
+    fn merge_some(&self) -> Option<Progress> {
+        let mut progress = None;
+        for _ in 0..MERGES_PER_CALL {
+            let Some(low) = self.thin.take() else { break };
+            let progress = progress.get_or_insert(Progress { entries: 0, more: true });
+            if self.merge_at(&low) {
+                progress.entries += 1;
+                // What grew together may be thin still.
+                self.thin.offer(low);
+            }
+        }
+        progress
+    }
+}

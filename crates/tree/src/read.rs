@@ -1,0 +1,188 @@
+//! Point reads: one latch per leaf, however many of the keys are in it.
+//!
+//! Steps: (1) the list of attached runs is taken; (2) leaf by leaf in key order, under the shared latch, each key's
+//! version is looked up and handed out; (3) a large value that is on disk only is noted, with its blocks held so
+//! that they are not reused, and read when the latch is gone; (4) if there are runs, none of which was removed
+//! since step 1, the newest of what leaf and runs have counts. A dead mark is no short cut here: the leaf's tombstones hide what the runs hold.
+
+use std::sync::Arc;
+
+use base::{CommitTs, Result};
+use index::ReadAt;
+use store::{Block, BlockRef};
+
+use crate::descent::Seek;
+use crate::handle::{LeafSlot, Resident};
+use crate::node::{Lookup, OverflowValue, Value};
+use crate::runs::Attached;
+use crate::tree::Core;
+
+/// A large value to be read without a latch.
+pub(crate) struct Distant {
+    refs: Arc<[BlockRef]>,
+    /// Keeps the blocks.
+    _held: Vec<Arc<Block>>,
+    bytes: u64,
+}
+
+/// A value as it is found under the latch.
+pub(crate) enum Found<'a> {
+    Here(&'a [u8]),
+    Distant(Distant),
+}
+
+/// A value found that is handed out later.
+enum Waiting {
+    Here(Vec<u8>),
+    Distant(Distant),
+}
+
+/// What leaf and runs know of a key so far.
+#[derive(Default)]
+struct Newest {
+    ts: Option<CommitTs>,
+    value: Option<Vec<u8>>,
+}
+
+impl Newest {
+    fn offer(&mut self, ts: CommitTs, value: impl FnOnce() -> Option<Vec<u8>>) {
+        if self.ts.is_none_or(|newest| ts > newest) {
+            self.ts = Some(ts);
+            self.value = value();
+        }
+    }
+}
+
+impl Core {
+    pub(crate) fn get_many(
+        &self,
+        at: ReadAt,
+        keys: &[&[u8]],
+        found: &mut dyn FnMut(usize, CommitTs, &[u8]),
+    ) -> Result<()> {
+        debug_assert!(keys.is_sorted(), "keys ascend");
+        loop {
+            let runs = self.runs.seen_at(at);
+            if runs.is_empty() {
+                break;
+            }
+            if self.get_many_merged(at, keys, &runs, found)? {
+                return Ok(());
+            }
+        }
+        // Once a value has to wait, all behind it do: they are handed out in key order.
+        let mut waiting = Vec::new();
+        self.look_up(at, keys, &mut |i, lookup, resident| {
+            if let Lookup::Found { ts, value } = lookup {
+                match locate(value, resident) {
+                    Found::Here(value) if waiting.is_empty() => found(i, ts, value),
+                    Found::Here(value) => waiting.push((i, ts, Waiting::Here(value.to_vec()))),
+                    Found::Distant(value) => waiting.push((i, ts, Waiting::Distant(value))),
+                }
+            }
+        })?;
+        for (i, ts, value) in waiting {
+            match value {
+                Waiting::Here(value) => found(i, ts, &value),
+                Waiting::Distant(value) => found(i, ts, &self.read_distant(&value)?),
+            }
+        }
+        Ok(())
+    }
+
+    /// Step 2: calls `each` for every key that lies in a leaf in memory.
+    #[inline]
+    fn look_up(&self, at: ReadAt, keys: &[&[u8]], each: &mut dyn FnMut(usize, Lookup<'_>, &Resident)) -> Result<()> {
+        let mut next = 0;
+        while next < keys.len() {
+            next = self.read_leaf(Seek::At(keys[next]), |place, slot| {
+                if let Some(resident) = slot.resident() {
+                    place.leaf.touch();
+                    let mut i = next;
+                    // The first one is why the leaf was latched.
+                    while i == next || (i < keys.len() && slot.is_below_high(keys[i])) {
+                        each(i, resident.leaf.get(keys[i], at), resident);
+                        i += 1;
+                    }
+                    i
+                } else {
+                    skip_below(slot, keys, next)
+                }
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Step 4. False, and nothing handed out, if a run was removed meanwhile.
+    fn get_many_merged(
+        &self,
+        at: ReadAt,
+        keys: &[&[u8]],
+        runs: &[Arc<Attached>],
+        found: &mut dyn FnMut(usize, CommitTs, &[u8]),
+    ) -> Result<bool> {
+        let mut newest: Vec<Newest> = keys.iter().map(|_| Newest::default()).collect();
+        let mut distant = Vec::new();
+        self.look_up(at, keys, &mut |i, lookup, resident| match lookup {
+            Lookup::Found { ts, value } => match locate(value, resident) {
+                Found::Here(value) => newest[i].offer(ts, || Some(value.to_vec())),
+                Found::Distant(value) => distant.push((i, ts, value)),
+            },
+            Lookup::Tombstone { ts } => newest[i].offer(ts, || None),
+            Lookup::Absent => {}
+        })?;
+        vfs::thread::point("tree.leaves_read");
+        if runs.iter().any(|run| run.is_removed()) {
+            return Ok(false);
+        }
+        for (i, ts, value) in distant {
+            let value = self.read_distant(&value)?;
+            newest[i].offer(ts, || Some(value));
+        }
+        for run in runs {
+            for (key, newest) in keys.iter().zip(&mut newest) {
+                if newest.ts.is_none_or(|ts| run.ts > ts)
+                    && let Some(value) = run.run.get(key)?
+                {
+                    newest.offer(run.ts, || value);
+                }
+            }
+        }
+        for (i, newest) in newest.iter().enumerate() {
+            if let (Some(ts), Some(value)) = (newest.ts, &newest.value) {
+                found(i, ts, value);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Step 3.
+    pub(crate) fn read_distant(&self, value: &Distant) -> Result<Vec<u8>> {
+        self.read_beside(&value.refs, value.bytes)
+    }
+}
+
+/// The first of the ascending keys at or above the upper fence.
+fn skip_below(slot: &LeafSlot, keys: &[&[u8]], from: usize) -> usize {
+    from + keys[from..].iter().take_while(|key| slot.is_below_high(key)).count()
+}
+
+/// A value in a leaf, or what is needed to read it later.
+#[inline]
+pub(crate) fn locate<'a>(value: Value<'a>, resident: &Resident) -> Found<'a> {
+    match value {
+        Value::Inline(bytes) => Found::Here(bytes),
+        Value::Overflow(value) => match value.resident() {
+            Some(bytes) => Found::Here(bytes),
+            None => Found::Distant(distant(value, resident)),
+        },
+    }
+}
+
+#[cold]
+fn distant(value: &OverflowValue, resident: &Resident) -> Distant {
+    let refs = value.stored().expect("a large value is in memory or stored").clone();
+    let held =
+        |at: &BlockRef| resident.beside.get(&at.offset).expect("a block that a leaf names is held by it").clone();
+    Distant { _held: refs.iter().map(held).collect(), bytes: value.len_bytes(), refs }
+}

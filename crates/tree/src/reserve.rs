@@ -1,0 +1,195 @@
+//! Step 1b of a commit: everything `apply` can need, before the commit has an LSN [A1].
+//!
+//! Steps: (1) a ticket is taken; (2) the batch is walked in key order: each leaf it touches notes the ticket under
+//! its shared latch, and is counted if it is cold or may split; (3) past [`COLD_LEAVES_MAX`] cold leaves the
+//! batch is too cold; (4) if memory is needed that is not granted yet, the ticket is released, memory is granted,
+//! and the steps start again: nobody waits for memory while pinning any; (5) the cold leaves are loaded with the
+//! granted memory and the ticket held.
+//!
+//! After that, every leaf of the batch is in memory or EMPTY, and what could change that (eviction) asks the
+//! tickets. Other commits may split the leaves and fill EMPTY slots: the new leaves inherit the ticket's note.
+//!
+//! Inner nodes on the way are loaded and stay.
+
+use std::any::Any;
+use std::sync::Arc;
+
+use base::{Fault, Result};
+use index::{Batch, Reservation, Reserved};
+use store::Grant;
+use store::epoch;
+
+use crate::descent::{Seek, Stop};
+use crate::handle::{LeafHandle, LeafState};
+use crate::node::{max_inline_bytes, max_key_bytes};
+use crate::tickets::Ticket;
+use crate::tree::{Core, Hand};
+
+/// A commit waits for at most so many leaves; more are attached as a run.
+pub(crate) const COLD_LEAVES_MAX: usize = 64;
+/// Largest batch that is applied directly, in bytes.
+pub(crate) const DIRECT_BYTES_MAX: usize = 1 << 20;
+/// Allowance for what an entry takes in a leaf besides key and value.
+const ENTRY_BYTES: usize = 40;
+
+/// Room for one batch.
+pub(crate) struct Room {
+    hand: Hand,
+    ticket: Ticket,
+    pub grant: Option<Grant>,
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        self.hand.tickets.release(&self.ticket);
+    }
+}
+
+impl Reserved for Room {
+    fn into_any(self: Box<Self>) -> Box<dyn Any + Send> {
+        self
+    }
+}
+
+/// What step 2 found.
+#[derive(Default)]
+struct Survey {
+    cold: Vec<Arc<LeafHandle>>,
+    /// Pages that splits and fresh leaves may take, at worst.
+    pages: usize,
+    /// Bytes of values too long for a leaf.
+    beside_bytes: usize,
+}
+
+impl Core {
+    pub(crate) fn reserve(&self, hand: &Hand, batch: &Batch) -> Result<Reservation> {
+        if batch.bytes() > DIRECT_BYTES_MAX {
+            return Ok(Reservation::TooCold);
+        }
+        let room = self.reserve_room(hand, batch, COLD_LEAVES_MAX)?;
+        Ok(room.map_or(Reservation::TooCold, |room| Reservation::Direct(Box::new(room))))
+    }
+
+    /// `None`: more than `cold_max` cold leaves.
+    pub(crate) fn reserve_room(&self, hand: &Hand, batch: &Batch, cold_max: usize) -> Result<Option<Room>> {
+        self.check_keys(batch)?;
+        let mut grant = None;
+        loop {
+            let mut room = Room { hand: hand.clone(), ticket: self.tickets.take(), grant: grant.take() };
+            let survey = self.survey(batch, room.ticket.number, cold_max)?;
+            if survey.cold.len() > cold_max {
+                return Ok(None);
+            }
+            let needed = survey.bytes(self.page_bytes());
+            if needed > room.grant.as_ref().map_or(0, Grant::bytes) {
+                drop(room);
+                vfs::thread::point("tree.before_grant");
+                grant = Some(self.env.cache.grant(needed)?);
+                continue;
+            }
+            for leaf in &survey.cold {
+                self.load_leaf(leaf, room.grant.as_mut())?;
+            }
+            // A leaf whose loading another thread began is cold again after that thread's fault.
+            let missing =
+                |leaf: &Arc<LeafHandle>| matches!(leaf.latch.read().state, LeafState::Cold | LeafState::Loading(_));
+            if survey.cold.iter().any(missing) {
+                grant = room.grant.take();
+                continue;
+            }
+            return Ok(Some(room));
+        }
+    }
+
+    fn check_keys(&self, batch: &Batch) -> Result<()> {
+        let limit = max_key_bytes(self.env.options.node_bytes);
+        match batch.iter().map(|(key, _)| key.len()).max() {
+            Some(longest) if longest > limit => {
+                Err(Fault::Limit { what: "length of a key, in bytes", limit: limit as u64, got: longest as u64 })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Step 2.
+    fn survey(&self, batch: &Batch, ticket: u64, cold_max: usize) -> Result<Survey> {
+        let mut survey = Survey::default();
+        let mut next = 0;
+        while next < batch.len() && survey.cold.len() <= cold_max {
+            next = self.survey_leaf(batch, next, ticket, &mut survey)?;
+        }
+        Ok(survey)
+    }
+
+    /// One leaf of step 2: returns the first operation beyond it.
+    fn survey_leaf(&self, batch: &Batch, first: usize, ticket: u64, survey: &mut Survey) -> Result<usize> {
+        let key = batch.key(first);
+        loop {
+            let cold = {
+                let guard = epoch::pin();
+                match self.seek(&guard, Seek::At(key)) {
+                    Ok(place) => {
+                        let slot = place.leaf.latch.read();
+                        if place.is_for(Seek::At(key), &slot, &guard) {
+                            place.leaf.reserve_for(ticket);
+                            let end = (first + 1..batch.len())
+                                .find(|i| !slot.is_below_high(batch.key(*i)))
+                                .unwrap_or(batch.len());
+                            survey.note(place.leaf, &slot.state, batch, first..end, self.env.options.node_bytes);
+                            return Ok(end);
+                        }
+                        None
+                    }
+                    Err(Stop::Cold(cold)) => Some(cold),
+                    Err(Stop::Obsolete) => None,
+                }
+            };
+            match cold {
+                Some(cold) => self.load_inner(&cold)?,
+                None => vfs::thread::spin(),
+            }
+        }
+    }
+}
+
+impl Survey {
+    fn note(
+        &mut self,
+        leaf: &Arc<LeafHandle>,
+        state: &LeafState,
+        batch: &Batch,
+        ops: std::ops::Range<usize>,
+        node_bytes: usize,
+    ) {
+        let mut bytes = 0;
+        for i in ops {
+            let (key, value) = (batch.key(i).len(), batch.op(i).value_bytes());
+            if value > max_inline_bytes(node_bytes, key) {
+                self.beside_bytes += value;
+                bytes += key + ENTRY_BYTES;
+            } else {
+                bytes += key + value + ENTRY_BYTES;
+            }
+        }
+        let free = match state {
+            LeafState::Resident(resident) => node_bytes - resident.leaf.used_bytes().min(node_bytes),
+            LeafState::Empty => {
+                self.pages += 1;
+                node_bytes
+            }
+            LeafState::Cold | LeafState::Loading(_) => {
+                self.cold.push(leaf.clone());
+                0
+            }
+            LeafState::Obsolete => unreachable!("checked by the caller"),
+        };
+        // Twice the need: others who reserved the same leaf may come first.
+        if bytes * 2 > free {
+            self.pages += 1 + bytes * 4 / node_bytes;
+        }
+    }
+
+    fn bytes(&self, page_bytes: u64) -> u64 {
+        (self.cold.len() + self.pages) as u64 * page_bytes + self.beside_bytes as u64
+    }
+}

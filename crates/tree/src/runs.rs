@@ -1,0 +1,288 @@
+//! Attached runs: sorted batches that readers merge and the background drains into leaves [A3].
+//!
+//! Attaching is O(1) and happens before the commit is marked applied. A reader takes the list BEFORE the leaf: the
+//! drain copies an entry to its leaf before it shortens the run, so a reader finds it in one of the two, or both. And
+//! AFTER the leaf it makes sure that none of its runs was removed meanwhile, or it starts over:
+//!
+//! > Run 30 has a put of K, the leaf has K@50, a tombstone. A reader at 60 takes the list. The drain copies K@30 to the
+//! > leaf and removes the run; nothing is held back any more, K@30 and the tombstone are collected. The reader finds
+//! > nothing of K in the leaf and K@30 in the run: K is alive.
+//!
+//! The drain goes in key order, run by run, oldest first, through `reserve` and `apply` like a commit, at the run's
+//! timestamp; (key, ts) that is already there changes nothing. `drained_to` moves after the copy.
+//!
+//! # What a run holds back [A4]
+//!
+//! Its entries arrive in the leaves late, with an old timestamp. So until it is drained,
+//! - no version or tombstone above its timestamp is collected ([`Runs::cap`]): a tombstone K@50 that vanished would let
+//!   K@30, drained later, come back;
+//! - F stays below an in-memory run, whose only durable copy is its log record;
+//! - a file run with `ts <= F` is named by the checkpoint with the `drained_to` of the checkpoint's START.
+//!
+//! The cap also outlives the drain until a checkpoint that names the run has ended:
+//!
+//! > The checkpoint starts and will name run 30 with nothing drained. The drain ends; K@50, a tombstone, is collected;
+//! > K's leaf is written and composed. After a crash the run is attached again, K@30 is drained, K is alive.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+
+use base::bytes::{Reader, put_bytes, put_varint};
+use base::limits::LSN_UNIT;
+use base::{CommitTs, GcView, Lsn, Result};
+use index::{BatchBuilder, Op, ReadAt, RunFiles, Upkeep};
+use store::{EpochCell, Run, RunMeta, epoch};
+use vfs::sync::Mutex;
+
+use crate::tree::{Core, Hand};
+
+/// Entries drained in one maintenance step, at most.
+const DRAIN_ENTRIES: usize = 256;
+/// Their bytes; the entry that passes it is the last.
+const DRAIN_BYTES: usize = 256 << 10;
+/// Cold leaves one step of the drain loads, at most.
+const DRAIN_COLD_LEAVES: usize = 8;
+
+/// A run with what was done with it.
+#[derive(Debug)]
+pub(crate) struct Attached {
+    pub run: Run,
+    pub ts: CommitTs,
+    /// Keys below this are in the leaves.
+    drained_to: Mutex<Vec<u8>>,
+    /// All keys are. Set before the cap is lifted (Release, with the cap); read after a leaf (Acquire): a reader of a leaf
+    /// that was collected without this run's cap sees it.
+    removed: AtomicBool,
+}
+
+impl Attached {
+    fn new(run: Run, ts: CommitTs, drained_to: Vec<u8>) -> Arc<Self> {
+        Arc::new(Self { run, ts, drained_to: Mutex::new(drained_to), removed: AtomicBool::new(false) })
+    }
+
+    /// True if what was read in leaves before this call must not be merged with the run.
+    pub fn is_removed(&self) -> bool {
+        self.removed.load(Ordering::Acquire)
+    }
+}
+
+/// A run as a checkpoint names it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct NamedRun {
+    pub meta: RunMeta,
+    pub ts: CommitTs,
+    pub drained_to: Vec<u8>,
+}
+
+/// The attached runs of one index.
+#[derive(Debug)]
+pub(crate) struct Runs {
+    /// Ascending by timestamp.
+    list: EpochCell<Vec<Arc<Attached>>>,
+    /// Length of the list. Release after the list (and, for the drain, the leaf) changed, Acquire in readers.
+    count: AtomicUsize,
+    /// Nothing above this is collected; MAX if nothing is held back. Release and Acquire.
+    cap: AtomicU64,
+    /// Changes whenever the list does.
+    edition: AtomicU64,
+    change: Mutex<Change>,
+}
+
+/// What the writers of the list keep.
+#[derive(Debug, Default)]
+struct Change {
+    /// Timestamps of the runs that a checkpoint in progress names.
+    named: Vec<CommitTs>,
+}
+
+impl Runs {
+    pub fn new(list: Vec<Arc<Attached>>) -> Self {
+        let this = Self {
+            count: AtomicUsize::new(list.len()),
+            list: EpochCell::new(list),
+            cap: AtomicU64::new(u64::MAX),
+            edition: AtomicU64::new(0),
+            change: Mutex::new(Change::default()),
+        };
+        this.set_cap(&this.change.lock());
+        this
+    }
+
+    /// Opens the runs that a state names.
+    pub fn open(files: &RunFiles, named: &[NamedRun]) -> Result<Self> {
+        let open = |named: &NamedRun| {
+            let run = Run::open(&*files.vfs, &files.dir, &named.meta)?;
+            Ok(Attached::new(run, named.ts, named.drained_to.clone()))
+        };
+        Ok(Self::new(named.iter().map(open).collect::<Result<_>>()?))
+    }
+
+    /// True if nothing is held back: the fast path of `apply`.
+    #[inline]
+    pub fn is_quiet(&self) -> bool {
+        self.cap.load(Ordering::Acquire) == u64::MAX
+    }
+
+    /// True if there is no run: the fast path of readers.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.count.load(Ordering::Acquire) == 0
+    }
+
+    /// Nothing above this may be collected.
+    pub fn cap(&self) -> CommitTs {
+        CommitTs(self.cap.load(Ordering::Acquire))
+    }
+
+    pub fn edition(&self) -> u64 {
+        self.edition.load(Ordering::Acquire)
+    }
+
+    /// The runs that a reader at `at` merges, oldest first.
+    pub fn seen_at(&self, at: ReadAt) -> Vec<Arc<Attached>> {
+        if self.is_empty() {
+            return Vec::new();
+        }
+        let guard = epoch::pin();
+        let seen = |run: &&Arc<Attached>| match at {
+            ReadAt::Newest => true,
+            ReadAt::Snapshot(s) => run.ts <= s,
+        };
+        self.list.load(&guard).iter().filter(seen).cloned().collect()
+    }
+
+    pub fn attach(&self, run: Run, ts: CommitTs) {
+        if run.is_empty() {
+            return;
+        }
+        let attached = Attached::new(run, ts, Vec::new());
+        self.update(|list, _| {
+            let at = list.partition_point(|other| other.ts <= ts);
+            list.insert(at, attached);
+        });
+    }
+
+    /// A checkpoint starts: F, and the runs to name.
+    pub fn begin_checkpoint(&self, applied: Lsn) -> (Lsn, Vec<NamedRun>) {
+        let mut change = self.change.lock();
+        let guard = epoch::pin();
+        let list = self.list.load(&guard);
+        let in_memory = list.iter().filter(|run| run.run.meta().is_none()).map(|run| run.ts).min();
+        let skip = in_memory.map_or(applied, |ts| applied.min(Lsn(ts.0.saturating_sub(LSN_UNIT))));
+        let named: Vec<_> = list
+            .iter()
+            .filter(|run| run.ts.as_lsn() <= skip)
+            .filter_map(|run| {
+                let meta = run.run.meta()?.clone();
+                Some(NamedRun { meta, ts: run.ts, drained_to: run.drained_to.lock().clone() })
+            })
+            .collect();
+        change.named = named.iter().map(|run| run.ts).collect();
+        self.set_cap(&change);
+        (skip, named)
+    }
+
+    /// The checkpoint has ended, one way or the other.
+    pub fn end_checkpoint(&self) {
+        let mut change = self.change.lock();
+        change.named.clear();
+        self.set_cap(&change);
+    }
+
+    /// Bytes of the runs, those of drained parts included.
+    pub fn bytes(&self) -> u64 {
+        self.list.load(&epoch::pin()).iter().map(|run| run.run.bytes()).sum()
+    }
+
+    fn oldest(&self) -> Option<Arc<Attached>> {
+        self.list.load(&epoch::pin()).first().cloned()
+    }
+
+    fn remove(&self, run: &Arc<Attached>) {
+        run.removed.store(true, Ordering::Release);
+        self.update(|list, _| list.retain(|other| !Arc::ptr_eq(other, run)));
+    }
+
+    fn update(&self, edit: impl FnOnce(&mut Vec<Arc<Attached>>, &mut Change)) {
+        let mut change = self.change.lock();
+        let mut list = self.list.load(&epoch::pin()).clone();
+        edit(&mut list, &mut change);
+        let count = list.len();
+        self.list.replace(list);
+        self.count.store(count, Ordering::Release);
+        self.edition.fetch_add(1, Ordering::Release);
+        self.set_cap(&change);
+    }
+
+    fn set_cap(&self, change: &Change) {
+        let guard = epoch::pin();
+        let attached = self.list.load(&guard).iter().map(|run| run.ts);
+        let lowest = attached.chain(change.named.iter().copied()).min();
+        let cap = lowest.map_or(u64::MAX, |ts| ts.0.saturating_sub(1));
+        self.cap.store(cap, Ordering::Release);
+    }
+}
+
+impl Core {
+    /// The view held back below undrained runs.
+    pub(crate) fn capped(&self, view: &GcView) -> GcView {
+        view.capped(self.runs.cap())
+    }
+
+    /// Drains a piece of the oldest run. Returns the number of entries.
+    pub(crate) fn drain(&self, hand: &Hand, upkeep: &Upkeep<'_>) -> Result<u64> {
+        let Some(run) = self.runs.oldest() else { return Ok(0) };
+        let from = run.drained_to.lock().clone();
+        let mut wanted = DRAIN_ENTRIES;
+        loop {
+            let (batch, next) = piece(&run.run, &from, wanted)?;
+            if !batch.is_empty() {
+                let Some(mut room) = self.reserve_room(hand, &batch, DRAIN_COLD_LEAVES)? else {
+                    // One entry is in one leaf, so this ends.
+                    wanted = batch.len() / 2;
+                    continue;
+                };
+                vfs::thread::point("tree.drain_reserved");
+                self.apply(&batch, room.grant.take(), run.ts, &upkeep.view);
+            }
+            vfs::thread::point("tree.drain_copied");
+            match next {
+                Some(next) => *run.drained_to.lock() = next,
+                None => self.runs.remove(&run),
+            }
+            return Ok(batch.len() as u64);
+        }
+    }
+}
+
+/// Up to `wanted` entries at or above `from`, and the key to go on from, if any is left.
+fn piece(run: &Run, from: &[u8], wanted: usize) -> Result<(index::Batch, Option<Vec<u8>>)> {
+    let mut cursor = run.cursor();
+    let mut batch = BatchBuilder::new();
+    let (mut entries, mut bytes) = (0, 0);
+    let mut there = cursor.seek(from)?;
+    while there && entries < wanted.max(1) && bytes < DRAIN_BYTES {
+        let value = cursor.value()?;
+        bytes += cursor.key().len() + value.as_ref().map_or(0, |v| v.len());
+        batch.push(cursor.key(), value.as_deref().map_or(Op::Delete, Op::Put));
+        entries += 1;
+        drop(value);
+        there = cursor.next()?;
+    }
+    let next = there.then(|| cursor.key().to_vec());
+    Ok((batch.finish(), next))
+}
+
+impl NamedRun {
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        self.meta.encode(out);
+        put_varint(out, self.ts.0);
+        put_bytes(out, &self.drained_to);
+    }
+
+    pub fn decode(r: &mut Reader<'_>) -> Option<Self> {
+        let meta = RunMeta::decode(r)?;
+        let ts = CommitTs(r.varint()?);
+        Some(Self { meta, ts, drained_to: r.bytes()?.to_vec() })
+    }
+}

@@ -1,0 +1,359 @@
+//! Leaves as a sorted source, both ways.
+//!
+//! A [`LeafSource`] copies out of one leaf at a time. Steps: (1) descend to where it stands, hopping over children
+//! whose dead mark hides them from the reader [A25]; (2) under the shared latch, copy entries until enough are there,
+//! the leaf ends or the range ends; (3) let everything go and remember the KEY to go on from, never a position: between
+//! two leaves the tree may change in any way.
+//!
+//! A hop trusts that the marked child covers what its parent says. That holds only while the parent is current: a
+//! split shrinks the child without touching the old parent. So after reading marks, the parent's cell is looked at
+//! again; if it was replaced, the descent starts over:
+//!
+//! > A reader stands on N, where A has [a, z). A splits at m, A2 with a live row is N's successor's child. What is
+//! > left of A is deleted: A is marked. The reader sees the mark and hops to z: the row in [m, z) is missed.
+//!
+//! For the same reason the place sought must be in the node's range before the node's children are looked at: whoever
+//! came by an old grandparent may stand on a current node that lost the place to its right half.
+//!
+//! A source that is merged with runs does not hop: a dead leaf's tombstones hide what a run holds.
+
+use std::ops::Bound;
+use std::sync::Arc;
+
+use base::{CommitTs, Result};
+use index::merge::Source;
+use index::{Direction, EntryBatch, KeyRange, ReadAt};
+use store::epoch::{self, Guard};
+use vfs::sync::RwLockReadGuard;
+
+use crate::descent::{Place, Seek, Stop, loaded};
+use crate::handle::{Child, InnerHandle, LeafHandle, LeafSlot, LeafState, Resident};
+use crate::node::Item;
+use crate::read::{Distant, Found, locate};
+use crate::tree::{Core, Hand};
+
+/// Leaves visited in one call, at most: the caller may want to look around.
+const LEAVES_PER_FILL: usize = 64;
+
+/// The leaves as a sorted source.
+pub(crate) struct LeafSource {
+    pub hand: Hand,
+    pub stand: Stand,
+}
+
+/// Where a source stands. Apart from the tree, so that a step clones no pointer to it.
+pub(crate) struct Stand {
+    pub at: ReadAt,
+    pub direction: Direction,
+    /// What is left.
+    pub range: KeyRange,
+    /// For a merge: every key's version, deletes too, and no hops.
+    pub show_tombstones: bool,
+    ended: bool,
+    key: Vec<u8>,
+}
+
+/// What a visit of a leaf came to.
+enum Visit {
+    /// Enough was copied; the last key copied is in `key`.
+    Full,
+    /// The next entry's value must be read from disk; its key is in `key`.
+    Distant(CommitTs, Distant),
+    /// The leaf has no more; go on beyond its fence.
+    LeafEnd,
+    /// The range has no more.
+    RangeEnd,
+}
+
+/// Step 1's end.
+enum Hop<'g> {
+    /// This leaf; if a key is given, from there on.
+    Leaf(Place<'g>, Option<Vec<u8>>),
+    /// All children were hidden: go on from this fence.
+    Beyond(Vec<u8>),
+    End,
+    Stop(Stop),
+}
+
+impl Stand {
+    pub fn new(at: ReadAt, range: KeyRange, direction: Direction) -> Self {
+        let ended = range.is_empty();
+        Self { at, direction, range, show_tombstones: false, ended, key: Vec::new() }
+    }
+
+    /// The next entry lies beyond `key`.
+    pub fn go_on_past(&mut self, key: &[u8]) {
+        let bound = match self.direction {
+            Direction::Forward => &mut self.range.low,
+            Direction::Backward => &mut self.range.high,
+        };
+        set_bound(bound, key, true);
+    }
+
+    /// The next entry lies at or above (below) `fence`.
+    fn go_on_from(&mut self, fence: &[u8]) {
+        match self.direction {
+            Direction::Forward => set_bound(&mut self.range.low, fence, false),
+            Direction::Backward => set_bound(&mut self.range.high, fence, true),
+        }
+        self.ended = self.range.is_empty();
+    }
+
+    /// One leaf.
+    fn step(&mut self, core: &Core, out: &mut EntryBatch, max: usize) -> Result<()> {
+        loop {
+            let missing = {
+                let guard = epoch::pin();
+                match self.hop(core, &guard) {
+                    Hop::End => {
+                        self.ended = true;
+                        return Ok(());
+                    }
+                    Hop::Beyond(fence) => {
+                        self.go_on_from(&fence);
+                        return Ok(());
+                    }
+                    Hop::Stop(stop) => Missing::Stop(stop),
+                    Hop::Leaf(place, hopped_to) => {
+                        if let Some(fence) = hopped_to {
+                            self.go_on_from(&fence);
+                            if self.ended {
+                                return Ok(());
+                            }
+                        }
+                        vfs::thread::point("tree.before_latch");
+                        let slot = place.leaf.latch.read();
+                        if !place.is_for(self.seek(), &slot, &guard) {
+                            continue;
+                        }
+                        match &slot.state {
+                            LeafState::Resident(resident) => {
+                                place.leaf.touch();
+                                let visit = self.copy(resident, &slot, out, max);
+                                return self.finish(core, visit, &place, slot, out);
+                            }
+                            LeafState::Empty => {
+                                return self.finish(core, Visit::LeafEnd, &place, slot, out);
+                            }
+                            LeafState::Cold | LeafState::Loading(_) => Missing::Leaf(place.leaf.clone()),
+                            LeafState::Obsolete => unreachable!("not for anybody"),
+                        }
+                    }
+                }
+            };
+            match missing {
+                Missing::Leaf(leaf) => core.load_leaf(&leaf, None)?,
+                Missing::Stop(Stop::Cold(cold)) => core.load_inner(&cold)?,
+                Missing::Stop(Stop::Obsolete) => vfs::thread::spin(),
+            }
+        }
+    }
+
+    /// Step 3.
+    fn finish(
+        &mut self,
+        core: &Core,
+        visit: Visit,
+        place: &Place<'_>,
+        slot: RwLockReadGuard<'_, LeafSlot>,
+        out: &mut EntryBatch,
+    ) -> Result<()> {
+        match visit {
+            Visit::Full => self.pass_key(),
+            Visit::RangeEnd => self.ended = true,
+            Visit::LeafEnd => match (self.direction, slot.high.as_deref()) {
+                (Direction::Forward, Some(high)) => self.go_on_from(high),
+                (Direction::Backward, _) if !place.leaf.low.is_empty() => self.go_on_from(&place.leaf.low),
+                _ => self.ended = true,
+            },
+            Visit::Distant(ts, distant) => {
+                drop(slot);
+                let value = core.read_distant(&distant)?;
+                out.push(&self.key, &value, ts);
+                self.pass_key();
+            }
+        }
+        Ok(())
+    }
+
+    fn pass_key(&mut self) {
+        let key = std::mem::take(&mut self.key);
+        self.go_on_past(&key);
+        self.key = key;
+    }
+
+    fn seek(&self) -> Seek<'_> {
+        match self.direction {
+            Direction::Forward => match &self.range.low {
+                Bound::Included(key) | Bound::Excluded(key) => Seek::At(key),
+                Bound::Unbounded => Seek::At(b""),
+            },
+            Direction::Backward => match &self.range.high {
+                Bound::Excluded(key) => Seek::Before(key),
+                Bound::Included(key) => Seek::At(key),
+                Bound::Unbounded => Seek::Last,
+            },
+        }
+    }
+
+    /// Step 1.
+    fn hop<'g>(&self, core: &'g Core, guard: &'g Guard) -> Hop<'g> {
+        let mut hopped: Option<Vec<u8>> = None;
+        let mut parent: &'g InnerHandle = &core.root;
+        let mut above = None;
+        loop {
+            let Some(keys) = loaded(parent, guard) else { return Hop::Stop(core.stop(parent, above)) };
+            let seek = match &hopped {
+                Some(fence) if self.direction == Direction::Forward => Seek::At(fence),
+                Some(fence) => Seek::Before(fence),
+                None => self.seek(),
+            };
+            let first = seek.choose(keys);
+            if seek.is_beyond(keys, first) {
+                return Hop::Stop(Stop::Obsolete);
+            }
+            vfs::thread::point("tree.before_hop");
+            let mut index = first;
+            let hidden = |i: usize| !self.show_tombstones && keys.child(i).mark().hides_from(self.at);
+            while hidden(index) {
+                let next = match self.direction {
+                    Direction::Forward => Some(index + 1).filter(|i| *i < keys.len()),
+                    Direction::Backward => index.checked_sub(1),
+                };
+                let Some(next) = next else { break };
+                index = next;
+            }
+            let all_hidden = hidden(index);
+            if index != first || all_hidden {
+                vfs::thread::point("tree.hop");
+                if !loaded(parent, guard).is_some_and(|now| std::ptr::eq(now, keys)) {
+                    return Hop::Stop(Stop::Obsolete);
+                }
+            }
+            if all_hidden {
+                return match self.direction {
+                    Direction::Forward => keys.hi().map_or(Hop::End, |hi| Hop::Beyond(hi.to_vec())),
+                    Direction::Backward if keys.lo().is_empty() => Hop::End,
+                    Direction::Backward => Hop::Beyond(keys.lo().to_vec()),
+                };
+            }
+            if index != first {
+                let (low, high) = keys.fence_of(index);
+                hopped = Some(match self.direction {
+                    Direction::Forward => low,
+                    Direction::Backward => high.expect("a child before another one ends"),
+                });
+            }
+            match keys.child(index) {
+                Child::Leaf(leaf) => return Hop::Leaf(Place::new(leaf, parent, keys, index), hopped),
+                Child::Inner(inner) => {
+                    above = Some((keys, index));
+                    parent = inner;
+                }
+            }
+        }
+    }
+
+    /// Step 2.
+    fn copy(&mut self, resident: &Resident, slot: &LeafSlot, out: &mut EntryBatch, max: usize) -> Visit {
+        let leaf = &resident.leaf;
+        let forward = self.direction == Direction::Forward;
+        let mut position = match (self.direction, self.seek()) {
+            (Direction::Forward, Seek::At(key)) => leaf.lower_bound(key),
+            (Direction::Backward, Seek::Before(key)) => leaf.lower_bound(key),
+            // Included: the key itself is wanted too, so the position is behind it.
+            (Direction::Backward, Seek::At(key)) => match leaf.search(key) {
+                Ok(first) => leaf.next_item(first, ReadAt::Newest).map_or(leaf.slots(), |item| item.next),
+                Err(above) => above,
+            },
+            (Direction::Backward, Seek::Last) => leaf.slots(),
+            (Direction::Forward, _) => unreachable!("a forward cursor seeks a key"),
+        };
+        // Only the leaf that holds the range's end has to look for it.
+        let check_end = match (self.direction, &self.range.high, &self.range.low) {
+            (Direction::Forward, Bound::Included(end) | Bound::Excluded(end), _) => {
+                slot.high.as_deref().is_none_or(|high| high > end.as_slice())
+            }
+            (Direction::Backward, _, Bound::Included(end) | Bound::Excluded(end)) => *leaf.lo() <= **end,
+            _ => false,
+        };
+        loop {
+            let item = match (forward, self.show_tombstones) {
+                (true, false) => leaf.next_live(position, self.at),
+                (true, true) => leaf.next_item(position, self.at),
+                (false, false) => leaf.previous_live(position, self.at),
+                (false, true) => leaf.previous_item(position, self.at),
+            };
+            let Some(item) = item else { return Visit::LeafEnd };
+            position = if forward { item.next } else { item.first };
+            self.key.clear();
+            item.key.append_to(&mut self.key);
+            if self.starts_at_excluded() {
+                continue;
+            }
+            if check_end && self.is_past_end() {
+                return Visit::RangeEnd;
+            }
+            if out.len() >= max {
+                unreachable!("the copy stops when enough is there");
+            }
+            match copy_item(&item, &self.key, resident, out) {
+                None if out.len() >= max => return Visit::Full,
+                None => {}
+                Some((ts, distant)) => return Visit::Distant(ts, distant),
+            }
+        }
+    }
+
+    fn starts_at_excluded(&self) -> bool {
+        match (self.direction, &self.range.low) {
+            (Direction::Forward, Bound::Excluded(start)) => *start == self.key,
+            _ => false,
+        }
+    }
+
+    fn is_past_end(&self) -> bool {
+        match self.direction {
+            Direction::Forward => self.range.is_above(&self.key),
+            Direction::Backward => self.range.is_below(&self.key),
+        }
+    }
+}
+
+enum Missing {
+    Leaf(Arc<LeafHandle>),
+    Stop(Stop),
+}
+
+fn copy_item(item: &Item<'_>, key: &[u8], resident: &Resident, out: &mut EntryBatch) -> Option<(CommitTs, Distant)> {
+    match item.value {
+        None => out.push_any(key, None, item.ts),
+        Some(value) => match locate(value, resident) {
+            Found::Here(value) => out.push(key, value, item.ts),
+            Found::Distant(distant) => return Some((item.ts, distant)),
+        },
+    }
+    None
+}
+
+fn set_bound(bound: &mut Bound<Vec<u8>>, key: &[u8], excluded: bool) {
+    let mut bytes = match std::mem::replace(bound, Bound::Unbounded) {
+        Bound::Included(bytes) | Bound::Excluded(bytes) => bytes,
+        Bound::Unbounded => Vec::new(),
+    };
+    bytes.clear();
+    bytes.extend_from_slice(key);
+    *bound = if excluded { Bound::Excluded(bytes) } else { Bound::Included(bytes) };
+}
+
+impl Source for LeafSource {
+    fn fill(&mut self, out: &mut EntryBatch, max: usize) -> Result<bool> {
+        out.clear();
+        let mut leaves = 0;
+        while !self.stand.ended && out.len() < max && leaves < LEAVES_PER_FILL {
+            self.stand.step(&self.hand, out, max)?;
+            leaves += 1;
+        }
+        Ok(!self.stand.ended)
+    }
+}

@@ -1,0 +1,148 @@
+//! Counts of one tree.
+//!
+//! Entries and live keys change with every commit: they are counted in shards, by leaf, on lines of their own.
+//! Everything else is rare. All of it is an estimate: a checkpoint saves the counts of its images, and replay adds to
+//! them what it applies.
+
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+
+use crossbeam_utils::CachePadded;
+use index::IndexStats;
+use store::epoch;
+
+use crate::handle::{InnerState, LeafHandle};
+use crate::image::Image;
+use crate::state::State;
+use crate::tree::Core;
+
+const SHARDS: usize = 16;
+
+/// Relaxed throughout: no order hangs on a count.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    shards: [CachePadded<Shard>; SHARDS],
+    leaves: AtomicI64,
+    resident: AtomicI64,
+    disk_bytes: AtomicI64,
+    splits: AtomicU64,
+    unlinks: AtomicU64,
+    loads: AtomicU64,
+    writes: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct Shard {
+    live: AtomicI64,
+    entries: AtomicI64,
+}
+
+impl Counters {
+    pub fn new(state: Option<&State>) -> Self {
+        let this = Self::default();
+        if let Some(state) = state {
+            this.shards[0].live.store(state.root.live as i64, Ordering::Relaxed);
+            this.shards[0].entries.store(state.root.entries as i64, Ordering::Relaxed);
+            this.leaves.store(state.leaves as i64, Ordering::Relaxed);
+            this.disk_bytes.store(state.disk_bytes as i64, Ordering::Relaxed);
+        }
+        this
+    }
+
+    /// A leaf's content changed.
+    #[inline]
+    pub fn add(&self, leaf: &LeafHandle, live: i64, entries: i64) {
+        let shard = &self.shards[(std::ptr::from_ref(leaf).addr() >> 6) % SHARDS];
+        if live != 0 {
+            shard.live.fetch_add(live, Ordering::Relaxed);
+        }
+        if entries != 0 {
+            shard.entries.fetch_add(entries, Ordering::Relaxed);
+        }
+    }
+
+    /// Leaves came or went.
+    pub fn add_leaves(&self, n: i64) {
+        self.leaves.fetch_add(n, Ordering::Relaxed);
+    }
+
+    /// Leaves came into or left memory.
+    pub fn add_resident(&self, n: i64) {
+        self.resident.fetch_add(n, Ordering::Relaxed);
+    }
+
+    pub fn count_split(&self) {
+        self.splits.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub fn count_unlink(&self) {
+        self.unlinks.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub fn count_load(&self) {
+        self.loads.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub fn count_write(&self) {
+        self.writes.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub fn leaves(&self) -> u64 {
+        positive(&self.leaves)
+    }
+
+    pub fn disk_bytes(&self) -> u64 {
+        positive(&self.disk_bytes)
+    }
+}
+
+fn positive(count: &AtomicI64) -> u64 {
+    count.load(Ordering::Relaxed).max(0) as u64
+}
+
+impl Core {
+    /// A parent's image names `image` from now on.
+    pub(crate) fn publish_image(&self, image: &Image) {
+        if image.publish() {
+            self.counters.disk_bytes.fetch_add(image.stored_bytes() as i64, Ordering::Relaxed);
+        }
+    }
+
+    /// A parent's image that named `image` was replaced.
+    pub(crate) fn unpublish_image(&self, image: &Image) {
+        if image.unpublish() {
+            self.counters.disk_bytes.fetch_sub(image.stored_bytes() as i64, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn stats(&self) -> IndexStats {
+        let counters = &self.counters;
+        let sum = |of: fn(&Shard) -> &AtomicI64| -> i64 {
+            counters.shards.iter().map(|shard| of(shard).load(Ordering::Relaxed)).sum()
+        };
+        let live = sum(|shard| &shard.live).max(0);
+        let entries = sum(|shard| &shard.entries).max(live);
+        let leaves = counters.leaves();
+        let handles = leaves * (size_of::<LeafHandle>() + size_of::<Image>()) as u64;
+        IndexStats {
+            live_keys: live as u64,
+            dead_versions: (entries - live) as u64,
+            disk_bytes: counters.disk_bytes(),
+            memory_bytes: positive(&counters.resident) * self.page_bytes() + handles,
+            leaves,
+            height: self.height(),
+            run_bytes: self.runs.bytes(),
+            splits: counters.splits.load(Ordering::Relaxed),
+            unlinks: counters.unlinks.load(Ordering::Relaxed),
+            loads: counters.loads.load(Ordering::Relaxed),
+            writes: counters.writes.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Levels, leaves included; 0 while the root has not been read.
+    fn height(&self) -> u32 {
+        match self.root.cell.load(&epoch::pin()) {
+            InnerState::Loaded(node) => u32::from(node.level) + 1,
+            InnerState::Cold | InnerState::Obsolete => 0,
+        }
+    }
+}

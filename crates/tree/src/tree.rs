@@ -1,0 +1,208 @@
+//! The tree behind the seam: what all modules share, and [`Tree`], which hands each call to its module.
+
+use std::any::Any;
+use std::ops::Bound;
+use std::sync::{Arc, Weak};
+
+use base::{CommitTs, GcView, Result};
+use crossbeam_utils::CachePadded;
+use index::{
+    Batch, Cursor, Direction, Index, IndexEnv, IndexState, IndexStats, KeyRange, Progress, ReadAt, Reservation,
+    Reserved, Upkeep, VerifyReport,
+};
+use store::Run;
+use vfs::sync::{Condvar, Mutex};
+
+use crate::cursor::TreeCursor;
+use crate::dead::Places;
+use crate::handle::{Child, InnerHandle, InnerNode, InnerRecord, InnerState, LeafHandle};
+use crate::image::{Fence, Image};
+use crate::node::{Inner, NODE_BYTES_MAX, NODE_BYTES_MIN};
+use crate::reserve::Room;
+use crate::runs::Runs;
+use crate::state::State;
+use crate::stats::Counters;
+use crate::structure::Structure;
+use crate::tickets::{Tickets, thread_place};
+
+/// Pointers to the tree on lines of their own: a cursor counts on its thread's.
+pub(crate) type Hand = Arc<CachePadded<Arc<Core>>>;
+
+const HANDS: usize = 16;
+
+/// What all modules of one tree share.
+pub(crate) struct Core {
+    pub env: IndexEnv,
+    /// For handles made later.
+    pub me: Weak<Core>,
+    /// Stays for the life of the tree; what it holds grows and shrinks.
+    pub root: Arc<InnerHandle>,
+    pub structure: Mutex<Structure>,
+    pub tickets: Tickets,
+    pub runs: Runs,
+    pub purge: Places,
+    /// Leaves that fell under a quarter.
+    pub thin: Places,
+    pub counters: Counters,
+    /// Writes that ended.
+    pub landed: Landed,
+    /// One checkpoint at a time.
+    pub checkpointing: Mutex<()>,
+    /// The number of the last one that began.
+    pub last_checkpoint: Mutex<u64>,
+    /// One maintenance step at a time.
+    pub upkeep: Mutex<crate::maintenance::Plan>,
+}
+
+/// Tells those who wait that some write has ended.
+#[derive(Debug, Default)]
+pub(crate) struct Landed {
+    count: Mutex<u64>,
+    wake: Condvar,
+}
+
+impl Landed {
+    pub fn announce(&self) {
+        *self.count.lock() += 1;
+        self.wake.notify_all();
+    }
+
+    /// Waits until `condition`, which some announced event changes, is false.
+    pub fn wait_while(&self, condition: impl Fn() -> bool) {
+        let mut count = self.count.lock();
+        while condition() {
+            self.wake.wait(&mut count);
+        }
+    }
+}
+
+impl Core {
+    /// Memory of an ordinary leaf, as charged and told to the cache, in bytes.
+    pub fn page_bytes(&self) -> u64 {
+        self.env.options.node_bytes as u64 + LEAF_EXTRA_BYTES
+    }
+}
+
+/// What a leaf in memory takes besides its page, about.
+const LEAF_EXTRA_BYTES: u64 = 256;
+
+/// A B-tree: one index.
+pub struct Tree {
+    core: Arc<Core>,
+    hands: Vec<Hand>,
+}
+
+impl std::fmt::Debug for Tree {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Tree").field("id", &self.core.env.id).finish_non_exhaustive()
+    }
+}
+
+impl Tree {
+    /// Opens a tree from its state in the manifest, or a new one without. Reads nothing but the files of attached runs:
+    /// nodes are loaded when they are first needed.
+    ///
+    /// # Errors
+    /// A damaged or newer state; faults of opening runs; a node size outside the limits.
+    pub fn open(env: IndexEnv, state: Option<&[u8]>) -> Result<Arc<Tree>> {
+        let node_bytes = env.options.node_bytes;
+        if !(NODE_BYTES_MIN..=NODE_BYTES_MAX).contains(&node_bytes) {
+            let limit = if node_bytes < NODE_BYTES_MIN { NODE_BYTES_MIN } else { NODE_BYTES_MAX };
+            return Err(base::Fault::Limit {
+                what: "size of a node, in bytes",
+                limit: limit as u64,
+                got: node_bytes as u64,
+            });
+        }
+        let state = state.map(State::decode).transpose()?;
+        let runs = Runs::open(&env.runs, state.as_ref().map_or(&[], |state| &state.runs))?;
+        let core = Arc::new_cyclic(|me| Core {
+            root: Arc::new(root(&env, me, state.as_ref())),
+            me: me.clone(),
+            counters: Counters::new(state.as_ref()),
+            runs,
+            env,
+            structure: Mutex::default(),
+            tickets: Tickets::new(),
+            purge: Places::default(),
+            thin: Places::default(),
+            landed: Landed::default(),
+            checkpointing: Mutex::default(),
+            last_checkpoint: Mutex::new(0),
+            upkeep: Mutex::default(),
+        });
+        let hands = (0..HANDS).map(|_| Arc::new(CachePadded::new(core.clone()))).collect();
+        Ok(Arc::new(Tree { core, hands }))
+    }
+
+    /// A drawing of the tree as it is in memory, one line for each node: for tests and tools.
+    #[must_use]
+    pub fn draw(&self) -> String {
+        self.core.draw()
+    }
+
+    fn hand(&self) -> &Hand {
+        &self.hands[thread_place() % HANDS]
+    }
+}
+
+/// The root handle: cold with the image that the state names, or over one EMPTY slot.
+fn root(env: &IndexEnv, me: &Weak<Core>, state: Option<&State>) -> InnerHandle {
+    let low = Fence::from([]);
+    let Some(state) = state else {
+        let slot = Child::Leaf(Arc::new(LeafHandle::empty(me.clone(), low, None)));
+        let keys = Inner::single(slot);
+        let charge = env.cache.budget().charge(store::Class::Inner, keys.bytes() as u64);
+        let root = InnerState::Loaded(InnerNode { level: 1, keys, _charge: charge });
+        let root = InnerHandle::new(root, Some(CommitTs::ZERO), InnerRecord::default());
+        root.note_change();
+        return root;
+    };
+    let image = Arc::new(Image::adopt(&env.space, &state.root, low, None));
+    let record = InnerRecord { image: Some(image.clone()), composed: Some(image), ..InnerRecord::default() };
+    InnerHandle::new(InnerState::Cold, state.root.dead_from, record)
+}
+
+impl Index for Tree {
+    fn reserve(&self, batch: &Batch) -> Result<Reservation> {
+        self.core.reserve(self.hand(), batch)
+    }
+
+    fn apply(&self, batch: &Batch, reserved: Box<dyn Reserved>, ts: CommitTs, view: &GcView) {
+        let reserved: Box<dyn Any + Send> = reserved.into_any();
+        let mut room = reserved.downcast::<Room>().expect("a reservation of this tree");
+        self.core.apply(batch, room.grant.take(), ts, view);
+    }
+
+    fn attach(&self, run: Run, ts: CommitTs) {
+        self.core.runs.attach(run, ts);
+    }
+
+    fn get_many(&self, at: ReadAt, keys: &[&[u8]], found: &mut dyn FnMut(usize, CommitTs, &[u8])) -> Result<()> {
+        self.core.get_many(at, keys, found)
+    }
+
+    fn cursor(&self, at: ReadAt, range: (Bound<&[u8]>, Bound<&[u8]>), direction: Direction) -> Box<dyn Cursor> {
+        Box::new(TreeCursor::new(self.hand().clone(), at, KeyRange::new(range), direction))
+    }
+
+    fn maintain(&self, upkeep: &Upkeep<'_>) -> Result<Progress> {
+        self.core.maintain(self.hand(), upkeep)
+    }
+
+    fn checkpoint(&self, upkeep: &Upkeep<'_>) -> Result<IndexState> {
+        self.core.checkpoint(upkeep)
+    }
+
+    fn stats(&self) -> IndexStats {
+        self.core.stats()
+    }
+
+    fn verify(&self) -> Result<VerifyReport> {
+        self.core.verify()
+    }
+
+    fn destroy(&self) -> Result<()> {
+        self.core.destroy()
+    }
+}

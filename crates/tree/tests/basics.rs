@@ -1,0 +1,60 @@
+//! The first things a tree must do, one at a time.
+
+#![allow(clippy::unwrap_used, reason = "a test panics on what it does not expect")]
+
+mod common;
+
+use common::{Rig, Setup, key};
+use index::{Direction, Index, ReadAt};
+
+#[test]
+fn an_empty_tree_answers() {
+    let rig = Rig::new(Setup::default());
+    assert_eq!(rig.newest("a"), None);
+    assert!(rig.all(ReadAt::Newest, Direction::Forward).is_empty());
+    assert!(rig.all(ReadAt::Newest, Direction::Backward).is_empty());
+}
+
+#[test]
+fn what_was_put_is_found_in_order() {
+    let rig = Rig::new(Setup::default());
+    for i in 0..2_000 {
+        rig.put(key(i * 7919 % 2_000), format!("value {i}"));
+    }
+    let keys: Vec<_> = (0..2_000).map(key).collect();
+    assert_eq!(rig.keys(), keys);
+    let mut backward: Vec<_> = rig.all(ReadAt::Newest, Direction::Backward).into_iter().map(|(key, ..)| key).collect();
+    backward.reverse();
+    assert_eq!(backward, keys);
+    for key in &keys {
+        assert!(rig.newest(key).is_some());
+    }
+    let stats = rig.tree.stats();
+    assert_eq!(stats.live_keys, 2_000);
+    assert!(stats.height >= 3, "{stats:?}");
+}
+
+#[test]
+fn a_checkpoint_comes_back() {
+    let rig = Rig::new(Setup::default());
+    for i in 0..1_000 {
+        rig.put(key(i * 7919 % 1_000), format!("value {i}"));
+    }
+    let before = rig.all(ReadAt::Newest, Direction::Forward);
+    rig.checkpoint();
+    for i in 0..500 {
+        rig.put(key(i), "newer");
+    }
+    let newer = rig.all(ReadAt::Newest, Direction::Forward);
+    let rig = rig.reopen(false);
+    assert_eq!(rig.all(ReadAt::Newest, Direction::Forward), before);
+    assert!(rig.tree.stats().loads > 0);
+    // Replayed, everything is there.
+    let mut rig = rig;
+    rig.now = std::sync::atomic::AtomicU64::new(rig.commits.lock().last().unwrap().ts.0);
+    let rig = rig.reopen(true);
+    assert_eq!(rig.all(ReadAt::Newest, Direction::Forward), newer);
+    rig.checkpoint();
+    let rig = rig.reopen(false);
+    assert_eq!(rig.all(ReadAt::Newest, Direction::Forward), newer);
+}

@@ -1,0 +1,223 @@
+//! The threads that keep the database in shape.
+//!
+//! | thread | does | lane |
+//! |---|---|---|
+//! | `trefoil-writeback` | frames ready before anyone needs one, dirty pages to disk | urgent |
+//! | `trefoil-upkeep` | draining, purging, merging, cleaning in bounded steps; frees dropped indexes | merge |
+//! | `trefoil-checkpoint` | a checkpoint when the log behind the last one nears its bound | merge |
+//! | `trefoil-log` | syncs what `Buffered` commits left, within a second; makes log segments ahead of their use | urgent |
+//!
+//! A fault in one of them poisons the database, except a full disk or full memory, which are tried again. None of them holds a
+//! latch while it waits, and each looks at `Signal` between bounded steps, so that `close` is prompt.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use base::Fault;
+use vfs::sync::{Condvar, Mutex};
+use vfs::thread::JoinHandle;
+
+use crate::engine::Engine;
+
+/// Asks the threads to stop, or to look again now.
+#[derive(Default)]
+pub struct Signal {
+    state: Mutex<SignalState>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct SignalState {
+    stop: bool,
+    upkeep: bool,
+    checkpoint: bool,
+}
+
+/// What a thread may be woken for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wake {
+    /// Purging or draining has work.
+    Upkeep,
+    /// The log is near its bound.
+    Checkpoint,
+    /// Nothing but the end.
+    Stop,
+}
+
+impl Signal {
+    /// Wakes the threads concerned.
+    pub fn wake(&self, what: Wake) {
+        let mut state = self.state.lock();
+        match what {
+            Wake::Upkeep => state.upkeep = true,
+            Wake::Checkpoint => state.checkpoint = true,
+            Wake::Stop => state.stop = true,
+        }
+        drop(state);
+        self.changed.notify_all();
+    }
+
+    /// Sleeps until woken for `what` or `timeout`. True if it is time to stop.
+    fn wait(&self, what: Wake, timeout: Duration) -> bool {
+        let mut state = self.state.lock();
+        let wanted = |s: &mut SignalState| match what {
+            Wake::Upkeep => std::mem::take(&mut s.upkeep),
+            Wake::Checkpoint => std::mem::take(&mut s.checkpoint),
+            Wake::Stop => false,
+        };
+        if !state.stop && !wanted(&mut state) {
+            self.changed.wait_for(&mut state, timeout);
+            wanted(&mut state);
+        }
+        state.stop
+    }
+
+    fn stopping(&self) -> bool {
+        self.state.lock().stop
+    }
+}
+
+/// The running threads.
+#[derive(Default)]
+pub struct Threads(Mutex<Vec<JoinHandle<()>>>);
+
+impl Threads {
+    /// Starts one.
+    pub fn start(
+        &self,
+        name: &'static str,
+        engine: &Arc<Engine>,
+        body: impl FnOnce(&Engine) + Send + 'static,
+    ) -> base::Result<()> {
+        let engine = engine.clone();
+        let handle =
+            vfs::thread::spawn(name, move || body(&engine)).map_err(|e| Fault::io("start thread", name, &e))?;
+        self.0.lock().push(handle);
+        Ok(())
+    }
+
+    /// Waits for all; a panic in one of them goes on here.
+    pub fn join(&self) {
+        for handle in std::mem::take(&mut *self.0.lock()) {
+            if let Err(panic) = handle.join() {
+                std::panic::resume_unwind(panic);
+            }
+        }
+    }
+}
+
+/// Keeps a thread's loop going after a fault: a full disk is tried again, anything else poisons.
+fn tolerate(engine: &Engine, result: base::Result<()>) {
+    match result {
+        Ok(()) | Err(Fault::Poisoned(_)) => {}
+        Err(Fault::NoSpace { .. }) => {
+            engine.counters.disk_full.fetch_add(1, Ordering::Relaxed);
+            engine.signal.wait(Wake::Stop, Duration::from_millis(100));
+        }
+        // Memory was short for as long as a grant waits: nothing is damaged, and what holds it will let go.
+        Err(Fault::Limit { .. }) => drop(engine.signal.wait(Wake::Stop, Duration::from_millis(100))),
+        Err(fault) => {
+            engine.poison.set(fault);
+            engine.wake_the_waiting();
+        }
+    }
+}
+
+/// Body of `trefoil-writeback`.
+pub fn writeback(engine: &Engine) {
+    while !engine.signal.stopping() {
+        let worked = engine.write_back_step();
+        let idle = matches!(worked, Ok(false));
+        tolerate(engine, worked.map(|_| ()));
+        if idle || engine.poison.cause().is_some() {
+            engine.cache.wait_for_work(Duration::from_millis(20));
+        }
+    }
+}
+
+/// Body of `trefoil-upkeep`: backs off from 1 to 50 ms while there is nothing to do.
+pub fn upkeep(engine: &Engine) {
+    let mut pause = Duration::from_millis(1);
+    loop {
+        let worked = if engine.poison.cause().is_some() { Ok(false) } else { engine.upkeep_step() };
+        let more = matches!(worked, Ok(true));
+        tolerate(engine, worked.map(|_| ()));
+        if more {
+            pause = Duration::from_millis(1);
+            if engine.signal.stopping() {
+                return;
+            }
+            continue;
+        }
+        if engine.signal.wait(Wake::Upkeep, pause) {
+            return;
+        }
+        pause = (pause * 2).min(Duration::from_millis(50));
+    }
+}
+
+/// Body of `trefoil-checkpoint`.
+pub fn checkpoint(engine: &Engine) {
+    while !engine.signal.wait(Wake::Checkpoint, Duration::from_millis(100)) {
+        if engine.poison.cause().is_none() && engine.checkpoint_due() {
+            let result = engine.run_checkpoint();
+            tolerate(engine, result);
+        }
+    }
+}
+
+/// Body of `trefoil-log`.
+pub fn log(engine: &Engine) {
+    while !engine.signal.wait(Wake::Stop, Duration::from_millis(200)) {
+        // A commit is counted after its record is appended: whatever is counted lies below the end that is
+        // synced. Whether the log grew since the last look says nothing: the count may come a look later.
+        if engine.counters.buffered.swap(0, Ordering::AcqRel) > 0 {
+            tolerate(engine, engine.wal.sync_all());
+        }
+        let mut segments = engine.wal.prepare();
+        while matches!(segments, Ok(true)) && !engine.signal.stopping() {
+            segments = engine.wal.prepare();
+        }
+        tolerate(engine, segments.map(|_| ()));
+    }
+}
+
+impl Engine {
+    /// One step of the urgent lane. True if something was done.
+    pub fn write_back_step(&self) -> base::Result<bool> {
+        let upkeep = self.upkeep();
+        let env = store::WriteEnv { view: upkeep.view.clone(), applied: upkeep.applied };
+        let report = self.cache.step(&env, self, &self.space)?;
+        Ok(report.more && report.advanced())
+    }
+
+    /// One step of the merge lane over every index. True if there is more to do now.
+    pub fn upkeep_step(&self) -> base::Result<bool> {
+        // First: on a full disk the rest fails, and what was dropped is how space comes back.
+        self.free_dropped()?;
+        let mut more = false;
+        for entry in self.all_indexes() {
+            let upkeep = self.upkeep();
+            more |= entry.index.maintain(&upkeep)?.more;
+        }
+        Ok(more)
+    }
+
+    /// True if replaying the log behind the last checkpoint would take longer than allowed, or the log is
+    /// half full.
+    pub fn checkpoint_due(&self) -> bool {
+        let begun = self.log_at_checkpoint.load(Ordering::Relaxed);
+        let behind = self.wal.end().0.saturating_sub(begun);
+        let replay = self.options.checkpoint_replay.as_secs_f64() * REPLAY_BYTES_PER_SECOND;
+        behind >= (self.options.log_capacity_bytes / 2).min(replay as u64)
+    }
+
+    /// After the poison has fallen, nobody may wait for a commit that will not come.
+    pub fn wake_the_waiting(&self) {
+        self.visible.fail_all(&self.poison);
+    }
+}
+
+/// Log replayed in a second on one core of a small machine: measured 40–80 MB/s, see docs/PERFORMANCE.md.
+const REPLAY_BYTES_PER_SECOND: f64 = 40e6;

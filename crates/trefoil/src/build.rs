@@ -1,0 +1,208 @@
+//! Building secondary indexes over the rows of a table: one pass, sorted, applied in key order.
+//!
+//! 1. A cursor runs over the primary index at snapshot `s`; each row gives one entry per new index.
+//! 2. Entries gather in memory up to a share of the budget; when it is full they are sorted and written as a
+//!    run file.
+//! 3. The sorted chunks are merged and applied in key order at timestamp `s`, which fills leaves from left to
+//!    right. Nothing is logged: the caller runs a checkpoint before it names the index.
+//!
+//! The table's writers are kept out by the caller; readers go on.
+
+use std::ops::Bound;
+use std::sync::Arc;
+
+use base::{CommitTs, GcView, Result};
+use index::{BatchBuilder, Direction, EntryBatch, Op, ReadAt, Reservation};
+use store::{Run, RunWriter};
+
+use crate::engine::Engine;
+use crate::entry::{IndexEntry, TableShape};
+use crate::table::Schema;
+
+/// Entries applied at a time.
+const BATCH_ENTRIES: usize = 256;
+
+/// Builds `new` (whose definitions are the last of `schema`) from the rows that snapshot `s` sees.
+pub fn build(
+    engine: &Engine,
+    shape: &TableShape,
+    schema: &Schema,
+    new: &[Arc<IndexEntry>],
+    s: CommitTs,
+) -> crate::Result<()> {
+    let chunk_bytes = (engine.options.budget_bytes as usize / 8 / new.len().max(1)).max(1 << 20);
+    let first = shape.secondaries.len();
+    let mut sorters: Vec<Sorter> = new.iter().map(|_| Sorter::new(chunk_bytes)).collect();
+    let mut files = Spilled { engine, ids: Vec::new() };
+    let mut charge = engine.budget.charge(store::Class::Work, 0);
+    let mut rows =
+        shape.primary.index.cursor(ReadAt::Snapshot(s), (Bound::Unbounded, Bound::Unbounded), Direction::Forward);
+    let mut batch = EntryBatch::new();
+    let mut key = Vec::new();
+    loop {
+        let more = rows.fill(&mut batch, 1024)?;
+        for i in 0..batch.len() {
+            for (n, sorter) in sorters.iter_mut().enumerate() {
+                schema.secondary_key(first + n, batch.key(i), batch.value(i), &mut key)?;
+                sorter.push(&key);
+                if sorter.is_full() {
+                    sorter.spill(engine, &mut files.ids)?;
+                }
+            }
+        }
+        charge.set(sorters.iter().map(Sorter::memory_bytes).sum::<usize>() as u64);
+        engine.check_writable()?;
+        if !more {
+            break;
+        }
+    }
+    // One thread per index sorts and applies.
+    let mut threads = Vec::new();
+    for (sorter, entry) in sorters.into_iter().zip(new) {
+        let entry = entry.clone();
+        let work = move || sorter.finish(&entry, s);
+        let thread = vfs::thread::spawn("trefoil-build", work);
+        threads.push(thread.map_err(|e| base::Fault::io("start", "a thread", &e))?);
+    }
+    let results: Vec<_> = threads.into_iter().map(|t| t.join().expect("a build does not panic")).collect();
+    let spilled: Vec<Vec<Run>> = results.into_iter().collect::<Result<_>>()?;
+    drop(spilled);
+    Ok(())
+}
+
+/// The run files of one build, removed at its end, however it ends: a build that failed for want of space must
+/// not keep any.
+struct Spilled<'a> {
+    engine: &'a Engine,
+    ids: Vec<u64>,
+}
+
+impl Drop for Spilled<'_> {
+    fn drop(&mut self) {
+        // Nothing names them; what cannot be removed now, the next open removes.
+        self.ids.iter().for_each(|id| drop(self.engine.runs.abandoned(&self.engine.layout, *id)));
+    }
+}
+
+/// Gathers keys and gives them back sorted. Keys end in the primary key, so none repeats.
+struct Sorter {
+    bytes: Vec<u8>,
+    /// (first eight key bytes big-endian, start, length): most comparisons never touch the bytes.
+    places: Vec<(u64, u32, u32)>,
+    chunk_bytes: usize,
+    spilled: Vec<Run>,
+}
+
+impl Sorter {
+    fn new(chunk_bytes: usize) -> Self {
+        let chunk_bytes = chunk_bytes.min(u32::MAX as usize / 2);
+        Self { bytes: Vec::new(), places: Vec::new(), chunk_bytes, spilled: Vec::new() }
+    }
+
+    fn push(&mut self, key: &[u8]) {
+        let mut head = [0u8; 8];
+        let n = key.len().min(8);
+        head[..n].copy_from_slice(&key[..n]);
+        let start = u32::try_from(self.bytes.len()).expect("a chunk is below 4 GiB");
+        self.places.push((u64::from_be_bytes(head), start, key.len() as u32));
+        self.bytes.extend_from_slice(key);
+    }
+
+    fn is_full(&self) -> bool {
+        self.memory_bytes() >= self.chunk_bytes
+    }
+
+    fn memory_bytes(&self) -> usize {
+        self.bytes.len() + self.places.len() * 16
+    }
+
+    fn sort(&mut self) {
+        let bytes = &self.bytes;
+        let key = |&(_, start, len): &(u64, u32, u32)| &bytes[start as usize..(start + len) as usize];
+        self.places.sort_unstable_by(|a, b| a.0.cmp(&b.0).then_with(|| key(a).cmp(key(b))));
+    }
+
+    fn key(&self, i: usize) -> &[u8] {
+        let (_, start, len) = self.places[i];
+        &self.bytes[start as usize..(start + len) as usize]
+    }
+
+    fn spill(&mut self, engine: &Engine, files: &mut Vec<u64>) -> Result<()> {
+        self.sort();
+        let id = engine.next_run.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+        engine.runs.begun(id);
+        files.push(id);
+        let (vfs, dir) = (engine.layout.vfs.clone(), engine.layout.runs());
+        let mut writer = RunWriter::create(vfs, &dir, id, store::Compression::Lz4)?;
+        for i in 0..self.places.len() {
+            writer.add(self.key(i), Some(&[]))?;
+        }
+        let meta = writer.finish()?;
+        self.spilled.push(engine.open_run(&meta)?);
+        self.bytes.clear();
+        self.places.clear();
+        Ok(())
+    }
+
+    /// Sorts, merges and applies; returns the spilled runs, for removal.
+    fn finish(mut self, entry: &IndexEntry, s: CommitTs) -> Result<Vec<Run>> {
+        self.sort();
+        let mut applier = Applier { entry, s, builder: BatchBuilder::new(), entries: 0 };
+        let mut cursors = Vec::new();
+        for run in &self.spilled {
+            let mut cursor = run.cursor();
+            cursor.seek_first()?;
+            cursors.push(cursor);
+        }
+        let mut next = 0;
+        loop {
+            // The fewest of few: a chunk is an eighth of the budget, so there are rarely more than ten.
+            let mut least: Option<(&[u8], usize)> = (next < self.places.len()).then(|| (self.key(next), usize::MAX));
+            for (i, cursor) in cursors.iter().enumerate() {
+                if cursor.is_valid() && least.is_none_or(|(l, _)| cursor.key() < l) {
+                    least = Some((cursor.key(), i));
+                }
+            }
+            let Some((key, source)) = least else { break };
+            applier.push(key)?;
+            match source {
+                usize::MAX => next += 1,
+                i => {
+                    cursors[i].next()?;
+                }
+            }
+        }
+        applier.flush()?;
+        drop(cursors);
+        Ok(self.spilled)
+    }
+}
+
+/// Applies ascending keys at one timestamp, unlogged.
+struct Applier<'a> {
+    entry: &'a IndexEntry,
+    s: CommitTs,
+    builder: BatchBuilder,
+    entries: usize,
+}
+
+impl Applier<'_> {
+    fn push(&mut self, key: &[u8]) -> Result<()> {
+        self.builder.push(key, Op::Put(&[]));
+        self.entries += 1;
+        if self.entries >= BATCH_ENTRIES { self.flush() } else { Ok(()) }
+    }
+
+    fn flush(&mut self) -> Result<()> {
+        let batch = std::mem::take(&mut self.builder).finish();
+        self.entries = 0;
+        if batch.is_empty() {
+            return Ok(());
+        }
+        match self.entry.index.reserve(&batch)? {
+            Reservation::Direct(reserved) => self.entry.index.apply(&batch, reserved, self.s, &GcView::keep_all()),
+            Reservation::TooCold => self.entry.index.attach(crate::recovery::run_of(&batch), self.s),
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,81 @@
+//! A checkpoint: everything committed up to a moment reaches the data file, and the log before it may go.
+//!
+//! 1. `applied` := the applied prefix; the space manager marks the moment (frees before it become reusable
+//!    when this checkpoint is durable, rule A20).
+//! 2. Each index writes what it must and returns its state and its F (decision D7, rule A9). The applied
+//!    prefix was read before any index is asked, so an idle index that answers "nothing dirty" cannot speak
+//!    for a commit that is logged but not applied (rule A7b).
+//! 3. The log floor := the least F. The allocator's state is taken: it counts exactly the blocks the states
+//!    reach (rule P9).
+//! 4. Blocks are synced, then the manifest is published (written, synced, renamed, directory synced).
+//! 5. Only now: freed blocks become reusable, the log is trimmed, files that nobody names are removed.
+//!
+//! A crash before 4 leaves the older manifest, whose blocks are untouched, and the log it needs. A crash
+//! between 4 and 5 leaves work for the next checkpoint.
+//!
+//! One checkpoint runs at a time (`Engine::checkpoint`); commits, reads and write-back go on.
+
+use std::sync::atomic::Ordering;
+
+use base::{Fault, Lsn};
+
+use crate::engine::{Engine, Published};
+use crate::manifest::{IndexEntry as SavedIndex, Manifest};
+use base::Result;
+
+impl Engine {
+    /// Runs a checkpoint now.
+    pub fn run_checkpoint(&self) -> Result<()> {
+        let mut published = self.checkpoint.lock();
+        self.poison.check()?;
+        let log_end = self.wal.end();
+        let mark = self.space.checkpoint_begin();
+        let (indexes, named_runs, floor) = self.index_states()?;
+        vfs::thread::point("checkpoint.composed");
+        // What lies below the floor is never replayed, so it must not be lost either: a commit on an index that
+        // was dropped meanwhile is applied, and no block waits for its record.
+        self.wal.sync_to(floor)?;
+        let manifest = Manifest {
+            generation: published.generation + 1,
+            database_id: self.layout.database_id,
+            incarnation: self.incarnation,
+            log_durable: self.wal.durable(),
+            log_floor: floor,
+            next_index: self.next_index.load(Ordering::SeqCst),
+            next_run: self.next_run.load(Ordering::SeqCst),
+            space: self.space.save(),
+            indexes,
+        };
+        self.space.sync()?;
+        vfs::thread::point("checkpoint.before_publish");
+        manifest.publish(&self.layout.vfs, &self.layout.dir).map_err(|fault| match fault {
+            // Nothing was published, the next checkpoint starts over (B7).
+            Fault::NoSpace { .. } => fault,
+            _ => self.poison.set(fault),
+        })?;
+        vfs::thread::point("checkpoint.published");
+        self.space.checkpoint_durable(mark);
+        *published = Published { generation: manifest.generation };
+        drop(published);
+        self.log_at_checkpoint.store(log_end.0, Ordering::Relaxed);
+        self.wal.trim(floor)?;
+        self.runs.remove_unnamed(&self.layout, floor, &named_runs)?;
+        self.space.give_back()?;
+        self.counters.checkpoints.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn index_states(&self) -> Result<(Vec<SavedIndex>, Vec<u64>, Lsn)> {
+        let upkeep = self.upkeep();
+        let mut states = Vec::new();
+        let mut runs = Vec::new();
+        let mut floor = upkeep.applied;
+        for entry in self.all_indexes() {
+            let state = entry.index.checkpoint(&upkeep)?;
+            floor = floor.min(state.skip);
+            runs.extend_from_slice(&state.runs);
+            states.push(SavedIndex { id: entry.id(), skip: state.skip, state: state.bytes, runs: state.runs });
+        }
+        Ok((states, runs, floor))
+    }
+}

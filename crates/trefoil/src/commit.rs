@@ -1,0 +1,206 @@
+//! The commit pipeline (ENGINE.md section 6).
+//!
+//! 1. Row locks are held and the write set is complete: the transaction did that.
+//! 2. (Step 1b.) Everything apply can need is got, all or nothing: for each touched index either its leaves, loaded
+//!    and held, or a run (a file, synced, above `inline_batch_bytes`; in memory when too many leaves are cold); and
+//!    room in the log. An error here aborts the transaction and leaves no trace (rule A1).
+//! 3. The log position is reserved and the record copied. The end of the record is the commit timestamp. From here
+//!    on nothing can fail but the disk under the log.
+//! 4. Each index applies its batch, or attaches its run.
+//! 5. The range is marked applied: `visible` moves over it when everything before it is (rule A12).
+//! 6. Row locks are released and keep the timestamp, so that their next owner's snapshot waits for it (A17).
+//! 7. The log is handed over or synced, as the durability asks. An error here is `CommitOutcomeUnknown`.
+//! 8. The reply waits until `visible` has reached the commit.
+//!
+//! Invariant: between 3 and 5 there is no return. A thread that left there would hold `visible` for ever.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use base::{CommitTs, IndexId};
+use index::{Batch, Reservation, Reserved};
+use store::{Run, RunMeta, RunWriter};
+use wal::RecordKind;
+
+use crate::engine::Engine;
+use crate::entry::IndexEntry;
+use crate::error::{Error, Result};
+use crate::options::Durability;
+use crate::record;
+use crate::recovery::run_of;
+
+/// Bytes that the record adds to each operation, at most: two lengths.
+const RECORD_BYTES_PER_OPERATION: usize = 10;
+
+/// One index's share of a commit, ready to be applied.
+struct Share {
+    entry: Arc<IndexEntry>,
+    batch: Batch,
+    how: How,
+}
+
+enum How {
+    /// In place.
+    Direct(Box<dyn Reserved>),
+    /// As a run in memory; the record holds the operations.
+    MemoryRun(Run),
+    /// As a run file, durable already; the record names it.
+    FileRun(Run, RunMeta),
+}
+
+/// Which space on the disk a commit may use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Room {
+    /// All but the reserve.
+    Ordinary,
+    /// The reserve too: for drops, which give space back.
+    Reserve,
+}
+
+/// A commit past its point of no return.
+pub struct Committed {
+    /// When it takes effect.
+    pub ts: CommitTs,
+}
+
+impl Engine {
+    /// Steps 2 to 5 for sorted batches, ascending by index.
+    pub fn commit_batches(&self, batches: Vec<(Arc<IndexEntry>, Batch)>, room: Room) -> Result<Committed> {
+        let mut files = Vec::new();
+        let prepared = self.prepare_all(batches, &mut files).and_then(|shares| {
+            let record = encode(&shares);
+            let grant = match room {
+                Room::Ordinary => self.wal.reserve_space(record.len())?,
+                Room::Reserve => self.wal.reserve_space_privileged(record.len())?,
+            };
+            self.wait_for_window()?;
+            self.poison.check()?;
+            Ok((shares, record, grant))
+        });
+        let (shares, record, grant) = match prepared {
+            Ok(ready) => ready,
+            Err(error) => {
+                // Nothing names the files. If one cannot be removed, the next open does it.
+                files.iter().for_each(|id| drop(self.runs.abandoned(&self.layout, *id)));
+                return Err(error);
+            }
+        };
+        let view = self.commit_view();
+
+        let (start, end) = self.wal.append(grant, RecordKind(record::KIND_COMMIT), &record);
+        vfs::thread::point("commit.logged");
+        let ts = end.as_commit_ts();
+        for share in shares {
+            match share.how {
+                How::Direct(reserved) => share.entry.index.apply(&share.batch, reserved, ts, &view),
+                How::MemoryRun(run) | How::FileRun(run, _) => share.entry.index.attach(run, ts),
+            }
+        }
+        vfs::thread::point("commit.applied");
+        files.iter().for_each(|id| self.runs.named(*id, ts));
+        self.visible.mark_applied(start, end);
+        self.signal_after_commit(end);
+        Ok(Committed { ts })
+    }
+
+    /// The applied prefix may lag the log by a bounded number of bytes (rule A12's buffer has a size). Whoever
+    /// is past this check holds a grant, and all grants together are at most a ring, so nobody leaves the window.
+    fn wait_for_window(&self) -> Result<()> {
+        let lag_max = self.visible.window_bytes() - 2 * self.ring_bytes;
+        let end = self.wal.end().0;
+        // Others append and apply between the two loads: the prefix may be beyond this end already.
+        if end.saturating_sub(self.visible.visible().0) > lag_max {
+            self.visible.wait_for(CommitTs(end - lag_max))?;
+        }
+        Ok(())
+    }
+
+    /// Steps 7 and 8.
+    pub fn finish_commit(&self, ts: CommitTs, durability: Durability) -> Result<()> {
+        let logged = match durability {
+            Durability::Sync => self.wal.sync_to(ts.as_lsn()),
+            Durability::Write => self.wal.write_to(ts.as_lsn()),
+            Durability::Buffered => {
+                // Release, with the log thread's swap: whoever counts this commit syncs past its record.
+                self.counters.buffered.fetch_add(1, Ordering::Release);
+                // SeqCst, with the swap in `close`: either this sees that the log thread is going, or the sync
+                // behind that swap covers this record.
+                if self.closed.load(Ordering::SeqCst) { self.wal.sync_to(ts.as_lsn()) } else { self.wal.relieve() }
+            }
+        };
+        logged.map_err(|cause| Error::CommitOutcomeUnknown { ts, cause })?;
+        self.visible.wait_for(ts).map_err(|cause| Error::CommitOutcomeUnknown { ts, cause })
+    }
+
+    fn prepare_all(&self, batches: Vec<(Arc<IndexEntry>, Batch)>, files: &mut Vec<u64>) -> Result<Vec<Share>> {
+        // What one record can hold beside `inline_batch_bytes` of the last share, with its framing.
+        let mut room = self.wal.payload_bytes_max() / 2;
+        let mut shares = Vec::with_capacity(batches.len());
+        for (entry, batch) in batches {
+            let bytes = batch.bytes() + RECORD_BYTES_PER_OPERATION * batch.len() + 64;
+            // The catalog is always in the record: it is replayed before run files are looked at.
+            let small = batch.bytes() <= self.options.inline_batch_bytes || entry.id() == IndexId::CATALOG;
+            let inline = small && bytes <= room;
+            if !inline && entry.id() == IndexId::CATALOG {
+                let (limit, got) = (room as u64, bytes as u64);
+                return Err(Error::Limit { what: "bytes of one change of definitions", limit, got });
+            }
+            if inline {
+                room -= bytes;
+            }
+            shares.push(self.prepare(entry, batch, inline, files)?);
+        }
+        Ok(shares)
+    }
+
+    fn prepare(&self, entry: Arc<IndexEntry>, batch: Batch, inline: bool, files: &mut Vec<u64>) -> Result<Share> {
+        if !inline {
+            let (run, meta) = self.write_run(&batch, entry.def.options.compression, files)?;
+            return Ok(Share { entry, batch: Batch::default(), how: How::FileRun(run, meta) });
+        }
+        let how = match entry.index.reserve(&batch)? {
+            Reservation::Direct(reserved) => How::Direct(reserved),
+            Reservation::TooCold => How::MemoryRun(run_of(&batch)),
+        };
+        Ok(Share { entry, batch, how })
+    }
+
+    fn write_run(
+        &self,
+        batch: &Batch,
+        compression: store::Compression,
+        files: &mut Vec<u64>,
+    ) -> Result<(Run, RunMeta)> {
+        let id = self.next_run.fetch_add(1, Ordering::SeqCst);
+        self.runs.begun(id);
+        files.push(id);
+        let mut writer = RunWriter::create(self.layout.vfs.clone(), &self.layout.runs(), id, compression)?;
+        for (key, op) in batch.iter() {
+            let value = match op {
+                index::Op::Put(value) => Some(value),
+                index::Op::Delete => None,
+            };
+            writer.add(key, value)?;
+        }
+        let meta = writer.finish()?;
+        Ok((self.open_run(&meta)?, meta))
+    }
+
+    /// Opens a run file.
+    pub fn open_run(&self, meta: &RunMeta) -> base::Result<Run> {
+        Run::open(&*self.layout.vfs, &self.layout.runs(), meta)
+    }
+}
+
+fn encode(shares: &[Share]) -> Vec<u8> {
+    let bytes: usize = shares.iter().map(|s| s.batch.bytes() + 8 * s.batch.len() + 32).sum();
+    let mut out = Vec::with_capacity(bytes);
+    record::begin(&mut out, shares.len());
+    for share in shares {
+        match &share.how {
+            How::FileRun(_, meta) => record::put_run(&mut out, share.entry.id(), meta),
+            How::Direct(_) | How::MemoryRun(_) => record::put_inline(&mut out, share.entry.id(), &share.batch),
+        }
+    }
+    out
+}

@@ -1,0 +1,180 @@
+//! Reading in order: what a snapshot sees, with a transaction's own writes on top.
+//!
+//! The structure's cursor copies entries out a batch at a time (16 at first, then twice as many up to 1024,
+//! so that a short range does not pay for a long one). On equal keys the own write wins. The transaction is borrowed, so its writes do not change
+//! under the cursor.
+
+use std::ops::Bound;
+use std::sync::Arc;
+
+use index::{Direction, EntryBatch, ReadAt};
+use txn::write_set::{Range, Written};
+
+use crate::entry::IndexEntry;
+use crate::error::Result;
+
+const FILL_FIRST: usize = 16;
+const FILL_MAX: usize = 1024;
+
+/// Keys and values in order.
+pub struct Cursor<'a> {
+    direction: Direction,
+    stored: Box<dyn index::Cursor>,
+    batch: EntryBatch,
+    /// The next entry of `batch`.
+    position: usize,
+    /// Entries to ask for next.
+    fill: usize,
+    more: bool,
+    own: Option<OwnWrites<'a>>,
+    /// Holds the snapshot of a statement that has one of its own.
+    _slot: Option<txn::Snapshot>,
+    /// Keeps a dropped index from being freed. The snapshot alone does not: one taken after the drop took effect
+    /// and before the handle knew of it is not older than the drop.
+    _entry: Arc<IndexEntry>,
+    /// Where the entry returned last lies.
+    current: Source,
+}
+
+#[derive(Clone, Copy)]
+enum Source {
+    Stored(usize),
+    Own,
+}
+
+/// A transaction's writes on one index, read in order.
+struct OwnWrites<'a> {
+    rest: Range<'a>,
+    /// The next write; `None` when there is none.
+    next: Option<(&'a [u8], Written<'a>)>,
+    /// The write returned last.
+    last: (&'a [u8], &'a [u8]),
+}
+
+impl<'a> Cursor<'a> {
+    /// Reads `entry`, merged with the transaction's writes in the same range, if there are any.
+    pub(crate) fn new(
+        entry: &Arc<IndexEntry>,
+        at: ReadAt,
+        range: (Bound<&[u8]>, Bound<&[u8]>),
+        slot: Option<txn::Snapshot>,
+        own: Option<Range<'a>>,
+        direction: Direction,
+    ) -> Self {
+        let own = own.map(|rest| OwnWrites::new(rest, direction));
+        Self {
+            direction,
+            stored: entry.index.cursor(at, range, direction),
+            batch: EntryBatch::new(),
+            position: 0,
+            fill: FILL_FIRST,
+            more: true,
+            own,
+            _slot: slot,
+            _entry: entry.clone(),
+            current: Source::Stored(0),
+        }
+    }
+
+    /// Says how many entries will be read: that many are fetched at once.
+    #[must_use]
+    pub fn expect(mut self, entries: usize) -> Self {
+        self.fill = entries.clamp(1, FILL_MAX);
+        self
+    }
+
+    /// Moves to the next entry. False at the end.
+    ///
+    /// # Errors
+    /// What reading blocks can meet: I/O errors and corruption.
+    pub fn advance(&mut self) -> Result<bool> {
+        loop {
+            while self.position == self.batch.len() && self.more {
+                self.more = self.stored.fill(&mut self.batch, self.fill)?;
+                self.position = 0;
+                self.fill = (self.fill * 2).min(FILL_MAX);
+            }
+            let stored = (self.position < self.batch.len()).then(|| self.batch.key(self.position));
+            let order = match (&self.own, stored) {
+                (Some(OwnWrites { next: Some((own, _)), .. }), Some(key)) => match self.direction {
+                    Direction::Forward => (*own).cmp(key),
+                    Direction::Backward => key.cmp(own),
+                },
+                (Some(OwnWrites { next: Some(_), .. }), None) => std::cmp::Ordering::Less,
+                (_, Some(_)) => std::cmp::Ordering::Greater,
+                (_, None) => return Ok(false),
+            };
+            if order.is_gt() {
+                self.current = Source::Stored(self.position);
+                self.position += 1;
+                return Ok(true);
+            }
+            if order.is_eq() {
+                self.position += 1;
+            }
+            let own = self.own.as_mut().expect("an own write was compared");
+            if own.take(self.direction) {
+                self.current = Source::Own;
+                return Ok(true);
+            }
+        }
+    }
+
+    /// The entry `advance` moved to.
+    #[must_use]
+    pub fn entry(&self) -> (&[u8], &[u8]) {
+        match (self.current, &self.own) {
+            (Source::Own, Some(own)) => own.last,
+            (Source::Stored(i), _) => (self.batch.key(i), self.batch.value(i)),
+            (Source::Own, None) => unreachable!("an own write was returned"),
+        }
+    }
+
+    /// Moves to the next entry and returns it.
+    ///
+    /// # Errors
+    /// As [`Cursor::advance`].
+    #[allow(clippy::should_implement_trait)] // A lending iterator: the entry borrows the cursor.
+    pub fn next(&mut self) -> Result<Option<(&[u8], &[u8])>> {
+        Ok(if self.advance()? { Some(self.entry()) } else { None })
+    }
+
+    /// The rest as owned pairs.
+    ///
+    /// # Errors
+    /// As [`Cursor::advance`].
+    pub fn collect(mut self) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
+        let mut all = Vec::new();
+        while let Some((key, value)) = self.next()? {
+            all.push((key.to_vec(), value.to_vec()));
+        }
+        Ok(all)
+    }
+}
+
+impl<'a> OwnWrites<'a> {
+    fn new(mut rest: Range<'a>, direction: Direction) -> Self {
+        let next = step(&mut rest, direction);
+        Self { rest, next, last: (&[], &[]) }
+    }
+
+    /// Takes the next write; true if it is a put.
+    fn take(&mut self, direction: Direction) -> bool {
+        let (key, written) = self.next.take().expect("there is a next write");
+        self.next = step(&mut self.rest, direction);
+        match written {
+            Written::Put(value) => {
+                self.last = (key, value);
+                true
+            }
+            Written::Delete => false,
+        }
+    }
+}
+
+fn step<'a>(rest: &mut Range<'a>, direction: Direction) -> Option<(&'a [u8], Written<'a>)> {
+    match direction {
+        Direction::Forward => rest.next(),
+        Direction::Backward => rest.next_back(),
+    }
+}

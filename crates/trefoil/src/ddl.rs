@@ -1,0 +1,283 @@
+//! Changing definitions: create and drop indexes and tables.
+//!
+//! Every change is one logged transaction on index 0 (rule A26), synced before it is acted on. One at a time
+//! (`Engine::ddl`). A new index is registered with the engine *before* its catalog record, so that a
+//! checkpoint in between keeps its state; if the record never becomes durable, recovery finds a state whose
+//! id the catalog does not know and frees it. A dropped index is unregistered only *after* the record is
+//! durable, and its blocks are freed when no snapshot is older than the drop and no handle or cursor is left.
+//!
+//! Adding an index to a table keeps that table's writers out while it is built (readers go on); the order is
+//! build → checkpoint → catalog record → public, so the catalog never names an index whose unlogged blocks
+//! are not durable (rule A16f).
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use base::{CommitTs, IndexId};
+use index::{BatchBuilder, IndexEnv, Op, RunFiles};
+
+use crate::build;
+use crate::catalog::{self, IndexDef, Role, TableDef};
+use crate::commit::Room;
+use crate::engine::Engine;
+use crate::entry::{IndexEntry, TableEntry, TableShape};
+use crate::error::{Error, Result};
+use crate::options::{Durability, IndexOptions};
+use crate::table::{IndexSchema, Schema};
+
+const NAME_BYTES_MAX: usize = 192;
+
+/// A change of index 0: rows to write (`Some`) or remove.
+type CatalogChange = Vec<(Vec<u8>, Option<Vec<u8>>)>;
+
+/// Dropped indexes whose blocks are still needed.
+type Graveyard = Vec<Arc<IndexEntry>>;
+
+impl Engine {
+    /// Creates a plain index.
+    pub fn create_plain(&self, name: &str, options: IndexOptions) -> Result<Arc<IndexEntry>> {
+        check_name(name)?;
+        self.check_writable()?;
+        self.space.check_room()?;
+        let mut graveyard = self.ddl.lock();
+        if self.names.read().plain.contains_key(name) {
+            return Err(Error::AlreadyExists { kind: "index", name: name.to_owned() });
+        }
+        let def = IndexDef { id: self.new_index_id(), name: name.to_owned(), role: Role::Plain, options };
+        let entry = self.open_new(def, CommitTs::ZERO)?;
+        let change = vec![(catalog::index_key(entry.id()).to_vec(), Some(entry.def.encode()))];
+        self.publish_new(&mut graveyard, std::slice::from_ref(&entry), change)?;
+        self.names.write().plain.insert(name.to_owned(), entry.clone());
+        Ok(entry)
+    }
+
+    /// Creates a table with the indexes of its schema.
+    pub fn create_table(&self, name: &str, schema: Schema) -> Result<Arc<TableEntry>> {
+        check_name(name)?;
+        self.check_writable()?;
+        self.space.check_room()?;
+        let mut graveyard = self.ddl.lock();
+        if self.names.read().tables.contains_key(name) {
+            return Err(Error::AlreadyExists { kind: "table", name: name.to_owned() });
+        }
+        let id = self.new_index_id();
+        let primary = IndexDef { id, name: "primary".into(), role: Role::Primary, options: schema.primary_options() };
+        let primary = self.open_new(primary, CommitTs::ZERO)?;
+        let mut all = vec![primary.clone()];
+        let mut secondaries = Vec::new();
+        for index in schema.indexes() {
+            let entry = self.open_new(self.secondary_def(id, index), CommitTs::ZERO)?;
+            all.push(entry.clone());
+            secondaries.push(entry);
+        }
+        let def =
+            TableDef { id, name: name.to_owned(), schema, secondaries: secondaries.iter().map(|e| e.id()).collect() };
+        let mut change: CatalogChange =
+            all.iter().map(|e| (catalog::index_key(e.id()).to_vec(), Some(e.def.encode()))).collect();
+        change.push((catalog::table_key(id).to_vec(), Some(def.encode())));
+        self.publish_new(&mut graveyard, &all, change)?;
+        let table = TableEntry::new(TableShape { def, primary, secondaries });
+        self.names.write().tables.insert(name.to_owned(), table.clone());
+        Ok(table)
+    }
+
+    /// Adds secondary indexes to a table, all in one pass over its rows.
+    pub fn add_indexes(&self, table: &TableEntry, new: Vec<IndexSchema>) -> Result<()> {
+        self.check_writable()?;
+        self.space.check_room()?;
+        let mut graveyard = self.ddl.lock();
+        let shape = table.shape();
+        shape.primary.check()?;
+        let mut def = shape.def.clone();
+        for index in &new {
+            check_name(index.name())?;
+            def.schema = def.schema.with_index(index.clone())?;
+        }
+        let timeout = self.options.lock_timeout;
+        let waited_ms = timeout.as_millis() as u64;
+        let _no_writers = table.gate.close(timeout).ok_or_else(|| Error::LockTimeout {
+            index: table.name.clone(),
+            key: "(the whole table, for a change of its definition)".into(),
+            waited_ms,
+        })?;
+        // Writers leave the gate when their commit is applied, which may be before it is visible.
+        self.visible.wait_for(self.wal.end().as_commit_ts())?;
+        let snapshot = self.snapshots.take();
+        let mut entries = Vec::new();
+        for index in &new {
+            entries.push(self.open_new(self.secondary_def(def.id, index), snapshot.ts())?);
+        }
+        let built =
+            build::build(self, &shape, &def.schema, &entries, snapshot.ts()).and_then(|()| self.make_durable(&entries));
+        drop(snapshot);
+        if let Err(error) = built {
+            self.forget_new(&mut graveyard, &entries);
+            return Err(error);
+        }
+        def.secondaries.extend(entries.iter().map(|e| e.id()));
+        let mut change: CatalogChange =
+            entries.iter().map(|e| (catalog::index_key(e.id()).to_vec(), Some(e.def.encode()))).collect();
+        change.push((catalog::table_key(def.id).to_vec(), Some(def.encode())));
+        self.publish_new(&mut graveyard, &entries, change)?;
+        let mut secondaries = shape.secondaries.clone();
+        secondaries.extend(entries);
+        table.set_shape(TableShape { def, primary: shape.primary.clone(), secondaries });
+        Ok(())
+    }
+
+    /// Drops a plain index.
+    pub fn drop_plain(&self, name: &str) -> Result<()> {
+        self.check_open()?;
+        let mut graveyard = self.ddl.lock();
+        let entry = self.names.read().plain.get(name).cloned();
+        let entry = entry.ok_or_else(|| Error::NotFound { kind: "index", name: name.to_owned() })?;
+        let ts = self.commit_catalog(vec![(catalog::index_key(entry.id()).to_vec(), None)], Room::Reserve)?;
+        vfs::thread::point("ddl.dropped");
+        self.names.write().plain.remove(name);
+        self.bury(&mut graveyard, vec![entry], ts);
+        Ok(())
+    }
+
+    /// Drops a table and its indexes.
+    pub fn drop_table(&self, name: &str) -> Result<()> {
+        self.check_open()?;
+        let mut graveyard = self.ddl.lock();
+        let table = self.names.read().tables.get(name).cloned();
+        let table = table.ok_or_else(|| Error::NotFound { kind: "table", name: name.to_owned() })?;
+        let timeout = self.options.lock_timeout;
+        let _no_writers = table.gate.close(timeout).ok_or_else(|| Error::LockTimeout {
+            index: name.to_owned(),
+            key: "(the whole table, for its drop)".into(),
+            waited_ms: timeout.as_millis() as u64,
+        })?;
+        let shape = table.shape();
+        let mut entries = vec![shape.primary.clone()];
+        entries.extend(shape.secondaries.iter().cloned());
+        let mut change: CatalogChange = entries.iter().map(|e| (catalog::index_key(e.id()).to_vec(), None)).collect();
+        change.push((catalog::table_key(table.id).to_vec(), None));
+        let ts = self.commit_catalog(change, Room::Reserve)?;
+        self.names.write().tables.remove(name);
+        self.bury(&mut graveyard, entries, ts);
+        Ok(())
+    }
+
+    /// Frees dropped indexes that nobody can reach any more.
+    ///
+    /// Not while a checkpoint runs: its manifest may name the index, taken before the drop, and must count the
+    /// blocks as reachable; whoever opens that manifest frees them, once.
+    pub fn free_dropped(&self) -> base::Result<()> {
+        let Some(mut graveyard) = self.ddl.try_lock() else { return Ok(()) };
+        if graveyard.is_empty() {
+            return Ok(());
+        }
+        let Some(no_checkpoint) = self.checkpoint.try_lock() else { return Ok(()) };
+        let oldest = self.snapshots.refresh_view().oldest();
+        let (free, keep) = std::mem::take(&mut *graveyard).into_iter().partition::<Vec<_>, _>(|entry| {
+            Arc::strong_count(entry) == 1 && entry.dropped_at().is_some_and(|at| at <= oldest)
+        });
+        *graveyard = keep;
+        drop(graveyard);
+        let freed = !free.is_empty();
+        for entry in free {
+            entry.index.destroy()?;
+        }
+        drop(no_checkpoint);
+        // Space comes back with a durable checkpoint, and while writes are refused the log does not call for one.
+        if freed && self.space.check_room().is_err() { self.run_checkpoint() } else { Ok(()) }
+    }
+
+    fn secondary_def(&self, table: IndexId, index: &IndexSchema) -> IndexDef {
+        IndexDef {
+            id: self.new_index_id(),
+            name: index.name().to_owned(),
+            role: Role::Secondary(table),
+            options: index.options(),
+        }
+    }
+
+    fn new_index_id(&self) -> IndexId {
+        IndexId(self.next_index.fetch_add(1, Ordering::SeqCst))
+    }
+
+    /// Opens the empty structure of a new index.
+    fn open_new(&self, def: IndexDef, usable_from: CommitTs) -> Result<Arc<IndexEntry>> {
+        let index = self.open_structure(&def, None)?;
+        Ok(IndexEntry::new(def, index, usable_from))
+    }
+
+    /// Opens the structure of an index.
+    pub fn open_structure(&self, def: &IndexDef, state: Option<&[u8]>) -> Result<Arc<dyn index::Index>> {
+        let env = IndexEnv {
+            id: def.id,
+            options: def.options.resolve()?,
+            space: self.space.clone(),
+            cache: self.cache.clone(),
+            runs: RunFiles { vfs: self.layout.vfs.clone(), dir: self.layout.runs() },
+        };
+        Ok(tree::Tree::open(env, state)?)
+    }
+
+    /// Makes built indexes durable before the catalog names them (rule A16f): nothing of them is in the log.
+    fn make_durable(&self, entries: &[Arc<IndexEntry>]) -> Result<()> {
+        for entry in entries {
+            // What is attached in memory holds the index's F below it, and no record would bring it back.
+            while entry.index.maintain(&self.upkeep())?.more {}
+            // A checkpoint covers what is registered.
+            self.names.write().indexes.insert(entry.id(), entry.clone());
+        }
+        vfs::thread::point("ddl.built");
+        Ok(self.run_checkpoint()?)
+    }
+
+    /// Registers new indexes, then commits their catalog rows; undoes the first if the second fails.
+    fn publish_new(&self, graveyard: &mut Graveyard, entries: &[Arc<IndexEntry>], change: CatalogChange) -> Result<()> {
+        for entry in entries {
+            self.names.write().indexes.insert(entry.id(), entry.clone());
+        }
+        vfs::thread::point("ddl.registered");
+        match self.commit_catalog(change, Room::Ordinary) {
+            Ok(_) => Ok(()),
+            Err(error) => {
+                self.forget_new(graveyard, entries);
+                Err(error)
+            }
+        }
+    }
+
+    /// A checkpoint under way may be reading them: they are freed as dropped ones are, as old as can be.
+    fn forget_new(&self, graveyard: &mut Graveyard, entries: &[Arc<IndexEntry>]) {
+        self.bury(graveyard, entries.to_vec(), CommitTs(1));
+    }
+
+    fn commit_catalog(&self, mut change: CatalogChange, room: Room) -> Result<CommitTs> {
+        self.poison.check()?;
+        change.sort();
+        let mut batch = BatchBuilder::new();
+        for (key, value) in &change {
+            batch.push(key, value.as_deref().map_or(Op::Delete, Op::Put));
+        }
+        let catalog = self.index(IndexId::CATALOG).expect("the catalog is open while the database is");
+        let committed = self.commit_batches(vec![(catalog, batch.finish())], room)?;
+        self.finish_commit(committed.ts, Durability::Sync)?;
+        Ok(committed.ts)
+    }
+
+    fn bury(&self, graveyard: &mut Graveyard, entries: Vec<Arc<IndexEntry>>, ts: CommitTs) {
+        for entry in entries {
+            entry.set_dropped(ts);
+            self.names.write().indexes.remove(&entry.id());
+            graveyard.push(entry);
+        }
+    }
+}
+
+fn check_name(name: &str) -> Result<()> {
+    if name.is_empty() {
+        return Err(Error::InvalidArgument("a name is empty".into()));
+    }
+    if name.len() > NAME_BYTES_MAX {
+        let (limit, got) = (NAME_BYTES_MAX as u64, name.len() as u64);
+        return Err(Error::Limit { what: "length of a name in bytes", limit, got });
+    }
+    Ok(())
+}

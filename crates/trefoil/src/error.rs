@@ -1,0 +1,180 @@
+//! The one public error.
+
+use base::{CommitTs, Corruption, Fault};
+
+/// Result of the public API.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What can go wrong. [`Error::is_retryable`] tells whether running the same transaction again may succeed.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The transaction was chosen to break a deadlock; it was rolled back.
+    #[error("deadlock: {cycle}; the transaction was rolled back, run it again")]
+    Deadlock {
+        /// Who waited for whom, on which index and key.
+        cycle: String,
+    },
+    /// A row lock was not granted in time. The transaction goes on; the statement did nothing.
+    #[error("lock wait timeout after {waited_ms} ms on index {index}, key {key}; try again or roll back")]
+    LockTimeout {
+        /// The index.
+        index: String,
+        /// The key, printable.
+        key: String,
+        /// How long the wait was, in milliseconds.
+        waited_ms: u64,
+    },
+    /// A row with this primary key exists.
+    #[error("duplicate key {key} in index {index}")]
+    DuplicateKey {
+        /// The index.
+        index: String,
+        /// The key, printable.
+        key: String,
+    },
+    /// The commit was handed to the log, then the log failed: after reopening it is there whole or not at all.
+    /// Do not retry blindly. While the database is poisoned, reads may show it.
+    #[error("the outcome of the commit at {ts} is unknown: {cause}; reopen and look")]
+    CommitOutcomeUnknown {
+        /// Its timestamp.
+        ts: CommitTs,
+        /// What failed.
+        cause: Fault,
+    },
+    /// Writes are refused since an earlier fault; verified reads go on. Reopen the database.
+    #[error("the database refuses writes since an earlier fault: {cause}; reopen it")]
+    Poisoned {
+        /// The first cause.
+        cause: String,
+    },
+    /// No disk space for what was asked. Reads, drops and smaller work go on; it resumes by itself.
+    #[error("disk full: no space left for {what}: {remedy}")]
+    DiskFull {
+        /// What the space was for.
+        what: String,
+        /// What the operator can do.
+        remedy: String,
+    },
+    /// Bytes on disk are not what was written.
+    #[error("{0}")]
+    Corrupt(Box<Corruption>),
+    /// The path does not hold a database.
+    #[error("{path} is not a Trefoil database: {why}")]
+    NotADatabase {
+        /// The path.
+        path: String,
+        /// What was found.
+        why: String,
+    },
+    /// Another process, or another handle of this one, has the database open.
+    #[error("{path} is open in another process; close it there first")]
+    Locked {
+        /// The path.
+        path: String,
+    },
+    /// The database was written by a newer version of Trefoil.
+    #[error("{path} has format {found}, this build reads up to {supported}; open it with a newer version")]
+    NewerFormat {
+        /// The path.
+        path: String,
+        /// Format found.
+        found: u32,
+        /// Format supported.
+        supported: u32,
+    },
+    /// The database was written by an older version and must be upgraded first.
+    #[error("{path} has format {found}, this build needs {supported}; run `trefoil upgrade`")]
+    UpgradeRequired {
+        /// The path.
+        path: String,
+        /// Format found.
+        found: u32,
+        /// Format supported.
+        supported: u32,
+    },
+    /// A limit was passed.
+    #[error("{what} is {got}, the limit is {limit}")]
+    Limit {
+        /// What is limited, with its unit.
+        what: &'static str,
+        /// The limit.
+        limit: u64,
+        /// What was asked for.
+        got: u64,
+    },
+    /// Not there yet, or not possible with these options.
+    #[error("unsupported: {0}")]
+    Unsupported(String),
+    /// An argument makes no sense.
+    #[error("invalid argument: {0}")]
+    InvalidArgument(String),
+    /// No index or table of this name.
+    #[error("no {kind} named {name:?}")]
+    NotFound {
+        /// "index" or "table".
+        kind: &'static str,
+        /// The name.
+        name: String,
+    },
+    /// The name is taken.
+    #[error("{kind} {name:?} exists already")]
+    AlreadyExists {
+        /// "index" or "table".
+        kind: &'static str,
+        /// The name.
+        name: String,
+    },
+    /// The index or table behind this handle was dropped.
+    #[error("{name:?} was dropped")]
+    Dropped {
+        /// Its name.
+        name: String,
+    },
+    /// The index was built after this transaction's snapshot was taken, so it would miss rows.
+    #[error("index {name:?} is younger than this transaction's snapshot; run the transaction again")]
+    DefinitionChanged {
+        /// Its name.
+        name: String,
+    },
+    /// The database behind this handle was closed.
+    #[error("the database is closed")]
+    Closed,
+    /// The operating system refused.
+    #[error("{op} {path}: {message}")]
+    Io {
+        /// What was tried.
+        op: &'static str,
+        /// The file.
+        path: String,
+        /// The system's words.
+        message: String,
+    },
+}
+
+impl Error {
+    /// True if the same transaction, run again, may succeed: deadlock, lock timeout, a changed definition.
+    #[must_use]
+    pub fn is_retryable(&self) -> bool {
+        matches!(self, Error::Deadlock { .. } | Error::LockTimeout { .. } | Error::DefinitionChanged { .. })
+    }
+}
+
+impl From<Fault> for Error {
+    fn from(fault: Fault) -> Self {
+        match fault {
+            Fault::Io { op, path, message, .. } => Error::Io { op, path, message },
+            Fault::NoSpace { what, remedy } => Error::DiskFull { what, remedy },
+            Fault::Corrupt(c) => Error::Corrupt(c),
+            Fault::Poisoned(cause) => Error::Poisoned { cause: cause.to_string() },
+            Fault::Limit { what, limit, got } => Error::Limit { what, limit, got },
+            Fault::Invalid(why) => Error::InvalidArgument(why),
+            Fault::Unsupported(what) => Error::Unsupported(what),
+            Fault::Format { path, found, supported, .. } if found > supported => {
+                Error::NewerFormat { path, found, supported }
+            }
+            Fault::Format { path, found, supported, .. } => Error::UpgradeRequired { path, found, supported },
+            other => Error::Io { op: "engine", path: String::new(), message: other.to_string() },
+        }
+    }
+}

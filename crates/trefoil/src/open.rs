@@ -1,0 +1,377 @@
+//! Opening and closing: the parts are put together here, and taken apart.
+//!
+//! The order of opening is in [`crate::recovery`]; what each combination of files means, in docs/RECOVERY.md.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+
+use base::{CommitTs, Fault, IndexId, Lsn, Poison};
+use index::{Direction, EntryBatch, ReadAt};
+use store::{Budget, Cache, CacheOptions, RunMeta, Space, SpaceOptions};
+use txn::{Locks, Snapshots, Visible};
+use vfs::sync::{Mutex, RwLock};
+use vfs::time::Instant;
+use wal::{DatabaseId, Incarnation, ManifestMark, RecordRef, Wal, WalEnd, WalOptions, WalStart};
+
+use crate::background::{self, Threads};
+use crate::catalog::{self, IndexDef, Role, Row, TableDef};
+use crate::engine::{Engine, Published};
+use crate::entry::{IndexEntry, Names, TableEntry, TableShape};
+use crate::error::{Error, Result};
+use crate::layout::Layout;
+use crate::manifest::Manifest;
+use crate::options::{IndexOptions, Options};
+use crate::record;
+use crate::recovery::{Replayer, Target};
+
+const BUDGET_BYTES_MIN: u64 = 256 << 10;
+
+impl Engine {
+    /// Opens or creates the database in `dir`, and starts its threads.
+    pub fn open(dir: &Path, options: Options) -> Result<(Arc<Self>, Arc<Threads>)> {
+        check(&options)?;
+        let layout = Layout::open(options.vfs.clone(), dir, options.create)?;
+        if layout.created {
+            create(&layout, &options)?;
+        }
+        let manifest = Manifest::newest(&layout.vfs, &layout.dir)?.ok_or_else(|| Error::NotADatabase {
+            path: dir.display().to_string(),
+            why: "its manifest is missing; restore the directory from a backup".into(),
+        })?;
+        if manifest.database_id != layout.database_id {
+            let (expected, found) = (layout.database_id, manifest.database_id);
+            return Err(Fault::corrupt(dir.display(), 0, "database id of the manifest", expected, found).into());
+        }
+        let opening = Opening::new(layout, options, manifest)?;
+        opening.run()
+    }
+
+    /// Stops the threads, checkpoints, and lets go of the files. Later calls give `Closed`.
+    pub fn close(&self, threads: &Threads) -> Result<()> {
+        if self.closed.swap(true, Ordering::SeqCst) {
+            return Ok(());
+        }
+        // A poisoned database says so here as well: what `Buffered` commits left may be lost.
+        let result = self.poison.check().and_then(|()| self.run_checkpoint());
+        self.stop(threads);
+        result.map_err(Error::from)
+    }
+
+    /// Stops the threads without a checkpoint; what `Buffered` commits left is synced.
+    pub fn stop(&self, threads: &Threads) {
+        self.closed.store(true, Ordering::SeqCst);
+        self.signal.wake(background::Wake::Stop);
+        self.cache.wake_worker();
+        threads.join();
+        if self.poison.cause().is_none() {
+            // Best effort: `Buffered` promises a second, not the end of the process.
+            let _ = self.wal.sync_all();
+        }
+        self.space.close();
+    }
+}
+
+fn check(options: &Options) -> Result<()> {
+    let invalid = |why: String| Err(Error::InvalidArgument(why));
+    if options.budget_bytes < BUDGET_BYTES_MIN {
+        return invalid(format!("budget_bytes is {}; the least is {BUDGET_BYTES_MIN}", options.budget_bytes));
+    }
+    if !options.extent_bytes.is_power_of_two() || !(16 << 10..=4 << 20).contains(&options.extent_bytes) {
+        return invalid(format!("extent_bytes is {}; it must be a power of two up to 4 MiB", options.extent_bytes));
+    }
+    if options.log_capacity_bytes < 1 << 20 {
+        return invalid(format!("log_capacity_bytes is {}; the least is 1 MiB", options.log_capacity_bytes));
+    }
+    Ok(())
+}
+
+/// First manifest, header, second manifest: a crash leaves nothing, or something that a next creation
+/// recognises as unfinished (generation 1, no header), or a database.
+fn create(layout: &Layout, options: &Options) -> Result<()> {
+    layout.clear_unfinished()?;
+    for dir in [layout.wal(), layout.runs()] {
+        layout.vfs.create_dir_all(&dir).map_err(|e| Fault::io("create", dir.display(), &e))?;
+    }
+    layout.vfs.sync_dir(&layout.dir).map_err(|e| Fault::io("sync directory", layout.dir.display(), &e))?;
+    let space = Space::open(layout.vfs.clone(), &layout.dir, space_options(options), None, Poison::new())?;
+    let mut manifest = Manifest {
+        generation: 1,
+        database_id: layout.database_id,
+        log_durable: Lsn(0),
+        log_floor: Lsn(0),
+        next_index: 1,
+        next_run: 1,
+        space: space.save(),
+        ..Manifest::default()
+    };
+    space.sync()?;
+    manifest.publish(&layout.vfs, &layout.dir)?;
+    layout.seal()?;
+    manifest.generation = 2;
+    manifest.publish(&layout.vfs, &layout.dir)?;
+    space.close();
+    Ok(())
+}
+
+fn space_options(options: &Options) -> SpaceOptions {
+    SpaceOptions {
+        extent_bytes: options.extent_bytes,
+        direct: options.direct_io,
+        reserve_bytes: options.disk_reserve_bytes,
+        max_bytes: options.data_bytes_max,
+    }
+}
+
+/// The parts while the log has not been replayed.
+struct Opening {
+    layout: Layout,
+    options: Options,
+    manifest: Manifest,
+    poison: Poison,
+    budget: Budget,
+    space: Space,
+    cache: Arc<Cache>,
+}
+
+impl Opening {
+    fn new(layout: Layout, options: Options, manifest: Manifest) -> Result<Self> {
+        let poison = Poison::new();
+        let saved = Some(manifest.space.as_slice());
+        let space = Space::open(layout.vfs.clone(), &layout.dir, space_options(&options), saved, poison.clone())?;
+        let budget = Budget::new(options.budget_bytes);
+        let cache = Arc::new(Cache::new(budget.clone(), CacheOptions::default()));
+        Ok(Self { layout, options, manifest, poison, budget, space, cache })
+    }
+
+    fn run(self) -> Result<(Arc<Engine>, Arc<Threads>)> {
+        let catalog = self.open_catalog()?;
+        let (log_end, next_index) = self.replay_catalog(&catalog)?;
+        let rows = read_catalog(&catalog)?;
+        let manifest = self.manifest.clone();
+        let engine = self.assemble(&log_end, next_index)?;
+        register(&engine, catalog, rows, &manifest)?;
+        let threads = Arc::new(Threads::default());
+        let started = recover(&engine, &threads, &manifest, &log_end);
+        if let Err(error) = started {
+            engine.stop(&threads);
+            return Err(error);
+        }
+        Ok((engine, threads))
+    }
+
+    fn open_catalog(&self) -> Result<Target> {
+        let saved = self.manifest.indexes.iter().find(|e| e.id == IndexId::CATALOG);
+        let env = index::IndexEnv {
+            id: IndexId::CATALOG,
+            options: IndexOptions::default().resolve()?,
+            space: self.space.clone(),
+            cache: self.cache.clone(),
+            runs: index::RunFiles { vfs: self.layout.vfs.clone(), dir: self.layout.runs() },
+        };
+        let index = tree::Tree::open(env, saved.map(|e| e.state.as_slice()))?;
+        Ok(Target { index, skip: saved.map_or(self.manifest.log_floor, |e| e.skip) })
+    }
+
+    /// Reads the whole log once: finds its end, replays the catalog's part, and the highest index number.
+    fn replay_catalog(&self, catalog: &Target) -> Result<(WalEnd, u32)> {
+        let targets = BTreeMap::from([(IndexId::CATALOG, catalog.clone())]);
+        let open_run = |_: &RunMeta| Err(Fault::Unsupported("the catalog has no run files".into()));
+        let settle = || Ok(());
+        let mut replayer = Replayer::new(&targets, u32::MAX, &open_run, &settle);
+        let end = self.read_log(&mut |r: RecordRef<'_>| match r.kind.0 {
+            record::KIND_COMMIT => replayer.commit(r.end, r.payload),
+            _ => Ok(()),
+        })?;
+        replayer.drain()?;
+        Ok((end, self.manifest.next_index.max(replayer.next_catalog_id)))
+    }
+
+    fn read_log(&self, visit: &mut dyn FnMut(RecordRef<'_>) -> base::Result<()>) -> Result<WalEnd> {
+        Ok(read_log(&self.layout, &self.manifest, visit)?)
+    }
+
+    fn assemble(self, log_end: &WalEnd, next_index: u32) -> Result<Arc<Engine>> {
+        let wal_options = WalOptions {
+            segment_bytes: self.options.log_segment_bytes.min(self.options.log_capacity_bytes / 4),
+            capacity_bytes: self.options.log_capacity_bytes,
+            ring_bytes: ring_bytes(&self.options),
+        };
+        let ring_bytes = wal_options.ring_bytes;
+        let start = WalStart::after(log_id(&self.layout), log_end);
+        let wal = Wal::open(self.layout.vfs.clone(), &self.layout.wal(), wal_options, start, self.poison.clone())?;
+        let visible = Arc::new(Visible::new(log_end.next_first_lsn, 4 * ring_bytes));
+        Ok(Arc::new(Engine {
+            snapshots: Snapshots::new(visible.clone()),
+            visible,
+            locks: Locks::new(),
+            ring_bytes,
+            log_step: AtomicU64::new(0).into(),
+            names: RwLock::new(Names::default()),
+            ddl: Mutex::new(Vec::new()),
+            next_index: AtomicU32::new(next_index),
+            next_run: AtomicU64::new(self.manifest.next_run),
+            next_txn: AtomicU64::new(1),
+            checkpoint: Mutex::new(Published { generation: self.manifest.generation }),
+            incarnation: u64::from(log_end.next_incarnation.0),
+            log_at_checkpoint: AtomicU64::new(log_end.next_first_lsn.0),
+            closed: AtomicBool::new(false),
+            recovering: AtomicBool::new(true),
+            view_refreshed_ns: AtomicU64::new(0).into(),
+            opened: Instant::now(),
+            signal: background::Signal::default(),
+            counters: Default::default(),
+            runs: Default::default(),
+            layout: self.layout,
+            options: self.options,
+            poison: self.poison,
+            budget: self.budget,
+            space: self.space,
+            cache: self.cache,
+            wal,
+        }))
+    }
+}
+
+fn read_log(
+    layout: &Layout,
+    manifest: &Manifest,
+    visit: &mut dyn FnMut(RecordRef<'_>) -> base::Result<()>,
+) -> base::Result<WalEnd> {
+    let incarnation = u32::try_from(manifest.incarnation).unwrap_or(u32::MAX);
+    let mark = ManifestMark { durable: manifest.log_durable, incarnation: Incarnation(incarnation) };
+    wal::recover(&*layout.vfs, &layout.wal(), log_id(layout), manifest.log_floor, mark, visit)
+}
+
+/// The database's number as the log carries it.
+fn log_id(layout: &Layout) -> DatabaseId {
+    let mut id = [0; 16];
+    id[..8].copy_from_slice(&layout.database_id.to_le_bytes());
+    id[8..].copy_from_slice(b"trefoil\0");
+    DatabaseId(id)
+}
+
+/// A ring of 4 MiB, less when the budget or the segments are small: a segment holds at least two rings.
+fn ring_bytes(options: &Options) -> u64 {
+    let segment = options.log_segment_bytes.min(options.log_capacity_bytes / 4);
+    let most = (options.budget_bytes / 16).min(segment / 4).min(4 << 20);
+    1 << most.max(4096).ilog2()
+}
+
+type KeyValue = (Vec<u8>, Vec<u8>);
+
+fn catalog_rows(catalog: &Arc<dyn index::Index>) -> base::Result<Vec<KeyValue>> {
+    use std::ops::Bound::Unbounded;
+    let mut cursor = catalog.cursor(ReadAt::Newest, (Unbounded, Unbounded), Direction::Forward);
+    let (mut batch, mut rows) = (EntryBatch::new(), Vec::new());
+    loop {
+        let more = cursor.fill(&mut batch, 256)?;
+        rows.extend((0..batch.len()).map(|i| (batch.key(i).to_vec(), batch.value(i).to_vec())));
+        if !more {
+            return Ok(rows);
+        }
+    }
+}
+
+fn read_catalog(catalog: &Target) -> Result<Vec<Row>> {
+    let rows = catalog_rows(&catalog.index)?;
+    Ok(rows.iter().map(|(key, value)| catalog::decode_row(key, value)).collect::<base::Result<_>>()?)
+}
+
+/// Opens the structures of all indexes and registers the names.
+fn register(engine: &Engine, catalog: Target, rows: Vec<Row>, manifest: &Manifest) -> Result<()> {
+    let state_of = |id: IndexId| manifest.indexes.iter().find(|e| e.id == id).map(|e| e.state.as_slice());
+    let mut names = Names::default();
+    let def =
+        IndexDef { id: IndexId::CATALOG, name: "catalog".into(), role: Role::Plain, options: IndexOptions::default() };
+    names.indexes.insert(IndexId::CATALOG, IndexEntry::new(def, catalog.index, CommitTs::ZERO));
+    let (mut indexes, mut tables) = (Vec::new(), Vec::new());
+    for row in rows {
+        match row {
+            Row::Index(def) => indexes.push(def),
+            Row::Table(def) => tables.push(def),
+        }
+    }
+    for def in indexes {
+        let index = engine.open_structure(&def, state_of(def.id))?;
+        let entry = IndexEntry::new(def, index, CommitTs::ZERO);
+        if entry.def.role == Role::Plain {
+            names.plain.insert(entry.def.name.clone(), entry.clone());
+        }
+        names.indexes.insert(entry.id(), entry);
+    }
+    for def in tables {
+        let shape = shape_of(&names, def)?;
+        names.tables.insert(shape.def.name.clone(), TableEntry::new(shape));
+    }
+    // States whose id the catalog does not know belong to a creation that was never committed, or to a drop
+    // that was: their blocks are freed.
+    for saved in &manifest.indexes {
+        if !names.indexes.contains_key(&saved.id) {
+            let def = IndexDef {
+                id: saved.id,
+                name: "(not in the catalog)".into(),
+                role: Role::Plain,
+                options: IndexOptions::default(),
+            };
+            engine.open_structure(&def, Some(&saved.state))?.destroy()?;
+        }
+    }
+    *engine.names.write() = names;
+    Ok(())
+}
+
+fn shape_of(names: &Names, def: TableDef) -> Result<TableShape> {
+    let find = |id: IndexId| {
+        names.indexes.get(&id).cloned().ok_or_else(|| {
+            let found = format!("none with number {id}");
+            Fault::corrupt("catalog", 0, "index of a table", format!("one for table {:?}", def.name), found)
+        })
+    };
+    let primary = find(def.id)?;
+    let secondaries = def.secondaries.iter().map(|id| find(*id)).collect::<base::Result<Vec<_>>>()?;
+    Ok(TableShape { def, primary, secondaries })
+}
+
+/// Replays the log into the registered indexes, then starts the new life.
+fn recover(engine: &Arc<Engine>, threads: &Threads, manifest: &Manifest, log_end: &WalEnd) -> Result<()> {
+    threads.start("trefoil-writeback", engine, background::writeback)?;
+    let skip_of = |id: IndexId| manifest.indexes.iter().find(|e| e.id == id).map_or(manifest.log_floor, |e| e.skip);
+    let targets: BTreeMap<IndexId, Target> = engine
+        .all_indexes()
+        .into_iter()
+        .filter(|entry| entry.id() != IndexId::CATALOG)
+        .map(|entry| (entry.id(), Target { index: entry.index.clone(), skip: skip_of(entry.id()) }))
+        .collect();
+    let open_run = |meta: &RunMeta| engine.open_run(meta);
+    let settle = || {
+        while engine.upkeep_step()? {}
+        Ok(())
+    };
+    let next_index = engine.next_index.load(Ordering::SeqCst);
+    let mut replayer = Replayer::new(&targets, next_index, &open_run, &settle);
+    read_log(&engine.layout, manifest, &mut |r: RecordRef<'_>| {
+        if r.kind.0 == record::KIND_COMMIT && r.end <= log_end.end {
+            replayer.commit(r.end, r.payload)?;
+        }
+        Ok(())
+    })?;
+    replayer.drain()?;
+    engine.counters.replayed_operations.store(replayer.operations, Ordering::Relaxed);
+    let mut keep = std::mem::take(&mut replayer.runs);
+    for id in manifest.indexes.iter().flat_map(|e| &e.runs) {
+        keep.entry(*id).or_insert(CommitTs::ZERO);
+    }
+    let highest = keep.keys().next_back().map_or(0, |id| id + 1);
+    engine.next_run.fetch_max(highest, Ordering::SeqCst);
+    engine.runs.after_recovery(&engine.layout, &keep)?;
+    engine.recovering.store(false, Ordering::Release);
+    engine.run_checkpoint()?;
+    if engine.options.background {
+        threads.start("trefoil-upkeep", engine, background::upkeep)?;
+        threads.start("trefoil-checkpoint", engine, background::checkpoint)?;
+        threads.start("trefoil-log", engine, background::log)?;
+    }
+    Ok(())
+}

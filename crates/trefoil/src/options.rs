@@ -1,0 +1,144 @@
+//! What a user may set. Sixteen options; each states its unit, range and default.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use base::Fault;
+use vfs::{RealVfs, Vfs};
+
+use crate::error::Result;
+
+/// How durable a commit is when `commit` returns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Durability {
+    /// On disk: survives a power cut. The default.
+    #[default]
+    Sync,
+    /// Handed to the operating system: survives the end of the process, not of the machine.
+    Write,
+    /// In memory; on disk within a second.
+    Buffered,
+}
+
+/// What a transaction's plain reads see.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Isolation {
+    /// Each read sees what was committed when it began.
+    ReadCommitted,
+    /// All reads see what was committed when the first one began; writes see the newest committed. The default.
+    #[default]
+    RepeatableRead,
+}
+
+/// How an index is stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Structure {
+    /// The engine's choice: `btree` today.
+    #[default]
+    Auto,
+    /// B-tree.
+    Btree,
+    /// B-tree with message buffers; not there yet.
+    Betree,
+    /// Log-structured merge tree; not there yet.
+    Lsm,
+}
+
+/// Settings of one index.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct IndexOptions {
+    /// How it is stored. Default [`Structure::Auto`].
+    pub structure: Structure,
+    /// Compression of its blocks. Default LZ4.
+    pub compression: store::Compression,
+    /// Node size in memory in bytes: 4096 to 65536, a power of two; 0 = 16 KiB.
+    pub node_bytes: usize,
+}
+
+impl IndexOptions {
+    /// The settings for the structure, checked.
+    pub(crate) fn resolve(&self) -> Result<index::IndexOptions> {
+        match self.structure {
+            Structure::Auto | Structure::Btree => {}
+            Structure::Betree => return Err(Fault::Unsupported("STRUCTURE=betree is not built yet".into()).into()),
+            Structure::Lsm => return Err(Fault::Unsupported("STRUCTURE=lsm is not built yet".into()).into()),
+        }
+        let node_bytes = if self.node_bytes == 0 { 16 * 1024 } else { self.node_bytes };
+        if !node_bytes.is_power_of_two() || !(512..=64 * 1024).contains(&node_bytes) {
+            return Err(crate::Error::InvalidArgument(format!(
+                "node_bytes is {node_bytes}; it must be a power of two from 4096 to 65536"
+            )));
+        }
+        Ok(index::IndexOptions { compression: self.compression, node_bytes })
+    }
+}
+
+/// Settings of a database.
+#[derive(Clone)]
+pub struct Options {
+    /// Create the database if the directory is empty or absent. Default true.
+    pub create: bool,
+    /// The one memory cap, in bytes, at least 256 KiB, sensibly 8 MiB and more: pages, write sets, locks, log ring and everything else.
+    /// Default 512 MiB.
+    pub budget_bytes: u64,
+    /// Log kept before a checkpoint is forced, in bytes, at least 1 MiB. Default 1 GiB.
+    pub log_capacity_bytes: u64,
+    /// Checkpoints keep the estimated replay after a crash below this. Default 30 s.
+    pub checkpoint_replay: Duration,
+    /// Durability of commits that do not say. Default [`Durability::Sync`].
+    pub durability: Durability,
+    /// Isolation of transactions that do not say. Default [`Isolation::RepeatableRead`].
+    pub isolation: Isolation,
+    /// Longest wait for a row lock. Default 50 s.
+    pub lock_timeout: Duration,
+    /// Data files bypass the page cache where the file system can. Default true.
+    pub direct_io: bool,
+    /// Upper bound of the data file in bytes. Default none.
+    pub data_bytes_max: Option<u64>,
+    /// Disk space kept for checkpoints, drops and commits in flight, in bytes. Default 64 MiB.
+    pub disk_reserve_bytes: u64,
+    /// Extent size in bytes, a power of two from 64 KiB to 4 MiB. Default 1 MiB.
+    pub extent_bytes: u64,
+    /// Log segment size in bytes. Default 64 MiB, at most a quarter of `log_capacity_bytes`.
+    pub log_segment_bytes: u64,
+    /// Largest batch of one index applied in place at commit, in bytes; larger ones become a run. Default 1 MiB.
+    pub inline_batch_bytes: usize,
+    /// Background threads on. Off, nothing is written back, purged or checkpointed unless called for: for tests.
+    pub background: bool,
+    /// The file system. Default the machine's own.
+    pub vfs: Arc<dyn Vfs>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            create: true,
+            budget_bytes: 512 << 20,
+            log_capacity_bytes: 1 << 30,
+            checkpoint_replay: Duration::from_secs(30),
+            durability: Durability::Sync,
+            isolation: Isolation::RepeatableRead,
+            lock_timeout: Duration::from_secs(50),
+            direct_io: true,
+            data_bytes_max: None,
+            disk_reserve_bytes: 64 << 20,
+            extent_bytes: 1 << 20,
+            log_segment_bytes: 64 << 20,
+            inline_batch_bytes: 1 << 20,
+            background: true,
+            vfs: Arc::new(RealVfs),
+        }
+    }
+}
+
+impl std::fmt::Debug for Options {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Options")
+            .field("budget_bytes", &self.budget_bytes)
+            .field("log_capacity_bytes", &self.log_capacity_bytes)
+            .field("durability", &self.durability)
+            .field("isolation", &self.isolation)
+            .field("direct_io", &self.direct_io)
+            .finish_non_exhaustive()
+    }
+}

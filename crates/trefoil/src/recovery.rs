@@ -1,0 +1,172 @@
+//! Opening a database: from what lies on disk to the state after the last commit that must be there.
+//!
+//! 1. The manifest gives the allocator's state, each index's state and F, and the log's floor and durable mark.
+//! 2. The catalog (index 0) is opened and its part of the log replayed completely (rule A26). Its final rows
+//!    say which indexes exist. States of others are freed; an index without a state was created after the
+//!    manifest and starts empty: all its records are above the floor.
+//! 3. The other indexes' parts are replayed in log order, commits with `ts <= F` skipped; one thread per
+//!    group of indexes. Puts and deletes are keyed by (key, ts), so replaying one that is there already
+//!    changes nothing (decision D3). No version is collected meanwhile (rule P6).
+//! 4. A new life of the log begins: higher incarnation, new segment (rule A13). Then a checkpoint, so that a
+//!    crash in the new life does not replay the old one again.
+//!
+//! A crash during recovery leaves the manifest and log as they were, and the next open starts over.
+//! What each combination of files means stands in docs/RECOVERY.md.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use base::{CommitTs, Fault, GcView, IndexId, Lsn, Result};
+use index::{Batch, Index, Reservation};
+use store::{Run, RunMeta};
+
+use crate::record::{self, Change};
+
+/// Bytes of operations gathered before they are applied.
+const CHUNK_BYTES: usize = 32 << 20;
+/// Threads that apply. Fixed, so that a simulated recovery does not depend on the machine.
+const THREADS: usize = 2;
+
+/// An index being recovered.
+#[derive(Clone)]
+pub struct Target {
+    /// The open structure.
+    pub index: Arc<dyn Index>,
+    /// Its F: commits at or below are in its state.
+    pub skip: Lsn,
+}
+
+/// What one commit did to one index.
+enum Replayed {
+    Batch(Batch),
+    Run(Run),
+}
+
+/// One index's commits, in log order.
+type Work = (Target, Vec<(CommitTs, Replayed)>);
+
+/// Applies commit records to open indexes, in log order per index.
+pub struct Replayer<'a> {
+    targets: &'a BTreeMap<IndexId, Target>,
+    next_index: u32,
+    open_run: &'a dyn Fn(&RunMeta) -> Result<Run>,
+    /// Called between chunks: drains what was attached, so that memory stays bounded.
+    settle: &'a dyn Fn() -> Result<()>,
+    pending: BTreeMap<IndexId, Vec<(CommitTs, Replayed)>>,
+    pending_bytes: usize,
+    /// Operations taken so far.
+    pub operations: u64,
+    /// Run files that replayed records name, with their commits.
+    pub runs: BTreeMap<u64, CommitTs>,
+    /// One above the highest index number that a catalog row was ever written or removed for: an index that
+    /// was created and dropped behind the manifest still has records in the log.
+    pub next_catalog_id: u32,
+}
+
+impl<'a> Replayer<'a> {
+    /// Replays into `targets`. Ids below `next_index` that are not among them were dropped; others are damage.
+    pub fn new(
+        targets: &'a BTreeMap<IndexId, Target>,
+        next_index: u32,
+        open_run: &'a dyn Fn(&RunMeta) -> Result<Run>,
+        settle: &'a dyn Fn() -> Result<()>,
+    ) -> Self {
+        Self {
+            targets,
+            next_index,
+            open_run,
+            settle,
+            pending: BTreeMap::new(),
+            pending_bytes: 0,
+            operations: 0,
+            runs: BTreeMap::new(),
+            next_catalog_id: 0,
+        }
+    }
+
+    /// Takes the commit record that ends at `end`.
+    pub fn commit(&mut self, end: Lsn, payload: &[u8]) -> Result<()> {
+        let mut unknown = None;
+        let changes = record::decode(payload, end, |id| match self.targets.get(&id) {
+            Some(target) => end > target.skip,
+            None => {
+                if id.0 >= self.next_index {
+                    unknown = Some(id);
+                }
+                false
+            }
+        })?;
+        if let Some(id) = unknown {
+            return Err(Fault::corrupt("log", end.0, "index number", format!("below {}", self.next_index), id));
+        }
+        for (id, change) in changes {
+            let replayed = match change {
+                Change::Inline(batch) => {
+                    self.pending_bytes += batch.bytes() + 64 * batch.len();
+                    self.operations += batch.len() as u64;
+                    if id == IndexId::CATALOG {
+                        self.note_catalog_ids(&batch);
+                    }
+                    Replayed::Batch(batch)
+                }
+                Change::Run(meta) => {
+                    self.runs.insert(meta.id, end.as_commit_ts());
+                    self.operations += meta.entries;
+                    Replayed::Run((self.open_run)(&meta)?)
+                }
+            };
+            self.pending.entry(id).or_default().push((end.as_commit_ts(), replayed));
+        }
+        if self.pending_bytes >= CHUNK_BYTES { self.drain() } else { Ok(()) }
+    }
+
+    /// Applies what is gathered.
+    pub fn drain(&mut self) -> Result<()> {
+        self.pending_bytes = 0;
+        let mut shares: Vec<Vec<Work>> = (0..THREADS).map(|_| Vec::new()).collect();
+        let mut pending: Vec<_> = std::mem::take(&mut self.pending).into_iter().collect();
+        // The fullest first, dealt out in turn: a fair split without a scheduler.
+        pending.sort_by_key(|(_, commits)| std::cmp::Reverse(commits.len()));
+        for (i, (id, commits)) in pending.into_iter().enumerate() {
+            shares[i % THREADS].push((self.targets[&id].clone(), commits));
+        }
+        let mut threads = Vec::new();
+        for share in shares.into_iter().filter(|s| !s.is_empty()) {
+            let work = move || share.into_iter().try_for_each(|(target, commits)| replay_index(&target, commits));
+            threads.push(vfs::thread::spawn("trefoil-replay", work).map_err(|e| Fault::io("start", "a thread", &e))?);
+        }
+        let results: Vec<_> = threads.into_iter().map(|t| t.join().expect("replay does not panic")).collect();
+        results.into_iter().collect::<Result<()>>()?;
+        (self.settle)()
+    }
+
+    fn note_catalog_ids(&mut self, batch: &Batch) {
+        for (key, _) in batch.iter() {
+            if let Some(id) = key.get(1..5).and_then(|b| b.try_into().ok()).map(u32::from_be_bytes) {
+                self.next_catalog_id = self.next_catalog_id.max(id + 1);
+            }
+        }
+    }
+}
+
+fn replay_index(target: &Target, commits: Vec<(CommitTs, Replayed)>) -> Result<()> {
+    let keep_all = GcView::keep_all();
+    for (ts, replayed) in commits {
+        match replayed {
+            Replayed::Run(run) => target.index.attach(run, ts),
+            Replayed::Batch(batch) => match target.index.reserve(&batch)? {
+                Reservation::Direct(reserved) => target.index.apply(&batch, reserved, ts, &keep_all),
+                Reservation::TooCold => target.index.attach(run_of(&batch), ts),
+            },
+        }
+    }
+    Ok(())
+}
+
+/// The same operations as a run in memory.
+pub fn run_of(batch: &Batch) -> Run {
+    Run::from_sorted(batch.iter().map(|(key, op)| match op {
+        index::Op::Put(value) => (key, Some(value)),
+        index::Op::Delete => (key, None),
+    }))
+}

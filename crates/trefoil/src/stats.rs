@@ -1,0 +1,95 @@
+//! What is counted, and the statistics made of it.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use base::CommitTs;
+use store::{Class, SpaceStats};
+
+use crate::catalog::Role;
+use crate::engine::Engine;
+use crate::entry::IndexEntry;
+
+/// Counters of the engine itself.
+#[derive(Debug, Default)]
+pub struct Counters {
+    /// Checkpoints published.
+    pub checkpoints: AtomicU64,
+    /// Background steps refused for want of disk space.
+    pub disk_full: AtomicU64,
+    /// `Buffered` commits since the log was last synced for them.
+    pub buffered: AtomicU64,
+    /// Operations replayed at open.
+    pub replayed_operations: AtomicU64,
+}
+
+/// Statistics of a database, as of one moment. Bytes unless the name says otherwise.
+#[derive(Debug, Clone, Default)]
+#[non_exhaustive]
+pub struct Stats {
+    /// Memory charged, by class: frames, inner nodes, write sets, runs, log, locks, work.
+    pub memory: Vec<(&'static str, u64)>,
+    /// The memory cap.
+    pub budget_bytes: u64,
+    /// The data file.
+    pub space: SpaceStats,
+    /// The log.
+    pub log: wal::WalStats,
+    /// Per index: name and numbers.
+    pub indexes: Vec<(String, index::IndexStats)>,
+    /// Pages in memory, written back, evicted; waits for memory.
+    pub cache: store::CacheStats,
+    /// Waits for row locks.
+    pub locks: txn::locks::LockStats,
+    /// Checkpoints since open.
+    pub checkpoints: u64,
+    /// Operations replayed at open.
+    pub replayed_operations: u64,
+    /// Background steps that met a full disk.
+    pub disk_full: u64,
+    /// The applied prefix.
+    pub visible: CommitTs,
+    /// The oldest timestamp anyone may read at.
+    pub oldest_snapshot: CommitTs,
+}
+
+impl Engine {
+    /// Name of an index for people: `name`, or `table.name`.
+    pub fn index_name(&self, entry: &IndexEntry) -> String {
+        let table = match entry.def.role {
+            Role::Plain => return entry.def.name.clone(),
+            Role::Primary => entry.id(),
+            Role::Secondary(table) => table,
+        };
+        let names = self.names.read();
+        let table_name = names.tables.values().find(|t| t.id == table).map_or("?", |t| t.name.as_str());
+        format!("{table_name}.{}", entry.def.name)
+    }
+
+    /// Gathers the statistics.
+    pub fn stats(&self) -> Stats {
+        let classes = [
+            ("frames", Class::Frames),
+            ("inner", Class::Inner),
+            ("write_sets", Class::WriteSets),
+            ("runs", Class::Runs),
+            ("log", Class::Log),
+            ("locks", Class::Locks),
+            ("work", Class::Work),
+        ];
+        let cache = self.cache.stats();
+        Stats {
+            memory: classes.iter().map(|(n, c)| (*n, self.budget.used(*c))).collect(),
+            budget_bytes: self.budget.limit(),
+            space: self.space.stats(),
+            log: self.wal.stats(),
+            indexes: self.all_indexes().iter().map(|e| (self.index_name(e), e.index.stats())).collect(),
+            cache,
+            checkpoints: self.counters.checkpoints.load(Ordering::Relaxed),
+            replayed_operations: self.counters.replayed_operations.load(Ordering::Relaxed),
+            disk_full: self.counters.disk_full.load(Ordering::Relaxed),
+            visible: self.visible.visible(),
+            oldest_snapshot: self.snapshots.view().oldest(),
+            locks: self.locks.stats(),
+        }
+    }
+}

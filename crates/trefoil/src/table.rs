@@ -1,0 +1,26 @@
+//! Typed rows over ordered byte keys: what the columns of a table are, and how a row becomes entries of its indexes.
+//!
+//! | module | owns |
+//! |---|---|
+//! | [`value`] | one column's value |
+//! | [`schema`] | columns, primary key, secondary indexes; their form in the catalog |
+//! | [`row`] | the bytes of a row beside its primary key |
+//! | [`key`] | bytes whose order is the order of values |
+//!
+//! A row with primary key P and other columns V is the entry `key(P) → row(V)` of the primary index, and per secondary
+//! index with columns I the entry `key(I), key(P) → nothing`. So the entries of a secondary never repeat, its columns
+//! and the primary key are read without the row, and the bytes behind the columns of an entry are the key of its row.
+//!
+//! All decoders take hostile bytes: they return a fault, they never panic, and they reserve no memory on the word of a
+//! length that the bytes at hand cannot bear out.
+
+pub mod key;
+pub mod row;
+mod rows;
+pub mod schema;
+mod schema_codec;
+pub mod value;
+
+pub use rows::fuzz;
+pub use schema::{Column, ColumnType, IndexSchema, Schema, SchemaBuilder};
+pub use value::{OwnedValue, Value};

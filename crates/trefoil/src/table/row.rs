@@ -1,0 +1,152 @@
+//! The row codec: the columns beside the primary key, in the order of the schema.
+//!
+//! | bytes | what |
+//! |---|---|
+//! | 1 | row format, 1 |
+//! | varint | number of columns stored |
+//! | ⌈nullable / 8⌉ | for each nullable column stored, in order: 1 = NULL; lowest bit first, unused bits 0 |
+//! | … | each column that is not NULL, in order |
+//!
+//! Unsigned integers are varints, signed ones zigzag varints, doubles and timestamps eight bytes little-endian, a bool
+//! one byte, text and bytes a varint length and the bytes.
+//!
+//! A row may store fewer columns than the table has: columns added later at the end of the table read as NULL.
+//! Why not fixed offsets: most integers of a row are small, and a row is read whole from a leaf that was already
+//! fetched; bytes per row decide how many rows stay in memory.
+
+use std::borrow::Cow;
+
+use base::bytes::{Reader, put_bytes, put_varint};
+
+use super::schema::{Column, ColumnType};
+use super::value::Value;
+
+/// The row format written.
+pub const FORMAT: u8 = 1;
+
+/// Appends a row of `columns`, each with its value, which fits.
+pub(super) fn put<'c, 'v: 'c>(out: &mut Vec<u8>, columns: impl Iterator<Item = (&'c Column, &'c Value<'v>)> + Clone) {
+    out.push(FORMAT);
+    put_varint(out, columns.clone().count() as u64);
+    let bitmap = out.len();
+    let mut nullable = 0;
+    for (column, value) in columns.clone() {
+        if column.nullable {
+            if nullable % 8 == 0 {
+                out.push(0);
+            }
+            out[bitmap + nullable / 8] |= u8::from(value.is_null()) << (nullable % 8);
+            nullable += 1;
+        }
+    }
+    for (_, value) in columns {
+        put_value(out, value);
+    }
+}
+
+fn put_value(out: &mut Vec<u8>, value: &Value<'_>) {
+    match value {
+        Value::Null => {}
+        Value::I64(n) => put_varint(out, zigzag(*n)),
+        Value::I32(n) => put_varint(out, zigzag(i64::from(*n))),
+        Value::U64(n) => put_varint(out, *n),
+        Value::U32(n) => put_varint(out, u64::from(*n)),
+        Value::F64(n) => out.extend_from_slice(&n.to_bits().to_le_bytes()),
+        Value::Timestamp(n) => out.extend_from_slice(&n.to_le_bytes()),
+        Value::Text(s) => put_bytes(out, s.as_bytes()),
+        Value::Bytes(b) => put_bytes(out, b),
+        Value::Bool(b) => out.push(u8::from(*b)),
+    }
+}
+
+/// Reads the columns of a row one after another.
+#[derive(Debug, Clone)]
+pub(super) struct Columns<'a> {
+    reader: Reader<'a>,
+    /// Columns stored and not read yet.
+    left: u64,
+    nulls: &'a [u8],
+    nullable_seen: usize,
+}
+
+impl<'a> Columns<'a> {
+    /// Reads the head of a row of a table with these columns beside the primary key. `None` on malformed bytes.
+    pub(super) fn new<'c>(row: &'a [u8], columns: impl ExactSizeIterator<Item = &'c Column>) -> Option<Self> {
+        let mut reader = Reader::new(row);
+        if reader.u8()? != FORMAT {
+            return None;
+        }
+        let stored = reader.varint()?;
+        if stored > columns.len() as u64 {
+            return None;
+        }
+        let nullable = columns.take(stored as usize).filter(|c| c.nullable).count();
+        let nulls = reader.take(nullable.div_ceil(8))?;
+        let unused_set = nullable % 8 != 0 && nulls.last().is_some_and(|last| last >> (nullable % 8) != 0);
+        (!unused_set).then_some(Self { reader, left: stored, nulls, nullable_seen: 0 })
+    }
+
+    /// The next column's value. `None` on malformed bytes.
+    pub(super) fn next(&mut self, column: &Column) -> Option<Value<'a>> {
+        if self.next_is_null(column)? { Some(Value::Null) } else { self.value(column.column_type) }
+    }
+
+    /// Passes over the next column. `None` on malformed bytes.
+    pub(super) fn skip(&mut self, column: &Column) -> Option<()> {
+        if self.next_is_null(column)? {
+            return Some(());
+        }
+        match column.column_type {
+            ColumnType::I64 | ColumnType::I32 | ColumnType::U64 | ColumnType::U32 => self.reader.varint().map(drop),
+            ColumnType::F64 | ColumnType::Timestamp => self.reader.take(8).map(drop),
+            ColumnType::Text | ColumnType::Bytes => self.reader.bytes().map(drop),
+            ColumnType::Bool => self.reader.take(1).map(drop),
+        }
+    }
+
+    /// Steps to the next column: is it NULL? `None` if it is absent and may not be.
+    fn next_is_null(&mut self, column: &Column) -> Option<bool> {
+        if self.left == 0 {
+            return column.nullable.then_some(true);
+        }
+        self.left -= 1;
+        if !column.nullable {
+            return Some(false);
+        }
+        let bit = self.nullable_seen;
+        self.nullable_seen += 1;
+        Some(self.nulls[bit / 8] >> (bit % 8) & 1 == 1)
+    }
+
+    /// True if nothing is left over after the last column.
+    pub(super) fn is_empty(&self) -> bool {
+        self.left == 0 && self.reader.is_empty()
+    }
+
+    fn value(&mut self, column_type: ColumnType) -> Option<Value<'a>> {
+        let reader = &mut self.reader;
+        Some(match column_type {
+            ColumnType::I64 => Value::I64(unzigzag(reader.varint()?)),
+            ColumnType::I32 => Value::I32(i32::try_from(unzigzag(reader.varint()?)).ok()?),
+            ColumnType::U64 => Value::U64(reader.varint()?),
+            ColumnType::U32 => Value::U32(u32::try_from(reader.varint()?).ok()?),
+            ColumnType::F64 => Value::F64(f64::from_bits(reader.u64()?)),
+            ColumnType::Timestamp => Value::Timestamp(reader.u64()? as i64),
+            ColumnType::Text => Value::Text(Cow::Borrowed(std::str::from_utf8(reader.bytes()?).ok()?)),
+            ColumnType::Bytes => Value::Bytes(Cow::Borrowed(reader.bytes()?)),
+            ColumnType::Bool => match reader.u8()? {
+                0 => Value::Bool(false),
+                1 => Value::Bool(true),
+                _ => return None,
+            },
+        })
+    }
+}
+
+fn zigzag(n: i64) -> u64 {
+    ((n << 1) ^ (n >> 63)) as u64
+}
+
+fn unzigzag(n: u64) -> i64 {
+    (n >> 1) as i64 ^ -((n & 1) as i64)
+}

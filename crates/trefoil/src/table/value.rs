@@ -1,0 +1,142 @@
+//! One column's value: borrowed from a row or a caller, or owned.
+
+use std::borrow::Cow;
+use std::cmp::Ordering;
+
+use super::schema::ColumnType;
+
+/// A value, or NULL. Text and bytes are borrowed where they can be.
+///
+/// ```
+/// use trefoil::Value;
+/// let name = Value::from("Ada");
+/// assert_eq!(name, Value::Text("Ada".into()));
+/// assert!(Value::Null < name);
+/// ```
+#[derive(Debug, Clone)]
+pub enum Value<'a> {
+    /// No value. Below all others.
+    Null,
+    /// Signed, 64 bits.
+    I64(i64),
+    /// Signed, 32 bits.
+    I32(i32),
+    /// Unsigned, 64 bits.
+    U64(u64),
+    /// Unsigned, 32 bits.
+    U32(u32),
+    /// IEEE 754 double. Ordered by its total order: -NaN, -∞ … -0, +0 … +∞, NaN.
+    F64(f64),
+    /// UTF-8, ordered by bytes.
+    Text(Cow<'a, str>),
+    /// Bytes.
+    Bytes(Cow<'a, [u8]>),
+    /// Microseconds since 1970-01-01 00:00 UTC.
+    Timestamp(i64),
+    /// False below true.
+    Bool(bool),
+}
+
+/// A value that borrows nothing.
+pub type OwnedValue = Value<'static>;
+
+impl<'a> Value<'a> {
+    /// Its type; none for NULL.
+    #[must_use]
+    pub fn column_type(&self) -> Option<ColumnType> {
+        Some(match self {
+            Value::Null => return None,
+            Value::I64(_) => ColumnType::I64,
+            Value::I32(_) => ColumnType::I32,
+            Value::U64(_) => ColumnType::U64,
+            Value::U32(_) => ColumnType::U32,
+            Value::F64(_) => ColumnType::F64,
+            Value::Text(_) => ColumnType::Text,
+            Value::Bytes(_) => ColumnType::Bytes,
+            Value::Timestamp(_) => ColumnType::Timestamp,
+            Value::Bool(_) => ColumnType::Bool,
+        })
+    }
+
+    /// True for NULL.
+    #[must_use]
+    pub fn is_null(&self) -> bool {
+        matches!(self, Value::Null)
+    }
+
+    /// The same value, borrowing nothing.
+    #[must_use]
+    pub fn into_owned(self) -> OwnedValue {
+        match self {
+            Value::Null => Value::Null,
+            Value::I64(n) => Value::I64(n),
+            Value::I32(n) => Value::I32(n),
+            Value::U64(n) => Value::U64(n),
+            Value::U32(n) => Value::U32(n),
+            Value::F64(n) => Value::F64(n),
+            Value::Text(s) => Value::Text(Cow::Owned(s.into_owned())),
+            Value::Bytes(b) => Value::Bytes(Cow::Owned(b.into_owned())),
+            Value::Timestamp(n) => Value::Timestamp(n),
+            Value::Bool(b) => Value::Bool(b),
+        }
+    }
+
+    /// The same value, borrowing from this one.
+    #[must_use]
+    pub fn as_borrowed(&self) -> Value<'_> {
+        match self {
+            Value::Text(s) => Value::Text(Cow::Borrowed(s)),
+            Value::Bytes(b) => Value::Bytes(Cow::Borrowed(b)),
+            other => other.clone().into_owned(),
+        }
+    }
+}
+
+/// The order of encoded keys: NULL, then by value; of different types, which no column mixes, by type.
+impl Ord for Value<'_> {
+    fn cmp(&self, other: &Self) -> Ordering {
+        match (self, other) {
+            (Value::I64(a), Value::I64(b)) | (Value::Timestamp(a), Value::Timestamp(b)) => a.cmp(b),
+            (Value::I32(a), Value::I32(b)) => a.cmp(b),
+            (Value::U64(a), Value::U64(b)) => a.cmp(b),
+            (Value::U32(a), Value::U32(b)) => a.cmp(b),
+            (Value::F64(a), Value::F64(b)) => a.total_cmp(b),
+            (Value::Text(a), Value::Text(b)) => a.as_bytes().cmp(b.as_bytes()),
+            (Value::Bytes(a), Value::Bytes(b)) => a.cmp(b),
+            (Value::Bool(a), Value::Bool(b)) => a.cmp(b),
+            (a, b) => a.column_type().map(|t| t as u8).cmp(&b.column_type().map(|t| t as u8)),
+        }
+    }
+}
+
+impl PartialOrd for Value<'_> {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Value<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl Eq for Value<'_> {}
+
+macro_rules! from {
+    ($($variant:ident: $from:ty),*) => {
+        $(impl<'a> From<$from> for Value<'a> {
+            fn from(v: $from) -> Self {
+                Value::$variant(v.into())
+            }
+        })*
+    };
+}
+from!(I64: i64, I32: i32, U64: u64, U32: u32, F64: f64, Bool: bool);
+from!(Text: &'a str, Text: String, Bytes: &'a [u8], Bytes: Vec<u8>);
+
+impl<'a, T: Into<Value<'a>>> From<Option<T>> for Value<'a> {
+    fn from(v: Option<T>) -> Self {
+        v.map_or(Value::Null, Into::into)
+    }
+}

@@ -1,0 +1,212 @@
+//! Opening again: after a close, after a crash of the process, and on things that are not a sound database.
+
+#![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "a test breaks files behind the engine's back")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use trefoil::{Database, Durability, Error, IndexOptions, Options};
+
+fn options() -> Options {
+    Options { durability: Durability::Write, ..Options::default() }
+}
+
+fn fill(db: &Database, name: &str, from: u32, to: u32) {
+    let index = db.index(name).or_else(|_| db.create_index(name, IndexOptions::default())).unwrap();
+    for chunk in (from..to).collect::<Vec<_>>().chunks(100) {
+        let mut tx = db.begin().unwrap();
+        for n in chunk {
+            tx.put(&index, &n.to_be_bytes(), format!("value {n}").as_bytes()).unwrap();
+        }
+        tx.commit().unwrap();
+    }
+}
+
+fn count(db: &Database, name: &str) -> usize {
+    let index = db.index(name).unwrap();
+    let all = db.begin().unwrap().range(&index, ..).unwrap().collect().unwrap();
+    for (key, value) in &all {
+        let n = u32::from_be_bytes(key.as_slice().try_into().unwrap());
+        assert_eq!(value, format!("value {n}").as_bytes());
+    }
+    all.len()
+}
+
+fn sound(db: &Database) {
+    for (name, report) in db.verify().unwrap() {
+        assert!(report.problems.is_empty(), "{name}: {:?}", report.problems);
+    }
+}
+
+#[test]
+fn closed_and_opened() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("db");
+    for round in 0..4 {
+        let db = Database::open(&path, options()).unwrap();
+        assert_eq!(db.stats().replayed_operations, 0, "a closed database has nothing to replay");
+        fill(&db, "a", round * 1000, (round + 1) * 1000);
+        fill(&db, &format!("r{round}"), 0, 50);
+        assert_eq!(count(&db, "a"), (round as usize + 1) * 1000);
+        sound(&db);
+        db.close().unwrap();
+    }
+    let db = Database::open(&path, options()).unwrap();
+    assert_eq!(db.names().0, ["a", "r0", "r1", "r2", "r3"]);
+}
+
+#[test]
+fn left_without_close() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("db");
+    for round in 0..4 {
+        let db = Database::open(&path, options()).unwrap();
+        assert_eq!(db.index("a").map_or(0, |_| count(&db, "a")), round as usize * 1000);
+        fill(&db, "a", round * 1000, (round + 1) * 1000);
+        if round == 2 {
+            db.checkpoint().unwrap();
+            db.drop_index("gone1").unwrap();
+        }
+        fill(&db, &format!("gone{round}"), 0, 100);
+        sound(&db);
+    }
+    let db = Database::open(&path, options()).unwrap();
+    assert!(db.stats().replayed_operations > 0);
+    assert_eq!(count(&db, "a"), 4000);
+    assert_eq!(db.names().0, ["a", "gone0", "gone2", "gone3"]);
+    sound(&db);
+}
+
+#[test]
+fn a_second_handle_is_refused_and_a_copy_is_not() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("db");
+    let db = Database::open(&path, options()).unwrap();
+    assert!(matches!(Database::open(&path, options()), Err(Error::Locked { .. })));
+    drop(db);
+    Database::open(&path, options()).unwrap();
+}
+
+#[test]
+fn not_a_database() {
+    let dir = tempfile::tempdir().unwrap();
+    let none = Options { create: false, ..options() };
+    let missing = Database::open(dir.path().join("missing"), none.clone());
+    assert!(matches!(missing, Err(Error::NotADatabase { .. })));
+    let empty = dir.path().join("empty");
+    fs::create_dir(&empty).unwrap();
+    assert!(matches!(Database::open(&empty, none), Err(Error::NotADatabase { .. })));
+    let other = dir.path().join("other");
+    fs::create_dir(&other).unwrap();
+    fs::write(other.join("letter.txt"), "dear").unwrap();
+    let error = Database::open(&other, options()).err().unwrap();
+    assert!(error.to_string().contains("letter.txt"), "{error}");
+    assert_eq!(fs::read_to_string(other.join("letter.txt")).unwrap(), "dear");
+}
+
+fn made(dir: &Path) -> PathBuf {
+    let path = dir.join("db");
+    let db = Database::open(&path, options()).unwrap();
+    fill(&db, "a", 0, 20_000);
+    db.close().unwrap();
+    path
+}
+
+fn file_named(path: &Path, prefix: &str) -> PathBuf {
+    let mut names: Vec<_> = fs::read_dir(path).unwrap().map(|e| e.unwrap().path()).collect();
+    names.retain(|p| p.file_name().unwrap().to_str().unwrap().starts_with(prefix));
+    assert_eq!(names.len(), 1, "{names:?}");
+    names.pop().unwrap()
+}
+
+fn flip(path: &Path, at: usize) {
+    let mut bytes = fs::read(path).unwrap();
+    bytes[at] ^= 0x10;
+    fs::write(path, bytes).unwrap();
+}
+
+#[test]
+fn damaged_header_and_manifest_are_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = made(dir.path());
+    let header = path.join("TREFOIL");
+    let saved = fs::read(&header).unwrap();
+    flip(&header, 30);
+    let error = Database::open(&path, options()).err().unwrap();
+    assert!(matches!(&error, Error::Corrupt(c) if c.file.contains("TREFOIL")), "{error}");
+    fs::remove_file(&header).unwrap();
+    let error = Database::open(&path, options()).err().unwrap();
+    assert!(error.to_string().contains("header file TREFOIL is missing"), "{error}");
+    fs::write(&header, &saved[..100]).unwrap();
+    assert!(matches!(Database::open(&path, options()), Err(Error::NotADatabase { .. })));
+    fs::write(&header, &saved).unwrap();
+
+    let manifest = file_named(&path, "MANIFEST-");
+    let saved = fs::read(&manifest).unwrap();
+    flip(&manifest, 60);
+    let error = Database::open(&path, options()).err().unwrap();
+    assert!(matches!(&error, Error::Corrupt(c) if c.file.contains("MANIFEST")), "{error}");
+    fs::write(&manifest, &saved[..saved.len() - 1]).unwrap();
+    assert!(matches!(Database::open(&path, options()), Err(Error::Corrupt(_))));
+    fs::remove_file(&manifest).unwrap();
+    let error = Database::open(&path, options()).err().unwrap();
+    assert!(error.to_string().contains("manifest is missing"), "{error}");
+    fs::write(&manifest, &saved).unwrap();
+    assert_eq!(count(&Database::open(&path, options()).unwrap(), "a"), 20_000);
+}
+
+#[test]
+fn a_newer_format_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = made(dir.path());
+    let manifest = file_named(&path, "MANIFEST-");
+    let mut bytes = fs::read(&manifest).unwrap();
+    bytes[8] = 9;
+    fs::write(&manifest, bytes).unwrap();
+    let error = Database::open(&path, options()).err().unwrap();
+    assert!(matches!(error, Error::NewerFormat { found: 9, supported: 1, .. }), "{error}");
+}
+
+fn copy_all(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap().map(|e| e.unwrap().path()) {
+        let target = to.join(entry.file_name().unwrap());
+        if entry.is_dir() {
+            copy_all(&entry, &target);
+        } else {
+            fs::copy(&entry, &target).unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_flipped_bit_in_a_block_names_file_offset_and_index() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = made(dir.path());
+    let clean = fs::read(path.join("data.trefoil")).unwrap();
+    let mut seen = 0;
+    for at in (8192..clean.len()).step_by(40_009) {
+        if clean[at] == 0 {
+            continue;
+        }
+        // A copy each time: opening goes on to write.
+        let copy = dir.path().join(format!("copy{at}"));
+        copy_all(&path, &copy);
+        flip(&copy.join("data.trefoil"), at);
+        let found = Database::open(&copy, options()).and_then(|db| {
+            let index = db.index("a")?;
+            let tx = db.begin()?;
+            tx.range(&index, ..).and_then(|c| c.collect())
+        });
+        match found {
+            Ok(all) => assert_eq!(all.len(), 20_000, "the flip was in a dead block"),
+            Err(Error::Corrupt(c)) => {
+                seen += 1;
+                assert!(c.file.contains("data.trefoil") && c.index.is_some(), "{c}");
+            }
+            Err(other) => panic!("{other}"),
+        }
+        fs::remove_dir_all(&copy).unwrap();
+    }
+    assert!(seen > 0, "no flip was met");
+}

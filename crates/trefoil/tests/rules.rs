@@ -1,0 +1,282 @@
+//! The rules of commit, visibility and space at the level of the engine, each as a named schedule on a simulated
+//! disk. Every test says which guard it stands for: with that guard removed it fails.
+
+#![allow(clippy::unwrap_used, reason = "a test panics on what it does not expect")]
+
+mod support;
+
+use support::*;
+use trefoil::{Database, Durability, Error, Isolation, Options};
+use vfs::fault::{Action, Class, Rule};
+use vfs::sim::SimDisk;
+
+/// A1: what a commit needs is got before its place in the log, all or nothing. Guards: the run file is written
+/// before `append`; `commit_batches` removes the files of a commit that came to nothing.
+#[test]
+fn a1_a_commit_that_cannot_write_its_run_leaves_no_trace() {
+    simulate(|_| {
+        let disk = disk();
+        let db = Database::open("/db", Options { inline_batch_bytes: 100, ..options(&disk) }).unwrap();
+        let (a, b) = (index(&db, "a"), index(&db, "b"));
+        let before = db.stats().log.appended_bytes;
+        disk.faults().add(Rule::new(Action::Eio).on(Class::Sync).path("run-").nth(1));
+        let mut tx = db.begin().unwrap();
+        for n in 0..50u32 {
+            tx.put(&a, &n.to_be_bytes(), b"value").unwrap();
+            tx.put(&b, &n.to_be_bytes(), b"value").unwrap();
+        }
+        let error = tx.commit().unwrap_err();
+        assert!(matches!(error, Error::Io { .. }), "{error}");
+        assert_eq!(disk.faults().fired(), 1);
+        assert_eq!(db.stats().log.appended_bytes, before, "nothing was logged");
+        assert_eq!(run_files(&disk), 0, "neither the whole run nor the broken one is left");
+        assert!(all(&db, &a).is_empty() && all(&db, &b).is_empty());
+        fill(&db, &a, 0, 50, 5).unwrap();
+        let db = Database::open("/db", options(&cut(&disk, db))).unwrap();
+        assert_eq!(all(&db, &db.index("a").unwrap()).len(), 50);
+        assert!(all(&db, &db.index("b").unwrap()).is_empty());
+        sound(&db);
+    });
+}
+
+/// A7b: the applied prefix is read before any index is asked what it has. Guard: `Engine::upkeep`, whose
+/// `applied` is `visible` and not the log's end.
+#[test]
+fn a7b_idle_index_does_not_trim_an_unapplied_commit() {
+    simulate(|sim| {
+        let disk = disk();
+        let db = open(&disk);
+        let (idle, busy) = (index(&db, "idle"), index(&db, "busy"));
+        put(&db, &idle, b"old", b"1", Durability::Sync).unwrap();
+        db.checkpoint().unwrap();
+        let gate = sim.hold("commit.logged");
+        let (d, i) = (db.clone(), idle.clone());
+        let late = spawn("late", move || put(&d, &i, b"late", b"2", Durability::Sync));
+        gate.wait_reached();
+        // This one syncs the log, the record of the other with it, and waits to become visible.
+        let (d, b) = (db.clone(), busy.clone());
+        let other = spawn("other", move || put(&d, &b, b"busy", b"3", Durability::Sync));
+        sleep(50);
+        db.checkpoint().unwrap();
+        disk.power_cut(3);
+        gate.open();
+        let _ = (late.join().unwrap(), other.join().unwrap());
+        let db = open(&cut(&disk, db));
+        assert_eq!(get(&db, &db.index("busy").unwrap(), b"busy").unwrap(), b"3");
+        assert_eq!(get(&db, &db.index("idle").unwrap(), b"late").unwrap(), b"2", "trimmed before it was applied");
+        assert_eq!(get(&db, &db.index("idle").unwrap(), b"old").unwrap(), b"1");
+    });
+}
+
+/// A12: nothing is seen before everything below it is applied, and what a snapshot sees does not change. Guard:
+/// `commit_batches` marks the range after it has applied.
+#[test]
+fn a12_nothing_is_seen_above_a_commit_that_is_not_applied() {
+    simulate(|sim| {
+        let db = open(&disk());
+        let (a, b) = (index(&db, "a"), index(&db, "b"));
+        let gate = sim.hold("commit.logged");
+        let (d, i) = (db.clone(), a.clone());
+        let low = spawn("low", move || put(&d, &i, b"k", b"low", Durability::Buffered));
+        gate.wait_reached();
+        let (d, i) = (db.clone(), b.clone());
+        let high = spawn("high", move || put(&d, &i, b"k", b"high", Durability::Buffered));
+        sleep(50);
+        let snapshot = db.snapshot().unwrap();
+        assert!(!high.is_finished(), "the reply waits for everything below");
+        assert_eq!(snapshot.get(&b, b"k").unwrap(), None);
+        assert_eq!(snapshot.get(&a, b"k").unwrap(), None);
+        gate.open();
+        low.join().unwrap().unwrap();
+        high.join().unwrap().unwrap();
+        assert_eq!(snapshot.get(&a, b"k").unwrap(), None, "a snapshot does not change");
+        assert_eq!(snapshot.get(&b, b"k").unwrap(), None, "a snapshot does not change");
+        assert_eq!(get(&db, &a, b"k").unwrap(), b"low");
+        assert_eq!(get(&db, &b, b"k").unwrap(), b"high");
+    });
+}
+
+/// A17: whoever gets a lock sees with its next plain read what the lock's last owner committed. Guards: locks are
+/// released with the commit's timestamp; `Transaction::read_at` waits for what the locks have shown.
+#[test]
+fn a17_a_plain_read_after_a_lock_sees_the_releaser() {
+    simulate(|sim| {
+        let db = open(&disk());
+        let (gap, items) = (index(&db, "gap"), index(&db, "items"));
+        let gate = sim.hold("commit.logged");
+        let (d, i) = (db.clone(), gap.clone());
+        let low = spawn("low", move || put(&d, &i, b"k", b"low", Durability::Buffered));
+        gate.wait_reached();
+        let (d, i) = (db.clone(), items.clone());
+        let releaser = spawn("releaser", move || {
+            let mut tx = d.begin().unwrap();
+            tx.put(&i, b"header", b"1 item").unwrap();
+            tx.put(&i, b"item", b"spoon").unwrap();
+            tx.commit_with(Durability::Buffered).map(|_| ())
+        });
+        sleep(50);
+        for isolation in [Isolation::ReadCommitted, Isolation::RepeatableRead] {
+            let (d, i) = (db.clone(), items.clone());
+            let reader = spawn("reader", move || {
+                let mut tx = d.begin_with(isolation).unwrap();
+                assert_eq!(tx.get_for_update(&i, b"header").unwrap().unwrap(), b"1 item");
+                tx.get(&i, b"item").unwrap()
+            });
+            sleep(50);
+            if isolation == Isolation::RepeatableRead {
+                gate.open();
+            }
+            // The first one is joined by the next turn's lock wait, and by the end.
+            let _reader_runs_on = spawn("joins", move || assert_eq!(reader.join().unwrap().unwrap(), b"spoon"));
+        }
+        low.join().unwrap().unwrap();
+        releaser.join().unwrap().unwrap();
+        sleep(2000);
+    });
+}
+
+/// A23: a commit whose record was handed to a log that failed is neither done nor not done: it is there whole or
+/// not at all. Guard: `finish_commit` names the outcome.
+#[test]
+fn a23_commit_outcome_unknown() {
+    simulate(|_| {
+        let disk = disk();
+        let db = open(&disk);
+        let (a, b) = (index(&db, "a"), index(&db, "b"));
+        put(&db, &a, b"k", b"1", Durability::Sync).unwrap();
+        disk.faults().add(Rule::new(Action::Eio).on(Class::Sync).path("wal"));
+        let mut tx = db.begin().unwrap();
+        tx.put(&a, b"k", b"2").unwrap();
+        tx.put(&b, b"k", b"2").unwrap();
+        let error = tx.commit_with(Durability::Sync).unwrap_err();
+        assert!(matches!(error, Error::CommitOutcomeUnknown { .. }), "{error}");
+        assert!(!error.is_retryable());
+        let error = put(&db, &a, b"k", b"3", Durability::Sync).unwrap_err();
+        assert!(matches!(error, Error::Poisoned { .. }), "{error}");
+        assert!(matches!(db.create_index("c", small_nodes()), Err(Error::Poisoned { .. })));
+        assert!(get(&db, &a, b"k").is_some(), "reads go on");
+        assert!(db.close().is_err(), "what was promised is not certain, and close says so");
+        let db = open(&cut(&disk, db));
+        let found = (get(&db, &db.index("a").unwrap(), b"k"), get(&db, &db.index("b").unwrap(), b"k"));
+        let (old, new) = (b"1".to_vec(), b"2".to_vec());
+        assert!(found == (Some(old), None) || found == (Some(new.clone()), Some(new)), "{found:?}");
+    });
+}
+
+/// `Buffered` means within a second. The committer is held between its record and its reply while the log thread
+/// looks. Guard: the log thread asks what was promised, not whether the log grew.
+#[test]
+fn a_buffered_commit_is_durable_within_a_second() {
+    simulate(|sim| {
+        let disk = disk();
+        let db = open(&disk);
+        let i = index(&db, "i");
+        sleep(1000);
+        let gate = sim.hold("commit.applied");
+        let (d, handle) = (db.clone(), i.clone());
+        let writer = spawn("writer", move || put(&d, &handle, b"k", b"v", Durability::Buffered));
+        gate.wait_reached();
+        sleep(900);
+        gate.open();
+        writer.join().unwrap().unwrap();
+        sleep(1000);
+        let db = open(&cut(&disk, db));
+        assert_eq!(get(&db, &db.index("i").unwrap(), b"k").unwrap(), b"v");
+    });
+}
+
+/// Fills an index until the engine says that the disk is full; returns the next key.
+fn fill_up(db: &Database, index: &trefoil::Index) -> u32 {
+    for n in 0..20_000u32 {
+        let mut tx = db.begin().unwrap();
+        for key in 8 * n..8 * n + 8 {
+            let value = vfs::random::Rng::new(u64::from(key)).u64().to_be_bytes().repeat(30);
+            match tx.put(index, &key.to_be_bytes(), &value) {
+                Ok(()) => {}
+                Err(Error::DiskFull { .. }) => return 8 * n,
+                Err(error) => panic!("{error}"),
+            }
+        }
+        match tx.commit_with(Durability::Write) {
+            Ok(_) => {}
+            Err(Error::DiskFull { .. }) => return 8 * n,
+            Err(error) => panic!("{error}"),
+        }
+    }
+    panic!("the disk never was full");
+}
+
+/// P4, B7: a full disk is an ordinary error; reads and drops go on, nothing is poisoned, and writes resume by
+/// themselves. Guards: the reserve of the log for drops; a manifest that finds no space is tried again.
+#[test]
+fn p4_b7_a_full_disk_is_an_ordinary_error() {
+    simulate(|_| {
+        let disk = SimDisk::new(vfs::sim::DiskConfig { capacity_bytes: 4 << 20, ..vfs::sim::DiskConfig::seed(7) });
+        let small = Options { budget_bytes: 1 << 20, ..options(&disk) };
+        let db = Database::open("/db", small.clone()).unwrap();
+        let (big, spare) = (index(&db, "big"), index(&db, "spare"));
+        fill(&db, &spare, 0, 100, 10).unwrap();
+        let written = fill_up(&db, &big);
+        // Background work meets the full disk as well.
+        sleep(500);
+        assert_eq!(all(&db, &spare).len(), 100, "reads go on");
+        db.drop_index("spare").expect("drops go on");
+        drop(spare);
+        match db.checkpoint() {
+            Ok(()) | Err(Error::DiskFull { .. }) => {}
+            Err(error) => panic!("a full disk is an ordinary error: {error}"),
+        }
+        disk.set_capacity(u64::MAX / 2);
+        sleep(500);
+        put(&db, &big, b"again", b"1", Durability::Sync).expect("resumes by itself");
+        db.checkpoint().unwrap();
+        assert_eq!(all(&db, &big).len(), written as usize + 1);
+        let disk = cut(&disk, db);
+        let db = Database::open("/db", Options { vfs: std::sync::Arc::new(disk), ..small }).unwrap();
+        assert_eq!(all(&db, &db.index("big").unwrap()).len(), written as usize + 1);
+        assert_eq!(db.names().0, ["big"]);
+        sound(&db);
+    });
+}
+
+/// P7: write sets are limited by the shared budget, and a write that is refused is not in the transaction. Guard:
+/// `Transaction::write` takes the write back.
+#[test]
+fn p7_a_refused_write_is_not_in_the_transaction() {
+    simulate(|_| {
+        let db = Database::open("/db", Options { budget_bytes: 1 << 20, ..options(&disk()) }).unwrap();
+        let i = index(&db, "i");
+        let mut tx = db.begin().unwrap();
+        let value = vec![7; 10_000];
+        let mut n = 0u32;
+        let error = loop {
+            match tx.put(&i, &n.to_be_bytes(), &value) {
+                Ok(()) => n += 1,
+                Err(error) => break error,
+            }
+        };
+        assert!(matches!(error, Error::Limit { .. }), "{error}");
+        assert_eq!(tx.get(&i, &n.to_be_bytes()).unwrap(), None, "the refused write");
+        assert_eq!(tx.range(&i, ..).unwrap().collect().unwrap().len(), n as usize);
+        tx.commit().unwrap();
+        assert_eq!(all(&db, &i).len(), n as usize);
+    });
+}
+
+/// A value beyond the limit is refused by its length alone: the bytes are zero pages that nobody ever touches.
+#[test]
+fn limits_are_checked_before_anything_is_copied() {
+    simulate(|_| {
+        let db = open(&disk());
+        let i = index(&db, "i");
+        let mut tx = db.begin().unwrap();
+        let huge = vec![0; usize::try_from(base::limits::VALUE_BYTES_MAX).unwrap() + 1];
+        let error = tx.put(&i, b"k", &huge).unwrap_err();
+        assert!(matches!(error, Error::Limit { limit: base::limits::VALUE_BYTES_MAX, .. }), "{error}");
+        let long = vec![0; base::limits::KEY_BYTES_MAX + 1];
+        assert!(matches!(tx.put(&i, &long, b""), Err(Error::Limit { .. })));
+        tx.put(&i, b"k", b"v").unwrap();
+        tx.commit().unwrap();
+        assert_eq!(all(&db, &i), [(b"k".to_vec(), b"v".to_vec())]);
+    });
+}

@@ -1,0 +1,151 @@
+//! What the tests of the rules share: a small database on a simulated disk, and a look at everything in it.
+
+#![allow(dead_code, reason = "each test file uses its part")]
+#![allow(clippy::unwrap_used, reason = "a test panics on what it does not expect")]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use trefoil::{
+    ALL, ColumnType, Cursor, Database, Durability, Error, Index, IndexOptions, IndexSchema, Options, Schema, Table,
+    Value,
+};
+use vfs::sim::{Config, DiskConfig, Handle, SimDisk, Simulation};
+use vfs::thread::JoinHandle;
+
+/// Keys and values.
+pub type Entries = Vec<(Vec<u8>, Vec<u8>)>;
+
+/// Runs a named schedule.
+pub fn simulate(body: impl FnOnce(&Handle) + Send + 'static) {
+    Simulation::new(1, Config { steps_max: 20_000_000, ..Config::default() }).run(body);
+}
+
+/// A disk.
+pub fn disk() -> SimDisk {
+    SimDisk::new(DiskConfig::seed(7))
+}
+
+/// Small sizes.
+pub fn options(disk: &SimDisk) -> Options {
+    Options {
+        vfs: Arc::new(disk.clone()),
+        budget_bytes: 8 << 20,
+        log_capacity_bytes: 1 << 20,
+        log_segment_bytes: 256 << 10,
+        extent_bytes: 64 << 10,
+        disk_reserve_bytes: 256 << 10,
+        lock_timeout: Duration::from_millis(500),
+        ..Options::default()
+    }
+}
+
+/// Opens the database of a disk.
+pub fn open(disk: &SimDisk) -> Database {
+    Database::open("/db", options(disk)).unwrap()
+}
+
+/// Cuts the power, drops the handles and gives the disk as found afterwards.
+pub fn cut(disk: &SimDisk, db: Database) -> SimDisk {
+    disk.power_cut(3);
+    drop(db);
+    disk.reboot()
+}
+
+/// Small nodes: a few hundred entries make a tree.
+pub fn small_nodes() -> IndexOptions {
+    IndexOptions { node_bytes: 512, ..IndexOptions::default() }
+}
+
+/// A new index.
+pub fn index(db: &Database, name: &str) -> Index {
+    db.create_index(name, small_nodes()).unwrap()
+}
+
+/// Commits one entry.
+pub fn put(db: &Database, index: &Index, key: &[u8], value: &[u8], durability: Durability) -> Result<(), Error> {
+    let mut tx = db.begin()?;
+    tx.put(index, key, value)?;
+    tx.commit_with(durability).map(|_| ())
+}
+
+/// Commits `from..to` as keys, with values of `len` bytes.
+pub fn fill(db: &Database, index: &Index, from: u32, to: u32, len: usize) -> Result<(), Error> {
+    let mut tx = db.begin()?;
+    for n in from..to {
+        tx.put(index, &n.to_be_bytes(), &vec![n as u8; len])?;
+    }
+    tx.commit().map(|_| ())
+}
+
+/// What a new transaction reads.
+pub fn get(db: &Database, index: &Index, key: &[u8]) -> Option<Vec<u8>> {
+    db.begin().unwrap().get(index, key).unwrap()
+}
+
+/// Everything in an index.
+pub fn all(db: &Database, index: &Index) -> Entries {
+    db.begin().unwrap().range(index, ..).and_then(Cursor::collect).unwrap()
+}
+
+/// A thread of the simulation.
+pub fn spawn<T: Send + 'static>(name: &str, body: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {
+    vfs::thread::spawn(name, body).unwrap()
+}
+
+/// Simulated milliseconds.
+pub fn sleep(ms: u64) {
+    vfs::thread::sleep(Duration::from_millis(ms));
+}
+
+/// `verify` finds nothing.
+pub fn sound(db: &Database) {
+    for (name, report) in db.verify().unwrap() {
+        assert!(report.problems.is_empty(), "{name}: {:?}", report.problems);
+    }
+}
+
+/// Files of runs on the disk.
+pub fn run_files(disk: &SimDisk) -> usize {
+    disk.files().into_iter().filter(|(path, _)| path.to_string_lossy().contains("run-")).count()
+}
+
+/// A table of numbers with a colour, without secondary indexes.
+pub fn table(db: &Database, name: &str) -> Table {
+    let schema = Schema::builder()
+        .column("id", ColumnType::U64)
+        .column("colour", ColumnType::U32)
+        .primary_key(&["id"])
+        .primary_options(small_nodes())
+        .build()
+        .unwrap();
+    db.create_table(name, schema).unwrap()
+}
+
+/// The index the tests add.
+pub fn by_colour() -> IndexSchema {
+    IndexSchema::new("by_colour", &["colour"]).with_options(small_nodes())
+}
+
+/// A row.
+pub fn row(id: u64) -> [Value<'static>; 2] {
+    [Value::U64(id), Value::U32(id as u32 % 7)]
+}
+
+/// Commits rows.
+pub fn insert(db: &Database, table: &Table, ids: std::ops::Range<u64>) -> Result<(), Error> {
+    let mut tx = db.begin()?;
+    tx.insert_many(table, &ids.map(row).collect::<Vec<_>>())?;
+    tx.commit().map(|_| ())
+}
+
+/// Entries of the index the tests add.
+pub fn indexed(db: &Database, table: &Table) -> usize {
+    let tx = db.begin().unwrap();
+    let mut entries = tx.scan_index(table, "by_colour", ALL).unwrap();
+    let mut count = 0;
+    while entries.next().unwrap().is_some() {
+        count += 1;
+    }
+    count
+}

@@ -1,0 +1,292 @@
+//! Rows and keys: what goes in comes back, keys are ordered as values, hostile bytes end in a fault.
+
+use std::cmp::Ordering;
+
+use base::Fault;
+use proptest::prelude::*;
+use trefoil::table::{OwnedValue, fuzz, key};
+use trefoil::{ColumnType, IndexOptions, IndexSchema, Schema, Structure, Value};
+
+const TYPES: [ColumnType; 9] = [
+    ColumnType::I64,
+    ColumnType::I32,
+    ColumnType::U64,
+    ColumnType::U32,
+    ColumnType::F64,
+    ColumnType::Text,
+    ColumnType::Bytes,
+    ColumnType::Timestamp,
+    ColumnType::Bool,
+];
+
+/// Bytes with many zeroes, FF and shared beginnings.
+fn bytes() -> impl Strategy<Value = Vec<u8>> {
+    proptest::collection::vec(prop_oneof![Just(0u8), Just(1), Just(0xff), Just(b'a'), any::<u8>()], 0..6)
+}
+
+fn i64s() -> impl Strategy<Value = i64> {
+    prop_oneof![any::<i64>(), -3i64..3, Just(i64::MIN), Just(i64::MAX)]
+}
+
+fn value(column_type: ColumnType) -> BoxedStrategy<OwnedValue> {
+    match column_type {
+        ColumnType::I64 => i64s().prop_map(Value::I64).boxed(),
+        ColumnType::I32 => i64s().prop_map(|n| Value::I32(n as i32)).boxed(),
+        ColumnType::U64 => i64s().prop_map(|n| Value::U64(n as u64)).boxed(),
+        ColumnType::U32 => i64s().prop_map(|n| Value::U32(n as u32)).boxed(),
+        ColumnType::F64 => {
+            let special = vec![0.0, -0.0, f64::NAN, -f64::NAN, f64::INFINITY, f64::NEG_INFINITY, f64::MIN];
+            let special = proptest::sample::select(special);
+            prop_oneof![any::<u64>().prop_map(f64::from_bits), -2.0f64..2.0, special].prop_map(Value::F64).boxed()
+        }
+        ColumnType::Text => "[a\u{0}b\u{7f}\u{e9}\u{10ffff}]{0,6}".prop_map(|s| Value::Text(s.into())).boxed(),
+        ColumnType::Bytes => bytes().prop_map(|b| Value::Bytes(b.into())).boxed(),
+        ColumnType::Timestamp => i64s().prop_map(Value::Timestamp).boxed(),
+        ColumnType::Bool => any::<bool>().prop_map(Value::Bool).boxed(),
+    }
+}
+
+fn value_or_null(column_type: ColumnType, nullable: bool) -> BoxedStrategy<OwnedValue> {
+    if nullable { prop_oneof![1 => Just(Value::Null), 4 => value(column_type)].boxed() } else { value(column_type) }
+}
+
+fn columns() -> impl Strategy<Value = Vec<(ColumnType, bool)>> {
+    proptest::collection::vec((proptest::sample::select(TYPES.to_vec()), any::<bool>()), 1..12)
+}
+
+/// A table of these columns: the first is the primary key, with the last as far as it may be; all are indexed.
+fn schema(columns: &[(ColumnType, bool)]) -> Schema {
+    let names: Vec<String> = (0..columns.len()).map(|n| format!("c{n}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let mut builder = Schema::builder();
+    for (n, &(column_type, nullable)) in columns.iter().enumerate() {
+        let nullable = nullable && n > 0;
+        builder =
+            if nullable { builder.nullable(names[n], column_type) } else { builder.column(names[n], column_type) };
+    }
+    let last = names.len() - 1;
+    let primary = if last > 0 && !columns[last].1 { vec![names[last], names[0]] } else { vec![names[0]] };
+    let options = IndexOptions { structure: Structure::Btree, compression: store::Compression::Zstd, node_bytes: 4096 };
+    let backward: Vec<&str> = names.iter().rev().copied().collect();
+    builder
+        .primary_key(&primary)
+        .index(IndexSchema::new("all", &names).with_options(options))
+        .index(IndexSchema::new("backward", &backward))
+        .build()
+        .expect("a valid schema")
+}
+
+fn tables() -> impl Strategy<Value = (Schema, Vec<OwnedValue>, Vec<OwnedValue>)> {
+    columns().prop_flat_map(|columns| {
+        let row: Vec<_> =
+            columns.iter().enumerate().map(|(n, &(t, nullable))| value_or_null(t, nullable && n > 0)).collect();
+        (Just(schema(&columns)), row.clone(), row)
+    })
+}
+
+fn pick<'a>(values: &[Value<'a>], columns: impl Iterator<Item = usize>) -> Vec<Value<'a>> {
+    columns.map(|n| values[n].clone()).collect()
+}
+
+proptest! {
+    #[test]
+    fn rows_and_entries_come_back((schema, row, _) in tables()) {
+        let (mut primary, mut stored, mut entry, mut again) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        schema.primary_key_of_row(&row, &mut primary).expect("a row");
+        schema.row_value(&row, &mut stored).expect("a row");
+        prop_assert_eq!(&schema.decode_row(&primary, &stored).expect("decodes"), &row);
+        prop_assert_eq!(schema.decode_primary_key(&primary).expect("decodes"),
+            pick(&row, schema.primary_key().iter().copied()));
+        for n in 0..schema.indexes().len() {
+            schema.index_key_of_row(n, &primary, &row, &mut entry).expect("a row");
+            schema.secondary_key(n, &primary, &stored, &mut again).expect("a stored row");
+            prop_assert_eq!(&entry, &again);
+            prop_assert_eq!(schema.primary_key_of(n, &entry).expect("an entry"), &primary[..]);
+            let values = pick(&row, schema.entry_columns(n));
+            prop_assert_eq!(&schema.decode_entry(n, &entry).expect("decodes"), &values);
+            for count in 0..=values.len() {
+                schema.index_prefix(n, &values[..count], &mut again).expect("a prefix");
+                prop_assert!(entry.starts_with(&again));
+            }
+        }
+    }
+
+    #[test]
+    fn keys_are_ordered_as_values((schema, a, b) in tables()) {
+        let (mut key_a, mut key_b, mut none) = (Vec::new(), Vec::new(), Vec::new());
+        schema.primary_key_of_row(&a, &mut none).expect("a row");
+        for n in 0..schema.indexes().len() {
+            schema.index_key_of_row(n, &[], &a, &mut key_a).expect("a row");
+            schema.index_key_of_row(n, &[], &b, &mut key_b).expect("a row");
+            let columns = || schema.index_columns(n).iter().copied();
+            prop_assert_eq!(key_a.cmp(&key_b), pick(&a, columns()).cmp(&pick(&b, columns())));
+            // The prefix of one value and its successor enclose exactly the entries with that value.
+            let first = pick(&a, columns().take(1));
+            schema.index_prefix(n, &first, &mut none).expect("a prefix");
+            let same = b[columns().next().expect("a column")].cmp(&first[0]) == Ordering::Equal;
+            let mut end = none.clone();
+            let bounded = key::successor(&mut end);
+            prop_assert_eq!(key_b >= none && (!bounded || key_b < end), same);
+        }
+    }
+
+    #[test]
+    fn single_values_are_ordered(t in 0usize..TYPES.len(), nullable: bool, seed in any::<(u64, u64)>()) {
+        let schema = schema(&[(ColumnType::Bool, false), (TYPES[t], nullable), (ColumnType::Bool, true)]);
+        let column = &schema.columns()[1];
+        let mut runner = proptest::test_runner::TestRunner::deterministic();
+        let strategy = value_or_null(TYPES[t], nullable);
+        for _ in 0..(seed.0 ^ seed.1) % 16 {
+            let a = strategy.new_tree(&mut runner).expect("a value").current();
+            let b = strategy.new_tree(&mut runner).expect("a value").current();
+            let (mut key_a, mut key_b) = (Vec::new(), Vec::new());
+            key::put(&mut key_a, column, &a);
+            key::put(&mut key_b, column, &b);
+            prop_assert_eq!(key_a.cmp(&key_b), a.cmp(&b), "{:?} {:?}", a, b);
+        }
+    }
+
+    #[test]
+    fn schemas_come_back(columns in columns()) {
+        let schema = schema(&columns);
+        prop_assert_eq!(Schema::decode(&schema.encode()).expect("decodes"), schema);
+    }
+
+    #[test]
+    fn hostile_bytes_never_panic(columns in columns(), bytes in proptest::collection::vec(any::<u8>(), 0..60)) {
+        let schema = schema(&columns);
+        let encoded = schema.encode();
+        // A schema that decodes, then garbage for it.
+        if let Ok(cut) = u8::try_from(encoded.len()) {
+            fuzz(&[&[cut], &encoded[..], &bytes].concat());
+        }
+        // Garbage that resembles a schema.
+        let mut damaged = encoded;
+        for pair in bytes.chunks_exact(2).take(3) {
+            let at = usize::from(pair[0]) % damaged.len();
+            damaged[at] = pair[1];
+        }
+        let _ = Schema::decode(&damaged);
+        let cut = bytes.len().min(damaged.len());
+        let _ = Schema::decode(&damaged[..cut]);
+        let _ = Schema::decode(&bytes);
+    }
+
+    #[test]
+    fn damaged_rows_never_panic((schema, row, _) in tables(), damage in any::<(u16, u8, u16)>()) {
+        let (mut primary, mut stored) = (Vec::new(), Vec::new());
+        schema.primary_key_of_row(&row, &mut primary).expect("a row");
+        schema.row_value(&row, &mut stored).expect("a row");
+        for bytes in [&mut primary, &mut stored] {
+            let at = usize::from(damage.0) % bytes.len();
+            bytes[at] = damage.1;
+            bytes.truncate(bytes.len() - usize::from(damage.2) % 3 % bytes.len());
+        }
+        let _ = schema.decode_row(&primary, &stored);
+        for n in 0..schema.indexes().len() {
+            let _ = schema.decode_entry(n, &primary);
+            let _ = schema.primary_key_of(n, &stored);
+        }
+    }
+}
+
+fn people() -> Schema {
+    Schema::builder()
+        .column("id", ColumnType::I64)
+        .column("name", ColumnType::Text)
+        .nullable("born", ColumnType::Timestamp)
+        .primary_key(&["id"])
+        .build()
+        .expect("a valid schema")
+}
+
+/// The formats, drawn to the byte.
+#[test]
+fn bytes_are_as_documented() {
+    let schema = people().with_index(IndexSchema::new("by_name", &["born", "name"])).expect("fits");
+    let row = [Value::I64(-2), Value::from("a\0b"), Value::Null];
+    let (mut primary, mut stored, mut entry) = (Vec::new(), Vec::new(), Vec::new());
+    schema.primary_key_of_row(&row, &mut primary).expect("a row");
+    schema.row_value(&row, &mut stored).expect("a row");
+    schema.index_key_of_row(0, &primary, &row, &mut entry).expect("a row");
+    assert_eq!(primary, [0x7f, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xfe]);
+    assert_eq!(stored, [1, 2, 0b1, 3, b'a', 0, b'b']);
+    assert_eq!(entry, [&[0, b'a', 0, 0xff, b'b', 0, 0], &primary[..]].concat());
+    let expected = [
+        &[1, 3][..],
+        &[2, b'i', b'd', 1, 0],
+        &[4, b'n', b'a', b'm', b'e', 6, 0],
+        &[4, b'b', b'o', b'r', b'n', 8, 1],
+        &[1, 0, 0, 1, 0],
+        &[1, 7, b'b', b'y', b'_', b'n', b'a', b'm', b'e', 0, 2, 2, 1, 0, 1, 0],
+    ];
+    assert_eq!(schema.encode(), expected.concat());
+}
+
+#[test]
+fn a_row_from_before_a_column_was_added_reads_null() {
+    let (mut primary, mut stored) = (Vec::new(), Vec::new());
+    let row = [Value::I64(1), Value::from("Ada"), Value::Timestamp(9)];
+    people().primary_key_of_row(&row, &mut primary).expect("a row");
+    people().row_value(&row, &mut stored).expect("a row");
+    let wider = Schema::builder()
+        .column("id", ColumnType::I64)
+        .column("name", ColumnType::Text)
+        .nullable("born", ColumnType::Timestamp)
+        .nullable("died", ColumnType::Timestamp)
+        .primary_key(&["id"]);
+    let values = wider.clone().build().expect("valid").decode_row(&primary, &stored).expect("decodes").len();
+    assert_eq!(values, 4);
+    let strict = wider.column("rank", ColumnType::I32).build().expect("valid");
+    assert!(strict.decode_row(&primary, &stored).is_err(), "a column that is never NULL cannot be absent");
+}
+
+fn says(outcome: base::Result<Schema>, words: &str) {
+    let fault = outcome.expect_err(words).to_string();
+    assert!(fault.contains(words), "{fault}");
+}
+
+#[test]
+fn schemas_that_make_no_sense_are_refused() {
+    let table = || Schema::builder().column("a", ColumnType::I64).nullable("b", ColumnType::Text);
+    says(table().build(), "needs a primary key");
+    says(table().primary_key(&["c"]).build(), "no column \"c\"");
+    says(table().primary_key(&["b"]).build(), "may not be nullable");
+    says(table().primary_key(&["a", "a"]).build(), "twice");
+    says(table().column("a", ColumnType::Bool).primary_key(&["a"]).build(), "names are \"a\"");
+    let with = |index| table().primary_key(&["a"]).index(index).build();
+    says(with(IndexSchema::new("i", &[])), "at least one column");
+    says(with(IndexSchema::new("", &["b"])), "needs a name");
+    says(with(IndexSchema::new("i", &["x"])), "no column \"x\"");
+    assert!(matches!(with(IndexSchema::new("i", &["b"]).unique()), Err(Fault::Unsupported(_))));
+    let schema = with(IndexSchema::new("i", &["b"])).expect("valid");
+    says(schema.with_index(IndexSchema::new("i", &["a"])), "names are \"i\"");
+    assert_eq!(schema.without_index(0).indexes(), &[]);
+    let many = (0..1025).fold(Schema::builder(), |s, n| s.column(&n.to_string(), ColumnType::Bool));
+    says(many.primary_key(&["0"]).build(), "limit is 1024");
+}
+
+#[test]
+fn values_that_do_not_fit_are_refused() {
+    let (schema, mut out) = (people(), Vec::new());
+    let says = |values: &[Value<'_>], words: &str| {
+        let fault = schema.check(values).expect_err(words).to_string();
+        assert!(fault.contains(words), "{fault}");
+    };
+    says(&[Value::I64(1)], "3 columns, the row 1 values");
+    says(&[Value::Null, Value::from("a"), Value::Null], "\"id\" may not be NULL");
+    says(&[Value::I32(1), Value::from("a"), Value::Null], "\"id\" is I64, the value is I32");
+    assert!(schema.primary_prefix(&[Value::I64(1), Value::I64(2)], &mut out).is_err());
+    let by_name = schema.with_index(IndexSchema::new("by_name", &["name"])).expect("fits");
+    let long = [Value::I64(1), Value::Text("x".repeat(3072).into()), Value::Null];
+    let fault = by_name.index_key_of_row(0, &[], &long, &mut out).expect_err("too long");
+    assert!(matches!(fault, Fault::Limit { got: 3074, .. }), "{fault}");
+}
+
+#[test]
+fn a_newer_schema_format_is_named() {
+    let mut bytes = people().encode();
+    bytes[0] = 2;
+    assert!(matches!(Schema::decode(&bytes), Err(Fault::Format { found: 2, supported: 1, .. })));
+    assert!(matches!(Schema::decode(&[]), Err(Fault::Corrupt(_))));
+}

@@ -1,0 +1,223 @@
+//! What a transaction sees, keeps and undoes, through the public API.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "a test panics on what it does not expect, and races threads of the machine"
+)]
+
+use trefoil::{Database, Durability, Error, Index, IndexOptions, Isolation, Options};
+
+fn open() -> (tempfile::TempDir, Database, Index) {
+    let dir = tempfile::tempdir().unwrap();
+    let options = Options { durability: Durability::Write, ..Options::default() };
+    let db = Database::open(dir.path().join("db"), options).unwrap();
+    let index = db.create_index("i", IndexOptions::default()).unwrap();
+    (dir, db, index)
+}
+
+fn set(db: &Database, index: &Index, key: &[u8], value: &[u8]) {
+    let mut tx = db.begin().unwrap();
+    tx.put(index, key, value).unwrap();
+    tx.commit().unwrap();
+}
+
+#[test]
+fn own_writes_are_seen_and_rollback_undoes_them() {
+    let (_dir, db, i) = open();
+    set(&db, &i, b"a", b"1");
+    let mut tx = db.begin().unwrap();
+    tx.put(&i, b"b", b"2").unwrap();
+    assert!(tx.delete(&i, b"a").unwrap());
+    assert!(!tx.delete(&i, b"nothing").unwrap());
+    assert_eq!(tx.get(&i, b"a").unwrap(), None);
+    assert_eq!(tx.get(&i, b"b").unwrap().unwrap(), b"2");
+    assert_eq!(tx.range(&i, ..).unwrap().collect().unwrap(), [(b"b".to_vec(), b"2".to_vec())]);
+    tx.rollback();
+    assert_eq!(db.begin().unwrap().get(&i, b"a").unwrap().unwrap(), b"1");
+    assert_eq!(db.begin().unwrap().get(&i, b"b").unwrap(), None);
+}
+
+#[test]
+fn cursors_merge_own_writes_both_ways() {
+    let (_dir, db, i) = open();
+    for n in (0..100u8).step_by(2) {
+        set(&db, &i, &[n], b"stored");
+    }
+    let mut tx = db.begin().unwrap();
+    for n in (0..100u8).step_by(3) {
+        tx.put(&i, &[n], b"own").unwrap();
+    }
+    for n in (0..100u8).step_by(5) {
+        tx.delete(&i, &[n]).unwrap();
+    }
+    let expect: Vec<(Vec<u8>, Vec<u8>)> = (0..100u8)
+        .filter(|n| n % 5 != 0 && (n % 2 == 0 || n % 3 == 0))
+        .map(|n| (vec![n], if n % 3 == 0 { b"own".to_vec() } else { b"stored".to_vec() }))
+        .collect();
+    assert_eq!(tx.range(&i, ..).unwrap().collect().unwrap(), expect);
+    let mut back = tx.range_back(&i, ..).unwrap().collect().unwrap();
+    back.reverse();
+    assert_eq!(back, expect);
+    let (low, high): (&[u8], &[u8]) = (&[10], &[21]);
+    let some: Vec<_> = expect.iter().filter(|(k, _)| (10..21).contains(&k[0])).cloned().collect();
+    assert_eq!(tx.range(&i, low..high).unwrap().collect().unwrap(), some);
+}
+
+#[test]
+fn savepoints_undo_what_came_after() {
+    let (_dir, db, i) = open();
+    let mut tx = db.begin().unwrap();
+    tx.put(&i, b"a", b"1").unwrap();
+    let save = tx.savepoint();
+    tx.put(&i, b"a", b"2").unwrap();
+    tx.put(&i, b"b", b"2").unwrap();
+    tx.rollback_to(save);
+    assert_eq!(tx.get(&i, b"a").unwrap().unwrap(), b"1");
+    tx.commit().unwrap();
+    let all = db.begin().unwrap().range(&i, ..).unwrap().collect().unwrap();
+    assert_eq!(all, [(b"a".to_vec(), b"1".to_vec())]);
+}
+
+#[test]
+fn isolation_levels_differ_in_when_they_look() {
+    let (_dir, db, i) = open();
+    set(&db, &i, b"a", b"1");
+    let repeatable = db.begin_with(Isolation::RepeatableRead).unwrap();
+    let committed = db.begin_with(Isolation::ReadCommitted).unwrap();
+    assert_eq!(repeatable.get(&i, b"a").unwrap().unwrap(), b"1");
+    assert_eq!(committed.get(&i, b"a").unwrap().unwrap(), b"1");
+    set(&db, &i, b"a", b"2");
+    assert_eq!(repeatable.get(&i, b"a").unwrap().unwrap(), b"1");
+    assert_eq!(committed.get(&i, b"a").unwrap().unwrap(), b"2");
+}
+
+#[test]
+fn writes_see_the_newest_committed_version() {
+    let (_dir, db, i) = open();
+    set(&db, &i, b"n", b"1");
+    let mut tx = db.begin().unwrap();
+    assert_eq!(tx.get(&i, b"n").unwrap().unwrap(), b"1");
+    set(&db, &i, b"n", b"2");
+    assert_eq!(tx.get(&i, b"n").unwrap().unwrap(), b"1");
+    assert_eq!(tx.get_for_update(&i, b"n").unwrap().unwrap(), b"2");
+}
+
+#[test]
+fn a_snapshot_does_not_move_while_rows_come_and_go() {
+    let (_dir, db, i) = open();
+    for n in 0..500u32 {
+        set(&db, &i, &n.to_be_bytes(), b"old");
+    }
+    let snapshot = db.snapshot().unwrap();
+    for n in 0..500u32 {
+        let mut tx = db.begin().unwrap();
+        match n % 3 {
+            0 => tx.put(&i, &n.to_be_bytes(), b"new").unwrap(),
+            1 => drop(tx.delete(&i, &n.to_be_bytes()).unwrap()),
+            _ => tx.put(&i, &(n + 1000).to_be_bytes(), b"more").unwrap(),
+        }
+        tx.commit().unwrap();
+    }
+    db.settle().unwrap();
+    let all = snapshot.range(&i, ..).unwrap().collect().unwrap();
+    assert_eq!(all.len(), 500);
+    assert!(all.iter().all(|(_, v)| v == b"old"));
+}
+
+#[test]
+fn no_lost_update_among_threads() {
+    let (_dir, db, i) = open();
+    set(&db, &i, b"n", &0u64.to_le_bytes());
+    std::thread::scope(|s| {
+        for _ in 0..4 {
+            s.spawn(|| {
+                for _ in 0..250 {
+                    let mut tx = db.begin().unwrap();
+                    let n = tx.get_for_update(&i, b"n").unwrap().unwrap();
+                    let n = u64::from_le_bytes(n.try_into().unwrap());
+                    tx.put(&i, b"n", &(n + 1).to_le_bytes()).unwrap();
+                    tx.commit().unwrap();
+                }
+            });
+        }
+    });
+    let n = db.begin().unwrap().get(&i, b"n").unwrap().unwrap();
+    assert_eq!(u64::from_le_bytes(n.try_into().unwrap()), 1000);
+}
+
+#[test]
+fn a_deadlock_ends_one_of_the_two() {
+    let (_dir, db, i) = open();
+    let barrier = std::sync::Barrier::new(2);
+    let run = |first: &'static [u8], second: &'static [u8]| {
+        let mut tx = db.begin().unwrap();
+        tx.put(&i, first, b"x").unwrap();
+        barrier.wait();
+        tx.put(&i, second, b"x").and_then(|()| tx.commit())
+    };
+    let (one, two) = std::thread::scope(|s| {
+        let one = s.spawn(|| run(b"a", b"b"));
+        let two = s.spawn(|| run(b"b", b"a"));
+        (one.join().unwrap(), two.join().unwrap())
+    });
+    assert!(one.is_ok() ^ two.is_ok(), "{one:?} {two:?}");
+    let error = one.err().or(two.err()).unwrap();
+    assert!(matches!(error, Error::Deadlock { .. }) && error.is_retryable(), "{error}");
+}
+
+#[test]
+fn large_values_and_large_transactions_come_back() {
+    let (_dir, db, i) = open();
+    let big: Vec<u8> = (0..3_000_000u32).map(|n| (n * 7) as u8).collect();
+    set(&db, &i, b"big", &big);
+    let middle = vec![7u8; 40_000];
+    set(&db, &i, b"middle", &middle);
+    let mut tx = db.begin().unwrap();
+    for n in 0..50_000u32 {
+        tx.put(&i, &n.to_be_bytes(), &[n as u8; 40]).unwrap();
+    }
+    tx.commit().unwrap();
+    let check = |db: &Database, i: &Index| {
+        let tx = db.begin().unwrap();
+        assert!(tx.get(i, b"big").unwrap().unwrap() == big);
+        assert!(tx.get(i, b"middle").unwrap().unwrap() == middle);
+        let end: &[u8] = &50_000u32.to_be_bytes();
+        assert_eq!(tx.range(i, ..end).unwrap().collect().unwrap().len(), 50_000);
+    };
+    check(&db, &i);
+    db.settle().unwrap();
+    check(&db, &i);
+}
+
+#[test]
+fn use_after_close_and_after_drop_is_an_error() {
+    let (_dir, db, i) = open();
+    set(&db, &i, b"a", b"1");
+    db.drop_index("i").unwrap();
+    let mut tx = db.begin().unwrap();
+    assert!(matches!(tx.put(&i, b"a", b"2"), Err(Error::Dropped { .. })));
+    assert!(matches!(tx.get(&i, b"a"), Err(Error::Dropped { .. })));
+    assert!(matches!(db.index("i"), Err(Error::NotFound { .. })));
+    drop(tx);
+    db.close().unwrap();
+    assert!(matches!(db.begin(), Err(Error::Closed)));
+    assert!(matches!(db.checkpoint(), Err(Error::Closed)));
+}
+
+#[test]
+fn limits_are_errors_that_name_the_limit() {
+    let (_dir, db, i) = open();
+    let mut tx = db.begin().unwrap();
+    let error = tx.put(&i, &[1; 3073], b"").unwrap_err();
+    assert_eq!(error.to_string(), "length of a key in bytes is 3073, the limit is 3072");
+    tx.put(&i, &[1; 3072], b"x").unwrap();
+    tx.put(&i, b"", b"the empty key").unwrap();
+    tx.commit().unwrap();
+    assert_eq!(db.begin().unwrap().get(&i, b"").unwrap().unwrap(), b"the empty key");
+    for structure in [trefoil::Structure::Betree, trefoil::Structure::Lsm] {
+        let options = IndexOptions { structure, ..IndexOptions::default() };
+        assert!(matches!(db.create_index("x", options), Err(Error::Unsupported(_))));
+    }
+}

@@ -1,0 +1,25 @@
+//! Transactions without data: which commits a reader sees, who may change a row, and what a transaction has
+//! written so far. Judges visibility, reads no index.
+//!
+//! | module | owns |
+//! |---|---|
+//! | [`visible`] | the end of the contiguous applied prefix, and those who wait for it |
+//! | [`snapshots`] | slots of live snapshots |
+//! | [`views`] | GC views built from the slots |
+//! | [`locks`] | row locks, their queues, deadlock detection |
+//! | [`write_set`] | the writes of a running transaction: operation log and ordered maps |
+
+#![forbid(unsafe_code)]
+
+pub mod locks;
+mod slots;
+pub mod snapshots;
+pub mod views;
+pub mod visible;
+mod word;
+pub mod write_set;
+
+pub use locks::{LockOutcome, LockOwner, LockRequest, Locks, Mode};
+pub use snapshots::{Snapshot, Snapshots};
+pub use visible::Visible;
+pub use write_set::{Seq, SharedWriteSet, WriteSet, Written};

@@ -1,0 +1,383 @@
+//! Row locks: a sharded hash table on (index, key), modes S and X, first come first served within bounds, deadlocks
+//! found when they close.
+//!
+//! Steps of [`Locks::lock`], under the latch of the key's shard:
+//! 1. no entry: make one; done (the fast path: one latch, one cache line);
+//! 2. held by the caller strongly enough: nothing to do; weakly and by nobody else: raise the mode;
+//! 3. open to the caller and those who wait have not been passed for long: take it ahead of them (C2);
+//! 4. otherwise stand in the queue, give the latch up, search for a deadlock, spin briefly, park. Woken by an offer:
+//!    try; if somebody was faster, that is a new wait and is searched again.
+//!
+//! Steps of [`Locks::release_all`], per lock, under its latch: leave the commit timestamp in the bucket, drop the hold,
+//! offer or grant to whom the lock is now open, remove the entry if it is of no use; then wake outside the latch.
+//!
+//! The commit timestamp left behind (rule A17): a committer releases its locks when it is applied, which may be before
+//! `visible` has reached it, because an earlier commit is still applying. The next owner reads the newest version under
+//! the lock, and then a plain snapshot read of other rows of the same commit must see them too. So a grant returns
+//! `seen`, and the transaction's next snapshot waits for `visible >= seen`.
+//!
+//! Invariants: holders of an entry are compatible with each other; an entry with neither holder nor waiter is not in
+//! the table; an owner waits in at most one queue; every element of `LockOwner::held` names an entry it holds, once.
+//!
+//! Latches: a shard, then an owner's gate (innermost). Never two shards at once, not in the deadlock search either.
+//!
+//! Why locks beside the tree and not bits in the leaves: structures hold committed data only, leaves are evicted and
+//! split while rows are locked, and a key that does not exist can be locked.
+
+mod deadlock;
+mod entry;
+mod owner;
+mod shard;
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use base::{CommitTs, IndexId};
+use crossbeam_utils::CachePadded;
+use vfs::sync::{Mutex, MutexGuard};
+use vfs::thread;
+use vfs::time::Instant;
+
+pub use self::deadlock::{Deadlock, DeadlockEdge};
+pub use self::entry::Mode;
+use self::entry::Wakes;
+pub use self::owner::{Canceller, LockOwner};
+use self::owner::{OwnerState, Place, State};
+use self::shard::Shard;
+
+const SHARD_BITS: u32 = 9;
+const SHARDS: usize = 1 << SHARD_BITS;
+/// Turns a waiter spins before it parks, if there is another core: some microseconds.
+const SPIN_TURNS: u32 = 150;
+/// Locks released under one hold of a shard's latch, at most.
+const RELEASE_BATCH: usize = 32;
+
+/// What is asked for.
+#[derive(Debug, Clone, Copy)]
+pub struct LockRequest<'a> {
+    /// The index.
+    pub index: IndexId,
+    /// The key, whether there is such a row or not.
+    pub key: &'a [u8],
+    /// The mode.
+    pub mode: Mode,
+    /// Longest wait; none: as long as it takes; zero: not at all.
+    pub timeout: Option<Duration>,
+    /// Size of the caller's write set in operations: the smallest of a deadlock is rolled back.
+    pub weight: usize,
+}
+
+/// How a request ended.
+#[derive(Debug)]
+#[must_use]
+pub enum LockOutcome {
+    /// The caller holds the lock.
+    Granted {
+        /// The caller's next snapshot, and its reply, wait until `visible` is here.
+        seen: CommitTs,
+        /// False if the caller held the lock before, in this mode or a weaker one.
+        fresh: bool,
+    },
+    /// The caller was chosen to end a deadlock and should roll back.
+    Deadlock {
+        /// Who waited for whom.
+        who: Box<Deadlock>,
+    },
+    /// The wait was longer than the request allows.
+    Timeout,
+    /// Another thread cancelled the wait.
+    Cancelled,
+}
+
+/// Counts of waits, since the table was made.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct LockStats {
+    /// Requests that wait now.
+    pub waiting: u64,
+    /// Requests that have waited.
+    pub waits: u64,
+    /// Time waited, in nanoseconds.
+    pub wait_nanos: u64,
+    /// Longest wait, in nanoseconds.
+    pub wait_nanos_max: u64,
+    /// Deadlocks ended.
+    pub deadlocks: u64,
+    /// Waits that timed out.
+    pub timeouts: u64,
+}
+
+#[derive(Debug, Default)]
+struct Counters {
+    waiting: AtomicU64,
+    waits: AtomicU64,
+    wait_nanos: AtomicU64,
+    wait_nanos_max: AtomicU64,
+    deadlocks: AtomicU64,
+    timeouts: AtomicU64,
+}
+
+struct Slot {
+    shard: Mutex<Shard>,
+    /// Copy of the shard's size for readers without the latch; written under it.
+    bytes: AtomicUsize,
+}
+
+/// The lock table of a database.
+pub struct Locks {
+    shards: Box<[CachePadded<Slot>]>,
+    seed: u64,
+    spin_turns: u32,
+    stats: CachePadded<Counters>,
+}
+
+impl fmt::Debug for Locks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Locks({} bytes, {:?})", self.bytes(), self.stats())
+    }
+}
+
+impl Default for Locks {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Locks {
+    /// An empty table.
+    #[must_use]
+    pub fn new() -> Self {
+        let slot = || Slot { shard: Mutex::new(Shard::new()), bytes: AtomicUsize::new(0) };
+        Self {
+            shards: (0..SHARDS).map(|_| CachePadded::new(slot())).collect(),
+            seed: vfs::random::u64(),
+            spin_turns: if thread::cores() > 1 { SPIN_TURNS } else { 0 },
+            stats: CachePadded::new(Counters::default()),
+        }
+    }
+
+    /// Locks a key for `owner`, waiting if need be.
+    pub fn lock(&self, owner: &mut LockOwner, request: &LockRequest<'_>) -> LockOutcome {
+        let LockRequest { index, key, mode, .. } = *request;
+        let hash = hash(self.seed, index, key);
+        let shard_number = (hash >> (64 - SHARD_BITS)) as u32;
+        let slot = &self.shards[shard_number as usize];
+        let mut shard = slot.shard.lock();
+        let seen = shard.left(hash);
+        let Some(number) = shard.find(hash, index, key) else {
+            let number = shard.insert(hash, index, key, owner.state.clone(), mode);
+            slot.bytes.store(shard.bytes(), Ordering::Relaxed);
+            drop(shard);
+            owner.held.push(Place { shard: shard_number, entry: number }.pack());
+            return LockOutcome::Granted { seen, fresh: true };
+        };
+        let place = Place { shard: shard_number, entry: number };
+        let entry = shard.entry_mut(number);
+        let held = entry.held_by(&owner.state);
+        if held.is_some_and(|held| held >= mode) {
+            return LockOutcome::Granted { seen, fresh: false };
+        }
+        if entry.is_open_to(&owner.state, mode) {
+            if held.is_some() {
+                entry.add_holder(owner.state.clone(), mode);
+                return LockOutcome::Granted { seen, fresh: false };
+            }
+            if entry.take_ahead(&owner.state, mode) {
+                drop(shard);
+                owner.held.push(place.pack());
+                return LockOutcome::Granted { seen, fresh: true };
+            }
+        }
+        if request.timeout == Some(Duration::ZERO) {
+            return LockOutcome::Timeout;
+        }
+        owner.state.weight.store(u32::try_from(request.weight).unwrap_or(u32::MAX), Ordering::Relaxed);
+        entry.enqueue(owner.state.clone(), mode);
+        owner.state.begin_wait(place);
+        drop(shard);
+        self.wait(owner, place, held.is_none(), request.timeout)
+    }
+
+    /// Releases all locks of `owner`. With the timestamp of its commit, once that is applied; without, if it changed
+    /// nothing or was rolled back.
+    pub fn release_all(&self, owner: &mut LockOwner, commit: Option<CommitTs>) {
+        let mut held = std::mem::take(&mut owner.held);
+        if held.len() > RELEASE_BATCH {
+            held.sort_unstable();
+        }
+        let mut wakes = Wakes::new();
+        let mut rest = held.as_slice();
+        while let Some(&first) = rest.first() {
+            let number = Place::unpack(first).shard;
+            let same = rest.iter().take(RELEASE_BATCH).take_while(|&&p| Place::unpack(p).shard == number).count();
+            let slot = &self.shards[number as usize];
+            let mut shard = slot.shard.lock();
+            for &packed in &rest[..same] {
+                Self::release_in(&mut shard, Place::unpack(packed).entry, &owner.state, commit, &mut wakes);
+            }
+            slot.bytes.store(shard.bytes(), Ordering::Relaxed);
+            drop(shard);
+            wakes.drain(..).for_each(|waiter| waiter.wake());
+            thread::point("locks.released");
+            rest = &rest[same..];
+        }
+        held.clear();
+        if held.capacity() <= 4096 {
+            owner.held = held;
+        }
+    }
+
+    /// Releases one lock before the end of the transaction: a row that a READ COMMITTED statement locked, looked at and
+    /// did not want. Only for a lock whose grant was `fresh`. Does nothing if it is not held.
+    pub fn release_one(&self, owner: &mut LockOwner, index: IndexId, key: &[u8]) {
+        let hash = hash(self.seed, index, key);
+        let number = (hash >> (64 - SHARD_BITS)) as u32;
+        let slot = &self.shards[number as usize];
+        let mut wakes = Wakes::new();
+        let mut shard = slot.shard.lock();
+        let Some(entry) = shard.find(hash, index, key) else { return };
+        let packed = Place { shard: number, entry }.pack();
+        let Some(at) = owner.held.iter().rposition(|&held| held == packed) else { return };
+        owner.held.remove(at);
+        Self::release_in(&mut shard, entry, &owner.state, None, &mut wakes);
+        slot.bytes.store(shard.bytes(), Ordering::Relaxed);
+        drop(shard);
+        wakes.drain(..).for_each(|waiter| waiter.wake());
+    }
+
+    /// Newest commit that released a lock on this key (or on another of its bucket): what a current read without a lock
+    /// must see.
+    #[must_use]
+    pub fn seen(&self, index: IndexId, key: &[u8]) -> CommitTs {
+        let hash = hash(self.seed, index, key);
+        self.shard((hash >> (64 - SHARD_BITS)) as u32).lock().left(hash)
+    }
+
+    /// Memory of all locks, in bytes.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.shards.iter().map(|slot| slot.bytes.load(Ordering::Relaxed)).sum()
+    }
+
+    /// Counts of waits.
+    #[must_use]
+    pub fn stats(&self) -> LockStats {
+        let Counters { waiting, waits, wait_nanos, wait_nanos_max, deadlocks, timeouts } = &*self.stats;
+        LockStats {
+            waiting: waiting.load(Ordering::Relaxed),
+            waits: waits.load(Ordering::Relaxed),
+            wait_nanos: wait_nanos.load(Ordering::Relaxed),
+            wait_nanos_max: wait_nanos_max.load(Ordering::Relaxed),
+            deadlocks: deadlocks.load(Ordering::Relaxed),
+            timeouts: timeouts.load(Ordering::Relaxed),
+        }
+    }
+
+    fn shard(&self, number: u32) -> &Mutex<Shard> {
+        &self.shards[number as usize].shard
+    }
+
+    fn release_in(
+        shard: &mut MutexGuard<'_, Shard>,
+        number: u32,
+        owner: &Arc<OwnerState>,
+        commit: Option<CommitTs>,
+        wakes: &mut Wakes,
+    ) {
+        let hash = shard.entry(number).hash;
+        if let Some(ts) = commit {
+            shard.leave(hash, ts);
+        }
+        let seen = shard.left(hash);
+        let entry = shard.entry_mut(number);
+        entry.drop_holder(owner);
+        entry.promote(seen, wakes);
+        shard.remove_if_unused(number);
+    }
+
+    /// Step 4 from the moment the owner is in the queue.
+    fn wait(&self, owner: &mut LockOwner, place: Place, fresh: bool, timeout: Option<Duration>) -> LockOutcome {
+        self.stats.waiting.fetch_add(1, Ordering::Relaxed);
+        let started = Instant::now();
+        let deadline = timeout.map(|timeout| started + timeout);
+        let outcome = loop {
+            thread::point("locks.queued");
+            deadlock::resolve(self, &owner.state);
+            owner.state.sleep(self.spin_turns, deadline);
+            thread::point("locks.woken");
+            let late = deadline.is_some_and(|deadline| Instant::now() >= deadline);
+            if let Some(outcome) = self.look_again(&owner.state, place, late, fresh) {
+                break outcome;
+            }
+        };
+        owner.state.end_wait();
+        if fresh && matches!(outcome, LockOutcome::Granted { .. }) {
+            owner.held.push(place.pack());
+        }
+        self.count_wait(started.elapsed(), &outcome);
+        outcome
+    }
+
+    /// After a wake-up or the deadline: takes the lock, leaves the queue, or starts the next wait.
+    fn look_again(&self, state: &Arc<OwnerState>, place: Place, late: bool, fresh: bool) -> Option<LockOutcome> {
+        let mut wakes = Wakes::new();
+        let slot = &self.shards[place.shard as usize];
+        let mut shard = slot.shard.lock();
+        let seen = shard.left(shard.entry(place.entry).hash);
+        let entry = shard.entry_mut(place.entry);
+        // Under the latch nobody can offer or grant; a verdict or a cancellation may still come, and is then too late.
+        let outcome = match state.signal().state() {
+            State::Granted => Some(LockOutcome::Granted { seen: state.seen(), fresh }),
+            State::Victim => Some(LockOutcome::Deadlock { who: state.take_verdict() }),
+            State::Cancelled => Some(LockOutcome::Cancelled),
+            State::Waiting | State::Offered if entry.take_from_queue(state) => {
+                Some(LockOutcome::Granted { seen, fresh })
+            }
+            State::Waiting | State::Offered if late => Some(LockOutcome::Timeout),
+            State::Waiting | State::Offered => {
+                state.begin_wait(place);
+                None
+            }
+            State::Idle => unreachable!("only the owner itself ends its wait"),
+        };
+        if outcome.is_some() {
+            entry.leave(state);
+            entry.promote(seen, &mut wakes);
+            shard.remove_if_unused(place.entry);
+            slot.bytes.store(shard.bytes(), Ordering::Relaxed);
+        }
+        drop(shard);
+        wakes.drain(..).for_each(|waiter| waiter.wake());
+        outcome
+    }
+
+    fn count_wait(&self, waited: Duration, outcome: &LockOutcome) {
+        let nanos = u64::try_from(waited.as_nanos()).unwrap_or(u64::MAX);
+        self.stats.waiting.fetch_sub(1, Ordering::Relaxed);
+        self.stats.waits.fetch_add(1, Ordering::Relaxed);
+        self.stats.wait_nanos.fetch_add(nanos, Ordering::Relaxed);
+        self.stats.wait_nanos_max.fetch_max(nanos, Ordering::Relaxed);
+        if matches!(outcome, LockOutcome::Timeout) {
+            self.stats.timeouts.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Multiply-and-fold over words of eight bytes. Only speed depends on its quality: keys are compared in full.
+fn hash(seed: u64, index: IndexId, key: &[u8]) -> u64 {
+    const A: u64 = 0x9e37_79b9_7f4a_7c15;
+    const B: u64 = 0xd6e8_feb8_6659_fd93;
+    let fold = |x: u64, y: u64| {
+        let product = u128::from(x) * u128::from(y);
+        (product as u64) ^ (product >> 64) as u64
+    };
+    let mut h = seed ^ (u64::from(index.0) + 1).wrapping_mul(A) ^ (key.len() as u64).wrapping_mul(B);
+    let mut words = key.chunks_exact(8);
+    for word in &mut words {
+        h = fold(h ^ u64::from_le_bytes(word.try_into().expect("eight bytes")), A);
+    }
+    let mut last = [0; 8];
+    last[..words.remainder().len()].copy_from_slice(words.remainder());
+    fold(h ^ u64::from_le_bytes(last) ^ B, B)
+}

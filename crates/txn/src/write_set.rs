@@ -1,0 +1,428 @@
+//! What a running transaction has written: an append-only log of operations and, per index, an ordered map from key
+//! to the newest of them (decision D1, rule A14).
+//!
+//! * An operation's number is its position in the log, over all indexes: a savepoint is one number. Each operation
+//!   links the one it replaced.
+//! * [`WriteSet::rollback_to`] takes operations back newest first, restoring what each replaced: its cost follows
+//!   what was written since, not what the transaction holds.
+//! * The net effect, the newest operation of each key in key order, is what commits.
+//! * A view before a position ([`Seq`]) shows the set as it was then: what a statement may see of its own writes (P8).
+//!
+//! Memory: 24 bytes an operation, 16 a key and the bytes themselves; vectors grow by doubling, bytes in chunks.
+//!
+//! Invariants: `maps[m]` holds exactly the keys of operations with `map == m`; the map's number for a key is the
+//! newest such operation; `previous` of an operation is an older one of the same key and map, or none.
+//!
+//! Latches: none here. [`SharedWriteSet`] guards one set with its own mutex, so that other transactions can probe it
+//! for pending keys (rule A22); it is innermost, nothing is taken under it.
+
+mod arena;
+mod ordered;
+
+use std::ops::Bound;
+
+use base::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
+use base::{Fault, IndexId, Result};
+use vfs::sync::{Mutex, MutexGuard};
+
+use self::arena::{Arena, Place};
+use self::ordered::{Keys, Ordered, Position};
+
+const NONE: u32 = u32::MAX;
+
+/// A position in the operation log: between two operations. Operations before it have a smaller number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Seq(pub u64);
+
+impl Seq {
+    /// Behind every operation: the view that sees all.
+    pub const LATEST: Self = Self(u64::MAX);
+}
+
+/// What a transaction did to a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Written<'a> {
+    /// It has this value.
+    Put(&'a [u8]),
+    /// It is gone.
+    Delete,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Operation {
+    place: Place,
+    value_bytes: u32,
+    /// The operation this one replaced, `NONE` for the first on its key.
+    previous: u32,
+    map: u32,
+    key_bytes: u16,
+    delete: bool,
+}
+const _: () = assert!(size_of::<Operation>() == 24 && KEY_BYTES_MAX <= u16::MAX as usize);
+const _: () = assert!(VALUE_BYTES_MAX <= u32::MAX as u64);
+
+#[derive(Debug, Default)]
+struct Log {
+    operations: Vec<Operation>,
+    arena: Arena,
+}
+
+impl Log {
+    fn written(&self, op: u32) -> Written<'_> {
+        let o = &self.operations[op as usize];
+        if o.delete {
+            return Written::Delete;
+        }
+        Written::Put(self.arena.get(o.place, o.key_bytes.into(), o.value_bytes as usize))
+    }
+
+    /// The newest operation of `op`'s key that comes before `view`.
+    fn seen(&self, mut op: u32, view: Seq) -> Option<u32> {
+        while op != NONE && u64::from(op) >= view.0 {
+            op = self.operations[op as usize].previous;
+        }
+        (op != NONE).then_some(op)
+    }
+}
+
+impl Keys for Log {
+    fn key(&self, op: u32) -> &[u8] {
+        let o = &self.operations[op as usize];
+        self.arena.get(o.place, 0, o.key_bytes.into())
+    }
+}
+
+#[derive(Debug)]
+struct Map {
+    index: IndexId,
+    ordered: Ordered,
+}
+
+/// The writes of one transaction.
+#[derive(Debug, Default)]
+pub struct WriteSet {
+    log: Log,
+    /// In the order in which the indexes were first written; operations name them by number.
+    maps: Vec<Map>,
+    /// Numbers of `maps`, by index.
+    by_index: Vec<u32>,
+}
+
+impl WriteSet {
+    /// An empty set; allocates nothing.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Writes a value. Returns the position before the operation.
+    ///
+    /// # Errors
+    /// `Fault::Limit` if key, value or set is too large.
+    pub fn put(&mut self, index: IndexId, key: &[u8], value: &[u8]) -> Result<Seq> {
+        self.append(index, key, value, false)
+    }
+
+    /// Deletes a key, whether there is something to delete or not. Returns the position before the operation.
+    ///
+    /// # Errors
+    /// `Fault::Limit` if key or set is too large.
+    pub fn delete(&mut self, index: IndexId, key: &[u8]) -> Result<Seq> {
+        self.append(index, key, &[], true)
+    }
+
+    /// The position behind the last operation: a savepoint, or the start of a statement.
+    #[must_use]
+    pub fn position(&self) -> Seq {
+        Seq(self.log.operations.len() as u64)
+    }
+
+    /// Takes back everything written since `savepoint`.
+    ///
+    /// # Panics
+    /// If `savepoint` lies beyond the current position.
+    pub fn rollback_to(&mut self, savepoint: Seq) {
+        assert!(savepoint <= self.position(), "a savepoint that was already rolled back");
+        let keep = savepoint.0 as usize;
+        let Some(first) = self.log.operations.get(keep).map(|o| o.place) else { return };
+        for number in (keep..self.log.operations.len()).rev() {
+            let operation = self.log.operations[number];
+            let previous = (operation.previous != NONE).then_some(operation.previous);
+            self.maps[operation.map as usize].ordered.take_back(number as u32, previous, &self.log);
+            self.log.operations.pop();
+        }
+        self.log.arena.cut(first);
+    }
+
+    /// What was written to `key` before `view`.
+    #[must_use]
+    pub fn get(&self, index: IndexId, key: &[u8], view: Seq) -> Option<Written<'_>> {
+        let op = self.map(index)?.ordered.get(key, &self.log)?;
+        self.log.seen(op, view).map(|op| self.log.written(op))
+    }
+
+    /// Keys in `range` and what was written to them before `view`, from either end.
+    #[must_use]
+    pub fn range(&self, index: IndexId, range: (Bound<&[u8]>, Bound<&[u8]>), view: Seq) -> Range<'_> {
+        static EMPTY: Ordered = Ordered::new();
+        let ordered = self.map(index).map_or(&EMPTY, |map| &map.ordered);
+        let front = match range.0 {
+            Bound::Unbounded => ordered.start(),
+            Bound::Included(key) => ordered.seek(key, false, &self.log),
+            Bound::Excluded(key) => ordered.seek(key, true, &self.log),
+        };
+        let back = match range.1 {
+            Bound::Unbounded => ordered.end(),
+            Bound::Included(key) => ordered.seek(key, true, &self.log),
+            Bound::Excluded(key) => ordered.seek(key, false, &self.log),
+        };
+        let back = if is_inverted(range) { front } else { back };
+        Range { log: &self.log, ordered, front, back, view }
+    }
+
+    /// The net effect on an index, in key order.
+    #[must_use]
+    pub fn net(&self, index: IndexId) -> Range<'_> {
+        self.range(index, (Bound::Unbounded, Bound::Unbounded), Seq::LATEST)
+    }
+
+    /// Indexes with a net effect, ascending, with the number of keys written in each.
+    pub fn indexes(&self) -> impl Iterator<Item = (IndexId, usize)> {
+        let maps = self.by_index.iter().map(|&number| &self.maps[number as usize]);
+        maps.filter(|map| map.ordered.len() > 0).map(|map| (map.index, map.ordered.len()))
+    }
+
+    /// Number of operations.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.log.operations.len()
+    }
+
+    /// True if nothing was written, or all of it taken back.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.log.operations.is_empty()
+    }
+
+    /// Memory held, in bytes.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.log.arena.reserved_bytes()
+            + self.log.operations.capacity() * size_of::<Operation>()
+            + self.maps.iter().map(|map| map.ordered.reserved_bytes()).sum::<usize>()
+            + self.maps.capacity() * (size_of::<Map>() + 4)
+    }
+
+    /// Forgets everything; keeps a little memory for the next transaction.
+    pub fn clear(&mut self) {
+        self.log.operations.clear();
+        self.log.operations.shrink_to(1024);
+        self.log.arena.clear();
+        self.maps.clear();
+        self.by_index.clear();
+    }
+
+    fn append(&mut self, index: IndexId, key: &[u8], value: &[u8], delete: bool) -> Result<Seq> {
+        let limit = |what, limit, got: usize| Err(Fault::Limit { what, limit, got: got as u64 });
+        if key.len() > KEY_BYTES_MAX {
+            return limit("bytes of a key", KEY_BYTES_MAX as u64, key.len());
+        }
+        if value.len() as u64 > VALUE_BYTES_MAX {
+            return limit("bytes of a value", VALUE_BYTES_MAX, value.len());
+        }
+        let number = self.log.operations.len();
+        if number >= NONE as usize {
+            return limit("operations of a transaction in memory", NONE.into(), number + 1);
+        }
+        let map = self.map_number(index);
+        self.log.operations.push(Operation {
+            place: self.log.arena.append(key, value),
+            value_bytes: value.len() as u32,
+            previous: NONE,
+            map,
+            key_bytes: key.len() as u16,
+            delete,
+        });
+        let replaced = self.maps[map as usize].ordered.insert(number as u32, &self.log);
+        if let Some(replaced) = replaced {
+            self.log.operations[number].previous = replaced;
+        }
+        Ok(Seq(number as u64))
+    }
+
+    fn map(&self, index: IndexId) -> Option<&Map> {
+        let at = self.by_index.binary_search_by_key(&index, |&number| self.maps[number as usize].index).ok()?;
+        Some(&self.maps[self.by_index[at] as usize])
+    }
+
+    fn map_number(&mut self, index: IndexId) -> u32 {
+        match self.by_index.binary_search_by_key(&index, |&number| self.maps[number as usize].index) {
+            Ok(at) => self.by_index[at],
+            Err(at) => {
+                let number = self.maps.len() as u32;
+                self.maps.push(Map { index, ordered: Ordered::new() });
+                self.by_index.insert(at, number);
+                number
+            }
+        }
+    }
+}
+
+/// True if the lower bound lies above the upper one.
+fn is_inverted(range: (Bound<&[u8]>, Bound<&[u8]>)) -> bool {
+    match range {
+        (Bound::Included(low), Bound::Included(high)) => low > high,
+        (Bound::Included(low) | Bound::Excluded(low), Bound::Included(high) | Bound::Excluded(high)) => low >= high,
+        _ => false,
+    }
+}
+
+/// Keys of one index in order; see [`WriteSet::range`].
+#[derive(Debug, Clone)]
+pub struct Range<'a> {
+    log: &'a Log,
+    ordered: &'a Ordered,
+    front: Position,
+    back: Position,
+    view: Seq,
+}
+
+impl<'a> Range<'a> {
+    fn item(&self, op: u32) -> Option<(&'a [u8], Written<'a>)> {
+        let op = self.log.seen(op, self.view)?;
+        Some((self.log.key(op), self.log.written(op)))
+    }
+}
+
+impl<'a> Iterator for Range<'a> {
+    type Item = (&'a [u8], Written<'a>);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        while self.front != self.back {
+            let (op, behind) = self.ordered.step(self.front);
+            self.front = behind;
+            if let Some(item) = self.item(op) {
+                return Some(item);
+            }
+        }
+        None
+    }
+}
+
+impl DoubleEndedIterator for Range<'_> {
+    fn next_back(&mut self) -> Option<Self::Item> {
+        while self.front != self.back {
+            let (op, at) = self.ordered.step_back(self.back);
+            self.back = at;
+            if let Some(item) = self.item(op) {
+                return Some(item);
+            }
+        }
+        None
+    }
+}
+
+/// A write set that others may look into. Its own transaction takes the mutex for each operation and each batch
+/// of a cursor; it is uncontended until somebody probes.
+#[derive(Debug, Default)]
+pub struct SharedWriteSet {
+    inner: Mutex<WriteSet>,
+}
+
+impl SharedWriteSet {
+    /// An empty set.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The set, for as long as the guard lives. Take nothing else under it, and do no I/O.
+    pub fn lock(&self) -> MutexGuard<'_, WriteSet> {
+        self.inner.lock()
+    }
+
+    /// True if the transaction has a pending write in `range`: the probe of a locking range read (A22).
+    #[must_use]
+    pub fn has_pending_in(&self, index: IndexId, range: (Bound<&[u8]>, Bound<&[u8]>)) -> bool {
+        self.lock().range(index, range, Seq::LATEST).next().is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PRIMARY: IndexId = IndexId(7);
+    const SECONDARY: IndexId = IndexId(3);
+
+    fn all(w: &WriteSet, index: IndexId, view: Seq) -> Vec<(Vec<u8>, Option<Vec<u8>>)> {
+        let forward: Vec<_> = w
+            .range(index, (Bound::Unbounded, Bound::Unbounded), view)
+            .map(|(k, v)| (k.to_vec(), if let Written::Put(v) = v { Some(v.to_vec()) } else { None }))
+            .collect();
+        let keys = w.range(index, (Bound::Unbounded, Bound::Unbounded), view).rev().map(|(k, _)| k.to_vec());
+        assert!(keys.eq(forward.iter().rev().map(|(k, _)| k.clone())), "backward is forward reversed");
+        forward
+    }
+
+    #[test]
+    fn newest_wins_and_savepoints_give_back() {
+        let mut w = WriteSet::new();
+        w.put(PRIMARY, b"b", b"1").expect("put");
+        w.put(SECONDARY, b"x", b"").expect("put");
+        let savepoint = w.position();
+        w.put(PRIMARY, b"b", b"2").expect("put");
+        w.delete(PRIMARY, b"a").expect("delete");
+        w.delete(SECONDARY, b"x").expect("delete");
+        let a = (b"a".to_vec(), None);
+        assert_eq!(all(&w, PRIMARY, Seq::LATEST), vec![a, (b"b".to_vec(), Some(b"2".to_vec()))]);
+        assert_eq!(w.get(PRIMARY, b"b", savepoint), Some(Written::Put(b"1")));
+        assert_eq!(w.get(PRIMARY, b"a", savepoint), None, "not seen by a statement that started before");
+        assert_eq!(all(&w, PRIMARY, savepoint), vec![(b"b".to_vec(), Some(b"1".to_vec()))]);
+        assert_eq!(w.indexes().collect::<Vec<_>>(), vec![(SECONDARY, 1), (PRIMARY, 2)]);
+        w.rollback_to(savepoint);
+        assert_eq!(all(&w, PRIMARY, Seq::LATEST), vec![(b"b".to_vec(), Some(b"1".to_vec()))]);
+        assert_eq!(w.get(SECONDARY, b"x", Seq::LATEST), Some(Written::Put(b"")));
+        w.rollback_to(Seq(0));
+        assert!(w.is_empty() && w.indexes().next().is_none());
+    }
+
+    #[test]
+    fn a14_rolled_back_work_leaves_no_trace() {
+        let mut w = WriteSet::new();
+        w.put(PRIMARY, b"k", b"kept").expect("put");
+        let savepoint = w.position();
+        for round in 0..3 {
+            for i in 0..1000u32 {
+                w.put(PRIMARY, &(i * 7919 % 1000).to_be_bytes(), &[round; 20]).expect("put");
+            }
+            w.put(PRIMARY, b"k", b"dropped").expect("put");
+            w.rollback_to(savepoint);
+        }
+        assert_eq!(all(&w, PRIMARY, Seq::LATEST), vec![(b"k".to_vec(), Some(b"kept".to_vec()))]);
+        assert_eq!(w.len(), 1, "each key commits once");
+        assert!(w.log.arena.reserved_bytes() <= 4096, "bytes are given back");
+    }
+
+    #[test]
+    fn limits_are_faults() {
+        let mut w = WriteSet::new();
+        let fault = w.put(PRIMARY, &[0; KEY_BYTES_MAX + 1], b"").expect_err("too long");
+        assert_eq!(fault.to_string(), "bytes of a key is 3073, the limit is 3072");
+        assert!(w.put(PRIMARY, &[0; KEY_BYTES_MAX], &vec![1; 1 << 20]).is_ok());
+        assert_eq!(w.get(PRIMARY, &[0; KEY_BYTES_MAX], Seq::LATEST), Some(Written::Put(&vec![1; 1 << 20])));
+    }
+
+    #[test]
+    fn a22_others_see_pending_keys() {
+        let shared = SharedWriteSet::new();
+        shared.lock().delete(PRIMARY, b"m").expect("delete");
+        let within = |low: &'static [u8], high: &'static [u8]| {
+            shared.has_pending_in(PRIMARY, (Bound::Included(low), Bound::Excluded(high)))
+        };
+        assert!(within(b"a", b"z"));
+        assert!(within(b"m", b"n"));
+        assert!(!within(b"a", b"m"));
+        assert!(!within(b"z", b"a"), "an inverted range is empty");
+    }
+}

@@ -1,0 +1,154 @@
+//! The write set against a naive one: a list of operations and a sorted map rebuilt from it.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+
+use base::IndexId;
+use proptest::prelude::*;
+use trefoil_txn::{Seq, WriteSet, Written};
+
+type Key = Vec<u8>;
+
+#[derive(Debug, Clone)]
+enum Step {
+    Put(u32, Key, Vec<u8>),
+    Delete(u32, Key),
+    Savepoint,
+    Rollback(usize),
+    Check(u32, Key, Key, usize),
+}
+
+/// Keys that share heads, are prefixes of each other, or are shorter than a head.
+fn key() -> impl Strategy<Value = Key> {
+    prop_oneof![
+        (0u16..400).prop_map(|n| n.to_be_bytes().to_vec()),
+        (0u8..40).prop_map(|n| [b"a common head ".as_slice(), &[n]].concat()),
+        (0usize..12).prop_map(|n| vec![0; n]),
+    ]
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        12 => (0u32..3, key(), proptest::collection::vec(any::<u8>(), 0..8)).prop_map(|(i, k, v)| Step::Put(i, k, v)),
+        4 => (0u32..3, key()).prop_map(|(i, k)| Step::Delete(i, k)),
+        1 => Just(Step::Savepoint),
+        1 => any::<usize>().prop_map(Step::Rollback),
+        1 => (0u32..3, key(), key(), any::<usize>()).prop_map(|(i, a, b, v)| Step::Check(i, a, b, v)),
+    ]
+}
+
+type Op = (u32, Key, Option<Vec<u8>>);
+
+fn naive(ops: &[Op], index: u32) -> BTreeMap<Key, Option<Vec<u8>>> {
+    ops.iter().filter(|op| op.0 == index).map(|op| (op.1.clone(), op.2.clone())).collect()
+}
+
+fn owned((key, written): (&[u8], Written<'_>)) -> (Key, Option<Vec<u8>>) {
+    (key.to_vec(), if let Written::Put(v) = written { Some(v.to_vec()) } else { None })
+}
+
+fn check(set: &WriteSet, ops: &[Op], index: u32, low: &[u8], high: &[u8], view: usize) {
+    let expect = naive(&ops[..view.min(ops.len())], index);
+    let id = IndexId(index);
+    let seq = Seq(view as u64);
+    let got = set.get(id, low, seq).map(|w| owned((low, w)).1);
+    assert_eq!(got.as_ref(), expect.get(low));
+    let ranges = [
+        (Bound::Unbounded, Bound::Unbounded),
+        (Bound::Included(low), Bound::Included(high)),
+        (Bound::Excluded(low), Bound::Unbounded),
+        (Bound::Included(low), Bound::Excluded(high)),
+        (Bound::Excluded(low), Bound::Excluded(high)),
+        (Bound::Unbounded, Bound::Included(high)),
+    ];
+    for range in ranges {
+        let within = |k: &[u8]| {
+            (match range.0 {
+                Bound::Included(low) => k >= low,
+                Bound::Excluded(low) => k > low,
+                Bound::Unbounded => true,
+            }) && match range.1 {
+                Bound::Included(high) => k <= high,
+                Bound::Excluded(high) => k < high,
+                Bound::Unbounded => true,
+            }
+        };
+        let expect: Vec<_> = expect.iter().filter(|(k, _)| within(k)).map(|(k, v)| (k.clone(), v.clone())).collect();
+        let forward: Vec<_> = set.range(id, range, seq).map(owned).collect();
+        assert_eq!(forward, expect, "{range:?}");
+        let mut backward: Vec<_> = set.range(id, range, seq).rev().map(owned).collect();
+        backward.reverse();
+        assert_eq!(backward, expect, "{range:?}");
+        // From both ends in turn: every key once.
+        let mut both = set.range(id, range, seq);
+        let mut seen = 0;
+        while (if seen % 2 == 0 { both.next() } else { both.next_back() }).is_some() {
+            seen += 1;
+        }
+        assert_eq!(seen, expect.len());
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+    #[test]
+    fn agrees_with_a_naive_set(steps in proptest::collection::vec(step(), 1..900)) {
+        let mut set = WriteSet::new();
+        let mut ops: Vec<Op> = Vec::new();
+        let mut savepoints = vec![0];
+        for step in steps {
+            match step {
+                Step::Put(index, key, value) => {
+                    set.put(IndexId(index), &key, &value).expect("within limits");
+                    ops.push((index, key, Some(value)));
+                }
+                Step::Delete(index, key) => {
+                    set.delete(IndexId(index), &key).expect("within limits");
+                    ops.push((index, key, None));
+                }
+                Step::Savepoint => savepoints.push(set.position().0 as usize),
+                Step::Rollback(at) => {
+                    let at = at % savepoints.len();
+                    set.rollback_to(Seq(savepoints[at] as u64));
+                    ops.truncate(savepoints[at]);
+                    savepoints.truncate(at + 1);
+                }
+                Step::Check(index, low, high, view) => {
+                    check(&set, &ops, index, &low, &high, view % (ops.len() + 1));
+                    check(&set, &ops, index, &low, &high, ops.len());
+                }
+            }
+        }
+        for index in 0..3 {
+            prop_assert_eq!(set.net(IndexId(index)).map(owned).collect::<Vec<_>>(),
+                naive(&ops, index).into_iter().collect::<Vec<_>>());
+        }
+        set.rollback_to(Seq(0));
+        prop_assert!(set.is_empty());
+        prop_assert!((0..3).all(|index| set.net(IndexId(index)).next().is_none()));
+    }
+}
+
+/// Deep trees: a million random keys, half of them taken back.
+#[test]
+fn a_million_random_keys() {
+    let mut set = WriteSet::new();
+    let mut x = 0x9e37_79b9_7f4a_7c15u64;
+    let mut next = || {
+        x ^= x << 13;
+        x ^= x >> 7;
+        x ^= x << 17;
+        x
+    };
+    let keys: Vec<u64> = (0..1_000_000).map(|_| next()).collect();
+    for key in &keys {
+        set.put(IndexId(1), &key.to_be_bytes(), b"v").expect("put");
+    }
+    assert_eq!(set.net(IndexId(1)).count(), keys.len());
+    set.rollback_to(Seq(500_000));
+    let mut kept = keys[..500_000].to_vec();
+    kept.sort_unstable();
+    assert!(set.net(IndexId(1)).map(|(k, _)| k.to_vec()).eq(kept.iter().map(|k| k.to_be_bytes().to_vec())));
+    set.rollback_to(Seq(0));
+    assert!(set.is_empty());
+}

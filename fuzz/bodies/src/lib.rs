@@ -1,0 +1,52 @@
+//! Every fuzz body of the house, by name: the decoders of each crate on hostile bytes, and sequences of operations
+//! against the model. Plain functions: `make test` runs each for seconds on stable Rust (`tests/smoke.rs`), `make
+//! fuzz` for as long as one likes under libFuzzer (`fuzz/fuzz_targets`, one thin target a body).
+//!
+//! A body returns, whatever it is given: it does not panic, hang, or allocate much more than it was given.
+
+#![forbid(unsafe_code)]
+
+use index::conformance::{Bench, history};
+
+/// Takes any bytes.
+pub type Body = fn(&[u8]);
+
+/// All bodies, by the name of their target.
+pub const ALL: [(&str, Body); 15] = [
+    ("store_block", store::fuzzing::block),
+    ("store_block_round_trip", store::fuzzing::block_round_trip),
+    ("store_saved_state", store::fuzzing::saved_state),
+    ("store_references", store::fuzzing::references),
+    ("store_run_block", store::fuzzing::run_block),
+    ("wal_frame", wal::fuzzing::fuzz_frame),
+    ("wal_segment", wal::fuzzing::fuzz_segment),
+    ("tree_leaf_image", tree::node::fuzzing::leaf_image),
+    ("tree_inner_image", tree::node::fuzzing::inner_image),
+    ("tree_leaf_operations", tree::node::fuzzing::operations),
+    ("tree_history", tree_history),
+    ("trefoil_catalog_row", trefoil::fuzzing::catalog_row),
+    ("trefoil_commit_record", trefoil::fuzzing::commit_record),
+    ("trefoil_manifest", trefoil::fuzzing::manifest),
+    ("trefoil_table", trefoil::fuzzing::table),
+];
+
+/// A history of operations on a whole tree, judged by the model.
+///
+/// # Panics
+/// If the tree answers otherwise, with the history that shows it.
+pub fn tree_history(bytes: &[u8]) {
+    let bench = Bench::new(|env, state| Ok(tree::Tree::open(env, state)?));
+    let steps = history::steps_from(bytes);
+    if let Err(complaint) = history::run(&bench, &steps) {
+        panic!("{complaint}\n{}", history::picture(&steps, &[]));
+    }
+}
+
+/// Runs the body of this name.
+///
+/// # Panics
+/// If there is none: a target without a body.
+pub fn run(name: &str, bytes: &[u8]) {
+    let (_, body) = ALL.iter().find(|(n, _)| *n == name).expect("a body of this name");
+    body(bytes);
+}

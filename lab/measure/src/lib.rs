@@ -1,0 +1,43 @@
+//! What the lab measures and how: clocks, histograms, series, stalls, the kernel's counters, and the formulas that
+//! make numbers of them.
+//!
+//! | module | owns |
+//! |---|---|
+//! | [`clock`] | nanoseconds since the start of the program |
+//! | [`histogram`] | mergeable latency histograms, and the ten response-time classes of the insert benchmark |
+//! | [`series`] | one cell a second: how many, and the worst response |
+//! | [`stall`] | gaps between completions, and the spans common to all threads |
+//! | [`live`] | what the progress line reads while threads run |
+//! | [`recorder`] | one thread's measurements of one kind of statement |
+//! | [`procfs`] | `/proc/stat`, `/proc/self/{stat,status,io}`, `/proc/self/task` |
+//! | [`disk`] | which device holds a path, and its line in `/proc/diskstats` |
+//! | [`snapshot`] | all kernel counters at one moment, and differences of two |
+//! | [`formula`] | the insert benchmark's columns and percentiles of rates |
+//! | [`result`] | the keys of `--format json` |
+//! | [`record`] | one step as it is kept in the run folder |
+//! | [`environment`] | the machine's fingerprint |
+
+#![forbid(unsafe_code)]
+// The lab measures engines from outside, on real clocks, threads and files; the simulator never runs it.
+#![allow(clippy::disallowed_methods, clippy::disallowed_types)]
+
+pub mod clock;
+pub mod disk;
+pub mod environment;
+pub mod formula;
+pub mod histogram;
+pub mod live;
+pub mod procfs;
+pub mod record;
+pub mod recorder;
+pub mod result;
+pub mod series;
+pub mod snapshot;
+pub mod stall;
+
+pub use clock::Clock;
+pub use histogram::{Classes, Latency};
+pub use live::{LiveCell, LiveTotals};
+pub use recorder::{Kind, KindTotals, Recorder};
+pub use series::Series;
+pub use snapshot::{Difference, Snapshot};

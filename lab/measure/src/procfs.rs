@@ -1,0 +1,173 @@
+//! The kernel's own counters, read from `/proc` directly. What cannot be read is `None`, never zero.
+
+use std::fs;
+
+use serde::{Deserialize, Serialize};
+
+/// Clock ticks a second in `/proc` (fixed in the kernel's user interface on every common architecture).
+const TICKS_PER_SECOND: f64 = 100.0;
+/// The kernel counts block input and output of a process in bytes; status lines in KiB.
+const KIB: u64 = 1024;
+
+/// `/proc/stat`: the whole machine.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Host {
+    /// Seconds in user mode, nice included, over all processors.
+    pub user_secs: f64,
+    /// Seconds in the kernel, interrupts included.
+    pub system_secs: f64,
+    /// Seconds idle.
+    pub idle_secs: f64,
+    /// Seconds waiting for input or output.
+    pub iowait_secs: f64,
+    /// Seconds taken by the hypervisor.
+    pub steal_secs: f64,
+    /// Context switches.
+    pub context_switches: u64,
+}
+
+impl Host {
+    /// Reads the counters.
+    #[must_use]
+    pub fn read() -> Option<Host> {
+        Host::parse(&fs::read_to_string("/proc/stat").ok()?)
+    }
+
+    fn parse(text: &str) -> Option<Host> {
+        let cpu = text.lines().find(|line| line.starts_with("cpu "))?;
+        let ticks: Vec<f64> = cpu.split_whitespace().skip(1).filter_map(|word| word.parse().ok()).collect();
+        let secs = |field: usize| ticks.get(field).copied().unwrap_or(0.0) / TICKS_PER_SECOND;
+        let switches = text.lines().find_map(|line| line.strip_prefix("ctxt "))?;
+        Some(Host {
+            user_secs: secs(0) + secs(1),
+            system_secs: secs(2) + secs(5) + secs(6),
+            idle_secs: secs(3),
+            iowait_secs: secs(4),
+            steal_secs: secs(7),
+            context_switches: switches.trim().parse().ok()?,
+        })
+    }
+
+    /// All seconds of all processors.
+    #[must_use]
+    pub fn total_secs(&self) -> f64 {
+        self.user_secs + self.system_secs + self.idle_secs + self.iowait_secs + self.steal_secs
+    }
+}
+
+/// `/proc/self/stat`, `status` and `io`: this process, which an embedded engine shares with the driver.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Process {
+    /// Seconds in user mode, threads that ended included.
+    pub user_secs: f64,
+    /// Seconds in the kernel.
+    pub system_secs: f64,
+    /// Resident memory.
+    pub rss_bytes: u64,
+    /// Largest resident memory so far.
+    pub peak_rss_bytes: u64,
+    /// Bytes fetched from storage, if the kernel tells.
+    pub read_bytes: Option<u64>,
+    /// Bytes sent to storage, if the kernel tells.
+    pub write_bytes: Option<u64>,
+}
+
+impl Process {
+    /// Reads the counters.
+    #[must_use]
+    pub fn read() -> Option<Process> {
+        let stat = fs::read_to_string("/proc/self/stat").ok()?;
+        let status = fs::read_to_string("/proc/self/status").ok()?;
+        Process::parse(&stat, &status, fs::read_to_string("/proc/self/io").ok().as_deref())
+    }
+
+    fn parse(stat: &str, status: &str, io: Option<&str>) -> Option<Process> {
+        // The command name may hold blanks and brackets; the fields are counted from the last bracket.
+        let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
+        let ticks = |field: usize| fields.get(field).and_then(|word| word.parse::<f64>().ok());
+        Some(Process {
+            user_secs: ticks(11)? / TICKS_PER_SECOND,
+            system_secs: ticks(12)? / TICKS_PER_SECOND,
+            rss_bytes: status_number(status, "VmRSS:")? * KIB,
+            peak_rss_bytes: status_number(status, "VmHWM:")? * KIB,
+            read_bytes: io.and_then(|io| status_number(io, "read_bytes:")),
+            write_bytes: io.and_then(|io| status_number(io, "write_bytes:")),
+        })
+    }
+
+    /// Seconds of processor time, user and system.
+    #[must_use]
+    pub fn cpu_secs(&self) -> f64 {
+        self.user_secs + self.system_secs
+    }
+}
+
+fn status_number(text: &str, name: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+    line.split_whitespace().next()?.parse().ok()
+}
+
+fn switches_of(status: &str) -> Option<u64> {
+    Some(status_number(status, "voluntary_ctxt_switches:")? + status_number(status, "nonvoluntary_ctxt_switches:")?)
+}
+
+/// Context switches of the calling thread since it started.
+#[must_use]
+pub fn thread_switches() -> Option<u64> {
+    switches_of(&fs::read_to_string("/proc/thread-self/status").ok()?)
+}
+
+/// Context switches of every living thread of this process, by thread id.
+#[must_use]
+pub fn switches_by_thread() -> Vec<(u64, u64)> {
+    let Ok(tasks) = fs::read_dir("/proc/self/task") else { return Vec::new() };
+    let mut all = Vec::new();
+    for task in tasks.flatten() {
+        let id = task.file_name().to_str().and_then(|name| name.parse().ok());
+        let count = fs::read_to_string(task.path().join("status")).ok().as_deref().and_then(switches_of);
+        if let (Some(id), Some(count)) = (id, count) {
+            all.push((id, count));
+        }
+    }
+    all
+}
+
+/// The one-minute load average.
+#[must_use]
+pub fn load_average() -> Option<f64> {
+    fs::read_to_string("/proc/loadavg").ok()?.split_whitespace().next()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_machine_line_is_summed_as_vmstat_does() {
+        let text = "cpu  100 20 30 400 50 6 7 8 0 0\ncpu0 1 1 1 1 1 1 1 1 0 0\nctxt 12345\n";
+        let host = Host::parse(text).unwrap();
+        assert!((host.user_secs - 1.2).abs() < 1e-9);
+        assert!((host.system_secs - 0.43).abs() < 1e-9);
+        assert_eq!(host.context_switches, 12_345);
+        assert!((host.total_secs() - 6.21).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_command_name_with_brackets_does_not_shift_the_fields() {
+        let stat = "42 (a (b) c) S 1 2 3 4 5 6 7 8 9 10 250 50 0 0 20 0 1 0 100 1000 200";
+        let status = "VmHWM:\t  2048 kB\nVmRSS:\t  1024 kB\n";
+        let process = Process::parse(stat, status, Some("read_bytes: 4096\nwrite_bytes: 8192\n")).unwrap();
+        assert!((process.cpu_secs() - 3.0).abs() < 1e-9);
+        assert_eq!((process.rss_bytes, process.peak_rss_bytes), (1 << 20, 2 << 20));
+        assert_eq!((process.read_bytes, process.write_bytes), (Some(4_096), Some(8_192)));
+        assert_eq!(Process::parse(stat, status, None).unwrap().read_bytes, None);
+    }
+
+    #[test]
+    fn this_machine_can_be_read() {
+        assert!(Host::read().is_some_and(|host| host.total_secs() > 0.0));
+        assert!(Process::read().is_some_and(|process| process.rss_bytes > 0));
+        assert!(thread_switches().is_some());
+        assert!(!switches_by_thread().is_empty());
+    }
+}

@@ -1,0 +1,90 @@
+//! One step as it is kept in the run folder: the result, and everything a report draws.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::formula::Columns;
+use crate::recorder::{KeptKind, Kind};
+use crate::result::StepResult;
+use crate::series::Series;
+use crate::snapshot::Difference;
+use crate::stall::Span;
+
+/// What one client did.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ClientRecord {
+    /// Seconds until its last insert and delete.
+    pub secs: f64,
+    /// Rows inserted.
+    pub inserted: u64,
+    /// Rows deleted.
+    pub deleted: u64,
+    /// Queries.
+    pub queries: u64,
+    /// Rows that queries fetched.
+    pub fetched: u64,
+}
+
+/// Look-ups of the smallest key by all clients.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct MinKeyRecord {
+    /// The slowest first look-up of a client, in milliseconds.
+    pub first_ms: Option<f64>,
+    /// The slowest later one.
+    pub later_max_ms: Option<f64>,
+    /// How many there were.
+    pub count: u64,
+    /// All of them together, in milliseconds.
+    pub total_ms: f64,
+}
+
+/// A step with everything it measured.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct StepRecord {
+    /// The layout of this file.
+    pub schema: String,
+    /// The line of results.
+    pub result: StepResult,
+    /// The 21 columns.
+    pub columns: Columns,
+    /// Rate every client was paced at, in rows a second.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub paced_at: Option<u64>,
+    /// Per-second series by kind, all clients.
+    pub series: BTreeMap<String, Series>,
+    /// Per-second series by kind, the first client.
+    pub first_client: BTreeMap<String, Series>,
+    /// Histograms by kind, all clients.
+    pub histograms: BTreeMap<String, KeptKind>,
+    /// Stalls of 50 ms and more, the longest first, at most a hundred.
+    pub stalls: Vec<Span>,
+    /// What each client did.
+    pub clients: Vec<ClientRecord>,
+    /// Look-ups of the smallest key.
+    pub min_key: MinKeyRecord,
+    /// Resident memory of this process before the target was opened: what the engine took is the peak less this.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rss_before_open_bytes: Option<u64>,
+    /// The kernel's counters over the step.
+    pub kernel: Difference,
+    /// The kernel's counters over the settle after the step, which the costs of a load include.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub settle: Option<Difference>,
+    /// The engine's counters before the step.
+    pub counters_before: BTreeMap<String, u64>,
+    /// The engine's counters after it.
+    pub counters_after: BTreeMap<String, u64>,
+    /// Bytes on disk by class, at the end.
+    pub size_classes: BTreeMap<String, u64>,
+    /// What a reader should know.
+    pub notes: Vec<String>,
+}
+
+impl StepRecord {
+    /// The series of one kind, if it has any count.
+    #[must_use]
+    pub fn series_of(&self, kind: Kind) -> Option<&Series> {
+        self.series.get(kind.name()).filter(|series| series.counts.iter().any(|count| *count > 0))
+    }
+}

@@ -1,0 +1,130 @@
+//! `lab report`, `lab list`, `lab show`: looking at runs that are done.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use lab_measure::result::StepResult;
+
+use crate::cli::Format;
+use crate::folder::{Folder, RUNS, RunRecord, read_json, read_steps, write_whole};
+use crate::outcome::Failure;
+use crate::table;
+
+/// Makes the report of one or more runs and returns where it is.
+pub fn write_report(runs: &[PathBuf], output: Option<&Path>) -> Result<PathBuf, Failure> {
+    let mut inputs = Vec::new();
+    for run in runs {
+        let (folder, record) = Folder::open(run)?;
+        let steps = read_steps(&folder.path)?;
+        inputs.push(input_of(run, record, steps));
+    }
+    let first = runs.first().ok_or_else(|| Failure::Usage("no run was named".into()))?;
+    let path = output.map_or_else(|| first.join("report.html"), Path::to_path_buf);
+    write_whole(&path, &lab_report::page(&inputs))?;
+    Ok(path)
+}
+
+fn input_of(path: &Path, record: RunRecord, steps: Vec<lab_measure::record::StepRecord>) -> lab_report::Run {
+    let plan = &record.plan;
+    let or_default = |text: Option<String>| text.unwrap_or_else(|| "the engine's own".into());
+    let mut settings = vec![
+        ("rows (l.i0 / l.i1 / l.i2)".to_owned(), format!("{} / {} / {}", plan.rows, plan.rows_i1, plan.rows_i2)),
+        ("seconds of a query step".into(), plan.seconds.to_string()),
+        ("warm-up seconds".into(), plan.warmup.to_string()),
+        ("index set".into(), format!("{:?}", plan.index_set).trim_start_matches('Y').into()),
+        ("delete form".into(), format!("{:?}", plan.delete_form).to_lowercase()),
+        ("seed".into(), plan.seed.to_string()),
+        ("repetitions".into(), record.repeat.to_string()),
+        ("durability".into(), format!("{:?}", record.setup.durability).to_lowercase()),
+        ("budget".into(), or_default(record.setup.budget_bytes.map(|bytes| format!("{} MiB", bytes >> 20)))),
+        ("io".into(), or_default(record.setup.io.map(|io| format!("{io:?}").to_lowercase()))),
+        ("compression".into(), or_default(record.setup.compression.clone())),
+    ];
+    if plan.htap_seconds > 0 {
+        settings.push(("held transaction".into(), format!("{} s", plan.htap_seconds)));
+    }
+    if plan.inserts_per_second > 0 {
+        settings.push(("pace of load steps".into(), format!("{} rows/s a client", plan.inserts_per_second)));
+    }
+    let targets = record.targets.iter().cloned().zip(record.described.iter().cloned());
+    lab_report::Run {
+        name: path.display().to_string(),
+        began: record.began.clone(),
+        command: record.command.join(" "),
+        state: format!("{:?}", record.state).to_lowercase(),
+        rows: plan.rows,
+        settings,
+        targets: targets
+            .map(|(text, described)| lab_report::TargetInfo {
+                text,
+                version: described.as_ref().map(|it| it.version.clone()).unwrap_or_default(),
+                settings: described.as_ref().map(|it| it.settings.clone()).unwrap_or_default(),
+                notes: described.map(|it| it.notes).unwrap_or_default(),
+            })
+            .collect(),
+        environment: record.environment,
+        steps,
+    }
+}
+
+/// `lab report`.
+pub fn report(runs: &[PathBuf], output: Option<&Path>) -> Result<(), Failure> {
+    println!("{}", write_report(runs, output)?.display());
+    Ok(())
+}
+
+/// `lab list`.
+pub fn list(dir: Option<&Path>) -> Result<(), Failure> {
+    let dir = dir.unwrap_or(Path::new(RUNS));
+    let mut lines = Vec::new();
+    for entry in fs::read_dir(dir).map_err(|error| Failure::io("list", dir, &error))?.flatten() {
+        let path = entry.path();
+        // `latest` points at a run that is listed under its own name.
+        if entry.file_type().is_ok_and(|kind| kind.is_symlink()) || !path.join("run.json").exists() {
+            continue;
+        }
+        let (_, run) = Folder::open(&path)?;
+        let state = format!("{:?}", run.state).to_lowercase();
+        let text = format!(
+            "{}  {state:<11}  {:>10} rows  {}  {}",
+            run.began,
+            table::brief_count(run.plan.rows as f64),
+            run.targets.join(" "),
+            path.display()
+        );
+        lines.push(text);
+    }
+    lines.sort();
+    if lines.is_empty() {
+        println!("no runs in {}; make one with: lab run ibench --rows 100k --seconds 2", dir.display());
+    }
+    lines.iter().rev().for_each(|line| println!("{line}"));
+    Ok(())
+}
+
+/// `lab show`.
+pub fn show(run: &Path, format: Format) -> Result<(), Failure> {
+    let (folder, record) = Folder::open(run)?;
+    let path = folder.path.join("results.json");
+    let results: Vec<StepResult> = if path.exists() { read_json(&path)? } else { Vec::new() };
+    if format == Format::Table {
+        let environment = &record.environment;
+        println!("run       {} ({:?})", run.display(), record.state);
+        println!("began     {}", record.began);
+        println!("command   {}", record.command.join(" "));
+        println!("targets   {}", record.targets.join(" "));
+        println!("machine   {}, {} processors, {}", environment.cpu, environment.cores, environment.kernel);
+        if let Some(mount) = &environment.mount {
+            println!("storage   {} on {} ({})", mount.filesystem, mount.source, mount.options);
+        }
+        println!("commit    {} ({})", environment.commit, environment.build);
+        if let Some(why) = &record.ended_by {
+            println!("ended by  {why}");
+        }
+        println!();
+    }
+    if !results.is_empty() {
+        print!("{}", table::printed(&results, format, false));
+    }
+    Ok(())
+}

@@ -1,0 +1,359 @@
+//! The command line.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use lab_workload::DeleteForm;
+
+/// Measures storage engines: throughput, latency, stalls, and what each operation costs.
+#[derive(Debug, Parser)]
+#[command(
+    name = "lab",
+    version,
+    propagate_version = true,
+    max_term_width = 110,
+    after_help = "\
+Start here:
+  lab doctor                                        is this machine fit for measuring?
+  lab run ibench --rows 100k --seconds 2            a first run, less than a minute
+  lab run ibench --target trefoil --rows 10m        the insert benchmark, all steps
+  lab report bench-results/latest -o report.html    one self-contained page
+
+Exit codes: 0 ok, 1 failed, 2 usage, 3 regression, 4 an invariant was violated, 5 rate missed, 130 interrupted."
+)]
+pub struct Arguments {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run a workload on one or more targets
+    Run {
+        /// Which workload.
+        #[command(subcommand)]
+        workload: Workload,
+    },
+    /// Make one self-contained HTML page of one or more runs
+    Report {
+        /// Run folders; the first target of the first run is the base of the relative tables
+        #[arg(required = true, value_name = "RUN")]
+        runs: Vec<PathBuf>,
+        /// Where to write [default: report.html in the first run folder]
+        #[arg(short, long, value_name = "FILE")]
+        output: Option<PathBuf>,
+    },
+    /// List the runs of a directory, newest first
+    List {
+        /// Where runs are kept [default: bench-results]
+        dir: Option<PathBuf>,
+    },
+    /// Show plan, environment and results of one run
+    Show {
+        /// The run folder
+        run: PathBuf,
+        /// How results are printed
+        #[arg(long, value_enum, default_value_t = Format::Table)]
+        format: Format,
+    },
+    /// Check whether this machine is fit for measuring
+    Doctor {
+        /// Where the database would be
+        #[arg(long, default_value = ".")]
+        dir: PathBuf,
+    },
+    /// Compare runs (not built yet)
+    #[command(hide = true)]
+    Compare(Unbuilt),
+    /// Explain a difference (not built yet)
+    #[command(hide = true)]
+    Explain(Unbuilt),
+    /// Watch runs in a browser (not built yet)
+    #[command(hide = true)]
+    Serve(Unbuilt),
+    /// Replay a recorded workload (not built yet)
+    #[command(hide = true)]
+    Replay(Unbuilt),
+    /// Check a database (not built yet)
+    #[command(hide = true)]
+    Verify(Unbuilt),
+}
+
+/// What a command that is not built yet was given.
+#[derive(Clone, Debug, Args)]
+pub struct Unbuilt {
+    /// Anything.
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, hide = true)]
+    pub rest: Vec<String>,
+}
+
+/// The workloads.
+#[derive(Debug, Subcommand)]
+pub enum Workload {
+    /// The insert benchmark: load, indexes, inserts with deletes, queries beside inserts
+    Ibench(Box<Ibench>),
+    /// Point, range and write micro-benchmarks (not built yet)
+    #[command(hide = true)]
+    Sysbench(Unbuilt),
+    /// Orders and deliveries (not built yet)
+    #[command(hide = true)]
+    Tpcc(Unbuilt),
+}
+
+/// How results are printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// For people
+    Table,
+    /// One array, one object per step and repetition
+    Json,
+    /// One line per step and repetition
+    Csv,
+    /// A Markdown table
+    Md,
+}
+
+/// When a commit is safe.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Durability {
+    /// On the device at commit
+    Sync,
+    /// Handed to the operating system at commit
+    Write,
+    /// Handed to the operating system within a second
+    Buffered,
+}
+
+/// How data files are read and written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Io {
+    /// Past the page cache
+    Direct,
+    /// Through the page cache
+    Buffered,
+}
+
+/// The form of the delete statement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum DeleteFormArgument {
+    /// The n smallest keys from m on
+    Limit,
+    /// Keys in m..m+n
+    Range,
+}
+
+impl From<DeleteFormArgument> for DeleteForm {
+    fn from(form: DeleteFormArgument) -> DeleteForm {
+        match form {
+            DeleteFormArgument::Limit => DeleteForm::Limit,
+            DeleteFormArgument::Range => DeleteForm::Range,
+        }
+    }
+}
+
+/// Options of `lab run ibench`.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "\
+Steps of the 2023 form, in order:
+  l.i0    load in key order, primary key only, 100 rows a statement
+  l.x     create three secondary indexes
+  l.i1    inserts and as many deletes, 50 rows a statement, as fast as possible
+  l.i2    the same with 5 rows a statement
+  settle  bring the engine to rest; the debt of the load before it is added to that load's costs
+  qrN     ten-row range queries on the secondary indexes beside N inserts/s (and deletes/s) a client
+  qpN     ten-key look-ups on the primary key beside N inserts/s
+
+Targets: name or name:key=value,key=value. Several --target options take turns, repetition by repetition.
+  trefoil:structure=btree   the embedded engine
+  model                     ordered maps in memory, for checking the lab
+  null                      does nothing: shows what the driver itself costs
+
+Examples:
+  lab run ibench --rows 1m --seconds 10
+  lab run ibench --target trefoil --clients 4 --tables 1 --rows 4m --budget 512m
+  lab run ibench --steps l.i0,l.x,l.i1 --rows 10m --durability sync --format json")]
+pub struct Ibench {
+    /// Engine under test, repeatable
+    #[arg(long = "target", value_name = "TARGET", default_value = crate::run::DEFAULT_TARGET)]
+    pub targets: Vec<String>,
+
+    /// Rows of l.i0, over all clients (k, m, g = thousands, millions, billions)
+    #[arg(long, default_value = "1m", value_parser = count, value_name = "N")]
+    pub rows: u64,
+
+    /// Rows of l.i1 [default: half of --rows]
+    #[arg(long, value_parser = count, value_name = "N")]
+    pub rows_i1: Option<u64>,
+
+    /// Rows of l.i2 [default: an eighth of --rows]
+    #[arg(long, value_parser = count, value_name = "N")]
+    pub rows_i2: Option<u64>,
+
+    /// Length of each query step
+    #[arg(long, default_value_t = 10, value_name = "SECONDS")]
+    pub seconds: u64,
+
+    /// Unmeasured seconds before each query step
+    #[arg(long, default_value_t = 0, value_name = "SECONDS")]
+    pub warmup: u64,
+
+    /// End a step after so many seconds even if its rows are not done; 0 = never
+    #[arg(long, default_value_t = 0, value_name = "SECONDS")]
+    pub max_seconds: u64,
+
+    /// The shortest settle
+    #[arg(long, default_value_t = 2, value_name = "SECONDS")]
+    pub settle_seconds: u64,
+
+    /// Steps to run, in order [default: all of the form]
+    #[arg(long, value_delimiter = ',', value_name = "STEP,…")]
+    pub steps: Vec<String>,
+
+    /// Clients; several values run one after the other
+    #[arg(long, value_delimiter = ',', default_value = "1", value_name = "N,…")]
+    pub clients: Vec<u32>,
+
+    /// Tables; several values run one after the other [default: one a client]
+    #[arg(long, value_delimiter = ',', value_name = "N,…")]
+    pub tables: Vec<u32>,
+
+    /// Form of the benchmark
+    #[arg(long, default_value = "2023", value_name = "2017|2023")]
+    pub form: String,
+
+    /// Definition of the secondary indexes [default: that of the form]
+    #[arg(long, value_name = "2017|2023")]
+    pub index_set: Option<String>,
+
+    /// How rows to delete are chosen
+    #[arg(long, value_enum, default_value_t = DeleteFormArgument::Limit)]
+    pub delete_form: DeleteFormArgument,
+
+    /// Pace of the load steps, in rows a second and client; 0 = as fast as possible
+    #[arg(long, default_value = "0", value_parser = count, value_name = "N")]
+    pub inserts_per_second: u64,
+
+    /// Hold a transaction open for so long, again and again, beside every step from l.i1 on; 0 = never
+    #[arg(long, default_value_t = 0, value_name = "SECONDS")]
+    pub htap_transaction_seconds: u64,
+
+    /// Compression, by the engine's name for it [default: the engine's own]
+    #[arg(long, value_name = "NAME")]
+    pub compression: Option<String>,
+
+    /// When a commit is safe
+    #[arg(long, value_enum, default_value_t = Durability::Write)]
+    pub durability: Durability,
+
+    /// Memory of the engine under test (k, m, g = KiB, MiB, GiB) [default: the engine's own]
+    #[arg(long, value_parser = bytes, value_name = "BYTES")]
+    pub budget: Option<u64>,
+
+    /// How data files are read and written [default: the engine's own]
+    #[arg(long, value_enum)]
+    pub io: Option<Io>,
+
+    /// Memory limit by control group (not built yet)
+    #[arg(long, value_name = "BYTES", hide_short_help = true)]
+    pub memory_limit: Option<String>,
+
+    /// Limits of the disk (not built yet)
+    #[arg(long, value_name = "iops=N,mb=N,latency=Nms", hide_short_help = true)]
+    pub disk_limit: Option<String>,
+
+    /// Size of the disk (not built yet)
+    #[arg(long, value_name = "BYTES", hide_short_help = true)]
+    pub disk_size: Option<String>,
+
+    /// Seed of all rows and queries
+    #[arg(long, default_value_t = 42, value_name = "N")]
+    pub seed: u64,
+
+    /// Repetitions; targets take turns
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    pub repeat: u32,
+
+    /// Where databases are made, one fresh directory each, removed afterwards [default: in the run folder]
+    #[arg(long, value_name = "DIR")]
+    pub dir: Option<PathBuf>,
+
+    /// The run folder [default: bench-results/TIME-ibench]
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+
+    /// Go on with an interrupted run: finished targets and repetitions are kept; other options come from its plan
+    #[arg(long, value_name = "RUN", conflicts_with = "out")]
+    pub resume: Option<PathBuf>,
+
+    /// Keep the databases
+    #[arg(long)]
+    pub keep: bool,
+
+    /// End with code 5 if a query step missed its background rate
+    #[arg(long)]
+    pub require_sla: bool,
+
+    /// How results are printed
+    #[arg(long, value_enum, default_value_t = Format::Table)]
+    pub format: Format,
+
+    /// Processor time in the older reports' unit (Mcpu: millionths of a percentage point an operation)
+    #[arg(long)]
+    pub legacy_units: bool,
+
+    /// No progress, only results
+    #[arg(long, short)]
+    pub quiet: bool,
+}
+
+fn scaled(text: &str, step: u64) -> Result<u64, String> {
+    let lower = text.to_ascii_lowercase();
+    let digits = lower.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
+    let power = match &lower[digits.len()..] {
+        "" => 0,
+        "k" => 1,
+        "m" => 2,
+        "g" => 3,
+        other => return Err(format!("`{other}` is not a unit; use k, m or g")),
+    };
+    let number: f64 = digits.parse().map_err(|_| format!("`{text}` is not a number"))?;
+    let value = number * (step.pow(power) as f64);
+    if value.fract() != 0.0 || !(0.0..=1e18).contains(&value) {
+        return Err(format!("`{text}` is not a whole number"));
+    }
+    Ok(value as u64)
+}
+
+/// `10m` = 10 000 000.
+pub fn count(text: &str) -> Result<u64, String> {
+    scaled(text, 1_000)
+}
+
+/// `512m` = 512 MiB.
+pub fn bytes(text: &str) -> Result<u64, String> {
+    scaled(text, 1_024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn units_are_read() {
+        assert_eq!(count("10m"), Ok(10_000_000));
+        assert_eq!(count("1.5k"), Ok(1_500));
+        assert_eq!(bytes("512m"), Ok(512 << 20));
+        assert_eq!(count("7"), Ok(7));
+        for wrong in ["", "m", "10x", "1.5", "-3", "0.0001k"] {
+            assert!(count(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! Keeps what the workload reports: step records and results in the run folder, a log, the display.
+
+use std::sync::{Mutex, MutexGuard};
+
+use lab_measure::record::StepRecord;
+use lab_measure::result::{Repeat, StepResult};
+use lab_workload::{Case, Step, Tick, Watcher};
+
+use crate::folder::{Folder, RunRecord, Turn};
+use crate::outcome::Failure;
+use crate::progress::{COLUMNS_HEADING, Progress, columns_of};
+
+/// Writes what the workload reports, and shows it.
+pub struct Keeper {
+    /// The run folder.
+    pub folder: Folder,
+    /// The display.
+    pub progress: Progress,
+    kept: Mutex<Kept>,
+}
+
+/// What has been kept so far. `place` is the position of the current step in the plan.
+struct Kept {
+    turn: Turn,
+    place: usize,
+    began: Option<Step>,
+    results: Vec<(Turn, usize, StepResult)>,
+    failure: Option<Failure>,
+}
+
+impl Keeper {
+    /// A keeper that knows the finished turns of a resumed run.
+    pub fn new(folder: Folder, progress: Progress, record: &RunRecord) -> Result<Keeper, Failure> {
+        let mut results: Vec<(Turn, usize, StepResult)> = Vec::new();
+        if !record.turns_done.is_empty() {
+            for step in crate::folder::read_steps(&folder.path)? {
+                let target = record.targets.iter().position(|text| *text == step.result.target).unwrap_or(0);
+                let case = Case { tables: step.result.tables, clients: step.result.clients };
+                let case = record.plan.cases.iter().position(|known| *known == case).unwrap_or(0);
+                let Repeat::Number(repeat) = step.result.repeat else { continue };
+                let turn = Turn { target, case, repeat };
+                let place = results.iter().filter(|(other, ..)| *other == turn).count();
+                if record.turns_done.contains(&turn) {
+                    results.push((turn, place, step.result));
+                }
+            }
+        }
+        let turn = Turn { target: 0, case: 0, repeat: 1 };
+        let kept = Mutex::new(Kept { turn, place: 0, began: None, results, failure: None });
+        let keeper = Keeper { folder, progress, kept };
+        if !keeper.folder.path.join("progress.tsv").exists() {
+            keeper.folder.append("progress.tsv", COLUMNS_HEADING);
+        }
+        Ok(keeper)
+    }
+
+    fn kept(&self) -> MutexGuard<'_, Kept> {
+        self.kept.lock().expect("no thread panics while it keeps results")
+    }
+
+    /// A turn begins: whatever an earlier attempt left of it is forgotten.
+    pub fn start_turn(&self, turn: Turn) -> Result<(), Failure> {
+        let mut kept = self.kept();
+        (kept.turn, kept.place, kept.began) = (turn, 0, None);
+        kept.results.retain(|(other, ..)| *other != turn);
+        self.folder.forget_turn(turn)
+    }
+
+    /// All results so far.
+    pub fn results(&self) -> Vec<StepResult> {
+        self.kept().results.iter().map(|(_, _, result)| result.clone()).collect()
+    }
+
+    /// The first thing that could not be written.
+    pub fn take_failure(&self) -> Result<(), Failure> {
+        self.kept().failure.take().map_or(Ok(()), Err)
+    }
+}
+
+impl Watcher for Keeper {
+    fn begins(&self, step: Step) {
+        let mut kept = self.kept();
+        if kept.began.replace(step).is_some() {
+            kept.place += 1;
+        }
+        self.progress.begins(step);
+        self.folder.log(&format!("step {} begins", step.name()));
+    }
+
+    fn tick(&self, step: Step, tick: &Tick) {
+        let turn = self.kept().turn;
+        let turn = format!("t{}-c{}-r{}", turn.target + 1, turn.case + 1, turn.repeat);
+        self.folder.append("progress.tsv", &format!("{turn}\t{}\t{}", step.name(), columns_of(tick)));
+        self.progress.tick(step, tick);
+    }
+
+    fn finished(&self, step: Step, record: &StepRecord) {
+        let mut kept = self.kept();
+        // A record that comes again belongs to the load before the settle that is under way.
+        let again = kept.began == Some(Step::Settle);
+        let place = kept.place - usize::from(again);
+        let turn = kept.turn;
+        kept.results.retain(|(other, at, _)| (*other, *at) != (turn, place));
+        kept.results.push((turn, place, record.result.clone()));
+        let results: Vec<StepResult> = kept.results.iter().map(|(_, _, result)| result.clone()).collect();
+        let written = self.folder.write_step(turn, place, record).and_then(|()| self.folder.write_results(&results));
+        if let Err(failure) = written {
+            kept.failure.get_or_insert(failure);
+        }
+        if !again {
+            self.progress.finished(record);
+            self.folder.log(&format!("step {} done", step.name()));
+        }
+    }
+
+    fn phase(&self, text: &str) {
+        self.progress.phase(text);
+    }
+}

@@ -1,0 +1,71 @@
+//! The lab: which engine, version and configuration serves a workload best, at what cost, and where does it stall?
+//!
+//! | module | owns |
+//! |---|---|
+//! | [`cli`] | the command line |
+//! | [`run`] | `lab run`: targets in turns, repetitions, results |
+//! | [`keeper`] | what a run keeps while it goes on |
+//! | [`across`] | checksums of all targets, medians of repetitions |
+//! | [`folder`] | the run folder: names, layout, reading and writing |
+//! | [`progress`] | what is shown while a run goes on |
+//! | [`table`] | results as a table, JSON, CSV or Markdown |
+//! | [`browse`] | `lab report`, `lab list`, `lab show` |
+//! | [`doctor`] | `lab doctor` |
+//! | [`outcome`] | exit codes |
+
+#![forbid(unsafe_code)]
+// A program of its own beside the engine: real clocks, threads and files.
+#![allow(clippy::disallowed_methods, clippy::disallowed_types)]
+
+mod across;
+mod browse;
+mod cli;
+mod doctor;
+mod folder;
+mod keeper;
+mod outcome;
+mod progress;
+mod run;
+mod table;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+fn main() -> ExitCode {
+    let arguments = match cli::Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => {
+            // Help and version are results and go to stdout; mistakes go to stderr.
+            let _ = error.print();
+            return if error.use_stderr() { outcome::USAGE.into() } else { ExitCode::SUCCESS };
+        }
+    };
+    let unbuilt = |what: &str| Err(outcome::Failure::Usage(format!("unsupported: `{what}` is not built yet")));
+    let result = match arguments.command {
+        cli::Command::Run { workload } => match workload {
+            cli::Workload::Ibench(options) => run::ibench(*options),
+            cli::Workload::Sysbench(_) => unbuilt("lab run sysbench"),
+            cli::Workload::Tpcc(_) => unbuilt("lab run tpcc"),
+        },
+        cli::Command::Report { runs, output } => browse::report(&runs, output.as_deref()),
+        cli::Command::List { dir } => browse::list(dir.as_deref()),
+        cli::Command::Show { run, format } => browse::show(&run, format),
+        cli::Command::Doctor { dir } => doctor::doctor(&dir),
+        cli::Command::Compare(_) => unbuilt("lab compare"),
+        cli::Command::Explain(_) => unbuilt("lab explain"),
+        cli::Command::Serve(_) => unbuilt("lab serve"),
+        cli::Command::Replay(_) => unbuilt("lab replay"),
+        cli::Command::Verify(_) => unbuilt("lab verify"),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("lab: {failure}");
+            failure.code().into()
+        }
+    }
+}

@@ -1,0 +1,344 @@
+//! `lab run`: targets take turns, repetition by repetition; every turn gets a fresh database.
+//!
+//! 1. The command line becomes a plan; targets are checked before anything is made.
+//! 2. For each repetition, case and target: open, all steps, close, remove the database.
+//! 3. After each step its record and all results so far are in the run folder.
+//! 4. At the end checksums of all targets are compared, the report is written, results are printed.
+//!
+//! A turn that is interrupted keeps the records of its finished steps; `--resume` does it again from its beginning,
+//! because a database in the middle of a step cannot be continued.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use lab_measure::environment::Environment;
+use lab_measure::procfs::Process;
+use lab_measure::result::{Repeat, SCHEMA, StepResult};
+use lab_target::{IndexSet, Setup, TargetSpec, registry};
+use lab_workload::{Case, Place, Plan, RunError, Step, run_case};
+
+use crate::across::{compare_checksums, with_medians};
+use crate::cli::{Durability, Format, Ibench, Io};
+use crate::folder::{Folder, RUNS, RunRecord, SetupRecord, State, Turn, epoch_secs, utc_now};
+use crate::keeper::Keeper;
+use crate::outcome::Failure;
+use crate::progress::Progress;
+use crate::{browse, table};
+
+/// What is measured when nothing is named.
+pub const DEFAULT_TARGET: &str = "trefoil";
+
+/// Runs the insert benchmark.
+pub fn ibench(options: Ibench) -> Result<(), Failure> {
+    refuse_unbuilt(&options)?;
+    let (folder, mut record) = match &options.resume {
+        Some(path) => Folder::open(path)?,
+        None => begin(&options)?,
+    };
+    let specs = checked_targets(&record.targets)?;
+    let interrupt = interrupt_flag()?;
+    let keeper = Keeper::new(folder, Progress::new(options.quiet), &record)?;
+    record.state = State::Running;
+    keeper.folder.write_run(&record)?;
+    keeper.folder.log(&format!("run begins: {}", record.command.join(" ")));
+    keeper.progress.say(&format!("results go to {}", keeper.folder.path.display()));
+    let outcome = turns(&options, &specs, &mut record, &keeper, &interrupt);
+    keeper.progress.clear();
+    // A step that a time limit ended holds whatever was done by then.
+    let comparable = record.plan.max_seconds == 0;
+    let outcome = outcome.and_then(|()| if comparable { compare_checksums(&keeper.results()) } else { Ok(()) });
+    record.state = match &outcome {
+        Ok(()) => State::Done,
+        Err(Failure::Interrupted(_)) => State::Interrupted,
+        Err(_) => State::Failed,
+    };
+    record.ended_by = outcome.as_ref().err().map(ToString::to_string);
+    keeper.folder.write_run(&record)?;
+    keeper.folder.log(&format!("run ends: {}", record.ended_by.as_deref().unwrap_or("ok")));
+    conclude(&options, &record, &keeper)?;
+    outcome?;
+    sla_verdict(&options, &keeper.results())
+}
+
+fn refuse_unbuilt(options: &Ibench) -> Result<(), Failure> {
+    let unbuilt = |what: &str| Err(Failure::Usage(format!("unsupported: {what} is not built yet")));
+    match options.form.as_str() {
+        "2023" => {}
+        "2017" => return unbuilt("--form 2017 (load, scans, q1000, q100)"),
+        other => return Err(Failure::Usage(format!("--form {other}: the forms are 2017 and 2023"))),
+    }
+    let not_yet = [
+        ("--memory-limit", options.memory_limit.is_some()),
+        ("--disk-limit", options.disk_limit.is_some()),
+        ("--disk-size", options.disk_size.is_some()),
+    ];
+    not_yet.iter().find(|(_, given)| *given).map_or(Ok(()), |(name, _)| unbuilt(name))
+}
+
+fn checked_targets(texts: &[String]) -> Result<Vec<TargetSpec>, Failure> {
+    let mut specs = Vec::new();
+    for text in texts {
+        let spec = TargetSpec::parse(text)?;
+        registry::check(&spec)?;
+        specs.push(spec);
+    }
+    Ok(specs)
+}
+
+fn plan_of(options: &Ibench) -> Result<Plan, Failure> {
+    let index_set = match options.index_set.as_deref() {
+        None | Some("2023") => IndexSet::Y2023,
+        Some("2017") => IndexSet::Y2017,
+        Some(other) => return Err(Failure::Usage(format!("--index-set {other}: the sets are 2017 and 2023"))),
+    };
+    let steps = match options.steps.is_empty() {
+        true => Step::FORM_2023.iter().map(|step| step.name()).collect(),
+        false => options.steps.iter().map(|name| name.trim().to_owned()).collect(),
+    };
+    let mut cases = Vec::new();
+    for clients in &options.clients {
+        let tables = if options.tables.is_empty() { &[*clients][..] } else { &options.tables[..] };
+        cases.extend(tables.iter().map(|tables| Case { tables: *tables, clients: *clients }));
+    }
+    let plan = Plan {
+        rows: options.rows,
+        rows_i1: options.rows_i1.unwrap_or(options.rows / 2),
+        rows_i2: options.rows_i2.unwrap_or(options.rows / 8),
+        seconds: options.seconds,
+        warmup: options.warmup,
+        max_seconds: options.max_seconds,
+        settle_seconds: options.settle_seconds,
+        steps,
+        cases,
+        index_set,
+        delete_form: options.delete_form.into(),
+        inserts_per_second: options.inserts_per_second,
+        htap_seconds: options.htap_transaction_seconds,
+        seed: options.seed,
+    };
+    plan.check()?;
+    if options.repeat == 0 {
+        return Err(Failure::Usage("--repeat has to be at least 1".into()));
+    }
+    Ok(plan)
+}
+
+fn begin(options: &Ibench) -> Result<(Folder, RunRecord), Failure> {
+    let plan = plan_of(options)?;
+    checked_targets(&options.targets)?;
+    let path = match &options.out {
+        Some(path) => path.clone(),
+        None => fresh_folder(Path::new(RUNS)),
+    };
+    let folder = Folder::create(&path)?;
+    if options.out.is_none() {
+        point_latest_at(&path);
+    }
+    let setup = SetupRecord {
+        durability: match options.durability {
+            Durability::Sync => lab_target::Durability::Sync,
+            Durability::Write => lab_target::Durability::Write,
+            Durability::Buffered => lab_target::Durability::Buffered,
+        },
+        budget_bytes: options.budget,
+        io: options.io.map(|io| match io {
+            Io::Direct => lab_target::IoMode::Direct,
+            Io::Buffered => lab_target::IoMode::Buffered,
+        }),
+        compression: options.compression.clone(),
+    };
+    let record = RunRecord {
+        schema: SCHEMA.into(),
+        began: utc_now(),
+        command: std::env::args().collect(),
+        workload: "ibench".into(),
+        plan,
+        setup,
+        described: vec![None; options.targets.len()],
+        targets: options.targets.clone(),
+        repeat: options.repeat,
+        environment: Environment::read(options.dir.as_deref().unwrap_or(&path), env!("LAB_COMMIT")),
+        turns_done: Vec::new(),
+        state: State::Running,
+        ended_by: None,
+    };
+    Ok((folder, record))
+}
+
+fn fresh_folder(runs: &Path) -> PathBuf {
+    let stamp: String = utc_now().chars().filter(|letter| letter.is_ascii_digit() || *letter == 'T').collect();
+    let name = format!("{stamp}-ibench");
+    let mut path = runs.join(&name);
+    let mut number = 2;
+    while path.exists() {
+        path = runs.join(format!("{name}-{number}"));
+        number += 1;
+    }
+    path
+}
+
+/// `bench-results/latest`: a convenience, so its failure is nobody's trouble.
+fn point_latest_at(path: &Path) {
+    let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else { return };
+    let link = parent.join("latest");
+    if link.symlink_metadata().is_ok_and(|meta| meta.file_type().is_symlink()) {
+        let _ = fs::remove_file(&link);
+    }
+    let _ = std::os::unix::fs::symlink(name, &link);
+}
+
+fn interrupt_flag() -> Result<Arc<AtomicBool>, Failure> {
+    let flag = Arc::new(AtomicBool::new(false));
+    let shared = Arc::clone(&flag);
+    let handler = ctrlc::set_handler(move || {
+        // The second Ctrl-C does not wait for the step to wind down.
+        if shared.swap(true, Ordering::Relaxed) {
+            std::process::exit(i32::from(crate::outcome::INTERRUPTED));
+        }
+    });
+    handler.map_err(|error| Failure::Failed(format!("cannot catch Ctrl-C: {error}")))?;
+    Ok(flag)
+}
+
+fn turns(
+    options: &Ibench,
+    specs: &[TargetSpec],
+    record: &mut RunRecord,
+    keeper: &Keeper,
+    interrupt: &AtomicBool,
+) -> Result<(), Failure> {
+    let many = specs.len() as u32 * record.repeat * record.plan.cases.len() as u32 > 1;
+    for repeat in 1..=record.repeat {
+        for case in 0..record.plan.cases.len() {
+            for (target, spec) in specs.iter().enumerate() {
+                let turn = Turn { target, case, repeat };
+                if record.turns_done.contains(&turn) {
+                    continue;
+                }
+                if many {
+                    let Case { tables, clients } = record.plan.cases[case];
+                    keeper.progress.say(&format!(
+                        "{spec}: {clients} clients, {tables} tables, repetition {repeat} of {}",
+                        record.repeat
+                    ));
+                }
+                keeper.start_turn(turn)?;
+                one_turn(options, spec, turn, record, keeper, interrupt)?;
+                record.turns_done.push(turn);
+                keeper.folder.write_run(record)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn one_turn(
+    options: &Ibench,
+    spec: &TargetSpec,
+    turn: Turn,
+    record: &mut RunRecord,
+    keeper: &Keeper,
+    interrupt: &AtomicBool,
+) -> Result<(), Failure> {
+    let parent = options.dir.clone().unwrap_or_else(|| keeper.folder.path.clone());
+    let name = format!("db-{}-{}", std::process::id(), epoch_secs());
+    let dir = parent.join(format!("{name}-t{}-c{}-r{}", turn.target + 1, turn.case + 1, turn.repeat));
+    fs::create_dir_all(&dir).map_err(|error| Failure::io("make", &dir, &error))?;
+    let setup = Setup {
+        dir: dir.clone(),
+        durability: record.setup.durability,
+        budget_bytes: record.setup.budget_bytes,
+        io: record.setup.io,
+        compression: record.setup.compression.clone(),
+        seed: record.plan.seed,
+    };
+    let rss_before_open_bytes = Process::read().map(|process| process.rss_bytes);
+    let target = registry::open(spec, &setup)?;
+    let description = target.describe();
+    for note in &description.notes {
+        keeper.progress.say(&format!("{spec}: {note}"));
+    }
+    record.described[turn.target] = Some(description);
+    keeper.folder.write_run(record)?;
+    let case = record.plan.cases[turn.case];
+    let place = Place { target: &spec.text, dir: &dir, case, repeat: turn.repeat, rss_before_open_bytes };
+    let ran = run_case(&*target, &place, &record.plan, interrupt, keeper);
+    let closed = target.close();
+    drop(target);
+    // What went wrong can be looked at.
+    let is_evidence = matches!(ran, Err(RunError::Violated(_) | RunError::Target(_)));
+    if !options.keep && !is_evidence {
+        fs::remove_dir_all(&dir).map_err(|error| Failure::io("remove", &dir, &error))?;
+    } else {
+        keeper.progress.say(&format!("the database is kept in {}", dir.display()));
+    }
+    ran?;
+    closed?;
+    keeper.take_failure()
+}
+
+/// Results, report and the next command to try. What was finished is shown even when the run was not.
+fn conclude(options: &Ibench, record: &RunRecord, keeper: &Keeper) -> Result<(), Failure> {
+    let results = with_medians(keeper.results(), record.repeat);
+    if results.is_empty() {
+        return Ok(());
+    }
+    keeper.folder.write_results(&results)?;
+    let report = browse::write_report(std::slice::from_ref(&keeper.folder.path), None)?;
+    let medians_only: Vec<StepResult> =
+        results.iter().filter(|result| matches!(result.repeat, Repeat::Name(_))).cloned().collect();
+    let table_rows = if medians_only.is_empty() { &results } else { &medians_only };
+    let shown = if options.format == Format::Table { table_rows } else { &results };
+    print!("{}", table::printed(shown, options.format, options.legacy_units));
+    let next = next_command(record, &keeper.folder.path);
+    let closing = format!("report: {}\nnext:   {next}", report.display());
+    match options.format {
+        Format::Table => println!("{closing}"),
+        _ if !options.quiet => eprintln!("{closing}"),
+        _ => {}
+    }
+    Ok(())
+}
+
+fn next_command(record: &RunRecord, folder: &Path) -> String {
+    let targets: Vec<String> = record.targets.iter().map(|text| format!("--target {text}")).collect();
+    let targets = targets.join(" ");
+    match record.state {
+        State::Interrupted => format!("lab run ibench --resume {}", folder.display()),
+        _ if record.repeat < 3 => format!("lab run ibench {targets} --rows {} --repeat 5", record.plan.rows),
+        _ => format!("lab run ibench {targets} --rows {} --clients 2 --tables 1", record.plan.rows.saturating_mul(10)),
+    }
+}
+
+fn sla_verdict(options: &Ibench, results: &[StepResult]) -> Result<(), Failure> {
+    let missed: Vec<&str> =
+        results.iter().filter(|result| result.sla_met == Some(false)).map(|result| result.step.as_str()).collect();
+    if options.require_sla && !missed.is_empty() {
+        return Err(Failure::SlaMissed(format!("the background rate was missed in {}", missed.join(", "))));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan() -> Plan {
+        use clap::Parser;
+        let arguments = crate::cli::Arguments::parse_from(["lab", "run", "ibench", "--rows", "1k"]);
+        let crate::cli::Command::Run { workload: crate::cli::Workload::Ibench(options) } = arguments.command else {
+            unreachable!("the command line says run ibench")
+        };
+        plan_of(&options).unwrap()
+    }
+
+    #[test]
+    fn defaults_are_those_of_the_specification() {
+        let plan = plan();
+        assert_eq!((plan.rows, plan.rows_i1, plan.rows_i2, plan.seconds), (1_000, 500, 125, 10));
+        assert_eq!(plan.steps.join(" "), "l.i0 l.x l.i1 l.i2 settle qr100 qp100 qr500 qp500 qr1000 qp1000");
+        assert_eq!(plan.cases, [Case { tables: 1, clients: 1 }]);
+    }
+}

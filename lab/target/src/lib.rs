@@ -1,0 +1,33 @@
+//! The engines under test, seen in engine-neutral terms.
+//!
+//! | module | owns |
+//! |---|---|
+//! | [`row`] | the insert benchmark's row, batches of rows, the three secondary indexes and their two column sets |
+//! | [`api`] | [`Target`] and [`Session`]: everything the driver ever asks of an engine |
+//! | [`spec`] | the target string, `name:key=value,…` |
+//! | [`registry`] | from a target string to an open target |
+//! | [`null`] | an engine that does nothing: the price of the driver itself |
+//! | [`trefoil`] | the embedded engine, through its typed tables |
+//! | [`model`] | ordered maps behind one latch a table: obviously right, and able to plant a known bug |
+//!
+//! A new engine is one file that implements the two traits and one line in [`registry`].
+
+#![forbid(unsafe_code)]
+// The lab measures engines from outside, on real clocks and real threads; the simulator never runs it.
+#![allow(clippy::disallowed_methods, clippy::disallowed_types)]
+
+pub mod api;
+pub mod model;
+pub mod null;
+pub mod registry;
+pub mod row;
+pub mod spec;
+pub mod trefoil;
+
+pub use api::{
+    Ability, Counters, Description, Durability, IoMode, PointRow, RangeQuery, Result, Session, Setup, Sizes, Target,
+    TargetError,
+};
+pub use registry::{known_targets, open};
+pub use row::{Batch, Column, Entry, IndexSet, RowView, Secondary};
+pub use spec::TargetSpec;

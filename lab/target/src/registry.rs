@@ -1,0 +1,69 @@
+//! From a target string to an open target.
+
+use crate::api::{Result, Setup, Target, TargetError};
+use crate::spec::TargetSpec;
+use crate::{model, null, trefoil};
+
+/// Engines that this build can open, with one line each for the help text.
+#[must_use]
+pub fn known_targets() -> &'static [(&'static str, &'static str)] {
+    &[
+        ("trefoil", "the embedded engine; trefoil:structure=btree, node_size, log_capacity, …"),
+        ("null", "does nothing: shows what the driver itself costs"),
+        ("model", "ordered maps in memory: obviously right, for checking the lab"),
+    ]
+}
+
+/// Names the lab knows about and this build does not have.
+const NOT_BUILT: &[&str] =
+    &["rocksdb", "sqlite", "lmdb", "redb", "fjall", "mysql", "mariadb", "postgres", "postgresql", "server"];
+
+/// Checks a target string without opening anything.
+pub fn check(spec: &TargetSpec) -> Result<()> {
+    if let Some(version) = &spec.version {
+        return Err(TargetError::Unsupported(format!("target `{spec}`: building version `{version}` from source")));
+    }
+    match spec.name.as_str() {
+        "trefoil" => trefoil::TrefoilTarget::check(spec.clone()),
+        "null" => null::NullTarget::check(spec.clone()),
+        "model" => model::ModelTarget::check(spec.clone()),
+        name if NOT_BUILT.contains(&name) => {
+            Err(TargetError::Unsupported(format!("target `{spec}`: this build has no adapter for `{name}`")))
+        }
+        name => Err(TargetError::Usage(format!(
+            "target `{spec}`: no engine is called `{name}`; this build has {}",
+            known_targets().iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ")
+        ))),
+    }
+}
+
+/// Opens a target in `setup.dir`.
+pub fn open(spec: &TargetSpec, setup: &Setup) -> Result<Box<dyn Target>> {
+    check(spec)?;
+    match spec.name.as_str() {
+        "trefoil" => Ok(Box::new(trefoil::TrefoilTarget::open(spec.clone(), setup)?)),
+        "null" => Ok(Box::new(null::NullTarget::open(spec.clone())?)),
+        "model" => Ok(Box::new(model::ModelTarget::open(spec.clone(), setup)?)),
+        name => Err(TargetError::Unsupported(format!("target `{name}`"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn complaint(text: &str) -> TargetError {
+        check(&TargetSpec::parse(text).unwrap()).unwrap_err()
+    }
+
+    #[test]
+    fn unknown_unbuilt_and_wrong_parameters_are_told_apart() {
+        assert!(matches!(complaint("oracle"), TargetError::Usage(text) if text.contains("this build has")));
+        assert!(matches!(complaint("trefoil:structure=lsm"), TargetError::Unsupported(_)));
+        assert!(matches!(complaint("trefoil:structure=heap"), TargetError::Usage(text) if text.contains("btree")));
+        assert!(matches!(complaint("rocksdb"), TargetError::Unsupported(_)));
+        assert!(matches!(complaint("mysql://root@localhost/test"), TargetError::Unsupported(_)));
+        assert!(matches!(complaint("null@v2"), TargetError::Unsupported(_)));
+        assert!(matches!(complaint("null:a=1"), TargetError::Usage(text) if text.contains("takes no parameters")));
+    }
+}

@@ -1,0 +1,162 @@
+//! The target string: `name`, or `name:key=value,key=value`.
+//!
+//! A URL (`mysql://…`) is a target of its own kind and is kept whole. `name@<git ref>` asks for another version.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use crate::api::{Result, TargetError};
+
+/// A parsed target string.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TargetSpec {
+    /// What the user wrote.
+    pub text: String,
+    /// The engine, or the scheme of a URL.
+    pub name: String,
+    /// The wanted version, after `@`.
+    pub version: Option<String>,
+    /// The parameters.
+    pub parameters: BTreeMap<String, String>,
+}
+
+impl TargetSpec {
+    /// Parses a target string.
+    pub fn parse(text: &str) -> Result<TargetSpec> {
+        let usage = |what: String| TargetError::Usage(format!("target `{text}`: {what}"));
+        if text.trim() != text || text.is_empty() {
+            return Err(usage("empty, or blanks around it; example: trefoil:structure=btree".into()));
+        }
+        if let Some((scheme, _)) = text.split_once("://") {
+            return Ok(TargetSpec {
+                text: text.into(),
+                name: scheme.into(),
+                version: None,
+                parameters: BTreeMap::new(),
+            });
+        }
+        let (head, tail) = text.split_once(':').unwrap_or((text, ""));
+        if text.ends_with(':') {
+            return Err(usage("nothing after the colon; example: trefoil:structure=btree".into()));
+        }
+        let (name, version) = match head.split_once('@') {
+            Some((_, "")) => return Err(usage("no version after @".into())),
+            Some((name, version)) => (name, Some(version.to_owned())),
+            None => (head, None),
+        };
+        if name.is_empty() || !name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-') {
+            return Err(usage(format!("`{name}` is not an engine name")));
+        }
+        let mut parameters = BTreeMap::new();
+        for part in tail.split([',', '?', '&']).filter(|_| !tail.is_empty()) {
+            let Some((key, value)) = part.split_once('=') else {
+                return Err(usage(format!("`{part}` is not key=value")));
+            };
+            if key.is_empty() || value.is_empty() {
+                return Err(usage(format!("`{part}` lacks a key or a value")));
+            }
+            if parameters.insert(key.to_owned(), value.to_owned()).is_some() {
+                return Err(usage(format!("`{key}` is given twice")));
+            }
+        }
+        Ok(TargetSpec { text: text.into(), name: name.into(), version, parameters })
+    }
+
+    /// Takes a parameter out, so that what is left over can be reported.
+    pub fn take(&mut self, key: &str) -> Option<String> {
+        self.parameters.remove(key)
+    }
+
+    /// Takes a whole number out.
+    pub fn take_number(&mut self, key: &str) -> Result<Option<u64>> {
+        match self.take(key) {
+            None => Ok(None),
+            Some(value) => value.parse().map(Some).map_err(|_| {
+                TargetError::Usage(format!("target `{}`: `{key}={value}` is not a whole number", self.text))
+            }),
+        }
+    }
+
+    /// Takes a size out: `k`, `m` and `g` are KiB, MiB and GiB.
+    pub fn take_bytes(&mut self, key: &str) -> Result<Option<u64>> {
+        let Some(value) = self.take(key) else { return Ok(None) };
+        let (digits, unit) = match value.as_bytes().last() {
+            Some(b'k' | b'K') => (&value[..value.len() - 1], 1 << 10),
+            Some(b'm' | b'M') => (&value[..value.len() - 1], 1 << 20),
+            Some(b'g' | b'G') => (&value[..value.len() - 1], 1 << 30),
+            _ => (value.as_str(), 1),
+        };
+        let bytes = digits.parse::<u64>().ok().and_then(|number| number.checked_mul(unit));
+        bytes.map(Some).ok_or_else(|| {
+            TargetError::Usage(format!("target `{}`: `{key}={value}` is not a size; example: {key}=4m", self.text))
+        })
+    }
+
+    /// Refuses what no one has taken.
+    pub fn finish(self, known: &[&str]) -> Result<()> {
+        match self.parameters.keys().next() {
+            None => Ok(()),
+            Some(key) if known.is_empty() => Err(TargetError::Usage(format!(
+                "target `{}`: `{}` takes no parameters, but got `{key}`",
+                self.text, self.name
+            ))),
+            Some(key) => Err(TargetError::Usage(format!(
+                "target `{}`: `{}` has no parameter `{key}`; it has {}",
+                self.text,
+                self.name,
+                known.join(", ")
+            ))),
+        }
+    }
+}
+
+impl fmt::Display for TargetSpec {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_alone_and_a_name_with_parameters() {
+        let spec = TargetSpec::parse("trefoil").unwrap();
+        assert_eq!((spec.name.as_str(), spec.parameters.len()), ("trefoil", 0));
+        let mut spec = TargetSpec::parse("trefoil@v1:structure=btree,log_capacity=4m").unwrap();
+        assert_eq!(spec.version.as_deref(), Some("v1"));
+        assert_eq!(spec.take("structure").as_deref(), Some("btree"));
+        let left = spec.finish(&["structure"]).unwrap_err().to_string();
+        assert!(left.contains("no parameter `log_capacity`") && left.contains("it has structure"), "{left}");
+    }
+
+    #[test]
+    fn a_url_is_kept_whole() {
+        let spec = TargetSpec::parse("mysql://root@localhost/test?engine=innodb").unwrap();
+        assert_eq!(spec.name, "mysql");
+    }
+
+    #[test]
+    fn mistakes_are_named() {
+        for (text, word) in [
+            ("", "empty"),
+            (" trefoil", "blanks"),
+            ("trefoil:", "after the colon"),
+            ("trefoil@", "no version"),
+            ("tre foil", "not an engine name"),
+            ("trefoil:structure", "not key=value"),
+            ("trefoil:structure=", "lacks"),
+            ("trefoil:a=1,a=2", "twice"),
+        ] {
+            let message = TargetSpec::parse(text).unwrap_err().to_string();
+            assert!(message.contains(word), "{text}: {message}");
+        }
+        let mut spec = TargetSpec::parse("model:pause_ms=soon").unwrap();
+        assert!(spec.take_number("pause_ms").unwrap_err().to_string().contains("whole number"));
+        let mut spec = TargetSpec::parse("trefoil:a=4m,b=512,c=4mb,d=99999999999999999999g").unwrap();
+        assert_eq!((spec.take_bytes("a").unwrap(), spec.take_bytes("b").unwrap()), (Some(4 << 20), Some(512)));
+        assert!(spec.take_bytes("c").unwrap_err().to_string().contains("not a size"));
+        assert!(spec.take_bytes("d").is_err() && spec.take_bytes("e").unwrap().is_none());
+    }
+}

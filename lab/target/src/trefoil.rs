@@ -1,0 +1,334 @@
+//! The embedded engine, through its table layer: typed rows, secondary indexes that the engine keeps, the unique
+//! check of the primary key.
+//!
+//! Parameters: `structure` (or `pk` and `secondary` apart), `node_size`, `log_capacity`, `checkpoint_replay` (seconds),
+//! `extent`, `inline_batch`. Durability, budget, io and compression are the run's own.
+//!
+//! Keys are handed out by a counter a table, as an auto-increment column does. Every statement is one transaction;
+//! an error of any kind ends the run, a retryable one included, because autocommit statements must never conflict.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, RwLock};
+use std::time::Duration;
+
+use ::trefoil::{
+    ALL, ColumnType, Compression, Database, Error, IndexOptions, IndexSchema, Options, Schema, Structure, Table,
+    Transaction, Value,
+};
+
+use crate::api::{
+    Ability, Counters, Description, PointRow, RangeQuery, Result, Session, Setup, Sizes, Target, TargetError,
+};
+use crate::row::{Batch, Entry, IndexSet, RowView, Secondary};
+use crate::spec::TargetSpec;
+
+mod counters;
+mod parameters;
+mod values;
+
+use counters::counters_of;
+use parameters::{Parameters, compression};
+use values::{entry_of, key_of, row_of, values_of};
+
+impl From<Error> for TargetError {
+    fn from(error: Error) -> TargetError {
+        match error {
+            Error::Unsupported(what) => TargetError::Unsupported(format!("trefoil: {what}")),
+            Error::InvalidArgument(what) => TargetError::Usage(format!("trefoil: {what}")),
+            other => TargetError::Failed(format!("trefoil: {other}")),
+        }
+    }
+}
+
+/// A table and its key counter. The counter only hands out numbers: relaxed.
+#[derive(Clone)]
+struct Open {
+    table: Table,
+    keys: Arc<AtomicU64>,
+}
+
+/// The target.
+pub struct TrefoilTarget {
+    database: Database,
+    options: Options,
+    parameters: Parameters,
+    compression: Compression,
+    tables: RwLock<Vec<Open>>,
+}
+
+impl TrefoilTarget {
+    /// Checks the parameters.
+    pub fn check(spec: TargetSpec) -> Result<()> {
+        Parameters::parse(spec).map(|_| ())
+    }
+
+    /// Creates a database in the run's directory.
+    pub fn open(spec: TargetSpec, setup: &Setup) -> Result<TrefoilTarget> {
+        let parameters = Parameters::parse(spec)?;
+        let compression = compression(setup.compression.as_deref())?;
+        let options = parameters.options(setup);
+        let database = Database::open(&setup.dir, options.clone())?;
+        Ok(TrefoilTarget { database, options, parameters, compression, tables: RwLock::default() })
+    }
+
+    fn index_options(&self, structure: Structure) -> IndexOptions {
+        let node_bytes = self.parameters.node_bytes.unwrap_or(0) as usize;
+        IndexOptions { structure, compression: self.compression, node_bytes }
+    }
+
+    fn tables(&self) -> Vec<Open> {
+        self.tables.read().expect("no thread panics while it holds the list").clone()
+    }
+}
+
+fn table_of(tables: &[Open], table: u32) -> Result<&Open> {
+    tables.get(table as usize).ok_or_else(|| TargetError::Failed(format!("trefoil: no table {table}")))
+}
+
+impl Target for TrefoilTarget {
+    fn describe(&self) -> Description {
+        let stats = self.database.stats();
+        let options = &self.options;
+        let name = |structure: Structure| format!("{structure:?}").to_lowercase();
+        let (primary, secondary) = (name(self.parameters.primary), name(self.parameters.secondary));
+        let config = if primary == secondary { primary.clone() } else { format!("{primary}+{secondary}") };
+        let mut notes = Vec::new();
+        if options.direct_io && !stats.space.direct {
+            notes.push("direct i/o is not possible here: data files go through the page cache".into());
+        }
+        if stats.budget_bytes != options.budget_bytes {
+            notes.push(format!(
+                "a budget of {} was asked for, {} is in force",
+                options.budget_bytes, stats.budget_bytes
+            ));
+        }
+        let settings = [
+            ("primary", primary),
+            ("secondary", secondary),
+            ("compression", format!("{:?}", self.compression).to_lowercase()),
+            ("node_size", self.parameters.node_bytes.map_or_else(|| "default".into(), |bytes| bytes.to_string())),
+            ("durability", format!("{:?}", options.durability).to_lowercase()),
+            ("budget", stats.budget_bytes.to_string()),
+            ("io", if stats.space.direct { "direct" } else { "buffered" }.into()),
+            ("log_capacity", options.log_capacity_bytes.to_string()),
+            ("log_segment", options.log_segment_bytes.to_string()),
+            ("checkpoint_replay", format!("{} s", options.checkpoint_replay.as_secs())),
+            ("extent", options.extent_bytes.to_string()),
+            ("inline_batch", options.inline_batch_bytes.to_string()),
+        ];
+        Description {
+            engine: "trefoil".into(),
+            version: env!("CARGO_PKG_VERSION").into(),
+            config,
+            settings: settings.into_iter().map(|(name, value)| (name.to_owned(), value)).collect::<BTreeMap<_, _>>(),
+            notes,
+        }
+    }
+
+    fn ability(&self) -> Ability {
+        Ability { stores_rows: true, dense_keys: true }
+    }
+
+    fn create_table(&self, table: u32) -> Result<()> {
+        let mut tables = self.tables.write().expect("no thread panics while it holds the list");
+        while tables.len() <= table as usize {
+            let schema = Schema::builder()
+                .column("transactionid", ColumnType::I64)
+                .nullable("dateandtime", ColumnType::Timestamp)
+                .column("cashregisterid", ColumnType::I32)
+                .column("customerid", ColumnType::I32)
+                .column("productid", ColumnType::I32)
+                .column("price", ColumnType::I32)
+                .nullable("data", ColumnType::Text)
+                .primary_key(&["transactionid"])
+                .primary_options(self.index_options(self.parameters.primary))
+                .build()
+                .map_err(Error::from)?;
+            let table = self.database.create_table(&format!("pi{}", tables.len() + 1), schema)?;
+            tables.push(Open { table, keys: Arc::default() });
+        }
+        Ok(())
+    }
+
+    fn create_indexes(&self, table: u32, set: IndexSet) -> Result<()> {
+        let options = self.index_options(self.parameters.secondary);
+        let indexes = Secondary::ALL.map(|index| {
+            let columns: Vec<&str> = set.columns(index).iter().map(|column| column.name()).collect();
+            IndexSchema::new(index.name(), &columns).with_options(options)
+        });
+        let tables = self.tables();
+        Ok(self.database.create_table_indexes(&table_of(&tables, table)?.table, indexes.into())?)
+    }
+
+    fn session(&self) -> Result<Box<dyn Session>> {
+        Ok(Box::new(TrefoilSession { database: self.database.clone(), tables: self.tables(), held: None }))
+    }
+
+    /// The engine's own settle has no time limit: it ends when nothing is left to do.
+    fn settle(&self, _limit: Duration) -> Result<()> {
+        Ok(self.database.settle()?)
+    }
+
+    /// Everything on disk is what the files occupy, which the caller finds out by itself.
+    fn sizes(&self) -> Result<Sizes> {
+        let stats = self.database.stats();
+        let space = &stats.space;
+        let classes = [
+            ("live", space.live_bytes),
+            ("pending", space.pending_bytes),
+            ("free", space.free_bytes),
+            ("dead", space.dead_bytes),
+            ("log", stats.log.disk_bytes),
+            ("runs", stats.indexes.iter().map(|(_, index)| index.run_bytes).sum()),
+        ];
+        Ok(Sizes {
+            data_bytes: Some(space.file_bytes),
+            total_bytes: None,
+            classes: classes.into_iter().map(|(name, bytes)| (name.to_owned(), bytes)).collect(),
+        })
+    }
+
+    fn counters(&self) -> Result<Counters> {
+        Ok(counters_of(&self.database.stats()))
+    }
+
+    fn verify(&self) -> Result<()> {
+        for (index, report) in self.database.verify()? {
+            if let Some(problem) = report.problems.first() {
+                let count = report.problems.len();
+                return Err(TargetError::Failed(format!("trefoil: index {index}: {problem} ({count} problems)")));
+            }
+        }
+        Ok(())
+    }
+
+    fn close(&self) -> Result<()> {
+        Ok(self.database.close()?)
+    }
+}
+
+struct TrefoilSession {
+    database: Database,
+    tables: Vec<Open>,
+    held: Option<Transaction>,
+}
+
+impl TrefoilSession {
+    fn open(&self, table: u32) -> Result<&Open> {
+        table_of(&self.tables, table)
+    }
+}
+
+impl Session for TrefoilSession {
+    fn insert(&mut self, table: u32, rows: &Batch) -> Result<u64> {
+        let open = self.open(table)?;
+        let first = open.keys.fetch_add(rows.len() as u64, Ordering::Relaxed) + 1;
+        let values = (first..).zip(rows.iter()).map(|(key, row)| values_of(key, row)).collect::<Result<Vec<_>>>()?;
+        let mut transaction = self.database.begin()?;
+        transaction.insert_many(&open.table, &values)?;
+        transaction.commit()?;
+        Ok(first)
+    }
+
+    fn delete_smallest(&mut self, table: u32, from: u64, count: u32) -> Result<u32> {
+        let low = [Value::I64(from as i64)];
+        let mut transaction = self.database.begin()?;
+        let range = (Bound::Included(&low[..]), Bound::Unbounded);
+        let deleted = transaction.delete_first(&self.open(table)?.table, range, count as usize)?;
+        transaction.commit()?;
+        Ok(deleted as u32)
+    }
+
+    fn delete_range(&mut self, table: u32, from: u64, to: u64) -> Result<u32> {
+        let (low, high) = ([Value::I64(from as i64)], [Value::I64(to as i64)]);
+        let mut transaction = self.database.begin()?;
+        let range = (Bound::Included(&low[..]), Bound::Excluded(&high[..]));
+        let deleted = transaction.delete_first(&self.open(table)?.table, range, (to - from) as usize)?;
+        transaction.commit()?;
+        Ok(deleted as u32)
+    }
+
+    fn range(&mut self, table: u32, query: RangeQuery, out: &mut Vec<Entry>) -> Result<()> {
+        out.clear();
+        // The bound's type is its column's: all first columns are 32-bit numbers.
+        let low = [Value::I32(query.first as i32)];
+        let bound = if query.strict { Bound::Excluded(&low[..]) } else { Bound::Included(&low[..]) };
+        let transaction = self.database.begin()?;
+        let limit = query.limit as usize;
+        let range = (bound, Bound::Unbounded);
+        let mut entries = transaction.scan_index(&self.open(table)?.table, query.index.name(), range)?.expect(limit);
+        while out.len() < limit {
+            let Some(values) = entries.next()? else { break };
+            out.push(entry_of(&values)?.0);
+        }
+        Ok(())
+    }
+
+    fn points(&mut self, table: u32, keys: &[u64], out: &mut Vec<PointRow>) -> Result<()> {
+        let transaction = self.database.begin()?;
+        let wanted: Vec<[Value<'_>; 1]> = keys.iter().map(|key| [Value::I64(*key as i64)]).collect();
+        let (mut found, mut wrong) = (0, None);
+        transaction.get_rows(&self.open(table)?.table, &wanted, |_, values| match row_of(&values) {
+            Ok((transactionid, row)) => {
+                // The rows of the last answer are overwritten, so that their text is not allocated again.
+                if found == out.len() {
+                    out.push(PointRow::default());
+                }
+                let place: &mut PointRow = &mut out[found];
+                (place.transactionid, place.productid) = (transactionid, row.productid);
+                place.data.clear();
+                place.data.extend_from_slice(row.data);
+                found += 1;
+            }
+            Err(error) => wrong = Some(error),
+        })?;
+        out.truncate(found);
+        wrong.map_or(Ok(()), Err)
+    }
+
+    fn min_key(&mut self, table: u32) -> Result<Option<u64>> {
+        let transaction = self.database.begin()?;
+        key_of(transaction.scan(&self.open(table)?.table, ALL)?.expect(1).next_key()?)
+    }
+
+    fn max_key(&mut self, table: u32) -> Result<Option<u64>> {
+        let transaction = self.database.begin()?;
+        key_of(transaction.scan_back(&self.open(table)?.table, ALL)?.expect(1).next_key()?)
+    }
+
+    fn hold_begin(&mut self, table: u32) -> Result<()> {
+        let transaction = self.database.begin()?;
+        transaction.scan(&self.open(table)?.table, ALL)?.expect(1).next()?;
+        self.held = Some(transaction);
+        Ok(())
+    }
+
+    fn hold_end(&mut self) -> Result<()> {
+        match self.held.take() {
+            Some(transaction) => Ok(transaction.commit().map(|_| ())?),
+            None => Ok(()),
+        }
+    }
+
+    fn scan_table(&mut self, table: u32, each: &mut dyn FnMut(u64, RowView<'_>)) -> Result<()> {
+        let transaction = self.database.begin()?;
+        let mut rows = transaction.scan(&self.open(table)?.table, ALL)?;
+        while let Some(values) = rows.next()? {
+            let (key, row) = row_of(&values)?;
+            each(key, row);
+        }
+        Ok(())
+    }
+
+    fn scan_index(&mut self, table: u32, index: Secondary, each: &mut dyn FnMut(Entry, u64)) -> Result<()> {
+        let transaction = self.database.begin()?;
+        let mut entries = transaction.scan_index(&self.open(table)?.table, index.name(), ALL)?;
+        while let Some(values) = entries.next()? {
+            let (entry, key) = entry_of(&values)?;
+            each(entry, key);
+        }
+        Ok(())
+    }
+}

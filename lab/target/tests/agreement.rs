@@ -1,0 +1,165 @@
+//! The same statements on the model and on the embedded engine give the same answers.
+
+// A test outside the engine: real clocks, threads and files; a failed unwrap is a failed test.
+#![allow(clippy::disallowed_methods, clippy::disallowed_types, clippy::unwrap_used)]
+
+use std::time::Duration;
+
+use lab_target::row::mix;
+use lab_target::{
+    Batch, Durability, IndexSet, IoMode, RangeQuery, RowView, Secondary, Session, Setup, Target, TargetSpec, registry,
+};
+
+fn open(text: &str, dir: &std::path::Path) -> Box<dyn Target> {
+    let setup = Setup {
+        dir: dir.to_path_buf(),
+        durability: Durability::Write,
+        budget_bytes: Some(16 << 20),
+        io: Some(IoMode::Buffered),
+        compression: Some("lz4".into()),
+        seed: 1,
+    };
+    registry::open(&TargetSpec::parse(text).unwrap(), &setup).unwrap()
+}
+
+/// A few numbers of a sequence that never ends.
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        mix(self.0) % bound
+    }
+}
+
+fn batch(dice: &mut Dice) -> Batch {
+    let mut batch = Batch::default();
+    for _ in 0..=dice.below(20) {
+        let data = "abcdefghij".repeat(dice.below(3) as usize);
+        batch.push(RowView {
+            // Few values, so that entries differ in their keys only.
+            dateandtime: 1_690_848_000 + dice.below(3) as i64,
+            cashregisterid: dice.below(5) as i32,
+            customerid: dice.below(7) as i32,
+            productid: dice.below(5) as i32,
+            price: dice.below(4) as i32,
+            data: data.as_bytes(),
+        });
+    }
+    batch
+}
+
+fn rows_of(session: &mut dyn Session) -> Vec<(u64, u64)> {
+    let mut rows = Vec::new();
+    session.scan_table(0, &mut |key, row| rows.push((key, row.hash(key)))).unwrap();
+    rows
+}
+
+fn entries_of(session: &mut dyn Session, index: Secondary) -> Vec<([i64; 3], u64)> {
+    let mut entries = Vec::new();
+    session.scan_index(0, index, &mut |entry, key| entries.push((entry, key))).unwrap();
+    entries
+}
+
+/// One statement on both sides; every answer is compared.
+fn one_statement(dice: &mut Dice, sides: &mut [Box<dyn Session>; 2], indexed: bool) {
+    let [left, right] = sides;
+    match dice.below(if indexed { 7 } else { 5 }) {
+        0 | 1 => {
+            let batch = batch(dice);
+            assert_eq!(left.insert(0, &batch).unwrap(), right.insert(0, &batch).unwrap());
+        }
+        2 => {
+            let (from, count) = (dice.below(200), dice.below(12) as u32 + 1);
+            let (one, other) = (left.delete_smallest(0, from, count), right.delete_smallest(0, from, count));
+            assert_eq!(one.unwrap(), other.unwrap());
+        }
+        3 => {
+            let from = dice.below(300);
+            let to = from + dice.below(10);
+            assert_eq!(left.delete_range(0, from, to).unwrap(), right.delete_range(0, from, to).unwrap());
+        }
+        4 => {
+            assert_eq!(left.min_key(0).unwrap(), right.min_key(0).unwrap());
+            assert_eq!(left.max_key(0).unwrap(), right.max_key(0).unwrap());
+        }
+        5 => {
+            let query = RangeQuery {
+                index: Secondary::ALL[dice.below(3) as usize],
+                first: dice.below(6) as i64,
+                strict: dice.below(2) == 1,
+                limit: dice.below(20) as u32 + 1,
+            };
+            let (mut one, mut other) = (Vec::new(), vec![[9; 3]]);
+            left.range(0, query, &mut one).unwrap();
+            right.range(0, query, &mut other).unwrap();
+            assert_eq!(one, other, "{query:?}");
+        }
+        _ => {
+            let mut keys: Vec<u64> = (0..dice.below(12)).map(|_| dice.below(400)).collect();
+            keys.sort_unstable();
+            keys.dedup();
+            let (mut one, mut other) = (Vec::new(), Vec::new());
+            left.points(0, &keys, &mut one).unwrap();
+            right.points(0, &keys, &mut other).unwrap();
+            assert_eq!(one, other, "{keys:?}");
+        }
+    }
+}
+
+fn agree(set: IndexSet, seed: u64) {
+    let dir = tempfile::tempdir().unwrap();
+    let targets = [open("model", dir.path()), open("trefoil:structure=btree,node_size=4096", dir.path())];
+    let mut dice = Dice(seed);
+    targets.iter().for_each(|target| target.create_table(0).unwrap());
+    let mut sides = [targets[0].session().unwrap(), targets[1].session().unwrap()];
+    assert_eq!((sides[1].min_key(0).unwrap(), sides[1].max_key(0).unwrap()), (None, None));
+    (0..60).for_each(|_| one_statement(&mut dice, &mut sides, false));
+    targets.iter().for_each(|target| target.create_indexes(0, set).unwrap());
+    for round in 0..4 {
+        sides[1].hold_begin(0).unwrap();
+        (0..150).for_each(|_| one_statement(&mut dice, &mut sides, true));
+        sides[1].hold_end().unwrap();
+        if round == 2 {
+            targets[1].settle(Duration::from_secs(60)).unwrap();
+        }
+        assert_eq!(rows_of(sides[0].as_mut()), rows_of(sides[1].as_mut()));
+        for index in Secondary::ALL {
+            assert_eq!(entries_of(sides[0].as_mut(), index), entries_of(sides[1].as_mut(), index), "{index:?}");
+        }
+    }
+    assert!(!rows_of(sides[0].as_mut()).is_empty());
+    drop(sides);
+    targets[1].verify().unwrap();
+    let counters = targets[1].counters().unwrap();
+    assert!(counters["log.appended_bytes"] > 0 && counters.contains_key("gc_debt"));
+    assert!(targets[1].sizes().unwrap().data_bytes.unwrap() > 0);
+    targets[1].close().unwrap();
+}
+
+#[test]
+fn the_engine_answers_as_the_model_does() {
+    agree(IndexSet::Y2023, 1);
+    agree(IndexSet::Y2017, 2);
+}
+
+#[test]
+fn errors_of_the_engine_keep_their_kind() {
+    use lab_target::TargetError;
+    let dir = tempfile::tempdir().unwrap();
+    let setup = |compression: &str, budget: u64| Setup {
+        dir: dir.path().to_path_buf(),
+        durability: Durability::Sync,
+        budget_bytes: Some(budget),
+        io: None,
+        compression: Some(compression.into()),
+        seed: 1,
+    };
+    let spec = TargetSpec::parse("trefoil").unwrap();
+    let complaint = |setup: &Setup| registry::open(&spec, setup).err().unwrap();
+    assert!(matches!(complaint(&setup("brotli", 64 << 20)), TargetError::Usage(_)));
+    assert!(matches!(complaint(&setup("none", 1)), TargetError::Usage(_)));
+    let target = registry::open(&spec, &setup("none", 64 << 20)).unwrap();
+    assert!(matches!(complaint(&setup("none", 64 << 20)), TargetError::Failed(text) if text.contains("open")));
+    assert!(matches!(target.session().unwrap().min_key(3), Err(TargetError::Failed(_))));
+}

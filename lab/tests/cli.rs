@@ -1,0 +1,232 @@
+//! The command line from outside: exit codes, what goes to stdout, the run folder, resuming.
+
+// A test outside the engine: real clocks, threads and files; a failed unwrap is a failed test.
+#![allow(clippy::disallowed_methods, clippy::disallowed_types, clippy::unwrap_used)]
+
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+fn lab(dir: &Path, arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_lab")).args(arguments).current_dir(dir).output().unwrap()
+}
+
+const SMALL: &[&str] = &[
+    "run",
+    "ibench",
+    "--target",
+    "model",
+    "--rows",
+    "2k",
+    "--seconds",
+    "1",
+    "--settle-seconds",
+    "0",
+    "--steps",
+    "l.i0,l.x,l.i1,settle,qr100",
+];
+
+fn small<'a>(more: &[&'a str]) -> Vec<&'a str> {
+    SMALL.iter().copied().chain(more.iter().copied()).collect()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[test]
+fn a_run_prints_results_alone_on_stdout_and_keeps_everything() {
+    let dir = tempfile::tempdir().unwrap();
+    let output = lab(dir.path(), &small(&["--out", "run", "--format", "json", "--repeat", "2", "--target", "model"]));
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let results: Value = serde_json::from_slice(&output.stdout).expect("stdout is one JSON array");
+    let results = results.as_array().unwrap();
+    // Four steps with a number, twice, and their medians. The same target twice is one row of repetitions.
+    let medians = results.iter().filter(|result| result["repeat"] == "median").count();
+    assert_eq!((results.len(), medians), (20, 4));
+    let query = results.iter().find(|result| result["step"] == "qr100").unwrap();
+    for key in ["target", "version", "qps_av", "ips_av", "dps_av", "query_p99_us", "cpu_us_per_query", "stall_max_ms"] {
+        assert!(query.get(key).is_some(), "{key}");
+    }
+    assert_eq!((query["sla_met"].clone(), query["invariants"].clone()), (Value::Bool(true), "ok".into()));
+    assert!(query.get("tpm").is_none(), "what was not measured is absent");
+    let run: Value = serde_json::from_slice(&std::fs::read(dir.path().join("run/run.json")).unwrap()).unwrap();
+    assert_eq!((run["state"].clone(), run["schema"].clone()), ("done".into(), "trefoil-lab/1".into()));
+    assert!(run["environment"]["cores"].as_u64().unwrap() >= 1);
+    for file in ["results.json", "report.html", "log.txt", "progress.tsv"] {
+        assert!(dir.path().join("run").join(file).exists(), "{file}");
+    }
+    let left = std::fs::read_dir(dir.path().join("run")).unwrap().flatten();
+    assert!(left.into_iter().all(|entry| !entry.file_name().to_string_lossy().starts_with("db-")));
+}
+
+#[test]
+fn the_embedded_engine_holds_the_same_rows_as_the_model() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut arguments = small(&["--target", "trefoil:node_size=4096", "--format", "json", "--budget", "32m"]);
+    arguments.extend(["--htap-transaction-seconds", "1", "--compression", "zstd"]);
+    let output = lab(dir.path(), &arguments);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let results: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let checksum_of = |target: &str, step: &str| {
+        let mut all = results.as_array().unwrap().iter();
+        let found = all.find(|result| result["target"].as_str().unwrap().starts_with(target) && result["step"] == step);
+        found.unwrap()["checksum"].as_str().unwrap().to_owned()
+    };
+    for step in ["l.i0", "l.x", "l.i1", "qr100"] {
+        assert_eq!(checksum_of("model", step), checksum_of("trefoil", step), "{step}");
+    }
+    let run: Value =
+        serde_json::from_slice(&std::fs::read(dir.path().join("bench-results/latest/run.json")).unwrap()).unwrap();
+    let settings = &run["described"][1]["settings"];
+    assert_eq!((settings["compression"].clone(), settings["budget"].clone()), ("zstd".into(), "33554432".into()));
+}
+
+#[test]
+fn the_last_lines_are_the_table_the_report_and_the_next_command() {
+    let dir = tempfile::tempdir().unwrap();
+    let output = lab(dir.path(), SMALL);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let stdout = text(&output.stdout);
+    let lines: Vec<&str> = stdout.lines().collect();
+    assert!(lines[0].starts_with("step "), "{stdout}");
+    assert!(lines[lines.len() - 2].starts_with("report: bench-results/"), "{stdout}");
+    assert!(lines[lines.len() - 1].starts_with("next:   lab run ibench"), "{stdout}");
+    let list = lab(dir.path(), &["list"]);
+    assert!(text(&list.stdout).contains("done") && text(&list.stdout).lines().count() == 1);
+    let show = lab(dir.path(), &["show", "bench-results/latest", "--format", "csv"]);
+    assert!(text(&show.stdout).starts_with("schema,target,") && show.status.success());
+    let report = lab(dir.path(), &["report", "bench-results/latest", "-o", "all.html"]);
+    assert!(report.status.success() && dir.path().join("all.html").exists());
+    assert_eq!(lab(dir.path(), &["show", "nowhere"]).status.code(), Some(1));
+    assert_eq!(lab(dir.path(), &["doctor"]).status.code(), Some(0));
+}
+
+#[test]
+fn mistakes_and_what_is_not_built_are_code_2() {
+    let dir = tempfile::tempdir().unwrap();
+    for (arguments, words) in [
+        (&["--form", "2017"][..], "unsupported"),
+        (&["--memory-limit", "512m"], "unsupported"),
+        (&["--disk-limit", "iops=100"], "unsupported"),
+        (&["--target", "rocksdb"], "unsupported"),
+        (&["--target", "mysql://root@localhost/test"], "unsupported"),
+        (&["--target", "oracle"], "no engine is called"),
+        (&["--target", "model:speed=9"], "no parameter `speed`"),
+        (&["--steps", "l.x"], "first step has to be l.i0"),
+        (&["--steps", "l.i0,l.i9"], "no step is called"),
+        (&["--rows", "ten"], "not a unit"),
+        (&["--index-set", "1999"], "--index-set"),
+        (&["--clients", "2", "--tables", "3"], "tables"),
+        (&["--repeat", "0"], "--repeat"),
+        (&["--no-such-option"], "unexpected argument"),
+    ] {
+        let mut all = vec!["run", "ibench"];
+        all.extend(arguments);
+        let output = lab(dir.path(), &all);
+        let stderr = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {stderr}");
+        assert!(stderr.contains(words), "{arguments:?}: {stderr}");
+        assert!(output.stdout.is_empty());
+    }
+    for command in [&["compare", "a", "--base", "b"][..], &["run", "sysbench", "--tests", "x"], &["run", "tpcc"]] {
+        let output = lab(dir.path(), command);
+        assert_eq!(output.status.code(), Some(2), "{command:?}");
+        assert!(text(&output.stderr).contains("unsupported"), "{command:?}: {}", text(&output.stderr));
+    }
+    assert!(!dir.path().join("bench-results").exists(), "nothing is made before the command line is understood");
+    assert_eq!(lab(dir.path(), &["--help"]).status.code(), Some(0));
+    assert!(text(&lab(dir.path(), &["run", "ibench", "--help"]).stdout).contains("Steps of the 2023 form"));
+}
+
+#[test]
+fn a_violated_invariant_is_code_4_and_keeps_the_sound_steps() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut arguments = small(&["--out", "run"]);
+    arguments[3] = "model:fault=lose-delete";
+    let output = lab(dir.path(), &arguments);
+    assert_eq!(output.status.code(), Some(4), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("after l.i1"), "{}", text(&output.stderr));
+    assert!(!text(&output.stdout).contains("l.i1"), "a step whose invariant fails prints no number");
+    let run: Value = serde_json::from_slice(&std::fs::read(dir.path().join("run/run.json")).unwrap()).unwrap();
+    assert_eq!(run["state"], "failed");
+    let results: Value = serde_json::from_slice(&std::fs::read(dir.path().join("run/results.json")).unwrap()).unwrap();
+    assert_eq!(results.as_array().unwrap().len(), 2);
+}
+
+#[test]
+fn a_missed_rate_is_code_5_only_when_asked() {
+    let dir = tempfile::tempdir().unwrap();
+    let steps = ["run", "ibench", "--rows", "200", "--seconds", "1", "--steps", "l.i0,l.x,qr1000", "--target"];
+    let slow = "model:pause_ms=100,pause_every=1";
+    let arguments: Vec<&str> = steps.iter().copied().chain([slow, "--require-sla"]).collect();
+    assert_eq!(lab(dir.path(), &arguments).status.code(), Some(5));
+    assert_eq!(lab(dir.path(), &arguments[..arguments.len() - 1]).status.code(), Some(0));
+}
+
+#[test]
+fn what_cannot_be_written_is_code_1_and_an_old_run_is_not_overwritten() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("file"), "").unwrap();
+    assert_eq!(lab(dir.path(), &small(&["--out", "file/run"])).status.code(), Some(1));
+    std::fs::create_dir(dir.path().join("run")).unwrap();
+    std::fs::write(dir.path().join("run/run.json"), "{}").unwrap();
+    let output = lab(dir.path(), &small(&["--out", "run"]));
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("already holds a run"));
+    let damaged = lab(dir.path(), &["show", "run"]);
+    assert_eq!(damaged.status.code(), Some(1));
+    assert!(text(&damaged.stderr).contains("damaged"));
+}
+
+#[test]
+fn ctrl_c_keeps_partial_results_and_the_run_can_be_resumed() {
+    let dir = tempfile::tempdir().unwrap();
+    let arguments = [
+        "run",
+        "ibench",
+        "--target",
+        "model",
+        "--rows",
+        "2k",
+        "--seconds",
+        "3",
+        "--steps",
+        "l.i0,l.x,qr100",
+        "--repeat",
+        "2",
+        "--out",
+        "run",
+    ];
+    let mut child = Command::new(env!("CARGO_BIN_EXE_lab"))
+        .args(arguments)
+        .current_dir(dir.path())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let second_turn = dir.path().join("run/steps/t01-c01-r02-01-lx.json");
+    let began = Instant::now();
+    while !second_turn.exists() {
+        assert!(began.elapsed() < Duration::from_secs(60), "the second repetition never began");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let killed = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    assert!(killed.success());
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    let read = |name: &str| -> Value {
+        serde_json::from_slice(&std::fs::read(dir.path().join("run").join(name)).unwrap()).unwrap()
+    };
+    assert_eq!(
+        (read("run.json")["state"].clone(), read("results.json").as_array().unwrap().len() >= 5),
+        ("interrupted".into(), true)
+    );
+    let output = lab(dir.path(), &["run", "ibench", "--resume", "run", "--format", "json"]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let results: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let repeats: Vec<String> = results.as_array().unwrap().iter().map(|result| result["repeat"].to_string()).collect();
+    assert_eq!(repeats, ["1", "1", "1", "2", "2", "2", "\"median\"", "\"median\"", "\"median\""]);
+    assert_eq!(read("run.json")["state"], "done");
+}

@@ -1,0 +1,303 @@
+//! From the totals of a step to the record that is kept.
+
+use std::time::Duration;
+
+use lab_measure::formula::{Columns, Facts, fairness_pct, rate_percentile, sla_rate};
+use lab_measure::record::StepRecord;
+use lab_measure::result::{Costs, Repeat, Responses, SCHEMA, Space, Steadiness, StepResult, Throughput};
+use lab_measure::stall::{Span, slow_seconds};
+use lab_measure::{Difference, Kind, KindTotals};
+use lab_target::{Counters, Description, Sizes};
+
+use crate::check::Checked;
+use crate::plan::{Case, Step, Work};
+use crate::totals::Totals;
+
+/// Most stalls that are kept one by one.
+const KEPT_STALLS: usize = 100;
+const KIB: f64 = 1024.0;
+const MIB: f64 = 1024.0 * 1024.0;
+
+/// What is the same for all steps of a run on a target.
+#[derive(Clone, Debug)]
+pub struct About {
+    /// The target string.
+    pub target: String,
+    /// What the target says about itself.
+    pub description: Description,
+    /// The repetition, from 1.
+    pub repeat: u32,
+    /// Tables and clients.
+    pub case: Case,
+    /// Resident memory before the target was opened.
+    pub rss_before_open_bytes: Option<u64>,
+}
+
+/// What was read before and after the step.
+#[derive(Clone, Debug)]
+pub struct Around {
+    /// The engine's counters before.
+    pub counters_before: Counters,
+    /// The engine's counters after.
+    pub counters_after: Counters,
+    /// Bytes on disk after.
+    pub sizes: Sizes,
+    /// The invariants.
+    pub checked: Checked,
+}
+
+/// Makes the record of a step; `work` is `None` for the index build.
+#[must_use]
+pub fn record(about: &About, step: Step, work: Option<Work>, totals: Totals, around: Around) -> StepRecord {
+    let facts = facts(step, &totals, &around.sizes);
+    let cores = facts.cpus;
+    let result = StepResult {
+        schema: SCHEMA.into(),
+        target: about.target.clone(),
+        version: about.description.version.clone(),
+        config: about.description.config.clone(),
+        workload: "ibench".into(),
+        step: step.name(),
+        tables: about.case.tables,
+        clients: about.case.clients,
+        cores,
+        repeat: Repeat::Number(about.repeat),
+        sla_met: sla_met(step, about.case.clients, &facts),
+        invariants: around.checked.verdict.clone(),
+        checksum: around.checked.checksum.clone(),
+        throughput: throughput(&facts, &totals),
+        responses: responses(step, &totals),
+        costs: costs(&facts, work.is_some()),
+        space: space(&facts, around.checked.rows),
+        steadiness: steadiness(work, &totals, &around.counters_after),
+    };
+    let tag = format!("{}.{}", about.description.engine, about.description.config);
+    let mut stalls: Vec<Span> = totals.stalls.clone();
+    stalls.sort_by_key(|span| std::cmp::Reverse(span.length_ns()));
+    stalls.truncate(KEPT_STALLS);
+    let by_kind = |kinds: &[KindTotals; 3]| {
+        let used = Kind::ALL.into_iter().filter(|kind| kinds[*kind as usize].statements > 0);
+        used.map(|kind| (kind.name().to_owned(), kinds[kind as usize].series.clone())).collect()
+    };
+    StepRecord {
+        schema: SCHEMA.into(),
+        columns: Columns::of(&facts, &tag),
+        rss_before_open_bytes: about.rss_before_open_bytes,
+        paced_at: work.and_then(|work| work.pace),
+        series: by_kind(&totals.kinds),
+        first_client: by_kind(&totals.first_client),
+        histograms: Kind::ALL
+            .into_iter()
+            .filter(|kind| totals.kinds[*kind as usize].statements > 0)
+            .map(|kind| (kind.name().to_owned(), totals.kinds[kind as usize].kept()))
+            .collect(),
+        stalls,
+        notes: notes(&totals, &around.checked, &result),
+        clients: totals.clients,
+        min_key: totals.min_key,
+        kernel: totals.kernel,
+        settle: None,
+        counters_before: around.counters_before,
+        counters_after: around.counters_after,
+        size_classes: around.sizes.classes,
+        result,
+    }
+}
+
+fn facts(step: Step, totals: &Totals, sizes: &Sizes) -> Facts {
+    let is_query_step = matches!(step, Step::Query(..));
+    let main = if is_query_step { Kind::Query } else { Kind::Insert };
+    Facts {
+        is_query_step,
+        secs: totals.secs,
+        rows: totals.kinds[Kind::Insert as usize].amount,
+        deleted: totals.kinds[Kind::Delete as usize].amount,
+        queries: totals.kinds[Kind::Query as usize].amount,
+        cpus: std::thread::available_parallelism().map_or(1, |cpus| cpus.get() as u32),
+        kernel: totals.kernel.clone(),
+        data_bytes: sizes.data_bytes,
+        total_bytes: sizes.total_bytes,
+        rss_bytes: (totals.rss_bytes > 0).then_some(totals.rss_bytes),
+        largest_response_secs: totals.kinds[main as usize].service.max_us().map(|us| us / 1e6),
+        first_client: totals.first_client[main as usize].series.clone(),
+    }
+}
+
+fn sla_met(step: Step, clients: u32, facts: &Facts) -> Option<bool> {
+    let Step::Query(_, rate) = step else { return None };
+    let wanted = sla_rate(clients, rate);
+    // The deletes must keep the same rate.
+    let deletes = facts.deleted as f64 / facts.secs.max(1e-9);
+    Some(facts.insert_rate() >= wanted && deletes >= wanted)
+}
+
+fn throughput(facts: &Facts, totals: &Totals) -> Throughput {
+    let length_ns = (totals.secs * 1e9) as u64;
+    let percentile = |kind: Kind| {
+        let kind = &totals.kinds[kind as usize];
+        (kind.statements > 0).then(|| rate_percentile(kind.series.whole(length_ns), 99.0)).flatten()
+    };
+    let done = |kind: Kind| totals.kinds[kind as usize].statements > 0;
+    Throughput {
+        rows: Some(facts.rows as f64),
+        ops: Some(if facts.is_query_step { facts.queries } else { facts.rows } as f64),
+        secs: Some(facts.secs),
+        ips_av: Some(facts.insert_rate()),
+        ips_99: percentile(Kind::Insert),
+        dps_av: done(Kind::Delete).then(|| facts.deleted as f64 / facts.secs.max(1e-9)),
+        qps_av: facts.is_query_step.then(|| facts.query_rate()),
+        qps_99: percentile(Kind::Query),
+        tpm: None,
+        nopm: None,
+        // An error ends the run, so a step that has a number had none of either.
+        aborts: done(Kind::Insert).then_some(0.0),
+        retries: done(Kind::Insert).then_some(0.0),
+    }
+}
+
+fn responses(step: Step, totals: &Totals) -> Responses {
+    let quantile = |kind: Kind, share: f64| totals.kinds[kind as usize].service.quantile_us(share);
+    let largest = |kind: Kind| totals.kinds[kind as usize].service.max_us();
+    let intended = |kind: Kind| totals.kinds[kind as usize].intended.as_ref()?.quantile_us(0.99);
+    let main = if matches!(step, Step::Query(..)) { Kind::Query } else { Kind::Insert };
+    Responses {
+        insert_p50_us: quantile(Kind::Insert, 0.5),
+        insert_p99_us: quantile(Kind::Insert, 0.99),
+        insert_p999_us: quantile(Kind::Insert, 0.999),
+        insert_max_us: largest(Kind::Insert),
+        insert_intended_p99_us: intended(Kind::Insert),
+        delete_p50_us: quantile(Kind::Delete, 0.5),
+        delete_p99_us: quantile(Kind::Delete, 0.99),
+        delete_p999_us: quantile(Kind::Delete, 0.999),
+        delete_max_us: largest(Kind::Delete),
+        delete_intended_p99_us: intended(Kind::Delete),
+        query_p50_us: quantile(Kind::Query, 0.5),
+        query_p99_us: quantile(Kind::Query, 0.99),
+        query_p999_us: quantile(Kind::Query, 0.999),
+        query_max_us: largest(Kind::Query),
+        p50_us: quantile(main, 0.5),
+        p99_us: quantile(main, 0.99),
+        p999_us: quantile(main, 0.999),
+        max_us: largest(main),
+    }
+}
+
+/// Bytes and processor time of this process, reads of the device; see [`lab_measure::result`].
+fn costs(facts: &Facts, has_statements: bool) -> Costs {
+    let kernel = &facts.kernel;
+    let (inserts, queries) = (facts.rows as f64, facts.queries as f64);
+    let operations = if facts.is_query_step { queries } else { inserts };
+    let per = |amount: Option<f64>, count: f64| amount.filter(|_| count > 0.0).map(|amount| amount / count);
+    let number = |count: Option<u64>| count.map(|count| count as f64);
+    let kib = |bytes: Option<u64>| bytes.map(|bytes| bytes as f64 / KIB);
+    let mib_a_second = |bytes: Option<u64>| bytes.map(|bytes| bytes as f64 / MIB / kernel.secs.max(1e-9));
+    let reads = number(kernel.disk_reads);
+    let (read_kib, write_kib) = (kib(kernel.process_read_bytes), kib(kernel.process_write_bytes));
+    let cpu_us = kernel.process_cpu_secs.map(|secs| secs * 1e6);
+    let in_query_step = |value: Option<f64>| value.filter(|_| facts.is_query_step);
+    let in_load_step = |value: Option<f64>| value.filter(|_| !facts.is_query_step);
+    Costs {
+        reads_per_insert: in_load_step(per(reads, inserts)),
+        rkb_per_insert: in_load_step(per(read_kib, inserts)),
+        wkb_per_insert: per(write_kib, inserts),
+        cpu_us_per_insert: in_load_step(per(cpu_us, inserts)),
+        reads_per_query: in_query_step(per(reads, queries)),
+        rkb_per_query: in_query_step(per(read_kib, queries)),
+        cpu_us_per_query: in_query_step(per(cpu_us, queries)),
+        rkb_per_op: per(read_kib, operations),
+        wkb_per_op: per(write_kib, operations),
+        cpu_us_per_op: per(cpu_us, operations),
+        reads_per_s: reads.map(|reads| reads / kernel.secs.max(1e-9)),
+        rmb_per_s: mib_a_second(kernel.process_read_bytes),
+        wmb_per_s: mib_a_second(kernel.process_write_bytes),
+        cpu_pct: kernel.host_cpu_pct,
+        cs_per_op: per(number(kernel.process_switches), operations).filter(|_| has_statements),
+        client_cpu_us_per_op: None,
+    }
+}
+
+fn space(facts: &Facts, rows: Option<u64>) -> Space {
+    let number = |bytes: Option<u64>| bytes.map(|bytes| bytes as f64);
+    Space {
+        data_bytes: number(facts.data_bytes),
+        total_bytes: number(facts.total_bytes),
+        size_bytes: number(facts.total_bytes),
+        bytes_per_row: number(facts.data_bytes).zip(rows).filter(|(_, r)| *r > 0).map(|(b, r)| b / r as f64),
+        rss_bytes: number(facts.rss_bytes),
+    }
+}
+
+fn steadiness(work: Option<Work>, totals: &Totals, counters: &Counters) -> Steadiness {
+    let secs: Vec<f64> = totals.clients.iter().map(|client| client.secs).collect();
+    let length_ns = (totals.secs * 1e9) as u64;
+    let main = if work.is_some_and(|work| work.query.is_some()) { Kind::Query } else { Kind::Insert };
+    let to_fixed_rows = work.is_some_and(|work| work.query.is_none());
+    let slow = slow_seconds(totals.kinds[main as usize].series.whole(length_ns));
+    Steadiness {
+        stalls: work.map(|_| totals.stalls.len() as f64),
+        stall_max_ms: work.map(|_| totals.stall_longest_ns as f64 / 1e6),
+        stall_secs: work.and(slow).map(|secs| secs as f64),
+        fairness_pct: to_fixed_rows.then(|| fairness_pct(&secs)).flatten(),
+        client_secs_min: to_fixed_rows.then(|| secs.iter().copied().reduce(f64::min)).flatten(),
+        client_secs_max: to_fixed_rows.then(|| secs.iter().copied().reduce(f64::max)).flatten(),
+        min_key_ms: totals.min_key.first_ms,
+        min_key_max_ms: totals.min_key.later_max_ms,
+        gc_debt: counters.get("gc_debt").map(|debt| *debt as f64),
+        drive_life_years: None,
+    }
+}
+
+fn notes(totals: &Totals, checked: &Checked, result: &StepResult) -> Vec<String> {
+    let mut notes = Vec::new();
+    if totals.cut_short {
+        notes.push("ended by --max-seconds before all rows were inserted".into());
+    }
+    if totals.short_deletes > 0 {
+        notes.push(format!("{} deletes found fewer rows than they asked for", totals.short_deletes));
+    }
+    if totals.late_seconds > 0 {
+        notes.push(format!("{} seconds of the pace were late", totals.late_seconds));
+    }
+    if result.sla_met == Some(false) {
+        notes.push("the background rate was missed".into());
+    }
+    if checked.verdict != "ok" {
+        notes.push(checked.verdict.clone());
+    }
+    notes
+}
+
+/// Adds what a settle right after a load cost to that load, and takes the sizes after it.
+pub fn add_settle(record: &mut StepRecord, span: Difference, drained: Duration, sizes: &Sizes, counters: Counters) {
+    let throughput = &record.result.throughput;
+    let both = record.kernel.plus(&span);
+    let facts = Facts {
+        secs: throughput.secs.unwrap_or(0.0),
+        rows: throughput.rows.unwrap_or(0.0) as u64,
+        kernel: both,
+        data_bytes: sizes.data_bytes,
+        total_bytes: sizes.total_bytes,
+        rss_bytes: record.result.space.rss_bytes.map(|bytes| bytes as u64),
+        ..Facts::default()
+    };
+    let with_debt = costs(&facts, record.result.costs.cs_per_op.is_some());
+    // Rates a second stay those of the step itself; what an operation costs includes the debt it left.
+    let alone = record.result.costs.clone();
+    record.result.costs = Costs {
+        reads_per_s: alone.reads_per_s,
+        rmb_per_s: alone.rmb_per_s,
+        wmb_per_s: alone.wmb_per_s,
+        cpu_pct: alone.cpu_pct,
+        ..with_debt
+    };
+    let rows =
+        record.result.space.data_bytes.zip(record.result.space.bytes_per_row).map(|(bytes, a_row)| bytes / a_row);
+    record.result.space = space(&facts, rows.map(|rows| rows.round() as u64));
+    record.columns.dbgb1 = sizes.data_bytes.map(|bytes| bytes as f64 / (1u64 << 30) as f64);
+    record.columns.dbgb2 = sizes.total_bytes.map(|bytes| bytes as f64 / (1u64 << 30) as f64);
+    record.settle = Some(span);
+    record.size_classes = sizes.classes.clone();
+    record.result.steadiness.gc_debt = counters.get("gc_debt").map(|debt| *debt as f64);
+    record.counters_after = counters;
+    record.notes.push(format!("costs and sizes include a settle that drained in {:.1} s", drained.as_secs_f64()));
+}

@@ -1,0 +1,354 @@
+//! A run's options, and what each step does.
+
+use std::fmt;
+
+use lab_target::IndexSet;
+use serde::{Deserialize, Serialize};
+
+/// Rows a statement in l.i0 and l.x.
+const LOAD_ROWS: u32 = 100;
+/// Rows a statement in l.i1 and the query steps.
+const WIDE_ROWS: u32 = 50;
+/// Rows a statement in l.i2.
+const NARROW_ROWS: u32 = 5;
+/// Index look-ups of the smallest key are repeated after this many deletes.
+pub const RESYNC_STATEMENTS: u64 = 1_000;
+/// Keys in an IN list, and rows of a range query.
+pub const ROWS_PER_QUERY: u32 = 10;
+/// Point queries look up the largest key after this many queries.
+pub const MAX_KEY_REFRESH: u64 = 100;
+/// Queries between two looks at the stop flag.
+pub const STOP_CHECK: u64 = 16;
+
+/// Why a plan makes no sense.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PlanError {
+    /// A wrong option.
+    Usage(String),
+    /// An option that this build does not have yet.
+    Unsupported(String),
+}
+
+impl fmt::Display for PlanError {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            PlanError::Usage(text) => formatter.write_str(text),
+            PlanError::Unsupported(text) => write!(formatter, "unsupported: {text}"),
+        }
+    }
+}
+
+/// How a delete statement chooses its rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum DeleteForm {
+    /// The n smallest keys from m on (since April 2024).
+    Limit,
+    /// Keys in m..m+n (May 2023 to April 2024).
+    Range,
+}
+
+/// What the query threads ask.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum QueryKind {
+    /// Covering ranges on one of the three secondary indexes.
+    Range,
+    /// IN lists on the primary key.
+    Points,
+}
+
+/// A step of the 2023 form.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// `l.i0`: load in key order, primary key only.
+    LoadPrimary,
+    /// `l.x`: create the secondary indexes.
+    BuildIndexes,
+    /// `l.i1`: inserts and deletes, 50 rows each.
+    InsertWide,
+    /// `l.i2`: inserts and deletes, 5 rows each.
+    InsertNarrow,
+    /// `settle`: bring the engine to rest.
+    Settle,
+    /// `qr100` …: queries beside inserts and deletes at a rate.
+    Query(QueryKind, u64),
+}
+
+impl Step {
+    /// The steps of the 2023 form in order.
+    pub const FORM_2023: [Step; 11] = [
+        Step::LoadPrimary,
+        Step::BuildIndexes,
+        Step::InsertWide,
+        Step::InsertNarrow,
+        Step::Settle,
+        Step::Query(QueryKind::Range, 100),
+        Step::Query(QueryKind::Points, 100),
+        Step::Query(QueryKind::Range, 500),
+        Step::Query(QueryKind::Points, 500),
+        Step::Query(QueryKind::Range, 1_000),
+        Step::Query(QueryKind::Points, 1_000),
+    ];
+
+    /// Reads a step's name.
+    pub fn parse(name: &str) -> Result<Step, PlanError> {
+        const OLD: [&str; 9] =
+            ["load", "scan.pk1", "scan.market", "scan.register", "scan.pdc", "scan.pk2", "q1000", "q100", "q500"];
+        let rate = |digits: &str| digits.parse::<u64>().ok().filter(|rate| *rate > 0);
+        match name {
+            "l.i0" => Ok(Step::LoadPrimary),
+            "l.x" => Ok(Step::BuildIndexes),
+            "l.i1" => Ok(Step::InsertWide),
+            "l.i2" => Ok(Step::InsertNarrow),
+            "settle" => Ok(Step::Settle),
+            _ if OLD.contains(&name) => Err(PlanError::Unsupported(format!("step `{name}` of the 2017 form"))),
+            _ => match (name.strip_prefix("qr").and_then(rate), name.strip_prefix("qp").and_then(rate)) {
+                (Some(rate), _) => Ok(Step::Query(QueryKind::Range, rate)),
+                (_, Some(rate)) => Ok(Step::Query(QueryKind::Points, rate)),
+                _ => Err(PlanError::Usage(format!(
+                    "no step is called `{name}`; the steps are l.i0 l.x l.i1 l.i2 settle qrN qpN (N = background \
+                     inserts a second and client, for example qr100)"
+                ))),
+            },
+        }
+    }
+
+    /// The step's name.
+    #[must_use]
+    pub fn name(self) -> String {
+        match self {
+            Step::LoadPrimary => "l.i0".into(),
+            Step::BuildIndexes => "l.x".into(),
+            Step::InsertWide => "l.i1".into(),
+            Step::InsertNarrow => "l.i2".into(),
+            Step::Settle => "settle".into(),
+            Step::Query(QueryKind::Range, rate) => format!("qr{rate}"),
+            Step::Query(QueryKind::Points, rate) => format!("qp{rate}"),
+        }
+    }
+
+    /// The heading that reports use.
+    #[must_use]
+    pub fn title(self) -> String {
+        match self {
+            Step::LoadPrimary => "load without secondary indexes".into(),
+            Step::BuildIndexes => "create secondary indexes".into(),
+            Step::InsertWide => "continue load with 50 inserts per transaction".into(),
+            Step::InsertNarrow => "continue load with 5 inserts per transaction".into(),
+            Step::Settle => "settle".into(),
+            Step::Query(QueryKind::Range, rate) => format!("range queries with {rate} insert/s per client"),
+            Step::Query(QueryKind::Points, rate) => format!("point queries with {rate} insert/s per client"),
+        }
+    }
+
+    /// Whether rows are loaded: the costs of such a step include the debt paid in a settle right after it.
+    #[must_use]
+    pub fn is_load(self) -> bool {
+        !matches!(self, Step::Settle | Step::Query(..))
+    }
+}
+
+/// How many tables and clients.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Case {
+    /// Tables; client number c works on table c modulo this.
+    pub tables: u32,
+    /// Clients.
+    pub clients: u32,
+}
+
+/// The options of a run, resolved.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Plan {
+    /// Rows of l.i0, all clients together.
+    pub rows: u64,
+    /// Rows of l.i1.
+    pub rows_i1: u64,
+    /// Rows of l.i2.
+    pub rows_i2: u64,
+    /// Length of each timed step.
+    pub seconds: u64,
+    /// Unmeasured seconds before each timed step.
+    pub warmup: u64,
+    /// The longest a step may take; 0 = no limit.
+    pub max_seconds: u64,
+    /// The shortest settle.
+    pub settle_seconds: u64,
+    /// Step names in order.
+    pub steps: Vec<String>,
+    /// Tables and clients, one run of all steps each.
+    pub cases: Vec<Case>,
+    /// Which indexes.
+    pub index_set: IndexSet,
+    /// How rows to delete are chosen.
+    pub delete_form: DeleteForm,
+    /// Pace of l.i0, l.i1 and l.i2 in rows a second and client; 0 = as fast as possible.
+    pub inserts_per_second: u64,
+    /// Length of the transactions that hold a snapshot beside each step from l.i1 on; 0 = none.
+    pub htap_seconds: u64,
+    /// The seed of all rows and queries.
+    pub seed: u64,
+}
+
+/// What the threads of one client do in a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Work {
+    /// Rows a statement.
+    pub rows: u32,
+    /// Insert statements, and as many deletes.
+    pub statements: u64,
+    /// Whether there is a deleter.
+    pub deletes: bool,
+    /// The pace, in rows a second.
+    pub pace: Option<u64>,
+    /// What query threads ask.
+    pub query: Option<QueryKind>,
+    /// Unmeasured nanoseconds at the start.
+    pub warmup_ns: u64,
+}
+
+impl Work {
+    /// How long the statements take at their pace, in seconds.
+    #[must_use]
+    pub fn planned_secs(&self) -> Option<f64> {
+        let a_second = self.pace?.div_ceil(u64::from(self.rows.max(1))).max(1);
+        Some((self.statements as f64 / a_second as f64).max(1.0))
+    }
+}
+
+impl Plan {
+    /// The steps.
+    pub fn parsed_steps(&self) -> Result<Vec<Step>, PlanError> {
+        self.steps.iter().map(|name| Step::parse(name)).collect()
+    }
+
+    /// Checks what the types do not.
+    pub fn check(&self) -> Result<(), PlanError> {
+        let usage = |text: String| Err(PlanError::Usage(text));
+        let steps = self.parsed_steps()?;
+        if steps.first() != Some(&Step::LoadPrimary) {
+            return usage("the first step has to be l.i0: it creates and fills the tables".into());
+        }
+        for (place, step) in steps.iter().enumerate() {
+            let before = |wanted: Step| steps[..place].contains(&wanted);
+            match step {
+                Step::LoadPrimary | Step::BuildIndexes if before(*step) => {
+                    return usage(format!("step {} is given twice", step.name()));
+                }
+                Step::InsertWide | Step::InsertNarrow | Step::Query(..) if !before(Step::BuildIndexes) => {
+                    return usage(format!("step {} needs the indexes of l.x before it", step.name()));
+                }
+                _ => {}
+            }
+        }
+        if self.rows == 0 || self.seconds == 0 {
+            return usage("--rows and --seconds have to be at least 1".into());
+        }
+        for case in &self.cases {
+            if case.clients == 0 || case.tables == 0 || case.tables > case.clients {
+                return usage(format!(
+                    "{} tables for {} clients: a client works on one table, so there are 1 to {} tables",
+                    case.tables, case.clients, case.clients
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// What one client does in a step; `None` for steps that are not made of statements alone.
+    #[must_use]
+    pub fn work(&self, step: Step, clients: u32) -> Option<Work> {
+        let each = |rows: u64, per_statement: u32| rows.div_ceil(u64::from(clients)).div_ceil(u64::from(per_statement));
+        let pace = (self.inserts_per_second > 0).then_some(self.inserts_per_second);
+        let narrowed = |rows: u32, pace: Option<u64>| pace.map_or(rows, |pace| rows.min(pace.max(1) as u32));
+        let load = |all_rows: u64, rows: u32, deletes: bool| {
+            let rows = narrowed(rows, pace);
+            Work { rows, statements: each(all_rows, rows), deletes, pace, query: None, warmup_ns: 0 }
+        };
+        match step {
+            Step::LoadPrimary => Some(load(self.rows, LOAD_ROWS, false)),
+            Step::InsertWide => Some(load(self.rows_i1, WIDE_ROWS, true)),
+            Step::InsertNarrow => Some(load(self.rows_i2, NARROW_ROWS, true)),
+            Step::Query(kind, rate) => {
+                let rows = narrowed(WIDE_ROWS, Some(rate));
+                let a_second = rate.div_ceil(u64::from(rows));
+                Some(Work {
+                    rows,
+                    statements: a_second * (self.seconds + self.warmup),
+                    deletes: true,
+                    pace: Some(rate),
+                    query: Some(kind),
+                    warmup_ns: self.warmup * 1_000_000_000,
+                })
+            }
+            Step::BuildIndexes | Step::Settle => None,
+        }
+    }
+
+    /// Rows that each client adds in l.x before the indexes are created.
+    #[must_use]
+    pub fn rows_before_indexes(&self) -> u32 {
+        LOAD_ROWS
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan(steps: &[&str]) -> Plan {
+        Plan {
+            rows: 1_000,
+            rows_i1: 500,
+            rows_i2: 125,
+            seconds: 10,
+            warmup: 2,
+            max_seconds: 0,
+            settle_seconds: 2,
+            steps: steps.iter().map(|step| step.to_string()).collect(),
+            cases: vec![Case { tables: 1, clients: 1 }],
+            index_set: IndexSet::Y2023,
+            delete_form: DeleteForm::Limit,
+            inserts_per_second: 0,
+            htap_seconds: 0,
+            seed: 1,
+        }
+    }
+
+    #[test]
+    fn names_round_trip_and_strangers_are_refused() {
+        for step in Step::FORM_2023 {
+            assert_eq!(Step::parse(&step.name()), Ok(step));
+        }
+        assert_eq!(Step::parse("qr250"), Ok(Step::Query(QueryKind::Range, 250)));
+        assert!(matches!(Step::parse("scan.pk1"), Err(PlanError::Unsupported(_))));
+        assert!(matches!(Step::parse("qr0"), Err(PlanError::Usage(_))));
+        assert!(matches!(Step::parse("l.i9"), Err(PlanError::Usage(text)) if text.contains("qr100")));
+    }
+
+    #[test]
+    fn the_order_of_steps_is_checked() {
+        assert!(plan(&["l.i0", "l.x", "l.i1", "settle", "l.i2", "settle", "qr100"]).check().is_ok());
+        for wrong in [&["l.x"][..], &["l.i0", "l.i1"], &["l.i0", "l.x", "l.x"], &["l.i0", "qr100"], &[]] {
+            assert!(plan(wrong).check().is_err(), "{wrong:?}");
+        }
+        let mut few = plan(&["l.i0"]);
+        few.cases = vec![Case { tables: 8, clients: 4 }];
+        assert!(few.check().is_err());
+    }
+
+    #[test]
+    fn statements_are_as_the_original_counts_them() {
+        let plan = plan(&["l.i0"]);
+        let work = |step, clients| plan.work(step, clients).unwrap();
+        // The last statement may overshoot: 1 000 rows over 3 clients are 334 rows, 4 statements of 100.
+        assert_eq!(work(Step::LoadPrimary, 3).statements, 4);
+        assert_eq!((work(Step::InsertWide, 1).statements, work(Step::InsertNarrow, 1).statements), (10, 25));
+        let query = work(Step::Query(QueryKind::Range, 100), 1);
+        assert_eq!((query.rows, query.statements, query.pace), (50, 24, Some(100)));
+        assert_eq!((query.planned_secs(), work(Step::LoadPrimary, 1).planned_secs()), (Some(12.0), None));
+        // A pace below the statement narrows the statement.
+        assert_eq!(work(Step::Query(QueryKind::Points, 20), 1).rows, 20);
+        assert!(!work(Step::LoadPrimary, 1).deletes && work(Step::InsertNarrow, 1).deletes);
+    }
+}

@@ -1,0 +1,274 @@
+//! All steps of the insert benchmark on one target.
+//!
+//! For each step: counters → the step → counters, sizes → invariants → the record is handed to the watcher. A step
+//! whose invariant fails hands over nothing and ends the run.
+
+use std::fmt;
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use lab_measure::record::StepRecord;
+use lab_measure::{Clock, Snapshot, disk};
+use lab_target::{Batch, Description, Sizes, Target, TargetError};
+
+use crate::assemble::{self, About, Around};
+use crate::check::{Checked, check, verify};
+use crate::plan::{Case, Plan, PlanError, Step};
+use crate::rows::{ROWS_PER_SECOND, Replay, RowMaker, text_pool};
+use crate::step::{self, Client, Context, Tick};
+use crate::totals::Totals;
+use crate::worker::WorkerError;
+
+/// The longest a settle may take.
+const SETTLE_LIMIT: Duration = Duration::from_secs(1_200);
+
+/// Why a run ended before its time.
+#[derive(Clone, Debug)]
+pub enum RunError {
+    /// The options make no sense.
+    Plan(PlanError),
+    /// The engine failed, or could not be asked.
+    Target(TargetError),
+    /// A result was wrong: the step has no number.
+    Violated(String),
+    /// Ended from outside.
+    Interrupted,
+}
+
+impl fmt::Display for RunError {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            RunError::Plan(error) => error.fmt(formatter),
+            RunError::Target(error) => error.fmt(formatter),
+            RunError::Violated(what) => write!(formatter, "an invariant was violated: {what}"),
+            RunError::Interrupted => formatter.write_str("interrupted"),
+        }
+    }
+}
+
+impl From<TargetError> for RunError {
+    fn from(error: TargetError) -> RunError {
+        RunError::Target(error)
+    }
+}
+
+impl From<PlanError> for RunError {
+    fn from(error: PlanError) -> RunError {
+        RunError::Plan(error)
+    }
+}
+
+impl From<WorkerError> for RunError {
+    fn from(error: WorkerError) -> RunError {
+        match error {
+            WorkerError::Failed(text) => RunError::Target(TargetError::Failed(text)),
+            WorkerError::Wrong(text) => RunError::Violated(text),
+        }
+    }
+}
+
+/// Who is told how a run goes.
+pub trait Watcher: Sync {
+    /// A step begins.
+    fn begins(&self, step: Step);
+
+    /// A second of a step went by.
+    fn tick(&self, step: Step, tick: &Tick);
+
+    /// A step is done and its invariants hold. Called again with the same record, amended, when a settle has paid
+    /// the debt of a load.
+    fn finished(&self, step: Step, record: &StepRecord);
+
+    /// A phase without numbers of its own: "checking", "settling".
+    fn phase(&self, text: &str);
+}
+
+/// What stays the same over all steps of one run on one target.
+pub struct Runner<'a> {
+    ctx: Context<'a>,
+    case: Case,
+    clients: Vec<Client>,
+    about: About,
+    dir: &'a Path,
+    indexed: bool,
+    is_last: bool,
+    /// The load step just done, until it is known whether a settle follows.
+    last_load: Option<(Step, StepRecord)>,
+}
+
+/// Where and as what a target runs.
+#[derive(Clone, Debug)]
+pub struct Place<'a> {
+    /// The target string.
+    pub target: &'a str,
+    /// The directory of its files.
+    pub dir: &'a Path,
+    /// Tables and clients.
+    pub case: Case,
+    /// The repetition, from 1.
+    pub repeat: u32,
+    /// Resident memory before the target was opened.
+    pub rss_before_open_bytes: Option<u64>,
+}
+
+/// Runs all steps of `plan` on an open target.
+///
+/// # Errors
+/// Why the run ended before its time; steps that were finished have been handed to the watcher.
+pub fn run_case(
+    target: &dyn Target,
+    place: &Place<'_>,
+    plan: &Plan,
+    interrupt: &AtomicBool,
+    watcher: &dyn Watcher,
+) -> Result<(), RunError> {
+    plan.check()?;
+    let (case, dir) = (place.case, place.dir);
+    let description: Description = target.describe();
+    let pool = text_pool(plan.seed);
+    let clients = (0..case.clients).map(|number| {
+        let maker = RowMaker::new(plan.seed, number, pool.clone());
+        let replay = Replay::of(&maker);
+        Client { number, table: number % case.tables, maker, replay, inserted: 0, deleted: 0, inserted_hash: 0 }
+    });
+    let device = disk::Mount::of(dir).map(|mount| mount.device);
+    let mut runner = Runner {
+        ctx: Context { target, plan, clock: Clock::start(), device, interrupt, watcher },
+        case,
+        clients: clients.collect(),
+        about: About {
+            target: place.target.into(),
+            description,
+            repeat: place.repeat,
+            case,
+            rss_before_open_bytes: place.rss_before_open_bytes,
+        },
+        dir,
+        indexed: false,
+        is_last: false,
+        last_load: None,
+    };
+    for table in 0..case.tables {
+        target.create_table(table)?;
+    }
+    let steps = plan.parsed_steps()?;
+    for (number, step) in steps.iter().copied().enumerate() {
+        if interrupt.load(Ordering::Relaxed) {
+            return Err(RunError::Interrupted);
+        }
+        watcher.begins(step);
+        runner.is_last = number + 1 == steps.len();
+        runner.step(number as u64, step)?;
+    }
+    Ok(())
+}
+
+impl Runner<'_> {
+    fn step(&mut self, number: u64, step: Step) -> Result<(), RunError> {
+        if step == Step::Settle {
+            return self.settle();
+        }
+        self.last_load = None;
+        let counters_before = self.ctx.target.counters()?;
+        let totals = match self.ctx.plan.work(step, self.case.clients) {
+            Some(work) => step::run(&self.ctx, number, step, work, &mut self.clients)?,
+            None => self.build_indexes()?,
+        };
+        let around = Around {
+            counters_before,
+            counters_after: self.ctx.target.counters()?,
+            sizes: self.sizes()?,
+            checked: self.check(step)?,
+        };
+        let work = self.ctx.plan.work(step, self.case.clients);
+        let record = assemble::record(&self.about, step, work, totals, around);
+        self.ctx.watcher.finished(step, &record);
+        if step.is_load() {
+            self.last_load = Some((step, record));
+        }
+        Ok(())
+    }
+
+    fn check(&mut self, step: Step) -> Result<Checked, RunError> {
+        self.ctx.watcher.phase("checking invariants");
+        let indexes = self.indexed.then_some(self.ctx.plan.index_set);
+        let checked = check(self.ctx.target, &mut self.clients, indexes)
+            .and_then(|checked| if self.is_last { verify(self.ctx.target).map(|()| checked) } else { Ok(checked) });
+        checked.map_err(|error| match error {
+            RunError::Violated(what) => RunError::Violated(format!("after {}: {what}", step.name())),
+            other => other,
+        })
+    }
+
+    /// Sizes as the engine tells them, else what its files occupy.
+    fn sizes(&self) -> Result<Sizes, RunError> {
+        let mut sizes = self.ctx.target.sizes()?;
+        if sizes.total_bytes.is_none() {
+            sizes.total_bytes = disk::occupied_bytes(self.dir).filter(|bytes| *bytes > 0);
+        }
+        Ok(sizes)
+    }
+
+    /// l.x: every client inserts one statement of 100 rows, then the indexes of all tables are created in parallel.
+    /// Each row counts once, although three indexes are built.
+    fn build_indexes(&mut self) -> Result<Totals, RunError> {
+        let (target, plan, clock) = (self.ctx.target, self.ctx.plan, self.ctx.clock);
+        let begin = Snapshot::take(&clock, self.ctx.device.as_deref());
+        let mut session = target.session()?;
+        let mut batch = Batch::default();
+        for client in &mut self.clients {
+            client.maker.fill(&mut batch, plan.rows_before_indexes(), ROWS_PER_SECOND);
+            let first_key = session.insert(client.table, &batch)?;
+            client.replay.made(1, plan.rows_before_indexes(), ROWS_PER_SECOND);
+            client.inserted += batch.len() as u64;
+            for (key, row) in (first_key..).zip(batch.iter()) {
+                client.inserted_hash = client.inserted_hash.wrapping_add(row.hash(key));
+            }
+        }
+        drop(session);
+        self.ctx.watcher.phase("creating indexes");
+        std::thread::scope(|scope| {
+            let builders: Vec<_> = (0..self.case.tables)
+                .map(|table| scope.spawn(move || target.create_indexes(table, plan.index_set)))
+                .collect();
+            builders.into_iter().try_for_each(|builder| match builder.join() {
+                Ok(result) => result,
+                Err(panic) => std::panic::resume_unwind(panic),
+            })
+        })?;
+        self.indexed = true;
+        let end = Snapshot::take(&clock, self.ctx.device.as_deref());
+        let mut totals = Totals { kernel: end.since(&begin), ..Totals::default() };
+        totals.secs = totals.kernel.secs;
+        totals.rss_bytes = end.process.map_or(0, |process| process.rss_bytes);
+        totals.kinds[0].amount = self.clients.iter().map(|client| client.inserted - client.deleted).sum();
+        Ok(totals)
+    }
+
+    /// Brings the engine to rest; what that cost is added to the load right before it.
+    fn settle(&mut self) -> Result<(), RunError> {
+        self.ctx.watcher.phase("settling");
+        let began = Instant::now();
+        let begin = Snapshot::take(&self.ctx.clock, self.ctx.device.as_deref());
+        self.ctx.target.settle(SETTLE_LIMIT)?;
+        let drained = began.elapsed();
+        while began.elapsed() < Duration::from_secs(self.ctx.plan.settle_seconds) {
+            if self.ctx.interrupt.load(Ordering::Relaxed) {
+                return Err(RunError::Interrupted);
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let span = Snapshot::take(&self.ctx.clock, self.ctx.device.as_deref()).since(&begin);
+        let (sizes, counters) = (self.sizes()?, self.ctx.target.counters()?);
+        if self.is_last {
+            verify(self.ctx.target)?;
+        }
+        if let Some((step, mut record)) = self.last_load.take() {
+            assemble::add_settle(&mut record, span, drained, &sizes, counters);
+            self.ctx.watcher.finished(step, &record);
+        }
+        Ok(())
+    }
+}

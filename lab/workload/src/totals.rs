@@ -1,0 +1,168 @@
+//! What all threads of a step measured, added up.
+
+use lab_measure::record::{ClientRecord, MinKeyRecord};
+use lab_measure::stall::{Gaps, Lateness, Span, common_spans};
+use lab_measure::{Difference, KindTotals, Recorder};
+
+use crate::feed::Pace;
+use crate::plan::Work;
+use crate::rows::ROWS_PER_SECOND;
+use crate::step::Client;
+use crate::worker::{Asked, Written};
+
+/// What all threads of a step measured together.
+#[derive(Debug, Default)]
+pub struct Totals {
+    /// Length.
+    pub secs: f64,
+    /// By kind, in the order of [`lab_measure::Kind::ALL`].
+    pub kinds: [KindTotals; 3],
+    /// The first client, likewise.
+    pub first_client: [KindTotals; 3],
+    /// Stalls.
+    pub stalls: Vec<Span>,
+    /// The longest stall or lateness.
+    pub stall_longest_ns: u64,
+    /// Per client.
+    pub clients: Vec<ClientRecord>,
+    /// Look-ups of the smallest key.
+    pub min_key: MinKeyRecord,
+    /// The kernel's counters.
+    pub kernel: Difference,
+    /// Largest resident memory seen.
+    pub rss_bytes: u64,
+    /// Deletes that found fewer rows than asked.
+    pub short_deletes: u64,
+    /// Seconds of the pace that were late.
+    pub late_seconds: u64,
+    /// The step was ended by the time limit.
+    pub cut_short: bool,
+}
+
+/// What one client's threads brought.
+pub(crate) struct Collected {
+    pub(crate) inserted: Option<Written>,
+    pub(crate) deleted: Option<Written>,
+    pub(crate) pace: Option<(Pace, u64)>,
+    pub(crate) asked: Option<Asked>,
+}
+
+/// Adds up what all clients brought; `from_ns` is where measuring began.
+pub(crate) fn add_up(totals: &mut Totals, collected: Vec<Collected>, clients: &mut [Client], work: Work, from_ns: u64) {
+    let mut adder =
+        Adder { totals, work, from_ns, end_ns: from_ns, switches: 0, gaps: Vec::new(), lateness: Vec::new() };
+    for (place, (brought, client)) in collected.into_iter().zip(clients).enumerate() {
+        adder.client(place == 0, brought, client);
+    }
+    adder.finish();
+}
+
+struct Adder<'a> {
+    totals: &'a mut Totals,
+    work: Work,
+    from_ns: u64,
+    /// The end of the last insert, delete or paced second of any client.
+    end_ns: u64,
+    /// Context switches of the driver's threads.
+    switches: u64,
+    gaps: Vec<Gaps>,
+    lateness: Vec<Lateness>,
+}
+
+impl Adder<'_> {
+    fn client(&mut self, is_first: bool, brought: Collected, client: &mut Client) {
+        let mut record = ClientRecord::default();
+        let mut end_ns = self.from_ns;
+        if let Some(written) = brought.inserted {
+            client.replay.made(written.statements, self.work.rows, self.work.pace.unwrap_or(ROWS_PER_SECOND));
+            client.inserted += written.rows;
+            client.inserted_hash = client.inserted_hash.wrapping_add(written.hash);
+            record.inserted = written.recorder.totals.amount;
+            end_ns = end_ns.max(written.end_ns);
+            self.recorder(is_first, written.recorder, written.switches);
+        }
+        if let Some(deleted) = brought.deleted {
+            client.deleted += deleted.rows;
+            self.totals.short_deletes += deleted.short_deletes;
+            add_probes(&mut self.totals.min_key, &deleted.probes_ns);
+            record.deleted = deleted.recorder.totals.amount;
+            end_ns = end_ns.max(deleted.end_ns);
+            self.recorder(is_first, deleted.recorder, deleted.switches);
+        }
+        if let Some((pace, pace_end_ns)) = brought.pace {
+            end_ns = end_ns.max(pace_end_ns);
+            self.pace(&pace);
+        }
+        if let Some(asked) = brought.asked {
+            record.queries = asked.recorder.totals.amount;
+            record.fetched = asked.fetched;
+            self.recorder(is_first, asked.recorder, asked.switches);
+        }
+        record.secs = (end_ns - self.from_ns) as f64 / 1e9;
+        self.end_ns = self.end_ns.max(end_ns);
+        self.totals.clients.push(record);
+    }
+
+    fn recorder(&mut self, is_first: bool, recorder: Recorder, switches: u64) {
+        self.totals.kinds[recorder.kind as usize].merge(&recorder.totals);
+        if is_first {
+            self.totals.first_client[recorder.kind as usize].merge(&recorder.totals);
+        }
+        self.gaps.push(recorder.gaps);
+        self.lateness.push(recorder.lateness);
+        self.switches += switches;
+    }
+
+    /// Statements that were never issued count as late ones, of inserts and of deletes.
+    fn pace(&mut self, pace: &Pace) {
+        let totals = &mut *self.totals;
+        totals.late_seconds += pace.late_seconds;
+        for kind in 0..=usize::from(self.work.deletes) {
+            totals.kinds[kind].intended.get_or_insert_default().merge(&pace.lost);
+        }
+        let lost_ns = (pace.lost.max_us().unwrap_or(0.0) * 1e3) as u64;
+        totals.stall_longest_ns = totals.stall_longest_ns.max(lost_ns);
+    }
+
+    fn finish(mut self) {
+        let length_ns = self.end_ns - self.from_ns;
+        let totals = self.totals;
+        totals.secs = length_ns as f64 / 1e9;
+        totals.kernel.process_switches = totals.kernel.process_switches.map(|engine| engine + self.switches);
+        for kind in totals.kinds.iter_mut().chain(&mut totals.first_client) {
+            kind.series.cover(length_ns);
+        }
+        if self.work.pace.is_some() {
+            let worst = self.lateness.iter().map(|lateness| lateness.largest_ns).max().unwrap_or(0);
+            totals.stall_longest_ns = totals.stall_longest_ns.max(worst);
+            totals.stalls = self.lateness.into_iter().flat_map(|lateness| lateness.stalls).collect();
+        } else {
+            self.gaps.iter_mut().for_each(|gaps| gaps.finished(length_ns));
+            (totals.stalls, totals.stall_longest_ns) = common_spans(&self.gaps);
+        }
+    }
+}
+
+fn add_probes(record: &mut MinKeyRecord, probes_ns: &[u64]) {
+    for (place, probe_ns) in probes_ns.iter().enumerate() {
+        let probe_ms = *probe_ns as f64 / 1e6;
+        let slot = if place == 0 { &mut record.first_ms } else { &mut record.later_max_ms };
+        *slot = Some(slot.unwrap_or(0.0).max(probe_ms));
+        record.count += 1;
+        record.total_ms += probe_ms;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_look_up_of_the_smallest_key_is_kept_apart() {
+        let mut record = MinKeyRecord::default();
+        add_probes(&mut record, &[5_000_000, 1_000_000, 3_000_000]);
+        add_probes(&mut record, &[2_000_000]);
+        assert_eq!((record.first_ms, record.later_max_ms), (Some(5.0), Some(3.0)));
+        assert_eq!((record.count, record.total_ms), (4, 11.0));
+    }
+}

@@ -1,0 +1,170 @@
+//! What must be there, and whether every reader saw one moment.
+//!
+//! The log is sequential, so what a crash leaves is a prefix of the commits by timestamp: everything acknowledged as
+//! durable against this kind of crash, and of the others some, each whole or absent. The journal (a row per
+//! transaction, written by the transaction itself) says how long the prefix is; every map must then be exactly what
+//! the prefix makes it.
+
+use std::collections::BTreeSet;
+use std::ops::Bound;
+
+use base::CommitTs;
+use base::bytes::printable;
+use model::Model;
+use trefoil::{ALL, Database, Error, Value};
+
+use crate::history::{Acknowledged, History, Map};
+use crate::workload::{self, World};
+
+/// How the last life ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ending {
+    /// Closed, or the process ended: everything acknowledged but `Buffered` commits is there.
+    Process,
+    /// Closed in order: everything is there.
+    Closed,
+    /// The power was cut: what was acknowledged as synced is there.
+    Power,
+}
+
+/// Checks every observation against the models; for the end of a life.
+pub fn observations(history: &History) {
+    let models = history.models();
+    for seen in &history.observations {
+        let high = if seen.high.is_empty() { Bound::Unbounded } else { Bound::Excluded(seen.high.as_slice()) };
+        let expected: Vec<_> = models.get(&seen.map).map_or_else(Vec::new, |m| {
+            m.range(seen.ts, (Bound::Included(&seen.low), high)).map(|e| (e.key, e.value)).collect()
+        });
+        assert!(
+            expected == seen.entries,
+            "a reader at {} of {:?} from {} to {} saw {}",
+            seen.ts,
+            seen.map,
+            printable(&seen.low),
+            printable(&seen.high),
+            difference(&expected, &seen.entries)
+        );
+    }
+    for commit in &history.commits {
+        for (map, key, value) in &commit.current_reads {
+            let before = CommitTs(commit.ts.0 - 1);
+            let expected = models.get(map).and_then(|m| m.get(before, key)).map(|e| e.value);
+            assert!(
+                expected == *value,
+                "transaction {} at {} read {:?} of {map:?} under its lock, {expected:?} was newest: a lost update",
+                commit.id,
+                commit.ts,
+                value
+            );
+        }
+    }
+}
+
+/// After a reopen: trims the history to what is there and checks that it is what must be there.
+pub fn recovered(history: &mut History, world: &World, ending: Ending) {
+    let present: BTreeSet<u64> = workload::entries(&world.db, &world.journal)
+        .into_iter()
+        .map(|(key, _)| u64::from_be_bytes(key.try_into().expect("a journal key is a number")))
+        .collect();
+    let last = history.commits.iter().filter(|c| present.contains(&c.id)).map(|c| c.ts).max();
+    let last = last.unwrap_or(CommitTs::ZERO);
+    for commit in &history.commits {
+        let there = present.contains(&commit.id);
+        let must = match (ending, commit.acknowledged) {
+            (Ending::Closed, Acknowledged::Unknown) => false,
+            (Ending::Closed, _) | (_, Acknowledged::Synced) => true,
+            (Ending::Process, Acknowledged::Written) => true,
+            _ => false,
+        };
+        assert!(
+            there || !must,
+            "lost: transaction {} at {}, {:?}, {ending:?}",
+            commit.id,
+            commit.ts,
+            commit.acknowledged
+        );
+        assert!(
+            there || commit.ts > last,
+            "transaction {} at {} is missing although a later one at {last} is there",
+            commit.id,
+            commit.ts
+        );
+    }
+    let known: BTreeSet<u64> = history.commits.iter().map(|c| c.id).collect();
+    assert!(present.is_subset(&known), "rows of transactions that never committed: {:?}", present.difference(&known));
+    history.commits.retain(|c| present.contains(&c.id));
+    history.observations.clear();
+    contents(history, world);
+    definitions(history, &world.db);
+    sound(&world.db);
+}
+
+/// Every map holds exactly what the commits left.
+pub fn contents(history: &History, world: &World) {
+    let models = history.models();
+    for map in world.maps() {
+        let expected = models.get(&map).map_or_else(Vec::new, newest);
+        let found = world.all(map);
+        assert!(expected == found, "{map:?} holds {}", difference(&expected, &found));
+    }
+    // The secondary index of the table, read by itself.
+    let tx = world.db.begin().expect("open");
+    let mut by_a = tx.scan_index(&world.table, "by_a", ALL).expect("the index is there");
+    let mut entries = 0;
+    while let Some(values) = by_a.next().expect("readable") {
+        assert!(matches!(values[..], [Value::U32(_), Value::U64(_)]), "{values:?}");
+        entries += 1;
+    }
+    assert_eq!(entries, world.all(Map::Table).len(), "entries of the secondary index against rows");
+}
+
+/// Reads everything; the first fault met.
+pub fn readable(world: &World) -> Result<(), Error> {
+    let snapshot = world.db.snapshot()?;
+    for index in world.plain.iter().chain([&world.journal]) {
+        snapshot.range(index, ..)?.collect()?;
+    }
+    let mut rows = snapshot.scan(&world.table, ALL)?;
+    while rows.next()?.is_some() {}
+    let mut entries = snapshot.scan_index(&world.table, "by_a", ALL)?;
+    while entries.next()?.is_some() {}
+    Ok(())
+}
+
+/// Definition changes are there or not, as a whole.
+fn definitions(history: &mut History, db: &Database) {
+    for (name, state) in &mut history.extra {
+        let there = match db.index(name) {
+            Ok(index) => {
+                let entries = workload::entries(db, &index);
+                assert!(entries.is_empty(), "index {name} was never written to and holds {}", entries.len());
+                true
+            }
+            Err(Error::NotFound { .. }) => false,
+            Err(other) => panic!("index {name}: {other}"),
+        };
+        assert!(state.is_none_or(|must| must == there), "index {name}: there: {there}, must be: {state:?}");
+        *state = Some(there);
+    }
+}
+
+/// `verify` finds nothing.
+pub fn sound(db: &Database) {
+    for (name, report) in db.verify().expect("verify runs") {
+        assert!(report.problems.is_empty(), "verify of {name}: {:#?}", report.problems);
+    }
+}
+
+fn newest(model: &Model) -> Vec<(Vec<u8>, Vec<u8>)> {
+    model.range(CommitTs::MAX, (Bound::Unbounded, Bound::Unbounded)).map(|e| (e.key, e.value)).collect()
+}
+
+/// The first differences, for people.
+fn difference(expected: &[(Vec<u8>, Vec<u8>)], found: &[(Vec<u8>, Vec<u8>)]) -> String {
+    let missing = expected.iter().filter(|e| !found.contains(e));
+    let extra = found.iter().filter(|e| !expected.contains(e));
+    let show = |(k, v): &(Vec<u8>, Vec<u8>)| format!("{} = {}", printable(k), printable(v));
+    let missing: Vec<_> = missing.take(5).map(show).collect();
+    let extra: Vec<_> = extra.take(5).map(show).collect();
+    format!("{} entries instead of {}; missing {missing:?}; not expected {extra:?}", found.len(), expected.len())
+}

@@ -1,0 +1,98 @@
+//! What `check` and `test` consist of, in order. Cheap parts come first.
+
+/// A step that is timed, counted and reported by one line.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Part {
+    /// Its name on the command line and in its line.
+    pub name: &'static str,
+    /// What it cannot run without, besides cargo.
+    pub needs: Option<Tool>,
+    /// What it does.
+    pub work: Work,
+    /// Variables of its environment.
+    pub env: &'static [(&'static str, &'static str)],
+}
+
+/// A program that may be missing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tool {
+    /// Its name, as in `TREFOIL_REQUIRE`.
+    pub name: &'static str,
+    /// A command that succeeds where it is present.
+    pub probe: &'static [&'static str],
+    /// How one gets it.
+    pub install: &'static str,
+}
+
+/// What a part does.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Work {
+    /// Runs cargo with these arguments.
+    Cargo(Vec<&'static str>),
+    /// Runs cargo with these arguments; a warning is a failure, except for the tags of rules, as in \[A12\], which
+    /// look like links.
+    Docs(Vec<&'static str>),
+    /// Runs a program of the house, built by the part `build-sim`.
+    Program(&'static str, &'static [&'static str]),
+    /// The rules of the house.
+    Tidy,
+}
+
+const RUSTFMT: Tool =
+    Tool { name: "rustfmt", probe: &["cargo", "fmt", "--version"], install: "rustfmt (rustup component add rustfmt)" };
+const CLIPPY: Tool =
+    Tool { name: "clippy", probe: &["cargo", "clippy", "--version"], install: "clippy (rustup component add clippy)" };
+
+/// Everything that needs no test to run.
+pub fn check() -> Vec<Part> {
+    vec![
+        part("tidy", Work::Tidy),
+        Part { needs: Some(RUSTFMT), ..part("fmt", Work::Cargo(vec!["fmt", "--all", "--check"])) },
+        Part {
+            needs: Some(CLIPPY),
+            ..part(
+                "clippy",
+                Work::Cargo(vec!["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"]),
+            )
+        },
+    ]
+}
+
+/// Everything.
+pub fn test() -> Vec<Part> {
+    let mut parts = check();
+    parts.push(part("docs", Work::Docs(vec!["doc", "--workspace", "--no-deps", "--locked"])));
+    parts.push(part("build", Work::Cargo(vec!["test", "--workspace", "--locked", "--no-run"])));
+    // Unit and integration tests, examples in the documentation, and the fuzz bodies for seconds each.
+    let tests = Work::Cargo(vec!["test", "--workspace", "--locked", "--no-fail-fast"]);
+    parts.push(Part { env: &[("TREFOIL_FUZZ_SECONDS", "2")], ..part("tests", tests) });
+    // All programs in one go, so that no crate is compiled twice for the sake of other features.
+    parts.push(part("build-sim", Work::Cargo(vec!["build", "--workspace", "--bins", "--locked", "--profile", "sim"])));
+    parts.push(part("simulator", Work::Program("trefoil-sim", &["seeds", "2000"])));
+    parts.push(part("crash", Work::Program("trefoil-crash", &["kills", "100"])));
+    parts.push(part("lab-smoke", Work::Program("lab", LAB_SMOKE)));
+    parts
+}
+
+/// A benchmark small enough for a test: it must run, keep its invariants and write its report.
+const LAB_SMOKE: &[&str] = &[
+    "run",
+    "ibench",
+    "--target",
+    "trefoil",
+    "--rows",
+    "20k",
+    "--form",
+    "2023",
+    "--seconds",
+    "1",
+    "--dir",
+    "target/tmp/lab-data",
+    "--out",
+    "target/tmp/lab",
+    "--quiet",
+];
+
+fn part(name: &'static str, work: Work) -> Part {
+    Part { name, needs: None, work, env: &[] }
+}

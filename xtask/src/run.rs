@@ -1,0 +1,270 @@
+//! Runs parts. Each part writes its log to `target/logs/PART.log` and one line here, with its seconds; the
+//! lines of its tests are shown as they pass. A failed part shows its whole log. The last lines repeat the
+//! parts, then the result of each test program, then one line with the sum.
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::parts::{Part, Tool, Work};
+use crate::tidy;
+use crate::watchdog::Watchdog;
+
+/// What came of a part.
+#[derive(Debug, Default)]
+struct Outcome {
+    verdict: Verdict,
+    passed: u64,
+    failed: u64,
+    /// `test result` lines with the name of their program.
+    programs: Vec<String>,
+    took: Duration,
+}
+
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+enum Verdict {
+    #[default]
+    Ok,
+    Failed,
+    Skipped,
+}
+
+/// Runs the parts in order, all of them, whatever fails. True if none failed.
+pub fn run(root: &Path, parts: &[Part]) -> bool {
+    let scratch = root.join("target/tmp");
+    if let Err(error) = std::fs::create_dir_all(&scratch).and(std::fs::create_dir_all(root.join("target/logs"))) {
+        eprintln!("{}: {error}", scratch.display());
+        return false;
+    }
+    let mut outcomes = Vec::new();
+    for part in parts {
+        let start = Instant::now();
+        println!("== {}", part.name);
+        let mut outcome = run_part(root, part);
+        outcome.took = start.elapsed();
+        println!("{}", line(part.name, &outcome));
+        outcomes.push((part.name, outcome));
+    }
+    // Test programs clean up behind themselves; what a killed one left goes here.
+    let _ = std::fs::remove_dir_all(&scratch);
+    close(&outcomes)
+}
+
+fn line(name: &str, outcome: &Outcome) -> String {
+    let verdict = match outcome.verdict {
+        Verdict::Ok => "ok",
+        Verdict::Failed => "FAILED",
+        Verdict::Skipped => "skipped",
+    };
+    let counts = format!("{} passed, {} failed", outcome.passed, outcome.failed);
+    format!("part {name:<12} {:>7.1} s  {counts:<24} {verdict}", outcome.took.as_secs_f64())
+}
+
+/// Prints the end of the run; true if nothing failed.
+fn close(outcomes: &[(&str, Outcome)]) -> bool {
+    println!();
+    for (name, outcome) in outcomes {
+        println!("{}", line(name, outcome));
+    }
+    println!();
+    for program in outcomes.iter().flat_map(|(_, o)| &o.programs) {
+        println!("{program}");
+    }
+    let passed: u64 = outcomes.iter().map(|(_, o)| o.passed).sum();
+    let failed: u64 = outcomes.iter().map(|(_, o)| o.failed).sum();
+    println!("{passed} passed, {failed} failed");
+    failed == 0
+}
+
+fn run_part(root: &Path, part: &Part) -> Outcome {
+    if let Some(tool) = part.needs.as_ref().filter(|t| !present(t)) {
+        println!("skipped: {}, install {}", part.name, tool.install);
+        let required = std::env::var("TREFOIL_REQUIRE").unwrap_or_default();
+        if required.split(',').any(|name| name.trim() == tool.name) {
+            println!("{} is required here (TREFOIL_REQUIRE)", tool.name);
+            return failed();
+        }
+        return Outcome { verdict: Verdict::Skipped, ..Outcome::default() };
+    }
+    match &part.work {
+        Work::Tidy if tidy::report(root) => Outcome { passed: 1, ..Outcome::default() },
+        Work::Tidy => failed(),
+        Work::Cargo(args) => run_command(root, part, cargo(args)),
+        Work::Docs(args) => {
+            let outcome = run_command(root, part, cargo(args));
+            let log = std::fs::read_to_string(root.join(log_path(part.name))).unwrap_or_default();
+            let warnings: Vec<&str> = doc_warnings(&log).collect();
+            warnings.iter().for_each(|warning| println!("{warning}"));
+            if warnings.is_empty() { outcome } else { failed() }
+        }
+        Work::Program(name, args) => {
+            let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), Into::into);
+            let mut command = Command::new(root.join(target).join("sim").join(name));
+            command.args(*args);
+            run_command(root, part, command)
+        }
+    }
+}
+
+fn cargo(args: &[&str]) -> Command {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.args(args);
+    command
+}
+
+/// What rustdoc complains about, with its place, but for links to the tags of rules and cargo's sums.
+fn doc_warnings(log: &str) -> impl Iterator<Item = &str> {
+    let mut show = false;
+    log.lines().filter(move |line| {
+        if let Some(what) = line.strip_prefix("warning: ") {
+            let tag = what.strip_prefix("unresolved link to `").is_some_and(is_tag);
+            show = !tag && !what.contains(" generated ");
+            return show;
+        }
+        show && line.trim_start().starts_with("--> ")
+    })
+}
+
+/// `A12`, `P9`, `A7b` and the closing quote.
+fn is_tag(text: &str) -> bool {
+    let name = text.trim_end_matches('`');
+    let number =
+        name.trim_start_matches(|c: char| c.is_ascii_uppercase()).trim_end_matches(|c: char| c.is_ascii_lowercase());
+    name.len() <= 5 && number.len() < name.len() && !number.is_empty() && number.chars().all(|c| c.is_ascii_digit())
+}
+
+fn failed() -> Outcome {
+    Outcome { verdict: Verdict::Failed, failed: 1, ..Outcome::default() }
+}
+
+fn present(tool: &Tool) -> bool {
+    let [program, args @ ..] = tool.probe else { return false };
+    Command::new(program).args(args).stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok_and(|s| s.success())
+}
+
+fn run_command(root: &Path, part: &Part, mut command: Command) -> Outcome {
+    command.envs(part.env.iter().copied());
+    let shown = format!("{command:?}");
+    let mut outcome = match follow(root, part.name, command) {
+        Ok((outcome, true)) => outcome,
+        Ok((mut outcome, false)) => {
+            outcome.verdict = Verdict::Failed;
+            outcome.failed = outcome.failed.max(1);
+            println!("---- log of {}: {shown}", part.name);
+            print!("{}", std::fs::read_to_string(root.join(log_path(part.name))).unwrap_or_default());
+            println!("---- end of the log of {}", part.name);
+            outcome
+        }
+        Err(error) => {
+            println!("{shown}: {error}");
+            failed()
+        }
+    };
+    if outcome.passed + outcome.failed == 0 {
+        // A part without tests of its own counts as one.
+        outcome.passed = 1;
+    }
+    outcome
+}
+
+fn log_path(name: &str) -> String {
+    format!("target/logs/{name}.log")
+}
+
+/// Runs the command, logs and counts what it prints; false if it failed.
+fn follow(root: &Path, name: &str, mut command: Command) -> std::io::Result<(Outcome, bool)> {
+    let (reader, writer) = std::io::pipe()?;
+    command.current_dir(root).stdin(Stdio::null());
+    command.stdout(writer.try_clone()?).stderr(writer);
+    command.env("CARGO_TERM_COLOR", "never").env("TMPDIR", root.join("target/tmp"));
+    let mut child = command.spawn()?;
+    // The command holds the writing ends: without this the pipe would never end.
+    drop(command);
+    let _watchdog = Watchdog::new(child.id());
+    let mut log = std::fs::File::create(root.join(log_path(name)))?;
+    let mut outcome = Outcome::default();
+    let mut counter = Counter::default();
+    for line in BufReader::new(reader).lines() {
+        let line = line.unwrap_or_else(|_| "(a line that is not UTF-8)".to_owned());
+        writeln!(log, "{line}")?;
+        if counter.take(&line, &mut outcome) {
+            println!("{line}");
+        }
+    }
+    Ok((outcome, child.wait()?.success()))
+}
+
+/// Understands the output of test programs.
+#[derive(Debug, Default)]
+struct Counter {
+    program: String,
+}
+
+impl Counter {
+    /// Counts `line`; true if it is worth showing.
+    fn take(&mut self, line: &str, outcome: &mut Outcome) -> bool {
+        let words = line.trim_start();
+        if let Some(rest) = words.strip_prefix("Running ").or(words.strip_prefix("Doc-tests ")) {
+            self.program = program_name(rest);
+            return true;
+        }
+        if words.starts_with("test result: ") {
+            outcome.passed += count_before(words, " passed");
+            outcome.failed += count_before(words, " failed");
+            outcome.programs.push(format!("{}: {words}", self.program));
+            return true;
+        }
+        let plain = words.split_once(" passed, ").filter(|(n, _)| n.parse::<u64>().is_ok());
+        if plain.is_some_and(|(_, rest)| rest.ends_with(" failed")) {
+            outcome.passed += count_before(words, " passed");
+            outcome.failed += count_before(words, " failed");
+            return true;
+        }
+        words.starts_with("test ") || words.starts_with("progress: ")
+    }
+}
+
+/// The program in `unittests src/lib.rs (target/debug/deps/trefoil_base-0123456789abcdef)`.
+fn program_name(rest: &str) -> String {
+    let (what, path) = rest.split_once(" (").unwrap_or((rest, ""));
+    let file = path.trim_end_matches(')').rsplit('/').next().unwrap_or_default();
+    let krate = file.rsplit_once('-').map_or(file, |(name, _)| name);
+    if krate.is_empty() { format!("doc tests of {what}") } else { format!("{krate} ({what})") }
+}
+
+fn count_before(line: &str, word: &str) -> u64 {
+    let before = line.split(word).next().unwrap_or_default();
+    before.rsplit(|c: char| !c.is_ascii_digit()).next().and_then(|n| n.parse().ok()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tags_of_rules_are_no_broken_links() {
+        let log = "warning: unresolved link to `A12`\n --> a.rs:1:2\nwarning: unresolved link to `Gone`\n  --> b.rs:3:4\n\
+            warning: `x` (lib doc) generated 2 warnings";
+        assert_eq!(doc_warnings(log).collect::<Vec<_>>(), ["warning: unresolved link to `Gone`", "  --> b.rs:3:4"]);
+    }
+
+    #[test]
+    fn test_programs_are_counted() {
+        let (mut counter, mut outcome) = (Counter::default(), Outcome::default());
+        let lines = [
+            "   Compiling trefoil-base v0.1.0",
+            "     Running unittests src/lib.rs (target/debug/deps/trefoil_base-0123)",
+            "test gc::tests::all_see ... ok",
+            "test result: ok. 12 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.05s",
+            "   Doc-tests trefoil_base",
+            "test result: ok. 3 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.05s",
+            "2000 passed, 0 failed",
+        ];
+        let shown: Vec<bool> = lines.iter().map(|l| counter.take(l, &mut outcome)).collect();
+        assert_eq!(shown, [false, true, true, true, true, true, true]);
+        assert_eq!((outcome.passed, outcome.failed), (2015, 1));
+        assert!(outcome.programs[0].starts_with("trefoil_base (unittests src/lib.rs): test result: ok"));
+        assert!(outcome.programs[1].starts_with("doc tests of trefoil_base"));
+    }
+}

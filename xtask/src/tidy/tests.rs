@@ -1,0 +1,176 @@
+//! Each rule finds the violation planted for it, and nothing in a clean house.
+
+use super::*;
+use std::fs;
+use std::path::PathBuf;
+
+/// A small house in a scratch folder that is removed with it.
+struct House(PathBuf);
+
+impl House {
+    fn new(name: &str) -> Self {
+        let dir = std::env::temp_dir().join(format!("trefoil-tidy-{name}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&dir);
+        let house = Self(dir);
+        house.write("layers.toml", "[layers]\n\"crates/low\" = []\n\"crates/high\" = [\"crates/low\"]\n[tests]\n");
+        house.write("Cargo.toml", "[workspace]\nlow = { path = \"crates/low\", package = \"t-low\" }\n");
+        house.write("crates/low/Cargo.toml", "[package]\nname = \"t-low\"\n[dependencies]\n");
+        house.write("crates/high/Cargo.toml", "[package]\nname = \"t-high\"\n[dependencies]\nlow.workspace = true\n");
+        house.write("crates/low/src/lib.rs", "mod room;\n#[cfg(test)]\nmod tests;\n");
+        house.write("crates/low/src/room.rs", "pub fn enter() -> u8 {\n    1\n}\n");
+        house.write("crates/low/src/tests.rs", "#[test]\nfn a1_it_is_so() {\n    std::fs::read(\"x\").unwrap();\n}\n");
+        house.write("crates/high/src/lib.rs", "");
+        house.write("docs/INVARIANTS.md", "| A1 | so | `crates/low/src/room.rs::enter` | `a1_it_is_so` |\n");
+        house
+    }
+
+    fn write(&self, path: &str, text: &str) {
+        let path = self.0.join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+
+    /// Rule and path of everything found.
+    fn findings(&self) -> Vec<(&'static str, String)> {
+        check(&Tree::read(&self.0).unwrap()).into_iter().map(|f| (f.rule, f.path)).collect()
+    }
+
+    #[track_caller]
+    fn expect(&self, rule: &'static str, path: &str) {
+        assert_eq!(self.findings(), [(rule, path.to_owned())]);
+    }
+}
+
+impl Drop for House {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+#[test]
+fn a_clean_house_has_no_findings() {
+    assert_eq!(House::new("clean").findings(), []);
+}
+
+#[test]
+fn an_upward_import_is_found() {
+    let house = House::new("layers");
+    house.write(
+        "crates/low/Cargo.toml",
+        "[package]\nname = \"t-low\"\n[dependencies]\nt-high = { path = \"../high\" }\n",
+    );
+    house.expect("layers", "crates/low/Cargo.toml");
+    house.write("layers.toml", "[layers]\n\"crates/low\" = []\n\"crates/high\" = [\"crates/low\"]\n[tests]\n\"crates/low\" = [\"crates/high\"]\n");
+    house.expect("layers", "crates/low/Cargo.toml");
+    house.write(
+        "crates/low/Cargo.toml",
+        "[package]\nname = \"t-low\"\n[dev-dependencies]\nt-high = { path = \"../high\" }\n",
+    );
+    assert_eq!(house.findings(), []);
+}
+
+#[test]
+fn a_crate_without_a_layer_is_found() {
+    let house = House::new("unlisted");
+    house.write("crates/other/Cargo.toml", "[package]\nname = \"t-other\"\n");
+    house.expect("layers", "layers.toml");
+}
+
+#[test]
+fn long_files_and_functions_are_found() {
+    let house = House::new("sizes");
+    house.write("crates/low/src/room.rs", &format!("fn enter() {{\n{}}}\n", "    f();\n".repeat(69)));
+    house.expect("function-lines", "crates/low/src/room.rs");
+    house.write("crates/low/src/room.rs", &format!("fn enter() {{}}\n{}", "const A: u8 = 1;\n".repeat(600)));
+    house.expect("file-lines", "crates/low/src/room.rs");
+    house.write("xtask/allow.txt", "file-lines crates/low/src/room.rs because it is a table\n");
+    assert_eq!(house.findings(), []);
+}
+
+#[test]
+fn an_exception_needs_a_reason_and_a_use() {
+    let house = House::new("allow");
+    house.write("xtask/allow.txt", "# rule name reason\nunwrap crates/low/src/room.rs historical\n");
+    house.expect("allow", "xtask/allow.txt");
+    house.write("xtask/allow.txt", "unwrap crates/low/src/room.rs\n");
+    house.expect("allow", "xtask/allow.txt");
+}
+
+#[test]
+fn other_doors_are_found() {
+    let house = House::new("doors");
+    for code in [
+        "use std::{sync::{Arc, Mutex}};",
+        "use std::thread;",
+        "fn f() { let t = std::time::Instant::now(); }",
+        "use parking_lot::RwLock;",
+        "fn f() { m!(::std::fs::read(p)) }",
+    ] {
+        house.write("crates/low/src/room.rs", &format!("{code}\nfn enter() {{}}\n"));
+        house.expect("door", "crates/low/src/room.rs");
+    }
+    house.write("crates/low/src/room.rs", "use std::time::Duration;\nuse std::sync::Arc;\nfn enter() {}\n");
+    assert_eq!(house.findings(), []);
+}
+
+#[test]
+fn unwraps_and_unsafe_are_found() {
+    let house = House::new("calls");
+    house.write("crates/low/src/room.rs", "fn enter() { x.unwrap(); }\n");
+    house.expect("unwrap", "crates/low/src/room.rs");
+    house.write("crates/low/src/room.rs", "fn enter() { unsafe { x() } }\n");
+    house.expect("unsafe", "crates/low/src/room.rs");
+    house.write("crates/low/src/room.rs", "#![forbid(unsafe_code)]\nfn enter() { \"unsafe\"; } // unsafe\n");
+    assert_eq!(house.findings(), []);
+}
+
+#[test]
+fn dead_files_are_found() {
+    let house = House::new("dead");
+    house.write("crates/low/src/room/corner.rs", "");
+    house.expect("dead-file", "crates/low/src/room/corner.rs");
+    house.write("crates/low/src/room.rs", "mod corner;\nfn enter() {}\n");
+    assert_eq!(house.findings(), []);
+}
+
+#[test]
+fn unfinished_work_is_found() {
+    let house = House::new("unfinished");
+    for code in [
+        "fn enter() { todo!() }",
+        "#[test]\n#[ignore]\nfn enter() {}",
+        &format!("fn enter() {{}} // {}: x", ["FIX", "ME"].concat()),
+    ] {
+        house.write("crates/low/src/room.rs", code);
+        house.expect("unfinished", "crates/low/src/room.rs");
+    }
+}
+
+#[test]
+fn paths_of_a_machine_are_found() {
+    let house = House::new("machine");
+    house.write("docs/TESTING.md", &format!("see {}\n", ["/ho", "me/me/trefoil"].concat()));
+    house.expect("machine-path", "docs/TESTING.md");
+}
+
+#[test]
+fn documents_that_rot_are_found() {
+    let house = House::new("documents");
+    for line in ["`crates/low/src/gone.rs`", "`crates/low/src/room.rs::leave`", "[x](gone.md)"] {
+        house.write("docs/TESTING.md", line);
+        house.expect("doc-link", "docs/TESTING.md");
+    }
+    house.write("docs/TESTING.md", "`crates/low/src/room.rs::enter` [x](INVARIANTS.md#a) `crates/low`");
+    assert_eq!(house.findings(), []);
+}
+
+#[test]
+fn an_invariant_without_its_test_is_found() {
+    let house = House::new("invariants");
+    for row in ["| A2 | so | here | `a2_gone` |", "| A2 | so | here | none |", "| A2 | so | here | `enter` |"] {
+        house.write("docs/INVARIANTS.md", row);
+        house.expect("invariant", "docs/INVARIANTS.md");
+    }
+    house.write("docs/INVARIANTS.md", "| A1 | so | x | `a1_it_is_so` |\n| A1 | so | x | `a1_it_is_so` |\n");
+    house.expect("invariant", "docs/INVARIANTS.md");
+}

@@ -1,0 +1,51 @@
+//! What must not stand in any text.
+
+use super::Findings;
+use crate::source::Source;
+use crate::tree::Tree;
+
+/// Marks of unfinished work. Written in two halves so that this file does not hold them.
+fn marks() -> [String; 4] {
+    [["FIX", "ME"], ["TO", "DO"], ["X", "XX"], ["HA", "CK"]].map(|halves| halves.concat())
+}
+
+/// Nothing unfinished, nothing skipped.
+pub fn leftovers(tree: &Tree, findings: &mut Findings) {
+    for (path, source) in &tree.sources {
+        for call in ["todo!", "unimplemented!", "#[ignore", "dbg!"] {
+            for at in source.find(call) {
+                findings.add("unfinished", path, source.line(at), path, call);
+            }
+        }
+        for mark in marks() {
+            for (at, _) in source.text.match_indices(&mark).filter(|(at, _)| is_mark(source, *at, &mark)) {
+                findings.add("unfinished", path, source.line(at), path, mark.as_str());
+            }
+        }
+    }
+}
+
+/// In a comment, and a word of its own.
+fn is_mark(source: &Source, at: usize, mark: &str) -> bool {
+    let around = |c: Option<char>| !c.is_some_and(|c| c.is_alphanumeric() || c == '_');
+    let alone = around(source.text[..at].chars().next_back()) && around(source.text[at + mark.len()..].chars().next());
+    alone && source.code[at..at + mark.len()].trim().is_empty()
+}
+
+/// No path of the machine it was written on.
+pub fn machine_paths(tree: &Tree, findings: &mut Findings) {
+    let roots = ["work", "farm", "home", "root", "Users"].map(|name| format!("/{name}/"));
+    let sources = tree.sources.iter().map(|(path, s)| (path, &s.text));
+    for (path, text) in sources.chain(&tree.texts) {
+        for (i, line) in text.lines().enumerate() {
+            for root in &roots {
+                for (at, _) in line.match_indices(root.as_str()) {
+                    let before = line[..at].chars().next_back();
+                    if !before.is_some_and(|c| c.is_alphanumeric() || "_./-}".contains(c)) {
+                        findings.add("machine-path", path, i + 1, path, line.trim());
+                    }
+                }
+            }
+        }
+    }
+}
