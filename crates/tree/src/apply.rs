@@ -185,9 +185,10 @@ impl Core {
         let right = resident.leaf.split(&point);
         let separator: Fence = point.separator.as_slice().into();
         self.note_applied(handle, resident, ts);
-        let mut right = self.resident(right, resident.beside.clone(), grant);
-        // At least what the record will say: that is written under the structure latch.
-        right.oldest_unwritten = handle.record.lock().oldest();
+        let right = self.resident(right, resident.beside.clone(), grant);
+        // Its copy stays at MAX, at least whatever the record will say: that is written under the structure latch, and a
+        // write in flight may land before, after which the left half lacks less than it does now.
+        debug_assert_eq!(right.oldest_unwritten, CommitTs::MAX);
         self.env.cache.note_dirty(self.page_bytes());
         resident.charge.set(resident.leaf.memory_bytes() as u64);
         slot.high = Some(separator.clone());

@@ -88,7 +88,7 @@ impl Core {
             return;
         }
         let own_image = step.handle.record.lock().image.is_some();
-        let cut = cut(keys, own_image);
+        let cut = self.cut(keys, own_image);
         let Some(up) = above.last() else {
             self.grow_root(latched, step, cut);
             return;
@@ -112,6 +112,54 @@ impl Core {
         }
         let keys = Inner::root(Child::Inner(left), &cut.separator, Child::Inner(right));
         self.replace(latched, root.handle, root.level + 1, keys);
+    }
+
+    /// Cuts an overfull node by R2. At the right edge of the index nine tenths stay left.
+    fn cut(&self, keys: Inner<Child>, own_image: bool) -> Cut {
+        let edge = keys.hi().is_none();
+        let (left, separator, right) = keys.split(edge);
+        let wanted = left.len();
+        let forbidden = forbidden_cuts(&keys, own_image);
+        if !forbidden[wanted] {
+            return Cut { left, separator, right, needs_image: false };
+        }
+        let (least, most) = (keys.len() / 4, keys.len() - 1);
+        let near = (1..keys.len()).flat_map(|d| [wanted.checked_sub(d), wanted.checked_add(d)]).flatten();
+        if let Some(at) = near.filter(|at| (least.max(1)..=most).contains(at)).find(|at| !forbidden[*at]) {
+            let (left, separator, right) = cut_at(&keys, at);
+            return Cut { left, separator, right, needs_image: false };
+        }
+        self.separate_images(&left, &right);
+        Cut { left, separator, right, needs_image: true }
+    }
+
+    /// Children right of a cut that share an image with one left of it must get their own before they are composed.
+    fn separate_images(&self, left: &Inner<Child>, right: &Inner<Child>) {
+        let on_the_left: Vec<_> = left.children().iter().filter_map(|c| image_of(c).0).collect();
+        for child in right.children() {
+            let Some(image) = image_of(child).0 else { continue };
+            if !on_the_left.iter().any(|other| Arc::ptr_eq(other, &image)) {
+                continue;
+            }
+            match child {
+                // A leaf that shares an image was split since and not written: it is dirty, hence in memory.
+                // Its last change may be in flight: then it was clean so far as the cache knows.
+                Child::Leaf(leaf) => {
+                    let before = std::mem::replace(&mut leaf.record.lock().oldest_unwritten, CommitTs::ZERO);
+                    if before == CommitTs::MAX {
+                        self.env.cache.note_dirty(self.page_bytes());
+                    }
+                }
+                Child::Inner(inner) => {
+                    let mut record = inner.record.lock();
+                    record.image = None;
+                    record.seen = 0;
+                    record.absorptions += 1;
+                    drop(record);
+                    inner.note_change();
+                }
+            }
+        }
     }
 
     /// A handle for one half of what `origin` held, with its image and its debts.
@@ -249,25 +297,6 @@ pub(crate) fn note_structure_change(path: &[Step<'_>]) {
     }
 }
 
-/// Cuts an overfull node by R2. At the right edge of the index nine tenths stay left.
-fn cut(keys: Inner<Child>, own_image: bool) -> Cut {
-    let edge = keys.hi().is_none();
-    let (left, separator, right) = keys.split(edge);
-    let wanted = left.len();
-    let forbidden = forbidden_cuts(&keys, own_image);
-    if !forbidden[wanted] {
-        return Cut { left, separator, right, needs_image: false };
-    }
-    let (least, most) = (keys.len() / 4, keys.len() - 1);
-    let near = (1..keys.len()).flat_map(|d| [wanted.checked_sub(d), wanted.checked_add(d)]).flatten();
-    if let Some(at) = near.filter(|at| (least.max(1)..=most).contains(at)).find(|at| !forbidden[*at]) {
-        let (left, separator, right) = cut_at(&keys, at);
-        return Cut { left, separator, right, needs_image: false };
-    }
-    separate_images(&left, &right);
-    Cut { left, separator, right, needs_image: true }
-}
-
 /// For each child: may the node not be cut before it? Index 0 is never asked for.
 fn forbidden_cuts(keys: &Inner<Child>, own_image: bool) -> Vec<bool> {
     let n = keys.len();
@@ -297,29 +326,6 @@ fn image_of(child: &Child) -> (Option<Arc<Image>>, bool) {
         Child::Inner(inner) => {
             let record = inner.record.lock();
             (record.image.clone(), record.in_parent_image)
-        }
-    }
-}
-
-/// Children right of a cut that share an image with one left of it must get their own before they are composed.
-fn separate_images(left: &Inner<Child>, right: &Inner<Child>) {
-    let on_the_left: Vec<_> = left.children().iter().filter_map(|c| image_of(c).0).collect();
-    for child in right.children() {
-        let Some(image) = image_of(child).0 else { continue };
-        if !on_the_left.iter().any(|other| Arc::ptr_eq(other, &image)) {
-            continue;
-        }
-        match child {
-            // A leaf that shares an image was split since and not written: it is dirty, hence in memory.
-            Child::Leaf(leaf) => leaf.record.lock().oldest_unwritten = CommitTs::ZERO,
-            Child::Inner(inner) => {
-                let mut record = inner.record.lock();
-                record.image = None;
-                record.seen = 0;
-                record.absorptions += 1;
-                drop(record);
-                inner.note_change();
-            }
         }
     }
 }
