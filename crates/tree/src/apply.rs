@@ -197,8 +197,9 @@ impl Core {
         let right = Arc::new(LeafHandle::new(self.me.clone(), separator, high, state, LeafRecord::clean(None)));
         right.mark.set(dead);
         right.reserve_for(handle.last_reserved());
+        self.insert_right(handle, &point.separator, right.clone());
+        // Not before its record says what it lacks: the clock would take it for clean and throw it out.
         self.enter_cache(&right);
-        self.insert_right(handle, &point.separator, right);
         self.counters.count_split();
         self.counters.add_leaves(1);
     }
