@@ -97,6 +97,8 @@ pub struct Upkeep<'a> {
     pub applied: Lsn,
     /// The log.
     pub log: &'a dyn LogGate,
+    /// The disk is full but for what must go on: nothing is begun that takes space to win some, as cleaning does.
+    pub tight: bool,
 }
 
 /// Room for one batch: leaves loaded and held, frames for splits. Opaque to the engine; dropping it gives

@@ -145,6 +145,9 @@ impl<T: Send + Sync + 'static> EpochCell<T> {
             // can hold it, and they are of this collector (2, 4); it is retired once, because one swap returns it;
             // `T` may be dropped on any thread (3).
             unsafe { guard.defer_destroy(old) };
+            // Otherwise it waits with dozens of others for this thread to come again, and nobody else can free them:
+            // on a small budget a thread that stands in line for memory kept the memory it stood in line for.
+            guard.flush();
         });
     }
 

@@ -116,19 +116,19 @@ fn p4_the_reserve_is_kept_for_what_must_go_on() {
     let dir = Scratch::new("p4-reserve");
     let vfs = FaultyVfs::new(40 * EXTENT);
     let (space, _) = space(&dir, &vfs, 8);
-    space.check_room().unwrap();
+    space.check_room(0).unwrap();
     let mut blocks = fill(&space, AllocScope::ORDINARY);
     assert_eq!(blocks.len(), 32, "the reserve is left");
-    assert!(is_full(space.check_room()), "statements are refused");
+    assert!(is_full(space.check_room(0)), "statements are refused");
     // Another program eats the disk: the reserve is in the file already.
     vfs.0.free_bytes.store(0, Ordering::SeqCst);
     blocks.extend(fill(&space, AllocScope::RESERVE));
     assert_eq!(blocks.len(), 40, "a checkpoint could use all of it");
     // DROP gives space back, two checkpoints later, and writing resumes by itself.
     blocks.truncate(10);
-    assert!(is_full(space.check_room()));
+    assert!(is_full(space.check_room(0)));
     two_checkpoints(&space);
-    space.check_room().unwrap();
+    space.check_room(0).unwrap();
     space.write_in(AllocScope::ORDINARY, large(&space, 1)).unwrap();
 }
 
@@ -151,10 +151,10 @@ fn p4_room_comes_back_when_the_disk_does() {
     let vfs = FaultyVfs::new(20 * EXTENT);
     let (space, _) = space(&dir, &vfs, 4);
     let _blocks = fill(&space, AllocScope::ORDINARY);
-    assert!(is_full(space.check_room()));
+    assert!(is_full(space.check_room(0)));
     vfs.0.free_bytes.fetch_add(50 * EXTENT, Ordering::SeqCst);
     vfs::thread::sleep(std::time::Duration::from_millis(60));
-    space.check_room().expect("looked at again by itself");
+    space.check_room(0).expect("looked at again by itself");
     space.write_in(AllocScope::ORDINARY, large(&space, 1)).unwrap();
 }
 

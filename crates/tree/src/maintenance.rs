@@ -46,7 +46,7 @@ impl Core {
             return Ok(progress);
         }
         let checkpoint = *self.last_checkpoint.lock();
-        let (entries, more) = self.clean(&mut plan.cleaning, checkpoint)?;
+        let (entries, more) = if upkeep.tight { (0, false) } else { self.clean(&mut plan.cleaning, checkpoint)? };
         // What was busy gets its turn at the next call, not in this round.
         plan.busy.drain(..).for_each(|low| self.purge.offer(low));
         Ok(Progress { entries, more })

@@ -94,7 +94,7 @@ impl World {
     /// The applied prefix first, then the view.
     fn upkeep(&self) -> Upkeep<'_> {
         let applied = self.applied.prefix();
-        Upkeep { applied, view: self.view(), log: &*self.rig.log }
+        Upkeep { applied, view: self.view(), log: &*self.rig.log, tight: false }
     }
 
     fn checkpoint(&self) {

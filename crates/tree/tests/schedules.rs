@@ -255,7 +255,7 @@ fn a6_an_unlinked_leaf_leaves_its_need_of_the_log() {
             assert_eq!(rig.log.asked.load(Ordering::SeqCst), asked, "no page was written yet");
         }
         // F is below the delete: an image without the rows is right only because the log will say why.
-        let upkeep = Upkeep { applied: Lsn(ts.0 - 16), view: rig.view(), log: &*rig.log };
+        let upkeep = Upkeep { applied: Lsn(ts.0 - 16), view: rig.view(), log: &*rig.log, tight: false };
         rig.tree.checkpoint(&upkeep).unwrap();
         assert!(rig.log.asked.load(Ordering::SeqCst) >= ts.0, "the images lack rows that {ts} deleted");
     }
@@ -303,7 +303,8 @@ fn a8_unlinking_beside_a_cold_leaf_revives_nothing() {
     rig.commit((6..12).map(|n| (key(n * 2 + 1), Some(vec![b'x'; 60]))).collect());
     assert!(rig.tree.stats().leaves > leaves);
     let mark = rig.space.checkpoint_begin();
-    let state = rig.tree.checkpoint(&Upkeep { applied: Lsn(old), view: rig.view(), log: &*rig.log }).unwrap();
+    let state =
+        rig.tree.checkpoint(&Upkeep { applied: Lsn(old), view: rig.view(), log: &*rig.log, tight: false }).unwrap();
     *rig.manifest.lock() = common::Manifest { state: Some(state.bytes), space: rig.space.save(), skip: state.skip };
     rig.space.checkpoint_durable(mark);
     let rig = rig.reopen(true);
@@ -411,7 +412,9 @@ fn a9_a_right_half_learns_what_its_left_half_owes() {
         splitter.join().unwrap();
         // The image is complete to this F for all of them.
         let mark = rig.space.checkpoint_begin();
-        rig.tree.checkpoint(&Upkeep { applied: Lsn(old), view: GcView::keep_all(), log: &*rig.log }).unwrap();
+        rig.tree
+            .checkpoint(&Upkeep { applied: Lsn(old), view: GcView::keep_all(), log: &*rig.log, tight: false })
+            .unwrap();
         rig.space.checkpoint_durable(mark);
         rig.verify();
     });

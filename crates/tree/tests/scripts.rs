@@ -77,7 +77,7 @@ impl Player {
             "checkpoint-at" => {
                 let applied = Lsn(self.rig.now().0 - 16 * args[0].parse::<u64>().unwrap());
                 let mark = self.rig.space.checkpoint_begin();
-                let upkeep = Upkeep { applied, view: self.rig.view(), log: &*self.rig.log };
+                let upkeep = Upkeep { applied, view: self.rig.view(), log: &*self.rig.log, tight: false };
                 let state = self.rig.tree.checkpoint(&upkeep).unwrap();
                 *self.rig.manifest.lock() =
                     common::Manifest { state: Some(state.bytes), space: self.rig.space.save(), skip: state.skip };

@@ -160,7 +160,7 @@ pub fn upkeep(engine: &Engine) {
 /// Body of `trefoil-checkpoint`.
 pub fn checkpoint(engine: &Engine) {
     while !engine.signal.wait(Wake::Checkpoint, Duration::from_millis(100)) {
-        if engine.poison.cause().is_none() && engine.checkpoint_due() {
+        if engine.poison.cause().is_none() && (engine.checkpoint_due() || engine.space_is_due()) {
             let result = engine.run_checkpoint();
             tolerate(engine, result);
         }
@@ -197,7 +197,7 @@ impl Engine {
         // First: on a full disk the rest fails, and what was dropped is how space comes back.
         self.free_dropped()?;
         let mut more = false;
-        for entry in self.all_indexes() {
+        for entry in self.upkept_indexes() {
             let upkeep = self.upkeep();
             more |= entry.index.maintain(&upkeep)?.more;
         }
@@ -211,6 +211,11 @@ impl Engine {
         let behind = self.wal.end().0.saturating_sub(begun);
         let replay = self.options.checkpoint_replay.as_secs_f64() * REPLAY_BYTES_PER_SECOND;
         behind >= (self.options.log_capacity_bytes / 2).min(replay as u64)
+    }
+
+    /// True if writes are refused for want of space and a checkpoint would bring some back.
+    pub fn space_is_due(&self) -> bool {
+        self.is_full() && (self.space.stats().pending_bytes > 0 || self.cache.stats().dirty_bytes > 0)
     }
 
     /// After the poison has fallen, nobody may wait for a commit that will not come.

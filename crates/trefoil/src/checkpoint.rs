@@ -4,7 +4,8 @@
 //!    when this checkpoint is durable, rule A20).
 //! 2. Each index writes what it must and returns its state and its F (decision D7, rule A9). The applied
 //!    prefix was read before any index is asked, so an idle index that answers "nothing dirty" cannot speak
-//!    for a commit that is logged but not applied (rule A7b).
+//!    for a commit that is logged but not applied (rule A7b). Dropped indexes whose blocks are not freed yet are
+//!    asked too: whoever opens the manifest frees them, and would not know of blocks that it does not name.
 //! 3. The log floor := the least F. The allocator's state is taken: it counts exactly the blocks the states
 //!    reach (rule P9).
 //! 4. Blocks are synced, then the manifest is published (written, synced, renamed, directory synced).
@@ -70,7 +71,7 @@ impl Engine {
         let mut states = Vec::new();
         let mut runs = Vec::new();
         let mut floor = upkeep.applied;
-        for entry in self.all_indexes() {
+        for entry in self.upkept_indexes() {
             let state = entry.index.checkpoint(&upkeep)?;
             floor = floor.min(state.skip);
             runs.extend_from_slice(&state.runs);

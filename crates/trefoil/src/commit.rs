@@ -19,7 +19,7 @@ use std::sync::atomic::Ordering;
 
 use base::{CommitTs, IndexId};
 use index::{Batch, Reservation, Reserved};
-use store::{Run, RunMeta, RunWriter};
+use store::{Class, Run, RunMeta, RunWriter};
 use wal::RecordKind;
 
 use crate::engine::Engine;
@@ -160,7 +160,11 @@ impl Engine {
         }
         let how = match entry.index.reserve(&batch)? {
             Reservation::Direct(reserved) => How::Direct(reserved),
-            Reservation::TooCold => How::MemoryRun(run_of(&batch)),
+            Reservation::TooCold => {
+                // Charged past the limit if need be: the write set, as large, is let go in a moment.
+                let charge = self.budget.charge(Class::Runs, batch.bytes() as u64);
+                How::MemoryRun(run_of(&batch).with_charge(charge))
+            }
         };
         Ok(Share { entry, batch, how })
     }

@@ -30,23 +30,20 @@ const NAME_BYTES_MAX: usize = 192;
 /// A change of index 0: rows to write (`Some`) or remove.
 type CatalogChange = Vec<(Vec<u8>, Option<Vec<u8>>)>;
 
-/// Dropped indexes whose blocks are still needed.
-type Graveyard = Vec<Arc<IndexEntry>>;
-
 impl Engine {
     /// Creates a plain index.
     pub fn create_plain(&self, name: &str, options: IndexOptions) -> Result<Arc<IndexEntry>> {
         check_name(name)?;
         self.check_writable()?;
-        self.space.check_room()?;
-        let mut graveyard = self.ddl.lock();
+        self.check_room()?;
+        let _one = self.ddl.lock();
         if self.names.read().plain.contains_key(name) {
             return Err(Error::AlreadyExists { kind: "index", name: name.to_owned() });
         }
         let def = IndexDef { id: self.new_index_id(), name: name.to_owned(), role: Role::Plain, options };
         let entry = self.open_new(def, CommitTs::ZERO)?;
         let change = vec![(catalog::index_key(entry.id()).to_vec(), Some(entry.def.encode()))];
-        self.publish_new(&mut graveyard, std::slice::from_ref(&entry), change)?;
+        self.publish_new(std::slice::from_ref(&entry), change)?;
         self.names.write().plain.insert(name.to_owned(), entry.clone());
         Ok(entry)
     }
@@ -55,8 +52,8 @@ impl Engine {
     pub fn create_table(&self, name: &str, schema: Schema) -> Result<Arc<TableEntry>> {
         check_name(name)?;
         self.check_writable()?;
-        self.space.check_room()?;
-        let mut graveyard = self.ddl.lock();
+        self.check_room()?;
+        let _one = self.ddl.lock();
         if self.names.read().tables.contains_key(name) {
             return Err(Error::AlreadyExists { kind: "table", name: name.to_owned() });
         }
@@ -75,7 +72,7 @@ impl Engine {
         let mut change: CatalogChange =
             all.iter().map(|e| (catalog::index_key(e.id()).to_vec(), Some(e.def.encode()))).collect();
         change.push((catalog::table_key(id).to_vec(), Some(def.encode())));
-        self.publish_new(&mut graveyard, &all, change)?;
+        self.publish_new(&all, change)?;
         let table = TableEntry::new(TableShape { def, primary, secondaries });
         self.names.write().tables.insert(name.to_owned(), table.clone());
         Ok(table)
@@ -84,8 +81,8 @@ impl Engine {
     /// Adds secondary indexes to a table, all in one pass over its rows.
     pub fn add_indexes(&self, table: &TableEntry, new: Vec<IndexSchema>) -> Result<()> {
         self.check_writable()?;
-        self.space.check_room()?;
-        let mut graveyard = self.ddl.lock();
+        self.check_room()?;
+        let _one = self.ddl.lock();
         let shape = table.shape();
         shape.primary.check()?;
         let mut def = shape.def.clone();
@@ -111,14 +108,14 @@ impl Engine {
             build::build(self, &shape, &def.schema, &entries, snapshot.ts()).and_then(|()| self.make_durable(&entries));
         drop(snapshot);
         if let Err(error) = built {
-            self.forget_new(&mut graveyard, &entries);
+            self.forget_new(&entries);
             return Err(error);
         }
         def.secondaries.extend(entries.iter().map(|e| e.id()));
         let mut change: CatalogChange =
             entries.iter().map(|e| (catalog::index_key(e.id()).to_vec(), Some(e.def.encode()))).collect();
         change.push((catalog::table_key(def.id).to_vec(), Some(def.encode())));
-        self.publish_new(&mut graveyard, &entries, change)?;
+        self.publish_new(&entries, change)?;
         let mut secondaries = shape.secondaries.clone();
         secondaries.extend(entries);
         table.set_shape(TableShape { def, primary: shape.primary.clone(), secondaries });
@@ -128,20 +125,20 @@ impl Engine {
     /// Drops a plain index.
     pub fn drop_plain(&self, name: &str) -> Result<()> {
         self.check_open()?;
-        let mut graveyard = self.ddl.lock();
+        let _one = self.ddl.lock();
         let entry = self.names.read().plain.get(name).cloned();
         let entry = entry.ok_or_else(|| Error::NotFound { kind: "index", name: name.to_owned() })?;
         let ts = self.commit_catalog(vec![(catalog::index_key(entry.id()).to_vec(), None)], Room::Reserve)?;
         vfs::thread::point("ddl.dropped");
         self.names.write().plain.remove(name);
-        self.bury(&mut graveyard, vec![entry], ts);
+        self.bury(vec![entry], ts);
         Ok(())
     }
 
     /// Drops a table and its indexes.
     pub fn drop_table(&self, name: &str) -> Result<()> {
         self.check_open()?;
-        let mut graveyard = self.ddl.lock();
+        let _one = self.ddl.lock();
         let table = self.names.read().tables.get(name).cloned();
         let table = table.ok_or_else(|| Error::NotFound { kind: "table", name: name.to_owned() })?;
         let timeout = self.options.lock_timeout;
@@ -157,7 +154,7 @@ impl Engine {
         change.push((catalog::table_key(table.id).to_vec(), None));
         let ts = self.commit_catalog(change, Room::Reserve)?;
         self.names.write().tables.remove(name);
-        self.bury(&mut graveyard, entries, ts);
+        self.bury(entries, ts);
         Ok(())
     }
 
@@ -166,24 +163,25 @@ impl Engine {
     /// Not while a checkpoint runs: its manifest may name the index, taken before the drop, and must count the
     /// blocks as reachable; whoever opens that manifest frees them, once.
     pub fn free_dropped(&self) -> base::Result<()> {
-        let Some(mut graveyard) = self.ddl.try_lock() else { return Ok(()) };
-        if graveyard.is_empty() {
+        if self.names.read().dropped.is_empty() {
             return Ok(());
         }
         let Some(no_checkpoint) = self.checkpoint.try_lock() else { return Ok(()) };
         let oldest = self.snapshots.refresh_view().oldest();
-        let (free, keep) = std::mem::take(&mut *graveyard).into_iter().partition::<Vec<_>, _>(|entry| {
+        let unreachable = |entry: &mut Arc<IndexEntry>| {
             Arc::strong_count(entry) == 1 && entry.dropped_at().is_some_and(|at| at <= oldest)
-        });
-        *graveyard = keep;
-        drop(graveyard);
-        let freed = !free.is_empty();
-        for entry in free {
-            entry.index.destroy()?;
+        };
+        let free: Vec<_> = self.names.write().dropped.extract_if(.., unreachable).collect();
+        for (n, entry) in free.iter().enumerate() {
+            if let Err(fault) = entry.index.destroy() {
+                // It was not destroyed, nor were those behind it: they are named by the next checkpoint, and tried again.
+                self.names.write().dropped.extend_from_slice(&free[n..]);
+                return Err(fault);
+            }
         }
         drop(no_checkpoint);
         // Space comes back with a durable checkpoint, and while writes are refused the log does not call for one.
-        if freed && self.space.check_room().is_err() { self.run_checkpoint() } else { Ok(()) }
+        if !free.is_empty() && self.is_full() { self.run_checkpoint() } else { Ok(()) }
     }
 
     fn secondary_def(&self, table: IndexId, index: &IndexSchema) -> IndexDef {
@@ -230,7 +228,7 @@ impl Engine {
     }
 
     /// Registers new indexes, then commits their catalog rows; undoes the first if the second fails.
-    fn publish_new(&self, graveyard: &mut Graveyard, entries: &[Arc<IndexEntry>], change: CatalogChange) -> Result<()> {
+    fn publish_new(&self, entries: &[Arc<IndexEntry>], change: CatalogChange) -> Result<()> {
         for entry in entries {
             self.names.write().indexes.insert(entry.id(), entry.clone());
         }
@@ -238,15 +236,15 @@ impl Engine {
         match self.commit_catalog(change, Room::Ordinary) {
             Ok(_) => Ok(()),
             Err(error) => {
-                self.forget_new(graveyard, entries);
+                self.forget_new(entries);
                 Err(error)
             }
         }
     }
 
     /// A checkpoint under way may be reading them: they are freed as dropped ones are, as old as can be.
-    fn forget_new(&self, graveyard: &mut Graveyard, entries: &[Arc<IndexEntry>]) {
-        self.bury(graveyard, entries.to_vec(), CommitTs(1));
+    fn forget_new(&self, entries: &[Arc<IndexEntry>]) {
+        self.bury(entries.to_vec(), CommitTs(1));
     }
 
     fn commit_catalog(&self, mut change: CatalogChange, room: Room) -> Result<CommitTs> {
@@ -262,11 +260,12 @@ impl Engine {
         Ok(committed.ts)
     }
 
-    fn bury(&self, graveyard: &mut Graveyard, entries: Vec<Arc<IndexEntry>>, ts: CommitTs) {
+    fn bury(&self, entries: Vec<Arc<IndexEntry>>, ts: CommitTs) {
+        let mut names = self.names.write();
         for entry in entries {
             entry.set_dropped(ts);
-            self.names.write().indexes.remove(&entry.id());
-            graveyard.push(entry);
+            names.indexes.remove(&entry.id());
+            names.dropped.push(entry);
         }
     }
 }

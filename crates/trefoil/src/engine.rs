@@ -9,12 +9,13 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use base::{GcView, IndexId, Lsn, Poison};
 use crossbeam_utils::CachePadded;
 use index::{LogGate, Upkeep};
-use store::{Budget, Cache, Space};
+use store::{Budget, Cache, Class, Space};
 use txn::{Locks, Snapshots, Visible};
 use vfs::sync::{Mutex, RwLock};
 use vfs::time::Instant;
 use wal::Wal;
 
+use crate::background::Wake;
 use crate::entry::{IndexEntry, Names};
 use crate::error::{Error, Result};
 use crate::layout::Layout;
@@ -54,8 +55,8 @@ pub struct Engine {
     pub locks: Locks,
     /// Open indexes and tables.
     pub names: RwLock<Names>,
-    /// One definition change at a time; holds the dropped indexes whose blocks are still needed.
-    pub ddl: Mutex<Vec<Arc<IndexEntry>>>,
+    /// One definition change at a time.
+    pub ddl: Mutex<()>,
     /// Numbers for indexes.
     pub next_index: AtomicU32,
     /// Numbers for runs.
@@ -87,6 +88,9 @@ pub struct Published {
     pub generation: u64,
 }
 
+/// Extents left to cleaning on a full disk: one pass moves the live half, at most, of eight.
+const CLEANING_EXTENTS: u64 = 4;
+
 /// How old a commit's GC view may be.
 const VIEW_AGE_NS: u64 = 1_000_000;
 
@@ -105,6 +109,39 @@ impl Engine {
         Ok(())
     }
 
+    /// An error while the disk has no room for more than what was admitted before (rule P4). What frees space is asked
+    /// for: a checkpoint.
+    pub fn check_room(&self) -> base::Result<()> {
+        if !self.is_full() {
+            return Ok(());
+        }
+        let owed = self.owed_bytes() + self.cleaning_bytes();
+        self.space.check_room(owed).inspect_err(|_| self.signal.wake(Wake::Checkpoint))
+    }
+
+    /// True while [`Engine::check_room`] refuses, so far as known without asking the file system.
+    pub fn is_full(&self) -> bool {
+        !self.has_room_beside(self.cleaning_bytes())
+    }
+
+    /// Is there room for what is owed and `bytes` more?
+    fn has_room_beside(&self, bytes: u64) -> bool {
+        // More than memory can owe: no need to add it up.
+        self.space.has_room(2 * self.budget.limit() + bytes) || self.space.has_room(self.owed_bytes() + bytes)
+    }
+
+    /// What cleaning may take before it gives anything back: so much is left to it when statements are refused.
+    fn cleaning_bytes(&self) -> u64 {
+        CLEANING_EXTENTS * self.space.extent_bytes()
+    }
+
+    /// What is in memory and not on disk; and all inner nodes: leaves written back since the last checkpoint leave theirs
+    /// to be written by the next one.
+    fn owed_bytes(&self) -> u64 {
+        let runs: u64 = self.upkept_indexes().iter().map(|entry| entry.index.stats().run_bytes).sum();
+        self.cache.stats().dirty_bytes + runs + self.budget.used(Class::Inner)
+    }
+
     /// What a background step may rely on; the applied prefix is read before the view.
     pub fn upkeep(&self) -> Upkeep<'_> {
         let applied = self.visible.visible().as_lsn();
@@ -113,7 +150,7 @@ impl Engine {
         } else {
             self.snapshots.refresh_view().as_ref().clone()
         };
-        Upkeep { view, applied, log: self }
+        Upkeep { view, applied, log: self, tight: !self.has_room_beside(0) }
     }
 
     /// The GC view of a commit: at most about a millisecond old.
@@ -134,6 +171,14 @@ impl Engine {
         self.names.read().indexes.values().cloned().collect()
     }
 
+    /// Every index that holds blocks, by number: the open ones and the dropped ones that are not freed yet.
+    pub fn upkept_indexes(&self) -> Vec<Arc<IndexEntry>> {
+        let names = self.names.read();
+        let mut all: Vec<_> = names.indexes.values().chain(&names.dropped).cloned().collect();
+        all.sort_by_key(|entry| entry.id());
+        all
+    }
+
     /// The index with this number.
     pub fn index(&self, id: IndexId) -> Option<Arc<IndexEntry>> {
         self.names.read().indexes.get(&id).cloned()
@@ -147,7 +192,7 @@ impl Engine {
         if self.log_step.load(Ordering::Relaxed) != step {
             self.log_step.store(step, Ordering::Relaxed);
             if self.checkpoint_due() {
-                self.signal.wake(crate::background::Wake::Checkpoint);
+                self.signal.wake(Wake::Checkpoint);
             }
         }
     }

@@ -197,6 +197,9 @@ pub struct Names {
     pub plain: BTreeMap<String, Arc<IndexEntry>>,
     /// Tables by name.
     pub tables: BTreeMap<String, Arc<TableEntry>>,
+    /// Dropped indexes whose blocks are not freed yet. An index leaves `indexes` and comes here in one step, so that
+    /// each checkpoint names it until it is freed.
+    pub dropped: Vec<Arc<IndexEntry>>,
 }
 
 #[cfg(test)]

@@ -209,7 +209,7 @@ impl Opening {
             ring_bytes,
             log_step: AtomicU64::new(0).into(),
             names: RwLock::new(Names::default()),
-            ddl: Mutex::new(Vec::new()),
+            ddl: Mutex::new(()),
             next_index: AtomicU32::new(next_index),
             next_run: AtomicU64::new(self.manifest.next_run),
             next_txn: AtomicU64::new(1),

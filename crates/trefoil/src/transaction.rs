@@ -204,7 +204,7 @@ impl Transaction {
             return Ok(seen);
         }
         self.engine.check_writable()?;
-        self.engine.space.check_room()?;
+        self.engine.check_room()?;
         let committed = self.engine.commit_batches(batches, Room::Ordinary)?;
         self.finish(Some(committed.ts));
         self.engine.finish_commit(committed.ts, durability)?;
@@ -366,7 +366,7 @@ impl Transaction {
         self.check_running()?;
         check_key(key)?;
         // While only the reserve of the disk is left, work is refused here and before its commit, never later (P4).
-        self.engine.space.check_room()?;
+        self.engine.check_room()?;
         if let Some(value) = value
             && value.len() as u64 > VALUE_BYTES_MAX
         {

@@ -6,7 +6,7 @@
 mod support;
 
 use support::*;
-use trefoil::{Database, Durability, Error, Isolation, Options};
+use trefoil::{Database, Durability, Error, IndexOptions, Isolation, Options};
 use vfs::fault::{Action, Class, Rule};
 use vfs::sim::SimDisk;
 
@@ -187,7 +187,12 @@ fn a_buffered_commit_is_durable_within_a_second() {
 
 /// Fills an index until the engine says that the disk is full; returns the next key.
 fn fill_up(db: &Database, index: &trefoil::Index) -> u32 {
-    for n in 0..20_000u32 {
+    fill_up_from(db, index, 0)
+}
+
+/// As [`fill_up`], from a key on.
+fn fill_up_from(db: &Database, index: &trefoil::Index, first: u32) -> u32 {
+    for n in first / 8..20_000 {
         let mut tx = db.begin().unwrap();
         for key in 8 * n..8 * n + 8 {
             let value = vfs::random::Rng::new(u64::from(key)).u64().to_be_bytes().repeat(30);
@@ -235,6 +240,41 @@ fn p4_b7_a_full_disk_is_an_ordinary_error() {
         let db = Database::open("/db", Options { vfs: std::sync::Arc::new(disk), ..small }).unwrap();
         assert_eq!(all(&db, &db.index("big").unwrap()).len(), written as usize + 1);
         assert_eq!(db.names().0, ["big"]);
+        sound(&db);
+    });
+}
+
+/// P4: with the data file at its limit, writes are refused, drops go on, and what they give back is written to again.
+/// Guards: `check_room` counts what was admitted and is not written yet; cleaning stops on a tight disk; `free_dropped`
+/// runs a checkpoint; threads that replace inner nodes hand the old ones on at once.
+#[test]
+fn p4_a_full_data_file_refuses_statements_until_a_drop() {
+    simulate(|_| {
+        let disk = disk();
+        let limited = Options { budget_bytes: 1 << 20, data_bytes_max: Some(4 << 20), ..options(&disk) };
+        let db = Database::open("/db", limited.clone()).unwrap();
+        let index = |name| db.create_index(name, IndexOptions { node_bytes: 4096, ..IndexOptions::default() }).unwrap();
+        let (big, kept) = (index("big"), index("kept"));
+        fill(&db, &kept, 0, 100, 10).unwrap();
+        // A checkpoint pays what is owed and gives some room back, until there is none.
+        let mut from = 0;
+        while put(&db, &kept, b"k", b"v", Durability::Sync).is_ok() {
+            from = fill_up_from(&db, &big, from);
+            sleep(500);
+        }
+        assert!(db.stats().space.file_bytes <= 4 << 20);
+        assert_eq!(all(&db, &kept).len(), 101, "reads go on");
+        db.checkpoint().expect("what was admitted can be written");
+        db.drop_index("big").expect("drops go on");
+        drop(big);
+        sleep(500);
+        put(&db, &kept, b"k", b"again", Durability::Sync).expect("resumes by itself");
+        let next = index("next");
+        assert!(fill_up(&db, &next) > 1000, "all of it is usable again");
+        db.checkpoint().unwrap();
+        let disk = cut(&disk, db);
+        let db = Database::open("/db", Options { vfs: std::sync::Arc::new(disk), ..limited }).unwrap();
+        assert_eq!(all(&db, &db.index("kept").unwrap()).len(), 101);
         sound(&db);
     });
 }

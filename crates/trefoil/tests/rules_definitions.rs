@@ -229,6 +229,36 @@ fn a20_a_manifest_counts_the_blocks_of_an_index_dropped_meanwhile() {
     });
 }
 
+/// P9: the drop is committed, a snapshot still holds the index, a checkpoint is taken, the power is cut. Whoever opens
+/// that manifest frees the blocks. Guard: a checkpoint names dropped indexes until they are freed.
+#[test]
+fn p9_an_index_dropped_and_not_freed_yet_is_freed_after_a_crash() {
+    simulate(|_| {
+        let disk = disk();
+        let db = open(&disk);
+        let (big, kept) = (index(&db, "big"), index(&db, "kept"));
+        fill(&db, &kept, 0, 10, 10).unwrap();
+        for n in 0..20 {
+            fill(&db, &big, n * 100, n * 100 + 100, 200).unwrap();
+        }
+        db.checkpoint().unwrap();
+        let before = db.stats().space.live_bytes;
+        let snapshot = db.snapshot().unwrap();
+        db.drop_index("big").unwrap();
+        sleep(500);
+        db.checkpoint().unwrap();
+        assert!(db.stats().space.live_bytes > before / 2, "a snapshot may read it");
+        let copy = disk.clone();
+        copy.power_cut(3);
+        drop((snapshot, big, db));
+        let db = open(&copy.reboot());
+        db.checkpoint().unwrap();
+        let space = db.stats().space;
+        assert!(space.live_bytes < before / 4 && space.held_bytes < before / 4, "{before}: {space:?}");
+        assert_eq!(all(&db, &db.index("kept").unwrap()).len(), 10);
+    });
+}
+
 /// A26: drop and create under the same name, the power cut at every I/O: the name stands for the old index with all
 /// its entries, for none, or for the new one. Guards: the catalog is replayed first; operations of ids it does not
 /// know are skipped; their states are freed.

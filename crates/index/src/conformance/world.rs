@@ -275,7 +275,7 @@ impl<'b> World<'b> {
     /// One maintenance step.
     pub fn maintain(&mut self) -> Verdict<Progress> {
         let gate = self.gate.clone();
-        Ok(self.index().maintain(&Upkeep { view: self.view(), applied: self.end, log: &*gate })?)
+        Ok(self.index().maintain(&Upkeep { view: self.view(), applied: self.end, log: &*gate, tight: false })?)
     }
 
     /// Maintenance until there is nothing more to do.
@@ -307,7 +307,8 @@ impl<'b> World<'b> {
     pub fn checkpoint(&mut self) -> Verdict {
         let gate = self.gate.clone();
         let mark = self.space.checkpoint_begin();
-        let state = self.index().checkpoint(&Upkeep { view: self.view(), applied: self.end, log: &*gate })?;
+        let state =
+            self.index().checkpoint(&Upkeep { view: self.view(), applied: self.end, log: &*gate, tight: false })?;
         ensure!(state.skip <= self.end, "skip position {} beyond the applied prefix {}", state.skip, self.end);
         self.space.sync()?;
         self.manifest = Manifest { index: Some(state), space: self.space.save() };

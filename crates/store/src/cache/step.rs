@@ -2,6 +2,7 @@
 //!
 //! 1. Aim: free memory = what is kept ready + what grants wait for; dirty bytes below their limit. For other
 //!    classes than frames pages are evicted down to their floor only: past it, eviction helps nobody.
+//!    Replaced values of [`crate::EpochCell`]s that nobody reads any more are dropped: their memory counts, too.
 //! 2. Sweep the clock, at most twice around: a referenced page loses its bit and stays; a clean one is evicted while
 //!    memory is short; a dirty one is noted for the batch; a gone one is forgotten.
 //! 3. Write back the batch: pages whose log need is known durable first. Each page is encoded by `begin_write`,
@@ -22,7 +23,7 @@ use base::Result;
 
 use super::clock::{Place, SHARDS};
 use super::{Cache, Evict, LogGate, Page, PageWrite, WriteEnv};
-use crate::{Class, NewBlock, Space};
+use crate::{Class, NewBlock, Space, epoch};
 
 /// Places taken from a shard at a time.
 const STRIDE: usize = 32;
@@ -79,6 +80,7 @@ impl Cache {
         if !aim.is_something() {
             return Ok(report);
         }
+        epoch::pin().flush();
         let dirty = self.sweep(aim, &mut report);
         if report.evicted_pages > 0 {
             self.grants.wake_waiters();

@@ -11,7 +11,11 @@
 //! disk. 3. `check_room` answers at statement time; it re-examines a full disk by itself every
 //! [`RECHECK`], and whenever extents come back.
 //!
-//! Invariant: `full` ⇒ the last examination found no room for one ordinary extent beside the reserve.
+//! What was admitted is written later: pages that are dirty in memory, and the nodes above them, each need a place
+//! before anything comes back. `check_room` is told how much that is; without it, more can be admitted than the
+//! reserve holds, no checkpoint ever succeeds again, and a drop gives nothing back.
+//!
+//! Invariant: `left` is at most what the last examination found, less the extents opened since.
 
 use std::io;
 use std::sync::atomic::Ordering;
@@ -52,20 +56,35 @@ struct Left {
 }
 
 impl Space {
-    /// Refuses work that would need new space while only the reserve is left: asked at statement time and before
-    /// a commit takes its LSN, never later (P4). One relaxed read while there is room.
+    /// Refuses work that would need new space while only the reserve is left beside `owed_bytes`, which what was
+    /// admitted before will still take: asked at statement time and before a commit takes its LSN, never later (P4).
     ///
     /// # Errors
     /// [`Fault::NoSpace`].
-    pub fn check_room(&self) -> Result<()> {
-        if !self.0.full.load(Ordering::Relaxed) {
+    pub fn check_room(&self, owed_bytes: u64) -> Result<()> {
+        if self.has_room(owed_bytes) {
             return Ok(());
         }
         let mut growth = self.0.growth.lock();
         if growth.examined.is_none_or(|at| at.elapsed() >= RECHECK) {
             self.examine(&mut growth)?;
         }
-        if self.0.full.load(Ordering::Relaxed) { Err(self.no_space()) } else { Ok(()) }
+        if self.has_room(owed_bytes) { Ok(()) } else { Err(self.no_space()) }
+    }
+
+    /// [`Space::check_room`] as last seen: one relaxed read.
+    #[must_use]
+    pub fn has_room(&self, owed_bytes: u64) -> bool {
+        let needed = self.reserve_extents() * self.0.options.extent_bytes + self.0.options.extent_bytes;
+        self.0.left.load(Ordering::Relaxed) >= needed.saturating_add(owed_bytes)
+    }
+
+    /// Extents were opened: so much less is left.
+    pub(super) fn note_opened(&self, extents: u64) {
+        let bytes = extents * self.0.options.extent_bytes;
+        // Relaxed: a hint, made right by the next examination.
+        let less = |left: u64| Some(left.saturating_sub(bytes));
+        let _ = self.0.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
     }
 
     /// Usable extents that `scope` must leave untouched.
@@ -92,12 +111,11 @@ impl Space {
         Ok(Left { usable, growable: on_disk.min(allowed) / extent_bytes * extent_bytes })
     }
 
-    /// Looks at what is left and sets `full` and `tight`.
+    /// Looks at what is left; sets `left` and `tight`.
     fn examine(&self, growth: &mut Growth) -> Result<Left> {
         let left = self.left()?;
         let reserve = self.reserve_extents() * self.0.options.extent_bytes;
-        let full = left.usable + left.growable < reserve + self.0.options.extent_bytes;
-        self.0.full.store(full, Ordering::Relaxed);
+        self.0.left.store(left.usable.saturating_add(left.growable), Ordering::Relaxed);
         growth.tight = left.growable < reserve.saturating_mul(TIGHT_FACTOR);
         growth.examined = Some(Instant::now());
         Ok(left)
@@ -159,7 +177,7 @@ impl Space {
     fn allocation_fault(&self, e: &io::Error) -> Fault {
         match e.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => {
-                self.0.full.store(true, Ordering::Relaxed);
+                self.0.left.store(0, Ordering::Relaxed);
                 self.no_space()
             }
             // Anything else is a broken file, not a full one.
@@ -178,11 +196,9 @@ impl Space {
 
     /// Extents became usable: a full disk may have room again.
     pub(super) fn space_returned(&self) {
-        if self.0.full.load(Ordering::Relaxed) {
-            let mut growth = self.0.growth.lock();
-            // If the file system does not answer now, the next `check_room` asks again.
-            let _ = self.examine(&mut growth);
-        }
+        let mut growth = self.0.growth.lock();
+        // If the file system does not answer now, the next `check_room` asks again.
+        let _ = self.examine(&mut growth);
     }
 
     /// Gives free extents beyond a small spare back to the file system: those at the end by cutting the file,

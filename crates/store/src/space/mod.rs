@@ -29,7 +29,7 @@ mod write;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use base::limits::SECTOR_BYTES;
 use base::{Fault, IndexId, Poison, Result};
@@ -183,8 +183,8 @@ struct Inner {
     database_id: u64,
     allocator: Mutex<Allocator>,
     growth: Mutex<growth::Growth>,
-    /// Ordinary work is refused; written under `growth`, read without (relaxed: a moment late is no harm).
-    full: AtomicBool,
+    /// Bytes that may still be taken, the reserve included; a hint (relaxed: a moment late is no harm).
+    left: AtomicU64,
     /// Live bytes of the manifest last saved, and of the newest durable one; under no other latch.
     saved_live: Mutex<(u64, u64)>,
     /// Drops free nothing any more.
@@ -233,7 +233,8 @@ impl Space {
             database_id,
             allocator: Mutex::new(allocator),
             growth: Mutex::new(growth::Growth::default()),
-            full: AtomicBool::new(false),
+            // Not examined yet: the first growth does.
+            left: AtomicU64::new(u64::MAX),
             saved_live: Mutex::new((live, live)),
             closed: AtomicBool::new(false),
         })))

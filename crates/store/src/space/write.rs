@@ -81,11 +81,19 @@ impl Space {
     fn reserve(&self, scope: AllocScope, wishes: &[Wish<'_>]) -> Result<Vec<Vec<Piece>>> {
         loop {
             let kept = self.kept_extents(scope);
-            let shortage = match self.0.allocator.lock().reserve(wishes, kept) {
-                Ok(places) => return Ok(places),
-                Err(shortage) => shortage,
+            let (reserved, opened) = {
+                let mut allocator = self.0.allocator.lock();
+                let before = allocator.usable_count();
+                let reserved = allocator.reserve(wishes, kept);
+                (reserved, before - allocator.usable_count())
             };
-            self.grow(shortage.0)?;
+            if opened > 0 {
+                self.note_opened(opened);
+            }
+            match reserved {
+                Ok(places) => return Ok(places),
+                Err(shortage) => self.grow(shortage.0)?,
+            }
         }
     }
 

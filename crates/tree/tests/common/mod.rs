@@ -224,7 +224,7 @@ impl Rig {
     // ---- upkeep ------------------------------------------------------------------------------------------
 
     pub fn upkeep(&self) -> Upkeep<'_> {
-        Upkeep { applied: Lsn(self.now().0), view: self.view(), log: &*self.log }
+        Upkeep { applied: Lsn(self.now().0), view: self.view(), log: &*self.log, tight: false }
     }
 
     pub fn maintain(&self) -> Progress {

@@ -179,7 +179,7 @@ pub fn checkpoints_move_on(bench: &Bench) -> Verdict {
         world.checkpoint()?;
         world.settle()?;
         let gate = world.gate.clone();
-        let upkeep = Upkeep { view: world.view(), applied: world.end(), log: &*gate };
+        let upkeep = Upkeep { view: world.view(), applied: world.end(), log: &*gate, tight: false };
         let state = world.index().checkpoint(&upkeep)?;
         ensure!(state.skip == world.end(), "at rest at {}, the checkpoint skips up to {}", world.end(), state.skip);
         world.checkpoint()?;
@@ -235,7 +235,10 @@ pub fn a_failed_checkpoint_costs_nothing(bench: &Bench) -> Verdict {
     world.commit(&puts((0..300).step_by(2), 1))?;
     world.gate.refuse(true);
     let gate = world.gate.clone();
-    let failed = world.index().checkpoint(&Upkeep { view: world.view(), applied: world.end(), log: &*gate }).is_err();
+    let failed = world
+        .index()
+        .checkpoint(&Upkeep { view: world.view(), applied: world.end(), log: &*gate, tight: false })
+        .is_err();
     world.gate.refuse(false);
     ensure!(failed, "a checkpoint of commits that the log refuses to keep");
     world.check()?;

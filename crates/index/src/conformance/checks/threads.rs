@@ -109,7 +109,7 @@ impl Shared {
 
     fn upkeep(&self) -> Upkeep<'_> {
         let applied = self.applied.prefix();
-        Upkeep { view: self.view(), applied, log: &*self.gate }
+        Upkeep { view: self.view(), applied, log: &*self.gate, tight: false }
     }
 
     fn stopped(&self) -> bool {
