@@ -3,9 +3,11 @@
 use std::ops::RangeBounds;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use base::CommitTs;
 use index::{Direction, ReadAt, VerifyReport};
+use vfs::time::Instant;
 
 use crate::background::Threads;
 use crate::cursor::Cursor;
@@ -227,9 +229,23 @@ impl Database {
     /// # Errors
     /// `Poisoned`, `Io`, `DiskFull`.
     pub fn settle(&self) -> Result<()> {
+        self.settle_for(Duration::MAX).map(|_| ())
+    }
+
+    /// As [`Database::settle`], but stops the background work after `limit`; the checkpoint comes in any case. True if all
+    /// was done.
+    ///
+    /// # Errors
+    /// As [`Database::settle`].
+    pub fn settle_for(&self, limit: Duration) -> Result<bool> {
         self.0.engine.check_open()?;
-        while self.0.engine.upkeep_step()? {}
-        Ok(self.0.engine.run_checkpoint()?)
+        let began = Instant::now();
+        let mut more = true;
+        while more && began.elapsed() < limit {
+            more = self.0.engine.upkeep_step()?;
+        }
+        self.0.engine.run_checkpoint()?;
+        Ok(!more)
     }
 
     /// Reads and checks everything: order, fences, checksums, counts, and that the secondary indexes of each

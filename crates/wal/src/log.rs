@@ -275,6 +275,7 @@ impl Wal {
     #[must_use]
     pub fn stats(&self) -> WalStats {
         let sizes = self.0.pool.sizes();
+        let counted = self.0.counters.read();
         WalStats {
             appended_bytes: self.end().0 - self.first_lsn().0,
             segments: sizes.live,
@@ -282,7 +283,8 @@ impl Wal {
             segment_files: sizes.files,
             disk_bytes: sizes.files * self.0.options.segment_bytes,
             recycled_segments: sizes.recycled,
-            ..self.0.counters.read()
+            filled_bytes: counted.filled_bytes + sizes.filled_bytes,
+            ..counted
         }
     }
 }

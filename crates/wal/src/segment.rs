@@ -72,6 +72,7 @@ struct Files {
     recyclable: VecDeque<SegmentId>,
     next_id: SegmentId,
     recycled: u64,
+    filled_bytes: u64,
 }
 
 /// The segment files of one directory.
@@ -92,6 +93,7 @@ pub(crate) struct PoolSizes {
     pub(crate) spares: u64,
     pub(crate) files: u64,
     pub(crate) recycled: u64,
+    pub(crate) filled_bytes: u64,
 }
 
 impl Pool {
@@ -116,6 +118,7 @@ impl Pool {
                 recyclable: VecDeque::new(),
                 next_id: SegmentId(1),
                 recycled: 0,
+                filled_bytes: 0,
             }),
             vfs,
         };
@@ -230,6 +233,7 @@ impl Pool {
         if made.filled < self.segment_bytes && !(in_a_hurry && made.filled >= FILL_BYTES.min(self.segment_bytes)) {
             let to = (made.filled + FILL_BYTES).min(self.segment_bytes);
             fill(&*made.file, &tmp, made.filled, to).map_err(|fault| self.poison.set(fault))?;
+            self.files.lock().filled_bytes += to - made.filled;
             made.filled = to;
             return Ok(false);
         }
@@ -305,6 +309,7 @@ impl Pool {
             spares: files.spares.len() as u64,
             files: files.count(),
             recycled: files.recycled,
+            filled_bytes: files.filled_bytes,
         }
     }
 

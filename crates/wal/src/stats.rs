@@ -10,6 +10,8 @@ pub struct WalStats {
     pub appended_bytes: u64,
     /// Bytes handed to the system for frames: compressed, with frame headers and padding to whole blocks.
     pub written_bytes: u64,
+    /// Zeroes written into new segments ahead of their use.
+    pub filled_bytes: u64,
     /// Frames written.
     pub frames: u64,
     /// Frames among them that are compressed.
@@ -40,6 +42,7 @@ pub struct WalStats {
 #[derive(Default)]
 pub(crate) struct Counters {
     pub(crate) written_bytes: AtomicU64,
+    pub(crate) filled_bytes: AtomicU64,
     pub(crate) frames: AtomicU64,
     pub(crate) compressed_frames: AtomicU64,
     pub(crate) syncs: AtomicU64,
@@ -78,6 +81,7 @@ impl Counters {
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         WalStats {
             written_bytes: get(&self.written_bytes),
+            filled_bytes: get(&self.filled_bytes),
             frames: get(&self.frames),
             compressed_frames: get(&self.compressed_frames),
             syncs: get(&self.syncs),

@@ -108,6 +108,7 @@ impl Writer {
         if write_end > self.filled {
             let to = (write_end + FILL_AHEAD_BYTES).min(log.options.segment_bytes);
             self.segment.fill(write_end, to)?;
+            Counters::add(&log.counters.filled_bytes, to - write_end);
             self.filled = to;
         }
         let written = self.segment.file.write_at(&self.frame, self.offset);

@@ -166,9 +166,8 @@ impl Target for TrefoilTarget {
         Ok(Box::new(TrefoilSession { database: self.database.clone(), tables: self.tables(), held: None }))
     }
 
-    /// The engine's own settle has no time limit: it ends when nothing is left to do.
-    fn settle(&self, _limit: Duration) -> Result<()> {
-        Ok(self.database.settle()?)
+    fn settle(&self, limit: Duration) -> Result<()> {
+        Ok(self.database.settle_for(limit).map(|_| ())?)
     }
 
     /// Everything on disk is what the files occupy, which the caller finds out by itself.

@@ -12,6 +12,7 @@ pub(super) fn counters_of(stats: &Stats) -> Counters {
         ("disk_full", stats.disk_full),
         ("written.data", space.written_bytes),
         ("written.log", log.written_bytes),
+        ("written.log_ahead", log.filled_bytes),
         ("space.read_bytes", space.read_bytes),
         ("space.file_bytes", space.file_bytes),
         ("space.live_bytes", space.live_bytes),
