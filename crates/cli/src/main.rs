@@ -1,2 +1,162 @@
-//! (under construction)
-fn main() {}
+//! `trefoil`: looks after a database from the command line.
+//!
+//! | file | owns |
+//! |---|---|
+//! | `main.rs` | the command line, exit codes |
+//! | `check.rs` | `verify` |
+//! | `numbers.rs` | `stats` |
+//! | `dump.rs` | `dump` |
+//!
+//! Results go to stdout, everything else to stderr. A database is opened as a program would open it: after a crash
+//! its log is replayed first. While another process has it open, nothing is touched.
+
+#![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "not part of the engine, never simulated")]
+
+mod check;
+mod dump;
+mod numbers;
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use trefoil::{Database, Options};
+
+/// Looks after a Trefoil database.
+#[derive(Debug, Parser)]
+#[command(
+    name = "trefoil",
+    version,
+    propagate_version = true,
+    max_term_width = 110,
+    after_help = "\
+Examples:
+  trefoil verify shop.db                     is everything in order?
+  trefoil stats shop.db                      sizes, by index
+  trefoil dump shop.db --table orders        rows as tab-separated text
+
+Exit codes: 0 ok, 1 failed, 2 usage, 4 the database is damaged."
+)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Read and check everything: checksums, order, counts, secondary indexes against their rows
+    Verify {
+        #[command(flatten)]
+        database: Opened,
+        /// How results are printed
+        #[arg(long, value_enum, default_value_t = Format::Text)]
+        format: Format,
+    },
+    /// Sizes and counts, of the database and of each index
+    Stats {
+        #[command(flatten)]
+        database: Opened,
+        /// How results are printed
+        #[arg(long, value_enum, default_value_t = Format::Text)]
+        format: Format,
+    },
+    /// Print the rows of a table or the entries of an index, in key order, as of one moment
+    Dump {
+        #[command(flatten)]
+        database: Opened,
+        /// A table: one row a line, columns separated by tabs, names first
+        #[arg(long, conflicts_with = "index", required_unless_present = "index")]
+        table: Option<String>,
+        /// A plain index: one entry a line, key, tab, value
+        #[arg(long)]
+        index: Option<String>,
+        /// Tab-separated text, or one JSON object a line
+        #[arg(long, value_enum, default_value_t = Format::Text)]
+        format: Format,
+    },
+}
+
+/// Which database, and how it is opened.
+#[derive(Debug, Args)]
+struct Opened {
+    /// The directory of the database
+    #[arg(value_name = "DATABASE")]
+    path: PathBuf,
+    /// Memory to use, in MiB
+    #[arg(long, value_name = "MIB", default_value_t = 256, value_parser = clap::value_parser!(u64).range(1..=1 << 24))]
+    memory: u64,
+}
+
+impl Opened {
+    fn open(&self) -> Result<Database, Failure> {
+        let options = Options { create: false, budget_bytes: self.memory << 20, ..Options::default() };
+        Ok(Database::open(&self.path, options)?)
+    }
+
+    fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+/// How results are printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Format {
+    /// For people
+    Text,
+    /// For programs
+    Json,
+}
+
+/// Why the program ends without success.
+#[derive(Debug)]
+enum Failure {
+    /// Something failed.
+    Failed(String),
+    /// What was asked for does not exist.
+    Usage(String),
+    /// The database is damaged.
+    Damaged(String),
+    /// Nobody reads the results any more, as in `| head`.
+    Unread,
+}
+
+impl From<trefoil::Error> for Failure {
+    fn from(error: trefoil::Error) -> Self {
+        let text = error.to_string();
+        match error {
+            trefoil::Error::Corrupt(_) => Failure::Damaged(text),
+            trefoil::Error::NotFound { .. } => Failure::Usage(text),
+            _ => Failure::Failed(text),
+        }
+    }
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::BrokenPipe => Failure::Unread,
+            _ => Failure::Failed(format!("cannot write the results: {error}")),
+        }
+    }
+}
+
+fn main() -> ExitCode {
+    let out = &mut io::BufWriter::new(io::stdout().lock());
+    let done = match Arguments::parse().command {
+        Command::Verify { database, format } => check::run(&database, format, out),
+        Command::Stats { database, format } => numbers::run(&database, format, out),
+        Command::Dump { database, table, index, format } => dump::run(&database, table, index, format, out),
+    };
+    let done = done.and_then(|()| Ok(io::Write::flush(out)?));
+    let (text, code) = match done {
+        Ok(()) | Err(Failure::Unread) => return ExitCode::SUCCESS,
+        Err(Failure::Failed(text)) => (text, 1),
+        Err(Failure::Usage(text)) => (text, 2),
+        Err(Failure::Damaged(text)) => (text, 4),
+    };
+    // What was found before goes out first.
+    let _ = io::Write::flush(out);
+    eprintln!("trefoil: {text}");
+    ExitCode::from(code)
+}

@@ -1,0 +1,39 @@
+//! `trefoil verify`.
+
+use std::io::Write;
+
+use serde_json::json;
+
+use crate::{Failure, Format, Opened};
+
+/// Checks a database: one line an index, then what is wrong, if anything is.
+pub(crate) fn run(database: &Opened, format: Format, out: &mut impl Write) -> Result<(), Failure> {
+    let opened = database.open()?;
+    let reports = opened.verify()?;
+    let mut problems = 0;
+    for (name, report) in &reports {
+        problems += report.problems.len();
+        let (entries, nodes) = (report.entries, report.nodes);
+        match format {
+            Format::Text => {
+                let verdict = if report.problems.is_empty() { "ok" } else { "DAMAGED" };
+                writeln!(out, "{name}: {verdict}, {entries} entries, {nodes} nodes")?;
+                report.problems.iter().try_for_each(|problem| writeln!(out, "  {problem}"))?;
+            }
+            Format::Json => {
+                let line = json!({"index": name, "entries": entries, "nodes": nodes, "problems": report.problems});
+                writeln!(out, "{line}")?;
+            }
+        }
+    }
+    let path = database.path().display();
+    if problems > 0 {
+        // Closing would write a checkpoint over what is to be looked at.
+        return Err(Failure::Damaged(format!("{problems} problems in {path}; restore it from a backup")));
+    }
+    opened.close()?;
+    if format == Format::Text {
+        writeln!(out, "{path}: ok, {} checks", reports.len())?;
+    }
+    Ok(())
+}

@@ -1,0 +1,74 @@
+//! `trefoil stats`.
+
+use std::io::Write;
+
+use serde_json::json;
+
+use crate::{Failure, Format, Opened};
+
+/// Prints sizes and counts: of the data file, of the log, of each index.
+pub(crate) fn run(database: &Opened, format: Format, out: &mut impl Write) -> Result<(), Failure> {
+    let opened = database.open()?;
+    let stats = opened.stats();
+    let (space, log) = (&stats.space, &stats.log);
+    match format {
+        Format::Text => {
+            writeln!(out, "data file   {}, {} live", bytes(space.file_bytes), bytes(space.live_bytes))?;
+            writeln!(out, "log         {} in {} files", bytes(log.disk_bytes), log.segment_files)?;
+            writeln!(out, "replayed    {} operations at this open", stats.replayed_operations)?;
+            writeln!(
+                out,
+                "\n{:<32} {:>12} {:>12} {:>10} {:>10} {:>6}",
+                "index", "keys", "dead", "disk", "leaves", "height"
+            )?;
+            for (name, index) in &stats.indexes {
+                let (keys, dead, leaves, height) = (index.live_keys, index.dead_versions, index.leaves, index.height);
+                writeln!(
+                    out,
+                    "{name:<32} {keys:>12} {dead:>12} {:>10} {leaves:>10} {height:>6}",
+                    bytes(index.disk_bytes)
+                )?;
+            }
+        }
+        Format::Json => {
+            let of_index = |(name, index): &(String, trefoil::IndexStats)| {
+                json!({
+                    "index": name, "live_keys": index.live_keys, "dead_versions": index.dead_versions,
+                    "disk_bytes": index.disk_bytes, "leaves": index.leaves, "height": index.height,
+                    "run_bytes": index.run_bytes,
+                })
+            };
+            let all = json!({
+                "file_bytes": space.file_bytes, "live_bytes": space.live_bytes, "free_bytes": space.free_bytes,
+                "pending_bytes": space.pending_bytes, "dead_bytes": space.dead_bytes,
+                "log_bytes": log.disk_bytes, "log_files": log.segment_files,
+                "replayed_operations": stats.replayed_operations,
+                "indexes": stats.indexes.iter().map(of_index).collect::<Vec<_>>(),
+            });
+            writeln!(out, "{all:#}")?;
+        }
+    }
+    Ok(opened.close()?)
+}
+
+/// A size for people.
+fn bytes(n: u64) -> String {
+    let units = ["B", "KiB", "MiB", "GiB", "TiB"];
+    let mut size = n as f64;
+    let mut unit = 0;
+    while size >= 1024.0 && unit + 1 < units.len() {
+        size /= 1024.0;
+        unit += 1;
+    }
+    if unit == 0 { format!("{n} B") } else { format!("{size:.1} {}", units[unit]) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::bytes;
+
+    #[test]
+    fn sizes_are_readable() {
+        assert_eq!([0, 1023, 1024, 1536 << 20].map(bytes), ["0 B", "1023 B", "1.0 KiB", "1.5 GiB"]);
+    }
+}

@@ -1,0 +1,130 @@
+//! The commands from outside: what they print, and their exit codes.
+
+#![allow(clippy::disallowed_methods, clippy::disallowed_types, clippy::unwrap_used)]
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use trefoil::{ColumnType, Database, IndexOptions, Options, Schema, Value};
+
+fn trefoil(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_trefoil")).args(arguments).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// A database with a table of three rows and a plain index of two entries.
+fn shop(dir: &Path) -> String {
+    let path = dir.join("shop.db");
+    let db = Database::open(&path, Options::default()).unwrap();
+    let schema = Schema::builder()
+        .column("id", ColumnType::U64)
+        .nullable("name", ColumnType::Text)
+        .primary_key(&["id"])
+        .build()
+        .unwrap();
+    let table = db.create_table("orders", schema).unwrap();
+    let index = db.create_index("notes", IndexOptions::default()).unwrap();
+    let mut tx = db.begin().unwrap();
+    for (id, name) in [(1, Value::from("tea")), (2, Value::Null), (3, Value::from("a\tb"))] {
+        tx.insert(&table, &[Value::U64(id), name]).unwrap();
+    }
+    tx.put(&index, b"k1", b"v\x001").unwrap();
+    tx.put(&index, b"k2", b"").unwrap();
+    tx.commit().unwrap();
+    db.close().unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+#[test]
+fn a_sound_database_is_verified() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = shop(dir.path());
+    let out = trefoil(&["verify", &db]);
+    assert_eq!(out.status.code(), Some(0), "{}", text(&out.stderr));
+    let printed = text(&out.stdout);
+    assert!(printed.contains("orders.primary: ok, 3 entries") && printed.contains("notes: ok, 2 entries"), "{printed}");
+}
+
+/// Every block of the data file is damaged in turn: each open or verify says so, with code 4, and names the file.
+#[test]
+fn damage_is_found_and_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = shop(dir.path());
+    let file = dir.path().join("shop.db/data.trefoil");
+    let sound = std::fs::read(&file).unwrap();
+    let used: Vec<usize> =
+        (4096..sound.len()).step_by(64).filter(|at| sound[*at..*at + 64].iter().any(|b| *b != 0)).collect();
+    assert!(!used.is_empty());
+    let mut found = 0;
+    for at in used.iter().step_by(used.len().div_ceil(20)) {
+        let mut bytes = sound.clone();
+        bytes[*at + 13] ^= 4;
+        std::fs::write(&file, &bytes).unwrap();
+        let out = trefoil(&["verify", &db]);
+        match out.status.code() {
+            // A block of an older checkpoint that nobody names any more.
+            Some(0) => {}
+            Some(4) => {
+                let said = text(&out.stdout) + &text(&out.stderr);
+                assert!(said.contains("data"), "{said}");
+                found += 1;
+            }
+            other => panic!("{other:?}: {}", text(&out.stderr)),
+        }
+        std::fs::write(&file, &sound).unwrap();
+    }
+    assert!(found > 0, "no flip met a living block");
+}
+
+#[test]
+fn rows_and_entries_are_dumped() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = shop(dir.path());
+    let out = trefoil(&["dump", &db, "--table", "orders"]);
+    assert_eq!(text(&out.stdout), "id\tname\n1\ttea\n2\t\\N\n3\ta\\tb\n");
+    let out = trefoil(&["dump", &db, "--table", "orders", "--format", "json"]);
+    let lines: Vec<serde_json::Value> =
+        text(&out.stdout).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!((lines.len(), lines[1]["name"].is_null(), lines[2]["name"].as_str()), (3, true, Some("a\tb")));
+    let out = trefoil(&["dump", &db, "--index", "notes"]);
+    assert_eq!(text(&out.stdout), "k1\tv\\x001\nk2\t\n");
+    let out = trefoil(&["dump", &db, "--table", "missing"]);
+    assert_eq!(out.status.code(), Some(2));
+    let said = text(&out.stderr);
+    assert!(said.contains("no table named \"missing\"; tables: orders; plain indexes: notes"), "{said}");
+}
+
+#[test]
+fn sizes_are_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = shop(dir.path());
+    let out = trefoil(&["stats", &db]);
+    assert!(text(&out.stdout).contains("orders.primary"), "{}", text(&out.stdout));
+    let out = trefoil(&["stats", &db, "--format", "json"]);
+    let all: serde_json::Value = serde_json::from_slice(&out.stdout).unwrap();
+    let keys = |name: &str| {
+        all["indexes"].as_array().unwrap().iter().find(|i| i["index"] == name).unwrap()["live_keys"].as_u64()
+    };
+    assert_eq!((keys("orders.primary"), keys("notes")), (Some(3), Some(2)));
+}
+
+#[test]
+fn what_is_no_database_is_left_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    for command in ["verify", "stats"] {
+        let absent = dir.path().join("absent");
+        let out = trefoil(&[command, absent.to_str().unwrap()]);
+        assert_eq!(out.status.code(), Some(1));
+        assert!(text(&out.stderr).contains("is not a Trefoil database: it does not exist"), "{}", text(&out.stderr));
+        assert!(!absent.exists(), "nothing is made");
+    }
+    let db = shop(dir.path());
+    let open = Database::open(&db, Options::default()).unwrap();
+    let out = trefoil(&["verify", &db]);
+    assert_eq!(out.status.code(), Some(1));
+    assert!(text(&out.stderr).contains("open in another process"), "{}", text(&out.stderr));
+    open.close().unwrap();
+}
