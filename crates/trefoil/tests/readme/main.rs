@@ -3,7 +3,7 @@
 #![allow(clippy::disallowed_methods, clippy::disallowed_types, clippy::unwrap_used)]
 
 mod example {
-    include!("../examples/fruit.rs");
+    include!("fruit.rs");
 
     pub fn run() -> Result<(), Error> {
         main()
@@ -12,8 +12,8 @@ mod example {
 
 #[test]
 fn the_readme_shows_an_example_that_runs() {
-    let (readme, source) = (include_str!("../../../README.md"), include_str!("../examples/fruit.rs"));
-    assert!(readme.contains(source), "README.md shows crates/trefoil/examples/fruit.rs, to the letter");
+    let (readme, source) = (include_str!("../../../../README.md"), include_str!("fruit.rs"));
+    assert!(readme.contains(source), "README.md shows crates/trefofruit.rs, to the letter");
     let dir = tempfile::tempdir().unwrap();
     std::env::set_current_dir(&dir).unwrap();
     example::run().unwrap();
