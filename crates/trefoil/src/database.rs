@@ -1,23 +1,21 @@
-//! The handles a user holds.
+//! The database as a user holds it.
 
-use std::ops::RangeBounds;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use base::CommitTs;
-use index::{Direction, ReadAt, VerifyReport};
+use index::VerifyReport;
 use vfs::time::Instant;
 
 use crate::background::Threads;
-use crate::cursor::Cursor;
 use crate::engine::Engine;
-use crate::entry::{IndexEntry, TableEntry};
 use crate::error::{Error, Result};
+use crate::handle::{Index, Table};
 use crate::options::{IndexOptions, Isolation, Options};
+use crate::snapshot::Snapshot;
 use crate::stats::Stats;
 use crate::table::{IndexSchema, Schema};
-use crate::transaction::{Transaction, bounds};
+use crate::transaction::Transaction;
 
 /// An open database. Cheap to clone; the last clone to go stops the background threads.
 ///
@@ -47,46 +45,6 @@ struct Open {
 impl Drop for Open {
     fn drop(&mut self) {
         self.engine.stop(&self.threads);
-    }
-}
-
-/// A plain ordered index: byte keys to byte values. Cheap to clone.
-#[derive(Clone)]
-pub struct Index(Arc<IndexEntry>);
-
-/// A table: typed rows under a primary key, with secondary indexes that the engine keeps. Cheap to clone.
-#[derive(Clone)]
-pub struct Table(pub(crate) Arc<TableEntry>);
-
-impl Index {
-    pub(crate) fn entry(&self) -> &Arc<IndexEntry> {
-        &self.0
-    }
-
-    /// Its name.
-    #[must_use]
-    pub fn name(&self) -> &str {
-        &self.0.def.name
-    }
-
-    /// Counts and sizes.
-    #[must_use]
-    pub fn stats(&self) -> index::IndexStats {
-        self.0.index.stats()
-    }
-}
-
-impl Table {
-    /// Its name.
-    #[must_use]
-    pub fn name(&self) -> &str {
-        &self.0.name
-    }
-
-    /// Columns and indexes as of now.
-    #[must_use]
-    pub fn schema(&self) -> Schema {
-        self.0.shape().def.schema.clone()
     }
 }
 
@@ -131,8 +89,7 @@ impl Database {
     /// # Errors
     /// `Closed`.
     pub fn snapshot(&self) -> Result<Snapshot> {
-        self.0.engine.check_open()?;
-        Ok(Snapshot { engine: self.0.engine.clone(), slot: self.0.engine.snapshots.take() })
+        Snapshot::take(&self.0.engine)
     }
 
     /// Creates a plain index.
@@ -262,64 +219,5 @@ impl Database {
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.0.engine.stats()
-    }
-}
-
-/// What was committed at one moment, for reading. While it lives, nothing it sees is collected.
-pub struct Snapshot {
-    pub(crate) engine: Arc<Engine>,
-    slot: txn::Snapshot,
-}
-
-impl Snapshot {
-    /// The moment: every commit with a timestamp at or below is seen.
-    #[must_use]
-    pub fn ts(&self) -> CommitTs {
-        self.slot.ts()
-    }
-
-    /// The value of `key`.
-    ///
-    /// # Errors
-    /// I/O errors and corruption; `Dropped`, `Closed`, `DefinitionChanged`.
-    pub fn get(&self, index: &Index, key: &[u8]) -> Result<Option<Vec<u8>>> {
-        let at = self.check(&index.0)?;
-        let mut value = None;
-        index.0.index.get_many(at, &[key], &mut |_, _, v| value = Some(v.to_vec()))?;
-        Ok(value)
-    }
-
-    /// Entries of `range`, ascending.
-    ///
-    /// # Errors
-    /// As [`Snapshot::get`].
-    pub fn range<'a>(&'a self, index: &Index, range: impl RangeBounds<&'a [u8]>) -> Result<Cursor<'a>> {
-        self.cursor(&index.0, bounds(&range), Direction::Forward)
-    }
-
-    /// Entries of `range`, descending.
-    ///
-    /// # Errors
-    /// As [`Snapshot::get`].
-    pub fn range_back<'a>(&'a self, index: &Index, range: impl RangeBounds<&'a [u8]>) -> Result<Cursor<'a>> {
-        self.cursor(&index.0, bounds(&range), Direction::Backward)
-    }
-
-    pub(crate) fn check(&self, entry: &IndexEntry) -> Result<ReadAt> {
-        self.engine.check_open()?;
-        entry.check()?;
-        let at = ReadAt::Snapshot(self.slot.ts());
-        entry.check_snapshot(at)?;
-        Ok(at)
-    }
-
-    pub(crate) fn cursor(
-        &self,
-        entry: &Arc<IndexEntry>,
-        range: (std::ops::Bound<&[u8]>, std::ops::Bound<&[u8]>),
-        direction: Direction,
-    ) -> Result<Cursor<'_>> {
-        let at = self.check(entry)?;
-        Ok(Cursor::new(entry, at, range, None, None, direction))
     }
 }

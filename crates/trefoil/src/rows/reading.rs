@@ -1,0 +1,99 @@
+//! Typed reads of a transaction.
+
+use index::Direction;
+
+use super::cursors::{Entries, Rows, owned};
+use super::range::{ValueRange, as_slice, index_number, index_range, primary_range, whole_key};
+use crate::error::Result;
+use crate::handle::Table;
+use crate::table::{OwnedValue, Value};
+use crate::transaction::Transaction;
+
+impl Transaction {
+    /// The row with this primary key, as this transaction sees it.
+    ///
+    /// # Errors
+    /// As [`Transaction::get`]; `InvalidArgument` if the values do not fit the key.
+    pub fn get_row(&self, table: &Table, primary_key: &[Value<'_>]) -> Result<Option<Vec<OwnedValue>>> {
+        let mut found = None;
+        self.get_rows(table, &[primary_key], |_, row| found = Some(owned(row)))?;
+        Ok(found)
+    }
+
+    /// Calls `with` for each of these primary keys that has a row, with the key's place in `keys`; returns how
+    /// many there are. Rows come in key order. `with` runs under a latch: it must not call the database.
+    ///
+    /// # Errors
+    /// As [`Transaction::get_row`].
+    pub fn get_rows<'v, K: AsRef<[Value<'v>]>>(
+        &self,
+        table: &Table,
+        keys: &[K],
+        mut with: impl FnMut(usize, Vec<Value<'_>>),
+    ) -> Result<usize> {
+        let shape = self.table_shape(&table.0);
+        let schema = &shape.def.schema;
+        let mut sorted = Vec::with_capacity(keys.len());
+        for (i, key) in keys.iter().enumerate() {
+            sorted.push((whole_key(schema, key.as_ref())?, i));
+        }
+        sorted.sort_unstable();
+        // Keys may repeat; the structure wants each once.
+        let mut places: Vec<usize> = Vec::with_capacity(keys.len());
+        let mut unique: Vec<&[u8]> = Vec::with_capacity(keys.len());
+        for (at, (key, _)) in sorted.iter().enumerate() {
+            if unique.last() != Some(&key.as_slice()) {
+                unique.push(key);
+                places.push(at);
+            }
+        }
+        let (mut count, mut fault) = (0, None);
+        self.read(&shape.primary, &unique, &mut |u, value| {
+            let same = sorted[places[u]..].iter().take_while(|(key, _)| key.as_slice() == unique[u]);
+            for (_, i) in same {
+                match schema.decode_row(unique[u], value) {
+                    Ok(row) => with(*i, row),
+                    Err(error) => fault = Some(error),
+                }
+                count += 1;
+            }
+        })?;
+        fault.map_or(Ok(count), |fault| Err(fault.into()))
+    }
+
+    /// Rows in a range of the primary key, ascending.
+    ///
+    /// # Errors
+    /// As [`Transaction::get_row`].
+    pub fn scan(&self, table: &Table, range: ValueRange<'_>) -> Result<Rows<'_>> {
+        self.scan_towards(table, range, Direction::Forward)
+    }
+
+    /// Rows in a range of the primary key, descending.
+    ///
+    /// # Errors
+    /// As [`Transaction::get_row`].
+    pub fn scan_back(&self, table: &Table, range: ValueRange<'_>) -> Result<Rows<'_>> {
+        self.scan_towards(table, range, Direction::Backward)
+    }
+
+    fn scan_towards(&self, table: &Table, range: ValueRange<'_>, direction: Direction) -> Result<Rows<'_>> {
+        let shape = self.table_shape(&table.0);
+        let (low, high) = primary_range(&shape.def.schema, range)?;
+        let cursor = self.cursor(&shape.primary, (as_slice(&low), as_slice(&high)), direction)?;
+        Ok(Rows::new(cursor, shape.def.schema.clone()))
+    }
+
+    /// Entries of a secondary index in a range of its columns, ascending: its columns and the primary key, without
+    /// reading rows.
+    ///
+    /// # Errors
+    /// `NotFound` if the table has no such index; as [`Transaction::get_row`].
+    pub fn scan_index(&self, table: &Table, index: &str, range: ValueRange<'_>) -> Result<Entries<'_>> {
+        let shape = self.table_shape(&table.0);
+        let n = index_number(&shape, index)?;
+        let (low, high) = index_range(&shape.def.schema, n, range)?;
+        let cursor = self.cursor(&shape.secondaries[n], (as_slice(&low), as_slice(&high)), Direction::Forward)?;
+        Ok(Entries::new(cursor, shape.def.schema.clone(), n))
+    }
+}
