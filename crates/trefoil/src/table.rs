@@ -4,8 +4,8 @@
 //! |---|---|
 //! | [`value`] | one column's value |
 //! | [`schema`] | columns, primary key, secondary indexes; their form in the catalog |
-//! | [`row`] | the bytes of a row beside its primary key |
-//! | [`key`] | bytes whose order is the order of values |
+//! | `row` | the bytes of a row beside its primary key |
+//! | `key` | bytes whose order is the order of values |
 //!
 //! A row with primary key P and other columns V is the entry `key(P) → row(V)` of the primary index, and per secondary
 //! index with columns I the entry `key(I), key(P) → nothing`. So the entries of a secondary never repeat, its columns
@@ -14,13 +14,17 @@
 //! All decoders take hostile bytes: they return a fault, they never panic, and they reserve no memory on the word of a
 //! length that the bytes at hand cannot bear out.
 
+mod builder;
+#[doc(hidden)]
 pub mod key;
-pub mod row;
+mod row;
 mod rows;
 pub mod schema;
 mod schema_codec;
 pub mod value;
 
+pub use builder::SchemaBuilder;
+#[doc(hidden)]
 pub use rows::fuzz;
-pub use schema::{Column, ColumnType, IndexSchema, Schema, SchemaBuilder};
+pub use schema::{Column, ColumnType, IndexSchema, Schema};
 pub use value::{OwnedValue, Value};

@@ -22,7 +22,7 @@ use super::schema::{Column, ColumnType};
 use super::value::Value;
 
 /// The row format written.
-pub const FORMAT: u8 = 1;
+const FORMAT: u8 = 1;
 
 /// Appends a row of `columns`, each with its value, which fits.
 pub(super) fn put<'c, 'v: 'c>(out: &mut Vec<u8>, columns: impl Iterator<Item = (&'c Column, &'c Value<'v>)> + Clone) {

@@ -14,10 +14,21 @@ use super::value::Value;
 use super::{key, row};
 
 impl Schema {
-    /// True outcome if `values` are a row: one for each column, of its type, NULL only where it may be.
+    /// True outcome if `values` are a row: one for each column, of its type, NULL only where it may be. What
+    /// `Transaction::insert` would say, without a transaction.
     ///
     /// # Errors
     /// `Invalid`, naming the column.
+    ///
+    /// ```
+    /// # use trefoil::{ColumnType, IndexSchema, Schema};
+    /// # let schema = Schema::builder().column("id", ColumnType::I64).column("name", ColumnType::Text);
+    /// # let schema = schema.primary_key(&["id"]).index(IndexSchema::new("by_name", &["name"])).build()?;
+    /// schema.check(&[1i64.into(), "Ada".into()])?;
+    /// let fault = schema.check(&["Ada".into(), 1i64.into()]).expect_err("in the wrong order");
+    /// assert!(fault.to_string().contains("id"), "{fault}");
+    /// # Ok::<(), trefoil::Error>(())
+    /// ```
     pub fn check(&self, values: &[Value<'_>]) -> Result<()> {
         if values.len() != self.columns().len() {
             let counts = format!("the table has {} columns, the row {} values", self.columns().len(), values.len());
@@ -25,7 +36,11 @@ impl Schema {
         }
         self.columns().iter().zip(values).try_for_each(|(column, value)| check_value(column, value))
     }
+}
 
+// The encodings, for the engine; public for tests of the format.
+#[doc(hidden)]
+impl Schema {
     /// The primary key of a row given whole.
     ///
     /// # Errors

@@ -11,18 +11,64 @@ use std::sync::Arc;
 
 use base::{Fault, Result};
 
+use super::SchemaBuilder;
 use crate::options::IndexOptions;
 
-/// Longest name of a column or index, in bytes.
+/// Longest name of a column or index in a schema, in bytes. Tables, and indexes that are created, have names of at most
+/// 192 bytes.
+///
+/// ```
+/// use trefoil::{ColumnType, Schema, table::schema::NAME_BYTES_MAX};
+///
+/// let named = |bytes: usize| Schema::builder().column(&"x".repeat(bytes), ColumnType::I64);
+/// assert!(named(NAME_BYTES_MAX).primary_key(&[&"x".repeat(NAME_BYTES_MAX)]).build().is_ok());
+/// assert!(named(NAME_BYTES_MAX + 1).primary_key(&[&"x".repeat(NAME_BYTES_MAX + 1)]).build().is_err());
+/// ```
 pub const NAME_BYTES_MAX: usize = 255;
 /// Most columns of a table.
+///
+/// ```
+/// use trefoil::{ColumnType, Schema, table::schema::COLUMNS_MAX};
+///
+/// let wide = |columns| (0..columns).fold(Schema::builder(), |s, n| s.column(&format!("c{n}"), ColumnType::Bool));
+/// assert!(wide(COLUMNS_MAX).primary_key(&["c0"]).build().is_ok());
+/// assert!(wide(COLUMNS_MAX + 1).primary_key(&["c0"]).build().is_err());
+/// ```
 pub const COLUMNS_MAX: usize = 1024;
-/// Most columns of a key.
+/// Most columns of a key, primary or secondary. Its encoded length is limited as well, to 3072 bytes.
+///
+/// ```
+/// use trefoil::{ColumnType, Schema, table::schema::KEY_COLUMNS_MAX};
+///
+/// let names: Vec<String> = (0..=KEY_COLUMNS_MAX).map(|n| format!("c{n}")).collect();
+/// let names: Vec<&str> = names.iter().map(String::as_str).collect();
+/// let columns = names.iter().fold(Schema::builder(), |s, name| s.column(name, ColumnType::Bool));
+/// assert!(columns.clone().primary_key(&names[1..]).build().is_ok());
+/// assert!(columns.primary_key(&names).build().is_err());
+/// ```
 pub const KEY_COLUMNS_MAX: usize = 32;
 /// Most secondary indexes of a table.
+///
+/// ```
+/// use trefoil::{ColumnType, IndexSchema, Schema, table::schema::INDEXES_MAX};
+///
+/// let table = Schema::builder().column("id", ColumnType::I64).primary_key(&["id"]);
+/// let with = |n| (0..n).fold(table.clone(), |s, n| s.index(IndexSchema::new(&format!("i{n}"), &["id"])));
+/// assert!(with(INDEXES_MAX).build().is_ok() && with(INDEXES_MAX + 1).build().is_err());
+/// ```
 pub const INDEXES_MAX: usize = 64;
 
-/// Type of a column. The number is stored in the catalog.
+/// Type of a column. A value fits only the column of its own type. The number is stored in the catalog.
+///
+/// ```
+/// use trefoil::{ColumnType, Schema, Value};
+///
+/// let events = Schema::builder().column("at", ColumnType::Timestamp).column("what", ColumnType::Text);
+/// let events = events.primary_key(&["at"]).build()?;
+/// events.check(&[Value::Timestamp(1_700_000_000_000_000), "started".into()])?; // microseconds
+/// assert!(events.check(&[Value::I64(1_700_000_000), "started".into()]).is_err()); // no silent conversion
+/// # Ok::<(), trefoil::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum ColumnType {
@@ -48,14 +94,23 @@ pub enum ColumnType {
 
 impl ColumnType {
     /// The type of a stored number.
-    #[must_use]
-    pub fn from_stored(n: u8) -> Option<Self> {
+    pub(crate) fn from_stored(n: u8) -> Option<Self> {
         use ColumnType::{Bool, Bytes, F64, I32, I64, Text, Timestamp, U32, U64};
         [I64, I32, U64, U32, F64, Text, Bytes, Timestamp, Bool].into_iter().find(|t| *t as u8 == n)
     }
 }
 
-/// A column.
+/// A column, as [`Schema::columns`] shows it; made by [`SchemaBuilder::column`] and [`SchemaBuilder::nullable`].
+///
+/// ```
+/// # use trefoil::{ColumnType, IndexSchema, Schema};
+/// # let schema = Schema::builder().column("id", ColumnType::I64).column("name", ColumnType::Text);
+/// # let schema = schema.primary_key(&["id"]).index(IndexSchema::new("by_name", &["name"])).build()?;
+/// let column = &schema.columns()[1];
+/// assert_eq!((column.name.as_str(), column.column_type), ("name", ColumnType::Text));
+/// assert!(!column.nullable); // `SchemaBuilder::column`; `nullable` makes one that is
+/// # Ok::<(), trefoil::Error>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Column {
     /// Its name.
@@ -82,14 +137,31 @@ pub struct IndexSchema {
 }
 
 impl IndexSchema {
-    /// An index on these columns, in this order, with default settings.
+    /// An index on these columns, in this order, with default settings. Whether the columns exist is checked when
+    /// the schema is built.
+    ///
+    /// ```
+    /// use trefoil::IndexSchema;
+    ///
+    /// let by_name = IndexSchema::new("by_name", &["last", "first"]); // sorted by last name, then first
+    /// assert_eq!(by_name.columns(), ["last", "first"]);
+    /// assert!(!by_name.is_unique());
+    /// ```
     #[must_use]
     pub fn new(name: &str, columns: &[&str]) -> Self {
         let columns = columns.iter().map(|&c| c.to_owned()).collect();
         Self { name: name.to_owned(), columns, unique: false, options: IndexOptions::default() }
     }
 
-    /// With these settings.
+    /// With these settings instead of the default; the other indexes of the table keep theirs.
+    ///
+    /// ```
+    /// use trefoil::{Compression, IndexOptions, IndexSchema};
+    ///
+    /// let dense = IndexOptions { compression: Compression::Zstd, ..IndexOptions::default() };
+    /// let by_text = IndexSchema::new("by_text", &["text"]).with_options(dense);
+    /// assert_eq!(by_text.options().compression, Compression::Zstd);
+    /// ```
     #[must_use]
     pub fn with_options(mut self, options: IndexOptions) -> Self {
         self.options = options;
@@ -97,6 +169,15 @@ impl IndexSchema {
     }
 
     /// No two rows agree in all columns. Room in the format; not built yet, so a schema with it is refused.
+    ///
+    /// ```
+    /// use trefoil::{ColumnType, IndexSchema, Schema};
+    ///
+    /// let users = Schema::builder().column("id", ColumnType::I64).column("mail", ColumnType::Text).primary_key(&["id"]);
+    /// let by_mail = IndexSchema::new("by_mail", &["mail"]);
+    /// assert!(users.clone().index(by_mail.clone().unique()).build().is_err()); // not built yet
+    /// assert!(users.index(by_mail).build().is_ok());
+    /// ```
     #[must_use]
     pub fn unique(mut self) -> Self {
         self.unique = true;
@@ -104,24 +185,46 @@ impl IndexSchema {
     }
 
     /// Its name.
+    ///
+    /// ```
+    /// let by_name = trefoil::IndexSchema::new("by_name", &["name"]);
+    /// assert_eq!(by_name.name(), "by_name"); // what `scan_index` is told
+    /// ```
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
     /// Names of its columns, in order.
+    ///
+    /// ```
+    /// let by_name = trefoil::IndexSchema::new("by_name", &["last", "first"]);
+    /// assert_eq!(by_name.columns(), ["last", "first"]);
+    /// ```
     #[must_use]
     pub fn columns(&self) -> &[String] {
         &self.columns
     }
 
     /// True if no two rows may agree in all columns.
+    ///
+    /// ```
+    /// let by_mail = trefoil::IndexSchema::new("by_mail", &["mail"]);
+    /// assert!(!by_mail.is_unique());
+    /// assert!(by_mail.unique().is_unique());
+    /// ```
     #[must_use]
     pub fn is_unique(&self) -> bool {
         self.unique
     }
 
-    /// Its settings.
+    /// Its settings: those of [`IndexSchema::with_options`], or the default.
+    ///
+    /// ```
+    /// use trefoil::{IndexOptions, IndexSchema};
+    ///
+    /// assert_eq!(IndexSchema::new("by_name", &["name"]).options(), IndexOptions::default());
+    /// ```
     #[must_use]
     pub fn options(&self) -> IndexOptions {
         self.options
@@ -160,58 +263,143 @@ pub(super) struct Parts {
 pub struct Schema(pub(super) Arc<Parts>);
 
 impl Schema {
-    /// Starts a schema.
+    /// Starts a schema, with nothing in it; at least one column and a primary key are needed.
+    ///
+    /// ```
+    /// use trefoil::{ColumnType, Schema};
+    ///
+    /// let counters = Schema::builder().column("name", ColumnType::Text).column("value", ColumnType::U64);
+    /// let counters = counters.primary_key(&["name"]).build()?;
+    /// assert_eq!(counters.primary_key(), [0]);
+    /// # Ok::<(), trefoil::Error>(())
+    /// ```
     #[must_use]
     pub fn builder() -> SchemaBuilder {
         SchemaBuilder::default()
     }
 
-    /// Columns in order; a column is named by its number below.
+    /// Columns in order; a column is named by its number below, from 0.
+    ///
+    /// ```
+    /// # use trefoil::{ColumnType, IndexSchema, Schema};
+    /// # let schema = Schema::builder().column("id", ColumnType::I64).column("name", ColumnType::Text);
+    /// # let schema = schema.primary_key(&["id"]).index(IndexSchema::new("by_name", &["name"])).build()?;
+    /// let names: Vec<&str> = schema.columns().iter().map(|column| column.name.as_str()).collect();
+    /// assert_eq!(names, ["id", "name"]);
+    /// # Ok::<(), trefoil::Error>(())
+    /// ```
     #[must_use]
     pub fn columns(&self) -> &[Column] {
         &self.0.columns
     }
 
-    /// Number of the column of this name.
+    /// Number of the column of this name, from 0; none if there is none.
+    ///
+    /// ```
+    /// # use trefoil::{ColumnType, IndexSchema, Schema};
+    /// # let schema = Schema::builder().column("id", ColumnType::I64).column("name", ColumnType::Text);
+    /// # let schema = schema.primary_key(&["id"]).index(IndexSchema::new("by_name", &["name"])).build()?;
+    /// assert_eq!(schema.column_number("name"), Some(1));
+    /// assert_eq!(schema.column_number("Name"), None); // letters are compared as they are
+    /// # Ok::<(), trefoil::Error>(())
+    /// ```
     #[must_use]
     pub fn column_number(&self, name: &str) -> Option<usize> {
         self.0.columns.iter().position(|c| c.name == name)
     }
 
     /// Numbers of the primary key's columns, in key order.
+    ///
+    /// ```
+    /// use trefoil::{ColumnType, Schema};
+    ///
+    /// let lines = Schema::builder().column("line", ColumnType::U32).column("order", ColumnType::U64);
+    /// let lines = lines.primary_key(&["order", "line"]).build()?;
+    /// assert_eq!(lines.primary_key(), [1, 0]);
+    /// # Ok::<(), trefoil::Error>(())
+    /// ```
     #[must_use]
     pub fn primary_key(&self) -> &[usize] {
         &self.0.primary
     }
 
-    /// Settings of the primary index.
+    /// Settings of the primary index, which holds the rows.
+    ///
+    /// ```
+    /// # use trefoil::{ColumnType, IndexSchema, Schema};
+    /// # let schema = Schema::builder().column("id", ColumnType::I64).column("name", ColumnType::Text);
+    /// # let schema = schema.primary_key(&["id"]).index(IndexSchema::new("by_name", &["name"])).build()?;
+    /// assert_eq!(schema.primary_options(), trefoil::IndexOptions::default());
+    /// # Ok::<(), trefoil::Error>(())
+    /// ```
     #[must_use]
     pub fn primary_options(&self) -> IndexOptions {
         self.0.primary_options
     }
 
-    /// Secondary indexes; an index is named by its number below.
+    /// Secondary indexes; an index is named by its number below, from 0.
+    ///
+    /// ```
+    /// # use trefoil::{ColumnType, IndexSchema, Schema};
+    /// # let schema = Schema::builder().column("id", ColumnType::I64).column("name", ColumnType::Text);
+    /// # let schema = schema.primary_key(&["id"]).index(IndexSchema::new("by_name", &["name"])).build()?;
+    /// let names: Vec<&str> = schema.indexes().iter().map(IndexSchema::name).collect();
+    /// assert_eq!(names, ["by_name"]); // the primary key is not among them
+    /// # Ok::<(), trefoil::Error>(())
+    /// ```
     #[must_use]
     pub fn indexes(&self) -> &[IndexSchema] {
         &self.0.indexes
     }
 
-    /// Number of the secondary index of this name.
+    /// Number of the secondary index of this name, from 0; none if there is none.
+    ///
+    /// ```
+    /// # use trefoil::{ColumnType, IndexSchema, Schema};
+    /// # let schema = Schema::builder().column("id", ColumnType::I64).column("name", ColumnType::Text);
+    /// # let schema = schema.primary_key(&["id"]).index(IndexSchema::new("by_name", &["name"])).build()?;
+    /// assert_eq!(schema.index_number("by_name"), Some(0));
+    /// assert_eq!(schema.index_number("name"), None); // a column
+    /// # Ok::<(), trefoil::Error>(())
+    /// ```
     #[must_use]
     pub fn index_number(&self, name: &str) -> Option<usize> {
         self.0.indexes.iter().position(|i| i.name == name)
     }
 
     /// Numbers of the columns of secondary index `n`, in key order.
+    ///
+    /// # Panics
+    /// If there is no such index.
+    ///
+    /// ```
+    /// # use trefoil::{ColumnType, IndexSchema, Schema};
+    /// # let schema = Schema::builder().column("id", ColumnType::I64).column("name", ColumnType::Text);
+    /// # let schema = schema.primary_key(&["id"]).index(IndexSchema::new("by_name", &["name"])).build()?;
+    /// let by_name = schema.index_number("by_name").expect("it has been added");
+    /// assert_eq!(schema.index_columns(by_name), [1]);
+    /// # Ok::<(), trefoil::Error>(())
+    /// ```
     #[must_use]
     pub fn index_columns(&self, n: usize) -> &[usize] {
         &self.0.index_columns[n]
     }
 
-    /// The same table with one more secondary index, behind the others.
+    /// The same table with one more secondary index, behind the others. A value only: a table gets it by
+    /// [`Database::create_table_indexes`](crate::Database::create_table_indexes).
     ///
     /// # Errors
     /// `Invalid` or `Unsupported` if the index does not fit.
+    ///
+    /// ```
+    /// # use trefoil::{ColumnType, IndexSchema, Schema};
+    /// # let schema = Schema::builder().column("id", ColumnType::I64).column("name", ColumnType::Text);
+    /// # let schema = schema.primary_key(&["id"]).index(IndexSchema::new("by_name", &["name"])).build()?;
+    /// let more = schema.with_index(IndexSchema::new("by_both", &["name", "id"]))?;
+    /// assert_eq!(more.index_number("by_both"), Some(1));
+    /// assert!(schema.with_index(IndexSchema::new("by_age", &["age"])).is_err()); // no such column
+    /// # Ok::<(), trefoil::Error>(())
+    /// ```
     pub fn with_index(&self, index: IndexSchema) -> Result<Self> {
         let mut parts = Parts::clone(&self.0);
         parts.indexes.push(index);
@@ -222,6 +410,16 @@ impl Schema {
     ///
     /// # Panics
     /// If there is no such index.
+    ///
+    /// ```
+    /// # use trefoil::{ColumnType, IndexSchema, Schema};
+    /// # let schema = Schema::builder().column("id", ColumnType::I64).column("name", ColumnType::Text);
+    /// # let schema = schema.primary_key(&["id"]).index(IndexSchema::new("by_name", &["name"])).build()?;
+    /// let fewer = schema.without_index(0);
+    /// assert!(fewer.indexes().is_empty());
+    /// assert_eq!(fewer.columns(), schema.columns());
+    /// # Ok::<(), trefoil::Error>(())
+    /// ```
     #[must_use]
     pub fn without_index(&self, n: usize) -> Self {
         let mut parts = Parts::clone(&self.0);
@@ -261,7 +459,7 @@ impl Parts {
         Ok(Schema(Arc::new(self)))
     }
 
-    fn number(&self, name: &str) -> Result<usize> {
+    pub(super) fn number(&self, name: &str) -> Result<usize> {
         let found = self.columns.iter().position(|c| c.name == name);
         found.ok_or_else(|| Fault::Invalid(format!("there is no column {name:?}")))
     }
@@ -303,68 +501,4 @@ fn check_names<'a>(what: &str, names: impl Iterator<Item = &'a str>) -> Result<(
         }
     }
     Ok(())
-}
-
-/// Collects what a table looks like; [`SchemaBuilder::build`] checks it.
-#[derive(Debug, Clone, Default)]
-pub struct SchemaBuilder {
-    columns: Vec<Column>,
-    primary: Vec<String>,
-    primary_options: IndexOptions,
-    indexes: Vec<IndexSchema>,
-}
-
-impl SchemaBuilder {
-    /// Adds a column that always has a value.
-    #[must_use]
-    pub fn column(mut self, name: &str, column_type: ColumnType) -> Self {
-        self.columns.push(Column { name: name.to_owned(), column_type, nullable: false });
-        self
-    }
-
-    /// Adds a column that may be NULL.
-    #[must_use]
-    pub fn nullable(mut self, name: &str, column_type: ColumnType) -> Self {
-        self.columns.push(Column { name: name.to_owned(), column_type, nullable: true });
-        self
-    }
-
-    /// Names the columns of the primary key, in key order.
-    #[must_use]
-    pub fn primary_key(mut self, columns: &[&str]) -> Self {
-        self.primary = columns.iter().map(|&c| c.to_owned()).collect();
-        self
-    }
-
-    /// Settings of the primary index.
-    #[must_use]
-    pub fn primary_options(mut self, options: IndexOptions) -> Self {
-        self.primary_options = options;
-        self
-    }
-
-    /// Adds a secondary index.
-    #[must_use]
-    pub fn index(mut self, index: IndexSchema) -> Self {
-        self.indexes.push(index);
-        self
-    }
-
-    /// The schema.
-    ///
-    /// # Errors
-    /// `Invalid` if names repeat or are unknown, the primary key is missing or nullable; `Limit`; `Unsupported` for
-    /// unique secondary indexes.
-    pub fn build(self) -> Result<Schema> {
-        let mut parts = Parts {
-            columns: self.columns,
-            primary: Vec::new(),
-            primary_options: self.primary_options,
-            indexes: self.indexes,
-            stored: Vec::new(),
-            index_columns: Vec::new(),
-        };
-        parts.primary = self.primary.iter().map(|name| parts.number(name)).collect::<Result<_>>()?;
-        parts.checked()
-    }
 }

@@ -23,6 +23,8 @@ const FORMAT: u8 = 1;
 const NULLABLE: u8 = 1;
 const UNIQUE: u8 = 1;
 
+// For the catalog; public for tests of the format.
+#[doc(hidden)]
 impl Schema {
     /// Its form in the catalog.
     #[must_use]

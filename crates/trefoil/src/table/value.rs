@@ -37,11 +37,27 @@ pub enum Value<'a> {
     Bool(bool),
 }
 
-/// A value that borrows nothing.
+/// A value that borrows nothing: what `get_row` returns.
+///
+/// ```
+/// use trefoil::{OwnedValue, Value};
+///
+/// fn greeting(name: &str) -> OwnedValue {
+///     Value::from(format!("hello {name}")) // outlives `name`
+/// }
+/// assert_eq!(greeting("Ada"), "hello Ada".into());
+/// ```
 pub type OwnedValue = Value<'static>;
 
 impl<'a> Value<'a> {
     /// Its type; none for NULL.
+    ///
+    /// ```
+    /// use trefoil::{ColumnType, Value};
+    ///
+    /// assert_eq!(Value::from(7u32).column_type(), Some(ColumnType::U32));
+    /// assert_eq!(Value::Null.column_type(), None); // fits every nullable column
+    /// ```
     #[must_use]
     pub fn column_type(&self) -> Option<ColumnType> {
         Some(match self {
@@ -59,12 +75,28 @@ impl<'a> Value<'a> {
     }
 
     /// True for NULL.
+    ///
+    /// ```
+    /// use trefoil::Value;
+    ///
+    /// assert!(Value::from(None::<i64>).is_null());
+    /// assert!(!Value::from(Some(0i64)).is_null());
+    /// ```
     #[must_use]
     pub fn is_null(&self) -> bool {
         matches!(self, Value::Null)
     }
 
-    /// The same value, borrowing nothing.
+    /// The same value, borrowing nothing; text and bytes are copied.
+    ///
+    /// ```
+    /// use trefoil::Value;
+    ///
+    /// let line = String::from("Ada,1815");
+    /// let name = line.split(',').next().map(|field| Value::from(field).into_owned());
+    /// drop(line);
+    /// assert_eq!(name, Some(Value::from("Ada")));
+    /// ```
     #[must_use]
     pub fn into_owned(self) -> OwnedValue {
         match self {
@@ -82,6 +114,14 @@ impl<'a> Value<'a> {
     }
 
     /// The same value, borrowing from this one.
+    ///
+    /// ```
+    /// use trefoil::{OwnedValue, Value};
+    ///
+    /// let row: Vec<OwnedValue> = vec![1i64.into(), String::from("Ada").into()];
+    /// let key: [Value; 1] = [row[1].as_borrowed()]; // no copy of the text
+    /// assert_eq!(key[0], row[1]);
+    /// ```
     #[must_use]
     pub fn as_borrowed(&self) -> Value<'_> {
         match self {
