@@ -16,7 +16,25 @@ use crate::error::Result;
 const FILL_FIRST: usize = 16;
 const FILL_MAX: usize = 1024;
 
-/// Keys and values in order.
+/// Keys and values in key order, ascending or descending. It reads as of when it was made, with the
+/// transaction's own writes on top; while it lives, the transaction is borrowed. Entries are lent, not copied:
+/// each is good until the next step.
+///
+/// ```
+/// # let dir = tempfile::tempdir().expect("a temporary directory");
+/// # let db = trefoil::Database::open(dir.path(), trefoil::Options::default())?;
+/// # let fruit = db.create_index("fruit", trefoil::IndexOptions::default())?;
+/// # let mut tx = db.begin()?;
+/// # for (k, v) in [("apple", "12"), ("pear", "7"), ("plum", "30")] {
+/// #     tx.put(&fruit, k.as_bytes(), v.as_bytes())?;
+/// # }
+/// # tx.commit()?;
+/// let tx = db.begin()?;
+/// let mut cursor = tx.range(&fruit, b"b".as_slice()..)?;
+/// assert_eq!(cursor.next()?, Some((&b"pear"[..], &b"7"[..])));
+/// assert_eq!(cursor.collect()?, [(b"plum".to_vec(), b"30".to_vec())]); // the rest
+/// # Ok::<(), trefoil::Error>(())
+/// ```
 pub struct Cursor<'a> {
     direction: Direction,
     stored: Box<dyn index::Cursor>,
@@ -76,7 +94,24 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Says how many entries will be read: that many are fetched at once.
+    /// Says how many entries will be read, 1 to 1024: that many are fetched at once. Without it, 16 at first, then
+    /// twice as many each time.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = trefoil::Database::open(dir.path(), trefoil::Options::default())?;
+    /// # let fruit = db.create_index("fruit", trefoil::IndexOptions::default())?;
+    /// # let mut tx = db.begin()?;
+    /// # for (k, v) in [("apple", "12"), ("pear", "7"), ("plum", "30")] {
+    /// #     tx.put(&fruit, k.as_bytes(), v.as_bytes())?;
+    /// # }
+    /// # tx.commit()?;
+    /// let tx = db.begin()?;
+    /// let mut first = tx.range(&fruit, ..)?.expect(1); // the smallest key, and nothing fetched beyond it
+    /// assert_eq!(first.next()?.map(|(key, _)| key), Some(&b"apple"[..]));
+    /// assert!(first.next()?.is_some()); // it is a hint, not a limit
+    /// # Ok::<(), trefoil::Error>(())
+    /// ```
     #[must_use]
     pub fn expect(mut self, entries: usize) -> Self {
         self.fill = entries.clamp(1, FILL_MAX);
@@ -87,6 +122,26 @@ impl<'a> Cursor<'a> {
     ///
     /// # Errors
     /// What reading blocks can meet: I/O errors and corruption.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = trefoil::Database::open(dir.path(), trefoil::Options::default())?;
+    /// # let fruit = db.create_index("fruit", trefoil::IndexOptions::default())?;
+    /// # let mut tx = db.begin()?;
+    /// # for (k, v) in [("apple", "12"), ("pear", "7"), ("plum", "30")] {
+    /// #     tx.put(&fruit, k.as_bytes(), v.as_bytes())?;
+    /// # }
+    /// # tx.commit()?;
+    /// let tx = db.begin()?;
+    /// let mut cursor = tx.range(&fruit, ..)?;
+    /// let mut bytes = 0;
+    /// while cursor.advance()? {
+    ///     bytes += cursor.entry().1.len();
+    /// }
+    /// assert_eq!(bytes, "12".len() + "7".len() + "30".len());
+    /// assert!(!cursor.advance()?); // the end stays the end
+    /// # Ok::<(), trefoil::Error>(())
+    /// ```
     pub fn advance(&mut self) -> Result<bool> {
         loop {
             while self.position == self.batch.len() && self.more {
@@ -120,7 +175,24 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// The entry `advance` moved to.
+    /// Key and value that [`Cursor::advance`] has moved to; only after it has answered true.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = trefoil::Database::open(dir.path(), trefoil::Options::default())?;
+    /// # let fruit = db.create_index("fruit", trefoil::IndexOptions::default())?;
+    /// # let mut tx = db.begin()?;
+    /// # for (k, v) in [("apple", "12"), ("pear", "7"), ("plum", "30")] {
+    /// #     tx.put(&fruit, k.as_bytes(), v.as_bytes())?;
+    /// # }
+    /// # tx.commit()?;
+    /// let tx = db.begin()?;
+    /// let mut last = tx.range_back(&fruit, ..)?;
+    /// assert!(last.advance()?);
+    /// let (key, value) = last.entry();
+    /// assert_eq!((key, value), (&b"plum"[..], &b"30"[..]));
+    /// # Ok::<(), trefoil::Error>(())
+    /// ```
     #[must_use]
     pub fn entry(&self) -> (&[u8], &[u8]) {
         match (self.current, &self.own) {
@@ -130,19 +202,53 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Moves to the next entry and returns it.
+    /// Moves to the next entry and returns its key and value; none at the end.
     ///
     /// # Errors
     /// As [`Cursor::advance`].
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = trefoil::Database::open(dir.path(), trefoil::Options::default())?;
+    /// # let fruit = db.create_index("fruit", trefoil::IndexOptions::default())?;
+    /// # let mut tx = db.begin()?;
+    /// # for (k, v) in [("apple", "12"), ("pear", "7"), ("plum", "30")] {
+    /// #     tx.put(&fruit, k.as_bytes(), v.as_bytes())?;
+    /// # }
+    /// # tx.commit()?;
+    /// let tx = db.begin()?;
+    /// let mut cursor = tx.range(&fruit, ..=b"pear".as_slice())?;
+    /// let mut names = Vec::new();
+    /// while let Some((key, _value)) = cursor.next()? {
+    ///     names.push(String::from_utf8_lossy(key).into_owned());
+    /// }
+    /// assert_eq!(names, ["apple", "pear"]);
+    /// # Ok::<(), trefoil::Error>(())
+    /// ```
     #[allow(clippy::should_implement_trait)] // A lending iterator: the entry borrows the cursor.
     pub fn next(&mut self) -> Result<Option<(&[u8], &[u8])>> {
         Ok(if self.advance()? { Some(self.entry()) } else { None })
     }
 
-    /// The rest as owned pairs.
+    /// The rest as owned pairs of key and value: all of them in memory, so for short ranges.
     ///
     /// # Errors
     /// As [`Cursor::advance`].
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = trefoil::Database::open(dir.path(), trefoil::Options::default())?;
+    /// # let fruit = db.create_index("fruit", trefoil::IndexOptions::default())?;
+    /// # let mut tx = db.begin()?;
+    /// # for (k, v) in [("apple", "12"), ("pear", "7"), ("plum", "30")] {
+    /// #     tx.put(&fruit, k.as_bytes(), v.as_bytes())?;
+    /// # }
+    /// # tx.commit()?;
+    /// let below = db.begin()?.range_back(&fruit, ..b"plum".as_slice())?.collect()?;
+    /// let keys: Vec<&[u8]> = below.iter().map(|(key, _)| key.as_slice()).collect();
+    /// assert_eq!(keys, [&b"pear"[..], b"apple"]);
+    /// # Ok::<(), trefoil::Error>(())
+    /// ```
     pub fn collect(mut self) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
         let mut all = Vec::new();
         while let Some((key, value)) = self.next()? {

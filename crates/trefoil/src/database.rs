@@ -54,6 +54,19 @@ impl Database {
     ///
     /// # Errors
     /// `NotADatabase`, `Locked`, `NewerFormat`, `UpgradeRequired`, `Corrupt`, `Io`, `InvalidArgument`.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// use trefoil::{Database, Error, Options};
+    ///
+    /// let only = Options { create: false, ..Options::default() };
+    /// let path = dir.path().join("db");
+    /// assert!(matches!(Database::open(&path, only), Err(Error::NotADatabase { .. })));
+    /// let db = Database::open(&path, Options::default())?; // creates it
+    /// let second = Database::open(&path, Options::default());
+    /// assert!(matches!(second, Err(Error::Locked { .. }))); // clone the handle instead
+    /// # Ok::<(), trefoil::Error>(())
+    /// ```
     pub fn open(path: impl AsRef<Path>, options: Options) -> Result<Self> {
         let (engine, threads) = Engine::open(path.as_ref(), options)?;
         Ok(Self(Arc::new(Open { engine, threads })))
@@ -64,14 +77,46 @@ impl Database {
     ///
     /// # Errors
     /// What the checkpoint met; the database is closed all the same.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = trefoil::Database::open(dir.path(), trefoil::Options::default())?;
+    /// # let fruit = db.create_index("fruit", trefoil::IndexOptions::default())?;
+    /// # let mut tx = db.begin()?;
+    /// # for (k, v) in [("apple", "12"), ("pear", "7"), ("plum", "30")] {
+    /// #     tx.put(&fruit, k.as_bytes(), v.as_bytes())?;
+    /// # }
+    /// # tx.commit()?;
+    /// use trefoil::{Database, Error, Options};
+    ///
+    /// db.close()?;
+    /// assert!(matches!(db.begin(), Err(Error::Closed)));
+    /// # drop((db, fruit));
+    /// let db = Database::open(dir.path(), Options::default())?;
+    /// assert_eq!(db.stats().replayed_operations, 0); // the checkpoint left nothing to replay
+    /// # Ok::<(), trefoil::Error>(())
+    /// ```
     pub fn close(&self) -> Result<()> {
         self.0.engine.close(&self.0.threads)
     }
 
-    /// Begins a transaction with the database's isolation.
+    /// Begins a transaction with the database's isolation ([`Options::isolation`], by default REPEATABLE READ).
+    /// It costs nothing until it reads or writes.
     ///
     /// # Errors
     /// `Closed`.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = trefoil::Database::open(dir.path(), trefoil::Options::default())?;
+    /// # let fruit = db.create_index("fruit", trefoil::IndexOptions::default())?;
+    /// let mut tx = db.begin()?;
+    /// tx.put(&fruit, b"apple", b"12")?;
+    /// assert!(db.begin()?.get(&fruit, b"apple")?.is_none()); // nobody sees it before the commit
+    /// tx.commit()?;
+    /// assert!(db.begin()?.get(&fruit, b"apple")?.is_some());
+    /// # Ok::<(), trefoil::Error>(())
+    /// ```
     pub fn begin(&self) -> Result<Transaction> {
         self.begin_with(self.0.engine.options.isolation)
     }
@@ -80,22 +125,74 @@ impl Database {
     ///
     /// # Errors
     /// `Closed`.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = trefoil::Database::open(dir.path(), trefoil::Options::default())?;
+    /// # let fruit = db.create_index("fruit", trefoil::IndexOptions::default())?;
+    /// # let mut tx = db.begin()?;
+    /// # for (k, v) in [("apple", "12"), ("pear", "7"), ("plum", "30")] {
+    /// #     tx.put(&fruit, k.as_bytes(), v.as_bytes())?;
+    /// # }
+    /// # tx.commit()?;
+    /// use trefoil::Isolation;
+    ///
+    /// let tx = db.begin_with(Isolation::ReadCommitted)?;
+    /// assert_eq!(tx.get(&fruit, b"pear")?.as_deref(), Some(&b"7"[..]));
+    /// # let mut other = db.begin()?;
+    /// # other.delete(&fruit, b"pear")?;
+    /// other.commit()?; // deletes the pear
+    /// assert_eq!(tx.get(&fruit, b"pear")?, None); // each read looks anew
+    /// # Ok::<(), trefoil::Error>(())
+    /// ```
     pub fn begin_with(&self, isolation: Isolation) -> Result<Transaction> {
         Transaction::begin(&self.0.engine, isolation)
     }
 
-    /// What is committed now, for reading.
+    /// What is committed now, for reading: no locks, and writers do not wait for it.
     ///
     /// # Errors
     /// `Closed`.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = trefoil::Database::open(dir.path(), trefoil::Options::default())?;
+    /// # let fruit = db.create_index("fruit", trefoil::IndexOptions::default())?;
+    /// # let mut tx = db.begin()?;
+    /// # for (k, v) in [("apple", "12"), ("pear", "7"), ("plum", "30")] {
+    /// #     tx.put(&fruit, k.as_bytes(), v.as_bytes())?;
+    /// # }
+    /// # tx.commit()?;
+    /// let before = db.snapshot()?;
+    /// # let mut tx = db.begin()?;
+    /// tx.put(&fruit, b"quince", b"1")?;
+    /// tx.commit()?;
+    /// assert_eq!(before.range(&fruit, ..)?.collect()?.len(), 3);
+    /// assert_eq!(db.snapshot()?.range(&fruit, ..)?.collect()?.len(), 4);
+    /// # Ok::<(), trefoil::Error>(())
+    /// ```
     pub fn snapshot(&self) -> Result<Snapshot> {
         Snapshot::take(&self.0.engine)
     }
 
-    /// Creates a plain index.
+    /// Creates a plain index, empty; its name has 1 to 192 bytes. Durable when it returns, and no part of any
+    /// transaction.
     ///
     /// # Errors
-    /// `AlreadyExists`, `Unsupported` structures, `DiskFull`, `Poisoned`.
+    /// `AlreadyExists`, `InvalidArgument` and `Limit` for names and node sizes, `Unsupported` structures, `DiskFull`,
+    /// `Poisoned`.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = trefoil::Database::open(dir.path(), trefoil::Options::default())?;
+    /// use trefoil::{Error, IndexOptions};
+    ///
+    /// let fruit = db.create_index("fruit", IndexOptions::default())?;
+    /// assert_eq!(fruit.name(), "fruit");
+    /// let again = db.create_index("fruit", IndexOptions::default());
+    /// assert!(matches!(again, Err(Error::AlreadyExists { .. })));
+    /// # Ok::<(), trefoil::Error>(())
+    /// ```
     pub fn create_index(&self, name: &str, options: IndexOptions) -> Result<Index> {
         self.0.engine.create_plain(name, options).map(Index)
     }
@@ -104,6 +201,20 @@ impl Database {
     ///
     /// # Errors
     /// `NotFound`, `Closed`.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = trefoil::Database::open(dir.path(), trefoil::Options::default())?;
+    /// # let fruit = db.create_index("fruit", trefoil::IndexOptions::default())?;
+    /// use trefoil::{Error, IndexOptions};
+    ///
+    /// let veg = match db.index("vegetables") {
+    ///     Err(Error::NotFound { .. }) => db.create_index("vegetables", IndexOptions::default())?,
+    ///     found => found?,
+    /// };
+    /// assert_eq!(db.index("vegetables")?.name(), veg.name());
+    /// # Ok::<(), trefoil::Error>(())
+    /// ```
     pub fn index(&self, name: &str) -> Result<Index> {
         self.0.engine.check_open()?;
         let found = self.0.engine.names.read().plain.get(name).cloned();
@@ -114,14 +225,42 @@ impl Database {
     ///
     /// # Errors
     /// `NotFound`, `Poisoned`.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = trefoil::Database::open(dir.path(), trefoil::Options::default())?;
+    /// # let fruit = db.create_index("fruit", trefoil::IndexOptions::default())?;
+    /// use trefoil::Error;
+    ///
+    /// db.drop_index("fruit")?;
+    /// assert!(matches!(db.begin()?.get(&fruit, b"apple"), Err(Error::Dropped { .. })));
+    /// assert!(matches!(db.drop_index("fruit"), Err(Error::NotFound { .. })));
+    /// # Ok::<(), trefoil::Error>(())
+    /// ```
     pub fn drop_index(&self, name: &str) -> Result<()> {
         self.0.engine.drop_plain(name)
     }
 
-    /// Creates a table with the secondary indexes of its schema.
+    /// Creates a table, empty, with the secondary indexes of its schema; its name has 1 to 192 bytes. Durable when it
+    /// returns, and no part of any transaction.
     ///
     /// # Errors
     /// As [`Database::create_index`].
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = trefoil::Database::open(dir.path(), trefoil::Options::default())?;
+    /// use trefoil::{ColumnType, IndexSchema, Schema};
+    ///
+    /// let schema = Schema::builder()
+    ///     .column("id", ColumnType::I64)
+    ///     .nullable("born", ColumnType::Timestamp)
+    ///     .primary_key(&["id"])
+    ///     .index(IndexSchema::new("by_birth", &["born"]));
+    /// let people = db.create_table("people", schema.build()?)?;
+    /// assert_eq!(people.schema().indexes().len(), 1);
+    /// # Ok::<(), trefoil::Error>(())
+    /// ```
     pub fn create_table(&self, name: &str, schema: Schema) -> Result<Table> {
         self.0.engine.create_table(name, schema).map(Table)
     }
@@ -130,16 +269,51 @@ impl Database {
     ///
     /// # Errors
     /// `NotFound`, `Closed`.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = trefoil::Database::open(dir.path(), trefoil::Options::default())?;
+    /// # use trefoil::{ColumnType, IndexSchema, Schema};
+    /// # let schema = Schema::builder().column("id", ColumnType::I64).column("name", ColumnType::Text);
+    /// # let schema = schema.primary_key(&["id"]).index(IndexSchema::new("by_name", &["name"])).build()?;
+    /// # let people = db.create_table("people", schema)?;
+    /// use trefoil::Error;
+    ///
+    /// assert_eq!(db.table("people")?.schema(), people.schema());
+    /// assert!(matches!(db.table("animals"), Err(Error::NotFound { kind: "table", .. })));
+    /// # Ok::<(), trefoil::Error>(())
+    /// ```
     pub fn table(&self, name: &str) -> Result<Table> {
         self.0.engine.check_open()?;
         let found = self.0.engine.names.read().tables.get(name).cloned();
         found.map(Table).ok_or_else(|| Error::NotFound { kind: "table", name: name.to_owned() })
     }
 
-    /// Adds secondary indexes to a table in one pass over its rows. Writers of the table wait; readers do not.
+    /// Adds secondary indexes to a table in one pass over its rows. Writers of the table wait, at most
+    /// [`Options::lock_timeout`] for those before them to leave; readers do not. Transactions whose snapshot is
+    /// older get `DefinitionChanged` when they use such an index.
     ///
     /// # Errors
     /// `LockTimeout` if writers do not leave, `InvalidArgument` for unknown columns, `DiskFull`, `Poisoned`.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = trefoil::Database::open(dir.path(), trefoil::Options::default())?;
+    /// # use trefoil::{ColumnType, IndexSchema, Schema};
+    /// # let schema = Schema::builder().column("id", ColumnType::I64).column("name", ColumnType::Text);
+    /// # let schema = schema.primary_key(&["id"]).index(IndexSchema::new("by_name", &["name"])).build()?;
+    /// # let people = db.create_table("people", schema)?;
+    /// # let mut tx = db.begin()?;
+    /// # for (id, name) in [(1i64, "Ada"), (2, "Grace"), (3, "Edith")] {
+    /// #     tx.insert(&people, &[id.into(), name.into()])?;
+    /// # }
+    /// # tx.commit()?;
+    /// db.create_table_indexes(&people, vec![IndexSchema::new("by_both", &["name", "id"])])?;
+    /// let tx = db.begin()?;
+    /// let mut entries = tx.scan_index(&people, "by_both", trefoil::ALL)?; // the rows that were there are in it
+    /// assert_eq!(entries.next()?.map(|entry| entry[0].clone()), Some("Ada".into()));
+    /// # Ok::<(), trefoil::Error>(())
+    /// ```
     pub fn create_table_indexes(&self, table: &Table, indexes: Vec<IndexSchema>) -> Result<()> {
         self.0.engine.add_indexes(&table.0, indexes)
     }
@@ -148,11 +322,41 @@ impl Database {
     ///
     /// # Errors
     /// `NotFound`, `LockTimeout` if writers do not leave, `Poisoned`.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = trefoil::Database::open(dir.path(), trefoil::Options::default())?;
+    /// # use trefoil::{ColumnType, IndexSchema, Schema};
+    /// # let schema = Schema::builder().column("id", ColumnType::I64).column("name", ColumnType::Text);
+    /// # let schema = schema.primary_key(&["id"]).index(IndexSchema::new("by_name", &["name"])).build()?;
+    /// # let people = db.create_table("people", schema)?;
+    /// use trefoil::Error;
+    ///
+    /// db.drop_table("people")?;
+    /// let tx = db.begin()?;
+    /// assert!(matches!(tx.get_row(&people, &[1i64.into()]), Err(Error::Dropped { .. })));
+    /// assert_eq!(db.names().1, Vec::<String>::new());
+    /// # Ok::<(), trefoil::Error>(())
+    /// ```
     pub fn drop_table(&self, name: &str) -> Result<()> {
         self.0.engine.drop_table(name)
     }
 
-    /// Names of plain indexes and of tables, sorted.
+    /// Names of plain indexes, and names of tables, each sorted.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = trefoil::Database::open(dir.path(), trefoil::Options::default())?;
+    /// # use trefoil::{ColumnType, IndexSchema, Schema};
+    /// # let schema = Schema::builder().column("id", ColumnType::I64).column("name", ColumnType::Text);
+    /// # let schema = schema.primary_key(&["id"]).index(IndexSchema::new("by_name", &["name"])).build()?;
+    /// # let people = db.create_table("people", schema)?;
+    /// # db.create_index("fruit", trefoil::IndexOptions::default())?;
+    /// let (indexes, tables) = db.names();
+    /// assert_eq!(indexes, ["fruit"]);
+    /// assert_eq!(tables, ["people"]); // secondary indexes are in the table's schema
+    /// # Ok::<(), trefoil::Error>(())
+    /// ```
     #[must_use]
     pub fn names(&self) -> (Vec<String>, Vec<String>) {
         let names = self.0.engine.names.read();
@@ -163,10 +367,26 @@ impl Database {
         (plain, tables)
     }
 
-    /// Checkpoints now: afterwards the log before this moment is not needed any more.
+    /// Checkpoints now: afterwards the log before this moment is not needed any more. The background does it by itself,
+    /// before a replay would take longer than [`Options::checkpoint_replay`].
     ///
     /// # Errors
     /// `Poisoned`, `Io`, `DiskFull`.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = trefoil::Database::open(dir.path(), trefoil::Options::default())?;
+    /// # let fruit = db.create_index("fruit", trefoil::IndexOptions::default())?;
+    /// # let mut tx = db.begin()?;
+    /// # for (k, v) in [("apple", "12"), ("pear", "7"), ("plum", "30")] {
+    /// #     tx.put(&fruit, k.as_bytes(), v.as_bytes())?;
+    /// # }
+    /// # tx.commit()?;
+    /// let before = db.stats().checkpoints;
+    /// db.checkpoint()?;
+    /// assert!(db.stats().checkpoints > before);
+    /// # Ok::<(), trefoil::Error>(())
+    /// ```
     pub fn checkpoint(&self) -> Result<()> {
         self.0.engine.check_open()?;
         Ok(self.0.engine.run_checkpoint()?)
@@ -176,6 +396,23 @@ impl Database {
     ///
     /// # Errors
     /// `Poisoned`, `Io`.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = trefoil::Database::open(dir.path(), trefoil::Options::default())?;
+    /// # let fruit = db.create_index("fruit", trefoil::IndexOptions::default())?;
+    /// use trefoil::Durability;
+    ///
+    /// let before = db.stats().log.syncs;
+    /// for key in [b"apple", b"lemon", b"mango"] {
+    ///     let mut tx = db.begin()?;
+    ///     tx.put(&fruit, key, b"1")?;
+    ///     tx.commit_with(Durability::Buffered)?; // fast: waits for no disk
+    /// }
+    /// db.sync()?; // all three survive a power cut from here on
+    /// assert!(db.stats().log.syncs > before);
+    /// # Ok::<(), trefoil::Error>(())
+    /// ```
     pub fn sync(&self) -> Result<()> {
         self.0.engine.check_open()?;
         Ok(self.0.engine.wal.sync_all()?)
@@ -185,15 +422,48 @@ impl Database {
     ///
     /// # Errors
     /// `Poisoned`, `Io`, `DiskFull`.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = trefoil::Database::open(dir.path(), trefoil::Options::default())?;
+    /// # let fruit = db.create_index("fruit", trefoil::IndexOptions::default())?;
+    /// # let mut tx = db.begin()?;
+    /// # for (k, v) in [("apple", "12"), ("pear", "7"), ("plum", "30")] {
+    /// #     tx.put(&fruit, k.as_bytes(), v.as_bytes())?;
+    /// # }
+    /// # tx.commit()?;
+    /// db.settle()?;
+    /// assert_eq!(fruit.stats().run_bytes, 0);
+    /// assert!(db.stats().space.live_bytes > 0); // the data file holds it all
+    /// # Ok::<(), trefoil::Error>(())
+    /// ```
     pub fn settle(&self) -> Result<()> {
         self.settle_for(Duration::MAX).map(|_| ())
     }
 
-    /// As [`Database::settle`], but stops the background work after `limit`; the checkpoint comes in any case. True if all
-    /// was done.
+    /// As [`Database::settle`], but stops the background work after `limit`; the checkpoint comes in any case.
+    /// True if all was done.
     ///
     /// # Errors
     /// As [`Database::settle`].
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = trefoil::Database::open(dir.path(), trefoil::Options::default())?;
+    /// # let fruit = db.create_index("fruit", trefoil::IndexOptions::default())?;
+    /// # let mut tx = db.begin()?;
+    /// # for (k, v) in [("apple", "12"), ("pear", "7"), ("plum", "30")] {
+    /// #     tx.put(&fruit, k.as_bytes(), v.as_bytes())?;
+    /// # }
+    /// # tx.commit()?;
+    /// use std::time::Duration;
+    ///
+    /// let before = db.stats().checkpoints;
+    /// let all_done = db.settle_for(Duration::from_secs(60))?;
+    /// assert!(all_done && db.stats().checkpoints > before);
+    /// assert!(!db.settle_for(Duration::ZERO)?); // no time for the work, still a checkpoint
+    /// # Ok::<(), trefoil::Error>(())
+    /// ```
     pub fn settle_for(&self, limit: Duration) -> Result<bool> {
         self.0.engine.check_open()?;
         let began = Instant::now();
@@ -206,16 +476,51 @@ impl Database {
     }
 
     /// Reads and checks everything: order, fences, checksums, counts, and that the secondary indexes of each
-    /// table hold exactly what its rows say. One report an index, by name.
+    /// table hold exactly what its rows say. One report an index, by name, and one a secondary index, `NAME against
+    /// its rows`.
     ///
     /// # Errors
     /// Only what prevents the check itself; damage is in the reports.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = trefoil::Database::open(dir.path(), trefoil::Options::default())?;
+    /// # use trefoil::{ColumnType, IndexSchema, Schema};
+    /// # let schema = Schema::builder().column("id", ColumnType::I64).column("name", ColumnType::Text);
+    /// # let schema = schema.primary_key(&["id"]).index(IndexSchema::new("by_name", &["name"])).build()?;
+    /// # let people = db.create_table("people", schema)?;
+    /// # let mut tx = db.begin()?;
+    /// # for (id, name) in [(1i64, "Ada"), (2, "Grace"), (3, "Edith")] {
+    /// #     tx.insert(&people, &[id.into(), name.into()])?;
+    /// # }
+    /// # tx.commit()?;
+    /// let reports = db.verify()?;
+    /// assert!(reports.iter().all(|(_, report)| report.problems.is_empty()));
+    /// let names: Vec<&str> = reports.iter().map(|(name, _)| name.as_str()).collect();
+    /// assert!(names.contains(&"people.by_name") && names.contains(&"people.by_name against its rows"));
+    /// # Ok::<(), trefoil::Error>(())
+    /// ```
     pub fn verify(&self) -> Result<Vec<(String, VerifyReport)>> {
         self.0.engine.check_open()?;
         crate::verify::verify(&self.0.engine)
     }
 
-    /// Statistics as of now.
+    /// Statistics as of now: memory, space, log, locks, and each index. Cheap enough to ask every second.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = trefoil::Database::open(dir.path(), trefoil::Options::default())?;
+    /// # let fruit = db.create_index("fruit", trefoil::IndexOptions::default())?;
+    /// # let mut tx = db.begin()?;
+    /// # for (k, v) in [("apple", "12"), ("pear", "7"), ("plum", "30")] {
+    /// #     tx.put(&fruit, k.as_bytes(), v.as_bytes())?;
+    /// # }
+    /// # tx.commit()?;
+    /// let stats = db.stats();
+    /// assert_eq!(stats.budget_bytes, 512 << 20); // the default
+    /// assert!(stats.log.appended_bytes > 0 && stats.cache.waits == 0);
+    /// # Ok::<(), trefoil::Error>(())
+    /// ```
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.0.engine.stats()

@@ -2,10 +2,60 @@
 
 use base::{CommitTs, Corruption, Fault};
 
-/// Result of the public API.
+/// Result of the public API: its errors are [`Error`] unless another type is named.
+///
+/// ```
+/// # let dir = tempfile::tempdir().expect("a temporary directory");
+/// # let db = trefoil::Database::open(dir.path(), trefoil::Options::default())?;
+/// # let fruit = db.create_index("fruit", trefoil::IndexOptions::default())?;
+/// use trefoil::{Index, Transaction};
+///
+/// fn count(tx: &Transaction, index: &Index) -> trefoil::Result<usize> {
+///     Ok(tx.range(index, ..)?.collect()?.len())
+/// }
+/// assert_eq!(count(&db.begin()?, &fruit)?, 0);
+/// # Ok::<(), trefoil::Error>(())
+/// ```
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What can go wrong. [`Error::is_retryable`] tells whether running the same transaction again may succeed.
+/// What can go wrong, by what the caller can do about it.
+///
+/// | do this | on these |
+/// |---|---|
+/// | run the transaction again ([`Error::is_retryable`]) | `Deadlock`, `LockTimeout`, `DefinitionChanged` |
+/// | choose another name or key | `DuplicateKey`, `AlreadyExists`, `NotFound` |
+/// | ask for something else | `InvalidArgument`, `Limit`, `Unsupported` |
+/// | get the handle again, or stop | `Dropped`, `Closed` |
+/// | make room | `DiskFull` |
+/// | reopen, then look | `CommitOutcomeUnknown`, `Poisoned` |
+/// | look at the path, or take another version | `NotADatabase`, `Locked`, `NewerFormat`, `UpgradeRequired` |
+/// | look at the disk | `Corrupt`, `Io` |
+///
+/// A statement that fails leaves nothing half done and the transaction goes on; only `Deadlock` rolls it back.
+///
+/// ```
+/// # let dir = tempfile::tempdir().expect("a temporary directory");
+/// # let db = trefoil::Database::open(dir.path(), trefoil::Options::default())?;
+/// # use trefoil::{ColumnType, IndexSchema, Schema};
+/// # let schema = Schema::builder().column("id", ColumnType::I64).column("name", ColumnType::Text);
+/// # let schema = schema.primary_key(&["id"]).index(IndexSchema::new("by_name", &["name"])).build()?;
+/// # let people = db.create_table("people", schema)?;
+/// # let mut tx = db.begin()?;
+/// # for (id, name) in [(1i64, "Ada"), (2, "Grace"), (3, "Edith")] {
+/// #     tx.insert(&people, &[id.into(), name.into()])?;
+/// # }
+/// # tx.commit()?;
+/// use trefoil::Error;
+///
+/// let mut tx = db.begin()?;
+/// match tx.insert(&people, &[1i64.into(), "Alan".into()]) {
+///     Err(Error::DuplicateKey { index, .. }) => assert_eq!(index, "people"),
+///     other => panic!("Ada has this number: {other:?}"),
+/// }
+/// tx.insert(&people, &[4i64.into(), "Alan".into()])?; // the statement failed, not the transaction
+/// tx.commit()?;
+/// # Ok::<(), trefoil::Error>(())
+/// ```
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -154,6 +204,22 @@ pub enum Error {
 
 impl Error {
     /// True if the same transaction, run again, may succeed: deadlock, lock timeout, a changed definition.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// use std::time::Duration;
+    /// use trefoil::{Database, IndexOptions, Options};
+    ///
+    /// let db = Database::open(dir.path(), Options { lock_timeout: Duration::from_millis(1), ..Options::default() })?;
+    /// # let fruit = db.create_index("fruit", IndexOptions::default())?;
+    /// let (mut first, mut second) = (db.begin()?, db.begin()?);
+    /// first.put(&fruit, b"apple", b"12")?;
+    /// let error = second.put(&fruit, b"apple", b"13").expect_err("the row is locked");
+    /// assert!(error.is_retryable(), "{error}");
+    /// first.commit()?;
+    /// second.put(&fruit, b"apple", b"13")?;
+    /// # Ok::<(), trefoil::Error>(())
+    /// ```
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         matches!(self, Error::Deadlock { .. } | Error::LockTimeout { .. } | Error::DefinitionChanged { .. })

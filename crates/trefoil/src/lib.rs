@@ -37,16 +37,79 @@ pub mod table;
 mod transaction;
 mod verify;
 
+/// Commits are ordered by it, and a snapshot sees those at or below its own. Bytes of log, so it grows with every
+/// commit and skips numbers; unique for the life of the database.
+///
+/// ```
+/// # let dir = tempfile::tempdir().expect("a temporary directory");
+/// # let db = trefoil::Database::open(dir.path(), trefoil::Options::default())?;
+/// # let fruit = db.create_index("fruit", trefoil::IndexOptions::default())?;
+/// let mut tx = db.begin()?;
+/// tx.put(&fruit, b"apple", b"12")?;
+/// let first = tx.commit()?;
+/// let seen = db.snapshot()?;
+/// # let mut tx = db.begin()?;
+/// # tx.put(&fruit, b"apple", b"13")?;
+/// let second = tx.commit()?; // another put
+/// assert!(first <= seen.ts() && seen.ts() < second);
+/// # Ok::<(), trefoil::Error>(())
+/// ```
 pub use base::CommitTs;
 pub use cursor::Cursor;
 pub use database::Database;
 pub use error::{Error, Result};
 pub use handle::{Index, Table};
-pub use index::{IndexStats, VerifyReport};
+/// Of one index: [`Index::stats`], [`Stats::indexes`]. Bytes where the name says so, else counts.
+///
+/// ```
+/// # let dir = tempfile::tempdir().expect("a temporary directory");
+/// # let db = trefoil::Database::open(dir.path(), trefoil::Options::default())?;
+/// # let fruit = db.create_index("fruit", trefoil::IndexOptions::default())?;
+/// # let mut tx = db.begin()?;
+/// # for (k, v) in [("apple", "12"), ("pear", "7"), ("plum", "30")] {
+/// #     tx.put(&fruit, k.as_bytes(), v.as_bytes())?;
+/// # }
+/// # tx.commit()?;
+/// let stats = fruit.stats();
+/// assert_eq!((stats.live_keys, stats.leaves), (3, 1)); // three keys in one leaf
+/// assert_eq!((stats.loads, stats.run_bytes), (0, 0));
+/// # Ok::<(), trefoil::Error>(())
+/// ```
+pub use index::IndexStats;
+/// Of one index: [`Database::verify`]. Sound if `problems` is empty.
+///
+/// ```
+/// # let dir = tempfile::tempdir().expect("a temporary directory");
+/// # let db = trefoil::Database::open(dir.path(), trefoil::Options::default())?;
+/// # let fruit = db.create_index("fruit", trefoil::IndexOptions::default())?;
+/// # let mut tx = db.begin()?;
+/// # for (k, v) in [("apple", "12"), ("pear", "7"), ("plum", "30")] {
+/// #     tx.put(&fruit, k.as_bytes(), v.as_bytes())?;
+/// # }
+/// # tx.commit()?;
+/// for (name, report) in db.verify()? {
+///     assert!(report.problems.is_empty(), "{name}: {}", report.problems.join("; "));
+///     assert!(name != "fruit" || report.entries == 3);
+/// }
+/// # Ok::<(), trefoil::Error>(())
+/// ```
+pub use index::VerifyReport;
 pub use options::{Durability, IndexOptions, Isolation, Options, Structure};
 pub use rows::{ALL, Entries, Rows, ValueRange};
 pub use snapshot::Snapshot;
 pub use stats::Stats;
+/// Set by [`IndexOptions::compression`]; the default is LZ4. Checksums are there with each of them.
+///
+/// ```
+/// # let dir = tempfile::tempdir().expect("a temporary directory");
+/// # let db = trefoil::Database::open(dir.path(), trefoil::Options::default())?;
+/// use trefoil::{Compression, IndexOptions};
+///
+/// let colours = IndexOptions { compression: Compression::None, ..IndexOptions::default() };
+/// db.create_index("colours", colours)?;
+/// assert_eq!(IndexOptions::default().compression, Compression::Lz4);
+/// # Ok::<(), trefoil::Error>(())
+/// ```
 pub use store::Compression;
 pub use table::{Column, ColumnType, IndexSchema, OwnedValue, Schema, SchemaBuilder, Value};
 pub use transaction::{Savepoint, Transaction};

@@ -1,4 +1,4 @@
-//! What a user may set. Sixteen options; each states its unit, range and default.
+//! What a user may set. Fifteen options; each states its unit, range and default.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +8,23 @@ use vfs::{RealVfs, Vfs};
 
 use crate::error::Result;
 
-/// How durable a commit is when `commit` returns.
+/// How durable a commit is when `commit` returns: of the database ([`Options::durability`]) or of one commit
+/// ([`Transaction::commit_with`](crate::Transaction::commit_with)).
+///
+/// ```
+/// # let dir = tempfile::tempdir().expect("a temporary directory");
+/// # let db = trefoil::Database::open(dir.path(), trefoil::Options::default())?;
+/// # let fruit = db.create_index("fruit", trefoil::IndexOptions::default())?;
+/// use trefoil::Durability;
+///
+/// let mut tx = db.begin()?;
+/// tx.put(&fruit, b"apple", b"12")?;
+/// tx.commit_with(Durability::Buffered)?; // seen by others at once, not on disk yet
+/// assert!(db.begin()?.get(&fruit, b"apple")?.is_some());
+/// db.sync()?; // now it survives a power cut
+/// assert_eq!(trefoil::Options::default().durability, Durability::Sync);
+/// # Ok::<(), trefoil::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Durability {
     /// On disk: survives a power cut. The default.
@@ -20,7 +36,25 @@ pub enum Durability {
     Buffered,
 }
 
-/// What a transaction's plain reads see.
+/// What a transaction's plain reads see: of the database ([`Options::isolation`]) or of one transaction
+/// ([`Database::begin_with`](crate::Database::begin_with)).
+///
+/// ```
+/// # let dir = tempfile::tempdir().expect("a temporary directory");
+/// # let db = trefoil::Database::open(dir.path(), trefoil::Options::default())?;
+/// # let fruit = db.create_index("fruit", trefoil::IndexOptions::default())?;
+/// use trefoil::Isolation;
+///
+/// let repeatable = db.begin()?; // the default
+/// let each = db.begin_with(Isolation::ReadCommitted)?;
+/// assert!(repeatable.get(&fruit, b"apple")?.is_none() && each.get(&fruit, b"apple")?.is_none());
+/// # let mut other = db.begin()?;
+/// # other.put(&fruit, b"apple", b"12")?;
+/// other.commit()?; // puts an apple
+/// assert!(repeatable.get(&fruit, b"apple")?.is_none());
+/// assert!(each.get(&fruit, b"apple")?.is_some());
+/// # Ok::<(), trefoil::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Isolation {
     /// Each read sees what was committed when it began.
@@ -30,7 +64,18 @@ pub enum Isolation {
     RepeatableRead,
 }
 
-/// How an index is stored.
+/// How an index is stored. A structure that is not there yet is refused with `Unsupported`.
+///
+/// ```
+/// # let dir = tempfile::tempdir().expect("a temporary directory");
+/// # let db = trefoil::Database::open(dir.path(), trefoil::Options::default())?;
+/// use trefoil::{Error, IndexOptions, Structure};
+///
+/// let lsm = IndexOptions { structure: Structure::Lsm, ..IndexOptions::default() };
+/// assert!(matches!(db.create_index("events", lsm), Err(Error::Unsupported(_)))); // never a silent substitute
+/// db.create_index("events", IndexOptions { structure: Structure::Btree, ..lsm })?;
+/// # Ok::<(), trefoil::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Structure {
     /// The engine's choice: `btree` today.
@@ -44,7 +89,19 @@ pub enum Structure {
     Lsm,
 }
 
-/// Settings of one index.
+/// Settings of one index, fixed when it is created.
+///
+/// ```
+/// # let dir = tempfile::tempdir().expect("a temporary directory");
+/// # let db = trefoil::Database::open(dir.path(), trefoil::Options::default())?;
+/// use trefoil::{Compression, Error, IndexOptions};
+///
+/// let archive = IndexOptions { compression: Compression::Zstd, node_bytes: 64 << 10, ..IndexOptions::default() };
+/// db.create_index("archive", archive)?;
+/// let odd = IndexOptions { node_bytes: 10_000, ..archive }; // no power of two
+/// assert!(matches!(db.create_index("odd", odd), Err(Error::InvalidArgument(_))));
+/// # Ok::<(), trefoil::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct IndexOptions {
     /// How it is stored. Default [`Structure::Auto`].
@@ -73,13 +130,33 @@ impl IndexOptions {
     }
 }
 
-/// Settings of a database.
+/// Settings of a database, for as long as it is open: only `extent_bytes` is fixed at creation. Name those that
+/// differ and take the rest from the default; what is out of range is refused at open.
+///
+/// ```
+/// # let dir = tempfile::tempdir().expect("a temporary directory");
+/// use std::time::Duration;
+/// use trefoil::{Database, Durability, Error, Options};
+///
+/// let small = Options {
+///     budget_bytes: 64 << 20,
+///     durability: Durability::Write,
+///     lock_timeout: Duration::from_secs(5),
+///     ..Options::default()
+/// };
+/// let db = Database::open(dir.path(), small)?;
+/// assert_eq!(db.stats().budget_bytes, 64 << 20);
+/// # db.close()?;
+/// let tiny = Options { budget_bytes: 1024, ..Options::default() };
+/// assert!(matches!(Database::open(dir.path(), tiny), Err(Error::InvalidArgument(_))));
+/// # Ok::<(), trefoil::Error>(())
+/// ```
 #[derive(Clone)]
 pub struct Options {
     /// Create the database if the directory is empty or absent. Default true.
     pub create: bool,
-    /// The one memory cap, in bytes, at least 256 KiB, sensibly 8 MiB and more: pages, write sets, locks, log ring and everything else.
-    /// Default 512 MiB.
+    /// The one memory cap, in bytes, at least 256 KiB, sensibly 8 MiB and more: pages, write sets, locks, log
+    /// ring and everything else. Default 512 MiB.
     pub budget_bytes: u64,
     /// Log kept before a checkpoint is forced, in bytes, at least 1 MiB. Default 1 GiB.
     pub log_capacity_bytes: u64,

@@ -31,18 +31,50 @@ pub(crate) use cursors::owned;
 pub(crate) use range::{as_slice, index_number, index_range, primary_range, whole_key};
 
 impl Transaction {
-    /// Inserts a row.
+    /// Inserts a row: one value for each column, in their order.
     ///
     /// # Errors
     /// `DuplicateKey`; `InvalidArgument` if the values do not fit the schema; as [`Transaction::put`].
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = trefoil::Database::open(dir.path(), trefoil::Options::default())?;
+    /// # use trefoil::{ColumnType, IndexSchema, Schema};
+    /// # let schema = Schema::builder().column("id", ColumnType::I64).column("name", ColumnType::Text);
+    /// # let schema = schema.primary_key(&["id"]).index(IndexSchema::new("by_name", &["name"])).build()?;
+    /// # let people = db.create_table("people", schema)?;
+    /// use trefoil::Error;
+    ///
+    /// let mut tx = db.begin()?;
+    /// tx.insert(&people, &[1i64.into(), "Ada".into()])?;
+    /// let again = tx.insert(&people, &[1i64.into(), "Grace".into()]);
+    /// assert!(matches!(again, Err(Error::DuplicateKey { .. })));
+    /// tx.commit()?; // with Ada
+    /// # Ok::<(), trefoil::Error>(())
+    /// ```
     pub fn insert(&mut self, table: &Table, row: &[Value<'_>]) -> Result<()> {
         self.insert_many(table, &[row])
     }
 
-    /// Inserts rows: all or, on an error, none.
+    /// Inserts rows: all or, on an error, none. Faster than one by one: each leaf is visited once.
     ///
     /// # Errors
     /// As [`Transaction::insert`].
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = trefoil::Database::open(dir.path(), trefoil::Options::default())?;
+    /// # use trefoil::{ColumnType, IndexSchema, Schema};
+    /// # let schema = Schema::builder().column("id", ColumnType::I64).column("name", ColumnType::Text);
+    /// # let schema = schema.primary_key(&["id"]).index(IndexSchema::new("by_name", &["name"])).build()?;
+    /// # let people = db.create_table("people", schema)?;
+    /// let mut tx = db.begin()?;
+    /// let rows = [[2i64.into(), "Grace".into()], [1i64.into(), "Ada".into()]]; // in any order
+    /// tx.insert_many(&people, &rows)?;
+    /// assert!(tx.insert_many(&people, &[[3i64.into(), "Edith".into()], [1i64.into(), "Alan".into()]]).is_err());
+    /// assert_eq!(tx.get_row(&people, &[3i64.into()])?, None); // all or none
+    /// # Ok::<(), trefoil::Error>(())
+    /// ```
     pub fn insert_many<'v, R: AsRef<[Value<'v>]>>(&mut self, table: &Table, rows: &[R]) -> Result<()> {
         self.statement(|tx| tx.insert_rows(table, rows))
     }
@@ -86,10 +118,30 @@ impl Transaction {
         Ok(())
     }
 
-    /// Replaces the row with the same primary key. False if there is none.
+    /// Replaces the row with the same primary key: one value for each column. False if there is none. To change
+    /// the primary key itself, delete and insert.
     ///
     /// # Errors
     /// `InvalidArgument` if the values do not fit the schema; as [`Transaction::put`].
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = trefoil::Database::open(dir.path(), trefoil::Options::default())?;
+    /// # use trefoil::{ColumnType, IndexSchema, Schema};
+    /// # let schema = Schema::builder().column("id", ColumnType::I64).column("name", ColumnType::Text);
+    /// # let schema = schema.primary_key(&["id"]).index(IndexSchema::new("by_name", &["name"])).build()?;
+    /// # let people = db.create_table("people", schema)?;
+    /// # let mut tx = db.begin()?;
+    /// # for (id, name) in [(1i64, "Ada"), (2, "Grace"), (3, "Edith")] {
+    /// #     tx.insert(&people, &[id.into(), name.into()])?;
+    /// # }
+    /// # tx.commit()?;
+    /// let mut tx = db.begin()?;
+    /// assert!(tx.update(&people, &[2i64.into(), "Grace Hopper".into()])?);
+    /// assert!(!tx.update(&people, &[9i64.into(), "Nobody".into()])?);
+    /// assert_eq!(tx.get_row(&people, &[2i64.into()])?.map(|row| row[1].clone()), Some("Grace Hopper".into()));
+    /// # Ok::<(), trefoil::Error>(())
+    /// ```
     pub fn update(&mut self, table: &Table, row: &[Value<'_>]) -> Result<bool> {
         self.statement(|tx| tx.update_row(table, row))
     }
@@ -119,10 +171,30 @@ impl Transaction {
         Ok(true)
     }
 
-    /// Deletes the row with this primary key. False if there is none.
+    /// Deletes the row with this primary key, and its entries of the secondary indexes. False if there is none.
     ///
     /// # Errors
     /// As [`Transaction::put`].
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = trefoil::Database::open(dir.path(), trefoil::Options::default())?;
+    /// # use trefoil::{ColumnType, IndexSchema, Schema};
+    /// # let schema = Schema::builder().column("id", ColumnType::I64).column("name", ColumnType::Text);
+    /// # let schema = schema.primary_key(&["id"]).index(IndexSchema::new("by_name", &["name"])).build()?;
+    /// # let people = db.create_table("people", schema)?;
+    /// # let mut tx = db.begin()?;
+    /// # for (id, name) in [(1i64, "Ada"), (2, "Grace"), (3, "Edith")] {
+    /// #     tx.insert(&people, &[id.into(), name.into()])?;
+    /// # }
+    /// # tx.commit()?;
+    /// let mut tx = db.begin()?;
+    /// assert!(tx.delete_row(&people, &[1i64.into()])?);
+    /// assert!(!tx.delete_row(&people, &[1i64.into()])?);
+    /// let mut entries = tx.scan_index(&people, "by_name", trefoil::ALL)?;
+    /// assert_eq!(entries.next()?.map(|entry| entry[0].clone()), Some("Edith".into()));
+    /// # Ok::<(), trefoil::Error>(())
+    /// ```
     pub fn delete_row(&mut self, table: &Table, primary_key: &[Value<'_>]) -> Result<bool> {
         let shape = self.open_table(&table.0, true)?;
         let key = whole_key(&shape.def.schema, primary_key)?;
@@ -134,6 +206,28 @@ impl Transaction {
     ///
     /// # Errors
     /// As [`Transaction::put`].
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = trefoil::Database::open(dir.path(), trefoil::Options::default())?;
+    /// # use trefoil::{ColumnType, IndexSchema, Schema};
+    /// # let schema = Schema::builder().column("id", ColumnType::I64).column("name", ColumnType::Text);
+    /// # let schema = schema.primary_key(&["id"]).index(IndexSchema::new("by_name", &["name"])).build()?;
+    /// # let people = db.create_table("people", schema)?;
+    /// # let mut tx = db.begin()?;
+    /// # for (id, name) in [(1i64, "Ada"), (2, "Grace"), (3, "Edith")] {
+    /// #     tx.insert(&people, &[id.into(), name.into()])?;
+    /// # }
+    /// # tx.commit()?;
+    /// let mut deleted = Vec::new();
+    /// while deleted.last() != Some(&0) {
+    ///     let mut tx = db.begin()?; // a large delete in small transactions
+    ///     deleted.push(tx.delete_first(&people, trefoil::ALL, 2)?);
+    ///     tx.commit()?;
+    /// }
+    /// assert_eq!(deleted, [2, 1, 0]);
+    /// # Ok::<(), trefoil::Error>(())
+    /// ```
     pub fn delete_first(&mut self, table: &Table, range: ValueRange<'_>, limit: usize) -> Result<usize> {
         self.statement(|tx| tx.delete_range(table, range, limit))
     }

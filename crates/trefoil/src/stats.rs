@@ -11,7 +11,7 @@ use crate::entry::IndexEntry;
 
 /// Counters of the engine itself.
 #[derive(Debug, Default)]
-pub struct Counters {
+pub(crate) struct Counters {
     /// Checkpoints published.
     pub checkpoints: AtomicU64,
     /// Background steps refused for want of disk space.
@@ -22,7 +22,26 @@ pub struct Counters {
     pub replayed_operations: AtomicU64,
 }
 
-/// Statistics of a database, as of one moment. Bytes unless the name says otherwise.
+/// Statistics of a database, as of one moment: [`Database::stats`](crate::Database::stats). Sizes are in bytes unless
+/// the name says otherwise; counts are since open.
+///
+/// ```
+/// # let dir = tempfile::tempdir().expect("a temporary directory");
+/// # let db = trefoil::Database::open(dir.path(), trefoil::Options::default())?;
+/// # let fruit = db.create_index("fruit", trefoil::IndexOptions::default())?;
+/// # let mut tx = db.begin()?;
+/// # for (k, v) in [("apple", "12"), ("pear", "7"), ("plum", "30")] {
+/// #     tx.put(&fruit, k.as_bytes(), v.as_bytes())?;
+/// # }
+/// # tx.commit()?;
+/// let stats = db.stats();
+/// let used: u64 = stats.memory.iter().map(|(_class, bytes)| bytes).sum();
+/// assert!(used > 0 && used <= stats.budget_bytes);
+/// assert_eq!(stats.replayed_operations, 0); // this database was not open when a process died
+/// assert!(stats.log.syncs > 0 && stats.locks.deadlocks == 0);
+/// assert!(stats.indexes.iter().any(|(name, _)| name == "fruit"));
+/// # Ok::<(), trefoil::Error>(())
+/// ```
 #[derive(Debug, Clone, Default)]
 #[non_exhaustive]
 pub struct Stats {

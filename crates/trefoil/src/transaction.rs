@@ -14,13 +14,12 @@ use std::sync::atomic::Ordering;
 
 use base::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use base::{CommitTs, IndexId, TxnId};
-use index::{Batch, BatchBuilder, Direction, Op};
+use index::{Batch, BatchBuilder, Op};
 use store::{Charge, Class};
 use txn::write_set::{Seq, Written};
 use txn::{LockOutcome, LockOwner, LockRequest, Mode, Snapshot as Slot, WriteSet};
 
 use crate::commit::Room;
-use crate::cursor::Cursor;
 use crate::engine::Engine;
 use crate::entry::{IndexEntry, TableEntry, TableShape};
 use crate::error::{Error, Result};
@@ -29,11 +28,48 @@ use crate::options::{Durability, Isolation};
 
 mod reading;
 
-/// A place in a transaction to which it can return.
+/// A place in a transaction to which it can return; of no use to another transaction.
+///
+/// ```
+/// # let dir = tempfile::tempdir().expect("a temporary directory");
+/// # let db = trefoil::Database::open(dir.path(), trefoil::Options::default())?;
+/// # let fruit = db.create_index("fruit", trefoil::IndexOptions::default())?;
+/// # let mut tx = db.begin()?;
+/// # for (k, v) in [("apple", "12"), ("pear", "7"), ("plum", "30")] {
+/// #     tx.put(&fruit, k.as_bytes(), v.as_bytes())?;
+/// # }
+/// # tx.commit()?;
+/// let mut tx = db.begin()?;
+/// let start = tx.savepoint();
+/// tx.put(&fruit, b"quince", b"1")?;
+/// tx.rollback_to(start);
+/// tx.rollback_to(start); // as often as needed
+/// assert_eq!(tx.get(&fruit, b"quince")?, None);
+/// # Ok::<(), trefoil::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy)]
 pub struct Savepoint(Seq);
 
-/// A running transaction. Dropping it rolls it back.
+/// A running transaction. Dropping it rolls it back. Uncommitted writes are in memory, at most half of
+/// [`Options::budget_bytes`](crate::Options::budget_bytes) for all transactions together; past it, writes give `Limit`.
+///
+/// ```
+/// # let dir = tempfile::tempdir().expect("a temporary directory");
+/// # let db = trefoil::Database::open(dir.path(), trefoil::Options::default())?;
+/// # let fruit = db.create_index("fruit", trefoil::IndexOptions::default())?;
+/// # let mut tx = db.begin()?;
+/// # for (k, v) in [("apple", "12"), ("pear", "7"), ("plum", "30")] {
+/// #     tx.put(&fruit, k.as_bytes(), v.as_bytes())?;
+/// # }
+/// # tx.commit()?;
+/// let mut tx = db.begin()?;
+/// tx.put(&fruit, b"apple", b"13")?;
+/// tx.delete(&fruit, b"plum")?;
+/// assert_eq!(tx.get(&fruit, b"apple")?.as_deref(), Some(&b"13"[..])); // its own writes, before the commit
+/// drop(tx); // nothing of it stays
+/// assert_eq!(db.begin()?.get(&fruit, b"apple")?.as_deref(), Some(&b"12"[..]));
+/// # Ok::<(), trefoil::Error>(())
+/// ```
 pub struct Transaction {
     pub(crate) engine: Arc<Engine>,
     id: TxnId,
@@ -80,55 +116,50 @@ impl Transaction {
         })
     }
 
-    /// The value of `key`, as this transaction sees it.
-    ///
-    /// # Errors
-    /// I/O errors and corruption; `Dropped`, `Closed`.
-    pub fn get(&self, index: &Index, key: &[u8]) -> Result<Option<Vec<u8>>> {
-        let mut value = None;
-        self.get_with(index, key, |v| value = Some(v.to_vec()))?;
-        Ok(value)
-    }
-
-    /// Calls `with` with the value of `key`, without copying it. True if there is one. `with` runs under a
-    /// latch: it must not call the database.
-    ///
-    /// # Errors
-    /// As [`Transaction::get`].
-    pub fn get_with(&self, index: &Index, key: &[u8], mut with: impl FnMut(&[u8])) -> Result<bool> {
-        self.read(index.entry(), &[key], &mut |_, value| with(value)).map(|n| n > 0)
-    }
-
-    /// Entries of `range` in ascending key order.
-    ///
-    /// # Errors
-    /// As [`Transaction::get`].
-    pub fn range<'a>(&'a self, index: &Index, range: impl RangeBounds<&'a [u8]>) -> Result<Cursor<'a>> {
-        self.cursor(index.entry(), bounds(&range), Direction::Forward)
-    }
-
-    /// Entries of `range` in descending key order.
-    ///
-    /// # Errors
-    /// As [`Transaction::get`].
-    pub fn range_back<'a>(&'a self, index: &Index, range: impl RangeBounds<&'a [u8]>) -> Result<Cursor<'a>> {
-        self.cursor(index.entry(), bounds(&range), Direction::Backward)
-    }
-
-    /// Sets the value of `key`, whatever it was.
+    /// Sets the value of `key`, whatever it was; the row is locked until the end of the transaction. A key has 0
+    /// to 3072 bytes, less in nodes below 4 KiB; a value has fewer than 4 GiB.
     ///
     /// # Errors
     /// `Deadlock` (the transaction is rolled back), `LockTimeout`, `Limit`, `DiskFull`, `Poisoned`.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = trefoil::Database::open(dir.path(), trefoil::Options::default())?;
+    /// # let fruit = db.create_index("fruit", trefoil::IndexOptions::default())?;
+    /// let mut tx = db.begin()?;
+    /// tx.put(&fruit, b"apple", b"12")?;
+    /// tx.put(&fruit, b"apple", b"13")?;
+    /// assert!(tx.put(&fruit, &[b'x'; 4096], b"").is_err()); // the key is too long
+    /// assert_eq!(tx.get(&fruit, b"apple")?.as_deref(), Some(&b"13"[..]));
+    /// # Ok::<(), trefoil::Error>(())
+    /// ```
     pub fn put(&mut self, index: &Index, key: &[u8], value: &[u8]) -> Result<()> {
         let entry = index.entry();
         self.lock_row(entry, key)?;
         self.write(entry, key, Some(value))
     }
 
-    /// Removes `key`. True if it was there.
+    /// Removes `key`. True if it was there, in the newest committed state with the own writes on top. The row is
+    /// locked until the end of the transaction, there or not.
     ///
     /// # Errors
     /// As [`Transaction::put`].
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = trefoil::Database::open(dir.path(), trefoil::Options::default())?;
+    /// # let fruit = db.create_index("fruit", trefoil::IndexOptions::default())?;
+    /// # let mut tx = db.begin()?;
+    /// # for (k, v) in [("apple", "12"), ("pear", "7"), ("plum", "30")] {
+    /// #     tx.put(&fruit, k.as_bytes(), v.as_bytes())?;
+    /// # }
+    /// # tx.commit()?;
+    /// let mut tx = db.begin()?;
+    /// assert!(tx.delete(&fruit, b"pear")?);
+    /// assert!(!tx.delete(&fruit, b"pear")?); // it is gone
+    /// tx.commit()?;
+    /// # Ok::<(), trefoil::Error>(())
+    /// ```
     pub fn delete(&mut self, index: &Index, key: &[u8]) -> Result<bool> {
         let entry = index.entry();
         self.lock_row(entry, key)?;
@@ -143,6 +174,24 @@ impl Transaction {
     ///
     /// # Errors
     /// As [`Transaction::put`].
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = trefoil::Database::open(dir.path(), trefoil::Options::default())?;
+    /// # let fruit = db.create_index("fruit", trefoil::IndexOptions::default())?;
+    /// # let mut tx = db.begin()?;
+    /// # for (k, v) in [("apple", "12"), ("pear", "7"), ("plum", "30")] {
+    /// #     tx.put(&fruit, k.as_bytes(), v.as_bytes())?;
+    /// # }
+    /// # tx.commit()?;
+    /// let mut tx = db.begin()?;
+    /// let stock = tx.get_for_update(&fruit, b"plum")?.expect("plums are there");
+    /// let stock: u32 = String::from_utf8_lossy(&stock).parse().expect("a number");
+    /// tx.put(&fruit, b"plum", (stock - 1).to_string().as_bytes())?; // nobody has come between
+    /// assert_eq!(tx.get(&fruit, b"plum")?.as_deref(), Some(&b"29"[..]));
+    /// tx.commit()?;
+    /// # Ok::<(), trefoil::Error>(())
+    /// ```
     pub fn get_for_update(&mut self, index: &Index, key: &[u8]) -> Result<Option<Vec<u8>>> {
         let entry = index.entry();
         self.lock_row(entry, key)?;
@@ -151,13 +200,50 @@ impl Transaction {
         Ok(value)
     }
 
-    /// A place to return to.
+    /// A place to return to: what is written so far.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = trefoil::Database::open(dir.path(), trefoil::Options::default())?;
+    /// # let fruit = db.create_index("fruit", trefoil::IndexOptions::default())?;
+    /// # let mut tx = db.begin()?;
+    /// # for (k, v) in [("apple", "12"), ("pear", "7"), ("plum", "30")] {
+    /// #     tx.put(&fruit, k.as_bytes(), v.as_bytes())?;
+    /// # }
+    /// # tx.commit()?;
+    /// let mut tx = db.begin()?;
+    /// tx.put(&fruit, b"quince", b"1")?;
+    /// let kept = tx.savepoint();
+    /// tx.delete(&fruit, b"apple")?;
+    /// tx.rollback_to(kept);
+    /// assert!(tx.get(&fruit, b"quince")?.is_some() && tx.get(&fruit, b"apple")?.is_some());
+    /// # Ok::<(), trefoil::Error>(())
+    /// ```
     #[must_use]
     pub fn savepoint(&self) -> Savepoint {
         Savepoint(self.writes.position())
     }
 
-    /// Undoes the writes since `savepoint`, at a cost proportional to them. Locks are kept.
+    /// Undoes the writes since `savepoint`, at a cost proportional to them. Locks are kept. Later savepoints are void.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = trefoil::Database::open(dir.path(), trefoil::Options::default())?;
+    /// # let fruit = db.create_index("fruit", trefoil::IndexOptions::default())?;
+    /// # let mut tx = db.begin()?;
+    /// # for (k, v) in [("apple", "12"), ("pear", "7"), ("plum", "30")] {
+    /// #     tx.put(&fruit, k.as_bytes(), v.as_bytes())?;
+    /// # }
+    /// # tx.commit()?;
+    /// let mut tx = db.begin()?;
+    /// let before = tx.savepoint();
+    /// for key in [b"apple".as_slice(), b"pear", b"plum"] {
+    ///     tx.delete(&fruit, key)?;
+    /// }
+    /// tx.rollback_to(before);
+    /// assert_eq!(tx.range(&fruit, ..)?.collect()?.len(), 3);
+    /// # Ok::<(), trefoil::Error>(())
+    /// ```
     pub fn rollback_to(&mut self, savepoint: Savepoint) {
         self.writes.rollback_to(savepoint.0);
     }
@@ -182,11 +268,23 @@ impl Transaction {
         Ok(())
     }
 
-    /// Commits with the database's durability.
+    /// Commits with the database's durability ([`Options::durability`](crate::Options::durability), by default on
+    /// disk when it returns). Returns the commit's timestamp; without writes, one whose commits have been seen.
     ///
     /// # Errors
     /// `CommitOutcomeUnknown` if the log failed after the commit was handed to it; any other error means that
     /// it did not happen.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = trefoil::Database::open(dir.path(), trefoil::Options::default())?;
+    /// # let fruit = db.create_index("fruit", trefoil::IndexOptions::default())?;
+    /// let mut tx = db.begin()?;
+    /// tx.put(&fruit, b"apple", b"12")?;
+    /// let ts = tx.commit()?;
+    /// assert!(db.snapshot()?.ts() >= ts); // whoever looks from now on sees it
+    /// # Ok::<(), trefoil::Error>(())
+    /// ```
     pub fn commit(self) -> Result<CommitTs> {
         let durability = self.engine.options.durability;
         self.commit_with(durability)
@@ -196,6 +294,19 @@ impl Transaction {
     ///
     /// # Errors
     /// As [`Transaction::commit`].
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = trefoil::Database::open(dir.path(), trefoil::Options::default())?;
+    /// # let fruit = db.create_index("fruit", trefoil::IndexOptions::default())?;
+    /// use trefoil::Durability;
+    ///
+    /// let mut tx = db.begin()?;
+    /// tx.put(&fruit, b"apple", b"12")?;
+    /// tx.commit_with(Durability::Write)?; // survives the end of this process, not a power cut
+    /// assert!(db.begin()?.get(&fruit, b"apple")?.is_some());
+    /// # Ok::<(), trefoil::Error>(())
+    /// ```
     pub fn commit_with(mut self, durability: Durability) -> Result<CommitTs> {
         self.check_running()?;
         let batches = self.batches();
@@ -213,7 +324,23 @@ impl Transaction {
         Ok(committed.ts)
     }
 
-    /// Rolls back.
+    /// Rolls back: nothing of it stays, its locks are free. Dropping the transaction does the same.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = trefoil::Database::open(dir.path(), trefoil::Options::default())?;
+    /// # let fruit = db.create_index("fruit", trefoil::IndexOptions::default())?;
+    /// # let mut tx = db.begin()?;
+    /// # for (k, v) in [("apple", "12"), ("pear", "7"), ("plum", "30")] {
+    /// #     tx.put(&fruit, k.as_bytes(), v.as_bytes())?;
+    /// # }
+    /// # tx.commit()?;
+    /// let mut tx = db.begin()?;
+    /// tx.delete(&fruit, b"apple")?;
+    /// tx.rollback();
+    /// assert!(db.begin()?.get(&fruit, b"apple")?.is_some());
+    /// # Ok::<(), trefoil::Error>(())
+    /// ```
     pub fn rollback(mut self) {
         self.finish(None);
     }

@@ -4,7 +4,29 @@ use crate::cursor::Cursor;
 use crate::error::Result;
 use crate::table::{OwnedValue, Schema, Value};
 
-/// Rows in order.
+/// Rows in the order of the primary key: from `scan` and `scan_back` of a transaction or snapshot.
+///
+/// ```
+/// # let dir = tempfile::tempdir().expect("a temporary directory");
+/// # let db = trefoil::Database::open(dir.path(), trefoil::Options::default())?;
+/// # use trefoil::{ColumnType, IndexSchema, Schema};
+/// # let schema = Schema::builder().column("id", ColumnType::I64).column("name", ColumnType::Text);
+/// # let schema = schema.primary_key(&["id"]).index(IndexSchema::new("by_name", &["name"])).build()?;
+/// # let people = db.create_table("people", schema)?;
+/// # let mut tx = db.begin()?;
+/// # for (id, name) in [(1i64, "Ada"), (2, "Grace"), (3, "Edith")] {
+/// #     tx.insert(&people, &[id.into(), name.into()])?;
+/// # }
+/// # tx.commit()?;
+/// let tx = db.begin()?;
+/// let mut rows = tx.scan(&people, trefoil::ALL)?;
+/// let mut names = Vec::new();
+/// while let Some(row) = rows.next()? {
+///     names.push(row[1].clone().into_owned()); // a row borrows from the cursor until the next step
+/// }
+/// assert_eq!(names, ["Ada".into(), "Grace".into(), "Edith".into()]);
+/// # Ok::<(), trefoil::Error>(())
+/// ```
 pub struct Rows<'a> {
     cursor: Cursor<'a>,
     schema: Schema,
@@ -15,17 +37,55 @@ impl<'a> Rows<'a> {
         Self { cursor, schema }
     }
 
-    /// Says how many rows will be read: that many are fetched at once.
+    /// Says how many rows will be read, 1 to 1024: that many are fetched at once.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = trefoil::Database::open(dir.path(), trefoil::Options::default())?;
+    /// # use trefoil::{ColumnType, IndexSchema, Schema};
+    /// # let schema = Schema::builder().column("id", ColumnType::I64).column("name", ColumnType::Text);
+    /// # let schema = schema.primary_key(&["id"]).index(IndexSchema::new("by_name", &["name"])).build()?;
+    /// # let people = db.create_table("people", schema)?;
+    /// # let mut tx = db.begin()?;
+    /// # for (id, name) in [(1i64, "Ada"), (2, "Grace"), (3, "Edith")] {
+    /// #     tx.insert(&people, &[id.into(), name.into()])?;
+    /// # }
+    /// # tx.commit()?;
+    /// let tx = db.begin()?;
+    /// let mut rows = tx.scan(&people, trefoil::ALL)?.expect(2);
+    /// assert!(rows.next()?.is_some() && rows.next()?.is_some());
+    /// assert!(rows.next()?.is_some()); // it is a hint, not a limit
+    /// # Ok::<(), trefoil::Error>(())
+    /// ```
     #[must_use]
     pub fn expect(mut self, rows: usize) -> Self {
         self.cursor = self.cursor.expect(rows);
         self
     }
 
-    /// The next row's values, in the order of the columns.
+    /// The next row's values, in the order of the columns; none at the end.
     ///
     /// # Errors
     /// I/O errors and corruption.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = trefoil::Database::open(dir.path(), trefoil::Options::default())?;
+    /// # use trefoil::{ColumnType, IndexSchema, Schema};
+    /// # let schema = Schema::builder().column("id", ColumnType::I64).column("name", ColumnType::Text);
+    /// # let schema = schema.primary_key(&["id"]).index(IndexSchema::new("by_name", &["name"])).build()?;
+    /// # let people = db.create_table("people", schema)?;
+    /// # let mut tx = db.begin()?;
+    /// # for (id, name) in [(1i64, "Ada"), (2, "Grace"), (3, "Edith")] {
+    /// #     tx.insert(&people, &[id.into(), name.into()])?;
+    /// # }
+    /// # tx.commit()?;
+    /// let tx = db.begin()?;
+    /// let mut rows = tx.scan(&people, trefoil::ALL)?;
+    /// let row = rows.next()?.expect("there are rows");
+    /// assert_eq!(row[0], 1i64.into());
+    /// # Ok::<(), trefoil::Error>(())
+    /// ```
     #[allow(clippy::should_implement_trait, reason = "a lending iterator: the row borrows the cursor")]
     pub fn next(&mut self) -> Result<Option<Vec<Value<'_>>>> {
         if !self.cursor.advance()? {
@@ -35,10 +95,28 @@ impl<'a> Rows<'a> {
         Ok(Some(self.schema.decode_row(key, value)?))
     }
 
-    /// The next row's primary key values only: cheaper than the row.
+    /// The next row's primary key values only, in the order of the key: cheaper than the row.
     ///
     /// # Errors
     /// I/O errors and corruption.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = trefoil::Database::open(dir.path(), trefoil::Options::default())?;
+    /// # use trefoil::{ColumnType, IndexSchema, Schema};
+    /// # let schema = Schema::builder().column("id", ColumnType::I64).column("name", ColumnType::Text);
+    /// # let schema = schema.primary_key(&["id"]).index(IndexSchema::new("by_name", &["name"])).build()?;
+    /// # let people = db.create_table("people", schema)?;
+    /// # let mut tx = db.begin()?;
+    /// # for (id, name) in [(1i64, "Ada"), (2, "Grace"), (3, "Edith")] {
+    /// #     tx.insert(&people, &[id.into(), name.into()])?;
+    /// # }
+    /// # tx.commit()?;
+    /// let tx = db.begin()?;
+    /// let mut rows = tx.scan_back(&people, trefoil::ALL)?;
+    /// assert_eq!(rows.next_key()?, Some(vec![3i64.into()])); // the largest number given out
+    /// # Ok::<(), trefoil::Error>(())
+    /// ```
     pub fn next_key(&mut self) -> Result<Option<Vec<Value<'_>>>> {
         if !self.cursor.advance()? {
             return Ok(None);
@@ -47,7 +125,28 @@ impl<'a> Rows<'a> {
     }
 }
 
-/// Entries of a secondary index in order.
+/// Entries of a secondary index in its order: from `scan_index` of a transaction or snapshot.
+///
+/// ```
+/// # let dir = tempfile::tempdir().expect("a temporary directory");
+/// # let db = trefoil::Database::open(dir.path(), trefoil::Options::default())?;
+/// # use trefoil::{ColumnType, IndexSchema, Schema};
+/// # let schema = Schema::builder().column("id", ColumnType::I64).column("name", ColumnType::Text);
+/// # let schema = schema.primary_key(&["id"]).index(IndexSchema::new("by_name", &["name"])).build()?;
+/// # let people = db.create_table("people", schema)?;
+/// # let mut tx = db.begin()?;
+/// # for (id, name) in [(1i64, "Ada"), (2, "Grace"), (3, "Edith")] {
+/// #     tx.insert(&people, &[id.into(), name.into()])?;
+/// # }
+/// # tx.commit()?;
+/// let tx = db.begin()?;
+/// let mut entries = tx.scan_index(&people, "by_name", trefoil::ALL)?;
+/// while let Some(entry) = entries.next()? {
+///     let row = tx.get_row(&people, &entry[1..])?.expect("an entry has its row"); // behind `name` is the key
+///     assert_eq!(row[1], entry[0]);
+/// }
+/// # Ok::<(), trefoil::Error>(())
+/// ```
 pub struct Entries<'a> {
     cursor: Cursor<'a>,
     schema: Schema,
@@ -60,17 +159,53 @@ impl<'a> Entries<'a> {
         Self { cursor, schema, n }
     }
 
-    /// Says how many entries will be read: that many are fetched at once.
+    /// Says how many entries will be read, 1 to 1024: that many are fetched at once.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = trefoil::Database::open(dir.path(), trefoil::Options::default())?;
+    /// # use trefoil::{ColumnType, IndexSchema, Schema};
+    /// # let schema = Schema::builder().column("id", ColumnType::I64).column("name", ColumnType::Text);
+    /// # let schema = schema.primary_key(&["id"]).index(IndexSchema::new("by_name", &["name"])).build()?;
+    /// # let people = db.create_table("people", schema)?;
+    /// # let mut tx = db.begin()?;
+    /// # for (id, name) in [(1i64, "Ada"), (2, "Grace"), (3, "Edith")] {
+    /// #     tx.insert(&people, &[id.into(), name.into()])?;
+    /// # }
+    /// # tx.commit()?;
+    /// let tx = db.begin()?;
+    /// let mut first = tx.scan_index(&people, "by_name", trefoil::ALL)?.expect(1);
+    /// assert_eq!(first.next()?.map(|entry| entry[0].clone()), Some("Ada".into()));
+    /// # Ok::<(), trefoil::Error>(())
+    /// ```
     #[must_use]
     pub fn expect(mut self, entries: usize) -> Self {
         self.cursor = self.cursor.expect(entries);
         self
     }
 
-    /// The next entry's values: the index's columns, then the primary key's.
+    /// The next entry's values: the index's columns, then the primary key's; none at the end.
     ///
     /// # Errors
     /// I/O errors and corruption.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = trefoil::Database::open(dir.path(), trefoil::Options::default())?;
+    /// # use trefoil::{ColumnType, IndexSchema, Schema};
+    /// # let schema = Schema::builder().column("id", ColumnType::I64).column("name", ColumnType::Text);
+    /// # let schema = schema.primary_key(&["id"]).index(IndexSchema::new("by_name", &["name"])).build()?;
+    /// # let people = db.create_table("people", schema)?;
+    /// # let mut tx = db.begin()?;
+    /// # for (id, name) in [(1i64, "Ada"), (2, "Grace"), (3, "Edith")] {
+    /// #     tx.insert(&people, &[id.into(), name.into()])?;
+    /// # }
+    /// # tx.commit()?;
+    /// let tx = db.begin()?;
+    /// let mut entries = tx.scan_index(&people, "by_name", trefoil::ALL)?;
+    /// assert_eq!(entries.next()?, Some(vec!["Ada".into(), 1i64.into()]));
+    /// # Ok::<(), trefoil::Error>(())
+    /// ```
     #[allow(clippy::should_implement_trait, reason = "a lending iterator: the entry borrows the cursor")]
     pub fn next(&mut self) -> Result<Option<Vec<Value<'_>>>> {
         if !self.cursor.advance()? {

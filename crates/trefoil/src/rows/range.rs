@@ -8,11 +8,58 @@ use crate::entry::TableShape;
 use crate::error::{Error, Result};
 use crate::table::{Schema, Value, key};
 
-/// A range over the first columns of a key: each bound gives values of as many columns as it likes, and
-/// stands for all keys that begin with them.
+/// A range over the first columns of a key: each bound gives values of as many columns as it likes, from the
+/// first on, and stands for all keys that begin with them. So the same values as both bounds, included, are
+/// everything under them.
+///
+/// ```
+/// # let dir = tempfile::tempdir().expect("a temporary directory");
+/// # let db = trefoil::Database::open(dir.path(), trefoil::Options::default())?;
+/// # use trefoil::{ColumnType, IndexSchema, Schema};
+/// # let schema = Schema::builder().column("id", ColumnType::I64).column("name", ColumnType::Text);
+/// # let schema = schema.primary_key(&["id"]).index(IndexSchema::new("by_name", &["name"])).build()?;
+/// # let people = db.create_table("people", schema)?;
+/// # let mut tx = db.begin()?;
+/// # for (id, name) in [(1i64, "Ada"), (2, "Grace"), (3, "Edith")] {
+/// #     tx.insert(&people, &[id.into(), name.into()])?;
+/// # }
+/// # tx.commit()?;
+/// use std::ops::Bound;
+/// use trefoil::{Value, ValueRange};
+///
+/// let (from, to) = ([Value::from("B")], [Value::from("F")]);
+/// let b_to_f: ValueRange = (Bound::Included(&from), Bound::Excluded(&to));
+/// let tx = db.begin()?;
+/// let mut entries = tx.scan_index(&people, "by_name", b_to_f)?; // `by_name` has two columns, name and id
+/// assert_eq!(entries.next()?, Some(vec!["Edith".into(), 3i64.into()]));
+/// assert_eq!(entries.next()?, None);
+/// # Ok::<(), trefoil::Error>(())
+/// ```
 pub type ValueRange<'a> = (Bound<&'a [Value<'a>]>, Bound<&'a [Value<'a>]>);
 
-/// Everything.
+/// Every key: no bound on either side.
+///
+/// ```
+/// # let dir = tempfile::tempdir().expect("a temporary directory");
+/// # let db = trefoil::Database::open(dir.path(), trefoil::Options::default())?;
+/// # use trefoil::{ColumnType, IndexSchema, Schema};
+/// # let schema = Schema::builder().column("id", ColumnType::I64).column("name", ColumnType::Text);
+/// # let schema = schema.primary_key(&["id"]).index(IndexSchema::new("by_name", &["name"])).build()?;
+/// # let people = db.create_table("people", schema)?;
+/// # let mut tx = db.begin()?;
+/// # for (id, name) in [(1i64, "Ada"), (2, "Grace"), (3, "Edith")] {
+/// #     tx.insert(&people, &[id.into(), name.into()])?;
+/// # }
+/// # tx.commit()?;
+/// let tx = db.begin()?;
+/// let mut rows = tx.scan(&people, trefoil::ALL)?;
+/// let mut count = 0;
+/// while rows.next_key()?.is_some() {
+///     count += 1;
+/// }
+/// assert_eq!(count, 3);
+/// # Ok::<(), trefoil::Error>(())
+/// ```
 pub const ALL: ValueRange<'static> = (Bound::Unbounded, Bound::Unbounded);
 
 pub(crate) fn whole_key(schema: &Schema, values: &[Value<'_>]) -> Result<Vec<u8>> {

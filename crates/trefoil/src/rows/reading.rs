@@ -10,10 +10,30 @@ use crate::table::{OwnedValue, Value};
 use crate::transaction::Transaction;
 
 impl Transaction {
-    /// The row with this primary key, as this transaction sees it.
+    /// The row with this primary key, as this transaction sees it: one value for each column of the key, and all
+    /// columns come back, owned, in their order.
     ///
     /// # Errors
     /// As [`Transaction::get`]; `InvalidArgument` if the values do not fit the key.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = trefoil::Database::open(dir.path(), trefoil::Options::default())?;
+    /// # use trefoil::{ColumnType, IndexSchema, Schema};
+    /// # let schema = Schema::builder().column("id", ColumnType::I64).column("name", ColumnType::Text);
+    /// # let schema = schema.primary_key(&["id"]).index(IndexSchema::new("by_name", &["name"])).build()?;
+    /// # let people = db.create_table("people", schema)?;
+    /// # let mut tx = db.begin()?;
+    /// # for (id, name) in [(1i64, "Ada"), (2, "Grace"), (3, "Edith")] {
+    /// #     tx.insert(&people, &[id.into(), name.into()])?;
+    /// # }
+    /// # tx.commit()?;
+    /// let tx = db.begin()?;
+    /// assert_eq!(tx.get_row(&people, &[2i64.into()])?, Some(vec![2i64.into(), "Grace".into()]));
+    /// assert_eq!(tx.get_row(&people, &[9i64.into()])?, None);
+    /// assert!(tx.get_row(&people, &["Grace".into()]).is_err()); // the key is a number
+    /// # Ok::<(), trefoil::Error>(())
+    /// ```
     pub fn get_row(&self, table: &Table, primary_key: &[Value<'_>]) -> Result<Option<Vec<OwnedValue>>> {
         let mut found = None;
         self.get_rows(table, &[primary_key], |_, row| found = Some(owned(row)))?;
@@ -25,6 +45,26 @@ impl Transaction {
     ///
     /// # Errors
     /// As [`Transaction::get_row`].
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = trefoil::Database::open(dir.path(), trefoil::Options::default())?;
+    /// # use trefoil::{ColumnType, IndexSchema, Schema};
+    /// # let schema = Schema::builder().column("id", ColumnType::I64).column("name", ColumnType::Text);
+    /// # let schema = schema.primary_key(&["id"]).index(IndexSchema::new("by_name", &["name"])).build()?;
+    /// # let people = db.create_table("people", schema)?;
+    /// # let mut tx = db.begin()?;
+    /// # for (id, name) in [(1i64, "Ada"), (2, "Grace"), (3, "Edith")] {
+    /// #     tx.insert(&people, &[id.into(), name.into()])?;
+    /// # }
+    /// # tx.commit()?;
+    /// let tx = db.begin()?;
+    /// let mut names = [const { None }; 3];
+    /// let keys = [[3i64.into()], [9i64.into()], [1i64.into()]];
+    /// let found = tx.get_rows(&people, &keys, |place, row| names[place] = Some(row[1].clone().into_owned()))?;
+    /// assert_eq!((found, names), (2, [Some("Edith".into()), None, Some("Ada".into())]));
+    /// # Ok::<(), trefoil::Error>(())
+    /// ```
     pub fn get_rows<'v, K: AsRef<[Value<'v>]>>(
         &self,
         table: &Table,
@@ -61,10 +101,31 @@ impl Transaction {
         fault.map_or(Ok(count), |fault| Err(fault.into()))
     }
 
-    /// Rows in a range of the primary key, ascending.
+    /// Rows in a range of the primary key, ascending; [`ALL`](crate::ALL) is every row.
     ///
     /// # Errors
     /// As [`Transaction::get_row`].
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = trefoil::Database::open(dir.path(), trefoil::Options::default())?;
+    /// # use trefoil::{ColumnType, IndexSchema, Schema};
+    /// # let schema = Schema::builder().column("id", ColumnType::I64).column("name", ColumnType::Text);
+    /// # let schema = schema.primary_key(&["id"]).index(IndexSchema::new("by_name", &["name"])).build()?;
+    /// # let people = db.create_table("people", schema)?;
+    /// # let mut tx = db.begin()?;
+    /// # for (id, name) in [(1i64, "Ada"), (2, "Grace"), (3, "Edith")] {
+    /// #     tx.insert(&people, &[id.into(), name.into()])?;
+    /// # }
+    /// # tx.commit()?;
+    /// use std::ops::Bound;
+    ///
+    /// let tx = db.begin()?;
+    /// let from = [2i64.into()];
+    /// let mut rows = tx.scan(&people, (Bound::Included(&from), Bound::Unbounded))?;
+    /// assert_eq!(rows.next()?, Some(vec![2i64.into(), "Grace".into()]));
+    /// # Ok::<(), trefoil::Error>(())
+    /// ```
     pub fn scan(&self, table: &Table, range: ValueRange<'_>) -> Result<Rows<'_>> {
         self.scan_towards(table, range, Direction::Forward)
     }
@@ -73,6 +134,24 @@ impl Transaction {
     ///
     /// # Errors
     /// As [`Transaction::get_row`].
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = trefoil::Database::open(dir.path(), trefoil::Options::default())?;
+    /// # use trefoil::{ColumnType, IndexSchema, Schema};
+    /// # let schema = Schema::builder().column("id", ColumnType::I64).column("name", ColumnType::Text);
+    /// # let schema = schema.primary_key(&["id"]).index(IndexSchema::new("by_name", &["name"])).build()?;
+    /// # let people = db.create_table("people", schema)?;
+    /// # let mut tx = db.begin()?;
+    /// # for (id, name) in [(1i64, "Ada"), (2, "Grace"), (3, "Edith")] {
+    /// #     tx.insert(&people, &[id.into(), name.into()])?;
+    /// # }
+    /// # tx.commit()?;
+    /// let tx = db.begin()?;
+    /// let mut newest = tx.scan_back(&people, trefoil::ALL)?.expect(1);
+    /// assert_eq!(newest.next()?, Some(vec![3i64.into(), "Edith".into()]));
+    /// # Ok::<(), trefoil::Error>(())
+    /// ```
     pub fn scan_back(&self, table: &Table, range: ValueRange<'_>) -> Result<Rows<'_>> {
         self.scan_towards(table, range, Direction::Backward)
     }
@@ -84,11 +163,33 @@ impl Transaction {
         Ok(Rows::new(cursor, shape.def.schema.clone()))
     }
 
-    /// Entries of a secondary index in a range of its columns, ascending: its columns and the primary key, without
-    /// reading rows.
+    /// Entries of a secondary index in a range of its columns, ascending: its columns and the primary key,
+    /// without reading rows.
     ///
     /// # Errors
     /// `NotFound` if the table has no such index; as [`Transaction::get_row`].
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = trefoil::Database::open(dir.path(), trefoil::Options::default())?;
+    /// # use trefoil::{ColumnType, IndexSchema, Schema};
+    /// # let schema = Schema::builder().column("id", ColumnType::I64).column("name", ColumnType::Text);
+    /// # let schema = schema.primary_key(&["id"]).index(IndexSchema::new("by_name", &["name"])).build()?;
+    /// # let people = db.create_table("people", schema)?;
+    /// # let mut tx = db.begin()?;
+    /// # for (id, name) in [(1i64, "Ada"), (2, "Grace"), (3, "Edith")] {
+    /// #     tx.insert(&people, &[id.into(), name.into()])?;
+    /// # }
+    /// # tx.commit()?;
+    /// use std::ops::Bound;
+    ///
+    /// let tx = db.begin()?;
+    /// let grace = ["Grace".into()];
+    /// let mut entries = tx.scan_index(&people, "by_name", (Bound::Included(&grace), Bound::Included(&grace)))?;
+    /// assert_eq!(entries.next()?, Some(vec!["Grace".into(), 2i64.into()])); // name, then the primary key
+    /// assert_eq!(entries.next()?, None);
+    /// # Ok::<(), trefoil::Error>(())
+    /// ```
     pub fn scan_index(&self, table: &Table, index: &str, range: ValueRange<'_>) -> Result<Entries<'_>> {
         let shape = self.table_shape(&table.0);
         let n = index_number(&shape, index)?;

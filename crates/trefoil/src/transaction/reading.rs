@@ -1,19 +1,117 @@
-//! Where a transaction reads, and how its own writes come on top.
+//! What a transaction reads, where it reads, and how its own writes come on top.
 
-use std::ops::Bound;
+use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
 
 use index::{Direction, ReadAt};
 use txn::Snapshot as Slot;
 use txn::write_set::{Seq, Written};
 
-use super::Transaction;
+use super::{Transaction, bounds};
 use crate::cursor::Cursor;
 use crate::entry::IndexEntry;
 use crate::error::Result;
+use crate::handle::Index;
 use crate::options::Isolation;
 
 impl Transaction {
+    /// The value of `key`, copied, as this transaction sees it; none if it is not there.
+    ///
+    /// # Errors
+    /// I/O errors and corruption; `Dropped`, `Closed`.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = trefoil::Database::open(dir.path(), trefoil::Options::default())?;
+    /// # let fruit = db.create_index("fruit", trefoil::IndexOptions::default())?;
+    /// # let mut tx = db.begin()?;
+    /// # for (k, v) in [("apple", "12"), ("pear", "7"), ("plum", "30")] {
+    /// #     tx.put(&fruit, k.as_bytes(), v.as_bytes())?;
+    /// # }
+    /// # tx.commit()?;
+    /// let tx = db.begin()?;
+    /// assert_eq!(tx.get(&fruit, b"pear")?, Some(b"7".to_vec()));
+    /// assert_eq!(tx.get(&fruit, b"peach")?, None);
+    /// # Ok::<(), trefoil::Error>(())
+    /// ```
+    pub fn get(&self, index: &Index, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        let mut value = None;
+        self.get_with(index, key, |v| value = Some(v.to_vec()))?;
+        Ok(value)
+    }
+
+    /// Calls `with` with the value of `key`, without copying it. True if there is one. `with` runs under a
+    /// latch: it must not call the database.
+    ///
+    /// # Errors
+    /// As [`Transaction::get`].
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = trefoil::Database::open(dir.path(), trefoil::Options::default())?;
+    /// # let fruit = db.create_index("fruit", trefoil::IndexOptions::default())?;
+    /// # let mut tx = db.begin()?;
+    /// # for (k, v) in [("apple", "12"), ("pear", "7"), ("plum", "30")] {
+    /// #     tx.put(&fruit, k.as_bytes(), v.as_bytes())?;
+    /// # }
+    /// # tx.commit()?;
+    /// let tx = db.begin()?;
+    /// let mut length = 0;
+    /// assert!(tx.get_with(&fruit, b"plum", |value| length = value.len())?);
+    /// assert_eq!(length, "30".len());
+    /// # Ok::<(), trefoil::Error>(())
+    /// ```
+    pub fn get_with(&self, index: &Index, key: &[u8], mut with: impl FnMut(&[u8])) -> Result<bool> {
+        self.read(index.entry(), &[key], &mut |_, value| with(value)).map(|n| n > 0)
+    }
+
+    /// Entries of `range` in ascending key order. Bounds are byte keys, included or not; `..` is everything.
+    ///
+    /// # Errors
+    /// As [`Transaction::get`].
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = trefoil::Database::open(dir.path(), trefoil::Options::default())?;
+    /// # let fruit = db.create_index("fruit", trefoil::IndexOptions::default())?;
+    /// # let mut tx = db.begin()?;
+    /// # for (k, v) in [("apple", "12"), ("pear", "7"), ("plum", "30")] {
+    /// #     tx.put(&fruit, k.as_bytes(), v.as_bytes())?;
+    /// # }
+    /// # tx.commit()?;
+    /// let tx = db.begin()?;
+    /// let mut with_p = tx.range(&fruit, b"p".as_slice()..b"q".as_slice())?;
+    /// assert_eq!(with_p.next()?, Some((&b"pear"[..], &b"7"[..])));
+    /// assert_eq!(with_p.collect()?.len(), 1);
+    /// # Ok::<(), trefoil::Error>(())
+    /// ```
+    pub fn range<'a>(&'a self, index: &Index, range: impl RangeBounds<&'a [u8]>) -> Result<Cursor<'a>> {
+        self.cursor(index.entry(), bounds(&range), Direction::Forward)
+    }
+
+    /// Entries of `range` in descending key order.
+    ///
+    /// # Errors
+    /// As [`Transaction::get`].
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = trefoil::Database::open(dir.path(), trefoil::Options::default())?;
+    /// # let fruit = db.create_index("fruit", trefoil::IndexOptions::default())?;
+    /// # let mut tx = db.begin()?;
+    /// # for (k, v) in [("apple", "12"), ("pear", "7"), ("plum", "30")] {
+    /// #     tx.put(&fruit, k.as_bytes(), v.as_bytes())?;
+    /// # }
+    /// # tx.commit()?;
+    /// let tx = db.begin()?;
+    /// let mut below = tx.range_back(&fruit, ..b"plum".as_slice())?; // the largest key below "plum" comes first
+    /// assert_eq!(below.next()?.map(|(key, _)| key), Some(&b"pear"[..]));
+    /// # Ok::<(), trefoil::Error>(())
+    /// ```
+    pub fn range_back<'a>(&'a self, index: &Index, range: impl RangeBounds<&'a [u8]>) -> Result<Cursor<'a>> {
+        self.cursor(index.entry(), bounds(&range), Direction::Backward)
+    }
+
     /// Where plain reads read.
     pub(crate) fn read_at(&self) -> Result<(ReadAt, Option<Slot>)> {
         self.check_running()?;
