@@ -11,6 +11,7 @@ use crate::tree::Tree;
 mod allow;
 mod calls;
 mod documents;
+mod examples;
 mod layers;
 mod sizes;
 #[cfg(test)]
@@ -54,7 +55,7 @@ impl Findings {
 
 type Rule = fn(&Tree, &mut Findings);
 
-const RULES: [Rule; 11] = [
+const RULES: [Rule; 12] = [
     layers::imports,
     sizes::files,
     sizes::functions,
@@ -66,6 +67,7 @@ const RULES: [Rule; 11] = [
     text::machine_paths,
     documents::links,
     documents::invariants,
+    examples::examples,
 ];
 
 /// Runs all rules over `tree`.

@@ -174,3 +174,73 @@ fn an_invariant_without_its_test_is_found() {
     house.write("docs/INVARIANTS.md", "| A1 | so | x | `a1_it_is_so` |\n| A1 | so | x | `a1_it_is_so` |\n");
     house.expect("invariant", "docs/INVARIANTS.md");
 }
+
+#[test]
+fn a_public_item_without_an_example_is_found() {
+    const EXAMPLE: &str = "/// ```\n/// f();\n/// ```\n";
+    const LIB: &str = "crates/trefoil/src/lib.rs";
+    const ROOM: &str = "crates/trefoil/src/room.rs";
+    let house = House::new("examples");
+    house.write(
+        "layers.toml",
+        "[layers]\n\"crates/low\" = []\n\"crates/high\" = [\"crates/low\"]\n\"crates/trefoil\" = []\n[tests]\n",
+    );
+    house.write("crates/trefoil/Cargo.toml", "[package]\nname = \"trefoil\"\n");
+    house.write(LIB, "mod room;\npub use room::{Room, SIZE};\n");
+    let room = |above: &str, member: &str| {
+        format!(
+            "{EXAMPLE}pub const SIZE: u8 = 1;\n{above}pub struct Room<T>(T);\nimpl<T: Into<u8>> Room<T> {{\n{member}}}\n"
+        )
+    };
+    let member = EXAMPLE.replace("///", "    ///") + "    #[must_use]\n    pub const fn enter() {}\n";
+    house.write(ROOM, &room(EXAMPLE, &member));
+    assert_eq!(house.findings(), []);
+    // Without, with one that does not run, and with an end of a block that looks like a start.
+    for above in ["", "/// A room.\n", "/// ```no_run\n/// f();\n/// ```\n", "/// ```text\n/// [ ]\n/// ```\n"] {
+        house.write(ROOM, &room(above, &member));
+        house.expect("example", ROOM);
+    }
+    for bare in ["    pub fn enter() {}\n", "    /// Enters.\n    #[must_use]\n    pub const fn enter() {}\n"] {
+        house.write(ROOM, &room(EXAMPLE, bare));
+        house.expect("example", ROOM);
+    }
+    // Not reachable, or not meant to be.
+    for other in
+        ["    pub(crate) fn enter() {}\n", "    #[doc(hidden)]\n    pub fn enter() {}\n", "    fn enter() {}\n"]
+    {
+        house.write(ROOM, &(room(EXAMPLE, other) + "pub struct Cellar;\nimpl Cellar {\n    pub fn enter() {}\n}\n"));
+        assert_eq!(house.findings(), []);
+    }
+    house.write("xtask/allow.txt", "example crates/trefoil/src/room.rs:enter because\n");
+    house.write(ROOM, &room(EXAMPLE, "    pub fn enter() {}\n"));
+    assert_eq!(house.findings(), []);
+}
+
+#[test]
+fn exports_without_an_example_are_found() {
+    const EXAMPLE: &str = "/// ```\n/// f();\n/// ```\n";
+    const LIB: &str = "crates/trefoil/src/lib.rs";
+    let house = House::new("exports");
+    house.write(
+        "layers.toml",
+        "[layers]\n\"crates/low\" = []\n\"crates/high\" = [\"crates/low\"]\n\"crates/trefoil\" = []\n[tests]\n",
+    );
+    house.write("crates/trefoil/Cargo.toml", "[package]\nname = \"trefoil\"\n");
+    house.write("crates/trefoil/src/room.rs", "pub mod corner;\n");
+    house.write("crates/trefoil/src/room/corner.rs", "pub fn sit() {}\n");
+    // A public module makes public what is in it.
+    house.write(LIB, "pub mod room;\n");
+    house.expect("example", "crates/trefoil/src/room/corner.rs");
+    for hidden in ["#[doc(hidden)]\npub mod room;\n", "mod room;\n"] {
+        house.write(LIB, hidden);
+        assert_eq!(house.findings(), []);
+    }
+    // What comes from another crate, and what cannot be followed.
+    for line in ["pub use low::Door;\n", "pub use room::*;\n", &format!("{EXAMPLE}pub use low::{{Door, Wall}};\n")] {
+        house.write(LIB, &format!("mod room;\n{line}"));
+        let found = house.findings();
+        assert!(!found.is_empty() && found.iter().all(|f| *f == ("example", LIB.to_owned())), "{line}: {found:?}");
+    }
+    house.write(LIB, &format!("mod room;\n{EXAMPLE}pub use low::Door;\n"));
+    assert_eq!(house.findings(), []);
+}
