@@ -37,8 +37,8 @@ pub mod table;
 mod transaction;
 mod verify;
 
-/// Commits are ordered by it, and a snapshot sees those at or below its own. Bytes of log, so it grows with every
-/// commit and skips numbers; unique for the life of the database.
+/// Commits are ordered by it, and a snapshot sees those at or below its own. It is a position in the log, in bytes:
+/// it grows with every commit that writes, skips numbers, and is never given out twice in the life of the database.
 ///
 /// ```
 /// # let dir = tempfile::tempdir().expect("a temporary directory");

@@ -130,8 +130,8 @@ impl IndexOptions {
     }
 }
 
-/// Settings of a database, for as long as it is open: only `extent_bytes` is fixed at creation. Name those that
-/// differ and take the rest from the default; what is out of range is refused at open.
+/// Settings of a database, for as long as it is open; `extent_bytes` is fixed at creation. Name those that differ and
+/// take the rest from the default. A budget, log capacity or extent size out of range is refused at open.
 ///
 /// ```
 /// # let dir = tempfile::tempdir().expect("a temporary directory");

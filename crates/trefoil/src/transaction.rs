@@ -116,8 +116,8 @@ impl Transaction {
         })
     }
 
-    /// Sets the value of `key`, whatever it was; the row is locked until the end of the transaction. A key has 0
-    /// to 3072 bytes, less in nodes below 4 KiB; a value has fewer than 4 GiB.
+    /// Sets the value of `key`, whatever it was; the row is locked until the end of the transaction. A key has 0 to
+    /// 3072 bytes, a value has fewer than 4 GiB.
     ///
     /// # Errors
     /// `Deadlock` (the transaction is rolled back), `LockTimeout`, `Limit`, `DiskFull`, `Poisoned`.
@@ -224,7 +224,12 @@ impl Transaction {
         Savepoint(self.writes.position())
     }
 
-    /// Undoes the writes since `savepoint`, at a cost proportional to them. Locks are kept. Later savepoints are void.
+    /// Undoes the writes since `savepoint`, at a cost proportional to them. Locks are kept. Savepoints taken after
+    /// this one end here.
+    ///
+    /// # Panics
+    /// If writes before `savepoint` have been undone already: by going back to an earlier one, or by the rollback that
+    /// comes with `Deadlock`.
     ///
     /// ```
     /// # let dir = tempfile::tempdir().expect("a temporary directory");
@@ -269,7 +274,8 @@ impl Transaction {
     }
 
     /// Commits with the database's durability ([`Options::durability`](crate::Options::durability), by default on
-    /// disk when it returns). Returns the commit's timestamp; without writes, one whose commits have been seen.
+    /// disk when it returns). Returns the commit's timestamp; without writes, that of the newest commit which its
+    /// locks have met, or 0.
     ///
     /// # Errors
     /// `CommitOutcomeUnknown` if the log failed after the commit was handed to it; any other error means that
