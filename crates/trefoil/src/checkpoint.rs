@@ -28,10 +28,17 @@ impl Engine {
     /// Runs a checkpoint now.
     pub fn run_checkpoint(&self) -> Result<()> {
         let mut published = self.checkpoint.lock();
+        let done = self.publish_checkpoint(&mut published)?;
+        drop(published);
+        self.after_checkpoint(&done)
+    }
+
+    /// Steps 1 to 4, and the first half of 5. The caller holds `Engine::checkpoint`.
+    pub fn publish_checkpoint(&self, published: &mut Published) -> Result<Manifest> {
         self.poison.check()?;
         let log_end = self.wal.end();
         let mark = self.space.checkpoint_begin();
-        let (indexes, named_runs, floor) = self.index_states()?;
+        let (indexes, floor) = self.index_states()?;
         vfs::thread::point("checkpoint.composed");
         // What lies below the floor is never replayed, so it must not be lost either: a commit on an index that
         // was dropped meanwhile is applied, and no block waits for its record.
@@ -57,26 +64,32 @@ impl Engine {
         vfs::thread::point("checkpoint.published");
         self.space.checkpoint_durable(mark);
         *published = Published { generation: manifest.generation };
-        drop(published);
         self.log_at_checkpoint.store(log_end.0, Ordering::Relaxed);
-        self.wal.trim(floor)?;
-        self.runs.remove_unnamed(&self.layout, floor, &named_runs)?;
-        self.space.give_back()?;
         self.counters.checkpoints.fetch_add(1, Ordering::Relaxed);
+        Ok(manifest)
+    }
+
+    /// The rest of step 5. A backup under way holds the log from where it has not copied it yet, and all run files.
+    pub fn after_checkpoint(&self, done: &Manifest) -> Result<()> {
+        let held = self.held_log.lock().unwrap_or(Lsn::MAX);
+        self.wal.trim(done.log_floor.min(held))?;
+        if held == Lsn::MAX {
+            let named: Vec<u64> = done.indexes.iter().flat_map(|index| &index.runs).copied().collect();
+            self.runs.remove_unnamed(&self.layout, done.log_floor, &named)?;
+        }
+        self.space.give_back()?;
         Ok(())
     }
 
-    fn index_states(&self) -> Result<(Vec<SavedIndex>, Vec<u64>, Lsn)> {
+    fn index_states(&self) -> Result<(Vec<SavedIndex>, Lsn)> {
         let upkeep = self.upkeep();
         let mut states = Vec::new();
-        let mut runs = Vec::new();
         let mut floor = upkeep.applied;
         for entry in self.upkept_indexes() {
             let state = entry.index.checkpoint(&upkeep)?;
             floor = floor.min(state.skip);
-            runs.extend_from_slice(&state.runs);
             states.push(SavedIndex { id: entry.id(), skip: state.skip, state: state.bytes, runs: state.runs });
         }
-        Ok((states, runs, floor))
+        Ok((states, floor))
     }
 }

@@ -1,7 +1,7 @@
 //! The open database behind every handle: the parts, and the few things done with all of them.
 //!
 //! Nothing here decides; each duty has its own file: [`crate::commit`], [`crate::checkpoint`],
-//! [`crate::recovery`], [`crate::ddl`], [`crate::background`].
+//! [`crate::recovery`], [`crate::ddl`], [`crate::backup`], [`crate::background`].
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -65,6 +65,8 @@ pub struct Engine {
     pub next_txn: AtomicU64,
     /// One checkpoint at a time; what the last one published.
     pub checkpoint: Mutex<Published>,
+    /// Where the log is still needed by a backup under way; nothing above is trimmed, no run file is removed.
+    pub held_log: Mutex<Option<Lsn>>,
     /// Log incarnation of this life.
     pub incarnation: u64,
     /// Log position at which the last checkpoint began, for `checkpoint_due`.

@@ -96,7 +96,12 @@ impl Layout {
     /// Makes a new database recognisable: called when its first manifest is durable, before its second one and
     /// before any commit, so that a crash in between leaves nothing that looks like a database with data.
     pub fn seal(&self) -> Result<()> {
-        let (target, temporary) = (self.dir.join("TREFOIL"), self.dir.join("TREFOIL.tmp"));
+        self.seal_copy(&self.dir)
+    }
+
+    /// Makes `dir` recognisable as this database: called when a copy of everything else is there.
+    pub fn seal_copy(&self, dir: &Path) -> Result<()> {
+        let (target, temporary) = (dir.join("TREFOIL"), dir.join("TREFOIL.tmp"));
         let io = |op, e: &std::io::Error| Error::from(Fault::io(op, target.display(), e));
         let mut bytes = vec![0u8; HEADER_BYTES];
         bytes[..16].copy_from_slice(MAGIC);
@@ -109,7 +114,7 @@ impl Layout {
         file.write_at(&bytes, 0).map_err(|e| io("write", &e))?;
         file.sync().map_err(|e| io("sync", &e))?;
         self.vfs.rename(&temporary, &target).map_err(|e| io("rename", &e))?;
-        self.vfs.sync_dir(&self.dir).map_err(|e| io("sync directory", &e))?;
+        self.vfs.sync_dir(dir).map_err(|e| io("sync directory", &e))?;
         Ok(())
     }
 
@@ -128,7 +133,7 @@ impl Layout {
 
 /// Creates a directory and its parents so that a power cut does not take them away with all that is in them: the
 /// name of each is made durable in its own parent.
-fn create_durably(vfs: &Arc<dyn Vfs>, dir: &Path) -> Result<()> {
+pub(crate) fn create_durably(vfs: &Arc<dyn Vfs>, dir: &Path) -> Result<()> {
     let io = |op, path: &Path, e: &std::io::Error| Error::from(Fault::io(op, path.display(), e));
     let mut missing = Vec::new();
     for path in dir.ancestors().filter(|path| !path.as_os_str().is_empty()) {

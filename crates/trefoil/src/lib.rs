@@ -10,6 +10,7 @@
 #![forbid(unsafe_code)]
 
 mod background;
+mod backup;
 mod build;
 mod catalog;
 mod checkpoint;

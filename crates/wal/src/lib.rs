@@ -36,11 +36,13 @@
 //! | [`log`] | [`Wal`]: the steps above |
 //! | `reader` | frames found in a segment file |
 //! | [`recovery`] | the records that a crash left, torn tail told from corruption |
+//! | `copy` | a copy of an open log, for a backup |
 //! | `relog` | what recovery accepted and nobody knows to be durable, written once more |
 //! | [`fuzzing`] | bodies that hostile bytes must not panic |
 
 #![forbid(unsafe_code)]
 
+mod copy;
 pub mod format;
 pub mod fuzzing;
 pub mod log;

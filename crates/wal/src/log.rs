@@ -64,7 +64,7 @@ const COPY_SPINS: u32 = 64;
 /// # Ok::<(), base::Fault>(())
 /// ```
 #[derive(Clone)]
-pub struct Wal(Arc<Inner>);
+pub struct Wal(pub(crate) Arc<Inner>);
 
 pub(crate) struct Inner {
     pub(crate) options: WalOptions,

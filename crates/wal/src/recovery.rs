@@ -96,6 +96,27 @@ pub(crate) fn read_tail(
     Ok(())
 }
 
+/// Shows the frames of an open log that end behind `from` and start before `to`, which is durable. What is being written
+/// behind `to` is not looked at, so a frame half written there is no corruption.
+pub(crate) fn read_open(
+    vfs: &dyn Vfs,
+    dir: &Path,
+    database: DatabaseId,
+    (from, to): (Lsn, Lsn),
+    visitor: &mut dyn FnMut(Frame<'_>) -> Result<()>,
+) -> Result<()> {
+    let segments = open_segments(vfs, dir, database)?;
+    let mut walk = Walk::new(dir.display().to_string(), segments, database, from, ManifestMark::default());
+    walk.follow_all(&mut |frame| {
+        let wanted = frame.header.end() > from && frame.header.first_lsn < to;
+        if wanted { visitor(frame) } else { Ok(()) }
+    })?;
+    if walk.end < to {
+        return Err(Fault::corrupt(&walk.dir, 0, "end of the log", format!("at least {to}"), walk.end));
+    }
+    Ok(())
+}
+
 /// A whole frame.
 #[derive(Clone, Copy)]
 pub(crate) struct Frame<'a> {
@@ -225,6 +246,11 @@ impl Walk {
     }
 
     fn run(&mut self, visitor: &mut dyn FnMut(Frame<'_>) -> Result<()>) -> Result<()> {
+        self.follow_all(visitor)?;
+        self.judge()
+    }
+
+    fn follow_all(&mut self, visitor: &mut dyn FnMut(Frame<'_>) -> Result<()>) -> Result<()> {
         let mut is_first = true;
         for index in self.first_segment()..self.segments.len() {
             let Some(header) = self.segments[index].header else { continue };
@@ -242,7 +268,7 @@ impl Walk {
             }
             self.follow(index, header, limit, visitor)?;
         }
-        self.judge()
+        Ok(())
     }
 
     /// Step 2: what this segment's life wrote is dead from here on.

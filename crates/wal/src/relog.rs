@@ -23,14 +23,15 @@
 
 use std::io;
 use std::path::Path;
+use std::sync::Arc;
 
 use base::limits::SECTOR_BYTES;
 use base::{Fault, Lsn, Result, checksum};
 use vfs::{File, OpenHow, Vfs};
 
 use crate::format::{
-    FRAME_HEADER_BYTES, FrameCompression, FrameHeader, SEGMENT_HEADER_BYTES, SegmentHeader, SegmentId, block_boundary,
-    frame_boundary,
+    DatabaseId, FRAME_HEADER_BYTES, FrameCompression, FrameHeader, Incarnation, SEGMENT_HEADER_BYTES, SegmentHeader,
+    SegmentId, block_boundary, frame_boundary,
 };
 use crate::options::WalStart;
 use crate::recovery::{Frame, read_tail};
@@ -52,33 +53,22 @@ pub(crate) struct Relogged {
 /// # Errors
 /// [`Fault::NoSpace`], or whatever reading and writing meet. Nothing has happened then.
 pub(crate) fn relog(vfs: &dyn Vfs, dir: &Path, start: &WalStart, id: SegmentId, tmp: &Path) -> Result<Relogged> {
-    let how = OpenHow { write: true, create: true, ..OpenHow::default() };
-    let file = vfs.open(tmp, how).map_err(|e| Fault::io("open", tmp.display(), &e))?;
-    let mut copy = Copy {
-        file: &*file,
-        tmp,
-        start,
-        id,
-        seed: start.database.checksum_seed(),
-        continues_at: start.end,
-        first_lsn: start.end,
-        number: 0,
-        written: SEGMENT_HEADER_BYTES,
-        buffer: Vec::new(),
-    };
+    let mut copy = Copy::create(vfs, tmp, (start.database, start.incarnation, id), start.end)?;
     read_tail(vfs, dir, start.database, (start.durable, start.end), &mut |frame| copy.add(frame))?;
     copy.finish()?;
     let relogged = Relogged { continues_at: copy.continues_at, frames: copy.number };
-    drop(file);
+    drop(copy);
     let named = vfs.rename(tmp, &dir.join(id.file_name())).and_then(|()| vfs.sync_dir(dir));
     named.map_err(|e| Fault::io("rename", tmp.display(), &e))?;
     Ok(relogged)
 }
 
-struct Copy<'a> {
-    file: &'a dyn File,
+/// A segment being made of frames that were read elsewhere.
+pub(crate) struct Copy<'a> {
+    file: Arc<dyn File>,
     tmp: &'a Path,
-    start: &'a WalStart,
+    database: DatabaseId,
+    incarnation: Incarnation,
     id: SegmentId,
     seed: u32,
     /// Where the frame before the first one ended.
@@ -91,15 +81,39 @@ struct Copy<'a> {
     buffer: Vec<u8>,
 }
 
-impl Copy<'_> {
-    fn add(&mut self, frame: Frame<'_>) -> Result<()> {
+impl<'a> Copy<'a> {
+    /// Begins segment `id` of a life as file `tmp`; without a frame it would continue at `end`.
+    pub(crate) fn create(
+        vfs: &dyn Vfs,
+        tmp: &'a Path,
+        (database, incarnation, id): (DatabaseId, Incarnation, SegmentId),
+        end: Lsn,
+    ) -> Result<Self> {
+        let how = OpenHow { write: true, create: true, ..OpenHow::default() };
+        let file = vfs.open(tmp, how).map_err(|e| Fault::io("open", tmp.display(), &e))?;
+        Ok(Self {
+            file,
+            tmp,
+            database,
+            incarnation,
+            id,
+            seed: database.checksum_seed(),
+            continues_at: end,
+            first_lsn: end,
+            number: 0,
+            written: SEGMENT_HEADER_BYTES,
+            buffer: Vec::new(),
+        })
+    }
+
+    pub(crate) fn add(&mut self, frame: Frame<'_>) -> Result<()> {
         if self.number == 0 {
             (self.continues_at, self.first_lsn) = (frame.continues_at, frame.header.first_lsn);
         }
         let length = u32::try_from(frame.raw.len()).expect("a frame was read");
         let header = FrameHeader {
             segment: self.id,
-            incarnation: self.start.incarnation,
+            incarnation: self.incarnation,
             number: self.number,
             first_lsn: frame.header.first_lsn,
             durable: self.first_lsn,
@@ -129,13 +143,14 @@ impl Copy<'_> {
         Ok(())
     }
 
-    fn finish(&mut self) -> Result<()> {
+    /// Writes what is left and the header, and syncs.
+    pub(crate) fn finish(&mut self) -> Result<()> {
         self.pad(block_boundary);
         self.write()?;
         let header = SegmentHeader {
-            database: self.start.database,
+            database: self.database,
             segment: self.id,
-            incarnation: self.start.incarnation,
+            incarnation: self.incarnation,
             first_lsn: self.first_lsn,
             continues_at: self.continues_at,
             segment_bytes: self.written,

@@ -302,6 +302,11 @@ impl Pool {
         removed.iter().try_for_each(|id| self.remove(&self.dir.join(id.file_name())))
     }
 
+    /// The file system, and the directory of the segments.
+    pub(crate) fn place(&self) -> (&dyn Vfs, &Path) {
+        (&*self.vfs, &self.dir)
+    }
+
     pub(crate) fn sizes(&self) -> PoolSizes {
         let files = self.files.lock();
         PoolSizes {

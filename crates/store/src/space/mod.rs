@@ -7,6 +7,7 @@
 //! | `write.rs` | packed writes |
 //! | `allocator.rs` | which bytes hold what, as pure state; rules A19, A20, P9 |
 //! | `growth.rs` | extents from and to the file system; the reserve (P4), a full disk (B7) |
+//! | `copy.rs` | a copy of the file as one manifest has it |
 //! | `saved.rs` | the allocator's state in the manifest |
 //! | `datafile.rs` | the file's header, aligned reads and writes |
 //!
@@ -20,6 +21,7 @@
 mod allocator;
 #[cfg(test)]
 mod allocator_model;
+mod copy;
 mod datafile;
 mod growth;
 mod open;

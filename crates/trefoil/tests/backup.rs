@@ -1,0 +1,232 @@
+//! Hot backups: under load, beside changes of definitions, cut short; each opened and looked at.
+
+#![allow(clippy::unwrap_used, reason = "a test panics on what it does not expect")]
+
+mod support;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use support::*;
+use trefoil::{CommitTs, Database, Durability, Error, Index, Options};
+use vfs::fault::{Action, Class, Rule};
+use vfs::sim::{Config, SimDisk, explore};
+use vfs::sync::Mutex;
+
+/// Commits by timestamp: which transaction.
+type Commits = Arc<Mutex<BTreeMap<CommitTs, u64>>>;
+
+/// Transaction `n`: eight entries in each of two indexes, over those of an earlier transaction.
+fn write(db: &Database, indexes: &[Index; 2], writer: u64, n: u64) -> Result<CommitTs, Error> {
+    let mut tx = db.begin()?;
+    for index in indexes {
+        for i in 0..8 {
+            let key = format!("{writer}/{:03}", (n * 5 + i) % 100);
+            tx.put(index, key.as_bytes(), format!("{n:06}/{}", "x".repeat((n % 40) as usize)).as_bytes())?;
+        }
+    }
+    tx.commit_with(if n.is_multiple_of(3) { Durability::Sync } else { Durability::Buffered })
+}
+
+/// What the database holds once `commits` and nothing else have happened.
+fn expected(commits: &BTreeMap<CommitTs, u64>, writer_of: impl Fn(u64) -> (u64, u64)) -> Entries {
+    let mut all = BTreeMap::new();
+    for number in commits.values() {
+        let (writer, n) = writer_of(*number);
+        for i in 0..8 {
+            let key = format!("{writer}/{:03}", (n * 5 + i) % 100);
+            all.insert(key.into_bytes(), format!("{n:06}/{}", "x".repeat((n % 40) as usize)).into_bytes());
+        }
+    }
+    all.into_iter().collect()
+}
+
+fn open_copy(disk: &SimDisk) -> Database {
+    Database::open("/copy/of", Options { create: false, ..options(disk) }).unwrap()
+}
+
+/// Writers, the background and a backup, interleaved by seed: the copy holds exactly the commits at or below the moment
+/// that the call returned. Guards: the pin, the hold on the log, the order data before log.
+#[test]
+fn a_backup_under_load_shows_one_moment() {
+    let explored = explore(0..30, &Config { steps_max: 20_000_000, ..Config::default() }, |sim| {
+        let disk = disk();
+        let small = Options { budget_bytes: 1 << 20, inline_batch_bytes: 600, ..options(&disk) };
+        let db = Database::open("/db", small.clone()).unwrap();
+        let indexes = [index(&db, "a"), index(&db, "b")];
+        let (commits, done) = (Commits::default(), Arc::new(AtomicBool::new(false)));
+        let writers: Vec<_> = (0..2)
+            .map(|writer| {
+                let (db, indexes, commits, done) = (db.clone(), indexes.clone(), commits.clone(), done.clone());
+                let skew = sim.seed() % 7;
+                spawn("writer", move || {
+                    for n in 0.. {
+                        let ts = write(&db, &indexes, writer, n).unwrap();
+                        commits.lock().insert(ts, writer * 1_000_000 + n);
+                        if done.load(Ordering::SeqCst) && n > 20 {
+                            return;
+                        }
+                        if n % (skew + 2) == 0 {
+                            vfs::thread::sleep(std::time::Duration::from_micros(50));
+                        }
+                    }
+                })
+            })
+            .collect();
+        let checkpoints = {
+            let (db, done) = (db.clone(), done.clone());
+            spawn("checkpoints", move || {
+                while !done.load(Ordering::SeqCst) {
+                    db.checkpoint().unwrap();
+                    sleep(1);
+                }
+            })
+        };
+        sleep(2 + sim.seed() % 5);
+        let at = db.checkpoint_to("/copy/of").unwrap();
+        // The source goes on for a while, over what the copy was made of.
+        sleep(3);
+        done.store(true, Ordering::SeqCst);
+        writers.into_iter().for_each(|writer| writer.join().unwrap());
+        checkpoints.join().unwrap();
+        let copy = open_copy(&disk);
+        let mut commits = commits.lock().clone();
+        let later = commits.split_off(&CommitTs(at.0 + 1));
+        assert!(!commits.is_empty() && !later.is_empty(), "the backup began and ended in the middle");
+        let expected = expected(&commits, |number| (number / 1_000_000, number % 1_000_000));
+        for name in ["a", "b"] {
+            assert_eq!(all(&copy, &copy.index(name).unwrap()), expected, "{name} at {at}");
+        }
+        sound(&copy);
+        sound(&db);
+    });
+    if let Err(failure) = explored {
+        panic!("{failure}");
+    }
+}
+
+/// A database without a commit since its checkpoint, and one that is empty.
+#[test]
+fn a_quiet_database_is_copied_as_it_is() {
+    simulate(|_| {
+        let disk = disk();
+        let db = open(&disk);
+        db.checkpoint_to("/copy/of").unwrap();
+        assert!(open_copy(&disk).names().0.is_empty());
+        let i = index(&db, "i");
+        fill(&db, &i, 0, 100, 30).unwrap();
+        db.checkpoint().unwrap();
+        db.checkpoint_to("/second").unwrap();
+        let before = all(&db, &i);
+        fill(&db, &i, 50, 150, 10).unwrap();
+        let copy = Database::open("/second", options(&disk)).unwrap();
+        assert_eq!(all(&copy, &copy.index("i").unwrap()), before);
+        // A copy of the copy, after it has lived on.
+        fill(&copy, &copy.index("i").unwrap(), 100, 120, 5).unwrap();
+        copy.checkpoint_to("/third").unwrap();
+        let third = Database::open("/third", options(&disk)).unwrap();
+        assert_eq!(all(&third, &third.index("i").unwrap()).len(), 120);
+        sound(&third);
+    });
+}
+
+/// An index built beside a backup is in neither its blocks nor its log. Guard: the build waits.
+#[test]
+fn definitions_wait_for_a_backup() {
+    simulate(|sim| {
+        let disk = disk();
+        let db = open(&disk);
+        let rows = table(&db, "rows");
+        insert(&db, &rows, 0..200).unwrap();
+        let gate = sim.hold("backup.begun");
+        let backup = {
+            let db = db.clone();
+            spawn("backup", move || db.checkpoint_to("/copy/of").unwrap())
+        };
+        gate.wait_reached();
+        let build = {
+            let (db, rows) = (db.clone(), rows.clone());
+            spawn("build", move || db.create_table_indexes(&rows, vec![by_colour()]).unwrap())
+        };
+        sleep(100);
+        assert!(!build.is_finished());
+        insert(&db, &rows, 200..220).unwrap();
+        gate.open();
+        backup.join().unwrap();
+        build.join().unwrap();
+        assert_eq!(indexed(&db, &rows), 220);
+        let copy = open_copy(&disk);
+        sound(&copy);
+        assert_eq!(copy.table("rows").unwrap().schema().indexes().len(), 0);
+    });
+}
+
+/// An index dropped right after a backup has begun is whole in the copy. Guards: the pin, and that drops wait.
+#[test]
+fn what_is_dropped_after_a_backup_is_in_it() {
+    simulate(|sim| {
+        let disk = disk();
+        let db = open(&disk);
+        let (big, other) = (index(&db, "big"), index(&db, "other"));
+        for n in 0..10 {
+            fill(&db, &big, n * 100, n * 100 + 100, 100).unwrap();
+        }
+        let gate = sim.hold("backup.copying");
+        let backup = {
+            let db = db.clone();
+            spawn("backup", move || db.checkpoint_to("/copy/of").unwrap())
+        };
+        gate.wait_reached();
+        // Everything is rewritten, and the old blocks are freed, twice over.
+        for round in 0..3 {
+            for n in 0..10 {
+                fill(&db, &big, n * 100, n * 100 + 100, 50 + round).unwrap();
+            }
+            db.checkpoint().unwrap();
+            fill(&db, &other, 0, 300, 200).unwrap();
+        }
+        let drop_it = {
+            let db = db.clone();
+            spawn("drop", move || db.drop_index("big").unwrap())
+        };
+        sleep(50);
+        gate.open();
+        backup.join().unwrap();
+        drop_it.join().unwrap();
+        let copy = open_copy(&disk);
+        assert_eq!(all(&copy, &copy.index("big").unwrap()).len(), 1000);
+        sound(&copy);
+    });
+}
+
+/// A place that holds something is refused untouched; a backup cut short is no database; the source is none the worse.
+#[test]
+fn a_backup_that_fails_leaves_no_database() {
+    simulate(|_| {
+        let disk = disk();
+        let db = open(&disk);
+        let i = index(&db, "i");
+        fill(&db, &i, 0, 500, 100).unwrap();
+        let error = db.checkpoint_to("/db").unwrap_err();
+        assert!(matches!(&error, Error::InvalidArgument(why) if why.contains("empty or new directory")), "{error}");
+        for nth in 1.. {
+            let path = format!("/copy-{nth}");
+            let fired = disk.faults().fired();
+            disk.faults().add(Rule::new(Action::Eio).on(Class::Write).path(&path).nth(nth));
+            let done = db.checkpoint_to(&path);
+            if disk.faults().fired() == fired {
+                done.unwrap();
+                assert!(nth > 3, "several writes were failed");
+                break;
+            }
+            assert!(done.is_err(), "write {nth}");
+            let opened = Database::open(&path, Options { create: false, ..options(&disk) });
+            assert!(matches!(opened, Err(Error::NotADatabase { .. })), "after write {nth}");
+            fill(&db, &i, 0, 20, 10).unwrap();
+        }
+        // What the failed ones held is let go.
+        db.checkpoint().unwrap();
+        sound(&db);
+    });
+}

@@ -1,0 +1,47 @@
+//! A copy of an open log, for a backup.
+//!
+//! Steps of one call: (1) the log is made durable to its end; (2) the frames between `from` and there are read from the
+//! segment files, as recovery reads them, and written to a segment of their own, at the same positions, under this
+//! life's number; (3) the segment is synced. The next call goes on where this one ended, so that the log may be trimmed
+//! behind it while a long backup runs.
+//!
+//! The caller keeps the log from being trimmed above `from` meanwhile. Appends go on.
+
+use std::path::Path;
+
+use base::{Lsn, Result};
+use vfs::Vfs;
+
+use crate::format::SegmentId;
+use crate::log::Wal;
+use crate::recovery::read_open;
+use crate::relog::Copy;
+
+impl Wal {
+    /// Copies what lies between `from` and the end into segment `number` (from 1) of the log in `to`. Returns the end
+    /// of the copy. Nothing is made if nothing lies between.
+    ///
+    /// `from` is a position to which this log was not trimmed, or the end of the copy before.
+    ///
+    /// # Errors
+    /// A fault of this log's sync, which poisons; of reading it or of writing the copy, which do not.
+    pub fn copy_to(&self, to: &Path, from: Lsn, number: u64) -> Result<Lsn> {
+        self.sync_all()?;
+        let end = self.durable();
+        if end <= from {
+            return Ok(from);
+        }
+        let (vfs, dir, database) = self.place();
+        let id = SegmentId(number);
+        let path = to.join(id.file_name());
+        let mut copy = Copy::create(vfs, &path, (database, self.incarnation(), id), end)?;
+        read_open(vfs, dir, database, (from, end), &mut |frame| copy.add(frame))?;
+        copy.finish()?;
+        Ok(end)
+    }
+
+    fn place(&self) -> (&dyn Vfs, &Path, crate::format::DatabaseId) {
+        let (vfs, dir) = self.0.pool.place();
+        (vfs, dir, self.0.start.database)
+    }
+}
