@@ -81,6 +81,9 @@ fn check(options: &Options) -> Result<()> {
     if !options.extent_bytes.is_power_of_two() || !(16 << 10..=4 << 20).contains(&options.extent_bytes) {
         return invalid(format!("extent_bytes is {}; it must be a power of two up to 4 MiB", options.extent_bytes));
     }
+    if options.log_segment_bytes < 256 << 10 {
+        return invalid(format!("log_segment_bytes is {}; the least is 256 KiB", options.log_segment_bytes));
+    }
     if options.log_capacity_bytes < 1 << 20 {
         return invalid(format!("log_capacity_bytes is {}; the least is 1 MiB", options.log_capacity_bytes));
     }
@@ -194,7 +197,7 @@ impl Opening {
 
     fn assemble(self, log_end: &WalEnd, next_index: u32) -> Result<Arc<Engine>> {
         let wal_options = WalOptions {
-            segment_bytes: self.options.log_segment_bytes.min(self.options.log_capacity_bytes / 4),
+            segment_bytes: segment_bytes(&self.options),
             capacity_bytes: self.options.log_capacity_bytes,
             ring_bytes: ring_bytes(&self.options),
         };
@@ -214,6 +217,7 @@ impl Opening {
             next_run: AtomicU64::new(self.manifest.next_run),
             next_txn: AtomicU64::new(1),
             checkpoint: Mutex::new(Published { generation: self.manifest.generation }),
+            held_log: Mutex::new(None),
             incarnation: u64::from(log_end.next_incarnation.0),
             log_at_checkpoint: AtomicU64::new(log_end.next_first_lsn.0),
             closed: AtomicBool::new(false),
@@ -252,9 +256,15 @@ fn log_id(layout: &Layout) -> DatabaseId {
     DatabaseId(id)
 }
 
+/// Length of a log segment: whole sectors, at most a quarter of the log.
+fn segment_bytes(options: &Options) -> u64 {
+    let sector = base::limits::SECTOR_BYTES as u64;
+    options.log_segment_bytes.min(options.log_capacity_bytes / 4) / sector * sector
+}
+
 /// A ring of 4 MiB, less when the budget or the segments are small: a segment holds at least two rings.
 fn ring_bytes(options: &Options) -> u64 {
-    let segment = options.log_segment_bytes.min(options.log_capacity_bytes / 4);
+    let segment = segment_bytes(options);
     let most = (options.budget_bytes / 16).min(segment / 4).min(4 << 20);
     1 << most.max(4096).ilog2()
 }

@@ -158,8 +158,7 @@ pub struct Options {
     /// The one memory cap, in bytes, at least 256 KiB, sensibly 8 MiB and more: pages, write sets, locks, log
     /// ring and everything else. Default 512 MiB.
     pub budget_bytes: u64,
-    /// Log kept before a checkpoint is forced, in bytes, at least 1 MiB; a multiple of 16 KiB if a quarter of it is the
-    /// segment size. Default 1 GiB.
+    /// Log kept before a checkpoint is forced, in bytes, at least 1 MiB. Default 1 GiB.
     pub log_capacity_bytes: u64,
     /// Checkpoints keep the estimated replay after a crash below this. Default 30 s.
     pub checkpoint_replay: Duration,
@@ -177,7 +176,8 @@ pub struct Options {
     pub disk_reserve_bytes: u64,
     /// Extent size in bytes, a power of two from 64 KiB to 4 MiB. Default 1 MiB.
     pub extent_bytes: u64,
-    /// Log segment size in bytes, a multiple of 4096. Default 64 MiB; a quarter of `log_capacity_bytes` if that is less.
+    /// Log segment size in bytes, at least 256 KiB, rounded down to whole sectors of 4 KiB. Default 64 MiB; a quarter of
+    /// `log_capacity_bytes` if that is less.
     pub log_segment_bytes: u64,
     /// Largest batch of one index applied in place at commit, in bytes; larger ones become a run. Default 1 MiB.
     pub inline_batch_bytes: usize,

@@ -27,28 +27,10 @@ use crate::handle::Index;
 use crate::options::{Durability, Isolation};
 
 mod reading;
+mod savepoints;
 
-/// A place in a transaction to which it can return; of no use to another transaction.
-///
-/// ```
-/// # let dir = tempfile::tempdir().expect("a temporary directory");
-/// # let db = trefoil::Database::open(dir.path(), trefoil::Options::default())?;
-/// # let fruit = db.create_index("fruit", trefoil::IndexOptions::default())?;
-/// # let mut tx = db.begin()?;
-/// # for (k, v) in [("apple", "12"), ("pear", "7"), ("plum", "30")] {
-/// #     tx.put(&fruit, k.as_bytes(), v.as_bytes())?;
-/// # }
-/// # tx.commit()?;
-/// let mut tx = db.begin()?;
-/// let start = tx.savepoint();
-/// tx.put(&fruit, b"quince", b"1")?;
-/// tx.rollback_to(start);
-/// tx.rollback_to(start); // as often as needed
-/// assert_eq!(tx.get(&fruit, b"quince")?, None);
-/// # Ok::<(), trefoil::Error>(())
-/// ```
-#[derive(Debug, Clone, Copy)]
-pub struct Savepoint(Seq);
+use savepoints::Rollbacks;
+pub use savepoints::Savepoint;
 
 /// A running transaction. Dropping it rolls it back. Uncommitted writes are in memory, at most half of
 /// [`Options::budget_bytes`](crate::Options::budget_bytes) for all transactions together; past it, writes give `Limit`.
@@ -77,6 +59,7 @@ pub struct Transaction {
     /// The snapshot of all plain reads under REPEATABLE READ, taken by the first.
     snapshot: OnceCell<Slot>,
     writes: WriteSet,
+    rollbacks: Rollbacks,
     locks: LockOwner,
     /// Indexes written to.
     touched: BTreeMap<IndexId, Arc<IndexEntry>>,
@@ -107,6 +90,7 @@ impl Transaction {
             isolation,
             snapshot: OnceCell::new(),
             writes: WriteSet::new(),
+            rollbacks: Rollbacks::default(),
             locks: LockOwner::new(id),
             touched: BTreeMap::new(),
             tables: Vec::new(),
@@ -215,21 +199,21 @@ impl Transaction {
     /// tx.put(&fruit, b"quince", b"1")?;
     /// let kept = tx.savepoint();
     /// tx.delete(&fruit, b"apple")?;
-    /// tx.rollback_to(kept);
+    /// tx.rollback_to(kept)?;
     /// assert!(tx.get(&fruit, b"quince")?.is_some() && tx.get(&fruit, b"apple")?.is_some());
     /// # Ok::<(), trefoil::Error>(())
     /// ```
     #[must_use]
     pub fn savepoint(&self) -> Savepoint {
-        Savepoint(self.writes.position())
+        self.rollbacks.savepoint(self.writes.position())
     }
 
     /// Undoes the writes since `savepoint`, at a cost proportional to them. Locks are kept. Savepoints taken after
     /// this one end here.
     ///
-    /// # Panics
-    /// If writes before `savepoint` have been undone already: by going back to an earlier one, or by the rollback that
-    /// comes with `Deadlock`.
+    /// # Errors
+    /// `InvalidArgument`, with nothing undone, if the savepoint has ended: by going back to an earlier one, or by the
+    /// rollback that comes with `Deadlock`.
     ///
     /// ```
     /// # let dir = tempfile::tempdir().expect("a temporary directory");
@@ -245,21 +229,32 @@ impl Transaction {
     /// for key in [b"apple".as_slice(), b"pear", b"plum"] {
     ///     tx.delete(&fruit, key)?;
     /// }
-    /// tx.rollback_to(before);
+    /// tx.rollback_to(before)?;
     /// assert_eq!(tx.range(&fruit, ..)?.collect()?.len(), 3);
     /// # Ok::<(), trefoil::Error>(())
     /// ```
-    pub fn rollback_to(&mut self, savepoint: Savepoint) {
-        self.writes.rollback_to(savepoint.0);
+    pub fn rollback_to(&mut self, savepoint: Savepoint) -> Result<()> {
+        self.check_running()?;
+        if !self.rollbacks.stands(savepoint) {
+            let why = "the savepoint ended when the transaction went back to an earlier one";
+            return Err(Error::InvalidArgument(why.into()));
+        }
+        self.take_back(savepoint.at);
+        Ok(())
+    }
+
+    fn take_back(&mut self, to: Seq) {
+        self.writes.rollback_to(to);
+        self.rollbacks.note(to);
     }
 
     /// Runs a statement: if it fails, its writes are taken back and the transaction can go on.
     pub(crate) fn statement<T>(&mut self, body: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
-        let before = self.savepoint();
+        let before = self.writes.position();
         let result = body(self);
         // After a deadlock there is nothing left to take back.
         if result.is_err() && !self.done {
-            self.rollback_to(before);
+            self.take_back(before);
         }
         result
     }
@@ -394,13 +389,13 @@ impl Transaction {
             let got = value.len() as u64;
             return Err(Error::Limit { what: "length of a value in bytes", limit: VALUE_BYTES_MAX, got });
         }
-        let before = self.savepoint();
+        let before = self.writes.position();
         match value {
             Some(value) => self.writes.put(entry.id(), key, value)?,
             None => self.writes.delete(entry.id(), key)?,
         };
         self.touched.entry(entry.id()).or_insert_with(|| entry.clone());
-        self.charge_writes().inspect_err(|_| self.writes.rollback_to(before.0))
+        self.charge_writes().inspect_err(|_| self.writes.rollback_to(before))
     }
 
     fn charge_writes(&mut self) -> Result<()> {

@@ -82,12 +82,14 @@ fn after_a_deadlock_a_transaction_refuses_further_use() {
         let victim = spawn("victim", move || {
             let mut tx = d.begin().unwrap();
             tx.put(&handle, b"x", b"victim").unwrap();
+            let savepoint = tx.savepoint();
             sleep(100);
             let error = tx.put(&handle, &[0], b"victim").unwrap_err();
             assert!(matches!(error, Error::Deadlock { .. }), "{error}");
             assert!(tx.put(&handle, b"y", b"victim").is_err());
             assert!(tx.get_for_update(&handle, b"y").is_err());
             assert!(tx.get(&handle, b"y").is_err());
+            assert!(tx.rollback_to(savepoint).is_err());
             assert!(tx.insert(&rows_of, &row(7)).is_err());
             assert!(tx.commit().is_err(), "a commit of nothing must not look like success");
         });
@@ -98,6 +100,31 @@ fn after_a_deadlock_a_transaction_refuses_further_use() {
         put(&db, &i, b"y", b"free", Durability::Sync).expect("its lock was released");
         db.create_table_indexes(&t, vec![by_colour()]).expect("its gate was left");
         assert_eq!(get(&db, &i, b"x").unwrap(), b"survivor");
+    });
+}
+
+/// A savepoint ends when the transaction goes back to an earlier one, also if it has written past its place again since.
+/// Guard: `Rollbacks::stands`.
+#[test]
+fn a_savepoint_ends_with_an_earlier_one() {
+    simulate(|_| {
+        let db = open(&disk());
+        let i = index(&db, "i");
+        let mut tx = db.begin().unwrap();
+        let early = tx.savepoint();
+        for n in 0..5u8 {
+            tx.put(&i, &[n], b"first").unwrap();
+        }
+        let late = tx.savepoint();
+        tx.rollback_to(early).unwrap();
+        for n in 0..9u8 {
+            tx.put(&i, &[n], b"second").unwrap();
+        }
+        let error = tx.rollback_to(late).unwrap_err();
+        assert!(matches!(error, Error::InvalidArgument(_)), "{error}");
+        assert_eq!(tx.range(&i, ..).unwrap().collect().unwrap().len(), 9, "nothing was undone");
+        tx.rollback_to(early).unwrap();
+        assert!(tx.range(&i, ..).unwrap().collect().unwrap().is_empty());
     });
 }
 
@@ -119,7 +146,7 @@ fn a14_a_large_transaction_is_its_net_effect() {
         for n in 200..400u32 {
             tx.put(&i, &n.to_be_bytes(), b"rolled back").unwrap();
         }
-        tx.rollback_to(savepoint);
+        tx.rollback_to(savepoint).unwrap();
         for n in 0..100u32 {
             tx.put(&i, &n.to_be_bytes(), b"second").unwrap();
         }

@@ -73,7 +73,7 @@ fn savepoints_undo_what_came_after() {
     let save = tx.savepoint();
     tx.put(&i, b"a", b"2").unwrap();
     tx.put(&i, b"b", b"2").unwrap();
-    tx.rollback_to(save);
+    tx.rollback_to(save).unwrap();
     assert_eq!(tx.get(&i, b"a").unwrap().unwrap(), b"1");
     tx.commit().unwrap();
     let all = db.begin().unwrap().range(&i, ..).unwrap().collect().unwrap();

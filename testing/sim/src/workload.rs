@@ -222,7 +222,7 @@ fn transaction(world: &World, history: &Shared, rng: &mut Rng) -> Result<(), Err
             // A part that is taken back. Locks taken in it stay, reads under them too.
             let (savepoint, before) = (tx.savepoint(), doing.writes.clone());
             operation(world, &mut tx, rng, &mut doing)?;
-            tx.rollback_to(savepoint);
+            tx.rollback_to(savepoint)?;
             doing.writes = before;
         } else {
             operation(world, &mut tx, rng, &mut doing)?;
