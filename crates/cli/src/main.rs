@@ -6,6 +6,7 @@
 //! | `check.rs` | `verify` |
 //! | `numbers.rs` | `stats` |
 //! | `dump.rs` | `dump` |
+//! | `copies.rs` | `backup`, `restore` |
 //!
 //! Results go to stdout, everything else to stderr. A database is opened as a program would open it: after a crash
 //! its log is replayed first. While another process has it open, nothing is touched.
@@ -13,6 +14,7 @@
 #![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "not part of the engine, never simulated")]
 
 mod check;
+mod copies;
 mod dump;
 mod numbers;
 
@@ -35,6 +37,10 @@ Examples:
   trefoil verify shop.db                     is everything in order?
   trefoil stats shop.db                      sizes, by index
   trefoil dump shop.db --table orders        rows as tab-separated text
+  trefoil backup shop.db monday              a copy of a database that is not in use
+  trefoil restore monday shop.db             the copy back in place, checked
+
+A database in use is backed up by the program that has it open: Database::checkpoint_to.
 
 Exit codes: 0 ok, 1 failed, 2 usage, 4 the database is damaged."
 )]
@@ -75,6 +81,20 @@ enum Command {
         #[arg(long, value_enum, default_value_t = Format::Text)]
         format: Format,
     },
+    /// Copy a database that no other process has open
+    Backup {
+        #[command(flatten)]
+        database: Opened,
+        /// Where the copy goes: an empty or new directory
+        target: PathBuf,
+    },
+    /// Put a backup in place as a database, and check it
+    Restore {
+        /// The directory of the backup
+        backup: PathBuf,
+        #[command(flatten)]
+        database: Opened,
+    },
 }
 
 /// Which database, and how it is opened.
@@ -90,8 +110,11 @@ struct Opened {
 
 impl Opened {
     fn open(&self) -> Result<Database, Failure> {
-        let options = Options { create: false, budget_bytes: self.memory << 20, ..Options::default() };
-        Ok(Database::open(&self.path, options)?)
+        Ok(Database::open(&self.path, self.options())?)
+    }
+
+    fn options(&self) -> Options {
+        Options { create: false, budget_bytes: self.memory << 20, ..Options::default() }
     }
 
     fn path(&self) -> &Path {
@@ -146,6 +169,8 @@ fn main() -> ExitCode {
     let done = match Arguments::parse().command {
         Command::Verify { database, format } => check::run(&database, format, out),
         Command::Stats { database, format } => numbers::run(&database, format, out),
+        Command::Backup { database, target } => copies::backup(&database, &target, out),
+        Command::Restore { backup, database } => copies::restore(&backup, &database, out),
         Command::Dump { database, table, index, format } => dump::run(&database, table, index, format, out),
     };
     let done = done.and_then(|()| Ok(io::Write::flush(out)?));

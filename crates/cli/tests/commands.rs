@@ -128,3 +128,42 @@ fn what_is_no_database_is_left_alone() {
     assert!(text(&out.stderr).contains("open in another process"), "{}", text(&out.stderr));
     open.close().unwrap();
 }
+
+#[test]
+fn a_backup_is_made_and_restored() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = shop(dir.path());
+    let (backup, restored) = (dir.path().join("monday"), dir.path().join("restored.db"));
+    let (backup, restored) = (backup.to_str().unwrap(), restored.to_str().unwrap());
+    let out = trefoil(&["backup", &db, backup]);
+    assert_eq!(out.status.code(), Some(0), "{}", text(&out.stderr));
+    let out = trefoil(&["restore", backup, restored]);
+    assert_eq!(out.status.code(), Some(0), "{}", text(&out.stderr));
+    assert!(text(&out.stdout).contains("ok, 1 tables and 1 plain indexes"), "{}", text(&out.stdout));
+    let rows = |path: &str| text(&trefoil(&["dump", path, "--table", "orders"]).stdout);
+    assert_eq!(rows(restored), rows(&db));
+    // Nothing is overwritten, neither a backup nor a database.
+    for arguments in
+        [["backup", &db, backup], ["restore", backup, &db], ["restore", dir.path().to_str().unwrap(), restored]]
+    {
+        let out = trefoil(&arguments);
+        assert_eq!(out.status.code(), Some(1), "{arguments:?}");
+    }
+    assert_eq!(rows(restored), rows(&db));
+}
+
+/// A backup with a damaged block: the restore says so, with code 4.
+#[test]
+fn a_damaged_backup_is_found_when_it_is_restored() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = shop(dir.path());
+    let backup = dir.path().join("monday");
+    assert!(trefoil(&["backup", &db, backup.to_str().unwrap()]).status.success());
+    let file = backup.join("data.trefoil");
+    let mut bytes = std::fs::read(&file).unwrap();
+    let used = (4096..bytes.len()).filter(|at| bytes[*at] != 0).collect::<Vec<_>>();
+    used.iter().step_by(50).for_each(|at| bytes[*at] ^= 1);
+    std::fs::write(&file, &bytes).unwrap();
+    let out = trefoil(&["restore", backup.to_str().unwrap(), dir.path().join("restored.db").to_str().unwrap()]);
+    assert_eq!(out.status.code(), Some(4), "{}", text(&out.stderr));
+}

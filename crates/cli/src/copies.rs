@@ -1,0 +1,77 @@
+//! `trefoil backup` and `trefoil restore`.
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::Path;
+
+use trefoil::{Database, Options};
+
+use crate::{Failure, Opened};
+
+/// The file that makes a directory a database: copied last.
+const HEADER: &str = "TREFOIL";
+
+/// Copies a database that no other process has open.
+pub(crate) fn backup(database: &Opened, to: &Path, out: &mut impl Write) -> Result<(), Failure> {
+    let opened = database.open()?;
+    let moment = opened.checkpoint_to(to)?;
+    opened.close()?;
+    writeln!(out, "{}: backup of {} as of {moment}", to.display(), database.path().display())?;
+    Ok(())
+}
+
+/// Copies a backup to where the database shall be, opens it there and checks everything.
+pub(crate) fn restore(from: &Path, database: &Opened, out: &mut impl Write) -> Result<(), Failure> {
+    let to = database.path();
+    if !from.join(HEADER).is_file() {
+        return Err(Failure::Failed(format!("{} is no backup: it has no file {HEADER}", from.display())));
+    }
+    let used = to.exists() && fs::read_dir(to).map_err(|e| failed("read", to, &e))?.next().is_some();
+    if used {
+        let text = format!("{} is not empty; move it away first, a restore overwrites nothing", to.display());
+        return Err(Failure::Failed(text));
+    }
+    eprintln!("copying {} to {}", from.display(), to.display());
+    copy_dir(from, to)?;
+    copy_file(&from.join(HEADER), &to.join(HEADER))?;
+    sync(to)?;
+    eprintln!("checking {}", to.display());
+    let opened = Database::open(to, Options { create: false, ..database.options() })?;
+    let problems: usize = opened.verify()?.iter().map(|(_, report)| report.problems.len()).sum();
+    if problems > 0 {
+        let text = format!("{problems} problems in {}; trefoil verify names them", to.display());
+        return Err(Failure::Damaged(text));
+    }
+    let (indexes, tables) = opened.names();
+    opened.close()?;
+    writeln!(out, "{}: ok, {} tables and {} plain indexes", to.display(), tables.len(), indexes.len())?;
+    Ok(())
+}
+
+/// Everything but the header and the lock, synced.
+fn copy_dir(from: &Path, to: &Path) -> Result<(), Failure> {
+    fs::create_dir_all(to).map_err(|e| failed("create", to, &e))?;
+    for entry in fs::read_dir(from).map_err(|e| failed("read", from, &e))? {
+        let entry = entry.map_err(|e| failed("read", from, &e))?;
+        let (path, target) = (entry.path(), to.join(entry.file_name()));
+        if path.is_dir() {
+            copy_dir(&path, &target)?;
+        } else if entry.file_name() != HEADER && entry.file_name() != "LOCK" {
+            copy_file(&path, &target)?;
+        }
+    }
+    sync(to)
+}
+
+fn copy_file(from: &Path, to: &Path) -> Result<(), Failure> {
+    fs::copy(from, to).map_err(|e| failed("copy to", to, &e))?;
+    sync(to)
+}
+
+fn sync(path: &Path) -> Result<(), Failure> {
+    fs::File::open(path).and_then(|file| file.sync_all()).map_err(|e| failed("sync", path, &e))
+}
+
+fn failed(what: &str, path: &Path, error: &io::Error) -> Failure {
+    Failure::Failed(format!("cannot {what} {}: {error}", path.display()))
+}
