@@ -76,6 +76,20 @@ fn b7_a_full_disk_is_an_ordinary_error_in_allocation() {
     space.write(large(&space, 3)).unwrap();
 }
 
+/// The disk fills between the look at it and the allocation: the allocation's error is an ordinary one, too.
+#[test]
+fn b7_a_disk_that_fills_during_allocation_is_an_ordinary_error() {
+    let dir = Scratch::new("b7-race");
+    let vfs = FaultyVfs::new(3 * EXTENT);
+    vfs.0.claimed_bytes.store(100 * EXTENT, Ordering::SeqCst);
+    let (space, poison) = space(&dir, &vfs, 0);
+    let blocks = fill(&space, AllocScope::RESERVE);
+    assert_eq!(blocks.len(), 3);
+    poison.check().expect("nothing is poisoned");
+    vfs.0.free_bytes.fetch_add(EXTENT, Ordering::SeqCst);
+    space.write(large(&space, 3)).expect("resumes by itself");
+}
+
 #[test]
 fn b7_a_full_disk_in_a_write_poisons() {
     let dir = Scratch::new("b7-write");

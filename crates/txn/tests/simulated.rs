@@ -238,65 +238,69 @@ fn one_seed_is_one_history() {
 /// a holds 3, b holds 1, c holds 2, e holds 4; c waits for 4, b waits for 2
 /// a waits for 1: searches, a -> b -> c, sleeps
 ///                  e releases 4; c has it, gives 2 back early (b has it and waits no more), waits for 3
-/// a goes on: c -> a. A cycle, but b does not wait.
+/// a goes on: c -> a. A cycle, but b does not wait; or it waits for 5, which f holds.
 /// ```
 #[test]
 fn p2_a_deadlock_that_never_was() {
-    Simulation::new(1, Config { cores: 1, ..Config::default() }).run(|sim| {
-        let locks = Arc::new(Locks::new());
-        let ask = |key: &'static [u8]| LockRequest {
-            index: IndexId(1),
-            key,
-            mode: Mode::Exclusive,
-            timeout: None,
-            weight: 0,
-        };
-        let lock = move |locks: &Locks, owner: &mut LockOwner, key| {
-            let outcome = locks.lock(owner, &ask(key));
-            assert!(matches!(outcome, LockOutcome::Granted { .. }), "{outcome:?}");
-        };
-        let owners = [(1, b"3"), (2, b"1"), (3, b"2"), (4, b"4")].map(|(txn, key)| {
-            let mut owner = LockOwner::new(TxnId(txn));
-            lock(&locks, &mut owner, key);
-            owner
-        });
-        let [mut a, mut b, mut c, mut e] = owners;
-        let settle = || vfs::thread::sleep(Duration::from_millis(1));
-        let table = locks.clone();
-        let third = start("c", move || {
-            lock(&table, &mut c, b"4");
-            table.release_one(&mut c, IndexId(1), b"2");
-            lock(&table, &mut c, b"3");
-            table.release_all(&mut c, None);
-        });
-        settle();
-        let (table, b_goes_on) = (locks.clone(), Arc::new(Mutex::new(())));
-        let (held, b_waits_here) = (b_goes_on.lock(), b_goes_on.clone());
-        let second = start("b", move || {
-            lock(&table, &mut b, b"2");
-            drop(b_waits_here.lock());
-            table.release_all(&mut b, None);
-        });
-        settle();
-        let at_itself = sim.hold("locks.expanded");
-        let table = locks.clone();
-        let first = start("a", move || {
-            lock(&table, &mut a, b"1");
-            table.release_all(&mut a, None);
-        });
-        at_itself.wait_reached();
-        let at_b = sim.hold("locks.expanded");
-        at_itself.open();
-        at_b.wait_reached();
-        locks.release_all(&mut e, None);
-        settle();
-        assert_eq!(locks.stats().waiting, 2, "a and c wait, b does not");
-        at_b.open();
-        settle();
-        drop(held);
-        join(vec![first, second, third]);
-        assert_eq!(locks.stats().deadlocks, 0);
+    for b_waits_again in [false, true] {
+        Simulation::new(1, Config { cores: 1, ..Config::default() })
+            .run(move |sim| a_deadlock_that_never_was(sim, b_waits_again));
+    }
+}
+
+fn a_deadlock_that_never_was(sim: &Handle, b_waits_again: bool) {
+    let locks = Arc::new(Locks::new());
+    let ask =
+        |key: &'static [u8]| LockRequest { index: IndexId(1), key, mode: Mode::Exclusive, timeout: None, weight: 0 };
+    let lock = move |locks: &Locks, owner: &mut LockOwner, key| {
+        let outcome = locks.lock(owner, &ask(key));
+        assert!(matches!(outcome, LockOutcome::Granted { .. }), "{outcome:?}");
+    };
+    let owners = [(1, b"3"), (2, b"1"), (3, b"2"), (4, b"4"), (5, b"5")].map(|(txn, key)| {
+        let mut owner = LockOwner::new(TxnId(txn));
+        lock(&locks, &mut owner, key);
+        owner
     });
+    let [mut a, mut b, mut c, mut e, mut f] = owners;
+    let settle = || vfs::thread::sleep(Duration::from_millis(1));
+    let table = locks.clone();
+    let third = start("c", move || {
+        lock(&table, &mut c, b"4");
+        table.release_one(&mut c, IndexId(1), b"2");
+        lock(&table, &mut c, b"3");
+        table.release_all(&mut c, None);
+    });
+    settle();
+    let (table, b_goes_on) = (locks.clone(), Arc::new(Mutex::new(())));
+    let (held, b_waits_here) = (b_goes_on.lock(), b_goes_on.clone());
+    let second = start("b", move || {
+        lock(&table, &mut b, b"2");
+        if b_waits_again {
+            lock(&table, &mut b, b"5");
+        }
+        drop(b_waits_here.lock());
+        table.release_all(&mut b, None);
+    });
+    settle();
+    let at_itself = sim.hold("locks.expanded");
+    let table = locks.clone();
+    let first = start("a", move || {
+        lock(&table, &mut a, b"1");
+        table.release_all(&mut a, None);
+    });
+    at_itself.wait_reached();
+    let at_b = sim.hold("locks.expanded");
+    at_itself.open();
+    at_b.wait_reached();
+    locks.release_all(&mut e, None);
+    settle();
+    assert_eq!(locks.stats().waiting, 2 + u64::from(b_waits_again), "a and c wait, b does not, or for another");
+    at_b.open();
+    settle();
+    locks.release_all(&mut f, None);
+    drop(held);
+    join(vec![first, second, third]);
+    assert_eq!(locks.stats().deadlocks, 0);
 }
 
 /// A waiter that was offered the lock and sleeps is passed for five milliseconds and not longer, whether the time
@@ -309,6 +313,39 @@ fn c2_nobody_is_passed_for_long() {
             assert!(times.contains(&passed), "passed {passed} times, not {times:?}");
         });
     }
+}
+
+/// Rule A17 on the third way to a lock: one who was passed for long has it handed over while it sleeps.
+#[test]
+fn a17_a_lock_handed_over_tells_the_commit() {
+    Simulation::new(1, Config::default()).run(|sim| {
+        let locks = Arc::new(Locks::new());
+        let ask = |timeout| LockRequest { index: IndexId(1), key: b"hot", mode: Mode::Exclusive, timeout, weight: 0 };
+        let mut runner = LockOwner::new(TxnId(1));
+        assert!(matches!(locks.lock(&mut runner, &ask(None)), LockOutcome::Granted { .. }));
+        let slow = sim.hold("locks.woken");
+        let waiter = {
+            let locks = locks.clone();
+            start("waiter", move || {
+                let mut owner = LockOwner::new(TxnId(2));
+                let LockOutcome::Granted { seen, .. } = locks.lock(&mut owner, &ask(None)) else { panic!("granted") };
+                assert_eq!(seen, CommitTs(1200), "the commit of the one who handed it over");
+                locks.release_all(&mut owner, None);
+            })
+        };
+        while locks.stats().waiting == 0 {
+            vfs::thread::spin();
+        }
+        locks.release_all(&mut runner, None);
+        slow.wait_reached();
+        assert!(matches!(locks.lock(&mut runner, &ask(Some(Duration::ZERO))), LockOutcome::Granted { .. }));
+        vfs::thread::sleep(Duration::from_millis(6));
+        locks.release_all(&mut runner, Some(CommitTs(1200)));
+        let taken = locks.lock(&mut runner, &ask(Some(Duration::ZERO)));
+        assert!(matches!(taken, LockOutcome::Timeout), "the waiter has it: {taken:?}");
+        slow.open();
+        join(vec![waiter]);
+    });
 }
 
 fn passed_for_five_ms(sim: &Handle, while_held: u64, while_free: u64) -> u32 {

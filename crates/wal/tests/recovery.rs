@@ -167,6 +167,23 @@ fn a13_c_a_bad_frame_below_a_later_mark_is_corruption() {
     }
 }
 
+/// Rule A13 c, across lives: a later life has begun behind the frame and crashed before it wrote one of its own. That
+/// it began there says that everything below was durable, to whoever has no manifest that says so.
+#[test]
+fn a13_c_a_bad_frame_below_a_later_life_is_corruption() {
+    let disk = Disk::new();
+    let (wal, kept) = one_frame_a_block(&disk, 3);
+    let (found, end) = recover_from(&disk, Lsn::ZERO, mark(wal.durable())).unwrap();
+    assert_eq!((&found, end.durable), (&kept, end.end));
+    drop(wal);
+    drop(open(&disk, SMALL, next_life(&end)));
+    assert_eq!(recover(&disk).unwrap().0, kept);
+    let mut bad = disk.read(FIRST);
+    bad[frame_of(2) + 100] ^= 1;
+    disk.overwrite(FIRST, bad);
+    assert_eq!(corruption(recover(&disk).unwrap_err()), (format!("/{FIRST}"), frame_of(2) as u64));
+}
+
 /// Rule A13 c, the other half: a lost frame before an intact one is a normal crash if neither was durable.
 #[test]
 fn a13_c_a_bad_frame_before_a_good_one_may_be_a_normal_crash() {
