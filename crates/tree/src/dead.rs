@@ -80,6 +80,7 @@ impl Core {
         let guard = epoch::pin();
         for step in self.path(&guard, low).iter().rev() {
             let Some(dead_from) = mark_of_all(step.keys) else { return };
+            vfs::thread::point("tree.inner_judged");
             step.handle.mark.set(Some(dead_from));
             vfs::thread::point("tree.inner_marked");
             if mark_of_all(step.keys) != Some(dead_from) {

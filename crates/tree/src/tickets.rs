@@ -61,6 +61,7 @@ impl Tickets {
         let (slot, place) = self.claim();
         vfs::thread::point("tree.ticket_pending");
         let number = self.next.fetch_add(1, Ordering::SeqCst);
+        vfs::thread::point("tree.ticket_drawn");
         place.store(number, Ordering::SeqCst);
         Ticket { number, slot }
     }
@@ -97,6 +98,7 @@ impl Tickets {
                 None => break,
             }
         }
+        vfs::thread::point("tree.ticket_scanned");
         self.known_oldest.fetch_max(oldest, Ordering::AcqRel);
         oldest
     }
@@ -143,35 +145,39 @@ mod tests {
         assert!(tickets.is_released(b.number));
     }
 
-    /// The evictor has read NEXT and not yet the slots when a commit takes a ticket.
+    /// A commit takes a ticket while the evictor looks, before and after its scan; the evictor looks while a commit has
+    /// drawn its number and not stored it.
     #[test]
     fn a1_next_is_loaded_before_the_slots() {
         use std::sync::Arc;
         use vfs::sim::{Config, Simulation};
         Simulation::new(1, Config::default()).run(|sim| {
             let tickets = Arc::new(Tickets::new());
-            for point in ["tree.ticket_scan", "tree.ticket_pending"] {
+            for point in ["tree.ticket_scan", "tree.ticket_scanned", "tree.ticket_drawn"] {
+                // The number that the commit draws.
+                let number = tickets.next.load(Ordering::SeqCst);
                 let gate = sim.hold(point);
                 let (asking, taking) = (tickets.clone(), tickets.clone());
-                let ask = move || asking.is_released(asking.next.load(Ordering::SeqCst) + 1);
+                let ask = move || asking.is_released(number);
                 let take = move || taking.take();
-                let ticket = if point == "tree.ticket_scan" {
+                let ticket = if point != "tree.ticket_drawn" {
                     let asked = vfs::thread::spawn("evictor", ask).unwrap();
                     gate.wait_reached();
                     let ticket = take();
                     gate.open();
-                    assert!(!asked.join().unwrap());
+                    assert!(!asked.join().unwrap(), "taken after the evictor began to look");
                     ticket
                 } else {
                     let taken = vfs::thread::spawn("commit", take).unwrap();
                     gate.wait_reached();
-                    assert!(!ask(), "a ticket whose number is not known yet");
+                    assert!(!ask(), "a ticket whose number is not in its slot yet");
                     gate.open();
                     taken.join().unwrap()
                 };
-                assert!(!tickets.is_released(ticket.number));
+                assert_eq!(ticket.number, number);
+                assert!(!tickets.is_released(number));
                 tickets.release(&ticket);
-                assert!(tickets.is_released(ticket.number));
+                assert!(tickets.is_released(number));
             }
         });
     }

@@ -157,6 +157,13 @@ fn a4_a_tombstone_above_the_cap_stays() {
     assert_eq!(read(&leaf, b"k", 100), None, "the late put is below the delete");
     assert_eq!(leaf.collect(&all_gone), Dropped { versions: 3, tombstones: 1 });
     assert!(leaf.is_empty());
+    // Nothing older is in the leaf: what K@40 will find is the tombstone alone.
+    let capped = all_gone.capped(ts(39));
+    delete(&mut leaf, b"k", 50, &capped);
+    put(&mut leaf, b"other", 45, b"v", &capped);
+    assert_eq!(leaf.collect(&capped), Dropped::default());
+    put(&mut leaf, b"k", 40, b"late", &capped);
+    assert_eq!(read(&leaf, b"k", 100), None, "the late put is below the delete");
 }
 
 #[test]

@@ -87,6 +87,70 @@ fn a1_an_empty_slot_is_reserved_too() {
     assert_eq!(rig.keys(), [key(50), key(51)]);
 }
 
+fn reserve(rig: &Rig, batch: &index::Batch) -> Box<dyn index::Reserved> {
+    let Reservation::Direct(reserved) = rig.tree.reserve(batch).unwrap() else { panic!("not too cold") };
+    reserved
+}
+
+/// A leaf that is reserved is merged into its left neighbour, which is not; that is written, and clean.
+#[test]
+fn a1_a_merged_leaf_is_still_reserved() {
+    let rig = thin();
+    let writes = vec![(key(79), Some(b"late".to_vec()))];
+    let batch = batch(&writes);
+    let reserved = reserve(&rig, &batch);
+    let leaves = rig.tree.stats().leaves;
+    rig.maintain_fully();
+    assert!(rig.tree.stats().leaves < leaves);
+    rig.evict_all();
+    rig.vfs.fail_reads(true);
+    rig.tree.apply(&batch, reserved, CommitTs(rig.now().0 + 16), &rig.view());
+    rig.vfs.fail_reads(false);
+    assert_eq!(rig.newest(key(79)), Some(b"late".to_vec()));
+}
+
+/// Two commits have reserved an EMPTY slot, which is folded into its left neighbour. The first one fills it; before the
+/// second one comes, it is written and everything is thrown out that may be.
+#[test]
+fn a1_a_folded_slot_is_still_reserved() {
+    let rig = filled(small(), 200);
+    rig.commit((60..140).map(|n| (key(n * 2), None)).collect());
+    rig.put("z", "moves the floor");
+    rig.maintain_fully();
+    let unlinks = rig.tree.stats().unlinks;
+    assert!(unlinks > 0);
+    rig.commit((0..60).chain(140..200).map(|n| (key(n * 2), None)).collect());
+    let batches = [200, 201].map(|n| batch(&[(key(n), Some(b"late".to_vec()))]));
+    let [first, second] = [0, 1].map(|i| reserve(&rig, &batches[i]));
+    rig.maintain_fully();
+    assert!(rig.tree.stats().unlinks > unlinks);
+    let ts = rig.now().0;
+    rig.tree.apply(&batches[0], first, CommitTs(ts + 16), &rig.view());
+    rig.evict_all();
+    rig.vfs.fail_reads(true);
+    rig.tree.apply(&batches[1], second, CommitTs(ts + 32), &rig.view());
+    rig.vfs.fail_reads(false);
+    assert_eq!(rig.keys(), [key(200), key(201), b"z".to_vec()]);
+}
+
+/// A commit over more cold leaves than it may wait for gets none of them, and is attached whole.
+#[test]
+fn a1_a_commit_over_too_many_cold_leaves_is_a_run() {
+    let rig = filled(small(), 2000);
+    rig.checkpoint();
+    rig.evict_all();
+    let (leaves, loads) = (rig.tree.stats().leaves, rig.tree.stats().loads);
+    assert!(leaves > 100, "{leaves}");
+    let writes: Vec<_> = (0..2000).step_by(7).map(|n| (key(n * 2), Some(b"second".to_vec()))).collect();
+    assert!(matches!(rig.tree.reserve(&batch(&writes)).unwrap(), Reservation::TooCold));
+    assert_eq!(rig.tree.stats().loads, loads, "it would wait for no leaf");
+    rig.commit(writes.clone());
+    assert!(rig.tree.stats().run_bytes > 0);
+    for (key, value) in writes {
+        assert_eq!(rig.newest(key), value);
+    }
+}
+
 /// A reader and a writer stand before a leaf that is split under them.
 #[test]
 fn a2_whoever_comes_by_an_old_parent_starts_again() {
@@ -138,25 +202,41 @@ fn a2_a_current_parent_reached_by_an_old_grandparent() {
     });
 }
 
-/// The leaf that a reader stands before is merged into its neighbour.
+/// Forty rows of which few are left: leaves that are found thin.
+fn thin() -> Rig {
+    let rig = filled(small(), 40);
+    rig.commit((0..39).filter(|n| n % 8 != 0).map(|n| (key(n * 2), None)).collect());
+    rig.put("z", "moves the floor");
+    // Written, the leaves are collected, and found thin.
+    rig.checkpoint();
+    rig
+}
+
+/// The leaf that a reader and a writer stand before is merged into its neighbour.
 #[test]
 fn a2_a_merged_leaf_sends_its_readers_back() {
     simulated(|sim| {
-        let rig = Arc::new(filled(small(), 40));
-        rig.commit((0..39).filter(|n| n % 8 != 0).map(|n| (key(n * 2), None)).collect());
-        rig.put("z", "moves the floor");
-        // Written, the leaves are collected, and found thin.
-        rig.checkpoint();
+        let rig = Arc::new(thin());
         let last = rig.keys();
         let gate = sim.hold("tree.before_latch");
         let reader = in_thread(&rig, |rig| assert_eq!(rig.newest(key(78)), Some(b"first".to_vec())));
         gate.wait_reached();
+        let gate_2 = sim.hold("tree.before_latch");
+        let writer = in_thread(&rig, |rig| {
+            let writes = [(key(79), Some(b"written".to_vec()))];
+            assert!(common::apply(&rig.tree, &writes, CommitTs(1 << 20), &GcView::keep_all()));
+        });
+        gate_2.wait_reached();
         let leaves = rig.tree.stats().leaves;
         rig.maintain_fully();
         assert!(rig.tree.stats().leaves < leaves);
         gate.open();
-        reader.join().unwrap();
         assert_eq!(rig.keys(), last);
+        gate_2.open();
+        reader.join().unwrap();
+        writer.join().unwrap();
+        assert_eq!(rig.newest(key(79)), Some(b"written".to_vec()));
+        assert_eq!(rig.keys().len(), last.len() + 1);
         rig.verify();
     });
 }
@@ -321,57 +401,110 @@ fn a8_unlinking_beside_a_cold_leaf_revives_nothing() {
     rig.verify();
 }
 
-/// The walker has seen a leaf as written; it splits before its parent is composed.
+/// Where the walker is held, and how often it is let by: before it looks at the leaves, while they are being written,
+/// when all of them are, and while their parent is.
+const WALKER: [(&str, u64); 4] =
+    [("tree.before_compose", 0), ("tree.leaf_written", 0), ("tree.before_compose", 1), ("tree.inner_written", 0)];
+
+/// A checkpoint that is held there until `meanwhile` is done.
+fn checkpoint_held(sim: &Handle, rig: &Arc<Rig>, (point, skip): (&str, u64), meanwhile: impl FnOnce()) {
+    let gate = sim.hold_nth(point, skip);
+    let checkpoint = in_thread(rig, |rig| {
+        rig.checkpoint();
+    });
+    gate.wait_reached();
+    meanwhile();
+    gate.open();
+    checkpoint.join().unwrap();
+}
+
+/// What changes behind the walker is in the next checkpoint.
 #[test]
-fn a9_a_leaf_splits_in_mid_walk() {
+fn a9_a_change_behind_the_walker_is_noted() {
     simulated(|sim| {
-        let rig = Arc::new(filled(small(), 60));
-        let before = rig.all(ReadAt::Newest, Direction::Forward);
-        let gate = sim.hold("tree.before_compose");
-        let checkpoint = in_thread(&rig, |rig| {
+        for held in WALKER {
+            let rig = Arc::new(filled(small(), 60));
+            checkpoint_held(sim, &rig, held, || {
+                for n in 0..60 {
+                    rig.put(key(n * 2), b"again");
+                }
+            });
             rig.checkpoint();
-        });
-        gate.wait_reached();
-        let splits = rig.tree.stats().splits;
-        for n in 0..60 {
-            rig.put(key(n * 2 + 1), [b'x'; 60]);
+            let before = rig.all(ReadAt::Newest, Direction::Forward);
+            let rig = Arc::into_inner(rig).unwrap().reopen(false);
+            assert_eq!(rig.all(ReadAt::Newest, Direction::Forward), before, "{held:?}");
         }
-        assert!(rig.tree.stats().splits > splits);
-        gate.open();
-        checkpoint.join().unwrap();
-        let rig = Arc::into_inner(rig).unwrap();
-        let skip = rig.manifest.lock().skip;
-        let rig = rig.reopen(false);
-        let at = ReadAt::Snapshot(skip.as_commit_ts());
-        assert_eq!(rig.all(at, Direction::Forward), before);
-        rig.verify();
     });
 }
 
-/// The same, and so much is put in that the root becomes one of two, then several levels grow.
+/// The clock has a leaf's write in flight when the walker looks at the leaf.
+#[test]
+fn a9_a_write_in_flight_is_waited_for() {
+    simulated(|sim| {
+        let rig = Arc::new(filled(small(), 10));
+        let gate = sim.hold("tree.leaf_written");
+        let clock = in_thread(&rig, Rig::evict_all);
+        gate.wait_reached();
+        let checkpoint = in_thread(&rig, |rig| {
+            rig.checkpoint();
+        });
+        vfs::thread::sleep(std::time::Duration::from_millis(50));
+        gate.open();
+        clock.join().unwrap();
+        checkpoint.join().unwrap();
+        assert_eq!(Arc::into_inner(rig).unwrap().reopen(false).keys().len(), 10);
+    });
+}
+
+/// Leaves split while the walker is about them.
+#[test]
+fn a9_a_leaf_splits_in_mid_walk() {
+    simulated(|sim| {
+        for held in WALKER {
+            let rig = Arc::new(filled(small(), 60));
+            let before = rig.all(ReadAt::Newest, Direction::Forward);
+            checkpoint_held(sim, &rig, held, || {
+                let splits = rig.tree.stats().splits;
+                for n in 0..60 {
+                    rig.put(key(n * 2 + 1), [b'x'; 60]);
+                }
+                assert!(rig.tree.stats().splits > splits);
+            });
+            let rig = Arc::into_inner(rig).unwrap();
+            let skip = rig.manifest.lock().skip;
+            let rig = rig.reopen(false);
+            let at = ReadAt::Snapshot(skip.as_commit_ts());
+            assert_eq!(rig.all(at, Direction::Forward), before, "{held:?}");
+            rig.verify();
+        }
+    });
+}
+
+/// The same, and so much is put in that the root becomes one of two, then several levels grow; over an earlier image of
+/// the root, and over none.
 #[test]
 fn a9_the_root_splits_in_mid_walk() {
     simulated(|sim| {
-        for point in ["tree.before_compose", "tree.inner_written"] {
+        for (held, earlier) in WALKER.into_iter().flat_map(|held| [(held, false), (held, true)]) {
             let rig = Arc::new(filled(small(), 60));
+            if earlier {
+                rig.checkpoint();
+                rig.commit((0..60).map(|n| (key(n * 2), Some(b"again".to_vec()))).collect());
+            }
             let before = rig.all(ReadAt::Newest, Direction::Forward);
             let height = rig.tree.stats().height;
-            let gate = sim.hold(point);
-            let checkpoint = in_thread(&rig, |rig| {
-                rig.checkpoint();
+            checkpoint_held(sim, &rig, held, || {
+                for n in 0..600 {
+                    rig.put([key(n % 120), format!("/{n}").into_bytes()].concat(), [b'x'; 60]);
+                }
+                assert!(rig.tree.stats().height > height);
             });
-            gate.wait_reached();
-            for n in 0..600 {
-                rig.put([key(n % 120), format!("/{n}").into_bytes()].concat(), [b'x'; 60]);
-            }
-            assert!(rig.tree.stats().height > height);
-            gate.open();
-            checkpoint.join().unwrap();
             let rig = Arc::into_inner(rig).unwrap();
             let skip = rig.manifest.lock().skip;
             let now = rig.all(ReadAt::Newest, Direction::Forward);
             let rig = rig.reopen(false);
-            assert_eq!(rig.all(ReadAt::Snapshot(skip.as_commit_ts()), Direction::Forward), before);
+            let then = rig.all(ReadAt::Snapshot(skip.as_commit_ts()), Direction::Forward);
+            assert_eq!(then, before, "{held:?}, {earlier}");
             rig.verify();
             rig.now.store(rig.commits.lock().last().unwrap().ts.0, Ordering::SeqCst);
             let rig = rig.reopen(true);
@@ -416,6 +549,70 @@ fn a9_a_right_half_learns_what_its_left_half_owes() {
             .checkpoint(&Upkeep { applied: Lsn(old), view: GcView::keep_all(), log: &*rig.log, tight: false })
             .unwrap();
         rig.space.checkpoint_durable(mark);
+        rig.verify();
+    });
+}
+
+/// A leaf's write is in flight when the leaf splits, and lands between the split's copy and the structure latch. A commit
+/// that is late, and lower than the one that split the leaf, changes both halves; F of the next checkpoint lies between.
+#[test]
+fn a9_a_late_commit_in_a_half_whose_write_landed_during_the_split() {
+    simulated(|sim| {
+        let rig = Arc::new(filled(small(), 10));
+        let landing = sim.hold("tree.leaf_written");
+        let writer = in_thread(&rig, |rig| {
+            rig.checkpoint();
+        });
+        landing.wait_reached();
+        let split = sim.hold("tree.before_structure");
+        let splits = rig.tree.stats().splits;
+        let high = CommitTs(1 << 20);
+        let splitter = in_thread(&rig, move |rig| {
+            let writes: Vec<_> = (0..10).map(|n| (key(n * 2 + 1), Some(vec![b'x'; 30]))).collect();
+            assert!(common::apply(&rig.tree, &writes, high, &GcView::keep_all()));
+        });
+        split.wait_reached();
+        landing.open();
+        writer.join().unwrap();
+        split.open();
+        splitter.join().unwrap();
+        assert!(rig.tree.stats().splits > splits);
+        let late = CommitTs(rig.now().0 + 16);
+        assert!(late < high);
+        for n in 0..10 {
+            common::apply(&rig.tree, &[(key(n * 2), Some(b"late".to_vec()))], late, &GcView::keep_all());
+        }
+        rig.now.store(late.0, Ordering::SeqCst);
+        rig.checkpoint();
+        let rig = Arc::into_inner(rig).unwrap().reopen(false);
+        for n in 0..10 {
+            assert_eq!(rig.get(ReadAt::Snapshot(late), key(n * 2)), Some(b"late".to_vec()), "row {}", n * 2);
+        }
+        rig.verify();
+    });
+}
+
+/// The clock comes by while a split's right half is made and not linked yet.
+#[test]
+fn a_right_half_is_not_thrown_out_before_it_is_linked() {
+    simulated(|sim| {
+        let rig = Arc::new(filled(small(), 10));
+        let splits = rig.tree.stats().splits;
+        let gate = sim.hold("tree.before_structure");
+        let splitter = in_thread(&rig, |rig| {
+            rig.commit((0..10).map(|n| (key(n * 2 + 1), Some(vec![b'x'; 30]))).collect());
+        });
+        gate.wait_reached();
+        rig.evict_all();
+        gate.open();
+        splitter.join().unwrap();
+        assert!(rig.tree.stats().splits > splits);
+        assert_eq!(rig.keys().len(), 20);
+        rig.evict_all();
+        assert_eq!(rig.keys().len(), 20);
+        rig.checkpoint();
+        let rig = Arc::into_inner(rig).unwrap().reopen(false);
+        assert_eq!(rig.keys().len(), 20);
         rig.verify();
     });
 }
@@ -470,27 +667,51 @@ fn a10_a_fault_leaves_the_leaf_cold() {
     assert_eq!(rig.keys().len(), 40);
 }
 
-/// Between the marker's two looks at a node's children, a put brings one of them to life.
+/// Four hundred rows under several inner nodes, of which the last one is left. (Nobody looks at the root's mark.)
+fn desert() -> Rig {
+    let rig = filled(small(), 400);
+    assert!(rig.tree.stats().height >= 3);
+    rig.commit((0..399).map(|n| (key(n * 2), None)).collect());
+    rig
+}
+
+fn come_alive(rig: &Rig, n: u64) {
+    common::apply(&rig.tree, &[(key(n), Some(b"alive".to_vec()))], CommitTs(1 << 20), &GcView::keep_all());
+}
+
+/// A row put into a dead leaf under marked inner nodes.
+#[test]
+fn a25_a_row_under_marked_nodes_is_seen() {
+    for n in [1, 201, 401, 601, 797] {
+        let rig = desert();
+        rig.delete(key(798));
+        assert_eq!(rig.keys().len(), 0);
+        come_alive(&rig, n);
+        assert_eq!(rig.keys(), [key(n)]);
+        rig.verify();
+    }
+}
+
+/// Between the marker's two looks at a node's children, before and after it sets the mark, a put brings one of them to
+/// life.
 #[test]
 fn a25_a_put_between_the_markers_looks() {
     simulated(|sim| {
-        let rig = Arc::new(filled(small(), 40));
-        rig.commit((0..39).map(|n| (key(n * 2), None)).collect());
-        // The last delete makes the last leaf die: its parent is marked.
-        let gate = sim.hold("tree.inner_marked");
-        let marker = in_thread(&rig, |rig| {
-            rig.delete(key(78));
-        });
-        gate.wait_reached();
-        let put = in_thread(&rig, |rig| {
-            common::apply(&rig.tree, &[(key(11), Some(b"alive".to_vec()))], CommitTs(1 << 20), &GcView::keep_all());
-        });
-        // It cannot take the structure latch, and needs none.
-        put.join().unwrap();
-        gate.open();
-        marker.join().unwrap();
-        assert_eq!(rig.keys(), [key(11)]);
-        rig.verify();
+        for point in ["tree.inner_judged", "tree.inner_marked"] {
+            let rig = Arc::new(desert());
+            // The last delete makes the last leaf die: its parent is marked.
+            let gate = sim.hold(point);
+            let marker = in_thread(&rig, |rig| {
+                rig.delete(key(798));
+            });
+            gate.wait_reached();
+            // It cannot take the structure latch, and needs none.
+            in_thread(&rig, |rig| come_alive(rig, 781)).join().unwrap();
+            gate.open();
+            marker.join().unwrap();
+            assert_eq!(rig.keys(), [key(781)], "{point}");
+            rig.verify();
+        }
     });
 }
 
@@ -498,19 +719,52 @@ fn a25_a_put_between_the_markers_looks() {
 #[test]
 fn a25_marks_are_cleared_before_the_put_is_applied() {
     simulated(|sim| {
-        let rig = Arc::new(filled(small(), 40));
-        rig.commit((0..39).map(|n| (key(n * 2), None)).collect());
+        let rig = Arc::new(desert());
         let gate = sim.hold("tree.mark_cleared");
-        let put = in_thread(&rig, |rig| {
-            common::apply(&rig.tree, &[(key(11), Some(b"alive".to_vec()))], CommitTs(1 << 20), &GcView::keep_all());
-        });
+        let put = in_thread(&rig, |rig| come_alive(rig, 781));
         gate.wait_reached();
-        rig.delete(key(78));
+        rig.delete(key(798));
         gate.open();
         put.join().unwrap();
-        assert_eq!(rig.keys(), [key(11)]);
+        assert_eq!(rig.keys(), [key(781)]);
         rig.verify();
     });
+}
+
+/// A cursor has chosen an inner node by the root; the node is split before it is loaded, and what is left of it dies:
+/// the marks in it are not about the place sought.
+#[test]
+fn a25_a_hop_by_an_old_grandparent() {
+    simulated(|sim| {
+        for sought in [60, 150, 250, 330, 399] {
+            let rig = Arc::new(filled(small(), 400));
+            let gate = sim.hold("tree.before_hop");
+            let reader = in_thread(&rig, move |rig| {
+                let end = key(sought * 2);
+                let range = (Bound::Unbounded, Bound::Included(end.as_slice()));
+                let found = scan(&rig.tree, ReadAt::Newest, range, Direction::Backward, 3);
+                assert_eq!(found.first().map(|entry| entry.0.clone()), Some(end));
+            });
+            gate.wait_reached();
+            for n in 0..400 {
+                rig.put(key(n * 2 + 1), [b'x'; 100]);
+            }
+            rig.commit((0..800).filter(|n| *n != sought * 2).map(|n| (key(n), None)).collect());
+            gate.open();
+            reader.join().unwrap();
+        }
+    });
+}
+
+/// Every row of a leaf is deleted, and a run that is not drained holds one of them: a scan that merges runs must not hop.
+#[test]
+fn a25_a_dead_leaf_hides_what_a_run_holds() {
+    let rig = filled(small(), 10);
+    rig.attach(vec![(key(4), Some(b"from the run".to_vec()))]);
+    rig.commit((0..10).map(|n| (key(n * 2), None)).collect());
+    assert_eq!(rig.keys().len(), 0);
+    assert_eq!(rig.newest(key(4)), None);
+    assert!(rig.tree.stats().run_bytes > 0, "not drained");
 }
 
 /// A reader stands on a parent in which a leaf spans [a, z). The leaf is split, and what is left of it dies: the mark

@@ -72,28 +72,31 @@ fn a7b_idle_index_does_not_trim_an_unapplied_commit() {
 /// `commit_batches` marks the range after it has applied.
 #[test]
 fn a12_nothing_is_seen_above_a_commit_that_is_not_applied() {
-    simulate(|sim| {
-        let db = open(&disk());
-        let (a, b) = (index(&db, "a"), index(&db, "b"));
-        let gate = sim.hold("commit.logged");
-        let (d, i) = (db.clone(), a.clone());
-        let low = spawn("low", move || put(&d, &i, b"k", b"low", Durability::Buffered));
-        gate.wait_reached();
-        let (d, i) = (db.clone(), b.clone());
-        let high = spawn("high", move || put(&d, &i, b"k", b"high", Durability::Buffered));
-        sleep(50);
-        let snapshot = db.snapshot().unwrap();
-        assert!(!high.is_finished(), "the reply waits for everything below");
-        assert_eq!(snapshot.get(&b, b"k").unwrap(), None);
-        assert_eq!(snapshot.get(&a, b"k").unwrap(), None);
-        gate.open();
-        low.join().unwrap().unwrap();
-        high.join().unwrap().unwrap();
-        assert_eq!(snapshot.get(&a, b"k").unwrap(), None, "a snapshot does not change");
-        assert_eq!(snapshot.get(&b, b"k").unwrap(), None, "a snapshot does not change");
-        assert_eq!(get(&db, &a, b"k").unwrap(), b"low");
-        assert_eq!(get(&db, &b, b"k").unwrap(), b"high");
-    });
+    // Before its turn to apply, and in it.
+    for point in ["commit.logged", "tree.before_leaf"] {
+        simulate(move |sim| {
+            let db = open(&disk());
+            let (a, b) = (index(&db, "a"), index(&db, "b"));
+            let gate = sim.hold(point);
+            let (d, i) = (db.clone(), a.clone());
+            let low = spawn("low", move || put(&d, &i, b"k", b"low", Durability::Buffered));
+            gate.wait_reached();
+            let (d, i) = (db.clone(), b.clone());
+            let high = spawn("high", move || put(&d, &i, b"k", b"high", Durability::Buffered));
+            sleep(50);
+            let snapshot = db.snapshot().unwrap();
+            assert!(!high.is_finished(), "the reply waits for everything below");
+            assert_eq!(snapshot.get(&b, b"k").unwrap(), None);
+            assert_eq!(snapshot.get(&a, b"k").unwrap(), None);
+            gate.open();
+            low.join().unwrap().unwrap();
+            high.join().unwrap().unwrap();
+            assert_eq!(snapshot.get(&a, b"k").unwrap(), None, "a snapshot does not change");
+            assert_eq!(snapshot.get(&b, b"k").unwrap(), None, "a snapshot does not change");
+            assert_eq!(get(&db, &a, b"k").unwrap(), b"low");
+            assert_eq!(get(&db, &b, b"k").unwrap(), b"high");
+        });
+    }
 }
 
 /// A17: whoever gets a lock sees with its next plain read what the lock's last owner committed. Guards: locks are
