@@ -1,0 +1,182 @@
+//! Each operation on the disk fails once, one after the other, until a whole life goes through without meeting the
+//! fault: nothing acknowledged is lost, nothing is half there, and the next open finds everything sound.
+//!
+//! A life: creation, definitions, small and large commits, checkpoints, background work, a drop, a backup, a close. Then
+//! the same for recovery after a power cut.
+
+#![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "a test panics on what it does not expect")]
+
+mod support;
+
+use std::collections::BTreeSet;
+
+use support::*;
+use trefoil::{Database, Durability, Error, Options};
+use vfs::fault::{Action, Class, Rule};
+use vfs::sim::{Config, SimDisk, explore};
+
+/// What a life was told.
+#[derive(Default)]
+struct Told {
+    /// Transactions that are there.
+    done: BTreeSet<u32>,
+    /// A backup that is whole.
+    backup: bool,
+    /// The database was closed without an error.
+    closed: bool,
+}
+
+const ENTRIES: u32 = 6;
+
+fn small(disk: &SimDisk) -> Options {
+    Options { budget_bytes: 1 << 20, inline_batch_bytes: 1000, ..options(disk) }
+}
+
+/// Transaction `n` in both indexes.
+fn commit(db: &Database, told: &mut Told, n: u32) {
+    let done = (|| {
+        let (a, b) = (db.index("a")?, db.index("b")?);
+        let mut tx = db.begin()?;
+        // Every third one is a run file.
+        let len = if n.is_multiple_of(3) { 400 } else { 20 };
+        for i in 0..ENTRIES {
+            let key = [n.to_be_bytes(), i.to_be_bytes()].concat();
+            tx.put(&a, &key, &vec![n as u8; len])?;
+            tx.put(&b, &key, b"")?;
+        }
+        tx.commit_with(Durability::Sync)
+    })();
+    if done.is_ok() {
+        told.done.insert(n);
+    }
+}
+
+/// One life. Whatever fails, it goes on, as a program would that only logs its errors.
+fn live(disk: &SimDisk) -> Told {
+    let mut told = Told::default();
+    let Ok(db) = Database::open("/db", small(disk)) else { return told };
+    for name in ["a", "b", "c"] {
+        let _ = db.create_index(name, small_nodes());
+    }
+    (0..6).for_each(|n| commit(&db, &mut told, n));
+    let _ = db.checkpoint();
+    if let Ok(c) = db.index("c") {
+        let _ = fill(&db, &c, 0, 100, 50);
+    }
+    (6..12).for_each(|n| commit(&db, &mut told, n));
+    sleep(50);
+    let _ = db.settle();
+    let _ = db.drop_index("c");
+    told.backup = db.checkpoint_to("/copy").is_ok();
+    (12..15).for_each(|n| commit(&db, &mut told, n));
+    sleep(50);
+    told.closed = db.close().is_ok();
+    told
+}
+
+/// Everything that was told is there, and transactions are whole.
+fn judge(db: &Database, told: &BTreeSet<u32>, what: &str) {
+    let (indexes, _) = db.names();
+    assert!(told.is_empty() || ["a", "b"].iter().all(|name| indexes.iter().any(|n| n == name)), "{what}: {indexes:?}");
+    let entries = |name| db.index(name).map(|index| all(db, &index)).unwrap_or_default();
+    let (a, b) = (entries("a"), entries("b"));
+    let keys = |entries: &Entries| entries.iter().map(|(key, _)| key.clone()).collect::<Vec<_>>();
+    assert_eq!(keys(&a), keys(&b), "{what}: half a transaction");
+    let numbers: Vec<u32> = a.iter().map(|(key, _)| u32::from_be_bytes(key[..4].try_into().unwrap())).collect();
+    for n in 0..15 {
+        let count = numbers.iter().filter(|number| **number == n).count() as u32;
+        assert!(count == ENTRIES || (count == 0 && !told.contains(&n)), "{what}: {count} entries of transaction {n}");
+    }
+    sound(db);
+}
+
+/// Seeds of the scheduler: the background meets the fault at other moments.
+fn seeds() -> std::ops::Range<u64> {
+    0..4
+}
+
+/// Fails operation `nth` of a life for each `nth`, of which there are `at_least` so many.
+fn fail_each(rule: impl Fn(u64) -> Rule + Send + Sync + 'static, power_cut: bool, at_least: u64) {
+    let explored = explore(seeds(), &Config { steps_max: 200_000_000, ..Config::default() }, move |_| {
+        for nth in 0.. {
+            let disk = disk();
+            disk.faults().add(rule(nth));
+            let told = live(&disk);
+            let fired = disk.faults().fired() > 0;
+            disk.faults().clear();
+            let what = format!("operation {nth}");
+            assert!(fired || (told.closed && told.backup && told.done.len() == 15), "{what}: an error without a fault");
+            if power_cut {
+                disk.power_cut(nth)
+            } else {
+                disk.process_kill()
+            }
+            let disk = disk.reboot();
+            let db = Database::open("/db", small(&disk)).unwrap_or_else(|error| panic!("{what}: {error}"));
+            judge(&db, &told.done, &what);
+            if told.backup {
+                let copy = Database::open("/copy", Options { create: false, ..small(&disk) }).unwrap();
+                judge(&copy, &told.done.iter().copied().filter(|n| *n < 12).collect(), &format!("{what}, backup"));
+            }
+            if !fired {
+                assert!(nth >= at_least, "{nth} operations in a life");
+                return;
+            }
+        }
+    });
+    if let Err(failure) = explored {
+        panic!("{failure}");
+    }
+}
+
+#[test]
+fn every_operation_fails_once() {
+    fail_each(|nth| Rule::new(Action::Eio).nth(nth), true, 200);
+}
+
+/// Also for the next two: a full disk stays full for a moment. Nothing is poisoned by it.
+#[test]
+fn every_allocation_meets_a_full_disk() {
+    fail_each(|nth| Rule::new(Action::StorageFull).on(Class::Allocate).nth(nth).times(3), false, 5);
+}
+
+/// Recovery after a power cut in the middle: it fails at each of its operations, and the next one succeeds.
+#[test]
+fn every_operation_of_recovery_fails_once() {
+    let explored = explore(seeds(), &Config { steps_max: 200_000_000, ..Config::default() }, |_| {
+        for nth in 0.. {
+            let disk = disk();
+            let mut told = Told::default();
+            let db = Database::open("/db", small(&disk)).unwrap();
+            for name in ["a", "b"] {
+                db.create_index(name, small_nodes()).unwrap();
+            }
+            (0..5).for_each(|n| commit(&db, &mut told, n));
+            db.checkpoint().unwrap();
+            (5..11).for_each(|n| commit(&db, &mut told, n));
+            let disk = cut(&disk, db);
+            disk.faults().add(Rule::new(Action::Eio).nth(nth));
+            let opened = Database::open("/db", small(&disk));
+            let fired = disk.faults().fired() > 0;
+            disk.faults().clear();
+            if let Ok(db) = opened {
+                let poisoned = matches!(db.checkpoint(), Err(Error::Poisoned { .. }));
+                assert!(fired || !poisoned);
+                judge(&db, &told.done, &format!("operation {nth}, opened all the same"));
+            } else {
+                assert!(fired, "operation {nth}: {:?}", opened.err());
+            }
+            disk.power_cut(nth);
+            let disk = disk.reboot();
+            let db = Database::open("/db", small(&disk)).unwrap_or_else(|error| panic!("operation {nth}: {error}"));
+            judge(&db, &told.done, &format!("operation {nth}"));
+            if !fired {
+                assert!(nth > 30, "{nth} operations in a recovery");
+                return;
+            }
+        }
+    });
+    if let Err(failure) = explored {
+        panic!("{failure}");
+    }
+}
