@@ -2,21 +2,27 @@
 
 use crate::api::{Result, Setup, Target, TargetError};
 use crate::spec::TargetSpec;
-use crate::{model, null, trefoil};
+use crate::{model, null, peers, trefoil};
 
 /// Engines that this build can open, with one line each for the help text.
 #[must_use]
-pub fn known_targets() -> &'static [(&'static str, &'static str)] {
-    &[
+pub fn known_targets() -> Vec<(&'static str, &'static str)> {
+    let mut known = vec![
         ("trefoil", "the embedded engine; trefoil:structure=btree, node_size, log_capacity, …"),
         ("null", "does nothing: shows what the driver itself costs"),
         ("model", "ordered maps in memory: obviously right, for checking the lab"),
-    ]
+    ];
+    known.extend(peers::PEERS.iter().filter(|(_, _, built)| *built).map(|(name, about, _)| (*name, *about)));
+    known
 }
 
 /// Names the lab knows about and this build does not have.
-const NOT_BUILT: &[&str] =
-    &["rocksdb", "sqlite", "lmdb", "redb", "fjall", "mysql", "mariadb", "postgres", "postgresql", "server"];
+const NOT_BUILT: &[&str] = &["mysql", "mariadb", "postgres", "postgresql", "server"];
+
+/// Whether a name is that of a peer, built in or not.
+fn is_peer(name: &str) -> bool {
+    peers::PEERS.iter().any(|(peer, _, _)| *peer == name)
+}
 
 /// Checks a target string without opening anything.
 pub fn check(spec: &TargetSpec) -> Result<()> {
@@ -27,6 +33,7 @@ pub fn check(spec: &TargetSpec) -> Result<()> {
         "trefoil" => trefoil::TrefoilTarget::check(spec.clone()),
         "null" => null::NullTarget::check(spec.clone()),
         "model" => model::ModelTarget::check(spec.clone()),
+        name if is_peer(name) => peers::check(spec.clone()),
         name if NOT_BUILT.contains(&name) => {
             Err(TargetError::Unsupported(format!("target `{spec}`: this build has no adapter for `{name}`")))
         }
@@ -44,7 +51,7 @@ pub fn open(spec: &TargetSpec, setup: &Setup) -> Result<Box<dyn Target>> {
         "trefoil" => Ok(Box::new(trefoil::TrefoilTarget::open(spec.clone(), setup)?)),
         "null" => Ok(Box::new(null::NullTarget::open(spec.clone())?)),
         "model" => Ok(Box::new(model::ModelTarget::open(spec.clone(), setup)?)),
-        name => Err(TargetError::Unsupported(format!("target `{name}`"))),
+        _ => peers::open(spec.clone(), setup),
     }
 }
 
@@ -61,7 +68,14 @@ mod tests {
         assert!(matches!(complaint("oracle"), TargetError::Usage(text) if text.contains("this build has")));
         assert!(matches!(complaint("trefoil:structure=lsm"), TargetError::Unsupported(_)));
         assert!(matches!(complaint("trefoil:structure=heap"), TargetError::Usage(text) if text.contains("btree")));
-        assert!(matches!(complaint("rocksdb"), TargetError::Unsupported(_)));
+        for (peer, _, built) in peers::PEERS {
+            if *built {
+                assert!(matches!(complaint(&format!("{peer}:a=1")), TargetError::Usage(_)));
+            } else {
+                let remedy = format!("--features {peer}");
+                assert!(matches!(complaint(peer), TargetError::Unsupported(text) if text.contains(&remedy)));
+            }
+        }
         assert!(matches!(complaint("mysql://root@localhost/test"), TargetError::Unsupported(_)));
         assert!(matches!(complaint("null@v2"), TargetError::Unsupported(_)));
         assert!(matches!(complaint("null:a=1"), TargetError::Usage(text) if text.contains("takes no parameters")));

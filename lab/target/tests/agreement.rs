@@ -107,9 +107,10 @@ fn one_statement(dice: &mut Dice, sides: &mut [Box<dyn Session>; 2], indexed: bo
     }
 }
 
-fn agree(set: IndexSet, seed: u64) {
+/// The same statements on the model and on the target, which is given back to be asked more, with its directory.
+fn agree(target: &str, set: IndexSet, seed: u64) -> (Box<dyn Target>, tempfile::TempDir) {
     let dir = tempfile::tempdir().unwrap();
-    let targets = [open("model", dir.path()), open("trefoil:structure=btree,node_size=4096", dir.path())];
+    let targets = [open("model", dir.path()), open(target, dir.path())];
     let mut dice = Dice(seed);
     targets.iter().for_each(|target| target.create_table(0).unwrap());
     let mut sides = [targets[0].session().unwrap(), targets[1].session().unwrap()];
@@ -131,16 +132,82 @@ fn agree(set: IndexSet, seed: u64) {
     assert!(!rows_of(sides[0].as_mut()).is_empty());
     drop(sides);
     targets[1].verify().unwrap();
-    let counters = targets[1].counters().unwrap();
-    assert!(counters["log.appended_bytes"] > 0 && counters.contains_key("gc_debt"));
     assert!(targets[1].sizes().unwrap().data_bytes.unwrap() > 0);
-    targets[1].close().unwrap();
+    let [_, target] = targets;
+    (target, dir)
 }
 
 #[test]
 fn the_engine_answers_as_the_model_does() {
-    agree(IndexSet::Y2023, 1);
-    agree(IndexSet::Y2017, 2);
+    for (set, seed) in [(IndexSet::Y2023, 1), (IndexSet::Y2017, 2)] {
+        let (target, _dir) = agree("trefoil:structure=btree,node_size=4096", set, seed);
+        let counters = target.counters().unwrap();
+        assert!(counters["log.appended_bytes"] > 0 && counters.contains_key("gc_debt"));
+        target.close().unwrap();
+    }
+}
+
+/// The peers of this build, with the parameters that change how they run.
+fn peers() -> Vec<&'static str> {
+    let built = lab_target::peers::PEERS.iter().filter(|(_, _, built)| *built).map(|(name, ..)| *name);
+    built.flat_map(|name| if name == "rocksdb" { vec![name, "rocksdb:txn=pessimistic"] } else { vec![name] }).collect()
+}
+
+#[test]
+fn every_peer_answers_as_the_model_does() {
+    for peer in peers() {
+        for (set, seed) in [(IndexSet::Y2023, 3), (IndexSet::Y2017, 4)] {
+            let (target, _dir) = agree(peer, set, seed);
+            let description = target.describe();
+            assert!(description.version.starts_with(|first: char| first.is_ascii_digit()), "{description:?}");
+            assert_eq!(description.settings["durability"], "write");
+            target.close().unwrap();
+        }
+    }
+}
+
+#[test]
+fn every_peer_takes_deletes_of_the_same_rows_by_turns() {
+    const DELETERS: u32 = 3;
+    const STATEMENTS: u32 = 60;
+    let mut targets = peers();
+    targets.extend(["trefoil", "model"]);
+    for text in targets {
+        let dir = tempfile::tempdir().unwrap();
+        let target = open(text, dir.path());
+        let mut dice = Dice(7);
+        target.create_table(0).unwrap();
+        target.create_indexes(0, IndexSet::Y2023).unwrap();
+        let mut session = target.session().unwrap();
+        let mut last = 0;
+        while last < u64::from(DELETERS * STATEMENTS * 5) + 100 {
+            let batch = batch(&mut dice);
+            last = session.insert(0, &batch).unwrap() + batch.len() as u64 - 1;
+        }
+        // Deleters on the same rows, an inserter behind them.
+        let deleted: u32 = std::thread::scope(|scope| {
+            let delete = |mut session: Box<dyn Session>| {
+                (0..STATEMENTS).map(|_| session.delete_smallest(0, 0, 5).unwrap()).sum::<u32>()
+            };
+            let threads: Vec<_> =
+                (0..DELETERS).map(|_| target.session().unwrap()).map(|own| scope.spawn(move || delete(own))).collect();
+            for _ in 0..STATEMENTS {
+                let batch = batch(&mut dice);
+                last = session.insert(0, &batch).unwrap() + batch.len() as u64 - 1;
+            }
+            threads.into_iter().map(|thread| thread.join().unwrap()).sum()
+        });
+        assert_eq!(deleted, DELETERS * STATEMENTS * 5, "{text}");
+        let left: Vec<u64> = rows_of(session.as_mut()).into_iter().map(|(key, _)| key).collect();
+        assert!(left.iter().copied().eq(u64::from(deleted) + 1..=last), "{text}: {deleted} deleted, left {left:?}");
+        for index in Secondary::ALL {
+            let mut keys: Vec<u64> = entries_of(session.as_mut(), index).into_iter().map(|(_, key)| key).collect();
+            keys.sort_unstable();
+            assert!(keys == left, "{text}: {index:?} and the rows differ");
+        }
+        drop(session);
+        target.close().unwrap();
+    }
 }
 
 #[test]
