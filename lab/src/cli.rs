@@ -164,6 +164,11 @@ Steps of the 2023 form, in order:
   settle  bring the engine to rest; the debt of the load before it is added to that load's costs
   qrN     ten-row range queries on the secondary indexes beside N inserts/s (and deletes/s) a client
   qpN     ten-key look-ups on the primary key beside N inserts/s
+Steps of the 2017 form, in order:
+  load    load in key order with the three secondary indexes there from the start, 100 rows a statement
+  scan.pk1 scan.market scan.register scan.pdc scan.pk2
+          every row, or every entry of an index, with a condition that none meets; the first right after the load
+  q1000 q100   ten-row range queries beside N inserts/s a client, 100 rows a statement, no deletes
 
 Targets: name or name:key=value,key=value. Several --target options take turns, repetition by repetition.
   trefoil:structure=btree   the embedded engine

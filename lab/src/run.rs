@@ -64,11 +64,6 @@ pub fn ibench(options: Ibench) -> Result<(), Failure> {
 
 fn refuse_unbuilt(options: &Ibench) -> Result<(), Failure> {
     let unbuilt = |what: &str| Err(Failure::Usage(format!("unsupported: {what} is not built yet")));
-    match options.form.as_str() {
-        "2023" => {}
-        "2017" => return unbuilt("--form 2017 (load, scans, q1000, q100)"),
-        other => return Err(Failure::Usage(format!("--form {other}: the forms are 2017 and 2023"))),
-    }
     let not_yet = [
         ("--memory-limit", options.memory_limit.is_some()),
         ("--disk-limit", options.disk_limit.is_some()),
@@ -88,13 +83,19 @@ fn checked_targets(texts: &[String]) -> Result<Vec<TargetSpec>, Failure> {
 }
 
 fn plan_of(options: &Ibench) -> Result<Plan, Failure> {
+    let (form, form_set) = match options.form.as_str() {
+        "2023" => (&Step::FORM_2023[..], IndexSet::Y2023),
+        "2017" => (&Step::FORM_2017[..], IndexSet::Y2017),
+        other => return Err(Failure::Usage(format!("--form {other}: the forms are 2017 and 2023"))),
+    };
     let index_set = match options.index_set.as_deref() {
-        None | Some("2023") => IndexSet::Y2023,
+        None => form_set,
+        Some("2023") => IndexSet::Y2023,
         Some("2017") => IndexSet::Y2017,
         Some(other) => return Err(Failure::Usage(format!("--index-set {other}: the sets are 2017 and 2023"))),
     };
     let steps = match options.steps.is_empty() {
-        true => Step::FORM_2023.iter().map(|step| step.name()).collect(),
+        true => form.iter().map(|step| step.name()).collect(),
         false => options.steps.iter().map(|name| name.trim().to_owned()).collect(),
     };
     let mut cases = Vec::new();

@@ -108,7 +108,7 @@ fn the_last_lines_are_the_table_the_report_and_the_next_command() {
 fn mistakes_and_what_is_not_built_are_code_2() {
     let dir = tempfile::tempdir().unwrap();
     for (arguments, words) in [
-        (&["--form", "2017"][..], "unsupported"),
+        (&["--form", "2018"][..], "the forms are 2017 and 2023"),
         (&["--memory-limit", "512m"], "unsupported"),
         (&["--disk-limit", "iops=100"], "unsupported"),
         (&["--target", "rocksdb"], "unsupported"),

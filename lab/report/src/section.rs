@@ -20,7 +20,16 @@ fn title_of(step: &str) -> String {
         "l.x" => "create secondary indexes".into(),
         "l.i1" => "continue load with 50 inserts per transaction".into(),
         "l.i2" => "continue load with 5 inserts per transaction".into(),
-        _ => rate("qr", "range").or_else(|| rate("qp", "point")).unwrap_or_else(|| step.to_owned()),
+        "load" => "load with the secondary indexes there from the start".into(),
+        "scan.pk1" => "scan of the rows right after the load".into(),
+        "scan.pk2" => "scan of the rows once more".into(),
+        "scan.market" => "scan of index marketsegment".into(),
+        "scan.register" => "scan of index registersegment".into(),
+        "scan.pdc" => "scan of index pdc".into(),
+        _ => {
+            let query = rate("qr", "range").or_else(|| rate("qp", "point")).or_else(|| rate("q", "range"));
+            query.unwrap_or_else(|| step.to_owned())
+        }
     }
 }
 
@@ -215,7 +224,7 @@ fn written(lines: &Lines<'_>, step: &str) -> String {
 }
 
 fn steadiness(lines: &Lines<'_>, step: &str) -> String {
-    if step == "l.x" {
+    if step == "l.x" || step.starts_with("scan.") {
         // One statement a table: it has no series and no gaps.
         return String::new();
     }

@@ -2,10 +2,10 @@
 
 use std::fmt;
 
-use lab_target::IndexSet;
+use lab_target::{IndexSet, Secondary};
 use serde::{Deserialize, Serialize};
 
-/// Rows a statement in l.i0 and l.x.
+/// Rows a statement in l.i0 and l.x, and in all of the 2017 form.
 const LOAD_ROWS: u32 = 100;
 /// Rows a statement in l.i1 and the query steps.
 const WIDE_ROWS: u32 = 50;
@@ -55,9 +55,22 @@ pub enum QueryKind {
     Range,
     /// IN lists on the primary key.
     Points,
+    /// As `Range`, beside inserts of 100 rows and no deletes: the 2017 form.
+    Range2017,
 }
 
-/// A step of the 2023 form.
+/// What a full scan reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scan {
+    /// The rows in key order, right after the load: debts of the load are being paid.
+    FirstRows,
+    /// A secondary index in its order, covering.
+    Index(Secondary),
+    /// The rows once more.
+    SecondRows,
+}
+
+/// A step of the 2023 or of the 2017 form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// `l.i0`: load in key order, primary key only.
@@ -72,6 +85,10 @@ pub enum Step {
     Settle,
     /// `qr100` …: queries beside inserts and deletes at a rate.
     Query(QueryKind, u64),
+    /// `load`: load in key order with the secondary indexes there from the start.
+    Load,
+    /// `scan.pk1` …: every row or entry of all tables, one thread a table.
+    Scan(Scan),
 }
 
 impl Step {
@@ -90,10 +107,20 @@ impl Step {
         Step::Query(QueryKind::Points, 1_000),
     ];
 
+    /// The steps of the 2017 form in order.
+    pub const FORM_2017: [Step; 8] = [
+        Step::Load,
+        Step::Scan(Scan::FirstRows),
+        Step::Scan(Scan::Index(Secondary::Market)),
+        Step::Scan(Scan::Index(Secondary::Register)),
+        Step::Scan(Scan::Index(Secondary::Pdc)),
+        Step::Scan(Scan::SecondRows),
+        Step::Query(QueryKind::Range2017, 1_000),
+        Step::Query(QueryKind::Range2017, 100),
+    ];
+
     /// Reads a step's name.
     pub fn parse(name: &str) -> Result<Step, PlanError> {
-        const OLD: [&str; 9] =
-            ["load", "scan.pk1", "scan.market", "scan.register", "scan.pdc", "scan.pk2", "q1000", "q100", "q500"];
         let rate = |digits: &str| digits.parse::<u64>().ok().filter(|rate| *rate > 0);
         match name {
             "l.i0" => Ok(Step::LoadPrimary),
@@ -101,15 +128,25 @@ impl Step {
             "l.i1" => Ok(Step::InsertWide),
             "l.i2" => Ok(Step::InsertNarrow),
             "settle" => Ok(Step::Settle),
-            _ if OLD.contains(&name) => Err(PlanError::Unsupported(format!("step `{name}` of the 2017 form"))),
-            _ => match (name.strip_prefix("qr").and_then(rate), name.strip_prefix("qp").and_then(rate)) {
-                (Some(rate), _) => Ok(Step::Query(QueryKind::Range, rate)),
-                (_, Some(rate)) => Ok(Step::Query(QueryKind::Points, rate)),
-                _ => Err(PlanError::Usage(format!(
-                    "no step is called `{name}`; the steps are l.i0 l.x l.i1 l.i2 settle qrN qpN (N = background \
-                     inserts a second and client, for example qr100)"
-                ))),
-            },
+            "load" => Ok(Step::Load),
+            "scan.pk1" => Ok(Step::Scan(Scan::FirstRows)),
+            "scan.market" => Ok(Step::Scan(Scan::Index(Secondary::Market))),
+            "scan.register" => Ok(Step::Scan(Scan::Index(Secondary::Register))),
+            "scan.pdc" => Ok(Step::Scan(Scan::Index(Secondary::Pdc))),
+            "scan.pk2" => Ok(Step::Scan(Scan::SecondRows)),
+            _ => {
+                let kinds = [("qr", QueryKind::Range), ("qp", QueryKind::Points), ("q", QueryKind::Range2017)];
+                let query = kinds.iter().find_map(|(prefix, kind)| {
+                    name.strip_prefix(prefix).and_then(rate).map(|rate| Step::Query(*kind, rate))
+                });
+                query.ok_or_else(|| {
+                    PlanError::Usage(format!(
+                        "no step is called `{name}`; the steps of the 2023 form are l.i0 l.x l.i1 l.i2 settle qrN qpN \
+                         (N = background inserts a second and client, for example qr100), those of the 2017 form \
+                         load scan.pk1 scan.market scan.register scan.pdc scan.pk2 qN, and settle"
+                    ))
+                })
+            }
         }
     }
 
@@ -124,27 +161,20 @@ impl Step {
             Step::Settle => "settle".into(),
             Step::Query(QueryKind::Range, rate) => format!("qr{rate}"),
             Step::Query(QueryKind::Points, rate) => format!("qp{rate}"),
-        }
-    }
-
-    /// The heading that reports use.
-    #[must_use]
-    pub fn title(self) -> String {
-        match self {
-            Step::LoadPrimary => "load without secondary indexes".into(),
-            Step::BuildIndexes => "create secondary indexes".into(),
-            Step::InsertWide => "continue load with 50 inserts per transaction".into(),
-            Step::InsertNarrow => "continue load with 5 inserts per transaction".into(),
-            Step::Settle => "settle".into(),
-            Step::Query(QueryKind::Range, rate) => format!("range queries with {rate} insert/s per client"),
-            Step::Query(QueryKind::Points, rate) => format!("point queries with {rate} insert/s per client"),
+            Step::Query(QueryKind::Range2017, rate) => format!("q{rate}"),
+            Step::Load => "load".into(),
+            Step::Scan(Scan::FirstRows) => "scan.pk1".into(),
+            Step::Scan(Scan::Index(Secondary::Market)) => "scan.market".into(),
+            Step::Scan(Scan::Index(Secondary::Register)) => "scan.register".into(),
+            Step::Scan(Scan::Index(Secondary::Pdc)) => "scan.pdc".into(),
+            Step::Scan(Scan::SecondRows) => "scan.pk2".into(),
         }
     }
 
     /// Whether rows are loaded: the costs of such a step include the debt paid in a settle right after it.
     #[must_use]
     pub fn is_load(self) -> bool {
-        !matches!(self, Step::Settle | Step::Query(..))
+        !matches!(self, Step::Settle | Step::Query(..) | Step::Scan(_))
     }
 }
 
@@ -226,16 +256,24 @@ impl Plan {
     pub fn check(&self) -> Result<(), PlanError> {
         let usage = |text: String| Err(PlanError::Usage(text));
         let steps = self.parsed_steps()?;
-        if steps.first() != Some(&Step::LoadPrimary) {
-            return usage("the first step has to be l.i0: it creates and fills the tables".into());
+        if !matches!(steps.first(), Some(Step::LoadPrimary | Step::Load)) {
+            return usage("the first step has to be l.i0 or load: it creates and fills the tables".into());
         }
         for (place, step) in steps.iter().enumerate() {
             let before = |wanted: Step| steps[..place].contains(&wanted);
             match step {
-                Step::LoadPrimary | Step::BuildIndexes if before(*step) => {
+                Step::LoadPrimary | Step::BuildIndexes | Step::Load if before(*step) => {
                     return usage(format!("step {} is given twice", step.name()));
                 }
-                Step::InsertWide | Step::InsertNarrow | Step::Query(..) if !before(Step::BuildIndexes) => {
+                Step::LoadPrimary | Step::Load if place > 0 => {
+                    return usage(format!("step {} can only be the first: there is one load", step.name()));
+                }
+                Step::BuildIndexes if before(Step::Load) => {
+                    return usage("step l.x after load: its indexes are there from the start".into());
+                }
+                Step::InsertWide | Step::InsertNarrow | Step::Query(..) | Step::Scan(Scan::Index(_))
+                    if !before(Step::BuildIndexes) && !before(Step::Load) =>
+                {
                     return usage(format!("step {} needs the indexes of l.x before it", step.name()));
                 }
                 _ => {}
@@ -266,22 +304,23 @@ impl Plan {
             Work { rows, statements: each(all_rows, rows), deletes, pace, query: None, warmup_ns: 0 }
         };
         match step {
-            Step::LoadPrimary => Some(load(self.rows, LOAD_ROWS, false)),
+            Step::LoadPrimary | Step::Load => Some(load(self.rows, LOAD_ROWS, false)),
             Step::InsertWide => Some(load(self.rows_i1, WIDE_ROWS, true)),
             Step::InsertNarrow => Some(load(self.rows_i2, NARROW_ROWS, true)),
             Step::Query(kind, rate) => {
-                let rows = narrowed(WIDE_ROWS, Some(rate));
+                let is_old = kind == QueryKind::Range2017;
+                let rows = narrowed(if is_old { LOAD_ROWS } else { WIDE_ROWS }, Some(rate));
                 let a_second = rate.div_ceil(u64::from(rows));
                 Some(Work {
                     rows,
                     statements: a_second * (self.seconds + self.warmup),
-                    deletes: true,
+                    deletes: !is_old,
                     pace: Some(rate),
                     query: Some(kind),
                     warmup_ns: self.warmup * 1_000_000_000,
                 })
             }
-            Step::BuildIndexes | Step::Settle => None,
+            Step::BuildIndexes | Step::Settle | Step::Scan(_) => None,
         }
     }
 
@@ -317,11 +356,11 @@ mod tests {
 
     #[test]
     fn names_round_trip_and_strangers_are_refused() {
-        for step in Step::FORM_2023 {
+        for step in Step::FORM_2023.into_iter().chain(Step::FORM_2017) {
             assert_eq!(Step::parse(&step.name()), Ok(step));
         }
         assert_eq!(Step::parse("qr250"), Ok(Step::Query(QueryKind::Range, 250)));
-        assert!(matches!(Step::parse("scan.pk1"), Err(PlanError::Unsupported(_))));
+        assert!(matches!(Step::parse("scan.pk3"), Err(PlanError::Usage(_))));
         assert!(matches!(Step::parse("qr0"), Err(PlanError::Usage(_))));
         assert!(matches!(Step::parse("l.i9"), Err(PlanError::Usage(text)) if text.contains("qr100")));
     }
@@ -329,6 +368,11 @@ mod tests {
     #[test]
     fn the_order_of_steps_is_checked() {
         assert!(plan(&["l.i0", "l.x", "l.i1", "settle", "l.i2", "settle", "qr100"]).check().is_ok());
+        assert!(plan(&["load", "scan.pk1", "scan.pdc", "settle", "q100", "l.i1"]).check().is_ok());
+        assert!(plan(&["l.i0", "scan.pk1"]).check().is_ok());
+        for wrong in [&["load", "l.x"][..], &["l.i0", "scan.pdc"], &["l.i0", "load"], &["scan.pk1"]] {
+            assert!(plan(wrong).check().is_err(), "{wrong:?}");
+        }
         for wrong in [&["l.x"][..], &["l.i0", "l.i1"], &["l.i0", "l.x", "l.x"], &["l.i0", "qr100"], &[]] {
             assert!(plan(wrong).check().is_err(), "{wrong:?}");
         }
@@ -347,6 +391,8 @@ mod tests {
         let query = work(Step::Query(QueryKind::Range, 100), 1);
         assert_eq!((query.rows, query.statements, query.pace), (50, 24, Some(100)));
         assert_eq!((query.planned_secs(), work(Step::LoadPrimary, 1).planned_secs()), (Some(12.0), None));
+        let old = work(Step::Query(QueryKind::Range2017, 1_000), 1);
+        assert_eq!((old.rows, old.statements, old.deletes), (100, 120, false));
         // A pace below the statement narrows the statement.
         assert_eq!(work(Step::Query(QueryKind::Points, 20), 1).rows, 20);
         assert!(!work(Step::LoadPrimary, 1).deletes && work(Step::InsertNarrow, 1).deletes);

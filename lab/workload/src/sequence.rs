@@ -15,7 +15,7 @@ use lab_target::{Batch, Description, Sizes, Target, TargetError};
 
 use crate::assemble::{self, About, Around};
 use crate::check::{Checked, check, verify};
-use crate::plan::{Case, Plan, PlanError, Step};
+use crate::plan::{Case, Plan, PlanError, Scan, Step};
 use crate::rows::{ROWS_PER_SECOND, Replay, RowMaker, text_pool};
 use crate::step::{self, Client, Context, Tick};
 use crate::totals::Totals;
@@ -171,10 +171,14 @@ impl Runner<'_> {
             return self.settle();
         }
         self.last_load = None;
+        if step == Step::Load {
+            self.create_indexes()?;
+        }
         let counters_before = self.ctx.target.counters()?;
-        let totals = match self.ctx.plan.work(step, self.case.clients) {
-            Some(work) => step::run(&self.ctx, number, step, work, &mut self.clients)?,
-            None => self.build_indexes()?,
+        let totals = match (self.ctx.plan.work(step, self.case.clients), step) {
+            (Some(work), _) => step::run(&self.ctx, number, step, work, &mut self.clients)?,
+            (None, Step::Scan(what)) => self.scan(what)?,
+            (None, _) => self.build_indexes()?,
         };
         let around = Around {
             counters_before,
@@ -228,22 +232,70 @@ impl Runner<'_> {
             }
         }
         drop(session);
-        self.ctx.watcher.phase("creating indexes");
-        std::thread::scope(|scope| {
-            let builders: Vec<_> = (0..self.case.tables)
-                .map(|table| scope.spawn(move || target.create_indexes(table, plan.index_set)))
-                .collect();
-            builders.into_iter().try_for_each(|builder| match builder.join() {
-                Ok(result) => result,
-                Err(panic) => std::panic::resume_unwind(panic),
-            })
-        })?;
-        self.indexed = true;
+        self.create_indexes()?;
         let end = Snapshot::take(&clock, self.ctx.device.as_deref());
         let mut totals = Totals { kernel: end.since(&begin), ..Totals::default() };
         totals.secs = totals.kernel.secs;
         totals.rss_bytes = end.process.map_or(0, |process| process.rss_bytes);
         totals.kinds[0].amount = self.clients.iter().map(|client| client.inserted - client.deleted).sum();
+        Ok(totals)
+    }
+
+    fn create_indexes(&mut self) -> Result<(), RunError> {
+        let (target, set) = (self.ctx.target, self.ctx.plan.index_set);
+        self.ctx.watcher.phase("creating indexes");
+        self.for_each_table(|table| target.create_indexes(table, set).map_err(RunError::from))?;
+        self.indexed = true;
+        Ok(())
+    }
+
+    /// Calls `body` with each table, at the same time.
+    fn for_each_table<T: Send>(&self, body: impl Fn(u32) -> Result<T, RunError> + Sync) -> Result<Vec<T>, RunError> {
+        let body = &body;
+        std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..self.case.tables).map(|table| scope.spawn(move || body(table))).collect();
+            let join = |thread: std::thread::ScopedJoinHandle<'_, _>| match thread.join() {
+                Ok(result) => result,
+                Err(panic) => std::panic::resume_unwind(panic),
+            };
+            // All are waited for, whichever failed.
+            threads.into_iter().map(join).collect::<Vec<_>>().into_iter().collect()
+        })
+    }
+
+    /// Reads everything, with a condition that no row meets: it is looked at, and nothing is returned.
+    fn scan(&self, what: Scan) -> Result<Totals, RunError> {
+        let target = self.ctx.target;
+        self.ctx.watcher.phase("scanning");
+        let begin = Snapshot::take(&self.ctx.clock, self.ctx.device.as_deref());
+        let seen = self.for_each_table(|table| {
+            let mut session = target.session()?;
+            let (mut rows, mut met) = (0u64, 0u64);
+            match what {
+                Scan::FirstRows | Scan::SecondRows => session.scan_table(table, &mut |_, row| {
+                    rows += 1;
+                    met += u64::from(row.customerid < 0);
+                })?,
+                Scan::Index(index) => session.scan_index(table, index, &mut |entry, _| {
+                    rows += 1;
+                    met += u64::from(entry.iter().any(|value| *value < 0));
+                })?,
+            }
+            match met {
+                0 => Ok(rows),
+                _ => Err(RunError::Violated(format!("{met} rows met a condition that none can meet"))),
+            }
+        })?;
+        let end = Snapshot::take(&self.ctx.clock, self.ctx.device.as_deref());
+        let mut totals = Totals { kernel: end.since(&begin), ..Totals::default() };
+        totals.secs = totals.kernel.secs;
+        totals.rss_bytes = end.process.map_or(0, |process| process.rss_bytes);
+        totals.kinds[0].amount = seen.iter().sum();
+        let expected: u64 = self.clients.iter().map(|client| client.inserted - client.deleted).sum();
+        if totals.kinds[0].amount != expected && target.ability().stores_rows {
+            let found = totals.kinds[0].amount;
+            return Err(RunError::Violated(format!("a scan found {found} of {expected} rows")));
+        }
         Ok(totals)
     }
 

@@ -184,7 +184,7 @@ pub fn query(
     // Pairs with the relaxed store of the coordinator; the thread is joined afterwards.
     while !(asked.is_multiple_of(STOP_CHECK) && shared.stop.load(Ordering::Relaxed)) {
         let (begin_ns, end_ns, rows) = match kind {
-            QueryKind::Range => range(shared, session, set, &mut random, &mut entries)?,
+            QueryKind::Range | QueryKind::Range2017 => range(shared, session, set, &mut random, &mut entries)?,
             QueryKind::Points => points.ask(shared, session, &mut random, asked)?,
         };
         out.recorder.record(begin_ns, end_ns, 1, None);

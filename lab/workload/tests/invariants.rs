@@ -98,6 +98,40 @@ fn sound_runs_pass_and_repeat_themselves() {
     assert_ne!(first, checksums(&plan, 1));
 }
 
+/// The 2017 form: all steps, scans that see every row, and no deletes.
+#[test]
+fn the_form_of_2017_scans_everything_and_deletes_nothing() {
+    let steps: Vec<String> = Step::FORM_2017.iter().map(|step| step.name()).collect();
+    let steps: Vec<&str> = steps.iter().map(String::as_str).collect();
+    let plan = Plan { index_set: IndexSet::Y2017, seconds: 1, ..plan(&steps) };
+    for (target, tables) in [("model", 1), ("trefoil", 2)] {
+        let (result, collector) = run(target, &plan, tables, 2);
+        result.unwrap();
+        let records = records(collector);
+        assert_eq!(records.iter().map(|record| record.result.step.as_str()).collect::<Vec<_>>(), steps);
+        for record in &records {
+            let result = &record.result;
+            match result.step.as_str() {
+                "load" => assert_eq!(result.throughput.rows, Some(3_000.0)),
+                scan if scan.starts_with("scan.") => {
+                    assert_eq!((result.throughput.rows, result.invariants.as_str()), (Some(3_000.0), "ok"), "{scan}");
+                }
+                query => {
+                    assert!(result.throughput.qps_av.unwrap() > 0.0 && result.throughput.dps_av.is_none(), "{query}");
+                    assert_eq!(record.histograms["insert"].statements, if query == "q1000" { 20 } else { 2 });
+                }
+            }
+        }
+    }
+}
+
+/// A scan that misses a row says so.
+#[test]
+fn a_scan_finds_a_lost_entry() {
+    let (result, _) = run("model:fault=lose-entry", &plan(&["load", "scan.market"]), 1, 1);
+    assert!(matches!(result, Err(RunError::Violated(_))), "{result:?}");
+}
+
 #[test]
 fn counts_are_those_of_the_plan() {
     let (result, collector) = run("model", &plan(&["l.i0", "l.x", "l.i1", "settle", "l.i2"]), 1, 1);
