@@ -97,7 +97,8 @@ pub struct Upkeep<'a> {
     pub applied: Lsn,
     /// The log.
     pub log: &'a dyn LogGate,
-    /// The disk is full but for what must go on: nothing is begun that takes space to win some, as cleaning does.
+    /// The disk is full but for what must go on, or somebody waits for the end of recovery: nothing is begun that takes
+    /// space or time to win some, as cleaning does.
     pub tight: bool,
 }
 

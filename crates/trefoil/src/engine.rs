@@ -147,12 +147,10 @@ impl Engine {
     /// What a background step may rely on; the applied prefix is read before the view.
     pub fn upkeep(&self) -> Upkeep<'_> {
         let applied = self.visible.visible().as_lsn();
-        let view = if self.recovering.load(Ordering::Acquire) {
-            GcView::keep_all()
-        } else {
-            self.snapshots.refresh_view().as_ref().clone()
-        };
-        Upkeep { view, applied, log: self, tight: !self.has_room_beside(0) }
+        let recovering = self.recovering.load(Ordering::Acquire);
+        let view = if recovering { GcView::keep_all() } else { self.snapshots.refresh_view().as_ref().clone() };
+        // Cleaning reads all inner nodes and the leaves it moves: nobody who opens a database waits for that.
+        Upkeep { view, applied, log: self, tight: recovering || !self.has_room_beside(0) }
     }
 
     /// The GC view of a commit: at most about a millisecond old.
