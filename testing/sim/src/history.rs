@@ -5,15 +5,19 @@ use std::collections::BTreeMap;
 use base::CommitTs;
 use model::Model;
 
-/// Which ordered map: plain index 0, 1, … or a part of the table.
+/// Which ordered map: a plain index or a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Map {
     /// A plain index, by number.
     Plain(usize),
+    /// The plain index of more leaves than a commit loads.
+    Wide,
     /// The table: primary key (big-endian) to the other columns as bytes.
     Table,
     /// One row per transaction that ever committed: its number. Tells after a crash who is there.
     Journal,
+    /// An index or table that comes and goes, by the number of its creation: never the same twice.
+    Extra(u64),
 }
 
 /// Writes of one transaction: the last on each key.
@@ -32,6 +36,15 @@ pub enum Acknowledged {
     Unknown,
 }
 
+/// What a read under a row lock said of a key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Current {
+    /// Its value, or that it has none.
+    Is(Option<Vec<u8>>),
+    /// Only whether it is there.
+    Exists(bool),
+}
+
 /// A commit that got a timestamp.
 #[derive(Debug, Clone)]
 pub struct Commit {
@@ -41,8 +54,8 @@ pub struct Commit {
     pub ts: CommitTs,
     /// What it wrote.
     pub writes: Writes,
-    /// Values it read under row locks before it wrote: they are the newest before `ts`.
-    pub current_reads: Vec<(Map, Vec<u8>, Option<Vec<u8>>)>,
+    /// What it read under row locks before it wrote: the newest before `ts`.
+    pub current_reads: Vec<(Map, Vec<u8>, Current)>,
     /// What its owner was told.
     pub acknowledged: Acknowledged,
 }
@@ -62,6 +75,15 @@ pub struct Observation {
     pub entries: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
+/// What is known of an index or table that comes and goes.
+#[derive(Debug, Clone, Copy)]
+pub struct ExtraState {
+    /// Number of its last creation.
+    pub creation: u64,
+    /// It must be there, must not, or nobody knows.
+    pub there: Option<bool>,
+}
+
 /// Everything that happened so far.
 #[derive(Debug, Clone, Default)]
 pub struct History {
@@ -69,13 +91,21 @@ pub struct History {
     pub commits: Vec<Commit>,
     /// Observations of the present life.
     pub observations: Vec<Observation>,
-    /// Plain indexes made and dropped by definition changes: name to "must be there", or unknown.
-    pub extra: BTreeMap<String, Option<bool>>,
+    /// What definition changes made and dropped, by name.
+    pub extra: BTreeMap<String, ExtraState>,
+    /// Secondary indexes added to the table, by name: it has them, or nobody knows.
+    pub added: BTreeMap<String, Option<bool>>,
     /// The next transaction's number.
     pub next_id: u64,
 }
 
 impl History {
+    /// A number for a transaction or a creation.
+    pub fn number(&mut self) -> u64 {
+        self.next_id += 1;
+        self.next_id
+    }
+
     /// The maps at every moment, from the commits.
     #[must_use]
     pub fn models(&self) -> BTreeMap<Map, Model> {

@@ -11,10 +11,10 @@ use std::ops::Bound;
 use base::CommitTs;
 use base::bytes::printable;
 use model::Model;
-use trefoil::{ALL, Database, Error, Value};
+use trefoil::{ALL, Database, Error};
 
-use crate::history::{Acknowledged, History, Map};
-use crate::workload::{self, World};
+use crate::history::{Acknowledged, Current, History, Map};
+use crate::world::{Extra, World, check_secondaries};
 
 /// How the last life ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,23 +46,27 @@ pub fn observations(history: &History) {
         );
     }
     for commit in &history.commits {
-        for (map, key, value) in &commit.current_reads {
+        for (map, key, said) in &commit.current_reads {
             let before = CommitTs(commit.ts.0 - 1);
-            let expected = models.get(map).and_then(|m| m.get(before, key)).map(|e| e.value);
+            let newest = models.get(map).and_then(|m| m.get(before, key)).map(|e| e.value);
+            let right = match said {
+                Current::Is(value) => newest == *value,
+                Current::Exists(there) => newest.is_some() == *there,
+            };
             assert!(
-                expected == *value,
-                "transaction {} at {} read {:?} of {map:?} under its lock, {expected:?} was newest: a lost update",
-                commit.id,
-                commit.ts,
-                value
+                right,
+                "transaction {} at {} read {said:?} of {map:?} under its lock, {newest:?} was newest: a lost update",
+                commit.id, commit.ts
             );
         }
     }
 }
 
-/// After a reopen: trims the history to what is there and checks that it is what must be there.
+/// After a reopen: trims the history to what is there and checks that it is what must be there. Of the indexes it reads
+/// the journal only.
 pub fn recovered(history: &mut History, world: &World, ending: Ending) {
-    let present: BTreeSet<u64> = workload::entries(&world.db, &world.journal)
+    let present: BTreeSet<u64> = world
+        .all(Map::Journal)
         .into_iter()
         .map(|(key, _)| u64::from_be_bytes(key.try_into().expect("a journal key is a number")))
         .collect();
@@ -94,8 +98,12 @@ pub fn recovered(history: &mut History, world: &World, ending: Ending) {
     assert!(present.is_subset(&known), "rows of transactions that never committed: {:?}", present.difference(&known));
     history.commits.retain(|c| present.contains(&c.id));
     history.observations.clear();
+    definitions(history, world);
+}
+
+/// After that: everything is what the history makes it, and sound.
+pub fn whole(history: &History, world: &World) {
     contents(history, world);
-    definitions(history, &world.db);
     sound(&world.db);
 }
 
@@ -107,45 +115,52 @@ pub fn contents(history: &History, world: &World) {
         let found = world.all(map);
         assert!(expected == found, "{map:?} holds {}", difference(&expected, &found));
     }
-    // The secondary index of the table, read by itself.
-    let tx = world.db.begin().expect("open");
-    let mut by_a = tx.scan_index(&world.table, "by_a", ALL).expect("the index is there");
-    let mut entries = 0;
-    while let Some(values) = by_a.next().expect("readable") {
-        assert!(matches!(values[..], [Value::U32(_), Value::U64(_)]), "{values:?}");
-        entries += 1;
-    }
-    assert_eq!(entries, world.all(Map::Table).len(), "entries of the secondary index against rows");
+    let snapshot = world.db.snapshot().expect("open");
+    check_secondaries(&snapshot, &world.table).expect("readable");
 }
 
 /// Reads everything; the first fault met.
 pub fn readable(world: &World) -> Result<(), Error> {
     let snapshot = world.db.snapshot()?;
-    for index in world.plain.iter().chain([&world.journal]) {
+    for index in world.plain.iter().chain(&world.wide).chain([&world.journal]) {
         snapshot.range(index, ..)?.collect()?;
     }
     let mut rows = snapshot.scan(&world.table, ALL)?;
     while rows.next()?.is_some() {}
-    let mut entries = snapshot.scan_index(&world.table, "by_a", ALL)?;
-    while entries.next()?.is_some() {}
+    for index in world.table.schema().indexes() {
+        let mut entries = snapshot.scan_index(&world.table, index.name(), ALL)?;
+        while entries.next()?.is_some() {}
+    }
     Ok(())
 }
 
-/// Definition changes are there or not, as a whole.
-fn definitions(history: &mut History, db: &Database) {
+/// Definition changes are there or not, as a whole. What is there gets its handle.
+fn definitions(history: &mut History, world: &World) {
     for (name, state) in &mut history.extra {
-        let there = match db.index(name) {
-            Ok(index) => {
-                let entries = workload::entries(db, &index);
-                assert!(entries.is_empty(), "index {name} was never written to and holds {}", entries.len());
-                true
-            }
-            Err(Error::NotFound { .. }) => false,
-            Err(other) => panic!("index {name}: {other}"),
+        let found = if name.starts_with("table") {
+            world.db.table(name).map(Extra::Table)
+        } else {
+            world.db.index(name).map(Extra::Index)
         };
-        assert!(state.is_none_or(|must| must == there), "index {name}: there: {there}, must be: {state:?}");
-        *state = Some(there);
+        let found = match found {
+            Ok(handle) => Some(handle),
+            Err(Error::NotFound { .. }) => None,
+            Err(other) => panic!("{name}: {other}"),
+        };
+        let there = found.is_some();
+        assert!(state.there.is_none_or(|must| must == there), "{name}: there: {there}, must be: {:?}", state.there);
+        state.there = Some(there);
+        if let Some(handle) = found {
+            world.extras.lock().insert(name.clone(), (state.creation, handle));
+        }
     }
+    let schema = world.table.schema();
+    history.added.retain(|name, must| {
+        let there = schema.index_number(name).is_some();
+        assert!(must.is_none_or(|must| must == there), "index {name} of the table: there: {there}, must be: {must:?}");
+        *must = Some(true);
+        there
+    });
 }
 
 /// `verify` finds nothing.

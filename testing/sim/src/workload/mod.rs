@@ -1,0 +1,60 @@
+//! The threads of one life: writers, readers, definition changes, checkpoints.
+//!
+//! | module | owns |
+//! |---|---|
+//! | [`doing`] | a transaction under way, and how it ends |
+//! | [`write`] | transactions of random operations, with savepoints |
+//! | [`groups`] | counters that must agree under a row lock |
+//! | [`sweep`] | commits all over the wide index |
+//! | [`read`] | snapshots held for a while or for long, cursors both ways |
+//! | [`manage`] | definition changes, checkpoints |
+//!
+//! Every thread runs until its share is done or the database refuses. What it did goes into the shared history the
+//! moment it knows; the history is judged when all threads have ended.
+
+pub mod doing;
+pub mod groups;
+pub mod manage;
+pub mod read;
+pub mod sweep;
+pub mod write;
+
+use std::sync::Arc;
+
+use trefoil::Error;
+use vfs::sync::Mutex;
+
+use crate::history::History;
+
+/// The history, shared by the threads of a life.
+pub type Shared = Arc<Mutex<History>>;
+
+/// What a step of a thread came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Step {
+    /// The next one may come.
+    Done,
+    /// The disk is gone or the database refuses.
+    Over,
+}
+
+/// Takes the errors that belong to the workload; others are a failure.
+pub fn step(result: Result<(), Error>) -> Step {
+    match result {
+        Ok(()) => Step::Done,
+        Err(Error::Poisoned { .. } | Error::CommitOutcomeUnknown { .. } | Error::Io { .. } | Error::Closed) => {
+            Step::Over
+        }
+        Err(
+            Error::Deadlock { .. }
+            | Error::LockTimeout { .. }
+            | Error::DiskFull { .. }
+            | Error::DuplicateKey { .. }
+            | Error::NotFound { .. }
+            | Error::Limit { .. }
+            | Error::DefinitionChanged { .. }
+            | Error::Dropped { .. },
+        ) => Step::Done,
+        Err(error) => panic!("not an error of this workload: {error}"),
+    }
+}

@@ -1,0 +1,161 @@
+//! Writers: transactions of random operations, with savepoints taken back, on what is always there and on what comes
+//! and goes.
+
+use std::collections::BTreeMap;
+
+use trefoil::{Error, Isolation, Value};
+use vfs::random::Rng;
+
+use super::doing::Doing;
+use super::{Shared, Step, groups, step, sweep};
+use crate::history::Map;
+use crate::world::{Extra, KEYS, PLAIN, World, flat, range};
+
+/// A writer's life.
+pub fn write(world: &World, history: &Shared, rng: &mut Rng) {
+    for _ in 0..world.sizes.transactions {
+        let result = match rng.below(24) {
+            0..=7 => groups::count(world, history, rng),
+            8 => sweep::sweep(world, history, rng),
+            _ => transaction(world, history, rng),
+        };
+        if step(result) == Step::Over {
+            return;
+        }
+    }
+}
+
+/// A range of a plain index, read before the first write.
+struct Before {
+    n: usize,
+    low: Vec<u8>,
+    high: Vec<u8>,
+    entries: Vec<(Vec<u8>, Vec<u8>)>,
+}
+
+fn transaction(world: &World, history: &Shared, rng: &mut Rng) -> Result<(), Error> {
+    let isolation = if rng.chance(0.4) { Isolation::ReadCommitted } else { Isolation::RepeatableRead };
+    let mut doing = Doing::begin(world, history, isolation)?;
+    let before = if rng.chance(0.3) { Some(look(&doing, rng)?) } else { None };
+    let operations = if rng.chance(0.1) { 40 } else { 1 + rng.below(6) };
+    part(&mut doing, rng, operations, 0)?;
+    doing.check_own()?;
+    if let Some(before) = before {
+        look_again(&doing, &before)?;
+    }
+    if rng.chance(0.1) {
+        doing.tx.rollback();
+        return Ok(());
+    }
+    doing.commit(history, rng)
+}
+
+/// Operations; some are parts that are taken back, with parts in them. Locks taken in those stay, reads under them too.
+fn part(doing: &mut Doing<'_>, rng: &mut Rng, operations: u64, depth: u32) -> Result<(), Error> {
+    for _ in 0..operations {
+        if depth < 3 && rng.chance(0.1) {
+            let (savepoint, before) = (doing.tx.savepoint(), doing.writes.clone());
+            for _ in 0..1 + rng.below(2) {
+                let operations = 1 + rng.below(4);
+                part(doing, rng, operations, depth + 1)?;
+                doing.tx.rollback_to(savepoint)?;
+                doing.writes.clone_from(&before);
+            }
+            continue;
+        }
+        match operation(doing, rng) {
+            // The statement did nothing, the transaction may go on.
+            Err(Error::LockTimeout { .. } | Error::Dropped { .. }) if rng.chance(0.5) => {}
+            other => other?,
+        }
+    }
+    Ok(())
+}
+
+/// Bytes that hardly compress.
+pub fn value(rng: &mut Rng, max: u64) -> Vec<u8> {
+    let n = rng.below(max) as usize;
+    let byte = rng.u64() as u8;
+    (0..n).map(|i| byte.wrapping_add(i as u8)).collect()
+}
+
+fn operation(doing: &mut Doing<'_>, rng: &mut Rng) -> Result<(), Error> {
+    let world = doing.world;
+    let key = rng.below(KEYS);
+    let max = world.sizes.value_bytes_max;
+    let n = rng.index(PLAIN);
+    let (mut map, mut handle) = match rng.below(8) {
+        0..=4 => (Map::Plain(n), Extra::Index(world.plain[n].clone())),
+        _ => (Map::Table, Extra::Table(world.table.clone())),
+    };
+    if rng.chance(0.1)
+        && let Some(extra) = world.some_extra(rng)
+    {
+        (map, handle) = extra;
+    }
+    let bytes = key.to_be_bytes();
+    match handle {
+        Extra::Index(index) => match rng.below(5) {
+            0..=2 => doing.put(map, &index, &bytes, value(rng, max)),
+            3 => doing.delete(map, &index, &bytes),
+            _ => {
+                let mut value = doing.get_for_update(map, &index, &bytes)?.unwrap_or_default();
+                value.truncate(max as usize);
+                value.push(rng.u64() as u8);
+                doing.put(map, &index, &bytes, value)
+            }
+        },
+        Extra::Table(table) => {
+            let row = [Value::U64(key), Value::U32(rng.below(9) as u32), Value::Bytes(value(rng, max).into())];
+            match rng.below(3) {
+                0 => doing.insert(map, &table, &row),
+                1 => doing.update(map, &table, &row),
+                _ => doing.delete_row(map, &table, key),
+            }
+        }
+    }
+}
+
+fn look(doing: &Doing<'_>, rng: &mut Rng) -> Result<Before, Error> {
+    let n = rng.index(PLAIN);
+    let (a, b) = (rng.below(KEYS), rng.below(KEYS));
+    let (low, high) = (a.min(b).to_be_bytes().to_vec(), (a.max(b) + 1).to_be_bytes().to_vec());
+    let entries = doing.tx.range(&doing.world.plain[n], range(&low, &high))?.collect()?;
+    Ok(Before { n, low, high, entries })
+}
+
+/// Under REPEATABLE READ a range is what it was, with the own writes on top, both ways.
+fn look_again(doing: &Doing<'_>, before: &Before) -> Result<(), Error> {
+    if doing.isolation != Isolation::RepeatableRead {
+        return Ok(());
+    }
+    let mut expected: BTreeMap<Vec<u8>, Vec<u8>> = before.entries.iter().cloned().collect();
+    for ((_, key), value) in doing.writes.iter().filter(|((map, _), _)| *map == Map::Plain(before.n)) {
+        if *key < before.low || *key >= before.high {
+            continue;
+        }
+        match value {
+            Some(value) => expected.insert(key.clone(), value.clone()),
+            None => expected.remove(key),
+        };
+    }
+    let expected: Vec<_> = expected.into_iter().collect();
+    let index = &doing.world.plain[before.n];
+    let up = doing.tx.range(index, range(&before.low, &before.high))?.collect()?;
+    assert!(up == expected, "upwards a transaction sees {up:?} instead of {expected:?}");
+    let mut down = doing.tx.range_back(index, range(&before.low, &before.high))?.collect()?;
+    down.reverse();
+    assert!(down == expected, "downwards a transaction sees {down:?} instead of {expected:?}");
+    let (mut up, mut down) = (Vec::new(), Vec::new());
+    let mut rows = doing.tx.scan(&doing.world.table, trefoil::ALL)?;
+    while let Some(row) = rows.next()? {
+        up.push(flat(&row));
+    }
+    let mut rows = doing.tx.scan_back(&doing.world.table, trefoil::ALL)?;
+    while let Some(row) = rows.next()? {
+        down.push(flat(&row));
+    }
+    down.reverse();
+    assert!(up == down, "rows upwards {up:?}, downwards {down:?}");
+    Ok(())
+}

@@ -1,0 +1,271 @@
+//! An open database with its handles, and reading all of it.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::sync::Arc;
+use std::time::Duration;
+
+use trefoil::{
+    ALL, ColumnType, Database, Error, Index, IndexOptions, IndexSchema, Options, Schema, Snapshot, Table, Value,
+};
+use vfs::random::Rng;
+use vfs::sync::Mutex;
+
+use crate::history::Map;
+
+/// Plain indexes that are always there.
+pub const PLAIN: usize = 2;
+/// Distinct keys of each map: few, so that transactions meet.
+pub const KEYS: u64 = 60;
+/// Keys of the wide index: with the smallest nodes more leaves than a commit loads.
+pub const WIDE_KEYS: u64 = 480;
+
+/// Keys and values.
+pub type Entries = Vec<(Vec<u8>, Vec<u8>)>;
+
+/// Sizes of one run, drawn from its seed.
+#[derive(Debug, Clone)]
+pub struct Sizes {
+    /// Node size in memory, in bytes.
+    pub node_bytes: usize,
+    /// Memory cap, in bytes.
+    pub budget_bytes: u64,
+    /// Batches above this become run files, in bytes.
+    pub inline_batch_bytes: usize,
+    /// Log replayed at a crash, at most: drives checkpoints.
+    pub checkpoint_replay: Duration,
+    /// Writers.
+    pub writers: usize,
+    /// Transactions of each.
+    pub transactions: u64,
+    /// Longest value, in bytes.
+    pub value_bytes_max: u64,
+    /// With an index of so many leaves that a commit all over it finds them too cold.
+    pub wide: bool,
+    /// Checkpoints that a thread of its own makes one after the other.
+    pub checkpoints: u64,
+}
+
+impl Sizes {
+    /// Drawn.
+    #[must_use]
+    pub fn draw(rng: &mut Rng) -> Self {
+        let wide = rng.chance(0.15);
+        let whole = wide && rng.chance(0.8);
+        let inline = [200, 2000, 1 << 20][if whole { 2 } else { rng.index(3) }];
+        // A batch all over the wide index fits into a record, which the ring bounds, and that the budget.
+        let budget = [256 << 10, 1 << 20, 8 << 20][if whole { 1 + rng.index(2) } else { rng.index(3) }];
+        Self {
+            node_bytes: if wide { 512 } else { [512, 1024, 4096][rng.index(3)] },
+            budget_bytes: budget,
+            inline_batch_bytes: inline,
+            checkpoint_replay: Duration::from_micros([50, 500, 30_000_000][rng.index(3)]),
+            writers: 1 + rng.index(3),
+            transactions: 4 + rng.below(if wide { 8 } else { 20 }),
+            value_bytes_max: [8, 60, 600][rng.index(3)],
+            wide,
+            checkpoints: if rng.chance(0.25) { 5 + rng.below(20) } else { 0 },
+        }
+    }
+
+    /// The options for a disk.
+    #[must_use]
+    pub fn options(&self, vfs: Arc<dyn vfs::Vfs>) -> Options {
+        Options {
+            vfs,
+            budget_bytes: self.budget_bytes,
+            log_capacity_bytes: 1 << 20,
+            log_segment_bytes: 256 << 10,
+            extent_bytes: 64 << 10,
+            disk_reserve_bytes: 256 << 10,
+            checkpoint_replay: self.checkpoint_replay,
+            inline_batch_bytes: self.inline_batch_bytes,
+            lock_timeout: Duration::from_millis(200),
+            ..Options::default()
+        }
+    }
+
+    /// The options of every index.
+    #[must_use]
+    pub fn index_options(&self) -> IndexOptions {
+        IndexOptions { node_bytes: self.node_bytes, ..IndexOptions::default() }
+    }
+}
+
+/// A handle of something that comes and goes.
+#[derive(Clone)]
+pub enum Extra {
+    /// A plain index.
+    Index(Index),
+    /// A table.
+    Table(Table),
+}
+
+/// An open database and its handles.
+#[derive(Clone)]
+pub struct World {
+    /// The database.
+    pub db: Database,
+    /// Plain indexes.
+    pub plain: Vec<Index>,
+    /// The wide index, where there is one.
+    pub wide: Option<Index>,
+    /// The table.
+    pub table: Table,
+    /// The journal.
+    pub journal: Index,
+    /// What comes and goes and is there now, by name: the number of its creation and a handle. A handle keeps the
+    /// blocks of what was dropped, so it leaves with the drop.
+    pub extras: Arc<Mutex<BTreeMap<String, (u64, Extra)>>>,
+    /// Sizes.
+    pub sizes: Sizes,
+}
+
+impl World {
+    /// Opens the database and makes what is not there yet. `extras` is empty.
+    pub fn open(disk: Arc<dyn vfs::Vfs>, sizes: &Sizes) -> Result<Self, Error> {
+        let db = Database::open("/db", sizes.options(disk))?;
+        let options = sizes.index_options();
+        let index = |name: &str| match db.index(name) {
+            Err(Error::NotFound { .. }) => db.create_index(name, options),
+            other => other,
+        };
+        let plain = (0..PLAIN).map(|n| index(&format!("plain{n}"))).collect::<Result<_, _>>()?;
+        let wide = sizes.wide.then(|| index("wide")).transpose()?;
+        let journal = index("journal")?;
+        let table = match db.table("rows") {
+            Err(Error::NotFound { .. }) => db.create_table("rows", schema(sizes, &["by_a"]))?,
+            other => other?,
+        };
+        Ok(Self { db, plain, wide, table, journal, extras: Arc::default(), sizes: sizes.clone() })
+    }
+
+    /// All maps.
+    pub fn maps(&self) -> Vec<Map> {
+        let always = (0..PLAIN).map(Map::Plain).chain([Map::Table, Map::Journal]);
+        let extras: Vec<_> = self.extras.lock().values().map(|(creation, _)| Map::Extra(*creation)).collect();
+        always.chain(self.wide.iter().map(|_| Map::Wide)).chain(extras).collect()
+    }
+
+    /// The handle of a map, if it is there.
+    #[must_use]
+    pub fn handle(&self, map: Map) -> Option<Extra> {
+        match map {
+            Map::Plain(n) => Some(Extra::Index(self.plain[n].clone())),
+            Map::Wide => self.wide.clone().map(Extra::Index),
+            Map::Journal => Some(Extra::Index(self.journal.clone())),
+            Map::Table => Some(Extra::Table(self.table.clone())),
+            Map::Extra(creation) => {
+                self.extras.lock().values().find(|(c, _)| *c == creation).map(|(_, handle)| handle.clone())
+            }
+        }
+    }
+
+    /// One of what comes and goes, if anything is there.
+    #[must_use]
+    pub fn some_extra(&self, rng: &mut Rng) -> Option<(Map, Extra)> {
+        let extras = self.extras.lock();
+        let nth = rng.index(extras.len().max(1));
+        extras.values().nth(nth).map(|(creation, handle)| (Map::Extra(*creation), handle.clone()))
+    }
+
+    /// Everything in a map, read by a new snapshot.
+    #[must_use]
+    pub fn all(&self, map: Map) -> Vec<(Vec<u8>, Vec<u8>)> {
+        let snapshot = self.db.snapshot().expect("open");
+        let handle = self.handle(map).expect("the map is there");
+        entries(&snapshot, &handle, &[], &[]).expect("readable")
+    }
+}
+
+/// What the tables look like; by which secondary indexes, all on the same column.
+#[must_use]
+pub fn schema(sizes: &Sizes, indexes: &[&str]) -> Schema {
+    let options = sizes.index_options();
+    let columns = Schema::builder()
+        .column("id", ColumnType::U64)
+        .column("a", ColumnType::U32)
+        .column("b", ColumnType::Bytes)
+        .primary_key(&["id"])
+        .primary_options(options);
+    let all = indexes.iter().fold(columns, |schema, name| schema.index(secondary(sizes, name)));
+    all.build().expect("a sound schema")
+}
+
+/// A secondary index of such a table.
+#[must_use]
+pub fn secondary(sizes: &Sizes, name: &str) -> IndexSchema {
+    IndexSchema::new(name, &["a"]).with_options(sizes.index_options())
+}
+
+/// A range of byte keys; empty bounds are open.
+#[must_use]
+pub fn range<'a>(low: &'a [u8], high: &'a [u8]) -> (Bound<&'a [u8]>, Bound<&'a [u8]>) {
+    (Bound::Included(low), if high.is_empty() { Bound::Unbounded } else { Bound::Excluded(high) })
+}
+
+/// Entries from `low` to below `high` as the model holds them; an empty `high` is the end.
+pub fn entries(snapshot: &Snapshot, handle: &Extra, low: &[u8], high: &[u8]) -> Result<Entries, Error> {
+    match handle {
+        Extra::Index(index) => snapshot.range(index, range(low, high))?.collect(),
+        Extra::Table(table) => {
+            let (from, to) = ([Value::U64(number(low))], [Value::U64(number(high))]);
+            let high = if high.is_empty() { Bound::Unbounded } else { Bound::Excluded(&to[..]) };
+            let mut rows = snapshot.scan(table, (Bound::Included(&from[..]), high))?;
+            let mut all = Vec::new();
+            while let Some(row) = rows.next()? {
+                all.push(flat(&row));
+            }
+            Ok(all)
+        }
+    }
+}
+
+/// The same read downwards, in ascending order; tables have no such cursor at a snapshot.
+pub fn entries_back(snapshot: &Snapshot, handle: &Extra, low: &[u8], high: &[u8]) -> Result<Entries, Error> {
+    let Extra::Index(index) = handle else { return entries(snapshot, handle, low, high) };
+    let mut back = snapshot.range_back(index, range(low, high))?.collect()?;
+    back.reverse();
+    Ok(back)
+}
+
+/// Each secondary index of a table has one entry for each row, as the snapshot sees both. Indexes built after the
+/// snapshot refuse it.
+pub fn check_secondaries(snapshot: &Snapshot, table: &Table) -> Result<(), Error> {
+    let mut rows = snapshot.scan(table, ALL)?;
+    let mut expected = Vec::new();
+    while let Some(row) = rows.next()? {
+        let (Value::U64(id), Value::U32(a)) = (&row[0], &row[1]) else { panic!("not a row of the table: {row:?}") };
+        expected.push((*a, *id));
+    }
+    expected.sort_unstable();
+    for index in table.schema().indexes() {
+        let mut entries = match snapshot.scan_index(table, index.name(), ALL) {
+            Err(Error::DefinitionChanged { .. }) => continue,
+            other => other?,
+        };
+        let mut found = Vec::new();
+        while let Some(entry) = entries.next()? {
+            let (Value::U32(a), Value::U64(id)) = (&entry[0], &entry[1]) else { panic!("not an entry: {entry:?}") };
+            found.push((*a, *id));
+        }
+        assert!(found == expected, "{} at {}: {found:?} for rows {expected:?}", index.name(), snapshot.ts());
+    }
+    Ok(())
+}
+
+/// A key of the tables as the number it is; nothing is 0.
+fn number(key: &[u8]) -> u64 {
+    key.try_into().map_or(0, u64::from_be_bytes)
+}
+
+/// A row as the model holds it: key bytes to value bytes.
+#[must_use]
+pub fn flat(row: &[Value<'_>]) -> (Vec<u8>, Vec<u8>) {
+    let (Value::U64(id), Value::U32(a), Value::Bytes(b)) = (&row[0], &row[1], &row[2]) else {
+        panic!("not a row of the table: {row:?}");
+    };
+    let mut value = a.to_be_bytes().to_vec();
+    value.extend_from_slice(b);
+    (id.to_be_bytes().to_vec(), value)
+}
