@@ -226,6 +226,56 @@ fn a13_second_life_does_not_replay_the_first() {
     }
 }
 
+/// A14: a large transaction commits while a checkpoint has composed everything: its run file is named by the log above the
+/// floor and by no state. Guard: the registry compares with the floor.
+#[test]
+fn a14_a_run_file_stays_while_the_log_names_it() {
+    simulate(|sim| {
+        let disk = disk();
+        let runs = |disk| Options { inline_batch_bytes: 100, ..options(disk) };
+        let db = Database::open("/db", runs(&disk)).unwrap();
+        let i = index(&db, "i");
+        put(&db, &i, b"k", b"v", Durability::Sync).unwrap();
+        let gate = sim.hold("checkpoint.composed");
+        let d = db.clone();
+        let checkpoint = spawn("checkpoint", move || d.checkpoint());
+        gate.wait_reached();
+        fill(&db, &i, 0, 100, 20).unwrap();
+        gate.open();
+        checkpoint.join().unwrap().unwrap();
+        drop(i);
+        let db = Database::open("/db", runs(&cut(&disk, db))).unwrap();
+        assert_eq!(all(&db, &db.index("i").unwrap()).len(), 101);
+        sound(&db);
+    });
+}
+
+/// A14: the power goes again after recovery has looked through the run files and before its checkpoint is published: the
+/// next recovery replays the same records. Guard: recovery keeps the files that replayed records name.
+#[test]
+fn a14_a_run_file_stays_until_recovery_is_over() {
+    simulate(|sim| {
+        let disk = disk();
+        let runs = |disk| Options { inline_batch_bytes: 100, ..options(disk) };
+        let db = Database::open("/db", runs(&disk)).unwrap();
+        let i = index(&db, "i");
+        fill(&db, &i, 0, 100, 20).unwrap();
+        drop(i);
+        let disk = cut(&disk, db);
+        let gate = sim.hold("checkpoint.before_publish");
+        let again = runs(&disk);
+        let opening = spawn("opening", move || Database::open("/db", again).map(|_| ()));
+        gate.wait_reached();
+        disk.power_cut(5);
+        gate.open();
+        assert!(opening.join().unwrap().is_err());
+        let disk = disk.reboot();
+        let db = Database::open("/db", runs(&disk)).unwrap();
+        assert_eq!(all(&db, &db.index("i").unwrap()).len(), 100);
+        sound(&db);
+    });
+}
+
 /// A6: a delete that is not durable is collected, and the leaf without the row is written and checkpointed; after a
 /// power cut the row is there, or the record of the delete is. The record also writes `told`, which is how
 /// one sees that it was found. Write-back's wait for the log and the checkpoint's stand in for each other here; the next
