@@ -172,6 +172,7 @@ Steps of the 2017 form, in order:
 
 Targets: name or name:key=value,key=value. Several --target options take turns, repetition by repetition.
   trefoil:structure=btree   the embedded engine
+  redb fjall lmdb sqlite rocksdb   peers, if built in: cargo run --release -p lab --features redb -- …
   model                     ordered maps in memory, for checking the lab
   null                      does nothing: shows what the driver itself costs
 

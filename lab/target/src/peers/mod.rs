@@ -24,12 +24,14 @@ pub mod kv;
 pub mod lmdb;
 #[cfg(feature = "redb")]
 pub mod redb;
+#[cfg(feature = "rocksdb")]
+pub mod rocksdb;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 
 /// The peers with one line each for the help text, and whether this build has them. A peer's feature has its name.
 pub const PEERS: &[(&str, &str, bool)] = &[
-    ("rocksdb", "RocksDB: a log-structured merge tree in C++", false),
+    ("rocksdb", "RocksDB: a log-structured merge tree in C++", cfg!(feature = "rocksdb")),
     ("sqlite", "SQLite: SQL over B-trees with a write-ahead log", cfg!(feature = "sqlite")),
     ("lmdb", "LMDB: a copy-on-write B-tree in a memory map", cfg!(feature = "lmdb")),
     ("redb", "redb: a copy-on-write B-tree in Rust", cfg!(feature = "redb")),
@@ -49,6 +51,8 @@ pub fn check(spec: TargetSpec) -> Result<()> {
         "lmdb" => lmdb::check(spec),
         #[cfg(feature = "redb")]
         "redb" => redb::check(spec),
+        #[cfg(feature = "rocksdb")]
+        "rocksdb" => rocksdb::check(spec),
         #[cfg(feature = "sqlite")]
         "sqlite" => sqlite::check(spec),
         name => Err(unbuilt(name, &spec)),
@@ -66,6 +70,8 @@ pub fn open(spec: TargetSpec, setup: &Setup) -> Result<Box<dyn Target>> {
         "lmdb" => Ok(Box::new(lmdb::open(spec, setup)?)),
         #[cfg(feature = "redb")]
         "redb" => Ok(Box::new(redb::open(spec, setup)?)),
+        #[cfg(feature = "rocksdb")]
+        "rocksdb" => rocksdb::open(spec, setup),
         #[cfg(feature = "sqlite")]
         "sqlite" => Ok(Box::new(sqlite::open(spec, setup)?)),
         name => Err(unbuilt(name, &spec)),
