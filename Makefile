@@ -18,10 +18,11 @@ XTASK := $(CARGO) run --quiet --locked --package xtask --
 
 .PHONY: help check test bench fuzz
 help:
-	@echo 'make bench   the insert benchmark on the embedded engine (1 M rows), its table and report'
-	@echo 'make check   formatting, lints, rules of the house'
-	@echo 'make test    check and every test'
-	@echo 'make fuzz    every decoder under libFuzzer, SECONDS_EACH=60'
+	@echo 'make bench        the insert benchmark on the embedded engine (1 M rows), its table and report'
+	@echo 'make bench-peers  the same with rocksdb, sqlite, lmdb, redb and fjall beside it, on equal terms'
+	@echo 'make check        formatting, lints, rules of the house'
+	@echo 'make test         check and every test'
+	@echo 'make fuzz         every decoder under libFuzzer, SECONDS_EACH=60'
 
 check:
 	@$(XTASK) check
@@ -38,7 +39,34 @@ SECONDS_EACH ?= 60
 fuzz:
 	@$(XTASK) fuzz $(SECONDS_EACH)
 
+# Trefoil and other embedded engines in turns, on equal terms: one client, one durability, one budget, everything built
+# for this processor and kept in target/peers. l.i0 inserts 100 rows a transaction.
+# A smaller run: make bench-peers ROWS=100k SECONDS=2 REPEAT=1 TARGETS='trefoil redb'
+ROWS ?= 3m
+SECONDS ?= 10
+REPEAT ?= 3
+DURABILITY ?= write
+BUDGET ?= 1g
+TARGETS ?= trefoil rocksdb sqlite lmdb redb fjall
+# RocksDB's bindings are made with libclang.
+LIBCLANG_DIRS = $(LIBCLANG_PATH) /usr/lib/llvm*/lib /usr/lib/*-linux-gnu /usr/lib64 /usr/lib /usr/local/lib
+LIBCLANG = $(wildcard $(addsuffix /libclang[.-][s0-9]*,$(LIBCLANG_DIRS)))
+BENCHED = $(if $(LIBCLANG),$(TARGETS),$(filter-out rocksdb%,$(TARGETS)))
+PEERS = $(filter rocksdb sqlite lmdb redb fjall,$(sort $(foreach target,$(BENCHED),$(firstword $(subst :, ,$(target))))))
+comma := ,
+empty :=
+PEER_FEATURES = $(subst $(empty) $(empty),$(comma),$(PEERS))
+
+.PHONY: bench-peers
+bench-peers:
+	$(if $(filter-out $(BENCHED),$(TARGETS)),@echo 'skipped: rocksdb$(comma) install libclang-dev' >&2)
+	$(if $(filter rocksdb,$(PEERS)),@echo 'RocksDB takes about 13 minutes to build on 2 cores$(comma) the first time only' >&2)
+	RUSTFLAGS='-C target-cpu=native' CFLAGS='-march=native' $(CARGO) build --release --locked --package lab \
+	  --target-dir target/peers --features '$(PEER_FEATURES)'
+	target/peers/release/lab run ibench $(foreach target,$(BENCHED),--target '$(target)') --form 2023 --rows $(ROWS) \
+	  --seconds $(SECONDS) --repeat $(REPEAT) --clients 1 --durability $(DURABILITY) --budget $(BUDGET)
+
 # Named in the design, not built yet.
-.PHONY: bench-peers mariadb mariadb-test soak package
-bench-peers mariadb mariadb-test soak package:
+.PHONY: mariadb mariadb-test soak package
+mariadb mariadb-test soak package:
 	@echo 'make $@: not built yet' >&2; exit 2
