@@ -12,7 +12,8 @@
 //!    reaches (P9); an extent that is not in the saved list is free at open.
 //! 3. `fill` (the next byte to write) only grows within one life, each reservation starts at a multiple of the
 //!    sector, and no two reservations share a byte (A19).
-//! 4. pending → free only when `freed_at < horizon`, where `horizon` = min(newest durable checkpoint, oldest pin)
+//! 4. pending → free only when nothing in the extent was ever published, so that no manifest can name it: what
+//!    write-back wrote and wrote again between two checkpoints; or when `freed_at < horizon`, where `horizon` = min(newest durable checkpoint, oldest pin)
 //!    (A20). `freed_at` = number of checkpoints begun when the extent's last block was freed, so `freed_at < n`
 //!    says that checkpoint n *started* after the free.
 //!
@@ -53,10 +54,13 @@ pub(super) struct Extent {
     pub(super) published: i64,
     pub(super) fill: u64,
     pub(super) freed_at: u64,
+    /// A block of this life was published, now or before.
+    pub(super) named: bool,
 }
 
 impl Extent {
-    const BARE: Extent = Extent { state: State::Free, backed: false, held: 0, published: 0, fill: 0, freed_at: 0 };
+    const BARE: Extent =
+        Extent { state: State::Free, backed: false, held: 0, published: 0, fill: 0, freed_at: 0, named: false };
 }
 
 /// A contiguous reservation: blocks `first..first + count` of one group, packed from `offset`.
@@ -126,8 +130,15 @@ impl Allocator {
         this.extents[0].state = State::Sealed;
         for &(id, bytes) in live {
             let published = i64::try_from(bytes).expect("live bytes fit their extent");
-            this.extents[id as usize] =
-                Extent { state: State::Sealed, backed: true, held: bytes, published, fill: extent_bytes, freed_at: 0 };
+            this.extents[id as usize] = Extent {
+                state: State::Sealed,
+                backed: true,
+                held: bytes,
+                published,
+                fill: extent_bytes,
+                freed_at: 0,
+                named: true,
+            };
             this.bare.remove(&id);
             this.held += bytes;
             this.published += published;
@@ -213,32 +224,43 @@ impl Allocator {
     }
 
     fn set_pending(&mut self, id: ExtentId) {
-        self.extents[id as usize].state = State::Pending;
-        self.pending.insert(id);
+        let extent = &mut self.extents[id as usize];
+        if extent.named {
+            extent.state = State::Pending;
+            self.pending.insert(id);
+        } else {
+            *extent = Extent { backed: true, ..Extent::BARE };
+            self.usable.insert(id);
+        }
     }
 
     pub(super) fn publish(&mut self, at: BlockRef, by: i64) {
         if let Some(id) = self.extent_of(at.offset) {
             let bytes = by * i64::from(at.stored_bytes);
-            self.extents[id as usize].published += bytes;
+            let extent = &mut self.extents[id as usize];
+            extent.published += bytes;
+            extent.named = true;
             self.published += bytes;
         }
     }
 
-    /// `bytes` at `offset` are no longer named.
-    pub(super) fn free(&mut self, offset: u64, bytes: u64) {
+    /// `bytes` at `offset` are no longer named. True if their extent is usable again at once.
+    pub(super) fn free(&mut self, offset: u64, bytes: u64) -> bool {
         // A reference that leads outside the file was reported when the block was read.
-        let Some(id) = self.extent_of(offset) else { return };
+        let Some(id) = self.extent_of(offset) else { return false };
         let extent = &mut self.extents[id as usize];
         debug_assert!(extent.held >= bytes, "extent {id} holds {} bytes, {bytes} are freed", extent.held);
         // A block freed twice would make room of another one's bytes: such an extent is not used again in this life.
-        let Some(held) = extent.held.checked_sub(bytes) else { return };
+        let Some(held) = extent.held.checked_sub(bytes) else { return false };
         extent.held = held;
         extent.freed_at = self.begun;
         self.held -= bytes;
-        if extent.held == 0 && extent.state == State::Sealed {
+        let empty = held == 0 && extent.state == State::Sealed;
+        let at_once = empty && !extent.named;
+        if empty {
             self.set_pending(id);
         }
+        at_once
     }
 
     pub(super) fn begin_checkpoint(&mut self) -> u64 {

@@ -15,7 +15,7 @@
 //! before anything comes back. `check_room` is told how much that is; without it, more can be admitted than the
 //! reserve holds, no checkpoint ever succeeds again, and a drop gives nothing back.
 //!
-//! Invariant: `left` is at most what the last examination found, less the extents opened since.
+//! Invariant: `left` is what the last examination found, less the extents opened since, and those usable again.
 
 use std::io;
 use std::sync::atomic::Ordering;
@@ -70,6 +70,13 @@ impl Space {
             self.examine(&mut growth)?;
         }
         if self.has_room(owed_bytes) { Ok(()) } else { Err(self.no_space()) }
+    }
+
+    /// Extents became usable without a checkpoint.
+    pub(super) fn note_returned(&self, extents: u64) {
+        let bytes = extents * self.0.options.extent_bytes;
+        let more = |left: u64| Some(left.saturating_add(bytes));
+        let _ = self.0.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
     }
 
     /// [`Space::check_room`] as last seen: one relaxed read.

@@ -412,10 +412,15 @@ impl Space {
         if self.0.closed.load(Ordering::Acquire) {
             return;
         }
-        let mut allocator = self.0.allocator.lock();
-        if published {
-            allocator.publish(at, -1);
+        let usable = {
+            let mut allocator = self.0.allocator.lock();
+            if published {
+                allocator.publish(at, -1);
+            }
+            allocator.free(at.offset, u64::from(at.stored_bytes))
+        };
+        if usable {
+            self.note_returned(1);
         }
-        allocator.free(at.offset, u64::from(at.stored_bytes));
     }
 }
