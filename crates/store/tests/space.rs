@@ -177,7 +177,7 @@ fn extents_less_than_half_live_are_candidates() {
     let dir = Scratch::new("cleaning");
     let space = open(dir.path(), None);
     let mut blocks: Vec<_> = (0..60).flat_map(|i| space.write(vec![noise(i, 8000)]).unwrap()).collect();
-    assert!(space.cleaning_candidates(100).is_empty());
+    assert!(space.cleaning_candidates(u64::MAX, |_| true).is_empty());
     let emptiest = space.extent_of(blocks[0].at());
     let second = space.extent_of(blocks[15].at());
     assert_ne!(emptiest, second);
@@ -188,8 +188,13 @@ fn extents_less_than_half_live_are_candidates() {
         of_second += usize::from(extent == second);
         (extent != emptiest || of_emptiest <= 1) && (extent != second || of_second <= 2)
     });
-    assert_eq!(space.cleaning_candidates(100), [emptiest, second]);
-    assert_eq!(space.cleaning_candidates(1), [emptiest]);
+    let mut both = [emptiest, second];
+    both.sort_unstable();
+    assert_eq!(space.cleaning_candidates(u64::MAX, |_| true), both);
+    assert_eq!(space.cleaning_candidates(u64::MAX, |extent| extent != emptiest), [second]);
+    // As many as hold so much: the second one holds more than the first.
+    assert_eq!(space.cleaning_candidates(EXTENT / 4, |_| true), [emptiest]);
+    assert!(space.cleaning_candidates(0, |_| true).is_empty());
 }
 
 fn file(dir: &Path, write: bool) -> Arc<dyn vfs::File> {

@@ -13,21 +13,45 @@ use std::sync::Arc;
 
 use base::{CommitTs, Result};
 use store::{BlockRef, epoch};
+use vfs::time::Instant;
 
 use crate::descent::{Seek, Stop};
 use crate::handle::{Child, LeafHandle};
 use crate::image::{Fence, Image};
 use crate::tree::Core;
 
-/// Extents cleaned in one pass.
-const EXTENTS_PER_PASS: usize = 8;
+/// What is moved in one pass, in extents: the emptier they are, the more of them are cleaned at a time.
+const MOVED_PER_PASS: u64 = 4;
 /// Leaves read in one call.
-const LOADS_PER_CALL: usize = 4;
+const LOADS_PER_CALL: usize = 8;
+
+/// Bytes moved in a second when nothing else is written.
+const MOVED_PER_SECOND: u64 = 4 << 20;
+/// Beside that, one byte is moved for so many that are written: what is written leaves as much to clean behind it.
+const WRITTEN_PER_MOVED: u64 = 4;
+
+/// What may be moved now, so that cleaning does not push out of memory what is in use.
+#[derive(Debug, Default)]
+struct Allowance {
+    bytes: u64,
+    /// When and at how many bytes written it was last raised.
+    raised: Option<(Instant, u64)>,
+}
+
+impl Allowance {
+    fn raise(&mut self, written: u64, most: u64) {
+        let (at, before) = self.raised.replace((Instant::now(), written)).unwrap_or((Instant::now(), written));
+        let micros = u64::try_from(at.elapsed().as_micros()).unwrap_or(u64::MAX).min(1_000_000);
+        let more = micros * MOVED_PER_SECOND / 1_000_000 + written.saturating_sub(before) / WRITTEN_PER_MOVED;
+        self.bytes = (self.bytes + more).min(most);
+    }
+}
 
 /// Where cleaning stands.
 #[derive(Debug, Default)]
 pub(crate) struct Cleaning {
-    /// The extents of the pass under way; empty if there is none.
+    allowance: Allowance,
+    /// The extents of the pass under way, ascending; empty if there is none.
     extents: Vec<u32>,
     /// Where the pass goes on.
     at: Vec<u8>,
@@ -38,10 +62,15 @@ pub(crate) struct Cleaning {
 impl Core {
     /// One call. Returns blocks that will move, and whether the pass goes on.
     pub(crate) fn clean(&self, cleaning: &mut Cleaning, checkpoint: u64) -> Result<(u64, bool)> {
+        let most = MOVED_PER_PASS * self.env.space.extent_bytes();
+        cleaning.allowance.raise(self.env.space.written_and_live().0, most);
+        if cleaning.allowance.bytes < self.page_bytes() {
+            return Ok((0, false));
+        }
         if cleaning.extents.is_empty() {
             cleaning.done.retain(|_, again| *again > checkpoint);
-            let candidates = self.env.space.cleaning_candidates(EXTENTS_PER_PASS);
-            cleaning.extents = candidates.into_iter().filter(|e| !cleaning.done.contains_key(e)).collect();
+            let untried = |extent| !cleaning.done.contains_key(&extent);
+            cleaning.extents = self.env.space.cleaning_candidates(most, untried);
             cleaning.at.clear();
             if cleaning.extents.is_empty() {
                 return Ok((0, false));
@@ -50,11 +79,12 @@ impl Core {
         let (leaves, end) = self.leaves_in(&cleaning.extents, &cleaning.at)?;
         let mut moved = 0;
         for (loads, leaf) in leaves.iter().enumerate() {
-            if loads == LOADS_PER_CALL {
+            if loads == LOADS_PER_CALL || cleaning.allowance.bytes == 0 {
                 cleaning.at = leaf.low.to_vec();
                 return Ok((moved, true));
             }
             moved += u64::from(self.make_dirty(leaf)?);
+            cleaning.allowance.bytes = cleaning.allowance.bytes.saturating_sub(self.page_bytes());
         }
         match end {
             Some(end) => {
@@ -71,7 +101,7 @@ impl Core {
 
     /// Steps 1 and 2: the leaves with images in the extents under the parent of `from`, and the parent's end.
     fn leaves_in(&self, extents: &[u32], from: &[u8]) -> Result<(Vec<Arc<LeafHandle>>, Option<Fence>)> {
-        let lies_in = |at: BlockRef| extents.contains(&self.env.space.extent_of(at));
+        let lies_in = |at: BlockRef| extents.binary_search(&self.env.space.extent_of(at)).is_ok();
         let has_block = |image: &Option<Arc<Image>>| image.as_ref().is_some_and(|image| lies_in(image.address()));
         loop {
             let cold = {

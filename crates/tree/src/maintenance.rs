@@ -24,16 +24,24 @@ const MERGES_PER_CALL: usize = 8;
 pub(crate) struct Plan {
     /// Dead, but not for everybody: looked at again when the view has moved to the timestamp.
     pub waiting: BTreeSet<(CommitTs, Fence)>,
+    /// Calls so far.
+    pub turn: u32,
     /// Busy at the last call.
     pub busy: Vec<Fence>,
     pub cleaning: Cleaning,
 }
 
+/// While runs are drained, one call in so many does something else, too.
+const REST_EVERY: u32 = 4;
+
 impl Core {
     pub(crate) fn maintain(&self, hand: &Hand, upkeep: &Upkeep<'_>) -> Result<Progress> {
-        let Some(mut plan) = self.upkeep.try_lock() else { return Ok(Progress::default()) };
+        // Waits for another thread's step: who asks until nothing is left must not take "busy" for "done".
+        let mut plan = self.upkeep.lock();
         let drained = self.drain(hand, upkeep)?;
-        if drained > 0 {
+        plan.turn = plan.turn.wrapping_add(1);
+        // Draining may never end under load: the rest gets its turn.
+        if drained > 0 && !plan.turn.is_multiple_of(REST_EVERY) {
             return Ok(Progress { entries: drained, more: true });
         }
         let view = self.capped(&upkeep.view);
@@ -49,7 +57,7 @@ impl Core {
         let (entries, more) = if upkeep.tight { (0, false) } else { self.clean(&mut plan.cleaning, checkpoint)? };
         // What was busy gets its turn at the next call, not in this round.
         plan.busy.drain(..).for_each(|low| self.purge.offer(low));
-        Ok(Progress { entries, more })
+        Ok(Progress { entries: drained + entries, more: more || drained > 0 })
     }
 
     /// What is dead for everybody by now goes back to the queue.

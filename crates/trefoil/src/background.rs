@@ -204,9 +204,14 @@ impl Engine {
         Ok(more)
     }
 
-    /// True if replaying the log behind the last checkpoint would take longer than allowed, or the log is
-    /// half full.
+    /// True if replaying the log behind the last checkpoint would take longer than allowed, the log is half full, or so
+    /// much was written that what it replaced, which only a checkpoint sets free, may be as much as there is.
     pub fn checkpoint_due(&self) -> bool {
+        let (written, live) = self.space.written_and_live();
+        let replaced = written.saturating_sub(self.written_at_checkpoint.load(Ordering::Relaxed));
+        if replaced >= live.max(REPLACED_BYTES_MIN) {
+            return true;
+        }
         let begun = self.log_at_checkpoint.load(Ordering::Relaxed);
         let behind = self.wal.end().0.saturating_sub(begun);
         let replay = self.options.checkpoint_replay.as_secs_f64() * REPLAY_BYTES_PER_SECOND;
@@ -223,6 +228,9 @@ impl Engine {
         self.visible.fail_all(&self.poison);
     }
 }
+
+/// Bytes written to the data file that are never worth a checkpoint.
+const REPLACED_BYTES_MIN: u64 = 256 << 20;
 
 /// Log replayed in a second on one core of a small machine: measured 40–80 MB/s, see docs/PERFORMANCE.md.
 const REPLAY_BYTES_PER_SECOND: f64 = 40e6;

@@ -71,6 +71,8 @@ pub struct Engine {
     pub incarnation: u64,
     /// Log position at which the last checkpoint began, for `checkpoint_due`.
     pub log_at_checkpoint: AtomicU64,
+    /// Bytes written to the data file when the last checkpoint began, for `checkpoint_due`.
+    pub written_at_checkpoint: AtomicU64,
     /// Bytes of the log's ring.
     pub ring_bytes: u64,
     /// The log's end in MiB as the last commit to cross a step saw it; a hint.

@@ -220,6 +220,7 @@ impl Opening {
             held_log: Mutex::new(None),
             incarnation: u64::from(log_end.next_incarnation.0),
             log_at_checkpoint: AtomicU64::new(log_end.next_first_lsn.0),
+            written_at_checkpoint: AtomicU64::new(0),
             closed: AtomicBool::new(false),
             recovering: AtomicBool::new(true),
             view_refreshed_ns: AtomicU64::new(0).into(),

@@ -392,14 +392,20 @@ impl Allocator {
         self.published.max(0) as u64
     }
 
-    /// Sealed extents less than half held, the emptiest first.
-    pub(super) fn cleaning_candidates(&self, max: usize) -> Vec<ExtentId> {
-        let mut found: Vec<(u64, ExtentId)> = self
-            .extents()
-            .filter(|(_, e)| e.state == State::Sealed && e.held * 2 < self.extent_bytes)
-            .map(|(id, e)| (e.held, id))
-            .collect();
+    /// Sealed extents less than half held that `wanted` has: the emptiest, as many as hold `bytes` together. Ascending.
+    pub(super) fn cleaning_candidates(&self, bytes: u64, wanted: impl Fn(ExtentId) -> bool) -> Vec<ExtentId> {
+        let sparse = |e: &Extent| e.state == State::Sealed && e.held * 2 < self.extent_bytes;
+        let mut found: Vec<(u64, ExtentId)> =
+            self.extents().filter(|(id, e)| sparse(e) && wanted(*id)).map(|(id, e)| (e.held, id)).collect();
         found.sort_unstable();
-        found.into_iter().take(max).map(|(_, id)| id).collect()
+        let mut left = bytes;
+        let fits = found.into_iter().take_while(|(held, _)| {
+            let fits = *held <= left;
+            left = left.saturating_sub(*held);
+            fits
+        });
+        let mut ids: Vec<ExtentId> = fits.map(|(_, id)| id).collect();
+        ids.sort_unstable();
+        ids
     }
 }

@@ -352,16 +352,22 @@ impl Space {
         SpacePin { space: self.clone(), pin }
     }
 
-    /// Sealed extents less than half live, the emptiest first, at most `max`.
+    /// Sealed extents less than half live that `wanted` has: the emptiest, as many as hold `bytes` together. Ascending.
     #[must_use]
-    pub fn cleaning_candidates(&self, max: usize) -> Vec<ExtentId> {
-        self.0.allocator.lock().cleaning_candidates(max)
+    pub fn cleaning_candidates(&self, bytes: u64, wanted: impl Fn(ExtentId) -> bool) -> Vec<ExtentId> {
+        self.0.allocator.lock().cleaning_candidates(bytes, wanted)
     }
 
     /// The extent a block lies in.
     #[must_use]
     pub fn extent_of(&self, at: BlockRef) -> ExtentId {
         (at.offset / self.0.options.extent_bytes) as ExtentId
+    }
+
+    /// Bytes written since open, and bytes that the newest durable manifest names: what a checkpoint by space goes by.
+    #[must_use]
+    pub fn written_and_live(&self) -> (u64, u64) {
+        (self.0.data.written_bytes.load(Ordering::Relaxed), self.0.saved_live.lock().1)
     }
 
     /// Counts and sizes.
