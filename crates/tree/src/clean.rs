@@ -39,8 +39,12 @@ struct Allowance {
 }
 
 impl Allowance {
+    /// To at most `most`, which it starts with.
     fn raise(&mut self, written: u64, most: u64) {
-        let (at, before) = self.raised.replace((Instant::now(), written)).unwrap_or((Instant::now(), written));
+        let Some((at, before)) = self.raised.replace((Instant::now(), written)) else {
+            self.bytes = most;
+            return;
+        };
         let micros = u64::try_from(at.elapsed().as_micros()).unwrap_or(u64::MAX).min(1_000_000);
         let more = micros * MOVED_PER_SECOND / 1_000_000 + written.saturating_sub(before) / WRITTEN_PER_MOVED;
         self.bytes = (self.bytes + more).min(most);

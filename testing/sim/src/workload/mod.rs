@@ -3,7 +3,7 @@
 //! | module | owns |
 //! |---|---|
 //! | [`doing`] | a transaction under way, and how it ends |
-//! | [`write`] | transactions of random operations, with savepoints |
+//! | [`mod@write`] | transactions of random operations, with savepoints |
 //! | [`groups`] | counters that must agree under a row lock |
 //! | [`sweep`] | commits all over the wide index |
 //! | [`read`] | snapshots held for a while or for long, cursors both ways |
