@@ -4,7 +4,8 @@
 //! last call ended, loading inner nodes; (2) an inner node whose image lies in a named extent is noted as changed: the
 //! next checkpoint writes it elsewhere; (3) a leaf whose image does is loaded and made to lack something of unknown
 //! age, so that write-back or the next checkpoint writes it elsewhere. When a pass is through, its extents are left
-//! alone until two more checkpoints: their blocks are freed only by then.
+//! alone until two more checkpoints: what a manifest names of them is freed only by then. How much is moved is bounded
+//! by [`Allowance`].
 //!
 //! Blocks of large values and chains are not moved; they leave with the value or the leaf's last reference.
 

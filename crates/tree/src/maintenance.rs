@@ -1,6 +1,7 @@
 //! Bounded background steps.
 //!
-//! One call does one of these, the first that has work: (1) a piece of the oldest attached run is drained; (2) dead
+//! One call does one of these, the first that has work, except that draining lets the others have one call in
+//! [`REST_EVERY`]: (1) a piece of the oldest attached run is drained; (2) dead
 //! leaves of one parent are unlinked; (3) an under-filled leaf is merged with its neighbour; (4) blocks in extents that
 //! are mostly free are moved.
 //!

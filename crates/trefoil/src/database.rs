@@ -447,7 +447,8 @@ impl Database {
         Ok(self.0.engine.wal.sync_all()?)
     }
 
-    /// Waits until background work is done: runs drained, dead leaves purged, then a checkpoint.
+    /// Waits until background work is done: runs drained, dead leaves purged, then a checkpoint. Cleaning keeps to its rate
+    /// and may have more to do.
     ///
     /// # Errors
     /// `Poisoned`, `Io`, `DiskFull`.

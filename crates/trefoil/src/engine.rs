@@ -92,7 +92,7 @@ pub struct Published {
     pub generation: u64,
 }
 
-/// Extents left to cleaning on a full disk: one pass moves the live half, at most, of eight.
+/// Extents left to cleaning on a full disk: what one pass of a tree moves, at most.
 const CLEANING_EXTENTS: u64 = 4;
 
 /// How old a commit's GC view may be.

@@ -3,7 +3,7 @@
 //! Space is allocated by whole extents with `File::allocate` before it is used, so that a full disk shows here
 //! and nowhere else (B7): [`Fault::NoSpace`], an ordinary error.
 //!
-//! The reserve (P4). Space returns only after two durable checkpoints, and a checkpoint needs space, so
+//! The reserve (P4). What a manifest named returns only after two durable checkpoints, and a checkpoint needs space, so
 //! `reserve_bytes` are kept for work that must go on. What is left = usable extents + what the file system (or
 //! `max_bytes`) still gives. 1. Ordinary work leaves the reserve alone: it gets an extent only while the reserve
 //! is left afterwards. 2. While the disk has plenty the reserve is a number. Once less than [`TIGHT_FACTOR`]
