@@ -17,6 +17,7 @@ Start here:
   lab doctor                                        is this machine fit for measuring?
   lab run ibench --rows 100k --seconds 2            a first run, less than a minute
   lab run ibench --target trefoil --rows 10m        the insert benchmark, all steps
+  lab compare bench-results/latest                  better, worse, same or unclear, with intervals
   lab report bench-results/latest -o report.html    one self-contained page
 
 Exit codes: 0 ok, 1 failed, 2 usage, 3 regression, 4 an invariant was violated, 5 rate missed, 130 interrupted."
@@ -64,9 +65,8 @@ pub enum Command {
         #[arg(long, default_value = ".")]
         dir: PathBuf,
     },
-    /// Compare runs (not built yet)
-    #[command(hide = true)]
-    Compare(Unbuilt),
+    /// Compare runs, or the targets of one run: better, worse, same or unclear
+    Compare(Compare),
     /// Explain a difference (not built yet)
     #[command(hide = true)]
     Explain(Unbuilt),
@@ -79,6 +79,49 @@ pub enum Command {
     /// Check a database (not built yet)
     #[command(hide = true)]
     Verify(Unbuilt),
+}
+
+/// Options of `lab compare`.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "\
+Every ratio has a 95 % interval, from the logarithms of the repetitions (Welch). better and worse are claimed only if
+the difference stands after correction for the number of ratios (Holm): a comparison of a thing with itself claims
+nothing in at least 95 of 100. same: the interval lies within the margin. unclear: repeat more; with fewer than 5
+repetitions of a side everything is unclear.
+
+Examples:
+  lab compare bench-results/latest                                targets of one run against the first
+  lab compare bench-results/latest --base rocksdb                 against another
+  lab compare before after --fail-on 'l.i1.ips<-5%' --fail-on '*.p99>20%'")]
+pub struct Compare {
+    /// Run folders
+    #[arg(required = true, value_name = "RUN")]
+    pub runs: Vec<PathBuf>,
+
+    /// A run folder or a target [default: the first run; the first target of a single run]
+    #[arg(long, value_name = "RUN|TARGET")]
+    pub base: Option<String>,
+
+    /// End with code 3 if a number is worse, and by more than this; repeatable. A step of * is every step
+    #[arg(long, value_name = "STEP.NUMBER<-N%")]
+    pub fail_on: Vec<String>,
+
+    /// Numbers to compare, by their names in --format json, or all [default: rate, p99, cpu, bytes, size, stall, min-key]
+    #[arg(long, value_delimiter = ',', value_name = "NUMBER,…")]
+    pub metrics: Vec<String>,
+
+    /// A difference that does not matter, in percent
+    #[arg(long, default_value_t = 5.0, value_parser = percent, value_name = "PERCENT")]
+    pub margin: f64,
+
+    /// How the comparison is printed
+    #[arg(long, value_enum, default_value_t = Format::Table)]
+    pub format: Format,
+}
+
+fn percent(text: &str) -> Result<f64, String> {
+    let number: f64 = text.trim_end_matches('%').parse().map_err(|_| format!("`{text}` is not a number"))?;
+    if (0.0..100.0).contains(&number) { Ok(number) } else { Err("not between 0 and 100".into()) }
 }
 
 /// What a command that is not built yet was given.

@@ -16,7 +16,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use lab_measure::environment::Environment;
 use lab_measure::record::StepRecord;
-use lab_measure::result::StepResult;
+use lab_measure::result::{SCHEMA, StepResult};
 use lab_target::{Description, Durability, IoMode};
 use lab_workload::Plan;
 use serde::{Deserialize, Serialize};
@@ -118,8 +118,21 @@ impl Folder {
 
     /// Opens a folder that holds a run.
     pub fn open(path: &Path) -> Result<(Folder, RunRecord), Failure> {
-        let record = read_json(&path.join("run.json"))?;
-        Ok((Folder { path: path.to_path_buf() }, record))
+        let file = path.join("run.json");
+        if !file.exists() {
+            let what = if path.exists() { "holds no run: run.json is not there" } else { "does not exist" };
+            return Err(Failure::Failed(format!("{} {what}; `lab list` shows the runs there are", path.display())));
+        }
+        let record: serde_json::Value = read_json(&file)?;
+        let schema = record.get("schema").and_then(|schema| schema.as_str()).unwrap_or("none");
+        if schema != SCHEMA {
+            return Err(Failure::Failed(format!(
+                "{} has schema {schema}, this lab reads {SCHEMA}: read it with the lab that wrote it, or run it again",
+                path.display()
+            )));
+        }
+        let damaged = |error| Failure::Failed(format!("{} is damaged: {error}", file.display()));
+        Ok((Folder { path: path.to_path_buf() }, serde_json::from_value(record).map_err(damaged)?))
     }
 
     /// Writes `run.json`.

@@ -6,6 +6,7 @@
 //! | [`run`] | `lab run`: targets in turns, repetitions, results |
 //! | [`keeper`] | what a run keeps while it goes on |
 //! | [`across`] | checksums of all targets, medians of repetitions |
+//! | [`compare`] | `lab compare`: sides, thresholds, verdicts |
 //! | [`folder`] | the run folder: names, layout, reading and writing |
 //! | [`progress`] | what is shown while a run goes on |
 //! | [`table`] | results as a table, JSON, CSV or Markdown |
@@ -20,6 +21,7 @@
 mod across;
 mod browse;
 mod cli;
+mod compare;
 mod doctor;
 mod folder;
 mod keeper;
@@ -55,7 +57,7 @@ fn main() -> ExitCode {
         cli::Command::List { dir } => browse::list(dir.as_deref()),
         cli::Command::Show { run, format } => browse::show(&run, format),
         cli::Command::Doctor { dir } => doctor::doctor(&dir),
-        cli::Command::Compare(_) => unbuilt("lab compare"),
+        cli::Command::Compare(options) => compare::compare(&options),
         cli::Command::Explain(_) => unbuilt("lab explain"),
         cli::Command::Serve(_) => unbuilt("lab serve"),
         cli::Command::Replay(_) => unbuilt("lab replay"),

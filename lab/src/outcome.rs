@@ -10,6 +10,8 @@ use lab_workload::{PlanError, RunError};
 pub const FAILED: u8 = 1;
 /// The command line is wrong, or asks for what is not built.
 pub const USAGE: u8 = 2;
+/// A number is worse than a threshold allows.
+pub const REGRESSION: u8 = 3;
 /// An invariant was violated.
 pub const VIOLATED: u8 = 4;
 /// The agreed rate was missed and `--require-sla` was given.
@@ -24,6 +26,8 @@ pub enum Failure {
     Failed(String),
     /// The user asked for something impossible.
     Usage(String),
+    /// A number is worse than a threshold allows.
+    Regression(String),
     /// An invariant was violated.
     Violated(String),
     /// The agreed rate was missed.
@@ -38,6 +42,7 @@ impl Failure {
         match self {
             Failure::Failed(_) => FAILED,
             Failure::Usage(_) => USAGE,
+            Failure::Regression(_) => REGRESSION,
             Failure::Violated(_) => VIOLATED,
             Failure::SlaMissed(_) => SLA_MISSED,
             Failure::Interrupted(_) => INTERRUPTED,
@@ -55,6 +60,7 @@ impl fmt::Display for Failure {
         match self {
             Failure::Failed(text)
             | Failure::Usage(text)
+            | Failure::Regression(text)
             | Failure::Violated(text)
             | Failure::SlaMissed(text)
             | Failure::Interrupted(text) => formatter.write_str(text),

@@ -1,7 +1,8 @@
 //! `lab run`: targets take turns, repetition by repetition; every turn gets a fresh database.
 //!
 //! 1. The command line becomes a plan; targets are checked before anything is made.
-//! 2. For each repetition, case and target: open, all steps, close, remove the database.
+//! 2. For each repetition, case and target: open, all steps, close, remove the database. Every second repetition goes
+//!    through the targets backwards, so that a steady drift of the machine favours none.
 //! 3. After each step its record and all results so far are in the run folder.
 //! 4. At the end checksums of all targets are compared, the report is written, results are printed.
 //!
@@ -213,8 +214,9 @@ fn turns(
     let many = specs.len() as u32 * record.repeat * record.plan.cases.len() as u32 > 1;
     for repeat in 1..=record.repeat {
         for case in 0..record.plan.cases.len() {
-            for (target, spec) in specs.iter().enumerate() {
-                let turn = Turn { target, case, repeat };
+            for place in 0..specs.len() {
+                let target = if repeat % 2 == 0 { specs.len() - 1 - place } else { place };
+                let (spec, turn) = (&specs[target], Turn { target, case, repeat });
                 if record.turns_done.contains(&turn) {
                     continue;
                 }

@@ -41,7 +41,8 @@ pub fn brief_us(us: f64) -> String {
     }
 }
 
-fn brief_bytes(bytes: f64) -> String {
+/// Bytes in binary units.
+pub fn brief_bytes(bytes: f64) -> String {
     match bytes {
         _ if bytes >= 1e9 => format!("{:.2} GiB", bytes / 1_073_741_824.0),
         _ => format!("{:.1} MiB", bytes / 1_048_576.0),
@@ -120,7 +121,8 @@ fn used_columns(rows: &[Vec<String>]) -> Vec<usize> {
     (0..rows[0].len()).filter(|column| rows[1..].iter().any(|row| !row[*column].is_empty())).collect()
 }
 
-fn aligned(rows: &[Vec<String>]) -> String {
+/// Rows as aligned text; the first row is the headings.
+pub fn aligned(rows: &[Vec<String>]) -> String {
     let used = used_columns(rows);
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
     let mut out = String::new();
@@ -130,7 +132,7 @@ fn aligned(rows: &[Vec<String>]) -> String {
             let cell = &row[*column];
             let width = width(*column);
             // Names on the left, numbers on the right.
-            let left = matches!(rows[0][*column].as_str(), "target" | "step" | "rate");
+            let left = matches!(rows[0][*column].as_str(), "target" | "base" | "step" | "number" | "rate" | "verdict");
             let cell = if left { format!("{cell:<width$}") } else { format!("{cell:>width$}") };
             line.push_str(&cell);
             line.push_str("  ");
@@ -141,7 +143,8 @@ fn aligned(rows: &[Vec<String>]) -> String {
     out
 }
 
-fn markdown(rows: &[Vec<String>]) -> String {
+/// Rows as a Markdown table; the first row is the headings.
+pub fn markdown(rows: &[Vec<String>]) -> String {
     let used = used_columns(rows);
     let line = |row: &[String]| {
         let cells: Vec<&str> = used.iter().map(|column| row[*column].as_str()).collect();
@@ -153,11 +156,16 @@ fn markdown(rows: &[Vec<String>]) -> String {
     out
 }
 
-fn csv(results: &[StepResult]) -> String {
-    let quoted = |text: &str| match text.contains([',', '"', '\n']) {
+/// One line of comma-separated values.
+pub fn csv_line(cells: &[String]) -> String {
+    let quoted = |text: &String| match text.contains([',', '"', '\n']) {
         true => format!("\"{}\"", text.replace('"', "\"\"")),
-        false => text.to_owned(),
+        false => text.clone(),
     };
+    cells.iter().map(quoted).collect::<Vec<_>>().join(",") + "\n"
+}
+
+fn csv(results: &[StepResult]) -> String {
     let numbers: Vec<&str> = StepResult::default().numbers().into_iter().map(|(name, _)| name).collect();
     let mut out = String::from(
         "schema,target,version,config,workload,step,tables,clients,cores,repeat,sla_met,invariants,checksum,",
@@ -166,10 +174,10 @@ fn csv(results: &[StepResult]) -> String {
     out.push('\n');
     for result in results {
         let mut cells = vec![
-            quoted(&result.schema),
-            quoted(&result.target),
-            quoted(&result.version),
-            quoted(&result.config),
+            result.schema.clone(),
+            result.target.clone(),
+            result.version.clone(),
+            result.config.clone(),
             result.workload.clone(),
             result.step.clone(),
             result.tables.to_string(),
@@ -177,12 +185,11 @@ fn csv(results: &[StepResult]) -> String {
             result.cores.to_string(),
             repeat_of(result),
             result.sla_met.map(|met| met.to_string()).unwrap_or_default(),
-            quoted(&result.invariants),
+            result.invariants.clone(),
             result.checksum.clone().unwrap_or_default(),
         ];
         cells.extend(result.numbers().into_iter().map(|(_, value)| value.map(|v| v.to_string()).unwrap_or_default()));
-        out.push_str(&cells.join(","));
-        out.push('\n');
+        out.push_str(&csv_line(&cells));
     }
     out
 }

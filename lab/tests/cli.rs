@@ -131,7 +131,7 @@ fn mistakes_and_what_is_not_built_are_code_2() {
         assert!(stderr.contains(words), "{arguments:?}: {stderr}");
         assert!(output.stdout.is_empty());
     }
-    for command in [&["compare", "a", "--base", "b"][..], &["run", "sysbench", "--tests", "x"], &["run", "tpcc"]] {
+    for command in [&["explain", "a", "b"][..], &["run", "sysbench", "--tests", "x"], &["run", "tpcc"]] {
         let output = lab(dir.path(), command);
         assert_eq!(output.status.code(), Some(2), "{command:?}");
         assert!(text(&output.stderr).contains("unsupported"), "{command:?}: {}", text(&output.stderr));
@@ -178,7 +178,9 @@ fn what_cannot_be_written_is_code_1_and_an_old_run_is_not_overwritten() {
     assert!(text(&output.stderr).contains("already holds a run"));
     let damaged = lab(dir.path(), &["show", "run"]);
     assert_eq!(damaged.status.code(), Some(1));
-    assert!(text(&damaged.stderr).contains("damaged"));
+    assert!(text(&damaged.stderr).contains("schema none, this lab reads trefoil-lab/1"), "{}", text(&damaged.stderr));
+    std::fs::write(dir.path().join("run/run.json"), r#"{"schema": "trefoil-lab/1"}"#).unwrap();
+    assert!(text(&lab(dir.path(), &["show", "run"]).stderr).contains("damaged"));
 }
 
 #[test]

@@ -13,6 +13,8 @@
 //! | [`disk`] | which device holds a path, and its line in `/proc/diskstats` |
 //! | [`snapshot`] | all kernel counters at one moment, and differences of two |
 //! | [`formula`] | the insert benchmark's columns and percentiles of rates |
+//! | [`judge`] | better, worse, same or unclear: ratios with intervals |
+//! | [`student`] | Student's t distribution |
 //! | [`result`] | the keys of `--format json` |
 //! | [`record`] | one step as it is kept in the run folder |
 //! | [`environment`] | the machine's fingerprint |
@@ -26,6 +28,7 @@ pub mod disk;
 pub mod environment;
 pub mod formula;
 pub mod histogram;
+pub mod judge;
 pub mod live;
 pub mod procfs;
 pub mod record;
@@ -34,6 +37,7 @@ pub mod result;
 pub mod series;
 pub mod snapshot;
 pub mod stall;
+pub mod student;
 
 pub use clock::Clock;
 pub use histogram::{Classes, Latency};

@@ -286,6 +286,16 @@ impl StepResult {
     }
 }
 
+/// Whether more of a key is better; `None` for keys that are neither good nor bad (how many rows there were).
+#[must_use]
+pub fn more_is_better(key: &str) -> Option<bool> {
+    match key {
+        "rows" | "ops" => None,
+        "ips_av" | "ips_99" | "dps_av" | "qps_av" | "qps_99" | "tpm" | "nopm" | "drive_life_years" => Some(true),
+        _ => Some(false),
+    }
+}
+
 /// The median over the repetitions of one step, key by key: the middle value, or the mean of the two middle ones.
 /// A key that one repetition lacks is left out. `None` without repetitions.
 #[must_use]
