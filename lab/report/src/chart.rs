@@ -50,7 +50,7 @@ pub fn bars(title: &str, rows: &[(String, f64, String)]) -> String {
 
 fn opened(title: &str, height: f64) -> String {
     format!(
-        "<figure><svg viewBox=\"0 0 {WIDTH:.0} {height:.0}\" role=\"img\" aria-label=\"{0}\">\n\
+        "<figure class=\"chart\"><svg viewBox=\"0 0 {WIDTH:.0} {height:.0}\" role=\"img\" aria-label=\"{0}\">\n\
          <text class=\"heading\" x=\"4\" y=\"14\">{0}</text>\n",
         escaped(title)
     )
@@ -131,9 +131,15 @@ pub fn over_time(title: &str, traces: &[Trace], fold: Fold) -> String {
         ));
         value += step;
     }
+    out.push_str(&format!(
+        "<text class=\"end\" x=\"{:.0}\" y=\"{:.0}\">seconds</text>\n",
+        WIDTH - RIGHT,
+        bottom + 16.0
+    ));
     let every = tick(longest as f64).max(1.0);
     let mut second = 0.0;
-    while second <= longest as f64 {
+    // The last tenth of the axis belongs to its name.
+    while second <= longest as f64 * 0.9 {
         out.push_str(&format!(
             "<text class=\"middle\" x=\"{:.1}\" y=\"{:.0}\">{second:.0}</text>\n",
             x_of(second),

@@ -82,7 +82,10 @@ impl Table {
     /// A table with a caption and headings, if any; the first heading is that of the row names.
     #[must_use]
     pub fn new(caption: &str, headings: &[&str]) -> Table {
-        let mut text = format!("<div class=\"scroll\"><table>\n<caption>{}</caption>\n", escaped(caption));
+        let mut text = format!(
+            "<figure><figcaption>{0}</figcaption>\n<div class=\"scroll\"><table aria-label=\"{0}\">\n",
+            escaped(caption)
+        );
         if !headings.is_empty() {
             text.push_str("<thead><tr>");
             for heading in headings {
@@ -112,7 +115,7 @@ impl Table {
     /// The finished table.
     #[must_use]
     pub fn finished(self) -> String {
-        self.text + "</tbody></table></div>\n"
+        self.text + "</tbody></table></div></figure>\n"
     }
 }
 

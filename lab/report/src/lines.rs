@@ -16,6 +16,8 @@ pub struct Entry<'a> {
     pub spread: Option<(f64, f64)>,
     /// Repetitions.
     pub repeats: usize,
+    /// The rate of each.
+    pub rates: Vec<f64>,
 }
 
 /// A target in a case.
@@ -112,7 +114,7 @@ fn entry_of<'a>(run: &'a Run, key: &(usize, String, u32, u32), number: usize, st
     let record = records.into_iter().min_by(|left, right| distance(left).total_cmp(&distance(right)))?;
     let least = rates.iter().copied().reduce(f64::min);
     let most = rates.iter().copied().reduce(f64::max);
-    Some(Entry { result, record, spread: least.zip(most).filter(|_| repeats > 1), repeats })
+    Some(Entry { result, record, spread: least.zip(most).filter(|_| repeats > 1), repeats, rates })
 }
 
 #[cfg(test)]

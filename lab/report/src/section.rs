@@ -232,6 +232,7 @@ fn steadiness(lines: &Lines<'_>, step: &str) -> String {
         "target",
         "stalls ≥ 50 ms",
         "longest",
+        "at second",
         "slow seconds",
         "rate that 99 % of seconds reach",
         "fairness",
@@ -249,6 +250,8 @@ fn steadiness(lines: &Lines<'_>, step: &str) -> String {
         let cells = [
             whole(steadiness.stalls),
             ms(steadiness.stall_max_ms),
+            // Those of 50 ms and more are kept, the longest first.
+            entry.record.stalls.first().map(|span| format!("{:.1}", span.from_ns as f64 / 1e9)).unwrap_or_default(),
             whole(steadiness.stall_secs),
             low.map(rate).unwrap_or_default(),
             steadiness.fairness_pct.map(|pct| format!("{pct:.1} %")).unwrap_or_default(),

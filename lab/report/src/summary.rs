@@ -1,5 +1,7 @@
 //! The tables over all steps: absolute, relative, background rates, and what is compared across steps.
 
+use lab_measure::judge::{Estimate, Verdict, corrected, estimate, verdict};
+
 use crate::colour::{self, Cell};
 use crate::html::{Table, coloured, rate, time_us};
 use crate::lines::{Entry, Lines};
@@ -18,6 +20,7 @@ pub fn section(lines: &Lines<'_>) -> String {
     );
     out.push_str(&absolute(lines));
     out.push_str(&relative(lines));
+    out.push_str(&verdicts(lines));
     out.push_str(&background(lines));
     out.push_str(&across_steps(lines));
     out
@@ -66,6 +69,47 @@ fn relative(lines: &Lines<'_>) -> String {
                 Some((value, base)) => coloured(format!("{:.2}", value / base), colour::relative(value / base)),
                 None => (String::new(), String::new()),
             }
+        });
+        table.row(&line.name, cells);
+    }
+    table.finished()
+}
+
+/// A difference below this does not matter; the same as in `lab compare`.
+const MARGIN: f64 = 0.05;
+
+/// What `lab compare` says of the rates: 95 % interval of each ratio, and the verdict over all of them together.
+fn verdicts(lines: &Lines<'_>) -> String {
+    let Some((base, others)) = lines.all.split_first().filter(|(_, others)| !others.is_empty()) else {
+        return String::new();
+    };
+    let steps = headings(lines, |_| true);
+    let of_line = |line: &crate::lines::Line<'_>| -> Vec<Option<Estimate>> {
+        let of_step = |step: &&str| {
+            let made = estimate(&base.entry(step)?.rates, &line.entry(step)?.rates)?;
+            made.interval.map(|_| made)
+        };
+        steps.iter().map(of_step).collect()
+    };
+    let estimates: Vec<Vec<Option<Estimate>>> = others.iter().map(of_line).collect();
+    let probabilities: Vec<f64> = estimates.iter().flatten().flatten().filter_map(|made| made.p).collect();
+    if probabilities.is_empty() {
+        return String::new();
+    }
+    let mut corrected = corrected(&probabilities).into_iter();
+    let caption = "95 % interval of the ratio, and what can be claimed (fewer than five repetitions: nothing)";
+    let mut table = Table::new(caption, &with_name("target", &steps));
+    for (line, made) in others.iter().zip(estimates) {
+        let cells = made.into_iter().map(|made| {
+            let Some(made) = made else { return (String::new(), String::new()) };
+            let said = verdict(&made, corrected.next().unwrap_or(1.0), true, MARGIN);
+            let (low, high) = made.interval.unwrap_or((made.ratio, made.ratio));
+            let cell = match said {
+                Verdict::Better => Cell::Blue,
+                Verdict::Worse => Cell::Yellow,
+                Verdict::Same | Verdict::Unclear => Cell::Plain,
+            };
+            coloured(format!("{low:.2} … {high:.2} {}", said.name()), cell)
         });
         table.row(&line.name, cells);
     }
