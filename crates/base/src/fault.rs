@@ -70,13 +70,13 @@ pub enum Fault {
     },
 }
 
-/// Where bytes are wrong, and how.
-#[derive(Debug, Clone)]
+/// What is wrong, and where.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Corruption {
-    /// The file.
+    /// The file; empty if it is not bytes of one place that are wrong, but entries that do not agree.
     pub file: String,
-    /// Byte offset in it.
-    pub offset: u64,
+    /// Byte offset in the file, where one is known.
+    pub offset: Option<u64>,
     /// The index the bytes belong to, where known.
     pub index: Option<IndexId>,
     /// The key range concerned, printable, where known.
@@ -91,7 +91,13 @@ pub struct Corruption {
 
 impl fmt::Display for Corruption {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "corruption in {} at offset {}", self.file, self.offset)?;
+        f.write_str("corruption")?;
+        if !self.file.is_empty() {
+            write!(f, " in {}", self.file)?;
+        }
+        if let Some(offset) = self.offset {
+            write!(f, " at offset {offset}")?;
+        }
         if let Some(index) = self.index {
             write!(f, ", index {index}")?;
         }
@@ -99,6 +105,35 @@ impl fmt::Display for Corruption {
             write!(f, ", keys {range}")?;
         }
         write!(f, ": {}: expected {}, found {}", self.what, self.expected, self.found)
+    }
+}
+
+impl Corruption {
+    /// Entries or counts of an index that do not agree; `file` and `offset` may be set by who knows them.
+    #[must_use]
+    pub fn of_index(
+        index: IndexId,
+        key_range: impl Into<Option<String>>,
+        what: &'static str,
+        expected: impl fmt::Display,
+        found: impl fmt::Display,
+    ) -> Self {
+        Self {
+            file: String::new(),
+            offset: None,
+            index: Some(index),
+            key_range: key_range.into(),
+            what,
+            expected: expected.to_string(),
+            found: found.to_string(),
+        }
+    }
+
+    /// Names the place of the bytes.
+    #[must_use]
+    pub fn at(mut self, file: impl fmt::Display, offset: impl Into<Option<u64>>) -> Self {
+        (self.file, self.offset) = (file.to_string(), offset.into());
+        self
     }
 }
 
@@ -126,13 +161,22 @@ impl Fault {
     ) -> Self {
         Fault::from(Corruption {
             file: file.to_string(),
-            offset,
+            offset: Some(offset),
             index: None,
             key_range: None,
             what,
             expected: expected.to_string(),
             found: found.to_string(),
         })
+    }
+
+    /// Adds the index to a corruption that was found below it.
+    #[must_use]
+    pub fn of_index(mut self, index: IndexId) -> Self {
+        if let Fault::Corrupt(c) = &mut self {
+            c.index.get_or_insert(index);
+        }
+        self
     }
 
     /// Adds the index and key range to a corruption that was found below the index.

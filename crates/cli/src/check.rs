@@ -3,10 +3,18 @@
 use std::io::Write;
 
 use serde_json::json;
+use trefoil::Corruption;
 
 use crate::{Failure, Format, Opened};
 
-/// Checks a database: one line an index, then what is wrong, if anything is.
+fn in_json(damage: &Corruption) -> serde_json::Value {
+    json!({
+        "what": damage.what, "expected": damage.expected, "found": damage.found, "file": damage.file,
+        "offset": damage.offset, "index": damage.index.map(|id| id.0), "keys": damage.key_range,
+    })
+}
+
+/// Checks a database: one line a part of it, then what is wrong, if anything is.
 pub(crate) fn run(database: &Opened, format: Format, out: &mut impl Write) -> Result<(), Failure> {
     let opened = database.open()?;
     let reports = opened.verify()?;
@@ -21,7 +29,8 @@ pub(crate) fn run(database: &Opened, format: Format, out: &mut impl Write) -> Re
                 report.problems.iter().try_for_each(|problem| writeln!(out, "  {problem}"))?;
             }
             Format::Json => {
-                let line = json!({"index": name, "entries": entries, "nodes": nodes, "problems": report.problems});
+                let problems: Vec<_> = report.problems.iter().map(in_json).collect();
+                let line = json!({"index": name, "entries": entries, "nodes": nodes, "problems": problems});
                 writeln!(out, "{line}")?;
             }
         }

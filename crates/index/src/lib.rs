@@ -17,8 +17,8 @@
 use std::ops::Bound;
 use std::sync::Arc;
 
-use base::{CommitTs, GcView, IndexId, Lsn, Result};
-use store::{Cache, Compression, Space};
+use base::{CommitTs, Corruption, Fault, GcView, IndexId, Lsn, Result};
+use store::{BlockRef, Cache, Compression, Space};
 
 pub mod batch;
 #[cfg(feature = "conformance")]
@@ -178,9 +178,37 @@ pub struct VerifyReport {
     pub nodes: u64,
     /// Entries visited.
     pub entries: u64,
-    /// Everything wrong, one sentence each, at most 100.
-    pub problems: Vec<String>,
+    /// Everything wrong, at most 100.
+    pub problems: Vec<Corruption>,
 }
+
+impl VerifyReport {
+    const PROBLEMS_MAX: usize = 100;
+
+    /// Adds a problem, unless there are enough.
+    pub fn add(&mut self, what: impl FnOnce() -> Corruption) {
+        if self.problems.len() < Self::PROBLEMS_MAX {
+            self.problems.push(what());
+        }
+    }
+
+    /// Adds a corruption; any other fault comes back.
+    ///
+    /// # Errors
+    /// The fault that is no corruption.
+    pub fn note(&mut self, fault: Fault) -> Result<()> {
+        match fault {
+            Fault::Corrupt(corruption) => {
+                self.add(|| *corruption);
+                Ok(())
+            }
+            other => Err(other),
+        }
+    }
+}
+
+/// Is told of a block, and asked for the block's name only if it matters.
+pub type VisitBlock<'a> = dyn FnMut(BlockRef, &dyn Fn() -> String) + 'a;
 
 /// One ordered map of versions.
 pub trait Index: Send + Sync {
@@ -203,6 +231,9 @@ pub trait Index: Send + Sync {
     fn stats(&self) -> IndexStats;
     /// Checks everything that can be checked, reading all blocks.
     fn verify(&self) -> Result<VerifyReport>;
+    /// Visits every block that the last checkpoint's images name, once for each slot that names it, and reports what is
+    /// wrong with the way there. The caller keeps checkpoints away.
+    fn reach(&self, visit: &mut VisitBlock<'_>) -> Result<Vec<Corruption>>;
     /// Frees every block; the index is not used afterwards.
     fn destroy(&self) -> Result<()>;
 }

@@ -219,7 +219,7 @@ impl Place<'_> {
     fn corrupt(&self, what: &'static str, expected: impl ToString, found: impl ToString) -> Fault {
         Fault::from(Corruption {
             file: self.file.to_string(),
-            offset: self.offset,
+            offset: Some(self.offset),
             index: Some(self.index),
             key_range: None,
             what,
@@ -247,6 +247,10 @@ fn parse_header(place: &Place<'_>, block: &[u8]) -> Result<Header> {
     let _key_and_nonce = r.take(16).ok_or_else(short)?;
     let crc = r.u32().ok_or_else(short)?;
     if version > FORMAT_VERSION {
+        // The checksum stands here in every format: a flipped bit is not taken for a version.
+        if block.len() < HEADER_BYTES || checksum(block, place.offset) != crc {
+            return Err(place.corrupt("block format version", FORMAT_VERSION, version));
+        }
         return Err(Fault::Format {
             path: format!("block at offset {} of {}", place.offset, place.file),
             found: u32::from(version),

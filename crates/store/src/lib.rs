@@ -36,5 +36,5 @@ pub use codec::{BlockKind, Compression};
 pub use epoch::EpochCell;
 pub use run::{Run, RunCursor, RunMeta, RunWriter};
 pub use space::{
-    AllocScope, CheckpointMark, ExtentId, NewBlock, Space, SpaceOptions, SpacePin, SpaceStats, UpdateGroup,
+    AllocScope, Census, CheckpointMark, ExtentId, NewBlock, Space, SpaceOptions, SpacePin, SpaceStats, UpdateGroup,
 };

@@ -187,6 +187,20 @@ fn another_runs_file_is_found_out() {
     assert!(read_all(dir.path(), &second).unwrap_err().to_string().contains("run file"));
 }
 
+/// The lowest and highest key stand in the description alone, not in the file.
+#[test]
+fn the_description_of_a_run_is_held_against_it() {
+    let dir = Scratch::new("run_description");
+    let entries: BTreeMap<_, _> = (0..3000).map(|i| (key(i), value(i))).collect();
+    let meta = write(dir.path(), 1, &entries);
+    let verify = |meta: &RunMeta| Run::open(&RealVfs, dir.path(), meta).unwrap().verify();
+    assert_eq!(verify(&meta).unwrap(), 3000);
+    for wrong in [RunMeta { min_key: key(1), ..meta.clone() }, RunMeta { max_key: key(5000), ..meta.clone() }] {
+        let said = verify(&wrong).unwrap_err().to_string();
+        assert!(said.contains("entries of a run") && said.contains("3000 entries from"), "{said}");
+    }
+}
+
 #[test]
 fn runs_are_listed_and_removed_and_unfinished_ones_leave_nothing() {
     let dir = Scratch::new("run-list");

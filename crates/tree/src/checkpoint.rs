@@ -63,7 +63,7 @@ impl Core {
         let root = root?;
         let runs = named.iter().map(|run| run.meta.id).collect();
         let (leaves, disk_bytes) = (self.counters.leaves(), self.counters.disk_bytes());
-        let state = State { root: root.descriptor(), leaves, disk_bytes, runs: named };
+        let state = State { root: root.descriptor(&[], None), leaves, disk_bytes, runs: named };
         Ok(IndexState { bytes: state.encode(), skip, runs })
     }
 }

@@ -68,7 +68,7 @@ impl Walk<'_> {
             Err(outcome) => return outcome,
         };
         let separators: Vec<Vec<u8>> = slots[1..].iter().map(|slot| node.keys.fence_of(slot.first).0).collect();
-        let children: Vec<ChildDescriptor> = slots.iter().map(Slot::descriptor).collect();
+        let children = (0..slots.len()).map(|i| descriptor(&node.keys, &slots, i)).collect();
         let keys = Inner::new(node.keys.lo(), node.keys.hi(), &separators, children)
             .expect("some separators of an ordered node are ordered");
         let image = InnerImage { level: node.level, node: keys };
@@ -128,8 +128,8 @@ impl Walk<'_> {
         let mut inner = false;
         for (i, slot) in slots.iter().enumerate() {
             let Some(image) = &slot.image else { continue };
-            let end = slots.get(i + 1).map_or(keys.len(), |next| next.first);
-            let (low, high) = (keys.fence_of(slot.first).0, keys.fence_of(end - 1).1);
+            let end = end_of(keys, slots, i);
+            let (low, high) = fences_of(keys, slots, i);
             let twice = !named.insert(Arc::as_ptr(image));
             let counts_more = image.has_blocks_beside && !image.is_whole(&low, high.as_deref());
             if !twice && !counts_more {
@@ -186,12 +186,22 @@ impl Walk<'_> {
     }
 }
 
-impl Slot {
-    fn descriptor(&self) -> ChildDescriptor {
-        match &self.image {
-            Some(image) => ChildDescriptor::Node(image.descriptor()),
-            None => ChildDescriptor::Empty { log_need: CommitTs::ZERO },
+/// Past the last child of slot `i`.
+fn end_of(keys: &Inner<Child>, slots: &[Slot], i: usize) -> usize {
+    slots.get(i + 1).map_or(keys.len(), |next| next.first)
+}
+
+fn fences_of(keys: &Inner<Child>, slots: &[Slot], i: usize) -> (Vec<u8>, Option<Vec<u8>>) {
+    (keys.fence_of(slots[i].first).0, keys.fence_of(end_of(keys, slots, i) - 1).1)
+}
+
+fn descriptor(keys: &Inner<Child>, slots: &[Slot], i: usize) -> ChildDescriptor {
+    match &slots[i].image {
+        Some(image) => {
+            let (low, high) = fences_of(keys, slots, i);
+            ChildDescriptor::Node(image.descriptor(&low, high.as_deref()))
         }
+        None => ChildDescriptor::Empty { log_need: CommitTs::ZERO },
     }
 }
 
@@ -226,6 +236,7 @@ impl Composed {
             has_blocks_beside: false,
             low: self.low,
             high: self.high,
+            is_exact: true,
             entries: self.entries,
             live: self.live,
             dead_from: self.dead_from,

@@ -10,6 +10,7 @@
 //! 2. An image names blocks beside it only if `has_blocks_beside`.
 //! 3. `[low, high)` are the fences of the node when it was encoded, or those of the slot it was found in. A handle
 //!    that names the image covers a part of it.
+//! 4. `is_exact` ⇒ the node had no key outside `[low, high)`.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -34,6 +35,7 @@ pub(crate) struct Image {
     pub named: AtomicU32,
     pub low: Fence,
     pub high: Option<Fence>,
+    pub is_exact: bool,
     pub entries: u64,
     pub live: u64,
     pub dead_from: Option<CommitTs>,
@@ -58,6 +60,7 @@ impl Image {
             named: AtomicU32::new(1),
             low,
             high,
+            is_exact: descriptor.is_exact,
             entries: descriptor.entries,
             live: descriptor.live,
             dead_from: descriptor.dead_from,
@@ -67,8 +70,8 @@ impl Image {
         }
     }
 
-    /// What a parent's image says about it.
-    pub fn descriptor(&self) -> NodeDescriptor {
+    /// What a parent's image says about it, in a slot with these fences.
+    pub fn descriptor(&self, low: &[u8], high: Option<&[u8]>) -> NodeDescriptor {
         NodeDescriptor {
             kind: self.kind,
             block: self.address(),
@@ -79,6 +82,7 @@ impl Image {
             max_ts: self.max_ts,
             write_lsn: self.write_lsn,
             has_overflow: self.has_blocks_beside,
+            is_exact: self.is_exact && self.is_whole(low, high),
         }
     }
 

@@ -18,6 +18,7 @@
 //! | `maintenance` | bounded background steps: drain, purge, merge, clean |
 //! | `checkpoint`, `compose`, `state` | the fuzzy checkpoint; an inner node's image; what the manifest keeps |
 //! | `verify`, `reach` | checks; what the last checkpoint's images reach |
+//! | `destroy` | taking a tree apart |
 //! | `stats`, `draw` | counts; a drawing |
 //!
 //! Message buffers have their place in `handle::InnerNode`; there is no code for them yet.
@@ -31,6 +32,7 @@ mod compose;
 mod cursor;
 mod dead;
 mod descent;
+mod destroy;
 mod draw;
 mod handle;
 mod image;
@@ -52,4 +54,6 @@ mod tickets;
 pub mod tree;
 mod verify;
 
+#[doc(hidden)]
+pub use state::{root_of, with_root};
 pub use tree::Tree;

@@ -249,8 +249,7 @@ impl Core {
     }
 
     pub(crate) fn corrupt(&self, at: BlockRef, what: &'static str, found: String) -> Fault {
-        Fault::corrupt("the data file", at.offset, what, "a well-formed one", found)
-            .in_index(self.env.id, || "unknown".to_owned())
+        Fault::corrupt(self.env.space.file_name(), at.offset, what, "a well-formed one", found).of_index(self.env.id)
     }
 }
 

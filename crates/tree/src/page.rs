@@ -246,6 +246,7 @@ impl Encoded {
             has_blocks_beside,
             low: self.low,
             high: self.high,
+            is_exact: true,
             entries: self.entries,
             live: self.live,
             dead_from: self.dead_from,

@@ -82,12 +82,29 @@ impl State {
             max_ts: CommitTs(next()?),
             write_lsn: Lsn(next()?),
             has_overflow: false,
+            is_exact: true,
         };
         let (leaves, disk_bytes) = (next()?, next()?);
         let count = next()?;
         let runs = (0..count).map(|_| NamedRun::decode(&mut r)).collect::<Option<_>>()?;
         r.is_empty().then_some(Self { root, leaves, disk_bytes, runs })
     }
+}
+
+/// The root that a state names: for tests that damage a database on purpose.
+///
+/// # Errors
+/// As opening the tree.
+pub fn root_of(state: &[u8]) -> Result<NodeDescriptor> {
+    Ok(State::decode(state)?.root)
+}
+
+/// The state with another root.
+///
+/// # Errors
+/// As opening the tree.
+pub fn with_root(state: &[u8], root: NodeDescriptor) -> Result<Vec<u8>> {
+    Ok(State { root, ..State::decode(state)? }.encode())
 }
 
 fn damaged(what: &'static str, expected: &str, found: String) -> Fault {
@@ -111,6 +128,7 @@ mod tests {
             max_ts: CommitTs(944),
             write_lsn: Lsn(u64::MAX),
             has_overflow: false,
+            is_exact: true,
         };
         let meta = RunMeta { id: 3, bytes: 9, entries: 1, height: 1, root: block, min_key: vec![1], max_key: vec![2] };
         State {

@@ -4,11 +4,11 @@ use std::any::Any;
 use std::ops::Bound;
 use std::sync::{Arc, Weak};
 
-use base::{CommitTs, GcView, Result};
+use base::{CommitTs, Corruption, GcView, Result};
 use crossbeam_utils::CachePadded;
 use index::{
     Batch, Cursor, Direction, Index, IndexEnv, IndexState, IndexStats, KeyRange, Progress, ReadAt, Reservation,
-    Reserved, Upkeep, VerifyReport,
+    Reserved, Upkeep, VerifyReport, VisitBlock,
 };
 use store::Run;
 use vfs::sync::{Condvar, Mutex};
@@ -200,6 +200,10 @@ impl Index for Tree {
 
     fn verify(&self) -> Result<VerifyReport> {
         self.core.verify()
+    }
+
+    fn reach(&self, visit: &mut VisitBlock<'_>) -> Result<Vec<Corruption>> {
+        self.core.reach(visit)
     }
 
     fn destroy(&self) -> Result<()> {

@@ -1,28 +1,30 @@
-//! Checks everything that can be checked, reading all blocks; and taking a tree apart.
+//! Checks everything that can be checked, reading all blocks.
 //!
 //! The walk goes from leaf to leaf by key, as a reader does, so it may run beside everything else. For each leaf: its
 //! range begins where the last one ended; what is in memory is checked against itself; its image is read and checked,
 //! and agrees with what its descriptor says; its mark says no more than its content. For each inner node passed: its
-//! children cover its range in order; its image can be read; marks are not above a child that has none.
+//! children cover its range in order; marks are not above a child that has none. What the images of inner nodes say is
+//! the matter of `reach`. Attached runs are read whole.
 //!
-//! Leaves that are not in memory are read beside the cache, so that a verify does not throw out what is in use.
+//! What cannot be read is named with its key range, and the walk goes on behind it. Leaves that are not in memory are
+//! read beside the cache, so that a verify does not throw out what is in use.
 
 use std::sync::Arc;
 
 use base::bytes::printable;
-use base::{CommitTs, Fault, Result};
-use index::VerifyReport;
+use base::{Corruption, Fault, Result};
+use index::{ReadAt, VerifyReport};
 use store::epoch;
 
 use crate::dead::mark_of;
-use crate::descent::Seek;
-use crate::handle::{Child, InnerHandle, InnerState, LeafHandle, LeafSlot, LeafState};
+use crate::descent::{Seek, Stop};
+use crate::handle::{InnerHandle, InnerState, LeafHandle, LeafSlot, LeafState};
 use crate::image::{Fence, Image};
 use crate::load::range;
-use crate::node::{Inner, Leaf};
+use crate::node::Leaf;
+use crate::reach::show;
 use crate::tree::Core;
 
-const PROBLEMS_MAX: usize = 100;
 /// A put that climbs is waited for so many times.
 const LOOKS_MAX: usize = 100_000;
 
@@ -34,142 +36,114 @@ struct Check<'a> {
     passed: Vec<*const InnerHandle>,
 }
 
+/// The inner nodes above a key, or where to go on because one of them cannot be read.
+enum Path {
+    Nodes(Vec<Arc<InnerHandle>>),
+    Unreadable(Option<Fence>),
+}
+
 impl Core {
     pub(crate) fn verify(&self) -> Result<VerifyReport> {
         let mut check = Check { core: self, report: VerifyReport::default(), passed: Vec::new() };
-        for problem in self.verify_reach()? {
-            check.problem(|| problem);
-        }
+        check.runs()?;
         let mut key = Vec::new();
         loop {
-            check.inner_nodes(&key)?;
-            match check.leaf(&key)? {
+            let next = match check.path(&key)? {
+                Path::Unreadable(high) => high,
+                Path::Nodes(path) => {
+                    check.inner_nodes(&path);
+                    check.leaf(&key)?
+                }
+            };
+            match next {
                 Some(high) => key = high.to_vec(),
                 None => return Ok(check.report),
             }
         }
     }
-
-    /// Frees every block: everything is walked once, so that all blocks have an owner, then let go. The tree is
-    /// empty afterwards.
-    pub(crate) fn destroy(&self) -> Result<()> {
-        let mut key = Vec::new();
-        loop {
-            self.load_path(&key)?;
-            let unknown = |image: &Arc<Image>| image.beside.get().is_none();
-            let leaf = {
-                let guard = epoch::pin();
-                self.seek(&guard, Seek::At(&key)).ok().map(|place| place.leaf.clone())
-            };
-            let Some(leaf) = leaf else { continue };
-            if leaf.record.lock().image.as_ref().is_some_and(unknown) {
-                self.load_leaf(&leaf, None)?;
-            }
-            match leaf.latch.read().high.clone() {
-                Some(high) => key = high.to_vec(),
-                None => break,
-            }
-        }
-        let latched = self.latch_structure();
-        let guard = epoch::pin();
-        self.let_go(&self.root);
-        let empty = Arc::new(LeafHandle::empty(self.me.clone(), Fence::from([]), None));
-        self.replace(&latched, &self.root, 1, Inner::single(Child::Leaf(empty)));
-        drop(guard);
-        self.root.note_change();
-        Ok(())
-    }
-
-    /// Nothing at or below `handle` names a block any more.
-    fn let_go(&self, handle: &InnerHandle) {
-        let guard = epoch::pin();
-        if let InnerState::Loaded(node) = handle.cell.load(&guard) {
-            for child in node.keys.children() {
-                match child {
-                    Child::Inner(inner) => self.let_go(inner),
-                    Child::Leaf(leaf) => self.let_go_leaf(leaf),
-                }
-            }
-        }
-        let record = std::mem::take(&mut *handle.record.lock());
-        record.composed.iter().chain(&record.retired).for_each(|image| self.unpublish_image(image));
-    }
-
-    fn let_go_leaf(&self, leaf: &LeafHandle) {
-        // Nobody uses the index any more: the latch is free.
-        let state = std::mem::replace(&mut leaf.latch.write().state, LeafState::Obsolete);
-        let (image, composed) = {
-            let mut record = leaf.record.lock();
-            if record.oldest_unwritten != CommitTs::MAX {
-                self.env.cache.note_clean(self.page_bytes());
-            }
-            record.oldest_unwritten = CommitTs::MAX;
-            (record.image.take(), record.composed.take())
-        };
-        composed.iter().for_each(|image| self.unpublish_image(image));
-        if matches!(state, LeafState::Resident(_)) {
-            self.counters.add_resident(-1);
-        }
-        drop((state, image));
-    }
 }
 
 impl Check<'_> {
-    fn problem(&mut self, what: impl FnOnce() -> String) {
-        if self.report.problems.len() < PROBLEMS_MAX {
-            self.report.problems.push(what());
-        }
+    /// Something in memory that should not be so.
+    fn wrong(&mut self, key_range: String, what: &'static str, expected: impl ToString, found: impl ToString) {
+        let (expected, found) = (expected.to_string(), found.to_string());
+        let id = self.core.env.id;
+        self.report.add(|| Corruption::of_index(id, key_range, what, expected, found).at("memory", None));
     }
 
     /// A corruption is a problem, any other fault ends the walk.
-    fn note(&mut self, fault: Fault) -> Result<()> {
-        match fault {
-            Fault::Corrupt(_) => {
-                self.problem(|| fault.to_string());
-                Ok(())
-            }
-            other => Err(other),
-        }
+    fn note(&mut self, fault: Fault, key_range: impl FnOnce() -> String) -> Result<()> {
+        self.report.note(fault.in_index(self.core.env.id, key_range))
     }
 
-    fn inner_nodes(&mut self, key: &[u8]) -> Result<()> {
-        let path = self.core.load_path(key)?;
-        for (depth, handle) in path.iter().enumerate() {
-            if self.passed.get(depth) == Some(&Arc::as_ptr(handle)) {
-                continue;
+    /// Runs in memory are as good as the memory; those in files are read.
+    fn runs(&mut self) -> Result<()> {
+        for attached in self.core.runs.seen_at(ReadAt::Newest) {
+            if attached.run.meta().is_some()
+                && let Err(fault) = attached.run.verify()
+            {
+                let ends = attached.run.key_range().map(|(min, max)| (printable(min), printable(max)));
+                self.note(fault, || ends.map_or("none".to_owned(), |(min, max)| format!("[{min}, {max}]")))?;
             }
-            self.report.nodes += 1;
-            self.inner_node(handle)?;
         }
-        self.passed = path.iter().map(Arc::as_ptr).collect();
         Ok(())
     }
 
-    fn inner_node(&mut self, handle: &InnerHandle) -> Result<()> {
-        let image = handle.record.lock().image.clone();
-        if let Some(image) = image
-            && let Err(fault) = self.core.read_inner_image(image.address(), &image.low, image.high.as_ref())
-        {
-            self.note(fault)?;
+    fn path(&mut self, key: &[u8]) -> Result<Path> {
+        loop {
+            let cold = {
+                let guard = epoch::pin();
+                match self.core.seek(&guard, Seek::At(key)) {
+                    Ok(_) => {
+                        let path = self.core.path(&guard, key);
+                        return Ok(Path::Nodes(path.iter().map(|step| step.handle.clone()).collect()));
+                    }
+                    Err(Stop::Cold(cold)) => cold,
+                    Err(Stop::Obsolete) => {
+                        drop(guard);
+                        vfs::thread::spin();
+                        continue;
+                    }
+                }
+            };
+            if let Err(fault) = self.core.load_inner(&cold) {
+                self.note(fault, || range(&cold.low, cold.high.as_ref()))?;
+                return Ok(Path::Unreadable(cold.high));
+            }
         }
+    }
+
+    fn inner_nodes(&mut self, path: &[Arc<InnerHandle>]) {
+        for (depth, handle) in path.iter().enumerate() {
+            if self.passed.get(depth) != Some(&Arc::as_ptr(handle)) {
+                self.report.nodes += 1;
+                self.inner_node(handle);
+            }
+        }
+        self.passed = path.iter().map(Arc::as_ptr).collect();
+    }
+
+    fn inner_node(&mut self, handle: &InnerHandle) {
         let guard = epoch::pin();
-        let InnerState::Loaded(node) = handle.cell.load(&guard) else { return Ok(()) };
+        let InnerState::Loaded(node) = handle.cell.load(&guard) else { return };
+        let high = node.keys.hi().map(Fence::from);
+        let name = || range(node.keys.lo(), high.as_ref());
         let mut low = node.keys.lo().to_vec();
         for i in 0..node.keys.len() {
             let (child_low, child_high) = node.keys.fence_of(i);
             if child_low != low {
-                self.problem(|| format!("a child begins at {}, expected {}", printable(&child_low), printable(&low)));
+                self.wrong(name(), "fences of a child", printable(&low), printable(&child_low));
             }
             low = child_high.unwrap_or_default();
         }
         if low != node.keys.hi().unwrap_or_default() {
-            self.problem(|| format!("the last child ends at {}", printable(&low)));
+            self.wrong(name(), "fences of the last child", name(), printable(&low));
         }
+        let name = name();
         drop(guard);
         if !self.is_marked_rightly(handle) {
-            self.problem(|| format!("an inner node is marked dead over a live child, below {}", printable(&low)));
+            self.wrong(name, "dead mark of an inner node", "none over a live child", "a mark");
         }
-        Ok(())
     }
 
     /// A mark over a live child may be seen while a put climbs, or a marker looks twice: not for long.
@@ -194,45 +168,51 @@ impl Check<'_> {
         loop {
             let found = {
                 let guard = epoch::pin();
-                let Ok(place) = core.seek(&guard, Seek::At(key)) else { continue };
-                let slot = place.leaf.latch.read();
-                if !place.is_for(Seek::At(key), &slot, &guard) {
-                    None
-                } else {
-                    self.report.nodes += 1;
-                    self.leaf_in_memory(place.leaf, &slot, key);
-                    let image = place.leaf.record.lock().image.clone();
-                    Some((place.leaf.clone(), slot.high.clone(), image, slot.resident().is_some()))
+                match core.seek(&guard, Seek::At(key)) {
+                    Err(_) => None,
+                    Ok(place) => {
+                        let slot = place.leaf.latch.read();
+                        place.is_for(Seek::At(key), &slot, &guard).then(|| {
+                            self.report.nodes += 1;
+                            self.leaf_in_memory(place.leaf, &slot, key);
+                            let image = place.leaf.record.lock().image.clone();
+                            (place.leaf.clone(), slot.high.clone(), image, slot.resident().is_some())
+                        })
+                    }
                 }
             };
             let Some((leaf, high, image, resident)) = found else {
                 vfs::thread::spin();
+                if let Path::Unreadable(high) = self.path(key)? {
+                    return Ok(high);
+                }
                 continue;
             };
             if let Some(image) = image {
-                self.image_of_leaf(&leaf, &image, resident)?;
+                self.image_of_leaf(&leaf, &image, high.as_ref(), resident)?;
             }
             return Ok(high);
         }
     }
 
     fn leaf_in_memory(&mut self, handle: &LeafHandle, slot: &LeafSlot, expected_low: &[u8]) {
+        let name = || range(&handle.low, slot.high.as_ref());
         // It may begin before: then it absorbed the last one meanwhile.
         if *handle.low > *expected_low {
-            self.problem(|| format!("a leaf begins at {}, not {}", printable(&handle.low), printable(expected_low)));
+            self.wrong(name(), "fences of a leaf", printable(expected_low), printable(&handle.low));
         }
-        let name = || range(&handle.low, slot.high.as_ref());
         match &slot.state {
             LeafState::Resident(resident) => {
                 let leaf = &resident.leaf;
                 if let Err(what) = leaf.check() {
-                    self.problem(|| format!("leaf {}: {what}", name()));
+                    self.wrong(name(), "leaf", "a sound one", what);
                 }
                 if *leaf.lo() != *handle.low || leaf.hi() != slot.high.as_deref() {
-                    self.problem(|| format!("leaf {} has other fences than its handle", name()));
+                    self.wrong(name(), "fences of a leaf", "those of its handle", "others");
                 }
                 if handle.mark.get() != mark_of(leaf) {
-                    self.problem(|| format!("leaf {} is marked {:?}", name(), handle.mark.get()));
+                    let expected = format!("{:?}", mark_of(leaf));
+                    self.wrong(name(), "dead mark of a leaf", expected, format!("{:?}", handle.mark.get()));
                 }
                 self.report.entries += u64::from(leaf.stats().entries);
                 let record = handle.record.lock();
@@ -240,74 +220,104 @@ impl Check<'_> {
                 let bare = record.image.is_none() && !record.is_dirty();
                 drop(record);
                 if own < record_oldest {
-                    self.problem(|| format!("leaf {} lacks {own} on disk, its record says {record_oldest}", name()));
+                    self.wrong(name(), "oldest unwritten version of a leaf", record_oldest, own);
                 }
                 if bare {
-                    self.problem(|| format!("leaf {} is clean without an image", name()));
+                    self.wrong(name(), "image of a clean leaf", "one", "none");
                 }
             }
             LeafState::Empty => {
                 let record = handle.record.lock();
-                if record.image.is_some() || record.is_dirty() || handle.mark.get() != Some(CommitTs::ZERO) {
+                if record.image.is_some() || record.is_dirty() || handle.mark.get() != Some(base::CommitTs::ZERO) {
                     drop(record);
-                    self.problem(|| format!("EMPTY slot {} has an image, unwritten changes or no mark", name()));
+                    self.wrong(name(), "EMPTY slot", "no image, nothing unwritten, a mark", "something else");
                 }
             }
             LeafState::Cold | LeafState::Loading(_) => {
                 if handle.record.lock().is_dirty() {
-                    self.problem(|| format!("leaf {} is dirty and not in memory", name()));
+                    self.wrong(name(), "unwritten versions of a cold leaf", "none", "some");
                 }
             }
             LeafState::Obsolete => {}
         }
     }
 
-    /// The image is read over its own range: a handle may cover a part of it.
-    fn image_of_leaf(&mut self, handle: &LeafHandle, image: &Image, resident: bool) -> Result<()> {
-        let leaf = match self.core.read_leaf_image(image.address(), &image.low, image.high.as_ref()) {
+    /// The image is read whole, whatever part of it the handle covers today.
+    fn image_of_leaf(
+        &mut self,
+        handle: &LeafHandle,
+        image: &Image,
+        high: Option<&Fence>,
+        resident: bool,
+    ) -> Result<()> {
+        let leaf = match self.core.read_leaf_image(image.address(), &[], None) {
             Ok(leaf) => leaf,
-            Err(fault) => return self.note(fault),
+            Err(fault) => return self.note(fault, || range(&handle.low, high)),
         };
-        let name = || range(&image.low, image.high.as_ref());
-        if let Err(what) = leaf.check() {
-            self.problem(|| format!("image of leaf {}: {what}", name()));
+        if let Some((what, expected, found)) = disagreement(&leaf, image) {
+            let (file, at) = (self.core.env.space.file_name(), image.address().offset);
+            let range = range(&handle.low, high);
+            self.report.add(|| Corruption::of_index(self.core.env.id, range, what, expected, found).at(file, at));
         }
-        let stats = leaf.stats();
-        // After a reopen a slot may cover a part of what its image was written for: then it has less.
-        let more = u64::from(stats.entries) > image.entries || u64::from(stats.live) > image.live;
-        let undead = image.dead_from.is_some() && mark_of(&leaf).is_none_or(|mark| Some(mark) > image.dead_from);
-        if more || undead {
-            self.problem(|| {
-                let found = format!("{} entries, {} live, mark {:?}", stats.entries, stats.live, mark_of(&leaf));
-                let said = format!("{}, {}, {:?}", image.entries, image.live, image.dead_from);
-                format!("image of leaf {} has {found}; its descriptor says {said}", name())
-            });
-        }
-        self.beside(&leaf, image)?;
+        self.beside(&leaf, image, &handle.low, high)?;
         if !resident {
-            self.report.entries += stats.entries as u64;
+            self.report.entries += u64::from(leaf.stats().entries);
         }
         if handle.record.lock().composed.iter().flat_map(|c| c.blocks()).any(|block| !block.is_published()) {
-            self.problem(|| format!("the parent's image names blocks of leaf {} that are not published", name()));
+            self.wrong(range(&handle.low, high), "blocks that the parent's image names", "published", "not published");
         }
         Ok(())
     }
 
-    /// Every block of a large value can be read.
-    fn beside(&mut self, leaf: &Leaf, image: &Image) -> Result<()> {
+    /// Every large value can be read, and is as long as the leaf says.
+    fn beside(&mut self, leaf: &Leaf, image: &Image, low: &Fence, high: Option<&Fence>) -> Result<()> {
         if !image.has_blocks_beside {
             return Ok(());
         }
-        let mut refs = Vec::new();
-        leaf.for_each_block(&mut |at| refs.push(at));
-        let mut bytes = Vec::new();
-        for at in refs {
-            self.report.nodes += 1;
-            let read = self.core.env.space.read(at, store::BlockKind::Overflow, self.core.env.id, &mut bytes);
-            if let Err(fault) = read {
-                self.note(fault)?;
+        let mut values = Vec::new();
+        leaf.for_each_stored_value(&mut |blocks, bytes| values.push((blocks.to_vec(), bytes)));
+        for (blocks, bytes) in values {
+            self.report.nodes += blocks.len() as u64;
+            if let Err(fault) = self.core.read_beside(&blocks, bytes) {
+                self.note(fault, || range(low, high))?;
             }
         }
         Ok(())
     }
+}
+
+/// How a whole image differs from what its descriptor says: what, expected, found.
+fn disagreement(leaf: &Leaf, image: &Image) -> Option<(&'static str, String, String)> {
+    if let Err(what) = leaf.check() {
+        return Some(("leaf", "a sound one".to_owned(), what));
+    }
+    if image.is_exact
+        && let Some(key) = stray_key(leaf, image)
+    {
+        return Some(("fences of a leaf", format!("keys in {}", range(&image.low, image.high.as_ref())), key));
+    }
+    let stats = leaf.stats();
+    let (said, found) = ((image.entries, image.live), (u64::from(stats.entries), u64::from(stats.live)));
+    if said != found {
+        return Some(("counts of a leaf", show(said), show(found)));
+    }
+    // The mark may be later than need be: of a tombstone that was collected.
+    let mark = mark_of(leaf);
+    if image.dead_from.is_some() != mark.is_some() || image.dead_from < mark {
+        return Some(("dead mark of a leaf", format!("{mark:?}"), format!("{:?}", image.dead_from)));
+    }
+    if image.max_ts != stats.max_ts {
+        return Some(("highest timestamp of a leaf", stats.max_ts.to_string(), image.max_ts.to_string()));
+    }
+    None
+}
+
+/// A key of the image outside the range that it was written for.
+fn stray_key(leaf: &Leaf, image: &Image) -> Option<String> {
+    let last = leaf.slots().checked_sub(1)?;
+    let (first, last) = (leaf.key_at(0).to_vec(), leaf.key_at(last).to_vec());
+    if *first < *image.low {
+        return Some(printable(&first));
+    }
+    image.high.as_ref().is_some_and(|high| *last >= **high).then(|| printable(&last))
 }

@@ -96,6 +96,7 @@ fn damaged_inner_images_are_refused_or_sound() {
         max_ts: CommitTs(1000),
         write_lsn: Lsn(1200),
         has_overflow: true,
+        is_exact: false,
     });
     let empty = ChildDescriptor::Empty { log_need: CommitTs(3) };
     let node = Inner::new(b"", None, &["apple", "apply", "pear"], vec![child, empty, child, child]).expect("in order");

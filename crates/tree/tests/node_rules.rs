@@ -253,6 +253,7 @@ fn node(kind: NodeKind, n: u64) -> ChildDescriptor {
         max_ts: ts(900 + n),
         write_lsn: Lsn(1600 * n),
         has_overflow: n == 2,
+        is_exact: n < 4,
     })
 }
 

@@ -1,4 +1,22 @@
-//! Fuzz bodies: plain functions that take any bytes and must never panic.
+//! Fuzz bodies: plain functions that take any bytes and must never panic. And what tests need that damage a database on
+//! purpose: its manifest, and a way past the rules of tables.
+
+pub use crate::manifest::Manifest;
+
+/// Commits an entry of any index, by the name that `verify` calls it: `None` removes it. Nobody sees to it that rows and
+/// their entries agree.
+///
+/// # Errors
+/// As a commit.
+pub fn write_raw(db: &crate::Database, index: &str, key: &[u8], value: Option<&[u8]>) -> crate::Result<()> {
+    let engine = db.engine();
+    let entry = engine.all_indexes().into_iter().find(|entry| engine.index_name(entry) == index);
+    let entry = entry.ok_or_else(|| crate::Error::NotFound { kind: "index", name: index.to_owned() })?;
+    let mut batch = index::BatchBuilder::new();
+    batch.push(key, value.map_or(index::Op::Delete, index::Op::Put));
+    let committed = engine.commit_batches(vec![(entry, batch.finish())], crate::commit::Room::Ordinary)?;
+    engine.finish_commit(committed.ts, crate::Durability::Sync)
+}
 
 /// A row of the catalog.
 pub fn catalog_row(bytes: &[u8]) {

@@ -76,6 +76,16 @@ impl Layout {
         Ok(Self { dir: dir.to_owned(), vfs, database_id, created: !has_header, _lock: lock })
     }
 
+    /// Reads the header again.
+    pub fn check_header(&self) -> Result<()> {
+        let found = read_header(&self.vfs, &self.dir)?;
+        if found != self.database_id {
+            let name = self.dir.join("TREFOIL").display().to_string();
+            return Err(Fault::corrupt(name, 24, "database id", self.database_id, found).into());
+        }
+        Ok(())
+    }
+
     /// Clears what an unfinished creation left behind.
     pub fn clear_unfinished(&self) -> Result<()> {
         let io = |op, path: &Path, e: &std::io::Error| Error::from(Fault::io(op, path.display(), e));

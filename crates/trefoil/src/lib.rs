@@ -38,6 +38,32 @@ pub mod table;
 mod transaction;
 mod verify;
 
+/// What is wrong, and where: in [`Error::Corrupt`], and one for each damage in the reports of [`Database::verify`].
+///
+/// ```
+/// # let dir = tempfile::tempdir().expect("a temporary directory");
+/// # let db = trefoil::Database::open(dir.path(), trefoil::Options::default())?;
+/// use trefoil::Corruption;
+///
+/// let mut found: Vec<Corruption> = db.verify()?.into_iter().flat_map(|(_, report)| report.problems).collect();
+/// found.sort_by(|a, b| (&a.file, a.offset).cmp(&(&b.file, b.offset)));
+/// found.iter().for_each(|damage| println!("{damage}")); // none here
+/// # assert!(found.is_empty());
+/// # Ok::<(), trefoil::Error>(())
+/// ```
+pub use base::Corruption;
+/// Number of an index in [`Corruption::index`]; never used again after a drop. 0 is the catalog.
+///
+/// ```
+/// use trefoil::{Corruption, IndexId};
+///
+/// fn is_in_the_catalog(damage: &Corruption) -> bool {
+///     damage.index == Some(IndexId(0))
+/// }
+/// # let _ = is_in_the_catalog;
+/// ```
+pub use base::IndexId;
+
 /// Commits are ordered by it, and a snapshot sees those at or below its own. It is a position in the log, in bytes:
 /// it grows with every commit that writes, skips numbers, and is never given out twice in the life of the database.
 ///
@@ -89,7 +115,7 @@ pub use index::IndexStats;
 /// # }
 /// # tx.commit()?;
 /// for (name, report) in db.verify()? {
-///     assert!(report.problems.is_empty(), "{name}: {}", report.problems.join("; "));
+///     assert!(report.problems.is_empty(), "{name}: {:?}", report.problems);
 ///     assert!(name != "fruit" || report.entries == 3);
 /// }
 /// # Ok::<(), trefoil::Error>(())

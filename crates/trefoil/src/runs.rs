@@ -27,10 +27,16 @@ impl RunRegistry {
         self.0.lock().insert(id, Some(ts));
     }
 
+    /// True unless nobody ever named the file, or it was removed: a file that is there is known.
+    pub fn knows(&self, id: u64) -> bool {
+        self.0.lock().contains_key(&id)
+    }
+
     /// The transaction failed, or the build is over.
     pub fn abandoned(&self, layout: &Layout, id: u64) -> Result<()> {
+        let removed = store::run::remove(&*layout.vfs, &layout.runs(), id);
         self.0.lock().remove(&id);
-        store::run::remove(&*layout.vfs, &layout.runs(), id)
+        removed
     }
 
     /// Removes what neither the log from `floor` on nor a published state names.

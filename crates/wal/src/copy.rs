@@ -5,6 +5,8 @@
 //! life's number; (3) the segment is synced. The next call goes on where this one ended, so that the log may be trimmed
 //! behind it while a long backup runs.
 //!
+//! [`Wal::verify`] reads the same frames and keeps nothing.
+//!
 //! The caller keeps the log from being trimmed above `from` meanwhile. Appends go on.
 
 use std::path::Path;
@@ -14,6 +16,7 @@ use vfs::Vfs;
 
 use crate::format::SegmentId;
 use crate::log::Wal;
+use crate::record::RecordRef;
 use crate::recovery::read_open;
 use crate::relog::Copy;
 
@@ -38,6 +41,19 @@ impl Wal {
         read_open(vfs, dir, database, (from, end), &mut |frame| copy.add(frame))?;
         copy.finish()?;
         Ok(end)
+    }
+
+    /// Reads what lies between `from` and the end of what is durable, record by record.
+    ///
+    /// # Errors
+    /// Damage; faults of reading. Neither poisons.
+    pub fn verify(&self, from: Lsn, visit: &mut dyn FnMut(RecordRef<'_>) -> Result<()>) -> Result<()> {
+        let end = self.durable();
+        if end <= from {
+            return Ok(());
+        }
+        let (vfs, dir, database) = self.place();
+        read_open(vfs, dir, database, (from, end), &mut |frame| frame.show_records(from, visit))
     }
 
     fn place(&self) -> (&dyn Vfs, &Path, crate::format::DatabaseId) {

@@ -130,7 +130,7 @@ pub(crate) struct Frame<'a> {
 }
 
 impl Frame<'_> {
-    fn show_records(self, from: Lsn, visitor: &mut dyn FnMut(RecordRef<'_>) -> Result<()>) -> Result<()> {
+    pub(crate) fn show_records(self, from: Lsn, visitor: &mut dyn FnMut(RecordRef<'_>) -> Result<()>) -> Result<()> {
         let mut records = Records::new(self.raw, self.header.first_lsn);
         for record in records.by_ref() {
             if record.end > from {

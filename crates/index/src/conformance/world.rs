@@ -434,7 +434,16 @@ impl<'b> World<'b> {
     /// `verify` finds nothing.
     pub fn check_verify(&self) -> Verdict {
         let report = self.index().verify()?;
-        ensure!(report.problems.is_empty(), "verify: {}", report.problems.join("; "));
+        ensure!(report.problems.is_empty(), "verify: {:#?}", report.problems);
+        let mut named = std::collections::BTreeSet::new();
+        let mut twice = Vec::new();
+        let problems = self.index().reach(&mut |at, who| {
+            if !named.insert(at.offset) {
+                twice.push(format!("the block at {} is also named by {}", at.offset, who()));
+            }
+        })?;
+        ensure!(problems.is_empty(), "reach: {problems:#?}");
+        ensure!(twice.is_empty(), "reach: {}", twice.join("; "));
         Ok(())
     }
 }

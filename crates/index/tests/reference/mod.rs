@@ -16,7 +16,7 @@ use store::{Block, BlockRef, Charge, Class, Evict, Page, PageWrite, WriteEnv};
 use trefoil_index::merge::{Merge, RunSource, Source, Tombstones};
 use trefoil_index::{
     Batch, Cursor, Direction, EntryBatch, Index, IndexEnv, IndexState, IndexStats, KeyRange, Progress, ReadAt,
-    Reservation, Reserved, Upkeep, VerifyReport,
+    Reservation, Reserved, Upkeep, VerifyReport, VisitBlock,
 };
 use vfs::sync::Mutex;
 
@@ -282,6 +282,10 @@ impl Index for Reference {
             }
         })
         .unwrap_or_default()
+    }
+
+    fn reach(&self, _: &mut VisitBlock<'_>) -> Result<Vec<base::Corruption>> {
+        Ok(Vec::new())
     }
 
     fn verify(&self) -> Result<VerifyReport> {

@@ -9,6 +9,7 @@
 //! | `reader.rs` | look-ups in a run file |
 //! | `cursor.rs`, `window.rs` | moving over either, both ways; reading ahead |
 //! | `block.rs` | the inside of a run file's blocks |
+//! | `verify.rs` | reading all of it |
 //! | `footer.rs`, `meta.rs` | what the file's last sector, and a durable record, say of it |
 //!
 //! A run file is a static B-tree: data blocks of 16 KiB, index blocks above them, one root, all through the block
@@ -25,6 +26,7 @@ mod footer;
 mod memory;
 mod meta;
 mod reader;
+mod verify;
 mod window;
 mod writer;
 

@@ -51,6 +51,11 @@ impl FileRun {
         Ok(Self { file, name, meta: meta.clone(), root, kept: Mutex::new(Vec::new()) })
     }
 
+    /// The file's path, for messages.
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
     /// A block of `level`, kept or read.
     pub(super) fn block(&self, at: BlockRef, level: u8) -> Result<Arc<RunBlock>> {
         if let Some(mut kept) = self.kept.try_lock()

@@ -7,6 +7,7 @@
 //! | `write.rs` | packed writes |
 //! | `allocator.rs` | which bytes hold what, as pure state; rules A19, A20, P9 |
 //! | `growth.rs` | extents from and to the file system; the reserve (P4), a full disk (B7) |
+//! | `census.rs` | what all indexes name, against the allocator's accounts |
 //! | `copy.rs` | a copy of the file as one manifest has it |
 //! | `saved.rs` | the allocator's state in the manifest |
 //! | `datafile.rs` | the file's header, aligned reads and writes |
@@ -21,6 +22,7 @@
 mod allocator;
 #[cfg(test)]
 mod allocator_model;
+mod census;
 mod copy;
 mod datafile;
 mod growth;
@@ -46,6 +48,7 @@ use datafile::DataFile;
 use open::{check_options, create, reopen};
 
 pub use allocator::ExtentId;
+pub use census::{Census, Miscount};
 pub use datafile::DATA_FILE;
 pub(crate) use saved::Saved;
 
@@ -260,6 +263,25 @@ impl Space {
         self.0.options.extent_bytes
     }
 
+    /// The data file's path, for messages.
+    #[must_use]
+    pub fn file_name(&self) -> &str {
+        &self.0.data.name
+    }
+
+    /// Reads the file's header again.
+    ///
+    /// # Errors
+    /// [`Fault::Corrupt`] if it is another; faults of reading.
+    pub fn check_header(&self) -> Result<()> {
+        let (found, expected) = (self.0.data.read_header()?, (self.0.options.extent_bytes, self.0.database_id));
+        if found != expected {
+            let (expected, found) = (format!("{expected:x?}"), format!("{found:x?}"));
+            return Err(Fault::corrupt(self.file_name(), 0, "extent size and database id", expected, found));
+        }
+        Ok(())
+    }
+
     /// Reads, checks and decompresses a block into `out` (cleared first).
     ///
     /// # Errors
@@ -272,17 +294,21 @@ impl Space {
         self.0.data.read(at, |bytes| codec::open(&self.0.data.name, at.offset, bytes, &want, out))
     }
 
-    /// A block lies within one extent; anything else is not an address that was ever handed out.
-    fn check_address(&self, at: BlockRef, index: IndexId) -> Result<()> {
+    fn is_address(&self, at: BlockRef) -> bool {
         let extent_bytes = self.0.options.extent_bytes;
         // Also far from the end of numbers, so that what is computed from it cannot overflow.
         let within = at.offset % extent_bytes + u64::from(at.stored_bytes) <= extent_bytes && at.offset < 1 << 62;
-        if within && at.stored_bytes as usize >= HEADER_BYTES && at.offset >= extent_bytes {
+        within && at.stored_bytes as usize >= HEADER_BYTES && at.offset >= extent_bytes
+    }
+
+    /// A block lies within one extent; anything else is not an address that was ever handed out.
+    fn check_address(&self, at: BlockRef, index: IndexId) -> Result<()> {
+        if self.is_address(at) {
             return Ok(());
         }
         let found = format!("{} bytes at {}", at.stored_bytes, at.offset);
         let fault = Fault::corrupt(&self.0.data.name, at.offset, "block address", "a block within an extent", found);
-        Err(fault.in_index(index, || "unknown".to_owned()))
+        Err(fault.of_index(index))
     }
 
     /// A block that the manifest the database was opened from names: `published` is 1. To be called once for

@@ -24,6 +24,7 @@ const TAG_INNER: u8 = 2;
 const TAG_MASK: u8 = 3;
 const DEAD_BIT: u8 = 4;
 const OVERFLOW_BIT: u8 = 8;
+const EXACT_BIT: u8 = 16;
 
 /// What kind of node a block holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,6 +56,9 @@ pub struct NodeDescriptor {
     pub write_lsn: Lsn,
     /// The image names further blocks.
     pub has_overflow: bool,
+    /// The image was written for the range of its slot: nothing in it lies outside. Otherwise the range was split since,
+    /// and the image is trimmed when it is read [A8].
+    pub is_exact: bool,
 }
 
 /// A child, as its parent's image has it.
@@ -84,7 +88,8 @@ impl ChildDescriptor {
                 };
                 let dead = if node.dead_from.is_some() { DEAD_BIT } else { 0 };
                 let overflow = if node.has_overflow { OVERFLOW_BIT } else { 0 };
-                out.push(tag | dead | overflow);
+                let exact = if node.is_exact { EXACT_BIT } else { 0 };
+                out.push(tag | dead | overflow | exact);
                 put_ref(out, node.block);
                 put_varint(out, node.entries);
                 put_varint(out, node.live);
@@ -107,7 +112,7 @@ impl ChildDescriptor {
             TAG_INNER => NodeKind::Inner,
             _ => return None,
         };
-        if tag & !(TAG_MASK | DEAD_BIT | OVERFLOW_BIT) != 0 {
+        if tag & !(TAG_MASK | DEAD_BIT | OVERFLOW_BIT | EXACT_BIT) != 0 {
             return None;
         }
         let block = read_ref(r)?;
@@ -123,6 +128,7 @@ impl ChildDescriptor {
             max_ts: CommitTs(r.varint()?),
             write_lsn: Lsn(r.varint()?),
             has_overflow: tag & OVERFLOW_BIT != 0,
+            is_exact: tag & EXACT_BIT != 0,
         };
         let sound = node.live <= node.entries && (node.dead_from.is_none() || node.live == 0);
         sound.then_some(ChildDescriptor::Node(node))

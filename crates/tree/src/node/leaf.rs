@@ -363,6 +363,15 @@ impl Leaf {
         }
     }
 
+    /// The blocks and the length in bytes of every large value that is stored, those of chain members included.
+    pub fn for_each_stored_value(&self, visit: &mut dyn FnMut(&[BlockRef], u64)) {
+        for (_, value) in self.side.values() {
+            if let Some(blocks) = value.stored() {
+                visit(blocks, value.len_bytes());
+            }
+        }
+    }
+
     /// Keeps the bytes of a large value that was read from its blocks, if the leaf still has it
     /// ([`OverflowValue::edition`]).
     pub fn set_resident(&mut self, edition: u64, bytes: std::sync::Arc<[u8]>) -> bool {

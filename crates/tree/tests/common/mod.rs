@@ -306,6 +306,9 @@ impl Rig {
     pub fn verify(&self) {
         let report = self.tree.verify().unwrap();
         assert!(report.problems.is_empty(), "{:#?}", report.problems);
+        let mut named = std::collections::BTreeSet::new();
+        let problems = self.tree.reach(&mut |at, who| assert!(named.insert(at.offset), "{} twice", who())).unwrap();
+        assert!(problems.is_empty(), "{problems:#?}");
     }
 }
 

@@ -423,7 +423,7 @@ pub fn next_life(end: &WalEnd) -> WalStart {
 /// File and offset of a corruption.
 pub fn corruption(fault: Fault) -> (String, u64) {
     match fault {
-        Fault::Corrupt(corruption) => (corruption.file, corruption.offset),
+        Fault::Corrupt(corruption) => (corruption.file, corruption.offset.expect("the log names its places")),
         other => panic!("expected a corruption, got: {other}"),
     }
 }

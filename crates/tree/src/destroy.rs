@@ -1,0 +1,77 @@
+//! Taking a tree apart: every block gets an owner, then all owners let go.
+
+use std::sync::Arc;
+
+use base::{CommitTs, Result};
+use store::epoch;
+
+use crate::descent::Seek;
+use crate::handle::{Child, InnerHandle, InnerState, LeafHandle, LeafState};
+use crate::image::{Fence, Image};
+use crate::node::Inner;
+use crate::tree::Core;
+
+impl Core {
+    /// Frees every block: everything is walked once, so that all blocks have an owner, then let go. The tree is
+    /// empty afterwards.
+    pub(crate) fn destroy(&self) -> Result<()> {
+        let mut key = Vec::new();
+        loop {
+            self.load_path(&key)?;
+            let unknown = |image: &Arc<Image>| image.beside.get().is_none();
+            let leaf = {
+                let guard = epoch::pin();
+                self.seek(&guard, Seek::At(&key)).ok().map(|place| place.leaf.clone())
+            };
+            let Some(leaf) = leaf else { continue };
+            if leaf.record.lock().image.as_ref().is_some_and(unknown) {
+                self.load_leaf(&leaf, None)?;
+            }
+            match leaf.latch.read().high.clone() {
+                Some(high) => key = high.to_vec(),
+                None => break,
+            }
+        }
+        let latched = self.latch_structure();
+        let guard = epoch::pin();
+        self.let_go(&self.root);
+        let empty = Arc::new(LeafHandle::empty(self.me.clone(), Fence::from([]), None));
+        self.replace(&latched, &self.root, 1, Inner::single(Child::Leaf(empty)));
+        drop(guard);
+        self.root.note_change();
+        Ok(())
+    }
+
+    /// Nothing at or below `handle` names a block any more.
+    fn let_go(&self, handle: &InnerHandle) {
+        let guard = epoch::pin();
+        if let InnerState::Loaded(node) = handle.cell.load(&guard) {
+            for child in node.keys.children() {
+                match child {
+                    Child::Inner(inner) => self.let_go(inner),
+                    Child::Leaf(leaf) => self.let_go_leaf(leaf),
+                }
+            }
+        }
+        let record = std::mem::take(&mut *handle.record.lock());
+        record.composed.iter().chain(&record.retired).for_each(|image| self.unpublish_image(image));
+    }
+
+    fn let_go_leaf(&self, leaf: &LeafHandle) {
+        // Nobody uses the index any more: the latch is free.
+        let state = std::mem::replace(&mut leaf.latch.write().state, LeafState::Obsolete);
+        let (image, composed) = {
+            let mut record = leaf.record.lock();
+            if record.oldest_unwritten != CommitTs::MAX {
+                self.env.cache.note_clean(self.page_bytes());
+            }
+            record.oldest_unwritten = CommitTs::MAX;
+            (record.image.take(), record.composed.take())
+        };
+        composed.iter().for_each(|image| self.unpublish_image(image));
+        if matches!(state, LeafState::Resident(_)) {
+            self.counters.add_resident(-1);
+        }
+        drop((state, image));
+    }
+}

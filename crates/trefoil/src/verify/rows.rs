@@ -1,0 +1,166 @@
+//! Rows, and the entries of secondary indexes against them, online at one snapshot.
+//!
+//! Rows and entries are compared by count and by a sum of hashes that does not depend on their order. Only if those
+//! differ are the entries looked up one by one, to name those that are wrong.
+
+use std::ops::Bound::Unbounded;
+
+use base::bytes::printable;
+use base::checksum::crc32c_append;
+use base::{CommitTs, Corruption, IndexId};
+use index::{Direction, EntryBatch, ReadAt, VerifyReport};
+
+use crate::entry::{IndexEntry, TableShape};
+use crate::error::{Error, Result};
+
+/// Gets a key and a value.
+type Visit<'a> = dyn FnMut(&[u8], &[u8]) -> Result<()> + 'a;
+
+/// Checks the rows of a table, and each secondary index against them; indexes that are `damaged` are left out.
+pub(super) fn table(
+    shape: &TableShape,
+    snapshot: CommitTs,
+    damaged: &[IndexId],
+) -> Result<Vec<(String, VerifyReport)>> {
+    let at = ReadAt::Snapshot(snapshot);
+    if damaged.contains(&shape.primary.id()) {
+        return Ok(Vec::new());
+    }
+    let usable = |n: &usize| {
+        let entry = &shape.secondaries[*n];
+        entry.check_snapshot(at).is_ok() && !damaged.contains(&entry.id())
+    };
+    let secondaries: Vec<usize> = (0..shape.secondaries.len()).filter(usable).collect();
+    let (rows, sums) = rows(shape, &secondaries, at)?;
+    let mut reports = vec![(format!("{} rows", shape.def.name), rows)];
+    for (n, sum) in secondaries.into_iter().zip(sums) {
+        let name = format!("{}.{} against its rows", shape.def.name, shape.secondaries[n].def.name);
+        reports.push((name, entries(shape, n, at, &sum)?));
+    }
+    Ok(reports)
+}
+
+/// Count and order-independent sum of entries.
+#[derive(Default, PartialEq, Eq)]
+struct Digest {
+    count: u64,
+    sum: u128,
+}
+
+impl Digest {
+    fn add(&mut self, key: &[u8]) {
+        // Two checksums of the same bytes from different starts: 64 bits, enough to find what is lost or
+        // doubled; whoever forges entries has better ways.
+        let hash = u128::from(crc32c_append(0, key)) << 32 | u128::from(crc32c_append(0x9e37_79b9, key));
+        self.sum = self.sum.wrapping_add(hash * 0x2545_f491_4f6c_dd1d);
+        self.count += 1;
+    }
+}
+
+/// Every row can be read; what entries the rows ask for in each of these indexes.
+fn rows(shape: &TableShape, secondaries: &[usize], at: ReadAt) -> Result<(VerifyReport, Vec<Digest>)> {
+    let schema = &shape.def.schema;
+    let mut report = VerifyReport::default();
+    let mut sums: Vec<Digest> = secondaries.iter().map(|_| Digest::default()).collect();
+    let mut key = Vec::new();
+    each(&shape.primary, at, &mut |pk, row| {
+        report.entries += 1;
+        if let Err(fault) = schema.decode_row(pk, row) {
+            report.add(|| wrong(&shape.primary, pk, "row", "values of its columns", fault.to_string()));
+            return Ok(());
+        }
+        for (n, sum) in secondaries.iter().zip(&mut sums) {
+            schema.secondary_key(*n, pk, row, &mut key)?;
+            sum.add(&key);
+        }
+        Ok(())
+    })?;
+    Ok((report, sums))
+}
+
+/// The entries of one index against the sum of what the rows ask for.
+fn entries(shape: &TableShape, n: usize, at: ReadAt, rows: &Digest) -> Result<VerifyReport> {
+    let index = &shape.secondaries[n];
+    let mut report = VerifyReport::default();
+    let mut sum = Digest::default();
+    each(index, at, &mut |key, value| {
+        sum.add(key);
+        if !value.is_empty() {
+            report.add(|| wrong(index, key, "value of an index entry", "none", printable(value)));
+        }
+        Ok(())
+    })?;
+    report.entries = sum.count;
+    if sum != *rows {
+        name_differences(shape, n, at, &mut report)?;
+    }
+    Ok(report)
+}
+
+/// Looks each entry up on the other side. Rows that cannot be read are not asked: they were named before.
+fn name_differences(shape: &TableShape, n: usize, at: ReadAt, report: &mut VerifyReport) -> Result<()> {
+    let (schema, index) = (&shape.def.schema, &shape.secondaries[n]);
+    let (mut key, mut expected) = (Vec::new(), Vec::new());
+    each(&shape.primary, at, &mut |pk, row| {
+        if schema.decode_row(pk, row).is_err() {
+            return Ok(());
+        }
+        schema.secondary_key(n, pk, row, &mut key)?;
+        let mut there = false;
+        index.index.get_many(at, &[&key], &mut |_, _, _| there = true)?;
+        if !there {
+            let of_row = format!("one for the row {}", printable(pk));
+            report.add(|| wrong(index, &key, "missing index entry", &of_row, "none"));
+        }
+        Ok(())
+    })?;
+    each(index, at, &mut |entry, _| {
+        let pk = match schema.primary_key_of(n, entry) {
+            Ok(pk) => pk,
+            Err(fault) => {
+                report.add(|| wrong(index, entry, "index entry", "columns and a primary key", fault.to_string()));
+                return Ok(());
+            }
+        };
+        let mut row = None;
+        shape.primary.index.get_many(at, &[pk], &mut |_, _, value| row = Some(value.to_vec()))?;
+        let found = match &row {
+            None => "no row".to_owned(),
+            Some(row) if schema.decode_row(pk, row).is_err() => return Ok(()),
+            Some(row) => {
+                schema.secondary_key(n, pk, row, &mut expected)?;
+                if expected == entry {
+                    return Ok(());
+                }
+                format!("a row of other values: {}", printable(&expected))
+            }
+        };
+        let says = format!("a row {} with these values", printable(pk));
+        report.add(|| wrong(index, entry, "index entry without its row", &says, found));
+        Ok(())
+    })
+}
+
+fn wrong(
+    entry: &IndexEntry,
+    key: &[u8],
+    what: &'static str,
+    expected: &str,
+    found: impl std::fmt::Display,
+) -> Corruption {
+    Corruption::of_index(entry.id(), printable(key), what, expected, found)
+}
+
+fn each(entry: &IndexEntry, at: ReadAt, visit: &mut Visit<'_>) -> Result<()> {
+    let mut cursor = entry.index.cursor(at, (Unbounded, Unbounded), Direction::Forward);
+    let mut batch = EntryBatch::new();
+    loop {
+        let more = cursor.fill(&mut batch, 1024).map_err(Error::from)?;
+        for i in 0..batch.len() {
+            visit(batch.key(i), batch.value(i))?;
+        }
+        if !more {
+            return Ok(());
+        }
+    }
+}
