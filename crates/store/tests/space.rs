@@ -313,13 +313,19 @@ fn what_is_not_this_databases_file_is_refused() {
     let len = file.len().unwrap();
     let mut header = vec![0; 4096];
     file.read_at(&mut header, 0).unwrap();
-    for (at, expected) in [(0, "data file"), (8, "format"), (20, "checksum"), (4000, "checksum")] {
+    for (at, expected) in [(0, "data file"), (8, "checksum"), (20, "checksum"), (4000, "checksum")] {
         let mut bad = header.clone();
         bad[at] = bad[at].wrapping_add(1);
         file.write_at(&bad, 0).unwrap();
         let fault = open_error(dir.path(), Some(&saved)).to_string();
         assert!(fault.contains(expected), "{fault}");
     }
+    let mut newer = header.clone();
+    newer[8] += 1;
+    let crc = base::checksum::crc32c(&newer[..4092]);
+    newer[4092..].copy_from_slice(&crc.to_le_bytes());
+    file.write_at(&newer, 0).unwrap();
+    assert!(matches!(open_error(dir.path(), Some(&saved)), Fault::Format { found: 2, supported: 1, .. }));
     file.write_at(&header, 0).unwrap();
     drop(open(dir.path(), Some(&saved)));
     file.set_len(2 * EXTENT).unwrap();

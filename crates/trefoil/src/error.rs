@@ -134,7 +134,7 @@ pub enum Error {
         supported: u32,
     },
     /// The database was written by an older version and must be upgraded first.
-    #[error("{path} has format {found}, this build needs {supported}; run `trefoil upgrade`")]
+    #[error("{path} has format {found}, this build needs {supported}; upgrade it with a release that knows both")]
     UpgradeRequired {
         /// The path.
         path: String,

@@ -45,18 +45,18 @@ pub(super) fn check(name: &str, sector: &[u8], meta: &RunMeta) -> Result<()> {
     let (Some(version), Some(height), Some(id), Some(bytes), Some(entries), Some(root)) = fields else {
         return Err(corrupt("footer", &"all fields", &"fewer"));
     };
-    if version > FORMAT_VERSION {
-        return Err(Fault::Format {
-            path: name.to_owned(),
-            found: version,
-            supported: FORMAT_VERSION,
-            remedy: "open the database with a newer build".to_owned(),
-        });
-    }
     let stored = u32::from_le_bytes(sector[SECTOR_BYTES - 4..].try_into().expect("four bytes"));
     let computed = crc32c(&sector[..SECTOR_BYTES - 4]);
     if stored != computed {
         return Err(corrupt("footer checksum", &format!("{stored:08x}"), &format!("{computed:08x}")));
+    }
+    if version != FORMAT_VERSION {
+        return Err(Fault::Format {
+            path: name.to_owned(),
+            found: version,
+            supported: FORMAT_VERSION,
+            remedy: "open the database with the release that wrote it".to_owned(),
+        });
     }
     let found = (id, bytes, entries, height, root);
     let expected = (meta.id, meta.bytes, meta.entries, u32::from(meta.height), meta.root);

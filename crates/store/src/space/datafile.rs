@@ -77,18 +77,18 @@ impl DataFile {
         let (Some(version), Some(_), Some(extent_bytes), Some(database_id)) = fields else {
             return Err(corrupt("file header", &"4096 bytes", &"a shorter file"));
         };
-        if version > FORMAT_VERSION {
-            return Err(Fault::Format {
-                path: self.name.clone(),
-                found: version,
-                supported: FORMAT_VERSION,
-                remedy: "open the database with a newer build".to_owned(),
-            });
-        }
         let stored = u32::from_le_bytes(sector[SECTOR_BYTES - 4..].try_into().expect("four bytes"));
         let computed = crc32c(&sector[..SECTOR_BYTES - 4]);
         if stored != computed {
             return Err(corrupt("header checksum", &format!("{stored:08x}"), &format!("{computed:08x}")));
+        }
+        if version != FORMAT_VERSION {
+            return Err(Fault::Format {
+                path: self.name.clone(),
+                found: version,
+                supported: FORMAT_VERSION,
+                remedy: "open the database with the release that wrote it".to_owned(),
+            });
         }
         Ok((extent_bytes, database_id))
     }

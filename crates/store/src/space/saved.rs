@@ -48,12 +48,12 @@ impl Saved {
         if stored != computed {
             return Err(wrong("checksum", &format!("{stored:08x}"), &format!("{computed:08x}")));
         }
-        if body.first().is_some_and(|version| *version > FORMAT_VERSION) {
+        if let Some(&version) = body.first().filter(|version| **version != FORMAT_VERSION) {
             return Err(Fault::Format {
                 path: "the manifest's space state".to_owned(),
-                found: u32::from(body[0]),
+                found: u32::from(version),
                 supported: u32::from(FORMAT_VERSION),
-                remedy: "open the database with a newer build".to_owned(),
+                remedy: "open the database with the release that wrote it".to_owned(),
             });
         }
         Self::parse(body).ok_or_else(|| wrong("contents", &"ascending extents with live bytes", &"something else"))
