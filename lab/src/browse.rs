@@ -40,6 +40,11 @@ fn input_of(path: &Path, record: RunRecord, steps: Vec<lab_measure::record::Step
         ("io".into(), or_default(record.setup.io.map(|io| format!("{io:?}").to_lowercase()))),
         ("compression".into(), or_default(record.setup.compression.clone())),
     ];
+    if record.setup.disk.is_any() {
+        settings.push(("disk".into(), record.setup.disk.to_string()));
+    }
+    settings
+        .extend(record.setup.memory_limit_bytes.map(|bytes| ("memory limit".into(), format!("{} MiB", bytes >> 20))));
     if plan.htap_seconds > 0 {
         settings.push(("held transaction".into(), format!("{} s", plan.htap_seconds)));
     }

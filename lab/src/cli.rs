@@ -304,17 +304,17 @@ pub struct Ibench {
     #[arg(long, value_enum)]
     pub io: Option<Io>,
 
-    /// Memory limit by control group (not built yet)
-    #[arg(long, value_name = "BYTES", hide_short_help = true)]
-    pub memory_limit: Option<String>,
+    /// Memory of engine, driver and page cache together, by a control group; a run that needs more is killed
+    #[arg(long, value_parser = bytes, value_name = "BYTES")]
+    pub memory_limit: Option<u64>,
 
-    /// Limits of the disk (not built yet)
-    #[arg(long, value_name = "iops=N,mb=N,latency=Nms", hide_short_help = true)]
+    /// A slower disk, for trefoil: reads, writes and syncs a second, MiB a second, what each takes beside that
+    #[arg(long, value_name = "iops=N,mb=N,latency=Nms")]
     pub disk_limit: Option<String>,
 
-    /// Size of the disk (not built yet)
-    #[arg(long, value_name = "BYTES", hide_short_help = true)]
-    pub disk_size: Option<String>,
+    /// A smaller disk, for trefoil
+    #[arg(long, value_parser = bytes, value_name = "BYTES")]
+    pub disk_size: Option<u64>,
 
     /// Seed of all rows and queries
     #[arg(long, default_value_t = 42, value_name = "N")]

@@ -17,7 +17,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use lab_measure::environment::Environment;
 use lab_measure::record::StepRecord;
 use lab_measure::result::{SCHEMA, StepResult};
-use lab_target::{Description, Durability, IoMode};
+use lab_target::{Description, DiskLimits, Durability, IoMode};
 use lab_workload::Plan;
 use serde::{Deserialize, Serialize};
 
@@ -37,6 +37,12 @@ pub struct SetupRecord {
     pub io: Option<IoMode>,
     /// Compression.
     pub compression: Option<String>,
+    /// A disk that is slower or smaller than the machine's.
+    #[serde(default)]
+    pub disk: DiskLimits,
+    /// Memory of everything together, as it was read back.
+    #[serde(default)]
+    pub memory_limit_bytes: Option<u64>,
 }
 
 /// One target, one case, one repetition: all steps on a fresh database.

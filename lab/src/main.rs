@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`cli`] | the command line |
 //! | [`run`] | `lab run`: targets in turns, repetitions, results |
+//! | [`memory`] | `--memory-limit`: a control group |
 //! | [`keeper`] | what a run keeps while it goes on |
 //! | [`across`] | checksums of all targets, medians of repetitions |
 //! | [`compare`] | `lab compare`: sides, thresholds, verdicts |
@@ -25,6 +26,7 @@ mod compare;
 mod doctor;
 mod folder;
 mod keeper;
+mod memory;
 mod outcome;
 mod progress;
 mod run;

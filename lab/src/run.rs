@@ -17,13 +17,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use lab_measure::environment::Environment;
 use lab_measure::procfs::Process;
 use lab_measure::result::{Repeat, SCHEMA, StepResult};
-use lab_target::{IndexSet, Setup, TargetSpec, registry};
+use lab_target::{DiskLimits, IndexSet, Setup, TargetSpec, registry};
 use lab_workload::{Case, Place, Plan, RunError, Step, run_case};
 
 use crate::across::{compare_checksums, with_medians};
 use crate::cli::{Durability, Format, Ibench, Io};
 use crate::folder::{Folder, RUNS, RunRecord, SetupRecord, State, Turn, epoch_secs, utc_now};
 use crate::keeper::Keeper;
+use crate::memory::MemoryGroup;
 use crate::outcome::Failure;
 use crate::progress::Progress;
 use crate::{browse, table};
@@ -33,12 +34,15 @@ pub const DEFAULT_TARGET: &str = "trefoil";
 
 /// Runs the insert benchmark.
 pub fn ibench(options: Ibench) -> Result<(), Failure> {
-    refuse_unbuilt(&options)?;
-    let (folder, mut record) = match &options.resume {
-        Some(path) => Folder::open(path)?,
+    let (folder, mut record, group) = match &options.resume {
+        Some(path) => {
+            let (folder, record) = Folder::open(path)?;
+            let group = record.setup.memory_limit_bytes.map(MemoryGroup::enter).transpose()?;
+            (folder, record, group)
+        }
         None => begin(&options)?,
     };
-    let specs = checked_targets(&record.targets)?;
+    let specs = checked_targets(&record.targets, &record.setup.disk)?;
     let interrupt = interrupt_flag()?;
     let keeper = Keeper::new(folder, Progress::new(options.quiet), &record)?;
     record.state = State::Running;
@@ -57,27 +61,36 @@ pub fn ibench(options: Ibench) -> Result<(), Failure> {
     };
     record.ended_by = outcome.as_ref().err().map(ToString::to_string);
     keeper.folder.write_run(&record)?;
+    if let Some(text) = group.as_ref().and_then(memory_verdict) {
+        keeper.progress.say(&text);
+        keeper.folder.log(&text);
+    }
     keeper.folder.log(&format!("run ends: {}", record.ended_by.as_deref().unwrap_or("ok")));
     conclude(&options, &record, &keeper)?;
     outcome?;
     sla_verdict(&options, &keeper.results())
 }
 
-fn refuse_unbuilt(options: &Ibench) -> Result<(), Failure> {
-    let unbuilt = |what: &str| Err(Failure::Usage(format!("unsupported: {what} is not built yet")));
-    let not_yet = [
-        ("--memory-limit", options.memory_limit.is_some()),
-        ("--disk-limit", options.disk_limit.is_some()),
-        ("--disk-size", options.disk_size.is_some()),
-    ];
-    not_yet.iter().find(|(_, given)| *given).map_or(Ok(()), |(name, _)| unbuilt(name))
+/// Whether the memory limit was felt.
+fn memory_verdict(group: &MemoryGroup) -> Option<String> {
+    let (peak, limit) = (group.peak_bytes()?, group.limit_bytes);
+    let verdict = if peak < limit / 100 * 95 { "the limit had no effect" } else { "the limit was reached" };
+    Some(format!("memory: at most {} MiB of {} MiB were used: {verdict}", peak >> 20, limit >> 20))
 }
 
-fn checked_targets(texts: &[String]) -> Result<Vec<TargetSpec>, Failure> {
+/// The disk that the options ask for.
+fn disk_of(options: &Ibench) -> Result<DiskLimits, Failure> {
+    let limits = options.disk_limit.as_deref().map(DiskLimits::parse).transpose();
+    let limits = limits.map_err(|what| Failure::Usage(format!("--disk-limit {what}")))?.unwrap_or_default();
+    Ok(DiskLimits { size_bytes: options.disk_size, ..limits })
+}
+
+fn checked_targets(texts: &[String], disk: &DiskLimits) -> Result<Vec<TargetSpec>, Failure> {
     let mut specs = Vec::new();
     for text in texts {
         let spec = TargetSpec::parse(text)?;
         registry::check(&spec)?;
+        registry::check_disk(&spec, disk)?;
         specs.push(spec);
     }
     Ok(specs)
@@ -127,9 +140,19 @@ fn plan_of(options: &Ibench) -> Result<Plan, Failure> {
     Ok(plan)
 }
 
-fn begin(options: &Ibench) -> Result<(Folder, RunRecord), Failure> {
+fn begin(options: &Ibench) -> Result<(Folder, RunRecord, Option<MemoryGroup>), Failure> {
     let plan = plan_of(options)?;
-    checked_targets(&options.targets)?;
+    let disk = disk_of(options)?;
+    checked_targets(&options.targets, &disk)?;
+    if let (Some(budget), Some(limit)) = (options.budget, options.memory_limit)
+        && budget >= limit
+    {
+        return Err(Failure::Usage("--budget leaves no room below --memory-limit for driver and page cache".into()));
+    }
+    if options.legacy_units && matches!(options.format, Format::Json | Format::Csv) {
+        return Err(Failure::Usage("--legacy-units has no effect on json and csv, whose keys name their unit".into()));
+    }
+    let group = options.memory_limit.map(MemoryGroup::enter).transpose()?;
     let path = match &options.out {
         Some(path) => path.clone(),
         None => fresh_folder(Path::new(RUNS)),
@@ -150,6 +173,8 @@ fn begin(options: &Ibench) -> Result<(Folder, RunRecord), Failure> {
             Io::Buffered => lab_target::IoMode::Buffered,
         }),
         compression: options.compression.clone(),
+        disk,
+        memory_limit_bytes: group.as_ref().map(|group| group.limit_bytes),
     };
     let record = RunRecord {
         schema: SCHEMA.into(),
@@ -166,7 +191,7 @@ fn begin(options: &Ibench) -> Result<(Folder, RunRecord), Failure> {
         state: State::Running,
         ended_by: None,
     };
-    Ok((folder, record))
+    Ok((folder, record, group))
 }
 
 fn fresh_folder(runs: &Path) -> PathBuf {
@@ -255,6 +280,7 @@ fn one_turn(
         budget_bytes: record.setup.budget_bytes,
         io: record.setup.io,
         compression: record.setup.compression.clone(),
+        disk: record.setup.disk,
         seed: record.plan.seed,
     };
     let rss_before_open_bytes = Process::read().map(|process| process.rss_bytes);

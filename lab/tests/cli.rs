@@ -109,8 +109,9 @@ fn mistakes_and_what_is_not_built_are_code_2() {
     let dir = tempfile::tempdir().unwrap();
     for (arguments, words) in [
         (&["--form", "2018"][..], "the forms are 2017 and 2023"),
-        (&["--memory-limit", "512m"], "unsupported"),
-        (&["--disk-limit", "iops=100"], "unsupported"),
+        (&["--memory-limit", "512m", "--budget", "1g"], "leaves no room"),
+        (&["--disk-limit", "iops=fast"], "above 0"),
+        (&["--legacy-units", "--format", "json"], "no effect"),
         (&["--target", "rocksdb"], "unsupported"),
         (&["--target", "mysql://root@localhost/test"], "unsupported"),
         (&["--target", "oracle"], "no engine is called"),

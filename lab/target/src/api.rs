@@ -18,6 +18,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::limited::DiskLimits;
 use crate::row::{Batch, Entry, IndexSet, RowView, Secondary};
 
 /// Result of everything a target does.
@@ -72,6 +73,8 @@ pub struct Setup {
     pub io: Option<IoMode>,
     /// Compression by name; `None` = the engine's own default.
     pub compression: Option<String>,
+    /// A disk that is slower or smaller than the machine's.
+    pub disk: DiskLimits,
     /// The seed of the run.
     pub seed: u64,
 }

@@ -5,6 +5,7 @@
 //! | [`row`] | the insert benchmark's row, batches of rows, the three secondary indexes and their two column sets |
 //! | [`api`] | [`Target`] and [`Session`]: everything the driver ever asks of an engine |
 //! | [`spec`] | the target string, `name:key=value,…` |
+//! | [`limited`] | a disk that is slower or smaller than the machine's |
 //! | [`registry`] | from a target string to an open target |
 //! | [`null`] | an engine that does nothing: the price of the driver itself |
 //! | [`trefoil`] | the embedded engine, through its typed tables |
@@ -20,6 +21,7 @@
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]
 
 pub mod api;
+pub mod limited;
 pub mod model;
 pub mod null;
 pub mod peers;
@@ -32,6 +34,7 @@ pub use api::{
     Ability, Counters, Description, Durability, IoMode, PointRow, RangeQuery, Result, Session, Setup, Sizes, Target,
     TargetError,
 };
+pub use limited::DiskLimits;
 pub use registry::{known_targets, open};
 pub use row::{Batch, Column, Entry, IndexSet, RowView, Secondary};
 pub use spec::TargetSpec;

@@ -188,7 +188,9 @@ impl Target for ModelTarget {
             version: env!("CARGO_PKG_VERSION").into(),
             config: "model".into(),
             settings,
-            notes: vec!["in memory only: durability, budget, io and compression have no effect".into()],
+            notes: vec![
+                "in memory only: durability, budget, io, compression and limits of the disk have no effect".into(),
+            ],
         }
     }
 

@@ -44,7 +44,7 @@ impl Target for NullTarget {
             version: env!("CARGO_PKG_VERSION").into(),
             config: "null".into(),
             settings: BTreeMap::new(),
-            notes: vec!["stores nothing: the numbers are the driver's own cost".into()],
+            notes: vec!["stores nothing, so no knob has an effect: the numbers are the driver's own cost".into()],
         }
     }
 

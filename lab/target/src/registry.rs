@@ -1,6 +1,7 @@
 //! From a target string to an open target.
 
 use crate::api::{Result, Setup, Target, TargetError};
+use crate::limited::DiskLimits;
 use crate::spec::TargetSpec;
 use crate::{model, null, peers, trefoil};
 
@@ -44,9 +45,23 @@ pub fn check(spec: &TargetSpec) -> Result<()> {
     }
 }
 
+/// Refuses limits of the disk that a target would not feel: they are those of Trefoil's file layer, and other engines
+/// reach the disk by themselves.
+pub fn check_disk(spec: &TargetSpec, disk: &DiskLimits) -> Result<()> {
+    if disk.is_any() && is_peer(&spec.name) {
+        return Err(TargetError::Unsupported(format!(
+            "target `{spec}`: --disk-limit and --disk-size are limits of Trefoil's file layer; `{}` reaches the disk \
+             by itself",
+            spec.name
+        )));
+    }
+    Ok(())
+}
+
 /// Opens a target in `setup.dir`.
 pub fn open(spec: &TargetSpec, setup: &Setup) -> Result<Box<dyn Target>> {
     check(spec)?;
+    check_disk(spec, &setup.disk)?;
     match spec.name.as_str() {
         "trefoil" => Ok(Box::new(trefoil::TrefoilTarget::open(spec.clone(), setup)?)),
         "null" => Ok(Box::new(null::NullTarget::open(spec.clone())?)),
@@ -77,6 +92,10 @@ mod tests {
             }
         }
         assert!(matches!(complaint("mysql://root@localhost/test"), TargetError::Unsupported(_)));
+        let redb = TargetSpec::parse("redb").unwrap();
+        let disk = DiskLimits { latency_us: Some(1), ..DiskLimits::default() };
+        assert!(matches!(check_disk(&redb, &disk), Err(TargetError::Unsupported(_))));
+        assert!(check_disk(&redb, &DiskLimits::default()).is_ok());
         assert!(matches!(complaint("null@v2"), TargetError::Unsupported(_)));
         assert!(matches!(complaint("null:a=1"), TargetError::Usage(text) if text.contains("takes no parameters")));
     }

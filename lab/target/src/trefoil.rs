@@ -21,6 +21,7 @@ use ::trefoil::{
 use crate::api::{
     Ability, Counters, Description, PointRow, RangeQuery, Result, Session, Setup, Sizes, Target, TargetError,
 };
+use crate::limited::LimitedVfs;
 use crate::row::{Batch, Entry, IndexSet, RowView, Secondary};
 use crate::spec::TargetSpec;
 
@@ -55,6 +56,7 @@ pub struct TrefoilTarget {
     options: Options,
     parameters: Parameters,
     compression: Compression,
+    limited: Option<LimitedVfs>,
     tables: RwLock<Vec<Open>>,
 }
 
@@ -68,9 +70,13 @@ impl TrefoilTarget {
     pub fn open(spec: TargetSpec, setup: &Setup) -> Result<TrefoilTarget> {
         let parameters = Parameters::parse(spec)?;
         let compression = compression(setup.compression.as_deref())?;
-        let options = parameters.options(setup);
+        let mut options = parameters.options(setup);
+        let limited = setup.disk.is_any().then(|| LimitedVfs::new(setup.disk, &setup.dir));
+        if let Some(limited) = &limited {
+            options.vfs = Arc::new(limited.clone());
+        }
         let database = Database::open(&setup.dir, options.clone())?;
-        Ok(TrefoilTarget { database, options, parameters, compression, tables: RwLock::default() })
+        Ok(TrefoilTarget { database, options, parameters, compression, limited, tables: RwLock::default() })
     }
 
     fn index_options(&self, structure: Structure) -> IndexOptions {
@@ -104,7 +110,10 @@ impl Target for TrefoilTarget {
                 options.budget_bytes, stats.budget_bytes
             ));
         }
+        let disk =
+            self.limited.as_ref().map_or_else(|| "the machine's".to_owned(), |limited| limited.limits().to_string());
         let settings = [
+            ("disk", disk),
             ("primary", primary),
             ("secondary", secondary),
             ("compression", format!("{:?}", self.compression).to_lowercase()),
@@ -190,7 +199,10 @@ impl Target for TrefoilTarget {
     }
 
     fn counters(&self) -> Result<Counters> {
-        Ok(counters_of(&self.database.stats()))
+        let mut counters = counters_of(&self.database.stats());
+        let limited = self.limited.iter().flat_map(LimitedVfs::counters);
+        counters.extend(limited.map(|(name, value)| (name.to_owned(), value)));
+        Ok(counters)
     }
 
     fn verify(&self) -> Result<()> {

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use lab_target::row::mix;
 use lab_target::{
-    Batch, Durability, IndexSet, IoMode, RangeQuery, RowView, Secondary, Session, Setup, Target, TargetSpec, registry,
+    Batch, DiskLimits, Durability, IndexSet, IoMode, RangeQuery, RowView, Secondary, Session, Setup, Target,
+    TargetSpec, registry,
 };
 
 fn open(text: &str, dir: &std::path::Path) -> Box<dyn Target> {
@@ -17,6 +18,7 @@ fn open(text: &str, dir: &std::path::Path) -> Box<dyn Target> {
         budget_bytes: Some(16 << 20),
         io: Some(IoMode::Buffered),
         compression: Some("lz4".into()),
+        disk: DiskLimits::default(),
         seed: 1,
     };
     registry::open(&TargetSpec::parse(text).unwrap(), &setup).unwrap()
@@ -220,6 +222,7 @@ fn errors_of_the_engine_keep_their_kind() {
         budget_bytes: Some(budget),
         io: None,
         compression: Some(compression.into()),
+        disk: DiskLimits::default(),
         seed: 1,
     };
     let spec = TargetSpec::parse("trefoil").unwrap();

@@ -7,7 +7,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use lab_measure::record::StepRecord;
-use lab_target::{Durability, IndexSet, Setup, TargetSpec, registry};
+use lab_target::{DiskLimits, Durability, IndexSet, Setup, TargetSpec, registry};
 use lab_workload::{Case, DeleteForm, Place, Plan, RunError, Step, Tick, Watcher, run_case};
 
 #[derive(Default)]
@@ -69,6 +69,7 @@ fn run_into(target: &str, plan: &Plan, tables: u32, clients: u32, collector: &Co
         budget_bytes: None,
         io: None,
         compression: None,
+        disk: DiskLimits::default(),
         seed: plan.seed,
     };
     let target = registry::open(&TargetSpec::parse(target).unwrap(), &setup).unwrap();
