@@ -9,8 +9,8 @@
 //! 4. A split gives both halves the old image, so that what was complete stays so, and repeating ends.
 //! 5. The root comes last, whatever it is then.
 //!
-//! `InnerRecord::seen` says for which checkpoint a node's image is complete. A split copies it, an absorption
-//! clears it: so a root that grew in mid-walk finds children not seen, and they are composed first.
+//! `InnerRecord::seen` says for which checkpoint a node's image is complete. A split copies both, an absorption
+//! drops the image. A root that grew in mid-walk gives its halves the number of an older one: they are composed first.
 //!
 //! The image of a node is written without a latch. If the node absorbed another one meanwhile, it is thrown away and
 //! the node composed again; if it was split, the image stays right for both halves, trimmed.

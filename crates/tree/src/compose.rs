@@ -139,10 +139,7 @@ impl Walk<'_> {
                 match child {
                     Child::Leaf(leaf) => missing.push(leaf.clone()),
                     Child::Inner(node) => {
-                        let mut record = node.record.lock();
-                        record.image = None;
-                        record.seen = 0;
-                        drop(record);
+                        node.record.lock().image = None;
                         node.note_change();
                         inner = true;
                     }
@@ -217,7 +214,7 @@ impl Composed {
             entries: named().map(|image| image.entries).sum(),
             live: named().map(|image| image.live).sum(),
             dead_from: slots.iter().map(dead).try_fold(CommitTs::ZERO, |all, one| later(Some(all), one)),
-            log_need: named().map(|image| image.log_need).fold(handle.log_need(), CommitTs::max),
+            log_need: handle.log_need(),
             max_ts: named().map(|image| image.max_ts).fold(CommitTs::ZERO, CommitTs::max),
             write_lsn: applied,
         }

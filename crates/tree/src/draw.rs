@@ -86,7 +86,8 @@ fn draw_leaf(handle: &LeafHandle, depth: usize, out: &mut String) {
     };
     let whole = |image: &std::sync::Arc<Image>| image.is_whole(&handle.low, high);
     match &record.image {
-        Some(image) if !whole(image) => facts.push("image of more".to_owned()),
+        // More of it, or less: a split shares, a merge outdates.
+        Some(image) if !whole(image) => facts.push("image of another range".to_owned()),
         None if what == "leaf" => facts.push("no image".to_owned()),
         _ => {}
     }

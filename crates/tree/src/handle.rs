@@ -137,7 +137,7 @@ pub(crate) struct Resident {
 /// What is on disk of a leaf, and what is not. Innermost mutex.
 #[derive(Debug)]
 pub(crate) struct LeafRecord {
-    /// The newest complete image; none if the leaf was never written, or absorbed another one since [A8].
+    /// The newest image; none if the leaf was never written. If it absorbed another one since, ZERO is unwritten [A8].
     pub image: Option<Arc<Image>>,
     /// The image that the parent's last image names.
     pub composed: Option<Arc<Image>>,

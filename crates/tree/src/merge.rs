@@ -2,8 +2,9 @@
 //!
 //! Steps: (1) a leaf that fell under a quarter, and a neighbour under the same parent, are latched without waiting;
 //! both must be in memory, with nothing in flight, and fit one page with room to spare; (2) the left one takes
-//! everything, under the structure latch; it has no image from now on and must be written before the next checkpoint can
-//! compose its parent: absorbing is an event, and comparing ranges would not do [A8]; (3) the right one is OBSOLETE.
+//! everything, under the structure latch; from now on it lacks something of unknown age, so that it is written before the
+//! next checkpoint can compose its parent: absorbing is an event, and comparing ranges would not do [A8]; (3) the right
+//! one is OBSOLETE.
 //!
 //! > Why not compare: A's image is of [a, z). A splits at m, B = [m, z) gets newer rows and its own image, and is merged
 //! > back. A's range is again the range of its image, whose part in [m, z) is stale.
@@ -73,7 +74,7 @@ impl Core {
         right: &LeafHandle,
         b: Resident,
         parent: &InnerHandle,
-    ) -> (Option<Arc<Image>>, Option<Arc<Image>>, Charge) {
+    ) -> (Option<Arc<Image>>, Charge) {
         let a = left_slot.resident_mut().expect("checked by the caller, under the latch");
         let Resident { leaf, beside, charge, .. } = b;
         a.leaf.merge(leaf);
@@ -81,13 +82,9 @@ impl Core {
         a.oldest_unwritten = CommitTs::ZERO;
         a.charge.set(a.leaf.memory_bytes() as u64);
         let gone = std::mem::replace(&mut *right.record.lock(), LeafRecord::clean(None));
-        let (image, was_clean) = {
-            let mut record = left.record.lock();
-            let before = std::mem::replace(&mut record.oldest_unwritten, CommitTs::ZERO);
-            (record.image.take(), before == CommitTs::MAX)
-        };
+        let before = std::mem::replace(&mut left.record.lock().oldest_unwritten, CommitTs::ZERO);
         parent.record.lock().retired.extend(gone.composed);
-        if was_clean {
+        if before == CommitTs::MAX {
             self.env.cache.note_dirty(self.page_bytes());
         }
         if gone.oldest_unwritten != CommitTs::MAX {
@@ -98,6 +95,6 @@ impl Core {
         self.counters.add_leaves(-1);
         self.counters.add_resident(-1);
         self.counters.count_unlink();
-        (image, gone.image, charge)
+        (gone.image, charge)
     }
 }

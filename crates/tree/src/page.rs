@@ -34,8 +34,8 @@ impl Page for LeafHandle {
         let Some(mut slot) = self.latch.try_write() else { return Evict::Busy };
         match &slot.state {
             LeafState::Resident(_) => {}
-            LeafState::Loading(_) => return Evict::Busy,
-            LeafState::Empty | LeafState::Cold | LeafState::Obsolete => return Evict::Gone,
+            // A place of an earlier stay: a loader gives the leaf a new one.
+            LeafState::Empty | LeafState::Cold | LeafState::Loading(_) | LeafState::Obsolete => return Evict::Gone,
         }
         {
             let record = self.record.lock();

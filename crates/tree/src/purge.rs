@@ -183,7 +183,7 @@ impl Core {
             }
             LeafState::Cold => {
                 let image = image.as_ref().expect("a cold leaf has an image");
-                parent.raise_log_need(image.log_need);
+                // Whoever has an image waited for the log when it was written [A6].
                 self.counters.add(leaf, -(image.live as i64), -(image.entries as i64));
             }
             _ => return Remains { _state: state, _image: image },

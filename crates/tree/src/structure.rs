@@ -100,16 +100,11 @@ impl Core {
         self.replace(latched, step.handle, step.level, cut.left);
     }
 
-    /// The root handle stays; what it held goes into two new ones below it.
+    /// The root handle stays; what it held goes into two new ones below it. Its image stays, too, of a lower tree: nobody
+    /// names it before the root, now changed, is composed anew.
     fn grow_root(&self, latched: &Latched<'_>, root: &Step<'_>, cut: Cut) {
         let left = self.half(root.handle, root.level, cut.left, false);
         let right = self.half(root.handle, root.level, cut.right, cut.needs_image);
-        {
-            let mut record = root.handle.record.lock();
-            record.image = None;
-            record.seen = 0;
-            record.absorptions += 1;
-        }
         let keys = Inner::root(Child::Inner(left), &cut.separator, Child::Inner(right));
         self.replace(latched, root.handle, root.level + 1, keys);
     }
@@ -151,11 +146,7 @@ impl Core {
                     }
                 }
                 Child::Inner(inner) => {
-                    let mut record = inner.record.lock();
-                    record.image = None;
-                    record.seen = 0;
-                    record.absorptions += 1;
-                    drop(record);
+                    inner.record.lock().image = None;
                     inner.note_change();
                 }
             }
@@ -166,8 +157,8 @@ impl Core {
     fn half(&self, origin: &InnerHandle, level: u8, keys: Inner<Child>, needs_image: bool) -> Arc<InnerHandle> {
         let record = {
             let origin = origin.record.lock();
-            let (image, seen) = if needs_image { (None, 0) } else { (origin.image.clone(), origin.seen) };
-            InnerRecord { image, seen, ..InnerRecord::default() }
+            let image = if needs_image { None } else { origin.image.clone() };
+            InnerRecord { image, seen: origin.seen, ..InnerRecord::default() }
         };
         let half = InnerHandle::new(InnerState::Loaded(self.inner_node(level, keys)), None, record);
         half.raise_log_need(origin.log_need());
@@ -218,17 +209,17 @@ impl Core {
     fn merge_with_neighbour(&self, latched: &Latched<'_>, guard: &Guard, path: &[Step<'_>]) -> bool {
         let [.., up, step] = path else { return false };
         let n = up.keys.len();
-        if step.keys.bytes() * 4 > self.env.options.node_bytes && step.keys.len() > 1 {
+        if !step.keys.is_thin(self.env.options.node_bytes) {
             return false;
         }
         let pairs = [(up.index + 1 < n).then_some(up.index), up.index.checked_sub(1)];
         for left in pairs.into_iter().flatten() {
             let (Child::Inner(a), Child::Inner(b)) = (up.keys.child(left), up.keys.child(left + 1)) else { continue };
             let (Some(left_keys), Some(right_keys)) = (loaded(a, guard), loaded(b, guard)) else { continue };
-            let keys = left_keys.merged(right_keys);
-            if keys.bytes() * 4 > self.env.options.node_bytes * 3 || keys.is_overfull(self.env.options.node_bytes) {
+            if !left_keys.can_merge(right_keys, self.env.options.node_bytes) {
                 continue;
             }
+            let keys = left_keys.merged(right_keys);
             absorb(a, b, up.handle);
             let above = &path[..path.len() - 1];
             self.replace(latched, a, step.level, keys);
@@ -245,7 +236,7 @@ impl Core {
         false
     }
 
-    /// A root over a single inner node takes its place.
+    /// A root over a single inner node takes its place. As with `grow_root`, its image waits to be replaced.
     fn shrink_root(&self, latched: &Latched<'_>, guard: &Guard) -> bool {
         let Some(keys) = loaded(&self.root, guard) else { return false };
         if keys.len() > 1 {
@@ -256,9 +247,6 @@ impl Core {
         {
             let mut root = self.root.record.lock();
             let mut child = only.record.lock();
-            root.image = child.image.take();
-            root.seen = child.seen;
-            root.absorptions += 1;
             root.retired.extend(child.composed.take());
             root.retired.append(&mut child.retired);
         }
@@ -266,7 +254,6 @@ impl Core {
         self.replace(latched, &self.root, node.level, node.keys.clone());
         only.cell.replace(InnerState::Obsolete);
         self.root.note_change();
-        self.root.mark.set(None);
         true
     }
 }
@@ -276,13 +263,11 @@ impl Core {
 fn absorb(left: &InnerHandle, right: &InnerHandle, parent: &InnerHandle) {
     let (composed, mut retired) = {
         let mut right = right.record.lock();
-        right.image = None;
         (right.composed.take(), std::mem::take(&mut right.retired))
     };
     parent.record.lock().retired.extend(composed);
     let mut record = left.record.lock();
     record.image = None;
-    record.seen = 0;
     record.absorptions += 1;
     record.retired.append(&mut retired);
     drop(record);

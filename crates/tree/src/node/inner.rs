@@ -370,6 +370,12 @@ impl<C: Clone> Inner<C> {
         self.len() > 3 && self.bytes_before(self.keys.len()) + CHILD_BYTES > node_bytes
     }
 
+    /// True if the node should be merged with a neighbour: one child, or a quarter full.
+    #[must_use]
+    pub fn is_thin(&self, node_bytes: usize) -> bool {
+        self.len() == 1 || self.bytes_before(self.keys.len()) + CHILD_BYTES <= node_bytes / 4
+    }
+
     /// True if this node and the next one together fill at most three quarters of a node.
     #[must_use]
     pub fn can_merge(&self, right: &Self, node_bytes: usize) -> bool {

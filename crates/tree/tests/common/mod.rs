@@ -249,22 +249,40 @@ impl Rig {
     /// Throws out of memory whatever may go, writing it first where needed: memory is full, and somebody waits for half
     /// of it.
     pub fn evict_all(&self) {
-        let limit = self.cache.budget().limit();
-        let hog = self.cache.budget().charge(Class::Work, limit);
-        let (cache, waits) = (self.cache.clone(), self.cache.stats().waits);
-        let waiter = vfs::thread::spawn("waiter", move || drop(cache.grant(limit / 2))).unwrap();
-        let mut idle = 0;
-        while idle < 20 && self.cache.stats().pages > 0 {
-            let before = self.cache.stats();
+        let waits = self.cache.stats().waits;
+        // Once more if the other thread came too late to wait.
+        while self.cache.stats().pages > 0 && self.cache.stats().waits == waits {
+            let mut idle = 0;
+            self.while_short(self.cache.budget().limit() / 2, || {
+                let before = self.cache.stats();
+                self.cache_step();
+                let after = self.cache.stats();
+                let moved = (after.evicted_pages, after.written_pages) != (before.evicted_pages, before.written_pages);
+                idle = if moved { 0 } else { idle + 1 };
+                idle < 20 && after.pages > 0
+            });
+        }
+    }
+
+    /// Throws out one page.
+    pub fn evict_one(&self) {
+        let evicted = self.cache.stats().evicted_pages;
+        self.while_short(1, || {
             self.cache_step();
-            let after = self.cache.stats();
-            let moved = (after.evicted_pages, after.written_pages) != (before.evicted_pages, before.written_pages);
-            idle = if moved { 0 } else { idle + 1 };
+            self.cache.stats().evicted_pages == evicted
+        });
+    }
+
+    /// Steps while memory is full and somebody waits for `bytes` of it, until told to stop.
+    fn while_short(&self, bytes: u64, mut step: impl FnMut() -> bool) {
+        let hog = self.cache.budget().charge(Class::Work, self.cache.budget().limit());
+        let cache = self.cache.clone();
+        let waiter = vfs::thread::spawn("waiter", move || drop(cache.grant(bytes))).unwrap();
+        while step() {
             vfs::thread::sleep(std::time::Duration::from_micros(100));
         }
         drop(hog);
         waiter.join().unwrap();
-        assert!(self.cache.stats().waits > waits);
     }
 
     /// A whole checkpoint, manifest included.
