@@ -77,6 +77,17 @@ fn findings(environment: &Environment, dir: &Path) -> Vec<(&'static str, String,
     all.push(storage(environment));
     all.push(direct_io(dir));
     all.push(kernel_counters());
+    all.push(match environment.counted_write_bytes {
+        Some(bytes) if bytes > 4096 => (
+            "write counting",
+            format!("{bytes} bytes for one changed"),
+            Verdict::Note("wkb_* of small synced writes are too high"),
+        ),
+        Some(bytes) => ("write counting", format!("{bytes} bytes for one changed"), Verdict::Ok),
+        None => {
+            ("write counting", "nothing is counted here".into(), Verdict::Note("bytes an operation will be missing"))
+        }
+    });
     all.push(match browser() {
         Some(path) => ("browser", path, Verdict::Ok),
         None => ("browser", "none".into(), Verdict::Note("apt-get install chromium, to test reports")),

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use lab_measure::environment::Environment;
+use lab_measure::environment::{Environment, counting_note};
 use lab_measure::procfs::Process;
 use lab_measure::result::{Repeat, SCHEMA, StepResult};
 use lab_target::{DiskLimits, IndexSet, Setup, TargetSpec, registry};
@@ -49,6 +49,10 @@ pub fn ibench(options: Ibench) -> Result<(), Failure> {
     keeper.folder.write_run(&record)?;
     keeper.folder.log(&format!("run begins: {}", record.command.join(" ")));
     keeper.progress.say(&format!("results go to {}", keeper.folder.path.display()));
+    if let Some(note) = counting_note(&record.environment) {
+        keeper.progress.say(&note);
+        keeper.folder.log(&note);
+    }
     let outcome = turns(&options, &specs, &mut record, &keeper, &interrupt);
     keeper.progress.clear();
     // A step that a time limit ended holds whatever was done by then.

@@ -1,11 +1,15 @@
 //! The machine's fingerprint: what a number depends on besides the engine.
 
 use std::fs;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
 use crate::disk::Mount;
+use crate::procfs::Process;
+
+const PAGE_BYTES: u64 = 4096;
 use crate::procfs::load_average;
 
 /// Where a run took place.
@@ -36,6 +40,10 @@ pub struct Environment {
     /// The file system that holds the database.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mount: Option<Mount>,
+    /// Bytes that the kernel counts as written by the process when one byte of a large buffered file is changed: 4096, or
+    /// more where it caches in larger pieces and counts whole ones.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub counted_write_bytes: Option<u64>,
     /// Open files allowed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub open_files_limit: Option<u64>,
@@ -70,6 +78,7 @@ impl Environment {
             clock_source: line_of("/sys/devices/system/clocksource/clocksource0/current_clocksource"),
             huge_pages: line_of("/sys/kernel/mm/transparent_hugepage/enabled").map(|text| chosen(&text)),
             mount: Mount::of(dir),
+            counted_write_bytes: counted_write_bytes(dir),
             open_files_limit: open_files_limit(),
             load_average: load_average(),
             commit: commit.into(),
@@ -113,6 +122,33 @@ fn memory_limit() -> Option<u64> {
     files.iter().filter_map(|file| line_of(file)?.parse().ok()).filter(|limit: &u64| *limit < 1 << 60).min()
 }
 
+/// Changes one byte of a file that was written in one piece and synced, and sees what that counted.
+fn counted_write_bytes(dir: &Path) -> Option<u64> {
+    const PIECE_BYTES: usize = 2 << 20;
+    let path = dir.join(format!(".lab-probe-{}", std::process::id()));
+    let counted = || {
+        let file = fs::OpenOptions::new().create(true).truncate(true).write(true).open(&path).ok()?;
+        file.write_all_at(&vec![1; PIECE_BYTES], 0).ok()?;
+        file.sync_all().ok()?;
+        let before = Process::read()?.write_bytes?;
+        file.write_all_at(&[2], 0).ok()?;
+        Process::read()?.write_bytes?.checked_sub(before)
+    };
+    let counted = counted().filter(|bytes| *bytes > 0);
+    let _ = fs::remove_file(&path);
+    counted
+}
+
+/// What a reader has to know where the kernel counts more than it writes.
+#[must_use]
+pub fn counting_note(environment: &Environment) -> Option<String> {
+    let bytes = environment.counted_write_bytes.filter(|bytes| *bytes > PAGE_BYTES)?;
+    Some(format!(
+        "this kernel counts up to {bytes} bytes for each byte changed in a buffered file: wkb_* and wmb_per_s of engines \
+         that sync small buffered writes are too high, written.* and the device's counters are not"
+    ))
+}
+
 fn open_files_limit() -> Option<u64> {
     let limits = fs::read_to_string("/proc/self/limits").ok()?;
     let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"))?;
@@ -128,6 +164,9 @@ mod tests {
         let environment = Environment::read(Path::new("/"), "abc");
         assert!(environment.cores >= 1 && environment.memory_bytes > 0);
         assert!(environment.kernel.starts_with("Linux"));
+        let large = Environment { counted_write_bytes: Some(2 << 20), ..environment.clone() };
+        assert!(counting_note(&large).is_some_and(|note| note.contains("2097152 bytes")));
+        assert_eq!(counting_note(&Environment { counted_write_bytes: Some(4096), ..environment.clone() }), None);
         assert!(environment.mount.is_some() && environment.open_files_limit.is_some());
         assert_eq!(chosen("always [madvise] never"), "madvise");
     }

@@ -51,6 +51,7 @@ fn machine(run: &Run) -> Vec<(String, String)> {
         format!("{} on {} ({}), device {}", mount.filesystem, mount.source, mount.options, mount.device)
     };
     add("file system", mount.map(text));
+    add("bytes written", lab_measure::environment::counting_note(machine));
     add("governor", machine.governor.clone());
     add("clock source", machine.clock_source.clone());
     add("huge pages", machine.huge_pages.clone());

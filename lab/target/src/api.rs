@@ -115,7 +115,7 @@ pub struct Sizes {
 }
 
 /// The engine's own counters by name. Fixed names: `gc_debt` (dead versions and tombstones not yet reclaimed), and
-/// `written.*` (all bytes written, by cause; a report sets their sum beside what the kernel counted).
+/// `written.*` (all bytes written, by cause: their sum is what the kernel counts for the process where it counts by pages).
 pub type Counters = BTreeMap<String, u64>;
 
 /// `SELECT` of the index columns `WHERE first column >= (or >) first ORDER BY all index columns LIMIT limit`.

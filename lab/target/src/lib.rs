@@ -5,6 +5,7 @@
 //! | [`row`] | the insert benchmark's row, batches of rows, the three secondary indexes and their two column sets |
 //! | [`api`] | [`Target`] and [`Session`]: everything the driver ever asks of an engine |
 //! | [`spec`] | the target string, `name:key=value,…` |
+//! | [`counted`] | what Trefoil writes, by file |
 //! | [`limited`] | a disk that is slower or smaller than the machine's |
 //! | [`registry`] | from a target string to an open target |
 //! | [`null`] | an engine that does nothing: the price of the driver itself |
@@ -21,6 +22,7 @@
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]
 
 pub mod api;
+pub mod counted;
 pub mod limited;
 pub mod model;
 pub mod null;

@@ -17,10 +17,12 @@ use ::trefoil::{
     ALL, ColumnType, Compression, Database, Error, IndexOptions, IndexSchema, Options, Schema, Structure, Table,
     Transaction, Value,
 };
+use ::vfs::Vfs;
 
 use crate::api::{
     Ability, Counters, Description, PointRow, RangeQuery, Result, Session, Setup, Sizes, Target, TargetError,
 };
+use crate::counted::CountedVfs;
 use crate::limited::LimitedVfs;
 use crate::row::{Batch, Entry, IndexSet, RowView, Secondary};
 use crate::spec::TargetSpec;
@@ -56,6 +58,7 @@ pub struct TrefoilTarget {
     options: Options,
     parameters: Parameters,
     compression: Compression,
+    counted: CountedVfs,
     limited: Option<LimitedVfs>,
     tables: RwLock<Vec<Open>>,
 }
@@ -68,15 +71,28 @@ impl TrefoilTarget {
 
     /// Creates a database in the run's directory.
     pub fn open(spec: TargetSpec, setup: &Setup) -> Result<TrefoilTarget> {
+        let limited = setup.disk.is_any().then(|| LimitedVfs::new(setup.disk, &setup.dir));
+        let disk = limited.clone().map_or_else(|| Options::default().vfs, |limited| Arc::new(limited) as Arc<dyn Vfs>);
+        Ok(TrefoilTarget { limited, ..TrefoilTarget::open_over(spec, setup, disk)? })
+    }
+
+    /// Creates a database over a file system of the caller's.
+    pub fn open_over(spec: TargetSpec, setup: &Setup, disk: Arc<dyn Vfs>) -> Result<TrefoilTarget> {
         let parameters = Parameters::parse(spec)?;
         let compression = compression(setup.compression.as_deref())?;
         let mut options = parameters.options(setup);
-        let limited = setup.disk.is_any().then(|| LimitedVfs::new(setup.disk, &setup.dir));
-        if let Some(limited) = &limited {
-            options.vfs = Arc::new(limited.clone());
-        }
+        let counted = CountedVfs::new(disk);
+        options.vfs = Arc::new(counted.clone());
         let database = Database::open(&setup.dir, options.clone())?;
-        Ok(TrefoilTarget { database, options, parameters, compression, limited, tables: RwLock::default() })
+        Ok(TrefoilTarget {
+            database,
+            options,
+            parameters,
+            compression,
+            counted,
+            limited: None,
+            tables: RwLock::default(),
+        })
     }
 
     fn index_options(&self, structure: Structure) -> IndexOptions {
@@ -199,7 +215,7 @@ impl Target for TrefoilTarget {
     }
 
     fn counters(&self) -> Result<Counters> {
-        let mut counters = counters_of(&self.database.stats());
+        let mut counters = counters_of(&self.database.stats(), &self.counted);
         let limited = self.limited.iter().flat_map(LimitedVfs::counters);
         counters.extend(limited.map(|(name, value)| (name.to_owned(), value)));
         Ok(counters)

@@ -138,6 +138,8 @@ pub struct CacheStats {
     pub evicted_pages: u64,
     /// Pages written back.
     pub written_pages: u64,
+    /// Bytes of their blocks.
+    pub written_bytes: u64,
     /// Grants that had to wait (reason `frames`).
     pub waits: u64,
     /// Sum of their waits, in microseconds.
@@ -159,6 +161,7 @@ pub struct Cache {
     dirty_bytes: CachePadded<AtomicI64>,
     evicted_pages: AtomicU64,
     written_pages: AtomicU64,
+    written_bytes: AtomicU64,
 }
 
 impl std::fmt::Debug for Cache {
@@ -179,6 +182,7 @@ impl Cache {
             dirty_bytes: CachePadded::default(),
             evicted_pages: AtomicU64::new(0),
             written_pages: AtomicU64::new(0),
+            written_bytes: AtomicU64::new(0),
         }
     }
 
@@ -215,6 +219,7 @@ impl Cache {
             dirty_bytes: self.dirty_bytes(),
             evicted_pages: self.evicted_pages.load(Ordering::Relaxed),
             written_pages: self.written_pages.load(Ordering::Relaxed),
+            written_bytes: self.written_bytes.load(Ordering::Relaxed),
             ..CacheStats::default()
         };
         self.grants.add_stats(&mut stats);

@@ -88,6 +88,7 @@ impl Cache {
         let result = self.write_back(dirty, aim, env, gate, space, &mut report);
         self.evicted_pages.fetch_add(report.evicted_pages, Ordering::Relaxed);
         self.written_pages.fetch_add(report.written_pages, Ordering::Relaxed);
+        self.written_bytes.fetch_add(report.written_bytes, Ordering::Relaxed);
         self.grants.note_step(report.advanced());
         report.more = self.aim().is_something();
         result.map(|()| report)

@@ -3,16 +3,25 @@
 use trefoil::Stats;
 
 use crate::api::Counters;
+use crate::counted::CountedVfs;
 
-/// Every number of the statistics. `written.*` are all bytes written, by cause; `gc_debt` is the sum of the dead versions of all indexes.
-pub(super) fn counters_of(stats: &Stats) -> Counters {
+/// Every number of the statistics. `gc_debt` is the sum of the dead versions of all indexes. `written.*` are all bytes
+/// written, by cause: the log, zeroes ahead of it, run files (commits and index builds too large for the log), dirty
+/// pages written back for room, whatever checkpoints write of the data file, and manifests with all other small files.
+/// Pages that drains and cleaning made dirty are written by one of the two that write pages.
+pub(super) fn counters_of(stats: &Stats, counted: &CountedVfs) -> Counters {
     let (space, log, cache, locks) = (&stats.space, &stats.log, &stats.cache, &stats.locks);
+    let (log_bytes, data_bytes) = (counted.log_bytes(), counted.data_bytes());
+    let (ahead_bytes, back_bytes) = (log.filled_bytes.min(log_bytes), cache.written_bytes.min(data_bytes));
     let mut all: Vec<(String, u64)> = [
         ("checkpoints", stats.checkpoints),
         ("disk_full", stats.disk_full),
-        ("written.data", space.written_bytes),
-        ("written.log", log.written_bytes),
-        ("written.log_ahead", log.filled_bytes),
+        ("written.log", log_bytes - ahead_bytes),
+        ("written.log_ahead", ahead_bytes),
+        ("written.runs", counted.run_bytes()),
+        ("written.write_back", back_bytes),
+        ("written.checkpoint", data_bytes - back_bytes),
+        ("written.names", counted.other_bytes()),
         ("space.read_bytes", space.read_bytes),
         ("space.file_bytes", space.file_bytes),
         ("space.live_bytes", space.live_bytes),
