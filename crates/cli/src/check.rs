@@ -1,4 +1,4 @@
-//! `trefoil verify`.
+//! `trefoil verify` and `trefoil rebuild`.
 
 use std::io::Write;
 
@@ -38,11 +38,33 @@ pub(crate) fn run(database: &Opened, format: Format, out: &mut impl Write) -> Re
     let path = database.path().display();
     if problems > 0 {
         // Closing would write a checkpoint over what is to be looked at.
-        return Err(Failure::Damaged(format!("{problems} problems in {path}; restore it from a backup")));
+        let remedy = "rebuild damaged secondary indexes, restore what else is damaged from a backup";
+        return Err(Failure::Damaged(format!("{problems} problems in {path}; {remedy}")));
     }
     opened.close()?;
     if format == Format::Text {
         writeln!(out, "{path}: ok, {} checks", reports.len())?;
     }
     Ok(())
+}
+
+/// Makes a secondary index anew.
+pub(crate) fn rebuild(database: &Opened, name: &str, out: &mut impl Write) -> Result<(), Failure> {
+    let opened = database.open()?;
+    let mut known = Vec::new();
+    for table in opened.names().1 {
+        let table = opened.table(&table)?;
+        for index in table.schema().indexes() {
+            let full = format!("{}.{}", table.name(), index.name());
+            if full == name {
+                opened.rebuild_index(&table, index.name())?;
+                opened.close()?;
+                writeln!(out, "{}: {name} is rebuilt", database.path().display())?;
+                return Ok(());
+            }
+            known.push(full);
+        }
+    }
+    let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+    Err(Failure::Usage(format!("no secondary index {name:?}; there are: {known}")))
 }

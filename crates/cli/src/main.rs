@@ -3,7 +3,7 @@
 //! | file | owns |
 //! |---|---|
 //! | `main.rs` | the command line, exit codes |
-//! | `check.rs` | `verify` |
+//! | `check.rs` | `verify`, `rebuild` |
 //! | `numbers.rs` | `stats` |
 //! | `dump.rs` | `dump` |
 //! | `copies.rs` | `backup`, `restore` |
@@ -39,6 +39,7 @@ Examples:
   trefoil dump shop.db --table orders        rows as tab-separated text
   trefoil backup shop.db monday              a copy of a database that is not in use
   trefoil restore monday shop.db             the copy back in place, checked
+  trefoil rebuild shop.db orders.by_day      a damaged secondary index, made anew
 
 A database in use is backed up by the program that has it open: Database::checkpoint_to.
 
@@ -58,6 +59,13 @@ enum Command {
         /// How results are printed
         #[arg(long, value_enum, default_value_t = Format::Text)]
         format: Format,
+    },
+    /// Make a secondary index anew from the rows of its table: for one that is damaged
+    Rebuild {
+        #[command(flatten)]
+        database: Opened,
+        /// The index as `verify` names it: TABLE.INDEX
+        index: String,
     },
     /// Sizes and counts, of the database and of each index
     Stats {
@@ -168,6 +176,7 @@ fn main() -> ExitCode {
     let out = &mut io::BufWriter::new(io::stdout().lock());
     let done = match Arguments::parse().command {
         Command::Verify { database, format } => check::run(&database, format, out),
+        Command::Rebuild { database, index } => check::rebuild(&database, &index, out),
         Command::Stats { database, format } => numbers::run(&database, format, out),
         Command::Backup { database, target } => copies::backup(&database, &target, out),
         Command::Restore { backup, database } => copies::restore(&backup, &database, out),

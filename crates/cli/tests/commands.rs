@@ -5,7 +5,7 @@
 use std::path::Path;
 use std::process::{Command, Output};
 
-use trefoil::{ColumnType, Database, IndexOptions, Options, Schema, Value};
+use trefoil::{ColumnType, Database, IndexOptions, IndexSchema, Options, Schema, Value};
 
 fn trefoil(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_trefoil")).args(arguments).output().unwrap()
@@ -166,4 +166,46 @@ fn a_damaged_backup_is_found_when_it_is_restored() {
     std::fs::write(&file, &bytes).unwrap();
     let out = trefoil(&["restore", backup.to_str().unwrap(), dir.path().join("restored.db").to_str().unwrap()]);
     assert_eq!(out.status.code(), Some(4), "{}", text(&out.stderr));
+}
+
+/// A damaged secondary index: `verify` says so and how to mend it, `rebuild` does.
+#[test]
+fn a_damaged_secondary_index_is_rebuilt() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("shop.db");
+    let schema = Schema::builder()
+        .column("id", ColumnType::U64)
+        .column("name", ColumnType::Text)
+        .primary_key(&["id"])
+        .index(IndexSchema::new("by_name", &["name"]))
+        .build()
+        .unwrap();
+    let db = Database::open(&path, Options::default()).unwrap();
+    let table = db.create_table("orders", schema).unwrap();
+    let mut tx = db.begin().unwrap();
+    (0..100).for_each(|id| tx.insert(&table, &[Value::U64(id), Value::from(format!("name {id}"))]).unwrap());
+    tx.commit().unwrap();
+    db.close().unwrap();
+    drop((db, table));
+    let shop = path.to_str().unwrap();
+    let said = |out: &Output| text(&out.stdout) + &text(&out.stderr);
+    // The block of its only leaf: index 2, kind 1.
+    let file = path.join("data.trefoil");
+    let mut bytes = std::fs::read(&file).unwrap();
+    let leaves = bytes.windows(12).enumerate().filter(|(_, w)| w[..4] == *b"BL\x01\x01" && w[8..] == [2, 0, 0, 0]);
+    let at: Vec<usize> = leaves.map(|(at, _)| at + 50).collect();
+    assert!(!at.is_empty());
+    at.into_iter().for_each(|at| bytes[at] ^= 2);
+    std::fs::write(&file, bytes).unwrap();
+    let out = trefoil(&["verify", shop]);
+    assert_eq!(out.status.code(), Some(4), "{}", said(&out));
+    assert!(said(&out).contains("orders.by_name: DAMAGED") && said(&out).contains("rebuild"), "{}", said(&out));
+    let out = trefoil(&["rebuild", shop, "orders.by_day"]);
+    assert_eq!(out.status.code(), Some(2));
+    assert!(said(&out).contains("there are: orders.by_name"), "{}", said(&out));
+    let out = trefoil(&["rebuild", shop, "orders.by_name"]);
+    assert_eq!(out.status.code(), Some(0), "{}", said(&out));
+    let out = trefoil(&["verify", shop]);
+    assert_eq!(out.status.code(), Some(0), "{}", said(&out));
+    assert!(said(&out).contains("orders.by_name against its rows: ok, 100 entries"), "{}", said(&out));
 }

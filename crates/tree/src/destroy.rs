@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use base::{CommitTs, Result};
+use base::{CommitTs, Fault, Result};
 use store::epoch;
 
-use crate::descent::Seek;
+use crate::descent::{Seek, Stop};
 use crate::handle::{Child, InnerHandle, InnerState, LeafHandle, LeafState};
 use crate::image::{Fence, Image};
 use crate::node::Inner;
@@ -14,20 +14,21 @@ use crate::tree::Core;
 impl Core {
     /// Frees every block: everything is walked once, so that all blocks have an owner, then let go. The tree is
     /// empty afterwards.
+    ///
+    /// What cannot be read is walked around: the blocks it names stay, and the first damage is returned in the end.
     pub(crate) fn destroy(&self) -> Result<()> {
+        let mut damage = None;
         let mut key = Vec::new();
         loop {
-            self.load_path(&key)?;
-            let unknown = |image: &Arc<Image>| image.beside.get().is_none();
-            let leaf = {
-                let guard = epoch::pin();
-                self.seek(&guard, Seek::At(&key)).ok().map(|place| place.leaf.clone())
+            let next = match self.own_at(&key) {
+                Ok(next) => next,
+                Err((fault @ Fault::Corrupt(_), high)) => {
+                    damage.get_or_insert(fault);
+                    high
+                }
+                Err((fault, _)) => return Err(fault),
             };
-            let Some(leaf) = leaf else { continue };
-            if leaf.record.lock().image.as_ref().is_some_and(unknown) {
-                self.load_leaf(&leaf, None)?;
-            }
-            match leaf.latch.read().high.clone() {
+            match next {
                 Some(high) => key = high.to_vec(),
                 None => break,
             }
@@ -39,7 +40,32 @@ impl Core {
         self.replace(&latched, &self.root, 1, Inner::single(Child::Leaf(empty)));
         drop(guard);
         self.root.note_change();
-        Ok(())
+        damage.map_or(Ok(()), Err)
+    }
+
+    /// Gives the blocks of the leaf of `key` an owner. Returns where the next leaf begins; with a fault, where what cannot
+    /// be read ends.
+    fn own_at(&self, key: &[u8]) -> Result<Option<Fence>, (Fault, Option<Fence>)> {
+        loop {
+            let stop = {
+                let guard = epoch::pin();
+                self.seek(&guard, Seek::At(key)).map(|place| place.leaf.clone())
+            };
+            let leaf = match stop {
+                Ok(leaf) => leaf,
+                Err(Stop::Cold(cold)) => {
+                    self.load_inner(&cold).map_err(|fault| (fault, cold.high.clone()))?;
+                    continue;
+                }
+                Err(Stop::Obsolete) => continue,
+            };
+            let unknown = |image: &Arc<Image>| image.beside.get().is_none();
+            let high = leaf.latch.read().high.clone();
+            if leaf.record.lock().image.as_ref().is_some_and(unknown) {
+                self.load_leaf(&leaf, None).map_err(|fault| (fault, high.clone()))?;
+            }
+            return Ok(high);
+        }
     }
 
     /// Nothing at or below `handle` names a block any more.

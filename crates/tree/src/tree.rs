@@ -115,7 +115,8 @@ impl Tree {
             });
         }
         let state = state.map(State::decode).transpose()?;
-        let runs = Runs::open(&env.runs, state.as_ref().map_or(&[], |state| &state.runs))?;
+        let runs = Runs::open(&env.runs, state.as_ref().map_or(&[], |state| &state.runs));
+        let runs = runs.map_err(|fault| fault.of_index(env.id))?;
         let core = Arc::new_cyclic(|me| Core {
             root: Arc::new(root(&env, me, state.as_ref())),
             me: me.clone(),
@@ -139,6 +140,11 @@ impl Tree {
     #[must_use]
     pub fn draw(&self) -> String {
         self.core.draw()
+    }
+
+    /// A corruption says which index it was met in, also if it lies in a run file.
+    fn named<T>(&self, result: Result<T>) -> Result<T> {
+        result.map_err(|fault| fault.of_index(self.core.env.id))
     }
 
     fn hand(&self) -> &Hand {
@@ -165,7 +171,7 @@ fn root(env: &IndexEnv, me: &Weak<Core>, state: Option<&State>) -> InnerHandle {
 
 impl Index for Tree {
     fn reserve(&self, batch: &Batch) -> Result<Reservation> {
-        self.core.reserve(self.hand(), batch)
+        self.named(self.core.reserve(self.hand(), batch))
     }
 
     fn apply(&self, batch: &Batch, reserved: Box<dyn Reserved>, ts: CommitTs, view: &GcView) {
@@ -179,7 +185,7 @@ impl Index for Tree {
     }
 
     fn get_many(&self, at: ReadAt, keys: &[&[u8]], found: &mut dyn FnMut(usize, CommitTs, &[u8])) -> Result<()> {
-        self.core.get_many(at, keys, found)
+        self.named(self.core.get_many(at, keys, found))
     }
 
     fn cursor(&self, at: ReadAt, range: (Bound<&[u8]>, Bound<&[u8]>), direction: Direction) -> Box<dyn Cursor> {
@@ -187,11 +193,11 @@ impl Index for Tree {
     }
 
     fn maintain(&self, upkeep: &Upkeep<'_>) -> Result<Progress> {
-        self.core.maintain(self.hand(), upkeep)
+        self.named(self.core.maintain(self.hand(), upkeep))
     }
 
     fn checkpoint(&self, upkeep: &Upkeep<'_>) -> Result<IndexState> {
-        self.core.checkpoint(upkeep)
+        self.named(self.core.checkpoint(upkeep))
     }
 
     fn stats(&self) -> IndexStats {
@@ -207,6 +213,6 @@ impl Index for Tree {
     }
 
     fn destroy(&self) -> Result<()> {
-        self.core.destroy()
+        self.named(self.core.destroy())
     }
 }

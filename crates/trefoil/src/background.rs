@@ -19,6 +19,7 @@ use vfs::sync::{Condvar, Mutex};
 use vfs::thread::JoinHandle;
 
 use crate::engine::Engine;
+use crate::quarantine;
 
 /// Asks the threads to stop, or to look again now.
 #[derive(Default)]
@@ -198,8 +199,15 @@ impl Engine {
         self.free_dropped()?;
         let mut more = false;
         for entry in self.upkept_indexes() {
+            if entry.is_noted() {
+                continue;
+            }
             let upkeep = self.upkeep();
-            more |= entry.index.maintain(&upkeep)?.more;
+            more |= quarantine::tolerating(&entry, || entry.index.maintain(&upkeep))?.more;
+        }
+        if !self.recovering.load(Ordering::Acquire) {
+            // What fails here is tried again at the next step; what poisons has done so.
+            let _ = self.try_quarantine_noted();
         }
         Ok(more)
     }
@@ -216,6 +224,12 @@ impl Engine {
         let behind = self.wal.end().0.saturating_sub(begun);
         let replay = self.options.checkpoint_replay.as_secs_f64() * REPLAY_BYTES_PER_SECOND;
         behind >= (self.options.log_capacity_bytes / 2).min(replay as u64)
+    }
+
+    /// True if half of what the log may keep lies behind the last checkpoint.
+    pub fn log_is_half_full(&self) -> bool {
+        let begun = self.log_at_checkpoint.load(Ordering::Relaxed);
+        self.wal.end().0.saturating_sub(begun) >= self.options.log_capacity_bytes / 2
     }
 
     /// True if writes are refused for want of space and a checkpoint would bring some back.

@@ -22,16 +22,16 @@ use crate::table::Schema;
 /// Entries applied at a time.
 const BATCH_ENTRIES: usize = 256;
 
-/// Builds `new` (whose definitions are the last of `schema`) from the rows that snapshot `s` sees.
+/// Builds `new`, the indexes with these `numbers` in `schema`, from the rows that snapshot `s` sees.
 pub fn build(
     engine: &Engine,
     shape: &TableShape,
     schema: &Schema,
+    numbers: &[usize],
     new: &[Arc<IndexEntry>],
     s: CommitTs,
 ) -> crate::Result<()> {
     let chunk_bytes = (engine.options.budget_bytes as usize / 8 / new.len().max(1)).max(1 << 20);
-    let first = shape.secondaries.len();
     let mut sorters: Vec<Sorter> = new.iter().map(|_| Sorter::new(chunk_bytes)).collect();
     let mut files = Spilled { engine, ids: Vec::new() };
     let mut charge = engine.budget.charge(store::Class::Work, 0);
@@ -42,8 +42,8 @@ pub fn build(
     loop {
         let more = rows.fill(&mut batch, 1024)?;
         for i in 0..batch.len() {
-            for (n, sorter) in sorters.iter_mut().enumerate() {
-                schema.secondary_key(first + n, batch.key(i), batch.value(i), &mut key)?;
+            for (n, sorter) in numbers.iter().zip(&mut sorters) {
+                schema.secondary_key(*n, batch.key(i), batch.value(i), &mut key)?;
                 sorter.push(&key);
                 if sorter.is_full() {
                     sorter.spill(engine, &mut files.ids)?;

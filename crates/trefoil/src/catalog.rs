@@ -38,6 +38,8 @@ pub struct IndexDef {
     pub role: Role,
     /// Its settings.
     pub options: IndexOptions,
+    /// Set aside because it is damaged; secondary indexes only.
+    pub quarantined: bool,
 }
 
 /// One table, as the catalog knows it.
@@ -77,6 +79,7 @@ impl IndexDef {
         let (role, table) = match self.role {
             Role::Plain => (0u8, 0),
             Role::Primary => (1, 0),
+            Role::Secondary(table) if self.quarantined => (3, table.0),
             Role::Secondary(table) => (2, table.0),
         };
         let structure = match self.options.structure {
@@ -99,10 +102,11 @@ impl IndexDef {
         }
         let (role, structure, compression) = (r.u8()?, r.u8()?, r.u8()?);
         let table = IndexId(u32::try_from(r.varint()?).ok()?);
+        let quarantined = role == 3;
         let role = match role {
             0 => Role::Plain,
             1 => Role::Primary,
-            2 => Role::Secondary(table),
+            2 | 3 => Role::Secondary(table),
             _ => return None,
         };
         let structure = match structure {
@@ -120,7 +124,7 @@ impl IndexDef {
         };
         let options = IndexOptions { structure, compression, node_bytes: r.length()? };
         let name = String::from_utf8(r.bytes()?.to_vec()).ok()?;
-        r.is_empty().then_some(Self { id, name, role, options })
+        r.is_empty().then_some(Self { id, name, role, options, quarantined })
     }
 }
 

@@ -128,8 +128,9 @@ impl Engine {
                 if self.closed.load(Ordering::SeqCst) { self.wal.sync_to(ts.as_lsn()) } else { self.wal.relieve() }
             }
         };
-        logged.map_err(|cause| Error::CommitOutcomeUnknown { ts, cause })?;
-        self.visible.wait_for(ts).map_err(|cause| Error::CommitOutcomeUnknown { ts, cause })
+        let unknown = |cause: base::Fault| Error::CommitOutcomeUnknown { ts, cause: cause.to_string() };
+        logged.map_err(unknown)?;
+        self.visible.wait_for(ts).map_err(unknown)
     }
 
     fn prepare_all(&self, batches: Vec<(Arc<IndexEntry>, Batch)>, files: &mut Vec<u64>) -> Result<Vec<Share>> {

@@ -7,6 +7,7 @@
 use std::ops::Bound;
 use std::sync::Arc;
 
+use base::Fault;
 use index::{Direction, EntryBatch, ReadAt};
 use txn::write_set::{Range, Written};
 
@@ -49,7 +50,7 @@ pub struct Cursor<'a> {
     _slot: Option<txn::Snapshot>,
     /// Keeps a dropped index from being freed. The snapshot alone does not: one taken after the drop took effect
     /// and before the handle knew of it is not older than the drop.
-    _entry: Arc<IndexEntry>,
+    entry: Arc<IndexEntry>,
     /// Where the entry returned last lies.
     current: Source,
 }
@@ -89,7 +90,7 @@ impl<'a> Cursor<'a> {
             more: true,
             own,
             _slot: slot,
-            _entry: entry.clone(),
+            entry: entry.clone(),
             current: Source::Stored(0),
         }
     }
@@ -145,7 +146,11 @@ impl<'a> Cursor<'a> {
     pub fn advance(&mut self) -> Result<bool> {
         loop {
             while self.position == self.batch.len() && self.more {
-                self.more = self.stored.fill(&mut self.batch, self.fill)?;
+                let filled = self.stored.fill(&mut self.batch, self.fill);
+                if matches!(filled, Err(Fault::Corrupt(_))) {
+                    self.entry.note_damage();
+                }
+                self.more = filled?;
                 self.position = 0;
                 self.fill = (self.fill * 2).min(FILL_MAX);
             }

@@ -323,6 +323,31 @@ impl Database {
         self.0.engine.add_indexes(&table.0, indexes)
     }
 
+    /// Makes a secondary index anew from the rows of its table, in one pass: the way back for one that is quarantined, and
+    /// for one that [`Database::verify`] found not to agree with its rows. Writers of the table wait, as for
+    /// [`Database::create_table_indexes`].
+    ///
+    /// # Errors
+    /// `NotFound`; `Corrupt` if the rows themselves cannot be read; as [`Database::create_table_indexes`].
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = trefoil::Database::open(dir.path(), trefoil::Options::default())?;
+    /// # use trefoil::{ColumnType, IndexSchema, Schema};
+    /// # let schema = Schema::builder().column("id", ColumnType::I64).column("name", ColumnType::Text);
+    /// # let schema = schema.primary_key(&["id"]).index(IndexSchema::new("by_name", &["name"])).build()?;
+    /// # let people = db.create_table("people", schema)?;
+    /// for index in db.stats().quarantined {
+    ///     println!("{index} is damaged");
+    /// }
+    /// db.rebuild_index(&people, "by_name")?;
+    /// assert!(db.stats().quarantined.is_empty());
+    /// # Ok::<(), trefoil::Error>(())
+    /// ```
+    pub fn rebuild_index(&self, table: &Table, index: &str) -> Result<()> {
+        self.0.engine.rebuild_index(&table.0, index)
+    }
+
     /// Drops a table and its indexes.
     ///
     /// # Errors
@@ -501,6 +526,7 @@ impl Database {
     pub fn settle_for(&self, limit: Duration) -> Result<bool> {
         self.0.engine.check_open()?;
         let began = Instant::now();
+        self.0.engine.quarantine_noted()?;
         let mut more = true;
         while more && began.elapsed() < limit {
             more = self.0.engine.upkeep_step()?;

@@ -13,16 +13,17 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use base::{CommitTs, IndexId};
+use base::{CommitTs, Fault, IndexId};
 use index::{BatchBuilder, IndexEnv, Op, RunFiles};
 
 use crate::build;
 use crate::catalog::{self, IndexDef, Role, TableDef};
 use crate::commit::Room;
 use crate::engine::Engine;
-use crate::entry::{IndexEntry, TableEntry, TableShape};
+use crate::entry::{GateClosed, IndexEntry, TableEntry, TableShape};
 use crate::error::{Error, Result};
 use crate::options::{Durability, IndexOptions};
+use crate::rows::index_number;
 use crate::table::{IndexSchema, Schema};
 
 const NAME_BYTES_MAX: usize = 192;
@@ -40,7 +41,8 @@ impl Engine {
         if self.names.read().plain.contains_key(name) {
             return Err(Error::AlreadyExists { kind: "index", name: name.to_owned() });
         }
-        let def = IndexDef { id: self.new_index_id(), name: name.to_owned(), role: Role::Plain, options };
+        let def =
+            IndexDef { id: self.new_index_id(), name: name.to_owned(), role: Role::Plain, options, quarantined: false };
         let entry = self.open_new(def, CommitTs::ZERO)?;
         let change = vec![(catalog::index_key(entry.id()).to_vec(), Some(entry.def.encode()))];
         self.publish_new(std::slice::from_ref(&entry), change)?;
@@ -58,7 +60,13 @@ impl Engine {
             return Err(Error::AlreadyExists { kind: "table", name: name.to_owned() });
         }
         let id = self.new_index_id();
-        let primary = IndexDef { id, name: "primary".into(), role: Role::Primary, options: schema.primary_options() };
+        let primary = IndexDef {
+            id,
+            name: "primary".into(),
+            role: Role::Primary,
+            options: schema.primary_options(),
+            quarantined: false,
+        };
         let primary = self.open_new(primary, CommitTs::ZERO)?;
         let mut all = vec![primary.clone()];
         let mut secondaries = Vec::new();
@@ -90,13 +98,7 @@ impl Engine {
             check_name(index.name())?;
             def.schema = def.schema.with_index(index.clone())?;
         }
-        let timeout = self.options.lock_timeout;
-        let waited_ms = timeout.as_millis() as u64;
-        let _no_writers = table.gate.close(timeout).ok_or_else(|| Error::LockTimeout {
-            index: table.name.clone(),
-            key: "(the whole table, for a change of its definition)".into(),
-            waited_ms,
-        })?;
+        let _no_writers = self.close_gate(table, "(the whole table, for a change of its definition)")?;
         // Writers leave the gate when their commit is applied, which may be before it is visible.
         self.visible.wait_for(self.wal.end().as_commit_ts())?;
         let snapshot = self.snapshots.take();
@@ -104,8 +106,10 @@ impl Engine {
         for index in &new {
             entries.push(self.open_new(self.secondary_def(def.id, index), snapshot.ts())?);
         }
-        let built =
-            build::build(self, &shape, &def.schema, &entries, snapshot.ts()).and_then(|()| self.make_durable(&entries));
+        let first = shape.secondaries.len();
+        let numbers: Vec<usize> = (first..first + new.len()).collect();
+        let built = build::build(self, &shape, &def.schema, &numbers, &entries, snapshot.ts());
+        let built = built.and_then(|()| self.make_durable(&entries));
         drop(snapshot);
         if let Err(error) = built {
             self.forget_new(&entries);
@@ -116,10 +120,63 @@ impl Engine {
             entries.iter().map(|e| (catalog::index_key(e.id()).to_vec(), Some(e.def.encode()))).collect();
         change.push((catalog::table_key(def.id).to_vec(), Some(def.encode())));
         self.publish_new(&entries, change)?;
-        let mut secondaries = shape.secondaries.clone();
-        secondaries.extend(entries);
-        table.set_shape(TableShape { def, primary: shape.primary.clone(), secondaries });
+        table.update_shape(|now| {
+            let secondaries = now.secondaries.iter().cloned().chain(entries).collect();
+            TableShape { def, primary: now.primary.clone(), secondaries }
+        });
         Ok(())
+    }
+
+    /// Makes a secondary index anew from the rows, under a new number. Killed in the middle, it is as it was, or made.
+    pub fn rebuild_index(&self, table: &TableEntry, name: &str) -> Result<()> {
+        self.check_writable()?;
+        self.check_room()?;
+        let _one = self.ddl.lock();
+        let shape = table.shape();
+        shape.primary.check()?;
+        let n = index_number(&shape, name)?;
+        let _no_writers = self.close_gate(table, "(the whole table, to rebuild an index)")?;
+        self.visible.wait_for(self.wal.end().as_commit_ts())?;
+        let snapshot = self.snapshots.take();
+        let schema = &shape.def.schema;
+        let entry = self.open_new(self.secondary_def(shape.def.id, &schema.indexes()[n]), snapshot.ts())?;
+        let new = std::slice::from_ref(&entry);
+        let built = build::build(self, &shape, schema, &[n], new, snapshot.ts());
+        let built = built.and_then(|()| self.make_durable(new));
+        drop(snapshot);
+        if let Err(error) = built {
+            self.forget_new(new);
+            return Err(error);
+        }
+        vfs::thread::point("rebuild.built");
+        let _rows = self.catalog_rows.lock();
+        let old = table.shape().secondaries[n].clone();
+        let mut def = shape.def.clone();
+        def.secondaries[n] = entry.id();
+        let ts = self.publish_new(
+            new,
+            vec![
+                (catalog::index_key(old.id()).to_vec(), None),
+                (catalog::index_key(entry.id()).to_vec(), Some(entry.def.encode())),
+                (catalog::table_key(def.id).to_vec(), Some(def.encode())),
+            ],
+        )?;
+        table.update_shape(|now| {
+            let mut secondaries = now.secondaries.clone();
+            secondaries[n] = entry;
+            TableShape { def, primary: now.primary.clone(), secondaries }
+        });
+        self.bury(vec![old], ts);
+        Ok(())
+    }
+
+    fn close_gate<'a>(&self, table: &'a TableEntry, why: &str) -> Result<GateClosed<'a>> {
+        let timeout = self.options.lock_timeout;
+        table.gate.close(timeout).ok_or_else(|| Error::LockTimeout {
+            index: table.name.clone(),
+            key: why.to_owned(),
+            waited_ms: timeout.as_millis() as u64,
+        })
     }
 
     /// Drops a plain index.
@@ -141,12 +198,8 @@ impl Engine {
         let _one = self.ddl.lock();
         let table = self.names.read().tables.get(name).cloned();
         let table = table.ok_or_else(|| Error::NotFound { kind: "table", name: name.to_owned() })?;
-        let timeout = self.options.lock_timeout;
-        let _no_writers = table.gate.close(timeout).ok_or_else(|| Error::LockTimeout {
-            index: name.to_owned(),
-            key: "(the whole table, for its drop)".into(),
-            waited_ms: timeout.as_millis() as u64,
-        })?;
+        let _no_writers = self.close_gate(&table, "(the whole table, for its drop)")?;
+        let _rows = self.catalog_rows.lock();
         let shape = table.shape();
         let mut entries = vec![shape.primary.clone()];
         entries.extend(shape.secondaries.iter().cloned());
@@ -172,12 +225,21 @@ impl Engine {
             Arc::strong_count(entry) == 1 && entry.dropped_at().is_some_and(|at| at <= oldest)
         };
         let free: Vec<_> = self.names.write().dropped.extract_if(.., unreachable).collect();
+        let mut damaged = false;
         for (n, entry) in free.iter().enumerate() {
-            if let Err(fault) = entry.index.destroy() {
-                // It was not destroyed, nor were those behind it: they are named by the next checkpoint, and tried again.
-                self.names.write().dropped.extend_from_slice(&free[n..]);
-                return Err(fault);
+            match entry.index.destroy() {
+                // It is gone all the same; not all its blocks were known.
+                Err(Fault::Corrupt(_)) => damaged = true,
+                Err(fault) => {
+                    // It was not destroyed, nor were those behind it: they are named by the next checkpoint, and tried again.
+                    self.names.write().dropped.extend_from_slice(&free[n..]);
+                    return Err(fault);
+                }
+                Ok(()) => {}
             }
+        }
+        if damaged {
+            self.reclaim_lost()?;
         }
         drop(no_checkpoint);
         // Space comes back with a durable checkpoint, and while writes are refused the log does not call for one.
@@ -190,6 +252,7 @@ impl Engine {
             name: index.name().to_owned(),
             role: Role::Secondary(table),
             options: index.options(),
+            quarantined: false,
         }
     }
 
@@ -228,13 +291,13 @@ impl Engine {
     }
 
     /// Registers new indexes, then commits their catalog rows; undoes the first if the second fails.
-    fn publish_new(&self, entries: &[Arc<IndexEntry>], change: CatalogChange) -> Result<()> {
+    fn publish_new(&self, entries: &[Arc<IndexEntry>], change: CatalogChange) -> Result<CommitTs> {
         for entry in entries {
             self.names.write().indexes.insert(entry.id(), entry.clone());
         }
         vfs::thread::point("ddl.registered");
         match self.commit_catalog(change, Room::Ordinary) {
-            Ok(_) => Ok(()),
+            Ok(ts) => Ok(ts),
             Err(error) => {
                 self.forget_new(entries);
                 Err(error)
@@ -247,7 +310,8 @@ impl Engine {
         self.bury(entries.to_vec(), CommitTs(1));
     }
 
-    fn commit_catalog(&self, mut change: CatalogChange, room: Room) -> Result<CommitTs> {
+    /// Commits rows of index 0.
+    pub fn commit_catalog(&self, mut change: CatalogChange, room: Room) -> Result<CommitTs> {
         self.poison.check()?;
         change.sort();
         let mut batch = BatchBuilder::new();
@@ -265,7 +329,9 @@ impl Engine {
         for entry in entries {
             entry.set_dropped(ts);
             names.indexes.remove(&entry.id());
-            names.dropped.push(entry);
+            if !entry.def.quarantined {
+                names.dropped.push(entry);
+            }
         }
     }
 }

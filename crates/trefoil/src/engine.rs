@@ -57,6 +57,9 @@ pub struct Engine {
     pub names: RwLock<Names>,
     /// One definition change at a time.
     pub ddl: Mutex<()>,
+    /// Held from looking at which indexes there are to having changed their rows in the catalog; below `ddl`. A
+    /// quarantine takes this one alone: it does not wait for a backup.
+    pub catalog_rows: Mutex<()>,
     /// Numbers for indexes.
     pub next_index: AtomicU32,
     /// Numbers for runs.
@@ -176,7 +179,8 @@ impl Engine {
     /// Every index that holds blocks, by number: the open ones and the dropped ones that are not freed yet.
     pub fn upkept_indexes(&self) -> Vec<Arc<IndexEntry>> {
         let names = self.names.read();
-        let mut all: Vec<_> = names.indexes.values().chain(&names.dropped).cloned().collect();
+        let with_blocks = names.indexes.values().filter(|entry| !entry.def.quarantined);
+        let mut all: Vec<_> = with_blocks.chain(&names.dropped).cloned().collect();
         all.sort_by_key(|entry| entry.id());
         all
     }

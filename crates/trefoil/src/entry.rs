@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use base::{CommitTs, IndexId};
@@ -21,6 +21,10 @@ pub struct IndexEntry {
     pub index: Arc<dyn index::Index>,
     /// Commit timestamp of its drop; 0 while it exists.
     dropped_at: AtomicU64,
+    /// Set aside, for good: [`crate::quarantine`].
+    quarantined: AtomicBool,
+    /// Somebody met damage in it.
+    noted: AtomicBool,
     /// Snapshots older than this would miss rows: the index was built at this moment (rule A16c).
     usable_from: CommitTs,
 }
@@ -28,7 +32,8 @@ pub struct IndexEntry {
 impl IndexEntry {
     /// Wraps an open structure.
     pub fn new(def: IndexDef, index: Arc<dyn index::Index>, usable_from: CommitTs) -> Arc<Self> {
-        Arc::new(Self { def, index, dropped_at: AtomicU64::new(0), usable_from })
+        let (quarantined, noted) = Default::default();
+        Arc::new(Self { def, index, dropped_at: AtomicU64::new(0), quarantined, noted, usable_from })
     }
 
     /// An error for a snapshot from before the index was built.
@@ -60,8 +65,32 @@ impl IndexEntry {
         }
     }
 
-    /// An error if it was dropped.
+    /// True if it was set aside.
+    pub fn is_quarantined(&self) -> bool {
+        // SeqCst, with the log's counter: whoever sees it appends behind the record that says so.
+        self.quarantined.load(Ordering::SeqCst)
+    }
+
+    /// Commits leave it out from now on, readers are refused.
+    pub fn set_quarantined(&self) {
+        self.quarantined.store(true, Ordering::SeqCst);
+    }
+
+    /// Leaves word of damage; relaxed, whoever looks comes by again.
+    pub fn note_damage(&self) {
+        self.noted.store(true, Ordering::Relaxed);
+    }
+
+    /// True if damage was met.
+    pub fn is_noted(&self) -> bool {
+        self.noted.load(Ordering::Relaxed)
+    }
+
+    /// An error if it was dropped or set aside.
     pub fn check(&self) -> Result<()> {
+        if self.is_quarantined() {
+            return Err(Error::Quarantined { index: self.def.name.clone() });
+        }
         match self.dropped_at() {
             None => Ok(()),
             Some(_) => Err(Error::Dropped { name: self.def.name.clone() }),
@@ -106,9 +135,21 @@ impl TableEntry {
         self.shape.read().clone()
     }
 
-    /// Replaces the shape; the caller holds the gate closed.
-    pub fn set_shape(&self, shape: TableShape) {
-        *self.shape.write() = Arc::new(shape);
+    /// Replaces the shape by one made of the one that is there. The caller holds the gate closed, or changes nothing
+    /// that writers must agree on.
+    pub fn update_shape(&self, make: impl FnOnce(&TableShape) -> TableShape) {
+        let mut shape = self.shape.write();
+        *shape = Arc::new(make(&shape));
+    }
+
+    /// Puts another entry in place of the secondary index of the same number.
+    pub fn put_secondary(&self, entry: &Arc<IndexEntry>) {
+        let put = |old: &Arc<IndexEntry>| if old.id() == entry.id() { entry.clone() } else { old.clone() };
+        self.update_shape(|shape| TableShape {
+            def: shape.def.clone(),
+            primary: shape.primary.clone(),
+            secondaries: shape.secondaries.iter().map(put).collect(),
+        });
     }
 }
 

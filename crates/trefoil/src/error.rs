@@ -29,6 +29,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// | make room | `DiskFull` |
 /// | reopen, then look | `CommitOutcomeUnknown`, `Poisoned` |
 /// | look at the path, or take another version | `NotADatabase`, `Locked`, `NewerFormat`, `UpgradeRequired` |
+/// | rebuild the index | `Quarantined` |
 /// | look at the disk | `Corrupt`, `Io` |
 ///
 /// A statement that fails leaves nothing half done and the transaction goes on; only `Deadlock` rolls it back.
@@ -90,7 +91,7 @@ pub enum Error {
         /// Its timestamp.
         ts: CommitTs,
         /// What failed.
-        cause: Fault,
+        cause: String,
     },
     /// Writes are refused since an earlier fault; verified reads go on. Reopen the database.
     #[error("the database refuses writes since an earlier fault: {cause}; reopen it")]
@@ -180,6 +181,16 @@ pub enum Error {
     Dropped {
         /// Its name.
         name: String,
+    },
+    /// The index is damaged and was set aside: its table is read and written without it. Make it anew:
+    /// [`Database::rebuild_index`](crate::Database::rebuild_index).
+    #[error(
+        "index {index:?} is damaged and quarantined; rebuild it from its table: Database::rebuild_index, or \
+         `trefoil rebuild DATABASE TABLE.{index}`"
+    )]
+    Quarantined {
+        /// Its name.
+        index: String,
     },
     /// The index was built after this transaction's snapshot was taken, so it would miss rows.
     #[error("index {name:?} is younger than this transaction's snapshot; run the transaction again")]

@@ -28,6 +28,7 @@ mod layout;
 mod manifest;
 mod open;
 mod options;
+mod quarantine;
 mod record;
 mod recovery;
 mod rows;

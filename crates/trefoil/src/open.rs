@@ -23,6 +23,7 @@ use crate::error::{Error, Result};
 use crate::layout::Layout;
 use crate::manifest::Manifest;
 use crate::options::{IndexOptions, Options};
+use crate::quarantine;
 use crate::record;
 use crate::recovery::{Replayer, Target};
 
@@ -174,7 +175,15 @@ impl Opening {
             runs: index::RunFiles { vfs: self.layout.vfs.clone(), dir: self.layout.runs() },
         };
         let index = tree::Tree::open(env, saved.map(|e| e.state.as_slice()))?;
-        Ok(Target { index, skip: saved.map_or(self.manifest.log_floor, |e| e.skip) })
+        let def = IndexDef {
+            id: IndexId::CATALOG,
+            name: "catalog".into(),
+            role: Role::Plain,
+            options: IndexOptions::default(),
+            quarantined: false,
+        };
+        let entry = IndexEntry::new(def, index, CommitTs::ZERO);
+        Ok(Target { entry, skip: saved.map_or(self.manifest.log_floor, |e| e.skip) })
     }
 
     /// Reads the whole log once: finds its end, replays the catalog's part, and the highest index number.
@@ -213,6 +222,7 @@ impl Opening {
             log_step: AtomicU64::new(0).into(),
             names: RwLock::new(Names::default()),
             ddl: Mutex::new(()),
+            catalog_rows: Mutex::new(()),
             next_index: AtomicU32::new(next_index),
             next_run: AtomicU64::new(self.manifest.next_run),
             next_txn: AtomicU64::new(1),
@@ -286,7 +296,7 @@ fn catalog_rows(catalog: &Arc<dyn index::Index>) -> base::Result<Vec<KeyValue>> 
 }
 
 fn read_catalog(catalog: &Target) -> Result<Vec<Row>> {
-    let rows = catalog_rows(&catalog.index)?;
+    let rows = catalog_rows(&catalog.entry.index)?;
     Ok(rows.iter().map(|(key, value)| catalog::decode_row(key, value)).collect::<base::Result<_>>()?)
 }
 
@@ -294,9 +304,7 @@ fn read_catalog(catalog: &Target) -> Result<Vec<Row>> {
 fn register(engine: &Engine, catalog: Target, rows: Vec<Row>, manifest: &Manifest) -> Result<()> {
     let state_of = |id: IndexId| manifest.indexes.iter().find(|e| e.id == id).map(|e| e.state.as_slice());
     let mut names = Names::default();
-    let def =
-        IndexDef { id: IndexId::CATALOG, name: "catalog".into(), role: Role::Plain, options: IndexOptions::default() };
-    names.indexes.insert(IndexId::CATALOG, IndexEntry::new(def, catalog.index, CommitTs::ZERO));
+    names.indexes.insert(IndexId::CATALOG, catalog.entry);
     let (mut indexes, mut tables) = (Vec::new(), Vec::new());
     for row in rows {
         match row {
@@ -305,8 +313,8 @@ fn register(engine: &Engine, catalog: Target, rows: Vec<Row>, manifest: &Manifes
         }
     }
     for def in indexes {
-        let index = engine.open_structure(&def, state_of(def.id))?;
-        let entry = IndexEntry::new(def, index, CommitTs::ZERO);
+        let state = state_of(def.id);
+        let entry = open_entry(engine, def, state)?;
         if entry.def.role == Role::Plain {
             names.plain.insert(entry.def.name.clone(), entry.clone());
         }
@@ -316,21 +324,48 @@ fn register(engine: &Engine, catalog: Target, rows: Vec<Row>, manifest: &Manifes
         let shape = shape_of(&names, def)?;
         names.tables.insert(shape.def.name.clone(), TableEntry::new(shape));
     }
-    // States whose id the catalog does not know belong to a creation that was never committed, or to a drop
-    // that was: their blocks are freed.
+    *engine.names.write() = names;
+    free_unknown(engine, manifest)
+}
+
+/// The entry of an index; in place of a secondary one that cannot be opened stands a quarantined one.
+fn open_entry(engine: &Engine, def: IndexDef, state: Option<&[u8]>) -> Result<Arc<IndexEntry>> {
+    if def.quarantined {
+        return Ok(quarantine::entry(&def));
+    }
+    match engine.open_structure(&def, state) {
+        Ok(index) => Ok(IndexEntry::new(def, index, CommitTs::ZERO)),
+        Err(Error::Corrupt(_)) if matches!(def.role, Role::Secondary(_)) => {
+            let entry = quarantine::entry(&def);
+            // The catalog does not know yet.
+            entry.note_damage();
+            Ok(entry)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// States whose id the catalog does not know belong to a creation that was never committed, or to a drop that was; those
+/// of quarantined indexes, to what they were before. Their blocks are freed.
+fn free_unknown(engine: &Engine, manifest: &Manifest) -> Result<()> {
+    let mut lost = false;
     for saved in &manifest.indexes {
-        if !names.indexes.contains_key(&saved.id) {
-            let def = IndexDef {
-                id: saved.id,
-                name: "(not in the catalog)".into(),
-                role: Role::Plain,
-                options: IndexOptions::default(),
-            };
-            engine.open_structure(&def, Some(&saved.state))?.destroy()?;
+        if engine.index(saved.id).is_some_and(|entry| !entry.def.quarantined) {
+            continue;
+        }
+        let def = IndexDef {
+            id: saved.id,
+            name: "(not in the catalog)".into(),
+            role: Role::Plain,
+            options: IndexOptions::default(),
+            quarantined: false,
+        };
+        match engine.open_structure(&def, Some(&saved.state)).and_then(|index| Ok(index.destroy()?)) {
+            Err(Error::Corrupt(_)) => lost = true,
+            freed => freed?,
         }
     }
-    *engine.names.write() = names;
-    Ok(())
+    if lost { Ok(engine.reclaim_lost()?) } else { Ok(()) }
 }
 
 fn shape_of(names: &Names, def: TableDef) -> Result<TableShape> {
@@ -352,8 +387,8 @@ fn recover(engine: &Arc<Engine>, threads: &Threads, manifest: &Manifest, log_end
     let targets: BTreeMap<IndexId, Target> = engine
         .all_indexes()
         .into_iter()
-        .filter(|entry| entry.id() != IndexId::CATALOG)
-        .map(|entry| (entry.id(), Target { index: entry.index.clone(), skip: skip_of(entry.id()) }))
+        .filter(|entry| entry.id() != IndexId::CATALOG && !entry.def.quarantined)
+        .map(|entry| (entry.id(), Target { entry: entry.clone(), skip: skip_of(entry.id()) }))
         .collect();
     let open_run = |meta: &RunMeta| engine.open_run(meta);
     let settle = || {
@@ -378,6 +413,13 @@ fn recover(engine: &Arc<Engine>, threads: &Threads, manifest: &Manifest, log_end
     engine.next_run.fetch_max(highest, Ordering::SeqCst);
     engine.runs.after_recovery(&engine.layout, &keep)?;
     engine.recovering.store(false, Ordering::Release);
+    // Before a checkpoint: what was not replayed into a damaged index is never asked for again.
+    engine
+        .all_indexes()
+        .iter()
+        .filter(|e| e.def.quarantined && e.is_noted())
+        .try_for_each(|entry| engine.record_quarantine(entry).map(|_| ()))?;
+    engine.quarantine_noted()?;
     engine.run_checkpoint()?;
     if engine.options.background {
         threads.start("trefoil-upkeep", engine, background::upkeep)?;

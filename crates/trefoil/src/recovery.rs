@@ -17,9 +17,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use base::{CommitTs, Fault, GcView, IndexId, Lsn, Result};
-use index::{Batch, Index, Reservation};
+use index::{Batch, Reservation};
 use store::{Run, RunMeta};
 
+use crate::entry::IndexEntry;
+use crate::quarantine::tolerating;
 use crate::record::{self, Change};
 
 /// Bytes of operations gathered before they are applied.
@@ -30,8 +32,8 @@ const THREADS: usize = 2;
 /// An index being recovered.
 #[derive(Clone)]
 pub struct Target {
-    /// The open structure.
-    pub index: Arc<dyn Index>,
+    /// The open index.
+    pub entry: Arc<IndexEntry>,
     /// Its F: commits at or below are in its state.
     pub skip: Lsn,
 }
@@ -112,7 +114,12 @@ impl<'a> Replayer<'a> {
                 Change::Run(meta) => {
                     self.runs.insert(meta.id, end.as_commit_ts());
                     self.operations += meta.entries;
-                    Replayed::Run((self.open_run)(&meta)?)
+                    // None, if it is damaged and its index can be made anew.
+                    let open = || Ok(Some((self.open_run)(&meta)?));
+                    match tolerating(&self.targets[&id].entry, open)? {
+                        Some(run) => Replayed::Run(run),
+                        None => continue,
+                    }
                 }
             };
             self.pending.entry(id).or_default().push((end.as_commit_ts(), replayed));
@@ -149,16 +156,23 @@ impl<'a> Replayer<'a> {
     }
 }
 
+/// A secondary index that turns out to be damaged is left where it is: it will be quarantined.
 fn replay_index(target: &Target, commits: Vec<(CommitTs, Replayed)>) -> Result<()> {
-    let keep_all = GcView::keep_all();
+    let (entry, index, keep_all) = (&target.entry, &target.entry.index, GcView::keep_all());
     for (ts, replayed) in commits {
-        match replayed {
-            Replayed::Run(run) => target.index.attach(run, ts),
-            Replayed::Batch(batch) => match target.index.reserve(&batch)? {
-                Reservation::Direct(reserved) => target.index.apply(&batch, reserved, ts, &keep_all),
-                Reservation::TooCold => target.index.attach(run_of(&batch), ts),
-            },
+        if entry.is_noted() {
+            return Ok(());
         }
+        tolerating(entry, || {
+            match replayed {
+                Replayed::Run(run) => index.attach(run, ts),
+                Replayed::Batch(batch) => match index.reserve(&batch)? {
+                    Reservation::Direct(reserved) => index.apply(&batch, reserved, ts, &keep_all),
+                    Reservation::TooCold => index.attach(run_of(&batch), ts),
+                },
+            }
+            Ok(())
+        })?;
     }
     Ok(())
 }

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use base::bytes::printable;
 use index::Direction;
 
-use crate::entry::TableShape;
+use crate::entry::{IndexEntry, TableShape};
 use crate::error::{Error, Result};
 use crate::handle::Table;
 use crate::table::Value;
@@ -112,7 +112,7 @@ impl Transaction {
             self.write(&shape.primary, key, Some(&bytes))?;
             for (n, secondary) in shape.secondaries.iter().enumerate() {
                 schema.index_key_of_row(n, key, row.as_ref(), &mut bytes)?;
-                self.write(secondary, &bytes, Some(&[]))?;
+                self.write_entry(secondary, &bytes, Some(&[]))?;
             }
         }
         Ok(())
@@ -164,8 +164,8 @@ impl Transaction {
             schema.secondary_key(n, &key, &old, &mut old_entry)?;
             schema.index_key_of_row(n, &key, row, &mut new_entry)?;
             if old_entry != new_entry {
-                self.write(secondary, &old_entry, None)?;
-                self.write(secondary, &new_entry, Some(&[]))?;
+                self.write_entry(secondary, &old_entry, None)?;
+                self.write_entry(secondary, &new_entry, Some(&[]))?;
             }
         }
         Ok(true)
@@ -259,6 +259,11 @@ impl Transaction {
         Ok(keys)
     }
 
+    /// Writes an entry of a secondary index, unless the index was set aside.
+    fn write_entry(&mut self, secondary: &Arc<IndexEntry>, key: &[u8], value: Option<&[u8]>) -> Result<()> {
+        if secondary.is_quarantined() { Ok(()) } else { self.write(secondary, key, value) }
+    }
+
     /// Locks ascending keys, then deletes those rows that are still there.
     fn delete_keys(&mut self, shape: &Arc<TableShape>, keys: &[Vec<u8>]) -> Result<usize> {
         for key in keys {
@@ -272,7 +277,7 @@ impl Transaction {
             self.write(&shape.primary, sorted[*i], None)?;
             for (n, secondary) in shape.secondaries.iter().enumerate() {
                 shape.def.schema.secondary_key(n, sorted[*i], row, &mut entry)?;
-                self.write(secondary, &entry, None)?;
+                self.write_entry(secondary, &entry, None)?;
             }
         }
         Ok(rows.len())

@@ -55,6 +55,8 @@ pub struct Stats {
     pub log: wal::WalStats,
     /// Per index: name and numbers.
     pub indexes: Vec<(String, index::IndexStats)>,
+    /// Names of secondary indexes that are damaged and set aside: [`Database::rebuild_index`](crate::Database::rebuild_index).
+    pub quarantined: Vec<String>,
     /// Pages in memory, written back, evicted; waits for memory.
     pub cache: store::CacheStats,
     /// Waits for row locks.
@@ -96,12 +98,15 @@ impl Engine {
             ("work", Class::Work),
         ];
         let cache = self.cache.stats();
+        let (quarantined, usable): (Vec<_>, Vec<_>) =
+            self.all_indexes().into_iter().partition(|entry| entry.def.quarantined);
         Stats {
             memory: classes.iter().map(|(n, c)| (*n, self.budget.used(*c))).collect(),
             budget_bytes: self.budget.limit(),
             space: self.space.stats(),
             log: self.wal.stats(),
-            indexes: self.all_indexes().iter().map(|e| (self.index_name(e), e.index.stats())).collect(),
+            quarantined: quarantined.iter().map(|entry| self.index_name(entry)).collect(),
+            indexes: usable.iter().map(|e| (self.index_name(e), e.index.stats())).collect(),
             cache,
             checkpoints: self.counters.checkpoints.load(Ordering::Relaxed),
             replayed_operations: self.counters.replayed_operations.load(Ordering::Relaxed),

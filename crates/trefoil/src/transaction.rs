@@ -319,7 +319,14 @@ impl Transaction {
         }
         self.engine.check_writable()?;
         self.engine.check_room()?;
-        let committed = self.engine.commit_batches(batches, Room::Ordinary)?;
+        let mut batches = batches;
+        let committed = loop {
+            match self.engine.commit_batches(batches, Room::Ordinary) {
+                // A damaged secondary index is set aside, and the commit goes on without it.
+                Err(Error::Corrupt(met)) if self.engine.set_aside(&met)? => batches = self.batches(),
+                done => break done?,
+            }
+        };
         self.finish(Some(committed.ts));
         self.engine.finish_commit(committed.ts, durability)?;
         Ok(committed.ts)
@@ -439,7 +446,7 @@ impl Transaction {
     /// The write set as sorted batches, ascending by index.
     fn batches(&mut self) -> Vec<(Arc<IndexEntry>, Batch)> {
         let mut batches = Vec::with_capacity(self.touched.len());
-        for entry in self.touched.values() {
+        for entry in self.touched.values().filter(|entry| !entry.is_quarantined()) {
             let mut builder = BatchBuilder::new();
             for (key, written) in self.writes.net(entry.id()) {
                 let op = match written {

@@ -82,7 +82,7 @@ impl FileRun {
     /// A block of `level` whose bytes were read already.
     pub(super) fn open_block(&self, bytes: &[u8], at: BlockRef, level: u8) -> Result<RunBlock> {
         let mut payload = Vec::new();
-        codec::open(&self.name, at.offset, bytes, &want(&self.meta, at), &mut payload)?;
+        open(&self.name, at, bytes, &self.meta, &mut payload)?;
         parse(payload, &self.name, at, level)
     }
 
@@ -171,5 +171,15 @@ fn read_payload(file: &dyn File, name: &str, meta: &RunMeta, at: BlockRef, out: 
         let found = format!("{stored} bytes at {}", at.offset);
         return Err(Fault::corrupt(name, at.offset, "block address", "a block within the file", found));
     }
-    read_block(file, name, at, |bytes| codec::open(&name, at.offset, bytes, &want(meta, at), out))
+    read_block(file, name, at, |bytes| open(name, at, bytes, meta, out))
+}
+
+/// The owner of a run's block is the run: which index is concerned, the caller knows.
+fn open(name: &str, at: BlockRef, bytes: &[u8], meta: &RunMeta, out: &mut Vec<u8>) -> Result<()> {
+    codec::open(&name, at.offset, bytes, &want(meta, at), out).map_err(|mut fault| {
+        if let Fault::Corrupt(corruption) = &mut fault {
+            corruption.index = None;
+        }
+        fault
+    })
 }

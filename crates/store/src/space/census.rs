@@ -104,6 +104,21 @@ fn overlaps(named: &[Named]) -> Vec<u64> {
     shared
 }
 
+impl Space {
+    /// Frees what is counted and not named: blocks whose owner is gone and did not know them all. The caller has shown
+    /// every block that anybody names, and keeps checkpoints away. Returns the bytes.
+    pub fn reclaim(&self, census: &mut Census) -> u64 {
+        let mut bytes = 0;
+        for extent in census.miscounted().into_iter().filter(|extent| extent.counted > extent.named) {
+            let lost = extent.counted - extent.named;
+            let stored_bytes = u32::try_from(lost).expect("an extent is below 4 GiB");
+            self.free(BlockRef { offset: extent.offset, stored_bytes, crc: 0 }, true);
+            bytes += lost;
+        }
+        bytes
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

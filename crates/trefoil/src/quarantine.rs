@@ -1,0 +1,191 @@
+//! A damaged secondary index is set aside, and made anew from its table [P10].
+//!
+//! Everything in a secondary index follows from the rows, so its damage need not stop anybody. When damage is met (by a
+//! commit that prepares its entries, in the background, at open, or by a reader, who leaves word):
+//!
+//! 1. The catalog row of the index becomes that of a quarantined one: a logged transaction. From here on commits leave
+//!    the index out; they are behind that record in the log, so whoever finds them there finds it too.
+//! 2. In place of the structure stands [`Unusable`]; it has no state in the manifest. Readers get `Quarantined`.
+//! 3. The structure goes the way of dropped ones. What it cannot name any more, because the nodes above are damaged,
+//!    is found by elimination: bytes counted that no other index reaches.
+//!
+//! Killed after 1: the manifest still has the old state; the next open frees it in the same way. Killed before: nothing
+//! happened, and the next who meets the damage begins again.
+//!
+//! The way back is a build under a new number and one catalog transaction (`Engine::rebuild_index`); killed in the middle,
+//! the index is still quarantined, or made.
+//!
+//! A damaged primary or plain index cannot be made from anything: its readable ranges are dumped instead.
+
+use std::ops::Bound;
+use std::sync::Arc;
+
+use base::{CommitTs, Corruption, Fault, GcView, IndexId};
+use index::{
+    Batch, Cursor, Direction, EntryBatch, Index, IndexState, IndexStats, Progress, ReadAt, Reservation, Reserved,
+    Upkeep, VerifyReport, VisitBlock,
+};
+use store::{Census, Run};
+
+use crate::catalog::{self, IndexDef, Role};
+use crate::commit::Room;
+use crate::engine::Engine;
+use crate::entry::IndexEntry;
+use crate::error::Result;
+
+/// In place of a quarantined index.
+struct Unusable(IndexId);
+
+impl Unusable {
+    fn problem(&self) -> Corruption {
+        let remedy = "a quarantined one; rebuild it from its table";
+        Corruption::of_index(self.0, None, "quarantined index", "a usable one", remedy)
+    }
+}
+
+impl Index for Unusable {
+    fn reserve(&self, _: &Batch) -> base::Result<Reservation> {
+        Err(self.problem().into())
+    }
+
+    fn apply(&self, _: &Batch, _: Box<dyn Reserved>, _: CommitTs, _: &GcView) {
+        unreachable!("it grants no reservation");
+    }
+
+    fn attach(&self, _: Run, _: CommitTs) {}
+
+    fn get_many(&self, _: ReadAt, _: &[&[u8]], _: &mut dyn FnMut(usize, CommitTs, &[u8])) -> base::Result<()> {
+        Err(self.problem().into())
+    }
+
+    fn cursor(&self, _: ReadAt, _: (Bound<&[u8]>, Bound<&[u8]>), _: Direction) -> Box<dyn Cursor> {
+        Box::new(Unusable(self.0))
+    }
+
+    fn maintain(&self, _: &Upkeep<'_>) -> base::Result<Progress> {
+        Ok(Progress::default())
+    }
+
+    fn checkpoint(&self, _: &Upkeep<'_>) -> base::Result<IndexState> {
+        unreachable!("the manifest has no state of it");
+    }
+
+    fn stats(&self) -> IndexStats {
+        IndexStats::default()
+    }
+
+    fn verify(&self) -> base::Result<VerifyReport> {
+        Ok(VerifyReport { problems: vec![self.problem()], ..VerifyReport::default() })
+    }
+
+    fn reach(&self, _: &mut VisitBlock<'_>) -> base::Result<Vec<Corruption>> {
+        Ok(Vec::new())
+    }
+
+    fn destroy(&self) -> base::Result<()> {
+        Ok(())
+    }
+}
+
+impl Cursor for Unusable {
+    fn fill(&mut self, _: &mut EntryBatch, _: usize) -> base::Result<bool> {
+        Err(self.problem().into())
+    }
+}
+
+/// The entry of a quarantined index.
+pub fn entry(def: &IndexDef) -> Arc<IndexEntry> {
+    let def = IndexDef { quarantined: true, ..def.clone() };
+    let unusable = Arc::new(Unusable(def.id));
+    let entry = IndexEntry::new(def, unusable, CommitTs::ZERO);
+    entry.set_quarantined();
+    entry
+}
+
+impl Engine {
+    /// Steps 1 to 3, unless somebody was faster or it is no secondary index.
+    pub fn quarantine(&self, damaged: &Arc<IndexEntry>) -> Result<()> {
+        let _rows = self.catalog_rows.lock();
+        self.quarantine_under(damaged)
+    }
+
+    /// The caller holds `catalog_rows`.
+    fn quarantine_under(&self, damaged: &Arc<IndexEntry>) -> Result<()> {
+        let Role::Secondary(table) = damaged.def.role else { return Ok(()) };
+        if damaged.is_quarantined() || damaged.dropped_at().is_some() {
+            return Ok(());
+        }
+        let stub = entry(&damaged.def);
+        let ts = self.record_quarantine(&stub)?;
+        vfs::thread::point("quarantine.recorded");
+        damaged.set_quarantined();
+        let table = self.names.read().tables.values().find(|entry| entry.id == table).cloned();
+        table.iter().for_each(|table| table.put_secondary(&stub));
+        let mut names = self.names.write();
+        damaged.set_dropped(ts);
+        names.indexes.insert(stub.id(), stub);
+        names.dropped.push(damaged.clone());
+        Ok(())
+    }
+
+    /// Step 1.
+    pub fn record_quarantine(&self, stub: &IndexEntry) -> Result<CommitTs> {
+        let row = (catalog::index_key(stub.id()).to_vec(), Some(stub.def.encode()));
+        self.commit_catalog(vec![row], Room::Reserve)
+    }
+
+    /// What to do about a corruption that a commit met: true if the damaged index is quarantined now, so that the commit
+    /// may go on without it.
+    pub fn set_aside(&self, met: &Corruption) -> Result<bool> {
+        let Some(entry) = met.index.and_then(|id| self.index(id)) else { return Ok(false) };
+        self.quarantine(&entry)?;
+        Ok(matches!(entry.def.role, Role::Secondary(_)))
+    }
+
+    /// Quarantines what readers and the background left word of.
+    pub fn quarantine_noted(&self) -> Result<()> {
+        self.noted().iter().try_for_each(|entry| self.quarantine(entry))
+    }
+
+    /// The same for the background, which neither waits for a change of definitions nor for a log that is full: whoever
+    /// makes room in it may wait for the background.
+    pub fn try_quarantine_noted(&self) -> Result<()> {
+        let noted = self.noted();
+        if noted.is_empty() || self.log_is_half_full() {
+            return Ok(());
+        }
+        let Some(_rows) = self.catalog_rows.try_lock() else { return Ok(()) };
+        noted.iter().try_for_each(|entry| self.quarantine_under(entry))
+    }
+
+    fn noted(&self) -> Vec<Arc<IndexEntry>> {
+        let mut all = self.all_indexes();
+        all.retain(|entry| entry.is_noted() && !entry.is_quarantined());
+        all
+    }
+
+    /// The last of step 3. The caller keeps checkpoints away. If another index cannot be walked, nothing is done: its bytes
+    /// would be taken for lost ones. They are looked for again at the next opportunity.
+    pub fn reclaim_lost(&self) -> base::Result<()> {
+        let mut census = Census::new(&self.space);
+        for entry in self.upkept_indexes() {
+            let id = entry.id();
+            if !entry.index.reach(&mut |at, _| census.add(at, id))?.is_empty() {
+                return Ok(());
+            }
+        }
+        self.space.reclaim(&mut census);
+        Ok(())
+    }
+}
+
+/// Runs `work` on an index; its corruption is noted if the index can be made anew, and all else comes back.
+pub fn tolerating<T: Default>(entry: &IndexEntry, work: impl FnOnce() -> base::Result<T>) -> base::Result<T> {
+    match work() {
+        Err(Fault::Corrupt(_)) if matches!(entry.def.role, Role::Secondary(_)) => {
+            entry.note_damage();
+            Ok(T::default())
+        }
+        done => done,
+    }
+}
