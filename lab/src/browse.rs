@@ -88,7 +88,14 @@ pub fn list(dir: Option<&Path>) -> Result<(), Failure> {
         if entry.file_type().is_ok_and(|kind| kind.is_symlink()) || !path.join("run.json").exists() {
             continue;
         }
-        let (_, run) = Folder::open(&path)?;
+        // One run that cannot be read does not hide the others.
+        let run = match Folder::open(&path) {
+            Ok((_, run)) => run,
+            Err(failure) => {
+                eprintln!("note: {failure}");
+                continue;
+            }
+        };
         let state = format!("{:?}", run.state).to_lowercase();
         let text = format!(
             "{}  {state:<11}  {:>10} rows  {}  {}",

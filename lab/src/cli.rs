@@ -76,9 +76,11 @@ pub enum Command {
     /// Replay a recorded workload (not built yet)
     #[command(hide = true)]
     Replay(Unbuilt),
-    /// Check a database (not built yet)
-    #[command(hide = true)]
-    Verify(Unbuilt),
+    /// Check that a run folder is whole and agrees with itself
+    Verify {
+        /// The run folder
+        run: PathBuf,
+    },
 }
 
 /// Options of `lab compare`.

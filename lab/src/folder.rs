@@ -56,6 +56,21 @@ pub struct Turn {
     pub repeat: u32,
 }
 
+impl Turn {
+    /// How the names of its step files begin.
+    fn prefix(self) -> String {
+        format!("t{:02}-c{:02}-r{:02}-", self.target + 1, self.case + 1, self.repeat)
+    }
+
+    /// The turn that a step file's name tells.
+    pub fn of_file(name: &str) -> Option<Turn> {
+        let mut parts = name.split('-');
+        let mut number = |letter: char| parts.next()?.strip_prefix(letter)?.parse::<usize>().ok();
+        let (target, case, repeat) = (number('t')?, number('c')?, number('r')?);
+        Some(Turn { target: target.checked_sub(1)?, case: case.checked_sub(1)?, repeat: repeat as u32 })
+    }
+}
+
 /// How far a run got.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -153,19 +168,13 @@ impl Folder {
 
     /// Writes the record of a step; the same place in the plan writes the same file.
     pub fn write_step(&self, turn: Turn, place: usize, record: &StepRecord) -> Result<(), Failure> {
-        let name = format!(
-            "t{:02}-c{:02}-r{:02}-{place:02}-{}.json",
-            turn.target + 1,
-            turn.case + 1,
-            turn.repeat,
-            record.result.step.replace('.', "")
-        );
+        let name = format!("{}{place:02}-{}.json", turn.prefix(), record.result.step.replace('.', ""));
         write_json(&self.path.join("steps").join(name), record)
     }
 
     /// Removes what an unfinished turn left.
     pub fn forget_turn(&self, turn: Turn) -> Result<(), Failure> {
-        let prefix = format!("t{:02}-c{:02}-r{:02}-", turn.target + 1, turn.case + 1, turn.repeat);
+        let prefix = turn.prefix();
         for file in step_files(&self.path)? {
             if file.file_name().is_some_and(|name| name.to_string_lossy().starts_with(&prefix)) {
                 fs::remove_file(&file).map_err(|error| Failure::io("remove", &file, &error))?;
@@ -188,7 +197,8 @@ impl Folder {
     }
 }
 
-fn step_files(run: &Path) -> Result<Vec<PathBuf>, Failure> {
+/// The files of all steps, in the order of turns and steps.
+pub fn step_files(run: &Path) -> Result<Vec<PathBuf>, Failure> {
     let steps = run.join("steps");
     let mut files = Vec::new();
     for entry in fs::read_dir(&steps).map_err(|error| Failure::io("list", &steps, &error))? {

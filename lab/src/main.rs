@@ -12,6 +12,7 @@
 //! | [`progress`] | what is shown while a run goes on |
 //! | [`table`] | results as a table, JSON, CSV or Markdown |
 //! | [`browse`] | `lab report`, `lab list`, `lab show` |
+//! | [`verify`] | `lab verify` |
 //! | [`doctor`] | `lab doctor` |
 //! | [`outcome`] | exit codes |
 
@@ -31,6 +32,7 @@ mod outcome;
 mod progress;
 mod run;
 mod table;
+mod verify;
 
 use std::process::ExitCode;
 
@@ -63,7 +65,7 @@ fn main() -> ExitCode {
         cli::Command::Explain(_) => unbuilt("lab explain"),
         cli::Command::Serve(_) => unbuilt("lab serve"),
         cli::Command::Replay(_) => unbuilt("lab replay"),
-        cli::Command::Verify(_) => unbuilt("lab verify"),
+        cli::Command::Verify { run } => verify::verify(&run),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

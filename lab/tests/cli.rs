@@ -227,6 +227,10 @@ fn ctrl_c_keeps_partial_results_and_the_run_can_be_resumed() {
         (read("run.json")["state"].clone(), read("results.json").as_array().unwrap().len() >= 5),
         ("interrupted".into(), true)
     );
+    // What is kept agrees with itself, and can be shown and reported.
+    for command in [&["verify", "run"][..], &["show", "run"], &["report", "run"]] {
+        assert_eq!(lab(dir.path(), command).status.code(), Some(0), "{command:?}");
+    }
     let output = lab(dir.path(), &["run", "ibench", "--resume", "run", "--format", "json"]);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     let results: Value = serde_json::from_slice(&output.stdout).unwrap();

@@ -1,0 +1,81 @@
+//! Run folders from outside: `lab verify` finds what contradicts itself, `lab list` is not stopped by a damaged run.
+
+// A test outside the engine: real clocks, threads and files; a failed unwrap is a failed test.
+#![allow(clippy::disallowed_methods, clippy::disallowed_types, clippy::unwrap_used)]
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+fn lab(dir: &Path, arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_lab")).args(arguments).current_dir(dir).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Changes a JSON file of a copy of the run.
+fn changed(dir: &Path, file: &str, change: impl Fn(&mut Value)) {
+    let copied = Command::new("cp").args(["-r", "run", "changed"]).current_dir(dir).status().unwrap();
+    assert!(copied.success());
+    let path = dir.join("changed").join(file);
+    let mut value: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+    change(&mut value);
+    std::fs::write(&path, value.to_string()).unwrap();
+}
+
+/// A change of a JSON value.
+type Change = fn(&mut Value);
+
+#[test]
+fn a_sound_folder_is_sound_and_each_contradiction_is_found() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let run = "run ibench --target model --target trefoil --rows 2k --seconds 1 --settle-seconds 0 --repeat 2 --quiet \
+               --steps l.i0,l.x,l.i1,settle,qr100 --out run";
+    assert!(lab(dir, &run.split_whitespace().collect::<Vec<_>>()).status.success());
+    let sound = lab(dir, &["verify", "run"]);
+    assert_eq!(sound.status.code(), Some(0), "{}", text(&sound.stdout));
+    assert!(text(&sound.stdout).contains("16 steps, 24 results, done: sound"), "{}", text(&sound.stdout));
+    let step = "steps/t01-c01-r01-02-li1.json";
+    let changes: [(&str, Change, &str); 9] = [
+        (step, |step| step["schema"] = "trefoil-lab/0".into(), "schema trefoil-lab/0"),
+        (step, |step| step["result"]["step"] = "l.i7".into(), "step l.i7 is none of the plan"),
+        (step, |step| step["result"]["target"] = "trefoil".into(), "its name is not that of its target"),
+        (step, |step| step["histograms"]["insert"]["statements"] = 3.into(), "3 insert statements"),
+        (step, |step| step["series"]["delete"]["counts"] = vec![1].into(), "second by second Some(1)"),
+        (step, |step| step["result"]["ips_av"] = 7.into(), "are not 7 rows/s"),
+        (step, |step| step["result"]["rows"] = 9.into(), "Some(9.0) rows"),
+        (step, |step| step["result"]["checksum"] = "0".into(), "holds other rows"),
+        ("results.json", |all| drop(all.as_array_mut().unwrap().remove(0)), "results.json lacks"),
+    ];
+    for (file, change, words) in changes {
+        changed(dir, file, change);
+        let output = lab(dir, &["verify", "changed"]);
+        assert_eq!(output.status.code(), Some(4), "{words}: {}", text(&output.stdout));
+        assert!(text(&output.stdout).contains(words), "{words}: {}", text(&output.stdout));
+        std::fs::remove_dir_all(dir.join("changed")).unwrap();
+    }
+    changed(dir, "results.json", |all| all[23]["ips_av"] = 7.into());
+    assert!(text(&lab(dir, &["verify", "changed"]).stdout).contains("the median of"));
+    std::fs::remove_dir_all(dir.join("changed")).unwrap();
+    changed(dir, "run.json", |run| drop(run["turns_done"].as_array_mut().unwrap().pop()));
+    assert!(text(&lab(dir, &["verify", "changed"]).stdout).contains("3 of 4 turns"));
+    std::fs::remove_file(dir.join("changed/steps/t02-c01-r01-01-lx.json")).unwrap();
+    std::fs::remove_file(dir.join("changed/steps/t02-c01-r02-00-li0.json")).unwrap();
+    std::fs::write(dir.join("changed/steps/t02-c01-r02-00-li0.tmp"), "").unwrap();
+    let output = lab(dir, &["verify", "changed"]);
+    assert!(text(&output.stdout).contains("results.json has no step for"), "{}", text(&output.stdout));
+    assert!(text(&output.stdout).contains("li0.tmp is left over"), "{}", text(&output.stdout));
+    // What cannot be read at all is code 1.
+    std::fs::write(dir.join("changed").join(step), "{").unwrap();
+    assert_eq!(lab(dir, &["verify", "changed"]).status.code(), Some(1));
+    assert_eq!(lab(dir, &["verify", "nowhere"]).status.code(), Some(1));
+    // And does not hide the others.
+    std::fs::write(dir.join("changed/run.json"), "{}").unwrap();
+    let list = lab(dir, &["list", "."]);
+    assert_eq!((list.status.code(), text(&list.stdout).lines().count()), (Some(0), 1));
+    assert!(text(&list.stderr).contains("changed has schema none"), "{}", text(&list.stderr));
+}
