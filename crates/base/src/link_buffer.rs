@@ -39,6 +39,12 @@ impl LinkBuffer {
         }
     }
 
+    /// Memory of a tracker for a window, in bytes.
+    #[must_use]
+    pub fn bytes_of(window_bytes: u64) -> u64 {
+        window_bytes.div_ceil(LSN_UNIT).next_power_of_two() * size_of::<AtomicU64>() as u64
+    }
+
     /// How far beyond the prefix a range may end, in bytes.
     #[must_use]
     pub fn window_bytes(&self) -> u64 {

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use base::{GcView, IndexId, Lsn, Poison};
 use crossbeam_utils::CachePadded;
 use index::{LogGate, Upkeep};
-use store::{Budget, Cache, Class, Space};
+use store::{Budget, Cache, Charge, Class, Space};
 use txn::{Locks, Snapshots, Visible};
 use vfs::sync::{Mutex, RwLock};
 use vfs::time::Instant;
@@ -78,6 +78,10 @@ pub struct Engine {
     pub written_at_checkpoint: AtomicU64,
     /// Bytes of the log's ring.
     pub ring_bytes: u64,
+    /// The log's ring and the trackers of its prefixes.
+    pub _log_charge: Charge,
+    /// What the background's threads keep for their I/O.
+    pub _work_charge: Charge,
     /// The log's end in MiB as the last commit to cross a step saw it; a hint.
     pub log_step: CachePadded<AtomicU64>,
     /// Set by `close`.

@@ -7,9 +7,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
+use base::link_buffer::LinkBuffer;
 use base::{CommitTs, Fault, IndexId, Lsn, Poison};
 use index::{Direction, EntryBatch, ReadAt};
-use store::{Budget, Cache, CacheOptions, RunMeta, Space, SpaceOptions};
+use store::{Budget, Cache, CacheOptions, Class, RunMeta, Space, SpaceOptions};
 use txn::{Locks, Snapshots, Visible};
 use vfs::sync::{Mutex, RwLock};
 use vfs::time::Instant;
@@ -214,7 +215,10 @@ impl Opening {
         let start = WalStart::after(log_id(&self.layout), log_end);
         let wal = Wal::open(self.layout.vfs.clone(), &self.layout.wal(), wal_options, start, self.poison.clone())?;
         let visible = Arc::new(Visible::new(log_end.next_first_lsn, 4 * ring_bytes));
+        let held = ring_bytes + LinkBuffer::bytes_of(ring_bytes) + LinkBuffer::bytes_of(visible.window_bytes());
         Ok(Arc::new(Engine {
+            _log_charge: self.budget.charge(Class::Log, held),
+            _work_charge: self.budget.charge(Class::Work, work_bytes(&self.options)),
             snapshots: Snapshots::new(visible.clone()),
             visible,
             locks: Locks::new(),
@@ -276,8 +280,13 @@ fn segment_bytes(options: &Options) -> u64 {
 /// A ring of 4 MiB, less when the budget or the segments are small: a segment holds at least two rings.
 fn ring_bytes(options: &Options) -> u64 {
     let segment = segment_bytes(options);
-    let most = (options.budget_bytes / 16).min(segment / 4).min(4 << 20);
+    let most = (options.budget_bytes / 64).min(segment / 4).min(4 << 20);
     1 << most.max(4096).ilog2()
+}
+
+/// What write-back and the checkpoint have in hand: each a batch of images of 1 MiB and the blocks made of it.
+fn work_bytes(options: &Options) -> u64 {
+    (options.budget_bytes / 16).min(4 << 20)
 }
 
 type KeyValue = (Vec<u8>, Vec<u8>);

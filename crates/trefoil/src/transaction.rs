@@ -68,6 +68,9 @@ pub struct Transaction {
     /// Commits this transaction has met through locks: its next snapshot waits for them (rule A17).
     seen: Cell<CommitTs>,
     charge: Charge,
+    lock_charge: Charge,
+    /// Memory of the locks held, as far as known.
+    lock_bytes: u64,
     done: bool,
 }
 
@@ -77,7 +80,7 @@ struct OpenTable {
     slot: Option<usize>,
 }
 
-/// Write-set bytes between two looks at the budget.
+/// Bytes of writes, or of locks, between two looks at the budget.
 const CHARGE_STEP_BYTES: u64 = 64 << 10;
 
 impl Transaction {
@@ -96,6 +99,8 @@ impl Transaction {
             tables: Vec::new(),
             seen: Cell::new(CommitTs::ZERO),
             charge: engine.budget.charge(Class::WriteSets, 0),
+            lock_charge: engine.budget.charge(Class::Locks, 0),
+            lock_bytes: 0,
             done: false,
         })
     }
@@ -367,9 +372,12 @@ impl Transaction {
             weight: self.writes.len(),
         };
         match self.engine.locks.lock(&mut self.locks, &request) {
-            LockOutcome::Granted { seen, .. } => {
+            LockOutcome::Granted { seen, fresh } => {
                 self.seen.set(self.seen.get().max(seen));
-                Ok(())
+                if fresh {
+                    self.lock_bytes += txn::lock_bytes(key) as u64;
+                }
+                self.charge_locks()
             }
             LockOutcome::Deadlock { who } => {
                 self.finish(None);
@@ -407,16 +415,34 @@ impl Transaction {
 
     fn charge_writes(&mut self) -> Result<()> {
         let bytes = self.writes.bytes() as u64;
-        if bytes < self.charge.bytes() + CHARGE_STEP_BYTES {
+        let more = bytes.saturating_sub(self.charge.bytes());
+        if more < CHARGE_STEP_BYTES {
             return Ok(());
         }
-        // Half the budget: the rest must hold the pages the commit touches.
-        let limit = self.engine.budget.limit() / 2;
-        let others = self.engine.budget.used(Class::WriteSets) - self.charge.bytes();
-        if bytes + others > limit {
-            return Err(Error::Limit { what: "bytes of uncommitted writes in memory", limit, got: bytes + others });
-        }
+        self.check_share(more)?;
         self.charge.set(bytes);
+        Ok(())
+    }
+
+    /// The lock itself is held, charged or not, until the transaction ends.
+    fn charge_locks(&mut self) -> Result<()> {
+        let more = self.lock_bytes - self.lock_charge.bytes();
+        if more < CHARGE_STEP_BYTES {
+            return Ok(());
+        }
+        self.check_share(more)?;
+        self.lock_charge.set(self.lock_bytes);
+        Ok(())
+    }
+
+    /// Transactions under way hold at most half the budget: the rest must hold the pages the commits touch.
+    fn check_share(&self, more: u64) -> Result<()> {
+        let budget = &self.engine.budget;
+        let limit = budget.limit() / 2;
+        let got = budget.used(Class::WriteSets) + budget.used(Class::Locks) + more;
+        if got > limit {
+            return Err(Error::Limit { what: "bytes of uncommitted writes and row locks in memory", limit, got });
+        }
         Ok(())
     }
 
@@ -479,6 +505,8 @@ impl Transaction {
         self.writes.clear();
         self.snapshot.take();
         self.charge.set(0);
+        self.lock_bytes = 0;
+        self.lock_charge.set(0);
     }
 }
 

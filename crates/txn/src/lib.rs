@@ -19,7 +19,7 @@ pub mod visible;
 mod word;
 pub mod write_set;
 
-pub use locks::{LockOutcome, LockOwner, LockRequest, Locks, Mode};
+pub use locks::{LockOutcome, LockOwner, LockRequest, Locks, Mode, lock_bytes};
 pub use snapshots::{Snapshot, Snapshots};
 pub use visible::Visible;
 pub use write_set::{Seq, SharedWriteSet, WriteSet, Written};

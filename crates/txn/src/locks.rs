@@ -54,6 +54,13 @@ const SPIN_TURNS: u32 = 150;
 /// Locks released under one hold of a shard's latch, at most.
 const RELEASE_BATCH: usize = 32;
 
+/// Memory of one lock on `key`, in bytes: its entry, its place in the owner's list, and a key that is too long to lie
+/// in the entry.
+#[must_use]
+pub fn lock_bytes(key: &[u8]) -> usize {
+    entry::Entry::bytes_for(key) + size_of::<u64>()
+}
+
 /// What is asked for.
 #[derive(Debug, Clone, Copy)]
 pub struct LockRequest<'a> {

@@ -106,6 +106,11 @@ const _: () = assert!(size_of::<Entry>() <= 64, "a lock is one cache line");
 pub(super) type Wakes = Vec<Arc<OwnerState>>;
 
 impl Entry {
+    /// Memory of an entry for `key`.
+    pub(super) fn bytes_for(key: &[u8]) -> usize {
+        size_of::<Self>() + if key.len() > Key::SHORT_BYTES { key.len() } else { 0 }
+    }
+
     pub(super) fn new(hash: u64, index: IndexId, key: &[u8], holder: Arc<OwnerState>, mode: Mode) -> Self {
         Self { hash, key: Key::new(key), index, next: u32::MAX, holder: Some(holder), queue: None, mode }
     }
