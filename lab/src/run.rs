@@ -18,6 +18,7 @@ use lab_measure::environment::{Environment, counting_note};
 use lab_measure::procfs::Process;
 use lab_measure::result::{Repeat, SCHEMA, StepResult};
 use lab_target::{DiskLimits, IndexSet, Setup, TargetSpec, registry};
+use lab_workload::rows::text_pool;
 use lab_workload::{Case, Place, Plan, RunError, Step, run_case};
 
 use crate::across::{compare_checksums, with_medians};
@@ -287,6 +288,7 @@ fn one_turn(
         disk: record.setup.disk,
         seed: record.plan.seed,
     };
+    let text = text_pool(record.plan.seed);
     let rss_before_open_bytes = Process::read().map(|process| process.rss_bytes);
     let target = registry::open(spec, &setup)?;
     let description = target.describe();
@@ -296,7 +298,7 @@ fn one_turn(
     record.described[turn.target] = Some(description);
     keeper.folder.write_run(record)?;
     let case = record.plan.cases[turn.case];
-    let place = Place { target: &spec.text, dir: &dir, case, repeat: turn.repeat, rss_before_open_bytes };
+    let place = Place { target: &spec.text, dir: &dir, case, repeat: turn.repeat, text, rss_before_open_bytes };
     let ran = run_case(&*target, &place, &record.plan, interrupt, keeper);
     let closed = target.close();
     drop(target);

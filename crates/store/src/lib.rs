@@ -7,6 +7,7 @@
 //! | [`block`] | [`Block`]: a written block as an owned thing whose drop frees it |
 //! | [`budget`] | the one memory cap, by class |
 //! | [`cache`] | second-chance eviction and write-back over pages that others own |
+//! | [`frame`] | buffers under pages, used again across threads |
 //! | [`run`] | immutable sorted runs, in memory and in files |
 //! | [`epoch`] | `EpochCell`: a value replaced under readers |
 //! | [`fuzzing`] | the bodies of the fuzz targets |
@@ -23,6 +24,7 @@ pub mod codec;
 #[allow(unsafe_code, reason = "dereferences and retires values under epoch guards, behind a safe face")]
 #[allow(unexpected_cfgs, reason = "`crossbeam_loom` is set by hand, for tests/epoch_loom.rs")]
 pub mod epoch;
+pub mod frame;
 pub mod fuzzing;
 pub mod run;
 pub mod space;
@@ -34,6 +36,7 @@ pub use cache::{
 };
 pub use codec::{BlockKind, Compression};
 pub use epoch::EpochCell;
+pub use frame::{Frame, FramePool};
 pub use run::{Run, RunCursor, RunMeta, RunWriter};
 pub use space::{
     AllocScope, Census, CheckpointMark, ExtentId, NewBlock, Space, SpaceOptions, SpacePin, SpaceStats, UpdateGroup,

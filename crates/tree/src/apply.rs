@@ -114,7 +114,7 @@ impl Core {
 
     /// Step 2.
     fn fill_empty(&self, handle: &Arc<LeafHandle>, slot: &mut LeafSlot, grant: &mut Option<Grant>) {
-        let leaf = Leaf::new(self.env.options.node_bytes, &handle.low, slot.high.as_deref());
+        let leaf = Leaf::new(self.page_frame(), &handle.low, slot.high.as_deref());
         slot.state = LeafState::Resident(Box::new(self.resident(leaf, BTreeMap::new(), grant)));
         self.enter_cache(handle);
     }

@@ -122,7 +122,7 @@ impl Core {
     pub(crate) fn read_leaf_image(&self, at: BlockRef, low: &[u8], high: Option<&Fence>) -> Result<Leaf> {
         let mut bytes = Vec::new();
         self.env.space.read(at, BlockKind::Leaf, self.env.id, &mut bytes)?;
-        let mut leaf = Leaf::decode_image(&bytes, low, high.map(|h| &**h), self.env.options.node_bytes)
+        let mut leaf = Leaf::decode_image(&bytes, low, high.map(|h| &**h), self.page_frame())
             .map_err(|what| self.corrupt(at, "leaf image", what))?;
         for (id, blocks, length) in leaf.missing_chains() {
             let chain = self.read_beside(&blocks, length)?;

@@ -10,7 +10,7 @@ use index::{
     Batch, Cursor, Direction, Index, IndexEnv, IndexState, IndexStats, KeyRange, Progress, ReadAt, Reservation,
     Reserved, Upkeep, VerifyReport, VisitBlock,
 };
-use store::Run;
+use store::{Frame, Run};
 use vfs::sync::{Condvar, Mutex};
 
 use crate::cursor::TreeCursor;
@@ -80,6 +80,11 @@ impl Core {
     /// Memory of an ordinary leaf, as charged and told to the cache, in bytes.
     pub fn page_bytes(&self) -> u64 {
         self.env.options.node_bytes as u64 + LEAF_EXTRA_BYTES
+    }
+
+    /// A frame for a leaf.
+    pub fn page_frame(&self) -> Frame {
+        self.env.cache.frame(self.env.options.node_bytes)
     }
 }
 

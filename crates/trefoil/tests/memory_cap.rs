@@ -4,6 +4,7 @@
 //! A program of its own with one test, since resident memory is the whole process's.
 
 #![cfg(target_os = "linux")]
+#![allow(clippy::disallowed_methods, reason = "asks the operating system what the engine cannot know")]
 
 use trefoil::{Database, Durability, IndexOptions, Options};
 

@@ -5,6 +5,7 @@
 
 use std::fmt;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -16,7 +17,7 @@ use lab_target::{Batch, Description, Sizes, Target, TargetError};
 use crate::assemble::{self, About, Around};
 use crate::check::{Checked, check, verify};
 use crate::plan::{Case, Plan, PlanError, Scan, Step};
-use crate::rows::{ROWS_PER_SECOND, Replay, RowMaker, text_pool};
+use crate::rows::{ROWS_PER_SECOND, Replay, RowMaker};
 use crate::step::{self, Client, Context, Tick};
 use crate::totals::Totals;
 use crate::worker::WorkerError;
@@ -109,7 +110,9 @@ pub struct Place<'a> {
     pub case: Case,
     /// The repetition, from 1.
     pub repeat: u32,
-    /// Resident memory before the target was opened.
+    /// What the rows' texts are cut from: [`text_pool`] of the plan's seed.
+    pub text: Arc<[u8]>,
+    /// Resident memory before the target was opened, the texts included.
     pub rss_before_open_bytes: Option<u64>,
 }
 
@@ -127,9 +130,8 @@ pub fn run_case(
     plan.check()?;
     let (case, dir) = (place.case, place.dir);
     let description: Description = target.describe();
-    let pool = text_pool(plan.seed);
     let clients = (0..case.clients).map(|number| {
-        let maker = RowMaker::new(plan.seed, number, pool.clone());
+        let maker = RowMaker::new(plan.seed, number, place.text.clone());
         let replay = Replay::of(&maker);
         Client { number, table: number % case.tables, maker, replay, inserted: 0, deleted: 0, inserted_hash: 0 }
     });

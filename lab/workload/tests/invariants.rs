@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use lab_measure::record::StepRecord;
 use lab_target::{DiskLimits, Durability, IndexSet, Setup, TargetSpec, registry};
+use lab_workload::rows::text_pool;
 use lab_workload::{Case, DeleteForm, Place, Plan, RunError, Step, Tick, Watcher, run_case};
 
 #[derive(Default)]
@@ -74,7 +75,14 @@ fn run_into(target: &str, plan: &Plan, tables: u32, clients: u32, collector: &Co
     };
     let target = registry::open(&TargetSpec::parse(target).unwrap(), &setup).unwrap();
     let case = Case { tables, clients };
-    let place = Place { target: "test", dir: dir.path(), case, repeat: 1, rss_before_open_bytes: None };
+    let place = Place {
+        target: "test",
+        dir: dir.path(),
+        case,
+        repeat: 1,
+        text: text_pool(plan.seed),
+        rss_before_open_bytes: None,
+    };
     run_case(&*target, &place, plan, &collector.interrupt, collector)
 }
 

@@ -26,7 +26,7 @@ use std::time::Duration;
 use base::{GcView, Lsn, Result};
 use crossbeam_utils::CachePadded;
 
-use crate::{Block, Budget, NewBlock};
+use crate::{Block, Budget, Frame, FramePool, NewBlock};
 
 pub use grant::Grant;
 pub use step::StepReport;
@@ -154,6 +154,7 @@ pub struct CacheStats {
 pub struct Cache {
     budget: Budget,
     options: CacheOptions,
+    frames: Arc<FramePool>,
     clock: clock::Clock,
     grants: grant::Grants,
     /// Signed, because a page may tell "clean" before the thread that made it dirty has told so. Relaxed: a
@@ -175,6 +176,7 @@ impl Cache {
     #[must_use]
     pub fn new(budget: Budget, options: CacheOptions) -> Self {
         Self {
+            frames: FramePool::new(ready_bytes(&budget, &options)),
             budget,
             options,
             clock: clock::Clock::default(),
@@ -190,6 +192,12 @@ impl Cache {
     #[must_use]
     pub fn budget(&self) -> &Budget {
         &self.budget
+    }
+
+    /// A frame for a page of `bytes`; the page's charge is its owner's.
+    #[must_use]
+    pub fn frame(&self, bytes: usize) -> Frame {
+        self.frames.frame(bytes)
     }
 
     /// Gives a page a place in the clock, once for each stay in memory. The page's owner holds its charge.
@@ -234,9 +242,13 @@ impl Cache {
         self.budget.limit() / 100 * self.options.dirty_percent
     }
 
-    /// Free memory to keep ready, in bytes.
     fn ready_bytes(&self) -> u64 {
-        let limit = self.budget.limit();
-        (self.options.ready_pages * self.options.page_bytes).max(limit / 50).min(limit / 8)
+        ready_bytes(&self.budget, &self.options)
     }
+}
+
+/// Free memory to keep ready, in bytes.
+fn ready_bytes(budget: &Budget, options: &CacheOptions) -> u64 {
+    let limit = budget.limit();
+    (options.ready_pages * options.page_bytes).max(limit / 50).min(limit / 8)
 }

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use base::CommitTs;
 use base::bytes::{Reader, printable, put_bytes, put_varint};
-use store::BlockRef;
+use store::{BlockRef, Frame};
 
 use super::chain::Chain;
 use super::descriptor::{put_refs, read_refs};
@@ -92,8 +92,9 @@ impl Leaf {
     ///
     /// # Errors
     /// A sentence that says what is wrong with the bytes.
-    pub fn decode_image(bytes: &[u8], lo: &[u8], hi: Option<&[u8]>, node_bytes: usize) -> Result<Leaf, String> {
-        let mut leaf = Leaf::new(node_bytes, lo, hi);
+    pub fn decode_image(bytes: &[u8], lo: &[u8], hi: Option<&[u8]>, frame: impl Into<Frame>) -> Result<Leaf, String> {
+        let mut leaf = Leaf::new(frame, lo, hi);
+        let node_bytes = leaf.node_bytes();
         let mut decoder = Decoder::start(bytes).ok_or("leaf image: the header does not hold")?;
         if decoder.key.len() > leaf.prefix.len() {
             // Every key of the image starts with its prefix, every key that stays also with the fences' prefix.

@@ -17,7 +17,7 @@
 //! No latch is taken here; the handle that owns the leaf has it.
 
 use base::CommitTs;
-use store::BlockRef;
+use store::{BlockRef, Frame};
 
 use super::key::{Key, fence_prefix_bytes};
 use super::page::{Kind, Page};
@@ -149,15 +149,15 @@ pub struct SplitPoint {
 }
 
 impl Leaf {
-    /// An empty leaf for keys in `[lo, hi)`.
+    /// An empty leaf for keys in `[lo, hi)`, in `frame`: a node of that many bytes.
     ///
     /// # Panics
-    /// If `node_bytes` is not a node size, or the fences are not in order.
+    /// If the frame has not the size of a node, or the fences are not in order.
     #[must_use]
-    pub fn new(node_bytes: usize, lo: &[u8], hi: Option<&[u8]>) -> Self {
+    pub fn new(frame: impl Into<Frame>, lo: &[u8], hi: Option<&[u8]>) -> Self {
         assert!(hi.is_none_or(|hi| lo < hi), "fences are in order");
         Leaf {
-            page: Page::new(node_bytes),
+            page: Page::new(frame.into()),
             side: Side::new(),
             lo: lo.into(),
             hi: hi.map(Into::into),
@@ -271,7 +271,7 @@ impl Leaf {
         self.lo = lo;
         self.hi = hi;
         self.sequence = Sequence::default();
-        let empty = Page::new(self.page.size_bytes());
+        let empty = Page::new(self.page.another_frame());
         std::mem::replace(&mut self.page, empty)
     }
 

@@ -23,6 +23,7 @@
 use std::cmp::Ordering;
 
 use base::CommitTs;
+use store::Frame;
 
 use super::key::head;
 
@@ -123,7 +124,7 @@ pub(super) struct NewEntry<'a> {
 /// The page.
 #[derive(Debug, Clone)]
 pub(super) struct Page {
-    bytes: Box<[u8]>,
+    bytes: Frame,
     count: usize,
     heap: usize,
     garbage: usize,
@@ -131,9 +132,15 @@ pub(super) struct Page {
 
 impl Page {
     /// An empty page.
-    pub(super) fn new(node_bytes: usize) -> Self {
+    pub(super) fn new(frame: Frame) -> Self {
+        let node_bytes = frame.len();
         assert!((super::NODE_BYTES_MIN..=super::NODE_BYTES_MAX).contains(&node_bytes), "node size is checked at open");
-        Page { bytes: vec![0; node_bytes].into_boxed_slice(), count: 0, heap: node_bytes, garbage: 0 }
+        Page { bytes: frame, count: 0, heap: node_bytes, garbage: 0 }
+    }
+
+    /// A frame for a page beside this one.
+    pub(super) fn another_frame(&self) -> Frame {
+        self.bytes.another()
     }
 
     #[inline]
@@ -312,7 +319,7 @@ impl Page {
     /// Moves all entries together, in slot order.
     #[cold]
     pub(super) fn compact(&mut self) {
-        let mut bytes = vec![0; self.bytes.len()].into_boxed_slice();
+        let mut bytes = self.bytes.another();
         let mut heap = bytes.len();
         for i in 0..self.count {
             let slot = self.slot(i);

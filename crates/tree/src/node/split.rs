@@ -118,7 +118,7 @@ impl Leaf {
     /// same content.
     #[must_use]
     pub fn split(&mut self, at: &SplitPoint) -> Leaf {
-        let mut right = Leaf::new(self.node_bytes(), &at.separator, self.hi());
+        let mut right = Leaf::new(self.page.another_frame(), &at.separator, self.hi());
         right.side = self.side.sibling();
         right.max_ts = self.max_ts;
         let prefix = self.prefix.clone();
@@ -192,7 +192,7 @@ impl Leaf {
         let hi = right.hi().map(Into::into);
         let old = self.replace_page(lo, hi, &left_prefix[..common]);
         self.copy_slots(&old, 0..old.len(), &left_prefix[self.prefix.len()..], 0);
-        let old = std::mem::replace(&mut right.page, Page::new(NODE_BYTES_MIN));
+        let old = std::mem::replace(&mut right.page, Page::new(NODE_BYTES_MIN.into()));
         let front = right.prefix[self.prefix.len()..].to_vec();
         self.adopt_slots(&old, 0..old.len(), &front, 0, &mut right);
         self.max_ts = self.max_ts.max(right.max_ts);
