@@ -155,7 +155,7 @@ impl Core {
         };
         let name_range = || range(&cold.low, cold.high.as_ref());
         let decoded = self
-            .read_inner_image(image.address(), &cold.low, cold.high.as_ref())
+            .read_inner_image(image.address(), &cold.low, cold.high.as_ref(), image.is_exact)
             .map_err(|fault| fault.in_index(self.env.id, name_range))?;
         vfs::thread::point("tree.inner_read");
         let latched = self.latch_structure();
@@ -189,12 +189,22 @@ impl Core {
         }
     }
 
-    /// Reads and checks an inner node's image: each child is of the kind that the level says.
-    pub(crate) fn read_inner_image(&self, at: BlockRef, low: &[u8], high: Option<&Fence>) -> Result<InnerImage> {
+    /// Reads and checks an inner node's image: each child is of the kind that the level says. If the image is not exact, the
+    /// outer slots may be trimmed, and what was said of their range does not hold.
+    pub(crate) fn read_inner_image(
+        &self,
+        at: BlockRef,
+        low: &[u8],
+        high: Option<&Fence>,
+        is_exact: bool,
+    ) -> Result<InnerImage> {
         let mut bytes = Vec::new();
         self.env.space.read(at, BlockKind::Inner, self.env.id, &mut bytes)?;
-        let decoded = InnerImage::decode(&bytes, low, high.map(|h| &**h))
+        let mut decoded = InnerImage::decode(&bytes, low, high.map(|h| &**h))
             .map_err(|what| self.corrupt(at, "inner node image", what))?;
+        if !is_exact {
+            decoded.forget_outer_ranges();
+        }
         for child in decoded.node.children() {
             let (ChildDescriptor::Node(NodeDescriptor { kind, .. }), level) = (child, decoded.level) else {
                 if decoded.level == 1 {

@@ -63,9 +63,9 @@ impl Reach<'_, '_> {
 
     fn inner(&mut self, slot: &Slot<'_>, level: Option<u8>) -> Result<()> {
         let at = slot.says.block;
-        let read = self.core.read_inner_image(at, slot.low, slot.high.as_ref());
+        let read = self.core.read_inner_image(at, slot.low, slot.high.as_ref(), slot.says.is_exact);
         // Once more, untrimmed: the counts are those of all that is in it.
-        let both = read.and_then(|image| Ok((image, self.core.read_inner_image(at, &[], None)?)));
+        let both = read.and_then(|image| Ok((image, self.core.read_inner_image(at, &[], None, true)?)));
         let (image, whole) = match both {
             Ok(both) => both,
             Err(fault) => return self.note(fault, slot),

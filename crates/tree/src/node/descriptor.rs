@@ -166,6 +166,17 @@ impl InnerImage {
         }
     }
 
+    /// The first and the last slot may be narrower than when the image was encoded.
+    pub fn forget_outer_ranges(&mut self) {
+        let last = self.node.len() - 1;
+        self.node = self.node.map(|i, child| match *child {
+            ChildDescriptor::Node(node) if i == 0 || i == last => {
+                ChildDescriptor::Node(NodeDescriptor { is_exact: false, ..node })
+            }
+            child => child,
+        });
+    }
+
     /// An inner node for `[lo, hi)` from an image whose fences were these or wider; children outside are trimmed
     /// [A8].
     ///
