@@ -11,6 +11,7 @@
 use std::ops::Bound;
 use std::sync::Arc;
 
+use base::limits::KEY_BYTES_MAX;
 use base::{CommitTs, GcView, Result};
 use index::{BatchBuilder, Direction, EntryBatch, Op, ReadAt, Reservation};
 use store::{Run, RunWriter};
@@ -21,6 +22,8 @@ use crate::table::Schema;
 
 /// Entries applied at a time.
 const BATCH_ENTRIES: usize = 256;
+/// Nothing waits in a run in memory: no record would bring it back (rule A16f).
+const _: () = assert!(BATCH_ENTRIES * KEY_BYTES_MAX < 1 << 20);
 
 /// Builds `new`, the indexes with these `numbers` in `schema`, from the rows that snapshot `s` sees.
 pub fn build(
@@ -199,10 +202,10 @@ impl Applier<'_> {
         if batch.is_empty() {
             return Ok(());
         }
-        match self.entry.index.reserve(&batch)? {
-            Reservation::Direct(reserved) => self.entry.index.apply(&batch, reserved, self.s, &GcView::keep_all()),
-            Reservation::TooCold => self.entry.index.attach(crate::recovery::run_of(&batch), self.s),
-        }
+        let Reservation::Direct(reserved) = self.entry.index.reserve(&batch)? else {
+            unreachable!("a batch of less than 1 MiB, above all that is in the index, meets its last leaf alone")
+        };
+        self.entry.index.apply(&batch, reserved, self.s, &GcView::keep_all());
         Ok(())
     }
 }

@@ -226,7 +226,7 @@ impl Database {
         found.map(Index).ok_or_else(|| Error::NotFound { kind: "index", name: name.to_owned() })
     }
 
-    /// Drops a plain index. Its space comes back when no snapshot is older and no handle is left.
+    /// Drops a plain index. Its space comes back when no handle, cursor or transaction that uses it is left.
     ///
     /// # Errors
     /// `NotFound`, `Poisoned`.

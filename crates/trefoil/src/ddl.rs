@@ -4,7 +4,7 @@
 //! (`Engine::ddl`). A new index is registered with the engine *before* its catalog record, so that a
 //! checkpoint in between keeps its state; if the record never becomes durable, recovery finds a state whose
 //! id the catalog does not know and frees it. A dropped index is unregistered only *after* the record is
-//! durable, and its blocks are freed when no snapshot is older than the drop and no handle or cursor is left.
+//! durable, and its blocks are freed when no handle, table or cursor is left that could read them.
 //!
 //! Adding an index to a table keeps that table's writers out while it is built (readers go on); the order is
 //! build → checkpoint → catalog record → public, so the catalog never names an index whose unlogged blocks
@@ -220,10 +220,8 @@ impl Engine {
             return Ok(());
         }
         let Some(no_checkpoint) = self.checkpoint.try_lock() else { return Ok(()) };
-        let oldest = self.snapshots.refresh_view().oldest();
-        let unreachable = |entry: &mut Arc<IndexEntry>| {
-            Arc::strong_count(entry) == 1 && entry.dropped_at().is_some_and(|at| at <= oldest)
-        };
+        // Whoever can still read it, with a snapshot however old, holds its entry.
+        let unreachable = |entry: &mut Arc<IndexEntry>| Arc::strong_count(entry) == 1;
         let free: Vec<_> = self.names.write().dropped.extract_if(.., unreachable).collect();
         let mut damaged = false;
         for (n, entry) in free.iter().enumerate() {
@@ -281,8 +279,6 @@ impl Engine {
     /// Makes built indexes durable before the catalog names them (rule A16f): nothing of them is in the log.
     fn make_durable(&self, entries: &[Arc<IndexEntry>]) -> Result<()> {
         for entry in entries {
-            // What is attached in memory holds the index's F below it, and no record would bring it back.
-            while entry.index.maintain(&self.upkeep())?.more {}
             // A checkpoint covers what is registered.
             self.names.write().indexes.insert(entry.id(), entry.clone());
         }
@@ -305,7 +301,7 @@ impl Engine {
         }
     }
 
-    /// A checkpoint under way may be reading them: they are freed as dropped ones are, as old as can be.
+    /// A checkpoint under way may be reading them: they are freed as dropped ones are.
     fn forget_new(&self, entries: &[Arc<IndexEntry>]) {
         self.bury(entries.to_vec(), CommitTs(1));
     }

@@ -47,7 +47,7 @@ pub struct Engine {
     pub view_refreshed_ns: CachePadded<AtomicU64>,
     /// Start of the clock behind `view_refreshed_ns`.
     pub opened: Instant,
-    /// True while the log is replayed: nothing may be collected (rule P6).
+    /// True while the log is replayed.
     pub recovering: AtomicBool,
     /// Run files and the commits that named them; see [`crate::runs`].
     pub runs: RunRegistry,
@@ -157,7 +157,7 @@ impl Engine {
     pub fn upkeep(&self) -> Upkeep<'_> {
         let applied = self.visible.visible().as_lsn();
         let recovering = self.recovering.load(Ordering::Acquire);
-        let view = if recovering { GcView::keep_all() } else { self.snapshots.refresh_view().as_ref().clone() };
+        let view = self.snapshots.refresh_view().as_ref().clone();
         // Cleaning reads all inner nodes and the leaves it moves: nobody who opens a database waits for that.
         Upkeep { view, applied, log: self, tight: recovering || !self.has_room_beside(0) }
     }

@@ -6,7 +6,7 @@
 //!    manifest and starts empty: all its records are above the floor.
 //! 3. The other indexes' parts are replayed in log order, commits with `ts <= F` skipped; one thread per
 //!    group of indexes. Puts and deletes are keyed by (key, ts), so replaying one that is there already
-//!    changes nothing (decision D3). No version is collected meanwhile (rule P6).
+//!    changes nothing (decision D3). Write-back and upkeep collect beside it: each key keeps the order of the log (rule P6).
 //! 4. A new life of the log begins: higher incarnation, new segment (rule A13). Then a checkpoint, so that a
 //!    crash in the new life does not replay the old one again.
 //!
@@ -183,4 +183,28 @@ pub fn run_of(batch: &Batch) -> Run {
         index::Op::Put(value) => (key, Some(value)),
         index::Op::Delete => (key, None),
     }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use index::{BatchBuilder, Op};
+
+    /// Operations of an index that nobody knows are those of a dropped one if it can have existed, damage otherwise.
+    #[test]
+    fn a26_operations_of_an_index_that_never_was_are_damage() {
+        let (targets, open_run) = (BTreeMap::new(), |_: &RunMeta| unreachable!("no run is named"));
+        let mut replayer = Replayer::new(&targets, 5, &open_run, &|| Ok(()));
+        let mut batch = BatchBuilder::new();
+        batch.push(b"k", Op::Put(b"v"));
+        let batch = batch.finish();
+        let mut replay = |id| {
+            let mut payload = Vec::new();
+            record::begin(&mut payload, 1);
+            record::put_inline(&mut payload, IndexId(id), &batch);
+            replayer.commit(Lsn(64), &payload)
+        };
+        assert!(replay(4).is_ok());
+        assert!(matches!(replay(5), Err(Fault::Corrupt { .. })));
+    }
 }

@@ -68,6 +68,28 @@ fn a7b_idle_index_does_not_trim_an_unapplied_commit() {
     });
 }
 
+/// A6: a commit to an index that was dropped meanwhile, and freed with it, makes no block wait for its record; yet the
+/// manifest's floor lies above it, and a log that ends below is refused. Guard: a checkpoint waits for the log up to its
+/// floor.
+#[test]
+fn a6_the_log_is_durable_up_to_the_floor() {
+    simulate(|_| {
+        let disk = disk();
+        let db = open(&disk);
+        let (kept, gone) = (index(&db, "kept"), index(&db, "gone"));
+        put(&db, &kept, b"k", b"1", Durability::Sync).unwrap();
+        let mut tx = db.begin().unwrap();
+        tx.put(&gone, b"k", b"1").unwrap();
+        db.drop_index("gone").unwrap();
+        tx.commit_with(Durability::Buffered).unwrap();
+        drop(gone);
+        db.settle().unwrap();
+        let db = open(&cut(&disk, db));
+        assert_eq!(get(&db, &db.index("kept").unwrap(), b"k").unwrap(), b"1");
+        sound(&db);
+    });
+}
+
 /// A12: nothing is seen before everything below it is applied, and what a snapshot sees does not change. Guard:
 /// `commit_batches` marks the range after it has applied.
 #[test]
@@ -304,6 +326,100 @@ fn p7_a_refused_write_is_not_in_the_transaction() {
         tx.commit().unwrap();
         assert_eq!(all(&db, &i).len(), n as usize);
     });
+}
+
+/// Bytes charged to a class of the budget.
+fn charged(db: &Database, class: &str) -> u64 {
+    db.stats().memory.iter().find(|(name, _)| *name == class).unwrap().1
+}
+
+/// P7: transactions that run share the limit; what one gives back, another can take. Guards: `charge_writes` charges, and
+/// counts what others have; a transaction that a deadlock ended holds nothing any more.
+#[test]
+fn p7_write_sets_share_the_budget() {
+    simulate(|_| {
+        let db = Database::open("/db", Options { budget_bytes: 1 << 20, ..options(&disk()) }).unwrap();
+        let i = index(&db, "i");
+        let room_of = |tx: &mut trefoil::Transaction, tag: u8| {
+            (0..100u8).take_while(|n| tx.put(&i, &[tag, *n], &[7; 10_000]).is_ok()).count()
+        };
+        let (mut first, mut second) = (db.begin().unwrap(), db.begin().unwrap());
+        let most = room_of(&mut first, 1);
+        assert!((20..60).contains(&most), "{most} of 10 kB are about half of 1 MiB");
+        let held = charged(&db, "write_sets");
+        assert!(held > 200_000, "{held}");
+        assert!(room_of(&mut second, 2) < most, "the other has most of it");
+        second.rollback();
+        first.rollback();
+        assert_eq!(charged(&db, "write_sets"), 0);
+        assert_eq!(room_of(&mut db.begin().unwrap(), 3), most);
+    });
+}
+
+/// P7: after a deadlock the victim's handle still exists, but its write set is given back. Guard: `Transaction::finish`.
+#[test]
+fn p7_the_victim_of_a_deadlock_gives_its_memory_back() {
+    simulate(|_| {
+        let db = open(&disk());
+        let i = index(&db, "i");
+        let (mut victim, mut other) = (db.begin().unwrap(), db.begin().unwrap());
+        victim.put(&i, b"a", &[7; 200_000]).unwrap();
+        other.put(&i, b"b", b"1").unwrap();
+        (0..20u8).for_each(|n| other.put(&i, &[n], b"heavier").unwrap());
+        let handle = i.clone();
+        let waiter = spawn("waiter", move || {
+            other.put(&handle, b"a", b"1").unwrap();
+            other.commit().unwrap();
+        });
+        sleep(20);
+        let error = victim.put(&i, b"b", b"1").unwrap_err();
+        assert!(matches!(error, Error::Deadlock { .. }), "{error}");
+        waiter.join().unwrap();
+        assert_eq!(charged(&db, "write_sets"), 0);
+        drop(victim);
+    });
+}
+
+/// A commit over too many cold leaves is kept in memory as a run: in the budget as long as it is there. Guards: `prepare`
+/// charges it, the run holds the charge.
+#[test]
+fn a_run_in_memory_is_charged_until_it_is_drained() {
+    simulate(|_| {
+        let disk = disk();
+        let db = open(&disk);
+        let i = index(&db, "i");
+        (0..10).for_each(|n| fill(&db, &i, n * 1000, (n + 1) * 1000, 20).unwrap());
+        db.checkpoint().unwrap();
+        let db = Database::open("/db", Options { background: false, ..options(&cut(&disk, db)) }).unwrap();
+        let i = db.index("i").unwrap();
+        let mut tx = db.begin().unwrap();
+        (0..200u32).for_each(|n| tx.put(&i, &(n * 50).to_be_bytes(), b"cold").unwrap());
+        tx.commit().unwrap();
+        assert!(charged(&db, "runs") >= 200 * 8, "{}", charged(&db, "runs"));
+        db.settle().unwrap();
+        assert_eq!(charged(&db, "runs"), 0);
+        assert_eq!(all(&db, &i).iter().filter(|(_, value)| value == b"cold").count(), 200);
+    });
+}
+
+/// A log segment is a quarter of the log at most, in whole sectors whatever the log's size. Guard: `segment_bytes` rounds.
+#[test]
+fn any_log_capacity_opens() {
+    for odd in [1, 4096, 5000, (16 << 10) - 1, 16 << 10] {
+        simulate(move |_| {
+            let disk = disk();
+            let odd = |disk: &SimDisk| Options {
+                log_capacity_bytes: (1 << 20) + odd,
+                log_segment_bytes: 64 << 20,
+                ..options(disk)
+            };
+            let db = Database::open("/db", odd(&disk)).unwrap();
+            let i = index(&db, "i");
+            fill(&db, &i, 0, 500, 100).unwrap();
+            let db = Database::open("/db", odd(&cut(&disk, db))).unwrap();
+            assert_eq!(all(&db, &db.index("i").unwrap()).len(), 500);
+        });
+    }
 }
 
 /// A value beyond the limit is refused by its length alone: the bytes are zero pages that nobody ever touches.

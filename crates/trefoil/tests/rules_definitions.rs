@@ -326,3 +326,19 @@ fn a26_a_change_of_definitions_is_never_a_run_file() {
         sound(&db);
     });
 }
+
+/// A26: whoever still has a handle of a dropped index is refused, and writes nothing that recovery would have to skip.
+/// Guard: `bury` marks the entry.
+#[test]
+fn a26_a_handle_of_a_dropped_index_is_refused() {
+    simulate(|_| {
+        let db = open(&disk());
+        let i = index(&db, "i");
+        fill(&db, &i, 0, 10, 10).unwrap();
+        db.drop_index("i").unwrap();
+        let mut tx = db.begin().unwrap();
+        assert!(matches!(tx.put(&i, b"k", b"v"), Err(Error::Dropped { .. })));
+        assert!(matches!(tx.get(&i, b"k"), Err(Error::Dropped { .. })));
+        assert!(matches!(db.snapshot().unwrap().range(&i, ..), Err(Error::Dropped { .. })));
+    });
+}

@@ -428,7 +428,7 @@ impl Inner {
 
     /// As leader of the sync stage: writes what is there, closes the block, syncs.
     ///
-    /// The block is closed by the leader of the write stage, when no write is in flight. Otherwise:
+    /// The block is closed under the writer's mutex, which a write holds from taking its place to its end. Otherwise:
     /// W takes its place behind a written frame f, in f's block; S starts a sync that is to cover f; the sync
     /// ends and f is acknowledged; W's write now overwrites the block that holds f, and a power cut tears it.
     fn sync_out(&self, lead: &Lead<'_>, lsn: Lsn) -> Result<()> {

@@ -202,3 +202,25 @@ fn a10_a_leaf_that_is_being_read_is_not_evicted() {
         rig.verify();
     });
 }
+
+/// Whoever asks for maintenance until nothing is left waits for a step that another thread is about: "busy" is not "done".
+#[test]
+fn a_step_of_maintenance_waits_for_another_one() {
+    simulated(|sim| {
+        let rig = Arc::new(filled(small(), 10));
+        rig.attach((0..600).map(|n| (key(n), Some(b"from the run".to_vec()))).collect());
+        let gate = sim.hold("tree.drain_reserved");
+        let background = in_thread(&rig, |rig| {
+            rig.maintain();
+        });
+        gate.wait_reached();
+        let settler = in_thread(&rig, |rig| {
+            rig.maintain_fully();
+            assert_eq!(rig.tree.stats().run_bytes, 0);
+        });
+        vfs::thread::sleep(std::time::Duration::from_millis(50));
+        gate.open();
+        settler.join().unwrap();
+        background.join().unwrap();
+    });
+}
