@@ -284,9 +284,10 @@ fn ring_bytes(options: &Options) -> u64 {
     1 << most.max(4096).ilog2()
 }
 
-/// What write-back and the checkpoint have in hand: each a batch of images of 1 MiB and the blocks made of it.
+/// What the background has in hand: write-back, the checkpoint and cleaning each a batch of images of 1 MiB and the
+/// blocks made of it; stacks.
 fn work_bytes(options: &Options) -> u64 {
-    (options.budget_bytes / 16).min(4 << 20)
+    (options.budget_bytes / 16).min(8 << 20)
 }
 
 type KeyValue = (Vec<u8>, Vec<u8>);
