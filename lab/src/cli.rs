@@ -318,6 +318,10 @@ pub struct Ibench {
     #[arg(long, value_parser = bytes, value_name = "BYTES")]
     pub disk_size: Option<u64>,
 
+    /// What the drive is rated to write in its life (k, m, g, t = powers of 1000), for drive_life_years
+    #[arg(long, value_parser = count, value_name = "BYTES")]
+    pub drive_rated: Option<u64>,
+
     /// Seed of all rows and queries
     #[arg(long, default_value_t = 42, value_name = "N")]
     pub seed: u64,
@@ -367,7 +371,8 @@ fn scaled(text: &str, step: u64) -> Result<u64, String> {
         "k" => 1,
         "m" => 2,
         "g" => 3,
-        other => return Err(format!("`{other}` is not a unit; use k, m or g")),
+        "t" => 4,
+        other => return Err(format!("`{other}` is not a unit; use k, m, g or t")),
     };
     let number: f64 = digits.parse().map_err(|_| format!("`{text}` is not a number"))?;
     let value = number * (step.pow(power) as f64);
@@ -402,7 +407,7 @@ mod tests {
         assert_eq!(count("10m"), Ok(10_000_000));
         assert_eq!(count("1.5k"), Ok(1_500));
         assert_eq!(bytes("512m"), Ok(512 << 20));
-        assert_eq!(count("7"), Ok(7));
+        assert_eq!((count("7"), count("600t")), (Ok(7), Ok(600_000_000_000_000)));
         for wrong in ["", "m", "10x", "1.5", "-3", "0.0001k"] {
             assert!(count(wrong).is_err(), "{wrong}");
         }

@@ -40,6 +40,9 @@ pub struct SetupRecord {
     /// A disk that is slower or smaller than the machine's.
     #[serde(default)]
     pub disk: DiskLimits,
+    /// What the drive may write in its life.
+    #[serde(default)]
+    pub drive_rated_bytes: Option<u64>,
     /// Memory of everything together, as it was read back.
     #[serde(default)]
     pub memory_limit_bytes: Option<u64>,

@@ -179,6 +179,7 @@ fn begin(options: &Ibench) -> Result<(Folder, RunRecord, Option<MemoryGroup>), F
         }),
         compression: options.compression.clone(),
         disk,
+        drive_rated_bytes: options.drive_rated,
         memory_limit_bytes: group.as_ref().map(|group| group.limit_bytes),
     };
     let record = RunRecord {
@@ -298,7 +299,8 @@ fn one_turn(
     record.described[turn.target] = Some(description);
     keeper.folder.write_run(record)?;
     let case = record.plan.cases[turn.case];
-    let place = Place { target: &spec.text, dir: &dir, case, repeat: turn.repeat, text, rss_before_open_bytes };
+    let (repeat, drive_rated_bytes) = (turn.repeat, record.setup.drive_rated_bytes);
+    let place = Place { target: &spec.text, dir: &dir, case, repeat, text, rss_before_open_bytes, drive_rated_bytes };
     let ran = run_case(&*target, &place, &record.plan, interrupt, keeper);
     let closed = target.close();
     drop(target);

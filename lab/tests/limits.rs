@@ -25,7 +25,7 @@ fn json(path: &Path) -> Value {
 fn a_slow_disk_is_slow_and_says_so() {
     let dir = tempfile::tempdir().unwrap();
     let run = "run ibench --target trefoil --rows 5k --steps l.i0 --durability sync --quiet --format json --out";
-    let fast = lab(dir.path(), &format!("{run} fast"));
+    let fast = lab(dir.path(), &format!("{run} fast --drive-rated 600t"));
     let slow = lab(dir.path(), &format!("{run} slow --disk-limit iops=2000,latency=10ms"));
     let secs = |output: &Output| -> f64 {
         let results: Value =
@@ -34,6 +34,10 @@ fn a_slow_disk_is_slow_and_says_so() {
     };
     // 50 commits, each a write and a sync of at least 10 ms.
     assert!(secs(&slow) >= 1.0 && secs(&slow) > 2.0 * secs(&fast), "{} and {}", secs(&slow), secs(&fast));
+    // Years of a life are known where the drive's is.
+    let results = |output: &Output| -> Value { serde_json::from_slice(&output.stdout).unwrap() };
+    assert!(results(&fast)[0]["drive_life_years"].as_f64().unwrap() > 0.0);
+    assert!(results(&slow)[0].get("drive_life_years").is_none());
     let record = json(&dir.path().join("slow/run.json"));
     assert_eq!(record["described"][0]["settings"]["disk"], "iops=2000,latency=10000us");
     let step = json(&dir.path().join("slow/steps/t01-c01-r01-00-li0.json"));

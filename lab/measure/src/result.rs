@@ -199,7 +199,7 @@ keys! {
         min_key_max_ms,
         /// Dead versions and tombstones at the end, as the engine counts them.
         gc_debt,
-        /// Years until the drive has written its rated volume at this rate.
+        /// Years until the drive has written its rated volume, if that was named, at this rate.
         drive_life_years,
     }
 }

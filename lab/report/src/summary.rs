@@ -178,6 +178,9 @@ fn across_steps(lines: &Lines<'_>) -> String {
     out.push_str(&by_step(lines, "Dead versions and tombstones at the end of the step", |entry| {
         entry.result.steadiness.gc_debt.map(crate::html::grouped)
     }));
+    out.push_str(&by_step(lines, "Years until the drive has written its rated volume", |entry| {
+        entry.result.steadiness.drive_life_years.map(crate::html::short)
+    }));
     out.push_str(&by_step(lines, "Lowest and highest rate of the repetitions", |entry| {
         entry.spread.map(|(least, most)| format!("{} – {}", rate(least), rate(most)))
     }));

@@ -31,6 +31,8 @@ pub struct About {
     pub case: Case,
     /// Resident memory before the target was opened.
     pub rss_before_open_bytes: Option<u64>,
+    /// What the drive may write in its life.
+    pub drive_rated_bytes: Option<u64>,
 }
 
 /// What was read before and after the step.
@@ -69,7 +71,10 @@ pub fn record(about: &About, step: Step, work: Option<Work>, totals: Totals, aro
         responses: responses(step, &totals),
         costs: costs(&facts, work.is_some()),
         space: space(&facts, around.checked.rows),
-        steadiness: steadiness(work, &totals, &around.counters_after),
+        steadiness: Steadiness {
+            drive_life_years: drive_life_years(about, &totals.kernel, &around),
+            ..steadiness(work, &totals, &around.counters_after)
+        },
     };
     let tag = format!("{}.{}", about.description.engine, about.description.config);
     let mut stalls: Vec<Span> = totals.stalls.clone();
@@ -247,6 +252,19 @@ fn steadiness(work: Option<Work>, totals: &Totals, counters: &Counters) -> Stead
     }
 }
 
+const SECONDS_A_YEAR: f64 = 365.25 * 86_400.0;
+
+/// By what the engine says that it wrote, if it does, else by what the kernel counted for the process.
+fn drive_life_years(about: &About, kernel: &Difference, around: &Around) -> Option<f64> {
+    let sum = |counters: &Counters| -> Option<u64> {
+        let written = counters.iter().filter(|(name, _)| name.starts_with("written."));
+        written.map(|(_, bytes)| *bytes).reduce(|left, right| left + right)
+    };
+    let told = sum(&around.counters_after).map(|after| after - sum(&around.counters_before).unwrap_or(0).min(after));
+    let bytes = told.or(kernel.process_write_bytes).filter(|bytes| *bytes > 0)?;
+    Some(about.drive_rated_bytes? as f64 / (bytes as f64 / kernel.secs.max(1e-9) * SECONDS_A_YEAR))
+}
+
 fn notes(totals: &Totals, checked: &Checked, result: &StepResult) -> Vec<String> {
     let mut notes = Vec::new();
     if totals.cut_short {
@@ -300,4 +318,35 @@ pub fn add_settle(record: &mut StepRecord, span: Difference, drained: Duration, 
     record.result.steadiness.gc_debt = counters.get("gc_debt").map(|debt| *debt as f64);
     record.counters_after = counters;
     record.notes.push(format!("costs and sizes include a settle that drained in {:.1} s", drained.as_secs_f64()));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_drive_lives_as_long_as_its_rated_volume_lasts() {
+        let about = About {
+            target: "a".into(),
+            description: Description::default(),
+            repeat: 1,
+            case: Case { tables: 1, clients: 1 },
+            rss_before_open_bytes: None,
+            drive_rated_bytes: Some(31_557_600 * 1_000),
+        };
+        let kernel = Difference { secs: 10.0, process_write_bytes: Some(2_000), ..Difference::default() };
+        let around = |before: u64, after: u64| Around {
+            counters_before: Counters::from([("written.log".into(), before)]),
+            counters_after: Counters::from([("written.data".into(), after), ("reads".into(), 9)]),
+            sizes: Sizes::default(),
+            checked: Checked::default(),
+        };
+        // 1 000 bytes in 10 s, as the engine says, and 2 000, as the kernel does: 100 and 200 a second.
+        assert_eq!(drive_life_years(&about, &kernel, &around(500, 1_500)), Some(10.0));
+        let silent = Around { counters_before: Counters::new(), counters_after: Counters::new(), ..around(0, 0) };
+        assert_eq!(drive_life_years(&about, &kernel, &silent), Some(5.0));
+        assert_eq!(drive_life_years(&about, &kernel, &around(500, 500)), None, "nothing was written");
+        let unrated = About { drive_rated_bytes: None, ..about };
+        assert_eq!(drive_life_years(&unrated, &kernel, &silent), None);
+    }
 }

@@ -114,6 +114,8 @@ pub struct Place<'a> {
     pub text: Arc<[u8]>,
     /// Resident memory before the target was opened, the texts included.
     pub rss_before_open_bytes: Option<u64>,
+    /// What the drive may write in its life.
+    pub drive_rated_bytes: Option<u64>,
 }
 
 /// Runs all steps of `plan` on an open target.
@@ -146,6 +148,7 @@ pub fn run_case(
             repeat: place.repeat,
             case,
             rss_before_open_bytes: place.rss_before_open_bytes,
+            drive_rated_bytes: place.drive_rated_bytes,
         },
         dir,
         indexed: false,

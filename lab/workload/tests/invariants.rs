@@ -82,6 +82,7 @@ fn run_into(target: &str, plan: &Plan, tables: u32, clients: u32, collector: &Co
         repeat: 1,
         text: text_pool(plan.seed),
         rss_before_open_bytes: None,
+        drive_rated_bytes: None,
     };
     run_case(&*target, &place, plan, &collector.interrupt, collector)
 }
