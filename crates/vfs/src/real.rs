@@ -66,7 +66,7 @@ impl Vfs for RealVfs {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC;
         let fd = retry(|| fs::open(path, flags, FILE_MODE))?;
         retry(|| fs::flock(&fd, FlockOperation::NonBlockingLockExclusive))?;
-        Ok(Box::new(RealLock { _fd: fd }))
+        Ok(Box::new(RealLock(fd)))
     }
 
     fn free_bytes(&self, dir: &Path) -> io::Result<u64> {
@@ -75,12 +75,19 @@ impl Vfs for RealVfs {
     }
 }
 
-/// Held by the open file description: closing it releases the lock.
-struct RealLock {
-    _fd: OwnedFd,
-}
+/// Held by the open file description.
+struct RealLock(OwnedFd);
 
 impl FileLock for RealLock {}
+
+impl Drop for RealLock {
+    /// Unlocked, not only closed: a process that another thread is starting holds the same description between `fork` and
+    /// `exec`, and would keep the lock for as long.
+    fn drop(&mut self) {
+        // It fails for nothing that is locked; closing follows.
+        let _ = fs::flock(&self.0, FlockOperation::Unlock);
+    }
+}
 
 struct RealFile {
     fd: OwnedFd,
@@ -308,6 +315,13 @@ mod tests {
         assert_eq!(RealVfs.lock(&path).err().unwrap().kind(), io::ErrorKind::WouldBlock);
         drop(held);
         RealVfs.lock(&path).unwrap();
+        // A second descriptor of the same description, as a child has before it starts its program.
+        let held = fs::open(&path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).unwrap();
+        let inherited = held.try_clone().unwrap();
+        fs::flock(&held, FlockOperation::NonBlockingLockExclusive).unwrap();
+        drop(RealLock(held));
+        RealVfs.lock(&path).unwrap();
+        drop(inherited);
     }
 
     #[test]
