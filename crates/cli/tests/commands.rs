@@ -84,7 +84,7 @@ fn rows_and_entries_are_dumped() {
     let dir = tempfile::tempdir().unwrap();
     let db = shop(dir.path());
     let out = trefoil(&["dump", &db, "--table", "orders"]);
-    assert_eq!(text(&out.stdout), "id\tname\n1\ttea\n2\t\\N\n3\ta\\tb\n");
+    assert_eq!(text(&out.stdout), "id\tname\n1\ttea\n2\t\\N\n3\ta\\tb\n", "{}", text(&out.stderr));
     let out = trefoil(&["dump", &db, "--table", "orders", "--format", "json"]);
     let lines: Vec<serde_json::Value> =
         text(&out.stdout).lines().map(|line| serde_json::from_str(line).unwrap()).collect();

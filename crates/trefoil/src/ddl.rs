@@ -260,6 +260,7 @@ impl Engine {
 
     /// Opens the empty structure of a new index.
     fn open_new(&self, def: IndexDef, usable_from: CommitTs) -> Result<Arc<IndexEntry>> {
+        def.options.check_new()?;
         let index = self.open_structure(&def, None)?;
         Ok(IndexEntry::new(def, index, usable_from))
     }

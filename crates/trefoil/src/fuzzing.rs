@@ -1,7 +1,22 @@
 //! Fuzz bodies: plain functions that take any bytes and must never panic. And what tests need that damage a database on
 //! purpose: its manifest, and a way past the rules of tables.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 pub use crate::manifest::Manifest;
+
+static SMALL_NODES: AtomicBool = AtomicBool::new(false);
+
+/// From now on this process may create indexes with nodes from 512 bytes: a few hundred entries make a high tree. Users may
+/// not: a node below 4 KiB is smaller than a sector.
+pub fn small_nodes() {
+    // Relaxed: a switch for tests, thrown before anything is created.
+    SMALL_NODES.store(true, Ordering::Relaxed);
+}
+
+pub(crate) fn are_nodes_small() -> bool {
+    SMALL_NODES.load(Ordering::Relaxed)
+}
 
 /// Commits an entry of any index, by the name that `verify` calls it: `None` removes it. Nobody sees to it that rows and
 /// their entries agree.

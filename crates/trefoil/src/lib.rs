@@ -126,6 +126,22 @@ pub use options::{Durability, IndexOptions, Isolation, Options, Structure};
 pub use rows::{ALL, Entries, Rows, ValueRange};
 pub use snapshot::Snapshot;
 pub use stats::Stats;
+/// Pages in memory: [`Stats::cache`].
+///
+/// ```
+/// # let dir = tempfile::tempdir().expect("a temporary directory");
+/// # let db = trefoil::Database::open(dir.path(), trefoil::Options::default())?;
+/// # let fruit = db.create_index("fruit", trefoil::IndexOptions::default())?;
+/// # let mut tx = db.begin()?;
+/// # tx.put(&fruit, b"apple", b"12")?;
+/// # tx.commit()?;
+/// use trefoil::CacheStats;
+///
+/// let cache: CacheStats = db.stats().cache;
+/// assert_eq!((cache.waits, cache.refused), (0, 0)); // nobody waited for memory
+/// # Ok::<(), trefoil::Error>(())
+/// ```
+pub use store::CacheStats;
 /// Set by [`IndexOptions::compression`]; the default is LZ4. Checksums are there with each of them.
 ///
 /// ```
@@ -139,5 +155,62 @@ pub use stats::Stats;
 /// # Ok::<(), trefoil::Error>(())
 /// ```
 pub use store::Compression;
+/// The data file, in bytes: [`Stats::space`].
+///
+/// ```
+/// # let dir = tempfile::tempdir().expect("a temporary directory");
+/// # let db = trefoil::Database::open(dir.path(), trefoil::Options::default())?;
+/// # let fruit = db.create_index("fruit", trefoil::IndexOptions::default())?;
+/// # let mut tx = db.begin()?;
+/// # tx.put(&fruit, b"apple", b"12")?;
+/// # tx.commit()?;
+/// use trefoil::SpaceStats;
+///
+/// db.checkpoint()?;
+/// let space: SpaceStats = db.stats().space;
+/// assert!(0 < space.live_bytes && space.live_bytes <= space.file_bytes);
+/// # Ok::<(), trefoil::Error>(())
+/// ```
+pub use store::SpaceStats;
 pub use table::{Column, ColumnType, IndexSchema, OwnedValue, Schema, SchemaBuilder, Value};
 pub use transaction::{Savepoint, Transaction};
+/// Row locks: [`Stats::locks`].
+///
+/// ```
+/// # let dir = tempfile::tempdir().expect("a temporary directory");
+/// # let db = trefoil::Database::open(dir.path(), trefoil::Options::default())?;
+/// # let fruit = db.create_index("fruit", trefoil::IndexOptions::default())?;
+/// # let mut tx = db.begin()?;
+/// # tx.put(&fruit, b"apple", b"12")?;
+/// # tx.commit()?;
+/// use trefoil::LockStats;
+///
+/// let locks: LockStats = db.stats().locks;
+/// assert_eq!((locks.waits, locks.deadlocks), (0, 0));
+/// # Ok::<(), trefoil::Error>(())
+/// ```
+pub use txn::locks::LockStats;
+/// The machine's own files: the default of [`Options::vfs`].
+///
+/// ```
+/// # let dir = tempfile::tempdir().expect("a temporary directory");
+/// use std::sync::Arc;
+/// use trefoil::{Database, Options, RealVfs};
+///
+/// Database::open(dir.path(), Options { vfs: Arc::new(RealVfs), ..Options::default() })?;
+/// # Ok::<(), trefoil::Error>(())
+/// ```
+pub use vfs::RealVfs;
+/// What the engine asks of files: [`Options::vfs`]. Another one than the machine's own stands in tests: a disk that fails,
+/// or is simulated.
+///
+/// ```
+/// use std::sync::Arc;
+/// use trefoil::{Options, Vfs};
+///
+/// fn on(disk: Arc<dyn Vfs>) -> Options {
+///     Options { vfs: disk, ..Options::default() }
+/// }
+/// # let _ = on;
+/// ```
+pub use vfs::Vfs;

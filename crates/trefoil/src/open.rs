@@ -80,8 +80,9 @@ fn check(options: &Options) -> Result<()> {
     if options.budget_bytes < BUDGET_BYTES_MIN {
         return invalid(format!("budget_bytes is {}; the least is {BUDGET_BYTES_MIN}", options.budget_bytes));
     }
-    if !options.extent_bytes.is_power_of_two() || !(16 << 10..=4 << 20).contains(&options.extent_bytes) {
-        return invalid(format!("extent_bytes is {}; it must be a power of two up to 4 MiB", options.extent_bytes));
+    if !options.extent_bytes.is_power_of_two() || !(64 << 10..=4 << 20).contains(&options.extent_bytes) {
+        let range = "a power of two from 64 KiB to 4 MiB";
+        return invalid(format!("extent_bytes is {}; it must be {range}", options.extent_bytes));
     }
     if options.log_segment_bytes < 256 << 10 {
         return invalid(format!("log_segment_bytes is {}; the least is 256 KiB", options.log_segment_bytes));

@@ -112,6 +112,12 @@ pub struct IndexOptions {
     pub node_bytes: usize,
 }
 
+/// Sizes of nodes that users may ask for.
+const NODE_BYTES_MIN: usize = 4096;
+const NODE_BYTES_MAX: usize = 64 * 1024;
+/// The smallest that tests may.
+const NODE_BYTES_LEAST: usize = tree::node::NODE_BYTES_MIN;
+
 impl IndexOptions {
     /// The settings for the structure, checked.
     pub(crate) fn resolve(&self) -> Result<index::IndexOptions> {
@@ -121,12 +127,22 @@ impl IndexOptions {
             Structure::Lsm => return Err(Fault::Unsupported("STRUCTURE=lsm is not built yet".into()).into()),
         }
         let node_bytes = if self.node_bytes == 0 { 16 * 1024 } else { self.node_bytes };
-        if !node_bytes.is_power_of_two() || !(512..=64 * 1024).contains(&node_bytes) {
-            return Err(crate::Error::InvalidArgument(format!(
-                "node_bytes is {node_bytes}; it must be a power of two from 4096 to 65536"
-            )));
+        if !node_bytes.is_power_of_two() || !(NODE_BYTES_LEAST..=NODE_BYTES_MAX).contains(&node_bytes) {
+            return Err(self.wrong_node_size());
         }
         Ok(index::IndexOptions { compression: self.compression, node_bytes })
+    }
+
+    /// The same for a new index: what users may ask for. Tests make smaller nodes, see [`crate::fuzzing::small_nodes`].
+    pub(crate) fn check_new(&self) -> Result<()> {
+        let small = self.node_bytes != 0 && self.node_bytes < NODE_BYTES_MIN;
+        if small && !crate::fuzzing::are_nodes_small() { Err(self.wrong_node_size()) } else { Ok(()) }
+    }
+
+    fn wrong_node_size(&self) -> crate::Error {
+        let (least, most) = (NODE_BYTES_MIN, NODE_BYTES_MAX);
+        let why = format!("node_bytes is {}; it must be a power of two from {least} to {most}", self.node_bytes);
+        crate::Error::InvalidArgument(why)
     }
 }
 
@@ -183,7 +199,7 @@ pub struct Options {
     pub inline_batch_bytes: usize,
     /// Background threads on. Off, nothing is written back, purged or checkpointed unless called for: for tests.
     pub background: bool,
-    /// The file system. Default the machine's own.
+    /// The file system. Default the machine's own: [`RealVfs`].
     pub vfs: Arc<dyn Vfs>,
 }
 

@@ -2,7 +2,7 @@
 //! fault: nothing acknowledged is lost, nothing is half there, and the next open finds everything sound.
 //!
 //! A life: creation, definitions, small and large commits, checkpoints, background work, a drop, a backup, a close. Then
-//! the same for recovery after a power cut.
+//! the same for recovery after a power cut, for cleaning and for a backup; and a full disk instead of a fault.
 
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "a test panics on what it does not expect")]
 
@@ -178,5 +178,119 @@ fn every_operation_of_recovery_fails_once() {
     });
     if let Err(failure) = explored {
         panic!("{failure}");
+    }
+}
+
+/// An index of which little is left in each extent, opened anew, and what is in it.
+fn sparse(disk: &SimDisk) -> (Database, Entries) {
+    let quiet = Options { background: false, ..small(disk) };
+    let db = Database::open("/db", quiet.clone()).unwrap();
+    let i = index(&db, "i");
+    (0..12).for_each(|n| fill(&db, &i, n * 50, n * 50 + 50, 100).unwrap());
+    db.settle().unwrap();
+    (0..12).for_each(|n| fill(&db, &i, n * 50, n * 50 + 40, 90).unwrap());
+    db.checkpoint().unwrap();
+    let entries = all(&db, &i);
+    (db, entries)
+}
+
+/// Settles until cleaning has nothing to do, or an error.
+fn clean(db: &Database) -> Result<(), Error> {
+    for _ in 0..3 {
+        db.settle()?;
+        sleep(40);
+    }
+    Ok(())
+}
+
+fn fail_cleaning(rule: impl Fn(u64) -> Rule + Send + Sync + 'static, poisons: bool, at_least: u64) {
+    let explored = explore(0..1, &Config { steps_max: 200_000_000, ..Config::default() }, move |_| {
+        for nth in 0.. {
+            let disk = disk();
+            let (db, entries) = sparse(&disk);
+            let leaves_written = || db.index("i").unwrap().stats().writes;
+            let before = leaves_written();
+            disk.faults().add(rule(nth));
+            let cleaned = clean(&db);
+            let fired = disk.faults().fired() > 0;
+            disk.faults().clear();
+            let what = format!("operation {nth}: {cleaned:?}");
+            assert!(fired || cleaned.is_ok(), "{what}: an error without a fault");
+            let i = db.index("i").unwrap();
+            assert_eq!(all(&db, &i), entries, "{what}");
+            if !poisons {
+                // It goes on by itself.
+                clean(&db).unwrap();
+                fill(&db, &i, 5000, 5001, 10).unwrap();
+                sound(&db);
+            }
+            // Nothing changed but where leaves lie.
+            assert!(leaves_written() > before || cleaned.is_err(), "{what}: nothing was cleaned");
+            drop(i);
+            let disk = cut(&disk, db);
+            let db = Database::open("/db", small(&disk)).unwrap_or_else(|error| panic!("{what}: {error}"));
+            let found = all(&db, &db.index("i").unwrap());
+            assert!(found.len() >= entries.len() && entries.iter().all(|entry| found.contains(entry)), "{what}");
+            sound(&db);
+            if !fired {
+                assert!(nth >= at_least, "{nth} operations of cleaning");
+                return;
+            }
+        }
+    });
+    if let Err(failure) = explored {
+        panic!("{failure}");
+    }
+}
+
+#[test]
+fn every_operation_of_cleaning_fails_once() {
+    fail_cleaning(|nth| Rule::new(Action::Eio).nth(nth), true, 20);
+}
+
+#[test]
+fn every_allocation_of_cleaning_meets_a_full_disk() {
+    fail_cleaning(|nth| Rule::new(Action::StorageFull).on(Class::Allocate).nth(nth).times(2), false, 1);
+}
+
+/// Each operation in the place of the copy fails, or finds the disk full: the copy is no database, the source none the
+/// worse, and the next backup succeeds.
+#[test]
+fn every_operation_of_a_backup_fails_once() {
+    for action in [Action::Eio, Action::StorageFull] {
+        let explored = explore(0..1, &Config { steps_max: 200_000_000, ..Config::default() }, move |_| {
+            let disk = disk();
+            let db = Database::open("/db", small(&disk)).unwrap();
+            let mut told = Told::default();
+            for name in ["a", "b"] {
+                db.create_index(name, small_nodes()).unwrap();
+            }
+            (0..15).for_each(|n| commit(&db, &mut told, n));
+            for nth in 0.. {
+                let path = format!("/copy-{nth}/of");
+                let fired = disk.faults().fired();
+                disk.faults().add(Rule::new(action).path(&path).nth(nth));
+                let done = db.checkpoint_to(&path);
+                let fired = disk.faults().fired() > fired;
+                disk.faults().clear();
+                let what = format!("operation {nth}: {done:?}");
+                assert!(fired == done.is_err(), "{what}");
+                let copy = Database::open(&path, Options { create: false, ..small(&disk) });
+                match copy {
+                    Ok(copy) => judge(&copy, &told.done, &what),
+                    Err(Error::NotADatabase { .. }) if done.is_err() => {}
+                    Err(error) => panic!("{what}: {error}"),
+                }
+                judge(&db, &told.done, &what);
+                db.checkpoint().unwrap();
+                if !fired {
+                    assert!(nth > 20, "{nth} operations of a backup");
+                    return;
+                }
+            }
+        });
+        if let Err(failure) = explored {
+            panic!("{failure}");
+        }
     }
 }

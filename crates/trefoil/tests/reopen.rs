@@ -227,3 +227,23 @@ fn a_flipped_bit_in_a_block_names_file_offset_and_index() {
     }
     assert!(seen > 0, "no flip was met");
 }
+
+/// What the documentation says of sizes is what is asked of users.
+#[test]
+fn sizes_out_of_range_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    for extent_bytes in [0, 16 << 10, 32 << 10, 100_000, 8 << 20] {
+        let refused = Database::open(dir.path(), Options { extent_bytes, ..options() });
+        assert!(matches!(&refused, Err(Error::InvalidArgument(why)) if why.contains("64 KiB")), "{extent_bytes}");
+    }
+    let db = Database::open(dir.path(), Options { extent_bytes: 64 << 10, ..options() }).unwrap();
+    for node_bytes in [1, 512, 2048, 4097, 128 << 10] {
+        let refused = db.create_index("refused", IndexOptions { node_bytes, ..IndexOptions::default() });
+        let why = refused.err().unwrap().to_string();
+        assert!(why.contains("from 4096 to 65536") && why.contains(&node_bytes.to_string()), "{why}");
+    }
+    for node_bytes in [0, 4096, 64 << 10] {
+        let options = IndexOptions { node_bytes, ..IndexOptions::default() };
+        db.create_index(&format!("of {node_bytes}"), options).unwrap();
+    }
+}

@@ -50,6 +50,7 @@ impl Sizes {
     /// Drawn.
     #[must_use]
     pub fn draw(rng: &mut Rng) -> Self {
+        trefoil::fuzzing::small_nodes();
         let wide = rng.chance(0.15);
         let whole = wide && rng.chance(0.8);
         let inline = [200, 2000, 1 << 20][if whole { 2 } else { rng.index(3) }];

@@ -57,6 +57,7 @@ pub fn cut(disk: &SimDisk, db: Database) -> SimDisk {
 
 /// Small nodes: a few hundred entries make a tree.
 pub fn small_nodes() -> IndexOptions {
+    trefoil::fuzzing::small_nodes();
     IndexOptions { node_bytes: 512, ..IndexOptions::default() }
 }
 
