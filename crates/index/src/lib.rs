@@ -159,7 +159,9 @@ pub struct IndexStats {
     pub leaves: u64,
     /// Levels, leaves included.
     pub height: u32,
-    /// Bytes of attached runs not drained yet.
+    /// Attached runs not drained yet: each read merges them.
+    pub runs: u64,
+    /// Their bytes.
     pub run_bytes: u64,
     /// Leaf splits since open.
     pub splits: u64,

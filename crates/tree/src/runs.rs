@@ -189,6 +189,11 @@ impl Runs {
         self.set_cap(&change);
     }
 
+    /// Number of the runs.
+    pub fn count(&self) -> u64 {
+        self.count.load(Ordering::Relaxed) as u64
+    }
+
     /// Bytes of the runs, those of drained parts included.
     pub fn bytes(&self) -> u64 {
         self.list.load(&epoch::pin()).iter().map(|run| run.run.bytes()).sum()

@@ -130,6 +130,7 @@ impl Core {
             memory_bytes: positive(&counters.resident) * self.page_bytes() + handles,
             leaves,
             height: self.height(),
+            runs: self.runs.count(),
             run_bytes: self.runs.bytes(),
             splits: counters.splits.load(Ordering::Relaxed),
             unlinks: counters.unlinks.load(Ordering::Relaxed),

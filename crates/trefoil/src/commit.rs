@@ -2,7 +2,8 @@
 //!
 //! 1. Row locks are held and the write set is complete: the transaction did that.
 //! 2. (Step 1b.) Everything apply can need is got, all or nothing: for each touched index either its leaves, loaded
-//!    and held, or a run (a file, synced, above `inline_batch_bytes`; in memory when too many leaves are cold); and
+//!    and held, or a run (a file, synced, above `inline_batch_bytes`; in memory when too many leaves are cold, as long as
+//!    runs in memory keep to an eighth of the budget); and
 //!    room in the log. An error here aborts the transaction and leaves no trace (rule A1).
 //! 3. The log position is reserved and the record copied. The end of the record is the commit timestamp. From here
 //!    on nothing can fail but the disk under the log.
@@ -61,6 +62,8 @@ pub enum Room {
 pub struct Committed {
     /// When it takes effect.
     pub ts: CommitTs,
+    /// What the background gets to write for it: its record, and its run files.
+    pub bytes: u64,
 }
 
 impl Engine {
@@ -90,17 +93,22 @@ impl Engine {
         let (start, end) = self.wal.append(grant, RecordKind(record::KIND_COMMIT), &record);
         vfs::thread::point("commit.logged");
         let ts = end.as_commit_ts();
+        let mut in_files = 0;
         for share in shares {
             match share.how {
                 How::Direct(reserved) => share.entry.index.apply(&share.batch, reserved, ts, &view),
-                How::MemoryRun(run) | How::FileRun(run, _) => share.entry.index.attach(run, ts),
+                How::MemoryRun(run) => share.entry.index.attach(run, ts),
+                How::FileRun(run, meta) => {
+                    in_files += meta.bytes;
+                    share.entry.index.attach(run, ts);
+                }
             }
         }
         vfs::thread::point("commit.applied");
         files.iter().for_each(|id| self.runs.named(*id, ts));
         self.visible.mark_applied(start, end);
         self.signal_after_commit(end);
-        Ok(Committed { ts })
+        Ok(Committed { ts, bytes: end.0 - start.0 + in_files })
     }
 
     /// The applied prefix may lag the log by a bounded number of bytes (rule A12's buffer has a size). Whoever
@@ -161,13 +169,22 @@ impl Engine {
         }
         let how = match entry.index.reserve(&batch)? {
             Reservation::Direct(reserved) => How::Direct(reserved),
-            Reservation::TooCold => {
+            Reservation::TooCold if self.has_memory_for_run(batch.bytes() as u64) || entry.id() == IndexId::CATALOG => {
                 // Charged past the limit if need be: the write set, as large, is let go in a moment.
                 let charge = self.budget.charge(Class::Runs, batch.bytes() as u64);
                 How::MemoryRun(run_of(&batch).with_charge(charge))
             }
+            Reservation::TooCold => {
+                let (run, meta) = self.write_run(&batch, entry.def.options.compression, files)?;
+                How::FileRun(run, meta)
+            }
         };
         Ok(Share { entry, batch, how })
+    }
+
+    /// Runs in memory take an eighth of the budget: those above it go to files.
+    fn has_memory_for_run(&self, bytes: u64) -> bool {
+        self.budget.used(Class::Runs) + bytes <= self.budget.limit() / 8
     }
 
     fn write_run(

@@ -16,6 +16,7 @@ use vfs::time::Instant;
 use wal::Wal;
 
 use crate::background::Wake;
+use crate::controller::{Controller, Debts, Owing, SpaceDebt};
 use crate::entry::{IndexEntry, Names};
 use crate::error::{Error, Result};
 use crate::layout::Layout;
@@ -88,6 +89,8 @@ pub struct Engine {
     pub closed: AtomicBool,
     /// Background work is asked to stop, or to hurry.
     pub signal: crate::background::Signal,
+    /// How fast commits are admitted.
+    pub controller: Controller,
     /// What is counted.
     pub counters: Counters,
 }
@@ -194,6 +197,11 @@ impl Engine {
         self.names.read().indexes.get(&id).cloned()
     }
 
+    /// After a commit's locks are released: it waits for the background if that has fallen behind.
+    pub fn pay(&self, bytes: u64) {
+        self.controller.pay(bytes, self.opened.elapsed(), self);
+    }
+
     /// Wakes the checkpointer once the log behind the last checkpoint passes its bound: the commit that
     /// crosses a step of 1 MiB looks.
     pub fn signal_after_commit(&self, end: Lsn) {
@@ -205,6 +213,34 @@ impl Engine {
                 self.signal.wake(Wake::Checkpoint);
             }
         }
+    }
+}
+
+impl Owing for Engine {
+    fn debts(&self) -> Debts {
+        let committed = self.wal.end().0;
+        let mut debts = Debts {
+            committed,
+            run_memory: self.budget.used(Class::Runs),
+            run_memory_max: self.budget.limit() / 8,
+            dirty: self.cache.dirty_bytes(),
+            dirty_aim: self.cache.dirty_limit(),
+            budget: self.budget.limit(),
+            log_behind: committed.saturating_sub(self.log_at_checkpoint.load(Ordering::Relaxed)),
+            log_capacity: self.options.log_capacity_bytes,
+            ..Debts::default()
+        };
+        for entry in self.upkept_indexes() {
+            let stats = entry.index.stats();
+            debts.runs = debts.runs.max(stats.runs);
+            debts.run_bytes += stats.run_bytes;
+        }
+        debts
+    }
+
+    fn space(&self) -> SpaceDebt {
+        let stats = self.space.stats();
+        SpaceDebt { live: stats.live_bytes, dead: stats.dead_bytes }
     }
 }
 

@@ -15,6 +15,7 @@ mod build;
 mod catalog;
 mod checkpoint;
 mod commit;
+mod controller;
 mod cursor;
 mod database;
 mod ddl;
@@ -83,6 +84,7 @@ pub use base::IndexId;
 /// # Ok::<(), trefoil::Error>(())
 /// ```
 pub use base::CommitTs;
+pub use controller::DelayStats;
 pub use cursor::Cursor;
 pub use database::Database;
 pub use error::{Error, Result};

@@ -241,6 +241,7 @@ impl Opening {
             view_refreshed_ns: AtomicU64::new(0).into(),
             opened: Instant::now(),
             signal: background::Signal::default(),
+            controller: Default::default(),
             counters: Default::default(),
             runs: Default::default(),
             layout: self.layout,
@@ -278,10 +279,11 @@ fn segment_bytes(options: &Options) -> u64 {
     options.log_segment_bytes.min(options.log_capacity_bytes / 4) / sector * sector
 }
 
-/// A ring of 4 MiB, less when the budget or the segments are small: a segment holds at least two rings.
+/// A ring of 4 MiB, less when the budget or the segments are small: a segment holds at least two rings. With its
+/// trackers it takes three and a half times as much, and a commit of more than an eighth of it becomes a run file.
 fn ring_bytes(options: &Options) -> u64 {
-    let segment = segment_bytes(options);
-    let most = (options.budget_bytes / 64).min(segment / 4).min(4 << 20);
+    let share = (options.budget_bytes / 64).max((options.budget_bytes / 32).min(1 << 20));
+    let most = share.min(segment_bytes(options) / 4).min(4 << 20);
     1 << most.max(4096).ilog2()
 }
 

@@ -6,6 +6,7 @@ use base::CommitTs;
 use store::{Class, SpaceStats};
 
 use crate::catalog::Role;
+use crate::controller::DelayStats;
 use crate::engine::Engine;
 use crate::entry::IndexEntry;
 
@@ -61,6 +62,8 @@ pub struct Stats {
     pub cache: store::CacheStats,
     /// Waits for row locks.
     pub locks: txn::locks::LockStats,
+    /// Commits that waited for the background, by reason.
+    pub delays: Vec<DelayStats>,
     /// Checkpoints since open.
     pub checkpoints: u64,
     /// Operations replayed at open.
@@ -108,6 +111,7 @@ impl Engine {
             quarantined: quarantined.iter().map(|entry| self.index_name(entry)).collect(),
             indexes: usable.iter().map(|e| (self.index_name(e), e.index.stats())).collect(),
             cache,
+            delays: self.controller.stats(),
             checkpoints: self.counters.checkpoints.load(Ordering::Relaxed),
             replayed_operations: self.counters.replayed_operations.load(Ordering::Relaxed),
             disk_full: self.counters.disk_full.load(Ordering::Relaxed),

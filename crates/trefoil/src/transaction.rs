@@ -333,6 +333,7 @@ impl Transaction {
             }
         };
         self.finish(Some(committed.ts));
+        self.engine.pay(committed.bytes);
         self.engine.finish_commit(committed.ts, durability)?;
         Ok(committed.ts)
     }

@@ -275,6 +275,7 @@ impl Index for Reference {
                 live_keys: data.live(),
                 leaves: 1,
                 height: 1,
+                runs: state.runs.len() as u64,
                 run_bytes: state.runs.iter().map(|r| r.run.bytes().max(1)).sum(),
                 memory_bytes: data.bytes(),
                 disk_bytes: state.image.iter().map(|b| b.stored_bytes()).sum(),

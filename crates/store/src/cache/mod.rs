@@ -234,11 +234,15 @@ impl Cache {
         stats
     }
 
-    fn dirty_bytes(&self) -> u64 {
+    /// Bytes of dirty pages, now.
+    #[must_use]
+    pub fn dirty_bytes(&self) -> u64 {
         self.dirty_bytes.load(Ordering::Relaxed).max(0) as u64
     }
 
-    fn dirty_limit(&self) -> u64 {
+    /// Dirty bytes above which pages are written ahead of eviction.
+    #[must_use]
+    pub fn dirty_limit(&self) -> u64 {
         self.budget.limit() / 100 * self.options.dirty_percent
     }
 
