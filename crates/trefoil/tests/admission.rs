@@ -1,9 +1,10 @@
 //! Commits do not run ahead of the background: with far more data than memory, what is attached and not drained stays
 //! bounded, and the delays that keep it so are short and have a name (decision D11).
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use trefoil::{Database, Durability, IndexOptions, Options};
+use vfs::time::Instant;
 
 const BUDGET_BYTES: u64 = 16 << 20;
 const ROWS_PER_TRANSACTION: u64 = 400;
@@ -14,7 +15,6 @@ fn scattered(i: u64) -> [u8; 8] {
 }
 
 #[test]
-#[allow(clippy::disallowed_methods, reason = "how long callers wait is the matter")]
 fn runs_stay_bounded_under_a_load_that_touches_cold_leaves() {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let options = Options { budget_bytes: BUDGET_BYTES, durability: Durability::Buffered, ..Options::default() };
