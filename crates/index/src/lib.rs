@@ -236,6 +236,7 @@ pub trait Index: Send + Sync {
     /// Visits every block that the last checkpoint's images name, once for each slot that names it, and reports what is
     /// wrong with the way there. The caller keeps checkpoints away.
     fn reach(&self, visit: &mut VisitBlock<'_>) -> Result<Vec<Corruption>>;
-    /// Frees every block; the index is not used afterwards.
+    /// Frees every block; the index is not used afterwards. What cannot be read is left where it is: then the fault is
+    /// `Corrupt` or `Io`, and everything else is freed. After any other fault nothing is.
     fn destroy(&self) -> Result<()>;
 }

@@ -39,5 +39,6 @@ pub use epoch::EpochCell;
 pub use frame::{Frame, FramePool};
 pub use run::{Run, RunCursor, RunMeta, RunWriter};
 pub use space::{
-    AllocScope, Census, CheckpointMark, ExtentId, NewBlock, Space, SpaceOptions, SpacePin, SpaceStats, UpdateGroup,
+    AllocScope, Census, CheckpointMark, ExtentId, NewBlock, Space, SpaceOptions, SpacePin, SpaceStats, Tally,
+    UpdateGroup,
 };

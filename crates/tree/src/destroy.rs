@@ -15,14 +15,15 @@ impl Core {
     /// Frees every block: everything is walked once, so that all blocks have an owner, then let go. The tree is
     /// empty afterwards.
     ///
-    /// What cannot be read is walked around: the blocks it names stay, and the first damage is returned in the end.
+    /// What cannot be read, for its bytes or for the disk, is walked around: the blocks it names stay, and the first such
+    /// fault is returned in the end. After any other fault nothing was freed.
     pub(crate) fn destroy(&self) -> Result<()> {
         let mut damage = None;
         let mut key = Vec::new();
         loop {
             let next = match self.own_at(&key) {
                 Ok(next) => next,
-                Err((fault @ Fault::Corrupt(_), high)) => {
+                Err((fault @ (Fault::Corrupt(_) | Fault::Io { .. }), high)) => {
                     damage.get_or_insert(fault);
                     high
                 }

@@ -6,8 +6,8 @@
 //!    prefix was read before any index is asked, so an idle index that answers "nothing dirty" cannot speak
 //!    for a commit that is logged but not applied (rule A7b). Dropped indexes whose blocks are not freed yet are
 //!    asked too: whoever opens the manifest frees them, and would not know of blocks that it does not name.
-//! 3. The log floor := the least F. The allocator's state is taken: it counts exactly the blocks the states
-//!    reach (rule P9).
+//! 3. The log floor := the least F. Blocks that lost their owner are looked for, if there are any
+//!    ([`crate::quarantine`]). The allocator's state is taken: it counts exactly the blocks the states reach (rule P9).
 //! 4. Blocks are synced, then the manifest is published (written, synced, renamed, directory synced).
 //! 5. Only now: freed blocks become reusable, the log is trimmed, files that nobody names are removed.
 //!
@@ -41,6 +41,7 @@ impl Engine {
         let mark = self.space.checkpoint_begin();
         let (indexes, floor) = self.index_states()?;
         vfs::thread::point("checkpoint.composed");
+        self.reclaim_lost(&mut published.lost);
         // What lies below the floor is never replayed, so it must not be lost either: a commit on an index that
         // was dropped meanwhile is applied, and no block waits for its record.
         self.wal.sync_to(floor)?;
@@ -64,7 +65,7 @@ impl Engine {
         })?;
         vfs::thread::point("checkpoint.published");
         self.space.checkpoint_durable(mark);
-        *published = Published { generation: manifest.generation };
+        published.generation = manifest.generation;
         self.log_at_checkpoint.store(log_end.0, Ordering::Relaxed);
         self.written_at_checkpoint.store(written, Ordering::Relaxed);
         self.counters.checkpoints.fetch_add(1, Ordering::Relaxed);

@@ -27,6 +27,7 @@ use crate::engine::Engine;
 use crate::entry::IndexEntry;
 use crate::error::{Error, Result};
 use crate::options::Durability;
+use crate::quarantine::as_damage;
 use crate::record;
 use crate::recovery::run_of;
 
@@ -167,7 +168,8 @@ impl Engine {
             let (run, meta) = self.write_run(&batch, entry.def.options.compression, files)?;
             return Ok(Share { entry, batch: Batch::default(), how: How::FileRun(run, meta) });
         }
-        let how = match entry.index.reserve(&batch)? {
+        let reservation = entry.index.reserve(&batch).map_err(|fault| as_damage(&entry, fault))?;
+        let how = match reservation {
             Reservation::Direct(reserved) => How::Direct(reserved),
             Reservation::TooCold if self.has_memory_for_run(batch.bytes() as u64) || entry.id() == IndexId::CATALOG => {
                 // Charged past the limit if need be: the write set, as large, is let go in a moment.

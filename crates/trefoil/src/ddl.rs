@@ -13,7 +13,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use base::{CommitTs, Fault, IndexId};
+use base::{CommitTs, Corruption, Fault, IndexId};
 use index::{BatchBuilder, IndexEnv, Op, RunFiles};
 
 use crate::build;
@@ -115,6 +115,7 @@ impl Engine {
             self.forget_new(&entries);
             return Err(error);
         }
+        let _rows = self.catalog_rows.lock();
         def.secondaries.extend(entries.iter().map(|e| e.id()));
         let mut change: CatalogChange =
             entries.iter().map(|e| (catalog::index_key(e.id()).to_vec(), Some(e.def.encode()))).collect();
@@ -219,25 +220,21 @@ impl Engine {
         if self.names.read().dropped.is_empty() {
             return Ok(());
         }
-        let Some(no_checkpoint) = self.checkpoint.try_lock() else { return Ok(()) };
+        let Some(mut no_checkpoint) = self.checkpoint.try_lock() else { return Ok(()) };
         // Whoever can still read it, with a snapshot however old, holds its entry.
         let unreachable = |entry: &mut Arc<IndexEntry>| Arc::strong_count(entry) == 1;
         let free: Vec<_> = self.names.write().dropped.extract_if(.., unreachable).collect();
-        let mut damaged = false;
         for (n, entry) in free.iter().enumerate() {
-            match entry.index.destroy() {
-                // It is gone all the same; not all its blocks were known.
-                Err(Fault::Corrupt(_)) => damaged = true,
-                Err(fault) => {
-                    // It was not destroyed, nor were those behind it: they are named by the next checkpoint, and tried again.
-                    self.names.write().dropped.extend_from_slice(&free[n..]);
-                    return Err(fault);
-                }
-                Ok(()) => {}
+            let freed = entry.index.destroy();
+            // It is gone all the same if it could not be read; not all its blocks were known.
+            if let Err(fault) = &freed
+                && !matches!(fault, Fault::Corrupt(_) | Fault::Io { .. })
+            {
+                // It was not destroyed, nor were those behind it: they are named by the next checkpoint, and tried again.
+                self.names.write().dropped.extend_from_slice(&free[n..]);
+                return freed;
             }
-        }
-        if damaged {
-            self.reclaim_lost()?;
+            no_checkpoint.lost.freed(freed.is_ok());
         }
         drop(no_checkpoint);
         // Space comes back with a durable checkpoint, and while writes are refused the log does not call for one.
@@ -284,7 +281,13 @@ impl Engine {
             self.names.write().indexes.insert(entry.id(), entry.clone());
         }
         vfs::thread::point("ddl.built");
-        Ok(self.run_checkpoint()?)
+        self.run_checkpoint()?;
+        // What is met behind this look stays noted: the index is set aside once its table has it.
+        let damaged = |entry: &&Arc<IndexEntry>| entry.is_noted();
+        entries.iter().find(damaged).map_or(Ok(()), |entry| {
+            let problem = Corruption::of_index(entry.id(), None, "new index", "blocks as written", "damaged ones");
+            Err(Fault::from(problem).into())
+        })
     }
 
     /// Registers new indexes, then commits their catalog rows; undoes the first if the second fails.

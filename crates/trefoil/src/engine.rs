@@ -21,6 +21,7 @@ use crate::entry::{IndexEntry, Names};
 use crate::error::{Error, Result};
 use crate::layout::Layout;
 use crate::options::Options;
+use crate::quarantine::Lost;
 use crate::runs::RunRegistry;
 use crate::stats::Counters;
 
@@ -100,6 +101,8 @@ pub struct Engine {
 pub struct Published {
     /// Its generation.
     pub generation: u64,
+    /// What the next one looks for.
+    pub lost: Lost,
 }
 
 /// Extents left to cleaning on a full disk: what one pass of a tree moves, at most.

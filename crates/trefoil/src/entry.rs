@@ -10,7 +10,7 @@ use crossbeam_utils::CachePadded;
 use vfs::sync::{Condvar, Mutex, RwLock};
 use vfs::time::Instant;
 
-use crate::catalog::{IndexDef, TableDef};
+use crate::catalog::{IndexDef, Role, TableDef};
 use crate::error::{Error, Result};
 
 /// An open index.
@@ -76,12 +76,15 @@ impl IndexEntry {
         self.quarantined.store(true, Ordering::SeqCst);
     }
 
-    /// Leaves word of damage; relaxed, whoever looks comes by again.
+    /// Leaves word of damage, if the index can be made anew: maintenance leaves out what is noted, and any other index has
+    /// to go on with its damage. Relaxed, whoever looks comes by again.
     pub fn note_damage(&self) {
-        self.noted.store(true, Ordering::Relaxed);
+        if matches!(self.def.role, Role::Secondary(_)) {
+            self.noted.store(true, Ordering::Relaxed);
+        }
     }
 
-    /// True if damage was met.
+    /// True if damage was met in an index that can be made anew.
     pub fn is_noted(&self) -> bool {
         self.noted.load(Ordering::Relaxed)
     }

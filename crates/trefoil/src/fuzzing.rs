@@ -33,6 +33,11 @@ pub fn write_raw(db: &crate::Database, index: &str, key: &[u8], value: Option<&[
     engine.finish_commit(committed.ts, crate::Durability::Sync)
 }
 
+/// As a reader who meets damage in the index of this number.
+pub fn note_damage(db: &crate::Database, index: u32) {
+    db.engine().index(base::IndexId(index)).expect("there is such an index").note_damage();
+}
+
 /// A row of the catalog.
 pub fn catalog_row(bytes: &[u8]) {
     for key in [crate::catalog::index_key(base::IndexId(1)), crate::catalog::table_key(base::IndexId(1))] {

@@ -231,7 +231,7 @@ impl Opening {
             next_index: AtomicU32::new(next_index),
             next_run: AtomicU64::new(self.manifest.next_run),
             next_txn: AtomicU64::new(1),
-            checkpoint: Mutex::new(Published { generation: self.manifest.generation }),
+            checkpoint: Mutex::new(Published { generation: self.manifest.generation, ..Published::default() }),
             held_log: Mutex::new(None),
             incarnation: u64::from(log_end.next_incarnation.0),
             log_at_checkpoint: AtomicU64::new(log_end.next_first_lsn.0),
@@ -338,7 +338,8 @@ fn register(engine: &Engine, catalog: Target, rows: Vec<Row>, manifest: &Manifes
         names.tables.insert(shape.def.name.clone(), TableEntry::new(shape));
     }
     *engine.names.write() = names;
-    free_unknown(engine, manifest)
+    free_unknown(engine, manifest);
+    Ok(())
 }
 
 /// The entry of an index; in place of a secondary one that cannot be opened stands a quarantined one.
@@ -359,9 +360,9 @@ fn open_entry(engine: &Engine, def: IndexDef, state: Option<&[u8]>) -> Result<Ar
 }
 
 /// States whose id the catalog does not know belong to a creation that was never committed, or to a drop that was; those
-/// of quarantined indexes, to what they were before. Their blocks are freed.
-fn free_unknown(engine: &Engine, manifest: &Manifest) -> Result<()> {
-    let mut lost = false;
+/// of quarantined indexes, to what they were before. Their blocks are freed; nobody misses what cannot be read of them.
+fn free_unknown(engine: &Engine, manifest: &Manifest) {
+    let mut published = engine.checkpoint.lock();
     for saved in &manifest.indexes {
         if engine.index(saved.id).is_some_and(|entry| !entry.def.quarantined) {
             continue;
@@ -373,12 +374,9 @@ fn free_unknown(engine: &Engine, manifest: &Manifest) -> Result<()> {
             options: IndexOptions::default(),
             quarantined: false,
         };
-        match engine.open_structure(&def, Some(&saved.state)).and_then(|index| Ok(index.destroy()?)) {
-            Err(Error::Corrupt(_)) => lost = true,
-            freed => freed?,
-        }
+        let freed = engine.open_structure(&def, Some(&saved.state)).and_then(|index| Ok(index.destroy()?));
+        published.lost.freed(freed.is_ok());
     }
-    if lost { Ok(engine.reclaim_lost()?) } else { Ok(()) }
 }
 
 fn shape_of(names: &Names, def: TableDef) -> Result<TableShape> {

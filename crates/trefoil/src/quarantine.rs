@@ -7,7 +7,8 @@
 //!    the index out; they are behind that record in the log, so whoever finds them there finds it too.
 //! 2. In place of the structure stands [`Unusable`]; it has no state in the manifest. Readers get `Quarantined`.
 //! 3. The structure goes the way of dropped ones. What it cannot name any more, because the nodes above are damaged,
-//!    is found by elimination: bytes counted that no other index reaches.
+//!    is found by elimination, in the next checkpoint: bytes counted that no other index reaches. That reads all inner
+//!    nodes of the database.
 //!
 //! Killed after 1: the manifest still has the old state; the next open frees it in the same way. Killed before: nothing
 //! happened, and the next who meets the damage begins again.
@@ -25,12 +26,12 @@ use index::{
     Batch, Cursor, Direction, EntryBatch, Index, IndexState, IndexStats, Progress, ReadAt, Reservation, Reserved,
     Upkeep, VerifyReport, VisitBlock,
 };
-use store::{Census, Run};
+use store::{Run, Tally};
 
 use crate::catalog::{self, IndexDef, Role};
 use crate::commit::Room;
 use crate::engine::Engine;
-use crate::entry::IndexEntry;
+use crate::entry::{IndexEntry, TableEntry};
 use crate::error::Result;
 
 /// In place of a quarantined index.
@@ -103,7 +104,7 @@ pub fn entry(def: &IndexDef) -> Arc<IndexEntry> {
 }
 
 impl Engine {
-    /// Steps 1 to 3, unless somebody was faster or it is no secondary index.
+    /// Steps 1 to 3, unless somebody was faster, or it is no secondary index that its table uses.
     pub fn quarantine(&self, damaged: &Arc<IndexEntry>) -> Result<()> {
         let _rows = self.catalog_rows.lock();
         self.quarantine_under(damaged)
@@ -115,12 +116,15 @@ impl Engine {
         if damaged.is_quarantined() || damaged.dropped_at().is_some() {
             return Ok(());
         }
+        // One that is being built is not in the catalog yet: its build fails, or it is asked for again behind it.
+        let holds = |table: &TableEntry| table.shape().secondaries.iter().any(|entry| Arc::ptr_eq(entry, damaged));
+        let table = self.names.read().tables.values().find(|entry| entry.id == table).cloned();
+        let Some(table) = table.filter(|table| holds(table)) else { return Ok(()) };
         let stub = entry(&damaged.def);
         let ts = self.record_quarantine(&stub)?;
         vfs::thread::point("quarantine.recorded");
         damaged.set_quarantined();
-        let table = self.names.read().tables.values().find(|entry| entry.id == table).cloned();
-        table.iter().for_each(|table| table.put_secondary(&stub));
+        table.put_secondary(&stub);
         let mut names = self.names.write();
         damaged.set_dropped(ts);
         names.indexes.insert(stub.id(), stub);
@@ -139,7 +143,7 @@ impl Engine {
     pub fn set_aside(&self, met: &Corruption) -> Result<bool> {
         let Some(entry) = met.index.and_then(|id| self.index(id)) else { return Ok(false) };
         self.quarantine(&entry)?;
-        Ok(matches!(entry.def.role, Role::Secondary(_)))
+        Ok(entry.is_quarantined())
     }
 
     /// Quarantines what readers and the background left word of.
@@ -164,24 +168,64 @@ impl Engine {
         all
     }
 
-    /// The last of step 3. The caller keeps checkpoints away. If another index cannot be walked, nothing is done: its bytes
-    /// would be taken for lost ones. They are looked for again at the next opportunity.
-    pub fn reclaim_lost(&self) -> base::Result<()> {
-        let mut census = Census::new(&self.space);
+    /// The last of step 3, if there are blocks to be found: a part of a checkpoint, between its last root and the
+    /// allocator's state. Only there is what is counted exactly what is named: a checkpoint that failed has counted leaves
+    /// whose parents are not written, and to the walk they are nobody's.
+    ///
+    /// If an index cannot be walked its bytes would be taken for lost ones, so nothing is done. Whatever is freed after
+    /// that makes it worth another look.
+    pub fn reclaim_lost(&self, lost: &mut Lost) {
+        if *lost != Lost::Due {
+            return;
+        }
+        *lost = Lost::PutOff;
+        let mut named = Tally::new(&self.space);
         for entry in self.upkept_indexes() {
-            let id = entry.id();
-            if !entry.index.reach(&mut |at, _| census.add(at, id))?.is_empty() {
-                return Ok(());
+            match entry.index.reach(&mut |at, _| named.add(at)) {
+                Ok(problems) if problems.is_empty() => {}
+                _ => return,
             }
         }
-        self.space.reclaim(&mut census);
-        Ok(())
+        self.space.reclaim(named);
+        *lost = Lost::None;
+    }
+}
+
+/// Blocks that are counted and have no owner: only a damaged node knew them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Lost {
+    /// There are none.
+    #[default]
+    None,
+    /// The next checkpoint looks for them.
+    Due,
+    /// It could not; the one behind the next freed index does.
+    PutOff,
+}
+
+impl Lost {
+    /// An index was freed, as far as it could be read.
+    pub fn freed(&mut self, wholly: bool) {
+        if !wholly || *self == Self::PutOff {
+            *self = Self::Due;
+        }
+    }
+}
+
+/// What reading an index met, as the index's damage: a sector that cannot be read is no better than one that was changed.
+/// For an index that cannot be made anew it stays what it is.
+pub fn as_damage(entry: &IndexEntry, fault: Fault) -> Fault {
+    match fault {
+        Fault::Io { op: "read", path, message, .. } if matches!(entry.def.role, Role::Secondary(_)) => {
+            Corruption::of_index(entry.id(), None, "block", "one that can be read", message).at(path, None).into()
+        }
+        other => other,
     }
 }
 
 /// Runs `work` on an index; its corruption is noted if the index can be made anew, and all else comes back.
 pub fn tolerating<T: Default>(entry: &IndexEntry, work: impl FnOnce() -> base::Result<T>) -> base::Result<T> {
-    match work() {
+    match work().map_err(|fault| as_damage(entry, fault)) {
         Err(Fault::Corrupt(_)) if matches!(entry.def.role, Role::Secondary(_)) => {
             entry.note_damage();
             Ok(T::default())

@@ -327,8 +327,12 @@ impl Transaction {
         let mut batches = batches;
         let committed = loop {
             match self.engine.commit_batches(batches, Room::Ordinary) {
-                // A damaged secondary index is set aside, and the commit goes on without it.
-                Err(Error::Corrupt(met)) if self.engine.set_aside(&met)? => batches = self.batches(),
+                // A damaged secondary index is set aside, and the commit goes on without it. If that fails, this commit
+                // did not happen: the outcome of the other one is not its own.
+                Err(Error::Corrupt(met)) => match self.engine.set_aside(&met) {
+                    Ok(true) => batches = self.batches(),
+                    Ok(false) | Err(_) => return Err(Error::Corrupt(met)),
+                },
                 done => break done?,
             }
         };

@@ -6,12 +6,15 @@
 mod support;
 
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use support::damage::block_of;
 use support::surgery::{DIR, Surgeon, rot};
 use support::*;
-use trefoil::{ALL, Database, Durability, Error, Options, Table, Value};
+use trefoil::{ALL, Cursor, Database, Durability, Error, Options, Table, Value};
+use vfs::fault::{Action, Class, Rule};
 use vfs::sim::SimDisk;
 
 const ROWS: u64 = 1500;
@@ -33,7 +36,15 @@ fn made(disk: &SimDisk) {
 
 /// Damages the node of the index.
 fn damage(disk: &SimDisk, node: (u8, usize)) {
-    let at = block_of(disk, BY_COLOUR, node).offset;
+    damage_in(disk, BY_COLOUR, node);
+}
+
+/// Done twice, it is undone.
+fn damage_in(disk: &SimDisk, index: u32, node: (u8, usize)) {
+    rot_at(disk, block_of(disk, index, node).offset);
+}
+
+fn rot_at(disk: &SimDisk, at: u64) {
     rot(disk, &Path::new(DIR).join("data.trefoil"), |bytes| bytes[at as usize + 70] ^= 8);
 }
 
@@ -331,5 +342,226 @@ fn an_index_in_use_is_rebuilt() {
         assert!(matches!(db.rebuild_index(&rows, "by_size"), Err(Error::NotFound { .. })));
         drop(rows);
         rebuilt(&disk, db, ROWS + 1);
+    });
+}
+
+/// A read of the data file fails, after `n` that succeed.
+fn unreadable(disk: &SimDisk, n: u64) {
+    disk.faults().add(Rule::new(Action::Eio).on(Class::Read).path("data.trefoil").nth(n));
+}
+
+/// Plain indexes of equal size, numbers 1, 2, …, closed behind a checkpoint.
+fn plain(disk: &SimDisk, names: &[&str]) {
+    let db = Database::open(DIR, quiet(disk)).unwrap();
+    for name in names {
+        let index = index(&db, name);
+        (0..3000).step_by(500).for_each(|from| fill(&db, &index, from, from + 500, 20).unwrap());
+    }
+    db.settle().unwrap();
+    db.close().unwrap();
+}
+
+/// The level of the root of index 2, made by `plain`.
+const ROOT: (u8, usize) = (2, 0);
+
+/// What cannot be made anew goes on as well as it can: its runs are drained.
+#[test]
+fn p10_a_reader_of_a_damaged_plain_index_does_not_stop_its_maintenance() {
+    simulate(|_| {
+        let disk = disk();
+        plain(&disk, &["a"]);
+        damage_in(&disk, 1, (0, 3));
+        let db = Database::open(DIR, Options { inline_batch_bytes: 1000, ..quiet(&disk) }).unwrap();
+        let a = db.index("a").unwrap();
+        let read = db.begin().unwrap().range(&a, ..).and_then(Cursor::collect);
+        assert!(matches!(read, Err(Error::Corrupt(_))));
+        let runs = || db.stats().indexes.iter().find(|(name, _)| name == "a").unwrap().1.runs;
+        fill(&db, &a, 10_000, 10_100, 20).unwrap();
+        assert_eq!(runs(), 1, "nothing to drain: the test shows nothing");
+        db.settle().unwrap();
+        assert_eq!(runs(), 0);
+    });
+}
+
+/// A checkpoint that failed has counted leaves of which only a node in memory knows: they are not lost.
+#[test]
+fn p10_blocks_of_a_checkpoint_that_failed_are_not_taken_for_lost() {
+    for extents in [1, 3, 6, 9, 12] {
+        simulate(move |_| {
+            let disk = disk();
+            plain(&disk, &["a", "b"]);
+            damage_in(&disk, 2, ROOT);
+            let db = Database::open(DIR, quiet(&disk)).unwrap();
+            let a = db.index("a").unwrap();
+            // Few at a time are written in place: the checkpoint has much to write.
+            (0..3000).step_by(50).for_each(|from| fill(&db, &a, from, from + 50, 100).unwrap());
+            disk.set_capacity(disk.used_bytes() + (8 << 10) + extents * (64 << 10));
+            assert!(matches!(db.checkpoint(), Err(Error::DiskFull { .. })));
+            assert!(db.stats().space.written_bytes > 0, "nothing was counted: the test shows nothing");
+            disk.set_capacity(u64::MAX);
+            db.drop_index("b").unwrap();
+            db.settle().unwrap();
+            sound(&db);
+            (0..3000).step_by(500).for_each(|from| fill(&db, &a, from, from + 500, 24).unwrap());
+            db.settle().unwrap();
+            drop(a);
+            let (_, db) = reopened(&disk, db);
+            assert_eq!(all(&db, &db.index("a").unwrap()).len(), 3000);
+            sound(&db);
+        });
+    }
+}
+
+/// While another index cannot be walked nothing is reclaimed; it is not forgotten.
+#[test]
+fn p10_reclaiming_that_was_put_off_is_done_later() {
+    simulate(|_| {
+        let disk = disk();
+        plain(&disk, &["a", "b", "c"]);
+        let of_a = block_of(&disk, 1, (1, 1)).offset;
+        damage_in(&disk, 2, ROOT);
+        rot_at(&disk, of_a);
+        let db = Database::open(DIR, quiet(&disk)).unwrap();
+        let live = || db.stats().space.live_bytes;
+        let before = live();
+        db.drop_index("b").unwrap();
+        assert!(matches!(db.settle(), Err(Error::Corrupt(_))));
+        db.checkpoint().unwrap();
+        assert!(live() * 10 > before * 9, "{before} bytes before, {} after: nothing was put off", live());
+        rot_at(&disk, of_a);
+        db.drop_index("c").unwrap();
+        db.settle().unwrap();
+        assert!(live() * 10 < before * 4, "{before} bytes before, {} after", live());
+        sound(&db);
+    });
+}
+
+/// A sector that cannot be read is walked around, in the background and at open; its index is gone anyway.
+#[test]
+fn p10_an_unreadable_sector_of_a_dropped_index_is_nobodys_loss() {
+    for n in 0..12 {
+        simulate(move |_| {
+            let disk = disk();
+            plain(&disk, &["a", "b"]);
+            let db = Database::open(DIR, quiet(&disk)).unwrap();
+            let before = db.stats().space.live_bytes;
+            db.drop_index("b").unwrap();
+            unreadable(&disk, n);
+            db.settle().unwrap();
+            assert_eq!(disk.faults().fired(), 1);
+            sound(&db);
+            let after = db.stats().space.live_bytes;
+            assert!(after * 10 < before * 6, "{before} bytes before, {after} after");
+            db.close().unwrap();
+        });
+    }
+}
+
+#[test]
+fn p10_an_unreadable_sector_of_a_dropped_index_does_not_fail_the_open() {
+    let refused = Arc::new(AtomicU64::new(0));
+    for n in 0..16 {
+        let refused = refused.clone();
+        simulate(move |_| {
+            let disk = disk();
+            plain(&disk, &["a", "b"]);
+            let db = Database::open(DIR, quiet(&disk)).unwrap();
+            let before = db.stats().space.live_bytes;
+            db.drop_index("b").unwrap();
+            let disk = cut(&disk, db);
+            unreadable(&disk, n);
+            let opened = Database::open(DIR, quiet(&disk));
+            assert_eq!(disk.faults().fired(), 1);
+            let Ok(db) = opened else {
+                // The header, or the catalog.
+                refused.fetch_add(1, Ordering::Relaxed);
+                return;
+            };
+            sound(&db);
+            let after = db.stats().space.live_bytes;
+            assert!(after * 10 < before * 6, "{before} bytes before, {after} after");
+        });
+    }
+    let refused = refused.load(Ordering::Relaxed);
+    assert!(refused <= 3, "{refused} of 16");
+}
+
+/// Of the reads that a commit needs, each fails once: it goes on without the secondary index, or did not happen.
+#[test]
+fn p10_a_commit_that_cannot_read_a_sector_goes_on_without_the_index() {
+    let aside = Arc::new(AtomicU64::new(0));
+    for n in 0..12 {
+        let aside = aside.clone();
+        simulate(move |_| {
+            let disk = disk();
+            made(&disk);
+            let db = Database::open(DIR, quiet(&disk)).unwrap();
+            let rows = db.table("rows").unwrap();
+            unreadable(&disk, n);
+            let done = delete(&db, &rows, 700);
+            disk.faults().clear();
+            if db.stats().quarantined.is_empty() {
+                sound(&db);
+                assert_eq!(count(&db, &rows), ROWS - u64::from(done.is_ok()));
+                return;
+            }
+            aside.fetch_add(1, Ordering::Relaxed);
+            done.unwrap();
+            set_aside(&db, &rows);
+            drop(rows);
+            rebuilt(&disk, db, ROWS - 1);
+        });
+    }
+    assert!(aside.load(Ordering::Relaxed) > 0);
+}
+
+/// An index that is being built is in no catalog: damage that somebody meets in it fails the build, or sets it aside when
+/// its table has it.
+#[test]
+fn p10_an_index_under_construction_is_not_set_aside() {
+    for point in ["ddl.built", "rebuild.built"] {
+        simulate(move |sim| {
+            let disk = disk();
+            let (db, rows) = damaged(&disk, (0, 3));
+            let left = delete_until_met(&db, &rows);
+            let gate = sim.hold(point);
+            let (d, handle) = (db.clone(), rows.clone());
+            let work = spawn("rebuild", move || d.rebuild_index(&handle, "by_colour"));
+            gate.wait_reached();
+            trefoil::fuzzing::note_damage(&db, BY_COLOUR + 1);
+            db.settle().unwrap();
+            gate.open();
+            let built = work.join().unwrap();
+            assert_eq!(built.is_ok(), point == "rebuild.built", "{built:?}");
+            db.settle().unwrap();
+            set_aside(&db, &rows);
+            insert(&db, &rows, 15_000..15_010).unwrap();
+            drop(rows);
+            let (disk, db) = reopened(&disk, db);
+            set_aside(&db, &db.table("rows").unwrap());
+            rebuilt(&disk, db, left + 10);
+        });
+    }
+}
+
+/// The log fails under the record that sets the index aside: the commit that met the damage did not happen.
+#[test]
+fn p10_a_quarantine_that_fails_is_not_the_outcome_of_the_commit() {
+    simulate(|_| {
+        let at = {
+            let disk = disk();
+            let (db, rows) = damaged(&disk, (0, 3));
+            ROWS - delete_until_met(&db, &rows) - 1
+        };
+        let disk = disk();
+        let (db, rows) = damaged(&disk, (0, 3));
+        (0..at).for_each(|id| delete(&db, &rows, id).unwrap());
+        disk.faults().add(Rule::new(Action::Eio).on(Class::Write).path("wal"));
+        let error = delete(&db, &rows, at).unwrap_err();
+        assert_eq!(disk.faults().fired(), 1);
+        assert!(matches!(error, Error::Corrupt(_)), "{error}");
+        drop(rows);
+        let (_, db) = reopened(&disk, db);
+        assert_eq!(count(&db, &db.table("rows").unwrap()), ROWS - at);
     });
 }

@@ -63,15 +63,43 @@ impl Census {
     /// Extents whose named blocks, each counted once, are not what the allocator counts. Right while no checkpoint runs.
     #[must_use]
     pub fn miscounted(&mut self) -> Vec<Miscount> {
-        let space = &self.space;
         self.named.sort_unstable();
         self.named.dedup_by_key(|named| named.offset);
-        let mut sums: BTreeMap<ExtentId, u64> = BTreeMap::new();
-        for named in &self.named {
-            let extent = named.offset / space.extent_bytes();
-            *sums.entry(ExtentId::try_from(extent).unwrap_or(ExtentId::MAX)).or_default() +=
-                u64::from(named.stored_bytes);
+        let mut tally = Tally::new(&self.space);
+        self.named.iter().for_each(|named| tally.count(named.offset, named.stored_bytes));
+        tally.miscounted()
+    }
+}
+
+/// Bytes that are named, by extent: what a census comes to, without the blocks. A block named twice is counted twice.
+#[derive(Debug)]
+pub struct Tally {
+    space: Space,
+    named: BTreeMap<ExtentId, u64>,
+}
+
+impl Tally {
+    /// An empty one.
+    #[must_use]
+    pub fn new(space: &Space) -> Self {
+        Self { space: space.clone(), named: BTreeMap::new() }
+    }
+
+    /// Notes that somebody names a block.
+    pub fn add(&mut self, at: BlockRef) {
+        if self.space.is_address(at) {
+            self.count(at.offset, at.stored_bytes);
         }
+    }
+
+    fn count(&mut self, offset: u64, stored_bytes: u32) {
+        let extent = ExtentId::try_from(offset / self.space.extent_bytes()).unwrap_or(ExtentId::MAX);
+        *self.named.entry(extent).or_default() += u64::from(stored_bytes);
+    }
+
+    /// Extents that hold other bytes than the allocator counts.
+    fn miscounted(self) -> Vec<Miscount> {
+        let Self { space, named: mut sums } = self;
         let mut wrong = Vec::new();
         let mut judge = |id: ExtentId, counted: u64, named: u64| {
             if counted != named {
@@ -106,10 +134,10 @@ fn overlaps(named: &[Named]) -> Vec<u64> {
 
 impl Space {
     /// Frees what is counted and not named: blocks whose owner is gone and did not know them all. The caller has shown
-    /// every block that anybody names, and keeps checkpoints away. Returns the bytes.
-    pub fn reclaim(&self, census: &mut Census) -> u64 {
+    /// every block that anybody names, behind the last root of a checkpoint and before [`Space::save`]. Returns the bytes.
+    pub fn reclaim(&self, named: Tally) -> u64 {
         let mut bytes = 0;
-        for extent in census.miscounted().into_iter().filter(|extent| extent.counted > extent.named) {
+        for extent in named.miscounted().into_iter().filter(|extent| extent.counted > extent.named) {
             let lost = extent.counted - extent.named;
             let stored_bytes = u32::try_from(lost).expect("an extent is below 4 GiB");
             self.free(BlockRef { offset: extent.offset, stored_bytes, crc: 0 }, true);

@@ -48,7 +48,7 @@ use datafile::DataFile;
 use open::{check_options, create, reopen};
 
 pub use allocator::ExtentId;
-pub use census::{Census, Miscount};
+pub use census::{Census, Miscount, Tally};
 pub use datafile::DATA_FILE;
 pub(crate) use saved::Saved;
 
