@@ -1,4 +1,4 @@
-//! The house's own commands, behind `make`: `check`, `test`, `tidy`, `fuzz`.
+//! The house's own commands, behind `make`: `check`, `test`, `tidy`, `fuzz`, `soak`.
 //!
 //! | module | owns |
 //! |---|---|
@@ -7,6 +7,7 @@
 //! | [`tidy`] | the rules of the house that no compiler checks |
 //! | [`parts`] | what `check` and `test` consist of |
 //! | [`fuzz`] | the fuzz targets under libFuzzer |
+//! | [`soak`] | the simulator and killed processes for a long time |
 //! | [`run`] | running a part, its one line, counting its tests |
 //! | [`watchdog`] | ending a part that hangs |
 
@@ -18,6 +19,7 @@ use std::process::ExitCode;
 mod fuzz;
 mod parts;
 mod run;
+mod soak;
 mod source;
 mod tidy;
 mod tree;
@@ -29,7 +31,8 @@ usage: cargo run -p xtask -- COMMAND
   test [PART...]   check and every test; with names, only those parts
   tidy [DIR]       the rules of the house (of another directory: for tests)
   parts            the names of the parts of `test`
-  fuzz SECONDS [TARGET...]   fuzz targets under libFuzzer, one after the other";
+  fuzz SECONDS [TARGET...]   fuzz targets under libFuzzer, one after the other
+  soak SECONDS     the simulator and killed processes in turns, with seeds never tried before";
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -43,6 +46,7 @@ fn main() -> ExitCode {
         ["fuzz", seconds, names @ ..] if seconds.parse::<u64>().is_ok() => {
             fuzz::run(&root(), seconds.parse().unwrap_or(60), names)
         }
+        ["soak", seconds] if seconds.parse::<u64>().is_ok() => soak::run(&root(), seconds.parse().unwrap_or(1800)),
         ["parts"] => {
             parts::test().iter().for_each(|p| println!("{}", p.name));
             true

@@ -50,6 +50,8 @@ pub(crate) struct Attached {
     pub ts: CommitTs,
     /// Keys below this are in the leaves.
     drained_to: Mutex<Vec<u8>>,
+    /// Bytes of the entries that are not, as far as counted. Relaxed: a statistic.
+    left: AtomicU64,
     /// All keys are. Set before the cap is lifted (Release, with the cap); read after a leaf (Acquire): a reader of a leaf
     /// that was collected without this run's cap sees it.
     removed: AtomicBool,
@@ -57,7 +59,8 @@ pub(crate) struct Attached {
 
 impl Attached {
     fn new(run: Run, ts: CommitTs, drained_to: Vec<u8>) -> Arc<Self> {
-        Arc::new(Self { run, ts, drained_to: Mutex::new(drained_to), removed: AtomicBool::new(false) })
+        let left = AtomicU64::new(run.bytes());
+        Arc::new(Self { run, ts, drained_to: Mutex::new(drained_to), left, removed: AtomicBool::new(false) })
     }
 
     /// True if what was read in leaves before this call must not be merged with the run.
@@ -194,9 +197,9 @@ impl Runs {
         self.count.load(Ordering::Relaxed) as u64
     }
 
-    /// Bytes of the runs, those of drained parts included.
+    /// Bytes of the runs that are not drained; at least one for each run.
     pub fn bytes(&self) -> u64 {
-        self.list.load(&epoch::pin()).iter().map(|run| run.run.bytes()).sum()
+        self.list.load(&epoch::pin()).iter().map(|run| run.left.load(Ordering::Relaxed).max(1)).sum()
     }
 
     fn oldest(&self) -> Option<Arc<Attached>> {
@@ -249,6 +252,9 @@ impl Core {
                 };
                 vfs::thread::point("tree.drain_reserved");
                 self.apply(&batch, room.grant.take(), run.ts, &upkeep.view);
+                // Only the drain writes it.
+                let left = run.left.load(Ordering::Relaxed);
+                run.left.store(left.saturating_sub(batch.bytes() as u64), Ordering::Relaxed);
             }
             vfs::thread::point("tree.drain_copied");
             match next {

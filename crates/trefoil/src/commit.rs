@@ -2,8 +2,7 @@
 //!
 //! 1. Row locks are held and the write set is complete: the transaction did that.
 //! 2. (Step 1b.) Everything apply can need is got, all or nothing: for each touched index either its leaves, loaded
-//!    and held, or a run (a file, synced, above `inline_batch_bytes`; in memory when too many leaves are cold, as long as
-//!    runs in memory keep to an eighth of the budget); and
+//!    and held, or a run (a file, synced, above `inline_batch_bytes`; in memory when too many leaves are cold); and
 //!    room in the log. An error here aborts the transaction and leaves no trace (rule A1).
 //! 3. The log position is reserved and the record copied. The end of the record is the commit timestamp. From here
 //!    on nothing can fail but the disk under the log.
@@ -70,6 +69,7 @@ pub struct Committed {
 impl Engine {
     /// Steps 2 to 5 for sorted batches, ascending by index.
     pub fn commit_batches(&self, batches: Vec<(Arc<IndexEntry>, Batch)>, room: Room) -> Result<Committed> {
+        self.wait_at_wall()?;
         let mut files = Vec::new();
         let prepared = self.prepare_all(batches, &mut files).and_then(|shares| {
             let record = encode(&shares);
@@ -101,6 +101,7 @@ impl Engine {
                 How::MemoryRun(run) => share.entry.index.attach(run, ts),
                 How::FileRun(run, meta) => {
                     in_files += meta.bytes;
+                    self.controller.note_files(meta.bytes);
                     share.entry.index.attach(run, ts);
                 }
             }
@@ -171,22 +172,13 @@ impl Engine {
         let reservation = entry.index.reserve(&batch).map_err(|fault| as_damage(&entry, fault))?;
         let how = match reservation {
             Reservation::Direct(reserved) => How::Direct(reserved),
-            Reservation::TooCold if self.has_memory_for_run(batch.bytes() as u64) || entry.id() == IndexId::CATALOG => {
+            Reservation::TooCold => {
                 // Charged past the limit if need be: the write set, as large, is let go in a moment.
                 let charge = self.budget.charge(Class::Runs, batch.bytes() as u64);
                 How::MemoryRun(run_of(&batch).with_charge(charge))
             }
-            Reservation::TooCold => {
-                let (run, meta) = self.write_run(&batch, entry.def.options.compression, files)?;
-                How::FileRun(run, meta)
-            }
         };
         Ok(Share { entry, batch, how })
-    }
-
-    /// Runs in memory take an eighth of the budget: those above it go to files.
-    fn has_memory_for_run(&self, bytes: u64) -> bool {
-        self.budget.used(Class::Runs) + bytes <= self.budget.limit() / 8
     }
 
     fn write_run(

@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
 
 use base::{GcView, IndexId, Lsn, Poison};
 use crossbeam_utils::CachePadded;
@@ -16,7 +17,7 @@ use vfs::time::Instant;
 use wal::Wal;
 
 use crate::background::Wake;
-use crate::controller::{Controller, Debts, Owing, SpaceDebt};
+use crate::controller::{Controller, Debts};
 use crate::entry::{IndexEntry, Names};
 use crate::error::{Error, Result};
 use crate::layout::Layout;
@@ -107,6 +108,9 @@ pub struct Published {
 
 /// Extents left to cleaning on a full disk: what one pass of a tree moves, at most.
 const CLEANING_EXTENTS: u64 = 4;
+
+/// How long a commit waits for runs to be drained before it is refused.
+const WALL_MAX: Duration = Duration::from_secs(10);
 
 /// How old a commit's GC view may be.
 const VIEW_AGE_NS: u64 = 1_000_000;
@@ -202,7 +206,53 @@ impl Engine {
 
     /// After a commit's locks are released: it waits for the background if that has fallen behind.
     pub fn pay(&self, bytes: u64) {
-        self.controller.pay(bytes, self.opened.elapsed(), self);
+        self.controller.pay(bytes, self.opened.elapsed(), || self.debts());
+    }
+
+    /// Before step 1b: while runs are at their wall, a commit that could leave one more waits for the drain, which needs
+    /// nothing of what the commit holds.
+    pub fn wait_at_wall(&self) -> Result<()> {
+        let full = || {
+            self.budget.used(Class::Runs) > self.budget.limit() / 8
+                || self.controller.runs_are_full(self.opened.elapsed(), || self.debts())
+        };
+        if !full() {
+            return Ok(());
+        }
+        let began = Instant::now();
+        while full() {
+            self.poison.check()?;
+            if began.elapsed() > WALL_MAX {
+                let (limit, got) = (self.budget.limit() / 8, self.budget.used(Class::Runs));
+                return Err(Error::Limit { what: "bytes of runs that are not drained", limit, got });
+            }
+            self.signal.wake(Wake::Upkeep);
+            vfs::thread::sleep(Duration::from_millis(1));
+        }
+        self.controller.note_wall(began.elapsed());
+        Ok(())
+    }
+
+    fn debts(&self) -> Debts {
+        let log_end = self.wal.end().0;
+        let mut debts = Debts {
+            committed: log_end,
+            written: self.space.written_and_live().0,
+            run_memory: self.budget.used(Class::Runs),
+            run_memory_max: self.budget.limit() / 8,
+            dirty: self.cache.dirty_bytes(),
+            dirty_aim: self.cache.dirty_limit(),
+            budget: self.budget.limit(),
+            log_behind: log_end.saturating_sub(self.log_at_checkpoint.load(Ordering::Relaxed)),
+            log_capacity: self.options.log_capacity_bytes,
+            ..Debts::default()
+        };
+        for entry in self.upkept_indexes() {
+            let stats = entry.index.stats();
+            debts.runs += stats.runs;
+            debts.run_bytes += stats.run_bytes;
+        }
+        debts
     }
 
     /// Wakes the checkpointer once the log behind the last checkpoint passes its bound: the commit that
@@ -216,34 +266,6 @@ impl Engine {
                 self.signal.wake(Wake::Checkpoint);
             }
         }
-    }
-}
-
-impl Owing for Engine {
-    fn debts(&self) -> Debts {
-        let committed = self.wal.end().0;
-        let mut debts = Debts {
-            committed,
-            run_memory: self.budget.used(Class::Runs),
-            run_memory_max: self.budget.limit() / 8,
-            dirty: self.cache.dirty_bytes(),
-            dirty_aim: self.cache.dirty_limit(),
-            budget: self.budget.limit(),
-            log_behind: committed.saturating_sub(self.log_at_checkpoint.load(Ordering::Relaxed)),
-            log_capacity: self.options.log_capacity_bytes,
-            ..Debts::default()
-        };
-        for entry in self.upkept_indexes() {
-            let stats = entry.index.stats();
-            debts.runs = debts.runs.max(stats.runs);
-            debts.run_bytes += stats.run_bytes;
-        }
-        debts
-    }
-
-    fn space(&self) -> SpaceDebt {
-        let stats = self.space.stats();
-        SpaceDebt { live: stats.live_bytes, dead: stats.dead_bytes }
     }
 }
 

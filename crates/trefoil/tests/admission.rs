@@ -7,6 +7,8 @@ use trefoil::{Database, Durability, IndexOptions, Options};
 use vfs::time::Instant;
 
 const BUDGET_BYTES: u64 = 16 << 20;
+/// What one commit may add once it has begun.
+const BATCH_BYTES_MAX: u64 = 128 << 10;
 const ROWS_PER_TRANSACTION: u64 = 400;
 
 fn scattered(i: u64) -> [u8; 8] {
@@ -44,7 +46,7 @@ fn runs_stay_bounded_under_a_load_that_touches_cold_leaves() {
     assert!(delay.count > 0, "{:?}", stats.delays);
     assert!(longest < Duration::from_secs(1), "a commit took {longest:?}");
     assert!(
-        worst_memory > 0 && worst_memory <= BUDGET_BYTES / 8,
+        worst_memory > 0 && worst_memory <= BUDGET_BYTES / 8 + BATCH_BYTES_MAX,
         "{worst_memory} bytes of runs in memory; {:?}",
         stats.delays
     );
