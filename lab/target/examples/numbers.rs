@@ -2,7 +2,7 @@
 //! rounds in turns where two things are compared.
 //!
 //! ```text
-//! cargo run --release -p trefoil --example numbers -- COMMAND DIR
+//! cargo run --release -p lab-target --example numbers -- COMMAND DIR
 //!
 //! sync-updates   one-row updates under Sync, 1 and 16 clients, beside a bare loop of 4 KiB append + fdatasync
 //! gets           point look-ups in memory, 1 and 2 threads
