@@ -273,12 +273,12 @@ fn backup(dir: &Path) -> Outcome {
     Ok(db.close()?)
 }
 
-/// No checkpoint for as long as the log fits.
+/// Without background nothing is written but the log, which grows to 1 GiB behind the only checkpoint.
 fn log_half(path: &Path) -> Outcome {
     let options = Options {
-        budget_bytes: 1 << 30,
+        budget_bytes: 6 << 30,
         log_capacity_bytes: 8 << 30,
-        checkpoint_replay: Duration::from_secs(3600),
+        background: false,
         ..Options::default()
     };
     let db = Database::open(path, options)?;
