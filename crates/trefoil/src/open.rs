@@ -193,7 +193,7 @@ impl Opening {
         let targets = BTreeMap::from([(IndexId::CATALOG, catalog.clone())]);
         let open_run = |_: &RunMeta| Err(Fault::Unsupported("the catalog has no run files".into()));
         let settle = || Ok(());
-        let mut replayer = Replayer::new(&targets, u32::MAX, &open_run, &settle);
+        let mut replayer = Replayer::new(&targets, u32::MAX, &open_run, &settle, &self.budget);
         let end = self.read_log(&mut |r: RecordRef<'_>| match r.kind.0 {
             record::KIND_COMMIT => replayer.commit(r.end, r.payload),
             _ => Ok(()),
@@ -407,7 +407,7 @@ fn recover(engine: &Arc<Engine>, threads: &Threads, manifest: &Manifest, log_end
         Ok(())
     };
     let next_index = engine.next_index.load(Ordering::SeqCst);
-    let mut replayer = Replayer::new(&targets, next_index, &open_run, &settle);
+    let mut replayer = Replayer::new(&targets, next_index, &open_run, &settle, &engine.budget);
     read_log(&engine.layout, manifest, &mut |r: RecordRef<'_>| {
         if r.kind.0 == record::KIND_COMMIT && r.end <= log_end.end {
             replayer.commit(r.end, r.payload)?;

@@ -4,9 +4,9 @@
 //! 2. The catalog (index 0) is opened and its part of the log replayed completely (rule A26). Its final rows
 //!    say which indexes exist. States of others are freed; an index without a state was created after the
 //!    manifest and starts empty: all its records are above the floor.
-//! 3. The other indexes' parts are replayed in log order, commits with `ts <= F` skipped; one thread per
-//!    group of indexes. Puts and deletes are keyed by (key, ts), so replaying one that is there already
-//!    changes nothing (decision D3). Write-back and upkeep collect beside it: each key keeps the order of the log (rule P6).
+//! 3. The other indexes' parts are replayed in chunks, commits with `ts <= F` skipped. A chunk is sorted by (key, ts), so
+//!    that each leaf is visited once, and cut in two for two threads. Puts and deletes are keyed by (key, ts), so
+//!    replaying one that is there already changes nothing (decision D3). Write-back and upkeep collect beside it: each key keeps the order of the log (rule P6).
 //! 4. A new life of the log begins: higher incarnation, new segment (rule A13). Then a checkpoint, so that a
 //!    crash in the new life does not replay the old one again.
 //!
@@ -17,17 +17,20 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use base::{CommitTs, Fault, GcView, IndexId, Lsn, Result};
-use index::{Batch, Reservation};
-use store::{Run, RunMeta};
+use index::{Batch, BatchBuilder, Reservation};
+use store::{Budget, Charge, Class, Run, RunMeta};
 
 use crate::entry::IndexEntry;
 use crate::quarantine::tolerating;
 use crate::record::{self, Change};
 
-/// Bytes of operations gathered before they are applied.
-const CHUNK_BYTES: usize = 32 << 20;
-/// Threads that apply. Fixed, so that a simulated recovery does not depend on the machine.
-const THREADS: usize = 2;
+/// Bytes of operations gathered before they are applied: an eighth of the budget, at most so many.
+const CHUNK_BYTES_MAX: u64 = 256 << 20;
+/// Memory of an operation beside its key and value.
+const OPERATION_BYTES: usize = 40;
+/// Operations that are worth a second thread. Fixed, like the number of threads, so that a simulated recovery does not
+/// depend on the machine.
+const SHARED_FROM: usize = 4096;
 
 /// An index being recovered.
 #[derive(Clone)]
@@ -44,8 +47,12 @@ enum Replayed {
     Run(Run),
 }
 
-/// One index's commits, in log order.
-type Work = (Target, Vec<(CommitTs, Replayed)>);
+/// An operation of a commit: which commit, and which of its operations.
+#[derive(Clone, Copy)]
+struct Place {
+    commit: u32,
+    operation: u32,
+}
 
 /// Applies commit records to open indexes, in log order per index.
 pub struct Replayer<'a> {
@@ -55,7 +62,8 @@ pub struct Replayer<'a> {
     /// Called between chunks: drains what was attached, so that memory stays bounded.
     settle: &'a dyn Fn() -> Result<()>,
     pending: BTreeMap<IndexId, Vec<(CommitTs, Replayed)>>,
-    pending_bytes: usize,
+    pending_bytes: u64,
+    chunk: Charge,
     /// Operations taken so far.
     pub operations: u64,
     /// Run files that replayed records name, with their commits.
@@ -72,6 +80,7 @@ impl<'a> Replayer<'a> {
         next_index: u32,
         open_run: &'a dyn Fn(&RunMeta) -> Result<Run>,
         settle: &'a dyn Fn() -> Result<()>,
+        budget: &Budget,
     ) -> Self {
         Self {
             targets,
@@ -80,6 +89,7 @@ impl<'a> Replayer<'a> {
             settle,
             pending: BTreeMap::new(),
             pending_bytes: 0,
+            chunk: budget.charge(Class::Work, (budget.limit() / 8).min(CHUNK_BYTES_MAX)),
             operations: 0,
             runs: BTreeMap::new(),
             next_catalog_id: 0,
@@ -104,7 +114,7 @@ impl<'a> Replayer<'a> {
         for (id, change) in changes {
             let replayed = match change {
                 Change::Inline(batch) => {
-                    self.pending_bytes += batch.bytes() + 64 * batch.len();
+                    self.pending_bytes += (batch.bytes() + OPERATION_BYTES * batch.len()) as u64;
                     self.operations += batch.len() as u64;
                     if id == IndexId::CATALOG {
                         self.note_catalog_ids(&batch);
@@ -124,26 +134,15 @@ impl<'a> Replayer<'a> {
             };
             self.pending.entry(id).or_default().push((end.as_commit_ts(), replayed));
         }
-        if self.pending_bytes >= CHUNK_BYTES { self.drain() } else { Ok(()) }
+        if self.pending_bytes >= self.chunk.bytes() { self.drain() } else { Ok(()) }
     }
 
     /// Applies what is gathered.
     pub fn drain(&mut self) -> Result<()> {
         self.pending_bytes = 0;
-        let mut shares: Vec<Vec<Work>> = (0..THREADS).map(|_| Vec::new()).collect();
-        let mut pending: Vec<_> = std::mem::take(&mut self.pending).into_iter().collect();
-        // The fullest first, dealt out in turn: a fair split without a scheduler.
-        pending.sort_by_key(|(_, commits)| std::cmp::Reverse(commits.len()));
-        for (i, (id, commits)) in pending.into_iter().enumerate() {
-            shares[i % THREADS].push((self.targets[&id].clone(), commits));
+        for (id, commits) in std::mem::take(&mut self.pending) {
+            replay_index(&self.targets[&id], commits)?;
         }
-        let mut threads = Vec::new();
-        for share in shares.into_iter().filter(|s| !s.is_empty()) {
-            let work = move || share.into_iter().try_for_each(|(target, commits)| replay_index(&target, commits));
-            threads.push(vfs::thread::spawn("trefoil-replay", work).map_err(|e| Fault::io("start", "a thread", &e))?);
-        }
-        let results: Vec<_> = threads.into_iter().map(|t| t.join().expect("replay does not panic")).collect();
-        results.into_iter().collect::<Result<()>>()?;
         (self.settle)()
     }
 
@@ -156,25 +155,69 @@ impl<'a> Replayer<'a> {
     }
 }
 
-/// A secondary index that turns out to be damaged is left where it is: it will be quarantined.
+/// One index's part of a chunk. A run is attached behind all that is before it in the log and before all that is behind:
+///
+/// > Run 100 deletes K. Attached and drained before the put K@50 is replayed, it leaves nothing that its tombstone hides;
+/// > the tombstone is collected, K@50 comes, K is alive.
 fn replay_index(target: &Target, commits: Vec<(CommitTs, Replayed)>) -> Result<()> {
-    let (entry, index, keep_all) = (&target.entry, &target.entry.index, GcView::keep_all());
+    let mut batches = Vec::new();
     for (ts, replayed) in commits {
-        if entry.is_noted() {
-            return Ok(());
-        }
-        tolerating(entry, || {
-            match replayed {
-                Replayed::Run(run) => index.attach(run, ts),
-                Replayed::Batch(batch) => match index.reserve(&batch)? {
-                    Reservation::Direct(reserved) => index.apply(&batch, reserved, ts, &keep_all),
-                    Reservation::TooCold => index.attach(run_of(&batch), ts),
-                },
+        match replayed {
+            Replayed::Batch(batch) => batches.push((ts, batch)),
+            Replayed::Run(run) => {
+                replay_batches(target, std::mem::take(&mut batches))?;
+                target.entry.index.attach(run, ts);
             }
-            Ok(())
-        })?;
+        }
     }
-    Ok(())
+    replay_batches(target, batches)
+}
+
+/// Applies commits in the order of keys, those of one key in the order of the log (rule P6).
+fn replay_batches(target: &Target, batches: Vec<(CommitTs, Batch)>) -> Result<()> {
+    let key = |place: Place| batches[place.commit as usize].1.key(place.operation as usize);
+    let mut places = Vec::with_capacity(batches.iter().map(|(_, batch)| batch.len()).sum());
+    for (commit, (_, batch)) in batches.iter().enumerate() {
+        places.extend((0..batch.len()).map(|operation| Place { commit: commit as u32, operation: operation as u32 }));
+    }
+    // Commits are in the order of the log already.
+    places.sort_unstable_by(|a, b| key(*a).cmp(key(*b)).then(a.commit.cmp(&b.commit)));
+    if places.len() < SHARED_FROM {
+        return replay_places(target, &batches, &places);
+    }
+    // All versions of a key are one thread's.
+    let middle = places[places.len() / 2];
+    let high = places.split_off(places.partition_point(|place| key(*place) < key(middle)));
+    let batches = Arc::new(batches);
+    let (others, other_target) = (batches.clone(), target.clone());
+    let work = move || replay_places(&other_target, &others, &high);
+    let other = vfs::thread::spawn("trefoil-replay", work).map_err(|e| Fault::io("start", "a thread", &e))?;
+    let mine = replay_places(target, &batches, &places);
+    other.join().expect("replay does not panic").and(mine)
+}
+
+fn replay_places(target: &Target, batches: &[(CommitTs, Batch)], places: &[Place]) -> Result<()> {
+    places.iter().try_for_each(|place| replay_one(target, batches, *place))
+}
+
+/// A secondary index that turns out to be damaged is left where it is: it will be quarantined.
+fn replay_one(target: &Target, batches: &[(CommitTs, Batch)], place: Place) -> Result<()> {
+    let (entry, index) = (&target.entry, &target.entry.index);
+    if entry.is_noted() {
+        return Ok(());
+    }
+    let (ts, batch) = &batches[place.commit as usize];
+    let operation = place.operation as usize;
+    let mut one = BatchBuilder::new();
+    one.push(batch.key(operation), batch.op(operation));
+    let one = one.finish();
+    tolerating(entry, || {
+        match index.reserve(&one)? {
+            Reservation::Direct(reserved) => index.apply(&one, reserved, *ts, &GcView::keep_all()),
+            Reservation::TooCold => index.attach(run_of(&one), *ts),
+        }
+        Ok(())
+    })
 }
 
 /// The same operations as a run in memory.
@@ -188,13 +231,13 @@ pub fn run_of(batch: &Batch) -> Run {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use index::{BatchBuilder, Op};
+    use index::Op;
 
     /// Operations of an index that nobody knows are those of a dropped one if it can have existed, damage otherwise.
     #[test]
     fn a26_operations_of_an_index_that_never_was_are_damage() {
         let (targets, open_run) = (BTreeMap::new(), |_: &RunMeta| unreachable!("no run is named"));
-        let mut replayer = Replayer::new(&targets, 5, &open_run, &|| Ok(()));
+        let mut replayer = Replayer::new(&targets, 5, &open_run, &|| Ok(()), &Budget::new(64 << 20));
         let mut batch = BatchBuilder::new();
         batch.push(b"k", Op::Put(b"v"));
         let batch = batch.finish();

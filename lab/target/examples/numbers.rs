@@ -275,12 +275,8 @@ fn backup(dir: &Path) -> Outcome {
 
 /// Without background nothing is written but the log, which grows to 1 GiB behind the only checkpoint.
 fn log_half(path: &Path) -> Outcome {
-    let options = Options {
-        budget_bytes: 6 << 30,
-        log_capacity_bytes: 8 << 30,
-        background: false,
-        ..Options::default()
-    };
+    let options =
+        Options { budget_bytes: 6 << 30, log_capacity_bytes: 8 << 30, background: false, ..Options::default() };
     let db = Database::open(path, options)?;
     let index = db.create_index("rows", IndexOptions::default())?;
     let began = db.stats().log.appended_bytes;
