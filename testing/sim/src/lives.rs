@@ -66,6 +66,7 @@ fn lives(handle: &Handle, seed: u64) {
             }
             return;
         }
+        mend(&world, trouble);
         judge::recovered(&mut history.lock(), &world, ending);
         let short = life > 0 && trouble != Trouble::Rot && world.wide.is_some() && rng.chance(0.3);
         if short {
@@ -85,9 +86,20 @@ fn lives(handle: &Handle, seed: u64) {
     }
     let last = open(&mut disk, &sizes, Trouble::None, &mut rng, &mut ending, 3);
     if let Some(world) = last {
+        mend(&world, trouble);
         judge::recovered(&mut history.lock(), &world, ending);
         judge::whole(&history.lock(), &world);
         space::explained(world);
+    }
+}
+
+/// What an unreadable sector has cost is made anew; without one, nothing is set aside [P10].
+fn mend(world: &World, trouble: Trouble) {
+    let set_aside = world.db.stats().quarantined;
+    assert!(set_aside.is_empty() || trouble == Trouble::Eio, "{set_aside:?} without damage");
+    for name in set_aside {
+        let (_, index) = name.split_once('.').expect("an index of a table");
+        world.db.rebuild_index(&world.table, index).expect("the rows are sound");
     }
 }
 
