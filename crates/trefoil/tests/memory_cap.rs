@@ -54,6 +54,11 @@ fn resident_memory_keeps_to_the_budget_when_data_is_several_times_as_large() {
     drop(tx);
     let (peak, stats) = (status_bytes("VmHWM:"), db.stats());
     assert!(stats.space.live_bytes > 2 * BUDGET_BYTES, "the data did not outgrow the budget: {stats:?}");
+    // Besides the frames there is what is held from open to close.
+    for (class, least) in [("log", 1 << 20), ("work", 1 << 20), ("inner", 1)] {
+        let charged = stats.memory.iter().find(|(name, _)| *name == class).map_or(0, |(_, bytes)| *bytes);
+        assert!(charged >= least, "{class}: {charged} bytes are charged");
+    }
     let limit = BUDGET_BYTES + (BUDGET_BYTES / 20).max(32 << 20);
     let grown = peak - before;
     println!("grew by {} MiB of {} MiB", grown >> 20, limit >> 20);
