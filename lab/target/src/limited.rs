@@ -3,7 +3,7 @@
 //!
 //! 1. The disk has two timelines, one of operations and one of bytes. An operation takes its place at the end of both;
 //!    it is done when both have got there, and its latency later. Latencies of several threads overlap, as in a device.
-//! 2. A timeline that was idle is at most [`CREDIT`] behind: a sleep that overslept loses nothing, a pause earns no burst.
+//! 2. A timeline that was idle is at most `CREDIT` behind: a sleep that overslept loses nothing, a pause earns no burst.
 //! 3. Reads, writes and syncs count, whether or not the page cache would have served them: what an engine asks is
 //!    what is limited. Names, lengths and allocations cost nothing.
 //! 4. Size: before a file grows, or space in it is allocated, what all files occupy is known to leave room for it. What

@@ -110,7 +110,7 @@ pub struct Place<'a> {
     pub case: Case,
     /// The repetition, from 1.
     pub repeat: u32,
-    /// What the rows' texts are cut from: [`text_pool`] of the plan's seed.
+    /// What the rows' texts are cut from: [`crate::rows::text_pool`] of the plan's seed.
     pub text: Arc<[u8]>,
     /// Resident memory before the target was opened, the texts included.
     pub rss_before_open_bytes: Option<u64>,
