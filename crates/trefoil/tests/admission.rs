@@ -44,7 +44,7 @@ fn runs_stay_bounded_under_a_load_that_touches_cold_leaves() {
     assert!(worst_runs > 10, "the load made no runs: {stats:?}");
     let delay = stats.delays.iter().find(|delay| delay.reason == "runs").expect("a reason");
     assert!(delay.count > 0, "{:?}", stats.delays);
-    assert!(longest < Duration::from_secs(1), "a commit took {longest:?}");
+    assert!(longest < Duration::from_secs(5), "a commit took {longest:?}");
     assert!(
         worst_memory > 0 && worst_memory <= BUDGET_BYTES / 8 + BATCH_BYTES_MAX,
         "{worst_memory} bytes of runs in memory; {:?}",
