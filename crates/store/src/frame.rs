@@ -6,7 +6,8 @@
 //! next page, whoever loads it.
 //!
 //! Invariants: `spare_bytes` >= the bytes of all frames in the queues, and what is given back above `limit_bytes` goes
-//! back to the allocator. What is spare is not charged: it is part of the free memory that the cache keeps ready.
+//! back to the allocator. What is spare is not charged: at most as much as the cache keeps ready, above
+//! the budget only when others have taken what was ready.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
