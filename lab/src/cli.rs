@@ -214,6 +214,7 @@ Steps of the 2017 form, in order:
   scan.pk1 scan.market scan.register scan.pdc scan.pk2
           every row, or every entry of an index, with a condition that none meets; the first right after the load
   q1000 q100   ten-row range queries beside N inserts/s a client, 100 rows a statement, no deletes
+  gets    one row by a random key that exists, each in a read transaction of its own, with nobody writing
 
 Targets: name or name:key=value,key=value. Several --target options take turns, repetition by repetition.
   trefoil:structure=btree   the embedded engine

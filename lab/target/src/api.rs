@@ -189,6 +189,10 @@ pub trait Session: Send {
     /// Runs a covering range query; `out` is cleared first.
     fn range(&mut self, table: u32, query: RangeQuery, out: &mut Vec<Entry>) -> Result<()>;
 
+    /// Looks up one row by its key and hands key and row to `found`, which must not call the engine; says whether the
+    /// row is there.
+    fn get(&mut self, table: u32, key: u64, found: &mut dyn FnMut(u64, RowView<'_>)) -> Result<bool>;
+
     /// Looks up an IN list of keys; `out` is cleared first, keys that do not exist are left out.
     fn points(&mut self, table: u32, keys: &[u64], out: &mut Vec<PointRow>) -> Result<()>;
 

@@ -3,8 +3,9 @@
 //!
 //! It can plant a bug on purpose (`model:fault=…`), which is how the lab's own invariants are tested:
 //! `lose-delete` reports a deleted row that is still there, `lose-entry` forgets one index entry, `flip-value` stores
-//! one row with another price, `panic` panics in every tenth statement. `pause_ms=P,pause_every=N` makes every N-th statement of a session P ms longer, which
-//! is how stalls and missed rates are tested.
+//! one row with another price, `panic` panics in every tenth statement, `wrong-get` looks up the key behind the one asked
+//! for. `pause_ms=P,pause_every=N` makes every N-th statement of a session P ms longer, which is how stalls and missed
+//! rates are tested.
 //!
 //! Latches: one mutex a table, held for a whole statement; the list of tables behind a read-write lock that is
 //! released before a table's mutex is taken.
@@ -28,6 +29,7 @@ enum Planted {
     LoseEntry,
     FlipValue,
     Panic,
+    WrongGet,
 }
 
 /// What `model:…` was given.
@@ -46,9 +48,11 @@ impl Parameters {
             Some("lose-entry") => Some(Planted::LoseEntry),
             Some("flip-value") => Some(Planted::FlipValue),
             Some("panic") => Some(Planted::Panic),
+            Some("wrong-get") => Some(Planted::WrongGet),
             Some(other) => {
                 return Err(TargetError::Usage(format!(
-                    "target `{spec}`: fault `{other}` is none of lose-delete, lose-entry, flip-value, panic"
+                    "target `{spec}`: fault `{other}` is none of lose-delete, lose-entry, flip-value, panic, \
+                     wrong-get"
                 )));
             }
         };
@@ -306,6 +310,17 @@ impl Session for ModelSession {
         let index = &table.indexes[query.index.position()];
         out.extend(index.range(from..).take(query.limit as usize).map(|(entry, _)| *entry));
         Ok(())
+    }
+
+    fn get(&mut self, table: u32, key: u64, found: &mut dyn FnMut(u64, RowView<'_>)) -> Result<bool> {
+        self.mischief();
+        let behind = u64::from(self.parameters.fault == Some(Planted::WrongGet));
+        let table = self.table(table)?;
+        let row = table.rows.range(key + behind..).next().filter(|(other, _)| **other == key + behind);
+        if let Some((key, row)) = row {
+            found(*key, row.view());
+        }
+        Ok(row.is_some())
     }
 
     fn points(&mut self, table: u32, keys: &[u64], out: &mut Vec<PointRow>) -> Result<()> {

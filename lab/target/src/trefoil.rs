@@ -293,6 +293,17 @@ impl Session for TrefoilSession {
         Ok(())
     }
 
+    fn get(&mut self, table: u32, key: u64, found: &mut dyn FnMut(u64, RowView<'_>)) -> Result<bool> {
+        let transaction = self.database.begin()?;
+        let mut wrong = None;
+        let wanted = [[Value::I64(key as i64)]];
+        let there = transaction.get_rows(&self.open(table)?.table, &wanted, |_, values| match row_of(&values) {
+            Ok((key, row)) => found(key, row),
+            Err(error) => wrong = Some(error),
+        })?;
+        wrong.map_or(Ok(there == 1), Err)
+    }
+
     fn points(&mut self, table: u32, keys: &[u64], out: &mut Vec<PointRow>) -> Result<()> {
         let transaction = self.database.begin()?;
         let wanted: Vec<[Value<'_>; 1]> = keys.iter().map(|key| [Value::I64(*key as i64)]).collect();

@@ -66,7 +66,7 @@ fn entries_of(session: &mut dyn Session, index: Secondary) -> Vec<([i64; 3], u64
 /// One statement on both sides; every answer is compared.
 fn one_statement(dice: &mut Dice, sides: &mut [Box<dyn Session>; 2], indexed: bool) {
     let [left, right] = sides;
-    match dice.below(if indexed { 7 } else { 5 }) {
+    match dice.below(if indexed { 8 } else { 5 }) {
         0 | 1 => {
             let batch = batch(dice);
             assert_eq!(left.insert(0, &batch).unwrap(), right.insert(0, &batch).unwrap());
@@ -96,6 +96,13 @@ fn one_statement(dice: &mut Dice, sides: &mut [Box<dyn Session>; 2], indexed: bo
             left.range(0, query, &mut one).unwrap();
             right.range(0, query, &mut other).unwrap();
             assert_eq!(one, other, "{query:?}");
+        }
+        6 => {
+            let key = dice.below(400);
+            let (mut one, mut other) = (None, None);
+            let found = left.get(0, key, &mut |key, row| one = Some((key, row.hash(key)))).unwrap();
+            assert_eq!(found, right.get(0, key, &mut |key, row| other = Some((key, row.hash(key)))).unwrap());
+            assert_eq!((found, one), (one.is_some(), other), "{key}");
         }
         _ => {
             let mut keys: Vec<u64> = (0..dice.below(12)).map(|_| dice.below(400)).collect();

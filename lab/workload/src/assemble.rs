@@ -129,7 +129,9 @@ fn facts(step: Step, totals: &Totals, sizes: &Sizes) -> Facts {
 }
 
 fn sla_met(step: Step, clients: u32, facts: &Facts) -> Option<bool> {
-    let Step::Query(kind, rate) = step else { return None };
+    let Step::Query(kind @ (QueryKind::Range | QueryKind::Points | QueryKind::Range2017), rate) = step else {
+        return None;
+    };
     let wanted = sla_rate(clients, rate);
     // The deletes, if there are any, must keep the same rate.
     let deletes = facts.deleted as f64 / facts.secs.max(1e-9);
@@ -143,11 +145,12 @@ fn throughput(facts: &Facts, totals: &Totals) -> Throughput {
         (kind.statements > 0).then(|| rate_percentile(kind.series.whole(length_ns), 99.0)).flatten()
     };
     let done = |kind: Kind| totals.kinds[kind as usize].statements > 0;
+    let inserts = !facts.is_query_step || done(Kind::Insert);
     Throughput {
-        rows: Some(facts.rows as f64),
+        rows: inserts.then_some(facts.rows as f64),
         ops: Some(if facts.is_query_step { facts.queries } else { facts.rows } as f64),
         secs: Some(facts.secs),
-        ips_av: Some(facts.insert_rate()),
+        ips_av: inserts.then(|| facts.insert_rate()),
         ips_99: percentile(Kind::Insert),
         dps_av: done(Kind::Delete).then(|| facts.deleted as f64 / facts.secs.max(1e-9)),
         qps_av: facts.is_query_step.then(|| facts.query_rate()),

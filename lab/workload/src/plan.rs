@@ -57,6 +57,8 @@ pub enum QueryKind {
     Points,
     /// As `Range`, beside inserts of 100 rows and no deletes: the 2017 form.
     Range2017,
+    /// One row by its key, with nothing beside it.
+    Gets,
 }
 
 /// What a full scan reads.
@@ -83,7 +85,7 @@ pub enum Step {
     InsertNarrow,
     /// `settle`: bring the engine to rest.
     Settle,
-    /// `qr100` …: queries beside inserts and deletes at a rate.
+    /// `qr100` …: queries beside inserts and deletes at a rate; `gets`, whose rate is 0: nobody writes.
     Query(QueryKind, u64),
     /// `load`: load in key order with the secondary indexes there from the start.
     Load,
@@ -108,7 +110,7 @@ impl Step {
     ];
 
     /// The steps of the 2017 form in order.
-    pub const FORM_2017: [Step; 8] = [
+    pub const FORM_2017: [Step; 9] = [
         Step::Load,
         Step::Scan(Scan::FirstRows),
         Step::Scan(Scan::Index(Secondary::Market)),
@@ -117,6 +119,7 @@ impl Step {
         Step::Scan(Scan::SecondRows),
         Step::Query(QueryKind::Range2017, 1_000),
         Step::Query(QueryKind::Range2017, 100),
+        Step::Query(QueryKind::Gets, 0),
     ];
 
     /// Reads a step's name.
@@ -134,6 +137,7 @@ impl Step {
             "scan.register" => Ok(Step::Scan(Scan::Index(Secondary::Register))),
             "scan.pdc" => Ok(Step::Scan(Scan::Index(Secondary::Pdc))),
             "scan.pk2" => Ok(Step::Scan(Scan::SecondRows)),
+            "gets" => Ok(Step::Query(QueryKind::Gets, 0)),
             _ => {
                 let kinds = [("qr", QueryKind::Range), ("qp", QueryKind::Points), ("q", QueryKind::Range2017)];
                 let query = kinds.iter().find_map(|(prefix, kind)| {
@@ -143,7 +147,7 @@ impl Step {
                     PlanError::Usage(format!(
                         "no step is called `{name}`; the steps of the 2023 form are l.i0 l.x l.i1 l.i2 settle qrN qpN \
                          (N = background inserts a second and client, for example qr100), those of the 2017 form \
-                         load scan.pk1 scan.market scan.register scan.pdc scan.pk2 qN, and settle"
+                         load scan.pk1 scan.market scan.register scan.pdc scan.pk2 qN gets, and settle"
                     ))
                 })
             }
@@ -162,6 +166,7 @@ impl Step {
             Step::Query(QueryKind::Range, rate) => format!("qr{rate}"),
             Step::Query(QueryKind::Points, rate) => format!("qp{rate}"),
             Step::Query(QueryKind::Range2017, rate) => format!("q{rate}"),
+            Step::Query(QueryKind::Gets, _) => "gets".into(),
             Step::Load => "load".into(),
             Step::Scan(Scan::FirstRows) => "scan.pk1".into(),
             Step::Scan(Scan::Index(Secondary::Market)) => "scan.market".into(),
@@ -235,12 +240,17 @@ pub struct Work {
     pub query: Option<QueryKind>,
     /// Unmeasured nanoseconds at the start.
     pub warmup_ns: u64,
+    /// Length of a step in which nobody writes, the warm-up included; others end when everything is written.
+    pub alone_ns: Option<u64>,
 }
 
 impl Work {
-    /// How long the statements take at their pace, in seconds.
+    /// How long the step takes, or its statements at their pace, in seconds.
     #[must_use]
     pub fn planned_secs(&self) -> Option<f64> {
+        if let Some(length_ns) = self.alone_ns {
+            return Some(length_ns as f64 / 1e9);
+        }
         let a_second = self.pace?.div_ceil(u64::from(self.rows.max(1))).max(1);
         Some((self.statements as f64 / a_second as f64).max(1.0))
     }
@@ -271,6 +281,7 @@ impl Plan {
                 Step::BuildIndexes if before(Step::Load) => {
                     return usage("step l.x after load: its indexes are there from the start".into());
                 }
+                Step::Query(QueryKind::Gets, _) => {}
                 Step::InsertWide | Step::InsertNarrow | Step::Query(..) | Step::Scan(Scan::Index(_))
                     if !before(Step::BuildIndexes) && !before(Step::Load) =>
                 {
@@ -301,12 +312,21 @@ impl Plan {
         let narrowed = |rows: u32, pace: Option<u64>| pace.map_or(rows, |pace| rows.min(pace.max(1) as u32));
         let load = |all_rows: u64, rows: u32, deletes: bool| {
             let rows = narrowed(rows, pace);
-            Work { rows, statements: each(all_rows, rows), deletes, pace, query: None, warmup_ns: 0 }
+            Work { rows, statements: each(all_rows, rows), deletes, pace, query: None, warmup_ns: 0, alone_ns: None }
         };
         match step {
             Step::LoadPrimary | Step::Load => Some(load(self.rows, LOAD_ROWS, false)),
             Step::InsertWide => Some(load(self.rows_i1, WIDE_ROWS, true)),
             Step::InsertNarrow => Some(load(self.rows_i2, NARROW_ROWS, true)),
+            Step::Query(QueryKind::Gets, _) => Some(Work {
+                rows: 1,
+                statements: 0,
+                deletes: false,
+                pace: None,
+                query: Some(QueryKind::Gets),
+                warmup_ns: self.warmup * 1_000_000_000,
+                alone_ns: Some((self.seconds + self.warmup) * 1_000_000_000),
+            }),
             Step::Query(kind, rate) => {
                 let is_old = kind == QueryKind::Range2017;
                 let rows = narrowed(if is_old { LOAD_ROWS } else { WIDE_ROWS }, Some(rate));
@@ -318,6 +338,7 @@ impl Plan {
                     pace: Some(rate),
                     query: Some(kind),
                     warmup_ns: self.warmup * 1_000_000_000,
+                    alone_ns: None,
                 })
             }
             Step::BuildIndexes | Step::Settle | Step::Scan(_) => None,
@@ -369,7 +390,7 @@ mod tests {
     fn the_order_of_steps_is_checked() {
         assert!(plan(&["l.i0", "l.x", "l.i1", "settle", "l.i2", "settle", "qr100"]).check().is_ok());
         assert!(plan(&["load", "scan.pk1", "scan.pdc", "settle", "q100", "l.i1"]).check().is_ok());
-        assert!(plan(&["l.i0", "scan.pk1"]).check().is_ok());
+        assert!(plan(&["l.i0", "scan.pk1", "gets"]).check().is_ok());
         for wrong in [&["load", "l.x"][..], &["l.i0", "scan.pdc"], &["l.i0", "load"], &["scan.pk1"]] {
             assert!(plan(wrong).check().is_err(), "{wrong:?}");
         }
@@ -393,6 +414,8 @@ mod tests {
         assert_eq!((query.planned_secs(), work(Step::LoadPrimary, 1).planned_secs()), (Some(12.0), None));
         let old = work(Step::Query(QueryKind::Range2017, 1_000), 1);
         assert_eq!((old.rows, old.statements, old.deletes), (100, 120, false));
+        let gets = work(Step::Query(QueryKind::Gets, 0), 1);
+        assert_eq!((gets.statements, gets.deletes, gets.pace, gets.planned_secs()), (0, false, None, Some(12.0)));
         // A pace below the statement narrows the statement.
         assert_eq!(work(Step::Query(QueryKind::Points, 20), 1).rows, 20);
         assert!(!work(Step::LoadPrimary, 1).deletes && work(Step::InsertNarrow, 1).deletes);

@@ -98,6 +98,19 @@ impl RowMaker {
     }
 }
 
+/// Whether a maker could have made this row: every column within its bounds.
+#[must_use]
+pub fn could_be_made(row: &RowView<'_>) -> bool {
+    let below = |value: i32, bound: u32| u32::try_from(value).is_ok_and(|value| value < bound);
+    row.dateandtime >= EPOCH_SECS
+        && below(row.cashregisterid, CASH_REGISTERS)
+        && below(row.customerid, CUSTOMERS)
+        && below(row.productid, PRODUCTS)
+        && below(row.price, MAX_PRICE)
+        && (DATA_MIN as usize..=DATA_MAX as usize).contains(&row.data.len())
+        && row.data[0] == b'a'
+}
+
 /// A run of equal statements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Stretch {
@@ -196,6 +209,10 @@ mod tests {
         for row in batch.iter() {
             assert!((0..1_000).contains(&row.cashregisterid) && (0..100_000).contains(&row.customerid));
             assert!((0..10_000).contains(&row.productid) && (0..500).contains(&row.price));
+            assert!(could_be_made(&row) && !could_be_made(&RowView { data: &row.data[..9], ..row }));
+            assert!(
+                !could_be_made(&RowView { price: 500, ..row }) && !could_be_made(&RowView { productid: -1, ..row })
+            );
             let length = row.data.len();
             lengths[length] += 1;
             let random_length = length * 3 / 8;

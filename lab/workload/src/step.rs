@@ -4,11 +4,13 @@
 //! 2. A client's inserter, deleter and maker count down; the last one sets the client's stop flag, which its query
 //!    threads and its snapshot holder look at.
 //! 3. The coordinator wakes every 20 ms: it watches for stalls, once a second it samples memory and tells the
-//!    watcher, and on an interrupt, an error or the time limit it closes all feeds.
+//!    watcher, and on an interrupt, an error or the time limit it closes all feeds. A step in which nobody writes has a
+//!    length of its own, at whose end it does the same.
 //! 4. When every thread is gone the kernel's counters are read again and the measurements are added up
 //!    ([`crate::totals`]).
 //!
-//! The end of a step is the end of its last insert, delete or paced second; queries are counted up to there.
+//! The end of a step is the end of its last insert, delete or paced second; queries are counted up to there. Where nobody
+//! writes it is the end of the last query.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -136,7 +138,7 @@ impl Running<'_> {
 
 /// Handles of one client's threads.
 struct Handles<'scope> {
-    inserter: ScopedJoinHandle<'scope, Option<Written>>,
+    inserter: Option<ScopedJoinHandle<'scope, Option<Written>>>,
     deleter: Option<ScopedJoinHandle<'scope, Option<Written>>>,
     maker: Option<ScopedJoinHandle<'scope, Option<(Pace, u64)>>>,
     query: Option<ScopedJoinHandle<'scope, Option<Asked>>>,
@@ -150,7 +152,8 @@ struct Cells([Arc<LiveCell>; 3]);
 /// Runs a step. `number` is its place in the plan, which seeds its queries.
 pub fn run(ctx: &Context<'_>, number: u64, step: Step, work: Work, clients: &mut [Client]) -> Result<Totals, RunError> {
     let holders = ctx.plan.htap_seconds > 0 && work.deletes;
-    let a_client = 1 + usize::from(work.deletes) + usize::from(work.pace.is_some());
+    let writes = work.alone_ns.is_none();
+    let a_client = usize::from(writes) + usize::from(work.deletes) + usize::from(work.pace.is_some());
     let threads_each = a_client + usize::from(work.query.is_some()) + usize::from(holders);
     let shared: Vec<Shared<'_>> = clients.iter().map(|client| shared_of(ctx, client, work)).collect();
     let (start_ns, barrier) = (AtomicU64::new(0), Barrier::new(threads_each * clients.len() + 1));
@@ -227,9 +230,12 @@ fn spawn<'scope, 'env: 'scope>(
     let recorder =
         move |kind: Kind, start_ns: u64| Recorder::new(kind, cells.0[kind as usize].clone(), start_ns + work.warmup_ns);
     let maker = &mut client.maker;
-    let mut own = session();
-    let inserter = scope.spawn(move || {
-        running.thread(place, true, |start| worker::insert(shared, own.as_mut(), maker, recorder(Kind::Insert, start)))
+    let inserter = work.alone_ns.is_none().then(|| {
+        let mut own = session();
+        scope.spawn(move || {
+            running
+                .thread(place, true, |start| worker::insert(shared, own.as_mut(), maker, recorder(Kind::Insert, start)))
+        })
     });
     let deleter = work.deletes.then(|| {
         let (mut own, form) = (session(), ctx.plan.delete_form);
@@ -272,7 +278,7 @@ fn collect(handles: Handles<'_>) -> Collected {
         handle.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
     let collected = Collected {
-        inserted: join(handles.inserter),
+        inserted: handles.inserter.and_then(join),
         deleted: handles.deleter.and_then(join),
         pace: handles.maker.and_then(join),
         asked: handles.query.and_then(join),
@@ -351,7 +357,8 @@ impl<'a> Coordinator<'a> {
                 self.cut_short = true;
                 running.close_all();
             }
-            if self.ctx.interrupt.load(Ordering::Relaxed) {
+            let is_over = self.work.alone_ns.is_some_and(|length_ns| now_ns - start_ns >= length_ns);
+            if is_over || self.ctx.interrupt.load(Ordering::Relaxed) {
                 running.close_all();
             }
         }

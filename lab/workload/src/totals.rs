@@ -61,7 +61,7 @@ struct Adder<'a> {
     totals: &'a mut Totals,
     work: Work,
     from_ns: u64,
-    /// The end of the last insert, delete or paced second of any client.
+    /// The end of the last insert, delete or paced second of any client, or of the last query where nobody writes.
     end_ns: u64,
     /// Context switches of the driver's threads.
     switches: u64,
@@ -96,6 +96,9 @@ impl Adder<'_> {
         if let Some(asked) = brought.asked {
             record.queries = asked.recorder.totals.amount;
             record.fetched = asked.fetched;
+            if self.work.alone_ns.is_some() {
+                end_ns = end_ns.max(asked.end_ns);
+            }
             self.recorder(is_first, asked.recorder, asked.switches);
         }
         record.secs = (end_ns - self.from_ns) as f64 / 1e9;

@@ -4,7 +4,8 @@
 //! - **inserter**: makes the rows of the next statement, then times one multi-row insert.
 //! - **deleter**: looks up the smallest key once, then times deletes of as many rows as a statement inserts, m += n.
 //!   In the limit form the key is looked up again every 1 000 statements.
-//! - **query thread**: closed loop; one of the three range queries at random, or an IN list of ten keys in [m, max).
+//! - **query thread**: closed loop; one of the three range queries at random, or an IN list of ten keys in [m, max), or
+//!   one key that exists.
 //! - **snapshot holder**: opens a transaction, reads a row, holds it, commits, repeats.
 //!
 //! Answers of queries are checked while they come: bounds, order, number.
@@ -17,7 +18,7 @@ use lab_target::{Batch, Entry, IndexSet, PointRow, RangeQuery, Secondary, Sessio
 use crate::feed::{Feed, Side, sleep_until};
 use crate::plan::{DeleteForm, MAX_KEY_REFRESH, QueryKind, RESYNC_STATEMENTS, ROWS_PER_QUERY, STOP_CHECK, Work};
 use crate::random::Random;
-use crate::rows::{CASH_REGISTERS, MAX_PRICE, PRODUCTS, ROWS_PER_SECOND, RowMaker};
+use crate::rows::{CASH_REGISTERS, MAX_PRICE, PRODUCTS, ROWS_PER_SECOND, RowMaker, could_be_made};
 
 /// Why a worker gave up.
 #[derive(Clone, Debug)]
@@ -164,6 +165,8 @@ pub struct Asked {
     pub recorder: Recorder,
     /// Rows fetched.
     pub fetched: u64,
+    /// When the last query ended.
+    pub end_ns: u64,
     /// Context switches of the thread.
     pub switches: u64,
 }
@@ -177,18 +180,21 @@ pub fn query(
     mut random: Random,
     recorder: Recorder,
 ) -> Result<Asked, WorkerError> {
-    let mut out = Asked { recorder, fetched: 0, switches: 0 };
+    let mut out = Asked { recorder, fetched: 0, end_ns: 0, switches: 0 };
     let mut entries = Vec::with_capacity(ROWS_PER_QUERY as usize);
     let mut points = Points::default();
+    let gets = if kind == QueryKind::Gets { Gets::of(shared, session)? } else { Gets::default() };
     let mut asked = 0u64;
     // Pairs with the relaxed store of the coordinator; the thread is joined afterwards.
     while !(asked.is_multiple_of(STOP_CHECK) && shared.stop.load(Ordering::Relaxed)) {
         let (begin_ns, end_ns, rows) = match kind {
             QueryKind::Range | QueryKind::Range2017 => range(shared, session, set, &mut random, &mut entries)?,
             QueryKind::Points => points.ask(shared, session, &mut random, asked)?,
+            QueryKind::Gets => gets.ask(shared, session, &mut random)?,
         };
         out.recorder.record(begin_ns, end_ns, 1, None);
         out.fetched += rows as u64;
+        out.end_ns = end_ns;
         asked += 1;
     }
     out.switches = thread_switches().unwrap_or(0);
@@ -255,6 +261,43 @@ impl Points {
             return Err(WorkerError::Wrong(what));
         }
         Ok((begin_ns, end_ns, self.rows.len()))
+    }
+}
+
+/// The keys of a table that nobody writes to: all from the least to the largest.
+#[derive(Default)]
+struct Gets {
+    least: u64,
+    keys: u64,
+}
+
+impl Gets {
+    fn of(shared: &Shared<'_>, session: &mut dyn Session) -> Result<Gets, WorkerError> {
+        let (least, largest) = (session.min_key(shared.table)?, session.max_key(shared.table)?);
+        let (Some(least), Some(largest)) = (least, largest) else {
+            return Err(WorkerError::Wrong(format!("table {} has no rows to look up", shared.table + 1)));
+        };
+        Ok(Gets { least, keys: largest - least + 1 })
+    }
+
+    fn ask(
+        &self,
+        shared: &Shared<'_>,
+        session: &mut dyn Session,
+        random: &mut Random,
+    ) -> Result<(u64, u64, usize), WorkerError> {
+        let key = self.least + random.below_wide(self.keys);
+        let mut sound = false;
+        let begin_ns = shared.clock.now_ns();
+        let found = session.get(shared.table, key, &mut |transactionid, row| {
+            sound = transactionid == key && could_be_made(&row);
+        })?;
+        let end_ns = shared.clock.now_ns();
+        match found && sound {
+            true => Ok((begin_ns, end_ns, 1)),
+            false if found => Err(WorkerError::Wrong(format!("key {key}: not the row that was inserted"))),
+            false => Err(WorkerError::Wrong(format!("key {key}: no row, and nobody deleted it"))),
+        }
     }
 }
 

@@ -126,6 +126,18 @@ fn the_form_of_2017_scans_everything_and_deletes_nothing() {
                 scan if scan.starts_with("scan.") => {
                     assert_eq!((result.throughput.rows, result.invariants.as_str()), (Some(3_000.0), "ok"), "{scan}");
                 }
+                "gets" => {
+                    let throughput = &result.throughput;
+                    assert!(throughput.qps_av.unwrap() > 0.0 && result.responses.query_p50_us.is_some());
+                    assert_eq!(
+                        (throughput.rows, throughput.ips_av, throughput.dps_av, result.sla_met),
+                        (None, None, None, None)
+                    );
+                    assert!((1.0..1.5).contains(&throughput.secs.unwrap()), "{:?}", throughput.secs);
+                    let queries: u64 = record.clients.iter().map(|client| client.queries).sum();
+                    let fetched: u64 = record.clients.iter().map(|client| client.fetched).sum();
+                    assert_eq!((throughput.ops, queries), (Some(queries as f64), fetched), "each finds one row");
+                }
                 query => {
                     assert!(result.throughput.qps_av.unwrap() > 0.0 && result.throughput.dps_av.is_none(), "{query}");
                     assert_eq!(record.histograms["insert"].statements, if query == "q1000" { 20 } else { 2 });
@@ -140,6 +152,13 @@ fn the_form_of_2017_scans_everything_and_deletes_nothing() {
 fn a_scan_finds_a_lost_entry() {
     let (result, _) = run("model:fault=lose-entry", &plan(&["load", "scan.market"]), 1, 1);
     assert!(matches!(result, Err(RunError::Violated(_))), "{result:?}");
+}
+
+/// A look-up that finds another row than the one asked for says so.
+#[test]
+fn a_get_of_another_row_is_found() {
+    let (result, _) = run("model:fault=wrong-get", &plan(&["l.i0", "gets"]), 1, 1);
+    assert!(matches!(&result, Err(RunError::Violated(what)) if what.contains("not the row")), "{result:?}");
 }
 
 #[test]

@@ -111,6 +111,15 @@ impl Store for Fjall {
         run(&Reading { snapshot: self.database.snapshot(), trees })
     }
 
+    /// A keyspace answers with its newest value, without a snapshot of them all.
+    fn get(&self, trees: &[Keyspace; TREES], key: &[u8], found: &mut dyn FnMut(&[u8])) -> Result<bool> {
+        let value = trees[ROWS].get(key).map_err(wrong)?;
+        if let Some(value) = &value {
+            found(value);
+        }
+        Ok(value.is_some())
+    }
+
     fn write<R>(&self, trees: &[Keyspace; TREES], run: impl FnOnce(&mut dyn Writer) -> Result<R>) -> Result<R> {
         let batch = self.database.batch().durability(Some(self.persist));
         let mut writing = Writing { reading: Reading { snapshot: self.database.snapshot(), trees }, batch };

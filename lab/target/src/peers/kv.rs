@@ -83,6 +83,11 @@ pub trait Store: Send + Sync + 'static {
     /// Runs `run` in a read transaction: one snapshot throughout.
     fn read<R>(&self, trees: &Self::Trees, run: impl FnOnce(&dyn Reader) -> Result<R>) -> Result<R>;
 
+    /// Looks up one row in a read transaction of its own, or by whatever the engine has that does less and is as right.
+    fn get(&self, trees: &Self::Trees, key: &[u8], found: &mut dyn FnMut(&[u8])) -> Result<bool> {
+        self.read(trees, |reader| reader.get(ROWS, key, found))
+    }
+
     /// Runs `run` in a write transaction and commits it with the durability of the run; an error rolls it back.
     fn write<R>(&self, trees: &Self::Trees, run: impl FnOnce(&mut dyn Writer) -> Result<R>) -> Result<R>;
 
@@ -365,6 +370,16 @@ impl<S: Store> Session for KvSession<S> {
                 out.len() < limit
             })
         })
+    }
+
+    fn get(&mut self, table: u32, key: u64, found: &mut dyn FnMut(u64, RowView<'_>)) -> Result<bool> {
+        let table = table_of(&self.tables, table)?;
+        let mut wrong = None;
+        let there = self.store.get(&table.trees, &primary(key), &mut |value| match row_of(value) {
+            Ok(row) => found(key, row),
+            Err(error) => wrong = Some(error),
+        })?;
+        wrong.map_or(Ok(there), Err)
     }
 
     fn points(&mut self, table: u32, keys: &[u64], out: &mut Vec<PointRow>) -> Result<()> {

@@ -19,8 +19,8 @@ use crate::spec::TargetSpec;
 
 /// Address space of the map; the file grows as it is filled.
 const MAP_BYTES: usize = 1 << 40;
-/// The most trees an environment may have.
-const TREES_MAX: u32 = 1024;
+/// The most trees an environment may have: 16 tables. Every read transaction clears a place for each of them.
+const TREES_MAX: u32 = 64;
 
 type Tree = Database<Bytes, Bytes>;
 

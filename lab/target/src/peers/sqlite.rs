@@ -333,6 +333,24 @@ impl Session for SqliteSession {
         Ok(())
     }
 
+    /// One statement is a read transaction by itself.
+    fn get(&mut self, table: u32, key: u64, found: &mut dyn FnMut(u64, RowView<'_>)) -> Result<bool> {
+        let mut select = self.statement(&self.open(table)?.sql.get)?;
+        let there = select.query_row([key as i64], |row| {
+            let view = RowView {
+                dateandtime: row.get(1)?,
+                cashregisterid: row.get(2)?,
+                customerid: row.get(3)?,
+                productid: row.get(4)?,
+                price: row.get(5)?,
+                data: row.get_ref(6)?.as_blob()?,
+            };
+            found(row.get::<_, i64>(0)? as u64, view);
+            Ok(())
+        });
+        Ok(there.optional().map_err(wrong)?.is_some())
+    }
+
     fn points(&mut self, table: u32, keys: &[u64], out: &mut Vec<PointRow>) -> Result<()> {
         let open = self.open(table)?;
         let mut found = 0;

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use ::rocksdb::{DB, SnapshotWithThreadMode, WriteBatch};
+use ::rocksdb::{DB, ReadOptions, SnapshotWithThreadMode, WriteBatch};
 
-use super::super::kv::{KvTarget, Reader, Store, Writer};
+use super::super::kv::{KvTarget, ROWS, Reader, Store, Writer};
 use super::options::Tuned;
 use super::{Facts, Trees, bounded, end_of, flush_waiting, prefixed, trees, wrong};
 use crate::api::{Counters, Description, Result, Setup, Sizes};
@@ -13,12 +13,13 @@ use crate::api::{Counters, Description, Result, Setup, Sizes};
 pub struct Plain {
     database: DB,
     tuned: Tuned,
+    read_options: ReadOptions,
 }
 
 pub fn open(tuned: Tuned, setup: &Setup) -> Result<KvTarget<Plain>> {
     let database = DB::open(&tuned.options(), &setup.dir).map_err(wrong)?;
     let budget_bytes = tuned.budget_bytes;
-    Ok(KvTarget::new(Plain { database, tuned }, budget_bytes))
+    Ok(KvTarget::new(Plain { database, tuned, read_options: ReadOptions::default() }, budget_bytes))
 }
 
 impl Plain {
@@ -42,6 +43,18 @@ impl Store for Plain {
 
     fn read<R>(&self, trees: &Trees, run: impl FnOnce(&dyn Reader) -> Result<R>) -> Result<R> {
         run(&Reading { snapshot: self.database.snapshot(), trees })
+    }
+
+    /// The newest value, without a snapshot.
+    fn get(&self, trees: &Trees, key: &[u8], found: &mut dyn FnMut(&[u8])) -> Result<bool> {
+        let mut buffer = [0; 12];
+        buffer[..4].copy_from_slice(&trees[ROWS]);
+        buffer[4..].copy_from_slice(key);
+        let value = self.database.get_pinned_opt(buffer, &self.read_options).map_err(wrong)?;
+        if let Some(value) = &value {
+            found(value);
+        }
+        Ok(value.is_some())
     }
 
     fn write<R>(&self, trees: &Trees, run: impl FnOnce(&mut dyn Writer) -> Result<R>) -> Result<R> {

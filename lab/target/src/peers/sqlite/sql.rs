@@ -11,6 +11,7 @@ pub struct Sql {
     pub insert: String,
     pub delete_smallest: String,
     pub delete_range: String,
+    pub get: String,
     pub point: String,
     pub min_key: String,
     pub max_key: String,
@@ -44,6 +45,7 @@ impl Sql {
                  ORDER BY transactionid LIMIT ?2)"
             ),
             delete_range: format!("DELETE FROM {name} WHERE transactionid >= ?1 AND transactionid < ?2"),
+            get: format!("SELECT * FROM {name} WHERE transactionid = ?1"),
             point: format!("SELECT productid, data FROM {name} WHERE transactionid = ?1"),
             min_key: format!("SELECT min(transactionid) FROM {name}"),
             max_key: format!("SELECT max(transactionid) FROM {name}"),
