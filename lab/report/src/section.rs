@@ -51,7 +51,7 @@ pub fn section(lines: &Lines<'_>, step: &str) -> String {
 }
 
 fn bars(lines: &Lines<'_>, step: &str) -> String {
-    let is_query = step.starts_with('q');
+    let is_query = lines.with(step).any(|(_, entry)| entry.result.is_query_step());
     let unit = if is_query { "queries/s" } else { "rows/s" };
     let main: Vec<(String, f64)> =
         lines.with(step).filter_map(|(line, entry)| Some((line.name.clone(), entry.result.main_rate()?))).collect();
@@ -62,7 +62,10 @@ fn bars(lines: &Lines<'_>, step: &str) -> String {
             let ips = entry.result.throughput.ips_av?;
             Some((line.name.clone(), ips, rate(ips)))
         });
-        out.push_str(&chart::bars(&format!("{step}: background inserts/s"), &inserts.collect::<Vec<_>>()));
+        let inserts: Vec<_> = inserts.collect();
+        if !inserts.is_empty() {
+            out.push_str(&chart::bars(&format!("{step}: background inserts/s"), &inserts));
+        }
     }
     if let Some((_, base)) = main.first().filter(|(_, base)| *base > 0.0 && main.len() > 1) {
         let rows: Vec<_> =

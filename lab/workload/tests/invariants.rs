@@ -128,6 +128,7 @@ fn the_form_of_2017_scans_everything_and_deletes_nothing() {
                 }
                 "gets" => {
                     let throughput = &result.throughput;
+                    assert!(result.main_rate() == throughput.qps_av);
                     assert!(throughput.qps_av.unwrap() > 0.0 && result.responses.query_p50_us.is_some());
                     assert_eq!(
                         (throughput.rows, throughput.ips_av, throughput.dps_av, result.sla_met),
