@@ -16,7 +16,7 @@ fn in_json(damage: &Corruption) -> serde_json::Value {
 
 /// Checks a database: one line a part of it, then what is wrong, if anything is.
 pub(crate) fn run(database: &Opened, format: Format, out: &mut impl Write) -> Result<(), Failure> {
-    let opened = database.open()?;
+    let opened = database.open_to_read()?;
     let reports = opened.verify()?;
     let mut problems = 0;
     for (name, report) in &reports {
@@ -37,7 +37,6 @@ pub(crate) fn run(database: &Opened, format: Format, out: &mut impl Write) -> Re
     }
     let path = database.path().display();
     if problems > 0 {
-        // Closing would write a checkpoint over what is to be looked at.
         let remedy = "rebuild damaged secondary indexes, restore what else is damaged from a backup";
         return Err(Failure::Damaged(format!("{problems} problems in {path}; {remedy}")));
     }

@@ -19,7 +19,7 @@ pub(crate) fn run(
     format: Format,
     out: &mut impl Write,
 ) -> Result<(), Failure> {
-    let opened = database.open()?;
+    let opened = database.open_to_read()?;
     match (table, index) {
         (Some(name), _) => rows(&opened, &name, format, out)?,
         (None, Some(name)) => entries(&opened, &name, format, out)?,

@@ -8,8 +8,9 @@
 //! | `dump.rs` | `dump` |
 //! | `copies.rs` | `backup`, `restore` |
 //!
-//! Results go to stdout, everything else to stderr. A database is opened as a program would open it: after a crash
-//! its log is replayed first. While another process has it open, nothing is touched.
+//! Results go to stdout, everything else to stderr. `verify`, `stats` and `dump` open the database to read only: they
+//! change nothing, and after a crash they replay its log in memory. The others open it as a program would. While another
+//! process has it open, nothing is touched.
 
 #![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "not part of the engine, never simulated")]
 
@@ -119,6 +120,10 @@ struct Opened {
 impl Opened {
     fn open(&self) -> Result<Database, Failure> {
         Ok(Database::open(&self.path, self.options())?)
+    }
+
+    fn open_to_read(&self) -> Result<Database, Failure> {
+        Ok(Database::open(&self.path, Options { read_only: true, ..self.options() })?)
     }
 
     fn options(&self) -> Options {

@@ -8,7 +8,7 @@ use crate::{Failure, Format, Opened};
 
 /// Prints sizes and counts: of the data file, of the log, of each index.
 pub(crate) fn run(database: &Opened, format: Format, out: &mut impl Write) -> Result<(), Failure> {
-    let opened = database.open()?;
+    let opened = database.open_to_read()?;
     let stats = opened.stats();
     let (space, log) = (&stats.space, &stats.log);
     match format {

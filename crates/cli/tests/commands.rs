@@ -97,6 +97,39 @@ fn rows_and_entries_are_dumped() {
     assert!(said.contains("no table named \"missing\"; tables: orders; plain indexes: notes"), "{said}");
 }
 
+/// Looking changes nothing, also where nobody may write; what only the log holds is seen.
+#[test]
+fn looking_changes_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = shop(dir.path());
+    let open = Database::open(&db, Options { background: false, ..Options::default() }).unwrap();
+    let mut tx = open.begin().unwrap();
+    tx.put(&open.index("notes").unwrap(), b"k3", b"late").unwrap();
+    tx.commit().unwrap();
+    drop(open);
+    let everything = || {
+        let mut found = Vec::new();
+        let mut dirs = vec![std::path::PathBuf::from(&db)];
+        while let Some(dir) = dirs.pop() {
+            for entry in std::fs::read_dir(dir).unwrap() {
+                let path = entry.unwrap().path();
+                if path.is_dir() { dirs.push(path) } else { found.push((path.clone(), std::fs::read(path).unwrap())) }
+            }
+        }
+        found.sort();
+        found
+    };
+    let before = everything();
+    for arguments in
+        [&["verify", &db][..], &["stats", &db], &["dump", &db, "--index", "notes"], &["dump", &db, "--table", "orders"]]
+    {
+        let out = trefoil(arguments);
+        assert_eq!(out.status.code(), Some(0), "{arguments:?}: {}", text(&out.stderr));
+        assert_eq!(text(&out.stdout).contains("k3\tlate"), arguments.contains(&"notes"), "{arguments:?}");
+        assert!(everything() == before, "{arguments:?} changed something");
+    }
+}
+
 #[test]
 fn sizes_are_told() {
     let dir = tempfile::tempdir().unwrap();

@@ -5,6 +5,7 @@
 //! | `trefoil-writeback` | frames ready before anyone needs one, dirty pages to disk | urgent |
 //! | `trefoil-upkeep` | draining, purging, merging, cleaning in bounded steps; frees dropped indexes | merge |
 //! | `trefoil-checkpoint` | a checkpoint when the log behind the last one nears its bound | merge |
+//! | `trefoil-evict` | alone in a database that is only read: frames ready, nothing to disk | urgent |
 //! | `trefoil-log` | syncs what `Buffered` commits left, within a second; makes log segments ahead of their use | urgent |
 //!
 //! A fault in one of them poisons the database, except a full disk or full memory, which are tried again. None of them holds a
@@ -132,6 +133,16 @@ pub fn writeback(engine: &Engine) {
         let idle = matches!(worked, Ok(false));
         tolerate(engine, worked.map(|_| ()));
         if idle || engine.poison.cause().is_some() {
+            engine.cache.wait_for_work(Duration::from_millis(20));
+        }
+    }
+}
+
+/// Body of `trefoil-evict`, the only thread of a database that is only read: keeps frames ready, writes nothing.
+pub fn evict(engine: &Engine) {
+    while !engine.signal.stopping() {
+        let report = engine.cache.evict_step();
+        if !(report.more && report.advanced()) {
             engine.cache.wait_for_work(Duration::from_millis(20));
         }
     }

@@ -419,6 +419,7 @@ impl Database {
     /// ```
     pub fn checkpoint(&self) -> Result<()> {
         self.0.engine.check_open()?;
+        self.0.engine.check_not_read_only()?;
         Ok(self.0.engine.run_checkpoint()?)
     }
 
@@ -525,6 +526,7 @@ impl Database {
     /// ```
     pub fn settle_for(&self, limit: Duration) -> Result<bool> {
         self.0.engine.check_open()?;
+        self.0.engine.check_not_read_only()?;
         let began = Instant::now();
         self.0.engine.quarantine_noted()?;
         let mut more = true;

@@ -183,6 +183,7 @@ impl Engine {
     /// Drops a plain index.
     pub fn drop_plain(&self, name: &str) -> Result<()> {
         self.check_open()?;
+        self.check_not_read_only()?;
         let _one = self.ddl.lock();
         let entry = self.names.read().plain.get(name).cloned();
         let entry = entry.ok_or_else(|| Error::NotFound { kind: "index", name: name.to_owned() })?;
@@ -196,6 +197,7 @@ impl Engine {
     /// Drops a table and its indexes.
     pub fn drop_table(&self, name: &str) -> Result<()> {
         self.check_open()?;
+        self.check_not_read_only()?;
         let _one = self.ddl.lock();
         let table = self.names.read().tables.get(name).cloned();
         let table = table.ok_or_else(|| Error::NotFound { kind: "table", name: name.to_owned() })?;

@@ -126,8 +126,14 @@ impl Engine {
     /// An error once the database is closed or refuses writes.
     pub fn check_writable(&self) -> Result<()> {
         self.check_open()?;
+        self.check_not_read_only()?;
         self.poison.check()?;
         Ok(())
+    }
+
+    /// An error if the database was opened only to be read.
+    pub fn check_not_read_only(&self) -> Result<()> {
+        if self.options.read_only { Err(Error::ReadOnly) } else { Ok(()) }
     }
 
     /// An error while the disk has no room for more than what was admitted before (rule P4). What frees space is asked

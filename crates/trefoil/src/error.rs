@@ -26,6 +26,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// | choose another name or key | `DuplicateKey`, `AlreadyExists`, `NotFound` |
 /// | ask for something else | `InvalidArgument`, `Limit`, `Unsupported` |
 /// | get the handle again, or stop | `Dropped`, `Closed` |
+/// | open it otherwise | `ReadOnly` |
 /// | make room | `DiskFull` |
 /// | reopen, then look | `CommitOutcomeUnknown`, `Poisoned` |
 /// | look at the path, or take another version | `NotADatabase`, `Locked`, `NewerFormat`, `UpgradeRequired` |
@@ -99,6 +100,9 @@ pub enum Error {
         /// The first cause.
         cause: String,
     },
+    /// The database was opened to be read: [`Options::read_only`](crate::Options::read_only).
+    #[error("the database is opened read-only (Options::read_only); open it without that option to change it")]
+    ReadOnly,
     /// No disk space for what was asked. Reads, drops and smaller work go on; it resumes by itself.
     #[error("disk full: no space left for {what}: {remedy}")]
     DiskFull {

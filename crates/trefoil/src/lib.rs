@@ -30,6 +30,7 @@ mod manifest;
 mod open;
 mod options;
 mod quarantine;
+mod read_only;
 mod record;
 mod recovery;
 mod rows;

@@ -6,12 +6,14 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
 
 use base::link_buffer::LinkBuffer;
 use base::{CommitTs, Fault, IndexId, Lsn, Poison};
 use index::{Direction, EntryBatch, ReadAt};
 use store::{Budget, Cache, CacheOptions, Class, RunMeta, Space, SpaceOptions};
 use txn::{Locks, Snapshots, Visible};
+use vfs::ReadOnlyVfs;
 use vfs::sync::{Mutex, RwLock};
 use vfs::time::Instant;
 use wal::{DatabaseId, Incarnation, ManifestMark, RecordRef, Wal, WalEnd, WalOptions, WalStart};
@@ -25,6 +27,7 @@ use crate::layout::Layout;
 use crate::manifest::Manifest;
 use crate::options::{IndexOptions, Options};
 use crate::quarantine;
+use crate::read_only;
 use crate::record;
 use crate::recovery::{Replayer, Target};
 
@@ -32,8 +35,12 @@ const BUDGET_BYTES_MIN: u64 = 256 << 10;
 
 impl Engine {
     /// Opens or creates the database in `dir`, and starts its threads.
-    pub fn open(dir: &Path, options: Options) -> Result<(Arc<Self>, Arc<Threads>)> {
+    pub fn open(dir: &Path, mut options: Options) -> Result<(Arc<Self>, Arc<Threads>)> {
         check(&options)?;
+        if options.read_only {
+            options.create = false;
+            options.vfs = Arc::new(ReadOnlyVfs::new(options.vfs));
+        }
         let layout = Layout::open(options.vfs.clone(), dir, options.create)?;
         if layout.created {
             create(&layout, &options)?;
@@ -56,7 +63,10 @@ impl Engine {
             return Ok(());
         }
         // A poisoned database says so here as well: what `Buffered` commits left may be lost.
-        let result = self.poison.check().and_then(|()| self.run_checkpoint());
+        let result = match self.options.read_only {
+            true => Ok(()),
+            false => self.poison.check().and_then(|()| self.run_checkpoint()),
+        };
         self.stop(threads);
         result.map_err(Error::from)
     }
@@ -147,7 +157,12 @@ impl Opening {
         let saved = Some(manifest.space.as_slice());
         let space = Space::open(layout.vfs.clone(), &layout.dir, space_options(&options), saved, poison.clone())?;
         let budget = Budget::new(options.budget_bytes);
-        let cache = Arc::new(Cache::new(budget.clone(), CacheOptions::default()));
+        let mut cache = CacheOptions::default();
+        if options.read_only {
+            // Nobody writes pages back: what is not evicted by then stays.
+            cache.grant_timeout = Duration::from_secs(2);
+        }
+        let cache = Arc::new(Cache::new(budget.clone(), cache));
         Ok(Self { layout, options, manifest, poison, budget, space, cache })
     }
 
@@ -213,9 +228,15 @@ impl Opening {
             ring_bytes: ring_bytes(&self.options),
         };
         let ring_bytes = wal_options.ring_bytes;
-        let start = WalStart::after(log_id(&self.layout), log_end);
-        let wal = Wal::open(self.layout.vfs.clone(), &self.layout.wal(), wal_options, start, self.poison.clone())?;
-        let visible = Arc::new(Visible::new(log_end.next_first_lsn, 4 * ring_bytes));
+        let (vfs, dir, poison) = (self.layout.vfs.clone(), self.layout.wal(), self.poison.clone());
+        let (start, wal) = if self.options.read_only {
+            let start = WalStart::end_of(log_id(&self.layout), log_end);
+            (start, Wal::read_only(vfs, &dir, wal_options, start, poison)?)
+        } else {
+            let start = WalStart::after(log_id(&self.layout), log_end);
+            (start, Wal::open(vfs, &dir, wal_options, start, poison)?)
+        };
+        let visible = Arc::new(Visible::new(start.first_lsn, 4 * ring_bytes));
         let held = ring_bytes + LinkBuffer::bytes_of(ring_bytes) + LinkBuffer::bytes_of(visible.window_bytes());
         Ok(Arc::new(Engine {
             _log_charge: self.budget.charge(Class::Log, held),
@@ -234,7 +255,7 @@ impl Opening {
             checkpoint: Mutex::new(Published { generation: self.manifest.generation, ..Published::default() }),
             held_log: Mutex::new(None),
             incarnation: u64::from(log_end.next_incarnation.0),
-            log_at_checkpoint: AtomicU64::new(log_end.next_first_lsn.0),
+            log_at_checkpoint: AtomicU64::new(start.first_lsn.0),
             written_at_checkpoint: AtomicU64::new(0),
             closed: AtomicBool::new(false),
             recovering: AtomicBool::new(true),
@@ -374,6 +395,11 @@ fn free_unknown(engine: &Engine, manifest: &Manifest) {
             options: IndexOptions::default(),
             quarantined: false,
         };
+        if engine.options.read_only {
+            // Nobody needs the space; what is counted of it has no owner.
+            published.lost.freed(false);
+            continue;
+        }
         let freed = engine.open_structure(&def, Some(&saved.state)).and_then(|index| Ok(index.destroy()?));
         published.lost.freed(freed.is_ok());
     }
@@ -393,30 +419,16 @@ fn shape_of(names: &Names, def: TableDef) -> Result<TableShape> {
 
 /// Replays the log into the registered indexes, then starts the new life.
 fn recover(engine: &Arc<Engine>, threads: &Threads, manifest: &Manifest, log_end: &WalEnd) -> Result<()> {
+    if engine.options.read_only {
+        threads.start("trefoil-evict", engine, background::evict)?;
+        return read_only::recover(engine, manifest, log_end);
+    }
     threads.start("trefoil-writeback", engine, background::writeback)?;
-    let skip_of = |id: IndexId| manifest.indexes.iter().find(|e| e.id == id).map_or(manifest.log_floor, |e| e.skip);
-    let targets: BTreeMap<IndexId, Target> = engine
-        .all_indexes()
-        .into_iter()
-        .filter(|entry| entry.id() != IndexId::CATALOG && !entry.def.quarantined)
-        .map(|entry| (entry.id(), Target { entry: entry.clone(), skip: skip_of(entry.id()) }))
-        .collect();
-    let open_run = |meta: &RunMeta| engine.open_run(meta);
     let settle = || {
         while engine.upkeep_step()? {}
         Ok(())
     };
-    let next_index = engine.next_index.load(Ordering::SeqCst);
-    let mut replayer = Replayer::new(&targets, next_index, &open_run, &settle, &engine.budget);
-    read_log(&engine.layout, manifest, &mut |r: RecordRef<'_>| {
-        if r.kind.0 == record::KIND_COMMIT && r.end <= log_end.end {
-            replayer.commit(r.end, r.payload)?;
-        }
-        Ok(())
-    })?;
-    replayer.drain()?;
-    engine.counters.replayed_operations.store(replayer.operations, Ordering::Relaxed);
-    let mut keep = std::mem::take(&mut replayer.runs);
+    let mut keep = replay(engine, manifest, log_end, &settle)?;
     for id in manifest.indexes.iter().flat_map(|e| &e.runs) {
         keep.entry(*id).or_insert(CommitTs::ZERO);
     }
@@ -438,4 +450,32 @@ fn recover(engine: &Arc<Engine>, threads: &Threads, manifest: &Manifest, log_end
         threads.start("trefoil-log", engine, background::log)?;
     }
     Ok(())
+}
+
+/// Replays the log into all indexes but the catalog. Returns the run files that it names, with their commits.
+pub fn replay(
+    engine: &Engine,
+    manifest: &Manifest,
+    log_end: &WalEnd,
+    settle: &dyn Fn() -> base::Result<()>,
+) -> base::Result<BTreeMap<u64, CommitTs>> {
+    let skip_of = |id: IndexId| manifest.indexes.iter().find(|e| e.id == id).map_or(manifest.log_floor, |e| e.skip);
+    let targets: BTreeMap<IndexId, Target> = engine
+        .all_indexes()
+        .into_iter()
+        .filter(|entry| entry.id() != IndexId::CATALOG && !entry.def.quarantined)
+        .map(|entry| (entry.id(), Target { entry: entry.clone(), skip: skip_of(entry.id()) }))
+        .collect();
+    let open_run = |meta: &RunMeta| engine.open_run(meta);
+    let next_index = engine.next_index.load(Ordering::SeqCst);
+    let mut replayer = Replayer::new(&targets, next_index, &open_run, settle, &engine.budget);
+    read_log(&engine.layout, manifest, &mut |r: RecordRef<'_>| {
+        if r.kind.0 == record::KIND_COMMIT && r.end <= log_end.end {
+            replayer.commit(r.end, r.payload)?;
+        }
+        Ok(())
+    })?;
+    replayer.drain()?;
+    engine.counters.replayed_operations.store(replayer.operations, Ordering::Relaxed);
+    Ok(std::mem::take(&mut replayer.runs))
 }

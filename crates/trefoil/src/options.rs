@@ -1,4 +1,4 @@
-//! What a user may set. Fifteen options; each states its unit, range and default.
+//! What a user may set. Sixteen options; each states its unit, range and default.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -171,6 +171,11 @@ impl IndexOptions {
 pub struct Options {
     /// Create the database if the directory is empty or absent. Default true.
     pub create: bool,
+    /// Open to read only: the directory stays as it is, byte for byte, and need not be writable; what only the log holds
+    /// is kept in memory, so the budget has to be large enough for it; whatever would change something gives
+    /// [`Error::ReadOnly`](crate::Error::ReadOnly). Several processes may read, none beside one that writes; without a
+    /// file `LOCK` that can be opened nothing keeps a writer away. `create` does not count. Default false.
+    pub read_only: bool,
     /// The one memory cap, in bytes, at least 256 KiB, sensibly 8 MiB and more: pages, write sets, locks, log
     /// ring and everything else. Default 512 MiB.
     pub budget_bytes: u64,
@@ -207,6 +212,7 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             create: true,
+            read_only: false,
             budget_bytes: 512 << 20,
             log_capacity_bytes: 1 << 30,
             checkpoint_replay: Duration::from_secs(30),

@@ -49,6 +49,13 @@ impl RunRegistry {
         gone.into_iter().try_for_each(|id| self.abandoned(layout, id))
     }
 
+    /// Of a database that is only read: all that are there are let be.
+    pub fn as_found(&self, layout: &Layout) -> Result<()> {
+        let ids = store::run::list(&*layout.vfs, &layout.runs())?;
+        ids.into_iter().for_each(|id| self.named(id, CommitTs::ZERO));
+        Ok(())
+    }
+
     /// After recovery: removes files that neither a state nor a replayed record named; `keep` holds those
     /// that were, each with its commit.
     pub fn after_recovery(&self, layout: &Layout, keep: &BTreeMap<u64, CommitTs>) -> Result<()> {

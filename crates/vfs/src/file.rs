@@ -42,6 +42,11 @@ pub trait Vfs: Send + Sync + 'static {
     /// Takes the exclusive lock file at `path`, created if absent; `WouldBlock` if another process has it.
     /// Released on drop.
     fn lock(&self, path: &Path) -> io::Result<Box<dyn FileLock>>;
+    /// Takes the lock file at `path` against whoever takes it with [`Vfs::lock`], and creates nothing: `None` if there is
+    /// no such file or it may not be opened. Readers share it where the file system can.
+    fn lock_shared(&self, path: &Path) -> io::Result<Option<Box<dyn FileLock>>> {
+        if self.exists(path)? { self.lock(path).map(Some) } else { Ok(None) }
+    }
     /// Bytes an ordinary user can still allocate in the file system of `dir`.
     fn free_bytes(&self, dir: &Path) -> io::Result<u64>;
 }

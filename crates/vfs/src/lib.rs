@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`mod@file`] | the `Vfs` and `File` traits, aligned buffers |
 //! | [`real`] | the machine's own file system |
+//! | [`mod@read_only`] | another file system, through which nothing is changed |
 //! | [`fault`] | operations that fail by plan, before any file system |
 //! | [`sim`] | the deterministic simulator: scheduler, time, a disk that keeps no more than it promises |
 //! | [`sync`] | `Mutex`, `RwLock`, `Condvar`: the waits, as the simulator's scheduler sees them |
@@ -21,6 +22,7 @@
 pub mod fault;
 pub mod file;
 pub mod random;
+pub mod read_only;
 pub mod real;
 pub mod sim;
 pub mod sync;
@@ -28,4 +30,5 @@ pub mod thread;
 pub mod time;
 
 pub use file::{AlignedBuf, File, FileLock, OpenHow, Vfs};
+pub use read_only::ReadOnlyVfs;
 pub use real::RealVfs;

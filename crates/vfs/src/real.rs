@@ -69,6 +69,16 @@ impl Vfs for RealVfs {
         Ok(Box::new(RealLock(fd)))
     }
 
+    fn lock_shared(&self, path: &Path) -> io::Result<Option<Box<dyn FileLock>>> {
+        let fd = match retry(|| fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())) {
+            Ok(fd) => fd,
+            Err(e) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied) => return Ok(None),
+            Err(e) => return Err(e),
+        };
+        retry(|| fs::flock(&fd, FlockOperation::NonBlockingLockShared))?;
+        Ok(Some(Box::new(RealLock(fd))))
+    }
+
     fn free_bytes(&self, dir: &Path) -> io::Result<u64> {
         let stat = retry(|| fs::statvfs(dir))?;
         Ok(stat.f_bavail.saturating_mul(stat.f_frsize))

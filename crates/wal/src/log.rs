@@ -126,25 +126,46 @@ impl Wal {
     pub fn open(vfs: Arc<dyn Vfs>, dir: &Path, options: WalOptions, start: WalStart, poison: Poison) -> Result<Self> {
         options.check()?;
         let (pool, spare, frames) = Pool::open(vfs, dir, &options, &start, poison.clone())?;
-        let room = Room::new(&options);
-        room.add_space(options.usable_bytes());
-        Ok(Self(Arc::new(Inner {
+        let log = Self::assemble(pool, Writer::new(spare, start.first_lsn, frames), options, start, poison);
+        log.0.room.add_space(log.0.options.usable_bytes());
+        Ok(log)
+    }
+
+    /// The log of a database that is only read: nothing is appended to it, and the directory stays as it is. `start` is
+    /// where it ends ([`WalStart::end_of`]).
+    ///
+    /// # Errors
+    /// Options out of range; faults of reading the directory.
+    pub fn read_only(
+        vfs: Arc<dyn Vfs>,
+        dir: &Path,
+        options: WalOptions,
+        start: WalStart,
+        poison: Poison,
+    ) -> Result<Self> {
+        options.check()?;
+        let (pool, spare) = Pool::read_only(vfs, dir, &options, poison.clone())?;
+        Ok(Self::assemble(pool, Writer::new(spare, start.first_lsn, 0), options, start, poison))
+    }
+
+    fn assemble(pool: Pool, writer: Writer, options: WalOptions, start: WalStart, poison: Poison) -> Self {
+        Self(Arc::new(Inner {
             seed: start.database.checksum_seed(),
             ring: Ring::new(options.ring_bytes),
-            room,
+            room: Room::new(&options),
             pool,
             counters: Counters::default(),
             tail: CachePadded::new(AtomicU64::new(start.first_lsn.0)),
             copied: LinkBuffer::new(start.first_lsn, options.ring_bytes),
             copied_more: Signal::default(),
             write_stage: Stage::new(start.first_lsn, poison.clone()),
-            writer: Mutex::new(Writer::new(spare, start.first_lsn, frames)),
+            writer: Mutex::new(writer),
             sync_stage: Stage::new(start.first_lsn, poison.clone()),
             gathering: Mutex::default(),
             poison,
             options,
             start,
-        })))
+        }))
     }
 
     /// Gets room for one record with a payload of at most `payload_bytes`: waits for the ring, makes a segment

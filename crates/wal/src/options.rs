@@ -107,4 +107,10 @@ impl WalStart {
             durable: end.durable,
         }
     }
+
+    /// Where a log that is only read ends: no life begins.
+    #[must_use]
+    pub fn end_of(database: DatabaseId, end: &WalEnd) -> Self {
+        Self { first_lsn: end.end, ..Self::after(database, end) }
+    }
 }

@@ -87,6 +87,42 @@ pub(crate) struct Pool {
     making: Mutex<Option<Making>>,
 }
 
+/// In place of the current segment of a log that nobody appends to.
+struct NoFile;
+
+impl NoFile {
+    fn refused<T>() -> io::Result<T> {
+        Err(io::Error::new(io::ErrorKind::ReadOnlyFilesystem, "the log is only read"))
+    }
+}
+
+impl File for NoFile {
+    fn read_at(&self, _: &mut [u8], _: u64) -> io::Result<()> {
+        Self::refused()
+    }
+    fn write_at(&self, _: &[u8], _: u64) -> io::Result<()> {
+        Self::refused()
+    }
+    fn sync(&self) -> io::Result<()> {
+        Self::refused()
+    }
+    fn len(&self) -> io::Result<u64> {
+        Ok(0)
+    }
+    fn set_len(&self, _: u64) -> io::Result<()> {
+        Self::refused()
+    }
+    fn allocate(&self, _: u64, _: u64) -> io::Result<()> {
+        Self::refused()
+    }
+    fn punch(&self, _: u64, _: u64) -> io::Result<()> {
+        Self::refused()
+    }
+    fn is_direct(&self) -> bool {
+        false
+    }
+}
+
 /// Sizes for the statistics.
 pub(crate) struct PoolSizes {
     pub(crate) live: u64,
@@ -97,16 +133,8 @@ pub(crate) struct PoolSizes {
 }
 
 impl Pool {
-    /// Opens the directory for a new life: writes the accepted tail once more, starts the first segment and makes
-    /// it durable. Recovery has judged what is there. Also returns the number of frames that the life has used.
-    pub(crate) fn open(
-        vfs: Arc<dyn Vfs>,
-        dir: &Path,
-        options: &WalOptions,
-        start: &WalStart,
-        poison: Poison,
-    ) -> Result<(Self, Spare, u64)> {
-        let pool = Self {
+    fn new(vfs: Arc<dyn Vfs>, dir: &Path, options: &WalOptions, poison: Poison) -> Self {
+        Self {
             segment_bytes: options.segment_bytes,
             files_kept: (options.capacity_bytes / options.segment_bytes).max(2),
             dir: dir.to_owned(),
@@ -121,7 +149,19 @@ impl Pool {
                 filled_bytes: 0,
             }),
             vfs,
-        };
+        }
+    }
+
+    /// Opens the directory for a new life: writes the accepted tail once more, starts the first segment and makes
+    /// it durable. Recovery has judged what is there. Also returns the number of frames that the life has used.
+    pub(crate) fn open(
+        vfs: Arc<dyn Vfs>,
+        dir: &Path,
+        options: &WalOptions,
+        start: &WalStart,
+        poison: Poison,
+    ) -> Result<(Self, Spare, u64)> {
+        let pool = Self::new(vfs, dir, options, poison);
         let earlier = pool.take_stock(start)?;
         let mut relogged = Relogged { continues_at: start.end, frames: 0 };
         if start.durable < start.end {
@@ -146,6 +186,21 @@ impl Pool {
         written.map_err(|e| pool.fault("start log segment", &spare.segment.path, &e))?;
         pool.bury_the_dead(relogged.continues_at, earlier);
         Ok((pool, spare, relogged.frames))
+    }
+
+    /// Of a log that nobody appends to: the files are counted and left alone.
+    pub(crate) fn read_only(
+        vfs: Arc<dyn Vfs>,
+        dir: &Path,
+        options: &WalOptions,
+        poison: Poison,
+    ) -> Result<(Self, Spare)> {
+        let pool = Self::new(vfs, dir, options, poison);
+        let names = pool.vfs.list(dir).map_err(|e| Fault::io("list", dir.display(), &e))?;
+        let ids = names.iter().filter_map(|name| SegmentId::from_file_name(name));
+        pool.files.lock().live.extend(ids.map(|id| Live { id, continues_at: Lsn::ZERO }));
+        let segment = Segment { id: SegmentId(0), path: dir.to_owned(), file: Arc::new(NoFile) };
+        Ok((pool, Spare { segment: Arc::new(segment), filled: 0 }))
     }
 
     /// Lists the files of earlier lives. Those without a header can be used again; those with one are returned.

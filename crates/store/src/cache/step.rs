@@ -94,6 +94,23 @@ impl Cache {
         result.map(|()| report)
     }
 
+    /// One step of eviction alone: what is dirty stays as it is. For a database that is only read.
+    pub fn evict_step(&self) -> StepReport {
+        let mut report = StepReport::default();
+        let aim = Aim { write_ahead: false, ..self.aim() };
+        if !aim.is_something() {
+            return report;
+        }
+        epoch::pin().flush();
+        for Dirty { shard, place, .. } in self.sweep(aim, &mut report) {
+            self.clock.put_back(shard, [place]);
+        }
+        self.evicted_pages.fetch_add(report.evicted_pages, Ordering::Relaxed);
+        self.grants.note_step(report.advanced());
+        report.more = self.aim().evict_bytes > 0;
+        report
+    }
+
     fn aim(&self) -> Aim {
         let (for_pages, for_all) = self.grants.waiting_bytes();
         let free = self.budget.free();

@@ -103,6 +103,10 @@ impl<V: Vfs> Vfs for FaultVfs<V> {
         self.gate.run(Class::Lock, path, || self.inner.lock(path))
     }
 
+    fn lock_shared(&self, path: &Path) -> io::Result<Option<Box<dyn FileLock>>> {
+        self.gate.run(Class::Lock, path, || self.inner.lock_shared(path))
+    }
+
     fn free_bytes(&self, dir: &Path) -> io::Result<u64> {
         self.gate.run(Class::FreeBytes, dir, || self.inner.free_bytes(dir))
     }
