@@ -170,6 +170,26 @@ impl Fault {
         })
     }
 
+    /// What a read met, as damage: a sector that cannot be read is no better than one that was changed.
+    ///
+    /// # Errors
+    /// Any other fault comes back.
+    pub fn into_damage(self) -> Result<Box<Corruption>> {
+        match self {
+            Fault::Corrupt(damage) => Ok(damage),
+            Fault::Io { op: "read", path, message, .. } => Ok(Box::new(Corruption {
+                file: path,
+                offset: None,
+                index: None,
+                key_range: None,
+                what: "block",
+                expected: "one that can be read".to_owned(),
+                found: message,
+            })),
+            other => Err(other),
+        }
+    }
+
     /// Adds the index to a corruption that was found below it.
     #[must_use]
     pub fn of_index(mut self, index: IndexId) -> Self {

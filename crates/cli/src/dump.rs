@@ -3,32 +3,49 @@
 //! Text: columns separated by tabs; tab, line feed, carriage return and backslash inside a value are written `\t`,
 //! `\n`, `\r`, `\\`, bytes that are not printable ASCII in keys, values and byte columns `\xNN`, NULL `\N`. JSON: one
 //! object a line; bytes as a string of hex digits.
+//!
+//! Salvage: what can be read of a damaged table or index; each range of keys that was passed over is one line on stderr.
 
 use std::io::Write;
 
 use serde_json::{Map, Value as Json, json};
-use trefoil::{ALL, Database, Value};
+use trefoil::{ALL, DamagedRange, Database, Value};
 
 use crate::{Failure, Format, Opened};
 
 /// Prints a table or a plain index as of now.
 pub(crate) fn run(
     database: &Opened,
-    table: Option<String>,
-    index: Option<String>,
+    (table, index): (Option<String>, Option<String>),
+    salvage: bool,
     format: Format,
     out: &mut impl Write,
 ) -> Result<(), Failure> {
     let opened = database.open_to_read()?;
-    match (table, index) {
-        (Some(name), _) => rows(&opened, &name, format, out)?,
-        (None, Some(name)) => entries(&opened, &name, format, out)?,
+    let (name, dumped) = match (table, index) {
+        (Some(name), _) => (format!("{name}.primary"), rows(&opened, &name, salvage, format, out)),
+        (None, Some(name)) => (name.clone(), entries(&opened, &name, salvage, format, out)),
         (None, None) => unreachable!("the command line requires one of them"),
+    };
+    let skipped = dumped.map_err(|failure| match failure {
+        Failure::Damaged(text) if !salvage => Failure::Damaged(format!("{text}; --salvage prints what can be read")),
+        other => other,
+    })?;
+    skipped.iter().for_each(|range| eprintln!("trefoil: {name}: {range}"));
+    opened.close()?;
+    match skipped.len() {
+        0 => Ok(()),
+        n => Err(Failure::Gaps(format!("{n} ranges of keys of {name} were passed over; rows in them may be missing"))),
     }
-    Ok(opened.close()?)
 }
 
-fn rows(database: &Database, name: &str, format: Format, out: &mut impl Write) -> Result<(), Failure> {
+fn rows(
+    database: &Database,
+    name: &str,
+    salvage: bool,
+    format: Format,
+    out: &mut impl Write,
+) -> Result<Vec<DamagedRange>, Failure> {
     let table = database.table(name).map_err(|error| known(database, error))?;
     let schema = table.schema();
     let names: Vec<&str> = schema.columns().iter().map(|column| column.name.as_str()).collect();
@@ -37,6 +54,9 @@ fn rows(database: &Database, name: &str, format: Format, out: &mut impl Write) -
     }
     let snapshot = database.snapshot()?;
     let mut rows = snapshot.scan(&table, ALL)?;
+    if salvage {
+        rows = rows.skip_damaged();
+    }
     while let Some(values) = rows.next()? {
         match format {
             Format::Text => {
@@ -50,20 +70,29 @@ fn rows(database: &Database, name: &str, format: Format, out: &mut impl Write) -
             }
         }
     }
-    Ok(())
+    Ok(rows.skipped().to_vec())
 }
 
-fn entries(database: &Database, name: &str, format: Format, out: &mut impl Write) -> Result<(), Failure> {
+fn entries(
+    database: &Database,
+    name: &str,
+    salvage: bool,
+    format: Format,
+    out: &mut impl Write,
+) -> Result<Vec<DamagedRange>, Failure> {
     let index = database.index(name).map_err(|error| known(database, error))?;
     let snapshot = database.snapshot()?;
     let mut cursor = snapshot.range(&index, ..)?;
+    if salvage {
+        cursor = cursor.skip_damaged();
+    }
     while let Some((key, value)) = cursor.next()? {
         match format {
             Format::Text => writeln!(out, "{}\t{}", escaped(key), escaped(value))?,
             Format::Json => writeln!(out, "{}", json!({"key": hex(key), "value": hex(value)}))?,
         }
     }
-    Ok(())
+    Ok(cursor.skipped().to_vec())
 }
 
 /// An unknown name, with the known ones.

@@ -38,13 +38,15 @@ Examples:
   trefoil verify shop.db                     is everything in order?
   trefoil stats shop.db                      sizes, by index
   trefoil dump shop.db --table orders        rows as tab-separated text
+  trefoil dump shop.db --table orders --salvage
+                                             the rows that can be read, whatever is damaged
   trefoil backup shop.db monday              a copy of a database that is not in use
   trefoil restore monday shop.db             the copy back in place, checked
   trefoil rebuild shop.db orders.by_day      a damaged secondary index, made anew
 
 A database in use is backed up by the program that has it open: Database::checkpoint_to.
 
-Exit codes: 0 ok, 1 failed, 2 usage, 4 the database is damaged."
+Exit codes: 0 ok, 1 failed, 2 usage, 4 the database is damaged, 5 salvaged what could be read of it."
 )]
 struct Arguments {
     #[command(subcommand)]
@@ -86,6 +88,9 @@ enum Command {
         /// A plain index: one entry a line, key, tab, value
         #[arg(long)]
         index: Option<String>,
+        /// Go on past what cannot be read; what is passed over is said on stderr, and the exit code is 5
+        #[arg(long)]
+        salvage: bool,
         /// Tab-separated text, or one JSON object a line
         #[arg(long, value_enum, default_value_t = Format::Text)]
         format: Format,
@@ -153,6 +158,8 @@ enum Failure {
     Usage(String),
     /// The database is damaged.
     Damaged(String),
+    /// Printed is what could be read of a damaged database.
+    Gaps(String),
     /// Nobody reads the results any more, as in `| head`.
     Unread,
 }
@@ -185,7 +192,9 @@ fn main() -> ExitCode {
         Command::Stats { database, format } => numbers::run(&database, format, out),
         Command::Backup { database, target } => copies::backup(&database, &target, out),
         Command::Restore { backup, database } => copies::restore(&backup, &database, out),
-        Command::Dump { database, table, index, format } => dump::run(&database, table, index, format, out),
+        Command::Dump { database, table, index, salvage, format } => {
+            dump::run(&database, (table, index), salvage, format, out)
+        }
     };
     let done = done.and_then(|()| Ok(io::Write::flush(out)?));
     let (text, code) = match done {
@@ -193,6 +202,7 @@ fn main() -> ExitCode {
         Err(Failure::Failed(text)) => (text, 1),
         Err(Failure::Usage(text)) => (text, 2),
         Err(Failure::Damaged(text)) => (text, 4),
+        Err(Failure::Gaps(text)) => (text, 5),
     };
     // What was found before goes out first.
     let _ = io::Write::flush(out);

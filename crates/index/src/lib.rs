@@ -23,10 +23,12 @@ use store::{BlockRef, Cache, Compression, Space};
 pub mod batch;
 #[cfg(feature = "conformance")]
 pub mod conformance;
+pub mod damaged;
 pub mod merge;
 pub mod range;
 
 pub use batch::{Batch, BatchBuilder, EntryBatch, Op};
+pub use damaged::{DamagedRange, Skips};
 pub use range::KeyRange;
 pub use store::LogGate;
 
@@ -76,6 +78,9 @@ pub struct IndexEnv {
     pub cache: Arc<Cache>,
     /// Where the run files are that its state names.
     pub runs: RunFiles,
+    /// Nothing is committed once the log is replayed. So what is attached is newer than all that lies on disk, and a run
+    /// file that its state names may be unreadable.
+    pub read_only: bool,
 }
 
 /// Where run files lie: a structure opens those its state names with `Run::open`; it never removes one (the
@@ -142,6 +147,9 @@ pub trait Cursor: Send {
     /// Clears `out` and appends up to `max` live entries in cursor order. Returns false at the end. May return
     /// fewer than `max`, even none, with more to come.
     fn fill(&mut self, out: &mut EntryBatch, max: usize) -> Result<bool>;
+    /// From now on what cannot be read is passed over and added to `skips`. In such a range only versions that are known
+    /// to be the newest of their key are given out. Nothing to do for what lies in memory.
+    fn skip_damaged(&mut self, _skips: Skips) {}
 }
 
 /// Counts and sizes of one index.

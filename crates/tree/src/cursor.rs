@@ -2,13 +2,17 @@
 //!
 //! Without runs a cursor is a [`LeafSource`]. With runs it merges the leaves, tombstones shown, with the runs, whose
 //! list is taken before any leaf is read; what was merged counts only if no run was removed by then (see `runs`).
+//!
+//! A cursor that skips damage leaves out, in the ranges that its sources passed over, what is not known to be the newest.
+//! It knows in time: a merge gives out a key when every source stands beyond it.
 
 use std::ops::Bound;
 use std::sync::Arc;
 
-use base::{CommitTs, Result};
+use base::{CommitTs, Fault, IndexId, Result};
+use index::damaged::just_above;
 use index::merge::{Merge, Source, Tombstones};
-use index::{Cursor, Direction, EntryBatch, KeyRange, ReadAt};
+use index::{Cursor, DamagedRange, Direction, EntryBatch, KeyRange, ReadAt, Skips};
 use store::RunCursor;
 
 use crate::runs::Attached;
@@ -36,20 +40,21 @@ impl TreeCursor {
     /// Starts the merge with the runs of now, from where the cursor stands; none if there are no runs to see.
     #[cold]
     fn merge_runs(&mut self) {
-        let Stand { at, direction, range, .. } = &self.leaves.stand;
+        let Stand { at, direction, range, skips, .. } = &self.leaves.stand;
         // The edition first: what is attached between the two is seen, and looked for again.
         let edition = self.leaves.hand.runs.edition();
-        let runs = self.leaves.hand.runs.seen_at(*at);
+        let mut runs = self.leaves.hand.runs.seen_at(*at);
+        runs.retain(|run| run.run.key_range().is_some_and(|(min, max)| !range.is_above(min) && !range.is_below(max)));
         if runs.is_empty() {
             self.merged = None;
             return;
         }
         let mut stand = Stand::new(*at, range.clone(), *direction);
         stand.show_tombstones = true;
+        stand.skips = skips.clone();
         let mut sources: Vec<Box<dyn Source>> = vec![Box::new(LeafSource { hand: self.leaves.hand.clone(), stand })];
         for run in &runs {
-            let (cursor, range) = (run.run.cursor(), range.clone());
-            sources.push(Box::new(RunSource { cursor, ts: run.ts, range, direction: *direction, started: false }));
+            sources.push(Box::new(RunSource::new(run, &self.leaves)));
         }
         let merge = Merge::new(*direction, Tombstones::Hide, sources);
         self.merged = Some(Merged { merge, runs, edition });
@@ -66,6 +71,10 @@ impl TreeCursor {
 }
 
 impl Cursor for TreeCursor {
+    fn skip_damaged(&mut self, skips: Skips) {
+        self.leaves.stand.skips = Some(skips);
+    }
+
     fn fill(&mut self, out: &mut EntryBatch, max: usize) -> Result<bool> {
         if self.is_merge_wanted() {
             self.merge_runs();
@@ -76,9 +85,13 @@ impl Cursor for TreeCursor {
             out.clear();
             let more = merged.merge.fill(out, wanted)?;
             vfs::thread::point("tree.merged");
+            let last = out.len().checked_sub(1).map(|last| out.key(last).to_vec());
+            if let Some(skips) = self.leaves.stand.skips.as_ref().filter(|skips| !skips.is_empty()) {
+                out.retain(|key, ts| !skips.hides(key, ts));
+            }
             if !merged.runs.iter().any(|run| run.is_removed()) {
-                if let Some(last) = out.len().checked_sub(1) {
-                    self.leaves.stand.go_on_past(out.key(last));
+                if let Some(last) = last {
+                    self.leaves.stand.go_on_past(&last);
                 }
                 return Ok(more);
             }
@@ -93,13 +106,69 @@ impl Cursor for TreeCursor {
 /// An attached run as a sorted source.
 struct RunSource {
     cursor: RunCursor,
+    index: IndexId,
     ts: CommitTs,
+    /// First and last key of the run.
+    ends: (Vec<u8>, Vec<u8>),
     range: KeyRange,
     direction: Direction,
+    skips: Option<Skips>,
     started: bool,
+    /// The last key given out, or passed over.
+    key: Option<Vec<u8>>,
 }
 
 impl RunSource {
+    fn new(run: &Attached, leaves: &LeafSource) -> Self {
+        let (min, max) = run.run.key_range().expect("an attached run has entries");
+        Self {
+            cursor: run.run.cursor(),
+            index: leaves.hand.env.id,
+            ts: run.ts,
+            ends: (min.to_vec(), max.to_vec()),
+            range: leaves.stand.range.clone(),
+            direction: leaves.stand.direction,
+            skips: leaves.stand.skips.clone(),
+            started: false,
+            key: None,
+        }
+    }
+
+    /// The run cannot be read from here on: all that is left of it is passed over. Where its next readable block begins
+    /// is not known to the cursor.
+    #[cold]
+    fn pass_rest(&self, fault: Fault) -> Result<bool> {
+        let Some(skips) = &self.skips else { return Err(fault.of_index(self.index)) };
+        let (min, max) = &self.ends;
+        let (low, high) = match (self.direction, &self.key) {
+            (Direction::Forward, key) => (key.as_ref().map_or(min.clone(), |key| just_above(key)), just_above(max)),
+            (Direction::Backward, Some(key)) => (min.clone(), key.clone()),
+            (Direction::Backward, None) => (min.clone(), just_above(max)),
+        };
+        skips.add(DamagedRange::met(fault, self.index, &low, Some(&high))?, self.ts);
+        Ok(false)
+    }
+
+    /// The value of one entry cannot be read.
+    #[cold]
+    fn pass_key(&self, fault: Fault) -> Result<()> {
+        let Some(skips) = &self.skips else { return Err(fault.of_index(self.index)) };
+        let key = self.cursor.key();
+        skips.add(DamagedRange::met(fault, self.index, key, Some(&just_above(key)))?, self.ts);
+        Ok(())
+    }
+
+    fn step(&mut self) -> Result<bool> {
+        match (self.started, self.direction) {
+            (false, _) => {
+                self.started = true;
+                self.start()
+            }
+            (true, Direction::Forward) => self.cursor.next(),
+            (true, Direction::Backward) => self.cursor.prev(),
+        }
+    }
+
     fn start(&mut self) -> Result<bool> {
         let Self { cursor, range, direction, .. } = self;
         match (direction, &range.low, &range.high) {
@@ -120,9 +189,12 @@ impl RunSource {
 impl Source for RunSource {
     fn fill(&mut self, out: &mut EntryBatch, max: usize) -> Result<bool> {
         out.clear();
-        let mut there = if self.started { self.cursor.is_valid() } else { self.start()? };
-        self.started = true;
-        while there && out.len() < max {
+        while out.len() < max {
+            match self.step() {
+                Ok(true) => {}
+                Ok(false) => return Ok(false),
+                Err(fault) => return self.pass_rest(fault),
+            }
             let past = match self.direction {
                 Direction::Forward => self.range.is_above(self.cursor.key()),
                 Direction::Backward => self.range.is_below(self.cursor.key()),
@@ -130,12 +202,14 @@ impl Source for RunSource {
             if past {
                 return Ok(false);
             }
-            out.push_any(self.cursor.key(), self.cursor.value()?.as_deref(), self.ts);
-            there = match self.direction {
-                Direction::Forward => self.cursor.next()?,
-                Direction::Backward => self.cursor.prev()?,
-            };
+            match self.cursor.value() {
+                Ok(value) => out.push_any(self.cursor.key(), value.as_deref(), self.ts),
+                Err(fault) => self.pass_key(fault)?,
+            }
+            if self.skips.is_some() {
+                self.key = Some(self.cursor.key().to_vec());
+            }
         }
-        Ok(there)
+        Ok(true)
     }
 }

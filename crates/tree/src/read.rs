@@ -7,6 +7,7 @@
 
 use std::sync::Arc;
 
+use base::bytes::printable;
 use base::{CommitTs, Result};
 use index::ReadAt;
 use store::{Block, BlockRef};
@@ -84,7 +85,7 @@ impl Core {
         for (i, ts, value) in waiting {
             match value {
                 Waiting::Here(value) => found(i, ts, &value),
-                Waiting::Distant(value) => found(i, ts, &self.read_distant(&value)?),
+                Waiting::Distant(value) => found(i, ts, &self.read_value_of(keys[i], &value)?),
             }
         }
         Ok(())
@@ -136,7 +137,7 @@ impl Core {
             return Ok(false);
         }
         for (i, ts, value) in distant {
-            let value = self.read_distant(&value)?;
+            let value = self.read_value_of(keys[i], &value)?;
             newest[i].offer(ts, || Some(value));
         }
         for run in runs {
@@ -154,6 +155,10 @@ impl Core {
             }
         }
         Ok(true)
+    }
+
+    fn read_value_of(&self, key: &[u8], value: &Distant) -> Result<Vec<u8>> {
+        self.read_distant(value).map_err(|fault| fault.in_index(self.env.id, || printable(key)))
     }
 
     /// Step 3.

@@ -88,6 +88,9 @@ pub(crate) struct Runs {
     cap: AtomicU64,
     /// Changes whenever the list does.
     edition: AtomicU64,
+    /// What is newer than this is in no leaf on disk: nothing, unless the database is only read. Set while the log is
+    /// replayed, before there are readers.
+    missing_in_leaves: AtomicU64,
     change: Mutex<Change>,
 }
 
@@ -105,16 +108,18 @@ impl Runs {
             list: EpochCell::new(list),
             cap: AtomicU64::new(u64::MAX),
             edition: AtomicU64::new(0),
+            missing_in_leaves: AtomicU64::new(u64::MAX),
             change: Mutex::new(Change::default()),
         };
         this.set_cap(&this.change.lock());
         this
     }
 
-    /// Opens the runs that a state names.
-    pub fn open(files: &RunFiles, named: &[NamedRun]) -> Result<Self> {
+    /// Opens the runs that a state names; with `or_lost`, also if one cannot be read.
+    pub fn open(files: &RunFiles, named: &[NamedRun], or_lost: bool) -> Result<Self> {
         let open = |named: &NamedRun| {
-            let run = Run::open(&*files.vfs, &files.dir, &named.meta)?;
+            let open = if or_lost { Run::open_or_lost } else { Run::open };
+            let run = open(&*files.vfs, &files.dir, &named.meta)?;
             Ok(Attached::new(run, named.ts, named.drained_to.clone()))
         };
         Ok(Self::new(named.iter().map(open).collect::<Result<_>>()?))
@@ -163,6 +168,17 @@ impl Runs {
             let at = list.partition_point(|other| other.ts <= ts);
             list.insert(at, attached);
         });
+    }
+
+    /// The moment up to which something may be missing where a leaf cannot be read. In a database that is only read: what
+    /// is attached comes from the log, from where it was not in the leaves yet.
+    pub fn missing_in_leaves(&self) -> CommitTs {
+        CommitTs(self.missing_in_leaves.load(Ordering::Relaxed))
+    }
+
+    /// A run from the log of a database that is only read is attached: nothing on disk is as new.
+    pub fn note_newest(&self, ts: CommitTs) {
+        self.missing_in_leaves.fetch_min(ts.0 - 1, Ordering::Relaxed);
     }
 
     /// A checkpoint starts: F, and the runs to name.

@@ -15,20 +15,26 @@
 //! For the same reason the place sought must be in the node's range before the node's children are looked at: whoever
 //! came by an old grandparent may stand on a current node that lost the place to its right half.
 //!
+//! What cannot be read is a fault, or, if the source is told to skip, a range that is added to a list: that of the leaf,
+//! that of the inner node as its parent has it, or one key whose large value is damaged. The source goes on beyond it.
+//!
 //! A source that is merged with runs does not hop: a dead leaf's tombstones hide what a run holds.
 
-use std::ops::{Bound, Range};
+use std::ops::Bound;
 use std::sync::Arc;
 
-use base::{CommitTs, Result};
+use base::{CommitTs, Fault, Result};
+use index::damaged::just_above;
 use index::merge::Source;
-use index::{Direction, EntryBatch, KeyRange, ReadAt};
+use index::{DamagedRange, Direction, EntryBatch, KeyRange, ReadAt, Skips};
 use store::epoch::{self, Guard};
 use vfs::sync::RwLockReadGuard;
 
 use crate::descent::{Place, Seek, Stop, loaded};
 use crate::handle::{Child, InnerHandle, LeafHandle, LeafSlot, LeafState, Resident};
-use crate::node::{Key, Leaf};
+use crate::image::Fence;
+use crate::load::range;
+use crate::node::Item;
 use crate::read::{Distant, Found, locate};
 use crate::tree::{Core, Hand};
 
@@ -49,6 +55,8 @@ pub(crate) struct Stand {
     pub range: KeyRange,
     /// For a merge: every key's version, deletes too, and no hops.
     pub show_tombstones: bool,
+    /// Damage is passed over, and told here.
+    pub skips: Option<Skips>,
     ended: bool,
     key: Vec<u8>,
 }
@@ -78,7 +86,7 @@ enum Hop<'g> {
 impl Stand {
     pub fn new(at: ReadAt, range: KeyRange, direction: Direction) -> Self {
         let ended = range.is_empty();
-        Self { at, direction, range, show_tombstones: false, ended, key: Vec::new() }
+        Self { at, direction, range, show_tombstones: false, skips: None, ended, key: Vec::new() }
     }
 
     /// The next entry lies beyond `key`.
@@ -142,11 +150,35 @@ impl Stand {
                 }
             };
             match missing {
-                Missing::Leaf(leaf) => core.load_leaf(&leaf, None)?,
-                Missing::Stop(Stop::Cold(cold)) => core.load_inner(&cold)?,
+                Missing::Leaf(leaf) => {
+                    if let Err(fault) = core.load_leaf(&leaf, None) {
+                        let high = leaf.latch.read().high.clone();
+                        return self.pass(core, fault, &leaf.low, high.as_deref());
+                    }
+                }
+                Missing::Stop(Stop::Cold(cold)) => {
+                    if let Err(fault) = core.load_inner(&cold) {
+                        return self.pass(core, fault, &cold.low, cold.high.as_deref());
+                    }
+                }
                 Missing::Stop(Stop::Obsolete) => vfs::thread::spin(),
             }
         }
+    }
+
+    /// Goes on beyond `[low, high)`, which cannot be read, if that is what the source is to do.
+    #[cold]
+    fn pass(&mut self, core: &Core, fault: Fault, low: &[u8], high: Option<&[u8]>) -> Result<()> {
+        let Some(skips) = &self.skips else {
+            return Err(fault.in_index(core.env.id, || range(low, high.map(Fence::from).as_ref())));
+        };
+        skips.add(DamagedRange::met(fault, core.env.id, low, high)?, core.runs.missing_in_leaves());
+        match (self.direction, high) {
+            (Direction::Forward, Some(high)) => self.go_on_from(high),
+            (Direction::Backward, _) if !low.is_empty() => self.go_on_from(low),
+            _ => self.ended = true,
+        }
+        Ok(())
     }
 
     /// Step 3.
@@ -168,9 +200,16 @@ impl Stand {
             },
             Visit::Distant(ts, distant) => {
                 drop(slot);
-                let value = core.read_distant(&distant)?;
-                out.push(&self.key, &value, ts);
-                self.pass_key();
+                match core.read_distant(&distant) {
+                    Ok(value) => {
+                        out.push(&self.key, &value, ts);
+                        self.pass_key();
+                    }
+                    Err(fault) => {
+                        let key = std::mem::take(&mut self.key);
+                        self.pass(core, fault, &key, Some(&just_above(&key)))?;
+                    }
+                }
             }
         }
         Ok(())
@@ -257,64 +296,65 @@ impl Stand {
     /// Step 2.
     fn copy(&mut self, resident: &Resident, slot: &LeafSlot, out: &mut EntryBatch, max: usize) -> Visit {
         let leaf = &resident.leaf;
-        let (mut slots, end) = self.window(leaf, slot);
-        loop {
-            let item = match (self.direction, self.show_tombstones) {
-                (Direction::Forward, false) => leaf.next_live(slots.clone(), self.at),
-                (Direction::Forward, true) => leaf.next_item(slots.clone(), self.at),
-                (Direction::Backward, false) => leaf.previous_live(slots.clone(), self.at),
-                (Direction::Backward, true) => leaf.previous_item(slots.clone(), self.at),
-            };
-            let Some(item) = item else { return end };
-            match self.direction {
-                Direction::Forward => slots.start = item.next,
-                Direction::Backward => slots.end = item.first,
+        let forward = self.direction == Direction::Forward;
+        let mut position = match (self.direction, self.seek()) {
+            (Direction::Forward, Seek::At(key)) => leaf.lower_bound(key),
+            (Direction::Backward, Seek::Before(key)) => leaf.lower_bound(key),
+            // Included: the key itself is wanted too, so the position is behind it.
+            (Direction::Backward, Seek::At(key)) => match leaf.search(key) {
+                Ok(first) => leaf.next_item(first, ReadAt::Newest).map_or(leaf.slots(), |item| item.next),
+                Err(above) => above,
+            },
+            (Direction::Backward, Seek::Last) => leaf.slots(),
+            (Direction::Forward, _) => unreachable!("a forward cursor seeks a key"),
+        };
+        // Only the leaf that holds the range's end has to look for it.
+        let check_end = match (self.direction, &self.range.high, &self.range.low) {
+            (Direction::Forward, Bound::Included(end) | Bound::Excluded(end), _) => {
+                slot.high.as_deref().is_none_or(|high| high > end.as_slice())
             }
-            let value = match item.value.map(|value| locate(value, resident)) {
-                None => None,
-                Some(Found::Here(value)) => Some(value),
-                Some(Found::Distant(distant)) => {
-                    self.note_key(item.key);
-                    return Visit::Distant(item.ts, distant);
-                }
+            (Direction::Backward, _, Bound::Included(end) | Bound::Excluded(end)) => *leaf.lo() <= **end,
+            _ => false,
+        };
+        loop {
+            let item = match (forward, self.show_tombstones) {
+                (true, false) => leaf.next_live(position, self.at),
+                (true, true) => leaf.next_item(position, self.at),
+                (false, false) => leaf.previous_live(position, self.at),
+                (false, true) => leaf.previous_item(position, self.at),
             };
-            out.push_split(item.key.prefix, item.key.suffix, value, item.ts);
+            let Some(item) = item else { return Visit::LeafEnd };
+            position = if forward { item.next } else { item.first };
+            self.key.clear();
+            item.key.append_to(&mut self.key);
+            if self.starts_at_excluded() {
+                continue;
+            }
+            if check_end && self.is_past_end() {
+                return Visit::RangeEnd;
+            }
             if out.len() >= max {
-                self.note_key(item.key);
-                return Visit::Full;
+                unreachable!("the copy stops when enough is there");
+            }
+            match copy_item(&item, &self.key, resident, out) {
+                None if out.len() >= max => return Visit::Full,
+                None => {}
+                Some((ts, distant)) => return Visit::Distant(ts, distant),
             }
         }
     }
 
-    fn note_key(&mut self, key: Key<'_>) {
-        self.key.clear();
-        key.append_to(&mut self.key);
+    fn starts_at_excluded(&self) -> bool {
+        match (self.direction, &self.range.low) {
+            (Direction::Forward, Bound::Excluded(start)) => *start == self.key,
+            _ => false,
+        }
     }
 
-    /// The slots of the leaf that lie in the range, and what their end is the end of. Only a leaf that may hold the far
-    /// bound looks for it.
-    fn window(&self, leaf: &Leaf, slot: &LeafSlot) -> (Range<usize>, Visit) {
-        let start = || match &self.range.low {
-            Bound::Included(key) => leaf.lower_bound(key),
-            Bound::Excluded(key) => leaf.upper_bound(key),
-            Bound::Unbounded => 0,
-        };
-        let end = || match &self.range.high {
-            Bound::Excluded(key) => leaf.lower_bound(key),
-            Bound::Included(key) => leaf.upper_bound(key),
-            Bound::Unbounded => leaf.slots(),
-        };
-        match (self.direction, &self.range.low, &self.range.high) {
-            (Direction::Forward, _, Bound::Included(bound) | Bound::Excluded(bound))
-                if slot.high.as_deref().is_none_or(|high| high > bound.as_slice()) =>
-            {
-                (start()..end(), Visit::RangeEnd)
-            }
-            (Direction::Forward, ..) => (start()..leaf.slots(), Visit::LeafEnd),
-            (Direction::Backward, Bound::Included(bound) | Bound::Excluded(bound), _) if *leaf.lo() <= **bound => {
-                (start()..end(), Visit::RangeEnd)
-            }
-            (Direction::Backward, ..) => (0..end(), Visit::LeafEnd),
+    fn is_past_end(&self) -> bool {
+        match self.direction {
+            Direction::Forward => self.range.is_above(&self.key),
+            Direction::Backward => self.range.is_below(&self.key),
         }
     }
 }
@@ -322,6 +362,17 @@ impl Stand {
 enum Missing {
     Leaf(Arc<LeafHandle>),
     Stop(Stop),
+}
+
+fn copy_item(item: &Item<'_>, key: &[u8], resident: &Resident, out: &mut EntryBatch) -> Option<(CommitTs, Distant)> {
+    match item.value {
+        None => out.push_any(key, None, item.ts),
+        Some(value) => match locate(value, resident) {
+            Found::Here(value) => out.push(key, value, item.ts),
+            Found::Distant(distant) => return Some((item.ts, distant)),
+        },
+    }
+    None
 }
 
 fn set_bound(bound: &mut Bound<Vec<u8>>, key: &[u8], excluded: bool) {

@@ -120,7 +120,8 @@ impl Tree {
             });
         }
         let state = state.map(State::decode).transpose()?;
-        let runs = Runs::open(&env.runs, state.as_ref().map_or(&[], |state| &state.runs));
+        let named = state.as_ref().map_or(&[][..], |state| &state.runs);
+        let runs = Runs::open(&env.runs, named, env.read_only);
         let runs = runs.map_err(|fault| fault.of_index(env.id))?;
         let core = Arc::new_cyclic(|me| Core {
             root: Arc::new(root(&env, me, state.as_ref())),
@@ -186,6 +187,9 @@ impl Index for Tree {
     }
 
     fn attach(&self, run: Run, ts: CommitTs) {
+        if self.core.env.read_only {
+            self.core.runs.note_newest(ts);
+        }
         self.core.runs.attach(run, ts);
     }
 

@@ -4,12 +4,12 @@
 //! so that a short range does not pay for a long one). On equal keys the own write wins. The transaction is borrowed, so its writes do not change
 //! under the cursor.
 
-use std::cmp::Ordering;
 use std::ops::Bound;
 use std::sync::Arc;
 
 use base::Fault;
-use index::{Direction, EntryBatch, ReadAt};
+use index::damaged::just_above;
+use index::{DamagedRange, Direction, EntryBatch, ReadAt, Skips};
 use txn::write_set::{Range, Written};
 
 use crate::entry::IndexEntry;
@@ -54,6 +54,9 @@ pub struct Cursor<'a> {
     entry: Arc<IndexEntry>,
     /// Where the entry returned last lies.
     current: Source,
+    /// Damage is passed over.
+    skips: Option<Skips>,
+    skipped: Vec<DamagedRange>,
 }
 
 #[derive(Clone, Copy)]
@@ -93,7 +96,64 @@ impl<'a> Cursor<'a> {
             _slot: slot,
             entry: entry.clone(),
             current: Source::Stored(0),
+            skips: None,
+            skipped: Vec::new(),
         }
+    }
+
+    /// What cannot be read is passed over from now on instead of being an error, and listed in [`Cursor::skipped`]: a leaf, all
+    /// below an inner node, a large value. Where something is missing, only entries that are known to be the newest are
+    /// given out: in a database that is opened read-only those that its log holds. For salvage.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = trefoil::Database::open(dir.path(), trefoil::Options::default())?;
+    /// # let fruit = db.create_index("fruit", trefoil::IndexOptions::default())?;
+    /// let snapshot = db.snapshot()?;
+    /// let mut all = snapshot.range(&fruit, ..)?.skip_damaged();
+    /// while let Some((key, _value)) = all.next()? {
+    ///     println!("{key:?}");
+    /// }
+    /// assert!(all.skipped().is_empty()); // nothing is damaged here
+    /// # Ok::<(), trefoil::Error>(())
+    /// ```
+    #[must_use]
+    pub fn skip_damaged(mut self) -> Self {
+        let skips = Skips::default();
+        self.stored.skip_damaged(skips.clone());
+        self.skips = Some(skips);
+        self
+    }
+
+    pub(crate) fn is_skipping(&self) -> bool {
+        self.skips.is_some()
+    }
+
+    /// The entry is not what it should be: it was passed over.
+    pub(crate) fn pass_entry(&mut self, fault: Fault) -> Result<()> {
+        let key = self.entry().0;
+        let range = DamagedRange::met(fault, self.entry.id(), key, Some(&just_above(key)))?;
+        self.skipped.push(range);
+        Ok(())
+    }
+
+    /// The ranges of keys passed over so far, in the order met. Empty without [`Cursor::skip_damaged`].
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = trefoil::Database::open(dir.path(), trefoil::Options::default())?;
+    /// # let fruit = db.create_index("fruit", trefoil::IndexOptions::default())?;
+    /// let snapshot = db.snapshot()?;
+    /// let mut all = snapshot.range(&fruit, ..)?.skip_damaged();
+    /// while all.next()?.is_some() {}
+    /// for range in all.skipped() {
+    ///     eprintln!("from {:?} on: {}", range.low, range.damage);
+    /// }
+    /// # Ok::<(), trefoil::Error>(())
+    /// ```
+    #[must_use]
+    pub fn skipped(&self) -> &[DamagedRange] {
+        &self.skipped
     }
 
     /// Says how many entries will be read, 1 to 1024: that many are fetched at once. Without it, 16 at first, then
@@ -144,18 +204,7 @@ impl<'a> Cursor<'a> {
     /// assert!(!cursor.advance()?); // the end stays the end
     /// # Ok::<(), trefoil::Error>(())
     /// ```
-    #[inline]
     pub fn advance(&mut self) -> Result<bool> {
-        if self.position < self.batch.len() && self.own.is_none() {
-            self.current = Source::Stored(self.position);
-            self.position += 1;
-            return Ok(true);
-        }
-        self.fill_or_merge()
-    }
-
-    /// [`Cursor::advance`], where entries must be fetched first, or compared with the transaction's own writes.
-    fn fill_or_merge(&mut self) -> Result<bool> {
         loop {
             while self.position == self.batch.len() && self.more {
                 let filled = self.stored.fill(&mut self.batch, self.fill);
@@ -163,33 +212,34 @@ impl<'a> Cursor<'a> {
                     self.entry.note_damage();
                 }
                 self.more = filled?;
+                if let Some(skips) = &self.skips {
+                    self.skipped.extend(skips.take());
+                }
                 self.position = 0;
                 self.fill = (self.fill * 2).min(FILL_MAX);
             }
             let stored = (self.position < self.batch.len()).then(|| self.batch.key(self.position));
-            let own = self.own.as_mut().and_then(|own| own.next.map(|(key, _)| (own, key)));
-            let order = match (&own, stored) {
-                (Some((_, own)), Some(key)) => match self.direction {
+            let order = match (&self.own, stored) {
+                (Some(OwnWrites { next: Some((own, _)), .. }), Some(key)) => match self.direction {
                     Direction::Forward => (*own).cmp(key),
                     Direction::Backward => key.cmp(own),
                 },
-                (Some(_), None) => Ordering::Less,
-                (None, Some(_)) => Ordering::Greater,
-                (None, None) => return Ok(false),
+                (Some(OwnWrites { next: Some(_), .. }), None) => std::cmp::Ordering::Less,
+                (_, Some(_)) => std::cmp::Ordering::Greater,
+                (_, None) => return Ok(false),
             };
-            if order.is_ge() {
+            if order.is_gt() {
                 self.current = Source::Stored(self.position);
                 self.position += 1;
+                return Ok(true);
             }
-            match own {
-                // On equal keys the own write wins.
-                Some((own, _)) if order.is_le() => {
-                    if own.take(self.direction) {
-                        self.current = Source::Own;
-                        return Ok(true);
-                    }
-                }
-                _ => return Ok(true),
+            if order.is_eq() {
+                self.position += 1;
+            }
+            let own = self.own.as_mut().expect("an own write was compared");
+            if own.take(self.direction) {
+                self.current = Source::Own;
+                return Ok(true);
             }
         }
     }
@@ -213,7 +263,6 @@ impl<'a> Cursor<'a> {
     /// # Ok::<(), trefoil::Error>(())
     /// ```
     #[must_use]
-    #[inline]
     pub fn entry(&self) -> (&[u8], &[u8]) {
         match (self.current, &self.own) {
             (Source::Own, Some(own)) => own.last,

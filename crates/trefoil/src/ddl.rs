@@ -272,6 +272,7 @@ impl Engine {
             space: self.space.clone(),
             cache: self.cache.clone(),
             runs: RunFiles { vfs: self.layout.vfs.clone(), dir: self.layout.runs() },
+            read_only: self.options.read_only,
         };
         Ok(tree::Tree::open(env, state)?)
     }

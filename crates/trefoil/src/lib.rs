@@ -33,6 +33,7 @@ mod quarantine;
 mod read_only;
 mod record;
 mod recovery;
+mod refused;
 mod rows;
 mod runs;
 mod snapshot;
@@ -90,6 +91,28 @@ pub use cursor::Cursor;
 pub use database::Database;
 pub use error::{Error, Result};
 pub use handle::{Index, Table};
+/// Keys that a reader passed over because they cannot be read: [`Cursor::skipped`], [`Rows::skipped`]. Rows from `low` on
+/// and below `high` may be missing; what stands there is the newest version of its row.
+///
+/// ```
+/// # let dir = tempfile::tempdir().expect("a temporary directory");
+/// # let db = trefoil::Database::open(dir.path(), trefoil::Options::default())?;
+/// # let fruit = db.create_index("fruit", trefoil::IndexOptions::default())?;
+/// use trefoil::DamagedRange;
+///
+/// fn may_be_missing(key: &[u8], skipped: &[DamagedRange]) -> bool {
+///     skipped.iter().any(|range| range.contains(key))
+/// }
+/// let snapshot = db.snapshot()?;
+/// let mut all = snapshot.range(&fruit, ..)?.skip_damaged();
+/// while let Some((key, value)) = all.next()? {
+///     println!("{key:?} {value:?}");
+/// }
+/// all.skipped().iter().for_each(|range| eprintln!("{range}")); // none here
+/// assert!(!may_be_missing(b"apple", all.skipped()));
+/// # Ok::<(), trefoil::Error>(())
+/// ```
+pub use index::DamagedRange;
 /// Of one index: [`Index::stats`], [`Stats::indexes`]. Bytes where the name says so, else counts.
 ///
 /// ```
@@ -126,7 +149,7 @@ pub use index::IndexStats;
 /// ```
 pub use index::VerifyReport;
 pub use options::{Durability, IndexOptions, Isolation, Options, Structure};
-pub use rows::{ALL, Entries, RowRef, Rows, ValueRange};
+pub use rows::{ALL, Entries, Rows, ValueRange};
 pub use snapshot::Snapshot;
 pub use stats::Stats;
 /// Pages in memory: [`Stats::cache`].
@@ -175,9 +198,7 @@ pub use store::Compression;
 /// # Ok::<(), trefoil::Error>(())
 /// ```
 pub use store::SpaceStats;
-pub use table::{
-    Column, ColumnType, FromColumn, FromRow, IndexSchema, OwnedValue, Schema, SchemaBuilder, Timestamp, Value,
-};
+pub use table::{Column, ColumnType, IndexSchema, OwnedValue, Schema, SchemaBuilder, Value};
 pub use transaction::{Savepoint, Transaction};
 /// Row locks: [`Stats::locks`].
 ///

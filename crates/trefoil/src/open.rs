@@ -11,7 +11,7 @@ use std::time::Duration;
 use base::link_buffer::LinkBuffer;
 use base::{CommitTs, Fault, IndexId, Lsn, Poison};
 use index::{Direction, EntryBatch, ReadAt};
-use store::{Budget, Cache, CacheOptions, Class, RunMeta, Space, SpaceOptions};
+use store::{Budget, Cache, CacheOptions, Class, Run, RunMeta, Space, SpaceOptions};
 use txn::{Locks, Snapshots, Visible};
 use vfs::ReadOnlyVfs;
 use vfs::sync::{Mutex, RwLock};
@@ -30,6 +30,7 @@ use crate::quarantine;
 use crate::read_only;
 use crate::record;
 use crate::recovery::{Replayer, Target};
+use crate::refused::Refused;
 
 const BUDGET_BYTES_MIN: u64 = 256 << 10;
 
@@ -190,6 +191,7 @@ impl Opening {
             space: self.space.clone(),
             cache: self.cache.clone(),
             runs: index::RunFiles { vfs: self.layout.vfs.clone(), dir: self.layout.runs() },
+            read_only: self.options.read_only,
         };
         let index = tree::Tree::open(env, saved.map(|e| e.state.as_slice()))?;
         let def = IndexDef {
@@ -200,13 +202,13 @@ impl Opening {
             quarantined: false,
         };
         let entry = IndexEntry::new(def, index, CommitTs::ZERO);
-        Ok(Target { entry, skip: saved.map_or(self.manifest.log_floor, |e| e.skip) })
+        Ok(Target { entry, skip: saved.map_or(self.manifest.log_floor, |e| e.skip), refused: None })
     }
 
     /// Reads the whole log once: finds its end, replays the catalog's part, and the highest index number.
     fn replay_catalog(&self, catalog: &Target) -> Result<(WalEnd, u32)> {
         let targets = BTreeMap::from([(IndexId::CATALOG, catalog.clone())]);
-        let open_run = |_: &RunMeta| Err(Fault::Unsupported("the catalog has no run files".into()));
+        let open_run = |_: &RunMeta, _: bool| Err(Fault::Unsupported("the catalog has no run files".into()));
         let settle = || Ok(());
         let mut replayer = Replayer::new(&targets, u32::MAX, &open_run, &settle, &self.budget);
         let end = self.read_log(&mut |r: RecordRef<'_>| match r.kind.0 {
@@ -370,7 +372,7 @@ fn open_entry(engine: &Engine, def: IndexDef, state: Option<&[u8]>) -> Result<Ar
     }
     match engine.open_structure(&def, state) {
         Ok(index) => Ok(IndexEntry::new(def, index, CommitTs::ZERO)),
-        Err(Error::Corrupt(_)) if matches!(def.role, Role::Secondary(_)) => {
+        Err(Error::Corrupt(_) | Error::Io { op: "read", .. }) if matches!(def.role, Role::Secondary(_)) => {
             let entry = quarantine::entry(&def);
             // The catalog does not know yet.
             entry.note_damage();
@@ -464,9 +466,16 @@ pub fn replay(
         .all_indexes()
         .into_iter()
         .filter(|entry| entry.id() != IndexId::CATALOG && !entry.def.quarantined)
-        .map(|entry| (entry.id(), Target { entry: entry.clone(), skip: skip_of(entry.id()) }))
+        .map(|entry| {
+            let keeps = engine.options.read_only && !matches!(entry.def.role, Role::Secondary(_));
+            let refused = keeps.then(|| Arc::new(Refused::new(engine.cache.clone())));
+            (entry.id(), Target { skip: skip_of(entry.id()), entry, refused })
+        })
         .collect();
-    let open_run = |meta: &RunMeta| engine.open_run(meta);
+    let open_run = |meta: &RunMeta, or_lost: bool| match or_lost {
+        true => Run::open_or_lost(&*engine.layout.vfs, &engine.layout.runs(), meta),
+        false => engine.open_run(meta),
+    };
     let next_index = engine.next_index.load(Ordering::SeqCst);
     let mut replayer = Replayer::new(&targets, next_index, &open_run, settle, &engine.budget);
     read_log(&engine.layout, manifest, &mut |r: RecordRef<'_>| {
@@ -475,7 +484,7 @@ pub fn replay(
         }
         Ok(())
     })?;
-    replayer.drain()?;
+    replayer.finish()?;
     engine.counters.replayed_operations.store(replayer.operations, Ordering::Relaxed);
     Ok(std::mem::take(&mut replayer.runs))
 }

@@ -215,12 +215,10 @@ impl Lost {
 /// What reading an index met, as the index's damage: a sector that cannot be read is no better than one that was changed.
 /// For an index that cannot be made anew it stays what it is.
 pub fn as_damage(entry: &IndexEntry, fault: Fault) -> Fault {
-    match fault {
-        Fault::Io { op: "read", path, message, .. } if matches!(entry.def.role, Role::Secondary(_)) => {
-            Corruption::of_index(entry.id(), None, "block", "one that can be read", message).at(path, None).into()
-        }
-        other => other,
+    if !matches!(entry.def.role, Role::Secondary(_)) {
+        return fault;
     }
+    fault.into_damage().map_or_else(|other| other, |damage| Fault::Corrupt(damage).of_index(entry.id()))
 }
 
 /// Runs `work` on an index; its corruption is noted if the index can be made anew, and all else comes back.

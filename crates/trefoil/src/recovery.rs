@@ -23,6 +23,7 @@ use store::{Budget, Charge, Class, Run, RunMeta};
 use crate::entry::IndexEntry;
 use crate::quarantine::tolerating;
 use crate::record::{self, Change};
+use crate::refused::Refused;
 
 /// Bytes of operations gathered before they are applied: an eighth of the budget, at most so many.
 const CHUNK_BYTES_MAX: u64 = 256 << 20;
@@ -39,7 +40,12 @@ pub struct Target {
     pub entry: Arc<IndexEntry>,
     /// Its F: commits at or below are in its state.
     pub skip: Lsn,
+    /// Takes what cannot be applied because of damage. `None`: that is a fault, or sets a secondary index aside.
+    pub refused: Option<Arc<Refused>>,
 }
+
+/// Opens a run file; the flag: one that cannot be read is a run of which every read fails.
+pub type OpenRun<'a> = dyn Fn(&RunMeta, bool) -> Result<Run> + 'a;
 
 /// What one commit did to one index.
 enum Replayed {
@@ -58,7 +64,7 @@ struct Place {
 pub struct Replayer<'a> {
     targets: &'a BTreeMap<IndexId, Target>,
     next_index: u32,
-    open_run: &'a dyn Fn(&RunMeta) -> Result<Run>,
+    open_run: &'a OpenRun<'a>,
     /// Called between chunks: drains what was attached, so that memory stays bounded.
     settle: &'a dyn Fn() -> Result<()>,
     pending: BTreeMap<IndexId, Vec<(CommitTs, Replayed)>>,
@@ -78,7 +84,7 @@ impl<'a> Replayer<'a> {
     pub fn new(
         targets: &'a BTreeMap<IndexId, Target>,
         next_index: u32,
-        open_run: &'a dyn Fn(&RunMeta) -> Result<Run>,
+        open_run: &'a OpenRun<'a>,
         settle: &'a dyn Fn() -> Result<()>,
         budget: &Budget,
     ) -> Self {
@@ -125,8 +131,9 @@ impl<'a> Replayer<'a> {
                     self.runs.insert(meta.id, end.as_commit_ts());
                     self.operations += meta.entries;
                     // None, if it is damaged and its index can be made anew.
-                    let open = || Ok(Some((self.open_run)(&meta)?));
-                    match tolerating(&self.targets[&id].entry, open)? {
+                    let target = &self.targets[&id];
+                    let open = || Ok(Some((self.open_run)(&meta, target.refused.is_some())?));
+                    match tolerating(&target.entry, open)? {
                         Some(run) => Replayed::Run(run),
                         None => continue,
                     }
@@ -146,11 +153,26 @@ impl<'a> Replayer<'a> {
         (self.settle)()
     }
 
+    /// The end of the log: attaches what was refused.
+    pub fn finish(&mut self) -> Result<()> {
+        self.drain()?;
+        self.targets.values().for_each(Target::attach_refused);
+        Ok(())
+    }
+
     fn note_catalog_ids(&mut self, batch: &Batch) {
         for (key, _) in batch.iter() {
             if let Some(id) = key.get(1..5).and_then(|b| b.try_into().ok()).map(u32::from_be_bytes) {
                 self.next_catalog_id = self.next_catalog_id.max(id + 1);
             }
+        }
+    }
+}
+
+impl Target {
+    fn attach_refused(&self) {
+        if let Some((run, ts)) = self.refused.as_ref().and_then(|refused| refused.take()) {
+            self.entry.index.attach(run, ts);
         }
     }
 }
@@ -166,6 +188,7 @@ fn replay_index(target: &Target, commits: Vec<(CommitTs, Replayed)>) -> Result<(
             Replayed::Batch(batch) => batches.push((ts, batch)),
             Replayed::Run(run) => {
                 replay_batches(target, std::mem::take(&mut batches))?;
+                target.attach_refused();
                 target.entry.index.attach(run, ts);
             }
         }
@@ -207,17 +230,29 @@ fn replay_one(target: &Target, batches: &[(CommitTs, Batch)], place: Place) -> R
         return Ok(());
     }
     let (ts, batch) = &batches[place.commit as usize];
-    let operation = place.operation as usize;
+    let (key, op) = (batch.key(place.operation as usize), batch.op(place.operation as usize));
+    let refused = target.refused.as_deref();
+    if let Some(refused) = refused.filter(|refused| refused.has(key)) {
+        return refused.keep(key, op, *ts);
+    }
     let mut one = BatchBuilder::new();
-    one.push(batch.key(operation), batch.op(operation));
+    one.push(key, op);
     let one = one.finish();
-    tolerating(entry, || {
+    let applied = tolerating(entry, || {
         match index.reserve(&one)? {
             Reservation::Direct(reserved) => index.apply(&one, reserved, *ts, &GcView::keep_all()),
-            Reservation::TooCold => index.attach(run_of(&one), *ts),
+            Reservation::TooCold => {
+                let run = run_of(&one);
+                let charge = refused.map(|refused| refused.charge(one.bytes())).transpose()?;
+                index.attach(charge.map_or(run.clone(), |charge| run.with_charge(charge)), *ts);
+            }
         }
         Ok(())
-    })
+    });
+    match (applied, refused) {
+        (Err(fault), Some(refused)) => fault.into_damage().and_then(|_| refused.keep(key, op, *ts)),
+        (applied, _) => applied,
+    }
 }
 
 /// The same operations as a run in memory.
@@ -236,7 +271,7 @@ mod tests {
     /// Operations of an index that nobody knows are those of a dropped one if it can have existed, damage otherwise.
     #[test]
     fn a26_operations_of_an_index_that_never_was_are_damage() {
-        let (targets, open_run) = (BTreeMap::new(), |_: &RunMeta| unreachable!("no run is named"));
+        let (targets, open_run) = (BTreeMap::new(), |_: &RunMeta, _: bool| unreachable!("no run is named"));
         let mut replayer = Replayer::new(&targets, 5, &open_run, &|| Ok(()), &Budget::new(64 << 20));
         let mut batch = BatchBuilder::new();
         batch.push(b"k", Op::Put(b"v"));

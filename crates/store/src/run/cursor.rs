@@ -19,8 +19,13 @@ pub struct RunCursor {
 }
 
 enum At {
-    Memory { run: Arc<MemoryRun>, at: Option<usize> },
+    Memory {
+        run: Arc<MemoryRun>,
+        at: Option<usize>,
+    },
     File(FileCursor),
+    /// Every move is this fault.
+    Lost(base::Fault),
 }
 
 struct FileCursor {
@@ -35,6 +40,7 @@ impl RunCursor {
         let at = match &run.0 {
             Repr::Memory(run) => At::Memory { run: run.clone(), at: None },
             Repr::File(run) => At::File(FileCursor { run: run.clone(), path: Vec::new(), window: Window::default() }),
+            Repr::Lost(lost) => At::Lost(lost.1.clone()),
         };
         Self { at }
     }
@@ -51,6 +57,7 @@ impl RunCursor {
                 Ok(at.is_some())
             }
             At::File(cursor) => cursor.seek(key),
+            At::Lost(fault) => Err(fault.clone()),
         }
     }
 
@@ -71,6 +78,7 @@ impl RunCursor {
                     cursor.descend(End::Last)
                 }
             }
+            At::Lost(fault) => Err(fault.clone()),
         }
     }
 
@@ -85,6 +93,7 @@ impl RunCursor {
                 Ok(at.is_some())
             }
             At::File(cursor) => cursor.descend(End::First),
+            At::Lost(fault) => Err(fault.clone()),
         }
     }
 
@@ -99,6 +108,7 @@ impl RunCursor {
                 Ok(at.is_some())
             }
             At::File(cursor) => cursor.descend(End::Last),
+            At::Lost(fault) => Err(fault.clone()),
         }
     }
 
@@ -114,6 +124,7 @@ impl RunCursor {
                 Ok(at.is_some())
             }
             At::File(cursor) => cursor.next(),
+            At::Lost(fault) => Err(fault.clone()),
         }
     }
 
@@ -128,6 +139,7 @@ impl RunCursor {
                 Ok(at.is_some())
             }
             At::File(cursor) => cursor.prev(),
+            At::Lost(fault) => Err(fault.clone()),
         }
     }
 
@@ -137,6 +149,7 @@ impl RunCursor {
         match &self.at {
             At::Memory { at, .. } => at.is_some(),
             At::File(cursor) => !cursor.path.is_empty(),
+            At::Lost(_) => false,
         }
     }
 
@@ -149,6 +162,7 @@ impl RunCursor {
         match &self.at {
             At::Memory { run, at } => run.key(at.expect(STANDS)),
             At::File(cursor) => &cursor.leaf().1.key,
+            At::Lost(_) => unreachable!("{STANDS}"),
         }
     }
 
@@ -167,6 +181,7 @@ impl RunCursor {
                     Body::Delete | Body::Child(_) => None,
                 })
             }
+            At::Lost(fault) => Err(fault.clone()),
         }
     }
 
@@ -176,6 +191,7 @@ impl RunCursor {
         match &self.at {
             At::Memory { run, at } => run.value(at.expect(STANDS)).is_none(),
             At::File(cursor) => cursor.leaf().1.body == Body::Delete,
+            At::Lost(_) => unreachable!("{STANDS}"),
         }
     }
 }

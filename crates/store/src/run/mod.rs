@@ -35,6 +35,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use base::bytes::printable;
 use base::{Fault, IndexId, Result};
 use vfs::Vfs;
 
@@ -84,6 +85,8 @@ pub struct Run(Repr);
 enum Repr {
     Memory(Arc<memory::MemoryRun>),
     File(Arc<reader::FileRun>),
+    /// A file that cannot be opened, and why.
+    Lost(Arc<(RunMeta, Fault)>),
 }
 
 impl fmt::Debug for Run {
@@ -91,6 +94,7 @@ impl fmt::Debug for Run {
         match &self.0 {
             Repr::Memory(run) => write!(f, "Run(memory, {} entries)", run.len()),
             Repr::File(run) => write!(f, "Run({:?})", run.meta),
+            Repr::Lost(lost) => write!(f, "Run(lost, {:?})", lost.0),
         }
     }
 }
@@ -130,12 +134,25 @@ impl Run {
         Ok(Self(Repr::File(Arc::new(reader::FileRun::open(vfs, dir, meta)?))))
     }
 
+    /// The same; a file that is missing or damaged is a run of which every read is that fault.
+    ///
+    /// # Errors
+    /// Faults that are no damage.
+    pub fn open_or_lost(vfs: &dyn Vfs, dir: &Path, meta: &RunMeta) -> Result<Self> {
+        Self::open(vfs, dir, meta).or_else(|fault| {
+            let mut damage = fault.into_damage()?;
+            damage.key_range = Some(format!("[{}, {}]", printable(&meta.min_key), printable(&meta.max_key)));
+            Ok(Self(Repr::Lost(Arc::new((meta.clone(), Fault::Corrupt(damage))))))
+        })
+    }
+
     /// What a durable record says of the run; `None` for a run in memory.
     #[must_use]
     pub fn meta(&self) -> Option<&RunMeta> {
         match &self.0 {
             Repr::Memory(_) => None,
             Repr::File(run) => Some(&run.meta),
+            Repr::Lost(lost) => Some(&lost.0),
         }
     }
 
@@ -145,6 +162,7 @@ impl Run {
         match &self.0 {
             Repr::Memory(run) => run.len() as u64,
             Repr::File(run) => run.meta.entries,
+            Repr::Lost(lost) => lost.0.entries,
         }
     }
 
@@ -160,6 +178,7 @@ impl Run {
         match &self.0 {
             Repr::Memory(run) => run.memory_bytes(),
             Repr::File(run) => run.meta.bytes,
+            Repr::Lost(lost) => lost.0.bytes,
         }
     }
 
@@ -169,6 +188,7 @@ impl Run {
         match &self.0 {
             Repr::Memory(run) => run.memory_bytes(),
             Repr::File(run) => run.memory_bytes(),
+            Repr::Lost(_) => 0,
         }
     }
 
@@ -179,6 +199,7 @@ impl Run {
             _ if self.is_empty() => None,
             Repr::Memory(run) => Some((run.key(0), run.key(run.len() - 1))),
             Repr::File(run) => Some((&run.meta.min_key, &run.meta.max_key)),
+            Repr::Lost(lost) => Some((&lost.0.min_key, &lost.0.max_key)),
         }
     }
 
@@ -196,6 +217,7 @@ impl Run {
                 Ok((i < run.len() && run.key(i) == key).then(|| run.value(i).map(<[u8]>::to_vec)))
             }
             Repr::File(run) => run.get(key),
+            Repr::Lost(lost) => Err(lost.1.clone()),
         }
     }
 

@@ -48,6 +48,7 @@ impl Run {
         let file = match &self.0 {
             Repr::Memory(_) => "memory",
             Repr::File(run) => run.name(),
+            Repr::Lost(_) => "lost",
         };
         let (file, key_range) = (file.to_owned(), None);
         Corruption { file, offset: None, index: None, key_range, what, expected, found }.into()

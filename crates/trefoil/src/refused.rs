@@ -1,0 +1,90 @@
+//! What the log says of leaves that cannot be read, in a database that is only read.
+//!
+//! The newest version of such a row may be in the log alone: it is not lost with the leaf.
+//!
+//! 1. An operation that cannot be applied because its leaf, or a node above, cannot be read is kept.
+//! 2. So are all later ones of the same key, whether the leaf can be read by then or not: else an older one would lie
+//!    over a newer one.
+//! 3. What is kept becomes one run at the timestamp of the newest of it: before a run of the log is attached, which is
+//!    newer, and at the end. Only the last operation of a key counts, since nobody reads the past of a database that
+//!    is only read.
+//!
+//! Readers merge the run like any other. A read of the damaged range is an error; a cursor that skips it shows what is
+//! in the run ([`index::Skips`]).
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use base::{CommitTs, Result};
+use index::Op;
+use store::{Cache, Charge, Class, Run};
+use vfs::sync::Mutex;
+
+/// Memory of an operation beside its key and value, about.
+const OPERATION_BYTES: usize = 100;
+/// Memory is asked for in pieces of so many bytes.
+const CHARGE_BYTES: u64 = 16 << 10;
+
+/// The kept operations of one index.
+pub struct Refused {
+    cache: Arc<Cache>,
+    /// False while nothing is kept, so that others need no mutex. Relaxed: operations of one key are one thread's.
+    any: AtomicBool,
+    kept: Mutex<Kept>,
+}
+
+#[derive(Default)]
+struct Kept {
+    operations: BTreeMap<Vec<u8>, Option<Vec<u8>>>,
+    newest: CommitTs,
+    bytes: u64,
+    charge: Option<Charge>,
+}
+
+impl Refused {
+    /// Nothing yet; memory is that of `cache`.
+    pub fn new(cache: Arc<Cache>) -> Self {
+        Self { cache, any: AtomicBool::new(false), kept: Mutex::default() }
+    }
+
+    /// True if an operation of this key was kept.
+    pub fn has(&self, key: &[u8]) -> bool {
+        self.any.load(Ordering::Relaxed) && self.kept.lock().operations.contains_key(key)
+    }
+
+    /// Keeps an operation.
+    pub fn keep(&self, key: &[u8], op: Op<'_>, ts: CommitTs) -> Result<()> {
+        let value = match op {
+            Op::Put(value) => Some(value.to_vec()),
+            Op::Delete => None,
+        };
+        let mut kept = self.kept.lock();
+        kept.bytes += (key.len() + op.value_bytes() + OPERATION_BYTES) as u64;
+        let held = kept.charge.as_ref().map_or(0, Charge::bytes);
+        if held < kept.bytes {
+            let more = self.cache.charge_waiting(Class::Runs, (kept.bytes - held).max(CHARGE_BYTES))?;
+            match &mut kept.charge {
+                Some(charge) => charge.merge(more),
+                None => kept.charge = Some(more),
+            }
+        }
+        kept.operations.insert(key.to_vec(), value);
+        kept.newest = kept.newest.max(ts);
+        self.any.store(true, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Step 3.
+    pub fn take(&self) -> Option<(Run, CommitTs)> {
+        let kept = std::mem::take(&mut *self.kept.lock());
+        self.any.store(false, Ordering::Relaxed);
+        let charge = kept.charge?;
+        Some((Run::from_sorted(kept.operations).with_charge(charge), kept.newest))
+    }
+
+    /// A charge for what is kept elsewhere.
+    pub fn charge(&self, bytes: usize) -> Result<Charge> {
+        self.cache.charge_waiting(Class::Runs, bytes as u64)
+    }
+}
