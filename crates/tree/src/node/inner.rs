@@ -13,7 +13,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::key::{Key, common_prefix_bytes, head};
+use super::key::{Key, common_prefix_bytes, head, lower_bound};
 
 /// Bytes of a node besides suffix and child: head, end, and room for the child's descriptor in the image.
 const CHILD_BYTES: usize = 24;
@@ -97,16 +97,7 @@ impl Separators {
         };
         let wanted = head(suffix);
         let heads = &self.heads[..];
-        let mut base = 0;
-        let mut size = heads.len();
-        while size > 1 {
-            let half = size / 2;
-            base = if heads[base + half] < wanted { base + half } else { base };
-            size -= half;
-        }
-        if size == 1 && heads[base] < wanted {
-            base += 1;
-        }
+        let mut base = lower_bound(heads.len(), wanted, |i| heads[i]);
         if base == heads.len() || heads[base] != wanted {
             return Err(base);
         }
