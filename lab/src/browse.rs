@@ -43,6 +43,7 @@ fn input_of(path: &Path, record: RunRecord, steps: Vec<lab_measure::record::Step
     if record.setup.disk.is_any() {
         settings.push(("disk".into(), record.setup.disk.to_string()));
     }
+    settings.extend(record.setup.disk_group.clone().map(|rates| ("disk's control group".into(), rates)));
     settings
         .extend(record.setup.memory_limit_bytes.map(|bytes| ("memory limit".into(), format!("{} MiB", bytes >> 20))));
     if plan.htap_seconds > 0 {

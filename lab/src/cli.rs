@@ -311,11 +311,12 @@ pub struct Ibench {
     #[arg(long, value_parser = bytes, value_name = "BYTES")]
     pub memory_limit: Option<u64>,
 
-    /// A slower disk, for trefoil: reads, writes and syncs a second, MiB a second, what each takes beside that
+    /// A slower disk: reads, writes and syncs a second, MiB a second, what each takes beside that. With a peer among the
+    /// targets iops and mb are those of a control group, for all of them, and there is no latency
     #[arg(long, value_name = "iops=N,mb=N,latency=Nms")]
     pub disk_limit: Option<String>,
 
-    /// A smaller disk, for trefoil
+    /// A smaller disk, for trefoil alone
     #[arg(long, value_parser = bytes, value_name = "BYTES")]
     pub disk_size: Option<u64>,
 

@@ -43,6 +43,9 @@ pub struct SetupRecord {
     /// What the drive may write in its life.
     #[serde(default)]
     pub drive_rated_bytes: Option<u64>,
+    /// The disk's rates by a control group, as they were read back.
+    #[serde(default)]
+    pub disk_group: Option<String>,
     /// Memory of everything together, as it was read back.
     #[serde(default)]
     pub memory_limit_bytes: Option<u64>,

@@ -24,8 +24,8 @@ use lab_workload::{Case, Place, Plan, RunError, Step, run_case};
 use crate::across::{compare_checksums, with_medians};
 use crate::cli::{Durability, Format, Ibench, Io};
 use crate::folder::{Folder, RUNS, RunRecord, SetupRecord, State, Turn, epoch_secs, utc_now};
+use crate::group::{DiskGroup, MemoryGroup};
 use crate::keeper::Keeper;
-use crate::memory::MemoryGroup;
 use crate::outcome::Failure;
 use crate::progress::Progress;
 use crate::{browse, table};
@@ -43,7 +43,10 @@ pub fn ibench(options: Ibench) -> Result<(), Failure> {
         }
         None => begin(&options)?,
     };
-    let specs = checked_targets(&record.targets, &record.setup.disk)?;
+    let (specs, by_group) = checked_targets(&record.targets, &record.setup.disk)?;
+    let dir = options.dir.as_deref().unwrap_or(&folder.path);
+    let disk_group = by_group.then(|| DiskGroup::enter(&record.setup.disk, dir)).transpose()?;
+    record.setup.disk_group = disk_group.as_ref().map(|group| group.in_force.clone());
     let interrupt = interrupt_flag()?;
     let keeper = Keeper::new(folder, Progress::new(options.quiet), &record)?;
     record.state = State::Running;
@@ -90,15 +93,14 @@ fn disk_of(options: &Ibench) -> Result<DiskLimits, Failure> {
     Ok(DiskLimits { size_bytes: options.disk_size, ..limits })
 }
 
-fn checked_targets(texts: &[String], disk: &DiskLimits) -> Result<Vec<TargetSpec>, Failure> {
-    let mut specs = Vec::new();
-    for text in texts {
-        let spec = TargetSpec::parse(text)?;
-        registry::check(&spec)?;
-        registry::check_disk(&spec, disk)?;
-        specs.push(spec);
-    }
-    Ok(specs)
+/// The targets, and whether the disk's rates are those of a control group: all targets have the same ones, and one of them
+/// reaches the disk by itself.
+fn checked_targets(texts: &[String], disk: &DiskLimits) -> Result<(Vec<TargetSpec>, bool), Failure> {
+    let specs = texts.iter().map(|text| TargetSpec::parse(text)).collect::<Result<Vec<_>, _>>()?;
+    specs.iter().try_for_each(registry::check)?;
+    let by_group = *disk != disk.without_rates() && specs.iter().any(registry::reaches_the_disk_itself);
+    specs.iter().try_for_each(|spec| registry::check_disk(spec, &disk.without_rates()))?;
+    Ok((specs, by_group))
 }
 
 fn plan_of(options: &Ibench) -> Result<Plan, Failure> {
@@ -148,7 +150,11 @@ fn plan_of(options: &Ibench) -> Result<Plan, Failure> {
 fn begin(options: &Ibench) -> Result<(Folder, RunRecord, Option<MemoryGroup>), Failure> {
     let plan = plan_of(options)?;
     let disk = disk_of(options)?;
-    checked_targets(&options.targets, &disk)?;
+    let (_, by_group) = checked_targets(&options.targets, &disk)?;
+    if by_group {
+        // What is not permitted is refused before a folder is made.
+        drop(DiskGroup::enter(&disk, options.dir.as_deref().unwrap_or(Path::new(".")))?);
+    }
     if let (Some(budget), Some(limit)) = (options.budget, options.memory_limit)
         && budget >= limit
     {
@@ -179,6 +185,7 @@ fn begin(options: &Ibench) -> Result<(Folder, RunRecord, Option<MemoryGroup>), F
         }),
         compression: options.compression.clone(),
         disk,
+        disk_group: None,
         drive_rated_bytes: options.drive_rated,
         memory_limit_bytes: group.as_ref().map(|group| group.limit_bytes),
     };
@@ -286,7 +293,10 @@ fn one_turn(
         budget_bytes: record.setup.budget_bytes,
         io: record.setup.io,
         compression: record.setup.compression.clone(),
-        disk: record.setup.disk,
+        disk: match record.setup.disk_group {
+            Some(_) => record.setup.disk.without_rates(),
+            None => record.setup.disk,
+        },
         seed: record.plan.seed,
     };
     let text = text_pool(record.plan.seed);

@@ -43,7 +43,7 @@ fn a_slow_disk_is_slow_and_says_so() {
     let step = json(&dir.path().join("slow/steps/t01-c01-r01-00-li0.json"));
     assert!(step["counters_after"]["disk_limit.waits"].as_u64().unwrap() >= 100, "{step}");
     // Others do not have that file layer: nothing is made.
-    let peer = lab(dir.path(), "run ibench --target redb --rows 1k --disk-limit iops=10 --out peer");
+    let peer = lab(dir.path(), "run ibench --target redb --rows 1k --disk-limit latency=1ms --out peer");
     assert_eq!(peer.status.code(), Some(2));
     assert!(!dir.path().join("peer").exists());
 }
@@ -77,4 +77,34 @@ fn a_memory_limit_is_in_force_or_refused_with_its_reason() {
     // The machine's fingerprint reads it where the kernel keeps it.
     assert_eq!(record["environment"]["memory_limit_bytes"].as_u64(), Some(256 << 20));
     assert!(stderr.contains("MiB of 256 MiB were used"), "{stderr}");
+}
+
+/// Peers reach the disk by themselves: a control group slows them, and Trefoil beside them by the same.
+#[cfg(feature = "redb")]
+#[test]
+fn a_slow_disk_of_a_peer_is_a_control_group() {
+    let dir = tempfile::tempdir().unwrap();
+    let run =
+        "run ibench --target redb --target trefoil --rows 5k --steps l.i0 --durability sync --quiet --format json";
+    let fast = lab(dir.path(), &format!("{run} --out fast"));
+    let slow = lab(dir.path(), &format!("{run} --out slow --disk-limit iops=50"));
+    if slow.status.code() == Some(2) {
+        assert!(text(&slow.stderr).contains("is not possible here: "), "{}", text(&slow.stderr));
+        assert!(!dir.path().join("slow").exists());
+        let _ = writeln!(std::io::stderr(), "skipped: a slower disk, run where control groups may be made");
+        return;
+    }
+    let secs = |output: &Output, target: usize| -> f64 {
+        let results: Value =
+            serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{}", text(&output.stderr)));
+        results[target]["secs"].as_f64().unwrap()
+    };
+    for target in [0, 1] {
+        let (fast, slow) = (secs(&fast, target), secs(&slow, target));
+        // 50 commits of at least one write each.
+        assert!(slow >= 0.9 && slow > 2.0 * fast, "{fast} s, {slow} s in the group");
+    }
+    let record = json(&dir.path().join("slow/run.json"));
+    assert!(record["setup"]["disk_group"].as_str().unwrap().contains("50"), "{record}");
+    assert_eq!(record["described"][1]["settings"]["disk"], "the machine's");
 }

@@ -70,6 +70,12 @@ impl DiskLimits {
         Ok(limits)
     }
 
+    /// The same without operations and bytes a second.
+    #[must_use]
+    pub fn without_rates(&self) -> DiskLimits {
+        DiskLimits { operations_per_second: None, bytes_per_second: None, ..*self }
+    }
+
     /// Whether anything is limited.
     #[must_use]
     pub fn is_any(&self) -> bool {

@@ -45,13 +45,19 @@ pub fn check(spec: &TargetSpec) -> Result<()> {
     }
 }
 
+/// Whether a target feels no limits of Trefoil's file layer.
+#[must_use]
+pub fn reaches_the_disk_itself(spec: &TargetSpec) -> bool {
+    is_peer(&spec.name)
+}
+
 /// Refuses limits of the disk that a target would not feel: they are those of Trefoil's file layer, and other engines
-/// reach the disk by themselves.
+/// reach the disk by themselves. Rates can be those of a control group instead, which is the caller's.
 pub fn check_disk(spec: &TargetSpec, disk: &DiskLimits) -> Result<()> {
-    if disk.is_any() && is_peer(&spec.name) {
+    if disk.is_any() && reaches_the_disk_itself(spec) {
         return Err(TargetError::Unsupported(format!(
-            "target `{spec}`: --disk-limit and --disk-size are limits of Trefoil's file layer; `{}` reaches the disk \
-             by itself",
+            "target `{spec}`: `{}` reaches the disk by itself, so it feels neither a latency of --disk-limit nor \
+             --disk-size, which are those of Trefoil's file layer; a control group has iops and mb",
             spec.name
         )));
     }
