@@ -5,10 +5,13 @@
 
 mod support;
 
+use std::time::Duration;
+
 use support::*;
 use trefoil::{Database, Durability, Error, IndexOptions, Isolation, Options};
 use vfs::fault::{Action, Class, Rule};
 use vfs::sim::SimDisk;
+use vfs::time::Instant;
 
 /// A1: what a commit needs is got before its place in the log, all or nothing. Guards: the run file is written
 /// before `append`; `commit_batches` removes the files of a commit that came to nothing.
@@ -300,6 +303,45 @@ fn p4_a_full_data_file_refuses_statements_until_a_drop() {
         let disk = cut(&disk, db);
         let db = Database::open("/db", Options { vfs: std::sync::Arc::new(disk), ..limited }).unwrap();
         assert_eq!(all(&db, &db.index("kept").unwrap()).len(), 101);
+        sound(&db);
+    });
+}
+
+/// P4: a drop does not wait at the wall of the runs, also where the disk is full: it is what brings both back. Guard:
+/// `commit_batches` waits at the wall for ordinary commits only.
+#[test]
+fn p4_a_drop_passes_the_wall_on_a_full_disk() {
+    simulate(|sim| {
+        let disk = disk();
+        let small = Options { budget_bytes: 1 << 20, ..options(&disk) };
+        let db = Database::open("/db", small.clone()).unwrap();
+        let (kept, gone) = (index(&db, "kept"), index(&db, "gone"));
+        for from in (0..6000).step_by(500) {
+            fill(&db, &kept, from, from + 500, 40).unwrap();
+        }
+        fill(&db, &gone, 0, 100, 40).unwrap();
+        drop((kept, gone));
+        db.close().unwrap();
+        drop(db);
+        // Cold, and nothing drains what is attached.
+        let db = Database::open("/db", small).unwrap();
+        let kept = db.index("kept").unwrap();
+        let gate = sim.hold("tree.drain_reserved");
+        let refused = (0..300u32).find_map(|turn| {
+            let mut tx = db.begin().unwrap();
+            for n in (turn % 60..6000).step_by(60) {
+                tx.put(&kept, &n.to_be_bytes(), &[turn as u8; 20]).unwrap();
+            }
+            tx.commit_with(Durability::Write).err()
+        });
+        assert!(matches!(refused, Some(Error::Limit { .. })), "the wall was not reached: {refused:?}");
+        disk.faults().add(Rule::new(Action::StorageFull).on(Class::Allocate).forever());
+        let asked = Instant::now();
+        db.drop_index("gone").expect("drops go on");
+        assert!(asked.elapsed() < Duration::from_secs(1), "the drop took {:?}", asked.elapsed());
+        disk.faults().clear();
+        gate.open();
+        put(&db, &kept, b"again", b"1", Durability::Sync).expect("the drain goes on");
         sound(&db);
     });
 }
