@@ -157,7 +157,7 @@ pub trait Cursor: Send {
 pub struct IndexStats {
     /// Live keys, as of the leaves' counts (estimate).
     pub live_keys: u64,
-    /// Versions that nobody newer needs, tombstones included (estimate): GC debt.
+    /// Versions that are not a key's newest put, tombstones included (estimate), whether anybody still sees them or not.
     pub dead_versions: u64,
     /// Bytes of blocks on disk.
     pub disk_bytes: u64,
@@ -179,6 +179,11 @@ pub struct IndexStats {
     pub loads: u64,
     /// Leaves written back since open.
     pub writes: u64,
+    /// GC debt: pages that the background has to collect, merge or unlink, in bytes. What an open snapshot still needs is
+    /// not in it.
+    pub gc_debt_bytes: u64,
+    /// The same, paid since open.
+    pub gc_paid_bytes: u64,
 }
 
 /// What `verify` counted.

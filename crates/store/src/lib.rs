@@ -39,6 +39,6 @@ pub use epoch::EpochCell;
 pub use frame::{Frame, FramePool};
 pub use run::{Run, RunCursor, RunMeta, RunWriter};
 pub use space::{
-    AllocScope, Census, CheckpointMark, ExtentId, NewBlock, Space, SpaceOptions, SpacePin, SpaceStats, Tally,
-    UpdateGroup,
+    AllocScope, Census, CheckpointMark, CleaningDebt, ExtentId, NewBlock, Space, SpaceOptions, SpacePin, SpaceStats,
+    Tally, UpdateGroup,
 };

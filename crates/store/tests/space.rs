@@ -195,6 +195,18 @@ fn extents_less_than_half_live_are_candidates() {
     // As many as hold so much: the second one holds more than the first.
     assert_eq!(space.cleaning_candidates(EXTENT / 4, |_| true), [emptiest]);
     assert!(space.cleaning_candidates(0, |_| true).is_empty());
+    // What every index has been through is no debt any more: what is left there does not move.
+    let left: u64 =
+        blocks.iter().filter(|b| both.contains(&space.extent_of(b.at()))).map(|b| u64::from(b.at().stored_bytes)).sum();
+    space.expect_cleaners(2);
+    let debt = space.cleaning_debt();
+    assert_eq!((debt.to_move, debt.dead, debt.moved), (left, 2 * EXTENT - left, 0));
+    space.note_passed(&both);
+    assert_eq!(space.cleaning_debt(), debt);
+    space.note_passed(&[second]);
+    assert!(space.cleaning_debt().to_move < left && space.stats().cleaning_bytes > 0);
+    space.note_passed(&[emptiest]);
+    assert_eq!((space.cleaning_debt().to_move, space.stats().cleaning_bytes), (0, 0));
 }
 
 fn file(dir: &Path, write: bool) -> Arc<dyn vfs::File> {

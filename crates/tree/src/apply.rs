@@ -146,7 +146,7 @@ impl Core {
     pub(crate) fn note_thin(&self, handle: &LeafHandle, used_before: usize, slot: &LeafSlot) {
         let quarter = self.env.options.node_bytes / 4;
         if used_before >= quarter && slot.resident().is_some_and(|resident| resident.leaf.used_bytes() < quarter) {
-            self.thin.offer(handle.low.clone());
+            self.thin.offer(handle.low.clone(), CommitTs::ZERO);
         }
     }
 

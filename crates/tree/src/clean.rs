@@ -5,7 +5,7 @@
 //! next checkpoint writes it elsewhere; (3) a leaf whose image does is loaded and made to lack something of unknown
 //! age, so that write-back or the next checkpoint writes it elsewhere. When a pass is through, its extents are left
 //! alone until two more checkpoints: what a manifest names of them is freed only by then. How much is moved is bounded
-//! by [`Allowance`].
+//! by [`Allowance`], which follows what is dead.
 //!
 //! Blocks of large values and chains are not moved; they leave with the value or the leaf's last reference.
 
@@ -26,10 +26,13 @@ const MOVED_PER_PASS: u64 = 4;
 /// Leaves read in one call.
 const LOADS_PER_CALL: usize = 8;
 
-/// Bytes moved in a second when nothing else is written.
+/// Bytes moved in a second when nothing else is written, and little is dead.
 const MOVED_PER_SECOND: u64 = 4 << 20;
-/// Beside that, one byte is moved for so many that are written: what is written leaves as much to clean behind it.
-const WRITTEN_PER_MOVED: u64 = 4;
+/// Beside that, moved for a thousand bytes that are written, which leave as many to clean behind them: as many as are dead
+/// for a thousand that live, within these bounds. An extent of which a fifth lives gives four bytes back for one that is
+/// moved: the least is enough for it. At half, which is the most that is cleaned, it takes a thousand; beyond that the
+/// debt shrinks.
+const MOVED_PER_THOUSAND: std::ops::RangeInclusive<u64> = 250..=2000;
 
 /// What may be moved now, so that cleaning does not push out of memory what is in use.
 #[derive(Debug, Default)]
@@ -37,6 +40,8 @@ struct Allowance {
     bytes: u64,
     /// When and at how many bytes written it was last raised.
     raised: Option<(Instant, u64)>,
+    /// Dead for a thousand bytes that live, when the last pass began.
+    dead_per_thousand: u64,
 }
 
 impl Allowance {
@@ -47,7 +52,9 @@ impl Allowance {
             return;
         };
         let micros = u64::try_from(at.elapsed().as_micros()).unwrap_or(u64::MAX).min(1_000_000);
-        let more = micros * MOVED_PER_SECOND / 1_000_000 + written.saturating_sub(before) / WRITTEN_PER_MOVED;
+        let share = self.dead_per_thousand.clamp(*MOVED_PER_THOUSAND.start(), *MOVED_PER_THOUSAND.end());
+        let idle = micros * MOVED_PER_SECOND / 1_000_000 * share / MOVED_PER_THOUSAND.start();
+        let more = idle + written.saturating_sub(before) * share / 1000;
         self.bytes = (self.bytes + more).min(most);
     }
 }
@@ -74,6 +81,8 @@ impl Core {
         }
         if cleaning.extents.is_empty() {
             cleaning.done.retain(|_, again| *again > checkpoint);
+            let (dead, live) = (self.env.space.cleaning_debt().dead, self.env.space.written_and_live().1);
+            cleaning.allowance.dead_per_thousand = dead.saturating_mul(1000) / live.max(1);
             let untried = |extent| !cleaning.done.contains_key(&extent);
             cleaning.extents = self.env.space.cleaning_candidates(most, untried);
             cleaning.at.clear();
@@ -98,6 +107,7 @@ impl Core {
             }
             None => {
                 let again = checkpoint + 2;
+                self.env.space.note_passed(&cleaning.extents);
                 cleaning.done.extend(std::mem::take(&mut cleaning.extents).into_iter().map(|e| (e, again)));
                 Ok((moved, false))
             }
@@ -151,6 +161,30 @@ impl Core {
             return Ok(false);
         }
         self.note_applied(leaf, resident, CommitTs::ZERO);
+        drop(slot);
+        let moved = leaf.record.lock().image.as_ref().map_or(0, |image| u64::from(image.address().stored_bytes));
+        self.env.space.note_moved(moved);
         Ok(true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What 100 MiB of writing allow to move, with so much dead for a thousand bytes that live.
+    fn moved_for_writing(dead_per_thousand: u64) -> u64 {
+        let mut allowance = Allowance { dead_per_thousand, raised: Some((Instant::now(), 0)), bytes: 0 };
+        allowance.raise(100 << 20, u64::MAX);
+        allowance.bytes >> 20
+    }
+
+    #[test]
+    fn what_may_be_moved_follows_what_is_dead() {
+        // A little more: time passes, too.
+        for (dead, moved) in [(0, 25), (250, 25), (1000, 100), (2000, 200), (9000, 200)] {
+            let found = moved_for_writing(dead);
+            assert!((moved..moved + 20).contains(&found), "{dead} dead for 1000: {found} MiB");
+        }
     }
 }

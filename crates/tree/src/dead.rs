@@ -14,9 +14,9 @@
 //!
 //! Attached runs are outside marks: scans merge them anyway.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use base::CommitTs;
+use base::{CommitTs, GcView};
 use store::epoch;
 use vfs::sync::Mutex;
 
@@ -27,19 +27,55 @@ use crate::node::{Inner, Leaf};
 use crate::structure::Latched;
 use crate::tree::Core;
 
-/// Lower fences of leaves with something to do, each once: dead ones, thin ones. A hint: what stands there when
-/// maintenance comes by decides.
+/// Lower fences of leaves with something to do, each once, and from when on: when everybody sees that timestamp. A hint:
+/// what stands there when maintenance comes by decides.
 #[derive(Debug, Default)]
-pub(crate) struct Places(Mutex<BTreeSet<Fence>>);
+pub(crate) struct Places(Mutex<BTreeMap<Fence, CommitTs>>);
+
+/// Places that [`Places::due`] looks at.
+const SAMPLE: usize = 1024;
 
 impl Places {
-    pub fn offer(&self, low: Fence) {
-        self.0.lock().insert(low);
+    pub fn offer(&self, low: Fence, from: CommitTs) {
+        self.0.lock().insert(low, from);
     }
 
     /// Takes the first place, or none.
-    pub fn take(&self) -> Option<Fence> {
+    pub fn take(&self) -> Option<(Fence, CommitTs)> {
         self.0.lock().pop_first()
+    }
+
+    /// Forgets a place that was seen to.
+    pub fn forget(&self, low: &Fence) {
+        self.0.lock().remove(low);
+    }
+
+    /// Number of the places whose time has come for those who see `oldest` or newer. Of many, some are looked at.
+    pub fn due(&self, oldest: CommitTs) -> u64 {
+        let places = self.0.lock();
+        let looked_at = places.len().min(SAMPLE);
+        let due = places.values().take(looked_at).filter(|from| **from <= oldest).count();
+        (due * places.len()) as u64 / looked_at.max(1) as u64
+    }
+}
+
+/// Places whose time has not come.
+#[derive(Debug, Default)]
+pub(crate) struct Waiting(BTreeSet<(CommitTs, Fence)>);
+
+impl Waiting {
+    pub fn insert(&mut self, low: Fence, from: CommitTs) {
+        self.0.insert((from, low));
+    }
+
+    /// Those whose time has come go to `places`.
+    pub fn wake(&mut self, view: &GcView, places: &Places) {
+        while let Some((from, _)) = self.0.first()
+            && view.all_see(*from)
+            && let Some((from, low)) = self.0.pop_first()
+        {
+            places.offer(low, from);
+        }
     }
 }
 
@@ -67,8 +103,8 @@ impl Core {
                 vfs::thread::point("tree.mark_cleared");
                 self.climb(&handle.low, true);
             }
-            Some(_) => {
-                self.purge.offer(handle.low.clone());
+            Some(from) => {
+                self.purge.offer(handle.low.clone(), from);
                 let latched = self.latch_structure();
                 self.summarise(&latched, &handle.low);
             }

@@ -14,8 +14,8 @@
 //! | `load`, `page` | disk → memory; eviction and write-back |
 //! | `runs` | attached runs, their drain, what they hold back |
 //! | `dead`, `purge` | dead marks; unlinking without reading |
-//! | `merge`, `clean` | under-filled leaves; blocks in extents that are mostly free |
-//! | `maintenance` | bounded background steps: drain, purge, merge, clean |
+//! | `merge`, `collect`, `clean` | under-filled leaves; leaves that are mostly dead; blocks in extents that are mostly free |
+//! | `maintenance` | bounded background steps: drain, purge, merge, collect, clean |
 //! | `checkpoint`, `compose`, `state` | the fuzzy checkpoint; an inner node's image; what the manifest keeps |
 //! | `verify`, `reach` | checks; what the last checkpoint's images reach |
 //! | `destroy` | taking a tree apart |
@@ -28,6 +28,7 @@
 mod apply;
 mod checkpoint;
 mod clean;
+mod collect;
 mod compose;
 mod cursor;
 mod dead;

@@ -21,6 +21,7 @@ use base::bytes::printable;
 use base::{Fault, Result};
 use store::{Block, BlockKind, BlockRef, Charge, Grant, epoch};
 
+use crate::collect::is_stale;
 use crate::descent::{ColdInner, Seek, Stop};
 use crate::handle::{
     Arrival, Child, InnerHandle, InnerRecord, InnerState, LeafHandle, LeafRecord, LeafState, Resident,
@@ -219,16 +220,22 @@ impl Core {
         Ok(decoded)
     }
 
-    /// What was dead when the image was written is queued for the purge again: the queue did not survive [C7].
+    /// What was dead, or mostly dead, when the image was written is queued again: the queues did not survive [C7].
     fn queue_dead(&self, keys: &Inner<Child>) {
         let mut before = false;
         for (i, child) in keys.children().iter().enumerate() {
-            let dead = child.mark().get().is_some();
-            if dead && !before {
-                self.purge.offer(keys.fence_of(i).0.into());
+            let dead = child.mark().get();
+            if let Some(from) = dead.filter(|_| !before) {
+                self.purge.offer(keys.fence_of(i).0.into(), from);
             }
             // Neighbouring leaves are purged together; each inner node is loaded for itself.
-            before = dead && matches!(child, Child::Leaf(_));
+            before = dead.is_some() && matches!(child, Child::Leaf(_));
+            if let Child::Leaf(leaf) = child
+                && let Some(image) = &leaf.record.lock().image
+                && is_stale(image.entries, image.live)
+            {
+                self.stale.offer(leaf.low.clone(), image.max_ts);
+            }
         }
     }
 

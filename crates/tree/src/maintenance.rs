@@ -2,18 +2,19 @@
 //!
 //! One call does one of these, the first that has work, except that draining lets the others have one call in
 //! [`REST_EVERY`]: (1) a piece of the oldest attached run is drained; (2) dead
-//! leaves of one parent are unlinked; (3) an under-filled leaf is merged with its neighbour; (4) blocks in extents that
-//! are mostly free are moved.
+//! leaves of one parent are unlinked; (3) an under-filled leaf is merged with its neighbour; (4) a few leaves that are
+//! mostly dead are collected; (5) blocks in extents that are mostly free are moved.
 //!
 //! Nothing here waits long for a latch that a foreground thread holds: where several are needed they are tried, and
 //! what is busy is put off to a later call.
 
-use std::collections::BTreeSet;
+use std::sync::atomic::Ordering;
 
-use base::{CommitTs, GcView, Result};
+use base::{CommitTs, Result};
 use index::{Progress, Upkeep};
 
 use crate::clean::Cleaning;
+use crate::dead::Waiting;
 use crate::image::Fence;
 use crate::tree::{Core, Hand};
 
@@ -24,7 +25,9 @@ const MERGES_PER_CALL: usize = 8;
 #[derive(Debug, Default)]
 pub(crate) struct Plan {
     /// Dead, but not for everybody: looked at again when the view has moved to the timestamp.
-    pub waiting: BTreeSet<(CommitTs, Fence)>,
+    pub dead: Waiting,
+    /// Mostly dead, likewise.
+    pub stale: Waiting,
     /// Calls so far.
     pub turn: u32,
     /// Busy at the last call.
@@ -39,6 +42,8 @@ impl Core {
     pub(crate) fn maintain(&self, hand: &Hand, upkeep: &Upkeep<'_>) -> Result<Progress> {
         // Waits for another thread's step: who asks until nothing is left must not take "busy" for "done".
         let mut plan = self.upkeep.lock();
+        let view = self.capped(&upkeep.view);
+        self.seen_by_all.store(view.oldest().0, Ordering::Relaxed);
         let drained = self.drain(hand, upkeep)?;
         plan.turn = plan.turn.wrapping_add(1);
         // Draining may never end under load: the rest gets its turn.
@@ -46,41 +51,37 @@ impl Core {
             return Ok(Progress { entries: drained, more: true });
         }
         let view = self.capped(&upkeep.view);
-        self.wake_waiting(&mut plan, &view);
-        if let Some(low) = self.purge.take() {
+        plan.dead.wake(&view, &self.purge);
+        plan.stale.wake(&view, &self.stale);
+        if let Some((low, _)) = self.purge.take() {
             let entries = self.purge_at(&low, &view, &mut plan)?;
             return Ok(Progress { entries, more: true });
         }
         if let Some(progress) = self.merge_some() {
             return Ok(progress);
         }
+        // Each is written anew before what it was comes back.
+        if !upkeep.tight
+            && let Some(progress) = self.collect_some(&view, &mut plan)?
+        {
+            return Ok(progress);
+        }
         let checkpoint = *self.last_checkpoint.lock();
         let (entries, more) = if upkeep.tight { (0, false) } else { self.clean(&mut plan.cleaning, checkpoint)? };
         // What was busy gets its turn at the next call, not in this round.
-        plan.busy.drain(..).for_each(|low| self.purge.offer(low));
+        plan.busy.drain(..).for_each(|low| self.purge.offer(low, CommitTs::ZERO));
         Ok(Progress { entries: drained + entries, more: more || drained > 0 })
-    }
-
-    /// What is dead for everybody by now goes back to the queue.
-    fn wake_waiting(&self, plan: &mut Plan, view: &GcView) {
-        while let Some((ts, low)) = plan.waiting.pop_first() {
-            if !view.all_see(ts) {
-                plan.waiting.insert((ts, low));
-                return;
-            }
-            self.purge.offer(low);
-        }
     }
 
     fn merge_some(&self) -> Option<Progress> {
         let mut progress = None;
         for _ in 0..MERGES_PER_CALL {
-            let Some(low) = self.thin.take() else { break };
+            let Some((low, _)) = self.thin.take() else { break };
             let progress = progress.get_or_insert(Progress { entries: 0, more: true });
             if self.merge_at(&low) {
                 progress.entries += 1;
                 // What grew together may be thin still.
-                self.thin.offer(low);
+                self.thin.offer(low, CommitTs::ZERO);
             }
         }
         progress

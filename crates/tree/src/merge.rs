@@ -57,8 +57,8 @@ impl Core {
         left_slot.high = right_slot.high.clone();
         let outdated = self.absorb_leaf(left, &mut left_slot, right, *b, bottom.handle);
         self.fold(&latched, &guard, &path, bottom.index..bottom.index + 2);
-        if left.mark.get().is_some() {
-            self.purge.offer(left.low.clone());
+        if let Some(from) = left.mark.get() {
+            self.purge.offer(left.low.clone(), from);
             self.summarise(&latched, &left.low);
         }
         drop((latched, right_slot, left_slot));

@@ -19,6 +19,7 @@ use std::sync::{Arc, OnceLock};
 use base::{CommitTs, Lsn, Result};
 use store::{Block, BlockKind, BlockRef, Evict, NewBlock, Page, PageWrite, UpdateGroup, WriteEnv};
 
+use crate::collect::is_stale;
 use crate::handle::{LeafHandle, LeafSlot, LeafState, Resident};
 use crate::image::{Fence, Image};
 use crate::node::{NodeKind, Unwritten};
@@ -146,6 +147,9 @@ impl Core {
     fn leaf_written(&self, handle: &LeafHandle, encoded: Encoded, written: Result<Vec<Arc<Block>>>) {
         vfs::thread::point("tree.leaf_written");
         let (mut outdated, mut dirty_again) = (None, false);
+        if written.is_ok() && is_stale(encoded.entries, encoded.live) {
+            self.stale.offer(encoded.low.clone(), encoded.log_need);
+        }
         {
             let mut record = handle.record.lock();
             match written {

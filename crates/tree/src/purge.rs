@@ -71,24 +71,39 @@ impl Core {
                 continue;
             }
             drop(held);
-            let leaf = &span[next];
-            match verdicts.into_iter().next().unwrap_or(Verdict::Busy) {
-                Verdict::Later(ts) => {
-                    plan.waiting.insert((ts, leaf.low.clone()));
-                }
-                Verdict::Busy => plan.busy.push(leaf.low.clone()),
-                Verdict::Load => {
-                    self.load_leaf(leaf, None)?;
-                    plan.busy.push(leaf.low.clone());
-                }
-                Verdict::Empty | Verdict::Unlink | Verdict::Leave => {}
+            if verdicts.is_empty() {
+                self.put_off(&span[next], Verdict::Busy, plan)?;
+                next += 1;
             }
-            next += 1;
+            // What cannot be unlinked now is put off together, up to the next that can.
+            let idle = verdicts.iter().skip(1).take_while(|v| !matches!(v, Verdict::Empty | Verdict::Unlink)).count();
+            for (leaf, verdict) in span[next..].iter().zip(verdicts).take(1 + idle) {
+                self.put_off(leaf, verdict, plan)?;
+                next += 1;
+            }
         }
         // What cannot be unlinked yet is hopped over: inner nodes may have been split since their leaves died.
         let latched = self.latch_structure();
         self.summarise(&latched, low);
         Ok(unlinked)
+    }
+
+    /// A leaf that cannot be unlinked now.
+    fn put_off(&self, leaf: &Arc<LeafHandle>, verdict: Verdict, plan: &mut Plan) -> Result<()> {
+        match verdict {
+            Verdict::Later(from) => {
+                plan.dead.insert(leaf.low.clone(), from);
+                // Its neighbours were queued with it; if it changes, it is queued again.
+                self.purge.forget(&leaf.low);
+            }
+            Verdict::Busy => plan.busy.push(leaf.low.clone()),
+            Verdict::Load => {
+                self.load_leaf(leaf, None)?;
+                plan.busy.push(leaf.low.clone());
+            }
+            Verdict::Empty | Verdict::Unlink | Verdict::Leave => {}
+        }
+        Ok(())
     }
 
     /// Step 1.

@@ -6,6 +6,7 @@
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
+use base::CommitTs;
 use crossbeam_utils::CachePadded;
 use index::IndexStats;
 use store::epoch;
@@ -28,6 +29,7 @@ pub(crate) struct Counters {
     unlinks: AtomicU64,
     loads: AtomicU64,
     writes: AtomicU64,
+    collects: AtomicU64,
 }
 
 #[derive(Debug, Default)]
@@ -86,6 +88,10 @@ impl Counters {
         self.writes.fetch_add(1, Ordering::Relaxed);
     }
 
+    pub fn count_collect(&self) {
+        self.collects.fetch_add(1, Ordering::Relaxed);
+    }
+
     pub fn leaves(&self) -> u64 {
         positive(&self.leaves)
     }
@@ -136,7 +142,18 @@ impl Core {
             unlinks: counters.unlinks.load(Ordering::Relaxed),
             loads: counters.loads.load(Ordering::Relaxed),
             writes: counters.writes.load(Ordering::Relaxed),
+            gc_debt_bytes: self.gc_debt_bytes(),
+            gc_paid_bytes: (counters.unlinks.load(Ordering::Relaxed) + counters.collects.load(Ordering::Relaxed))
+                * self.page_bytes(),
         }
+    }
+
+    /// Leaves to be unlinked, merged or collected, as bytes of pages. What an open snapshot or an undrained run still needs
+    /// is not in it: no work could pay it (see `collect.rs`).
+    fn gc_debt_bytes(&self) -> u64 {
+        let oldest = CommitTs(self.seen_by_all.load(Ordering::Relaxed));
+        let places = [&self.purge, &self.thin, &self.stale];
+        places.iter().map(|places| places.due(oldest)).sum::<u64>() * self.page_bytes()
     }
 
     /// Levels, leaves included; 0 while the root has not been read.

@@ -230,7 +230,7 @@ impl Core {
             a.mark.set(None);
             note_structure_change(above);
             // EMPTY slots that were the last and the first are neighbours now.
-            self.purge.offer(right_keys.lo().into());
+            self.purge.offer(right_keys.lo().into(), CommitTs::ZERO);
             return true;
         }
         false

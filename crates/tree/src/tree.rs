@@ -2,6 +2,7 @@
 
 use std::any::Any;
 use std::ops::Bound;
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Weak};
 
 use base::{CommitTs, Corruption, GcView, Result};
@@ -43,6 +44,10 @@ pub(crate) struct Core {
     pub purge: Places,
     /// Leaves that fell under a quarter.
     pub thin: Places,
+    /// Leaves that were written with as many dead entries as live ones.
+    pub stale: Places,
+    /// What everybody saw at the last step of maintenance, undrained runs counted as readers. Relaxed: for statistics.
+    pub seen_by_all: AtomicU64,
     pub counters: Counters,
     /// Writes that ended.
     pub landed: Landed,
@@ -133,6 +138,8 @@ impl Tree {
             tickets: Tickets::new(),
             purge: Places::default(),
             thin: Places::default(),
+            stale: Places::default(),
+            seen_by_all: AtomicU64::new(0),
             landed: Landed::default(),
             checkpointing: Mutex::default(),
             last_checkpoint: Mutex::new(0),

@@ -37,7 +37,6 @@ impl Engine {
     pub fn publish_checkpoint(&self, published: &mut Published) -> Result<Manifest> {
         self.poison.check()?;
         let log_end = self.wal.end();
-        let (written, _) = self.space.written_and_live();
         let mark = self.space.checkpoint_begin();
         let (indexes, floor) = self.index_states()?;
         vfs::thread::point("checkpoint.composed");
@@ -67,7 +66,7 @@ impl Engine {
         self.space.checkpoint_durable(mark);
         published.generation = manifest.generation;
         self.log_at_checkpoint.store(log_end.0, Ordering::Relaxed);
-        self.written_at_checkpoint.store(written, Ordering::Relaxed);
+        self.written_at_checkpoint.store(self.space.written_and_live().0, Ordering::Relaxed);
         self.counters.checkpoints.fetch_add(1, Ordering::Relaxed);
         Ok(manifest)
     }

@@ -8,12 +8,23 @@
 //! | `runs` | memory of runs that are not drained; their number | an eighth of the budget; 512 | bytes committed less what they added to the runs |
 //! | `dirty` | dirty leaves above what write-back aims at | what is left of the budget | bytes written to the data file, as bytes of commits |
 //! | `log` | log behind the last checkpoint, above the half at which one is due | the log's other half | bytes committed while nothing was limited |
+//! | `gc` | leaves to be unlinked, merged or collected, as pages | what lives in the data file; 64 MiB | such pages paid, as bytes of commits |
+//! | `space` | dead bytes that cleaning can win, above half of what lives | twice what lives; 128 MiB | bytes moved by cleaning, as bytes of commits |
 //!
 //! The worst lag decides ([`admitted`]): below 1 s nothing is limited; from 1 s to 2 s admission falls from 2 r to r, from
 //! 2 s to 10 s from r to a tenth of r, and it never stops. r is what the background keeps up with, smoothed over two
 //! seconds; none of them follows what is admitted, or less would be admitted because less was. At the wall of `runs` a
-//! commit waits before step 1b ([`Controller::runs_are_full`]). Dead space is not a debt here: cleaning has a rate of its
-//! own, cannot move everything, and a full disk has its own rule (P4).
+//! commit waits before step 1b ([`Controller::runs_are_full`]).
+//!
+//! Only what waiting can pay is a debt. What an open snapshot, or an undrained run, still needs is not in `gc`: the trees
+//! keep it apart until the view has moved. What cleaning has been through, and cannot move or has moved and a checkpoint
+//! will free, is not in `space`. On a full disk neither counts: nothing is collected or moved there, and P4 rules.
+//! Otherwise a writer would wait for the end of its own snapshot.
+//!
+//! Why these limits: dead leaves are hopped over and cost little, but one that is mostly dead is read and kept like any
+//! other. At a tenth of what is allowed, where admission begins to be limited, with compression to a half one leaf in twenty
+//! waits. Dead space below half of what lives is what cleaning extents under 50 % leaves behind in any case; limits begin
+//! where the file is about twice, and the wall is where it is about four times as large as what lives.
 //!
 //! A commit looks at one word. While nothing is limited that is all; otherwise its bytes take their turn on a line of
 //! time ([`Line`]), and the committer sleeps until its turn is over: after its locks are released, 20 ms at a time for as
@@ -52,11 +63,13 @@ pub(crate) enum Reason {
     Runs,
     Dirty,
     Log,
+    Gc,
+    Space,
 }
 
 impl Reason {
-    const ALL: [Reason; 3] = [Reason::Runs, Reason::Dirty, Reason::Log];
-    const NAMES: [&'static str; 3] = ["runs", "dirty", "log"];
+    const ALL: [Reason; 5] = [Reason::Runs, Reason::Dirty, Reason::Log, Reason::Gc, Reason::Space];
+    const NAMES: [&'static str; 5] = ["runs", "dirty", "log", "gc", "space"];
 }
 
 /// What is owed, as of one moment. Bytes unless the name says otherwise.
@@ -80,10 +93,20 @@ pub(crate) struct Debts {
     /// Log behind the last checkpoint, and what the log may keep.
     pub log_behind: u64,
     pub log_capacity: u64,
+    /// Leaves to be unlinked, merged or collected, as pages, and those paid since open.
+    pub gc: u64,
+    pub gc_paid: u64,
+    /// What cleaning has to move and what that wins, what it moved since open, and what lives.
+    pub to_move: u64,
+    pub dead: u64,
+    pub moved: u64,
+    pub live: u64,
 }
 
 /// Runs at the wall: each read merges those of its index, and each one in a file holds a descriptor.
 const RUNS_MAX: u64 = 512;
+/// As much counts as living at least: what is dead in a small file does no harm.
+const LIVE_MIN: u64 = 64 << 20;
 
 impl Debts {
     /// The worst lag in seconds, and whose it is.
@@ -94,7 +117,10 @@ impl Debts {
         let dirty = share(self.dirty.saturating_sub(self.dirty_aim), dirty_room);
         let half = self.log_capacity / 2;
         let log = share(self.log_behind.saturating_sub(half), half);
-        let lags = [runs, dirty, log];
+        let live = self.live.max(LIVE_MIN);
+        let gc = share(self.gc, live);
+        let space = share(self.dead.saturating_sub(live / 2), 2 * live);
+        let lags = [runs, dirty, log, gc, space];
         let worst = (1..lags.len()).fold(0, |worst, i| if lags[i] > lags[worst] { i } else { worst });
         (lags[worst], Reason::ALL[worst])
     }
@@ -147,7 +173,7 @@ struct Delays {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DelayStats {
-    /// `runs`, `dirty` or `log`: which background work the commits ran ahead of.
+    /// `runs`, `dirty`, `log`, `gc` or `space`: which background work the commits ran ahead of.
     pub reason: &'static str,
     /// Commits that were delayed.
     pub count: u64,
@@ -183,6 +209,10 @@ struct Meter {
     absorbed: Rate,
     /// Written to the data file.
     written: Rate,
+    /// Pages of GC debt that were paid.
+    collected: Rate,
+    /// Moved by cleaning.
+    moved: Rate,
     /// Committed while nothing was limited.
     free: Rate,
 }
@@ -199,21 +229,26 @@ impl Meter {
                 self.free.take(came, seconds);
             }
             self.written.take(debts.written.saturating_sub(before.written) as f64, seconds);
+            self.collected.take(debts.gc_paid.saturating_sub(before.gc_paid) as f64, seconds);
+            self.moved.take(debts.moved.saturating_sub(before.moved) as f64, seconds);
         }
     }
 
     /// Bytes of commits a second that the background keeps up with.
     fn kept_up(&self, reason: Reason) -> f64 {
         let (Some(first), Some((_, last))) = (self.first, self.last) else { return 0.0 };
+        // How much work came with a byte committed, over the whole life: it does not follow what is admitted now.
+        let committed = (last.committed - first.committed).max(1) as f64;
+        let as_commits = |paid: &Rate, came: f64| paid.get() / (came / committed).max(0.01);
+        let came = |owed: fn(&Debts) -> u64, paid: fn(&Debts) -> u64| {
+            (owed(&last) + paid(&last)) as f64 - (owed(&first) + paid(&first)) as f64
+        };
         match reason {
             Reason::Runs => self.absorbed.get(),
             Reason::Log => self.free.get(),
-            Reason::Dirty => {
-                // How much is written for a byte committed, over the whole life: it does not follow what is admitted now.
-                let committed = (last.committed - first.committed).max(1) as f64;
-                let amplification = (last.written - first.written) as f64 / committed;
-                self.written.get() / amplification.max(0.01)
-            }
+            Reason::Dirty => as_commits(&self.written, came(|_| 0, |debts| debts.written)),
+            Reason::Gc => as_commits(&self.collected, came(|debts| debts.gc, |debts| debts.gc_paid)),
+            Reason::Space => as_commits(&self.moved, came(|debts| debts.to_move, |debts| debts.moved)),
         }
     }
 }
@@ -356,6 +391,8 @@ mod tests {
             (Debts { runs: 256, ..in_shape() }, Reason::Runs, 5.0),
             (Debts { dirty: 56 * MIB, ..in_shape() }, Reason::Dirty, 10.0),
             (Debts { log_behind: 768 * MIB, ..in_shape() }, Reason::Log, 5.0),
+            (Debts { gc: 100 * MIB, live: 200 * MIB, ..in_shape() }, Reason::Gc, 5.0),
+            (Debts { dead: 300 * MIB, live: 200 * MIB, ..in_shape() }, Reason::Space, 5.0),
         ];
         for (debts, reason, lag) in cases {
             let (found, named) = debts.lag();
@@ -365,7 +402,10 @@ mod tests {
         let bulk_load_in_one_file = Debts { runs: 1, run_bytes: 1 << 40, ..in_shape() };
         let dirty_as_aimed = Debts { dirty: 25 * MIB, ..in_shape() };
         let checkpoint_due = Debts { log_behind: 512 * MIB, ..in_shape() };
-        for debts in [bulk_load_in_one_file, dirty_as_aimed, checkpoint_due] {
+        let a_few_leaves = Debts { gc: 6 * MIB, ..in_shape() };
+        let sparse_extents = Debts { dead: 130 * MIB, live: 200 * MIB, ..in_shape() };
+        let small_file = Debts { dead: 40 * MIB, live: MIB, ..in_shape() };
+        for debts in [bulk_load_in_one_file, dirty_as_aimed, checkpoint_due, a_few_leaves, sparse_extents, small_file] {
             assert!(debts.lag().0 < FREE_SECONDS, "{debts:?} is in shape");
         }
     }
@@ -427,6 +467,34 @@ mod tests {
             committed: committed as u64,
             written: (10.0 * (committed - owed)) as u64,
             dirty: 25 * MIB + 10 * owed as u64,
+            ..in_shape()
+        });
+        assert_settles(&steps, pays);
+    }
+
+    /// Four bytes of pages are to be collected for one committed, on top of an old debt.
+    #[test]
+    fn leaves_to_collect_settle_where_as_much_is_admitted_as_is_collected() {
+        let pays = 4e6;
+        let steps = simulate(120.0, pays, |committed, owed| Debts {
+            committed: committed as u64,
+            gc: 4 * owed as u64,
+            gc_paid: (4.0 * (committed - owed)) as u64,
+            live: 800 * MIB,
+            ..in_shape()
+        });
+        assert_settles(&steps, pays);
+    }
+
+    /// Half a byte is to be moved for one committed; moving it wins three.
+    #[test]
+    fn dead_space_settles_where_as_much_is_admitted_as_is_cleaned() {
+        let pays = 4e6;
+        let steps = simulate(120.0, pays, |committed, owed| Debts {
+            committed: committed as u64,
+            to_move: owed as u64 / 2,
+            dead: 3 * owed as u64,
+            moved: ((committed - owed) / 2.0) as u64,
             ..in_shape()
         });
         assert_settles(&steps, pays);

@@ -77,7 +77,7 @@ pub struct Engine {
     pub incarnation: u64,
     /// Log position at which the last checkpoint began, for `checkpoint_due`.
     pub log_at_checkpoint: AtomicU64,
-    /// Bytes written to the data file when the last checkpoint began, for `checkpoint_due`.
+    /// Bytes written to the data file when the last checkpoint ended, for `checkpoint_due`.
     pub written_at_checkpoint: AtomicU64,
     /// Bytes of the log's ring.
     pub ring_bytes: u64,
@@ -251,12 +251,24 @@ impl Engine {
             budget: self.budget.limit(),
             log_behind: log_end.saturating_sub(self.log_at_checkpoint.load(Ordering::Relaxed)),
             log_capacity: self.options.log_capacity_bytes,
+            live: self.space.written_and_live().1,
             ..Debts::default()
         };
+        // Nothing is collected or moved on a full disk, nor in an index that is damaged: that is no debt.
+        let can_work = self.has_room_beside(0);
         for entry in self.upkept_indexes() {
             let stats = entry.index.stats();
             debts.runs += stats.runs;
             debts.run_bytes += stats.run_bytes;
+            debts.gc_paid += stats.gc_paid_bytes;
+            if can_work && !entry.is_noted() {
+                debts.gc += stats.gc_debt_bytes;
+            }
+        }
+        let cleaning = self.space.cleaning_debt();
+        debts.moved = cleaning.moved;
+        if can_work {
+            (debts.to_move, debts.dead) = (cleaning.to_move, cleaning.dead);
         }
         debts
     }

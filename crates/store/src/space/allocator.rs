@@ -56,11 +56,21 @@ pub(super) struct Extent {
     pub(super) freed_at: u64,
     /// A block of this life was published, now or before.
     pub(super) named: bool,
+    /// Passes of cleaning that ended with it: each index makes its own.
+    pub(super) passes: u16,
 }
 
 impl Extent {
-    const BARE: Extent =
-        Extent { state: State::Free, backed: false, held: 0, published: 0, fill: 0, freed_at: 0, named: false };
+    const BARE: Extent = Extent {
+        state: State::Free,
+        backed: false,
+        held: 0,
+        published: 0,
+        fill: 0,
+        freed_at: 0,
+        named: false,
+        passes: 0,
+    };
 }
 
 /// A contiguous reservation: blocks `first..first + count` of one group, packed from `offset`.
@@ -138,6 +148,7 @@ impl Allocator {
                 fill: extent_bytes,
                 freed_at: 0,
                 named: true,
+                passes: 0,
             };
             this.bare.remove(&id);
             this.held += bytes;
@@ -392,11 +403,32 @@ impl Allocator {
         self.published.max(0) as u64
     }
 
+    fn is_sparse(&self, e: &Extent) -> bool {
+        e.state == State::Sealed && e.held * 2 < self.extent_bytes
+    }
+
+    /// What cleaning is to move, and the dead bytes that it wins: extents less than half held that fewer than `passes`
+    /// passes have been through. What all have been through is moved and leaves with the next checkpoints, or holds what
+    /// cleaning does not move.
+    pub(super) fn cleaning_debt(&self, passes: u16) -> (u64, u64) {
+        let owed = self.extents().filter(|(_, e)| self.is_sparse(e) && e.passes < passes);
+        owed.fold((0, 0), |(held, dead), (_, e)| (held + e.held, dead + self.extent_bytes - e.held))
+    }
+
+    /// A pass of cleaning has ended with these.
+    pub(super) fn note_passed(&mut self, ids: &[ExtentId]) {
+        for &id in ids {
+            // The file may have been cut meanwhile.
+            if let Some(extent) = self.extents.get_mut(id as usize) {
+                extent.passes = extent.passes.saturating_add(1);
+            }
+        }
+    }
+
     /// Sealed extents less than half held that `wanted` has: the emptiest, as many as hold `bytes` together. Ascending.
     pub(super) fn cleaning_candidates(&self, bytes: u64, wanted: impl Fn(ExtentId) -> bool) -> Vec<ExtentId> {
-        let sparse = |e: &Extent| e.state == State::Sealed && e.held * 2 < self.extent_bytes;
         let mut found: Vec<(u64, ExtentId)> =
-            self.extents().filter(|(id, e)| sparse(e) && wanted(*id)).map(|(id, e)| (e.held, id)).collect();
+            self.extents().filter(|(id, e)| self.is_sparse(e) && wanted(*id)).map(|(id, e)| (e.held, id)).collect();
         found.sort_unstable();
         let mut left = bytes;
         let fits = found.into_iter().take_while(|(held, _)| {

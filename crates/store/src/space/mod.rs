@@ -145,8 +145,24 @@ pub struct SpaceStats {
     pub dead_bytes: u64,
     /// Not written yet, in extents being filled.
     pub open_bytes: u64,
+    /// What cleaning has to move: blocks in extents that are mostly free. What it has been through and waits for a
+    /// checkpoint, or cannot be moved, is not in it.
+    pub cleaning_bytes: u64,
+    /// Moved by cleaning since open.
+    pub moved_bytes: u64,
     /// True if the page cache is bypassed.
     pub direct: bool,
+}
+
+/// What cleaning owes, in bytes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct CleaningDebt {
+    /// To move: blocks in extents that are mostly free.
+    pub to_move: u64,
+    /// Dead in these extents: what moving wins.
+    pub dead: u64,
+    /// Moved since open.
+    pub moved: u64,
 }
 
 /// The start of a checkpoint, for [`Space::checkpoint_durable`].
@@ -192,6 +208,9 @@ struct Inner {
     left: AtomicU64,
     /// Live bytes of the manifest last saved, and of the newest durable one; under no other latch.
     saved_live: Mutex<(u64, u64)>,
+    /// Indexes that clean, each in passes of its own; what they moved. Relaxed: statistics.
+    cleaners: AtomicU32,
+    moved: AtomicU64,
     /// Drops free nothing any more.
     closed: AtomicBool,
 }
@@ -241,6 +260,8 @@ impl Space {
             // Not examined yet: the first growth does.
             left: AtomicU64::new(u64::MAX),
             saved_live: Mutex::new((live, live)),
+            cleaners: AtomicU32::new(1),
+            moved: AtomicU64::new(0),
             closed: AtomicBool::new(false),
         })))
     }
@@ -384,6 +405,29 @@ impl Space {
         self.0.allocator.lock().cleaning_candidates(bytes, wanted)
     }
 
+    /// So many indexes clean: an extent is in shape, or as good as it gets, when each has been through it.
+    pub fn expect_cleaners(&self, count: usize) {
+        self.0.cleaners.store(u32::try_from(count).unwrap_or(u32::MAX), Ordering::Relaxed);
+    }
+
+    /// An index has moved so many bytes.
+    pub fn note_moved(&self, bytes: u64) {
+        self.0.moved.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// An index's pass of cleaning through these extents has ended.
+    pub fn note_passed(&self, extents: &[ExtentId]) {
+        self.0.allocator.lock().note_passed(extents);
+    }
+
+    /// What cleaning owes. Looks at every extent.
+    #[must_use]
+    pub fn cleaning_debt(&self) -> CleaningDebt {
+        let passes = self.0.cleaners.load(Ordering::Relaxed).try_into().unwrap_or(u16::MAX);
+        let (to_move, dead) = self.0.allocator.lock().cleaning_debt(passes);
+        CleaningDebt { to_move, dead, moved: self.0.moved.load(Ordering::Relaxed) }
+    }
+
     /// The extent a block lies in.
     #[must_use]
     pub fn extent_of(&self, at: BlockRef) -> ExtentId {
@@ -408,6 +452,8 @@ impl Space {
             direct: data.file().is_direct(),
             ..SpaceStats::default()
         };
+        let debt = self.cleaning_debt();
+        (stats.cleaning_bytes, stats.moved_bytes) = (debt.to_move, debt.moved);
         let allocator = self.0.allocator.lock();
         stats.file_bytes = SECTOR_BYTES as u64 + allocator.backed_count() * extent_bytes;
         stats.held_bytes = allocator.held_bytes();

@@ -25,6 +25,10 @@ pub(super) fn counters_of(stats: &Stats, counted: &CountedVfs) -> Counters {
         ("space.read_bytes", space.read_bytes),
         ("space.file_bytes", space.file_bytes),
         ("space.live_bytes", space.live_bytes),
+        ("space.pending_bytes", space.pending_bytes),
+        ("space.dead_bytes", space.dead_bytes),
+        ("space.cleaning_bytes", space.cleaning_bytes),
+        ("space.moved_bytes", space.moved_bytes),
         ("log.appended_bytes", log.appended_bytes),
         ("log.syncs", log.syncs),
         ("log.room_waits", log.room_waits),
@@ -50,6 +54,7 @@ pub(super) fn counters_of(stats: &Stats, counted: &CountedVfs) -> Counters {
         let of_index = [
             ("live_keys", index.live_keys),
             ("dead_versions", index.dead_versions),
+            ("gc_debt_bytes", index.gc_debt_bytes),
             ("leaves", index.leaves),
             ("height", u64::from(index.height)),
             ("splits", index.splits),
