@@ -1,161 +1,65 @@
 //! With pessimistic transactions: a statement locks the keys that it writes, and the check of an insert locks its key.
 
-use std::time::Duration;
+use std::path::Path;
 
 use ::rocksdb::{
-    MultiThreaded, SnapshotWithThreadMode, Transaction, TransactionDB, TransactionDBOptions, TransactionOptions,
+    DBPinnableSlice, Error, FlushOptions, MultiThreaded, Options, ReadOptions, Transaction, TransactionDB,
+    TransactionDBOptions, TransactionOptions, WriteOptions,
 };
 
-use super::super::kv::{KvTarget, Reader, Store, Writer};
-use super::options::Tuned;
-use super::{Facts, Trees, bounded, end_of, flush_waiting, prefixed, trees, wrong};
-use crate::api::{Counters, Description, Result, Setup, Sizes};
+use super::{Engine, Snapshot};
 
 /// Its properties are known in this form only.
-type Database = TransactionDB<MultiThreaded>;
+pub type Locking = TransactionDB<MultiThreaded>;
 
-/// The open database.
-pub struct Transactional {
-    database: Database,
-    tuned: Tuned,
-}
+impl Engine for Locking {
+    type Write<'s> = Transaction<'s, Locking>;
 
-pub fn open(tuned: Tuned, setup: &Setup) -> Result<KvTarget<Transactional>> {
-    let database = Database::open(&tuned.options(), &TransactionDBOptions::default(), &setup.dir).map_err(wrong)?;
-    let budget_bytes = tuned.budget_bytes;
-    Ok(KvTarget::new(Transactional { database, tuned }, budget_bytes))
-}
+    const CONFIG: &'static str = "rocksdb-pessimistic";
+    const NOTE: &'static str = "deletes of one table take turns; every key written is locked";
 
-impl Transactional {
-    fn property(&self, name: &str) -> Result<Option<u64>> {
-        self.database.property_int_value(name).map_err(wrong)
+    fn create(options: &Options, dir: &Path) -> Result<Locking, Error> {
+        Locking::open(options, &TransactionDBOptions::default(), dir)
     }
 
-    fn facts<R>(&self, ask: impl FnOnce(&Facts<'_>) -> R) -> R {
-        ask(&Facts { tuned: &self.tuned, config: "rocksdb-pessimistic", property: &|name| self.property(name) })
-    }
-}
-
-impl Store for Transactional {
-    type Trees = Trees;
-
-    const PARALLEL_WRITES: bool = true;
-
-    fn create(&self, table: u32) -> Result<Trees> {
-        Ok(trees(table))
+    fn snapshot(&self) -> Snapshot<'_, Locking> {
+        Locking::snapshot(self)
     }
 
-    fn read<R>(&self, trees: &Trees, run: impl FnOnce(&dyn Reader) -> Result<R>) -> Result<R> {
-        run(&Reading { snapshot: self.database.snapshot(), trees })
+    fn newest(&self, key: &[u8], options: &ReadOptions) -> Result<Option<DBPinnableSlice<'_>>, Error> {
+        self.get_pinned_opt(key, options)
     }
 
-    fn write<R>(&self, trees: &Trees, run: impl FnOnce(&mut dyn Writer) -> Result<R>) -> Result<R> {
-        let transaction = self.database.transaction_opt(&self.tuned.write_options(), &TransactionOptions::default());
-        let reading = Reading { snapshot: self.database.snapshot(), trees };
-        let mut writing = Writing { reading, transaction, key: Vec::new() };
-        // Dropped without a commit, the transaction is rolled back.
-        let result = run(&mut writing)?;
-        writing.transaction.commit().map_err(wrong)?;
-        Ok(result)
+    fn property(&self, name: &str) -> Result<Option<u64>, Error> {
+        self.property_int_value(name)
     }
 
-    fn describe(&self) -> Description {
-        self.facts(|facts| facts.describe(&["deletes of one table take turns; every key written is locked"]))
+    fn flush(&self, options: &FlushOptions) -> Result<(), Error> {
+        self.flush_opt(options)
     }
 
-    fn settle(&self, limit: Duration) -> Result<()> {
-        self.database.flush_opt(&flush_waiting()).map_err(wrong)?;
-        self.facts(|facts| facts.settle(limit))
+    fn begin(&self, options: &WriteOptions) -> Transaction<'_, Locking> {
+        self.transaction_opt(options, &TransactionOptions::default())
     }
 
-    fn sizes(&self) -> Result<Sizes> {
-        self.facts(|facts| facts.sizes())
+    fn exists(
+        transaction: &Transaction<'_, Locking>,
+        _snapshot: &Snapshot<'_, Locking>,
+        key: &[u8],
+    ) -> Result<bool, Error> {
+        Ok(transaction.get_pinned_for_update(key, true)?.is_some())
     }
 
-    fn counters(&self) -> Result<Counters> {
-        self.facts(|facts| facts.counters())
+    fn put(transaction: &mut Transaction<'_, Locking>, key: &[u8], value: &[u8]) -> Result<(), Error> {
+        transaction.put(key, value)
     }
 
-    /// Checksums are verified by every read; the lab itself compares indexes with rows.
-    fn verify(&self) -> Result<()> {
-        Ok(())
-    }
-}
-
-struct Reading<'s> {
-    snapshot: SnapshotWithThreadMode<'s, Database>,
-    trees: &'s Trees,
-}
-
-struct Writing<'s> {
-    reading: Reading<'s>,
-    transaction: Transaction<'s, Database>,
-    key: Vec<u8>,
-}
-
-impl Reader for Reading<'_> {
-    fn get(&self, tree: usize, key: &[u8], found: &mut dyn FnMut(&[u8])) -> Result<bool> {
-        let mut buffer = Vec::with_capacity(12);
-        let value = self.snapshot.get_pinned(prefixed(&mut buffer, self.trees[tree], key)).map_err(wrong)?;
-        if let Some(value) = &value {
-            found(value);
-        }
-        Ok(value.is_some())
+    fn delete(transaction: &mut Transaction<'_, Locking>, key: &[u8]) -> Result<(), Error> {
+        transaction.delete(key)
     }
 
-    fn scan(&self, tree: usize, from: &[u8], to: &[u8], each: &mut dyn FnMut(&[u8], &[u8]) -> bool) -> Result<()> {
-        let prefix = self.trees[tree];
-        let mut pairs = self.snapshot.raw_iterator_opt(bounded(end_of(prefix, to)));
-        pairs.seek([&prefix, from].concat());
-        while let Some((key, value)) = pairs.item() {
-            if !each(&key[prefix.len()..], value) {
-                break;
-            }
-            pairs.next();
-        }
-        pairs.status().map_err(wrong)
-    }
-
-    fn last(&self, tree: usize, found: &mut dyn FnMut(&[u8])) -> Result<()> {
-        let prefix = self.trees[tree];
-        let mut pairs = self.snapshot.raw_iterator();
-        pairs.seek_for_prev(end_of(prefix, &[]));
-        if let Some(key) = pairs.key().and_then(|key| key.strip_prefix(&prefix)) {
-            found(key);
-        }
-        pairs.status().map_err(wrong)
-    }
-}
-
-impl Reader for Writing<'_> {
-    fn get(&self, tree: usize, key: &[u8], found: &mut dyn FnMut(&[u8])) -> Result<bool> {
-        self.reading.get(tree, key, found)
-    }
-
-    fn scan(&self, tree: usize, from: &[u8], to: &[u8], each: &mut dyn FnMut(&[u8], &[u8]) -> bool) -> Result<()> {
-        self.reading.scan(tree, from, to, each)
-    }
-
-    fn last(&self, tree: usize, found: &mut dyn FnMut(&[u8])) -> Result<()> {
-        self.reading.last(tree, found)
-    }
-}
-
-impl Writer for Writing<'_> {
-    fn insert_new(&mut self, tree: usize, key: &[u8], value: &[u8]) -> Result<bool> {
-        let key = prefixed(&mut self.key, self.reading.trees[tree], key);
-        let exists = self.transaction.get_pinned_for_update(key, true).map_err(wrong)?.is_some();
-        if !exists {
-            self.transaction.put(key, value).map_err(wrong)?;
-        }
-        Ok(!exists)
-    }
-
-    fn put(&mut self, tree: usize, key: &[u8], value: &[u8]) -> Result<()> {
-        self.transaction.put(prefixed(&mut self.key, self.reading.trees[tree], key), value).map_err(wrong)
-    }
-
-    fn delete(&mut self, tree: usize, key: &[u8]) -> Result<()> {
-        self.transaction.delete(prefixed(&mut self.key, self.reading.trees[tree], key)).map_err(wrong)
+    /// Dropped without a commit, the transaction is rolled back.
+    fn commit(&self, transaction: Transaction<'_, Locking>, _options: &WriteOptions) -> Result<(), Error> {
+        transaction.commit()
     }
 }
