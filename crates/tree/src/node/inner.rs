@@ -13,7 +13,8 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::key::{Key, common_prefix_bytes, head, lower_bound};
+use super::key::{Key, common_prefix_bytes, head};
+use super::search::lower_bound;
 
 /// Bytes of a node besides suffix and child: head, end, and room for the child's descriptor in the image.
 const CHILD_BYTES: usize = 24;

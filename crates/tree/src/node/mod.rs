@@ -30,6 +30,7 @@ mod image;
 mod insert;
 mod page;
 mod read;
+mod search;
 mod split;
 
 pub use descriptor::{ChildDescriptor, InnerImage, NodeDescriptor, NodeKind};

@@ -25,7 +25,7 @@ use std::cmp::Ordering;
 use base::CommitTs;
 use store::Frame;
 
-use super::key::{head, lower_bound};
+use super::key::head;
 
 /// Bytes of a slot.
 pub(super) const SLOT_BYTES: usize = 8;
@@ -76,6 +76,11 @@ impl Kind {
 pub(super) struct Slot(u64);
 
 impl Slot {
+    #[inline]
+    pub(super) fn from_bytes(bytes: [u8; SLOT_BYTES]) -> Self {
+        Slot(u64::from_le_bytes(bytes))
+    }
+
     fn new(head: u32, offset: usize, kind: Kind, older: bool, key_bytes: usize) -> Self {
         debug_assert!(key_bytes as u64 <= KEY_MASK && offset < 1 << 16);
         Slot(
@@ -167,13 +172,13 @@ impl Page {
     }
 
     #[inline]
-    fn slots(&self) -> &[[u8; SLOT_BYTES]] {
+    pub(super) fn slots(&self) -> &[[u8; SLOT_BYTES]] {
         &self.bytes.as_chunks::<SLOT_BYTES>().0[..self.count]
     }
 
     #[inline]
     pub(super) fn slot(&self, i: usize) -> Slot {
-        Slot(u64::from_le_bytes(self.slots()[i]))
+        Slot::from_bytes(self.slots()[i])
     }
 
     fn set_slot(&mut self, i: usize, slot: Slot) {
@@ -236,7 +241,7 @@ impl Page {
     #[inline]
     pub(super) fn group_start(&self, mut i: usize) -> usize {
         let slots = self.slots();
-        while Slot(u64::from_le_bytes(slots[i])).is_older() {
+        while Slot::from_bytes(slots[i]).is_older() {
             i -= 1;
         }
         i
@@ -247,43 +252,10 @@ impl Page {
     pub(super) fn group_end(&self, i: usize) -> usize {
         let slots = self.slots();
         let mut end = i + 1;
-        while end < slots.len() && Slot(u64::from_le_bytes(slots[end])).is_older() {
+        while end < slots.len() && Slot::from_bytes(slots[end]).is_older() {
             end += 1;
         }
         end
-    }
-
-    /// `Ok` = first slot of the key, `Err` = where it would be. Only slots at or after `from`, a key's first
-    /// slot, are looked at.
-    ///
-    /// 1. The first slot whose head is not below the key's.
-    /// 2. Among the slots of equal head, if any, by the whole suffix.
-    pub(super) fn search_from(&self, from: usize, suffix: &[u8]) -> Result<usize, usize> {
-        let wanted = head(suffix);
-        let slots = &self.slots()[from..];
-        let head_at = |i: usize| Slot(u64::from_le_bytes(slots[i])).head();
-        let base = lower_bound(slots.len(), wanted, head_at);
-        if base == slots.len() || head_at(base) != wanted {
-            return Err(from + base);
-        }
-        let equal = if base + 1 < slots.len() && head_at(base + 1) == wanted {
-            slots[base..].partition_point(|s| Slot(u64::from_le_bytes(*s)).head() <= wanted)
-        } else {
-            1
-        };
-        self.search_equal_heads(from + base, from + base + equal, suffix)
-    }
-
-    fn search_equal_heads(&self, mut lo: usize, mut hi: usize, suffix: &[u8]) -> Result<usize, usize> {
-        while lo < hi {
-            let middle = self.group_start(lo + (hi - lo) / 2);
-            match self.suffix(self.slot(middle)).cmp(suffix) {
-                Ordering::Less => lo = self.group_end(middle),
-                Ordering::Equal => return Ok(middle),
-                Ordering::Greater => hi = middle,
-            }
-        }
-        Err(lo)
     }
 
     /// Order of the key at slot `i`, a key's first slot, against `suffix`.
