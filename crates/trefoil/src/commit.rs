@@ -6,7 +6,7 @@
 //!    room in the log. An error here aborts the transaction and leaves no trace (rule A1).
 //! 3. The log position is reserved and the record copied. The end of the record is the commit timestamp. From here
 //!    on nothing can fail but the disk under the log.
-//! 4. Each index applies its batch, or attaches its run.
+//! 4. Each index applies its batch, or attaches its run; of a large commit side by side ([`crate::helpers`]).
 //! 5. The range is marked applied: `visible` moves over it when everything before it is (rule A12).
 //! 6. Row locks are released and keep the timestamp, so that their next owner's snapshot waits for it (A17).
 //! 7. The log is handed over or synced, as the durability asks. An error here is `CommitOutcomeUnknown`.
@@ -17,7 +17,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use base::{CommitTs, IndexId};
+use base::{CommitTs, GcView, IndexId};
 use index::{Batch, Reservation, Reserved};
 use store::{Class, Run, RunMeta, RunWriter};
 use wal::RecordKind;
@@ -34,7 +34,7 @@ use crate::recovery::run_of;
 const RECORD_BYTES_PER_OPERATION: usize = 10;
 
 /// One index's share of a commit, ready to be applied.
-struct Share {
+pub struct Share {
     entry: Arc<IndexEntry>,
     batch: Batch,
     how: How,
@@ -47,6 +47,25 @@ enum How {
     MemoryRun(Run),
     /// As a run file, durable already; the record names it.
     FileRun(Run, RunMeta),
+}
+
+impl Share {
+    /// Operations to be applied in place; a run takes none.
+    pub fn operations(&self) -> usize {
+        if matches!(self.how, How::Direct(_)) { self.batch.len() } else { 0 }
+    }
+
+    /// Step 4.
+    pub fn apply(self, ts: CommitTs, view: &GcView) {
+        match self.how {
+            How::Direct(reserved) => self.entry.index.apply(&self.batch, reserved, ts, view),
+            How::MemoryRun(run) | How::FileRun(run, _) => self.entry.index.attach(run, ts),
+        }
+    }
+
+    fn file_bytes(&self) -> u64 {
+        if let How::FileRun(_, meta) = &self.how { meta.bytes } else { 0 }
+    }
 }
 
 /// Which space on the disk a commit may use.
@@ -98,18 +117,11 @@ impl Engine {
         let (start, end) = self.wal.append(grant, RecordKind(record::KIND_COMMIT), &record);
         vfs::thread::point("commit.logged");
         let ts = end.as_commit_ts();
-        let mut in_files = 0;
-        for share in shares {
-            match share.how {
-                How::Direct(reserved) => share.entry.index.apply(&share.batch, reserved, ts, &view),
-                How::MemoryRun(run) => share.entry.index.attach(run, ts),
-                How::FileRun(run, meta) => {
-                    in_files += meta.bytes;
-                    self.controller.note_files(meta.bytes);
-                    share.entry.index.attach(run, ts);
-                }
-            }
+        let in_files: u64 = shares.iter().map(Share::file_bytes).sum();
+        if in_files > 0 {
+            self.controller.note_files(in_files);
         }
+        self.helpers.apply_all(shares, ts, view);
         vfs::thread::point("commit.applied");
         files.iter().for_each(|id| self.runs.named(*id, ts));
         self.visible.mark_applied(start, end);

@@ -20,6 +20,7 @@ use crate::background::Wake;
 use crate::controller::{Controller, Debts};
 use crate::entry::{IndexEntry, Names};
 use crate::error::{Error, Result};
+use crate::helpers::Helpers;
 use crate::layout::Layout;
 use crate::options::Options;
 use crate::quarantine::Lost;
@@ -91,6 +92,8 @@ pub struct Engine {
     pub closed: AtomicBool,
     /// Background work is asked to stop, or to hurry.
     pub signal: crate::background::Signal,
+    /// Who helps large commits.
+    pub helpers: Helpers,
     /// How fast commits are admitted.
     pub controller: Controller,
     /// What is counted.

@@ -25,6 +25,7 @@ mod error;
 #[doc(hidden)]
 pub mod fuzzing;
 mod handle;
+mod helpers;
 mod layout;
 mod manifest;
 mod open;

@@ -23,6 +23,7 @@ use crate::catalog::{self, IndexDef, Role, Row, TableDef};
 use crate::engine::{Engine, Published};
 use crate::entry::{IndexEntry, Names, TableEntry, TableShape};
 use crate::error::{Error, Result};
+use crate::helpers::Helpers;
 use crate::layout::Layout;
 use crate::manifest::Manifest;
 use crate::options::{IndexOptions, Options};
@@ -76,6 +77,7 @@ impl Engine {
     pub fn stop(&self, threads: &Threads) {
         self.closed.store(true, Ordering::SeqCst);
         self.signal.wake(background::Wake::Stop);
+        self.helpers.stop();
         self.cache.wake_worker();
         threads.join();
         if self.poison.cause().is_none() {
@@ -264,6 +266,7 @@ impl Opening {
             view_refreshed_ns: AtomicU64::new(0).into(),
             opened: Instant::now(),
             signal: background::Signal::default(),
+            helpers: Helpers::new(self.options.background && !self.options.read_only),
             controller: Default::default(),
             counters: Default::default(),
             runs: Default::default(),
@@ -450,6 +453,9 @@ fn recover(engine: &Arc<Engine>, threads: &Threads, manifest: &Manifest, log_end
         threads.start("trefoil-upkeep", engine, background::upkeep)?;
         threads.start("trefoil-checkpoint", engine, background::checkpoint)?;
         threads.start("trefoil-log", engine, background::log)?;
+        for n in 0..engine.helpers.count() {
+            threads.start("trefoil-apply", engine, move |engine| engine.helpers.help(n))?;
+        }
     }
     Ok(())
 }
