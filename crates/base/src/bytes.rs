@@ -42,6 +42,7 @@ impl<'a> Reader<'a> {
     }
 
     /// The next `n` bytes.
+    #[inline]
     pub fn take(&mut self, n: usize) -> Option<&'a [u8]> {
         if n > self.rest.len() {
             return None;
@@ -52,27 +53,51 @@ impl<'a> Reader<'a> {
     }
 
     /// One byte.
+    #[inline]
     pub fn u8(&mut self) -> Option<u8> {
         self.take(1).map(|b| b[0])
     }
 
     /// A little-endian `u16`.
+    #[inline]
     pub fn u16(&mut self) -> Option<u16> {
         self.take(2).and_then(|b| b.try_into().ok()).map(u16::from_le_bytes)
     }
 
     /// A little-endian `u32`.
+    #[inline]
     pub fn u32(&mut self) -> Option<u32> {
         self.take(4).and_then(|b| b.try_into().ok()).map(u32::from_le_bytes)
     }
 
     /// A little-endian `u64`.
+    #[inline]
     pub fn u64(&mut self) -> Option<u64> {
         self.take(8).and_then(|b| b.try_into().ok()).map(u64::from_le_bytes)
     }
 
     /// A LEB128 integer of at most ten bytes.
+    #[inline]
     pub fn varint(&mut self) -> Option<u64> {
+        // Most are lengths and small numbers.
+        match *self.rest {
+            [low, ref rest @ ..] if low < 0x80 => {
+                self.rest = rest;
+                Some(u64::from(low))
+            }
+            [low, high, ref rest @ ..] if high < 0x80 => {
+                self.rest = rest;
+                Some(u64::from(low & 0x7f) | u64::from(high) << 7)
+            }
+            [low, middle, high, ref rest @ ..] if high < 0x80 => {
+                self.rest = rest;
+                Some(u64::from(low & 0x7f) | u64::from(middle & 0x7f) << 7 | u64::from(high) << 14)
+            }
+            _ => self.long_varint(),
+        }
+    }
+
+    fn long_varint(&mut self) -> Option<u64> {
         let mut n = 0u64;
         for shift in (0..64).step_by(7) {
             let byte = self.u8()?;
@@ -89,11 +114,13 @@ impl<'a> Reader<'a> {
     }
 
     /// A LEB128 integer that fits a `usize`.
+    #[inline]
     pub fn length(&mut self) -> Option<usize> {
         self.varint().and_then(|n| usize::try_from(n).ok())
     }
 
     /// A length and that many bytes.
+    #[inline]
     pub fn bytes(&mut self) -> Option<&'a [u8]> {
         let n = self.length()?;
         self.take(n)
@@ -124,7 +151,9 @@ mod tests {
 
     #[test]
     fn varints_come_back() {
-        for n in [0, 1, 127, 128, 300, u64::from(u32::MAX), u64::MAX - 1, u64::MAX] {
+        for n in
+            [0, 1, 127, 128, 300, 16_383, 16_384, 2_097_151, 2_097_152, u64::from(u32::MAX), u64::MAX - 1, u64::MAX]
+        {
             let mut out = Vec::new();
             put_varint(&mut out, n);
             let mut r = Reader::new(&out);

@@ -175,10 +175,15 @@ impl<'a> FromIterator<(&'a [u8], Op<'a>)> for Batch {
 #[derive(Debug, Clone, Copy)]
 struct Copied {
     start: usize,
-    key_bytes: u32,
-    value_bytes: u32,
     ts: CommitTs,
+    value_bytes: u32,
+    key_bytes: u16,
     tombstone: bool,
+}
+
+fn lengths(key: usize, value: usize) -> (u16, u32) {
+    let key = u16::try_from(key).expect("the engine limits keys to 3 KiB");
+    (key, u32::try_from(value).expect("the engine limits values to 4 GiB - 1"))
 }
 
 /// Entries copied out of an index, in cursor order.
@@ -214,7 +219,21 @@ impl EntryBatch {
 
     /// Appends an entry or, with no value, a tombstone (for merging).
     pub fn push_any(&mut self, key: &[u8], value: Option<&[u8]>, ts: CommitTs) {
-        self.push_parts(key, value.map(|v| [v]), ts);
+        self.push_split(&[], key, value, ts);
+    }
+
+    /// Appends an entry, or a tombstone, whose key lies in two pieces.
+    #[inline]
+    pub fn push_split(&mut self, prefix: &[u8], suffix: &[u8], value: Option<&[u8]>, ts: CommitTs) {
+        let start = self.bytes.len();
+        let key_bytes = prefix.len() + suffix.len();
+        let value_bytes = value.map_or(0, <[u8]>::len);
+        self.bytes.reserve(key_bytes + value_bytes);
+        self.bytes.extend_from_slice(prefix);
+        self.bytes.extend_from_slice(suffix);
+        self.bytes.extend_from_slice(value.unwrap_or_default());
+        let (key_bytes, value_bytes) = lengths(key_bytes, value_bytes);
+        self.entries.push(Copied { start, key_bytes, value_bytes, ts, tombstone: value.is_none() });
     }
 
     /// Appends an entry whose value lies in several pieces, or a tombstone.
@@ -225,19 +244,20 @@ impl EntryBatch {
         for part in value.into_iter().flatten() {
             self.bytes.extend_from_slice(part);
         }
-        let key_bytes = u32::try_from(key.len()).expect("the engine limits keys to 3 KiB");
-        let value_bytes = u32::try_from(self.bytes.len() - start - key.len()).expect("the engine limits values");
+        let (key_bytes, value_bytes) = lengths(key.len(), self.bytes.len() - start - key.len());
         self.entries.push(Copied { start, key_bytes, value_bytes, ts, tombstone });
     }
 
     /// Number of entries.
     #[must_use]
+    #[inline]
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
     /// True if there is none.
     #[must_use]
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
@@ -250,27 +270,31 @@ impl EntryBatch {
 
     /// The `i`-th key.
     #[must_use]
+    #[inline]
     pub fn key(&self, i: usize) -> &[u8] {
         let e = self.entries[i];
-        &self.bytes[e.start..e.start + e.key_bytes as usize]
+        &self.bytes[e.start..e.start + usize::from(e.key_bytes)]
     }
 
     /// The `i`-th value (empty for a tombstone).
     #[must_use]
+    #[inline]
     pub fn value(&self, i: usize) -> &[u8] {
         let e = self.entries[i];
-        let at = e.start + e.key_bytes as usize;
+        let at = e.start + usize::from(e.key_bytes);
         &self.bytes[at..at + e.value_bytes as usize]
     }
 
     /// The `i`-th entry's commit timestamp.
     #[must_use]
+    #[inline]
     pub fn ts(&self, i: usize) -> CommitTs {
         self.entries[i].ts
     }
 
     /// True if the `i`-th entry is a tombstone.
     #[must_use]
+    #[inline]
     pub fn is_tombstone(&self, i: usize) -> bool {
         self.entries[i].tombstone
     }

@@ -113,7 +113,7 @@ fn reads(leaves: &[Filled]) {
     let scan = |(_, leaf): &(Vec<[u8; 30]>, Leaf)| {
         timed(leaf.slots() / 10, || {
             let (mut slot, mut sum) = (0, 0);
-            while let Some(item) = leaf.next_live(slot, ReadAt::Snapshot(CommitTs(20))) {
+            while let Some(item) = leaf.next_live(slot..leaf.slots(), ReadAt::Snapshot(CommitTs(20))) {
                 sum += item.key.suffix.len();
                 slot = item.next;
             }
@@ -124,7 +124,7 @@ fn reads(leaves: &[Filled]) {
     let back = |(_, leaf): &(Vec<[u8; 30]>, Leaf)| {
         timed(leaf.slots() / 10, || {
             let (mut slot, mut sum) = (leaf.slots(), 0);
-            while let Some(item) = leaf.previous_live(slot, ReadAt::Snapshot(CommitTs(20))) {
+            while let Some(item) = leaf.previous_live(0..slot, ReadAt::Snapshot(CommitTs(20))) {
                 sum += item.key.suffix.len();
                 slot = item.first;
             }

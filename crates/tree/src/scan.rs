@@ -20,7 +20,7 @@
 //!
 //! A source that is merged with runs does not hop: a dead leaf's tombstones hide what a run holds.
 
-use std::ops::Bound;
+use std::ops::{Bound, Range};
 use std::sync::Arc;
 
 use base::{CommitTs, Fault, Result};
@@ -34,7 +34,7 @@ use crate::descent::{Place, Seek, Stop, loaded};
 use crate::handle::{Child, InnerHandle, LeafHandle, LeafSlot, LeafState, Resident};
 use crate::image::Fence;
 use crate::load::range;
-use crate::node::Item;
+use crate::node::{Key, Leaf};
 use crate::read::{Distant, Found, locate};
 use crate::tree::{Core, Hand};
 
@@ -296,65 +296,64 @@ impl Stand {
     /// Step 2.
     fn copy(&mut self, resident: &Resident, slot: &LeafSlot, out: &mut EntryBatch, max: usize) -> Visit {
         let leaf = &resident.leaf;
-        let forward = self.direction == Direction::Forward;
-        let mut position = match (self.direction, self.seek()) {
-            (Direction::Forward, Seek::At(key)) => leaf.lower_bound(key),
-            (Direction::Backward, Seek::Before(key)) => leaf.lower_bound(key),
-            // Included: the key itself is wanted too, so the position is behind it.
-            (Direction::Backward, Seek::At(key)) => match leaf.search(key) {
-                Ok(first) => leaf.next_item(first, ReadAt::Newest).map_or(leaf.slots(), |item| item.next),
-                Err(above) => above,
-            },
-            (Direction::Backward, Seek::Last) => leaf.slots(),
-            (Direction::Forward, _) => unreachable!("a forward cursor seeks a key"),
-        };
-        // Only the leaf that holds the range's end has to look for it.
-        let check_end = match (self.direction, &self.range.high, &self.range.low) {
-            (Direction::Forward, Bound::Included(end) | Bound::Excluded(end), _) => {
-                slot.high.as_deref().is_none_or(|high| high > end.as_slice())
-            }
-            (Direction::Backward, _, Bound::Included(end) | Bound::Excluded(end)) => *leaf.lo() <= **end,
-            _ => false,
-        };
+        let (mut slots, end) = self.window(leaf, slot);
         loop {
-            let item = match (forward, self.show_tombstones) {
-                (true, false) => leaf.next_live(position, self.at),
-                (true, true) => leaf.next_item(position, self.at),
-                (false, false) => leaf.previous_live(position, self.at),
-                (false, true) => leaf.previous_item(position, self.at),
+            let item = match (self.direction, self.show_tombstones) {
+                (Direction::Forward, false) => leaf.next_live(slots.clone(), self.at),
+                (Direction::Forward, true) => leaf.next_item(slots.clone(), self.at),
+                (Direction::Backward, false) => leaf.previous_live(slots.clone(), self.at),
+                (Direction::Backward, true) => leaf.previous_item(slots.clone(), self.at),
             };
-            let Some(item) = item else { return Visit::LeafEnd };
-            position = if forward { item.next } else { item.first };
-            self.key.clear();
-            item.key.append_to(&mut self.key);
-            if self.starts_at_excluded() {
-                continue;
+            let Some(item) = item else { return end };
+            match self.direction {
+                Direction::Forward => slots.start = item.next,
+                Direction::Backward => slots.end = item.first,
             }
-            if check_end && self.is_past_end() {
-                return Visit::RangeEnd;
-            }
+            let value = match item.value.map(|value| locate(value, resident)) {
+                None => None,
+                Some(Found::Here(value)) => Some(value),
+                Some(Found::Distant(distant)) => {
+                    self.note_key(item.key);
+                    return Visit::Distant(item.ts, distant);
+                }
+            };
+            out.push_split(item.key.prefix, item.key.suffix, value, item.ts);
             if out.len() >= max {
-                unreachable!("the copy stops when enough is there");
-            }
-            match copy_item(&item, &self.key, resident, out) {
-                None if out.len() >= max => return Visit::Full,
-                None => {}
-                Some((ts, distant)) => return Visit::Distant(ts, distant),
+                self.note_key(item.key);
+                return Visit::Full;
             }
         }
     }
 
-    fn starts_at_excluded(&self) -> bool {
-        match (self.direction, &self.range.low) {
-            (Direction::Forward, Bound::Excluded(start)) => *start == self.key,
-            _ => false,
-        }
+    fn note_key(&mut self, key: Key<'_>) {
+        self.key.clear();
+        key.append_to(&mut self.key);
     }
 
-    fn is_past_end(&self) -> bool {
-        match self.direction {
-            Direction::Forward => self.range.is_above(&self.key),
-            Direction::Backward => self.range.is_below(&self.key),
+    /// The slots of the leaf that lie in the range, and what their end is the end of. Only a leaf that may hold the far
+    /// bound looks for it.
+    fn window(&self, leaf: &Leaf, slot: &LeafSlot) -> (Range<usize>, Visit) {
+        let start = || match &self.range.low {
+            Bound::Included(key) => leaf.lower_bound(key),
+            Bound::Excluded(key) => leaf.upper_bound(key),
+            Bound::Unbounded => 0,
+        };
+        let end = || match &self.range.high {
+            Bound::Excluded(key) => leaf.lower_bound(key),
+            Bound::Included(key) => leaf.upper_bound(key),
+            Bound::Unbounded => leaf.slots(),
+        };
+        match (self.direction, &self.range.low, &self.range.high) {
+            (Direction::Forward, _, Bound::Included(bound) | Bound::Excluded(bound))
+                if slot.high.as_deref().is_none_or(|high| high > bound.as_slice()) =>
+            {
+                (start()..end(), Visit::RangeEnd)
+            }
+            (Direction::Forward, ..) => (start()..leaf.slots(), Visit::LeafEnd),
+            (Direction::Backward, Bound::Included(bound) | Bound::Excluded(bound), _) if *leaf.lo() <= **bound => {
+                (start()..end(), Visit::RangeEnd)
+            }
+            (Direction::Backward, ..) => (0..end(), Visit::LeafEnd),
         }
     }
 }
@@ -362,17 +361,6 @@ impl Stand {
 enum Missing {
     Leaf(Arc<LeafHandle>),
     Stop(Stop),
-}
-
-fn copy_item(item: &Item<'_>, key: &[u8], resident: &Resident, out: &mut EntryBatch) -> Option<(CommitTs, Distant)> {
-    match item.value {
-        None => out.push_any(key, None, item.ts),
-        Some(value) => match locate(value, resident) {
-            Found::Here(value) => out.push(key, value, item.ts),
-            Found::Distant(distant) => return Some((item.ts, distant)),
-        },
-    }
-    None
 }
 
 fn set_bound(bound: &mut Bound<Vec<u8>>, key: &[u8], excluded: bool) {

@@ -312,8 +312,8 @@ fn a25_counts_tell_from_when_a_leaf_is_dead() {
         assert_eq!(delete(&mut leaf, &[n], 200 - u64::from(n), &keep).live_delta, -1);
     }
     assert_eq!((leaf.stats().live, leaf.stats().highest_delete_ts), (0, ts(200)));
-    assert!(leaf.next_live(0, ReadAt::Snapshot(ts(200))).is_none());
-    assert!(leaf.next_live(0, ReadAt::Snapshot(ts(199))).is_some());
+    assert!(leaf.next_live(0..leaf.slots(), ReadAt::Snapshot(ts(200))).is_none());
+    assert!(leaf.next_live(0..leaf.slots(), ReadAt::Snapshot(ts(199))).is_some());
     let mut image = Vec::new();
     leaf.encode_image(&mut image);
     let loaded = Leaf::decode_image(&image, b"", None, NODE_BYTES).expect("sound");

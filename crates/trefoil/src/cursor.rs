@@ -4,6 +4,7 @@
 //! so that a short range does not pay for a long one). On equal keys the own write wins. The transaction is borrowed, so its writes do not change
 //! under the cursor.
 
+use std::cmp::Ordering;
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -204,7 +205,18 @@ impl<'a> Cursor<'a> {
     /// assert!(!cursor.advance()?); // the end stays the end
     /// # Ok::<(), trefoil::Error>(())
     /// ```
+    #[inline]
     pub fn advance(&mut self) -> Result<bool> {
+        if self.position < self.batch.len() && self.own.is_none() {
+            self.current = Source::Stored(self.position);
+            self.position += 1;
+            return Ok(true);
+        }
+        self.fill_or_merge()
+    }
+
+    /// [`Cursor::advance`], where entries must be fetched first, or compared with the transaction's own writes.
+    fn fill_or_merge(&mut self) -> Result<bool> {
         loop {
             while self.position == self.batch.len() && self.more {
                 let filled = self.stored.fill(&mut self.batch, self.fill);
@@ -219,27 +231,29 @@ impl<'a> Cursor<'a> {
                 self.fill = (self.fill * 2).min(FILL_MAX);
             }
             let stored = (self.position < self.batch.len()).then(|| self.batch.key(self.position));
-            let order = match (&self.own, stored) {
-                (Some(OwnWrites { next: Some((own, _)), .. }), Some(key)) => match self.direction {
+            let own = self.own.as_mut().and_then(|own| own.next.map(|(key, _)| (own, key)));
+            let order = match (&own, stored) {
+                (Some((_, own)), Some(key)) => match self.direction {
                     Direction::Forward => (*own).cmp(key),
                     Direction::Backward => key.cmp(own),
                 },
-                (Some(OwnWrites { next: Some(_), .. }), None) => std::cmp::Ordering::Less,
-                (_, Some(_)) => std::cmp::Ordering::Greater,
-                (_, None) => return Ok(false),
+                (Some(_), None) => Ordering::Less,
+                (None, Some(_)) => Ordering::Greater,
+                (None, None) => return Ok(false),
             };
-            if order.is_gt() {
+            if order.is_ge() {
                 self.current = Source::Stored(self.position);
                 self.position += 1;
-                return Ok(true);
             }
-            if order.is_eq() {
-                self.position += 1;
-            }
-            let own = self.own.as_mut().expect("an own write was compared");
-            if own.take(self.direction) {
-                self.current = Source::Own;
-                return Ok(true);
+            match own {
+                // On equal keys the own write wins.
+                Some((own, _)) if order.is_le() => {
+                    if own.take(self.direction) {
+                        self.current = Source::Own;
+                        return Ok(true);
+                    }
+                }
+                _ => return Ok(true),
             }
         }
     }
@@ -263,6 +277,7 @@ impl<'a> Cursor<'a> {
     /// # Ok::<(), trefoil::Error>(())
     /// ```
     #[must_use]
+    #[inline]
     pub fn entry(&self) -> (&[u8], &[u8]) {
         match (self.current, &self.own) {
             (Source::Own, Some(own)) => own.last,

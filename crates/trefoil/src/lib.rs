@@ -151,7 +151,7 @@ pub use index::IndexStats;
 /// ```
 pub use index::VerifyReport;
 pub use options::{Durability, IndexOptions, Isolation, Options, Structure};
-pub use rows::{ALL, Entries, Rows, ValueRange};
+pub use rows::{ALL, Entries, RowRef, Rows, ValueRange};
 pub use snapshot::Snapshot;
 pub use stats::Stats;
 /// Pages in memory: [`Stats::cache`].
@@ -200,7 +200,9 @@ pub use store::Compression;
 /// # Ok::<(), trefoil::Error>(())
 /// ```
 pub use store::SpaceStats;
-pub use table::{Column, ColumnType, IndexSchema, OwnedValue, Schema, SchemaBuilder, Value};
+pub use table::{
+    Column, ColumnType, FromColumn, FromRow, IndexSchema, OwnedValue, Schema, SchemaBuilder, Timestamp, Value,
+};
 pub use transaction::{Savepoint, Transaction};
 /// Row locks: [`Stats::locks`].
 ///

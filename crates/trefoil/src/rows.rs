@@ -24,7 +24,7 @@ mod cursors;
 mod range;
 mod reading;
 
-pub use cursors::{Entries, Rows};
+pub use cursors::{Entries, RowRef, Rows};
 pub use range::{ALL, ValueRange};
 
 pub(crate) use cursors::owned;

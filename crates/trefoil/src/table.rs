@@ -5,6 +5,7 @@
 //! | [`value`] | one column's value |
 //! | [`schema`] | columns, primary key, secondary indexes; their form in the catalog |
 //! | `row` | the bytes of a row beside its primary key |
+//! | `typed` | the types' encodings read, and tuples of them |
 //! | `key` | bytes whose order is the order of values |
 //!
 //! A row with primary key P and other columns V is the entry `key(P) → row(V)` of the primary index, and per secondary
@@ -21,10 +22,12 @@ mod row;
 mod rows;
 pub mod schema;
 mod schema_codec;
+mod typed;
 pub mod value;
 
 pub use builder::SchemaBuilder;
 #[doc(hidden)]
 pub use rows::fuzz;
 pub use schema::{Column, ColumnType, IndexSchema, Schema};
+pub use typed::{FromColumn, FromRow, Timestamp};
 pub use value::{OwnedValue, Value};

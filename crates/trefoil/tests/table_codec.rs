@@ -1,11 +1,12 @@
 //! Rows and keys: what goes in comes back, keys are ordered as values, hostile bytes end in a fault.
 
+use std::borrow::Cow;
 use std::cmp::Ordering;
 
 use base::Fault;
 use proptest::prelude::*;
 use trefoil::table::{OwnedValue, fuzz, key};
-use trefoil::{ColumnType, IndexOptions, IndexSchema, Schema, Structure, Value};
+use trefoil::{ColumnType, IndexOptions, IndexSchema, Schema, Structure, Timestamp, Value};
 
 const TYPES: [ColumnType; 9] = [
     ColumnType::I64,
@@ -88,6 +89,95 @@ fn pick<'a>(values: &[Value<'a>], columns: impl Iterator<Item = usize>) -> Vec<V
     columns.map(|n| values[n].clone()).collect()
 }
 
+/// Reads column `n` as the Rust type that stands for `wanted`.
+fn typed_column(
+    schema: &Schema,
+    n: usize,
+    wanted: (ColumnType, bool),
+    primary: &[u8],
+    row: &[u8],
+) -> base::Result<OwnedValue> {
+    macro_rules! read {
+        ($type:ty, $value:expr) => {
+            if wanted.1 {
+                let read = schema.decode_column_as::<Option<$type>>(n, primary, row)?;
+                read.map_or(Value::Null, $value).into_owned()
+            } else {
+                ($value)(schema.decode_column_as::<$type>(n, primary, row)?).into_owned()
+            }
+        };
+    }
+    Ok(match wanted.0 {
+        ColumnType::I64 => read!(i64, Value::I64),
+        ColumnType::I32 => read!(i32, Value::I32),
+        ColumnType::U64 => read!(u64, Value::U64),
+        ColumnType::U32 => read!(u32, Value::U32),
+        ColumnType::F64 => read!(f64, Value::F64),
+        ColumnType::Text => read!(Cow<'_, str>, Value::Text),
+        ColumnType::Bytes => read!(Cow<'_, [u8]>, Value::Bytes),
+        ColumnType::Timestamp => read!(Timestamp, |t: Timestamp| Value::Timestamp(t.0)),
+        ColumnType::Bool => read!(bool, Value::Bool),
+    })
+}
+
+/// A row of [`wide`]: every type, three of them NULL at times, the last one added later.
+type Wide<'a> =
+    (i64, i32, u64, u32, f64, bool, Option<Cow<'a, str>>, Option<Cow<'a, [u8]>>, Option<Timestamp>, Option<u32>);
+
+/// An entry of its index, with the primary key.
+type Entry<'a, A, B> = (Option<Cow<'a, [u8]>>, Option<Cow<'a, str>>, Option<Timestamp>, A, B);
+
+fn number(value: &Value<'_>) -> i64 {
+    match value {
+        Value::I64(n) => *n,
+        Value::I32(n) => i64::from(*n),
+        other => panic!("{other:?} is no number"),
+    }
+}
+
+fn wide(key_leads: bool, last: bool) -> Schema {
+    let builder = Schema::builder()
+        .column("i64", ColumnType::I64)
+        .column("i32", ColumnType::I32)
+        .column("u64", ColumnType::U64)
+        .column("u32", ColumnType::U32)
+        .column("f64", ColumnType::F64)
+        .column("bool", ColumnType::Bool)
+        .nullable("text", ColumnType::Text)
+        .nullable("bytes", ColumnType::Bytes)
+        .nullable("at", ColumnType::Timestamp);
+    let builder = if last { builder.nullable("last", ColumnType::U32) } else { builder };
+    let key = if key_leads { ["i64", "i32"] } else { ["i32", "i64"] };
+    builder.primary_key(&key).index(IndexSchema::new("index", &["bytes", "text", "at"])).build().expect("valid")
+}
+
+fn every_type() -> impl Strategy<Value = Vec<OwnedValue>> {
+    use ColumnType::{Bool, Bytes, F64, I32, I64, Text, Timestamp, U32, U64};
+    let plain = [I64, I32, U64, U32, F64, Bool].map(value);
+    let nullable = [Text, Bytes, Timestamp, U32].map(|t| value_or_null(t, true));
+    plain.into_iter().chain(nullable).collect::<Vec<_>>()
+}
+
+fn opt<'a, T>(value: Option<T>, make: impl FnOnce(T) -> Value<'a>) -> Value<'a> {
+    value.map_or(Value::Null, make)
+}
+
+fn values_of(row: Wide<'_>) -> Vec<Value<'_>> {
+    let (i64, i32, u64, u32, f64, bool, text, bytes, at, last) = row;
+    vec![
+        Value::I64(i64),
+        Value::I32(i32),
+        Value::U64(u64),
+        Value::U32(u32),
+        Value::F64(f64),
+        Value::Bool(bool),
+        opt(text, Value::Text),
+        opt(bytes, Value::Bytes),
+        opt(at, |at| Value::Timestamp(at.0)),
+        opt(last, Value::U32),
+    ]
+}
+
 proptest! {
     #[test]
     fn rows_and_entries_come_back((schema, row, _) in tables()) {
@@ -109,6 +199,58 @@ proptest! {
                 prop_assert!(entry.starts_with(&again));
             }
         }
+    }
+
+    #[test]
+    fn typed_columns_are_the_values((schema, row, _) in tables()) {
+        let (mut primary, mut stored) = (Vec::new(), Vec::new());
+        schema.primary_key_of_row(&row, &mut primary).expect("a row");
+        schema.row_value(&row, &mut stored).expect("a row");
+        for (n, column) in schema.columns().iter().enumerate() {
+            for other in TYPES {
+                for nullable in [false, true] {
+                    let read = typed_column(&schema, n, (other, nullable), &primary, &stored);
+                    if (other, nullable) == (column.column_type, column.nullable) {
+                        prop_assert_eq!(read.expect("its own type"), row[n].clone());
+                    } else {
+                        prop_assert!(matches!(read, Err(Fault::Invalid(_))));
+                    }
+                }
+            }
+        }
+        prop_assert!(schema.decode_column_as::<i64>(schema.columns().len(), &primary, &stored).is_err());
+    }
+
+    #[test]
+    fn tuples_are_the_values(columns in every_type(), leads: bool, shorter: bool) {
+        let (schema, row) = (wide(leads, true), columns);
+        let writer = if shorter { wide(leads, false) } else { schema.clone() };
+        let kept = writer.columns().len();
+        let (mut primary, mut stored, mut entry) = (Vec::new(), Vec::new(), Vec::new());
+        writer.primary_key_of_row(&row[..kept], &mut primary).expect("a row");
+        writer.row_value(&row[..kept], &mut stored).expect("a row");
+        let expected = schema.decode_row(&primary, &stored).expect("decodes");
+        let tuple: Wide<'_> = schema.decode_row_as(&primary, &stored).expect("decodes");
+        prop_assert_eq!(&values_of(tuple), &expected);
+        schema.index_key_of_row(0, &primary, &row, &mut entry).expect("a row");
+        let values = schema.decode_entry(0, &entry).expect("decodes");
+        if leads {
+            let (bytes, text, at, i64, i32) =
+                schema.decode_entry_as::<Entry<'_, i64, i32>>(0, &entry).expect("decodes");
+            let read = [opt(bytes, Value::Bytes), opt(text, Value::Text), opt(at, |at| Value::Timestamp(at.0))];
+            prop_assert_eq!((&read[..], i64, i32), (&values[..3], number(&values[3]), number(&values[4]) as i32));
+        } else {
+            let wrong = schema.decode_entry_as::<Entry<'_, i64, i32>>(0, &entry);
+            prop_assert!(matches!(wrong, Err(Fault::Invalid(_))));
+            prop_assert!(schema.decode_entry_as::<Entry<'_, i32, i64>>(0, &entry).is_ok());
+        }
+        // Every cut is seen.
+        for cut in 0..stored.len() {
+            let read: base::Result<Wide<'_>> = schema.decode_row_as(&primary, &stored[..cut]);
+            prop_assert_eq!(read.is_ok(), schema.decode_row(&primary, &stored[..cut]).is_ok());
+        }
+        stored.push(0);
+        prop_assert!(schema.decode_row_as::<Wide<'_>>(&primary, &stored).is_err());
     }
 
     #[test]

@@ -211,6 +211,9 @@ pub trait Session: Send {
     /// Reads the whole table in key order.
     fn scan_table(&mut self, table: u32, each: &mut dyn FnMut(u64, RowView<'_>)) -> Result<()>;
 
+    /// Reads the whole table in key order for one of its columns, `customerid`.
+    fn scan_customers(&mut self, table: u32, each: &mut dyn FnMut(i32)) -> Result<()>;
+
     /// Reads a whole index in its order: entry and key.
     fn scan_index(&mut self, table: u32, index: Secondary, each: &mut dyn FnMut(Entry, u64)) -> Result<()>;
 }

@@ -358,6 +358,10 @@ impl Session for ModelSession {
         Ok(())
     }
 
+    fn scan_customers(&mut self, table: u32, each: &mut dyn FnMut(i32)) -> Result<()> {
+        self.scan_table(table, &mut |_, row| each(row.customerid))
+    }
+
     fn scan_index(&mut self, table: u32, index: Secondary, each: &mut dyn FnMut(Entry, u64)) -> Result<()> {
         for (entry, key) in &self.table(table)?.indexes[index.position()] {
             each(*entry, *key);

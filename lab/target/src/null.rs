@@ -163,6 +163,10 @@ impl Session for NullSession {
         Ok(())
     }
 
+    fn scan_customers(&mut self, _table: u32, _each: &mut dyn FnMut(i32)) -> Result<()> {
+        Ok(())
+    }
+
     fn scan_index(&mut self, _table: u32, _index: Secondary, _each: &mut dyn FnMut(Entry, u64)) -> Result<()> {
         Ok(())
     }

@@ -10,7 +10,7 @@
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, RwLock};
+use std::sync::{Arc, OnceLock, RwLock};
 use std::time::Duration;
 
 use ::trefoil::{
@@ -24,7 +24,7 @@ use crate::api::{
 };
 use crate::counted::CountedVfs;
 use crate::limited::LimitedVfs;
-use crate::row::{Batch, Entry, IndexSet, RowView, Secondary};
+use crate::row::{Batch, Column, Entry, IndexSet, RowView, Secondary};
 use crate::spec::TargetSpec;
 
 mod counters;
@@ -33,7 +33,7 @@ mod values;
 
 use counters::counters_of;
 use parameters::{Parameters, name_of};
-use values::{entry_of, key_of, row_of, values_of};
+use values::{CUSTOMERID, key_of, next_entry, row_of, values_of};
 
 impl From<Error> for TargetError {
     fn from(error: Error) -> TargetError {
@@ -50,6 +50,8 @@ impl From<Error> for TargetError {
 struct Open {
     table: Table,
     keys: Arc<AtomicU64>,
+    /// Which secondary indexes it has, once it has them.
+    set: Arc<OnceLock<IndexSet>>,
 }
 
 /// The target.
@@ -189,7 +191,7 @@ impl Target for TrefoilTarget {
                 .build()
                 .map_err(Error::from)?;
             let table = self.database.create_table(&format!("pi{}", tables.len() + 1), schema)?;
-            tables.push(Open { table, keys: Arc::default() });
+            tables.push(Open { table, keys: Arc::default(), set: Arc::default() });
         }
         Ok(())
     }
@@ -201,7 +203,10 @@ impl Target for TrefoilTarget {
             IndexSchema::new(index.name(), &columns).with_options(options)
         });
         let tables = self.tables();
-        Ok(self.database.create_table_indexes(&table_of(&tables, table)?.table, indexes.into())?)
+        let open = table_of(&tables, table)?;
+        self.database.create_table_indexes(&open.table, indexes.into())?;
+        let _ = open.set.set(set);
+        Ok(())
     }
 
     fn session(&self) -> Result<Box<dyn Session>> {
@@ -263,6 +268,13 @@ impl TrefoilSession {
     fn open(&self, table: u32) -> Result<&Open> {
         table_of(&self.tables, table)
     }
+
+    /// A table with its indexes' columns.
+    fn open_index(&self, table: u32, index: Secondary) -> Result<(&Open, &'static [Column])> {
+        let open = self.open(table)?;
+        let none = || TargetError::Failed(format!("trefoil: table {table} has no indexes"));
+        Ok((open, open.set.get().ok_or_else(none)?.columns(index)))
+    }
 }
 
 impl Session for TrefoilSession {
@@ -302,45 +314,47 @@ impl Session for TrefoilSession {
         let transaction = self.database.begin()?;
         let limit = query.limit as usize;
         let range = (bound, Bound::Unbounded);
-        let mut entries = transaction.scan_index(&self.open(table)?.table, query.index.name(), range)?.expect(limit);
+        let (open, columns) = self.open_index(table, query.index)?;
+        let mut entries = transaction.scan_index(&open.table, query.index.name(), range)?.expect(limit);
         while out.len() < limit {
-            let Some(values) = entries.next()? else { break };
-            out.push(entry_of(&values)?.0);
+            let Some((entry, _)) = next_entry(&mut entries, columns)? else { break };
+            out.push(entry);
         }
         Ok(())
     }
 
     fn get(&mut self, table: u32, key: u64, found: &mut dyn FnMut(u64, RowView<'_>)) -> Result<bool> {
         let transaction = self.database.begin()?;
-        let mut wrong = None;
         let wanted = [[Value::I64(key as i64)]];
-        let there = transaction.get_rows(&self.open(table)?.table, &wanted, |_, values| match row_of(&values) {
-            Ok((key, row)) => found(key, row),
-            Err(error) => wrong = Some(error),
+        let there = transaction.get_rows(&self.open(table)?.table, &wanted, |_, row| {
+            let columns = row.read_as()?;
+            let (key, row) = row_of(&columns);
+            found(key, row);
+            Ok(())
         })?;
-        wrong.map_or(Ok(there == 1), Err)
+        Ok(there == 1)
     }
 
     fn points(&mut self, table: u32, keys: &[u64], out: &mut Vec<PointRow>) -> Result<()> {
         let transaction = self.database.begin()?;
         let wanted: Vec<[Value<'_>; 1]> = keys.iter().map(|key| [Value::I64(*key as i64)]).collect();
-        let (mut found, mut wrong) = (0, None);
-        transaction.get_rows(&self.open(table)?.table, &wanted, |_, values| match row_of(&values) {
-            Ok((transactionid, row)) => {
-                // The rows of the last answer are overwritten, so that their text is not allocated again.
-                if found == out.len() {
-                    out.push(PointRow::default());
-                }
-                let place: &mut PointRow = &mut out[found];
-                (place.transactionid, place.productid) = (transactionid, row.productid);
-                place.data.clear();
-                place.data.extend_from_slice(row.data);
-                found += 1;
+        let mut found = 0;
+        transaction.get_rows(&self.open(table)?.table, &wanted, |_, row| {
+            let columns = row.read_as()?;
+            let (transactionid, row) = row_of(&columns);
+            // The rows of the last answer are overwritten, so that their text is not allocated again.
+            if found == out.len() {
+                out.push(PointRow::default());
             }
-            Err(error) => wrong = Some(error),
+            let place: &mut PointRow = &mut out[found];
+            (place.transactionid, place.productid) = (transactionid, row.productid);
+            place.data.clear();
+            place.data.extend_from_slice(row.data);
+            found += 1;
+            Ok(())
         })?;
         out.truncate(found);
-        wrong.map_or(Ok(()), Err)
+        Ok(())
     }
 
     fn min_key(&mut self, table: u32) -> Result<Option<u64>> {
@@ -370,18 +384,27 @@ impl Session for TrefoilSession {
     fn scan_table(&mut self, table: u32, each: &mut dyn FnMut(u64, RowView<'_>)) -> Result<()> {
         let transaction = self.database.begin()?;
         let mut rows = transaction.scan(&self.open(table)?.table, ALL)?;
-        while let Some(values) = rows.next()? {
-            let (key, row) = row_of(&values)?;
+        while let Some(columns) = rows.next_as()? {
+            let (key, row) = row_of(&columns);
             each(key, row);
+        }
+        Ok(())
+    }
+
+    fn scan_customers(&mut self, table: u32, each: &mut dyn FnMut(i32)) -> Result<()> {
+        let transaction = self.database.begin()?;
+        let mut rows = transaction.scan(&self.open(table)?.table, ALL)?;
+        while let Some(row) = rows.next_row()? {
+            each(row.column_as(CUSTOMERID)?);
         }
         Ok(())
     }
 
     fn scan_index(&mut self, table: u32, index: Secondary, each: &mut dyn FnMut(Entry, u64)) -> Result<()> {
         let transaction = self.database.begin()?;
-        let mut entries = transaction.scan_index(&self.open(table)?.table, index.name(), ALL)?;
-        while let Some(values) = entries.next()? {
-            let (entry, key) = entry_of(&values)?;
+        let (open, columns) = self.open_index(table, index)?;
+        let mut entries = transaction.scan_index(&open.table, index.name(), ALL)?;
+        while let Some((entry, key)) = next_entry(&mut entries, columns)? {
             each(entry, key);
         }
         Ok(())

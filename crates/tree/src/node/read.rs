@@ -1,5 +1,7 @@
 //! Reading a leaf: search, look-up, iteration over visible versions both ways. No allocation.
 
+use std::ops::Range;
+
 use base::CommitTs;
 use index::ReadAt;
 
@@ -35,6 +37,12 @@ impl Leaf {
     #[must_use]
     pub fn lower_bound(&self, key: &[u8]) -> usize {
         self.search(key).unwrap_or_else(|above| above)
+    }
+
+    /// The first slot whose key is above `key`; works for keys outside the fences.
+    #[must_use]
+    pub fn upper_bound(&self, key: &[u8]) -> usize {
+        self.search(key).map_or_else(|above| above, |first| self.page.group_end(first))
     }
 
     /// The newest version of `key` at or below `at`.
@@ -115,10 +123,10 @@ impl Leaf {
     }
 
     #[inline(always)]
-    fn forward(&self, slot: usize, at: ReadAt, tombstones: bool) -> Option<Item<'_>> {
+    fn forward(&self, slots: Range<usize>, at: ReadAt, tombstones: bool) -> Option<Item<'_>> {
         let limit = limit(at);
-        let mut first = slot;
-        while first < self.page.len() {
+        let mut first = slots.start;
+        while first < slots.end {
             let next = self.page.group_end(first);
             if let Some(item) = self.item(first, next, limit, tombstones) {
                 return Some(item);
@@ -129,10 +137,10 @@ impl Leaf {
     }
 
     #[inline(always)]
-    fn backward(&self, end: usize, at: ReadAt, tombstones: bool) -> Option<Item<'_>> {
+    fn backward(&self, slots: Range<usize>, at: ReadAt, tombstones: bool) -> Option<Item<'_>> {
         let limit = limit(at);
-        let mut end = end;
-        while end > 0 {
+        let mut end = slots.end;
+        while end > slots.start {
             let first = self.page.group_start(end - 1);
             if let Some(item) = self.item(first, end, limit, tombstones) {
                 return Some(item);
@@ -142,34 +150,33 @@ impl Leaf {
         None
     }
 
-    /// The first key at or after `slot` (a key's first slot) that has a version at `at`, tombstones included:
-    /// what a merge with attached runs needs.
+    /// The first key in `slots`, bounds between keys, that has a version at `at`, tombstones included: what a merge with
+    /// attached runs needs.
     #[must_use]
     #[inline]
-    pub fn next_item(&self, slot: usize, at: ReadAt) -> Option<Item<'_>> {
-        self.forward(slot, at, true)
+    pub fn next_item(&self, slots: Range<usize>, at: ReadAt) -> Option<Item<'_>> {
+        self.forward(slots, at, true)
     }
 
     /// Like [`Self::next_item`], hopping over tombstones.
     #[must_use]
     #[inline]
-    pub fn next_live(&self, slot: usize, at: ReadAt) -> Option<Item<'_>> {
-        self.forward(slot, at, false)
+    pub fn next_live(&self, slots: Range<usize>, at: ReadAt) -> Option<Item<'_>> {
+        self.forward(slots, at, false)
     }
 
-    /// The last key before `end` (a key's first slot, or [`Self::slots`]) that has a version at `at`, tombstones
-    /// included.
+    /// The last key in `slots`, bounds between keys, that has a version at `at`, tombstones included.
     #[must_use]
     #[inline]
-    pub fn previous_item(&self, end: usize, at: ReadAt) -> Option<Item<'_>> {
-        self.backward(end, at, true)
+    pub fn previous_item(&self, slots: Range<usize>, at: ReadAt) -> Option<Item<'_>> {
+        self.backward(slots, at, true)
     }
 
     /// Like [`Self::previous_item`], hopping over tombstones.
     #[must_use]
     #[inline]
-    pub fn previous_live(&self, end: usize, at: ReadAt) -> Option<Item<'_>> {
-        self.backward(end, at, false)
+    pub fn previous_live(&self, slots: Range<usize>, at: ReadAt) -> Option<Item<'_>> {
+        self.backward(slots, at, false)
     }
 
     /// Every version, key ascending and timestamp descending, chains included: for verify and tests.

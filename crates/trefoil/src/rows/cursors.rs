@@ -4,7 +4,120 @@ use index::DamagedRange;
 
 use crate::cursor::Cursor;
 use crate::error::Result;
-use crate::table::{OwnedValue, Schema, Value};
+use crate::table::{FromColumn, FromRow, OwnedValue, Schema, Value};
+
+/// A row that [`Transaction::get_rows`](crate::Transaction::get_rows) has found, not decoded yet.
+///
+/// ```
+/// # let dir = tempfile::tempdir().expect("a temporary directory");
+/// # let db = trefoil::Database::open(dir.path(), trefoil::Options::default())?;
+/// # use trefoil::{ColumnType, IndexSchema, Schema};
+/// # let schema = Schema::builder().column("id", ColumnType::I64).column("name", ColumnType::Text);
+/// # let schema = schema.primary_key(&["id"]).index(IndexSchema::new("by_name", &["name"])).build()?;
+/// # let people = db.create_table("people", schema)?;
+/// # let mut tx = db.begin()?;
+/// # for (id, name) in [(1i64, "Ada"), (2, "Grace"), (3, "Edith")] {
+/// #     tx.insert(&people, &[id.into(), name.into()])?;
+/// # }
+/// # tx.commit()?;
+/// let tx = db.begin()?;
+/// tx.get_rows(&people, &[[2i64.into()]], |_place, row| {
+///     assert_eq!(row.values()?[1], "Grace".into());
+///     Ok(())
+/// })?;
+/// # Ok::<(), trefoil::Error>(())
+/// ```
+#[derive(Debug, Clone, Copy)]
+pub struct RowRef<'a> {
+    schema: &'a Schema,
+    key: &'a [u8],
+    value: &'a [u8],
+}
+
+impl<'a> RowRef<'a> {
+    pub(crate) fn new(schema: &'a Schema, key: &'a [u8], value: &'a [u8]) -> Self {
+        Self { schema, key, value }
+    }
+
+    /// Its values, in the order of the columns.
+    ///
+    /// # Errors
+    /// Corruption.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = trefoil::Database::open(dir.path(), trefoil::Options::default())?;
+    /// # use trefoil::{ColumnType, IndexSchema, Schema};
+    /// # let schema = Schema::builder().column("id", ColumnType::I64).column("name", ColumnType::Text);
+    /// # let schema = schema.primary_key(&["id"]).index(IndexSchema::new("by_name", &["name"])).build()?;
+    /// # let people = db.create_table("people", schema)?;
+    /// # let mut tx = db.begin()?;
+    /// # tx.insert(&people, &[1i64.into(), "Ada".into()])?;
+    /// # tx.commit()?;
+    /// let tx = db.begin()?;
+    /// let mut rows = tx.scan(&people, trefoil::ALL)?;
+    /// let row = rows.next_row()?.expect("there are rows");
+    /// assert_eq!(row.values()?, [1i64.into(), "Ada".into()]);
+    /// # Ok::<(), trefoil::Error>(())
+    /// ```
+    pub fn values(&self) -> Result<Vec<Value<'a>>> {
+        Ok(self.schema.decode_row(self.key, self.value)?)
+    }
+
+    /// One of its columns, by number. Columns behind it are not decoded: for a condition that most rows do not meet.
+    ///
+    /// # Errors
+    /// `InvalidArgument` if there is no such column, or its type is not this ([`FromColumn`] has the list); corruption.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = trefoil::Database::open(dir.path(), trefoil::Options::default())?;
+    /// # use trefoil::{ColumnType, IndexSchema, Schema};
+    /// # let schema = Schema::builder().column("id", ColumnType::I64).column("name", ColumnType::Text);
+    /// # let schema = schema.primary_key(&["id"]).index(IndexSchema::new("by_name", &["name"])).build()?;
+    /// # let people = db.create_table("people", schema)?;
+    /// # let mut tx = db.begin()?;
+    /// # tx.insert(&people, &[1i64.into(), "Ada".into()])?;
+    /// # tx.commit()?;
+    /// let tx = db.begin()?;
+    /// let mut rows = tx.scan(&people, trefoil::ALL)?;
+    /// let row = rows.next_row()?.expect("there are rows");
+    /// assert_eq!(row.column_as::<i64>(0)?, 1);
+    /// assert!(row.column_as::<i64>(1).is_err()); // a name is no number
+    /// # Ok::<(), trefoil::Error>(())
+    /// ```
+    #[inline]
+    pub fn column_as<T: FromColumn<'a>>(&self, column: usize) -> Result<T> {
+        Ok(self.schema.decode_column_as(column, self.key, self.value)?)
+    }
+
+    /// The row as a tuple of its columns, see [`FromRow`].
+    ///
+    /// # Errors
+    /// `InvalidArgument` if the tuple's types are not those of the columns; corruption.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = trefoil::Database::open(dir.path(), trefoil::Options::default())?;
+    /// # use trefoil::{ColumnType, IndexSchema, Schema};
+    /// # let schema = Schema::builder().column("id", ColumnType::I64).column("name", ColumnType::Text);
+    /// # let schema = schema.primary_key(&["id"]).index(IndexSchema::new("by_name", &["name"])).build()?;
+    /// # let people = db.create_table("people", schema)?;
+    /// # let mut tx = db.begin()?;
+    /// # tx.insert(&people, &[1i64.into(), "Ada".into()])?;
+    /// # tx.commit()?;
+    /// let tx = db.begin()?;
+    /// let mut rows = tx.scan(&people, trefoil::ALL)?;
+    /// let row = rows.next_row()?.expect("there are rows");
+    /// let (id, name): (i64, std::borrow::Cow<'_, str>) = row.read_as()?;
+    /// assert_eq!((id, &*name), (1, "Ada"));
+    /// # Ok::<(), trefoil::Error>(())
+    /// ```
+    #[inline]
+    pub fn read_as<T: FromRow<'a>>(&self) -> Result<T> {
+        Ok(self.schema.decode_row_as(self.key, self.value)?)
+    }
+}
 
 /// Rows in the order of the primary key: from `scan` and `scan_back` of a transaction or snapshot.
 ///
@@ -152,6 +265,82 @@ impl<'a> Rows<'a> {
         Ok(Some(self.schema.decode_row(key, value)?))
     }
 
+    /// The next row as a tuple of its columns; none at the end. Several times faster than [`Rows::next`]: nothing is
+    /// allocated, and nothing decided column by column.
+    ///
+    /// # Errors
+    /// `InvalidArgument` if the tuple's types are not those of the columns ([`FromColumn`](crate::FromColumn) has the
+    /// list); I/O errors and corruption.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = trefoil::Database::open(dir.path(), trefoil::Options::default())?;
+    /// # use trefoil::{ColumnType, IndexSchema, Schema};
+    /// # let schema = Schema::builder().column("id", ColumnType::I64).column("name", ColumnType::Text);
+    /// # let schema = schema.primary_key(&["id"]).index(IndexSchema::new("by_name", &["name"])).build()?;
+    /// # let people = db.create_table("people", schema)?;
+    /// # let mut tx = db.begin()?;
+    /// # for (id, name) in [(1i64, "Ada"), (2, "Grace"), (3, "Edith")] {
+    /// #     tx.insert(&people, &[id.into(), name.into()])?;
+    /// # }
+    /// # tx.commit()?;
+    /// use std::borrow::Cow;
+    ///
+    /// let tx = db.begin()?;
+    /// let mut rows = tx.scan(&people, trefoil::ALL)?;
+    /// let (id, name): (i64, Cow<'_, str>) = rows.next_as()?.expect("there are rows");
+    /// assert_eq!((id, &*name), (1, "Ada"));
+    /// assert!(rows.next_as::<(i64, i64)>().is_err()); // a name is no number
+    /// # Ok::<(), trefoil::Error>(())
+    /// ```
+    #[inline]
+    pub fn next_as<'r, T: FromRow<'r>>(&'r mut self) -> Result<Option<T>> {
+        if !self.cursor.advance()? {
+            return Ok(None);
+        }
+        let (key, value) = self.cursor.entry();
+        Ok(Some(self.schema.decode_row_as(key, value)?))
+    }
+
+    /// The next row, not decoded yet; none at the end.
+    ///
+    /// # Errors
+    /// I/O errors and corruption.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = trefoil::Database::open(dir.path(), trefoil::Options::default())?;
+    /// # use trefoil::{ColumnType, IndexSchema, Schema};
+    /// # let schema = Schema::builder().column("id", ColumnType::I64).column("name", ColumnType::Text);
+    /// # let schema = schema.primary_key(&["id"]).index(IndexSchema::new("by_name", &["name"])).build()?;
+    /// # let people = db.create_table("people", schema)?;
+    /// # let mut tx = db.begin()?;
+    /// # for (id, name) in [(1i64, "Ada"), (2, "Grace"), (3, "Edith")] {
+    /// #     tx.insert(&people, &[id.into(), name.into()])?;
+    /// # }
+    /// # tx.commit()?;
+    /// use std::borrow::Cow;
+    ///
+    /// let tx = db.begin()?;
+    /// let mut rows = tx.scan(&people, trefoil::ALL)?;
+    /// let mut short = Vec::new();
+    /// while let Some(row) = rows.next_row()? {
+    ///     if row.column_as::<Cow<'_, str>>(1)?.len() < 5 {
+    ///         short.push(row.column_as::<i64>(0)?);
+    ///     }
+    /// }
+    /// assert_eq!(short, [1]);
+    /// # Ok::<(), trefoil::Error>(())
+    /// ```
+    #[inline]
+    pub fn next_row(&mut self) -> Result<Option<RowRef<'_>>> {
+        if !self.cursor.advance()? {
+            return Ok(None);
+        }
+        let (key, value) = self.cursor.entry();
+        Ok(Some(RowRef::new(&self.schema, key, value)))
+    }
+
     /// The next row's primary key values only, in the order of the key: cheaper than the row.
     ///
     /// # Errors
@@ -269,6 +458,40 @@ impl<'a> Entries<'a> {
             return Ok(None);
         }
         Ok(Some(self.schema.decode_entry(self.n, self.cursor.entry().0)?))
+    }
+
+    /// The next entry as a tuple: the index's columns, then the primary key's; none at the end. Faster than
+    /// [`Entries::next`], as [`Rows::next_as`] is.
+    ///
+    /// # Errors
+    /// As [`Rows::next_as`].
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = trefoil::Database::open(dir.path(), trefoil::Options::default())?;
+    /// # use trefoil::{ColumnType, IndexSchema, Schema};
+    /// # let schema = Schema::builder().column("id", ColumnType::I64).column("name", ColumnType::Text);
+    /// # let schema = schema.primary_key(&["id"]).index(IndexSchema::new("by_name", &["name"])).build()?;
+    /// # let people = db.create_table("people", schema)?;
+    /// # let mut tx = db.begin()?;
+    /// # for (id, name) in [(1i64, "Ada"), (2, "Grace"), (3, "Edith")] {
+    /// #     tx.insert(&people, &[id.into(), name.into()])?;
+    /// # }
+    /// # tx.commit()?;
+    /// use std::borrow::Cow;
+    ///
+    /// let tx = db.begin()?;
+    /// let mut entries = tx.scan_index(&people, "by_name", trefoil::ALL)?;
+    /// let (name, id): (Cow<'_, str>, i64) = entries.next_as()?.expect("there are entries");
+    /// assert_eq!((&*name, id), ("Ada", 1));
+    /// # Ok::<(), trefoil::Error>(())
+    /// ```
+    #[inline]
+    pub fn next_as<'r, T: FromRow<'r>>(&'r mut self) -> Result<Option<T>> {
+        if !self.cursor.advance()? {
+            return Ok(None);
+        }
+        Ok(Some(self.schema.decode_entry_as(self.n, self.cursor.entry().0)?))
     }
 }
 

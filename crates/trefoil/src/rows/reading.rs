@@ -2,7 +2,7 @@
 
 use index::Direction;
 
-use super::cursors::{Entries, Rows, owned};
+use super::cursors::{Entries, RowRef, Rows, owned};
 use super::range::{ValueRange, as_slice, index_number, index_range, primary_range, whole_key};
 use crate::error::Result;
 use crate::handle::Table;
@@ -36,7 +36,10 @@ impl Transaction {
     /// ```
     pub fn get_row(&self, table: &Table, primary_key: &[Value<'_>]) -> Result<Option<Vec<OwnedValue>>> {
         let mut found = None;
-        self.get_rows(table, &[primary_key], |_, row| found = Some(owned(row)))?;
+        self.get_rows(table, &[primary_key], |_, row| {
+            found = Some(owned(row.values()?));
+            Ok(())
+        })?;
         Ok(found)
     }
 
@@ -44,7 +47,7 @@ impl Transaction {
     /// many there are. Rows come in key order. `with` runs under a latch: it must not call the database.
     ///
     /// # Errors
-    /// As [`Transaction::get_row`].
+    /// As [`Transaction::get_row`], and the first error of `with`, after which it is not called again.
     ///
     /// ```
     /// # let dir = tempfile::tempdir().expect("a temporary directory");
@@ -58,10 +61,16 @@ impl Transaction {
     /// #     tx.insert(&people, &[id.into(), name.into()])?;
     /// # }
     /// # tx.commit()?;
+    /// use std::borrow::Cow;
+    ///
     /// let tx = db.begin()?;
     /// let mut names = [const { None }; 3];
     /// let keys = [[3i64.into()], [9i64.into()], [1i64.into()]];
-    /// let found = tx.get_rows(&people, &keys, |place, row| names[place] = Some(row[1].clone().into_owned()))?;
+    /// let found = tx.get_rows(&people, &keys, |place, row| {
+    ///     let (_id, name): (i64, Cow<'_, str>) = row.read_as()?;
+    ///     names[place] = Some(name.into_owned());
+    ///     Ok(())
+    /// })?;
     /// assert_eq!((found, names), (2, [Some("Edith".into()), None, Some("Ada".into())]));
     /// # Ok::<(), trefoil::Error>(())
     /// ```
@@ -69,7 +78,7 @@ impl Transaction {
         &self,
         table: &Table,
         keys: &[K],
-        mut with: impl FnMut(usize, Vec<Value<'_>>),
+        mut with: impl FnMut(usize, RowRef<'_>) -> Result<()>,
     ) -> Result<usize> {
         let shape = self.table_shape(&table.0);
         let schema = &shape.def.schema;
@@ -87,18 +96,17 @@ impl Transaction {
                 places.push(at);
             }
         }
-        let (mut count, mut fault) = (0, None);
+        let (mut count, mut outcome) = (0, Ok(()));
         self.read(&shape.primary, &unique, &mut |u, value| {
             let same = sorted[places[u]..].iter().take_while(|(key, _)| key.as_slice() == unique[u]);
             for (_, i) in same {
-                match schema.decode_row(unique[u], value) {
-                    Ok(row) => with(*i, row),
-                    Err(error) => fault = Some(error),
+                if outcome.is_ok() {
+                    outcome = with(*i, RowRef::new(schema, unique[u], value));
                 }
                 count += 1;
             }
         })?;
-        fault.map_or(Ok(count), |fault| Err(fault.into()))
+        outcome.map(|()| count)
     }
 
     /// Rows in a range of the primary key, ascending; [`ALL`](crate::ALL) is every row.

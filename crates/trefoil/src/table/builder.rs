@@ -2,7 +2,7 @@
 
 use base::Result;
 
-use super::schema::{Column, ColumnType, IndexSchema, Parts, Schema};
+use super::schema::{Column, ColumnType, Derived, IndexSchema, Parts, Schema};
 use crate::options::IndexOptions;
 
 /// Collects what a table looks like; [`SchemaBuilder::build`] checks it. From [`Schema::builder`].
@@ -123,8 +123,7 @@ impl SchemaBuilder {
             primary: Vec::new(),
             primary_options: self.primary_options,
             indexes: self.indexes,
-            stored: Vec::new(),
-            index_columns: Vec::new(),
+            derived: Derived::default(),
         };
         parts.primary = self.primary.iter().map(|name| parts.number(name)).collect::<Result<_>>()?;
         parts.checked()

@@ -18,12 +18,13 @@ use std::borrow::Cow;
 use base::bytes::Reader;
 
 use super::schema::{Column, ColumnType};
+use super::typed::{FromColumn, Timestamp};
 use super::value::Value;
 
 const NULL: u8 = 0;
 const PRESENT: u8 = 1;
-const SIGN_64: u64 = 1 << 63;
-const SIGN_32: u32 = 1 << 31;
+pub(super) const SIGN_64: u64 = 1 << 63;
+pub(super) const SIGN_32: u32 = 1 << 31;
 /// After a 00 byte of a string.
 const ESCAPED: u8 = 0xff;
 const END: u8 = 0;
@@ -51,41 +52,36 @@ pub fn put(out: &mut Vec<u8>, column: &Column, value: &Value<'_>) {
 
 /// Reads what [`put`] wrote for `column`. `None` on malformed bytes.
 pub fn take<'a>(reader: &mut Reader<'a>, column: &Column) -> Option<Value<'a>> {
-    if column.nullable {
-        match reader.u8()? {
-            NULL => return Some(Value::Null),
-            PRESENT => {}
-            _ => return None,
-        }
+    if column.nullable && take_null(reader)? {
+        return Some(Value::Null);
     }
     Some(match column.column_type {
-        ColumnType::I64 => Value::I64((be_u64(reader)? ^ SIGN_64) as i64),
-        ColumnType::Timestamp => Value::Timestamp((be_u64(reader)? ^ SIGN_64) as i64),
-        ColumnType::I32 => Value::I32((be_u32(reader)? ^ SIGN_32) as i32),
-        ColumnType::U64 => Value::U64(be_u64(reader)?),
-        ColumnType::U32 => Value::U32(be_u32(reader)?),
-        ColumnType::F64 => Value::F64(f64::from_bits(value_bits(be_u64(reader)?))),
-        ColumnType::Text => match take_string(reader)? {
-            Cow::Borrowed(b) => Value::Text(Cow::Borrowed(std::str::from_utf8(b).ok()?)),
-            Cow::Owned(b) => Value::Text(Cow::Owned(String::from_utf8(b).ok()?)),
-        },
-        ColumnType::Bytes => Value::Bytes(take_string(reader)?),
-        ColumnType::Bool => match reader.u8()? {
-            0 => Value::Bool(false),
-            1 => Value::Bool(true),
-            _ => return None,
-        },
+        ColumnType::I64 => Value::I64(i64::from_key(reader)?),
+        ColumnType::Timestamp => Value::Timestamp(Timestamp::from_key(reader)?.0),
+        ColumnType::I32 => Value::I32(i32::from_key(reader)?),
+        ColumnType::U64 => Value::U64(u64::from_key(reader)?),
+        ColumnType::U32 => Value::U32(u32::from_key(reader)?),
+        ColumnType::F64 => Value::F64(f64::from_key(reader)?),
+        ColumnType::Text => Value::Text(Cow::from_key(reader)?),
+        ColumnType::Bytes => Value::Bytes(Cow::from_key(reader)?),
+        ColumnType::Bool => Value::Bool(bool::from_key(reader)?),
     })
+}
+
+/// Reads the byte before a column that may be NULL: is it?
+#[inline]
+pub(super) fn take_null(reader: &mut Reader<'_>) -> Option<bool> {
+    match reader.u8()? {
+        NULL => Some(true),
+        PRESENT => Some(false),
+        _ => None,
+    }
 }
 
 /// Passes over what [`put`] wrote for `column`. `None` on malformed bytes.
 pub fn skip(reader: &mut Reader<'_>, column: &Column) -> Option<()> {
-    if column.nullable {
-        match reader.u8()? {
-            NULL => return Some(()),
-            PRESENT => {}
-            _ => return None,
-        }
+    if column.nullable && take_null(reader)? {
+        return Some(());
     }
     match column.column_type {
         ColumnType::I64 | ColumnType::U64 | ColumnType::Timestamp | ColumnType::F64 => reader.take(8).map(drop),
@@ -120,15 +116,18 @@ fn order_bits(bits: u64) -> u64 {
     if bits & SIGN_64 == 0 { bits ^ SIGN_64 } else { !bits }
 }
 
-fn value_bits(order: u64) -> u64 {
+#[inline]
+pub(super) fn value_bits(order: u64) -> u64 {
     if order & SIGN_64 == 0 { !order } else { order ^ SIGN_64 }
 }
 
-fn be_u64(reader: &mut Reader<'_>) -> Option<u64> {
+#[inline]
+pub(super) fn be_u64(reader: &mut Reader<'_>) -> Option<u64> {
     reader.take(8).and_then(|b| b.try_into().ok()).map(u64::from_be_bytes)
 }
 
-fn be_u32(reader: &mut Reader<'_>) -> Option<u32> {
+#[inline]
+pub(super) fn be_u32(reader: &mut Reader<'_>) -> Option<u32> {
     reader.take(4).and_then(|b| b.try_into().ok()).map(u32::from_be_bytes)
 }
 
@@ -157,7 +156,7 @@ fn string_extent(bytes: &[u8]) -> Option<(usize, usize)> {
     }
 }
 
-fn take_string<'a>(reader: &mut Reader<'a>) -> Option<Cow<'a, [u8]>> {
+pub(super) fn take_string<'a>(reader: &mut Reader<'a>) -> Option<Cow<'a, [u8]>> {
     let (bytes, zeroes) = string_extent(reader.rest())?;
     let encoded = &reader.take(bytes)?[..bytes - 2];
     if zeroes == 0 {

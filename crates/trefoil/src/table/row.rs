@@ -19,6 +19,7 @@ use std::borrow::Cow;
 use base::bytes::{Reader, put_bytes, put_varint};
 
 use super::schema::{Column, ColumnType};
+use super::typed::{FromColumn, Timestamp};
 use super::value::Value;
 
 /// The row format written.
@@ -59,31 +60,52 @@ fn put_value(out: &mut Vec<u8>, value: &Value<'_>) {
     }
 }
 
-/// Reads the columns of a row one after another.
+/// The columns of a row, to be read one after another by whoever knows that all are there.
 #[derive(Debug, Clone)]
-pub(super) struct Columns<'a> {
-    reader: Reader<'a>,
-    /// Columns stored and not read yet.
-    left: u64,
+pub struct Fields<'a> {
+    pub(super) reader: Reader<'a>,
     nulls: &'a [u8],
     nullable_seen: usize,
 }
 
+impl Fields<'_> {
+    /// Steps to the next column that may be NULL: is it?
+    #[inline]
+    pub(super) fn next_is_null(&mut self) -> bool {
+        let bit = self.nullable_seen;
+        self.nullable_seen += 1;
+        self.nulls[bit / 8] >> (bit % 8) & 1 == 1
+    }
+}
+
+/// Reads the columns of a row one after another.
+#[derive(Debug, Clone)]
+pub(super) struct Columns<'a> {
+    fields: Fields<'a>,
+    /// Columns stored and not read yet.
+    left: usize,
+}
+
 impl<'a> Columns<'a> {
-    /// Reads the head of a row of a table with these columns beside the primary key. `None` on malformed bytes.
-    pub(super) fn new<'c>(row: &'a [u8], columns: impl ExactSizeIterator<Item = &'c Column>) -> Option<Self> {
+    /// Reads the head of a row. `nullable[n]` of the first `n` columns beside the primary key may be NULL, for every `n` up
+    /// to how many there are. `None` on malformed bytes.
+    #[inline]
+    pub(super) fn new(row: &'a [u8], nullable: &[usize]) -> Option<Self> {
         let mut reader = Reader::new(row);
         if reader.u8()? != FORMAT {
             return None;
         }
-        let stored = reader.varint()?;
-        if stored > columns.len() as u64 {
-            return None;
-        }
-        let nullable = columns.take(stored as usize).filter(|c| c.nullable).count();
+        let left = usize::try_from(reader.varint()?).ok()?;
+        let nullable = *nullable.get(left)?;
         let nulls = reader.take(nullable.div_ceil(8))?;
         let unused_set = nullable % 8 != 0 && nulls.last().is_some_and(|last| last >> (nullable % 8) != 0);
-        (!unused_set).then_some(Self { reader, left: stored, nulls, nullable_seen: 0 })
+        (!unused_set).then_some(Self { fields: Fields { reader, nulls, nullable_seen: 0 }, left })
+    }
+
+    /// The columns, if the row has exactly this many.
+    #[inline]
+    pub(super) fn all(self, columns: usize) -> Option<Fields<'a>> {
+        (self.left == columns).then_some(self.fields)
     }
 
     /// The next column's value. `None` on malformed bytes.
@@ -91,16 +113,28 @@ impl<'a> Columns<'a> {
         if self.next_is_null(column)? { Some(Value::Null) } else { self.value(column.column_type) }
     }
 
+    /// The next column's value, of the column's type. `None` on malformed bytes.
+    #[inline]
+    pub(super) fn next_as<T: FromColumn<'a>>(&mut self) -> Option<T> {
+        if self.left == 0 {
+            return T::NULL;
+        }
+        self.left -= 1;
+        T::from_row(&mut self.fields)
+    }
+
     /// Passes over the next column. `None` on malformed bytes.
+    #[inline]
     pub(super) fn skip(&mut self, column: &Column) -> Option<()> {
         if self.next_is_null(column)? {
             return Some(());
         }
+        let reader = &mut self.fields.reader;
         match column.column_type {
-            ColumnType::I64 | ColumnType::I32 | ColumnType::U64 | ColumnType::U32 => self.reader.varint().map(drop),
-            ColumnType::F64 | ColumnType::Timestamp => self.reader.take(8).map(drop),
-            ColumnType::Text | ColumnType::Bytes => self.reader.bytes().map(drop),
-            ColumnType::Bool => self.reader.take(1).map(drop),
+            ColumnType::I64 | ColumnType::I32 | ColumnType::U64 | ColumnType::U32 => reader.varint().map(drop),
+            ColumnType::F64 | ColumnType::Timestamp => reader.take(8).map(drop),
+            ColumnType::Text | ColumnType::Bytes => reader.bytes().map(drop),
+            ColumnType::Bool => reader.take(1).map(drop),
         }
     }
 
@@ -110,35 +144,26 @@ impl<'a> Columns<'a> {
             return column.nullable.then_some(true);
         }
         self.left -= 1;
-        if !column.nullable {
-            return Some(false);
-        }
-        let bit = self.nullable_seen;
-        self.nullable_seen += 1;
-        Some(self.nulls[bit / 8] >> (bit % 8) & 1 == 1)
+        Some(column.nullable && self.fields.next_is_null())
     }
 
     /// True if nothing is left over after the last column.
     pub(super) fn is_empty(&self) -> bool {
-        self.left == 0 && self.reader.is_empty()
+        self.left == 0 && self.fields.reader.is_empty()
     }
 
     fn value(&mut self, column_type: ColumnType) -> Option<Value<'a>> {
-        let reader = &mut self.reader;
+        let row = &mut self.fields;
         Some(match column_type {
-            ColumnType::I64 => Value::I64(unzigzag(reader.varint()?)),
-            ColumnType::I32 => Value::I32(i32::try_from(unzigzag(reader.varint()?)).ok()?),
-            ColumnType::U64 => Value::U64(reader.varint()?),
-            ColumnType::U32 => Value::U32(u32::try_from(reader.varint()?).ok()?),
-            ColumnType::F64 => Value::F64(f64::from_bits(reader.u64()?)),
-            ColumnType::Timestamp => Value::Timestamp(reader.u64()? as i64),
-            ColumnType::Text => Value::Text(Cow::Borrowed(std::str::from_utf8(reader.bytes()?).ok()?)),
-            ColumnType::Bytes => Value::Bytes(Cow::Borrowed(reader.bytes()?)),
-            ColumnType::Bool => match reader.u8()? {
-                0 => Value::Bool(false),
-                1 => Value::Bool(true),
-                _ => return None,
-            },
+            ColumnType::I64 => Value::I64(i64::from_row(row)?),
+            ColumnType::I32 => Value::I32(i32::from_row(row)?),
+            ColumnType::U64 => Value::U64(u64::from_row(row)?),
+            ColumnType::U32 => Value::U32(u32::from_row(row)?),
+            ColumnType::F64 => Value::F64(f64::from_row(row)?),
+            ColumnType::Timestamp => Value::Timestamp(Timestamp::from_row(row)?.0),
+            ColumnType::Text => Value::Text(Cow::from_row(row)?),
+            ColumnType::Bytes => Value::Bytes(Cow::from_row(row)?),
+            ColumnType::Bool => Value::Bool(bool::from_row(row)?),
         })
     }
 }
@@ -147,6 +172,7 @@ fn zigzag(n: i64) -> u64 {
     ((n << 1) ^ (n >> 63)) as u64
 }
 
-fn unzigzag(n: u64) -> i64 {
+#[inline]
+pub(super) fn unzigzag(n: u64) -> i64 {
     (n >> 1) as i64 ^ -((n & 1) as i64)
 }

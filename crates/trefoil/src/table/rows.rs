@@ -9,7 +9,8 @@ use base::bytes::{Reader, printable};
 use base::limits::KEY_BYTES_MAX;
 use base::{Fault, Result};
 
-use super::schema::{Column, Schema};
+use super::schema::{Column, Place, Schema};
+use super::typed::{FromColumn, FromRow};
 use super::value::Value;
 use super::{key, row};
 
@@ -75,7 +76,7 @@ impl Schema {
     pub fn row_value(&self, values: &[Value<'_>], out: &mut Vec<u8>) -> Result<()> {
         self.check(values)?;
         out.clear();
-        row::put(out, self.0.stored.iter().map(|&n| (&self.columns()[n], &values[n])));
+        row::put(out, self.0.derived.stored.iter().map(|&n| (&self.columns()[n], &values[n])));
         Ok(())
     }
 
@@ -146,6 +147,84 @@ impl Schema {
         self.take_key(columns, self.primary_key().len(), primary).ok_or_else(|| malformed("primary key", primary))
     }
 
+    /// A stored row as a tuple.
+    ///
+    /// # Errors
+    /// `Corrupt` if key or row is malformed; `Invalid` if the tuple's types are not the columns'.
+    #[inline]
+    pub fn decode_row_as<'a, T: FromRow<'a>>(&self, primary: &'a [u8], row: &'a [u8]) -> Result<T> {
+        let (key_columns, derived) = (self.0.primary.len(), &self.0.derived);
+        if T::SIGNATURE != derived.signature {
+            return Err(misread(self.columns().iter()));
+        }
+        let stored = || row::Columns::new(row, &derived.nullable_stored)?.all(derived.stored.len());
+        match if derived.key_leads { stored() } else { None } {
+            Some(mut fields) => {
+                let mut key = Reader::new(primary);
+                let read = T::from_entry(&mut key, key_columns, &mut fields);
+                let whole = key.is_empty() && fields.reader.is_empty();
+                read.filter(|_| whole).ok_or_else(|| malformed("row", row))
+            }
+            // The key's columns are not the first ones, or the row is older than the last column.
+            None => self.decode_row(primary, row).and_then(as_tuple),
+        }
+    }
+
+    /// One column of a stored row; those behind it are not looked at.
+    ///
+    /// # Errors
+    /// `Corrupt` if key or row is malformed up to it; `Invalid` if there is no such column or its type is another.
+    #[inline]
+    pub fn decode_column_as<'a, T: FromColumn<'a>>(
+        &self,
+        column: usize,
+        primary: &'a [u8],
+        row: &'a [u8],
+    ) -> Result<T> {
+        match self.0.derived.codes.get(column) {
+            Some(&code) if code == T::CODE => {}
+            Some(_) => return Err(misread(self.columns()[column..].iter().take(1))),
+            None => return Err(Fault::Invalid(format!("there is no column {column}"))),
+        }
+        let read = match self.0.derived.places[column] {
+            Place::Key(n) => self.key_column(n, primary),
+            Place::Stored(n) => self.stored_column(n, row),
+        };
+        read.ok_or_else(|| malformed("row", row))
+    }
+
+    #[inline]
+    fn stored_column<'a, T: FromColumn<'a>>(&self, n: usize, row: &'a [u8]) -> Option<T> {
+        let derived = &self.0.derived;
+        let mut stored = row::Columns::new(row, &derived.nullable_stored)?;
+        for &before in &derived.stored[..n] {
+            stored.skip(&self.columns()[before])?;
+        }
+        stored.next_as()
+    }
+
+    #[inline]
+    fn key_column<'a, T: FromColumn<'a>>(&self, n: usize, primary: &'a [u8]) -> Option<T> {
+        let mut key = Reader::new(primary);
+        for &before in &self.primary_key()[..n] {
+            key::skip(&mut key, &self.columns()[before])?;
+        }
+        T::from_key(&mut key)
+    }
+
+    /// An entry of secondary index `n` as a tuple: its columns, then the primary key's.
+    ///
+    /// # Errors
+    /// `Corrupt` if the entry is malformed; `Invalid` if the tuple's types are not the columns'.
+    #[inline]
+    pub fn decode_entry_as<'a, T: FromRow<'a>>(&self, n: usize, entry: &'a [u8]) -> Result<T> {
+        if T::SIGNATURE != self.0.derived.entry_signatures[n] {
+            return Err(misread(self.entry_columns(n).map(|c| &self.columns()[c])));
+        }
+        let mut key = Reader::new(entry);
+        T::from_key(&mut key).filter(|_| key.is_empty()).ok_or_else(|| malformed("index entry", entry))
+    }
+
     /// Numbers of the columns in an entry of secondary index `n`, in order: its own, then the primary key's.
     pub fn entry_columns(&self, n: usize) -> impl Iterator<Item = usize> + '_ {
         self.index_columns(n).iter().chain(self.primary_key()).copied()
@@ -180,9 +259,9 @@ impl Schema {
                 None => key::skip(&mut reader, column)?,
             }
         }
-        let columns = self.0.stored.iter().map(|&c| &self.columns()[c]);
-        let mut stored = row::Columns::new(row, columns.clone())?;
-        for (&c, column) in self.0.stored.iter().zip(columns) {
+        let columns = self.0.derived.stored.iter().map(|&c| &self.columns()[c]);
+        let mut stored = row::Columns::new(row, &self.0.derived.nullable_stored)?;
+        for (&c, column) in self.0.derived.stored.iter().zip(columns) {
             if left == 0 {
                 break;
             }
@@ -203,10 +282,9 @@ impl Schema {
     }
 
     fn take_stored<'a>(&self, row: &'a [u8], values: &mut [Value<'a>]) -> Option<()> {
-        let columns = || self.0.stored.iter().map(|&n| &self.columns()[n]);
-        let mut stored = row::Columns::new(row, columns())?;
-        for (&n, column) in self.0.stored.iter().zip(columns()) {
-            values[n] = stored.next(column)?;
+        let mut stored = row::Columns::new(row, &self.0.derived.nullable_stored)?;
+        for &n in &self.0.derived.stored {
+            values[n] = stored.next(&self.columns()[n])?;
         }
         stored.is_empty().then_some(())
     }
@@ -234,6 +312,17 @@ fn check_value(column: &Column, value: &Value<'_>) -> Result<()> {
             Err(Fault::Invalid(format!("column {name:?} is {column_type:?}, the value is {found:?}")))
         }
     }
+}
+
+fn as_tuple<'a, T: FromRow<'a>>(values: Vec<Value<'a>>) -> Result<T> {
+    Ok(T::from_values(&mut values.into_iter()).expect("the signatures agree"))
+}
+
+#[cold]
+fn misread<'c>(columns: impl Iterator<Item = &'c Column>) -> Fault {
+    let name = |c: &Column| format!("{} {:?}{}", c.name, c.column_type, if c.nullable { " or NULL" } else { "" });
+    let columns: Vec<String> = columns.map(name).collect();
+    Fault::Invalid(format!("the tuple's types are not those of the columns ({})", columns.join(", ")))
 }
 
 fn check_length(key: &[u8]) -> Result<()> {

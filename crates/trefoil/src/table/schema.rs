@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use base::{Fault, Result};
 
-use super::SchemaBuilder;
+use super::{SchemaBuilder, typed};
 use crate::options::IndexOptions;
 
 /// Longest name of a column or index in a schema, in bytes. Tables, and indexes that are created, have names of at most
@@ -239,10 +239,36 @@ pub(super) struct Parts {
     pub(super) primary: Vec<usize>,
     pub(super) primary_options: IndexOptions,
     pub(super) indexes: Vec<IndexSchema>,
-    /// Numbers of the columns that are not in the primary key, ascending: what a row stores. Derived.
-    pub(super) stored: Vec<usize>,
-    /// Per index, the numbers of its columns. Derived.
-    pub(super) index_columns: Vec<Vec<usize>>,
+    pub(super) derived: Derived,
+}
+
+/// Where a column is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Place {
+    /// The so many-th of the primary key.
+    Key(usize),
+    /// The so many-th of a stored row.
+    Stored(usize),
+}
+
+/// What follows from the rest of a schema.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Derived {
+    /// Numbers of the columns that are not in the primary key, ascending: what a row stores.
+    pub stored: Vec<usize>,
+    /// How many of the first `n` stored columns may be NULL, for every `n`.
+    pub nullable_stored: Vec<usize>,
+    /// Per index, the numbers of its columns.
+    pub index_columns: Vec<Vec<usize>>,
+    /// Where each column is, and of which type ([`typed::code`]).
+    pub places: Vec<Place>,
+    pub codes: Vec<u8>,
+    /// What a tuple must be to be read from a row ([`typed::signature`]).
+    pub signature: u128,
+    /// The same for an entry of each index: its columns, then the primary key's.
+    pub entry_signatures: Vec<u128>,
+    /// The columns of the primary key are the first of the table, in its order.
+    pub key_leads: bool,
 }
 
 /// Columns, primary key and secondary indexes of a table. Cheap to clone.
@@ -382,7 +408,7 @@ impl Schema {
     /// ```
     #[must_use]
     pub fn index_columns(&self, n: usize) -> &[usize] {
-        &self.0.index_columns[n]
+        &self.0.derived.index_columns[n]
     }
 
     /// The same table with one more secondary index, behind the others. A value only: a table gets it by
@@ -442,7 +468,7 @@ impl Parts {
         if let Some(&n) = self.primary.iter().find(|&&n| self.columns[n].nullable) {
             return invalid(format!("column {:?} of the primary key may not be nullable", self.columns[n].name));
         }
-        self.index_columns.clear();
+        let mut index_columns = Vec::new();
         for index in &self.indexes {
             if index.unique {
                 return Err(Fault::Unsupported(format!("index {:?}: unique is not built yet", index.name)));
@@ -453,10 +479,36 @@ impl Parts {
             let numbers: Result<Vec<usize>> = index.columns.iter().map(|name| self.number(name)).collect();
             let numbers = numbers?;
             self.check_key(&format!("index {:?}", index.name), &numbers)?;
-            self.index_columns.push(numbers);
+            index_columns.push(numbers);
         }
-        self.stored = (0..self.columns.len()).filter(|n| !self.primary.contains(n)).collect();
+        self.derived = self.derive(index_columns);
         Ok(Schema(Arc::new(self)))
+    }
+
+    fn derive(&self, index_columns: Vec<Vec<usize>>) -> Derived {
+        let stored: Vec<usize> = (0..self.columns.len()).filter(|n| !self.primary.contains(n)).collect();
+        let mut nullable_stored = vec![0];
+        for &n in &stored {
+            nullable_stored.push(nullable_stored[nullable_stored.len() - 1] + usize::from(self.columns[n].nullable));
+        }
+        let entry = |columns: &Vec<usize>| {
+            let all: Vec<_> = columns.iter().chain(&self.primary).map(|&n| &self.columns[n]).collect();
+            typed::signature(all.into_iter())
+        };
+        let place = |n: usize| match self.primary.iter().position(|&key| key == n) {
+            Some(at) => Place::Key(at),
+            None => Place::Stored(stored.partition_point(|&s| s < n)),
+        };
+        Derived {
+            places: (0..self.columns.len()).map(place).collect(),
+            codes: self.columns.iter().map(typed::code).collect(),
+            signature: typed::signature(self.columns.iter()),
+            entry_signatures: index_columns.iter().map(entry).collect(),
+            key_leads: self.primary.iter().copied().eq(0..self.primary.len()),
+            stored,
+            nullable_stored,
+            index_columns,
+        }
     }
 
     pub(super) fn number(&self, name: &str) -> Result<usize> {

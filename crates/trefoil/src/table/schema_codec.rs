@@ -15,7 +15,9 @@ use base::bytes::{Reader, put_bytes, put_varint};
 use base::{Fault, Result};
 use store::Compression;
 
-use super::schema::{COLUMNS_MAX, Column, ColumnType, INDEXES_MAX, IndexSchema, KEY_COLUMNS_MAX, Parts, Schema};
+use super::schema::{
+    COLUMNS_MAX, Column, ColumnType, Derived, INDEXES_MAX, IndexSchema, KEY_COLUMNS_MAX, Parts, Schema,
+};
 use crate::options::{IndexOptions, Structure};
 
 /// The schema format written.
@@ -40,7 +42,7 @@ impl Schema {
         put_numbers(&mut out, &parts.primary);
         put_options(&mut out, &parts.primary_options);
         put_varint(&mut out, parts.indexes.len() as u64);
-        for (index, columns) in parts.indexes.iter().zip(&parts.index_columns) {
+        for (index, columns) in parts.indexes.iter().zip(&parts.derived.index_columns) {
             put_bytes(&mut out, index.name.as_bytes());
             out.push(if index.unique { UNIQUE } else { 0 });
             put_numbers(&mut out, columns);
@@ -100,7 +102,7 @@ fn take_parts(reader: &mut Reader<'_>) -> Option<Parts> {
         let names = take_numbers(reader)?.into_iter().map(|n| columns.get(n).map(|column| column.name.clone()));
         Some(IndexSchema { name, unique, columns: names.collect::<Option<_>>()?, options: take_options(reader)? })
     })?;
-    Some(Parts { columns, primary, primary_options, indexes, stored: Vec::new(), index_columns: Vec::new() })
+    Some(Parts { columns, primary, primary_options, indexes, derived: Derived::default() })
 }
 
 fn take_many<T>(

@@ -464,6 +464,10 @@ impl<S: Store> Session for KvSession<S> {
         })
     }
 
+    fn scan_customers(&mut self, table: u32, each: &mut dyn FnMut(i32)) -> Result<()> {
+        self.scan_table(table, &mut |_, row| each(row.customerid))
+    }
+
     fn scan_index(&mut self, table: u32, index: Secondary, each: &mut dyn FnMut(Entry, u64)) -> Result<()> {
         let table = table_of(&self.tables, table)?;
         let set = set_of(table)?;

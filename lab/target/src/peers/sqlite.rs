@@ -420,6 +420,15 @@ impl Session for SqliteSession {
         Ok(())
     }
 
+    fn scan_customers(&mut self, table: u32, each: &mut dyn FnMut(i32)) -> Result<()> {
+        let mut select = self.statement(&self.open(table)?.sql.scan)?;
+        let mut rows = select.query([]).map_err(wrong)?;
+        while let Some(row) = rows.next().map_err(wrong)? {
+            each(row.get(3).map_err(wrong)?);
+        }
+        Ok(())
+    }
+
     fn scan_index(&mut self, table: u32, index: Secondary, each: &mut dyn FnMut(Entry, u64)) -> Result<()> {
         let index = self.open(table)?.sql.indexed(index).map_err(|what| failed("sqlite", what))?;
         let mut select = self.statement(&index.scan)?;

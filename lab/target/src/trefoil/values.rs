@@ -1,9 +1,11 @@
 //! Rows, entries and keys as the engine's typed values, and back.
 
-use trefoil::Value;
+use std::borrow::Cow;
+
+use trefoil::{Entries, Timestamp, Value};
 
 use crate::api::{Result, TargetError};
-use crate::row::{Entry, RowView};
+use crate::row::{Column, Entry, RowView};
 
 /// `dateandtime` is kept in microseconds.
 const MICROS: i64 = 1_000_000;
@@ -26,49 +28,43 @@ fn surprise(what: &str, values: &[Value<'_>]) -> TargetError {
     TargetError::Failed(format!("trefoil: {what} came back as {values:?}"))
 }
 
-/// The key and the row behind values.
-pub(super) fn row_of<'a>(values: &'a [Value<'_>]) -> Result<(u64, RowView<'a>)> {
-    match values {
-        [
-            Value::I64(key),
-            Value::Timestamp(micros),
-            Value::I32(cashregisterid),
-            Value::I32(customerid),
-            Value::I32(productid),
-            Value::I32(price),
-            Value::Text(data),
-        ] => {
-            let row = RowView {
-                dateandtime: micros / MICROS,
-                cashregisterid: *cashregisterid,
-                customerid: *customerid,
-                productid: *productid,
-                price: *price,
-                data: data.as_bytes(),
-            };
-            Ok((*key as u64, row))
-        }
-        other => Err(surprise("a row", other)),
-    }
+/// Number of the column `customerid`.
+pub(super) const CUSTOMERID: usize = 3;
+
+/// The columns of a row, in their order.
+pub(super) type Columns<'a> = (i64, Option<Timestamp>, i32, i32, i32, i32, Option<Cow<'a, str>>);
+
+/// The key and the row in these columns.
+#[inline]
+pub(super) fn row_of<'a>(columns: &'a Columns<'_>) -> (u64, RowView<'a>) {
+    let (key, time, cashregisterid, customerid, productid, price, data) = columns;
+    let row = RowView {
+        dateandtime: seconds(*time),
+        cashregisterid: *cashregisterid,
+        customerid: *customerid,
+        productid: *productid,
+        price: *price,
+        data: data.as_deref().unwrap_or_default().as_bytes(),
+    };
+    (*key as u64, row)
 }
 
-/// The entry and the key behind an index entry's values: the index columns, then the primary key.
-pub(super) fn entry_of(values: &[Value<'_>]) -> Result<(Entry, u64)> {
-    let Some((Value::I64(key), columns)) = values.split_last() else {
-        return Err(surprise("an index entry", values));
-    };
-    let mut entry = Entry::default();
-    if columns.len() > entry.len() {
-        return Err(surprise("an index entry", values));
-    }
-    for (place, value) in entry.iter_mut().zip(columns) {
-        *place = match value {
-            Value::I32(number) => i64::from(*number),
-            Value::Timestamp(micros) => micros / MICROS,
-            _ => return Err(surprise("an index entry", values)),
-        };
-    }
-    Ok((entry, *key as u64))
+fn seconds(time: Option<Timestamp>) -> i64 {
+    time.map_or(0, |Timestamp(micros)| micros / MICROS)
+}
+
+/// The next entry of the index with these columns, and the key in it.
+#[inline]
+pub(super) fn next_entry(entries: &mut Entries<'_>, columns: &[Column]) -> Result<Option<(Entry, u64)>> {
+    Ok(match columns {
+        [_, _] => entries.next_as::<(i32, i32, i64)>()?.map(|(a, b, key)| ([a.into(), b.into(), 0], key as u64)),
+        [_, Column::DateAndTime, _] => entries
+            .next_as::<(i32, Option<Timestamp>, i32, i64)>()?
+            .map(|(a, b, c, key)| ([a.into(), seconds(b), c.into()], key as u64)),
+        _ => entries
+            .next_as::<(i32, i32, i32, i64)>()?
+            .map(|(a, b, c, key)| ([a.into(), b.into(), c.into()], key as u64)),
+    })
 }
 
 /// The only value of a key.

@@ -45,11 +45,11 @@ pub fn leaf_image(bytes: &[u8]) {
         }
     }
     let mut slot = 0;
-    while let Some(item) = leaf.next_item(slot, ReadAt::Newest) {
+    while let Some(item) = leaf.next_item(slot..leaf.slots(), ReadAt::Newest) {
         assert!(leaf.search(&item.key.to_vec()).is_ok(), "an accepted key is found");
         slot = item.next;
     }
-    let _ = leaf.previous_live(leaf.slots(), ReadAt::Snapshot(CommitTs(1)));
+    let _ = leaf.previous_live(0..leaf.slots(), ReadAt::Snapshot(CommitTs(1)));
     let mut again = Vec::new();
     leaf.encode_image(&mut again);
     let second = Leaf::decode_image(&again, lo, hi, node_bytes).expect("an encoded leaf decodes");

@@ -284,7 +284,7 @@ impl Stage {
         let (mut forward, mut backward) = (BTreeMap::new(), Vec::new());
         for leaf in &self.leaves {
             let mut slot = 0;
-            while let Some(item) = leaf.next_live(slot, at) {
+            while let Some(item) = leaf.next_live(slot..leaf.slots(), at) {
                 let value = item.value.map(|value| bytes_of(value, &self.disk));
                 forward.insert(item.key.to_vec(), (item.ts.0, value));
                 slot = item.next;
@@ -293,7 +293,7 @@ impl Stage {
         assert_eq!(forward, *expected, "forward at {at:?}");
         for leaf in self.leaves.iter().rev() {
             let mut end = leaf.slots();
-            while let Some(item) = leaf.previous_live(end, at) {
+            while let Some(item) = leaf.previous_live(0..end, at) {
                 backward.push(item.key.to_vec());
                 end = item.first;
             }
