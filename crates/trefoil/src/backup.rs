@@ -210,6 +210,8 @@ impl Engine {
         self.check_writable()?;
         // One backup at a time, and no change of definitions beside it.
         let _no_ddl = self.ddl.lock();
+        // The log that a damaged index needs reaches back over lives, which a copy does not.
+        self.upkept_indexes().iter().try_for_each(|entry| self.check_undamaged(entry))?;
         self.make_target(dir)?;
         let (manifest, pin) = self.begin_backup()?;
         let _held = Held(self);
