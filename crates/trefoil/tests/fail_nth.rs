@@ -2,7 +2,8 @@
 //! fault: nothing acknowledged is lost, nothing is half there, and the next open finds everything sound.
 //!
 //! A life: creation, definitions, small and large commits, checkpoints, background work, a drop, a backup, a close. Then
-//! the same for recovery after a power cut, for cleaning and for a backup; and a full disk instead of a fault.
+//! the same for recovery after a power cut, for cleaning, for a backup and for the rebuild of an index; and a full disk
+//! instead of a fault.
 
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "a test panics on what it does not expect")]
 
@@ -140,10 +141,9 @@ fn every_allocation_meets_a_full_disk() {
     fail_each(|nth| Rule::new(Action::StorageFull).on(Class::Allocate).nth(nth).times(3), false, 5);
 }
 
-/// Recovery after a power cut in the middle: it fails at each of its operations, and the next one succeeds.
-#[test]
-fn every_operation_of_recovery_fails_once() {
-    let explored = explore(seeds(), &Config { steps_max: 200_000_000, ..Config::default() }, |_| {
+/// Recovery after a power cut in the middle meets a fault once, at each place in turn, and the next one succeeds.
+fn fail_recovery(rule: impl Fn(u64) -> Rule + Send + Sync + 'static, at_least: u64) {
+    let explored = explore(seeds(), &Config { steps_max: 200_000_000, ..Config::default() }, move |_| {
         for nth in 0.. {
             let disk = disk();
             let mut told = Told::default();
@@ -155,7 +155,7 @@ fn every_operation_of_recovery_fails_once() {
             db.checkpoint().unwrap();
             (5..11).for_each(|n| commit(&db, &mut told, n));
             let disk = cut(&disk, db);
-            disk.faults().add(Rule::new(Action::Eio).nth(nth));
+            disk.faults().add(rule(nth));
             let opened = Database::open("/db", small(&disk));
             let fired = disk.faults().fired() > 0;
             disk.faults().clear();
@@ -171,7 +171,129 @@ fn every_operation_of_recovery_fails_once() {
             let db = Database::open("/db", small(&disk)).unwrap_or_else(|error| panic!("operation {nth}: {error}"));
             judge(&db, &told.done, &format!("operation {nth}"));
             if !fired {
-                assert!(nth > 30, "{nth} operations in a recovery");
+                assert!(nth > at_least, "{nth} operations in a recovery");
+                return;
+            }
+        }
+    });
+    if let Err(failure) = explored {
+        panic!("{failure}");
+    }
+}
+
+#[test]
+fn every_operation_of_recovery_fails_once() {
+    fail_recovery(|nth| Rule::new(Action::Eio).nth(nth), 30);
+}
+
+#[test]
+fn every_allocation_of_recovery_meets_a_full_disk() {
+    fail_recovery(|nth| Rule::new(Action::StorageFull).on(Class::Allocate).nth(nth).times(2), 1);
+}
+
+const ROWS: u64 = 400;
+const ALL_ROWS: u64 = 3000;
+
+/// A table whose index is set aside.
+fn set_aside(disk: &SimDisk) -> Database {
+    let db = Database::open("/db", small(disk)).unwrap();
+    let rows = table(&db, "rows");
+    db.create_table_indexes(&rows, vec![by_colour()]).unwrap();
+    (0..ROWS).step_by(50).for_each(|id| insert(&db, &rows, id..id + 50).unwrap());
+    trefoil::fuzzing::note_damage(&db, 2);
+    db.settle().unwrap();
+    assert_eq!(db.stats().quarantined, ["rows.by_colour"]);
+    // What was freed is not enough for what follows.
+    (ROWS..ALL_ROWS).step_by(50).for_each(|id| insert(&db, &rows, id..id + 50).unwrap());
+    db
+}
+
+/// A rebuild meets a fault once, at each place in turn: the index is set aside or made, and can be made then.
+fn fail_rebuild(rule: impl Fn(u64) -> Rule + Send + Sync + 'static, poisons: bool, at_least: u64) {
+    let explored = explore(0..2, &Config { steps_max: 200_000_000, ..Config::default() }, move |_| {
+        for nth in 0.. {
+            let disk = disk();
+            let db = set_aside(&disk);
+            let rows = db.table("rows").unwrap();
+            disk.faults().add(rule(nth));
+            let rebuilt = db.rebuild_index(&rows, "by_colour");
+            let fired = disk.faults().fired() > 0;
+            disk.faults().clear();
+            let what = format!("operation {nth}: {rebuilt:?}");
+            assert!(fired || rebuilt.is_ok(), "{what}: an error without a fault");
+            if !poisons {
+                // It goes on by itself, once it has looked at the disk again.
+                sleep(100);
+                insert(&db, &rows, 5000 + nth..5001 + nth).unwrap();
+                db.rebuild_index(&rows, "by_colour").unwrap_or_else(|error| panic!("{what}, then {error}"));
+                assert_eq!(indexed(&db, &rows) as u64, ALL_ROWS + 1, "{what}");
+                db.settle().unwrap();
+                sound(&db);
+            }
+            drop(rows);
+            let disk = cut(&disk, db);
+            let db = Database::open("/db", small(&disk)).unwrap_or_else(|error| panic!("{what}: {error}"));
+            let rows = db.table("rows").unwrap();
+            let is_made = db.stats().quarantined.is_empty();
+            // A commit whose outcome is not known may be there.
+            assert!(is_made || rebuilt.is_err(), "{what}: told and lost");
+            if !is_made {
+                db.rebuild_index(&rows, "by_colour").unwrap();
+            }
+            assert_eq!(indexed(&db, &rows) as u64, ALL_ROWS + u64::from(!poisons), "{what}");
+            db.settle().unwrap();
+            sound(&db);
+            if !fired {
+                assert!(nth >= at_least, "{nth} operations of a rebuild");
+                return;
+            }
+        }
+    });
+    if let Err(failure) = explored {
+        panic!("{failure}");
+    }
+}
+
+#[test]
+fn every_operation_of_a_rebuild_fails_once() {
+    fail_rebuild(|nth| Rule::new(Action::Eio).nth(nth), true, 8);
+}
+
+#[test]
+fn every_allocation_of_a_rebuild_meets_a_full_disk() {
+    fail_rebuild(|nth| Rule::new(Action::StorageFull).on(Class::Allocate).nth(nth).times(2), false, 1);
+}
+
+/// The disk is full for each allocation in turn while a backup runs, in the source or in the copy: it is refused or whole,
+/// and the next one succeeds.
+#[test]
+fn every_allocation_beside_a_backup_meets_a_full_disk() {
+    let explored = explore(seeds(), &Config { steps_max: 200_000_000, ..Config::default() }, |_| {
+        for nth in 0.. {
+            let disk = disk();
+            let db = Database::open("/db", small(&disk)).unwrap();
+            let mut told = Told::default();
+            for name in ["a", "b"] {
+                db.create_index(name, small_nodes()).unwrap();
+            }
+            (0..15).for_each(|n| commit(&db, &mut told, n));
+            disk.faults().add(Rule::new(Action::StorageFull).on(Class::Allocate).nth(nth).times(2));
+            let done = db.checkpoint_to("/first");
+            let fired = disk.faults().fired() > 0;
+            disk.faults().clear();
+            let what = format!("allocation {nth}: {done:?}");
+            assert!(fired || done.is_ok(), "{what}");
+            db.checkpoint_to("/second").unwrap_or_else(|error| panic!("{what}, then {error}"));
+            judge(&db, &told.done, &what);
+            for path in ["/first", "/second"] {
+                match Database::open(path, Options { create: false, ..small(&disk) }) {
+                    Ok(copy) => judge(&copy, &told.done, &what),
+                    Err(Error::NotADatabase { .. }) if path == "/first" && done.is_err() => {}
+                    Err(error) => panic!("{what}: {error}"),
+                }
+            }
+            if !fired {
+                assert!(nth >= 1, "{nth} allocations beside a backup");
                 return;
             }
         }
