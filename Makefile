@@ -48,13 +48,11 @@ soak:
 # Trefoil and other embedded engines in turns, on equal terms: one client, one durability, one budget, everything built
 # for this processor and kept in target/peers. Three random secondary indexes from the start, 100 rows a transaction.
 # A smaller run: make bench-peers ROWS=100k SECONDS=2 REPEAT=1 TARGETS='trefoil redb'
-# Two ways to compress: make bench-peers TARGETS='trefoil trefoil:compression=zstd rocksdb'; COMPRESSION=zstd is for all.
 ROWS ?= 3m
 SECONDS ?= 10
 REPEAT ?= 5
 DURABILITY ?= write
 BUDGET ?= 1g
-COMPRESSION ?=
 TARGETS ?= trefoil rocksdb sqlite lmdb redb fjall
 # RocksDB's bindings are made with libclang.
 LIBCLANG_DIRS = $(LIBCLANG_PATH) /usr/lib/llvm*/lib /usr/lib/*-linux-gnu /usr/lib64 /usr/lib /usr/local/lib
@@ -72,8 +70,7 @@ bench-peers:
 	RUSTFLAGS='-C target-cpu=native' CFLAGS='-march=native' $(CARGO) build --release --locked --package lab \
 	  --target-dir target/peers --features '$(PEER_FEATURES)'
 	target/peers/release/lab run ibench $(foreach target,$(BENCHED),--target '$(target)') --form 2017 --rows $(ROWS) \
-	  --seconds $(SECONDS) --repeat $(REPEAT) --clients 1 --durability $(DURABILITY) --budget $(BUDGET) \
-	  $(if $(COMPRESSION),--compression $(COMPRESSION))
+	  --seconds $(SECONDS) --repeat $(REPEAT) --clients 1 --durability $(DURABILITY) --budget $(BUDGET)
 
 # Named in the design, not built yet.
 .PHONY: mariadb mariadb-test package

@@ -217,7 +217,7 @@ Steps of the 2017 form, in order:
   gets    one row by a random key that exists, each in a read transaction of its own, with nobody writing
 
 Targets: name or name:key=value,key=value. Several --target options take turns, repetition by repetition.
-  trefoil:compression=zstd  the embedded engine; compression, structure, node_size, log_capacity, …
+  trefoil:structure=btree   the embedded engine
   redb fjall lmdb sqlite rocksdb   peers, if built in: cargo run --release -p lab --features redb -- …
   model                     ordered maps in memory, for checking the lab
   null                      does nothing: shows what the driver itself costs
@@ -291,7 +291,7 @@ pub struct Ibench {
     #[arg(long, default_value_t = 0, value_name = "SECONDS")]
     pub htap_transaction_seconds: u64,
 
-    /// Compression: none, lz4 or zstd, where an engine has it; rocksdb keeps lz4 above zstd [default: the engine's own]
+    /// Compression, by the engine's name for it [default: the engine's own]
     #[arg(long, value_name = "NAME")]
     pub compression: Option<String>,
 

@@ -312,8 +312,6 @@ fn one_turn(
     let (repeat, drive_rated_bytes) = (turn.repeat, record.setup.drive_rated_bytes);
     let place = Place { target: &spec.text, dir: &dir, case, repeat, text, rss_before_open_bytes, drive_rated_bytes };
     let ran = run_case(&*target, &place, &record.plan, interrupt, keeper);
-    // Once more: some knobs can be read back only when there are tables.
-    record.described[turn.target] = Some(target.describe());
     let closed = target.close();
     drop(target);
     // What went wrong can be looked at.

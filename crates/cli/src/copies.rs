@@ -11,31 +11,13 @@ use crate::{Failure, Opened};
 /// The file that makes a directory a database: copied last.
 const HEADER: &str = "TREFOIL";
 
-/// Copies a database that no other process has open: as fast as it goes, unless a rate is named.
-pub(crate) fn backup(
-    database: &Opened,
-    to: &Path,
-    rate_bytes: Option<u64>,
-    out: &mut impl Write,
-) -> Result<(), Failure> {
+/// Copies a database that no other process has open.
+pub(crate) fn backup(database: &Opened, to: &Path, out: &mut impl Write) -> Result<(), Failure> {
     let opened = database.open()?;
-    let moment = opened.backup().rate_bytes(rate_bytes.unwrap_or(u64::MAX)).to(to)?;
+    let moment = opened.checkpoint_to(to)?;
     opened.close()?;
     writeln!(out, "{}: backup of {} as of {moment}", to.display(), database.path().display())?;
     Ok(())
-}
-
-/// `100m` = 100 MiB a second.
-pub(crate) fn rate(text: &str) -> Result<u64, String> {
-    let (digits, shift) = match text.char_indices().last() {
-        Some((at, 'k' | 'K')) => (&text[..at], 10),
-        Some((at, 'm' | 'M')) => (&text[..at], 20),
-        Some((at, 'g' | 'G')) => (&text[..at], 30),
-        _ => (text, 0),
-    };
-    let number = digits.parse::<u64>().ok().filter(|number| *number > 0);
-    let bytes = number.and_then(|number| number.checked_mul(1 << shift));
-    bytes.ok_or_else(|| format!("`{text}` is not a number of bytes above 0, such as 100m (k, m, g = KiB, MiB, GiB)"))
 }
 
 /// Copies a backup to where the database shall be, opens it there and checks everything.

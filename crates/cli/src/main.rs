@@ -44,7 +44,7 @@ Examples:
   trefoil restore monday shop.db             the copy back in place, checked
   trefoil rebuild shop.db orders.by_day      a damaged secondary index, made anew
 
-A database in use is backed up by the program that has it open: Database::backup.
+A database in use is backed up by the program that has it open: Database::checkpoint_to.
 
 Exit codes: 0 ok, 1 failed, 2 usage, 4 the database is damaged, 5 salvaged what could be read of it."
 )]
@@ -101,9 +101,6 @@ enum Command {
         database: Opened,
         /// Where the copy goes: an empty or new directory
         target: PathBuf,
-        /// Read and write at most so many bytes a second (k, m, g = KiB, MiB, GiB) [default: as fast as it goes]
-        #[arg(long, value_name = "BYTES", value_parser = copies::rate)]
-        rate: Option<u64>,
     },
     /// Put a backup in place as a database, and check it
     Restore {
@@ -193,7 +190,7 @@ fn main() -> ExitCode {
         Command::Verify { database, format } => check::run(&database, format, out),
         Command::Rebuild { database, index } => check::rebuild(&database, &index, out),
         Command::Stats { database, format } => numbers::run(&database, format, out),
-        Command::Backup { database, target, rate } => copies::backup(&database, &target, rate, out),
+        Command::Backup { database, target } => copies::backup(&database, &target, out),
         Command::Restore { backup, database } => copies::restore(&backup, &database, out),
         Command::Dump { database, table, index, salvage, format } => {
             dump::run(&database, (table, index), salvage, format, out)

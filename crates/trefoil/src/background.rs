@@ -8,7 +8,8 @@
 //! | `trefoil-evict` | alone in a database that is only read: frames ready, nothing to disk | urgent |
 //! | `trefoil-log` | syncs what `Buffered` commits left, within a second; makes log segments ahead of their use | urgent |
 //!
-//! A fault in one of them poisons the database, except a full disk or full memory, which are tried again. None of them holds a
+//! A fault in one of them poisons the database, except a full disk or full memory, which are tried again, and damage that is
+//! read in an index, which concerns that index alone ([`crate::quarantine`]). None of them holds a
 //! latch while it waits, and each looks at `Signal` between bounded steps, so that `close` is prompt.
 
 use std::sync::Arc;
@@ -209,14 +210,12 @@ impl Engine {
         // First: on a full disk the rest fails, and what was dropped is how space comes back.
         self.free_dropped()?;
         let mut more = false;
-        let entries = self.upkept_indexes();
-        self.space.expect_cleaners(entries.iter().filter(|entry| !entry.is_noted()).count());
+        let mut entries = self.upkept_indexes();
+        entries.retain(|entry| entry.is_kept_up());
+        self.space.expect_cleaners(entries.len());
         for entry in entries {
-            if entry.is_noted() {
-                continue;
-            }
             let upkeep = self.upkeep();
-            more |= quarantine::tolerating(&entry, || entry.index.maintain(&upkeep))?.more;
+            more |= quarantine::enduring(&entry, || entry.index.maintain(&upkeep))?.more;
         }
         if !self.recovering.load(Ordering::Acquire) {
             // What fails here is tried again at the next step; what poisons has done so.

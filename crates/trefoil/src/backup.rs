@@ -12,181 +12,25 @@
 //! Opening the backup is an ordinary recovery. What the manifest's blocks hold above its F is in the copied log too,
 //! because no block is written before its records are durable (rule A6).
 //!
-//! **Pace.** Who writes beside a backup shares processors and disk with it, and a copy that runs as fast as it can takes its
-//! half of a small machine. So the copy rests after each piece three times as long as the piece took: whatever the disk
-//! and the machine, it is at work a quarter of the time, and what is asked of it in the meantime finds it idle. A rate can
-//! be named instead. The log is copied without pauses: slower than commits write it, it would never end.
-//!
 //! Definitions do not change meanwhile: the rows of an index built beside the backup would be in neither the blocks nor
 //! the log that are copied (rule A16f).
 
 use std::io::ErrorKind;
 use std::path::Path;
-use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use base::{CommitTs, Fault, Lsn};
 use store::SpacePin;
 use vfs::OpenHow;
-use vfs::time::Instant;
 
-use crate::database::Database;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::layout::create_durably;
 use crate::manifest::Manifest;
 
-/// Bytes of the log that are copied in one go while blocks are copied; less if that is an eighth of what it may keep.
+/// Bytes of the data file between two looks at the log.
 const LOG_EVERY_BYTES: u64 = 64 << 20;
-/// Holds run files, and nothing of the log.
-const RUNS_ONLY: Lsn = Lsn(u64::MAX - 1);
 /// Bytes of a run file copied at once.
 const PIECE_BYTES: usize = 1 << 20;
-/// Pause for each unit of time that a piece took.
-const REST: u32 = 3;
-/// The longest pause after a piece: a disk that hung for a moment is not left alone for long.
-const REST_MAX: Duration = Duration::from_secs(1);
-/// A close is seen, and the log is looked at, after so long.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// What a rate that was not used up may catch up with.
-const CREDIT: Duration = Duration::from_millis(100);
-
-/// A hot backup about to be made: [`Database::backup`].
-///
-/// ```
-/// # let dir = tempfile::tempdir().expect("a temporary directory");
-/// # let db = trefoil::Database::open(dir.path().join("fruit.db"), trefoil::Options::default())?;
-/// db.backup().rate_bytes(100 << 20).to(dir.path().join("monday"))?; // at most 100 MiB a second
-/// # Ok::<(), trefoil::Error>(())
-/// ```
-#[derive(Clone, Copy)]
-#[must_use = "nothing is copied before `to`"]
-pub struct Backup<'a> {
-    engine: &'a Engine,
-    rate_bytes: Option<u64>,
-}
-
-impl Database {
-    /// A backup to be made while readers and writers go on. It leaves them their share: it is at work a quarter of the
-    /// time, unless it is given a rate.
-    ///
-    /// ```
-    /// # let dir = tempfile::tempdir().expect("a temporary directory");
-    /// # let db = trefoil::Database::open(dir.path().join("fruit.db"), trefoil::Options::default())?;
-    /// let moment = db.backup().to(dir.path().join("monday"))?;
-    /// assert!(moment > trefoil::CommitTs(0));
-    /// # Ok::<(), trefoil::Error>(())
-    /// ```
-    pub fn backup(&self) -> Backup<'_> {
-        Backup { engine: self.engine(), rate_bytes: None }
-    }
-
-    /// Copies the database to `dir`, which is empty or not there yet, while readers and writers go on; changes of
-    /// definitions wait until it is done. Returns the moment the copy shows: it holds every commit at or below, and
-    /// none above. The copy is a database of its own: open it, there or elsewhere. Short for [`Database::backup`] at its
-    /// usual pace.
-    ///
-    /// # Errors
-    /// `InvalidArgument` if `dir` holds something; `Io`, `DiskFull`, `Poisoned`. What was copied until then is left
-    /// behind and does not open as a database.
-    ///
-    /// ```
-    /// # let dir = tempfile::tempdir().expect("a temporary directory");
-    /// # let db = trefoil::Database::open(dir.path().join("fruit.db"), trefoil::Options::default())?;
-    /// # let fruit = db.create_index("fruit", trefoil::IndexOptions::default())?;
-    /// # let mut tx = db.begin()?;
-    /// # tx.put(&fruit, b"apple", b"12")?;
-    /// # tx.commit()?;
-    /// let backup = dir.path().join("monday");
-    /// db.checkpoint_to(&backup)?; // hot: writers go on
-    /// # let mut tx = db.begin()?;
-    /// # tx.delete(&fruit, b"apple")?;
-    /// # tx.commit()?;
-    /// let copy = trefoil::Database::open(&backup, trefoil::Options::default())?;
-    /// assert_eq!(copy.begin()?.get(&copy.index("fruit")?, b"apple")?.as_deref(), Some(&b"12"[..]));
-    /// # Ok::<(), trefoil::Error>(())
-    /// ```
-    pub fn checkpoint_to(&self, dir: impl AsRef<Path>) -> Result<CommitTs> {
-        self.backup().to(dir)
-    }
-}
-
-impl Backup<'_> {
-    /// Copies at most so many bytes a second of blocks and run files, and reads as many. `u64::MAX` is as fast as it goes:
-    /// for a database that nobody uses. What commits add to the log meanwhile is copied beside that.
-    ///
-    /// ```
-    /// # let dir = tempfile::tempdir().expect("a temporary directory");
-    /// # let db = trefoil::Database::open(dir.path().join("fruit.db"), trefoil::Options::default())?;
-    /// db.backup().rate_bytes(u64::MAX).to(dir.path().join("monday"))?;
-    /// # Ok::<(), trefoil::Error>(())
-    /// ```
-    pub fn rate_bytes(self, bytes_per_second: u64) -> Self {
-        Backup { rate_bytes: Some(bytes_per_second.max(1)), ..self }
-    }
-
-    /// Makes the backup in `dir`, which is empty or not there yet, and returns the moment it shows.
-    ///
-    /// # Errors
-    /// As [`Database::checkpoint_to`].
-    ///
-    /// ```
-    /// # let dir = tempfile::tempdir().expect("a temporary directory");
-    /// # let db = trefoil::Database::open(dir.path().join("fruit.db"), trefoil::Options::default())?;
-    /// db.backup().to(dir.path().join("monday"))?;
-    /// assert!(db.backup().to(dir.path().join("monday")).is_err()); // not empty any more
-    /// # Ok::<(), trefoil::Error>(())
-    /// ```
-    pub fn to(self, dir: impl AsRef<Path>) -> Result<CommitTs> {
-        self.engine.backup_to(dir.as_ref(), &mut Pace::new(self.rate_bytes))
-    }
-}
-
-/// When the next piece may be copied.
-struct Pace {
-    rate_bytes: Option<u64>,
-    /// When the piece now being copied began.
-    began: Instant,
-    /// When all pieces so far are paid for, at the rate.
-    paid: Instant,
-}
-
-impl Pace {
-    fn new(rate_bytes: Option<u64>) -> Pace {
-        let now = Instant::now();
-        Pace { rate_bytes, began: now, paid: now }
-    }
-
-    /// The piece begins now; what was done before is not counted.
-    fn start(&mut self) {
-        self.began = Instant::now();
-    }
-
-    /// Waits as long as a piece of so many bytes asks for, and calls `look` in between; the next one begins then.
-    fn rest(&mut self, bytes: u64, look: &mut dyn FnMut() -> base::Result<()>) -> base::Result<()> {
-        let now = Instant::now();
-        let until = match self.rate_bytes {
-            None => now + (now - self.began).saturating_mul(REST).min(REST_MAX),
-            Some(rate) => {
-                // The clock may be younger than the credit.
-                let idle = now - self.paid;
-                let from = if idle > CREDIT { self.paid + (idle - CREDIT) } else { self.paid };
-                self.paid = from + Duration::from_secs_f64(bytes as f64 / rate as f64);
-                self.paid
-            }
-        };
-        loop {
-            look()?;
-            let left = until - Instant::now();
-            if left.is_zero() {
-                break;
-            }
-            vfs::thread::sleep(left.min(LOOK_EVERY));
-        }
-        self.start();
-        Ok(())
-    }
-}
 
 /// The log's copy so far.
 struct LogCopy {
@@ -206,20 +50,21 @@ impl Drop for Held<'_> {
 impl Engine {
     /// Copies the database to `dir`, which is empty or not there. Returns the moment the copy shows: it holds every
     /// commit at or below, and none above.
-    fn backup_to(&self, dir: &Path, pace: &mut Pace) -> Result<CommitTs> {
+    pub fn backup_to(&self, dir: &Path) -> Result<CommitTs> {
         self.check_writable()?;
         // One backup at a time, and no change of definitions beside it.
         let _no_ddl = self.ddl.lock();
+        // The log that a damaged index needs reaches back over lives, which a copy does not.
+        self.upkept_indexes().iter().try_for_each(|entry| self.check_undamaged(entry))?;
         self.make_target(dir)?;
         let (manifest, pin) = self.begin_backup()?;
         let _held = Held(self);
         vfs::thread::point("backup.begun");
         let mut log = LogCopy { segments: 0, end: manifest.log_floor };
-        self.copy_data(dir, &manifest, &pin, &mut log, pace)?;
+        self.copy_data(dir, &manifest, &pin, &mut log)?;
         self.copy_log(dir, &mut log)?;
-        *self.held_log.lock() = Some(RUNS_ONLY);
         vfs::thread::point("backup.log_copied");
-        self.copy_runs(dir, pace)?;
+        self.copy_runs(dir)?;
         self.sync_dirs(dir)?;
         let end = log.end.max(manifest.log_durable);
         Manifest { log_durable: end, ..manifest }.publish(&self.layout.vfs, dir)?;
@@ -251,37 +96,20 @@ impl Engine {
     }
 
     /// Step 2.
-    fn copy_data(
-        &self,
-        dir: &Path,
-        manifest: &Manifest,
-        pin: &SpacePin,
-        log: &mut LogCopy,
-        pace: &mut Pace,
-    ) -> Result<()> {
-        let mut before = 0;
-        pace.start();
+    fn copy_data(&self, dir: &Path, manifest: &Manifest, pin: &SpacePin, log: &mut LogCopy) -> Result<()> {
+        let mut next_look = LOG_EVERY_BYTES;
         self.space.copy_to(pin, &manifest.space, dir, &mut |done, _| {
-            pace.rest(done - before, &mut || self.look(dir, log))?;
-            before = done;
+            if self.closed.load(std::sync::atomic::Ordering::Relaxed) {
+                return Err(Fault::Unsupported("a backup while the database is being closed".into()));
+            }
+            if done >= next_look {
+                next_look += LOG_EVERY_BYTES;
+                self.copy_log(dir, log)?;
+            }
             vfs::thread::point("backup.copying");
             Ok(())
         })?;
         Ok(())
-    }
-
-    /// Ends the backup if the database is being closed, and copies the log if enough of it is held.
-    fn look(&self, dir: &Path, log: &mut LogCopy) -> base::Result<()> {
-        self.check_not_closing()?;
-        let held = self.wal.end().0.saturating_sub(log.end.0);
-        if held < LOG_EVERY_BYTES.min(self.options.log_capacity_bytes / 8) { Ok(()) } else { self.copy_log(dir, log) }
-    }
-
-    fn check_not_closing(&self) -> base::Result<()> {
-        match self.closed.load(Ordering::Relaxed) {
-            true => Err(Fault::Unsupported("a backup while the database is being closed".into())),
-            false => Ok(()),
-        }
     }
 
     fn copy_log(&self, dir: &Path, log: &mut LogCopy) -> base::Result<()> {
@@ -294,8 +122,7 @@ impl Engine {
     }
 
     /// All that are there: a file that nothing copied names is removed when the backup is opened.
-    fn copy_runs(&self, dir: &Path, pace: &mut Pace) -> Result<()> {
-        pace.start();
+    fn copy_runs(&self, dir: &Path) -> Result<()> {
         let vfs = &self.layout.vfs;
         let (from, to) = (self.layout.runs(), dir.join("runs"));
         for name in vfs.list(&from).map_err(|e| Fault::io("list", from.display(), &e))? {
@@ -315,7 +142,6 @@ impl Engine {
             for at in (0..len).step_by(PIECE_BYTES) {
                 piece.resize(PIECE_BYTES.min((len - at) as usize), 0);
                 file.read_at(&mut piece, at).and_then(|()| copy.write_at(&piece, at)).map_err(|e| failed(&e))?;
-                pace.rest(piece.len() as u64, &mut || self.check_not_closing())?;
             }
             copy.sync().map_err(|e| failed(&e))?;
         }

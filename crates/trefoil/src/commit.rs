@@ -70,6 +70,7 @@ impl Engine {
     /// Steps 2 to 5 for sorted batches, ascending by index.
     pub fn commit_batches(&self, batches: Vec<(Arc<IndexEntry>, Batch)>, room: Room) -> Result<Committed> {
         self.check_not_read_only()?;
+        batches.iter().try_for_each(|(entry, _)| self.check_undamaged(entry))?;
         // A drop gives space back, which the drain may be waiting for on a full disk (P4).
         if room == Room::Ordinary {
             self.wait_at_wall()?;

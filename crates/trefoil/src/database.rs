@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use base::CommitTs;
 use index::VerifyReport;
 use vfs::time::Instant;
 
@@ -420,6 +421,34 @@ impl Database {
         self.0.engine.check_open()?;
         self.0.engine.check_not_read_only()?;
         Ok(self.0.engine.run_checkpoint()?)
+    }
+
+    /// Copies the database to `dir`, which is empty or not there yet, while readers and writers go on; changes of
+    /// definitions wait until it is done. Returns the moment the copy shows: it holds every commit at or below, and
+    /// none above. The copy is a database of its own: open it, there or elsewhere.
+    ///
+    /// # Errors
+    /// `InvalidArgument` if `dir` holds something; `Io`, `DiskFull`, `Poisoned`. What was copied until then is left
+    /// behind and does not open as a database.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = trefoil::Database::open(dir.path().join("fruit.db"), trefoil::Options::default())?;
+    /// # let fruit = db.create_index("fruit", trefoil::IndexOptions::default())?;
+    /// # let mut tx = db.begin()?;
+    /// # tx.put(&fruit, b"apple", b"12")?;
+    /// # tx.commit()?;
+    /// let backup = dir.path().join("monday");
+    /// db.checkpoint_to(&backup)?; // hot: writers go on
+    /// # let mut tx = db.begin()?;
+    /// # tx.delete(&fruit, b"apple")?;
+    /// # tx.commit()?;
+    /// let copy = trefoil::Database::open(&backup, trefoil::Options::default())?;
+    /// assert_eq!(copy.begin()?.get(&copy.index("fruit")?, b"apple")?.as_deref(), Some(&b"12"[..]));
+    /// # Ok::<(), trefoil::Error>(())
+    /// ```
+    pub fn checkpoint_to(&self, dir: impl AsRef<Path>) -> Result<CommitTs> {
+        self.0.engine.backup_to(dir.as_ref())
     }
 
     /// Makes every commit so far durable, whatever its own durability was.

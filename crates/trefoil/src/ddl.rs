@@ -93,6 +93,7 @@ impl Engine {
         let _one = self.ddl.lock();
         let shape = table.shape();
         shape.primary.check()?;
+        self.check_undamaged(&shape.primary)?;
         let mut def = shape.def.clone();
         for index in &new {
             check_name(index.name())?;
@@ -135,6 +136,7 @@ impl Engine {
         let _one = self.ddl.lock();
         let shape = table.shape();
         shape.primary.check()?;
+        self.check_undamaged(&shape.primary)?;
         let n = index_number(&shape, name)?;
         let _no_writers = self.close_gate(table, "(the whole table, to rebuild an index)")?;
         self.visible.wait_for(self.wal.end().as_commit_ts())?;

@@ -136,6 +136,14 @@ impl Engine {
         if self.options.read_only { Err(Error::ReadOnly) } else { Ok(()) }
     }
 
+    /// An error if an index is only read since damage was met in it.
+    pub fn check_undamaged(&self, entry: &IndexEntry) -> Result<()> {
+        match entry.damage() {
+            None => Ok(()),
+            Some(damage) => Err(Error::Damaged { name: self.index_name(entry), damage: Box::new(damage.clone()) }),
+        }
+    }
+
     /// An error while the disk has no room for more than what was admitted before (rule P4). What frees space is asked
     /// for: a checkpoint.
     pub fn check_room(&self) -> base::Result<()> {
@@ -258,10 +266,13 @@ impl Engine {
         let can_work = self.has_room_beside(0);
         for entry in self.upkept_indexes() {
             let stats = entry.index.stats();
-            debts.runs += stats.runs;
-            debts.run_bytes += stats.run_bytes;
+            // Nobody waits for what is not drained.
+            if entry.damage().is_none() {
+                debts.runs += stats.runs;
+                debts.run_bytes += stats.run_bytes;
+            }
             debts.gc_paid += stats.gc_paid_bytes;
-            if can_work && !entry.is_noted() {
+            if can_work && entry.is_kept_up() {
                 debts.gc += stats.gc_debt_bytes;
             }
         }

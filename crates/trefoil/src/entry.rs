@@ -1,11 +1,11 @@
 //! Open indexes and tables: what the names in the catalog stand for while the database is open.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use base::{CommitTs, IndexId};
+use base::{CommitTs, Corruption, IndexId};
 use crossbeam_utils::CachePadded;
 use vfs::sync::{Condvar, Mutex, RwLock};
 use vfs::time::Instant;
@@ -25,6 +25,8 @@ pub struct IndexEntry {
     quarantined: AtomicBool,
     /// Somebody met damage in it.
     noted: AtomicBool,
+    /// Damage that its upkeep met, if it cannot be made anew.
+    damage: OnceLock<Box<Corruption>>,
     /// Snapshots older than this would miss rows: the index was built at this moment (rule A16c).
     usable_from: CommitTs,
 }
@@ -33,7 +35,8 @@ impl IndexEntry {
     /// Wraps an open structure.
     pub fn new(def: IndexDef, index: Arc<dyn index::Index>, usable_from: CommitTs) -> Arc<Self> {
         let (quarantined, noted) = Default::default();
-        Arc::new(Self { def, index, dropped_at: AtomicU64::new(0), quarantined, noted, usable_from })
+        let (dropped_at, damage) = Default::default();
+        Arc::new(Self { def, index, dropped_at, quarantined, noted, damage, usable_from })
     }
 
     /// An error for a snapshot from before the index was built.
@@ -87,6 +90,22 @@ impl IndexEntry {
     /// True if damage was met in an index that can be made anew.
     pub fn is_noted(&self) -> bool {
         self.noted.load(Ordering::Relaxed)
+    }
+
+    /// Damage was met by what keeps the index in shape, and it cannot be made anew: from now on it is only read.
+    pub fn set_damaged(&self, damage: Box<Corruption>) {
+        debug_assert!(!matches!(self.def.role, Role::Secondary(_)) && self.id() != IndexId::CATALOG);
+        let _ = self.damage.set(damage);
+    }
+
+    /// Why it is only read.
+    pub fn damage(&self) -> Option<&Corruption> {
+        self.damage.get().map(|damage| &**damage)
+    }
+
+    /// False once damage was met in it: it is left alone until it is made anew, or for good.
+    pub fn is_kept_up(&self) -> bool {
+        !self.is_noted() && self.damage().is_none()
     }
 
     /// An error if it was dropped or set aside.

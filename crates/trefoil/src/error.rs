@@ -31,6 +31,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// | reopen, then look | `CommitOutcomeUnknown`, `Poisoned` |
 /// | look at the path, or take another version | `NotADatabase`, `Locked`, `NewerFormat`, `UpgradeRequired` |
 /// | rebuild the index | `Quarantined` |
+/// | save what can be read | `Damaged` |
 /// | look at the disk | `Corrupt`, `Io` |
 ///
 /// A statement that fails leaves nothing half done and the transaction goes on; only `Deadlock` rolls it back.
@@ -195,6 +196,18 @@ pub enum Error {
     Quarantined {
         /// Its name.
         index: String,
+    },
+    /// Damage was met in the rows of a table, or in a plain index: it is only read since, and everything else goes on. Save
+    /// what can be read (`trefoil dump --salvage`), then restore a backup or drop it.
+    #[error(
+        "{name} is only read since damage was met in it: {damage}; save what can be read with `trefoil dump DATABASE \
+         --salvage`, then restore a backup or drop it"
+    )]
+    Damaged {
+        /// Its name; `TABLE.primary` for a table's rows.
+        name: String,
+        /// What was met.
+        damage: Box<Corruption>,
     },
     /// The index was built after this transaction's snapshot was taken, so it would miss rows.
     #[error("index {name:?} is younger than this transaction's snapshot; run the transaction again")]

@@ -38,6 +38,11 @@ pub fn note_damage(db: &crate::Database, index: u32) {
     db.engine().index(base::IndexId(index)).expect("there is such an index").note_damage();
 }
 
+/// As a commit that meets this damage.
+pub fn damaged(db: &crate::Database, met: Box<crate::Corruption>) -> crate::Error {
+    db.engine().damaged(met)
+}
+
 /// A row of the catalog.
 pub fn catalog_row(bytes: &[u8]) {
     for key in [crate::catalog::index_key(base::IndexId(1)), crate::catalog::table_key(base::IndexId(1))] {

@@ -68,7 +68,6 @@ pub use base::Corruption;
 /// ```
 pub use base::IndexId;
 
-pub use backup::Backup;
 /// Commits are ordered by it, and a snapshot sees those at or below its own. It is a position in the log, in bytes:
 /// it grows with every commit that writes, skips numbers, and is never given out twice in the life of the database.
 ///

@@ -467,12 +467,12 @@ pub fn replay(
         .into_iter()
         .filter(|entry| entry.id() != IndexId::CATALOG && !entry.def.quarantined)
         .map(|entry| {
-            let keeps = engine.options.read_only && !matches!(entry.def.role, Role::Secondary(_));
-            let refused = keeps.then(|| Arc::new(Refused::new(engine.cache.clone())));
+            let is_secondary = matches!(entry.def.role, Role::Secondary(_));
+            let refused = (!is_secondary).then(|| Arc::new(Refused::new(engine.cache.clone())));
             (entry.id(), Target { skip: skip_of(entry.id()), entry, refused })
         })
         .collect();
-    let open_run = |meta: &RunMeta, or_lost: bool| match or_lost {
+    let open_run = |meta: &RunMeta, or_lost: bool| match or_lost && engine.options.read_only {
         true => Run::open_or_lost(&*engine.layout.vfs, &engine.layout.runs(), meta),
         false => engine.open_run(meta),
     };

@@ -16,7 +16,10 @@
 //! The way back is a build under a new number and one catalog transaction (`Engine::rebuild_index`); killed in the middle,
 //! the index is still quarantined, or made.
 //!
-//! A damaged primary or plain index cannot be made from anything: its readable ranges are dumped instead.
+//! A damaged primary or plain index cannot be made from anything. Once a commit, the background or replay met its damage
+//! it is only read, so that what can be read is saved; everything else goes on. Nobody keeps it in shape any more: its runs
+//! stay attached, and so F and the log behind it stay where they are needed. Nothing of this is written down: the next
+//! opening meets the damage, or does not.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -32,7 +35,7 @@ use crate::catalog::{self, IndexDef, Role};
 use crate::commit::Room;
 use crate::engine::Engine;
 use crate::entry::{IndexEntry, TableEntry};
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// In place of a quarantined index.
 struct Unusable(IndexId);
@@ -146,6 +149,16 @@ impl Engine {
         Ok(entry.is_quarantined())
     }
 
+    /// The error of a commit that met damage which cannot be set aside: what cannot be made anew is only read from now on.
+    pub fn damaged(&self, met: Box<Corruption>) -> Error {
+        let entry = met.index.filter(|id| *id != IndexId::CATALOG).and_then(|id| self.index(id));
+        let Some(entry) = entry.filter(|entry| !matches!(entry.def.role, Role::Secondary(_))) else {
+            return Error::Corrupt(met);
+        };
+        entry.set_damaged(met.clone());
+        self.check_undamaged(&entry).err().unwrap_or(Error::Corrupt(met))
+    }
+
     /// Quarantines what readers and the background left word of.
     pub fn quarantine_noted(&self) -> Result<()> {
         self.noted().iter().try_for_each(|entry| self.quarantine(entry))
@@ -226,6 +239,17 @@ pub fn tolerating<T: Default>(entry: &IndexEntry, work: impl FnOnce() -> base::R
     match work().map_err(|fault| as_damage(entry, fault)) {
         Err(Fault::Corrupt(_)) if matches!(entry.def.role, Role::Secondary(_)) => {
             entry.note_damage();
+            Ok(T::default())
+        }
+        done => done,
+    }
+}
+
+/// The same for what keeps an index in shape: one that cannot be made anew is only read from now on.
+pub fn enduring<T: Default>(entry: &IndexEntry, work: impl FnOnce() -> base::Result<T>) -> base::Result<T> {
+    match tolerating(entry, work) {
+        Err(fault) if entry.id() != IndexId::CATALOG && !matches!(entry.def.role, Role::Secondary(_)) => {
+            entry.set_damaged(fault.into_damage()?);
             Ok(T::default())
         }
         done => done,

@@ -171,7 +171,7 @@ impl<'a> Replayer<'a> {
 
 impl Target {
     fn attach_refused(&self) {
-        if let Some((run, ts)) = self.refused.as_ref().and_then(|refused| refused.take()) {
+        for (run, ts) in self.refused.iter().flat_map(|refused| refused.take()) {
             self.entry.index.attach(run, ts);
         }
     }
@@ -250,7 +250,10 @@ fn replay_one(target: &Target, batches: &[(CommitTs, Batch)], place: Place) -> R
         Ok(())
     });
     match (applied, refused) {
-        (Err(fault), Some(refused)) => fault.into_damage().and_then(|_| refused.keep(key, op, *ts)),
+        (Err(fault), Some(refused)) => {
+            entry.set_damaged(fault.into_damage()?);
+            refused.keep(key, op, *ts)
+        }
         (applied, _) => applied,
     }
 }

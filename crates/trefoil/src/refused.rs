@@ -1,13 +1,15 @@
-//! What the log says of leaves that cannot be read, in a database that is only read.
+//! What the log says of leaves that cannot be read, of an index that cannot be made anew.
 //!
-//! The newest version of such a row may be in the log alone: it is not lost with the leaf.
+//! The newest version of such a row may be in the log alone: it is not lost with the leaf. The index is only read from then
+//! on ([`crate::quarantine`]).
 //!
 //! 1. An operation that cannot be applied because its leaf, or a node above, cannot be read is kept.
 //! 2. So are all later ones of the same key, whether the leaf can be read by then or not: else an older one would lie
 //!    over a newer one.
 //! 3. What is kept becomes one run at the timestamp of the newest of it: before a run of the log is attached, which is
-//!    newer, and at the end. Only the last operation of a key counts, since nobody reads the past of a database that
-//!    is only read.
+//!    newer, and at the end. Only the last operation of a key counts, since nobody reads what was before the opening.
+//! 4. The oldest of it becomes a run of its own, at its own timestamp: a run in memory holds F back below itself, and what
+//!    is kept has to be found in the log by the next opening, all of it.
 //!
 //! Readers merge the run like any other. A read of the damaged range is an error; a cursor that skips it shows what is
 //! in the run ([`index::Skips`]).
@@ -38,6 +40,8 @@ pub struct Refused {
 struct Kept {
     operations: BTreeMap<Vec<u8>, Option<Vec<u8>>>,
     newest: CommitTs,
+    /// The oldest operation.
+    oldest: Option<(CommitTs, Vec<u8>, Option<Vec<u8>>)>,
     bytes: u64,
     charge: Option<Charge>,
 }
@@ -63,11 +67,14 @@ impl Refused {
         kept.bytes += (key.len() + op.value_bytes() + OPERATION_BYTES) as u64;
         let held = kept.charge.as_ref().map_or(0, Charge::bytes);
         if held < kept.bytes {
-            let more = self.cache.charge_waiting(Class::Runs, (kept.bytes - held).max(CHARGE_BYTES))?;
+            let more = self.cache.charge_waiting(Class::Work, (kept.bytes - held).max(CHARGE_BYTES))?;
             match &mut kept.charge {
                 Some(charge) => charge.merge(more),
                 None => kept.charge = Some(more),
             }
+        }
+        if kept.oldest.as_ref().is_none_or(|(oldest, ..)| ts < *oldest) {
+            kept.oldest = Some((ts, key.to_vec(), value.clone()));
         }
         kept.operations.insert(key.to_vec(), value);
         kept.newest = kept.newest.max(ts);
@@ -75,16 +82,20 @@ impl Refused {
         Ok(())
     }
 
-    /// Step 3.
-    pub fn take(&self) -> Option<(Run, CommitTs)> {
+    /// Steps 3 and 4: runs, older ones first.
+    pub fn take(&self) -> Vec<(Run, CommitTs)> {
         let kept = std::mem::take(&mut *self.kept.lock());
         self.any.store(false, Ordering::Relaxed);
-        let charge = kept.charge?;
-        Some((Run::from_sorted(kept.operations).with_charge(charge), kept.newest))
+        let (Some((oldest, key, value)), Some(charge)) = (kept.oldest, kept.charge) else { return Vec::new() };
+        let mut runs = vec![(Run::from_sorted(kept.operations).with_charge(charge), kept.newest)];
+        if oldest < kept.newest {
+            runs.insert(0, (Run::from_sorted([(key, value)]), oldest));
+        }
+        runs
     }
 
     /// A charge for what is kept elsewhere.
     pub fn charge(&self, bytes: usize) -> Result<Charge> {
-        self.cache.charge_waiting(Class::Runs, bytes as u64)
+        self.cache.charge_waiting(Class::Work, bytes as u64)
     }
 }

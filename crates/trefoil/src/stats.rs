@@ -58,6 +58,8 @@ pub struct Stats {
     pub indexes: Vec<(String, index::IndexStats)>,
     /// Names of secondary indexes that are damaged and set aside: [`Database::rebuild_index`](crate::Database::rebuild_index).
     pub quarantined: Vec<String>,
+    /// Names of tables' rows (`TABLE.primary`) and plain indexes that are only read since damage was met in them.
+    pub damaged: Vec<String>,
     /// Pages in memory, written back, evicted; waits for memory.
     pub cache: store::CacheStats,
     /// Waits for row locks.
@@ -109,6 +111,7 @@ impl Engine {
             space: self.space.stats(),
             log: self.wal.stats(),
             quarantined: quarantined.iter().map(|entry| self.index_name(entry)).collect(),
+            damaged: usable.iter().filter(|e| e.damage().is_some()).map(|e| self.index_name(e)).collect(),
             indexes: usable.iter().map(|e| (self.index_name(e), e.index.stats())).collect(),
             cache,
             delays: self.controller.stats(),

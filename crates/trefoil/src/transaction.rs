@@ -331,7 +331,8 @@ impl Transaction {
                 // did not happen: the outcome of the other one is not its own.
                 Err(Error::Corrupt(met)) => match self.engine.set_aside(&met) {
                     Ok(true) => batches = self.batches(),
-                    Ok(false) | Err(_) => return Err(Error::Corrupt(met)),
+                    Ok(false) => return Err(self.engine.damaged(met)),
+                    Err(_) => return Err(Error::Corrupt(met)),
                 },
                 done => break done?,
             }
@@ -368,6 +369,7 @@ impl Transaction {
         self.check_running()?;
         self.engine.check_writable()?;
         entry.check()?;
+        self.engine.check_undamaged(entry)?;
         check_key(key)?;
         let request = LockRequest {
             index: entry.id(),

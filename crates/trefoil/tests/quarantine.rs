@@ -361,6 +361,37 @@ fn plain(disk: &SimDisk, names: &[&str]) {
     db.close().unwrap();
 }
 
+/// Of the reads of a run file that the state of a secondary index names, each fails once at open: the index is set aside.
+#[test]
+fn p10_an_unreadable_run_file_sets_its_index_aside() {
+    simulate(|_| {
+        for nth in 0.. {
+            let disk = disk();
+            let db = Database::open(DIR, Options { inline_batch_bytes: 1000, ..quiet(&disk) }).unwrap();
+            let rows = table(&db, "rows");
+            db.create_table_indexes(&rows, vec![by_colour()]).unwrap();
+            insert(&db, &rows, 0..ROWS).unwrap();
+            db.checkpoint().unwrap();
+            drop((rows, db));
+            let runs = disk.files().into_iter().filter(|(path, _)| path.to_string_lossy().contains("run-"));
+            let last = runs.map(|(path, _)| path).max().unwrap().to_string_lossy().into_owned();
+            disk.faults().add(Rule::new(Action::Eio).on(Class::Read).path(&last).nth(nth));
+            let opened = Database::open(DIR, quiet(&disk));
+            let fired = disk.faults().fired() > 0;
+            disk.faults().clear();
+            let db = opened.unwrap_or_else(|error| panic!("read {nth}: {error}"));
+            if fired {
+                set_aside(&db, &db.table("rows").unwrap());
+            }
+            rebuilt(&disk, db, ROWS);
+            if !fired {
+                assert!(nth >= 2, "{nth} reads");
+                return;
+            }
+        }
+    });
+}
+
 /// The level of the root of index 2, made by `plain`.
 const ROOT: (u8, usize) = (2, 0);
 
@@ -425,8 +456,8 @@ fn p10_reclaiming_that_was_put_off_is_done_later() {
         let live = || db.stats().space.live_bytes;
         let before = live();
         db.drop_index("b").unwrap();
-        assert!(matches!(db.settle(), Err(Error::Corrupt(_))));
-        db.checkpoint().unwrap();
+        db.settle().unwrap();
+        assert_eq!(db.stats().damaged, ["a"], "the upkeep of `a` met its damage");
         assert!(live() * 10 > before * 9, "{before} bytes before, {} after: nothing was put off", live());
         rot_at(&disk, of_a);
         db.drop_index("c").unwrap();

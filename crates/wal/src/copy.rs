@@ -48,7 +48,9 @@ impl Wal {
     /// # Errors
     /// Damage; faults of reading. Neither poisons.
     pub fn verify(&self, from: Lsn, visit: &mut dyn FnMut(RecordRef<'_>) -> Result<()>) -> Result<()> {
-        let end = self.durable();
+        let start = self.0.start;
+        // Before its first record this life ends where the one before did.
+        let end = if self.durable() == start.first_lsn { start.end } else { self.durable() };
         if end <= from {
             return Ok(());
         }

@@ -7,7 +7,7 @@
 //! sync-updates   one-row updates under Sync, 1 and 16 clients, beside a bare loop of 4 KiB append + fdatasync
 //! gets           point look-ups in memory, 1 and 2 threads
 //! deletes        half of 1 M rows deleted in transactions of 100: the first min-key, and later ones
-//! backup         four writers on 1 GiB of data, before, during and after a backup; backup DIR MIB bounds its rate
+//! backup         four writers, with and without a backup under way
 //! recovery       opening a database that died with 1 GiB of log behind its checkpoint
 //! ```
 
@@ -29,20 +29,11 @@ const ROUND: Duration = Duration::from_secs(3);
 const ROWS: u64 = 1_000_000;
 const ROWS_PER_TRANSACTION: u64 = 100;
 const VALUE: [u8; 100] = [b'v'; 100];
-/// 1 GiB of rows.
-const BACKUP_ROWS: u64 = 9_000_000;
-const BACKUP_ROUNDS: usize = 5;
 
 fn main() -> Outcome {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let (command, dir, rate_mib) = match arguments.as_slice() {
-        [command, dir] => (command, dir, None),
-        [command, dir, rate_mib] if command == "backup" => (command, dir, Some(rate_mib.parse()?)),
-        _ => {
-            return Err(
-                "usage: numbers sync-updates|gets|deletes|backup|recovery DIR, or backup DIR MIB-A-SECOND".into()
-            );
-        }
+    let [command, dir] = arguments.as_slice() else {
+        return Err("usage: numbers sync-updates|gets|deletes|backup|recovery DIR".into());
     };
     let dir = PathBuf::from(dir);
     fs::create_dir_all(&dir)?;
@@ -50,7 +41,7 @@ fn main() -> Outcome {
         "sync-updates" => sync_updates(&dir),
         "gets" => gets(&dir),
         "deletes" => deletes(&dir),
-        "backup" => backup(&dir, rate_mib),
+        "backup" => backup(&dir),
         "recovery" => recovery(&dir),
         // The halves that die.
         "deletes-half" => deletes_half(&dir),
@@ -237,93 +228,49 @@ fn deletes_half(path: &Path) -> Outcome {
     std::process::abort();
 }
 
-/// Bytes that no codec makes smaller.
-fn noise(seed: u64, out: &mut [u8; 100]) {
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    for piece in out.chunks_mut(8) {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        piece.copy_from_slice(&state.to_le_bytes()[..piece.len()]);
-    }
-}
-
-/// Four writers update random rows all the time; `BACKUP_ROUNDS` times a backup is made among them. Their rate while it
-/// is made is compared with that of as long a time before it and after it.
-fn backup(dir: &Path, rate_mib: Option<u64>) -> Outcome {
-    let options = Options { budget_bytes: 2 << 30, ..Options::default() };
-    let db = Database::open(fresh(dir, "backup")?, options)?;
+fn backup(dir: &Path) -> Outcome {
+    let db = open(&fresh(dir, "backup")?)?;
     let index = db.create_index("rows", IndexOptions::default())?;
-    for first in (0..BACKUP_ROWS).step_by(1_000) {
+    fill(&db, &index, ROWS)?;
+    db.checkpoint()?;
+    let copy = dir.join("copy");
+    let write = |thread: u64, i: u64| -> Outcome {
         let mut tx = db.begin()?;
-        for i in first..first + 1_000 {
-            let mut value = VALUE;
-            noise(i, &mut value);
-            tx.put(&index, &key(i), &value)?;
+        for row in 0..10 {
+            tx.put(&index, &key(scattered((i * 10 + row) * 4 + thread, ROWS)), &VALUE)?;
         }
-        tx.commit_with(Durability::Buffered)?;
-    }
-    db.settle()?;
-    println!("{} MiB of data", db.stats().space.live_bytes >> 20);
-    let (stop, done) = (AtomicBool::new(false), AtomicU64::new(0));
-    std::thread::scope(|scope| {
-        for thread in 0..4 {
-            let (db, index, stop, done) = (&db, &index, &stop, &done);
-            scope.spawn(move || {
-                let (mut value, mut i) = (VALUE, thread);
+        tx.commit_with(Durability::Write)?;
+        Ok(())
+    };
+    let (mut alone, mut beside, mut backups) = (Vec::new(), Vec::new(), Vec::new());
+    for _ in 0..ROUNDS {
+        alone.push(rate(4, write));
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
                 while !stop.load(Ordering::Relaxed) {
-                    let mut tx = db.begin().expect("a transaction");
-                    for _ in 0..10 {
-                        noise(i, &mut value);
-                        tx.put(index, &key(scattered(i, BACKUP_ROWS)), &value).expect("a put");
-                        i += 4;
-                    }
-                    tx.commit_with(Durability::Write).expect("a commit");
-                    done.fetch_add(1, Ordering::Relaxed);
+                    let _ = fs::remove_dir_all(&copy);
+                    let began = Instant::now();
+                    db.checkpoint_to(&copy).expect("a backup");
+                    backups.push(began.elapsed().as_secs_f64());
                 }
             });
-        }
-        let measured = backup_rounds(&db, dir, rate_mib, &done);
-        stop.store(true, Ordering::Relaxed);
-        measured
-    })?;
-    let restored = open(&dir.join("copy"))?;
-    println!("the last copy opens; {} rows", restored.index("rows")?.stats().live_keys);
+            beside.push(rate(4, write));
+            stop.store(true, Ordering::Relaxed);
+        });
+    }
+    let ((alone_rate, alone_text), (beside_rate, beside_text)) = (spread(alone), spread(beside));
+    println!("4 writers                   {alone_text} transactions/s");
+    println!(
+        "one backup after another    {beside_text}, {:.2} of that; {} s each",
+        beside_rate / alone_rate,
+        spread(backups).1
+    );
+    let restored = open(&copy)?;
+    let rows = restored.index("rows")?.stats().live_keys;
+    println!("the last copy opens; {rows} rows");
     restored.close()?;
     Ok(db.close()?)
-}
-
-fn backup_rounds(db: &Database, dir: &Path, rate_mib: Option<u64>, done: &AtomicU64) -> Outcome {
-    let over = |length: Duration| {
-        let (before, began) = (done.load(Ordering::Relaxed), Instant::now());
-        std::thread::sleep(length);
-        (done.load(Ordering::Relaxed) - before) as f64 / began.elapsed().as_secs_f64()
-    };
-    over(Duration::from_secs(20));
-    let (mut length, mut before) = (Duration::from_secs(10), over(Duration::from_secs(10)));
-    let (mut alone, mut beside, mut kept, mut seconds) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-    for _ in 0..BACKUP_ROUNDS {
-        let copy = fresh(dir, "copy")?;
-        let (so_far, began) = (done.load(Ordering::Relaxed), Instant::now());
-        let backup = db.backup();
-        let backup = rate_mib.map_or(backup, |mib| backup.rate_bytes(mib << 20));
-        backup.to(&copy)?;
-        let took = began.elapsed();
-        let during = (done.load(Ordering::Relaxed) - so_far) as f64 / took.as_secs_f64();
-        length = length.min(took).max(Duration::from_secs(5));
-        let after = over(length);
-        println!("{before:.0} before, {during:.0} during {:.1} s, {after:.0} after", took.as_secs_f64());
-        alone.push((before + after) / 2.0);
-        beside.push(during);
-        kept.push(during / ((before + after) / 2.0));
-        seconds.push(took.as_secs_f64());
-        before = after;
-    }
-    println!("4 writers alone     {} transactions/s", spread(alone).1);
-    println!("beside a backup     {} transactions/s", spread(beside).1);
-    println!("kept                {} of it", spread(kept).1);
-    println!("a backup takes      {} s", spread(seconds).1);
-    Ok(())
 }
 
 /// Without background nothing is written but the log, which grows to 1 GiB behind the only checkpoint.

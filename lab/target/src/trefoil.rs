@@ -1,8 +1,8 @@
 //! The embedded engine, through its table layer: typed rows, secondary indexes that the engine keeps, the unique
 //! check of the primary key.
 //!
-//! Parameters: `structure` (or `pk` and `secondary` apart), `compression` (before that of the run), `node_size`,
-//! `log_capacity`, `checkpoint_replay` (seconds), `extent`, `inline_batch`. Durability, budget and io are the run's own.
+//! Parameters: `structure` (or `pk` and `secondary` apart), `node_size`, `log_capacity`, `checkpoint_replay` (seconds),
+//! `extent`, `inline_batch`. Durability, budget, io and compression are the run's own.
 //!
 //! Keys are handed out by a counter a table, as an auto-increment column does. Every statement is one transaction;
 //! an error of any kind ends the run, a retryable one included, because autocommit statements must never conflict.
@@ -32,7 +32,7 @@ mod parameters;
 mod values;
 
 use counters::counters_of;
-use parameters::{Parameters, name_of};
+use parameters::{Parameters, compression};
 use values::{entry_of, key_of, row_of, values_of};
 
 impl From<Error> for TargetError {
@@ -79,7 +79,7 @@ impl TrefoilTarget {
     /// Creates a database over a file system of the caller's.
     pub fn open_over(spec: TargetSpec, setup: &Setup, disk: Arc<dyn Vfs>) -> Result<TrefoilTarget> {
         let parameters = Parameters::parse(spec)?;
-        let compression = parameters.compression(setup)?;
+        let compression = compression(setup.compression.as_deref())?;
         let mut options = parameters.options(setup);
         let counted = CountedVfs::new(disk);
         options.vfs = Arc::new(counted.clone());
@@ -100,19 +100,6 @@ impl TrefoilTarget {
         IndexOptions { structure, compression: self.compression, node_bytes }
     }
 
-    /// As the catalog has it, of every index of every table; before there are tables, what was asked for.
-    fn compression(&self) -> String {
-        let mut names: Vec<String> = Vec::new();
-        for open in self.tables() {
-            let schema = open.table.schema();
-            let secondaries = schema.indexes().iter().map(|index| index.options().compression);
-            names.extend([schema.primary_options().compression].into_iter().chain(secondaries).map(name_of));
-        }
-        names.sort_unstable();
-        names.dedup();
-        if names.is_empty() { name_of(self.compression) } else { names.join(" and ") }
-    }
-
     fn tables(&self) -> Vec<Open> {
         self.tables.read().expect("no thread panics while it holds the list").clone()
     }
@@ -128,11 +115,7 @@ impl Target for TrefoilTarget {
         let options = &self.options;
         let name = |structure: Structure| format!("{structure:?}").to_lowercase();
         let (primary, secondary) = (name(self.parameters.primary), name(self.parameters.secondary));
-        let mut config = if primary == secondary { primary.clone() } else { format!("{primary}+{secondary}") };
-        let compression = self.compression();
-        if self.compression != Compression::default() {
-            config = format!("{config}-{compression}");
-        }
+        let config = if primary == secondary { primary.clone() } else { format!("{primary}+{secondary}") };
         let mut notes = Vec::new();
         if options.direct_io && !stats.space.direct {
             notes.push("direct i/o is not possible here: data files go through the page cache".into());
@@ -149,7 +132,7 @@ impl Target for TrefoilTarget {
             ("disk", disk),
             ("primary", primary),
             ("secondary", secondary),
-            ("compression", compression),
+            ("compression", format!("{:?}", self.compression).to_lowercase()),
             ("node_size", self.parameters.node_bytes.map_or_else(|| "default".into(), |bytes| bytes.to_string())),
             ("durability", format!("{:?}", options.durability).to_lowercase()),
             ("budget", stats.budget_bytes.to_string()),

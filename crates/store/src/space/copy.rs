@@ -14,8 +14,6 @@ use super::{Saved, Space, SpacePin};
 
 /// Bytes read at once.
 const STEP_BYTES: u64 = 1 << 20;
-/// Bytes that may wait in the page cache: written back all at once at the end they would hold up everybody's writes.
-const CACHED_BYTES_MAX: u64 = 16 << 20;
 
 impl Space {
     /// Makes the data file in directory `to`, synced. `saved` is [`Space::save`] of the manifest that `pin` holds. Calls
@@ -50,9 +48,6 @@ impl Space {
                     _ => Fault::io("write", &copy.name, &e),
                 })?;
                 done += step;
-                if done.is_multiple_of(CACHED_BYTES_MAX) && !copy.file().is_direct() {
-                    copy.file().sync().map_err(|e| Fault::io("sync", &copy.name, &e))?;
-                }
                 each(done, total)?;
             }
         }

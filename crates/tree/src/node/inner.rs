@@ -13,7 +13,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::key::{Key, common_prefix_bytes, head, lower_bound};
+use super::key::{Key, common_prefix_bytes, head};
 
 /// Bytes of a node besides suffix and child: head, end, and room for the child's descriptor in the image.
 const CHILD_BYTES: usize = 24;
@@ -97,7 +97,16 @@ impl Separators {
         };
         let wanted = head(suffix);
         let heads = &self.heads[..];
-        let mut base = lower_bound(heads.len(), wanted, |i| heads[i]);
+        let mut base = 0;
+        let mut size = heads.len();
+        while size > 1 {
+            let half = size / 2;
+            base = if heads[base + half] < wanted { base + half } else { base };
+            size -= half;
+        }
+        if size == 1 && heads[base] < wanted {
+            base += 1;
+        }
         if base == heads.len() || heads[base] != wanted {
             return Err(base);
         }

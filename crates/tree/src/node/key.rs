@@ -70,92 +70,10 @@ pub fn head(suffix: &[u8]) -> u32 {
     }
 }
 
-/// Below so many heads a guess costs more than it saves.
-const GUESSED_FROM: usize = 32;
-/// First step away from the guess: the slots of a cache line.
-const GUESS_STEP: usize = 8;
-
-/// The first of `count` ascending heads that is not below `wanted`; `count` if all are.
-///
-/// A leaf is seldom in a near cache, and a binary search meets a new cache line with each of its first steps, one
-/// after the other. So the place is guessed between the first and the last head, which are fetched at the same time
-/// (interpolation: Peterson, "Addressing for random-access storage", 1957). From the guess, steps that double
-/// enclose the place, so that heads in clumps cost a few steps more, and a binary search ends it.
-#[inline]
-pub fn lower_bound(count: usize, wanted: u32, head_at: impl Fn(usize) -> u32) -> usize {
-    // Heads before `low` are below `wanted`; that at `high`, if there is one, is not.
-    let (mut low, mut high) = (0, count);
-    if count >= GUESSED_FROM {
-        let (first, last) = (head_at(0), head_at(count - 1));
-        if wanted <= first {
-            return 0;
-        }
-        if wanted > last {
-            return count;
-        }
-        let share = u64::from(wanted - first) * (count - 1) as u64 / u64::from(last - first);
-        let mut step = GUESS_STEP;
-        if head_at(share as usize) < wanted {
-            low = share as usize + 1;
-            while low + step < count {
-                if head_at(low + step) >= wanted {
-                    high = low + step;
-                    break;
-                }
-                low += step + 1;
-                step *= 2;
-            }
-        } else {
-            high = share as usize;
-            while high > step {
-                if head_at(high - step) < wanted {
-                    low = high - step + 1;
-                    break;
-                }
-                high -= step;
-                step *= 2;
-            }
-        }
-    }
-    // Without branches on the data: `base + size` never passes `high`.
-    let (mut base, mut size) = (low, high - low);
-    while size > 1 {
-        let half = size / 2;
-        base = if head_at(base + half) < wanted { base + half } else { base };
-        size -= half;
-    }
-    base + usize::from(size == 1 && head_at(base) < wanted)
-}
-
 /// The shortest key `s` with `left < s <= right`: a prefix of `right` (Bayer and Unterauer, "Prefix
 /// B-trees", ACM TODS 1977).
 #[must_use]
 pub fn shortest_separator<'a>(left: &[u8], right: &'a [u8]) -> &'a [u8] {
     debug_assert!(left < right);
     &right[..right.len().min(common_prefix_bytes(left, right) + 1)]
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Heads that are spread, in clumps, all equal, at the ends of the range: for every wanted one.
-    #[test]
-    fn a_guess_changes_no_answer() {
-        for count in [0usize, 1, 2, 31, 32, 33, 40, 100, 1000] {
-            let spread: Vec<u32> = (0..count).map(|i| (i as u32).wrapping_mul(4_294_967)).collect();
-            let clumps: Vec<u32> = (0..count).map(|i| (i / 17 * i / 17) as u32).collect();
-            let steep: Vec<u32> = (0..count).map(|i| u32::MAX >> (count - i).min(31)).collect();
-            let ends: Vec<u32> = (0..count).map(|i| if i < count / 2 { 0 } else { u32::MAX }).collect();
-            for mut heads in [spread, clumps, steep, ends, vec![7; count]] {
-                heads.sort_unstable();
-                let around = |h: &u32| [h.saturating_sub(1), *h, h.saturating_add(1)];
-                let wanted = heads.iter().flat_map(around).chain([0, 1, 8, u32::MAX / 2, u32::MAX]);
-                for wanted in wanted {
-                    let found = lower_bound(heads.len(), wanted, |i| heads[i]);
-                    assert_eq!(found, heads.partition_point(|h| *h < wanted), "{wanted} among {heads:?}");
-                }
-            }
-        }
-    }
 }

@@ -25,7 +25,7 @@ use std::cmp::Ordering;
 use base::CommitTs;
 use store::Frame;
 
-use super::key::{head, lower_bound};
+use super::key::head;
 
 /// Bytes of a slot.
 pub(super) const SLOT_BYTES: usize = 8;
@@ -256,13 +256,22 @@ impl Page {
     /// `Ok` = first slot of the key, `Err` = where it would be. Only slots at or after `from`, a key's first
     /// slot, are looked at.
     ///
-    /// 1. The first slot whose head is not below the key's.
+    /// 1. The first slot whose head is not below the key's, without branches on the data.
     /// 2. Among the slots of equal head, if any, by the whole suffix.
     pub(super) fn search_from(&self, from: usize, suffix: &[u8]) -> Result<usize, usize> {
         let wanted = head(suffix);
         let slots = &self.slots()[from..];
         let head_at = |i: usize| Slot(u64::from_le_bytes(slots[i])).head();
-        let base = lower_bound(slots.len(), wanted, head_at);
+        let mut base = 0;
+        let mut size = slots.len();
+        while size > 1 {
+            let half = size / 2;
+            base = if head_at(base + half) < wanted { base + half } else { base };
+            size -= half;
+        }
+        if size == 1 && head_at(base) < wanted {
+            base += 1;
+        }
         if base == slots.len() || head_at(base) != wanted {
             return Err(from + base);
         }

@@ -45,18 +45,14 @@ pub fn check(spec: TargetSpec) -> Result<()> {
 /// Creates a database in the run's directory.
 pub fn open(spec: TargetSpec, setup: &Setup) -> Result<KvTarget<Fjall>> {
     check(spec)?;
-    let mut notes =
-        vec!["deletes of one table take turns; inserts take no row locks".into(), "no check of its own is run".into()];
     let compression = match setup.compression.as_deref() {
         None => None,
         Some("none") => Some("none"),
         Some("lz4") => Some("lz4"),
-        Some("zstd") => {
-            notes.push("fjall has no zstd: compression zstd has no effect".into());
-            None
-        }
         Some(other) => return Err(TargetError::Usage(format!("fjall: compression `{other}` is none of none, lz4"))),
     };
+    let mut notes =
+        vec!["deletes of one table take turns; inserts take no row locks".into(), "no check of its own is run".into()];
     buffered_only("fjall", setup, &mut notes);
     let budget_bytes = setup.budget_bytes.unwrap_or(BUDGET_BYTES_DEFAULT);
     let memtable_bytes = (budget_bytes / 4 / MEMTABLES).clamp(1 << 20, 64 << 20);

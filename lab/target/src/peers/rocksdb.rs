@@ -189,7 +189,7 @@ impl<D: Engine> Store for Rocks<D> {
                 ("max_background_jobs", tuned.background_jobs.to_string()),
                 ("filter", format!("bloom, {} bits a key", options::FILTER_BITS)),
                 ("block_size", options::BLOCK_BYTES.to_string()),
-                ("compression", tuned.compression_in_force().unwrap_or_else(|| "unknown".into())),
+                ("compression", tuned.compression_named()),
                 ("level_compaction_dynamic_level_bytes", "true".into()),
                 ("io", if tuned.direct { "direct" } else { "buffered" }.into()),
                 ("durability", format!("{:?}", tuned.durability).to_lowercase()),

@@ -7,24 +7,14 @@ use trefoil::{Compression, Options, Structure};
 use crate::api::{Durability, IoMode, Result, Setup, TargetError};
 use crate::spec::TargetSpec;
 
-const PARAMETERS: &[&str] = &[
-    "structure",
-    "pk",
-    "secondary",
-    "compression",
-    "node_size",
-    "log_capacity",
-    "checkpoint_replay",
-    "extent",
-    "inline_batch",
-];
+const PARAMETERS: &[&str] =
+    &["structure", "pk", "secondary", "node_size", "log_capacity", "checkpoint_replay", "extent", "inline_batch"];
 
 /// What `trefoil:…` was given; `None` = the engine's own default.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Parameters {
     pub(super) primary: Structure,
     pub(super) secondary: Structure,
-    compression: Option<Compression>,
     pub(super) node_bytes: Option<u64>,
     log_capacity_bytes: Option<u64>,
     checkpoint_replay_secs: Option<u64>,
@@ -41,7 +31,6 @@ impl Parameters {
         let parameters = Parameters {
             primary: structure(&spec, primary.as_deref())?,
             secondary: structure(&spec, secondary.as_deref())?,
-            compression: spec.take("compression").as_deref().map(compression).transpose()?,
             node_bytes: spec.take_bytes("node_size")?,
             log_capacity_bytes: spec.take_bytes("log_capacity")?,
             checkpoint_replay_secs: spec.take_number("checkpoint_replay")?,
@@ -50,12 +39,6 @@ impl Parameters {
         };
         spec.finish(PARAMETERS)?;
         Ok(parameters)
-    }
-
-    /// The target's own, else that of the run, else the engine's.
-    pub(super) fn compression(&self, setup: &Setup) -> Result<Compression> {
-        let of_the_run = setup.compression.as_deref().map(compression).transpose()?;
-        Ok(self.compression.or(of_the_run).unwrap_or_default())
     }
 
     /// The engine's options under the terms of the run.
@@ -102,16 +85,12 @@ fn durability(wanted: Durability) -> trefoil::Durability {
 }
 
 /// Compression by name.
-fn compression(name: &str) -> Result<Compression> {
+pub(super) fn compression(name: Option<&str>) -> Result<Compression> {
     match name {
-        "none" => Ok(Compression::None),
-        "lz4" => Ok(Compression::Lz4),
-        "zstd" => Ok(Compression::Zstd),
-        other => Err(TargetError::Usage(format!("compression {other}: trefoil has none, lz4 and zstd"))),
+        None => Ok(Compression::default()),
+        Some("none") => Ok(Compression::None),
+        Some("lz4") => Ok(Compression::Lz4),
+        Some("zstd") => Ok(Compression::Zstd),
+        Some(other) => Err(TargetError::Usage(format!("--compression {other}: trefoil has none, lz4 and zstd"))),
     }
-}
-
-/// The name of a compression.
-pub(super) fn name_of(compression: Compression) -> String {
-    format!("{compression:?}").to_lowercase()
 }

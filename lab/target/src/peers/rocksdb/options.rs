@@ -1,8 +1,5 @@
 //! The engine's settings, from the terms of the run.
 
-use std::fs;
-use std::path::PathBuf;
-
 use ::rocksdb::{BlockBasedOptions, Cache, DBCompressionType, DataBlockIndexType, Options, WriteOptions};
 
 use super::{BUDGET_BYTES_DEFAULT, Durability, Result, Setup, TargetError};
@@ -23,9 +20,8 @@ pub struct Tuned {
     pub background_jobs: i32,
     pub direct: bool,
     pub durability: Durability,
-    /// One for all levels, or the engine at its best: little at the top, Zstandard at the bottom.
+    /// One for all levels, or the engine at its best.
     compression: Option<DBCompressionType>,
-    dir: PathBuf,
 }
 
 impl Tuned {
@@ -34,8 +30,7 @@ impl Tuned {
             None => None,
             Some("none") => Some(DBCompressionType::None),
             Some("lz4") => Some(DBCompressionType::Lz4),
-            // At its best: what lies at the bottom is most of it, and the levels above are rewritten soon.
-            Some("zstd") => None,
+            Some("zstd") => Some(DBCompressionType::Zstd),
             Some(other) => {
                 return Err(TargetError::Usage(format!("rocksdb: compression `{other}` is none of none, lz4, zstd")));
             }
@@ -51,22 +46,14 @@ impl Tuned {
             direct: setup.io == Some(IoMode::Direct),
             durability: setup.durability,
             compression,
-            dir: setup.dir.clone(),
         })
     }
 
-    /// As the engine wrote it into its newest file of options.
-    pub fn compression_in_force(&self) -> Option<String> {
-        let names =
-            fs::read_dir(&self.dir).ok()?.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned());
-        let newest = names.filter(|name| name.starts_with("OPTIONS-") && !name.ends_with(".dbtmp")).max()?;
-        let text = fs::read_to_string(self.dir.join(newest)).ok()?;
-        let value = |key: &str| {
-            let mut pairs = text.lines().filter_map(|line| line.trim().split_once('='));
-            pairs.find(|(name, value)| *name == key && !value.is_empty()).map(|(_, value)| value.to_owned())
-        };
-        let levels = value("compression_per_level").or_else(|| value("compression"))?;
-        Some(format!("levels {levels}, bottom {}", value("bottommost_compression")?))
+    pub fn compression_named(&self) -> String {
+        match self.compression {
+            None => "levels 0-1 none, below lz4, bottom zstd".into(),
+            Some(one) => format!("{one:?}").to_lowercase(),
+        }
     }
 
     pub fn options(&self) -> Options {
