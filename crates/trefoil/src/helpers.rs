@@ -19,14 +19,16 @@ use crossbeam_utils::CachePadded;
 use vfs::sync::{Condvar, Mutex};
 
 use crate::commit::Share;
+use crate::options::Options;
 
 /// Helpers of a database, at most: a commit has few large shares.
 const HELPERS_MAX: usize = 3;
-/// Operations from which a commit asks for help: below, waking somebody costs more than it saves.
-const OPERATIONS_MIN: usize = 128;
-
 /// The helpers of a database.
-pub struct Helpers(Vec<CachePadded<Helper>>);
+pub struct Helpers {
+    helpers: Vec<CachePadded<Helper>>,
+    /// Operations from which a commit asks for help.
+    operations_min: usize,
+}
 
 #[derive(Default)]
 struct Helper {
@@ -60,27 +62,29 @@ struct Queue {
 
 impl Helpers {
     /// As many as there are cores beside the committer's; none if there is no background at all.
-    pub fn new(background: bool) -> Self {
-        let count = if background { (vfs::thread::cores() - 1).min(HELPERS_MAX) } else { 0 };
-        Self((0..count).map(|_| CachePadded::default()).collect())
+    pub fn new(options: &Options) -> Self {
+        let threads = options.background && !options.read_only && options.parallel_apply_from < usize::MAX;
+        let count = if threads { (vfs::thread::cores() - 1).min(HELPERS_MAX) } else { 0 };
+        let helpers = (0..count).map(|_| CachePadded::default()).collect();
+        Self { helpers, operations_min: options.parallel_apply_from }
     }
 
     /// How many there are; each needs a thread that runs [`Helpers::help`].
     pub fn count(&self) -> usize {
-        self.0.len()
+        self.helpers.len()
     }
 
     /// Applies every share, with help if there are several and they are large.
     pub fn apply_all(&self, shares: Vec<Share>, ts: CommitTs, view: Arc<GcView>) {
         let operations: usize = shares.iter().map(Share::operations).sum();
-        if self.0.is_empty() || shares.len() < 2 || operations < OPERATIONS_MIN {
+        if self.helpers.is_empty() || shares.len() < 2 || operations < self.operations_min {
             shares.into_iter().for_each(|share| share.apply(ts, &view));
             return;
         }
         let others = shares.len() - 1;
         let queue = Queue { waiting: shares, under_way: 0, panicked: false };
         let work = Arc::new(Work { queue: Mutex::new(queue), finished: Condvar::new(), ts, view });
-        let idle = self.0.iter().filter(|helper| helper.take());
+        let idle = self.helpers.iter().filter(|helper| helper.take());
         idle.take(others).for_each(|helper| helper.give(&work));
         work.run();
         work.wait();
@@ -88,7 +92,7 @@ impl Helpers {
 
     /// Body of the thread of helper `n`: until [`Helpers::stop`].
     pub fn help(&self, n: usize) {
-        let helper = &self.0[n];
+        let helper = &self.helpers[n];
         while let Some(work) = helper.next() {
             work.run();
             drop(work);
@@ -98,7 +102,7 @@ impl Helpers {
 
     /// Ends every [`Helpers::help`].
     pub fn stop(&self) {
-        for helper in &self.0 {
+        for helper in &self.helpers {
             helper.slot.lock().stop = true;
             helper.filled.notify_all();
         }

@@ -266,7 +266,7 @@ impl Opening {
             view_refreshed_ns: AtomicU64::new(0).into(),
             opened: Instant::now(),
             signal: background::Signal::default(),
-            helpers: Helpers::new(self.options.background && !self.options.read_only),
+            helpers: Helpers::new(&self.options),
             controller: Default::default(),
             counters: Default::default(),
             runs: Default::default(),

@@ -202,6 +202,10 @@ pub struct Options {
     pub log_segment_bytes: u64,
     /// Largest batch of one index applied in place at commit, in bytes; larger ones become a run. Default 1 MiB.
     pub inline_batch_bytes: usize,
+    /// A commit of this many operations and more, in several indexes, is applied by several threads, as far as cores are
+    /// idle: it takes less time and a little more CPU. `usize::MAX` turns that off. Default 128, below which
+    /// waking a thread costs more than it saves.
+    pub parallel_apply_from: usize,
     /// Background threads on. Off, nothing is written back, purged or checkpointed unless called for: for tests.
     pub background: bool,
     /// The file system. Default the machine's own: [`RealVfs`].
@@ -225,6 +229,7 @@ impl Default for Options {
             extent_bytes: 1 << 20,
             log_segment_bytes: 64 << 20,
             inline_batch_bytes: 1 << 20,
+            parallel_apply_from: 128,
             background: true,
             vfs: Arc::new(RealVfs),
         }

@@ -81,6 +81,8 @@ impl Sizes {
             disk_reserve_bytes: 256 << 10,
             checkpoint_replay: self.checkpoint_replay,
             inline_batch_bytes: self.inline_batch_bytes,
+            // With some numbers of writers every commit of several indexes is shared out.
+            parallel_apply_from: if self.writers == 2 { 1 } else { Options::default().parallel_apply_from },
             lock_timeout: Duration::from_millis(200),
             ..Options::default()
         }
