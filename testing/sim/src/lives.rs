@@ -95,8 +95,10 @@ fn lives(handle: &Handle, seed: u64) {
 
 /// What an unreadable sector has cost is made anew; without one, nothing is set aside [P10].
 fn mend(world: &World, trouble: Trouble) {
-    let set_aside = world.db.stats().quarantined;
-    assert!(set_aside.is_empty() || trouble == Trouble::Eio, "{set_aside:?} without damage");
+    let stats = world.db.stats();
+    let (set_aside, only_read) = (stats.quarantined, stats.damaged);
+    let is_sound = set_aside.is_empty() && only_read.is_empty();
+    assert!(is_sound || trouble == Trouble::Eio, "{set_aside:?}, {only_read:?} without damage");
     for name in set_aside {
         let (_, index) = name.split_once('.').expect("an index of a table");
         world.db.rebuild_index(&world.table, index).expect("the rows are sound");

@@ -42,9 +42,14 @@ pub enum Step {
 pub fn step(result: Result<(), Error>) -> Step {
     match result {
         Ok(()) => Step::Done,
-        Err(Error::Poisoned { .. } | Error::CommitOutcomeUnknown { .. } | Error::Io { .. } | Error::Closed) => {
-            Step::Over
-        }
+        // A read that fails in the background makes what it was for only read, until the next life.
+        Err(
+            Error::Poisoned { .. }
+            | Error::CommitOutcomeUnknown { .. }
+            | Error::Io { .. }
+            | Error::Damaged { .. }
+            | Error::Closed,
+        ) => Step::Over,
         Err(
             Error::Deadlock { .. }
             | Error::LockTimeout { .. }
