@@ -28,7 +28,7 @@ const LOADS_PER_CALL: usize = 8;
 
 /// Bytes moved in a second when nothing else is written, and little is dead.
 const MOVED_PER_SECOND: u64 = 4 << 20;
-/// Beside that, moved for a thousand bytes that are written, which leave as many to clean behind them: as many as are dead
+/// Beside that, moved for a thousand bytes that others write, which leave as many to clean behind them: as many as are dead
 /// for a thousand that live, within these bounds. An extent of which a fifth lives gives four bytes back for one that is
 /// moved: the least is enough for it. At half, which is the most that is cleaned, it takes a thousand; beyond that the
 /// debt shrinks.
@@ -75,7 +75,9 @@ impl Core {
     /// One call. Returns blocks that will move, and whether the pass goes on.
     pub(crate) fn clean(&self, cleaning: &mut Cleaning, checkpoint: u64) -> Result<(u64, bool)> {
         let most = MOVED_PER_PASS * self.env.space.extent_bytes();
-        cleaning.allowance.raise(self.env.space.written_and_live().0, most);
+        // Not what cleaning itself wrote: it would call for more.
+        let written = self.env.space.written_and_live().0.saturating_sub(self.env.space.moved_bytes());
+        cleaning.allowance.raise(written, most);
         if cleaning.allowance.bytes < self.page_bytes() {
             return Ok((0, false));
         }

@@ -415,6 +415,12 @@ impl Space {
         self.0.moved.fetch_add(bytes, Ordering::Relaxed);
     }
 
+    /// Moved by all indexes since open.
+    #[must_use]
+    pub fn moved_bytes(&self) -> u64 {
+        self.0.moved.load(Ordering::Relaxed)
+    }
+
     /// An index's pass of cleaning through these extents has ended.
     pub fn note_passed(&self, extents: &[ExtentId]) {
         self.0.allocator.lock().note_passed(extents);
@@ -425,7 +431,7 @@ impl Space {
     pub fn cleaning_debt(&self) -> CleaningDebt {
         let passes = self.0.cleaners.load(Ordering::Relaxed).try_into().unwrap_or(u16::MAX);
         let (to_move, dead) = self.0.allocator.lock().cleaning_debt(passes);
-        CleaningDebt { to_move, dead, moved: self.0.moved.load(Ordering::Relaxed) }
+        CleaningDebt { to_move, dead, moved: self.moved_bytes() }
     }
 
     /// The extent a block lies in.
