@@ -208,7 +208,7 @@ mod tests {
                     assert_eq!((page.suffix(page.slot(at)), page.slot(at).is_older()), (&suffix[..], false));
                     let longer = [&suffix[..], &[0]].concat();
                     assert_eq!(page.search_from(0, &longer), Err(page.group_end(at)));
-                    assert_eq!(page.search_from(0, &suffix[..suffix.len() - 1]).is_ok(), false);
+                    assert!(page.search_from(0, &suffix[..suffix.len() - 1]).is_err());
                     assert_eq!(page.search_from(at, suffix), Ok(at));
                 }
                 assert_eq!(page.search_from(0, b"head"), Err(0));
