@@ -2,7 +2,7 @@
 //! check of the primary key.
 //!
 //! Parameters: `structure` (or `pk` and `secondary` apart), `compression` (before that of the run), `node_size`,
-//! `log_capacity`, `checkpoint_replay` (seconds), `extent`, `inline_batch`. Durability, budget and io are the run's own.
+//! `log_capacity`, `checkpoint_replay` (seconds), `extent`, `inline_batch`, `parallel_apply` (operations; 0 = off). Durability, budget and io are the run's own.
 //!
 //! Keys are handed out by a counter a table, as an auto-increment column does. Every statement is one transaction;
 //! an error of any kind ends the run, a retryable one included, because autocommit statements must never conflict.
@@ -161,6 +161,13 @@ impl Target for TrefoilTarget {
             ("checkpoint_replay", format!("{} s", options.checkpoint_replay.as_secs())),
             ("extent", options.extent_bytes.to_string()),
             ("inline_batch", options.inline_batch_bytes.to_string()),
+            (
+                "parallel_apply",
+                match options.parallel_apply_from {
+                    usize::MAX => "off".into(),
+                    operations => operations.to_string(),
+                },
+            ),
         ];
         Description {
             engine: "trefoil".into(),

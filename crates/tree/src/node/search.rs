@@ -2,7 +2,7 @@
 //!
 //! A leaf is seldom in a near cache, and each step of a binary search meets another line and cannot be begun before the
 //! last one has arrived. So (1) the place among the heads is guessed from the two ends; (2) among slots of equal head,
-//! the eight bytes behind the head are looked at in several entries at once, whose lines are fetched at the same time;
+//! the sixteen bytes behind the head are looked at in several entries at once, whose lines are fetched at the same time;
 //! (3) keys that agree in these as well are compared whole, by a binary search.
 
 use std::cmp::Ordering;
@@ -38,9 +38,10 @@ impl Page {
 
     /// Steps 2 and 3, in `low..high`, bounds between keys.
     fn search_equal_heads(&self, low: usize, high: usize, suffix: &[u8]) -> Result<usize, usize> {
-        let first = if high - low == 1 { low } else { self.lower_bound_of_tails(low, high, tail(suffix)) };
+        let wanted = tail(suffix);
+        let first = if high - low == 1 { low } else { self.lower_bound_of_tails(low, high, wanted) };
         // Most often the first is the key, or the one above it.
-        if first == high {
+        if first == high || self.tail_at(first) > wanted {
             return Err(first);
         }
         match self.suffix(self.slot(first)).cmp(suffix) {
@@ -51,7 +52,7 @@ impl Page {
     }
 
     /// The first slot in `low..high`, bounds between keys of equal head, of a key whose tail is not below `wanted`.
-    fn lower_bound_of_tails(&self, mut low: usize, mut high: usize, wanted: u64) -> usize {
+    fn lower_bound_of_tails(&self, mut low: usize, mut high: usize, wanted: u128) -> usize {
         while high - low > ALL_TOGETHER {
             let pivot = |i: usize| self.group_start(low + (high - low) * i / (TOGETHER + 1));
             let below = (1..=TOGETHER).map(|i| usize::from(self.tail_at(pivot(i)) < wanted)).sum();
@@ -81,22 +82,22 @@ impl Page {
     }
 
     #[inline]
-    fn tail_at(&self, i: usize) -> u64 {
+    fn tail_at(&self, i: usize) -> u128 {
         tail(self.suffix(self.slot(i)))
     }
 }
 
-/// The eight bytes behind the head, big-endian, zeros after the suffix's end: orders suffixes of equal head like the
+/// The sixteen bytes behind the head, big-endian, zeros after the suffix's end: orders suffixes of equal head like the
 /// suffix as far as it goes.
 #[inline]
-fn tail(suffix: &[u8]) -> u64 {
+fn tail(suffix: &[u8]) -> u128 {
     let rest = suffix.get(size_of::<u32>()..).unwrap_or_default();
-    match rest.first_chunk::<8>() {
-        Some(eight) => u64::from_be_bytes(*eight),
+    match rest.first_chunk::<16>() {
+        Some(tail) => u128::from_be_bytes(*tail),
         None => {
-            let mut eight = [0; 8];
-            eight[..rest.len()].copy_from_slice(rest);
-            u64::from_be_bytes(eight)
+            let mut tail = [0; 16];
+            tail[..rest.len()].copy_from_slice(rest);
+            u128::from_be_bytes(tail)
         }
     }
 }
@@ -191,7 +192,7 @@ mod tests {
         let key = |n: usize, long: usize| {
             [&b"head"[..], &vec![b't'; long], &[b'a' + (n / 26) as u8, b'a' + (n % 26) as u8]].concat()
         };
-        for long in [0, 5, 6, 7, 8, 20] {
+        for long in [0, 5, 7, 13, 14, 15, 16, 30] {
             for versions in [1, 2, 30] {
                 let mut page = Page::new(Frame::from(16 * 1024));
                 let keys: Vec<Vec<u8>> = (0..100).map(|n| key(n, long)).collect();

@@ -17,6 +17,7 @@ const PARAMETERS: &[&str] = &[
     "checkpoint_replay",
     "extent",
     "inline_batch",
+    "parallel_apply",
 ];
 
 /// What `trefoil:…` was given; `None` = the engine's own default.
@@ -30,6 +31,7 @@ pub(super) struct Parameters {
     checkpoint_replay_secs: Option<u64>,
     extent_bytes: Option<u64>,
     inline_batch_bytes: Option<u64>,
+    parallel_apply_from: Option<u64>,
 }
 
 impl Parameters {
@@ -47,6 +49,7 @@ impl Parameters {
             checkpoint_replay_secs: spec.take_number("checkpoint_replay")?,
             extent_bytes: spec.take_bytes("extent")?,
             inline_batch_bytes: spec.take_bytes("inline_batch")?,
+            parallel_apply_from: spec.take_number("parallel_apply")?,
         };
         spec.finish(PARAMETERS)?;
         Ok(parameters)
@@ -72,6 +75,9 @@ impl Parameters {
         }
         if let Some(bytes) = self.inline_batch_bytes {
             options.inline_batch_bytes = bytes as usize;
+        }
+        if let Some(operations) = self.parallel_apply_from {
+            options.parallel_apply_from = if operations == 0 { usize::MAX } else { operations as usize };
         }
         if let Some(io) = setup.io {
             options.direct_io = io == IoMode::Direct;
