@@ -4,7 +4,7 @@
 //! |---|---|
 //! | [`cli`] | the command line |
 //! | [`run`] | `lab run`: targets in turns, repetitions, results |
-//! | [`memory`] | `--memory-limit`: a control group |
+//! | [`group`] | `--memory-limit`, `--disk-limit` beside peers: control groups |
 //! | [`keeper`] | what a run keeps while it goes on |
 //! | [`across`] | checksums of all targets, medians of repetitions |
 //! | [`compare`] | `lab compare`: sides, thresholds, verdicts |

@@ -19,6 +19,7 @@ use std::time::Duration;
 use base::Fault;
 use vfs::sync::{Condvar, Mutex};
 use vfs::thread::JoinHandle;
+use vfs::time::Instant;
 
 use crate::engine::Engine;
 use crate::quarantine;
@@ -182,7 +183,14 @@ pub fn checkpoint(engine: &Engine) {
 
 /// Body of `trefoil-log`.
 pub fn log(engine: &Engine) {
+    let mut rest = (engine.wal.end(), Instant::now());
     while !engine.signal.wait(Wake::Stop, Duration::from_millis(200)) {
+        let (end, now) = (engine.wal.end(), Instant::now());
+        if end != rest.0 {
+            rest = (end, now);
+        } else if now - rest.1 >= LOG_REST {
+            tolerate(engine, engine.wal.give_back().map(|_| ()));
+        }
         // A commit is counted after its record is appended: whatever is counted lies below the end that is
         // synced. Whether the log grew since the last look says nothing: the count may come a look later.
         if engine.counters.buffered.swap(0, Ordering::AcqRel) > 0 {
@@ -255,6 +263,9 @@ impl Engine {
         self.visible.fail_all(&self.poison);
     }
 }
+
+/// A log that did not grow for so long gives back the segments that it keeps to use again.
+const LOG_REST: Duration = Duration::from_secs(10);
 
 /// Bytes written to the data file that are never worth a checkpoint. Of a small database they are what its file grows by:
 /// 256 MiB were ten times the data of one of 44 MiB; 32 MiB cost no throughput that could be measured.

@@ -505,6 +505,7 @@ impl Database {
             more = self.0.engine.upkeep_step()?;
         }
         self.0.engine.run_checkpoint()?;
+        self.0.engine.wal.give_back()?;
         Ok(!more)
     }
 

@@ -262,6 +262,15 @@ impl Wal {
         self.0.pool.trim(floor)
     }
 
+    /// Gives the file system what was trimmed and is kept to be used again: for a log that is at rest. What is ready for the
+    /// next records stays. True if there was any.
+    ///
+    /// # Errors
+    /// A file that cannot be removed poisons the database.
+    pub fn give_back(&self) -> Result<bool> {
+        self.0.pool.give_back()
+    }
+
     /// Written up to here.
     #[must_use]
     pub fn written(&self) -> Lsn {

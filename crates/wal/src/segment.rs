@@ -357,6 +357,15 @@ impl Pool {
         removed.iter().try_for_each(|id| self.remove(&self.dir.join(id.file_name())))
     }
 
+    /// Removes the trimmed segments that nothing has used again so far. True if there were any.
+    pub(crate) fn give_back(&self) -> Result<bool> {
+        // Nobody makes a spare of one of them meanwhile.
+        let _making = self.making.lock();
+        let unused = std::mem::take(&mut self.files.lock().recyclable);
+        unused.iter().try_for_each(|id| self.remove(&self.dir.join(id.file_name())))?;
+        Ok(!unused.is_empty())
+    }
+
     /// The file system, and the directory of the segments.
     pub(crate) fn place(&self) -> (&dyn Vfs, &Path) {
         (&*self.vfs, &self.dir)

@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use base::{Fault, Lsn};
-use support::{Disk, Event, Kept, SMALL, append, fresh, payload, recover};
-use trefoil_wal::{RecordKind, Wal, WalOptions};
+use support::{Disk, Event, Kept, SMALL, append, fresh, payload, recover, recover_from};
+use trefoil_wal::{ManifestMark, RecordKind, Wal, WalOptions};
 use vfs::sync::Mutex;
 use vfs::thread::{sleep, spawn};
 
@@ -123,6 +123,36 @@ fn a19_a_durable_sector_is_never_written_again() {
     assert_eq!(lone, 300);
     assert_eq!(disk.violations(), Vec::<String>::new());
     assert!(wal.stats().recycled_segments > 0, "segments were used again: {:?}", wal.stats());
+}
+
+/// At rest the log keeps what is ready for the next records, and no more; records go on behind it.
+#[test]
+fn what_was_trimmed_is_given_back() {
+    let disk = Disk::new();
+    let wal = fresh(&disk, SMALL);
+    let fill = |from: u64| {
+        for i in from..from + 200 {
+            let record = append(&wal, 1, &payload(i, 900));
+            wal.sync_to(record.end).unwrap();
+        }
+    };
+    fill(0);
+    let full = wal.stats();
+    wal.trim(wal.durable()).unwrap();
+    let trimmed = wal.stats();
+    assert!(trimmed.segment_files > trimmed.segments + trimmed.spare_segments, "nothing to give back: {trimmed:?}");
+    assert!(wal.give_back().unwrap());
+    let rest = wal.stats();
+    assert_eq!(rest.segment_files, rest.segments + rest.spare_segments, "{rest:?}");
+    assert!(rest.disk_bytes < full.disk_bytes, "{rest:?} after {full:?}");
+    assert!(!wal.give_back().unwrap(), "there is nothing more");
+    let behind = wal.end();
+    fill(200);
+    let end = wal.end();
+    drop(wal);
+    let records = recover_from(&disk, behind, ManifestMark::default()).unwrap().0;
+    assert!(records.last().is_some_and(|last| last.end == end));
+    assert_eq!(records.iter().filter(|record| record.start >= behind).count(), 200);
 }
 
 /// Commits that are only handed to the system share blocks until a sync closes them.
