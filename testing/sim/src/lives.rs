@@ -100,8 +100,9 @@ fn mend(world: &World, trouble: Trouble) {
     let is_sound = set_aside.is_empty() && only_read.is_empty();
     assert!(is_sound || trouble == Trouble::Eio, "{set_aside:?}, {only_read:?} without damage");
     for name in set_aside {
-        let (_, index) = name.split_once('.').expect("an index of a table");
-        world.db.rebuild_index(&world.table, index).expect("the rows are sound");
+        let (table, index) = name.split_once('.').expect("an index of a table");
+        let table = world.db.table(table).expect("its table is there");
+        world.db.rebuild_index(&table, index).expect("the rows are sound");
     }
 }
 
