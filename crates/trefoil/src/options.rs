@@ -197,7 +197,7 @@ pub struct Options {
     pub disk_reserve_bytes: u64,
     /// Extent size in bytes, a power of two from 64 KiB to 4 MiB. Default 1 MiB.
     pub extent_bytes: u64,
-    /// Log segment size in bytes, at least 256 KiB, rounded down to whole sectors of 4 KiB. Default 32 MiB; a quarter of
+    /// Log segment size in bytes, at least 256 KiB, rounded down to whole sectors of 4 KiB. Default 16 MiB; a quarter of
     /// `log_capacity_bytes` if that is less.
     pub log_segment_bytes: u64,
     /// Largest batch of one index applied in place at commit, in bytes; larger ones become a run. Default 1 MiB.
@@ -227,7 +227,7 @@ impl Default for Options {
             data_bytes_max: None,
             disk_reserve_bytes: 64 << 20,
             extent_bytes: 1 << 20,
-            log_segment_bytes: 32 << 20,
+            log_segment_bytes: 16 << 20,
             inline_batch_bytes: 1 << 20,
             parallel_apply_from: 128,
             background: true,
