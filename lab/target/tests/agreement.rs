@@ -55,8 +55,15 @@ fn batch(dice: &mut Dice) -> Batch {
 }
 
 fn rows_of(session: &mut dyn Session) -> Vec<(u64, u64)> {
-    let mut rows = Vec::new();
-    session.scan_table(0, &mut |key, row| rows.push((key, row.hash(key)))).unwrap();
+    let (mut rows, mut customers, mut alone) = (Vec::new(), Vec::new(), Vec::new());
+    session
+        .scan_table(0, &mut |key, row| {
+            rows.push((key, row.hash(key)));
+            customers.push(row.customerid);
+        })
+        .unwrap();
+    session.scan_customers(0, &mut |customerid| alone.push(customerid)).unwrap();
+    assert_eq!(alone, customers, "one column is that of the rows");
     rows
 }
 

@@ -48,6 +48,12 @@ pub fn row_of(bytes: &[u8]) -> Result<RowView<'_>> {
     })
 }
 
+/// The customer in the value of a row: the third of its columns, and no other is looked at.
+pub fn customer_of(bytes: &[u8]) -> Result<i32> {
+    let number = bytes.get(12..).and_then(|rest| rest.first_chunk()).ok_or_else(|| broken("row", bytes))?;
+    Ok(i32::from_le_bytes(*number))
+}
+
 /// A key of a secondary index. The bytes past its length are 0, and all keys of one index are equally long, so that
 /// the derived order is that of the keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -140,6 +146,8 @@ mod tests {
         assert_eq!(row_of(&bytes).unwrap(), row(-5, i32::MAX, i32::MIN));
         assert_eq!(row_of(&bytes[..ROW_FIXED_BYTES]).unwrap().data, b"");
         assert!(row_of(&bytes[..ROW_FIXED_BYTES - 1]).is_err());
+        assert_eq!(customer_of(&bytes).unwrap(), i32::MAX);
+        assert!(customer_of(&bytes[..15]).is_err());
         assert_eq!(primary_of(&primary(u64::MAX - 1)).unwrap(), u64::MAX - 1);
         assert!(primary_of(&[0; 7]).is_err());
         for set in [IndexSet::Y2017, IndexSet::Y2023] {
