@@ -20,6 +20,7 @@ use crate::handle::Table;
 use crate::table::Value;
 use crate::transaction::Transaction;
 
+mod changing;
 mod cursors;
 mod range;
 mod reading;
@@ -148,27 +149,39 @@ impl Transaction {
 
     fn update_row(&mut self, table: &Table, row: &[Value<'_>]) -> Result<bool> {
         let shape = self.open_table(&table.0, true)?;
-        let schema = &shape.def.schema;
-        let (mut key, mut new, mut old_entry, mut new_entry) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        schema.primary_key_of_row(row, &mut key)?;
-        schema.row_value(row, &mut new)?;
-        self.lock_row(&shape.primary, &key)?;
+        let mut key = Vec::new();
+        shape.def.schema.primary_key_of_row(row, &mut key)?;
+        let Some(old) = self.lock_newest(&shape, &key)? else { return Ok(false) };
+        self.replace(&shape, &key, &old, row)?;
+        Ok(true)
+    }
+
+    /// Locks a row and returns what is stored for it now.
+    fn lock_newest(&mut self, shape: &TableShape, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        self.lock_row(&shape.primary, key)?;
         let mut old = None;
-        self.read_newest(&shape.primary, &[&key], &mut |_, value| old = Some(value.to_vec()))?;
-        let Some(old) = old else { return Ok(false) };
+        self.read_newest(&shape.primary, &[key], &mut |_, value| old = Some(value.to_vec()))?;
+        Ok(old)
+    }
+
+    /// Writes a locked row, and the entries that differ from those of what was stored for it.
+    fn replace(&mut self, shape: &Arc<TableShape>, key: &[u8], old: &[u8], row: &[Value<'_>]) -> Result<()> {
+        let schema = &shape.def.schema;
+        let (mut new, mut old_entry, mut new_entry) = (Vec::new(), Vec::new(), Vec::new());
+        schema.row_value(row, &mut new)?;
         if old == new {
-            return Ok(true);
+            return Ok(());
         }
-        self.write(&shape.primary, &key, Some(&new))?;
+        self.write(&shape.primary, key, Some(&new))?;
         for (n, secondary) in shape.secondaries.iter().enumerate() {
-            schema.secondary_key(n, &key, &old, &mut old_entry)?;
-            schema.index_key_of_row(n, &key, row, &mut new_entry)?;
+            schema.secondary_key(n, key, old, &mut old_entry)?;
+            schema.index_key_of_row(n, key, row, &mut new_entry)?;
             if old_entry != new_entry {
                 self.write_entry(secondary, &old_entry, None)?;
                 self.write_entry(secondary, &new_entry, Some(&[]))?;
             }
         }
-        Ok(true)
+        Ok(())
     }
 
     /// Deletes the row with this primary key, and its entries of the secondary indexes. False if there is none.

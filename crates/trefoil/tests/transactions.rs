@@ -7,7 +7,9 @@
     reason = "a test panics on what it does not expect, and races threads of the machine"
 )]
 
-use trefoil::{Database, Durability, Error, Index, IndexOptions, Isolation, Options};
+use trefoil::{
+    ALL, ColumnType, Database, Durability, Error, Index, IndexOptions, IndexSchema, Isolation, Options, Schema, Value,
+};
 
 fn open() -> (tempfile::TempDir, Database, Index) {
     let dir = tempfile::tempdir().unwrap();
@@ -145,6 +147,46 @@ fn no_lost_update_among_threads() {
     });
     let n = db.begin().unwrap().get(&i, b"n").unwrap().unwrap();
     assert_eq!(u64::from_le_bytes(n.try_into().unwrap()), 1000);
+}
+
+/// Each transaction has looked before, so its snapshot is old when it gets the lock. Guard: `update_with` reads the
+/// newest version under the lock.
+#[test]
+fn a_change_starts_from_the_newest_row_and_keeps_its_entry_and_its_key() {
+    let (_dir, db, _) = open();
+    let schema = Schema::builder().column("id", ColumnType::I32).column("k", ColumnType::I32);
+    let schema = schema.primary_key(&["id"]).index(IndexSchema::new("k", &["k"])).build().unwrap();
+    let t = db.create_table("t", schema).unwrap();
+    let mut tx = db.begin().unwrap();
+    tx.insert(&t, &[1.into(), 0.into()]).unwrap();
+    tx.commit().unwrap();
+    let raise = |row: &mut [Value<'_>]| {
+        if let Value::I32(k) = &mut row[1] {
+            *k += 1;
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for _ in 0..200 {
+                    let mut tx = db.begin().unwrap();
+                    assert!(tx.get_row(&t, &[1.into()]).unwrap().is_some());
+                    assert!(tx.update_with(&t, &[1.into()], raise).unwrap());
+                    tx.commit().unwrap();
+                }
+            });
+        }
+    });
+    let mut tx = db.begin().unwrap();
+    let entries = |tx: &trefoil::Transaction| -> Vec<(i32, i32)> {
+        let mut entries = tx.scan_index(&t, "k", ALL).unwrap();
+        std::iter::from_fn(|| entries.next_as().unwrap()).collect()
+    };
+    assert_eq!(entries(&tx), [(800, 1)]);
+    assert!(!tx.update_with(&t, &[2.into()], raise).unwrap(), "there is no such row");
+    let moved = tx.update_with(&t, &[1.into()], |row| row[0] = 2.into());
+    assert!(matches!(moved, Err(Error::InvalidArgument(_))), "{moved:?}");
+    assert_eq!(entries(&tx), [(800, 1)]);
 }
 
 #[test]

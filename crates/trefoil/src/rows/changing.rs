@@ -1,0 +1,61 @@
+//! Rows changed by what they hold: `UPDATE … SET k = k + 1 WHERE id = ?`.
+
+use super::range::whole_key;
+use crate::error::{Error, Result};
+use crate::handle::Table;
+use crate::table::Value;
+use crate::transaction::Transaction;
+
+impl Transaction {
+    /// Changes columns of the row with this primary key, starting from its newest committed values with the own writes on
+    /// top, whatever this transaction's snapshot is: nobody's change is lost. The row is locked until the end of the
+    /// transaction. False if there is none. To change the primary key itself, delete and insert.
+    ///
+    /// # Errors
+    /// `InvalidArgument` if the values do not fit the schema or the primary key differs; as [`Transaction::put`].
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = trefoil::Database::open(dir.path(), trefoil::Options::default())?;
+    /// # use trefoil::{ColumnType, IndexSchema, Schema};
+    /// # let schema = Schema::builder().column("id", ColumnType::I64).column("k", ColumnType::I32);
+    /// # let schema = schema.primary_key(&["id"]).index(IndexSchema::new("by_k", &["k"])).build()?;
+    /// # let counts = db.create_table("counts", schema)?;
+    /// # let mut tx = db.begin()?;
+    /// # tx.insert(&counts, &[1i64.into(), 41.into()])?;
+    /// # tx.commit()?;
+    /// use trefoil::Value;
+    ///
+    /// let mut tx = db.begin()?;
+    /// let there = tx.update_with(&counts, &[1i64.into()], |row| {
+    ///     if let Value::I32(k) = &mut row[1] {
+    ///         *k += 1; // and its entry of the index moves
+    ///     }
+    /// })?;
+    /// assert!(there);
+    /// assert_eq!(tx.get_row(&counts, &[1i64.into()])?.map(|row| row[1].clone()), Some(42.into()));
+    /// # Ok::<(), trefoil::Error>(())
+    /// ```
+    pub fn update_with(
+        &mut self,
+        table: &Table,
+        primary_key: &[Value<'_>],
+        change: impl FnOnce(&mut [Value<'_>]),
+    ) -> Result<bool> {
+        self.statement(|tx| {
+            let shape = tx.open_table(&table.0, true)?;
+            let schema = &shape.def.schema;
+            let key = whole_key(schema, primary_key)?;
+            let Some(old) = tx.lock_newest(&shape, &key)? else { return Ok(false) };
+            let mut row = schema.decode_row(&key, &old)?;
+            change(&mut row);
+            let mut new_key = Vec::new();
+            schema.primary_key_of_row(&row, &mut new_key)?;
+            if new_key != key {
+                return Err(Error::InvalidArgument("an update leaves the primary key as it is".into()));
+            }
+            tx.replace(&shape, &key, &old, &row)?;
+            Ok(true)
+        })
+    }
+}
