@@ -1,8 +1,9 @@
 //! Reading in order: what a snapshot sees, with a transaction's own writes on top.
 //!
 //! The structure's cursor copies entries out a batch at a time (16 at first, then twice as many up to 1024,
-//! so that a short range does not pay for a long one). On equal keys the own write wins. The transaction is borrowed, so its writes do not change
-//! under the cursor.
+//! so that a short range does not pay for a long one). On equal keys the own write wins. The transaction is borrowed, so its
+//! writes do not change under the cursor; a deadlock that another cursor meets may end it, and then this one ends with an
+//! error.
 
 use std::cmp::Ordering;
 use std::ops::Bound;
@@ -11,10 +12,15 @@ use std::sync::Arc;
 use base::Fault;
 use index::damaged::just_above;
 use index::{DamagedRange, Direction, EntryBatch, ReadAt, Skips};
-use txn::write_set::{Range, Written};
 
 use crate::entry::IndexEntry;
 use crate::error::Result;
+
+mod locking;
+mod own;
+
+pub(crate) use locking::LockingScan;
+pub(crate) use own::OwnWrites;
 
 const FILL_FIRST: usize = 16;
 const FILL_MAX: usize = 1024;
@@ -48,6 +54,8 @@ pub struct Cursor<'a> {
     fill: usize,
     more: bool,
     own: Option<OwnWrites<'a>>,
+    /// Entries come from here, locked; then nothing is asked of `stored`.
+    locking: Option<Box<LockingScan<'a>>>,
     /// Holds the snapshot of a statement that has one of its own.
     _slot: Option<txn::Snapshot>,
     /// Keeps a dropped index from being freed. The snapshot alone does not: one taken after the drop took effect
@@ -64,15 +72,7 @@ pub struct Cursor<'a> {
 enum Source {
     Stored(usize),
     Own,
-}
-
-/// A transaction's writes on one index, read in order.
-struct OwnWrites<'a> {
-    rest: Range<'a>,
-    /// The next write; `None` when there is none.
-    next: Option<(&'a [u8], Written<'a>)>,
-    /// The write returned last.
-    last: (&'a [u8], &'a [u8]),
+    Locked,
 }
 
 impl<'a> Cursor<'a> {
@@ -82,10 +82,9 @@ impl<'a> Cursor<'a> {
         at: ReadAt,
         range: (Bound<&[u8]>, Bound<&[u8]>),
         slot: Option<txn::Snapshot>,
-        own: Option<Range<'a>>,
+        own: Option<OwnWrites<'a>>,
         direction: Direction,
     ) -> Self {
-        let own = own.map(|rest| OwnWrites::new(rest, direction));
         Self {
             direction,
             stored: entry.index.cursor(at, range, direction),
@@ -94,12 +93,21 @@ impl<'a> Cursor<'a> {
             fill: FILL_FIRST,
             more: true,
             own,
+            locking: None,
             _slot: slot,
             entry: entry.clone(),
             current: Source::Stored(0),
             skips: None,
             skipped: Vec::new(),
         }
+    }
+
+    /// Reads what `scan` locks.
+    pub(crate) fn locking(scan: LockingScan<'a>) -> Self {
+        let nothing = (Bound::Included([].as_slice()), Bound::Excluded([].as_slice()));
+        let entry = scan.entry().clone();
+        let empty = Self::new(&entry, ReadAt::Newest, nothing, None, None, Direction::Forward);
+        Self { more: false, locking: Some(Box::new(scan)), ..empty }
     }
 
     /// What cannot be read is passed over from now on instead of being an error, and listed in [`Cursor::skipped`]: a leaf, all
@@ -178,6 +186,9 @@ impl<'a> Cursor<'a> {
     #[must_use]
     pub fn expect(mut self, entries: usize) -> Self {
         self.fill = entries.clamp(1, FILL_MAX);
+        if let Some(scan) = &mut self.locking {
+            scan.expect(entries);
+        }
         self
     }
 
@@ -217,6 +228,10 @@ impl<'a> Cursor<'a> {
 
     /// [`Cursor::advance`], where entries must be fetched first, or compared with the transaction's own writes.
     fn fill_or_merge(&mut self) -> Result<bool> {
+        if let Some(scan) = &mut self.locking {
+            self.current = Source::Locked;
+            return scan.advance();
+        }
         loop {
             while self.position == self.batch.len() && self.more {
                 let filled = self.stored.fill(&mut self.batch, self.fill);
@@ -231,10 +246,13 @@ impl<'a> Cursor<'a> {
                 self.fill = (self.fill * 2).min(FILL_MAX);
             }
             let stored = (self.position < self.batch.len()).then(|| self.batch.key(self.position));
-            let own = self.own.as_mut().and_then(|own| own.next.map(|(key, _)| (own, key)));
-            let order = match (&own, stored) {
-                (Some((_, own)), Some(key)) => match self.direction {
-                    Direction::Forward => (*own).cmp(key),
+            let own = match &mut self.own {
+                Some(own) => own.peek()?,
+                None => None,
+            };
+            let order = match (own, stored) {
+                (Some(own), Some(key)) => match self.direction {
+                    Direction::Forward => own.cmp(key),
                     Direction::Backward => key.cmp(own),
                 },
                 (Some(_), None) => Ordering::Less,
@@ -245,10 +263,10 @@ impl<'a> Cursor<'a> {
                 self.current = Source::Stored(self.position);
                 self.position += 1;
             }
-            match own {
+            match &mut self.own {
                 // On equal keys the own write wins.
-                Some((own, _)) if order.is_le() => {
-                    if own.take(self.direction) {
+                Some(own) if order.is_le() => {
+                    if own.take() {
                         self.current = Source::Own;
                         return Ok(true);
                     }
@@ -279,10 +297,10 @@ impl<'a> Cursor<'a> {
     #[must_use]
     #[inline]
     pub fn entry(&self) -> (&[u8], &[u8]) {
-        match (self.current, &self.own) {
-            (Source::Own, Some(own)) => own.last,
-            (Source::Stored(i), _) => (self.batch.key(i), self.batch.value(i)),
-            (Source::Own, None) => unreachable!("an own write was returned"),
+        match self.current {
+            Source::Stored(i) => (self.batch.key(i), self.batch.value(i)),
+            Source::Own => self.own.as_ref().expect("an own write was returned").last(),
+            Source::Locked => self.locking.as_ref().expect("a locked entry was returned").current(),
         }
     }
 
@@ -339,32 +357,5 @@ impl<'a> Cursor<'a> {
             all.push((key.to_vec(), value.to_vec()));
         }
         Ok(all)
-    }
-}
-
-impl<'a> OwnWrites<'a> {
-    fn new(mut rest: Range<'a>, direction: Direction) -> Self {
-        let next = step(&mut rest, direction);
-        Self { rest, next, last: (&[], &[]) }
-    }
-
-    /// Takes the next write; true if it is a put.
-    fn take(&mut self, direction: Direction) -> bool {
-        let (key, written) = self.next.take().expect("there is a next write");
-        self.next = step(&mut self.rest, direction);
-        match written {
-            Written::Put(value) => {
-                self.last = (key, value);
-                true
-            }
-            Written::Delete => false,
-        }
-    }
-}
-
-fn step<'a>(rest: &mut Range<'a>, direction: Direction) -> Option<(&'a [u8], Written<'a>)> {
-    match direction {
-        Direction::Forward => rest.next(),
-        Direction::Backward => rest.next_back(),
     }
 }

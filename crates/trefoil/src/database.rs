@@ -11,7 +11,7 @@ use crate::background::Threads;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::handle::{Index, Table};
-use crate::options::{IndexOptions, Isolation, Options};
+use crate::options::{IndexOptions, Options, TransactionOptions};
 use crate::snapshot::Snapshot;
 use crate::stats::Stats;
 use crate::table::{IndexSchema, Schema};
@@ -122,10 +122,10 @@ impl Database {
     /// # Ok::<(), trefoil::Error>(())
     /// ```
     pub fn begin(&self) -> Result<Transaction> {
-        self.begin_with(self.0.engine.options.isolation)
+        self.begin_with(TransactionOptions::default())
     }
 
-    /// Begins a transaction with the isolation given.
+    /// Begins a transaction with settings of its own: an [`Isolation`](crate::Isolation), or [`TransactionOptions`].
     ///
     /// # Errors
     /// `Closed`.
@@ -149,8 +149,8 @@ impl Database {
     /// assert_eq!(tx.get(&fruit, b"pear")?, None); // each read looks anew
     /// # Ok::<(), trefoil::Error>(())
     /// ```
-    pub fn begin_with(&self, isolation: Isolation) -> Result<Transaction> {
-        Transaction::begin(&self.0.engine, isolation)
+    pub fn begin_with(&self, options: impl Into<TransactionOptions>) -> Result<Transaction> {
+        Transaction::begin(&self.0.engine, options.into())
     }
 
     /// What is committed now, for reading: no locks, and writers do not wait for it.

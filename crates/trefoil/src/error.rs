@@ -22,7 +22,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 ///
 /// | do this | on these |
 /// |---|---|
-/// | run the transaction again ([`Error::is_retryable`]) | `Deadlock`, `LockTimeout`, `DefinitionChanged` |
+/// | run the transaction again ([`Error::is_retryable`]) | `Deadlock`, `LockTimeout`, `LockBusy`, `SnapshotConflict`, `DefinitionChanged` |
 /// | choose another name or key | `DuplicateKey`, `AlreadyExists`, `NotFound` |
 /// | ask for something else | `InvalidArgument`, `Limit`, `Unsupported` |
 /// | get the handle again, or stop | `Dropped`, `Closed` |
@@ -77,6 +77,25 @@ pub enum Error {
         key: String,
         /// How long the wait was, in milliseconds.
         waited_ms: u64,
+    },
+    /// A row is locked by another transaction, and the read was not to wait:
+    /// [`Locking::no_wait`](crate::Locking::no_wait). The transaction goes on; the statement did nothing.
+    #[error("key {key} of index {index} is locked by another transaction (NOWAIT)")]
+    LockBusy {
+        /// The index.
+        index: String,
+        /// The key, printable.
+        key: String,
+    },
+    /// The transaction has [`TransactionOptions::snapshot_isolation`](crate::TransactionOptions::snapshot_isolation), and the
+    /// row it wanted to write or lock was changed after its snapshot. The statement did nothing; the same transaction will
+    /// meet it again, a new one will not.
+    #[error("key {key} of index {index} was changed after the transaction's snapshot; run the transaction again")]
+    SnapshotConflict {
+        /// The index.
+        index: String,
+        /// The key, printable.
+        key: String,
     },
     /// A row with this primary key exists.
     #[error("duplicate key {key} in index {index}")]
@@ -231,7 +250,8 @@ pub enum Error {
 }
 
 impl Error {
-    /// True if the same transaction, run again, may succeed: deadlock, lock timeout, a changed definition.
+    /// True if the same transaction, run again, may succeed: deadlock, a row that stays locked or was changed, a
+    /// changed definition.
     ///
     /// ```
     /// # let dir = tempfile::tempdir().expect("a temporary directory");
@@ -250,7 +270,14 @@ impl Error {
     /// ```
     #[must_use]
     pub fn is_retryable(&self) -> bool {
-        matches!(self, Error::Deadlock { .. } | Error::LockTimeout { .. } | Error::DefinitionChanged { .. })
+        matches!(
+            self,
+            Error::Deadlock { .. }
+                | Error::LockTimeout { .. }
+                | Error::LockBusy { .. }
+                | Error::SnapshotConflict { .. }
+                | Error::DefinitionChanged { .. }
+        )
     }
 }
 

@@ -27,6 +27,7 @@ pub mod fuzzing;
 mod handle;
 mod helpers;
 mod layout;
+mod locking;
 mod manifest;
 mod open;
 mod options;
@@ -150,7 +151,8 @@ pub use index::IndexStats;
 /// # Ok::<(), trefoil::Error>(())
 /// ```
 pub use index::VerifyReport;
-pub use options::{Durability, IndexOptions, Isolation, Options, Structure};
+pub use locking::{LockMode, LockWait, Locking};
+pub use options::{Durability, IndexOptions, Isolation, Options, Structure, TransactionOptions};
 pub use rows::{ALL, Entries, RowRef, Rows, ValueRange};
 pub use snapshot::Snapshot;
 pub use stats::Stats;

@@ -36,8 +36,9 @@ pub enum Durability {
     Buffered,
 }
 
-/// What a transaction's plain reads see: of the database ([`Options::isolation`]) or of one transaction
-/// ([`Database::begin_with`](crate::Database::begin_with)).
+/// What a transaction's reads see: of the database ([`Options::isolation`]) or of one transaction
+/// ([`Database::begin_with`](crate::Database::begin_with)). Locking reads and writes see the newest committed rows under
+/// all of them.
 ///
 /// ```
 /// # let dir = tempfile::tempdir().expect("a temporary directory");
@@ -55,13 +56,48 @@ pub enum Durability {
 /// assert!(each.get(&fruit, b"apple")?.is_some());
 /// # Ok::<(), trefoil::Error>(())
 /// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub enum Isolation {
+    /// As READ COMMITTED: what is not committed is nowhere to be read.
+    ReadUncommitted,
     /// Each read sees what was committed when it began.
     ReadCommitted,
-    /// All reads see what was committed when the first one began; writes see the newest committed. The default.
+    /// All plain reads see what was committed when the first one began. The default.
     #[default]
     RepeatableRead,
+}
+
+/// Settings of one transaction: [`Database::begin_with`](crate::Database::begin_with). An [`Isolation`] alone will do.
+///
+/// ```
+/// # let dir = tempfile::tempdir().expect("a temporary directory");
+/// # let db = trefoil::Database::open(dir.path(), trefoil::Options::default())?;
+/// # let fruit = db.create_index("fruit", trefoil::IndexOptions::default())?;
+/// use std::time::Duration;
+/// use trefoil::{Error, TransactionOptions};
+///
+/// let impatient = TransactionOptions { lock_timeout: Some(Duration::from_millis(5)), ..Default::default() };
+/// let (mut first, mut second) = (db.begin()?, db.begin_with(impatient)?);
+/// first.put(&fruit, b"apple", b"12")?;
+/// assert!(matches!(second.put(&fruit, b"apple", b"13"), Err(Error::LockTimeout { waited_ms: 5, .. })));
+/// # Ok::<(), trefoil::Error>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct TransactionOptions {
+    /// Its isolation; none: the database's, [`Options::isolation`].
+    pub isolation: Option<Isolation>,
+    /// Longest wait for a row lock; none: the database's, [`Options::lock_timeout`].
+    pub lock_timeout: Option<Duration>,
+    /// Under REPEATABLE READ: a row that was changed after the transaction's snapshot is not written or locked, but gives
+    /// [`Error::SnapshotConflict`](crate::Error::SnapshotConflict). So nothing is written over that was not seen. Default
+    /// false: writes and locking reads act on the newest committed row.
+    pub snapshot_isolation: bool,
+}
+
+impl From<Isolation> for TransactionOptions {
+    fn from(isolation: Isolation) -> Self {
+        Self { isolation: Some(isolation), ..Self::default() }
+    }
 }
 
 /// How an index is stored. A structure that is not there yet is refused with `Unsupported`.

@@ -22,6 +22,7 @@ use crate::transaction::Transaction;
 
 mod changing;
 mod cursors;
+mod locking;
 mod range;
 mod reading;
 
@@ -100,7 +101,7 @@ impl Transaction {
             return Err(duplicate(twice[0]));
         }
         for key in &sorted {
-            self.lock_row(&shape.primary, key)?;
+            self.lock_for_write(&shape.primary, key)?;
         }
         let mut there = None;
         self.read_newest(&shape.primary, &sorted, &mut |i, _| there = there.or(Some(i)))?;
@@ -158,7 +159,7 @@ impl Transaction {
 
     /// Locks a row and returns what is stored for it now.
     fn lock_newest(&mut self, shape: &TableShape, key: &[u8]) -> Result<Option<Vec<u8>>> {
-        self.lock_row(&shape.primary, key)?;
+        self.lock_for_write(&shape.primary, key)?;
         let mut old = None;
         self.read_newest(&shape.primary, &[key], &mut |_, value| old = Some(value.to_vec()))?;
         Ok(old)
@@ -250,26 +251,13 @@ impl Transaction {
         let (mut low, high) = primary_range(&shape.def.schema, range)?;
         let mut deleted = 0;
         while deleted < limit {
-            let keys = self.keys_newest(&shape, (as_slice(&low), as_slice(&high)), limit - deleted)?;
+            let range = (as_slice(&low), as_slice(&high));
+            let (keys, _) = self.keys_newest(&shape.primary, range, Direction::Forward, limit - deleted)?;
             let Some(last) = keys.last() else { break };
             low = Bound::Excluded(last.clone());
             deleted += self.delete_keys(&shape, &keys)?;
         }
         Ok(deleted)
-    }
-
-    fn keys_newest(
-        &self,
-        shape: &TableShape,
-        range: (Bound<&[u8]>, Bound<&[u8]>),
-        limit: usize,
-    ) -> Result<Vec<Vec<u8>>> {
-        let mut cursor = self.cursor_newest(&shape.primary, range, Direction::Forward)?.expect(limit);
-        let mut keys = Vec::with_capacity(limit.min(1024));
-        while keys.len() < limit && cursor.advance()? {
-            keys.push(cursor.entry().0.to_vec());
-        }
-        Ok(keys)
     }
 
     /// Writes an entry of a secondary index, unless the index was set aside.
@@ -280,7 +268,7 @@ impl Transaction {
     /// Locks ascending keys, then deletes those rows that are still there.
     fn delete_keys(&mut self, shape: &Arc<TableShape>, keys: &[Vec<u8>]) -> Result<usize> {
         for key in keys {
-            self.lock_row(&shape.primary, key)?;
+            self.lock_for_write(&shape.primary, key)?;
         }
         let sorted: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
         let mut rows: Vec<(usize, Vec<u8>)> = Vec::with_capacity(keys.len());

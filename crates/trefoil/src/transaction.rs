@@ -5,30 +5,37 @@
 //! InnoDB does; plain reads see the snapshot with the own writes on top.
 //!
 //! Invariant: after `done` no lock is held, no table gate is entered and the write set is empty.
+//!
+//! Reads borrow the transaction shared, also those that lock: several cursors may stand side by side. A deadlock met by
+//! one of them ends the transaction under the others; so what an end takes away lies in cells, nobody keeps a borrow of one
+//! across a call of the lock table or of an index, and cursors ask whether the transaction still runs.
 
-use std::cell::{Cell, OnceCell};
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use base::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use base::{CommitTs, IndexId, TxnId};
 use index::{Batch, BatchBuilder, Op};
 use store::{Charge, Class};
 use txn::write_set::{Seq, Written};
-use txn::{LockOutcome, LockOwner, LockRequest, Mode, Snapshot as Slot, WriteSet};
+use txn::{SharedWriteSet, Snapshot as Slot};
 
 use crate::commit::Room;
 use crate::engine::Engine;
 use crate::entry::{IndexEntry, TableEntry, TableShape};
 use crate::error::{Error, Result};
 use crate::handle::Index;
-use crate::options::{Durability, Isolation};
+use crate::options::{Durability, Isolation, TransactionOptions};
 
+mod locking;
 mod reading;
 mod savepoints;
 
+use locking::RowLocks;
 use savepoints::Rollbacks;
 pub use savepoints::Savepoint;
 
@@ -56,22 +63,22 @@ pub struct Transaction {
     pub(crate) engine: Arc<Engine>,
     id: TxnId,
     isolation: Isolation,
+    lock_timeout: Duration,
+    /// Rows changed after the snapshot are conflicts.
+    snapshot_isolation: bool,
     /// The snapshot of all plain reads under REPEATABLE READ, taken by the first.
-    snapshot: OnceCell<Slot>,
-    writes: WriteSet,
+    snapshot: RefCell<Option<Slot>>,
+    writes: SharedWriteSet,
     rollbacks: Rollbacks,
-    locks: LockOwner,
+    locks: RefCell<RowLocks>,
     /// Indexes written to.
-    touched: BTreeMap<IndexId, Arc<IndexEntry>>,
+    touched: RefCell<BTreeMap<IndexId, Arc<IndexEntry>>>,
     /// Tables used, each with the shape it had when first used, and the gate slot if written to.
-    tables: Vec<OpenTable>,
+    tables: RefCell<Vec<OpenTable>>,
     /// Commits this transaction has met through locks: its next snapshot waits for them (rule A17).
     seen: Cell<CommitTs>,
-    charge: Charge,
-    lock_charge: Charge,
-    /// Memory of the locks held, as far as known.
-    lock_bytes: u64,
-    done: bool,
+    charge: RefCell<Charge>,
+    done: Cell<bool>,
 }
 
 struct OpenTable {
@@ -84,24 +91,24 @@ struct OpenTable {
 const CHARGE_STEP_BYTES: u64 = 64 << 10;
 
 impl Transaction {
-    pub(crate) fn begin(engine: &Arc<Engine>, isolation: Isolation) -> Result<Self> {
+    pub(crate) fn begin(engine: &Arc<Engine>, options: TransactionOptions) -> Result<Self> {
         engine.check_open()?;
         let id = TxnId(engine.next_txn.fetch_add(1, Ordering::Relaxed));
         Ok(Self {
             engine: engine.clone(),
             id,
-            isolation,
-            snapshot: OnceCell::new(),
-            writes: WriteSet::new(),
+            isolation: options.isolation.unwrap_or(engine.options.isolation),
+            lock_timeout: options.lock_timeout.unwrap_or(engine.options.lock_timeout),
+            snapshot_isolation: options.snapshot_isolation,
+            snapshot: RefCell::default(),
+            writes: SharedWriteSet::new(),
             rollbacks: Rollbacks::default(),
-            locks: LockOwner::new(id),
-            touched: BTreeMap::new(),
-            tables: Vec::new(),
+            locks: RefCell::new(RowLocks::new(id, engine.budget.charge(Class::Locks, 0))),
+            touched: RefCell::default(),
+            tables: RefCell::default(),
             seen: Cell::new(CommitTs::ZERO),
-            charge: engine.budget.charge(Class::WriteSets, 0),
-            lock_charge: engine.budget.charge(Class::Locks, 0),
-            lock_bytes: 0,
-            done: false,
+            charge: RefCell::new(engine.budget.charge(Class::WriteSets, 0)),
+            done: Cell::new(false),
         })
     }
 
@@ -124,7 +131,7 @@ impl Transaction {
     /// ```
     pub fn put(&mut self, index: &Index, key: &[u8], value: &[u8]) -> Result<()> {
         let entry = index.entry();
-        self.lock_row(entry, key)?;
+        self.lock_for_write(entry, key)?;
         self.write(entry, key, Some(value))
     }
 
@@ -151,42 +158,12 @@ impl Transaction {
     /// ```
     pub fn delete(&mut self, index: &Index, key: &[u8]) -> Result<bool> {
         let entry = index.entry();
-        self.lock_row(entry, key)?;
+        self.lock_for_write(entry, key)?;
         let there = self.read_newest(entry, &[key], &mut |_, _| {})? > 0;
         if there {
             self.write(entry, key, None)?;
         }
         Ok(there)
-    }
-
-    /// The newest committed value of `key`, under its exclusive row lock until the end of the transaction.
-    ///
-    /// # Errors
-    /// As [`Transaction::put`].
-    ///
-    /// ```
-    /// # let dir = tempfile::tempdir().expect("a temporary directory");
-    /// # let db = trefoil::Database::open(dir.path(), trefoil::Options::default())?;
-    /// # let fruit = db.create_index("fruit", trefoil::IndexOptions::default())?;
-    /// # let mut tx = db.begin()?;
-    /// # for (k, v) in [("apple", "12"), ("pear", "7"), ("plum", "30")] {
-    /// #     tx.put(&fruit, k.as_bytes(), v.as_bytes())?;
-    /// # }
-    /// # tx.commit()?;
-    /// let mut tx = db.begin()?;
-    /// let stock = tx.get_for_update(&fruit, b"plum")?.expect("plums are there");
-    /// let stock: u32 = String::from_utf8_lossy(&stock).parse().expect("a number");
-    /// tx.put(&fruit, b"plum", (stock - 1).to_string().as_bytes())?; // nobody has come between
-    /// assert_eq!(tx.get(&fruit, b"plum")?.as_deref(), Some(&b"29"[..]));
-    /// tx.commit()?;
-    /// # Ok::<(), trefoil::Error>(())
-    /// ```
-    pub fn get_for_update(&mut self, index: &Index, key: &[u8]) -> Result<Option<Vec<u8>>> {
-        let entry = index.entry();
-        self.lock_row(entry, key)?;
-        let mut value = None;
-        self.read_newest(entry, &[key], &mut |_, v| value = Some(v.to_vec()))?;
-        Ok(value)
     }
 
     /// A place to return to: what is written so far.
@@ -210,7 +187,7 @@ impl Transaction {
     /// ```
     #[must_use]
     pub fn savepoint(&self) -> Savepoint {
-        self.rollbacks.savepoint(self.writes.position())
+        self.rollbacks.savepoint(self.writes.lock().position())
     }
 
     /// Undoes the writes since `savepoint`, at a cost proportional to them. Locks are kept. Savepoints taken after
@@ -249,16 +226,16 @@ impl Transaction {
     }
 
     fn take_back(&mut self, to: Seq) {
-        self.writes.rollback_to(to);
+        self.writes.lock().rollback_to(to);
         self.rollbacks.note(to);
     }
 
     /// Runs a statement: if it fails, its writes are taken back and the transaction can go on.
     pub(crate) fn statement<T>(&mut self, body: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
-        let before = self.writes.position();
+        let before = self.writes.lock().position();
         let result = body(self);
         // After a deadlock there is nothing left to take back.
-        if result.is_err() && !self.done {
+        if result.is_err() && !self.done.get() {
             self.take_back(before);
         }
         result
@@ -266,8 +243,8 @@ impl Transaction {
 
     /// An error once a deadlock has rolled the transaction back: what it would lock or enter now, nobody would
     /// release, and what it would commit is not all it was told to do.
-    fn check_running(&self) -> Result<()> {
-        if self.done {
+    pub(crate) fn check_running(&self) -> Result<()> {
+        if self.done.get() {
             return Err(Error::InvalidArgument("the transaction was rolled back by a deadlock".into()));
         }
         Ok(())
@@ -313,7 +290,7 @@ impl Transaction {
     /// assert!(db.begin()?.get(&fruit, b"apple")?.is_some());
     /// # Ok::<(), trefoil::Error>(())
     /// ```
-    pub fn commit_with(mut self, durability: Durability) -> Result<CommitTs> {
+    pub fn commit_with(self, durability: Durability) -> Result<CommitTs> {
         self.check_running()?;
         let batches = self.batches();
         if batches.is_empty() {
@@ -360,43 +337,8 @@ impl Transaction {
     /// assert!(db.begin()?.get(&fruit, b"apple")?.is_some());
     /// # Ok::<(), trefoil::Error>(())
     /// ```
-    pub fn rollback(mut self) {
+    pub fn rollback(self) {
         self.finish(None);
-    }
-
-    /// Takes the exclusive lock of a row.
-    pub(crate) fn lock_row(&mut self, entry: &IndexEntry, key: &[u8]) -> Result<()> {
-        self.check_running()?;
-        self.engine.check_writable()?;
-        entry.check()?;
-        self.engine.check_undamaged(entry)?;
-        check_key(key)?;
-        let request = LockRequest {
-            index: entry.id(),
-            key,
-            mode: Mode::Exclusive,
-            timeout: Some(self.engine.options.lock_timeout),
-            weight: self.writes.len(),
-        };
-        match self.engine.locks.lock(&mut self.locks, &request) {
-            LockOutcome::Granted { seen, fresh } => {
-                self.seen.set(self.seen.get().max(seen));
-                if fresh {
-                    self.lock_bytes += txn::lock_bytes(key) as u64;
-                }
-                self.charge_locks()
-            }
-            LockOutcome::Deadlock { who } => {
-                self.finish(None);
-                Err(Error::Deadlock { cycle: who.to_string() })
-            }
-            LockOutcome::Timeout => Err(Error::LockTimeout {
-                index: entry.def.name.clone(),
-                key: base::bytes::printable(key),
-                waited_ms: self.engine.options.lock_timeout.as_millis() as u64,
-            }),
-            LockOutcome::Cancelled => Err(Error::Closed),
-        }
     }
 
     /// Adds an operation to the write set, or on an error does nothing; the row is locked.
@@ -411,34 +353,24 @@ impl Transaction {
             let got = value.len() as u64;
             return Err(Error::Limit { what: "length of a value in bytes", limit: VALUE_BYTES_MAX, got });
         }
-        let before = self.writes.position();
-        match value {
-            Some(value) => self.writes.put(entry.id(), key, value)?,
-            None => self.writes.delete(entry.id(), key)?,
+        let mut writes = self.writes.lock();
+        let before = match value {
+            Some(value) => writes.put(entry.id(), key, value)?,
+            None => writes.delete(entry.id(), key)?,
         };
-        self.touched.entry(entry.id()).or_insert_with(|| entry.clone());
-        self.charge_writes().inspect_err(|_| self.writes.rollback_to(before))
+        let bytes = writes.bytes() as u64;
+        drop(writes);
+        self.touched.get_mut().entry(entry.id()).or_insert_with(|| entry.clone());
+        self.charge_writes(bytes).inspect_err(|_| self.writes.lock().rollback_to(before))
     }
 
-    fn charge_writes(&mut self) -> Result<()> {
-        let bytes = self.writes.bytes() as u64;
-        let more = bytes.saturating_sub(self.charge.bytes());
+    fn charge_writes(&mut self, bytes: u64) -> Result<()> {
+        let more = bytes.saturating_sub(self.charge.get_mut().bytes());
         if more < CHARGE_STEP_BYTES {
             return Ok(());
         }
         self.check_share(more)?;
-        self.charge.set(bytes);
-        Ok(())
-    }
-
-    /// The lock itself is held, charged or not, until the transaction ends.
-    fn charge_locks(&mut self) -> Result<()> {
-        let more = self.lock_bytes - self.lock_charge.bytes();
-        if more < CHARGE_STEP_BYTES {
-            return Ok(());
-        }
-        self.check_share(more)?;
-        self.lock_charge.set(self.lock_bytes);
+        self.charge.get_mut().set(bytes);
         Ok(())
     }
 
@@ -456,12 +388,13 @@ impl Transaction {
     /// The table's shape for this transaction; `write` enters its gate until the end.
     pub(crate) fn open_table(&mut self, table: &Arc<TableEntry>, write: bool) -> Result<Arc<TableShape>> {
         self.check_running()?;
-        let at = self.tables.iter().position(|t| t.entry.id == table.id);
+        let tables = self.tables.get_mut();
+        let at = tables.iter().position(|t| t.entry.id == table.id);
         let at = at.unwrap_or_else(|| {
-            self.tables.push(OpenTable { entry: table.clone(), shape: table.shape(), slot: None });
-            self.tables.len() - 1
+            tables.push(OpenTable { entry: table.clone(), shape: table.shape(), slot: None });
+            tables.len() - 1
         });
-        let open = &mut self.tables[at];
+        let open = &mut tables[at];
         if write && open.slot.is_none() {
             open.slot = Some(table.gate.enter(self.id.0));
             // The definition may have changed while nobody of this transaction was inside.
@@ -473,15 +406,17 @@ impl Transaction {
 
     /// The table's shape for reading.
     pub(crate) fn table_shape(&self, table: &Arc<TableEntry>) -> Arc<TableShape> {
-        self.tables.iter().find(|t| t.entry.id == table.id).map_or_else(|| table.shape(), |t| t.shape.clone())
+        self.tables.borrow().iter().find(|t| t.entry.id == table.id).map_or_else(|| table.shape(), |t| t.shape.clone())
     }
 
     /// The write set as sorted batches, ascending by index.
-    fn batches(&mut self) -> Vec<(Arc<IndexEntry>, Batch)> {
-        let mut batches = Vec::with_capacity(self.touched.len());
-        for entry in self.touched.values().filter(|entry| !entry.is_quarantined()) {
+    fn batches(&self) -> Vec<(Arc<IndexEntry>, Batch)> {
+        let touched = self.touched.borrow();
+        let writes = self.writes.lock();
+        let mut batches = Vec::with_capacity(touched.len());
+        for entry in touched.values().filter(|entry| !entry.is_quarantined()) {
             let mut builder = BatchBuilder::new();
-            for (key, written) in self.writes.net(entry.id()) {
+            for (key, written) in writes.net(entry.id()) {
                 let op = match written {
                     Written::Put(value) => Op::Put(value),
                     Written::Delete => Op::Delete,
@@ -497,23 +432,20 @@ impl Transaction {
     }
 
     /// Releases everything; locks keep the commit's timestamp for their next owners.
-    fn finish(&mut self, ts: Option<CommitTs>) {
-        if self.done {
+    fn finish(&self, ts: Option<CommitTs>) {
+        if self.done.replace(true) {
             return;
         }
-        self.done = true;
-        self.engine.locks.release_all(&mut self.locks, ts);
-        for table in self.tables.drain(..) {
+        self.locks.borrow_mut().release_all(&self.engine.locks, ts);
+        for table in self.tables.take() {
             if let Some(slot) = table.slot {
                 table.entry.gate.leave(slot);
             }
         }
-        self.touched.clear();
-        self.writes.clear();
+        self.touched.take();
+        self.writes.lock().clear();
         self.snapshot.take();
-        self.charge.set(0);
-        self.lock_bytes = 0;
-        self.lock_charge.set(0);
+        self.charge.borrow_mut().set(0);
     }
 }
 

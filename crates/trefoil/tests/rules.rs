@@ -8,7 +8,7 @@ mod support;
 use std::time::Duration;
 
 use support::*;
-use trefoil::{Database, Durability, Error, IndexOptions, Isolation, Options};
+use trefoil::{Database, Durability, Error, IndexOptions, Isolation, LockMode, Options};
 use vfs::fault::{Action, Class, Rule};
 use vfs::sim::SimDisk;
 use vfs::time::Instant;
@@ -146,8 +146,8 @@ fn a17_a_plain_read_after_a_lock_sees_the_releaser() {
         for isolation in [Isolation::ReadCommitted, Isolation::RepeatableRead] {
             let (d, i) = (db.clone(), items.clone());
             let reader = spawn("reader", move || {
-                let mut tx = d.begin_with(isolation).unwrap();
-                assert_eq!(tx.get_for_update(&i, b"header").unwrap().unwrap(), b"1 item");
+                let tx = d.begin_with(isolation).unwrap();
+                assert_eq!(tx.get_locked(&i, b"header", LockMode::Exclusive).unwrap().unwrap(), b"1 item");
                 tx.get(&i, b"item").unwrap()
             });
             sleep(50);

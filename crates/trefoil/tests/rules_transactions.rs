@@ -8,7 +8,7 @@ mod support;
 use std::collections::BTreeMap;
 
 use support::*;
-use trefoil::{ALL, Database, Durability, Error, Options, Transaction, Value};
+use trefoil::{ALL, Database, Durability, Error, LockMode, Options, Transaction, Value};
 
 /// What a transaction sees in its table.
 fn rows(tx: &Transaction, table: &trefoil::Table) -> usize {
@@ -87,7 +87,7 @@ fn after_a_deadlock_a_transaction_refuses_further_use() {
             let error = tx.put(&handle, &[0], b"victim").unwrap_err();
             assert!(matches!(error, Error::Deadlock { .. }), "{error}");
             assert!(tx.put(&handle, b"y", b"victim").is_err());
-            assert!(tx.get_for_update(&handle, b"y").is_err());
+            assert!(tx.get_locked(&handle, b"y", LockMode::Exclusive).is_err());
             assert!(tx.get(&handle, b"y").is_err());
             assert!(tx.rollback_to(savepoint).is_err());
             assert!(tx.insert(&rows_of, &row(7)).is_err());

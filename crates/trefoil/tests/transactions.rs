@@ -8,7 +8,8 @@
 )]
 
 use trefoil::{
-    ALL, ColumnType, Database, Durability, Error, Index, IndexOptions, IndexSchema, Isolation, Options, Schema, Value,
+    ALL, ColumnType, Database, Durability, Error, Index, IndexOptions, IndexSchema, Isolation, LockMode, Options,
+    Schema, Value,
 };
 
 fn open() -> (tempfile::TempDir, Database, Index) {
@@ -99,11 +100,11 @@ fn isolation_levels_differ_in_when_they_look() {
 fn writes_see_the_newest_committed_version() {
     let (_dir, db, i) = open();
     set(&db, &i, b"n", b"1");
-    let mut tx = db.begin().unwrap();
+    let tx = db.begin().unwrap();
     assert_eq!(tx.get(&i, b"n").unwrap().unwrap(), b"1");
     set(&db, &i, b"n", b"2");
     assert_eq!(tx.get(&i, b"n").unwrap().unwrap(), b"1");
-    assert_eq!(tx.get_for_update(&i, b"n").unwrap().unwrap(), b"2");
+    assert_eq!(tx.get_locked(&i, b"n", LockMode::Exclusive).unwrap().unwrap(), b"2");
 }
 
 #[test]
@@ -137,7 +138,7 @@ fn no_lost_update_among_threads() {
             s.spawn(|| {
                 for _ in 0..250 {
                     let mut tx = db.begin().unwrap();
-                    let n = tx.get_for_update(&i, b"n").unwrap().unwrap();
+                    let n = tx.get_locked(&i, b"n", LockMode::Exclusive).unwrap().unwrap();
                     let n = u64::from_le_bytes(n.try_into().unwrap());
                     tx.put(&i, b"n", &(n + 1).to_le_bytes()).unwrap();
                     tx.commit().unwrap();

@@ -4,11 +4,11 @@ use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
 
 use index::{Direction, ReadAt};
-use txn::Snapshot as Slot;
 use txn::write_set::{Seq, Written};
+use txn::{SharedWriteSet, Snapshot as Slot};
 
 use super::{Transaction, bounds};
-use crate::cursor::Cursor;
+use crate::cursor::{Cursor, OwnWrites};
 use crate::entry::IndexEntry;
 use crate::error::Result;
 use crate::handle::Index;
@@ -116,16 +116,16 @@ impl Transaction {
     pub(crate) fn read_at(&self) -> Result<(ReadAt, Option<Slot>)> {
         self.check_running()?;
         self.engine.check_open()?;
-        if let Some(slot) = self.snapshot.get() {
+        if let Some(slot) = &*self.snapshot.borrow() {
             return Ok((ReadAt::Snapshot(slot.ts()), None));
         }
         self.engine.visible.wait_for(self.seen.get())?;
         let slot = self.engine.snapshots.take();
         let at = ReadAt::Snapshot(slot.ts());
         match self.isolation {
-            Isolation::ReadCommitted => Ok((at, Some(slot))),
+            Isolation::ReadUncommitted | Isolation::ReadCommitted => Ok((at, Some(slot))),
             Isolation::RepeatableRead => {
-                let _ = self.snapshot.set(slot);
+                self.snapshot.replace(Some(slot));
                 Ok((at, None))
             }
         }
@@ -163,7 +163,7 @@ impl Transaction {
         found: &mut dyn FnMut(usize, &[u8]),
     ) -> Result<usize> {
         let mut count = 0;
-        if !self.touched.contains_key(&entry.id()) {
+        if !self.has_touched(entry) {
             entry.index.get_many(at, keys, &mut |i, _, value| {
                 count += 1;
                 found(i, value);
@@ -171,8 +171,9 @@ impl Transaction {
             return Ok(count);
         }
         let (mut rest, mut places) = (Vec::with_capacity(keys.len()), Vec::with_capacity(keys.len()));
+        let writes = self.writes.lock();
         for (i, key) in keys.iter().enumerate() {
-            match self.writes.get(entry.id(), key, Seq::LATEST) {
+            match writes.get(entry.id(), key, Seq::LATEST) {
                 Some(Written::Put(value)) => {
                     count += 1;
                     found(i, value);
@@ -184,6 +185,7 @@ impl Transaction {
                 }
             }
         }
+        drop(writes);
         entry.index.get_many(at, &rest, &mut |i, _, value| {
             count += 1;
             found(places[i], value);
@@ -200,29 +202,28 @@ impl Transaction {
         entry.check()?;
         let (at, slot) = self.read_at()?;
         entry.check_snapshot(at)?;
-        Ok(self.cursor_at(entry, at, slot, range, direction))
+        let own = self.has_touched(entry).then(|| OwnWrites::new(self, entry.id(), range, direction));
+        Ok(Cursor::new(entry, at, range, slot, own, direction))
     }
 
     /// A cursor over the newest applied versions, for statements that lock what they find.
-    pub(crate) fn cursor_newest<'a>(
+    pub(super) fn cursor_newest<'a>(
         &'a self,
         entry: &Arc<IndexEntry>,
         range: (Bound<&[u8]>, Bound<&[u8]>),
         direction: Direction,
     ) -> Result<Cursor<'a>> {
         entry.check()?;
-        Ok(self.cursor_at(entry, ReadAt::Newest, None, range, direction))
+        let own = self.has_touched(entry).then(|| OwnWrites::new(self, entry.id(), range, direction));
+        Ok(Cursor::new(entry, ReadAt::Newest, range, None, own, direction))
     }
 
-    fn cursor_at<'a>(
-        &'a self,
-        entry: &Arc<IndexEntry>,
-        at: ReadAt,
-        slot: Option<Slot>,
-        range: (Bound<&[u8]>, Bound<&[u8]>),
-        direction: Direction,
-    ) -> Cursor<'a> {
-        let own = self.touched.contains_key(&entry.id()).then(|| self.writes.range(entry.id(), range, Seq::LATEST));
-        Cursor::new(entry, at, range, slot, own, direction)
+    fn has_touched(&self, entry: &IndexEntry) -> bool {
+        self.touched.borrow().contains_key(&entry.id())
+    }
+
+    /// For a cursor's copies of the own writes.
+    pub(crate) fn own_writes(&self) -> &SharedWriteSet {
+        &self.writes
     }
 }

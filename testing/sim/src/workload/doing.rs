@@ -1,6 +1,6 @@
 //! A transaction under way: what it did so far, for the model, and how it ends.
 
-use trefoil::{Durability, Error, Index, Isolation, Table, Transaction, Value};
+use trefoil::{Durability, Error, Index, Isolation, LockMode, Locking, Table, Transaction, Value};
 use vfs::random::Rng;
 
 use super::Shared;
@@ -49,13 +49,38 @@ impl<'a> Doing<'a> {
     }
 
     /// Locks a key and reads it.
-    pub fn get_for_update(&mut self, map: Map, index: &Index, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
-        let value = self.tx.get_for_update(index, key)?;
+    pub fn get_locked(
+        &mut self,
+        map: Map,
+        index: &Index,
+        key: &[u8],
+        mode: LockMode,
+    ) -> Result<Option<Vec<u8>>, Error> {
+        let value = self.tx.get_locked(index, key, mode)?;
+        self.note_value(map, key, value.clone());
+        Ok(value)
+    }
+
+    /// Locks what is there in a range and reads it; some readers skip what others have locked.
+    pub fn range_locked(
+        &mut self,
+        map: Map,
+        index: &Index,
+        (low, high): (&[u8], &[u8]),
+        locking: Locking,
+    ) -> Result<(), Error> {
+        for (key, value) in self.tx.range_locked(index, low..high, locking)?.collect()? {
+            self.note_value(map, &key, Some(value));
+        }
+        Ok(())
+    }
+
+    /// Under its lock a key had this value.
+    fn note_value(&mut self, map: Map, key: &[u8], value: Option<Vec<u8>>) {
         match self.writes.get(&(map, key.to_vec())) {
             Some(own) => assert_eq!(*own, value, "a current read sees the own write"),
-            None => self.current_reads.push((map, key.to_vec(), Current::Is(value.clone()))),
+            None => self.current_reads.push((map, key.to_vec(), Current::Is(value))),
         }
-        Ok(value)
     }
 
     /// Inserts a row, unless it is there.

@@ -4,7 +4,7 @@
 //! last owner left there, if its snapshot waits for what the lock has shown (rule A17). Every read under READ
 //! COMMITTED, and the first under REPEATABLE READ, takes such a snapshot.
 
-use trefoil::{Error, Isolation};
+use trefoil::{Error, Isolation, LockMode};
 use vfs::random::Rng;
 
 use super::Shared;
@@ -29,7 +29,7 @@ pub fn count(world: &World, history: &Shared, rng: &mut Rng) -> Result<(), Error
         // A snapshot from before the lock.
         doing.tx.get(&world.plain[1], &item(0))?;
     }
-    let head = doing.get_for_update(Map::Plain(0), &world.plain[0], &group.to_be_bytes())?;
+    let head = doing.get_locked(Map::Plain(0), &world.plain[0], &group.to_be_bytes(), LockMode::Exclusive)?;
     let items = if rng.chance(0.5) {
         (0..ITEMS).map(|n| doing.tx.get(&world.plain[1], &item(n))).collect::<Result<Vec<_>, _>>()?
     } else {

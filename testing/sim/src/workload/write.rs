@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use trefoil::{Error, Isolation, Value};
+use trefoil::{Error, Isolation, LockMode, Locking, Value};
 use vfs::random::Rng;
 
 use super::doing::Doing;
@@ -95,11 +95,18 @@ fn operation(doing: &mut Doing<'_>, rng: &mut Rng) -> Result<(), Error> {
     }
     let bytes = key.to_be_bytes();
     match handle {
-        Extra::Index(index) => match rng.below(5) {
-            0..=2 => doing.put(map, &index, &bytes, value(rng, max)),
-            3 => doing.delete(map, &index, &bytes),
+        Extra::Index(index) => match rng.below(11) {
+            0..=5 => doing.put(map, &index, &bytes, value(rng, max)),
+            6..=7 => doing.delete(map, &index, &bytes),
+            8 => {
+                let mode = if rng.chance(0.5) { LockMode::Shared } else { LockMode::Exclusive };
+                let locking = if rng.chance(0.5) { Locking::from(mode) } else { Locking::from(mode).skip_locked() };
+                let high = (key + 1 + rng.below(5)).to_be_bytes();
+                doing.range_locked(map, &index, (&bytes, &high), locking)
+            }
             _ => {
-                let mut value = doing.get_for_update(map, &index, &bytes)?.unwrap_or_default();
+                let mode = if rng.chance(0.3) { LockMode::Shared } else { LockMode::Exclusive };
+                let mut value = doing.get_locked(map, &index, &bytes, mode)?.unwrap_or_default();
                 value.truncate(max as usize);
                 value.push(rng.u64() as u8);
                 doing.put(map, &index, &bytes, value)

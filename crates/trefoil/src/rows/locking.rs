@@ -1,0 +1,179 @@
+//! Locking reads of typed rows.
+
+use std::sync::Arc;
+
+use index::Direction;
+
+use super::{Entries, RowRef, Rows, ValueRange, as_slice, index_number, index_range, owned, primary_range, whole_key};
+use crate::cursor::LockingScan;
+use crate::error::Result;
+use crate::handle::Table;
+use crate::locking::Locking;
+use crate::table::{OwnedValue, Value};
+use crate::transaction::Transaction;
+
+impl Transaction {
+    /// The row with this primary key under its lock, as [`Transaction::get_locked`]: the newest committed one, with the
+    /// own writes on top.
+    ///
+    /// # Errors
+    /// As [`Transaction::get_row`] and [`Transaction::get_locked`].
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = trefoil::Database::open(dir.path(), trefoil::Options::default())?;
+    /// # use trefoil::{ColumnType, IndexSchema, Schema};
+    /// # let schema = Schema::builder().column("id", ColumnType::I64).column("name", ColumnType::Text);
+    /// # let schema = schema.primary_key(&["id"]).index(IndexSchema::new("by_name", &["name"])).build()?;
+    /// # let people = db.create_table("people", schema)?;
+    /// # let mut tx = db.begin()?;
+    /// # for (id, name) in [(1i64, "Ada"), (2, "Grace"), (3, "Edith")] {
+    /// #     tx.insert(&people, &[id.into(), name.into()])?;
+    /// # }
+    /// # tx.commit()?;
+    /// use trefoil::{Error, LockMode, Locking};
+    ///
+    /// let tx = db.begin()?;
+    /// let row = tx.get_row_locked(&people, &[2i64.into()], LockMode::Exclusive)?.expect("Grace is there");
+    /// assert_eq!(row[1], "Grace".into());
+    /// let busy = db.begin()?.get_row_locked(&people, &[2i64.into()], Locking::SHARED.no_wait());
+    /// assert!(matches!(busy, Err(Error::LockBusy { .. })));
+    /// # Ok::<(), trefoil::Error>(())
+    /// ```
+    pub fn get_row_locked(
+        &self,
+        table: &Table,
+        primary_key: &[Value<'_>],
+        locking: impl Into<Locking>,
+    ) -> Result<Option<Vec<OwnedValue>>> {
+        let shape = self.table_shape(&table.0);
+        let key = whole_key(&shape.def.schema, primary_key)?;
+        if !self.lock_for_read(&shape.primary, &key, locking.into())? {
+            return Ok(None);
+        }
+        let mut row = None;
+        self.read_newest(&shape.primary, &[&key], &mut |_, value| {
+            row = Some(RowRef::new(&shape.def.schema, &key, value).values().map(owned));
+        })?;
+        row.transpose()
+    }
+
+    /// Rows in a range of the primary key, ascending, each locked as it is reached: see [`Transaction::range_locked`].
+    ///
+    /// # Errors
+    /// As [`Transaction::get_row`]; each step as [`Transaction::get_locked`].
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = trefoil::Database::open(dir.path(), trefoil::Options::default())?;
+    /// # use trefoil::{ColumnType, IndexSchema, Schema};
+    /// # let schema = Schema::builder().column("id", ColumnType::I64).column("name", ColumnType::Text);
+    /// # let schema = schema.primary_key(&["id"]).index(IndexSchema::new("by_name", &["name"])).build()?;
+    /// # let people = db.create_table("people", schema)?;
+    /// # let mut tx = db.begin()?;
+    /// # for (id, name) in [(1i64, "Ada"), (2, "Grace"), (3, "Edith")] {
+    /// #     tx.insert(&people, &[id.into(), name.into()])?;
+    /// # }
+    /// # tx.commit()?;
+    /// use trefoil::{ALL, Locking};
+    ///
+    /// let (first, second) = (db.begin()?, db.begin()?);
+    /// let mut all = first.scan_locked(&people, ALL, Locking::EXCLUSIVE)?;
+    /// assert_eq!(all.next()?, Some(vec![1i64.into(), "Ada".into()]));
+    /// let mut free = second.scan_locked(&people, ALL, Locking::EXCLUSIVE.skip_locked())?;
+    /// assert_eq!(free.next()?, Some(vec![2i64.into(), "Grace".into()])); // Ada is taken
+    /// # Ok::<(), trefoil::Error>(())
+    /// ```
+    pub fn scan_locked(&self, table: &Table, range: ValueRange<'_>, locking: impl Into<Locking>) -> Result<Rows<'_>> {
+        self.scan_locked_towards(table, range, locking.into(), Direction::Forward)
+    }
+
+    /// Rows in a range of the primary key, descending, each locked as it is reached.
+    ///
+    /// # Errors
+    /// As [`Transaction::scan_locked`].
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = trefoil::Database::open(dir.path(), trefoil::Options::default())?;
+    /// # use trefoil::{ColumnType, IndexSchema, Schema};
+    /// # let schema = Schema::builder().column("id", ColumnType::I64).column("name", ColumnType::Text);
+    /// # let schema = schema.primary_key(&["id"]).index(IndexSchema::new("by_name", &["name"])).build()?;
+    /// # let people = db.create_table("people", schema)?;
+    /// # let mut tx = db.begin()?;
+    /// # for (id, name) in [(1i64, "Ada"), (2, "Grace"), (3, "Edith")] {
+    /// #     tx.insert(&people, &[id.into(), name.into()])?;
+    /// # }
+    /// # tx.commit()?;
+    /// let tx = db.begin()?;
+    /// let mut newest = tx.scan_back_locked(&people, trefoil::ALL, trefoil::LockMode::Exclusive)?;
+    /// assert_eq!(newest.next()?, Some(vec![3i64.into(), "Edith".into()]));
+    /// # Ok::<(), trefoil::Error>(())
+    /// ```
+    pub fn scan_back_locked(
+        &self,
+        table: &Table,
+        range: ValueRange<'_>,
+        locking: impl Into<Locking>,
+    ) -> Result<Rows<'_>> {
+        self.scan_locked_towards(table, range, locking.into(), Direction::Backward)
+    }
+
+    pub(super) fn scan_locked_towards(
+        &self,
+        table: &Table,
+        range: ValueRange<'_>,
+        locking: Locking,
+        direction: Direction,
+    ) -> Result<Rows<'_>> {
+        let shape = self.table_shape(&table.0);
+        let (low, high) = primary_range(&shape.def.schema, range)?;
+        let range = (as_slice(&low), as_slice(&high));
+        let cursor = self.locking_cursor(LockingScan::new(self, &shape.primary, range, direction, locking))?;
+        Ok(Rows::new(cursor, shape.def.schema.clone()))
+    }
+
+    /// Entries of a secondary index in a range of its columns, ascending; as each is reached, the row that it belongs to
+    /// is locked. An entry that its row does not have any more when the lock is got is passed over.
+    ///
+    /// # Errors
+    /// As [`Transaction::scan_index`]; each step as [`Transaction::get_locked`].
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = trefoil::Database::open(dir.path(), trefoil::Options::default())?;
+    /// # use trefoil::{ColumnType, IndexSchema, Schema};
+    /// # let schema = Schema::builder().column("id", ColumnType::I64).column("name", ColumnType::Text);
+    /// # let schema = schema.primary_key(&["id"]).index(IndexSchema::new("by_name", &["name"])).build()?;
+    /// # let people = db.create_table("people", schema)?;
+    /// # let mut tx = db.begin()?;
+    /// # for (id, name) in [(1i64, "Ada"), (2, "Grace"), (3, "Edith")] {
+    /// #     tx.insert(&people, &[id.into(), name.into()])?;
+    /// # }
+    /// # tx.commit()?;
+    /// use trefoil::{ALL, LockMode, Locking};
+    ///
+    /// let tx = db.begin()?;
+    /// let mut by_name = tx.scan_index_locked(&people, "by_name", ALL, LockMode::Exclusive)?;
+    /// assert_eq!(by_name.next()?, Some(vec!["Ada".into(), 1i64.into()]));
+    /// let other = db.begin()?;
+    /// assert!(other.get_row_locked(&people, &[1i64.into()], Locking::SHARED.no_wait()).is_err()); // Ada's row
+    /// assert!(other.get_row_locked(&people, &[3i64.into()], Locking::SHARED.no_wait()).is_ok());
+    /// # Ok::<(), trefoil::Error>(())
+    /// ```
+    pub fn scan_index_locked(
+        &self,
+        table: &Table,
+        index: &str,
+        range: ValueRange<'_>,
+        locking: impl Into<Locking>,
+    ) -> Result<Entries<'_>> {
+        let shape = self.table_shape(&table.0);
+        let n = index_number(&shape, index)?;
+        let (low, high) = index_range(&shape.def.schema, n, range)?;
+        let (secondary, range) = (&shape.secondaries[n], (as_slice(&low), as_slice(&high)));
+        let scan = LockingScan::new(self, secondary, range, Direction::Forward, locking.into());
+        let cursor = self.locking_cursor(scan.of_rows(&Arc::clone(&shape), n))?;
+        Ok(Entries::new(cursor, shape.def.schema.clone(), n))
+    }
+}

@@ -1,0 +1,309 @@
+//! Row locks of a transaction, and the reads that take them (rule P3): find on the newest, lock, look again.
+
+use std::cell::RefMut;
+use std::ops::RangeBounds;
+use std::sync::Arc;
+use std::time::Duration;
+
+use base::bytes::printable;
+use base::{CommitTs, IndexId, TxnId};
+use index::{Direction, ReadAt};
+use store::Charge;
+use txn::{LockOutcome, LockOwner, LockRequest, Locks, Mode, Snapshot as Slot};
+
+use super::{CHARGE_STEP_BYTES, Transaction, bounds, check_key};
+use crate::cursor::{Cursor, LockingScan};
+use crate::entry::IndexEntry;
+use crate::error::{Error, Result};
+use crate::handle::Index;
+use crate::locking::{LockMode, LockWait, Locking};
+use crate::options::Isolation;
+
+/// The row locks of one transaction.
+pub(super) struct RowLocks {
+    owner: LockOwner,
+    charge: Charge,
+    /// Memory of the locks held, as far as known.
+    bytes: u64,
+    /// The index of the row that the last locking read locked, if it was that read which took the lock.
+    loose: Option<IndexId>,
+    loose_key: Vec<u8>,
+}
+
+impl RowLocks {
+    pub(super) fn new(id: TxnId, charge: Charge) -> Self {
+        Self { owner: LockOwner::new(id), charge, bytes: 0, loose: None, loose_key: Vec::new() }
+    }
+
+    pub(super) fn release_all(&mut self, locks: &Locks, ts: Option<CommitTs>) {
+        locks.release_all(&mut self.owner, ts);
+        (self.bytes, self.loose) = (0, None);
+        self.charge.set(0);
+    }
+}
+
+impl Transaction {
+    /// The newest committed value of `key`, with the own writes on top, under its row lock: how it is locked, and what
+    /// happens if another transaction has locked it, says `locking`. The row is locked until the end of the
+    /// transaction, there or not; a weaker lock held before is raised.
+    ///
+    /// # Errors
+    /// As [`Transaction::put`]; `LockBusy` if the read may not wait.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = trefoil::Database::open(dir.path(), trefoil::Options::default())?;
+    /// # let fruit = db.create_index("fruit", trefoil::IndexOptions::default())?;
+    /// # let mut tx = db.begin()?;
+    /// # for (k, v) in [("apple", "12"), ("pear", "7"), ("plum", "30")] {
+    /// #     tx.put(&fruit, k.as_bytes(), v.as_bytes())?;
+    /// # }
+    /// # tx.commit()?;
+    /// use trefoil::LockMode;
+    ///
+    /// let mut tx = db.begin()?;
+    /// let stock = tx.get_locked(&fruit, b"plum", LockMode::Exclusive)?.expect("plums are there");
+    /// let stock: u32 = String::from_utf8_lossy(&stock).parse().expect("a number");
+    /// tx.put(&fruit, b"plum", (stock - 1).to_string().as_bytes())?; // nobody has come between
+    /// assert_eq!(tx.get(&fruit, b"plum")?.as_deref(), Some(&b"29"[..]));
+    /// tx.commit()?;
+    /// # Ok::<(), trefoil::Error>(())
+    /// ```
+    pub fn get_locked(&self, index: &Index, key: &[u8], locking: impl Into<Locking>) -> Result<Option<Vec<u8>>> {
+        let entry = index.entry();
+        let mut value = None;
+        if self.lock_for_read(entry, key, locking.into())? {
+            self.read_newest(entry, &[key], &mut |_, v| value = Some(v.to_vec()))?;
+        }
+        Ok(value)
+    }
+
+    /// Entries of `range` in ascending key order, each locked as it is reached and read as it is then: the newest
+    /// committed, with the own writes on top. Rows that are gone when their lock is got are passed over.
+    ///
+    /// # Errors
+    /// As [`Transaction::get`]; each step of the cursor as [`Transaction::get_locked`].
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = trefoil::Database::open(dir.path(), trefoil::Options::default())?;
+    /// # let fruit = db.create_index("fruit", trefoil::IndexOptions::default())?;
+    /// # let mut tx = db.begin()?;
+    /// # for (k, v) in [("apple", "12"), ("pear", "7"), ("plum", "30")] {
+    /// #     tx.put(&fruit, k.as_bytes(), v.as_bytes())?;
+    /// # }
+    /// # tx.commit()?;
+    /// use trefoil::{LockMode, Locking};
+    ///
+    /// let tx = db.begin()?;
+    /// let mut with_p = tx.range_locked(&fruit, b"p".as_slice()..b"q".as_slice(), LockMode::Exclusive)?;
+    /// assert_eq!(with_p.next()?, Some((&b"pear"[..], &b"7"[..])));
+    /// let other = db.begin()?;
+    /// assert!(other.get_locked(&fruit, b"pear", Locking::SHARED.no_wait()).is_err());
+    /// assert!(other.get_locked(&fruit, b"plum", Locking::SHARED.no_wait()).is_ok()); // not reached yet
+    /// # Ok::<(), trefoil::Error>(())
+    /// ```
+    pub fn range_locked<'a>(
+        &'a self,
+        index: &Index,
+        range: impl RangeBounds<&'a [u8]>,
+        locking: impl Into<Locking>,
+    ) -> Result<Cursor<'a>> {
+        self.locking_cursor(LockingScan::new(self, index.entry(), bounds(&range), Direction::Forward, locking.into()))
+    }
+
+    /// Entries of `range` in descending key order, locked as by [`Transaction::range_locked`].
+    ///
+    /// # Errors
+    /// As [`Transaction::range_locked`].
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = trefoil::Database::open(dir.path(), trefoil::Options::default())?;
+    /// # let fruit = db.create_index("fruit", trefoil::IndexOptions::default())?;
+    /// # let mut tx = db.begin()?;
+    /// # for (k, v) in [("apple", "12"), ("pear", "7"), ("plum", "30")] {
+    /// #     tx.put(&fruit, k.as_bytes(), v.as_bytes())?;
+    /// # }
+    /// # tx.commit()?;
+    /// let mut tx = db.begin()?;
+    /// let last = tx.range_back_locked(&fruit, .., trefoil::LockMode::Exclusive)?.next()?.map(|(key, _)| key.to_vec());
+    /// tx.delete(&fruit, &last.expect("there is fruit"))?;
+    /// assert_eq!(tx.get(&fruit, b"plum")?, None);
+    /// # Ok::<(), trefoil::Error>(())
+    /// ```
+    pub fn range_back_locked<'a>(
+        &'a self,
+        index: &Index,
+        range: impl RangeBounds<&'a [u8]>,
+        locking: impl Into<Locking>,
+    ) -> Result<Cursor<'a>> {
+        self.locking_cursor(LockingScan::new(self, index.entry(), bounds(&range), Direction::Backward, locking.into()))
+    }
+
+    /// Gives back the lock of the row that the last locking read returned: its caller looked at it and does not want
+    /// it. True if that was done: under READ COMMITTED, if it was that read which took the lock, and nothing was locked
+    /// since. Under the other levels what was read stays locked.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = trefoil::Database::open(dir.path(), trefoil::Options::default())?;
+    /// # let fruit = db.create_index("fruit", trefoil::IndexOptions::default())?;
+    /// # let mut tx = db.begin()?;
+    /// # for (k, v) in [("apple", "12"), ("pear", "7"), ("plum", "30")] {
+    /// #     tx.put(&fruit, k.as_bytes(), v.as_bytes())?;
+    /// # }
+    /// # tx.commit()?;
+    /// use trefoil::{Isolation, LockMode, Locking};
+    ///
+    /// let tx = db.begin_with(Isolation::ReadCommitted)?;
+    /// let mut rows = tx.range_locked(&fruit, .., LockMode::Exclusive)?;
+    /// while let Some((_name, count)) = rows.next()? {
+    ///     if count != b"7" {
+    ///         assert!(tx.unlock_row());
+    ///     }
+    /// }
+    /// let rest = db.begin()?.range_locked(&fruit, .., Locking::EXCLUSIVE.skip_locked())?.collect()?;
+    /// assert_eq!(rest.len(), 2); // all but the pears
+    /// # Ok::<(), trefoil::Error>(())
+    /// ```
+    pub fn unlock_row(&self) -> bool {
+        let mut held = self.locks.borrow_mut();
+        let RowLocks { owner, bytes, loose, loose_key, .. } = &mut *held;
+        let Some(index) = loose.take() else { return false };
+        self.engine.locks.release_one(owner, index, loose_key);
+        *bytes -= txn::lock_bytes(loose_key) as u64;
+        true
+    }
+
+    /// Takes the exclusive lock of a row that will be written.
+    pub(crate) fn lock_for_write(&self, entry: &IndexEntry, key: &[u8]) -> Result<()> {
+        self.engine.check_writable()?;
+        self.engine.check_undamaged(entry)?;
+        self.lock_row(entry, key, Locking::EXCLUSIVE).map(|_| ())
+    }
+
+    /// Locks a row for a locking read. False if it was passed over.
+    pub(crate) fn lock_for_read(&self, entry: &IndexEntry, key: &[u8], locking: Locking) -> Result<bool> {
+        if locking.mode == LockMode::Exclusive {
+            self.engine.check_writable()?;
+            self.engine.check_undamaged(entry)?;
+        }
+        self.engine.check_open()?;
+        let Some(fresh) = self.lock_row(entry, key, locking)? else { return Ok(false) };
+        if fresh && self.isolation <= Isolation::ReadCommitted {
+            let mut held = self.locks.borrow_mut();
+            held.loose = Some(entry.id());
+            held.loose_key.clear();
+            held.loose_key.extend_from_slice(key);
+        }
+        Ok(true)
+    }
+
+    /// Locks a row: whether the lock is new, or nothing if the row was passed over.
+    fn lock_row(&self, entry: &IndexEntry, key: &[u8], locking: Locking) -> Result<Option<bool>> {
+        self.check_running()?;
+        entry.check()?;
+        check_key(key)?;
+        let mode = match locking.mode {
+            LockMode::Shared => Mode::Shared,
+            LockMode::Exclusive => Mode::Exclusive,
+        };
+        let timeout = match locking.wait {
+            LockWait::Timeout => self.lock_timeout,
+            LockWait::NoWait | LockWait::SkipLocked => Duration::ZERO,
+        };
+        let weight = self.writes.lock().len();
+        let request = LockRequest { index: entry.id(), key, mode, timeout: Some(timeout), weight };
+        let mut held = self.locks.borrow_mut();
+        held.loose = None;
+        match self.engine.locks.lock(&mut held.owner, &request) {
+            LockOutcome::Granted { seen, fresh } => {
+                self.seen.set(self.seen.get().max(seen));
+                if fresh {
+                    held.bytes += txn::lock_bytes(key) as u64;
+                }
+                self.charge_locks(held)?;
+                if fresh {
+                    self.check_unchanged(entry, key)?;
+                }
+                Ok(Some(fresh))
+            }
+            LockOutcome::Deadlock { who } => {
+                drop(held);
+                self.finish(None);
+                Err(Error::Deadlock { cycle: who.to_string() })
+            }
+            LockOutcome::Timeout => match locking.wait {
+                LockWait::SkipLocked => Ok(None),
+                LockWait::NoWait => Err(Error::LockBusy { index: entry.def.name.clone(), key: printable(key) }),
+                LockWait::Timeout => Err(Error::LockTimeout {
+                    index: entry.def.name.clone(),
+                    key: printable(key),
+                    waited_ms: timeout.as_millis() as u64,
+                }),
+            },
+            LockOutcome::Cancelled => Err(Error::Closed),
+        }
+    }
+
+    /// Under snapshot isolation: an error if the row, whose lock was just got, was changed after the snapshot. The lock is
+    /// given back then: the next try has to find the same.
+    fn check_unchanged(&self, entry: &IndexEntry, key: &[u8]) -> Result<()> {
+        let snapshot = self.snapshot.borrow().as_ref().map(Slot::ts).filter(|_| self.snapshot_isolation);
+        let Some(snapshot) = snapshot else { return Ok(()) };
+        let mut newest = None;
+        entry.index.get_many(ReadAt::Newest, &[key], &mut |_, ts, _| newest = Some(ts))?;
+        let mut changed = newest.is_some_and(|ts| ts > snapshot);
+        if newest.is_none() {
+            // Gone, or never there.
+            entry.index.get_many(ReadAt::Snapshot(snapshot), &[key], &mut |_, _, _| changed = true)?;
+        }
+        if !changed {
+            return Ok(());
+        }
+        let mut held = self.locks.borrow_mut();
+        self.engine.locks.release_one(&mut held.owner, entry.id(), key);
+        held.bytes -= txn::lock_bytes(key) as u64;
+        Err(Error::SnapshotConflict { index: entry.def.name.clone(), key: printable(key) })
+    }
+
+    /// The lock itself is held, charged or not, until the transaction ends.
+    fn charge_locks(&self, mut held: RefMut<'_, RowLocks>) -> Result<()> {
+        let more = held.bytes.saturating_sub(held.charge.bytes());
+        if more < CHARGE_STEP_BYTES {
+            return Ok(());
+        }
+        self.check_share(more)?;
+        let bytes = held.bytes;
+        held.charge.set(bytes);
+        Ok(())
+    }
+
+    /// A cursor over what a scan locks.
+    pub(crate) fn locking_cursor<'a>(&'a self, scan: LockingScan<'a>) -> Result<Cursor<'a>> {
+        self.check_running()?;
+        scan.entry().check()?;
+        Ok(Cursor::locking(scan))
+    }
+
+    /// Keys in a range of the newest committed state, with the own writes on top, in cursor order: at most `limit`.
+    /// True behind them if there may be more. Candidates for locks: nothing holds them.
+    pub(crate) fn keys_newest(
+        &self,
+        entry: &Arc<IndexEntry>,
+        range: (std::ops::Bound<&[u8]>, std::ops::Bound<&[u8]>),
+        direction: Direction,
+        limit: usize,
+    ) -> Result<(Vec<Vec<u8>>, bool)> {
+        let mut cursor = self.cursor_newest(entry, range, direction)?.expect(limit);
+        let mut keys = Vec::with_capacity(limit.min(1024));
+        while keys.len() < limit {
+            if !cursor.advance()? {
+                return Ok((keys, false));
+            }
+            keys.push(cursor.entry().0.to_vec());
+        }
+        Ok((keys, true))
+    }
+}
