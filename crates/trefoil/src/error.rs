@@ -28,6 +28,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// | get the handle again, or stop | `Dropped`, `Closed` |
 /// | open it otherwise | `ReadOnly` |
 /// | make room | `DiskFull` |
+/// | do what the cancelling thread wanted | `Cancelled` |
 /// | reopen, then look | `CommitOutcomeUnknown`, `Poisoned` |
 /// | look at the path, or take another version | `NotADatabase`, `Locked`, `NewerFormat`, `UpgradeRequired` |
 /// | rebuild the index | `Quarantined` |
@@ -87,6 +88,10 @@ pub enum Error {
         /// The key, printable.
         key: String,
     },
+    /// The statement waited for a lock, and another thread ended that: [`Canceller::cancel`](crate::Canceller::cancel). The
+    /// transaction goes on; the statement did nothing.
+    #[error("the wait for a lock was cancelled")]
+    Cancelled,
     /// The transaction has [`TransactionOptions::snapshot_isolation`](crate::TransactionOptions::snapshot_isolation), and the
     /// row it wanted to write or lock was changed after its snapshot. The statement did nothing; the same transaction will
     /// meet it again, a new one will not.

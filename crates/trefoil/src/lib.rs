@@ -43,6 +43,7 @@ mod stats;
 pub mod table;
 mod transaction;
 mod verify;
+mod waits;
 
 /// What is wrong, and where: in [`Error::Corrupt`], and one for each damage in the reports of [`Database::verify`].
 ///
@@ -246,3 +247,4 @@ pub use vfs::RealVfs;
 /// # let _ = on;
 /// ```
 pub use vfs::Vfs;
+pub use waits::{Canceller, Deadlock, LockEdge};

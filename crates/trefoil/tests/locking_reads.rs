@@ -336,3 +336,71 @@ fn locked(db: &Database, t: &Table) -> usize {
     let other = db.begin().unwrap();
     (0..100).filter(|id| is_busy(other.get_row_locked(t, &[Value::U64(*id)], NOW))).count()
 }
+
+/// A wait is listed with index and key while it lasts, and ends at another thread's word: the statement did nothing, the
+/// transaction goes on; the next wait ends too, until the cancellation is forgotten. Guards: `Engine::shown`;
+/// `Transaction::canceller` speaks for the transaction's own lock owner.
+#[test]
+fn a_wait_is_listed_and_cancelled() {
+    simulate(|_| {
+        let db = open(&disk());
+        let (i, t) = (index(&db, "i"), table(&db, "t"));
+        insert(&db, &t, 0..3).unwrap();
+        let mut holder = db.begin().unwrap();
+        holder.update(&t, &[Value::U64(1), Value::U32(9)]).unwrap();
+        assert_eq!(db.lock_waits(), []);
+        let mut tx = db.begin().unwrap();
+        let (holding, waiting, canceller) = (holder.id(), tx.id(), tx.canceller());
+        let (handle, rows_of) = (i.clone(), t.clone());
+        let waiter = spawn("waiter", move || {
+            tx.put(&handle, b"before", b"").unwrap();
+            let ids = [0, 1].map(|n| row(n + 1));
+            for _ in 0..2 {
+                let error = tx.update(&rows_of, &ids[0]).unwrap_err();
+                assert!(matches!(error, Error::Cancelled) && !error.is_retryable(), "{error}");
+            }
+            tx.update(&rows_of, &ids[1]).expect("a free row is locked all the same");
+            tx.clear_cancelled();
+            let error = tx.update(&rows_of, &ids[0]).unwrap_err();
+            assert!(matches!(error, Error::LockTimeout { .. }), "{error}");
+            tx.commit().unwrap();
+        });
+        sleep(100);
+        let waits = db.lock_waits();
+        assert_eq!(waits.len(), 1, "{waits:?}");
+        let edge = &waits[0];
+        assert_eq!((edge.waiter, edge.blocker, edge.index.as_str()), (waiting, holding, "t.primary"));
+        assert_eq!((edge.key.as_slice(), edge.mode), (&1u64.to_be_bytes()[..], LockMode::Exclusive));
+        assert!(edge.waited.as_millis() >= 50, "{edge:?}");
+        canceller.cancel();
+        waiter.join().unwrap();
+        holder.rollback();
+        assert_eq!(get(&db, &i, b"before").unwrap(), b"", "what came before the cancelled statement");
+    });
+}
+
+/// Deadlocks are remembered by the names of their indexes. Guard: `Engine::shown` names them.
+#[test]
+fn a_deadlock_is_remembered_with_both_sides() {
+    simulate(|_| {
+        let db = open(&disk());
+        let (i, t) = (index(&db, "i"), table(&db, "t"));
+        insert(&db, &t, 0..3).unwrap();
+        let mut first = db.begin().unwrap();
+        first.put(&i, b"k", b"").unwrap();
+        let second = db.begin().unwrap();
+        let (one, two) = (first.id(), second.id());
+        second.get_row_locked(&t, &[Value::U64(2)], LockMode::Shared).unwrap();
+        let (handle, rows_of) = (i.clone(), t.clone());
+        let other = spawn("other", move || second.get_locked(&handle, b"k", LockMode::Shared).map(|_| ()));
+        sleep(50);
+        first.delete_row(&rows_of, &[Value::U64(2)]).unwrap();
+        assert!(matches!(other.join().unwrap(), Err(Error::Deadlock { .. })));
+        let kept = db.deadlocks();
+        assert_eq!((kept.len(), kept[0].victim), (1, two));
+        let mut sides: Vec<_> = kept[0].edges.iter().map(|e| (e.waiter, e.blocker, e.index.as_str(), &e.key)).collect();
+        sides.sort_unstable();
+        let (row_2, k) = (2u64.to_be_bytes().to_vec(), b"k".to_vec());
+        assert_eq!(sides, [(one, two, "t.primary", &row_2), (two, one, "i", &k)]);
+    });
+}

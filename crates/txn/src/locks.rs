@@ -26,6 +26,7 @@
 
 mod deadlock;
 mod entry;
+mod listing;
 mod owner;
 mod shard;
 
@@ -40,9 +41,11 @@ use vfs::sync::{Mutex, MutexGuard};
 use vfs::thread;
 use vfs::time::Instant;
 
-pub use self::deadlock::{Deadlock, DeadlockEdge};
+pub use self::deadlock::Deadlock;
 pub use self::entry::Mode;
 use self::entry::Wakes;
+use self::listing::Kept;
+pub use self::listing::{DEADLOCKS_KEPT, WaitEdge};
 pub use self::owner::{Canceller, LockOwner};
 use self::owner::{OwnerState, Place, State};
 use self::shard::Shard;
@@ -137,6 +140,7 @@ pub struct Locks {
     seed: u64,
     spin_turns: u32,
     stats: CachePadded<Counters>,
+    deadlocks: Kept,
 }
 
 impl fmt::Debug for Locks {
@@ -161,6 +165,7 @@ impl Locks {
             seed: vfs::random::u64(),
             spin_turns: if thread::cores() > 1 { SPIN_TURNS } else { 0 },
             stats: CachePadded::new(Counters::default()),
+            deadlocks: Kept::default(),
         }
     }
 

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use base::{CommitTs, Fault, IndexId, Lsn, Poison, TxnId};
-use trefoil_txn::locks::{Canceller, Deadlock, DeadlockEdge};
+use trefoil_txn::locks::{Canceller, Deadlock, WaitEdge};
 use trefoil_txn::{LockOutcome, LockOwner, LockRequest, Locks, Mode, Snapshots, Visible};
 use vfs::random::Rng;
 use vfs::sim::{Config, Handle, Simulation, Strategy};
@@ -86,14 +86,14 @@ impl Naive {
         self.victims.push(who.victim);
     }
 
-    fn stands(&self, edge: &DeadlockEdge) -> bool {
+    fn stands(&self, edge: &WaitEdge) -> bool {
         let key = u64::from_be_bytes(edge.key[..].try_into().expect("eight bytes"));
         let waits = self.waiting.get(&edge.waiter.0) == Some(&(key, edge.mode));
         let before = self.waiting.get(&edge.blocker.0).is_some_and(|w| w.0 == key && conflict(w.1, edge.mode));
         waits && (self.holds(edge) || before)
     }
 
-    fn holds(&self, edge: &DeadlockEdge) -> bool {
+    fn holds(&self, edge: &WaitEdge) -> bool {
         let key = u64::from_be_bytes(edge.key[..].try_into().expect("eight bytes"));
         self.held.get(&(key, edge.blocker.0)).is_some_and(|held| conflict(*held, edge.mode))
     }

@@ -18,6 +18,7 @@ use crate::error::{Error, Result};
 use crate::handle::Index;
 use crate::locking::{LockMode, LockWait, Locking};
 use crate::options::Isolation;
+use crate::waits::Canceller;
 
 /// The row locks of one transaction.
 pub(super) struct RowLocks {
@@ -176,6 +177,59 @@ impl Transaction {
         true
     }
 
+    /// Its number, in this life of the database: in [`Database::lock_waits`](crate::Database::lock_waits) and
+    /// [`Database::deadlocks`](crate::Database::deadlocks).
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = trefoil::Database::open(dir.path(), trefoil::Options::default())?;
+    /// assert_ne!(db.begin()?.id(), db.begin()?.id());
+    /// # Ok::<(), trefoil::Error>(())
+    /// ```
+    #[must_use]
+    pub fn id(&self) -> u64 {
+        self.id.0
+    }
+
+    /// For another thread, which may end this transaction's waits.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = trefoil::Database::open(dir.path(), trefoil::Options::default())?;
+    /// # let fruit = db.create_index("fruit", trefoil::IndexOptions::default())?;
+    /// use trefoil::{Error, LockMode};
+    ///
+    /// let (mut first, second) = (db.begin()?, db.begin()?);
+    /// first.put(&fruit, b"apple", b"12")?;
+    /// second.canceller().cancel(); // before it waits, or while it does
+    /// assert!(matches!(second.get_locked(&fruit, b"apple", LockMode::Shared), Err(Error::Cancelled)));
+    /// # Ok::<(), trefoil::Error>(())
+    /// ```
+    #[must_use]
+    pub fn canceller(&self) -> Canceller {
+        Canceller(self.locks.borrow().owner.canceller())
+    }
+
+    /// Forgets a cancellation: statements wait again.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = trefoil::Database::open(dir.path(), trefoil::Options::default())?;
+    /// # let fruit = db.create_index("fruit", trefoil::IndexOptions::default())?;
+    /// let (mut first, mut second) = (db.begin()?, db.begin()?);
+    /// first.put(&fruit, b"apple", b"12")?;
+    /// second.canceller().cancel();
+    /// assert!(second.put(&fruit, b"apple", b"13").is_err());
+    /// second.clear_cancelled();
+    /// let thread = std::thread::spawn(move || second.put(&fruit, b"apple", b"13").map(|()| second));
+    /// first.commit()?;
+    /// thread.join().expect("no panic")?.commit()?;
+    /// # Ok::<(), trefoil::Error>(())
+    /// ```
+    pub fn clear_cancelled(&self) {
+        self.locks.borrow().owner.clear_cancelled();
+    }
+
     /// Takes the exclusive lock of a row that will be written.
     pub(crate) fn lock_for_write(&self, entry: &IndexEntry, key: &[u8]) -> Result<()> {
         self.engine.check_writable()?;
@@ -243,7 +297,7 @@ impl Transaction {
                     waited_ms: timeout.as_millis() as u64,
                 }),
             },
-            LockOutcome::Cancelled => Err(Error::Closed),
+            LockOutcome::Cancelled => Err(Error::Cancelled),
         }
     }
 

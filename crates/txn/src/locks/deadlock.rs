@@ -30,28 +30,14 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
+use base::TxnId;
 use base::bytes::printable;
-use base::{IndexId, TxnId};
 use vfs::random::HashSet;
 
 use super::Locks;
 use super::entry::Mode;
+use super::listing::WaitEdge;
 use super::owner::{OwnerState, Signal};
-
-/// One edge of a deadlock: who waits for what, and who is in the way.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct DeadlockEdge {
-    /// The waiting transaction.
-    pub waiter: TxnId,
-    /// The index of the lock it waits for.
-    pub index: IndexId,
-    /// The key of the lock it waits for.
-    pub key: Vec<u8>,
-    /// The mode it wants.
-    pub mode: Mode,
-    /// The transaction that holds the lock, or stands before it in the queue.
-    pub blocker: TxnId,
-}
 
 /// A cycle of transactions that wait for each other.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -59,7 +45,7 @@ pub struct Deadlock {
     /// The transaction whose wait was ended.
     pub victim: TxnId,
     /// The cycle: the blocker of each is the waiter of the next.
-    pub edges: Vec<DeadlockEdge>,
+    pub edges: Vec<WaitEdge>,
 }
 
 impl fmt::Display for Deadlock {
@@ -68,7 +54,7 @@ impl fmt::Display for Deadlock {
         for (i, edge) in self.edges.iter().enumerate() {
             let separator = if i == 0 { "" } else { ";" };
             let mode = if edge.mode == Mode::Shared { "shared" } else { "exclusive" };
-            let DeadlockEdge { waiter, index, blocker, .. } = edge;
+            let WaitEdge { waiter, index, blocker, .. } = edge;
             let key = printable(&edge.key);
             write!(f, "{separator} {waiter} waits for {blocker} ({mode} lock on index {index} key {key})")?;
         }
@@ -98,6 +84,7 @@ pub(super) fn resolve(locks: &Locks, start: &Arc<OwnerState>) {
         deadlock.victim = victim.owner.txn;
         if victim.owner.condemn(victim.during, &deadlock) {
             locks.stats.deadlocks.fetch_add(1, Ordering::Relaxed);
+            locks.deadlocks.keep(deadlock);
         }
         if Arc::ptr_eq(&victim.owner, start) {
             return;
@@ -188,13 +175,7 @@ fn confirm(locks: &Locks, cycle: &[Node]) -> Option<Deadlock> {
         if !entry.blocks(at, blocker) {
             return None;
         }
-        edges.push(DeadlockEdge {
-            waiter: node.owner.txn,
-            index: entry.index,
-            key: entry.key.as_bytes().to_vec(),
-            mode: entry.waiters().nth(at).expect("position is in range").mode,
-            blocker: blocker.txn,
-        });
+        edges.push(entry.edge(at, blocker));
     }
     let unchanged = cycle.iter().all(|node| node.owner.signal() == node.during);
     unchanged.then_some(Deadlock { victim: TxnId::ZERO, edges })

@@ -18,6 +18,7 @@ use std::time::Duration;
 use base::{CommitTs, IndexId};
 use vfs::time::Instant;
 
+use super::listing::WaitEdge;
 use super::owner::OwnerState;
 
 /// Nobody is passed for longer than this.
@@ -76,6 +77,7 @@ pub(super) struct Waiter {
     pub(super) mode: Mode,
     /// It holds S already.
     upgrade: bool,
+    since: Instant,
     first_passed: Option<Instant>,
 }
 
@@ -187,7 +189,7 @@ impl Entry {
         let upgrade = self.held_by(&owner).is_some();
         let queue = self.queue.get_or_insert_default();
         let at = if upgrade { queue.waiters.iter().take_while(|w| w.upgrade).count() } else { queue.waiters.len() };
-        queue.waiters.insert(at, Waiter { owner, mode, upgrade, first_passed: None });
+        queue.waiters.insert(at, Waiter { owner, mode, upgrade, since: Instant::now(), first_passed: None });
     }
 
     /// Where `owner` stands in the queue.
@@ -249,5 +251,18 @@ impl Entry {
             before.any(|w| Arc::ptr_eq(&w.owner, other) && waiter.mode.conflicts(w.mode) && w.owner.is_live())
         };
         !Arc::ptr_eq(&waiter.owner, other) && (held() || earlier())
+    }
+
+    /// The waiter at `at` and one in its way, for people to look at.
+    pub(super) fn edge(&self, at: usize, blocker: &Arc<OwnerState>) -> WaitEdge {
+        let waiter = self.waiters().nth(at).expect("position is in range");
+        WaitEdge {
+            waiter: waiter.owner.txn,
+            index: self.index,
+            key: self.key.as_bytes().to_vec(),
+            mode: waiter.mode,
+            blocker: blocker.txn,
+            waited: waiter.since.elapsed(),
+        }
     }
 }

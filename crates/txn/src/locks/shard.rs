@@ -60,6 +60,11 @@ impl Shard {
         &mut self.entries[number as usize]
     }
 
+    /// All entries, also those that are vacant.
+    pub(super) fn entries(&self) -> impl Iterator<Item = &Entry> {
+        self.entries.iter()
+    }
+
     /// For the deadlock search, whose numbers may be out of date.
     pub(super) fn try_entry(&self, number: u32) -> Option<&Entry> {
         self.entries.get(number as usize)

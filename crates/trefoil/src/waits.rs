@@ -1,0 +1,191 @@
+//! Waits for locks as people see them: listed, remembered, ended from outside.
+
+use std::time::Duration;
+
+use txn::Mode;
+use txn::locks::WaitEdge;
+
+use crate::database::Database;
+use crate::engine::Engine;
+use crate::locking::LockMode;
+
+/// A transaction that waits for a row lock, and one that is in its way: [`Database::lock_waits`](crate::Database::lock_waits)
+/// and [`Deadlock::edges`].
+///
+/// ```
+/// # let dir = tempfile::tempdir().expect("a temporary directory");
+/// # let db = trefoil::Database::open(dir.path(), trefoil::Options::default())?;
+/// use trefoil::LockEdge;
+///
+/// fn show(edge: &LockEdge) -> String {
+///     let LockEdge { waiter, blocker, index, key, waited, .. } = edge;
+///     format!("{waiter} waits for {blocker} on {index} {key:?}, for {waited:?}")
+/// }
+/// db.lock_waits().iter().for_each(|edge| println!("{}", show(edge))); // nobody waits here
+/// # Ok::<(), trefoil::Error>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LockEdge {
+    /// The waiting transaction: its [`Transaction::id`](crate::Transaction::id).
+    pub waiter: u64,
+    /// A transaction that holds the lock, or waits for it before the waiter.
+    pub blocker: u64,
+    /// The index; `TABLE.primary` for a table's rows.
+    pub index: String,
+    /// The key, as it is stored.
+    pub key: Vec<u8>,
+    /// How the waiter wants to lock it.
+    pub mode: LockMode,
+    /// How long it has waited.
+    pub waited: Duration,
+}
+
+/// Transactions that waited for each other: [`Database::deadlocks`](crate::Database::deadlocks).
+///
+/// ```
+/// # let dir = tempfile::tempdir().expect("a temporary directory");
+/// # let db = trefoil::Database::open(dir.path(), trefoil::Options::default())?;
+/// # let fruit = db.create_index("fruit", trefoil::IndexOptions::default())?;
+/// use trefoil::{Deadlock, LockMode};
+///
+/// let (first, second) = (db.begin()?, db.begin()?);
+/// first.get_locked(&fruit, b"apple", LockMode::Exclusive)?;
+/// second.get_locked(&fruit, b"pear", LockMode::Exclusive)?;
+/// std::thread::scope(|s| {
+///     s.spawn(|| { let first = first; first.get_locked(&fruit, b"pear", LockMode::Exclusive).map(|_| ()) });
+///     second.get_locked(&fruit, b"apple", LockMode::Exclusive).map(|_| drop(second)).ok();
+/// }); // one of them was rolled back
+/// let Deadlock { victim, edges, .. } = db.deadlocks().swap_remove(0);
+/// assert!(edges.len() == 2 && edges.iter().any(|edge| edge.waiter == victim));
+/// # Ok::<(), trefoil::Error>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Deadlock {
+    /// The transaction that was rolled back.
+    pub victim: u64,
+    /// The cycle: the blocker of each is the waiter of the next.
+    pub edges: Vec<LockEdge>,
+    /// How long ago it was ended.
+    pub ago: Duration,
+}
+
+/// Ends waits of one transaction from another thread: [`Transaction::canceller`](crate::Transaction::canceller). Cheap to
+/// clone, and good for as long as anybody likes.
+///
+/// ```
+/// # let dir = tempfile::tempdir().expect("a temporary directory");
+/// # let db = trefoil::Database::open(dir.path(), trefoil::Options::default())?;
+/// # let fruit = db.create_index("fruit", trefoil::IndexOptions::default())?;
+/// use trefoil::Error;
+///
+/// let (mut first, mut second) = (db.begin()?, db.begin()?);
+/// first.put(&fruit, b"apple", b"12")?;
+/// let canceller = second.canceller();
+/// let thread = std::thread::spawn(move || canceller.cancel());
+/// assert!(matches!(second.put(&fruit, b"apple", b"13"), Err(Error::Cancelled))); // it would wait for `first`
+/// # thread.join().expect("no panic");
+/// # Ok::<(), trefoil::Error>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct Canceller(pub(crate) txn::locks::Canceller);
+
+impl Canceller {
+    /// The statement that waits for a lock, or the next that would, gives [`Error::Cancelled`](crate::Error::Cancelled), and so
+    /// does every later one until [`Transaction::clear_cancelled`](crate::Transaction::clear_cancelled). What needs not wait
+    /// goes on.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = trefoil::Database::open(dir.path(), trefoil::Options::default())?;
+    /// # let fruit = db.create_index("fruit", trefoil::IndexOptions::default())?;
+    /// let mut tx = db.begin()?;
+    /// tx.canceller().cancel();
+    /// tx.put(&fruit, b"apple", b"12")?; // nobody else has it locked
+    /// # Ok::<(), trefoil::Error>(())
+    /// ```
+    pub fn cancel(&self) {
+        self.0.cancel();
+    }
+}
+
+impl Database {
+    /// Who waits for a row lock now, with everybody in the way: those who hold it, and those who came before.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = trefoil::Database::open(dir.path(), trefoil::Options::default())?;
+    /// # let fruit = db.create_index("fruit", trefoil::IndexOptions::default())?;
+    /// let (mut first, mut second) = (db.begin()?, db.begin()?);
+    /// first.put(&fruit, b"apple", b"12")?;
+    /// let (waiter, holder) = (second.id(), first.id());
+    /// std::thread::scope(|s| {
+    ///     s.spawn(|| { let mut second = second; second.put(&fruit, b"apple", b"13") });
+    ///     let edge = loop {
+    ///         let waits = db.lock_waits();
+    ///         match waits.into_iter().next() {
+    ///             Some(edge) => break edge,
+    ///             None => std::thread::yield_now(),
+    ///         }
+    ///     };
+    ///     assert_eq!((edge.waiter, edge.blocker, edge.index.as_str()), (waiter, holder, "fruit"));
+    ///     first.rollback();
+    /// });
+    /// assert!(db.lock_waits().is_empty());
+    /// # Ok::<(), trefoil::Error>(())
+    /// ```
+    #[must_use]
+    pub fn lock_waits(&self) -> Vec<LockEdge> {
+        self.engine().lock_waits()
+    }
+
+    /// The last 64 deadlocks since open, the newest first: who waited for whom, on which index and key.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = trefoil::Database::open(dir.path(), trefoil::Options::default())?;
+    /// for deadlock in db.deadlocks() {
+    ///     println!("{:?} ago, {} was rolled back: {:?}", deadlock.ago, deadlock.victim, deadlock.edges);
+    /// }
+    /// assert!(db.deadlocks().is_empty()); // there was none
+    /// # Ok::<(), trefoil::Error>(())
+    /// ```
+    #[must_use]
+    pub fn deadlocks(&self) -> Vec<Deadlock> {
+        self.engine().deadlocks()
+    }
+}
+
+impl Engine {
+    /// Who waits for whom now.
+    pub fn lock_waits(&self) -> Vec<LockEdge> {
+        self.locks.waits().into_iter().map(|edge| self.shown(edge)).collect()
+    }
+
+    /// The last deadlocks, newest first.
+    pub fn deadlocks(&self) -> Vec<Deadlock> {
+        let shown = |(ago, deadlock): (Duration, txn::locks::Deadlock)| Deadlock {
+            victim: deadlock.victim.0,
+            edges: deadlock.edges.into_iter().map(|edge| self.shown(edge)).collect(),
+            ago,
+        };
+        self.locks.deadlocks().into_iter().map(shown).collect()
+    }
+
+    fn shown(&self, edge: WaitEdge) -> LockEdge {
+        let entry = self.names.read().indexes.get(&edge.index).cloned();
+        LockEdge {
+            waiter: edge.waiter.0,
+            blocker: edge.blocker.0,
+            // It may have been dropped since.
+            index: entry.map_or_else(|| format!("index {}", edge.index), |entry| self.index_name(&entry)),
+            key: edge.key,
+            mode: match edge.mode {
+                Mode::Shared => LockMode::Shared,
+                Mode::Exclusive => LockMode::Exclusive,
+            },
+            waited: edge.waited,
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! Waits for row locks as people meet them: how long they are, and what is shown of them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use base::{IndexId, TxnId};
+use trefoil_txn::{LockOutcome, LockOwner, LockRequest, Locks, Mode};
+use vfs::random::Rng;
+use vfs::sim::{Config, Simulation};
+use vfs::sync::Mutex;
+use vfs::thread::{JoinHandle, spawn};
+use vfs::time::Instant;
+
+fn start(name: &str, body: impl FnOnce() + Send + 'static) -> JoinHandle<()> {
+    spawn(name, body).expect("thread")
+}
+
+fn join(threads: Vec<JoinHandle<()>>) {
+    threads.into_iter().for_each(|t| t.join().expect("a panic ends the simulation"));
+}
+
+/// Fairness on a hot row: of clients that come back at once, and some that take their time, nobody waits twenty times as
+/// long as all on average.
+#[test]
+fn c2_the_longest_wait_on_a_hot_row_is_near_the_mean() {
+    for seed in 0..6 {
+        Simulation::new(seed, Config { cores: 1 + seed as usize % 2, ..Config::default() }).run(move |_| {
+            let locks = Arc::new(Locks::new());
+            let waits = Arc::new(Mutex::new(Vec::new()));
+            let clients = (1..=12u64).map(|client| {
+                let (locks, waits) = (locks.clone(), waits.clone());
+                let mut rng = Rng::new(seed * 100 + client);
+                start("client", move || {
+                    for n in 0..150 {
+                        let mut owner = LockOwner::new(TxnId(client * 1000 + n));
+                        let ask = LockRequest {
+                            index: IndexId(1),
+                            key: b"hot",
+                            mode: Mode::Exclusive,
+                            timeout: None,
+                            weight: 0,
+                        };
+                        let began = Instant::now();
+                        assert!(matches!(locks.lock(&mut owner, &ask), LockOutcome::Granted { .. }));
+                        waits.lock().push(began.elapsed());
+                        vfs::thread::sleep(Duration::from_micros(300 + rng.below(400)));
+                        locks.release_all(&mut owner, None);
+                        if client % 4 == 0 {
+                            vfs::thread::sleep(Duration::from_micros(rng.below(2000)));
+                        }
+                    }
+                })
+            });
+            join(clients.collect());
+            let waits = waits.lock();
+            let (longest, sum) = (*waits.iter().max().expect("waits"), waits.iter().sum::<Duration>());
+            let mean = sum / u32::try_from(waits.len()).expect("some");
+            assert!(longest <= mean * 20, "the longest wait is {longest:?}, the mean {mean:?}");
+        });
+    }
+}
+
+/// Who waits for whom is listed while it lasts, holders and those before in the queue; the last deadlocks are kept, each
+/// with the key that either side waits for, the newest first. Guards: `waits` looks at all who are in the way; `resolve`
+/// keeps what it ended, `Kept::keep` the last.
+#[test]
+fn waits_and_deadlocks_are_listed() {
+    Simulation::new(1, Config::default()).run(|_| {
+        let locks = Arc::new(Locks::new());
+        let ask = |key: &'static [u8], mode| LockRequest { index: IndexId(7), key, mode, timeout: None, weight: 0 };
+        let lock = |owner: &mut LockOwner, key, mode| locks.lock(owner, &ask(key, mode));
+        let (mut a, mut b) = (LockOwner::new(TxnId(1)), LockOwner::new(TxnId(2)));
+        assert!(matches!(lock(&mut a, b"row", Mode::Shared), LockOutcome::Granted { .. }));
+        assert!(matches!(lock(&mut b, b"row", Mode::Shared), LockOutcome::Granted { .. }));
+        assert_eq!(locks.waits(), []);
+        let waiters: Vec<_> = [3, 4]
+            .map(|txn| {
+                let locks_of = locks.clone();
+                let waiter = start("waiter", move || {
+                    let mut owner = LockOwner::new(TxnId(txn));
+                    assert!(matches!(
+                        locks_of.lock(&mut owner, &ask(b"row", Mode::Exclusive)),
+                        LockOutcome::Granted { .. }
+                    ));
+                    locks_of.release_all(&mut owner, None);
+                });
+                vfs::thread::sleep(Duration::from_millis(10));
+                waiter
+            })
+            .into();
+        let waits = locks.waits();
+        let edges: Vec<_> = waits.iter().map(|e| (e.waiter.0, e.blocker.0)).collect();
+        assert_eq!(edges, [(3, 1), (3, 2), (4, 1), (4, 2), (4, 3)]);
+        assert!(waits.iter().all(|e| e.index == IndexId(7) && e.key == b"row" && e.waited.as_millis() >= 10));
+        locks.release_all(&mut a, None);
+        locks.release_all(&mut b, None);
+        join(waiters);
+        assert_eq!(locks.waits(), []);
+        let rounds = trefoil_txn::locks::DEADLOCKS_KEPT as u64 + 3;
+        for n in 0..rounds {
+            let mut first = LockOwner::new(TxnId(100 + 2 * n));
+            assert!(matches!(lock(&mut first, b"first", Mode::Exclusive), LockOutcome::Granted { .. }));
+            let locks_of = locks.clone();
+            let other = start("other", move || {
+                let mut second = LockOwner::new(TxnId(101 + 2 * n));
+                let _ = locks_of.lock(&mut second, &ask(b"second", Mode::Exclusive));
+                let outcome = locks_of.lock(&mut second, &ask(b"first", Mode::Shared));
+                assert!(matches!(outcome, LockOutcome::Deadlock { .. }), "the younger one: {outcome:?}");
+                locks_of.release_all(&mut second, None);
+            });
+            vfs::thread::sleep(Duration::from_millis(10));
+            assert!(matches!(lock(&mut first, b"second", Mode::Exclusive), LockOutcome::Granted { .. }));
+            locks.release_all(&mut first, None);
+            join(vec![other]);
+        }
+        let kept = locks.deadlocks();
+        assert_eq!(kept.len(), trefoil_txn::locks::DEADLOCKS_KEPT);
+        assert!(kept.is_sorted_by_key(|(ago, _)| *ago), "the newest first");
+        for (n, (_, deadlock)) in (0..rounds).rev().zip(&kept) {
+            assert_eq!(deadlock.victim, TxnId(101 + 2 * n));
+            let mut sides: Vec<_> = deadlock.edges.iter().map(|e| (e.waiter.0 - 2 * n, e.key.as_slice())).collect();
+            sides.sort_unstable();
+            assert_eq!(sides, [(100, &b"second"[..]), (101, &b"first"[..])]);
+        }
+    });
+}
