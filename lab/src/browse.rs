@@ -27,38 +27,27 @@ pub fn write_report(runs: &[PathBuf], output: Option<&Path>) -> Result<PathBuf, 
 fn input_of(path: &Path, record: RunRecord, steps: Vec<lab_measure::record::StepRecord>) -> lab_report::Run {
     let plan = &record.plan;
     let or_default = |text: Option<String>| text.unwrap_or_else(|| "the engine's own".into());
-    let mut settings = vec![
-        ("rows (l.i0 / l.i1 / l.i2)".to_owned(), format!("{} / {} / {}", plan.rows, plan.rows_i1, plan.rows_i2)),
-        ("seconds of a query step".into(), plan.seconds.to_string()),
-        ("warm-up seconds".into(), plan.warmup.to_string()),
-        ("index set".into(), format!("{:?}", plan.index_set).trim_start_matches('Y').into()),
-        ("delete form".into(), format!("{:?}", plan.delete_form).to_lowercase()),
-        ("seed".into(), plan.seed.to_string()),
+    let mut settings = plan.settings();
+    settings.extend([
         ("repetitions".into(), record.repeat.to_string()),
         ("durability".into(), format!("{:?}", record.setup.durability).to_lowercase()),
         ("budget".into(), or_default(record.setup.budget_bytes.map(|bytes| format!("{} MiB", bytes >> 20)))),
         ("io".into(), or_default(record.setup.io.map(|io| format!("{io:?}").to_lowercase()))),
         ("compression".into(), or_default(record.setup.compression.clone())),
-    ];
+    ]);
     if record.setup.disk.is_any() {
         settings.push(("disk".into(), record.setup.disk.to_string()));
     }
     settings.extend(record.setup.disk_group.clone().map(|rates| ("disk's control group".into(), rates)));
     settings
         .extend(record.setup.memory_limit_bytes.map(|bytes| ("memory limit".into(), format!("{} MiB", bytes >> 20))));
-    if plan.htap_seconds > 0 {
-        settings.push(("held transaction".into(), format!("{} s", plan.htap_seconds)));
-    }
-    if plan.inserts_per_second > 0 {
-        settings.push(("pace of load steps".into(), format!("{} rows/s a client", plan.inserts_per_second)));
-    }
     let targets = record.targets.iter().cloned().zip(record.described.iter().cloned());
     lab_report::Run {
         name: path.display().to_string(),
         began: record.began.clone(),
         command: record.command.join(" "),
         state: format!("{:?}", record.state).to_lowercase(),
-        rows: plan.rows,
+        rows: plan.rows(),
         settings,
         targets: targets
             .map(|(text, described)| lab_report::TargetInfo {
@@ -99,9 +88,10 @@ pub fn list(dir: Option<&Path>) -> Result<(), Failure> {
         };
         let state = format!("{:?}", run.state).to_lowercase();
         let text = format!(
-            "{}  {state:<11}  {:>10} rows  {}  {}",
+            "{}  {state:<11}  {:<8} {:>10} rows  {}  {}",
             run.began,
-            table::brief_count(run.plan.rows as f64),
+            run.workload,
+            table::brief_count(run.plan.rows() as f64),
             run.targets.join(" "),
             path.display()
         );

@@ -5,6 +5,10 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use lab_workload::DeleteForm;
 
+mod sysbench;
+
+pub use sysbench::Sysbench;
+
 /// Measures storage engines: throughput, latency, stalls, and what each operation costs.
 #[derive(Debug, Parser)]
 #[command(
@@ -17,6 +21,7 @@ Start here:
   lab doctor                                        is this machine fit for measuring?
   lab run ibench --rows 100k --seconds 2            a first run, less than a minute
   lab run ibench --target trefoil --rows 10m        the insert benchmark, all steps
+  lab run sysbench --tests point-query,update-one   tests on 8 tables and on 1, with 1, 8 and 48 clients
   lab compare bench-results/latest                  better, worse, same or unclear, with intervals
   lab report bench-results/latest -o report.html    one self-contained page
 
@@ -139,9 +144,8 @@ pub struct Unbuilt {
 pub enum Workload {
     /// The insert benchmark: load, indexes, inserts with deletes, queries beside inserts
     Ibench(Box<Ibench>),
-    /// Point, range and write micro-benchmarks (not built yet)
-    #[command(hide = true)]
-    Sysbench(Unbuilt),
+    /// sysbench: point, range and write tests on one table and on several
+    Sysbench(Box<Sysbench>),
     /// Orders and deliveries (not built yet)
     #[command(hide = true)]
     Tpcc(Unbuilt),
@@ -227,10 +231,6 @@ Examples:
   lab run ibench --target trefoil --clients 4 --tables 1 --rows 4m --budget 512m
   lab run ibench --steps l.i0,l.x,l.i1 --rows 10m --durability sync --format json")]
 pub struct Ibench {
-    /// Engine under test, repeatable
-    #[arg(long = "target", value_name = "TARGET", default_value = crate::run::DEFAULT_TARGET)]
-    pub targets: Vec<String>,
-
     /// Rows of l.i0, over all clients (k, m, g = thousands, millions, billions)
     #[arg(long, default_value = "1m", value_parser = count, value_name = "N")]
     pub rows: u64,
@@ -246,18 +246,6 @@ pub struct Ibench {
     /// Length of each query step
     #[arg(long, default_value_t = 10, value_name = "SECONDS")]
     pub seconds: u64,
-
-    /// Unmeasured seconds before each query step
-    #[arg(long, default_value_t = 0, value_name = "SECONDS")]
-    pub warmup: u64,
-
-    /// End a step after so many seconds even if its rows are not done; 0 = never
-    #[arg(long, default_value_t = 0, value_name = "SECONDS")]
-    pub max_seconds: u64,
-
-    /// The shortest settle
-    #[arg(long, default_value_t = 2, value_name = "SECONDS")]
-    pub settle_seconds: u64,
 
     /// Steps to run, in order [default: all of the form]
     #[arg(long, value_delimiter = ',', value_name = "STEP,…")]
@@ -290,6 +278,34 @@ pub struct Ibench {
     /// Hold a transaction open for so long, again and again, beside every step from l.i1 on; 0 = never
     #[arg(long, default_value_t = 0, value_name = "SECONDS")]
     pub htap_transaction_seconds: u64,
+
+    /// End with code 5 if a query step missed its background rate
+    #[arg(long)]
+    pub require_sla: bool,
+
+    /// What every workload has
+    #[command(flatten)]
+    pub common: Common,
+}
+
+/// Options that every workload has.
+#[derive(Clone, Debug, Args)]
+pub struct Common {
+    /// Engine under test, repeatable
+    #[arg(long = "target", value_name = "TARGET", default_value = crate::run::DEFAULT_TARGET)]
+    pub targets: Vec<String>,
+
+    /// Unmeasured seconds before each step that has a length
+    #[arg(long, default_value_t = 0, value_name = "SECONDS")]
+    pub warmup: u64,
+
+    /// End a step after so many seconds even if its rows are not done; 0 = never
+    #[arg(long, default_value_t = 0, value_name = "SECONDS")]
+    pub max_seconds: u64,
+
+    /// The shortest settle
+    #[arg(long, default_value_t = 2, value_name = "SECONDS")]
+    pub settle_seconds: u64,
 
     /// Compression: none, lz4 or zstd, where an engine has it; rocksdb keeps lz4 above zstd [default: the engine's own]
     #[arg(long, value_name = "NAME")]
@@ -336,7 +352,7 @@ pub struct Ibench {
     #[arg(long, value_name = "DIR")]
     pub dir: Option<PathBuf>,
 
-    /// The run folder [default: bench-results/TIME-ibench]
+    /// The run folder [default: bench-results/TIME-WORKLOAD]
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
 
@@ -347,10 +363,6 @@ pub struct Ibench {
     /// Keep the databases
     #[arg(long)]
     pub keep: bool,
-
-    /// End with code 5 if a query step missed its background rate
-    #[arg(long)]
-    pub require_sla: bool,
 
     /// How results are printed
     #[arg(long, value_enum, default_value_t = Format::Table)]

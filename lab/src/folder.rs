@@ -18,7 +18,7 @@ use lab_measure::environment::Environment;
 use lab_measure::record::StepRecord;
 use lab_measure::result::{SCHEMA, StepResult};
 use lab_target::{Description, DiskLimits, Durability, IoMode};
-use lab_workload::Plan;
+use lab_workload::AnyPlan;
 use serde::{Deserialize, Serialize};
 
 use crate::outcome::Failure;
@@ -103,7 +103,7 @@ pub struct RunRecord {
     /// The workload.
     pub workload: String,
     /// The options, resolved.
-    pub plan: Plan,
+    pub plan: AnyPlan,
     /// What every target was opened with.
     pub setup: SetupRecord,
     /// Target strings.

@@ -4,7 +4,7 @@ use std::sync::{Mutex, MutexGuard};
 
 use lab_measure::record::StepRecord;
 use lab_measure::result::{Repeat, StepResult};
-use lab_workload::{Case, Step, Tick, Watcher};
+use lab_workload::{Case, Tick, Watcher};
 
 use crate::folder::{Folder, RunRecord, Turn};
 use crate::outcome::Failure;
@@ -23,7 +23,7 @@ pub struct Keeper {
 struct Kept {
     turn: Turn,
     place: usize,
-    began: Option<Step>,
+    began: Option<String>,
     results: Vec<(Turn, usize, StepResult)>,
     failure: Option<Failure>,
 }
@@ -36,7 +36,7 @@ impl Keeper {
             for step in crate::folder::read_steps(&folder.path)? {
                 let target = record.targets.iter().position(|text| *text == step.result.target).unwrap_or(0);
                 let case = Case { tables: step.result.tables, clients: step.result.clients };
-                let case = record.plan.cases.iter().position(|known| *known == case).unwrap_or(0);
+                let case = record.plan.cases().iter().position(|known| *known == case).unwrap_or(0);
                 let Repeat::Number(repeat) = step.result.repeat else { continue };
                 let turn = Turn { target, case, repeat };
                 let place = results.iter().filter(|(other, ..)| *other == turn).count();
@@ -78,26 +78,26 @@ impl Keeper {
 }
 
 impl Watcher for Keeper {
-    fn begins(&self, step: Step) {
+    fn begins(&self, step: &str) {
         let mut kept = self.kept();
-        if kept.began.replace(step).is_some() {
+        if kept.began.replace(step.to_owned()).is_some() {
             kept.place += 1;
         }
         self.progress.begins(step);
-        self.folder.log(&format!("step {} begins", step.name()));
+        self.folder.log(&format!("step {step} begins"));
     }
 
-    fn tick(&self, step: Step, tick: &Tick) {
+    fn tick(&self, step: &str, tick: &Tick) {
         let turn = self.kept().turn;
         let turn = format!("t{}-c{}-r{}", turn.target + 1, turn.case + 1, turn.repeat);
-        self.folder.append("progress.tsv", &format!("{turn}\t{}\t{}", step.name(), columns_of(tick)));
+        self.folder.append("progress.tsv", &format!("{turn}\t{step}\t{}", columns_of(tick)));
         self.progress.tick(step, tick);
     }
 
-    fn finished(&self, step: Step, record: &StepRecord) {
+    fn finished(&self, step: &str, record: &StepRecord) {
         let mut kept = self.kept();
         // A record that comes again belongs to the load before the settle that is under way.
-        let again = kept.began == Some(Step::Settle);
+        let again = kept.began.as_deref() == Some("settle");
         let place = kept.place - usize::from(again);
         let turn = kept.turn;
         kept.results.retain(|(other, at, _)| (*other, *at) != (turn, place));
@@ -109,7 +109,7 @@ impl Watcher for Keeper {
         }
         if !again {
             self.progress.finished(record);
-            self.folder.log(&format!("step {} done", step.name()));
+            self.folder.log(&format!("step {step} done"));
         }
     }
 

@@ -54,7 +54,7 @@ fn main() -> ExitCode {
     let result = match arguments.command {
         cli::Command::Run { workload } => match workload {
             cli::Workload::Ibench(options) => run::ibench(*options),
-            cli::Workload::Sysbench(_) => unbuilt("lab run sysbench"),
+            cli::Workload::Sysbench(options) => run::sysbench(*options),
             cli::Workload::Tpcc(_) => unbuilt("lab run tpcc"),
         },
         cli::Command::Report { runs, output } => browse::report(&runs, output.as_deref()),

@@ -85,7 +85,7 @@ impl From<TargetError> for Failure {
         let text = error.to_string();
         match error {
             TargetError::Usage(_) | TargetError::Unsupported(_) => Failure::Usage(text),
-            TargetError::Failed(_) => Failure::Failed(text),
+            TargetError::Failed(_) | TargetError::Retry(_) => Failure::Failed(text),
         }
     }
 }

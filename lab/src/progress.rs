@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 use lab_measure::record::StepRecord;
-use lab_workload::{Step, Tick};
+use lab_workload::Tick;
 
 use crate::table::{brief_count, brief_us};
 
@@ -49,10 +49,10 @@ impl Progress {
     }
 
     /// A step begins.
-    pub fn begins(&self, step: Step) {
+    pub fn begins(&self, step: &str) {
         *self.shown_at.lock().expect("no thread panics while it shows") = 0.0;
         if let Some(bar) = &self.bar {
-            bar.set_prefix(step.name());
+            bar.set_prefix(step.to_owned());
             bar.set_position(0);
             bar.set_message("starting");
         }
@@ -66,7 +66,7 @@ impl Progress {
     }
 
     /// A second went by.
-    pub fn tick(&self, step: Step, tick: &Tick) {
+    pub fn tick(&self, step: &str, tick: &Tick) {
         let line = line_of(tick);
         if let Some(bar) = &self.bar {
             bar.set_position((tick.done.clamp(0.0, 1.0) * BAR_PARTS as f64) as u64);
@@ -76,7 +76,7 @@ impl Progress {
         let mut shown_at = self.shown_at.lock().expect("no thread panics while it shows");
         if tick.elapsed_secs - *shown_at + 0.5 >= PLAIN_INTERVAL_SECS {
             *shown_at = tick.elapsed_secs;
-            self.say(&format!("{:>7} {:>4.0}%  {line}", step.name(), tick.done * 100.0));
+            self.say(&format!("{step:>7} {:>4.0}%  {line}", tick.done * 100.0));
         }
     }
 

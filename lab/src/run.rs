@@ -17,12 +17,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use lab_measure::environment::{Environment, counting_note};
 use lab_measure::procfs::Process;
 use lab_measure::result::{Repeat, SCHEMA, StepResult};
-use lab_target::{DiskLimits, IndexSet, Setup, TargetSpec, registry};
+use lab_target::{DiskLimits, Setup, TargetSpec, registry};
 use lab_workload::rows::text_pool;
-use lab_workload::{Case, Place, Plan, RunError, Step, run_case};
+use lab_workload::{AnyPlan, Case, Place, RunError};
 
 use crate::across::{compare_checksums, with_medians};
-use crate::cli::{Durability, Format, Ibench, Io};
+use crate::cli::{Common, Durability, Format, Io};
 use crate::folder::{Folder, RUNS, RunRecord, SetupRecord, State, Turn, epoch_secs, utc_now};
 use crate::group::{DiskGroup, MemoryGroup};
 use crate::keeper::Keeper;
@@ -30,18 +30,24 @@ use crate::outcome::Failure;
 use crate::progress::Progress;
 use crate::{browse, table};
 
+mod ibench;
+mod sysbench;
+
+pub use ibench::ibench;
+pub use sysbench::sysbench;
+
 /// What is measured when nothing is named.
 pub const DEFAULT_TARGET: &str = "trefoil";
 
-/// Runs the insert benchmark.
-pub fn ibench(options: Ibench) -> Result<(), Failure> {
+/// Runs a workload: what `plan` makes of its own options, or what a run that is gone on with has. Returns the results.
+pub fn run(options: &Common, plan: impl FnOnce() -> Result<AnyPlan, Failure>) -> Result<Vec<StepResult>, Failure> {
     let (folder, mut record, group) = match &options.resume {
         Some(path) => {
             let (folder, record) = Folder::open(path)?;
             let group = record.setup.memory_limit_bytes.map(MemoryGroup::enter).transpose()?;
             (folder, record, group)
         }
-        None => begin(&options)?,
+        None => begin(options, plan()?)?,
     };
     let (specs, by_group) = checked_targets(&record.targets, &record.setup.disk)?;
     let dir = options.dir.as_deref().unwrap_or(&folder.path);
@@ -57,10 +63,10 @@ pub fn ibench(options: Ibench) -> Result<(), Failure> {
         keeper.progress.say(&note);
         keeper.folder.log(&note);
     }
-    let outcome = turns(&options, &specs, &mut record, &keeper, &interrupt);
+    let outcome = turns(options, &specs, &mut record, &keeper, &interrupt);
     keeper.progress.clear();
     // A step that a time limit ended holds whatever was done by then.
-    let comparable = record.plan.max_seconds == 0;
+    let comparable = record.plan.max_seconds() == 0;
     let outcome = outcome.and_then(|()| if comparable { compare_checksums(&keeper.results()) } else { Ok(()) });
     record.state = match &outcome {
         Ok(()) => State::Done,
@@ -74,9 +80,9 @@ pub fn ibench(options: Ibench) -> Result<(), Failure> {
         keeper.folder.log(&text);
     }
     keeper.folder.log(&format!("run ends: {}", record.ended_by.as_deref().unwrap_or("ok")));
-    conclude(&options, &record, &keeper)?;
+    conclude(options, &record, &keeper)?;
     outcome?;
-    sla_verdict(&options, &keeper.results())
+    Ok(keeper.results())
 }
 
 /// Whether the memory limit was felt.
@@ -87,7 +93,7 @@ fn memory_verdict(group: &MemoryGroup) -> Option<String> {
 }
 
 /// The disk that the options ask for.
-fn disk_of(options: &Ibench) -> Result<DiskLimits, Failure> {
+fn disk_of(options: &Common) -> Result<DiskLimits, Failure> {
     let limits = options.disk_limit.as_deref().map(DiskLimits::parse).transpose();
     let limits = limits.map_err(|what| Failure::Usage(format!("--disk-limit {what}")))?.unwrap_or_default();
     Ok(DiskLimits { size_bytes: options.disk_size, ..limits })
@@ -103,54 +109,16 @@ fn checked_targets(texts: &[String], disk: &DiskLimits) -> Result<(Vec<TargetSpe
     Ok((specs, by_group))
 }
 
-fn plan_of(options: &Ibench) -> Result<Plan, Failure> {
-    let (form, form_set) = match options.form.as_str() {
-        "2023" => (&Step::FORM_2023[..], IndexSet::Y2023),
-        "2017" => (&Step::FORM_2017[..], IndexSet::Y2017),
-        other => return Err(Failure::Usage(format!("--form {other}: the forms are 2017 and 2023"))),
-    };
-    let index_set = match options.index_set.as_deref() {
-        None => form_set,
-        Some("2023") => IndexSet::Y2023,
-        Some("2017") => IndexSet::Y2017,
-        Some(other) => return Err(Failure::Usage(format!("--index-set {other}: the sets are 2017 and 2023"))),
-    };
-    let steps = match options.steps.is_empty() {
-        true => form.iter().map(|step| step.name()).collect(),
-        false => options.steps.iter().map(|name| name.trim().to_owned()).collect(),
-    };
-    let mut cases = Vec::new();
-    for clients in &options.clients {
-        let tables = if options.tables.is_empty() { &[*clients][..] } else { &options.tables[..] };
-        cases.extend(tables.iter().map(|tables| Case { tables: *tables, clients: *clients }));
-    }
-    let plan = Plan {
-        rows: options.rows,
-        rows_i1: options.rows_i1.unwrap_or(options.rows / 2),
-        rows_i2: options.rows_i2.unwrap_or(options.rows / 8),
-        seconds: options.seconds,
-        warmup: options.warmup,
-        max_seconds: options.max_seconds,
-        settle_seconds: options.settle_seconds,
-        steps,
-        cases,
-        index_set,
-        delete_form: options.delete_form.into(),
-        inserts_per_second: options.inserts_per_second,
-        htap_seconds: options.htap_transaction_seconds,
-        seed: options.seed,
-    };
+fn begin(options: &Common, plan: AnyPlan) -> Result<(Folder, RunRecord, Option<MemoryGroup>), Failure> {
     plan.check()?;
     if options.repeat == 0 {
         return Err(Failure::Usage("--repeat has to be at least 1".into()));
     }
-    Ok(plan)
-}
-
-fn begin(options: &Ibench) -> Result<(Folder, RunRecord, Option<MemoryGroup>), Failure> {
-    let plan = plan_of(options)?;
     let disk = disk_of(options)?;
-    let (_, by_group) = checked_targets(&options.targets, &disk)?;
+    let (specs, by_group) = checked_targets(&options.targets, &disk)?;
+    if matches!(plan, AnyPlan::Sysbench(_)) {
+        specs.iter().try_for_each(registry::check_sysbench)?;
+    }
     if by_group {
         // What is not permitted is refused before a folder is made.
         drop(DiskGroup::enter(&disk, options.dir.as_deref().unwrap_or(Path::new(".")))?);
@@ -166,7 +134,7 @@ fn begin(options: &Ibench) -> Result<(Folder, RunRecord, Option<MemoryGroup>), F
     let group = options.memory_limit.map(MemoryGroup::enter).transpose()?;
     let path = match &options.out {
         Some(path) => path.clone(),
-        None => fresh_folder(Path::new(RUNS)),
+        None => fresh_folder(Path::new(RUNS), plan.workload()),
     };
     let folder = Folder::create(&path)?;
     if options.out.is_none() {
@@ -193,7 +161,7 @@ fn begin(options: &Ibench) -> Result<(Folder, RunRecord, Option<MemoryGroup>), F
         schema: SCHEMA.into(),
         began: utc_now(),
         command: std::env::args().collect(),
-        workload: "ibench".into(),
+        workload: plan.workload().into(),
         plan,
         setup,
         described: vec![None; options.targets.len()],
@@ -207,9 +175,9 @@ fn begin(options: &Ibench) -> Result<(Folder, RunRecord, Option<MemoryGroup>), F
     Ok((folder, record, group))
 }
 
-fn fresh_folder(runs: &Path) -> PathBuf {
+fn fresh_folder(runs: &Path, workload: &str) -> PathBuf {
     let stamp: String = utc_now().chars().filter(|letter| letter.is_ascii_digit() || *letter == 'T').collect();
-    let name = format!("{stamp}-ibench");
+    let name = format!("{stamp}-{workload}");
     let mut path = runs.join(&name);
     let mut number = 2;
     while path.exists() {
@@ -243,15 +211,15 @@ fn interrupt_flag() -> Result<Arc<AtomicBool>, Failure> {
 }
 
 fn turns(
-    options: &Ibench,
+    options: &Common,
     specs: &[TargetSpec],
     record: &mut RunRecord,
     keeper: &Keeper,
     interrupt: &AtomicBool,
 ) -> Result<(), Failure> {
-    let many = specs.len() as u32 * record.repeat * record.plan.cases.len() as u32 > 1;
+    let many = specs.len() as u32 * record.repeat * record.plan.cases().len() as u32 > 1;
     for repeat in 1..=record.repeat {
-        for case in 0..record.plan.cases.len() {
+        for case in 0..record.plan.cases().len() {
             for place in 0..specs.len() {
                 let target = if repeat % 2 == 0 { specs.len() - 1 - place } else { place };
                 let (spec, turn) = (&specs[target], Turn { target, case, repeat });
@@ -259,7 +227,7 @@ fn turns(
                     continue;
                 }
                 if many {
-                    let Case { tables, clients } = record.plan.cases[case];
+                    let Case { tables, clients } = record.plan.cases()[case];
                     keeper.progress.say(&format!(
                         "{spec}: {clients} clients, {tables} tables, repetition {repeat} of {}",
                         record.repeat
@@ -276,7 +244,7 @@ fn turns(
 }
 
 fn one_turn(
-    options: &Ibench,
+    options: &Common,
     spec: &TargetSpec,
     turn: Turn,
     record: &mut RunRecord,
@@ -297,9 +265,9 @@ fn one_turn(
             Some(_) => record.setup.disk.without_rates(),
             None => record.setup.disk,
         },
-        seed: record.plan.seed,
+        seed: record.plan.seed(),
     };
-    let text = text_pool(record.plan.seed);
+    let text = text_pool(record.plan.seed());
     let rss_before_open_bytes = Process::read().map(|process| process.rss_bytes);
     let target = registry::open(spec, &setup)?;
     let description = target.describe();
@@ -308,10 +276,10 @@ fn one_turn(
     }
     record.described[turn.target] = Some(description);
     keeper.folder.write_run(record)?;
-    let case = record.plan.cases[turn.case];
+    let case = record.plan.cases()[turn.case];
     let (repeat, drive_rated_bytes) = (turn.repeat, record.setup.drive_rated_bytes);
     let place = Place { target: &spec.text, dir: &dir, case, repeat, text, rss_before_open_bytes, drive_rated_bytes };
-    let ran = run_case(&*target, &place, &record.plan, interrupt, keeper);
+    let ran = record.plan.run_case(&*target, &place, interrupt, keeper);
     // Once more: some knobs can be read back only when there are tables.
     record.described[turn.target] = Some(target.describe());
     let closed = target.close();
@@ -329,7 +297,7 @@ fn one_turn(
 }
 
 /// Results, report and the next command to try. What was finished is shown even when the run was not.
-fn conclude(options: &Ibench, record: &RunRecord, keeper: &Keeper) -> Result<(), Failure> {
+fn conclude(options: &Common, record: &RunRecord, keeper: &Keeper) -> Result<(), Failure> {
     let results = with_medians(keeper.results(), record.repeat);
     if results.is_empty() {
         return Ok(());
@@ -353,41 +321,14 @@ fn conclude(options: &Ibench, record: &RunRecord, keeper: &Keeper) -> Result<(),
 
 fn next_command(record: &RunRecord, folder: &Path) -> String {
     let targets: Vec<String> = record.targets.iter().map(|text| format!("--target {text}")).collect();
-    let targets = targets.join(" ");
-    match record.state {
-        State::Interrupted => format!("lab run ibench --resume {}", folder.display()),
-        _ if record.repeat < 3 => format!("lab run ibench {targets} --rows {} --repeat 5", record.plan.rows),
-        _ => format!("lab run ibench {targets} --rows {} --clients 2 --tables 1", record.plan.rows.saturating_mul(10)),
-    }
-}
-
-fn sla_verdict(options: &Ibench, results: &[StepResult]) -> Result<(), Failure> {
-    let missed: Vec<&str> =
-        results.iter().filter(|result| result.sla_met == Some(false)).map(|result| result.step.as_str()).collect();
-    if options.require_sla && !missed.is_empty() {
-        return Err(Failure::SlaMissed(format!("the background rate was missed in {}", missed.join(", "))));
-    }
-    Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn plan() -> Plan {
-        use clap::Parser;
-        let arguments = crate::cli::Arguments::parse_from(["lab", "run", "ibench", "--rows", "1k"]);
-        let crate::cli::Command::Run { workload: crate::cli::Workload::Ibench(options) } = arguments.command else {
-            unreachable!("the command line says run ibench")
-        };
-        plan_of(&options).unwrap()
-    }
-
-    #[test]
-    fn defaults_are_those_of_the_specification() {
-        let plan = plan();
-        assert_eq!((plan.rows, plan.rows_i1, plan.rows_i2, plan.seconds), (1_000, 500, 125, 10));
-        assert_eq!(plan.steps.join(" "), "l.i0 l.x l.i1 l.i2 settle qr100 qp100 qr500 qp500 qr1000 qp1000");
-        assert_eq!(plan.cases, [Case { tables: 1, clients: 1 }]);
+    let (targets, rows) = (targets.join(" "), record.plan.rows());
+    let workload = record.plan.workload();
+    match (record.state, &record.plan) {
+        (State::Interrupted, _) => format!("lab run {workload} --resume {}", folder.display()),
+        _ if record.repeat < 3 => format!("lab run {workload} {targets} --rows {rows} --repeat 5"),
+        (_, AnyPlan::Ibench(_)) => {
+            format!("lab run ibench {targets} --rows {} --clients 2 --tables 1", rows.saturating_mul(10))
+        }
+        (_, AnyPlan::Sysbench(_)) => format!("lab compare {}", folder.display()),
     }
 }

@@ -1,5 +1,6 @@
 //! Results as text: a table for people, JSON, CSV, Markdown.
 
+use lab_measure::contention;
 use lab_measure::formula::mcpu_per_operation;
 use lab_measure::result::{Repeat, StepResult};
 
@@ -8,8 +9,8 @@ use crate::cli::Format;
 /// Results in the wanted form, ending with a line end.
 pub fn printed(results: &[StepResult], format: Format, legacy_units: bool) -> String {
     match format {
-        Format::Table => aligned(&rows_of(results, legacy_units)),
-        Format::Md => markdown(&rows_of(results, legacy_units)),
+        Format::Table => aligned(&rows_of(results, legacy_units)) + &contention::printed(&contention::blocks(results)),
+        Format::Md => markdown(&rows_of(results, legacy_units)) + &markdown_blocks(results),
         Format::Csv => csv(results),
         Format::Json => {
             let mut text = serde_json::to_string_pretty(results).expect("results hold only text and numbers");
@@ -156,6 +157,25 @@ pub fn markdown(rows: &[Vec<String>]) -> String {
     out
 }
 
+/// The tables of sysbench.
+fn markdown_blocks(results: &[StepResult]) -> String {
+    let mut out = String::new();
+    for test in contention::blocks(results) {
+        for (block, digits) in
+            test.rates.iter().map(|block| (block, 0)).chain(test.ratios.iter().map(|block| (block, 3)))
+        {
+            out.push_str(&format!("\n{}, {} {}\n\n", test.test, test.unit, block.title));
+            let mut rows = vec![std::iter::once("clients".to_owned()).chain(block.targets.iter().cloned()).collect()];
+            for (clients, values) in block.clients.iter().zip(&block.values) {
+                let cell = |value: &Option<f64>| value.map(|value| format!("{value:.digits$}")).unwrap_or_default();
+                rows.push(std::iter::once(clients.to_string()).chain(values.iter().map(cell)).collect());
+            }
+            out.push_str(&markdown(&rows));
+        }
+    }
+    out
+}
+
 /// One line of comma-separated values.
 pub fn csv_line(cells: &[String]) -> String {
     let quoted = |text: &String| match text.contains([',', '"', '\n']) {
@@ -214,6 +234,20 @@ mod tests {
         assert!(two.starts_with("| target | step | ops/s | p99 |\n|---|---|---|---|\n| a | l.i0 |"), "{two}");
         let older = printed(&[result("a", "l.i0")], Format::Table, true);
         assert!(older.contains("Mcpu/op") && older.contains("405.0"), "{older}");
+    }
+
+    #[test]
+    fn ratios_of_sysbench_follow_the_table() {
+        let of = |tables: u32, qps: f64| {
+            let mut result = result("a", "insert");
+            (result.workload, result.tables, result.clients) = ("sysbench".into(), tables, 48);
+            result.throughput.qps_av = Some(qps);
+            result
+        };
+        let text = printed(&[of(8, 2_000.0), of(1, 500.0)], Format::Table, false);
+        assert!(text.contains("\ninsert\nQPS\n") && text.contains("\n0.250   48 clients\n"), "{text}");
+        let text = printed(&[of(8, 2_000.0), of(1, 500.0)], Format::Md, false);
+        assert!(text.contains("insert, QPS ratio: 1 table by 8 tables") && text.contains("| 48 | 0.250 |"), "{text}");
     }
 
     #[test]

@@ -14,7 +14,7 @@ use std::path::Path;
 
 use lab_measure::record::StepRecord;
 use lab_measure::result::{Repeat, SCHEMA, StepResult};
-use lab_workload::{Case, Step};
+use lab_workload::Case;
 
 use crate::across::{compare_checksums, with_medians};
 use crate::folder::{Folder, RunRecord, State, Turn, read_json, step_files};
@@ -38,7 +38,7 @@ pub fn verify(run: &Path) -> Result<(), Failure> {
     let results: Vec<StepResult> = if file.exists() { read_json(&file)? } else { Vec::new() };
     problems.extend(of_results(&record, &steps, &results));
     problems.extend(of_turns(&record, &steps));
-    if record.plan.max_seconds == 0 {
+    if record.plan.max_seconds() == 0 {
         let all: Vec<StepResult> = steps.iter().map(|step| step.result.clone()).collect();
         problems.extend(compare_checksums(&all).err().map(|failure| failure.to_string()));
     }
@@ -64,11 +64,11 @@ fn of_step(record: &RunRecord, name: &str, step: &StepRecord) -> Vec<String> {
     let mut say = |wrong: bool, what: String| problems.extend(wrong.then_some(what));
     say(step.schema != SCHEMA || result.schema != SCHEMA, format!("schema {} and {}", step.schema, result.schema));
     let case = Case { tables: result.tables, clients: result.clients };
-    say(!record.plan.cases.contains(&case), "its tables and clients are none of the plan".into());
-    say(!record.plan.steps.contains(&result.step), format!("step {} is none of the plan", result.step));
+    say(!record.plan.cases().contains(&case), "its tables and clients are none of the plan".into());
+    say(!record.plan.steps().contains(&result.step), format!("step {} is none of the plan", result.step));
     let named = Turn::of_file(name).filter(|turn| {
         record.targets.get(turn.target) == Some(&result.target)
-            && record.plan.cases.get(turn.case) == Some(&case)
+            && record.plan.cases().get(turn.case) == Some(&case)
             && result.repeat == Repeat::Number(turn.repeat)
     });
     say(named.is_none(), "its name is not that of its target, case and repetition".into());
@@ -138,12 +138,12 @@ fn of_results(record: &RunRecord, steps: &[StepRecord], results: &[StepResult]) 
 
 fn of_turns(record: &RunRecord, steps: &[StepRecord]) -> Vec<String> {
     let mut problems = Vec::new();
-    let wanted = record.targets.len() * record.plan.cases.len() * record.repeat as usize;
+    let wanted = record.targets.len() * record.plan.cases().len() * record.repeat as usize;
     if record.state == State::Done && record.turns_done.len() != wanted {
         problems.push(format!("the run is done, but {} of {wanted} turns are", record.turns_done.len()));
     }
     // A settle has no record of its own.
-    let with_record = record.plan.steps.iter().filter(|name| Step::parse(name) != Ok(Step::Settle)).count();
+    let with_record = record.plan.steps().iter().filter(|name| *name != "settle").count();
     let least = record.turns_done.len() * with_record;
     if steps.len() < least {
         problems.push(format!(

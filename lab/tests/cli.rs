@@ -133,7 +133,7 @@ fn mistakes_and_what_is_not_built_are_code_2() {
         assert!(stderr.contains(words), "{arguments:?}: {stderr}");
         assert!(output.stdout.is_empty());
     }
-    for command in [&["explain", "a", "b"][..], &["run", "sysbench", "--tests", "x"], &["run", "tpcc"]] {
+    for command in [&["explain", "a", "b"][..], &["run", "sysbench", "--target", "sqlite"], &["run", "tpcc"]] {
         let output = lab(dir.path(), command);
         assert_eq!(output.status.code(), Some(2), "{command:?}");
         assert!(text(&output.stderr).contains("unsupported"), "{command:?}: {}", text(&output.stderr));
@@ -237,4 +237,43 @@ fn ctrl_c_keeps_partial_results_and_the_run_can_be_resumed() {
     let repeats: Vec<String> = results.as_array().unwrap().iter().map(|result| result["repeat"].to_string()).collect();
     assert_eq!(repeats, ["1", "1", "1", "2", "2", "2", "\"median\"", "\"median\"", "\"median\""]);
     assert_eq!(read("run.json")["state"], "done");
+}
+
+const SYSBENCH: &[&str] =
+    &["run", "sysbench", "--target", "model", "--rows", "4k", "--seconds", "1", "--settle-seconds", "0"];
+
+#[test]
+fn sysbench_runs_every_number_of_clients_on_every_number_of_tables() {
+    let dir = tempfile::tempdir().unwrap();
+    let of = |more: &[&str]| lab(dir.path(), &[SYSBENCH, more].concat());
+    let output = of(&["--tests", "point-query", "--tables", "2,1", "--clients", "1,2", "--format", "json"]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let results: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let results = results.as_array().unwrap();
+    let cases: Vec<(u64, u64)> = results
+        .iter()
+        .filter(|result| result["step"] == "point-query")
+        .map(|result| (result["tables"].as_u64().unwrap(), result["clients"].as_u64().unwrap()))
+        .collect();
+    assert_eq!(cases, [(2, 1), (2, 2), (1, 1), (1, 2)]);
+    for result in results {
+        assert_eq!((&result["workload"], &result["invariants"]), (&"sysbench".into(), &"ok".into()));
+        let keys = if result["step"] == "load" { ["ips_av", "insert_p99_us"] } else { ["qps_av", "tpm"] };
+        assert!(keys.iter().all(|key| result[key].is_number()), "{result}");
+    }
+    let list = lab(dir.path(), &["list"]);
+    assert!(text(&list.stdout).contains("sysbench"), "{}", text(&list.stdout));
+    assert_eq!(lab(dir.path(), &["verify", "bench-results/latest"]).status.code(), Some(0));
+    for (more, words) in [
+        (&["--tests", "hot-point"][..], "no test is called `hot-point`"),
+        (&["--tests", "insert,insert"], "given twice"),
+        (&["--tables", "40"], "100 a table"),
+        (&["--form", "2023"], "the forms are 2017 and today"),
+    ] {
+        let output = of(more);
+        assert_eq!((output.status.code(), text(&output.stderr).contains(words)), (Some(2), true), "{more:?}");
+    }
+    let output =
+        of(&["--target", "model:fault=wrong-get", "--tests", "point-query", "--tables", "1", "--clients", "1"]);
+    assert_eq!(output.status.code(), Some(4), "{}", text(&output.stderr));
 }

@@ -75,6 +75,7 @@ pub fn test() -> Vec<Part> {
     parts.push(part("simulator", Work::Program("trefoil-sim", &["seeds", "2000"])));
     parts.push(part("crash", Work::Program("trefoil-crash", &["kills", "100"])));
     parts.push(part("lab-smoke", Work::Program("lab", LAB_SMOKE)));
+    parts.push(part("lab-sysbench", Work::Program("lab", LAB_SYSBENCH)));
     parts
 }
 
@@ -94,6 +95,31 @@ const LAB_SMOKE: &[&str] = &[
     "target/tmp/lab-data",
     "--out",
     "target/tmp/lab",
+    "--quiet",
+];
+
+/// The same of sysbench: hot rows, transactions, both ratios.
+const LAB_SYSBENCH: &[&str] = &[
+    "run",
+    "sysbench",
+    "--target",
+    "trefoil",
+    "--rows",
+    "16k",
+    "--tables",
+    "8,1",
+    "--clients",
+    "4",
+    "--seconds",
+    "1",
+    "--settle-seconds",
+    "0",
+    "--tests",
+    "update-one,random-points.100,hot-points,read-write.10,insert",
+    "--dir",
+    "target/tmp/sysbench-data",
+    "--out",
+    "target/tmp/sysbench",
     "--quiet",
 ];
 

@@ -16,6 +16,7 @@
 //! | [`judge`] | better, worse, same or unclear: ratios with intervals |
 //! | [`student`] | Student's t distribution |
 //! | [`result`] | the keys of `--format json` |
+//! | [`contention`] | the tables of sysbench: rates by clients, and ratios between numbers of tables |
 //! | [`record`] | one step as it is kept in the run folder |
 //! | [`environment`] | the machine's fingerprint |
 
@@ -24,6 +25,7 @@
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]
 
 pub mod clock;
+pub mod contention;
 pub mod disk;
 pub mod environment;
 pub mod formula;

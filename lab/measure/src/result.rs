@@ -256,7 +256,10 @@ impl StepResult {
     /// Whether operations are queries.
     #[must_use]
     pub fn is_query_step(&self) -> bool {
-        self.step.starts_with('q') || self.step == "gets"
+        match self.workload.as_str() {
+            "sysbench" => self.step != "load",
+            _ => self.step.starts_with('q') || self.step == "gets",
+        }
     }
 
     /// Queries a second in query steps, inserts a second elsewhere: the number of the summary tables.

@@ -6,6 +6,7 @@
 //! | [`lines`] | what a row of the tables is: one target in one case, its repetitions folded into their median |
 //! | [`html`] | escaping, tables, numbers |
 //! | [`chart`] | bars and lines as SVG |
+//! | [`contention`] | the tables of sysbench |
 //! | [`summary`] | the tables over all steps |
 //! | [`section`] | one step |
 //! | [`appendix`] | environment, configuration, counters |
@@ -20,6 +21,7 @@ use lab_measure::record::StepRecord;
 pub mod appendix;
 pub mod chart;
 pub mod colour;
+pub mod contention;
 pub mod html;
 pub mod lines;
 pub mod section;
@@ -70,9 +72,10 @@ pub fn page(runs: &[Run]) -> String {
     let lines = Lines::of(runs);
     let title = title_of(runs, &lines);
     let mut body = format!("<h1>{}</h1>\n", escaped(&title));
-    body.push_str(&introduction(runs));
-    body.push_str(&contents(&lines));
+    body.push_str(&introduction(runs, &lines));
+    body.push_str(&contents(runs, &lines));
     body.push_str(&summary::section(&lines));
+    body.push_str(&contention::section(runs));
     for step in &lines.steps {
         body.push_str(&section::section(&lines, step));
     }
@@ -99,10 +102,20 @@ fn title_of(runs: &[Run], lines: &Lines<'_>) -> String {
     clients.sort_unstable();
     clients.dedup();
     let clients: Vec<String> = clients.iter().map(u32::to_string).collect();
-    format!("Insert benchmark: {docs} and {} client(s)", clients.join(", "))
+    let has = |workload: &str| has_workload(runs, workload);
+    let name = match (has("sysbench"), has("ibench") || !has("sysbench")) {
+        (true, true) => "Insert benchmark and sysbench",
+        (true, false) => "sysbench",
+        (false, _) => "Insert benchmark",
+    };
+    format!("{name}: {docs} and {} client(s)", clients.join(", "))
 }
 
-fn introduction(runs: &[Run]) -> String {
+fn has_workload(runs: &[Run], workload: &str) -> bool {
+    runs.iter().flat_map(|run| &run.steps).any(|record| record.result.workload == workload)
+}
+
+fn introduction(runs: &[Run], lines: &Lines<'_>) -> String {
     let mut out = String::new();
     if let Some(run) = runs.first() {
         let machine = &run.environment;
@@ -132,6 +145,15 @@ fn introduction(runs: &[Run]) -> String {
     if builds > 0 {
         out.push_str("<p class=\"warn\">Built without optimisation: the numbers say nothing about the engine.</p>\n");
     }
+    if has_workload(runs, "sysbench") {
+        out.push_str(
+            "<p>Tests of sysbench: <b>load</b> in rows/s, all others in queries/s, begin and commit included; a response is \
+             that of an event, which is one query or one transaction.</p>\n",
+        );
+    }
+    if lines.steps.iter().all(|step| !step.starts_with("l.") && !step.starts_with('q')) && !lines.steps.is_empty() {
+        return out;
+    }
     out.push_str(
         "<p>Steps: <b>l.i0</b> load in key order, <b>l.x</b> create three indexes, <b>l.i1</b> and <b>l.i2</b> \
          inserts with as many deletes, 50 and 5 rows a transaction, <b>qrN</b> range and <b>qpN</b> point queries \
@@ -140,8 +162,11 @@ fn introduction(runs: &[Run]) -> String {
     out
 }
 
-fn contents(lines: &Lines<'_>) -> String {
+fn contents(runs: &[Run], lines: &Lines<'_>) -> String {
     let mut out = String::from("<nav><a href=\"#summary\">Summary</a>");
+    if has_workload(runs, "sysbench") {
+        out.push_str(" · <a href=\"#contention\">Rates by clients and tables</a>");
+    }
     for step in &lines.steps {
         out.push_str(&format!(" · <a href=\"#{}\">{}</a>", html::anchor(step), escaped(step)));
     }

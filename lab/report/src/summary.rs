@@ -46,8 +46,10 @@ fn absolute_column(lines: &Lines<'_>, step: &str) -> Vec<Option<(f64, Cell)>> {
 fn absolute(lines: &Lines<'_>) -> String {
     let steps = headings(lines, |_| true);
     let columns: Vec<_> = steps.iter().map(|step| absolute_column(lines, step)).collect();
-    let mut table =
-        Table::new("Absolute: rows/s (l.*) or queries/s (q*); medians of repetitions", &with_name("target", &steps));
+    let mut table = Table::new(
+        "Absolute: rows/s in loads, queries/s elsewhere; medians of repetitions",
+        &with_name("target", &steps),
+    );
     for (place, line) in lines.all.iter().enumerate() {
         let cells = columns.iter().map(|column| match column[place] {
             Some((value, cell)) => coloured(rate(value), cell),

@@ -88,3 +88,27 @@ fn an_empty_run_still_makes_a_page() {
     let html = page(&[Run { state: "interrupted".into(), ..Run::default() }]);
     assert!(html.contains("No step was finished") && html.contains("is interrupted"));
 }
+
+/// Two targets on eight tables and on one.
+#[test]
+fn ratios_of_sysbench_have_a_section() {
+    let mut run = fixture();
+    assert!(!page(&[run.clone()]).contains("Rates by clients and tables"));
+    run.steps.truncate(0);
+    for (target, one) in [("trefoil", 500.0), ("faster", 1_100.0)] {
+        for (tables, qps) in [(8, 1_000.0), (1, one)] {
+            let mut record = lab_measure::record::StepRecord::default();
+            let result = &mut record.result;
+            (result.workload, result.step) = ("sysbench".into(), "update-one".into());
+            (result.target, result.tables, result.clients) = (target.into(), tables, 48);
+            result.throughput.qps_av = Some(qps);
+            run.steps.push(record);
+        }
+    }
+    let html = page(&[run]);
+    assert!(html.contains("<title>sysbench: 10M docs and 48 client(s)</title>"));
+    let table =
+        html.split_once("update-one: QPS ratio: 1 table by 8 tables").unwrap().1.split_once("</table>").unwrap().0;
+    assert!(table.contains("class=\"yellow\">0.500<") && table.contains("class=\"blue\">1.100<"), "{table}");
+    assert!(html.contains("8 tables, trefoil") && !html.contains("<b>l.i0</b>"));
+}

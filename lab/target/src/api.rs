@@ -20,6 +20,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::limited::DiskLimits;
 use crate::row::{Batch, Entry, IndexSet, RowView, Secondary};
+use crate::sysbench::Tables;
 
 /// Result of everything a target does.
 pub type Result<T, E = TargetError> = std::result::Result<T, E>;
@@ -33,6 +34,9 @@ pub enum TargetError {
     /// Understood, but not built into this program.
     #[error("unsupported: {0}")]
     Unsupported(String),
+    /// A deadlock, a lock wait or a conflict: the transaction can be run again.
+    #[error("{0}")]
+    Retry(String),
     /// The engine failed.
     #[error("{0}")]
     Failed(String),
@@ -155,6 +159,12 @@ pub trait Target: Send + Sync {
 
     /// Creates the three secondary indexes of a table that may hold rows already.
     fn create_indexes(&self, table: u32, set: IndexSet) -> Result<()>;
+
+    /// The tables of sysbench, not created yet.
+    fn sysbench(&self) -> Result<Box<dyn Tables + '_>> {
+        let engine = self.describe().engine;
+        Err(TargetError::Unsupported(format!("`{engine}` has no adapter for sysbench")))
+    }
 
     /// Opens a connection.
     fn session(&self) -> Result<Box<dyn Session>>;

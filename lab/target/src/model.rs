@@ -4,7 +4,7 @@
 //! It can plant a bug on purpose (`model:fault=…`), which is how the lab's own invariants are tested:
 //! `lose-delete` reports a deleted row that is still there, `lose-entry` forgets one index entry, `flip-value` stores
 //! one row with another price, `panic` panics in every tenth statement, `wrong-get` looks up the key behind the one asked
-//! for. `pause_ms=P,pause_every=N` makes every N-th statement of a session P ms longer, which is how stalls and missed
+//! for; for sysbench those and more, see module `sysbench`. `pause_ms=P,pause_every=N` makes every N-th statement of a session P ms longer, which is how stalls and missed
 //! rates are tested.
 //!
 //! Latches: one mutex a table, held for a whole statement; the list of tables behind a read-write lock that is
@@ -19,6 +19,11 @@ use crate::api::{
 };
 use crate::row::{Batch, Entry, IndexSet, RowView, Secondary};
 use crate::spec::TargetSpec;
+use crate::sysbench::Tables;
+
+mod sysbench;
+
+use sysbench::ModelTables;
 
 const PARAMETERS: &[&str] = &["fault", "pause_ms", "pause_every"];
 
@@ -30,7 +35,21 @@ enum Planted {
     FlipValue,
     Panic,
     WrongGet,
+    LoseUpdate,
+    ShortRange,
+    Conflict,
 }
+
+const FAULTS: &[(&str, Planted)] = &[
+    ("lose-delete", Planted::LoseDelete),
+    ("lose-entry", Planted::LoseEntry),
+    ("flip-value", Planted::FlipValue),
+    ("panic", Planted::Panic),
+    ("wrong-get", Planted::WrongGet),
+    ("lose-update", Planted::LoseUpdate),
+    ("short-range", Planted::ShortRange),
+    ("conflict", Planted::Conflict),
+];
 
 /// What `model:…` was given.
 #[derive(Clone, Copy, Debug, Default)]
@@ -42,19 +61,18 @@ struct Parameters {
 
 impl Parameters {
     fn parse(mut spec: TargetSpec) -> Result<Parameters> {
-        let fault = match spec.take("fault").as_deref() {
+        let fault = match spec.take("fault") {
             None => None,
-            Some("lose-delete") => Some(Planted::LoseDelete),
-            Some("lose-entry") => Some(Planted::LoseEntry),
-            Some("flip-value") => Some(Planted::FlipValue),
-            Some("panic") => Some(Planted::Panic),
-            Some("wrong-get") => Some(Planted::WrongGet),
-            Some(other) => {
-                return Err(TargetError::Usage(format!(
-                    "target `{spec}`: fault `{other}` is none of lose-delete, lose-entry, flip-value, panic, \
-                     wrong-get"
-                )));
-            }
+            Some(name) => match FAULTS.iter().find(|(known, _)| *known == name) {
+                Some((_, fault)) => Some(*fault),
+                None => {
+                    let known: Vec<&str> = FAULTS.iter().map(|(known, _)| *known).collect();
+                    return Err(TargetError::Usage(format!(
+                        "target `{spec}`: fault `{name}` is none of {}",
+                        known.join(", ")
+                    )));
+                }
+            },
         };
         let pause = Duration::from_millis(spec.take_number("pause_ms")?.unwrap_or(0));
         let pause_every = spec.take_number("pause_every")?.unwrap_or(100).max(1);
@@ -220,6 +238,10 @@ impl Target for ModelTarget {
             table.indexes[index.position()] = entries;
         }
         Ok(())
+    }
+
+    fn sysbench(&self) -> Result<Box<dyn Tables + '_>> {
+        Ok(Box::new(ModelTables::new(self.parameters)))
     }
 
     fn session(&self) -> Result<Box<dyn Session>> {

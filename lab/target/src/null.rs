@@ -10,6 +10,9 @@ use std::time::Duration;
 use crate::api::{Ability, Counters, Description, PointRow, RangeQuery, Result, Session, Sizes, Target, TargetError};
 use crate::row::{Batch, Entry, IndexSet, RowView, Secondary};
 use crate::spec::TargetSpec;
+use crate::sysbench::Tables;
+
+mod sysbench;
 
 /// Smallest and next key of one table. Relaxed throughout: nothing else is published through these counters.
 #[derive(Debug, Default)]
@@ -62,6 +65,10 @@ impl Target for NullTarget {
 
     fn create_indexes(&self, _table: u32, _set: IndexSet) -> Result<()> {
         Ok(())
+    }
+
+    fn sysbench(&self) -> Result<Box<dyn Tables + '_>> {
+        Ok(Box::new(sysbench::NullTables))
     }
 
     fn session(&self) -> Result<Box<dyn Session>> {

@@ -45,6 +45,17 @@ pub fn check(spec: &TargetSpec) -> Result<()> {
     }
 }
 
+/// Refuses targets that have no tables of sysbench.
+pub fn check_sysbench(spec: &TargetSpec) -> Result<()> {
+    match (spec.name.as_str(), spec.parameters.get("txn").map(String::as_str)) {
+        ("trefoil" | "null" | "model", _) | ("rocksdb", Some("pessimistic")) => Ok(()),
+        ("rocksdb", _) => Err(TargetError::Unsupported(format!(
+            "target `{spec}`: sysbench needs transactions that lock: rocksdb:txn=pessimistic"
+        ))),
+        (name, _) => Err(TargetError::Unsupported(format!("target `{spec}`: `{name}` has no adapter for sysbench"))),
+    }
+}
+
 /// Whether a target feels no limits of Trefoil's file layer.
 #[must_use]
 pub fn reaches_the_disk_itself(spec: &TargetSpec) -> bool {
@@ -102,6 +113,10 @@ mod tests {
         let disk = DiskLimits { latency_us: Some(1), ..DiskLimits::default() };
         assert!(matches!(check_disk(&redb, &disk), Err(TargetError::Unsupported(_))));
         assert!(check_disk(&redb, &DiskLimits::default()).is_ok());
+        for (text, words) in [("redb", "no adapter for sysbench"), ("rocksdb", "txn=pessimistic")] {
+            let spec = TargetSpec::parse(text).unwrap();
+            assert!(matches!(check_sysbench(&spec), Err(TargetError::Unsupported(why)) if why.contains(words)));
+        }
         assert!(matches!(complaint("null@v2"), TargetError::Unsupported(_)));
         assert!(matches!(complaint("null:a=1"), TargetError::Usage(text) if text.contains("takes no parameters")));
     }

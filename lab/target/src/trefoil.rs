@@ -26,9 +26,11 @@ use crate::counted::CountedVfs;
 use crate::limited::LimitedVfs;
 use crate::row::{Batch, Column, Entry, IndexSet, RowView, Secondary};
 use crate::spec::TargetSpec;
+use crate::sysbench::Tables;
 
 mod counters;
 mod parameters;
+mod sysbench;
 mod values;
 
 use counters::counters_of;
@@ -40,6 +42,7 @@ impl From<Error> for TargetError {
         match error {
             Error::Unsupported(what) => TargetError::Unsupported(format!("trefoil: {what}")),
             Error::InvalidArgument(what) => TargetError::Usage(format!("trefoil: {what}")),
+            other if other.is_retryable() => TargetError::Retry(format!("trefoil: {other}")),
             other => TargetError::Failed(format!("trefoil: {other}")),
         }
     }
@@ -105,8 +108,9 @@ impl TrefoilTarget {
     /// As the catalog has it, of every index of every table; before there are tables, what was asked for.
     fn compression(&self) -> String {
         let mut names: Vec<String> = Vec::new();
-        for open in self.tables() {
-            let schema = open.table.schema();
+        let tables = self.database.names().1;
+        for table in tables.iter().filter_map(|name| self.database.table(name).ok()) {
+            let schema = table.schema();
             let secondaries = schema.indexes().iter().map(|index| index.options().compression);
             names.extend([schema.primary_options().compression].into_iter().chain(secondaries).map(name_of));
         }
@@ -214,6 +218,10 @@ impl Target for TrefoilTarget {
         self.database.create_table_indexes(&open.table, indexes.into())?;
         let _ = open.set.set(set);
         Ok(())
+    }
+
+    fn sysbench(&self) -> Result<Box<dyn Tables + '_>> {
+        Ok(Box::new(sysbench::SysbenchTables::new(self)))
     }
 
     fn session(&self) -> Result<Box<dyn Session>> {

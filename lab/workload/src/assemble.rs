@@ -48,32 +48,74 @@ pub struct Around {
     pub checked: Checked,
 }
 
-/// Makes the record of a step; `work` is `None` for the index build and for scans.
+/// What kind of step it was.
+#[derive(Clone, Debug)]
+pub struct StepKind {
+    /// The workload.
+    pub workload: &'static str,
+    /// The step's name.
+    pub name: String,
+    /// Whether operations are queries.
+    pub is_query_step: bool,
+    /// Whether it was made of statements, whose gaps are stalls.
+    pub has_statements: bool,
+    /// Whether it ends when so many rows are written, so that clients can be unequally slow.
+    pub to_fixed_rows: bool,
+    /// The pace, in rows a second and client.
+    pub paced_at: Option<u64>,
+    /// The rate that has to be kept, over all clients, and whether deletes have to keep it too.
+    pub agreed: Option<(f64, bool)>,
+}
+
+impl StepKind {
+    /// Of a step of the insert benchmark; `work` is `None` for the index build and for scans.
+    #[must_use]
+    pub fn of(step: Step, work: Option<Work>, clients: u32) -> StepKind {
+        let asks = work.is_some_and(|work| work.query.is_some());
+        let agreed = match step {
+            Step::Query(kind @ (QueryKind::Range | QueryKind::Points | QueryKind::Range2017), rate) => {
+                Some((sla_rate(clients, rate), kind != QueryKind::Range2017))
+            }
+            _ => None,
+        };
+        StepKind {
+            workload: "ibench",
+            name: step.name(),
+            is_query_step: matches!(step, Step::Query(..)),
+            has_statements: work.is_some(),
+            to_fixed_rows: work.is_some() && !asks,
+            paced_at: work.and_then(|work| work.pace),
+            agreed,
+        }
+    }
+}
+
+/// Makes the record of a step.
 #[must_use]
-pub fn record(about: &About, step: Step, work: Option<Work>, totals: Totals, around: Around) -> StepRecord {
-    let facts = facts(step, &totals, &around.sizes);
+pub fn record(about: &About, step: StepKind, totals: Totals, around: Around) -> StepRecord {
+    let facts = facts(&step, &totals, &around.sizes);
     let cores = facts.cpus;
     let result = StepResult {
         schema: SCHEMA.into(),
         target: about.target.clone(),
         version: about.description.version.clone(),
         config: about.description.config.clone(),
-        workload: "ibench".into(),
-        step: step.name(),
+        workload: step.workload.into(),
+        step: step.name.clone(),
         tables: about.case.tables,
         clients: about.case.clients,
         cores,
         repeat: Repeat::Number(about.repeat),
-        sla_met: sla_met(step, about.case.clients, &facts),
+        sla_met: sla_met(&step, &facts),
         invariants: around.checked.verdict.clone(),
         checksum: around.checked.checksum.clone(),
         throughput: throughput(&facts, &totals),
-        responses: responses(step, &totals),
-        costs: costs(&facts, work.is_some()),
+        responses: responses(&step, &totals),
+        costs: costs(&facts, step.has_statements),
         space: space(&facts, around.checked.rows),
         steadiness: Steadiness {
             drive_life_years: drive_life_years(about, &totals.kernel, &around),
-            ..steadiness(work, &totals, &around.counters_after)
+            ..steadiness(&step, &totals, &around.counters_after)
         },
     };
     let tag = format!("{}.{}", about.description.engine, about.description.config);
@@ -88,7 +130,7 @@ pub fn record(about: &About, step: Step, work: Option<Work>, totals: Totals, aro
         schema: SCHEMA.into(),
         columns: Columns::of(&facts, &tag),
         rss_before_open_bytes: about.rss_before_open_bytes,
-        paced_at: work.and_then(|work| work.pace),
+        paced_at: step.paced_at,
         series: by_kind(&totals.kinds),
         first_client: by_kind(&totals.first_client),
         histograms: Kind::ALL
@@ -109,9 +151,14 @@ pub fn record(about: &About, step: Step, work: Option<Work>, totals: Totals, aro
     }
 }
 
-fn facts(step: Step, totals: &Totals, sizes: &Sizes) -> Facts {
-    let is_query_step = matches!(step, Step::Query(..));
-    let main = if is_query_step { Kind::Query } else { Kind::Insert };
+impl StepKind {
+    fn main(&self) -> Kind {
+        if self.is_query_step { Kind::Query } else { Kind::Insert }
+    }
+}
+
+fn facts(step: &StepKind, totals: &Totals, sizes: &Sizes) -> Facts {
+    let (is_query_step, main) = (step.is_query_step, step.main());
     Facts {
         is_query_step,
         secs: totals.secs,
@@ -128,14 +175,10 @@ fn facts(step: Step, totals: &Totals, sizes: &Sizes) -> Facts {
     }
 }
 
-fn sla_met(step: Step, clients: u32, facts: &Facts) -> Option<bool> {
-    let Step::Query(kind @ (QueryKind::Range | QueryKind::Points | QueryKind::Range2017), rate) = step else {
-        return None;
-    };
-    let wanted = sla_rate(clients, rate);
-    // The deletes, if there are any, must keep the same rate.
+fn sla_met(step: &StepKind, facts: &Facts) -> Option<bool> {
+    let (wanted, with_deletes) = step.agreed?;
     let deletes = facts.deleted as f64 / facts.secs.max(1e-9);
-    Some(facts.insert_rate() >= wanted && (kind == QueryKind::Range2017 || deletes >= wanted))
+    Some(facts.insert_rate() >= wanted && (!with_deletes || deletes >= wanted))
 }
 
 fn throughput(facts: &Facts, totals: &Totals) -> Throughput {
@@ -163,11 +206,11 @@ fn throughput(facts: &Facts, totals: &Totals) -> Throughput {
     }
 }
 
-fn responses(step: Step, totals: &Totals) -> Responses {
+fn responses(step: &StepKind, totals: &Totals) -> Responses {
     let quantile = |kind: Kind, share: f64| totals.kinds[kind as usize].service.quantile_us(share);
     let largest = |kind: Kind| totals.kinds[kind as usize].service.max_us();
     let intended = |kind: Kind| totals.kinds[kind as usize].intended.as_ref()?.quantile_us(0.99);
-    let main = if matches!(step, Step::Query(..)) { Kind::Query } else { Kind::Insert };
+    let main = step.main();
     Responses {
         insert_p50_us: quantile(Kind::Insert, 0.5),
         insert_p99_us: quantile(Kind::Insert, 0.99),
@@ -235,16 +278,16 @@ fn space(facts: &Facts, rows: Option<u64>) -> Space {
     }
 }
 
-fn steadiness(work: Option<Work>, totals: &Totals, counters: &Counters) -> Steadiness {
+fn steadiness(step: &StepKind, totals: &Totals, counters: &Counters) -> Steadiness {
     let secs: Vec<f64> = totals.clients.iter().map(|client| client.secs).collect();
     let length_ns = (totals.secs * 1e9) as u64;
-    let main = if work.is_some_and(|work| work.query.is_some()) { Kind::Query } else { Kind::Insert };
-    let to_fixed_rows = work.is_some_and(|work| work.query.is_none());
-    let slow = slow_seconds(totals.kinds[main as usize].series.whole(length_ns));
+    let to_fixed_rows = step.to_fixed_rows;
+    let measured = step.has_statements.then_some(());
+    let slow = slow_seconds(totals.kinds[step.main() as usize].series.whole(length_ns));
     Steadiness {
-        stalls: work.map(|_| totals.stalls.len() as f64),
-        stall_max_ms: work.map(|_| totals.stall_longest_ns as f64 / 1e6),
-        stall_secs: work.and(slow).map(|secs| secs as f64),
+        stalls: measured.map(|()| totals.stalls.len() as f64),
+        stall_max_ms: measured.map(|()| totals.stall_longest_ns as f64 / 1e6),
+        stall_secs: measured.and(slow).map(|secs| secs as f64),
         fairness_pct: to_fixed_rows.then(|| fairness_pct(&secs)).flatten(),
         client_secs_min: to_fixed_rows.then(|| secs.iter().copied().reduce(f64::min)).flatten(),
         client_secs_max: to_fixed_rows.then(|| secs.iter().copied().reduce(f64::max)).flatten(),

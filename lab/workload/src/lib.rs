@@ -1,4 +1,4 @@
-//! The workloads, engine-neutral and seeded. Today: the insert benchmark in its 2023 form.
+//! The workloads, engine-neutral and seeded: the insert benchmark, and sysbench in a module of its own.
 //!
 //! | module | owns |
 //! |---|---|
@@ -7,27 +7,38 @@
 //! | [`plan`] | options of a run, the steps, and what each step does |
 //! | [`feed`] | the coupling of inserter and deleter, and the pace |
 //! | [`worker`] | the threads of one client |
-//! | [`step`] | one step: threads, barrier, sampling |
+//! | [`step`] | one step: its threads and what they share |
+//! | [`coordinator`] | what watches a step; the parts of a run that all workloads share |
+//! | `crew` | the threads of a step: start together, end together |
+//! | `rest` | settling, and the sizes then |
 //! | [`totals`] | what the threads of a step measured, added up |
 //! | [`check`] | the invariants after a step |
 //! | [`assemble`] | from totals to the record that is kept |
 //! | [`sequence`] | all steps on one target |
+//! | [`sysbench`] | the other workload: its tests, events and checks |
+//! | [`any`] | a plan of either |
 
 #![forbid(unsafe_code)]
 // The lab drives engines from outside, on real clocks and real threads; the simulator never runs it.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]
 
+pub mod any;
 pub mod assemble;
 pub mod check;
+pub mod coordinator;
+mod crew;
 pub mod feed;
 pub mod plan;
 pub mod random;
+mod rest;
 pub mod rows;
 pub mod sequence;
 pub mod step;
+pub mod sysbench;
 pub mod totals;
 pub mod worker;
 
+pub use any::AnyPlan;
+pub use coordinator::Tick;
 pub use plan::{Case, DeleteForm, Plan, PlanError, Step};
 pub use sequence::{Place, RunError, Watcher, run_case};
-pub use step::Tick;

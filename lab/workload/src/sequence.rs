@@ -8,22 +8,21 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use lab_measure::record::StepRecord;
-use lab_measure::{Clock, Snapshot, disk};
-use lab_target::{Batch, Description, Sizes, Target, TargetError};
+use lab_measure::{Clock, disk};
+use lab_target::{Batch, Description, Target, TargetError};
 
-use crate::assemble::{self, About, Around};
+use crate::assemble::{self, About, Around, StepKind};
 use crate::check::{Checked, check, verify};
+use crate::coordinator::{Stage, Tick};
 use crate::plan::{Case, Plan, PlanError, Scan, Step};
+use crate::rest;
 use crate::rows::{ROWS_PER_SECOND, Replay, RowMaker};
-use crate::step::{self, Client, Context, Tick};
+use crate::step::{self, Client, Context};
 use crate::totals::Totals;
 use crate::worker::WorkerError;
-
-/// The longest a settle may take.
-const SETTLE_LIMIT: Duration = Duration::from_secs(1_200);
 
 /// Why a run ended before its time.
 #[derive(Clone, Debug)]
@@ -72,15 +71,15 @@ impl From<WorkerError> for RunError {
 
 /// Who is told how a run goes.
 pub trait Watcher: Sync {
-    /// A step begins.
-    fn begins(&self, step: Step);
+    /// The step of this name begins.
+    fn begins(&self, step: &str);
 
     /// A second of a step went by.
-    fn tick(&self, step: Step, tick: &Tick);
+    fn tick(&self, step: &str, tick: &Tick);
 
     /// A step is done and its invariants hold. Called again with the same record, amended, when a settle has paid
     /// the debt of a load.
-    fn finished(&self, step: Step, record: &StepRecord);
+    fn finished(&self, step: &str, record: &StepRecord);
 
     /// A phase without numbers of its own: "checking", "settling".
     fn phase(&self, text: &str);
@@ -118,6 +117,20 @@ pub struct Place<'a> {
     pub drive_rated_bytes: Option<u64>,
 }
 
+impl Place<'_> {
+    /// What is the same for all steps.
+    pub(crate) fn about(&self, description: Description) -> About {
+        About {
+            target: self.target.into(),
+            description,
+            repeat: self.repeat,
+            case: self.case,
+            rss_before_open_bytes: self.rss_before_open_bytes,
+            drive_rated_bytes: self.drive_rated_bytes,
+        }
+    }
+}
+
 /// Runs all steps of `plan` on an open target.
 ///
 /// # Errors
@@ -131,7 +144,6 @@ pub fn run_case(
 ) -> Result<(), RunError> {
     plan.check()?;
     let (case, dir) = (place.case, place.dir);
-    let description: Description = target.describe();
     let clients = (0..case.clients).map(|number| {
         let maker = RowMaker::new(plan.seed, number, place.text.clone());
         let replay = Replay::of(&maker);
@@ -139,17 +151,10 @@ pub fn run_case(
     });
     let device = disk::Mount::of(dir).map(|mount| mount.device);
     let mut runner = Runner {
-        ctx: Context { target, plan, clock: Clock::start(), device, interrupt, watcher },
+        ctx: Context { target, plan, stage: Stage { clock: Clock::start(), device, interrupt, watcher } },
         case,
         clients: clients.collect(),
-        about: About {
-            target: place.target.into(),
-            description,
-            repeat: place.repeat,
-            case,
-            rss_before_open_bytes: place.rss_before_open_bytes,
-            drive_rated_bytes: place.drive_rated_bytes,
-        },
+        about: place.about(target.describe()),
         dir,
         indexed: false,
         is_last: false,
@@ -163,7 +168,7 @@ pub fn run_case(
         if interrupt.load(Ordering::Relaxed) {
             return Err(RunError::Interrupted);
         }
-        watcher.begins(step);
+        watcher.begins(&step.name());
         runner.is_last = number + 1 == steps.len();
         runner.step(number as u64, step)?;
     }
@@ -188,12 +193,12 @@ impl Runner<'_> {
         let around = Around {
             counters_before,
             counters_after: self.ctx.target.counters()?,
-            sizes: self.sizes()?,
+            sizes: rest::sizes(self.ctx.target, self.dir)?,
             checked: self.check(step)?,
         };
         let work = self.ctx.plan.work(step, self.case.clients);
-        let record = assemble::record(&self.about, step, work, totals, around);
-        self.ctx.watcher.finished(step, &record);
+        let record = assemble::record(&self.about, StepKind::of(step, work, self.case.clients), totals, around);
+        self.ctx.stage.watcher.finished(&step.name(), &record);
         if step.is_load() {
             self.last_load = Some((step, record));
         }
@@ -201,7 +206,7 @@ impl Runner<'_> {
     }
 
     fn check(&mut self, step: Step) -> Result<Checked, RunError> {
-        self.ctx.watcher.phase("checking invariants");
+        self.ctx.stage.watcher.phase("checking invariants");
         let indexes = self.indexed.then_some(self.ctx.plan.index_set);
         let checked = check(self.ctx.target, &mut self.clients, indexes)
             .and_then(|checked| if self.is_last { verify(self.ctx.target).map(|()| checked) } else { Ok(checked) });
@@ -211,20 +216,11 @@ impl Runner<'_> {
         })
     }
 
-    /// Sizes as the engine tells them, else what its files occupy.
-    fn sizes(&self) -> Result<Sizes, RunError> {
-        let mut sizes = self.ctx.target.sizes()?;
-        if sizes.total_bytes.is_none() {
-            sizes.total_bytes = disk::occupied_bytes(self.dir).filter(|bytes| *bytes > 0);
-        }
-        Ok(sizes)
-    }
-
     /// l.x: every client inserts one statement of 100 rows, then the indexes of all tables are created in parallel.
     /// Each row counts once, although three indexes are built.
     fn build_indexes(&mut self) -> Result<Totals, RunError> {
-        let (target, plan, clock) = (self.ctx.target, self.ctx.plan, self.ctx.clock);
-        let begin = Snapshot::take(&clock, self.ctx.device.as_deref());
+        let (target, plan) = (self.ctx.target, self.ctx.plan);
+        let begin = self.ctx.stage.snapshot();
         let mut session = target.session()?;
         let mut batch = Batch::default();
         for client in &mut self.clients {
@@ -238,7 +234,7 @@ impl Runner<'_> {
         }
         drop(session);
         self.create_indexes()?;
-        let end = Snapshot::take(&clock, self.ctx.device.as_deref());
+        let end = self.ctx.stage.snapshot();
         let mut totals = Totals { kernel: end.since(&begin), ..Totals::default() };
         totals.secs = totals.kernel.secs;
         totals.rss_bytes = end.process.map_or(0, |process| process.rss_bytes);
@@ -248,7 +244,7 @@ impl Runner<'_> {
 
     fn create_indexes(&mut self) -> Result<(), RunError> {
         let (target, set) = (self.ctx.target, self.ctx.plan.index_set);
-        self.ctx.watcher.phase("creating indexes");
+        self.ctx.stage.watcher.phase("creating indexes");
         self.for_each_table(|table| target.create_indexes(table, set).map_err(RunError::from))?;
         self.indexed = true;
         Ok(())
@@ -271,8 +267,8 @@ impl Runner<'_> {
     /// Reads everything, with a condition that no row meets: it is looked at, and nothing is returned.
     fn scan(&self, what: Scan) -> Result<Totals, RunError> {
         let target = self.ctx.target;
-        self.ctx.watcher.phase("scanning");
-        let begin = Snapshot::take(&self.ctx.clock, self.ctx.device.as_deref());
+        self.ctx.stage.watcher.phase("scanning");
+        let begin = self.ctx.stage.snapshot();
         let seen = self.for_each_table(|table| {
             let mut session = target.session()?;
             let (mut rows, mut met) = (0u64, 0u64);
@@ -291,7 +287,7 @@ impl Runner<'_> {
                 _ => Err(RunError::Violated(format!("{met} rows met a condition that none can meet"))),
             }
         })?;
-        let end = Snapshot::take(&self.ctx.clock, self.ctx.device.as_deref());
+        let end = self.ctx.stage.snapshot();
         let mut totals = Totals { kernel: end.since(&begin), ..Totals::default() };
         totals.secs = totals.kernel.secs;
         totals.rss_bytes = end.process.map_or(0, |process| process.rss_bytes);
@@ -306,25 +302,15 @@ impl Runner<'_> {
 
     /// Brings the engine to rest; what that cost is added to the load right before it.
     fn settle(&mut self) -> Result<(), RunError> {
-        self.ctx.watcher.phase("settling");
-        let began = Instant::now();
-        let begin = Snapshot::take(&self.ctx.clock, self.ctx.device.as_deref());
-        self.ctx.target.settle(SETTLE_LIMIT)?;
-        let drained = began.elapsed();
-        while began.elapsed() < Duration::from_secs(self.ctx.plan.settle_seconds) {
-            if self.ctx.interrupt.load(Ordering::Relaxed) {
-                return Err(RunError::Interrupted);
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        let span = Snapshot::take(&self.ctx.clock, self.ctx.device.as_deref()).since(&begin);
-        let (sizes, counters) = (self.sizes()?, self.ctx.target.counters()?);
+        let least = Duration::from_secs(self.ctx.plan.settle_seconds);
+        let (span, drained) = rest::settle(self.ctx.target, &self.ctx.stage, least)?;
+        let (sizes, counters) = (rest::sizes(self.ctx.target, self.dir)?, self.ctx.target.counters()?);
         if self.is_last {
             verify(self.ctx.target)?;
         }
         if let Some((step, mut record)) = self.last_load.take() {
             assemble::add_settle(&mut record, span, drained, &sizes, counters);
-            self.ctx.watcher.finished(step, &record);
+            self.ctx.stage.watcher.finished(&step.name(), &record);
         }
         Ok(())
     }

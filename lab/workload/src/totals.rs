@@ -5,9 +5,6 @@ use lab_measure::stall::{Gaps, Lateness, Span, common_spans};
 use lab_measure::{Difference, KindTotals, Recorder};
 
 use crate::feed::Pace;
-use crate::plan::Work;
-use crate::rows::ROWS_PER_SECOND;
-use crate::step::Client;
 use crate::worker::{Asked, Written};
 
 /// What all threads of a step measured together.
@@ -40,6 +37,7 @@ pub struct Totals {
 }
 
 /// What one client's threads brought.
+#[derive(Default)]
 pub(crate) struct Collected {
     pub(crate) inserted: Option<Written>,
     pub(crate) deleted: Option<Written>,
@@ -47,20 +45,31 @@ pub(crate) struct Collected {
     pub(crate) asked: Option<Asked>,
 }
 
-/// Adds up what all clients brought; `from_ns` is where measuring began.
-pub(crate) fn add_up(totals: &mut Totals, collected: Vec<Collected>, clients: &mut [Client], work: Work, from_ns: u64) {
-    let mut adder =
-        Adder { totals, work, from_ns, end_ns: from_ns, switches: 0, gaps: Vec::new(), lateness: Vec::new() };
-    for (place, (brought, client)) in collected.into_iter().zip(clients).enumerate() {
-        adder.client(place == 0, brought, client);
+/// How a step's measurements are read.
+#[derive(Clone, Copy)]
+pub(crate) struct Terms {
+    /// Statements have intended starts.
+    pub(crate) paced: bool,
+    /// Deletes go beside the inserts.
+    pub(crate) deletes: bool,
+    /// The step ends with its last query.
+    pub(crate) alone: bool,
+    /// Where measuring began.
+    pub(crate) from_ns: u64,
+}
+
+/// Adds up what all clients brought.
+pub(crate) fn add_up(totals: &mut Totals, collected: Vec<Collected>, terms: Terms) {
+    let mut adder = Adder { totals, terms, end_ns: terms.from_ns, switches: 0, gaps: Vec::new(), lateness: Vec::new() };
+    for (place, brought) in collected.into_iter().enumerate() {
+        adder.client(place == 0, brought);
     }
     adder.finish();
 }
 
 struct Adder<'a> {
     totals: &'a mut Totals,
-    work: Work,
-    from_ns: u64,
+    terms: Terms,
     /// The end of the last insert, delete or paced second of any client, or of the last query where nobody writes.
     end_ns: u64,
     /// Context switches of the driver's threads.
@@ -70,19 +79,15 @@ struct Adder<'a> {
 }
 
 impl Adder<'_> {
-    fn client(&mut self, is_first: bool, brought: Collected, client: &mut Client) {
+    fn client(&mut self, is_first: bool, brought: Collected) {
         let mut record = ClientRecord::default();
-        let mut end_ns = self.from_ns;
+        let mut end_ns = self.terms.from_ns;
         if let Some(written) = brought.inserted {
-            client.replay.made(written.statements, self.work.rows, self.work.pace.unwrap_or(ROWS_PER_SECOND));
-            client.inserted += written.rows;
-            client.inserted_hash = client.inserted_hash.wrapping_add(written.hash);
             record.inserted = written.recorder.totals.amount;
             end_ns = end_ns.max(written.end_ns);
             self.recorder(is_first, written.recorder, written.switches);
         }
         if let Some(deleted) = brought.deleted {
-            client.deleted += deleted.rows;
             self.totals.short_deletes += deleted.short_deletes;
             add_probes(&mut self.totals.min_key, &deleted.probes_ns);
             record.deleted = deleted.recorder.totals.amount;
@@ -96,12 +101,12 @@ impl Adder<'_> {
         if let Some(asked) = brought.asked {
             record.queries = asked.recorder.totals.amount;
             record.fetched = asked.fetched;
-            if self.work.alone_ns.is_some() {
+            if self.terms.alone {
                 end_ns = end_ns.max(asked.end_ns);
             }
             self.recorder(is_first, asked.recorder, asked.switches);
         }
-        record.secs = (end_ns - self.from_ns) as f64 / 1e9;
+        record.secs = (end_ns - self.terms.from_ns) as f64 / 1e9;
         self.end_ns = self.end_ns.max(end_ns);
         self.totals.clients.push(record);
     }
@@ -120,7 +125,7 @@ impl Adder<'_> {
     fn pace(&mut self, pace: &Pace) {
         let totals = &mut *self.totals;
         totals.late_seconds += pace.late_seconds;
-        for kind in 0..=usize::from(self.work.deletes) {
+        for kind in 0..=usize::from(self.terms.deletes) {
             totals.kinds[kind].intended.get_or_insert_default().merge(&pace.lost);
         }
         let lost_ns = (pace.lost.max_us().unwrap_or(0.0) * 1e3) as u64;
@@ -128,14 +133,14 @@ impl Adder<'_> {
     }
 
     fn finish(mut self) {
-        let length_ns = self.end_ns - self.from_ns;
+        let length_ns = self.end_ns - self.terms.from_ns;
         let totals = self.totals;
         totals.secs = length_ns as f64 / 1e9;
         totals.kernel.process_switches = totals.kernel.process_switches.map(|engine| engine + self.switches);
         for kind in totals.kinds.iter_mut().chain(&mut totals.first_client) {
             kind.series.cover(length_ns);
         }
-        if self.work.pace.is_some() {
+        if self.terms.paced {
             let worst = self.lateness.iter().map(|lateness| lateness.largest_ns).max().unwrap_or(0);
             totals.stall_longest_ns = totals.stall_longest_ns.max(worst);
             totals.stalls = self.lateness.into_iter().flat_map(|lateness| lateness.stalls).collect();

@@ -74,7 +74,7 @@ pub struct Written {
 }
 
 impl Written {
-    fn new(recorder: Recorder) -> Written {
+    pub(crate) fn new(recorder: Recorder) -> Written {
         Written {
             recorder,
             rows: 0,

@@ -1,0 +1,351 @@
+//! Load and all tests on one target.
+//!
+//! 1. The load: one thread a table inserts its rows in key order and then creates its index.
+//! 2. A test: one thread a client runs events for the length of the test.
+//! 3. After what writes, all tables are checked; then the record is handed to the watcher. A step whose answers or
+//!    invariants are wrong hands over nothing and ends the run.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::time::Duration;
+
+use lab_measure::record::StepRecord;
+use lab_measure::{Clock, Kind, Recorder, disk};
+use lab_target::sysbench::{Session, Tables};
+use lab_target::{Counters, Target};
+
+use super::catalogue::{Step, Test};
+use super::check::{Expected, check};
+use super::client::{self, Brought};
+use super::event::{Events, Known, World};
+use super::plan::Plan;
+use super::rows::{hash, loaded};
+use crate::assemble::{self, About, Around, StepKind};
+use crate::check::{Checked, verify};
+use crate::coordinator::{Cells, Coordinator, Outlook, Stage};
+use crate::crew::Crew;
+use crate::random::Random;
+use crate::rest;
+use crate::sequence::{Place, RunError, Watcher};
+use crate::totals::{self, Collected, Terms, Totals};
+use crate::worker::{WorkerError, Written};
+
+/// Rows of a statement of the load: half a megabyte of SQL.
+const LOAD_ROWS: usize = 2_500;
+const SECOND_NS: u64 = 1_000_000_000;
+
+/// What stays the same over all steps of one run on one target.
+struct Runner<'a> {
+    target: &'a dyn Target,
+    tables: &'a dyn Tables,
+    plan: &'a Plan,
+    stage: Stage<'a>,
+    about: About,
+    dir: &'a Path,
+    world: World,
+    /// What each table should hold.
+    expected: Vec<Expected>,
+    is_last: bool,
+    /// The load just done, until it is known whether a settle follows.
+    last_load: Option<StepRecord>,
+}
+
+/// Runs all steps of `plan` on an open target.
+///
+/// # Errors
+/// Why the run ended before its time; steps that were finished have been handed to the watcher.
+pub fn run_case(
+    target: &dyn Target,
+    place: &Place<'_>,
+    plan: &Plan,
+    interrupt: &AtomicBool,
+    watcher: &dyn Watcher,
+) -> Result<(), RunError> {
+    plan.check()?;
+    let case = place.case;
+    let tables = target.sysbench()?;
+    (0..case.tables).try_for_each(|table| tables.create_table(table))?;
+    let table_rows = plan.table_rows(case.tables);
+    let known = Known {
+        answers: target.ability().stores_rows,
+        all_there: true,
+        none_added: true,
+        k_as_loaded: true,
+        texts_differ: true,
+    };
+    let next_id = (0..case.tables).map(|_| AtomicI32::new(table_rows as i32 + 1)).collect();
+    let mut runner = Runner {
+        target,
+        tables: &*tables,
+        plan,
+        stage: Stage {
+            clock: Clock::start(),
+            device: disk::Mount::of(place.dir).map(|mount| mount.device),
+            interrupt,
+            watcher,
+        },
+        about: place.about(target.describe()),
+        dir: place.dir,
+        world: World { seed: plan.seed, tables: case.tables, table_rows, next_id, known },
+        expected: vec![Expected { rows: table_rows as i64, ..Expected::default() }; case.tables as usize],
+        is_last: false,
+        last_load: None,
+    };
+    let steps = plan.parsed_steps()?;
+    for (number, (step, name)) in steps.iter().zip(&plan.steps).enumerate() {
+        if runner.stage.is_interrupted() {
+            return Err(RunError::Interrupted);
+        }
+        watcher.begins(name);
+        runner.is_last = number + 1 == steps.len();
+        runner.step(number as u64, step, name)?;
+    }
+    Ok(())
+}
+
+impl Runner<'_> {
+    fn step(&mut self, number: u64, step: &Step, name: &str) -> Result<(), RunError> {
+        if *step == Step::Settle {
+            return self.settle();
+        }
+        self.last_load = None;
+        let counters_before = self.target.counters()?;
+        match step {
+            Step::Test(test) => {
+                self.learn(step, *test);
+                let (totals, brought) = self.test(number, name, *test)?;
+                self.expect(step, &brought);
+                let checked = self.check(name, step.only_reads(), false)?;
+                let around = self.around(counters_before, checked)?;
+                let record = self.record_of_test(name, *test, totals, around, &brought);
+                self.stage.watcher.finished(name, &record);
+            }
+            _ => {
+                let totals = self.load(name)?;
+                let checked = self.check(name, false, true)?;
+                let around = self.around(counters_before, checked)?;
+                let record = assemble::record(&self.about, step_kind(name, false), totals, around);
+                self.stage.watcher.finished(name, &record);
+                self.last_load = Some(record);
+            }
+        }
+        Ok(())
+    }
+
+    fn around(&self, counters_before: Counters, checked: Checked) -> Result<Around, RunError> {
+        let counters_after = self.target.counters()?;
+        Ok(Around { counters_before, counters_after, sizes: rest::sizes(self.target, self.dir)?, checked })
+    }
+
+    /// Runs `body` in one thread for each session, and adds up nothing yet.
+    fn drive<T: Send>(
+        &self,
+        sessions: Vec<Box<dyn Session + '_>>,
+        outlook: Outlook,
+        body: impl Fn(usize, &mut dyn Session, (Recorder, u64), &AtomicBool) -> Result<T, WorkerError> + Sync,
+    ) -> Result<(Totals, Vec<T>, u64), RunError> {
+        let (crew, stop) = (Crew::new(sessions.len()), AtomicBool::new(false));
+        let cells: Vec<Cells> = sessions.iter().map(|_| Cells::default()).collect();
+        let (kind, warmup_ns) = (outlook.main, outlook.warmup_ns);
+        let mut coordinator = Coordinator::new(&self.stage, outlook, &cells);
+        // Pairs with the relaxed loads of the threads, which are joined afterwards.
+        let close = || stop.store(true, Ordering::Relaxed);
+        let brought = std::thread::scope(|scope| {
+            let (crew, body, stop, cells) = (&crew, &body, &stop, &cells);
+            let threads: Vec<_> = sessions
+                .into_iter()
+                .enumerate()
+                .map(|(place, mut session)| {
+                    scope.spawn(move || {
+                        let run = |start_ns: u64| {
+                            let from_ns = start_ns + warmup_ns;
+                            let recorder = Recorder::new(kind, cells[place].0[kind as usize].clone(), from_ns);
+                            body(place, session.as_mut(), (recorder, from_ns), stop)
+                        };
+                        crew.thread(run, close)
+                    })
+                })
+                .collect();
+            let begin = self.stage.snapshot();
+            crew.start(&self.stage.clock);
+            coordinator.watch(crew, begin, close);
+            let join = |thread: std::thread::ScopedJoinHandle<'_, Option<T>>| {
+                thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            };
+            threads.into_iter().filter_map(join).collect()
+        });
+        let end = self.stage.snapshot();
+        let from_ns = crew.start_ns() + warmup_ns;
+        crew.outcome()?;
+        if self.stage.is_interrupted() {
+            return Err(RunError::Interrupted);
+        }
+        let mut totals = Totals::default();
+        coordinator.finish(&mut totals, &end);
+        Ok((totals, brought, from_ns))
+    }
+
+    fn load(&mut self, name: &str) -> Result<Totals, RunError> {
+        let (tables, world, clock) = (self.tables, &self.world, &self.stage.clock);
+        let sessions = (0..world.tables).map(|_| tables.session()).collect::<Result<Vec<_>, _>>()?;
+        let outlook = Outlook {
+            name: name.to_owned(),
+            warmup_ns: 0,
+            alone_ns: None,
+            limit_ns: 0,
+            paced: false,
+            main: Kind::Insert,
+            planned_secs: None,
+            statements: world.table_rows.div_ceil(LOAD_ROWS as u64) * u64::from(world.tables),
+        };
+        let (mut totals, written, from_ns) = self.drive(sessions, outlook, |place, session, (recorder, _), stop| {
+            let (table, mut out) = (place as u32, Written::new(recorder));
+            let last = world.table_rows as i32;
+            for first in (1..=last).step_by(LOAD_ROWS) {
+                if stop.load(Ordering::Relaxed) {
+                    return Ok(out);
+                }
+                let ids = first..=last.min(first + LOAD_ROWS as i32 - 1);
+                let rows: Vec<_> = ids.map(|id| loaded(world.seed, table, id, world.table_rows)).collect();
+                out.hash = rows.iter().fold(out.hash, |sum, row| sum.wrapping_add(hash(row)));
+                let begin_ns = clock.now_ns();
+                session.load(table, &rows)?;
+                out.recorder.record(begin_ns, clock.now_ns(), rows.len() as u64, None);
+                out.rows += rows.len() as u64;
+                out.statements += 1;
+            }
+            tables.create_index(table)?;
+            out.end_ns = clock.now_ns();
+            out.switches = lab_measure::procfs::thread_switches().unwrap_or(0);
+            Ok(out)
+        })?;
+        for (expected, written) in self.expected.iter_mut().zip(&written) {
+            expected.hash = Some(written.hash);
+        }
+        let collected =
+            written.into_iter().map(|written| Collected { inserted: Some(written), ..Collected::default() }).collect();
+        totals::add_up(&mut totals, collected, Terms { paced: false, deletes: false, alone: false, from_ns });
+        Ok(totals)
+    }
+
+    /// What is known of the answers while this step runs, and after it.
+    fn learn(&mut self, step: &Step, test: Test) {
+        let known = &mut self.world.known;
+        known.all_there &= !step.deletes();
+        known.none_added &= test != Test::Insert;
+        known.k_as_loaded &= !step.changes_k();
+        known.texts_differ &= test != Test::UpdateInlist;
+    }
+
+    fn test(&self, number: u64, name: &str, test: Test) -> Result<(Totals, Vec<Brought>), RunError> {
+        let (tables, clients, clock) = (self.tables, self.about.case.clients, &self.stage.clock);
+        let sessions = (0..clients).map(|_| tables.session()).collect::<Result<Vec<_>, _>>()?;
+        let warmup_ns = self.plan.warmup * SECOND_NS;
+        let length_ns = self.plan.seconds * SECOND_NS + warmup_ns;
+        let outlook = Outlook {
+            name: name.to_owned(),
+            warmup_ns,
+            alone_ns: Some(length_ns),
+            limit_ns: self.plan.max_seconds * SECOND_NS,
+            paced: false,
+            main: Kind::Query,
+            planned_secs: Some(length_ns as f64 / 1e9),
+            statements: 0,
+        };
+        let (mut totals, mut brought, from_ns) = self.drive(sessions, outlook, |place, session, recorder, stop| {
+            let random = Random::new(self.plan.seed, 0x6576_0000_0000_0000 | number << 32 | place as u64);
+            let events = Events::new(&self.world, place as u32, random);
+            client::run(test, events, session, clock, recorder, (stop, self.world.tables))
+        })?;
+        let taken = |brought: &mut Brought| Collected { asked: brought.asked.take(), ..Collected::default() };
+        let collected = brought.iter_mut().map(taken).collect();
+        totals::add_up(&mut totals, collected, Terms { paced: false, deletes: false, alone: true, from_ns });
+        Ok((totals, brought))
+    }
+
+    /// What the tables should hold after a test.
+    fn expect(&mut self, step: &Step, brought: &[Brought]) {
+        if step.only_reads() {
+            return;
+        }
+        for (table, expected) in self.expected.iter_mut().enumerate() {
+            let of_table = |brought: &Brought| brought.changed[table];
+            let (rows, sum) = brought.iter().map(of_table).fold((0, 0), |all, more| (all.0 + more.0, all.1 + more.1));
+            expected.rows += rows;
+            expected.sum = expected.sum.filter(|_| !step.deletes() && !step.replaces_rows()).map(|all| all + sum);
+            expected.hash = None;
+        }
+    }
+
+    /// Looks at all tables unless nobody wrote; what they hold is what the next step starts from.
+    fn check(&mut self, name: &str, nobody_wrote: bool, is_load: bool) -> Result<Checked, RunError> {
+        if !self.world.known.answers {
+            return Ok(Checked { verdict: "not checked: the target stores no rows".into(), ..Checked::default() });
+        }
+        self.stage.watcher.phase("checking invariants");
+        let after = |error: RunError| match error {
+            RunError::Violated(what) => RunError::Violated(format!("after {name}: {what}")),
+            other => other,
+        };
+        let mut checksum = 0u64;
+        for (table, expected) in self.expected.iter_mut().enumerate().filter(|_| !nobody_wrote) {
+            let mut session = self.tables.session()?;
+            let holds = check(session.as_mut(), table as u32, *expected).map_err(after)?;
+            expected.sum = Some(holds.sum);
+            checksum = checksum.wrapping_add(lab_target::row::mix(holds.hash ^ table as u64));
+        }
+        if self.is_last {
+            verify(self.target).map_err(after)?;
+        }
+        let rows = self.expected.iter().map(|expected| expected.rows as u64).sum();
+        // What a test leaves depends on how much of it was done.
+        let checksum = is_load.then(|| format!("{checksum:016x}"));
+        Ok(Checked { verdict: "ok".into(), rows: Some(rows), checksum })
+    }
+
+    fn record_of_test(
+        &self,
+        name: &str,
+        test: Test,
+        totals: Totals,
+        around: Around,
+        brought: &[Brought],
+    ) -> StepRecord {
+        let events = totals.kinds[Kind::Query as usize].statements;
+        let found: u64 = totals.clients.iter().map(|client| client.fetched).sum();
+        let mut record = assemble::record(&self.about, step_kind(name, true), totals, around);
+        let throughput = &mut record.result.throughput;
+        throughput.tpm = throughput.secs.filter(|secs| *secs > 0.0).map(|secs| events as f64 * 60.0 / secs);
+        throughput.rows = (test == Test::Scan).then_some(found as f64);
+        throughput.aborts = Some(0.0);
+        throughput.retries = Some(brought.iter().map(|brought| brought.restarts).sum::<u64>() as f64);
+        record
+    }
+
+    /// Brings the engine to rest; what that cost is added to the load right before it.
+    fn settle(&mut self) -> Result<(), RunError> {
+        let least = Duration::from_secs(self.plan.settle_seconds);
+        let (span, drained) = rest::settle(self.target, &self.stage, least)?;
+        let (sizes, counters) = (rest::sizes(self.target, self.dir)?, self.target.counters()?);
+        if self.is_last {
+            verify(self.target)?;
+        }
+        if let Some(mut record) = self.last_load.take() {
+            assemble::add_settle(&mut record, span, drained, &sizes, counters);
+            self.stage.watcher.finished("load", &record);
+        }
+        Ok(())
+    }
+}
+
+fn step_kind(name: &str, is_query_step: bool) -> StepKind {
+    StepKind {
+        workload: "sysbench",
+        name: name.to_owned(),
+        is_query_step,
+        has_statements: true,
+        to_fixed_rows: !is_query_step,
+        paced_at: None,
+        agreed: None,
+    }
+}
