@@ -178,7 +178,66 @@ struct Copied {
     ts: CommitTs,
     value_bytes: u32,
     key_bytes: u16,
+    /// Bytes between key and value.
+    gap: u8,
     tombstone: bool,
+}
+
+/// What lies together on a leaf: from the front `key_bytes` of a key behind what all keys of the leaf start with, `gap`
+/// bytes that are nobody's, `value_bytes` of the value, and whatever follows.
+#[derive(Debug, Clone, Copy)]
+pub struct Piece<'a> {
+    /// All that.
+    pub bytes: &'a [u8],
+    /// Bytes of the key.
+    pub key_bytes: usize,
+    /// Bytes between key and value.
+    pub gap: u8,
+    /// Bytes of the value.
+    pub value_bytes: usize,
+}
+
+/// Longest [`Prefix`] that is copied without a call.
+const PADDED: usize = 16;
+
+/// What the keys of a leaf start with, with room behind it if it is short.
+#[derive(Debug, Clone, Copy)]
+pub struct Prefix<'a> {
+    bytes: &'a [u8],
+    padded: [u8; PADDED],
+}
+
+impl<'a> Prefix<'a> {
+    /// To be made once a leaf.
+    #[must_use]
+    pub fn new(bytes: &'a [u8]) -> Self {
+        let mut padded = [0; PADDED];
+        padded.iter_mut().zip(bytes).for_each(|(to, from)| *to = *from);
+        Self { bytes, padded }
+    }
+}
+
+/// What [`append`] copies at most to take it off again.
+const LONGEST_CHUNK: usize = 128;
+
+/// Appends `from[..n]`. A copy of a length known beforehand is a few instructions, one of any length is a call: so what
+/// is short is copied with what follows, which is then taken off.
+#[inline(always)]
+fn append(to: &mut Vec<u8>, from: &[u8], n: usize) {
+    let end = to.len() + n;
+    if let Some(chunk) = from.first_chunk::<64>()
+        && n <= chunk.len()
+    {
+        to.extend_from_slice(chunk);
+        to.truncate(end);
+    } else if let Some(chunk) = from.first_chunk::<LONGEST_CHUNK>()
+        && n <= chunk.len()
+    {
+        to.extend_from_slice(chunk);
+        to.truncate(end);
+    } else {
+        to.extend_from_slice(&from[..n]);
+    }
 }
 
 fn lengths(key: usize, value: usize) -> (u16, u32) {
@@ -233,7 +292,32 @@ impl EntryBatch {
         self.bytes.extend_from_slice(suffix);
         self.bytes.extend_from_slice(value.unwrap_or_default());
         let (key_bytes, value_bytes) = lengths(key_bytes, value_bytes);
-        self.entries.push(Copied { start, key_bytes, value_bytes, ts, tombstone: value.is_none() });
+        self.entries.push(Copied { start, key_bytes, value_bytes, ts, gap: 0, tombstone: value.is_none() });
+    }
+
+    /// Makes room for so many entries and bytes.
+    pub fn reserve(&mut self, entries: usize, bytes: usize) {
+        self.entries.reserve(entries);
+        self.bytes.reserve(bytes + LONGEST_CHUNK);
+    }
+
+    /// Appends a live entry that lies in one piece but for the start of its key.
+    ///
+    /// # Panics
+    /// If the piece is shorter than it says.
+    #[inline]
+    pub fn push_piece(&mut self, prefix: &Prefix<'_>, piece: Piece<'_>, ts: CommitTs) {
+        let start = self.bytes.len();
+        let key_bytes = prefix.bytes.len() + piece.key_bytes;
+        if prefix.bytes.len() <= PADDED {
+            self.bytes.extend_from_slice(&prefix.padded);
+            self.bytes.truncate(start + prefix.bytes.len());
+        } else {
+            self.bytes.extend_from_slice(prefix.bytes);
+        }
+        append(&mut self.bytes, piece.bytes, piece.key_bytes + usize::from(piece.gap) + piece.value_bytes);
+        let (key_bytes, value_bytes) = lengths(key_bytes, piece.value_bytes);
+        self.entries.push(Copied { start, key_bytes, value_bytes, ts, gap: piece.gap, tombstone: false });
     }
 
     /// Appends an entry whose value lies in several pieces, or a tombstone.
@@ -245,7 +329,7 @@ impl EntryBatch {
             self.bytes.extend_from_slice(part);
         }
         let (key_bytes, value_bytes) = lengths(key.len(), self.bytes.len() - start - key.len());
-        self.entries.push(Copied { start, key_bytes, value_bytes, ts, tombstone });
+        self.entries.push(Copied { start, key_bytes, value_bytes, ts, gap: 0, tombstone });
     }
 
     /// Number of entries.
@@ -262,12 +346,6 @@ impl EntryBatch {
         self.entries.is_empty()
     }
 
-    /// Bytes of keys and values.
-    #[must_use]
-    pub fn bytes(&self) -> usize {
-        self.bytes.len()
-    }
-
     /// The `i`-th key.
     #[must_use]
     #[inline]
@@ -280,9 +358,16 @@ impl EntryBatch {
     #[must_use]
     #[inline]
     pub fn value(&self, i: usize) -> &[u8] {
-        let e = self.entries[i];
-        let at = e.start + usize::from(e.key_bytes);
-        &self.bytes[at..at + e.value_bytes as usize]
+        self.entry(i).1
+    }
+
+    /// The `i`-th key and value (empty for a tombstone).
+    #[must_use]
+    #[inline]
+    pub fn entry(&self, i: usize) -> (&[u8], &[u8]) {
+        let e = &self.entries[i];
+        let (key, rest) = self.bytes[e.start..].split_at(usize::from(e.key_bytes));
+        (key, &rest[usize::from(e.gap)..][..e.value_bytes as usize])
     }
 
     /// The `i`-th entry's commit timestamp.
@@ -340,8 +425,29 @@ mod tests {
         assert_eq!(all[0], (b"k".as_slice(), Some(b"".as_slice()), CommitTs(16)));
         assert_eq!(all[1], (b"l".as_slice(), None, CommitTs(32)));
         assert_eq!(all[2], (b"m".as_slice(), Some(b"abc".as_slice()), CommitTs(48)));
-        assert_eq!((e.len(), e.bytes()), (3, 6));
+        assert_eq!(e.len(), 3);
         e.clear();
         assert!(e.is_empty());
+    }
+
+    /// Of every length about those at which another way of copying begins, and with nothing behind it.
+    #[test]
+    fn a_piece_is_a_key_and_a_value_whatever_lies_behind_it() {
+        let leaf: Vec<u8> = (0..255).collect();
+        let mut e = EntryBatch::new();
+        let mut pushed = Vec::new();
+        for prefix in [0, 1, PADDED - 1, PADDED, PADDED + 1, 40] {
+            let start = Prefix::new(&leaf[..prefix]);
+            for bytes in (10..20).chain(60..70).chain(120..140).chain([255]) {
+                for from in [0, leaf.len() - bytes] {
+                    let piece = Piece { bytes: &leaf[from..], key_bytes: 3, gap: 4, value_bytes: bytes - 7 };
+                    e.push_piece(&start, piece, CommitTs(bytes as u64));
+                    let key = [&leaf[..prefix], &leaf[from..from + 3]].concat();
+                    pushed.push((key, leaf[from + 7..from + bytes].to_vec(), CommitTs(bytes as u64)));
+                }
+            }
+        }
+        let found = e.iter().map(|(key, value, ts)| (key.to_vec(), value.expect("a put").to_vec(), ts));
+        assert!(found.eq(pushed));
     }
 }

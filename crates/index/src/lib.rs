@@ -27,7 +27,7 @@ pub mod damaged;
 pub mod merge;
 pub mod range;
 
-pub use batch::{Batch, BatchBuilder, EntryBatch, Op};
+pub use batch::{Batch, BatchBuilder, EntryBatch, Op, Piece, Prefix};
 pub use damaged::{DamagedRange, Skips};
 pub use range::KeyRange;
 pub use store::LogGate;

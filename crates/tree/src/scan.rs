@@ -298,6 +298,12 @@ impl Stand {
         let leaf = &resident.leaf;
         let (mut slots, end) = self.window(leaf, slot);
         loop {
+            slots = leaf.copy_puts(slots, self.at, self.direction, out, max);
+            if out.len() >= max {
+                self.key.clear();
+                self.key.extend_from_slice(out.key(out.len() - 1));
+                return Visit::Full;
+            }
             let item = match (self.direction, self.show_tombstones) {
                 (Direction::Forward, false) => leaf.next_live(slots.clone(), self.at),
                 (Direction::Forward, true) => leaf.next_item(slots.clone(), self.at),

@@ -23,6 +23,7 @@
 use std::cmp::Ordering;
 
 use base::CommitTs;
+use index::Piece;
 use store::Frame;
 
 use super::key::head;
@@ -110,6 +111,12 @@ impl Slot {
     #[inline]
     pub(super) fn key_bytes(self) -> usize {
         (self.0 & KEY_MASK) as usize
+    }
+    /// A key's newest version, and a put whose value is in the page.
+    #[inline]
+    pub(super) fn is_newest_put(self) -> bool {
+        const { assert!(Kind::Put as u64 == 0) };
+        self.0 & (OLDER | 3 << KIND_SHIFT) == 0
     }
 }
 
@@ -219,6 +226,16 @@ impl Page {
         let (ts, rest) = rest.split_first_chunk::<8>().expect("an entry has a timestamp");
         let (length, rest) = rest.split_first_chunk::<2>().expect("an entry has a value length");
         (suffix, CommitTs(u64::from_le_bytes(*ts)), &rest[..u16::from_le_bytes(*length) as usize])
+    }
+
+    /// The timestamp, and key suffix and value with what is between them.
+    #[inline]
+    pub(super) fn piece(&self, slot: Slot) -> (CommitTs, Piece<'_>) {
+        let (bytes, key_bytes) = (&self.bytes[slot.offset()..], slot.key_bytes());
+        let (ts, rest) = bytes[key_bytes..].split_first_chunk::<8>().expect("an entry has a timestamp");
+        let length = rest.first_chunk::<2>().expect("an entry has a value length");
+        let value_bytes = usize::from(u16::from_le_bytes(*length));
+        (CommitTs(u64::from_le_bytes(*ts)), Piece { bytes, key_bytes, gap: HEADER_BYTES as u8, value_bytes })
     }
 
     /// The number in an entry that names something beside the page.

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use base::CommitTs;
-use index::ReadAt;
+use index::{Direction, EntryBatch, Prefix, ReadAt};
 
 use super::chain::ChainValue;
 use super::key::Key;
@@ -148,6 +148,40 @@ impl Leaf {
             end = first;
         }
         None
+    }
+
+    /// Copies keys of `slots`, bounds between keys, to `out` until there are `max` or one comes that is not simply a put
+    /// which `at` sees; returns the slots that are left: bounds between keys, unless there are `max`.
+    pub fn copy_puts(
+        &self,
+        slots: Range<usize>,
+        at: ReadAt,
+        direction: Direction,
+        out: &mut EntryBatch,
+        max: usize,
+    ) -> Range<usize> {
+        let (limit, prefix) = (limit(at), Prefix::new(&self.prefix));
+        let wanted = slots.len().min(max.saturating_sub(out.len()));
+        let entry_bytes = self.page.used_bytes() / self.page.len().max(1) + self.prefix.len();
+        out.reserve(wanted, wanted * entry_bytes);
+        let mut copy = |slot: Slot| {
+            if !slot.is_newest_put() || out.len() >= max {
+                return false;
+            }
+            let (ts, piece) = self.page.piece(slot);
+            if ts <= limit {
+                out.push_piece(&prefix, piece, ts);
+            }
+            ts <= limit
+        };
+        let all = self.page.slots()[slots.clone()].iter().map(|slot| Slot::from_bytes(*slot));
+        match direction {
+            // Older versions are of a key that was copied.
+            Direction::Forward => {
+                slots.start + all.take_while(|slot| slot.is_older() || copy(*slot)).count()..slots.end
+            }
+            Direction::Backward => slots.start..slots.end - all.rev().take_while(|slot| copy(*slot)).count(),
+        }
     }
 
     /// The first key in `slots`, bounds between keys, that has a version at `at`, tombstones included: what a merge with

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use base::bytes::Reader;
 use base::{CommitTs, GcView};
-use index::{Op, ReadAt};
+use index::{Direction, EntryBatch, Op, ReadAt};
 use store::BlockRef;
 
 use super::super::{Insert, Leaf, Lookup, SideId, Value};
@@ -299,11 +299,48 @@ impl Stage {
             }
         }
         assert!(backward.iter().eq(expected.keys().rev()), "backward at {at:?}");
+        for leaf in &self.leaves {
+            for direction in [Direction::Forward, Direction::Backward] {
+                (1..4).for_each(|max| compare_copies(leaf, at, direction, max, expected));
+            }
+        }
         for (key, (ts, _)) in expected {
             let leaf = self.leaves.iter().rfind(|leaf| *leaf.lo() <= **key).expect("leaves cover all keys");
             assert!(matches!(leaf.get(key, at), Lookup::Found { ts: found, .. } if found.0 == *ts));
         }
     }
+}
+
+/// A copy of puts is what stepping shows, ends between keys, and before the first key that is no such put.
+fn compare_copies(leaf: &Leaf, at: ReadAt, direction: Direction, max: usize, expected: &BTreeMap<Vec<u8>, Version>) {
+    let (mut slots, mut seen) = (0..leaf.slots(), Vec::new());
+    loop {
+        let mut out = EntryBatch::new();
+        slots = leaf.copy_puts(slots, at, direction, &mut out, max);
+        assert!(out.len() <= max);
+        for (key, value, ts) in out.iter() {
+            assert_eq!(expected.get(key), Some(&(ts.0, value.map(<[u8]>::to_vec))), "copied at {at:?}");
+            seen.push(key.to_vec());
+        }
+        if out.len() == max {
+            continue;
+        }
+        let next = match direction {
+            Direction::Forward => leaf.next_live(slots.clone(), at),
+            Direction::Backward => leaf.previous_live(slots.clone(), at),
+        };
+        let Some(item) = next else { break };
+        seen.push(item.key.to_vec());
+        match direction {
+            Direction::Forward => slots.start = item.next,
+            Direction::Backward => slots.end = item.first,
+        }
+    }
+    if direction == Direction::Backward {
+        seen.reverse();
+    }
+    let there = expected.keys().filter(|key| *leaf.lo() <= ***key && leaf.hi().is_none_or(|hi| ***key < *hi));
+    assert!(there.eq(&seen), "{direction:?} by {max} at {at:?}");
 }
 
 fn by_key(leaf: &Leaf) -> BTreeMap<Vec<u8>, Vec<Version>> {
