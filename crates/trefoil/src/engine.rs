@@ -11,7 +11,7 @@ use base::{GcView, IndexId, Lsn, Poison};
 use crossbeam_utils::CachePadded;
 use index::{LogGate, Upkeep};
 use store::{Budget, Cache, Charge, Class, Space};
-use txn::{Locks, Snapshots, Visible};
+use txn::{Locks, Snapshots, Visible, Writers};
 use vfs::sync::{Mutex, RwLock};
 use vfs::time::Instant;
 use wal::Wal;
@@ -57,6 +57,8 @@ pub struct Engine {
     pub runs: RunRegistry,
     /// Row locks.
     pub locks: Locks,
+    /// Transactions under way that have written.
+    pub writers: Writers,
     /// Open indexes and tables.
     pub names: RwLock<Names>,
     /// One definition change at a time.

@@ -27,6 +27,8 @@ pub struct IndexEntry {
     noted: AtomicBool,
     /// Damage that its upkeep met, if it cannot be made anew.
     damage: OnceLock<Box<Corruption>>,
+    /// Where nothing may be inserted for now.
+    pub ranges: txn::Ranges,
     /// Snapshots older than this would miss rows: the index was built at this moment (rule A16c).
     usable_from: CommitTs,
 }
@@ -35,8 +37,8 @@ impl IndexEntry {
     /// Wraps an open structure.
     pub fn new(def: IndexDef, index: Arc<dyn index::Index>, usable_from: CommitTs) -> Arc<Self> {
         let (quarantined, noted) = Default::default();
-        let (dropped_at, damage) = Default::default();
-        Arc::new(Self { def, index, dropped_at, quarantined, noted, damage, usable_from })
+        let (dropped_at, damage, ranges) = Default::default();
+        Arc::new(Self { def, index, dropped_at, quarantined, noted, damage, ranges, usable_from })
     }
 
     /// An error for a snapshot from before the index was built.

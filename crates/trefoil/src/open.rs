@@ -12,7 +12,7 @@ use base::link_buffer::LinkBuffer;
 use base::{CommitTs, Fault, IndexId, Lsn, Poison};
 use index::{Direction, EntryBatch, ReadAt};
 use store::{Budget, Cache, CacheOptions, Class, Run, RunMeta, Space, SpaceOptions};
-use txn::{Locks, Snapshots, Visible};
+use txn::{Locks, Snapshots, Visible, Writers};
 use vfs::ReadOnlyVfs;
 use vfs::sync::{Mutex, RwLock};
 use vfs::time::Instant;
@@ -248,6 +248,7 @@ impl Opening {
             snapshots: Snapshots::new(visible.clone()),
             visible,
             locks: Locks::new(),
+            writers: Writers::new(),
             ring_bytes,
             log_step: AtomicU64::new(0).into(),
             names: RwLock::new(Names::default()),

@@ -38,7 +38,8 @@ pub enum Durability {
 
 /// What a transaction's reads see: of the database ([`Options::isolation`]) or of one transaction
 /// ([`Database::begin_with`](crate::Database::begin_with)). Locking reads and writes see the newest committed rows under
-/// all of them.
+/// all of them. Under REPEATABLE READ and SERIALIZABLE a locking read of a range also keeps others from inserting into it, as
+/// far as it was read, until the transaction ends.
 ///
 /// ```
 /// # let dir = tempfile::tempdir().expect("a temporary directory");
@@ -65,6 +66,9 @@ pub enum Isolation {
     /// All plain reads see what was committed when the first one began. The default.
     #[default]
     RepeatableRead,
+    /// All reads lock shared what they read, rows and the ranges between them: the outcome is that of some order of the
+    /// transactions.
+    Serializable,
 }
 
 /// Settings of one transaction: [`Database::begin_with`](crate::Database::begin_with). An [`Isolation`] alone will do.

@@ -8,11 +8,10 @@
 //! that does not fit, a limit, a full disk) takes back what the statement has written. So an error leaves nothing
 //! half done.
 
-use std::ops::Bound;
 use std::sync::Arc;
 
 use base::bytes::printable;
-use index::Direction;
+use index::{Direction, KeyRange};
 
 use crate::entry::{IndexEntry, TableShape};
 use crate::error::{Error, Result};
@@ -101,6 +100,7 @@ impl Transaction {
             return Err(duplicate(twice[0]));
         }
         for key in &sorted {
+            self.wait_for_ranges(&shape.primary, key)?;
             self.lock_for_write(&shape.primary, key)?;
         }
         let mut there = None;
@@ -248,14 +248,19 @@ impl Transaction {
 
     fn delete_range(&mut self, table: &Table, range: ValueRange<'_>, limit: usize) -> Result<usize> {
         let shape = self.open_table(&table.0, true)?;
-        let (mut low, high) = primary_range(&shape.def.schema, range)?;
-        let mut deleted = 0;
-        while deleted < limit {
-            let range = (as_slice(&low), as_slice(&high));
-            let (keys, _) = self.keys_newest(&shape.primary, range, Direction::Forward, limit - deleted)?;
-            let Some(last) = keys.last() else { break };
-            low = Bound::Excluded(last.clone());
-            deleted += self.delete_keys(&shape, &keys)?;
+        let (low, high) = primary_range(&shape.def.schema, range)?;
+        let mut rest = KeyRange { low, high };
+        let (mut deleted, mut more) = (0, true);
+        while deleted < limit && more {
+            let keys;
+            (keys, more) = self.candidates(&shape.primary, &mut rest, Direction::Forward, limit - deleted)?;
+            // Keys that others are about to write may make them more than asked for.
+            let mut keys = keys.as_slice();
+            while !keys.is_empty() && deleted < limit {
+                let (now, later) = keys.split_at(keys.len().min(limit - deleted));
+                deleted += self.delete_keys(&shape, now)?;
+                keys = later;
+            }
         }
         Ok(deleted)
     }

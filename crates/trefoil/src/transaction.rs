@@ -32,6 +32,7 @@ use crate::handle::Index;
 use crate::options::{Durability, Isolation, TransactionOptions};
 
 mod locking;
+mod ranges;
 mod reading;
 mod savepoints;
 
@@ -68,7 +69,9 @@ pub struct Transaction {
     snapshot_isolation: bool,
     /// The snapshot of all plain reads under REPEATABLE READ, taken by the first.
     snapshot: RefCell<Option<Slot>>,
-    writes: SharedWriteSet,
+    /// Shared with those who look for pending keys, from the first write on.
+    writes: Arc<SharedWriteSet>,
+    is_writer: Cell<bool>,
     rollbacks: Rollbacks,
     locks: RefCell<RowLocks>,
     /// Indexes written to.
@@ -101,7 +104,8 @@ impl Transaction {
             lock_timeout: options.lock_timeout.unwrap_or(engine.options.lock_timeout),
             snapshot_isolation: options.snapshot_isolation,
             snapshot: RefCell::default(),
-            writes: SharedWriteSet::new(),
+            writes: Arc::default(),
+            is_writer: Cell::new(false),
             rollbacks: Rollbacks::default(),
             locks: RefCell::new(RowLocks::new(id, engine.budget.charge(Class::Locks, 0))),
             touched: RefCell::default(),
@@ -131,6 +135,7 @@ impl Transaction {
     /// ```
     pub fn put(&mut self, index: &Index, key: &[u8], value: &[u8]) -> Result<()> {
         let entry = index.entry();
+        self.wait_for_ranges(entry, key)?;
         self.lock_for_write(entry, key)?;
         self.write(entry, key, Some(value))
     }
@@ -353,13 +358,10 @@ impl Transaction {
             let got = value.len() as u64;
             return Err(Error::Limit { what: "length of a value in bytes", limit: VALUE_BYTES_MAX, got });
         }
-        let mut writes = self.writes.lock();
-        let before = match value {
-            Some(value) => writes.put(entry.id(), key, value)?,
-            None => writes.delete(entry.id(), key)?,
-        };
-        let bytes = writes.bytes() as u64;
-        drop(writes);
+        if !self.is_writer.replace(true) {
+            self.engine.writers.enter(self.id, &self.writes);
+        }
+        let (before, bytes) = self.add(entry, key, value)?;
         self.touched.get_mut().entry(entry.id()).or_insert_with(|| entry.clone());
         self.charge_writes(bytes).inspect_err(|_| self.writes.lock().rollback_to(before))
     }
@@ -436,13 +438,19 @@ impl Transaction {
         if self.done.replace(true) {
             return;
         }
-        self.locks.borrow_mut().release_all(&self.engine.locks, ts);
+        let mut locks = self.locks.borrow_mut();
+        locks.unlock_ranges(self.id);
+        locks.release_all(&self.engine.locks, ts);
+        drop(locks);
         for table in self.tables.take() {
             if let Some(slot) = table.slot {
                 table.entry.gate.leave(slot);
             }
         }
         self.touched.take();
+        if self.is_writer.get() {
+            self.engine.writers.leave(self.id, &self.writes);
+        }
         self.writes.lock().clear();
         self.snapshot.take();
         self.charge.borrow_mut().set(0);

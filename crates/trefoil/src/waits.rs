@@ -37,6 +37,8 @@ pub struct LockEdge {
     pub key: Vec<u8>,
     /// How the waiter wants to lock it.
     pub mode: LockMode,
+    /// It would insert the key into a range that the blocker has read under locks.
+    pub on_range: bool,
     /// How long it has waited.
     pub waited: Duration,
 }
@@ -185,6 +187,7 @@ impl Engine {
                 Mode::Shared => LockMode::Shared,
                 Mode::Exclusive => LockMode::Exclusive,
             },
+            on_range: edge.on_range,
             waited: edge.waited,
         }
     }

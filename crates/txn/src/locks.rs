@@ -25,6 +25,7 @@
 //! split while rows are locked, and a key that does not exist can be locked.
 
 mod deadlock;
+mod ends;
 mod entry;
 mod listing;
 mod owner;

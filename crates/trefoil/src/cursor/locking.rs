@@ -1,5 +1,7 @@
 //! Reading in order under locks (rule P3). Steps for each entry:
-//! 1. find: the next key of the newest committed state, with the own writes on top (a chunk of keys at a time);
+//! 1. find: the next key of the newest committed state, with the own writes on top (a chunk of keys at a time, one at first,
+//!    then twice as many each time); where ranges are locked ([`Transaction::candidates`]), the piece up to the last of them
+//!    is locked and what others are about to write there is found too;
 //! 2. lock its row, waiting if need be; or pass it over, if the reader skips what is locked;
 //! 3. look again: what stands there now is given out. If it is gone, its lock is given back where that is allowed, and
 //!    the scan goes on.
@@ -85,15 +87,7 @@ impl<'a> LockingScan<'a> {
 
     /// Step 1.
     fn find(&mut self) -> Result<()> {
-        let (keys, more) = self.tx.keys_newest(&self.entry, self.rest.bounds(), self.direction, self.chunk)?;
-        vfs::thread::point("locking.found");
-        if let Some(last) = keys.last() {
-            let behind = Bound::Excluded(last.clone());
-            match self.direction {
-                Direction::Forward => self.rest.low = behind,
-                Direction::Backward => self.rest.high = behind,
-            }
-        }
+        let (keys, more) = self.tx.candidates(&self.entry, &mut self.rest, self.direction, self.chunk)?;
         (self.found, self.more) = (keys.into(), more);
         self.chunk = (self.chunk * 2).min(FILL_MAX);
         Ok(())

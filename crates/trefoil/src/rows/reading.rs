@@ -6,6 +6,7 @@ use super::cursors::{Entries, RowRef, Rows, owned};
 use super::range::{ValueRange, as_slice, index_number, index_range, primary_range, whole_key};
 use crate::error::Result;
 use crate::handle::Table;
+use crate::locking::Locking;
 use crate::table::{OwnedValue, Value};
 use crate::transaction::Transaction;
 
@@ -199,6 +200,9 @@ impl Transaction {
     /// # Ok::<(), trefoil::Error>(())
     /// ```
     pub fn scan_index(&self, table: &Table, index: &str, range: ValueRange<'_>) -> Result<Entries<'_>> {
+        if self.reads_lock() {
+            return self.scan_index_locked(table, index, range, Locking::SHARED);
+        }
         let shape = self.table_shape(&table.0);
         let n = index_number(&shape, index)?;
         let (low, high) = index_range(&shape.def.schema, n, range)?;

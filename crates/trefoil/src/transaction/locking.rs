@@ -22,10 +22,12 @@ use crate::waits::Canceller;
 
 /// The row locks of one transaction.
 pub(super) struct RowLocks {
-    owner: LockOwner,
+    pub(super) owner: LockOwner,
     charge: Charge,
     /// Memory of the locks held, as far as known.
-    bytes: u64,
+    pub(super) bytes: u64,
+    /// Indexes with ranges of this transaction.
+    pub(super) ranges: Vec<Arc<IndexEntry>>,
     /// The index of the row that the last locking read locked, if it was that read which took the lock.
     loose: Option<IndexId>,
     loose_key: Vec<u8>,
@@ -33,7 +35,12 @@ pub(super) struct RowLocks {
 
 impl RowLocks {
     pub(super) fn new(id: TxnId, charge: Charge) -> Self {
-        Self { owner: LockOwner::new(id), charge, bytes: 0, loose: None, loose_key: Vec::new() }
+        Self { owner: LockOwner::new(id), charge, bytes: 0, ranges: Vec::new(), loose: None, loose_key: Vec::new() }
+    }
+
+    /// Before the locks: who is woken by their release looks at the ranges again, and would do so until they are gone.
+    pub(super) fn unlock_ranges(&mut self, id: TxnId) {
+        self.ranges.drain(..).for_each(|entry| entry.ranges.unlock(id));
     }
 
     pub(super) fn release_all(&mut self, locks: &Locks, ts: Option<CommitTs>) {
@@ -283,21 +290,31 @@ impl Transaction {
                 }
                 Ok(Some(fresh))
             }
-            LockOutcome::Deadlock { who } => {
-                drop(held);
-                self.finish(None);
-                Err(Error::Deadlock { cycle: who.to_string() })
+            LockOutcome::Timeout if locking.wait == LockWait::SkipLocked => Ok(None),
+            LockOutcome::Timeout if locking.wait == LockWait::NoWait => {
+                Err(Error::LockBusy { index: entry.def.name.clone(), key: printable(key) })
             }
-            LockOutcome::Timeout => match locking.wait {
-                LockWait::SkipLocked => Ok(None),
-                LockWait::NoWait => Err(Error::LockBusy { index: entry.def.name.clone(), key: printable(key) }),
-                LockWait::Timeout => Err(Error::LockTimeout {
-                    index: entry.def.name.clone(),
-                    key: printable(key),
-                    waited_ms: timeout.as_millis() as u64,
-                }),
+            other => {
+                drop(held);
+                Err(self.not_granted(other, entry, key))
+            }
+        }
+    }
+
+    /// Why a lock was not got; a deadlock ends the transaction.
+    pub(super) fn not_granted(&self, outcome: LockOutcome, entry: &IndexEntry, key: &[u8]) -> Error {
+        match outcome {
+            LockOutcome::Granted { .. } => unreachable!("the lock was got"),
+            LockOutcome::Deadlock { who } => {
+                self.finish(None);
+                Error::Deadlock { cycle: who.to_string() }
+            }
+            LockOutcome::Timeout => Error::LockTimeout {
+                index: entry.def.name.clone(),
+                key: printable(key),
+                waited_ms: self.lock_timeout.as_millis() as u64,
             },
-            LockOutcome::Cancelled => Err(Error::Cancelled),
+            LockOutcome::Cancelled => Error::Cancelled,
         }
     }
 
@@ -323,7 +340,7 @@ impl Transaction {
     }
 
     /// The lock itself is held, charged or not, until the transaction ends.
-    fn charge_locks(&self, mut held: RefMut<'_, RowLocks>) -> Result<()> {
+    pub(super) fn charge_locks(&self, mut held: RefMut<'_, RowLocks>) -> Result<()> {
         let more = held.bytes.saturating_sub(held.charge.bytes());
         if more < CHARGE_STEP_BYTES {
             return Ok(());
@@ -339,25 +356,5 @@ impl Transaction {
         self.check_running()?;
         scan.entry().check()?;
         Ok(Cursor::locking(scan))
-    }
-
-    /// Keys in a range of the newest committed state, with the own writes on top, in cursor order: at most `limit`.
-    /// True behind them if there may be more. Candidates for locks: nothing holds them.
-    pub(crate) fn keys_newest(
-        &self,
-        entry: &Arc<IndexEntry>,
-        range: (std::ops::Bound<&[u8]>, std::ops::Bound<&[u8]>),
-        direction: Direction,
-        limit: usize,
-    ) -> Result<(Vec<Vec<u8>>, bool)> {
-        let mut cursor = self.cursor_newest(entry, range, direction)?.expect(limit);
-        let mut keys = Vec::with_capacity(limit.min(1024));
-        while keys.len() < limit {
-            if !cursor.advance()? {
-                return Ok((keys, false));
-            }
-            keys.push(cursor.entry().0.to_vec());
-        }
-        Ok((keys, true))
     }
 }

@@ -8,10 +8,11 @@ use txn::write_set::{Seq, Written};
 use txn::{SharedWriteSet, Snapshot as Slot};
 
 use super::{Transaction, bounds};
-use crate::cursor::{Cursor, OwnWrites};
+use crate::cursor::{Cursor, LockingScan, OwnWrites};
 use crate::entry::IndexEntry;
 use crate::error::Result;
 use crate::handle::Index;
+use crate::locking::Locking;
 use crate::options::Isolation;
 
 impl Transaction {
@@ -112,6 +113,11 @@ impl Transaction {
         self.cursor(index.entry(), bounds(&range), Direction::Backward)
     }
 
+    /// Plain reads lock what they read.
+    pub(crate) fn reads_lock(&self) -> bool {
+        self.isolation == Isolation::Serializable
+    }
+
     /// Where plain reads read.
     pub(crate) fn read_at(&self) -> Result<(ReadAt, Option<Slot>)> {
         self.check_running()?;
@@ -124,7 +130,7 @@ impl Transaction {
         let at = ReadAt::Snapshot(slot.ts());
         match self.isolation {
             Isolation::ReadUncommitted | Isolation::ReadCommitted => Ok((at, Some(slot))),
-            Isolation::RepeatableRead => {
+            Isolation::RepeatableRead | Isolation::Serializable => {
                 self.snapshot.replace(Some(slot));
                 Ok((at, None))
             }
@@ -138,6 +144,12 @@ impl Transaction {
         keys: &[&[u8]],
         found: &mut dyn FnMut(usize, &[u8]),
     ) -> Result<usize> {
+        if self.reads_lock() {
+            for key in keys {
+                self.lock_for_read(entry, key, Locking::SHARED)?;
+            }
+            return self.read_newest(entry, keys, found);
+        }
         entry.check()?;
         let (at, _slot) = self.read_at()?;
         entry.check_snapshot(at)?;
@@ -199,6 +211,9 @@ impl Transaction {
         range: (Bound<&[u8]>, Bound<&[u8]>),
         direction: Direction,
     ) -> Result<Cursor<'a>> {
+        if self.reads_lock() {
+            return self.locking_cursor(LockingScan::new(self, entry, range, direction, Locking::SHARED));
+        }
         entry.check()?;
         let (at, slot) = self.read_at()?;
         entry.check_snapshot(at)?;

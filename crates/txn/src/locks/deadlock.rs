@@ -53,7 +53,11 @@ impl fmt::Display for Deadlock {
         write!(f, "deadlock ended by rolling back transaction {}:", self.victim)?;
         for (i, edge) in self.edges.iter().enumerate() {
             let separator = if i == 0 { "" } else { ";" };
-            let mode = if edge.mode == Mode::Shared { "shared" } else { "exclusive" };
+            let mode = match edge.mode {
+                _ if edge.on_range => "range",
+                Mode::Shared => "shared",
+                Mode::Exclusive => "exclusive",
+            };
             let WaitEdge { waiter, index, blocker, .. } = edge;
             let key = printable(&edge.key);
             write!(f, "{separator} {waiter} waits for {blocker} ({mode} lock on index {index} key {key})")?;

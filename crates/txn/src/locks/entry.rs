@@ -18,6 +18,7 @@ use std::time::Duration;
 use base::{CommitTs, IndexId};
 use vfs::time::Instant;
 
+use super::ends;
 use super::listing::WaitEdge;
 use super::owner::OwnerState;
 
@@ -256,11 +257,18 @@ impl Entry {
     /// The waiter at `at` and one in its way, for people to look at.
     pub(super) fn edge(&self, at: usize, blocker: &Arc<OwnerState>) -> WaitEdge {
         let waiter = self.waiters().nth(at).expect("position is in range");
+        let on_range = self.index == ends::ENDS;
+        let (index, key) = match self.key.as_bytes() {
+            end if on_range => (ends::index_of(end), waiter.owner.wanted()),
+            key => (self.index, key.to_vec()),
+        };
+        let mode = if on_range { Mode::Exclusive } else { waiter.mode };
         WaitEdge {
             waiter: waiter.owner.txn,
-            index: self.index,
-            key: self.key.as_bytes().to_vec(),
-            mode: waiter.mode,
+            index,
+            key,
+            mode,
+            on_range,
             blocker: blocker.txn,
             waited: waiter.since.elapsed(),
         }

@@ -26,6 +26,8 @@ pub struct WaitEdge {
     pub key: Vec<u8>,
     /// The mode it wants.
     pub mode: Mode,
+    /// It would insert the key into a range that the blocker has locked.
+    pub on_range: bool,
     /// The transaction that holds the lock, or stands before it in the queue.
     pub blocker: TxnId,
     /// How long it has waited.

@@ -99,6 +99,9 @@ pub(super) struct OwnerState {
     cancelled: AtomicBool,
     /// Bucket timestamp at the moment of a grant by hand-over. Published by the signal.
     seen: AtomicU64,
+    /// Key that the owner would insert when the transaction it waits for has ended. Read under the latch of the shard it waits
+    /// in; innermost.
+    wanted: Mutex<Vec<u8>>,
     /// The verdict for a victim; its mutex is the gate of `wake`.
     verdict: Mutex<Option<Box<Deadlock>>>,
     wake: Condvar,
@@ -114,6 +117,7 @@ impl OwnerState {
             prepared: AtomicBool::new(false),
             cancelled: AtomicBool::new(false),
             seen: AtomicU64::new(0),
+            wanted: Mutex::new(Vec::new()),
             verdict: Mutex::new(None),
             wake: Condvar::new(),
         }
@@ -180,6 +184,16 @@ impl OwnerState {
 
     pub(super) fn take_verdict(&self) -> Box<Deadlock> {
         self.verdict.lock().take().expect("a victim has its verdict")
+    }
+
+    pub(super) fn set_wanted(&self, key: &[u8]) {
+        let mut wanted = self.wanted.lock();
+        wanted.clear();
+        wanted.extend_from_slice(key);
+    }
+
+    pub(super) fn wanted(&self) -> Vec<u8> {
+        self.wanted.lock().clone()
     }
 
     pub(super) fn seen(&self) -> CommitTs {

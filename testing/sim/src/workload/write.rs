@@ -2,6 +2,7 @@
 //! and goes.
 
 use std::collections::BTreeMap;
+use std::ops::Bound;
 
 use trefoil::{Error, Isolation, LockMode, Locking, Value};
 use vfs::random::Rng;
@@ -25,23 +26,44 @@ pub fn write(world: &World, history: &Shared, rng: &mut Rng) {
     }
 }
 
+type Entries = Vec<(Vec<u8>, Vec<u8>)>;
+
+fn read(
+    doing: &Doing<'_>,
+    n: usize,
+    range: (Bound<&[u8]>, Bound<&[u8]>),
+    locked: Option<Locking>,
+) -> Result<Entries, Error> {
+    let index = &doing.world.plain[n];
+    match locked {
+        None => doing.tx.range(index, range)?.collect(),
+        Some(locking) => doing.tx.range_locked(index, range, locking)?.collect(),
+    }
+}
+
 /// A range of a plain index, read before the first write.
 struct Before {
     n: usize,
     low: Vec<u8>,
     high: Vec<u8>,
-    entries: Vec<(Vec<u8>, Vec<u8>)>,
+    entries: Entries,
+    locked: Option<Locking>,
 }
 
 fn transaction(world: &World, history: &Shared, rng: &mut Rng) -> Result<(), Error> {
-    let isolation = if rng.chance(0.4) { Isolation::ReadCommitted } else { Isolation::RepeatableRead };
+    let isolation = match rng.below(10) {
+        0..=3 => Isolation::ReadCommitted,
+        4..=8 => Isolation::RepeatableRead,
+        _ => Isolation::Serializable,
+    };
     let mut doing = Doing::begin(world, history, isolation)?;
-    let before = if rng.chance(0.3) { Some(look(&doing, rng)?) } else { None };
+    let before = if rng.chance(0.3) { Some(look(&doing, rng, None)?) } else { None };
+    let locked = if rng.chance(0.1) { Some(look(&doing, rng, Some(Locking::SHARED))?) } else { None };
     let operations = if rng.chance(0.1) { 40 } else { 1 + rng.below(6) };
     part(&mut doing, rng, operations, 0)?;
     doing.check_own()?;
-    if let Some(before) = before {
-        look_again(&doing, &before)?;
+    for before in before.iter().chain(&locked) {
+        look_again(&doing, before)?;
     }
     if rng.chance(0.1) {
         doing.tx.rollback();
@@ -123,17 +145,18 @@ fn operation(doing: &mut Doing<'_>, rng: &mut Rng) -> Result<(), Error> {
     }
 }
 
-fn look(doing: &Doing<'_>, rng: &mut Rng) -> Result<Before, Error> {
+/// With `locked` its rows are locked, and nothing may come up between them.
+fn look(doing: &Doing<'_>, rng: &mut Rng, locked: Option<Locking>) -> Result<Before, Error> {
     let n = rng.index(PLAIN);
     let (a, b) = (rng.below(KEYS), rng.below(KEYS));
     let (low, high) = (a.min(b).to_be_bytes().to_vec(), (a.max(b) + 1).to_be_bytes().to_vec());
-    let entries = doing.tx.range(&doing.world.plain[n], range(&low, &high))?.collect()?;
-    Ok(Before { n, low, high, entries })
+    let entries = read(doing, n, range(&low, &high), locked)?;
+    Ok(Before { n, low, high, entries, locked })
 }
 
-/// Under REPEATABLE READ a range is what it was, with the own writes on top, both ways.
+/// From REPEATABLE READ on a range is what it was, with the own writes on top, both ways.
 fn look_again(doing: &Doing<'_>, before: &Before) -> Result<(), Error> {
-    if doing.isolation != Isolation::RepeatableRead {
+    if doing.isolation < Isolation::RepeatableRead {
         return Ok(());
     }
     let mut expected: BTreeMap<Vec<u8>, Vec<u8>> = before.entries.iter().cloned().collect();
@@ -148,8 +171,11 @@ fn look_again(doing: &Doing<'_>, before: &Before) -> Result<(), Error> {
     }
     let expected: Vec<_> = expected.into_iter().collect();
     let index = &doing.world.plain[before.n];
-    let up = doing.tx.range(index, range(&before.low, &before.high))?.collect()?;
+    let up = read(doing, before.n, range(&before.low, &before.high), before.locked)?;
     assert!(up == expected, "upwards a transaction sees {up:?} instead of {expected:?}");
+    if before.locked.is_some() {
+        return Ok(());
+    }
     let mut down = doing.tx.range_back(index, range(&before.low, &before.high))?.collect()?;
     down.reverse();
     assert!(down == expected, "downwards a transaction sees {down:?} instead of {expected:?}");

@@ -1,0 +1,174 @@
+//! Range locks of a transaction (rule A22): what a locking read of a range keeps others from inserting, and what an insert
+//! waits for. The protocol is in `txn::ranges`.
+//!
+//! A scan locks its range piece by piece, as far as it goes: a piece ends with the last key found for it, or with the range.
+
+use std::ops::Bound;
+use std::sync::Arc;
+
+use index::{Direction, KeyRange, ReadAt};
+use txn::LockOutcome;
+use txn::write_set::Seq;
+
+use super::Transaction;
+use crate::entry::IndexEntry;
+use crate::error::Result;
+use crate::options::Isolation;
+
+/// Pending keys of one transaction that a piece takes in, at most.
+const PENDING_MAX: usize = 4096;
+
+impl Transaction {
+    /// Locking reads keep others from inserting into what they have read.
+    fn locks_ranges(&self) -> bool {
+        self.isolation >= Isolation::RepeatableRead
+    }
+
+    /// Keys for a locking read to look at: those of the newest committed state with the own writes on top, in cursor order,
+    /// about `chunk` of them. What was looked through is cut off `rest`. False behind them if that was all.
+    ///
+    /// Where ranges are locked, the keys that others are about to write are among them, and no others come up behind it.
+    pub(crate) fn candidates(
+        &self,
+        entry: &Arc<IndexEntry>,
+        rest: &mut KeyRange,
+        direction: Direction,
+        chunk: usize,
+    ) -> Result<(Vec<Vec<u8>>, bool)> {
+        let (mut keys, mut more) = self.keys_newest(entry, rest.bounds(), direction, chunk)?;
+        vfs::thread::point("locking.found");
+        let mut end = keys.last().filter(|_| more).cloned();
+        if self.locks_ranges() {
+            let mut piece = cut(rest, end.as_deref(), direction);
+            self.lock_range(entry, &piece)?;
+            vfs::thread::point("locking.published");
+            let backward = direction == Direction::Backward;
+            let pending = self.engine.writers.pending(entry.id(), piece.bounds(), &self.writes, PENDING_MAX, backward);
+            vfs::thread::point("locking.probed");
+            if pending.up_to.is_some() {
+                (end, more) = (pending.up_to, true);
+                piece = cut(rest, end.as_deref(), direction);
+            }
+            (keys, _) = self.keys_newest(entry, piece.bounds(), direction, usize::MAX)?;
+            if !pending.keys.is_empty() {
+                keys.extend(pending.keys);
+                keys.sort_unstable();
+                keys.dedup();
+                if backward {
+                    keys.reverse();
+                }
+            }
+        }
+        if let Some(end) = end {
+            match direction {
+                Direction::Forward => rest.low = Bound::Excluded(end),
+                Direction::Backward => rest.high = Bound::Excluded(end),
+            }
+        }
+        Ok((keys, more))
+    }
+
+    /// Keys in a range of the newest committed state, with the own writes on top, in cursor order: at most `limit`.
+    /// True behind them if there may be more. Nothing holds them.
+    fn keys_newest(
+        &self,
+        entry: &Arc<IndexEntry>,
+        range: (Bound<&[u8]>, Bound<&[u8]>),
+        direction: Direction,
+        limit: usize,
+    ) -> Result<(Vec<Vec<u8>>, bool)> {
+        let mut cursor = self.cursor_newest(entry, range, direction)?.expect(limit);
+        let mut keys = Vec::with_capacity(limit.min(1024));
+        while keys.len() < limit {
+            if !cursor.advance()? {
+                return Ok((keys, false));
+            }
+            keys.push(cursor.entry().0.to_vec());
+        }
+        Ok((keys, true))
+    }
+
+    fn lock_range(&self, entry: &Arc<IndexEntry>, range: &KeyRange) -> Result<()> {
+        self.check_running()?;
+        let mut held = self.locks.borrow_mut();
+        if !held.ranges.iter().any(|other| other.id() == entry.id()) {
+            self.engine.locks.announce_end(&mut held.owner, entry.id());
+            held.ranges.push(entry.clone());
+        }
+        held.bytes += entry.ranges.lock(self.id, range.bounds()) as u64;
+        self.charge_locks(held)
+    }
+
+    /// Before the lock of a row that may be inserted: waits for those who have locked the range it comes into. Whoever waited
+    /// with the row locked would stand in the way of an insert of the same row by the very transaction it waits for.
+    pub(crate) fn wait_for_ranges(&self, entry: &IndexEntry, key: &[u8]) -> Result<()> {
+        self.check_running()?;
+        self.engine.check_writable()?;
+        entry.check()?;
+        while let Some(other) = entry.ranges.covers(self.id, key)
+            && !self.is_there(entry, key)?
+        {
+            self.wait_for_end(other, entry, key)?;
+        }
+        Ok(())
+    }
+
+    /// Adds an operation to the write set: its position, and the memory of the set. A key that is new, and comes into a range
+    /// that another transaction has locked, waits for that one's end.
+    pub(super) fn add(&self, entry: &IndexEntry, key: &[u8], value: Option<&[u8]>) -> Result<(Seq, u64)> {
+        let id = entry.id();
+        let add = |writes: &mut txn::WriteSet| -> Result<(Seq, u64)> {
+            let before = match value {
+                Some(value) => writes.put(id, key, value)?,
+                None => writes.delete(id, key)?,
+            };
+            Ok((before, writes.bytes() as u64))
+        };
+        // What is there, or was written before, comes into no range: its row lock decides.
+        while value.is_some() {
+            match entry.ranges.write(self.id, key, &self.writes, add) {
+                Ok(added) => return added,
+                Err(_) if self.is_there(entry, key)? => break,
+                Err(other) => self.wait_for_end(other, entry, key)?,
+            }
+        }
+        add(&mut self.writes.lock())
+    }
+
+    /// In the newest committed state, or written by this transaction, if only to delete it.
+    fn is_there(&self, entry: &IndexEntry, key: &[u8]) -> Result<bool> {
+        let mut there = self.writes.lock().get(entry.id(), key, Seq::LATEST).is_some();
+        if !there {
+            entry.index.get_many(ReadAt::Newest, &[key], &mut |_, _, _| there = true)?;
+        }
+        Ok(there)
+    }
+
+    fn wait_for_end(&self, other: base::TxnId, entry: &IndexEntry, key: &[u8]) -> Result<()> {
+        let weight = self.writes.lock().len();
+        let mut held = self.locks.borrow_mut();
+        let wanted = (entry.id(), key);
+        match self.engine.locks.wait_for_end(&mut held.owner, other, wanted, Some(self.lock_timeout), weight) {
+            LockOutcome::Granted { seen, .. } => {
+                self.seen.set(self.seen.get().max(seen));
+                Ok(())
+            }
+            outcome => {
+                drop(held);
+                Err(self.not_granted(outcome, entry, key))
+            }
+        }
+    }
+}
+
+/// The part of a range that ends with a key, if there is one.
+fn cut(range: &KeyRange, end: Option<&[u8]>, direction: Direction) -> KeyRange {
+    let mut piece = range.clone();
+    if let Some(end) = end {
+        match direction {
+            Direction::Forward => piece.high = Bound::Included(end.to_vec()),
+            Direction::Backward => piece.low = Bound::Included(end.to_vec()),
+        }
+    }
+    piece
+}
