@@ -22,6 +22,7 @@ use super::keys::{
 };
 use crate::api::{Ability, Counters, Description, PointRow, RangeQuery, Result, Session, Sizes, Target, TargetError};
 use crate::row::{Batch, Entry, IndexSet, RowView, Secondary};
+use crate::sysbench::Tables;
 
 /// Trees of a table.
 pub const TREES: usize = 4;
@@ -92,6 +93,12 @@ pub trait Store: Send + Sync + 'static {
 
     /// Runs `run` in a write transaction and commits it with the durability of the run; an error rolls it back.
     fn write<R>(&self, trees: &Self::Trees, run: impl FnOnce(&mut dyn Writer) -> Result<R>) -> Result<R>;
+
+    /// As [`Target::sysbench`].
+    fn sysbench(&self) -> Result<Box<dyn Tables + '_>> {
+        let engine = self.describe().engine;
+        Err(TargetError::Unsupported(format!("`{engine}` has no adapter for sysbench")))
+    }
 
     /// As [`Target::describe`].
     fn describe(&self) -> Description;
@@ -232,6 +239,10 @@ impl<S: Store> Target for KvTarget<S> {
         let table = table_of(&tables, table)?;
         Secondary::ALL.iter().try_for_each(|index| self.build(table, set, *index))?;
         table.set.set(set).map_err(|_| TargetError::Failed("the indexes exist already".into()))
+    }
+
+    fn sysbench(&self) -> Result<Box<dyn Tables + '_>> {
+        self.store.sysbench()
     }
 
     fn session(&self) -> Result<Box<dyn Session>> {

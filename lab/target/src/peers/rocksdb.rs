@@ -11,6 +11,7 @@
 
 mod options;
 mod plain;
+mod sysbench;
 mod transactional;
 
 use std::path::Path;
@@ -24,6 +25,7 @@ use super::kv::{KvTarget, ROWS, Reader, Store, TREES, Writer, settings};
 use super::{BUDGET_BYTES_DEFAULT, failed};
 use crate::api::{Counters, Description, Durability, Result, Setup, Sizes, Target, TargetError};
 use crate::spec::TargetSpec;
+use crate::sysbench::Tables;
 use options::Tuned;
 
 fn wrong(error: Error) -> TargetError {
@@ -101,6 +103,8 @@ trait Engine: DBAccess + Sized + Send + Sync + 'static {
     fn put(write: &mut Self::Write<'_>, key: &[u8], value: &[u8]) -> Result<(), Error>;
     fn delete(write: &mut Self::Write<'_>, key: &[u8]) -> Result<(), Error>;
     fn commit(&self, write: Self::Write<'_>, options: &WriteOptions) -> Result<(), Error>;
+    /// The tables of sysbench.
+    fn sysbench(rocks: &Rocks<Self>) -> Result<Box<dyn Tables + '_>>;
 }
 
 type Snapshot<'s, D> = SnapshotWithThreadMode<'s, D>;
@@ -171,6 +175,10 @@ impl<D: Engine> Store for Rocks<D> {
         let result = run(&mut writing)?;
         self.database.commit(writing.write, &options).map_err(wrong)?;
         Ok(result)
+    }
+
+    fn sysbench(&self) -> Result<Box<dyn Tables + '_>> {
+        D::sysbench(self)
     }
 
     fn describe(&self) -> Description {

@@ -4,7 +4,9 @@ use std::path::Path;
 
 use ::rocksdb::{DB, DBPinnableSlice, Error, FlushOptions, Options, ReadOptions, WriteBatch, WriteOptions};
 
-use super::{Engine, Snapshot};
+use super::{Engine, Rocks, Snapshot};
+use crate::api::TargetError;
+use crate::sysbench::Tables;
 
 impl Engine for DB {
     type Write<'s> = WriteBatch;
@@ -52,5 +54,9 @@ impl Engine for DB {
 
     fn commit(&self, batch: WriteBatch, options: &WriteOptions) -> Result<(), Error> {
         self.write_opt(batch, options)
+    }
+
+    fn sysbench(_rocks: &Rocks<DB>) -> crate::api::Result<Box<dyn Tables + '_>> {
+        Err(TargetError::Unsupported("sysbench needs transactions: rocksdb:txn=pessimistic".into()))
     }
 }

@@ -7,7 +7,9 @@ use ::rocksdb::{
     TransactionDBOptions, TransactionOptions, WriteOptions,
 };
 
-use super::{Engine, Snapshot};
+use super::sysbench::RocksTables;
+use super::{Engine, Rocks, Snapshot};
+use crate::sysbench::Tables;
 
 /// Its properties are known in this form only.
 pub type Locking = TransactionDB<MultiThreaded>;
@@ -61,5 +63,9 @@ impl Engine for Locking {
     /// Dropped without a commit, the transaction is rolled back.
     fn commit(&self, transaction: Transaction<'_, Locking>, _options: &WriteOptions) -> Result<(), Error> {
         transaction.commit()
+    }
+
+    fn sysbench(rocks: &Rocks<Locking>) -> crate::api::Result<Box<dyn Tables + '_>> {
+        Ok(Box::new(RocksTables::new(rocks)))
     }
 }
