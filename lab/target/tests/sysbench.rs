@@ -195,3 +195,43 @@ fn nobody_s_change_is_lost() {
         assert_eq!(entries, 1, "{target}");
     }
 }
+
+/// Two transactions that want each other's rows: one is told to run again, and then both get what they wanted.
+#[test]
+fn a_deadlock_is_a_reason_to_run_again() {
+    let mut targets = vec!["trefoil"];
+    if cfg!(feature = "rocksdb") {
+        targets.push("rocksdb:txn=pessimistic");
+    }
+    for target in targets {
+        let dir = tempfile::tempdir().unwrap();
+        let open = open(target, dir.path());
+        let tables = open.sysbench().unwrap();
+        let before = filled(&*tables).sum_k(0, 0, 2).unwrap().1;
+        let barrier = std::sync::Barrier::new(2);
+        let refused: usize = std::thread::scope(|scope| {
+            let threads = [(0, 2), (2, 0)].map(|(first, second)| {
+                let (tables, barrier) = (&tables, &barrier);
+                scope.spawn(move || {
+                    let mut session = tables.session().unwrap();
+                    session.begin().unwrap();
+                    assert!(session.update_k(0, first).unwrap());
+                    barrier.wait();
+                    let mut refused = 0;
+                    while let Err(error) = session.update_k(0, second).and_then(|_| session.commit()) {
+                        assert!(matches!(error, TargetError::Retry(_)), "{target}: {error}");
+                        refused += 1;
+                        session.rollback();
+                        session.begin().unwrap();
+                        // Also what went before it.
+                        session.update_k(0, first).unwrap();
+                    }
+                    refused
+                })
+            });
+            threads.into_iter().map(|thread| thread.join().unwrap()).sum()
+        });
+        assert!(refused >= 1, "{target}: nobody was refused");
+        assert_eq!(tables.session().unwrap().sum_k(0, 0, 2).unwrap(), (2, before + 4), "{target}");
+    }
+}
