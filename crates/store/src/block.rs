@@ -6,9 +6,11 @@
 //! stands for the reader epochs of rule A20.
 
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use base::bytes::Reader;
 
+use crate::budget::{Class, allocated};
 use crate::space::Space;
 
 /// Address and checksum of a block, as a parent stores it. 16 bytes on disk:
@@ -54,14 +56,40 @@ impl BlockRef {
 /// manager's saved live-byte counts are the sum over blocks with `published > 0`, so that the counts in a
 /// manifest are exactly what is reachable from it, and blocks written after the last durable manifest are
 /// free at open (P9).
+///
+/// A node's block holds those of the large values and version chains beside the node, once they are known.
 #[derive(Debug)]
 pub struct Block {
-    pub(crate) space: Space,
-    pub(crate) at: BlockRef,
-    pub(crate) published: AtomicU32,
+    space: Space,
+    at: BlockRef,
+    published: AtomicU32,
+    /// A pointer and no more: almost every block has nothing beside it, and there are as many blocks as leaves.
+    #[allow(clippy::box_collection, reason = "a pointer of eight bytes, not of sixteen")]
+    beside: OnceLock<Option<Box<Vec<Arc<Block>>>>>,
 }
 
+/// Memory of a block, in bytes.
+const BLOCK_BYTES: u64 = allocated(2 * size_of::<usize>() + size_of::<Block>());
+
 impl Block {
+    /// A block that `published` images name.
+    pub(crate) fn new(space: &Space, at: BlockRef, published: u32) -> Arc<Self> {
+        space.hold(Class::Inner, BLOCK_BYTES);
+        let published = AtomicU32::new(published);
+        Arc::new(Self { space: space.clone(), at, published, beside: OnceLock::new() })
+    }
+
+    /// The blocks that it holds, if it has been said which.
+    #[must_use]
+    pub fn beside(&self) -> Option<&[Arc<Block>]> {
+        self.beside.get().map(|blocks| blocks.as_deref().map_or(&[][..], Vec::as_slice))
+    }
+
+    /// Says which blocks it holds. Once: later calls change nothing.
+    pub fn set_beside(&self, blocks: Vec<Arc<Block>>) {
+        let _ = self.beside.set((!blocks.is_empty()).then(|| Box::new(blocks)));
+    }
+
     /// Where it is.
     #[must_use]
     pub fn at(&self) -> BlockRef {
@@ -81,25 +109,28 @@ impl Block {
     }
 
     /// A parent image that will be part of the next manifest names the block. Counts: a block may be named by
-    /// two images at a time.
-    pub fn publish(&self) {
+    /// two images at a time. True if none did before.
+    pub fn publish(&self) -> bool {
         // AcqRel, with `unpublish`: the one that turns the count from or to 0 tells the space, and the space's
         // mutex orders the telling. A parent publishes and unpublishes its own mentions one after the other.
-        if self.published.fetch_add(1, Ordering::AcqRel) == 0 {
+        let first = self.published.fetch_add(1, Ordering::AcqRel) == 0;
+        if first {
             self.space.note_published(self.at);
         }
+        first
     }
 
-    /// A parent image that named the block is no longer part of the next manifest.
+    /// A parent image that named the block is no longer part of the next manifest. True if none does any more.
     ///
     /// # Panics
     /// If no image names it.
-    pub fn unpublish(&self) {
+    pub fn unpublish(&self) -> bool {
         let before = self.published.fetch_sub(1, Ordering::AcqRel);
         assert!(before > 0, "a block is unpublished as often as it was published");
         if before == 1 {
             self.space.note_unpublished(self.at);
         }
+        before == 1
     }
 
     /// True if an image of the next manifest names it.
@@ -112,5 +143,6 @@ impl Block {
 impl Drop for Block {
     fn drop(&mut self) {
         self.space.free(self.at, *self.published.get_mut() > 0);
+        self.space.release(Class::Inner, BLOCK_BYTES);
     }
 }

@@ -3,7 +3,7 @@
 //! Every holder of memory owns a [`Charge`]; the sum of all charges is the total, and [`Budget::try_charge`] keeps
 //! it at or below the limit. Invariants, at every moment at which no call is under way:
 //!
-//! 1. `total` = sum over classes of `used` = sum of the bytes of all living charges.
+//! 1. `total` = sum over classes of `used` = sum of the bytes of all living charges and of what is held.
 //! 2. `total > limit` only by what [`Budget::charge`] took over the limit, which is counted.
 //! 3. Classes other than [`Class::Frames`] leave an eighth of the limit to pages ([`Budget::try_charge`]): a load of
 //!    large write sets cannot end with no leaf in memory.
@@ -148,6 +148,18 @@ impl Budget {
         Charge { budget: self.clone(), class, bytes }
     }
 
+    /// Charges for one of a kind of small things of which there are many, and which know their size: a [`Charge`] in each
+    /// would be a good part of what it counts. May pass the limit, like [`Budget::charge`]. Who holds gives the same back
+    /// with [`Budget::release`].
+    pub fn hold(&self, class: Class, bytes: u64) {
+        self.take(class, bytes);
+    }
+
+    /// Gives back what [`Budget::hold`] charged.
+    pub fn release(&self, class: Class, bytes: u64) {
+        self.give_back(class, bytes);
+    }
+
     /// How often and how far [`Budget::charge`] and [`Charge::grow`] passed the limit.
     #[must_use]
     pub fn over_commits(&self) -> OverCommit {
@@ -198,6 +210,14 @@ impl Budget {
     fn is(&self, other: &Budget) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
+}
+
+/// Bytes that an allocation of `bytes` takes: allocators round up to multiples of 16 and, from 128 on, to four sizes for
+/// each power of two (mimalloc, jemalloc). To be charged for what there are many of.
+#[must_use]
+pub const fn allocated(bytes: usize) -> u64 {
+    let step = if bytes <= 128 { 16 } else { bytes.next_power_of_two() / 8 };
+    bytes.next_multiple_of(step) as u64
 }
 
 /// Bytes charged to a class until dropped.
@@ -298,6 +318,13 @@ mod tests {
             assert_eq!(budget.used(class), held, "{class:?}");
         }
         assert_eq!(budget.total(), charges.iter().map(Charge::bytes).sum::<u64>());
+    }
+
+    #[test]
+    fn allocations_take_what_allocators_give() {
+        let sizes = [1, 16, 17, 128, 129, 160, 161, 256, 257, 320, 1000, 1024, 1025];
+        let taken = [16, 16, 32, 128, 160, 160, 192, 256, 320, 320, 1024, 1024, 1280];
+        assert_eq!(sizes.map(allocated), taken);
     }
 
     #[test]

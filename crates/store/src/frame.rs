@@ -1,83 +1,131 @@
-//! Frames: the buffers under pages in memory, used again by whatever thread needs the next one.
+//! Frames: the buffers under pages in memory, cut from chunks that are no allocator's business.
 //!
 //! A page is loaded by one thread and evicted by another. General allocators keep what was freed for the thread that
 //! had allocated it, so that memory which the budget counts as free stays resident: 1 GiB for a budget of 512 MiB was
-//! measured with glibc's after the work moved from a client to the background. Frames given back here are taken by the
-//! next page, whoever loads it.
+//! measured with glibc's after the work moved from a client to the background. So frames come from chunks of a mebibyte
+//! (fewer bytes under a small budget), each one allocation. A frame that is given back is spare for whoever comes next, the
+//! oldest chunk's first: since every page is evicted some day, the youngest chunks empty, and go back as a whole.
 //!
-//! Invariants: `spare_bytes` >= the bytes of all frames in the queues, and what is given back above `limit_bytes` goes
-//! back to the allocator. What is spare is not charged: at most as much as the cache keeps ready, above
-//! the budget only when others have taken what was ready.
+//! Invariants: a chunk's spare frames are in `spare` under its number, if there are any; `spare_bytes` is their sum; a
+//! chunk all of whose frames are spare stays only while all spare frames together are at most `keep_bytes`. What is
+//! spare is not charged: at most as much as the cache keeps ready, and the gaps in chunks.
 
+use std::collections::BTreeMap;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
-use crossbeam_queue::SegQueue;
-use crossbeam_utils::CachePadded;
+use bytes::BytesMut;
+use vfs::sync::Mutex;
 
 /// Sizes kept: powers of two from 512 B, the smallest node, to 64 KiB, the largest.
 const SIZES: usize = 8;
 const SMALLEST_SHIFT: u32 = 9;
+const CHUNK_BYTES_MAX: u64 = 1 << 20;
 
-/// Frames that nobody uses, for the next page.
+/// Frames that nobody uses, for the next page. One mutex for each size: a frame changes hands when a page is read from
+/// disk or split, which takes a hundred times as long as what is done under it.
 #[derive(Debug)]
 pub struct FramePool {
-    queues: [SegQueue<Box<[u8]>>; SIZES],
-    /// Relaxed: a bound, no order hangs on it.
-    spare_bytes: CachePadded<AtomicU64>,
-    limit_bytes: u64,
+    sizes: [Mutex<Chunks>; SIZES],
+    chunk_bytes: u64,
+    keep_bytes: u64,
+}
+
+/// The chunks of one frame size.
+#[derive(Debug, Default)]
+struct Chunks {
+    /// By number of the chunk, oldest first.
+    spare: BTreeMap<u64, Vec<BytesMut>>,
+    spare_bytes: u64,
+    /// Chunks there are, spare or not.
+    count: u64,
+    next: u64,
 }
 
 impl FramePool {
-    /// A pool that keeps at most so many bytes.
+    /// A pool for pages under `budget_bytes` that keeps at most `keep_bytes` of whole chunks.
     #[must_use]
-    pub fn new(limit_bytes: u64) -> Arc<Self> {
-        Arc::new(Self { queues: Default::default(), spare_bytes: CachePadded::default(), limit_bytes })
+    pub fn new(budget_bytes: u64, keep_bytes: u64) -> Arc<Self> {
+        let chunk_bytes = (budget_bytes / 64).min(CHUNK_BYTES_MAX);
+        Arc::new(Self { sizes: Default::default(), chunk_bytes, keep_bytes })
     }
 
     /// A frame of zeroes, which comes back to this pool when it is dropped.
     #[must_use]
     pub fn frame(self: &Arc<Self>, bytes: usize) -> Frame {
-        let spare = self.queue(bytes).and_then(SegQueue::pop);
-        let buffer = match spare {
-            Some(mut spare) => {
-                self.spare_bytes.fetch_sub(bytes as u64, Ordering::Relaxed);
-                spare.fill(0);
-                spare
+        let Some(size) = self.size(bytes) else { return Frame::from(bytes) };
+        let (chunk, mut buffer) = {
+            let mut chunks = size.lock();
+            if chunks.spare.is_empty() {
+                chunks.add(bytes, (self.chunk_bytes as usize / bytes).max(1));
             }
-            None => vec![0; bytes].into_boxed_slice(),
+            chunks.take(bytes)
         };
-        Frame { buffer, pool: Some(self.clone()) }
+        buffer.fill(0);
+        Frame { buffer, chunk, pool: Some(self.clone()) }
     }
 
     /// Bytes of the frames that nobody uses.
     #[must_use]
     pub fn spare_bytes(&self) -> u64 {
-        self.spare_bytes.load(Ordering::Relaxed)
+        self.sizes.iter().map(|size| size.lock().spare_bytes).sum()
     }
 
-    fn give_back(&self, buffer: Box<[u8]>) {
-        let Some(queue) = self.queue(buffer.len()) else { return };
-        let bytes = buffer.len() as u64;
-        // Counted first, so that the queues never hold more than is counted.
-        if self.spare_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes > self.limit_bytes {
-            self.spare_bytes.fetch_sub(bytes, Ordering::Relaxed);
-            return;
-        }
-        queue.push(buffer);
+    fn give_back(&self, chunk: u64, buffer: BytesMut) {
+        let Some(size) = self.size(buffer.len()) else { return };
+        let frames = (self.chunk_bytes as usize / buffer.len()).max(1);
+        // Dropped without the mutex.
+        let _whole = size.lock().give_back(chunk, buffer, frames, self.keep_bytes);
     }
 
-    fn queue(&self, bytes: usize) -> Option<&SegQueue<Box<[u8]>>> {
+    fn size(&self, bytes: usize) -> Option<&Mutex<Chunks>> {
         let size = bytes.is_power_of_two().then(|| bytes.ilog2())?.checked_sub(SMALLEST_SHIFT)?;
-        self.queues.get(size as usize)
+        self.sizes.get(size as usize)
+    }
+}
+
+impl Chunks {
+    fn add(&mut self, bytes: usize, frames: usize) {
+        let mut chunk = BytesMut::zeroed(bytes * frames);
+        let pieces = (0..frames).map(|_| chunk.split_to(bytes)).collect();
+        self.spare.insert(self.next, pieces);
+        self.next += 1;
+        self.count += 1;
+        self.spare_bytes += (bytes * frames) as u64;
+    }
+
+    fn take(&mut self, bytes: usize) -> (u64, BytesMut) {
+        let mut oldest = self.spare.first_entry().expect("a chunk was added if there was none");
+        let (number, buffer) =
+            (*oldest.key(), oldest.get_mut().pop().expect("chunks without spare frames are not kept"));
+        if oldest.get().is_empty() {
+            oldest.remove();
+        }
+        self.spare_bytes -= bytes as u64;
+        (number, buffer)
+    }
+
+    /// Returns the frames of the chunk if it is to go.
+    fn give_back(&mut self, number: u64, buffer: BytesMut, frames: usize, keep_bytes: u64) -> Option<Vec<BytesMut>> {
+        let bytes = buffer.len() as u64;
+        self.spare_bytes += bytes;
+        let spare = self.spare.entry(number).or_default();
+        spare.push(buffer);
+        if spare.len() < frames || self.spare_bytes <= keep_bytes {
+            return None;
+        }
+        self.spare_bytes -= bytes * frames as u64;
+        self.count -= 1;
+        self.spare.remove(&number)
     }
 }
 
 /// The buffer of one page.
 #[derive(Debug)]
 pub struct Frame {
-    buffer: Box<[u8]>,
+    buffer: BytesMut,
+    /// Number of its chunk in the pool.
+    chunk: u64,
     pool: Option<Arc<FramePool>>,
 }
 
@@ -95,7 +143,7 @@ impl Frame {
 /// A frame of so many zeroes that belongs to no pool.
 impl From<usize> for Frame {
     fn from(bytes: usize) -> Self {
-        Self { buffer: vec![0; bytes].into_boxed_slice(), pool: None }
+        Self { buffer: BytesMut::zeroed(bytes), chunk: 0, pool: None }
     }
 }
 
@@ -110,7 +158,7 @@ impl Clone for Frame {
 impl Drop for Frame {
     fn drop(&mut self) {
         if let Some(pool) = &self.pool {
-            pool.give_back(std::mem::take(&mut self.buffer));
+            pool.give_back(self.chunk, std::mem::take(&mut self.buffer));
         }
     }
 }
@@ -135,25 +183,43 @@ impl DerefMut for Frame {
 mod tests {
     use super::*;
 
+    fn chunks(pool: &FramePool) -> u64 {
+        pool.sizes.iter().map(|size| size.lock().count).sum()
+    }
+
     #[test]
-    fn a_frame_comes_back_as_zeroes_and_no_more_is_kept_than_allowed() {
-        let pool = FramePool::new(3 * 4096);
-        let mut frames: Vec<Frame> = (0..5).map(|_| pool.frame(4096)).collect();
+    fn frames_are_used_again_as_zeroes_the_oldest_chunk_first() {
+        let pool = FramePool::new(64 * 4 * 4096, 4 * 4096);
+        let mut frames: Vec<Frame> = (0..8).map(|_| pool.frame(4096)).collect();
         frames.iter_mut().for_each(|frame| frame.fill(7));
-        let addresses: Vec<*const u8> = frames.iter().map(|frame| frame.as_ptr()).collect();
-        drop(frames);
-        assert_eq!(pool.spare_bytes(), 3 * 4096, "two went back to the allocator");
+        assert_eq!((chunks(&pool), pool.spare_bytes()), (2, 0), "four frames a chunk");
+        let (late, early) = (frames.remove(7).chunk, frames.remove(0).chunk);
+        assert_eq!((late, early, pool.spare_bytes()), (1, 0, 2 * 4096));
         let again = pool.frame(4096);
-        assert!(addresses.contains(&again.as_ptr()), "a new buffer although three were spare");
-        assert!(again.iter().all(|byte| *byte == 0));
-        assert_eq!(pool.frame(8192).len(), 8192, "another size");
+        assert!(again.chunk == 0 && again.iter().all(|byte| *byte == 0));
         drop(pool.frame(5000));
         drop(Frame::from(4096));
-        drop(again.clone());
-        assert_eq!(
-            pool.spare_bytes(),
-            2 * 4096,
-            "neither an odd size nor a frame without a pool is kept, 8 KiB is too much"
-        );
+        assert_eq!(again.clone().len(), 4096);
+        assert_eq!((chunks(&pool), pool.spare_bytes()), (2, 4096), "an odd size or a frame without a pool is not kept");
+        assert_eq!(pool.frame(8192).len(), 8192, "another size has chunks of its own");
+    }
+
+    #[test]
+    fn whole_chunks_go_back_and_no_more_is_kept_than_allowed() {
+        let pool = FramePool::new(64 * 4 * 4096, 4 * 4096);
+        let mut frames: Vec<Frame> = (0..64).map(|_| pool.frame(4096)).collect();
+        assert_eq!(chunks(&pool), 16);
+        // Every page is evicted some day, and half of what is free is used again at once.
+        let mut at = 0;
+        while frames.len() > 8 {
+            at = (at * 5 + 3) % frames.len();
+            drop(frames.swap_remove(at));
+            drop(frames.swap_remove(at % frames.len()));
+            frames.push(pool.frame(4096));
+        }
+        assert!(chunks(&pool) <= 5, "{} chunks for 8 frames, which fill two", chunks(&pool));
+        drop(frames);
+        assert_eq!((chunks(&pool), pool.spare_bytes()), (1, 4 * 4096), "one chunk may be kept");
+        assert_eq!(pool.frame(4096).len(), 4096);
     }
 }

@@ -30,7 +30,7 @@ pub mod run;
 pub mod space;
 
 pub use block::{Block, BlockRef};
-pub use budget::{Budget, Charge, Class, OverCommit};
+pub use budget::{Budget, Charge, Class, OverCommit, allocated};
 pub use cache::{
     Cache, CacheOptions, CacheStats, Evict, Grant, LogGate, Page, PageWrite, StepReport, WriteDone, WriteEnv,
 };

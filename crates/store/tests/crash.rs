@@ -50,7 +50,13 @@ struct Db {
 }
 
 fn options(rng: &mut Rng) -> SpaceOptions {
-    SpaceOptions { extent_bytes: 32 << 10, direct: rng.chance(0.7), reserve_bytes: 64 << 10, max_bytes: None }
+    SpaceOptions {
+        extent_bytes: 32 << 10,
+        direct: rng.chance(0.7),
+        reserve_bytes: 64 << 10,
+        max_bytes: None,
+        budget: None,
+    }
 }
 
 impl Db {
@@ -155,10 +161,14 @@ impl Db {
         let (saved, blocks, retired) = {
             let mut named = self.named.lock();
             let fresh = std::mem::take(&mut named.fresh);
-            fresh.iter().for_each(|h| h.block.publish());
+            fresh.iter().for_each(|h| {
+                h.block.publish();
+            });
             named.published.extend(fresh);
             let retired = std::mem::take(&mut named.retired);
-            retired.iter().for_each(|h| h.block.unpublish());
+            retired.iter().for_each(|h| {
+                h.block.unpublish();
+            });
             let blocks: Vec<_> = named.published.iter().map(|h| (h.block.at(), h.seed, h.bytes)).collect();
             (self.space.save(), blocks, retired)
         };

@@ -36,7 +36,9 @@ fn fill(space: &Space, scope: AllocScope) -> Vec<Arc<Block>> {
         match space.write_in(scope, large(space, seed)) {
             Ok(written) => {
                 // A manifest may name them: their space comes back after two checkpoints.
-                written.iter().for_each(|block| block.publish());
+                written.iter().for_each(|block| {
+                    block.publish();
+                });
                 blocks.extend(written);
             }
             Err(fault) => {
@@ -210,7 +212,9 @@ fn space_is_given_back() {
     let vfs = FaultyVfs::new(1000 * EXTENT);
     let (space, _) = space(&dir, &vfs, 0);
     let mut blocks: Vec<_> = (0..40).flat_map(|seed| space.write(large(&space, seed)).unwrap()).collect();
-    blocks.iter().for_each(|block| block.publish());
+    blocks.iter().for_each(|block| {
+        block.publish();
+    });
     // A hole in the middle, and the end.
     blocks.truncate(30);
     blocks.drain(5..15);

@@ -14,7 +14,9 @@ use std::sync::atomic::Ordering;
 use base::{Fault, IndexId, Poison};
 use common::{EXTENT, INDEX, Scratch, noise, open, options, real};
 use trefoil_store::space::DATA_FILE;
-use trefoil_store::{Block, BlockKind, BlockRef, Compression, NewBlock, Space, SpaceOptions, UpdateGroup};
+use trefoil_store::{
+    Block, BlockKind, BlockRef, Budget, Class, Compression, NewBlock, Space, SpaceOptions, UpdateGroup,
+};
 use vfs::{OpenHow, RealVfs, Vfs};
 
 fn mixed(count: u64) -> Vec<NewBlock> {
@@ -40,7 +42,9 @@ fn check(space: &Space, blocks: &[NewBlock], written: &[Arc<Block>]) {
 /// Publishes the blocks and goes through a checkpoint; the saved state.
 fn checkpoint(space: &Space, publish: &[Arc<Block>]) -> Vec<u8> {
     let mark = space.checkpoint_begin();
-    publish.iter().for_each(|b| b.publish());
+    publish.iter().for_each(|b| {
+        b.publish();
+    });
     space.sync().unwrap();
     let saved = space.save();
     space.checkpoint_durable(mark);
@@ -148,7 +152,9 @@ fn p9_dropping_an_adopted_block_gives_its_extent_back_after_a_checkpoint() {
     };
     let space = open(dir.path(), Some(&saved.0));
     let adopted: Vec<_> = saved.1.iter().map(|at| space.adopt(*at)).collect();
-    adopted.iter().for_each(|b| b.unpublish());
+    adopted.iter().for_each(|b| {
+        b.unpublish();
+    });
     drop(adopted);
     let stats = space.stats();
     assert_eq!((stats.held_bytes, stats.live_bytes > 0, stats.pending_bytes > 0), (0, true, true));
@@ -349,4 +355,23 @@ fn what_is_not_this_databases_file_is_refused() {
     assert!(open_error(dir.path(), Some(&saved)).to_string().contains("no file"));
     let bad = SpaceOptions { extent_bytes: 3 << 20, ..options() };
     assert!(matches!(Space::open(real(), dir.path(), bad, None, Poison::new()), Err(Fault::Limit { .. })));
+}
+
+#[test]
+fn a_block_in_memory_is_charged_while_somebody_holds_it() {
+    let dir = Scratch::new("charge");
+    let budget = Budget::new(1 << 20);
+    let options = SpaceOptions { budget: Some(budget.clone()), ..options() };
+    let space = Space::open(real(), dir.path(), options, None, Poison::new()).unwrap();
+    let written = space.write(mixed(10)).unwrap();
+    let one = budget.used(Class::Inner) / 10;
+    assert!(one >= size_of::<Block>() as u64, "{one} bytes for a block");
+    let beside = space.write(mixed(3)).unwrap();
+    written[0].set_beside(beside.clone());
+    drop(beside);
+    assert_eq!(budget.used(Class::Inner), 13 * one, "what a block holds stays");
+    let known = |block: &Block| block.beside().map(<[_]>::len);
+    assert_eq!((known(&written[0]), known(&written[1])), (Some(3), None));
+    drop(written);
+    assert_eq!(budget.total(), 0);
 }

@@ -79,11 +79,12 @@ impl Walk<'_> {
         } else {
             root.record.lock().image.clone().expect("a node that needs no image has one")
         };
-        let before = root.record.lock().composed.replace(image.clone());
-        if !before.as_ref().is_some_and(|before| Arc::ptr_eq(before, &image)) {
-            self.core.publish_image(&image);
-            before.iter().for_each(|before| self.core.unpublish_image(before));
+        let before = root.record.lock().composed.replace(image.block.clone());
+        if !before.as_ref().is_some_and(|before| Arc::ptr_eq(before, &image.block)) {
+            self.core.counters.publish(&image.block);
+            before.iter().for_each(|before| self.core.counters.unpublish(before));
         }
+        *self.core.root_image.lock() = Some(image.clone());
         Ok(image)
     }
 
@@ -167,7 +168,7 @@ impl Walk<'_> {
         vfs::thread::point("tree.inner_written");
         let _latched = self.core.latch_structure();
         let images = nodes.into_iter().zip(written).map(|((handle, composed), block)| {
-            let (absorptions, image) = (composed.absorptions, Arc::new(composed.into_image(block)));
+            let (absorptions, image) = (composed.absorptions, composed.into_image(block));
             let mut record = handle.record.lock();
             if record.absorptions == absorptions {
                 record.image = Some(image.clone());

@@ -16,7 +16,6 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU32;
 
 use base::{CommitTs, Lsn};
 use store::{Block, epoch};
@@ -152,11 +151,11 @@ impl Walk<'_> {
     /// Step 4. True if something below is not in any image yet.
     fn settle(&self, handle: &InnerHandle, keys: &Inner<Child>, slots: &[Slot]) -> bool {
         let mut still_dirty = false;
-        let mut outdated: Vec<Arc<Image>> = Vec::new();
+        let mut outdated: Vec<Arc<Block>> = Vec::new();
         let mut slot = slots.iter().peekable();
         for (i, child) in keys.children().iter().enumerate() {
             let starts = slot.next_if(|slot| slot.first == i);
-            let named = starts.and_then(|slot| slot.image.clone());
+            let named = starts.and_then(|slot| slot.image.as_ref()).map(|image| image.block.clone());
             let before = match child {
                 Child::Leaf(leaf) => {
                     let mut record = leaf.record.lock();
@@ -173,12 +172,12 @@ impl Walk<'_> {
             };
             if before.as_ref().map(Arc::as_ptr) != named.as_ref().map(Arc::as_ptr) {
                 // Publish first: a block named before and now is never unnamed in between.
-                named.iter().for_each(|image| self.core.publish_image(image));
+                named.iter().for_each(|block| self.core.counters.publish(block));
                 outdated.extend(before);
             }
         }
         outdated.append(&mut handle.record.lock().retired);
-        outdated.iter().for_each(|image| self.core.unpublish_image(image));
+        outdated.iter().for_each(|block| self.core.counters.unpublish(block));
         still_dirty
     }
 }
@@ -224,12 +223,11 @@ impl Composed {
         self.log_need.as_lsn()
     }
 
-    pub fn into_image(self, block: Arc<Block>) -> Image {
+    pub fn into_image(self, block: Arc<Block>) -> Arc<Image> {
+        block.set_beside(Vec::new());
         Image {
             kind: NodeKind::Inner,
             block,
-            named: AtomicU32::new(0),
-            beside: Vec::new().into(),
             has_blocks_beside: false,
             low: self.low,
             high: self.high,
@@ -237,9 +235,9 @@ impl Composed {
             entries: self.entries,
             live: self.live,
             dead_from: self.dead_from,
-            log_need: self.log_need,
             max_ts: self.max_ts,
             write_lsn: self.write_lsn,
         }
+        .share()
     }
 }

@@ -60,7 +60,7 @@ impl Core {
                 }
                 Err(Stop::Obsolete) => continue,
             };
-            let unknown = |image: &Arc<Image>| image.beside.get().is_none();
+            let unknown = |image: &Arc<Image>| image.block.beside().is_none();
             let high = leaf.latch.read().high.clone();
             if leaf.record.lock().image.as_ref().is_some_and(unknown) {
                 self.load_leaf(&leaf, None).map_err(|fault| (fault, high.clone()))?;
@@ -81,7 +81,7 @@ impl Core {
             }
         }
         let record = std::mem::take(&mut *handle.record.lock());
-        record.composed.iter().chain(&record.retired).for_each(|image| self.unpublish_image(image));
+        record.composed.iter().chain(&record.retired).for_each(|block| self.counters.unpublish(block));
     }
 
     fn let_go_leaf(&self, leaf: &LeafHandle) {
@@ -95,7 +95,7 @@ impl Core {
             record.oldest_unwritten = CommitTs::MAX;
             (record.image.take(), record.composed.take())
         };
-        composed.iter().for_each(|image| self.unpublish_image(image));
+        composed.iter().for_each(|block| self.counters.unpublish(block));
         if matches!(state, LeafState::Resident(_)) {
             self.counters.add_resident(-1);
         }

@@ -31,12 +31,19 @@ use std::sync::{Arc, Weak};
 
 use base::CommitTs;
 use index::ReadAt;
-use store::{Block, Charge, EpochCell};
+use store::{Block, Charge, EpochCell, allocated};
 use vfs::sync::{Condvar, Mutex, RwLock};
 
 use crate::image::{Fence, Image};
 use crate::node::{Inner, Leaf};
 use crate::tree::Core;
+
+/// Memory of a leaf that is not in memory, in bytes: its handle and a short fence. Image and block are charged by
+/// themselves.
+pub(crate) const LEAF_BYTES: u64 = allocated(2 * size_of::<usize>() + size_of::<LeafHandle>()) + FENCE_BYTES;
+/// The same of an inner node.
+pub(crate) const INNER_BYTES: u64 = allocated(2 * size_of::<usize>() + size_of::<InnerHandle>()) + FENCE_BYTES;
+const FENCE_BYTES: u64 = allocated(2 * size_of::<usize>() + 16);
 
 /// Value of `dead_from` for a node that may hold live entries.
 const ALIVE: u64 = u64::MAX;
@@ -139,8 +146,8 @@ pub(crate) struct Resident {
 pub(crate) struct LeafRecord {
     /// The newest image; none if the leaf was never written. If it absorbed another one since, ZERO is unwritten [A8].
     pub image: Option<Arc<Image>>,
-    /// The image that the parent's last image names.
-    pub composed: Option<Arc<Image>>,
+    /// The block that the parent's last image names: of `image`, or of the one before.
+    pub composed: Option<Arc<Block>>,
     /// Lowest timestamp that the image may lack; MAX = clean. ZERO = lacks something of unknown age.
     pub oldest_unwritten: CommitTs,
     /// The same for the write in flight, which will have it.
@@ -307,9 +314,10 @@ pub(crate) struct InnerNode {
 #[derive(Debug, Default)]
 pub(crate) struct InnerRecord {
     pub image: Option<Arc<Image>>,
-    pub composed: Option<Arc<Image>>,
-    /// Images that the last composed image of this node names and the next one will not.
-    pub retired: Vec<Arc<Image>>,
+    /// The block that the parent's last image names: of `image`, or of one before.
+    pub composed: Option<Arc<Block>>,
+    /// Blocks that the last composed image of this node names and the next one will not.
+    pub retired: Vec<Arc<Block>>,
     /// Number of the last checkpoint for whose F the image is complete.
     pub seen: u64,
     /// Grows when the node absorbs another one: an image composed before is then worth nothing.

@@ -100,13 +100,13 @@ impl Core {
         mut charge: Charge,
     ) -> Result<Resident> {
         let leaf = self.read_leaf_image(image.address(), &handle.low, high)?;
-        if image.beside.get().is_none() {
+        if image.block.beside().is_none() {
             let mut blocks = Vec::new();
             leaf.for_each_block(&mut |at| blocks.push(self.env.space.adopt(at)));
-            let _ = image.beside.set(blocks);
+            image.block.set_beside(blocks);
         }
         let beside: BTreeMap<u64, Arc<Block>> =
-            image.blocks().skip(1).map(|block| (block.at().offset, block.clone())).collect();
+            image.block.beside().into_iter().flatten().map(|block| (block.at().offset, block.clone())).collect();
         charge.set(leaf.memory_bytes() as u64);
         Ok(Resident { leaf, oldest_unwritten: base::CommitTs::MAX, beside, charge })
     }
@@ -163,9 +163,12 @@ impl Core {
         if !matches!(cold.handle.cell.load(&epoch::pin()), InnerState::Cold) {
             return Ok(());
         }
+        // Neighbours share the fence between them.
+        let mut next = Fence::from(decoded.node.lo());
         let keys = decoded.node.map(|i, descriptor| {
-            let (low, high) = decoded.node.fence_of(i);
-            self.adopt_child(descriptor, low.into(), high.map(Fence::from))
+            let high = decoded.node.fence_of(i).1.map(Fence::from);
+            let low = std::mem::replace(&mut next, high.clone().unwrap_or_default());
+            self.adopt_child(descriptor, low, high)
         });
         self.queue_dead(&keys);
         self.replace(&latched, &cold.handle, decoded.level, keys);
@@ -245,18 +248,19 @@ impl Core {
             leaf.record.lock().in_parent_image = true;
             return Child::Leaf(Arc::new(leaf));
         };
-        let image = Arc::new(Image::adopt(&self.env.space, node, low.clone(), high.clone()));
+        let image = Image::adopt(&self.env.space, node, low.clone(), high.clone()).share();
         match node.kind {
             NodeKind::Leaf => {
-                let mut record = LeafRecord::clean(Some(image.clone()));
-                record.composed = Some(image);
+                let composed = Some(image.block.clone());
+                let mut record = LeafRecord::clean(Some(image));
+                record.composed = composed;
                 record.in_parent_image = true;
                 Child::Leaf(Arc::new(LeafHandle::new(self.me.clone(), low, high, LeafState::Cold, record)))
             }
             NodeKind::Inner => {
                 let record = InnerRecord {
-                    image: Some(image.clone()),
-                    composed: Some(image),
+                    composed: Some(image.block.clone()),
+                    image: Some(image),
                     in_parent_image: true,
                     ..InnerRecord::default()
                 };

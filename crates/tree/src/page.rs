@@ -13,8 +13,7 @@
 //! A page leaves memory only if it is clean and no running commit reserved it [A1].
 
 use std::collections::BTreeMap;
-use std::sync::atomic::AtomicU32;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use base::{CommitTs, Lsn, Result};
 use store::{Block, BlockKind, BlockRef, Evict, NewBlock, Page, PageWrite, UpdateGroup, WriteEnv};
@@ -155,7 +154,7 @@ impl Core {
             match written {
                 Ok(blocks) => {
                     let block = blocks.into_iter().next().expect("one block was given");
-                    outdated = record.image.replace(Arc::new(encoded.into_image(block)));
+                    outdated = record.image.replace(encoded.into_image(block));
                     record.oldest_in_flight = CommitTs::MAX;
                     self.counters.count_write();
                 }
@@ -238,15 +237,12 @@ impl Encoded {
         }
     }
 
-    fn into_image(self, block: Arc<Block>) -> Image {
+    fn into_image(self, block: Arc<Block>) -> Arc<Image> {
         let has_blocks_beside = !self.beside.is_empty();
-        let beside = OnceLock::new();
-        let _ = beside.set(self.beside);
+        block.set_beside(self.beside);
         Image {
             kind: NodeKind::Leaf,
             block,
-            named: AtomicU32::new(0),
-            beside,
             has_blocks_beside,
             low: self.low,
             high: self.high,
@@ -254,9 +250,9 @@ impl Encoded {
             entries: self.entries,
             live: self.live,
             dead_from: self.dead_from,
-            log_need: self.log_need,
             max_ts: self.log_need,
             write_lsn: self.write_lsn,
         }
+        .share()
     }
 }

@@ -138,7 +138,7 @@ impl Core {
         if record.in_flight || !self.tickets.is_released(leaf.last_reserved()) {
             return Verdict::Busy;
         }
-        if record.image.as_ref().is_some_and(|image| image.beside.get().is_none()) {
+        if record.image.as_ref().is_some_and(|image| image.block.beside().is_none()) {
             return Verdict::Load;
         }
         Verdict::Unlink

@@ -40,7 +40,7 @@ impl Core {
     /// Shows every block that the images of the last checkpoint name, and returns what is wrong with them.
     pub(crate) fn reach(&self, visit: &mut VisitBlock<'_>) -> Result<Vec<Corruption>> {
         let _no_checkpoint = self.checkpointing.lock();
-        let Some(root) = self.root.record.lock().composed.clone() else { return Ok(Vec::new()) };
+        let Some(root) = self.root_image.lock().clone() else { return Ok(Vec::new()) };
         let mut reach = Reach { core: self, visit, problems: Vec::new() };
         let says = root.descriptor(&root.low, root.high.as_deref());
         (reach.visit)(says.block, &|| "the root".to_owned());

@@ -4,15 +4,16 @@
 //! Everything else is rare. All of it is an estimate: a checkpoint saves the counts of its images, and replay adds to
 //! them what it applies.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 use base::CommitTs;
 use crossbeam_utils::CachePadded;
 use index::IndexStats;
-use store::epoch;
+use store::{Block, epoch};
 
-use crate::handle::{InnerState, LeafHandle};
-use crate::image::Image;
+use crate::handle::{InnerState, LEAF_BYTES, LeafHandle};
+use crate::image::blocks;
 use crate::state::State;
 use crate::tree::Core;
 
@@ -99,6 +100,31 @@ impl Counters {
     pub fn disk_bytes(&self) -> u64 {
         positive(&self.disk_bytes)
     }
+
+    /// A parent's image names the node's block from now on.
+    pub fn publish(&self, block: &Arc<Block>) {
+        block.beside().into_iter().flatten().for_each(|beside| {
+            beside.publish();
+        });
+        if block.publish() {
+            self.disk_bytes.fetch_add(stored_bytes(block) as i64, Ordering::Relaxed);
+        }
+    }
+
+    /// A parent's image that named the node's block was replaced.
+    pub fn unpublish(&self, block: &Arc<Block>) {
+        block.beside().into_iter().flatten().for_each(|beside| {
+            beside.unpublish();
+        });
+        if block.unpublish() {
+            self.disk_bytes.fetch_sub(stored_bytes(block) as i64, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Bytes on disk of a node's block and those beside it.
+fn stored_bytes(block: &Arc<Block>) -> u64 {
+    blocks(block).map(|b| b.stored_bytes()).sum()
 }
 
 fn positive(count: &AtomicI64) -> u64 {
@@ -106,20 +132,6 @@ fn positive(count: &AtomicI64) -> u64 {
 }
 
 impl Core {
-    /// A parent's image names `image` from now on.
-    pub(crate) fn publish_image(&self, image: &Image) {
-        if image.publish() {
-            self.counters.disk_bytes.fetch_add(image.stored_bytes() as i64, Ordering::Relaxed);
-        }
-    }
-
-    /// A parent's image that named `image` was replaced.
-    pub(crate) fn unpublish_image(&self, image: &Image) {
-        if image.unpublish() {
-            self.counters.disk_bytes.fetch_sub(image.stored_bytes() as i64, Ordering::Relaxed);
-        }
-    }
-
     pub(crate) fn stats(&self) -> IndexStats {
         let counters = &self.counters;
         let sum = |of: fn(&Shard) -> &AtomicI64| -> i64 {
@@ -128,12 +140,11 @@ impl Core {
         let live = sum(|shard| &shard.live).max(0);
         let entries = sum(|shard| &shard.entries).max(live);
         let leaves = counters.leaves();
-        let handles = leaves * (size_of::<LeafHandle>() + size_of::<Image>()) as u64;
         IndexStats {
             live_keys: live as u64,
             dead_versions: (entries - live) as u64,
             disk_bytes: counters.disk_bytes(),
-            memory_bytes: positive(&counters.resident) * self.page_bytes() + handles,
+            memory_bytes: positive(&counters.resident) * self.page_bytes() + leaves * LEAF_BYTES,
             leaves,
             height: self.height(),
             runs: self.runs.count(),

@@ -21,12 +21,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use base::CommitTs;
-use store::Class;
 use store::epoch::{self, Guard};
+use store::{Class, allocated};
 use vfs::sync::MutexGuard;
 
 use crate::descent::{Step, loaded};
-use crate::handle::{Child, InnerHandle, InnerNode, InnerRecord, InnerState, LeafHandle};
+use crate::handle::{Child, INNER_BYTES, InnerHandle, InnerNode, InnerRecord, InnerState, LEAF_BYTES, LeafHandle};
 use crate::image::Image;
 use crate::node::Inner;
 use crate::tree::Core;
@@ -178,10 +178,10 @@ impl Core {
     /// Memory of an inner node with the handles below it.
     fn inner_bytes(&self, keys: &Inner<Child>) -> u64 {
         let handle = match keys.child(0) {
-            Child::Leaf(_) => size_of::<LeafHandle>() + size_of::<Image>(),
-            Child::Inner(_) => size_of::<InnerHandle>() + size_of::<Image>(),
+            Child::Leaf(_) => LEAF_BYTES,
+            Child::Inner(_) => INNER_BYTES,
         };
-        (keys.bytes() + keys.len() * handle) as u64
+        allocated(keys.bytes()) + keys.len() as u64 * handle
     }
 
     /// The children in `range` of the last node of `path` become one: `child` (the first of them), which the caller

@@ -55,6 +55,8 @@ pub(crate) struct Core {
     pub checkpointing: Mutex<()>,
     /// The number of the last one that began.
     pub last_checkpoint: Mutex<u64>,
+    /// The image that the last checkpoint's state names.
+    pub root_image: Mutex<Option<Arc<Image>>>,
     /// One maintenance step at a time.
     pub upkeep: Mutex<crate::maintenance::Plan>,
 }
@@ -129,6 +131,7 @@ impl Tree {
         let runs = Runs::open(&env.runs, named, env.read_only);
         let runs = runs.map_err(|fault| fault.of_index(env.id))?;
         let core = Arc::new_cyclic(|me| Core {
+            root_image: Mutex::default(),
             root: Arc::new(root(&env, me, state.as_ref())),
             me: me.clone(),
             counters: Counters::new(state.as_ref()),
@@ -145,6 +148,7 @@ impl Tree {
             last_checkpoint: Mutex::new(0),
             upkeep: Mutex::default(),
         });
+        *core.root_image.lock() = core.root.record.lock().image.clone();
         let hands = (0..HANDS).map(|_| Arc::new(CachePadded::new(core.clone()))).collect();
         Ok(Arc::new(Tree { core, hands }))
     }
@@ -177,8 +181,8 @@ fn root(env: &IndexEnv, me: &Weak<Core>, state: Option<&State>) -> InnerHandle {
         root.note_change();
         return root;
     };
-    let image = Arc::new(Image::adopt(&env.space, &state.root, low, None));
-    let record = InnerRecord { image: Some(image.clone()), composed: Some(image), ..InnerRecord::default() };
+    let image = Image::adopt(&env.space, &state.root, low, None).share();
+    let record = InnerRecord { composed: Some(image.block.clone()), image: Some(image), ..InnerRecord::default() };
     InnerHandle::new(InnerState::Cold, state.root.dead_from, record)
 }
 

@@ -19,7 +19,7 @@ use store::epoch;
 use crate::dead::mark_of;
 use crate::descent::{Seek, Stop};
 use crate::handle::{InnerHandle, InnerState, LeafHandle, LeafSlot, LeafState};
-use crate::image::{Fence, Image};
+use crate::image::{Fence, Image, blocks};
 use crate::load::range;
 use crate::node::Leaf;
 use crate::reach::show;
@@ -263,7 +263,7 @@ impl Check<'_> {
         if !resident {
             self.report.entries += u64::from(leaf.stats().entries);
         }
-        if handle.record.lock().composed.iter().flat_map(|c| c.blocks()).any(|block| !block.is_published()) {
+        if handle.record.lock().composed.iter().flat_map(blocks).any(|block| !block.is_published()) {
             self.wrong(range(&handle.low, high), "blocks that the parent's image names", "published", "not published");
         }
         Ok(())

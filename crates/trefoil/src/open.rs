@@ -140,6 +140,7 @@ fn space_options(options: &Options) -> SpaceOptions {
         direct: options.direct_io,
         reserve_bytes: options.disk_reserve_bytes,
         max_bytes: options.data_bytes_max,
+        budget: None,
     }
 }
 
@@ -158,8 +159,9 @@ impl Opening {
     fn new(layout: Layout, options: Options, manifest: Manifest) -> Result<Self> {
         let poison = Poison::new();
         let saved = Some(manifest.space.as_slice());
-        let space = Space::open(layout.vfs.clone(), &layout.dir, space_options(&options), saved, poison.clone())?;
         let budget = Budget::new(options.budget_bytes);
+        let space_options = SpaceOptions { budget: Some(budget.clone()), ..space_options(&options) };
+        let space = Space::open(layout.vfs.clone(), &layout.dir, space_options, saved, poison.clone())?;
         let mut cache = CacheOptions::default();
         if options.read_only {
             // Nobody writes pages back: what is not evicted by then stays.

@@ -449,7 +449,7 @@ impl<'b> World<'b> {
 }
 
 fn space_options() -> SpaceOptions {
-    SpaceOptions { extent_bytes: 1 << 20, direct: false, reserve_bytes: 1 << 20, max_bytes: None }
+    SpaceOptions { extent_bytes: 1 << 20, direct: false, reserve_bytes: 1 << 20, max_bytes: None, budget: None }
 }
 
 fn new_cache(bench: &Bench, options: IndexOptions) -> Arc<Cache> {

@@ -342,8 +342,12 @@ impl Reference {
     /// Names the image and the run files; says what replay may skip.
     fn compose(&self, state: &mut State, upkeep: &Upkeep<'_>) -> Result<IndexState> {
         if !self.bug(Bug::ImagesAreNotPublished) {
-            state.image.iter().for_each(|block| block.publish());
-            state.composed.drain(..).for_each(|block| block.unpublish());
+            state.image.iter().for_each(|block| {
+                block.publish();
+            });
+            state.composed.drain(..).for_each(|block| {
+                block.unpublish();
+            });
         }
         state.composed.clone_from(&state.image);
         let mut bytes = Vec::new();

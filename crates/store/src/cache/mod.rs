@@ -176,7 +176,7 @@ impl Cache {
     #[must_use]
     pub fn new(budget: Budget, options: CacheOptions) -> Self {
         Self {
-            frames: FramePool::new(ready_bytes(&budget, &options)),
+            frames: FramePool::new(budget.limit(), ready_bytes(&budget, &options)),
             budget,
             options,
             clock: clock::Clock::default(),

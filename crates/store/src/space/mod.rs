@@ -41,7 +41,7 @@ use vfs::Vfs;
 use vfs::sync::Mutex;
 
 use crate::codec::{self, HEADER_BYTES, PAYLOAD_BYTES_MAX};
-use crate::{Block, BlockKind, BlockRef, Compression};
+use crate::{Block, BlockKind, BlockRef, Budget, Class, Compression};
 
 use allocator::{Allocator, State};
 use datafile::DataFile;
@@ -101,11 +101,13 @@ pub struct SpaceOptions {
     pub reserve_bytes: u64,
     /// Upper bound of the data file, if any.
     pub max_bytes: Option<u64>,
+    /// What blocks in memory are charged to, if to anything.
+    pub budget: Option<Budget>,
 }
 
 impl Default for SpaceOptions {
     fn default() -> Self {
-        Self { extent_bytes: 4 << 20, direct: true, reserve_bytes: 64 << 20, max_bytes: None }
+        Self { extent_bytes: 4 << 20, direct: true, reserve_bytes: 64 << 20, max_bytes: None, budget: None }
     }
 }
 
@@ -336,7 +338,7 @@ impl Space {
     /// each such block before it is dropped or replaced; a block that nobody adopts stays.
     #[must_use]
     pub fn adopt(&self, at: BlockRef) -> Arc<Block> {
-        Arc::new(Block { space: self.clone(), at, published: AtomicU32::new(1) })
+        Block::new(self, at, 1)
     }
 
     /// Makes everything written durable.
@@ -481,6 +483,16 @@ impl Space {
     /// not walk the accounting.
     pub fn close(&self) {
         self.0.closed.store(true, Ordering::Release);
+    }
+
+    /// Charges for a small thing that lives with the blocks, until [`Space::release`]; see [`Budget::hold`].
+    pub fn hold(&self, class: Class, bytes: u64) {
+        self.0.options.budget.iter().for_each(|budget| budget.hold(class, bytes));
+    }
+
+    /// Gives back what [`Space::hold`] charged.
+    pub fn release(&self, class: Class, bytes: u64) {
+        self.0.options.budget.iter().for_each(|budget| budget.release(class, bytes));
     }
 
     pub(crate) fn note_published(&self, at: BlockRef) {

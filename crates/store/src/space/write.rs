@@ -9,14 +9,23 @@
 //!
 //! Calls of several threads meet only in step 2.
 
+use std::cell::Cell;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU32;
 
 use base::{Fault, Result};
 
 use super::allocator::{Piece, Wish};
 use super::{AllocScope, NewBlock, Space, UpdateGroup};
+use crate::codec::HEADER_BYTES;
 use crate::{Block, BlockRef, codec};
+
+/// Larger buffers are not kept between writes: a batch of write-back, and a little more.
+const KEPT_BUFFER_BYTES: usize = (1 << 20) + (64 << 10);
+
+thread_local! {
+    // Memory that is asked for and given back many times a second stays resident in pieces.
+    static SEALED: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+}
 
 impl Space {
     /// Compresses, packs and writes the blocks, in order, as few large writes; each call starts on a fresh
@@ -53,11 +62,13 @@ impl Space {
                 self.write_piece(batch, piece)?;
             }
         }
+        batches.into_iter().for_each(Batch::keep_buffer);
         Ok(out.into_iter().map(|block| block.expect("every block of the call was placed")).collect())
     }
 
     fn seal_batches(&self, blocks: Vec<NewBlock>) -> Result<Vec<Batch>> {
         let mut batches: Vec<Batch> = Vec::new();
+        let bytes = blocks.iter().map(|block| HEADER_BYTES + block.payload.len()).sum();
         for (position, block) in blocks.into_iter().enumerate() {
             if block.payload.len() > self.payload_bytes_max() {
                 return Err(Fault::Limit {
@@ -67,7 +78,7 @@ impl Space {
                 });
             }
             let at = batches.iter().position(|b| b.group == block.group).unwrap_or_else(|| {
-                batches.push(Batch::new(block.group));
+                batches.push(Batch::new(block.group, bytes));
                 batches.len() - 1
             });
             let batch = &mut batches[at];
@@ -115,8 +126,18 @@ struct Batch {
 }
 
 impl Batch {
-    fn new(group: UpdateGroup) -> Self {
-        Self { group, bytes: Vec::new(), stored_bytes: Vec::new(), positions: Vec::new() }
+    /// Room for `bytes`, so that it does not grow by copying.
+    fn new(group: UpdateGroup, bytes: usize) -> Self {
+        let mut buffer = SEALED.take();
+        buffer.clear();
+        buffer.reserve(bytes);
+        Self { group, bytes: buffer, stored_bytes: Vec::new(), positions: Vec::new() }
+    }
+
+    fn keep_buffer(self) {
+        if self.bytes.capacity() <= KEPT_BUFFER_BYTES {
+            SEALED.set(self.bytes);
+        }
     }
 
     /// Stamps the blocks with their addresses and makes them owned.
@@ -128,8 +149,7 @@ impl Batch {
                 let stored_bytes = self.stored_bytes[i];
                 let block = &mut self.bytes[start..start + stored_bytes as usize];
                 let at = BlockRef { offset, stored_bytes, crc: codec::stamp(block, offset) };
-                out[self.positions[i]] =
-                    Some(Arc::new(Block { space: space.clone(), at, published: AtomicU32::new(0) }));
+                out[self.positions[i]] = Some(Block::new(space, at, 0));
                 start += stored_bytes as usize;
                 offset += u64::from(stored_bytes);
             }

@@ -41,7 +41,7 @@ pub fn real() -> Arc<dyn Vfs> {
 pub const EXTENT: u64 = 64 << 10;
 
 pub fn options() -> SpaceOptions {
-    SpaceOptions { extent_bytes: EXTENT, direct: false, reserve_bytes: 0, max_bytes: None }
+    SpaceOptions { extent_bytes: EXTENT, direct: false, reserve_bytes: 0, max_bytes: None, budget: None }
 }
 
 pub fn open(dir: &Path, saved: Option<&[u8]>) -> Space {

@@ -99,7 +99,7 @@ pub fn dir() -> PathBuf {
 }
 
 fn space_options(setup: &Setup) -> SpaceOptions {
-    SpaceOptions { extent_bytes: setup.extent_bytes, direct: false, reserve_bytes: 0, max_bytes: None }
+    SpaceOptions { extent_bytes: setup.extent_bytes, direct: false, reserve_bytes: 0, max_bytes: None, budget: None }
 }
 
 impl Rig {

@@ -41,7 +41,8 @@ impl Surgeon {
     pub fn new(disk: &SimDisk, index: u32) -> Self {
         let vfs: Arc<dyn Vfs> = Arc::new(disk.clone());
         let manifest = Manifest::newest(&vfs, Path::new(DIR)).unwrap().unwrap();
-        let options = SpaceOptions { extent_bytes: 64 << 10, direct: false, reserve_bytes: 0, max_bytes: None };
+        let options =
+            SpaceOptions { extent_bytes: 64 << 10, direct: false, reserve_bytes: 0, max_bytes: None, budget: None };
         let space = Space::open(vfs.clone(), Path::new(DIR), options, Some(&manifest.space), Poison::new()).unwrap();
         let written = Default::default();
         Self { vfs, space, manifest, id: IndexId(index), written, named: Default::default(), seen: Vec::new() }
@@ -114,7 +115,9 @@ impl Surgeon {
     pub fn close(&mut self) {
         let written = self.written.take();
         let named = self.named.take();
-        written.iter().filter(|block| named.contains(&block.at().offset)).for_each(|block| block.publish());
+        written.iter().filter(|block| named.contains(&block.at().offset)).for_each(|block| {
+            block.publish();
+        });
         self.space.sync().unwrap();
         self.manifest.space = self.space.save();
         self.space.close();
