@@ -70,7 +70,8 @@ pub struct Cursor<'a> {
 
 #[derive(Clone, Copy)]
 enum Source {
-    Stored(usize),
+    /// Before `position`.
+    Stored,
     Own,
     Locked,
 }
@@ -96,7 +97,7 @@ impl<'a> Cursor<'a> {
             locking: None,
             _slot: slot,
             entry: entry.clone(),
-            current: Source::Stored(0),
+            current: Source::Stored,
             skips: None,
             skipped: Vec::new(),
         }
@@ -216,10 +217,10 @@ impl<'a> Cursor<'a> {
     /// assert!(!cursor.advance()?); // the end stays the end
     /// # Ok::<(), trefoil::Error>(())
     /// ```
-    #[inline]
+    #[inline(always)]
     pub fn advance(&mut self) -> Result<bool> {
         if self.position < self.batch.len() && self.own.is_none() {
-            self.current = Source::Stored(self.position);
+            self.current = Source::Stored;
             self.position += 1;
             return Ok(true);
         }
@@ -227,6 +228,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// [`Cursor::advance`], where entries must be fetched first, or compared with the transaction's own writes.
+    #[inline(never)]
     fn fill_or_merge(&mut self) -> Result<bool> {
         if let Some(scan) = &mut self.locking {
             self.current = Source::Locked;
@@ -260,7 +262,7 @@ impl<'a> Cursor<'a> {
                 (None, None) => return Ok(false),
             };
             if order.is_ge() {
-                self.current = Source::Stored(self.position);
+                self.current = Source::Stored;
                 self.position += 1;
             }
             match &mut self.own {
@@ -295,10 +297,10 @@ impl<'a> Cursor<'a> {
     /// # Ok::<(), trefoil::Error>(())
     /// ```
     #[must_use]
-    #[inline]
+    #[inline(always)]
     pub fn entry(&self) -> (&[u8], &[u8]) {
         match self.current {
-            Source::Stored(i) => (self.batch.key(i), self.batch.value(i)),
+            Source::Stored => self.batch.entry(self.position - 1),
             Source::Own => self.own.as_ref().expect("an own write was returned").last(),
             Source::Locked => self.locking.as_ref().expect("a locked entry was returned").current(),
         }

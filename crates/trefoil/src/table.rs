@@ -6,6 +6,7 @@
 //! | [`schema`] | columns, primary key, secondary indexes; their form in the catalog |
 //! | `row` | the bytes of a row beside its primary key |
 //! | `typed` | the types' encodings read, and tuples of them |
+//! | `way` | where one column is in most rows |
 //! | `key` | bytes whose order is the order of values |
 //!
 //! A row with primary key P and other columns V is the entry `key(P) → row(V)` of the primary index, and per secondary
@@ -24,6 +25,7 @@ pub mod schema;
 mod schema_codec;
 mod typed;
 pub mod value;
+mod way;
 
 pub use builder::SchemaBuilder;
 #[doc(hidden)]

@@ -221,6 +221,25 @@ proptest! {
         prop_assert!(schema.decode_column_as::<i64>(schema.columns().len(), &primary, &stored).is_err());
     }
 
+    /// A column is found by a way of its own: it must not see a row where there is none, or another one.
+    #[test]
+    fn a_column_of_a_damaged_row_is_that_of_the_row((schema, row, _) in tables(), at: u16, to: u8, cut: bool) {
+        let (mut primary, mut stored) = (Vec::new(), Vec::new());
+        schema.primary_key_of_row(&row, &mut primary).expect("a row");
+        schema.row_value(&row, &mut stored).expect("a row");
+        let at = usize::from(at) % stored.len();
+        if cut { stored.truncate(at) } else { stored[at] = to }
+        let whole = schema.decode_row(&primary, &stored);
+        for (n, column) in schema.columns().iter().enumerate() {
+            let read = typed_column(&schema, n, (column.column_type, column.nullable), &primary, &stored);
+            match &whole {
+                Ok(values) => prop_assert_eq!(&read.expect("a row"), &values[n]),
+                Err(_) if at == 0 && !schema.primary_key().contains(&n) => prop_assert!(read.is_err()),
+                Err(_) => {}
+            }
+        }
+    }
+
     #[test]
     fn tuples_are_the_values(columns in every_type(), leads: bool, shorter: bool) {
         let (schema, row) = (wide(leads, true), columns);

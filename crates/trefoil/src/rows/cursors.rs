@@ -86,7 +86,7 @@ impl<'a> RowRef<'a> {
     /// assert!(row.column_as::<i64>(1).is_err()); // a name is no number
     /// # Ok::<(), trefoil::Error>(())
     /// ```
-    #[inline]
+    #[inline(always)]
     pub fn column_as<T: FromColumn<'a>>(&self, column: usize) -> Result<T> {
         Ok(self.schema.decode_column_as(column, self.key, self.value)?)
     }
@@ -113,7 +113,7 @@ impl<'a> RowRef<'a> {
     /// assert_eq!((id, &*name), (1, "Ada"));
     /// # Ok::<(), trefoil::Error>(())
     /// ```
-    #[inline]
+    #[inline(always)]
     pub fn read_as<T: FromRow<'a>>(&self) -> Result<T> {
         Ok(self.schema.decode_row_as(self.key, self.value)?)
     }
@@ -293,7 +293,7 @@ impl<'a> Rows<'a> {
     /// assert!(rows.next_as::<(i64, i64)>().is_err()); // a name is no number
     /// # Ok::<(), trefoil::Error>(())
     /// ```
-    #[inline]
+    #[inline(always)]
     pub fn next_as<'r, T: FromRow<'r>>(&'r mut self) -> Result<Option<T>> {
         if !self.cursor.advance()? {
             return Ok(None);
@@ -332,7 +332,7 @@ impl<'a> Rows<'a> {
     /// assert_eq!(short, [1]);
     /// # Ok::<(), trefoil::Error>(())
     /// ```
-    #[inline]
+    #[inline(always)]
     pub fn next_row(&mut self) -> Result<Option<RowRef<'_>>> {
         if !self.cursor.advance()? {
             return Ok(None);
@@ -486,7 +486,7 @@ impl<'a> Entries<'a> {
     /// assert_eq!((&*name, id), ("Ada", 1));
     /// # Ok::<(), trefoil::Error>(())
     /// ```
-    #[inline]
+    #[inline(always)]
     pub fn next_as<'r, T: FromRow<'r>>(&'r mut self) -> Result<Option<T>> {
         if !self.cursor.advance()? {
             return Ok(None);

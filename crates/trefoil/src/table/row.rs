@@ -45,6 +45,21 @@ pub(super) fn put<'c, 'v: 'c>(out: &mut Vec<u8>, columns: impl Iterator<Item = (
     }
 }
 
+/// What a row begins with that stores this many columns, none of them NULL.
+pub(super) struct Head {
+    pub bytes: Vec<u8>,
+    /// Where the bitmap begins.
+    pub bitmap: usize,
+}
+
+pub(super) fn head_of_full(columns: usize, nullable: usize) -> Head {
+    let mut bytes = vec![FORMAT];
+    put_varint(&mut bytes, columns as u64);
+    let bitmap = bytes.len();
+    bytes.resize(bitmap + nullable.div_ceil(8), 0);
+    Head { bytes, bitmap }
+}
+
 fn put_value(out: &mut Vec<u8>, value: &Value<'_>) {
     match value {
         Value::Null => {}
@@ -68,7 +83,13 @@ pub struct Fields<'a> {
     nullable_seen: usize,
 }
 
-impl Fields<'_> {
+impl<'a> Fields<'a> {
+    /// The columns that lie in `rest`, behind `nullable_seen` that may be NULL.
+    #[inline]
+    pub(super) fn new(rest: &'a [u8], nulls: &'a [u8], nullable_seen: usize) -> Self {
+        Self { reader: Reader::new(rest), nulls, nullable_seen }
+    }
+
     /// Steps to the next column that may be NULL: is it?
     #[inline]
     pub(super) fn next_is_null(&mut self) -> bool {

@@ -151,7 +151,7 @@ impl Schema {
     ///
     /// # Errors
     /// `Corrupt` if key or row is malformed; `Invalid` if the tuple's types are not the columns'.
-    #[inline]
+    #[inline(always)]
     pub fn decode_row_as<'a, T: FromRow<'a>>(&self, primary: &'a [u8], row: &'a [u8]) -> Result<T> {
         let (key_columns, derived) = (self.0.primary.len(), &self.0.derived);
         if T::SIGNATURE != derived.signature {
@@ -166,34 +166,56 @@ impl Schema {
                 read.filter(|_| whole).ok_or_else(|| malformed("row", row))
             }
             // The key's columns are not the first ones, or the row is older than the last column.
-            None => self.decode_row(primary, row).and_then(as_tuple),
+            None => self.decode_any_row_as(primary, row),
         }
+    }
+
+    #[inline(never)]
+    fn decode_any_row_as<'a, T: FromRow<'a>>(&self, primary: &'a [u8], row: &'a [u8]) -> Result<T> {
+        self.decode_row(primary, row).and_then(as_tuple)
     }
 
     /// One column of a stored row; those behind it are not looked at.
     ///
     /// # Errors
     /// `Corrupt` if key or row is malformed up to it; `Invalid` if there is no such column or its type is another.
-    #[inline]
+    #[inline(always)]
     pub fn decode_column_as<'a, T: FromColumn<'a>>(
         &self,
         column: usize,
         primary: &'a [u8],
         row: &'a [u8],
     ) -> Result<T> {
-        match self.0.derived.codes.get(column) {
-            Some(&code) if code == T::CODE => {}
+        if let Some((code, Place::Stored(_, Some(way)))) = self.0.derived.places.get(column)
+            && *code == T::CODE
+            && let Some(mut fields) = way.follow(row)
+            && let Some(value) = T::from_row(&mut fields)
+        {
+            return Ok(value);
+        }
+        self.decode_any_column_as(column, primary, row)
+    }
+
+    #[inline(never)]
+    fn decode_any_column_as<'a, T: FromColumn<'a>>(
+        &self,
+        column: usize,
+        primary: &'a [u8],
+        row: &'a [u8],
+    ) -> Result<T> {
+        let place = match self.0.derived.places.get(column) {
+            Some((code, place)) if *code == T::CODE => place,
             Some(_) => return Err(misread(self.columns()[column..].iter().take(1))),
             None => return Err(Fault::Invalid(format!("there is no column {column}"))),
-        }
-        let read = match self.0.derived.places[column] {
-            Place::Key(n) => self.key_column(n, primary),
-            Place::Stored(n) => self.stored_column(n, row),
+        };
+        let read = match place {
+            Place::Key(n) => self.key_column(*n, primary),
+            Place::Stored(n, _) => self.stored_column(*n, row),
         };
         read.ok_or_else(|| malformed("row", row))
     }
 
-    #[inline]
+    /// The `n`-th column that rows store, of any row.
     fn stored_column<'a, T: FromColumn<'a>>(&self, n: usize, row: &'a [u8]) -> Option<T> {
         let derived = &self.0.derived;
         let mut stored = row::Columns::new(row, &derived.nullable_stored)?;
@@ -216,7 +238,7 @@ impl Schema {
     ///
     /// # Errors
     /// `Corrupt` if the entry is malformed; `Invalid` if the tuple's types are not the columns'.
-    #[inline]
+    #[inline(always)]
     pub fn decode_entry_as<'a, T: FromRow<'a>>(&self, n: usize, entry: &'a [u8]) -> Result<T> {
         if T::SIGNATURE != self.0.derived.entry_signatures[n] {
             return Err(misread(self.entry_columns(n).map(|c| &self.columns()[c])));
@@ -333,6 +355,7 @@ fn check_length(key: &[u8]) -> Result<()> {
 }
 
 /// These bytes were under a good checksum: damage in memory, or another schema.
+#[cold]
 fn malformed(what: &'static str, bytes: impl Borrow<[u8]>) -> Fault {
     Fault::corrupt("table", 0, what, "the columns of the table", printable(bytes.borrow()))
 }

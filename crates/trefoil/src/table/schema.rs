@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use base::{Fault, Result};
 
+use super::way::Way;
 use super::{SchemaBuilder, typed};
 use crate::options::IndexOptions;
 
@@ -243,12 +244,12 @@ pub(super) struct Parts {
 }
 
 /// Where a column is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Place {
     /// The so many-th of the primary key.
     Key(usize),
-    /// The so many-th of a stored row.
-    Stored(usize),
+    /// The so many-th of a stored row, and the way there.
+    Stored(usize, Option<Way>),
 }
 
 /// What follows from the rest of a schema.
@@ -260,9 +261,8 @@ pub(super) struct Derived {
     pub nullable_stored: Vec<usize>,
     /// Per index, the numbers of its columns.
     pub index_columns: Vec<Vec<usize>>,
-    /// Where each column is, and of which type ([`typed::code`]).
-    pub places: Vec<Place>,
-    pub codes: Vec<u8>,
+    /// Of which type each column is ([`typed::code`]), and where.
+    pub places: Vec<(u8, Place)>,
     /// What a tuple must be to be read from a row ([`typed::signature`]).
     pub signature: u128,
     /// The same for an entry of each index: its columns, then the primary key's.
@@ -495,13 +495,16 @@ impl Parts {
             let all: Vec<_> = columns.iter().chain(&self.primary).map(|&n| &self.columns[n]).collect();
             typed::signature(all.into_iter())
         };
+        let stored_columns: Vec<&Column> = stored.iter().map(|&n| &self.columns[n]).collect();
         let place = |n: usize| match self.primary.iter().position(|&key| key == n) {
             Some(at) => Place::Key(at),
-            None => Place::Stored(stored.partition_point(|&s| s < n)),
+            None => {
+                let at = stored.partition_point(|&s| s < n);
+                Place::Stored(at, Way::new(&stored_columns, at))
+            }
         };
         Derived {
-            places: (0..self.columns.len()).map(place).collect(),
-            codes: self.columns.iter().map(typed::code).collect(),
+            places: self.columns.iter().enumerate().map(|(n, column)| (typed::code(column), place(n))).collect(),
             signature: typed::signature(self.columns.iter()),
             entry_signatures: index_columns.iter().map(entry).collect(),
             key_leads: self.primary.iter().copied().eq(0..self.primary.len()),
