@@ -137,6 +137,12 @@ impl<T: Send + Sync + 'static> EpochCell<T> {
         unsafe { shared.deref() }
     }
 
+    /// The value, if the guard is one of the cell's collector.
+    #[must_use]
+    pub fn load_here<'g>(&self, guard: &'g Guard) -> Option<&'g T> {
+        (self.domain == guard.domain).then(|| self.load(guard))
+    }
+
     /// Puts `value` in; the old value is dropped once nobody can still be reading it.
     pub fn replace(&self, value: T) {
         self.with_own_guard(|guard| {

@@ -6,6 +6,7 @@ mod common;
 
 use common::{Rig, Setup, key};
 use index::{Direction, Index, ReadAt};
+use store::Class;
 
 #[test]
 fn an_empty_tree_answers() {
@@ -32,6 +33,18 @@ fn what_was_put_is_found_in_order() {
     let stats = rig.tree.stats();
     assert_eq!(stats.live_keys, 2_000);
     assert!(stats.height >= 3, "{stats:?}");
+}
+
+#[test]
+fn a_tree_that_is_dropped_lets_its_pages_go_at_once() {
+    let rig = Rig::new(Setup::default());
+    for i in 0..2_000 {
+        rig.put(key(i * 7919 % 2_000), format!("value {i}"));
+    }
+    let cache = rig.cache.clone();
+    assert!(rig.tree.stats().height >= 3 && cache.budget().used(Class::Frames) > 0);
+    drop(rig);
+    assert_eq!(cache.budget().used(Class::Frames), 0, "pages of a tree that is gone");
 }
 
 #[test]
