@@ -245,7 +245,7 @@ fn fill_up_from(db: &Database, index: &trefoil::Index, first: u32) -> u32 {
 fn p4_b7_a_full_disk_is_an_ordinary_error() {
     simulate(|_| {
         let disk = SimDisk::new(vfs::sim::DiskConfig { capacity_bytes: 4 << 20, ..vfs::sim::DiskConfig::seed(7) });
-        let small = Options { budget_bytes: 1 << 20, ..options(&disk) };
+        let small = Options { budget_bytes: 2 << 20, ..options(&disk) };
         let db = Database::open("/db", small.clone()).unwrap();
         let (big, spare) = (index(&db, "big"), index(&db, "spare"));
         fill(&db, &spare, 0, 100, 10).unwrap();
