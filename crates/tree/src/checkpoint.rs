@@ -31,8 +31,6 @@ use crate::image::Image;
 use crate::state::State;
 use crate::tree::Core;
 
-/// Leaves written in one batch.
-const LEAVES_PER_WRITE: usize = 64;
 /// Inner nodes written in one batch.
 const NODES_PER_WRITE: usize = 32;
 
@@ -185,7 +183,7 @@ impl Walk<'_> {
     /// Writes leaves until each was written once since it was asked for.
     fn write_leaves(&self, leaves: &[Arc<LeafHandle>]) -> Result<()> {
         let env = WriteEnv { view: self.upkeep.view.clone(), applied: self.upkeep.applied };
-        for some in leaves.chunks(LEAVES_PER_WRITE) {
+        for some in leaves.chunks(self.core.env.cache.batch_pages()) {
             let mut writes = Vec::new();
             for leaf in some {
                 match leaf.clone().begin_write(&env) {

@@ -194,6 +194,12 @@ impl Cache {
         &self.budget
     }
 
+    /// Pages of one write-back batch, at most: for who writes pages beside the cache.
+    #[must_use]
+    pub fn batch_pages(&self) -> usize {
+        self.options.batch_pages
+    }
+
     /// A frame for a page of `bytes`; the page's charge is its owner's.
     #[must_use]
     pub fn frame(&self, bytes: usize) -> Frame {
