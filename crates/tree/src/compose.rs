@@ -176,7 +176,7 @@ impl Walk<'_> {
                 outdated.extend(before);
             }
         }
-        outdated.append(&mut handle.record.lock().retired);
+        outdated.extend(std::mem::take(&mut handle.record.lock().retired).into_iter().map(|retired| retired.block));
         outdated.iter().for_each(|block| self.core.counters.unpublish(block));
         still_dirty
     }

@@ -81,7 +81,8 @@ impl Core {
             }
         }
         let record = std::mem::take(&mut *handle.record.lock());
-        record.composed.iter().chain(&record.retired).for_each(|block| self.counters.unpublish(block));
+        let retired = record.retired.iter().map(|retired| &retired.block);
+        record.composed.iter().chain(retired).for_each(|block| self.counters.unpublish(block));
     }
 
     fn let_go_leaf(&self, leaf: &LeafHandle) {

@@ -316,13 +316,28 @@ pub(crate) struct InnerRecord {
     pub image: Option<Arc<Image>>,
     /// The block that the parent's last image names: of `image`, or of one before.
     pub composed: Option<Arc<Block>>,
-    /// Blocks that the last composed image of this node names and the next one will not.
-    pub retired: Vec<Arc<Block>>,
+    /// What the last composed image of this node names and the next one will not.
+    pub retired: Vec<Retired>,
     /// Number of the last checkpoint for whose F the image is complete.
     pub seen: u64,
     /// Grows when the node absorbs another one: an image composed before is then worth nothing.
     pub absorptions: u64,
     pub in_parent_image: bool,
+}
+
+/// The block of a child that was unlinked or absorbed, and where the child began: a node that is split leaves to its right
+/// half what lies there, since one half may be composed anew while the other still has the image that names the block.
+#[derive(Debug)]
+pub(crate) struct Retired {
+    pub low: Fence,
+    pub block: Arc<Block>,
+}
+
+impl InnerRecord {
+    /// The child that began at `low` is gone; the parent's last image names this block of it, if any.
+    pub fn retire(&mut self, low: &Fence, composed: Option<Arc<Block>>) {
+        self.retired.extend(composed.map(|block| Retired { low: low.clone(), block }));
+    }
 }
 
 impl InnerHandle {

@@ -83,7 +83,7 @@ impl Core {
         a.charge.set(a.leaf.memory_bytes() as u64);
         let gone = std::mem::replace(&mut *right.record.lock(), LeafRecord::clean(None));
         let before = std::mem::replace(&mut left.record.lock().oldest_unwritten, CommitTs::ZERO);
-        parent.record.lock().retired.extend(gone.composed);
+        parent.record.lock().retire(&right.low, gone.composed);
         if before == CommitTs::MAX {
             self.env.cache.note_dirty(self.page_bytes());
         }

@@ -185,7 +185,7 @@ impl Core {
             let was_dirty = std::mem::replace(&mut record.oldest_unwritten, CommitTs::MAX) != CommitTs::MAX;
             (record.image.take(), record.composed.take(), was_dirty)
         };
-        parent.record.lock().retired.extend(composed);
+        parent.record.lock().retire(&leaf.low, composed);
         if was_dirty {
             self.env.cache.note_clean(self.page_bytes());
         }

@@ -27,7 +27,7 @@ use vfs::sync::MutexGuard;
 
 use crate::descent::{Step, loaded};
 use crate::handle::{Child, INNER_BYTES, InnerHandle, InnerNode, InnerRecord, InnerState, LEAF_BYTES, LeafHandle};
-use crate::image::Image;
+use crate::image::{Fence, Image};
 use crate::node::Inner;
 use crate::tree::Core;
 
@@ -94,6 +94,10 @@ impl Core {
             return;
         };
         let right = self.half(step.handle, step.level, cut.right, cut.needs_image);
+        {
+            let mut left = step.handle.record.lock();
+            right.record.lock().retired = left.retired.extract_if(.., |r| *r.low >= *cut.separator).collect();
+        }
         let parent = up.keys.with_split(up.index, &cut.separator, Child::Inner(right));
         self.publish(latched, above, parent);
         vfs::thread::point("tree.split_inner");
@@ -220,7 +224,7 @@ impl Core {
                 continue;
             }
             let keys = left_keys.merged(right_keys);
-            absorb(a, b, up.handle);
+            absorb(a, b, &right_keys.lo().into(), up.handle);
             let above = &path[..path.len() - 1];
             self.replace(latched, a, step.level, keys);
             self.replace(latched, up.handle, up.level, up.keys.with_folded(left..left + 2, Child::Inner(a.clone())));
@@ -247,7 +251,7 @@ impl Core {
         {
             let mut root = self.root.record.lock();
             let mut child = only.record.lock();
-            root.retired.extend(child.composed.take());
+            root.retire(&Fence::from([]), child.composed.take());
             root.retired.append(&mut child.retired);
         }
         self.root.raise_log_need(only.log_need());
@@ -260,12 +264,12 @@ impl Core {
 
 /// `left` takes over the records of its right neighbour, whose parent is `parent`. It loses its image: no
 /// absorbed range is in it [A8].
-fn absorb(left: &InnerHandle, right: &InnerHandle, parent: &InnerHandle) {
+fn absorb(left: &InnerHandle, right: &InnerHandle, right_low: &Fence, parent: &InnerHandle) {
     let (composed, mut retired) = {
         let mut right = right.record.lock();
         (right.composed.take(), std::mem::take(&mut right.retired))
     };
-    parent.record.lock().retired.extend(composed);
+    parent.record.lock().retire(right_low, composed);
     let mut record = left.record.lock();
     record.image = None;
     record.absorptions += 1;
