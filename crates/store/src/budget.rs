@@ -212,14 +212,12 @@ impl Budget {
     }
 }
 
-/// Bytes of memory that one of many small allocations of `bytes` takes, all in all. Allocators round up to multiples of 16
-/// and, from 128 on, to four sizes for each power of two (mimalloc, jemalloc); and where what lives long and what was given back
-/// lie side by side, about a quarter as much again is holes.
+/// Bytes that an allocation of `bytes` takes: allocators round up to multiples of 16 and, from 128 on, to four sizes for
+/// each power of two (mimalloc, jemalloc). To be charged for what there are many of.
 #[must_use]
 pub const fn allocated(bytes: usize) -> u64 {
     let step = if bytes <= 128 { 16 } else { bytes.next_power_of_two() / 8 };
-    let rounded = bytes.next_multiple_of(step) as u64;
-    rounded + rounded / 4
+    bytes.next_multiple_of(step) as u64
 }
 
 /// Bytes charged to a class until dropped.
@@ -326,7 +324,7 @@ mod tests {
     fn allocations_take_what_allocators_give() {
         let sizes = [1, 16, 17, 128, 129, 160, 161, 256, 257, 320, 1000, 1024, 1025];
         let taken = [16, 16, 32, 128, 160, 160, 192, 256, 320, 320, 1024, 1024, 1280];
-        assert_eq!(sizes.map(allocated), taken.map(|bytes| bytes + bytes / 4));
+        assert_eq!(sizes.map(allocated), taken);
     }
 
     #[test]

@@ -164,7 +164,7 @@ impl Opening {
         let space = Space::open(layout.vfs.clone(), &layout.dir, space_options, saved, poison.clone())?;
         let mut cache = CacheOptions::default();
         // Three threads write, and each keeps what it needs for a batch, three times over.
-        cache.batch_bytes = cache.batch_bytes.min(options.budget_bytes / 256).max(cache.page_bytes);
+        cache.batch_bytes = cache.batch_bytes.min(options.budget_bytes / 64).max(cache.page_bytes);
         cache.batch_pages = (cache.batch_bytes / cache.page_bytes) as usize;
         if options.read_only {
             // Nobody writes pages back: what is not evicted by then stays.
