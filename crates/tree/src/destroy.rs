@@ -37,6 +37,7 @@ impl Core {
         let latched = self.latch_structure();
         let guard = epoch::pin();
         self.let_go(&self.root);
+        *self.root_image.lock() = None;
         let empty = Arc::new(LeafHandle::empty(self.me.clone(), Fence::from([]), None));
         self.replace(&latched, &self.root, 1, Inner::single(Child::Leaf(empty)));
         drop(guard);

@@ -21,6 +21,9 @@ pub fn destroy_frees_all_space(bench: &Bench) -> Verdict {
     world.evict()?;
     ensure!(world.space.stats().held_bytes > empty, "a thousand rows on no block");
     world.index().destroy()?;
+    let mut named = 0;
+    let problems = world.index().reach(&mut |_, _| named += 1)?;
+    ensure!(named == 0 && problems.is_empty(), "{named} blocks are named after destroy: {problems:?}");
     world.forget_index();
     let held = world.space.stats().held_bytes;
     ensure!(held == empty, "{held} bytes are held after destroy, {empty} before the first row");
