@@ -4,7 +4,8 @@
 //! 2. Entries gather in memory up to a share of the budget; when it is full they are sorted and written as a
 //!    run file.
 //! 3. The sorted chunks are merged and applied in key order at timestamp `s`, which fills leaves from left to
-//!    right. Nothing is logged: the caller runs a checkpoint before it names the index.
+//!    right. Nothing is logged: the caller runs a checkpoint before it names the index. Two rows with one value of a unique
+//!    index stand side by side here: that ends the build.
 //!
 //! The table's writers are kept out by the caller; readers go on.
 
@@ -18,6 +19,7 @@ use store::{Run, RunWriter};
 
 use crate::engine::Engine;
 use crate::entry::{IndexEntry, TableShape};
+use crate::rows::duplicate;
 use crate::table::Schema;
 
 /// Entries applied at a time.
@@ -61,16 +63,50 @@ pub fn build(
     }
     // One thread per index sorts and applies.
     let mut threads = Vec::new();
-    for (sorter, entry) in sorters.into_iter().zip(new) {
-        let entry = entry.clone();
-        let work = move || sorter.finish(&entry, s);
+    for ((sorter, entry), n) in sorters.into_iter().zip(new).zip(numbers) {
+        let (entry, mut distinct) = (entry.clone(), Distinct::new(&shape.def.name, schema, *n));
+        let work = move || sorter.finish(&entry, s, &mut distinct);
         let thread = vfs::thread::spawn("trefoil-build", work);
         threads.push(thread.map_err(|e| base::Fault::io("start", "a thread", &e))?);
     }
     let results: Vec<_> = threads.into_iter().map(|t| t.join().expect("a build does not panic")).collect();
-    let spilled: Vec<Vec<Run>> = results.into_iter().collect::<Result<_>>()?;
+    let spilled: Vec<Vec<Run>> = results.into_iter().collect::<crate::Result<_>>()?;
     drop(spilled);
     Ok(())
+}
+
+/// Looks at ascending entries of an index: no two rows have one value, if it is unique.
+struct Distinct {
+    table: String,
+    schema: Schema,
+    n: usize,
+    /// The last entry with a value of its own, and the length of the value.
+    last: Vec<u8>,
+    value_bytes: usize,
+}
+
+impl Distinct {
+    fn new(table: &str, schema: &Schema, n: usize) -> Self {
+        Self { table: table.to_owned(), schema: schema.clone(), n, last: Vec::new(), value_bytes: 0 }
+    }
+
+    fn pass(&mut self, entry: &[u8]) -> crate::Result<()> {
+        let Some(value) = self.schema.unique_value(self.n, entry)? else { return Ok(()) };
+        if !self.last.is_empty() && self.last[..self.value_bytes] == *value {
+            let row = &self.last[self.value_bytes..];
+            return Err(crate::Error::DuplicateKey(Box::new(duplicate(
+                &self.table,
+                &self.schema,
+                Some(self.n),
+                value,
+                row,
+            )?)));
+        }
+        self.value_bytes = value.len();
+        self.last.clear();
+        self.last.extend_from_slice(entry);
+        Ok(())
+    }
 }
 
 /// The run files of one build, removed at its end, however it ends: a build that failed for want of space must
@@ -148,7 +184,7 @@ impl Sorter {
     }
 
     /// Sorts, merges and applies; returns the spilled runs, for removal.
-    fn finish(mut self, entry: &IndexEntry, s: CommitTs) -> Result<Vec<Run>> {
+    fn finish(mut self, entry: &IndexEntry, s: CommitTs, distinct: &mut Distinct) -> crate::Result<Vec<Run>> {
         self.sort();
         let mut applier = Applier { entry, s, builder: BatchBuilder::new(), entries: 0 };
         let mut cursors = Vec::new();
@@ -167,6 +203,7 @@ impl Sorter {
                 }
             }
             let Some((key, source)) = least else { break };
+            distinct.pass(key)?;
             applier.push(key)?;
             match source {
                 usize::MAX => next += 1,

@@ -1,6 +1,10 @@
 //! The one public error.
 
+use std::fmt;
+
 use base::{CommitTs, Corruption, Fault};
+
+use crate::table::{OwnedValue, Value};
 
 /// Result of the public API: its errors are [`Error`] unless another type is named.
 ///
@@ -53,7 +57,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 ///
 /// let mut tx = db.begin()?;
 /// match tx.insert(&people, &[1i64.into(), "Alan".into()]) {
-///     Err(Error::DuplicateKey { index, .. }) => assert_eq!(index, "people"),
+///     Err(Error::DuplicateKey(taken)) => assert_eq!(taken.index, "primary"),
 ///     other => panic!("Ada has this number: {other:?}"),
 /// }
 /// tx.insert(&people, &[4i64.into(), "Alan".into()])?; // the statement failed, not the transaction
@@ -102,14 +106,10 @@ pub enum Error {
         /// The key, printable.
         key: String,
     },
-    /// A row with this primary key exists.
-    #[error("duplicate key {key} in index {index}")]
-    DuplicateKey {
-        /// The index.
-        index: String,
-        /// The key, printable.
-        key: String,
-    },
+    /// Another row has the primary key, or the value of a unique index, that a row should get. The statement did nothing,
+    /// the transaction goes on.
+    #[error("{0}")]
+    DuplicateKey(Box<Duplicate>),
     /// The commit was handed to the log, then the log failed: after reopening it is there whole or not at all.
     /// Do not retry blindly. While the database is poisoned, reads may show it.
     #[error("the outcome of the commit at {ts} is unknown: {cause}; reopen and look")]
@@ -252,6 +252,47 @@ pub enum Error {
         /// The system's words.
         message: String,
     },
+}
+
+/// What a row cannot have because another one has it: [`Error::DuplicateKey`].
+///
+/// ```
+/// # let dir = tempfile::tempdir().expect("a temporary directory");
+/// # let db = trefoil::Database::open(dir.path(), trefoil::Options::default())?;
+/// use trefoil::{ColumnType, IndexSchema, Schema};
+///
+/// let schema = Schema::builder().column("id", ColumnType::I64).column("mail", ColumnType::Text).primary_key(&["id"]);
+/// let schema = schema.index(IndexSchema::new("by_mail", &["mail"]).unique()).build()?;
+/// let users = db.create_table("users", schema)?;
+/// let mut tx = db.begin()?;
+/// tx.insert(&users, &[7i64.into(), "ada@example.org".into()])?;
+/// let error = tx.insert(&users, &[8i64.into(), "ada@example.org".into()]).expect_err("Ada has it");
+/// assert_eq!(error.to_string(), r#"duplicate key ("ada@example.org") in users.by_mail: row (7) has it"#);
+/// # Ok::<(), trefoil::Error>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Duplicate {
+    /// The table.
+    pub table: String,
+    /// The unique index; `primary` for the primary key.
+    pub index: String,
+    /// The values of its columns.
+    pub key: Vec<OwnedValue>,
+    /// The primary key of the row that has them.
+    pub row: Vec<OwnedValue>,
+}
+
+impl fmt::Display for Duplicate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { table, index, key, row } = self;
+        write!(f, "duplicate key {} in {table}.{index}: row {} has it", shown(key), shown(row))
+    }
+}
+
+fn shown(values: &[OwnedValue]) -> String {
+    let all: Vec<String> = values.iter().map(Value::to_string).collect();
+    format!("({})", all.join(", "))
 }
 
 impl Error {

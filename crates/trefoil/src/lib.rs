@@ -93,7 +93,7 @@ pub use base::CommitTs;
 pub use controller::DelayStats;
 pub use cursor::Cursor;
 pub use database::Database;
-pub use error::{Error, Result};
+pub use error::{Duplicate, Error, Result};
 pub use handle::{Index, Table};
 /// Keys that a reader passed over because they cannot be read: [`Cursor::skipped`], [`Rows::skipped`]. Rows from `low` on
 /// and below `high` may be missing; what stands there is the newest version of its row.
@@ -154,7 +154,7 @@ pub use index::IndexStats;
 pub use index::VerifyReport;
 pub use locking::{LockMode, LockWait, Locking};
 pub use options::{Durability, IndexOptions, Isolation, Options, Structure, TransactionOptions};
-pub use rows::{ALL, Entries, RowRef, Rows, ValueRange};
+pub use rows::{ALL, Entries, RowRef, Rows, Upserted, ValueRange};
 pub use snapshot::Snapshot;
 pub use stats::Stats;
 /// Pages in memory: [`Stats::cache`].

@@ -2,7 +2,8 @@
 //!
 //! A row is an entry of the primary index and one of each secondary index ([`crate::table`]). A write locks the row
 //! (its primary key in the primary index), looks at the newest committed version and then writes all entries that
-//! change. Secondary entries need no locks: they change only under their row's.
+//! change. Secondary entries need no locks: they change only under their row's. The values of unique indexes do
+//! ([`unique`]).
 //!
 //! A statement over many rows locks and checks all of them before it writes the first; what fails later (a value
 //! that does not fit, a limit, a full disk) takes back what the statement has written. So an error leaves nothing
@@ -10,26 +11,30 @@
 
 use std::sync::Arc;
 
-use base::bytes::printable;
 use index::{Direction, KeyRange};
 
 use crate::entry::{IndexEntry, TableShape};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::handle::Table;
 use crate::table::Value;
 use crate::transaction::Transaction;
+use unique::Taken;
 
 mod changing;
+mod conflicts;
 mod cursors;
 mod locking;
 mod range;
 mod reading;
+mod unique;
 
+pub use conflicts::Upserted;
 pub use cursors::{Entries, RowRef, Rows};
 pub use range::{ALL, ValueRange};
 
 pub(crate) use cursors::owned;
 pub(crate) use range::{as_slice, index_number, index_range, primary_range, whole_key};
+pub(crate) use unique::duplicate;
 
 impl Transaction {
     /// Inserts a row: one value for each column, in their order.
@@ -49,7 +54,7 @@ impl Transaction {
     /// let mut tx = db.begin()?;
     /// tx.insert(&people, &[1i64.into(), "Ada".into()])?;
     /// let again = tx.insert(&people, &[1i64.into(), "Grace".into()]);
-    /// assert!(matches!(again, Err(Error::DuplicateKey { .. })));
+    /// assert!(matches!(again, Err(Error::DuplicateKey(_))));
     /// tx.commit()?; // with Ada
     /// # Ok::<(), trefoil::Error>(())
     /// ```
@@ -95,27 +100,38 @@ impl Transaction {
             order.sort_unstable_by(|&a, &b| keys[a].cmp(&keys[b]));
         }
         let sorted: Vec<&[u8]> = order.iter().map(|&i| keys[i].as_slice()).collect();
-        let duplicate = |key: &[u8]| Error::DuplicateKey { index: table.name().to_owned(), key: printable(key) };
+        let there = |key: &[u8]| Err(Taken::primary(key).error(&shape));
         if let Some(twice) = sorted.windows(2).find(|pair| pair[0] == pair[1]) {
-            return Err(duplicate(twice[0]));
+            return there(twice[0]);
         }
         for key in &sorted {
             self.wait_for_ranges(&shape.primary, key)?;
             self.lock_for_write(&shape.primary, key)?;
         }
-        let mut there = None;
-        self.read_newest(&shape.primary, &sorted, &mut |i, _| there = there.or(Some(i)))?;
-        if let Some(i) = there {
-            return Err(duplicate(sorted[i]));
+        let mut found = None;
+        self.read_newest(&shape.primary, &sorted, &mut |i, _| found = found.or(Some(i)))?;
+        if let Some(i) = found {
+            return there(sorted[i]);
         }
-        let mut bytes = Vec::new();
-        for (row, key) in rows.iter().zip(&keys) {
-            schema.row_value(row.as_ref(), &mut bytes)?;
-            self.write(&shape.primary, key, Some(&bytes))?;
-            for (n, secondary) in shape.secondaries.iter().enumerate() {
-                schema.index_key_of_row(n, key, row.as_ref(), &mut bytes)?;
-                self.write_entry(secondary, &bytes, Some(&[]))?;
+        for &n in schema.unique_indexes() {
+            let entries = rows.iter().zip(&keys).map(|(row, key)| unique::entry_of(schema, n, key, row.as_ref()));
+            let entries = entries.collect::<Result<Vec<_>>>()?;
+            if let Some(taken) = self.claim(&shape, n, &entries, &[])? {
+                return Err(taken.error(&shape));
             }
+        }
+        rows.iter().zip(&keys).try_for_each(|(row, key)| self.write_row(&shape, key, row.as_ref()))
+    }
+
+    /// Writes a new row: it is locked, and what it must have to itself nobody else has.
+    fn write_row(&mut self, shape: &Arc<TableShape>, key: &[u8], row: &[Value<'_>]) -> Result<()> {
+        let schema = &shape.def.schema;
+        let mut bytes = Vec::new();
+        schema.row_value(row, &mut bytes)?;
+        self.write(&shape.primary, key, Some(&bytes))?;
+        for (n, secondary) in shape.secondaries.iter().enumerate() {
+            schema.index_key_of_row(n, key, row, &mut bytes)?;
+            self.write_entry(secondary, &bytes, Some(&[]))?;
         }
         Ok(())
     }
@@ -153,7 +169,7 @@ impl Transaction {
         let mut key = Vec::new();
         shape.def.schema.primary_key_of_row(row, &mut key)?;
         let Some(old) = self.lock_newest(&shape, &key)? else { return Ok(false) };
-        self.replace(&shape, &key, &old, row)?;
+        self.write_over(&shape, &key, &old, row)?;
         Ok(true)
     }
 
@@ -165,13 +181,22 @@ impl Transaction {
         Ok(old)
     }
 
-    /// Writes a locked row, and the entries that differ from those of what was stored for it.
-    fn replace(&mut self, shape: &Arc<TableShape>, key: &[u8], old: &[u8], row: &[Value<'_>]) -> Result<()> {
+    /// Writes a locked row, and the entries that differ from those of what was stored for it. False if it is the same row.
+    fn write_over(&mut self, shape: &Arc<TableShape>, key: &[u8], old: &[u8], row: &[Value<'_>]) -> Result<bool> {
         let schema = &shape.def.schema;
         let (mut new, mut old_entry, mut new_entry) = (Vec::new(), Vec::new(), Vec::new());
         schema.row_value(row, &mut new)?;
         if old == new {
-            return Ok(());
+            return Ok(false);
+        }
+        for &n in schema.unique_indexes() {
+            schema.secondary_key(n, key, old, &mut old_entry)?;
+            let new_entry = unique::entry_of(schema, n, key, row)?;
+            if old_entry != new_entry
+                && let Some(taken) = self.claim(shape, n, &[new_entry], std::slice::from_ref(&old_entry))?
+            {
+                return Err(taken.error(shape));
+            }
         }
         self.write(&shape.primary, key, Some(&new))?;
         for (n, secondary) in shape.secondaries.iter().enumerate() {
@@ -182,7 +207,7 @@ impl Transaction {
                 self.write_entry(secondary, &new_entry, Some(&[]))?;
             }
         }
-        Ok(())
+        Ok(true)
     }
 
     /// Deletes the row with this primary key, and its entries of the secondary indexes. False if there is none.
@@ -279,6 +304,14 @@ impl Transaction {
         let mut rows: Vec<(usize, Vec<u8>)> = Vec::with_capacity(keys.len());
         self.read_newest(&shape.primary, &sorted, &mut |i, value| rows.push((i, value.to_vec())))?;
         let mut entry = Vec::new();
+        for &n in shape.def.schema.unique_indexes() {
+            let mut gone = Vec::with_capacity(rows.len());
+            for (i, row) in &rows {
+                shape.def.schema.secondary_key(n, sorted[*i], row, &mut entry)?;
+                gone.push(entry.clone());
+            }
+            self.claim(shape, n, &[], &gone)?;
+        }
         for (i, row) in &rows {
             self.write(&shape.primary, sorted[*i], None)?;
             for (n, secondary) in shape.secondaries.iter().enumerate() {

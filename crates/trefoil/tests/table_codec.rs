@@ -419,7 +419,6 @@ fn schemas_that_make_no_sense_are_refused() {
     says(with(IndexSchema::new("i", &[])), "at least one column");
     says(with(IndexSchema::new("", &["b"])), "needs a name");
     says(with(IndexSchema::new("i", &["x"])), "no column \"x\"");
-    assert!(matches!(with(IndexSchema::new("i", &["b"]).unique()), Err(Fault::Unsupported(_))));
     let schema = with(IndexSchema::new("i", &["b"])).expect("valid");
     says(schema.with_index(IndexSchema::new("i", &["a"])), "names are \"i\"");
     assert_eq!(schema.without_index(0).indexes(), &[]);

@@ -2,7 +2,7 @@
 //!
 //! A transaction buffers its writes; committing puts them all at one timestamp. Reads say at which timestamp,
 //! and see the transaction's own writes above that. The model judges uniqueness as a current read does: on
-//! the newest commits and the own writes. Locks, waiting and deadlocks are not modelled: whoever drives the
+//! the newest commits and the own writes; what is null agrees with nothing. Locks, waiting and deadlocks are not modelled: whoever drives the
 //! model decides in which order transactions get through, and asks only for what was legal in that order.
 
 use std::collections::BTreeMap;
@@ -51,9 +51,24 @@ struct Table<V> {
 }
 
 /// A database of tables.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct Tables<V> {
     tables: BTreeMap<u32, Table<V>>,
+    is_null: fn(&V) -> bool,
+}
+
+impl<V> Default for Tables<V> {
+    fn default() -> Self {
+        Self::with_nulls(|_| false)
+    }
+}
+
+impl<V> Tables<V> {
+    /// No tables; their columns may hold what is null by this.
+    #[must_use]
+    pub fn with_nulls(is_null: fn(&V) -> bool) -> Self {
+        Self { tables: BTreeMap::new(), is_null }
+    }
 }
 
 /// Writes of a running transaction. It borrows nothing: pass the database to each call.
@@ -84,7 +99,7 @@ impl<V: Clone + Ord + Debug> Tables<V> {
     /// No tables.
     #[must_use]
     pub fn new() -> Self {
-        Self { tables: BTreeMap::new() }
+        Self::default()
     }
 
     /// Adds an empty table.
@@ -184,13 +199,40 @@ impl<V: Clone + Ord + Debug> Transaction<V> {
     /// # Errors
     /// The conflict with the newest commits and the own writes.
     pub fn insert(&mut self, tables: &Tables<V>, table: u32, row: Row<V>) -> Result<(), Conflict> {
-        let key = project(&row, &tables.shape(table).primary);
-        if tables.get(self.current(), table, &key).is_some() {
-            return Err(Conflict::DuplicatePrimary);
+        match self.conflicts(tables, table, &row).first() {
+            Some((conflict, _)) => Err(*conflict),
+            None => {
+                self.write(tables, table, row);
+                Ok(())
+            }
         }
-        self.check_unique(tables, table, &key, &row)?;
+    }
+
+    /// What stands in the way of a new row, in the order in which it is looked for: the primary key, then the unique
+    /// indexes. With the primary keys of the rows that have it.
+    #[must_use]
+    pub fn conflicts(&self, tables: &Tables<V>, table: u32, row: &[V]) -> Vec<(Conflict, Vec<V>)> {
+        let key = project(row, &tables.shape(table).primary);
+        let there = tables.get(self.current(), table, &key).is_some();
+        let same_key = there.then_some((Conflict::DuplicatePrimary, key));
+        same_key.into_iter().chain(self.taken(tables, table, row)).collect()
+    }
+
+    /// Adds a row and removes those in its way; returns how many.
+    pub fn replace(&mut self, tables: &Tables<V>, table: u32, row: Row<V>) -> usize {
+        let mut keys: Vec<Vec<V>> = self.conflicts(tables, table, &row).into_iter().map(|(_, key)| key).collect();
+        keys.sort();
+        keys.dedup();
+        for key in &keys {
+            self.writes.push((table, key.clone(), None));
+        }
+        self.write(tables, table, row);
+        keys.len()
+    }
+
+    fn write(&mut self, tables: &Tables<V>, table: u32, row: Row<V>) {
+        let key = project(&row, &tables.shape(table).primary);
         self.writes.push((table, key, Some(row)));
-        Ok(())
     }
 
     /// Replaces the row that has the primary key of `row`.
@@ -200,8 +242,10 @@ impl<V: Clone + Ord + Debug> Transaction<V> {
     pub fn update(&mut self, tables: &Tables<V>, table: u32, row: Row<V>) -> Result<(), Conflict> {
         let key = project(&row, &tables.shape(table).primary);
         tables.get(self.current(), table, &key).ok_or(Conflict::NotFound)?;
-        self.check_unique(tables, table, &key, &row)?;
-        self.writes.push((table, key, Some(row)));
+        if let Some((conflict, _)) = self.taken(tables, table, &row).into_iter().find(|(_, holder)| *holder != key) {
+            return Err(conflict);
+        }
+        self.write(tables, table, row);
         Ok(())
     }
 
@@ -243,17 +287,20 @@ impl<V: Clone + Ord + Debug> Transaction<V> {
         self.writes.iter().rev().find(|w| w.0 == table && w.1 == key).map(|w| &w.2)
     }
 
-    fn check_unique(&self, tables: &Tables<V>, table: u32, key: &[V], row: &[V]) -> Result<(), Conflict> {
+    /// Rows with the values of this one in a unique index, itself among them.
+    fn taken(&self, tables: &Tables<V>, table: u32, row: &[V]) -> Vec<(Conflict, Vec<V>)> {
         let shape = tables.shape(table);
-        let others: Vec<Row<V>> =
-            tables.rows(self.current(), table).into_iter().filter(|r| project(r, &shape.primary) != key).collect();
+        let rows = tables.rows(self.current(), table);
+        let mut taken = Vec::new();
         for (i, secondary) in shape.secondaries.iter().enumerate().filter(|(_, s)| s.unique) {
             let value = project(row, &secondary.columns);
-            if others.iter().any(|r| project(r, &secondary.columns) == value) {
-                return Err(Conflict::DuplicateUnique(i));
+            if value.iter().any(tables.is_null) {
+                continue;
             }
+            let holder = rows.iter().find(|row| project(row, &secondary.columns) == value);
+            taken.extend(holder.map(|row| (Conflict::DuplicateUnique(i), project(row, &shape.primary))));
         }
-        Ok(())
+        taken
     }
 }
 
@@ -318,6 +365,11 @@ mod tests {
         t.insert(&tables, T, vec![3, 0, 200]).unwrap();
         tables.commit(CommitTs(20), t);
         assert_eq!(tables.rows(CommitTs(20).into(), T).len(), 2);
+        let mut t = Transaction::new();
+        assert_eq!(t.update(&tables, T, vec![1, 0, 200]), Err(Conflict::DuplicateUnique(1)));
+        t.update(&tables, T, vec![1, 7, 100]).unwrap();
+        assert_eq!(t.replace(&tables, T, vec![1, 0, 200]), 2);
+        assert_eq!(tables.rows(t.current(), T), [vec![1, 0, 200]]);
         tables.forget_after(CommitTs(10));
         assert_eq!(tables.get(CommitTs(20).into(), T, &[2]), Some(vec![2, 40, 200]));
     }

@@ -43,6 +43,8 @@ pub enum Current {
     Is(Option<Vec<u8>>),
     /// Only whether it is there.
     Exists(bool),
+    /// It is there, and its value begins so.
+    Begins(Vec<u8>),
 }
 
 /// A commit that got a timestamp.

@@ -5,7 +5,7 @@
 //! transaction, written by the transaction itself) says how long the prefix is; every map must then be exactly what
 //! the prefix makes it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
 use base::CommitTs;
@@ -52,6 +52,7 @@ pub fn observations(history: &History) {
             let right = match said {
                 Current::Is(value) => newest == *value,
                 Current::Exists(there) => newest.is_some() == *there,
+                Current::Begins(with) => newest.as_ref().is_some_and(|value| value.starts_with(with)),
             };
             assert!(
                 right,
@@ -59,6 +60,23 @@ pub fn observations(history: &History) {
                 commit.id, commit.ts
             );
         }
+    }
+}
+
+/// No two rows of the table had one value of column `a` at any moment.
+pub fn distinct(history: &History) {
+    let mut commits: Vec<_> = history.commits.iter().collect();
+    commits.sort_unstable_by_key(|commit| commit.ts);
+    let mut rows: BTreeMap<&[u8], &[u8]> = BTreeMap::new();
+    for commit in commits {
+        for ((_, key), value) in commit.writes.iter().filter(|((map, _), _)| *map == Map::Table) {
+            match value {
+                Some(value) => rows.insert(key, &value[..size_of::<u32>()]),
+                None => rows.remove(key.as_slice()),
+            };
+        }
+        let values: BTreeSet<_> = rows.values().collect();
+        assert!(values.len() == rows.len(), "rows of one value since {}: {rows:?}", commit.ts);
     }
 }
 

@@ -17,7 +17,7 @@ use crate::history::History;
 use crate::judge::{self, Ending};
 use crate::space;
 use crate::workload::{Shared, Step, manage, read, step, sweep, write};
-use crate::world::{Sizes, World};
+use crate::world::{Sizes, Unique, World};
 
 /// What goes wrong in a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -78,6 +78,9 @@ fn lives(handle: &Handle, seed: u64) {
             run_threads(&world, &history, &mut rng);
         }
         judge::observations(&history.lock());
+        if sizes.unique == Unique::Always {
+            judge::distinct(&history.lock());
+        }
         say(|| format!("{} commits", history.lock().commits.len()));
         ending = end(world, &history, &mut disk, trouble, &mut rng);
         if trouble == Trouble::Rot && life == 1 {

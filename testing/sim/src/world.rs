@@ -44,7 +44,23 @@ pub struct Sizes {
     pub wide: bool,
     /// Checkpoints that a thread of its own makes one after the other.
     pub checkpoints: u64,
+    /// Whether rows are unique in a column.
+    pub unique: Unique,
 }
+
+/// Which tables have an index named like [`ONE_A`] that is unique in column `a`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unique {
+    /// None.
+    Never,
+    /// All, from the start.
+    Always,
+    /// The table may get one.
+    Added,
+}
+
+/// How names of unique indexes begin.
+pub const ONE_A: &str = "one_a";
 
 impl Sizes {
     /// Drawn.
@@ -66,7 +82,20 @@ impl Sizes {
             value_bytes_max: [8, 60, 600][rng.index(3)],
             wide,
             checkpoints: if rng.chance(0.25) { 5 + rng.below(20) } else { 0 },
+            unique: [Unique::Never, Unique::Never, Unique::Always, Unique::Always, Unique::Added][rng.index(5)],
         }
+    }
+
+    /// A value of column `a`.
+    pub fn some_a(&self, rng: &mut Rng) -> u32 {
+        // Fewer values than rows where they are unique, so that rows meet.
+        rng.below(if self.unique == Unique::Never { 9 } else { 2 * KEYS / 3 }) as u32
+    }
+
+    /// The indexes every table has.
+    #[must_use]
+    pub fn first_indexes(&self) -> &'static [&'static str] {
+        if self.unique == Unique::Always { &["by_a", ONE_A] } else { &["by_a"] }
     }
 
     /// The options for a disk.
@@ -137,7 +166,7 @@ impl World {
         let wide = sizes.wide.then(|| index("wide")).transpose()?;
         let journal = index("journal")?;
         let table = match db.table("rows") {
-            Err(Error::NotFound { .. }) => db.create_table("rows", schema(sizes, &["by_a"]))?,
+            Err(Error::NotFound { .. }) => db.create_table("rows", schema(sizes))?,
             other => other?,
         };
         Ok(Self { db, plain, wide, table, journal, extras: Arc::default(), sizes: sizes.clone() })
@@ -181,9 +210,9 @@ impl World {
     }
 }
 
-/// What the tables look like; by which secondary indexes, all on the same column.
+/// What the tables look like at first; all secondary indexes are on the same column.
 #[must_use]
-pub fn schema(sizes: &Sizes, indexes: &[&str]) -> Schema {
+pub fn schema(sizes: &Sizes) -> Schema {
     let options = sizes.index_options();
     let columns = Schema::builder()
         .column("id", ColumnType::U64)
@@ -191,14 +220,15 @@ pub fn schema(sizes: &Sizes, indexes: &[&str]) -> Schema {
         .column("b", ColumnType::Bytes)
         .primary_key(&["id"])
         .primary_options(options);
-    let all = indexes.iter().fold(columns, |schema, name| schema.index(secondary(sizes, name)));
+    let all = sizes.first_indexes().iter().fold(columns, |schema, name| schema.index(secondary(sizes, name)));
     all.build().expect("a sound schema")
 }
 
 /// A secondary index of such a table.
 #[must_use]
 pub fn secondary(sizes: &Sizes, name: &str) -> IndexSchema {
-    IndexSchema::new(name, &["a"]).with_options(sizes.index_options())
+    let index = IndexSchema::new(name, &["a"]).with_options(sizes.index_options());
+    if sizes.unique != Unique::Never && name.starts_with(ONE_A) { index.unique() } else { index }
 }
 
 /// A range of byte keys; empty bounds are open.

@@ -1,6 +1,9 @@
 //! Rows changed by what they hold: `UPDATE … SET k = k + 1 WHERE id = ?`.
 
+use std::sync::Arc;
+
 use super::range::whole_key;
+use crate::entry::TableShape;
 use crate::error::{Error, Result};
 use crate::handle::Table;
 use crate::table::Value;
@@ -44,18 +47,29 @@ impl Transaction {
     ) -> Result<bool> {
         self.statement(|tx| {
             let shape = tx.open_table(&table.0, true)?;
-            let schema = &shape.def.schema;
-            let key = whole_key(schema, primary_key)?;
+            let key = whole_key(&shape.def.schema, primary_key)?;
             let Some(old) = tx.lock_newest(&shape, &key)? else { return Ok(false) };
-            let mut row = schema.decode_row(&key, &old)?;
-            change(&mut row);
-            let mut new_key = Vec::new();
-            schema.primary_key_of_row(&row, &mut new_key)?;
-            if new_key != key {
-                return Err(Error::InvalidArgument("an update leaves the primary key as it is".into()));
-            }
-            tx.replace(&shape, &key, &old, &row)?;
+            tx.change_row(&shape, &key, &old, change)?;
             Ok(true)
         })
+    }
+
+    /// Changes a locked row, of which `old` is stored. False if that leaves it as it was.
+    pub(super) fn change_row(
+        &mut self,
+        shape: &Arc<TableShape>,
+        key: &[u8],
+        old: &[u8],
+        change: impl FnOnce(&mut [Value<'_>]),
+    ) -> Result<bool> {
+        let schema = &shape.def.schema;
+        let mut row = schema.decode_row(key, old)?;
+        change(&mut row);
+        let mut new_key = Vec::new();
+        schema.primary_key_of_row(&row, &mut new_key)?;
+        if new_key != key {
+            return Err(Error::InvalidArgument("an update leaves the primary key as it is".into()));
+        }
+        self.write_over(shape, key, old, &row)
     }
 }

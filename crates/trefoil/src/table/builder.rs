@@ -107,8 +107,7 @@ impl SchemaBuilder {
     /// The schema, checked.
     ///
     /// # Errors
-    /// `Invalid` if names repeat or are unknown, the primary key is missing or nullable; `Limit`; `Unsupported` for
-    /// unique secondary indexes.
+    /// `Invalid` if names repeat or are unknown, the primary key is missing or nullable; `Limit`.
     ///
     /// ```
     /// use trefoil::{ColumnType, Schema};

@@ -116,6 +116,29 @@ impl Schema {
         skipped.map(|()| reader.rest()).ok_or_else(|| malformed("index entry", entry))
     }
 
+    /// Numbers of the unique indexes, ascending.
+    pub fn unique_indexes(&self) -> &[usize] {
+        &self.0.derived.unique
+    }
+
+    /// The value that an entry of unique index `n` has to itself: the entry without the primary key; none if a NULL is in
+    /// it, or the index is not unique. No value begins with another one, so none is the whole key of any entry.
+    ///
+    /// # Errors
+    /// `Corrupt` if the entry is malformed.
+    pub fn unique_value<'a>(&self, n: usize, entry: &'a [u8]) -> Result<Option<&'a [u8]>> {
+        if !self.indexes()[n].is_unique() {
+            return Ok(None);
+        }
+        let mut reader = Reader::new(entry);
+        let mut has_null = false;
+        for column in self.index_columns(n).iter().map(|&c| &self.columns()[c]) {
+            has_null |= column.nullable && key::take_null(&mut Reader::new(reader.rest())) == Some(true);
+            key::skip(&mut reader, column).ok_or_else(|| malformed("index entry", entry))?;
+        }
+        Ok((!has_null).then(|| &entry[..entry.len() - reader.rest().len()]))
+    }
+
     /// All values of a stored row, in the order of the columns.
     ///
     /// # Errors

@@ -169,15 +169,22 @@ impl IndexSchema {
         self
     }
 
-    /// No two rows agree in all columns. Room in the format; not built yet, so a schema with it is refused.
+    /// No two rows may agree in all columns. A row with a NULL among them agrees with no other.
     ///
     /// ```
-    /// use trefoil::{ColumnType, IndexSchema, Schema};
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = trefoil::Database::open(dir.path(), trefoil::Options::default())?;
+    /// use trefoil::{ColumnType, Error, IndexSchema, Schema, Value};
     ///
-    /// let users = Schema::builder().column("id", ColumnType::I64).column("mail", ColumnType::Text).primary_key(&["id"]);
-    /// let by_mail = IndexSchema::new("by_mail", &["mail"]);
-    /// assert!(users.clone().index(by_mail.clone().unique()).build().is_err()); // not built yet
-    /// assert!(users.index(by_mail).build().is_ok());
+    /// let users = Schema::builder().column("id", ColumnType::I64).nullable("mail", ColumnType::Text).primary_key(&["id"]);
+    /// let users = db.create_table("users", users.index(IndexSchema::new("by_mail", &["mail"]).unique()).build()?)?;
+    /// let mut tx = db.begin()?;
+    /// tx.insert(&users, &[1i64.into(), "ada@example.org".into()])?;
+    /// let again = tx.insert(&users, &[2i64.into(), "ada@example.org".into()]);
+    /// assert!(matches!(again, Err(Error::DuplicateKey(taken)) if taken.index == "by_mail" && taken.row == [1i64.into()]));
+    /// tx.insert(&users, &[2i64.into(), Value::Null])?;
+    /// tx.insert(&users, &[3i64.into(), Value::Null])?;
+    /// # Ok::<(), trefoil::Error>(())
     /// ```
     #[must_use]
     pub fn unique(mut self) -> Self {
@@ -261,6 +268,8 @@ pub(super) struct Derived {
     pub nullable_stored: Vec<usize>,
     /// Per index, the numbers of its columns.
     pub index_columns: Vec<Vec<usize>>,
+    /// Numbers of the unique indexes, ascending.
+    pub unique: Vec<usize>,
     /// Of which type each column is ([`typed::code`]), and where.
     pub places: Vec<(u8, Place)>,
     /// What a tuple must be to be read from a row ([`typed::signature`]).
@@ -415,7 +424,7 @@ impl Schema {
     /// [`Database::create_table_indexes`](crate::Database::create_table_indexes).
     ///
     /// # Errors
-    /// `Invalid` or `Unsupported` if the index does not fit.
+    /// `Invalid` or `Limit` if the index does not fit.
     ///
     /// ```
     /// # use trefoil::{ColumnType, IndexSchema, Schema};
@@ -470,9 +479,6 @@ impl Parts {
         }
         let mut index_columns = Vec::new();
         for index in &self.indexes {
-            if index.unique {
-                return Err(Fault::Unsupported(format!("index {:?}: unique is not built yet", index.name)));
-            }
             if index.columns.is_empty() {
                 return invalid(format!("index {:?} needs at least one column", index.name));
             }
@@ -507,6 +513,7 @@ impl Parts {
             places: self.columns.iter().enumerate().map(|(n, column)| (typed::code(column), place(n))).collect(),
             signature: typed::signature(self.columns.iter()),
             entry_signatures: index_columns.iter().map(entry).collect(),
+            unique: (0..self.indexes.len()).filter(|&n| self.indexes[n].unique).collect(),
             key_leads: self.primary.iter().copied().eq(0..self.primary.len()),
             stored,
             nullable_stored,

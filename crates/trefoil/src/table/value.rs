@@ -2,6 +2,9 @@
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
+use std::fmt;
+
+use base::bytes::printable;
 
 use super::schema::ColumnType;
 
@@ -128,6 +131,23 @@ impl<'a> Value<'a> {
             Value::Text(s) => Value::Text(Cow::Borrowed(s)),
             Value::Bytes(b) => Value::Bytes(Cow::Borrowed(b)),
             other => other.clone().into_owned(),
+        }
+    }
+}
+
+/// For messages: text in quotes, bytes as [`base::bytes::printable`] shows them, timestamps in microseconds.
+impl fmt::Display for Value<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Value::Null => f.write_str("NULL"),
+            Value::I64(n) | Value::Timestamp(n) => write!(f, "{n}"),
+            Value::I32(n) => write!(f, "{n}"),
+            Value::U64(n) => write!(f, "{n}"),
+            Value::U32(n) => write!(f, "{n}"),
+            Value::F64(n) => write!(f, "{n:?}"),
+            Value::Text(s) => write!(f, "{s:?}"),
+            Value::Bytes(b) => f.write_str(&printable(b)),
+            Value::Bool(b) => write!(f, "{b}"),
         }
     }
 }

@@ -222,7 +222,7 @@ impl Transaction {
     }
 
     /// A cursor over the newest applied versions, for statements that lock what they find.
-    pub(super) fn cursor_newest<'a>(
+    pub(crate) fn cursor_newest<'a>(
         &'a self,
         entry: &Arc<IndexEntry>,
         range: (Bound<&[u8]>, Bound<&[u8]>),

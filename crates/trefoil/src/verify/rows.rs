@@ -12,6 +12,7 @@ use index::{Direction, EntryBatch, ReadAt, VerifyReport};
 
 use crate::entry::{IndexEntry, TableShape};
 use crate::error::{Error, Result};
+use crate::table::Schema;
 
 /// Gets a key and a value.
 type Visit<'a> = dyn FnMut(&[u8], &[u8]) -> Result<()> + 'a;
@@ -82,9 +83,17 @@ fn rows(shape: &TableShape, secondaries: &[usize], at: ReadAt) -> Result<(Verify
 fn entries(shape: &TableShape, n: usize, at: ReadAt, rows: &Digest) -> Result<VerifyReport> {
     let index = &shape.secondaries[n];
     let mut report = VerifyReport::default();
+    let schema = &shape.def.schema;
     let mut sum = Digest::default();
+    // The entry before.
+    let mut last = Vec::new();
     each(index, at, &mut |key, value| {
         sum.add(key);
+        if let Some(doubled) = doubled(schema, n, &last, key) {
+            report.add(|| wrong(index, key, "value of a unique index", "one row with it", doubled));
+        }
+        last.clear();
+        last.extend_from_slice(key);
         if !value.is_empty() {
             report.add(|| wrong(index, key, "value of an index entry", "none", printable(value)));
         }
@@ -95,6 +104,17 @@ fn entries(shape: &TableShape, n: usize, at: ReadAt, rows: &Digest) -> Result<Ve
         name_differences(shape, n, at, &mut report)?;
     }
     Ok(report)
+}
+
+/// If two entries of a unique index that follow each other have one value: the rows.
+fn doubled(schema: &Schema, n: usize, last: &[u8], entry: &[u8]) -> Option<String> {
+    // What is malformed is no row's entry, and named for that.
+    let value = schema.unique_value(n, entry).ok()??;
+    if schema.unique_value(n, last).ok()?? != value {
+        return None;
+    }
+    let row = |entry: &[u8]| printable(&entry[value.len()..]);
+    Some(format!("rows {} and {}", row(last), row(entry)))
 }
 
 /// Looks each entry up on the other side. Rows that cannot be read are not asked: they were named before.

@@ -1,11 +1,14 @@
 //! A transaction under way: what it did so far, for the model, and how it ends.
 
-use trefoil::{Durability, Error, Index, Isolation, LockMode, Locking, Table, Transaction, Value};
+use std::collections::BTreeSet;
+use std::ops::Bound;
+
+use trefoil::{Duplicate, Durability, Error, Index, Isolation, LockMode, Locking, Table, Transaction, Upserted, Value};
 use vfs::random::Rng;
 
 use super::Shared;
 use crate::history::{Acknowledged, Commit, Current, Map, Writes};
-use crate::world::{Extra, World, flat};
+use crate::world::{Extra, Unique, World, flat};
 
 /// What a transaction under way has done.
 pub struct Doing<'a> {
@@ -91,7 +94,10 @@ impl<'a> Doing<'a> {
                 self.note_existence(map, &key, false);
                 self.writes.insert((map, key), Some(value));
             }
-            Err(Error::DuplicateKey { .. }) => self.note_existence(map, &key, true),
+            Err(Error::DuplicateKey(taken)) => {
+                self.note_existence(map, &key, taken.index == "primary");
+                self.note_taken(map, &taken);
+            }
             Err(error) => return Err(error),
         }
         Ok(())
@@ -100,12 +106,80 @@ impl<'a> Doing<'a> {
     /// Replaces a row, if it is there.
     pub fn update(&mut self, map: Map, table: &Table, row: &[Value<'_>; 3]) -> Result<(), Error> {
         let (key, value) = flat(row);
-        let there = self.tx.update(table, row)?;
+        let there = match self.tx.update(table, row) {
+            Err(Error::DuplicateKey(taken)) => {
+                self.note_existence(map, &key, true);
+                self.note_taken(map, &taken);
+                return Ok(());
+            }
+            other => other?,
+        };
         self.note_existence(map, &key, there);
         if there {
             self.writes.insert((map, key), Some(value));
         }
         Ok(())
+    }
+
+    /// Inserts a row, or gives the one that is in its way the same last column.
+    pub fn upsert(&mut self, map: Map, table: &Table, row: &[Value<'_>; 3]) -> Result<(), Error> {
+        let (mut old, mut new) = (None, flat(row));
+        let upserted = self.tx.insert_or_update(table, row, |there| {
+            old = Some(flat(there));
+            there[2] = row[2].as_borrowed().into_owned();
+            new = flat(there);
+        })?;
+        match old {
+            None => {
+                assert_eq!(upserted, Upserted::Inserted);
+                self.note_existence(map, &new.0, false);
+            }
+            Some((key, value)) => {
+                assert_eq!(upserted == Upserted::Unchanged, value == new.1);
+                self.note_value(map, &key, Some(value));
+            }
+        }
+        self.writes.insert((map, new.0), Some(new.1));
+        Ok(())
+    }
+
+    /// Puts a row in place of those that are in its way: under locks on what may come there they are known before.
+    pub fn replace(&mut self, map: Map, table: &Table, row: &[Value<'_>; 3]) -> Result<(), Error> {
+        // Where nobody inserts into what was read, and no index comes meanwhile.
+        if self.isolation < Isolation::RepeatableRead || self.world.sizes.unique == Unique::Added {
+            return Ok(());
+        }
+        let (key, value) = flat(row);
+        let mut there = BTreeSet::new();
+        for index in table.schema().indexes().iter().filter(|index| index.is_unique()) {
+            let same = (Bound::Included(&row[1..2]), Bound::Included(&row[1..2]));
+            let mut entries = self.tx.scan_index_locked(table, index.name(), same, LockMode::Exclusive)?;
+            while let Some(entry) = entries.next()? {
+                let Value::U64(id) = entry[1] else { panic!("not an entry: {entry:?}") };
+                there.insert(id.to_be_bytes().to_vec());
+            }
+        }
+        for key in &there {
+            self.note_existence(map, key, true);
+        }
+        let old = self.tx.get_row_locked(table, &row[..1], LockMode::Exclusive)?;
+        self.note_value(map, &key, old.as_ref().map(|old| flat(old).1));
+        there.extend(old.map(|_| key.clone()));
+        assert_eq!(self.tx.replace(table, row)?, there.len(), "{there:?} are in the way of {row:?}");
+        self.writes.extend(there.into_iter().map(|key| ((map, key), None)));
+        self.writes.insert((map, key), Some(value));
+        Ok(())
+    }
+
+    /// Under locks a statement found a row in its way.
+    fn note_taken(&mut self, map: Map, taken: &Duplicate) {
+        let ([Value::U64(id)], [key]) = (&taken.row[..], &taken.key[..]) else { panic!("{taken}") };
+        let Value::U32(a) = key else { return };
+        let (row, begins) = (id.to_be_bytes(), a.to_be_bytes());
+        match self.writes.get(&(map, row.to_vec())) {
+            Some(own) => assert!(own.as_ref().is_some_and(|own| own.starts_with(&begins)), "{taken}: it has {own:?}"),
+            None => self.current_reads.push((map, row.to_vec(), Current::Begins(begins.to_vec()))),
+        }
     }
 
     /// Deletes a row, if it is there.

@@ -14,7 +14,7 @@ use crate::world::{Extra, World, schema, secondary};
 /// Names of what comes and goes: indexes, and a table.
 const NAMES: [&str; 4] = ["extra0", "extra1", "extra2", "table3"];
 /// Secondary indexes the table may get beside its own.
-const ADDED: [&str; 2] = ["added0", "added1"];
+const ADDED: [&str; 2] = ["added0", "one_a_added"];
 
 /// The life of the thread that changes definitions.
 pub fn manage(world: &World, history: &Shared, rng: &mut Rng) {
@@ -58,7 +58,7 @@ fn create(world: &World, history: &Shared, name: &str, rng: &mut Rng) -> Result<
     let note = |there| history.lock().extra.insert(name.to_owned(), ExtraState { creation, there });
     note(None);
     let made = if name.starts_with("table") {
-        world.db.create_table(name, schema(&world.sizes, &["by_a"])).map(Extra::Table)
+        world.db.create_table(name, schema(&world.sizes)).map(Extra::Table)
     } else {
         world.db.create_index(name, world.sizes.index_options()).map(Extra::Index)
     };
@@ -71,7 +71,7 @@ fn create(world: &World, history: &Shared, name: &str, rng: &mut Rng) -> Result<
         match &handle {
             Extra::Index(index) => doing.put(map, index, &key.to_be_bytes(), value(rng, max))?,
             Extra::Table(table) => {
-                let row = [Value::U64(key), Value::U32(rng.below(9) as u32), Value::Bytes(value(rng, max).into())];
+                let row = [Value::U64(key), Value::U32(world.sizes.some_a(rng)), Value::Bytes(value(rng, max).into())];
                 doing.insert(map, table, &row)?;
             }
         }
@@ -134,7 +134,7 @@ fn add(world: &World, history: &Shared, rng: &mut Rng) -> Result<(), Error> {
 fn certain<T>(result: &Result<T, Error>, there: bool) -> Option<bool> {
     match result {
         Ok(_) => Some(there),
-        Err(Error::DiskFull { .. } | Error::LockTimeout { .. }) => Some(!there),
+        Err(Error::DiskFull { .. } | Error::LockTimeout { .. } | Error::DuplicateKey(_)) => Some(!there),
         Err(_) => None,
     }
 }

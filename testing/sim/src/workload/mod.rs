@@ -54,7 +54,9 @@ pub fn step(result: Result<(), Error>) -> Step {
             Error::Deadlock { .. }
             | Error::LockTimeout { .. }
             | Error::DiskFull { .. }
-            | Error::DuplicateKey { .. }
+            | Error::DuplicateKey(_)
+            // A read failed, and rows cannot be told to be distinct until the next life.
+            | Error::Quarantined { .. }
             | Error::NotFound { .. }
             | Error::Limit { .. }
             | Error::DefinitionChanged { .. }

@@ -135,10 +135,12 @@ fn operation(doing: &mut Doing<'_>, rng: &mut Rng) -> Result<(), Error> {
             }
         },
         Extra::Table(table) => {
-            let row = [Value::U64(key), Value::U32(rng.below(9) as u32), Value::Bytes(value(rng, max).into())];
-            match rng.below(3) {
-                0 => doing.insert(map, &table, &row),
-                1 => doing.update(map, &table, &row),
+            let row = [Value::U64(key), Value::U32(world.sizes.some_a(rng)), Value::Bytes(value(rng, max).into())];
+            match rng.below(8) {
+                0..=1 => doing.insert(map, &table, &row),
+                2..=3 => doing.update(map, &table, &row),
+                4 => doing.upsert(map, &table, &row),
+                5 => doing.replace(map, &table, &row),
                 _ => doing.delete_row(map, &table, key),
             }
         }

@@ -1,0 +1,137 @@
+//! Unique secondary indexes (rule A24).
+//!
+//! What a row has to itself there is the *value* of its entry: the entry without the primary key behind it. Of a value with
+//! a NULL in it nobody has anything to himself. Steps of a statement, for each unique index in the order of the schema,
+//! behind the check of the primary key:
+//! 1. lock the values of all entries that come **or go**, exclusively and in key order, until the end of the transaction;
+//! 2. look for an entry with a value that comes: in the newest applied, attached runs included, with the own writes on top;
+//! 3. when all indexes agree, write.
+//!
+//! Why whoever removes an entry locks its value too: its delete is private until it commits. Somebody else would find the
+//! entry still there and call it a duplicate, or replace a row that is going away; so he waits, and looks when it is
+//! certain. Why the lock comes before the look: what was found free could be taken until it is locked. A transaction
+//! gives its locks back when its commit is applied, so the next one to lock a value finds what came of it.
+//!
+//! The lock is one of the lock table, in the index, under the value as its key: with its place in the deadlock graph, its
+//! time limit and its line in the list of waits. No row lock has that name: entries of secondary indexes are locked by
+//! their row, and no value is the whole key of an entry (`Schema::unique_value`).
+//!
+//! While a unique index is set aside nobody can tell which values are taken: what would add one is refused
+//! (`Quarantined`), everything else goes on. So it can be made anew.
+
+use std::ops::Bound;
+use std::sync::Arc;
+
+use index::Direction;
+
+use crate::entry::TableShape;
+use crate::error::{Duplicate, Error, Result};
+use crate::table::{Schema, Value, key};
+use crate::transaction::Transaction;
+
+/// A row has the key that another should get.
+pub(crate) struct Taken {
+    /// The unique index; none: the primary key.
+    pub n: Option<usize>,
+    pub value: Vec<u8>,
+    /// Its primary key.
+    pub row: Vec<u8>,
+}
+
+impl Taken {
+    pub fn primary(key: &[u8]) -> Self {
+        Self { n: None, value: Vec::new(), row: key.to_vec() }
+    }
+
+    /// For people.
+    pub fn shown(&self, shape: &TableShape) -> Result<Duplicate> {
+        duplicate(&shape.def.name, &shape.def.schema, self.n, &self.value, &self.row)
+    }
+
+    pub fn error(&self, shape: &TableShape) -> Error {
+        self.shown(shape).map_or_else(|error| error, |duplicate| Error::DuplicateKey(Box::new(duplicate)))
+    }
+}
+
+/// That the row with primary key `row` has a value of unique index `n`, or, with none, its primary key.
+pub(crate) fn duplicate(table: &str, schema: &Schema, n: Option<usize>, value: &[u8], row: &[u8]) -> Result<Duplicate> {
+    let owned = |values: Vec<Value<'_>>| values.into_iter().map(Value::into_owned).collect::<Vec<_>>();
+    let row_values = owned(schema.decode_primary_key(row)?);
+    let (index, key) = match n {
+        None => ("primary".to_owned(), row_values.clone()),
+        Some(n) => {
+            let entry = [value, row].concat();
+            let mut key = owned(schema.decode_entry(n, &entry)?);
+            key.truncate(schema.index_columns(n).len());
+            (schema.indexes()[n].name().to_owned(), key)
+        }
+    };
+    Ok(Duplicate { table: table.to_owned(), index, key, row: row_values })
+}
+
+/// The entry of index `n` for a row.
+pub(super) fn entry_of(schema: &Schema, n: usize, key: &[u8], row: &[Value<'_>]) -> Result<Vec<u8>> {
+    let mut entry = Vec::new();
+    schema.index_key_of_row(n, key, row, &mut entry)?;
+    Ok(entry)
+}
+
+impl Transaction {
+    /// Steps 1 and 2 for unique index `n`: entries that come, and that go. The first of those that come whose value is
+    /// taken, if there is one.
+    pub(super) fn claim(
+        &mut self,
+        shape: &Arc<TableShape>,
+        n: usize,
+        come: &[Vec<u8>],
+        go: &[Vec<u8>],
+    ) -> Result<Option<Taken>> {
+        let schema = &shape.def.schema;
+        // (value, entry, whether it comes), in key order.
+        let mut values = Vec::with_capacity(come.len() + go.len());
+        for (entry, comes) in come.iter().map(|e| (e, true)).chain(go.iter().map(|e| (e, false))) {
+            if let Some(value) = schema.unique_value(n, entry)? {
+                values.push((value, entry.as_slice(), comes));
+            }
+        }
+        values.sort_unstable();
+        for &(value, entry, comes) in &values {
+            self.lock_value(shape, n, value, entry, comes)?;
+        }
+        let mut last: Option<(&[u8], &[u8])> = None;
+        for &(value, entry, _) in values.iter().filter(|(_, _, comes)| *comes) {
+            let row = match last.filter(|(before, _)| *before == value) {
+                // Two rows of one statement.
+                Some((_, before)) => Some(schema.primary_key_of(n, before)?.to_vec()),
+                None => self.holder(shape, n, value)?,
+            };
+            if let Some(row) = row {
+                return Ok(Some(Taken { n: Some(n), value: value.to_vec(), row }));
+            }
+            last = Some((value, entry));
+        }
+        Ok(None)
+    }
+
+    /// Step 1 for one value.
+    fn lock_value(&mut self, shape: &TableShape, n: usize, value: &[u8], entry: &[u8], comes: bool) -> Result<()> {
+        let secondary = &shape.secondaries[n];
+        let locked = self.wait_for_ranges(secondary, entry).and_then(|()| self.lock_for_write(secondary, value));
+        match locked {
+            Err(Error::Quarantined { .. }) if !comes => Ok(()),
+            other => other,
+        }
+    }
+
+    /// Step 2 for one value, which is locked: the primary key of the row that has it.
+    fn holder(&self, shape: &TableShape, n: usize, value: &[u8]) -> Result<Option<Vec<u8>>> {
+        let mut behind = value.to_vec();
+        let high = if key::successor(&mut behind) { Bound::Excluded(behind.as_slice()) } else { Bound::Unbounded };
+        let range = (Bound::Included(value), high);
+        let mut cursor = self.cursor_newest(&shape.secondaries[n], range, Direction::Forward)?.expect(1);
+        if !cursor.advance()? {
+            return Ok(None);
+        }
+        Ok(Some(shape.def.schema.primary_key_of(n, cursor.entry().0)?.to_vec()))
+    }
+}
