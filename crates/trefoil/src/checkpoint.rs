@@ -37,9 +37,12 @@ impl Engine {
     pub fn publish_checkpoint(&self, published: &mut Published) -> Result<Manifest> {
         self.poison.check()?;
         let log_end = self.wal.end();
+        self.rewrite_prepared(Lsn(self.log_at_checkpoint.load(Ordering::Relaxed)))?;
         let mark = self.space.checkpoint_begin();
         let (indexes, floor) = self.index_states()?;
         vfs::thread::point("checkpoint.composed");
+        let kept = self.prepared.kept(&indexes);
+        let floor = floor.min(kept.floor);
         self.reclaim_lost(&mut published.lost);
         // What lies below the floor is never replayed, so it must not be lost either: a commit on an index that
         // was dropped meanwhile is applied, and no block waits for its record.
@@ -54,6 +57,7 @@ impl Engine {
             next_run: self.next_run.load(Ordering::SeqCst),
             space: self.space.save(),
             indexes,
+            prepared: kept.sets,
         };
         self.space.sync()?;
         vfs::thread::point("checkpoint.before_publish");

@@ -63,7 +63,13 @@ impl Share {
         }
     }
 
-    fn file_bytes(&self) -> u64 {
+    /// A share whose operations are in a run file, durable already.
+    pub fn of_file(entry: Arc<IndexEntry>, run: Run, meta: RunMeta) -> Self {
+        Self { entry, batch: Batch::default(), how: How::FileRun(run, meta) }
+    }
+
+    /// Bytes of its run file.
+    pub fn file_bytes(&self) -> u64 {
         if let How::FileRun(_, meta) = &self.how { meta.bytes } else { 0 }
     }
 }
@@ -132,12 +138,12 @@ impl Engine {
 
     /// The applied prefix may lag the log by a bounded number of bytes (rule A12's buffer has a size). Whoever
     /// is past this check holds a grant, and all grants together are at most a ring, so nobody leaves the window.
-    fn wait_for_window(&self) -> Result<()> {
+    pub fn wait_for_window(&self) -> Result<()> {
         let lag_max = self.visible.window_bytes() - 2 * self.ring_bytes;
         let end = self.wal.end().0;
         // Others append and apply between the two loads: the prefix may be beyond this end already.
         if end.saturating_sub(self.visible.visible().0) > lag_max {
-            self.visible.wait_for(CommitTs(end - lag_max))?;
+            self.wait_visible(CommitTs(end - lag_max))?;
         }
         Ok(())
     }
@@ -157,7 +163,7 @@ impl Engine {
         };
         let unknown = |cause: base::Fault| Error::CommitOutcomeUnknown { ts, cause: cause.to_string() };
         logged.map_err(unknown)?;
-        self.visible.wait_for(ts).map_err(unknown)
+        self.wait_visible(ts).map_err(unknown)
     }
 
     fn prepare_all(&self, batches: Vec<(Arc<IndexEntry>, Batch)>, files: &mut Vec<u64>) -> Result<Vec<Share>> {
@@ -165,40 +171,56 @@ impl Engine {
         let mut room = self.wal.payload_bytes_max() / 2;
         let mut shares = Vec::with_capacity(batches.len());
         for (entry, batch) in batches {
-            let bytes = batch.bytes() + RECORD_BYTES_PER_OPERATION * batch.len() + 64;
-            // The catalog is always in the record: it is replayed before run files are looked at.
-            let small = batch.bytes() <= self.options.inline_batch_bytes || entry.id() == IndexId::CATALOG;
-            let inline = small && bytes <= room;
+            let before = room;
+            let inline = self.fits_record(&entry, &batch, &mut room);
             if !inline && entry.id() == IndexId::CATALOG {
-                let (limit, got) = (room as u64, bytes as u64);
+                let (limit, got) = (before as u64, batch.bytes() as u64);
                 return Err(Error::Limit { what: "bytes of one change of definitions", limit, got });
-            }
-            if inline {
-                room -= bytes;
             }
             shares.push(self.prepare(entry, batch, inline, files)?);
         }
         Ok(shares)
     }
 
+    /// True if a batch goes into the record, of whose `room` it takes its part then; otherwise into a run file.
+    pub fn fits_record(&self, entry: &IndexEntry, batch: &Batch, room: &mut usize) -> bool {
+        let bytes = batch.bytes() + RECORD_BYTES_PER_OPERATION * batch.len() + 64;
+        // The catalog is always in the record: it is replayed before run files are looked at.
+        let small = batch.bytes() <= self.options.inline_batch_bytes || entry.id() == IndexId::CATALOG;
+        let fits = small && bytes <= *room;
+        if fits {
+            *room -= bytes;
+        }
+        fits
+    }
+
     fn prepare(&self, entry: Arc<IndexEntry>, batch: Batch, inline: bool, files: &mut Vec<u64>) -> Result<Share> {
         if !inline {
             let (run, meta) = self.write_run(&batch, entry.def.options.compression, files)?;
-            return Ok(Share { entry, batch: Batch::default(), how: How::FileRun(run, meta) });
+            return Ok(Share::of_file(entry, run, meta));
         }
         let reservation = entry.index.reserve(&batch).map_err(|fault| as_damage(&entry, fault))?;
-        let how = match reservation {
-            Reservation::Direct(reserved) => How::Direct(reserved),
-            Reservation::TooCold => {
-                // Charged past the limit if need be: the write set, as large, is let go in a moment.
-                let charge = self.budget.charge(Class::Runs, batch.bytes() as u64);
-                How::MemoryRun(run_of(&batch).with_charge(charge))
-            }
-        };
-        Ok(Share { entry, batch, how })
+        Ok(match reservation {
+            Reservation::Direct(reserved) => Share { entry, batch, how: How::Direct(reserved) },
+            Reservation::TooCold => self.share_in_memory(entry, batch),
+        })
     }
 
-    fn write_run(
+    /// A share that will be attached: it holds no page.
+    pub fn share_in_memory(&self, entry: Arc<IndexEntry>, batch: Batch) -> Share {
+        // Charged past the limit if need be: the write set, as large, is let go in a moment.
+        let charge = self.budget.charge(Class::Runs, batch.bytes() as u64);
+        let run = run_of(&batch).with_charge(charge);
+        Share { entry, batch, how: How::MemoryRun(run) }
+    }
+
+    /// A share of a record that holds its operations, or held them before.
+    pub fn share_in_place(&self, entry: Arc<IndexEntry>, batch: Batch) -> Result<Share> {
+        self.prepare(entry, batch, true, &mut Vec::new())
+    }
+
+    /// Writes a batch as a run file, durable on return; its number goes into `files` first.
+    pub fn write_run(
         &self,
         batch: &Batch,
         compression: store::Compression,

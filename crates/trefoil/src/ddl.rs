@@ -101,7 +101,7 @@ impl Engine {
         }
         let _no_writers = self.close_gate(table, "(the whole table, for a change of its definition)")?;
         // Writers leave the gate when their commit is applied, which may be before it is visible.
-        self.visible.wait_for(self.wal.end().as_commit_ts())?;
+        self.wait_visible(self.wal.end().as_commit_ts())?;
         let snapshot = self.snapshots.take();
         let mut entries = Vec::new();
         for index in &new {
@@ -139,7 +139,7 @@ impl Engine {
         self.check_undamaged(&shape.primary)?;
         let n = index_number(&shape, name)?;
         let _no_writers = self.close_gate(table, "(the whole table, to rebuild an index)")?;
-        self.visible.wait_for(self.wal.end().as_commit_ts())?;
+        self.wait_visible(self.wal.end().as_commit_ts())?;
         let snapshot = self.snapshots.take();
         let schema = &shape.def.schema;
         let entry = self.open_new(self.secondary_def(shape.def.id, &schema.indexes()[n]), snapshot.ts())?;
@@ -175,7 +175,11 @@ impl Engine {
 
     fn close_gate<'a>(&self, table: &'a TableEntry, why: &str) -> Result<GateClosed<'a>> {
         let timeout = self.options.lock_timeout;
-        table.gate.close(timeout).ok_or_else(|| Error::LockTimeout {
+        if let Some(closed) = table.gate.close(timeout) {
+            return Ok(closed);
+        }
+        self.check_unprepared(&table.name, table.id)?;
+        Err(Error::LockTimeout {
             index: table.name.clone(),
             key: why.to_owned(),
             waited_ms: timeout.as_millis() as u64,
@@ -189,6 +193,7 @@ impl Engine {
         let _one = self.ddl.lock();
         let entry = self.names.read().plain.get(name).cloned();
         let entry = entry.ok_or_else(|| Error::NotFound { kind: "index", name: name.to_owned() })?;
+        self.check_unprepared(name, entry.id())?;
         let ts = self.commit_catalog(vec![(catalog::index_key(entry.id()).to_vec(), None)], Room::Reserve)?;
         vfs::thread::point("ddl.dropped");
         self.names.write().plain.remove(name);

@@ -23,6 +23,8 @@ use crate::error::{Error, Result};
 use crate::helpers::Helpers;
 use crate::layout::Layout;
 use crate::options::Options;
+use crate::prepared::ordered::Turns;
+use crate::prepared::registry::Registry;
 use crate::quarantine::Lost;
 use crate::runs::RunRegistry;
 use crate::stats::Counters;
@@ -98,6 +100,10 @@ pub struct Engine {
     pub helpers: Helpers,
     /// How fast commits are admitted.
     pub controller: Controller,
+    /// Prepared transactions.
+    pub prepared: Registry,
+    /// Commits of theirs that are ordered and not applied.
+    pub ordered: Turns,
     /// What is counted.
     pub counters: Counters,
 }
@@ -179,7 +185,7 @@ impl Engine {
     /// to be written by the next one.
     fn owed_bytes(&self) -> u64 {
         let runs: u64 = self.upkept_indexes().iter().map(|entry| entry.index.stats().run_bytes).sum();
-        self.cache.stats().dirty_bytes + runs + self.budget.used(Class::Inner)
+        self.cache.stats().dirty_bytes + runs + self.budget.used(Class::Inner) + self.prepared.owed_bytes()
     }
 
     /// What a background step may rely on; the applied prefix is read before the view.
@@ -300,6 +306,13 @@ impl Engine {
                 self.signal.wake(Wake::Checkpoint);
             }
         }
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        // What is prepared is found again by the next opening.
+        self.prepared.take_all().into_iter().for_each(|held| held.release(self, None));
     }
 }
 

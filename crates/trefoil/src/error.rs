@@ -34,6 +34,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// | make room | `DiskFull` |
 /// | do what the cancelling thread wanted | `Cancelled` |
 /// | reopen, then look | `CommitOutcomeUnknown`, `Poisoned` |
+/// | decide the prepared transaction | `HeldByPrepared` |
 /// | look at the path, or take another version | `NotADatabase`, `Locked`, `NewerFormat`, `UpgradeRequired` |
 /// | rebuild the index | `Quarantined` |
 /// | save what can be read | `Damaged` |
@@ -204,6 +205,16 @@ pub enum Error {
         kind: &'static str,
         /// The name.
         name: String,
+    },
+    /// A prepared transaction has written to the table or index, and its definition cannot change before that is decided:
+    /// [`Database::commit_prepared`](crate::Database::commit_prepared),
+    /// [`Database::rollback_prepared`](crate::Database::rollback_prepared).
+    #[error("{name:?} is held by the prepared transaction {xid}; commit it or roll it back first")]
+    HeldByPrepared {
+        /// The table or index.
+        name: String,
+        /// The transaction's name, printable.
+        xid: String,
     },
     /// The index or table behind this handle was dropped.
     #[error("{name:?} was dropped")]

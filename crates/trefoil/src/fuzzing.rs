@@ -50,15 +50,17 @@ pub fn catalog_row(bytes: &[u8]) {
     }
 }
 
-/// A commit record.
+/// A record of a commit, in one phase or two.
 pub fn commit_record(bytes: &[u8]) {
     let _ = crate::record::decode(bytes, base::Lsn::ZERO, |_| true);
+    let _ = crate::record::decode_prepare(bytes, base::Lsn::ZERO);
+    let _ = crate::record::decode_decision(bytes, base::Lsn::ZERO);
 }
 
 /// A manifest file, its checksum made right so that the payload is reached.
 pub fn manifest(bytes: &[u8]) {
     let _ = crate::manifest::Manifest::decode("fuzz", bytes);
-    let _ = crate::manifest::Manifest::decode_payload(bytes);
+    (1..=crate::manifest::FORMAT).for_each(|format| drop(crate::manifest::Manifest::decode_payload(format, bytes)));
 }
 
 /// Schemas, rows and keys.

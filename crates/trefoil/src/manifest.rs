@@ -13,11 +13,14 @@ use std::sync::Arc;
 use base::bytes::{Reader, put_bytes, put_varint};
 use base::checksum::crc32c;
 use base::{Fault, IndexId, Lsn, Result};
+use store::RunMeta;
 use vfs::{OpenHow, Vfs};
 
 const MAGIC: &[u8; 8] = b"TREFMAN1";
-/// Newest format this build writes and reads.
-pub const FORMAT: u32 = 1;
+/// Newest format this build writes and reads: with prepared sets.
+pub const FORMAT: u32 = 2;
+/// Written while there are no prepared sets; the oldest format this build reads.
+const FORMAT_PLAIN: u32 = 1;
 const PREFIX: &str = "MANIFEST-";
 /// magic 8 | format u32 | crc u32 | payload length u64
 const HEADER_BYTES: usize = 24;
@@ -56,6 +59,43 @@ pub struct Manifest {
     pub space: Vec<u8>,
     /// The indexes, ascending.
     pub indexes: Vec<IndexEntry>,
+    /// Prepared sets that lie in run files; format 2 if there are any.
+    pub prepared: Vec<SavedSet>,
+}
+
+/// A prepared transaction that needs the log no more.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SavedSet {
+    /// The end of its prepare record: what the record that decides it names.
+    pub prepare: Lsn,
+    /// Its name.
+    pub xid: Vec<u8>,
+    /// When it was prepared, in milliseconds since 1970.
+    pub since_ms: u64,
+    /// Its operations on each index.
+    pub shares: Vec<(IndexId, RunMeta)>,
+}
+
+impl SavedSet {
+    fn encode(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.prepare.0.to_le_bytes());
+        put_bytes(out, &self.xid);
+        out.extend_from_slice(&self.since_ms.to_le_bytes());
+        put_varint(out, self.shares.len() as u64);
+        for (id, meta) in &self.shares {
+            out.extend_from_slice(&id.0.to_le_bytes());
+            meta.encode(out);
+        }
+    }
+
+    fn decode(r: &mut Reader<'_>) -> Option<Self> {
+        let (prepare, xid, since_ms) = (Lsn(r.u64()?), r.bytes()?.to_vec(), r.u64()?);
+        let mut shares = Vec::new();
+        for _ in 0..r.varint()? {
+            shares.push((IndexId(r.u32()?), RunMeta::decode(r)?));
+        }
+        Some(Self { prepare, xid, since_ms, shares })
+    }
 }
 
 impl Manifest {
@@ -83,9 +123,15 @@ impl Manifest {
             put_varint(&mut p, entry.runs.len() as u64);
             entry.runs.iter().for_each(|run| put_varint(&mut p, *run));
         }
+        let mut format = FORMAT_PLAIN;
+        if !self.prepared.is_empty() {
+            format = FORMAT;
+            put_varint(&mut p, self.prepared.len() as u64);
+            self.prepared.iter().for_each(|set| set.encode(&mut p));
+        }
         let mut out = Vec::with_capacity(HEADER_BYTES + p.len());
         out.extend_from_slice(MAGIC);
-        out.extend_from_slice(&FORMAT.to_le_bytes());
+        out.extend_from_slice(&format.to_le_bytes());
         out.extend_from_slice(&crc32c(&p).to_le_bytes());
         out.extend_from_slice(&(p.len() as u64).to_le_bytes());
         out.extend_from_slice(&p);
@@ -100,7 +146,7 @@ impl Manifest {
         }
         let mut r = Reader::new(&bytes[8..]);
         let (format, crc, len) = (r.u32().unwrap_or(0), r.u32().unwrap_or(0), r.u64().unwrap_or(0));
-        if format != FORMAT {
+        if !(FORMAT_PLAIN..=FORMAT).contains(&format) {
             let remedy = if format > FORMAT { "use a newer version" } else { "upgrade the database" };
             return Err(Fault::Format { path: name.into(), found: format, supported: FORMAT, remedy: remedy.into() });
         }
@@ -110,12 +156,12 @@ impl Manifest {
         if crc32c(r.rest()) != crc {
             return Err(bad("manifest checksum", format!("{crc:08x}"), format!("{:08x}", crc32c(r.rest()))));
         }
-        Self::decode_payload(r.rest())
+        Self::decode_payload(format, r.rest())
             .ok_or_else(|| bad("manifest payload", "a well-formed manifest".into(), "a malformed one".into()))
     }
 
     /// Reads the payload behind a good checksum.
-    pub(crate) fn decode_payload(bytes: &[u8]) -> Option<Self> {
+    pub(crate) fn decode_payload(format: u32, bytes: &[u8]) -> Option<Self> {
         let mut r = Reader::new(bytes);
         let mut m = Manifest {
             generation: r.u64()?,
@@ -127,6 +173,7 @@ impl Manifest {
             next_run: r.u64()?,
             space: r.bytes()?.to_vec(),
             indexes: Vec::new(),
+            prepared: Vec::new(),
         };
         for _ in 0..r.varint()? {
             let (id, skip, state) = (IndexId(r.u32()?), Lsn(r.u64()?), r.bytes()?.to_vec());
@@ -139,6 +186,9 @@ impl Manifest {
                 return None;
             }
             m.indexes.push(entry);
+        }
+        for _ in 0..if format == FORMAT { r.varint()? } else { 0 } {
+            m.prepared.push(SavedSet::decode(&mut r)?);
         }
         r.is_empty().then_some(m)
     }
@@ -213,6 +263,7 @@ mod tests {
                 IndexEntry { id: IndexId(0), skip: Lsn(16), state: vec![], runs: vec![] },
                 IndexEntry { id: IndexId(5), skip: Lsn(160), state: vec![9; 300], runs: vec![3, 700] },
             ],
+            prepared: vec![SavedSet { prepare: Lsn(48), xid: b"x".to_vec(), since_ms: 9, shares: vec![] }],
         }
     }
 

@@ -27,6 +27,7 @@ use crate::helpers::Helpers;
 use crate::layout::Layout;
 use crate::manifest::Manifest;
 use crate::options::{IndexOptions, Options};
+use crate::prepared::recovered::Undecided;
 use crate::quarantine;
 use crate::read_only;
 use crate::record;
@@ -275,6 +276,8 @@ impl Opening {
             helpers: Helpers::new(&self.options),
             controller: Default::default(),
             counters: Default::default(),
+            prepared: Default::default(),
+            ordered: Default::default(),
             runs: Default::default(),
             layout: self.layout,
             options: self.options,
@@ -439,13 +442,15 @@ fn recover(engine: &Arc<Engine>, threads: &Threads, manifest: &Manifest, log_end
         while engine.upkeep_step()? {}
         Ok(())
     };
-    let mut keep = replay(engine, manifest, log_end, &settle)?;
+    let (mut keep, prepared) = replay(engine, manifest, log_end, &settle)?;
+    keep.extend(prepared.files());
     for id in manifest.indexes.iter().flat_map(|e| &e.runs) {
         keep.entry(*id).or_insert(CommitTs::ZERO);
     }
     let highest = keep.keys().next_back().map_or(0, |id| id + 1);
     engine.next_run.fetch_max(highest, Ordering::SeqCst);
     engine.runs.after_recovery(&engine.layout, &keep)?;
+    prepared.restore(engine)?;
     engine.recovering.store(false, Ordering::Release);
     // Before a checkpoint: what was not replayed into a damaged index is never asked for again.
     engine
@@ -466,13 +471,14 @@ fn recover(engine: &Arc<Engine>, threads: &Threads, manifest: &Manifest, log_end
     Ok(())
 }
 
-/// Replays the log into all indexes but the catalog. Returns the run files that it names, with their commits.
+/// Replays the log into all indexes but the catalog. Returns the run files that it names, with their commits, and what is
+/// prepared.
 pub fn replay(
     engine: &Engine,
     manifest: &Manifest,
     log_end: &WalEnd,
     settle: &dyn Fn() -> base::Result<()>,
-) -> base::Result<BTreeMap<u64, CommitTs>> {
+) -> base::Result<(BTreeMap<u64, CommitTs>, Undecided)> {
     let skip_of = |id: IndexId| manifest.indexes.iter().find(|e| e.id == id).map_or(manifest.log_floor, |e| e.skip);
     let targets: BTreeMap<IndexId, Target> = engine
         .all_indexes()
@@ -490,13 +496,13 @@ pub fn replay(
     };
     let next_index = engine.next_index.load(Ordering::SeqCst);
     let mut replayer = Replayer::new(&targets, next_index, &open_run, settle, &engine.budget);
-    read_log(&engine.layout, manifest, &mut |r: RecordRef<'_>| {
-        if r.kind.0 == record::KIND_COMMIT && r.end <= log_end.end {
-            replayer.commit(r.end, r.payload)?;
-        }
-        Ok(())
+    let mut prepared = Undecided::new(manifest, &engine.budget);
+    read_log(&engine.layout, manifest, &mut |r: RecordRef<'_>| match r.kind.0 {
+        _ if r.end > log_end.end => Ok(()),
+        record::KIND_COMMIT => replayer.commit(r.end, r.payload),
+        _ => prepared.take(r, &mut replayer),
     })?;
     replayer.finish()?;
     engine.counters.replayed_operations.store(replayer.operations, Ordering::Relaxed);
-    Ok(std::mem::take(&mut replayer.runs))
+    Ok((std::mem::take(&mut replayer.runs), prepared))
 }

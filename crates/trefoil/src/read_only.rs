@@ -26,11 +26,13 @@ use crate::quarantine;
 
 /// Steps 2 and 3.
 pub fn recover(engine: &Engine, manifest: &Manifest, log_end: &WalEnd) -> Result<()> {
-    replay(engine, manifest, log_end, &|| Ok(())).map_err(|fault| match fault {
+    let replayed = replay(engine, manifest, log_end, &|| Ok(())).map_err(|fault| match fault {
         Fault::Limit { limit, got, .. } => Error::Limit { what: TOO_LONG_A_LOG, limit, got },
         other => other.into(),
-    })?;
+    });
     engine.runs.as_found(&engine.layout)?;
+    // To be listed: whoever only reads takes no locks.
+    replayed?.1.restore(engine)?;
     engine.recovering.store(false, Ordering::Release);
     let noted = |entry: &Arc<IndexEntry>| entry.is_noted() && matches!(entry.def.role, Role::Secondary(_));
     engine.all_indexes().iter().filter(|entry| noted(entry)).for_each(|entry| set_aside(engine, entry));

@@ -1,9 +1,15 @@
-//! What the log carries: one record per commit, all its operations grouped by index (decision D5).
+//! What the log carries: one record per commit, all its operations grouped by index (decision D5); and of a commit in two
+//! phases two, the second of which is small.
 //!
 //! A commit record's payload: varint number of indexes, then per index: id u32, form u8, and
 //! form 0 (inline): varint number of operations, each: varint key length, key, varint (value length + 1, or 0
 //! for a delete), value; form 1 (run): the run's description as `store` encodes it, already durable when the
 //! record is written (rule A14).
+//!
+//! A prepare record: xid bytes, when it was written (milliseconds since 1970, u64), then as a commit record. The record that
+//! commits or rolls back what was prepared: the end of its prepare record u64, xid bytes, varint number of indexes, each
+//! id u32, ascending: those that it changes. They let recovery tell a prepare record that is not needed any more from one
+//! that is missing.
 
 use base::bytes::{Reader, put_bytes, put_varint};
 use base::{Fault, IndexId, Lsn, Result};
@@ -12,6 +18,12 @@ use store::RunMeta;
 
 /// Record kinds. The numbers are stored.
 pub const KIND_COMMIT: u8 = 1;
+/// The write set of a prepared transaction.
+pub const KIND_PREPARE: u8 = 2;
+/// A prepared transaction is committed, at the end of this record.
+pub const KIND_COMMIT_PREPARED: u8 = 3;
+/// A prepared transaction is rolled back.
+pub const KIND_ROLLBACK_PREPARED: u8 = 4;
 
 const FORM_INLINE: u8 = 0;
 const FORM_RUN: u8 = 1;
@@ -25,10 +37,44 @@ pub enum Change {
     Run(RunMeta),
 }
 
+/// What a prepare record says beside the changes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Prepare {
+    /// The name its owner gave it.
+    pub xid: Vec<u8>,
+    /// When it was prepared, in milliseconds since 1970.
+    pub since_ms: u64,
+}
+
+/// What a record says that ends a prepared transaction.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Decision {
+    /// The end of its prepare record.
+    pub prepare: Lsn,
+    /// Its name.
+    pub xid: Vec<u8>,
+    /// The indexes it changes, ascending.
+    pub indexes: Vec<IndexId>,
+}
+
 /// Starts a record that names `indexes` indexes.
 pub fn begin(out: &mut Vec<u8>, indexes: usize) {
-    out.clear();
     put_varint(out, indexes as u64);
+}
+
+/// What stands in a prepare record before [`begin`].
+pub fn put_prepare(out: &mut Vec<u8>, prepare: &Prepare) {
+    put_bytes(out, &prepare.xid);
+    out.extend_from_slice(&prepare.since_ms.to_le_bytes());
+}
+
+/// The record that ends a prepared transaction.
+pub fn encode_decision(decision: &Decision) -> Vec<u8> {
+    let mut out = decision.prepare.0.to_le_bytes().to_vec();
+    put_bytes(&mut out, &decision.xid);
+    put_varint(&mut out, decision.indexes.len() as u64);
+    decision.indexes.iter().for_each(|id| out.extend_from_slice(&id.0.to_le_bytes()));
+    out
 }
 
 /// Appends operations.
@@ -59,20 +105,44 @@ pub fn put_run(out: &mut Vec<u8>, id: IndexId, meta: &RunMeta) {
 
 /// Reads a commit record found at `at`; `wanted` chooses the indexes to decode.
 pub fn decode(payload: &[u8], at: Lsn, mut wanted: impl FnMut(IndexId) -> bool) -> Result<Vec<(IndexId, Change)>> {
-    decode_inner(payload, &mut wanted).ok_or_else(|| {
-        Fault::corrupt("log", at.0, "commit record", "a well-formed record under a good checksum", "a malformed one")
-    })
+    decode_changes(&mut Reader::new(payload), &mut wanted).ok_or_else(|| malformed(at, "commit record"))
 }
 
-fn decode_inner(payload: &[u8], wanted: &mut dyn FnMut(IndexId) -> bool) -> Option<Vec<(IndexId, Change)>> {
+/// Reads a prepare record found at `at`.
+pub fn decode_prepare(payload: &[u8], at: Lsn) -> Result<(Prepare, Vec<(IndexId, Change)>)> {
     let mut r = Reader::new(payload);
+    let mut read = || {
+        let prepare = Prepare { xid: r.bytes()?.to_vec(), since_ms: r.u64()? };
+        Some((prepare, decode_changes(&mut r, &mut |_| true)?))
+    };
+    read().ok_or_else(|| malformed(at, "prepare record"))
+}
+
+/// Reads the record that ends a prepared transaction, found at `at`.
+pub fn decode_decision(payload: &[u8], at: Lsn) -> Result<Decision> {
+    let mut r = Reader::new(payload);
+    let mut read = || {
+        let (prepare, xid, mut indexes) = (Lsn(r.u64()?), r.bytes()?.to_vec(), Vec::new());
+        for _ in 0..r.varint()? {
+            indexes.push(IndexId(r.u32()?));
+        }
+        (r.is_empty() && indexes.is_sorted()).then_some(Decision { prepare, xid, indexes })
+    };
+    read().ok_or_else(|| malformed(at, "decision about a prepared transaction"))
+}
+
+fn malformed(at: Lsn, what: &'static str) -> Fault {
+    Fault::corrupt("log", at.0, what, "a well-formed record under a good checksum", "a malformed one")
+}
+
+fn decode_changes(r: &mut Reader<'_>, wanted: &mut dyn FnMut(IndexId) -> bool) -> Option<Vec<(IndexId, Change)>> {
     let mut changes = Vec::new();
     for _ in 0..r.varint()? {
         let id = IndexId(r.u32()?);
         let keep = wanted(id);
         match r.u8()? {
             FORM_INLINE => {
-                let batch = decode_batch(&mut r, keep)?;
+                let batch = decode_batch(r, keep)?;
                 if keep {
                     changes.push((id, Change::Inline(batch)));
                 }
@@ -132,6 +202,26 @@ mod tests {
         assert_eq!(decode(&out, Lsn(0), |id| id == IndexId(4)).expect("decodes").len(), 1);
         for cut in 0..out.len() {
             assert!(decode(&out[..cut], Lsn(0), |_| true).is_err(), "cut {cut}");
+        }
+    }
+
+    #[test]
+    fn what_is_prepared_and_decided_comes_back() {
+        let mut b = BatchBuilder::new();
+        b.push(b"a", Op::Put(b"1"));
+        let prepare = Prepare { xid: b"branch 7".to_vec(), since_ms: 1_767_225_600_000 };
+        let mut out = Vec::new();
+        put_prepare(&mut out, &prepare);
+        begin(&mut out, 1);
+        put_inline(&mut out, IndexId(3), &b.finish());
+        let (back, changes) = decode_prepare(&out, Lsn(0)).expect("decodes");
+        assert_eq!((back, changes.len()), (prepare, 1));
+        let decision = Decision { prepare: Lsn(64), xid: b"branch 7".to_vec(), indexes: vec![IndexId(3), IndexId(9)] };
+        let bytes = encode_decision(&decision);
+        assert_eq!(decode_decision(&bytes, Lsn(0)).expect("decodes"), decision);
+        for cut in 0..out.len().max(bytes.len()) {
+            assert!(decode_prepare(&out[..cut.min(out.len() - 1)], Lsn(0)).is_err(), "cut {cut}");
+            assert!(decode_decision(&bytes[..cut.min(bytes.len() - 1)], Lsn(0)).is_err(), "cut {cut}");
         }
     }
 }

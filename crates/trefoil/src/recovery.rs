@@ -22,7 +22,7 @@ use store::{Budget, Charge, Class, Run, RunMeta};
 
 use crate::entry::IndexEntry;
 use crate::quarantine::tolerating;
-use crate::record::{self, Change};
+use crate::record::{self, Change, Decision};
 use crate::refused::Refused;
 
 /// Bytes of operations gathered before they are applied: an eighth of the budget, at most so many.
@@ -117,6 +117,35 @@ impl<'a> Replayer<'a> {
         if let Some(id) = unknown {
             return Err(Fault::corrupt("log", end.0, "index number", format!("below {}", self.next_index), id));
         }
+        self.take(end, changes)
+    }
+
+    /// Takes what was prepared before and is committed by the record that ends at `end`: that is its timestamp (rule P6).
+    pub fn changes(&mut self, end: Lsn, mut changes: Vec<(IndexId, Change)>) -> Result<()> {
+        if let Some((id, _)) = changes.iter().find(|(id, _)| self.is_unknown(*id)) {
+            return Err(Fault::corrupt("log", end.0, "index number", format!("below {}", self.next_index), id));
+        }
+        changes.retain(|(id, _)| self.targets.get(id).is_some_and(|target| end > target.skip));
+        self.take(end, changes)
+    }
+
+    /// A commit whose prepare record is not there: a fault if an index needs it.
+    pub fn check_not_needed(&self, end: Lsn, decision: &Decision) -> Result<()> {
+        let needs = |id: &&IndexId| self.is_unknown(**id) || self.targets.get(id).is_some_and(|t| end > t.skip);
+        match decision.indexes.iter().find(needs) {
+            None => Ok(()),
+            Some(id) => {
+                let expected = format!("the prepare record that ends at {}, which index {id} needs", decision.prepare);
+                Err(Fault::corrupt("log", end.0, "commit of a prepared transaction", expected, "none"))
+            }
+        }
+    }
+
+    fn is_unknown(&self, id: IndexId) -> bool {
+        !self.targets.contains_key(&id) && id.0 >= self.next_index
+    }
+
+    fn take(&mut self, end: Lsn, changes: Vec<(IndexId, Change)>) -> Result<()> {
         for (id, change) in changes {
             let replayed = match change {
                 Change::Inline(batch) => {

@@ -31,11 +31,13 @@ use crate::error::{Error, Result};
 use crate::handle::Index;
 use crate::options::{Durability, Isolation, TransactionOptions};
 
+mod held;
 mod locking;
 mod ranges;
 mod reading;
 mod savepoints;
 
+pub(crate) use held::Held;
 use locking::RowLocks;
 use savepoints::Rollbacks;
 pub use savepoints::Savepoint;
@@ -301,7 +303,7 @@ impl Transaction {
         if batches.is_empty() {
             self.finish(None);
             let seen = self.seen.get();
-            self.engine.visible.wait_for(seen)?;
+            self.engine.wait_visible(seen)?;
             return Ok(seen);
         }
         self.engine.check_writable()?;
@@ -412,7 +414,7 @@ impl Transaction {
     }
 
     /// The write set as sorted batches, ascending by index.
-    fn batches(&self) -> Vec<(Arc<IndexEntry>, Batch)> {
+    pub(crate) fn batches(&self) -> Vec<(Arc<IndexEntry>, Batch)> {
         let touched = self.touched.borrow();
         let writes = self.writes.lock();
         let mut batches = Vec::with_capacity(touched.len());

@@ -28,6 +28,7 @@
 //! |---|---|
 //! | [`mod@format`] | segment headers and frame headers, to the byte |
 //! | [`record`] | records inside a frame |
+//! | `held` | a grant that is kept for a while |
 //! | `ring` | the bytes between append and write |
 //! | `room` | how much may be granted |
 //! | `stage` | one leader at a time, the others wait for its group |
@@ -45,6 +46,7 @@
 mod copy;
 pub mod format;
 pub mod fuzzing;
+mod held;
 pub mod log;
 pub mod options;
 mod reader;
@@ -59,6 +61,7 @@ mod stats;
 mod writer;
 
 pub use format::{DatabaseId, Incarnation, SegmentId};
+pub use held::HeldGrant;
 pub use log::{SpaceGrant, Wal};
 pub use options::{WalOptions, WalStart};
 pub use record::{RecordKind, RecordRef};

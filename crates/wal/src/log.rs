@@ -99,8 +99,8 @@ struct Gathering {
 /// Dropping it gives the room back.
 #[must_use = "dropping a grant gives its room back"]
 pub struct SpaceGrant<'w> {
-    log: &'w Inner,
-    bytes: u64,
+    pub(crate) log: &'w Inner,
+    pub(crate) bytes: u64,
 }
 
 impl Drop for SpaceGrant<'_> {
@@ -530,7 +530,7 @@ impl Inner {
 
     fn prepare(&self) -> Result<bool> {
         let usable = self.options.usable_bytes();
-        if self.room.ready() >= usable + self.options.reserve_bytes() {
+        if self.room.ready() >= usable + self.room.kept_bytes() {
             return Ok(false);
         }
         if self.pool.prepare(false)? {

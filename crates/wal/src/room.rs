@@ -51,6 +51,9 @@ pub(crate) struct Room {
     ready: CachePadded<AtomicU64>,
     ring_bytes: u64,
     reserve_bytes: u64,
+    /// Space that ordinary grants leave beside the reserve, for records that were promised room. Changes with a prepare
+    /// and a decision; who takes room a moment before or after a change was there before or after it.
+    promised: AtomicU64,
     /// Told when room is released, and when a record is copied and so can be written out.
     pub(crate) changed: Signal,
     /// Held by the one thread that gets room the slow way.
@@ -64,6 +67,7 @@ impl Room {
             ready: CachePadded::new(AtomicU64::new(0)),
             ring_bytes: options.ring_bytes,
             reserve_bytes: options.reserve_bytes(),
+            promised: AtomicU64::new(0),
             changed: Signal::default(),
             turn: Mutex::new(()),
         }
@@ -102,7 +106,7 @@ impl Room {
 
     /// True if a load does not fit the space that is ready.
     fn is_short_of_space(&self, load: Load, privileged: bool) -> bool {
-        let reserve = if privileged { 0 } else { self.reserve_bytes };
+        let reserve = if privileged { 0 } else { self.kept_bytes() };
         load.charge + reserve > self.ready.load(Ordering::SeqCst)
     }
 
@@ -110,6 +114,22 @@ impl Room {
     pub(crate) fn lacks_space_for(&self, bytes: u64, privileged: bool) -> bool {
         let packed = self.outstanding.load(Ordering::SeqCst) + pack(bytes, 1);
         self.is_short_of_space(Load::unpack(packed), privileged)
+    }
+
+    /// What ordinary grants leave.
+    pub(crate) fn kept_bytes(&self) -> u64 {
+        self.reserve_bytes + self.promised.load(Ordering::SeqCst)
+    }
+
+    /// Keeps space for a record of this length, in a frame of its own.
+    pub(crate) fn promise(&self, bytes: u64) {
+        self.promised.fetch_add(bytes + FRAME_ROOM_BYTES, Ordering::SeqCst);
+    }
+
+    /// The record is granted, or will not come.
+    pub(crate) fn end_promise(&self, bytes: u64) {
+        self.promised.fetch_sub(bytes + FRAME_ROOM_BYTES, Ordering::SeqCst);
+        self.changed.wake();
     }
 
     /// What is outstanding now.

@@ -38,6 +38,11 @@ impl RowLocks {
         Self { owner: LockOwner::new(id), charge, bytes: 0, ranges: Vec::new(), loose: None, loose_key: Vec::new() }
     }
 
+    /// Charges all of them, past the limit if need be.
+    pub(super) fn charge_all(&mut self) {
+        self.charge.set(self.bytes);
+    }
+
     /// Before the locks: who is woken by their release looks at the ranges again, and would do so until they are gone.
     pub(super) fn unlock_ranges(&mut self, id: TxnId) {
         self.ranges.drain(..).for_each(|entry| entry.ranges.unlock(id));

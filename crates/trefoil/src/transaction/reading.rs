@@ -125,7 +125,7 @@ impl Transaction {
         if let Some(slot) = &*self.snapshot.borrow() {
             return Ok((ReadAt::Snapshot(slot.ts()), None));
         }
-        self.engine.visible.wait_for(self.seen.get())?;
+        self.engine.wait_visible(self.seen.get())?;
         let slot = self.engine.snapshots.take();
         let at = ReadAt::Snapshot(slot.ts());
         match self.isolation {

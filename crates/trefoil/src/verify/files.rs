@@ -85,6 +85,11 @@ fn run_files(engine: &Engine, manifest: &Manifest, report: &mut VerifyReport) ->
                 .add(|| Corruption::of_index(entry.id, None, "run file", format!("run {id}"), "none").at(place, None));
         }
     }
+    let prepared = manifest.prepared.iter().flat_map(|set| &set.shares);
+    for (index, meta) in prepared.filter(|(_, meta)| there.binary_search(&meta.id).is_err()) {
+        let found = format!("run {} of a prepared transaction", meta.id);
+        report.add(|| Corruption::of_index(*index, None, "run file", found, "none").at(dir.display(), None));
+    }
     for id in there {
         // A file goes before its entry in the registry: one that went meanwhile is not there any more.
         let still = || store::run::list(&*engine.layout.vfs, &dir).is_ok_and(|now| now.contains(&id));
@@ -102,6 +107,10 @@ fn log(engine: &Engine, floor: Lsn, records: &mut u64) -> base::Result<()> {
         *records += 1;
         match found.kind.0 {
             record::KIND_COMMIT => record::decode(found.payload, found.end, |_| true).map(|_| ()),
+            record::KIND_PREPARE => record::decode_prepare(found.payload, found.end).map(|_| ()),
+            record::KIND_COMMIT_PREPARED | record::KIND_ROLLBACK_PREPARED => {
+                record::decode_decision(found.payload, found.end).map(|_| ())
+            }
             _ => Ok(()),
         }
     })

@@ -1,0 +1,159 @@
+//! Prepared transactions as recovery finds them: in the manifest and in the log, decided or not.
+//!
+//! A set becomes known by the manifest or by its prepare record, whichever names it first, and is kept until the record
+//! that decides it. A commit is replayed at the end of that record (rule P6), a rollback forgets it. What is left at the end
+//! of the log is prepared: it takes its locks, its pending keys and its places in the gates of tables again, before anybody
+//! else has the database. Its operations stay in memory until the checkpoint that ends recovery writes them as runs.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use base::{CommitTs, IndexId, Lsn, Result, TxnId};
+use store::{Budget, Charge, Class};
+use wal::RecordRef;
+
+use super::registry::{Brief, Form, SetShare};
+use crate::catalog::Role;
+use crate::engine::Engine;
+use crate::entry::{IndexEntry, TableEntry};
+use crate::manifest::Manifest;
+use crate::record::{self, Change};
+use crate::recovery::Replayer;
+use crate::transaction::Held;
+
+/// A set that is not decided yet, as far as the log has been read.
+pub struct Found {
+    xid: Vec<u8>,
+    since_ms: u64,
+    start: Lsn,
+    changes: Vec<(IndexId, Change)>,
+    _charge: Charge,
+}
+
+/// The sets met so far, by the end of their prepare records.
+pub struct Undecided {
+    sets: BTreeMap<Lsn, Found>,
+    budget: Budget,
+}
+
+impl Undecided {
+    /// Those that the manifest names.
+    pub fn new(manifest: &Manifest, budget: &Budget) -> Self {
+        let sets = manifest.prepared.iter().map(|set| {
+            let changes = set.shares.iter().map(|(id, meta)| (*id, Change::Run(meta.clone()))).collect();
+            let _charge = budget.charge(Class::WriteSets, 0);
+            let found = Found { xid: set.xid.clone(), since_ms: set.since_ms, start: set.prepare, changes, _charge };
+            (set.prepare, found)
+        });
+        Self { sets: sets.collect(), budget: budget.clone() }
+    }
+
+    /// Takes a record.
+    pub fn take(&mut self, r: RecordRef<'_>, replayer: &mut Replayer<'_>) -> Result<()> {
+        match r.kind.0 {
+            // What the manifest names is in run files: their numbers are the ones to go by.
+            record::KIND_PREPARE if !self.sets.contains_key(&r.end) => {
+                let (prepare, changes) = record::decode_prepare(r.payload, r.end)?;
+                let (xid, since_ms) = (prepare.xid, prepare.since_ms);
+                let _charge = self.budget.charge(Class::WriteSets, r.payload.len() as u64);
+                self.sets.insert(r.end, Found { xid, since_ms, start: r.start, changes, _charge });
+                Ok(())
+            }
+            record::KIND_COMMIT_PREPARED => {
+                let decision = record::decode_decision(r.payload, r.end)?;
+                match self.sets.remove(&decision.prepare) {
+                    Some(found) => replayer.changes(r.end, found.changes),
+                    // Below the floor: legal if no index needs it (rule A7).
+                    None => replayer.check_not_needed(r.end, &decision),
+                }
+            }
+            record::KIND_ROLLBACK_PREPARED => {
+                let decision = record::decode_decision(r.payload, r.end)?;
+                self.sets.remove(&decision.prepare);
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Run files of what is prepared: they stay until it is decided.
+    pub fn files(&self) -> impl Iterator<Item = (u64, CommitTs)> {
+        let changes = self.sets.values().flat_map(|found| &found.changes);
+        changes.filter_map(
+            |(_, change)| if let Change::Run(meta) = change { Some((meta.id, CommitTs::MAX)) } else { None },
+        )
+    }
+
+    /// The end of the log: what is left is prepared.
+    pub fn restore(self, engine: &Engine) -> crate::error::Result<()> {
+        self.sets.into_iter().try_for_each(|(end, found)| restore(engine, end, found))
+    }
+}
+
+fn restore(engine: &Engine, end: Lsn, found: Found) -> crate::error::Result<()> {
+    let transaction = TxnId(engine.next_txn.fetch_add(1, Ordering::Relaxed));
+    let writable = !engine.options.read_only;
+    let mut held = writable.then(|| Held::recovered(engine, transaction));
+    let (mut shares, mut writes, mut bytes) = (Vec::new(), 0, 0);
+    for (id, change) in found.changes {
+        // A plain index that was dropped meanwhile.
+        let Some(entry) = engine.index(id) else { continue };
+        let form = match change {
+            Change::Inline(batch) => Form::Inline(Arc::new(batch)),
+            Change::Run(meta) => Form::File(meta),
+        };
+        let share = SetShare { entry, form };
+        writes += share.len();
+        bytes += share.bytes();
+        if let Some(held) = &mut held {
+            retake(engine, held, &share)?;
+        }
+        shares.push(share);
+    }
+    if let Some(held) = &mut held {
+        held.charge(
+            shares.iter().filter_map(|share| if let Form::Inline(batch) = &share.form { Some(&**batch) } else { None }),
+        );
+    }
+    let (xid, start) = (found.xid, found.start);
+    let since = Duration::from_millis(found.since_ms);
+    let decision_bytes = super::decision(end, &xid, &shares).len();
+    if writable {
+        engine.wal.promise(decision_bytes);
+    }
+    let brief = Brief { xid, transaction, since, start, end, writes, bytes, decision_bytes };
+    engine.prepared.register(brief, shares, held, true);
+    Ok(())
+}
+
+/// Takes again what a share of a set held.
+fn retake(engine: &Engine, held: &mut Held, share: &SetShare) -> Result<()> {
+    let (entry, table) = (&share.entry, table_of(engine, &share.entry));
+    table.iter().for_each(|table| held.enter(table));
+    let shape = table.map(|table| table.shape());
+    let shape = shape.as_deref();
+    match &share.form {
+        Form::Inline(batch) => (0..batch.len()).try_for_each(|i| held.retake(engine, entry, shape, batch.key(i))),
+        Form::File(meta) => {
+            let run = engine.open_run(meta)?;
+            let mut cursor = run.cursor();
+            let mut more = cursor.seek_first()?;
+            while more {
+                held.retake(engine, entry, shape, cursor.key())?;
+                more = cursor.next()?;
+            }
+            Ok(())
+        }
+    }
+}
+
+fn table_of(engine: &Engine, entry: &IndexEntry) -> Option<Arc<TableEntry>> {
+    let table = match entry.def.role {
+        Role::Plain => return None,
+        Role::Primary => entry.id(),
+        Role::Secondary(table) => table,
+    };
+    engine.names.read().tables.values().find(|t| t.id == table).cloned()
+}

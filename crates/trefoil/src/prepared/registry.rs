@@ -1,0 +1,258 @@
+//! The prepared transactions of a database, and what a checkpoint keeps for them (rule A7).
+//!
+//! A set is in one of three states: being prepared (its record is in the log and not durable yet: nobody is told of it),
+//! prepared, and being decided (somebody is about to commit it or roll it back).
+//!
+//! Two things outlive the state in which they are needed. The log from the prepare record on, until the set is decided and
+//! the commit lies at or below F of every index that it touched: [`Registry::kept`] says so to each checkpoint. And the
+//! files of a set whose shares are all run files, which the manifest names in place of the log.
+//!
+//! Order: a set is registered before its prepare record is marked applied, and leaves `sets` for `decided` before its
+//! commit record is. A checkpoint reads the applied prefix first: what it does not find here lies above that.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use base::bytes::printable;
+use base::{CommitTs, IndexId, Lsn, TxnId};
+use index::Batch;
+use store::RunMeta;
+use vfs::sync::Mutex;
+
+use crate::entry::IndexEntry;
+use crate::error::{Error, Result};
+use crate::manifest::{IndexEntry as SavedIndex, SavedSet};
+use crate::transaction::Held;
+
+/// What never changes about a prepared transaction.
+#[derive(Debug)]
+pub struct Brief {
+    /// Its name.
+    pub xid: Vec<u8>,
+    /// Its number in this life.
+    pub transaction: TxnId,
+    /// When it was prepared, since 1970.
+    pub since: Duration,
+    /// Where its prepare record begins.
+    pub start: Lsn,
+    /// And ends: its identity in the log.
+    pub end: Lsn,
+    /// Keys that it writes.
+    pub writes: u64,
+    /// What the background gets to write for it.
+    pub bytes: u64,
+    /// Bytes of the record that will decide it: the log keeps space for them (P4).
+    pub decision_bytes: usize,
+}
+
+/// One index's share of a prepared set.
+#[derive(Clone)]
+pub struct SetShare {
+    /// The index.
+    pub entry: Arc<IndexEntry>,
+    /// Where the operations are.
+    pub form: Form,
+}
+
+/// Where operations are.
+#[derive(Clone)]
+pub enum Form {
+    /// In memory, and in the prepare record.
+    Inline(Arc<Batch>),
+    /// In a run file, durable.
+    File(RunMeta),
+}
+
+impl SetShare {
+    fn file(&self) -> Option<(IndexId, RunMeta)> {
+        match &self.form {
+            Form::Inline(_) => None,
+            Form::File(meta) => Some((self.entry.id(), meta.clone())),
+        }
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    Preparing,
+    Prepared,
+    Deciding,
+}
+
+struct Set {
+    brief: Arc<Brief>,
+    shares: Vec<SetShare>,
+    state: State,
+    /// None in a database that is only read.
+    held: Option<Held>,
+}
+
+/// A set that was committed, while an index that it touched may need it again.
+struct Decided {
+    brief: Arc<Brief>,
+    ts: CommitTs,
+    indexes: Vec<IndexId>,
+    /// Its run files, if the manifest can name the set.
+    files: Option<Vec<(IndexId, RunMeta)>>,
+}
+
+#[derive(Default)]
+struct Inner {
+    /// By name; none while the prepare record is being written.
+    sets: BTreeMap<Vec<u8>, Option<Set>>,
+    decided: Vec<Decided>,
+}
+
+/// The prepared transactions of a database.
+#[derive(Default)]
+pub struct Registry(Mutex<Inner>);
+
+/// What a checkpoint keeps for prepared transactions.
+pub struct Kept {
+    /// The log from here on.
+    pub floor: Lsn,
+    /// What the manifest names.
+    pub sets: Vec<SavedSet>,
+}
+
+impl Registry {
+    /// Takes a name.
+    pub fn claim(&self, xid: &[u8]) -> Result<()> {
+        let mut inner = self.0.lock();
+        if inner.sets.contains_key(xid) {
+            return Err(Error::AlreadyExists { kind: "prepared transaction", name: printable(xid) });
+        }
+        inner.sets.insert(xid.to_vec(), None);
+        Ok(())
+    }
+
+    /// Gives a name back, and what was registered under it.
+    pub fn withdraw(&self, xid: &[u8]) -> Option<Held> {
+        self.0.lock().sets.remove(xid).flatten().and_then(|set| set.held)
+    }
+
+    /// Registers a set under its name: its record is in the log, and is not marked applied yet.
+    pub fn register(&self, brief: Brief, shares: Vec<SetShare>, held: Option<Held>, durable: bool) {
+        let state = if durable { State::Prepared } else { State::Preparing };
+        let set = Set { brief: Arc::new(brief), shares, state, held };
+        self.0.lock().sets.insert(set.brief.xid.clone(), Some(set));
+    }
+
+    /// Its record is durable: from now on it is told of.
+    pub fn durable(&self, xid: &[u8]) {
+        if let Some(Some(set)) = self.0.lock().sets.get_mut(xid) {
+            set.state = State::Prepared;
+        }
+    }
+
+    /// What is prepared, by name.
+    pub fn list(&self) -> Vec<Arc<Brief>> {
+        let inner = self.0.lock();
+        let told = inner.sets.values().flatten().filter(|set| set.state != State::Preparing);
+        told.map(|set| set.brief.clone()).collect()
+    }
+
+    /// From now on it is the caller's to decide; [`Registry::undecide`] gives it back.
+    pub fn decide(&self, xid: &[u8]) -> Result<(Arc<Brief>, Vec<SetShare>)> {
+        let mut inner = self.0.lock();
+        let set = inner.sets.get_mut(xid).and_then(Option::as_mut).filter(|set| set.state != State::Preparing);
+        let set = set.ok_or_else(|| Error::NotFound { kind: "prepared transaction", name: printable(xid) })?;
+        if set.state == State::Deciding {
+            let why = format!("the prepared transaction {} is being committed or rolled back already", printable(xid));
+            return Err(Error::InvalidArgument(why));
+        }
+        set.state = State::Deciding;
+        Ok((set.brief.clone(), set.shares.clone()))
+    }
+
+    /// It was not decided.
+    pub fn undecide(&self, xid: &[u8]) {
+        self.durable(xid);
+    }
+
+    /// It is committed at `ts` and applied; its record is not marked so yet.
+    pub fn committed(&self, xid: &[u8], ts: CommitTs) -> Option<Held> {
+        let mut inner = self.0.lock();
+        let set = inner.sets.remove(xid).flatten().expect("who decides has the set");
+        let indexes = set.shares.iter().map(|share| share.entry.id()).collect();
+        let files = set.shares.iter().map(SetShare::file).collect();
+        inner.decided.push(Decided { brief: set.brief, ts, indexes, files });
+        set.held
+    }
+
+    /// A prepared transaction that keeps definitions of this table, or the plain index of this number, as they are.
+    pub fn keeper(&self, id: IndexId) -> Option<String> {
+        let inner = self.0.lock();
+        let keeps = |set: &&Set| {
+            set.held.as_ref().is_some_and(|held| held.keeps(id)) || set.shares.iter().any(|s| s.entry.id() == id)
+        };
+        inner.sets.values().flatten().find(keeps).map(|set| printable(&set.brief.xid))
+    }
+
+    /// Bytes of operations that will be written in place once they are committed.
+    pub fn owed_bytes(&self) -> u64 {
+        let inner = self.0.lock();
+        let shares = inner.sets.values().flatten().flat_map(|set| &set.shares);
+        shares.map(|share| if let Form::Inline(batch) = &share.form { batch.bytes() as u64 } else { 0 }).sum()
+    }
+
+    /// What a checkpoint with these states keeps. Of decided sets, those are forgotten that no index needs any more.
+    pub fn kept(&self, states: &[SavedIndex]) -> Kept {
+        let mut kept = Kept { floor: Lsn::MAX, sets: Vec::new() };
+        let mut inner = self.0.lock();
+        for set in inner.sets.values().flatten() {
+            kept.add(&set.brief, set.shares.iter().map(SetShare::file).collect());
+        }
+        inner.decided.retain(|decided| {
+            let needs = |id: &IndexId| states.iter().any(|s| s.id == *id && s.skip < decided.ts.as_lsn());
+            decided.indexes.iter().any(needs)
+        });
+        for decided in &inner.decided {
+            kept.add(&decided.brief, decided.files.clone());
+        }
+        kept
+    }
+
+    /// Sets with operations in memory that were prepared before `before`.
+    pub fn old(&self, before: Lsn) -> Vec<(Arc<Brief>, Vec<SetShare>)> {
+        let inner = self.0.lock();
+        let is_old = |set: &&Set| {
+            let inline = set.shares.iter().any(|share| matches!(share.form, Form::Inline(_)));
+            set.state == State::Prepared && set.brief.start < before && inline
+        };
+        inner.sets.values().flatten().filter(is_old).map(|set| (set.brief.clone(), set.shares.clone())).collect()
+    }
+
+    /// The operations of a set are in run files now, unless somebody decides it meanwhile: then false.
+    pub fn rewritten(&self, brief: &Brief, shares: Vec<SetShare>) -> bool {
+        let mut inner = self.0.lock();
+        let set = inner.sets.get_mut(&brief.xid).and_then(Option::as_mut);
+        let Some(set) = set.filter(|set| set.brief.end == brief.end && set.state == State::Prepared) else {
+            return false;
+        };
+        set.shares = shares;
+        if let Some(held) = &mut set.held {
+            held.keep_keys();
+        }
+        true
+    }
+
+    /// The database goes away: what is prepared is found again.
+    pub fn take_all(&self) -> Vec<Held> {
+        let sets = std::mem::take(&mut self.0.lock().sets);
+        sets.into_values().flatten().filter_map(|set| set.held).collect()
+    }
+}
+
+impl Kept {
+    fn add(&mut self, brief: &Brief, files: Option<Vec<(IndexId, RunMeta)>>) {
+        match files {
+            Some(shares) => {
+                let since_ms = brief.since.as_millis() as u64;
+                self.sets.push(SavedSet { prepare: brief.end, xid: brief.xid.clone(), since_ms, shares });
+            }
+            None => self.floor = self.floor.min(brief.start),
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! What a transaction holds until its end, apart from its session: after [`Transaction::prepare`] it belongs to the database.
+
+use std::sync::Arc;
+
+use base::{CommitTs, IndexId, Result, TxnId};
+use index::Batch;
+use store::{Charge, Class};
+use txn::{LockOutcome, LockRequest, Mode, SharedWriteSet, WriteSet};
+
+use super::locking::RowLocks;
+use super::{OpenTable, Transaction};
+use crate::catalog::Role;
+use crate::engine::Engine;
+use crate::entry::{IndexEntry, TableEntry, TableShape};
+
+/// Locks, pending keys and places in the gates of tables.
+pub(crate) struct Held {
+    id: TxnId,
+    locks: RowLocks,
+    tables: Vec<OpenTable>,
+    writes: Arc<SharedWriteSet>,
+    is_writer: bool,
+    charge: Charge,
+}
+
+impl Transaction {
+    /// Takes everything that it holds off the transaction, which is at its end. It is never chosen to end a deadlock (P2):
+    /// it waits for nothing any more.
+    pub(crate) fn detach(&self) -> Held {
+        debug_assert!(!self.done.get(), "a transaction ends once");
+        self.done.set(true);
+        let none = RowLocks::new(self.id, self.engine.budget.charge(Class::Locks, 0));
+        let locks = self.locks.replace(none);
+        locks.owner.set_prepared();
+        self.touched.take();
+        self.snapshot.take();
+        Held {
+            id: self.id,
+            locks,
+            tables: self.tables.take(),
+            writes: self.writes.clone(),
+            is_writer: self.is_writer.get(),
+            charge: self.charge.replace(self.engine.budget.charge(Class::WriteSets, 0)),
+        }
+    }
+
+    /// Its number.
+    pub(crate) fn txn(&self) -> TxnId {
+        self.id
+    }
+}
+
+impl Held {
+    /// Of a transaction that recovery found.
+    pub(crate) fn recovered(engine: &Engine, id: TxnId) -> Self {
+        let locks = RowLocks::new(id, engine.budget.charge(Class::Locks, 0));
+        locks.owner.set_prepared();
+        let writes = Arc::default();
+        engine.writers.enter(id, &writes);
+        let charge = engine.budget.charge(Class::WriteSets, 0);
+        Self { id, locks, tables: Vec::new(), writes, is_writer: true, charge }
+    }
+
+    /// Takes again what a write of `key` held: the lock of the row, or of the unique value of an entry of table `shape`,
+    /// and the pending key that readers of ranges look for (rules A22, A24).
+    pub(crate) fn retake(
+        &mut self,
+        engine: &Engine,
+        entry: &IndexEntry,
+        shape: Option<&TableShape>,
+        key: &[u8],
+    ) -> Result<()> {
+        self.writes.lock().delete(entry.id(), key)?;
+        if !matches!(entry.def.role, Role::Secondary(_)) {
+            self.lock(engine, entry.id(), key);
+            return Ok(());
+        }
+        // Entries of secondary indexes change only under their row's lock.
+        let Some(shape) = shape else { return Ok(()) };
+        let n = shape.secondaries.iter().position(|secondary| secondary.id() == entry.id());
+        if let Some(value) = n.map(|n| shape.def.schema.unique_value(n, key)).transpose()?.flatten() {
+            self.lock(engine, entry.id(), value);
+        }
+        Ok(())
+    }
+
+    fn lock(&mut self, engine: &Engine, index: IndexId, key: &[u8]) {
+        let request = LockRequest { index, key, mode: Mode::Exclusive, timeout: None, weight: 0 };
+        let outcome = engine.locks.lock(&mut self.locks.owner, &request);
+        debug_assert!(matches!(outcome, LockOutcome::Granted { .. }), "they held their locks side by side");
+        if matches!(outcome, LockOutcome::Granted { fresh: true, .. }) {
+            self.locks.bytes += txn::lock_bytes(key) as u64;
+        }
+    }
+
+    /// Enters the gate of a table that it has written to.
+    pub(crate) fn enter(&mut self, table: &Arc<TableEntry>) {
+        if self.tables.iter().all(|open| open.entry.id != table.id) {
+            let slot = Some(table.gate.enter(self.id.0));
+            self.tables.push(OpenTable { entry: table.clone(), shape: table.shape(), slot });
+        }
+    }
+
+    /// True if it keeps changes of this table's definition out.
+    pub(crate) fn keeps(&self, table: IndexId) -> bool {
+        self.tables.iter().any(|open| open.slot.is_some() && open.entry.id == table)
+    }
+
+    /// From now on it keeps only the keys of its writes: the values are in run files.
+    pub(crate) fn keep_keys(&mut self) {
+        let mut writes = self.writes.lock();
+        let mut keys = WriteSet::new();
+        let indexes: Vec<IndexId> = writes.indexes().map(|(id, _)| id).collect();
+        for id in indexes {
+            for (key, _) in writes.net(id) {
+                keys.delete(id, key).expect("fewer and shorter operations than there are");
+            }
+        }
+        *writes = keys;
+        drop(writes);
+        self.charge([]);
+    }
+
+    /// Charges what it has in memory, with the batches made of it. Past the limit if need be: it is there already.
+    pub(crate) fn charge<'a>(&mut self, batches: impl IntoIterator<Item = &'a Batch>) {
+        let batches: usize = batches.into_iter().map(Batch::bytes).sum();
+        let bytes = (self.writes.lock().bytes() + batches) as u64;
+        self.charge.set(bytes);
+        self.locks.charge_all();
+    }
+
+    /// The end: with the timestamp of the commit once it is applied, without after a rollback.
+    pub(crate) fn release(mut self, engine: &Engine, ts: Option<CommitTs>) {
+        self.locks.unlock_ranges(self.id);
+        self.locks.release_all(&engine.locks, ts);
+        for table in self.tables {
+            if let Some(slot) = table.slot {
+                table.entry.gate.leave(slot);
+            }
+        }
+        if self.is_writer {
+            engine.writers.leave(self.id, &self.writes);
+        }
+    }
+}
