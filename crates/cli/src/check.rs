@@ -40,8 +40,12 @@ pub(crate) fn run(database: &Opened, format: Format, out: &mut impl Write) -> Re
         let remedy = "rebuild damaged secondary indexes, restore what else is damaged from a backup";
         return Err(Failure::Damaged(format!("{problems} problems in {path}; {remedy}")));
     }
+    let prepared = opened.stats().prepared;
     opened.close()?;
     if format == Format::Text {
+        if prepared > 0 {
+            writeln!(out, "{prepared} prepared transactions wait for their decision: trefoil prepared {path}")?;
+        }
         writeln!(out, "{path}: ok, {} checks", reports.len())?;
     }
     Ok(())

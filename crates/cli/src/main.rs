@@ -7,9 +7,10 @@
 //! | `numbers.rs` | `stats` |
 //! | `dump.rs` | `dump` |
 //! | `copies.rs` | `backup`, `restore` |
+//! | `prepared.rs` | `prepared`, `commit`, `rollback` |
 //!
-//! Results go to stdout, everything else to stderr. `verify`, `stats` and `dump` open the database to read only: they
-//! change nothing, and after a crash they replay its log in memory. The others open it as a program would. While another
+//! Results go to stdout, everything else to stderr. `verify`, `stats`, `dump` and `prepared` open the database to read only:
+//! they change nothing, and after a crash they replay its log in memory. The others open it as a program would. While another
 //! process has it open, nothing is touched.
 
 #![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "not part of the engine, never simulated")]
@@ -18,6 +19,7 @@ mod check;
 mod copies;
 mod dump;
 mod numbers;
+mod prepared;
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -25,6 +27,8 @@ use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use trefoil::{Database, Options};
+
+use prepared::Decision;
 
 /// Looks after a Trefoil database.
 #[derive(Debug, Parser)]
@@ -43,6 +47,8 @@ Examples:
   trefoil backup shop.db monday              a copy of a database that is not in use
   trefoil restore monday shop.db             the copy back in place, checked
   trefoil rebuild shop.db orders.by_day      a damaged secondary index, made anew
+  trefoil prepared shop.db                   transactions that wait for their decision
+  trefoil commit shop.db order-7             one of them, decided by hand
 
 A database in use is backed up by the program that has it open: Database::backup.
 
@@ -104,6 +110,28 @@ enum Command {
         /// Read and write at most so many bytes a second (k, m, g = KiB, MiB, GiB) [default: as fast as it goes]
         #[arg(long, value_name = "BYTES", value_parser = copies::rate)]
         rate: Option<u64>,
+    },
+    /// List prepared transactions: they hold their locks until somebody commits them or rolls them back
+    Prepared {
+        #[command(flatten)]
+        database: Opened,
+        /// How results are printed
+        #[arg(long, value_enum, default_value_t = Format::Text)]
+        format: Format,
+    },
+    /// Commit a prepared transaction: its coordinator did, and cannot say so any more
+    Commit {
+        #[command(flatten)]
+        database: Opened,
+        /// Its name as `prepared` prints it
+        xid: String,
+    },
+    /// Roll back a prepared transaction: its coordinator never committed it
+    Rollback {
+        #[command(flatten)]
+        database: Opened,
+        /// Its name as `prepared` prints it
+        xid: String,
     },
     /// Put a backup in place as a database, and check it
     Restore {
@@ -195,6 +223,9 @@ fn main() -> ExitCode {
         Command::Stats { database, format } => numbers::run(&database, format, out),
         Command::Backup { database, target, rate } => copies::backup(&database, &target, rate, out),
         Command::Restore { backup, database } => copies::restore(&backup, &database, out),
+        Command::Prepared { database, format } => prepared::list(&database, format, out),
+        Command::Commit { database, xid } => prepared::decide(&database, &xid, Decision::Commit, out),
+        Command::Rollback { database, xid } => prepared::decide(&database, &xid, Decision::Rollback, out),
         Command::Dump { database, table, index, salvage, format } => {
             dump::run(&database, (table, index), salvage, format, out)
         }

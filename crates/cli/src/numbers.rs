@@ -16,6 +16,9 @@ pub(crate) fn run(database: &Opened, format: Format, out: &mut impl Write) -> Re
             writeln!(out, "data file   {}, {} live", bytes(space.file_bytes), bytes(space.live_bytes))?;
             writeln!(out, "log         {} in {} files", bytes(log.disk_bytes), log.segment_files)?;
             writeln!(out, "replayed    {} operations at this open", stats.replayed_operations)?;
+            if stats.prepared > 0 {
+                writeln!(out, "prepared    {} transactions wait for their decision: trefoil prepared", stats.prepared)?;
+            }
             writeln!(
                 out,
                 "\n{:<32} {:>12} {:>12} {:>10} {:>10} {:>6}",
@@ -43,7 +46,7 @@ pub(crate) fn run(database: &Opened, format: Format, out: &mut impl Write) -> Re
                 "file_bytes": space.file_bytes, "live_bytes": space.live_bytes, "free_bytes": space.free_bytes,
                 "pending_bytes": space.pending_bytes, "dead_bytes": space.dead_bytes,
                 "log_bytes": log.disk_bytes, "log_files": log.segment_files,
-                "replayed_operations": stats.replayed_operations,
+                "replayed_operations": stats.replayed_operations, "prepared": stats.prepared,
                 "indexes": stats.indexes.iter().map(of_index).collect::<Vec<_>>(),
             });
             writeln!(out, "{all:#}")?;

@@ -293,3 +293,35 @@ fn a_damaged_secondary_index_is_rebuilt() {
     assert_eq!(out.status.code(), Some(0), "{}", said(&out));
     assert!(said(&out).contains("orders.by_name against its rows: ok, 100 entries"), "{}", said(&out));
 }
+
+/// What is prepared is told by `prepared`, `verify` and `stats`, and decided by name.
+#[test]
+fn prepared_transactions_are_listed_and_decided() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let path = shop(dir.path());
+    let db = Database::open(&path, Options::default()).expect("opens");
+    let colours = db.create_index("colours", trefoil::IndexOptions::default()).expect("a new name");
+    for (xid, key) in [(&b"order-7"[..], b"red"), (&[0, 255], b"tan")] {
+        let mut tx = db.begin().expect("open");
+        tx.put(&colours, key, b"").expect("put");
+        tx.prepare(xid).expect("prepared");
+    }
+    drop((colours, db));
+    let told = |arguments: &[&str]| {
+        let output = trefoil(arguments);
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        text(&output.stdout)
+    };
+    let listed = told(&["prepared", &path]);
+    let lines: Vec<&str> = listed.lines().collect();
+    assert!(lines.len() == 2 && lines[0].starts_with("0x00ff\tprepared ") && lines[1].contains("1 writes"), "{listed}");
+    assert!(told(&["verify", &path]).contains("2 prepared transactions wait"));
+    assert!(told(&["stats", &path]).contains("prepared    2 transactions"));
+    assert!(told(&["commit", &path, "order-7"]).contains("is committed"));
+    assert!(told(&["rollback", &path, "0x00ff"]).contains("is rolled back"));
+    assert_eq!(told(&["prepared", &path]), "");
+    assert_eq!(told(&["dump", &path, "--index", "colours"]).lines().count(), 1);
+    let unknown = trefoil(&["commit", &path, "order-7"]);
+    assert_eq!(unknown.status.code(), Some(2));
+    assert!(text(&unknown.stderr).contains("no prepared transaction order-7; there are: none"));
+}

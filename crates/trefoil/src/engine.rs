@@ -210,6 +210,12 @@ impl Engine {
         self.snapshots.view()
     }
 
+    /// A snapshot at the end of the log: of all commits that have their position, applied or not. Who reads by it waits for
+    /// `visible` first.
+    pub fn take_ahead(&self) -> txn::Snapshot {
+        self.snapshots.take_ahead(|| self.wal.end().as_commit_ts())
+    }
+
     /// Every open index, the catalog included.
     pub fn all_indexes(&self) -> Vec<Arc<IndexEntry>> {
         self.names.read().indexes.values().cloned().collect()

@@ -156,6 +156,7 @@ pub use index::VerifyReport;
 pub use locking::{LockMode, LockWait, Locking};
 pub use options::{Durability, IndexOptions, Isolation, Options, Structure, TransactionOptions};
 pub use prepared::PreparedTransaction;
+pub use prepared::ordering::{OrderedCommit, ReadyCommit};
 pub use rows::{ALL, Entries, RowRef, Rows, Upserted, ValueRange};
 pub use snapshot::Snapshot;
 pub use stats::Stats;

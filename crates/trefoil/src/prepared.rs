@@ -4,7 +4,7 @@
 //!    of a commit; the record is synced. Locks, pending keys and the places in the gates of tables stay held, by the
 //!    database: [`registry`].
 //! 2. A commit by name gets everything apply can need (step 1b), takes its position with a small record that names the
-//!    prepare record, applies, and syncs: [`ordered`]. A server with a log of its own takes these steps apart.
+//!    prepare record, applies, and syncs: [`ordered`]. A server with a log of its own takes these steps apart: [`ordering`].
 //! 3. A rollback by name is a small record too, synced.
 //! 4. Recovery finds what is prepared in the manifest and in the log: [`recovered`].
 //!
@@ -30,6 +30,7 @@ use crate::record::{self, Decision, Prepare};
 use crate::transaction::Transaction;
 
 pub mod ordered;
+pub mod ordering;
 pub mod recovered;
 pub mod registry;
 
@@ -273,7 +274,7 @@ impl Engine {
 
     /// Applies an ordered commit and waits until it shows. A failure of the log is one only if durability was asked for:
     /// the commit stays, and its coordinator brings recovery to the same end (A23).
-    fn finish_ordered(&self, pending: &Arc<Pending>, durability: Durability) -> Result<CommitTs> {
+    pub fn finish_ordered(&self, pending: &Arc<Pending>, durability: Durability) -> Result<CommitTs> {
         let ts = pending.ts();
         self.apply_ordered(pending);
         self.pay(pending.bytes());

@@ -38,12 +38,19 @@ use crate::transaction::bounds;
 pub struct Snapshot {
     engine: Arc<Engine>,
     slot: txn::Snapshot,
+    /// Taken ahead of `visible`: a read waits for that.
+    ahead: bool,
 }
 
 impl Snapshot {
     pub(crate) fn take(engine: &Arc<Engine>) -> Result<Self> {
         engine.check_open()?;
-        Ok(Self { engine: engine.clone(), slot: engine.snapshots.take() })
+        Ok(Self { engine: engine.clone(), slot: engine.snapshots.take(), ahead: false })
+    }
+
+    pub(crate) fn take_after_reserved(engine: &Arc<Engine>) -> Result<Self> {
+        engine.check_open()?;
+        Ok(Self { engine: engine.clone(), slot: engine.take_ahead(), ahead: true })
     }
 
     /// The moment: every commit with a timestamp at or below is seen.
@@ -231,6 +238,9 @@ impl Snapshot {
     fn check(&self, entry: &IndexEntry) -> Result<ReadAt> {
         self.engine.check_open()?;
         entry.check()?;
+        if self.ahead {
+            self.engine.wait_visible(self.slot.ts())?;
+        }
         let at = ReadAt::Snapshot(self.slot.ts());
         entry.check_snapshot(at)?;
         Ok(at)

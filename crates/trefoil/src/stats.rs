@@ -68,6 +68,8 @@ pub struct Stats {
     pub delays: Vec<DelayStats>,
     /// Checkpoints since open.
     pub checkpoints: u64,
+    /// Transactions that are prepared and not decided: [`Database::prepared`](crate::Database::prepared).
+    pub prepared: u64,
     /// Operations replayed at open.
     pub replayed_operations: u64,
     /// Background steps that met a full disk.
@@ -115,6 +117,7 @@ impl Engine {
             indexes: usable.iter().map(|e| (self.index_name(e), e.index.stats())).collect(),
             cache,
             delays: self.controller.stats(),
+            prepared: self.prepared.list().len() as u64,
             checkpoints: self.counters.checkpoints.load(Ordering::Relaxed),
             replayed_operations: self.counters.replayed_operations.load(Ordering::Relaxed),
             disk_full: self.counters.disk_full.load(Ordering::Relaxed),

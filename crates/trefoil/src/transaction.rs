@@ -71,6 +71,8 @@ pub struct Transaction {
     snapshot_isolation: bool,
     /// The snapshot of all plain reads under REPEATABLE READ, taken by the first.
     snapshot: RefCell<Option<Slot>>,
+    /// It was taken ahead of `visible`: a read waits for that.
+    ahead: Cell<bool>,
     /// Shared with those who look for pending keys, from the first write on.
     writes: Arc<SharedWriteSet>,
     is_writer: Cell<bool>,
@@ -106,6 +108,7 @@ impl Transaction {
             lock_timeout: options.lock_timeout.unwrap_or(engine.options.lock_timeout),
             snapshot_isolation: options.snapshot_isolation,
             snapshot: RefCell::default(),
+            ahead: Cell::new(false),
             writes: Arc::default(),
             is_writer: Cell::new(false),
             rollbacks: Rollbacks::default(),

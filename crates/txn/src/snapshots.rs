@@ -131,6 +131,17 @@ impl Snapshots {
         Snapshot { chunk, slot, ts: CommitTs(ts) }
     }
 
+    /// A snapshot of a moment that is not visible yet: `end` is at or above the prefix whenever it is asked. Nothing that it
+    /// will see is dropped: views keep what a snapshot at or above their floor may see. Whoever reads by it waits for the
+    /// prefix first.
+    #[must_use]
+    pub fn take_ahead(&self, end: impl FnOnce() -> CommitTs) -> Snapshot {
+        let (chunk, slot) = self.pool.claim();
+        vfs::thread::point("snapshot.pending");
+        let ts = slots::announce(&*chunk.slots[slot], || end().0);
+        Snapshot { chunk, slot, ts: CommitTs(ts) }
+    }
+
     /// A snapshot at `ts`, if every version it needs is certainly still there: `ts` is a live snapshot of the
     /// newest GC view, or at or above its floor and visible. So a live snapshot can always be doubled.
     ///

@@ -1,6 +1,9 @@
 //! The end of a prepared transaction: everything apply can need is got ([`Engine::ready`]), the position in the log is
 //! taken ([`Ready::order`]), the write set is applied ([`Engine::apply_ordered`]).
 //!
+//! A poison that falls between the first and the second changes nothing: the coordinator has decided, the commit is applied
+//! and shows, and recovery comes to the same end from the coordinator's log (A23).
+//!
 //! Between the second and the third a commit is *ordered*: its place among all others is certain, and it cannot fail. Its
 //! owner applies it when it likes; but `visible` cannot pass it, so **whoever waits for `visible` applies what is ordered
 //! before** ([`Engine::wait_visible`]): nobody depends on a thread that sleeps, or on the one that waits itself.
@@ -232,6 +235,11 @@ impl Ready {
             return Err(Error::Limit { what: "bytes of the log held by commits that are ready", limit, got });
         }
         Ok(())
+    }
+
+    /// Whose it is.
+    pub fn engine(&self) -> &Arc<Engine> {
+        &self.engine
     }
 
     /// The point of no return: takes the position and copies the record. Neither waits nor fails.

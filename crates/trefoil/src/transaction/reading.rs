@@ -3,6 +3,7 @@
 use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
 
+use base::CommitTs;
 use index::{Direction, ReadAt};
 use txn::write_set::{Seq, Written};
 use txn::{SharedWriteSet, Snapshot as Slot};
@@ -118,11 +119,49 @@ impl Transaction {
         self.isolation == Isolation::Serializable
     }
 
+    /// Takes the snapshot of all plain reads now, as [`Database::snapshot_after_reserved`](crate::Database::snapshot_after_reserved)
+    /// does: `START TRANSACTION WITH CONSISTENT SNAPSHOT`, where the server orders commits. Under READ COMMITTED each
+    /// statement has its own, and this does nothing; nor does it once there is a snapshot. Returns the moment.
+    ///
+    /// # Errors
+    /// `Closed`; `InvalidArgument` if a deadlock has rolled the transaction back.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = trefoil::Database::open(dir.path(), trefoil::Options::default())?;
+    /// # let fruit = db.create_index("fruit", trefoil::IndexOptions::default())?;
+    /// let dump = db.begin()?;
+    /// let moment = dump.snapshot_after_reserved()?;
+    /// let mut tx = db.begin()?;
+    /// tx.put(&fruit, b"apple", b"12")?;
+    /// assert!(tx.commit()? > moment);
+    /// assert!(dump.get(&fruit, b"apple")?.is_none());
+    /// # Ok::<(), trefoil::Error>(())
+    /// ```
+    pub fn snapshot_after_reserved(&self) -> Result<CommitTs> {
+        self.check_running()?;
+        self.engine.check_open()?;
+        let mut snapshot = self.snapshot.borrow_mut();
+        if let Some(slot) = &*snapshot {
+            return Ok(slot.ts());
+        }
+        let slot = self.engine.take_ahead();
+        let ts = slot.ts();
+        if self.isolation >= Isolation::RepeatableRead {
+            self.ahead.set(true);
+            *snapshot = Some(slot);
+        }
+        Ok(ts)
+    }
+
     /// Where plain reads read.
     pub(crate) fn read_at(&self) -> Result<(ReadAt, Option<Slot>)> {
         self.check_running()?;
         self.engine.check_open()?;
         if let Some(slot) = &*self.snapshot.borrow() {
+            if self.ahead.get() {
+                self.engine.wait_visible(slot.ts())?;
+            }
             return Ok((ReadAt::Snapshot(slot.ts()), None));
         }
         self.engine.wait_visible(self.seen.get())?;
