@@ -7,9 +7,7 @@ use crate::outcome::Failure;
 /// The same plan and seed leave the same rows on every target.
 pub fn compare_checksums(results: &[StepResult]) -> Result<(), Failure> {
     for (place, result) in results.iter().enumerate() {
-        let same_step = |other: &&StepResult| {
-            (&other.step, other.tables, other.clients) == (&result.step, result.tables, result.clients)
-        };
+        let same_step = |other: &&StepResult| (&other.step, other.case()) == (&result.step, result.case());
         for other in results[..place].iter().filter(same_step) {
             if let (Some(mine), Some(theirs)) = (&result.checksum, &other.checksum)
                 && mine != theirs
@@ -29,7 +27,7 @@ pub fn with_medians(results: Vec<StepResult>, repeat: u32) -> Vec<StepResult> {
     if repeat < 2 {
         return results;
     }
-    let key = |result: &StepResult| (result.target.clone(), result.tables, result.clients, result.step.clone());
+    let key = |result: &StepResult| (result.target.clone(), result.case(), result.step.clone());
     let mut keys = Vec::new();
     for result in &results {
         if !keys.contains(&key(result)) {

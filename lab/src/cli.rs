@@ -6,8 +6,10 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use lab_workload::DeleteForm;
 
 mod sysbench;
+mod tpcc;
 
 pub use sysbench::Sysbench;
+pub use tpcc::Tpcc;
 
 /// Measures storage engines: throughput, latency, stalls, and what each operation costs.
 #[derive(Debug, Parser)]
@@ -22,6 +24,7 @@ Start here:
   lab run ibench --rows 100k --seconds 2            a first run, less than a minute
   lab run ibench --target trefoil --rows 10m        the insert benchmark, all steps
   lab run sysbench --tests point-query,update-one   tests on 8 tables and on 1, with 1, 8 and 48 clients
+  lab run tpcc --warehouses 1                       orders and payments a minute, conditions checked
   lab compare bench-results/latest                  better, worse, same or unclear, with intervals
   lab report bench-results/latest -o report.html    one self-contained page
 
@@ -146,9 +149,8 @@ pub enum Workload {
     Ibench(Box<Ibench>),
     /// sysbench: point, range and write tests on one table and on several
     Sysbench(Box<Sysbench>),
-    /// Orders and deliveries (not built yet)
-    #[command(hide = true)]
-    Tpcc(Unbuilt),
+    /// TPC-C: orders, payments and deliveries, with the twelve consistency conditions
+    Tpcc(Box<Tpcc>),
 }
 
 /// How results are printed.

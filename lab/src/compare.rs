@@ -130,8 +130,8 @@ fn judged(
                 lines.push(Line {
                     base: base.name.clone(),
                     target: new.name.clone(),
-                    tables: new.tables,
-                    clients: new.clients,
+                    tables: new.case.0,
+                    clients: new.case.1,
                     step: step.clone(),
                     metric,
                     base_repeats: before.len(),

@@ -35,8 +35,8 @@ impl Keeper {
         if !record.turns_done.is_empty() {
             for step in crate::folder::read_steps(&folder.path)? {
                 let target = record.targets.iter().position(|text| *text == step.result.target).unwrap_or(0);
-                let case = Case { tables: step.result.tables, clients: step.result.clients };
-                let case = record.plan.cases().iter().position(|known| *known == case).unwrap_or(0);
+                let is_its = |case: &Case| case.is_of(&step.result);
+                let case = record.plan.cases().iter().position(is_its).unwrap_or(0);
                 let Repeat::Number(repeat) = step.result.repeat else { continue };
                 let turn = Turn { target, case, repeat };
                 let place = results.iter().filter(|(other, ..)| *other == turn).count();

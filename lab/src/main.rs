@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`cli`] | the command line |
 //! | [`run`] | `lab run`: targets in turns, repetitions, results |
+//! | [`affinity`] | `--cores`: the processors of this process |
 //! | [`group`] | `--memory-limit`, `--disk-limit` beside peers: control groups |
 //! | [`keeper`] | what a run keeps while it goes on |
 //! | [`across`] | checksums of all targets, medians of repetitions |
@@ -21,6 +22,7 @@
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]
 
 mod across;
+mod affinity;
 mod browse;
 mod cli;
 mod compare;
@@ -55,7 +57,7 @@ fn main() -> ExitCode {
         cli::Command::Run { workload } => match workload {
             cli::Workload::Ibench(options) => run::ibench(*options),
             cli::Workload::Sysbench(options) => run::sysbench(*options),
-            cli::Workload::Tpcc(_) => unbuilt("lab run tpcc"),
+            cli::Workload::Tpcc(options) => run::tpcc(*options),
         },
         cli::Command::Report { runs, output } => browse::report(&runs, output.as_deref()),
         cli::Command::List { dir } => browse::list(dir.as_deref()),

@@ -22,6 +22,7 @@ use lab_workload::rows::text_pool;
 use lab_workload::{AnyPlan, Case, Place, RunError};
 
 use crate::across::{compare_checksums, with_medians};
+use crate::affinity::Restricted;
 use crate::cli::{Common, Durability, Format, Io};
 use crate::folder::{Folder, RUNS, RunRecord, SetupRecord, State, Turn, epoch_secs, utc_now};
 use crate::group::{DiskGroup, MemoryGroup};
@@ -32,9 +33,11 @@ use crate::{browse, table};
 
 mod ibench;
 mod sysbench;
+mod tpcc;
 
 pub use ibench::ibench;
 pub use sysbench::sysbench;
+pub use tpcc::tpcc;
 
 /// What is measured when nothing is named.
 pub const DEFAULT_TARGET: &str = "trefoil";
@@ -116,8 +119,10 @@ fn begin(options: &Common, plan: AnyPlan) -> Result<(Folder, RunRecord, Option<M
     }
     let disk = disk_of(options)?;
     let (specs, by_group) = checked_targets(&options.targets, &disk)?;
-    if matches!(plan, AnyPlan::Sysbench(_)) {
-        specs.iter().try_for_each(registry::check_sysbench)?;
+    match plan {
+        AnyPlan::Ibench(_) => {}
+        AnyPlan::Sysbench(_) => specs.iter().try_for_each(registry::check_sysbench)?,
+        AnyPlan::Tpcc(_) => specs.iter().try_for_each(registry::check_tpcc)?,
     }
     if by_group {
         // What is not permitted is refused before a folder is made.
@@ -227,9 +232,11 @@ fn turns(
                     continue;
                 }
                 if many {
-                    let Case { tables, clients } = record.plan.cases()[case];
+                    let Case { tables, clients, cores } = record.plan.cases()[case];
+                    let cores = cores.map(|cores| format!(", {cores} cores")).unwrap_or_default();
+                    let tables_are = if record.plan.workload() == "tpcc" { "warehouses" } else { "tables" };
                     keeper.progress.say(&format!(
-                        "{spec}: {clients} clients, {tables} tables, repetition {repeat} of {}",
+                        "{spec}: {clients} clients, {tables} {tables_are}{cores}, repetition {repeat} of {}",
                         record.repeat
                     ));
                 }
@@ -267,6 +274,8 @@ fn one_turn(
         },
         seed: record.plan.seed(),
     };
+    // Before the engine is opened, so that its threads are restricted too.
+    let restricted = record.plan.cases()[turn.case].cores.map(Restricted::to).transpose()?;
     let text = text_pool(record.plan.seed());
     let rss_before_open_bytes = Process::read().map(|process| process.rss_bytes);
     let target = registry::open(spec, &setup)?;
@@ -283,7 +292,7 @@ fn one_turn(
     // Once more: some knobs can be read back only when there are tables.
     record.described[turn.target] = Some(target.describe());
     let closed = target.close();
-    drop(target);
+    drop((target, restricted));
     // What went wrong can be looked at.
     let is_evidence = matches!(ran, Err(RunError::Violated(_) | RunError::Target(_)));
     if !options.keep && !is_evidence {
@@ -325,10 +334,13 @@ fn next_command(record: &RunRecord, folder: &Path) -> String {
     let workload = record.plan.workload();
     match (record.state, &record.plan) {
         (State::Interrupted, _) => format!("lab run {workload} --resume {}", folder.display()),
+        (_, AnyPlan::Tpcc(plan)) if record.repeat < 3 => {
+            format!("lab run tpcc {targets} --warehouses {} --repeat 5", plan.warehouses)
+        }
         _ if record.repeat < 3 => format!("lab run {workload} {targets} --rows {rows} --repeat 5"),
         (_, AnyPlan::Ibench(_)) => {
             format!("lab run ibench {targets} --rows {} --clients 2 --tables 1", rows.saturating_mul(10))
         }
-        (_, AnyPlan::Sysbench(_)) => format!("lab compare {}", folder.display()),
+        (_, AnyPlan::Sysbench(_) | AnyPlan::Tpcc(_)) => format!("lab compare {}", folder.display()),
     }
 }

@@ -63,12 +63,12 @@ fn of_step(record: &RunRecord, name: &str, step: &StepRecord) -> Vec<String> {
     let result = &step.result;
     let mut say = |wrong: bool, what: String| problems.extend(wrong.then_some(what));
     say(step.schema != SCHEMA || result.schema != SCHEMA, format!("schema {} and {}", step.schema, result.schema));
-    let case = Case { tables: result.tables, clients: result.clients };
-    say(!record.plan.cases().contains(&case), "its tables and clients are none of the plan".into());
+    let is_its = |case: &Case| case.is_of(result);
+    say(!record.plan.cases().iter().any(is_its), "its tables, clients and cores are none of the plan".into());
     say(!record.plan.steps().contains(&result.step), format!("step {} is none of the plan", result.step));
     let named = Turn::of_file(name).filter(|turn| {
         record.targets.get(turn.target) == Some(&result.target)
-            && record.plan.cases().get(turn.case) == Some(&case)
+            && record.plan.cases().get(turn.case).is_some_and(is_its)
             && result.repeat == Repeat::Number(turn.repeat)
     });
     say(named.is_none(), "its name is not that of its target, case and repetition".into());
@@ -116,8 +116,7 @@ fn of_results(record: &RunRecord, steps: &[StepRecord], results: &[StepResult]) 
     }
     for median in &found {
         let same = |other: &&StepResult| {
-            (&other.target, &other.step, other.tables, other.clients)
-                == (&median.target, &median.step, median.tables, median.clients)
+            (&other.target, &other.step, other.case()) == (&median.target, &median.step, median.case())
         };
         let follows = expected.iter().find(same).is_some_and(|other| {
             let pairs = median.numbers().into_iter().zip(other.numbers());

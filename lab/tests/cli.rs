@@ -133,7 +133,9 @@ fn mistakes_and_what_is_not_built_are_code_2() {
         assert!(stderr.contains(words), "{arguments:?}: {stderr}");
         assert!(output.stdout.is_empty());
     }
-    for command in [&["explain", "a", "b"][..], &["run", "sysbench", "--target", "sqlite"], &["run", "tpcc"]] {
+    for command in
+        [&["explain", "a", "b"][..], &["run", "sysbench", "--target", "sqlite"], &["run", "tpcc", "--target", "sqlite"]]
+    {
         let output = lab(dir.path(), command);
         assert_eq!(output.status.code(), Some(2), "{command:?}");
         assert!(text(&output.stderr).contains("unsupported"), "{command:?}: {}", text(&output.stderr));
@@ -276,4 +278,44 @@ fn sysbench_runs_every_number_of_clients_on_every_number_of_tables() {
     let output =
         of(&["--target", "model:fault=wrong-get", "--tests", "point-query", "--tables", "1", "--clients", "1"]);
     assert_eq!(output.status.code(), Some(4), "{}", text(&output.stderr));
+}
+
+const TPCC: &[&str] = &["run", "tpcc", "--scale", "100", "--seconds", "1", "--settle-seconds", "0"];
+
+#[test]
+fn tpcc_runs_every_number_of_sessions_on_every_number_of_cores() {
+    let dir = tempfile::tempdir().unwrap();
+    let of = |more: &[&str]| lab(dir.path(), &[TPCC, more].concat());
+    let output =
+        of(&["--target", "model", "--target", "trefoil", "--cores", "1", "--clients", "1,2", "--format", "json"]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let results: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let results = results.as_array().unwrap();
+    let runs: Vec<&Value> = results.iter().filter(|result| result["step"] == "run").collect();
+    let cases: Vec<_> =
+        runs.iter().map(|run| (run["clients"].as_u64().unwrap(), run["target"].as_str().unwrap())).collect();
+    assert_eq!(cases, [(1, "model"), (1, "trefoil"), (2, "model"), (2, "trefoil")]);
+    assert!(results.iter().all(|result| result["cores"] == 1 && result["invariants"] == "ok"));
+    for run in runs {
+        let keys = ["tpm", "nopm", "retries", "cores_cpu_pct", "p99_us", "rkb_per_op", "cpu_us_per_op"];
+        assert!(keys.iter().all(|key| run[key].is_number()), "{run}");
+        let of_kind = &run["transactions"]["new-order"];
+        assert!(["count", "p90_us", "p95_us", "max_us"].iter().all(|key| of_kind[key].is_number()), "{run}");
+    }
+    let loads: Vec<&Value> = results.iter().filter(|result| result["step"] == "load").collect();
+    assert!(loads.iter().all(|load| load["checksum"] == loads[0]["checksum"]), "the same rows on every target");
+    assert_eq!(lab(dir.path(), &["verify", "bench-results/latest"]).status.code(), Some(0));
+    assert_eq!(lab(dir.path(), &["compare", "bench-results/latest"]).status.code(), Some(0));
+    for (more, words) in [
+        (&["--steps", "walk"][..], "step `walk` is none of"),
+        (&["--steps", "load"], "comes first by itself"),
+        (&["--warehouses", "0"], "--warehouses has to be"),
+        (&["--cores", "100000"], "this process may use"),
+    ] {
+        let output = of(more);
+        assert_eq!((output.status.code(), text(&output.stderr).contains(words)), (Some(2), true), "{more:?}");
+    }
+    let output = of(&["--target", "model:fault=lose-update", "--clients", "1", "--steps", "run"]);
+    assert_eq!(output.status.code(), Some(4), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("after run: condition 10"), "{}", text(&output.stderr));
 }

@@ -76,6 +76,7 @@ pub fn test() -> Vec<Part> {
     parts.push(part("crash", Work::Program("trefoil-crash", &["kills", "100"])));
     parts.push(part("lab-smoke", Work::Program("lab", LAB_SMOKE)));
     parts.push(part("lab-sysbench", Work::Program("lab", LAB_SYSBENCH)));
+    parts.push(part("lab-tpcc", Work::Program("lab", LAB_TPCC)));
     parts
 }
 
@@ -120,6 +121,31 @@ const LAB_SYSBENCH: &[&str] = &[
     "target/tmp/sysbench-data",
     "--out",
     "target/tmp/sysbench",
+    "--quiet",
+];
+
+/// The same of TPC-C at a tenth of its size: the conditions after the load, in snapshots beside transactions, at the end.
+const LAB_TPCC: &[&str] = &[
+    "run",
+    "tpcc",
+    "--target",
+    "trefoil",
+    "--warehouses",
+    "2",
+    "--scale",
+    "10",
+    "--clients",
+    "4",
+    "--seconds",
+    "2",
+    "--settle-seconds",
+    "0",
+    "--steps",
+    "run,snapshot",
+    "--dir",
+    "target/tmp/tpcc-data",
+    "--out",
+    "target/tmp/tpcc",
     "--quiet",
 ];
 

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::formula::Columns;
+use crate::histogram::KeptLatency;
 use crate::recorder::{KeptKind, Kind};
 use crate::result::StepResult;
 use crate::series::Series;
@@ -57,6 +58,9 @@ pub struct StepRecord {
     pub first_client: BTreeMap<String, Series>,
     /// Histograms by kind, all clients.
     pub histograms: BTreeMap<String, KeptKind>,
+    /// Histograms by kind of transaction, where a workload has several.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub transactions: BTreeMap<String, KeptLatency>,
     /// Stalls of 50 ms and more, the longest first, at most a hundred.
     pub stalls: Vec<Span>,
     /// What each client did.

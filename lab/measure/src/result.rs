@@ -4,6 +4,8 @@
 //! it), which other programs on the machine cannot disturb; counts of reads and the seeds' own 21 columns
 //! ([`crate::formula::Columns`]) are those of the device and the machine.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 /// Version of the layout of results, steps and runs. It changes when a key changes its meaning or goes away.
@@ -155,6 +157,8 @@ keys! {
         wmb_per_s,
         /// Processor use of the machine, in percent of all processors.
         cpu_pct,
+        /// Processor use of this process, in percent of the processors that it may use.
+        cores_cpu_pct,
         /// Context switches of this process an operation.
         cs_per_op,
         /// Processor microseconds of the client an operation, where client and server are apart.
@@ -204,6 +208,28 @@ keys! {
     }
 }
 
+keys! {
+    /// One kind of transaction; times in microseconds.
+    OfTransaction {
+        /// Those that came to their end, rolled back ones included.
+        count,
+        /// Those that ended with a rollback as they should.
+        rolled_back,
+        /// How often one was run again.
+        retries,
+        /// Median.
+        p50_us,
+        /// 90 % of them.
+        p90_us,
+        /// 95 % of them.
+        p95_us,
+        /// 99 % of them.
+        p99_us,
+        /// The slowest.
+        max_us,
+    }
+}
+
 /// One line of the result: a step of a target.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct StepResult {
@@ -250,6 +276,9 @@ pub struct StepResult {
     /// Steadiness.
     #[serde(flatten)]
     pub steadiness: Steadiness,
+    /// By name, where a workload has several kinds of transactions.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub transactions: BTreeMap<String, OfTransaction>,
 }
 
 impl StepResult {
@@ -257,8 +286,23 @@ impl StepResult {
     #[must_use]
     pub fn is_query_step(&self) -> bool {
         match self.workload.as_str() {
-            "sysbench" => self.step != "load",
+            "sysbench" | "tpcc" => self.step != "load",
             _ => self.step.starts_with('q') || self.step == "gets",
+        }
+    }
+
+    /// What tells runs of one target apart: tables, clients, and the processors where a run may be restricted to some.
+    #[must_use]
+    pub fn case(&self) -> (u32, u32, Option<u32>) {
+        (self.tables, self.clients, (self.workload == "tpcc").then_some(self.cores))
+    }
+
+    /// The case as it is added to a name.
+    #[must_use]
+    pub fn case_name(&self) -> String {
+        match self.case() {
+            (tables, clients, None) => format!("{clients}c {tables}t"),
+            (warehouses, clients, Some(cores)) => format!("{clients}c {warehouses}w {cores} cores"),
         }
     }
 
@@ -313,6 +357,12 @@ pub fn median(repetitions: &[StepResult]) -> Option<StepResult> {
         let all: Option<Vec<f64>> = columns.iter().map(|column| column[place]).collect();
         *value = all.map(middle);
     }
+    for (name, of_kind) in &mut out.transactions {
+        for (place, value) in of_kind.values_mut().into_iter().enumerate() {
+            let of_repetition = |result: &StepResult| result.transactions.get(name)?.values()[place].1;
+            *value = repetitions.iter().map(of_repetition).collect::<Option<Vec<f64>>>().map(middle);
+        }
+    }
     if repetitions.iter().any(|result| result.checksum != out.checksum) {
         out.checksum = None;
     }
@@ -348,7 +398,7 @@ mod tests {
             delete_intended_p99_us reads_per_insert rkb_per_insert wkb_per_insert cpu_us_per_insert reads_per_query \
             rkb_per_query cpu_us_per_query reads_per_s rmb_per_s wmb_per_s cpu_pct cs_per_op client_cpu_us_per_op \
             data_bytes total_bytes bytes_per_row rss_bytes stalls stall_max_ms stall_secs fairness_pct \
-            client_secs_min client_secs_max min_key_ms min_key_max_ms gc_debt drive_life_years \
+            client_secs_min client_secs_max min_key_ms min_key_max_ms gc_debt drive_life_years cores_cpu_pct \
             rkb_per_op wkb_per_op cpu_us_per_op p50_us p99_us p999_us max_us size_bytes";
         let mut full = StepResult::default();
         full.numbers_mut().into_iter().for_each(|value| *value = Some(1.0));

@@ -54,7 +54,7 @@ impl<'a> Lines<'a> {
     /// Groups the steps of all runs.
     #[must_use]
     pub fn of(runs: &'a [Run]) -> Lines<'a> {
-        let mut keys: Vec<(usize, String, u32, u32)> = Vec::new();
+        let mut keys: Vec<Key> = Vec::new();
         let mut steps: Vec<String> = Vec::new();
         for (number, run) in runs.iter().enumerate() {
             for record in &run.steps {
@@ -67,16 +67,16 @@ impl<'a> Lines<'a> {
                 }
             }
         }
-        let several_cases = keys.windows(2).any(|pair| (pair[0].2, pair[0].3) != (pair[1].2, pair[1].3));
+        let several_cases = keys.windows(2).any(|pair| pair[0].2 != pair[1].2);
         let all = keys
             .iter()
             .map(|key| {
-                let (number, target, tables, clients) = key;
+                let (number, target, case) = key;
                 let mut name = target.clone();
-                let again =
-                    keys.iter().filter(|other| (&other.1, other.2, other.3) == (target, *tables, *clients)).count();
-                if several_cases {
-                    name.push_str(&format!(" {clients}c {tables}t"));
+                let again = keys.iter().filter(|other| (&other.1, other.2) == (target, *case)).count();
+                let of_key = |record: &&StepRecord| key_of(*number, &record.result) == *key;
+                if let Some(first) = runs[*number].steps.iter().find(of_key).filter(|_| several_cases) {
+                    name.push_str(&format!(" {}", first.result.case_name()));
                 }
                 if again > 1 {
                     let run = &runs[*number].name;
@@ -86,7 +86,7 @@ impl<'a> Lines<'a> {
                     .iter()
                     .filter_map(|step| Some((step.clone(), entry_of(&runs[*number], key, *number, step)?)))
                     .collect();
-                Line { name, tables: *tables, clients: *clients, entries }
+                Line { name, tables: case.0, clients: case.1, entries }
             })
             .collect();
         Lines { all, steps }
@@ -98,11 +98,14 @@ impl<'a> Lines<'a> {
     }
 }
 
-fn key_of(run: usize, result: &StepResult) -> (usize, String, u32, u32) {
-    (run, result.target.clone(), result.tables, result.clients)
+/// Run, target, and [`StepResult::case`].
+type Key = (usize, String, (u32, u32, Option<u32>));
+
+fn key_of(run: usize, result: &StepResult) -> Key {
+    (run, result.target.clone(), result.case())
 }
 
-fn entry_of<'a>(run: &'a Run, key: &(usize, String, u32, u32), number: usize, step: &str) -> Option<Entry<'a>> {
+fn entry_of<'a>(run: &'a Run, key: &Key, number: usize, step: &str) -> Option<Entry<'a>> {
     let of_step = |record: &&StepRecord| record.result.step == step && key_of(number, &record.result) == *key;
     let records: Vec<&StepRecord> = run.steps.iter().filter(of_step).collect();
     let results: Vec<StepResult> = records.iter().map(|record| record.result.clone()).collect();

@@ -18,6 +18,9 @@ pub fn same_folder(left: &Path, right: &Path) -> bool {
     left.canonicalize().ok().is_some_and(|left| right.canonicalize().is_ok_and(|right| left == right))
 }
 
+/// As [`StepResult::case`].
+pub type Case = (u32, u32, Option<u32>);
+
 /// One target in one case of one run, all its repetitions.
 #[derive(Debug)]
 pub struct Side {
@@ -25,10 +28,9 @@ pub struct Side {
     pub name: String,
     run: usize,
     target: String,
-    /// Tables.
-    pub tables: u32,
-    /// Clients.
-    pub clients: u32,
+    /// Tables, clients, and processors where there is a choice.
+    pub case: Case,
+    case_name: String,
     /// Step names in order.
     pub steps: Vec<String>,
     results: Vec<StepResult>,
@@ -90,12 +92,12 @@ impl Sides {
     }
 
     fn give_names(&mut self) {
-        let first = self.all.first().map(|side| (side.tables, side.clients));
-        let cases = self.all.iter().any(|side| Some((side.tables, side.clients)) != first);
+        let first = self.all.first().map(|side| side.case);
+        let cases = self.all.iter().any(|side| Some(side.case) != first);
         for side in &mut self.all {
             side.name = side.target.clone();
             if cases {
-                side.name.push_str(&format!(" {}c {}t", side.clients, side.tables));
+                side.name.push_str(&format!(" {}", side.case_name));
             }
             if self.runs.len() > 1 {
                 side.name.push_str(&format!(" [{}]", self.runs[side.run].0.display()));
@@ -128,7 +130,7 @@ impl Sides {
     fn beside_run(&self, run: usize) -> Vec<Pair> {
         let mut pairs = Vec::new();
         for (new, side) in self.all.iter().enumerate().filter(|(_, side)| side.run != run) {
-            let case = |other: &Side| other.run == run && (other.tables, other.clients) == (side.tables, side.clients);
+            let case = |other: &Side| other.run == run && other.case == side.case;
             let same = self.all.iter().position(|other| case(other) && other.target == side.target);
             let mut of_case = (0..self.all.len()).filter(|place| case(&self.all[*place]));
             // Another target is a base only where there is no choice.
@@ -149,8 +151,7 @@ impl Sides {
         }
         let mut pairs = Vec::new();
         for (new, side) in self.all.iter().enumerate().filter(|(_, side)| side.target != target) {
-            let fits =
-                |other: &Side| other.target == target && (other.tables, other.clients) == (side.tables, side.clients);
+            let fits = |other: &Side| other.target == target && other.case == side.case;
             let here = self.all.iter().position(|other| fits(other) && other.run == side.run);
             let base = here.or_else(|| self.all.iter().position(fits));
             pairs.extend(base.map(|base| Pair { base, new }));
@@ -193,16 +194,14 @@ impl Sides {
 }
 
 fn add(all: &mut Vec<Side>, run: usize, result: StepResult) {
-    let is_its = |side: &Side| {
-        (side.run, &side.target, side.tables, side.clients) == (run, &result.target, result.tables, result.clients)
-    };
+    let is_its = |side: &Side| (side.run, &side.target, side.case) == (run, &result.target, result.case());
     let place = all.iter().position(is_its).unwrap_or_else(|| {
         all.push(Side {
             name: String::new(),
             run,
             target: result.target.clone(),
-            tables: result.tables,
-            clients: result.clients,
+            case: result.case(),
+            case_name: result.case_name(),
             steps: Vec::new(),
             results: Vec::new(),
         });

@@ -33,7 +33,7 @@ fn plan_of(options: &Ibench) -> Result<AnyPlan, Failure> {
     let mut cases = Vec::new();
     for clients in &options.clients {
         let tables = if options.tables.is_empty() { &[*clients][..] } else { &options.tables[..] };
-        cases.extend(tables.iter().map(|tables| Case { tables: *tables, clients: *clients }));
+        cases.extend(tables.iter().map(|tables| Case { tables: *tables, clients: *clients, cores: None }));
     }
     let plan = Plan {
         rows: options.rows,
@@ -82,6 +82,6 @@ mod tests {
         let plan = plan();
         assert_eq!((plan.rows, plan.rows_i1, plan.rows_i2, plan.seconds), (1_000, 500, 125, 10));
         assert_eq!(plan.steps.join(" "), "l.i0 l.x l.i1 l.i2 settle qr100 qp100 qr500 qp500 qr1000 qp1000");
-        assert_eq!(plan.cases, [Case { tables: 1, clients: 1 }]);
+        assert_eq!(plan.cases, [Case { tables: 1, clients: 1, cores: None }]);
     }
 }

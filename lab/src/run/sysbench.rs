@@ -28,7 +28,7 @@ fn plan_of(options: &Sysbench) -> Result<AnyPlan, Failure> {
     }
     let of_clients = |tables: &u32| {
         let tables = *tables;
-        options.clients.iter().map(move |clients| Case { tables, clients: *clients })
+        options.clients.iter().map(move |clients| Case { tables, clients: *clients, cores: None })
     };
     Ok(AnyPlan::Sysbench(Plan {
         rows: options.rows,

@@ -21,6 +21,7 @@ use serde::{Deserialize, Serialize};
 use crate::limited::DiskLimits;
 use crate::row::{Batch, Entry, IndexSet, RowView, Secondary};
 use crate::sysbench::Tables;
+use crate::tpcc;
 
 /// Result of everything a target does.
 pub type Result<T, E = TargetError> = std::result::Result<T, E>;
@@ -164,6 +165,12 @@ pub trait Target: Send + Sync {
     fn sysbench(&self) -> Result<Box<dyn Tables + '_>> {
         let engine = self.describe().engine;
         Err(TargetError::Unsupported(format!("`{engine}` has no adapter for sysbench")))
+    }
+
+    /// The tables of TPC-C, not created or found yet.
+    fn tpcc(&self) -> Result<Box<dyn tpcc::Tables + '_>> {
+        let engine = self.describe().engine;
+        Err(TargetError::Unsupported(format!("`{engine}` has no adapter for TPC-C")))
     }
 
     /// Opens a connection.

@@ -5,6 +5,7 @@
 //! | [`row`] | the insert benchmark's row, batches of rows, the three secondary indexes and their two column sets |
 //! | [`api`] | [`Target`] and [`Session`]: everything the driver ever asks of an engine |
 //! | [`sysbench`] | what the sysbench tests ask of an engine |
+//! | [`tpcc`] | what TPC-C asks of an engine |
 //! | [`spec`] | the target string, `name:key=value,…` |
 //! | [`counted`] | what Trefoil writes, by file |
 //! | [`limited`] | a disk that is slower or smaller than the machine's |
@@ -32,6 +33,7 @@ pub mod registry;
 pub mod row;
 pub mod spec;
 pub mod sysbench;
+pub mod tpcc;
 pub mod trefoil;
 
 pub use api::{

@@ -4,7 +4,7 @@
 //! It can plant a bug on purpose (`model:fault=…`), which is how the lab's own invariants are tested:
 //! `lose-delete` reports a deleted row that is still there, `lose-entry` forgets one index entry, `flip-value` stores
 //! one row with another price, `panic` panics in every tenth statement, `wrong-get` looks up the key behind the one asked
-//! for; for sysbench those and more, see module `sysbench`. `pause_ms=P,pause_every=N` makes every N-th statement of a session P ms longer, which is how stalls and missed
+//! for; for sysbench and TPC-C those and more, see their modules. `pause_ms=P,pause_every=N` makes every N-th statement of a session P ms longer, which is how stalls and missed
 //! rates are tested.
 //!
 //! Latches: one mutex a table, held for a whole statement; the list of tables behind a read-write lock that is
@@ -22,6 +22,7 @@ use crate::spec::TargetSpec;
 use crate::sysbench::Tables;
 
 mod sysbench;
+mod tpcc;
 
 use sysbench::ModelTables;
 
@@ -242,6 +243,10 @@ impl Target for ModelTarget {
 
     fn sysbench(&self) -> Result<Box<dyn Tables + '_>> {
         Ok(Box::new(ModelTables::new(self.parameters)))
+    }
+
+    fn tpcc(&self) -> Result<Box<dyn crate::tpcc::Tables + '_>> {
+        Ok(Box::new(tpcc::ModelTables::new(self.parameters)))
     }
 
     fn session(&self) -> Result<Box<dyn Session>> {

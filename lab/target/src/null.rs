@@ -13,6 +13,7 @@ use crate::spec::TargetSpec;
 use crate::sysbench::Tables;
 
 mod sysbench;
+mod tpcc;
 
 /// Smallest and next key of one table. Relaxed throughout: nothing else is published through these counters.
 #[derive(Debug, Default)]
@@ -69,6 +70,10 @@ impl Target for NullTarget {
 
     fn sysbench(&self) -> Result<Box<dyn Tables + '_>> {
         Ok(Box::new(sysbench::NullTables))
+    }
+
+    fn tpcc(&self) -> Result<Box<dyn crate::tpcc::Tables + '_>> {
+        Ok(Box::new(tpcc::NullTables))
     }
 
     fn session(&self) -> Result<Box<dyn Session>> {

@@ -56,6 +56,14 @@ pub fn check_sysbench(spec: &TargetSpec) -> Result<()> {
     }
 }
 
+/// Refuses targets that have no tables of TPC-C.
+pub fn check_tpcc(spec: &TargetSpec) -> Result<()> {
+    match spec.name.as_str() {
+        "trefoil" | "null" | "model" => Ok(()),
+        name => Err(TargetError::Unsupported(format!("target `{spec}`: `{name}` has no adapter for TPC-C"))),
+    }
+}
+
 /// Whether a target feels no limits of Trefoil's file layer.
 #[must_use]
 pub fn reaches_the_disk_itself(spec: &TargetSpec) -> bool {

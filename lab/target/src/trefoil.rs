@@ -31,6 +31,7 @@ use crate::sysbench::Tables;
 mod counters;
 mod parameters;
 mod sysbench;
+mod tpcc;
 mod values;
 
 use counters::counters_of;
@@ -222,6 +223,10 @@ impl Target for TrefoilTarget {
 
     fn sysbench(&self) -> Result<Box<dyn Tables + '_>> {
         Ok(Box::new(sysbench::SysbenchTables::new(self)))
+    }
+
+    fn tpcc(&self) -> Result<Box<dyn crate::tpcc::Tables + '_>> {
+        Ok(Box::new(tpcc::TpccTables::new(self)))
     }
 
     fn session(&self) -> Result<Box<dyn Session>> {

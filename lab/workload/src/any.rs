@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::plan::{Case, Plan, PlanError};
 use crate::sequence::{Place, RunError, Watcher};
-use crate::{sequence, sysbench};
+use crate::{sequence, sysbench, tpcc};
 
 /// A plan of a known workload. Each has keys that no other has, so that it can be told when it is read.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -17,6 +17,8 @@ pub enum AnyPlan {
     Ibench(Plan),
     /// sysbench.
     Sysbench(sysbench::Plan),
+    /// TPC-C.
+    Tpcc(tpcc::Plan),
 }
 
 impl AnyPlan {
@@ -26,6 +28,7 @@ impl AnyPlan {
         match self {
             AnyPlan::Ibench(_) => "ibench",
             AnyPlan::Sysbench(_) => "sysbench",
+            AnyPlan::Tpcc(_) => "tpcc",
         }
     }
 
@@ -35,6 +38,7 @@ impl AnyPlan {
         match self {
             AnyPlan::Ibench(plan) => plan.rows,
             AnyPlan::Sysbench(plan) => plan.rows,
+            AnyPlan::Tpcc(plan) => tpcc::population::rows_expected(&plan.size()),
         }
     }
 
@@ -44,6 +48,7 @@ impl AnyPlan {
         match self {
             AnyPlan::Ibench(plan) => &plan.cases,
             AnyPlan::Sysbench(plan) => &plan.cases,
+            AnyPlan::Tpcc(plan) => &plan.cases,
         }
     }
 
@@ -53,6 +58,7 @@ impl AnyPlan {
         match self {
             AnyPlan::Ibench(plan) => &plan.steps,
             AnyPlan::Sysbench(plan) => &plan.steps,
+            AnyPlan::Tpcc(plan) => &plan.steps,
         }
     }
 
@@ -62,6 +68,7 @@ impl AnyPlan {
         match self {
             AnyPlan::Ibench(plan) => plan.max_seconds,
             AnyPlan::Sysbench(plan) => plan.max_seconds,
+            AnyPlan::Tpcc(plan) => plan.max_seconds,
         }
     }
 
@@ -71,6 +78,7 @@ impl AnyPlan {
         match self {
             AnyPlan::Ibench(plan) => plan.seed,
             AnyPlan::Sysbench(plan) => plan.seed,
+            AnyPlan::Tpcc(plan) => plan.seed,
         }
     }
 
@@ -79,6 +87,7 @@ impl AnyPlan {
         match self {
             AnyPlan::Ibench(plan) => plan.check(),
             AnyPlan::Sysbench(plan) => plan.check(),
+            AnyPlan::Tpcc(plan) => plan.check(),
         }
     }
 
@@ -96,6 +105,12 @@ impl AnyPlan {
             AnyPlan::Sysbench(plan) => vec![
                 ("rows of all tables".into(), plan.rows.to_string()),
                 ("seconds of a test".into(), plan.seconds.to_string()),
+                ("warm-up seconds".into(), plan.warmup.to_string()),
+            ],
+            AnyPlan::Tpcc(plan) => vec![
+                ("warehouses".into(), plan.warehouses.to_string()),
+                ("size divided by".into(), plan.scale.to_string()),
+                ("seconds of a run".into(), plan.seconds.to_string()),
                 ("warm-up seconds".into(), plan.warmup.to_string()),
             ],
         };
@@ -125,6 +140,7 @@ impl AnyPlan {
         match self {
             AnyPlan::Ibench(plan) => sequence::run_case(target, place, plan, interrupt, watcher),
             AnyPlan::Sysbench(plan) => sysbench::run_case(target, place, plan, interrupt, watcher),
+            AnyPlan::Tpcc(plan) => tpcc::run_case(target, place, plan, interrupt, watcher),
         }
     }
 }

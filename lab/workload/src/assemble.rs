@@ -117,6 +117,7 @@ pub fn record(about: &About, step: StepKind, totals: Totals, around: Around) -> 
             drive_life_years: drive_life_years(about, &totals.kernel, &around),
             ..steadiness(&step, &totals, &around.counters_after)
         },
+        transactions: Default::default(),
     };
     let tag = format!("{}.{}", about.description.engine, about.description.config);
     let mut stalls: Vec<Span> = totals.stalls.clone();
@@ -131,6 +132,7 @@ pub fn record(about: &About, step: StepKind, totals: Totals, around: Around) -> 
         columns: Columns::of(&facts, &tag),
         rss_before_open_bytes: about.rss_before_open_bytes,
         paced_at: step.paced_at,
+        transactions: Default::default(),
         series: by_kind(&totals.kinds),
         first_client: by_kind(&totals.first_client),
         histograms: Kind::ALL
@@ -263,6 +265,7 @@ fn costs(facts: &Facts, has_statements: bool) -> Costs {
         wmb_per_s: mib_a_second(kernel.process_write_bytes),
         cpu_pct: kernel.host_cpu_pct,
         cs_per_op: per(number(kernel.process_switches), operations).filter(|_| has_statements),
+        cores_cpu_pct: None,
         client_cpu_us_per_op: None,
     }
 }
@@ -376,7 +379,7 @@ mod tests {
             target: "a".into(),
             description: Description::default(),
             repeat: 1,
-            case: Case { tables: 1, clients: 1 },
+            case: Case { tables: 1, clients: 1, cores: None },
             rss_before_open_bytes: None,
             drive_rated_bytes: Some(31_557_600 * 1_000),
         };

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use lab_measure::result::StepResult;
 use lab_target::{IndexSet, Secondary};
 use serde::{Deserialize, Serialize};
 
@@ -190,6 +191,18 @@ pub struct Case {
     pub tables: u32,
     /// Clients.
     pub clients: u32,
+    /// Processors that the run may use; none = all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cores: Option<u32>,
+}
+
+impl Case {
+    /// Whether a result is of this case.
+    #[must_use]
+    pub fn is_of(&self, result: &StepResult) -> bool {
+        (self.tables, self.clients) == (result.tables, result.clients)
+            && self.cores.is_none_or(|cores| cores == result.cores)
+    }
 }
 
 /// The options of a run, resolved.
@@ -366,7 +379,7 @@ mod tests {
             max_seconds: 0,
             settle_seconds: 2,
             steps: steps.iter().map(|step| step.to_string()).collect(),
-            cases: vec![Case { tables: 1, clients: 1 }],
+            cases: vec![Case { tables: 1, clients: 1, cores: None }],
             index_set: IndexSet::Y2023,
             delete_form: DeleteForm::Limit,
             inserts_per_second: 0,
@@ -398,7 +411,7 @@ mod tests {
             assert!(plan(wrong).check().is_err(), "{wrong:?}");
         }
         let mut few = plan(&["l.i0"]);
-        few.cases = vec![Case { tables: 8, clients: 4 }];
+        few.cases = vec![Case { tables: 8, clients: 4, cores: None }];
         assert!(few.check().is_err());
     }
 

@@ -74,7 +74,7 @@ fn run_into(target: &str, plan: &Plan, tables: u32, clients: u32, collector: &Co
         seed: plan.seed,
     };
     let target = registry::open(&TargetSpec::parse(target).unwrap(), &setup).unwrap();
-    let case = Case { tables, clients };
+    let case = Case { tables, clients, cores: None };
     let place = Place {
         target: "test",
         dir: dir.path(),

@@ -55,7 +55,7 @@ fn run(target: &str, tests: &[&str], tables: u32, clients: u32) -> (Result<(), R
     let place = Place {
         target,
         dir: dir.path(),
-        case: Case { tables, clients },
+        case: Case { tables, clients, cores: None },
         repeat: 1,
         text: text_pool(plan.seed),
         rss_before_open_bytes: None,

@@ -94,7 +94,7 @@ mod tests {
             max_seconds: 0,
             settle_seconds: 0,
             steps: ["load", "settle", "insert", "settle"].map(String::from).into(),
-            cases: vec![Case { tables: 8, clients: 1 }],
+            cases: vec![Case { tables: 8, clients: 1, cores: None }],
             seed: 1,
         };
         assert!(sound.check().is_ok());

@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::time::Duration;
 
 use lab_measure::record::StepRecord;
-use lab_measure::{Clock, Kind, Recorder, disk};
-use lab_target::sysbench::{Session, Tables};
+use lab_measure::{Clock, Kind, disk};
+use lab_target::sysbench::Tables;
 use lab_target::{Counters, Target};
 
 use super::catalogue::{Step, Test};
@@ -22,13 +22,13 @@ use super::plan::Plan;
 use super::rows::{hash, loaded};
 use crate::assemble::{self, About, Around, StepKind};
 use crate::check::{Checked, verify};
-use crate::coordinator::{Cells, Coordinator, Outlook, Stage};
-use crate::crew::Crew;
+use crate::coordinator::{Outlook, Stage};
+use crate::drive::drive;
 use crate::random::Random;
 use crate::rest;
 use crate::sequence::{Place, RunError, Watcher};
 use crate::totals::{self, Collected, Terms, Totals};
-use crate::worker::{WorkerError, Written};
+use crate::worker::Written;
 
 /// Rows of a statement of the load: half a megabyte of SQL.
 const LOAD_ROWS: usize = 2_500;
@@ -137,54 +137,6 @@ impl Runner<'_> {
         Ok(Around { counters_before, counters_after, sizes: rest::sizes(self.target, self.dir)?, checked })
     }
 
-    /// Runs `body` in one thread for each session, and adds up nothing yet.
-    fn drive<T: Send>(
-        &self,
-        sessions: Vec<Box<dyn Session + '_>>,
-        outlook: Outlook,
-        body: impl Fn(usize, &mut dyn Session, (Recorder, u64), &AtomicBool) -> Result<T, WorkerError> + Sync,
-    ) -> Result<(Totals, Vec<T>, u64), RunError> {
-        let (crew, stop) = (Crew::new(sessions.len()), AtomicBool::new(false));
-        let cells: Vec<Cells> = sessions.iter().map(|_| Cells::default()).collect();
-        let (kind, warmup_ns) = (outlook.main, outlook.warmup_ns);
-        let mut coordinator = Coordinator::new(&self.stage, outlook, &cells);
-        // Pairs with the relaxed loads of the threads, which are joined afterwards.
-        let close = || stop.store(true, Ordering::Relaxed);
-        let brought = std::thread::scope(|scope| {
-            let (crew, body, stop, cells) = (&crew, &body, &stop, &cells);
-            let threads: Vec<_> = sessions
-                .into_iter()
-                .enumerate()
-                .map(|(place, mut session)| {
-                    scope.spawn(move || {
-                        let run = |start_ns: u64| {
-                            let from_ns = start_ns + warmup_ns;
-                            let recorder = Recorder::new(kind, cells[place].0[kind as usize].clone(), from_ns);
-                            body(place, session.as_mut(), (recorder, from_ns), stop)
-                        };
-                        crew.thread(run, close)
-                    })
-                })
-                .collect();
-            let begin = self.stage.snapshot();
-            crew.start(&self.stage.clock);
-            coordinator.watch(crew, begin, close);
-            let join = |thread: std::thread::ScopedJoinHandle<'_, Option<T>>| {
-                thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-            };
-            threads.into_iter().filter_map(join).collect()
-        });
-        let end = self.stage.snapshot();
-        let from_ns = crew.start_ns() + warmup_ns;
-        crew.outcome()?;
-        if self.stage.is_interrupted() {
-            return Err(RunError::Interrupted);
-        }
-        let mut totals = Totals::default();
-        coordinator.finish(&mut totals, &end);
-        Ok((totals, brought, from_ns))
-    }
-
     fn load(&mut self, name: &str) -> Result<Totals, RunError> {
         let (tables, world, clock) = (self.tables, &self.world, &self.stage.clock);
         let sessions = (0..world.tables).map(|_| tables.session()).collect::<Result<Vec<_>, _>>()?;
@@ -198,27 +150,28 @@ impl Runner<'_> {
             planned_secs: None,
             statements: world.table_rows.div_ceil(LOAD_ROWS as u64) * u64::from(world.tables),
         };
-        let (mut totals, written, from_ns) = self.drive(sessions, outlook, |place, session, (recorder, _), stop| {
-            let (table, mut out) = (place as u32, Written::new(recorder));
-            let last = world.table_rows as i32;
-            for first in (1..=last).step_by(LOAD_ROWS) {
-                if stop.load(Ordering::Relaxed) {
-                    return Ok(out);
+        let (mut totals, written, from_ns) =
+            drive(&self.stage, sessions, outlook, |place, session, (recorder, _), stop| {
+                let (table, mut out) = (place as u32, Written::new(recorder));
+                let last = world.table_rows as i32;
+                for first in (1..=last).step_by(LOAD_ROWS) {
+                    if stop.load(Ordering::Relaxed) {
+                        return Ok(out);
+                    }
+                    let ids = first..=last.min(first + LOAD_ROWS as i32 - 1);
+                    let rows: Vec<_> = ids.map(|id| loaded(world.seed, table, id, world.table_rows)).collect();
+                    out.hash = rows.iter().fold(out.hash, |sum, row| sum.wrapping_add(hash(row)));
+                    let begin_ns = clock.now_ns();
+                    session.load(table, &rows)?;
+                    out.recorder.record(begin_ns, clock.now_ns(), rows.len() as u64, None);
+                    out.rows += rows.len() as u64;
+                    out.statements += 1;
                 }
-                let ids = first..=last.min(first + LOAD_ROWS as i32 - 1);
-                let rows: Vec<_> = ids.map(|id| loaded(world.seed, table, id, world.table_rows)).collect();
-                out.hash = rows.iter().fold(out.hash, |sum, row| sum.wrapping_add(hash(row)));
-                let begin_ns = clock.now_ns();
-                session.load(table, &rows)?;
-                out.recorder.record(begin_ns, clock.now_ns(), rows.len() as u64, None);
-                out.rows += rows.len() as u64;
-                out.statements += 1;
-            }
-            tables.create_index(table)?;
-            out.end_ns = clock.now_ns();
-            out.switches = lab_measure::procfs::thread_switches().unwrap_or(0);
-            Ok(out)
-        })?;
+                tables.create_index(table)?;
+                out.end_ns = clock.now_ns();
+                out.switches = lab_measure::procfs::thread_switches().unwrap_or(0);
+                Ok(out)
+            })?;
         for (expected, written) in self.expected.iter_mut().zip(&written) {
             expected.hash = Some(written.hash);
         }
@@ -252,11 +205,12 @@ impl Runner<'_> {
             planned_secs: Some(length_ns as f64 / 1e9),
             statements: 0,
         };
-        let (mut totals, mut brought, from_ns) = self.drive(sessions, outlook, |place, session, recorder, stop| {
-            let random = Random::new(self.plan.seed, 0x6576_0000_0000_0000 | number << 32 | place as u64);
-            let events = Events::new(&self.world, place as u32, random);
-            client::run(test, events, session, clock, recorder, (stop, self.world.tables))
-        })?;
+        let (mut totals, mut brought, from_ns) =
+            drive(&self.stage, sessions, outlook, |place, session, recorder, stop| {
+                let random = Random::new(self.plan.seed, 0x6576_0000_0000_0000 | number << 32 | place as u64);
+                let events = Events::new(&self.world, place as u32, random);
+                client::run(test, events, session.as_mut(), clock, recorder, (stop, self.world.tables))
+            })?;
         let taken = |brought: &mut Brought| Collected { asked: brought.asked.take(), ..Collected::default() };
         let collected = brought.iter_mut().map(taken).collect();
         totals::add_up(&mut totals, collected, Terms { paced: false, deletes: false, alone: true, from_ns });
