@@ -250,9 +250,9 @@ tables! {
 pub fn hash<'c, 'd: 'c>(table: Table, cells: impl IntoIterator<Item = &'c Cell<'d>>) -> u64 {
     let word = |sum: u64, word: u64| mix(sum.rotate_left(7) ^ word);
     cells.into_iter().fold(mix(table as u64), |sum, cell| match cell {
-        Cell::Null => word(sum, 0x6e75_6c6c),
-        Cell::Number(number) => word(sum, *number as u64),
-        Cell::Text(text) => text.chunks(8).fold(word(sum, text.len() as u64), |sum, part| {
+        Cell::Null => word(sum, 1),
+        Cell::Number(number) => word(word(sum, 2), *number as u64),
+        Cell::Text(text) => text.chunks(8).fold(word(word(sum, 3), text.len() as u64), |sum, part| {
             let mut eight = [0; 8];
             eight[..part.len()].copy_from_slice(part);
             word(sum, u64::from_le_bytes(eight))
