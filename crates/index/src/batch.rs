@@ -11,7 +11,16 @@ pub enum Op<'a> {
     Delete,
 }
 
-impl Op<'_> {
+impl<'a> Op<'a> {
+    /// The value; none for a delete.
+    #[must_use]
+    pub fn value(self) -> Option<&'a [u8]> {
+        match self {
+            Op::Put(value) => Some(value),
+            Op::Delete => None,
+        }
+    }
+
     /// Bytes of the value; 0 for a delete.
     #[must_use]
     pub fn value_bytes(&self) -> usize {

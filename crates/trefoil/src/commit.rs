@@ -20,6 +20,7 @@ use std::sync::atomic::Ordering;
 use base::{CommitTs, GcView, IndexId};
 use index::{Batch, Reservation, Reserved};
 use store::{Class, Run, RunMeta, RunWriter};
+use txn::SharedWriteSet;
 use wal::RecordKind;
 
 use crate::engine::Engine;
@@ -32,6 +33,14 @@ use crate::recovery::run_of;
 
 /// Bytes that the record adds to each operation, at most: two lengths.
 const RECORD_BYTES_PER_OPERATION: usize = 10;
+
+/// What a commit does to one index.
+pub enum Changes {
+    /// Operations in memory.
+    Batch(Batch),
+    /// Writes of which a part lies in files.
+    Spilled(Arc<SharedWriteSet>),
+}
 
 /// One index's share of a commit, ready to be applied.
 pub struct Share {
@@ -92,16 +101,16 @@ pub struct Committed {
 }
 
 impl Engine {
-    /// Steps 2 to 5 for sorted batches, ascending by index.
-    pub fn commit_batches(&self, batches: Vec<(Arc<IndexEntry>, Batch)>, room: Room) -> Result<Committed> {
+    /// Steps 2 to 5, ascending by index.
+    pub fn commit_changes(&self, changes: Vec<(Arc<IndexEntry>, Changes)>, room: Room) -> Result<Committed> {
         self.check_not_read_only()?;
-        batches.iter().try_for_each(|(entry, _)| self.check_undamaged(entry))?;
+        changes.iter().try_for_each(|(entry, _)| self.check_undamaged(entry))?;
         // A drop gives space back, which the drain may be waiting for on a full disk (P4).
         if room == Room::Ordinary {
             self.wait_at_wall()?;
         }
         let mut files = Vec::new();
-        let prepared = self.prepare_all(batches, &mut files).and_then(|shares| {
+        let prepared = self.prepare_all(changes, &mut files).and_then(|shares| {
             let record = encode(&shares);
             let grant = match room {
                 Room::Ordinary => self.wal.reserve_space(record.len())?,
@@ -166,18 +175,25 @@ impl Engine {
         self.wait_visible(ts).map_err(unknown)
     }
 
-    fn prepare_all(&self, batches: Vec<(Arc<IndexEntry>, Batch)>, files: &mut Vec<u64>) -> Result<Vec<Share>> {
+    fn prepare_all(&self, changes: Vec<(Arc<IndexEntry>, Changes)>, files: &mut Vec<u64>) -> Result<Vec<Share>> {
         // What one record can hold beside `inline_batch_bytes` of the last share, with its framing.
         let mut room = self.wal.payload_bytes_max() / 2;
-        let mut shares = Vec::with_capacity(batches.len());
-        for (entry, batch) in batches {
+        let mut shares = Vec::with_capacity(changes.len());
+        for (entry, changes) in changes {
             let before = room;
-            let inline = self.fits_record(&entry, &batch, &mut room);
-            if !inline && entry.id() == IndexId::CATALOG {
-                let (limit, got) = (before as u64, batch.bytes() as u64);
-                return Err(Error::Limit { what: "bytes of one change of definitions", limit, got });
+            match changes {
+                Changes::Batch(batch) if self.fits_record(&entry, &batch, &mut room) => {
+                    shares.push(self.share_in_place(entry, batch)?);
+                }
+                Changes::Batch(batch) if entry.id() == IndexId::CATALOG => {
+                    let (limit, got) = (before as u64, batch.bytes() as u64);
+                    return Err(Error::Limit { what: "bytes of one change of definitions", limit, got });
+                }
+                changes => {
+                    let written = self.write_run(&entry, &changes, files)?;
+                    shares.extend(written.map(|(run, meta)| Share::of_file(entry, run, meta)));
+                }
             }
-            shares.push(self.prepare(entry, batch, inline, files)?);
         }
         Ok(shares)
     }
@@ -194,11 +210,8 @@ impl Engine {
         fits
     }
 
-    fn prepare(&self, entry: Arc<IndexEntry>, batch: Batch, inline: bool, files: &mut Vec<u64>) -> Result<Share> {
-        if !inline {
-            let (run, meta) = self.write_run(&batch, entry.def.options.compression, files)?;
-            return Ok(Share::of_file(entry, run, meta));
-        }
+    /// A share of a record that holds its operations, or held them before.
+    pub fn share_in_place(&self, entry: Arc<IndexEntry>, batch: Batch) -> Result<Share> {
         let reservation = entry.index.reserve(&batch).map_err(|fault| as_damage(&entry, fault))?;
         Ok(match reservation {
             Reservation::Direct(reserved) => Share { entry, batch, how: How::Direct(reserved) },
@@ -214,31 +227,31 @@ impl Engine {
         Share { entry, batch, how: How::MemoryRun(run) }
     }
 
-    /// A share of a record that holds its operations, or held them before.
-    pub fn share_in_place(&self, entry: Arc<IndexEntry>, batch: Batch) -> Result<Share> {
-        self.prepare(entry, batch, true, &mut Vec::new())
-    }
-
-    /// Writes a batch as a run file, durable on return; its number goes into `files` first.
+    /// Writes changes of an index as a run file, durable on return; its number goes into `files` first. None if there are
+    /// none: everything may have been taken back.
     pub fn write_run(
         &self,
-        batch: &Batch,
-        compression: store::Compression,
+        entry: &IndexEntry,
+        changes: &Changes,
         files: &mut Vec<u64>,
-    ) -> Result<(Run, RunMeta)> {
+    ) -> Result<Option<(Run, RunMeta)>> {
         let id = self.next_run.fetch_add(1, Ordering::SeqCst);
         self.runs.begun(id);
         files.push(id);
-        let mut writer = RunWriter::create(self.layout.vfs.clone(), &self.layout.runs(), id, compression)?;
-        for (key, op) in batch.iter() {
-            let value = match op {
-                index::Op::Put(value) => Some(value),
-                index::Op::Delete => None,
-            };
-            writer.add(key, value)?;
+        let (vfs, dir) = (self.layout.vfs.clone(), self.layout.runs());
+        let mut writer = RunWriter::create(vfs, &dir, id, entry.def.options.compression)?;
+        match changes {
+            Changes::Batch(batch) => batch.iter().try_for_each(|(key, op)| writer.add(key, op.value())),
+            Changes::Spilled(writes) => writes.net(entry.id(), |key, written| writer.add(key, written.value())),
+        }?;
+        if writer.is_empty() {
+            drop(writer);
+            files.pop();
+            self.runs.abandoned(&self.layout, id)?;
+            return Ok(None);
         }
         let meta = writer.finish()?;
-        Ok((self.open_run(&meta)?, meta))
+        Ok(Some((self.open_run(&meta)?, meta)))
     }
 
     /// Opens a run file.

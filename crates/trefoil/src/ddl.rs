@@ -18,7 +18,7 @@ use index::{BatchBuilder, IndexEnv, Op, RunFiles};
 
 use crate::build;
 use crate::catalog::{self, IndexDef, Role, TableDef};
-use crate::commit::Room;
+use crate::commit::{Changes, Room};
 use crate::engine::Engine;
 use crate::entry::{GateClosed, IndexEntry, TableEntry, TableShape};
 use crate::error::{Error, Result};
@@ -329,7 +329,7 @@ impl Engine {
             batch.push(key, value.as_deref().map_or(Op::Delete, Op::Put));
         }
         let catalog = self.index(IndexId::CATALOG).expect("the catalog is open while the database is");
-        let committed = self.commit_batches(vec![(catalog, batch.finish())], room)?;
+        let committed = self.commit_changes(vec![(catalog, Changes::Batch(batch.finish()))], room)?;
         self.finish_commit(committed.ts, Durability::Sync)?;
         Ok(committed.ts)
     }

@@ -56,6 +56,11 @@ impl IndexEntry {
         self.def.id
     }
 
+    /// What the locks on it are named by.
+    pub fn lock_names(&self) -> txn::KeyNames {
+        if matches!(self.def.role, Role::Secondary(_)) { txn::KeyNames::Fronts } else { txn::KeyNames::Whole }
+    }
+
     /// Marks it dropped: handles refuse from now on.
     pub fn set_dropped(&self, at: CommitTs) {
         // Release: pairs with the load in `check`; nothing else is published by it.

@@ -29,7 +29,8 @@ pub fn write_raw(db: &crate::Database, index: &str, key: &[u8], value: Option<&[
     let entry = entry.ok_or_else(|| crate::Error::NotFound { kind: "index", name: index.to_owned() })?;
     let mut batch = index::BatchBuilder::new();
     batch.push(key, value.map_or(index::Op::Delete, index::Op::Put));
-    let committed = engine.commit_batches(vec![(entry, batch.finish())], crate::commit::Room::Ordinary)?;
+    let committed = engine
+        .commit_changes(vec![(entry, crate::commit::Changes::Batch(batch.finish()))], crate::commit::Room::Ordinary)?;
     engine.finish_commit(committed.ts, crate::Durability::Sync)
 }
 

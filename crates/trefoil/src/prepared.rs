@@ -21,9 +21,9 @@ use base::{CommitTs, Lsn};
 use index::Batch;
 use wal::RecordKind;
 
+use crate::commit::Changes;
 use crate::database::Database;
 use crate::engine::Engine;
-use crate::entry::IndexEntry;
 use crate::error::{Error, Result};
 use crate::options::Durability;
 use crate::record::{self, Decision, Prepare};
@@ -230,13 +230,18 @@ impl Engine {
 
     /// Writes the prepare record and registers the set. After an error there is no trace but the files.
     fn log_prepare(&self, tx: &Transaction, xid: &[u8], files: &mut Vec<u64>) -> Result<Lsn> {
-        let batches = tx.batches();
-        batches.iter().try_for_each(|(entry, _)| self.check_undamaged(entry))?;
+        let changes = tx.changes()?;
+        changes.iter().try_for_each(|(entry, _)| self.check_undamaged(entry))?;
         let mut room = self.wal.payload_bytes_max() / 2;
-        let mut shares = Vec::with_capacity(batches.len());
-        for (entry, batch) in batches {
-            let inline = self.fits_record(&entry, &batch, &mut room);
-            let form = if inline { Form::Inline(Arc::new(batch)) } else { self.file_of(&entry, &batch, files)? };
+        let mut shares = Vec::with_capacity(changes.len());
+        for (entry, changes) in changes {
+            let form = match changes {
+                Changes::Batch(batch) if self.fits_record(&entry, &batch, &mut room) => Form::Inline(Arc::new(batch)),
+                changes => match self.write_run(&entry, &changes, files)? {
+                    Some((_, meta)) => Form::File(meta),
+                    None => continue,
+                },
+            };
             shares.push(SetShare { entry, form });
         }
         let since = vfs::time::unix_time();
@@ -268,10 +273,6 @@ impl Engine {
         Ok(end)
     }
 
-    fn file_of(&self, entry: &IndexEntry, batch: &Batch, files: &mut Vec<u64>) -> Result<Form> {
-        Ok(Form::File(self.write_run(batch, entry.def.options.compression, files)?.1))
-    }
-
     /// Applies an ordered commit and waits until it shows. A failure of the log is one only if durability was asked for:
     /// the commit stays, and its coordinator brings recovery to the same end (A23).
     pub fn finish_ordered(&self, pending: &Arc<Pending>, durability: Durability) -> Result<CommitTs> {
@@ -291,7 +292,11 @@ impl Engine {
         for (brief, shares) in self.prepared.old(before) {
             let mut files = Vec::new();
             let mut rewrite = |share: SetShare| match &share.form {
-                Form::Inline(batch) => Ok(SetShare { form: self.file_of(&share.entry, batch, &mut files)?, ..share }),
+                Form::Inline(batch) => {
+                    let written = self.write_run(&share.entry, &Changes::Batch(Batch::clone(batch)), &mut files)?;
+                    let (_, meta) = written.expect("a share is not empty");
+                    Ok(SetShare { form: Form::File(meta), ..share })
+                }
                 Form::File(_) => Ok(share),
             };
             let rewritten: Result<Vec<_>> = shares.into_iter().map(&mut rewrite).collect();

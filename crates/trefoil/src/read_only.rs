@@ -25,7 +25,7 @@ use crate::open::replay;
 use crate::quarantine;
 
 /// Steps 2 and 3.
-pub fn recover(engine: &Engine, manifest: &Manifest, log_end: &WalEnd) -> Result<()> {
+pub fn recover(engine: &Arc<Engine>, manifest: &Manifest, log_end: &WalEnd) -> Result<()> {
     let replayed = replay(engine, manifest, log_end, &|| Ok(())).map_err(|fault| match fault {
         Fault::Limit { limit, got, .. } => Error::Limit { what: TOO_LONG_A_LOG, limit, got },
         other => other.into(),

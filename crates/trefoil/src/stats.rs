@@ -21,6 +21,8 @@ pub(crate) struct Counters {
     pub buffered: AtomicU64,
     /// Operations replayed at open.
     pub replayed_operations: AtomicU64,
+    /// Times that a transaction moved its writes to files.
+    pub spills: AtomicU64,
 }
 
 /// Statistics of a database, as of one moment: [`Database::stats`](crate::Database::stats). Sizes are in bytes unless
@@ -56,6 +58,8 @@ pub struct Stats {
     pub log: wal::WalStats,
     /// Per index: name and numbers.
     pub indexes: Vec<(String, index::IndexStats)>,
+    /// Times that a transaction moved writes from memory to files.
+    pub spills: u64,
     /// Names of secondary indexes that are damaged and set aside: [`Database::rebuild_index`](crate::Database::rebuild_index).
     pub quarantined: Vec<String>,
     /// Names of tables' rows (`TABLE.primary`) and plain indexes that are only read since damage was met in them.
@@ -119,6 +123,7 @@ impl Engine {
             delays: self.controller.stats(),
             prepared: self.prepared.list().len() as u64,
             checkpoints: self.counters.checkpoints.load(Ordering::Relaxed),
+            spills: self.counters.spills.load(Ordering::Relaxed),
             replayed_operations: self.counters.replayed_operations.load(Ordering::Relaxed),
             disk_full: self.counters.disk_full.load(Ordering::Relaxed),
             visible: self.visible.visible(),

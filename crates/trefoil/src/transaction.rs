@@ -19,9 +19,8 @@ use std::time::Duration;
 
 use base::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use base::{CommitTs, IndexId, TxnId};
-use index::{Batch, BatchBuilder, Op};
 use store::{Charge, Class};
-use txn::write_set::{Seq, Written};
+use txn::write_set::Seq;
 use txn::{SharedWriteSet, Snapshot as Slot};
 
 use crate::commit::Room;
@@ -36,14 +35,16 @@ mod locking;
 mod ranges;
 mod reading;
 mod savepoints;
+mod spilling;
 
 pub(crate) use held::Held;
 use locking::RowLocks;
 use savepoints::Rollbacks;
 pub use savepoints::Savepoint;
 
-/// A running transaction. Dropping it rolls it back. Uncommitted writes are in memory, at most half of
-/// [`Options::budget_bytes`](crate::Options::budget_bytes) for all transactions together; past it, writes give `Limit`.
+/// A running transaction. Dropping it rolls it back. It can be as large as the disk allows: when uncommitted writes of all
+/// transactions together take more than a quarter of [`Options::budget_bytes`](crate::Options::budget_bytes), those that
+/// have written much move it to files.
 ///
 /// ```
 /// # let dir = tempfile::tempdir().expect("a temporary directory");
@@ -85,6 +86,8 @@ pub struct Transaction {
     /// Commits this transaction has met through locks: its next snapshot waits for them (rule A17).
     seen: Cell<CommitTs>,
     charge: RefCell<Charge>,
+    /// Memory of writes that were moved to files.
+    spilled_bytes: u64,
     done: Cell<bool>,
 }
 
@@ -117,6 +120,7 @@ impl Transaction {
             tables: RefCell::default(),
             seen: Cell::new(CommitTs::ZERO),
             charge: RefCell::new(engine.budget.charge(Class::WriteSets, 0)),
+            spilled_bytes: 0,
             done: Cell::new(false),
         })
     }
@@ -197,7 +201,7 @@ impl Transaction {
     /// ```
     #[must_use]
     pub fn savepoint(&self) -> Savepoint {
-        self.rollbacks.savepoint(self.writes.lock().position())
+        self.rollbacks.savepoint(self.writes.position())
     }
 
     /// Undoes the writes since `savepoint`, at a cost proportional to them. Locks are kept. Savepoints taken after
@@ -236,13 +240,14 @@ impl Transaction {
     }
 
     fn take_back(&mut self, to: Seq) {
-        self.writes.lock().rollback_to(to);
+        self.lock_again(to);
+        self.writes.rollback_to(to);
         self.rollbacks.note(to);
     }
 
     /// Runs a statement: if it fails, its writes are taken back and the transaction can go on.
     pub(crate) fn statement<T>(&mut self, body: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
-        let before = self.writes.lock().position();
+        let before = self.writes.position();
         let result = body(self);
         // After a deadlock there is nothing left to take back.
         if result.is_err() && !self.done.get() {
@@ -302,8 +307,8 @@ impl Transaction {
     /// ```
     pub fn commit_with(self, durability: Durability) -> Result<CommitTs> {
         self.check_running()?;
-        let batches = self.batches();
-        if batches.is_empty() {
+        let mut changes = self.changes()?;
+        if changes.is_empty() {
             self.finish(None);
             let seen = self.seen.get();
             self.engine.wait_visible(seen)?;
@@ -311,13 +316,12 @@ impl Transaction {
         }
         self.engine.check_writable()?;
         self.engine.check_room()?;
-        let mut batches = batches;
         let committed = loop {
-            match self.engine.commit_batches(batches, Room::Ordinary) {
+            match self.engine.commit_changes(changes, Room::Ordinary) {
                 // A damaged secondary index is set aside, and the commit goes on without it. If that fails, this commit
                 // did not happen: the outcome of the other one is not its own.
                 Err(Error::Corrupt(met)) => match self.engine.set_aside(&met) {
-                    Ok(true) => batches = self.batches(),
+                    Ok(true) => changes = self.changes()?,
                     Ok(false) => return Err(self.engine.damaged(met)),
                     Err(_) => return Err(Error::Corrupt(met)),
                 },
@@ -368,28 +372,10 @@ impl Transaction {
         }
         let (before, bytes) = self.add(entry, key, value)?;
         self.touched.get_mut().entry(entry.id()).or_insert_with(|| entry.clone());
-        self.charge_writes(bytes).inspect_err(|_| self.writes.lock().rollback_to(before))
-    }
-
-    fn charge_writes(&mut self, bytes: u64) -> Result<()> {
-        let more = bytes.saturating_sub(self.charge.get_mut().bytes());
-        if more < CHARGE_STEP_BYTES {
-            return Ok(());
-        }
-        self.check_share(more)?;
-        self.charge.get_mut().set(bytes);
-        Ok(())
-    }
-
-    /// Transactions under way hold at most half the budget: the rest must hold the pages the commits touch.
-    fn check_share(&self, more: u64) -> Result<()> {
-        let budget = &self.engine.budget;
-        let limit = budget.limit() / 2;
-        let got = budget.used(Class::WriteSets) + budget.used(Class::Locks) + more;
-        if got > limit {
-            return Err(Error::Limit { what: "bytes of uncommitted writes and row locks in memory", limit, got });
-        }
-        Ok(())
+        self.charge_writes(bytes).inspect_err(|_| {
+            self.lock_again(before);
+            self.writes.rollback_to(before);
+        })
     }
 
     /// The table's shape for this transaction; `write` enters its gate until the end.
@@ -416,28 +402,6 @@ impl Transaction {
         self.tables.borrow().iter().find(|t| t.entry.id == table.id).map_or_else(|| table.shape(), |t| t.shape.clone())
     }
 
-    /// The write set as sorted batches, ascending by index.
-    pub(crate) fn batches(&self) -> Vec<(Arc<IndexEntry>, Batch)> {
-        let touched = self.touched.borrow();
-        let writes = self.writes.lock();
-        let mut batches = Vec::with_capacity(touched.len());
-        for entry in touched.values().filter(|entry| !entry.is_quarantined()) {
-            let mut builder = BatchBuilder::new();
-            for (key, written) in writes.net(entry.id()) {
-                let op = match written {
-                    Written::Put(value) => Op::Put(value),
-                    Written::Delete => Op::Delete,
-                };
-                builder.push(key, op);
-            }
-            let batch = builder.finish();
-            if !batch.is_empty() {
-                batches.push((entry.clone(), batch));
-            }
-        }
-        batches
-    }
-
     /// Releases everything; locks keep the commit's timestamp for their next owners.
     fn finish(&self, ts: Option<CommitTs>) {
         if self.done.replace(true) {
@@ -456,7 +420,7 @@ impl Transaction {
         if self.is_writer.get() {
             self.engine.writers.leave(self.id, &self.writes);
         }
-        self.writes.lock().clear();
+        self.writes.clear();
         self.snapshot.take();
         self.charge.borrow_mut().set(0);
     }

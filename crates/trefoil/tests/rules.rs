@@ -346,25 +346,32 @@ fn p4_a_drop_passes_the_wall_on_a_full_disk() {
     });
 }
 
-/// P7: write sets are limited by the shared budget, and a write that is refused is not in the transaction. Guard:
-/// `Transaction::write` takes the write back.
+/// P7: what memory cannot hold goes to files, and a write that is refused, because they cannot grow, is not in the
+/// transaction. Guard: `Transaction::write` takes the write back.
 #[test]
 fn p7_a_refused_write_is_not_in_the_transaction() {
     simulate(|_| {
-        let db = Database::open("/db", Options { budget_bytes: 1 << 20, ..options(&disk()) }).unwrap();
+        let disk = disk();
+        let db = Database::open("/db", Options { budget_bytes: 1 << 20, ..options(&disk) }).unwrap();
         let i = index(&db, "i");
         let mut tx = db.begin().unwrap();
         let value = vec![7; 10_000];
         let mut n = 0u32;
+        while db.stats().spills < 3 {
+            tx.put(&i, &n.to_be_bytes(), &value).unwrap();
+            n += 1;
+        }
+        disk.faults().add(Rule::new(Action::StorageFull).on(Class::Allocate).forever());
         let error = loop {
             match tx.put(&i, &n.to_be_bytes(), &value) {
                 Ok(()) => n += 1,
                 Err(error) => break error,
             }
         };
-        assert!(matches!(error, Error::Limit { .. }), "{error}");
+        assert!(matches!(error, Error::DiskFull { .. }), "{error}");
         assert_eq!(tx.get(&i, &n.to_be_bytes()).unwrap(), None, "the refused write");
         assert_eq!(tx.range(&i, ..).unwrap().collect().unwrap().len(), n as usize);
+        disk.faults().clear();
         tx.commit().unwrap();
         assert_eq!(all(&db, &i).len(), n as usize);
     });
@@ -375,26 +382,31 @@ fn charged(db: &Database, class: &str) -> u64 {
     db.stats().memory.iter().find(|(name, _)| *name == class).unwrap().1
 }
 
-/// P7: transactions that run share the limit; what one gives back, another can take. Guards: `charge_writes` charges, and
-/// counts what others have; a transaction that a deadlock ended holds nothing any more.
+/// P7: transactions that run share the limit, and none is refused: those that have written much move it to files. Guards:
+/// `charge_writes` charges, counts what others have, and spills; `finish` gives back.
 #[test]
 fn p7_write_sets_share_the_budget() {
     simulate(|_| {
         let db = Database::open("/db", Options { budget_bytes: 1 << 20, ..options(&disk()) }).unwrap();
         let i = index(&db, "i");
-        let room_of = |tx: &mut trefoil::Transaction, tag: u8| {
-            (0..100u8).take_while(|n| tx.put(&i, &[tag, *n], &[7; 10_000]).is_ok()).count()
-        };
-        let (mut first, mut second) = (db.begin().unwrap(), db.begin().unwrap());
-        let most = room_of(&mut first, 1);
-        assert!((20..60).contains(&most), "{most} of 10 kB are about half of 1 MiB");
-        let held = charged(&db, "write_sets");
-        assert!(held > 200_000, "{held}");
-        assert!(room_of(&mut second, 2) < most, "the other has most of it");
-        second.rollback();
-        first.rollback();
+        let value = |n: u8| vec![n; 10_000];
+        let mut several: Vec<_> = (0..3).map(|_| db.begin().unwrap()).collect();
+        for n in 0..60u8 {
+            for (tag, tx) in several.iter_mut().enumerate() {
+                tx.put(&i, &[tag as u8, n], &value(n)).unwrap();
+                assert!(charged(&db, "write_sets") <= 600_000, "{} after {n}", charged(&db, "write_sets"));
+            }
+        }
+        assert!(db.stats().spills >= 3, "1.8 MB are in memory");
+        for (tag, tx) in several.iter().enumerate() {
+            assert_eq!(tx.get(&i, &[tag as u8, 7]).unwrap(), Some(value(7)));
+            let own = tx.range_back(&i, ..).unwrap().collect().unwrap();
+            assert!(own.iter().rev().map(|(key, _)| key[1]).eq(0..60));
+        }
+        several.pop().unwrap().rollback();
+        several.into_iter().for_each(|tx| assert!(tx.commit().is_ok()));
         assert_eq!(charged(&db, "write_sets"), 0);
-        assert_eq!(room_of(&mut db.begin().unwrap(), 3), most);
+        assert_eq!(all(&db, &i).len(), 120);
     });
 }
 

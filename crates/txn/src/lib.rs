@@ -23,7 +23,7 @@ mod word;
 pub mod write_set;
 mod writers;
 
-pub use locks::{LockOutcome, LockOwner, LockRequest, Locks, Mode, lock_bytes};
+pub use locks::{KeyNames, LockOutcome, LockOwner, LockRequest, Locks, Mode, lock_bytes};
 pub use ranges::Ranges;
 pub use snapshots::{Snapshot, Snapshots};
 pub use visible::Visible;

@@ -27,6 +27,7 @@
 mod deadlock;
 mod ends;
 mod entry;
+mod folded;
 mod listing;
 mod owner;
 mod shard;
@@ -45,6 +46,8 @@ use vfs::time::Instant;
 pub use self::deadlock::Deadlock;
 pub use self::entry::Mode;
 use self::entry::Wakes;
+use self::folded::Folds;
+pub use self::folded::KeyNames;
 use self::listing::Kept;
 pub use self::listing::{DEADLOCKS_KEPT, WaitEdge};
 pub use self::owner::{Canceller, LockOwner};
@@ -90,6 +93,8 @@ pub enum LockOutcome {
         seen: CommitTs,
         /// False if the caller held the lock before, in this mode or a weaker one.
         fresh: bool,
+        /// True if the caller held it before in a weaker mode.
+        raised: bool,
     },
     /// The caller was chosen to end a deadlock and should roll back.
     Deadlock {
@@ -140,6 +145,7 @@ pub struct Locks {
     shards: Box<[CachePadded<Slot>]>,
     seed: u64,
     spin_turns: u32,
+    folds: CachePadded<Folds>,
     stats: CachePadded<Counters>,
     deadlocks: Kept,
 }
@@ -165,6 +171,7 @@ impl Locks {
             shards: (0..SHARDS).map(|_| CachePadded::new(slot())).collect(),
             seed: vfs::random::u64(),
             spin_turns: if thread::cores() > 1 { SPIN_TURNS } else { 0 },
+            folds: CachePadded::new(Folds::default()),
             stats: CachePadded::new(Counters::default()),
             deadlocks: Kept::default(),
         }
@@ -183,23 +190,23 @@ impl Locks {
             slot.bytes.store(shard.bytes(), Ordering::Relaxed);
             drop(shard);
             owner.held.push(Place { shard: shard_number, entry: number }.pack());
-            return LockOutcome::Granted { seen, fresh: true };
+            return LockOutcome::Granted { seen, fresh: true, raised: false };
         };
         let place = Place { shard: shard_number, entry: number };
         let entry = shard.entry_mut(number);
         let held = entry.held_by(&owner.state);
         if held.is_some_and(|held| held >= mode) {
-            return LockOutcome::Granted { seen, fresh: false };
+            return LockOutcome::Granted { seen, fresh: false, raised: false };
         }
         if entry.is_open_to(&owner.state, mode) {
             if held.is_some() {
                 entry.add_holder(owner.state.clone(), mode);
-                return LockOutcome::Granted { seen, fresh: false };
+                return LockOutcome::Granted { seen, fresh: false, raised: true };
             }
             if entry.take_ahead(&owner.state, mode) {
                 drop(shard);
                 owner.held.push(place.pack());
-                return LockOutcome::Granted { seen, fresh: true };
+                return LockOutcome::Granted { seen, fresh: true, raised: false };
             }
         }
         if request.timeout == Some(Duration::ZERO) {
@@ -215,6 +222,9 @@ impl Locks {
     /// Releases all locks of `owner`. With the timestamp of its commit, once that is applied; without, if it changed
     /// nothing or was rolled back.
     pub fn release_all(&self, owner: &mut LockOwner, commit: Option<CommitTs>) {
+        if let Some(fold) = owner.fold.take() {
+            self.folds.withdraw(&fold, commit);
+        }
         let mut held = std::mem::take(&mut owner.held);
         if held.len() > RELEASE_BATCH {
             held.sort_unstable();
@@ -341,11 +351,11 @@ impl Locks {
         let entry = shard.entry_mut(place.entry);
         // Under the latch nobody can offer or grant; a verdict or a cancellation may still come, and is then too late.
         let outcome = match state.signal().state() {
-            State::Granted => Some(LockOutcome::Granted { seen: state.seen(), fresh }),
+            State::Granted => Some(LockOutcome::Granted { seen: state.seen(), fresh, raised: !fresh }),
             State::Victim => Some(LockOutcome::Deadlock { who: state.take_verdict() }),
             State::Cancelled => Some(LockOutcome::Cancelled),
             State::Waiting | State::Offered if entry.take_from_queue(state) => {
-                Some(LockOutcome::Granted { seen, fresh })
+                Some(LockOutcome::Granted { seen, fresh, raised: !fresh })
             }
             State::Waiting | State::Offered if late => Some(LockOutcome::Timeout),
             State::Waiting | State::Offered => {

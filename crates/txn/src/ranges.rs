@@ -89,6 +89,14 @@ impl Ranges {
         if spans.len() > before { bytes } else { 0 }
     }
 
+    /// Memory of the ranges of `txn`, in bytes.
+    #[must_use]
+    pub fn bytes_of(&self, txn: TxnId) -> usize {
+        let bytes = |low: &Vec<u8>, high: &Option<Vec<u8>>| SPAN_BYTES + low.len() + high.as_ref().map_or(0, Vec::len);
+        let table = self.table.read();
+        table.iter().filter(|owner| owner.txn == txn).flat_map(|owner| &owner.spans).map(|(l, h)| bytes(l, h)).sum()
+    }
+
     /// Ends all ranges of `txn`.
     pub fn unlock(&self, txn: TxnId) {
         let mut table = self.table.write();
@@ -121,16 +129,16 @@ impl Ranges {
         set: &SharedWriteSet,
         write: impl FnOnce(&mut WriteSet) -> T,
     ) -> Result<T, TxnId> {
-        let mut writes = set.lock();
-        if self.is_quiet() {
-            return Ok(write(&mut writes));
+        let mut write = Some(write);
+        let mut add = |writes: &mut WriteSet| write.take().map(|write| write(writes));
+        if let Some(done) = set.write(|writes| if self.is_quiet() { add(writes) } else { None }) {
+            return Ok(done);
         }
-        drop(writes);
         vfs::thread::point("ranges.write");
         let table = self.table.read();
         match find(&table, txn, key) {
             Some(other) => Err(other),
-            None => Ok(write(&mut set.lock())),
+            None => Ok(set.write(add).expect("not added yet")),
         }
     }
 }
@@ -204,7 +212,7 @@ mod tests {
                 let (low, high) = (range.0, range.1);
                 ranges.lock(TxnId(1), (low, high));
                 for (n, covered) in naive.iter_mut().enumerate() {
-                    *covered |= std::ops::RangeBounds::contains(&(low, high), probe(n).as_slice());
+                    *covered |= std::ops::RangeBounds::<[u8]>::contains(&(low, high), probe(n).as_slice());
                 }
             }
             for (n, covered) in naive.iter().enumerate() {

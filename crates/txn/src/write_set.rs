@@ -1,6 +1,14 @@
 //! What a running transaction has written: an append-only log of operations and, per index, an ordered map from key
 //! to the newest of them (decision D1, rule A14).
 //!
+//! | file | owns |
+//! |---|---|
+//! | this one | [`WriteSet`]: the part in memory |
+//! | `ordered.rs`, `arena.rs` | its maps, and the bytes of keys and values |
+//! | `shared.rs` | [`SharedWriteSet`]: all of it, for the transaction and for those who probe it |
+//! | `layers.rs`, `merged.rs` | parts that were moved to run files, and reading them together with the rest |
+//! | `filter.rs` | which keys a run file cannot have |
+//!
 //! * An operation's number is its position in the log, over all indexes: a savepoint is one number. Each operation
 //!   links the one it replaced.
 //! * [`WriteSet::rollback_to`] takes operations back newest first, restoring what each replaced: its cost follows
@@ -13,20 +21,24 @@
 //! Invariants: `maps[m]` holds exactly the keys of operations with `map == m`; the map's number for a key is the
 //! newest such operation; `previous` of an operation is an older one of the same key and map, or none.
 //!
-//! Latches: none here. [`SharedWriteSet`] guards one set with its own mutex, so that other transactions can probe it
-//! for pending keys (rule A22); it is innermost, nothing is taken under it.
+//! Latches: none here.
 
 mod arena;
+mod filter;
+mod layers;
+mod merged;
 mod ordered;
+mod shared;
 
 use std::ops::Bound;
 
 use base::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use base::{Fault, IndexId, Result};
-use vfs::sync::{Mutex, MutexGuard};
 
 use self::arena::{Arena, Place};
+pub use self::layers::SpillFiles;
 use self::ordered::{Keys, Ordered, Position};
+pub use self::shared::{Copied, SharedWriteSet};
 
 const NONE: u32 = u32::MAX;
 
@@ -48,6 +60,17 @@ pub enum Written<'a> {
     Delete,
 }
 
+impl<'a> Written<'a> {
+    /// The value; none if the key is gone.
+    #[must_use]
+    pub fn value(self) -> Option<&'a [u8]> {
+        match self {
+            Self::Put(value) => Some(value),
+            Self::Delete => None,
+        }
+    }
+}
+
 #[derive(Debug, Clone, Copy)]
 struct Operation {
     place: Place,
@@ -63,6 +86,8 @@ const _: () = assert!(VALUE_BYTES_MAX <= u32::MAX as u64);
 
 #[derive(Debug, Default)]
 struct Log {
+    /// Position of the first operation: what came before it lies elsewhere.
+    base: u64,
     operations: Vec<Operation>,
     arena: Arena,
 }
@@ -78,7 +103,7 @@ impl Log {
 
     /// The newest operation of `op`'s key that comes before `view`.
     fn seen(&self, mut op: u32, view: Seq) -> Option<u32> {
-        while op != NONE && u64::from(op) >= view.0 {
+        while op != NONE && self.base + u64::from(op) >= view.0 {
             op = self.operations[op as usize].previous;
         }
         (op != NONE).then_some(op)
@@ -115,6 +140,16 @@ impl WriteSet {
         Self::default()
     }
 
+    /// An empty set whose first operation is at `base`.
+    pub(crate) fn starting_at(base: Seq) -> Self {
+        Self { log: Log { base: base.0, ..Log::default() }, ..Self::default() }
+    }
+
+    /// Position of the first operation.
+    pub(crate) fn base(&self) -> Seq {
+        Seq(self.log.base)
+    }
+
     /// Writes a value. Returns the position before the operation.
     ///
     /// # Errors
@@ -134,16 +169,16 @@ impl WriteSet {
     /// The position behind the last operation: a savepoint, or the start of a statement.
     #[must_use]
     pub fn position(&self) -> Seq {
-        Seq(self.log.operations.len() as u64)
+        Seq(self.log.base + self.log.operations.len() as u64)
     }
 
     /// Takes back everything written since `savepoint`.
     ///
     /// # Panics
-    /// If `savepoint` lies beyond the current position.
+    /// If `savepoint` lies beyond the current position, or before the first.
     pub fn rollback_to(&mut self, savepoint: Seq) {
         assert!(savepoint <= self.position(), "a savepoint that was already rolled back");
-        let keep = savepoint.0 as usize;
+        let keep = savepoint.0.checked_sub(self.log.base).expect("a position of this set") as usize;
         let Some(first) = self.log.operations.get(keep).map(|o| o.place) else { return };
         for number in (keep..self.log.operations.len()).rev() {
             let operation = self.log.operations[number];
@@ -152,6 +187,16 @@ impl WriteSet {
             self.log.operations.pop();
         }
         self.log.arena.cut(first);
+    }
+
+    /// Keys that were written since `savepoint`, some twice.
+    pub(crate) fn keys_since(&self, savepoint: Seq) -> Vec<(IndexId, Vec<u8>)> {
+        let first = savepoint.0.saturating_sub(self.log.base) as usize;
+        let name = |op: usize| {
+            let index = self.maps[self.log.operations[op].map as usize].index;
+            (index, self.log.key(op as u32).to_vec())
+        };
+        (first..self.log.operations.len()).map(name).collect()
     }
 
     /// What was written to `key` before `view`.
@@ -213,8 +258,23 @@ impl WriteSet {
             + self.maps.capacity() * (size_of::<Map>() + 4)
     }
 
+    /// Keys of an index in order, each with every operation on it before `view`, newest first, with its position.
+    pub(crate) fn histories<'a>(
+        &'a self,
+        index: IndexId,
+        view: Seq,
+    ) -> impl Iterator<Item = (&'a [u8], impl Iterator<Item = (Seq, Written<'a>)> + use<'a>)> + use<'a> {
+        let mut range = self.range(index, (Bound::Unbounded, Bound::Unbounded), view);
+        std::iter::from_fn(move || range.next_op()).map(move |newest| {
+            let older = |op: &u32| Some(self.log.operations[*op as usize].previous).filter(|op| *op != NONE);
+            let written = |op: u32| (Seq(self.log.base + u64::from(op)), self.log.written(op));
+            (self.log.key(newest), std::iter::successors(Some(newest), older).map(written))
+        })
+    }
+
     /// Forgets everything; keeps a little memory for the next transaction.
     pub fn clear(&mut self) {
+        self.log.base = 0;
         self.log.operations.clear();
         self.log.operations.shrink_to(1024);
         self.log.arena.clear();
@@ -247,7 +307,7 @@ impl WriteSet {
         if let Some(replaced) = replaced {
             self.log.operations[number].previous = replaced;
         }
-        Ok(Seq(number as u64))
+        Ok(Seq(self.log.base + number as u64))
     }
 
     fn map(&self, index: IndexId) -> Option<&Map> {
@@ -288,9 +348,20 @@ pub struct Range<'a> {
 }
 
 impl<'a> Range<'a> {
-    fn item(&self, op: u32) -> Option<(&'a [u8], Written<'a>)> {
-        let op = self.log.seen(op, self.view)?;
-        Some((self.log.key(op), self.log.written(op)))
+    fn next_op(&mut self) -> Option<u32> {
+        while self.front != self.back {
+            let (op, behind) = self.ordered.step(self.front);
+            self.front = behind;
+            let seen = self.log.seen(op, self.view);
+            if seen.is_some() {
+                return seen;
+            }
+        }
+        None
+    }
+
+    fn item(&self, op: u32) -> (&'a [u8], Written<'a>) {
+        (self.log.key(op), self.log.written(op))
     }
 }
 
@@ -298,14 +369,7 @@ impl<'a> Iterator for Range<'a> {
     type Item = (&'a [u8], Written<'a>);
 
     fn next(&mut self) -> Option<Self::Item> {
-        while self.front != self.back {
-            let (op, behind) = self.ordered.step(self.front);
-            self.front = behind;
-            if let Some(item) = self.item(op) {
-                return Some(item);
-            }
-        }
-        None
+        self.next_op().map(|op| self.item(op))
     }
 }
 
@@ -314,37 +378,11 @@ impl DoubleEndedIterator for Range<'_> {
         while self.front != self.back {
             let (op, at) = self.ordered.step_back(self.back);
             self.back = at;
-            if let Some(item) = self.item(op) {
-                return Some(item);
+            if let Some(op) = self.log.seen(op, self.view) {
+                return Some(self.item(op));
             }
         }
         None
-    }
-}
-
-/// A write set that others may look into. Its own transaction takes the mutex for each operation and each batch
-/// of a cursor; it is uncontended until somebody probes.
-#[derive(Debug, Default)]
-pub struct SharedWriteSet {
-    inner: Mutex<WriteSet>,
-}
-
-impl SharedWriteSet {
-    /// An empty set.
-    #[must_use]
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// The set, for as long as the guard lives. Take nothing else under it, and do no I/O.
-    pub fn lock(&self) -> MutexGuard<'_, WriteSet> {
-        self.inner.lock()
-    }
-
-    /// True if the transaction has a pending write in `range`: the probe of a locking range read (A22).
-    #[must_use]
-    pub fn has_pending_in(&self, index: IndexId, range: (Bound<&[u8]>, Bound<&[u8]>)) -> bool {
-        self.lock().range(index, range, Seq::LATEST).next().is_some()
     }
 }
 
@@ -411,18 +449,5 @@ mod tests {
         assert_eq!(fault.to_string(), "bytes of a key is 3073, the limit is 3072");
         assert!(w.put(PRIMARY, &[0; KEY_BYTES_MAX], &vec![1; 1 << 20]).is_ok());
         assert_eq!(w.get(PRIMARY, &[0; KEY_BYTES_MAX], Seq::LATEST), Some(Written::Put(&vec![1; 1 << 20])));
-    }
-
-    #[test]
-    fn a22_others_see_pending_keys() {
-        let shared = SharedWriteSet::new();
-        shared.lock().delete(PRIMARY, b"m").expect("delete");
-        let within = |low: &'static [u8], high: &'static [u8]| {
-            shared.has_pending_in(PRIMARY, (Bound::Included(low), Bound::Excluded(high)))
-        };
-        assert!(within(b"a", b"z"));
-        assert!(within(b"m", b"n"));
-        assert!(!within(b"a", b"m"));
-        assert!(!within(b"z", b"a"), "an inverted range is empty");
     }
 }

@@ -6,7 +6,7 @@
 use std::ops::Bound;
 use std::sync::Arc;
 
-use base::{IndexId, TxnId};
+use base::{IndexId, Result, TxnId};
 use crossbeam_utils::CachePadded;
 use vfs::sync::Mutex;
 
@@ -48,7 +48,9 @@ impl Writers {
 
     /// Keys of a range of an index that transactions other than `own` have written, or deleted. At most `limit` of each,
     /// from the lower end; with `backward` from the upper one.
-    #[must_use]
+    ///
+    /// # Errors
+    /// Faults of reading writes that lie in files.
     pub fn pending(
         &self,
         index: IndexId,
@@ -56,21 +58,15 @@ impl Writers {
         own: &Arc<SharedWriteSet>,
         limit: usize,
         backward: bool,
-    ) -> Pending {
+    ) -> Result<Pending> {
         let mut found = Pending::default();
         for shard in &self.shards {
             let sets: Vec<_> = shard.lock().iter().filter(|set| !Arc::ptr_eq(set, own)).cloned().collect();
             for set in sets {
                 vfs::thread::point("writers.probe");
-                let writes = set.lock();
-                let before = found.keys.len();
-                let all = writes.range(index, range, Seq::LATEST).map(|(key, _)| key.to_vec());
-                if backward {
-                    found.keys.extend(all.rev().take(limit))
-                } else {
-                    found.keys.extend(all.take(limit))
-                }
-                if found.keys.len() - before == limit {
+                let copied = set.copy(index, range, Seq::LATEST, backward, (limit, usize::MAX))?;
+                found.keys.extend(copied.entries.into_iter().map(|(key, _)| key));
+                if copied.more {
                     let last = found.keys.last().expect("at least one").clone();
                     let nearer = |old: &Vec<u8>| if backward { *old < last } else { *old > last };
                     if found.up_to.as_ref().is_none_or(nearer) {
@@ -82,7 +78,7 @@ impl Writers {
         if let Some(end) = &found.up_to {
             found.keys.retain(|key| if backward { key >= end } else { key <= end });
         }
-        found
+        Ok(found)
     }
 
     fn shard(&self, txn: TxnId) -> &Mutex<Vec<Arc<SharedWriteSet>>> {
@@ -101,12 +97,12 @@ mod tests {
         for (n, set) in sets.iter().enumerate() {
             writers.enter(TxnId(n as u64), set);
             for key in (n as u8..60).step_by(3) {
-                set.lock().put(IndexId(1), &[key], b"").expect("put");
+                set.write(|set| set.put(IndexId(1), &[key], b"")).expect("put");
             }
         }
         let probe = |limit, backward| {
             let range = (Bound::Included(&[10][..]), Bound::Excluded(&[40][..]));
-            let mut found = writers.pending(IndexId(1), range, &sets[0], limit, backward);
+            let mut found = writers.pending(IndexId(1), range, &sets[0], limit, backward).expect("memory");
             found.keys.sort_unstable();
             (found.keys.concat(), found.up_to.map(|key| key[0]))
         };

@@ -53,7 +53,7 @@ fn transaction(locks: &Locks, naive: &Naive, newest: &[AtomicU64; KEYS], txn: u6
         let timeout = [None, None, None, Some(Duration::ZERO), Some(Duration::from_micros(300))][dice.roll(5) as usize];
         let request = LockRequest { index: IndexId(1), key: &[key as u8], mode, timeout, weight: step as usize };
         match locks.lock(&mut owner, &request) {
-            LockOutcome::Granted { seen, fresh } => {
+            LockOutcome::Granted { seen, fresh, .. } => {
                 assert_eq!(fresh, held[key].is_none());
                 if held[key].is_none_or(|held| held < mode) {
                     enter(naive, key, held[key], mode);

@@ -26,7 +26,8 @@ impl World {
         let range = (Bound::Included(&[low][..]), Bound::Excluded(&[high][..]));
         self.ranges.lock(TxnId(1), range);
         vfs::thread::point("published");
-        let mut seen: BTreeSet<_> = self.writers.pending(INDEX, range, own, 100, false).keys.into_iter().collect();
+        let mut seen: BTreeSet<_> =
+            self.writers.pending(INDEX, range, own, 100, false).expect("memory").keys.into_iter().collect();
         vfs::thread::point("probed");
         seen.extend(self.applied.lock().range::<[u8], _>(range).cloned());
         seen

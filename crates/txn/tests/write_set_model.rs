@@ -1,11 +1,18 @@
-//! The write set against a naive one: a list of operations and a sorted map rebuilt from it.
+//! The write set, in memory and spilled to files, against a naive one: a list of operations and a sorted map rebuilt
+//! from it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use base::IndexId;
+use base::{IndexId, Result};
 use proptest::prelude::*;
-use trefoil_txn::{Seq, WriteSet, Written};
+use store::{Compression, Run, RunMeta, RunWriter};
+use trefoil_txn::write_set::SpillFiles;
+use trefoil_txn::{Seq, SharedWriteSet, WriteSet, Written};
+use vfs::RealVfs;
+use vfs::sync::Mutex;
 
 type Key = Vec<u8>;
 
@@ -15,6 +22,8 @@ enum Step {
     Delete(u32, Key),
     Savepoint,
     Rollback(usize),
+    /// Filters may take so many bytes.
+    Spill(usize),
     Check(u32, Key, Key, usize),
 }
 
@@ -33,6 +42,7 @@ fn step() -> impl Strategy<Value = Step> {
         4 => (0u32..3, key()).prop_map(|(i, k)| Step::Delete(i, k)),
         1 => Just(Step::Savepoint),
         1 => any::<usize>().prop_map(Step::Rollback),
+        2 => prop_oneof![Just(0), 0usize..200, Just(1 << 20)].prop_map(Step::Spill),
         1 => (0u32..3, key(), key(), any::<usize>()).prop_map(|(i, a, b, v)| Step::Check(i, a, b, v)),
     ]
 }
@@ -45,6 +55,72 @@ fn naive(ops: &[Op], index: u32) -> BTreeMap<Key, Option<Vec<u8>>> {
 
 fn owned((key, written): (&[u8], Written<'_>)) -> (Key, Option<Vec<u8>>) {
     (key.to_vec(), if let Written::Put(v) = written { Some(v.to_vec()) } else { None })
+}
+
+/// Files in a directory that goes away, and which of them are there.
+#[derive(Debug)]
+struct Files {
+    dir: tempfile::TempDir,
+    next: AtomicU64,
+    there: Mutex<BTreeSet<u64>>,
+}
+
+impl Files {
+    fn new() -> Arc<Self> {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        Arc::new(Self { dir, next: AtomicU64::new(1), there: Mutex::default() })
+    }
+}
+
+impl SpillFiles for Files {
+    fn create(&self) -> Result<(u64, RunWriter)> {
+        let id = self.next.fetch_add(1, Ordering::Relaxed);
+        self.there.lock().insert(id);
+        Ok((id, RunWriter::create(Arc::new(RealVfs), self.dir.path(), id, Compression::Lz4)?))
+    }
+
+    fn open(&self, meta: &RunMeta) -> Result<Run> {
+        Run::open(&RealVfs, self.dir.path(), meta)
+    }
+
+    fn remove(&self, id: u64) {
+        assert!(self.there.lock().remove(&id), "removed once");
+        store::run::remove(&RealVfs, self.dir.path(), id).expect("removed");
+    }
+
+    fn is_looked_up(&self, index: IndexId) -> bool {
+        index != IndexId(2)
+    }
+}
+
+/// Reads of a set with spilled parts, with batches of all sizes.
+fn check_shared(set: &SharedWriteSet, ops: &[Op], index: u32, low: &[u8], high: &[u8], view: usize) {
+    let expect = naive(&ops[..view.min(ops.len())], index);
+    let (id, seq) = (IndexId(index), Seq(view as u64));
+    let mut got = None;
+    let there = set.get(id, low, seq, |written| got = Some(owned((low, written)).1)).expect("reads");
+    assert_eq!((got.as_ref(), there), (expect.get(low), expect.contains_key(low)));
+    let bounds = |key: &[u8]| [Bound::Unbounded, Bound::Included(key.to_vec()), Bound::Excluded(key.to_vec())];
+    for (from, to) in bounds(low).into_iter().flat_map(|from| bounds(high).map(|to| (from.clone(), to))) {
+        let within = |key: &Vec<u8>| std::ops::RangeBounds::<Vec<u8>>::contains(&(from.clone(), to.clone()), key);
+        let mut expect: Vec<_> =
+            expect.iter().filter(|(k, _)| within(k)).map(|(k, v)| (k.clone(), v.clone())).collect();
+        for backward in [false, true] {
+            for most in [(1, usize::MAX), (5, usize::MAX), (usize::MAX, 9), (usize::MAX, usize::MAX)] {
+                let (mut low, mut high, mut found) = (from.clone(), to.clone(), Vec::new());
+                loop {
+                    let range = (low.as_ref().map(Vec::as_slice), high.as_ref().map(Vec::as_slice));
+                    let copied = set.copy(id, range, seq, backward, most).expect("reads");
+                    assert!(copied.entries.len() <= most.0);
+                    found.extend(copied.entries);
+                    let Some((last, _)) = found.last().filter(|_| copied.more) else { break };
+                    *(if backward { &mut high } else { &mut low }) = Bound::Excluded(last.clone());
+                }
+                assert_eq!(found, expect, "{from:?} {to:?} {most:?}");
+            }
+            expect.reverse();
+        }
+    }
 }
 
 fn check(set: &WriteSet, ops: &[Op], index: u32, low: &[u8], high: &[u8], view: usize) {
@@ -92,28 +168,37 @@ fn check(set: &WriteSet, ops: &[Op], index: u32, low: &[u8], high: &[u8], view: 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
     #[test]
-    fn agrees_with_a_naive_set(steps in proptest::collection::vec(step(), 1..900)) {
+    fn agrees_with_a_naive_set(steps in proptest::collection::vec(step(), 1..1200)) {
         let mut set = WriteSet::new();
+        let (shared, kept) = (SharedWriteSet::new(), Files::new());
+        let files: Arc<dyn SpillFiles> = kept.clone();
         let mut ops: Vec<Op> = Vec::new();
         let mut savepoints = vec![0];
         for step in steps {
             match step {
                 Step::Put(index, key, value) => {
                     set.put(IndexId(index), &key, &value).expect("within limits");
+                    shared.write(|set| set.put(IndexId(index), &key, &value)).expect("within limits");
                     ops.push((index, key, Some(value)));
                 }
                 Step::Delete(index, key) => {
                     set.delete(IndexId(index), &key).expect("within limits");
+                    shared.write(|set| set.delete(IndexId(index), &key)).expect("within limits");
                     ops.push((index, key, None));
                 }
                 Step::Savepoint => savepoints.push(set.position().0 as usize),
                 Step::Rollback(at) => {
                     let at = at % savepoints.len();
                     set.rollback_to(Seq(savepoints[at] as u64));
+                    shared.rollback_to(Seq(savepoints[at] as u64));
+                    prop_assert_eq!(shared.position(), set.position());
                     ops.truncate(savepoints[at]);
                     savepoints.truncate(at + 1);
                 }
+                Step::Spill(filter_bytes) => shared.spill(&files, filter_bytes).expect("there is room"),
                 Step::Check(index, low, high, view) => {
+                    check_shared(&shared, &ops, index, &low, &high, view % (ops.len() + 1));
+                    check_shared(&shared, &ops, index, &low, &high, ops.len());
                     check(&set, &ops, index, &low, &high, view % (ops.len() + 1));
                     check(&set, &ops, index, &low, &high, ops.len());
                 }
@@ -122,7 +207,20 @@ proptest! {
         for index in 0..3 {
             prop_assert_eq!(set.net(IndexId(index)).map(owned).collect::<Vec<_>>(),
                 naive(&ops, index).into_iter().collect::<Vec<_>>());
+            let mut net = Vec::new();
+            shared.net(IndexId(index), |key, written| -> Result<()> { net.push(owned((key, written))); Ok(()) })?;
+            prop_assert_eq!(net, naive(&ops, index).into_iter().collect::<Vec<_>>());
         }
+        let (written, third) = (ops.len(), ops.len() / 3);
+        shared.spill(&files, 1 << 10).expect("there is room");
+        shared.rollback_to(Seq(third as u64));
+        check_shared(&shared, &ops[..third], 1, &[], &[255], third);
+        for (index, key, _) in &ops[..written] {
+            prop_assert!(shared.wrote(IndexId(*index), key, false)?, "what was taken back stays locked");
+            prop_assert!(shared.wrote(IndexId(*index), &key[..key.len() / 2], true)?);
+        }
+        shared.clear();
+        prop_assert!(kept.there.lock().is_empty(), "a file stays");
         set.rollback_to(Seq(0));
         prop_assert!(set.is_empty());
         prop_assert!((0..3).all(|index| set.net(IndexId(index)).next().is_none()));

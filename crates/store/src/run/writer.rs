@@ -123,11 +123,33 @@ impl RunWriter {
         Ok(())
     }
 
+    /// True before the first entry.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.entries == 0
+    }
+
     /// Makes the run durable.
     ///
     /// # Errors
     /// [`Fault::NoSpace`], [`Fault::Io`]; the file is removed.
-    pub fn finish(mut self) -> Result<RunMeta> {
+    pub fn finish(self) -> Result<RunMeta> {
+        let (file, name, vfs, dir) = (self.file.clone(), self.name.clone(), self.vfs.clone(), self.dir.clone());
+        let path = self.path.clone();
+        let meta = self.finish_temporary()?;
+        let synced = file
+            .sync()
+            .map_err(|e| Fault::io("sync", &name, &e))
+            .and_then(|()| vfs.sync_dir(&dir).map_err(|e| Fault::io("sync directory", dir.display(), &e)));
+        synced.inspect_err(|_| drop(vfs.remove(&path)))?;
+        Ok(meta)
+    }
+
+    /// Completes the file and leaves it to the system when it is written: nothing durable may name the run.
+    ///
+    /// # Errors
+    /// As [`RunWriter::finish`].
+    pub fn finish_temporary(mut self) -> Result<RunMeta> {
         let (height, root) = self.close_levels()?;
         let footer_at = round_up(self.queue_at + self.queue.len() as u64, SECTOR_BYTES as u64);
         let meta = RunMeta {
@@ -143,8 +165,6 @@ impl RunWriter {
         self.queue.extend_from_slice(&footer::encode(&meta));
         self.flush(0)?;
         self.file.set_len(meta.bytes).map_err(|e| Fault::io("cut", &self.name, &e))?;
-        self.file.sync().map_err(|e| Fault::io("sync", &self.name, &e))?;
-        self.vfs.sync_dir(&self.dir).map_err(|e| Fault::io("sync directory", self.dir.display(), &e))?;
         self.finished = true;
         Ok(meta)
     }

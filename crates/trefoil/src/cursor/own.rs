@@ -8,7 +8,7 @@ use std::ops::Bound;
 
 use base::IndexId;
 use index::{Direction, KeyRange};
-use txn::write_set::{Seq, Written};
+use txn::write_set::Seq;
 
 use super::{FILL_FIRST, FILL_MAX};
 use crate::error::Result;
@@ -65,26 +65,9 @@ impl<'a> OwnWrites<'a> {
 
     fn copy(&mut self) -> Result<()> {
         self.tx.check_running()?;
-        let writes = self.tx.own_writes().lock();
-        let mut range = writes.range(self.index, self.rest.bounds(), Seq::LATEST);
-        let mut bytes = 0;
-        while self.batch.len() < self.fill && bytes < BATCH_BYTES {
-            let next = match self.direction {
-                Direction::Forward => range.next(),
-                Direction::Backward => range.next_back(),
-            };
-            let Some((key, written)) = next else {
-                self.more = false;
-                break;
-            };
-            let value = match written {
-                Written::Put(value) => Some(value.to_vec()),
-                Written::Delete => None,
-            };
-            bytes += value.as_ref().map_or(0, Vec::len);
-            self.batch.push_back((key.to_vec(), value));
-        }
-        drop(writes);
+        let (backward, most) = (self.direction == Direction::Backward, (self.fill, BATCH_BYTES));
+        let copied = self.tx.own_writes().copy(self.index, self.rest.bounds(), Seq::LATEST, backward, most)?;
+        (self.batch, self.more) = (copied.entries.into(), copied.more);
         if let Some((key, _)) = self.batch.back() {
             let behind = Bound::Excluded(key.clone());
             match self.direction {

@@ -87,12 +87,12 @@ impl Undecided {
     }
 
     /// The end of the log: what is left is prepared.
-    pub fn restore(self, engine: &Engine) -> crate::error::Result<()> {
+    pub fn restore(self, engine: &Arc<Engine>) -> crate::error::Result<()> {
         self.sets.into_iter().try_for_each(|(end, found)| restore(engine, end, found))
     }
 }
 
-fn restore(engine: &Engine, end: Lsn, found: Found) -> crate::error::Result<()> {
+fn restore(engine: &Arc<Engine>, end: Lsn, found: Found) -> crate::error::Result<()> {
     let transaction = TxnId(engine.next_txn.fetch_add(1, Ordering::Relaxed));
     let writable = !engine.options.read_only;
     let mut held = writable.then(|| Held::recovered(engine, transaction));
@@ -129,7 +129,7 @@ fn restore(engine: &Engine, end: Lsn, found: Found) -> crate::error::Result<()> 
 }
 
 /// Takes again what a share of a set held.
-fn retake(engine: &Engine, held: &mut Held, share: &SetShare) -> Result<()> {
+fn retake(engine: &Arc<Engine>, held: &mut Held, share: &SetShare) -> Result<()> {
     let (entry, table) = (&share.entry, table_of(engine, &share.entry));
     table.iter().for_each(|table| held.enter(table));
     let shape = table.map(|table| table.shape());
@@ -149,7 +149,7 @@ fn retake(engine: &Engine, held: &mut Held, share: &SetShare) -> Result<()> {
     }
 }
 
-fn table_of(engine: &Engine, entry: &IndexEntry) -> Option<Arc<TableEntry>> {
+fn table_of(engine: &Arc<Engine>, entry: &IndexEntry) -> Option<Arc<TableEntry>> {
     let table = match entry.def.role {
         Role::Plain => return None,
         Role::Primary => entry.id(),

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use base::{CommitTs, IndexId, Result, TxnId};
 use index::Batch;
 use store::{Charge, Class};
-use txn::{LockOutcome, LockRequest, Mode, SharedWriteSet, WriteSet};
+use txn::{LockOutcome, LockRequest, Mode, SharedWriteSet};
 
 use super::locking::RowLocks;
+use super::spilling::spill;
 use super::{OpenTable, Transaction};
 use crate::catalog::Role;
 use crate::engine::Engine;
@@ -21,6 +22,8 @@ pub(crate) struct Held {
     writes: Arc<SharedWriteSet>,
     is_writer: bool,
     charge: Charge,
+    /// Keys that recovery took again.
+    taken: u64,
 }
 
 impl Transaction {
@@ -41,6 +44,7 @@ impl Transaction {
             writes: self.writes.clone(),
             is_writer: self.is_writer.get(),
             charge: self.charge.replace(self.engine.budget.charge(Class::WriteSets, 0)),
+            taken: 0,
         }
     }
 
@@ -58,19 +62,20 @@ impl Held {
         let writes = Arc::default();
         engine.writers.enter(id, &writes);
         let charge = engine.budget.charge(Class::WriteSets, 0);
-        Self { id, locks, tables: Vec::new(), writes, is_writer: true, charge }
+        Self { id, locks, tables: Vec::new(), writes, is_writer: true, charge, taken: 0 }
     }
 
     /// Takes again what a write of `key` held: the lock of the row, or of the unique value of an entry of table `shape`,
     /// and the pending key that readers of ranges look for (rules A22, A24).
     pub(crate) fn retake(
         &mut self,
-        engine: &Engine,
+        engine: &Arc<Engine>,
         entry: &IndexEntry,
         shape: Option<&TableShape>,
         key: &[u8],
     ) -> Result<()> {
-        self.writes.lock().delete(entry.id(), key)?;
+        self.writes.write(|writes| writes.delete(entry.id(), key))?;
+        self.shrink_if_large(engine)?;
         if !matches!(entry.def.role, Role::Secondary(_)) {
             self.lock(engine, entry.id(), key);
             return Ok(());
@@ -82,6 +87,17 @@ impl Held {
             self.lock(engine, entry.id(), value);
         }
         Ok(())
+    }
+
+    /// While the keys of a large set are taken again: its locks are folded and its keys go to files, as they were before.
+    fn shrink_if_large(&mut self, engine: &Arc<Engine>) -> Result<()> {
+        self.taken += 1;
+        let limit = engine.budget.limit();
+        if !self.taken.is_multiple_of(1024) || self.locks.bytes.max(self.writes.bytes()) < limit / 16 {
+            return Ok(());
+        }
+        self.locks.fold(engine, self.id, &self.writes);
+        spill(engine, &self.writes)
     }
 
     fn lock(&mut self, engine: &Engine, index: IndexId, key: &[u8]) {
@@ -108,23 +124,14 @@ impl Held {
 
     /// From now on it keeps only the keys of its writes: the values are in run files.
     pub(crate) fn keep_keys(&mut self) {
-        let mut writes = self.writes.lock();
-        let mut keys = WriteSet::new();
-        let indexes: Vec<IndexId> = writes.indexes().map(|(id, _)| id).collect();
-        for id in indexes {
-            for (key, _) in writes.net(id) {
-                keys.delete(id, key).expect("fewer and shorter operations than there are");
-            }
-        }
-        *writes = keys;
-        drop(writes);
+        self.writes.keep_keys();
         self.charge([]);
     }
 
     /// Charges what it has in memory, with the batches made of it. Past the limit if need be: it is there already.
     pub(crate) fn charge<'a>(&mut self, batches: impl IntoIterator<Item = &'a Batch>) {
         let batches: usize = batches.into_iter().map(Batch::bytes).sum();
-        let bytes = (self.writes.lock().bytes() + batches) as u64;
+        let bytes = self.writes.bytes() + batches as u64;
         self.charge.set(bytes);
         self.locks.charge_all();
     }

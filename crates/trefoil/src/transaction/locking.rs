@@ -9,10 +9,12 @@ use base::bytes::printable;
 use base::{CommitTs, IndexId, TxnId};
 use index::{Direction, ReadAt};
 use store::Charge;
-use txn::{LockOutcome, LockOwner, LockRequest, Locks, Mode, Snapshot as Slot};
+use txn::write_set::Seq;
+use txn::{KeyNames, LockOutcome, LockOwner, LockRequest, Locks, Mode, SharedWriteSet, Snapshot as Slot};
 
 use super::{CHARGE_STEP_BYTES, Transaction, bounds, check_key};
 use crate::cursor::{Cursor, LockingScan};
+use crate::engine::Engine;
 use crate::entry::IndexEntry;
 use crate::error::{Error, Result};
 use crate::handle::Index;
@@ -46,6 +48,15 @@ impl RowLocks {
     /// Before the locks: who is woken by their release looks at the ranges again, and would do so until they are gone.
     pub(super) fn unlock_ranges(&mut self, id: TxnId) {
         self.ranges.drain(..).for_each(|entry| entry.ranges.unlock(id));
+    }
+
+    /// Makes little of many locks (rule B1); see `txn::locks::folded`.
+    pub(super) fn fold(&mut self, engine: &Engine, id: TxnId, writes: &Arc<SharedWriteSet>) {
+        let names = |id| engine.index(id).map_or(KeyNames::Whole, |entry| entry.lock_names());
+        self.loose = None;
+        let ranges: usize = self.ranges.iter().map(|entry| entry.ranges.bytes_of(id)).sum();
+        self.bytes = (engine.locks.fold(&mut self.owner, writes, names) + ranges) as u64;
+        self.charge.set(self.bytes);
     }
 
     pub(super) fn release_all(&mut self, locks: &Locks, ts: Option<CommitTs>) {
@@ -185,7 +196,7 @@ impl Transaction {
         let RowLocks { owner, bytes, loose, loose_key, .. } = &mut *held;
         let Some(index) = loose.take() else { return false };
         self.engine.locks.release_one(owner, index, loose_key);
-        *bytes -= txn::lock_bytes(loose_key) as u64;
+        *bytes = bytes.saturating_sub(txn::lock_bytes(loose_key) as u64);
         true
     }
 
@@ -279,31 +290,85 @@ impl Transaction {
             LockWait::Timeout => self.lock_timeout,
             LockWait::NoWait | LockWait::SkipLocked => Duration::ZERO,
         };
-        let weight = self.writes.lock().len();
+        let weight = self.weight();
         let request = LockRequest { index: entry.id(), key, mode, timeout: Some(timeout), weight };
-        let mut held = self.locks.borrow_mut();
-        held.loose = None;
-        match self.engine.locks.lock(&mut held.owner, &request) {
-            LockOutcome::Granted { seen, fresh } => {
-                self.seen.set(self.seen.get().max(seen));
-                if fresh {
-                    held.bytes += txn::lock_bytes(key) as u64;
+        loop {
+            let mut held = self.locks.borrow_mut();
+            held.loose = None;
+            let (seen, fresh, raised) = match self.engine.locks.lock(&mut held.owner, &request) {
+                LockOutcome::Granted { seen, fresh, raised } => (seen, fresh, raised),
+                LockOutcome::Timeout => {
+                    drop(held);
+                    return self.not_in_time(entry, key, locking).map(|()| None);
                 }
-                self.charge_locks(held)?;
-                if fresh {
-                    self.check_unchanged(entry, key)?;
+                other => {
+                    drop(held);
+                    return Err(self.not_granted(other, entry, key));
                 }
-                Ok(Some(fresh))
-            }
-            LockOutcome::Timeout if locking.wait == LockWait::SkipLocked => Ok(None),
-            LockOutcome::Timeout if locking.wait == LockWait::NoWait => {
-                Err(Error::LockBusy { index: entry.def.name.clone(), key: printable(key) })
-            }
-            other => {
+            };
+            if (fresh || raised)
+                && let Some(other) =
+                    self.engine.locks.folded_by(&held.owner, entry.id(), key, mode, entry.lock_names())?
+            {
+                // A large transaction has it; see `txn::locks::folded`.
+                if fresh {
+                    self.engine.locks.release_one(&mut held.owner, entry.id(), key);
+                }
                 drop(held);
-                Err(self.not_granted(other, entry, key))
+                if locking.wait == LockWait::Timeout {
+                    self.wait_for_end(other, entry, key)?;
+                    continue;
+                }
+                return self.not_in_time(entry, key, locking).map(|()| None);
+            }
+            let seen = seen.max(self.engine.locks.left_by_folded());
+            self.seen.set(self.seen.get().max(seen));
+            if fresh {
+                held.bytes += txn::lock_bytes(key) as u64;
+            }
+            self.charge_locks(held)?;
+            if fresh {
+                self.check_unchanged(entry, key)?;
+            }
+            return Ok(Some(fresh));
+        }
+    }
+
+    /// The lock was not got in the time that the statement gave it: an error, unless it passes over what is locked.
+    fn not_in_time(&self, entry: &IndexEntry, key: &[u8], locking: Locking) -> Result<()> {
+        match locking.wait {
+            LockWait::SkipLocked => Ok(()),
+            LockWait::NoWait => Err(Error::LockBusy { index: entry.def.name.clone(), key: printable(key) }),
+            LockWait::Timeout => Err(self.not_granted(LockOutcome::Timeout, entry, key)),
+        }
+    }
+
+    /// What was written stays locked when it is taken back: in folded form the write set alone says so.
+    pub(super) fn lock_again(&self, since: Seq) {
+        if !self.locks.borrow().owner.is_folded() {
+            return;
+        }
+        for (id, key) in self.writes.keys_since(since) {
+            let Some(entry) = self.engine.index(id).filter(|entry| entry.lock_names() == KeyNames::Whole) else {
+                continue;
+            };
+            let mut held = self.locks.borrow_mut();
+            let timeout = Some(self.lock_timeout);
+            let request =
+                LockRequest { index: entry.id(), key: &key, mode: Mode::Exclusive, timeout, weight: usize::MAX };
+            // Nobody else can have it but for a moment: it is this transaction's until the writes are taken back.
+            if let LockOutcome::Granted { fresh: true, .. } = self.engine.locks.lock(&mut held.owner, &request) {
+                held.bytes += txn::lock_bytes(&key) as u64;
             }
         }
+        let mut held = self.locks.borrow_mut();
+        let bytes = held.bytes;
+        held.charge.set(bytes);
+    }
+
+    /// What a deadlock compares: the operations so far.
+    pub(super) fn weight(&self) -> usize {
+        usize::try_from(self.writes.position().0).unwrap_or(usize::MAX)
     }
 
     /// Why a lock was not got; a deadlock ends the transaction.
@@ -340,7 +405,7 @@ impl Transaction {
         }
         let mut held = self.locks.borrow_mut();
         self.engine.locks.release_one(&mut held.owner, entry.id(), key);
-        held.bytes -= txn::lock_bytes(key) as u64;
+        held.bytes = held.bytes.saturating_sub(txn::lock_bytes(key) as u64);
         Err(Error::SnapshotConflict { index: entry.def.name.clone(), key: printable(key) })
     }
 
@@ -348,6 +413,10 @@ impl Transaction {
     pub(super) fn charge_locks(&self, mut held: RefMut<'_, RowLocks>) -> Result<()> {
         let more = held.bytes.saturating_sub(held.charge.bytes());
         if more < CHARGE_STEP_BYTES {
+            return Ok(());
+        }
+        if held.bytes > self.engine.budget.limit() / 16 {
+            held.fold(&self.engine, self.id, &self.writes);
             return Ok(());
         }
         self.check_share(more)?;

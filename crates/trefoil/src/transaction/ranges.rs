@@ -43,7 +43,8 @@ impl Transaction {
             self.lock_range(entry, &piece)?;
             vfs::thread::point("locking.published");
             let backward = direction == Direction::Backward;
-            let pending = self.engine.writers.pending(entry.id(), piece.bounds(), &self.writes, PENDING_MAX, backward);
+            let pending =
+                self.engine.writers.pending(entry.id(), piece.bounds(), &self.writes, PENDING_MAX, backward)?;
             vfs::thread::point("locking.probed");
             if pending.up_to.is_some() {
                 (end, more) = (pending.up_to, true);
@@ -132,20 +133,20 @@ impl Transaction {
                 Err(other) => self.wait_for_end(other, entry, key)?,
             }
         }
-        add(&mut self.writes.lock())
+        self.writes.write(add)
     }
 
     /// In the newest committed state, or written by this transaction, if only to delete it.
     fn is_there(&self, entry: &IndexEntry, key: &[u8]) -> Result<bool> {
-        let mut there = self.writes.lock().get(entry.id(), key, Seq::LATEST).is_some();
+        let mut there = self.writes.contains(entry.id(), key, Seq::LATEST)?;
         if !there {
             entry.index.get_many(ReadAt::Newest, &[key], &mut |_, _, _| there = true)?;
         }
         Ok(there)
     }
 
-    fn wait_for_end(&self, other: base::TxnId, entry: &IndexEntry, key: &[u8]) -> Result<()> {
-        let weight = self.writes.lock().len();
+    pub(super) fn wait_for_end(&self, other: base::TxnId, entry: &IndexEntry, key: &[u8]) -> Result<()> {
+        let weight = self.weight();
         let mut held = self.locks.borrow_mut();
         let wanted = (entry.id(), key);
         match self.engine.locks.wait_for_end(&mut held.owner, other, wanted, Some(self.lock_timeout), weight) {

@@ -222,21 +222,18 @@ impl Transaction {
             return Ok(count);
         }
         let (mut rest, mut places) = (Vec::with_capacity(keys.len()), Vec::with_capacity(keys.len()));
-        let writes = self.writes.lock();
         for (i, key) in keys.iter().enumerate() {
-            match writes.get(entry.id(), key, Seq::LATEST) {
-                Some(Written::Put(value)) => {
+            let written = self.writes.get(entry.id(), key, Seq::LATEST, |written| {
+                if let Written::Put(value) = written {
                     count += 1;
                     found(i, value);
                 }
-                Some(Written::Delete) => {}
-                None => {
-                    rest.push(*key);
-                    places.push(i);
-                }
+            })?;
+            if !written {
+                rest.push(*key);
+                places.push(i);
             }
         }
-        drop(writes);
         entry.index.get_many(at, &rest, &mut |i, _, value| {
             count += 1;
             found(places[i], value);

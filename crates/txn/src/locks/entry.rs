@@ -35,7 +35,7 @@ pub enum Mode {
 }
 
 impl Mode {
-    fn conflicts(self, other: Self) -> bool {
+    pub(super) fn conflicts(self, other: Self) -> bool {
         self == Mode::Exclusive || other == Mode::Exclusive
     }
 }

@@ -25,6 +25,7 @@ use vfs::sync::{Condvar, Mutex};
 use vfs::time::Instant;
 
 use super::deadlock::Deadlock;
+use super::folded::Fold;
 
 const STATE_BITS: u32 = 3;
 const STATE_MASK: u64 = (1 << STATE_BITS) - 1;
@@ -256,13 +257,15 @@ pub struct LockOwner {
     pub(super) state: Arc<OwnerState>,
     /// Packed places of the locks held, in the order in which they were got.
     pub(super) held: Vec<u64>,
+    /// Locks that are in the table no more.
+    pub(super) fold: Option<Arc<Fold>>,
 }
 
 impl LockOwner {
     /// An owner without locks.
     #[must_use]
     pub fn new(txn: TxnId) -> Self {
-        Self { state: Arc::new(OwnerState::new(txn)), held: Vec::new() }
+        Self { state: Arc::new(OwnerState::new(txn)), held: Vec::new(), fold: None }
     }
 
     /// The transaction.

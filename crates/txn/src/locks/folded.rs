@@ -1,0 +1,267 @@
+//! Locks of large transactions, folded (rule B1): millions of row locks would not fit.
+//!
+//! A lock on a key that the transaction has written is dropped: the write set itself says that the key is locked. Locks on
+//! keys that it has not written become spans: sixteen neighbours one span, which locks what lies between them too; when
+//! there are too many spans, neighbours are joined.
+//!
+//! 1. The large transaction publishes what it folds, and only then drops the locks from the table.
+//! 2. Whoever gets a lock from the table then asks [`Locks::folded_by`]; if a large transaction has that key, it gives the
+//!    lock back, waits for the end of that transaction ([`super::ends`]), and begins anew.
+//!
+//! Why nothing slips through: who gets a lock after 1 finds the entry free because it was dropped, under the latch of its
+//! shard, behind the publication. Who got it before held it together with the large transaction, both shared; when it raises
+//! its lock it asks again.
+//!
+//! Why the lock is given back before waiting: the large transaction may ask for the same key once more.
+//!
+//! On a secondary index a lock stands for a value: its name is the front of the entries' keys. So there a key counts as
+//! written if an entry that begins with it was ([`KeyNames::Fronts`]).
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use base::{CommitTs, IndexId, Result, TxnId};
+use vfs::sync::RwLock;
+
+use super::Locks;
+use super::ends::ENDS;
+use super::entry::{Mode, Wakes};
+use super::owner::{LockOwner, OwnerState, Place};
+use crate::write_set::SharedWriteSet;
+
+/// Neighbouring locks that become one span.
+const NEIGHBOURS: usize = 16;
+/// Spans of an index past which neighbours are joined.
+const SPANS_MAX: usize = 4096;
+/// Memory of a span beside its keys, in bytes.
+const SPAN_BYTES: usize = 80;
+
+/// What the names of an index's locks are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum KeyNames {
+    /// Keys of entries.
+    Whole,
+    /// Fronts of keys.
+    Fronts,
+}
+
+/// From a key to another, both included, locked so.
+type Spans = BTreeMap<Vec<u8>, (Vec<u8>, Mode)>;
+
+/// What one transaction has folded.
+#[derive(Debug)]
+pub(super) struct Fold {
+    txn: TxnId,
+    writes: Arc<SharedWriteSet>,
+    spans: RwLock<BTreeMap<IndexId, Spans>>,
+}
+
+/// All of them. Lock-free as long as there are none.
+#[derive(Debug, Default)]
+pub(super) struct Folds {
+    count: AtomicUsize,
+    /// Newest commit of a transaction that had folded locks: no bucket knows it (rule A17).
+    left: AtomicU64,
+    table: RwLock<Vec<Arc<Fold>>>,
+}
+
+impl Fold {
+    fn stands_against(&self, index: IndexId, key: &[u8], mode: Mode, names: KeyNames) -> Result<bool> {
+        let spans = self.spans.read();
+        if let Some(spans) = spans.get(&index) {
+            let below = spans.range::<[u8], _>((Bound::Unbounded, Bound::Included(key))).next_back();
+            if below.is_some_and(|(_, (high, held))| key <= high.as_slice() && held.conflicts(mode)) {
+                return Ok(true);
+            }
+        }
+        drop(spans);
+        self.writes.wrote(index, key, names == KeyNames::Fronts)
+    }
+
+    /// Adds spans over ascending keys.
+    fn add(&self, index: IndexId, keys: &[(Vec<u8>, Mode)]) {
+        let mut all = self.spans.write();
+        let spans = all.entry(index).or_default();
+        for group in keys.chunks(NEIGHBOURS) {
+            let mode = group.iter().map(|(_, mode)| *mode).max().expect("a chunk is not empty");
+            join(spans, group[0].0.clone(), group[group.len() - 1].0.clone(), mode);
+        }
+        while spans.len() > SPANS_MAX {
+            let all: Vec<_> = std::mem::take(spans).into_iter().collect();
+            for pair in all.chunks(2) {
+                let ((low, (_, mode)), (_, (high, other))) = (&pair[0], &pair[pair.len() - 1]);
+                spans.insert(low.clone(), (high.clone(), *mode.max(other)));
+            }
+        }
+    }
+
+    fn bytes(&self) -> usize {
+        let spans = self.spans.read();
+        spans.values().flatten().map(|(low, (high, _))| low.len() + high.len() + SPAN_BYTES).sum()
+    }
+}
+
+/// Adds a span, together with those that it meets.
+fn join(spans: &mut Spans, mut low: Vec<u8>, mut high: Vec<u8>, mut mode: Mode) {
+    while let Some((start, (end, held))) =
+        spans.range::<[u8], _>((Bound::Unbounded, Bound::Included(high.as_slice()))).next_back()
+        && *end >= low
+    {
+        let start = start.clone();
+        (low, mode) = (low.min(start.clone()), mode.max(*held));
+        let (end, _) = spans.remove(&start).expect("it was there");
+        high = high.max(end);
+    }
+    spans.insert(low, (high, mode));
+}
+
+impl Locks {
+    /// Folds locks of `owner`, whose writes are `writes`: all on what was written, and of the others all but the newest
+    /// quarter, which are likely to be written in a moment. Returns the memory of what is left of them, in bytes.
+    ///
+    /// To be called before writes leave the memory too: what was written under a lock that is not folded is told by it.
+    pub fn fold(
+        &self,
+        owner: &mut LockOwner,
+        writes: &Arc<SharedWriteSet>,
+        names: impl Fn(IndexId) -> KeyNames,
+    ) -> usize {
+        let mut spans: BTreeMap<IndexId, Vec<(Vec<u8>, Mode)>> = BTreeMap::new();
+        let mut kept = Vec::new();
+        let (held, old) = (std::mem::take(&mut owner.held), owner.held.len() * 3 / 4);
+        let mut folded = Vec::with_capacity(held.len());
+        for (n, packed) in held.into_iter().enumerate() {
+            let (index, key, mode) = self.name_of(owner, packed);
+            let is_written = || writes.has_in_memory(index, &key, names(index) == KeyNames::Fronts);
+            if index == ENDS {
+                kept.push(packed);
+            } else if is_written() {
+                spans.entry(index).or_default();
+                folded.push(packed);
+            } else if n < old {
+                spans.entry(index).or_default().push((key, mode));
+                folded.push(packed);
+            } else {
+                kept.push(packed);
+            }
+        }
+        owner.held = kept;
+        let fold = owner.fold.get_or_insert_with(|| {
+            let (txn, writes, spans) = (owner.state.txn, writes.clone(), RwLock::default());
+            Arc::new(Fold { txn, writes, spans })
+        });
+        let fold = fold.clone();
+        for (index, mut keys) in spans {
+            self.announce_end(owner, index);
+            keys.sort_unstable();
+            fold.add(index, &keys);
+        }
+        self.folds.publish(&fold);
+        vfs::thread::point("locks.folded");
+        self.drop_folded(&owner.state, &folded);
+        fold.bytes() + owner.held.len() * super::lock_bytes(&[])
+    }
+
+    /// A transaction other than `owner` that has `key` locked, in a mode that conflicts, in folded form. To be asked after
+    /// each lock that was got or raised.
+    ///
+    /// # Errors
+    /// Faults of reading writes that lie in files.
+    pub fn folded_by(
+        &self,
+        owner: &LockOwner,
+        index: IndexId,
+        key: &[u8],
+        mode: Mode,
+        names: KeyNames,
+    ) -> Result<Option<TxnId>> {
+        // Acquire: behind the latch under which the lock was got; it orders the load of `left` behind this one.
+        if self.folds.count.load(Ordering::Acquire) == 0 {
+            return Ok(None);
+        }
+        let others: Vec<_> = self.folds.table.read().iter().filter(|fold| fold.txn != owner.txn()).cloned().collect();
+        for fold in others {
+            if fold.stands_against(index, key, mode, names)? {
+                return Ok(Some(fold.txn));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The newest commit whose locks were folded: whoever has got a lock and asked [`Locks::folded_by`] may meet what it
+    /// wrote (rule A17).
+    pub fn left_by_folded(&self) -> CommitTs {
+        CommitTs(self.folds.left.load(Ordering::Acquire))
+    }
+
+    /// What `owner` holds there.
+    fn name_of(&self, owner: &LockOwner, packed: u64) -> (IndexId, Vec<u8>, Mode) {
+        let Place { shard, entry } = Place::unpack(packed);
+        let shard = self.shard(shard).lock();
+        let entry = shard.entry(entry);
+        let mode = entry.held_by(&owner.state).expect("what is listed is held");
+        (entry.index, entry.key.as_bytes().to_vec(), mode)
+    }
+
+    /// Drops locks that were folded from the table; who waits for one of them is sent on.
+    fn drop_folded(&self, owner: &Arc<OwnerState>, folded: &[u64]) {
+        let mut wakes = Wakes::new();
+        for &packed in folded {
+            let Place { shard: number, entry } = Place::unpack(packed);
+            let slot = &self.shards[number as usize];
+            let mut shard = slot.shard.lock();
+            Self::release_in(&mut shard, entry, owner, None, &mut wakes);
+            slot.bytes.store(shard.bytes(), Ordering::Relaxed);
+        }
+        wakes.drain(..).for_each(|waiter| waiter.wake());
+    }
+}
+
+impl Folds {
+    fn publish(&self, fold: &Arc<Fold>) {
+        let mut table = self.table.write();
+        if !table.iter().any(|other| Arc::ptr_eq(other, fold)) {
+            table.push(fold.clone());
+            self.count.store(table.len(), Ordering::Release);
+        }
+    }
+
+    /// The end of a transaction: before its other locks are released.
+    pub(super) fn withdraw(&self, fold: &Arc<Fold>, commit: Option<CommitTs>) {
+        if let Some(ts) = commit {
+            self.left.fetch_max(ts.0, Ordering::Release);
+        }
+        let mut table = self.table.write();
+        table.retain(|other| !Arc::ptr_eq(other, fold));
+        self.count.store(table.len(), Ordering::Release);
+    }
+}
+
+impl LockOwner {
+    /// True if locks of this owner were folded.
+    #[must_use]
+    pub fn is_folded(&self) -> bool {
+        self.fold.is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spans_that_meet_are_one() {
+        let mut spans = Spans::new();
+        let mut add = |low: u8, high: u8, mode| join(&mut spans, vec![low], vec![high], mode);
+        add(10, 20, Mode::Shared);
+        add(30, 40, Mode::Exclusive);
+        add(50, 60, Mode::Shared);
+        add(15, 30, Mode::Shared);
+        add(70, 70, Mode::Shared);
+        let all: Vec<_> = spans.into_iter().map(|(low, (high, mode))| (low[0], high[0], mode)).collect();
+        let expect = [(10, 40, Mode::Exclusive), (50, 60, Mode::Shared), (70, 70, Mode::Shared)];
+        assert_eq!(all, expect);
+    }
+}
