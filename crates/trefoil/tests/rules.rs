@@ -377,11 +377,6 @@ fn p7_a_refused_write_is_not_in_the_transaction() {
     });
 }
 
-/// Bytes charged to a class of the budget.
-fn charged(db: &Database, class: &str) -> u64 {
-    db.stats().memory.iter().find(|(name, _)| *name == class).unwrap().1
-}
-
 /// P7: transactions that run share the limit, and none is refused: those that have written much move it to files. Guards:
 /// `charge_writes` charges, counts what others have, and spills; `finish` gives back.
 #[test]

@@ -109,6 +109,11 @@ pub fn sound(db: &Database) {
     }
 }
 
+/// Bytes charged to a class of the budget.
+pub fn charged(db: &Database, class: &str) -> u64 {
+    db.stats().memory.iter().find(|(name, _)| *name == class).unwrap().1
+}
+
 /// Files of runs on the disk.
 pub fn run_files(disk: &SimDisk) -> usize {
     disk.files().into_iter().filter(|(path, _)| path.to_string_lossy().contains("run-")).count()

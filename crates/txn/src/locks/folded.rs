@@ -130,7 +130,8 @@ impl Locks {
     ) -> usize {
         let mut spans: BTreeMap<IndexId, Vec<(Vec<u8>, Mode)>> = BTreeMap::new();
         let mut kept = Vec::new();
-        let (held, old) = (std::mem::take(&mut owner.held), owner.held.len() * 3 / 4);
+        let held = std::mem::take(&mut owner.held);
+        let old = held.len() * 3 / 4;
         let mut folded = Vec::with_capacity(held.len());
         for (n, packed) in held.into_iter().enumerate() {
             let (index, key, mode) = self.name_of(owner, packed);
