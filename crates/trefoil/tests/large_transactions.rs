@@ -175,19 +175,54 @@ fn b1_rows_that_were_read_stay_locked_as_spans() {
 /// `SharedWriteSet::released`.
 #[test]
 fn b1_what_was_taken_back_stays_locked() {
-    simulate(|_| {
+    // Small values: the locks are folded long before the writes spill.
+    for bytes in [500, 10] {
+        simulate(move |_| {
+            let db = open_small(&disk());
+            let i = index(&db, "i");
+            let mut tx = db.begin().unwrap();
+            let savepoint = tx.savepoint();
+            let rows = if bytes == 10 { 2000 } else { ROWS };
+            (0..rows).for_each(|n| tx.put(&i, &n.to_be_bytes(), &vec![1; bytes]).unwrap());
+            assert_eq!(db.stats().spills > 0, bytes == 500);
+            tx.rollback_to(savepoint).unwrap();
+            let other = db.begin().unwrap();
+            for key in (0..rows).step_by(7) {
+                assert!(is_busy(other.get_locked(&i, &key.to_be_bytes(), NOW)), "{key}");
+            }
+            tx.commit().unwrap();
+            assert!(!is_busy(other.get_locked(&i, &0u32.to_be_bytes(), NOW)));
+        });
+    }
+}
+
+/// A17: who locks a row after the end of a large transaction, and did not wait for it, sees with its next plain read all of
+/// that commit. Guard: `left_by_folded`.
+#[test]
+fn a17_a_plain_read_after_a_folded_lock_sees_its_commit() {
+    simulate(|sim| {
         let db = open_small(&disk());
-        let i = index(&db, "i");
+        let (gap, i) = (index(&db, "gap"), index(&db, "i"));
         let mut tx = db.begin().unwrap();
-        let savepoint = tx.savepoint();
         write(&mut tx, &i, 0..ROWS, 1);
-        tx.rollback_to(savepoint).unwrap();
-        let other = db.begin().unwrap();
-        for key in (0..ROWS).step_by(7) {
-            assert!(is_busy(other.get_locked(&i, &key.to_be_bytes(), NOW)), "{key}");
-        }
-        tx.commit().unwrap();
-        assert!(!is_busy(other.get_locked(&i, &0u32.to_be_bytes(), NOW)));
+        let gate = sim.hold("commit.logged");
+        let (d, handle) = (db.clone(), gap.clone());
+        let low = spawn("low", move || put(&d, &handle, b"k", b"low", Durability::Buffered));
+        gate.wait_reached();
+        let large = spawn("large", move || tx.commit_with(Durability::Buffered).map(|_| ()));
+        sleep(500);
+        assert!(!large.is_finished(), "applied, and not visible yet");
+        let (d, handle) = (db.clone(), i.clone());
+        let reader = spawn("reader", move || {
+            let tx = d.begin().unwrap();
+            assert!(tx.get_locked(&handle, &7u32.to_be_bytes(), NOW).unwrap().is_some());
+            tx.get(&handle, &8u32.to_be_bytes()).unwrap()
+        });
+        sleep(50);
+        gate.open();
+        assert!(reader.join().unwrap().is_some(), "half of a commit");
+        low.join().unwrap().unwrap();
+        large.join().unwrap().unwrap();
     });
 }
 

@@ -292,18 +292,13 @@ fn merge_in(
     backward: bool,
     (entries_max, bytes_max): (usize, usize),
 ) -> Result<Copied> {
-    // Behind the last that was copied the memory may hold others, which may hide what the layers have.
-    let end = if memory.more { memory.entries.last().map(|(key, _)| key.clone()) } else { None };
-    if memory.more && end.is_none() {
-        return Ok(memory);
-    }
     let more = memory.more;
     let mut merged = Merged::new(layers, memory.entries, index, range, view, backward);
     let (mut copied, mut bytes) = (Copied::default(), 0);
     while merged.advance()? {
         let (key, value): &Entry = merged.entry();
-        let beyond = |end: &Vec<u8>| if backward { key < end } else { key > end };
-        if copied.entries.len() >= entries_max || bytes >= bytes_max || end.as_ref().is_some_and(beyond) {
+        // Reached with the last that was copied, if not before: what lies behind it in memory hides nothing given out here.
+        if copied.entries.len() >= entries_max || bytes >= bytes_max {
             copied.more = true;
             return Ok(copied);
         }
