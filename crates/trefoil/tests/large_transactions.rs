@@ -277,3 +277,38 @@ fn a22_pending_keys_are_found_in_files() {
         assert_eq!(rows.len(), ROWS as usize + 1);
     });
 }
+
+/// A7: a prepared transaction larger than memory: its locks and its rows survive a crash, and its commit. Guards: a spilled
+/// share becomes a run file of the prepare record; `Held::shrink_if_large`.
+#[test]
+fn a7_a_large_transaction_is_prepared() {
+    simulate(|_| {
+        let disk = disk();
+        let db = open_small(&disk);
+        let i = index(&db, "i");
+        let mut tx = db.begin().unwrap();
+        write(&mut tx, &i, 0..ROWS, 1);
+        tx.prepare(b"large").unwrap();
+        let locked = |db: &Database, i: &Index| {
+            assert!(charged(db, "locks") < 150_000, "{}", charged(db, "locks"));
+            assert!(charged(db, "write_sets") < 300_000, "{}", charged(db, "write_sets"));
+            let other = db.begin().unwrap();
+            for key in (0..ROWS).step_by(101) {
+                assert!(is_busy(other.get_locked(i, &key.to_be_bytes(), NOW)), "{key}");
+            }
+        };
+        locked(&db, &i);
+        drop(i);
+        let disk = cut(&disk, db);
+        let db = open_small(&disk);
+        let i = db.index("i").unwrap();
+        locked(&db, &i);
+        db.commit_prepared(b"large").unwrap();
+        assert!(!is_busy(db.begin().unwrap().get_locked(&i, &7u32.to_be_bytes(), NOW)));
+        assert_eq!(counts(&db, &i), [0, ROWS as usize, 0, 0]);
+        drop(i);
+        let db = open_small(&cut(&disk, db));
+        assert_eq!(counts(&db, &db.index("i").unwrap()), [0, ROWS as usize, 0, 0]);
+        sound(&db);
+    });
+}

@@ -166,7 +166,7 @@ fn check(set: &WriteSet, ops: &[Op], index: u32, low: &[u8], high: &[u8], view: 
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 32, ..ProptestConfig::default() })]
     #[test]
     fn agrees_with_a_naive_set(steps in proptest::collection::vec(step(), 1..1200)) {
         let mut set = WriteSet::new();

@@ -154,15 +154,18 @@ fn large(dir: &Path, rows: u64) -> Outcome {
     let table = db.create_table("large", schema)?;
     let small = db.create_index("small", IndexOptions::default())?;
     let bystander = Bystander::start(&db, &small);
-    phase("nothing else", 0, &bystander, || Ok(std::thread::sleep(Duration::from_secs(3))))?;
+    phase("nothing else", 0, &bystander, || {
+        std::thread::sleep(Duration::from_secs(3));
+        Ok(())
+    })?;
     let tx = phase("insert", rows, &bystander, || insert_all(&db, &table, rows))?;
-    phase("roll back the insert", rows, &bystander, || Ok(tx.rollback()))?;
+    phase("roll back the insert", rows, &bystander, || rolled_back(tx))?;
     let tx = phase("insert again", rows, &bystander, || insert_all(&db, &table, rows))?;
     phase("commit the insert", rows, &bystander, || Ok(tx.commit().map(drop)?))?;
     phase("drain", rows, &bystander, || drained(&db))?;
     let half = rows / 2;
     let tx = phase("update half", half, &bystander, || update_half(&db, &table, rows))?;
-    phase("roll back the update", half, &bystander, || Ok(tx.rollback()))?;
+    phase("roll back the update", half, &bystander, || rolled_back(tx))?;
     let tx = phase("update half again", half, &bystander, || update_half(&db, &table, rows))?;
     phase("commit the update", half, &bystander, || Ok(tx.commit().map(drop)?))?;
     phase("drain", half, &bystander, || drained(&db))?;
@@ -180,6 +183,11 @@ fn large(dir: &Path, rows: u64) -> Outcome {
     for id in [0, 1, rows / 2, rows - 1] {
         assert!(tx.get_row(&table, &[Value::U64(id)])?.is_some(), "row {id}");
     }
+    Ok(())
+}
+
+fn rolled_back(tx: Transaction) -> Outcome {
+    tx.rollback();
     Ok(())
 }
 
