@@ -89,6 +89,12 @@ pub enum Command {
         /// The run folder
         run: PathBuf,
     },
+    /// The process that step crash of TPC-C kills
+    #[command(hide = true)]
+    TpccChild {
+        /// What it has to do
+        order: String,
+    },
 }
 
 /// Options of `lab compare`.

@@ -68,6 +68,7 @@ fn main() -> ExitCode {
         cli::Command::Serve(_) => unbuilt("lab serve"),
         cli::Command::Replay(_) => unbuilt("lab replay"),
         cli::Command::Verify { run } => verify::verify(&run),
+        cli::Command::TpccChild { order } => run::crash_child(&order),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

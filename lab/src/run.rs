@@ -31,10 +31,12 @@ use crate::outcome::Failure;
 use crate::progress::Progress;
 use crate::{browse, table};
 
+mod crash;
 mod ibench;
 mod sysbench;
 mod tpcc;
 
+pub use crash::child as crash_child;
 pub use ibench::ibench;
 pub use sysbench::sysbench;
 pub use tpcc::tpcc;
@@ -112,6 +114,22 @@ fn checked_targets(texts: &[String], disk: &DiskLimits) -> Result<(Vec<TargetSpe
     Ok((specs, by_group))
 }
 
+/// Refuses targets that cannot run the workload.
+fn check_workload(plan: &AnyPlan, specs: &[TargetSpec]) -> Result<(), Failure> {
+    match plan {
+        AnyPlan::Ibench(_) => {}
+        AnyPlan::Sysbench(_) => specs.iter().try_for_each(registry::check_sysbench)?,
+        AnyPlan::Tpcc(plan) => {
+            specs.iter().try_for_each(registry::check_tpcc)?;
+            let gone = |spec: &&TargetSpec| plan.crashes() && !registry::outlives_its_process(spec);
+            if let Some(spec) = specs.iter().find(gone) {
+                return Err(Failure::Usage(format!("unsupported: target `{spec}` has nothing left after a crash")));
+            }
+        }
+    }
+    Ok(())
+}
+
 fn begin(options: &Common, plan: AnyPlan) -> Result<(Folder, RunRecord, Option<MemoryGroup>), Failure> {
     plan.check()?;
     if options.repeat == 0 {
@@ -119,11 +137,7 @@ fn begin(options: &Common, plan: AnyPlan) -> Result<(Folder, RunRecord, Option<M
     }
     let disk = disk_of(options)?;
     let (specs, by_group) = checked_targets(&options.targets, &disk)?;
-    match plan {
-        AnyPlan::Ibench(_) => {}
-        AnyPlan::Sysbench(_) => specs.iter().try_for_each(registry::check_sysbench)?,
-        AnyPlan::Tpcc(_) => specs.iter().try_for_each(registry::check_tpcc)?,
-    }
+    check_workload(&plan, &specs)?;
     if by_group {
         // What is not permitted is refused before a folder is made.
         drop(DiskGroup::enter(&disk, options.dir.as_deref().unwrap_or(Path::new(".")))?);
@@ -291,10 +305,19 @@ fn one_turn(
     let ran = record.plan.run_case(&*target, &place, interrupt, keeper);
     // Once more: some knobs can be read back only when there are tables.
     record.described[turn.target] = Some(target.describe());
-    let closed = target.close();
-    drop((target, restricted));
+    let before = match (&record.plan, &ran) {
+        (AnyPlan::Tpcc(plan), Ok(())) if plan.crashes() => Some((plan, crash::counts(&*target, plan)?)),
+        _ => None,
+    };
+    let mut closed = target.close().map_err(Failure::from);
+    drop(target);
+    if let (Some((plan, before)), Ok(())) = (before, &closed) {
+        let description = record.described[turn.target].clone().unwrap_or_default();
+        closed = crash::crash((spec, &setup, &description), (plan, case, turn), &before, keeper);
+    }
+    drop(restricted);
     // What went wrong can be looked at.
-    let is_evidence = matches!(ran, Err(RunError::Violated(_) | RunError::Target(_)));
+    let is_evidence = matches!(ran, Err(RunError::Violated(_) | RunError::Target(_))) || closed.is_err();
     if !options.keep && !is_evidence {
         fs::remove_dir_all(&dir).map_err(|error| Failure::io("remove", &dir, &error))?;
     } else {

@@ -315,6 +315,15 @@ fn tpcc_runs_every_number_of_sessions_on_every_number_of_cores() {
         let output = of(more);
         assert_eq!((output.status.code(), text(&output.stderr).contains(words)), (Some(2), true), "{more:?}");
     }
+    let output = of(&["--clients", "3", "--steps", "run,crash", "--out", "killed"]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let step = std::fs::read_dir(dir.path().join("killed/steps")).unwrap();
+    let told: Vec<String> = step.map(|file| std::fs::read_to_string(file.unwrap().path()).unwrap()).collect();
+    let told = told.iter().find(|text| text.contains("killed after")).expect("the step is kept");
+    assert!(told.contains("all are there") && !told.contains("killed after 0"), "{told}");
+    assert_eq!(lab(dir.path(), &["verify", "killed"]).status.code(), Some(0));
+    let output = of(&["--target", "model", "--steps", "run,crash"]);
+    assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
     let output = of(&["--target", "model:fault=lose-update", "--clients", "1", "--steps", "run"]);
     assert_eq!(output.status.code(), Some(4), "{}", text(&output.stderr));
     assert!(text(&output.stderr).contains("after run: condition 10"), "{}", text(&output.stderr));

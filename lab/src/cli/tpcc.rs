@@ -11,6 +11,8 @@ Every number of sessions on every number of cores is a run of its own on fresh t
   run       sessions take transactions from shuffled decks: of a hundred 45 new orders, 43 payments, 4 each of order
             status, delivery and stock level; no keying and think times
   snapshot  the same while the conditions are checked in one snapshot after another
+  crash     the same in a process that is killed in its middle; the database is opened again, has to fulfil the conditions
+            and to hold what was acknowledged (trefoil)
 The twelve consistency conditions of the specification, rows and index entries are checked after the load and after each
 step. A session's home is the warehouse of its number modulo all. A transaction that met a deadlock, a lock wait or a
 conflict is rolled back and run again as it was drawn: key retries.
@@ -26,7 +28,7 @@ Targets: name or name:key=value,key=value, as in lab run ibench; trefoil, model,
 Examples:
   lab run tpcc --warehouses 1 --seconds 30
   lab run tpcc --cores 1,2 --dir /dev/shm --repeat 5
-  lab run tpcc --warehouses 10 --clients 8 --steps run,snapshot --durability sync")]
+  lab run tpcc --warehouses 10 --clients 8 --steps run,snapshot,crash --durability sync")]
 pub struct Tpcc {
     /// Warehouses, about 75 MB each
     #[arg(long, default_value_t = 1, value_name = "N")]

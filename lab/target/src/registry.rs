@@ -64,6 +64,12 @@ pub fn check_tpcc(spec: &TargetSpec) -> Result<()> {
     }
 }
 
+/// Whether what a target stores can be opened by another process.
+#[must_use]
+pub fn outlives_its_process(spec: &TargetSpec) -> bool {
+    !matches!(spec.name.as_str(), "null" | "model")
+}
+
 /// Whether a target feels no limits of Trefoil's file layer.
 #[must_use]
 pub fn reaches_the_disk_itself(spec: &TargetSpec) -> bool {

@@ -12,6 +12,7 @@ use lab_target::tpcc::{Cell, Row, Session, Table, customer, district, history, k
 use lab_target::{DiskLimits, Durability, Setup, Target, TargetSpec, registry};
 use lab_workload::rows::text_pool;
 use lab_workload::tpcc::conditions::{Broken, Expected, broken};
+use lab_workload::tpcc::crash::{Acknowledged, check, counts};
 use lab_workload::tpcc::sequence::fill;
 use lab_workload::tpcc::world::{Counts, Deed};
 use lab_workload::tpcc::{Plan, run_case};
@@ -244,4 +245,30 @@ fn what_was_acknowledged_has_to_be_there() {
         |_| (),
     );
     assert!(strange.len() == 1 && strange[0].text.contains("31 payments, should be 30..=30"), "{strange:?}");
+}
+
+/// As after a crash that lost what was acknowledged; a durability that may lose it is not blamed.
+#[test]
+fn an_acknowledged_order_that_a_crash_lost_is_found() {
+    let dir = tempfile::tempdir().unwrap();
+    let target = open("trefoil", dir.path());
+    let plan = plan_of(1, &["run", "crash"]);
+    {
+        let tables = target.tpcc().unwrap();
+        tables.create().unwrap();
+        fill(tables.session().unwrap().as_mut(), &plan).unwrap();
+    }
+    let before = counts(&*target, &plan).unwrap();
+    assert_eq!(before, Counts::none(&plan.size()));
+    let lost = |said: &str, may_lose: bool| {
+        let acknowledged = Acknowledged::parse(said).unwrap();
+        let found = check(&*target, &plan, (&before, &acknowledged), (2, may_lose));
+        found.err().map(|error| error.to_string()).unwrap_or_default()
+    };
+    assert_eq!(lost("", false), "");
+    let told = lost("o 3 31\n", false);
+    assert!(told.contains("process was killed: district 1/4: 30 orders, should be 31..=33"), "{told}");
+    assert!(lost("p 3\n", false).contains("30 payments, should be 31..=33"));
+    assert!(lost("d 3\n", false).contains("condition 11"));
+    assert_eq!(lost("o 3 31\np 3\n", true), "");
 }

@@ -9,6 +9,7 @@
 //! | [`world`] | what all sessions of a step share: what was begun and what was acknowledged |
 //! | [`client`] | the thread of a session: the shuffled deck, attempts, what it measured |
 //! | [`conditions`] | the twelve conditions, in one snapshot |
+//! | [`crash`] | what is left of a process that was killed |
 //! | [`check`] | rows, index entries and contents |
 //! | `results` | what a record has beside what every record has |
 //! | [`sequence`] | all steps on one target |
@@ -16,6 +17,7 @@
 pub mod check;
 pub mod client;
 pub mod conditions;
+pub mod crash;
 pub mod draw;
 pub mod plan;
 pub mod population;

@@ -124,6 +124,12 @@ impl Plan {
         out
     }
 
+    /// Whether a process is to be killed at the end.
+    #[must_use]
+    pub fn crashes(&self) -> bool {
+        self.parsed_steps().is_ok_and(|steps| steps.contains(&Step::Crash))
+    }
+
     /// The steps.
     ///
     /// # Errors
