@@ -234,7 +234,7 @@ impl Engine {
         entry: &IndexEntry,
         changes: &Changes,
         files: &mut Vec<u64>,
-    ) -> Result<Option<(Run, RunMeta)>> {
+    ) -> base::Result<Option<(Run, RunMeta)>> {
         let id = self.next_run.fetch_add(1, Ordering::SeqCst);
         self.runs.begun(id);
         files.push(id);

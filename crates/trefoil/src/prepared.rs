@@ -17,7 +17,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use base::{CommitTs, Lsn};
+use base::{CommitTs, Fault, Lsn};
 use index::Batch;
 use wal::RecordKind;
 
@@ -299,19 +299,17 @@ impl Engine {
                 }
                 Form::File(_) => Ok(share),
             };
-            let rewritten: Result<Vec<_>> = shares.into_iter().map(&mut rewrite).collect();
+            let rewritten: base::Result<Vec<_>> = shares.into_iter().map(&mut rewrite).collect();
             vfs::thread::point("prepared.rewritten");
-            let done = match rewritten {
-                Ok(shares) => self.prepared.rewritten(&brief, shares),
-                Err(Error::DiskFull { .. }) => false,
-                Err(error) => {
-                    files.iter().for_each(|id| drop(self.runs.abandoned(&self.layout, *id)));
-                    return Err(self.poison.set(base::Fault::Unsupported(error.to_string())));
-                }
+            let (done, fault) = match rewritten {
+                Ok(shares) => (self.prepared.rewritten(&brief, shares), None),
+                Err(Fault::NoSpace { .. }) => (false, None),
+                Err(fault) => (false, Some(self.poison.set(fault))),
             };
             if !done {
                 files.iter().for_each(|id| drop(self.runs.abandoned(&self.layout, *id)));
             }
+            fault.map_or(Ok(()), Err)?;
         }
         Ok(())
     }

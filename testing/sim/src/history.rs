@@ -60,6 +60,30 @@ pub struct Commit {
     pub current_reads: Vec<(Map, Vec<u8>, Current)>,
     /// What its owner was told.
     pub acknowledged: Acknowledged,
+    /// It was prepared before: if the commit is lost, that is not.
+    pub prepared: bool,
+}
+
+/// How far a transaction in two phases is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stage {
+    /// It is prepared.
+    Prepared,
+    /// Somebody decides it.
+    Deciding,
+    /// Prepared or not at all: a prepare or a rollback of which nobody knows what came.
+    Unknown,
+}
+
+/// A transaction that is prepared and not decided.
+#[derive(Debug, Clone)]
+pub struct Prepared {
+    /// What it writes.
+    pub writes: Writes,
+    /// What it read under row locks before it wrote.
+    pub current_reads: Vec<(Map, Vec<u8>, Current)>,
+    /// How far it is.
+    pub stage: Stage,
 }
 
 /// What a reader saw at one moment.
@@ -91,6 +115,8 @@ pub struct ExtraState {
 pub struct History {
     /// Commits, in no order.
     pub commits: Vec<Commit>,
+    /// What is prepared, by number.
+    pub prepared: BTreeMap<u64, Prepared>,
     /// Observations of the present life.
     pub observations: Vec<Observation>,
     /// What definition changes made and dropped, by name.

@@ -4,6 +4,8 @@
 //! durable against this kind of crash, and of the others some, each whole or absent. The journal (a row per
 //! transaction, written by the transaction itself) says how long the prefix is; every map must then be exactly what
 //! the prefix makes it.
+//!
+//! What was prepared is there if and only if it was committed; otherwise it is prepared still, unless it was rolled back.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -14,6 +16,7 @@ use model::Model;
 use trefoil::{ALL, Database, Error};
 
 use crate::history::{Acknowledged, Current, History, Map};
+use crate::workload::phases;
 use crate::world::{Extra, World, check_secondaries};
 
 /// How the last life ended.
@@ -112,6 +115,7 @@ pub fn recovered(history: &mut History, world: &World, ending: Ending) {
             commit.ts
         );
     }
+    phases::recovered(history, world, |id| present.contains(&id));
     let known: BTreeSet<u64> = history.commits.iter().map(|c| c.id).collect();
     assert!(present.is_subset(&known), "rows of transactions that never committed: {:?}", present.difference(&known));
     history.commits.retain(|c| present.contains(&c.id));

@@ -16,7 +16,7 @@ use vfs::sync::Mutex;
 use crate::history::History;
 use crate::judge::{self, Ending};
 use crate::space;
-use crate::workload::{Shared, Step, manage, read, step, sweep, write};
+use crate::workload::{Shared, Step, manage, phases, read, step, sweep, write};
 use crate::world::{Sizes, Unique, World};
 
 /// What goes wrong in a run.
@@ -66,8 +66,8 @@ fn lives(handle: &Handle, seed: u64) {
             }
             return;
         }
-        mend(&world, trouble);
         judge::recovered(&mut history.lock(), &world, ending);
+        mend(&world, &history, trouble, &mut rng);
         let short = life > 0 && trouble != Trouble::Rot && world.wide.is_some() && rng.chance(0.3);
         if short {
             undrained(&world, &history, &mut rng);
@@ -89,19 +89,25 @@ fn lives(handle: &Handle, seed: u64) {
     }
     let last = open(&mut disk, &sizes, Trouble::None, &mut rng, &mut ending, 3);
     if let Some(world) = last {
-        mend(&world, trouble);
         judge::recovered(&mut history.lock(), &world, ending);
+        mend(&world, &history, trouble, &mut rng);
+        judge::whole(&history.lock(), &world);
+        phases::decide_all(&world, &history, &mut rng);
         judge::whole(&history.lock(), &world);
         space::explained(world);
     }
 }
 
 /// What an unreadable sector has cost is made anew; without one, nothing is set aside [P10].
-fn mend(world: &World, trouble: Trouble) {
+fn mend(world: &World, history: &Shared, trouble: Trouble, rng: &mut Rng) {
     let stats = world.db.stats();
     let (set_aside, only_read) = (stats.quarantined, stats.damaged);
     let is_sound = set_aside.is_empty() && only_read.is_empty();
     assert!(is_sound || trouble == Trouble::Eio, "{set_aside:?}, {only_read:?} without damage");
+    if !set_aside.is_empty() {
+        // They keep definitions as they are.
+        phases::decide_all(world, history, rng);
+    }
     for name in set_aside {
         let (table, index) = name.split_once('.').expect("an index of a table");
         let table = world.db.table(table).expect("its table is there");

@@ -46,6 +46,8 @@ pub struct Sizes {
     pub checkpoints: u64,
     /// Whether rows are unique in a column.
     pub unique: Unique,
+    /// Some transactions are prepared, and decided later.
+    pub prepares: bool,
 }
 
 /// Which tables have an index named like [`ONE_A`] that is unique in column `a`.
@@ -83,6 +85,7 @@ impl Sizes {
             wide,
             checkpoints: if rng.chance(0.25) { 5 + rng.below(20) } else { 0 },
             unique: [Unique::Never, Unique::Never, Unique::Always, Unique::Always, Unique::Added][rng.index(5)],
+            prepares: rng.chance(0.5),
         }
     }
 

@@ -87,45 +87,50 @@ impl Undecided {
     }
 
     /// The end of the log: what is left is prepared.
-    pub fn restore(self, engine: &Arc<Engine>) -> crate::error::Result<()> {
+    pub fn restore(self, engine: &Arc<Engine>) -> Result<()> {
         self.sets.into_iter().try_for_each(|(end, found)| restore(engine, end, found))
     }
 }
 
-fn restore(engine: &Arc<Engine>, end: Lsn, found: Found) -> crate::error::Result<()> {
+fn restore(engine: &Arc<Engine>, end: Lsn, found: Found) -> Result<()> {
     let transaction = TxnId(engine.next_txn.fetch_add(1, Ordering::Relaxed));
-    let writable = !engine.options.read_only;
-    let mut held = writable.then(|| Held::recovered(engine, transaction));
-    let (mut shares, mut writes, mut bytes) = (Vec::new(), 0, 0);
+    let mut shares = Vec::new();
     for (id, change) in found.changes {
-        // A plain index that was dropped meanwhile.
+        // None, of a plain index that was dropped meanwhile.
         let Some(entry) = engine.index(id) else { continue };
         let form = match change {
             Change::Inline(batch) => Form::Inline(Arc::new(batch)),
             Change::Run(meta) => Form::File(meta),
         };
-        let share = SetShare { entry, form };
-        writes += share.len();
-        bytes += share.bytes();
-        if let Some(held) = &mut held {
-            retake(engine, held, &share)?;
-        }
-        shares.push(share);
+        shares.push(SetShare { entry, form });
     }
-    if let Some(held) = &mut held {
-        held.charge(
-            shares.iter().filter_map(|share| if let Form::Inline(batch) = &share.form { Some(&**batch) } else { None }),
-        );
-    }
+    let writable = !engine.options.read_only;
+    let held = if writable { Some(hold_again(engine, transaction, &shares)?) } else { None };
     let (xid, start) = (found.xid, found.start);
     let since = Duration::from_millis(found.since_ms);
     let decision_bytes = super::decision(end, &xid, &shares).len();
     if writable {
         engine.wal.promise(decision_bytes);
     }
+    let (writes, bytes) = (shares.iter().map(SetShare::len).sum(), shares.iter().map(SetShare::bytes).sum());
     let brief = Brief { xid, transaction, since, start, end, writes, bytes, decision_bytes };
     engine.prepared.register(brief, shares, held, true);
     Ok(())
+}
+
+/// Takes again what a set held.
+fn hold_again(engine: &Arc<Engine>, transaction: TxnId, shares: &[SetShare]) -> Result<Held> {
+    let mut held = Held::recovered(engine, transaction);
+    match shares.iter().try_for_each(|share| retake(engine, &mut held, share)) {
+        Ok(()) => {
+            held.charge(super::inline_batches(shares));
+            Ok(held)
+        }
+        Err(fault) => {
+            held.release(engine, None);
+            Err(fault)
+        }
+    }
 }
 
 /// Takes again what a share of a set held.

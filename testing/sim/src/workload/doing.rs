@@ -23,7 +23,7 @@ pub struct Doing<'a> {
     /// What it read under locks before it wrote there.
     pub current_reads: Vec<(Map, Vec<u8>, Current)>,
     /// Its number.
-    id: u64,
+    pub id: u64,
 }
 
 impl<'a> Doing<'a> {
@@ -220,6 +220,9 @@ impl<'a> Doing<'a> {
 
     /// Commits with a durability drawn. Whoever was told so finds it: the next snapshot of the same thread sees it.
     pub fn commit(self, history: &Shared, rng: &mut Rng) -> Result<(), Error> {
+        if self.world.sizes.prepares && rng.chance(0.25) {
+            return self.prepare(history);
+        }
         let (durability, acknowledged) = match rng.below(3) {
             0 => (Durability::Sync, Acknowledged::Synced),
             1 => (Durability::Write, Acknowledged::Written),
@@ -247,7 +250,7 @@ impl<'a> Doing<'a> {
         };
         // Nothing between the reply and the snapshot.
         let seen = if result.is_ok() { Some(world.db.snapshot()) } else { None };
-        history.lock().commits.push(Commit { id, ts, writes, current_reads, acknowledged });
+        history.lock().commits.push(Commit { id, ts, writes, current_reads, acknowledged, prepared: false });
         result?;
         let snapshot = seen.expect("it was acknowledged")?;
         assert!(snapshot.get(&world.journal, &row)?.is_some(), "the commit at {ts} is not seen at {}", snapshot.ts());

@@ -134,7 +134,9 @@ fn add(world: &World, history: &Shared, rng: &mut Rng) -> Result<(), Error> {
 fn certain<T>(result: &Result<T, Error>, there: bool) -> Option<bool> {
     match result {
         Ok(_) => Some(there),
-        Err(Error::DiskFull { .. } | Error::LockTimeout { .. } | Error::DuplicateKey(_)) => Some(!there),
+        Err(
+            Error::DiskFull { .. } | Error::LockTimeout { .. } | Error::HeldByPrepared { .. } | Error::DuplicateKey(_),
+        ) => Some(!there),
         Err(_) => None,
     }
 }

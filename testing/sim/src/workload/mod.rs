@@ -15,6 +15,7 @@
 pub mod doing;
 pub mod groups;
 pub mod manage;
+pub mod phases;
 pub mod read;
 pub mod sweep;
 pub mod write;
@@ -57,6 +58,7 @@ pub fn step(result: Result<(), Error>) -> Step {
             | Error::DuplicateKey(_)
             // A read failed, and rows cannot be told to be distinct until the next life.
             | Error::Quarantined { .. }
+            | Error::HeldByPrepared { .. }
             | Error::NotFound { .. }
             | Error::Limit { .. }
             | Error::DefinitionChanged { .. }

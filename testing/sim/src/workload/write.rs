@@ -8,13 +8,16 @@ use trefoil::{Error, Isolation, LockMode, Locking, Value};
 use vfs::random::Rng;
 
 use super::doing::Doing;
-use super::{Shared, Step, groups, step, sweep};
+use super::{Shared, Step, groups, phases, step, sweep};
 use crate::history::Map;
 use crate::world::{Extra, KEYS, PLAIN, World, flat, range};
 
 /// A writer's life.
 pub fn write(world: &World, history: &Shared, rng: &mut Rng) {
     for _ in 0..world.sizes.transactions {
+        if world.sizes.prepares && rng.chance(0.4) && step(phases::decide(world, history, rng)) == Step::Over {
+            return;
+        }
         let result = match rng.below(24) {
             0..=7 => groups::count(world, history, rng),
             8 => sweep::sweep(world, history, rng),
