@@ -533,3 +533,26 @@ fn nothing_is_prepared_while_the_database_is_poisoned() {
         assert_eq!(get(&db, &i, b"a").unwrap(), b"1");
     });
 }
+
+/// A prepared set whose run file is damaged is named at open, and what was locked for it until then is let go. Guard:
+/// `hold_again` releases.
+#[test]
+fn a_damaged_run_of_a_prepared_set_is_refused_at_open() {
+    simulate(|_| {
+        let disk = disk();
+        let small = Options { inline_batch_bytes: 1000, ..options(&disk) };
+        let db = Database::open("/db", small).unwrap();
+        let (i, j) = (index(&db, "i"), index(&db, "j"));
+        let mut tx = db.begin().unwrap();
+        tx.put(&i, b"a", b"1").unwrap();
+        (0..300u32).for_each(|n| tx.put(&j, &n.to_be_bytes(), &[7; 40]).unwrap());
+        tx.prepare(XID).unwrap();
+        drop((i, j));
+        let disk = cut(&disk, db);
+        let runs = disk.files().into_iter().filter(|(path, _)| path.to_string_lossy().contains("run-"));
+        let (path, len) = runs.max_by_key(|(_, len)| *len).unwrap();
+        (0..8).for_each(|n| disk.flip_bit(&path, len * n + 77).unwrap());
+        let refused = Database::open("/db", options(&disk)).err();
+        assert!(matches!(&refused, Some(Error::Corrupt(damage)) if damage.file.contains("run-")), "{refused:?}");
+    });
+}

@@ -137,6 +137,10 @@ impl<'a> Doing<'a> {
             Some((key, value)) => {
                 assert_eq!(upserted == Upserted::Unchanged, value == new.1);
                 self.note_value(map, &key, Some(value));
+                // Nothing is written: a snapshot from before that row goes on not to see it.
+                if upserted == Upserted::Unchanged {
+                    return Ok(());
+                }
             }
         }
         self.writes.insert((map, new.0), Some(new.1));
