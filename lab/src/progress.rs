@@ -84,13 +84,8 @@ impl Progress {
     pub fn finished(&self, record: &StepRecord) {
         let result = &record.result;
         let unit = if result.is_query_step() { "queries/s" } else { "rows/s" };
-        let rate = result.main_rate().unwrap_or(0.0);
-        let mut text = format!(
-            "{:>7} done  {:>9} {unit:<9} in {:.1} s",
-            result.step,
-            brief_count(rate),
-            result.throughput.secs.unwrap_or(0.0)
-        );
+        let rate = result.main_rate().map(|rate| format!("{:>9} {unit:<9} ", brief_count(rate))).unwrap_or_default();
+        let mut text = format!("{:>7} done  {rate}in {:.1} s", result.step, result.throughput.secs.unwrap_or(0.0));
         if let (Some(p99), Some(max)) = (result.responses.p99_us, result.responses.max_us) {
             text.push_str(&format!("  p99 {} max {}", brief_us(p99), brief_us(max)));
         }

@@ -68,6 +68,10 @@ pub fn run(options: &Common, plan: impl FnOnce() -> Result<AnyPlan, Failure>) ->
         keeper.progress.say(&note);
         keeper.folder.log(&note);
     }
+    if let Some(note) = disk_note(&record) {
+        keeper.progress.say(&note);
+        keeper.folder.log(&note);
+    }
     let outcome = turns(options, &specs, &mut record, &keeper, &interrupt);
     keeper.progress.clear();
     // A step that a time limit ended holds whatever was done by then.
@@ -88,6 +92,13 @@ pub fn run(options: &Common, plan: impl FnOnce() -> Result<AnyPlan, Failure>) ->
     conclude(options, &record, &keeper)?;
     outcome?;
     Ok(keeper.results())
+}
+
+/// Processors alone are measured where the data are in memory.
+fn disk_note(record: &RunRecord) -> Option<String> {
+    let on = record.environment.mount.as_ref()?.filesystem.as_str();
+    let chosen = record.plan.cases().iter().any(|case| case.cores.is_some());
+    (chosen && on != "tmpfs").then(|| format!("the data are on {on}, not on tmpfs: the disk is part of the numbers"))
 }
 
 /// Whether the memory limit was felt.

@@ -1,16 +1,22 @@
 //! Results as text: a table for people, JSON, CSV, Markdown.
 
-use lab_measure::contention;
 use lab_measure::formula::mcpu_per_operation;
 use lab_measure::result::{Repeat, StepResult};
+use lab_measure::{contention, tpcc};
 
 use crate::cli::Format;
 
 /// Results in the wanted form, ending with a line end.
 pub fn printed(results: &[StepResult], format: Format, legacy_units: bool) -> String {
     match format {
-        Format::Table => aligned(&rows_of(results, legacy_units)) + &contention::printed(&contention::blocks(results)),
-        Format::Md => markdown(&rows_of(results, legacy_units)) + &markdown_blocks(results),
+        Format::Table => {
+            let blocks = contention::printed(&contention::blocks(results)) + &blocks_of_tpcc(results, aligned, "");
+            aligned(&rows_of(results, legacy_units)) + &blocks
+        }
+        Format::Md => {
+            let blocks = markdown_blocks(results) + &blocks_of_tpcc(results, markdown, "\n");
+            markdown(&rows_of(results, legacy_units)) + &blocks
+        }
         Format::Csv => csv(results),
         Format::Json => {
             let mut text = serde_json::to_string_pretty(results).expect("results hold only text and numbers");
@@ -67,9 +73,11 @@ fn rows_of(results: &[StepResult], legacy_units: bool) -> Vec<Vec<String>> {
     if differ(&|result| result.target.clone()) {
         leading.push(("target", Box::new(|result| result.target.clone())));
     }
-    if differ(&|result| format!("{}/{}", result.tables, result.clients)) {
+    if differ(&|result| format!("{:?}", result.case())) {
         leading.push(("tables", Box::new(|result| result.tables.to_string())));
         leading.push(("clients", Box::new(|result| result.clients.to_string())));
+        let cores = |result: &StepResult| result.case().2.map(|cores| cores.to_string()).unwrap_or_default();
+        leading.push(("cores", Box::new(cores)));
     }
     if differ(&repeat_of) {
         leading.push(("repeat", Box::new(repeat_of)));
@@ -133,7 +141,10 @@ pub fn aligned(rows: &[Vec<String>]) -> String {
             let cell = &row[*column];
             let width = width(*column);
             // Names on the left, numbers on the right.
-            let left = matches!(rows[0][*column].as_str(), "target" | "base" | "step" | "number" | "rate" | "verdict");
+            let left = matches!(
+                rows[0][*column].as_str(),
+                "target" | "base" | "step" | "number" | "rate" | "verdict" | "transaction"
+            );
             let cell = if left { format!("{cell:<width$}") } else { format!("{cell:>width$}") };
             line.push_str(&cell);
             line.push_str("  ");
@@ -155,6 +166,16 @@ pub fn markdown(rows: &[Vec<String>]) -> String {
     out.push_str(&format!("|{}\n", "---|".repeat(used.len())));
     rows[1..].iter().for_each(|row| out.push_str(&line(row)));
     out
+}
+
+/// The tables of TPC-C.
+fn blocks_of_tpcc(results: &[StepResult], print: fn(&[Vec<String>]) -> String, gap: &str) -> String {
+    let block = |block: tpcc::Block| {
+        let headings: Vec<String> = block.headings.into_iter().map(String::from).collect();
+        let rows: Vec<Vec<String>> = std::iter::once(headings).chain(block.rows).collect();
+        format!("\n{}\n{gap}{}", block.title, print(&rows))
+    };
+    tpcc::blocks(results).into_iter().map(block).collect()
 }
 
 /// The tables of sysbench.
@@ -248,6 +269,24 @@ mod tests {
         assert!(text.contains("\ninsert\nQPS\n") && text.contains("\n0.250   48 clients\n"), "{text}");
         let text = printed(&[of(8, 2_000.0), of(1, 500.0)], Format::Md, false);
         assert!(text.contains("insert, QPS ratio: 1 table by 8 tables") && text.contains("| 48 | 0.250 |"), "{text}");
+    }
+
+    #[test]
+    fn transactions_a_minute_follow_the_table() {
+        let of = |cores: u32, tpm: f64| {
+            let mut result = result("a", "run");
+            (result.workload, result.tables, result.clients, result.cores) = ("tpcc".into(), 1, cores, cores);
+            (result.throughput.tpm, result.costs.cores_cpu_pct) = (Some(tpm), Some(81.25));
+            result
+        };
+        let text = printed(&[of(1, 1_000.0), of(2, 1_600.0)], Format::Table, false);
+        assert!(text.contains("TPC-C: the best number of sessions for each number of processors"), "{text}");
+        assert!(
+            text.lines().filter(|line| line.contains("a, run") && line.contains("800  81.2")).count() == 2,
+            "{text}"
+        );
+        let text = printed(&[of(1, 1_000.0)], Format::Md, false);
+        assert!(text.contains("| a, run | 1 | 1 | 1 | 1000 | 1000 |") && !text.contains("the best"), "{text}");
     }
 
     #[test]

@@ -16,6 +16,7 @@
 //! | [`judge`] | better, worse, same or unclear: ratios with intervals |
 //! | [`student`] | Student's t distribution |
 //! | [`result`] | the keys of `--format json` |
+//! | [`tpcc`] | the tables of TPC-C: transactions a minute, responses, the best against processors |
 //! | [`contention`] | the tables of sysbench: rates by clients, and ratios between numbers of tables |
 //! | [`record`] | one step as it is kept in the run folder |
 //! | [`environment`] | the machine's fingerprint |
@@ -40,6 +41,7 @@ pub mod series;
 pub mod snapshot;
 pub mod stall;
 pub mod student;
+pub mod tpcc;
 
 pub use clock::Clock;
 pub use histogram::{Classes, Latency};

@@ -31,9 +31,9 @@ pub fn section(runs: &[Run]) -> String {
 }
 
 /// The results of a run, the median of repetitions before them.
-fn with_medians(run: &Run) -> Vec<StepResult> {
+pub(crate) fn with_medians(run: &Run) -> Vec<StepResult> {
     let results: Vec<StepResult> = run.steps.iter().map(|record| record.result.clone()).collect();
-    let key = |result: &StepResult| (result.target.clone(), result.tables, result.clients, result.step.clone());
+    let key = |result: &StepResult| (result.target.clone(), result.case(), result.step.clone());
     let mut out: Vec<StepResult> = Vec::new();
     for result in &results {
         if out.iter().any(|known| key(known) == key(result)) {

@@ -7,6 +7,7 @@
 //! | [`html`] | escaping, tables, numbers |
 //! | [`chart`] | bars and lines as SVG |
 //! | [`contention`] | the tables of sysbench |
+//! | [`orders`] | the tables and charts of TPC-C |
 //! | [`summary`] | the tables over all steps |
 //! | [`section`] | one step |
 //! | [`appendix`] | environment, configuration, counters |
@@ -24,6 +25,7 @@ pub mod colour;
 pub mod contention;
 pub mod html;
 pub mod lines;
+pub mod orders;
 pub mod section;
 pub mod summary;
 
@@ -76,6 +78,7 @@ pub fn page(runs: &[Run]) -> String {
     body.push_str(&contents(runs, &lines));
     body.push_str(&summary::section(&lines));
     body.push_str(&contention::section(runs));
+    body.push_str(&orders::section(runs));
     for step in &lines.steps {
         body.push_str(&section::section(&lines, step));
     }
@@ -103,11 +106,9 @@ fn title_of(runs: &[Run], lines: &Lines<'_>) -> String {
     clients.dedup();
     let clients: Vec<String> = clients.iter().map(u32::to_string).collect();
     let has = |workload: &str| has_workload(runs, workload);
-    let name = match (has("sysbench"), has("ibench") || !has("sysbench")) {
-        (true, true) => "Insert benchmark and sysbench",
-        (true, false) => "sysbench",
-        (false, _) => "Insert benchmark",
-    };
+    let known = [("ibench", "Insert benchmark"), ("sysbench", "sysbench"), ("tpcc", "TPC-C")];
+    let names: Vec<&str> = known.iter().filter(|(workload, _)| has(workload)).map(|(_, name)| *name).collect();
+    let name = if names.is_empty() { known[0].1.to_owned() } else { names.join(" and ") };
     format!("{name}: {docs} and {} client(s)", clients.join(", "))
 }
 
@@ -151,6 +152,12 @@ fn introduction(runs: &[Run], lines: &Lines<'_>) -> String {
              that of an event, which is one query or one transaction.</p>\n",
         );
     }
+    if has_workload(runs, "tpcc") {
+        out.push_str(
+            "<p>TPC-C: <b>load</b> in rows/s, <b>run</b> and <b>snapshot</b> in transactions/s; in <b>snapshot</b> the twelve \
+             consistency conditions are checked beside the transactions, in <b>crash</b> after their process was killed.</p>\n",
+        );
+    }
     if lines.steps.iter().all(|step| !step.starts_with("l.") && !step.starts_with('q')) && !lines.steps.is_empty() {
         return out;
     }
@@ -166,6 +173,9 @@ fn contents(runs: &[Run], lines: &Lines<'_>) -> String {
     let mut out = String::from("<nav><a href=\"#summary\">Summary</a>");
     if has_workload(runs, "sysbench") {
         out.push_str(" · <a href=\"#contention\">Rates by clients and tables</a>");
+    }
+    if has_workload(runs, "tpcc") {
+        out.push_str(" · <a href=\"#orders\">Transactions a minute</a>");
     }
     for step in &lines.steps {
         out.push_str(&format!(" · <a href=\"#{}\">{}</a>", html::anchor(step), escaped(step)));

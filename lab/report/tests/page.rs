@@ -112,3 +112,36 @@ fn ratios_of_sysbench_have_a_section() {
     assert!(table.contains("class=\"yellow\">0.500<") && table.contains("class=\"blue\">1.100<"), "{table}");
     assert!(html.contains("8 tables, trefoil") && !html.contains("<b>l.i0</b>"));
 }
+
+#[test]
+fn tpcc_has_its_tables_and_charts_by_cores() {
+    let of = |cores: u32, clients: u32, tpm: f64| {
+        let mut record = lab_measure::record::StepRecord::default();
+        let result = &mut record.result;
+        (result.workload, result.target, result.step) = ("tpcc".into(), "trefoil".into(), "run".into());
+        (result.cores, result.clients, result.tables) = (cores, clients, 1);
+        result.throughput.tpm = Some(tpm);
+        result.throughput.nopm = Some(tpm * 0.45);
+        result.throughput.qps_av = Some(tpm / 60.0);
+        result.costs.cores_cpu_pct = Some(90.0 / f64::from(cores));
+        result.transactions.insert("delivery".into(), lab_measure::result::OfTransaction::default());
+        record
+    };
+    let steps = vec![of(1, 1, 6_000.0), of(1, 2, 9_000.0), of(2, 2, 15_000.0)];
+    let html = page(&[Run { steps, ..Run::default() }]);
+    for part in [
+        "<h1>TPC-C: ",
+        "Transactions a minute by cores, the best number of sessions",
+        "trefoil, 1 cores, 2 sessions",
+        "trefoil, 2 cores, 2 sessions",
+        "Processor use, of the enabled cores",
+        "45 %",
+        "TPC-C: responses",
+        "NOPM is not tpmC",
+        "trefoil 2c 1w 2 cores",
+    ] {
+        assert!(html.contains(part), "{part}");
+    }
+    assert!(!html.contains("trefoil, 1 cores, 1 sessions"), "only the best is drawn");
+    assert!(!html.contains("Steps: <b>l.i0</b>"));
+}
