@@ -9,7 +9,8 @@
 //! 2. `apply` after `reserve` does no I/O and cannot fail (rule A1).
 //! 3. A read at snapshot `s` returns for each key the newest version with `ts <= s`; a read of the newest
 //!    returns the newest applied one. Attached runs not yet drained are merged into every read (rule A3).
-//! 4. A version is dropped only by the interval rule of one GC view, capped below the oldest undrained run.
+//! 4. A version is dropped only by the interval rule of one GC view, capped below the oldest undrained run and below what
+//!    is expected late.
 //! 5. The state returned by `checkpoint` with skip position `F` contains every version with `ts <= F` that the
 //!    interval rule keeps, and nothing that the log is not durable to: no version, no collection (rule A6), no run
 //!    file whose record could be lost.
@@ -233,6 +234,9 @@ pub trait Index: Send + Sync {
     fn apply(&self, batch: &Batch, reserved: Box<dyn Reserved>, ts: CommitTs, view: &GcView);
     /// Attaches an immutable sorted run at `ts`, O(1): large or cold batches, index builds.
     fn attach(&self, run: store::run::Run, ts: CommitTs);
+    /// From now on entries may come late, with this timestamp though newer ones are there: nothing above the one below it is
+    /// collected, whatever the views say. `None`: no more of them. For the build of an index beside its writers.
+    fn expect_late(&self, ts: Option<CommitTs>);
     /// Point reads: `keys` ascending; `found(i, ts, value)` for each key with a live version. Called under a
     /// leaf latch: it copies and returns.
     fn get_many(&self, at: ReadAt, keys: &[&[u8]], found: &mut dyn FnMut(usize, CommitTs, &[u8])) -> Result<()>;

@@ -99,6 +99,8 @@ pub(crate) struct Runs {
 struct Change {
     /// Timestamps of the runs that a checkpoint in progress names.
     named: Vec<CommitTs>,
+    /// What may still arrive, as the entries of a run that is not drained do.
+    late: Option<CommitTs>,
 }
 
 impl Runs {
@@ -208,6 +210,13 @@ impl Runs {
         self.set_cap(&change);
     }
 
+    /// Entries of this timestamp may arrive late, with no run that holds them; none: no more.
+    pub fn expect_late(&self, ts: Option<CommitTs>) {
+        let mut change = self.change.lock();
+        change.late = ts;
+        self.set_cap(&change);
+    }
+
     /// Number of the runs.
     pub fn count(&self) -> u64 {
         self.count.load(Ordering::Relaxed) as u64
@@ -241,7 +250,7 @@ impl Runs {
     fn set_cap(&self, change: &Change) {
         let guard = epoch::pin();
         let attached = self.list.load(&guard).iter().map(|run| run.ts);
-        let lowest = attached.chain(change.named.iter().copied()).min();
+        let lowest = attached.chain(change.named.iter().copied()).chain(change.late).min();
         let cap = lowest.map_or(u64::MAX, |ts| ts.0.saturating_sub(1));
         self.cap.store(cap, Ordering::Release);
     }

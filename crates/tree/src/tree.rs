@@ -226,6 +226,10 @@ impl Index for Tree {
         self.core.runs.attach(run, ts);
     }
 
+    fn expect_late(&self, ts: Option<CommitTs>) {
+        self.core.runs.expect_late(ts);
+    }
+
     fn get_many(&self, at: ReadAt, keys: &[&[u8]], found: &mut dyn FnMut(usize, CommitTs, &[u8])) -> Result<()> {
         self.named(self.core.get_many(at, keys, found))
     }

@@ -7,16 +7,19 @@
 //!    right. Nothing is logged: the caller runs a checkpoint before it names the index. Two rows with one value of a unique
 //!    index stand side by side here: that ends the build.
 //!
-//! The table's writers are kept out by the caller; readers go on.
+//! The table's writers go on (rule A16): what they change after `s` they change in the new index too, above what is added
+//! here. Whoever reads the index reads as of `s` or later.
 
-use std::ops::Bound;
+use std::ops::{Bound, Range};
 use std::sync::Arc;
 
 use base::limits::KEY_BYTES_MAX;
 use base::{CommitTs, GcView, Result};
 use index::{BatchBuilder, Direction, EntryBatch, Op, ReadAt, Reservation};
 use store::{Run, RunWriter};
+use txn::Snapshot;
 
+use crate::builds::Progress;
 use crate::engine::Engine;
 use crate::entry::{IndexEntry, TableShape};
 use crate::rows::duplicate;
@@ -27,15 +30,16 @@ const BATCH_ENTRIES: usize = 256;
 /// Nothing waits in a run in memory: no record would bring it back (rule A16f).
 const _: () = assert!(BATCH_ENTRIES * KEY_BYTES_MAX < 1 << 20);
 
-/// Builds `new`, the indexes with these `numbers` in `schema`, from the rows that snapshot `s` sees.
+/// Builds `new`, the indexes with these `numbers` in `schema`, from the rows that the snapshot sees.
 pub fn build(
     engine: &Engine,
     shape: &TableShape,
-    schema: &Schema,
-    numbers: &[usize],
+    (schema, numbers): (&Schema, &[usize]),
     new: &[Arc<IndexEntry>],
-    s: CommitTs,
+    snapshot: Snapshot,
+    progress: &Arc<Progress>,
 ) -> crate::Result<()> {
+    let s = snapshot.ts();
     let chunk_bytes = (engine.options.budget_bytes as usize / 8 / new.len().max(1)).max(1 << 20);
     let mut sorters: Vec<Sorter> = new.iter().map(|_| Sorter::new(chunk_bytes)).collect();
     let mut files = Spilled { engine, ids: Vec::new() };
@@ -57,15 +61,20 @@ pub fn build(
         }
         charge.set(sorters.iter().map(Sorter::memory_bytes).sum::<usize>() as u64);
         engine.check_writable()?;
+        progress.read(batch.len())?;
         if !more {
             break;
         }
     }
+    // What writers change meanwhile is theirs: nobody else needs the rows of that moment.
+    drop((rows, snapshot));
+    vfs::thread::point("build.read");
     // One thread per index sorts and applies.
     let mut threads = Vec::new();
     for ((sorter, entry), n) in sorters.into_iter().zip(new).zip(numbers) {
-        let (entry, mut distinct) = (entry.clone(), Distinct::new(&shape.def.name, schema, *n));
-        let work = move || sorter.finish(&entry, s, &mut distinct);
+        let (mut applier, mut distinct) =
+            (Applier::new(entry, s, progress), Distinct::new(&shape.def.name, schema, *n));
+        let work = move || sorter.finish(&mut applier, &mut distinct);
         let thread = vfs::thread::spawn("trefoil-build", work);
         threads.push(thread.map_err(|e| base::Fault::io("start", "a thread", &e))?);
     }
@@ -73,6 +82,30 @@ pub fn build(
     let spilled: Vec<Vec<Run>> = results.into_iter().collect::<crate::Result<_>>()?;
     drop(spilled);
     Ok(())
+}
+
+/// Looks through a built index, as of a snapshot: no two rows have one value.
+pub fn verify(
+    engine: &Engine,
+    table: &str,
+    (schema, n): (&Schema, usize),
+    entry: &IndexEntry,
+    snapshot: &Snapshot,
+    progress: &Progress,
+) -> crate::Result<()> {
+    let all = (Bound::Unbounded, Bound::Unbounded);
+    let mut entries = entry.index.cursor(ReadAt::Snapshot(snapshot.ts()), all, Direction::Forward);
+    let (mut batch, mut distinct) = (EntryBatch::new(), Distinct::new(table, schema, n));
+    loop {
+        let more = entries.fill(&mut batch, 1024)?;
+        (0..batch.len()).try_for_each(|i| distinct.pass(batch.key(i)))?;
+        engine.check_writable()?;
+        progress.check()?;
+        entry.check_build()?;
+        if !more {
+            return Ok(());
+        }
+    }
 }
 
 /// Looks at ascending entries of an index: no two rows have one value, if it is unique.
@@ -184,9 +217,8 @@ impl Sorter {
     }
 
     /// Sorts, merges and applies; returns the spilled runs, for removal.
-    fn finish(mut self, entry: &IndexEntry, s: CommitTs, distinct: &mut Distinct) -> crate::Result<Vec<Run>> {
+    fn finish(mut self, applier: &mut Applier, distinct: &mut Distinct) -> crate::Result<Vec<Run>> {
         self.sort();
-        let mut applier = Applier { entry, s, builder: BatchBuilder::new(), entries: 0 };
         let mut cursors = Vec::new();
         for run in &self.spilled {
             let mut cursor = run.cursor();
@@ -218,31 +250,59 @@ impl Sorter {
     }
 }
 
-/// Applies ascending keys at one timestamp, unlogged.
-struct Applier<'a> {
-    entry: &'a IndexEntry,
+/// Applies ascending keys at one timestamp, unlogged: a key that is there at that timestamp stays as it is, and newer
+/// versions that writers have put there stay above it.
+struct Applier {
+    entry: Arc<IndexEntry>,
     s: CommitTs,
-    builder: BatchBuilder,
-    entries: usize,
+    progress: Arc<Progress>,
+    /// Keys one behind the other, and where each ends.
+    keys: Vec<u8>,
+    ends: Vec<usize>,
 }
 
-impl Applier<'_> {
-    fn push(&mut self, key: &[u8]) -> Result<()> {
-        self.builder.push(key, Op::Put(&[]));
-        self.entries += 1;
-        if self.entries >= BATCH_ENTRIES { self.flush() } else { Ok(()) }
+impl Applier {
+    fn new(entry: &Arc<IndexEntry>, s: CommitTs, progress: &Arc<Progress>) -> Self {
+        let (entry, progress) = (entry.clone(), progress.clone());
+        Self { entry, s, progress, keys: Vec::new(), ends: Vec::new() }
     }
 
-    fn flush(&mut self) -> Result<()> {
-        let batch = std::mem::take(&mut self.builder).finish();
-        self.entries = 0;
+    fn push(&mut self, key: &[u8]) -> crate::Result<()> {
+        self.keys.extend_from_slice(key);
+        self.ends.push(self.keys.len());
+        if self.ends.len() >= BATCH_ENTRIES { self.flush() } else { Ok(()) }
+    }
+
+    fn flush(&mut self) -> crate::Result<()> {
+        vfs::thread::point("build.batch");
+        self.entry.check_build()?;
+        self.put(0..self.ends.len())?;
+        self.progress.added(self.ends.len())?;
+        self.keys.clear();
+        self.ends.clear();
+        Ok(())
+    }
+
+    /// Nothing is attached as a run: in memory it would have no record, and drop out of the checkpoint (rule A16f).
+    fn put(&self, some: Range<usize>) -> Result<()> {
+        let mut batch = BatchBuilder::new();
+        for i in some.clone() {
+            let start = if i == 0 { 0 } else { self.ends[i - 1] };
+            batch.push(&self.keys[start..self.ends[i]], Op::Put(&[]));
+        }
+        let batch = batch.finish();
         if batch.is_empty() {
             return Ok(());
         }
-        let Reservation::Direct(reserved) = self.entry.index.reserve(&batch)? else {
-            unreachable!("a batch of less than 1 MiB, above all that is in the index, meets its last leaf alone")
-        };
-        self.entry.index.apply(&batch, reserved, self.s, &GcView::keep_all());
+        match self.entry.index.reserve(&batch)? {
+            Reservation::Direct(reserved) => self.entry.index.apply(&batch, reserved, self.s, &GcView::keep_all()),
+            // Writers have made leaves all over the index. One entry is in one leaf, so this ends.
+            Reservation::TooCold => {
+                let middle = some.start + some.len() / 2;
+                self.put(some.start..middle)?;
+                self.put(middle..some.end)?;
+            }
+        }
         Ok(())
     }
 }

@@ -14,7 +14,7 @@ use crate::handle::{Index, Table};
 use crate::options::{IndexOptions, Options, TransactionOptions};
 use crate::snapshot::Snapshot;
 use crate::stats::Stats;
-use crate::table::{IndexSchema, Schema};
+use crate::table::Schema;
 use crate::transaction::Transaction;
 
 /// An open database. Cheap to clone; the last clone to go stops the background threads.
@@ -291,60 +291,6 @@ impl Database {
         self.0.engine.check_open()?;
         let found = self.0.engine.names.read().tables.get(name).cloned();
         found.map(Table).ok_or_else(|| Error::NotFound { kind: "table", name: name.to_owned() })
-    }
-
-    /// Adds secondary indexes to a table in one pass over its rows. Writers of the table wait, at most
-    /// [`Options::lock_timeout`] for those before them to leave; readers do not. Transactions whose snapshot is
-    /// older get `DefinitionChanged` when they use such an index.
-    ///
-    /// # Errors
-    /// `LockTimeout` if writers do not leave, `InvalidArgument` for unknown columns, `DiskFull`, `Poisoned`.
-    ///
-    /// ```
-    /// # let dir = tempfile::tempdir().expect("a temporary directory");
-    /// # let db = trefoil::Database::open(dir.path(), trefoil::Options::default())?;
-    /// # use trefoil::{ColumnType, IndexSchema, Schema};
-    /// # let schema = Schema::builder().column("id", ColumnType::I64).column("name", ColumnType::Text);
-    /// # let schema = schema.primary_key(&["id"]).index(IndexSchema::new("by_name", &["name"])).build()?;
-    /// # let people = db.create_table("people", schema)?;
-    /// # let mut tx = db.begin()?;
-    /// # for (id, name) in [(1i64, "Ada"), (2, "Grace"), (3, "Edith")] {
-    /// #     tx.insert(&people, &[id.into(), name.into()])?;
-    /// # }
-    /// # tx.commit()?;
-    /// db.create_table_indexes(&people, vec![IndexSchema::new("by_both", &["name", "id"])])?;
-    /// let tx = db.begin()?;
-    /// let mut entries = tx.scan_index(&people, "by_both", trefoil::ALL)?; // the rows that were there are in it
-    /// assert_eq!(entries.next()?.map(|entry| entry[0].clone()), Some("Ada".into()));
-    /// # Ok::<(), trefoil::Error>(())
-    /// ```
-    pub fn create_table_indexes(&self, table: &Table, indexes: Vec<IndexSchema>) -> Result<()> {
-        self.0.engine.add_indexes(&table.0, indexes)
-    }
-
-    /// Makes a secondary index anew from the rows of its table, in one pass: the way back for one that is quarantined, and
-    /// for one that [`Database::verify`] found not to agree with its rows. Writers of the table wait, as for
-    /// [`Database::create_table_indexes`].
-    ///
-    /// # Errors
-    /// `NotFound`; `Corrupt` if the rows themselves cannot be read; as [`Database::create_table_indexes`].
-    ///
-    /// ```
-    /// # let dir = tempfile::tempdir().expect("a temporary directory");
-    /// # let db = trefoil::Database::open(dir.path(), trefoil::Options::default())?;
-    /// # use trefoil::{ColumnType, IndexSchema, Schema};
-    /// # let schema = Schema::builder().column("id", ColumnType::I64).column("name", ColumnType::Text);
-    /// # let schema = schema.primary_key(&["id"]).index(IndexSchema::new("by_name", &["name"])).build()?;
-    /// # let people = db.create_table("people", schema)?;
-    /// for index in db.stats().quarantined {
-    ///     println!("{index} is damaged");
-    /// }
-    /// db.rebuild_index(&people, "by_name")?;
-    /// assert!(db.stats().quarantined.is_empty());
-    /// # Ok::<(), trefoil::Error>(())
-    /// ```
-    pub fn rebuild_index(&self, table: &Table, index: &str) -> Result<()> {
-        self.0.engine.rebuild_index(&table.0, index)
     }
 
     /// Drops a table and its indexes.

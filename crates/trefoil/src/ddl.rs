@@ -6,25 +6,23 @@
 //! id the catalog does not know and frees it. A dropped index is unregistered only *after* the record is
 //! durable, and its blocks are freed when no handle, table or cursor is left that could read them.
 //!
-//! Adding an index to a table keeps that table's writers out while it is built (readers go on); the order is
-//! build → checkpoint → catalog record → public, so the catalog never names an index whose unlogged blocks
-//! are not durable (rule A16f).
+//! Indexes are added to a table that has rows beside its writers: module [`online`].
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use base::{CommitTs, Corruption, Fault, IndexId};
+use base::{CommitTs, Fault, IndexId};
 use index::{BatchBuilder, IndexEnv, Op, RunFiles};
 
-use crate::build;
 use crate::catalog::{self, IndexDef, Role, TableDef};
 use crate::commit::{Changes, Room};
 use crate::engine::Engine;
 use crate::entry::{GateClosed, IndexEntry, TableEntry, TableShape};
 use crate::error::{Error, Result};
 use crate::options::{Durability, IndexOptions};
-use crate::rows::index_number;
 use crate::table::{IndexSchema, Schema};
+
+mod online;
 
 const NAME_BYTES_MAX: usize = 192;
 
@@ -81,96 +79,9 @@ impl Engine {
             all.iter().map(|e| (catalog::index_key(e.id()).to_vec(), Some(e.def.encode()))).collect();
         change.push((catalog::table_key(id).to_vec(), Some(def.encode())));
         self.publish_new(&all, change)?;
-        let table = TableEntry::new(TableShape { def, primary, secondaries });
+        let table = TableEntry::new(TableShape::new(def, primary, secondaries));
         self.names.write().tables.insert(name.to_owned(), table.clone());
         Ok(table)
-    }
-
-    /// Adds secondary indexes to a table, all in one pass over its rows.
-    pub fn add_indexes(&self, table: &TableEntry, new: Vec<IndexSchema>) -> Result<()> {
-        self.check_writable()?;
-        self.check_room()?;
-        let _one = self.ddl.lock();
-        let shape = table.shape();
-        shape.primary.check()?;
-        self.check_undamaged(&shape.primary)?;
-        let mut def = shape.def.clone();
-        for index in &new {
-            check_name(index.name())?;
-            def.schema = def.schema.with_index(index.clone())?;
-        }
-        let _no_writers = self.close_gate(table, "(the whole table, for a change of its definition)")?;
-        // Writers leave the gate when their commit is applied, which may be before it is visible.
-        self.wait_visible(self.wal.end().as_commit_ts())?;
-        let snapshot = self.snapshots.take();
-        let mut entries = Vec::new();
-        for index in &new {
-            entries.push(self.open_new(self.secondary_def(def.id, index), snapshot.ts())?);
-        }
-        let first = shape.secondaries.len();
-        let numbers: Vec<usize> = (first..first + new.len()).collect();
-        let built = build::build(self, &shape, &def.schema, &numbers, &entries, snapshot.ts());
-        let built = built.and_then(|()| self.make_durable(&entries));
-        drop(snapshot);
-        if let Err(error) = built {
-            self.forget_new(&entries);
-            return Err(error);
-        }
-        let _rows = self.catalog_rows.lock();
-        def.secondaries.extend(entries.iter().map(|e| e.id()));
-        let mut change: CatalogChange =
-            entries.iter().map(|e| (catalog::index_key(e.id()).to_vec(), Some(e.def.encode()))).collect();
-        change.push((catalog::table_key(def.id).to_vec(), Some(def.encode())));
-        self.publish_new(&entries, change)?;
-        table.update_shape(|now| {
-            let secondaries = now.secondaries.iter().cloned().chain(entries).collect();
-            TableShape { def, primary: now.primary.clone(), secondaries }
-        });
-        Ok(())
-    }
-
-    /// Makes a secondary index anew from the rows, under a new number. Killed in the middle, it is as it was, or made.
-    pub fn rebuild_index(&self, table: &TableEntry, name: &str) -> Result<()> {
-        self.check_writable()?;
-        self.check_room()?;
-        let _one = self.ddl.lock();
-        let shape = table.shape();
-        shape.primary.check()?;
-        self.check_undamaged(&shape.primary)?;
-        let n = index_number(&shape, name)?;
-        let _no_writers = self.close_gate(table, "(the whole table, to rebuild an index)")?;
-        self.wait_visible(self.wal.end().as_commit_ts())?;
-        let snapshot = self.snapshots.take();
-        let schema = &shape.def.schema;
-        let entry = self.open_new(self.secondary_def(shape.def.id, &schema.indexes()[n]), snapshot.ts())?;
-        let new = std::slice::from_ref(&entry);
-        let built = build::build(self, &shape, schema, &[n], new, snapshot.ts());
-        let built = built.and_then(|()| self.make_durable(new));
-        drop(snapshot);
-        if let Err(error) = built {
-            self.forget_new(new);
-            return Err(error);
-        }
-        vfs::thread::point("rebuild.built");
-        let _rows = self.catalog_rows.lock();
-        let old = table.shape().secondaries[n].clone();
-        let mut def = shape.def.clone();
-        def.secondaries[n] = entry.id();
-        let ts = self.publish_new(
-            new,
-            vec![
-                (catalog::index_key(old.id()).to_vec(), None),
-                (catalog::index_key(entry.id()).to_vec(), Some(entry.def.encode())),
-                (catalog::table_key(def.id).to_vec(), Some(def.encode())),
-            ],
-        )?;
-        table.update_shape(|now| {
-            let mut secondaries = now.secondaries.clone();
-            secondaries[n] = entry;
-            TableShape { def, primary: now.primary.clone(), secondaries }
-        });
-        self.bury(vec![old], ts);
-        Ok(())
     }
 
     fn close_gate<'a>(&self, table: &'a TableEntry, why: &str) -> Result<GateClosed<'a>> {
@@ -293,11 +204,7 @@ impl Engine {
         vfs::thread::point("ddl.built");
         self.run_checkpoint()?;
         // What is met behind this look stays noted: the index is set aside once its table has it.
-        let damaged = |entry: &&Arc<IndexEntry>| entry.is_noted();
-        entries.iter().find(damaged).map_or(Ok(()), |entry| {
-            let problem = Corruption::of_index(entry.id(), None, "new index", "blocks as written", "damaged ones");
-            Err(Fault::from(problem).into())
-        })
+        entries.iter().try_for_each(|entry| entry.check_build())
     }
 
     /// Registers new indexes, then commits their catalog rows; undoes the first if the second fails.

@@ -17,6 +17,7 @@ use vfs::time::Instant;
 use wal::Wal;
 
 use crate::background::Wake;
+use crate::builds::Progress;
 use crate::controller::{Controller, Debts};
 use crate::entry::{IndexEntry, Names};
 use crate::error::{Error, Result};
@@ -65,6 +66,8 @@ pub struct Engine {
     pub names: RwLock<Names>,
     /// One definition change at a time.
     pub ddl: Mutex<()>,
+    /// Index builds under way.
+    pub builds: Mutex<Vec<Arc<Progress>>>,
     /// Held from looking at which indexes there are to having changed their rows in the catalog; below `ddl`. A
     /// quarantine takes this one alone: it does not wait for a backup.
     pub catalog_rows: Mutex<()>,

@@ -1,17 +1,18 @@
 //! Open indexes and tables: what the names in the catalog stand for while the database is open.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use base::{CommitTs, Corruption, IndexId};
+use base::{CommitTs, Corruption, Fault, IndexId};
 use crossbeam_utils::CachePadded;
 use vfs::sync::{Condvar, Mutex, RwLock};
 use vfs::time::Instant;
 
 use crate::catalog::{IndexDef, Role, TableDef};
 use crate::error::{Error, Result};
+use crate::table::Schema;
 
 /// An open index.
 pub struct IndexEntry {
@@ -29,22 +30,103 @@ pub struct IndexEntry {
     damage: OnceLock<Box<Corruption>>,
     /// Where nothing may be inserted for now.
     pub ranges: txn::Ranges,
-    /// Snapshots older than this would miss rows: the index was built at this moment (rule A16c).
-    usable_from: CommitTs,
+    /// Snapshots older than this would miss rows: the index was built at this moment (rule A16c). Set before it is public.
+    usable_from: AtomicU64,
+    /// How far its build is.
+    stage: AtomicU8,
+    /// Why its build cannot succeed any more.
+    failure: OnceLock<Error>,
+}
+
+/// How far an index is, beside the writers of its table (rule A16).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Stage {
+    /// Anybody uses it.
+    Public,
+    /// Writers keep it up; the rows that were there are added.
+    Building,
+    /// All rows are in it: who adds a value to a unique index looks whether it is taken.
+    Verifying,
+    /// Nobody keeps it up any more: its build failed.
+    Abandoned,
 }
 
 impl IndexEntry {
     /// Wraps an open structure.
     pub fn new(def: IndexDef, index: Arc<dyn index::Index>, usable_from: CommitTs) -> Arc<Self> {
-        let (quarantined, noted) = Default::default();
+        let (quarantined, noted, failure) = Default::default();
         let (dropped_at, damage, ranges) = Default::default();
-        Arc::new(Self { def, index, dropped_at, quarantined, noted, damage, ranges, usable_from })
+        let (usable_from, stage) = (AtomicU64::new(usable_from.0), AtomicU8::new(Stage::Public as u8));
+        Arc::new(Self { def, index, dropped_at, quarantined, noted, damage, ranges, usable_from, stage, failure })
+    }
+
+    /// Wraps the structure of an index to be built.
+    pub fn to_build(def: IndexDef, index: Arc<dyn index::Index>) -> Arc<Self> {
+        let entry = Self::new(def, index, CommitTs::MAX);
+        entry.stage.store(Stage::Building as u8, Ordering::SeqCst);
+        entry
+    }
+
+    /// How far it is.
+    pub fn stage(&self) -> Stage {
+        // SeqCst, with the gate's counts: whoever comes in behind a change sees it.
+        match self.stage.load(Ordering::SeqCst) {
+            0 => Stage::Public,
+            1 => Stage::Building,
+            2 => Stage::Verifying,
+            _ => Stage::Abandoned,
+        }
+    }
+
+    /// Goes on with its build; an error if that has failed.
+    pub fn advance(&self, from: Stage, to: Stage) -> Result<()> {
+        let moved = self.stage.compare_exchange(from as u8, to as u8, Ordering::SeqCst, Ordering::SeqCst);
+        if moved.is_ok() { Ok(()) } else { Err(self.failure.get().cloned().unwrap_or(Error::Cancelled)) }
+    }
+
+    /// An error if its build has failed.
+    pub fn check_build(&self) -> Result<()> {
+        match self.failure.get() {
+            Some(error) => Err(error.clone()),
+            None if self.is_noted() => {
+                let problem = Corruption::of_index(self.id(), None, "new index", "blocks as written", "damaged ones");
+                Err(Fault::from(problem).into())
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Ends its build for this reason. False if it is public already.
+    pub fn fail_build(&self, why: Error) -> bool {
+        let stage = self.stage();
+        if stage == Stage::Public {
+            return false;
+        }
+        let _ = self.failure.set(why);
+        self.advance(stage, Stage::Abandoned).is_ok() || self.stage() == Stage::Abandoned
+    }
+
+    /// Nobody keeps it up from now on.
+    pub fn abandon(&self) {
+        self.stage.store(Stage::Abandoned as u8, Ordering::SeqCst);
+    }
+
+    /// The moment of its build: readers from there on find all rows.
+    pub fn set_usable_from(&self, ts: CommitTs) {
+        self.usable_from.store(ts.0, Ordering::Release);
+    }
+
+    /// Commits leave it out if it was set aside or dropped, or its build failed.
+    pub fn is_written(&self) -> bool {
+        let gone = matches!(self.def.role, Role::Secondary(_)) && self.dropped_at().is_some();
+        !self.is_quarantined() && self.stage() != Stage::Abandoned && !gone
     }
 
     /// An error for a snapshot from before the index was built.
     pub fn check_snapshot(&self, at: index::ReadAt) -> Result<()> {
         match at {
-            index::ReadAt::Snapshot(ts) if ts < self.usable_from => {
+            index::ReadAt::Snapshot(ts) if ts.0 < self.usable_from.load(Ordering::Acquire) => {
                 Err(Error::DefinitionChanged { name: self.def.name.clone() })
             }
             _ => Ok(()),
@@ -135,6 +217,32 @@ pub struct TableShape {
     pub primary: Arc<IndexEntry>,
     /// The secondary indexes, in the schema's order.
     pub secondaries: Vec<Arc<IndexEntry>>,
+    /// What writers keep up.
+    pub kept: Kept,
+}
+
+/// The secondary indexes that writers keep up: the public ones, then those that are being built.
+pub struct Kept {
+    /// The table's schema, with the indexes that are being built behind the others.
+    pub schema: Schema,
+    /// In the order of `schema`.
+    pub indexes: Vec<Arc<IndexEntry>>,
+}
+
+impl TableShape {
+    /// A table with nothing being built.
+    pub fn new(def: TableDef, primary: Arc<IndexEntry>, secondaries: Vec<Arc<IndexEntry>>) -> Self {
+        let kept = Kept { schema: def.schema.clone(), indexes: secondaries.clone() };
+        Self { def, primary, secondaries, kept }
+    }
+
+    /// The same with these being built; `schema` has them behind the others.
+    pub fn building(&self, schema: Schema, new: &[Arc<IndexEntry>]) -> Self {
+        let mut shape = Self::new(self.def.clone(), self.primary.clone(), self.secondaries.clone());
+        shape.kept.schema = schema;
+        shape.kept.indexes.extend_from_slice(new);
+        shape
+    }
 }
 
 /// An open table.
@@ -164,8 +272,7 @@ impl TableEntry {
         self.shape.read().clone()
     }
 
-    /// Replaces the shape by one made of the one that is there. The caller holds the gate closed, or changes nothing
-    /// that writers must agree on.
+    /// Replaces the shape by one made of the one that is there. Writers inside keep the one they came in with.
     pub fn update_shape(&self, make: impl FnOnce(&TableShape) -> TableShape) {
         let mut shape = self.shape.write();
         *shape = Arc::new(make(&shape));
@@ -178,19 +285,25 @@ impl TableEntry {
             def: shape.def.clone(),
             primary: shape.primary.clone(),
             secondaries: shape.secondaries.iter().map(put).collect(),
+            kept: Kept { schema: shape.kept.schema.clone(), indexes: shape.kept.indexes.iter().map(put).collect() },
         });
     }
 }
 
-/// Lets writers of a table in, each until the end of its transaction, and one change of the definition after
-/// they have left. Writers are counted on separate cache lines, so that they do not meet.
+/// Lets writers of a table in, each until the end of its transaction, and one change of the definition at a time: after they
+/// have left, or beside those that come in behind it. Writers are counted on separate cache lines, so that they do not meet,
+/// and by halves: who waits for those inside lets the next ones into the other half.
 ///
 /// Schedule that shaped it: a writer counts itself in and then looks at `closed`; the changer sets `closed`
 /// and then looks at the counts; both sequentially consistent, so one of them sees the other.
 #[derive(Default)]
 pub struct WriterGate {
-    counts: [CachePadded<AtomicU64>; WriterGate::SLOTS],
+    counts: [[CachePadded<AtomicU64>; WriterGate::SLOTS]; 2],
+    /// The half that writers come into.
+    half: AtomicUsize,
     closed: AtomicU64,
+    /// Somebody waits for writers to leave.
+    awaited: AtomicBool,
     mutex: Mutex<()>,
     changed: Condvar,
 }
@@ -200,9 +313,9 @@ impl WriterGate {
 
     /// Counts a writer in, waiting while the definition is being changed. Returns the slot for `leave`.
     pub fn enter(&self, hint: u64) -> usize {
-        let slot = (hint as usize) % Self::SLOTS;
         loop {
-            self.counts[slot].fetch_add(1, Ordering::SeqCst);
+            let slot = self.half.load(Ordering::SeqCst) * Self::SLOTS + (hint as usize) % Self::SLOTS;
+            self.count(slot).fetch_add(1, Ordering::SeqCst);
             if self.closed.load(Ordering::SeqCst) == 0 {
                 return slot;
             }
@@ -214,14 +327,50 @@ impl WriterGate {
         }
     }
 
+    fn count(&self, slot: usize) -> &AtomicU64 {
+        &self.counts[slot / Self::SLOTS][slot % Self::SLOTS]
+    }
+
+    fn is_empty(&self, half: usize) -> bool {
+        self.counts[half].iter().all(|count| count.load(Ordering::SeqCst) == 0)
+    }
+
     /// Counts a writer out.
     pub fn leave(&self, slot: usize) {
-        let before = self.counts[slot].fetch_sub(1, Ordering::SeqCst);
+        let before = self.count(slot).fetch_sub(1, Ordering::SeqCst);
         debug_assert!(before > 0, "whoever leaves has entered");
-        if self.closed.load(Ordering::SeqCst) != 0 {
+        if self.awaited.load(Ordering::SeqCst) || self.closed.load(Ordering::SeqCst) != 0 {
             let _held = self.mutex.lock();
             self.changed.notify_all();
         }
+    }
+
+    /// Waits until all writers have left who were inside when `wait` was new; others go on coming in. False if some have not
+    /// left in `timeout`: then it may be asked again. One at a time.
+    ///
+    /// The half that is not used is waited for first: a wait that was given up may have left some of its writers there.
+    pub fn wait_for_writers(&self, wait: &mut GateWait, timeout: Duration) -> bool {
+        let deadline = Instant::now() + timeout;
+        let mut held = self.mutex.lock();
+        self.awaited.store(true, Ordering::SeqCst);
+        let mut emptied = |half| {
+            while !self.is_empty(half) {
+                if self.changed.wait_for(&mut held, deadline - Instant::now()) {
+                    return self.is_empty(half);
+                }
+            }
+            true
+        };
+        if wait.0.is_none() {
+            let inside = self.half.load(Ordering::SeqCst);
+            if emptied(1 - inside) {
+                self.half.store(1 - inside, Ordering::SeqCst);
+                wait.0 = Some(inside);
+            }
+        }
+        let left = wait.0.is_some_and(emptied);
+        self.awaited.store(false, Ordering::SeqCst);
+        left
     }
 
     /// Keeps writers out and waits until those inside have left; `None` if they have not in `timeout`.
@@ -235,7 +384,7 @@ impl WriterGate {
         }
         self.closed.store(1, Ordering::SeqCst);
         let closed = GateClosed(self);
-        while self.counts.iter().any(|c| c.load(Ordering::SeqCst) != 0) {
+        while !(self.is_empty(0) && self.is_empty(1)) {
             if self.changed.wait_for(&mut held, deadline - Instant::now()) {
                 drop(held);
                 drop(closed);
@@ -246,6 +395,10 @@ impl WriterGate {
         Some(closed)
     }
 }
+
+/// A wait for the writers inside: the half they are in, once the next ones come into the other.
+#[derive(Default)]
+pub struct GateWait(Option<usize>);
 
 /// The gate is closed until this is dropped.
 pub struct GateClosed<'a>(&'a WriterGate);

@@ -94,8 +94,9 @@ pub enum Error {
         key: String,
     },
     /// The statement waited for a lock, and another thread ended that: [`Canceller::cancel`](crate::Canceller::cancel). The
-    /// transaction goes on; the statement did nothing.
-    #[error("the wait for a lock was cancelled")]
+    /// transaction goes on; the statement did nothing. Or another thread ended the build of an index:
+    /// [`IndexBuild::cancel`](crate::IndexBuild::cancel); nothing of it stays.
+    #[error("another thread cancelled the wait for a lock, or the build of an index")]
     Cancelled,
     /// The transaction has [`TransactionOptions::snapshot_isolation`](crate::TransactionOptions::snapshot_isolation), and the
     /// row it wanted to write or lock was changed after its snapshot. The statement did nothing; the same transaction will
@@ -244,8 +245,9 @@ pub enum Error {
         /// What was met.
         damage: Box<Corruption>,
     },
-    /// The index was built after this transaction's snapshot was taken, so it would miss rows.
-    #[error("index {name:?} is younger than this transaction's snapshot; run the transaction again")]
+    /// The index was built after this transaction's snapshot was taken, so it would miss rows; or it came, was made anew or
+    /// dropped after the transaction had written to its table.
+    #[error("index {name:?} was made or dropped beside this transaction; run the transaction again")]
     DefinitionChanged {
         /// Its name.
         name: String,

@@ -12,6 +12,7 @@
 mod background;
 mod backup;
 mod build;
+mod builds;
 mod catalog;
 mod checkpoint;
 mod commit;
@@ -91,6 +92,7 @@ pub use backup::Backup;
 /// # Ok::<(), trefoil::Error>(())
 /// ```
 pub use base::CommitTs;
+pub use builds::{BuildStage, IndexBuild};
 pub use controller::DelayStats;
 pub use cursor::Cursor;
 pub use database::Database;

@@ -259,6 +259,7 @@ impl Opening {
             log_step: AtomicU64::new(0).into(),
             names: RwLock::new(Names::default()),
             ddl: Mutex::new(()),
+            builds: Mutex::default(),
             catalog_rows: Mutex::new(()),
             next_index: AtomicU32::new(next_index),
             next_run: AtomicU64::new(self.manifest.next_run),
@@ -428,7 +429,7 @@ fn shape_of(names: &Names, def: TableDef) -> Result<TableShape> {
     };
     let primary = find(def.id)?;
     let secondaries = def.secondaries.iter().map(|id| find(*id)).collect::<base::Result<Vec<_>>>()?;
-    Ok(TableShape { def, primary, secondaries })
+    Ok(TableShape::new(def, primary, secondaries))
 }
 
 /// Replays the log into the registered indexes, then starts the new life.

@@ -58,6 +58,8 @@ impl Index for Unusable {
 
     fn attach(&self, _: Run, _: CommitTs) {}
 
+    fn expect_late(&self, _: Option<CommitTs>) {}
+
     fn get_many(&self, _: ReadAt, _: &[&[u8]], _: &mut dyn FnMut(usize, CommitTs, &[u8])) -> base::Result<()> {
         Err(self.problem().into())
     }
@@ -145,6 +147,10 @@ impl Engine {
     /// may go on without it.
     pub fn set_aside(&self, met: &Corruption) -> Result<bool> {
         let Some(entry) = met.index.and_then(|id| self.index(id)) else { return Ok(false) };
+        // The commit is not to blame for the build.
+        if entry.fail_build(Error::Corrupt(Box::new(met.clone()))) {
+            return Ok(true);
+        }
         self.quarantine(&entry)?;
         Ok(entry.is_quarantined())
     }

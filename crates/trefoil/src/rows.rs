@@ -87,7 +87,7 @@ impl Transaction {
 
     fn insert_rows<'v, R: AsRef<[Value<'v>]>>(&mut self, table: &Table, rows: &[R]) -> Result<()> {
         let shape = self.open_table(&table.0, true)?;
-        let schema = &shape.def.schema;
+        let schema = &shape.kept.schema;
         let keys = rows
             .iter()
             .map(|row| {
@@ -125,11 +125,11 @@ impl Transaction {
 
     /// Writes a new row: it is locked, and what it must have to itself nobody else has.
     fn write_row(&mut self, shape: &Arc<TableShape>, key: &[u8], row: &[Value<'_>]) -> Result<()> {
-        let schema = &shape.def.schema;
+        let schema = &shape.kept.schema;
         let mut bytes = Vec::new();
         schema.row_value(row, &mut bytes)?;
         self.write(&shape.primary, key, Some(&bytes))?;
-        for (n, secondary) in shape.secondaries.iter().enumerate() {
+        for (n, secondary) in shape.kept.indexes.iter().enumerate() {
             schema.index_key_of_row(n, key, row, &mut bytes)?;
             self.write_entry(secondary, &bytes, Some(&[]))?;
         }
@@ -183,7 +183,7 @@ impl Transaction {
 
     /// Writes a locked row, and the entries that differ from those of what was stored for it. False if it is the same row.
     fn write_over(&mut self, shape: &Arc<TableShape>, key: &[u8], old: &[u8], row: &[Value<'_>]) -> Result<bool> {
-        let schema = &shape.def.schema;
+        let schema = &shape.kept.schema;
         let (mut new, mut old_entry, mut new_entry) = (Vec::new(), Vec::new(), Vec::new());
         schema.row_value(row, &mut new)?;
         if old == new {
@@ -199,7 +199,7 @@ impl Transaction {
             }
         }
         self.write(&shape.primary, key, Some(&new))?;
-        for (n, secondary) in shape.secondaries.iter().enumerate() {
+        for (n, secondary) in shape.kept.indexes.iter().enumerate() {
             schema.secondary_key(n, key, old, &mut old_entry)?;
             schema.index_key_of_row(n, key, row, &mut new_entry)?;
             if old_entry != new_entry {
@@ -290,9 +290,9 @@ impl Transaction {
         Ok(deleted)
     }
 
-    /// Writes an entry of a secondary index, unless the index was set aside.
+    /// Writes an entry of a secondary index, unless the index was set aside or is gone.
     fn write_entry(&mut self, secondary: &Arc<IndexEntry>, key: &[u8], value: Option<&[u8]>) -> Result<()> {
-        if secondary.is_quarantined() { Ok(()) } else { self.write(secondary, key, value) }
+        if secondary.is_written() { self.write(secondary, key, value) } else { Ok(()) }
     }
 
     /// Locks ascending keys, then deletes those rows that are still there.
@@ -304,18 +304,19 @@ impl Transaction {
         let mut rows: Vec<(usize, Vec<u8>)> = Vec::with_capacity(keys.len());
         self.read_newest(&shape.primary, &sorted, &mut |i, value| rows.push((i, value.to_vec())))?;
         let mut entry = Vec::new();
-        for &n in shape.def.schema.unique_indexes() {
+        let schema = &shape.kept.schema;
+        for &n in schema.unique_indexes() {
             let mut gone = Vec::with_capacity(rows.len());
             for (i, row) in &rows {
-                shape.def.schema.secondary_key(n, sorted[*i], row, &mut entry)?;
+                schema.secondary_key(n, sorted[*i], row, &mut entry)?;
                 gone.push(entry.clone());
             }
             self.claim(shape, n, &[], &gone)?;
         }
         for (i, row) in &rows {
             self.write(&shape.primary, sorted[*i], None)?;
-            for (n, secondary) in shape.secondaries.iter().enumerate() {
-                shape.def.schema.secondary_key(n, sorted[*i], row, &mut entry)?;
+            for (n, secondary) in shape.kept.indexes.iter().enumerate() {
+                schema.secondary_key(n, sorted[*i], row, &mut entry)?;
                 self.write_entry(secondary, &entry, None)?;
             }
         }

@@ -80,12 +80,17 @@ fn a16a_a_build_waits_for_writers_and_sees_their_rows() {
 }
 
 /// A16a: a writer leaves the gate when its commit is applied; the build waits until it can be seen, too. Guard:
-/// the wait for `visible` in `add_indexes`.
+/// the wait for `visible` in `Online::now`.
 #[test]
 fn a16a_a_build_sees_rows_that_were_applied_above_a_gap() {
     simulate(|sim| {
         let db = open(&disk());
         let (gap, t) = (index(&db, "gap"), table(&db, "t"));
+        // Behind its own record in the catalog, for which it waits.
+        let begun = sim.hold("build.numbered");
+        let (d, handle) = (db.clone(), t.clone());
+        let build = spawn("build", move || d.create_table_indexes(&handle, vec![by_colour()]));
+        begun.wait_reached();
         let gate = sim.hold("commit.logged");
         let (d, i) = (db.clone(), gap.clone());
         let low = spawn("low", move || put(&d, &i, b"k", b"low", Durability::Buffered));
@@ -93,8 +98,7 @@ fn a16a_a_build_sees_rows_that_were_applied_above_a_gap() {
         let (d, handle) = (db.clone(), t.clone());
         let writer = spawn("writer", move || insert(&d, &handle, 0..10));
         sleep(50);
-        let (d, handle) = (db.clone(), t.clone());
-        let build = spawn("build", move || d.create_table_indexes(&handle, vec![by_colour()]));
+        begun.open();
         sleep(50);
         gate.open();
         for thread in [low, writer, build] {

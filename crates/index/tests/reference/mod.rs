@@ -57,6 +57,7 @@ struct State {
     /// Counts images begun, so that a write that comes back late does not replace a newer image.
     image_number: u64,
     pins: usize,
+    late: Option<CommitTs>,
 }
 
 /// Opens the reference, with a bug.
@@ -88,6 +89,7 @@ pub fn open(env: IndexEnv, state: Option<&[u8]>, bug: Bug) -> Result<Arc<dyn Ind
         oldest_in_flight: CommitTs::MAX,
         image_number: 0,
         pins: 0,
+        late: None,
     };
     Ok(Arc::new(Reference(Arc::new(Inner { env, bug, state: Mutex::new(state) }))))
 }
@@ -144,7 +146,7 @@ impl Reference {
 
     /// Where garbage collection stops: below the oldest run that is not drained (rule A4).
     fn capped(&self, state: &State, view: &GcView) -> GcView {
-        let oldest = state.runs.iter().map(|r| r.ts).min();
+        let oldest = state.runs.iter().map(|r| r.ts).chain(state.late).min();
         match oldest {
             Some(ts) if !self.bug(Bug::GcIgnoresRuns) => view.capped(CommitTs(ts.0 - 1)),
             _ => view.clone(),
@@ -206,6 +208,10 @@ impl Index for Reference {
 
     fn attach(&self, run: Run, ts: CommitTs) {
         self.0.state.lock().runs.push(Attached { run, ts, drained_to: Vec::new() });
+    }
+
+    fn expect_late(&self, ts: Option<CommitTs>) {
+        self.0.state.lock().late = ts;
     }
 
     fn get_many(&self, at: ReadAt, keys: &[&[u8]], found: &mut dyn FnMut(usize, CommitTs, &[u8])) -> Result<()> {

@@ -141,7 +141,7 @@ impl Engine {
         let limit = self.budget.limit() / PINNED_PART;
         let mut pinned = Pinned { engine: self, bytes: 0 };
         let mut shares = Vec::with_capacity(set.len());
-        for share in set.iter().filter(|share| !share.entry.is_quarantined()) {
+        for share in set.iter().filter(|share| share.entry.is_written()) {
             self.check_undamaged(&share.entry)?;
             let entry = share.entry.clone();
             shares.push(match &share.form {

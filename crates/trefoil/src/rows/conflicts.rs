@@ -99,8 +99,8 @@ impl Transaction {
             if tx.lock_new(&shape, &key)? {
                 there.push(key.clone());
             }
-            for &n in shape.def.schema.unique_indexes() {
-                let entry = unique::entry_of(&shape.def.schema, n, &key, row)?;
+            for &n in shape.kept.schema.unique_indexes() {
+                let entry = unique::entry_of(&shape.kept.schema, n, &key, row)?;
                 there.extend(tx.claim(&shape, n, &[entry], &[])?.map(|taken| taken.row));
             }
             there.sort_unstable();
@@ -174,8 +174,8 @@ impl Transaction {
         if self.lock_new(shape, key)? {
             return Ok(Some(Taken::primary(key)));
         }
-        for &n in shape.def.schema.unique_indexes() {
-            let entry = unique::entry_of(&shape.def.schema, n, key, row)?;
+        for &n in shape.kept.schema.unique_indexes() {
+            let entry = unique::entry_of(&shape.kept.schema, n, key, row)?;
             if let Some(taken) = self.claim(shape, n, &[entry], &[])? {
                 return Ok(Some(taken));
             }
@@ -187,7 +187,7 @@ impl Transaction {
 impl Taken {
     /// An entry whose row is not there, though nobody can take one without the other: damage of its index.
     fn without_row(&self, shape: &TableShape) -> Error {
-        let index = self.n.map_or(&shape.primary, |n| &shape.secondaries[n]);
+        let index = self.n.map_or(&shape.primary, |n| &shape.kept.indexes[n]);
         index.note_damage();
         let key = printable(&[self.value.as_slice(), &self.row].concat());
         let damage =

@@ -1,10 +1,11 @@
 //! Ranges of typed keys, and the byte ranges they stand for.
 
 use std::ops::Bound;
+use std::sync::Arc;
 
 use base::limits::KEY_BYTES_MAX;
 
-use crate::entry::TableShape;
+use crate::entry::{IndexEntry, Stage, TableShape};
 use crate::error::{Error, Result};
 use crate::table::{Schema, Value, key};
 
@@ -74,8 +75,16 @@ pub(crate) fn whole_key(schema: &Schema, values: &[Value<'_>]) -> Result<Vec<u8>
 }
 
 pub(crate) fn index_number(shape: &TableShape, name: &str) -> Result<usize> {
-    let found = shape.def.schema.index_number(name);
-    found.ok_or_else(|| Error::NotFound { kind: "index", name: format!("{}.{name}", shape.def.name) })
+    // A transaction that has written to the table keeps the shape it found: meanwhile the index has come, or was dropped, or has
+    // a successor.
+    let has_come = |entry: &Arc<IndexEntry>| entry.def.name == name && entry.stage() == Stage::Public;
+    match shape.def.schema.index_number(name) {
+        Some(n) if shape.secondaries[n].dropped_at().is_none() || shape.primary.dropped_at().is_some() => Ok(n),
+        None if !shape.kept.indexes.iter().any(has_come) => {
+            Err(Error::NotFound { kind: "index", name: format!("{}.{name}", shape.def.name) })
+        }
+        _ => Err(Error::DefinitionChanged { name: name.to_owned() }),
+    }
 }
 
 pub(crate) type KeyRange = (Bound<Vec<u8>>, Bound<Vec<u8>>);

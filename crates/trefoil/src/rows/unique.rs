@@ -16,6 +16,9 @@
 //! time limit and its line in the list of waits. No row lock has that name: entries of secondary indexes are locked by
 //! their row, and no value is the whole key of an entry (`Schema::unique_value`).
 //!
+//! While an index is built beside its writers they lock its values from the start. Not before all rows are in it they look,
+//! and then a value that is taken fails the build, not the writer (rule A16).
+//!
 //! While a unique index is set aside nobody can tell which values are taken: what would add one is refused
 //! (`Quarantined`), everything else goes on. So it can be made anew.
 
@@ -24,7 +27,7 @@ use std::sync::Arc;
 
 use index::Direction;
 
-use crate::entry::TableShape;
+use crate::entry::{IndexEntry, Stage, TableShape};
 use crate::error::{Duplicate, Error, Result};
 use crate::table::{Schema, Value, key};
 use crate::transaction::Transaction;
@@ -45,7 +48,7 @@ impl Taken {
 
     /// For people.
     pub fn shown(&self, shape: &TableShape) -> Result<Duplicate> {
-        duplicate(&shape.def.name, &shape.def.schema, self.n, &self.value, &self.row)
+        duplicate(&shape.def.name, &shape.kept.schema, self.n, &self.value, &self.row)
     }
 
     pub fn error(&self, shape: &TableShape) -> Error {
@@ -86,7 +89,7 @@ impl Transaction {
         come: &[Vec<u8>],
         go: &[Vec<u8>],
     ) -> Result<Option<Taken>> {
-        let schema = &shape.def.schema;
+        let (schema, secondary) = (&shape.kept.schema, &shape.kept.indexes[n]);
         // (value, entry, whether it comes), in key order.
         let mut values = Vec::with_capacity(come.len() + go.len());
         for (entry, comes) in come.iter().map(|e| (e, true)).chain(go.iter().map(|e| (e, false))) {
@@ -96,7 +99,11 @@ impl Transaction {
         }
         values.sort_unstable();
         for &(value, entry, comes) in &values {
-            self.lock_value(shape, n, value, entry, comes)?;
+            self.lock_value(secondary, value, entry, comes)?;
+        }
+        // Not before the locks are had: whoever came in when it was being built is waited for by its build.
+        if matches!(secondary.stage(), Stage::Building | Stage::Abandoned) || is_gone(secondary) {
+            return Ok(None);
         }
         let mut last: Option<(&[u8], &[u8])> = None;
         for &(value, entry, _) in values.iter().filter(|(_, _, comes)| *comes) {
@@ -106,19 +113,21 @@ impl Transaction {
                 None => self.holder(shape, n, value)?,
             };
             if let Some(row) = row {
-                return Ok(Some(Taken { n: Some(n), value: value.to_vec(), row }));
+                let taken = Taken { n: Some(n), value: value.to_vec(), row };
+                // The writer goes on, unless the index is public by now.
+                return Ok(if secondary.fail_build(taken.error(shape)) { None } else { Some(taken) });
             }
             last = Some((value, entry));
         }
         Ok(None)
     }
 
-    /// Step 1 for one value.
-    fn lock_value(&mut self, shape: &TableShape, n: usize, value: &[u8], entry: &[u8], comes: bool) -> Result<()> {
-        let secondary = &shape.secondaries[n];
+    /// Step 1 for one value. An index that is gone has a successor, or nobody asks for it.
+    fn lock_value(&mut self, secondary: &IndexEntry, value: &[u8], entry: &[u8], comes: bool) -> Result<()> {
         let locked = self.wait_for_ranges(secondary, entry).and_then(|()| self.lock_for_write(secondary, value));
         match locked {
             Err(Error::Quarantined { .. }) if !comes => Ok(()),
+            Err(Error::Dropped { .. }) if is_gone(secondary) => Ok(()),
             other => other,
         }
     }
@@ -127,11 +136,19 @@ impl Transaction {
     fn holder(&self, shape: &TableShape, n: usize, value: &[u8]) -> Result<Option<Vec<u8>>> {
         let mut behind = value.to_vec();
         let high = if key::successor(&mut behind) { Bound::Excluded(behind.as_slice()) } else { Bound::Unbounded };
-        let range = (Bound::Included(value), high);
-        let mut cursor = self.cursor_newest(&shape.secondaries[n], range, Direction::Forward)?.expect(1);
+        let (secondary, range) = (&shape.kept.indexes[n], (Bound::Included(value), high));
+        let mut cursor = match self.cursor_newest(secondary, range, Direction::Forward) {
+            Err(Error::Dropped { .. }) if is_gone(secondary) => return Ok(None),
+            cursor => cursor?.expect(1),
+        };
         if !cursor.advance()? {
             return Ok(None);
         }
-        Ok(Some(shape.def.schema.primary_key_of(n, cursor.entry().0)?.to_vec()))
+        Ok(Some(shape.kept.schema.primary_key_of(n, cursor.entry().0)?.to_vec()))
     }
+}
+
+/// Dropped, or its build failed.
+fn is_gone(secondary: &IndexEntry) -> bool {
+    secondary.dropped_at().is_some()
 }

@@ -463,6 +463,25 @@ impl Schema {
     }
 }
 
+impl Schema {
+    /// With index `n` a second time, behind the others and under the same name: its successor while that is built.
+    pub(crate) fn with_successor(&self, n: usize) -> Self {
+        let mut parts = Parts::clone(&self.0);
+        let mut columns = parts.derived.index_columns.clone();
+        columns.push(columns[n].clone());
+        parts.indexes.push(parts.indexes[n].clone());
+        parts.derived = parts.derive(columns);
+        Self(Arc::new(parts))
+    }
+
+    /// With other settings of index `n`.
+    pub(crate) fn with_index_options(&self, n: usize, options: IndexOptions) -> Self {
+        let mut parts = Parts::clone(&self.0);
+        parts.indexes[n].options = options;
+        Self(Arc::new(parts))
+    }
+}
+
 impl Parts {
     /// Checks the invariants and fills in what is derived.
     pub(super) fn checked(mut self) -> Result<Schema> {

@@ -106,7 +106,7 @@ impl Transaction {
     pub(crate) fn changes(&self) -> Result<Vec<(Arc<IndexEntry>, Changes)>> {
         let touched = self.touched.borrow();
         let mut all = Vec::with_capacity(touched.len());
-        for entry in touched.values().filter(|entry| !entry.is_quarantined()) {
+        for entry in touched.values().filter(|entry| entry.is_written()) {
             if self.writes.is_spilled(entry.id()) {
                 all.push((entry.clone(), Changes::Spilled(self.writes.clone())));
                 continue;

@@ -158,3 +158,30 @@ pub fn indexed(db: &Database, table: &Table) -> usize {
     }
     count
 }
+
+/// An index of colours has an entry for each row and no other.
+pub fn agrees(db: &Database, t: &Table, name: &str) {
+    let snapshot = db.snapshot().unwrap();
+    let (mut wanted, mut found) = (Vec::new(), Vec::new());
+    let mut rows = snapshot.scan(t, ALL).unwrap();
+    while let Some(row) = rows.next().unwrap() {
+        wanted.push(vec![row[1].clone().into_owned(), row[0].clone().into_owned()]);
+    }
+    wanted.sort();
+    let mut entries = snapshot.scan_index(t, name, ALL).unwrap();
+    while let Some(entry) = entries.next().unwrap() {
+        found.push(entry.into_iter().map(Value::into_owned).collect::<Vec<_>>());
+    }
+    assert!(found == wanted, "{} entries, {} rows", found.len(), wanted.len());
+    drop((rows, entries));
+    sound(db);
+}
+
+/// A table of 400 rows of distinct colours.
+pub fn distinct(db: &Database) -> Table {
+    let t = table(db, "t");
+    let mut tx = db.begin().unwrap();
+    (0..400).for_each(|id| tx.insert(&t, &[Value::U64(id), Value::U32(id as u32)]).unwrap());
+    tx.commit().unwrap();
+    t
+}

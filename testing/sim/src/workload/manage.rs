@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use trefoil::{Error, Isolation, Value};
+use trefoil::{Compression, Error, IndexOptions, Isolation, Value};
 use vfs::random::Rng;
 
 use super::doing::Doing;
@@ -20,11 +20,13 @@ const ADDED: [&str; 2] = ["added0", "one_a_added"];
 pub fn manage(world: &World, history: &Shared, rng: &mut Rng) {
     for _ in 0..3 + rng.below(3) {
         vfs::thread::sleep(Duration::from_micros(rng.below(5000)));
-        let result = match rng.below(10) {
+        let result = match rng.below(12) {
             0 => world.db.checkpoint(),
             1 => world.db.settle(),
-            2 => add(world, history, rng),
-            n => change(world, history, NAMES[rng.index(NAMES.len())], n > 3, rng),
+            2..=3 => add(world, history, rng),
+            4 => renew(world, rng),
+            5 => take_away(world, history, rng),
+            n => change(world, history, NAMES[rng.index(NAMES.len())], n > 6, rng),
         };
         if step(result) == Step::Over {
             return;
@@ -127,6 +129,36 @@ fn add(world: &World, history: &Shared, rng: &mut Rng) -> Result<(), Error> {
             history.added.insert(name.to_owned(), state);
         }
     }
+    result
+}
+
+/// Makes an index of the table anew under load, perhaps with other settings.
+fn renew(world: &World, rng: &mut Rng) -> Result<(), Error> {
+    let schema = world.table.schema();
+    let index = &schema.indexes()[rng.index(schema.indexes().len())];
+    if rng.chance(0.5) {
+        return world.db.rebuild_index(&world.table, index.name());
+    }
+    let compression = [Compression::None, Compression::Lz4, Compression::Zstd][rng.index(3)];
+    let options = IndexOptions { compression, ..world.sizes.index_options() };
+    world.db.change_table_index(&world.table, index.name(), options)
+}
+
+/// Drops an index that was added to the table, under load.
+fn take_away(world: &World, history: &Shared, rng: &mut Rng) -> Result<(), Error> {
+    let there: Vec<String> = history.lock().added.keys().cloned().collect();
+    if there.is_empty() {
+        return Ok(());
+    }
+    let name = &there[rng.index(there.len())];
+    history.lock().added.insert(name.clone(), None);
+    let result = world.db.drop_table_index(&world.table, name);
+    let mut history = history.lock();
+    match &result {
+        Ok(()) | Err(Error::NotFound { .. }) => drop(history.added.remove(name)),
+        other => drop(history.added.insert(name.clone(), certain(other, false))),
+    }
+    drop(history);
     result
 }
 

@@ -1,0 +1,94 @@
+//! Index builds, drops and changes beside writers of all kinds, at random (rule A16).
+
+#![allow(clippy::unwrap_used, reason = "a test panics on what it does not expect")]
+
+mod support;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use support::*;
+use trefoil::{Database, Error, IndexSchema, Options, Table, Value};
+use vfs::sim::{Config, SimDisk, Simulation};
+use vfs::thread::JoinHandle;
+use vfs::time::Instant;
+
+/// Writers of all kinds beside builds, drops and changes of two indexes, one of them unique: in the end the indexes are those of
+/// the rows, after a crash too. The longest wait of a writer is told.
+#[test]
+fn builds_and_writers_side_by_side() {
+    let config = || Config { steps_max: 20_000_000, ..Config::default() }.bias("build.", 0.3).bias("commit.", 0.2);
+    let longest = Arc::new(AtomicU64::new(0));
+    for seed in 0..40 {
+        let longest = longest.clone();
+        Simulation::new(seed, config()).run(move |_| {
+            let disk = SimDisk::new(vfs::sim::DiskConfig::seed(seed));
+            let inline = if seed % 3 == 0 { 200 } else { 1 << 20 };
+            let db = Database::open("/db", Options { inline_batch_bytes: inline, ..options(&disk) }).unwrap();
+            let t = distinct(&db);
+            let done = Arc::new(AtomicBool::new(false));
+            let writers: Vec<_> = (0..3).map(|n| writer(&db, &t, seed * 7 + n, &done, &longest)).collect();
+            let mut rng = vfs::random::Rng::new(seed);
+            let plain = || IndexSchema::new("plain", &["colour"]).with_options(small_nodes());
+            for _ in 0..8 {
+                let name = if rng.chance(0.5) { "plain" } else { "by_colour" };
+                let there = t.schema().index_number(name).is_some();
+                let outcome = match (there, rng.below(3)) {
+                    (false, _) => {
+                        db.create_table_indexes(&t, vec![if name == "plain" { plain() } else { by_colour().unique() }])
+                    }
+                    (true, 0) => db.drop_table_index(&t, name),
+                    (true, 1) => db.rebuild_index(&t, name),
+                    (true, _) => db.change_table_index(&t, name, small_nodes()),
+                };
+                match outcome {
+                    Ok(()) | Err(Error::DuplicateKey(_) | Error::LockTimeout { .. }) => {}
+                    Err(error) => panic!("{error}"),
+                }
+                let schema = t.schema();
+                schema.indexes().iter().for_each(|index| agrees(&db, &t, index.name()));
+            }
+            done.store(true, Ordering::Relaxed);
+            writers.into_iter().for_each(|writer| writer.join().unwrap());
+            drop(t);
+            let db = open(&cut(&disk, db));
+            let t = db.table("t").unwrap();
+            t.schema().indexes().iter().for_each(|index| agrees(&db, &t, index.name()));
+            sound(&db);
+        });
+    }
+    // Of simulated time, without the locks of other writers and with the checkpoints of builds beside them.
+    let longest = longest.load(Ordering::Relaxed);
+    assert!(longest < 400_000, "a statement or commit took {longest} us");
+}
+
+fn writer(db: &Database, t: &Table, seed: u64, done: &Arc<AtomicBool>, longest: &Arc<AtomicU64>) -> JoinHandle<()> {
+    let (db, t, done, longest) = (db.clone(), t.clone(), done.clone(), longest.clone());
+    spawn("writer", move || {
+        let mut rng = vfs::random::Rng::new(seed);
+        while !done.load(Ordering::Relaxed) {
+            let began = Instant::now();
+            let mut work = || {
+                let mut tx = db.begin()?;
+                let most = if rng.chance(0.1) { 30 } else { 3 };
+                for _ in 0..1 + rng.below(most) {
+                    let (id, colour) = (rng.below(500), rng.below(2000) as u32);
+                    let new = [Value::U64(id), Value::U32(colour)];
+                    match rng.below(4) {
+                        0 => drop(tx.insert_if_absent(&t, &new)?),
+                        1 => drop(tx.update(&t, &new)?),
+                        2 => drop(tx.replace(&t, &new)?),
+                        _ => drop(tx.delete_row(&t, &new[..1])?),
+                    }
+                }
+                tx.commit().map(|_| ())
+            };
+            match work() {
+                Ok(()) | Err(Error::DuplicateKey(_) | Error::Deadlock { .. } | Error::LockTimeout { .. }) => {}
+                Err(error) => panic!("{error}"),
+            }
+            longest.fetch_max((Instant::now() - began).as_micros() as u64, Ordering::Relaxed);
+            sleep(1);
+        }
+    })
+}
