@@ -13,6 +13,8 @@ use vfs::sync::Mutex;
 use crate::write_set::{Seq, SharedWriteSet};
 
 const SHARDS: usize = 16;
+/// Values come along with the keys: those of one transaction end a look here.
+const VALUE_BYTES_MAX: usize = 1 << 20;
 
 /// Transactions with writes.
 #[derive(Debug, Default)]
@@ -46,8 +48,8 @@ impl Writers {
         self.shard(txn).lock().retain(|other| !Arc::ptr_eq(other, set));
     }
 
-    /// Keys of a range of an index that transactions other than `own` have written, or deleted. At most `limit` of each,
-    /// from the lower end; with `backward` from the upper one.
+    /// Keys of a range of an index that transactions other than `own` have written, or deleted. At most `limit` of each
+    /// and not many more than a MiB of their values, from the lower end; with `backward` from the upper one.
     ///
     /// # Errors
     /// Faults of reading writes that lie in files.
@@ -64,7 +66,7 @@ impl Writers {
             let sets: Vec<_> = shard.lock().iter().filter(|set| !Arc::ptr_eq(set, own)).cloned().collect();
             for set in sets {
                 vfs::thread::point("writers.probe");
-                let copied = set.copy(index, range, Seq::LATEST, backward, (limit, usize::MAX))?;
+                let copied = set.copy(index, range, Seq::LATEST, backward, (limit, VALUE_BYTES_MAX))?;
                 found.keys.extend(copied.entries.into_iter().map(|(key, _)| key));
                 if copied.more {
                     let last = found.keys.last().expect("at least one").clone();
@@ -110,6 +112,9 @@ mod tests {
         assert_eq!(probe(100, false), (others.clone(), None));
         assert_eq!(probe(2, false), (vec![10, 11, 13], Some(13)));
         assert_eq!(probe(2, true), (vec![35, 37, 38], Some(35)));
+        // Large values end a look early, behind at least one key.
+        sets[1].write(|set| set.put(IndexId(1), &[13], &vec![0; VALUE_BYTES_MAX])).expect("put");
+        assert_eq!(probe(100, false), (vec![10, 11, 13], Some(13)));
         writers.leave(TxnId(1), &sets[1]);
         assert_eq!(probe(100, true), (others.into_iter().filter(|key| key % 3 == 2).collect(), None));
     }

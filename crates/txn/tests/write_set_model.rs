@@ -63,17 +63,23 @@ struct Files {
     dir: tempfile::TempDir,
     next: AtomicU64,
     there: Mutex<BTreeSet<u64>>,
+    /// Files that cannot be made before one can.
+    failing: AtomicU64,
 }
 
 impl Files {
     fn new() -> Arc<Self> {
         let dir = tempfile::tempdir().expect("a temporary directory");
-        Arc::new(Self { dir, next: AtomicU64::new(1), there: Mutex::default() })
+        Arc::new(Self { dir, next: AtomicU64::new(1), there: Mutex::default(), failing: AtomicU64::new(0) })
     }
 }
 
 impl SpillFiles for Files {
     fn create(&self) -> Result<(u64, RunWriter)> {
+        if self.failing.load(Ordering::Relaxed) > 0 {
+            self.failing.fetch_sub(1, Ordering::Relaxed);
+            return Err(base::Fault::NoSpace { what: "a test".into(), remedy: "wait".into() });
+        }
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         self.there.lock().insert(id);
         Ok((id, RunWriter::create(Arc::new(RealVfs), self.dir.path(), id, Compression::Lz4)?))
@@ -225,6 +231,67 @@ proptest! {
         prop_assert!(set.is_empty());
         prop_assert!((0..3).all(|index| set.net(IndexId(index)).next().is_none()));
     }
+}
+
+/// What was taken back is kept for its locks: each part once, and in few files, however often that happens.
+#[test]
+fn what_is_taken_back_again_and_again_stays_small() {
+    let (set, kept) = (SharedWriteSet::new(), Files::new());
+    let files: Arc<dyn SpillFiles> = kept.clone();
+    let put = |n: u32| drop(set.write(|set| set.put(IndexId(1), &n.to_be_bytes(), &[7; 100])));
+    (0..50).for_each(put);
+    let savepoint = set.position();
+    (50..100).for_each(put);
+    set.spill(&files, 1 << 20).expect("there is room");
+    for round in 0..100 {
+        set.rollback_to(savepoint);
+        (0..100).for_each(|n| put(round * 100 + n));
+        set.spill(&files, 1 << 20).expect("there is room");
+    }
+    let (there, bytes) = (kept.there.lock().len(), set.bytes());
+    assert!(there < 80, "{there} files open");
+    assert!(bytes < 1 << 20, "{bytes} bytes of memory");
+    assert!((0..10_000u32).step_by(13).all(|n| set.wrote(IndexId(1), &n.to_be_bytes(), false).expect("reads")));
+    set.clear();
+    assert!(kept.there.lock().is_empty(), "a file stays");
+}
+
+/// A part that could not be moved to a file counts once, taken back in part or not, and goes with the next that can.
+#[test]
+fn what_could_not_be_moved_counts_once_and_goes_later() {
+    let (set, kept) = (SharedWriteSet::new(), Files::new());
+    let files: Arc<dyn SpillFiles> = kept.clone();
+    (0..10_000u32).for_each(|n| drop(set.write(|set| set.put(IndexId(1), &n.to_be_bytes(), &[7; 100]))));
+    let (before, savepoint) = (set.bytes(), Seq(set.position().0 - 1));
+    kept.failing.store(2, Ordering::Relaxed);
+    for _ in 0..2 {
+        set.spill(&files, 0).expect_err("no space");
+        set.rollback_to(savepoint);
+        assert!(set.bytes() < before * 5 / 4, "{} bytes where there were {before}", set.bytes());
+    }
+    set.spill(&files, 0).expect("there is room");
+    assert!(set.bytes() < before / 2, "{} bytes stay in memory", set.bytes());
+    assert!((0..10_000u32).step_by(13).all(|n| set.wrote(IndexId(1), &n.to_be_bytes(), false).expect("reads")));
+}
+
+/// Ascending keys make runs side by side: few, each is an open file.
+#[test]
+fn few_files_are_open_whatever_the_order_of_keys() {
+    let (set, kept) = (SharedWriteSet::new(), Files::new());
+    let files: Arc<dyn SpillFiles> = kept.clone();
+    for n in 0..200u32 {
+        set.write(|set| set.put(IndexId(1), &n.to_be_bytes(), b"v")).expect("put");
+        set.spill(&files, 0).expect("there is room");
+        let there = kept.there.lock().len();
+        assert!(there < 90, "{there} files open after {n}");
+    }
+    let mut found = 0;
+    set.net(IndexId(1), |_, _| -> Result<()> {
+        found += 1;
+        Ok(())
+    })
+    .expect("reads");
+    assert_eq!(found, 200);
 }
 
 /// Deep trees: a million random keys, half of them taken back.

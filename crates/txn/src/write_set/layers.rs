@@ -30,7 +30,7 @@ use super::{Seq, WriteSet, Written};
 /// Layers of one level that are merged into one of the next.
 const FAN_IN: usize = 8;
 /// Runs side by side that one index of a layer has at most: each keeps a file open.
-const RUNS_MAX: usize = 64;
+const RUNS_MAX: usize = FAN_IN;
 
 /// Where spilled writes go.
 pub trait SpillFiles: Send + Sync + fmt::Debug {
@@ -220,10 +220,17 @@ impl Layer {
         }
     }
 
-    pub(super) fn memory_bytes(&self) -> u64 {
-        match &self.data {
-            Data::Memory(set) => set.bytes() as u64,
-            Data::Files(files) => files.values().flatten().map(|run| run.memory_bytes()).sum(),
+    /// What is kept of it when it was taken back: all that it ever held, cut off since or not. It is merged anew.
+    pub(super) fn released(&self) -> Self {
+        Self { cut: Seq::LATEST, level: 0, ..self.clone() }
+    }
+
+    /// The same operations, if perhaps not the same cut.
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        match (&self.data, &other.data) {
+            (Data::Memory(a), Data::Memory(b)) => Arc::ptr_eq(a, b),
+            (Data::Files(a), Data::Files(b)) => Arc::ptr_eq(a, b),
+            _ => false,
         }
     }
 
@@ -235,9 +242,23 @@ impl Layer {
     }
 }
 
+/// Memory of layers, in bytes; what several of them have counts once.
+pub(super) fn memory_bytes<'a>(layers: impl Iterator<Item = &'a Layer>) -> u64 {
+    let mut parts = BTreeMap::new();
+    for layer in layers {
+        match &layer.data {
+            Data::Memory(set) => drop(parts.insert(Arc::as_ptr(set).addr(), set.bytes() as u64)),
+            Data::Files(files) => {
+                parts.extend(files.values().flatten().map(|run| (Arc::as_ptr(run).addr(), run.memory_bytes())));
+            }
+        }
+    }
+    parts.values().sum()
+}
+
 /// Memory that filters of a write set may take, beside what `layers` have.
-pub(super) fn filter_room(layers: &[Layer], bytes_max: usize) -> usize {
-    bytes_max.saturating_sub(layers.iter().map(Layer::filter_bytes).sum())
+pub(super) fn filter_room<'a>(layers: impl IntoIterator<Item = &'a Layer>, bytes_max: usize) -> usize {
+    bytes_max.saturating_sub(layers.into_iter().map(Layer::filter_bytes).sum())
 }
 
 /// Moves a layer from memory to files.
@@ -264,8 +285,17 @@ pub(super) fn due(layers: &[Layer]) -> Option<&[Layer]> {
     layers[first..].iter().all(same).then(|| &layers[first..])
 }
 
-/// One layer in place of several neighbours, oldest first.
-pub(super) fn merge(layers: &[Layer], files: &Arc<dyn SpillFiles>, mut filter_room: usize) -> Result<Layer> {
+/// What a merged layer says of a key.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Say {
+    /// All operations on it.
+    Operations,
+    /// That it was written.
+    Written,
+}
+
+/// One layer in place of several, oldest first; if operations are kept, of neighbours.
+pub(super) fn merge(layers: &[Layer], files: &Arc<dyn SpillFiles>, mut filter_room: usize, say: Say) -> Result<Layer> {
     let (first, last) = (&layers[0], layers.last().expect("some layers are merged"));
     let mut indexes: Vec<IndexId> = layers.iter().flat_map(Layer::indexes).collect();
     indexes.sort_unstable();
@@ -277,7 +307,8 @@ pub(super) fn merge(layers: &[Layer], files: &Arc<dyn SpillFiles>, mut filter_ro
             None => {
                 let keys = layers.iter().flat_map(|layer| layer.runs(index)).map(|run| run.run.len()).sum();
                 let filter = new_filter(files, index, keys, &mut filter_room);
-                vec![Arc::new(merge_runs(layers, index, SpillWriter::new(files, first.from, filter)?)?)]
+                let writer = SpillWriter::new(files, first.from, filter)?;
+                vec![Arc::new(merge_runs(layers, index, writer, say)?)]
             }
         };
         out.insert(index, runs);
@@ -309,13 +340,20 @@ fn side_by_side(layers: &[Layer], index: IndexId) -> Option<Vec<Arc<SpilledRun>>
     (runs.len() <= RUNS_MAX && runs.windows(2).all(apart)).then(|| runs.into_iter().cloned().collect())
 }
 
-fn merge_runs(layers: &[Layer], index: IndexId, mut writer: SpillWriter) -> Result<SpilledRun> {
+fn merge_runs(layers: &[Layer], index: IndexId, mut writer: SpillWriter, say: Say) -> Result<SpilledRun> {
     let all = (Bound::Unbounded, Bound::Unbounded);
     let cursors = layers.iter().rev().map(|layer| (RunsCursor::new(layer.runs(index), all, false), layer.cut));
     let mut histories = Histories::new(cursors)?;
     while let Some(key) = histories.next_key() {
         let key = key.to_vec();
-        histories.take(&key, &mut |seq, written| writer.push(seq, written))?;
+        histories.take(&key, &mut |seq, written| {
+            if say == Say::Operations {
+                writer.push(seq, written);
+            }
+        })?;
+        if say == Say::Written {
+            writer.push(layers[0].from, Written::Delete);
+        }
         writer.add(&key)?;
     }
     writer.finish()

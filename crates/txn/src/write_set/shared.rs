@@ -6,7 +6,7 @@ use std::sync::Arc;
 use base::{IndexId, Result};
 use vfs::sync::Mutex;
 
-use super::layers::{self, Data, Layer, SpillFiles};
+use super::layers::{self, Data, Layer, Say, SpillFiles};
 use super::merged::{Bounds, Entry, Merged};
 use super::{Seq, WriteSet, Written};
 
@@ -26,7 +26,7 @@ struct Inner {
     memory: WriteSet,
     /// Oldest first. Each ends where the next begins, the last where `memory` begins.
     layers: Arc<Vec<Layer>>,
-    /// Taken back, but what was written there stays locked.
+    /// Taken back, but what was written there stays locked. Each once, and eight merged to one as layers are.
     released: Vec<Layer>,
 }
 
@@ -70,12 +70,16 @@ impl SharedWriteSet {
         }
         inner.memory = WriteSet::starting_at(savepoint);
         let mut kept = Vec::clone(&inner.layers);
-        let gone = kept.split_off(kept.partition_point(|layer| layer.from < savepoint));
+        let mut gone = kept.split_off(kept.partition_point(|layer| layer.from < savepoint));
         if let Some(last) = kept.last_mut() {
-            inner.released.push(last.clone());
+            gone.insert(0, last.clone());
             last.cut = last.cut.min(savepoint);
         }
-        inner.released.extend(gone);
+        for layer in gone {
+            if !inner.released.iter().any(|other| other.is_same(&layer)) {
+                inner.released.push(layer.released());
+            }
+        }
         inner.layers = Arc::new(kept);
     }
 
@@ -229,8 +233,9 @@ impl SharedWriteSet {
     #[must_use]
     pub fn bytes(&self) -> u64 {
         let inner = self.inner.lock();
-        let layers = inner.layers.iter().chain(&inner.released);
-        inner.memory.bytes() as u64 + layers.map(Layer::memory_bytes).sum::<u64>()
+        let (layers, released, memory) = (inner.layers.clone(), inner.released.clone(), inner.memory.bytes());
+        drop(inner);
+        memory as u64 + layers::memory_bytes(layers.iter().chain(&released))
     }
 
     /// Moves what is in memory to files; filters take at most `filter_bytes`. If it fails, everything is still there, and
@@ -241,23 +246,51 @@ impl SharedWriteSet {
     pub fn spill(&self, files: &Arc<dyn SpillFiles>, filter_bytes: usize) -> Result<()> {
         self.freeze();
         let mut layers = Vec::clone(&self.inner.lock().layers);
+        let released = self.inner.lock().released.clone();
         for n in 0..layers.len() {
             if matches!(layers[n].data, Data::Memory(_)) {
-                let room = layers::filter_room(&layers, filter_bytes);
+                let room = layers::filter_room(layers.iter().chain(&released), filter_bytes);
                 layers[n] = layers::written_out(&layers[n], files, room)?;
-                self.inner.lock().layers = Arc::new(layers.clone());
+                self.replace_layers(&layers);
                 vfs::thread::point("write_set.spilled");
             }
         }
         while let Some(due) = layers::due(&layers) {
-            let room = layers::filter_room(&layers[..layers.len() - due.len()], filter_bytes);
-            let merged = layers::merge(due, files, room)?;
-            layers.truncate(layers.len() - due.len());
+            let kept = &layers[..layers.len() - due.len()];
+            let room = layers::filter_room(kept.iter().chain(&released), filter_bytes);
+            let merged = layers::merge(due, files, room, Say::Operations)?;
+            layers.truncate(kept.len());
             layers.push(merged);
-            self.inner.lock().layers = Arc::new(layers.clone());
+            self.replace_layers(&layers);
             vfs::thread::point("write_set.merged");
         }
+        self.spill_released(released, files, layers::filter_room(&layers, filter_bytes))
+    }
+
+    /// What was taken back, as [`SharedWriteSet::spill`] does with what was not.
+    fn spill_released(&self, mut released: Vec<Layer>, files: &Arc<dyn SpillFiles>, filter_bytes: usize) -> Result<()> {
+        for n in 0..released.len() {
+            if matches!(released[n].data, Data::Memory(_)) {
+                let room = layers::filter_room(&released, filter_bytes);
+                released[n] = layers::written_out(&released[n], files, room)?;
+            }
+        }
+        while let Some(due) = layers::due(&released) {
+            let kept = released.len() - due.len();
+            let room = layers::filter_room(&released[..kept], filter_bytes);
+            let merged = layers::merge(due, files, room, Say::Written)?;
+            released.truncate(kept);
+            released.push(merged);
+        }
+        let old = std::mem::replace(&mut self.inner.lock().released, released);
+        drop(old);
         Ok(())
+    }
+
+    /// Files that are in no layer any more are removed behind the mutex.
+    fn replace_layers(&self, layers: &[Layer]) {
+        let old = std::mem::replace(&mut self.inner.lock().layers, Arc::new(layers.to_vec()));
+        drop(old);
     }
 
     /// Forgets everything; keeps a little memory for the next transaction.
