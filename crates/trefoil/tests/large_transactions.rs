@@ -8,7 +8,7 @@ mod support;
 use std::time::Duration;
 
 use support::*;
-use trefoil::{Database, Durability, Error, Index, LockMode, Locking, Options, Transaction};
+use trefoil::{Database, Durability, Error, Index, Isolation, LockMode, Locking, Options, Transaction};
 use vfs::sim::SimDisk;
 use vfs::time::Instant;
 
@@ -171,6 +171,75 @@ fn b1_rows_that_were_read_stay_locked_as_spans() {
     });
 }
 
+/// B1: a lock that two large transactions stand against is raised when both have ended, and not by asking twice. Guard:
+/// `Locks::lower_one`.
+#[test]
+fn b1_a_lock_is_raised_when_all_who_share_it_have_ended() {
+    simulate(|_| {
+        let db = open_small(&disk());
+        let i = index(&db, "i");
+        fill(&db, &i, 0, ROWS, 10).unwrap();
+        let key = 5u32.to_be_bytes();
+        let mut other = db.begin_with(Isolation::ReadCommitted).unwrap();
+        assert!(other.get_locked(&i, &key, LockMode::Shared).unwrap().is_some());
+        let readers: Vec<_> = (0..2).map(|_| db.begin().unwrap()).collect();
+        for reader in &readers {
+            for n in 0..ROWS / 2 {
+                assert!(reader.get_locked(&i, &n.to_be_bytes(), LockMode::Shared).unwrap().is_some());
+            }
+        }
+        for _ in 0..2 {
+            assert!(is_busy(other.get_locked(&i, &key, NOW)), "asked again, it has it");
+            let shared = db.begin().unwrap().get_locked(&i, &key, Locking::SHARED.no_wait());
+            assert!(!is_busy(shared), "what could not be raised is still shared");
+        }
+        assert!(matches!(other.put(&i, &key, b"mine"), Err(Error::LockTimeout { .. })));
+        assert!(matches!(other.put(&i, &key, b"mine"), Err(Error::LockTimeout { .. })), "a second try needs it too");
+        let raiser = spawn("raiser", move || other.put(&i, &key, b"mine").map(|()| Instant::now()).unwrap());
+        let mut released = Instant::now();
+        for reader in readers {
+            sleep(100);
+            released = Instant::now();
+            reader.commit().unwrap();
+        }
+        assert!(raiser.join().unwrap() >= released, "it wrote under the second reader's lock");
+    });
+}
+
+/// B1: a large transaction has what it wrote, whatever lies in the spans of another, and whoever looks at it meanwhile.
+/// Guards: `Transaction::has_folded` when a span covers the row, and when the lock is held for a moment.
+#[test]
+fn b1_a_row_between_those_of_another_stays_with_its_writer() {
+    simulate(|sim| {
+        let db = open_small(&disk());
+        let i = index(&db, "i");
+        for n in (0..ROWS).step_by(2) {
+            put(&db, &i, &n.to_be_bytes(), b"even", Durability::Buffered).unwrap();
+        }
+        let begin = || db.begin_with(Isolation::ReadCommitted).unwrap();
+        let (mut odd, even) = (begin(), begin());
+        for n in (0..ROWS).step_by(2) {
+            odd.put(&i, &(n + 1).to_be_bytes(), b"odd").unwrap();
+        }
+        let key = 7u32.to_be_bytes();
+        let gate = sim.hold("locks.probing");
+        let (d, handle) = (db.clone(), i.clone());
+        let prober = spawn("prober", move || is_busy(d.begin().unwrap().get_locked(&handle, &key, NOW)));
+        gate.wait_reached();
+        assert!(odd.get_locked(&i, &key, NOW).unwrap().is_some(), "its own row");
+        gate.open();
+        assert!(prober.join().unwrap());
+        for n in (0..ROWS).step_by(2) {
+            even.get_locked(&i, &n.to_be_bytes(), LockMode::Exclusive).unwrap();
+        }
+        assert!(is_busy(begin().get_locked(&i, &3u32.to_be_bytes(), NOW)));
+        odd.put(&i, &key, b"odd again").unwrap();
+        even.commit().unwrap();
+        odd.commit().unwrap();
+        assert_eq!(get(&db, &i, &key).unwrap(), b"odd again");
+    });
+}
+
 /// B1: going back to a savepoint does not unlock: neither what is in memory nor what is in files. Guards: `lock_again`,
 /// `SharedWriteSet::released`.
 #[test]
@@ -275,6 +344,30 @@ fn a22_pending_keys_are_found_in_files() {
         tx.commit().unwrap();
         let rows = db.begin().unwrap().range_locked(&i, low.as_slice().., NOW).unwrap().collect().unwrap();
         assert_eq!(rows.len(), ROWS as usize + 1);
+    });
+}
+
+/// A7: files of what is prepared keep nobody from opening the database again, in the same process. Guard: `Spilled` holds
+/// the engine weakly.
+#[test]
+fn a7_a_large_prepared_transaction_does_not_keep_the_database() {
+    simulate(|_| {
+        let disk = disk();
+        for closed in [false, true] {
+            let db = open_small(&disk);
+            let name = if closed { "i" } else { "j" };
+            let i = index(&db, name);
+            let mut tx = db.begin().unwrap();
+            write(&mut tx, &i, 0..ROWS, 1);
+            tx.prepare(name.as_bytes()).unwrap();
+            if closed {
+                db.close().unwrap();
+            }
+            drop((i, db));
+            let db = open_small(&disk);
+            db.commit_prepared(name.as_bytes()).unwrap();
+            assert_eq!(counts(&db, &db.index(name).unwrap()), [0, ROWS as usize, 0, 0]);
+        }
     });
 }
 

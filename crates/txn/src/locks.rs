@@ -269,6 +269,20 @@ impl Locks {
         wakes.drain(..).for_each(|waiter| waiter.wake());
     }
 
+    /// Makes a lock shared that was raised to exclusive: somebody stood against it whom the table does not know.
+    pub fn lower_one(&self, owner: &LockOwner, index: IndexId, key: &[u8]) {
+        let hash = hash(self.seed, index, key);
+        let mut wakes = Wakes::new();
+        let mut shard = self.shard((hash >> (64 - SHARD_BITS)) as u32).lock();
+        let Some(number) = shard.find(hash, index, key) else { return };
+        let seen = shard.left(hash);
+        let entry = shard.entry_mut(number);
+        entry.lower(&owner.state);
+        entry.promote(seen, &mut wakes);
+        drop(shard);
+        wakes.drain(..).for_each(|waiter| waiter.wake());
+    }
+
     /// Newest commit that released a lock on this key (or on another of its bucket): what a current read without a lock
     /// must see.
     #[must_use]

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use base::{CommitTs, IndexId, Result, TxnId};
+use base::{CommitTs, Fault, IndexId, Result, TxnId};
 use index::Batch;
 use store::{Charge, Class};
 use txn::{LockOutcome, LockRequest, Mode, SharedWriteSet};
@@ -97,7 +97,11 @@ impl Held {
             return Ok(());
         }
         self.locks.fold(engine, self.id, &self.writes);
-        spill(engine, &self.writes)
+        match spill(engine, &self.writes) {
+            // They stay in memory: a full disk does not keep a database from being opened.
+            Err(Fault::NoSpace { .. }) => Ok(()),
+            done => done,
+        }
     }
 
     fn lock(&mut self, engine: &Engine, index: IndexId, key: &[u8]) {

@@ -298,6 +298,10 @@ impl Transaction {
             let (seen, fresh, raised) = match self.engine.locks.lock(&mut held.owner, &request) {
                 LockOutcome::Granted { seen, fresh, raised } => (seen, fresh, raised),
                 LockOutcome::Timeout => {
+                    // Somebody who asks for what this transaction has folded has it for a moment.
+                    if timeout.is_zero() && self.has_folded(&held, entry, key)? {
+                        return Ok(Some(false));
+                    }
                     drop(held);
                     return self.not_in_time(entry, key, locking).map(|()| None);
                 }
@@ -307,13 +311,8 @@ impl Transaction {
                 }
             };
             if (fresh || raised)
-                && let Some(other) =
-                    self.engine.locks.folded_by(&held.owner, entry.id(), key, mode, entry.lock_names())?
+                && let Some(other) = self.folded_by(&mut held, entry, key, mode, fresh)?
             {
-                // A large transaction has it; see `txn::locks::folded`.
-                if fresh {
-                    self.engine.locks.release_one(&mut held.owner, entry.id(), key);
-                }
                 drop(held);
                 if locking.wait == LockWait::Timeout {
                     self.wait_for_end(other, entry, key)?;
@@ -332,6 +331,39 @@ impl Transaction {
             }
             return Ok(Some(fresh));
         }
+    }
+
+    /// A large transaction that has the row whose lock was just got, or raised to `mode`; see `txn::locks::folded`. The lock is
+    /// then as it was before: who does not wait, or not long enough, has not got it.
+    fn folded_by(
+        &self,
+        held: &mut RowLocks,
+        entry: &IndexEntry,
+        key: &[u8],
+        mode: Mode,
+        fresh: bool,
+    ) -> Result<Option<TxnId>> {
+        let locks = &self.engine.locks;
+        let other = locks.folded_by(&held.owner, entry.id(), key, mode, entry.lock_names());
+        let other = match other {
+            // It has neighbours, and what lies between them with them.
+            Ok(Some(other)) => self.has_folded(held, entry, key).map(|own| Some(other).filter(|_| !own)),
+            other => other,
+        };
+        if !matches!(other, Ok(None)) {
+            match fresh {
+                true => locks.release_one(&mut held.owner, entry.id(), key),
+                false => locks.lower_one(&held.owner, entry.id(), key),
+            }
+        }
+        Ok(other?)
+    }
+
+    /// True if this transaction has the row, exclusively, without a lock in the table: its write set says so.
+    fn has_folded(&self, held: &RowLocks, entry: &IndexEntry, key: &[u8]) -> base::Result<bool> {
+        // A front may be one of several values.
+        let is_whole = entry.lock_names() == KeyNames::Whole;
+        Ok(is_whole && held.owner.is_folded() && self.writes.wrote(entry.id(), key, false)?)
     }
 
     /// The lock was not got in the time that the statement gave it: an error, unless it passes over what is locked.

@@ -5,8 +5,8 @@
 //! the disk. Its commit merges the files of an index into one, durable before the record that names it
 //! ([`crate::commit`]), and attached in one step: others do not wait for it.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
 
 use base::IndexId;
 use index::{BatchBuilder, Op};
@@ -21,8 +21,9 @@ use crate::engine::Engine;
 use crate::entry::IndexEntry;
 use crate::error::{Error, Result};
 
-/// The files of spilled writes, beside those of runs that records name.
-struct Spilled(Arc<Engine>);
+/// The files of spilled writes, beside those of runs that records name. The engine has prepared transactions, and those
+/// have files: so files do not keep the engine.
+struct Spilled(Weak<Engine>);
 
 impl std::fmt::Debug for Spilled {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -30,9 +31,15 @@ impl std::fmt::Debug for Spilled {
     }
 }
 
+impl Spilled {
+    fn engine(&self) -> Arc<Engine> {
+        self.0.upgrade().expect("who writes has the engine")
+    }
+}
+
 impl SpillFiles for Spilled {
     fn create(&self) -> base::Result<(u64, RunWriter)> {
-        let engine = &self.0;
+        let engine = self.engine();
         let id = engine.next_run.fetch_add(1, Ordering::SeqCst);
         engine.runs.begun(id);
         let (vfs, dir) = (engine.layout.vfs.clone(), engine.layout.runs());
@@ -47,17 +54,19 @@ impl SpillFiles for Spilled {
     }
 
     fn open(&self, meta: &RunMeta) -> base::Result<Run> {
-        self.0.open_run(meta)
+        self.engine().open_run(meta)
     }
 
     fn remove(&self, id: u64) {
-        // Nothing names it: what cannot be removed now, the next open removes.
-        let _ = self.0.runs.abandoned(&self.0.layout, id);
+        // Nothing names it: what cannot be removed now, the next open removes; so also what is prepared when the engine goes.
+        if let Some(engine) = self.0.upgrade() {
+            let _ = engine.runs.abandoned(&engine.layout, id);
+        }
     }
 
     fn is_looked_up(&self, index: IndexId) -> bool {
         // Entries of secondary indexes are found by ranges, rows by their key.
-        self.0.index(index).is_none_or(|entry| !matches!(entry.def.role, Role::Secondary(_)))
+        self.engine().index(index).is_none_or(|entry| !matches!(entry.def.role, Role::Secondary(_)))
     }
 }
 
@@ -131,7 +140,7 @@ impl Transaction {
 
 /// Moves what a write set has in memory to files.
 pub(super) fn spill(engine: &Arc<Engine>, writes: &SharedWriteSet) -> base::Result<()> {
-    let files: Arc<dyn SpillFiles> = Arc::new(Spilled(engine.clone()));
+    let files: Arc<dyn SpillFiles> = Arc::new(Spilled(Arc::downgrade(engine)));
     engine.counters.spills.fetch_add(1, Ordering::Relaxed);
     writes.spill(&files, usize::try_from(engine.budget.limit() / 16).unwrap_or(usize::MAX))
 }

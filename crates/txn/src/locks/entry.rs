@@ -175,6 +175,13 @@ impl Entry {
         }
     }
 
+    /// `owner`, if it holds it, holds it shared.
+    pub(super) fn lower(&mut self, owner: &Arc<OwnerState>) {
+        if self.holder.as_ref().is_some_and(|holder| Arc::ptr_eq(holder, owner)) {
+            self.mode = Mode::Shared;
+        }
+    }
+
     /// `owner` holds it no more.
     pub(super) fn drop_holder(&mut self, owner: &Arc<OwnerState>) {
         if self.holder.as_ref().is_some_and(|h| Arc::ptr_eq(h, owner)) {

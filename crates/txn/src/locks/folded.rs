@@ -10,7 +10,7 @@
 //!
 //! Why nothing slips through: who gets a lock after 1 finds the entry free because it was dropped, under the latch of its
 //! shard, behind the publication. Who got it before held it together with the large transaction, both shared; when it raises
-//! its lock it asks again.
+//! its lock it asks again, and if somebody stands against it has it shared as before: else it would have it the next time.
 //!
 //! Why the lock is given back before waiting: the large transaction may ask for the same key once more.
 //!
@@ -129,23 +129,23 @@ impl Locks {
         names: impl Fn(IndexId) -> KeyNames,
     ) -> usize {
         let mut spans: BTreeMap<IndexId, Vec<(Vec<u8>, Mode)>> = BTreeMap::new();
-        let mut kept = Vec::new();
+        let (mut kept, mut kept_bytes) = (Vec::new(), 0);
         let held = std::mem::take(&mut owner.held);
         let old = held.len() * 3 / 4;
         let mut folded = Vec::with_capacity(held.len());
         for (n, packed) in held.into_iter().enumerate() {
             let (index, key, mode) = self.name_of(owner, packed);
             let is_written = || writes.has_in_memory(index, &key, names(index) == KeyNames::Fronts);
-            if index == ENDS {
-                kept.push(packed);
-            } else if is_written() {
+            let bytes = super::lock_bytes(&key);
+            if index != ENDS && is_written() {
                 spans.entry(index).or_default();
                 folded.push(packed);
-            } else if n < old {
+            } else if index != ENDS && n < old {
                 spans.entry(index).or_default().push((key, mode));
                 folded.push(packed);
             } else {
                 kept.push(packed);
+                kept_bytes += bytes;
             }
         }
         owner.held = kept;
@@ -162,7 +162,7 @@ impl Locks {
         self.folds.publish(&fold);
         vfs::thread::point("locks.folded");
         self.drop_folded(&owner.state, &folded);
-        fold.bytes() + owner.held.len() * super::lock_bytes(&[])
+        fold.bytes() + kept_bytes
     }
 
     /// A transaction other than `owner` that has `key` locked, in a mode that conflicts, in folded form. To be asked after
@@ -182,6 +182,7 @@ impl Locks {
         if self.folds.count.load(Ordering::Acquire) == 0 {
             return Ok(None);
         }
+        vfs::thread::point("locks.probing");
         let others: Vec<_> = self.folds.table.read().iter().filter(|fold| fold.txn != owner.txn()).cloned().collect();
         for fold in others {
             if fold.stands_against(index, key, mode, names)? {
