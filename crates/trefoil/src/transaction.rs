@@ -88,6 +88,8 @@ pub struct Transaction {
     charge: RefCell<Charge>,
     /// Memory of writes that were moved to files.
     spilled_bytes: u64,
+    /// Some of them could not be moved.
+    spill_failed: bool,
     done: Cell<bool>,
 }
 
@@ -121,6 +123,7 @@ impl Transaction {
             seen: Cell::new(CommitTs::ZERO),
             charge: RefCell::new(engine.budget.charge(Class::WriteSets, 0)),
             spilled_bytes: 0,
+            spill_failed: false,
             done: Cell::new(false),
         })
     }
@@ -367,6 +370,7 @@ impl Transaction {
             let got = value.len() as u64;
             return Err(Error::Limit { what: "length of a value in bytes", limit: VALUE_BYTES_MAX, got });
         }
+        self.spill_again()?;
         if !self.is_writer.replace(true) {
             self.engine.writers.enter(self.id, &self.writes);
         }

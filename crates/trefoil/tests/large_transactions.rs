@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use support::*;
 use trefoil::{Database, Durability, Error, Index, Isolation, LockMode, Locking, Options, Transaction};
-use vfs::sim::SimDisk;
+use vfs::sim::{DiskConfig, SimDisk};
 use vfs::time::Instant;
 
 const NOW: Locking = Locking::EXCLUSIVE.no_wait();
@@ -344,6 +344,45 @@ fn a22_pending_keys_are_found_in_files() {
         tx.commit().unwrap();
         let rows = db.begin().unwrap().range_locked(&i, low.as_slice().., NOW).unwrap().collect().unwrap();
         assert_eq!(rows.len(), ROWS as usize + 1);
+    });
+}
+
+/// B7, P7: a large transaction on a disk that fills up keeps within its memory however often it is refused, and has all that it was told it has; what it took comes back with its end. Guard:
+/// `Transaction::spill_failed`.
+#[test]
+fn b7_a_large_transaction_that_is_refused_stays_small() {
+    simulate(|_| {
+        let disk = SimDisk::new(DiskConfig { capacity_bytes: 16 << 20, ..DiskConfig::seed(7) });
+        let db = open_small(&disk);
+        let (i, spare) = (index(&db, "i"), index(&db, "spare"));
+        fill(&db, &spare, 0, 1000, 100).unwrap();
+        let mut tx = db.begin().unwrap();
+        let (mut written, mut refused) = (Vec::new(), 0);
+        for n in 0u32.. {
+            let mut random = vfs::random::Rng::new(n.into());
+            let value: Vec<u8> = (0..250).flat_map(|_| random.u64().to_be_bytes()).collect();
+            match tx.put(&i, &n.to_be_bytes(), &value) {
+                Ok(()) => written.push(n),
+                Err(Error::DiskFull { .. }) => refused += 1,
+                Err(other) => panic!("{other}"),
+            }
+            if refused == 300 {
+                break;
+            }
+        }
+        assert!(written.len() > 1000, "{}", written.len());
+        assert!(charged(&db, "write_sets") < 700_000, "{} bytes", charged(&db, "write_sets"));
+        db.checkpoint().expect("it has the reserve");
+        db.drop_index("spare").expect("drops go on");
+        drop(spare);
+        let found = tx.range(&i, ..).unwrap().collect().unwrap();
+        assert!(
+            found.iter().map(|(key, _)| key.as_slice()).eq(written.iter().map(|n| n.to_be_bytes()).collect::<Vec<_>>())
+        );
+        tx.rollback();
+        sleep(500);
+        put(&db, &i, b"again", b"1", Durability::Sync).expect("resumes by itself");
+        sound(&db);
     });
 }
 

@@ -90,10 +90,16 @@ impl Transaction {
         Ok(())
     }
 
+    /// Before a write: what could not be moved goes first. Else each refusal would let some more in.
+    pub(super) fn spill_again(&mut self) -> Result<()> {
+        if self.spill_failed { self.spill() } else { Ok(()) }
+    }
+
     fn spill(&mut self) -> Result<()> {
         // Which locks need not be held is told by what is still in memory.
         self.locks.get_mut().fold(&self.engine, self.id, &self.writes);
         let spilled = spill(&self.engine, &self.writes);
+        self.spill_failed = spilled.is_err();
         // Nothing is left where writes are added, whether it could be moved on or not.
         self.spilled_bytes = self.writes.bytes();
         self.charge.get_mut().set(self.spilled_bytes);
