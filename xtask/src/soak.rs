@@ -40,7 +40,9 @@ fn turns(programs: &Path, folder: &Path, time: Duration) -> std::io::Result<u64>
     let mut next = fs::read_to_string(&place).ok().and_then(|text| text.trim().parse().ok()).unwrap_or(FIRST);
     let (began, mut failures) = (Instant::now(), 0);
     while began.elapsed() < time {
-        for (program, verb, count) in [("trefoil-sim", "seeds", SEEDS), ("trefoil-crash", "kills", KILLS)] {
+        for (program, verb, count) in
+            [("trefoil-sim", "seeds", SEEDS), ("trefoil-histories", "seeds", SEEDS), ("trefoil-crash", "kills", KILLS)]
+        {
             let (count, seed) = (count.to_string(), next.to_string());
             let output =
                 Command::new(programs.join(program)).args([verb, &count, &seed]).stdin(Stdio::null()).output()?;

@@ -218,10 +218,8 @@ impl Engine {
         })?;
         vfs::thread::point("prepare.logged");
         if let Err(fault) = self.wal.sync_to(end) {
-            // Nothing is written any more: its locks guard nothing. What the log holds, the next opening says.
-            if let Some(held) = self.prepared.withdraw(xid) {
-                held.release(self, None);
-            }
+            // What the log holds, the next opening says. Its locks stay until then: a commit that went around them, into
+            // a log whose end is not known, might be found beside it.
             return Err(unknown(end, "prepare", xid, &fault));
         }
         self.prepared.durable(xid);

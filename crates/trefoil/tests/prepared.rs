@@ -520,6 +520,9 @@ fn nothing_is_prepared_while_the_database_is_poisoned() {
             matches!(&failed, Err(Error::CommitOutcomeUnknown { cause, .. }) if cause.contains("prepare")),
             "{failed:?}"
         );
+        // It may be found prepared: nobody may go around its locks into the same log.
+        let other = db.begin().unwrap().get_locked(&i, b"b", trefoil::Locking::SHARED.no_wait());
+        assert!(matches!(other, Err(Error::LockBusy { .. })), "{other:?}");
         assert!(matches!(second.prepare(b"second"), Err(Error::Poisoned { .. })));
         assert!(matches!(db.commit_prepared(XID), Err(Error::Poisoned { .. })));
         assert!(matches!(db.rollback_prepared(XID), Err(Error::Poisoned { .. })));
