@@ -154,7 +154,7 @@ fn a16d_tombstones_stay_until_the_build_is_done() {
     });
 }
 
-/// A table whose index is under construction, with a row for every hundredth entry; writers have made leaves all over it, more
+/// A table whose index is under construction, with a row for every thirtieth entry; writers have made leaves all over it, more
 /// than memory holds.
 fn cold(disk: &SimDisk, sim: &Handle) -> (Database, Table, JoinHandle<Result<(), Error>>, Gate) {
     let options = Options { budget_bytes: 512 << 10, background: false, ..options(disk) };
@@ -169,7 +169,7 @@ fn cold(disk: &SimDisk, sim: &Handle) -> (Database, Table, JoinHandle<Result<(),
             db.settle().unwrap();
         }
     };
-    insert((0..60).collect(), |id| id * 100);
+    insert((0..200).collect(), |id| id * 30);
     let gate = sim.hold("build.read");
     let building = build(&db, &t, by_colour());
     gate.wait_reached();
@@ -189,8 +189,7 @@ fn a16e_a_build_meets_cold_leaves() {
     });
 }
 
-/// A writer's commit meets damage in an index under construction: it goes on without, and the build fails. Guards: `set_aside`;
-/// `is_written`.
+/// A writer's commit meets damage in an index under construction: it goes on without, and the build fails. Guard: `set_aside`.
 #[test]
 fn a16e_damage_fails_the_build_and_not_the_writer() {
     let met = Arc::new(AtomicU64::new(0));
@@ -508,6 +507,57 @@ fn a_successor_takes_the_place_of_an_index_in_use() {
             let t = db.table("t").unwrap();
             no_trace(&db, &t);
             assert!(db.begin().unwrap().get_row(&t, &[Value::U64(705)]).unwrap().is_some());
+        });
+    }
+}
+
+/// A transaction that is prepared during the build, also across a crash: it commits into the index that became public, and
+/// without the one that did not, or was dropped. What was prepared before the build is waited for. Guards: the number of an
+/// index is told to the log; `is_written` in commits of what is prepared.
+#[test]
+fn a16_prepared_transactions_and_builds() {
+    for (ends, crashes) in [("public", false), ("public", true), ("cut", true), ("dropped", false), ("dropped", true)] {
+        simulate(move |sim| {
+            let disk = disk();
+            let db = open(&disk);
+            let t = made(&db);
+            let gate = sim.hold("build.batch");
+            let building = build(&db, &t, by_colour());
+            gate.wait_reached();
+            let mut tx = db.begin().unwrap();
+            tx.insert(&t, &row(600)).unwrap();
+            assert!(tx.delete_row(&t, &[Value::U64(5)]).unwrap());
+            tx.prepare(b"one").unwrap();
+            if ends == "cut" {
+                disk.power_cut(5);
+            }
+            gate.open();
+            assert_eq!(building.join().unwrap().is_ok(), ends != "cut");
+            if ends == "dropped" {
+                db.drop_table_index(&t, "by_colour").unwrap();
+            }
+            drop(t);
+            let (disk, db) = if crashes {
+                let disk = cut(&disk, db);
+                (disk.clone(), open(&disk))
+            } else {
+                (disk, db)
+            };
+            let t = db.table("t").unwrap();
+            let second = IndexSchema::new("second", &["colour"]).with_options(small_nodes());
+            let held = db.create_table_indexes(&t, vec![second.clone()]).unwrap_err();
+            assert!(matches!(held, Error::HeldByPrepared { .. }), "{held}");
+            db.commit_prepared(b"one").unwrap();
+            assert_eq!(t.schema().index_number("by_colour").is_some(), ends == "public");
+            db.create_table_indexes(&t, vec![second]).unwrap();
+            t.schema().indexes().iter().for_each(|index| agrees(&db, &t, index.name()));
+            drop(t);
+            let db = open(&cut(&disk, db));
+            let t = db.table("t").unwrap();
+            let tx = db.begin().unwrap();
+            assert!(tx.get_row(&t, &[Value::U64(600)]).unwrap().is_some());
+            assert!(tx.get_row(&t, &[Value::U64(5)]).unwrap().is_none());
+            t.schema().indexes().iter().for_each(|index| agrees(&db, &t, index.name()));
         });
     }
 }

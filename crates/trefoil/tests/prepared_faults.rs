@@ -6,7 +6,10 @@
 mod support;
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
+use support::damage::block_of;
+use support::surgery::{DIR, rot};
 use support::*;
 use trefoil::{Database, Durability, Error, Index, Locking, Options};
 use vfs::fault::{Action, Rule};
@@ -165,4 +168,47 @@ fn every_operation_of_finding_what_is_prepared_fails_once() {
     if let Err(failure) = explored {
         panic!("{failure}");
     }
+}
+
+/// An index that damage keeps from taking a commit in needs the log from there; of a commit by name that is its prepare record.
+/// So it does over every opening until the damage is gone. Guard: recovery tells of the sets that were committed.
+#[test]
+fn a7_the_prepare_record_stays_for_an_index_that_is_only_read() {
+    simulate(|_| {
+        let disk = disk();
+        let quiet = |disk: &SimDisk| Options { background: false, ..options(disk) };
+        let db = Database::open(DIR, quiet(&disk)).unwrap();
+        let (other, damaged) = (index(&db, "other"), index(&db, "damaged"));
+        (0..1500).step_by(300).for_each(|from| fill(&db, &damaged, from, from + 300, 20).unwrap());
+        db.close().unwrap();
+        drop((db, other, damaged));
+        let at = Path::new(DIR).join("data.trefoil");
+        let block = block_of(&disk, 2, (0, 3)).offset as usize;
+        // The commit comes behind the last checkpoint, and meets a sound leaf.
+        let db = Database::open(DIR, quiet(&disk)).unwrap();
+        let (other, damaged) = (db.index("other").unwrap(), db.index("damaged").unwrap());
+        let mut tx = db.begin().unwrap();
+        (0..1500u32).step_by(10).for_each(|n| tx.put(&damaged, &n.to_be_bytes(), b"new").unwrap());
+        tx.prepare(b"one").unwrap();
+        put(&db, &other, b"between", b"", Durability::Sync).unwrap();
+        db.commit_prepared(b"one").unwrap();
+        drop((other, damaged));
+        let disk = cut(&disk, db);
+        rot(&disk, &at, |bytes| bytes[block + 70] ^= 8);
+        let mut disk = disk;
+        for opening in 0..3 {
+            let db = Database::open(DIR, quiet(&disk)).unwrap();
+            assert_eq!(db.stats().damaged, ["damaged"], "opening {opening}");
+            let other = db.index("other").unwrap();
+            put(&db, &other, b"k", b"v", Durability::Sync).unwrap();
+            db.checkpoint().unwrap();
+            drop(other);
+            disk = cut(&disk, db);
+        }
+        rot(&disk, &at, |bytes| bytes[block + 70] ^= 8);
+        let db = Database::open(DIR, quiet(&disk)).unwrap();
+        let damaged = db.index("damaged").unwrap();
+        (0..1500u32).step_by(10).for_each(|n| assert_eq!(get(&db, &damaged, &n.to_be_bytes()).unwrap(), b"new"));
+        sound(&db);
+    });
 }

@@ -14,7 +14,7 @@ use base::{CommitTs, IndexId, Lsn, Result, TxnId};
 use store::{Budget, Charge, Class};
 use wal::RecordRef;
 
-use super::registry::{Brief, Form, SetShare};
+use super::registry::{Brief, Decided, Form, SetShare};
 use crate::catalog::Role;
 use crate::engine::Engine;
 use crate::entry::{IndexEntry, TableEntry};
@@ -35,6 +35,9 @@ pub struct Found {
 /// The sets met so far, by the end of their prepare records.
 pub struct Undecided {
     sets: BTreeMap<Lsn, Found>,
+    /// Those that were committed: an index that could not take the commit in, for damage, needs the set again at the next
+    /// opening.
+    committed: Vec<Decided>,
     budget: Budget,
 }
 
@@ -47,7 +50,7 @@ impl Undecided {
             let found = Found { xid: set.xid.clone(), since_ms: set.since_ms, start: set.prepare, changes, _charge };
             (set.prepare, found)
         });
-        Self { sets: sets.collect(), budget: budget.clone() }
+        Self { sets: sets.collect(), committed: Vec::new(), budget: budget.clone() }
     }
 
     /// Takes a record.
@@ -64,7 +67,10 @@ impl Undecided {
             record::KIND_COMMIT_PREPARED => {
                 let decision = record::decode_decision(r.payload, r.end)?;
                 match self.sets.remove(&decision.prepare) {
-                    Some(found) => replayer.changes(r.end, found.changes),
+                    Some(found) => {
+                        self.committed.push(found.committed(decision.prepare, r.end.as_commit_ts()));
+                        replayer.changes(r.end, found.changes)
+                    }
                     // Below the floor: legal if no index needs it (rule A7).
                     None => replayer.check_not_needed(r.end, &decision),
                 }
@@ -88,7 +94,23 @@ impl Undecided {
 
     /// The end of the log: what is left is prepared.
     pub fn restore(self, engine: &Arc<Engine>) -> Result<()> {
+        engine.prepared.were_committed(self.committed);
         self.sets.into_iter().try_for_each(|(end, found)| restore(engine, end, found))
+    }
+}
+
+impl Found {
+    fn committed(&self, end: Lsn, ts: CommitTs) -> Decided {
+        let file = |(id, change): &(IndexId, Change)| match change {
+            Change::Inline(_) => None,
+            Change::Run(meta) => Some((*id, meta.clone())),
+        };
+        let (xid, since) = (self.xid.clone(), Duration::from_millis(self.since_ms));
+        let (writes, bytes, decision_bytes) = Default::default();
+        let transaction = TxnId::ZERO;
+        let brief = Brief { xid, transaction, since, start: self.start, end, writes, bytes, decision_bytes };
+        let indexes = self.changes.iter().map(|(id, _)| *id).collect();
+        Decided { brief: Arc::new(brief), ts, indexes, files: self.changes.iter().map(file).collect() }
     }
 }
 

@@ -89,12 +89,15 @@ struct Set {
 }
 
 /// A set that was committed, while an index that it touched may need it again.
-struct Decided {
-    brief: Arc<Brief>,
-    ts: CommitTs,
-    indexes: Vec<IndexId>,
+pub struct Decided {
+    /// What is known of it.
+    pub brief: Arc<Brief>,
+    /// Its commit.
+    pub ts: CommitTs,
+    /// The indexes it changed.
+    pub indexes: Vec<IndexId>,
     /// Its run files, if the manifest can name the set.
-    files: Option<Vec<(IndexId, RunMeta)>>,
+    pub files: Option<Vec<(IndexId, RunMeta)>>,
 }
 
 #[derive(Default)]
@@ -179,6 +182,11 @@ impl Registry {
         let files = set.shares.iter().map(SetShare::file).collect();
         inner.decided.push(Decided { brief: set.brief, ts, indexes, files });
         set.held
+    }
+
+    /// Sets that were committed in an earlier life, and replayed.
+    pub fn were_committed(&self, sets: Vec<Decided>) {
+        self.0.lock().decided.extend(sets);
     }
 
     /// A prepared transaction that keeps definitions of this table, or the plain index of this number, as they are.
