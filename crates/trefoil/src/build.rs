@@ -30,6 +30,45 @@ const BATCH_ENTRIES: usize = 256;
 /// Nothing waits in a run in memory: no record would bring it back (rule A16f).
 const _: () = assert!(BATCH_ENTRIES * KEY_BYTES_MAX < 1 << 20);
 
+/// Deletes, as of `s`, the entries that no row had at `s`: a writer that keeps the index up has put them there, and one that came
+/// in before and does not has taken them from their row.
+fn sweep(
+    engine: &Engine,
+    shape: &TableShape,
+    (schema, n): (&Schema, usize),
+    entry: &IndexEntry,
+    s: CommitTs,
+) -> crate::Result<()> {
+    let (at, all) = (ReadAt::Snapshot(s), (Bound::Unbounded, Bound::Unbounded));
+    let mut entries = entry.index.cursor(at, all, Direction::Forward);
+    let (mut batch, mut wanted) = (EntryBatch::new(), Vec::new());
+    loop {
+        let more = entries.fill(&mut batch, 1024)?;
+        for i in 0..batch.len() {
+            let (key, mut row) = (batch.key(i), None);
+            let primary = schema.primary_key_of(n, key)?;
+            shape.primary.index.get_many(at, &[primary], &mut |_, _, value| row = Some(value.to_vec()))?;
+            wanted.clear();
+            if let Some(row) = row {
+                schema.secondary_key(n, primary, &row, &mut wanted)?;
+            }
+            if wanted != key {
+                let mut one = BatchBuilder::new();
+                one.push(key, Op::Delete);
+                let one = one.finish();
+                let Reservation::Direct(reserved) = entry.index.reserve(&one)? else {
+                    unreachable!("one entry is in one leaf")
+                };
+                entry.index.apply(&one, reserved, s, &GcView::keep_all());
+            }
+        }
+        engine.check_writable()?;
+        if !more {
+            return Ok(());
+        }
+    }
+}
+
 /// Builds `new`, the indexes with these `numbers` in `schema`, from the rows that the snapshot sees.
 pub fn build(
     engine: &Engine,
@@ -40,6 +79,9 @@ pub fn build(
     progress: &Arc<Progress>,
 ) -> crate::Result<()> {
     let s = snapshot.ts();
+    for (n, entry) in numbers.iter().zip(new) {
+        sweep(engine, shape, (schema, *n), entry, s)?;
+    }
     let chunk_bytes = (engine.options.budget_bytes as usize / 8 / new.len().max(1)).max(1 << 20);
     let mut sorters: Vec<Sorter> = new.iter().map(|_| Sorter::new(chunk_bytes)).collect();
     let mut files = Spilled { engine, ids: Vec::new() };

@@ -27,10 +27,16 @@ use base::Result;
 impl Engine {
     /// Runs a checkpoint now.
     pub fn run_checkpoint(&self) -> Result<()> {
+        self.checkpoint_now().map(drop)
+    }
+
+    /// Runs one, and tells what it published.
+    pub fn checkpoint_now(&self) -> Result<Manifest> {
         let mut published = self.checkpoint.lock();
         let done = self.publish_checkpoint(&mut published)?;
         drop(published);
-        self.after_checkpoint(&done)
+        self.after_checkpoint(&done)?;
+        Ok(done)
     }
 
     /// Steps 1 to 4, and the first half of 5. The caller holds `Engine::checkpoint`.

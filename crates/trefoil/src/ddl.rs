@@ -195,14 +195,26 @@ impl Engine {
         Ok(tree::Tree::open(env, state)?)
     }
 
-    /// Makes built indexes durable before the catalog names them (rule A16f): nothing of them is in the log.
-    fn make_durable(&self, entries: &[Arc<IndexEntry>]) -> Result<()> {
-        for entry in entries {
-            // A checkpoint covers what is registered.
-            self.names.write().indexes.insert(entry.id(), entry.clone());
-        }
+    /// Makes indexes that were built at `s` durable before the catalog names them (rule A16f): nothing of that is in the log.
+    ///
+    /// A checkpoint writes what is at or below its F. A commit that writers have attached in memory at or before `s` holds F
+    /// below it: then it is drained, and there is another checkpoint.
+    fn make_durable(&self, entries: &[Arc<IndexEntry>], s: CommitTs) -> Result<()> {
         vfs::thread::point("ddl.built");
-        self.run_checkpoint()?;
+        loop {
+            let done = self.checkpoint_now()?;
+            let is_whole = |entry: &&Arc<IndexEntry>| {
+                done.indexes.iter().any(|saved| saved.id == entry.id() && saved.skip >= s.as_lsn())
+            };
+            let mut rest = entries.iter().filter(|entry| !is_whole(entry)).peekable();
+            if rest.peek().is_none() {
+                break;
+            }
+            for entry in rest {
+                entry.check_build()?;
+                while entry.index.maintain(&self.upkeep())?.more {}
+            }
+        }
         // What is met behind this look stays noted: the index is set aside once its table has it.
         entries.iter().try_for_each(|entry| entry.check_build())
     }

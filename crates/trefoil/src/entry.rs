@@ -28,8 +28,10 @@ pub struct IndexEntry {
     noted: AtomicBool,
     /// Damage that its upkeep met, if it cannot be made anew.
     damage: OnceLock<Box<Corruption>>,
-    /// Where nothing may be inserted for now.
-    pub ranges: txn::Ranges,
+    /// Where nothing may be inserted for now; shared with what takes its place, which has the same keys.
+    pub ranges: Arc<txn::Ranges>,
+    /// The number under which the end of a range's owner is waited for: that of the first who had `ranges`.
+    pub ranges_of: IndexId,
     /// Snapshots older than this would miss rows: the index was built at this moment (rule A16c). Set before it is public.
     usable_from: AtomicU64,
     /// How far its build is.
@@ -58,13 +60,30 @@ impl IndexEntry {
         let (quarantined, noted, failure) = Default::default();
         let (dropped_at, damage, ranges) = Default::default();
         let (usable_from, stage) = (AtomicU64::new(usable_from.0), AtomicU8::new(Stage::Public as u8));
-        Arc::new(Self { def, index, dropped_at, quarantined, noted, damage, ranges, usable_from, stage, failure })
+        let ranges_of = def.id;
+        Arc::new(Self {
+            def,
+            index,
+            dropped_at,
+            quarantined,
+            noted,
+            damage,
+            ranges,
+            ranges_of,
+            usable_from,
+            stage,
+            failure,
+        })
     }
 
-    /// Wraps the structure of an index to be built.
-    pub fn to_build(def: IndexDef, index: Arc<dyn index::Index>) -> Arc<Self> {
-        let entry = Self::new(def, index, CommitTs::MAX);
-        entry.stage.store(Stage::Building as u8, Ordering::SeqCst);
+    /// Wraps the structure of an index to be built, perhaps to take the place of another one.
+    pub fn to_build(def: IndexDef, index: Arc<dyn index::Index>, old: Option<&IndexEntry>) -> Arc<Self> {
+        let mut entry = Self::new(def, index, CommitTs::MAX);
+        let new = Arc::get_mut(&mut entry).expect("nobody else has it yet");
+        new.stage = AtomicU8::new(Stage::Building as u8);
+        if let Some(old) = old {
+            (new.ranges, new.ranges_of) = (old.ranges.clone(), old.ranges_of);
+        }
         entry
     }
 

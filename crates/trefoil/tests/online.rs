@@ -129,6 +129,26 @@ fn a16a_only_the_build_waits_for_writers() {
     });
 }
 
+/// A writer that keeps the index up inserts rows, and one that came in before it and does not deletes them, all before the moment
+/// of the build. Guard: `sweep`.
+#[test]
+fn a16a_what_an_older_writer_deletes_leaves_no_entry() {
+    simulate(|_| {
+        let db = open(&disk());
+        let t = made(&db);
+        let mut older = db.begin().unwrap();
+        older.insert(&t, &row(500)).unwrap();
+        let building = build(&db, &t, by_colour());
+        sleep(50);
+        insert(&db, &t, 600..620).unwrap();
+        (600..610).for_each(|id| assert!(older.delete_row(&t, &[Value::U64(id)]).unwrap()));
+        assert!(older.update(&t, &[Value::U64(611), Value::U32(99)]).unwrap());
+        older.commit().unwrap();
+        building.join().unwrap().unwrap();
+        agrees(&db, &t, "by_colour");
+    });
+}
+
 /// A row deleted behind the moment of the build leaves a tombstone that stays until its entry has come. Guard: `expect_late`.
 #[test]
 fn a16d_tombstones_stay_until_the_build_is_done() {

@@ -284,7 +284,11 @@ fn rot(disk: &SimDisk, rng: &mut Rng) {
 fn damaged(error: &Error) {
     let named = matches!(
         error,
-        Error::Corrupt(_) | Error::NotADatabase { .. } | Error::NewerFormat { .. } | Error::UpgradeRequired { .. }
+        Error::Corrupt(_)
+            | Error::Quarantined { .. }
+            | Error::NotADatabase { .. }
+            | Error::NewerFormat { .. }
+            | Error::UpgradeRequired { .. }
     );
     assert!(named, "rot was reported as {error}");
 }

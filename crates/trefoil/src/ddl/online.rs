@@ -5,8 +5,9 @@
 //!    that never ended skips that as it skips what is of dropped indexes, and needs to know that the numbers were given.
 //! 2. **Registered**: the table's shape has the indexes as ones to be kept up. Whoever writes to the table from now on keeps
 //!    them up; transactions that wrote before are waited for, while others come in ([`WriterGate::wait_for_writers`]).
-//! 3. Then every row that is not kept up is in the snapshot s that is taken now. **Building**: the rows of s are added at
-//!    timestamp s, below all that writers have put there since ([`crate::build`]). Until then nothing above s - 1 is
+//! 3. Then every row that is not kept up is in the snapshot s that is taken now. **Building**: what the index holds at s and no
+//!    row has is deleted at s (one who keeps it up has inserted the row, one who does not has deleted it since); the rows of s
+//!    are added at timestamp s, below all that writers have put there since ([`crate::build`]). Until then nothing above s - 1 is
 //!    collected in the new indexes: a row deleted behind s leaves a tombstone, and its entry comes after it.
 //! 4. **Verifying**, for unique indexes: whoever adds a value looks whether it is taken; those who came in before are waited
 //!    for; then neighbours are compared. A value had twice fails the build.
@@ -67,7 +68,7 @@ impl Engine {
             def.schema = def.schema.with_index(index.clone())?;
         }
         let defs = new.iter().map(|index| self.secondary_def(def.id, index)).collect();
-        let built = Online::new(self, table, def.schema.clone(), defs)?.run()?;
+        let built = Online::new(self, table, def.schema.clone(), defs, None)?.run()?;
         let _rows = self.catalog_rows.lock();
         def.secondaries.extend(built.entries.iter().map(|e| e.id()));
         let secondaries = table.shape().secondaries.iter().chain(&built.entries).cloned().collect();
@@ -93,7 +94,8 @@ impl Engine {
             def.schema = def.schema.with_index_options(n, options);
         }
         let new = self.secondary_def(def.id, &def.schema.indexes()[n]);
-        let built = Online::new(self, table, def.schema.with_successor(n), vec![new])?.run()?;
+        let built =
+            Online::new(self, table, def.schema.with_successor(n), vec![new], Some(&shape.secondaries[n]))?.run()?;
         vfs::thread::point("rebuild.built");
         let _rows = self.catalog_rows.lock();
         def.secondaries[n] = built.entries[0].id();
@@ -139,7 +141,13 @@ impl Engine {
 
 impl<'a> Online<'a> {
     /// Steps 1 and 2. `schema` has the new indexes behind the others.
-    fn new(engine: &'a Engine, table: &'a TableEntry, schema: Schema, defs: Vec<IndexDef>) -> Result<Self> {
+    fn new(
+        engine: &'a Engine,
+        table: &'a TableEntry,
+        schema: Schema,
+        defs: Vec<IndexDef>,
+        old: Option<&IndexEntry>,
+    ) -> Result<Self> {
         let shape = table.shape();
         let first = shape.secondaries.len();
         let mut entries = Vec::new();
@@ -148,7 +156,7 @@ impl<'a> Online<'a> {
             let index = engine.open_structure(&def, None)?;
             // Which moment it will be is not known yet.
             index.expect_late(Some(CommitTs::ZERO));
-            entries.push(IndexEntry::to_build(def, index));
+            entries.push(IndexEntry::to_build(def, index, old));
         }
         let taken = entries.iter().map(|entry| (catalog::index_key(entry.id()).to_vec(), None)).collect();
         engine.commit_catalog(taken, Room::Ordinary)?;
@@ -170,6 +178,7 @@ impl<'a> Online<'a> {
     fn run(self) -> Result<Self> {
         self.wait_for_writers(true)?;
         let snapshot = self.now()?;
+        let s = snapshot.ts();
         for entry in &self.entries {
             entry.set_usable_from(snapshot.ts());
             entry.index.expect_late(Some(snapshot.ts()));
@@ -181,7 +190,7 @@ impl<'a> Online<'a> {
         self.entries.iter().for_each(|entry| entry.index.expect_late(None));
         self.progress.enter(BuildStage::Verifying);
         self.verify()?;
-        self.engine.make_durable(&self.entries)?;
+        self.engine.make_durable(&self.entries, s)?;
         self.progress.check()?;
         Ok(self)
     }

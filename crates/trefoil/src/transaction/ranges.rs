@@ -92,8 +92,8 @@ impl Transaction {
     fn lock_range(&self, entry: &Arc<IndexEntry>, range: &KeyRange) -> Result<()> {
         self.check_running()?;
         let mut held = self.locks.borrow_mut();
-        if !held.ranges.iter().any(|other| other.id() == entry.id()) {
-            self.engine.locks.announce_end(&mut held.owner, entry.id());
+        if !held.ranges.iter().any(|other| other.ranges_of == entry.ranges_of) {
+            self.engine.locks.announce_end(&mut held.owner, entry.ranges_of);
             held.ranges.push(entry.clone());
         }
         held.bytes += entry.ranges.lock(self.id, range.bounds()) as u64;
@@ -148,7 +148,7 @@ impl Transaction {
     pub(super) fn wait_for_end(&self, other: base::TxnId, entry: &IndexEntry, key: &[u8]) -> Result<()> {
         let weight = self.weight();
         let mut held = self.locks.borrow_mut();
-        let wanted = (entry.id(), key);
+        let wanted = (entry.ranges_of, key);
         match self.engine.locks.wait_for_end(&mut held.owner, other, wanted, Some(self.lock_timeout), weight) {
             LockOutcome::Granted { seen, .. } => {
                 self.seen.set(self.seen.get().max(seen));
