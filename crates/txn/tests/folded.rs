@@ -1,0 +1,120 @@
+//! Folded locks under the deterministic simulator (rule B1): whatever is folded when, two transactions never have a key in
+//! modes that conflict, every wait ends, and a deadlock that is reported ends one.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use base::{IndexId, TxnId};
+use trefoil_txn::{KeyNames, LockOutcome, LockOwner, LockRequest, Locks, Mode, SharedWriteSet};
+use vfs::random::Rng;
+use vfs::sim::{Config, Handle, Simulation};
+use vfs::sync::Mutex;
+use vfs::thread::spawn;
+
+const SEEDS: u64 = 600;
+const INDEX: IndexId = IndexId(1);
+const KEYS: u64 = 24;
+
+/// Who has what, by the word of those who got it. An X hides the S of the same transaction.
+#[derive(Default)]
+struct Held(Mutex<BTreeMap<u64, BTreeMap<u64, Mode>>>);
+
+impl Held {
+    fn got(&self, key: u64, txn: u64, mode: Mode) {
+        let mut all = self.0.lock();
+        let holders = all.entry(key).or_default();
+        let held = holders.get(&txn).map_or(mode, |held| mode.max(*held));
+        holders.insert(txn, held);
+        let conflict = holders.len() > 1 && holders.values().any(|mode| *mode == Mode::Exclusive);
+        assert!(!conflict, "key {key}: {holders:?}");
+    }
+
+    fn ended(&self, txn: u64) {
+        self.0.lock().values_mut().for_each(|holders| drop(holders.remove(&txn)));
+    }
+}
+
+/// Locks a key as `Transaction::lock_row` does. False after a deadlock.
+fn lock(locks: &Locks, owner: &mut LockOwner, writes: &SharedWriteSet, key: u64, mode: Mode) -> bool {
+    let bytes = key.to_be_bytes();
+    let weight = writes.position().0 as usize;
+    let request = LockRequest { index: INDEX, key: &bytes, mode, timeout: None, weight };
+    loop {
+        let (fresh, raised) = match locks.lock(owner, &request) {
+            LockOutcome::Granted { fresh, raised, .. } => (fresh, raised),
+            LockOutcome::Deadlock { .. } => return false,
+            other => panic!("{other:?}"),
+        };
+        if !fresh && !raised {
+            return true;
+        }
+        let other = locks.folded_by(owner, INDEX, &bytes, mode, KeyNames::Whole).expect("all is in memory");
+        let own = owner.is_folded() && writes.wrote(INDEX, &bytes, false).expect("all is in memory");
+        let Some(other) = other.filter(|_| !own) else { return true };
+        if fresh {
+            locks.release_one(owner, INDEX, &bytes);
+        } else {
+            locks.lower_one(owner, INDEX, &bytes);
+        }
+        match locks.wait_for_end(owner, other, (INDEX, &bytes), None, weight) {
+            LockOutcome::Granted { .. } => {}
+            LockOutcome::Deadlock { .. } => return false,
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+fn client(locks: &Locks, held: &Held, first: u64, rng: &mut Rng) -> (u64, u64) {
+    let (mut granted, mut deadlocks) = (0, 0);
+    for txn in first..first + 4 {
+        let (mut owner, writes) = (LockOwner::new(TxnId(txn)), Arc::new(SharedWriteSet::new()));
+        let folds = rng.chance(0.4);
+        for _ in 0..2 + rng.below(8) {
+            let (key, mode) = (rng.below(KEYS), if rng.chance(0.5) { Mode::Shared } else { Mode::Exclusive });
+            if !lock(locks, &mut owner, &writes, key, mode) {
+                deadlocks += 1;
+                break;
+            }
+            granted += 1;
+            held.got(key, txn, mode);
+            if mode == Mode::Exclusive && rng.chance(0.7) {
+                writes.write(|set| set.put(INDEX, &key.to_be_bytes(), b"")).expect("put");
+            }
+            if folds && rng.chance(0.4) {
+                locks.fold(&mut owner, &writes, |_| KeyNames::Whole);
+            }
+        }
+        held.ended(txn);
+        locks.release_all(&mut owner, None);
+    }
+    (granted, deadlocks)
+}
+
+fn history(sim: &Handle) -> (u64, u64) {
+    let (locks, held) = (Arc::new(Locks::new()), Arc::new(Held::default()));
+    let mut rng = sim.rng();
+    let threads: Vec<_> = (0..4)
+        .map(|n| {
+            let (locks, held, mut rng) = (locks.clone(), held.clone(), rng.fork());
+            spawn("client", move || client(&locks, &held, 10 * n + 1, &mut rng)).expect("a thread starts")
+        })
+        .collect();
+    let sums = threads.into_iter().map(|thread| thread.join().expect("a panic ends the simulation"));
+    let sum = sums.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
+    vfs::thread::sleep(Duration::from_millis(1));
+    assert_eq!(locks.stats().waiting, 0);
+    sum
+}
+
+#[test]
+fn b1_nobody_gets_what_another_has_folded() {
+    let mut totals = (0, 0);
+    for seed in 0..SEEDS {
+        let config = Config { spurious_wakeup: 0.05, cores: 1 + seed as usize % 2, ..Config::default() };
+        let config = if seed.is_multiple_of(2) { config.bias("locks.", 0.6) } else { config };
+        let (granted, deadlocks) = Simulation::new(seed, config).run(history).value;
+        totals = (totals.0 + granted, totals.1 + deadlocks);
+    }
+    assert!(totals.0 > 30 * SEEDS && totals.1 > SEEDS / 4, "grants and deadlocks: {totals:?}");
+}
