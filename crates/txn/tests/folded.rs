@@ -31,7 +31,7 @@ impl Held {
     }
 
     fn ended(&self, txn: u64) {
-        self.0.lock().values_mut().for_each(|holders| drop(holders.remove(&txn)));
+        self.0.lock().values_mut().for_each(|holders| holders.retain(|other, _| *other != txn));
     }
 }
 
