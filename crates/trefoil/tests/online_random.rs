@@ -1,4 +1,4 @@
-//! Index builds, drops and changes beside writers of all kinds, at random (rule A16).
+//! Index builds, drops and changes beside writers of all kinds, at random, and beside locks of ranges (rules A16, A22).
 
 #![allow(clippy::unwrap_used, reason = "a test panics on what it does not expect")]
 
@@ -91,4 +91,36 @@ fn writer(db: &Database, t: &Table, seed: u64, done: &Arc<AtomicBool>, longest: 
             sleep(1);
         }
     })
+}
+
+/// What was read under locks in an index stays free of new entries when another index takes its place. Guard: they share the
+/// ranges.
+#[test]
+fn a22_ranges_outlive_the_index_they_were_locked_in() {
+    simulate(|_| {
+        let db = open(&disk());
+        let t = distinct(&db);
+        db.create_table_indexes(&t, vec![by_colour()]).unwrap();
+        let reader = db.begin().unwrap();
+        let bounds = ([Value::U32(1000)], [Value::U32(2000)]);
+        let range = (std::ops::Bound::Included(&bounds.0[..]), std::ops::Bound::Included(&bounds.1[..]));
+        assert!(
+            reader
+                .scan_index_locked(&t, "by_colour", range, trefoil::LockMode::Shared)
+                .unwrap()
+                .next()
+                .unwrap()
+                .is_none()
+        );
+        db.rebuild_index(&t, "by_colour").unwrap();
+        let mut writer = db.begin().unwrap();
+        let add =
+            |tx: &mut trefoil::Transaction, id: u64, colour: u32| tx.insert(&t, &[Value::U64(id), Value::U32(colour)]);
+        assert!(matches!(add(&mut writer, 700, 1500), Err(Error::LockTimeout { .. })));
+        add(&mut writer, 700, 900).unwrap();
+        reader.rollback();
+        add(&mut writer, 701, 1500).unwrap();
+        writer.commit().unwrap();
+        agrees(&db, &t, "by_colour");
+    });
 }
