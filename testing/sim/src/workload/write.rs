@@ -104,8 +104,32 @@ pub fn value(rng: &mut Rng, max: u64) -> Vec<u8> {
     (0..n).map(|i| byte.wrapping_add(i as u8)).collect()
 }
 
+/// More than memory takes, and then little again: what was written is in files, the locks are folded, and what commits is as
+/// small as ever.
+fn spill(doing: &mut Doing<'_>, rng: &mut Rng) -> Result<(), Error> {
+    let world = doing.world;
+    let n = rng.index(PLAIN);
+    let bytes = 16 << 10;
+    let keys: Vec<u64> = (0..world.sizes.budget_bytes / 4 / bytes + 3).map(|_| rng.below(KEYS)).collect();
+    for (length, chance) in [(bytes, 1.0), (world.sizes.value_bytes_max, 0.9)] {
+        for key in &keys {
+            if rng.chance(chance) {
+                let least = if length == bytes { bytes / 2 } else { 0 };
+                let value = vec![rng.u64() as u8; (least + rng.below(length)) as usize];
+                doing.put(Map::Plain(n), &world.plain[n], &key.to_be_bytes(), value)?;
+            } else {
+                doing.delete(Map::Plain(n), &world.plain[n], &key.to_be_bytes())?;
+            }
+        }
+    }
+    Ok(())
+}
+
 fn operation(doing: &mut Doing<'_>, rng: &mut Rng) -> Result<(), Error> {
     let world = doing.world;
+    if world.sizes.budget_bytes <= 1 << 20 && rng.chance(0.02) {
+        return spill(doing, rng);
+    }
     let key = rng.below(KEYS);
     let max = world.sizes.value_bytes_max;
     let n = rng.index(PLAIN);
