@@ -106,16 +106,18 @@ impl<'a> Doing<'a> {
     /// Replaces a row, if it is there.
     pub fn update(&mut self, map: Map, table: &Table, row: &[Value<'_>; 3]) -> Result<(), Error> {
         let (key, value) = flat(row);
-        let there = match self.tx.update(table, row) {
+        let old = self.tx.get_row_locked(table, &row[..1], LockMode::Exclusive)?.map(|old| flat(&old).1);
+        match self.tx.update(table, row) {
             Err(Error::DuplicateKey(taken)) => {
                 self.note_existence(map, &key, true);
                 self.note_taken(map, &taken);
                 return Ok(());
             }
-            other => other?,
-        };
-        self.note_existence(map, &key, there);
-        if there {
+            there => assert_eq!(there?, old.is_some()),
+        }
+        self.note_value(map, &key, old.clone());
+        // If it was the same nothing is written: a snapshot from before that row goes on not to see it.
+        if old.is_some_and(|old| old != value) {
             self.writes.insert((map, key), Some(value));
         }
         Ok(())
