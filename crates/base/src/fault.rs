@@ -56,6 +56,9 @@ pub enum Fault {
     /// Not built yet, or not possible with these options.
     #[error("unsupported: {0}")]
     Unsupported(String),
+    /// What was read is newer than the definition it was read with.
+    #[error("the definition was changed meanwhile")]
+    Changed,
     /// Written by another format version.
     #[error("{path} has format {found}, this build reads {supported}: {remedy}")]
     Format {

@@ -1,10 +1,10 @@
-//! `trefoil backup` and `trefoil restore`.
+//! `trefoil backup`, `trefoil restore` and `trefoil upgrade`.
 
 use std::fs;
 use std::io::{self, Write};
 use std::path::Path;
 
-use trefoil::{Database, Options};
+use trefoil::{Database, Options, Upgraded};
 
 use crate::{Failure, Opened};
 
@@ -63,6 +63,21 @@ pub(crate) fn restore(from: &Path, database: &Opened, out: &mut impl Write) -> R
     let (indexes, tables) = opened.names();
     opened.close()?;
     writeln!(out, "{}: ok, {} tables and {} plain indexes", to.display(), tables.len(), indexes.len())?;
+    Ok(())
+}
+
+/// Brings a database to the newest format.
+pub(crate) fn upgrade(database: &Opened, out: &mut impl Write) -> Result<(), Failure> {
+    let path = database.path().display();
+    let Upgraded { from, to } = Database::upgrade(database.path(), database.options())?;
+    if from == to {
+        writeln!(out, "{path}: already at format {to}")?;
+    } else {
+        writeln!(
+            out,
+            "{path}: upgraded from format {from} to {to}; releases that know only {from} refuse it from now on"
+        )?;
+    }
     Ok(())
 }
 

@@ -6,7 +6,7 @@
 //! | `check.rs` | `verify`, `rebuild` |
 //! | `numbers.rs` | `stats` |
 //! | `dump.rs` | `dump` |
-//! | `copies.rs` | `backup`, `restore` |
+//! | `copies.rs` | `backup`, `restore`, `upgrade` |
 //! | `prepared.rs` | `prepared`, `commit`, `rollback` |
 //!
 //! Results go to stdout, everything else to stderr. `verify`, `stats`, `dump` and `prepared` open the database to read only:
@@ -46,6 +46,7 @@ Examples:
                                              the rows that can be read, whatever is damaged
   trefoil backup shop.db monday              a copy of a database that is not in use
   trefoil restore monday shop.db             the copy back in place, checked
+  trefoil upgrade shop.db                    the newest format, for what came with it
   trefoil rebuild shop.db orders.by_day      a damaged secondary index, made anew
   trefoil prepared shop.db                   transactions that wait for their decision
   trefoil commit shop.db order-7             one of them, decided by hand
@@ -132,6 +133,11 @@ enum Command {
         database: Opened,
         /// Its name as `prepared` prints it
         xid: String,
+    },
+    /// Bring a database of an older release to the newest format; older releases do not open it any more then
+    Upgrade {
+        #[command(flatten)]
+        database: Opened,
     },
     /// Put a backup in place as a database, and check it
     Restore {
@@ -223,6 +229,7 @@ fn main() -> ExitCode {
         Command::Stats { database, format } => numbers::run(&database, format, out),
         Command::Backup { database, target, rate } => copies::backup(&database, &target, rate, out),
         Command::Restore { backup, database } => copies::restore(&backup, &database, out),
+        Command::Upgrade { database } => copies::upgrade(&database, out),
         Command::Prepared { database, format } => prepared::list(&database, format, out),
         Command::Commit { database, xid } => prepared::decide(&database, &xid, Decision::Commit, out),
         Command::Rollback { database, xid } => prepared::decide(&database, &xid, Decision::Rollback, out),

@@ -325,3 +325,35 @@ fn prepared_transactions_are_listed_and_decided() {
     assert_eq!(unknown.status.code(), Some(2));
     assert!(text(&unknown.stderr).contains("no prepared transaction order-7; there are: none"));
 }
+
+/// CRC-32C, bit by bit.
+fn crc32c(bytes: &[u8]) -> u32 {
+    let step = |crc: u32, _| if crc & 1 == 1 { crc >> 1 ^ 0x82f6_3b78 } else { crc >> 1 };
+    !bytes.iter().fold(u32::MAX, |crc, byte| (0..8).fold(crc ^ u32::from(*byte), step))
+}
+
+/// A database is brought to the newest format once, and then left alone.
+#[test]
+fn an_upgrade_says_what_it_did() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = shop(dir.path());
+    let header = dir.path().join("shop.db/TREFOIL");
+    // Nothing in it tells it from one of format 1 but the header.
+    let mut bytes = std::fs::read(&header).unwrap();
+    bytes[16..20].copy_from_slice(&1u32.to_le_bytes());
+    let crc = crc32c(&bytes[..4092]);
+    bytes[4092..].copy_from_slice(&crc.to_le_bytes());
+    std::fs::write(&header, bytes).unwrap();
+    let said = |expected: &str| {
+        let out = trefoil(&["upgrade", &db]);
+        assert_eq!(out.status.code(), Some(0), "{}", text(&out.stderr));
+        assert!(text(&out.stdout).contains(expected), "{}", text(&out.stdout));
+    };
+    said("upgraded from format 1 to 2");
+    let upgraded = std::fs::read(&header).unwrap();
+    said("already at format 2");
+    assert_eq!(std::fs::read(&header).unwrap(), upgraded);
+    assert_eq!(trefoil(&["verify", &db]).status.code(), Some(0));
+    let out = trefoil(&["upgrade", dir.path().join("nothing").to_str().unwrap()]);
+    assert_eq!(out.status.code(), Some(1), "{}", text(&out.stderr));
+}

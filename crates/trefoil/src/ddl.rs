@@ -73,6 +73,7 @@ impl Engine {
             all.push(entry.clone());
             secondaries.push(entry);
         }
+        let schema = schema.of_new_table();
         let def =
             TableDef { id, name: name.to_owned(), schema, secondaries: secondaries.iter().map(|e| e.id()).collect() };
         let mut change: CatalogChange =
@@ -84,7 +85,8 @@ impl Engine {
         Ok(table)
     }
 
-    fn close_gate<'a>(&self, table: &'a TableEntry, why: &str) -> Result<GateClosed<'a>> {
+    /// Keeps the table's writers out, once those inside have left.
+    pub fn close_gate<'a>(&self, table: &'a TableEntry, why: &str) -> Result<GateClosed<'a>> {
         let timeout = self.options.lock_timeout;
         if let Some(closed) = table.gate.close(timeout) {
             return Ok(closed);

@@ -166,7 +166,9 @@ pub enum Error {
         supported: u32,
     },
     /// The database was written by an older version and must be upgraded first.
-    #[error("{path} has format {found}, this build needs {supported}; upgrade it with a release that knows both")]
+    #[error(
+        "{path} has format {found}, {supported} is needed; `trefoil upgrade` of a release that knows both brings it there"
+    )]
     UpgradeRequired {
         /// The path.
         path: String,
@@ -246,8 +248,8 @@ pub enum Error {
         damage: Box<Corruption>,
     },
     /// The index was built after this transaction's snapshot was taken, so it would miss rows; or it came, was made anew or
-    /// dropped after the transaction had written to its table.
-    #[error("index {name:?} was made or dropped beside this transaction; run the transaction again")]
+    /// dropped after the transaction had written to its table; or the table's columns were changed while it was read.
+    #[error("{name:?} was made, changed or dropped beside this transaction; run the transaction again")]
     DefinitionChanged {
         /// Its name.
         name: String,
@@ -349,6 +351,7 @@ impl From<Fault> for Error {
             Fault::Poisoned(cause) => Error::Poisoned { cause: cause.to_string() },
             Fault::Limit { what, limit, got } => Error::Limit { what, limit, got },
             Fault::Invalid(why) => Error::InvalidArgument(why),
+            Fault::Changed => Error::DefinitionChanged { name: "the table".to_owned() },
             Fault::Unsupported(what) => Error::Unsupported(what),
             Fault::Format { path, found, supported, .. } if found > supported => {
                 Error::NewerFormat { path, found, supported }

@@ -20,8 +20,12 @@ use vfs::{FileLock, OpenHow, Vfs};
 use crate::error::{Error, Result};
 
 const MAGIC: &[u8; 16] = b"Trefoil database";
-/// Newest database format.
-pub const FORMAT: u32 = 1;
+/// Newest database format: what a new database has.
+pub const FORMAT: u32 = 2;
+/// From this on rows may be of several versions.
+pub const FORMAT_VERSIONS: u32 = 2;
+/// Oldest database format that is opened.
+const FORMAT_OLDEST: u32 = 1;
 const HEADER_BYTES: usize = 4096;
 
 /// An open directory.
@@ -32,6 +36,8 @@ pub struct Layout {
     pub vfs: Arc<dyn Vfs>,
     /// Drawn at creation, in every file.
     pub database_id: u64,
+    /// What it had when it was opened.
+    pub format: u32,
     /// True if this call created the database.
     pub created: bool,
     _lock: Box<dyn FileLock>,
@@ -72,13 +78,13 @@ impl Layout {
         })?;
         // Looked at again under the lock: another process may have created it meanwhile.
         let has_header = vfs.exists(&dir.join("TREFOIL")).map_err(|e| io("look at", &e))?;
-        let database_id = if has_header { read_header(&vfs, dir)? } else { vfs::random::u64() };
-        Ok(Self { dir: dir.to_owned(), vfs, database_id, created: !has_header, _lock: lock })
+        let (database_id, format) = if has_header { read_header(&vfs, dir)? } else { (vfs::random::u64(), FORMAT) };
+        Ok(Self { dir: dir.to_owned(), vfs, database_id, format, created: !has_header, _lock: lock })
     }
 
     /// Reads the header again.
     pub fn check_header(&self) -> Result<()> {
-        let found = read_header(&self.vfs, &self.dir)?;
+        let (found, _) = read_header(&self.vfs, &self.dir)?;
         if found != self.database_id {
             let name = self.dir.join("TREFOIL").display().to_string();
             return Err(Fault::corrupt(name, 24, "database id", self.database_id, found).into());
@@ -111,11 +117,20 @@ impl Layout {
 
     /// Makes `dir` recognisable as this database: called when a copy of everything else is there.
     pub fn seal_copy(&self, dir: &Path) -> Result<()> {
+        self.seal_as(dir, self.format)
+    }
+
+    /// Says from now on that it has the newest format: all at once.
+    pub fn seal_newest(&self) -> Result<()> {
+        self.seal_as(&self.dir, FORMAT)
+    }
+
+    fn seal_as(&self, dir: &Path, format: u32) -> Result<()> {
         let (target, temporary) = (dir.join("TREFOIL"), dir.join("TREFOIL.tmp"));
         let io = |op, e: &std::io::Error| Error::from(Fault::io(op, target.display(), e));
         let mut bytes = vec![0u8; HEADER_BYTES];
         bytes[..16].copy_from_slice(MAGIC);
-        bytes[16..20].copy_from_slice(&FORMAT.to_le_bytes());
+        bytes[16..20].copy_from_slice(&format.to_le_bytes());
         bytes[24..32].copy_from_slice(&self.database_id.to_le_bytes());
         let crc = crc32c(&bytes[..HEADER_BYTES - 4]);
         bytes[HEADER_BYTES - 4..].copy_from_slice(&crc.to_le_bytes());
@@ -160,7 +175,8 @@ pub(crate) fn create_durably(vfs: &Arc<dyn Vfs>, dir: &Path) -> Result<()> {
     Ok(())
 }
 
-fn read_header(vfs: &Arc<dyn Vfs>, dir: &Path) -> Result<u64> {
+/// The database's number and its format.
+fn read_header(vfs: &Arc<dyn Vfs>, dir: &Path) -> Result<(u64, u32)> {
     let path = dir.join("TREFOIL");
     let shown = path.display().to_string();
     let io = |op, e: &std::io::Error| Error::from(Fault::io(op, path.display(), e));
@@ -184,8 +200,8 @@ fn read_header(vfs: &Arc<dyn Vfs>, dir: &Path) -> Result<u64> {
     if format > FORMAT {
         return Err(Error::NewerFormat { path: shown, found: format, supported: FORMAT });
     }
-    if format < FORMAT {
+    if format < FORMAT_OLDEST {
         return Err(Error::UpgradeRequired { path: shown, found: format, supported: FORMAT });
     }
-    Ok(u64::from(word(24)) | u64::from(word(28)) << 32)
+    Ok((u64::from(word(24)) | u64::from(word(28)) << 32, format))
 }

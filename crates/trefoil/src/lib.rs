@@ -9,6 +9,7 @@
 
 #![forbid(unsafe_code)]
 
+mod alter;
 mod background;
 mod backup;
 mod build;
@@ -44,6 +45,7 @@ mod snapshot;
 mod stats;
 pub mod table;
 mod transaction;
+mod upgrade;
 mod verify;
 mod waits;
 
@@ -209,7 +211,8 @@ pub use store::Compression;
 /// ```
 pub use store::SpaceStats;
 pub use table::{
-    Column, ColumnType, FromColumn, FromRow, IndexSchema, OwnedValue, Schema, SchemaBuilder, Timestamp, Value,
+    Column, ColumnType, FromColumn, FromRow, IndexSchema, OwnedValue, Schema, SchemaBuilder, TableChanges, Timestamp,
+    Value,
 };
 pub use transaction::{Savepoint, Transaction};
 /// Row locks: [`Stats::locks`].
@@ -228,6 +231,7 @@ pub use transaction::{Savepoint, Transaction};
 /// # Ok::<(), trefoil::Error>(())
 /// ```
 pub use txn::locks::LockStats;
+pub use upgrade::Upgraded;
 /// The machine's own files: the default of [`Options::vfs`].
 ///
 /// ```

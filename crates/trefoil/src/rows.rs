@@ -186,7 +186,7 @@ impl Transaction {
         let schema = &shape.kept.schema;
         let (mut new, mut old_entry, mut new_entry) = (Vec::new(), Vec::new(), Vec::new());
         schema.row_value(row, &mut new)?;
-        if old == new {
+        if schema.says_the_same(key, old, &new)? {
             return Ok(false);
         }
         for &n in schema.unique_indexes() {

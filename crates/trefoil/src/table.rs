@@ -5,6 +5,8 @@
 //! | [`value`] | one column's value |
 //! | [`schema`] | columns, primary key, secondary indexes; their form in the catalog |
 //! | `row` | the bytes of a row beside its primary key |
+//! | `versions` | which columns rows of each version store |
+//! | `changes` | columns added, dropped, renamed and moved |
 //! | `typed` | the types' encodings read, and tuples of them |
 //! | `way` | where one column is in most rows |
 //! | `key` | bytes whose order is the order of values |
@@ -17,6 +19,7 @@
 //! length that the bytes at hand cannot bear out.
 
 mod builder;
+mod changes;
 #[doc(hidden)]
 pub mod key;
 mod row;
@@ -25,9 +28,11 @@ pub mod schema;
 mod schema_codec;
 mod typed;
 pub mod value;
+mod versions;
 mod way;
 
 pub use builder::SchemaBuilder;
+pub use changes::TableChanges;
 #[doc(hidden)]
 pub use rows::fuzz;
 pub use schema::{Column, ColumnType, IndexSchema, Schema};

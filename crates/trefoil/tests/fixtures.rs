@@ -17,15 +17,18 @@ use std::path::{Path, PathBuf};
 use base::bytes::{Reader, put_bytes};
 use base::checksum::crc32c;
 use trefoil::{
-    ALL, ColumnType, Compression, Database, Durability, Error, IndexOptions, IndexSchema, Options, Schema, Value,
+    ALL, ColumnType, Compression, Database, Durability, Error, IndexOptions, IndexSchema, Options, Schema,
+    TableChanges, Upgraded, Value,
 };
 
 type Files = BTreeMap<String, Vec<u8>>;
 type Entries = Vec<(Vec<u8>, Vec<u8>)>;
 
 /// The format that this build writes.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 const FIXTURE_BYTES_MAX: usize = 100 << 10;
+/// From this on there is a table whose columns were changed.
+const FORMAT_VERSIONS: u32 = 2;
 
 fn fixture(format: u32) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../../testing/fixtures/format-{format}.zst"))
@@ -154,6 +157,7 @@ fn make(path: &Path) {
             db.checkpoint().unwrap();
         }
     }
+    make_altered(&db);
     for compression in ALL_COMPRESSIONS {
         let index = db.index(name_of(compression)).unwrap();
         let mut tx = db.begin().unwrap();
@@ -166,8 +170,41 @@ fn make(path: &Path) {
     tx.commit().unwrap();
 }
 
-/// Exactly what was put in.
-fn judge(db: &Database) {
+/// A table whose rows are of three versions, the last of them behind the checkpoint; what it is to be read as.
+fn make_altered(db: &Database) {
+    let schema = Schema::builder().column("id", ColumnType::U32).column("a", ColumnType::Text).primary_key(&["id"]);
+    let table = db.create_table("altered", schema.build().unwrap()).unwrap();
+    let insert = |row: &[Value<'_>]| {
+        let mut tx = db.begin().unwrap();
+        tx.insert(&table, row).unwrap();
+        tx.commit().unwrap();
+    };
+    insert(&[1u32.into(), "one".into()]);
+    let add = TableChanges::new().add_column("b", ColumnType::I64, 7i64.into()).move_after("b", "id");
+    db.alter_table(&table, &add).unwrap();
+    insert(&[2u32.into(), 8i64.into(), "two".into()]);
+    db.checkpoint().unwrap();
+    let change = TableChanges::new().drop_column("a").add_nullable("c", ColumnType::Text, "as it was".into());
+    db.alter_table(&table, &change).unwrap();
+    insert(&[3u32.into(), 9i64.into(), Value::Null]);
+}
+
+fn altered() -> Vec<Vec<Value<'static>>> {
+    vec![
+        vec![1u32.into(), 7i64.into(), "as it was".into()],
+        vec![2u32.into(), 8i64.into(), "as it was".into()],
+        vec![3u32.into(), 9i64.into(), Value::Null],
+    ]
+}
+
+/// Exactly what was put in, by the build that wrote `format` first.
+fn judge(db: &Database, format: u32) {
+    if format >= FORMAT_VERSIONS {
+        let (tx, table) = (db.begin().unwrap(), db.table("altered").unwrap());
+        let mut rows = tx.scan(&table, ALL).unwrap();
+        altered().iter().for_each(|row| assert_eq!(rows.next().unwrap().as_ref(), Some(row)));
+        assert!(rows.next().unwrap().is_none());
+    }
     let tx = db.begin().unwrap();
     let all = |name: &str| -> Entries { tx.range(&db.index(name).unwrap(), ..).and_then(|c| c.collect()).unwrap() };
     for compression in ALL_COMPRESSIONS {
@@ -192,7 +229,8 @@ fn judge(db: &Database) {
         assert_eq!(count, ROWS, "{index}");
     }
     let (indexes, tables) = db.names();
-    assert_eq!((indexes.len(), tables), (5, vec!["table".to_owned()]));
+    let expected: &[&str] = if format < FORMAT_VERSIONS { &["table"] } else { &["altered", "table"] };
+    assert_eq!((indexes.len(), tables.iter().map(String::as_str).collect::<Vec<_>>()), (5, expected.to_vec()));
     for (name, report) in db.verify().unwrap() {
         assert!(report.problems.is_empty(), "{name}: {:?}", report.problems);
     }
@@ -252,7 +290,7 @@ fn packed(format: u32) -> Vec<u8> {
 fn what_this_build_makes_is_what_is_judged() {
     let dir = tempfile::tempdir().unwrap();
     make(dir.path());
-    judge(&Database::open(dir.path(), options()).unwrap());
+    judge(&Database::open(dir.path(), options()).unwrap(), FORMAT);
 }
 
 #[test]
@@ -263,7 +301,7 @@ fn every_released_format_is_opened_verified_and_read() {
         assert!(fs::read_dir(dir.path().join("runs")).unwrap().count() >= 2, "run files, of the state and of the log");
         let db = Database::open(dir.path(), options()).unwrap();
         assert!(db.stats().replayed_operations > 0, "a log to replay");
-        judge(&db);
+        judge(&db, format);
         // It goes on: written to, closed, opened again.
         let index = db.index("plain lz4").unwrap();
         let mut tx = db.begin().unwrap();
@@ -277,8 +315,40 @@ fn every_released_format_is_opened_verified_and_read() {
         let mut tx = db.begin().unwrap();
         assert!(tx.delete(&index, b"new").unwrap());
         tx.commit().unwrap();
-        judge(&db);
+        judge(&db, format);
     }
+}
+
+/// A database of an older format is read and written as it is; what came since is refused until it is upgraded.
+#[test]
+fn an_older_format_is_upgraded_once() {
+    let dir = tempfile::tempdir().unwrap();
+    unpack(&packed(1), dir.path());
+    let header = || fs::read(dir.path().join("TREFOIL")).unwrap();
+    let before = header();
+    let db = Database::open(dir.path(), options()).unwrap();
+    let (table, changes) = (db.table("table").unwrap(), TableChanges::new().drop_column("bytes"));
+    let error = db.alter_table(&table, &changes).unwrap_err();
+    assert!(matches!(error, Error::UpgradeRequired { found: 1, supported: 2, .. }), "{error}");
+    assert!(error.to_string().contains("trefoil upgrade"), "{error}");
+    assert!(matches!(Database::upgrade(dir.path(), options()), Err(Error::Locked { .. })));
+    let copy = tempfile::tempdir().unwrap();
+    db.checkpoint_to(copy.path()).unwrap();
+    drop((db, table));
+    assert_eq!(header(), before);
+    assert_eq!(fs::read(copy.path().join("TREFOIL")).unwrap(), before, "a backup has the format of what it is of");
+    let read_only = Options { read_only: true, ..options() };
+    assert!(matches!(Database::upgrade(dir.path(), read_only), Err(Error::ReadOnly)));
+    assert_eq!(Database::upgrade(dir.path(), options()).unwrap(), Upgraded { from: 1, to: 2 });
+    assert_ne!(header(), before);
+    assert_eq!(Database::upgrade(dir.path(), options()).unwrap(), Upgraded { from: 2, to: 2 });
+    let db = Database::open(dir.path(), options()).unwrap();
+    judge(&db, 1);
+    let table = db.table("table").unwrap();
+    db.alter_table(&table, &changes).unwrap();
+    let tx = db.begin().unwrap();
+    let mut rows = tx.scan(&table, ALL).unwrap();
+    (0..ROWS).for_each(|n| assert_eq!(rows.next().unwrap().as_deref(), Some(&row(n)[..9])));
 }
 
 // ---- other formats ----------------------------------------------------------------------------------------------
@@ -334,7 +404,7 @@ fn refused(version: u32, expected: fn(&Error) -> bool) {
 
 #[test]
 fn newer_formats_are_refused_by_name() {
-    refused(FORMAT + 8, |error| matches!(error, Error::NewerFormat { found: 9, supported: 1 | 2, .. }));
+    refused(FORMAT + 8, |error| matches!(error, Error::NewerFormat { found: 10, supported: 1 | 2, .. }));
 }
 
 #[test]

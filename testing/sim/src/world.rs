@@ -213,6 +213,9 @@ impl World {
     }
 }
 
+/// A column that has this value in every row, and is dropped and added again and again.
+pub const SPARE: (&str, u32) = ("spare", 300);
+
 /// What the tables look like at first; all secondary indexes are on the same column.
 #[must_use]
 pub fn schema(sizes: &Sizes) -> Schema {
@@ -221,6 +224,7 @@ pub fn schema(sizes: &Sizes) -> Schema {
         .column("id", ColumnType::U64)
         .column("a", ColumnType::U32)
         .column("b", ColumnType::Bytes)
+        .column(SPARE.0, ColumnType::U32)
         .primary_key(&["id"])
         .primary_options(options);
     let all = sizes.first_indexes().iter().fold(columns, |schema, name| schema.index(secondary(sizes, name)));
@@ -301,6 +305,7 @@ pub fn flat(row: &[Value<'_>]) -> (Vec<u8>, Vec<u8>) {
     let (Value::U64(id), Value::U32(a), Value::Bytes(b)) = (&row[0], &row[1], &row[2]) else {
         panic!("not a row of the table: {row:?}");
     };
+    assert!(row.len() == 4 && row[3] == Value::U32(SPARE.1), "not what the column has in every row: {row:?}");
     let mut value = a.to_be_bytes().to_vec();
     value.extend_from_slice(b);
     (id.to_be_bytes().to_vec(), value)

@@ -122,6 +122,7 @@ impl SchemaBuilder {
             primary: Vec::new(),
             primary_options: self.primary_options,
             indexes: self.indexes,
+            versions: None,
             derived: Derived::default(),
         };
         parts.primary = self.primary.iter().map(|name| parts.number(name)).collect::<Result<_>>()?;

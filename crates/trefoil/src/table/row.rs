@@ -2,7 +2,7 @@
 //!
 //! | bytes | what |
 //! |---|---|
-//! | 1 | row format, 1 |
+//! | 1 | 1 + version: which columns are stored, see [`super::versions`] |
 //! | varint | number of columns stored |
 //! | ⌈nullable / 8⌉ | for each nullable column stored, in order: 1 = NULL; lowest bit first, unused bits 0 |
 //! | … | each column that is not NULL, in order |
@@ -10,7 +10,7 @@
 //! Unsigned integers are varints, signed ones zigzag varints, doubles and timestamps eight bytes little-endian, a bool
 //! one byte, text and bytes a varint length and the bytes.
 //!
-//! A row may store fewer columns than the table has: columns added later at the end of the table read as NULL.
+//! A row may store fewer columns than its version has: those at the end read as NULL.
 //! Why not fixed offsets: most integers of a row are small, and a row is read whole from a leaf that was already
 //! fetched; bytes per row decide how many rows stay in memory.
 
@@ -22,12 +22,37 @@ use super::schema::{Column, ColumnType};
 use super::typed::{FromColumn, Timestamp};
 use super::value::Value;
 
-/// The row format written.
-const FORMAT: u8 = 1;
+/// What a row of version 0 begins with; one of version `v` with `v` more.
+const FIRST: u8 = 1;
+/// Most versions of a table's rows. First bytes above them, and 0, are for other forms of rows.
+pub(super) const VERSIONS_MAX: usize = 240;
+
+/// Type of a column, and whether it may be NULL: what there is to know to read it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Kind {
+    pub column_type: ColumnType,
+    pub nullable: bool,
+}
+
+impl From<&Column> for Kind {
+    #[inline]
+    fn from(column: &Column) -> Self {
+        Self { column_type: column.column_type, nullable: column.nullable }
+    }
+}
+
+/// The version of a row. `None` if it is no row.
+pub(super) fn version(row: &[u8]) -> Option<u8> {
+    row.first()?.checked_sub(FIRST).filter(|&version| usize::from(version) < VERSIONS_MAX)
+}
 
 /// Appends a row of `columns`, each with its value, which fits.
-pub(super) fn put<'c, 'v: 'c>(out: &mut Vec<u8>, columns: impl Iterator<Item = (&'c Column, &'c Value<'v>)> + Clone) {
-    out.push(FORMAT);
+pub(super) fn put<'c, 'v: 'c>(
+    out: &mut Vec<u8>,
+    version: u8,
+    columns: impl Iterator<Item = (&'c Column, &'c Value<'v>)> + Clone,
+) {
+    out.push(FIRST + version);
     put_varint(out, columns.clone().count() as u64);
     let bitmap = out.len();
     let mut nullable = 0;
@@ -52,15 +77,15 @@ pub(super) struct Head {
     pub bitmap: usize,
 }
 
-pub(super) fn head_of_full(columns: usize, nullable: usize) -> Head {
-    let mut bytes = vec![FORMAT];
+pub(super) fn head_of_full(version: u8, columns: usize, nullable: usize) -> Head {
+    let mut bytes = vec![FIRST + version];
     put_varint(&mut bytes, columns as u64);
     let bitmap = bytes.len();
     bytes.resize(bitmap + nullable.div_ceil(8), 0);
     Head { bytes, bitmap }
 }
 
-fn put_value(out: &mut Vec<u8>, value: &Value<'_>) {
+pub(super) fn put_value(out: &mut Vec<u8>, value: &Value<'_>) {
     match value {
         Value::Null => {}
         Value::I64(n) => put_varint(out, zigzag(*n)),
@@ -108,12 +133,12 @@ pub(super) struct Columns<'a> {
 }
 
 impl<'a> Columns<'a> {
-    /// Reads the head of a row. `nullable[n]` of the first `n` columns beside the primary key may be NULL, for every `n` up
-    /// to how many there are. `None` on malformed bytes.
+    /// Reads the head of a row. `nullable[n]` of the first `n` columns that rows of this version store may be NULL, for every
+    /// `n` up to how many there are. `None` on malformed bytes, or if it is a row of another version.
     #[inline]
-    pub(super) fn new(row: &'a [u8], nullable: &[usize]) -> Option<Self> {
+    pub(super) fn new(row: &'a [u8], version: u8, nullable: &[usize]) -> Option<Self> {
         let mut reader = Reader::new(row);
-        if reader.u8()? != FORMAT {
+        if reader.u8()? != FIRST + version {
             return None;
         }
         let left = usize::try_from(reader.varint()?).ok()?;
@@ -130,8 +155,9 @@ impl<'a> Columns<'a> {
     }
 
     /// The next column's value. `None` on malformed bytes.
-    pub(super) fn next(&mut self, column: &Column) -> Option<Value<'a>> {
-        if self.next_is_null(column)? { Some(Value::Null) } else { self.value(column.column_type) }
+    pub(super) fn next(&mut self, kind: impl Into<Kind>) -> Option<Value<'a>> {
+        let kind = kind.into();
+        if self.next_is_null(kind)? { Some(Value::Null) } else { take_value(&mut self.fields, kind.column_type) }
     }
 
     /// The next column's value, of the column's type. `None` on malformed bytes.
@@ -146,12 +172,13 @@ impl<'a> Columns<'a> {
 
     /// Passes over the next column. `None` on malformed bytes.
     #[inline]
-    pub(super) fn skip(&mut self, column: &Column) -> Option<()> {
-        if self.next_is_null(column)? {
+    pub(super) fn skip(&mut self, kind: impl Into<Kind>) -> Option<()> {
+        let kind = kind.into();
+        if self.next_is_null(kind)? {
             return Some(());
         }
         let reader = &mut self.fields.reader;
-        match column.column_type {
+        match kind.column_type {
             ColumnType::I64 | ColumnType::I32 | ColumnType::U64 | ColumnType::U32 => reader.varint().map(drop),
             ColumnType::F64 | ColumnType::Timestamp => reader.take(8).map(drop),
             ColumnType::Text | ColumnType::Bytes => reader.bytes().map(drop),
@@ -160,33 +187,38 @@ impl<'a> Columns<'a> {
     }
 
     /// Steps to the next column: is it NULL? `None` if it is absent and may not be.
-    fn next_is_null(&mut self, column: &Column) -> Option<bool> {
+    fn next_is_null(&mut self, kind: Kind) -> Option<bool> {
         if self.left == 0 {
-            return column.nullable.then_some(true);
+            return kind.nullable.then_some(true);
         }
         self.left -= 1;
-        Some(column.nullable && self.fields.next_is_null())
+        Some(kind.nullable && self.fields.next_is_null())
     }
 
     /// True if nothing is left over after the last column.
     pub(super) fn is_empty(&self) -> bool {
         self.left == 0 && self.fields.reader.is_empty()
     }
+}
 
-    fn value(&mut self, column_type: ColumnType) -> Option<Value<'a>> {
-        let row = &mut self.fields;
-        Some(match column_type {
-            ColumnType::I64 => Value::I64(i64::from_row(row)?),
-            ColumnType::I32 => Value::I32(i32::from_row(row)?),
-            ColumnType::U64 => Value::U64(u64::from_row(row)?),
-            ColumnType::U32 => Value::U32(u32::from_row(row)?),
-            ColumnType::F64 => Value::F64(f64::from_row(row)?),
-            ColumnType::Timestamp => Value::Timestamp(Timestamp::from_row(row)?.0),
-            ColumnType::Text => Value::Text(Cow::from_row(row)?),
-            ColumnType::Bytes => Value::Bytes(Cow::from_row(row)?),
-            ColumnType::Bool => Value::Bool(bool::from_row(row)?),
-        })
-    }
+/// A value that [`put_value`] wrote, and nothing else. `None` on malformed bytes.
+pub(super) fn read_value(bytes: &[u8], column_type: ColumnType) -> Option<Value<'_>> {
+    let mut fields = Fields::new(bytes, &[], 0);
+    take_value(&mut fields, column_type).filter(|_| fields.reader.is_empty())
+}
+
+fn take_value<'a>(row: &mut Fields<'a>, column_type: ColumnType) -> Option<Value<'a>> {
+    Some(match column_type {
+        ColumnType::I64 => Value::I64(i64::from_row(row)?),
+        ColumnType::I32 => Value::I32(i32::from_row(row)?),
+        ColumnType::U64 => Value::U64(u64::from_row(row)?),
+        ColumnType::U32 => Value::U32(u32::from_row(row)?),
+        ColumnType::F64 => Value::F64(f64::from_row(row)?),
+        ColumnType::Timestamp => Value::Timestamp(Timestamp::from_row(row)?.0),
+        ColumnType::Text => Value::Text(Cow::from_row(row)?),
+        ColumnType::Bytes => Value::Bytes(Cow::from_row(row)?),
+        ColumnType::Bool => Value::Bool(bool::from_row(row)?),
+    })
 }
 
 fn zigzag(n: i64) -> u64 {

@@ -12,6 +12,7 @@ use base::{Fault, Result};
 use super::schema::{Column, Place, Schema};
 use super::typed::{FromColumn, FromRow};
 use super::value::Value;
+use super::versions::Layout;
 use super::{key, row};
 
 impl Schema {
@@ -76,8 +77,22 @@ impl Schema {
     pub fn row_value(&self, values: &[Value<'_>], out: &mut Vec<u8>) -> Result<()> {
         self.check(values)?;
         out.clear();
-        row::put(out, self.0.derived.stored.iter().map(|&n| (&self.columns()[n], &values[n])));
+        let stored = self.0.derived.stored.iter().map(|&n| (&self.columns()[n], &values[n]));
+        row::put(out, self.0.derived.version, stored);
         Ok(())
+    }
+
+    /// True if a stored row says the same as `new`, one of the newest version: whatever version it is of itself.
+    ///
+    /// # Errors
+    /// `Corrupt` if key or row is malformed.
+    pub fn says_the_same(&self, primary: &[u8], row: &[u8], new: &[u8]) -> Result<bool> {
+        if row == new || row::version(row) == Some(self.0.derived.version) {
+            return Ok(row == new);
+        }
+        let mut again = Vec::new();
+        self.row_value(&self.decode_row(primary, row)?, &mut again)?;
+        Ok(again == new)
     }
 
     /// The entry of secondary index `n` for a row given whole, with its primary key.
@@ -97,7 +112,7 @@ impl Schema {
     /// # Errors
     /// `Corrupt` if key or row is malformed.
     pub fn secondary_key(&self, n: usize, primary: &[u8], row: &[u8], out: &mut Vec<u8>) -> Result<()> {
-        let values = self.pick(n, primary, row).ok_or_else(|| malformed("row", row))?;
+        let values = self.pick(n, primary, row).ok_or_else(|| self.unreadable(row))?;
         out.clear();
         let columns = self.index_columns(n).iter().map(|&c| &self.columns()[c]);
         columns.zip(&values).for_each(|(column, value)| key::put(out, column, value));
@@ -147,7 +162,7 @@ impl Schema {
         let mut values = Vec::new();
         values.resize_with(self.columns().len(), || Value::Null);
         self.take_primary(primary, &mut values).ok_or_else(|| malformed("primary key", primary))?;
-        self.take_stored(row, &mut values).ok_or_else(|| malformed("row", row))?;
+        self.take_stored(row, &mut values).ok_or_else(|| self.unreadable(row))?;
         Ok(values)
     }
 
@@ -180,7 +195,7 @@ impl Schema {
         if T::SIGNATURE != derived.signature {
             return Err(misread(self.columns().iter()));
         }
-        let stored = || row::Columns::new(row, &derived.nullable_stored)?.all(derived.stored.len());
+        let stored = || row::Columns::new(row, derived.version, &derived.nullable_stored)?.all(derived.stored.len());
         match if derived.key_leads { stored() } else { None } {
             Some(mut fields) => {
                 let mut key = Reader::new(primary);
@@ -188,7 +203,7 @@ impl Schema {
                 let whole = key.is_empty() && fields.reader.is_empty();
                 read.filter(|_| whole).ok_or_else(|| malformed("row", row))
             }
-            // The key's columns are not the first ones, or the row is older than the last column.
+            // The key's columns are not the first ones, or the row is older than some column.
             None => self.decode_any_row_as(primary, row),
         }
     }
@@ -233,15 +248,33 @@ impl Schema {
         };
         let read = match place {
             Place::Key(n) => self.key_column(*n, primary),
-            Place::Stored(n, _) => self.stored_column(*n, row),
+            Place::Stored(n, _) => match self.old_layout(row) {
+                Some((version, layout)) => layout.column(version, row, column),
+                None => self.stored_column(*n, row),
+            },
         };
-        read.ok_or_else(|| malformed("row", row))
+        read.ok_or_else(|| self.unreadable(row))
     }
 
-    /// The `n`-th column that rows store, of any row.
+    /// What a row stores, if it is older than the newest version.
+    fn old_layout(&self, row: &[u8]) -> Option<(u8, &Layout)> {
+        let version = row::version(row)?;
+        self.0.derived.old.get(usize::from(version)).map(|layout| (version, layout))
+    }
+
+    /// Why a stored row cannot be read: it is of a version that came behind this schema, or no row.
+    #[cold]
+    fn unreadable(&self, row: &[u8]) -> Fault {
+        match row::version(row) {
+            Some(version) if version > self.0.derived.version => Fault::Changed,
+            _ => malformed("row", row),
+        }
+    }
+
+    /// The `n`-th column that rows store, of any row of the newest version.
     fn stored_column<'a, T: FromColumn<'a>>(&self, n: usize, row: &'a [u8]) -> Option<T> {
         let derived = &self.0.derived;
-        let mut stored = row::Columns::new(row, &derived.nullable_stored)?;
+        let mut stored = row::Columns::new(row, derived.version, &derived.nullable_stored)?;
         for &before in &derived.stored[..n] {
             stored.skip(&self.columns()[before])?;
         }
@@ -304,8 +337,12 @@ impl Schema {
                 None => key::skip(&mut reader, column)?,
             }
         }
+        if let Some((version, layout)) = self.old_layout(row).filter(|_| left > 0) {
+            layout.read(version, row, |c| wanted.iter().position(|&w| w == c), &mut values)?;
+            return Some(values);
+        }
         let columns = self.0.derived.stored.iter().map(|&c| &self.columns()[c]);
-        let mut stored = row::Columns::new(row, &self.0.derived.nullable_stored)?;
+        let mut stored = row::Columns::new(row, self.0.derived.version, &self.0.derived.nullable_stored)?;
         for (&c, column) in self.0.derived.stored.iter().zip(columns) {
             if left == 0 {
                 break;
@@ -327,7 +364,10 @@ impl Schema {
     }
 
     fn take_stored<'a>(&self, row: &'a [u8], values: &mut [Value<'a>]) -> Option<()> {
-        let mut stored = row::Columns::new(row, &self.0.derived.nullable_stored)?;
+        if let Some((version, layout)) = self.old_layout(row) {
+            return layout.read(version, row, Some, values);
+        }
+        let mut stored = row::Columns::new(row, self.0.derived.version, &self.0.derived.nullable_stored)?;
         for &n in &self.0.derived.stored {
             values[n] = stored.next(&self.columns()[n])?;
         }
@@ -347,7 +387,7 @@ impl Schema {
     }
 }
 
-fn check_value(column: &Column, value: &Value<'_>) -> Result<()> {
+pub(super) fn check_value(column: &Column, value: &Value<'_>) -> Result<()> {
     match value.column_type() {
         Some(found) if found == column.column_type => Ok(()),
         None if column.nullable => Ok(()),

@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use base::{Fault, Result};
 
+use super::versions::{Layout, Versions};
 use super::way::Way;
 use super::{SchemaBuilder, typed};
 use crate::options::IndexOptions;
@@ -247,6 +248,8 @@ pub(super) struct Parts {
     pub(super) primary: Vec<usize>,
     pub(super) primary_options: IndexOptions,
     pub(super) indexes: Vec<IndexSchema>,
+    /// What rows of each version store, once there are several.
+    pub(super) versions: Option<Versions>,
     pub(super) derived: Derived,
 }
 
@@ -262,6 +265,10 @@ pub(super) enum Place {
 /// What follows from the rest of a schema.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Derived {
+    /// The version that rows are written in.
+    pub version: u8,
+    /// What rows of the versions before store.
+    pub old: Vec<Layout>,
     /// Numbers of the columns that are not in the primary key, ascending: what a row stores.
     pub stored: Vec<usize>,
     /// How many of the first `n` stored columns may be NULL, for every `n`.
@@ -506,6 +513,7 @@ impl Parts {
             self.check_key(&format!("index {:?}", index.name), &numbers)?;
             index_columns.push(numbers);
         }
+        self.versions.as_ref().map_or(Ok(()), |versions| versions.check(&self.columns, &self.primary))?;
         self.derived = self.derive(index_columns);
         Ok(Schema(Arc::new(self)))
     }
@@ -520,15 +528,18 @@ impl Parts {
             let all: Vec<_> = columns.iter().chain(&self.primary).map(|&n| &self.columns[n]).collect();
             typed::signature(all.into_iter())
         };
+        let version = self.versions.as_ref().map_or(0, Versions::newest);
         let stored_columns: Vec<&Column> = stored.iter().map(|&n| &self.columns[n]).collect();
         let place = |n: usize| match self.primary.iter().position(|&key| key == n) {
             Some(at) => Place::Key(at),
             None => {
                 let at = stored.partition_point(|&s| s < n);
-                Place::Stored(at, Way::new(&stored_columns, at))
+                Place::Stored(at, Way::new(version, &stored_columns, at))
             }
         };
         Derived {
+            version,
+            old: self.versions.as_ref().map_or_else(Vec::new, |versions| versions.layouts(&self.columns)),
             places: self.columns.iter().enumerate().map(|(n, column)| (typed::code(column), place(n))).collect(),
             signature: typed::signature(self.columns.iter()),
             entry_signatures: index_columns.iter().map(entry).collect(),

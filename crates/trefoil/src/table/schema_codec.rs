@@ -2,11 +2,12 @@
 //!
 //! | bytes | what |
 //! |---|---|
-//! | 1 | schema format, 1 |
+//! | 1 | schema format: 1, or 2 once rows have several versions |
 //! | varint, then per column | number of columns; name (varint length, bytes), type (1), flags (1: bit 0 = nullable) |
 //! | varint, then varints | number of columns of the primary key; their numbers |
 //! | settings | of the primary index |
 //! | varint, then per index | number of indexes; name, flags (1: bit 0 = unique), number of columns, their numbers, settings |
+//! | versions | in format 2: [`super::versions`] |
 //!
 //! Settings are structure (1), compression (1), node size in bytes (varint). Unknown formats, types, flags and settings
 //! are refused: they come from a newer version or from damage. Decoding ends in the checks of the builder.
@@ -18,10 +19,13 @@ use store::Compression;
 use super::schema::{
     COLUMNS_MAX, Column, ColumnType, Derived, INDEXES_MAX, IndexSchema, KEY_COLUMNS_MAX, Parts, Schema,
 };
+use super::versions::Versions;
 use crate::options::{IndexOptions, Structure};
 
-/// The schema format written.
+/// The schema format written while all rows are of version 0.
 const FORMAT: u8 = 1;
+/// The one with what rows of each version store.
+const FORMAT_VERSIONS: u8 = 2;
 const NULLABLE: u8 = 1;
 const UNIQUE: u8 = 1;
 
@@ -32,7 +36,7 @@ impl Schema {
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let parts = &*self.0;
-        let mut out = vec![FORMAT];
+        let mut out = vec![if parts.versions.is_some() { FORMAT_VERSIONS } else { FORMAT }];
         put_varint(&mut out, parts.columns.len() as u64);
         for column in &parts.columns {
             put_bytes(&mut out, column.name.as_bytes());
@@ -48,6 +52,9 @@ impl Schema {
             put_numbers(&mut out, columns);
             put_options(&mut out, &index.options);
         }
+        if let Some(versions) = &parts.versions {
+            versions.encode(&mut out);
+        }
         out
     }
 
@@ -56,16 +63,16 @@ impl Schema {
     /// # Errors
     /// `Format` if a newer version wrote it; `Corrupt` if it is malformed; whatever a builder would say of it.
     pub fn decode(bytes: &[u8]) -> Result<Self> {
-        if let Some(&found) = bytes.first().filter(|&&format| format != FORMAT) {
+        if let Some(&found) = bytes.first().filter(|&&format| !(FORMAT..=FORMAT_VERSIONS).contains(&format)) {
             let remedy = "open the database with the version that wrote it".to_owned();
-            let supported = u32::from(FORMAT);
+            let supported = u32::from(FORMAT_VERSIONS);
             return Err(Fault::Format { path: "catalog schema".to_owned(), found: found.into(), supported, remedy });
         }
         let mut reader = Reader::new(bytes);
         let parts = take_parts(&mut reader).filter(|_| reader.is_empty());
         let at = (bytes.len() - reader.rest().len()) as u64;
         let damage =
-            || Fault::corrupt("catalog", at, "schema", "a schema of format 1", format!("{} bytes", bytes.len()));
+            || Fault::corrupt("catalog", at, "schema", "a schema of format 1 or 2", format!("{} bytes", bytes.len()));
         parts.ok_or_else(damage)?.checked()
     }
 }
@@ -87,7 +94,7 @@ fn put_options(out: &mut Vec<u8>, options: &IndexOptions) {
 }
 
 fn take_parts(reader: &mut Reader<'_>) -> Option<Parts> {
-    reader.u8()?;
+    let format = reader.u8()?;
     let columns = take_many(reader, COLUMNS_MAX, |reader| {
         let name = take_name(reader)?;
         let column_type = ColumnType::from_stored(reader.u8()?)?;
@@ -102,7 +109,11 @@ fn take_parts(reader: &mut Reader<'_>) -> Option<Parts> {
         let names = take_numbers(reader)?.into_iter().map(|n| columns.get(n).map(|column| column.name.clone()));
         Some(IndexSchema { name, unique, columns: names.collect::<Option<_>>()?, options: take_options(reader)? })
     })?;
-    Some(Parts { columns, primary, primary_options, indexes, derived: Derived::default() })
+    let versions = match format {
+        FORMAT => None,
+        _ => Some(Versions::decode(reader, columns.len())?),
+    };
+    Some(Parts { columns, primary, primary_options, indexes, versions, derived: Derived::default() })
 }
 
 fn take_many<T>(

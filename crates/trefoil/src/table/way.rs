@@ -1,6 +1,6 @@
 //! The way to one column of a stored row, known when the schema is built.
 //!
-//! It is for rows as most are: all columns of the table stored, none NULL. Such rows of a table begin with the same few
+//! It is for rows as most are: of the newest version, all columns of the table stored, none NULL. Such rows of a table begin with the same few
 //! bytes, compared as one number, and what comes before the first column of no fixed width is as long in each. Behind
 //! that, integers are passed over by their last bytes, several of them at once: those are the bytes below 0x80.
 //!
@@ -63,9 +63,9 @@ impl Step {
 
 impl Way {
     /// The way to the `n`-th of the columns that rows store; none if it is long, or the head of a row longer than a number.
-    pub(super) fn new(stored: &[&Column], n: usize) -> Option<Self> {
+    pub(super) fn new(version: u8, stored: &[&Column], n: usize) -> Option<Self> {
         let nullable = |columns: &[&Column]| columns.iter().filter(|column| column.nullable).count();
-        let head = row::head_of_full(stored.len(), nullable(stored));
+        let head = row::head_of_full(version, stored.len(), nullable(stored));
         let mut word = [0; WORD_BYTES];
         word.get_mut(..head.bytes.len())?.copy_from_slice(&head.bytes);
         let mut steps = vec![Step::Bytes(head.bytes.len())];

@@ -87,7 +87,7 @@ impl<'a> Doing<'a> {
     }
 
     /// Inserts a row, unless it is there.
-    pub fn insert(&mut self, map: Map, table: &Table, row: &[Value<'_>; 3]) -> Result<(), Error> {
+    pub fn insert(&mut self, map: Map, table: &Table, row: &[Value<'_>; 4]) -> Result<(), Error> {
         let (key, value) = flat(row);
         match self.tx.insert(table, row) {
             Ok(()) => {
@@ -104,7 +104,7 @@ impl<'a> Doing<'a> {
     }
 
     /// Replaces a row, if it is there.
-    pub fn update(&mut self, map: Map, table: &Table, row: &[Value<'_>; 3]) -> Result<(), Error> {
+    pub fn update(&mut self, map: Map, table: &Table, row: &[Value<'_>; 4]) -> Result<(), Error> {
         let (key, value) = flat(row);
         let old = self.tx.get_row_locked(table, &row[..1], LockMode::Exclusive)?.map(|old| flat(&old).1);
         match self.tx.update(table, row) {
@@ -124,7 +124,7 @@ impl<'a> Doing<'a> {
     }
 
     /// Inserts a row, or gives the one that is in its way the same last column.
-    pub fn upsert(&mut self, map: Map, table: &Table, row: &[Value<'_>; 3]) -> Result<(), Error> {
+    pub fn upsert(&mut self, map: Map, table: &Table, row: &[Value<'_>; 4]) -> Result<(), Error> {
         let (mut old, mut new) = (None, flat(row));
         let upserted = self.tx.insert_or_update(table, row, |there| {
             old = Some(flat(there));
@@ -150,7 +150,7 @@ impl<'a> Doing<'a> {
     }
 
     /// Puts a row in place of those that are in its way: under locks on what may come there they are known before.
-    pub fn replace(&mut self, map: Map, table: &Table, row: &[Value<'_>; 3]) -> Result<(), Error> {
+    pub fn replace(&mut self, map: Map, table: &Table, row: &[Value<'_>; 4]) -> Result<(), Error> {
         // Where nobody inserts into what was read, and no index comes meanwhile.
         if self.isolation < Isolation::RepeatableRead || self.world.sizes.unique == Unique::Added {
             return Ok(());

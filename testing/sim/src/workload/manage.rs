@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use trefoil::{Compression, Error, IndexOptions, Isolation, Value};
+use trefoil::{ColumnType, Compression, Error, IndexOptions, Isolation, TableChanges, Value};
 use vfs::random::Rng;
 
 use super::doing::Doing;
 use super::write::value;
 use super::{Shared, Step, step};
 use crate::history::{ExtraState, Map};
-use crate::world::{Extra, World, schema, secondary};
+use crate::world::{Extra, SPARE, World, schema, secondary};
 
 /// Names of what comes and goes: indexes, and a table.
 const NAMES: [&str; 4] = ["extra0", "extra1", "extra2", "table3"];
@@ -20,12 +20,13 @@ const ADDED: [&str; 2] = ["added0", "one_a_added"];
 pub fn manage(world: &World, history: &Shared, rng: &mut Rng) {
     for _ in 0..3 + rng.below(3) {
         vfs::thread::sleep(Duration::from_micros(rng.below(5000)));
-        let result = match rng.below(12) {
+        let result = match rng.below(13) {
             0 => world.db.checkpoint(),
             1 => world.db.settle(),
             2..=3 => add(world, history, rng),
             4 => renew(world, rng),
             5 => take_away(world, history, rng),
+            12 => alter(world),
             n => change(world, history, NAMES[rng.index(NAMES.len())], n > 6, rng),
         };
         if step(result) == Step::Over {
@@ -73,7 +74,8 @@ fn create(world: &World, history: &Shared, name: &str, rng: &mut Rng) -> Result<
         match &handle {
             Extra::Index(index) => doing.put(map, index, &key.to_be_bytes(), value(rng, max))?,
             Extra::Table(table) => {
-                let row = [Value::U64(key), Value::U32(world.sizes.some_a(rng)), Value::Bytes(value(rng, max).into())];
+                let (a, b) = (world.sizes.some_a(rng), value(rng, max));
+                let row = [Value::U64(key), Value::U32(a), Value::Bytes(b.into()), Value::U32(SPARE.1)];
                 doing.insert(map, table, &row)?;
             }
         }
@@ -142,6 +144,13 @@ fn renew(world: &World, rng: &mut Rng) -> Result<(), Error> {
     let compression = [Compression::None, Compression::Lz4, Compression::Zstd][rng.index(3)];
     let options = IndexOptions { compression, ..world.sizes.index_options() };
     world.db.change_table_index(&world.table, index.name(), options)
+}
+
+/// Rows get another version under load, and look as before.
+fn alter(world: &World) -> Result<(), Error> {
+    let (name, value) = SPARE;
+    let changes = TableChanges::new().drop_column(name).add_column(name, ColumnType::U32, value.into());
+    world.db.alter_table(&world.table, &changes)
 }
 
 /// Drops an index that was added to the table, under load.

@@ -10,7 +10,7 @@ use vfs::random::Rng;
 use super::doing::Doing;
 use super::{Shared, Step, groups, phases, step, sweep};
 use crate::history::Map;
-use crate::world::{Extra, KEYS, PLAIN, World, flat, range};
+use crate::world::{Extra, KEYS, PLAIN, SPARE, World, flat, range};
 
 /// A writer's life.
 pub fn write(world: &World, history: &Shared, rng: &mut Rng) {
@@ -162,7 +162,8 @@ fn operation(doing: &mut Doing<'_>, rng: &mut Rng) -> Result<(), Error> {
             }
         },
         Extra::Table(table) => {
-            let row = [Value::U64(key), Value::U32(world.sizes.some_a(rng)), Value::Bytes(value(rng, max).into())];
+            let (a, b) = (world.sizes.some_a(rng), value(rng, max));
+            let row = [Value::U64(key), Value::U32(a), Value::Bytes(b.into()), Value::U32(SPARE.1)];
             match rng.below(8) {
                 0..=1 => doing.insert(map, &table, &row),
                 2..=3 => doing.update(map, &table, &row),

@@ -1,0 +1,91 @@
+//! Changing the columns of a table, whatever the number of its rows.
+//!
+//! 1. The gate of the table is closed and its writers have left: whoever writes behind that does so with the new definition.
+//!    A prepared transaction is inside until it is decided.
+//! 2. The new definition is one record of the catalog, durable before it is acted on (rule A26).
+//! 3. It is public. No row is touched: each says in which version it is written, and is read so (`table/versions.rs`).
+//!
+//! Who reads beside it has the old definition or the new one. Both give the right values of rows from before, so a snapshot
+//! of any age is read with the definition of now. Rows from behind it say a version that the old definition does not know:
+//! whoever meets one with that gets `DefinitionChanged`.
+
+use crate::catalog;
+use crate::commit::Room;
+use crate::database::Database;
+use crate::engine::Engine;
+use crate::entry::{TableEntry, TableShape};
+use crate::error::{Error, Result};
+use crate::handle::Table;
+use crate::layout::{FORMAT, FORMAT_VERSIONS};
+use crate::table::TableChanges;
+
+impl Database {
+    /// Adds, drops, renames and moves columns of a table: in a moment, however many rows it has. They stay as they are
+    /// written and are read as the table is now; a row takes its new form when it is next written. Durable on return.
+    ///
+    /// It waits for transactions that have written to the table, at most [`Options::lock_timeout`](crate::Options), and
+    /// those that want to wait for it. What reads goes on: snapshots and cursors that are open when the columns are changed
+    /// show the rows as the table was when they were opened, or as it is now; a cursor over the newest rows that meets one
+    /// written behind the change gives `DefinitionChanged`.
+    ///
+    /// A table has at most 240 versions; one is used each time that columns beside the primary key are added, dropped or
+    /// change places.
+    ///
+    /// # Errors
+    /// `InvalidArgument` if a change does not fit: an unknown column, a column of the primary key or of an index dropped;
+    /// `Limit`; `LockTimeout`, `HeldByPrepared`; `UpgradeRequired` if the database is older ([`Database::upgrade`]).
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = trefoil::Database::open(dir.path(), trefoil::Options::default())?;
+    /// # use trefoil::{ColumnType, IndexSchema, Schema};
+    /// # let schema = Schema::builder().column("id", ColumnType::I64).column("name", ColumnType::Text);
+    /// # let schema = schema.primary_key(&["id"]).index(IndexSchema::new("by_name", &["name"])).build()?;
+    /// # let people = db.create_table("people", schema)?;
+    /// # let mut tx = db.begin()?;
+    /// # tx.insert(&people, &[1i64.into(), "Ada".into()])?;
+    /// # tx.commit()?;
+    /// use trefoil::{TableChanges, Value};
+    ///
+    /// db.alter_table(&people, &TableChanges::new().add_nullable("city", ColumnType::Text, Value::Null))?;
+    /// let mut tx = db.begin()?;
+    /// assert_eq!(tx.get_row(&people, &[1i64.into()])?, Some(vec![1i64.into(), "Ada".into(), Value::Null]));
+    /// tx.insert(&people, &[2i64.into(), "Grace".into(), "New York".into()])?;
+    /// tx.commit()?;
+    /// assert!(db.alter_table(&people, &TableChanges::new().drop_column("name")).is_err()); // `by_name` has it
+    /// # Ok::<(), trefoil::Error>(())
+    /// ```
+    pub fn alter_table(&self, table: &Table, changes: &TableChanges) -> Result<()> {
+        self.engine().alter_table(&table.0, changes)
+    }
+}
+
+impl Engine {
+    fn alter_table(&self, table: &TableEntry, changes: &TableChanges) -> Result<()> {
+        self.check_writable()?;
+        self.check_room()?;
+        if self.layout.format < FORMAT_VERSIONS {
+            let path = self.layout.dir.display().to_string();
+            return Err(Error::UpgradeRequired { path, found: self.layout.format, supported: FORMAT });
+        }
+        let _one = self.ddl.lock();
+        let shape = table.shape();
+        shape.primary.check()?;
+        self.check_undamaged(&shape.primary)?;
+        // What does not fit is found before anybody has to wait.
+        shape.def.schema.with_changes(changes)?;
+        let _no_writers = self.close_gate(table, "(the whole table, for a change of its columns)")?;
+        vfs::thread::point("alter.closed");
+        let _rows = self.catalog_rows.lock();
+        let mut def = table.shape().def.clone();
+        let schema = def.schema.with_changes(changes)?;
+        if schema == def.schema {
+            return Ok(());
+        }
+        def.schema = schema;
+        self.commit_catalog(vec![(catalog::table_key(def.id).to_vec(), Some(def.encode()))], Room::Ordinary)?;
+        vfs::thread::point("alter.committed");
+        table.update_shape(|now| TableShape::new(def, now.primary.clone(), now.secondaries.clone()));
+        Ok(())
+    }
+}
