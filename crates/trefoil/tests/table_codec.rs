@@ -6,7 +6,7 @@ use std::cmp::Ordering;
 use base::Fault;
 use proptest::prelude::*;
 use trefoil::table::{OwnedValue, fuzz, key};
-use trefoil::{ColumnType, IndexOptions, IndexSchema, Schema, Structure, Timestamp, Value};
+use trefoil::{ColumnType, IndexOptions, IndexSchema, Schema, Structure, TableChanges, Timestamp, Value};
 
 const TYPES: [ColumnType; 9] = [
     ColumnType::I64,
@@ -449,4 +449,48 @@ fn a_newer_schema_format_is_named() {
     bytes[0] = 3;
     assert!(matches!(Schema::decode(&bytes), Err(Fault::Format { found: 3, supported: 2, .. })));
     assert!(matches!(Schema::decode(&[]), Err(Fault::Corrupt(_))));
+}
+
+/// The example of docs/formats/table.md: version 1 drops "name" and adds "age".
+fn altered() -> Schema {
+    let changes = TableChanges::new().drop_column("name").add_column("age", ColumnType::U32, 7u32.into());
+    people().with_changes(&changes).expect("it fits")
+}
+
+#[test]
+fn rows_of_two_versions_are_read_as_documented() {
+    let schema = altered();
+    let (mut key, mut row) = (Vec::new(), Vec::new());
+    let values = [Value::I64(-2), Value::Null, Value::U32(7)];
+    schema.primary_key_of_row(&values, &mut key).expect("a row");
+    schema.row_value(&values, &mut row).expect("a row");
+    assert_eq!(row, [2, 2, 1, 7]);
+    let before = [1, 2, 1, 3, b'a', 0, b'b'];
+    for row in [&row[..], &before] {
+        assert_eq!(schema.decode_row(&key, row).expect("a row"), values);
+        assert_eq!(schema.decode_column_as::<u32>(2, &key, row).expect("a row"), 7);
+        assert_eq!(schema.decode_row_as::<(i64, Option<Timestamp>, u32)>(&key, row).expect("a row"), (-2, None, 7));
+    }
+    assert!(schema.says_the_same(&key, &before, &row).expect("rows"));
+    assert_eq!(Schema::decode(&schema.encode()).expect("a schema"), schema);
+    assert!(matches!(schema.decode_row(&key, &[3, 2, 1, 7]), Err(Fault::Changed)), "of a version to come");
+    for no_row in [&[0, 2, 1, 7][..], &[241, 2, 1, 7], &[1, 2, 1, 7], &before[..6], &[]] {
+        assert!(matches!(schema.decode_row(&key, no_row), Err(Fault::Corrupt(_))), "{no_row:?}");
+    }
+}
+
+/// Each byte of a schema with versions changed, and of rows below it: a fault, or what comes back the same.
+#[test]
+fn hostile_versions_end_in_a_fault() {
+    let schema = altered().encode();
+    let tail = [&[0x7f, 0xff, 0xff, 0xff][..], &[0xff, 0xff, 0xff, 0xfe, 1, 2, 1, 3, b'a', 0, b'b']].concat();
+    let whole = [&[schema.len() as u8][..], &schema, &tail].concat();
+    for at in 0..whole.len() {
+        for byte in 0..=u8::MAX {
+            let mut bytes = whole.clone();
+            bytes[at] = byte;
+            fuzz(&bytes);
+        }
+        fuzz(&whole[..at]);
+    }
 }
