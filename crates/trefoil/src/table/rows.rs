@@ -364,10 +364,11 @@ impl Schema {
     }
 
     fn take_stored<'a>(&self, row: &'a [u8], values: &mut [Value<'a>]) -> Option<()> {
-        if let Some((version, layout)) = self.old_layout(row) {
+        let newest = row::Columns::new(row, self.0.derived.version, &self.0.derived.nullable_stored);
+        let Some(mut stored) = newest else {
+            let (version, layout) = self.old_layout(row)?;
             return layout.read(version, row, Some, values);
-        }
-        let mut stored = row::Columns::new(row, self.0.derived.version, &self.0.derived.nullable_stored)?;
+        };
         for &n in &self.0.derived.stored {
             values[n] = stored.next(&self.columns()[n])?;
         }
