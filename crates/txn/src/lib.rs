@@ -6,10 +6,10 @@
 //! | [`visible`] | the end of the contiguous applied prefix, and those who wait for it |
 //! | [`snapshots`] | slots of live snapshots |
 //! | [`views`] | GC views built from the slots |
-//! | [`locks`] | row locks, their queues, deadlock detection |
+//! | [`locks`] | row locks, their queues, deadlock detection, locks folded when there are too many |
 //! | [`ranges`] | range locks of an index, and who may write beside them |
 //! | [`Writers`] | the write sets of running transactions, to look for pending keys in |
-//! | [`write_set`] | the writes of a running transaction: operation log and ordered maps |
+//! | [`write_set`] | the writes of a running transaction: operation log and ordered maps, and what of it lies in files |
 
 #![forbid(unsafe_code)]
 
