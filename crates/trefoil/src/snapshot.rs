@@ -229,12 +229,49 @@ impl Snapshot {
     /// # Ok::<(), trefoil::Error>(())
     /// ```
     pub fn scan_index(&self, table: &Table, index: &str, range: ValueRange<'_>) -> Result<Entries<'_>> {
+        self.scan_index_towards(table, index, range, Direction::Forward)
+    }
+
+    /// Entries of a secondary index in a range of its columns, descending.
+    ///
+    /// # Errors
+    /// As [`Snapshot::scan_index`].
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = trefoil::Database::open(dir.path(), trefoil::Options::default())?;
+    /// # use trefoil::{ColumnType, IndexSchema, Schema};
+    /// # let schema = Schema::builder().column("id", ColumnType::I64).column("name", ColumnType::Text);
+    /// # let schema = schema.primary_key(&["id"]).index(IndexSchema::new("by_name", &["name"])).build()?;
+    /// # let people = db.create_table("people", schema)?;
+    /// # let mut tx = db.begin()?;
+    /// # for (id, name) in [(1i64, "Ada"), (2, "Grace"), (3, "Edith")] {
+    /// #     tx.insert(&people, &[id.into(), name.into()])?;
+    /// # }
+    /// # tx.commit()?;
+    /// let snapshot = db.snapshot()?;
+    /// let mut entries = snapshot.scan_index_back(&people, "by_name", trefoil::ALL)?.expect(1);
+    /// assert_eq!(entries.next()?, Some(vec!["Grace".into(), 2i64.into()]));
+    /// # Ok::<(), trefoil::Error>(())
+    /// ```
+    pub fn scan_index_back(&self, table: &Table, index: &str, range: ValueRange<'_>) -> Result<Entries<'_>> {
+        self.scan_index_towards(table, index, range, Direction::Backward)
+    }
+
+    fn scan_index_towards(
+        &self,
+        table: &Table,
+        index: &str,
+        range: ValueRange<'_>,
+        direction: Direction,
+    ) -> Result<Entries<'_>> {
         let shape = table.0.shape();
         let n = index_number(&shape, index)?;
         let (low, high) = index_range(&shape.def.schema, n, range)?;
-        let cursor = self.cursor(&shape.secondaries[n], (as_slice(&low), as_slice(&high)), Direction::Forward)?;
+        let cursor = self.cursor(&shape.secondaries[n], (as_slice(&low), as_slice(&high)), direction)?;
         Ok(Entries::new(cursor, shape.def.schema.clone(), n))
     }
+
     fn check(&self, entry: &IndexEntry) -> Result<ReadAt> {
         self.engine.check_open()?;
         entry.check()?;

@@ -302,7 +302,7 @@ fn a17_who_waited_for_a_range_sees_its_owners_commit() {
 #[test]
 fn serializable_reads_lock() {
     type Read = fn(&Transaction, &Index, &Table);
-    const READS: [(&str, Read); 7] = [
+    const READS: [(&str, Read); 8] = [
         ("get", |tx, i, _| drop(tx.get(i, &[25]).unwrap())),
         ("range", |tx, i, _| drop(keys(tx.range(i, ..).unwrap()))),
         ("range_back", |tx, i, _| drop(keys(tx.range_back(i, ..).unwrap()))),
@@ -315,6 +315,9 @@ fn serializable_reads_lock() {
                 while tx.scan_index(t, "by_colour", ALL).unwrap().next().unwrap().is_some_and(|_| false) {}
             },
         ),
+        ("scan_index_back", |tx, _, t| {
+            while tx.scan_index_back(t, "by_colour", ALL).unwrap().next().unwrap().is_some_and(|_| false) {}
+        }),
     ];
     for (name, read) in READS {
         for isolation in LEVELS {

@@ -7,10 +7,14 @@
     reason = "a test panics on what it does not expect, and races threads of the machine"
 )]
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
+
 use trefoil::{
-    ALL, ColumnType, Database, Durability, Error, Index, IndexOptions, IndexSchema, Isolation, LockMode, Options,
-    Schema, Value,
+    ALL, ColumnType, Database, Durability, Entries, Error, Index, IndexOptions, IndexSchema, Isolation, LockMode,
+    Locking, Options, Schema, Table, Transaction, Value,
 };
+use vfs::random::Rng;
 
 fn open() -> (tempfile::TempDir, Database, Index) {
     let dir = tempfile::tempdir().unwrap();
@@ -262,5 +266,101 @@ fn limits_are_errors_that_name_the_limit() {
     for structure in [trefoil::Structure::Betree, trefoil::Structure::Lsm] {
         let options = IndexOptions { structure, ..IndexOptions::default() };
         assert!(matches!(db.create_index("x", options), Err(Error::Unsupported(_))));
+    }
+}
+
+/// Rows of a table with an index of two columns, and the same as a map.
+type Rows = BTreeMap<i32, (i32, i32)>;
+
+/// Inserts, updates or deletes a row.
+fn change(tx: &mut Transaction, t: &Table, rows: &mut Rows, rng: &mut Rng) {
+    let (id, a, b) = (rng.below(600) as i32, rng.below(8) as i32 - 4, rng.below(20) as i32);
+    let row = [id.into(), a.into(), b.into()];
+    match rows.insert(id, (a, b)) {
+        None => tx.insert(t, &row).unwrap(),
+        Some(_) if a > 0 => assert!(tx.update(t, &row).unwrap()),
+        Some(_) => {
+            rows.remove(&id);
+            assert!(tx.delete_row(t, &row[..1]).unwrap());
+        }
+    }
+}
+
+/// Values of one side of a range, and whether they belong to it; without values it is open.
+type Side = (Vec<i32>, bool);
+
+fn drawn(rng: &mut Rng) -> Side {
+    let values = [rng.below(8) as i32 - 4, rng.below(20) as i32];
+    (values[..rng.index(3)].to_vec(), rng.chance(0.5))
+}
+
+/// Entries of the rows in a range, ascending.
+fn entries_of(rows: &Rows, low: &Side, high: &Side) -> Vec<(i32, i32, i32)> {
+    let within = |(a, b, _): &(i32, i32, i32)| {
+        let against = |side: &Side| [*a, *b][..side.0.len()].cmp(&side.0);
+        let is_above = low.0.is_empty() || against(low).is_gt() || low.1 && against(low).is_eq();
+        is_above && (high.0.is_empty() || against(high).is_lt() || high.1 && against(high).is_eq())
+    };
+    let all: BTreeSet<_> = rows.iter().map(|(id, (a, b))| (*a, *b, *id)).collect();
+    all.into_iter().filter(within).collect()
+}
+
+fn bound<'v>(values: &'v [Value<'v>], is_included: bool) -> Bound<&'v [Value<'v>]> {
+    match (values.is_empty(), is_included) {
+        (true, _) => Bound::Unbounded,
+        (false, true) => Bound::Included(values),
+        (false, false) => Bound::Excluded(values),
+    }
+}
+
+/// Entries of a secondary index are read both ways in any range of its columns: what a snapshot saw, and the newest with the
+/// own writes on top, with and without locks, all as a map has them. Guard: the direction that `scan_index_towards` (of a
+/// transaction and of a snapshot) and `scan_index_locked_towards` are given, and that the latter is asked where plain reads lock.
+#[test]
+fn entries_come_both_ways_as_a_snapshot_and_own_writes_have_them() {
+    let (_dir, db, _) = open();
+    trefoil::fuzzing::small_nodes();
+    let small = IndexOptions { node_bytes: 512, ..IndexOptions::default() };
+    let columns = ["id", "a", "b"];
+    let schema = columns.iter().fold(Schema::builder(), |schema, name| schema.column(name, ColumnType::I32));
+    let by_both = IndexSchema::new("by_both", &columns[1..]).with_options(small);
+    let schema = schema.primary_key(&columns[..1]).primary_options(small).index(by_both).build().unwrap();
+    let t = db.create_table("t", schema).unwrap();
+    let (mut rng, mut rows) = (Rng::new(11), Rows::new());
+    let mut tx = db.begin().unwrap();
+    (0..900).for_each(|_| change(&mut tx, &t, &mut rows, &mut rng));
+    tx.commit().unwrap();
+    let (then, snapshot) = (rows.clone(), db.snapshot().unwrap());
+    for isolation in [Isolation::ReadCommitted, Isolation::RepeatableRead, Isolation::Serializable] {
+        let mut tx = db.begin_with(isolation).unwrap();
+        (0..150).for_each(|_| change(&mut tx, &t, &mut rows, &mut rng));
+        for _ in 0..100 {
+            let (low, high) = (drawn(&mut rng), drawn(&mut rng));
+            let values = |side: &Side| side.0.iter().map(|n| Value::from(*n)).collect::<Vec<_>>();
+            let (from, to) = (values(&low), values(&high));
+            let range = (bound(&from, low.1), bound(&to, high.1));
+            let all = |entries: Result<Entries<'_>, Error>| -> Vec<(i32, i32, i32)> {
+                let mut entries = entries.unwrap();
+                std::iter::from_fn(|| entries.next_as().unwrap()).collect()
+            };
+            let mut seen = entries_of(&then, &low, &high);
+            assert_eq!(all(snapshot.scan_index(&t, "by_both", range)), seen);
+            seen.reverse();
+            assert_eq!(all(snapshot.scan_index_back(&t, "by_both", range)), seen);
+            let mut own = entries_of(&rows, &low, &high);
+            assert_eq!(all(tx.scan_index(&t, "by_both", range)), own);
+            own.reverse();
+            assert_eq!(all(tx.scan_index_back(&t, "by_both", range)), own);
+            assert_eq!(all(tx.scan_index_back_locked(&t, "by_both", range, LockMode::Shared)), own);
+        }
+        tx.commit().unwrap();
+    }
+    type Read = for<'t> fn(&'t Transaction, &Table) -> Result<Entries<'t>, Error>;
+    let reads: [Read; 2] = [|tx, t| tx.scan_index(t, "by_both", ALL), |tx, t| tx.scan_index_back(t, "by_both", ALL)];
+    for read in reads {
+        let reader = db.begin_with(Isolation::Serializable).unwrap();
+        let (_, _, id) = read(&reader, &t).unwrap().next_as::<(i32, i32, i32)>().unwrap().unwrap();
+        let busy = db.begin().unwrap().get_row_locked(&t, &[id.into()], Locking::EXCLUSIVE.no_wait());
+        assert!(matches!(busy, Err(Error::LockBusy { .. })), "row {id} is locked, not its entry alone: {busy:?}");
     }
 }

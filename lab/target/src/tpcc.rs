@@ -319,6 +319,9 @@ pub trait Session: Send {
     /// Reads entries of the table's index that begin with `prefix`, in its order, from the index alone:
     /// [`Definition::entry_columns`]. `each` must not call the engine.
     fn scan_index(&mut self, table: Table, prefix: &[Cell<'_>], each: &mut dyn FnMut(&[Cell<'_>])) -> Result<()>;
+
+    /// Reads the last of these entries, and none before it; says whether there is one. `found` must not call the engine.
+    fn last_entry(&mut self, table: Table, prefix: &[Cell<'_>], found: &mut dyn FnMut(&[Cell<'_>])) -> Result<bool>;
 }
 
 #[cfg(test)]

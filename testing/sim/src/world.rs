@@ -290,6 +290,12 @@ pub fn check_secondaries(snapshot: &Snapshot, table: &Table) -> Result<(), Error
             found.push((*a, *id));
         }
         assert!(found == expected, "{} at {}: {found:?} for rows {expected:?}", index.name(), snapshot.ts());
+        let (mut down, mut entries) = (Vec::new(), snapshot.scan_index_back(table, index.name(), ALL)?);
+        while let Some(entry) = entries.next_as::<(u32, u64)>()? {
+            down.push(entry);
+        }
+        down.reverse();
+        assert!(down == expected, "{} at {}, downwards: {down:?}", index.name(), snapshot.ts());
     }
     Ok(())
 }

@@ -371,7 +371,7 @@ impl<'a> Rows<'a> {
     }
 }
 
-/// Entries of a secondary index in its order: from `scan_index` of a transaction or snapshot.
+/// Entries of a secondary index in its order: from `scan_index` and `scan_index_back` of a transaction or snapshot.
 ///
 /// ```
 /// # let dir = tempfile::tempdir().expect("a temporary directory");

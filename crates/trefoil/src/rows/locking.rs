@@ -168,11 +168,58 @@ impl Transaction {
         range: ValueRange<'_>,
         locking: impl Into<Locking>,
     ) -> Result<Entries<'_>> {
+        self.scan_index_locked_towards(table, index, range, locking.into(), Direction::Forward)
+    }
+
+    /// Entries of a secondary index in a range of its columns, descending, each row locked as it is reached.
+    ///
+    /// # Errors
+    /// As [`Transaction::scan_index_locked`].
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = trefoil::Database::open(dir.path(), trefoil::Options::default())?;
+    /// # use trefoil::{ColumnType, IndexSchema, Schema};
+    /// # let schema = Schema::builder().column("id", ColumnType::I64).column("name", ColumnType::Text);
+    /// # let schema = schema.primary_key(&["id"]).index(IndexSchema::new("by_name", &["name"])).build()?;
+    /// # let people = db.create_table("people", schema)?;
+    /// # let mut tx = db.begin()?;
+    /// # for (id, name) in [(1i64, "Ada"), (2, "Grace"), (3, "Edith")] {
+    /// #     tx.insert(&people, &[id.into(), name.into()])?;
+    /// # }
+    /// # tx.commit()?;
+    /// use trefoil::{ALL, LockMode, Locking};
+    ///
+    /// let tx = db.begin()?;
+    /// let mut by_name = tx.scan_index_back_locked(&people, "by_name", ALL, LockMode::Exclusive)?;
+    /// assert_eq!(by_name.next()?, Some(vec!["Grace".into(), 2i64.into()]));
+    /// let other = db.begin()?;
+    /// assert!(other.get_row_locked(&people, &[2i64.into()], Locking::SHARED.no_wait()).is_err()); // Grace's row
+    /// # Ok::<(), trefoil::Error>(())
+    /// ```
+    pub fn scan_index_back_locked(
+        &self,
+        table: &Table,
+        index: &str,
+        range: ValueRange<'_>,
+        locking: impl Into<Locking>,
+    ) -> Result<Entries<'_>> {
+        self.scan_index_locked_towards(table, index, range, locking.into(), Direction::Backward)
+    }
+
+    pub(super) fn scan_index_locked_towards(
+        &self,
+        table: &Table,
+        index: &str,
+        range: ValueRange<'_>,
+        locking: Locking,
+        direction: Direction,
+    ) -> Result<Entries<'_>> {
         let shape = self.table_shape(&table.0);
         let n = index_number(&shape, index)?;
         let (low, high) = index_range(&shape.def.schema, n, range)?;
-        let (secondary, range) = (&shape.secondaries[n], (as_slice(&low), as_slice(&high)));
-        let scan = LockingScan::new(self, secondary, range, Direction::Forward, locking.into());
+        let range = (as_slice(&low), as_slice(&high));
+        let scan = LockingScan::new(self, &shape.secondaries[n], range, direction, locking);
         let cursor = self.locking_cursor(scan.of_rows(&Arc::clone(&shape), n))?;
         Ok(Entries::new(cursor, shape.def.schema.clone(), n))
     }

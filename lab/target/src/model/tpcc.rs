@@ -277,4 +277,10 @@ impl Session for ModelConnection<'_> {
         entries.take_while(|entry| entry.starts_with(&low)).for_each(|entry| each(entry));
         Ok(())
     }
+
+    fn last_entry(&mut self, table: Table, prefix: &[Cell<'_>], found: &mut dyn FnMut(&[Cell<'_>])) -> Result<bool> {
+        let mut last = None;
+        self.scan_index(table, prefix, &mut |entry| last = Some(entry.iter().map(Cell::owned).collect::<Row>()))?;
+        Ok(last.inspect(|entry| found(entry)).is_some())
+    }
 }

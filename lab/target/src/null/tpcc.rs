@@ -86,4 +86,8 @@ impl Session for NullConnection {
         each(&cells);
         Ok(())
     }
+
+    fn last_entry(&mut self, table: Table, prefix: &[Cell<'_>], found: &mut dyn FnMut(&[Cell<'_>])) -> Result<bool> {
+        self.scan_index(table, prefix, found).map(|()| true)
+    }
 }

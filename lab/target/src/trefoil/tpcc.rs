@@ -254,19 +254,40 @@ impl Session for Connection<'_> {
     }
 
     fn scan_index(&mut self, table: Table, prefix: &[Cell<'_>], each: &mut dyn FnMut(&[Cell<'_>])) -> Result<()> {
-        let definition = table.definition();
-        let columns = definition.index.unwrap_or_default();
-        let prefix: Vec<Value<'_>> =
-            columns.iter().zip(prefix).map(|(column, cell)| value_of(definition.columns[*column].1, cell)).collect();
-        let (transaction, table) = self.reading(table)?;
-        let mut entries = transaction.scan_index(table, INDEX, range_of(&prefix, &prefix))?;
-        // The engine's entries end with the whole primary key, whatever the index has of it.
-        let again: Vec<bool> =
-            columns.iter().map(|_| false).chain((0..definition.key).map(|c| columns.contains(&c))).collect();
+        let prefix = index_values(table, prefix);
+        let (transaction, indexed) = self.reading(table)?;
+        let mut entries = transaction.scan_index(indexed, INDEX, range_of(&prefix, &prefix))?;
+        let again = told_again(table);
         while let Some(values) = entries.next()? {
-            let cells = values.into_iter().zip(&again).filter(|(_, again)| !**again).map(|(value, _)| cell_of(value));
-            each(&cells.collect::<Vec<_>>());
+            each(&cells_of(values, &again));
         }
         Ok(())
     }
+
+    fn last_entry(&mut self, table: Table, prefix: &[Cell<'_>], found: &mut dyn FnMut(&[Cell<'_>])) -> Result<bool> {
+        let prefix = index_values(table, prefix);
+        let (transaction, indexed) = self.reading(table)?;
+        let mut entries = transaction.scan_index_back(indexed, INDEX, range_of(&prefix, &prefix))?.expect(1);
+        let last = entries.next()?;
+        Ok(last.map(|values| found(&cells_of(values, &told_again(table)))).is_some())
+    }
+}
+
+/// The beginning of an entry.
+fn index_values<'a>(table: Table, prefix: &'a [Cell<'_>]) -> Vec<Value<'a>> {
+    let definition = table.definition();
+    let columns = definition.index.unwrap_or_default().iter().zip(prefix);
+    columns.map(|(column, cell)| value_of(definition.columns[*column].1, cell)).collect()
+}
+
+/// The engine's entries end with the whole primary key, whatever the index has of it: which of their values were there
+/// before.
+fn told_again(table: Table) -> Vec<bool> {
+    let definition = table.definition();
+    let columns = definition.index.unwrap_or_default();
+    columns.iter().map(|_| false).chain((0..definition.key).map(|column| columns.contains(&column))).collect()
+}
+
+fn cells_of<'a>(entry: Vec<Value<'a>>, again: &[bool]) -> Vec<Cell<'a>> {
+    entry.into_iter().zip(again).filter(|(_, again)| !**again).map(|(value, _)| cell_of(value)).collect()
 }

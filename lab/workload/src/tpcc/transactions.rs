@@ -363,7 +363,7 @@ impl<'a> Transactions<'a> {
         self.row(session, Table::Customer, key(&[warehouse, district, customer]), &columns)?;
         let prefix = [warehouse, district, customer].map(Cell::Number);
         let mut order = None;
-        session.scan_index(Table::Orders, &prefix, &mut |entry| order = Some(entry[3].number()))?;
+        session.last_entry(Table::Orders, &prefix, &mut |entry| order = Some(entry[3].number()))?;
         let Some(order) = order else {
             return wrong(format!("customer {warehouse}/{district}/{customer} has no order"));
         };
