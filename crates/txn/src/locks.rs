@@ -213,10 +213,12 @@ impl Locks {
             return LockOutcome::Timeout;
         }
         owner.state.weight.store(u32::try_from(request.weight).unwrap_or(u32::MAX), Ordering::Relaxed);
-        entry.enqueue(owner.state.clone(), mode);
+        let ahead = entry.enqueue(owner.state.clone(), mode);
         owner.state.begin_wait(place);
         drop(shard);
-        self.wait(owner, place, held.is_none(), request.timeout)
+        // Behind others the lock will not come within a spin, and the core is somebody's who could be woken for it.
+        let spin_turns = if ahead == 0 { self.spin_turns } else { 0 };
+        self.wait(owner, place, held.is_none(), request.timeout, spin_turns)
     }
 
     /// Releases all locks of `owner`. With the timestamp of its commit, once that is applied; without, if it changed
@@ -334,14 +336,22 @@ impl Locks {
     }
 
     /// Step 4 from the moment the owner is in the queue.
-    fn wait(&self, owner: &mut LockOwner, place: Place, fresh: bool, timeout: Option<Duration>) -> LockOutcome {
+    fn wait(
+        &self,
+        owner: &mut LockOwner,
+        place: Place,
+        fresh: bool,
+        timeout: Option<Duration>,
+        mut spin_turns: u32,
+    ) -> LockOutcome {
         self.stats.waiting.fetch_add(1, Ordering::Relaxed);
         let started = Instant::now();
         let deadline = timeout.map(|timeout| started + timeout);
         let outcome = loop {
             thread::point("locks.queued");
             deadlock::resolve(self, &owner.state);
-            owner.state.sleep(self.spin_turns, deadline);
+            owner.state.sleep(spin_turns, deadline);
+            spin_turns = self.spin_turns;
             thread::point("locks.woken");
             let late = deadline.is_some_and(|deadline| Instant::now() >= deadline);
             if let Some(outcome) = self.look_again(&owner.state, place, late, fresh) {

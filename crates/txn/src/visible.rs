@@ -10,7 +10,7 @@
 //!    wake all who sleep there, one batch per lot.
 //!
 //! Steps of [`Visible::wait_for`]:
-//! 1. return at once, or after a short spin, when the prefix is there;
+//! 1. return at once, or after a short spin that gives the core away now and then, when the prefix is there;
 //! 2. under the lot's gate: publish the position in `lowest`, fence, look at the prefix and at `failed` again;
 //! 3. sleep; after each wake-up repeat step 2.
 //!
@@ -40,8 +40,11 @@ use crate::word::Word;
 
 /// Lots that waiters are spread over, by the position they wait for.
 const LOTS: usize = 16;
-/// Turns of spinning before a waiter parks, if there is another core: about as long as one commit takes to apply.
-const SPIN_TURNS: u32 = 200;
+/// Turns before a waiter parks, if there is another core: a few times as long as one commit takes to apply.
+const SPIN_TURNS: u32 = 400;
+/// One of so many turns gives the core away. With more clients than cores the one that is waited for may have lost its core
+/// in the middle, and all behind it would park: it would then have to wake them one by one.
+const TURNS_PER_YIELD: u32 = 25;
 
 #[derive(Debug)]
 struct Lot {
@@ -112,14 +115,14 @@ impl Visible {
         if self.visible() >= ts {
             return Ok(());
         }
-        for _ in 0..self.spin_turns {
+        for turn in 0..self.spin_turns {
             if self.visible() >= ts {
                 return Ok(());
             }
             if self.failed.get().is_some() {
                 break;
             }
-            thread::spin();
+            if turn % TURNS_PER_YIELD == TURNS_PER_YIELD - 1 { thread::yield_now() } else { thread::spin() }
         }
         self.park_until(ts)
     }

@@ -304,12 +304,14 @@ fn a_deadlock_that_never_was(sim: &Handle, b_waits_again: bool) {
 }
 
 /// A waiter that was offered the lock and sleeps is passed for five milliseconds and not longer, whether the time
-/// passes while the lock is held or while it is free.
+/// passes while the lock is held or while it is free; for twelve if it is the first of forty.
 #[test]
 fn c2_nobody_is_passed_for_long() {
-    for (while_held, while_free, times) in [(500, 0, 9..=11), (0, 500, 9..=11), (0, 6000, 1..=1)] {
+    let cases =
+        [(1, 500, 0, 9..=11), (1, 0, 500, 9..=11), (1, 0, 6000, 1..=1), (10, 500, 0, 9..=11), (40, 500, 0, 22..=25)];
+    for (waiters, while_held, while_free, times) in cases {
         Simulation::new(1, Config::default()).run(move |sim| {
-            let passed = passed_for_five_ms(sim, while_held, while_free);
+            let passed = passed_until_it_is_their_turn(sim, waiters, while_held, while_free);
             assert!(times.contains(&passed), "passed {passed} times, not {times:?}");
         });
     }
@@ -348,21 +350,22 @@ fn a17_a_lock_handed_over_tells_the_commit() {
     });
 }
 
-fn passed_for_five_ms(sim: &Handle, while_held: u64, while_free: u64) -> u32 {
+fn passed_until_it_is_their_turn(sim: &Handle, waiters: u64, while_held: u64, while_free: u64) -> u32 {
     let locks = Arc::new(Locks::new());
     let ask = |timeout| LockRequest { index: IndexId(1), key: b"hot", mode: Mode::Exclusive, timeout, weight: 0 };
     let mut runner = LockOwner::new(TxnId(1));
     assert!(matches!(locks.lock(&mut runner, &ask(None)), LockOutcome::Granted { .. }));
     let slow = sim.hold("locks.woken");
-    let waiter = {
+    let waiting = (0..waiters).map(|n| {
         let locks = locks.clone();
         start("waiter", move || {
-            let mut owner = LockOwner::new(TxnId(2));
+            let mut owner = LockOwner::new(TxnId(2 + n));
             assert!(matches!(locks.lock(&mut owner, &ask(None)), LockOutcome::Granted { .. }));
             locks.release_all(&mut owner, None);
         })
-    };
-    while locks.stats().waiting == 0 {
+    });
+    let waiting = waiting.collect();
+    while locks.stats().waiting < waiters {
         vfs::thread::spin();
     }
     locks.release_all(&mut runner, None);
@@ -376,7 +379,7 @@ fn passed_for_five_ms(sim: &Handle, while_held: u64, while_free: u64) -> u32 {
         assert!(passed < 100, "passed for {passed} half milliseconds");
     }
     slow.open();
-    join(vec![waiter]);
+    join(waiting);
     assert!(matches!(locks.lock(&mut runner, &ask(Some(Duration::ZERO))), LockOutcome::Granted { .. }));
     locks.release_all(&mut runner, None);
     passed

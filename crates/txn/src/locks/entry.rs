@@ -4,7 +4,7 @@
 //! 1. Waiters stand in order of arrival; an upgrade (S held, X wanted) goes before all who hold nothing.
 //! 2. When the lock can be had by the first waiter, it is *offered*: the waiter wakes and takes it if it is still to
 //!    be had. Until then a running thread may take it first: handing a lock to a parked thread idles it for a wake-up.
-//! 3. The first time somebody passes a waiter is noted. Once that is [`PASS_LIMIT`] ago for the first waiter, nobody
+//! 3. The first time somebody passes a waiter is noted. Once that is the limit ago for the first waiter, nobody
 //!    passes any more and the lock is *granted* to it outright. Those who passed the first waiter passed all, and
 //!    stamps are set from the back until one is found, so the first waiter's stamp is the oldest.
 //! 4. A waiter whose wait ended otherwise (victim, cancelled, timed out) takes itself out; rules 2 and 3 skip it.
@@ -22,8 +22,11 @@ use super::ends;
 use super::listing::WaitEdge;
 use super::owner::OwnerState;
 
-/// Nobody is passed for longer than this.
+/// Nobody is passed for longer than this, or than [`PASS_LIMIT_PER_WAITER`] for each who waits.
 pub(super) const PASS_LIMIT: Duration = Duration::from_millis(5);
+/// Once the limit is over each waiter in turn is woken with the lock in its hand, and meanwhile nobody works: some 15
+/// microseconds each. So waking them costs no more than a twentieth of the time, however many they are (decision 0007).
+const PASS_LIMIT_PER_WAITER: Duration = Duration::from_micros(300);
 
 /// How a key is locked. Ordered by strength.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -108,6 +111,11 @@ const _: () = assert!(size_of::<Entry>() <= 64, "a lock is one cache line");
 /// Owners to wake once the shard's latch is given up.
 pub(super) type Wakes = Vec<Arc<OwnerState>>;
 
+/// How long the first of so many waiters is passed.
+pub(super) fn pass_limit(waiters: usize) -> Duration {
+    PASS_LIMIT.max(PASS_LIMIT_PER_WAITER * u32::try_from(waiters).unwrap_or(u32::MAX))
+}
+
 impl Entry {
     /// Memory of an entry for `key`.
     pub(super) fn bytes_for(key: &[u8]) -> usize {
@@ -155,7 +163,7 @@ impl Entry {
     pub(super) fn take_ahead(&mut self, owner: &Arc<OwnerState>, mode: Mode) -> bool {
         if let Some(queue) = self.queue.as_mut().filter(|q| !q.waiters.is_empty()) {
             let now = Instant::now();
-            if queue.waiters[0].first_passed.is_some_and(|since| now - since >= PASS_LIMIT) {
+            if queue.waiters[0].first_passed.is_some_and(|since| now - since >= pass_limit(queue.waiters.len())) {
                 return false;
             }
             let unstamped = queue.waiters.iter_mut().rev().take_while(|w| w.first_passed.is_none());
@@ -192,12 +200,13 @@ impl Entry {
         }
     }
 
-    /// Puts `owner` into the queue.
-    pub(super) fn enqueue(&mut self, owner: Arc<OwnerState>, mode: Mode) {
+    /// Puts `owner` into the queue, and tells how many stand before it.
+    pub(super) fn enqueue(&mut self, owner: Arc<OwnerState>, mode: Mode) -> usize {
         let upgrade = self.held_by(&owner).is_some();
         let queue = self.queue.get_or_insert_default();
         let at = if upgrade { queue.waiters.iter().take_while(|w| w.upgrade).count() } else { queue.waiters.len() };
         queue.waiters.insert(at, Waiter { owner, mode, upgrade, since: Instant::now(), first_passed: None });
+        at
     }
 
     /// Where `owner` stands in the queue.
@@ -234,7 +243,7 @@ impl Entry {
             if !self.is_open_to(&owner, mode) {
                 return;
             }
-            if waiter.first_passed.is_none_or(|since| since.elapsed() < PASS_LIMIT) {
+            if waiter.first_passed.is_none_or(|since| since.elapsed() < pass_limit(self.waiters().count())) {
                 if owner.offer() {
                     wakes.push(owner);
                 }
