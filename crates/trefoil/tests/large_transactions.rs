@@ -206,6 +206,36 @@ fn b1_a_lock_is_raised_when_all_who_share_it_have_ended() {
     });
 }
 
+/// B1: whoever waits for one large transaction and then for the next waits once: one time limit for all of it. Guard:
+/// `Patience`.
+#[test]
+fn b1_a_wait_for_folded_locks_has_one_time_limit() {
+    simulate(|_| {
+        let db = open_small(&disk());
+        let i = index(&db, "i");
+        fill(&db, &i, 0, ROWS, 10).unwrap();
+        let readers: Vec<_> = (0..3).map(|_| db.begin().unwrap()).collect();
+        for reader in &readers {
+            for n in 0..ROWS / 2 {
+                assert!(reader.get_locked(&i, &n.to_be_bytes(), LockMode::Shared).unwrap().is_some());
+            }
+        }
+        let (d, handle) = (db.clone(), i.clone());
+        let waiter = spawn("waiter", move || {
+            let (began, mut tx) = (Instant::now(), d.begin().unwrap());
+            let put = tx.put(&handle, &5u32.to_be_bytes(), b"mine");
+            assert!(matches!(put, Err(Error::LockTimeout { .. })), "{put:?}");
+            began.elapsed()
+        });
+        for reader in readers {
+            sleep(300);
+            reader.commit().unwrap();
+        }
+        let waited = waiter.join().unwrap();
+        assert!(waited < Duration::from_millis(600), "{waited:?}");
+    });
+}
+
 /// B1: a large transaction has what it wrote, whatever lies in the spans of another, and whoever looks at it meanwhile.
 /// Guards: `Transaction::has_folded` when a span covers the row, and when the lock is held for a moment.
 #[test]

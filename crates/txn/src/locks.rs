@@ -362,7 +362,9 @@ impl Locks {
         if fresh && matches!(outcome, LockOutcome::Granted { .. }) {
             owner.held.push(place.pack());
         }
-        self.count_wait(started.elapsed(), &outcome);
+        let waited = started.elapsed();
+        owner.waited += waited;
+        self.count_wait(waited, &outcome);
         outcome
     }
 

@@ -66,6 +66,20 @@ impl RowLocks {
     }
 }
 
+/// How long one wait may take in all: who gets the lock of a row and finds it folded by somebody gives it back, waits for that
+/// one's end and asks again, and may then find the next one.
+#[derive(Clone, Copy)]
+pub(super) struct Patience {
+    timeout: Duration,
+    waited_before: Duration,
+}
+
+impl Patience {
+    pub(super) fn left(self, held: &RowLocks) -> Duration {
+        self.timeout.saturating_sub(held.owner.waited() - self.waited_before)
+    }
+}
+
 impl Transaction {
     /// The newest committed value of `key`, with the own writes on top, under its row lock: how it is locked, and what
     /// happens if another transaction has locked it, says `locking`. The row is locked until the end of the
@@ -291,10 +305,12 @@ impl Transaction {
             LockWait::NoWait | LockWait::SkipLocked => Duration::ZERO,
         };
         let weight = self.weight();
-        let request = LockRequest { index: entry.id(), key, mode, timeout: Some(timeout), weight };
+        let patience = self.patience(timeout);
         loop {
             let mut held = self.locks.borrow_mut();
             held.loose = None;
+            let timeout = patience.left(&held);
+            let request = LockRequest { index: entry.id(), key, mode, timeout: Some(timeout), weight };
             let (seen, fresh, raised) = match self.engine.locks.lock(&mut held.owner, &request) {
                 LockOutcome::Granted { seen, fresh, raised } => (seen, fresh, raised),
                 LockOutcome::Timeout => {
@@ -315,7 +331,7 @@ impl Transaction {
             {
                 drop(held);
                 if locking.wait == LockWait::Timeout {
-                    self.wait_for_end(other, entry, key)?;
+                    self.wait_for_end(other, entry, key, patience)?;
                     continue;
                 }
                 return self.not_in_time(entry, key, locking).map(|()| None);
@@ -331,6 +347,11 @@ impl Transaction {
             }
             return Ok(Some(fresh));
         }
+    }
+
+    /// Of a wait that begins now, however many others it is made of.
+    pub(super) fn patience(&self, timeout: Duration) -> Patience {
+        Patience { timeout, waited_before: self.locks.borrow().owner.waited() }
     }
 
     /// A large transaction that has the row whose lock was just got, or raised to `mode`; see `txn::locks::folded`. The lock is

@@ -11,6 +11,7 @@ use txn::LockOutcome;
 use txn::write_set::Seq;
 
 use super::Transaction;
+use super::locking::Patience;
 use crate::entry::IndexEntry;
 use crate::error::Result;
 use crate::options::Isolation;
@@ -106,10 +107,11 @@ impl Transaction {
         self.check_running()?;
         self.engine.check_writable()?;
         entry.check()?;
+        let patience = self.patience(self.lock_timeout);
         while let Some(other) = entry.ranges.covers(self.id, key)
             && !self.is_there(entry, key)?
         {
-            self.wait_for_end(other, entry, key)?;
+            self.wait_for_end(other, entry, key, patience)?;
         }
         Ok(())
     }
@@ -125,12 +127,13 @@ impl Transaction {
             };
             Ok((before, writes.bytes() as u64))
         };
+        let patience = self.patience(self.lock_timeout);
         // What is there, or was written before, comes into no range: its row lock decides.
         while value.is_some() {
             match entry.ranges.write(self.id, key, &self.writes, add) {
                 Ok(added) => return added,
                 Err(_) if self.is_there(entry, key)? => break,
-                Err(other) => self.wait_for_end(other, entry, key)?,
+                Err(other) => self.wait_for_end(other, entry, key, patience)?,
             }
         }
         self.writes.write(add)
@@ -145,11 +148,17 @@ impl Transaction {
         Ok(there)
     }
 
-    pub(super) fn wait_for_end(&self, other: base::TxnId, entry: &IndexEntry, key: &[u8]) -> Result<()> {
+    pub(super) fn wait_for_end(
+        &self,
+        other: base::TxnId,
+        entry: &IndexEntry,
+        key: &[u8],
+        patience: Patience,
+    ) -> Result<()> {
         let weight = self.weight();
         let mut held = self.locks.borrow_mut();
-        let wanted = (entry.ranges_of, key);
-        match self.engine.locks.wait_for_end(&mut held.owner, other, wanted, Some(self.lock_timeout), weight) {
+        let (wanted, timeout) = ((entry.ranges_of, key), patience.left(&held));
+        match self.engine.locks.wait_for_end(&mut held.owner, other, wanted, Some(timeout), weight) {
             LockOutcome::Granted { seen, .. } => {
                 self.seen.set(self.seen.get().max(seen));
                 Ok(())

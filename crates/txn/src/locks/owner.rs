@@ -19,6 +19,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
 
 use base::{CommitTs, TxnId};
 use vfs::sync::{Condvar, Mutex};
@@ -259,13 +260,15 @@ pub struct LockOwner {
     pub(super) held: Vec<u64>,
     /// Locks that are in the table no more.
     pub(super) fold: Option<Arc<Fold>>,
+    /// Time spent waiting, ever.
+    pub(super) waited: Duration,
 }
 
 impl LockOwner {
     /// An owner without locks.
     #[must_use]
     pub fn new(txn: TxnId) -> Self {
-        Self { state: Arc::new(OwnerState::new(txn)), held: Vec::new(), fold: None }
+        Self { state: Arc::new(OwnerState::new(txn)), held: Vec::new(), fold: None, waited: Duration::ZERO }
     }
 
     /// The transaction.
@@ -290,6 +293,13 @@ impl LockOwner {
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.held.capacity() * size_of::<u64>()
+    }
+
+    /// Time it has spent waiting so far: what somebody who asks again and again has to look at, so that all of it together
+    /// is one wait.
+    #[must_use]
+    pub fn waited(&self) -> Duration {
+        self.waited
     }
 
     /// From now on never chosen to end a deadlock.
