@@ -116,14 +116,21 @@ impl IndexEntry {
         }
     }
 
-    /// Ends its build for this reason. False if it is public already.
+    /// Ends its build for this reason, whatever stage that has come to. False if it is public already.
     pub fn fail_build(&self, why: Error) -> bool {
-        let stage = self.stage();
-        if stage == Stage::Public {
-            return false;
+        loop {
+            let stage = self.stage();
+            match stage {
+                Stage::Public => return false,
+                Stage::Abandoned => return true,
+                Stage::Building | Stage::Verifying => {}
+            }
+            let _ = self.failure.set(why.clone());
+            vfs::thread::point("build.failing");
+            if self.advance(stage, Stage::Abandoned).is_ok() {
+                return true;
+            }
         }
-        let _ = self.failure.set(why);
-        self.advance(stage, Stage::Abandoned).is_ok() || self.stage() == Stage::Abandoned
     }
 
     /// Nobody keeps it up from now on.
@@ -142,8 +149,10 @@ impl IndexEntry {
         !self.is_quarantined() && self.stage() != Stage::Abandoned && !gone
     }
 
-    /// An error for a snapshot from before the index was built.
+    /// An error for a snapshot from before the index was built, or from behind its end: to be asked once the snapshot is taken.
+    /// Writers leave out what is dropped or set aside, and that may come between any look before and the snapshot.
     pub fn check_snapshot(&self, at: index::ReadAt) -> Result<()> {
+        self.check()?;
         match at {
             index::ReadAt::Snapshot(ts) if ts.0 < self.usable_from.load(Ordering::Acquire) => {
                 Err(Error::DefinitionChanged { name: self.def.name.clone() })
@@ -291,7 +300,8 @@ impl TableEntry {
         self.shape.read().clone()
     }
 
-    /// Replaces the shape by one made of the one that is there. Writers inside keep the one they came in with.
+    /// Replaces the shape by one made of the one that is there. Writers inside keep the one they came in with. Nobody gets
+    /// either while it is made.
     pub fn update_shape(&self, make: impl FnOnce(&TableShape) -> TableShape) {
         let mut shape = self.shape.write();
         *shape = Arc::new(make(&shape));
@@ -474,5 +484,28 @@ mod tests {
         changer.join().expect("no panic");
         writer.join().expect("no panic");
         assert_eq!(*order.lock(), ["left", "changed", "wrote"]);
+    }
+
+    /// Damage that a commit meets while its index goes on to the next stage ends the build all the same: the commit is not told
+    /// of it. Guard: `fail_build` looks again.
+    #[test]
+    fn a16e_a_build_fails_in_whatever_stage_it_is_by_then() {
+        use vfs::sim::{Config, Simulation};
+        for (next, fails) in [(Stage::Verifying, true), (Stage::Public, false)] {
+            Simulation::new(1, Config::default()).run(move |sim| {
+                let (id, role) = (IndexId(2), Role::Secondary(IndexId(1)));
+                let def = IndexDef { id, name: "i".into(), role, options: Default::default(), quarantined: false };
+                let index = crate::quarantine::entry(&def).index.clone();
+                let entry = IndexEntry::to_build(def, index, None);
+                let gate = sim.hold("build.failing");
+                let other = entry.clone();
+                let failing = vfs::thread::spawn("failing", move || other.fail_build(Error::Closed)).expect("starts");
+                gate.wait_reached();
+                entry.advance(Stage::Building, next).expect("nothing has failed yet");
+                gate.open();
+                assert_eq!(failing.join().expect("no panic"), fails);
+                assert_eq!(entry.stage() == Stage::Abandoned, fails);
+            });
+        }
     }
 }

@@ -116,7 +116,7 @@ impl Transaction {
         for &n in schema.unique_indexes() {
             let entries = rows.iter().zip(&keys).map(|(row, key)| unique::entry_of(schema, n, key, row.as_ref()));
             let entries = entries.collect::<Result<Vec<_>>>()?;
-            if let Some(taken) = self.claim(&shape, n, &entries, &[])? {
+            if let Some(taken) = self.claim(&shape, n, &entries, &[], &[])? {
                 return Err(taken.error(&shape));
             }
         }
@@ -193,7 +193,7 @@ impl Transaction {
             schema.secondary_key(n, key, old, &mut old_entry)?;
             let new_entry = unique::entry_of(schema, n, key, row)?;
             if old_entry != new_entry
-                && let Some(taken) = self.claim(shape, n, &[new_entry], std::slice::from_ref(&old_entry))?
+                && let Some(taken) = self.claim(shape, n, &[new_entry], std::slice::from_ref(&old_entry), &[])?
             {
                 return Err(taken.error(shape));
             }
@@ -311,7 +311,7 @@ impl Transaction {
                 schema.secondary_key(n, sorted[*i], row, &mut entry)?;
                 gone.push(entry.clone());
             }
-            self.claim(shape, n, &[], &gone)?;
+            self.claim(shape, n, &[], &gone, &[])?;
         }
         for (i, row) in &rows {
             self.write(&shape.primary, sorted[*i], None)?;

@@ -274,7 +274,6 @@ impl Snapshot {
 
     fn check(&self, entry: &IndexEntry) -> Result<ReadAt> {
         self.engine.check_open()?;
-        entry.check()?;
         if self.ahead {
             self.engine.wait_visible(self.slot.ts())?;
         }

@@ -5,51 +5,18 @@
 
 mod support;
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use support::*;
 use trefoil::{
     ALL, BuildStage, Compression, Database, Error, IndexOptions, IndexSchema, Options, Table, Transaction, Value,
 };
-use vfs::fault::{Action, Class, Rule};
-use vfs::sim::{Gate, Handle, SimDisk};
-use vfs::thread::JoinHandle;
 use vfs::time::Instant;
-
-const ROWS: u64 = 400;
-
-fn made(db: &Database) -> Table {
-    let t = table(db, "t");
-    insert(db, &t, 0..ROWS).unwrap();
-    t
-}
-
-fn build(db: &Database, t: &Table, index: IndexSchema) -> JoinHandle<Result<(), Error>> {
-    let (db, t) = (db.clone(), t.clone());
-    spawn("build", move || db.create_table_indexes(&t, vec![index]))
-}
-
-fn delete(db: &Database, t: &Table, id: u64) {
-    let mut tx = db.begin().unwrap();
-    assert!(tx.delete_row(t, &[Value::U64(id)]).unwrap());
-    tx.commit().unwrap();
-}
 
 fn paint(db: &Database, t: &Table, id: u64, colour: u32) -> Result<(), Error> {
     let mut tx = db.begin()?;
     assert!(tx.update(t, &[Value::U64(id), Value::U32(colour)])?);
     tx.commit().map(|_| ())
-}
-
-fn no_trace(db: &Database, t: &Table) {
-    assert!(t.schema().indexes().is_empty() && db.index_builds().is_empty());
-    db.settle().unwrap();
-    db.checkpoint().unwrap();
-    let names: Vec<_> = db.stats().indexes.into_iter().map(|(name, _)| name).collect();
-    assert!(!names.iter().any(|name| name.contains("by_colour")), "{names:?}");
-    sound(db);
 }
 
 /// Writers come in while the index is built, and what they do is in it: rows inserted, changed and deleted, by transactions
@@ -68,7 +35,7 @@ fn a16_writers_go_on_in_every_stage() {
             let building = build(&db, &t, by_colour());
             gate.wait_reached();
             let began = Instant::now();
-            insert(&db, &t, ROWS..ROWS + 50).unwrap();
+            insert(&db, &t, TABLE_ROWS..TABLE_ROWS + 50).unwrap();
             (0..20).for_each(|id| delete(&db, &t, id));
             (20..40).for_each(|id| paint(&db, &t, id, 9).unwrap());
             reader.insert(&t, &row(1000)).unwrap();
@@ -158,7 +125,7 @@ fn a16d_tombstones_stay_until_the_build_is_done() {
         let gate = sim.hold("build.read");
         let building = build(&db, &t, by_colour());
         gate.wait_reached();
-        (0..ROWS).step_by(2).for_each(|id| delete(&db, &t, id));
+        (0..TABLE_ROWS).step_by(2).for_each(|id| delete(&db, &t, id));
         // Everybody sees that they are gone.
         for _ in 0..3 {
             db.settle().unwrap();
@@ -167,75 +134,11 @@ fn a16d_tombstones_stay_until_the_build_is_done() {
         gate.open();
         building.join().unwrap().unwrap();
         agrees(&db, &t, "by_colour");
-        assert_eq!(indexed(&db, &t) as u64, ROWS / 2);
+        assert_eq!(indexed(&db, &t) as u64, TABLE_ROWS / 2);
         db.settle().unwrap();
         let stats = db.stats().indexes.into_iter().find(|(name, _)| name == "t.by_colour").unwrap().1;
-        assert!(stats.dead_versions < ROWS / 4, "they are collected behind it: {stats:?}");
+        assert!(stats.dead_versions < TABLE_ROWS / 4, "they are collected behind it: {stats:?}");
     });
-}
-
-/// A table whose index is under construction, with a row for every thirtieth entry; writers have made leaves all over it, more
-/// than memory holds.
-fn cold(disk: &SimDisk, sim: &Handle) -> (Database, Table, JoinHandle<Result<(), Error>>, Gate) {
-    let options = Options { budget_bytes: 512 << 10, background: false, ..options(disk) };
-    let db = Database::open("/db", options).unwrap();
-    let t = table(&db, "t");
-    let insert = |ids: Vec<u64>, colour: fn(u64) -> u64| {
-        for some in ids.chunks(200) {
-            let mut tx = db.begin().unwrap();
-            let some: Vec<_> = some.iter().map(|id| [Value::U64(*id), Value::U32(colour(*id) as u32)]).collect();
-            tx.insert_many(&t, &some).unwrap();
-            tx.commit().unwrap();
-            db.settle().unwrap();
-        }
-    };
-    insert((0..200).collect(), |id| id * 30);
-    let gate = sim.hold("build.read");
-    let building = build(&db, &t, by_colour());
-    gate.wait_reached();
-    insert((1000..7000).collect(), |id| (id - 1000) * 7919 % 6000);
-    db.checkpoint().unwrap();
-    (db, t, building, gate)
-}
-
-/// Entries are added between those of writers, a batch of them over more cold leaves than a commit waits for. Guard: it is cut.
-#[test]
-fn a16e_a_build_meets_cold_leaves() {
-    simulate(|sim| {
-        let (db, t, building, gate) = cold(&disk(), sim);
-        gate.open();
-        building.join().unwrap().unwrap();
-        agrees(&db, &t, "by_colour");
-    });
-}
-
-/// A writer's commit meets damage in an index under construction: it goes on without, and the build fails. Guard: `set_aside`.
-#[test]
-fn a16e_damage_fails_the_build_and_not_the_writer() {
-    let met = Arc::new(AtomicU64::new(0));
-    for nth in (0..30).step_by(3) {
-        let met = met.clone();
-        simulate(move |sim| {
-            let disk = disk();
-            let (db, t, building, gate) = cold(&disk, sim);
-            disk.faults().add(Rule::new(Action::Eio).on(Class::Read).path("data.trefoil").nth(nth));
-            let mut tx = db.begin().unwrap();
-            let rows = (0..40).try_for_each(|n| tx.delete_row(&t, &[Value::U64(2000 + n)]).map(|_| ()));
-            let written = rows.and_then(|()| tx.commit().map(|_| ()));
-            disk.faults().clear();
-            gate.open();
-            match (written, building.join().unwrap()) {
-                (Ok(()), Err(Error::Corrupt(damage))) => {
-                    assert_eq!(damage.index.map(|id| id.0), Some(2), "{damage}");
-                    met.fetch_add(1, Ordering::Relaxed);
-                    no_trace(&db, &t);
-                }
-                // It was met elsewhere, or nowhere.
-                (_, built) => drop(built),
-            }
-        });
-    }
-    assert!(met.load(Ordering::Relaxed) > 0);
 }
 
 /// Older snapshots do not read what was built behind them; those that were taken while it was built do. Guard:
@@ -265,8 +168,8 @@ fn a16c_a_snapshot_from_the_middle_of_a_build_sees_all_rows() {
             Ok::<u64, Error>(count)
         };
         assert!(matches!(count(&old), Err(Error::DefinitionChanged { .. })));
-        assert_eq!(count(&middle).unwrap(), ROWS - 2);
-        assert_eq!(count(&db.snapshot().unwrap()).unwrap(), ROWS - 3);
+        assert_eq!(count(&middle).unwrap(), TABLE_ROWS - 2);
+        assert_eq!(count(&db.snapshot().unwrap()).unwrap(), TABLE_ROWS - 3);
     });
 }
 
@@ -293,7 +196,7 @@ fn a16f_a_crash_beside_writers_leaves_old_or_new() {
                 let gate = sim.hold(point);
                 let building = build(&db, &t, by_colour());
                 gate.wait_reached();
-                insert(&db, &t, ROWS..ROWS + 60).unwrap();
+                insert(&db, &t, TABLE_ROWS..TABLE_ROWS + 60).unwrap();
                 (0..20).for_each(|id| delete(&db, &t, id));
                 disk.power_cut(5);
                 gate.open();
@@ -305,7 +208,7 @@ fn a16f_a_crash_beside_writers_leaves_old_or_new() {
                 sound(&db);
                 insert(&db, &t, 1000..1010).unwrap();
                 db.create_table_indexes(&t, vec![by_colour()]).unwrap();
-                assert_eq!(indexed(&db, &t) as u64, ROWS + 50, "{point}");
+                assert_eq!(indexed(&db, &t) as u64, TABLE_ROWS + 50, "{point}");
                 agrees(&db, &t, "by_colour");
             });
         }
@@ -323,20 +226,16 @@ fn a16f_what_writers_did_during_the_build_survives() {
         let gate = sim.hold("ddl.registered");
         let building = build(&db, &t, by_colour());
         gate.wait_reached();
-        insert(&db, &t, ROWS..ROWS + 60).unwrap();
+        insert(&db, &t, TABLE_ROWS..TABLE_ROWS + 60).unwrap();
         (0..20).for_each(|id| delete(&db, &t, id));
         gate.open();
         building.join().unwrap().unwrap();
         drop(t);
         let db = open(&cut(&disk, db));
         let t = db.table("t").unwrap();
-        assert_eq!(indexed(&db, &t) as u64, ROWS + 40);
+        assert_eq!(indexed(&db, &t) as u64, TABLE_ROWS + 40);
         agrees(&db, &t, "by_colour");
     });
-}
-
-fn unique() -> IndexSchema {
-    by_colour().unique()
 }
 
 fn add(tx: &mut Transaction, t: &Table, id: u64, colour: u32) -> Result<(), Error> {
@@ -460,9 +359,9 @@ fn a_build_is_watched_and_ended() {
             gate.wait_reached();
             let one = db.index_builds().pop().unwrap();
             assert_eq!((one.table(), one.indexes()), ("t", &["by_colour".to_owned()][..]));
-            assert_eq!(one.rows_estimated(), ROWS);
-            assert_eq!(one.rows_read(), if point == "build.registered" { 0 } else { ROWS });
-            assert_eq!(one.entries_added(), if point == "ddl.built" { ROWS } else { 0 });
+            assert_eq!(one.rows_estimated(), TABLE_ROWS);
+            assert_eq!(one.rows_read(), if point == "build.registered" { 0 } else { TABLE_ROWS });
+            assert_eq!(one.entries_added(), if point == "ddl.built" { TABLE_ROWS } else { 0 });
             let mut inside = db.begin().unwrap();
             inside.insert(&t, &row(700)).unwrap();
             one.cancel();
@@ -495,7 +394,7 @@ fn a_successor_takes_the_place_of_an_index_in_use() {
             add(&mut inside, &t, 700, 700).unwrap();
             assert_eq!(add(&mut inside, &t, 701, 7).is_err(), is_unique, "the old one judges");
             delete(&db, &t, 4);
-            assert_eq!(indexed(&db, &t) as u64, ROWS - 1, "the old one is read");
+            assert_eq!(indexed(&db, &t) as u64, TABLE_ROWS - 1, "the old one is read");
             gate.open();
             if is_unique {
                 // It came in before the new one was verified.

@@ -20,6 +20,9 @@
 //! behind the change to *verifying*, he finds the other: it was added by the build, which has ended, or by somebody who had the
 //! lock before and has applied it. If both came in before, both are in the snapshot in which neighbours are compared.
 //!
+//! Why no reader misses a row that is in the new index alone. A writer has the new shape, or leaves the old index out, not
+//! before that is marked as dropped; and readers look at the mark once they have their snapshot ([`IndexEntry::check_snapshot`]).
+//!
 //! When it fails, or the process ends: the indexes are dropped. Their states in manifests have numbers that the catalog does
 //! not know, and the next open frees them. Writers that came in meanwhile leave them out.
 
@@ -133,7 +136,10 @@ impl Engine {
         ];
         let ts = self.commit_catalog(change, Room::Reserve)?;
         vfs::thread::point("ddl.dropped");
-        table.update_shape(|now| TableShape::new(def, now.primary.clone(), secondaries));
+        table.update_shape(|now| {
+            old.set_dropped(ts);
+            TableShape::new(def, now.primary.clone(), secondaries)
+        });
         self.bury(vec![old], ts);
         Ok(())
     }
@@ -261,7 +267,11 @@ impl<'a> Online<'a> {
         change.push((catalog::table_key(def.id).to_vec(), Some(def.encode())));
         let ts = self.engine.commit_catalog(change, Room::Ordinary)?;
         self.ended = true;
-        self.table.update_shape(|now| TableShape::new(def, now.primary.clone(), secondaries));
+        self.table.update_shape(|now| {
+            old.iter().for_each(|old| old.set_dropped(ts));
+            TableShape::new(def, now.primary.clone(), secondaries)
+        });
+        vfs::thread::point("build.public");
         self.engine.bury(old.into_iter().collect(), ts);
         Ok(())
     }

@@ -101,7 +101,8 @@ impl Transaction {
             }
             for &n in shape.kept.schema.unique_indexes() {
                 let entry = unique::entry_of(&shape.kept.schema, n, &key, row)?;
-                there.extend(tx.claim(&shape, n, &[entry], &[])?.map(|taken| taken.row));
+                let taken = tx.claim(&shape, n, &[entry], &[], &there)?;
+                there.extend(taken.map(|taken| taken.row));
             }
             there.sort_unstable();
             there.dedup();
@@ -176,7 +177,7 @@ impl Transaction {
         }
         for &n in shape.kept.schema.unique_indexes() {
             let entry = unique::entry_of(&shape.kept.schema, n, key, row)?;
-            if let Some(taken) = self.claim(shape, n, &[entry], &[])? {
+            if let Some(taken) = self.claim(shape, n, &[entry], &[], &[])? {
                 return Ok(Some(taken));
             }
         }

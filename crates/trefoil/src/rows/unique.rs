@@ -81,13 +81,14 @@ pub(super) fn entry_of(schema: &Schema, n: usize, key: &[u8], row: &[Value<'_>])
 
 impl Transaction {
     /// Steps 1 and 2 for unique index `n`: entries that come, and that go. The first of those that come whose value is
-    /// taken, if there is one.
+    /// taken, if there is one, by a row other than those with the primary keys `leaving`, which the statement removes.
     pub(super) fn claim(
         &mut self,
         shape: &Arc<TableShape>,
         n: usize,
         come: &[Vec<u8>],
         go: &[Vec<u8>],
+        leaving: &[Vec<u8>],
     ) -> Result<Option<Taken>> {
         let (schema, secondary) = (&shape.kept.schema, &shape.kept.indexes[n]);
         // (value, entry, whether it comes), in key order.
@@ -110,7 +111,7 @@ impl Transaction {
             let row = match last.filter(|(before, _)| *before == value) {
                 // Two rows of one statement.
                 Some((_, before)) => Some(schema.primary_key_of(n, before)?.to_vec()),
-                None => self.holder(shape, n, value)?,
+                None => self.holder(shape, n, value, leaving)?,
             };
             if let Some(row) = row {
                 let taken = Taken { n: Some(n), value: value.to_vec(), row };
@@ -133,7 +134,7 @@ impl Transaction {
     }
 
     /// Step 2 for one value, which is locked: the primary key of the row that has it.
-    fn holder(&self, shape: &TableShape, n: usize, value: &[u8]) -> Result<Option<Vec<u8>>> {
+    fn holder(&self, shape: &TableShape, n: usize, value: &[u8], leaving: &[Vec<u8>]) -> Result<Option<Vec<u8>>> {
         let mut behind = value.to_vec();
         let high = if key::successor(&mut behind) { Bound::Excluded(behind.as_slice()) } else { Bound::Unbounded };
         let (secondary, range) = (&shape.kept.indexes[n], (Bound::Included(value), high));
@@ -141,10 +142,13 @@ impl Transaction {
             Err(Error::Dropped { .. }) if is_gone(secondary) => return Ok(None),
             cursor => cursor?.expect(1),
         };
-        if !cursor.advance()? {
-            return Ok(None);
+        while cursor.advance()? {
+            let row = shape.kept.schema.primary_key_of(n, cursor.entry().0)?;
+            if !leaving.iter().any(|key| key == row) {
+                return Ok(Some(row.to_vec()));
+            }
         }
-        Ok(Some(shape.kept.schema.primary_key_of(n, cursor.entry().0)?.to_vec()))
+        Ok(None)
     }
 }
 

@@ -185,3 +185,41 @@ pub fn distinct(db: &Database) -> Table {
     tx.commit().unwrap();
     t
 }
+
+/// Rows of the table that builds are tried on.
+pub const TABLE_ROWS: u64 = 400;
+
+/// A table of so many rows.
+pub fn made(db: &Database) -> Table {
+    let t = table(db, "t");
+    insert(db, &t, 0..TABLE_ROWS).unwrap();
+    t
+}
+
+/// Adds an index in a thread of its own.
+pub fn build(db: &Database, t: &Table, index: IndexSchema) -> JoinHandle<Result<(), Error>> {
+    let (db, t) = (db.clone(), t.clone());
+    spawn("build", move || db.create_table_indexes(&t, vec![index]))
+}
+
+/// Deletes a row that is there.
+pub fn delete(db: &Database, t: &Table, id: u64) {
+    let mut tx = db.begin().unwrap();
+    assert!(tx.delete_row(t, &[Value::U64(id)]).unwrap());
+    tx.commit().unwrap();
+}
+
+/// Nothing of a build is left.
+pub fn no_trace(db: &Database, t: &Table) {
+    assert!(t.schema().indexes().is_empty() && db.index_builds().is_empty());
+    db.settle().unwrap();
+    db.checkpoint().unwrap();
+    let names: Vec<_> = db.stats().indexes.into_iter().map(|(name, _)| name).collect();
+    assert!(!names.iter().any(|name| name.contains("by_colour")), "{names:?}");
+    sound(db);
+}
+
+/// The same, of distinct colours.
+pub fn unique() -> IndexSchema {
+    by_colour().unique()
+}
