@@ -206,6 +206,7 @@ impl Schema {
 
 impl Parts {
     fn add(&mut self, versions: &mut Versions, column: &Column, value: &Value<'_>) -> Result<()> {
+        self.check_free(&column.name)?;
         check_value(column, value)?;
         let id = versions.new_id()?;
         if !value.is_null() {
@@ -219,6 +220,15 @@ impl Parts {
         }
         self.columns.push(column.clone());
         versions.ids.push(id);
+        Ok(())
+    }
+
+    /// An error if a column has this name: of two with one name the next change would take the wrong one, though the names are
+    /// distinct again in the end.
+    fn check_free(&self, name: &str) -> Result<()> {
+        if self.columns.iter().any(|column| column.name == name) {
+            return Err(Fault::Invalid(format!("the table has a column {name:?}")));
+        }
         Ok(())
     }
 
@@ -242,6 +252,9 @@ impl Parts {
 
     fn rename(&mut self, from: &str, to: &str) -> Result<()> {
         let n = self.number(from)?;
+        if to != from {
+            self.check_free(to)?;
+        }
         to.clone_into(&mut self.columns[n].name);
         for name in self.indexes.iter_mut().flat_map(|index| &mut index.columns).filter(|name| *name == from) {
             to.clone_into(name);
