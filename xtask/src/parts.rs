@@ -74,7 +74,7 @@ pub fn test() -> Vec<Part> {
     parts.push(part("build-sim", Work::Cargo(vec!["build", "--workspace", "--bins", "--locked", "--profile", "sim"])));
     parts.push(part("simulator", Work::Program("trefoil-sim", &["seeds", "2000"])));
     parts.push(part("histories", Work::Program("trefoil-histories", &["seeds", "500"])));
-    parts.push(part("crash", Work::Program("trefoil-crash", &["kills", "100"])));
+    parts.push(part("crash", Work::Program("trefoil-crash", &["kills", "130"])));
     parts.push(part("lab-smoke", Work::Program("lab", LAB_SMOKE)));
     parts.push(part("lab-sysbench", Work::Program("lab", LAB_SYSBENCH)));
     parts.push(part("lab-tpcc", Work::Program("lab", LAB_TPCC)));

@@ -1,13 +1,17 @@
-//! The process that is killed: three writers, definition changes and checkpoints, each acknowledged commit reported
-//! on standard output after it was acknowledged.
+//! The process that is killed: three writers, two coordinators of two-phase commits, definition changes, index builds and
+//! checkpoints, each acknowledged commit reported on standard output after it was acknowledged.
 
 use std::io::Write;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use trefoil::{ColumnType, Database, Durability, Error, IndexOptions, IndexSchema, Options, Schema, Table, Value};
+use trefoil::{
+    ColumnType, Database, Durability, Error, IndexOptions, IndexSchema, Options, Schema, Table, Transaction, Value,
+};
 use vfs::random::Rng;
+
+use crate::two_phase::{self, Decisions};
 
 /// Small sizes, so that a life of milliseconds sees splits, eviction, checkpoints and runs.
 pub fn options() -> Options {
@@ -18,6 +22,8 @@ pub fn options() -> Options {
         extent_bytes: 64 << 10,
         inline_batch_bytes: 8 << 10,
         disk_reserve_bytes: 1 << 20,
+        // Of a build behind what is prepared.
+        lock_timeout: Duration::from_millis(200),
         ..Options::default()
     }
 }
@@ -27,13 +33,21 @@ pub fn work(path: &Path, seed: u64, first: u64) {
     let db = Database::open(path, options()).expect("the parent checked that it opens");
     let table = table(&db);
     let next = AtomicU64::new(first);
+    let decisions = Decisions::open(path).expect("the file of decisions");
     std::thread::scope(|scope| {
         for thread in 0..3 {
             let (db, table, next) = (&db, &table, &next);
             scope.spawn(move || write(db, table, next, &mut Rng::new(seed ^ thread)));
         }
-        let db = &db;
-        scope.spawn(move || manage(db, &mut Rng::new(seed ^ 99)));
+        let (db, table, next, decisions) = (&db, &table, &next, &decisions);
+        // The others behind it: what it does not find is theirs.
+        scope.spawn(move || {
+            two_phase::end_old(db, path, decisions, &mut Rng::new(seed ^ 97));
+            for thread in 10..12 {
+                scope.spawn(move || two_phase::coordinate(db, table, next, decisions, &mut Rng::new(seed ^ thread)));
+            }
+        });
+        scope.spawn(move || manage(db, table, &mut Rng::new(seed ^ 99)));
     });
 }
 
@@ -58,7 +72,7 @@ fn table(db: &Database) -> Table {
 }
 
 /// One line on standard output, handed to the system at once.
-fn report(words: std::fmt::Arguments<'_>) {
+pub fn report(words: std::fmt::Arguments<'_>) {
     let line = format!("{words} .\n");
     std::io::stdout()
         .lock()
@@ -71,32 +85,59 @@ fn write(db: &Database, table: &Table, next: &AtomicU64, numbers: &mut Rng) {
     loop {
         let id = next.fetch_add(1, Ordering::Relaxed);
         report(format_args!("begun {id}"));
-        // Mostly small; now and then large enough for a run file.
-        let rows = if numbers.below(20) == 0 { 300 } else { 1 + numbers.below(12) } as u32;
-        let data = vec![id as u8; numbers.index(200)];
         let mut tx = db.begin().expect("open");
-        for row in 0..rows {
-            let values = [
-                Value::U64(id),
-                Value::U32(row),
-                Value::U32(rows),
-                Value::U64(numbers.u64()),
-                Value::Bytes(data.as_slice().into()),
-            ];
-            tx.insert(table, &values).expect("a new row");
-        }
+        insert(&mut tx, table, id, numbers);
         let durability = if numbers.below(2) == 0 { Durability::Sync } else { Durability::Write };
         tx.commit_with(durability).expect("commits");
         report(format_args!("committed {id}"));
     }
 }
 
-fn manage(db: &Database, numbers: &mut Rng) {
+/// The rows of a transaction: each says how many they are.
+pub fn insert(tx: &mut Transaction, table: &Table, id: u64, numbers: &mut Rng) {
+    // Mostly small; now and then large enough for a run file.
+    let rows = if numbers.below(20) == 0 { 300 } else { 1 + numbers.below(12) } as u32;
+    let data = vec![id as u8; numbers.index(200)];
+    for row in 0..rows {
+        let values = [
+            Value::U64(id),
+            Value::U32(row),
+            Value::U32(rows),
+            Value::U64(numbers.u64()),
+            Value::Bytes(data.as_slice().into()),
+        ];
+        tx.insert(table, &values).expect("a new row");
+    }
+}
+
+/// Adds, rebuilds or drops an index of the table, beside its writers: `verify` tells what came of it.
+fn build(db: &Database, table: &Table, numbers: &mut Rng) {
+    let options = IndexOptions { node_bytes: 4096, ..IndexOptions::default() };
+    let new = || IndexSchema::new("by_of", &["of", "random"]).with_options(options);
+    let done = match (table.schema().index_number("by_of"), numbers.below(2)) {
+        (None, _) => db.create_table_indexes(table, vec![new()]),
+        (_, 0) => db.rebuild_index(table, "by_of"),
+        _ => db.drop_table_index(table, "by_of"),
+    };
+    match done {
+        Ok(()) | Err(Error::LockTimeout { .. } | Error::HeldByPrepared { .. }) => {}
+        Err(error) => panic!("{error}"),
+    }
+}
+
+fn manage(db: &Database, table: &Table, numbers: &mut Rng) {
     loop {
         std::thread::sleep(Duration::from_micros(numbers.below(20_000)));
-        if numbers.below(3) == 0 {
-            db.checkpoint().expect("a checkpoint");
-            continue;
+        match numbers.below(6) {
+            0 | 1 => {
+                db.checkpoint().expect("a checkpoint");
+                continue;
+            }
+            2 => {
+                build(db, table, numbers);
+                continue;
+            }
+            _ => {}
         }
         let name = format!("extra{}", numbers.below(6));
         report(format_args!("changing {name}"));

@@ -7,11 +7,13 @@
 //!    process did not);
 //! 2. every transaction is there whole or not at all: its rows name how many they are;
 //! 3. an index reported as created is there, one reported as dropped is not;
-//! 4. `verify` finds nothing, secondary indexes agree with their rows.
+//! 4. `verify` finds nothing, secondary indexes agree with their rows, those too that are built and dropped meanwhile;
+//! 5. what was prepared is there until it is decided, and is decided as the coordinator's own file says ([`two_phase`]).
 
 #![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "not part of the engine, never simulated")]
 
 mod child;
+mod two_phase;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader};
@@ -29,6 +31,8 @@ struct Reported {
     committed: BTreeSet<u64>,
     /// Indexes made and dropped: name to "must be there"; unknown while a change is under way.
     definitions: BTreeMap<String, Option<bool>>,
+    /// Transactions of two phases.
+    sets: two_phase::Sets,
     /// Where the next child starts to count.
     next: u64,
 }
@@ -46,8 +50,11 @@ fn main() -> ExitCode {
             let kills = number(1).unwrap_or(100);
             let seed = number(2).unwrap_or_else(|| u64::from(std::process::id()));
             match run(kills, seed) {
-                Ok(transactions) => {
-                    println!("crash: {kills} kills, {transactions} acknowledged transactions, none lost (seed {seed})");
+                Ok((transactions, prepared)) => {
+                    println!(
+                        "crash: {kills} kills, {transactions} acknowledged and {prepared} prepared transactions, none lost \
+                         (seed {seed})"
+                    );
                     println!("{kills} passed, 0 failed");
                     ExitCode::SUCCESS
                 }
@@ -65,19 +72,19 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(kills: u64, seed: u64) -> Result<usize, String> {
+fn run(kills: u64, seed: u64) -> Result<(usize, usize), String> {
     // On a real file system, so that direct I/O is what is tested; the build directory is on one.
     let base = std::env::current_exe().map_err(|e| e.to_string())?;
     let base = base.parent().expect("a program lies in a directory");
     let dir = tempfile::tempdir_in(base).map_err(|e| e.to_string())?;
     let mut numbers = Rng::new(seed);
-    let mut total = 0;
+    let mut total = (0, 0);
     let mut path = dir.path().join("db0");
     let mut reported = Reported::default();
     for kill in 0..kills {
         // A new database now and then, so that creation is killed too and files stay small.
         if kill % 20 == 19 {
-            total += reported.committed.len();
+            total = (total.0 + reported.committed.len(), total.1 + reported.sets.len());
             let _ = std::fs::remove_dir_all(&path);
             path = dir.path().join(format!("db{kill}"));
             reported = Reported::default();
@@ -91,7 +98,7 @@ fn run(kills: u64, seed: u64) -> Result<usize, String> {
         }
     }
     check(&path, &mut reported, true).map_err(|e| format!("at the end: {e}"))?;
-    Ok(total + reported.committed.len())
+    Ok((total.0 + reported.committed.len(), total.1 + reported.sets.len()))
 }
 
 /// Starts a child, lets it live for a while, kills it and takes its reports.
@@ -128,6 +135,7 @@ impl Reported {
             // The last line may be torn: the process died while writing it. A torn line has no end mark.
             ["begun", id, "."] => self.next = self.next.max(id.parse::<u64>().expect("a number") + 1),
             ["committed", id, "."] => drop(self.committed.insert(id.parse().expect("a number"))),
+            [word @ ("prepared" | "ended"), id, "."] => self.sets.take(word, id.parse().expect("a number")),
             ["changing", name, "."] => drop(self.definitions.insert(name.to_owned(), None)),
             ["created", name, "."] => drop(self.definitions.insert(name.to_owned(), Some(true))),
             ["dropped", name, "."] => drop(self.definitions.insert(name.to_owned(), Some(false))),
@@ -143,7 +151,7 @@ fn check(path: &Path, reported: &mut Reported, close: bool) -> Result<(), String
     };
     // A child that was killed early may not have made its table yet.
     match db.table("rows") {
-        Err(Error::NotFound { .. }) if reported.committed.is_empty() => return Ok(()),
+        Err(Error::NotFound { .. }) if reported.committed.is_empty() && reported.sets.len() == 0 => return Ok(()),
         Err(error) => return Err(error.to_string()),
         Ok(_) => {}
     }
@@ -172,6 +180,11 @@ fn check(path: &Path, reported: &mut Reported, close: bool) -> Result<(), String
     }
     drop(rows);
     drop(tx);
+    let whole = found.into_iter().map(|(id, (there, _))| (id, there)).collect();
+    reported.sets.check(&db, path, &table, &whole)?;
+    if close {
+        reported.sets.end_some(&db, path)?;
+    }
     for (name, report) in db.verify().map_err(|e| e.to_string())? {
         if !report.problems.is_empty() {
             return Err(format!("verify of {name}: {:?}", report.problems));
