@@ -22,6 +22,8 @@ help:
 	@echo 'make bench-peers  the same with rocksdb, sqlite, lmdb, redb and fjall beside it, on equal terms'
 	@echo 'make check        formatting, lints, rules of the house'
 	@echo 'make test         check and every test'
+	@echo 'make mariadb      a private MariaDB server with ENGINE=TREFOIL and a client; nothing is installed'
+	@echo 'make mariadb-test the smoke test through that server'
 	@echo 'make soak         the simulator and killed processes for SOAK_SECONDS=1800'
 	@echo 'make fuzz         every decoder under libFuzzer, SECONDS_EACH=60'
 
@@ -75,7 +77,15 @@ bench-peers:
 	  --seconds $(SECONDS) --repeat $(REPEAT) --clients 1 --durability $(DURABILITY) --budget $(BUDGET) \
 	  $(if $(COMPRESSION),--compression $(COMPRESSION))
 
+# A private server, fetched by the machine's package client into target/mariadb: mariadb/mariadb.sh --help.
+.PHONY: mariadb mariadb-test
+mariadb:
+	@CARGO='$(CARGO)' mariadb/mariadb.sh run
+
+mariadb-test:
+	@$(XTASK) test mariadb
+
 # Named in the design, not built yet.
-.PHONY: mariadb mariadb-test package
-mariadb mariadb-test package:
+.PHONY: package
+package:
 	@echo 'make $@: not built yet' >&2; exit 2

@@ -34,6 +34,8 @@ pub enum Work {
     Docs(Vec<&'static str>),
     /// Runs a program of the house, built by the part `build-sim`.
     Program(&'static str, &'static [&'static str]),
+    /// Runs a script of the house.
+    Script(&'static str, &'static [&'static str]),
     /// The rules of the house.
     Tidy,
 }
@@ -42,6 +44,12 @@ const RUSTFMT: Tool =
     Tool { name: "rustfmt", probe: &["cargo", "fmt", "--version"], install: "rustfmt (rustup component add rustfmt)" };
 const CLIPPY: Tool =
     Tool { name: "clippy", probe: &["cargo", "clippy", "--version"], install: "clippy (rustup component add clippy)" };
+
+const MARIADB: Tool = Tool {
+    name: "mariadb",
+    probe: &["mariadb/mariadb.sh", "ready"],
+    install: "g++, apt-get and dpkg-deb with package sources that have MariaDB 10.11 and its source",
+};
 
 /// Everything that needs no test to run.
 pub fn check() -> Vec<Part> {
@@ -78,6 +86,9 @@ pub fn test() -> Vec<Part> {
     parts.push(part("lab-smoke", Work::Program("lab", LAB_SMOKE)));
     parts.push(part("lab-sysbench", Work::Program("lab", LAB_SYSBENCH)));
     parts.push(part("lab-tpcc", Work::Program("lab", LAB_TPCC)));
+    // A server of MariaDB with the engine in it, assertions on.
+    let mariadb = part("mariadb", Work::Script("mariadb/mariadb.sh", &["test"]));
+    parts.push(Part { needs: Some(MARIADB), env: &[("TREFOIL_PROFILE", "sim")], ..mariadb });
     parts
 }
 

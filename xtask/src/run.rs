@@ -78,7 +78,7 @@ fn close(outcomes: &[(&str, Outcome)]) -> bool {
 }
 
 fn run_part(root: &Path, part: &Part) -> Outcome {
-    if let Some(tool) = part.needs.as_ref().filter(|t| !present(t)) {
+    if let Some(tool) = part.needs.as_ref().filter(|t| !present(root, t)) {
         println!("skipped: {}, install {}", part.name, tool.install);
         let required = std::env::var("TREFOIL_REQUIRE").unwrap_or_default();
         if required.split(',').any(|name| name.trim() == tool.name) {
@@ -97,6 +97,11 @@ fn run_part(root: &Path, part: &Part) -> Outcome {
             let warnings: Vec<&str> = doc_warnings(&log).collect();
             warnings.iter().for_each(|warning| println!("{warning}"));
             if warnings.is_empty() { outcome } else { failed() }
+        }
+        Work::Script(path, args) => {
+            let mut command = Command::new(root.join(path));
+            command.args(*args);
+            run_command(root, part, command)
         }
         Work::Program(name, args) => {
             let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), Into::into);
@@ -138,9 +143,11 @@ fn failed() -> Outcome {
     Outcome { verdict: Verdict::Failed, failed: 1, ..Outcome::default() }
 }
 
-fn present(tool: &Tool) -> bool {
+fn present(root: &Path, tool: &Tool) -> bool {
     let [program, args @ ..] = tool.probe else { return false };
-    Command::new(program).args(args).stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok_and(|s| s.success())
+    let mut probe = Command::new(program);
+    probe.args(args).current_dir(root).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    probe.status().is_ok_and(|s| s.success())
 }
 
 fn run_command(root: &Path, part: &Part, mut command: Command) -> Outcome {

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! What both sides of the boundary know: `mariadb/handler/capi.h` in Rust.
+
+use std::ffi::c_char;
+
+/// UTF-8, not ended by a zero.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Text {
+    pub(crate) ptr: *const c_char,
+    pub(crate) len: usize,
+}
+
+/// How the database is opened.
+#[repr(C)]
+pub struct Options {
+    pub(crate) directory: Text,
+    pub(crate) buffer_size: u64,
+    pub(crate) log_capacity: u64,
+    pub(crate) disk_reserve: u64,
+    pub(crate) checkpoint_replay_seconds: u64,
+}
+
+/// A column of the server's record.
+#[repr(C)]
+pub struct Field {
+    pub(crate) name: Text,
+    pub(crate) offset: u32,
+    pub(crate) length: u32,
+    pub(crate) null_offset: u32,
+    pub(crate) null_bit: u8,
+    pub(crate) kind: u8,
+    pub(crate) length_bytes: u8,
+    pub(crate) pad: u8,
+}
+
+/// A key of the server's table.
+#[repr(C)]
+pub struct Key {
+    pub(crate) name: Text,
+    pub(crate) fields: *const u32,
+    pub(crate) parts: u32,
+    pub(crate) unique: u8,
+    pub(crate) structure: u8,
+    pub(crate) compression: u8,
+    pub(crate) reserved: u8,
+    pub(crate) node_size: u32,
+    pub(crate) reserved2: u32,
+}
+
+/// A table of the server.
+#[repr(C)]
+pub struct Definition {
+    pub(crate) fields: *const Field,
+    pub(crate) keys: *const Key,
+    pub(crate) defaults: *const u8,
+    pub(crate) field_count: u32,
+    pub(crate) key_count: u32,
+    pub(crate) primary: i32,
+    pub(crate) record_length: u32,
+}
+
+/// Counts for the optimiser.
+#[repr(C)]
+pub struct TableStats {
+    pub(crate) rows: u64,
+    pub(crate) data_bytes: u64,
+    pub(crate) index_bytes: u64,
+}
+
+/// What a transaction begins with.
+#[repr(C)]
+pub struct BeginOptions {
+    pub(crate) isolation: u8,
+    pub(crate) snapshot_isolation: u8,
+    pub(crate) reserved: [u8; 6],
+    pub(crate) lock_timeout_ms: u64,
+}
+
+/// How rows that are read are locked.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Lock {
+    pub(crate) mode: u8,
+    pub(crate) wait: u8,
+}
+
+/// Where a scan starts.
+#[repr(C)]
+pub struct Seek {
+    pub(crate) image: *const u8,
+    pub(crate) image_length: usize,
+    pub(crate) end: *const u8,
+    pub(crate) end_length: usize,
+    pub(crate) key: i32,
+    pub(crate) how: u8,
+    pub(crate) end_is: u8,
+    pub(crate) lock: Lock,
+}
+
+const _: () = assert!(size_of::<Options>() == 48);
+const _: () = assert!(size_of::<Field>() == 32);
+const _: () = assert!(size_of::<Key>() == 40);
+const _: () = assert!(size_of::<Definition>() == 40);
+const _: () = assert!(size_of::<BeginOptions>() == 16);
+const _: () = assert!(size_of::<Seek>() == 40);

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Rows read ahead, as records of the server.
+
+use trefoil::Value;
+
+use crate::failure::Result;
+use crate::layout::Layout;
+use crate::raw::Record;
+
+/// Records one behind another. Their blobs live as long as the batch is not cleared.
+#[derive(Default)]
+pub struct Batch {
+    records: Vec<u8>,
+    /// The number of each row, if the table has them.
+    rows: Vec<u64>,
+    blobs: Vec<Box<[u8]>>,
+    blob_bytes: usize,
+}
+
+impl Batch {
+    pub fn clear(&mut self) {
+        self.records.clear();
+        self.rows.clear();
+        self.blobs.clear();
+        self.blob_bytes = 0;
+    }
+
+    pub fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// Bytes in memory.
+    pub fn bytes(&self) -> usize {
+        self.records.len() + self.blob_bytes
+    }
+
+    pub fn push(&mut self, layout: &Layout, values: &[Value<'_>]) -> Result<()> {
+        let (start, blobs) = (self.records.len(), self.blobs.len());
+        self.records.resize(start + layout.record_bytes(), 0);
+        let row = layout.put(values, &mut self.records[start..], &mut self.blobs)?;
+        self.blob_bytes += self.blobs[blobs..].iter().map(|blob| blob.len()).sum::<usize>();
+        self.rows.push(row);
+        Ok(())
+    }
+
+    /// Record `at` and the number of its row.
+    pub fn get(&self, layout: &Layout, at: usize) -> (&[u8], u64) {
+        let bytes = layout.record_bytes();
+        (&self.records[at * bytes..][..bytes], self.rows[at])
+    }
+
+    /// The same to read keys from; no key holds a blob.
+    pub fn record(&self, layout: &Layout, at: usize) -> (Record<'_>, u64) {
+        let (bytes, row) = self.get(layout, at);
+        (Record::without_blobs(bytes), row)
+    }
+}

@@ -1,0 +1,349 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! The C functions of `capi.h`. Each turns what comes in into Rust's types and calls on; none lets a panic out.
+//!
+//! What all of them ask of the caller is in `capi.h`: handles come from here and are used until they are closed, a
+//! session and a cursor by one thread at a time; pointers are to what their names say, for the time of the call.
+
+#![allow(missing_docs, reason = "the contract is capi.h, one for all")]
+
+use std::sync::Arc;
+
+use crate::abi::{BeginOptions, Definition, Lock, Options, Seek, TableStats, Text};
+use crate::cursor::{self, Cursor, Step};
+use crate::database::{Engine, durability};
+use crate::failure::{Done, Failure, Result, guard, quietly};
+use crate::raw::{self, Record};
+use crate::session::{CancelSlot, Session};
+use crate::table::OpenTable;
+use crate::write;
+
+fn give<T>(out: &mut *mut T, it: T) -> Result<Done> {
+    *out = Box::into_raw(Box::new(it));
+    Ok(Done::Ok)
+}
+
+fn close<T>(handle: *mut T) {
+    if !handle.is_null() {
+        // SAFETY: it was made by `give`, and the caller uses it no more.
+        quietly(|| drop(unsafe { Box::from_raw(handle) }));
+    }
+}
+
+/// What a C function is handed is as `capi.h` says for the time of the call: the helpers below rest on that, and are for
+/// nothing else.
+fn text<'a>(from: Text) -> Result<&'a str> {
+    // SAFETY: a text of the caller's.
+    unsafe { raw::text(from) }
+}
+
+fn definition(from: &Definition) -> Result<raw::Definition<'_>> {
+    // SAFETY: its pointers are as long as their counts say.
+    unsafe { raw::definition(from) }
+}
+
+fn bytes<'a>(ptr: *const u8, len: usize) -> &'a [u8] {
+    // SAFETY: bytes of the caller's, not written to meanwhile.
+    unsafe { raw::bytes(ptr, len) }
+}
+
+fn bytes_mut<'a>(ptr: *mut u8, len: usize) -> &'a mut [u8] {
+    // SAFETY: a buffer of the caller's, of the length that the table asks for.
+    unsafe { raw::bytes_mut(ptr, len) }
+}
+
+fn record<'a>(ptr: *const u8, table: &OpenTable) -> Record<'a> {
+    // SAFETY: a record of this table, with its blobs.
+    unsafe { Record::new(ptr, table.layout.record_bytes()) }
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn trefoil_open(options: &Options, out: &mut *mut Arc<Engine>, why: Option<&mut Failure>) -> i32 {
+    guard(why, || give(out, Arc::new(Engine::open(text(options.directory)?, options)?)))
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn trefoil_close(db: *mut Arc<Engine>) {
+    close(db);
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn trefoil_sync(db: &Arc<Engine>, why: Option<&mut Failure>) -> i32 {
+    guard(why, || Ok(db.db.sync().map(|()| Done::Ok)?))
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn trefoil_table_create(
+    db: &Arc<Engine>,
+    name: Text,
+    definition: &Definition,
+    auto_increment: u64,
+    why: Option<&mut Failure>,
+) -> i32 {
+    let definition = || self::definition(definition);
+    guard(why, || db.create_table(text(name)?, &definition()?, auto_increment).map(|()| Done::Ok))
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn trefoil_table_drop(db: &Arc<Engine>, name: Text, why: Option<&mut Failure>) -> i32 {
+    guard(why, || db.drop_table(text(name)?).map(|()| Done::Ok))
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn trefoil_table_truncate(table: &Arc<OpenTable>, why: Option<&mut Failure>) -> i32 {
+    guard(why, || table.truncate().map(|()| Done::Ok))
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn trefoil_table_open(
+    db: &Arc<Engine>,
+    name: Text,
+    definition: &Definition,
+    out: &mut *mut Arc<OpenTable>,
+    why: Option<&mut Failure>,
+) -> i32 {
+    guard(why, || give(out, Arc::new(OpenTable::open(db, text(name)?, &self::definition(definition)?)?)))
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn trefoil_table_close(table: *mut Arc<OpenTable>) {
+    close(table);
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn trefoil_table_ref_length(table: &Arc<OpenTable>) -> u32 {
+    table.layout.ref_bytes() as u32
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn trefoil_table_stat(table: &Arc<OpenTable>, out: &mut TableStats) {
+    quietly(|| *out = table.stats());
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn trefoil_auto_reserve(
+    table: &Arc<OpenTable>,
+    key: u32,
+    offset: u64,
+    increment: u64,
+    count: u64,
+    first: &mut u64,
+    why: Option<&mut Failure>,
+) -> i32 {
+    guard(why, || {
+        *first = table.reserve_auto(key, offset, increment, count)?;
+        Ok(Done::Ok)
+    })
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn trefoil_auto_raise(table: &Arc<OpenTable>, used: u64) {
+    table.raise_auto(used);
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn trefoil_auto_next(
+    table: &Arc<OpenTable>,
+    key: u32,
+    next: &mut u64,
+    why: Option<&mut Failure>,
+) -> i32 {
+    guard(why, || {
+        *next = table.next_auto(key)?;
+        Ok(Done::Ok)
+    })
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn trefoil_session_open(
+    db: &Arc<Engine>,
+    out: &mut *mut Session,
+    canceller: &mut *mut Arc<CancelSlot>,
+    why: Option<&mut Failure>,
+) -> i32 {
+    guard(why, || {
+        let session = Session::new(db);
+        give(canceller, session.cancel_slot())?;
+        give(out, session)
+    })
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn trefoil_session_close(session: *mut Session, canceller: *mut Arc<CancelSlot>) {
+    close(session);
+    close(canceller);
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn trefoil_cancel(canceller: &Arc<CancelSlot>) {
+    quietly(|| canceller.cancel());
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn trefoil_statement(session: &mut Session, options: &BeginOptions, why: Option<&mut Failure>) -> i32 {
+    guard(why, || session.begin_statement(options).map(|()| Done::Ok))
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn trefoil_statement_end(session: &mut Session) {
+    quietly(|| session.end_statement());
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn trefoil_statement_undo(session: &mut Session, why: Option<&mut Failure>) -> i32 {
+    guard(why, || session.undo_statement().map(|()| Done::Ok))
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn trefoil_commit(session: &mut Session, how: u8, why: Option<&mut Failure>) -> i32 {
+    guard(why, || session.commit(durability(how)).map(|()| Done::Ok))
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn trefoil_rollback(session: &mut Session) {
+    quietly(|| session.rollback());
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn trefoil_savepoint(session: &mut Session, out: &mut u64, why: Option<&mut Failure>) -> i32 {
+    guard(why, || {
+        *out = session.savepoint()?;
+        Ok(Done::Ok)
+    })
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn trefoil_savepoint_undo(session: &mut Session, savepoint: u64, why: Option<&mut Failure>) -> i32 {
+    guard(why, || session.undo_to(savepoint).map(|()| Done::Ok))
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn trefoil_savepoint_release(session: &mut Session, savepoint: u64) {
+    quietly(|| session.release(savepoint));
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn trefoil_cursor_open(table: &Arc<OpenTable>) -> *mut Cursor {
+    Box::into_raw(Box::new(Cursor::new(table.clone())))
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn trefoil_cursor_close(cursor: *mut Cursor) {
+    close(cursor);
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn trefoil_cursor_reset(cursor: &mut Cursor) {
+    quietly(|| cursor.reset());
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn trefoil_find(
+    session: &mut Session,
+    cursor: &mut Cursor,
+    seek: &Seek,
+    why: Option<&mut Failure>,
+) -> i32 {
+    guard(why, || {
+        let parts = (!seek.image.is_null()).then(|| bytes(seek.image, seek.image_length));
+        let end = (!seek.end.is_null()).then(|| bytes(seek.end, seek.end_length));
+        let start = cursor::start(&cursor.table, seek, parts, end)?;
+        cursor.start(session, start);
+        Ok(Done::Ok)
+    })
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn trefoil_step(
+    session: &mut Session,
+    cursor: &mut Cursor,
+    to: u8,
+    record: *mut u8,
+    why: Option<&mut Failure>,
+) -> i32 {
+    guard(why, || {
+        let step = match to {
+            0 => Step::First,
+            1 => Step::Next,
+            2 => Step::NextSame,
+            _ => Step::Previous,
+        };
+        cursor.step(session, step, bytes_mut(record, cursor.table.layout.record_bytes()))
+    })
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn trefoil_read_ref(
+    session: &mut Session,
+    cursor: &mut Cursor,
+    reference: *const u8,
+    lock: Lock,
+    record: *mut u8,
+    why: Option<&mut Failure>,
+) -> i32 {
+    guard(why, || {
+        let table = cursor.table.clone();
+        let key = table.layout.ref_values(bytes(reference, table.layout.ref_bytes()))?;
+        let record = bytes_mut(record, table.layout.record_bytes());
+        cursor.read(session, &key, cursor::locking(lock), record)
+    })
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn trefoil_position(
+    cursor: &Cursor,
+    record: *const u8,
+    reference: *mut u8,
+    why: Option<&mut Failure>,
+) -> i32 {
+    guard(why, || {
+        let layout = &cursor.table.layout;
+        let key = layout.primary_values(self::record(record, &cursor.table), cursor.row);
+        layout.put_ref(&key, bytes_mut(reference, layout.ref_bytes()))?;
+        Ok(Done::Ok)
+    })
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn trefoil_unlock_row(session: &Session) {
+    quietly(|| session.unlock_row());
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn trefoil_insert(
+    session: &mut Session,
+    cursor: &mut Cursor,
+    record: *const u8,
+    why: Option<&mut Failure>,
+) -> i32 {
+    guard(why, || {
+        let record = self::record(record, &cursor.table);
+        write::insert(session, cursor, record).map(|()| Done::Ok)
+    })
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn trefoil_update(
+    session: &mut Session,
+    cursor: &mut Cursor,
+    old: *const u8,
+    record: *const u8,
+    why: Option<&mut Failure>,
+) -> i32 {
+    guard(why, || {
+        let (old, new) = (self::record(old, &cursor.table), self::record(record, &cursor.table));
+        write::update(session, cursor, old, new).map(|()| Done::Ok)
+    })
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn trefoil_delete(
+    session: &mut Session,
+    cursor: &mut Cursor,
+    record: *const u8,
+    why: Option<&mut Failure>,
+) -> i32 {
+    guard(why, || {
+        let record = self::record(record, &cursor.table);
+        write::delete(session, cursor, record).map(|()| Done::Ok)
+    })
+}

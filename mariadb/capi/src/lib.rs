@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! The engine behind a C interface, for the handler of MariaDB (`mariadb/handler/capi.h`). No policy: what a statement
+//! needs is asked for by the handler; storage, locks and transactions are the engine's tables.
+//!
+//! | module | owns |
+//! |---|---|
+//! | `abi` | structures that both sides know |
+//! | `raw` | pointers of the server as slices that carry their promise |
+//! | `entry` | the C functions: one line each, no panic gets out |
+//! | `failure` | errors of the engine as codes and texts |
+//! | `field` | one column: bytes of the server's record as a value, and back |
+//! | `layout` | the server's table as a schema; records and keys as values |
+//! | `database` | the one database, and counters of its tables |
+//! | `table` | an open table |
+//! | `session` | the transaction of one connection |
+//! | `batch` | rows read ahead, as records |
+//! | `cursor` | reading: where a scan is, and how it goes on |
+//! | `write` | rows written |
+//!
+//! A cursor of the engine borrows its transaction, and a statement writes between two reads. So rows are read in batches,
+//! as records; a scan goes on behind the last row given out. What was read ahead is forgotten when the session writes:
+//! the scan meets its own writes as they are. Reads that lock read nothing ahead: a lock is taken for rows that
+//! the server has asked for, no others.
+
+#![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "not part of the engine, never simulated")]
+
+pub mod abi;
+mod batch;
+mod cursor;
+mod database;
+pub mod entry;
+mod failure;
+mod field;
+mod layout;
+mod raw;
+mod session;
+mod table;
+mod write;

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Pointers of the server as slices. What a pointer promises is promised once, where it comes in; what is made of it
+//! carries that along as its type.
+
+use std::slice;
+
+use crate::abi;
+use crate::failure::{Failure, Result};
+
+/// A row in the server's format, and the blobs that it points to.
+#[derive(Clone, Copy)]
+pub struct Record<'a> {
+    bytes: &'a [u8],
+    /// Its blobs may be followed.
+    has_blobs: bool,
+}
+
+impl<'a> Record<'a> {
+    /// # Safety
+    /// `ptr` is a record of `len` bytes of the table whose layout it is read with; it and the blobs that it points to are
+    /// not written to for `'a`.
+    pub unsafe fn new(ptr: *const u8, len: usize) -> Self {
+        // SAFETY: promised by the caller.
+        Self { bytes: unsafe { bytes(ptr, len) }, has_blobs: true }
+    }
+
+    /// Its bytes.
+    pub fn bytes(self) -> &'a [u8] {
+        self.bytes
+    }
+
+    /// The blob of `len` bytes whose address stands at `at`.
+    pub fn blob(self, at: usize, len: usize) -> &'a [u8] {
+        let address = self.bytes[at..].first_chunk().filter(|_| self.has_blobs);
+        let address = address.map_or(0, |word| usize::from_ne_bytes(*word));
+        // SAFETY: whoever made the record promised that its blobs are there, as long as their lengths say.
+        unsafe { bytes(address as *const u8, len) }
+    }
+
+    /// A row of which nobody promises anything: its blobs are read as empty.
+    pub fn without_blobs(bytes: &'a [u8]) -> Self {
+        Self { bytes, has_blobs: false }
+    }
+}
+
+/// # Safety
+/// `ptr` is null, or `len` bytes that are not written to for `'a`.
+pub unsafe fn bytes<'a, T>(ptr: *const T, len: usize) -> &'a [T] {
+    if ptr.is_null() || len == 0 {
+        return &[];
+    }
+    // SAFETY: promised by the caller.
+    unsafe { slice::from_raw_parts(ptr, len) }
+}
+
+/// # Safety
+/// `ptr` is `len` bytes that nobody else uses for `'a`.
+pub unsafe fn bytes_mut<'a>(ptr: *mut u8, len: usize) -> &'a mut [u8] {
+    // SAFETY: promised by the caller.
+    unsafe { slice::from_raw_parts_mut(ptr, len) }
+}
+
+/// # Safety
+/// As [`bytes`].
+pub unsafe fn text<'a>(text: abi::Text) -> Result<&'a str> {
+    // SAFETY: promised by the caller.
+    let bytes = unsafe { bytes(text.ptr.cast::<u8>(), text.len) };
+    std::str::from_utf8(bytes).map_err(|_| Failure::definition("a name is not UTF-8"))
+}
+
+/// The server's table in Rust's types.
+pub struct Definition<'a> {
+    pub fields: Vec<(&'a str, &'a abi::Field)>,
+    pub keys: Vec<(&'a str, &'a [u32], &'a abi::Key)>,
+    pub defaults: &'a [u8],
+    pub primary: Option<usize>,
+}
+
+/// # Safety
+/// All pointers in it are as `capi.h` says, for `'a`.
+pub unsafe fn definition<'a>(from: &'a abi::Definition) -> Result<Definition<'a>> {
+    // SAFETY: promised by the caller, for each of the pointers.
+    unsafe {
+        let fields = bytes(from.fields, from.field_count as usize);
+        let keys = bytes(from.keys, from.key_count as usize);
+        Ok(Definition {
+            fields: fields.iter().map(|f| Ok((text(f.name)?, f))).collect::<Result<_>>()?,
+            keys: keys
+                .iter()
+                .map(|k| Ok((text(k.name)?, bytes(k.fields, k.parts as usize), k)))
+                .collect::<Result<_>>()?,
+            defaults: bytes(from.defaults, from.record_length as usize),
+            primary: usize::try_from(from.primary).ok(),
+        })
+    }
+}

@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! One connection: its transaction, the statement in it, named savepoints.
+//!
+//! A transaction begins with the first statement that needs one. A statement that fails is undone to where it began; a
+//! deadlock ends the transaction under it, and then there is nothing left to undo.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use trefoil::{Canceller, Database, Durability, Error, Isolation, Savepoint, Transaction, TransactionOptions};
+
+use crate::abi;
+use crate::database::Engine;
+use crate::failure::{Code, Failure, Result, check_sound};
+
+/// A connection.
+pub struct Session {
+    db: Database,
+    tx: Option<Transaction>,
+    isolation: Isolation,
+    statement: Option<Savepoint>,
+    savepoints: Vec<(u64, Savepoint)>,
+    next_savepoint: u64,
+    /// Rows written: who has read ahead looks whether it has changed.
+    writes: u64,
+    cancel: Arc<CancelSlot>,
+}
+
+/// The same for other threads: what ends its waits.
+#[derive(Default)]
+pub struct CancelSlot(Mutex<Option<Canceller>>);
+
+impl CancelSlot {
+    pub fn cancel(&self) {
+        if let Some(canceller) = &*self.0.lock().unwrap_or_else(PoisonError::into_inner) {
+            canceller.cancel();
+        }
+    }
+
+    fn set(&self, canceller: Option<Canceller>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = canceller;
+    }
+}
+
+impl Session {
+    pub fn new(engine: &Engine) -> Self {
+        Self {
+            db: engine.db.clone(),
+            tx: None,
+            isolation: Isolation::default(),
+            statement: None,
+            savepoints: Vec::new(),
+            next_savepoint: 0,
+            writes: 0,
+            cancel: Arc::default(),
+        }
+    }
+
+    pub fn cancel_slot(&self) -> Arc<CancelSlot> {
+        self.cancel.clone()
+    }
+
+    /// Begins a transaction unless one runs, and a statement unless one is open.
+    pub fn begin_statement(&mut self, options: &abi::BeginOptions) -> Result<()> {
+        let tx = match &self.tx {
+            Some(tx) => tx,
+            None => {
+                self.isolation = match options.isolation {
+                    0 => Isolation::ReadUncommitted,
+                    1 => Isolation::ReadCommitted,
+                    2 => Isolation::RepeatableRead,
+                    _ => Isolation::Serializable,
+                };
+                let tx = self.db.begin_with(TransactionOptions {
+                    isolation: Some(self.isolation),
+                    lock_timeout: Some(Duration::from_millis(options.lock_timeout_ms)),
+                    snapshot_isolation: options.snapshot_isolation != 0,
+                })?;
+                self.cancel.set(Some(tx.canceller()));
+                self.tx.insert(tx)
+            }
+        };
+        if self.statement.is_none() {
+            tx.clear_cancelled();
+            self.statement = Some(tx.savepoint());
+        }
+        Ok(())
+    }
+
+    pub fn end_statement(&mut self) {
+        self.statement = None;
+    }
+
+    pub fn undo_statement(&mut self) -> Result<()> {
+        let statement = self.statement.take();
+        if let (Some(tx), Some(savepoint)) = (&mut self.tx, statement) {
+            self.writes += 1;
+            tx.rollback_to(savepoint)?;
+        }
+        Ok(())
+    }
+
+    pub fn commit(&mut self, durability: Durability) -> Result<()> {
+        let Some(tx) = self.take() else { return Ok(()) };
+        tx.commit_with(durability)?;
+        Ok(())
+    }
+
+    pub fn rollback(&mut self) {
+        drop(self.take());
+    }
+
+    fn take(&mut self) -> Option<Transaction> {
+        self.statement = None;
+        self.savepoints.clear();
+        self.writes += 1;
+        self.cancel.set(None);
+        self.tx.take()
+    }
+
+    /// A savepoint that lasts until the end of the transaction.
+    pub fn savepoint(&mut self) -> Result<u64> {
+        let savepoint = self.tx()?.savepoint();
+        self.next_savepoint += 1;
+        self.savepoints.push((self.next_savepoint, savepoint));
+        Ok(self.next_savepoint)
+    }
+
+    pub fn undo_to(&mut self, id: u64) -> Result<()> {
+        let found = self.savepoints.iter().find(|(of, _)| *of == id).map(|(_, savepoint)| *savepoint);
+        let savepoint = found.ok_or_else(|| Failure::new(Code::Failed, "no such savepoint"))?;
+        self.savepoints.retain(|(of, _)| *of <= id);
+        self.statement = None;
+        self.writes += 1;
+        match &mut self.tx {
+            Some(tx) => Ok(tx.rollback_to(savepoint)?),
+            None => Ok(()),
+        }
+    }
+
+    pub fn release(&mut self, id: u64) {
+        self.savepoints.retain(|(of, _)| *of != id);
+    }
+
+    /// The running transaction.
+    pub fn tx(&self) -> Result<&Transaction> {
+        self.tx.as_ref().ok_or_else(not_running)
+    }
+
+    /// The same to write with.
+    pub fn tx_mut(&mut self) -> Result<&mut Transaction> {
+        check_sound()?;
+        self.writes += 1;
+        self.tx.as_mut().ok_or_else(not_running)
+    }
+
+    pub fn writes(&self) -> u64 {
+        self.writes
+    }
+
+    /// Each read has a snapshot of its own.
+    pub fn reads_what_is_committed_now(&self) -> bool {
+        self.isolation <= Isolation::ReadCommitted
+    }
+
+    /// The last lock that a read took is given back, where isolation allows it.
+    pub fn unlock_row(&self) {
+        if let Some(tx) = &self.tx {
+            tx.unlock_row();
+        }
+    }
+
+    /// Takes note of what an error has done to the transaction.
+    pub fn met<T>(&mut self, outcome: trefoil::Result<T>) -> Result<T> {
+        outcome.map_err(|error| {
+            if matches!(error, Error::Deadlock { .. }) {
+                drop(self.take());
+            }
+            error.into()
+        })
+    }
+}
+
+fn not_running() -> Box<Failure> {
+    Failure::new(Code::Failed, "the transaction has ended")
+}

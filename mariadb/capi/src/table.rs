@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! An open table: shared by all its handlers.
+
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use trefoil::{ALL, Database, Table, Value};
+
+use crate::abi::TableStats;
+use crate::database::{Counters, Engine};
+use crate::failure::{Code, Failure, Result, check_sound};
+use crate::layout::{Layout, Way};
+use crate::raw::Definition;
+
+/// Statistics of the engine are read again after this.
+const STATS_AGE_MAX: Duration = Duration::from_secs(1);
+
+/// A table of the server that some handler has open.
+pub struct OpenTable {
+    pub table: Table,
+    pub layout: Layout,
+    db: Database,
+    counters: Arc<Counters>,
+    stats: Mutex<Option<(Instant, TableStats)>>,
+    /// Rows written since the statistics were read, less those deleted.
+    grown: AtomicI64,
+}
+
+impl OpenTable {
+    pub fn open(engine: &Engine, name: &str, definition: &Definition<'_>) -> Result<Self> {
+        let layout = Layout::new(definition)?;
+        let table = engine.db.table(name)?;
+        // Settings of indexes may differ: they are the engine's to keep.
+        let (stored, wanted) = (table.schema(), &layout.schema);
+        let indexes = |schema: &trefoil::Schema| {
+            let of = |n: usize| (schema.indexes()[n].is_unique(), schema.index_columns(n).to_vec());
+            (0..schema.indexes().len()).map(of).collect::<Vec<_>>()
+        };
+        if stored.columns() != wanted.columns()
+            || stored.primary_key() != wanted.primary_key()
+            || indexes(&stored) != indexes(wanted)
+        {
+            return Err(Failure::definition(&format!("table {name} of the engine is not as the server defines it")));
+        }
+        let (counters, grown, stats) = (engine.counters(name), AtomicI64::new(0), Mutex::default());
+        Ok(Self { table, layout, db: engine.db.clone(), counters, stats, grown })
+    }
+
+    /// The number of a new row.
+    pub fn next_row(&self) -> Result<u64> {
+        if self.counters.row.load(Ordering::Relaxed) == 0 {
+            let tx = self.db.begin()?;
+            let mut last = tx.scan_back(&self.table, ALL)?.expect(1);
+            let used = match last.next_key()?.as_deref() {
+                Some([Value::U64(row)]) => *row,
+                _ => 0,
+            };
+            // Numbers of what is prepared show in no row yet. Each has taken more than a byte of the log.
+            let free = self.db.snapshot()?.ts().0.max(used) + 1;
+            self.counters.row.compare_exchange(0, free, Ordering::Relaxed, Ordering::Relaxed).ok();
+        }
+        Ok(self.counters.row.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// The next number of AUTO_INCREMENT, by key number `key`, which begins with that column.
+    pub fn next_auto(&self, key: u32) -> Result<u64> {
+        let next = self.counters.auto.load(Ordering::Relaxed);
+        if next > 0 {
+            return Ok(next);
+        }
+        let used = self.largest(key)?;
+        self.raise_auto(used);
+        Ok(self.counters.auto.load(Ordering::Relaxed))
+    }
+
+    /// The largest number that a key begins with; 0 if there is none above.
+    fn largest(&self, key: u32) -> Result<u64> {
+        self.layout.first_field(key)?;
+        let tx = self.db.begin()?;
+        let number = |values: Option<Vec<Value<'_>>>| match values.as_ref().and_then(|values| values.first()) {
+            Some(Value::I32(n)) => u64::try_from(*n).unwrap_or(0),
+            Some(Value::I64(n)) => u64::try_from(*n).unwrap_or(0),
+            Some(Value::U32(n)) => u64::from(*n),
+            Some(Value::U64(n)) => *n,
+            Some(Value::F64(n)) => *n as u64,
+            _ => 0,
+        };
+        Ok(match self.layout.way(key as i32)? {
+            Way::Rows => number(tx.scan_back(&self.table, ALL)?.expect(1).next_key()?),
+            Way::Secondary(n) => {
+                let index = self.layout.index_name(n);
+                number(tx.scan_index_back(&self.table, index, ALL)?.expect(1).next()?)
+            }
+        })
+    }
+
+    /// Takes `count` numbers of the row `offset`, `offset` + `increment` …; returns the first.
+    pub fn reserve_auto(&self, key: u32, offset: u64, increment: u64, count: u64) -> Result<u64> {
+        let (increment, count) = (increment.max(1), count.max(1));
+        let mut next = self.next_auto(key)?;
+        loop {
+            let first = align(next, offset, increment);
+            let behind = first.and_then(|first| first.checked_add(increment.checked_mul(count)?));
+            let (first, behind) = first.zip(behind).unwrap_or((u64::MAX, u64::MAX));
+            if first == u64::MAX {
+                return Err(Failure::new(Code::TooLong, "the numbers of AUTO_INCREMENT are used up"));
+            }
+            match self.counters.auto.compare_exchange(next, behind, Ordering::Relaxed, Ordering::Relaxed) {
+                Ok(_) => return Ok(first),
+                Err(now) => next = now,
+            }
+        }
+    }
+
+    /// Notes that `used` is taken.
+    pub fn raise_auto(&self, used: u64) {
+        self.counters.auto.fetch_max(used.saturating_add(1), Ordering::Relaxed);
+    }
+
+    /// Removes all rows, in a transaction of its own: after a crash all are there, or none.
+    pub fn truncate(&self) -> Result<()> {
+        check_sound()?;
+        let mut tx = self.db.begin()?;
+        tx.delete_first(&self.table, ALL, usize::MAX)?;
+        tx.commit()?;
+        self.counters.auto.store(1, Ordering::Relaxed);
+        self.stats.lock().unwrap_or_else(PoisonError::into_inner).take();
+        Ok(())
+    }
+
+    /// Rows came, or went.
+    pub fn grew(&self, rows: i64) {
+        self.grown.fetch_add(rows, Ordering::Relaxed);
+    }
+
+    pub fn stats(&self) -> TableStats {
+        let mut kept = self.stats.lock().unwrap_or_else(PoisonError::into_inner);
+        let (_, stats) = match kept.take().filter(|(at, _)| at.elapsed() < STATS_AGE_MAX) {
+            Some(young) => kept.insert(young),
+            None => {
+                self.grown.store(0, Ordering::Relaxed);
+                kept.insert((Instant::now(), self.read_stats()))
+            }
+        };
+        let rows = stats.rows.saturating_add_signed(self.grown.load(Ordering::Relaxed));
+        TableStats { rows, data_bytes: stats.data_bytes, index_bytes: stats.index_bytes }
+    }
+
+    fn read_stats(&self) -> TableStats {
+        let (mut stats, prefix) =
+            (TableStats { rows: 0, data_bytes: 0, index_bytes: 0 }, format!("{}.", self.table.name()));
+        for (name, of) in self.db.stats().indexes {
+            match name.strip_prefix(&prefix) {
+                Some("primary") => (stats.rows, stats.data_bytes) = (of.live_keys, of.disk_bytes.max(of.memory_bytes)),
+                Some(_) => stats.index_bytes += of.disk_bytes.max(of.memory_bytes),
+                None => {}
+            }
+        }
+        stats
+    }
+}
+
+/// The first of `offset`, `offset` + `increment` … at or above `n`.
+fn align(n: u64, offset: u64, increment: u64) -> Option<u64> {
+    if n <= offset {
+        return Some(offset);
+    }
+    let steps = (n - offset).div_ceil(increment);
+    steps.checked_mul(increment)?.checked_add(offset)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_aligned_to_offset_and_increment() {
+        assert_eq!(align(1, 1, 1), Some(1));
+        assert_eq!(align(5, 1, 1), Some(5));
+        assert_eq!(align(5, 2, 10), Some(12));
+        assert_eq!(align(12, 2, 10), Some(12));
+        assert_eq!(align(u64::MAX, 1, 10), None);
+    }
+}

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Rows written.
+
+use trefoil::{Error, Value};
+
+use crate::cursor::Cursor;
+use crate::failure::{Code, Failure, Result};
+use crate::raw::Record;
+use crate::session::Session;
+use crate::table::OpenTable;
+
+pub fn insert(session: &mut Session, cursor: &mut Cursor, record: Record<'_>) -> Result<()> {
+    let table = &cursor.table;
+    let row = if table.layout.has_row_numbers() { table.next_row()? } else { 0 };
+    let values = table.layout.values(record, row);
+    let outcome = session.tx_mut()?.insert(&table.table, &values);
+    met(session, table, outcome)?;
+    table.grew(1);
+    cursor.row = row;
+    Ok(())
+}
+
+/// Of a row whose primary key changes the old one goes and a new one comes.
+pub fn update(session: &mut Session, cursor: &mut Cursor, old: Record<'_>, new: Record<'_>) -> Result<()> {
+    let (table, layout) = (&cursor.table, &cursor.table.layout);
+    let values = layout.values(new, cursor.row);
+    let (from, to) = (layout.primary_values(old, cursor.row), layout.primary_values(new, cursor.row));
+    let tx = session.tx_mut()?;
+    let outcome = match from == to {
+        true => tx.update(&table.table, &values),
+        false => move_row(tx, table, &from, &values),
+    };
+    match met(session, table, outcome)? {
+        true => Ok(()),
+        false => Err(gone()),
+    }
+}
+
+fn move_row(
+    tx: &mut trefoil::Transaction,
+    table: &OpenTable,
+    from: &[Value<'_>],
+    values: &[Value<'_>],
+) -> trefoil::Result<bool> {
+    let before = tx.savepoint();
+    let moved = match tx.delete_row(&table.table, from) {
+        Ok(true) => tx.insert(&table.table, values).map(|()| true),
+        other => return other,
+    };
+    // A deadlock has ended the transaction, and the savepoint with it.
+    if moved.as_ref().is_err_and(|error| !matches!(error, Error::Deadlock { .. })) {
+        tx.rollback_to(before)?;
+    }
+    moved
+}
+
+pub fn delete(session: &mut Session, cursor: &mut Cursor, record: Record<'_>) -> Result<()> {
+    let table = &cursor.table;
+    let key = table.layout.primary_values(record, cursor.row);
+    let outcome = session.tx_mut()?.delete_row(&table.table, &key);
+    match met(session, table, outcome)? {
+        true => table.grew(-1),
+        false => return Err(gone()),
+    }
+    Ok(())
+}
+
+/// The number of the key goes with a duplicate.
+fn met<T>(session: &mut Session, table: &OpenTable, outcome: trefoil::Result<T>) -> Result<T> {
+    let key = match &outcome {
+        Err(Error::DuplicateKey(taken)) => table.layout.key_number(&taken.index),
+        _ => None,
+    };
+    session.met(outcome).map_err(|failure| match key {
+        Some(key) => failure.of_key(key),
+        None => failure,
+    })
+}
+
+fn gone() -> Box<Failure> {
+    Failure::new(Code::Definition, "the row is not there any more")
+}

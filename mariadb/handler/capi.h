@@ -1,0 +1,211 @@
+/* SPDX-License-Identifier: GPL-2.0-only
+   The engine as the handler calls it: opaque handles, plain structures, one failure by value. Made by hand beside
+   mariadb/capi/src/abi.rs; both sides assert the sizes.
+
+   Every function that can fail returns a TREFOIL_* code and fills `why` unless it is TREFOIL_OK, TREFOIL_END or
+   TREFOIL_NOT_FOUND. Nothing is freed across the boundary. A panic comes back as TREFOIL_PANIC; after one the engine
+   refuses writes. */
+#ifndef TREFOIL_CAPI_H
+#define TREFOIL_CAPI_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+extern "C" {
+
+enum {
+  TREFOIL_OK = 0,
+  TREFOIL_END = 1,         /* no more rows */
+  TREFOIL_NOT_FOUND = 2,   /* no row has the key */
+  TREFOIL_DUPLICATE = 3,   /* `why.key` is the number of the key */
+  TREFOIL_DEADLOCK = 4,    /* the whole transaction was rolled back */
+  TREFOIL_LOCK_TIMEOUT = 5,
+  TREFOIL_CANCELLED = 6,
+  TREFOIL_CHANGED = 7,     /* snapshot isolation: the row is newer than the snapshot */
+  TREFOIL_FULL = 8,        /* disk or memory */
+  TREFOIL_READ_ONLY = 9,
+  TREFOIL_NO_TABLE = 10,
+  TREFOIL_TABLE_EXISTS = 11,
+  TREFOIL_DEFINITION = 12, /* the table is not what the server takes it for, or was changed meanwhile */
+  TREFOIL_UNSUPPORTED = 13,
+  TREFOIL_TOO_LONG = 14,
+  TREFOIL_CORRUPT = 15,
+  TREFOIL_UNKNOWN_OUTCOME = 16,
+  TREFOIL_NO_XID = 17,
+  TREFOIL_FAILED = 18,     /* anything else; `why.text` says what */
+  TREFOIL_PANIC = 19
+};
+
+typedef struct { const char *ptr; size_t len; } trefoil_text;
+typedef struct { int32_t code; int32_t key; char text[504]; } trefoil_failure;
+
+typedef struct trefoil_database trefoil_database;
+typedef struct trefoil_session trefoil_session;     /* of one connection */
+typedef struct trefoil_canceller trefoil_canceller; /* of the same, for other threads */
+typedef struct trefoil_table trefoil_table;
+typedef struct trefoil_cursor trefoil_cursor;       /* of one handler */
+
+enum { TREFOIL_SYNC = 0, TREFOIL_WRITE = 1, TREFOIL_BUFFERED = 2 };
+
+typedef struct {
+  trefoil_text directory;
+  uint64_t buffer_size;
+  uint64_t log_capacity;
+  uint64_t disk_reserve;
+  uint64_t checkpoint_replay_seconds;
+} trefoil_options;
+
+/* How a column lies in the server's record. */
+enum {
+  TREFOIL_SIGNED = 1,    /* little-endian, 1 to 8 bytes */
+  TREFOIL_UNSIGNED = 2,
+  TREFOIL_FLOAT = 3,
+  TREFOIL_DOUBLE = 4,
+  TREFOIL_IMAGE = 5,     /* bytes in the order of the values: temporal types, DECIMAL, BIT */
+  TREFOIL_CHAR = 6,      /* of fixed length, filled up with `pad` */
+  TREFOIL_VARCHAR = 7,   /* `length_bytes` of length, then the bytes */
+  TREFOIL_BLOB = 8       /* `length_bytes` of length, then a pointer */
+};
+
+typedef struct {
+  trefoil_text name;
+  uint32_t offset;
+  uint32_t length;       /* bytes in the record, without length bytes; of a blob the most it can have */
+  uint32_t null_offset;
+  uint8_t null_bit;      /* 0: never NULL */
+  uint8_t kind;
+  uint8_t length_bytes;
+  uint8_t pad;
+} trefoil_field;
+
+typedef struct {
+  trefoil_text name;
+  const uint32_t *fields;
+  uint32_t parts;
+  uint8_t unique;
+  uint8_t structure;     /* 0 auto, 1 btree, 2 betree, 3 lsm */
+  uint8_t compression;   /* 0 lz4, 1 none, 2 zstd */
+  uint8_t reserved;
+  uint32_t node_size;    /* 0: the default */
+  uint32_t reserved2;
+} trefoil_key;
+
+typedef struct {
+  const trefoil_field *fields;
+  const trefoil_key *keys;
+  const uint8_t *defaults; /* a record of the default values: what no column covers is taken from it */
+  uint32_t field_count;
+  uint32_t key_count;
+  int32_t primary;       /* number of the primary key; -1: rows have hidden numbers */
+  uint32_t record_length;
+} trefoil_definition;
+
+typedef struct {
+  uint64_t rows;
+  uint64_t data_bytes;
+  uint64_t index_bytes;
+} trefoil_table_stats;
+
+static_assert(sizeof(trefoil_failure) == 512, "as in abi.rs");
+static_assert(sizeof(trefoil_options) == 48, "as in abi.rs");
+static_assert(sizeof(trefoil_field) == 32, "as in abi.rs");
+static_assert(sizeof(trefoil_key) == 40, "as in abi.rs");
+static_assert(sizeof(trefoil_definition) == 40, "as in abi.rs");
+
+/* The database. */
+int trefoil_open(const trefoil_options *options, trefoil_database **out, trefoil_failure *why);
+void trefoil_close(trefoil_database *db);
+int trefoil_sync(trefoil_database *db, trefoil_failure *why);
+
+/* Tables, by the server's path of them. */
+int trefoil_table_create(trefoil_database *db, trefoil_text name, const trefoil_definition *as,
+                         uint64_t auto_increment, trefoil_failure *why);
+/* Removes all rows, in a transaction of its own. */
+int trefoil_table_truncate(trefoil_table *table, trefoil_failure *why);
+int trefoil_table_drop(trefoil_database *db, trefoil_text name, trefoil_failure *why);
+int trefoil_table_open(trefoil_database *db, trefoil_text name, const trefoil_definition *as, trefoil_table **out,
+                       trefoil_failure *why);
+void trefoil_table_close(trefoil_table *table);
+uint32_t trefoil_table_ref_length(const trefoil_table *table);
+void trefoil_table_stat(const trefoil_table *table, trefoil_table_stats *out);
+
+/* Numbers of AUTO_INCREMENT. `key` is one whose first part is that column. */
+int trefoil_auto_reserve(trefoil_table *table, uint32_t key, uint64_t offset, uint64_t increment, uint64_t count,
+                         uint64_t *first, trefoil_failure *why);
+void trefoil_auto_raise(trefoil_table *table, uint64_t used);
+int trefoil_auto_next(trefoil_table *table, uint32_t key, uint64_t *next, trefoil_failure *why);
+
+/* One connection. A session is used by one thread at a time, its canceller by any. */
+int trefoil_session_open(trefoil_database *db, trefoil_session **out, trefoil_canceller **canceller,
+                         trefoil_failure *why);
+void trefoil_session_close(trefoil_session *session, trefoil_canceller *canceller);
+void trefoil_cancel(const trefoil_canceller *canceller);
+
+typedef struct {
+  uint8_t isolation;          /* 0 to 3, READ UNCOMMITTED to SERIALIZABLE */
+  uint8_t snapshot_isolation;
+  uint8_t reserved[6];
+  uint64_t lock_timeout_ms;
+} trefoil_begin_options;
+
+/* Begins a transaction unless one runs, and a statement unless one is open. */
+int trefoil_statement(trefoil_session *session, const trefoil_begin_options *options, trefoil_failure *why);
+void trefoil_statement_end(trefoil_session *session);
+int trefoil_statement_undo(trefoil_session *session, trefoil_failure *why);
+int trefoil_commit(trefoil_session *session, uint8_t durability, trefoil_failure *why);
+void trefoil_rollback(trefoil_session *session);
+int trefoil_savepoint(trefoil_session *session, uint64_t *out, trefoil_failure *why);
+int trefoil_savepoint_undo(trefoil_session *session, uint64_t savepoint, trefoil_failure *why);
+void trefoil_savepoint_release(trefoil_session *session, uint64_t savepoint);
+
+/* Reading: one cursor for each handler. */
+enum { TREFOIL_UNLOCKED = 0, TREFOIL_SHARED = 1, TREFOIL_EXCLUSIVE = 2 };
+enum { TREFOIL_WAIT = 0, TREFOIL_NO_WAIT = 1, TREFOIL_SKIP_LOCKED = 2 };
+typedef struct { uint8_t mode; uint8_t wait; } trefoil_lock;
+
+trefoil_cursor *trefoil_cursor_open(trefoil_table *table);
+void trefoil_cursor_close(trefoil_cursor *cursor);
+void trefoil_cursor_reset(trefoil_cursor *cursor);
+
+enum {
+  TREFOIL_EXACT = 0,       /* the first row whose key begins with the parts given; steps stay among those */
+  TREFOIL_FROM = 1,        /* the first row at or behind them */
+  TREFOIL_BEHIND = 2,      /* the first row behind all that begin with them */
+  TREFOIL_LAST_EXACT = 3,  /* the last row whose key begins with them */
+  TREFOIL_UP_TO = 4,       /* the last row at or before them */
+  TREFOIL_BEFORE = 5       /* the last row before all that begin with them */
+};
+/* The other end of a range, where it is known. */
+enum { TREFOIL_OPEN_END = 0, TREFOIL_END_INCLUDED = 1, TREFOIL_END_EXCLUDED = 2 };
+
+typedef struct {
+  const uint8_t *image;    /* a key as the server hands it over; null: from the first row, or the last */
+  size_t image_length;
+  const uint8_t *end;
+  size_t end_length;
+  int32_t key;             /* number of the key; -1: rows in their own order */
+  uint8_t how;
+  uint8_t end_is;
+  trefoil_lock lock;
+} trefoil_seek;
+static_assert(sizeof(trefoil_seek) == 40, "as in abi.rs");
+
+/* Starts reading; trefoil_step gives the rows, the first one by TREFOIL_FIRST. */
+int trefoil_find(trefoil_session *session, trefoil_cursor *cursor, const trefoil_seek *seek, trefoil_failure *why);
+enum { TREFOIL_FIRST = 0, TREFOIL_NEXT = 1, TREFOIL_NEXT_SAME = 2, TREFOIL_PREVIOUS = 3 };
+int trefoil_step(trefoil_session *session, trefoil_cursor *cursor, uint8_t where, uint8_t *record,
+                 trefoil_failure *why);
+int trefoil_read_ref(trefoil_session *session, trefoil_cursor *cursor, const uint8_t *ref, trefoil_lock lock,
+                     uint8_t *record, trefoil_failure *why);
+/* Where `record` is, or, if rows have hidden numbers, the row read or written last. */
+int trefoil_position(trefoil_cursor *cursor, const uint8_t *record, uint8_t *ref, trefoil_failure *why);
+void trefoil_unlock_row(trefoil_session *session);
+
+/* Writing. */
+int trefoil_insert(trefoil_session *session, trefoil_cursor *cursor, const uint8_t *record, trefoil_failure *why);
+int trefoil_update(trefoil_session *session, trefoil_cursor *cursor, const uint8_t *old, const uint8_t *record,
+                   trefoil_failure *why);
+int trefoil_delete(trefoil_session *session, trefoil_cursor *cursor, const uint8_t *record, trefoil_failure *why);
+}
+
+#endif

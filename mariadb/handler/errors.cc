@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+#include "errors.h"
+
+int server_error(THD *thd, const trefoil_failure &why)
+{
+  switch (why.code) {
+  case TREFOIL_OK:
+    return 0;
+  case TREFOIL_END:
+    return HA_ERR_END_OF_FILE;
+  case TREFOIL_NOT_FOUND:
+    return HA_ERR_KEY_NOT_FOUND;
+  case TREFOIL_DUPLICATE:
+    return HA_ERR_FOUND_DUPP_KEY;
+  case TREFOIL_DEADLOCK:
+    if (thd)
+      thd->mark_transaction_to_rollback(true);
+    return HA_ERR_LOCK_DEADLOCK;
+  case TREFOIL_LOCK_TIMEOUT:
+    if (thd)
+      thd->mark_transaction_to_rollback(false);
+    return HA_ERR_LOCK_WAIT_TIMEOUT;
+  case TREFOIL_CANCELLED:
+    return HA_ERR_ABORTED_BY_USER;
+  case TREFOIL_CHANGED:
+    return HA_ERR_RECORD_CHANGED;
+  case TREFOIL_FULL:
+    return HA_ERR_RECORD_FILE_FULL;
+  case TREFOIL_NO_TABLE:
+    return HA_ERR_NO_SUCH_TABLE;
+  case TREFOIL_TABLE_EXISTS:
+    return HA_ERR_TABLE_EXIST;
+  case TREFOIL_DEFINITION:
+    log_failure("table definition", why);
+    return HA_ERR_TABLE_DEF_CHANGED;
+  case TREFOIL_CORRUPT:
+    log_failure("damage", why);
+    return HA_ERR_CRASHED;
+  case TREFOIL_PANIC:
+    log_failure("a bug; writes are refused from now on", why);
+    return TREFOIL_ERR_TEXT + why.code;
+  default:
+    return TREFOIL_ERR_TEXT + why.code;
+  }
+}
+
+void log_failure(const char *what, const trefoil_failure &why)
+{
+  sql_print_error("TREFOIL: %s: %s", what, why.text);
+}

@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: GPL-2.0-only
+   Codes of the engine as the server's. */
+#ifndef TREFOIL_ERRORS_H
+#define TREFOIL_ERRORS_H
+
+#include "server.h"
+
+/* Codes with a text of the engine's own, for handler::get_error_message. */
+constexpr int TREFOIL_ERR_TEXT= HA_ERR_LAST + 100;
+
+/* Of a failed call. Marks the transaction where the engine has ended it. */
+int server_error(THD *thd, const trefoil_failure &why);
+
+/* Written to the error log: where the server has no place for a text. */
+void log_failure(const char *what, const trefoil_failure &why);
+
+#endif

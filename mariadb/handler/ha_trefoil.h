@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: GPL-2.0-only
+   One open table of one connection, as the server sees it. No storage here: what the server asks for is passed on. */
+#ifndef HA_TREFOIL_H
+#define HA_TREFOIL_H
+
+#include "server.h"
+#include "transaction.h"
+
+/* Shared by all handlers of a table. */
+class Shared : public Handler_share
+{
+public:
+  explicit Shared(trefoil_table *table) : m_table(table) {}
+  ~Shared() override { trefoil_table_close(m_table); }
+  trefoil_table *const m_table;
+};
+
+class ha_trefoil final : public handler
+{
+public:
+  ha_trefoil(handlerton *hton, TABLE_SHARE *share) : handler(hton, share) {}
+
+  /* What the engine can do: capabilities.cc. */
+  ulonglong table_flags() const override;
+  ulong index_flags(uint key, uint part, bool all_parts) const override;
+  uint max_supported_keys() const override { return 64; }
+  uint max_supported_key_length() const override { return 3072; }
+  uint max_supported_key_part_length() const override { return 3072; }
+  const char *index_type(uint) override { return "BTREE"; }
+  const key_map *keys_to_use_for_scanning() override { return &key_map_full; }
+  uint8 table_cache_type() override { return HA_CACHE_TBL_NOCACHE; }
+  int info(uint flag) override;
+  bool get_error_message(int error, String *text) override;
+
+  /* Tables: tables.cc. */
+  int open(const char *name, int mode, uint test_if_locked) override;
+  int close() override;
+  int create(const char *name, TABLE *form, HA_CREATE_INFO *info) override;
+  int delete_table(const char *name) override;
+  int truncate() override;
+  void update_create_info(HA_CREATE_INFO *info) override;
+
+  /* Statements and how their rows are locked: locking.cc. */
+  uint lock_count() const override { return 0; }
+  THR_LOCK_DATA **store_lock(THD *thd, THR_LOCK_DATA **to, enum thr_lock_type type) override;
+  int external_lock(THD *thd, int type) override;
+  int start_stmt(THD *thd, thr_lock_type type) override;
+  void unlock_row() override;
+  int reset() override;
+  int extra(enum ha_extra_function) override { return 0; }
+
+  /* Reading: reading.cc. */
+  int rnd_init(bool scan) override;
+  int rnd_end() override { return 0; }
+  int rnd_next(uchar *record) override;
+  int rnd_pos(uchar *record, uchar *ref) override;
+  void position(const uchar *record) override;
+  int index_init(uint key, bool sorted) override;
+  int index_end() override;
+  int index_read_map(uchar *record, const uchar *key, key_part_map parts, enum ha_rkey_function how) override;
+  int index_next(uchar *record) override;
+  int index_next_same(uchar *record, const uchar *key, uint length) override;
+  int index_prev(uchar *record) override;
+  int index_first(uchar *record) override;
+  int index_last(uchar *record) override;
+
+  /* Writing: writing.cc. */
+  int write_row(const uchar *record) override;
+  int update_row(const uchar *old, const uchar *record) override;
+  int delete_row(const uchar *record) override;
+  void get_auto_increment(ulonglong offset, ulonglong increment, ulonglong wanted, ulonglong *first,
+                          ulonglong *reserved) override;
+
+private:
+  int attach(THD *thd);
+  int failed();
+  int find(const uchar *key, uint length, uint8_t how, const key_range *end, uchar *record);
+  int step(uint8_t where, uchar *record, int none);
+
+  trefoil_table *m_table= nullptr;
+  trefoil_cursor *m_cursor= nullptr;
+  /* Of the connection that uses the table now. */
+  trefoil_session *m_session= nullptr;
+  trefoil_lock m_lock= {TREFOIL_UNLOCKED, TREFOIL_WAIT};
+  trefoil_failure m_why= {};
+  bool m_is_first= false;
+};
+
+#endif

@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: GPL-2.0-only
+   Options of tables and keys: STRUCTURE, COMPRESSION, NODE_SIZE, CLUSTERING. */
+#ifndef TREFOIL_OPTIONS_H
+#define TREFOIL_OPTIONS_H
+
+#include "server.h"
+
+struct trefoil_table_options
+{
+  uint structure;
+  uint compression;
+  ulonglong node_size;
+};
+
+struct trefoil_key_options
+{
+  uint structure;
+  uint compression;
+  ulonglong node_size;
+  bool clustering;
+};
+
+extern ha_create_table_option trefoil_table_option_list[];
+extern ha_create_table_option trefoil_key_option_list[];
+
+inline const trefoil_table_options *table_options(const TABLE_SHARE *share)
+{
+  return reinterpret_cast<const trefoil_table_options *>(share->option_struct);
+}
+
+/* Settings of one key: its own, then those of the table for the primary key. */
+void settings(const trefoil_table_options *table, bool is_primary, const KEY *key, trefoil_key *to);
+
+bool refuse_options(const TABLE *table);
+
+#endif

@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: GPL-2.0-only
+   The plugin: it opens the one database when the server starts and closes it when the server ends. */
+#include <signal.h>
+
+#include "errors.h"
+#include "ha_trefoil.h"
+#include "options.h"
+#include "variables.h"
+
+#include <mysql/plugin.h>
+
+handlerton *trefoil_hton;
+trefoil_database *trefoil_db;
+
+/* A directory of this name is not shown as a database. */
+extern bool ignore_db_dirs_append(const char *name);
+static const char directory_name[]= "trefoil";
+
+static handler *create_handler(handlerton *hton, TABLE_SHARE *table, MEM_ROOT *root)
+{
+  return new (root) ha_trefoil(hton, table);
+}
+
+static int drop_table(handlerton *, const char *path)
+{
+  trefoil_failure why{};
+  switch (trefoil_table_drop(trefoil_db, table_name(path), &why)) {
+  case TREFOIL_OK:
+    return 0;
+  case TREFOIL_NO_TABLE:
+    return -1;
+  default:
+    return server_error(nullptr, why);
+  }
+}
+
+/* Signals are the server's: threads that the engine starts are born with all of them blocked. */
+class Without_signals
+{
+public:
+  Without_signals()
+  {
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &m_before);
+  }
+  ~Without_signals() { pthread_sigmask(SIG_SETMASK, &m_before, nullptr); }
+
+private:
+  sigset_t m_before;
+};
+
+static int init(void *plugin)
+{
+  handlerton *hton= static_cast<handlerton *>(plugin);
+  static const char *no_files[]= {NullS};
+  char directory[FN_REFLEN];
+  my_snprintf(directory, sizeof directory, "%s/%s", mysql_real_data_home, directory_name);
+  trefoil_options options= open_options(directory);
+  trefoil_failure why{};
+  {
+    Without_signals blocked;
+    if (trefoil_open(&options, &trefoil_db, &why))
+    {
+      log_failure("the engine does not start", why);
+      return 1;
+    }
+  }
+  ignore_db_dirs_append(directory_name);
+  trefoil_hton= hton;
+  hton->create= create_handler;
+  hton->flags= HTON_SUPPORTS_EXTENDED_KEYS | HTON_TEMPORARY_NOT_SUPPORTED;
+  hton->tablefile_extensions= no_files;
+  hton->drop_table= drop_table;
+  hton->table_options= trefoil_table_option_list;
+  hton->index_options= trefoil_key_option_list;
+  set_transaction_functions(hton);
+  return 0;
+}
+
+static int deinit(void *)
+{
+  trefoil_close(trefoil_db);
+  trefoil_db= nullptr;
+  return 0;
+}
+
+static struct st_mysql_storage_engine engine= {MYSQL_HANDLERTON_INTERFACE_VERSION};
+
+maria_declare_plugin(trefoil)
+{
+  MYSQL_STORAGE_ENGINE_PLUGIN,
+  &engine,
+  "TREFOIL",
+  "The Trefoil project",
+  "Transactional engine whose index structure is chosen per index",
+  PLUGIN_LICENSE_GPL,
+  init,
+  deinit,
+  0x0001,
+  NULL,
+  trefoil_variables,
+  "0.1",
+  MariaDB_PLUGIN_MATURITY_EXPERIMENTAL
+}
+maria_declare_plugin_end;

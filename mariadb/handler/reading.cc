@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: GPL-2.0-only
+   Reading in the order of the rows, in that of a key, and by references. */
+#include "errors.h"
+#include "ha_trefoil.h"
+
+int ha_trefoil::step(uint8_t where, uchar *record, int none)
+{
+  switch (trefoil_step(m_session, m_cursor, where, record, &m_why)) {
+  case TREFOIL_OK:
+    return 0;
+  case TREFOIL_END:
+    return none;
+  default:
+    return failed();
+  }
+}
+
+int ha_trefoil::find(const uchar *key, uint length, uint8_t how, const key_range *end, uchar *record)
+{
+  trefoil_seek seek{};
+  seek.image= key;
+  seek.image_length= length;
+  seek.key= (int32_t) active_index;
+  seek.how= how;
+  seek.lock= m_lock;
+  if (end)
+  {
+    seek.end= end->key;
+    seek.end_length= end->length;
+    seek.end_is= end->flag == HA_READ_BEFORE_KEY ? TREFOIL_END_EXCLUDED : TREFOIL_END_INCLUDED;
+  }
+  if (trefoil_find(m_session, m_cursor, &seek, &m_why))
+    return failed();
+  return step(TREFOIL_FIRST, record, key ? HA_ERR_KEY_NOT_FOUND : HA_ERR_END_OF_FILE);
+}
+
+int ha_trefoil::rnd_init(bool scan)
+{
+  if (!scan)
+    return 0;
+  trefoil_seek seek{};
+  seek.key= -1;
+  seek.how= TREFOIL_FROM;
+  seek.lock= m_lock;
+  m_is_first= true;
+  return trefoil_find(m_session, m_cursor, &seek, &m_why) ? failed() : 0;
+}
+
+int ha_trefoil::rnd_next(uchar *record)
+{
+  uint8_t where= m_is_first ? TREFOIL_FIRST : TREFOIL_NEXT;
+  m_is_first= false;
+  return step(where, record, HA_ERR_END_OF_FILE);
+}
+
+int ha_trefoil::rnd_pos(uchar *record, uchar *reference)
+{
+  switch (trefoil_read_ref(m_session, m_cursor, reference, m_lock, record, &m_why)) {
+  case TREFOIL_OK:
+    return 0;
+  case TREFOIL_NOT_FOUND:
+    return HA_ERR_KEY_NOT_FOUND;
+  default:
+    return failed();
+  }
+}
+
+void ha_trefoil::position(const uchar *record)
+{
+  if (trefoil_position(m_cursor, record, ref, &m_why))
+    log_failure("a row's reference", m_why);
+}
+
+int ha_trefoil::index_init(uint key, bool)
+{
+  active_index= key;
+  return 0;
+}
+
+int ha_trefoil::index_end()
+{
+  active_index= MAX_KEY;
+  return 0;
+}
+
+int ha_trefoil::index_read_map(uchar *record, const uchar *key, key_part_map parts, enum ha_rkey_function how)
+{
+  uint length= calculate_key_len(table, active_index, key, parts);
+  switch (how) {
+  case HA_READ_KEY_EXACT:
+    return find(key, length, TREFOIL_EXACT, nullptr, record);
+  case HA_READ_KEY_OR_NEXT:
+    return find(key, length, TREFOIL_FROM, end_range, record);
+  case HA_READ_AFTER_KEY:
+    return find(key, length, TREFOIL_BEHIND, end_range, record);
+  case HA_READ_PREFIX_LAST:
+    return find(key, length, TREFOIL_LAST_EXACT, nullptr, record);
+  case HA_READ_KEY_OR_PREV:
+  case HA_READ_PREFIX_LAST_OR_PREV:
+    return find(key, length, TREFOIL_UP_TO, nullptr, record);
+  case HA_READ_BEFORE_KEY:
+    return find(key, length, TREFOIL_BEFORE, nullptr, record);
+  default:
+    return HA_ERR_WRONG_COMMAND;
+  }
+}
+
+int ha_trefoil::index_next(uchar *record) { return step(TREFOIL_NEXT, record, HA_ERR_END_OF_FILE); }
+
+int ha_trefoil::index_next_same(uchar *record, const uchar *key, uint length)
+{
+  /* Not every scan was begun by these parts alone. */
+  int error= step(TREFOIL_NEXT_SAME, record, HA_ERR_END_OF_FILE);
+  return !error && key_cmp_if_same(table, key, active_index, length) ? HA_ERR_END_OF_FILE : error;
+}
+
+int ha_trefoil::index_prev(uchar *record) { return step(TREFOIL_PREVIOUS, record, HA_ERR_END_OF_FILE); }
+
+int ha_trefoil::index_first(uchar *record) { return find(nullptr, 0, TREFOIL_FROM, nullptr, record); }
+
+int ha_trefoil::index_last(uchar *record) { return find(nullptr, 0, TREFOIL_UP_TO, nullptr, record); }

@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: GPL-2.0-only
+   The server's calls at the ends of statements and transactions. A call with `all` unset ends the transaction only if
+   there is none around the statement. */
+#include "transaction.h"
+
+#include "errors.h"
+#include "variables.h"
+
+static bool is_in_transaction(THD *thd)
+{
+  return thd_test_options(thd, OPTION_NOT_AUTOCOMMIT | OPTION_BEGIN);
+}
+
+static Connection *connection(THD *thd)
+{
+  return static_cast<Connection *>(thd_get_ha_data(thd, trefoil_hton));
+}
+
+static int connect(THD *thd, Connection **out)
+{
+  *out= connection(thd);
+  if (*out)
+    return 0;
+  trefoil_failure why{};
+  Connection *made= new Connection{};
+  if (trefoil_session_open(trefoil_db, &made->session, &made->canceller, &why))
+  {
+    delete made;
+    return server_error(thd, why);
+  }
+  thd_set_ha_data(thd, trefoil_hton, made);
+  *out= made;
+  return 0;
+}
+
+static uint8_t isolation(THD *thd)
+{
+  /* The one statement of its transaction has nothing that it would have to repeat. */
+  int wanted= thd_tx_isolation(thd);
+  return (uint8_t) (wanted == ISO_SERIALIZABLE && !is_in_transaction(thd) ? (int) ISO_REPEATABLE_READ : wanted);
+}
+
+int begin_statement(THD *thd, Connection **out)
+{
+  if (int error= connect(thd, out))
+    return error;
+  trefoil_begin_options options{};
+  options.isolation= isolation(thd);
+  options.snapshot_isolation= wants_snapshot_isolation(thd);
+  options.lock_timeout_ms= lock_wait_ms(thd);
+  trefoil_failure why{};
+  if (trefoil_statement((*out)->session, &options, &why))
+    return server_error(thd, why);
+  trans_register_ha(thd, false, trefoil_hton, 0);
+  if (is_in_transaction(thd))
+    trans_register_ha(thd, true, trefoil_hton, 0);
+  return 0;
+}
+
+static int commit(handlerton *, THD *thd, bool all)
+{
+  Connection *at= connection(thd);
+  if (!at)
+    return 0;
+  if (!all && is_in_transaction(thd))
+  {
+    trefoil_statement_end(at->session);
+    return 0;
+  }
+  trefoil_failure why{};
+  if (!trefoil_commit(at->session, commit_durability(), &why))
+    return 0;
+  log_failure("commit", why);
+  return server_error(thd, why);
+}
+
+static int rollback(handlerton *, THD *thd, bool all)
+{
+  Connection *at= connection(thd);
+  if (!at)
+    return 0;
+  trefoil_failure why{};
+  if (all || !is_in_transaction(thd))
+    trefoil_rollback(at->session);
+  else if (trefoil_statement_undo(at->session, &why))
+    return server_error(thd, why);
+  return 0;
+}
+
+static int close_connection(handlerton *, THD *thd)
+{
+  Connection *at= connection(thd);
+  /* Whoever kills it looks for it under the lock that this takes. */
+  thd_set_ha_data(thd, trefoil_hton, nullptr);
+  if (at)
+    trefoil_session_close(at->session, at->canceller);
+  delete at;
+  return 0;
+}
+
+/* Called by another thread, which holds the connection. */
+static void kill_query(handlerton *, THD *thd, enum thd_kill_levels)
+{
+  if (const Connection *at= connection(thd))
+    trefoil_cancel(at->canceller);
+}
+
+static uint64_t *number_at(void *place) { return static_cast<uint64_t *>(place); }
+
+static int savepoint_set(handlerton *, THD *thd, void *place)
+{
+  Connection *at= connection(thd);
+  trefoil_failure why{};
+  return at && trefoil_savepoint(at->session, number_at(place), &why) ? server_error(thd, why) : 0;
+}
+
+static int savepoint_rollback(handlerton *, THD *thd, void *place)
+{
+  Connection *at= connection(thd);
+  trefoil_failure why{};
+  return at && trefoil_savepoint_undo(at->session, *number_at(place), &why) ? server_error(thd, why) : 0;
+}
+
+static int savepoint_release(handlerton *, THD *thd, void *place)
+{
+  if (Connection *at= connection(thd))
+    trefoil_savepoint_release(at->session, *number_at(place));
+  return 0;
+}
+
+static bool flush_logs(handlerton *)
+{
+  trefoil_failure why{};
+  if (!trefoil_sync(trefoil_db, &why))
+    return false;
+  log_failure("flush of the log", why);
+  return true;
+}
+
+void set_transaction_functions(handlerton *hton)
+{
+  hton->savepoint_offset= sizeof(uint64_t);
+  hton->commit= commit;
+  hton->rollback= rollback;
+  hton->close_connection= close_connection;
+  hton->kill_query= kill_query;
+  hton->savepoint_set= savepoint_set;
+  hton->savepoint_rollback= savepoint_rollback;
+  hton->savepoint_release= savepoint_release;
+  hton->flush_logs= flush_logs;
+}

@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+#include "variables.h"
+
+static ulonglong buffer_size;
+static ulonglong log_capacity;
+static ulonglong disk_reserve;
+static ulong checkpoint_replay_seconds;
+static ulong flush_log_at_commit;
+
+static MYSQL_SYSVAR_ULONGLONG(buffer_size, buffer_size, PLUGIN_VAR_RQCMDARG | PLUGIN_VAR_READONLY,
+  "All memory of the engine: pages, uncommitted writes, locks, the log's buffer", NULL, NULL,
+  512ULL << 20, 8ULL << 20, ULONGLONG_MAX, 1 << 20);
+
+static MYSQL_SYSVAR_ULONGLONG(log_capacity, log_capacity, PLUGIN_VAR_RQCMDARG | PLUGIN_VAR_READONLY,
+  "Log kept before a checkpoint is forced", NULL, NULL, 1ULL << 30, 1ULL << 20, ULONGLONG_MAX, 1 << 20);
+
+static MYSQL_SYSVAR_ULONGLONG(disk_reserve, disk_reserve, PLUGIN_VAR_RQCMDARG | PLUGIN_VAR_READONLY,
+  "Disk space kept for checkpoints, drops and commits in flight", NULL, NULL, 64ULL << 20, 0, ULONGLONG_MAX, 1 << 20);
+
+static MYSQL_SYSVAR_ULONG(checkpoint_replay_seconds, checkpoint_replay_seconds,
+  PLUGIN_VAR_RQCMDARG | PLUGIN_VAR_READONLY, "Checkpoints keep the estimated replay after a crash below this", NULL,
+  NULL, 30, 1, 86400, 0);
+
+static MYSQL_SYSVAR_ULONG(flush_log_at_commit, flush_log_at_commit, PLUGIN_VAR_RQCMDARG,
+  "What a commit waits for: 1 = it is on disk; 2 = the operating system has it; 0 = nothing, it is on disk within a "
+  "second", NULL, NULL, 1, 0, 2, 0);
+
+static MYSQL_THDVAR_ULONG(lock_wait_timeout, PLUGIN_VAR_RQCMDARG,
+  "Longest wait for a row lock in seconds, of transactions that begin from now on; a smaller lock_wait_timeout of the "
+  "server counts", NULL, NULL, 50, 0, 1024 * 1024 * 1024, 0);
+
+static MYSQL_THDVAR_BOOL(snapshot_isolation, PLUGIN_VAR_OPCMDARG,
+  "Under REPEATABLE READ a row that was changed after the snapshot is not written or locked: error 1020", NULL, NULL,
+  FALSE);
+
+struct st_mysql_sys_var *trefoil_variables[]=
+{
+  MYSQL_SYSVAR(buffer_size),
+  MYSQL_SYSVAR(log_capacity),
+  MYSQL_SYSVAR(disk_reserve),
+  MYSQL_SYSVAR(checkpoint_replay_seconds),
+  MYSQL_SYSVAR(flush_log_at_commit),
+  MYSQL_SYSVAR(lock_wait_timeout),
+  MYSQL_SYSVAR(snapshot_isolation),
+  NULL
+};
+
+trefoil_options open_options(const char *directory)
+{
+  return {text(directory, strlen(directory)), buffer_size, log_capacity, disk_reserve, checkpoint_replay_seconds};
+}
+
+uint8_t commit_durability()
+{
+  switch (flush_log_at_commit) {
+  case 0:
+    return TREFOIL_BUFFERED;
+  case 2:
+    return TREFOIL_WRITE;
+  default:
+    return TREFOIL_SYNC;
+  }
+}
+
+uint64_t lock_wait_ms(THD *thd)
+{
+  return 1000ULL * MY_MIN(THDVAR(thd, lock_wait_timeout), (ulong) thd->variables.lock_wait_timeout);
+}
+
+bool wants_snapshot_isolation(THD *thd) { return THDVAR(thd, snapshot_isolation); }

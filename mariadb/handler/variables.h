@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: GPL-2.0-only
+   System variables. */
+#ifndef TREFOIL_VARIABLES_H
+#define TREFOIL_VARIABLES_H
+
+#include "server.h"
+
+extern struct st_mysql_sys_var *trefoil_variables[];
+
+/* What the database is opened with. */
+trefoil_options open_options(const char *directory);
+uint8_t commit_durability();
+/* The shorter of the engine's own limit and the server's, in milliseconds. */
+uint64_t lock_wait_ms(THD *thd);
+bool wants_snapshot_isolation(THD *thd);
+
+#endif

@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: GPL-2.0-only
+   Writing rows, and the numbers of AUTO_INCREMENT. */
+#include "errors.h"
+#include "ha_trefoil.h"
+
+int ha_trefoil::write_row(const uchar *record)
+{
+  bool is_new= table->next_number_field && record == table->record[0];
+  if (is_new)
+    if (int error= update_auto_increment())
+      return error;
+  if (trefoil_insert(m_session, m_cursor, record, &m_why))
+    return failed();
+  if (is_new)
+  {
+    longlong used= table->next_number_field->val_int();
+    bool is_unsigned= table->next_number_field->flags & UNSIGNED_FLAG;
+    if (used > 0 || (is_unsigned && used))
+      trefoil_auto_raise(m_table, (uint64_t) used);
+  }
+  return 0;
+}
+
+int ha_trefoil::update_row(const uchar *old, const uchar *record)
+{
+  return trefoil_update(m_session, m_cursor, old, record, &m_why) ? failed() : 0;
+}
+
+int ha_trefoil::delete_row(const uchar *record)
+{
+  return trefoil_delete(m_session, m_cursor, record, &m_why) ? failed() : 0;
+}
+
+void ha_trefoil::get_auto_increment(ulonglong offset, ulonglong increment, ulonglong wanted, ulonglong *first,
+                                    ulonglong *reserved)
+{
+  uint64_t from= 0;
+  if (trefoil_auto_reserve(m_table, table->s->next_number_index, offset, increment, wanted, &from, &m_why))
+  {
+    *first= ULONGLONG_MAX;
+    *reserved= 0;
+    return;
+  }
+  *first= from;
+  *reserved= MY_MAX(wanted, 1);
+}

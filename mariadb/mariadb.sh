@@ -1,0 +1,57 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: GPL-2.0-only
+# A private MariaDB server with ENGINE=TREFOIL: fetched, built, started; nothing is installed. `--help` says more.
+set -euo pipefail
+
+HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+REPO=$(dirname "$HERE")
+TARGET=${CARGO_TARGET_DIR:-$REPO/target}
+CACHE=${TREFOIL_MARIADB_CACHE:-$TARGET/mariadb}
+# Empty: the newest of this series that the machine's package sources hold with its source.
+MARIADB_VERSION=${MARIADB_VERSION:-}
+SERIES=10.11
+
+usage() {
+    cat <<END
+usage: mariadb/mariadb.sh [VERB] [ARGUMENT...]     (or: make mariadb)
+
+  run [ARG...]    fetch, build, start a server on a socket of its own and open a client; the server ends with the
+                  client. If standard input is no terminal its SQL is run instead. ARGs go to the client. The default.
+  fetch           packages and headers of MariaDB into the cache
+  build           ha_trefoil.so for the fetched version
+  start [ARG...]  a server in the foreground until Ctrl-C; ARGs go to the server
+  test            the smoke test: a script with its expected output, a killed server
+  ready           succeeds if there is what \`test\` needs, fetching MariaDB if need be
+  version         the version that is fetched
+
+Environment:
+  MARIADB_VERSION         which one, such as $SERIES.1; default the newest $SERIES with packages and source
+  TREFOIL_MARIADB_CACHE   where packages and builds are kept; default target/mariadb
+  TREFOIL_MARIADB_DATA    the server's data directory; default data in the cache
+  TREFOIL_PROFILE         cargo's profile of the engine; default release
+  TREFOIL_MARIADB_SERVER_ARGS   more arguments of the server of \`run\`, such as --trefoil-buffer-size=1G
+
+Packages come from the machine's own package sources (apt), with their checksums, into the cache; it takes about 300 MB.
+END
+}
+
+say() { printf '%s\n' "mariadb: $*" >&2; }
+die() { say "$*"; exit 1; }
+
+. "$HERE/tools/packages.sh"
+. "$HERE/tools/build.sh"
+. "$HERE/tools/server.sh"
+
+verb=${1:-run}
+[ $# -eq 0 ] || shift
+case $verb in
+    -h | --help | help) usage ;;
+    fetch) fetch ;;
+    ready) compiler > /dev/null && fetch ;;
+    build) fetch && build ;;
+    start) fetch && build && serve "$@" ;;
+    run) fetch && build && run_client "$@" ;;
+    test) fetch && build && . "$HERE/test/smoke.sh" ;;
+    version) fetched_version ;;
+    *) usage >&2; exit 2 ;;
+esac

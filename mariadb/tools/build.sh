@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: GPL-2.0-only
+# ha_trefoil.so: the handler (C++) and the engine behind its C interface (Rust), linked for one version of the server.
+# Sourced by mariadb.sh.
+
+# Sets DIR (of the fetched version), ROOT, PLUGINS.
+locate() {
+    VERSION=$(fetched_version)
+    DIR=$CACHE/$VERSION
+    ROOT=$DIR/root/usr
+    PLUGINS=$DIR/plugin
+}
+
+build() {
+    locate
+    local profile=${TREFOIL_PROFILE:-release} cxx file object linked=()
+    local src=$DIR/src objects=$DIR/objects archive=$TARGET/$profile/libtrefoil_capi.a
+    cxx=$(compiler)
+    say "building ha_trefoil.so for MariaDB $VERSION"
+    "${CARGO:-cargo}" build --quiet --profile "$profile" --locked --manifest-path "$REPO/Cargo.toml" -p trefoil-capi
+    mkdir -p "$objects" "$PLUGINS"
+    local include=(-I"$src/gen" -I"$src/include" -I"$src/include/providers" -I"$src/sql" -I"$src/wsrep-lib/include"
+        -I"$src/wsrep-lib/wsrep-API/v26")
+    # Layouts depend on these: they are those of the server's own build.
+    local defines=(-DHAVE_CONFIG_H -DMYSQL_DYNAMIC_PLUGIN -DMYSQL_SERVER=1 -DDBUG_OFF -DNDEBUG -D_FILE_OFFSET_BITS=64)
+    for file in "$HERE"/handler/*.cc; do
+        object=$objects/$(basename "$file" .cc).o
+        linked+=("$object")
+        [ -z "$(find "$HERE/handler" -newer "$object" 2> /dev/null || echo stale)" ] && continue
+        # The server's headers are not ours to mend: as system headers they are not warned about.
+        "$cxx" -std=gnu++17 -O2 -g1 -fPIC -Wall -Wextra -Wno-unused-parameter \
+            "${defines[@]}" "${include[@]/#-I/-isystem}" -c "$file" -o "$object.part"
+        mv "$object.part" "$object"
+    done
+    "$cxx" -shared -o "$PLUGINS/ha_trefoil.so.part" "${linked[@]}" "$archive" "$(services)" \
+        -Wl,--version-script="$HERE/handler/exports.map" -Wl,--gc-sections -Wl,-z,now -Wl,-z,nodelete -lpthread -ldl -lm
+    check_symbols "$PLUGINS/ha_trefoil.so.part"
+    mv "$PLUGINS/ha_trefoil.so.part" "$PLUGINS/ha_trefoil.so"
+    printf '%s\n' "$VERSION" > "$PLUGINS/built-for"
+}
+
+compiler() { command -v "${CXX:-g++}" || die "a C++ compiler is needed; install g++"; }
+
+services() { find "$ROOT/lib" -name libmysqlservices.a | head -1; }
+
+# What the plugin takes from the server is there: a missing symbol fails here, not when the server starts.
+check_symbols() {
+    local missing
+    missing=$(comm -23 \
+        <(nm -D --undefined-only "$1" | awk '$1 == "U" { print $2 }' | grep -v '@' | sort -u) \
+        <(nm -D --defined-only "$ROOT/sbin/mariadbd" | awk '{ print $3 }' | sed 's/@.*//' | sort -u))
+    [ -z "$missing" ] || die "mariadbd $VERSION does not export what the plugin needs:" $missing
+}
+
+# A plugin loads only into the very version that it was built for.
+check_version() {
+    local server plugin
+    server=$("$(server_program)" --no-defaults --version | sed -n 's/.*Ver \([0-9.]*\).*/\1/p')
+    plugin=$(cat "$PLUGINS/built-for")
+    [ "$server" = "$plugin" ] || die "the plugin was built for MariaDB $plugin, the server is $server; remove $PLUGINS" \
+        "and run \`mariadb/mariadb.sh build\`"
+}

@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: GPL-2.0-only
+# A private server: a socket, no network, a data directory of its own; ended by its process number. Sourced by mariadb.sh.
+
+server_program() { printf '%s\n' "$ROOT/sbin/mariadbd"; }
+
+# Libraries that the machine lacks are beside the server.
+private_libraries() {
+    local dirs
+    dirs=$(find "$DIR/root" -name 'lib*.so.*' -path '*/lib/*' -printf '%h\n' | sort -u | paste -sd:)
+    export LD_LIBRARY_PATH=$dirs${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+}
+
+# Sets DATA and SOCKET. The path of a socket has at most 107 bytes, so it lies in a short directory.
+prepare() {
+    locate
+    private_libraries
+    check_version
+    DATA=${TREFOIL_MARIADB_DATA:-$DIR/data}
+    SOCKETS=$(mktemp -d /tmp/trefoil-mariadb.XXXXXX)
+    SOCKET=$SOCKETS/socket
+    SERVER=
+    trap stop_server EXIT
+    trap 'exit 130' INT
+    trap 'exit 143' TERM
+    if [ ! -d "$DATA/mysql" ]; then
+        say "a new data directory in $DATA"
+        rm -rf "$DATA.part"
+        mkdir -p "$DATA.part"
+        "$ROOT/bin/mariadb-install-db" --no-defaults --basedir="$ROOT" --datadir="$DATA.part" --user="$(id -un)" \
+            --auth-root-authentication-method=normal --skip-test-db > "$DIR/install.log" 2>&1 ||
+            { log_tail "$DIR/install.log"; die "mariadb-install-db failed"; }
+        mkdir -p "$(dirname "$DATA")"
+        rm -rf "$DATA"
+        mv "$DATA.part" "$DATA"
+    fi
+}
+
+# Starts the server and returns when it answers.
+start_server() {
+    ERRORS=$DATA/error.log
+    "$(server_program)" --no-defaults --basedir="$ROOT" --lc-messages-dir="$ROOT/share/mysql" --datadir="$DATA" \
+        --plugin-dir="$PLUGINS" --socket="$SOCKET" --pid-file="$SOCKETS/pid" --skip-networking --user="$(id -un)" \
+        --log-error="$ERRORS" --plugin-maturity=experimental --plugin-load-add=ha_trefoil.so "$@" < /dev/null &
+    SERVER=$!
+    local tries=0
+    until client --silent -e 'DO 1' > /dev/null 2>&1; do
+        kill -0 "$SERVER" 2> /dev/null || { tail -20 "$ERRORS" >&2; SERVER=; die "the server did not start; see $ERRORS"; }
+        tries=$((tries + 1))
+        [ "$tries" -lt 600 ] || die "the server does not answer; see $ERRORS"
+        sleep 0.1
+    done
+}
+
+# A server whose engine did not start goes on without it.
+check_engine() {
+    [ "$(client -N -e "SELECT COUNT(*) FROM information_schema.ENGINES WHERE ENGINE = 'TREFOIL'")" = 1 ] && return 0
+    grep -iE 'trefoil|plugin' "$ERRORS" | tail -5 >&2
+    say "the server runs without ENGINE=TREFOIL; see $ERRORS"
+}
+
+stop_server() {
+    local status=$?
+    if [ -n "${SERVER:-}" ]; then
+        kill "$SERVER" 2> /dev/null || true
+        wait "$SERVER" 2> /dev/null || true
+        SERVER=
+    fi
+    rm -rf "${SOCKETS:-}"
+    return $status
+}
+
+kill_server() {
+    kill -KILL "$SERVER"
+    wait "$SERVER" 2> /dev/null || true
+    SERVER=
+}
+
+client() { "$ROOT/bin/mariadb" --no-defaults --socket="$SOCKET" --user=root "$@"; }
+
+serve() {
+    prepare
+    start_server "$@"
+    check_engine
+    say "MariaDB $VERSION with ENGINE=TREFOIL; Ctrl-C ends it. A client:"
+    say "  $ROOT/bin/mariadb --no-defaults --socket=$SOCKET --user=root"
+    wait "$SERVER" || true
+}
+
+run_client() {
+    prepare
+    # shellcheck disable=SC2086
+    start_server ${TREFOIL_MARIADB_SERVER_ARGS:-}
+    check_engine
+    if [ -t 0 ]; then
+        say "MariaDB $VERSION with ENGINE=TREFOIL, data in $DATA; the server ends with this client"
+        client "$@" || true
+    else
+        client "$@"
+    fi
+}
