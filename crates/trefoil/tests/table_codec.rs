@@ -479,6 +479,30 @@ fn rows_of_two_versions_are_read_as_documented() {
     }
 }
 
+/// Of rows that do not store it no column has a value that the primary key has already: damage that says so is refused, and not
+/// read in place of the key. Guard: `Versions::check`.
+#[test]
+fn a_remembered_value_does_not_take_the_place_of_a_key() {
+    let changes = TableChanges::new().drop_column("name").add_nullable("age", ColumnType::U32, 7u32.into());
+    let schema = people().with_changes(&changes).expect("it fits");
+    let (mut key, before) = (Vec::new(), [1, 2, 1, 3, b'a', 0, b'b']);
+    schema.primary_key_of_row(&[Value::I64(-2), Value::Null, Value::Null], &mut key).expect("a row");
+    let whole = schema.encode();
+    let mut refused = 0;
+    for at in (0..whole.len()).filter(|&at| whole[at] == 3) {
+        let mut bytes = whole.clone();
+        bytes[at] = 0;
+        match Schema::decode(&bytes)
+            .map(|schema| schema.decode_row(&key, &before).map(|row| row[0].clone().into_owned()))
+        {
+            Ok(Ok(id)) => assert_eq!(id, Value::I64(-2), "byte {at}"),
+            Ok(Err(_)) => {}
+            Err(_) => refused += 1,
+        }
+    }
+    assert!(refused > 0);
+}
+
 /// Each byte of a schema with versions changed, and of rows below it: a fault, or what comes back the same.
 #[test]
 fn hostile_versions_end_in_a_fault() {

@@ -9,7 +9,8 @@
 //!
 //! Invariants, checked by [`Versions::check`]: rows of the newest version store the table's columns beside the primary key,
 //! in their order; what rows of an older one store is a column of the table beside the primary key or dropped, each once; a
-//! column that some rows do not store may be NULL or has a value for them.
+//! column that some rows do not store may be NULL or has a value for them, and none of the primary key has one: its value is
+//! the key's.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -111,7 +112,7 @@ impl Versions {
             }
         }
         for (id, bytes) in &self.values {
-            let column = self.ids.iter().position(|i| i == id).map(|n| &columns[n]);
+            let column = self.ids.iter().position(|i| i == id).filter(|n| !primary.contains(n)).map(|n| &columns[n]);
             if column.is_none_or(|column| row::read_value(bytes, column.column_type).is_none()) {
                 return invalid("a value is not one of its column");
             }
