@@ -129,9 +129,9 @@ fn checked_targets(texts: &[String], disk: &DiskLimits) -> Result<(Vec<TargetSpe
 fn check_workload(plan: &AnyPlan, specs: &[TargetSpec]) -> Result<(), Failure> {
     match plan {
         AnyPlan::Ibench(_) => {}
-        AnyPlan::Sysbench(_) => specs.iter().try_for_each(registry::check_sysbench)?,
+        AnyPlan::Sysbench(_) => specs.iter().try_for_each(|spec| registry::check_locking(spec, "sysbench"))?,
         AnyPlan::Tpcc(plan) => {
-            specs.iter().try_for_each(registry::check_tpcc)?;
+            specs.iter().try_for_each(|spec| registry::check_locking(spec, "TPC-C"))?;
             let gone = |spec: &&TargetSpec| plan.crashes() && !registry::outlives_its_process(spec);
             if let Some(spec) = specs.iter().find(gone) {
                 return Err(Failure::Usage(format!("unsupported: target `{spec}` has nothing left after a crash")));

@@ -12,7 +12,7 @@ Every number of sessions on every number of cores is a run of its own on fresh t
             status, delivery and stock level; no keying and think times
   snapshot  the same while the conditions are checked in one snapshot after another
   crash     the same in a process that is killed in its middle; the database is opened again, has to fulfil the conditions
-            and to hold what was acknowledged (trefoil)
+            and to hold what was acknowledged (trefoil, rocksdb)
 The twelve consistency conditions of the specification, rows and index entries are checked after the load and after each
 step. A session's home is the warehouse of its number modulo all. A transaction that met a deadlock, a lock wait or a
 conflict is rolled back and run again as it was drawn: key retries.
@@ -23,11 +23,12 @@ is at most 12.86 a warehouse.
 --cores restricts this process, engine and driver, to so many processors, load included. --clients then are a multiple of
 them, and the best of all is taken. To measure processors alone, let --dir be on tmpfs.
 
-Targets: name or name:key=value,key=value, as in lab run ibench; trefoil, model, null.
+Targets: name or name:key=value,key=value, as in lab run ibench; trefoil, rocksdb:txn=pessimistic, model, null.
 
 Examples:
   lab run tpcc --warehouses 1 --seconds 30
   lab run tpcc --cores 1,2 --dir /dev/shm --repeat 5
+  lab run tpcc --target trefoil --target rocksdb:txn=pessimistic --warehouses 10 --clients 8 --budget 1g
   lab run tpcc --warehouses 10 --clients 8 --steps run,snapshot,crash --durability sync")]
 pub struct Tpcc {
     /// Warehouses, about 75 MB each

@@ -45,22 +45,14 @@ pub fn check(spec: &TargetSpec) -> Result<()> {
     }
 }
 
-/// Refuses targets that have no tables of sysbench.
-pub fn check_sysbench(spec: &TargetSpec) -> Result<()> {
+/// Refuses targets that have no tables of `workload`, which is sysbench or TPC-C.
+pub fn check_locking(spec: &TargetSpec, workload: &str) -> Result<()> {
     match (spec.name.as_str(), spec.parameters.get("txn").map(String::as_str)) {
         ("trefoil" | "null" | "model", _) | ("rocksdb", Some("pessimistic")) => Ok(()),
         ("rocksdb", _) => Err(TargetError::Unsupported(format!(
-            "target `{spec}`: sysbench needs transactions that lock: rocksdb:txn=pessimistic"
+            "target `{spec}`: {workload} needs transactions that lock: rocksdb:txn=pessimistic"
         ))),
-        (name, _) => Err(TargetError::Unsupported(format!("target `{spec}`: `{name}` has no adapter for sysbench"))),
-    }
-}
-
-/// Refuses targets that have no tables of TPC-C.
-pub fn check_tpcc(spec: &TargetSpec) -> Result<()> {
-    match spec.name.as_str() {
-        "trefoil" | "null" | "model" => Ok(()),
-        name => Err(TargetError::Unsupported(format!("target `{spec}`: `{name}` has no adapter for TPC-C"))),
+        (name, _) => Err(TargetError::Unsupported(format!("target `{spec}`: `{name}` has no adapter for {workload}"))),
     }
 }
 
@@ -127,10 +119,13 @@ mod tests {
         let disk = DiskLimits { latency_us: Some(1), ..DiskLimits::default() };
         assert!(matches!(check_disk(&redb, &disk), Err(TargetError::Unsupported(_))));
         assert!(check_disk(&redb, &DiskLimits::default()).is_ok());
-        for (text, words) in [("redb", "no adapter for sysbench"), ("rocksdb", "txn=pessimistic")] {
+        for (text, words) in [("redb", "no adapter for TPC-C"), ("rocksdb", "TPC-C needs transactions that lock")] {
             let spec = TargetSpec::parse(text).unwrap();
-            assert!(matches!(check_sysbench(&spec), Err(TargetError::Unsupported(why)) if why.contains(words)));
+            assert!(
+                matches!(check_locking(&spec, "TPC-C"), Err(TargetError::Unsupported(why)) if why.contains(words))
+            );
         }
+        assert!(check_locking(&TargetSpec::parse("rocksdb:txn=pessimistic").unwrap(), "TPC-C").is_ok());
         assert!(matches!(complaint("null@v2"), TargetError::Unsupported(_)));
         assert!(matches!(complaint("null:a=1"), TargetError::Usage(text) if text.contains("takes no parameters")));
     }

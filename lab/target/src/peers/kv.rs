@@ -22,7 +22,7 @@ use super::keys::{
 };
 use crate::api::{Ability, Counters, Description, PointRow, RangeQuery, Result, Session, Sizes, Target, TargetError};
 use crate::row::{Batch, Entry, IndexSet, RowView, Secondary};
-use crate::sysbench::Tables;
+use crate::{sysbench, tpcc};
 
 /// Trees of a table.
 pub const TREES: usize = 4;
@@ -95,9 +95,15 @@ pub trait Store: Send + Sync + 'static {
     fn write<R>(&self, trees: &Self::Trees, run: impl FnOnce(&mut dyn Writer) -> Result<R>) -> Result<R>;
 
     /// As [`Target::sysbench`].
-    fn sysbench(&self) -> Result<Box<dyn Tables + '_>> {
+    fn sysbench(&self) -> Result<Box<dyn sysbench::Tables + '_>> {
         let engine = self.describe().engine;
         Err(TargetError::Unsupported(format!("`{engine}` has no adapter for sysbench")))
+    }
+
+    /// As [`Target::tpcc`].
+    fn tpcc(&self) -> Result<Box<dyn tpcc::Tables + '_>> {
+        let engine = self.describe().engine;
+        Err(TargetError::Unsupported(format!("`{engine}` has no adapter for TPC-C")))
     }
 
     /// As [`Target::describe`].
@@ -241,8 +247,12 @@ impl<S: Store> Target for KvTarget<S> {
         table.set.set(set).map_err(|_| TargetError::Failed("the indexes exist already".into()))
     }
 
-    fn sysbench(&self) -> Result<Box<dyn Tables + '_>> {
+    fn sysbench(&self) -> Result<Box<dyn sysbench::Tables + '_>> {
         self.store.sysbench()
+    }
+
+    fn tpcc(&self) -> Result<Box<dyn tpcc::Tables + '_>> {
+        self.store.tpcc()
     }
 
     fn session(&self) -> Result<Box<dyn Session>> {

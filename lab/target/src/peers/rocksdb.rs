@@ -9,9 +9,11 @@
 //! Of the budget a quarter is for write buffers and the rest is the block cache, in which indexes and filters count
 //! too. Levels have no compression at the top, then LZ4, and Zstandard at the bottom; filters have ten bits a key.
 
+mod cells;
 mod options;
 mod plain;
 mod sysbench;
+mod tpcc;
 mod transactional;
 
 use std::path::Path;
@@ -25,7 +27,6 @@ use super::kv::{KvTarget, ROWS, Reader, Store, TREES, Writer, settings};
 use super::{BUDGET_BYTES_DEFAULT, failed};
 use crate::api::{Counters, Description, Durability, Result, Setup, Sizes, Target, TargetError};
 use crate::spec::TargetSpec;
-use crate::sysbench::Tables;
 use options::Tuned;
 
 fn wrong(error: Error) -> TargetError {
@@ -104,7 +105,9 @@ trait Engine: DBAccess + Sized + Send + Sync + 'static {
     fn delete(write: &mut Self::Write<'_>, key: &[u8]) -> Result<(), Error>;
     fn commit(&self, write: Self::Write<'_>, options: &WriteOptions) -> Result<(), Error>;
     /// The tables of sysbench.
-    fn sysbench(rocks: &Rocks<Self>) -> Result<Box<dyn Tables + '_>>;
+    fn sysbench(rocks: &Rocks<Self>) -> Result<Box<dyn crate::sysbench::Tables + '_>>;
+    /// The tables of TPC-C.
+    fn tpcc(rocks: &Rocks<Self>) -> Result<Box<dyn crate::tpcc::Tables + '_>>;
 }
 
 type Snapshot<'s, D> = SnapshotWithThreadMode<'s, D>;
@@ -177,8 +180,12 @@ impl<D: Engine> Store for Rocks<D> {
         Ok(result)
     }
 
-    fn sysbench(&self) -> Result<Box<dyn Tables + '_>> {
+    fn sysbench(&self) -> Result<Box<dyn crate::sysbench::Tables + '_>> {
         D::sysbench(self)
+    }
+
+    fn tpcc(&self) -> Result<Box<dyn crate::tpcc::Tables + '_>> {
+        D::tpcc(self)
     }
 
     fn describe(&self) -> Description {

@@ -6,7 +6,7 @@ use ::rocksdb::{DB, DBPinnableSlice, Error, FlushOptions, Options, ReadOptions, 
 
 use super::{Engine, Rocks, Snapshot};
 use crate::api::TargetError;
-use crate::sysbench::Tables;
+use crate::{sysbench, tpcc};
 
 impl Engine for DB {
     type Write<'s> = WriteBatch;
@@ -56,7 +56,11 @@ impl Engine for DB {
         self.write_opt(batch, options)
     }
 
-    fn sysbench(_rocks: &Rocks<DB>) -> crate::api::Result<Box<dyn Tables + '_>> {
+    fn sysbench(_rocks: &Rocks<DB>) -> crate::api::Result<Box<dyn sysbench::Tables + '_>> {
         Err(TargetError::Unsupported("sysbench needs transactions: rocksdb:txn=pessimistic".into()))
+    }
+
+    fn tpcc(_rocks: &Rocks<DB>) -> crate::api::Result<Box<dyn tpcc::Tables + '_>> {
+        Err(TargetError::Unsupported("TPC-C needs transactions: rocksdb:txn=pessimistic".into()))
     }
 }

@@ -9,12 +9,9 @@
 use std::sync::RwLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use ::rocksdb::{
-    DBAccess, DBPinnableSlice, DBRawIteratorWithThreadMode, Error, ErrorKind, Transaction, TransactionOptions,
-    WriteBatchWithTransaction, WriteOptions,
-};
+use ::rocksdb::{DBPinnableSlice, Transaction, WriteBatchWithTransaction, WriteOptions};
 
-use super::transactional::Locking;
+use super::transactional::{Each, Locking, judged, walk};
 use super::{Rocks, bounded, wrong};
 use crate::api::{Result, TargetError};
 use crate::sysbench::{C_BYTES, Found, On, PAD_BYTES, Row, Select, Session, Tables, text_of};
@@ -72,16 +69,6 @@ fn row_of(id: i32, value: &[u8]) -> Result<Row> {
 /// `c` of a stored row.
 fn c_of(value: &[u8]) -> &[u8] {
     value.get(4..4 + C_BYTES).unwrap_or_default()
-}
-
-/// What can be run again, and what cannot.
-fn judged(error: Error) -> TargetError {
-    match error.kind() {
-        ErrorKind::Busy | ErrorKind::TimedOut | ErrorKind::TryAgain | ErrorKind::Aborted => {
-            TargetError::Retry(format!("rocksdb: {error}"))
-        }
-        _ => wrong(error),
-    }
 }
 
 /// The tables of a run: whether each has its index.
@@ -142,31 +129,11 @@ struct Connection<'a> {
     transaction: Option<(Transaction<'a, Locking>, bool)>,
 }
 
-/// What is called with keys and values.
-type Each<'e> = &'e mut dyn FnMut(&[u8], &[u8]) -> Result<()>;
-
-/// Hands keys and values from `from` on to `each`.
-fn walk<D: DBAccess>(pairs: &mut DBRawIteratorWithThreadMode<'_, D>, from: &[u8], each: Each<'_>) -> Result<()> {
-    pairs.seek(from);
-    while let Some((key, value)) = pairs.item() {
-        each(key, value)?;
-        pairs.next();
-    }
-    pairs.status().map_err(judged)
-}
-
 impl<'a> Connection<'a> {
-    fn transaction(&self, with_snapshot: bool) -> Transaction<'a, Locking> {
-        let mut options = TransactionOptions::default();
-        options.set_snapshot(with_snapshot);
-        options.set_deadlock_detect(true);
-        self.all.rocks.database.transaction_opt(&self.write_options, &options)
-    }
-
     /// The first statement of a transaction begins it.
     fn enter(&mut self, reads: bool) {
         if self.begun && self.transaction.is_none() {
-            self.transaction = Some((self.transaction(reads), reads));
+            self.transaction = Some((self.all.rocks.transaction(&self.write_options, reads), reads));
         }
     }
 
@@ -203,7 +170,7 @@ impl<'a> Connection<'a> {
         if let Some((transaction, _)) = &self.transaction {
             return run(transaction);
         }
-        let transaction = self.transaction(false);
+        let transaction = self.all.rocks.transaction(&self.write_options, false);
         let result = run(&transaction)?;
         transaction.commit().map_err(judged)?;
         Ok(result)

@@ -3,13 +3,15 @@
 use std::path::Path;
 
 use ::rocksdb::{
-    DBPinnableSlice, Error, FlushOptions, MultiThreaded, Options, ReadOptions, Transaction, TransactionDB,
-    TransactionDBOptions, TransactionOptions, WriteOptions,
+    DBAccess, DBPinnableSlice, DBRawIteratorWithThreadMode, Error, ErrorKind, FlushOptions, MultiThreaded, Options,
+    ReadOptions, Transaction, TransactionDB, TransactionDBOptions, TransactionOptions, WriteOptions,
 };
 
 use super::sysbench::RocksTables;
-use super::{Engine, Rocks, Snapshot};
-use crate::sysbench::Tables;
+use super::tpcc::TpccTables;
+use super::{Engine, Rocks, Snapshot, wrong};
+use crate::api::{Result as TargetResult, TargetError};
+use crate::{sysbench, tpcc};
 
 /// Its properties are known in this form only.
 pub type Locking = TransactionDB<MultiThreaded>;
@@ -65,7 +67,48 @@ impl Engine for Locking {
         transaction.commit()
     }
 
-    fn sysbench(rocks: &Rocks<Locking>) -> crate::api::Result<Box<dyn Tables + '_>> {
+    fn sysbench(rocks: &Rocks<Locking>) -> TargetResult<Box<dyn sysbench::Tables + '_>> {
         Ok(Box::new(RocksTables::new(rocks)))
     }
+
+    fn tpcc(rocks: &Rocks<Locking>) -> TargetResult<Box<dyn tpcc::Tables + '_>> {
+        Ok(Box::new(TpccTables::new(rocks)))
+    }
+}
+
+impl Rocks<Locking> {
+    /// One that finds deadlocks; with a snapshot, a write of a row that has changed since is a conflict.
+    pub fn transaction(&self, write_options: &WriteOptions, with_snapshot: bool) -> Transaction<'_, Locking> {
+        let mut options = TransactionOptions::default();
+        options.set_snapshot(with_snapshot);
+        options.set_deadlock_detect(true);
+        self.database.transaction_opt(write_options, &options)
+    }
+}
+
+/// What can be run again, and what cannot.
+pub fn judged(error: Error) -> TargetError {
+    match error.kind() {
+        ErrorKind::Busy | ErrorKind::TimedOut | ErrorKind::TryAgain | ErrorKind::Aborted => {
+            TargetError::Retry(format!("rocksdb: {error}"))
+        }
+        _ => wrong(error),
+    }
+}
+
+/// What is called with keys and values.
+pub type Each<'e> = &'e mut dyn FnMut(&[u8], &[u8]) -> TargetResult<()>;
+
+/// Hands keys and values from `from` on to `each`.
+pub fn walk<D: DBAccess>(
+    pairs: &mut DBRawIteratorWithThreadMode<'_, D>,
+    from: &[u8],
+    each: Each<'_>,
+) -> TargetResult<()> {
+    pairs.seek(from);
+    while let Some((key, value)) = pairs.item() {
+        each(key, value)?;
+        pairs.next();
+    }
+    pairs.status().map_err(judged)
 }
