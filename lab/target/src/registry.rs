@@ -121,9 +121,7 @@ mod tests {
         assert!(check_disk(&redb, &DiskLimits::default()).is_ok());
         for (text, words) in [("redb", "no adapter for TPC-C"), ("rocksdb", "TPC-C needs transactions that lock")] {
             let spec = TargetSpec::parse(text).unwrap();
-            assert!(
-                matches!(check_locking(&spec, "TPC-C"), Err(TargetError::Unsupported(why)) if why.contains(words))
-            );
+            assert!(matches!(check_locking(&spec, "TPC-C"), Err(TargetError::Unsupported(why)) if why.contains(words)));
         }
         assert!(check_locking(&TargetSpec::parse("rocksdb:txn=pessimistic").unwrap(), "TPC-C").is_ok());
         assert!(matches!(complaint("null@v2"), TargetError::Unsupported(_)));

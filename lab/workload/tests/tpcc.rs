@@ -8,9 +8,12 @@ use std::sync::Mutex;
 use std::sync::atomic::AtomicBool;
 
 use lab_measure::record::StepRecord;
-use lab_target::tpcc::{Cell, Row, Session, Table, customer, district, history, key, order_line, orders, warehouse};
+use lab_target::tpcc::{
+    Cell, Row, Session, Table, customer, district, history, key, order_line, orders, stock, warehouse,
+};
 use lab_target::{DiskLimits, Durability, Setup, Target, TargetSpec, registry};
 use lab_workload::rows::text_pool;
+use lab_workload::tpcc::check::contents;
 use lab_workload::tpcc::conditions::{Broken, Expected, broken};
 use lab_workload::tpcc::crash::{Acknowledged, check, counts};
 use lab_workload::tpcc::sequence::fill;
@@ -245,6 +248,33 @@ fn what_was_acknowledged_has_to_be_there() {
         |_| (),
     );
     assert!(strange.len() == 1 && strange[0].text.contains("31 payments, should be 30..=30"), "{strange:?}");
+}
+
+/// A change of the stock that is lost, which none of the twelve sees; a row that is gone where none is ever deleted.
+#[test]
+fn stock_says_what_the_lines_say_and_has_all_its_rows() {
+    for column in [stock::YTD, stock::ORDERS, stock::REMOTE] {
+        let found = after(|session| add(session, Table::Stock, &[1, 7], column, 1), |_| ());
+        assert!(found.len() == 1 && found[0].text.contains("stock of warehouse 1"), "{found:?}");
+    }
+    let target = open("model", Path::new("."));
+    let tables = target.tpcc().unwrap();
+    let (mut session, plan) = (tables.session().unwrap(), plan_of(1, &["run"]));
+    fill(session.as_mut(), &plan).unwrap();
+    contents(session.as_mut(), plan.size()).unwrap();
+    // The first table that is wrong is named: from the last to the first.
+    for (table, row, words) in [
+        (Table::Stock, key(&[1, 9]), "stock: 999 rows, should be 1000"),
+        (Table::Customer, key(&[1, 2, 9]), "customer: 299 rows, should be 300"),
+        (Table::Item, key(&[9]), "item: 999 rows, should be 1000"),
+    ] {
+        session.begin(false).unwrap();
+        assert!(session.delete(table, row).unwrap());
+        session.commit().unwrap();
+        let error = contents(session.as_mut(), plan.size()).unwrap_err().to_string();
+        assert!(error.contains(words), "{error}");
+        session.rollback();
+    }
 }
 
 /// As after a crash that lost what was acknowledged; a durability that may lose it is not blamed.

@@ -193,7 +193,7 @@ impl Session for ModelConnection<'_> {
             }
             let mut row = row.clone();
             if table == Table::Stock && state.plants(all.parameters, Planted::FlipValue) {
-                row[crate::tpcc::stock::YTD] = Cell::Number(1);
+                row[crate::tpcc::stock::QUANTITY] = Cell::Number(1);
             }
             self.set(&mut state, table, key, Some(row));
         }

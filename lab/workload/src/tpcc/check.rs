@@ -1,5 +1,6 @@
-//! What is looked at beside the conditions while nothing runs: that rows come in order, that each secondary index has
-//! exactly the entries that the rows call for, and after the load that every row is as it was made.
+//! What is looked at beside the conditions while nothing runs: that rows come in order, that tables into which nothing is
+//! inserted have as many as at the load, that each secondary index has exactly the entries that the rows call for, and after
+//! the load that every row is as it was made.
 
 use lab_target::TargetError;
 use lab_target::tpcc::{Session, Table, hash};
@@ -33,17 +34,21 @@ pub fn conditions(session: &mut dyn Session, size: Size, expected: &Expected) ->
 ///
 /// # Errors
 /// `Violated` names the first table that is wrong.
-pub fn contents(session: &mut dyn Session) -> Result<Holds, RunError> {
+pub fn contents(session: &mut dyn Session, size: Size) -> Result<Holds, RunError> {
     let mut holds = Holds::default();
     session.begin(true)?;
     for table in Table::ALL {
-        one_table(session, *table, &mut holds)?.map_err(RunError::Violated)?;
+        one_table(session, (*table, size.rows(*table)), &mut holds)?.map_err(RunError::Violated)?;
     }
     session.commit()?;
     Ok(holds)
 }
 
-fn one_table(session: &mut dyn Session, table: Table, holds: &mut Holds) -> Result<Result<(), String>, TargetError> {
+fn one_table(
+    session: &mut dyn Session,
+    (table, should_be): (Table, Option<i64>),
+    holds: &mut Holds,
+) -> Result<Result<(), String>, TargetError> {
     let definition = table.definition();
     let (columns, entry): (Vec<usize>, _) = ((0..definition.columns.len()).collect(), definition.entry_columns());
     let (mut rows, mut called_for, mut last, mut disorder) = (0u64, 0u64, None, None);
@@ -60,6 +65,9 @@ fn one_table(session: &mut dyn Session, table: Table, holds: &mut Holds) -> Resu
     holds.rows += rows;
     if let Some(key) = disorder {
         return Ok(Err(format!("{}: {key:?} is out of order", definition.name)));
+    }
+    if let Some(should_be) = should_be.filter(|should_be| *should_be != rows as i64) {
+        return Ok(Err(format!("{}: {rows} rows, should be {should_be}", definition.name)));
     }
     if definition.index.is_none() {
         return Ok(Ok(()));

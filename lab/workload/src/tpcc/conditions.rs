@@ -16,12 +16,13 @@
 //! 12. C_BALANCE + C_YTD_PAYMENT = sum of OL_AMOUNT of delivered lines of the customer
 //!
 //! Beside them: orders, deliveries and payments since the load are as many as were acknowledged, and no more than were
-//! begun; in 11 that is part of the condition.
+//! begun; in 11 that is part of the condition. And what a warehouse's stock says was ordered of it since the load (quantity,
+//! lines, lines of others) is what the lines say: none of the twelve sees a change of the stock that is lost.
 
 use std::ops::RangeInclusive;
 
 use lab_target::TargetError;
-use lab_target::tpcc::{Session, Table, customer, district, history, new_orders, order_line, orders, warehouse};
+use lab_target::tpcc::{Session, Table, customer, district, history, new_orders, order_line, orders, stock, warehouse};
 
 use super::plan::{DISTRICTS, Size};
 use super::world::Counts;
@@ -72,6 +73,7 @@ pub fn broken(session: &mut dyn Session, size: Size, expected: &Expected) -> Res
     for place in 0..checker.sums.districts.len() {
         checker.district(session, place)?;
     }
+    checker.stock(session)?;
     checker.broken.sort_by_key(|broken| broken.condition);
     Ok(checker.broken)
 }
@@ -91,6 +93,8 @@ struct Sums {
     customers: Vec<i64>,
     /// By warehouse of the payment, whatever its district.
     warehouses: Vec<i64>,
+    /// By warehouse that supplies: quantity, lines and lines of other warehouses since the load.
+    supplied: Vec<[i64; 3]>,
 }
 
 impl Sums {
@@ -100,6 +104,7 @@ impl Sums {
             districts: vec![District::default(); districts],
             customers: vec![0; districts * size.customers as usize],
             warehouses: vec![0; size.warehouses as usize],
+            supplied: vec![[0; 3]; size.warehouses as usize],
         }
     }
 }
@@ -255,10 +260,16 @@ impl Checker<'_> {
     ) -> Result<Vec<i64>, TargetError> {
         let mut delivered = vec![0; self.size.customers as usize];
         let (mut count, mut at, mut stray, mut undated) = (0, 0, None, None);
-        let columns = [order_line::ORDER, order_line::DELIVERED, order_line::AMOUNT];
+        let (loaded, supplied) = (self.size.customers, &mut self.sums.supplied);
+        let columns =
+            [order_line::ORDER, order_line::DELIVERED, order_line::AMOUNT, order_line::SUPPLY, order_line::QUANTITY];
         session.scan(Table::OrderLine, (prefix, prefix), &columns, &mut |row| {
             let (id, is_delivered) = (row[0].number(), !row[1].is_null());
             count += 1;
+            let supplier = row[3].number();
+            if let Some(sums) = supplied.get_mut((supplier - 1) as usize).filter(|_| id > loaded) {
+                *sums = add(*sums, [row[4].number(), 1, i64::from(supplier != prefix[0])]);
+            }
             while all.get(at).is_some_and(|order| order.id < id) {
                 at += 1;
             }
@@ -280,6 +291,24 @@ impl Checker<'_> {
         self.expect(odd.is_none(), 6, || format!("{name}: order {odd:?}"));
         self.expect(undated.is_none(), 7, || format!("{name}: order {undated:?}"));
         Ok(delivered)
+    }
+
+    /// What was ordered of each warehouse.
+    fn stock(&mut self, session: &mut dyn Session) -> Result<(), TargetError> {
+        let mut told = vec![[0; 3]; self.size.warehouses as usize];
+        let columns = [stock::WAREHOUSE, stock::YTD, stock::ORDERS, stock::REMOTE];
+        session.scan(Table::Stock, (&[], &[]), &columns, &mut |row| {
+            if let Some(sums) = told.get_mut((row[0].number() - 1) as usize) {
+                *sums = add(*sums, [row[1].number(), row[2].number(), row[3].number()]);
+            }
+        })?;
+        for (place, told) in told.into_iter().enumerate() {
+            let (warehouse, supplied) = (place + 1, self.sums.supplied[place]);
+            self.expect(told == supplied, 0, || {
+                format!("stock of warehouse {warehouse}: {told:?} ordered, by the lines {supplied:?}")
+            });
+        }
+        Ok(())
     }
 
     /// Conditions 10 and 12.
@@ -311,4 +340,8 @@ impl Checker<'_> {
         }
         Ok(())
     }
+}
+
+fn add(one: [i64; 3], other: [i64; 3]) -> [i64; 3] {
+    std::array::from_fn(|place| one[place] + other[place])
 }

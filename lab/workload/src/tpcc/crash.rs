@@ -185,7 +185,7 @@ pub fn check(
         other => other,
     };
     conditions(session.as_mut(), plan.size(), &expected).map_err(after)?;
-    contents(session.as_mut()).map_err(after)?;
+    contents(session.as_mut(), plan.size()).map_err(after)?;
     let orders = acknowledged.orders();
     session.begin(true)?;
     let there = session.get(Table::Orders, &orders, &[orders::ID], &mut |_, _| ())?;

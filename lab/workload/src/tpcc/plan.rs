@@ -1,5 +1,6 @@
 //! The options of a run, resolved.
 
+use lab_target::tpcc::Table;
 use serde::{Deserialize, Serialize};
 
 use crate::plan::{Case, PlanError};
@@ -67,6 +68,19 @@ impl Size {
         self.customers * 7 / 10
     }
 
+    /// Rows of a table that always has as many.
+    #[must_use]
+    pub fn rows(&self, table: Table) -> Option<i64> {
+        match table {
+            Table::Item => Some(self.items),
+            Table::Warehouse => Some(self.warehouses),
+            Table::District => Some(self.warehouses * DISTRICTS),
+            Table::Customer => Some(self.warehouses * DISTRICTS * self.customers),
+            Table::Stock => Some(self.warehouses * self.items),
+            Table::History | Table::Orders | Table::NewOrders | Table::OrderLine => None,
+        }
+    }
+
     /// All districts: warehouse and number.
     pub fn districts(&self) -> impl Iterator<Item = (i64, i64)> + use<> {
         (1..=self.warehouses).flat_map(|warehouse| (1..=DISTRICTS).map(move |district| (warehouse, district)))
@@ -115,7 +129,9 @@ impl Plan {
     #[must_use]
     pub fn deviations(&self) -> Vec<String> {
         let mut out = vec![
-            "no keying and think times: NOPM is not tpmC, which is at most 12.86 a warehouse with them".to_owned(),
+            "no terminals: no keying and think times, deliveries are not deferred; NOPM is not tpmC, which is at most 12.86 \
+             a warehouse with them"
+                .to_owned(),
         ];
         if self.scale != 1 {
             let Size { items, customers, .. } = self.size();

@@ -251,7 +251,7 @@ impl Runner<'_> {
         };
         let mut session = self.tables.session()?;
         conditions(session.as_mut(), self.world.size, &expected).map_err(after)?;
-        let holds = contents(session.as_mut()).map_err(after)?;
+        let holds = contents(session.as_mut(), self.world.size).map_err(after)?;
         if made.is_some_and(|made| made != holds.hash) {
             return Err(after(RunError::Violated("a row does not hold what was sent".into())));
         }
