@@ -55,7 +55,8 @@ static int init(void *plugin)
   handlerton *hton= static_cast<handlerton *>(plugin);
   static const char *no_files[]= {NullS};
   char directory[FN_REFLEN];
-  my_snprintf(directory, sizeof directory, "%s/%s", mysql_real_data_home, directory_name);
+  /* The server's path ends with a slash. */
+  my_snprintf(directory, sizeof directory, "%s%s", mysql_real_data_home, directory_name);
   trefoil_options options= open_options(directory);
   trefoil_failure why{};
   {
@@ -75,6 +76,7 @@ static int init(void *plugin)
   hton->table_options= trefoil_table_option_list;
   hton->index_options= trefoil_key_option_list;
   set_transaction_functions(hton);
+  set_two_phase_functions(hton);
   return 0;
 }
 

@@ -6,12 +6,12 @@
 #include "errors.h"
 #include "variables.h"
 
-static bool is_in_transaction(THD *thd)
+bool is_in_transaction(THD *thd)
 {
   return thd_test_options(thd, OPTION_NOT_AUTOCOMMIT | OPTION_BEGIN);
 }
 
-static Connection *connection(THD *thd)
+Connection *connection(THD *thd)
 {
   return static_cast<Connection *>(thd_get_ha_data(thd, trefoil_hton));
 }
@@ -80,9 +80,8 @@ static int rollback(handlerton *, THD *thd, bool all)
   if (!at)
     return 0;
   trefoil_failure why{};
-  if (all || !is_in_transaction(thd))
-    trefoil_rollback(at->session);
-  else if (trefoil_statement_undo(at->session, &why))
+  bool is_end= all || !is_in_transaction(thd);
+  if (is_end ? trefoil_rollback(at->session, &why) : trefoil_statement_undo(at->session, &why))
     return server_error(thd, why);
   return 0;
 }

@@ -14,6 +14,10 @@ struct Connection
 
 /* Begins what a statement needs and tells the server that the engine takes part. */
 int begin_statement(THD *thd, Connection **out);
+bool is_in_transaction(THD *thd);
+Connection *connection(THD *thd);
 void set_transaction_functions(handlerton *hton);
+/* Two-phase commit: two_phase.cc. */
+void set_two_phase_functions(handlerton *hton);
 
 #endif

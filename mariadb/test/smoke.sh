@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-# The smoke test of ENGINE=TREFOIL: SQL with its expected output, a server killed under load. Sourced by mariadb.sh;
-# `TREFOIL_RECORD=1 mariadb/mariadb.sh test` writes the expected output anew.
+# The smoke test of ENGINE=TREFOIL: SQL with its expected output, sessions beside each other, a server killed under load.
+# Sourced by mariadb.sh; `TREFOIL_RECORD=1 mariadb/mariadb.sh test` writes the expected output anew.
 
 PASSED=0
 FAILED=0
@@ -35,7 +35,15 @@ load() {
     done
 }
 
-# What was acknowledged is there, what is there is whole, and a key agrees with its rows.
+# Transactions in the binary log.
+logged() {
+    local log
+    for log in $(value 'SHOW BINARY LOGS' | cut -f 1); do
+        value "SHOW BINLOG EVENTS IN '$log'"
+    done | awk -F '\t' '$3 == "Xid"' | wc -l
+}
+
+# What was acknowledged is there, what is there is whole, a key agrees with its rows and the binary log with the tables.
 check_after_kill() {
     local n acknowledged there
     [ "$(value 'SELECT SUM(v) FROM kill_test.acc')" = 2000 ] || { echo 'money was made or lost'; return 1; }
@@ -43,6 +51,7 @@ check_after_kill() {
         { echo 'half a transaction'; return 1; }
     [ "$(value 'SELECT COUNT(*) FROM kill_test.right_side FORCE INDEX (k) WHERE k >= 0')" = \
         "$(value 'SELECT COUNT(*) FROM kill_test.left_side')" ] || { echo 'a key and its rows differ'; return 1; }
+    [ "$(logged)" = "$(value 'SELECT COUNT(*) FROM kill_test.left_side')" ] || { echo 'the binary log differs'; return 1; }
     for n in 1 2 3; do
         acknowledged=$(tail -n 1 "$WORK/acknowledged.$n")
         there=$(value "SELECT COALESCE(MAX(i), 0) FROM kill_test.left_side WHERE n = $n")
@@ -75,12 +84,17 @@ kills() {
 WORK=$(mktemp -d "${TMPDIR:-/tmp}/trefoil-smoke.XXXXXX")
 TREFOIL_MARIADB_DATA=$WORK/data
 SERVER_ARGS=(--innodb=OFF --default-storage-engine=Aria --character-set-server=latin1 --collation-server=latin1_swedish_ci
-    --default-time-zone=+00:00)
+    --default-time-zone=+00:00 --log-bin=binlog --binlog-format=ROW)
+. "$HERE/test/sessions.sh"
 prepare
 trap 'stop_server; rm -rf "$WORK"' EXIT
 start_server "${SERVER_ARGS[@]}"
 check_engine
 script smoke
+for name in lock_timeout nowait_and_skip_locked kill_query deadlock isolation xa; do
+    check "$name"
+done
 kills
+damaged
 printf '%d passed, %d failed\n' "$PASSED" "$FAILED"
 [ "$FAILED" = 0 ]

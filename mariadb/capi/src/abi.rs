@@ -77,6 +77,19 @@ pub struct BeginOptions {
     pub(crate) lock_timeout_ms: u64,
 }
 
+/// The name of a prepared transaction.
+#[repr(C)]
+pub struct Xid {
+    pub(crate) length: u32,
+    pub(crate) bytes: [u8; 140],
+}
+
+impl Xid {
+    pub(crate) fn name(&self) -> &[u8] {
+        &self.bytes[..(self.length as usize).min(self.bytes.len())]
+    }
+}
+
 /// How rows that are read are locked.
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -104,3 +117,4 @@ const _: () = assert!(size_of::<Key>() == 40);
 const _: () = assert!(size_of::<Definition>() == 40);
 const _: () = assert!(size_of::<BeginOptions>() == 16);
 const _: () = assert!(size_of::<Seek>() == 40);
+const _: () = assert!(size_of::<Xid>() == 144);

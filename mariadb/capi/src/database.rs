@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use trefoil::{Database, Durability, Options};
+use trefoil::{Database, Durability, Error, Options};
 
 use crate::abi;
-use crate::failure::Result;
+use crate::failure::{Code, Failure, Result};
 use crate::layout::Layout;
 use crate::raw::Definition;
 
@@ -58,6 +58,32 @@ impl Engine {
     pub fn counters(&self, name: &str) -> Arc<Counters> {
         let mut all = self.counters.lock().unwrap_or_else(PoisonError::into_inner);
         all.entry(name.to_owned()).or_default().clone()
+    }
+}
+
+impl Engine {
+    /// Names of what is prepared into `out`, without the first `skip`; how many.
+    pub fn prepared(&self, skip: usize, out: &mut [abi::Xid]) -> usize {
+        let prepared = self.db.prepared().unwrap_or_default();
+        let mut count = 0;
+        for (waiting, slot) in prepared.iter().skip(skip).zip(out) {
+            slot.length = waiting.xid.len() as u32;
+            slot.bytes[..waiting.xid.len()].copy_from_slice(&waiting.xid);
+            count += 1;
+        }
+        count
+    }
+
+    /// Commits what is prepared, or rolls it back.
+    pub fn decide(&self, xid: &[u8], commit: bool) -> Result<()> {
+        let decided = match commit {
+            true => self.db.commit_prepared(xid).map(|_| ()),
+            false => self.db.rollback_prepared(xid),
+        };
+        decided.map_err(|error| match error {
+            Error::NotFound { .. } => Failure::new(Code::NoXid, &error.to_string()),
+            other => other.into(),
+        })
     }
 }
 

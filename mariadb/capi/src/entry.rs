@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use crate::abi::{BeginOptions, Definition, Lock, Options, Seek, TableStats, Text};
+use crate::abi::{BeginOptions, Definition, Lock, Options, Seek, TableStats, Text, Xid};
 use crate::cursor::{self, Cursor, Step};
 use crate::database::{Engine, durability};
 use crate::failure::{Done, Failure, Result, guard, quietly};
@@ -48,7 +48,12 @@ fn bytes<'a>(ptr: *const u8, len: usize) -> &'a [u8] {
 
 fn bytes_mut<'a>(ptr: *mut u8, len: usize) -> &'a mut [u8] {
     // SAFETY: a buffer of the caller's, of the length that the table asks for.
-    unsafe { raw::bytes_mut(ptr, len) }
+    unsafe { raw::slots(ptr, len) }
+}
+
+fn names<'a>(ptr: *mut Xid, room: u32) -> &'a mut [Xid] {
+    // SAFETY: room of the caller's for that many.
+    unsafe { raw::slots(ptr, room as usize) }
 }
 
 fn record<'a>(ptr: *const u8, table: &OpenTable) -> Record<'a> {
@@ -199,8 +204,35 @@ pub extern "C" fn trefoil_commit(session: &mut Session, how: u8, why: Option<&mu
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn trefoil_rollback(session: &mut Session) {
-    quietly(|| session.rollback());
+pub extern "C" fn trefoil_rollback(session: &mut Session, why: Option<&mut Failure>) -> i32 {
+    guard(why, || session.rollback().map(|()| Done::Ok))
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn trefoil_snapshot(session: &Session, why: Option<&mut Failure>) -> i32 {
+    guard(why, || session.snapshot().map(|()| Done::Ok))
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn trefoil_prepare(session: &mut Session, xid: &Xid, to_order: u8, why: Option<&mut Failure>) -> i32 {
+    guard(why, || session.prepare(xid.name(), to_order != 0).map(|()| Done::Ok))
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn trefoil_order(session: &mut Session) {
+    quietly(|| session.order());
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn trefoil_prepared(db: &Arc<Engine>, skip: u32, out: *mut Xid, room: u32) -> u32 {
+    let mut count = 0;
+    quietly(|| count = db.prepared(skip as usize, names(out, room)) as u32);
+    count
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn trefoil_decide(db: &Arc<Engine>, xid: &Xid, commit: u8, why: Option<&mut Failure>) -> i32 {
+    guard(why, || db.decide(xid.name(), commit != 0).map(|()| Done::Ok))
 }
 
 #[unsafe(no_mangle)]

@@ -54,8 +54,8 @@ pub unsafe fn bytes<'a, T>(ptr: *const T, len: usize) -> &'a [T] {
 }
 
 /// # Safety
-/// `ptr` is `len` bytes that nobody else uses for `'a`.
-pub unsafe fn bytes_mut<'a>(ptr: *mut u8, len: usize) -> &'a mut [u8] {
+/// `ptr` is `len` places that nobody else uses for `'a`.
+pub unsafe fn slots<'a, T>(ptr: *mut T, len: usize) -> &'a mut [T] {
     // SAFETY: promised by the caller.
     unsafe { slice::from_raw_parts_mut(ptr, len) }
 }

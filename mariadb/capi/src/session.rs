@@ -3,11 +3,17 @@
 //!
 //! A transaction begins with the first statement that needs one. A statement that fails is undone to where it began; a
 //! deadlock ends the transaction under it, and then there is nothing left to undo.
+//!
+//! In two phases: a prepared transaction belongs to the database, under its name; the session keeps the name, and what its
+//! commit needs if the server is going to order it. A session that is closed leaves it prepared.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use trefoil::{Canceller, Database, Durability, Error, Isolation, Savepoint, Transaction, TransactionOptions};
+use trefoil::{
+    Canceller, Database, Durability, Error, Isolation, OrderedCommit, ReadyCommit, Savepoint, Transaction,
+    TransactionOptions,
+};
 
 use crate::abi;
 use crate::database::Engine;
@@ -17,6 +23,10 @@ use crate::failure::{Code, Failure, Result, check_sound};
 pub struct Session {
     db: Database,
     tx: Option<Transaction>,
+    /// The name of what is prepared, and how far its commit has come.
+    prepared: Option<Vec<u8>>,
+    ready: Option<ReadyCommit>,
+    ordered: Option<OrderedCommit>,
     isolation: Isolation,
     statement: Option<Savepoint>,
     savepoints: Vec<(u64, Savepoint)>,
@@ -47,6 +57,9 @@ impl Session {
         Self {
             db: engine.db.clone(),
             tx: None,
+            prepared: None,
+            ready: None,
+            ordered: None,
             isolation: Isolation::default(),
             statement: None,
             savepoints: Vec::new(),
@@ -100,14 +113,53 @@ impl Session {
         Ok(())
     }
 
+    /// The snapshot of the transaction is taken now, of all that the server has ordered.
+    pub fn snapshot(&self) -> Result<()> {
+        self.tx()?.snapshot_after_reserved()?;
+        Ok(())
+    }
+
+    /// First phase. What the server will order gets all that this can need; what a user prepares waits without it.
+    pub fn prepare(&mut self, xid: &[u8], to_order: bool) -> Result<()> {
+        check_sound()?;
+        let Some(tx) = self.take() else { return Ok(()) };
+        tx.prepare(xid)?;
+        self.prepared = Some(xid.to_vec());
+        if to_order {
+            self.ready = Some(self.db.ready_prepared(xid)?);
+        }
+        Ok(())
+    }
+
+    /// The commit takes its place in the order of the server's log. It cannot fail.
+    pub fn order(&mut self) {
+        self.ordered = self.ready.take().map(ReadyCommit::order);
+    }
+
     pub fn commit(&mut self, durability: Durability) -> Result<()> {
+        let prepared = self.prepared.take();
+        if let Some(ordered) = self.ordered.take() {
+            // The server's log repeats it after a crash.
+            ordered.finish(Durability::Buffered)?;
+            return Ok(());
+        }
+        self.ready = None;
+        if let Some(xid) = prepared {
+            self.db.commit_prepared(&xid)?;
+            return Ok(());
+        }
         let Some(tx) = self.take() else { return Ok(()) };
         tx.commit_with(durability)?;
         Ok(())
     }
 
-    pub fn rollback(&mut self) {
+    pub fn rollback(&mut self) -> Result<()> {
         drop(self.take());
+        self.ready = None;
+        match self.prepared.take() {
+            Some(xid) => Ok(self.db.rollback_prepared(&xid)?),
+            None => Ok(()),
+        }
     }
 
     fn take(&mut self) -> Option<Transaction> {

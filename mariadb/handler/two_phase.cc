@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: GPL-2.0-only
+   Two-phase commit: with the binary log, with other engines, by users (XA). Prepare is on disk when it returns. The server
+   writes its log, then gives each commit its place (commit_ordered, under its own lock, in any thread), then lets it
+   finish; that is not synced again, since the server decides by its log what it finds prepared after a crash. */
+#include "errors.h"
+#include "transaction.h"
+
+/* Answers of X/Open's XA. */
+enum { XA_OK= 0, XAER_RMERR= -3, XAER_NOTA= -4 };
+
+static trefoil_xid name_of(const XID *xid)
+{
+  trefoil_xid name{};
+  int4store(name.bytes, (int32) xid->formatID);
+  name.bytes[4]= (uint8_t) xid->gtrid_length;
+  name.bytes[5]= (uint8_t) xid->bqual_length;
+  size_t length= (size_t) (xid->gtrid_length + xid->bqual_length);
+  memcpy(name.bytes + 6, xid->data, length);
+  name.length= (uint32_t) (6 + length);
+  return name;
+}
+
+/* False for a name that no server has given. */
+static bool xid_of(const trefoil_xid &name, XID *xid)
+{
+  if (name.length < 6 || name.length != 6u + name.bytes[4] + name.bytes[5] || name.length > 6 + XIDDATASIZE)
+    return false;
+  xid->set((long) sint4korr(name.bytes), (const char *) name.bytes + 6, name.bytes[4],
+           (const char *) name.bytes + 6 + name.bytes[4], name.bytes[5]);
+  return true;
+}
+
+static int prepare(handlerton *, THD *thd, bool all)
+{
+  Connection *at= connection(thd);
+  if (!at)
+    return 0;
+  if (!all && is_in_transaction(thd))
+  {
+    trefoil_statement_end(at->session);
+    return 0;
+  }
+  XID xid;
+  thd_get_xid(thd, reinterpret_cast<MYSQL_XID *>(&xid));
+  trefoil_xid name= name_of(&xid);
+  bool is_users= thd->transaction->xid_state.is_explicit_XA();
+  trefoil_failure why{};
+  return trefoil_prepare(at->session, &name, !is_users, &why) ? server_error(thd, why) : 0;
+}
+
+static void commit_ordered(handlerton *, THD *thd, bool)
+{
+  if (Connection *at= connection(thd))
+    trefoil_order(at->session);
+}
+
+/* Called until fewer come than there is room for. */
+static int recover(handlerton *, XID *list, uint room)
+{
+  static uint32_t told= 0;
+  uint count= 0;
+  trefoil_xid name;
+  while (count < room && trefoil_prepared(trefoil_db, told, &name, 1))
+  {
+    told++;
+    if (xid_of(name, &list[count]))
+      count++;
+  }
+  if (count < room)
+    told= 0;
+  return (int) count;
+}
+
+static int decide(XID *xid, bool commit)
+{
+  trefoil_xid name= name_of(xid);
+  trefoil_failure why{};
+  switch (trefoil_decide(trefoil_db, &name, commit, &why)) {
+  case TREFOIL_OK:
+    return XA_OK;
+  case TREFOIL_NO_XID:
+    return XAER_NOTA;
+  default:
+    log_failure("decision of a prepared transaction", why);
+    return XAER_RMERR;
+  }
+}
+
+static int commit_by_xid(handlerton *, XID *xid) { return decide(xid, true); }
+static int rollback_by_xid(handlerton *, XID *xid) { return decide(xid, false); }
+
+/* The server may forget the log that holds these commits: they have to be on disk here. */
+static void commit_checkpoint_request(void *cookie)
+{
+  trefoil_failure why{};
+  if (trefoil_sync(trefoil_db, &why))
+    log_failure("sync of the log", why); /* and the server keeps its own */
+  else
+    commit_checkpoint_notify_ha(cookie);
+}
+
+static int start_consistent_snapshot(handlerton *, THD *thd)
+{
+  Connection *at= nullptr;
+  if (int error= begin_statement(thd, &at))
+    return error;
+  trefoil_failure why{};
+  return trefoil_snapshot(at->session, &why) ? server_error(thd, why) : 0;
+}
+
+void set_two_phase_functions(handlerton *hton)
+{
+  hton->prepare= prepare;
+  hton->commit_ordered= commit_ordered;
+  hton->recover= recover;
+  hton->commit_by_xid= commit_by_xid;
+  hton->rollback_by_xid= rollback_by_xid;
+  hton->commit_checkpoint_request= commit_checkpoint_request;
+  hton->start_consistent_snapshot= start_consistent_snapshot;
+}

@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: GPL-2.0-only
+# Sessions beside each other: each is a client that reads statements from a pipe. Sourced by smoke.sh.
+
+declare -A PIPE PID
+
+open_session() {
+    local pipe=$WORK/pipe.$1 fd
+    mkfifo "$pipe"
+    client --force -N -B --unbuffered s < "$pipe" > "$WORK/out.$1" 2>&1 &
+    PID[$1]=$!
+    exec {fd}> "$pipe"
+    PIPE[$1]=$fd
+}
+
+# Sends statements and does not wait.
+send() { printf '%s\n' "${@:2}" >&"${PIPE[$1]}"; }
+
+# Sends statements and waits until they are done; prints what came of them.
+say_to() {
+    send "$@"
+    until_done "$1"
+}
+
+# What has come since the last time.
+until_done() {
+    local mark="done $EPOCHREALTIME" tries
+    send "$1" "SELECT '$mark';"
+    for ((tries = 0; tries < 300; tries++)); do
+        if grep -qxF "$mark" "$WORK/out.$1"; then
+            awk -v mark="$mark" '$0 == mark { printf "%s", all; exit } /^done / { all = ""; next } !/^-*$/ { all = all $0 "\n" }' \
+                "$WORK/out.$1"
+            return 0
+        fi
+        sleep 0.1
+    done
+    echo 'no answer'
+}
+
+close_sessions() {
+    local name
+    for name in "${!PIPE[@]}"; do
+        exec {PIPE[$name]}>&-
+        wait "${PID[$name]}" 2> /dev/null || true
+        rm -f "$WORK/pipe.$name"
+    done
+    PIPE=() PID=()
+}
+
+# A check is a function; what it prints is why it failed.
+check() {
+    local why
+    client < "$HERE/test/sessions.sql"
+    open_session a
+    open_session b
+    "check_$1" > "$WORK/why" 2>&1 || echo 'it failed' >> "$WORK/why"
+    close_sessions
+    why=$(cat "$WORK/why")
+    if [ -z "$why" ]; then verdict "$1" ok; else echo "$why"; verdict "$1" FAILED; fi
+}
+
+expect() { [ "$1" = "$2" ] || printf 'expected: %s\nfound: %s\n' "$2" "$1"; }
+expect_error() { case $1 in *"ERROR $2"*) ;; *) printf 'expected: ERROR %s\nfound: %s\n' "$2" "$1" ;; esac; }
+
+check_lock_timeout() {
+    say_to a 'BEGIN;' 'UPDATE t SET v = 10 WHERE id = 1;'
+    say_to b 'SET trefoil_lock_wait_timeout = 1;' 'BEGIN;' 'UPDATE t SET v = 5 WHERE id = 2;'
+    expect_error "$(say_to b 'UPDATE t SET v = 11 WHERE id = 1;')" 1205
+    say_to b 'COMMIT;'
+    say_to a 'COMMIT;'
+    expect "$(value 'SELECT GROUP_CONCAT(v ORDER BY id) FROM s.t')" 10,5,3
+}
+
+check_nowait_and_skip_locked() {
+    say_to a 'BEGIN;' 'UPDATE t SET v = 10 WHERE id = 1;'
+    expect_error "$(say_to b 'SELECT * FROM t WHERE id = 1 FOR UPDATE NOWAIT;')" 1205
+    expect "$(say_to b 'SELECT id FROM t ORDER BY id FOR UPDATE SKIP LOCKED;')" $'2\n3'
+    expect "$(say_to b 'SELECT v FROM t WHERE id = 1;')" 1
+}
+
+check_kill_query() {
+    local id= tries
+    say_to a 'BEGIN;' 'UPDATE t SET v = 10 WHERE id = 1;'
+    send b 'UPDATE t SET v = 77 WHERE id = 1;'
+    for ((tries = 0; tries < 100 && ${#id} == 0; tries++)); do
+        sleep 0.1
+        id=$(value "SELECT id FROM information_schema.PROCESSLIST WHERE info LIKE 'UPDATE t SET v = 77%'")
+    done
+    value "KILL QUERY $id"
+    expect_error "$(until_done b)" 1317
+}
+
+check_deadlock() {
+    local both
+    say_to a 'BEGIN;' 'UPDATE t SET v = 11 WHERE id = 1;'
+    say_to b 'BEGIN;' 'UPDATE t SET v = 22 WHERE id = 2;'
+    send a 'UPDATE t SET v = 12 WHERE id = 2;'
+    both=$(say_to b 'UPDATE t SET v = 21 WHERE id = 1;')
+    both+=$(until_done a)
+    expect_error "$both" 1213
+    [ "$(grep -c 1213 <<< "$both")" = 1 ] || echo 'both were rolled back'
+    say_to a 'COMMIT;'
+    say_to b 'COMMIT;'
+    case $(value 'SELECT GROUP_CONCAT(v ORDER BY id) FROM s.t') in 11,12,3 | 21,22,3) ;; *) echo 'half of each' ;; esac
+}
+
+check_isolation() {
+    say_to a 'BEGIN;' > /dev/null
+    expect "$(say_to a 'SELECT v FROM t WHERE id = 1;')" 1
+    say_to b 'UPDATE t SET v = 2 WHERE id = 1;' 'SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED;' 'BEGIN;'
+    expect "$(say_to a 'SELECT v FROM t WHERE id = 1;')" 1
+    expect "$(say_to a 'SELECT v FROM t WHERE id = 1 FOR UPDATE;')" 2
+    expect "$(say_to b 'SELECT v FROM t WHERE id = 1;')" 2
+    say_to a 'UPDATE t SET v = v + 1 WHERE id = 1;' 'COMMIT;'
+    expect "$(say_to b 'SELECT v FROM t WHERE id = 1;')" 3
+}
+
+# What is prepared is seen by nobody, outlives its session and the server, and is decided by another session.
+check_xa() {
+    say_to a "XA START 'one';" 'INSERT INTO t VALUES (8, 8);' "XA END 'one';" "XA PREPARE 'one';"
+    say_to b "XA START 'two';" 'INSERT INTO t VALUES (9, 9);' "XA END 'two';" "XA PREPARE 'two';"
+    close_sessions
+    kill_server
+    start_server "${SERVER_ARGS[@]}" 2> /dev/null
+    expect "$(value 'XA RECOVER' | cut -f 4 | sort | paste -sd,)" one,two
+    expect "$(value 'SELECT COUNT(*) FROM s.t')" 3
+    value "XA COMMIT 'one'"
+    value "XA ROLLBACK 'two'"
+    expect "$(value 'SELECT GROUP_CONCAT(id ORDER BY id) FROM s.t')" 1,2,3,8
+    expect "$(value 'XA RECOVER')" ''
+}
+
+# A damaged database leaves the server running, and the error log says why.
+damaged() {
+    stop_server
+    SOCKETS=$(mktemp -d /tmp/trefoil-mariadb.XXXXXX)
+    SOCKET=$SOCKETS/socket
+    local file
+    for file in "$DATA"/trefoil/MANIFEST-*; do printf 'damage' | dd of="$file" conv=notrunc status=none; done
+    : > "$ERRORS"
+    start_server "${SERVER_ARGS[@]}" 2> /dev/null
+    if [ "$(value "SELECT COUNT(*) FROM information_schema.ENGINES WHERE engine = 'TREFOIL'")" = 0 ] &&
+        grep -q 'TREFOIL: the engine does not start: corruption in' "$ERRORS"; then
+        verdict damaged_database ok
+    else
+        verdict damaged_database FAILED
+    fi
+}
