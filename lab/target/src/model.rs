@@ -4,8 +4,9 @@
 //! It can plant a bug on purpose (`model:fault=…`), which is how the lab's own invariants are tested:
 //! `lose-delete` reports a deleted row that is still there, `lose-entry` forgets one index entry, `flip-value` stores
 //! one row with another price, `panic` panics in every tenth statement, `wrong-get` looks up the key behind the one asked
-//! for; for sysbench and TPC-C those and more, see their modules. `pause_ms=P,pause_every=N` makes every N-th statement of a session P ms longer, which is how stalls and missed
-//! rates are tested.
+//! for, `damage` fails the engine's own check; for sysbench and TPC-C those and more, see their modules.
+//! `pause_ms=P,pause_every=N` makes every N-th statement of a session P ms longer, which is how stalls and missed rates
+//! are tested.
 //!
 //! Latches: one mutex a table, held for a whole statement; the list of tables behind a read-write lock that is
 //! released before a table's mutex is taken.
@@ -23,6 +24,7 @@ use crate::sysbench::Tables;
 
 mod sysbench;
 mod tpcc;
+mod turns;
 
 use sysbench::ModelTables;
 
@@ -39,6 +41,7 @@ enum Planted {
     LoseUpdate,
     ShortRange,
     Conflict,
+    Damage,
 }
 
 const FAULTS: &[(&str, Planted)] = &[
@@ -50,6 +53,7 @@ const FAULTS: &[(&str, Planted)] = &[
     ("lose-update", Planted::LoseUpdate),
     ("short-range", Planted::ShortRange),
     ("conflict", Planted::Conflict),
+    ("damage", Planted::Damage),
 ];
 
 /// What `model:…` was given.
@@ -79,6 +83,16 @@ impl Parameters {
         let pause_every = spec.take_number("pause_every")?.unwrap_or(100).max(1);
         spec.finish(PARAMETERS)?;
         Ok(Parameters { fault, pause, pause_every })
+    }
+
+    /// One more statement of a session, which may pause or panic.
+    fn mischief(&self, statements: &mut u64) {
+        *statements += 1;
+        let planted = self.fault == Some(Planted::Panic) && statements.is_multiple_of(10);
+        assert!(!planted, "planted");
+        if !self.pause.is_zero() && statements.is_multiple_of(self.pause_every) {
+            std::thread::sleep(self.pause);
+        }
     }
 }
 
@@ -274,6 +288,9 @@ impl Target for ModelTarget {
     }
 
     fn verify(&self) -> Result<()> {
+        if self.parameters.fault == Some(Planted::Damage) {
+            return Err(TargetError::Failed("model: planted damage".into()));
+        }
         Ok(())
     }
 
@@ -294,12 +311,7 @@ impl ModelSession {
     }
 
     fn mischief(&mut self) {
-        self.statements += 1;
-        let planted = self.parameters.fault == Some(Planted::Panic) && self.statements.is_multiple_of(10);
-        assert!(!planted, "planted");
-        if !self.parameters.pause.is_zero() && self.statements.is_multiple_of(self.parameters.pause_every) {
-            std::thread::sleep(self.parameters.pause);
-        }
+        self.parameters.mischief(&mut self.statements);
     }
 }
 

@@ -1,17 +1,17 @@
 //! The tables of sysbench as ordered maps: one transaction at a time, of all sessions together.
 //!
-//! A session that begins waits until nobody is in a transaction; a statement by itself is one. What a transaction changes
-//! it notes, so that a rollback can put it back.
-//!
 //! Bugs that can be planted: those of [`Planted`] that fit, and `lose-update` (says that it raised `k`, and did not),
 //! `short-range` (leaves out the last row of a range), `conflict` (every tenth write is refused and has to be run again).
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Condvar, Mutex, MutexGuard};
 
+use super::turns::{Shared, Turns};
 use super::{Parameters, Planted};
 use crate::api::{Result, TargetError};
 use crate::sysbench::{C_BYTES, Found, On, Row, Select, Session, Tables};
+
+/// Writes between two planted conflicts.
+const CONFLICT_EVERY: u64 = 10;
 
 /// Invariant: once `indexed`, `index` holds exactly (k, id) of each row.
 #[derive(Debug, Default)]
@@ -51,86 +51,40 @@ impl Table {
     }
 }
 
-#[derive(Debug, Default)]
-struct State {
-    tables: Vec<Table>,
-    /// Whether somebody is in a transaction.
-    taken: bool,
-}
-
 /// The tables of a run.
 #[derive(Debug)]
-pub(super) struct ModelTables {
-    parameters: Parameters,
-    state: Mutex<State>,
-    /// `taken` was cleared.
-    free: Condvar,
-}
+pub(super) struct ModelTables(Shared<Vec<Table>>);
 
 impl ModelTables {
     pub(super) fn new(parameters: Parameters) -> ModelTables {
-        ModelTables { parameters, state: Mutex::default(), free: Condvar::new() }
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().expect("no thread panics while it holds the tables")
+        ModelTables(Shared::new(parameters))
     }
 }
 
 impl Tables for ModelTables {
     fn create_table(&self, table: u32) -> Result<()> {
-        let mut state = self.state();
-        let tables = state.tables.len().max(table as usize + 1);
-        state.tables.resize_with(tables, Table::default);
+        let mut tables = self.0.tables();
+        let count = tables.len().max(table as usize + 1);
+        tables.resize_with(count, Table::default);
         Ok(())
     }
 
     fn create_index(&self, table: u32) -> Result<()> {
-        let mut state = self.state();
-        let table = &mut state.tables[table as usize];
+        let mut tables = self.0.tables();
+        let table = &mut tables[table as usize];
         table.indexed = true;
         table.index = table.rows.values().map(|row| (row.k, row.id)).collect();
         Ok(())
     }
 
     fn session(&self) -> Result<Box<dyn Session + '_>> {
-        Ok(Box::new(ModelConnection { all: self, inside: false, undo: Vec::new(), statements: 0 }))
+        Ok(Box::new(ModelConnection(self.0.turns())))
     }
 }
 
-struct ModelConnection<'a> {
-    all: &'a ModelTables,
-    /// In a transaction that was begun.
-    inside: bool,
-    /// What the transaction replaced: table, id, the row before.
-    undo: Vec<(u32, i32, Option<Row>)>,
-    statements: u64,
-}
+struct ModelConnection<'a>(Turns<'a, Vec<Table>>);
 
 impl ModelConnection<'_> {
-    /// The state, with nobody else in a transaction.
-    fn alone(&self) -> MutexGuard<'_, State> {
-        let state = self.all.state();
-        if self.inside {
-            return state;
-        }
-        self.all.free.wait_while(state, |state| state.taken).expect("no thread panics while it holds the tables")
-    }
-
-    fn mischief(&mut self) {
-        self.statements += 1;
-        let planted = self.fault() == Some(Planted::Panic) && self.statements.is_multiple_of(10);
-        assert!(!planted, "planted");
-        let parameters = self.all.parameters;
-        if !parameters.pause.is_zero() && self.statements.is_multiple_of(parameters.pause_every) {
-            std::thread::sleep(parameters.pause);
-        }
-    }
-
-    fn fault(&self) -> Option<Planted> {
-        self.all.parameters.fault
-    }
-
     /// Runs a write: the row that shall be in the place of the one that is there.
     fn change<R>(
         &mut self,
@@ -138,44 +92,16 @@ impl ModelConnection<'_> {
         id: i32,
         run: impl FnOnce(&mut Table) -> (R, Option<Option<Row>>),
     ) -> Result<R> {
-        self.mischief();
-        if self.fault() == Some(Planted::Conflict) && self.statements.is_multiple_of(10) {
-            return Err(TargetError::Retry("model: planted".into()));
-        }
-        let (result, undo) = {
-            let mut state = self.alone();
-            let table = &mut state.tables[table as usize];
-            let (result, new) = run(table);
-            (result, new.map(|row| table.set(id, row)))
-        };
-        if self.inside {
-            self.undo.extend(undo.map(|old| (table, id, old)));
+        self.0.may_conflict(CONFLICT_EVERY)?;
+        let (place, mut tables) = (table as usize, self.0.alone());
+        let (result, new) = run(&mut tables[place]);
+        if let Some(row) = new {
+            let old = tables[place].set(id, row);
+            self.0.note(move |tables| {
+                tables[place].set(id, old);
+            });
         }
         Ok(result)
-    }
-
-    fn end(&mut self, put_back: bool) {
-        if !self.inside {
-            return;
-        }
-        let undo = std::mem::take(&mut self.undo);
-        let mut state = self.all.state();
-        for (table, id, old) in undo.into_iter().rev().filter(|_| put_back) {
-            state.tables[table as usize].set(id, old);
-        }
-        state.taken = false;
-        drop(state);
-        self.inside = false;
-        self.all.free.notify_all();
-    }
-}
-
-impl Drop for ModelConnection<'_> {
-    fn drop(&mut self) {
-        // A thread that panicked in a transaction lets the others go on to their end.
-        if !self.all.state.is_poisoned() {
-            self.end(true);
-        }
     }
 }
 
@@ -200,26 +126,24 @@ fn rows_between(table: &Table, on: On, from: i32, to: i32) -> Vec<&Row> {
 
 impl Session for ModelConnection<'_> {
     fn begin(&mut self) -> Result<()> {
-        self.mischief();
-        self.alone().taken = true;
-        self.inside = true;
-        Ok(())
+        self.0.mischief();
+        self.0.begin()
     }
 
     fn commit(&mut self) -> Result<()> {
-        self.end(false);
+        self.0.end(false);
         Ok(())
     }
 
     fn rollback(&mut self) {
-        self.end(true);
+        self.0.end(true);
     }
 
     fn load(&mut self, table: u32, rows: &[Row]) -> Result<()> {
-        self.mischief();
-        let fault = self.fault();
-        let mut state = self.alone();
-        let table = &mut state.tables[table as usize];
+        self.0.mischief();
+        let fault = self.0.fault;
+        let mut tables = self.0.alone();
+        let table = &mut tables[table as usize];
         for row in rows {
             let row = table.kept(row, fault);
             table.set(row.id, Some(row));
@@ -228,10 +152,10 @@ impl Session for ModelConnection<'_> {
     }
 
     fn point(&mut self, table: u32, id: i32, found: &mut dyn FnMut(&[u8])) -> Result<bool> {
-        self.mischief();
-        let behind = i32::from(self.fault() == Some(Planted::WrongGet));
-        let state = self.alone();
-        let row = state.tables[table as usize].rows.get(&(id + behind));
+        self.0.mischief();
+        let behind = i32::from(self.0.fault == Some(Planted::WrongGet));
+        let tables = self.0.alone();
+        let row = tables[table as usize].rows.get(&(id + behind));
         row.inspect(|row| found(&row.c));
         Ok(row.is_some())
     }
@@ -245,10 +169,10 @@ impl Session for ModelConnection<'_> {
         select: Select,
         each: &mut dyn FnMut(Found<'_>),
     ) -> Result<()> {
-        self.mischief();
-        let left_out = usize::from(self.fault() == Some(Planted::ShortRange));
-        let state = self.alone();
-        let rows = rows_between(&state.tables[table as usize], on, from, to);
+        self.0.mischief();
+        let left_out = usize::from(self.0.fault == Some(Planted::ShortRange));
+        let tables = self.0.alone();
+        let rows = rows_between(&tables[table as usize], on, from, to);
         for row in &rows[..rows.len().saturating_sub(left_out)] {
             match select {
                 Select::C => each(Found { number: 0, c: &row.c }),
@@ -266,10 +190,10 @@ impl Session for ModelConnection<'_> {
         select: Select,
         each: &mut dyn FnMut(Found<'_>),
     ) -> Result<()> {
-        self.mischief();
-        let state = self.alone();
+        self.0.mischief();
+        let tables = self.0.alone();
         for key in keys {
-            let rows = rows_between(&state.tables[table as usize], on, *key, *key);
+            let rows = rows_between(&tables[table as usize], on, *key, *key);
             rows.into_iter().for_each(|row| found(row, on, select, each));
         }
         Ok(())
@@ -280,7 +204,7 @@ impl Session for ModelConnection<'_> {
     }
 
     fn update_k(&mut self, table: u32, id: i32) -> Result<bool> {
-        let fault = self.fault();
+        let fault = self.0.fault;
         self.change(table, id, |table| {
             let Some(row) = table.rows.get(&id).cloned() else { return (false, None) };
             if !table.planted && fault == Some(Planted::LoseUpdate) {
@@ -309,7 +233,7 @@ impl Session for ModelConnection<'_> {
     }
 
     fn delete(&mut self, table: u32, id: i32) -> Result<bool> {
-        let fault = self.fault();
+        let fault = self.0.fault;
         self.change(table, id, |table| {
             let there = table.rows.contains_key(&id);
             if there && !table.planted && fault == Some(Planted::LoseDelete) {
@@ -321,7 +245,7 @@ impl Session for ModelConnection<'_> {
     }
 
     fn insert(&mut self, table: u32, row: &Row) -> Result<()> {
-        let fault = self.fault();
+        let fault = self.0.fault;
         let is_new = self.change(table, row.id, |table| {
             let is_new = !table.rows.contains_key(&row.id);
             (is_new, is_new.then(|| Some(table.kept(row, fault))))
@@ -330,12 +254,12 @@ impl Session for ModelConnection<'_> {
     }
 
     fn scan_rows(&mut self, table: u32, each: &mut dyn FnMut(&Row)) -> Result<()> {
-        self.alone().tables[table as usize].rows.values().for_each(each);
+        self.0.alone()[table as usize].rows.values().for_each(each);
         Ok(())
     }
 
     fn scan_index(&mut self, table: u32, each: &mut dyn FnMut(i32, i32)) -> Result<()> {
-        self.alone().tables[table as usize].index.iter().for_each(|(k, id)| each(*k, *id));
+        self.0.alone()[table as usize].index.iter().for_each(|(k, id)| each(*k, *id));
         Ok(())
     }
 }

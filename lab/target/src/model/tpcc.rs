@@ -1,13 +1,12 @@
 //! The tables of TPC-C as ordered maps: one transaction at a time, of all sessions together.
 //!
-//! What a transaction changes it notes, so that a rollback can put it back. Bugs that can be planted: `lose-update` (says
-//! that it changed a row of `customer`, once, and did not), `lose-entry` (forgets one index entry), `flip-value` (stores
-//! one row with another number), `lose-delete` (one order stays in the queue), `conflict` (now and then a
-//! change is refused and has to be run again), `panic`.
+//! Bugs that can be planted: `lose-update` (says that it changed a row of `customer`, once, and did not), `lose-entry`
+//! (forgets one index entry), `flip-value` (stores one row with another number), `lose-delete` (one order stays in the
+//! queue), `conflict` (now and then a change is refused and has to be run again), `panic`.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Condvar, Mutex, MutexGuard};
 
+use super::turns::{Shared, Turns};
 use super::{Parameters, Planted};
 use crate::api::{Result, TargetError};
 use crate::tpcc::{Cell, Key, Row, Session, Table, Tables};
@@ -45,21 +44,19 @@ impl Stored {
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct All {
     tables: BTreeMap<Table, Stored>,
-    /// Whether somebody is in a transaction.
-    taken: bool,
     planted: bool,
 }
 
-impl State {
+impl All {
     fn table(&mut self, table: Table) -> &mut Stored {
         self.tables.entry(table).or_default()
     }
 
-    /// Whether the bug is to be planted now: once.
-    fn plants(&mut self, parameters: Parameters, fault: Planted) -> bool {
-        let now = !self.planted && parameters.fault == Some(fault);
+    /// Whether this bug is to be planted now, if it is the one: once.
+    fn plants(&mut self, fault: Option<Planted>, this: Planted) -> bool {
+        let now = !self.planted && fault == Some(this);
         self.planted |= now;
         now
     }
@@ -67,20 +64,11 @@ impl State {
 
 /// The tables of a run.
 #[derive(Debug)]
-pub(super) struct ModelTables {
-    parameters: Parameters,
-    state: Mutex<State>,
-    /// `taken` was cleared.
-    free: Condvar,
-}
+pub(super) struct ModelTables(Shared<All>);
 
 impl ModelTables {
     pub(super) fn new(parameters: Parameters) -> ModelTables {
-        ModelTables { parameters, state: Mutex::default(), free: Condvar::new() }
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().expect("no thread panics while it holds the tables")
+        ModelTables(Shared::new(parameters))
     }
 }
 
@@ -94,65 +82,18 @@ impl Tables for ModelTables {
     }
 
     fn session(&self) -> Result<Box<dyn Session + '_>> {
-        Ok(Box::new(ModelConnection { all: self, inside: false, undo: Vec::new(), changes: 0 }))
+        Ok(Box::new(ModelConnection(self.0.turns())))
     }
 }
 
-struct ModelConnection<'a> {
-    all: &'a ModelTables,
-    /// In a transaction that was begun.
-    inside: bool,
-    /// What the transaction replaced: table, key, the row before.
-    undo: Vec<(Table, Key, Option<Row>)>,
-    changes: u64,
-}
+struct ModelConnection<'a>(Turns<'a, All>);
 
 impl ModelConnection<'_> {
-    fn mischief(&mut self) {
-        self.changes += 1;
-        let parameters = self.all.parameters;
-        let is_tenth = self.changes.is_multiple_of(10);
-        assert!(parameters.fault != Some(Planted::Panic) || !is_tenth, "planted");
-        if !parameters.pause.is_zero() && self.changes.is_multiple_of(parameters.pause_every) {
-            std::thread::sleep(parameters.pause);
-        }
-    }
-
-    fn conflict(&mut self) -> Result<()> {
-        self.mischief();
-        if self.all.parameters.fault == Some(Planted::Conflict) && self.changes.is_multiple_of(CONFLICT_EVERY) {
-            return Err(TargetError::Retry("model: planted conflict".into()));
-        }
-        Ok(())
-    }
-
-    fn set(&mut self, state: &mut State, table: Table, key: Key, row: Option<Row>) {
-        let old = state.table(table).set(table, key, row);
-        self.undo.push((table, key, old));
-    }
-
-    fn end(&mut self, put_back: bool) {
-        if !self.inside {
-            return;
-        }
-        let undo = std::mem::take(&mut self.undo);
-        let mut state = self.all.state();
-        for (table, key, old) in undo.into_iter().rev().filter(|_| put_back) {
-            state.table(table).set(table, key, old);
-        }
-        state.taken = false;
-        drop(state);
-        self.inside = false;
-        self.all.free.notify_all();
-    }
-}
-
-impl Drop for ModelConnection<'_> {
-    fn drop(&mut self) {
-        // A thread that panicked in a transaction lets the others go on to their end.
-        if !self.all.state.is_poisoned() {
-            self.end(true);
-        }
+    fn set(&mut self, all: &mut All, table: Table, key: Key, row: Option<Row>) {
+        let old = all.table(table).set(table, key, row);
+        self.0.note(move |all| {
+            all.table(table).set(table, key, old);
+        });
     }
 }
 
@@ -163,39 +104,31 @@ fn some<'r>(row: &'r Row, columns: &[usize]) -> Vec<Cell<'r>> {
 
 impl Session for ModelConnection<'_> {
     fn begin(&mut self, _only_reads: bool) -> Result<()> {
-        if self.inside {
-            return Err(TargetError::Failed("model: a transaction was begun already".into()));
-        }
-        let state = self.all.state();
-        let free = self.all.free.wait_while(state, |state| state.taken);
-        free.expect("no thread panics while it holds the tables").taken = true;
-        self.inside = true;
-        Ok(())
+        self.0.begin()
     }
 
     fn commit(&mut self) -> Result<()> {
-        self.end(false);
+        self.0.end(false);
         Ok(())
     }
 
     fn rollback(&mut self) {
-        self.end(true);
+        self.0.end(true);
     }
 
     fn insert(&mut self, table: Table, rows: &[Row]) -> Result<()> {
-        self.mischief();
-        let all = self.all;
-        let mut state = all.state();
+        self.0.mischief();
+        let (mut all, fault) = (self.0.alone(), self.0.fault);
         for row in rows {
             let key = table.definition().key_of(row);
-            if state.table(table).rows.contains_key(&key) {
+            if all.table(table).rows.contains_key(&key) {
                 return Err(TargetError::Failed(format!("model: {table:?} {key:?} exists")));
             }
             let mut row = row.clone();
-            if table == Table::Stock && state.plants(all.parameters, Planted::FlipValue) {
+            if table == Table::Stock && all.plants(fault, Planted::FlipValue) {
                 row[crate::tpcc::stock::QUANTITY] = Cell::Number(1);
             }
-            self.set(&mut state, table, key, Some(row));
+            self.set(&mut all, table, key, Some(row));
         }
         Ok(())
     }
@@ -207,50 +140,47 @@ impl Session for ModelConnection<'_> {
         columns: &[usize],
         found: &mut dyn FnMut(usize, &[Cell<'_>]),
     ) -> Result<usize> {
-        let mut state = self.all.state();
-        let rows = &state.table(table).rows;
+        let mut all = self.0.alone();
+        let rows = &all.table(table).rows;
         let there = keys.iter().enumerate().filter_map(|(place, key)| Some((place, rows.get(key)?)));
         Ok(there.map(|(place, row)| found(place, &some(row, columns))).count())
     }
 
     fn update(&mut self, table: Table, key: Key, change: &mut dyn FnMut(&mut [Cell<'_>])) -> Result<bool> {
-        self.conflict()?;
-        let all = self.all;
-        let mut state = all.state();
-        let Some(mut row) = state.table(table).rows.get(&key).cloned() else { return Ok(false) };
+        self.0.may_conflict(CONFLICT_EVERY)?;
+        let (mut all, fault) = (self.0.alone(), self.0.fault);
+        let Some(mut row) = all.table(table).rows.get(&key).cloned() else { return Ok(false) };
         change(&mut row);
-        if table == Table::Customer && state.plants(all.parameters, Planted::LoseUpdate) {
+        if table == Table::Customer && all.plants(fault, Planted::LoseUpdate) {
             return Ok(true);
         }
-        if table == Table::Stock && state.plants(all.parameters, Planted::LoseEntry) {
-            state.table(table).entries.pop_first();
+        if table == Table::Stock && all.plants(fault, Planted::LoseEntry) {
+            all.table(table).entries.pop_first();
         }
-        self.set(&mut state, table, key, Some(row));
+        self.set(&mut all, table, key, Some(row));
         Ok(true)
     }
 
     fn delete(&mut self, table: Table, key: Key) -> Result<bool> {
-        self.conflict()?;
-        let all = self.all;
-        let mut state = all.state();
-        let there = state.table(table).rows.contains_key(&key);
+        self.0.may_conflict(CONFLICT_EVERY)?;
+        let mut all = self.0.alone();
+        let there = all.table(table).rows.contains_key(&key);
         if there {
-            self.set(&mut state, table, key, None);
+            self.set(&mut all, table, key, None);
         }
         Ok(there)
     }
 
     fn take_first(&mut self, table: Table, prefix: &[i64]) -> Result<Option<Key>> {
-        self.conflict()?;
-        let all = self.all;
-        let mut state = all.state();
+        self.0.may_conflict(CONFLICT_EVERY)?;
+        let (mut all, fault) = (self.0.alone(), self.0.fault);
         let low = crate::tpcc::key(prefix);
-        let first = state.table(table).rows.range(low..).next().map(|(key, _)| *key);
+        let first = all.table(table).rows.range(low..).next().map(|(key, _)| *key);
         let first = first.filter(|key| key.starts_with(prefix));
         if let Some(key) = first
-            && !state.plants(all.parameters, Planted::LoseDelete)
+            && !all.plants(fault, Planted::LoseDelete)
         {
-            self.set(&mut state, table, key, None);
+            self.set(&mut all, table, key, None);
         }
         Ok(first)
     }
@@ -264,16 +194,16 @@ impl Session for ModelConnection<'_> {
     ) -> Result<()> {
         let mut last = [i64::MAX; 4];
         last[..high.len()].copy_from_slice(high);
-        let mut state = self.all.state();
-        let rows = state.table(table).rows.range(crate::tpcc::key(low)..=last);
+        let mut all = self.0.alone();
+        let rows = all.table(table).rows.range(crate::tpcc::key(low)..=last);
         rows.for_each(|(_, row)| each(&some(row, columns)));
         Ok(())
     }
 
     fn scan_index(&mut self, table: Table, prefix: &[Cell<'_>], each: &mut dyn FnMut(&[Cell<'_>])) -> Result<()> {
         let low: Row = prefix.iter().map(Cell::owned).collect();
-        let mut state = self.all.state();
-        let entries = state.table(table).entries.range(low.clone()..);
+        let mut all = self.0.alone();
+        let entries = all.table(table).entries.range(low.clone()..);
         entries.take_while(|entry| entry.starts_with(&low)).for_each(|entry| each(entry));
         Ok(())
     }
