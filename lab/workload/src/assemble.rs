@@ -68,6 +68,19 @@ pub struct StepKind {
 }
 
 impl StepKind {
+    /// Of a load, or of a step that ends by the clock.
+    pub(crate) fn plain(workload: &'static str, name: &str, is_query_step: bool) -> StepKind {
+        StepKind {
+            workload,
+            name: name.to_owned(),
+            is_query_step,
+            has_statements: true,
+            to_fixed_rows: false,
+            paced_at: None,
+            agreed: None,
+        }
+    }
+
     /// Of a step of the insert benchmark; `work` is `None` for the index build and for scans.
     #[must_use]
     pub fn of(step: Step, work: Option<Work>, clients: u32) -> StepKind {

@@ -37,6 +37,8 @@ impl Stage<'_> {
     }
 }
 
+const SECOND_NS: u64 = 1_000_000_000;
+
 /// Progress of a step, once a second.
 #[derive(Clone, Debug, Default)]
 pub struct Tick {
@@ -76,6 +78,34 @@ pub(crate) struct Outlook {
     pub(crate) planned_secs: Option<f64>,
     /// Statements of its main kind by all clients, otherwise.
     pub(crate) statements: u64,
+}
+
+impl Outlook {
+    /// Of a load of so many statements.
+    pub(crate) fn load(name: &str, statements: u64) -> Outlook {
+        Outlook {
+            name: name.to_owned(),
+            warmup_ns: 0,
+            alone_ns: None,
+            limit_ns: 0,
+            paced: false,
+            main: Kind::Insert,
+            planned_secs: None,
+            statements,
+        }
+    }
+
+    /// Of so many measured seconds.
+    pub(crate) fn timed(name: &str, warmup: u64, seconds: u64, max_seconds: u64) -> Outlook {
+        Outlook {
+            warmup_ns: warmup * SECOND_NS,
+            alone_ns: Some((warmup + seconds) * SECOND_NS),
+            limit_ns: max_seconds * SECOND_NS,
+            main: Kind::Query,
+            planned_secs: Some((warmup + seconds) as f64),
+            ..Outlook::load(name, 0)
+        }
+    }
 }
 
 /// The live cells of one client.

@@ -14,7 +14,7 @@ use lab_measure::record::StepRecord;
 use lab_measure::{Clock, disk};
 use lab_target::{Batch, Description, Target, TargetError};
 
-use crate::assemble::{self, About, Around, StepKind};
+use crate::assemble::{self, About, StepKind};
 use crate::check::{Checked, check, verify};
 use crate::coordinator::{Stage, Tick};
 use crate::plan::{Case, Plan, PlanError, Scan, Step};
@@ -44,6 +44,16 @@ impl fmt::Display for RunError {
             RunError::Target(error) => error.fmt(formatter),
             RunError::Violated(what) => write!(formatter, "an invariant was violated: {what}"),
             RunError::Interrupted => formatter.write_str("interrupted"),
+        }
+    }
+}
+
+impl RunError {
+    /// Says after which step something was found wrong.
+    pub(crate) fn after(self, step: &str) -> RunError {
+        match self {
+            RunError::Violated(what) => RunError::Violated(format!("after {step}: {what}")),
+            other => other,
         }
     }
 }
@@ -95,7 +105,7 @@ pub struct Runner<'a> {
     indexed: bool,
     is_last: bool,
     /// The load step just done, until it is known whether a settle follows.
-    last_load: Option<(Step, StepRecord)>,
+    last_load: Option<StepRecord>,
 }
 
 /// Where and as what a target runs.
@@ -178,7 +188,9 @@ pub fn run_case(
 impl Runner<'_> {
     fn step(&mut self, number: u64, step: Step) -> Result<(), RunError> {
         if step == Step::Settle {
-            return self.settle();
+            let least = Duration::from_secs(self.ctx.plan.settle_seconds);
+            let here = (self.ctx.target, self.dir);
+            return rest::settle(here, &self.ctx.stage, least, self.last_load.take(), self.is_last);
         }
         self.last_load = None;
         if step == Step::Load {
@@ -190,17 +202,12 @@ impl Runner<'_> {
             (None, Step::Scan(what)) => self.scan(what)?,
             (None, _) => self.build_indexes()?,
         };
-        let around = Around {
-            counters_before,
-            counters_after: self.ctx.target.counters()?,
-            sizes: rest::sizes(self.ctx.target, self.dir)?,
-            checked: self.check(step)?,
-        };
+        let around = rest::around((self.ctx.target, self.dir), counters_before, || self.check(step))?;
         let work = self.ctx.plan.work(step, self.case.clients);
         let record = assemble::record(&self.about, StepKind::of(step, work, self.case.clients), totals, around);
         self.ctx.stage.watcher.finished(&step.name(), &record);
         if step.is_load() {
-            self.last_load = Some((step, record));
+            self.last_load = Some(record);
         }
         Ok(())
     }
@@ -210,10 +217,7 @@ impl Runner<'_> {
         let indexes = self.indexed.then_some(self.ctx.plan.index_set);
         let checked = check(self.ctx.target, &mut self.clients, indexes)
             .and_then(|checked| if self.is_last { verify(self.ctx.target).map(|()| checked) } else { Ok(checked) });
-        checked.map_err(|error| match error {
-            RunError::Violated(what) => RunError::Violated(format!("after {}: {what}", step.name())),
-            other => other,
-        })
+        checked.map_err(|error| error.after(&step.name()))
     }
 
     /// l.x: every client inserts one statement of 100 rows, then the indexes of all tables are created in parallel.
@@ -298,20 +302,5 @@ impl Runner<'_> {
             return Err(RunError::Violated(format!("a scan found {found} of {expected} rows")));
         }
         Ok(totals)
-    }
-
-    /// Brings the engine to rest; what that cost is added to the load right before it.
-    fn settle(&mut self) -> Result<(), RunError> {
-        let least = Duration::from_secs(self.ctx.plan.settle_seconds);
-        let (span, drained) = rest::settle(self.ctx.target, &self.ctx.stage, least)?;
-        let (sizes, counters) = (rest::sizes(self.ctx.target, self.dir)?, self.ctx.target.counters()?);
-        if self.is_last {
-            verify(self.ctx.target)?;
-        }
-        if let Some((step, mut record)) = self.last_load.take() {
-            assemble::add_settle(&mut record, span, drained, &sizes, counters);
-            self.ctx.stage.watcher.finished(&step.name(), &record);
-        }
-        Ok(())
     }
 }

@@ -67,6 +67,18 @@ pub(crate) fn add_up(totals: &mut Totals, collected: Vec<Collected>, terms: Term
     adder.finish();
 }
 
+/// Adds up what the threads of a load wrote.
+pub(crate) fn add_written(totals: &mut Totals, written: Vec<Written>, from_ns: u64) {
+    let collected = written.into_iter().map(|written| Collected { inserted: Some(written), ..Collected::default() });
+    add_up(totals, collected.collect(), Terms { paced: false, deletes: false, alone: false, from_ns });
+}
+
+/// Adds up what the threads of a timed step asked.
+pub(crate) fn add_asked(totals: &mut Totals, asked: impl Iterator<Item = Option<Asked>>, from_ns: u64) {
+    let collected = asked.map(|asked| Collected { asked, ..Collected::default() });
+    add_up(totals, collected.collect(), Terms { paced: false, deletes: false, alone: true, from_ns });
+}
+
 struct Adder<'a> {
     totals: &'a mut Totals,
     terms: Terms,

@@ -301,3 +301,16 @@ fn a_warm_up_is_not_measured() {
     assert_eq!(record.clients[0].inserted, 100, "two seconds ran, one counts");
     assert!(record.result.throughput.secs.unwrap() < 1.6);
 }
+
+/// The engine's own check runs after the last step, a settle too, which then is added to no load.
+#[test]
+fn the_engines_own_check_ends_the_run() {
+    for (steps, recorded) in [(&["l.i0", "settle"][..], 1), (&["l.i0", "l.x"], 1)] {
+        let (result, collector) = run("model:fault=damage", &plan(steps), 1, 1);
+        let records = records(collector);
+        let text = result.unwrap_err().to_string();
+        assert!(text.contains("the engine's own check: model: planted damage"), "{text}");
+        assert_eq!(records.len(), recorded, "{records:?}");
+        assert!(records.iter().all(|record| record.settle.is_none()));
+    }
+}

@@ -159,3 +159,15 @@ fn a_panic_in_one_thread_ends_the_step_and_not_in_a_wait() {
     let (result, _) = run("model:fault=panic", &["read-write.10"], 1, 3);
     assert!(matches!(&result, Err(RunError::Target(error)) if error.to_string().contains("panicked")), "{result:?}");
 }
+
+/// The engine's own check runs after the last step, a settle too, which then is added to no load.
+#[test]
+fn the_engines_own_check_ends_the_run() {
+    for (tests, recorded) in [(&[][..], 1), (&["read-only.10"], 1), (&["update-index"], 1)] {
+        let (result, records) = run("model:fault=damage", tests, 1, 1);
+        let text = result.unwrap_err().to_string();
+        assert!(text.contains("the engine's own check: model: planted damage"), "{text}");
+        assert_eq!(records.len(), recorded, "{records:?}");
+        assert_eq!(records[0].settle.is_some(), !tests.is_empty());
+    }
+}

@@ -302,3 +302,15 @@ fn an_acknowledged_order_that_a_crash_lost_is_found() {
     assert!(lost("d 3\n", false).contains("condition 11"));
     assert_eq!(lost("o 3 31\np 3\n", true), "");
 }
+
+/// The engine's own check runs after the last step, a settle too, which then is added to no load.
+#[test]
+fn the_engines_own_check_ends_the_run() {
+    for (steps, recorded) in [(&["settle"][..], 1), (&["run"], 1), (&[], 0)] {
+        let (result, records) = run("model:fault=damage", 1, 1, steps);
+        let text = result.unwrap_err().to_string();
+        assert!(text.contains("the engine's own check: model: planted damage"), "{text}");
+        assert_eq!(records.len(), recorded, "{records:?}");
+        assert!(records.iter().all(|record| record.settle.is_none()));
+    }
+}

@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use lab_measure::record::StepRecord;
 use lab_measure::{Clock, Kind, disk};
+use lab_target::Target;
 use lab_target::sysbench::Tables;
-use lab_target::{Counters, Target};
 
 use super::catalogue::{Step, Test};
 use super::check::{Expected, check};
@@ -27,12 +27,11 @@ use crate::drive::drive;
 use crate::random::Random;
 use crate::rest;
 use crate::sequence::{Place, RunError, Watcher};
-use crate::totals::{self, Collected, Terms, Totals};
+use crate::totals::{Totals, add_asked, add_written};
 use crate::worker::Written;
 
 /// Rows of a statement of the load: half a megabyte of SQL.
 const LOAD_ROWS: usize = 2_500;
-const SECOND_NS: u64 = 1_000_000_000;
 
 /// What stays the same over all steps of one run on one target.
 struct Runner<'a> {
@@ -106,7 +105,8 @@ pub fn run_case(
 impl Runner<'_> {
     fn step(&mut self, number: u64, step: &Step, name: &str) -> Result<(), RunError> {
         if *step == Step::Settle {
-            return self.settle();
+            let least = Duration::from_secs(self.plan.settle_seconds);
+            return rest::settle((self.target, self.dir), &self.stage, least, self.last_load.take(), self.is_last);
         }
         self.last_load = None;
         let counters_before = self.target.counters()?;
@@ -115,16 +115,17 @@ impl Runner<'_> {
                 self.learn(step, *test);
                 let (totals, brought) = self.test(number, name, *test)?;
                 self.expect(step, &brought);
-                let checked = self.check(name, step.only_reads(), false)?;
-                let around = self.around(counters_before, checked)?;
+                let around = rest::around((self.target, self.dir), counters_before, || {
+                    self.check(name, step.only_reads(), false)
+                })?;
                 let record = self.record_of_test(name, *test, totals, around, &brought);
                 self.stage.watcher.finished(name, &record);
             }
             _ => {
                 let totals = self.load(name)?;
-                let checked = self.check(name, false, true)?;
-                let around = self.around(counters_before, checked)?;
-                let record = assemble::record(&self.about, step_kind(name, false), totals, around);
+                let around = rest::around((self.target, self.dir), counters_before, || self.check(name, false, true))?;
+                let kind = StepKind { to_fixed_rows: true, ..StepKind::plain("sysbench", name, false) };
+                let record = assemble::record(&self.about, kind, totals, around);
                 self.stage.watcher.finished(name, &record);
                 self.last_load = Some(record);
             }
@@ -132,24 +133,10 @@ impl Runner<'_> {
         Ok(())
     }
 
-    fn around(&self, counters_before: Counters, checked: Checked) -> Result<Around, RunError> {
-        let counters_after = self.target.counters()?;
-        Ok(Around { counters_before, counters_after, sizes: rest::sizes(self.target, self.dir)?, checked })
-    }
-
     fn load(&mut self, name: &str) -> Result<Totals, RunError> {
         let (tables, world, clock) = (self.tables, &self.world, &self.stage.clock);
         let sessions = (0..world.tables).map(|_| tables.session()).collect::<Result<Vec<_>, _>>()?;
-        let outlook = Outlook {
-            name: name.to_owned(),
-            warmup_ns: 0,
-            alone_ns: None,
-            limit_ns: 0,
-            paced: false,
-            main: Kind::Insert,
-            planned_secs: None,
-            statements: world.table_rows.div_ceil(LOAD_ROWS as u64) * u64::from(world.tables),
-        };
+        let outlook = Outlook::load(name, world.table_rows.div_ceil(LOAD_ROWS as u64) * u64::from(world.tables));
         let (mut totals, written, from_ns) =
             drive(&self.stage, sessions, outlook, |place, session, (recorder, _), stop| {
                 let (table, mut out) = (place as u32, Written::new(recorder));
@@ -175,9 +162,7 @@ impl Runner<'_> {
         for (expected, written) in self.expected.iter_mut().zip(&written) {
             expected.hash = Some(written.hash);
         }
-        let collected =
-            written.into_iter().map(|written| Collected { inserted: Some(written), ..Collected::default() }).collect();
-        totals::add_up(&mut totals, collected, Terms { paced: false, deletes: false, alone: false, from_ns });
+        add_written(&mut totals, written, from_ns);
         Ok(totals)
     }
 
@@ -193,27 +178,14 @@ impl Runner<'_> {
     fn test(&self, number: u64, name: &str, test: Test) -> Result<(Totals, Vec<Brought>), RunError> {
         let (tables, clients, clock) = (self.tables, self.about.case.clients, &self.stage.clock);
         let sessions = (0..clients).map(|_| tables.session()).collect::<Result<Vec<_>, _>>()?;
-        let warmup_ns = self.plan.warmup * SECOND_NS;
-        let length_ns = self.plan.seconds * SECOND_NS + warmup_ns;
-        let outlook = Outlook {
-            name: name.to_owned(),
-            warmup_ns,
-            alone_ns: Some(length_ns),
-            limit_ns: self.plan.max_seconds * SECOND_NS,
-            paced: false,
-            main: Kind::Query,
-            planned_secs: Some(length_ns as f64 / 1e9),
-            statements: 0,
-        };
+        let outlook = Outlook::timed(name, self.plan.warmup, self.plan.seconds, self.plan.max_seconds);
         let (mut totals, mut brought, from_ns) =
             drive(&self.stage, sessions, outlook, |place, session, recorder, stop| {
                 let random = Random::new(self.plan.seed, 0x6576_0000_0000_0000 | number << 32 | place as u64);
                 let events = Events::new(&self.world, place as u32, random);
                 client::run(test, events, session.as_mut(), clock, recorder, (stop, self.world.tables))
             })?;
-        let taken = |brought: &mut Brought| Collected { asked: brought.asked.take(), ..Collected::default() };
-        let collected = brought.iter_mut().map(taken).collect();
-        totals::add_up(&mut totals, collected, Terms { paced: false, deletes: false, alone: true, from_ns });
+        add_asked(&mut totals, brought.iter_mut().map(|brought| brought.asked.take()), from_ns);
         Ok((totals, brought))
     }
 
@@ -237,10 +209,7 @@ impl Runner<'_> {
             return Ok(Checked { verdict: "not checked: the target stores no rows".into(), ..Checked::default() });
         }
         self.stage.watcher.phase("checking invariants");
-        let after = |error: RunError| match error {
-            RunError::Violated(what) => RunError::Violated(format!("after {name}: {what}")),
-            other => other,
-        };
+        let after = |error: RunError| error.after(name);
         let mut checksum = 0u64;
         for (table, expected) in self.expected.iter_mut().enumerate().filter(|_| !nobody_wrote) {
             let mut session = self.tables.session()?;
@@ -267,39 +236,12 @@ impl Runner<'_> {
     ) -> StepRecord {
         let events = totals.kinds[Kind::Query as usize].statements;
         let found: u64 = totals.clients.iter().map(|client| client.fetched).sum();
-        let mut record = assemble::record(&self.about, step_kind(name, true), totals, around);
+        let mut record = assemble::record(&self.about, StepKind::plain("sysbench", name, true), totals, around);
         let throughput = &mut record.result.throughput;
         throughput.tpm = throughput.secs.filter(|secs| *secs > 0.0).map(|secs| events as f64 * 60.0 / secs);
         throughput.rows = (test == Test::Scan).then_some(found as f64);
         throughput.aborts = Some(0.0);
         throughput.retries = Some(brought.iter().map(|brought| brought.restarts).sum::<u64>() as f64);
         record
-    }
-
-    /// Brings the engine to rest; what that cost is added to the load right before it.
-    fn settle(&mut self) -> Result<(), RunError> {
-        let least = Duration::from_secs(self.plan.settle_seconds);
-        let (span, drained) = rest::settle(self.target, &self.stage, least)?;
-        let (sizes, counters) = (rest::sizes(self.target, self.dir)?, self.target.counters()?);
-        if self.is_last {
-            verify(self.target)?;
-        }
-        if let Some(mut record) = self.last_load.take() {
-            assemble::add_settle(&mut record, span, drained, &sizes, counters);
-            self.stage.watcher.finished("load", &record);
-        }
-        Ok(())
-    }
-}
-
-fn step_kind(name: &str, is_query_step: bool) -> StepKind {
-    StepKind {
-        workload: "sysbench",
-        name: name.to_owned(),
-        is_query_step,
-        has_statements: true,
-        to_fixed_rows: !is_query_step,
-        paced_at: None,
-        agreed: None,
     }
 }

@@ -11,9 +11,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use lab_measure::record::StepRecord;
-use lab_measure::{Clock, Kind, disk};
+use lab_measure::{Clock, disk};
+use lab_target::Target;
 use lab_target::tpcc::{Session, Table, Tables, hash, warehouse};
-use lab_target::{Counters, Target};
 
 use super::check::{conditions, contents};
 use super::client::{self, Brought};
@@ -23,17 +23,15 @@ use super::population::{LOAD_ROWS, Part, Population, parts, rows_expected};
 use super::results;
 use super::transactions::Transactions;
 use super::world::{Counts, World};
-use crate::assemble::{self, About, Around, StepKind};
+use crate::assemble::{self, About, StepKind};
 use crate::check::{Checked, verify};
 use crate::coordinator::{Outlook, Stage};
 use crate::drive::drive;
 use crate::random::Random;
 use crate::rest;
 use crate::sequence::{Place, RunError, Watcher};
-use crate::totals::{self, Collected, Terms, Totals};
+use crate::totals::{Totals, add_asked, add_written};
 use crate::worker::{WorkerError, Written};
-
-const SECOND_NS: u64 = 1_000_000_000;
 
 /// What stays the same over all steps of one run on one target.
 struct Runner<'a> {
@@ -111,24 +109,23 @@ pub fn fill(session: &mut dyn Session, plan: &Plan) -> Result<(), RunError> {
 impl Runner<'_> {
     fn step(&mut self, number: u64, step: Step, name: &str) -> Result<(), RunError> {
         if step == Step::Settle {
-            return self.settle();
+            let least = Duration::from_secs(self.plan.settle_seconds);
+            return rest::settle((self.target, self.dir), &self.stage, least, self.last_load.take(), self.is_last);
         }
         self.last_load = None;
         let counters_before = self.target.counters()?;
         if step == Step::Load {
             let (totals, made) = self.load(name)?;
-            let checked = self.check(name, Some(made))?;
-            let around = self.around(counters_before, checked)?;
-            let mut record = assemble::record(&self.about, step_kind(name, false), totals, around);
+            let around = rest::around((self.target, self.dir), counters_before, || self.check(name, Some(made)))?;
+            let mut record = assemble::record(&self.about, StepKind::plain("tpcc", name, false), totals, around);
             record.notes.extend(self.plan.deviations());
             self.stage.watcher.finished(name, &record);
             self.last_load = Some(record);
             return Ok(());
         }
         let (totals, brought, checks) = self.run(number, name, step == Step::Snapshot)?;
-        let checked = self.check(name, None)?;
-        let around = self.around(counters_before, checked)?;
-        let mut record = assemble::record(&self.about, step_kind(name, true), totals, around);
+        let around = rest::around((self.target, self.dir), counters_before, || self.check(name, None))?;
+        let mut record = assemble::record(&self.about, StepKind::plain("tpcc", name, true), totals, around);
         results::add(&mut record, &brought);
         record.notes.extend(self.plan.deviations());
         if step == Step::Snapshot {
@@ -138,27 +135,13 @@ impl Runner<'_> {
         Ok(())
     }
 
-    fn around(&self, counters_before: Counters, checked: Checked) -> Result<Around, RunError> {
-        let counters_after = self.target.counters()?;
-        Ok(Around { counters_before, counters_after, sizes: rest::sizes(self.target, self.dir)?, checked })
-    }
-
     /// Returns also the sum of the hashes of all rows.
     fn load(&self, name: &str) -> Result<(Totals, u64), RunError> {
         let (size, clock) = (self.world.size, &self.stage.clock);
         let (parts, population) = (parts(&size), Population::new(size, self.plan.seed));
         let threads = std::thread::available_parallelism().map_or(1, usize::from).min(parts.len());
         let sessions = (0..threads).map(|_| self.tables.session()).collect::<Result<Vec<_>, _>>()?;
-        let outlook = Outlook {
-            name: name.to_owned(),
-            warmup_ns: 0,
-            alone_ns: None,
-            limit_ns: 0,
-            paced: false,
-            main: Kind::Insert,
-            planned_secs: None,
-            statements: rows_expected(&size) / LOAD_ROWS as u64,
-        };
+        let outlook = Outlook::load(name, rows_expected(&size) / LOAD_ROWS as u64);
         let next = AtomicUsize::new(0);
         let (mut totals, written, from_ns) =
             drive(&self.stage, sessions, outlook, |_, session, (recorder, _), stop| {
@@ -175,9 +158,7 @@ impl Runner<'_> {
                 Ok(out)
             })?;
         let made = written.iter().fold(0u64, |sum, written| sum.wrapping_add(written.hash));
-        let collected =
-            written.into_iter().map(|written| Collected { inserted: Some(written), ..Collected::default() }).collect();
-        totals::add_up(&mut totals, collected, Terms { paced: false, deletes: false, alone: false, from_ns });
+        add_written(&mut totals, written, from_ns);
         Ok((totals, made))
     }
 
@@ -187,18 +168,7 @@ impl Runner<'_> {
         let checks = checks && self.world.answers;
         let sessions = (0..clients as usize + usize::from(checks)).map(|_| tables.session());
         let sessions = sessions.collect::<Result<Vec<_>, _>>()?;
-        let warmup_ns = self.plan.warmup * SECOND_NS;
-        let length_ns = self.plan.seconds * SECOND_NS + warmup_ns;
-        let outlook = Outlook {
-            name: name.to_owned(),
-            warmup_ns,
-            alone_ns: Some(length_ns),
-            limit_ns: self.plan.max_seconds * SECOND_NS,
-            paced: false,
-            main: Kind::Query,
-            planned_secs: Some(length_ns as f64 / 1e9),
-            statements: 0,
-        };
+        let outlook = Outlook::timed(name, self.plan.warmup, self.plan.seconds, self.plan.max_seconds);
         let done = AtomicU64::new(0);
         let (mut totals, mut brought, from_ns) =
             drive(&self.stage, sessions, outlook, |place, session, recorder, stop| {
@@ -214,9 +184,7 @@ impl Runner<'_> {
                 client::run(transactions, session.as_mut(), clock, recorder, stop, &|_| Ok(()))
             })?;
         brought.truncate(clients as usize);
-        let taken = |brought: &mut Brought| Collected { asked: brought.asked.take(), ..Collected::default() };
-        let collected = brought.iter_mut().map(taken).collect();
-        totals::add_up(&mut totals, collected, Terms { paced: false, deletes: false, alone: true, from_ns });
+        add_asked(&mut totals, brought.iter_mut().map(|brought| brought.asked.take()), from_ns);
         Ok((totals, brought, done.into_inner()))
     }
 
@@ -241,10 +209,7 @@ impl Runner<'_> {
             return Ok(Checked { verdict: "not checked: the target stores no rows".into(), ..Checked::default() });
         }
         self.stage.watcher.phase("checking the twelve conditions");
-        let after = |error: RunError| match error {
-            RunError::Violated(what) => RunError::Violated(format!("after {name}: {what}")),
-            other => other,
-        };
+        let after = |error: RunError| error.after(name);
         let expected = match made {
             Some(_) => Expected::exactly(Counts::none(&self.world.size)),
             None => Expected { done: self.world.done(), begun: self.world.begun() },
@@ -262,21 +227,6 @@ impl Runner<'_> {
         // What a run leaves depends on how much of it was done.
         let checksum = made.map(|made| format!("{made:016x}"));
         Ok(Checked { verdict: "ok".into(), rows: Some(holds.rows), checksum })
-    }
-
-    /// Brings the engine to rest; what that cost is added to the load right before it.
-    fn settle(&mut self) -> Result<(), RunError> {
-        let least = Duration::from_secs(self.plan.settle_seconds);
-        let (span, drained) = rest::settle(self.target, &self.stage, least)?;
-        let (sizes, counters) = (rest::sizes(self.target, self.dir)?, self.target.counters()?);
-        if self.is_last {
-            verify(self.target)?;
-        }
-        if let Some(mut record) = self.last_load.take() {
-            assemble::add_settle(&mut record, span, drained, &sizes, counters);
-            self.stage.watcher.finished("load", &record);
-        }
-        Ok(())
     }
 }
 
@@ -298,16 +248,4 @@ fn load_part(
         out.statements += 1;
         Ok(())
     })
-}
-
-fn step_kind(name: &str, is_query_step: bool) -> StepKind {
-    StepKind {
-        workload: "tpcc",
-        name: name.to_owned(),
-        is_query_step,
-        has_statements: true,
-        to_fixed_rows: false,
-        paced_at: None,
-        agreed: None,
-    }
 }
