@@ -2,25 +2,29 @@
 //!
 //! A page is loaded by one thread and evicted by another. General allocators keep what was freed for the thread that
 //! had allocated it, so that memory which the budget counts as free stays resident: 1 GiB for a budget of 512 MiB was
-//! measured with glibc's after the work moved from a client to the background. So frames come from chunks of a mebibyte
-//! (fewer bytes under a small budget), each one allocation. A frame that is given back is spare for whoever comes next, the
+//! measured with glibc's after the work moved from a client to the background. So frames come from chunks of two mebibytes
+//! (fewer bytes under a small budget), mapped by the system one by one. A frame that is given back is spare for whoever comes next, the
 //! oldest chunk's first: since every page is evicted some day, the youngest chunks empty, and go back as a whole.
 //!
 //! Invariants: a chunk's spare frames are in `spare` under its number, if there are any; `spare_bytes` is their sum; a
 //! chunk all of whose frames are spare stays only while all spare frames together are at most `keep_bytes`. What is
 //! spare is not charged: at most as much as the cache keeps ready, and the gaps in chunks.
 
+#[allow(unsafe_code, reason = "cuts memory of the system into pieces, behind a safe face")]
+mod chunk;
+
 use std::collections::BTreeMap;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
-use bytes::BytesMut;
 use vfs::sync::Mutex;
+
+use self::chunk::Piece;
 
 /// Sizes kept: powers of two from 512 B, the smallest node, to 64 KiB, the largest.
 const SIZES: usize = 8;
 const SMALLEST_SHIFT: u32 = 9;
-const CHUNK_BYTES_MAX: u64 = 1 << 20;
+const CHUNK_BYTES_MAX: u64 = 2 << 20;
 
 /// Frames that nobody uses, for the next page. One mutex for each size: a frame changes hands when a page is read from
 /// disk or split, which takes a hundred times as long as what is done under it.
@@ -35,7 +39,7 @@ pub struct FramePool {
 #[derive(Debug, Default)]
 struct Chunks {
     /// By number of the chunk, oldest first.
-    spare: BTreeMap<u64, Vec<BytesMut>>,
+    spare: BTreeMap<u64, Vec<Piece>>,
     spare_bytes: u64,
     /// Chunks there are, spare or not.
     count: u64,
@@ -71,7 +75,7 @@ impl FramePool {
         self.sizes.iter().map(|size| size.lock().spare_bytes).sum()
     }
 
-    fn give_back(&self, chunk: u64, buffer: BytesMut) {
+    fn give_back(&self, chunk: u64, buffer: Piece) {
         let Some(size) = self.size(buffer.len()) else { return };
         let frames = (self.chunk_bytes as usize / buffer.len()).max(1);
         // Dropped without the mutex.
@@ -86,15 +90,13 @@ impl FramePool {
 
 impl Chunks {
     fn add(&mut self, bytes: usize, frames: usize) {
-        let mut chunk = BytesMut::zeroed(bytes * frames);
-        let pieces = (0..frames).map(|_| chunk.split_to(bytes)).collect();
-        self.spare.insert(self.next, pieces);
+        self.spare.insert(self.next, chunk::cut(bytes, frames));
         self.next += 1;
         self.count += 1;
         self.spare_bytes += (bytes * frames) as u64;
     }
 
-    fn take(&mut self, bytes: usize) -> (u64, BytesMut) {
+    fn take(&mut self, bytes: usize) -> (u64, Piece) {
         let mut oldest = self.spare.first_entry().expect("a chunk was added if there was none");
         let (number, buffer) =
             (*oldest.key(), oldest.get_mut().pop().expect("chunks without spare frames are not kept"));
@@ -106,7 +108,7 @@ impl Chunks {
     }
 
     /// Returns the frames of the chunk if it is to go.
-    fn give_back(&mut self, number: u64, buffer: BytesMut, frames: usize, keep_bytes: u64) -> Option<Vec<BytesMut>> {
+    fn give_back(&mut self, number: u64, buffer: Piece, frames: usize, keep_bytes: u64) -> Option<Vec<Piece>> {
         let bytes = buffer.len() as u64;
         self.spare_bytes += bytes;
         let spare = self.spare.entry(number).or_default();
@@ -123,7 +125,7 @@ impl Chunks {
 /// The buffer of one page.
 #[derive(Debug)]
 pub struct Frame {
-    buffer: BytesMut,
+    buffer: Piece,
     /// Number of its chunk in the pool.
     chunk: u64,
     pool: Option<Arc<FramePool>>,
@@ -143,7 +145,7 @@ impl Frame {
 /// A frame of so many zeroes that belongs to no pool.
 impl From<usize> for Frame {
     fn from(bytes: usize) -> Self {
-        Self { buffer: BytesMut::zeroed(bytes), chunk: 0, pool: None }
+        Self { buffer: chunk::cut(bytes, 1).pop().expect("one piece"), chunk: 0, pool: None }
     }
 }
 

@@ -12,7 +12,7 @@
 //! | [`epoch`] | `EpochCell`: a value replaced under readers |
 //! | [`fuzzing`] | the bodies of the fuzz targets |
 //!
-//! Unsafe code is in [`epoch`] alone.
+//! Unsafe code is in [`epoch`] and `frame/chunk.rs` alone.
 
 #![deny(unsafe_code)]
 

@@ -43,7 +43,7 @@ use savepoints::Rollbacks;
 pub use savepoints::Savepoint;
 
 /// A running transaction. Dropping it rolls it back. It can be as large as the disk allows: when uncommitted writes of all
-/// transactions together take more than a quarter of [`Options::budget_bytes`](crate::Options::budget_bytes), those that
+/// transactions together take more than an eighth of [`Options::budget_bytes`](crate::Options::budget_bytes), those that
 /// have written much move it to files.
 ///
 /// ```

@@ -1,7 +1,7 @@
 //! Writes that memory cannot hold go to files (rules A14, P7).
 //!
-//! All running transactions share one limit. Past a quarter of the budget, those that hold much move what they have
-//! written to run files of their own; past a half, those that hold anything worth a file. So a transaction is limited by
+//! All running transactions share one limit. Past an eighth of the budget, those that hold much move what they have
+//! written to run files of their own; past a quarter, those that hold anything worth a file. So a transaction is limited by
 //! the disk. Its commit merges the files of an index into one, durable before the record that names it
 //! ([`crate::commit`]), and attached in one step: others do not wait for it.
 
@@ -82,7 +82,7 @@ impl Transaction {
         let limit = budget.limit();
         let used = budget.used(Class::WriteSets) + budget.used(Class::Locks) + more;
         let is_much = bytes >= (limit / 64).max(CHARGE_STEP_BYTES);
-        if (used > limit / 4 && is_much) || (used > limit / 2 && bytes >= CHARGE_STEP_BYTES) {
+        if (used > limit / 8 && is_much) || (used > limit / 4 && bytes >= CHARGE_STEP_BYTES) {
             return self.spill();
         }
         self.check_share(more)?;
