@@ -120,6 +120,7 @@ int trefoil_sync(trefoil_database *db, trefoil_failure *why);
 /* Tables, by the server's path of them. */
 int trefoil_table_create(trefoil_database *db, trefoil_text name, const trefoil_definition *as,
                          uint64_t auto_increment, trefoil_failure *why);
+int trefoil_table_rename(trefoil_database *db, trefoil_text from, trefoil_text to, trefoil_failure *why);
 /* Removes all rows, in a transaction of its own. */
 int trefoil_table_truncate(trefoil_table *table, trefoil_failure *why);
 int trefoil_table_drop(trefoil_database *db, trefoil_text name, trefoil_failure *why);

@@ -37,6 +37,7 @@ public:
   int close() override;
   int create(const char *name, TABLE *form, HA_CREATE_INFO *info) override;
   int delete_table(const char *name) override;
+  int rename_table(const char *from, const char *to) override;
   int truncate() override;
   void update_create_info(HA_CREATE_INFO *info) override;
 

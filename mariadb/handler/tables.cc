@@ -54,6 +54,11 @@ int ha_trefoil::delete_table(const char *name)
   return trefoil_table_drop(trefoil_db, table_name(name), &m_why) ? failed() : 0;
 }
 
+int ha_trefoil::rename_table(const char *from, const char *to)
+{
+  return trefoil_table_rename(trefoil_db, table_name(from), table_name(to), &m_why) ? failed() : 0;
+}
+
 int ha_trefoil::truncate() { return trefoil_table_truncate(m_table, &m_why) ? failed() : 0; }
 
 void ha_trefoil::update_create_info(HA_CREATE_INFO *info)

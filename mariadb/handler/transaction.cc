@@ -81,9 +81,10 @@ static int rollback(handlerton *, THD *thd, bool all)
     return 0;
   trefoil_failure why{};
   bool is_end= all || !is_in_transaction(thd);
-  if (is_end ? trefoil_rollback(at->session, &why) : trefoil_statement_undo(at->session, &why))
-    return server_error(thd, why);
-  return 0;
+  if (!(is_end ? trefoil_rollback(at->session, &why) : trefoil_statement_undo(at->session, &why)))
+    return 0;
+  log_failure("rollback", why);
+  return server_error(thd, why);
 }
 
 static int close_connection(handlerton *, THD *thd)

@@ -134,6 +134,30 @@ impl Engine {
         Ok(())
     }
 
+    /// Gives a table another name: one record of the catalog, durable before it is acted on.
+    pub fn rename_table(&self, from: &str, to: &str) -> Result<()> {
+        check_name(to)?;
+        self.check_open()?;
+        self.check_not_read_only()?;
+        let _one = self.ddl.lock();
+        let table = self.names.read().tables.get(from).cloned();
+        let table = table.ok_or_else(|| Error::NotFound { kind: "table", name: from.to_owned() })?;
+        if self.names.read().tables.contains_key(to) {
+            return Err(Error::AlreadyExists { kind: "table", name: to.to_owned() });
+        }
+        let _no_writers = self.close_gate(&table, "(the whole table, for its new name)")?;
+        let _rows = self.catalog_rows.lock();
+        let mut def = table.shape().def.clone();
+        def.name = to.to_owned();
+        self.commit_catalog(vec![(catalog::table_key(def.id).to_vec(), Some(def.encode()))], Room::Reserve)?;
+        vfs::thread::point("ddl.renamed");
+        table.update_shape(|now| TableShape::new(def, now.primary.clone(), now.secondaries.clone()));
+        let mut names = self.names.write();
+        names.tables.remove(from);
+        names.tables.insert(to.to_owned(), table.clone());
+        Ok(())
+    }
+
     /// Frees dropped indexes that nobody can reach any more.
     ///
     /// Not while a checkpoint runs: its manifest may name the index, taken before the drop, and must count the

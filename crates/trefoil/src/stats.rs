@@ -93,7 +93,7 @@ impl Engine {
             Role::Secondary(table) => table,
         };
         let names = self.names.read();
-        let table_name = names.tables.values().find(|t| t.id == table).map_or("?", |t| t.name.as_str());
+        let table_name = names.tables.iter().find(|(_, t)| t.id == table).map_or("?", |(name, _)| name);
         format!("{table_name}.{}", entry.def.name)
     }
 

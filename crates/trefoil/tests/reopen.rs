@@ -5,7 +5,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use trefoil::{Database, Durability, Error, IndexOptions, Options};
+use trefoil::{ALL, ColumnType, Database, Durability, Error, IndexOptions, IndexSchema, Options, Schema};
 
 fn options() -> Options {
     Options { durability: Durability::Write, ..Options::default() }
@@ -246,4 +246,36 @@ fn sizes_out_of_range_are_refused() {
         let options = IndexOptions { node_bytes, ..IndexOptions::default() };
         db.create_index(&format!("of {node_bytes}"), options).unwrap();
     }
+}
+
+/// A new name is durable at once, for a table with rows; indexes and handles go with it.
+#[test]
+fn a_table_keeps_its_rows_under_another_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let schema = Schema::builder().column("id", ColumnType::I64).column("v", ColumnType::I64).primary_key(&["id"]);
+    let schema = schema.index(IndexSchema::new("by_v", &["v"])).build().unwrap();
+    let db = Database::open(dir.path(), options()).unwrap();
+    let (old, _other) = (db.create_table("old", schema.clone()).unwrap(), db.create_table("other", schema).unwrap());
+    let mut tx = db.begin().unwrap();
+    tx.insert(&old, &[1i64.into(), 7i64.into()]).unwrap();
+    tx.commit().unwrap();
+    assert!(matches!(db.rename_table("none", "new"), Err(Error::NotFound { .. })));
+    assert!(matches!(db.rename_table("old", "other"), Err(Error::AlreadyExists { .. })));
+    assert!(matches!(db.rename_table("old", ""), Err(Error::InvalidArgument(_))));
+    db.rename_table("old", "new").unwrap();
+    let mut tx = db.begin().unwrap();
+    tx.insert(&old, &[2i64.into(), 8i64.into()]).unwrap();
+    tx.commit().unwrap();
+    assert!(db.stats().indexes.iter().any(|(name, _)| name == "new.by_v"));
+    drop((old, _other));
+    drop(db); // as a process ends
+
+    let db = Database::open(dir.path(), options()).unwrap();
+    assert_eq!(db.names().1, ["new", "other"]);
+    let (tx, table) = (db.begin().unwrap(), db.table("new").unwrap());
+    let mut entries = tx.scan_index(&table, "by_v", ALL).unwrap();
+    assert_eq!(entries.next().unwrap(), Some(vec![7i64.into(), 1i64.into()]));
+    assert_eq!(entries.next().unwrap(), Some(vec![8i64.into(), 2i64.into()]));
+    drop(entries);
+    sound(&db);
 }

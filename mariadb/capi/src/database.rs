@@ -55,6 +55,15 @@ impl Engine {
         Ok(())
     }
 
+    pub fn rename_table(&self, from: &str, to: &str) -> Result<()> {
+        self.db.rename_table(from, to)?;
+        let mut all = self.counters.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(counters) = all.remove(from) {
+            all.insert(to.to_owned(), counters);
+        }
+        Ok(())
+    }
+
     pub fn counters(&self, name: &str) -> Arc<Counters> {
         let mut all = self.counters.lock().unwrap_or_else(PoisonError::into_inner);
         all.entry(name.to_owned()).or_default().clone()

@@ -94,6 +94,11 @@ pub extern "C" fn trefoil_table_drop(db: &Arc<Engine>, name: Text, why: Option<&
 }
 
 #[unsafe(no_mangle)]
+pub extern "C" fn trefoil_table_rename(db: &Arc<Engine>, from: Text, to: Text, why: Option<&mut Failure>) -> i32 {
+    guard(why, || db.rename_table(text(from)?, text(to)?).map(|()| Done::Ok))
+}
+
+#[unsafe(no_mangle)]
 pub extern "C" fn trefoil_table_truncate(table: &Arc<OpenTable>, why: Option<&mut Failure>) -> i32 {
     guard(why, || table.truncate().map(|()| Done::Ok))
 }

@@ -20,6 +20,8 @@ const STATS_AGE_MAX: Duration = Duration::from_secs(1);
 pub struct OpenTable {
     pub table: Table,
     pub layout: Layout,
+    /// As it was opened: nobody has a table open while it is renamed.
+    name: String,
     db: Database,
     counters: Arc<Counters>,
     stats: Mutex<Option<(Instant, TableStats)>>,
@@ -44,7 +46,8 @@ impl OpenTable {
             return Err(Failure::definition(&format!("table {name} of the engine is not as the server defines it")));
         }
         let (counters, grown, stats) = (engine.counters(name), AtomicI64::new(0), Mutex::default());
-        Ok(Self { table, layout, db: engine.db.clone(), counters, stats, grown })
+        let name = name.to_owned();
+        Ok(Self { table, layout, name, db: engine.db.clone(), counters, stats, grown })
     }
 
     /// The number of a new row.
@@ -148,8 +151,7 @@ impl OpenTable {
     }
 
     fn read_stats(&self) -> TableStats {
-        let (mut stats, prefix) =
-            (TableStats { rows: 0, data_bytes: 0, index_bytes: 0 }, format!("{}.", self.table.name()));
+        let (mut stats, prefix) = (TableStats { rows: 0, data_bytes: 0, index_bytes: 0 }, format!("{}.", self.name));
         for (name, of) in self.db.stats().indexes {
             match name.strip_prefix(&prefix) {
                 Some("primary") => (stats.rows, stats.data_bytes) = (of.live_keys, of.disk_bytes.max(of.memory_bytes)),
