@@ -5,7 +5,7 @@
 //! 1. no entry: make one; done (the fast path: one latch, one cache line);
 //! 2. held by the caller strongly enough: nothing to do; weakly and by nobody else: raise the mode;
 //! 3. open to the caller and those who wait have not been passed for long: take it ahead of them (C2);
-//! 4. otherwise stand in the queue, give the latch up, search for a deadlock, spin briefly, park. Woken by an offer:
+//! 4. otherwise stand in the queue, give the latch up, spin briefly, search for a deadlock, park. Woken by an offer:
 //!    try; if somebody was faster, that is a new wait and is searched again.
 //!
 //! Steps of [`Locks::release_all`], per lock, under its latch: leave the commit timestamp in the bucket, drop the hold,
@@ -57,7 +57,7 @@ use self::shard::Shard;
 const SHARD_BITS: u32 = 9;
 const SHARDS: usize = 1 << SHARD_BITS;
 /// Turns a waiter spins before it parks, if there is another core: some microseconds.
-const SPIN_TURNS: u32 = 150;
+const SPIN_TURNS: u32 = 300;
 /// Locks released under one hold of a shard's latch, at most.
 const RELEASE_BATCH: usize = 32;
 
@@ -213,12 +213,13 @@ impl Locks {
             return LockOutcome::Timeout;
         }
         owner.state.weight.store(u32::try_from(request.weight).unwrap_or(u32::MAX), Ordering::Relaxed);
-        let ahead = entry.enqueue(owner.state.clone(), mode);
+        let spins = entry.enqueue(owner.state.clone(), mode);
         owner.state.begin_wait(place);
         drop(shard);
-        // Behind others the lock will not come within a spin, and the core is somebody's who could be woken for it.
-        let spin_turns = if ahead == 0 { self.spin_turns } else { 0 };
-        self.wait(owner, place, held.is_none(), request.timeout, spin_turns)
+        if spins {
+            self.spin(&owner.state, place);
+        }
+        self.wait(owner, place, held.is_none(), request.timeout)
     }
 
     /// Releases all locks of `owner`. With the timestamp of its commit, once that is applied; without, if it changed
@@ -335,23 +336,28 @@ impl Locks {
         shard.remove_if_unused(number);
     }
 
+    /// Spins in the queue; whoever has not been offered the lock by then is from now on one who sleeps.
+    fn spin(&self, state: &Arc<OwnerState>, place: Place) {
+        for _ in 0..self.spin_turns {
+            if !state.is_waiting() {
+                return;
+            }
+            thread::spin();
+        }
+        self.shard(place.shard).lock().entry_mut(place.entry).calm(state);
+    }
+
     /// Step 4 from the moment the owner is in the queue.
-    fn wait(
-        &self,
-        owner: &mut LockOwner,
-        place: Place,
-        fresh: bool,
-        timeout: Option<Duration>,
-        mut spin_turns: u32,
-    ) -> LockOutcome {
+    fn wait(&self, owner: &mut LockOwner, place: Place, fresh: bool, timeout: Option<Duration>) -> LockOutcome {
         self.stats.waiting.fetch_add(1, Ordering::Relaxed);
         let started = Instant::now();
         let deadline = timeout.map(|timeout| started + timeout);
         let outcome = loop {
             thread::point("locks.queued");
-            deadlock::resolve(self, &owner.state);
-            owner.state.sleep(spin_turns, deadline);
-            spin_turns = self.spin_turns;
+            if owner.state.is_waiting() {
+                deadlock::resolve(self, &owner.state);
+                owner.state.sleep(deadline);
+            }
             thread::point("locks.woken");
             let late = deadline.is_some_and(|deadline| Instant::now() >= deadline);
             if let Some(outcome) = self.look_again(&owner.state, place, late, fresh) {
@@ -385,6 +391,7 @@ impl Locks {
             }
             State::Waiting | State::Offered if late => Some(LockOutcome::Timeout),
             State::Waiting | State::Offered => {
+                entry.calm(state);
                 state.begin_wait(place);
                 None
             }
@@ -392,7 +399,10 @@ impl Locks {
         };
         if outcome.is_some() {
             entry.leave(state);
-            entry.promote(seen, &mut wakes);
+        }
+        // Also after a failure: one who spun may have been offered what is by now the first one's alone.
+        entry.promote(seen, &mut wakes);
+        if outcome.is_some() {
             shard.remove_if_unused(place.entry);
             slot.bytes.store(shard.bytes(), Ordering::Relaxed);
         }

@@ -304,11 +304,10 @@ fn a_deadlock_that_never_was(sim: &Handle, b_waits_again: bool) {
 }
 
 /// A waiter that was offered the lock and sleeps is passed for five milliseconds and not longer, whether the time
-/// passes while the lock is held or while it is free; for twelve if it is the first of forty.
+/// passes while the lock is held or while it is free, and however many wait behind it.
 #[test]
 fn c2_nobody_is_passed_for_long() {
-    let cases =
-        [(1, 500, 0, 9..=11), (1, 0, 500, 9..=11), (1, 0, 6000, 1..=1), (10, 500, 0, 9..=11), (40, 500, 0, 22..=25)];
+    let cases = [(1, 500, 0, 9..=11), (1, 0, 500, 9..=11), (1, 0, 6000, 1..=1), (40, 500, 0, 9..=11)];
     for (waiters, while_held, while_free, times) in cases {
         Simulation::new(1, Config::default()).run(move |sim| {
             let passed = passed_until_it_is_their_turn(sim, waiters, while_held, while_free);

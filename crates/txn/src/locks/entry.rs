@@ -4,7 +4,8 @@
 //! 1. Waiters stand in order of arrival; an upgrade (S held, X wanted) goes before all who hold nothing.
 //! 2. When the lock can be had by the first waiter, it is *offered*: the waiter wakes and takes it if it is still to
 //!    be had. Until then a running thread may take it first: handing a lock to a parked thread idles it for a wake-up.
-//! 3. The first time somebody passes a waiter is noted. Once that is the limit ago for the first waiter, nobody
+//!    For the same reason it is offered to one who still spins instead, if there is one: nobody needs to be woken then.
+//! 3. The first time somebody passes a waiter is noted. Once that is [`PASS_LIMIT`] ago for the first waiter, nobody
 //!    passes any more and the lock is *granted* to it outright. Those who passed the first waiter passed all, and
 //!    stamps are set from the back until one is found, so the first waiter's stamp is the oldest.
 //! 4. A waiter whose wait ended otherwise (victim, cancelled, timed out) takes itself out; rules 2 and 3 skip it.
@@ -22,11 +23,10 @@ use super::ends;
 use super::listing::WaitEdge;
 use super::owner::OwnerState;
 
-/// Nobody is passed for longer than this, or than [`PASS_LIMIT_PER_WAITER`] for each who waits.
+/// Nobody is passed for longer than this.
 pub(super) const PASS_LIMIT: Duration = Duration::from_millis(5);
-/// Once the limit is over each waiter in turn is woken with the lock in its hand, and meanwhile nobody works: some 15
-/// microseconds each. So waking them costs no more than a twentieth of the time, however many they are (decision 0007).
-const PASS_LIMIT_PER_WAITER: Duration = Duration::from_micros(300);
+/// Waiters of one key that spin at once: one takes over from the holder while that one's commit is written.
+const SPINNING_MAX: usize = 2;
 
 /// How a key is locked. Ordered by strength.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -83,6 +83,8 @@ pub(super) struct Waiter {
     upgrade: bool,
     since: Instant,
     first_passed: Option<Instant>,
+    /// It has not parked yet.
+    spins: bool,
 }
 
 /// What an entry needs only when it is shared or waited for.
@@ -91,6 +93,32 @@ pub(super) struct Queue {
     /// Holders beside `Entry::holder`, all S.
     others: Vec<Arc<OwnerState>>,
     waiters: VecDeque<Waiter>,
+    /// Waiters that spin.
+    spinning: usize,
+}
+
+impl Queue {
+    /// The first has been passed for as long as anybody is.
+    fn is_overdue(&self) -> bool {
+        let since = self.waiters.front().and_then(|first| first.first_passed);
+        since.is_some_and(|since| since.elapsed() >= PASS_LIMIT)
+    }
+
+    /// Notes that somebody passes the first `count` waiters.
+    fn pass(&mut self, count: usize) {
+        let now = Instant::now();
+        let passed = self.waiters.range_mut(..count).rev();
+        passed.take_while(|w| w.first_passed.is_none()).for_each(|w| w.first_passed = Some(now));
+    }
+
+    fn calm(&mut self, at: usize) {
+        self.spinning -= usize::from(std::mem::take(&mut self.waiters[at].spins));
+    }
+
+    fn remove(&mut self, at: usize) {
+        self.calm(at);
+        self.waiters.remove(at);
+    }
 }
 
 /// One locked key.
@@ -110,11 +138,6 @@ const _: () = assert!(size_of::<Entry>() <= 64, "a lock is one cache line");
 
 /// Owners to wake once the shard's latch is given up.
 pub(super) type Wakes = Vec<Arc<OwnerState>>;
-
-/// How long the first of so many waiters is passed.
-pub(super) fn pass_limit(waiters: usize) -> Duration {
-    PASS_LIMIT.max(PASS_LIMIT_PER_WAITER * u32::try_from(waiters).unwrap_or(u32::MAX))
-}
 
 impl Entry {
     /// Memory of an entry for `key`.
@@ -162,12 +185,10 @@ impl Entry {
     /// long enough.
     pub(super) fn take_ahead(&mut self, owner: &Arc<OwnerState>, mode: Mode) -> bool {
         if let Some(queue) = self.queue.as_mut().filter(|q| !q.waiters.is_empty()) {
-            let now = Instant::now();
-            if queue.waiters[0].first_passed.is_some_and(|since| now - since >= pass_limit(queue.waiters.len())) {
+            if queue.is_overdue() {
                 return false;
             }
-            let unstamped = queue.waiters.iter_mut().rev().take_while(|w| w.first_passed.is_none());
-            unstamped.for_each(|w| w.first_passed = Some(now));
+            queue.pass(queue.waiters.len());
         }
         self.add_holder(owner.clone(), mode);
         true
@@ -200,13 +221,23 @@ impl Entry {
         }
     }
 
-    /// Puts `owner` into the queue, and tells how many stand before it.
-    pub(super) fn enqueue(&mut self, owner: Arc<OwnerState>, mode: Mode) -> usize {
+    /// Puts `owner` into the queue. True if it may spin before it parks: not behind others that do, nor when the lock goes
+    /// to those who sleep, for whom the core is needed then.
+    pub(super) fn enqueue(&mut self, owner: Arc<OwnerState>, mode: Mode) -> bool {
         let upgrade = self.held_by(&owner).is_some();
         let queue = self.queue.get_or_insert_default();
         let at = if upgrade { queue.waiters.iter().take_while(|w| w.upgrade).count() } else { queue.waiters.len() };
-        queue.waiters.insert(at, Waiter { owner, mode, upgrade, since: Instant::now(), first_passed: None });
-        at
+        let spins = queue.spinning < SPINNING_MAX && !queue.is_overdue();
+        queue.spinning += usize::from(spins);
+        queue.waiters.insert(at, Waiter { owner, mode, upgrade, since: Instant::now(), first_passed: None, spins });
+        spins
+    }
+
+    /// `owner`, which is in the queue, spins no more.
+    pub(super) fn calm(&mut self, owner: &Arc<OwnerState>) {
+        if let Some(at) = self.position(owner) {
+            self.queue.as_mut().expect("it has waiters").calm(at);
+        }
     }
 
     /// Where `owner` stands in the queue.
@@ -217,19 +248,27 @@ impl Entry {
     /// Takes `owner` out of the queue.
     pub(super) fn leave(&mut self, owner: &Arc<OwnerState>) {
         if let Some(at) = self.position(owner) {
-            self.queue.as_mut().expect("it has waiters").waiters.remove(at);
+            self.queue.as_mut().expect("it has waiters").remove(at);
         }
     }
 
-    /// A waiter tries: takes the lock and leaves the queue, if it is open and no earlier waiter stands against it.
+    /// A waiter tries: takes the lock and leaves the queue, if it is open and no earlier waiter stands against it; or if
+    /// it spins and these have not been passed for long.
     pub(super) fn take_from_queue(&mut self, owner: &Arc<OwnerState>) -> bool {
         let at = self.position(owner).expect("a waiter is in the queue until it is granted");
-        let mode = self.waiters().nth(at).expect("position is in range").mode;
+        let Waiter { mode, spins, .. } = *self.waiters().nth(at).expect("position is in range");
         let behind = self.waiters().take(at).any(|w| mode.conflicts(w.mode) && w.owner.is_live());
-        if behind || !self.is_open_to(owner, mode) {
+        if !self.is_open_to(owner, mode) {
             return false;
         }
-        self.leave(owner);
+        let queue = self.queue.as_mut().expect("it has waiters");
+        if behind && (!spins || queue.is_overdue()) {
+            return false;
+        }
+        if behind {
+            queue.pass(at);
+        }
+        queue.remove(at);
         self.add_holder(owner.clone(), mode);
         true
     }
@@ -243,19 +282,29 @@ impl Entry {
             if !self.is_open_to(&owner, mode) {
                 return;
             }
-            if waiter.first_passed.is_none_or(|since| since.elapsed() < pass_limit(self.waiters().count())) {
-                if owner.offer() {
-                    wakes.push(owner);
+            if waiter.first_passed.is_none_or(|since| since.elapsed() < PASS_LIMIT) {
+                let called = self.spinner().unwrap_or(owner);
+                if called.offer() {
+                    wakes.push(called);
                 }
                 return;
             }
             // False: its wait has just ended otherwise, and it is not live in the next turn.
             if owner.grant(seen) {
-                self.queue.as_mut().expect("it has waiters").waiters.remove(at);
+                self.queue.as_mut().expect("it has waiters").remove(at);
                 self.add_holder(owner.clone(), mode);
                 wakes.push(owner);
             }
         }
+    }
+
+    /// The first of those who spin and to whom the lock is open.
+    fn spinner(&self) -> Option<Arc<OwnerState>> {
+        if self.queue.as_ref().is_none_or(|queue| queue.spinning == 0) {
+            return None;
+        }
+        let mut spinning = self.waiters().filter(|w| w.spins && w.owner.is_live());
+        spinning.find(|w| self.is_open_to(&w.owner, w.mode)).map(|w| w.owner.clone())
     }
 
     /// True if `waiter`, in the queue at `at`, cannot have the lock because of `other` (rule P2): it holds the lock
@@ -288,5 +337,52 @@ impl Entry {
             blocker: blocker.txn,
             waited: waiter.since.elapsed(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use base::TxnId;
+
+    use super::super::owner::{LockOwner, Place, State};
+    use super::*;
+
+    fn owner(n: u64) -> Arc<OwnerState> {
+        LockOwner::new(TxnId(n)).state.clone()
+    }
+
+    fn wait(entry: &mut Entry, owner: &Arc<OwnerState>) -> bool {
+        let spins = entry.enqueue(owner.clone(), Mode::Exclusive);
+        owner.begin_wait(Place { shard: 0, entry: 0 });
+        spins
+    }
+
+    fn release(entry: &mut Entry, owner: &Arc<OwnerState>) -> Vec<u64> {
+        let mut wakes = Wakes::new();
+        entry.drop_holder(owner);
+        entry.promote(CommitTs(0), &mut wakes);
+        wakes.iter().map(|woken| woken.txn.0).collect()
+    }
+
+    /// The lock is offered to who spins, ahead of one who sleeps, until that one has been passed for long. Guards: `promote`
+    /// and `enqueue` look at how long the first has been passed, and so does one who was offered the lock just before.
+    #[test]
+    fn c2_nobody_is_passed_by_those_who_spin() {
+        let [holder, sleeper, second, third, fourth] = [1, 2, 3, 4, 5].map(owner);
+        let mut entry = Entry::new(7, IndexId(1), b"hot", holder.clone(), Mode::Exclusive);
+        assert!(wait(&mut entry, &sleeper), "nobody spins yet");
+        entry.calm(&sleeper);
+        assert!(wait(&mut entry, &second) && wait(&mut entry, &third) && !wait(&mut entry, &fourth), "two spin");
+        assert_eq!(release(&mut entry, &holder), [3], "to who spins");
+        assert!(!entry.take_from_queue(&fourth) && entry.take_from_queue(&second));
+        assert_eq!(release(&mut entry, &second), [4]);
+        vfs::thread::sleep(PASS_LIMIT);
+        assert!(!entry.take_from_queue(&third), "offered to it, but now the first one's");
+        assert!(!wait(&mut entry, &owner(6)), "whoever comes now sleeps");
+        assert!(!entry.take_ahead(&owner(7), Mode::Exclusive));
+        let mut wakes = Wakes::new();
+        entry.promote(CommitTs(0), &mut wakes);
+        assert!(wakes.iter().map(|woken| woken.txn.0).eq([2]) && sleeper.signal().state() == State::Granted);
+        assert!(entry.held_by(&sleeper).is_some());
     }
 }

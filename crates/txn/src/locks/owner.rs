@@ -216,14 +216,8 @@ impl OwnerState {
         self.wake.notify_one();
     }
 
-    /// Spins, then parks, until the wait is no longer plainly waiting or the deadline has passed.
-    pub(super) fn sleep(&self, spin_turns: u32, deadline: Option<Instant>) {
-        for _ in 0..spin_turns {
-            if !self.is_waiting() {
-                return;
-            }
-            vfs::thread::spin();
-        }
+    /// Parks until the wait is no longer plainly waiting or the deadline has passed.
+    pub(super) fn sleep(&self, deadline: Option<Instant>) {
         let mut gate = self.verdict.lock();
         while self.is_waiting() {
             let Some(deadline) = deadline else {
