@@ -337,7 +337,10 @@ impl Schema {
                 None => key::skip(&mut reader, column)?,
             }
         }
-        if let Some((version, layout)) = self.old_layout(row).filter(|_| left > 0) {
+        if left == 0 {
+            return Some(values);
+        }
+        if let Some((version, layout)) = self.old_layout(row) {
             layout.read(version, row, |c| wanted.iter().position(|&w| w == c), &mut values)?;
             return Some(values);
         }
