@@ -60,7 +60,7 @@ fn main() {
         std::hint::black_box(schema.decode_row(&key, &stored).expect("a row"));
     });
     time("entry to values", |_| {
-        std::hint::black_box(schema.decode_entry(2, &entry).expect("an entry"));
+        std::hint::black_box(schema.decode_entry(2, &entry, &[]).expect("an entry"));
     });
     time("entry to primary key", |_| {
         std::hint::black_box(schema.primary_key_of(2, &entry).expect("an entry"));

@@ -14,9 +14,9 @@ use crate::commit::Room;
 use crate::database::Database;
 use crate::engine::Engine;
 use crate::entry::{TableEntry, TableShape};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::handle::Table;
-use crate::layout::{FORMAT, FORMAT_VERSIONS};
+use crate::layout::FORMAT_VERSIONS;
 use crate::table::TableChanges;
 
 impl Database {
@@ -64,16 +64,13 @@ impl Engine {
     fn alter_table(&self, table: &TableEntry, changes: &TableChanges) -> Result<()> {
         self.check_writable()?;
         self.check_room()?;
-        if self.layout.format < FORMAT_VERSIONS {
-            let path = self.layout.dir.display().to_string();
-            return Err(Error::UpgradeRequired { path, found: self.layout.format, supported: FORMAT });
-        }
+        self.check_format(FORMAT_VERSIONS)?;
         let _one = self.ddl.lock();
         let shape = table.shape();
         shape.primary.check()?;
         self.check_undamaged(&shape.primary)?;
         // What does not fit is found before anybody has to wait.
-        shape.def.schema.with_changes(changes)?;
+        self.check_format(shape.def.schema.with_changes(changes)?.format())?;
         let _no_writers = self.close_gate(table, "(the whole table, for a change of its columns)")?;
         vfs::thread::point("alter.closed");
         let _rows = self.catalog_rows.lock();

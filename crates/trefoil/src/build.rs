@@ -10,9 +10,11 @@
 //! The table's writers go on (rule A16): what they change after `s` they change in the new index too, above what is added
 //! here. Whoever reads the index reads as of `s` or later.
 
+use std::borrow::Cow;
 use std::ops::{Bound, Range};
 use std::sync::Arc;
 
+use base::bytes::{Reader, put_bytes};
 use base::limits::KEY_BYTES_MAX;
 use base::{CommitTs, GcView, Result};
 use index::{BatchBuilder, Direction, EntryBatch, Op, ReadAt, Reservation};
@@ -27,8 +29,9 @@ use crate::table::Schema;
 
 /// Entries applied at a time.
 const BATCH_ENTRIES: usize = 256;
-/// Nothing waits in a run in memory: no record would bring it back (rule A16f).
-const _: () = assert!(BATCH_ENTRIES * KEY_BYTES_MAX < 1 << 20);
+/// And bytes of them, if they are several.
+const BATCH_BYTES: usize = 512 << 10;
+const _: () = assert!(KEY_BYTES_MAX < BATCH_BYTES);
 
 /// Deletes, as of `s`, the entries that no row had at `s`: a writer that keeps the index up has put them there, and one that came
 /// in before and does not has taken them from their row.
@@ -89,13 +92,14 @@ pub fn build(
     let mut rows =
         shape.primary.index.cursor(ReadAt::Snapshot(s), (Bound::Unbounded, Bound::Unbounded), Direction::Forward);
     let mut batch = EntryBatch::new();
-    let mut key = Vec::new();
+    let (mut key, mut value) = (Vec::new(), Vec::new());
     loop {
         let more = rows.fill(&mut batch, 1024)?;
         for i in 0..batch.len() {
             for (n, sorter) in numbers.iter().zip(&mut sorters) {
                 schema.secondary_key(*n, batch.key(i), batch.value(i), &mut key)?;
-                sorter.push(&key);
+                schema.secondary_value(*n, batch.key(i), batch.value(i), &mut value)?;
+                sorter.push(&key, &value);
                 if sorter.is_full() {
                     sorter.spill(engine, &mut files.ids)?;
                 }
@@ -140,7 +144,7 @@ pub fn verify(
     let (mut batch, mut distinct) = (EntryBatch::new(), Distinct::new(table, schema, n));
     loop {
         let more = entries.fill(&mut batch, 1024)?;
-        (0..batch.len()).try_for_each(|i| distinct.pass(batch.key(i)))?;
+        (0..batch.len()).try_for_each(|i| distinct.pass(batch.key(i), batch.value(i)))?;
         engine.check_writable()?;
         progress.check()?;
         entry.check_build()?;
@@ -155,17 +159,25 @@ struct Distinct {
     table: String,
     schema: Schema,
     n: usize,
-    /// The last entry with a value of its own, and the length of the value.
+    /// The last entry with a value of its own, the length of the value, and what is stored with the entry.
     last: Vec<u8>,
     value_bytes: usize,
+    stored: Vec<u8>,
 }
 
 impl Distinct {
     fn new(table: &str, schema: &Schema, n: usize) -> Self {
-        Self { table: table.to_owned(), schema: schema.clone(), n, last: Vec::new(), value_bytes: 0 }
+        Self {
+            table: table.to_owned(),
+            schema: schema.clone(),
+            n,
+            last: Vec::new(),
+            value_bytes: 0,
+            stored: Vec::new(),
+        }
     }
 
-    fn pass(&mut self, entry: &[u8]) -> crate::Result<()> {
+    fn pass(&mut self, entry: &[u8], stored: &[u8]) -> crate::Result<()> {
         let Some(value) = self.schema.unique_value(self.n, entry)? else { return Ok(()) };
         if !self.last.is_empty() && self.last[..self.value_bytes] == *value {
             let row = &self.last[self.value_bytes..];
@@ -173,13 +185,14 @@ impl Distinct {
                 &self.table,
                 &self.schema,
                 Some(self.n),
-                value,
-                row,
+                (value, row, &self.stored),
             )?)));
         }
         self.value_bytes = value.len();
         self.last.clear();
         self.last.extend_from_slice(entry);
+        self.stored.clear();
+        self.stored.extend_from_slice(stored);
         Ok(())
     }
 }
@@ -198,10 +211,11 @@ impl Drop for Spilled<'_> {
     }
 }
 
-/// Gathers keys and gives them back sorted. Keys end in the primary key, so none repeats.
+/// Gathers entries and gives them back sorted. Keys end in the primary key, so none repeats.
 struct Sorter {
+    /// For each entry its key, the length of its value (varint), the value.
     bytes: Vec<u8>,
-    /// (first eight key bytes big-endian, start, length): most comparisons never touch the bytes.
+    /// (first eight key bytes big-endian, start, length of the key): most comparisons never touch the bytes.
     places: Vec<(u64, u32, u32)>,
     chunk_bytes: usize,
     spilled: Vec<Run>,
@@ -213,13 +227,14 @@ impl Sorter {
         Self { bytes: Vec::new(), places: Vec::new(), chunk_bytes, spilled: Vec::new() }
     }
 
-    fn push(&mut self, key: &[u8]) {
+    fn push(&mut self, key: &[u8], value: &[u8]) {
         let mut head = [0u8; 8];
         let n = key.len().min(8);
         head[..n].copy_from_slice(&key[..n]);
         let start = u32::try_from(self.bytes.len()).expect("a chunk is below 4 GiB");
         self.places.push((u64::from_be_bytes(head), start, key.len() as u32));
         self.bytes.extend_from_slice(key);
+        put_bytes(&mut self.bytes, value);
     }
 
     fn is_full(&self) -> bool {
@@ -241,6 +256,11 @@ impl Sorter {
         &self.bytes[start as usize..(start + len) as usize]
     }
 
+    fn value(&self, i: usize) -> &[u8] {
+        let (_, start, len) = self.places[i];
+        Reader::new(&self.bytes[(start + len) as usize..]).bytes().expect("it was put there")
+    }
+
     fn spill(&mut self, engine: &Engine, files: &mut Vec<u64>) -> Result<()> {
         self.sort();
         let id = engine.next_run.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
@@ -249,7 +269,7 @@ impl Sorter {
         let (vfs, dir) = (engine.layout.vfs.clone(), engine.layout.runs());
         let mut writer = RunWriter::create(vfs, &dir, id, store::Compression::Lz4)?;
         for i in 0..self.places.len() {
-            writer.add(self.key(i), Some(&[]))?;
+            writer.add(self.key(i), Some(self.value(i)))?;
         }
         let meta = writer.finish()?;
         self.spilled.push(engine.open_run(&meta)?);
@@ -277,8 +297,12 @@ impl Sorter {
                 }
             }
             let Some((key, source)) = least else { break };
-            distinct.pass(key)?;
-            applier.push(key)?;
+            let value = match source {
+                usize::MAX => Cow::Borrowed(self.value(next)),
+                i => cursors[i].value()?.expect("entries are put, not deleted"),
+            };
+            distinct.pass(key, &value)?;
+            applier.push(key, &value)?;
             match source {
                 usize::MAX => next += 1,
                 i => {
@@ -298,20 +322,25 @@ struct Applier {
     entry: Arc<IndexEntry>,
     s: CommitTs,
     progress: Arc<Progress>,
-    /// Keys one behind the other, and where each ends.
-    keys: Vec<u8>,
-    ends: Vec<usize>,
+    /// Keys and values, one behind the other, and where each key and each value ends.
+    bytes: Vec<u8>,
+    ends: Vec<(usize, usize)>,
 }
 
 impl Applier {
     fn new(entry: &Arc<IndexEntry>, s: CommitTs, progress: &Arc<Progress>) -> Self {
         let (entry, progress) = (entry.clone(), progress.clone());
-        Self { entry, s, progress, keys: Vec::new(), ends: Vec::new() }
+        Self { entry, s, progress, bytes: Vec::new(), ends: Vec::new() }
     }
 
-    fn push(&mut self, key: &[u8]) -> crate::Result<()> {
-        self.keys.extend_from_slice(key);
-        self.ends.push(self.keys.len());
+    fn push(&mut self, key: &[u8], value: &[u8]) -> crate::Result<()> {
+        if !self.ends.is_empty() && self.bytes.len() + key.len() + value.len() > BATCH_BYTES {
+            self.flush()?;
+        }
+        self.bytes.extend_from_slice(key);
+        let key_end = self.bytes.len();
+        self.bytes.extend_from_slice(value);
+        self.ends.push((key_end, self.bytes.len()));
         if self.ends.len() >= BATCH_ENTRIES { self.flush() } else { Ok(()) }
     }
 
@@ -320,7 +349,7 @@ impl Applier {
         self.entry.check_build()?;
         self.put(0..self.ends.len())?;
         self.progress.added(self.ends.len())?;
-        self.keys.clear();
+        self.bytes.clear();
         self.ends.clear();
         Ok(())
     }
@@ -329,8 +358,8 @@ impl Applier {
     fn put(&self, some: Range<usize>) -> Result<()> {
         let mut batch = BatchBuilder::new();
         for i in some.clone() {
-            let start = if i == 0 { 0 } else { self.ends[i - 1] };
-            batch.push(&self.keys[start..self.ends[i]], Op::Put(&[]));
+            let (start, (key_end, end)) = (if i == 0 { 0 } else { self.ends[i - 1].1 }, self.ends[i]);
+            batch.push(&self.bytes[start..key_end], Op::Put(&self.bytes[key_end..end]));
         }
         let batch = batch.finish();
         if batch.is_empty() {

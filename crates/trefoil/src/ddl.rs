@@ -57,6 +57,8 @@ impl Engine {
         if self.names.read().tables.contains_key(name) {
             return Err(Error::AlreadyExists { kind: "table", name: name.to_owned() });
         }
+        let schema = schema.of_new_table().with_collations(&self.options.collations);
+        self.check_format(schema.format())?;
         let id = self.new_index_id();
         let primary = IndexDef {
             id,
@@ -73,7 +75,6 @@ impl Engine {
             all.push(entry.clone());
             secondaries.push(entry);
         }
-        let schema = schema.of_new_table();
         let def =
             TableDef { id, name: name.to_owned(), schema, secondaries: secondaries.iter().map(|e| e.id()).collect() };
         let mut change: CatalogChange =

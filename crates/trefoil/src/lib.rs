@@ -211,8 +211,8 @@ pub use store::Compression;
 /// ```
 pub use store::SpaceStats;
 pub use table::{
-    Column, ColumnType, FromColumn, FromRow, IndexSchema, OwnedValue, Schema, SchemaBuilder, TableChanges, Timestamp,
-    Value,
+    Collations, Column, ColumnType, FromColumn, FromRow, IndexSchema, KeyPart, OwnedValue, Schema, SchemaBuilder,
+    TableChanges, Timestamp, Value,
 };
 pub use transaction::{Savepoint, Transaction};
 /// Row locks: [`Stats::locks`].

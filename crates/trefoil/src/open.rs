@@ -369,7 +369,8 @@ fn register(engine: &Engine, catalog: Target, rows: Vec<Row>, manifest: &Manifes
         }
         names.indexes.insert(entry.id(), entry);
     }
-    for def in tables {
+    for mut def in tables {
+        def.schema = def.schema.with_collations(&engine.options.collations);
         let shape = shape_of(&names, def)?;
         names.tables.insert(shape.def.name.clone(), TableEntry::new(shape));
     }

@@ -248,6 +248,10 @@ pub struct Options {
     pub parallel_apply_from: usize,
     /// Background threads on. Off, nothing is written back, purged or checkpointed unless called for: for tests.
     pub background: bool,
+    /// What orders the text of columns that have a collation ([`SchemaBuilder::collate`](crate::SchemaBuilder::collate)).
+    /// Without it such a database is opened, recovered, backed up and read in the order it has; what needs the sort key of a
+    /// text, as writing a row does, gives `InvalidArgument`. Default none.
+    pub collations: Option<Arc<dyn crate::Collations>>,
     /// The file system. Default the machine's own: [`RealVfs`].
     pub vfs: Arc<dyn Vfs>,
 }
@@ -271,6 +275,7 @@ impl Default for Options {
             inline_batch_bytes: 1 << 20,
             parallel_apply_from: 128,
             background: true,
+            collations: None,
             vfs: Arc::new(RealVfs),
         }
     }

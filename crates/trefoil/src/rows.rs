@@ -100,18 +100,22 @@ impl Transaction {
             order.sort_unstable_by(|&a, &b| keys[a].cmp(&keys[b]));
         }
         let sorted: Vec<&[u8]> = order.iter().map(|&i| keys[i].as_slice()).collect();
-        let there = |key: &[u8]| Err(Taken::primary(key).error(&shape));
-        if let Some(twice) = sorted.windows(2).find(|pair| pair[0] == pair[1]) {
-            return there(twice[0]);
+        let there = |key: &[u8], stored: Vec<u8>| Err(Taken::primary(key, stored).error(&shape));
+        if let Some(first) = sorted.windows(2).position(|pair| pair[0] == pair[1]) {
+            let mut stored = Vec::new();
+            schema.row_value(rows[order[first]].as_ref(), &mut stored)?;
+            return there(sorted[first], stored);
         }
         for key in &sorted {
             self.wait_for_ranges(&shape.primary, key)?;
             self.lock_for_write(&shape.primary, key)?;
         }
         let mut found = None;
-        self.read_newest(&shape.primary, &sorted, &mut |i, _| found = found.or(Some(i)))?;
-        if let Some(i) = found {
-            return there(sorted[i]);
+        self.read_newest(&shape.primary, &sorted, &mut |i, stored| {
+            found.get_or_insert_with(|| (i, stored.to_vec()));
+        })?;
+        if let Some((i, stored)) = found {
+            return there(sorted[i], stored);
         }
         for &n in schema.unique_indexes() {
             let entries = rows.iter().zip(&keys).map(|(row, key)| unique::entry_of(schema, n, key, row.as_ref()));
@@ -126,12 +130,13 @@ impl Transaction {
     /// Writes a new row: it is locked, and what it must have to itself nobody else has.
     fn write_row(&mut self, shape: &Arc<TableShape>, key: &[u8], row: &[Value<'_>]) -> Result<()> {
         let schema = &shape.kept.schema;
-        let mut bytes = Vec::new();
+        let (mut bytes, mut beside) = (Vec::new(), Vec::new());
         schema.row_value(row, &mut bytes)?;
         self.write(&shape.primary, key, Some(&bytes))?;
         for (n, secondary) in shape.kept.indexes.iter().enumerate() {
             schema.index_key_of_row(n, key, row, &mut bytes)?;
-            self.write_entry(secondary, &bytes, Some(&[]))?;
+            schema.entry_value_of_row(n, row, &mut beside)?;
+            self.write_entry(secondary, &bytes, Some(&beside))?;
         }
         Ok(())
     }
@@ -184,7 +189,7 @@ impl Transaction {
     /// Writes a locked row, and the entries that differ from those of what was stored for it. False if it is the same row.
     fn write_over(&mut self, shape: &Arc<TableShape>, key: &[u8], old: &[u8], row: &[Value<'_>]) -> Result<bool> {
         let schema = &shape.kept.schema;
-        let (mut new, mut old_entry, mut new_entry) = (Vec::new(), Vec::new(), Vec::new());
+        let [mut new, mut old_entry, mut new_entry, mut old_beside, mut new_beside] = [const { Vec::new() }; 5];
         schema.row_value(row, &mut new)?;
         if schema.says_the_same(key, old, &new)? {
             return Ok(false);
@@ -192,7 +197,7 @@ impl Transaction {
         for &n in schema.unique_indexes() {
             schema.secondary_key(n, key, old, &mut old_entry)?;
             let new_entry = unique::entry_of(schema, n, key, row)?;
-            if old_entry != new_entry
+            if old_entry != new_entry.key
                 && let Some(taken) = self.claim(shape, n, &[new_entry], std::slice::from_ref(&old_entry), &[])?
             {
                 return Err(taken.error(shape));
@@ -202,9 +207,14 @@ impl Transaction {
         for (n, secondary) in shape.kept.indexes.iter().enumerate() {
             schema.secondary_key(n, key, old, &mut old_entry)?;
             schema.index_key_of_row(n, key, row, &mut new_entry)?;
+            schema.secondary_value(n, key, old, &mut old_beside)?;
+            schema.entry_value_of_row(n, row, &mut new_beside)?;
             if old_entry != new_entry {
                 self.write_entry(secondary, &old_entry, None)?;
-                self.write_entry(secondary, &new_entry, Some(&[]))?;
+            }
+            // Also if the key is the same and says less than the columns do.
+            if old_entry != new_entry || old_beside != new_beside {
+                self.write_entry(secondary, &new_entry, Some(&new_beside))?;
             }
         }
         Ok(true)

@@ -1,15 +1,28 @@
 //! Bringing a database of an older format to this build's.
 //!
-//! A format says what a build must know to open a database. Format 2 differs from 1 in what may come: rows of several
-//! versions, which a build that knows format 1 alone would take for damage. Nothing that is there changes, so an upgrade is one
-//! step: the header is written anew, by a rename, and is the old one or the new one whatever happens.
+//! A format says what a build must know to open a database. Each differs from the one before in what may come, and a build that
+//! does not know it would take for damage: rows of several versions since format 2, columns of fixed width, collations, and
+//! keys of columns descending or the front of them since format 3.
+//! Nothing that is there changes, so an upgrade is one step: the header is written anew, by a rename, and is the old one or the new one whatever happens.
 
 use std::path::Path;
 
 use crate::database::Database;
-use crate::error::Result;
+use crate::engine::Engine;
+use crate::error::{Error, Result};
 use crate::layout::FORMAT;
 use crate::options::Options;
+
+impl Engine {
+    /// An error if the database is older than the format in which this can be written.
+    pub fn check_format(&self, needed: u32) -> Result<()> {
+        if self.layout.format >= needed {
+            return Ok(());
+        }
+        let path = self.layout.dir.display().to_string();
+        Err(Error::UpgradeRequired { path, found: self.layout.format, supported: FORMAT })
+    }
+}
 
 /// What [`Database::upgrade`] did.
 ///

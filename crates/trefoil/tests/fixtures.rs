@@ -10,25 +10,29 @@
     reason = "a test on real files panics on what it does not expect"
 )]
 
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use base::bytes::{Reader, put_bytes};
 use base::checksum::crc32c;
 use trefoil::{
-    ALL, ColumnType, Compression, Database, Durability, Error, IndexOptions, IndexSchema, Options, Schema,
-    TableChanges, Upgraded, Value,
+    ALL, Collations, ColumnType, Compression, Database, Durability, Error, IndexOptions, IndexSchema, KeyPart, Options,
+    Schema, TableChanges, Upgraded, Value,
 };
 
 type Files = BTreeMap<String, Vec<u8>>;
 type Entries = Vec<(Vec<u8>, Vec<u8>)>;
 
 /// The format that this build writes.
-const FORMAT: u32 = 2;
+const FORMAT: u32 = 3;
 const FIXTURE_BYTES_MAX: usize = 100 << 10;
 /// From this on there is a table whose columns were changed.
 const FORMAT_VERSIONS: u32 = 2;
+/// From this on there is a table of what keys can be since.
+const FORMAT_KEYS: u32 = 3;
 
 fn fixture(format: u32) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../../testing/fixtures/format-{format}.zst"))
@@ -43,6 +47,7 @@ fn options() -> Options {
         log_segment_bytes: 256 << 10,
         inline_batch_bytes: 20_000,
         disk_reserve_bytes: 1 << 20,
+        collations: Some(Arc::new(AnyCase)),
         ..Options::default()
     }
 }
@@ -158,6 +163,7 @@ fn make(path: &Path) {
         }
     }
     make_altered(&db);
+    make_keys(&db);
     for compression in ALL_COMPRESSIONS {
         let index = db.index(name_of(compression)).unwrap();
         let mut tx = db.begin().unwrap();
@@ -197,6 +203,83 @@ fn altered() -> Vec<Vec<Value<'static>>> {
     ]
 }
 
+/// Number 1: letters of ASCII in either case are alike.
+struct AnyCase;
+
+impl Collations for AnyCase {
+    fn sort_key(&self, collation: u32, text: &[u8], length: Option<u32>, out: &mut Vec<u8>) -> trefoil::Result<()> {
+        assert_eq!(collation, 1);
+        let length = length.map_or(text.len(), |n| text.len().min(n as usize));
+        out.extend(text[..length].to_ascii_lowercase());
+        Ok(())
+    }
+}
+
+fn keys_schema() -> Schema {
+    let columns = Schema::builder()
+        .column("day", ColumnType::Fixed(3))
+        .column("name", ColumnType::Text)
+        .collate("name", 1)
+        .nullable("amount", ColumnType::Fixed(2))
+        .column("path", ColumnType::Bytes);
+    columns
+        .primary_key_of([KeyPart::new("day").descending(), KeyPart::new("name").front(2)])
+        .index(IndexSchema::of_parts("by_amount", [KeyPart::new("amount").descending()]))
+        .index(IndexSchema::new("by_name", &["name"]).unique())
+        .index(IndexSchema::of_parts("by_path", [KeyPart::new("path").front(3).descending(), "name".into()]))
+        .build()
+        .unwrap()
+}
+
+fn keys_row(n: u8) -> Vec<Value<'static>> {
+    vec![
+        Value::Bytes(vec![0, n % 3, n / 2].into()),
+        Value::Text(format!("{}{n:02}", ["Na", "nA", "x"][usize::from(n % 3)]).into()),
+        if n.is_multiple_of(5) { Value::Null } else { Value::Bytes(vec![n % 7, n].into()) },
+        Value::Bytes(format!("/{}/{n}", n % 4).into_bytes().into()),
+    ]
+}
+
+const KEYS: u8 = 40;
+
+/// A table of what keys can be since format 3; rows behind the checkpoint, and one whose text was changed under the same key.
+fn make_keys(db: &Database) {
+    let table = db.create_table("keys", keys_schema()).unwrap();
+    let mut tx = db.begin().unwrap();
+    (0..KEYS - 5).for_each(|n| tx.insert(&table, &keys_row(n)).unwrap());
+    tx.commit().unwrap();
+    db.checkpoint().unwrap();
+    let mut tx = db.begin().unwrap();
+    (KEYS - 5..KEYS).for_each(|n| tx.insert(&table, &keys_row(n)).unwrap());
+    let upper = |row: &mut [Value<'_>]| row[1] = "NA03".into();
+    assert!(tx.update_with(&table, &keys_row(3)[..2], upper).unwrap());
+    tx.commit().unwrap();
+}
+
+fn judge_keys(db: &Database) {
+    let (tx, table) = (db.begin().unwrap(), db.table("keys").unwrap());
+    assert_eq!(table.schema(), keys_schema());
+    let mut expected: Vec<_> = (0..KEYS).map(keys_row).collect();
+    expected[3][1] = "NA03".into();
+    let lower = |row: &[Value<'_>]| if let Value::Text(name) = &row[1] { name.to_lowercase() } else { unreachable!() };
+    expected.sort_by(|a, b| b[0].cmp(&a[0]).then_with(|| lower(a)[..2].cmp(&lower(b)[..2])));
+    let mut rows = tx.scan(&table, ALL).unwrap();
+    expected.iter().for_each(|row| assert_eq!(rows.next().unwrap().as_ref(), Some(row)));
+    assert!(rows.next().unwrap().is_none());
+    let mut judge_index = |name: &str, columns: &[usize], order: &dyn Fn(&[Value<'_>], &[Value<'_>]) -> Ordering| {
+        expected.sort_by(|a, b| order(a, b));
+        let mut entries = tx.scan_index(&table, name, ALL).unwrap();
+        for row in &expected {
+            let entry: Vec<_> = columns.iter().chain(&[0, 1]).map(|&n| row[n].clone()).collect();
+            assert_eq!(entries.next().unwrap(), Some(entry), "{name}");
+        }
+    };
+    judge_index("by_name", &[1], &|a, b| lower(a).cmp(&lower(b)));
+    judge_index("by_amount", &[2], &|a, b| b[2].cmp(&a[2]).then_with(|| b[0].cmp(&a[0])));
+    let front = |row: &[Value<'_>]| if let Value::Bytes(path) = &row[3] { path[..3].to_vec() } else { unreachable!() };
+    judge_index("by_path", &[3, 1], &|a, b| front(b).cmp(&front(a)).then_with(|| lower(a).cmp(&lower(b))));
+}
+
 /// Exactly what was put in, by the build that wrote `format` first.
 fn judge(db: &Database, format: u32) {
     if format >= FORMAT_VERSIONS {
@@ -229,7 +312,11 @@ fn judge(db: &Database, format: u32) {
         assert_eq!(count, ROWS, "{index}");
     }
     let (indexes, tables) = db.names();
-    let expected: &[&str] = if format < FORMAT_VERSIONS { &["table"] } else { &["altered", "table"] };
+    if format >= FORMAT_KEYS {
+        judge_keys(db);
+    }
+    let expected = [vec!["table"], vec!["altered", "table"], vec!["altered", "keys", "table"]];
+    let expected = &expected[format as usize - 1];
     assert_eq!((indexes.len(), tables.iter().map(String::as_str).collect::<Vec<_>>()), (5, expected.to_vec()));
     for (name, report) in db.verify().unwrap() {
         assert!(report.problems.is_empty(), "{name}: {:?}", report.problems);
@@ -329,7 +416,7 @@ fn an_older_format_is_upgraded_once() {
     let db = Database::open(dir.path(), options()).unwrap();
     let (table, changes) = (db.table("table").unwrap(), TableChanges::new().drop_column("bytes"));
     let error = db.alter_table(&table, &changes).unwrap_err();
-    assert!(matches!(error, Error::UpgradeRequired { found: 1, supported: 2, .. }), "{error}");
+    assert!(matches!(error, Error::UpgradeRequired { found: 1, supported: FORMAT, .. }), "{error}");
     assert!(error.to_string().contains("trefoil upgrade"), "{error}");
     assert!(matches!(Database::upgrade(dir.path(), options()), Err(Error::Locked { .. })));
     let copy = tempfile::tempdir().unwrap();
@@ -339,9 +426,9 @@ fn an_older_format_is_upgraded_once() {
     assert_eq!(fs::read(copy.path().join("TREFOIL")).unwrap(), before, "a backup has the format of what it is of");
     let read_only = Options { read_only: true, ..options() };
     assert!(matches!(Database::upgrade(dir.path(), read_only), Err(Error::ReadOnly)));
-    assert_eq!(Database::upgrade(dir.path(), options()).unwrap(), Upgraded { from: 1, to: 2 });
+    assert_eq!(Database::upgrade(dir.path(), options()).unwrap(), Upgraded { from: 1, to: FORMAT });
     assert_ne!(header(), before);
-    assert_eq!(Database::upgrade(dir.path(), options()).unwrap(), Upgraded { from: 2, to: 2 });
+    assert_eq!(Database::upgrade(dir.path(), options()).unwrap(), Upgraded { from: FORMAT, to: FORMAT });
     let db = Database::open(dir.path(), options()).unwrap();
     judge(&db, 1);
     let table = db.table("table").unwrap();
@@ -349,6 +436,32 @@ fn an_older_format_is_upgraded_once() {
     let tx = db.begin().unwrap();
     let mut rows = tx.scan(&table, ALL).unwrap();
     (0..ROWS).for_each(|n| assert_eq!(rows.next().unwrap().as_deref(), Some(&row(n)[..9])));
+}
+
+/// What a key can be since format 3 is refused by a database of an older one, which stays as it was.
+#[test]
+fn what_came_with_a_format_needs_it() {
+    for format in [1, 2] {
+        let dir = tempfile::tempdir().unwrap();
+        unpack(&packed(format), dir.path());
+        let db = Database::open(dir.path(), options()).unwrap();
+        let error = db.create_table("keys", keys_schema()).err().unwrap();
+        assert!(matches!(error, Error::UpgradeRequired { found, supported: FORMAT, .. } if found == format), "{error}");
+        let table = db.table("table").unwrap();
+        let fixed = TableChanges::new().add_nullable("fixed", ColumnType::Fixed(3), Value::Null);
+        let error = db.alter_table(&table, &fixed).unwrap_err();
+        assert!(matches!(error, Error::UpgradeRequired { found, .. } if found == format), "{error}");
+        let descending = IndexSchema::of_parts("descending", [KeyPart::new("i32").descending()]);
+        let error = db.create_table_indexes(&table, vec![descending]).unwrap_err();
+        assert!(matches!(error, Error::UpgradeRequired { found, .. } if found == format), "{error}");
+        judge(&db, format);
+        db.close().unwrap();
+        drop((db, table));
+        assert_eq!(Database::upgrade(dir.path(), options()).unwrap(), Upgraded { from: format, to: FORMAT });
+        let db = Database::open(dir.path(), options()).unwrap();
+        make_keys(&db);
+        judge_keys(&db);
+    }
 }
 
 // ---- other formats ----------------------------------------------------------------------------------------------
@@ -404,10 +517,10 @@ fn refused(version: u32, expected: fn(&Error) -> bool) {
 
 #[test]
 fn newer_formats_are_refused_by_name() {
-    refused(FORMAT + 8, |error| matches!(error, Error::NewerFormat { found: 10, supported: 1 | 2, .. }));
+    refused(FORMAT + 8, |error| matches!(error, Error::NewerFormat { found: 11, supported: 1..=FORMAT, .. }));
 }
 
 #[test]
 fn older_formats_ask_for_an_upgrade() {
-    refused(0, |error| matches!(error, Error::UpgradeRequired { found: 0, supported: 1 | 2, .. }));
+    refused(0, |error| matches!(error, Error::UpgradeRequired { found: 0, supported: 1..=FORMAT, .. }));
 }

@@ -6,9 +6,9 @@ use std::cmp::Ordering;
 use base::Fault;
 use proptest::prelude::*;
 use trefoil::table::{OwnedValue, fuzz, key};
-use trefoil::{ColumnType, IndexOptions, IndexSchema, Schema, Structure, TableChanges, Timestamp, Value};
+use trefoil::{ColumnType, IndexOptions, IndexSchema, KeyPart, Schema, Structure, TableChanges, Timestamp, Value};
 
-const TYPES: [ColumnType; 9] = [
+const TYPES: [ColumnType; 11] = [
     ColumnType::I64,
     ColumnType::I32,
     ColumnType::U64,
@@ -18,6 +18,8 @@ const TYPES: [ColumnType; 9] = [
     ColumnType::Bytes,
     ColumnType::Timestamp,
     ColumnType::Bool,
+    ColumnType::Fixed(1),
+    ColumnType::Fixed(3),
 ];
 
 /// Bytes with many zeroes, FF and shared beginnings.
@@ -44,6 +46,10 @@ fn value(column_type: ColumnType) -> BoxedStrategy<OwnedValue> {
         ColumnType::Bytes => bytes().prop_map(|b| Value::Bytes(b.into())).boxed(),
         ColumnType::Timestamp => i64s().prop_map(Value::Timestamp).boxed(),
         ColumnType::Bool => any::<bool>().prop_map(Value::Bool).boxed(),
+        ColumnType::Fixed(width) => {
+            let byte = prop_oneof![Just(0u8), Just(1), Just(0xff), any::<u8>()];
+            proptest::collection::vec(byte, usize::from(width)).prop_map(|b| Value::Bytes(b.into())).boxed()
+        }
     }
 }
 
@@ -73,6 +79,28 @@ fn schema(columns: &[(ColumnType, bool)]) -> Schema {
         .primary_key(&primary)
         .index(IndexSchema::new("all", &names).with_options(options))
         .index(IndexSchema::new("backward", &backward))
+        .build()
+        .expect("a valid schema")
+}
+
+/// A table of these columns, collated where they can be; keys of them descending, and of fronts.
+fn schema_of_parts(columns: &[(ColumnType, bool)]) -> Schema {
+    let is_string = |n: usize| matches!(columns[n].0, ColumnType::Text | ColumnType::Bytes);
+    let mut builder = Schema::builder();
+    for (n, &(column_type, nullable)) in columns.iter().enumerate() {
+        let name = format!("c{n}");
+        builder =
+            if nullable && n > 0 { builder.nullable(&name, column_type) } else { builder.column(&name, column_type) };
+        builder = if is_string(n) && n % 2 == 0 { builder.collate(&name, 300) } else { builder };
+    }
+    let part = |n: usize| {
+        let part = KeyPart::new(&format!("c{n}"));
+        let part = if n.is_multiple_of(3) { part.descending() } else { part };
+        if is_string(n) && n % 4 < 2 { part.front(2) } else { part }
+    };
+    builder
+        .primary_key_of([part(0)])
+        .index(IndexSchema::of_parts("all", (0..columns.len()).rev().map(part)).unique())
         .build()
         .expect("a valid schema")
 }
@@ -117,6 +145,9 @@ fn typed_column(
         ColumnType::Bytes => read!(Cow<'_, [u8]>, Value::Bytes),
         ColumnType::Timestamp => read!(Timestamp, |t: Timestamp| Value::Timestamp(t.0)),
         ColumnType::Bool => read!(bool, Value::Bool),
+        ColumnType::Fixed(1) => read!([u8; 1], |b: [u8; 1]| Value::Bytes(b.to_vec().into())),
+        ColumnType::Fixed(3) => read!([u8; 3], |b: [u8; 3]| Value::Bytes(b.to_vec().into())),
+        ColumnType::Fixed(_) => unreachable!("there is no such column"),
     })
 }
 
@@ -193,7 +224,7 @@ proptest! {
             prop_assert_eq!(&entry, &again);
             prop_assert_eq!(schema.primary_key_of(n, &entry).expect("an entry"), &primary[..]);
             let values = pick(&row, schema.entry_columns(n));
-            prop_assert_eq!(&schema.decode_entry(n, &entry).expect("decodes"), &values);
+            prop_assert_eq!(&schema.decode_entry(n, &entry, &[]).expect("decodes"), &values);
             for count in 0..=values.len() {
                 schema.index_prefix(n, &values[..count], &mut again).expect("a prefix");
                 prop_assert!(entry.starts_with(&again));
@@ -252,16 +283,16 @@ proptest! {
         let tuple: Wide<'_> = schema.decode_row_as(&primary, &stored).expect("decodes");
         prop_assert_eq!(&values_of(tuple), &expected);
         schema.index_key_of_row(0, &primary, &row, &mut entry).expect("a row");
-        let values = schema.decode_entry(0, &entry).expect("decodes");
+        let values = schema.decode_entry(0, &entry, &[]).expect("decodes");
         if leads {
             let (bytes, text, at, i64, i32) =
-                schema.decode_entry_as::<Entry<'_, i64, i32>>(0, &entry).expect("decodes");
+                schema.decode_entry_as::<Entry<'_, i64, i32>>(0, &entry, &[]).expect("decodes");
             let read = [opt(bytes, Value::Bytes), opt(text, Value::Text), opt(at, |at| Value::Timestamp(at.0))];
             prop_assert_eq!((&read[..], i64, i32), (&values[..3], number(&values[3]), number(&values[4]) as i32));
         } else {
-            let wrong = schema.decode_entry_as::<Entry<'_, i64, i32>>(0, &entry);
+            let wrong = schema.decode_entry_as::<Entry<'_, i64, i32>>(0, &entry, &[]);
             prop_assert!(matches!(wrong, Err(Fault::Invalid(_))));
-            prop_assert!(schema.decode_entry_as::<Entry<'_, i32, i64>>(0, &entry).is_ok());
+            prop_assert!(schema.decode_entry_as::<Entry<'_, i32, i64>>(0, &entry, &[]).is_ok());
         }
         // Every cut is seen.
         for cut in 0..stored.len() {
@@ -314,8 +345,14 @@ proptest! {
     }
 
     #[test]
-    fn hostile_bytes_never_panic(columns in columns(), bytes in proptest::collection::vec(any::<u8>(), 0..60)) {
-        let schema = schema(&columns);
+    fn hostile_bytes_never_panic(
+        columns in columns(),
+        has_parts: bool,
+        bytes in proptest::collection::vec(any::<u8>(), 0..60),
+    ) {
+        let schema = if has_parts { schema_of_parts(&columns) } else { schema(&columns) };
+        prop_assert_eq!(schema.format() == 3, has_parts || columns.iter().any(|c| matches!(c.0, ColumnType::Fixed(_))));
+        prop_assert_eq!(Schema::decode(&schema.encode()).expect("decodes"), schema.clone());
         let encoded = schema.encode();
         // A schema that decodes, then garbage for it.
         if let Ok(cut) = u8::try_from(encoded.len()) {
@@ -345,7 +382,7 @@ proptest! {
         }
         let _ = schema.decode_row(&primary, &stored);
         for n in 0..schema.indexes().len() {
-            let _ = schema.decode_entry(n, &primary);
+            let _ = schema.decode_entry(n, &primary, &stored);
             let _ = schema.primary_key_of(n, &stored);
         }
     }
@@ -359,6 +396,42 @@ fn people() -> Schema {
         .primary_key(&["id"])
         .build()
         .expect("a valid schema")
+}
+
+/// The parts of keys, drawn to the byte.
+#[test]
+fn parts_are_as_documented() {
+    let columns = Schema::builder()
+        .column("day", ColumnType::Fixed(2))
+        .nullable("name", ColumnType::Text)
+        .column("path", ColumnType::Bytes);
+    let parts = [KeyPart::new("name").descending(), KeyPart::new("path").front(1)];
+    let schema = columns.primary_key_of([KeyPart::new("day").descending()]).index(IndexSchema::of_parts("i", parts));
+    let schema = schema.build().expect("valid");
+    let row = [Value::Bytes(vec![1, 0].into()), "a\0".into(), Value::Bytes(b"xyz".into())];
+    let [mut primary, mut stored, mut entry, mut beside] = [const { Vec::new() }; 4];
+    schema.primary_key_of_row(&row, &mut primary).expect("a row");
+    schema.row_value(&row, &mut stored).expect("a row");
+    schema.index_key_of_row(0, &primary, &row, &mut entry).expect("a row");
+    schema.entry_value_of_row(0, &row, &mut beside).expect("a row");
+    assert_eq!(primary, [0xfe, 0xff]);
+    assert_eq!(stored, [1, 2, 0, 2, b'a', 0, 3, b'x', b'y', b'z']);
+    assert_eq!(entry, [&[0xfe, !b'a', 0xff, 0x00, 0xff, 0xff, b'x', 0, 0], &primary[..]].concat());
+    assert_eq!(beside, [3, b'x', b'y', b'z']);
+    let expected = [
+        &[3, 3][..], // format, columns
+        &[3, b'd', b'a', b'y', 10, 2, 0],
+        &[4, b'n', b'a', b'm', b'e', 6, 1],
+        &[4, b'p', b'a', b't', b'h', 7, 0],
+        &[1, 0, 1, 0, 1, 0],                         // primary key, settings
+        &[1, 1, b'i', 0, 2, 1, 1, 2, 2, 1, 0, 1, 0], // indexes
+        &[0],                                        // no versions
+    ];
+    assert_eq!(schema.encode(), expected.concat());
+    let collated =
+        schema.with_changes(&TableChanges::new().add_column("c", ColumnType::Text, "".into()).collate("c", 300));
+    let encoded = collated.expect("valid").encode();
+    assert!(encoded.windows(6).any(|bytes| bytes == [1, b'c', 6, 2, 0xac, 0x02]), "{encoded:?}");
 }
 
 /// The formats, drawn to the byte.
@@ -446,8 +519,8 @@ fn values_that_do_not_fit_are_refused() {
 #[test]
 fn a_newer_schema_format_is_named() {
     let mut bytes = people().encode();
-    bytes[0] = 3;
-    assert!(matches!(Schema::decode(&bytes), Err(Fault::Format { found: 3, supported: 2, .. })));
+    bytes[0] = 4;
+    assert!(matches!(Schema::decode(&bytes), Err(Fault::Format { found: 4, supported: 3, .. })));
     assert!(matches!(Schema::decode(&[]), Err(Fault::Corrupt(_))));
 }
 

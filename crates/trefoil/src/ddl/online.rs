@@ -70,6 +70,7 @@ impl Engine {
             check_name(index.name())?;
             def.schema = def.schema.with_index(index.clone())?;
         }
+        self.check_format(def.schema.format())?;
         let defs = new.iter().map(|index| self.secondary_def(def.id, index)).collect();
         let built = Online::new(self, table, def.schema.clone(), defs, None)?.run()?;
         let _rows = self.catalog_rows.lock();

@@ -96,7 +96,7 @@ impl Transaction {
         self.statement(|tx| {
             let (shape, key) = tx.open_for(table, row)?;
             let mut there = Vec::new();
-            if tx.lock_new(&shape, &key)? {
+            if tx.lock_new(&shape, &key)?.is_some() {
                 there.push(key.clone());
             }
             for &n in shape.kept.schema.unique_indexes() {
@@ -164,16 +164,16 @@ impl Transaction {
         Ok((shape, key))
     }
 
-    /// Locks the primary key of a row that may be new; true if there is one.
-    fn lock_new(&mut self, shape: &TableShape, key: &[u8]) -> Result<bool> {
+    /// Locks the primary key of a row that may be new; what is stored if there is one.
+    fn lock_new(&mut self, shape: &TableShape, key: &[u8]) -> Result<Option<Vec<u8>>> {
         self.wait_for_ranges(&shape.primary, key)?;
-        Ok(self.lock_newest(shape, key)?.is_some())
+        self.lock_newest(shape, key)
     }
 
     /// The first row that a new one conflicts with. All keys up to that one are locked, all if there is none.
     fn first_conflict(&mut self, shape: &Arc<TableShape>, key: &[u8], row: &[Value<'_>]) -> Result<Option<Taken>> {
-        if self.lock_new(shape, key)? {
-            return Ok(Some(Taken::primary(key)));
+        if let Some(stored) = self.lock_new(shape, key)? {
+            return Ok(Some(Taken::primary(key, stored)));
         }
         for &n in shape.kept.schema.unique_indexes() {
             let entry = unique::entry_of(&shape.kept.schema, n, key, row)?;

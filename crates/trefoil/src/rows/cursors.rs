@@ -367,7 +367,8 @@ impl<'a> Rows<'a> {
         if !self.cursor.advance()? {
             return Ok(None);
         }
-        Ok(Some(self.schema.decode_primary_key(self.cursor.entry().0)?))
+        let (key, row) = self.cursor.entry();
+        Ok(Some(self.schema.decode_primary_key_of(key, row)?))
     }
 }
 
@@ -457,7 +458,8 @@ impl<'a> Entries<'a> {
         if !self.cursor.advance()? {
             return Ok(None);
         }
-        Ok(Some(self.schema.decode_entry(self.n, self.cursor.entry().0)?))
+        let (key, value) = self.cursor.entry();
+        Ok(Some(self.schema.decode_entry(self.n, key, value)?))
     }
 
     /// The next entry as a tuple: the index's columns, then the primary key's; none at the end. Faster than
@@ -491,7 +493,8 @@ impl<'a> Entries<'a> {
         if !self.cursor.advance()? {
             return Ok(None);
         }
-        Ok(Some(self.schema.decode_entry_as(self.n, self.cursor.entry().0)?))
+        let (key, value) = self.cursor.entry();
+        Ok(Some(self.schema.decode_entry_as(self.n, key, value)?))
     }
 }
 

@@ -13,6 +13,10 @@ use crate::table::{Schema, Value, key};
 /// first on, and stands for all keys that begin with them. So the same values as both bounds, included, are
 /// everything under them.
 ///
+/// Bounds are in the order of the key: with a column that is descending there, the lower bound has the larger value. They
+/// stand for what the key has of their values: with the front of a column, or one that has a collation, for every value that
+/// is the same there.
+///
 /// ```
 /// # let dir = tempfile::tempdir().expect("a temporary directory");
 /// # let db = trefoil::Database::open(dir.path(), trefoil::Options::default())?;

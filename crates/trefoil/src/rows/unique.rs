@@ -27,6 +27,7 @@ use std::sync::Arc;
 
 use index::Direction;
 
+use super::owned;
 use crate::entry::{IndexEntry, Stage, TableShape};
 use crate::error::{Duplicate, Error, Result};
 use crate::table::{Schema, Value, key};
@@ -39,16 +40,25 @@ pub(crate) struct Taken {
     pub value: Vec<u8>,
     /// Its primary key.
     pub row: Vec<u8>,
+    /// What is stored under the key: the value of the entry of the index, or the row.
+    pub stored: Vec<u8>,
+}
+
+/// An entry of an index.
+pub(super) struct Entry {
+    pub key: Vec<u8>,
+    pub value: Vec<u8>,
 }
 
 impl Taken {
-    pub fn primary(key: &[u8]) -> Self {
-        Self { n: None, value: Vec::new(), row: key.to_vec() }
+    /// The primary key of a row, of which this is stored.
+    pub fn primary(key: &[u8], stored: Vec<u8>) -> Self {
+        Self { n: None, value: Vec::new(), row: key.to_vec(), stored }
     }
 
     /// For people.
     pub fn shown(&self, shape: &TableShape) -> Result<Duplicate> {
-        duplicate(&shape.def.name, &shape.kept.schema, self.n, &self.value, &self.row)
+        duplicate(&shape.def.name, &shape.kept.schema, self.n, (&self.value, &self.row, &self.stored))
     }
 
     pub fn error(&self, shape: &TableShape) -> Error {
@@ -56,27 +66,35 @@ impl Taken {
     }
 }
 
-/// That the row with primary key `row` has a value of unique index `n`, or, with none, its primary key.
-pub(crate) fn duplicate(table: &str, schema: &Schema, n: Option<usize>, value: &[u8], row: &[u8]) -> Result<Duplicate> {
-    let owned = |values: Vec<Value<'_>>| values.into_iter().map(Value::into_owned).collect::<Vec<_>>();
-    let row_values = owned(schema.decode_primary_key(row)?);
-    let (index, key) = match n {
-        None => ("primary".to_owned(), row_values.clone()),
+/// That the row with primary key `row` has a value of unique index `n`, or, with none, its primary key; `stored` is what
+/// stands there.
+pub(crate) fn duplicate(
+    table: &str,
+    schema: &Schema,
+    n: Option<usize>,
+    (value, row, stored): (&[u8], &[u8], &[u8]),
+) -> Result<Duplicate> {
+    let (index, key, row) = match n {
+        None => {
+            let row = owned(schema.decode_primary_key_of(row, stored)?);
+            ("primary".to_owned(), row.clone(), row)
+        }
         Some(n) => {
             let entry = [value, row].concat();
-            let mut key = owned(schema.decode_entry(n, &entry)?);
-            key.truncate(schema.index_columns(n).len());
-            (schema.indexes()[n].name().to_owned(), key)
+            let mut key = owned(schema.decode_entry(n, &entry, stored)?);
+            let row = key.split_off(schema.index_columns(n).len());
+            (schema.indexes()[n].name().to_owned(), key, row)
         }
     };
-    Ok(Duplicate { table: table.to_owned(), index, key, row: row_values })
+    Ok(Duplicate { table: table.to_owned(), index, key, row })
 }
 
 /// The entry of index `n` for a row.
-pub(super) fn entry_of(schema: &Schema, n: usize, key: &[u8], row: &[Value<'_>]) -> Result<Vec<u8>> {
-    let mut entry = Vec::new();
-    schema.index_key_of_row(n, key, row, &mut entry)?;
-    Ok(entry)
+pub(super) fn entry_of(schema: &Schema, n: usize, primary: &[u8], row: &[Value<'_>]) -> Result<Entry> {
+    let (mut key, mut value) = (Vec::new(), Vec::new());
+    schema.index_key_of_row(n, primary, row, &mut key)?;
+    schema.entry_value_of_row(n, row, &mut value)?;
+    Ok(Entry { key, value })
 }
 
 impl Transaction {
@@ -86,39 +104,41 @@ impl Transaction {
         &mut self,
         shape: &Arc<TableShape>,
         n: usize,
-        come: &[Vec<u8>],
+        come: &[Entry],
         go: &[Vec<u8>],
         leaving: &[Vec<u8>],
     ) -> Result<Option<Taken>> {
         let (schema, secondary) = (&shape.kept.schema, &shape.kept.indexes[n]);
-        // (value, entry, whether it comes), in key order.
+        // (value, entry, what is stored with it if it comes), in key order.
         let mut values = Vec::with_capacity(come.len() + go.len());
-        for (entry, comes) in come.iter().map(|e| (e, true)).chain(go.iter().map(|e| (e, false))) {
+        let come = come.iter().map(|entry| (&entry.key, Some(entry.value.as_slice())));
+        for (entry, stored) in come.chain(go.iter().map(|entry| (entry, None))) {
             if let Some(value) = schema.unique_value(n, entry)? {
-                values.push((value, entry.as_slice(), comes));
+                values.push((value, entry.as_slice(), stored));
             }
         }
         values.sort_unstable();
-        for &(value, entry, comes) in &values {
-            self.lock_value(secondary, value, entry, comes)?;
+        for &(value, entry, stored) in &values {
+            self.lock_value(secondary, value, entry, stored.is_some())?;
         }
         // Not before the locks are had: whoever came in when it was being built is waited for by its build.
         if matches!(secondary.stage(), Stage::Building | Stage::Abandoned) || is_gone(secondary) {
             return Ok(None);
         }
-        let mut last: Option<(&[u8], &[u8])> = None;
-        for &(value, entry, _) in values.iter().filter(|(_, _, comes)| *comes) {
-            let row = match last.filter(|(before, _)| *before == value) {
+        let mut last: Option<(&[u8], &[u8], &[u8])> = None;
+        for (value, entry, stored) in values.iter().filter_map(|&(value, entry, stored)| Some((value, entry, stored?)))
+        {
+            let holder = match last.filter(|(before, ..)| *before == value) {
                 // Two rows of one statement.
-                Some((_, before)) => Some(schema.primary_key_of(n, before)?.to_vec()),
+                Some((_, before, stored)) => Some((schema.primary_key_of(n, before)?.to_vec(), stored.to_vec())),
                 None => self.holder(shape, n, value, leaving)?,
             };
-            if let Some(row) = row {
-                let taken = Taken { n: Some(n), value: value.to_vec(), row };
+            if let Some((row, stored)) = holder {
+                let taken = Taken { n: Some(n), value: value.to_vec(), row, stored };
                 // The writer goes on, unless the index is public by now.
                 return Ok(if secondary.fail_build(taken.error(shape)) { None } else { Some(taken) });
             }
-            last = Some((value, entry));
+            last = Some((value, entry, stored));
         }
         Ok(None)
     }
@@ -133,8 +153,14 @@ impl Transaction {
         }
     }
 
-    /// Step 2 for one value, which is locked: the primary key of the row that has it.
-    fn holder(&self, shape: &TableShape, n: usize, value: &[u8], leaving: &[Vec<u8>]) -> Result<Option<Vec<u8>>> {
+    /// Step 2 for one value, which is locked: the primary key of the row that has it, and what is stored in the entry.
+    fn holder(
+        &self,
+        shape: &TableShape,
+        n: usize,
+        value: &[u8],
+        leaving: &[Vec<u8>],
+    ) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
         let mut behind = value.to_vec();
         let high = if key::successor(&mut behind) { Bound::Excluded(behind.as_slice()) } else { Bound::Unbounded };
         let (secondary, range) = (&shape.kept.indexes[n], (Bound::Included(value), high));
@@ -143,9 +169,10 @@ impl Transaction {
             cursor => cursor?.expect(1),
         };
         while cursor.advance()? {
-            let row = shape.kept.schema.primary_key_of(n, cursor.entry().0)?;
+            let (entry, stored) = cursor.entry();
+            let row = shape.kept.schema.primary_key_of(n, entry)?;
             if !leaving.iter().any(|key| key == row) {
-                return Ok(Some(row.to_vec()));
+                return Ok(Some((row.to_vec(), stored.to_vec())));
             }
         }
         Ok(None)

@@ -2,7 +2,11 @@
 
 use base::Result;
 
-use super::schema::{Column, ColumnType, Derived, IndexSchema, Parts, Schema};
+use super::collation::Provider;
+use super::column::{Column, ColumnType};
+use super::index_schema::{IndexSchema, KeyPart};
+use super::parts::{Derived, Parts};
+use super::schema::Schema;
 use crate::options::IndexOptions;
 
 /// Collects what a table looks like; [`SchemaBuilder::build`] checks it. From [`Schema::builder`].
@@ -18,7 +22,8 @@ use crate::options::IndexOptions;
 #[derive(Debug, Clone, Default)]
 pub struct SchemaBuilder {
     columns: Vec<Column>,
-    primary: Vec<String>,
+    collations: Vec<(String, u32)>,
+    primary: Vec<KeyPart>,
     primary_options: IndexOptions,
     indexes: Vec<IndexSchema>,
 }
@@ -36,7 +41,7 @@ impl SchemaBuilder {
     /// ```
     #[must_use]
     pub fn column(mut self, name: &str, column_type: ColumnType) -> Self {
-        self.columns.push(Column { name: name.to_owned(), column_type, nullable: false });
+        self.columns.push(Column { name: name.to_owned(), column_type, nullable: false, collation: None });
         self
     }
 
@@ -52,7 +57,24 @@ impl SchemaBuilder {
     /// ```
     #[must_use]
     pub fn nullable(mut self, name: &str, column_type: ColumnType) -> Self {
-        self.columns.push(Column { name: name.to_owned(), column_type, nullable: true });
+        self.columns.push(Column { name: name.to_owned(), column_type, nullable: true, collation: None });
+        self
+    }
+
+    /// Gives a column of text or bytes a collation, by the number it has for
+    /// [`Options::collations`](crate::Options::collations): in keys it is ordered by that, and what has one sort key is one
+    /// key. Values are stored and read as they were given.
+    ///
+    /// ```
+    /// use trefoil::{ColumnType, Schema};
+    ///
+    /// let users = Schema::builder().column("name", ColumnType::Text).collate("name", 1).primary_key(&["name"]);
+    /// assert_eq!(users.build()?.columns()[0].collation, Some(1));
+    /// # Ok::<(), trefoil::Error>(())
+    /// ```
+    #[must_use]
+    pub fn collate(mut self, column: &str, collation: u32) -> Self {
+        self.collations.push((column.to_owned(), collation));
         self
     }
 
@@ -68,7 +90,24 @@ impl SchemaBuilder {
     /// ```
     #[must_use]
     pub fn primary_key(mut self, columns: &[&str]) -> Self {
-        self.primary = columns.iter().map(|&c| c.to_owned()).collect();
+        self.primary = columns.iter().map(|&c| KeyPart::new(c)).collect();
+        self
+    }
+
+    /// As [`SchemaBuilder::primary_key`], with the parts described: descending, or of the front of a column. Of two rows
+    /// whose columns have the same front there can be one.
+    ///
+    /// ```
+    /// use trefoil::{ColumnType, KeyPart, Schema};
+    ///
+    /// let log = Schema::builder().column("host", ColumnType::Text).column("at", ColumnType::Timestamp);
+    /// let log = log.primary_key_of([KeyPart::new("host"), KeyPart::new("at").descending()]).build()?;
+    /// assert!(log.primary_key_parts().nth(1).is_some_and(|part| part.is_descending()));
+    /// # Ok::<(), trefoil::Error>(())
+    /// ```
+    #[must_use]
+    pub fn primary_key_of(mut self, parts: impl IntoIterator<Item = KeyPart>) -> Self {
+        self.primary = parts.into_iter().collect();
         self
     }
 
@@ -120,12 +159,18 @@ impl SchemaBuilder {
         let mut parts = Parts {
             columns: self.columns,
             primary: Vec::new(),
+            primary_parts: self.primary.iter().map(|part| part.options).collect(),
             primary_options: self.primary_options,
             indexes: self.indexes,
             versions: None,
+            collations: Provider::default(),
             derived: Derived::default(),
         };
-        parts.primary = self.primary.iter().map(|name| parts.number(name)).collect::<Result<_>>()?;
+        parts.primary = self.primary.iter().map(|part| parts.number(&part.column)).collect::<Result<_>>()?;
+        for (name, collation) in &self.collations {
+            let n = parts.number(name)?;
+            parts.columns[n].collation = Some(*collation);
+        }
         parts.checked()
     }
 }

@@ -2,9 +2,11 @@
 
 use base::{Fault, Result};
 
+use super::column::{Column, ColumnType};
+use super::parts::Parts;
 use super::row;
 use super::rows::check_value;
-use super::schema::{Column, ColumnType, Parts, Schema};
+use super::schema::Schema;
 use super::value::{OwnedValue, Value};
 use super::versions::Versions;
 
@@ -36,6 +38,7 @@ pub struct TableChanges(Vec<Change>);
 enum Change {
     Add(Column, OwnedValue),
     Drop(String),
+    Collate(String, u32),
     Rename {
         from: String,
         to: String,
@@ -75,7 +78,7 @@ impl TableChanges {
     /// ```
     #[must_use]
     pub fn add_column(mut self, name: &str, column_type: ColumnType, value: Value<'_>) -> Self {
-        let column = Column { name: name.to_owned(), column_type, nullable: false };
+        let column = Column { name: name.to_owned(), column_type, nullable: false, collation: None };
         self.0.push(Change::Add(column, value.into_owned()));
         self
     }
@@ -91,7 +94,7 @@ impl TableChanges {
     /// ```
     #[must_use]
     pub fn add_nullable(mut self, name: &str, column_type: ColumnType, value: Value<'_>) -> Self {
-        let column = Column { name: name.to_owned(), column_type, nullable: true };
+        let column = Column { name: name.to_owned(), column_type, nullable: true, collation: None };
         self.0.push(Change::Add(column, value.into_owned()));
         self
     }
@@ -111,6 +114,21 @@ impl TableChanges {
     #[must_use]
     pub fn drop_column(mut self, name: &str) -> Self {
         self.0.push(Change::Drop(name.to_owned()));
+        self
+    }
+
+    /// Gives a column that is in no key a collation, or another one: also one that is added here.
+    ///
+    /// ```
+    /// # use trefoil::{ColumnType, Schema, TableChanges};
+    /// # let people = Schema::builder().column("id", ColumnType::I64).primary_key(&["id"]).build()?;
+    /// let changes = TableChanges::new().add_column("city", ColumnType::Text, "".into()).collate("city", 1);
+    /// assert_eq!(people.with_changes(&changes)?.columns()[1].collation, Some(1));
+    /// # Ok::<(), trefoil::Error>(())
+    /// ```
+    #[must_use]
+    pub fn collate(mut self, column: &str, collation: u32) -> Self {
+        self.0.push(Change::Collate(column.to_owned(), collation));
         self
     }
 
@@ -185,11 +203,12 @@ impl Schema {
             match change {
                 Change::Add(column, value) => parts.add(&mut versions, column, value)?,
                 Change::Drop(name) => parts.drop_column(&mut versions, name)?,
+                Change::Collate(name, collation) => parts.collate(name, *collation)?,
                 Change::Rename { from, to } => parts.rename(from, to)?,
                 Change::Move { name, after } => parts.move_column(&mut versions, name, after.as_deref())?,
             }
         }
-        versions.advance(&parts.primary)?;
+        versions.advance(&parts.held())?;
         parts.versions = (versions.newest() > 0).then_some(versions);
         parts.checked()
     }
@@ -211,7 +230,7 @@ impl Parts {
         let id = versions.new_id()?;
         if !value.is_null() {
             let mut bytes = Vec::new();
-            row::put_value(&mut bytes, value);
+            row::put_value(&mut bytes, column.column_type, value);
             if bytes.len() > VALUE_BYTES_MAX {
                 let (limit, got) = (VALUE_BYTES_MAX as u64, bytes.len() as u64);
                 return Err(Fault::Limit { what: "bytes of the value of a new column", limit, got });
@@ -232,7 +251,8 @@ impl Parts {
         Ok(())
     }
 
-    fn drop_column(&mut self, versions: &mut Versions, name: &str) -> Result<()> {
+    /// The number of a column that is in no key.
+    fn free_of_keys(&self, name: &str) -> Result<usize> {
         let n = self.number(name)?;
         if self.primary.contains(&n) {
             return Err(Fault::Invalid(format!("column {name:?} is in the primary key")));
@@ -241,6 +261,17 @@ impl Parts {
             let why = format!("column {name:?} is in index {:?}; drop the index first", index.name);
             return Err(Fault::Invalid(why));
         }
+        Ok(n)
+    }
+
+    fn collate(&mut self, name: &str, collation: u32) -> Result<()> {
+        let n = self.free_of_keys(name)?;
+        self.columns[n].collation = Some(collation);
+        Ok(())
+    }
+
+    fn drop_column(&mut self, versions: &mut Versions, name: &str) -> Result<()> {
+        let n = self.free_of_keys(name)?;
         let (column, id) = (self.columns.remove(n), versions.ids.remove(n));
         self.primary.iter_mut().filter(|key| **key > n).for_each(|key| *key -= 1);
         versions.values.remove(&id);

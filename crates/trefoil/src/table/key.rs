@@ -7,6 +7,7 @@
 //! | double | its bits: sign bit flipped if positive, all bits if negative (IEEE 754 total order) |
 //! | bool | 0 or 1 |
 //! | text, bytes | each 00 as 00 FF, then 00 00 |
+//! | bytes of fixed width | themselves |
 //!
 //! A nullable column has 00 (NULL) or 01 before that. The columns of a key stand one after another: every encoding is
 //! fixed in length or ends itself, so a key of the first columns is a prefix of the keys that have them, and of no other.
@@ -17,12 +18,12 @@ use std::borrow::Cow;
 
 use base::bytes::Reader;
 
-use super::schema::{Column, ColumnType};
+use super::column::{Column, ColumnType};
 use super::typed::{FromColumn, Timestamp};
 use super::value::Value;
 
-const NULL: u8 = 0;
-const PRESENT: u8 = 1;
+pub(super) const NULL: u8 = 0;
+pub(super) const PRESENT: u8 = 1;
 pub(super) const SIGN_64: u64 = 1 << 63;
 pub(super) const SIGN_32: u32 = 1 << 31;
 /// After a 00 byte of a string.
@@ -45,6 +46,7 @@ pub fn put(out: &mut Vec<u8>, column: &Column, value: &Value<'_>) {
         Value::U32(n) => out.extend_from_slice(&n.to_be_bytes()),
         Value::F64(n) => out.extend_from_slice(&order_bits(n.to_bits()).to_be_bytes()),
         Value::Text(s) => put_string(out, s.as_bytes()),
+        Value::Bytes(b) if matches!(column.column_type, ColumnType::Fixed(_)) => out.extend_from_slice(b),
         Value::Bytes(b) => put_string(out, b),
         Value::Bool(b) => out.push(u8::from(*b)),
     }
@@ -65,6 +67,7 @@ pub fn take<'a>(reader: &mut Reader<'a>, column: &Column) -> Option<Value<'a>> {
         ColumnType::Text => Value::Text(Cow::from_key(reader)?),
         ColumnType::Bytes => Value::Bytes(Cow::from_key(reader)?),
         ColumnType::Bool => Value::Bool(bool::from_key(reader)?),
+        ColumnType::Fixed(bytes) => Value::Bytes(reader.take(bytes.into())?.into()),
     })
 }
 
@@ -83,14 +86,22 @@ pub fn skip(reader: &mut Reader<'_>, column: &Column) -> Option<()> {
     if column.nullable && take_null(reader)? {
         return Some(());
     }
-    match column.column_type {
-        ColumnType::I64 | ColumnType::U64 | ColumnType::Timestamp | ColumnType::F64 => reader.take(8).map(drop),
-        ColumnType::I32 | ColumnType::U32 => reader.take(4).map(drop),
-        ColumnType::Bool => reader.take(1).map(drop),
-        ColumnType::Text | ColumnType::Bytes => {
-            let (bytes, _) = string_extent(reader.rest())?;
-            reader.take(bytes).map(drop)
-        }
+    let bytes = match width(column.column_type) {
+        Some(bytes) => bytes,
+        None => string_extent(reader.rest(), 0)?.0,
+    };
+    reader.take(bytes).map(drop)
+}
+
+/// Bytes of a value that is not NULL, if all of the type have as many.
+#[inline]
+pub(super) fn width(column_type: ColumnType) -> Option<usize> {
+    match column_type {
+        ColumnType::I64 | ColumnType::U64 | ColumnType::Timestamp | ColumnType::F64 => Some(8),
+        ColumnType::I32 | ColumnType::U32 => Some(4),
+        ColumnType::Bool => Some(1),
+        ColumnType::Fixed(bytes) => Some(bytes.into()),
+        ColumnType::Text | ColumnType::Bytes => None,
     }
 }
 
@@ -131,7 +142,7 @@ pub(super) fn be_u32(reader: &mut Reader<'_>) -> Option<u32> {
     reader.take(4).and_then(|b| b.try_into().ok()).map(u32::from_be_bytes)
 }
 
-fn put_string(out: &mut Vec<u8>, mut bytes: &[u8]) {
+pub(super) fn put_string(out: &mut Vec<u8>, mut bytes: &[u8]) {
     out.reserve(bytes.len() + 2);
     while let Some(at) = bytes.iter().position(|&b| b == 0) {
         out.extend_from_slice(&bytes[..=at]);
@@ -142,12 +153,14 @@ fn put_string(out: &mut Vec<u8>, mut bytes: &[u8]) {
     out.extend_from_slice(&[0, END]);
 }
 
-/// Encoded length of the string at the front, its end included, and how many zeroes it holds.
-fn string_extent(bytes: &[u8]) -> Option<(usize, usize)> {
+/// Encoded length of the string at the front, its end included, and how many zeroes it holds. All its bits are inverted with
+/// those of `mask`.
+#[inline]
+pub(super) fn string_extent(bytes: &[u8], mask: u8) -> Option<(usize, usize)> {
     let (mut at, mut zeroes) = (0, 0);
     loop {
-        at += bytes[at..].iter().position(|&b| b == 0)? + 1;
-        match *bytes.get(at)? {
+        at += bytes[at..].iter().position(|&b| b == mask)? + 1;
+        match *bytes.get(at)? ^ mask {
             END => return Some((at + 1, zeroes)),
             ESCAPED => zeroes += 1,
             _ => return None,
@@ -157,7 +170,7 @@ fn string_extent(bytes: &[u8]) -> Option<(usize, usize)> {
 }
 
 pub(super) fn take_string<'a>(reader: &mut Reader<'a>) -> Option<Cow<'a, [u8]>> {
-    let (bytes, zeroes) = string_extent(reader.rest())?;
+    let (bytes, zeroes) = string_extent(reader.rest(), 0)?;
     let encoded = &reader.take(bytes)?[..bytes - 2];
     if zeroes == 0 {
         return Some(Cow::Borrowed(encoded));

@@ -8,7 +8,7 @@
 //! | … | each column that is not NULL, in order |
 //!
 //! Unsigned integers are varints, signed ones zigzag varints, doubles and timestamps eight bytes little-endian, a bool
-//! one byte, text and bytes a varint length and the bytes.
+//! one byte, text and bytes a varint length and the bytes, bytes of fixed width nothing but themselves.
 //!
 //! A row may store fewer columns than its version has: those at the end read as NULL.
 //! Why not fixed offsets: most integers of a row are small, and a row is read whole from a leaf that was already
@@ -18,7 +18,7 @@ use std::borrow::Cow;
 
 use base::bytes::{Reader, put_bytes, put_varint};
 
-use super::schema::{Column, ColumnType};
+use super::column::{Column, ColumnType};
 use super::typed::{FromColumn, Timestamp};
 use super::value::Value;
 
@@ -54,6 +54,14 @@ pub(super) fn put<'c, 'v: 'c>(
 ) {
     out.push(FIRST + version);
     put_varint(out, columns.clone().count() as u64);
+    put_columns(out, columns);
+}
+
+/// Appends what is behind the head of a row: which columns are NULL, and the others.
+pub(super) fn put_columns<'c, 'v: 'c>(
+    out: &mut Vec<u8>,
+    columns: impl Iterator<Item = (&'c Column, &'c Value<'v>)> + Clone,
+) {
     let bitmap = out.len();
     let mut nullable = 0;
     for (column, value) in columns.clone() {
@@ -65,8 +73,8 @@ pub(super) fn put<'c, 'v: 'c>(
             nullable += 1;
         }
     }
-    for (_, value) in columns {
-        put_value(out, value);
+    for (column, value) in columns {
+        put_value(out, column.column_type, value);
     }
 }
 
@@ -85,7 +93,7 @@ pub(super) fn head_of_full(version: u8, columns: usize, nullable: usize) -> Head
     Head { bytes, bitmap }
 }
 
-pub(super) fn put_value(out: &mut Vec<u8>, value: &Value<'_>) {
+pub(super) fn put_value(out: &mut Vec<u8>, column_type: ColumnType, value: &Value<'_>) {
     match value {
         Value::Null => {}
         Value::I64(n) => put_varint(out, zigzag(*n)),
@@ -95,6 +103,7 @@ pub(super) fn put_value(out: &mut Vec<u8>, value: &Value<'_>) {
         Value::F64(n) => out.extend_from_slice(&n.to_bits().to_le_bytes()),
         Value::Timestamp(n) => out.extend_from_slice(&n.to_le_bytes()),
         Value::Text(s) => put_bytes(out, s.as_bytes()),
+        Value::Bytes(b) if matches!(column_type, ColumnType::Fixed(_)) => out.extend_from_slice(b),
         Value::Bytes(b) => put_bytes(out, b),
         Value::Bool(b) => out.push(u8::from(*b)),
     }
@@ -142,9 +151,14 @@ impl<'a> Columns<'a> {
             return None;
         }
         let left = usize::try_from(reader.varint()?).ok()?;
-        let nullable = *nullable.get(left)?;
+        Self::behind_head(reader, left, *nullable.get(left)?)
+    }
+
+    /// Reads what [`put_columns`] wrote of so many columns, of which so many may be NULL. `None` on malformed bytes.
+    #[inline]
+    pub(super) fn behind_head(mut reader: Reader<'a>, left: usize, nullable: usize) -> Option<Self> {
         let nulls = reader.take(nullable.div_ceil(8))?;
-        let unused_set = nullable % 8 != 0 && nulls.last().is_some_and(|last| last >> (nullable % 8) != 0);
+        let unused_set = !nullable.is_multiple_of(8) && nulls.last().is_some_and(|last| last >> (nullable % 8) != 0);
         (!unused_set).then_some(Self { fields: Fields { reader, nulls, nullable_seen: 0 }, left })
     }
 
@@ -183,6 +197,7 @@ impl<'a> Columns<'a> {
             ColumnType::F64 | ColumnType::Timestamp => reader.take(8).map(drop),
             ColumnType::Text | ColumnType::Bytes => reader.bytes().map(drop),
             ColumnType::Bool => reader.take(1).map(drop),
+            ColumnType::Fixed(bytes) => reader.take(bytes.into()).map(drop),
         }
     }
 
@@ -218,6 +233,7 @@ fn take_value<'a>(row: &mut Fields<'a>, column_type: ColumnType) -> Option<Value
         ColumnType::Text => Value::Text(Cow::from_row(row)?),
         ColumnType::Bytes => Value::Bytes(Cow::from_row(row)?),
         ColumnType::Bool => Value::Bool(bool::from_row(row)?),
+        ColumnType::Fixed(bytes) => Value::Bytes(row.reader.take(bytes.into())?.into()),
     })
 }
 

@@ -9,11 +9,14 @@ use base::bytes::{Reader, printable};
 use base::limits::KEY_BYTES_MAX;
 use base::{Fault, Result};
 
-use super::schema::{Column, Place, Schema};
+use super::column::{Column, ColumnType};
+use super::part::{Image, Part};
+use super::parts::Place;
+use super::row;
+use super::schema::Schema;
 use super::typed::{FromColumn, FromRow};
 use super::value::Value;
 use super::versions::Layout;
-use super::{key, row};
 
 impl Schema {
     /// True outcome if `values` are a row: one for each column, of its type, NULL only where it may be. What
@@ -50,7 +53,7 @@ impl Schema {
     pub fn primary_key_of_row(&self, values: &[Value<'_>], out: &mut Vec<u8>) -> Result<()> {
         self.check(values)?;
         out.clear();
-        self.primary_key().iter().for_each(|&n| key::put(out, &self.columns()[n], &values[n]));
+        self.primary_parts().iter().try_for_each(|part| self.put_part(out, part, &values[part.column]))?;
         check_length(out)
     }
 
@@ -59,7 +62,7 @@ impl Schema {
     /// # Errors
     /// `Invalid` if there are more values than columns or one does not fit; `Limit`.
     pub fn primary_prefix(&self, values: &[Value<'_>], out: &mut Vec<u8>) -> Result<()> {
-        self.prefix(self.primary_key().iter().copied(), values, out)
+        self.prefix(self.primary_parts().iter(), values, out)
     }
 
     /// The start of a key of secondary index `n` from the values of its first columns, the primary key's behind them.
@@ -67,7 +70,7 @@ impl Schema {
     /// # Errors
     /// `Invalid` if there are more values than columns or one does not fit; `Limit`.
     pub fn index_prefix(&self, n: usize, values: &[Value<'_>], out: &mut Vec<u8>) -> Result<()> {
-        self.prefix(self.entry_columns(n), values, out)
+        self.prefix(self.entry_parts(n), values, out)
     }
 
     /// The value that the primary index stores for a row given whole.
@@ -102,9 +105,20 @@ impl Schema {
     pub fn index_key_of_row(&self, n: usize, primary: &[u8], values: &[Value<'_>], out: &mut Vec<u8>) -> Result<()> {
         self.check(values)?;
         out.clear();
-        self.index_columns(n).iter().for_each(|&c| key::put(out, &self.columns()[c], &values[c]));
+        self.index_parts(n).iter().try_for_each(|part| self.put_part(out, part, &values[part.column]))?;
         out.extend_from_slice(primary);
         check_length(out)
+    }
+
+    /// The value of that entry: the columns that its key does not give back. Nothing if it gives back all.
+    ///
+    /// # Errors
+    /// `Invalid` if the values are not a row.
+    pub fn entry_value_of_row(&self, n: usize, values: &[Value<'_>], out: &mut Vec<u8>) -> Result<()> {
+        self.check(values)?;
+        out.clear();
+        row::put_columns(out, self.beside(n).iter().map(|&c| (&self.columns()[c], &values[c])));
+        Ok(())
     }
 
     /// The entry of secondary index `n` for a stored row.
@@ -112,12 +126,32 @@ impl Schema {
     /// # Errors
     /// `Corrupt` if key or row is malformed.
     pub fn secondary_key(&self, n: usize, primary: &[u8], row: &[u8], out: &mut Vec<u8>) -> Result<()> {
-        let values = self.pick(n, primary, row).ok_or_else(|| self.unreadable(row))?;
+        let values = self.pick(self.index_columns(n), primary, row).ok_or_else(|| self.unreadable(row))?;
         out.clear();
-        let columns = self.index_columns(n).iter().map(|&c| &self.columns()[c]);
-        columns.zip(&values).for_each(|(column, value)| key::put(out, column, value));
+        self.index_parts(n).iter().zip(&values).try_for_each(|(part, value)| self.put_part(out, part, value))?;
         out.extend_from_slice(primary);
         check_length(out)
+    }
+
+    /// The value of that entry.
+    ///
+    /// # Errors
+    /// `Corrupt` if key or row is malformed.
+    pub fn secondary_value(&self, n: usize, primary: &[u8], row: &[u8], out: &mut Vec<u8>) -> Result<()> {
+        out.clear();
+        let beside = self.beside(n);
+        if beside.is_empty() {
+            return Ok(());
+        }
+        let values = self.pick(beside, primary, row).ok_or_else(|| self.unreadable(row))?;
+        row::put_columns(out, beside.iter().map(|&c| &self.columns()[c]).zip(&values));
+        Ok(())
+    }
+
+    /// False if the key of an entry of secondary index `n` cannot be made here: it needs a collation, and the database was
+    /// opened without any.
+    pub fn makes_keys_of(&self, n: usize) -> bool {
+        self.0.collations.0.is_some() || !self.index_parts(n).iter().any(|p| matches!(p.image, Image::Collated(..)))
     }
 
     /// The primary key in an entry of secondary index `n`.
@@ -126,8 +160,7 @@ impl Schema {
     /// `Corrupt` if the entry is malformed.
     pub fn primary_key_of<'a>(&self, n: usize, entry: &'a [u8]) -> Result<&'a [u8]> {
         let mut reader = Reader::new(entry);
-        let mut columns = self.index_columns(n).iter().map(|&c| &self.columns()[c]);
-        let skipped = columns.try_for_each(|column| key::skip(&mut reader, column));
+        let skipped = self.index_parts(n).iter().try_for_each(|part| self.skip_part(&mut reader, part));
         skipped.map(|()| reader.rest()).ok_or_else(|| malformed("index entry", entry))
     }
 
@@ -147,9 +180,9 @@ impl Schema {
         }
         let mut reader = Reader::new(entry);
         let mut has_null = false;
-        for column in self.index_columns(n).iter().map(|&c| &self.columns()[c]) {
-            has_null |= column.nullable && key::take_null(&mut Reader::new(reader.rest())) == Some(true);
-            key::skip(&mut reader, column).ok_or_else(|| malformed("index entry", entry))?;
+        for part in self.index_parts(n) {
+            has_null |= part.is_null(reader.rest(), &self.columns()[part.column]);
+            self.skip_part(&mut reader, part).ok_or_else(|| malformed("index entry", entry))?;
         }
         Ok((!has_null).then(|| &entry[..entry.len() - reader.rest().len()]))
     }
@@ -171,18 +204,40 @@ impl Schema {
     ///
     /// # Errors
     /// `Corrupt` if the entry is malformed.
-    pub fn decode_entry<'a>(&self, n: usize, entry: &'a [u8]) -> Result<Vec<Value<'a>>> {
-        let count = self.index_columns(n).len() + self.primary_key().len();
-        self.take_key(self.entry_columns(n), count, entry).ok_or_else(|| malformed("index entry", entry))
+    pub fn decode_entry<'a>(&self, n: usize, entry: &'a [u8], value: &'a [u8]) -> Result<Vec<Value<'a>>> {
+        self.take_entry(n, entry, value).ok_or_else(|| malformed("index entry", entry))
     }
 
-    /// The values in a primary key, in key order.
+    /// The values in a primary key that holds all of them, in key order.
     ///
     /// # Errors
-    /// `Corrupt` if the key is malformed.
+    /// `Corrupt` if the key is malformed; `Invalid` if it does not hold all of them.
     pub fn decode_primary_key<'a>(&self, primary: &'a [u8]) -> Result<Vec<Value<'a>>> {
-        let columns = self.primary_key().iter().copied();
-        self.take_key(columns, self.primary_key().len(), primary).ok_or_else(|| malformed("primary key", primary))
+        if !self.primary_parts().iter().all(Part::holds) {
+            return Err(Fault::Invalid("the primary key does not hold its columns: they are in the row".into()));
+        }
+        self.decode_primary_key_of(primary, &[])
+    }
+
+    /// The values of the primary key's columns in a stored row, in key order.
+    ///
+    /// # Errors
+    /// `Corrupt` if key or row is malformed.
+    pub fn decode_primary_key_of<'a>(&self, primary: &'a [u8], row: &'a [u8]) -> Result<Vec<Value<'a>>> {
+        let parts = self.primary_parts();
+        if parts.iter().all(Part::holds) {
+            let mut reader = Reader::new(primary);
+            let mut values = Vec::with_capacity(parts.len());
+            let read = parts.iter().try_for_each(|part| {
+                values.push(part.take(&mut reader, &self.columns()[part.column])?);
+                Some(())
+            });
+            return read
+                .filter(|()| reader.is_empty())
+                .map(|()| values)
+                .ok_or_else(|| malformed("primary key", primary));
+        }
+        self.pick(self.primary_key(), primary, row).ok_or_else(|| self.unreadable(row))
     }
 
     /// A stored row as a tuple.
@@ -284,10 +339,15 @@ impl Schema {
     #[inline]
     fn key_column<'a, T: FromColumn<'a>>(&self, n: usize, primary: &'a [u8]) -> Option<T> {
         let mut key = Reader::new(primary);
-        for &before in &self.primary_key()[..n] {
-            key::skip(&mut key, &self.columns()[before])?;
+        let (before, rest) = self.primary_parts().split_at(n);
+        for part in before {
+            self.skip_part(&mut key, part)?;
         }
-        T::from_key(&mut key)
+        let part = rest.first()?;
+        if part.is_plain() {
+            return T::from_key(&mut key);
+        }
+        T::from_value(part.take(&mut key, &self.columns()[part.column])?)
     }
 
     /// An entry of secondary index `n` as a tuple: its columns, then the primary key's.
@@ -295,12 +355,20 @@ impl Schema {
     /// # Errors
     /// `Corrupt` if the entry is malformed; `Invalid` if the tuple's types are not the columns'.
     #[inline(always)]
-    pub fn decode_entry_as<'a, T: FromRow<'a>>(&self, n: usize, entry: &'a [u8]) -> Result<T> {
+    pub fn decode_entry_as<'a, T: FromRow<'a>>(&self, n: usize, entry: &'a [u8], value: &'a [u8]) -> Result<T> {
         if T::SIGNATURE != self.0.derived.entry_signatures[n] {
             return Err(misread(self.entry_columns(n).map(|c| &self.columns()[c])));
         }
+        if !self.0.derived.is_plain[n] {
+            return self.decode_any_entry_as(n, entry, value);
+        }
         let mut key = Reader::new(entry);
         T::from_key(&mut key).filter(|_| key.is_empty()).ok_or_else(|| malformed("index entry", entry))
+    }
+
+    #[inline(never)]
+    fn decode_any_entry_as<'a, T: FromRow<'a>>(&self, n: usize, entry: &'a [u8], value: &'a [u8]) -> Result<T> {
+        self.decode_entry(n, entry, value).and_then(as_tuple)
     }
 
     /// Numbers of the columns in an entry of secondary index `n`, in order: its own, then the primary key's.
@@ -308,33 +376,80 @@ impl Schema {
         self.index_columns(n).iter().chain(self.primary_key()).copied()
     }
 
-    /// The values of a whole key of these columns.
-    fn take_key<'a>(
-        &self,
-        columns: impl Iterator<Item = usize>,
-        count: usize,
-        bytes: &'a [u8],
-    ) -> Option<Vec<Value<'a>>> {
-        let mut reader = Reader::new(bytes);
-        let mut values = Vec::with_capacity(count);
-        for c in columns {
-            values.push(key::take(&mut reader, &self.columns()[c])?);
-        }
-        reader.is_empty().then_some(values)
+    fn primary_parts(&self) -> &[Part] {
+        &self.0.derived.primary_parts
     }
 
-    /// The values of an index's columns, read in one pass that passes over the others and ends with the last of them.
-    fn pick<'a>(&self, n: usize, primary: &'a [u8], row: &'a [u8]) -> Option<Vec<Value<'a>>> {
-        let wanted = self.index_columns(n);
+    fn index_parts(&self, n: usize) -> &[Part] {
+        &self.0.derived.index_parts[n]
+    }
+
+    /// The parts of an entry of secondary index `n`: its own, then the primary key's.
+    pub(super) fn entry_parts(&self, n: usize) -> impl Iterator<Item = &Part> {
+        self.index_parts(n).iter().chain(self.primary_parts())
+    }
+
+    /// Numbers of the columns in the value of an entry of secondary index `n`.
+    fn beside(&self, n: usize) -> &[usize] {
+        &self.0.derived.beside[n]
+    }
+
+    #[inline]
+    fn put_part(&self, out: &mut Vec<u8>, part: &Part, value: &Value<'_>) -> Result<()> {
+        part.put(out, &self.columns()[part.column], value, &self.0.collations)
+    }
+
+    #[inline]
+    fn skip_part(&self, reader: &mut Reader<'_>, part: &Part) -> Option<()> {
+        part.skip(reader, &self.columns()[part.column])
+    }
+
+    /// The values of an entry: those that parts of the key hold, then those beside it; a column that is twice in the key and
+    /// held once has its value from there.
+    fn take_entry<'a>(&self, n: usize, entry: &'a [u8], value: &'a [u8]) -> Option<Vec<Value<'a>>> {
+        let mut reader = Reader::new(entry);
+        let mut values = Vec::with_capacity(self.index_columns(n).len() + self.primary_key().len());
+        for part in self.entry_parts(n) {
+            if part.holds() {
+                values.push(part.take(&mut reader, &self.columns()[part.column])?);
+            } else {
+                self.skip_part(&mut reader, part)?;
+                values.push(Value::Null);
+            }
+        }
+        if self.0.derived.is_plain[n] {
+            return (reader.is_empty() && value.is_empty()).then_some(values);
+        }
+        let beside = self.beside(n);
+        let nullable = beside.iter().filter(|&&c| self.columns()[c].nullable).count();
+        let mut columns = row::Columns::behind_head(Reader::new(value), beside.len(), nullable)?;
+        for &c in beside {
+            let column_value = columns.next(&self.columns()[c])?;
+            for (part, value) in self.entry_parts(n).zip(&mut values).filter(|(part, _)| part.column == c) {
+                debug_assert!(!part.holds(), "what is held is not beside");
+                *value = column_value.clone();
+            }
+        }
+        for i in 0..values.len() {
+            let part = self.entry_parts(n).nth(i).filter(|part| !part.holds() && !beside.contains(&part.column));
+            if let Some(part) = part {
+                let held = self.entry_parts(n).position(|other| other.column == part.column && other.holds())?;
+                values[i] = values[held].clone();
+            }
+        }
+        (reader.is_empty() && columns.is_empty()).then_some(values)
+    }
+
+    /// The values of these columns of a row, read in one pass that passes over the others and ends with the last of them.
+    fn pick<'a>(&self, wanted: &[usize], primary: &'a [u8], row: &'a [u8]) -> Option<Vec<Value<'a>>> {
         let mut values = Vec::with_capacity(wanted.len());
         values.resize_with(wanted.len(), || Value::Null);
         let mut left = wanted.len();
         let mut reader = Reader::new(primary);
-        for &c in self.primary_key() {
-            let column = &self.columns()[c];
-            match wanted.iter().position(|&w| w == c) {
-                Some(at) => (values[at], left) = (key::take(&mut reader, column)?, left - 1),
-                None => key::skip(&mut reader, column)?,
+        for part in self.primary_parts() {
+            match wanted.iter().position(|&w| w == part.column).filter(|_| part.holds()) {
+                Some(at) => (values[at], left) = (part.take(&mut reader, &self.columns()[part.column])?, left - 1),
+                None => self.skip_part(&mut reader, part)?,
             }
         }
         if left == 0 {
@@ -360,8 +475,12 @@ impl Schema {
 
     fn take_primary<'a>(&self, primary: &'a [u8], values: &mut [Value<'a>]) -> Option<()> {
         let mut reader = Reader::new(primary);
-        for &n in self.primary_key() {
-            values[n] = key::take(&mut reader, &self.columns()[n])?;
+        for part in self.primary_parts() {
+            if part.holds() {
+                values[part.column] = part.take(&mut reader, &self.columns()[part.column])?;
+            } else {
+                self.skip_part(&mut reader, part)?;
+            }
         }
         reader.is_empty().then_some(())
     }
@@ -378,14 +497,18 @@ impl Schema {
         stored.is_empty().then_some(())
     }
 
-    fn prefix(&self, columns: impl Iterator<Item = usize>, values: &[Value<'_>], out: &mut Vec<u8>) -> Result<()> {
+    fn prefix<'p>(
+        &self,
+        mut parts: impl Iterator<Item = &'p Part>,
+        values: &[Value<'_>],
+        out: &mut Vec<u8>,
+    ) -> Result<()> {
         out.clear();
-        let mut columns = columns.map(|n| &self.columns()[n]);
         for value in values {
             let too_many = || Fault::Invalid(format!("{} values are more than the key has columns", values.len()));
-            let column = columns.next().ok_or_else(too_many)?;
-            check_value(column, value)?;
-            key::put(out, column, value);
+            let part = parts.next().ok_or_else(too_many)?;
+            check_value(&self.columns()[part.column], value)?;
+            self.put_part(out, part, value)?;
         }
         check_length(out)
     }
@@ -394,13 +517,20 @@ impl Schema {
 pub(super) fn check_value(column: &Column, value: &Value<'_>) -> Result<()> {
     match value.column_type() {
         Some(found) if found == column.column_type => Ok(()),
+        Some(_) if is_of_width(column.column_type, value) => Ok(()),
         None if column.nullable => Ok(()),
         None => Err(Fault::Invalid(format!("column {:?} may not be NULL", column.name))),
         Some(found) => {
             let Column { name, column_type, .. } = column;
-            Err(Fault::Invalid(format!("column {name:?} is {column_type:?}, the value is {found:?}")))
+            let length = if let Value::Bytes(bytes) = value { format!(" of {}", bytes.len()) } else { String::new() };
+            Err(Fault::Invalid(format!("column {name:?} is {column_type:?}, the value is {found:?}{length}")))
         }
     }
+}
+
+/// True if the column is of fixed width, and the value of that.
+fn is_of_width(column_type: ColumnType, value: &Value<'_>) -> bool {
+    matches!((column_type, value), (ColumnType::Fixed(width), Value::Bytes(bytes)) if bytes.len() == usize::from(width))
 }
 
 fn as_tuple<'a, T: FromRow<'a>>(values: Vec<Value<'a>>) -> Result<T> {
@@ -425,27 +555,4 @@ fn check_length(key: &[u8]) -> Result<()> {
 #[cold]
 fn malformed(what: &'static str, bytes: impl Borrow<[u8]>) -> Fault {
     Fault::corrupt("table", 0, what, "the columns of the table", printable(bytes.borrow()))
-}
-
-/// For fuzzing: decodes anything as a schema, and the rest as rows and entries of it. Never panics; what decodes
-/// encodes to something that decodes to the same.
-pub fn fuzz(bytes: &[u8]) {
-    let Some((&cut, rest)) = bytes.split_first() else { return };
-    let (schema, data) = rest.split_at(rest.len().min(cut.into()));
-    let Ok(schema) = Schema::decode(schema) else { return };
-    assert_eq!(Schema::decode(&schema.encode()).as_ref().ok(), Some(&schema), "a schema comes back");
-    let (primary, row) = data.split_at(data.len() / 2);
-    let mut out = Vec::new();
-    if let Ok(values) = schema.decode_row(primary, row) {
-        schema.row_value(&values, &mut out).expect("what was decoded is a row");
-        let again = schema.decode_row(primary, &out).expect("what was encoded is a row");
-        assert_eq!(again, values);
-    }
-    for n in 0..schema.indexes().len() {
-        let _ = schema.primary_key_of(n, data);
-        if let Ok(values) = schema.decode_entry(n, data) {
-            let encoded = schema.index_prefix(n, &values, &mut out);
-            assert!(encoded.is_err() || out == data, "an entry has one encoding");
-        }
-    }
 }

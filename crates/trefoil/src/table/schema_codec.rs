@@ -2,23 +2,25 @@
 //!
 //! | bytes | what |
 //! |---|---|
-//! | 1 | schema format: 1, or 2 once rows have several versions |
-//! | varint, then per column | number of columns; name (varint length, bytes), type (1), flags (1: bit 0 = nullable) |
-//! | varint, then varints | number of columns of the primary key; their numbers |
+//! | 1 | schema format: 1; 2 once rows have several versions; 3 with what neither of them knows |
+//! | varint, then per column | number of columns; name (varint length, bytes), type (1), of fixed width its width (1), flags (1: bit 0 = nullable, bit 1 = the number of a collation follows, varint) |
+//! | varint, then parts | number of parts of the primary key; the parts |
 //! | settings | of the primary index |
-//! | varint, then per index | number of indexes; name, flags (1: bit 0 = unique), number of columns, their numbers, settings |
-//! | versions | in format 2: [`super::versions`] |
+//! | varint, then per index | number of indexes; name, flags (1: bit 0 = unique), number of parts, the parts, settings |
+//! | versions | in format 2: [`super::versions`]; in format 3 behind a byte that says whether they are there |
 //!
-//! Settings are structure (1), compression (1), node size in bytes (varint). Unknown formats, types, flags and settings
+//! A part of a key is a column's number (varint), in format 3 with flags behind it (1: bit 0 = descending, bit 1 = the length
+//! of its front follows, varint). Settings are structure (1), compression (1), node size in bytes (varint). Unknown formats, types, flags and settings
 //! are refused: they come from a newer version or from damage. Decoding ends in the checks of the builder.
 
 use base::bytes::{Reader, put_bytes, put_varint};
 use base::{Fault, Result};
 use store::Compression;
 
-use super::schema::{
-    COLUMNS_MAX, Column, ColumnType, Derived, INDEXES_MAX, IndexSchema, KEY_COLUMNS_MAX, Parts, Schema,
-};
+use super::column::{Column, ColumnType};
+use super::index_schema::{IndexSchema, PartOptions};
+use super::parts::Parts;
+use super::schema::{COLUMNS_MAX, INDEXES_MAX, KEY_COLUMNS_MAX, Schema};
 use super::versions::Versions;
 use crate::options::{IndexOptions, Structure};
 
@@ -26,31 +28,48 @@ use crate::options::{IndexOptions, Structure};
 const FORMAT: u8 = 1;
 /// The one with what rows of each version store.
 const FORMAT_VERSIONS: u8 = 2;
+/// The one with columns of fixed width, collations, and keys of columns descending or the front of them.
+const FORMAT_KEYS: u8 = 3;
 const NULLABLE: u8 = 1;
+const COLLATED: u8 = 2;
 const UNIQUE: u8 = 1;
+const DESCENDING: u8 = 1;
+const FRONT: u8 = 2;
 
 // For the catalog; public for tests of the format.
 #[doc(hidden)]
 impl Schema {
+    /// The format that a database must have to hold it: that of its form in the catalog.
+    #[must_use]
+    pub fn format(&self) -> u32 {
+        self.0.format().into()
+    }
+
     /// Its form in the catalog.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let parts = &*self.0;
-        let mut out = vec![if parts.versions.is_some() { FORMAT_VERSIONS } else { FORMAT }];
+        let format = parts.format();
+        let mut out = vec![format];
         put_varint(&mut out, parts.columns.len() as u64);
         for column in &parts.columns {
             put_bytes(&mut out, column.name.as_bytes());
-            out.push(column.column_type as u8);
-            out.push(if column.nullable { NULLABLE } else { 0 });
+            column.column_type.encode(&mut out);
+            let nullable = if column.nullable { NULLABLE } else { 0 };
+            out.push(nullable | if column.collation.is_some() { COLLATED } else { 0 });
+            column.collation.iter().for_each(|&collation| put_varint(&mut out, collation.into()));
         }
-        put_numbers(&mut out, &parts.primary);
+        put_key(&mut out, format, &parts.primary, &parts.primary_parts);
         put_options(&mut out, &parts.primary_options);
         put_varint(&mut out, parts.indexes.len() as u64);
         for (index, columns) in parts.indexes.iter().zip(&parts.derived.index_columns) {
             put_bytes(&mut out, index.name.as_bytes());
             out.push(if index.unique { UNIQUE } else { 0 });
-            put_numbers(&mut out, columns);
+            put_key(&mut out, format, columns, &index.parts);
             put_options(&mut out, &index.options);
+        }
+        if format == FORMAT_KEYS {
+            out.push(u8::from(parts.versions.is_some()));
         }
         if let Some(versions) = &parts.versions {
             versions.encode(&mut out);
@@ -63,23 +82,49 @@ impl Schema {
     /// # Errors
     /// `Format` if a newer version wrote it; `Corrupt` if it is malformed; whatever a builder would say of it.
     pub fn decode(bytes: &[u8]) -> Result<Self> {
-        if let Some(&found) = bytes.first().filter(|&&format| !(FORMAT..=FORMAT_VERSIONS).contains(&format)) {
+        if let Some(&found) = bytes.first().filter(|&&format| !(FORMAT..=FORMAT_KEYS).contains(&format)) {
             let remedy = "open the database with the version that wrote it".to_owned();
-            let supported = u32::from(FORMAT_VERSIONS);
+            let supported = u32::from(FORMAT_KEYS);
             return Err(Fault::Format { path: "catalog schema".to_owned(), found: found.into(), supported, remedy });
         }
         let mut reader = Reader::new(bytes);
-        let parts = take_parts(&mut reader).filter(|_| reader.is_empty());
+        let parts = take_parts(&mut reader);
+        // What a format does not know is not written in it.
+        let parts = parts.filter(|parts| reader.is_empty() && bytes.first().is_some_and(|&f| f >= parts.format()));
         let at = (bytes.len() - reader.rest().len()) as u64;
         let damage =
-            || Fault::corrupt("catalog", at, "schema", "a schema of format 1 or 2", format!("{} bytes", bytes.len()));
+            || Fault::corrupt("catalog", at, "schema", "a schema of format 1 to 3", format!("{} bytes", bytes.len()));
         parts.ok_or_else(damage)?.checked()
     }
 }
 
-fn put_numbers(out: &mut Vec<u8>, numbers: &[usize]) {
+impl Parts {
+    /// The oldest schema format that can say all of it.
+    fn format(&self) -> u8 {
+        let is_fixed = |column_type: ColumnType| matches!(column_type, ColumnType::Fixed(_));
+        let mut dropped = self.versions.iter().flat_map(|versions| versions.dropped.values());
+        let is_new = |column: &Column| is_fixed(column.column_type) || column.collation.is_some();
+        let mut parts = self.indexes.iter().flat_map(|index| &index.parts).chain(&self.primary_parts);
+        if self.columns.iter().any(is_new)
+            || dropped.any(|kind| is_fixed(kind.column_type))
+            || parts.any(|part| *part != PartOptions::default())
+        {
+            return FORMAT_KEYS;
+        }
+        if self.versions.is_some() { FORMAT_VERSIONS } else { FORMAT }
+    }
+}
+
+fn put_key(out: &mut Vec<u8>, format: u8, numbers: &[usize], parts: &[PartOptions]) {
     put_varint(out, numbers.len() as u64);
-    numbers.iter().for_each(|&n| put_varint(out, n as u64));
+    for (&n, part) in numbers.iter().zip(parts) {
+        put_varint(out, n as u64);
+        if format == FORMAT_KEYS {
+            let descending = if part.descending { DESCENDING } else { 0 };
+            out.push(descending | if part.front.is_some() { FRONT } else { 0 });
+            part.front.iter().for_each(|&length| put_varint(out, length.into()));
+        }
+    }
 }
 
 fn put_options(out: &mut Vec<u8>, options: &IndexOptions) {
@@ -97,23 +142,28 @@ fn take_parts(reader: &mut Reader<'_>) -> Option<Parts> {
     let format = reader.u8()?;
     let columns = take_many(reader, COLUMNS_MAX, |reader| {
         let name = take_name(reader)?;
-        let column_type = ColumnType::from_stored(reader.u8()?)?;
-        let nullable = take_flag(reader, NULLABLE)?;
-        Some(Column { name, column_type, nullable })
+        let column_type = ColumnType::decode(reader)?;
+        let flags = reader.u8().filter(|flags| flags & !(NULLABLE | COLLATED) == 0)?;
+        let collation = if flags & COLLATED != 0 { Some(take_u32(reader)?) } else { None };
+        Some(Column { name, column_type, nullable: flags & NULLABLE != 0, collation })
     })?;
-    let primary = take_numbers(reader)?;
+    let (primary, primary_parts) = take_key(reader, format)?.into_iter().unzip();
     let primary_options = take_options(reader)?;
     let indexes = take_many(reader, INDEXES_MAX, |reader| {
         let name = take_name(reader)?;
         let unique = take_flag(reader, UNIQUE)?;
-        let names = take_numbers(reader)?.into_iter().map(|n| columns.get(n).map(|column| column.name.clone()));
-        Some(IndexSchema { name, unique, columns: names.collect::<Option<_>>()?, options: take_options(reader)? })
+        let (numbers, parts): (Vec<usize>, _) = take_key(reader, format)?.into_iter().unzip();
+        let names = numbers.into_iter().map(|n| columns.get(n).map(|column| column.name.clone()));
+        let columns = names.collect::<Option<_>>()?;
+        Some(IndexSchema { name, unique, columns, parts, options: take_options(reader)? })
     })?;
     let versions = match format {
         FORMAT => None,
+        FORMAT_KEYS if !take_flag(reader, 1)? => None,
         _ => Some(Versions::decode(reader, columns.len())?),
     };
-    Some(Parts { columns, primary, primary_options, indexes, versions, derived: Derived::default() })
+    let (collations, derived) = Default::default();
+    Some(Parts { columns, primary, primary_parts, primary_options, indexes, versions, collations, derived })
 }
 
 fn take_many<T>(
@@ -125,8 +175,20 @@ fn take_many<T>(
     (0..count).map(|_| one(reader)).collect()
 }
 
-fn take_numbers(reader: &mut Reader<'_>) -> Option<Vec<usize>> {
-    take_many(reader, KEY_COLUMNS_MAX, |reader| reader.length())
+fn take_key(reader: &mut Reader<'_>, format: u8) -> Option<Vec<(usize, PartOptions)>> {
+    take_many(reader, KEY_COLUMNS_MAX, |reader| {
+        let (n, mut part) = (reader.length()?, PartOptions::default());
+        if format == FORMAT_KEYS {
+            let flags = reader.u8().filter(|flags| flags & !(DESCENDING | FRONT) == 0)?;
+            part.descending = flags & DESCENDING != 0;
+            part.front = if flags & FRONT != 0 { Some(take_u32(reader)?) } else { None };
+        }
+        Some((n, part))
+    })
+}
+
+fn take_u32(reader: &mut Reader<'_>) -> Option<u32> {
+    reader.varint()?.try_into().ok()
 }
 
 fn take_name(reader: &mut Reader<'_>) -> Option<String> {

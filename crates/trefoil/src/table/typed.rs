@@ -11,28 +11,43 @@ use std::borrow::Cow;
 
 use base::bytes::Reader;
 
+use super::column::{Column, ColumnType};
 use super::key;
 use super::row::{self, Fields};
-use super::schema::{Column, ColumnType};
 use super::value::Value;
 
 /// Columns of the largest tuple.
 pub const TUPLE_MAX: usize = 16;
-const CODE_BITS: u32 = 5;
-const NULLABLE: u8 = 1 << 4;
+const CODE_BITS: u32 = 8;
+const NULLABLE: u8 = 1 << 7;
+/// Width of the widest array that stands for a column: what is left of a code.
+const FIXED_MAX: u8 = 112;
+/// The code of a column of fixed width is so much more than the width.
+const FIXED: u8 = NULLABLE - 1 - FIXED_MAX;
+const _: () = assert!(TUPLE_MAX as u32 * CODE_BITS <= u128::BITS && FIXED >= ColumnType::Fixed(0).number());
 
 /// Number of a list of columns: [`CODE_BITS`] for each, the first lowest: its type, never 0, and whether it may be
-/// NULL. 0 if they are more than [`TUPLE_MAX`].
-pub(super) fn signature<'c>(columns: impl ExactSizeIterator<Item = &'c Column>) -> u128 {
-    if columns.len() > TUPLE_MAX {
+/// NULL. 0 if they are more than [`TUPLE_MAX`], or no type of Rust stands for one of them.
+pub(super) fn signature<'c>(columns: impl ExactSizeIterator<Item = &'c Column> + Clone) -> u128 {
+    if columns.len() > TUPLE_MAX || columns.clone().any(|c| code(c) == 0) {
         return 0;
     }
     columns.enumerate().fold(0, |all, (i, c)| all | at(code(c), i))
 }
 
-/// [`FromColumn::CODE`] of the type that reads this column.
+/// [`FromColumn::CODE`] of the type that reads this column; 0 if there is none.
 pub(super) fn code(column: &Column) -> u8 {
-    column.column_type as u8 | if column.nullable { NULLABLE } else { 0 }
+    match column.column_type {
+        ColumnType::Fixed(width) if width > FIXED_MAX => 0,
+        some => type_code(some) | if column.nullable { NULLABLE } else { 0 },
+    }
+}
+
+const fn type_code(column_type: ColumnType) -> u8 {
+    match column_type {
+        ColumnType::Fixed(width) => FIXED + width,
+        other => other.number(),
+    }
 }
 
 const fn at(code: u8, place: usize) -> u128 {
@@ -68,6 +83,7 @@ mod sealed {
 /// | `I64`, `I32`, `U64`, `U32`, `F64`, `Bool` | `i64`, `i32`, `u64`, `u32`, `f64`, `bool` |
 /// | `Timestamp` | [`Timestamp`] |
 /// | `Text`, `Bytes` | `Cow<str>`, `Cow<[u8]>` |
+/// | `Fixed(N)`, up to 112 bytes | `[u8; N]` |
 /// | one that may be NULL | `Option` of it |
 ///
 /// ```
@@ -134,7 +150,7 @@ pub trait FromRow<'a>: Sized + sealed::Sealed {
 macro_rules! column {
     ($type:ty, $name:ident, |$key:ident| $from_key:expr, |$row:ident| $from_row:expr) => {
         impl<'a> FromColumn<'a> for $type {
-            const CODE: u8 = ColumnType::$name as u8;
+            const CODE: u8 = type_code(ColumnType::$name);
             const NULL: Option<Self> = None;
             #[inline(always)]
             fn from_key($key: &mut Reader<'a>) -> Option<Self> {
@@ -163,6 +179,28 @@ column!(Timestamp, Timestamp, |k| i64::from_key(k).map(Timestamp), |r| Some(Time
 column!(bool, Bool, |k| boolean(k), |r| boolean(r));
 column!(Cow<'a, [u8]>, Bytes, |k| key::take_string(k), |r| r.bytes().map(Cow::Borrowed));
 column!(Cow<'a, str>, Text, |k| text(key::take_string(k)?), |r| text(Cow::Borrowed(r.bytes()?)));
+
+impl<'a, const N: usize> FromColumn<'a> for [u8; N] {
+    const CODE: u8 = {
+        assert!(N > 0 && N <= FIXED_MAX as usize, "wider columns are read as values");
+        type_code(ColumnType::Fixed(N as u8))
+    };
+    const NULL: Option<Self> = None;
+    #[inline(always)]
+    fn from_key(key: &mut Reader<'a>) -> Option<Self> {
+        key.take(N)?.try_into().ok()
+    }
+    #[inline(always)]
+    fn from_row(row: &mut Fields<'a>) -> Option<Self> {
+        row.reader.take(N)?.try_into().ok()
+    }
+    fn from_value(value: Value<'a>) -> Option<Self> {
+        if let Value::Bytes(it) = value { (*it).try_into().ok() } else { None }
+    }
+}
+
+impl<const N: usize> sealed::Sealed for [u8; N] {}
+impl<const N: usize> NotNull for [u8; N] {}
 
 macro_rules! not_null {
     ($($type:ty)+) => { $(impl sealed::Sealed for $type {} impl NotNull for $type {})+ };

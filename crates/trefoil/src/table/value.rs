@@ -6,7 +6,7 @@ use std::fmt;
 
 use base::bytes::printable;
 
-use super::schema::ColumnType;
+use super::column::ColumnType;
 
 /// A value, or NULL. Text and bytes are borrowed where they can be.
 ///
@@ -32,7 +32,7 @@ pub enum Value<'a> {
     F64(f64),
     /// UTF-8, ordered by bytes.
     Text(Cow<'a, str>),
-    /// Bytes.
+    /// Bytes, of a column of type `Bytes` or `Fixed`.
     Bytes(Cow<'a, [u8]>),
     /// Microseconds since 1970-01-01 00:00 UTC.
     Timestamp(i64),
@@ -53,7 +53,7 @@ pub enum Value<'a> {
 pub type OwnedValue = Value<'static>;
 
 impl<'a> Value<'a> {
-    /// Its type; none for NULL.
+    /// Its type; none for NULL. Of bytes it is `Bytes`, also of those that fit a column of fixed width.
     ///
     /// ```
     /// use trefoil::{ColumnType, Value};
@@ -164,7 +164,7 @@ impl Ord for Value<'_> {
             (Value::Text(a), Value::Text(b)) => a.as_bytes().cmp(b.as_bytes()),
             (Value::Bytes(a), Value::Bytes(b)) => a.cmp(b),
             (Value::Bool(a), Value::Bool(b)) => a.cmp(b),
-            (a, b) => a.column_type().map(|t| t as u8).cmp(&b.column_type().map(|t| t as u8)),
+            (a, b) => a.column_type().map(ColumnType::number).cmp(&b.column_type().map(ColumnType::number)),
         }
     }
 }

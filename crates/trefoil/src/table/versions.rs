@@ -7,18 +7,20 @@
 //!
 //! A table whose columns were never changed has no [`Versions`]: its rows are of version 0, and store its columns.
 //!
-//! Invariants, checked by [`Versions::check`]: rows of the newest version store the table's columns beside the primary key,
-//! in their order; what rows of an older one store is a column of the table beside the primary key or dropped, each once; a
-//! column that some rows do not store may be NULL or has a value for them, and none of the primary key has one: its value is
-//! the key's.
+//! Invariants, checked by [`Versions::check`]: rows of the newest version store the table's columns that the primary key does
+//! not hold, in their order; what rows of an older one store is such a column of the table or dropped, each once; a
+//! column that some rows do not store may be NULL or has a value for them, and none that the primary key holds has one: its
+//! value is the key's.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use base::bytes::{Reader, put_bytes, put_varint};
 use base::{Fault, Result};
 
+use super::column::{Column, ColumnType};
+use super::parts::Parts;
 use super::row::{self, Columns, Kind, VERSIONS_MAX};
-use super::schema::{COLUMNS_MAX, Column, ColumnType, Parts};
+use super::schema::COLUMNS_MAX;
 use super::typed::FromColumn;
 use super::value::Value;
 
@@ -46,7 +48,7 @@ impl Versions {
     /// Of a table whose columns were never changed.
     pub(super) fn first(parts: &Parts) -> Self {
         let ids: Vec<ColumnId> = (0..parts.columns.len() as ColumnId).collect();
-        let stored = stored(&ids, &parts.primary);
+        let stored = stored(&ids, &parts.held());
         let next_id = ids.len() as ColumnId;
         Self { ids, next_id, values: BTreeMap::new(), dropped: BTreeMap::new(), stored: vec![stored] }
     }
@@ -69,8 +71,8 @@ impl Versions {
     }
 
     /// A new version, if rows are to store other columns than before.
-    pub(super) fn advance(&mut self, primary: &[usize]) -> Result<()> {
-        let stored = stored(&self.ids, primary);
+    pub(super) fn advance(&mut self, held: &[usize]) -> Result<()> {
+        let stored = stored(&self.ids, held);
         if self.stored.last() == Some(&stored) {
             return Ok(());
         }
@@ -83,7 +85,7 @@ impl Versions {
     }
 
     /// The invariants.
-    pub(super) fn check(&self, columns: &[Column], primary: &[usize]) -> Result<()> {
+    pub(super) fn check(&self, columns: &[Column], held: &[usize]) -> Result<()> {
         let invalid = |why: &str| Err(Fault::Invalid(format!("the versions of the table's rows: {why}")));
         let distinct: BTreeSet<_> = self.ids.iter().chain(self.dropped.keys()).collect();
         if self.ids.len() != columns.len() || distinct.len() != self.ids.len() + self.dropped.len() {
@@ -95,7 +97,7 @@ impl Versions {
         if self.stored.is_empty() || self.stored.len() > VERSIONS_MAX {
             return invalid("too many");
         }
-        if self.stored.last() != Some(&stored(&self.ids, primary)) {
+        if self.stored.last() != Some(&stored(&self.ids, held)) {
             return invalid("the newest does not store the table's columns");
         }
         let newest: BTreeSet<_> = self.stored.last().into_iter().flatten().collect();
@@ -112,7 +114,7 @@ impl Versions {
             }
         }
         for (id, bytes) in &self.values {
-            let column = self.ids.iter().position(|i| i == id).filter(|n| !primary.contains(n)).map(|n| &columns[n]);
+            let column = self.ids.iter().position(|i| i == id).filter(|n| !held.contains(n)).map(|n| &columns[n]);
             if column.is_none_or(|column| row::read_value(bytes, column.column_type).is_none()) {
                 return invalid("a value is not one of its column");
             }
@@ -157,7 +159,8 @@ impl Versions {
         put_varint(out, self.dropped.len() as u64);
         for (id, kind) in &self.dropped {
             put_varint(out, u64::from(*id));
-            out.extend_from_slice(&[kind.column_type as u8, if kind.nullable { NULLABLE } else { 0 }]);
+            kind.column_type.encode(out);
+            out.push(if kind.nullable { NULLABLE } else { 0 });
         }
         put_varint(out, self.stored.len() as u64);
         for ids in &self.stored {
@@ -180,7 +183,7 @@ impl Versions {
         }
         let mut dropped = BTreeMap::new();
         for _ in 0..reader.length().filter(|&n| n <= VERSIONS_MAX * COLUMNS_MAX)? {
-            let (id, column_type) = (take_id(reader)?, ColumnType::from_stored(reader.u8()?)?);
+            let (id, column_type) = (take_id(reader)?, ColumnType::decode(reader)?);
             let flags = reader.u8().filter(|flags| flags & !NULLABLE == 0)?;
             dropped.insert(id, Kind { column_type, nullable: flags != 0 });
         }
@@ -190,9 +193,9 @@ impl Versions {
     }
 }
 
-/// The columns beside the primary key.
-fn stored(ids: &[ColumnId], primary: &[usize]) -> Vec<ColumnId> {
-    ids.iter().enumerate().filter(|(n, _)| !primary.contains(n)).map(|(_, id)| *id).collect()
+/// The columns that the primary key does not hold.
+fn stored(ids: &[ColumnId], held: &[usize]) -> Vec<ColumnId> {
+    ids.iter().enumerate().filter(|(n, _)| !held.contains(n)).map(|(_, id)| *id).collect()
 }
 
 fn take_id(reader: &mut Reader<'_>) -> Option<ColumnId> {

@@ -9,8 +9,8 @@
 
 use base::bytes::Reader;
 
+use super::column::{Column, ColumnType};
 use super::row::{self, Fields};
-use super::schema::{Column, ColumnType};
 
 const WORD_BYTES: usize = 8;
 /// A way of more steps is not kept: in a table of a thousand columns all of them would be much.
@@ -47,6 +47,7 @@ impl Step {
             ColumnType::F64 | ColumnType::Timestamp => Step::Bytes(8),
             ColumnType::Text | ColumnType::Bytes => Step::Strings(1),
             ColumnType::Bool => Step::Bytes(1),
+            ColumnType::Fixed(bytes) => Step::Bytes(bytes.into()),
         }
     }
 

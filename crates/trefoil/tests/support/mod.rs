@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each test file uses its part")]
 #![allow(clippy::unwrap_used, reason = "a test panics on what it does not expect")]
 
+pub mod collation;
 pub mod damage;
 pub mod surgery;
 
