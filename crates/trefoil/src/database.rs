@@ -317,31 +317,6 @@ impl Database {
         self.0.engine.drop_table(name)
     }
 
-    /// Gives a table another name; its rows, indexes and handles stay as they are. Durable on return. It waits for
-    /// transactions that have written to the table, at most [`Options::lock_timeout`](crate::Options).
-    ///
-    /// # Errors
-    /// `NotFound`; `AlreadyExists` if there is a table of the new name; `InvalidArgument` or `Limit` if it is no name;
-    /// `LockTimeout`, `HeldByPrepared`.
-    ///
-    /// ```
-    /// # let dir = tempfile::tempdir().expect("a temporary directory");
-    /// # let db = trefoil::Database::open(dir.path(), trefoil::Options::default())?;
-    /// # use trefoil::{ColumnType, Schema};
-    /// # let schema = Schema::builder().column("id", ColumnType::I64).primary_key(&["id"]).build()?;
-    /// # let people = db.create_table("people", schema)?;
-    /// db.rename_table("people", "persons")?;
-    /// assert!(db.table("people").is_err());
-    /// let mut tx = db.begin()?;
-    /// tx.insert(&people, &[1i64.into()])?; // the handle is of the same table
-    /// tx.commit()?;
-    /// assert!(db.begin()?.get_row(&db.table("persons")?, &[1i64.into()])?.is_some());
-    /// # Ok::<(), trefoil::Error>(())
-    /// ```
-    pub fn rename_table(&self, from: &str, to: &str) -> Result<()> {
-        self.engine().rename_table(from, to)
-    }
-
     /// Names of plain indexes, and names of tables, each sorted.
     ///
     /// ```

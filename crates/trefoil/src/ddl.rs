@@ -6,7 +6,7 @@
 //! id the catalog does not know and frees it. A dropped index is unregistered only *after* the record is
 //! durable, and its blocks are freed when no handle, table or cursor is left that could read them.
 //!
-//! Indexes are added to a table that has rows beside its writers: module [`online`].
+//! Indexes are added to a table that has rows beside its writers: module [`online`]. Tables renamed and emptied: [`tables`].
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -23,6 +23,7 @@ use crate::options::{Durability, IndexOptions};
 use crate::table::{IndexSchema, Schema};
 
 mod online;
+mod tables;
 
 const NAME_BYTES_MAX: usize = 192;
 
@@ -59,6 +60,16 @@ impl Engine {
         }
         let schema = schema.of_new_table().with_collations(&self.options.collations);
         self.check_format(schema.format())?;
+        let (def, new) = self.new_table(name, schema)?;
+        let change = catalog_rows(&def, &new);
+        self.publish_new(&new, change)?;
+        let table = TableEntry::new(shape_of(def, new));
+        self.names.write().tables.insert(name.to_owned(), table.clone());
+        Ok(table)
+    }
+
+    /// A table with empty indexes, all under new numbers: the primary, then the others.
+    fn new_table(&self, name: &str, schema: Schema) -> Result<(TableDef, Vec<Arc<IndexEntry>>)> {
         let id = self.new_index_id();
         let primary = IndexDef {
             id,
@@ -67,23 +78,12 @@ impl Engine {
             options: schema.primary_options(),
             quarantined: false,
         };
-        let primary = self.open_new(primary, CommitTs::ZERO)?;
-        let mut all = vec![primary.clone()];
-        let mut secondaries = Vec::new();
+        let mut new = vec![self.open_new(primary, CommitTs::ZERO)?];
         for index in schema.indexes() {
-            let entry = self.open_new(self.secondary_def(id, index), CommitTs::ZERO)?;
-            all.push(entry.clone());
-            secondaries.push(entry);
+            new.push(self.open_new(self.secondary_def(id, index), CommitTs::ZERO)?);
         }
-        let def =
-            TableDef { id, name: name.to_owned(), schema, secondaries: secondaries.iter().map(|e| e.id()).collect() };
-        let mut change: CatalogChange =
-            all.iter().map(|e| (catalog::index_key(e.id()).to_vec(), Some(e.def.encode()))).collect();
-        change.push((catalog::table_key(id).to_vec(), Some(def.encode())));
-        self.publish_new(&all, change)?;
-        let table = TableEntry::new(TableShape::new(def, primary, secondaries));
-        self.names.write().tables.insert(name.to_owned(), table.clone());
-        Ok(table)
+        let secondaries = new[1..].iter().map(|entry| entry.id()).collect();
+        Ok((TableDef { id, name: name.to_owned(), schema, secondaries }, new))
     }
 
     /// Keeps the table's writers out, once those inside have left.
@@ -92,9 +92,9 @@ impl Engine {
         if let Some(closed) = table.gate.close(timeout) {
             return Ok(closed);
         }
-        self.check_unprepared(&table.name, table.id)?;
+        self.check_unprepared(table.name(), table.id)?;
         Err(Error::LockTimeout {
-            index: table.name.clone(),
+            index: table.name().to_owned(),
             key: why.to_owned(),
             waited_ms: timeout.as_millis() as u64,
         })
@@ -120,8 +120,7 @@ impl Engine {
         self.check_open()?;
         self.check_not_read_only()?;
         let _one = self.ddl.lock();
-        let table = self.names.read().tables.get(name).cloned();
-        let table = table.ok_or_else(|| Error::NotFound { kind: "table", name: name.to_owned() })?;
+        let table = self.table_named(name)?;
         let _no_writers = self.close_gate(&table, "(the whole table, for its drop)")?;
         let _rows = self.catalog_rows.lock();
         let shape = table.shape();
@@ -135,28 +134,9 @@ impl Engine {
         Ok(())
     }
 
-    /// Gives a table another name: one record of the catalog, durable before it is acted on.
-    pub fn rename_table(&self, from: &str, to: &str) -> Result<()> {
-        check_name(to)?;
-        self.check_open()?;
-        self.check_not_read_only()?;
-        let _one = self.ddl.lock();
-        let table = self.names.read().tables.get(from).cloned();
-        let table = table.ok_or_else(|| Error::NotFound { kind: "table", name: from.to_owned() })?;
-        if self.names.read().tables.contains_key(to) {
-            return Err(Error::AlreadyExists { kind: "table", name: to.to_owned() });
-        }
-        let _no_writers = self.close_gate(&table, "(the whole table, for its new name)")?;
-        let _rows = self.catalog_rows.lock();
-        let mut def = table.shape().def.clone();
-        def.name = to.to_owned();
-        self.commit_catalog(vec![(catalog::table_key(def.id).to_vec(), Some(def.encode()))], Room::Reserve)?;
-        vfs::thread::point("ddl.renamed");
-        table.update_shape(|now| TableShape::new(def, now.primary.clone(), now.secondaries.clone()));
-        let mut names = self.names.write();
-        names.tables.remove(from);
-        names.tables.insert(to.to_owned(), table.clone());
-        Ok(())
+    fn table_named(&self, name: &str) -> Result<Arc<TableEntry>> {
+        let table = self.names.read().tables.get(name).cloned();
+        table.ok_or_else(|| Error::NotFound { kind: "table", name: name.to_owned() })
     }
 
     /// Frees dropped indexes that nobody can reach any more.
@@ -290,6 +270,18 @@ impl Engine {
             }
         }
     }
+}
+
+/// The catalog's rows of a new table.
+fn catalog_rows(def: &TableDef, indexes: &[Arc<IndexEntry>]) -> CatalogChange {
+    let rows = indexes.iter().map(|entry| (catalog::index_key(entry.id()).to_vec(), Some(entry.def.encode())));
+    rows.chain([(catalog::table_key(def.id).to_vec(), Some(def.encode()))]).collect()
+}
+
+/// Its shape: the first of the indexes is the primary.
+fn shape_of(def: TableDef, mut indexes: Vec<Arc<IndexEntry>>) -> TableShape {
+    let secondaries = indexes.split_off(1);
+    TableShape::new(def, indexes.remove(0), secondaries)
 }
 
 fn check_name(name: &str) -> Result<()> {

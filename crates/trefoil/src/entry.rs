@@ -273,12 +273,41 @@ impl TableShape {
     }
 }
 
+/// A name, and the one that came behind it: whoever has borrowed it keeps it.
+struct Name {
+    text: String,
+    next: OnceLock<Box<Name>>,
+}
+
+impl Name {
+    fn new(text: &str) -> Self {
+        Self { text: text.to_owned(), next: OnceLock::new() }
+    }
+
+    fn last(&self) -> &Self {
+        let mut name = self;
+        while let Some(next) = name.next.get() {
+            name = next;
+        }
+        name
+    }
+}
+
+impl Drop for Name {
+    /// One after the other, however many they are.
+    fn drop(&mut self) {
+        let mut next = self.next.take();
+        while let Some(mut name) = next {
+            next = name.next.take();
+        }
+    }
+}
+
 /// An open table.
 pub struct TableEntry {
     /// Id of its primary index.
     pub id: IndexId,
-    /// Its name.
-    pub name: String,
+    name: Name,
     /// Who writes and who changes the definition.
     pub gate: WriterGate,
     shape: RwLock<Arc<TableShape>>,
@@ -289,10 +318,28 @@ impl TableEntry {
     pub fn new(shape: TableShape) -> Arc<Self> {
         Arc::new(Self {
             id: shape.def.id,
-            name: shape.def.name.clone(),
+            name: Name::new(&shape.def.name),
             gate: WriterGate::default(),
             shape: RwLock::new(Arc::new(shape)),
         })
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name.last().text
+    }
+
+    /// Has this definition from now on, which differs from the one before in its name.
+    pub fn rename(&self, def: TableDef) {
+        let next = Box::new(Name::new(&def.name));
+        let named = self.name.last().next.set(next);
+        debug_assert!(named.is_ok(), "definitions are changed one at a time");
+        self.update_shape(|now| TableShape {
+            def,
+            primary: now.primary.clone(),
+            secondaries: now.secondaries.clone(),
+            kept: Kept { schema: now.kept.schema.clone(), indexes: now.kept.indexes.clone() },
+        });
     }
 
     /// The shape now.

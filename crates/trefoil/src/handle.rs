@@ -97,7 +97,7 @@ impl Index {
 }
 
 impl Table {
-    /// Its name, as it was created.
+    /// Its name: the one it was created with, or the last that it was given.
     ///
     /// ```
     /// # let dir = tempfile::tempdir().expect("a temporary directory");
@@ -111,7 +111,7 @@ impl Table {
     /// ```
     #[must_use]
     pub fn name(&self) -> &str {
-        &self.0.name
+        self.0.name()
     }
 
     /// Columns and indexes as of now: a copy that later changes of the definition leave alone.

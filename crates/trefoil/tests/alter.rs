@@ -10,7 +10,6 @@ use std::path::Path;
 
 use support::*;
 use trefoil::{ALL, ColumnType, Database, Error, IndexSchema, Locking, OwnedValue, Schema, Table, TableChanges, Value};
-use vfs::fault::{Action, Rule};
 use vfs::random::Rng;
 use vfs::sim::SimDisk;
 use vfs::{OpenHow, Vfs};
@@ -380,24 +379,6 @@ fn any_changes_and_writes_are_as_in_the_model() {
 }
 
 // ---- interrupted ------------------------------------------------------------------------------------------------
-
-/// Lets each operation on the disk fail once, cuts the power, and gives what came of it to `judge`.
-fn each_fails_once(prepare: impl Fn(&SimDisk), act: impl Fn(&SimDisk) -> bool, judge: impl Fn(&SimDisk, bool)) {
-    for (nth, seed) in (1..).flat_map(|nth| (0..8).map(move |seed| (nth, seed))) {
-        let disk = disk();
-        prepare(&disk);
-        disk.faults().add(Rule::new(Action::Eio).nth(nth));
-        let told = act(&disk);
-        let fired = disk.faults().fired() > 0;
-        disk.faults().clear();
-        disk.power_cut(seed);
-        judge(&disk.reboot(), told);
-        if !fired {
-            assert!(nth > 1 && told, "nothing was tried");
-            return;
-        }
-    }
-}
 
 /// A change is there or not, as the call said, and the rows are.
 #[test]

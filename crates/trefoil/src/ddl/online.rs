@@ -169,7 +169,7 @@ impl<'a> Online<'a> {
         engine.commit_catalog(taken, Room::Ordinary)?;
         vfs::thread::point("build.numbered");
         let names = entries.iter().map(|entry| entry.def.name.clone()).collect();
-        let progress = Progress::new(&table.name, names, shape.primary.index.stats().live_keys);
+        let progress = Progress::new(table.name(), names, shape.primary.index.stats().live_keys);
         engine.builds.lock().push(progress.clone());
         let numbers = (first..first + entries.len()).collect();
         let this = Self { engine, table, schema, numbers, entries, progress, ended: false };
@@ -213,10 +213,10 @@ impl<'a> Online<'a> {
             if began.elapsed() < engine.options.lock_timeout {
                 continue;
             }
-            engine.check_unprepared(&table.name, table.id)?;
+            engine.check_unprepared(table.name(), table.id)?;
             if is_limited {
                 return Err(Error::LockTimeout {
-                    index: table.name.clone(),
+                    index: table.name().to_owned(),
                     key: "(the whole table, for a change of its definition)".to_owned(),
                     waited_ms: began.elapsed().as_millis() as u64,
                 });
@@ -249,7 +249,7 @@ impl<'a> Online<'a> {
         let snapshot = self.now()?;
         for (n, entry) in self.unique() {
             let what = (&self.schema, n);
-            build::verify(self.engine, &self.table.name, what, entry, &snapshot, &self.progress)?;
+            build::verify(self.engine, self.table.name(), what, entry, &snapshot, &self.progress)?;
         }
         Ok(())
     }

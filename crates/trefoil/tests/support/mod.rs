@@ -14,6 +14,7 @@ use trefoil::{
     ALL, ColumnType, Cursor, Database, Durability, Error, Index, IndexOptions, IndexSchema, Options, Schema, Table,
     Value,
 };
+use vfs::fault::{Action, Rule};
 use vfs::sim::{Config, DiskConfig, Handle, SimDisk, Simulation};
 use vfs::thread::JoinHandle;
 
@@ -223,4 +224,22 @@ pub fn no_trace(db: &Database, t: &Table) {
 /// The same, of distinct colours.
 pub fn unique() -> IndexSchema {
     by_colour().unique()
+}
+
+/// Lets each operation on the disk fail once, cuts the power, and gives what came of it to `judge`.
+pub fn each_fails_once(prepare: impl Fn(&SimDisk), act: impl Fn(&SimDisk) -> bool, judge: impl Fn(&SimDisk, bool)) {
+    for (nth, seed) in (1..).flat_map(|nth| (0..8).map(move |seed| (nth, seed))) {
+        let disk = disk();
+        prepare(&disk);
+        disk.faults().add(Rule::new(Action::Eio).nth(nth));
+        let told = act(&disk);
+        let fired = disk.faults().fired() > 0;
+        disk.faults().clear();
+        disk.power_cut(seed);
+        judge(&disk.reboot(), told);
+        if !fired {
+            assert!(nth > 1 && told, "nothing was tried");
+            return;
+        }
+    }
 }

@@ -1,0 +1,123 @@
+//! A table renamed, or emptied as a whole.
+//!
+//! A new name is one record of the catalog: rows, indexes and whoever has the table open stay as they are.
+//!
+//! Emptied is a table that gets new indexes, with nothing in them, and gives up those it had, in one commit of the catalog. So
+//! it takes as long whatever it holds, and the space comes back as that of a dropped table does. It is another table then, of
+//! the same name and definition: handles of the one before answer `Dropped`.
+//!
+//! Why a snapshot from before does not find it empty: its new indexes cannot be used by snapshots older than that commit, as
+//! those that were built behind a snapshot cannot. They know of it before anybody can find them by the name.
+
+use std::sync::Arc;
+
+use super::{CatalogChange, catalog_rows, check_name, shape_of};
+use crate::catalog;
+use crate::commit::Room;
+use crate::database::Database;
+use crate::engine::Engine;
+use crate::entry::TableEntry;
+use crate::error::{Error, Result};
+use crate::handle::Table;
+
+impl Database {
+    /// Gives a table another name, whoever uses it. Handles and transactions go on with it. Durable on return.
+    ///
+    /// # Errors
+    /// `NotFound`; `AlreadyExists` if a table has that name; `InvalidArgument` or `Limit` if it is no name; `Poisoned`.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = trefoil::Database::open(dir.path(), trefoil::Options::default())?;
+    /// # use trefoil::{ColumnType, IndexSchema, Schema};
+    /// # let schema = Schema::builder().column("id", ColumnType::I64).column("name", ColumnType::Text);
+    /// # let schema = schema.primary_key(&["id"]).index(IndexSchema::new("by_name", &["name"])).build()?;
+    /// # let people = db.create_table("people", schema)?;
+    /// let mut tx = db.begin()?;
+    /// tx.insert(&people, &[1i64.into(), "Ada".into()])?;
+    /// db.rename_table("people", "users")?;
+    /// tx.insert(&people, &[2i64.into(), "Grace".into()])?; // it is the same table
+    /// tx.commit()?;
+    /// assert_eq!(people.name(), "users");
+    /// assert!(db.table("people").is_err());
+    /// # Ok::<(), trefoil::Error>(())
+    /// ```
+    pub fn rename_table(&self, name: &str, to: &str) -> Result<()> {
+        self.engine().rename_table(name, to)
+    }
+
+    /// Empties a table in a moment, however many rows it has; the space comes back as that of a dropped table does. Durable on
+    /// return. It waits for transactions that have written to the table, at most
+    /// [`Options::lock_timeout`](crate::Options::lock_timeout). The handle is of the empty table; those from before answer
+    /// `Dropped`, and snapshots from before get `DefinitionChanged` from the empty one.
+    ///
+    /// # Errors
+    /// `NotFound`, `LockTimeout` if writers do not leave, `HeldByPrepared`, `DiskFull`, `Poisoned`. The table is as it was then.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = trefoil::Database::open(dir.path(), trefoil::Options::default())?;
+    /// # use trefoil::{ColumnType, IndexSchema, Schema};
+    /// # let schema = Schema::builder().column("id", ColumnType::I64).column("name", ColumnType::Text);
+    /// # let schema = schema.primary_key(&["id"]).index(IndexSchema::new("by_name", &["name"])).build()?;
+    /// # let people = db.create_table("people", schema)?;
+    /// let mut tx = db.begin()?;
+    /// tx.insert(&people, &[1i64.into(), "Ada".into()])?;
+    /// tx.commit()?;
+    /// let people = db.truncate_table("people")?;
+    /// assert_eq!(db.begin()?.get_row(&people, &[1i64.into()])?, None);
+    /// assert_eq!(people.schema().indexes().len(), 1); // as it was
+    /// # Ok::<(), trefoil::Error>(())
+    /// ```
+    pub fn truncate_table(&self, name: &str) -> Result<Table> {
+        self.engine().truncate_table(name).map(Table)
+    }
+}
+
+impl Engine {
+    fn rename_table(&self, name: &str, to: &str) -> Result<()> {
+        check_name(to)?;
+        self.check_open()?;
+        self.check_not_read_only()?;
+        let _one = self.ddl.lock();
+        let table = self.table_named(name)?;
+        if name == to {
+            return Ok(());
+        }
+        if self.names.read().tables.contains_key(to) {
+            return Err(Error::AlreadyExists { kind: "table", name: to.to_owned() });
+        }
+        let _rows = self.catalog_rows.lock();
+        let mut def = table.shape().def.clone();
+        to.clone_into(&mut def.name);
+        self.commit_catalog(vec![(catalog::table_key(def.id).to_vec(), Some(def.encode()))], Room::Reserve)?;
+        vfs::thread::point("ddl.renamed");
+        table.rename(def);
+        let mut names = self.names.write();
+        names.tables.remove(name);
+        names.tables.insert(to.to_owned(), table);
+        Ok(())
+    }
+
+    fn truncate_table(&self, name: &str) -> Result<Arc<TableEntry>> {
+        self.check_writable()?;
+        self.check_room()?;
+        let _one = self.ddl.lock();
+        let table = self.table_named(name)?;
+        let _no_writers = self.close_gate(&table, "(the whole table, to be emptied)")?;
+        let _rows = self.catalog_rows.lock();
+        let old = table.shape();
+        let (def, new) = self.new_table(name, old.def.schema.of_new_table())?;
+        let mut change: CatalogChange = catalog_rows(&def, &new);
+        let gone: Vec<_> = std::iter::once(&old.primary).chain(&old.secondaries).cloned().collect();
+        change.extend(gone.iter().map(|entry| (catalog::index_key(entry.id()).to_vec(), None)));
+        change.push((catalog::table_key(old.def.id).to_vec(), None));
+        let ts = self.publish_new(&new, change)?;
+        vfs::thread::point("ddl.truncated");
+        new.iter().for_each(|entry| entry.set_usable_from(ts));
+        let table = TableEntry::new(shape_of(def, new));
+        self.names.write().tables.insert(name.to_owned(), table.clone());
+        self.bury(gone, ts);
+        Ok(table)
+    }
+}
