@@ -216,10 +216,7 @@ impl Locks {
         let spins = entry.enqueue(owner.state.clone(), mode);
         owner.state.begin_wait(place);
         drop(shard);
-        if spins {
-            self.spin(&owner.state, place);
-        }
-        self.wait(owner, place, held.is_none(), request.timeout)
+        self.wait(owner, place, held.is_none(), request.timeout, spins)
     }
 
     /// Releases all locks of `owner`. With the timestamp of its commit, once that is applied; without, if it changed
@@ -348,10 +345,20 @@ impl Locks {
     }
 
     /// Step 4 from the moment the owner is in the queue.
-    fn wait(&self, owner: &mut LockOwner, place: Place, fresh: bool, timeout: Option<Duration>) -> LockOutcome {
+    fn wait(
+        &self,
+        owner: &mut LockOwner,
+        place: Place,
+        fresh: bool,
+        timeout: Option<Duration>,
+        spins: bool,
+    ) -> LockOutcome {
         self.stats.waiting.fetch_add(1, Ordering::Relaxed);
         let started = Instant::now();
         let deadline = timeout.map(|timeout| started + timeout);
+        if spins {
+            self.spin(&owner.state, place);
+        }
         let outcome = loop {
             thread::point("locks.queued");
             if owner.state.is_waiting() {

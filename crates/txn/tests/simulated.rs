@@ -384,6 +384,23 @@ fn passed_until_it_is_their_turn(sim: &Handle, waiters: u64, while_held: u64, wh
     passed
 }
 
+/// Guard: the spin comes behind the start of the clock.
+#[test]
+fn a_spin_is_part_of_the_wait() {
+    Simulation::new(1, Config { cores: 2, ..Config::default() }).run(|_| {
+        let locks = Locks::new();
+        let timeout = Some(Duration::from_micros(3));
+        let ask = LockRequest { index: IndexId(1), key: b"k", mode: Mode::Exclusive, timeout, weight: 0 };
+        let (mut holder, mut owner) = (LockOwner::new(TxnId(1)), LockOwner::new(TxnId(2)));
+        assert!(matches!(locks.lock(&mut holder, &ask), LockOutcome::Granted { .. }));
+        let began = vfs::time::Instant::now();
+        assert!(matches!(locks.lock(&mut owner, &ask), LockOutcome::Timeout));
+        let (took, waited) = (began.elapsed(), owner.waited());
+        assert!(took - waited < waited / 10, "took {took:?}, of which it waited {waited:?}");
+        locks.release_all(&mut holder, None);
+    });
+}
+
 /// A wait that only its cancellation can end.
 #[test]
 fn no_cancellation_is_lost() {

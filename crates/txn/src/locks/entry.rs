@@ -7,7 +7,8 @@
 //!    For the same reason it is offered to one who still spins instead, if there is one: nobody needs to be woken then.
 //! 3. The first time somebody passes a waiter is noted. Once that is [`PASS_LIMIT`] ago for the first waiter, nobody
 //!    passes any more and the lock is *granted* to it outright. Those who passed the first waiter passed all, and
-//!    stamps are set from the back until one is found, so the first waiter's stamp is the oldest.
+//!    stamps are set from the back until one is found, so the first waiter's stamp is the oldest. An upgrade that comes
+//!    before others gets the stamp of the next.
 //! 4. A waiter whose wait ended otherwise (victim, cancelled, timed out) takes itself out; rules 2 and 3 skip it.
 //!
 //! Invariants: `holder` is none only if `others` is empty; `others` hold S; with mode X, `others` is empty.
@@ -229,7 +230,9 @@ impl Entry {
         let at = if upgrade { queue.waiters.iter().take_while(|w| w.upgrade).count() } else { queue.waiters.len() };
         let spins = queue.spinning < SPINNING_MAX && !queue.is_overdue();
         queue.spinning += usize::from(spins);
-        queue.waiters.insert(at, Waiter { owner, mode, upgrade, since: Instant::now(), first_passed: None, spins });
+        // Stamps lie at the front: one that comes before those who were passed has theirs.
+        let first_passed = queue.waiters.get(at).and_then(|next| next.first_passed);
+        queue.waiters.insert(at, Waiter { owner, mode, upgrade, since: Instant::now(), first_passed, spins });
         spins
     }
 
@@ -384,5 +387,23 @@ mod tests {
         entry.promote(CommitTs(0), &mut wakes);
         assert!(wakes.iter().map(|woken| woken.txn.0).eq([2]) && sleeper.signal().state() == State::Granted);
         assert!(entry.held_by(&sleeper).is_some());
+    }
+
+    /// Readers who keep coming do not pass an upgrade for ever that came before one they had passed. Guard: `enqueue` gives
+    /// it the stamp of the next, since `pass` sets stamps from the back until one is found.
+    #[test]
+    fn c2_an_upgrade_before_one_who_was_passed_is_not_passed_for_long() {
+        let [first, second, writer, third, fourth] = [1, 2, 3, 4, 5].map(owner);
+        let mut entry = Entry::new(7, IndexId(1), b"hot", first.clone(), Mode::Shared);
+        assert!(entry.take_ahead(&second, Mode::Shared));
+        wait(&mut entry, &writer);
+        assert!(entry.take_ahead(&third, Mode::Shared), "passes the writer");
+        wait(&mut entry, &first);
+        assert_eq!(entry.position(&first), Some(0));
+        vfs::thread::sleep(PASS_LIMIT);
+        assert!(!entry.take_ahead(&fourth, Mode::Shared));
+        assert!(release(&mut entry, &second).is_empty());
+        assert_eq!(release(&mut entry, &third), [1]);
+        assert_eq!(entry.held_by(&first), Some(Mode::Exclusive), "handed to it");
     }
 }
