@@ -16,7 +16,8 @@
 //! Why not a mutex held through the work: its waiters would be let in one by one, each only to find that its
 //! work is done. Why not one condition variable: everybody would wake for every group.
 //!
-//! After a fault all are woken; they find the poison and none leads again.
+//! After a fault all are woken; they find the poison and none leads again. Where nobody was at work when it fell, the one
+//! who was woken to look wakes the others.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -104,7 +105,14 @@ impl Stage {
         loop {
             self.spin(upto);
             let mut state = self.state.lock();
-            if self.reached() >= upto || self.poison.cause().is_some() {
+            if self.reached() >= upto {
+                return Turn::Look;
+            }
+            if self.poison.cause().is_some() {
+                // Nobody leads again. If nobody leads now either, the others counted on the one who was woken to look.
+                if !self.led.load(Ordering::Relaxed) {
+                    state.seats.drain(..).for_each(|(_, seat)| seat.call(Call::Look));
+                }
                 return Turn::Look;
             }
             if !self.led.swap(true, Ordering::Relaxed) {
@@ -283,6 +291,32 @@ mod tests {
             overtaken += ran.value;
         }
         assert!(overtaken > 20, "leaders that left somebody behind: {overtaken}");
+    }
+
+    /// A fault of the store falls when one has been woken to look and nobody is at work. Guard: that one wakes the rest.
+    #[test]
+    fn a_fault_between_two_leaders_wakes_everybody() {
+        for seed in 0..60 {
+            let config = vfs::sim::Config { cores: 2, ..vfs::sim::Config::default() };
+            vfs::sim::Simulation::new(seed, config).run(|_| {
+                let poison = Poison::new();
+                let stage = Arc::new(Stage::short(Lsn(0), poison.clone()));
+                let first = lead(stage.enter(Lsn(16))).expect("nobody leads");
+                let waiters: Vec<_> = (0..3)
+                    .map(|_| {
+                        let stage = stage.clone();
+                        let body = move || while matches!(stage.enter(Lsn(64)), Turn::Lead(_)) {};
+                        thread::spawn("waiter", body).expect("a thread")
+                    })
+                    .collect();
+                while stage.waiting() < 3 {
+                    thread::sleep(std::time::Duration::from_millis(1));
+                }
+                drop(first);
+                poison.set(Fault::Unsupported("a test".into()));
+                waiters.into_iter().for_each(|waiter| waiter.join().expect("no panic"));
+            });
+        }
     }
 
     #[test]
