@@ -56,8 +56,9 @@ pub(super) fn cut(bytes: usize, count: usize) -> Vec<Piece> {
     };
     let first = if huge { mapping.as_ptr().align_offset(HUGE_BYTES) } else { 0 };
     if huge {
-        // Refused by systems that have none: then they are small pages.
-        let _ = mapping.advise_range(Advice::HugePage, first, used);
+        // For all of it: neighbours with the same advice are one area to the system, and of areas a process may have some
+        // 65,000. Refused by systems that have no huge pages: then they are small ones.
+        let _ = mapping.advise(Advice::HugePage);
     }
     assert!(first + used <= mapped, "pieces lie within their chunk");
     let chunk = Arc::new(MmapRaw::from(mapping));
@@ -114,5 +115,23 @@ mod tests {
             drop(pieces);
             assert!(last.iter().all(|byte| *byte == count as u8), "the chunk is there as long as a piece");
         }
+    }
+
+    /// Many chunks are few areas to the system. Guard: the advice is for the whole mapping; for the aligned part of it each
+    /// chunk would be two areas, and 64 GiB of frames all that a process may have.
+    #[cfg(target_os = "linux")]
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "asks the system about the memory of this process")]
+    fn chunks_side_by_side_are_one_area() {
+        let pieces: Vec<_> = (0..200).flat_map(|_| cut(HUGE_BYTES, 1)).collect();
+        assert!(pieces.iter().all(|piece| (piece.start.as_ptr() as usize).is_multiple_of(HUGE_BYTES)));
+        let maps = std::fs::read_to_string("/proc/self/maps").expect("the system tells");
+        let holds_a_piece = |line: &&str| {
+            let (from, to) = line.split_once(' ').and_then(|(range, _)| range.split_once('-')).expect("a range");
+            let [from, to] = [from, to].map(|end| usize::from_str_radix(end, 16).expect("an address"));
+            pieces.iter().any(|piece| (from..to).contains(&(piece.start.as_ptr() as usize)))
+        };
+        let areas = maps.lines().filter(holds_a_piece).count();
+        assert!(areas < 50, "{areas} areas for 200 chunks");
     }
 }
