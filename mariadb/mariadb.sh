@@ -21,6 +21,7 @@ usage: mariadb/mariadb.sh [VERB] [ARGUMENT...]     (or: make mariadb)
   build           ha_trefoil.so for the fetched version
   start [ARG...]  a server in the foreground until Ctrl-C; ARGs go to the server
   test            the smoke test: a script with its expected output, a killed server
+  suites [ARG...] the server's own suites for storage engines; prints a table; ARGs go to its test runner
   ready           succeeds if there is what \`test\` needs, fetching MariaDB if need be
   version         the version that is fetched
 
@@ -41,6 +42,7 @@ die() { say "$*"; exit 1; }
 . "$HERE/tools/packages.sh"
 . "$HERE/tools/build.sh"
 . "$HERE/tools/server.sh"
+. "$HERE/tools/suites.sh"
 
 verb=${1:-run}
 [ $# -eq 0 ] || shift
@@ -52,6 +54,7 @@ case $verb in
     start) fetch && build && serve "$@" ;;
     run) fetch && build && run_client "$@" ;;
     test) fetch && build && . "$HERE/test/smoke.sh" ;;
+    suites) fetch && build && suites "$@" ;;
     version) fetched_version ;;
     *) usage >&2; exit 2 ;;
 esac

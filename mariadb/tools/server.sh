@@ -3,10 +3,10 @@
 
 server_program() { printf '%s\n' "$ROOT/sbin/mariadbd"; }
 
-# Libraries that the machine lacks are beside the server.
+# Libraries that the machine lacks are beside the server, or in the tree that is named.
 private_libraries() {
     local dirs
-    dirs=$(find "$DIR/root" -name 'lib*.so.*' -path '*/lib/*' -printf '%h\n' | sort -u | paste -sd:)
+    dirs=$(find "${1:-$DIR/root}" -name 'lib*.so.*' -path '*/lib/*' -printf '%h\n' | sort -u | paste -sd:)
     export LD_LIBRARY_PATH=$dirs${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 }
 

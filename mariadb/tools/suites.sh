@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: GPL-2.0-only
+# The server's own suites for storage engines, run for TREFOIL. Sourced by mariadb.sh.
+#
+#   CACHE/VERSION/suites/       the server, its clients, its tests in one tree, made from packages; tests write into it
+#   CACHE/VERSION/suites.log    the last run, with the difference of each test that failed
+#   CACHE/suites.table          a line for each run
+#
+# What a test should print is what InnoDB prints: the results in the package are older than its server. They are masked
+# and recorded in the tree, none is kept here.
+
+SUITES_NEEDED=(mariadb-test mariadb-test-data mariadb-server mariadb-client)
+SUITES_LIBRARIES=(libpcre2-posix3)
+OVERLAID=(storage_engine storage_engine/trx storage_engine/parts)
+
+suites() {
+    locate
+    command -v perl > /dev/null || die "the suites need perl"
+    exec 8> "$DIR/suites.lock"
+    flock -n 8 || die 'the suites are running already'
+    [ -d "$DIR/suites" ] || suites_tree
+    local tests=$DIR/suites/usr/share/mysql/mysql-test
+    cp -r "$HERE/mysql-test/trefoil" "$tests/plugin/"
+    ln -sfn "$PLUGINS/ha_trefoil.so" "$DIR/suites/usr/lib/mysql/plugin/ha_trefoil.so"
+    say 'the suites for TREFOIL, some minutes'
+    overlaid "$tests" trefoil "$@" > "$DIR/suites.log" 2>&1 || true
+    suites_table "$DIR/suites.log" "$*"
+}
+
+# Whole once it has its name.
+suites_tree() {
+    local part=$DIR/suites.part tests
+    rm -rf "$part"
+    suites_packages
+    say 'unpacking the suites (about 330 MB)'
+    mkdir "$part"
+    local deb
+    for deb in "$DIR"/suites.debs/*.deb; do
+        dpkg-deb -x "$deb" "$part"
+    done
+    cp -rsn "$DIR/root/." "$part/"
+    tests=$part/usr/share/mysql/mysql-test
+    record_reference "$tests"
+    mv "$part" "$DIR/suites"
+}
+
+suites_packages() {
+    local version
+    version=$(cat "$DIR/fetched")
+    say "packages of the suites of $version (about 38 MB)"
+    mkdir -p "$DIR/suites.debs"
+    own_lists
+    (cd "$DIR/suites.debs" && apt_get download "${SUITES_NEEDED[@]/%/=$version}" "${SUITES_LIBRARIES[@]}" > ../suites.packages.log 2>&1) ||
+        { log_tail "$DIR/suites.packages.log"; die 'the packages of the suites could not be fetched'; }
+}
+
+# Names of collations are masked; what InnoDB then prints otherwise than the package has it is recorded; where the package
+# has a patch for InnoDB, the patched result counts.
+record_reference() {
+    local tests=$1 log=$DIR/suites.reference.log failing file dir
+    say 'recording what InnoDB prints'
+    sed -i 's,^--let $regex = /$storage_engine/<STORAGE_ENGINE>/i,& / COLLATE[= ]latin1_\\w+//,' \
+        "$tests/suite/storage_engine/mask_engine.inc"
+    overlaid "$tests" innobase > "$log" 2>&1 || true
+    failing=$(names_of fail "$log")
+    # shellcheck disable=SC2086
+    [ -z "$failing" ] || mtr "$tests" --record $failing >> "$log" 2>&1 || true
+    overlaid "$tests" innobase > "$log" 2>&1 || { log_tail "$log"; die "InnoDB does not print again what was recorded"; }
+    for file in "$tests"/plugin/innobase/storage_engine/{,trx/,parts/}*.result~; do
+        dir=$(dirname "${file#"$tests/plugin/innobase/"}")
+        mkdir -p "$tests/plugin/trefoil/$dir"
+        cp "$file" "$tests/plugin/trefoil/$dir/$(basename "$file" '~')"
+    done
+}
+
+overlaid() {
+    local tests=$1 overlay=$2 list
+    shift 2
+    list=$(printf "%s-$overlay," "${OVERLAID[@]}")
+    mtr "$tests" --suite="${list%,}" "$@"
+}
+
+mtr() {
+    local tests=$1 var status=0
+    shift
+    var=$(mktemp -d "${TMPDIR:-/tmp}/trefoil-suites.XXXXXX")
+    (cd "$tests" && private_libraries "${tests%/usr/share/*}" && nice -n 10 perl ./mariadb-test-run.pl \
+        --vardir="$var/var" --force --max-test-fail=0 --parallel=1 --retry=0 --testcase-timeout=2 "$@" < /dev/null) || status=$?
+    rm -rf "$var"
+    return "$status"
+}
+
+names_of() { sed -n "s/^\([a-z_]*[-/][^ ]*\) .*\[ $1 \].*/\1/p" "$2" | sort -u; }
+
+suites_table() {
+    local log=$1 arguments=$2 passed failed line
+    passed=$(names_of pass "$log" | wc -l)
+    failed=$(names_of fail "$log")
+    line=$(printf '%s  %s  %4d run  %4d passed  %4d failed  %3d disabled  %3d skipped  %s' "$(date -u +%FT%RZ)" "$VERSION" \
+        $((passed + $(wc -w <<< "$failed"))) "$passed" "$(wc -w <<< "$failed")" "$(names_of disabled "$log" | wc -l)" \
+        "$(names_of skipped "$log" | wc -l)" "$arguments")
+    [ -z "$failed" ] || printf 'failed  %s\n' $failed
+    printf '%s\n' "$line" | tee -a "$CACHE/suites.table"
+    [ "$passed" -gt 0 ] || { log_tail "$log"; die "no test passed; see $log"; }
+}
