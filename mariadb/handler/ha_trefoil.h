@@ -39,6 +39,8 @@ public:
   int delete_table(const char *name) override;
   int rename_table(const char *from, const char *to) override;
   int truncate() override;
+  int analyze(THD *thd, HA_CHECK_OPT *options) override;
+  int optimize(THD *thd, HA_CHECK_OPT *options) override;
   void update_create_info(HA_CREATE_INFO *info) override;
 
   /* Statements and how their rows are locked: locking.cc. */

@@ -34,6 +34,9 @@ int ha_trefoil::delete_row(const uchar *record)
 void ha_trefoil::get_auto_increment(ulonglong offset, ulonglong increment, ulonglong wanted, ulonglong *first,
                                     ulonglong *reserved)
 {
+  /* Larger than the increment it does not count, as is documented. */
+  if (offset > increment)
+    offset= 0;
   uint64_t from= 0;
   if (trefoil_auto_reserve(m_table, table->s->next_number_index, offset, increment, wanted, &from, &m_why))
   {
