@@ -1,8 +1,8 @@
 //! Chunks: memory straight from the system, cut into pieces that are given out one by one.
 //!
 //! Beside `epoch.rs` the only unsafe file of the crate. What must hold, and who guarantees it:
-//! * a piece lies within its chunk, and no two pieces of one chunk overlap: [`cut`], the only one that makes pieces, steps
-//!   by their length and asserts the bounds; a [`Piece`] is neither `Clone` nor `Copy`;
+//! * a piece lies within its chunk, and no two pieces of one chunk overlap: [`cut`], the only one that makes pieces, maps
+//!   as much as they are long together and steps by their length; a [`Piece`] is neither `Clone` nor `Copy`;
 //! * the chunk stays mapped as long as a piece of it is there: each holds an `Arc` of it;
 //! * nobody else reads or writes the mapping: it is private to this file, and it has no file behind it.
 //!
@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 use memmap2::{Advice, MmapMut, MmapRaw};
 
-/// Size and alignment of what the system can map as one page of its tables; asked for, not required.
+/// Size of what the system can map as one page of its tables; asked for, not required.
 const HUGE_BYTES: usize = 2 << 20;
 
 /// A part of a chunk, and the only way to its bytes. Zeroes at first.
@@ -47,24 +47,19 @@ unsafe impl Sync for Piece {}
 ///
 /// Ends the process if the system has no memory, as allocators do.
 pub(super) fn cut(bytes: usize, count: usize) -> Vec<Piece> {
-    let used = bytes * count;
-    let huge = used.is_multiple_of(HUGE_BYTES);
-    // Alignment costs addresses, no memory: nobody touches the rest.
-    let mapped = if huge { used + HUGE_BYTES } else { used };
+    let mapped = bytes * count;
     let Ok(mapping) = MmapMut::map_anon(mapped) else {
         handle_alloc_error(Layout::from_size_align(mapped, 1).expect("an alignment of one"));
     };
-    let first = if huge { mapping.as_ptr().align_offset(HUGE_BYTES) } else { 0 };
-    if huge {
-        // For all of it: neighbours with the same advice are one area to the system, and of areas a process may have some
-        // 65,000. Refused by systems that have no huge pages: then they are small ones.
+    if mapped.is_multiple_of(HUGE_BYTES) {
+        // Neighbours with the same advice are one area to the system, in which a huge page may lie across chunks; of areas a
+        // process may have some 65,000. Refused by systems that have no huge pages: then they are small ones.
         let _ = mapping.advise(Advice::HugePage);
     }
-    assert!(first + used <= mapped, "pieces lie within their chunk");
     let chunk = Arc::new(MmapRaw::from(mapping));
     let piece = |n: usize| {
-        // SAFETY: `first + (n + 1) * bytes <= mapped`, as asserted, and the mapping is that long.
-        let start = unsafe { chunk.as_mut_ptr().add(first + n * bytes) };
+        // SAFETY: `n < count`, so `(n + 1) * bytes <= mapped`, and the mapping is that long.
+        let start = unsafe { chunk.as_mut_ptr().add(n * bytes) };
         Piece { start: NonNull::new(start).expect("a mapping is not at zero"), len: bytes, _chunk: Some(chunk.clone()) }
     };
     (0..count).map(piece).collect()
