@@ -49,12 +49,13 @@ suites_packages() {
     say "packages of the suites of $version (about 38 MB)"
     mkdir -p "$DIR/suites.debs"
     own_lists
-    (cd "$DIR/suites.debs" && apt_get download "${SUITES_NEEDED[@]/%/=$version}" "${SUITES_LIBRARIES[@]}" > ../suites.packages.log 2>&1) ||
+    (cd "$DIR/suites.debs" &&
+        apt_get download "${SUITES_NEEDED[@]/%/=$version}" "${SUITES_LIBRARIES[@]}" > ../suites.packages.log 2>&1) ||
         { log_tail "$DIR/suites.packages.log"; die 'the packages of the suites could not be fetched'; }
 }
 
-# Names of collations are masked; what InnoDB then prints otherwise than the package has it is recorded; where the package
-# has a patch for InnoDB, the patched result counts.
+# Names of collations are masked; what InnoDB then prints otherwise than the package has it is recorded; where the
+# package has a patch for InnoDB, the patched result counts. Tests that InnoDB does not run keep the package's result.
 record_reference() {
     local tests=$1 log=$DIR/suites.reference.log failing file dir
     say 'recording what InnoDB prints'
