@@ -85,7 +85,8 @@ impl ColumnType {
     }
 }
 
-/// A column, as [`Schema::columns`] shows it; made by [`SchemaBuilder::column`](crate::SchemaBuilder::column) and
+/// A column, as [`Schema::columns`](crate::Schema::columns) shows it; made by
+/// [`SchemaBuilder::column`](crate::SchemaBuilder::column) and
 /// [`SchemaBuilder::nullable`](crate::SchemaBuilder::nullable).
 ///
 /// ```
