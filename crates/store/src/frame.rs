@@ -3,12 +3,14 @@
 //! A page is loaded by one thread and evicted by another. General allocators keep what was freed for the thread that
 //! had allocated it, so that memory which the budget counts as free stays resident: 1 GiB for a budget of 512 MiB was
 //! measured with glibc's after the work moved from a client to the background. So frames come from chunks of two mebibytes
-//! (fewer bytes under a small budget), mapped by the system one by one. A frame that is given back is spare for whoever comes next, the
-//! oldest chunk's first: since every page is evicted some day, the youngest chunks empty, and go back as a whole.
+//! (fewer bytes under a small budget), mapped by the system one by one. A frame that is given back is spare for whoever
+//! comes next, the oldest chunk's first: since every page is evicted some day, the youngest chunks empty, and go back as
+//! a whole.
 //!
 //! Invariants: a chunk's spare frames are in `spare` under its number, if there are any; `spare_bytes` is their sum; a
-//! chunk all of whose frames are spare stays only while all spare frames together are at most `keep_bytes`. What is
-//! spare is not charged: at most as much as the cache keeps ready, and the gaps in chunks.
+//! chunk whose last frame becomes spare stays only if all spare frames of its size together are at most `keep_bytes`
+//! then. What is spare is not charged: for each size in use at most as much as the cache keeps ready, and the gaps in
+//! chunks.
 
 #[allow(unsafe_code, reason = "cuts memory of the system into pieces, behind a safe face")]
 mod chunk;
