@@ -25,7 +25,8 @@ build() {
     for file in "$HERE"/handler/*.cc; do
         object=$objects/$(basename "$file" .cc).o
         linked+=("$object")
-        [ -z "$(find "$HERE/handler" -newer "$object" 2> /dev/null || echo stale)" ] && continue
+        # A header may be used by all.
+        [ -z "$(find "$file" "$HERE"/handler/*.h -newer "$object" 2> /dev/null || echo stale)" ] && continue
         # The server's headers are not ours to mend: as system headers they are not warned about.
         "$cxx" -std=gnu++17 -O2 -g1 -fPIC -Wall -Wextra -Wno-unused-parameter \
             "${defines[@]}" "${include[@]/#-I/-isystem}" -c "$file" -o "$object.part"
