@@ -46,15 +46,16 @@ die() { say "$*"; exit 1; }
 
 verb=${1:-run}
 [ $# -eq 0 ] || shift
+# Not joined by `&&`: within such a list a step that fails would not end the script.
 case $verb in
     -h | --help | help) usage ;;
     fetch) fetch ;;
-    ready) compiler > /dev/null && fetch ;;
-    build) fetch && build ;;
-    start) fetch && build && serve "$@" ;;
-    run) fetch && build && run_client "$@" ;;
-    test) fetch && build && . "$HERE/test/smoke.sh" ;;
-    suites) fetch && build && suites "$@" ;;
+    ready) compiler > /dev/null; fetch ;;
+    build) fetch; build ;;
+    start) fetch; build; serve "$@" ;;
+    run) fetch; build; run_client "$@" ;;
+    test) fetch; build; . "$HERE/test/smoke.sh" ;;
+    suites) fetch; build; suites "$@" ;;
     version) fetched_version ;;
     *) usage >&2; exit 2 ;;
 esac
