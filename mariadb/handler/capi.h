@@ -123,7 +123,9 @@ int trefoil_table_create(trefoil_database *db, trefoil_text name, const trefoil_
 int trefoil_table_rename(trefoil_database *db, trefoil_text from, trefoil_text to, trefoil_failure *why);
 /* Removes all rows, in a transaction of its own. */
 int trefoil_table_truncate(trefoil_table *table, trefoil_failure *why);
-int trefoil_table_drop(trefoil_database *db, trefoil_text name, trefoil_failure *why);
+/* `of`: who drops it within a statement that has written to it, or null. Its transaction is rolled back: the server has
+   committed what was before, and undoes this statement (CREATE ... SELECT that fails). */
+int trefoil_table_drop(trefoil_database *db, trefoil_text name, trefoil_session *of, trefoil_failure *why);
 int trefoil_table_open(trefoil_database *db, trefoil_text name, const trefoil_definition *as, trefoil_table **out,
                        trefoil_failure *why);
 void trefoil_table_close(trefoil_table *table);

@@ -24,7 +24,7 @@ static handler *create_handler(handlerton *hton, TABLE_SHARE *table, MEM_ROOT *r
 static int drop_table(handlerton *, const char *path)
 {
   trefoil_failure why{};
-  switch (trefoil_table_drop(trefoil_db, table_name(path), &why)) {
+  switch (trefoil_table_drop(trefoil_db, table_name(path), session_of_drop(current_thd), &why)) {
   case TREFOIL_OK:
     return 0;
   case TREFOIL_NO_TABLE:

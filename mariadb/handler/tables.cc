@@ -53,7 +53,7 @@ int ha_trefoil::create(const char *name, TABLE *form, HA_CREATE_INFO *info)
 
 int ha_trefoil::delete_table(const char *name)
 {
-  return trefoil_table_drop(trefoil_db, table_name(name), &m_why) ? failed() : 0;
+  return trefoil_table_drop(trefoil_db, table_name(name), session_of_drop(ha_thd()), &m_why) ? failed() : 0;
 }
 
 int ha_trefoil::rename_table(const char *from, const char *to)

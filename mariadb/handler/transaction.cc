@@ -16,6 +16,12 @@ Connection *connection(THD *thd)
   return static_cast<Connection *>(thd_get_ha_data(thd, trefoil_hton));
 }
 
+trefoil_session *session_of_drop(THD *thd)
+{
+  Connection *at= thd ? connection(thd) : nullptr;
+  return at ? at->session : nullptr;
+}
+
 static int connect(THD *thd, Connection **out)
 {
   *out= connection(thd);

@@ -16,6 +16,8 @@ struct Connection
 int begin_statement(THD *thd, Connection **out);
 bool is_in_transaction(THD *thd);
 Connection *connection(THD *thd);
+/* Whose transaction may have written to a table that is dropped now: of no other statement, unless that ends at once. */
+trefoil_session *session_of_drop(THD *thd);
 void set_transaction_functions(handlerton *hton);
 /* Two-phase commit: two_phase.cc. */
 void set_two_phase_functions(handlerton *hton);

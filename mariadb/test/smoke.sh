@@ -12,7 +12,8 @@ verdict() {
 # A script's output, errors in their places.
 script() {
     local name=$1 expected=$HERE/test/$1.expected out=$WORK/$1.out
-    client --force --table --unbuffered < "$HERE/test/$name.sql" 2>&1 | grep -v '^--------------$' > "$out" || true
+    client --force --table --unbuffered < "$HERE/test/$name.sql" 2>&1 | grep -v '^--------------$' |
+        sed 's/^\(ERROR .*\) at line [0-9]*:/\1:/' > "$out" || true
     [ -z "${TREFOIL_RECORD:-}" ] || cp "$out" "$expected"
     if diff -u "$expected" "$out" > "$WORK/$name.diff"; then
         verdict "$name" ok

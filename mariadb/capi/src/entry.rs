@@ -89,8 +89,19 @@ pub extern "C" fn trefoil_table_create(
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn trefoil_table_drop(db: &Arc<Engine>, name: Text, why: Option<&mut Failure>) -> i32 {
-    guard(why, || db.drop_table(text(name)?).map(|()| Done::Ok))
+pub extern "C" fn trefoil_table_drop(
+    db: &Arc<Engine>,
+    name: Text,
+    of: Option<&mut Session>,
+    why: Option<&mut Failure>,
+) -> i32 {
+    guard(why, || {
+        // Otherwise the drop waits for the one who asks for it.
+        if let Some(session) = of {
+            session.rollback()?;
+        }
+        db.drop_table(text(name)?).map(|()| Done::Ok)
+    })
 }
 
 #[unsafe(no_mangle)]
