@@ -201,8 +201,10 @@ typedef struct {
   uint8_t how;
   uint8_t end_is;
   trefoil_lock lock;
+  uint8_t only_key;        /* records get the columns of the key and of the primary key, and no others */
+  uint8_t reserved[7];
 } trefoil_seek;
-static_assert(sizeof(trefoil_seek) == 40, "as in abi.rs");
+static_assert(sizeof(trefoil_seek) == 48, "as in abi.rs");
 
 /* Starts reading; trefoil_step gives the rows, the first one by TREFOIL_FIRST. */
 int trefoil_find(trefoil_session *session, trefoil_cursor *cursor, const trefoil_seek *seek, trefoil_failure *why);

@@ -23,6 +23,7 @@ int ha_trefoil::find(const uchar *key, uint length, uint8_t how, const key_range
   seek.key= (int32_t) active_index;
   seek.how= how;
   seek.lock= m_lock;
+  seek.only_key= keyread == active_index;
   if (end)
   {
     seek.end= end->key;

@@ -87,6 +87,7 @@ TREFOIL_MARIADB_DATA=$WORK/data
 SERVER_ARGS=(--innodb=OFF --default-storage-engine=Aria --character-set-server=latin1 --collation-server=latin1_swedish_ci
     --default-time-zone=+00:00 --log-bin=binlog --binlog-format=ROW)
 . "$HERE/test/sessions.sh"
+. "$HERE/test/reads.sh"
 prepare
 trap 'stop_server; rm -rf "$WORK"' EXIT
 start_server "${SERVER_ARGS[@]}"
@@ -96,6 +97,7 @@ for name in lock_timeout nowait_and_skip_locked kill_query deadlock isolation xa
     check "$name"
 done
 kills
+beside_innodb
 damaged
 printf '%d passed, %d failed\n' "$PASSED" "$FAILED"
 [ "$FAILED" = 0 ]

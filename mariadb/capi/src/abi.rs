@@ -109,6 +109,8 @@ pub struct Seek {
     pub(crate) how: u8,
     pub(crate) end_is: u8,
     pub(crate) lock: Lock,
+    pub(crate) only_key: u8,
+    pub(crate) reserved: [u8; 7],
 }
 
 const _: () = assert!(size_of::<Options>() == 48);
@@ -116,5 +118,5 @@ const _: () = assert!(size_of::<Field>() == 32);
 const _: () = assert!(size_of::<Key>() == 40);
 const _: () = assert!(size_of::<Definition>() == 40);
 const _: () = assert!(size_of::<BeginOptions>() == 16);
-const _: () = assert!(size_of::<Seek>() == 40);
+const _: () = assert!(size_of::<Seek>() == 48);
 const _: () = assert!(size_of::<Xid>() == 144);

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Rows read ahead, as records of the server.
 
-use trefoil::Value;
-
 use crate::failure::Result;
 use crate::layout::Layout;
 use crate::raw::Record;
@@ -34,10 +32,15 @@ impl Batch {
         self.records.len() + self.blob_bytes
     }
 
-    pub fn push(&mut self, layout: &Layout, values: &[Value<'_>]) -> Result<()> {
+    /// Adds the record that `put` writes, with its blobs; it returns the row's number.
+    pub fn push(
+        &mut self,
+        layout: &Layout,
+        put: impl FnOnce(&mut [u8], &mut Vec<Box<[u8]>>) -> Result<u64>,
+    ) -> Result<()> {
         let (start, blobs) = (self.records.len(), self.blobs.len());
         self.records.resize(start + layout.record_bytes(), 0);
-        let row = layout.put(values, &mut self.records[start..], &mut self.blobs)?;
+        let row = put(&mut self.records[start..], &mut self.blobs)?;
         self.blob_bytes += self.blobs[blobs..].iter().map(|blob| blob.len()).sum::<usize>();
         self.rows.push(row);
         Ok(())

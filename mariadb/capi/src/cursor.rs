@@ -3,7 +3,8 @@
 //!
 //! A scan is a range of an index whose near end moves behind the row given out last. To fill a batch:
 //! 1. read entries of the range in its order, at most as many as wanted, under locks if asked for;
-//! 2. of a secondary index, get their rows; one whose entry is not the one found has changed meanwhile and is left out;
+//! 2. of a secondary index, get their rows, unless only what the entries have is wanted; a row whose entry is not the one
+//!    found has changed meanwhile and is left out;
 //! 3. keep them as records.
 //!
 //! The batch is given out row by row. When the session has written since it was filled, what is left of it is forgotten
@@ -12,7 +13,7 @@
 use std::ops::Bound;
 use std::sync::Arc;
 
-use trefoil::{LockMode, Locking, OwnedValue, RowRef, Transaction, Value, ValueRange};
+use trefoil::{Entries, LockMode, Locking, OwnedValue, RowRef, Transaction, Value, ValueRange};
 
 use crate::abi;
 use crate::batch::Batch;
@@ -40,6 +41,8 @@ pub struct Cursor {
 struct Scan {
     way: Way,
     is_forward: bool,
+    /// Records get no more than the index has.
+    only_key: bool,
     locking: Option<Locking>,
     low: Bound<Values>,
     high: Bound<Values>,
@@ -71,6 +74,7 @@ pub struct Start {
     pub way: Way,
     pub is_forward: bool,
     pub is_exact: bool,
+    pub only_key: bool,
     pub low: Bound<Values>,
     pub high: Bound<Values>,
     pub locking: Option<Locking>,
@@ -89,10 +93,11 @@ impl Cursor {
 
     pub fn start(&mut self, session: &Session, start: Start) {
         let batch = self.scan.take().map_or_else(Batch::default, |scan| scan.batch);
-        let Start { way, is_forward, is_exact, low, high, locking } = start;
+        let Start { way, is_forward, is_exact, only_key, low, high, locking } = start;
         let mut scan = Scan {
             way,
             is_forward,
+            only_key,
             locking,
             low,
             high,
@@ -137,7 +142,10 @@ impl Cursor {
     ) -> Result<Done> {
         self.single.clear();
         let (table, single) = (&self.table, &mut self.single);
-        let outcome = read_rows(session.tx()?, table, &[key], locking, |_, values| single.push(&table.layout, values));
+        let layout = &table.layout;
+        let outcome = read_rows(session.tx()?, table, &[key], locking, |_, values| {
+            single.push(layout, |record, blobs| layout.put(values, record, blobs))
+        });
         session.met_or(outcome)?;
         if self.single.len() == 0 {
             return Ok(Done::NotFound);
@@ -205,6 +213,7 @@ impl Scan {
         match self.way {
             Way::Rows if self.is_exact && self.is_whole_key(table) => self.fill_row(table, tx),
             Way::Rows => self.fill_rows(table, tx, wanted),
+            Way::Secondary(n) if self.only_key => self.fill_keys(table, tx, n, wanted),
             Way::Secondary(n) => self.fill_entries(table, tx, n, wanted, session.reads_what_is_committed_now()),
         }
     }
@@ -218,7 +227,9 @@ impl Scan {
     fn fill_row(&mut self, table: &OpenTable, tx: &Transaction) -> Result<(), Met> {
         self.is_last = true;
         let (Bound::Included(key), batch) = (&self.low, &mut self.batch) else { return Ok(()) };
-        read_rows(tx, table, &[key], self.locking, |_, values| batch.push(&table.layout, values))
+        read_rows(tx, table, &[key], self.locking, |_, values| {
+            batch.push(&table.layout, |record, blobs| table.layout.put(values, record, blobs))
+        })
     }
 
     fn fill_rows(&mut self, table: &OpenTable, tx: &Transaction, wanted: usize) -> Result<(), Met> {
@@ -231,13 +242,46 @@ impl Scan {
         };
         let mut rows = rows?.expect(wanted);
         while self.batch.len() < wanted && self.batch.bytes() < BATCH_BYTES_MAX {
+            let layout = &table.layout;
+            if self.only_key {
+                let Some(key) = rows.next_key()? else {
+                    self.is_last = true;
+                    break;
+                };
+                self.batch.push(layout, |record, blobs| layout.put_primary(&key, record, blobs))?;
+                continue;
+            }
             let Some(row) = rows.next_row()? else {
                 self.is_last = true;
                 break;
             };
-            self.batch.push(&table.layout, &row.values()?)?;
+            let values = row.values()?;
+            self.batch.push(layout, |record, blobs| layout.put(&values, record, blobs))?;
         }
         Ok(())
+    }
+
+    /// Entries alone: a snapshot has those of its moment, and a lock of an entry is its row's.
+    fn fill_keys(&mut self, table: &OpenTable, tx: &Transaction, n: usize, wanted: usize) -> Result<(), Met> {
+        let mut entries = self.entries(table, tx, n)?.expect(wanted);
+        while self.batch.len() < wanted && self.batch.bytes() < BATCH_BYTES_MAX {
+            let Some(entry) = entries.next()? else {
+                self.is_last = true;
+                break;
+            };
+            self.batch.push(&table.layout, |record, blobs| table.layout.put_entry(n, &entry, record, blobs))?;
+        }
+        Ok(())
+    }
+
+    fn entries<'a>(&self, table: &OpenTable, tx: &'a Transaction, n: usize) -> trefoil::Result<Entries<'a>> {
+        let (index, range) = (table.layout.index_name(n), range(&self.low, &self.high));
+        match (self.locking, self.is_forward) {
+            (None, true) => tx.scan_index(&table.table, index, range),
+            (None, false) => tx.scan_index_back(&table.table, index, range),
+            (Some(how), true) => tx.scan_index_locked(&table.table, index, range, how),
+            (Some(how), false) => tx.scan_index_back_locked(&table.table, index, range, how),
+        }
     }
 
     fn fill_entries(
@@ -248,14 +292,8 @@ impl Scan {
         wanted: usize,
         may_differ: bool,
     ) -> Result<(), Met> {
-        let (index, range) = (table.layout.index_name(n), range(&self.low, &self.high));
-        let entries = match (self.locking, self.is_forward) {
-            (None, true) => tx.scan_index(&table.table, index, range),
-            (None, false) => tx.scan_index_back(&table.table, index, range),
-            (Some(how), true) => tx.scan_index_locked(&table.table, index, range, how),
-            (Some(how), false) => tx.scan_index_back_locked(&table.table, index, range, how),
-        };
-        let (mut entries, mut found) = (entries?.expect(wanted), Vec::<Values>::with_capacity(wanted));
+        let (mut entries, mut found) =
+            (self.entries(table, tx, n)?.expect(wanted), Vec::<Values>::with_capacity(wanted));
         while found.len() < wanted {
             let Some(entry) = entries.next()? else {
                 self.is_last = true;
@@ -275,7 +313,7 @@ impl Scan {
             Ok(())
         })?;
         for row in rows.iter().flatten() {
-            self.batch.push(&table.layout, row)?;
+            self.batch.push(&table.layout, |record, blobs| table.layout.put(row, record, blobs))?;
         }
         if let (0, false, Some(last)) = (self.batch.len(), self.is_last, found.pop()) {
             // All have changed meanwhile.
@@ -377,5 +415,6 @@ pub fn start(table: &OpenTable, seek: &abi::Seek, parts: Option<&[u8]>, end: Opt
         _ => far,
     };
     let (low, high) = if is_forward { (near, far) } else { (far, near) };
-    Ok(Start { way, is_forward, is_exact: seek.how == 0 || seek.how == 3, low, high, locking })
+    let (is_exact, only_key) = (seek.how == 0 || seek.how == 3, seek.only_key != 0);
+    Ok(Start { way, is_forward, is_exact, only_key, low, high, locking })
 }

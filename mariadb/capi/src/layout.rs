@@ -151,6 +151,39 @@ impl Layout {
         }
     }
 
+    /// An entry of a secondary index as a record: other columns than its own and the primary key's have their defaults.
+    /// Returns the row's number.
+    pub fn put_entry(
+        &self,
+        n: usize,
+        values: &[Value<'_>],
+        record: &mut [u8],
+        blobs: &mut Vec<Box<[u8]>>,
+    ) -> Result<u64> {
+        let columns = self.schema.index_columns(n);
+        let (own, primary) = values.split_at(columns.len());
+        let row = self.put_primary(primary, record, blobs)?;
+        for (&column, value) in columns.iter().zip(own) {
+            self.fields[column].put(value, record, blobs)?;
+        }
+        Ok(row)
+    }
+
+    /// A primary key as a record: other columns have their defaults. Returns the row's number.
+    pub fn put_primary(&self, values: &[Value<'_>], record: &mut [u8], blobs: &mut Vec<Box<[u8]>>) -> Result<u64> {
+        record.copy_from_slice(&self.defaults);
+        match (&self.primary, values) {
+            (Some(fields), _) => {
+                for (&n, value) in fields.iter().zip(values) {
+                    self.fields[n].put(value, record, blobs)?;
+                }
+                Ok(0)
+            }
+            (None, [Value::U64(row)]) => Ok(*row),
+            _ => Err(Failure::definition("a row has no number")),
+        }
+    }
+
     /// The values in the first parts of a key, as the server hands it over.
     pub fn key_values(&self, key: i32, image: &[u8]) -> Result<Vec<OwnedValue>> {
         let broken = || Failure::definition("a key does not fit its index");
