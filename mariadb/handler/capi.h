@@ -121,11 +121,19 @@ int trefoil_sync(trefoil_database *db, trefoil_failure *why);
 int trefoil_table_create(trefoil_database *db, trefoil_text name, const trefoil_definition *as,
                          uint64_t auto_increment, trefoil_failure *why);
 int trefoil_table_rename(trefoil_database *db, trefoil_text from, trefoil_text to, trefoil_failure *why);
-/* Removes all rows, in a transaction of its own. */
+/* Empties it, in a moment, while nobody else has it open; cursors are attached to it again. */
 int trefoil_table_truncate(trefoil_table *table, trefoil_failure *why);
+/* Checks its indexes; if it is `thorough`, its rows against them. TREFOIL_CORRUPT if anything was said. */
+int trefoil_table_check(trefoil_session *session, trefoil_table *table, uint8_t thorough,
+                        void (*say)(void *to, trefoil_text what), void *to, trefoil_failure *why);
+/* Those whose names begin with `prefix`. */
+int trefoil_tables_drop(trefoil_database *db, trefoil_text prefix, trefoil_failure *why);
 /* `of`: who drops it within a statement that has written to it, or null. Its transaction is rolled back: the server has
-   committed what was before, and undoes this statement (CREATE ... SELECT that fails). */
+   committed what was before, and undoes this statement (CREATE ... SELECT that fails). A temporary table may go in the
+   middle of a transaction, which goes on: the table goes with its end. */
 int trefoil_table_drop(trefoil_database *db, trefoil_text name, trefoil_session *of, trefoil_failure *why);
+/* Temporary tables of the server before. */
+int trefoil_leftovers_drop(trefoil_database *db, trefoil_failure *why);
 int trefoil_table_open(trefoil_database *db, trefoil_text name, const trefoil_definition *as, trefoil_table **out,
                        trefoil_failure *why);
 void trefoil_table_close(trefoil_table *table);
@@ -179,6 +187,7 @@ typedef struct { uint8_t mode; uint8_t wait; } trefoil_lock;
 
 trefoil_cursor *trefoil_cursor_open(trefoil_table *table);
 void trefoil_cursor_close(trefoil_cursor *cursor);
+void trefoil_cursor_attach(trefoil_cursor *cursor, trefoil_table *table);
 void trefoil_cursor_reset(trefoil_cursor *cursor);
 
 enum {

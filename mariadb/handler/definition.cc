@@ -71,18 +71,37 @@ static trefoil_field describe(const TABLE *table, const Field *field)
   return to;
 }
 
+bool is_kept(const TABLE *table, const Field *field)
+{
+  if (field->stored_in_db())
+    return true;
+  for (uint n= 0; n < table->s->keys; n++)
+  {
+    const KEY &key= table->key_info[n];
+    for (uint part= 0; part < key.user_defined_key_parts; part++)
+      if (key.key_part[part].fieldnr - 1 == field->field_index)
+        return true;
+  }
+  return false;
+}
+
 Definition::Definition(const TABLE *table)
 {
   const TABLE_SHARE *share= table->s;
   const trefoil_table_options *options= table_options(share);
+  std::vector<uint32_t> numbers(share->fields);
   for (uint n= 0; n < share->fields; n++)
-    m_fields.push_back(describe(table, table->field[n]));
+  {
+    numbers[n]= (uint32_t) m_fields.size();
+    if (is_kept(table, table->field[n]))
+      m_fields.push_back(describe(table, table->field[n]));
+  }
   for (uint n= 0; n < share->keys; n++)
   {
     const KEY &key= table->key_info[n];
     m_parts.emplace_back();
     for (uint part= 0; part < key.user_defined_key_parts; part++)
-      m_parts.back().push_back(key.key_part[part].fieldnr - 1);
+      m_parts.back().push_back(numbers[key.key_part[part].fieldnr - 1]);
     trefoil_key to{};
     to.name= text(key.name);
     to.parts= key.user_defined_key_parts;
@@ -141,8 +160,6 @@ bool refuse_definition(const TABLE *table, const HA_CREATE_INFO *info)
     const Field *field= table->field[n];
     if (!kind_of(field))
       return refuse("columns of this type", field->field_name.str);
-    if (!field->stored_in_db() || field->vcol_info)
-      return refuse("generated columns", field->field_name.str);
   }
   for (uint n= 0; n < share->keys; n++)
   {
@@ -160,7 +177,5 @@ bool refuse_definition(const TABLE *table, const HA_CREATE_INFO *info)
       if (key->type == Key::FOREIGN_KEY)
         return refuse("foreign keys", share->table_name.str);
   }
-  if (info->data_file_name || info->index_file_name)
-    return refuse("DATA DIRECTORY and INDEX DIRECTORY", share->table_name.str);
-  return refuse_options(table);
+  return refuse_options(table, info);
 }

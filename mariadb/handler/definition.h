@@ -7,6 +7,9 @@
 
 #include "server.h"
 
+/* False for a generated column that the server makes whenever it is read. One in a key is kept as its key is. */
+bool is_kept(const TABLE *table, const Field *field);
+
 class Definition
 {
 public:

@@ -39,8 +39,10 @@ public:
   int delete_table(const char *name) override;
   int rename_table(const char *from, const char *to) override;
   int truncate() override;
+  int check(THD *thd, HA_CHECK_OPT *options) override;
   int analyze(THD *thd, HA_CHECK_OPT *options) override;
   int optimize(THD *thd, HA_CHECK_OPT *options) override;
+  bool check_if_incompatible_data(HA_CREATE_INFO *info, uint changes) override;
   void update_create_info(HA_CREATE_INFO *info) override;
 
   /* Statements and how their rows are locked: locking.cc. */
@@ -76,6 +78,8 @@ public:
 
 private:
   int attach(THD *thd);
+  int attach_sequence();
+  int settle(int error);
   int failed();
   int find(const uchar *key, uint length, uint8_t how, const key_range *end, uchar *record);
   int step(uint8_t where, uchar *record, int none);
@@ -84,6 +88,9 @@ private:
   trefoil_cursor *m_cursor= nullptr;
   /* Of the connection that uses the table now. */
   trefoil_session *m_session= nullptr;
+  /* Of a sequence: its numbers are taken whatever becomes of the transaction that took them. */
+  trefoil_session *m_own_session= nullptr;
+  trefoil_canceller *m_own_canceller= nullptr;
   trefoil_lock m_lock= {TREFOIL_UNLOCKED, TREFOIL_WAIT};
   trefoil_failure m_why= {};
   bool m_is_first= false;

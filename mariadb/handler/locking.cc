@@ -2,6 +2,7 @@
    Statements, and how the rows that they read are locked. */
 #include "errors.h"
 #include "ha_trefoil.h"
+#include "variables.h"
 
 /* Tables are not locked by the server: rows are, and definitions by its metadata locks. */
 THR_LOCK_DATA **ha_trefoil::store_lock(THD *thd, THR_LOCK_DATA **to, enum thr_lock_type type)
@@ -26,17 +27,48 @@ THR_LOCK_DATA **ha_trefoil::store_lock(THD *thd, THR_LOCK_DATA **to, enum thr_lo
 
 int ha_trefoil::attach(THD *thd)
 {
+  if (table->s->table_type == TABLE_TYPE_SEQUENCE)
+    return attach_sequence();
   Connection *at= nullptr;
   if (int error= begin_statement(thd, &at))
     return error;
   m_session= at->session;
+  /* It may be another one by now, of the same name. */
+  trefoil_cursor_attach(m_cursor, m_table);
   return 0;
+}
+
+/* Nothing is locked between its calls: the server has a lock around each change. */
+int ha_trefoil::attach_sequence()
+{
+  trefoil_begin_options options{};
+  options.isolation= ISO_READ_COMMITTED;
+  options.lock_timeout_ms= lock_wait_ms(ha_thd());
+  m_lock= {TREFOIL_UNLOCKED, TREFOIL_WAIT};
+  trefoil_cursor_attach(m_cursor, m_table);
+  if (!m_own_session && trefoil_session_open(trefoil_db, &m_own_session, &m_own_canceller, &m_why))
+    return failed();
+  m_session= m_own_session;
+  return trefoil_statement(m_session, &options, &m_why) ? failed() : 0;
+}
+
+/* A later commit that is synced makes this one durable: nothing that used a number outlives the number. */
+int ha_trefoil::settle(int error)
+{
+  if (m_session != m_own_session)
+    return error;
+  int ended= error ? trefoil_rollback(m_session, &m_why) : trefoil_commit(m_session, TREFOIL_BUFFERED, &m_why);
+  error= error ? error : ended ? failed() : 0;
+  int begun= attach_sequence();
+  return error ? error : begun;
 }
 
 int ha_trefoil::external_lock(THD *thd, int type)
 {
   if (type != F_UNLCK)
     return attach(thd);
+  if (m_session && m_session == m_own_session)
+    trefoil_rollback(m_session, &m_why);
   m_session= nullptr;
   return 0;
 }

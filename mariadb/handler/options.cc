@@ -42,8 +42,40 @@ void settings(const trefoil_table_options *table, bool is_primary, const KEY *ke
   to->node_size= (uint32_t) node_size;
 }
 
-bool refuse_options(const TABLE *table)
+bool options_differ(const TABLE_SHARE *share, const HA_CREATE_INFO *info)
 {
+  const trefoil_table_options *old= table_options(share), *now= info->option_struct;
+  if (!old || !now)
+    return false;
+  return old->structure != now->structure || old->compression != now->compression || old->node_size != now->node_size;
+}
+
+/* Rows have one format, which grows with them: that is what the others ask for. */
+static bool refuse_row_format(const HA_CREATE_INFO *info)
+{
+  if (!(info->used_fields & HA_CREATE_USED_ROW_FORMAT) ||
+      (info->row_type != ROW_TYPE_FIXED && info->row_type != ROW_TYPE_PAGE))
+    return false;
+  my_error(ER_ILLEGAL_HA_CREATE_OPTION, MYF(0), "TREFOIL", "ROW_TYPE");
+  return true;
+}
+
+/* Tables lie in one directory, all of them. */
+static void warn_directory(const char *path, const char *option)
+{
+  if (!path)
+    return;
+  THD *thd= current_thd;
+  push_warning_printf(thd, Sql_condition::WARN_LEVEL_WARN, WARN_OPTION_IGNORED,
+                      ER_THD(thd, WARN_OPTION_IGNORED), option);
+}
+
+bool refuse_options(const TABLE *table, const HA_CREATE_INFO *info)
+{
+  warn_directory(info->data_file_name, "DATA DIRECTORY");
+  warn_directory(info->index_file_name, "INDEX DIRECTORY");
+  if (refuse_row_format(info))
+    return true;
   for (uint n= 0; n < table->s->keys; n++)
   {
     const trefoil_key_options *own=

@@ -31,6 +31,7 @@ inline const trefoil_table_options *table_options(const TABLE_SHARE *share)
 /* Settings of one key: its own, then those of the table for the primary key. */
 void settings(const trefoil_table_options *table, bool is_primary, const KEY *key, trefoil_key *to);
 
-bool refuse_options(const TABLE *table);
+bool options_differ(const TABLE_SHARE *share, const HA_CREATE_INFO *info);
+bool refuse_options(const TABLE *table, const HA_CREATE_INFO *info);
 
 #endif

@@ -5,6 +5,7 @@
 #include "errors.h"
 #include "ha_trefoil.h"
 #include "options.h"
+#include "transaction.h"
 #include "variables.h"
 
 #include <mysql/plugin.h>
@@ -32,6 +33,23 @@ static int drop_table(handlerton *, const char *path)
   default:
     return server_error(nullptr, why);
   }
+}
+
+/* What the server knew of is gone by then: what it did not know of remains. */
+static void drop_database(handlerton *, char *path)
+{
+  trefoil_failure why{};
+  if (trefoil_tables_drop(trefoil_db, table_name(path), &why))
+    log_failure("DROP DATABASE", why);
+}
+
+/* What is prepared is decided by now, unless a user has to decide it: a table that waits for that is left. */
+static int ddl_recovery_done(handlerton *)
+{
+  trefoil_failure why{};
+  if (trefoil_leftovers_drop(trefoil_db, &why))
+    log_failure("temporary tables left behind", why);
+  return 0;
 }
 
 /* Signals are the server's: threads that the engine starts are born with all of them blocked. */
@@ -70,9 +88,11 @@ static int init(void *plugin)
   ignore_db_dirs_append(directory_name);
   trefoil_hton= hton;
   hton->create= create_handler;
-  hton->flags= HTON_SUPPORTS_EXTENDED_KEYS | HTON_TEMPORARY_NOT_SUPPORTED;
+  hton->flags= HTON_SUPPORTS_EXTENDED_KEYS;
   hton->tablefile_extensions= no_files;
   hton->drop_table= drop_table;
+  hton->drop_database= drop_database;
+  hton->signal_ddl_recovery_done= ddl_recovery_done;
   hton->table_options= trefoil_table_option_list;
   hton->index_options= trefoil_key_option_list;
   set_transaction_functions(hton);

@@ -3,6 +3,8 @@
 #include "definition.h"
 #include "errors.h"
 #include "ha_trefoil.h"
+#include "options.h"
+#include "transaction.h"
 
 int ha_trefoil::open(const char *name, int, uint)
 {
@@ -33,6 +35,9 @@ int ha_trefoil::close()
 {
   trefoil_cursor_close(m_cursor);
   m_cursor= nullptr;
+  if (m_own_session)
+    trefoil_session_close(m_own_session, m_own_canceller);
+  m_own_session= nullptr;
   return 0;
 }
 
@@ -61,7 +66,36 @@ int ha_trefoil::rename_table(const char *from, const char *to)
   return trefoil_table_rename(trefoil_db, table_name(from), table_name(to), &m_why) ? failed() : 0;
 }
 
-int ha_trefoil::truncate() { return trefoil_table_truncate(m_table, &m_why) ? failed() : 0; }
+int ha_trefoil::truncate()
+{
+  if (trefoil_table_truncate(m_table, &m_why))
+    return failed();
+  trefoil_cursor_attach(m_cursor, m_table);
+  return 0;
+}
+
+static void say_problem(void *thd, trefoil_text what)
+{
+  push_warning_printf(static_cast<THD *>(thd), Sql_condition::WARN_LEVEL_WARN, ER_NOT_KEYFILE, "%.*s", (int) what.len,
+                      what.ptr);
+}
+
+int ha_trefoil::check(THD *thd, HA_CHECK_OPT *options)
+{
+  uint8_t thorough= !(options->flags & T_QUICK);
+  switch (trefoil_table_check(m_session, m_table, thorough, say_problem, thd, &m_why)) {
+  case TREFOIL_OK:
+    return HA_ADMIN_OK;
+  case TREFOIL_CORRUPT:
+    return HA_ADMIN_CORRUPT;
+  case TREFOIL_CANCELLED:
+    thd->send_kill_message();
+    return HA_ADMIN_FAILED;
+  default:
+    push_warning(thd, Sql_condition::WARN_LEVEL_WARN, ER_GET_ERRMSG, m_why.text);
+    return HA_ADMIN_FAILED;
+  }
+}
 
 /* The guesses about keys follow from the number of rows. */
 int ha_trefoil::analyze(THD *, HA_CHECK_OPT *)
@@ -71,6 +105,12 @@ int ha_trefoil::analyze(THD *, HA_CHECK_OPT *)
 
 /* A copy is packed anew. */
 int ha_trefoil::optimize(THD *, HA_CHECK_OPT *) { return HA_ADMIN_TRY_ALTER; }
+
+/* Asked of tables that take each other's place: a partition and a table. */
+bool ha_trefoil::check_if_incompatible_data(HA_CREATE_INFO *info, uint changes)
+{
+  return changes == IS_EQUAL_YES && !options_differ(table->s, info) ? COMPATIBLE_DATA_YES : COMPATIBLE_DATA_NO;
+}
 
 void ha_trefoil::update_create_info(HA_CREATE_INFO *info)
 {

@@ -5,12 +5,16 @@
 
 int ha_trefoil::write_row(const uchar *record)
 {
+  /* The first row of a temporary sequence comes without a lock of its table. */
+  if (!m_session)
+    if (int error= attach(ha_thd()))
+      return error;
   bool is_new= table->next_number_field && record == table->record[0];
   if (is_new)
     if (int error= update_auto_increment())
       return error;
-  if (trefoil_insert(m_session, m_cursor, record, &m_why))
-    return failed();
+  if (int error= settle(trefoil_insert(m_session, m_cursor, record, &m_why) ? failed() : 0))
+    return error;
   if (is_new)
   {
     longlong used= table->next_number_field->val_int();
@@ -23,7 +27,7 @@ int ha_trefoil::write_row(const uchar *record)
 
 int ha_trefoil::update_row(const uchar *old, const uchar *record)
 {
-  return trefoil_update(m_session, m_cursor, old, record, &m_why) ? failed() : 0;
+  return settle(trefoil_update(m_session, m_cursor, old, record, &m_why) ? failed() : 0);
 }
 
 int ha_trefoil::delete_row(const uchar *record)

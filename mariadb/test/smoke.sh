@@ -88,6 +88,7 @@ SERVER_ARGS=(--innodb=OFF --default-storage-engine=Aria --character-set-server=l
     --default-time-zone=+00:00 --log-bin=binlog --binlog-format=ROW)
 . "$HERE/test/sessions.sh"
 . "$HERE/test/reads.sh"
+. "$HERE/test/tables.sh"
 prepare
 trap 'stop_server; rm -rf "$WORK"' EXIT
 start_server "${SERVER_ARGS[@]}"

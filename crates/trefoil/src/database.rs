@@ -179,7 +179,7 @@ impl Database {
         Snapshot::take(&self.0.engine)
     }
 
-    /// Creates a plain index, empty; its name has 1 to 192 bytes. Durable when it returns, and no part of any
+    /// Creates a plain index, empty; its name has 1 to 640 bytes. Durable when it returns, and no part of any
     /// transaction.
     ///
     /// # Errors
@@ -245,7 +245,7 @@ impl Database {
         self.0.engine.drop_plain(name)
     }
 
-    /// Creates a table, empty, with the secondary indexes of its schema; its name has 1 to 192 bytes. Durable when it
+    /// Creates a table, empty, with the secondary indexes of its schema; its name has 1 to 640 bytes. Durable when it
     /// returns, and no part of any transaction.
     ///
     /// # Errors

@@ -25,7 +25,8 @@ use crate::table::{IndexSchema, Schema};
 mod online;
 mod tables;
 
-const NAME_BYTES_MAX: usize = 192;
+/// Of a plain index or a table. MariaDB calls a table by a path, in which a character may have five bytes.
+const NAME_BYTES_MAX: usize = 640;
 
 /// A change of index 0: rows to write (`Some`) or remove.
 type CatalogChange = Vec<(Vec<u8>, Option<Vec<u8>>)>;

@@ -273,6 +273,28 @@ fn a_missing_entry() {
     meanwhile(remove, said(AGAINST, "missing index entry", "").between(BY_COLOUR));
 }
 
+/// One table alone, and not if another one is damaged; ended when somebody wants it.
+#[test]
+fn a_missing_entry_of_one_table() {
+    simulate(|_| {
+        let disk = disk();
+        patient(&disk);
+        let db = Database::open(DIR, quiet(&disk)).unwrap();
+        let (rows, other) = (db.table("rows").unwrap(), table(&db, "other"));
+        write_raw(&db, "rows.by_colour", &row_keys(15, 1).1, None).unwrap();
+        let problems = |table, against_rows| {
+            let reports = db.verify_table(table, against_rows, &|| true).unwrap();
+            reports.into_iter().flat_map(|(name, report)| report.problems.into_iter().map(move |_| name.clone()))
+        };
+        assert_eq!(problems(&rows, true).collect::<Vec<_>>(), [AGAINST]);
+        assert_eq!(problems(&rows, false).count(), 0, "each index by itself is sound");
+        assert_eq!(problems(&other, true).count(), 0);
+        let looks = std::cell::Cell::new(0);
+        let twice = || looks.replace(looks.get() + 1) < 2;
+        assert!(matches!(db.verify_table(&rows, true, &twice), Err(trefoil::Error::Cancelled)));
+    });
+}
+
 #[test]
 fn an_extra_entry() {
     let add = |_: &SimDisk, db: &Database| {

@@ -85,6 +85,14 @@ impl Cursor {
         Self { table, scan: None, single: Batch::default(), row: 0 }
     }
 
+    /// Reads `table` from now on: it may have taken the place of the one before.
+    pub fn attach(&mut self, table: &Arc<OpenTable>) {
+        if !Arc::ptr_eq(&self.table, table) {
+            self.reset();
+            self.table = table.clone();
+        }
+    }
+
     /// Forgets the scan and what was read ahead.
     pub fn reset(&mut self) {
         self.scan = None;

@@ -55,6 +55,23 @@ impl Engine {
         Ok(())
     }
 
+    /// Drops temporary tables that a server before this one left behind.
+    pub fn drop_leftovers(&self) -> Result<()> {
+        let (_, tables) = self.db.names();
+        let mut outcome = Ok(());
+        for name in tables.iter().filter(|name| is_temporary(name)) {
+            // One that waits for what is prepared keeps no other one.
+            outcome = outcome.and(self.drop_table(name));
+        }
+        outcome
+    }
+
+    /// Drops the tables whose names begin with `prefix`.
+    pub fn drop_tables(&self, prefix: &str) -> Result<()> {
+        let (_, tables) = self.db.names();
+        tables.iter().filter(|name| name.starts_with(prefix)).try_for_each(|name| self.drop_table(name))
+    }
+
     pub fn rename_table(&self, from: &str, to: &str) -> Result<()> {
         self.db.rename_table(from, to)?;
         let mut all = self.counters.lock().unwrap_or_else(PoisonError::into_inner);
@@ -103,11 +120,51 @@ impl Drop for Engine {
     }
 }
 
+/// True for the name of a temporary table. No user's table has it: in their names this character is encoded.
+pub fn is_temporary(name: &str) -> bool {
+    name.rsplit('/').next().is_some_and(|last| last.starts_with("#sql-temptable-"))
+}
+
 /// As `capi.h` numbers them.
 pub fn durability(n: u8) -> Durability {
     match n {
         2 => Durability::Buffered,
         1 => Durability::Write,
         _ => Durability::Sync,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use trefoil::{ColumnType, Schema};
+
+    use super::*;
+
+    fn engine() -> (tempfile::TempDir, Engine) {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let db = Database::open(dir.path(), Options::default()).expect("it opens");
+        (dir, Engine { db, counters: Mutex::default() })
+    }
+
+    fn tables_after(names: &[&str], drop: impl FnOnce(&Engine) -> Result<()>) -> Vec<String> {
+        let (_dir, engine) = engine();
+        for name in names {
+            let schema =
+                Schema::builder().column("id", ColumnType::I64).primary_key(&["id"]).build().expect("a schema");
+            engine.db.create_table(name, schema).expect("it is new");
+        }
+        drop(&engine).expect("they are there");
+        engine.db.names().1
+    }
+
+    #[test]
+    fn temporary_tables_of_the_server_before_are_dropped() {
+        let names = ["/tmp/#sql-temptable-1-2-3", "d/#sql-alter-1-2", "d/t", "tmp/#sql-temptable-9"];
+        assert_eq!(tables_after(&names, Engine::drop_leftovers), ["d/#sql-alter-1-2", "d/t"]);
+    }
+
+    #[test]
+    fn tables_of_one_database_are_dropped() {
+        assert_eq!(tables_after(&["d/t", "d/u", "d2/t"], |engine| engine.drop_tables("d/")), ["d2/t"]);
     }
 }

@@ -6,12 +6,13 @@
 
 #![allow(missing_docs, reason = "the contract is capi.h, one for all")]
 
+use std::ffi::c_void;
 use std::sync::Arc;
 
 use crate::abi::{BeginOptions, Definition, Lock, Options, Seek, TableStats, Text, Xid};
 use crate::cursor::{self, Cursor, Step};
 use crate::database::{Engine, durability};
-use crate::failure::{Done, Failure, Result, guard, quietly};
+use crate::failure::{Code, Done, Failure, Result, guard, quietly};
 use crate::raw::{self, Record};
 use crate::session::{CancelSlot, Session};
 use crate::table::OpenTable;
@@ -96,12 +97,18 @@ pub extern "C" fn trefoil_table_drop(
     why: Option<&mut Failure>,
 ) -> i32 {
     guard(why, || {
-        // Otherwise the drop waits for the one who asks for it.
-        if let Some(session) = of {
-            session.rollback()?;
+        let name = text(name)?;
+        match of {
+            Some(session) => session.drop_table(name)?,
+            None => db.drop_table(name)?,
         }
-        db.drop_table(text(name)?).map(|()| Done::Ok)
+        Ok(Done::Ok)
     })
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn trefoil_leftovers_drop(db: &Arc<Engine>, why: Option<&mut Failure>) -> i32 {
+    guard(why, || db.drop_leftovers().map(|()| Done::Ok))
 }
 
 #[unsafe(no_mangle)]
@@ -110,8 +117,36 @@ pub extern "C" fn trefoil_table_rename(db: &Arc<Engine>, from: Text, to: Text, w
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn trefoil_table_truncate(table: &Arc<OpenTable>, why: Option<&mut Failure>) -> i32 {
-    guard(why, || table.truncate().map(|()| Done::Ok))
+pub extern "C" fn trefoil_tables_drop(db: &Arc<Engine>, prefix: Text, why: Option<&mut Failure>) -> i32 {
+    guard(why, || db.drop_tables(text(prefix)?).map(|()| Done::Ok))
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn trefoil_table_truncate(table: &mut Arc<OpenTable>, why: Option<&mut Failure>) -> i32 {
+    guard(why, || {
+        *table = Arc::new(table.truncate()?);
+        Ok(Done::Ok)
+    })
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn trefoil_table_check(
+    session: &Session,
+    table: &Arc<OpenTable>,
+    thorough: u8,
+    say: extern "C" fn(*mut c_void, Text),
+    to: *mut c_void,
+    why: Option<&mut Failure>,
+) -> i32 {
+    guard(why, || {
+        let slot = session.cancel_slot();
+        let problems =
+            table.check(thorough != 0, &|| !slot.is_cancelled(), |problem| say(to, raw::to_text(problem)))?;
+        match problems {
+            0 => Ok(Done::Ok),
+            n => Err(Failure::new(Code::Corrupt, &format!("{n} found wrong in table {}", table.table.name()))),
+        }
+    })
 }
 
 #[unsafe(no_mangle)]
@@ -216,12 +251,20 @@ pub extern "C" fn trefoil_statement_undo(session: &mut Session, why: Option<&mut
 
 #[unsafe(no_mangle)]
 pub extern "C" fn trefoil_commit(session: &mut Session, how: u8, why: Option<&mut Failure>) -> i32 {
-    guard(why, || session.commit(durability(how)).map(|()| Done::Ok))
+    guard(why, || {
+        let outcome = session.commit(durability(how));
+        session.drop_temporary();
+        outcome.map(|()| Done::Ok)
+    })
 }
 
 #[unsafe(no_mangle)]
 pub extern "C" fn trefoil_rollback(session: &mut Session, why: Option<&mut Failure>) -> i32 {
-    guard(why, || session.rollback().map(|()| Done::Ok))
+    guard(why, || {
+        let outcome = session.rollback();
+        session.drop_temporary();
+        outcome.map(|()| Done::Ok)
+    })
 }
 
 #[unsafe(no_mangle)]
@@ -277,6 +320,11 @@ pub extern "C" fn trefoil_cursor_open(table: &Arc<OpenTable>) -> *mut Cursor {
 #[unsafe(no_mangle)]
 pub extern "C" fn trefoil_cursor_close(cursor: *mut Cursor) {
     close(cursor);
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn trefoil_cursor_attach(cursor: &mut Cursor, table: &Arc<OpenTable>) {
+    quietly(|| cursor.attach(table));
 }
 
 #[unsafe(no_mangle)]

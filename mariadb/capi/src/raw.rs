@@ -68,6 +68,11 @@ pub unsafe fn text<'a>(text: abi::Text) -> Result<&'a str> {
     std::str::from_utf8(bytes).map_err(|_| Failure::definition("a name is not UTF-8"))
 }
 
+/// The other way, for the time of a call.
+pub fn to_text(text: &str) -> abi::Text {
+    abi::Text { ptr: text.as_ptr().cast(), len: text.len() }
+}
+
 /// The server's table in Rust's types.
 pub struct Definition<'a> {
     pub fields: Vec<(&'a str, &'a abi::Field)>,

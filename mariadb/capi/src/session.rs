@@ -7,6 +7,7 @@
 //! In two phases: a prepared transaction belongs to the database, under its name; the session keeps the name, and what its
 //! commit needs if the server is going to order it. A session that is closed leaves it prepared.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -16,7 +17,7 @@ use trefoil::{
 };
 
 use crate::abi;
-use crate::database::Engine;
+use crate::database::{Engine, is_temporary};
 use crate::failure::{Code, Failure, Result, check_sound};
 
 /// A connection.
@@ -34,26 +35,39 @@ pub struct Session {
     /// Rows written: who has read ahead looks whether it has changed.
     writes: u64,
     cancel: Arc<CancelSlot>,
+    engine: Arc<Engine>,
+    /// Temporary tables that the transaction may have written to, dropped while it runs.
+    dropped: Vec<String>,
 }
 
 /// The same for other threads: what ends its waits.
 #[derive(Default)]
-pub struct CancelSlot(Mutex<Option<Canceller>>);
+pub struct CancelSlot {
+    waits: Mutex<Option<Canceller>>,
+    /// Since the statement began. Relaxed: it is met at the next look.
+    cancelled: AtomicBool,
+}
 
 impl CancelSlot {
+    /// The statement was ended.
+    pub fn is_cancelled(&self) -> bool {
+        self.cancelled.load(Ordering::Relaxed)
+    }
+
     pub fn cancel(&self) {
-        if let Some(canceller) = &*self.0.lock().unwrap_or_else(PoisonError::into_inner) {
+        self.cancelled.store(true, Ordering::Relaxed);
+        if let Some(canceller) = &*self.waits.lock().unwrap_or_else(PoisonError::into_inner) {
             canceller.cancel();
         }
     }
 
     fn set(&self, canceller: Option<Canceller>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = canceller;
+        *self.waits.lock().unwrap_or_else(PoisonError::into_inner) = canceller;
     }
 }
 
 impl Session {
-    pub fn new(engine: &Engine) -> Self {
+    pub fn new(engine: &Arc<Engine>) -> Self {
         Self {
             db: engine.db.clone(),
             tx: None,
@@ -66,6 +80,8 @@ impl Session {
             next_savepoint: 0,
             writes: 0,
             cancel: Arc::default(),
+            engine: engine.clone(),
+            dropped: Vec::new(),
         }
     }
 
@@ -95,6 +111,7 @@ impl Session {
         };
         if self.statement.is_none() {
             tx.clear_cancelled();
+            self.cancel.cancelled.store(false, Ordering::Relaxed);
             self.statement = Some(tx.savepoint());
         }
         Ok(())
@@ -159,6 +176,26 @@ impl Session {
         match self.prepared.take() {
             Some(xid) => Ok(self.db.rollback_prepared(&xid)?),
             None => Ok(()),
+        }
+    }
+
+    /// Drops a table. A temporary one may go in the middle of a transaction that wrote to it, and goes with its end then; of
+    /// another one only the statement that made it can have written to it, and that failed.
+    pub fn drop_table(&mut self, name: &str) -> Result<()> {
+        if !is_temporary(name) || self.tx.is_none() {
+            // Otherwise the drop waits for the one who asks for it.
+            self.rollback()?;
+            return self.engine.drop_table(name);
+        }
+        self.db.table(name)?;
+        self.dropped.push(name.to_owned());
+        Ok(())
+    }
+
+    /// Behind the end of the transaction. What is prepared and still holds one leaves it to the next server.
+    pub fn drop_temporary(&mut self) {
+        for name in std::mem::take(&mut self.dropped) {
+            self.engine.drop_table(&name).ok();
         }
     }
 

@@ -19,7 +19,7 @@ const STATS_AGE_MAX: Duration = Duration::from_secs(1);
 /// A table of the server that some handler has open.
 pub struct OpenTable {
     pub table: Table,
-    pub layout: Layout,
+    pub layout: Arc<Layout>,
     /// As it was opened: nobody has a table open while it is renamed.
     name: String,
     db: Database,
@@ -31,7 +31,7 @@ pub struct OpenTable {
 
 impl OpenTable {
     pub fn open(engine: &Engine, name: &str, definition: &Definition<'_>) -> Result<Self> {
-        let layout = Layout::new(definition)?;
+        let layout = Arc::new(Layout::new(definition)?);
         let table = engine.db.table(name)?;
         // Settings of indexes may differ: they are the engine's to keep.
         let (stored, wanted) = (table.schema(), &layout.schema);
@@ -121,15 +121,24 @@ impl OpenTable {
         self.counters.auto.fetch_max(used.saturating_add(1), Ordering::Relaxed);
     }
 
-    /// Removes all rows, in a transaction of its own: after a crash all are there, or none.
-    pub fn truncate(&self) -> Result<()> {
+    /// Empties the table. It is another one of the engine's then: this one's place is taken by what is returned.
+    pub fn truncate(&self) -> Result<Self> {
         check_sound()?;
-        let mut tx = self.db.begin()?;
-        tx.delete_first(&self.table, ALL, usize::MAX)?;
-        tx.commit()?;
+        let table = self.db.truncate_table(&self.name)?;
         self.counters.auto.store(1, Ordering::Relaxed);
-        self.stats.lock().unwrap_or_else(PoisonError::into_inner).take();
-        Ok(())
+        let (layout, name, counters) = (self.layout.clone(), self.name.clone(), self.counters.clone());
+        let (grown, stats) = (AtomicI64::new(0), Mutex::default());
+        Ok(Self { table, layout, name, db: self.db.clone(), counters, stats, grown })
+    }
+
+    /// Checks the indexes, and if it is `thorough` the rows against them. What is wrong goes to `say`; how much is.
+    pub fn check(&self, thorough: bool, goes_on: &dyn Fn() -> bool, mut say: impl FnMut(&str)) -> Result<usize> {
+        let mut problems = 0;
+        for (what, report) in self.db.verify_table(&self.table, thorough, goes_on)? {
+            problems += report.problems.len();
+            report.problems.iter().for_each(|problem| say(&format!("{what}: {problem}")));
+        }
+        Ok(problems)
     }
 
     /// Rows came, or went.

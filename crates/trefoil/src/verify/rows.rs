@@ -23,6 +23,7 @@ pub(super) fn table(
     shape: &TableShape,
     snapshot: CommitTs,
     damaged: &[IndexId],
+    goes_on: &dyn Fn() -> bool,
 ) -> Result<Vec<(String, VerifyReport)>> {
     let at = ReadAt::Snapshot(snapshot);
     if damaged.contains(&shape.primary.id()) {
@@ -34,11 +35,11 @@ pub(super) fn table(
         makes_keys && entry.check_snapshot(at).is_ok() && !damaged.contains(&entry.id())
     };
     let secondaries: Vec<usize> = (0..shape.secondaries.len()).filter(usable).collect();
-    let (rows, sums) = rows(shape, &secondaries, at)?;
+    let (rows, sums) = rows(shape, &secondaries, at, goes_on)?;
     let mut reports = vec![(format!("{} rows", shape.def.name), rows)];
     for (n, sum) in secondaries.into_iter().zip(sums) {
         let name = format!("{}.{} against its rows", shape.def.name, shape.secondaries[n].def.name);
-        reports.push((name, entries(shape, n, at, &sum)?));
+        reports.push((name, entries(shape, n, at, &sum, goes_on)?));
     }
     Ok(reports)
 }
@@ -62,12 +63,17 @@ impl Digest {
 }
 
 /// Every row can be read; what entries the rows ask for in each of these indexes.
-fn rows(shape: &TableShape, secondaries: &[usize], at: ReadAt) -> Result<(VerifyReport, Vec<Digest>)> {
+fn rows(
+    shape: &TableShape,
+    secondaries: &[usize],
+    at: ReadAt,
+    goes_on: &dyn Fn() -> bool,
+) -> Result<(VerifyReport, Vec<Digest>)> {
     let schema = &shape.def.schema;
     let mut report = VerifyReport::default();
     let mut sums: Vec<Digest> = secondaries.iter().map(|_| Digest::default()).collect();
     let (mut key, mut value) = (Vec::new(), Vec::new());
-    each(&shape.primary, at, &mut |pk, row| {
+    each(&shape.primary, at, goes_on, &mut |pk, row| {
         report.entries += 1;
         if let Err(fault) = schema.decode_row(pk, row) {
             report.add(|| wrong(&shape.primary, pk, "row", "values of its columns", fault.to_string()));
@@ -84,14 +90,20 @@ fn rows(shape: &TableShape, secondaries: &[usize], at: ReadAt) -> Result<(Verify
 }
 
 /// The entries of one index against the sum of what the rows ask for.
-fn entries(shape: &TableShape, n: usize, at: ReadAt, rows: &Digest) -> Result<VerifyReport> {
+fn entries(
+    shape: &TableShape,
+    n: usize,
+    at: ReadAt,
+    rows: &Digest,
+    goes_on: &dyn Fn() -> bool,
+) -> Result<VerifyReport> {
     let index = &shape.secondaries[n];
     let mut report = VerifyReport::default();
     let schema = &shape.def.schema;
     let mut sum = Digest::default();
     // The entry before.
     let mut last = Vec::new();
-    each(index, at, &mut |key, value| {
+    each(index, at, goes_on, &mut |key, value| {
         sum.add(key, value);
         if let Some(doubled) = doubled(schema, n, &last, key) {
             report.add(|| wrong(index, key, "value of a unique index", "one row with it", doubled));
@@ -102,7 +114,7 @@ fn entries(shape: &TableShape, n: usize, at: ReadAt, rows: &Digest) -> Result<Ve
     })?;
     report.entries = sum.count;
     if sum != *rows {
-        name_differences(shape, n, at, &mut report)?;
+        name_differences(shape, n, at, goes_on, &mut report)?;
     }
     Ok(report)
 }
@@ -119,10 +131,16 @@ fn doubled(schema: &Schema, n: usize, last: &[u8], entry: &[u8]) -> Option<Strin
 }
 
 /// Looks each entry up on the other side. Rows that cannot be read are not asked: they were named before.
-fn name_differences(shape: &TableShape, n: usize, at: ReadAt, report: &mut VerifyReport) -> Result<()> {
+fn name_differences(
+    shape: &TableShape,
+    n: usize,
+    at: ReadAt,
+    goes_on: &dyn Fn() -> bool,
+    report: &mut VerifyReport,
+) -> Result<()> {
     let (schema, index) = (&shape.def.schema, &shape.secondaries[n]);
     let [mut key, mut expected, mut beside] = [const { Vec::new() }; 3];
-    each(&shape.primary, at, &mut |pk, row| {
+    each(&shape.primary, at, goes_on, &mut |pk, row| {
         if schema.decode_row(pk, row).is_err() {
             return Ok(());
         }
@@ -135,7 +153,7 @@ fn name_differences(shape: &TableShape, n: usize, at: ReadAt, report: &mut Verif
         }
         Ok(())
     })?;
-    each(index, at, &mut |entry, value| {
+    each(index, at, goes_on, &mut |entry, value| {
         let pk = match schema.primary_key_of(n, entry) {
             Ok(pk) => pk,
             Err(fault) => {
@@ -178,10 +196,13 @@ fn wrong(
     Corruption::of_index(entry.id(), printable(key), what, expected, found)
 }
 
-fn each(entry: &IndexEntry, at: ReadAt, visit: &mut Visit<'_>) -> Result<()> {
+fn each(entry: &IndexEntry, at: ReadAt, goes_on: &dyn Fn() -> bool, visit: &mut Visit<'_>) -> Result<()> {
     let mut cursor = entry.index.cursor(at, (Unbounded, Unbounded), Direction::Forward);
     let mut batch = EntryBatch::new();
     loop {
+        if !goes_on() {
+            return Err(Error::Cancelled);
+        }
         let more = cursor.fill(&mut batch, 1024).map_err(Error::from)?;
         for i in 0..batch.len() {
             visit(batch.key(i), batch.value(i))?;
