@@ -172,6 +172,10 @@ pub struct IndexStats {
     pub runs: u64,
     /// Their bytes.
     pub run_bytes: u64,
+    /// What they add to the live keys (estimate): their puts less their deletes.
+    pub run_keys: i64,
+    /// Puts and deletes applied or attached since open.
+    pub changes: u64,
     /// Leaf splits since open.
     pub splits: u64,
     /// Leaves unlinked or merged away since open.
@@ -248,6 +252,12 @@ pub trait Index: Send + Sync {
     fn checkpoint(&self, upkeep: &Upkeep<'_>) -> Result<IndexState>;
     /// Counts and sizes.
     fn stats(&self) -> IndexStats;
+    /// About how many keys of the range have a newest version that is a put. It reads what a look-up of each end reads, and
+    /// takes no longer than some such. 0 only if no reader can find anything in the range.
+    fn estimate(&self, range: (Bound<&[u8]>, Bound<&[u8]>)) -> Result<u64>;
+    /// Ascending keys, about `count` of them, that cut the index in parts of like size: where samples are taken. They need not
+    /// be keys of entries; the first is at or below all entries.
+    fn split_keys(&self, count: usize) -> Result<Vec<Vec<u8>>>;
     /// Checks everything that can be checked, reading all blocks.
     fn verify(&self) -> Result<VerifyReport>;
     /// Visits every block that the last checkpoint's images name, once for each slot that names it, and reports what is

@@ -37,7 +37,7 @@ pub use cache::{
 pub use codec::{BlockKind, Compression};
 pub use epoch::EpochCell;
 pub use frame::{Frame, FramePool};
-pub use run::{Run, RunCursor, RunMeta, RunWriter};
+pub use run::{Run, RunCursor, RunEstimate, RunMeta, RunWriter};
 pub use space::{
     AllocScope, Census, CheckpointMark, CleaningDebt, ExtentId, NewBlock, Space, SpaceOptions, SpacePin, SpaceStats,
     Tally, UpdateGroup,

@@ -19,6 +19,7 @@
 //! | `checkpoint`, `compose`, `state` | the fuzzy checkpoint; an inner node's image; what the manifest keeps |
 //! | `verify`, `reach` | checks; what the last checkpoint's images reach |
 //! | `destroy` | taking a tree apart |
+//! | `estimate` | how many keys lie in a range, without reading them |
 //! | `stats`, `draw` | counts; a drawing |
 //!
 //! Message buffers have their place in `handle::InnerNode`; there is no code for them yet.
@@ -35,6 +36,7 @@ mod dead;
 mod descent;
 mod destroy;
 mod draw;
+mod estimate;
 mod handle;
 mod image;
 mod load;

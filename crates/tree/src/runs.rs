@@ -24,14 +24,15 @@
 //! > The checkpoint starts and will name run 30 with nothing drained. The drain ends; K@50, a tombstone, is collected;
 //! > K's leaf is written and composed. After a crash the run is attached again, K@30 is drained, K is alive.
 
+use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use base::bytes::{Reader, put_bytes, put_varint};
 use base::limits::LSN_UNIT;
 use base::{CommitTs, GcView, Lsn, Result};
-use index::{BatchBuilder, Op, ReadAt, RunFiles, Upkeep};
-use store::{EpochCell, Run, RunMeta, epoch};
+use index::{BatchBuilder, KeyRange, Op, ReadAt, RunFiles, Upkeep};
+use store::{EpochCell, Run, RunEstimate, RunMeta, epoch};
 use vfs::sync::Mutex;
 
 use crate::tree::{Core, Hand};
@@ -52,6 +53,8 @@ pub(crate) struct Attached {
     drained_to: Mutex<Vec<u8>>,
     /// Bytes of the entries that are not, as far as counted. Relaxed: a statistic.
     left: AtomicU64,
+    /// Deletes among a thousand of its entries, as far as they were looked at. Relaxed: a statistic.
+    deletes: AtomicU64,
     /// All keys are. Set before the cap is lifted (Release, with the cap); read after a leaf (Acquire): a reader of a leaf
     /// that was collected without this run's cap sees it.
     removed: AtomicBool,
@@ -60,7 +63,42 @@ pub(crate) struct Attached {
 impl Attached {
     fn new(run: Run, ts: CommitTs, drained_to: Vec<u8>) -> Arc<Self> {
         let left = AtomicU64::new(run.bytes());
-        Arc::new(Self { run, ts, drained_to: Mutex::new(drained_to), left, removed: AtomicBool::new(false) })
+        let (removed, deletes, drained_to) = (AtomicBool::new(false), AtomicU64::new(0), Mutex::new(drained_to));
+        let this = Self { run, ts, drained_to, left, deletes, removed };
+        // A file is not read for it: the drain will.
+        if this.run.meta().is_none()
+            && let Ok(RunEstimate { puts, deletes }) = this.run.estimate(Bound::Unbounded, Bound::Unbounded)
+        {
+            this.note_deletes(deletes, puts + deletes);
+        }
+        Arc::new(this)
+    }
+
+    fn note_deletes(&self, deletes: u64, of: u64) {
+        self.deletes.store(deletes * 1000 / of.max(1), Ordering::Relaxed);
+    }
+
+    /// What it adds to the live keys of the leaves, about: keys that are new to them, less deletes.
+    fn keys(&self) -> i64 {
+        let left = self.left.load(Ordering::Relaxed) as f64 / self.run.bytes().max(1) as f64;
+        let surplus = 1.0 - self.deletes.load(Ordering::Relaxed) as f64 / 500.0;
+        (self.run.len() as f64 * left * surplus) as i64
+    }
+
+    /// What is not drained of a range, about.
+    pub fn left_in(&self, range: &KeyRange) -> Result<RunEstimate> {
+        let drained_to = self.drained_to.lock().clone();
+        let (low, high) = range.bounds();
+        let low = if range.is_below(&drained_to) { low } else { Bound::Included(drained_to.as_slice()) };
+        self.run.estimate(low, high)
+    }
+
+    /// Keys that cut what is not drained in parts of about the same size.
+    pub fn split_keys(&self, count: usize) -> Result<Vec<Vec<u8>>> {
+        let drained_to = self.drained_to.lock().clone();
+        let mut keys = self.run.split_keys(count)?;
+        keys.retain(|key| *key >= drained_to);
+        Ok(keys)
     }
 
     /// True if what was read in leaves before this call must not be merged with the run.
@@ -227,6 +265,14 @@ impl Runs {
         self.list.load(&epoch::pin()).iter().map(|run| run.left.load(Ordering::Relaxed).max(1)).sum()
     }
 
+    /// What they add to the live keys of the leaves, about.
+    pub fn keys(&self) -> i64 {
+        if self.is_empty() {
+            return 0;
+        }
+        self.list.load(&epoch::pin()).iter().map(|run| run.keys()).sum()
+    }
+
     fn oldest(&self) -> Option<Arc<Attached>> {
         self.list.load(&epoch::pin()).first().cloned()
     }
@@ -277,6 +323,8 @@ impl Core {
                 };
                 vfs::thread::point("tree.drain_reserved");
                 self.apply(&batch, room.grant.take(), run.ts, &upkeep.view);
+                let deletes = batch.iter().filter(|(_, op)| matches!(op, Op::Delete)).count();
+                run.note_deletes(deletes as u64, batch.len() as u64);
                 // Only the drain writes it.
                 let left = run.left.load(Ordering::Relaxed);
                 run.left.store(left.saturating_sub(batch.bytes() as u64), Ordering::Relaxed);

@@ -15,6 +15,7 @@ use store::{Block, epoch};
 use crate::handle::{InnerState, LEAF_BYTES, LeafHandle};
 use crate::image::blocks;
 use crate::state::State;
+use crate::tickets::thread_place;
 use crate::tree::Core;
 
 const SHARDS: usize = 16;
@@ -37,6 +38,8 @@ pub(crate) struct Counters {
 struct Shard {
     live: AtomicI64,
     entries: AtomicI64,
+    /// Operations of commits, by thread.
+    changes: AtomicU64,
 }
 
 impl Counters {
@@ -61,6 +64,12 @@ impl Counters {
         if entries != 0 {
             shard.entries.fetch_add(entries, Ordering::Relaxed);
         }
+    }
+
+    /// Operations were applied or attached.
+    #[inline]
+    pub fn add_changes(&self, n: u64) {
+        self.shards[thread_place() % SHARDS].changes.fetch_add(n, Ordering::Relaxed);
     }
 
     /// Leaves came or went.
@@ -149,6 +158,8 @@ impl Core {
             height: self.height(),
             runs: self.runs.count(),
             run_bytes: self.runs.bytes(),
+            run_keys: self.runs.keys(),
+            changes: counters.shards.iter().map(|shard| shard.changes.load(Ordering::Relaxed)).sum(),
             splits: counters.splits.load(Ordering::Relaxed),
             unlinks: counters.unlinks.load(Ordering::Relaxed),
             loads: counters.loads.load(Ordering::Relaxed),

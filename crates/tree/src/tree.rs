@@ -216,6 +216,7 @@ impl Index for Tree {
     fn apply(&self, batch: &Batch, reserved: Box<dyn Reserved>, ts: CommitTs, view: &GcView) {
         let reserved: Box<dyn Any + Send> = reserved.into_any();
         let mut room = reserved.downcast::<Room>().expect("a reservation of this tree");
+        self.core.counters.add_changes(batch.len() as u64);
         self.core.apply(batch, room.grant.take(), ts, view);
     }
 
@@ -223,6 +224,7 @@ impl Index for Tree {
         if self.core.env.read_only {
             self.core.runs.note_newest(ts);
         }
+        self.core.counters.add_changes(run.len());
         self.core.runs.attach(run, ts);
     }
 
@@ -248,6 +250,14 @@ impl Index for Tree {
 
     fn stats(&self) -> IndexStats {
         self.core.stats()
+    }
+
+    fn estimate(&self, range: (Bound<&[u8]>, Bound<&[u8]>)) -> Result<u64> {
+        self.named(self.core.estimate(&KeyRange::new(range)))
+    }
+
+    fn split_keys(&self, count: usize) -> Result<Vec<Vec<u8>>> {
+        self.named(self.core.split_keys(count))
     }
 
     fn verify(&self) -> Result<VerifyReport> {

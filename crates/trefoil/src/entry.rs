@@ -12,6 +12,7 @@ use vfs::time::Instant;
 
 use crate::catalog::{IndexDef, Role, TableDef};
 use crate::error::{Error, Result};
+use crate::estimate::Distinct;
 use crate::table::Schema;
 
 /// An open index.
@@ -38,6 +39,10 @@ pub struct IndexEntry {
     stage: AtomicU8,
     /// Why its build cannot succeed any more.
     failure: OnceLock<Error>,
+    /// Different values of its columns, once they were counted.
+    pub distinct: RwLock<Option<Arc<Distinct>>>,
+    /// Held by who counts them.
+    pub counting: Mutex<()>,
 }
 
 /// How far an index is, beside the writers of its table (rule A16).
@@ -59,6 +64,7 @@ impl IndexEntry {
     pub fn new(def: IndexDef, index: Arc<dyn index::Index>, usable_from: CommitTs) -> Arc<Self> {
         let (quarantined, noted, failure) = Default::default();
         let (dropped_at, damage, ranges) = Default::default();
+        let (distinct, counting) = Default::default();
         let (usable_from, stage) = (AtomicU64::new(usable_from.0), AtomicU8::new(Stage::Public as u8));
         let ranges_of = def.id;
         Arc::new(Self {
@@ -73,6 +79,8 @@ impl IndexEntry {
             usable_from,
             stage,
             failure,
+            distinct,
+            counting,
         })
     }
 

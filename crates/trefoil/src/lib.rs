@@ -21,9 +21,11 @@ mod controller;
 mod cursor;
 mod database;
 mod ddl;
+mod distinct;
 mod engine;
 mod entry;
 mod error;
+mod estimate;
 #[doc(hidden)]
 pub mod fuzzing;
 mod handle;
@@ -99,6 +101,7 @@ pub use controller::DelayStats;
 pub use cursor::Cursor;
 pub use database::Database;
 pub use error::{Duplicate, Error, Result};
+pub use estimate::TableStats;
 pub use handle::{Index, Table};
 /// Keys that a reader passed over because they cannot be read: [`Cursor::skipped`], [`Rows::skipped`]. Rows from `low` on
 /// and below `high` may be missing; what stands there is the newest version of its row.

@@ -80,6 +80,14 @@ impl Index for Unusable {
         IndexStats::default()
     }
 
+    fn estimate(&self, _: (Bound<&[u8]>, Bound<&[u8]>)) -> base::Result<u64> {
+        Err(self.problem().into())
+    }
+
+    fn split_keys(&self, _: usize) -> base::Result<Vec<Vec<u8>>> {
+        Err(self.problem().into())
+    }
+
     fn verify(&self) -> base::Result<VerifyReport> {
         Ok(VerifyReport { problems: vec![self.problem()], ..VerifyReport::default() })
     }

@@ -9,6 +9,7 @@ pub enum Bug {
     RunsAreSeenTooEarly,
     SnapshotsExcludeTheirEnd,
     ExcludedIsIncluded,
+    EstimatesForgetTheirEnd,
     CursorsSkipAtResume,
     ApplyKeepsOnlyTheNewest,
     NothingIsCollected,
@@ -41,12 +42,13 @@ pub enum Bug {
 
 impl Bug {
     /// All of them, each with a check that must find it.
-    pub const ALL: [(Bug, &str); 29] = [
+    pub const ALL: [(Bug, &str); 30] = [
         (Bug::ReadsIgnoreRuns, "a3_every_read_merges_attached_runs"),
         (Bug::PointsIgnoreRuns, "a3_every_read_merges_attached_runs"),
         (Bug::RunsAreSeenTooEarly, "a3_every_read_merges_attached_runs"),
         (Bug::SnapshotsExcludeTheirEnd, "inserts_in_any_order"),
         (Bug::ExcludedIsIncluded, "bounds_are_kept_both_ways"),
+        (Bug::EstimatesForgetTheirEnd, "estimates_are_near"),
         (Bug::CursorsSkipAtResume, "bounds_are_kept_both_ways"),
         (Bug::ApplyKeepsOnlyTheNewest, "each_snapshot_sees_its_own"),
         (Bug::NothingIsCollected, "a_hot_key_stays_small"),

@@ -291,6 +291,31 @@ impl Index for Reference {
         .unwrap_or_default()
     }
 
+    fn estimate(&self, range: (Bound<&[u8]>, Bound<&[u8]>)) -> Result<u64> {
+        let range = if self.bug(Bug::EstimatesForgetTheirEnd) { (range.0, Bound::Unbounded) } else { range };
+        let mut cursor = self.cursor(ReadAt::Newest, range, Direction::Forward);
+        let (mut count, mut out) = (0, EntryBatch::new());
+        while cursor.fill(&mut out, 100)? {
+            count += out.len() as u64;
+        }
+        let count = count + out.len() as u64;
+        let range = KeyRange::new(range);
+        let hidden = self.with(|state| {
+            let in_leaf = state.data.as_ref().expect("loaded").iter().any(|(key, ..)| range.contains(key));
+            let (low, high) = range.bounds();
+            in_leaf || state.runs.iter().any(|run| run.run.estimate(low, high).is_ok_and(|of| of.puts + of.deletes > 0))
+        })?;
+        Ok(count.max(u64::from(hidden)))
+    }
+
+    fn split_keys(&self, count: usize) -> Result<Vec<Vec<u8>>> {
+        self.with(|state| {
+            let keys: Vec<&[u8]> = state.data.as_ref().expect("loaded").iter().map(|(key, ..)| key).collect();
+            let step = keys.len().div_ceil(count.max(1)).max(1);
+            std::iter::once(Vec::new()).chain(keys.chunks(step).skip(1).map(|part| part[0].to_vec())).collect()
+        })
+    }
+
     fn reach(&self, _: &mut VisitBlock<'_>) -> Result<Vec<base::Corruption>> {
         Ok(Vec::new())
     }

@@ -258,6 +258,11 @@ impl RunBlock {
         self.payload.capacity() + self.restarts.capacity() * 4
     }
 
+    /// Which part of the block's bytes lies before an entry.
+    pub(super) fn before(&self, spot: &Spot) -> f64 {
+        (spot.start - 1) as f64 / (self.entries_end - 1) as f64
+    }
+
     /// Moves to the first entry; false if there is none. After false, `spot` is meaningless.
     pub(super) fn first(&self, spot: &mut Spot) -> bool {
         self.step(1, spot)

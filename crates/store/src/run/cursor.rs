@@ -143,6 +143,24 @@ impl RunCursor {
         }
     }
 
+    /// Which part of the run lies before the cursor, from 0 to 1, about; 1 if it stands nowhere.
+    pub(super) fn fraction(&self) -> f64 {
+        match &self.at {
+            At::Memory { run, at } => at.map_or(1.0, |at| at as f64 / run.len() as f64),
+            At::File(cursor) => match &cursor.path[..] {
+                [] => 1.0,
+                [(root, spot)] => root.before(spot),
+                // Blocks lie in the file in the order of their keys.
+                [.., (_, above), (block, spot)] => {
+                    let at = child(above);
+                    let bytes = at.offset as f64 + f64::from(at.stored_bytes) * block.before(spot);
+                    bytes / cursor.run.meta.bytes as f64
+                }
+            },
+            At::Lost(_) => 1.0,
+        }
+    }
+
     /// True if the cursor stands on an entry.
     #[must_use]
     pub fn is_valid(&self) -> bool {

@@ -8,6 +8,7 @@
 //! | `writer.rs` | a run file from sorted entries, durable at the end |
 //! | `reader.rs` | look-ups in a run file |
 //! | `cursor.rs`, `window.rs` | moving over either, both ways; reading ahead |
+//! | `estimate.rs` | how many entries lie in a range |
 //! | `block.rs` | the inside of a run file's blocks |
 //! | `verify.rs` | reading all of it |
 //! | `footer.rs`, `meta.rs` | what the file's last sector, and a durable record, say of it |
@@ -22,6 +23,7 @@
 
 mod block;
 mod cursor;
+mod estimate;
 mod footer;
 mod memory;
 mod meta;
@@ -44,6 +46,7 @@ use crate::codec::PAYLOAD_BYTES_MAX;
 
 pub(crate) use block::fuzz as fuzz_block;
 pub use cursor::RunCursor;
+pub use estimate::RunEstimate;
 pub use meta::RunMeta;
 pub use writer::RunWriter;
 

@@ -8,7 +8,7 @@ use index::{Direction, EntryBatch, Prefix, ReadAt};
 use super::chain::ChainValue;
 use super::key::Key;
 use super::leaf::{Item, Leaf, Lookup, Value};
-use super::page::{Kind, Slot, side_id};
+use super::page::{Kind, SLOT_BYTES, Slot, side_id};
 
 /// The highest timestamp that `at` sees.
 #[inline]
@@ -148,6 +148,16 @@ impl Leaf {
             end = first;
         }
         None
+    }
+
+    /// Keys in `slots`, bounds between keys, whose newest version is a put.
+    #[must_use]
+    pub fn live_in(&self, slots: Range<usize>) -> usize {
+        let live = |slot: &&[u8; SLOT_BYTES]| {
+            let slot = Slot::from_bytes(**slot);
+            !slot.is_older() && matches!(slot.kind(), Kind::Put | Kind::Overflow)
+        };
+        self.page.slots()[slots].iter().filter(live).count()
     }
 
     /// Copies keys of `slots`, bounds between keys, to `out` until there are `max` or one comes that is not simply a put

@@ -164,6 +164,28 @@ impl Schema {
         skipped.map(|()| reader.rest()).ok_or_else(|| malformed("index entry", entry))
     }
 
+    /// Columns in the key of an entry: of secondary index `n` and of the primary key, or of the primary key alone.
+    pub(crate) fn key_columns(&self, n: Option<usize>) -> usize {
+        n.map_or(0, |n| self.index_parts(n).len()) + self.primary_parts().len()
+    }
+
+    /// How many columns, from the first, two keys of an index have the same.
+    ///
+    /// # Errors
+    /// `Corrupt` if a key is malformed.
+    pub(crate) fn same_columns(&self, n: Option<usize>, a: &[u8], b: &[u8]) -> Result<usize> {
+        let same_bytes = a.iter().zip(b).take_while(|(a, b)| a == b).count();
+        let mut reader = Reader::new(a);
+        let own = n.map_or(&[][..], |n| self.index_parts(n));
+        for (columns, part) in own.iter().chain(self.primary_parts()).enumerate() {
+            self.skip_part(&mut reader, part).ok_or_else(|| malformed("index entry", a))?;
+            if a.len() - reader.rest().len() > same_bytes {
+                return Ok(columns);
+            }
+        }
+        Ok(own.len() + self.primary_parts().len())
+    }
+
     /// Numbers of the unique indexes, ascending.
     pub fn unique_indexes(&self) -> &[usize] {
         &self.0.derived.unique

@@ -27,7 +27,7 @@ pub type Check = fn(&super::Bench) -> super::Verdict;
 macro_rules! for_each_check {
     ($act:ident, $with:expr) => {
         $crate::for_each_check! { @groups $act, $with;
-            reads: an_empty_index_answers, inserts_in_any_order, bounds_are_kept_both_ways, a_cursor_gives_what_is_asked, a_cursor_stays_at_its_snapshot, keys_of_every_size, values_of_every_size;
+            reads: an_empty_index_answers, inserts_in_any_order, bounds_are_kept_both_ways, estimates_are_near, a_cursor_gives_what_is_asked, a_cursor_stays_at_its_snapshot, keys_of_every_size, values_of_every_size;
             versions: each_snapshot_sees_its_own, applying_again_changes_nothing, a_long_snapshot_pins_its_version_only, a27_one_key_larger_than_a_leaf, a_hot_key_stays_small, deletes_leave_nothing, a5_a_collected_delete_stays;
             runs: a3_every_read_merges_attached_runs, a3_a_bulk_build_is_a_run, a18_runs_keep_their_order, a3_a_drain_does_not_overwrite, a4_a_delete_above_a_run_waits_for_it, a3_a_checkpoint_keeps_runs, runs_of_nothing_and_of_deletes;
             durability: a1_apply_needs_no_disk, a1_a_dropped_reservation_leaves_nothing, a1_reserve_is_all_or_nothing, a1_a_large_cold_commit_gets_through, a_failed_read_is_an_error, a_failed_write_loses_nothing, a6_a_run_does_not_outrun_its_record, a_checkpoint_and_the_log_are_everything, checkpoints_move_on, a6_nothing_outruns_the_log, a6_a_log_that_refuses_stops_the_checkpoint, a_failed_checkpoint_costs_nothing, write_back_after_a_checkpoint_is_not_needed, a_crash_between_drain_and_checkpoint, p6_replay_collects_nothing;

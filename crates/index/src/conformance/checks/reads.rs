@@ -66,6 +66,40 @@ pub fn bounds_are_kept_both_ways(bench: &Bench) -> Verdict {
     Ok(())
 }
 
+/// Estimates of ranges are within a factor of two, and say nothing only where nothing is; the index is cut in parts of like
+/// size. Whether what is there has been drained, checkpointed, evicted or not.
+pub fn estimates_are_near(bench: &Bench) -> Verdict {
+    let mut world = World::new(bench)?;
+    let mut random = Rng::new(17);
+    ensure!(world.index().estimate(ALL)? == 0, "something in an empty index");
+    world.commit(&puts((0..3000).map(|i| i * 2), 0))?;
+    world.commit(&deletes((2000..3000).step_by(4)))?;
+    world.commit(&deletes(5000..5500))?;
+    for round in 0..400 {
+        let (a, b) = (random.index(6000), random.index(6000));
+        let (low, high) = (key(a.min(b)), key(a.max(b)));
+        let range = (Bound::Included(&low[..]), Bound::Excluded(&high[..]));
+        let cursor = &mut *world.index().cursor(ReadAt::Newest, range, Direction::Forward);
+        let exact = read_all(cursor, Direction::Forward, 500)?.len() as u64;
+        let estimate = world.index().estimate(range)?;
+        let is_near = estimate <= 2 * exact + 4 && exact <= 2 * estimate + 4 && (estimate > 0 || exact == 0);
+        ensure!(is_near, "{estimate} instead of {exact} from {a} to {b}, round {round}");
+        match round {
+            100 => world.settle()?,
+            200 => world.checkpoint()?,
+            300 => world.evict()?,
+            _ => {}
+        }
+    }
+    let cuts = world.index().split_keys(10)?;
+    ensure!((5..=20).contains(&cuts.len()) && cuts.is_sorted(), "{} cuts", cuts.len());
+    for pair in cuts.windows(2) {
+        let between = world.index().estimate((Bound::Included(&pair[0]), Bound::Excluded(&pair[1])))?;
+        ensure!(between < 1500, "{between} entries between two cuts");
+    }
+    Ok(())
+}
+
 /// Calls for one entry at a time, and for more than there are, give the same.
 pub fn a_cursor_gives_what_is_asked(bench: &Bench) -> Verdict {
     let mut world = World::new(bench)?;

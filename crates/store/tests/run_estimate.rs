@@ -1,0 +1,46 @@
+//! Estimates of ranges of a run against the exact count.
+
+#![allow(clippy::unwrap_used, reason = "a test panics on what it does not expect")]
+
+mod common;
+
+use std::ops::Bound;
+
+use common::{Scratch, real};
+use trefoil_store::{Compression, Run, RunWriter};
+use vfs::random::Rng;
+
+fn key(n: u64) -> Vec<u8> {
+    format!("row {n:08}").into_bytes()
+}
+
+fn check(run: &Run, entries: u64, exactly: bool) {
+    let mut random = Rng::new(9);
+    for _ in 0..500 {
+        let (a, b) = (random.below(entries), random.below(entries));
+        let (low, high) = (a.min(b), a.max(b));
+        let high = if random.chance(0.4) { (low + random.below(60)).min(entries - 1) } else { high };
+        let found = run.estimate(Bound::Excluded(&key(low)), Bound::Included(&key(high))).unwrap();
+        let exact = high - low;
+        let near = found.puts + found.deletes;
+        let tolerance = if exactly || exact < 64 { 0 } else { exact / 10 + entries / 200 };
+        assert!(near.abs_diff(exact) <= tolerance, "{near} instead of {exact} from {low}");
+        assert!(exact < 640 || found.deletes.abs_diff(exact / 4) < exact / 20, "{} deletes of {exact}", found.deletes);
+    }
+    let keys = run.split_keys(20).unwrap();
+    assert!((10..=20).contains(&keys.len()) && keys.is_sorted(), "{} keys", keys.len());
+}
+
+/// Guards: the byte before an entry in `RunCursor::fraction`, the bound behind the range.
+#[test]
+fn ranges_are_counted_in_memory_and_in_files() {
+    let entries = 60_000;
+    let all = || (0..entries).map(|n| (key(n), (n % 4 != 3).then(|| vec![b'v'; 40])));
+    check(&Run::from_sorted(all()), entries, true);
+    let dir = Scratch::new("run-estimate");
+    let vfs = real();
+    let mut writer = RunWriter::create(vfs.clone(), dir.path(), 1, Compression::Lz4).unwrap();
+    all().for_each(|(key, value)| writer.add(&key, value.as_deref()).unwrap());
+    let meta = writer.finish().unwrap();
+    check(&Run::open(&*vfs, dir.path(), &meta).unwrap(), entries, false);
+}
