@@ -47,12 +47,35 @@ typedef struct trefoil_cursor trefoil_cursor;       /* of one handler */
 
 enum { TREFOIL_SYNC = 0, TREFOIL_WRITE = 1, TREFOIL_BUFFERED = 2 };
 
+/* How a collation orders text. */
+typedef struct {
+  uint8_t levels;        /* bit n: it has level n */
+  uint8_t padded;        /* bit n: in level n a text goes on with blanks without end */
+  uint8_t in_passes;     /* what it writes for level 0 is all of it; blanks at the end of a text do not count */
+  uint8_t space_length;
+  uint8_t space[4];      /* a blank in its character set */
+} trefoil_collation;
+static_assert(sizeof(trefoil_collation) == 8, "as in abi.rs");
+
+/* The server's collations, by its numbers of them. Called from any thread, at any time while the database is open;
+   what they answer never changes. */
+typedef struct {
+  /* 0 if there is no such collation. */
+  uint8_t (*describe)(uint32_t collation, trefoil_collation *out);
+  /* The weights of a text in a level, without those of blanks behind it; how many bytes. `room` bytes: there may be
+     more. */
+  size_t (*weights)(uint32_t collation, uint8_t level, const uint8_t *text, size_t length, uint8_t *out, size_t room);
+  /* Bytes of the first so many characters of a text, and in `found` how many it has, at most so many. */
+  size_t (*front)(uint32_t collation, const uint8_t *text, size_t length, size_t characters, size_t *found);
+} trefoil_collations;
+
 typedef struct {
   trefoil_text directory;
   uint64_t buffer_size;
   uint64_t log_capacity;
   uint64_t disk_reserve;
   uint64_t checkpoint_replay_seconds;
+  trefoil_collations collations;
 } trefoil_options;
 
 /* How a column lies in the server's record. */
@@ -75,19 +98,30 @@ typedef struct {
   uint8_t null_bit;      /* 0: never NULL */
   uint8_t kind;
   uint8_t length_bytes;
-  uint8_t pad;
+  uint8_t pad_length;
+  uint8_t pad[4];        /* what a TREFOIL_CHAR is filled up with */
+  uint32_t collation;    /* of text; 0: its bytes order it */
+  uint32_t characters;   /* of a TREFOIL_CHAR whose blanks at the end count: its length; otherwise 0 */
+  uint32_t reserved;
 } trefoil_field;
 
 typedef struct {
+  uint32_t field;
+  uint32_t length;       /* bytes in the server's key, without length bytes */
+  uint32_t front;        /* characters of text, bytes of others; 0: the whole column */
+  uint32_t descending;
+} trefoil_part;
+
+typedef struct {
   trefoil_text name;
-  const uint32_t *fields;
-  uint32_t parts;
+  const trefoil_part *parts;
+  uint32_t part_count;
   uint8_t unique;
   uint8_t structure;     /* 0 auto, 1 btree, 2 betree, 3 lsm */
   uint8_t compression;   /* 0 lz4, 1 none, 2 zstd */
   uint8_t reserved;
   uint32_t node_size;    /* 0: the default */
-  uint32_t reserved2;
+  uint32_t extended;     /* parts behind those that the server's keys may go on with: of the primary key */
 } trefoil_key;
 
 typedef struct {
@@ -107,8 +141,9 @@ typedef struct {
 } trefoil_table_stats;
 
 static_assert(sizeof(trefoil_failure) == 512, "as in abi.rs");
-static_assert(sizeof(trefoil_options) == 48, "as in abi.rs");
-static_assert(sizeof(trefoil_field) == 32, "as in abi.rs");
+static_assert(sizeof(trefoil_options) == 72, "as in abi.rs");
+static_assert(sizeof(trefoil_field) == 48, "as in abi.rs");
+static_assert(sizeof(trefoil_part) == 16, "as in abi.rs");
 static_assert(sizeof(trefoil_key) == 40, "as in abi.rs");
 static_assert(sizeof(trefoil_definition) == 40, "as in abi.rs");
 
@@ -138,6 +173,8 @@ int trefoil_table_open(trefoil_database *db, trefoil_text name, const trefoil_de
                        trefoil_failure *why);
 void trefoil_table_close(trefoil_table *table);
 uint32_t trefoil_table_ref_length(const trefoil_table *table);
+/* Less than, equal to, greater than 0, as the rows lie. */
+int trefoil_compare_refs(const trefoil_table *table, const uint8_t *a, const uint8_t *b);
 void trefoil_table_stat(const trefoil_table *table, trefoil_table_stats *out);
 
 /* Numbers of AUTO_INCREMENT. `key` is one whose first part is that column. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 #include "definition.h"
 
+#include "collations.h"
 #include "options.h"
 #include "sql_table.h"
 
@@ -44,6 +45,34 @@ static uint8_t kind_of(const Field *field)
   }
 }
 
+/* What it is filled up with, and how long it is where that counts. */
+static void describe_char(const Field *field, trefoil_field *to)
+{
+  CHARSET_INFO *cs= field->charset();
+  if (!field->has_charset())
+  {
+    to->pad_length= 1;
+    return;
+  }
+  to->pad_length= (uint8_t) my_ci_wc_mb(cs, ' ', to->pad, to->pad + sizeof to->pad);
+  if (cs->state & MY_CS_NOPAD)
+    to->characters= field->char_length();
+}
+
+/* Of text the front is counted in characters. `numbers` are those of the columns that are kept. */
+static trefoil_part describe(const TABLE *table, const KEY_PART_INFO &part, const std::vector<uint32_t> &numbers)
+{
+  const Field *field= table->field[part.fieldnr - 1];
+  uint8_t kind= kind_of(field);
+  trefoil_part to{};
+  to.field= numbers[part.fieldnr - 1];
+  to.length= part.length;
+  if (kind == TREFOIL_BLOB || (kind >= TREFOIL_CHAR && part.length < field->key_length()))
+    to.front= part.length / field->charset()->mbmaxlen;
+  to.descending= (part.key_part_flag & HA_REVERSE_SORT) != 0;
+  return to;
+}
+
 static trefoil_field describe(const TABLE *table, const Field *field)
 {
   trefoil_field to{};
@@ -62,7 +91,9 @@ static trefoil_field describe(const TABLE *table, const Field *field)
     to.length= field->field_length;
   }
   else if (to.kind == TREFOIL_CHAR)
-    to.pad= field->charset()->pad_char;
+    describe_char(field, &to);
+  if (to.kind >= TREFOIL_CHAR && to.kind <= TREFOIL_BLOB)
+    to.collation= collation_of(field);
   if (field->null_ptr)
   {
     to.null_offset= (uint32_t) (field->null_ptr - table->record[0]);
@@ -100,56 +131,27 @@ Definition::Definition(const TABLE *table)
   {
     const KEY &key= table->key_info[n];
     m_parts.emplace_back();
-    for (uint part= 0; part < key.user_defined_key_parts; part++)
-      m_parts.back().push_back(numbers[key.key_part[part].fieldnr - 1]);
+    for (uint part= 0; part < key.ext_key_parts; part++)
+      m_parts.back().push_back(describe(table, key.key_part[part], numbers));
     trefoil_key to{};
     to.name= text(key.name);
-    to.parts= key.user_defined_key_parts;
+    to.part_count= key.user_defined_key_parts;
+    to.extended= key.ext_key_parts - key.user_defined_key_parts;
     to.unique= (key.flags & HA_NOSAME) != 0;
     settings(options, n == share->primary_key, &key, &to);
     m_keys.push_back(to);
   }
   for (size_t n= 0; n < m_keys.size(); n++)
-    m_keys[n].fields= m_parts[n].data();
+    m_keys[n].parts= m_parts[n].data();
   m_definition= {m_fields.data(), m_keys.data(), share->default_values, (uint32_t) m_fields.size(),
                  (uint32_t) m_keys.size(), share->primary_key == MAX_KEY ? -1 : (int32_t) share->primary_key,
                  (uint32_t) share->reclength};
-}
-
-/* A string is ordered by the bytes that are stored: everything else waits for key images of collations. */
-static bool is_ordered_by_bytes(const Field *field, uint8_t kind)
-{
-  CHARSET_INFO *cs= field->charset();
-  if (cs == &my_charset_bin)
-    return true;
-  if (!(cs->state & MY_CS_BINSORT) || cs->mbminlen > 1)
-    return false;
-  /* CHAR is stored filled up; of VARCHAR the blanks at the end do not count, unless the collation says so. */
-  return kind == TREFOIL_CHAR || (cs->state & MY_CS_NOPAD);
 }
 
 static bool refuse(const char *what, const char *name)
 {
   my_printf_error(ER_UNSUPPORTED_EXTENSION, "ENGINE=TREFOIL does not support %s yet (`%s`)", MYF(0), what, name);
   return true;
-}
-
-static bool refuse_part(const KEY &key, const KEY_PART_INFO &part)
-{
-  const Field *field= part.field;
-  const char *name= field->field_name.str;
-  uint8_t kind= kind_of(field);
-  if (part.key_part_flag & HA_REVERSE_SORT)
-    return refuse("DESC in a key", name);
-  if (kind == TREFOIL_BLOB || (part.key_part_flag & HA_PART_KEY_SEG))
-    return refuse("keys on the beginning of a column", name);
-  if ((kind == TREFOIL_CHAR || kind == TREFOIL_VARCHAR) && !is_ordered_by_bytes(field, kind))
-  {
-    char what[200];
-    my_snprintf(what, sizeof what, "keys on strings of collation %s", field->charset()->coll_name.str);
-    return refuse(what, name);
-  }
-  return false;
 }
 
 bool refuse_definition(const TABLE *table, const HA_CREATE_INFO *info)
@@ -166,9 +168,6 @@ bool refuse_definition(const TABLE *table, const HA_CREATE_INFO *info)
     const KEY &key= table->key_info[n];
     if (key.algorithm == HA_KEY_ALG_LONG_HASH)
       return refuse("unique keys on long columns", key.name.str);
-    for (uint part= 0; part < key.user_defined_key_parts; part++)
-      if (refuse_part(key, key.key_part[part]))
-        return true;
   }
   if (info->alter_info)
   {

@@ -20,7 +20,7 @@ public:
 private:
   std::vector<trefoil_field> m_fields;
   std::vector<trefoil_key> m_keys;
-  std::vector<std::vector<uint32_t>> m_parts;
+  std::vector<std::vector<trefoil_part>> m_parts;
   trefoil_definition m_definition;
 };
 

@@ -60,6 +60,7 @@ public:
   int rnd_next(uchar *record) override;
   int rnd_pos(uchar *record, uchar *ref) override;
   void position(const uchar *record) override;
+  int cmp_ref(const uchar *a, const uchar *b) override { return trefoil_compare_refs(m_table, a, b); }
   int index_init(uint key, bool sorted) override;
   int index_end() override;
   int index_read_map(uchar *record, const uchar *key, key_part_map parts, enum ha_rkey_function how) override;

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 #include "variables.h"
 
+#include "collations.h"
+
 static ulonglong buffer_size;
 static ulonglong log_capacity;
 static ulonglong disk_reserve;
@@ -47,7 +49,8 @@ struct st_mysql_sys_var *trefoil_variables[]=
 
 trefoil_options open_options(const char *directory)
 {
-  return {text(directory, strlen(directory)), buffer_size, log_capacity, disk_reserve, checkpoint_replay_seconds};
+  return {text(directory, strlen(directory)), buffer_size, log_capacity, disk_reserve, checkpoint_replay_seconds,
+          server_collations};
 }
 
 uint8_t commit_durability()

@@ -94,6 +94,7 @@ trap 'stop_server; rm -rf "$WORK"' EXIT
 start_server "${SERVER_ARGS[@]}"
 check_engine
 script smoke
+script keys
 for name in lock_timeout nowait_and_skip_locked kill_query deadlock isolation xa; do
     check "$name"
 done

@@ -159,7 +159,7 @@ fn parts(columns: usize) -> impl Strategy<Value = Vec<KeyPart>> {
     let numbers: Vec<usize> = (0..columns).collect();
     proptest::sample::subsequence(numbers, 1..=3.min(columns)).prop_shuffle().prop_flat_map(|numbers| {
         let part = |n: usize| {
-            let is_string = matches!(COLUMNS[n].1, ColumnType::Text | ColumnType::Bytes);
+            let is_string = matches!(COLUMNS[n].1, ColumnType::Text | ColumnType::Bytes | ColumnType::Fixed(_));
             (any::<bool>(), any::<bool>(), 1u32..3).prop_map(move |(descending, has_front, front)| {
                 let part = KeyPart::new(COLUMNS[n].0);
                 let part = if descending { part.descending() } else { part };
@@ -178,14 +178,14 @@ fn indexes(name: &'static str) -> impl Strategy<Value = IndexSchema> {
 }
 
 fn schemas() -> impl Strategy<Value = Schema> {
-    (parts(KEYS), indexes("first"), indexes("second"), any::<[bool; 3]>()).prop_map(
+    (parts(KEYS), indexes("first"), indexes("second"), any::<[bool; 4]>()).prop_map(
         |(primary, first, second, collated)| {
             let mut builder = Schema::builder();
             for (name, column_type, nullable) in COLUMNS {
                 builder =
                     if nullable { builder.nullable(name, column_type) } else { builder.column(name, column_type) };
             }
-            for (name, _) in ["t", "b", "x"].into_iter().zip(collated).filter(|(_, collated)| *collated) {
+            for (name, _) in ["t", "b", "x", "f"].into_iter().zip(collated).filter(|(_, collated)| *collated) {
                 builder = builder.collate(name, NOCASE);
             }
             builder.primary_key_of(primary).index(first).index(second).build().unwrap()

@@ -19,6 +19,27 @@ pub struct Options {
     pub(crate) log_capacity: u64,
     pub(crate) disk_reserve: u64,
     pub(crate) checkpoint_replay_seconds: u64,
+    pub(crate) collations: Collations,
+}
+
+/// How a collation orders text.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Collation {
+    pub(crate) levels: u8,
+    pub(crate) padded: u8,
+    pub(crate) in_passes: u8,
+    pub(crate) space_length: u8,
+    pub(crate) space: [u8; 4],
+}
+
+/// The server's collations.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Collations {
+    pub(crate) describe: extern "C" fn(u32, &mut Collation) -> u8,
+    pub(crate) weights: extern "C" fn(u32, u8, *const u8, usize, *mut u8, usize) -> usize,
+    pub(crate) front: extern "C" fn(u32, *const u8, usize, usize, &mut usize) -> usize,
 }
 
 /// A column of the server's record.
@@ -31,21 +52,35 @@ pub struct Field {
     pub(crate) null_bit: u8,
     pub(crate) kind: u8,
     pub(crate) length_bytes: u8,
-    pub(crate) pad: u8,
+    pub(crate) pad_length: u8,
+    pub(crate) pad: [u8; 4],
+    pub(crate) collation: u32,
+    pub(crate) characters: u32,
+    pub(crate) reserved: u32,
+}
+
+/// A part of a key.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct Part {
+    pub(crate) field: u32,
+    pub(crate) length: u32,
+    pub(crate) front: u32,
+    pub(crate) descending: u32,
 }
 
 /// A key of the server's table.
 #[repr(C)]
 pub struct Key {
     pub(crate) name: Text,
-    pub(crate) fields: *const u32,
-    pub(crate) parts: u32,
+    pub(crate) parts: *const Part,
+    pub(crate) part_count: u32,
     pub(crate) unique: u8,
     pub(crate) structure: u8,
     pub(crate) compression: u8,
     pub(crate) reserved: u8,
     pub(crate) node_size: u32,
-    pub(crate) reserved2: u32,
+    pub(crate) extended: u32,
 }
 
 /// A table of the server.
@@ -113,8 +148,10 @@ pub struct Seek {
     pub(crate) reserved: [u8; 7],
 }
 
-const _: () = assert!(size_of::<Options>() == 48);
-const _: () = assert!(size_of::<Field>() == 32);
+const _: () = assert!(size_of::<Options>() == 72);
+const _: () = assert!(size_of::<Field>() == 48);
+const _: () = assert!(size_of::<Part>() == 16);
+const _: () = assert!(size_of::<Collation>() == 8);
 const _: () = assert!(size_of::<Key>() == 40);
 const _: () = assert!(size_of::<Definition>() == 40);
 const _: () = assert!(size_of::<BeginOptions>() == 16);

@@ -52,9 +52,9 @@ impl Batch {
         (&self.records[at * bytes..][..bytes], self.rows[at])
     }
 
-    /// The same to read keys from; no key holds a blob.
+    /// The same to read keys from.
     pub fn record(&self, layout: &Layout, at: usize) -> (Record<'_>, u64) {
         let (bytes, row) = self.get(layout, at);
-        (Record::without_blobs(bytes), row)
+        (Record::with_blobs(bytes, &self.blobs), row)
     }
 }

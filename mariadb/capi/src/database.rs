@@ -9,6 +9,7 @@ use std::time::Duration;
 use trefoil::{Database, Durability, Error, Options};
 
 use crate::abi;
+use crate::collation;
 use crate::failure::{Code, Failure, Result};
 use crate::layout::Layout;
 use crate::raw::Definition;
@@ -36,6 +37,7 @@ impl Engine {
             budget_bytes: options.buffer_size,
             log_capacity_bytes: options.log_capacity,
             disk_reserve_bytes: options.disk_reserve,
+            collations: Some(Arc::new(collation::Server::new(options.collations))),
             checkpoint_replay: Duration::from_secs(options.checkpoint_replay_seconds),
             ..Options::default()
         };

@@ -171,6 +171,13 @@ pub extern "C" fn trefoil_table_ref_length(table: &Arc<OpenTable>) -> u32 {
 }
 
 #[unsafe(no_mangle)]
+pub extern "C" fn trefoil_compare_refs(table: &Arc<OpenTable>, a: *const u8, b: *const u8) -> i32 {
+    let (length, mut order) = (table.layout.ref_bytes(), 0);
+    quietly(|| order = table.layout.compare_refs(bytes(a, length), bytes(b, length)) as i32);
+    order
+}
+
+#[unsafe(no_mangle)]
 pub extern "C" fn trefoil_table_stat(table: &Arc<OpenTable>, out: &mut TableStats) {
     quietly(|| *out = table.stats());
 }

@@ -4,16 +4,18 @@
 //! | in the record | column of the engine |
 //! |---|---|
 //! | integer of up to 4 bytes, of 8 | `I32` or `U32`, `I64` or `U64` |
-//! | FLOAT, DOUBLE | `F64`; 0 and -0 are one value where a key has the column |
-//! | image in the order of the values, of up to 4 bytes, of 8, longer | `U32`, `U64`, `Bytes` |
-//! | CHAR | `Bytes`: of the whole length where a key has the column, otherwise without what it is filled up with |
-//! | VARCHAR, BLOB | `Bytes` |
-
-use std::borrow::Cow;
+//! | FLOAT, DOUBLE | `Fixed`, with a collation of their own: 0 and -0 are one key, and come back as they were written |
+//! | image in the order of the values, of up to 4 bytes, of 8, longer | `U32`, `U64`, `Fixed` |
+//! | BINARY, and CHAR that its bytes order | `Fixed` |
+//! | other CHAR | `Bytes`, without what it is filled up with, and its collation |
+//! | VARCHAR, BLOB | `Bytes`, and the collation if its bytes do not order it |
+//!
+//! That is so whether a key has the column or not: a key can come later.
 
 use trefoil::{ColumnType, Value};
 
 use crate::abi;
+use crate::collation;
 use crate::failure::{Code, Failure, Result};
 use crate::raw::Record;
 
@@ -39,9 +41,11 @@ pub struct Field {
     length_bytes: usize,
     /// Where its NULL is told, and by which bit.
     null: Option<(usize, u8)>,
-    pad: u8,
-    /// A key has it.
-    pub keyed: bool,
+    /// What it is filled up with.
+    pad: [u8; 4],
+    pad_length: usize,
+    /// What orders it in keys, as the engine knows it; its bytes if there is none.
+    collation: Option<u32>,
 }
 
 impl Field {
@@ -60,12 +64,22 @@ impl Field {
         let (offset, length) = (from.offset as usize, from.length as usize);
         let length_bytes = usize::from(from.length_bytes);
         let null = (from.null_bit != 0).then_some((from.null_offset as usize, from.null_bit));
-        let field = Self { kind, offset, length, length_bytes, null, pad: from.pad, keyed: false };
+        let collation = match kind {
+            Kind::Float => Some(collation::FLOAT),
+            Kind::Double => Some(collation::DOUBLE),
+            Kind::Char | Kind::Varchar | Kind::Blob if from.collation != 0 => {
+                Some(collation::number(from.collation, from.characters))
+            }
+            _ => None,
+        };
+        let (pad, pad_length) = (from.pad, usize::from(from.pad_length));
+        let field = Self { kind, offset, length, length_bytes, null, pad, pad_length, collation };
         let fits = match kind {
             Kind::Signed | Kind::Unsigned => (1..=8).contains(&length),
             Kind::Float => length == 4,
             Kind::Double => length == 8,
-            Kind::Image | Kind::Char => true,
+            Kind::Image => (1..=255).contains(&length),
+            Kind::Char => length <= 255 * 4 && (1..=4).contains(&pad_length),
             Kind::Varchar => (1..=2).contains(&length_bytes),
             Kind::Blob => (1..=4).contains(&length_bytes),
         };
@@ -98,17 +112,86 @@ impl Field {
             (Kind::Signed, _) => ColumnType::I64,
             (Kind::Unsigned | Kind::Image, 0..=4) => ColumnType::U32,
             (Kind::Unsigned | Kind::Image, 5..=8) => ColumnType::U64,
-            (Kind::Float | Kind::Double, _) => ColumnType::F64,
+            (Kind::Float | Kind::Double | Kind::Image, length) => ColumnType::Fixed(length as u8),
+            (Kind::Char, 1..=255) if self.collation.is_none() => ColumnType::Fixed(self.length as u8),
             _ => ColumnType::Bytes,
         }
     }
 
-    /// Bytes of its key at most.
+    pub fn collation(&self) -> Option<u32> {
+        self.collation
+    }
+
+    /// Bytes of its key at most, if a key has all of it.
     pub fn key_bytes_max(&self) -> usize {
         match self.column_type() {
             ColumnType::I32 | ColumnType::U32 => 4,
+            ColumnType::Fixed(length) => length.into(),
             ColumnType::Bytes => 2 * self.length + 2,
             _ => 8,
+        }
+    }
+
+    /// Bytes that a row's reference needs for it, where it is made of values; `length` in a key of the server.
+    pub fn ref_bytes_max(&self, length: usize) -> usize {
+        match self.column_type() {
+            ColumnType::I32 | ColumnType::U32 => 4,
+            ColumnType::I64 | ColumnType::U64 => 8,
+            ColumnType::Fixed(whole) => 2 + usize::from(whole),
+            _ => 2 + length,
+        }
+    }
+
+    /// Appends a value to a row's reference: of a string as much as the key can have.
+    pub fn put_ref(&self, value: &Value<'_>, length: usize, out: &mut Vec<u8>) {
+        match value {
+            Value::I32(n) => out.extend(n.to_le_bytes()),
+            Value::U32(n) => out.extend(n.to_le_bytes()),
+            Value::I64(n) => out.extend(n.to_le_bytes()),
+            Value::U64(n) => out.extend(n.to_le_bytes()),
+            Value::Bytes(bytes) => {
+                let whole = matches!(self.column_type(), ColumnType::Fixed(_));
+                let bytes = if whole { bytes } else { &bytes[..bytes.len().min(length)] };
+                out.extend((bytes.len() as u16).to_le_bytes());
+                out.extend_from_slice(bytes);
+            }
+            _ => {}
+        }
+    }
+
+    /// The value at the front of what is left of a reference.
+    pub fn take_ref<'a>(&self, rest: &mut &'a [u8]) -> Option<Value<'a>> {
+        let mut take = |bytes: usize| {
+            let (taken, behind) = rest.split_at_checked(bytes)?;
+            *rest = behind;
+            Some(taken)
+        };
+        Some(match self.column_type() {
+            ColumnType::I32 => Value::I32(little_endian(take(4)?) as i32),
+            ColumnType::U32 => Value::U32(little_endian(take(4)?) as u32),
+            ColumnType::I64 => Value::I64(little_endian(take(8)?) as i64),
+            ColumnType::U64 => Value::U64(little_endian(take(8)?)),
+            _ => {
+                let length = little_endian(take(2)?) as usize;
+                Value::from(take(length)?)
+            }
+        })
+    }
+
+    /// A value of a number, cut to a whole one; 0 if there is none above.
+    pub fn whole_number(&self, value: &Value<'_>) -> u64 {
+        match value {
+            Value::I32(n) => u64::try_from(*n).unwrap_or(0),
+            Value::I64(n) => u64::try_from(*n).unwrap_or(0),
+            Value::U32(n) => u64::from(*n),
+            Value::U64(n) => *n,
+            Value::Bytes(bytes) if self.kind == Kind::Float => {
+                bytes.as_ref().try_into().map_or(0, |bits| f32::from_le_bytes(bits) as u64)
+            }
+            Value::Bytes(bytes) if self.kind == Kind::Double => {
+                bytes.as_ref().try_into().map_or(0, |bits| f64::from_le_bytes(bits) as u64)
+            }
+            _ => 0,
         }
     }
 
@@ -120,17 +203,17 @@ impl Field {
         }
         let at = &bytes[self.offset..];
         match self.kind {
-            Kind::Varchar => self.string(&at[self.length_bytes..][..little_endian(&at[..self.length_bytes]) as usize]),
+            Kind::Varchar => Value::from(&at[self.length_bytes..][..little_endian(&at[..self.length_bytes]) as usize]),
             Kind::Blob => {
                 let length = little_endian(&at[..self.length_bytes]) as usize;
-                self.string(record.blob(self.offset + self.length_bytes, length))
+                Value::from(record.blob(self.offset + self.length_bytes, length))
             }
             _ => self.fixed(&at[..self.length]),
         }
     }
 
-    /// Its value at the front of a key of the server, and what is behind it.
-    pub fn key_value<'a>(&self, image: &'a [u8]) -> Option<(Value<'a>, &'a [u8])> {
+    /// Its value at the front of a key of the server, which has `length` bytes of it, and what is behind it.
+    pub fn key_value<'a>(&self, image: &'a [u8], length: usize) -> Option<(Value<'a>, &'a [u8])> {
         let (mut image, mut is_null) = (image, false);
         if self.is_nullable() {
             let (flag, rest) = image.split_first()?;
@@ -138,12 +221,12 @@ impl Field {
         }
         let (value, rest) = match self.kind {
             Kind::Varchar | Kind::Blob => {
-                let (length, rest) = image.split_first_chunk::<2>()?;
-                let (slot, rest) = rest.split_at_checked(self.length)?;
-                (self.string(slot.get(..usize::from(u16::from_le_bytes(*length)))?), rest)
+                let (used, rest) = image.split_first_chunk::<2>()?;
+                let (slot, rest) = rest.split_at_checked(length)?;
+                (Value::from(slot.get(..usize::from(u16::from_le_bytes(*used)))?), rest)
             }
             _ => {
-                let (slot, rest) = image.split_at_checked(self.length)?;
+                let (slot, rest) = image.split_at_checked(length)?;
                 (self.fixed(slot), rest)
             }
         };
@@ -159,9 +242,8 @@ impl Field {
             }
             Kind::Unsigned => self.number(little_endian(bytes)),
             Kind::Image if self.length <= 8 => self.number(bytes.iter().fold(0, |n, &byte| n << 8 | u64::from(byte))),
-            Kind::Float => self.real(f64::from(f32::from_bits(little_endian(bytes) as u32))),
-            Kind::Double => self.real(f64::from_bits(little_endian(bytes))),
-            _ => self.string(bytes),
+            Kind::Char => self.char(bytes),
+            _ => Value::from(bytes),
         }
     }
 
@@ -169,17 +251,25 @@ impl Field {
         if self.length <= 4 { Value::U32(n as u32) } else { Value::U64(n) }
     }
 
-    fn real(&self, n: f64) -> Value<'static> {
-        Value::F64(if self.keyed && n == 0.0 { 0.0 } else { n })
+    /// Of BINARY a key of the server may have the front alone: what is behind it does not matter to the key here.
+    fn char<'a>(&self, bytes: &'a [u8]) -> Value<'a> {
+        let mut text = bytes;
+        if let ColumnType::Fixed(length) = self.column_type() {
+            if bytes.len() == usize::from(length) {
+                return Value::from(bytes);
+            }
+            let mut whole = bytes.to_vec();
+            whole.resize(length.into(), 0);
+            return Value::Bytes(whole.into());
+        }
+        while let Some(rest) = text.strip_suffix(self.pad()) {
+            text = rest;
+        }
+        Value::from(text)
     }
 
-    fn string<'a>(&self, bytes: &'a [u8]) -> Value<'a> {
-        let mut bytes = bytes;
-        if self.kind == Kind::Char && !self.keyed {
-            let filled = bytes.iter().rev().take_while(|&&byte| byte == self.pad).count();
-            bytes = &bytes[..bytes.len() - filled];
-        }
-        Value::Bytes(Cow::Borrowed(bytes))
+    fn pad(&self) -> &[u8] {
+        &self.pad[..self.pad_length]
     }
 
     /// Writes a value into a record. A blob is kept in `blobs`, where the record points to.
@@ -200,11 +290,13 @@ impl Field {
             (Kind::Unsigned, Value::U64(n)) => put_little_endian(slot, *n),
             (Kind::Image, Value::U32(n)) => put_big_endian(slot, u64::from(*n)),
             (Kind::Image, Value::U64(n)) => put_big_endian(slot, *n),
-            (Kind::Float, Value::F64(n)) => slot.copy_from_slice(&(*n as f32).to_le_bytes()),
-            (Kind::Double, Value::F64(n)) => slot.copy_from_slice(&n.to_le_bytes()),
-            (Kind::Image | Kind::Char, Value::Bytes(b)) if b.len() <= slot.len() => {
+            (Kind::Float | Kind::Double | Kind::Image, Value::Bytes(b)) if b.len() == slot.len() => {
+                slot.copy_from_slice(b);
+            }
+            (Kind::Char, Value::Bytes(b)) if b.len() <= slot.len() => {
                 slot[..b.len()].copy_from_slice(b);
-                slot[b.len()..].fill(self.pad);
+                let pad = self.pad().iter().cycle();
+                slot[b.len()..].iter_mut().zip(pad).for_each(|(byte, pad)| *byte = *pad);
             }
             (Kind::Varchar, Value::Bytes(b)) if b.len() <= self.length => {
                 put_little_endian(&mut slot[..self.length_bytes], b.len() as u64);
@@ -240,17 +332,39 @@ fn put_big_endian(slot: &mut [u8], n: u64) {
 mod tests {
     use super::*;
 
-    fn field(kind: u8, length: u32, length_bytes: u8) -> Field {
+    fn from(kind: u8, length: u32, length_bytes: u8) -> abi::Field {
+        let (offset, null_offset, null_bit) = (1, 0, 2);
         let name = abi::Text { ptr: std::ptr::null(), len: 0 };
-        let from = abi::Field { name, offset: 1, length, null_offset: 0, null_bit: 2, kind, length_bytes, pad: b' ' };
-        Field::new("c", &from, 64).expect("it fits")
+        let (pad, pad_length, collation, characters, reserved) = ([b' ', 0, 0, 0], 1, 0, 0, 0);
+        abi::Field {
+            name,
+            offset,
+            length,
+            null_offset,
+            null_bit,
+            kind,
+            length_bytes,
+            pad_length,
+            pad,
+            collation,
+            characters,
+            reserved,
+        }
+    }
+
+    fn field(kind: u8, length: u32, length_bytes: u8) -> Field {
+        Field::new("c", &from(kind, length, length_bytes), 64).expect("it fits")
+    }
+
+    fn text(length: u32) -> Field {
+        Field::new("c", &abi::Field { collation: 8, ..from(6, length, 0) }, 64).expect("it fits")
     }
 
     fn there_and_back(field: &Field, bytes: &[u8]) -> Value<'static> {
         let mut record = [0xEE; 64];
         record[0] = 0;
         record[1..=bytes.len()].copy_from_slice(bytes);
-        let value = field.value(Record::without_blobs(&record)).into_owned();
+        let value = field.value(Record::with_blobs(&record, &[])).into_owned();
         let mut again = [0xEE; 64];
         field.put(&value, &mut again, &mut Vec::new()).expect("it fits");
         assert_eq!(again[1..=bytes.len()], *bytes);
@@ -265,25 +379,47 @@ mod tests {
         assert_eq!(there_and_back(&field(1, 8, 0), &(-7i64).to_le_bytes()), Value::I64(-7));
         assert_eq!(there_and_back(&field(2, 3, 0), &[1, 2, 3]), Value::U32(0x03_0201));
         assert_eq!(there_and_back(&field(2, 8, 0), &u64::MAX.to_le_bytes()), Value::U64(u64::MAX));
-        assert_eq!(there_and_back(&field(3, 4, 0), &1.5f32.to_le_bytes()), Value::F64(1.5));
-        assert_eq!(there_and_back(&field(4, 8, 0), &(-0.0f64).to_le_bytes()), Value::F64(-0.0));
+        assert_eq!(there_and_back(&field(3, 4, 0), &1.5f32.to_le_bytes()), Value::from(&1.5f32.to_le_bytes()[..]));
+        assert_eq!(
+            there_and_back(&field(4, 8, 0), &(-0.0f64).to_le_bytes()),
+            Value::from(&(-0.0f64).to_le_bytes()[..])
+        );
         assert_eq!(there_and_back(&field(5, 5, 0), &[0x99, 1, 2, 3, 4]), Value::U64(0x99_0102_0304));
         assert_eq!(there_and_back(&field(5, 9, 0), &[7; 9]), Value::Bytes(vec![7; 9].into()));
-        assert_eq!(there_and_back(&field(6, 4, 0), b"ab  "), Value::Bytes(b"ab".to_vec().into()));
+        assert_eq!(there_and_back(&field(6, 4, 0), b"ab  "), Value::Bytes(b"ab  ".to_vec().into()));
+        assert_eq!(there_and_back(&text(4), b"ab  "), Value::Bytes(b"ab".to_vec().into()));
+        let wide = abi::Field { collation: 35, pad: [0, b' ', 0, 0], pad_length: 2, ..from(6, 6, 0) };
+        let wide = Field::new("c", &wide, 64).expect("it fits");
+        assert_eq!(there_and_back(&wide, b"\x01 \0 \0 "), Value::Bytes(b"\x01 ".to_vec().into()));
         assert_eq!(there_and_back(&field(7, 9, 1), b"\x02ab"), Value::Bytes(b"ab".to_vec().into()));
         assert_eq!(there_and_back(&field(7, 9, 2), b"\x00\x00"), Value::Bytes(Vec::new().into()));
     }
 
-    /// Guards: `keyed` in `string` and `real`.
+    /// Guards: the column's type and collation in `column_type` and `new`.
     #[test]
-    fn what_a_key_has_is_stored_in_one_form() {
-        let (mut char, mut double) = (field(6, 4, 0), field(4, 8, 0));
-        (char.keyed, double.keyed) = (true, true);
-        assert_eq!(there_and_back(&char, b"ab  "), Value::Bytes(b"ab  ".to_vec().into()));
-        let mut record = [0; 64];
-        record[1..9].copy_from_slice(&(-0.0f64).to_le_bytes());
-        let Value::F64(zero) = double.value(Record::without_blobs(&record)) else { panic!("a double") };
-        assert!(zero.is_sign_positive());
+    fn what_does_not_stand_for_itself_in_a_key_has_a_collation() {
+        assert_eq!(
+            (field(4, 8, 0).column_type(), field(4, 8, 0).collation()),
+            (ColumnType::Fixed(8), Some(1 << 31 | 1))
+        );
+        assert_eq!((field(6, 4, 0).column_type(), field(6, 4, 0).collation()), (ColumnType::Fixed(4), None));
+        assert_eq!((text(4).column_type(), text(4).collation()), (ColumnType::Bytes, Some(8)));
+        let padded = abi::Field { collation: 8, characters: 4, ..from(6, 4, 0) };
+        assert_eq!(Field::new("c", &padded, 64).expect("it fits").collation(), Some(4 << 16 | 8));
+    }
+
+    #[test]
+    fn a_value_in_a_reference_comes_back() {
+        let fields = [field(1, 4, 0), field(2, 8, 0), field(6, 3, 0), field(7, 9, 1), field(4, 8, 0)];
+        let values = [Value::I32(-5), Value::U64(7), Value::from(&b"a\0b"[..]), Value::from(&b"text"[..])];
+        let values: Vec<Value<'_>> = values.into_iter().chain([Value::from(&[0x80; 8][..])]).collect();
+        let mut reference = Vec::new();
+        fields.iter().zip(&values).for_each(|(field, value)| field.put_ref(value, 9, &mut reference));
+        let mut rest = &reference[..];
+        for (field, value) in fields.iter().zip(&values) {
+            assert_eq!(field.take_ref(&mut rest), Some(value.clone()));
+        }
+        assert!(rest.is_empty() && fields[0].take_ref(&mut rest).is_none());
     }
 
     #[test]
@@ -293,30 +429,28 @@ mod tests {
         blob.put(&Value::from(&b"a blob"[..]), &mut record, &mut blobs).expect("it fits");
         assert_eq!((record[1], &*blobs[0]), (6, &b"a blob"[..]));
         assert_eq!(record[3..11], (blobs[0].as_ptr() as usize).to_ne_bytes());
-        assert_eq!(blob.value(Record::without_blobs(&record)), Value::from(&b""[..])); // nobody promised them
+        assert_eq!(blob.value(Record::with_blobs(&record, &[])), Value::from(&b""[..])); // nobody promised them
         blob.put(&Value::Null, &mut record, &mut blobs).expect("it fits");
-        assert!(blob.value(Record::without_blobs(&record)).is_null());
+        assert!(blob.value(Record::with_blobs(&record, &[])).is_null());
     }
 
     #[test]
     fn a_key_of_the_server_is_read_part_by_part() {
         let (int, text) = (field(1, 4, 0), field(7, 5, 1));
         let image = [&[0][..], &7i32.to_le_bytes(), &[0, 2, 0], b"ab\0\0\0", &[1], &[0; 4]].concat();
-        let (value, rest) = int.key_value(&image).expect("an integer");
+        let (value, rest) = int.key_value(&image, 4).expect("an integer");
         assert_eq!(value, Value::I32(7));
-        let (value, rest) = text.key_value(rest).expect("a string");
+        let (value, rest) = text.key_value(rest, 5).expect("a string");
         assert_eq!(value, Value::from(&b"ab"[..]));
-        let (value, rest) = int.key_value(rest).expect("a NULL");
+        let (value, rest) = int.key_value(rest, 4).expect("a NULL");
         assert!(value.is_null() && rest.is_empty());
-        assert!(int.key_value(&image[..3]).is_none());
+        assert!(int.key_value(&image[..3], 4).is_none());
     }
 
     /// Guard: the check in `new`.
     #[test]
     fn a_column_outside_the_record_is_refused() {
-        let name = abi::Text { ptr: std::ptr::null(), len: 0 };
-        let from =
-            abi::Field { name, offset: 60, length: 8, null_offset: 0, null_bit: 0, kind: 1, length_bytes: 0, pad: 0 };
-        assert!(Field::new("c", &from, 64).expect_err("it ends behind").is(Code::Definition));
+        let outside = abi::Field { offset: 60, ..from(1, 8, 0) };
+        assert!(Field::new("c", &outside, 64).expect_err("it ends behind").is(Code::Definition));
     }
 }

@@ -5,7 +5,9 @@
 //! server's primary key is the engine's; its other keys are secondary indexes under their own names, in their order.
 //! What a column or a key part needs beyond that is decided here and in `field`, nowhere else.
 
-use trefoil::{Compression, IndexOptions, IndexSchema, OwnedValue, Schema, Structure, Value};
+use std::cmp::Ordering;
+
+use trefoil::{Compression, IndexOptions, IndexSchema, KeyPart, OwnedValue, Schema, Structure, Value};
 
 use crate::abi;
 use crate::failure::{Code, Failure, Result};
@@ -35,8 +37,8 @@ pub struct Layout {
     defaults: Vec<u8>,
     /// For each key of the server.
     keys: Vec<KeyLayout>,
-    /// Fields of the primary key; none: rows have numbers.
-    primary: Option<Vec<usize>>,
+    /// The primary key; none: rows have numbers.
+    primary: Option<Primary>,
     pub schema: Schema,
     ref_bytes: usize,
 }
@@ -44,29 +46,51 @@ pub struct Layout {
 #[derive(Debug)]
 struct KeyLayout {
     way: Way,
-    fields: Vec<usize>,
+    /// Its own parts.
+    parts: Vec<Part>,
+    /// What the server's keys may go on with: parts of the primary key.
+    extended: Vec<Part>,
     name: String,
+}
+
+/// A part of a key.
+#[derive(Debug, Clone, Copy)]
+struct Part {
+    field: usize,
+    /// Bytes in the server's key.
+    length: usize,
+    /// How much of the column, if not all.
+    front: Option<u32>,
+    descending: bool,
+}
+
+#[derive(Debug)]
+struct Primary {
+    fields: Vec<usize>,
+    parts: Vec<Part>,
+    /// Its key gives the values back: it is a row's reference. Otherwise that is made of the values.
+    holds: bool,
 }
 
 impl Layout {
     pub fn new(from: &Definition<'_>) -> Result<Self> {
         let record_length = from.defaults.len();
         let fields = from.fields.iter().map(|(name, field)| Field::new(name, field, record_length));
-        let mut fields = fields.collect::<Result<Vec<_>>>()?;
+        let fields = fields.collect::<Result<Vec<_>>>()?;
         let mut keys = Vec::new();
-        for (n, (name, parts, _)) in from.keys.iter().enumerate() {
-            let parts: Vec<usize> = parts.iter().map(|&part| part as usize).collect();
-            for &part in &parts {
-                let field = fields.get_mut(part);
-                field.ok_or_else(|| Failure::definition(&format!("key `{name}` has no column {part}")))?.keyed = true;
-            }
+        for (n, (name, parts, key)) in from.keys.iter().enumerate() {
+            let part = |part: &abi::Part| match fields.get(part.field as usize) {
+                Some(_) => Ok(Part::from(part)),
+                None => Err(Failure::definition(&format!("key `{name}` has no column {}", part.field))),
+            };
+            let mut parts = parts.iter().map(part).collect::<Result<Vec<_>>>()?;
+            let extended = parts.split_off(parts.len() - key.extended as usize);
             let before = n - usize::from(from.primary.is_some_and(|primary| primary < n));
             let way = if from.primary == Some(n) { Way::Rows } else { Way::Secondary(before) };
-            keys.push(KeyLayout { way, fields: parts, name: (*name).to_owned() });
+            keys.push(KeyLayout { way, parts, extended, name: (*name).to_owned() });
         }
-        let primary = from.primary.and_then(|n| keys.get(n)).map(|key| key.fields.clone());
-        let key_bytes = primary.as_ref().map_or(8, |of| of.iter().map(|&n| fields[n].key_bytes_max()).sum());
-        let ref_bytes = REF_HEAD_BYTES + key_bytes.min(KEY_BYTES_MAX);
+        let primary = from.primary.and_then(|n| keys.get(n)).map(|key| Primary::new(&fields, &key.parts));
+        let ref_bytes = REF_HEAD_BYTES + primary.as_ref().map_or(8, |of| of.ref_bytes_max(&fields));
         let schema = schema(from, &fields, &keys)?;
         Ok(Self { fields, defaults: from.defaults.to_vec(), keys, primary, schema, ref_bytes })
     }
@@ -105,10 +129,10 @@ impl Layout {
         self.keys.iter().position(is_it)
     }
 
-    /// The first column of a key, for the numbers of AUTO_INCREMENT.
-    pub fn first_field(&self, key: u32) -> Result<&Field> {
-        let first = self.keys.get(key as usize).and_then(|key| key.fields.first());
-        first.map(|&n| &self.fields[n]).ok_or_else(|| Failure::definition("no such key"))
+    /// The first column of a key, for the numbers of AUTO_INCREMENT, and whether the largest come first.
+    pub fn first_field(&self, key: u32) -> Result<(&Field, bool)> {
+        let first = self.keys.get(key as usize).and_then(|key| key.parts.first());
+        first.map(|part| (&self.fields[part.field], part.descending)).ok_or_else(|| Failure::definition("no such key"))
     }
 
     /// The values of a record, and the number of its row if it has one.
@@ -124,7 +148,7 @@ impl Layout {
     /// The primary key of a record.
     pub fn primary_values<'a>(&self, record: Record<'a>, row: u64) -> Vec<Value<'a>> {
         match &self.primary {
-            Some(fields) => fields.iter().map(|&n| self.fields[n].value(record)).collect(),
+            Some(primary) => primary.fields.iter().map(|&n| self.fields[n].value(record)).collect(),
             None => vec![Value::U64(row)],
         }
     }
@@ -173,8 +197,8 @@ impl Layout {
     pub fn put_primary(&self, values: &[Value<'_>], record: &mut [u8], blobs: &mut Vec<Box<[u8]>>) -> Result<u64> {
         record.copy_from_slice(&self.defaults);
         match (&self.primary, values) {
-            (Some(fields), _) => {
-                for (&n, value) in fields.iter().zip(values) {
+            (Some(primary), _) => {
+                for (&n, value) in primary.fields.iter().zip(values) {
                     self.fields[n].put(value, record, blobs)?;
                 }
                 Ok(0)
@@ -184,27 +208,82 @@ impl Layout {
         }
     }
 
-    /// The values in the first parts of a key, as the server hands it over.
+    /// The values of the first columns of an entry, from the first parts of a key as the server hands it over.
     pub fn key_values(&self, key: i32, image: &[u8]) -> Result<Vec<OwnedValue>> {
         let broken = || Failure::definition("a key does not fit its index");
         let of = usize::try_from(key).ok().and_then(|n| self.keys.get(n)).ok_or_else(broken)?;
-        let (mut values, mut rest) = (Vec::with_capacity(of.fields.len()), image);
-        for &n in &of.fields {
+        let (mut values, mut rest) = (Vec::with_capacity(of.parts.len()), image);
+        let mut extended = Vec::new();
+        for (n, part) in of.parts.iter().chain(&of.extended).enumerate() {
             if rest.is_empty() {
                 break;
             }
-            let (value, behind) = self.fields[n].key_value(rest).ok_or_else(broken)?;
-            values.push(value.into_owned());
+            let (value, behind) = self.fields[part.field].key_value(rest, part.length).ok_or_else(broken)?;
             rest = behind;
+            if n < of.parts.len() {
+                values.push(value.into_owned());
+            } else {
+                extended.push((part.field, value.into_owned()));
+            }
         }
-        if rest.is_empty() { Ok(values) } else { Err(broken()) }
+        if !rest.is_empty() {
+            return Err(broken());
+        }
+        if !extended.is_empty() {
+            self.put_extended(of, extended, &mut values)?;
+        }
+        Ok(values)
+    }
+
+    /// An entry has all of the primary key behind its own columns, the server's key what is not among them already.
+    fn put_extended(
+        &self,
+        of: &KeyLayout,
+        extended: Vec<(usize, OwnedValue)>,
+        values: &mut Vec<OwnedValue>,
+    ) -> Result<()> {
+        let own = values.clone();
+        let mut extended = extended.into_iter().peekable();
+        for field in self.primary.iter().flat_map(|primary| &primary.fields) {
+            let of_own = of.parts.iter().zip(&own).find(|(part, _)| part.field == *field);
+            match (extended.next_if(|(next, _)| next == field), of_own) {
+                (Some((_, value)), _) => values.push(value),
+                (None, Some((_, value))) => values.push(value.clone()),
+                (None, None) => break,
+            }
+        }
+        match extended.next() {
+            None => Ok(()),
+            Some(_) => Err(Failure::definition("a key does not fit its index")),
+        }
+    }
+
+    /// The same key, as the engine takes it.
+    pub fn is_same_primary(&self, a: &[Value<'_>], b: &[Value<'_>]) -> Result<bool> {
+        if a == b || self.primary.as_ref().is_none_or(|primary| primary.holds) {
+            return Ok(a == b);
+        }
+        Ok(self.primary_key(a)? == self.primary_key(b)?)
+    }
+
+    fn primary_key(&self, values: &[Value<'_>]) -> Result<Vec<u8>> {
+        let mut key = Vec::new();
+        self.schema.primary_prefix(values, &mut key).map_err(trefoil::Error::from)?;
+        Ok(key)
     }
 
     /// A reference of a row from its primary key: filled up, and the length at the end, so that references compare as
-    /// bytes.
+    /// bytes where the key holds its values.
     pub fn put_ref(&self, primary: &[Value<'_>], out: &mut [u8]) -> Result<()> {
-        let mut key = Vec::new();
-        self.schema.primary_prefix(primary, &mut key).map_err(trefoil::Error::from)?;
+        let key = match &self.primary {
+            Some(Primary { holds: false, parts, .. }) => {
+                let mut key = Vec::new();
+                let parts = parts.iter().zip(primary);
+                parts.for_each(|(part, value)| self.fields[part.field].put_ref(value, part.length, &mut key));
+                key
+            }
+            _ => self.primary_key(primary)?,
+        };
         let (slot, head) = out.split_at_mut(self.ref_bytes - REF_HEAD_BYTES);
         if key.len() > slot.len() {
             return Err(Failure::new(Code::TooLong, "the primary key is longer than 3072 bytes"));
@@ -217,13 +296,66 @@ impl Layout {
 
     /// The primary key in a reference.
     pub fn ref_values<'a>(&self, reference: &'a [u8]) -> Result<Vec<Value<'a>>> {
+        let broken = || Failure::definition("a row reference is broken");
         let (slot, head) = reference.split_at(self.ref_bytes - REF_HEAD_BYTES);
         let length = usize::from(u16::from_be_bytes([head[0], head[1]]));
-        let key = slot.get(..length).ok_or_else(|| Failure::definition("a row reference is broken"))?;
-        Ok(self.schema.decode_primary_key(key).map_err(trefoil::Error::from)?)
+        let key = slot.get(..length).ok_or_else(broken)?;
+        match &self.primary {
+            Some(Primary { holds: false, fields, .. }) => {
+                let mut rest = key;
+                let values = fields.iter().map(|&n| self.fields[n].take_ref(&mut rest));
+                values.collect::<Option<_>>().ok_or_else(broken)
+            }
+            _ => Ok(self.schema.decode_primary_key(key).map_err(trefoil::Error::from)?),
+        }
+    }
+
+    /// Two references in the order of their rows.
+    pub fn compare_refs(&self, a: &[u8], b: &[u8]) -> Ordering {
+        let key = |reference| self.ref_values(reference).and_then(|values| self.primary_key(&values));
+        match (a == b, &self.primary) {
+            (true, _) => Ordering::Equal,
+            (_, Some(Primary { holds: false, .. })) => match (key(a), key(b)) {
+                (Ok(a), Ok(b)) => a.cmp(&b),
+                _ => a.cmp(b),
+            },
+            _ => a.cmp(b),
+        }
     }
 }
 
+impl From<&abi::Part> for Part {
+    fn from(from: &abi::Part) -> Self {
+        let front = Some(from.front).filter(|&length| length > 0);
+        Self { field: from.field as usize, length: from.length as usize, front, descending: from.descending != 0 }
+    }
+}
+
+impl Part {
+    fn key_part(&self, column: &str) -> KeyPart {
+        let mut part = KeyPart::new(column);
+        if let Some(length) = self.front {
+            part = part.front(length);
+        }
+        if self.descending { part.descending() } else { part }
+    }
+}
+
+impl Primary {
+    fn new(fields: &[Field], parts: &[Part]) -> Self {
+        let holds = |part: &Part| part.front.is_none() && fields[part.field].collation().is_none();
+        let numbers = parts.iter().map(|part| part.field).collect();
+        Self { fields: numbers, parts: parts.to_vec(), holds: parts.iter().all(holds) }
+    }
+
+    /// Bytes of a row's reference at most, without its head.
+    fn ref_bytes_max(&self, fields: &[Field]) -> usize {
+        match self.holds {
+            true => self.fields.iter().map(|&n| fields[n].key_bytes_max()).sum::<usize>().min(KEY_BYTES_MAX),
+            false => self.parts.iter().map(|part| fields[part.field].ref_bytes_max(part.length)).sum(),
+        }
+    }
+}
 fn schema(from: &Definition<'_>, fields: &[Field], keys: &[KeyLayout]) -> Result<Schema> {
     let name = |n: usize| from.fields[n].0;
     let mut schema = Schema::builder();
@@ -232,17 +364,20 @@ fn schema(from: &Definition<'_>, fields: &[Field], keys: &[KeyLayout]) -> Result
             true => schema.nullable(name, field.column_type()),
             false => schema.column(name, field.column_type()),
         };
+        if let Some(collation) = field.collation() {
+            schema = schema.collate(name, collation);
+        }
     }
     if from.primary.is_none() {
         schema = schema.column(ROW_NUMBER, trefoil::ColumnType::U64).primary_key(&[ROW_NUMBER]);
     }
     for (key, (key_name, _, options)) in keys.iter().zip(&from.keys) {
-        let columns: Vec<&str> = key.fields.iter().map(|&n| name(n)).collect();
+        let parts = key.parts.iter().map(|part| part.key_part(name(part.field)));
         let settings = index_options(options)?;
         schema = match key.way {
-            Way::Rows => schema.primary_key(&columns).primary_options(settings),
+            Way::Rows => schema.primary_key_of(parts).primary_options(settings),
             Way::Secondary(_) => {
-                let index = IndexSchema::new(key_name, &columns).with_options(settings);
+                let index = IndexSchema::of_parts(key_name, parts).with_options(settings);
                 schema.index(if options.unique != 0 { index.unique() } else { index })
             }
         };

@@ -26,6 +26,7 @@
 
 pub mod abi;
 mod batch;
+mod collation;
 mod cursor;
 mod database;
 pub mod entry;

@@ -11,8 +11,16 @@ use crate::failure::{Failure, Result};
 #[derive(Clone, Copy)]
 pub struct Record<'a> {
     bytes: &'a [u8],
-    /// Its blobs may be followed.
-    has_blobs: bool,
+    blobs: Blobs<'a>,
+}
+
+/// Where the blobs are that a row points to.
+#[derive(Clone, Copy)]
+enum Blobs<'a> {
+    /// Where it points to.
+    Promised,
+    /// Among these.
+    Kept(&'a [Box<[u8]>]),
 }
 
 impl<'a> Record<'a> {
@@ -21,7 +29,7 @@ impl<'a> Record<'a> {
     /// not written to for `'a`.
     pub unsafe fn new(ptr: *const u8, len: usize) -> Self {
         // SAFETY: promised by the caller.
-        Self { bytes: unsafe { bytes(ptr, len) }, has_blobs: true }
+        Self { bytes: unsafe { bytes(ptr, len) }, blobs: Blobs::Promised }
     }
 
     /// Its bytes.
@@ -31,15 +39,20 @@ impl<'a> Record<'a> {
 
     /// The blob of `len` bytes whose address stands at `at`.
     pub fn blob(self, at: usize, len: usize) -> &'a [u8] {
-        let address = self.bytes[at..].first_chunk().filter(|_| self.has_blobs);
-        let address = address.map_or(0, |word| usize::from_ne_bytes(*word));
-        // SAFETY: whoever made the record promised that its blobs are there, as long as their lengths say.
-        unsafe { bytes(address as *const u8, len) }
+        let address = self.bytes[at..].first_chunk().map_or(0, |word| usize::from_ne_bytes(*word));
+        match self.blobs {
+            // SAFETY: whoever made the record promised that its blobs are there, as long as their lengths say.
+            Blobs::Promised => unsafe { bytes(address as *const u8, len) },
+            Blobs::Kept(blobs) => {
+                let kept = blobs.iter().find(|blob| blob.as_ptr() as usize == address && blob.len() == len);
+                kept.map_or(&[], |blob| blob)
+            }
+        }
     }
 
-    /// A row of which nobody promises anything: its blobs are read as empty.
-    pub fn without_blobs(bytes: &'a [u8]) -> Self {
-        Self { bytes, has_blobs: false }
+    /// A row that points to some of these blobs, or to none that is read.
+    pub fn with_blobs(bytes: &'a [u8], blobs: &'a [Box<[u8]>]) -> Self {
+        Self { bytes, blobs: Blobs::Kept(blobs) }
     }
 }
 
@@ -76,7 +89,7 @@ pub fn to_text(text: &str) -> abi::Text {
 /// The server's table in Rust's types.
 pub struct Definition<'a> {
     pub fields: Vec<(&'a str, &'a abi::Field)>,
-    pub keys: Vec<(&'a str, &'a [u32], &'a abi::Key)>,
+    pub keys: Vec<(&'a str, &'a [abi::Part], &'a abi::Key)>,
     pub defaults: &'a [u8],
     pub primary: Option<usize>,
 }
@@ -92,7 +105,7 @@ pub unsafe fn definition<'a>(from: &'a abi::Definition) -> Result<Definition<'a>
             fields: fields.iter().map(|f| Ok((text(f.name)?, f))).collect::<Result<_>>()?,
             keys: keys
                 .iter()
-                .map(|k| Ok((text(k.name)?, bytes(k.fields, k.parts as usize), k)))
+                .map(|k| Ok((text(k.name)?, bytes(k.parts, (k.part_count + k.extended) as usize), k)))
                 .collect::<Result<_>>()?,
             defaults: bytes(from.defaults, from.record_length as usize),
             primary: usize::try_from(from.primary).ok(),

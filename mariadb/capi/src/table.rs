@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use trefoil::{ALL, Database, Table, Value};
+use trefoil::{ALL, Database, OwnedValue, Table, Value};
 
 use crate::abi::TableStats;
 use crate::database::{Counters, Engine};
@@ -31,20 +31,23 @@ pub struct OpenTable {
 
 impl OpenTable {
     pub fn open(engine: &Engine, name: &str, definition: &Definition<'_>) -> Result<Self> {
-        let layout = Arc::new(Layout::new(definition)?);
+        let mut layout = Layout::new(definition)?;
         let table = engine.db.table(name)?;
         // Settings of indexes may differ: they are the engine's to keep.
         let (stored, wanted) = (table.schema(), &layout.schema);
         let indexes = |schema: &trefoil::Schema| {
-            let of = |n: usize| (schema.indexes()[n].is_unique(), schema.index_columns(n).to_vec());
-            (0..schema.indexes().len()).map(of).collect::<Vec<_>>()
+            let of = |index: &trefoil::IndexSchema| (index.is_unique(), index.parts().collect::<Vec<_>>());
+            schema.indexes().iter().map(of).collect::<Vec<_>>()
         };
         if stored.columns() != wanted.columns()
-            || stored.primary_key() != wanted.primary_key()
+            || !stored.primary_key_parts().eq(wanted.primary_key_parts())
             || indexes(&stored) != indexes(wanted)
         {
             return Err(Failure::definition(&format!("table {name} of the engine is not as the server defines it")));
         }
+        // The table's own has the collations.
+        layout.schema = stored;
+        let layout = Arc::new(layout);
         let (counters, grown, stats) = (engine.counters(name), AtomicI64::new(0), Mutex::default());
         let name = name.to_owned();
         Ok(Self { table, layout, name, db: engine.db.clone(), counters, stats, grown })
@@ -79,23 +82,21 @@ impl OpenTable {
 
     /// The largest number that a key begins with; 0 if there is none above.
     fn largest(&self, key: u32) -> Result<u64> {
-        self.layout.first_field(key)?;
+        let (field, descending) = self.layout.first_field(key)?;
         let tx = self.db.begin()?;
-        let number = |values: Option<Vec<Value<'_>>>| match values.as_ref().and_then(|values| values.first()) {
-            Some(Value::I32(n)) => u64::try_from(*n).unwrap_or(0),
-            Some(Value::I64(n)) => u64::try_from(*n).unwrap_or(0),
-            Some(Value::U32(n)) => u64::from(*n),
-            Some(Value::U64(n)) => *n,
-            Some(Value::F64(n)) => *n as u64,
-            _ => 0,
-        };
-        Ok(match self.layout.way(key as i32)? {
-            Way::Rows => number(tx.scan_back(&self.table, ALL)?.expect(1).next_key()?),
-            Way::Secondary(n) => {
+        let first = match (self.layout.way(key as i32)?, descending) {
+            (Way::Rows, false) => first_of(tx.scan_back(&self.table, ALL)?.expect(1).next_key()?),
+            (Way::Rows, true) => first_of(tx.scan(&self.table, ALL)?.expect(1).next_key()?),
+            (Way::Secondary(n), _) => {
                 let index = self.layout.index_name(n);
-                number(tx.scan_index_back(&self.table, index, ALL)?.expect(1).next()?)
+                let entries = match descending {
+                    false => tx.scan_index_back(&self.table, index, ALL)?,
+                    true => tx.scan_index(&self.table, index, ALL)?,
+                };
+                first_of(entries.expect(1).next()?)
             }
-        })
+        };
+        Ok(first.map_or(0, |value| field.whole_number(&value)))
     }
 
     /// Takes `count` numbers of the row `offset`, `offset` + `increment` …; returns the first.
@@ -170,6 +171,10 @@ impl OpenTable {
         }
         stats
     }
+}
+
+fn first_of(values: Option<Vec<Value<'_>>>) -> Option<OwnedValue> {
+    values?.into_iter().next().map(Value::into_owned)
 }
 
 /// The first of `offset`, `offset` + `increment` … at or above `n`.

@@ -25,8 +25,9 @@ pub fn update(session: &mut Session, cursor: &mut Cursor, old: Record<'_>, new: 
     let (table, layout) = (&cursor.table, &cursor.table.layout);
     let values = layout.values(new, cursor.row);
     let (from, to) = (layout.primary_values(old, cursor.row), layout.primary_values(new, cursor.row));
+    let stays = layout.is_same_primary(&from, &to)?;
     let tx = session.tx_mut()?;
-    let outcome = match from == to {
+    let outcome = match stays {
         true => tx.update(&table.table, &values),
         false => move_row(tx, table, &from, &values),
     };

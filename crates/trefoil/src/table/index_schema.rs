@@ -60,7 +60,7 @@ impl KeyPart {
     }
 
     /// Its first `length` bytes only, of text and of a column with a collation characters: at least 1, of columns of type
-    /// `Text` and `Bytes`. Values that are the same there are the same to the key: a unique index has one of them, and a
+    /// `Text`, `Bytes` and `Fixed`. Values that are the same there are the same to the key: a unique index has one of them, and a
     /// bound of a range stands for all of them.
     ///
     /// ```

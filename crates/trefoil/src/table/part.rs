@@ -113,9 +113,14 @@ impl Part {
                 _ => return None,
             }
         }
-        let bytes = match key::width(column.column_type) {
-            Some(width) if self.holds() => width,
-            _ => key::string_extent(reader.rest(), mask)?.0,
+        let width = match self.image {
+            Image::Whole => key::width(column.column_type),
+            Image::Front(length) => key::width(column.column_type).map(|width| width.min(length as usize)),
+            Image::Collated(..) => None,
+        };
+        let bytes = match width {
+            Some(width) => width,
+            None => key::string_extent(reader.rest(), mask)?.0,
         };
         reader.take(bytes).map(drop)
     }
@@ -148,5 +153,5 @@ fn text<'a>(value: &'a Value<'_>) -> &'a [u8] {
 
 /// True if a column of this type can have a collation, or a front of it can be in a key.
 pub(super) fn is_string(column_type: ColumnType) -> bool {
-    matches!(column_type, ColumnType::Text | ColumnType::Bytes)
+    matches!(column_type, ColumnType::Text | ColumnType::Bytes | ColumnType::Fixed(_))
 }

@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: GPL-2.0-only
+   The server's collations, for the engine: called from its threads too, so nothing here asks for a connection. */
+#include "collations.h"
+
+#include <atomic>
+
+#include "m_ctype.h"
+
+/* Found once; a collation is never unloaded. */
+static const CHARSET_INFO *find(uint32_t id)
+{
+  static std::atomic<const CHARSET_INFO *> found[MY_ALL_CHARSETS_SIZE];
+  if (id >= MY_ALL_CHARSETS_SIZE)
+    return nullptr;
+  const CHARSET_INFO *cs= found[id].load(std::memory_order_acquire);
+  if (!cs && (cs= get_charset(id, MYF(0))))
+    found[id].store(cs, std::memory_order_release);
+  return cs;
+}
+
+/* latin2_czech_cs and cp1250_czech_cs go over a text again and again, for each level, in one call. */
+static bool goes_in_passes(const CHARSET_INFO *cs) { return cs->number == 2 || cs->number == 34; }
+
+static uint8_t describe(uint32_t id, trefoil_collation *out) noexcept
+{
+  const CHARSET_INFO *cs= find(id);
+  if (!cs)
+    return 0;
+  *out= {};
+  out->in_passes= goes_in_passes(cs);
+  out->levels= out->in_passes || !cs->levels_for_order ? 1 : cs->levels_for_order;
+  /* Of a collation without padding the levels behind the first are padded nevertheless. */
+  out->padded= cs->state & MY_CS_NOPAD ? (uint8_t) (out->levels & ~1) : out->levels;
+  int length= my_ci_wc_mb(cs, ' ', out->space, out->space + sizeof out->space);
+  out->space_length= length > 0 ? (uint8_t) length : 0;
+  return 1;
+}
+
+static size_t weights(uint32_t id, uint8_t level, const uint8_t *text, size_t length, uint8_t *out,
+                      size_t room) noexcept
+{
+  const CHARSET_INFO *cs= find(id);
+  uint flags= goes_in_passes(cs) ? 0 : MY_STRXFRM_LEVEL1 << level;
+  return cs->coll->strnxfrm(cs, out, room, UINT_MAX32, text, length, flags);
+}
+
+static size_t front(uint32_t id, const uint8_t *text, size_t length, size_t characters, size_t *found) noexcept
+{
+  const CHARSET_INFO *cs= find(id);
+  const char *start= reinterpret_cast<const char *>(text), *end= start + length;
+  size_t bytes= MY_MIN(my_ci_charpos(cs, start, end, characters), length);
+  *found= MY_MIN(my_ci_numchars(cs, start, start + bytes), characters);
+  return bytes;
+}
+
+const trefoil_collations server_collations= {describe, weights, front};
+
+uint32_t collation_of(const Field *field)
+{
+  const CHARSET_INFO *cs= field->charset();
+  /* Bytes; and single bytes whose order is theirs, and blanks at the end count. */
+  if (!field->has_charset() || cs == &my_charset_bin || field->compression_method() ||
+      ((cs->state & MY_CS_BINSORT) && (cs->state & MY_CS_NOPAD) && cs->mbmaxlen == 1))
+    return 0;
+  return cs->number;
+}
