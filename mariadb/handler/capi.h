@@ -152,6 +152,12 @@ int trefoil_open(const trefoil_options *options, trefoil_database **out, trefoil
 void trefoil_close(trefoil_database *db);
 int trefoil_sync(trefoil_database *db, trefoil_failure *why);
 
+/* For administrators: numbers with their names, as many as there is room for; a text, cut where the room ends. */
+typedef struct { const char *name; uint64_t value; } trefoil_number;
+static_assert(sizeof(trefoil_number) == 16, "as in status.rs");
+uint32_t trefoil_numbers(trefoil_database *db, trefoil_number *out, uint32_t room);
+size_t trefoil_report(trefoil_database *db, char *out, size_t room);
+
 /* Tables, by the server's path of them. */
 int trefoil_table_create(trefoil_database *db, trefoil_text name, const trefoil_definition *as,
                          uint64_t auto_increment, trefoil_failure *why);

@@ -97,6 +97,7 @@ static int init(void *plugin)
   hton->index_options= trefoil_key_option_list;
   set_transaction_functions(hton);
   set_two_phase_functions(hton);
+  hton->show_status= show_engine_status;
   return 0;
 }
 
@@ -120,7 +121,7 @@ maria_declare_plugin(trefoil)
   init,
   deinit,
   0x0001,
-  NULL,
+  trefoil_status,
   trefoil_variables,
   "0.1",
   MariaDB_PLUGIN_MATURITY_EXPERIMENTAL

@@ -14,4 +14,8 @@ uint8_t commit_durability();
 uint64_t lock_wait_ms(THD *thd);
 bool wants_snapshot_isolation(THD *thd);
 
+/* SHOW STATUS and SHOW ENGINE STATUS: status.cc. */
+extern SHOW_VAR trefoil_status[];
+bool show_engine_status(handlerton *hton, THD *thd, stat_print_fn *print, enum ha_stat_type what);
+
 #endif

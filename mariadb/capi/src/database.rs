@@ -13,6 +13,7 @@ use crate::collation;
 use crate::failure::{Code, Failure, Result};
 use crate::layout::Layout;
 use crate::raw::Definition;
+use crate::status::Ends;
 
 /// The database behind the handlerton.
 pub struct Engine {
@@ -20,6 +21,7 @@ pub struct Engine {
     /// By the name of the table. They outlive its last handler: a transaction may have taken numbers that no
     /// committed row shows yet.
     counters: Mutex<BTreeMap<String, Arc<Counters>>>,
+    pub ends: Ends,
 }
 
 /// Numbers given out for one table. 0: not looked up yet.
@@ -41,7 +43,7 @@ impl Engine {
             checkpoint_replay: Duration::from_secs(options.checkpoint_replay_seconds),
             ..Options::default()
         };
-        Ok(Self { db: Database::open(directory, options)?, counters: Mutex::default() })
+        Ok(Self { db: Database::open(directory, options)?, counters: Mutex::default(), ends: Ends::default() })
     }
 
     pub fn create_table(&self, name: &str, definition: &Definition<'_>, auto_increment: u64) -> Result<()> {
@@ -145,7 +147,7 @@ mod tests {
     fn engine() -> (tempfile::TempDir, Engine) {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let db = Database::open(dir.path(), Options::default()).expect("it opens");
-        (dir, Engine { db, counters: Mutex::default() })
+        (dir, Engine { db, counters: Mutex::default(), ends: Ends::default() })
     }
 
     fn tables_after(names: &[&str], drop: impl FnOnce(&Engine) -> Result<()>) -> Vec<String> {

@@ -10,11 +10,13 @@ use std::ffi::c_void;
 use std::sync::Arc;
 
 use crate::abi::{BeginOptions, Definition, Lock, Options, Seek, TableStats, Text, Xid};
+use crate::crash;
 use crate::cursor::{self, Cursor, Step};
 use crate::database::{Engine, durability};
 use crate::failure::{Code, Done, Failure, Result, guard, quietly};
 use crate::raw::{self, Record};
 use crate::session::{CancelSlot, Session};
+use crate::status::{self, Number};
 use crate::table::OpenTable;
 use crate::write;
 
@@ -52,7 +54,7 @@ fn bytes_mut<'a>(ptr: *mut u8, len: usize) -> &'a mut [u8] {
     unsafe { raw::slots(ptr, len) }
 }
 
-fn names<'a>(ptr: *mut Xid, room: u32) -> &'a mut [Xid] {
+fn slots<'a, T>(ptr: *mut T, room: u32) -> &'a mut [T] {
     // SAFETY: room of the caller's for that many.
     unsafe { raw::slots(ptr, room as usize) }
 }
@@ -74,7 +76,32 @@ pub extern "C" fn trefoil_close(db: *mut Arc<Engine>) {
 
 #[unsafe(no_mangle)]
 pub extern "C" fn trefoil_sync(db: &Arc<Engine>, why: Option<&mut Failure>) -> i32 {
+    crash::point("to_sync");
     guard(why, || Ok(db.db.sync().map(|()| Done::Ok)?))
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn trefoil_numbers(db: &Arc<Engine>, out: *mut Number, room: u32) -> u32 {
+    let mut count = 0;
+    quietly(|| {
+        let numbers = status::numbers(db);
+        for (slot, number) in slots(out, room).iter_mut().zip(&numbers) {
+            *slot = *number;
+        }
+        count = numbers.len().min(room as usize) as u32;
+    });
+    count
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn trefoil_report(db: &Arc<Engine>, out: *mut u8, room: usize) -> usize {
+    let mut length = 0;
+    quietly(|| {
+        let report = status::report(db);
+        length = report.len().min(room);
+        bytes_mut(out, length).copy_from_slice(&report.as_bytes()[..length]);
+    });
+    length
 }
 
 #[unsafe(no_mangle)]
@@ -292,7 +319,7 @@ pub extern "C" fn trefoil_order(session: &mut Session) {
 #[unsafe(no_mangle)]
 pub extern "C" fn trefoil_prepared(db: &Arc<Engine>, skip: u32, out: *mut Xid, room: u32) -> u32 {
     let mut count = 0;
-    quietly(|| count = db.prepared(skip as usize, names(out, room)) as u32);
+    quietly(|| count = db.prepared(skip as usize, slots(out, room)) as u32);
     count
 }
 

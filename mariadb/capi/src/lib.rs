@@ -13,7 +13,9 @@
 //! | `database` | the one database, and counters of its tables |
 //! | `table` | an open table |
 //! | `session` | the transaction of one connection |
+//! | `status` | numbers and a text for administrators |
 //! | `batch` | rows read ahead, as records |
+//! | `crash` | places where tests let the server die |
 //! | `cursor` | reading: where a scan is, and how it goes on |
 //! | `write` | rows written |
 //!
@@ -27,6 +29,7 @@
 pub mod abi;
 mod batch;
 mod collation;
+mod crash;
 mod cursor;
 mod database;
 pub mod entry;
@@ -35,5 +38,6 @@ mod field;
 mod layout;
 mod raw;
 mod session;
+mod status;
 mod table;
 mod write;

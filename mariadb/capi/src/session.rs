@@ -17,8 +17,10 @@ use trefoil::{
 };
 
 use crate::abi;
+use crate::crash;
 use crate::database::{Engine, is_temporary};
 use crate::failure::{Code, Failure, Result, check_sound};
+use crate::status::Ends;
 
 /// A connection.
 pub struct Session {
@@ -140,40 +142,51 @@ impl Session {
     pub fn prepare(&mut self, xid: &[u8], to_order: bool) -> Result<()> {
         check_sound()?;
         let Some(tx) = self.take() else { return Ok(()) };
+        crash::point("to_prepare");
         tx.prepare(xid)?;
+        crash::point("prepared");
         self.prepared = Some(xid.to_vec());
         if to_order {
             self.ready = Some(self.db.ready_prepared(xid)?);
+            crash::point("ready");
         }
         Ok(())
     }
 
     /// The commit takes its place in the order of the server's log. It cannot fail.
     pub fn order(&mut self) {
+        crash::point("to_order");
         self.ordered = self.ready.take().map(ReadyCommit::order);
+        crash::point("ordered");
     }
 
     pub fn commit(&mut self, durability: Durability) -> Result<()> {
         let prepared = self.prepared.take();
         if let Some(ordered) = self.ordered.take() {
             // The server's log repeats it after a crash.
+            crash::point("to_finish");
             ordered.finish(Durability::Buffered)?;
+            crash::point("finished");
+            Ends::count(&self.engine.ends.commits);
             return Ok(());
         }
         self.ready = None;
-        if let Some(xid) = prepared {
-            self.db.commit_prepared(&xid)?;
-            return Ok(());
+        match (prepared, self.take()) {
+            (Some(xid), _) => drop(self.db.commit_prepared(&xid)?),
+            (None, Some(tx)) => drop(tx.commit_with(durability)?),
+            (None, None) => return Ok(()),
         }
-        let Some(tx) = self.take() else { return Ok(()) };
-        tx.commit_with(durability)?;
+        Ends::count(&self.engine.ends.commits);
         Ok(())
     }
 
     pub fn rollback(&mut self) -> Result<()> {
-        drop(self.take());
+        let prepared = self.prepared.take();
+        if self.take().is_some() || prepared.is_some() {
+            Ends::count(&self.engine.ends.rollbacks);
+        }
         self.ready = None;
-        match self.prepared.take() {
+        match prepared {
             Some(xid) => Ok(self.db.rollback_prepared(&xid)?),
             None => Ok(()),
         }
@@ -263,6 +276,7 @@ impl Session {
     pub fn met<T>(&mut self, outcome: trefoil::Result<T>) -> Result<T> {
         outcome.map_err(|error| {
             if matches!(error, Error::Deadlock { .. }) {
+                Ends::count(&self.engine.ends.rollbacks);
                 drop(self.take());
             }
             error.into()
