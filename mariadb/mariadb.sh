@@ -20,7 +20,8 @@ usage: mariadb/mariadb.sh [VERB] [ARGUMENT...]     (or: make mariadb)
   fetch           packages and headers of MariaDB into the cache
   build           ha_trefoil.so for the fetched version
   start [ARG...]  a server in the foreground until Ctrl-C; ARGs go to the server
-  test            the smoke test: a script with its expected output, a killed server
+  test            what \`make test\` runs: a script with its expected output, sessions, the anomaly matrix, kills
+  anomalies [CASE.LEVEL...]   the anomaly matrix: InnoDB and TREFOIL do the same at each isolation level
   suites [ARG...] the server's own suites for storage engines; prints a table; ARGs go to its test runner
   ready           succeeds if there is what \`test\` needs, fetching MariaDB if need be
   version         the version that is fetched
@@ -43,6 +44,8 @@ die() { say "$*"; exit 1; }
 . "$HERE/tools/build.sh"
 . "$HERE/tools/server.sh"
 . "$HERE/tools/suites.sh"
+. "$HERE/test/common.sh"
+. "$HERE/test/anomalies.sh"
 
 verb=${1:-run}
 [ $# -eq 0 ] || shift
@@ -55,6 +58,7 @@ case $verb in
     start) fetch; build; serve "$@" ;;
     run) fetch; build; run_client "$@" ;;
     test) fetch; build; . "$HERE/test/smoke.sh" ;;
+    anomalies) fetch; build; scratch; anomalies "$@"; verdicts ;;
     suites) fetch; build; suites "$@" ;;
     version) fetched_version ;;
     *) usage >&2; exit 2 ;;

@@ -131,9 +131,7 @@ check_xa() {
 
 # A damaged database leaves the server running, and the error log says why.
 damaged() {
-    stop_server
-    SOCKETS=$(mktemp -d /tmp/trefoil-mariadb.XXXXXX)
-    SOCKET=$SOCKETS/socket
+    end_server
     local file
     for file in "$DATA"/trefoil/MANIFEST-*; do printf 'damage' | dd of="$file" conv=notrunc status=none; done
     : > "$ERRORS"

@@ -2,13 +2,6 @@
 # The smoke test of ENGINE=TREFOIL: SQL with its expected output, sessions beside each other, a server killed under load.
 # Sourced by mariadb.sh; `TREFOIL_RECORD=1 mariadb/mariadb.sh test` writes the expected output anew.
 
-PASSED=0
-FAILED=0
-verdict() {
-    if [ "$2" = ok ]; then PASSED=$((PASSED + 1)); else FAILED=$((FAILED + 1)); fi
-    printf 'test %s ... %s\n' "$1" "$2"
-}
-
 # A script's output, errors in their places.
 script() {
     local name=$1 expected=$HERE/test/$1.expected out=$WORK/$1.out
@@ -22,8 +15,6 @@ script() {
         verdict "$name" FAILED
     fi
 }
-
-value() { client -N -B -e "$1"; }
 
 # Transfers between accounts with two rows of a journal each; the number of a transaction is printed once it is committed.
 load() {
@@ -82,15 +73,12 @@ kills() {
     done
 }
 
-WORK=$(mktemp -d "${TMPDIR:-/tmp}/trefoil-smoke.XXXXXX")
-TREFOIL_MARIADB_DATA=$WORK/data
 SERVER_ARGS=(--innodb=OFF --default-storage-engine=Aria --character-set-server=latin1 --collation-server=latin1_swedish_ci
     --default-time-zone=+00:00 --log-bin=binlog --binlog-format=ROW)
 . "$HERE/test/sessions.sh"
 . "$HERE/test/reads.sh"
 . "$HERE/test/tables.sh"
-prepare
-trap 'stop_server; rm -rf "$WORK"' EXIT
+scratch
 start_server "${SERVER_ARGS[@]}"
 check_engine
 script smoke
@@ -100,6 +88,6 @@ for name in lock_timeout nowait_and_skip_locked kill_query deadlock isolation xa
 done
 kills
 beside_innodb
+anomalies
 damaged
-printf '%d passed, %d failed\n' "$PASSED" "$FAILED"
-[ "$FAILED" = 0 ]
+verdicts

@@ -58,13 +58,16 @@ check_engine() {
     say "the server runs without ENGINE=TREFOIL; see $ERRORS"
 }
 
+end_server() {
+    [ -n "${SERVER:-}" ] || return 0
+    kill "$SERVER" 2> /dev/null || true
+    wait "$SERVER" 2> /dev/null || true
+    SERVER=
+}
+
 stop_server() {
     local status=$?
-    if [ -n "${SERVER:-}" ]; then
-        kill "$SERVER" 2> /dev/null || true
-        wait "$SERVER" 2> /dev/null || true
-        SERVER=
-    fi
+    end_server
     rm -rf "${SOCKETS:-}"
     return $status
 }

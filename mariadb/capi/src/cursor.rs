@@ -237,7 +237,12 @@ impl Scan {
         let (Bound::Included(key), batch) = (&self.low, &mut self.batch) else { return Ok(()) };
         read_rows(tx, table, &[key], self.locking, |_, values| {
             batch.push(&table.layout, |record, blobs| table.layout.put(values, record, blobs))
-        })
+        })?;
+        if self.locking.is_some() && batch.len() == 0 {
+            // READ COMMITTED keeps no place free where there is no row.
+            tx.unlock_row();
+        }
+        Ok(())
     }
 
     fn fill_rows(&mut self, table: &OpenTable, tx: &Transaction, wanted: usize) -> Result<(), Met> {

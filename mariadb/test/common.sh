@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: GPL-2.0-only
+# A scratch server for tests, and their verdicts. Sourced by mariadb.sh.
+
+PASSED=0
+FAILED=0
+verdict() {
+    if [ "$2" = ok ]; then PASSED=$((PASSED + 1)); else FAILED=$((FAILED + 1)); fi
+    printf 'test %s ... %s\n' "$1" "$2"
+}
+
+# Prints how many there were; fails if one did.
+verdicts() {
+    printf '%d passed, %d failed\n' "$PASSED" "$FAILED"
+    [ "$FAILED" = 0 ]
+}
+
+value() { client -N -B -e "$1"; }
+
+# Sets WORK and prepares a data directory in it, which goes when the test ends, however it ends.
+scratch() {
+    WORK=$(mktemp -d "${TMPDIR:-/tmp}/trefoil-test.XXXXXX")
+    TREFOIL_MARIADB_DATA=$WORK/data
+    prepare
+    trap 'stop_server || true; rm -rf "$WORK"' EXIT
+}
+
+# Starts the server with other arguments than before.
+restart_with() {
+    SERVER_ARGS=("$@")
+    [ -z "${SERVER:-}" ] || end_server
+    start_server "${SERVER_ARGS[@]}" 2> /dev/null
+}
