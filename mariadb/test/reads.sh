@@ -5,12 +5,6 @@
 # Statements of reads.sql, run for the engine given.
 reads_of() { client --force --table --unbuffered --init-command="SET default_storage_engine = $1" < "$HERE/test/reads.sql" 2>&1; }
 
-beside_innodb() {
-    kill_server
-    start_server "${SERVER_ARGS[@]}" --innodb=ON 2> /dev/null
-    same_as_innodb
-}
-
 same_as_innodb() {
     reads_of TREFOIL > "$WORK/reads.trefoil"
     reads_of InnoDB > "$WORK/reads.innodb"

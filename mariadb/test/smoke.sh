@@ -73,6 +73,13 @@ kills() {
     done
 }
 
+beside_innodb() {
+    end_server
+    start_server "${SERVER_ARGS[@]/--innodb=OFF/--innodb=ON}" 2> /dev/null
+    same_as_innodb
+    same tables
+}
+
 SERVER_ARGS=(--innodb=OFF --default-storage-engine=Aria --character-set-server=latin1 --collation-server=latin1_swedish_ci
     --default-time-zone=+00:00 --log-bin=binlog --binlog-format=ROW)
 . "$HERE/test/sessions.sh"

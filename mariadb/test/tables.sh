@@ -19,11 +19,3 @@ same() {
         verdict "$name" FAILED
     fi
 }
-
-beside_innodb() {
-    stop_server
-    SOCKETS=$(mktemp -d /tmp/trefoil-mariadb.XXXXXX)
-    SOCKET=$SOCKETS/socket
-    start_server "${SERVER_ARGS[@]/--innodb=OFF/--innodb=ON}" 2> /dev/null
-    same tables
-}
