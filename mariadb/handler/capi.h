@@ -157,6 +157,7 @@ typedef struct { const char *name; uint64_t value; } trefoil_number;
 static_assert(sizeof(trefoil_number) == 16, "as in status.rs");
 uint32_t trefoil_numbers(trefoil_database *db, trefoil_number *out, uint32_t room);
 size_t trefoil_report(trefoil_database *db, char *out, size_t room);
+size_t trefoil_latest_deadlock(trefoil_database *db, char *out, size_t room);
 
 /* Tables, by the server's path of them. */
 int trefoil_table_create(trefoil_database *db, trefoil_text name, const trefoil_definition *as,

@@ -1,5 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 #include "errors.h"
+#include "variables.h"
+
+static void log_deadlock()
+{
+  char text[4096];
+  size_t length= trefoil_latest_deadlock(trefoil_db, text, sizeof text);
+  sql_print_information("TREFOIL: deadlock\n%.*s", (int) length, text);
+}
 
 int server_error(THD *thd, const trefoil_failure &why)
 {
@@ -15,6 +23,8 @@ int server_error(THD *thd, const trefoil_failure &why)
   case TREFOIL_DEADLOCK:
     if (thd)
       thd->mark_transaction_to_rollback(true);
+    if (wants_deadlocks_printed())
+      log_deadlock();
     return HA_ERR_LOCK_DEADLOCK;
   case TREFOIL_LOCK_TIMEOUT:
     if (thd)

@@ -3,17 +3,9 @@
 #define ha_index_option_struct trefoil_key_options
 #include "options.h"
 
-/* 0 is "not said": a key then has what the table says, a table what the engine takes by itself. */
+/* 0 is "not said": a key then has what the table says. The other values are the table's, one further. */
 #define STRUCTURES "default,auto,btree,betree,lsm"
 #define COMPRESSIONS "default,none,lz4,zstd"
-
-ha_create_table_option trefoil_table_option_list[]=
-{
-  HA_TOPTION_ENUM("STRUCTURE", structure, STRUCTURES, 0),
-  HA_TOPTION_ENUM("COMPRESSION", compression, COMPRESSIONS, 0),
-  HA_TOPTION_NUMBER("NODE_SIZE", node_size, 0, 0, 65536, 1),
-  HA_TOPTION_END
-};
 
 ha_create_table_option trefoil_key_option_list[]=
 {
@@ -33,8 +25,8 @@ void settings(const trefoil_table_options *table, bool is_primary, const KEY *ke
   ulonglong node_size= own ? own->node_size : 0;
   if (table)
   {
-    structure= structure ? structure : table->structure;
-    compression= compression ? compression : table->compression;
+    structure= structure ? structure : table->structure + 1;
+    compression= compression ? compression : table->compression + 1;
     node_size= node_size ? node_size : table->node_size;
   }
   to->structure= structures[structure];

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
+#define ha_table_option_struct trefoil_table_options
+#include "options.h"
 #include "variables.h"
 
 #include "collations.h"
@@ -27,6 +29,10 @@ static MYSQL_SYSVAR_ULONG(flush_log_at_commit, flush_log_at_commit, PLUGIN_VAR_R
   "What a commit waits for: 1 = it is on disk; 2 = the operating system has it; 0 = nothing, it is on disk within a "
   "second", NULL, NULL, 1, 0, 2, 0);
 
+static my_bool print_all_deadlocks;
+static MYSQL_SYSVAR_BOOL(print_all_deadlocks, print_all_deadlocks, PLUGIN_VAR_OPCMDARG,
+  "Each deadlock is written to the error log, as SHOW ENGINE TREFOIL STATUS shows the latest", NULL, NULL, FALSE);
+
 static MYSQL_THDVAR_ULONG(lock_wait_timeout, PLUGIN_VAR_RQCMDARG,
   "Longest wait for a row lock in seconds, of transactions that begin from now on; a smaller lock_wait_timeout of the "
   "server counts", NULL, NULL, 50, 0, 1024 * 1024 * 1024, 0);
@@ -34,6 +40,26 @@ static MYSQL_THDVAR_ULONG(lock_wait_timeout, PLUGIN_VAR_RQCMDARG,
 static MYSQL_THDVAR_BOOL(snapshot_isolation, PLUGIN_VAR_OPCMDARG,
   "Under REPEATABLE READ a row that was changed after the snapshot is not written or locked: error 1020", NULL, NULL,
   FALSE);
+
+/* Options of tables that CREATE TABLE does not name. They are kept with the table. */
+static const char *structures[]= {"auto", "btree", "betree", "lsm", NullS};
+static const char *compressions[]= {"none", "lz4", "zstd", NullS};
+static TYPELIB structure_names= {array_elements(structures) - 1, "", structures, NULL};
+static TYPELIB compression_names= {array_elements(compressions) - 1, "", compressions, NULL};
+
+static MYSQL_THDVAR_ENUM(default_structure, PLUGIN_VAR_RQCMDARG, "STRUCTURE of new tables that do not say", NULL, NULL, 0,
+  &structure_names);
+
+static MYSQL_THDVAR_ENUM(default_compression, PLUGIN_VAR_RQCMDARG, "COMPRESSION of new tables that do not say", NULL,
+  NULL, 1, &compression_names);
+
+ha_create_table_option trefoil_table_option_list[]=
+{
+  HA_TOPTION_SYSVAR("STRUCTURE", structure, default_structure),
+  HA_TOPTION_SYSVAR("COMPRESSION", compression, default_compression),
+  HA_TOPTION_NUMBER("NODE_SIZE", node_size, 0, 0, 65536, 1),
+  HA_TOPTION_END
+};
 
 struct st_mysql_sys_var *trefoil_variables[]=
 {
@@ -44,6 +70,9 @@ struct st_mysql_sys_var *trefoil_variables[]=
   MYSQL_SYSVAR(flush_log_at_commit),
   MYSQL_SYSVAR(lock_wait_timeout),
   MYSQL_SYSVAR(snapshot_isolation),
+  MYSQL_SYSVAR(print_all_deadlocks),
+  MYSQL_SYSVAR(default_structure),
+  MYSQL_SYSVAR(default_compression),
   NULL
 };
 
@@ -71,3 +100,5 @@ uint64_t lock_wait_ms(THD *thd)
 }
 
 bool wants_snapshot_isolation(THD *thd) { return THDVAR(thd, snapshot_isolation); }
+
+bool wants_deadlocks_printed() { return print_all_deadlocks; }

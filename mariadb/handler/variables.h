@@ -13,6 +13,7 @@ uint8_t commit_durability();
 /* The shorter of the engine's own limit and the server's, in milliseconds. */
 uint64_t lock_wait_ms(THD *thd);
 bool wants_snapshot_isolation(THD *thd);
+bool wants_deadlocks_printed();
 
 /* SHOW STATUS and SHOW ENGINE STATUS: status.cc. */
 extern SHOW_VAR trefoil_status[];

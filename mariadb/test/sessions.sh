@@ -103,6 +103,39 @@ check_deadlock() {
     case $(value 'SELECT GROUP_CONCAT(v ORDER BY id) FROM s.t') in 11,12,3 | 21,22,3) ;; *) echo 'half of each' ;; esac
 }
 
+# Numbers move with what is done; the latest deadlock is in the report and, if asked for, in the error log.
+status_of() { value "SHOW GLOBAL STATUS LIKE 'Trefoil_$1'" | cut -f 2; }
+
+check_status() {
+    local commits rollbacks deadlocks name
+    commits=$(status_of commits) rollbacks=$(status_of rollbacks) deadlocks=$(status_of deadlocks)
+    value 'SET GLOBAL trefoil_print_all_deadlocks = ON'
+    say_to a 'BEGIN;' 'UPDATE t SET v = 1 WHERE id = 1;' 'ROLLBACK;' 'UPDATE t SET v = 5 WHERE id = 1;'
+    expect "$(status_of commits) $(status_of rollbacks)" "$((commits + 1)) $((rollbacks + 1))"
+    check_deadlock
+    expect "$(status_of deadlocks) $(status_of lock_waiting)" "$((deadlocks + 1)) 0"
+    value 'SHOW ENGINE TREFOIL STATUS' > "$WORK/report"
+    for name in TRANSACTIONS 'LATEST DEADLOCK' MEMORY LOG 'GARBAGE COLLECTION' STORAGE; do
+        grep -qF "$name\\n--" "$WORK/report" || echo "no section $name"
+    done
+    grep -q 'waits for [0-9]* to lock: s/t.primary.*was rolled back' "$WORK/report" || echo 'no deadlock in the report'
+    grep -q 'was rolled back' "$ERRORS" || echo 'no deadlock in the error log'
+    value 'SET GLOBAL trefoil_print_all_deadlocks = OFF'
+}
+
+# What CREATE TABLE does not name is kept with the table, and shown.
+check_default_options() {
+    say_to a "SET trefoil_default_structure = 'btree', trefoil_default_compression = 'zstd';" \
+        'CREATE TABLE o (id INT PRIMARY KEY) ENGINE=TREFOIL;' \
+        'CREATE TABLE named (id INT PRIMARY KEY) ENGINE=TREFOIL COMPRESSION=none;'
+    say_to b 'INSERT INTO o VALUES (1);' 'FLUSH TABLES;'
+    case $(value 'SHOW CREATE TABLE s.o') in *STRUCTURE*btree*COMPRESSION*zstd*) ;; *) value 'SHOW CREATE TABLE s.o' ;; esac
+    case $(value 'SHOW CREATE TABLE s.named') in *COMPRESSION*none*) ;; *) value 'SHOW CREATE TABLE s.named' ;; esac
+    expect "$(value 'SELECT * FROM s.o')" 1
+    say_to a "SET trefoil_default_structure = 'lsm';"
+    expect_error "$(say_to a 'CREATE TABLE no_such (id INT PRIMARY KEY) ENGINE=TREFOIL;')" 1112
+}
+
 check_isolation() {
     say_to a 'BEGIN;' > /dev/null
     expect "$(say_to a 'SELECT v FROM t WHERE id = 1;')" 1

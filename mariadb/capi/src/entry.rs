@@ -93,15 +93,25 @@ pub extern "C" fn trefoil_numbers(db: &Arc<Engine>, out: *mut Number, room: u32)
     count
 }
 
-#[unsafe(no_mangle)]
-pub extern "C" fn trefoil_report(db: &Arc<Engine>, out: *mut u8, room: usize) -> usize {
+/// As much of a text as there is room for; its length.
+fn copy_text(out: *mut u8, room: usize, text: impl FnOnce() -> String) -> usize {
     let mut length = 0;
     quietly(|| {
-        let report = status::report(db);
-        length = report.len().min(room);
-        bytes_mut(out, length).copy_from_slice(&report.as_bytes()[..length]);
+        let text = text();
+        length = text.len().min(room);
+        bytes_mut(out, length).copy_from_slice(&text.as_bytes()[..length]);
     });
     length
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn trefoil_report(db: &Arc<Engine>, out: *mut u8, room: usize) -> usize {
+    copy_text(out, room, || status::report(db))
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn trefoil_latest_deadlock(db: &Arc<Engine>, out: *mut u8, room: usize) -> usize {
+    copy_text(out, room, || db.db.deadlocks().first().map(status::circle).unwrap_or_default())
 }
 
 #[unsafe(no_mangle)]
