@@ -2,28 +2,45 @@
 # The server's own suites for storage engines, run for TREFOIL. Sourced by mariadb.sh.
 #
 #   CACHE/VERSION/suites/       the server, its clients, its tests in one tree, made from packages; tests write into it
-#   CACHE/VERSION/suites.log    the last run, with the difference of each test that failed
+#   CACHE/VERSION/suites.*.log  the last run of each group, with the difference of each test that failed
 #   CACHE/suites.table          a line for each run
 #
-# What a test should print is what InnoDB prints: the results in the package are older than its server. They are masked
-# and recorded in the tree, none is kept here.
+# What a test should print is what InnoDB prints. Of the group storage_engine the results in the package are older than
+# its server: they are masked and recorded in the tree. Tests of other groups are copied in the tree with the engine's name
+# changed (derived.sh). No test is kept here.
 
 SUITES_NEEDED=(mariadb-test mariadb-test-data mariadb-server mariadb-client)
 SUITES_LIBRARIES=(libpcre2-posix3)
+GROUPS_OF_TESTS=(storage_engine engines handler parts gcol period rocksdb)
 OVERLAID=(storage_engine storage_engine/trx storage_engine/parts)
 
+# The first argument may be a group; the rest goes to the test runner.
 suites() {
     locate
     command -v perl > /dev/null || die "the suites need perl"
+    local group=storage_engine log tests=$DIR/suites/usr/share/mysql/mysql-test
+    case " ${GROUPS_OF_TESTS[*]} " in *" ${1:-} "*) group=$1; shift ;; esac
+    log=$DIR/suites.$group.log
     exec 8> "$DIR/suites.lock"
     flock -n 8 || die 'the suites are running already'
     [ -d "$DIR/suites" ] || suites_tree
-    local tests=$DIR/suites/usr/share/mysql/mysql-test
     cp -r "$HERE/mysql-test/trefoil" "$tests/plugin/"
     ln -sfn "$PLUGINS/ha_trefoil.so" "$DIR/suites/usr/lib/mysql/plugin/ha_trefoil.so"
-    say 'the suites for TREFOIL, some minutes'
-    overlaid "$tests" trefoil "$@" > "$DIR/suites.log" 2>&1 || true
-    suites_table "$DIR/suites.log" "$*"
+    say "the suites $group for TREFOIL, some minutes"
+    case $group in
+        storage_engine) overlaid "$tests" trefoil "$@" ;;
+        engines) engine_suites "$tests" "$@" ;;
+        *) derive "$tests" "$group" && derived "$tests" "$group" "$@" ;;
+    esac > "$log" 2>&1 || true
+    suites_table "$log" "$group $*"
+}
+
+# Of the server's default engine.
+engine_suites() {
+    local tests=$1
+    shift
+    mtr "$tests" --suite=engines/iuds,engines/funcs --mysqld=--partition --mysqld=--innodb \
+        --mysqld=--plugin-load-add=ha_trefoil.so --combination=--default-storage-engine=TREFOIL --suite-timeout=60 "$@"
 }
 
 # Whole once it has its name.
@@ -90,7 +107,7 @@ mtr() {
     return "$status"
 }
 
-names_of() { sed -n "s/^\([a-z_]*[-/][^ ]*\) .*\[ $1 \].*/\1/p" "$2" | sort -u; }
+names_of() { sed -n "s/^\([a-z_]*[-/.][^ ]*\) .*\[ $1 \].*/\1/p" "$2" | sort -u; }
 
 suites_table() {
     local log=$1 arguments=$2 passed failed line
