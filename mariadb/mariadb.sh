@@ -22,7 +22,10 @@ usage: mariadb/mariadb.sh [VERB] [ARGUMENT...]     (or: make mariadb)
   start [ARG...]  a server in the foreground until Ctrl-C; ARGs go to the server
   test            what \`make test\` runs: a script with its expected output, sessions, the anomaly matrix, kills
   anomalies [CASE.LEVEL...]   the anomaly matrix: InnoDB and TREFOIL do the same at each isolation level
-  suites [ARG...] the server's own suites for storage engines; prints a table; ARGs go to its test runner
+  kills [N [M]]   the server killed under load N times at random moments, M times (N) at each place of a commit
+  suites [GROUP] [ARG...]   the server's own suites; prints a table; ARGs go to its test runner. Groups: storage_engine,
+                  the default; engines (iuds and funcs); handler, parts, gcol, period, rocksdb with the engine changed
+  sysbench [ARG...]   the packaged sysbench on ENGINE=TREFOIL; without ARGs each of its stock tests for a moment
   ready           succeeds if there is what \`test\` needs, fetching MariaDB if need be
   version         the version that is fetched
 
@@ -44,8 +47,11 @@ die() { say "$*"; exit 1; }
 . "$HERE/tools/build.sh"
 . "$HERE/tools/server.sh"
 . "$HERE/tools/suites.sh"
+. "$HERE/tools/derived.sh"
+. "$HERE/tools/sysbench.sh"
 . "$HERE/test/common.sh"
 . "$HERE/test/anomalies.sh"
+. "$HERE/test/kills.sh"
 
 verb=${1:-run}
 [ $# -eq 0 ] || shift
@@ -59,6 +65,8 @@ case $verb in
     run) fetch; build; run_client "$@" ;;
     test) fetch; build; . "$HERE/test/smoke.sh" ;;
     anomalies) fetch; build; scratch; anomalies "$@"; verdicts ;;
+    kills) fetch; build; scratch; kills "${1:-5}" "${2:-${1:-5}}"; verdicts ;;
+    sysbench) fetch; build; sysbench "$@" ;;
     suites) fetch; build; suites "$@" ;;
     version) fetched_version ;;
     *) usage >&2; exit 2 ;;

@@ -16,63 +16,6 @@ script() {
     fi
 }
 
-# Transfers between accounts with two rows of a journal each; the number of a transaction is printed once it is committed.
-load() {
-    local n=$1 i
-    for ((i = 1; i <= 100000; i++)); do
-        printf 'BEGIN; UPDATE acc SET v = v - 1 WHERE id = %d; UPDATE acc SET v = v + 1 WHERE id = %d;' \
-            $((i % 10)) $((10 + (i + n) % 10))
-        printf 'INSERT INTO left_side VALUES (%d, %d); INSERT INTO right_side VALUES (%d, %d, %d); COMMIT; SELECT %d;\n' \
-            "$n" "$i" "$n" "$i" $((i % 7)) "$i"
-    done
-}
-
-# Transactions in the binary log.
-logged() {
-    local log
-    for log in $(value 'SHOW BINARY LOGS' | cut -f 1); do
-        value "SHOW BINLOG EVENTS IN '$log'"
-    done | awk -F '\t' '$3 == "Xid"' | wc -l
-}
-
-# What was acknowledged is there, what is there is whole, a key agrees with its rows and the binary log with the tables.
-check_after_kill() {
-    local n acknowledged there
-    [ "$(value 'SELECT SUM(v) FROM kill_test.acc')" = 2000 ] || { echo 'money was made or lost'; return 1; }
-    [ "$(value 'SELECT COUNT(*) FROM kill_test.left_side l LEFT JOIN kill_test.right_side r USING (n, i) WHERE r.i IS NULL')" = 0 ] ||
-        { echo 'half a transaction'; return 1; }
-    [ "$(value 'SELECT COUNT(*) FROM kill_test.right_side FORCE INDEX (k) WHERE k >= 0')" = \
-        "$(value 'SELECT COUNT(*) FROM kill_test.left_side')" ] || { echo 'a key and its rows differ'; return 1; }
-    [ "$(logged)" = "$(value 'SELECT COUNT(*) FROM kill_test.left_side')" ] || { echo 'the binary log differs'; return 1; }
-    for n in 1 2 3; do
-        acknowledged=$(tail -n 1 "$WORK/acknowledged.$n")
-        there=$(value "SELECT COALESCE(MAX(i), 0) FROM kill_test.left_side WHERE n = $n")
-        [ "$there" -ge "${acknowledged:-0}" ] || { echo "client $n: $acknowledged was acknowledged, $there is there"; return 1; }
-        [ "$(value "SELECT COUNT(*) FROM kill_test.left_side WHERE n = $n")" = "$there" ] || { echo "a gap of client $n"; return 1; }
-    done
-}
-
-kills() {
-    local round n pids
-    for round in 1 2 3; do
-        client < "$HERE/test/kill.sql"
-        pids=()
-        for n in 1 2 3; do
-            load "$n" | client -N -B --unbuffered kill_test > "$WORK/acknowledged.$n" 2> /dev/null &
-            pids+=($!)
-        done
-        sleep "$((round + 1))"
-        kill_server
-        wait "${pids[@]}" 2> /dev/null || true
-        start_server "${SERVER_ARGS[@]}"
-        if check_after_kill; then
-            verdict "kill_$round, with $(cat "$WORK"/acknowledged.* | wc -l) commits acknowledged" ok
-        else
-            verdict "kill_$round" FAILED
-        fi
-    done
-}
-
 beside_innodb() {
     end_server
     start_server "${SERVER_ARGS[@]/--innodb=OFF/--innodb=ON}" 2> /dev/null
@@ -90,11 +33,11 @@ start_server "${SERVER_ARGS[@]}"
 check_engine
 script smoke
 script keys
-for name in lock_timeout nowait_and_skip_locked kill_query deadlock isolation xa; do
+for name in lock_timeout nowait_and_skip_locked kill_query deadlock status default_options isolation xa; do
     check "$name"
 done
-kills
 beside_innodb
 anomalies
+kills 5 1
 damaged
 verdicts
