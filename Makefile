@@ -23,7 +23,7 @@ help:
 	@echo 'make check        formatting, lints, rules of the house'
 	@echo 'make test         check and every test'
 	@echo 'make mariadb      a private MariaDB server with ENGINE=TREFOIL and a client; nothing is installed'
-	@echo 'make mariadb-test the smoke test through that server'
+	@echo 'make mariadb-test the smoke test through that server, and small benchmarks on servers'
 	@echo 'make soak         the simulator and killed processes for SOAK_SECONDS=1800'
 	@echo 'make fuzz         every decoder under libFuzzer, SECONDS_EACH=60'
 
@@ -83,7 +83,7 @@ mariadb:
 	@CARGO='$(CARGO)' mariadb/mariadb.sh run
 
 mariadb-test:
-	@$(XTASK) test mariadb
+	@$(XTASK) test mariadb lab-servers
 
 # Named in the design, not built yet.
 .PHONY: package

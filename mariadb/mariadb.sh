@@ -17,7 +17,7 @@ usage: mariadb/mariadb.sh [VERB] [ARGUMENT...]     (or: make mariadb)
 
   run [ARG...]    fetch, build, start a server on a socket of its own and open a client; the server ends with the
                   client. If standard input is no terminal its SQL is run instead. ARGs go to the client. The default.
-  fetch           packages and headers of MariaDB into the cache
+  fetch [rocksdb] packages and headers of MariaDB into the cache; with \`rocksdb\` also what its plugin needs
   build           ha_trefoil.so for the fetched version
   start [ARG...]  a server in the foreground until Ctrl-C; ARGs go to the server
   test            what \`make test\` runs: a script with its expected output, sessions, the anomaly matrix, kills
@@ -28,6 +28,7 @@ usage: mariadb/mariadb.sh [VERB] [ARGUMENT...]     (or: make mariadb)
   sysbench [ARG...]   the packaged sysbench on ENGINE=TREFOIL; without ARGs each of its stock tests for a moment
   ready           succeeds if there is what \`test\` needs, fetching MariaDB if need be
   version         the version that is fetched
+  where           its directory in the cache
 
 Environment:
   MARIADB_VERSION         which one, such as $SERIES.1; default the newest $SERIES with packages and source
@@ -58,7 +59,7 @@ verb=${1:-run}
 # Not joined by `&&`: within such a list a step that fails would not end the script.
 case $verb in
     -h | --help | help) usage ;;
-    fetch) fetch ;;
+    fetch) fetch; if [ "${1:-}" = rocksdb ]; then fetch_rocksdb; fi ;;
     ready) compiler > /dev/null; fetch ;;
     build) fetch; build ;;
     start) fetch; build; serve "$@" ;;
@@ -69,5 +70,6 @@ case $verb in
     sysbench) fetch; build; sysbench "$@" ;;
     suites) fetch; build; suites "$@" ;;
     version) fetched_version ;;
+    where) locate; printf '%s\n' "$DIR" ;;
     *) usage >&2; exit 2 ;;
 esac

@@ -231,6 +231,9 @@ Steps of the 2017 form, in order:
 Targets: name or name:key=value,key=value. Several --target options take turns, repetition by repetition.
   trefoil:compression=zstd  the embedded engine; compression, structure, node_size, log_capacity, …
   redb fjall lmdb sqlite rocksdb   peers, if built in: cargo run --release -p lab --features redb -- …
+  server:mariadb?engine=trefoil    a private server of MariaDB with engine innodb, rocksdb or trefoil, started and wiped;
+                            protocol=text|prepared, binlog=on|off, dir=BINARIES, cnf=OPTION_FILE
+  mysql://user:password@host:port/database?engine=innodb   a server that runs; protocol, socket=PATH
   model                     ordered maps in memory, for checking the lab
   null                      does nothing: shows what the driver itself costs
 

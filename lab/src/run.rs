@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use lab_measure::environment::{Environment, counting_note};
-use lab_measure::procfs::Process;
+use lab_measure::procfs::{Process, Runs};
 use lab_measure::result::{Repeat, SCHEMA, StepResult};
 use lab_target::{DiskLimits, Setup, TargetSpec, registry};
 use lab_workload::rows::text_pool;
@@ -157,6 +157,13 @@ fn begin(options: &Common, plan: AnyPlan) -> Result<(Folder, RunRecord, Option<M
         && budget >= limit
     {
         return Err(Failure::Usage("--budget leaves no room below --memory-limit for driver and page cache".into()));
+    }
+    let foreign = specs.iter().find(|spec| registry::is_out_of_reach(spec));
+    if let (Some(spec), Some(_)) = (foreign, options.memory_limit) {
+        return Err(Failure::Usage(format!(
+            "unsupported: target `{spec}`: a server that runs already is outside --memory-limit; \
+             server:mariadb?engine=… starts one inside it"
+        )));
     }
     if options.legacy_units && matches!(options.format, Format::Json | Format::Csv) {
         return Err(Failure::Usage("--legacy-units has no effect on json and csv, whose keys name their unit".into()));
@@ -302,8 +309,10 @@ fn one_turn(
     // Before the engine is opened, so that its threads are restricted too.
     let restricted = record.plan.cases()[turn.case].cores.map(Restricted::to).transpose()?;
     let text = text_pool(record.plan.seed());
-    let rss_before_open_bytes = Process::read().map(|process| process.rss_bytes);
+    let before_open = Process::read().map(|process| process.rss_bytes);
     let target = registry::open(spec, &setup)?;
+    // A server's memory is its own from the start.
+    let rss_before_open_bytes = before_open.filter(|_| target.runs() == Runs::Inside);
     let description = target.describe();
     for note in &description.notes {
         keeper.progress.say(&format!("{spec}: {note}"));
@@ -363,7 +372,9 @@ fn conclude(options: &Common, record: &RunRecord, keeper: &Keeper) -> Result<(),
 }
 
 fn next_command(record: &RunRecord, folder: &Path) -> String {
-    let targets: Vec<String> = record.targets.iter().map(|text| format!("--target {text}")).collect();
+    // A shell would read more into a URL.
+    let quote = |text: &String| if text.contains(['?', '&']) { format!("'{text}'") } else { text.clone() };
+    let targets: Vec<String> = record.targets.iter().map(|text| format!("--target {}", quote(text))).collect();
     let (targets, rows) = (targets.join(" "), record.plan.rows());
     let workload = record.plan.workload();
     match (record.state, &record.plan) {

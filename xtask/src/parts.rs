@@ -89,6 +89,12 @@ pub fn test() -> Vec<Part> {
     // A server of MariaDB with the engine in it, assertions on.
     let mariadb = part("mariadb", Work::Script("mariadb/mariadb.sh", &["test"]));
     parts.push(Part { needs: Some(MARIADB), env: &[("TREFOIL_PROFILE", "sim")], ..mariadb });
+    // The lab's workloads on servers of its own.
+    let servers = ["test", "-p", "lab", "-p", "lab-target", "--locked", "--test", "agreement", "--test", "sysbench"];
+    let servers = servers.into_iter().chain(["--test", "servers", "server"]);
+    let servers = part("lab-servers", Work::Cargo(servers.collect()));
+    let env = &[("TREFOIL_PROFILE", "sim"), ("TREFOIL_SERVERS", "1")];
+    parts.push(Part { needs: Some(MARIADB), env, ..servers });
     parts
 }
 

@@ -9,7 +9,7 @@
 //! | [`stall`] | gaps between completions, and the spans common to all threads |
 //! | [`live`] | what the progress line reads while threads run |
 //! | [`recorder`] | one thread's measurements of one kind of statement |
-//! | [`procfs`] | `/proc/stat`, `/proc/self/{stat,status,io}`, `/proc/self/task` |
+//! | [`procfs`] | `/proc/stat`; `stat`, `status`, `io` and `task` of the engine's process |
 //! | [`disk`] | which device holds a path, and its line in `/proc/diskstats` |
 //! | [`snapshot`] | all kernel counters at one moment, and differences of two |
 //! | [`formula`] | the insert benchmark's columns and percentiles of rates |

@@ -55,7 +55,30 @@ impl Host {
     }
 }
 
-/// `/proc/self/stat`, `status` and `io`: this process, which an embedded engine shares with the driver.
+/// Where the engine under test runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Runs {
+    /// In this process, which it shares with the driver.
+    #[default]
+    Inside,
+    /// In the process of this number.
+    Beside(u32),
+    /// Where this machine's kernel does not see it.
+    Elsewhere,
+}
+
+impl Runs {
+    /// The folder of its process below `/proc`.
+    fn folder(self) -> Option<String> {
+        match self {
+            Runs::Inside => Some("/proc/self".into()),
+            Runs::Beside(process) => Some(format!("/proc/{process}")),
+            Runs::Elsewhere => None,
+        }
+    }
+}
+
+/// `stat`, `status` and `io` of a process below `/proc`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Process {
     /// Seconds in user mode, threads that ended included.
@@ -73,12 +96,18 @@ pub struct Process {
 }
 
 impl Process {
-    /// Reads the counters.
+    /// Reads the counters of this process.
     #[must_use]
     pub fn read() -> Option<Process> {
-        let stat = fs::read_to_string("/proc/self/stat").ok()?;
-        let status = fs::read_to_string("/proc/self/status").ok()?;
-        Process::parse(&stat, &status, fs::read_to_string("/proc/self/io").ok().as_deref())
+        Process::of(Runs::Inside)
+    }
+
+    /// Reads the counters of the engine's process.
+    #[must_use]
+    pub fn of(engine: Runs) -> Option<Process> {
+        let folder = engine.folder()?;
+        let read = |name: &str| fs::read_to_string(format!("{folder}/{name}")).ok();
+        Process::parse(&read("stat")?, &read("status")?, read("io").as_deref())
     }
 
     fn parse(stat: &str, status: &str, io: Option<&str>) -> Option<Process> {
@@ -117,10 +146,11 @@ pub fn thread_switches() -> Option<u64> {
     switches_of(&fs::read_to_string("/proc/thread-self/status").ok()?)
 }
 
-/// Context switches of every living thread of this process, by thread id.
+/// Context switches of every living thread of the engine's process, by thread id.
 #[must_use]
-pub fn switches_by_thread() -> Vec<(u64, u64)> {
-    let Ok(tasks) = fs::read_dir("/proc/self/task") else { return Vec::new() };
+pub fn switches_by_thread(engine: Runs) -> Vec<(u64, u64)> {
+    let tasks = engine.folder().and_then(|folder| fs::read_dir(format!("{folder}/task")).ok());
+    let Some(tasks) = tasks else { return Vec::new() };
     let mut all = Vec::new();
     for task in tasks.flatten() {
         let id = task.file_name().to_str().and_then(|name| name.parse().ok());
@@ -168,6 +198,9 @@ mod tests {
         assert!(Host::read().is_some_and(|host| host.total_secs() > 0.0));
         assert!(Process::read().is_some_and(|process| process.rss_bytes > 0));
         assert!(thread_switches().is_some());
-        assert!(!switches_by_thread().is_empty());
+        assert!(!switches_by_thread(Runs::Inside).is_empty());
+        let own = Runs::Beside(std::process::id());
+        assert!(Process::of(own).is_some_and(|process| process.rss_bytes > 0) && !switches_by_thread(own).is_empty());
+        assert!(Process::of(Runs::Elsewhere).is_none() && switches_by_thread(Runs::Elsewhere).is_empty());
     }
 }

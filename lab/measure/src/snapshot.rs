@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::clock::{Clock, seconds};
 use crate::disk::Disk;
-use crate::procfs::{Host, Process, switches_by_thread};
+use crate::procfs::{Host, Process, Runs, switches_by_thread};
 
 /// The counters at one moment.
 #[derive(Clone, Debug, Default)]
@@ -13,24 +13,27 @@ pub struct Snapshot {
     pub at_ns: u64,
     /// The machine.
     pub host: Option<Host>,
-    /// This process.
+    /// The engine's process.
     pub process: Option<Process>,
+    /// The driver's, where that is another one.
+    pub driver: Option<Process>,
     /// The device that holds the database.
     pub disk: Option<Disk>,
-    /// Context switches by thread.
+    /// Context switches by thread of the engine's process.
     pub switches: Vec<(u64, u64)>,
 }
 
 impl Snapshot {
     /// Reads everything; `device` is `major:minor`.
     #[must_use]
-    pub fn take(clock: &Clock, device: Option<&str>) -> Snapshot {
+    pub fn take(clock: &Clock, device: Option<&str>, engine: Runs) -> Snapshot {
         Snapshot {
             at_ns: clock.now_ns(),
             host: Host::read(),
-            process: Process::read(),
+            process: Process::of(engine),
+            driver: if engine == Runs::Inside { None } else { Process::read() },
             disk: device.and_then(Disk::read),
-            switches: switches_by_thread(),
+            switches: switches_by_thread(engine),
         }
     }
 
@@ -40,6 +43,7 @@ impl Snapshot {
         let both = |now: Option<u64>, then: Option<u64>| Some(now?.saturating_sub(then?));
         let host = self.host.zip(earlier.host);
         let process = self.process.zip(earlier.process);
+        let driver = self.driver.zip(earlier.driver);
         let disk = self.disk.zip(earlier.disk);
         Difference {
             secs: seconds(self.at_ns - earlier.at_ns),
@@ -54,7 +58,8 @@ impl Snapshot {
             process_cpu_secs: process.map(|(now, then)| now.cpu_secs() - then.cpu_secs()),
             process_read_bytes: process.and_then(|(now, then)| both(now.read_bytes, then.read_bytes)),
             process_write_bytes: process.and_then(|(now, then)| both(now.write_bytes, then.write_bytes)),
-            process_switches: Some(switches_between(&earlier.switches, &self.switches)),
+            process_switches: process.map(|_| switches_between(&earlier.switches, &self.switches)),
+            driver_cpu_secs: driver.map(|(now, then)| now.cpu_secs() - then.cpu_secs()),
             disk_reads: disk.map(|(now, then)| now.reads.saturating_sub(then.reads)),
             disk_writes: disk.map(|(now, then)| now.writes.saturating_sub(then.writes)),
             disk_read_bytes: disk.map(|(now, then)| now.read_bytes.saturating_sub(then.read_bytes)),
@@ -80,14 +85,17 @@ pub struct Difference {
     pub host_steal_pct: Option<f64>,
     /// Context switches of the whole machine.
     pub host_switches: Option<u64>,
-    /// Processor seconds of this process.
+    /// Processor seconds of the engine's process.
     pub process_cpu_secs: Option<f64>,
-    /// Bytes this process fetched from storage.
+    /// Bytes the engine's process fetched from storage.
     pub process_read_bytes: Option<u64>,
-    /// Bytes this process sent to storage.
+    /// Bytes the engine's process sent to storage.
     pub process_write_bytes: Option<u64>,
-    /// Context switches of this process.
+    /// Context switches of the engine's process.
     pub process_switches: Option<u64>,
+    /// Processor seconds of the driver, where it is another process.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub driver_cpu_secs: Option<f64>,
     /// Reads of the device.
     pub disk_reads: Option<u64>,
     /// Writes of the device.
@@ -115,6 +123,7 @@ impl Difference {
             process_read_bytes: add(self.process_read_bytes, more.process_read_bytes),
             process_write_bytes: add(self.process_write_bytes, more.process_write_bytes),
             process_switches: add(self.process_switches, more.process_switches),
+            driver_cpu_secs: self.driver_cpu_secs.zip(more.driver_cpu_secs).map(|(left, right)| left + right),
             disk_reads: add(self.disk_reads, more.disk_reads),
             disk_writes: add(self.disk_writes, more.disk_writes),
             disk_read_bytes: add(self.disk_read_bytes, more.disk_read_bytes),
@@ -141,6 +150,7 @@ mod tests {
             at_ns: secs * crate::clock::SECOND_NS,
             host: Some(host),
             process: Some(process),
+            driver: Some(Process { user_secs: 2.0 * scale as f64, ..Process::default() }),
             disk: Some(disk),
             switches: vec![(1, 10 * scale), (scale, 3)],
         }
@@ -152,12 +162,13 @@ mod tests {
         assert_eq!(span.secs, 2.0);
         assert!((span.host_cpu_pct.unwrap() - 37.5).abs() < 1e-9);
         assert_eq!((span.disk_reads, span.disk_write_bytes), (Some(2), Some(16_384)));
-        assert_eq!(span.process_cpu_secs, Some(2.0));
+        assert_eq!((span.process_cpu_secs, span.driver_cpu_secs), (Some(2.0), Some(4.0)));
         assert_eq!(span.process_read_bytes, None);
         // Thread 1 switched 20 more times, thread 3 is new with 3.
         assert_eq!(span.process_switches, Some(23));
         let both = span.plus(&span);
         assert_eq!((both.secs, both.disk_reads), (4.0, Some(4)));
         assert!((both.host_cpu_pct.unwrap() - 37.5).abs() < 1e-9);
+        assert_eq!(both.driver_cpu_secs, Some(8.0));
     }
 }

@@ -19,7 +19,8 @@ A number behind a dot is rows of a range or keys of a list; any other can be giv
 .pre, .post, .warm and .warmpre name the same test once more; those with .warm are left out of the tables of rates.
 An event that met a deadlock, a lock wait or a conflict is rolled back and another is started: key retries.
 
-Targets: name or name:key=value,key=value, as in lab run ibench; trefoil, rocksdb:txn=pessimistic, model, null.
+Targets: name or name:key=value,key=value, as in lab run ibench; trefoil, rocksdb:txn=pessimistic, model, null,
+server:mariadb?engine=innodb|rocksdb|trefoil and mysql://user@host/database?engine=…, prepared or protocol=text.
 
 Examples:
   lab run sysbench --rows 1m --seconds 10 --budget 1g

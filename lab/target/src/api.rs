@@ -16,6 +16,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use lab_measure::procfs::Runs;
 use serde::{Deserialize, Serialize};
 
 use crate::limited::DiskLimits;
@@ -161,6 +162,11 @@ pub trait Target: Send + Sync {
     /// Creates the three secondary indexes of a table that may hold rows already.
     fn create_indexes(&self, table: u32, set: IndexSet) -> Result<()>;
 
+    /// Where the engine runs, so that its costs are told apart from the driver's.
+    fn runs(&self) -> Runs {
+        Runs::Inside
+    }
+
     /// The tables of sysbench, not created yet.
     fn sysbench(&self) -> Result<Box<dyn Tables + '_>> {
         let engine = self.describe().engine;
@@ -233,4 +239,25 @@ pub trait Session: Send {
 
     /// Reads a whole index in its order: entry and key.
     fn scan_index(&mut self, table: u32, index: Secondary, each: &mut dyn FnMut(Entry, u64)) -> Result<()>;
+
+    /// Reads the whole table in key order with a condition that no row meets, `customerid < 0`: how many rows were looked
+    /// at, and how many met it.
+    fn look_at_table(&mut self, table: u32) -> Result<(u64, u64)> {
+        let (mut rows, mut met) = (0, 0);
+        self.scan_customers(table, &mut |customerid| {
+            rows += 1;
+            met += u64::from(customerid < 0);
+        })?;
+        Ok((rows, met))
+    }
+
+    /// The same of a whole index in its order; the condition is that any of its columns is below 0.
+    fn look_at_index(&mut self, table: u32, index: Secondary) -> Result<(u64, u64)> {
+        let (mut rows, mut met) = (0, 0);
+        self.scan_index(table, index, &mut |entry, _| {
+            rows += 1;
+            met += u64::from(entry.iter().any(|value| *value < 0));
+        })?;
+        Ok((rows, met))
+    }
 }

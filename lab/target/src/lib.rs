@@ -13,6 +13,7 @@
 //! | [`null`] | an engine that does nothing: the price of the driver itself |
 //! | [`trefoil`] | the embedded engine, through its typed tables |
 //! | [`peers`] | other embedded engines, each behind a feature of its own |
+//! | [`server`] | MariaDB and MySQL over their protocol: a private server, or one that runs |
 //! | [`model`] | ordered maps behind one latch a table: obviously right, and able to plant a known bug |
 //!
 //! A new engine is one file that implements the two traits and one line in [`registry`].
@@ -31,6 +32,7 @@ pub mod null;
 pub mod peers;
 pub mod registry;
 pub mod row;
+pub mod server;
 pub mod spec;
 pub mod sysbench;
 pub mod tpcc;

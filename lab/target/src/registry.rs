@@ -3,7 +3,7 @@
 use crate::api::{Result, Setup, Target, TargetError};
 use crate::limited::DiskLimits;
 use crate::spec::TargetSpec;
-use crate::{model, null, peers, trefoil};
+use crate::{model, null, peers, server, trefoil};
 
 /// Engines that this build can open, with one line each for the help text.
 #[must_use]
@@ -12,13 +12,15 @@ pub fn known_targets() -> Vec<(&'static str, &'static str)> {
         ("trefoil", "the embedded engine; trefoil:structure=btree, node_size, log_capacity, …"),
         ("null", "does nothing: shows what the driver itself costs"),
         ("model", "ordered maps in memory: obviously right, for checking the lab"),
+        ("server", "a private server: server:mariadb?engine=innodb|rocksdb|trefoil, dir, cnf, protocol, …"),
+        ("mysql", "a server that runs: mysql://user@host:port/database?engine=innodb, socket, protocol"),
     ];
     known.extend(peers::PEERS.iter().filter(|(_, _, built)| *built).map(|(name, about, _)| (*name, *about)));
     known
 }
 
 /// Names the lab knows about and this build does not have.
-const NOT_BUILT: &[&str] = &["mysql", "mariadb", "postgres", "postgresql", "server"];
+const NOT_BUILT: &[&str] = &["mariadb", "postgres", "postgresql"];
 
 /// Whether a name is that of a peer, built in or not.
 fn is_peer(name: &str) -> bool {
@@ -34,6 +36,7 @@ pub fn check(spec: &TargetSpec) -> Result<()> {
         "trefoil" => trefoil::TrefoilTarget::check(spec.clone()),
         "null" => null::NullTarget::check(spec.clone()),
         "model" => model::ModelTarget::check(spec.clone()),
+        "server" | "mysql" => server::check(spec.clone()),
         name if is_peer(name) => peers::check(spec.clone()),
         name if NOT_BUILT.contains(&name) => {
             Err(TargetError::Unsupported(format!("target `{spec}`: this build has no adapter for `{name}`")))
@@ -49,6 +52,7 @@ pub fn check(spec: &TargetSpec) -> Result<()> {
 pub fn check_locking(spec: &TargetSpec, workload: &str) -> Result<()> {
     match (spec.name.as_str(), spec.parameters.get("txn").map(String::as_str)) {
         ("trefoil" | "null" | "model", _) | ("rocksdb", Some("pessimistic")) => Ok(()),
+        ("server" | "mysql", _) if workload == "sysbench" => Ok(()),
         ("rocksdb", _) => Err(TargetError::Unsupported(format!(
             "target `{spec}`: {workload} needs transactions that lock: rocksdb:txn=pessimistic"
         ))),
@@ -65,12 +69,24 @@ pub fn outlives_its_process(spec: &TargetSpec) -> bool {
 /// Whether a target feels no limits of Trefoil's file layer.
 #[must_use]
 pub fn reaches_the_disk_itself(spec: &TargetSpec) -> bool {
-    is_peer(&spec.name)
+    is_peer(&spec.name) || spec.name == "server"
+}
+
+/// Whether a target is a server that somebody else started: no limit of a control group reaches it.
+#[must_use]
+pub fn is_out_of_reach(spec: &TargetSpec) -> bool {
+    spec.name == "mysql"
 }
 
 /// Refuses limits of the disk that a target would not feel: they are those of Trefoil's file layer, and other engines
 /// reach the disk by themselves. Rates can be those of a control group instead, which is the caller's.
 pub fn check_disk(spec: &TargetSpec, disk: &DiskLimits) -> Result<()> {
+    if disk.is_any() && is_out_of_reach(spec) {
+        return Err(TargetError::Unsupported(format!(
+            "target `{spec}`: a server that runs already feels no limit of the disk; server:mariadb?engine=… starts one \
+             that does"
+        )));
+    }
     if disk.is_any() && reaches_the_disk_itself(spec) {
         return Err(TargetError::Unsupported(format!(
             "target `{spec}`: `{}` reaches the disk by itself, so it feels neither a latency of --disk-limit nor \
@@ -89,6 +105,7 @@ pub fn open(spec: &TargetSpec, setup: &Setup) -> Result<Box<dyn Target>> {
         "trefoil" => Ok(Box::new(trefoil::TrefoilTarget::open(spec.clone(), setup)?)),
         "null" => Ok(Box::new(null::NullTarget::open(spec.clone())?)),
         "model" => Ok(Box::new(model::ModelTarget::open(spec.clone(), setup)?)),
+        "server" | "mysql" => Ok(Box::new(server::open(spec.clone(), setup)?)),
         _ => peers::open(spec.clone(), setup),
     }
 }
@@ -114,7 +131,10 @@ mod tests {
                 assert!(matches!(complaint(peer), TargetError::Unsupported(text) if text.contains(&remedy)));
             }
         }
-        assert!(matches!(complaint("mysql://root@localhost/test"), TargetError::Unsupported(_)));
+        assert!(
+            matches!(complaint("mysql://root@localhost/test"), TargetError::Usage(text) if text.contains("engine="))
+        );
+        assert!(matches!(complaint("postgres://root@localhost/test"), TargetError::Unsupported(_)));
         let redb = TargetSpec::parse("redb").unwrap();
         let disk = DiskLimits { latency_us: Some(1), ..DiskLimits::default() };
         assert!(matches!(check_disk(&redb, &disk), Err(TargetError::Unsupported(_))));

@@ -1,11 +1,15 @@
 //! The target string: `name`, or `name:key=value,key=value`.
 //!
-//! A URL (`mysql://…`) is a target of its own kind and is kept whole. `name@<git ref>` asks for another version.
+//! A URL (`mysql://…?key=value&key=value`) names its scheme; `server:mariadb?key=value&key=value` a product, which is the
+//! parameter `product`. `name@<git ref>` asks for another version.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use crate::api::{Result, TargetError};
+
+/// The parameter that holds what kind of server `server:` starts.
+pub const PRODUCT: &str = "product";
 
 /// A parsed target string.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,13 +31,10 @@ impl TargetSpec {
         if text.trim() != text || text.is_empty() {
             return Err(usage("empty, or blanks around it; example: trefoil:structure=btree".into()));
         }
-        if let Some((scheme, _)) = text.split_once("://") {
-            return Ok(TargetSpec {
-                text: text.into(),
-                name: scheme.into(),
-                version: None,
-                parameters: BTreeMap::new(),
-            });
+        if let Some((scheme, rest)) = text.split_once("://") {
+            let parameters = rest.split_once('?').map_or("", |(_, parameters)| parameters);
+            let parameters = parameters_of(parameters, &['&']).map_err(usage)?;
+            return Ok(TargetSpec { text: text.into(), name: scheme.into(), version: None, parameters });
         }
         let (head, tail) = text.split_once(':').unwrap_or((text, ""));
         if text.ends_with(':') {
@@ -47,18 +48,12 @@ impl TargetSpec {
         if name.is_empty() || !name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-') {
             return Err(usage(format!("`{name}` is not an engine name")));
         }
-        let mut parameters = BTreeMap::new();
-        for part in tail.split([',', '?', '&']).filter(|_| !tail.is_empty()) {
-            let Some((key, value)) = part.split_once('=') else {
-                return Err(usage(format!("`{part}` is not key=value")));
-            };
-            if key.is_empty() || value.is_empty() {
-                return Err(usage(format!("`{part}` lacks a key or a value")));
-            }
-            if parameters.insert(key.to_owned(), value.to_owned()).is_some() {
-                return Err(usage(format!("`{key}` is given twice")));
-            }
-        }
+        let (product, tail) = match name {
+            "server" => tail.split_once('?').map_or((Some(tail), ""), |(product, tail)| (Some(product), tail)),
+            _ => (None, tail),
+        };
+        let mut parameters = parameters_of(tail, &[',', '?', '&']).map_err(usage)?;
+        parameters.extend(product.map(|product| (PRODUCT.to_owned(), product.to_owned())));
         Ok(TargetSpec { text: text.into(), name: name.into(), version, parameters })
     }
 
@@ -110,6 +105,20 @@ impl TargetSpec {
     }
 }
 
+fn parameters_of(text: &str, separators: &[char]) -> Result<BTreeMap<String, String>, String> {
+    let mut parameters = BTreeMap::new();
+    for part in text.split(separators).filter(|_| !text.is_empty()) {
+        let (key, value) = part.split_once('=').ok_or_else(|| format!("`{part}` is not key=value"))?;
+        if key.is_empty() || value.is_empty() {
+            return Err(format!("`{part}` lacks a key or a value"));
+        }
+        if parameters.insert(key.to_owned(), value.to_owned()).is_some() {
+            return Err(format!("`{key}` is given twice"));
+        }
+    }
+    Ok(parameters)
+}
+
 impl fmt::Display for TargetSpec {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(&self.text)
@@ -132,9 +141,14 @@ mod tests {
     }
 
     #[test]
-    fn a_url_is_kept_whole() {
-        let spec = TargetSpec::parse("mysql://root@localhost/test?engine=innodb").unwrap();
-        assert_eq!(spec.name, "mysql");
+    fn a_url_and_a_server_have_parameters_too() {
+        let spec = TargetSpec::parse("mysql://root:a,b@localhost/test?engine=innodb&protocol=text").unwrap();
+        assert_eq!((spec.name.as_str(), spec.parameters.len()), ("mysql", 2));
+        assert_eq!(spec.parameters["engine"], "innodb");
+        let mut spec = TargetSpec::parse("server:mariadb?engine=rocksdb&dir=/opt/a").unwrap();
+        assert_eq!(spec.take(PRODUCT).as_deref(), Some("mariadb"));
+        assert_eq!(spec.parameters["dir"], "/opt/a");
+        assert!(TargetSpec::parse("mysql://root@localhost/test?engine").is_err());
     }
 
     #[test]

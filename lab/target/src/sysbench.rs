@@ -126,7 +126,7 @@ pub trait Session: Send {
         each: &mut dyn FnMut(Found<'_>),
     ) -> Result<()>;
 
-    /// `SELECT … WHERE LENGTH(c) < 0`: reads `c` of every row.
+    /// Reads `c` of every row.
     fn scan(&mut self, table: u32, each: &mut dyn FnMut(&[u8])) -> Result<()>;
 
     /// `UPDATE … SET k = k + 1 WHERE id = ?`: says whether there is such a row.
@@ -146,6 +146,24 @@ pub trait Session: Send {
 
     /// Reads the index in its order, for the checks: `k` and `id`.
     fn scan_index(&mut self, table: u32, each: &mut dyn FnMut(i32, i32)) -> Result<()>;
+
+    /// `SELECT … WHERE LENGTH(c) < 0`: how many rows were looked at, and how many of them have a `c` of another length than
+    /// it should be. An engine without SQL counts what it reads.
+    fn look_at_all(&mut self, table: u32) -> Result<(u64, u64)> {
+        let (mut rows, mut wrong) = (0, 0);
+        self.scan(table, &mut |c| {
+            rows += 1;
+            wrong += u64::from(c.len() != C_BYTES);
+        })?;
+        Ok((rows, wrong))
+    }
+
+    /// `SELECT COUNT(c) WHERE id BETWEEN from AND to`. An engine without SQL counts what it reads.
+    fn count_c(&mut self, table: u32, from: i32, to: i32) -> Result<u64> {
+        let mut rows = 0;
+        self.between(table, On::Id, from, to, Select::C, &mut |row| rows += u64::from(!row.c.is_empty()))?;
+        Ok(rows)
+    }
 
     /// `SELECT SUM(k) WHERE id BETWEEN from AND to`: how many rows, and the sum. An engine without SQL adds up what it
     /// reads.

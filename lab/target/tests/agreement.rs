@@ -27,6 +27,11 @@ fn open(text: &str, dir: &std::path::Path) -> Box<dyn Target> {
     registry::open(&TargetSpec::parse(text).unwrap(), &setup(dir)).unwrap()
 }
 
+/// Servers of MariaDB take seconds to start and are not on every machine: the part `lab-servers` asks for them.
+fn servers_are_wanted() -> bool {
+    std::env::var_os("TREFOIL_SERVERS").is_some()
+}
+
 /// A few numbers of a sequence that never ends.
 struct Dice(u64);
 
@@ -216,6 +221,35 @@ fn compression_is_felt() {
 fn peers() -> Vec<&'static str> {
     let built = lab_target::peers::PEERS.iter().filter(|(_, _, built)| *built).map(|(name, ..)| *name);
     built.flat_map(|name| if name == "rocksdb" { vec![name, "rocksdb:txn=pessimistic"] } else { vec![name] }).collect()
+}
+
+const SERVERS: [&str; 3] = [
+    "server:mariadb?engine=trefoil",
+    "server:mariadb?engine=innodb&protocol=text",
+    "server:mariadb?engine=trefoil&protocol=text",
+];
+
+#[test]
+fn every_server_answers_as_the_model_does() {
+    if !servers_are_wanted() {
+        return;
+    }
+    for (server, set, seed) in
+        [(SERVERS[0], IndexSet::Y2023, 5), (SERVERS[1], IndexSet::Y2017, 6), (SERVERS[2], IndexSet::Y2017, 7)]
+    {
+        let (target, _dir) = agree(server, set, seed);
+        let description = target.describe();
+        assert!(description.version.contains("MariaDB"), "{description:?}");
+        let at_commit =
+            description.settings.iter().find(|(name, _)| name.contains("flush_log_at") && name.ends_with("commit"));
+        assert_eq!(at_commit.map(|(_, value)| value.as_str()), Some("2"), "{:?}", description.settings);
+        let lab_measure::procfs::Runs::Beside(process) = target.runs() else { panic!("it has a process of its own") };
+        let of_server = format!("/proc/{process}");
+        assert!(std::path::Path::new(&of_server).exists());
+        target.close().unwrap();
+        drop(target);
+        assert!(!std::path::Path::new(&of_server).exists(), "{server}: its server is left");
+    }
 }
 
 #[test]

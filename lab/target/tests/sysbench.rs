@@ -23,6 +23,11 @@ fn open(text: &str, dir: &std::path::Path) -> Box<dyn Target> {
     registry::open(&TargetSpec::parse(text).unwrap(), &setup).unwrap()
 }
 
+/// Servers of MariaDB take seconds to start and are not on every machine: the part `lab-servers` asks for them.
+fn servers_are_wanted() -> bool {
+    std::env::var_os("TREFOIL_SERVERS").is_some()
+}
+
 /// A few numbers of a sequence that never ends.
 struct Dice(u64);
 
@@ -126,6 +131,18 @@ fn every_target_answers_as_the_model_does() {
     if cfg!(feature = "rocksdb") {
         targets.push("rocksdb:txn=pessimistic");
     }
+    answers_of(&targets);
+}
+
+#[test]
+fn every_server_answers_as_the_model_does() {
+    if !servers_are_wanted() {
+        return;
+    }
+    answers_of(&["server:mariadb?engine=trefoil", "server:mariadb?engine=innodb&protocol=text"]);
+}
+
+fn answers_of(targets: &[&str]) {
     for target in targets {
         let (dir, model_dir) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let (engine, model) = (open(target, dir.path()), open("model", model_dir.path()));
@@ -166,6 +183,18 @@ fn nobody_s_change_is_lost() {
     if cfg!(feature = "rocksdb") {
         targets.push("rocksdb:txn=pessimistic");
     }
+    raised_on(&targets);
+}
+
+#[test]
+fn nobody_s_change_is_lost_on_a_server() {
+    if !servers_are_wanted() {
+        return;
+    }
+    raised_on(&["server:mariadb?engine=innodb", "server:mariadb?engine=trefoil&binlog=on"]);
+}
+
+fn raised_on(targets: &[&str]) {
     for target in targets {
         let dir = tempfile::tempdir().unwrap();
         let open = open(target, dir.path());
@@ -203,6 +232,18 @@ fn a_deadlock_is_a_reason_to_run_again() {
     if cfg!(feature = "rocksdb") {
         targets.push("rocksdb:txn=pessimistic");
     }
+    deadlock_on(&targets);
+}
+
+#[test]
+fn a_deadlock_on_a_server_is_a_reason_to_run_again() {
+    if !servers_are_wanted() {
+        return;
+    }
+    deadlock_on(&["server:mariadb?engine=trefoil", "server:mariadb?engine=innodb&protocol=text"]);
+}
+
+fn deadlock_on(targets: &[&str]) {
     for target in targets {
         let dir = tempfile::tempdir().unwrap();
         let open = open(target, dir.path());

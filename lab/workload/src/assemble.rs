@@ -248,7 +248,7 @@ fn responses(step: &StepKind, totals: &Totals) -> Responses {
     }
 }
 
-/// Bytes and processor time of this process, reads of the device; see [`lab_measure::result`].
+/// Bytes and processor time of the engine's process, reads of the device; see [`lab_measure::result`].
 fn costs(facts: &Facts, has_statements: bool) -> Costs {
     let kernel = &facts.kernel;
     let (inserts, queries) = (facts.rows as f64, facts.queries as f64);
@@ -279,7 +279,7 @@ fn costs(facts: &Facts, has_statements: bool) -> Costs {
         cpu_pct: kernel.host_cpu_pct,
         cs_per_op: per(number(kernel.process_switches), operations).filter(|_| has_statements),
         cores_cpu_pct: None,
-        client_cpu_us_per_op: None,
+        client_cpu_us_per_op: per(kernel.driver_cpu_secs.map(|secs| secs * 1e6), operations),
     }
 }
 

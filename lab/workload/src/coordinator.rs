@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use lab_measure::{Clock, Kind, LiveCell, LiveTotals, Snapshot, procfs};
+use lab_measure::procfs::{Process, Runs};
+use lab_measure::{Clock, Kind, LiveCell, LiveTotals, Snapshot};
 
 use crate::crew::Crew;
 use crate::sequence::Watcher;
@@ -19,6 +20,8 @@ pub struct Stage<'a> {
     pub clock: Clock,
     /// `major:minor` of the device that holds the database.
     pub device: Option<String>,
+    /// Where the engine runs.
+    pub engine: Runs,
     /// Set from outside to end the run; read every 20 ms.
     pub interrupt: &'a AtomicBool,
     /// Who is told.
@@ -28,7 +31,7 @@ pub struct Stage<'a> {
 impl Stage<'_> {
     /// The kernel's counters.
     pub(crate) fn snapshot(&self) -> Snapshot {
-        Snapshot::take(&self.clock, self.device.as_deref())
+        Snapshot::take(&self.clock, self.device.as_deref(), self.engine)
     }
 
     /// Whether the run was ended from outside.
@@ -188,7 +191,7 @@ impl<'a> Coordinator<'a> {
     }
 
     fn sample_rss(&mut self) {
-        self.rss_bytes = self.rss_bytes.max(procfs::Process::read().map_or(0, |process| process.rss_bytes));
+        self.rss_bytes = self.rss_bytes.max(Process::of(self.stage.engine).map_or(0, |process| process.rss_bytes));
     }
 
     fn tick(&mut self, now_ns: u64, start_ns: u64, live: [LiveTotals; 3]) {

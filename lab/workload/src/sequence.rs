@@ -161,7 +161,11 @@ pub fn run_case(
     });
     let device = disk::Mount::of(dir).map(|mount| mount.device);
     let mut runner = Runner {
-        ctx: Context { target, plan, stage: Stage { clock: Clock::start(), device, interrupt, watcher } },
+        ctx: Context {
+            target,
+            plan,
+            stage: Stage { clock: Clock::start(), device, engine: target.runs(), interrupt, watcher },
+        },
         case,
         clients: clients.collect(),
         about: place.about(target.describe()),
@@ -275,17 +279,10 @@ impl Runner<'_> {
         let begin = self.ctx.stage.snapshot();
         let seen = self.for_each_table(|table| {
             let mut session = target.session()?;
-            let (mut rows, mut met) = (0u64, 0u64);
-            match what {
-                Scan::FirstRows | Scan::SecondRows => session.scan_customers(table, &mut |customerid| {
-                    rows += 1;
-                    met += u64::from(customerid < 0);
-                })?,
-                Scan::Index(index) => session.scan_index(table, index, &mut |entry, _| {
-                    rows += 1;
-                    met += u64::from(entry.iter().any(|value| *value < 0));
-                })?,
-            }
+            let (rows, met) = match what {
+                Scan::FirstRows | Scan::SecondRows => session.look_at_table(table)?,
+                Scan::Index(index) => session.look_at_index(table, index)?,
+            };
             match met {
                 0 => Ok(rows),
                 _ => Err(RunError::Violated(format!("{met} rows met a condition that none can meet"))),

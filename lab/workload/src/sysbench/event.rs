@@ -293,9 +293,7 @@ impl<'a> Events<'a> {
     fn count(&mut self, rows: i32, session: &mut dyn Session) -> Result<()> {
         let from = self.random_id();
         let to = from.saturating_add(rows - 1);
-        let mut found = 0;
-        session
-            .between(self.done.table, On::Id, from, to, Select::C, &mut |row| found += u64::from(!row.c.is_empty()))?;
+        let found = session.count_c(self.done.table, from, to)?;
         (self.done.queries, self.done.found) = (1, found);
         if self.fits(from, to, found) { Ok(()) } else { self.wrong_range(from, to, &format!("{found} rows")) }
     }
@@ -348,11 +346,7 @@ impl<'a> Events<'a> {
 
     fn scan(&mut self, session: &mut dyn Session) -> Result<()> {
         let (table, known) = (self.done.table, self.world.known);
-        let (mut rows, mut wrong_length) = (0u64, 0u64);
-        session.scan(table, &mut |c| {
-            rows += 1;
-            wrong_length += u64::from(c.len() != C_BYTES);
-        })?;
+        let (rows, wrong_length) = session.look_at_all(table)?;
         (self.done.queries, self.done.found) = (1, rows);
         let loaded = self.world.table_rows;
         let counted = (!known.all_there || rows >= loaded) && (!known.none_added || rows <= loaded);

@@ -1,0 +1,230 @@
+//! What differs from engine to engine: settings of a private server, how it comes to rest, what its files are.
+//!
+//! Equal terms: one budget, one durability, a log of the same size, and whatever memory and threads the other engines of
+//! the server would take are not there.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use lab_measure::disk::occupied_bytes;
+use lab_measure::procfs::{Process, Runs};
+
+use super::client::Client;
+use super::parameters::Engine;
+use crate::api::{Durability, IoMode, Result, Setup, Sizes, TargetError};
+
+/// What an engine gets where the run names no budget.
+const BUDGET_BYTES_DEFAULT: u64 = 512 << 20;
+/// Log that an engine may keep before it has to write pages back or to flush.
+const LOG_BYTES: u64 = 1 << 30;
+/// A server at rest uses less of a processor and writes nothing, so long.
+const REST: Duration = Duration::from_millis(600);
+const REST_CPU_SECS: f64 = 0.03;
+/// Versions that are not reclaimed, of a history that is empty but for InnoDB's own.
+const HISTORY_AT_REST: u64 = 50;
+
+impl Engine {
+    /// How the names of its variables and counters begin.
+    pub fn prefix(&self) -> String {
+        format!("{}_", self.name())
+    }
+
+    /// Its library among the server's plugins; InnoDB is part of the server.
+    pub fn plugin(&self) -> Option<&'static str> {
+        match self {
+            Engine::RocksDb => Some("ha_rocksdb.so"),
+            Engine::Trefoil => Some("ha_trefoil.so"),
+            Engine::InnoDb | Engine::Other(_) => None,
+        }
+    }
+
+    /// Options of every table.
+    pub fn table_options(&self, compression: Option<&str>) -> String {
+        let own = match (self, compression) {
+            (Engine::Trefoil, Some(name)) => format!(" COMPRESSION={name}"),
+            _ => String::new(),
+        };
+        format!("ENGINE={self} DEFAULT CHARSET=latin1{own}")
+    }
+
+    /// Settings of a private server.
+    pub fn settings(&self, setup: &Setup) -> Vec<(String, String)> {
+        let budget = setup.budget_bytes.unwrap_or(BUDGET_BYTES_DEFAULT);
+        let at_commit = match setup.durability {
+            Durability::Sync => 1,
+            Durability::Write => 2,
+            Durability::Buffered => 0,
+        };
+        let set = |pairs: &[(&str, String)]| -> Vec<(String, String)> {
+            pairs.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect()
+        };
+        let without_innodb = [("innodb", "OFF".into()), ("default_storage_engine", "Aria".into())];
+        let (loaded, direct) = (self.plugin().unwrap_or_default().to_owned(), setup.io != Some(IoMode::Buffered));
+        match self {
+            Engine::InnoDb => set(&[
+                ("innodb_buffer_pool_size", budget.to_string()),
+                ("innodb_log_file_size", LOG_BYTES.to_string()),
+                ("innodb_flush_log_at_trx_commit", at_commit.to_string()),
+                ("innodb_flush_method", if direct { "O_DIRECT" } else { "fsync" }.into()),
+                ("innodb_flush_neighbors", "0".into()),
+                ("innodb_io_capacity", "2000".into()),
+                ("innodb_io_capacity_max", "4000".into()),
+            ]),
+            Engine::RocksDb => {
+                let direct_io = u8::from(setup.io == Some(IoMode::Direct)).to_string();
+                let own = set(&[
+                    ("plugin_load_add", loaded),
+                    ("rocksdb_block_cache_size", (budget / 4 * 3).to_string()),
+                    ("rocksdb_db_write_buffer_size", (budget / 4).to_string()),
+                    ("rocksdb_max_total_wal_size", LOG_BYTES.to_string()),
+                    ("rocksdb_flush_log_at_trx_commit", at_commit.to_string()),
+                    ("rocksdb_use_direct_reads", direct_io.clone()),
+                    ("rocksdb_use_direct_io_for_flush_and_compaction", direct_io),
+                    ("rocksdb_default_cf_options", column_family(setup.compression.as_deref())),
+                ]);
+                [set(&without_innodb), own].concat()
+            }
+            Engine::Trefoil => {
+                let own = set(&[
+                    ("plugin_maturity", "experimental".into()),
+                    ("plugin_load_add", loaded),
+                    ("trefoil_buffer_size", budget.to_string()),
+                    ("trefoil_log_capacity", LOG_BYTES.to_string()),
+                    ("trefoil_flush_log_at_commit", at_commit.to_string()),
+                ]);
+                [set(&without_innodb), own].concat()
+            }
+            Engine::Other(_) => Vec::new(),
+        }
+    }
+
+    /// What the reader of a report has to know about terms that the engine does not have.
+    pub fn notes(&self, setup: &Setup) -> Vec<String> {
+        let mut notes = Vec::new();
+        let compresses = matches!(self, Engine::RocksDb | Engine::Trefoil);
+        if let Some(name) = setup.compression.as_deref().filter(|name| *name != "none" && !compresses) {
+            notes.push(format!("{self}: compression {name} has no effect"));
+        }
+        if *self == Engine::Trefoil && setup.io.is_some() {
+            notes.push("trefoil in a server has no setting for direct i/o: it is the engine's own choice".into());
+        }
+        notes
+    }
+
+    /// Sizes of a private server's files.
+    pub fn sizes_of(&self, data: &Path, database: &str) -> Sizes {
+        let of = |path: &Path| occupied_bytes(path);
+        let data_bytes = match self {
+            Engine::RocksDb => of_files(&data.join("#rocksdb"), "sst"),
+            Engine::Trefoil => {
+                of(&data.join("trefoil")).zip(of_files(&data.join("trefoil"), "log")).map(|(all, log)| all - log)
+            }
+            Engine::InnoDb | Engine::Other(_) => of(&data.join(database)),
+        };
+        Sizes { data_bytes, total_bytes: of(data), classes: Default::default() }
+    }
+
+    /// Asks the engine to do what it put off.
+    pub fn calm(&self, client: &mut Client) -> Result<()> {
+        match self {
+            Engine::InnoDb => client.say("SET GLOBAL innodb_max_dirty_pages_pct = 0"),
+            Engine::RocksDb => client.say("SET GLOBAL rocksdb_force_flush_memtable_and_lzero_now = 1"),
+            Engine::Trefoil | Engine::Other(_) => client.say("FLUSH LOGS"),
+        }
+    }
+
+    /// Whether anything is left of that.
+    pub fn is_calm(&self, client: &mut Client) -> Result<bool> {
+        match self {
+            Engine::InnoDb => Ok(status(client, "Innodb_buffer_pool_pages_dirty")? == 0
+                && status(client, "Innodb_history_list_length")? <= HISTORY_AT_REST),
+            Engine::RocksDb => {
+                let pending = "SELECT COALESCE(SUM(VALUE), 0) FROM information_schema.ROCKSDB_CFSTATS WHERE STAT_TYPE IN \
+                               ('COMPACTION_PENDING', 'MEM_TABLE_FLUSH_PENDING', 'NUM_IMMUTABLE_MEM_TABLE')";
+                Ok(client.value(pending)?.is_none_or(|sum| sum.trim_end_matches(['.', '0']).is_empty()))
+            }
+            Engine::Trefoil | Engine::Other(_) => Ok(true),
+        }
+    }
+
+    /// Takes back what [`Engine::calm`] has set.
+    pub fn go_on(&self, client: &mut Client) -> Result<()> {
+        match self {
+            Engine::InnoDb => client.say("SET GLOBAL innodb_max_dirty_pages_pct = DEFAULT"),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// LZ4 above and zstd at the bottom, where most of it lies, unless another one is asked for; filters as the embedded
+/// RocksDB has them.
+fn column_family(compression: Option<&str>) -> String {
+    let (upper, bottom) = match compression {
+        Some("none") => ("kNoCompression", "kNoCompression"),
+        Some("lz4") => ("kLZ4Compression", "kLZ4Compression"),
+        _ => ("kLZ4Compression", "kZSTD"),
+    };
+    format!(
+        "compression={upper};bottommost_compression={bottom};level_compaction_dynamic_level_bytes=true;\
+         block_based_table_factory={{cache_index_and_filter_blocks=1;filter_policy=bloomfilter:10:false;\
+         whole_key_filtering=1}}"
+    )
+}
+
+/// What the files with this ending occupy.
+fn of_files(dir: &Path, ending: &str) -> Option<u64> {
+    use std::os::unix::fs::MetadataExt;
+    let files = std::fs::read_dir(dir).ok()?.flatten();
+    let files = files.filter(|file| file.path().extension().is_some_and(|own| own == ending));
+    Some(files.filter_map(|file| file.metadata().ok()).map(|meta| meta.blocks() * 512).sum())
+}
+
+fn status(client: &mut Client, name: &str) -> Result<u64> {
+    let mut value = 0;
+    client.ask(&format!("SHOW GLOBAL STATUS LIKE '{name}'"), &mut |row| {
+        value = row.number(1)? as u64;
+        Ok(())
+    })?;
+    Ok(value)
+}
+
+/// Brings the engine to rest: nothing is left to do, and its process, if it can be seen, has nothing to do.
+pub fn settle(engine: &Engine, client: &mut Client, runs: Runs, limit: Duration) -> Result<()> {
+    let began = Instant::now();
+    let is_over = || began.elapsed() >= limit;
+    engine.calm(client)?;
+    while !engine.is_calm(client)? && !is_over() {
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    while !is_over() && !is_idle(runs) {}
+    engine.go_on(client)
+}
+
+fn is_idle(runs: Runs) -> bool {
+    let before = Process::of(runs);
+    std::thread::sleep(REST);
+    before.zip(Process::of(runs)).is_none_or(|(then, now)| {
+        now.cpu_secs() - then.cpu_secs() < REST_CPU_SECS && now.write_bytes == then.write_bytes
+    })
+}
+
+/// Refuses an engine that the server does not have, and says what it has.
+pub fn check_engine(engine: &Engine, client: &mut Client) -> Result<()> {
+    let mut there = Vec::new();
+    client.ask("SELECT ENGINE FROM information_schema.ENGINES WHERE SUPPORT IN ('YES', 'DEFAULT')", &mut |row| {
+        there.push(row.string(0));
+        Ok(())
+    })?;
+    if there.iter().any(|name| name.eq_ignore_ascii_case(engine.name())) {
+        return Ok(());
+    }
+    let remedy = match engine {
+        Engine::Trefoil => "mariadb/mariadb.sh build makes its plugin, INSTALL SONAME 'ha_trefoil' loads it".to_owned(),
+        Engine::RocksDb => "install mariadb-plugin-rocksdb, then INSTALL SONAME 'ha_rocksdb'".to_owned(),
+        other => format!("INSTALL SONAME 'ha_{other}' loads it if the server has its plugin"),
+    };
+    Err(TargetError::Unsupported(format!(
+        "the server has no engine `{engine}`; it has {}; {remedy}",
+        there.join(", ").to_lowercase()
+    )))
+}

@@ -1,0 +1,237 @@
+//! A private server: its own data directory below the run's, a unix socket in a short path, no network. It ends with this
+//! value, whatever ends that, and with this process: a shell beside it waits for the end of a pipe that only this process
+//! holds, and kills it then.
+
+use std::fs;
+use std::io::Write as _;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, getuid, kill_process};
+
+use super::binaries::Binaries;
+use crate::api::{Result, TargetError};
+
+/// A socket's path has at most 107 bytes.
+const SOCKET_PATH_MAX: usize = 107;
+const START_LIMIT: Duration = Duration::from_secs(180);
+const STOP_LIMIT: Duration = Duration::from_secs(120);
+/// Lines of the error log that are shown when it does not start.
+const TAIL: usize = 15;
+const POLL: Duration = Duration::from_millis(30);
+
+fn failed(what: String) -> TargetError {
+    TargetError::Failed(format!("server: {what}"))
+}
+
+fn io(what: &str, path: &Path) -> impl Fn(std::io::Error) -> TargetError {
+    let text = format!("cannot {what} {}", path.display());
+    move |error| failed(format!("{text}: {error}"))
+}
+
+/// A server that runs.
+pub struct Private {
+    child: Child,
+    watchdog: Child,
+    sockets: PathBuf,
+    log: PathBuf,
+    /// Its data directory.
+    pub data: PathBuf,
+    /// The option file that it was started with.
+    pub options: String,
+}
+
+impl Private {
+    /// Makes a data directory in `dir` and starts a server on it. `has_innodb` is false where its files are in nobody's way.
+    pub fn start(binaries: &Binaries, dir: &Path, settings: &str, has_innodb: bool) -> Result<Private> {
+        // A path in an option file or on the command line of a server is best a whole one.
+        let dir = fs::canonicalize(dir).map_err(io("find", dir))?;
+        let (data, options, temporary) = (dir.join("data"), dir.join("server.cnf"), dir.join("tmp"));
+        // A server that starts removes what it takes for remains in this directory, also those of a server that runs.
+        fs::create_dir_all(&temporary).map_err(io("make", &temporary))?;
+        install(binaries, &dir, &data)?;
+        if !has_innodb {
+            forget_innodb(&data)?;
+        }
+        let sockets = short_directory()?;
+        fs::write(&options, settings).map_err(io("write", &options))?;
+        let log = dir.join("error.log");
+        let path = |name: &str, path: &Path| format!("--{name}={}", path.display());
+        let mut command = Command::new(&binaries.server);
+        command.arg(path("defaults-file", &options));
+        command.args([path("basedir", &binaries.base), path("datadir", &data), path("log-error", &log)]);
+        command.args([path("socket", &sockets.join("socket")), path("pid-file", &sockets.join("pid"))]);
+        command.arg(path("tmpdir", &temporary));
+        command.args(binaries.messages.iter().map(|messages| path("lc-messages-dir", messages)));
+        command.args(binaries.plugins.iter().map(|plugins| path("plugin-dir", plugins)));
+        command.arg("--skip-networking").args(user().map(|user| format!("--user={user}")));
+        with_libraries(&mut command, binaries);
+        // A Ctrl-C is for the lab, which stops the server when it has stopped asking it.
+        command.process_group(0).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let child = command.spawn().map_err(io("start", &binaries.server))?;
+        let watchdog = watchdog(child.id()).map_err(|error| failed(format!("no watchdog: {error}")))?;
+        Ok(Private { child, watchdog, sockets, log, data, options: settings.to_owned() })
+    }
+
+    /// Its process.
+    pub fn process(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Where it listens.
+    pub fn socket(&self) -> PathBuf {
+        self.sockets.join("socket")
+    }
+
+    /// Calls `connect` until it succeeds or the server is gone.
+    pub fn wait<T, E: std::fmt::Display>(&mut self, connect: impl Fn() -> Result<T, E>) -> Result<T> {
+        let began = Instant::now();
+        loop {
+            let error = match connect() {
+                Ok(connection) => return Ok(connection),
+                Err(error) => error,
+            };
+            if let Ok(Some(status)) = self.child.try_wait() {
+                return Err(failed(format!("it did not start ({status}); its log ends with\n{}", self.tail())));
+            }
+            if began.elapsed() > START_LIMIT {
+                return Err(failed(format!("it does not answer ({error}); its log ends with\n{}", self.tail())));
+            }
+            std::thread::sleep(POLL);
+        }
+    }
+
+    /// The end of its log.
+    pub fn tail(&self) -> String {
+        let text = fs::read(&self.log).unwrap_or_default();
+        let text = String::from_utf8_lossy(&text);
+        let lines: Vec<&str> = text.lines().collect();
+        lines[lines.len().saturating_sub(TAIL)..].join("\n")
+    }
+
+    /// Lines of its log that warn of a setting.
+    pub fn warnings(&self) -> Vec<String> {
+        let text = fs::read(&self.log).unwrap_or_default();
+        let text = String::from_utf8_lossy(&text);
+        let warns =
+            |line: &&str| line.contains("[Warning]") && (line.contains("deprecated") || line.contains("ignored"));
+        text.lines().filter(warns).map(str::to_owned).collect()
+    }
+
+    /// Ends it in good order.
+    pub fn stop(&mut self) -> Result<()> {
+        if self.child.try_wait().is_ok_and(|status| status.is_none()) {
+            let process = Pid::from_raw(self.child.id() as i32);
+            let _ = process.map(|process| kill_process(process, Signal::TERM));
+            let began = Instant::now();
+            while self.child.try_wait().is_ok_and(|status| status.is_none()) {
+                if began.elapsed() > STOP_LIMIT {
+                    return Err(failed(format!("it did not stop; its log ends with\n{}", self.tail())));
+                }
+                std::thread::sleep(POLL);
+            }
+        }
+        match self.child.wait() {
+            Ok(status) if status.success() => Ok(()),
+            Ok(status) => Err(failed(format!("it ended with {status}; its log ends with\n{}", self.tail()))),
+            Err(error) => Err(failed(format!("it cannot be waited for: {error}"))),
+        }
+    }
+}
+
+impl Drop for Private {
+    /// Whatever is left of it is killed; nobody is there to be told of an error.
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        let _ = self.watchdog.kill();
+        let _ = self.watchdog.wait();
+        let _ = fs::remove_dir_all(&self.sockets);
+    }
+}
+
+/// Kills the server when this process is gone without having done so.
+fn watchdog(server: u32) -> std::io::Result<Child> {
+    let script = format!("read -r _; kill -KILL {server}");
+    let mut command = Command::new("sh");
+    command.args(["-c", &script]).process_group(0).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+    command.spawn()
+}
+
+fn install(binaries: &Binaries, dir: &Path, data: &Path) -> Result<()> {
+    let log = dir.join("install.log");
+    let out = fs::File::create(&log).map_err(io("write", &log))?;
+    let err = out.try_clone().map_err(io("write", &log))?;
+    let mut command = Command::new(&binaries.install);
+    command.arg("--no-defaults").args(["--auth-root-authentication-method=normal", "--skip-test-db"]);
+    command.arg(format!("--basedir={}", binaries.base.display())).arg(format!("--datadir={}", data.display()));
+    command.arg(format!("--tmpdir={}", dir.join("tmp").display()));
+    command.args(user().map(|user| format!("--user={user}")));
+    with_libraries(&mut command, binaries);
+    let status =
+        command.stdin(Stdio::null()).stdout(out).stderr(err).status().map_err(io("start", &binaries.install))?;
+    if status.success() {
+        return Ok(());
+    }
+    // The script ends with a page of advice.
+    let text = fs::read(&log).unwrap_or_default();
+    let text = String::from_utf8_lossy(&text);
+    let errors: Vec<&str> = text.lines().filter(|line| line.to_lowercase().contains("error")).take(TAIL).collect();
+    let install = binaries.install.display();
+    Err(failed(format!("{install} failed ({status}), its log is {}:\n{}", log.display(), errors.join("\n"))))
+}
+
+/// The files of an engine that will not run: they would count as the other's.
+fn forget_innodb(data: &Path) -> Result<()> {
+    let of_innodb = |name: &str| {
+        ["ibdata", "ib_logfile", "ib_buffer_pool", "undo0", "ibtmp"].iter().any(|own| name.starts_with(own))
+    };
+    for entry in fs::read_dir(data).map_err(io("read", data))?.flatten() {
+        if entry.file_name().to_str().is_some_and(of_innodb) {
+            fs::remove_file(entry.path()).map_err(io("remove", &entry.path()))?;
+        }
+    }
+    Ok(())
+}
+
+/// The administrator has to be named: a server does not run as that by itself.
+fn user() -> Option<&'static str> {
+    getuid().is_root().then_some("root")
+}
+
+fn with_libraries(command: &mut Command, binaries: &Binaries) {
+    let own = std::env::var_os("LD_LIBRARY_PATH").filter(|path| !path.is_empty());
+    let all = binaries.libraries.iter().cloned().chain(own.map(PathBuf::from));
+    let all: Vec<String> = all.map(|path| path.display().to_string()).collect();
+    if !all.is_empty() {
+        command.env("LD_LIBRARY_PATH", all.join(":"));
+    }
+}
+
+/// A directory of this process's own for the socket.
+fn short_directory() -> Result<PathBuf> {
+    // Hands out numbers: relaxed.
+    static NUMBER: AtomicU32 = AtomicU32::new(0);
+    let name = format!("lab-{}-{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
+    let temporary = std::env::temp_dir().join(&name);
+    let is_short = temporary.as_os_str().len() + "/socket".len() <= SOCKET_PATH_MAX;
+    let path = if is_short { temporary } else { Path::new("/tmp").join(name) };
+    fs::DirBuilder::new().create(&path).map_err(io("make", &path))?;
+    Ok(path)
+}
+
+/// An option file.
+pub fn option_file(settings: &[(String, String)], include: Option<&Path>) -> Result<String> {
+    let mut out = Vec::new();
+    let wrote = (|| {
+        writeln!(out, "[mariadbd]")?;
+        settings.iter().try_for_each(|(name, value)| writeln!(out, "{name}={value}"))?;
+        // Read behind the rest, so it has the last word.
+        include.map_or(Ok(()), |path| writeln!(out, "!include {}", path.display()))
+    })();
+    wrote.map_err(|error| failed(error.to_string()))?;
+    Ok(String::from_utf8_lossy(&out).into_owned())
+}
