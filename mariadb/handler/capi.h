@@ -43,6 +43,7 @@ typedef struct trefoil_database trefoil_database;
 typedef struct trefoil_session trefoil_session;     /* of one connection */
 typedef struct trefoil_canceller trefoil_canceller; /* of the same, for other threads */
 typedef struct trefoil_table trefoil_table;
+typedef struct trefoil_alter trefoil_alter;         /* a table being changed in place */
 typedef struct trefoil_cursor trefoil_cursor;       /* of one handler */
 
 enum { TREFOIL_SYNC = 0, TREFOIL_WRITE = 1, TREFOIL_BUFFERED = 2 };
@@ -174,7 +175,7 @@ int trefoil_tables_drop(trefoil_database *db, trefoil_text prefix, trefoil_failu
    committed what was before, and undoes this statement (CREATE ... SELECT that fails). A temporary table may go in the
    middle of a transaction, which goes on: the table goes with its end. */
 int trefoil_table_drop(trefoil_database *db, trefoil_text name, trefoil_session *of, trefoil_failure *why);
-/* Temporary tables of the server before. */
+/* Temporary tables of the server before, and what its changes of tables had built. */
 int trefoil_leftovers_drop(trefoil_database *db, trefoil_failure *why);
 int trefoil_table_open(trefoil_database *db, trefoil_text name, const trefoil_definition *as, trefoil_table **out,
                        trefoil_failure *why);
@@ -183,6 +184,20 @@ uint32_t trefoil_table_ref_length(const trefoil_table *table);
 /* Less than, equal to, greater than 0, as the rows lie. */
 int trefoil_compare_refs(const trefoil_table *table, const uint8_t *a, const uint8_t *b);
 void trefoil_table_stat(const trefoil_table *table, trefoil_table_stats *out);
+
+/* A table changed in place. `from`: for each field of `to` the number of the field that it was, or -1.
+   TREFOIL_UNSUPPORTED: rows would have to be written anew. */
+int trefoil_alter_plan(trefoil_table *table, const trefoil_definition *to, const int32_t *from, trefoil_alter **out,
+                       uint8_t *builds, trefoil_failure *why);
+/* Builds indexes, beside writers. TREFOIL_DUPLICATE: `why.key` is the number of the key in `to`, its value in `record`. */
+int trefoil_alter_build(trefoil_session *session, trefoil_alter *alter, uint8_t *record, trefoil_failure *why);
+/* While nobody else has the table open. */
+int trefoil_alter_commit(trefoil_alter *alter, trefoil_failure *why);
+int trefoil_alter_undo(trefoil_alter *alter, trefoil_failure *why);
+void trefoil_alter_close(trefoil_alter *alter);
+/* A number of the definition, another one once a change is committed. */
+int trefoil_definition_id(trefoil_database *db, trefoil_text name, uint64_t *id, trefoil_failure *why);
+uint64_t trefoil_table_definition_id(trefoil_table *table);
 
 /* Numbers of AUTO_INCREMENT. `key` is one whose first part is that column. */
 int trefoil_auto_reserve(trefoil_table *table, uint32_t key, uint64_t offset, uint64_t increment, uint64_t count,

@@ -45,6 +45,14 @@ public:
   bool check_if_incompatible_data(HA_CREATE_INFO *info, uint changes) override;
   void update_create_info(HA_CREATE_INFO *info) override;
 
+  /* Tables changed in place: alter.cc. */
+  enum_alter_inplace_result check_if_supported_inplace_alter(TABLE *altered, Alter_inplace_info *info) override;
+  bool can_convert_nocopy(const Field &field, const Column_definition &to) const override;
+  bool prepare_inplace_alter_table(TABLE *altered, Alter_inplace_info *info) override;
+  bool inplace_alter_table(TABLE *altered, Alter_inplace_info *info) override;
+  bool commit_inplace_alter_table(TABLE *altered, Alter_inplace_info *info, bool commit) override;
+  ulonglong table_version() const override { return m_table ? trefoil_table_definition_id(m_table) : 0; }
+
   /* Statements and how their rows are locked: locking.cc. */
   uint lock_count() const override { return 0; }
   THR_LOCK_DATA **store_lock(THD *thd, THR_LOCK_DATA **to, enum thr_lock_type type) override;
@@ -80,6 +88,7 @@ public:
 private:
   int attach(THD *thd);
   int attach_sequence();
+  int plan(TABLE *altered, Alter_inplace_info *info, trefoil_alter **out, uint8_t *builds);
   int settle(int error);
   int failed();
   int find(const uchar *key, uint length, uint8_t how, const key_range *end, uchar *record);

@@ -22,17 +22,12 @@ static handler *create_handler(handlerton *hton, TABLE_SHARE *table, MEM_ROOT *r
   return new (root) ha_trefoil(hton, table);
 }
 
+/* That it is not there is an error which the server knows: recovery of a DROP goes on behind it. */
 static int drop_table(handlerton *, const char *path)
 {
   trefoil_failure why{};
-  switch (trefoil_table_drop(trefoil_db, table_name(path), session_of_drop(current_thd), &why)) {
-  case TREFOIL_OK:
-    return 0;
-  case TREFOIL_NO_TABLE:
-    return -1;
-  default:
-    return server_error(nullptr, why);
-  }
+  return trefoil_table_drop(trefoil_db, table_name(path), session_of_drop(current_thd), &why) ?
+         server_error(nullptr, why) : 0;
 }
 
 /* What the server knew of is gone by then: what it did not know of remains. */
@@ -41,6 +36,16 @@ static void drop_database(handlerton *, char *path)
   trefoil_failure why{};
   if (trefoil_tables_drop(trefoil_db, table_name(path), &why))
     log_failure("DROP DATABASE", why);
+}
+
+/* Asked after a crash within ALTER TABLE: 0 if the engine's table has the new definition. */
+static int check_version(handlerton *, const char *path, const LEX_CUSTRING *, ulonglong before)
+{
+  trefoil_failure why{};
+  uint64_t id= 0;
+  if (trefoil_definition_id(trefoil_db, table_name(path), &id, &why))
+    return 1;
+  return id == before;
 }
 
 /* What is prepared is decided by now, unless a user has to decide it: a table that waits for that is left. */
@@ -92,6 +97,7 @@ static int init(void *plugin)
   hton->tablefile_extensions= no_files;
   hton->drop_table= drop_table;
   hton->drop_database= drop_database;
+  hton->check_version= check_version;
   hton->signal_ddl_recovery_done= ddl_recovery_done;
   hton->table_options= trefoil_table_option_list;
   hton->index_options= trefoil_key_option_list;

@@ -21,6 +21,7 @@ beside_innodb() {
     start_server "${SERVER_ARGS[@]/--innodb=OFF/--innodb=ON}" 2> /dev/null
     same_as_innodb
     same tables
+    same alter
 }
 
 SERVER_ARGS=(--innodb=OFF --default-storage-engine=Aria --character-set-server=latin1 --collation-server=latin1_swedish_ci
@@ -28,14 +29,17 @@ SERVER_ARGS=(--innodb=OFF --default-storage-engine=Aria --character-set-server=l
 . "$HERE/test/sessions.sh"
 . "$HERE/test/reads.sh"
 . "$HERE/test/tables.sh"
+. "$HERE/test/ddl.sh"
 scratch
 start_server "${SERVER_ARGS[@]}"
 check_engine
 script smoke
 script keys
-for name in lock_timeout nowait_and_skip_locked kill_query deadlock status default_options isolation xa; do
+for name in lock_timeout nowait_and_skip_locked kill_query deadlock status default_options isolation xa index_beside_writers \
+    build_that_fails; do
     check "$name"
 done
+killed_in_changes
 beside_innodb
 anomalies
 kills 5 1

@@ -1,4 +1,4 @@
-//! Changing the columns of a table, whatever the number of its rows.
+//! Changing the columns of a table, whatever the number of its rows; dropping and renaming indexes along with that.
 //!
 //! 1. The gate of the table is closed and its writers have left: whoever writes behind that does so with the new definition.
 //!    A prepared transaction is inside until it is decided.
@@ -9,18 +9,21 @@
 //! of any age is read with the definition of now. Rows from behind it say a version that the old definition does not know:
 //! whoever meets one with that gets `DefinitionChanged`.
 
-use crate::catalog;
+use std::sync::Arc;
+
+use crate::catalog::{self, IndexDef};
 use crate::commit::Room;
 use crate::database::Database;
+use crate::ddl::CatalogChange;
 use crate::engine::Engine;
-use crate::entry::{TableEntry, TableShape};
+use crate::entry::{IndexEntry, TableEntry, TableShape};
 use crate::error::Result;
 use crate::handle::Table;
 use crate::layout::FORMAT_VERSIONS;
-use crate::table::TableChanges;
+use crate::table::{IndexSchema, TableChanges};
 
 impl Database {
-    /// Adds, drops, renames and moves columns of a table: in a moment, however many rows it has. They stay as they are
+    /// Adds, drops, renames and moves columns of a table, drops and renames its secondary indexes: in a moment, however many rows it has. They stay as they are
     /// written and are read as the table is now; a row takes its new form when it is next written. Durable on return.
     ///
     /// It waits for transactions that have written to the table, at most [`Options::lock_timeout`](crate::Options), and
@@ -79,10 +82,29 @@ impl Engine {
         if schema == def.schema {
             return Ok(());
         }
+        let now = table.shape();
+        let named = |(index, entry): (&IndexSchema, &Arc<IndexEntry>)| (index.name().to_owned(), entry.clone());
+        let mut left: Vec<_> = now.def.schema.indexes().iter().zip(&now.secondaries).map(named).collect();
+        changes.apply_to_indexes(&mut left);
+        let is_gone = |entry: &&Arc<IndexEntry>| !left.iter().any(|(_, other)| other.id() == entry.id());
+        let gone: Vec<_> = now.secondaries.iter().filter(is_gone).cloned().collect();
         def.schema = schema;
-        self.commit_catalog(vec![(catalog::table_key(def.id).to_vec(), Some(def.encode()))], Room::Ordinary)?;
+        def.secondaries = left.iter().map(|(_, entry)| entry.id()).collect();
+        let mut change: CatalogChange = vec![(catalog::table_key(def.id).to_vec(), Some(def.encode()))];
+        change.extend(gone.iter().map(|entry| (catalog::index_key(entry.id()).to_vec(), None)));
+        let renamed = || left.iter().filter(|(name, entry)| name != entry.name());
+        change.extend(renamed().map(|(name, entry)| {
+            let def = IndexDef { name: name.clone(), ..entry.def.clone() };
+            (catalog::index_key(entry.id()).to_vec(), Some(def.encode()))
+        }));
+        let ts = self.commit_catalog(change, Room::Ordinary)?;
         vfs::thread::point("alter.committed");
-        table.update_shape(|now| TableShape::new(def, now.primary.clone(), now.secondaries.clone()));
+        table.update_shape(|now| {
+            gone.iter().for_each(|entry| entry.set_dropped(ts));
+            renamed().for_each(|(name, entry)| entry.rename(name));
+            TableShape::new(def, now.primary.clone(), left.iter().map(|(_, entry)| entry.clone()).collect())
+        });
+        self.bury(gone, ts);
         Ok(())
     }
 }

@@ -29,7 +29,7 @@ mod tables;
 const NAME_BYTES_MAX: usize = 640;
 
 /// A change of index 0: rows to write (`Some`) or remove.
-type CatalogChange = Vec<(Vec<u8>, Option<Vec<u8>>)>;
+pub type CatalogChange = Vec<(Vec<u8>, Option<Vec<u8>>)>;
 
 impl Engine {
     /// Creates a plain index.
@@ -261,7 +261,7 @@ impl Engine {
         Ok(committed.ts)
     }
 
-    fn bury(&self, entries: Vec<Arc<IndexEntry>>, ts: CommitTs) {
+    pub fn bury(&self, entries: Vec<Arc<IndexEntry>>, ts: CommitTs) {
         let mut names = self.names.write();
         for entry in entries {
             entry.set_dropped(ts);

@@ -19,6 +19,7 @@ use crate::table::Schema;
 pub struct IndexEntry {
     /// As the catalog has it.
     pub def: IndexDef,
+    name: Name,
     /// The structure.
     pub index: Arc<dyn index::Index>,
     /// Commit timestamp of its drop; 0 while it exists.
@@ -66,9 +67,10 @@ impl IndexEntry {
         let (dropped_at, damage, ranges) = Default::default();
         let (distinct, counting) = Default::default();
         let (usable_from, stage) = (AtomicU64::new(usable_from.0), AtomicU8::new(Stage::Public as u8));
-        let ranges_of = def.id;
+        let (ranges_of, name) = (def.id, Name::new(&def.name));
         Arc::new(Self {
             def,
+            name,
             index,
             dropped_at,
             quarantined,
@@ -93,6 +95,22 @@ impl IndexEntry {
             (new.ranges, new.ranges_of) = (old.ranges.clone(), old.ranges_of);
         }
         entry
+    }
+
+    /// Its name: that of its definition, or the last that it was given.
+    pub fn name(&self) -> &str {
+        &self.name.last().text
+    }
+
+    /// Has this name from now on.
+    pub fn rename(&self, to: &str) {
+        let named = self.name.last().next.set(Box::new(Name::new(to)));
+        debug_assert!(named.is_ok(), "definitions are changed one at a time");
+    }
+
+    /// Its definition, under its name.
+    pub fn def_now(&self) -> IndexDef {
+        IndexDef { name: self.name().to_owned(), ..self.def.clone() }
     }
 
     /// How far it is.
@@ -163,7 +181,7 @@ impl IndexEntry {
         self.check()?;
         match at {
             index::ReadAt::Snapshot(ts) if ts.0 < self.usable_from.load(Ordering::Acquire) => {
-                Err(Error::DefinitionChanged { name: self.def.name.clone() })
+                Err(Error::DefinitionChanged { name: self.name().to_owned() })
             }
             _ => Ok(()),
         }
@@ -236,11 +254,11 @@ impl IndexEntry {
     /// An error if it was dropped or set aside.
     pub fn check(&self) -> Result<()> {
         if self.is_quarantined() {
-            return Err(Error::Quarantined { index: self.def.name.clone() });
+            return Err(Error::Quarantined { index: self.name().to_owned() });
         }
         match self.dropped_at() {
             None => Ok(()),
-            Some(_) => Err(Error::Dropped { name: self.def.name.clone() }),
+            Some(_) => Err(Error::Dropped { name: self.name().to_owned() }),
         }
     }
 }

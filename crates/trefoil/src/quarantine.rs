@@ -133,7 +133,7 @@ impl Engine {
         let holds = |table: &TableEntry| table.shape().secondaries.iter().any(|entry| Arc::ptr_eq(entry, damaged));
         let table = self.names.read().tables.values().find(|entry| entry.id == table).cloned();
         let Some(table) = table.filter(|table| holds(table)) else { return Ok(()) };
-        let stub = entry(&damaged.def);
+        let stub = entry(&damaged.def_now());
         let ts = self.record_quarantine(&stub)?;
         vfs::thread::point("quarantine.recorded");
         damaged.set_quarantined();

@@ -88,13 +88,13 @@ impl Engine {
     /// Name of an index for people: `name`, or `table.name`.
     pub fn index_name(&self, entry: &IndexEntry) -> String {
         let table = match entry.def.role {
-            Role::Plain => return entry.def.name.clone(),
+            Role::Plain => return entry.name().to_owned(),
             Role::Primary => entry.id(),
             Role::Secondary(table) => table,
         };
         let names = self.names.read();
         let table_name = names.tables.iter().find(|(_, t)| t.id == table).map_or("?", |(name, _)| name);
-        format!("{table_name}.{}", entry.def.name)
+        format!("{table_name}.{}", entry.name())
     }
 
     /// Gathers the statistics.

@@ -51,6 +51,47 @@ fn add_city() -> TableChanges {
     TableChanges::new().add_column("city", ColumnType::Text, "London".into()).move_after("city", "id")
 }
 
+/// In one commit with the columns: all or none, and so it is found when the database is opened again.
+#[test]
+fn indexes_are_dropped_and_renamed_along_with_columns() {
+    let (disk, db, table) = two();
+    let more = vec![IndexSchema::new("by_age", &["age"]), IndexSchema::new("by_both", &["age", "name"]).unique()];
+    db.create_table_indexes(&table, more).unwrap();
+    let reader = db.begin().unwrap();
+    assert_eq!(reader.scan_index(&table, "by_name", ALL).unwrap().next().unwrap().unwrap()[0], "Ada".into());
+    let changes =
+        TableChanges::new().drop_index("by_age").rename_index("by_name", "x").rename_index("by_both", "by_name");
+    let refused = db.alter_table(&table, &changes.clone().drop_index("by_age")).unwrap_err();
+    assert!(refused.to_string().contains("no index \"by_age\""), "{refused}");
+    assert_eq!(table.schema().indexes().len(), 3);
+    let changes = changes.rename_index("x", "names").rename_column("age", "years").move_first("years");
+    db.alter_table(&table, &changes).unwrap();
+    let first = |db: &Database, index| -> Result<Row, Error> {
+        let (tx, table) = (db.begin()?, db.table("people")?);
+        let mut entries = tx.scan_index(&table, index, ALL)?;
+        Ok(entries.next()?.unwrap().into_iter().map(Value::into_owned).collect())
+    };
+    let check = |db: &Database| {
+        assert_eq!(first(db, "names").unwrap(), ["Ada".into(), 1u32.into()]);
+        assert_eq!(first(db, "by_name").unwrap(), [36u32.into(), "Ada".into(), 1u32.into()]);
+        assert!(matches!(first(db, "by_age"), Err(Error::NotFound { .. })));
+        let names = db.stats().indexes.into_iter().map(|(name, _)| name).filter(|name| name.starts_with("people"));
+        assert_eq!(
+            names.collect::<BTreeSet<_>>(),
+            ["people.by_name", "people.names", "people.primary"].map(String::from).into()
+        );
+        let mut tx = db.begin().unwrap();
+        let twice = tx.insert(&db.table("people").unwrap(), &[36u32.into(), 3u32.into(), "Ada".into()]).unwrap_err();
+        assert!(matches!(&twice, Error::DuplicateKey(taken) if taken.index == "by_name"), "{twice}");
+        assert!(db.verify().unwrap().iter().all(|(_, report)| report.problems.is_empty()));
+    };
+    check(&db);
+    drop((reader, table));
+    db.close().unwrap();
+    drop(db);
+    check(&open(&disk));
+}
+
 #[test]
 fn what_is_in_the_primary_key_or_an_index_is_not_dropped() {
     let (_disk, db, table) = two();

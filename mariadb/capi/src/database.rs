@@ -9,7 +9,9 @@ use std::time::Duration;
 use trefoil::{Database, Durability, Error, Options};
 
 use crate::abi;
+use crate::alter;
 use crate::collation;
+use crate::crash;
 use crate::failure::{Code, Failure, Result};
 use crate::layout::Layout;
 use crate::raw::Definition;
@@ -48,24 +50,36 @@ impl Engine {
 
     pub fn create_table(&self, name: &str, definition: &Definition<'_>, auto_increment: u64) -> Result<()> {
         let layout = Layout::new(definition)?;
+        crash::point("create");
         self.db.create_table(name, layout.schema)?;
+        crash::point("created");
         self.counters(name).auto.store(auto_increment, Ordering::Relaxed);
         Ok(())
     }
 
     pub fn drop_table(&self, name: &str) -> Result<()> {
+        crash::point("drop");
         self.db.drop_table(name)?;
+        crash::point("dropped");
         self.counters.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
         Ok(())
     }
 
-    /// Drops temporary tables that a server before this one left behind.
+    /// The number of a table's definition.
+    pub fn definition_id(&self, name: &str) -> Result<u64> {
+        Ok(alter::definition_id(&self.db.table(name)?.schema()))
+    }
+
+    /// Drops temporary tables that a server before this one left behind, and what its changes of tables had built.
     pub fn drop_leftovers(&self) -> Result<()> {
         let (_, tables) = self.db.names();
         let mut outcome = Ok(());
         for name in tables.iter().filter(|name| is_temporary(name)) {
             // One that waits for what is prepared keeps no other one.
             outcome = outcome.and(self.drop_table(name));
+        }
+        for name in tables.iter().filter(|name| !is_temporary(name)) {
+            outcome = outcome.and(alter::drop_built(&self.db, &self.db.table(name)?));
         }
         outcome
     }
@@ -77,7 +91,9 @@ impl Engine {
     }
 
     pub fn rename_table(&self, from: &str, to: &str) -> Result<()> {
+        crash::point("rename");
         self.db.rename_table(from, to)?;
+        crash::point("renamed");
         let mut all = self.counters.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(counters) = all.remove(from) {
             all.insert(to.to_owned(), counters);

@@ -10,6 +10,7 @@ use std::ffi::c_void;
 use std::sync::Arc;
 
 use crate::abi::{BeginOptions, Definition, Lock, Options, Seek, TableStats, Text, Xid};
+use crate::alter::{self, Alter};
 use crate::crash;
 use crate::cursor::{self, Cursor, Step};
 use crate::database::{Engine, durability};
@@ -52,6 +53,11 @@ fn bytes<'a>(ptr: *const u8, len: usize) -> &'a [u8] {
 fn bytes_mut<'a>(ptr: *mut u8, len: usize) -> &'a mut [u8] {
     // SAFETY: a buffer of the caller's, of the length that the table asks for.
     unsafe { raw::slots(ptr, len) }
+}
+
+fn numbers<'a>(ptr: *const i32, count: u32) -> &'a [i32] {
+    // SAFETY: numbers of the caller's, that many.
+    unsafe { raw::bytes(ptr, count as usize) }
 }
 
 fn slots<'a, T>(ptr: *mut T, room: u32) -> &'a mut [T] {
@@ -146,6 +152,64 @@ pub extern "C" fn trefoil_table_drop(
 #[unsafe(no_mangle)]
 pub extern "C" fn trefoil_leftovers_drop(db: &Arc<Engine>, why: Option<&mut Failure>) -> i32 {
     guard(why, || db.drop_leftovers().map(|()| Done::Ok))
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn trefoil_alter_plan(
+    table: &Arc<OpenTable>,
+    to: &Definition,
+    from: *const i32,
+    out: &mut *mut Alter,
+    builds: &mut u8,
+    why: Option<&mut Failure>,
+) -> i32 {
+    guard(why, || {
+        let from: Vec<_> = numbers(from, to.field_count).iter().map(|&n| usize::try_from(n).ok()).collect();
+        let alter = Alter::plan(table, &definition(to)?, &from)?;
+        *builds = u8::from(alter.builds());
+        give(out, alter)
+    })
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn trefoil_alter_build(
+    session: &Session,
+    alter: &mut Alter,
+    record: *mut u8,
+    why: Option<&mut Failure>,
+) -> i32 {
+    let length = alter.record_bytes();
+    guard(why, || alter.build(session, bytes_mut(record, length)).map(|()| Done::Ok))
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn trefoil_alter_commit(alter: &Alter, why: Option<&mut Failure>) -> i32 {
+    guard(why, || alter.commit().map(|()| Done::Ok))
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn trefoil_alter_undo(alter: &Alter, why: Option<&mut Failure>) -> i32 {
+    guard(why, || alter.undo().map(|()| Done::Ok))
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn trefoil_alter_close(alter: *mut Alter) {
+    close(alter);
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn trefoil_definition_id(db: &Arc<Engine>, name: Text, id: &mut u64, why: Option<&mut Failure>) -> i32 {
+    guard(why, || {
+        *id = db.definition_id(text(name)?)?;
+        Ok(Done::Ok)
+    })
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn trefoil_table_definition_id(table: &Arc<OpenTable>) -> u64 {
+    let mut id = 0;
+    quietly(|| id = alter::definition_id(&table.table.schema()));
+    id
 }
 
 #[unsafe(no_mangle)]

@@ -10,6 +10,7 @@ use std::cmp::Ordering;
 use trefoil::{Compression, IndexOptions, IndexSchema, KeyPart, OwnedValue, Schema, Structure, Value};
 
 use crate::abi;
+use crate::alter;
 use crate::failure::{Code, Failure, Result};
 use crate::field::Field;
 use crate::raw::{Definition, Record};
@@ -127,6 +128,57 @@ impl Layout {
             Way::Secondary(_) => key.name == index,
         };
         self.keys.iter().position(is_it)
+    }
+
+    /// Keys that are indexes beside the rows, each with its number.
+    pub fn indexes(&self) -> impl Iterator<Item = (usize, &IndexSchema)> {
+        self.keys.iter().enumerate().filter_map(|(n, key)| match key.way {
+            Way::Rows => None,
+            Way::Secondary(index) => Some((n, &self.schema.indexes()[index])),
+        })
+    }
+
+    /// The default value of a column.
+    pub fn default_value(&self, n: usize) -> OwnedValue {
+        self.fields[n].value(Record::with_blobs(&self.defaults, &[])).into_owned()
+    }
+
+    /// The values of a key into a record.
+    pub fn put_key(
+        &self,
+        key: usize,
+        values: &[Value<'_>],
+        record: &mut [u8],
+        blobs: &mut Vec<Box<[u8]>>,
+    ) -> Result<()> {
+        let Way::Secondary(n) = self.way(key as i32)? else { return Ok(()) };
+        let columns = self.schema.index_columns(n);
+        columns.iter().zip(values).try_for_each(|(&column, value)| self.fields[column].put(value, record, blobs))
+    }
+
+    /// Takes the engine's schema of the table for its own, if that is the same. Its indexes may stand in another order, and it
+    /// may have more: those that are being built. Settings may differ: they are the engine's to keep.
+    pub fn adopt(&mut self, stored: Schema) -> Result<()> {
+        let refused = || Failure::definition("the table of the engine is not as the server defines it");
+        let primary = |schema: &Schema| schema.primary_key_parts().collect::<Vec<_>>();
+        if stored.columns() != self.schema.columns() || primary(&stored) != primary(&self.schema) {
+            return Err(refused());
+        }
+        for key in &mut self.keys {
+            let Way::Secondary(n) = &mut key.way else { continue };
+            let wanted = &self.schema.indexes()[*n];
+            *n = stored.index_number(wanted.name()).ok_or_else(refused)?;
+            let found = &stored.indexes()[*n];
+            if found.is_unique() != wanted.is_unique() || !found.parts().eq(wanted.parts()) {
+                return Err(refused());
+            }
+        }
+        let kept = stored.indexes().iter().filter(|index| !alter::is_building(index)).count();
+        if kept != self.schema.indexes().len() {
+            return Err(refused());
+        }
+        self.schema = stored;
+        Ok(())
     }
 
     /// The first column of a key, for the numbers of AUTO_INCREMENT, and whether the largest come first.

@@ -12,6 +12,7 @@
 //! | `layout` | the server's table as a schema; records and keys as values |
 //! | `database` | the one database, and counters of its tables |
 //! | `table` | an open table |
+//! | `alter` | a table changed in place |
 //! | `session` | the transaction of one connection |
 //! | `status` | numbers and a text for administrators |
 //! | `batch` | rows read ahead, as records |
@@ -27,6 +28,7 @@
 #![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "not part of the engine, never simulated")]
 
 pub mod abi;
+mod alter;
 mod batch;
 mod collation;
 mod crash;

@@ -48,9 +48,21 @@ pub struct CancelSlot {
     waits: Mutex<Option<Canceller>>,
     /// Since the statement began. Relaxed: it is met at the next look.
     cancelled: AtomicBool,
+    /// The build of the session's table, while one runs.
+    build: Mutex<Option<(Database, String)>>,
 }
 
 impl CancelSlot {
+    /// Runs a build of indexes of that table, which a cancellation ends. One that comes before the build is known to the engine
+    /// is met behind it.
+    pub fn while_building<T>(&self, db: &Database, table: &str, build: impl FnOnce() -> T) -> T {
+        let set = |to| *self.build.lock().unwrap_or_else(PoisonError::into_inner) = to;
+        set(Some((db.clone(), table.to_owned())));
+        let outcome = build();
+        set(None);
+        outcome
+    }
+
     /// The statement was ended.
     pub fn is_cancelled(&self) -> bool {
         self.cancelled.load(Ordering::Relaxed)
@@ -58,6 +70,9 @@ impl CancelSlot {
 
     pub fn cancel(&self) {
         self.cancelled.store(true, Ordering::Relaxed);
+        if let Some((db, table)) = &*self.build.lock().unwrap_or_else(PoisonError::into_inner) {
+            db.index_builds().iter().filter(|build| build.table() == table).for_each(trefoil::IndexBuild::cancel);
+        }
         if let Some(canceller) = &*self.waits.lock().unwrap_or_else(PoisonError::into_inner) {
             canceller.cancel();
         }

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use trefoil::{ALL, Database, OwnedValue, Table, Value};
 
 use crate::abi::TableStats;
+use crate::crash;
 use crate::database::{Counters, Engine};
 use crate::failure::{Code, Failure, Result, check_sound};
 use crate::layout::{Layout, Way};
@@ -22,7 +23,7 @@ pub struct OpenTable {
     pub layout: Arc<Layout>,
     /// As it was opened: nobody has a table open while it is renamed.
     name: String,
-    db: Database,
+    pub db: Database,
     counters: Arc<Counters>,
     stats: Mutex<Option<(Instant, TableStats)>>,
     /// Rows written since the statistics were read, less those deleted.
@@ -33,20 +34,8 @@ impl OpenTable {
     pub fn open(engine: &Engine, name: &str, definition: &Definition<'_>) -> Result<Self> {
         let mut layout = Layout::new(definition)?;
         let table = engine.db.table(name)?;
-        // Settings of indexes may differ: they are the engine's to keep.
-        let (stored, wanted) = (table.schema(), &layout.schema);
-        let indexes = |schema: &trefoil::Schema| {
-            let of = |index: &trefoil::IndexSchema| (index.is_unique(), index.parts().collect::<Vec<_>>());
-            schema.indexes().iter().map(of).collect::<Vec<_>>()
-        };
-        if stored.columns() != wanted.columns()
-            || !stored.primary_key_parts().eq(wanted.primary_key_parts())
-            || indexes(&stored) != indexes(wanted)
-        {
-            return Err(Failure::definition(&format!("table {name} of the engine is not as the server defines it")));
-        }
         // The table's own has the collations.
-        layout.schema = stored;
+        layout.adopt(table.schema())?;
         let layout = Arc::new(layout);
         let (counters, grown, stats) = (engine.counters(name), AtomicI64::new(0), Mutex::default());
         let name = name.to_owned();
@@ -125,7 +114,9 @@ impl OpenTable {
     /// Empties the table. It is another one of the engine's then: this one's place is taken by what is returned.
     pub fn truncate(&self) -> Result<Self> {
         check_sound()?;
+        crash::point("truncate");
         let table = self.db.truncate_table(&self.name)?;
+        crash::point("truncated");
         self.counters.auto.store(1, Ordering::Relaxed);
         let (layout, name, counters) = (self.layout.clone(), self.name.clone(), self.counters.clone());
         let (grown, stats) = (AtomicI64::new(0), Mutex::default());

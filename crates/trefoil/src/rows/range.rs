@@ -81,7 +81,7 @@ pub(crate) fn whole_key(schema: &Schema, values: &[Value<'_>]) -> Result<Vec<u8>
 pub(crate) fn index_number(shape: &TableShape, name: &str) -> Result<usize> {
     // A transaction that has written to the table keeps the shape it found: meanwhile the index has come, or was dropped, or has
     // a successor.
-    let has_come = |entry: &Arc<IndexEntry>| entry.def.name == name && entry.stage() == Stage::Public;
+    let has_come = |entry: &Arc<IndexEntry>| entry.name() == name && entry.stage() == Stage::Public;
     match shape.def.schema.index_number(name) {
         Some(n) if shape.secondaries[n].dropped_at().is_none() || shape.primary.dropped_at().is_some() => Ok(n),
         None if !shape.kept.indexes.iter().any(has_come) => {

@@ -43,6 +43,11 @@ enum Change {
         from: String,
         to: String,
     },
+    DropIndex(String),
+    RenameIndex {
+        from: String,
+        to: String,
+    },
     /// Behind this one; first without one.
     Move {
         name: String,
@@ -181,6 +186,53 @@ impl TableChanges {
     }
 }
 
+impl TableChanges {
+    /// Drops a secondary index.
+    ///
+    /// ```
+    /// # use trefoil::{ColumnType, IndexSchema, Schema, TableChanges};
+    /// # let schema = Schema::builder().column("id", ColumnType::I64).column("name", ColumnType::Text);
+    /// # let schema = schema.primary_key(&["id"]).index(IndexSchema::new("by_name", &["name"])).build()?;
+    /// let fewer = schema.with_changes(&TableChanges::new().drop_index("by_name").drop_column("name"))?;
+    /// assert!(fewer.indexes().is_empty());
+    /// # Ok::<(), trefoil::Error>(())
+    /// ```
+    #[must_use]
+    pub fn drop_index(mut self, name: &str) -> Self {
+        self.0.push(Change::DropIndex(name.to_owned()));
+        self
+    }
+
+    /// Gives a secondary index another name.
+    ///
+    /// ```
+    /// # use trefoil::{ColumnType, IndexSchema, Schema, TableChanges};
+    /// # let schema = Schema::builder().column("id", ColumnType::I64).column("name", ColumnType::Text);
+    /// # let schema = schema.primary_key(&["id"]).index(IndexSchema::new("by_name", &["name"])).build()?;
+    /// let renamed = schema.with_changes(&TableChanges::new().rename_index("by_name", "names"))?;
+    /// assert_eq!(renamed.index_number("names"), Some(0));
+    /// # Ok::<(), trefoil::Error>(())
+    /// ```
+    #[must_use]
+    pub fn rename_index(mut self, name: &str, to: &str) -> Self {
+        self.0.push(Change::RenameIndex { from: name.to_owned(), to: to.to_owned() });
+        self
+    }
+
+    /// What is left of secondary indexes, in their order, each with its name.
+    pub(crate) fn apply_to_indexes<T>(&self, indexes: &mut Vec<(String, T)>) {
+        for change in &self.0 {
+            match change {
+                Change::DropIndex(gone) => indexes.retain(|(name, _)| name != gone),
+                Change::RenameIndex { from, to } => {
+                    indexes.iter_mut().filter(|(name, _)| name == from).for_each(|(name, _)| name.clone_from(to));
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
 impl Schema {
     /// The same table with its columns changed; rows stored so far are read with it as with the schema before. A value only:
     /// a table gets it by [`Database::alter_table`](crate::Database::alter_table).
@@ -205,6 +257,14 @@ impl Schema {
                 Change::Drop(name) => parts.drop_column(&mut versions, name)?,
                 Change::Collate(name, collation) => parts.collate(name, *collation)?,
                 Change::Rename { from, to } => parts.rename(from, to)?,
+                Change::DropIndex(name) => {
+                    let n = parts.index_number(name)?;
+                    parts.indexes.remove(n);
+                }
+                Change::RenameIndex { from, to } => {
+                    let n = parts.index_number(from)?;
+                    to.clone_into(&mut parts.indexes[n].name);
+                }
                 Change::Move { name, after } => parts.move_column(&mut versions, name, after.as_deref())?,
             }
         }
@@ -249,6 +309,11 @@ impl Parts {
             return Err(Fault::Invalid(format!("the table has a column {name:?}")));
         }
         Ok(())
+    }
+
+    fn index_number(&self, name: &str) -> Result<usize> {
+        let found = self.indexes.iter().position(|index| index.name == name);
+        found.ok_or_else(|| Fault::Invalid(format!("the table has no index {name:?}")))
     }
 
     /// The number of a column that is in no key.

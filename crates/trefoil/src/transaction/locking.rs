@@ -391,7 +391,7 @@ impl Transaction {
     fn not_in_time(&self, entry: &IndexEntry, key: &[u8], locking: Locking) -> Result<()> {
         match locking.wait {
             LockWait::SkipLocked => Ok(()),
-            LockWait::NoWait => Err(Error::LockBusy { index: entry.def.name.clone(), key: printable(key) }),
+            LockWait::NoWait => Err(Error::LockBusy { index: entry.name().to_owned(), key: printable(key) }),
             LockWait::Timeout => Err(self.not_granted(LockOutcome::Timeout, entry, key)),
         }
     }
@@ -433,7 +433,7 @@ impl Transaction {
                 Error::Deadlock { cycle: who.to_string() }
             }
             LockOutcome::Timeout => Error::LockTimeout {
-                index: entry.def.name.clone(),
+                index: entry.name().to_owned(),
                 key: printable(key),
                 waited_ms: self.lock_timeout.as_millis() as u64,
             },
@@ -459,7 +459,7 @@ impl Transaction {
         let mut held = self.locks.borrow_mut();
         self.engine.locks.release_one(&mut held.owner, entry.id(), key);
         held.bytes = held.bytes.saturating_sub(txn::lock_bytes(key) as u64);
-        Err(Error::SnapshotConflict { index: entry.def.name.clone(), key: printable(key) })
+        Err(Error::SnapshotConflict { index: entry.name().to_owned(), key: printable(key) })
     }
 
     /// The lock itself is held, charged or not, until the transaction ends.

@@ -38,7 +38,7 @@ pub(super) fn table(
     let (rows, sums) = rows(shape, &secondaries, at, goes_on)?;
     let mut reports = vec![(format!("{} rows", shape.def.name), rows)];
     for (n, sum) in secondaries.into_iter().zip(sums) {
-        let name = format!("{}.{} against its rows", shape.def.name, shape.secondaries[n].def.name);
+        let name = format!("{}.{} against its rows", shape.def.name, shape.secondaries[n].name());
         reports.push((name, entries(shape, n, at, &sum, goes_on)?));
     }
     Ok(reports)

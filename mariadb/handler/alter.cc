@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: GPL-2.0-only
+   Tables changed in place. What the engine can do is asked of it: here stands what only the server knows. */
+#include "definition.h"
+#include "errors.h"
+#include "ha_trefoil.h"
+#include "options.h"
+
+#include "sql_table.h"
+
+namespace {
+
+class Change final : public inplace_alter_handler_ctx
+{
+public:
+  explicit Change(trefoil_alter *alter) : m_alter(alter) {}
+  ~Change() override { trefoil_alter_close(m_alter); }
+  trefoil_alter *const m_alter;
+};
+
+/* Everything else is done by a copy. */
+const alter_table_operations IN_PLACE=
+  ALTER_ADD_NON_UNIQUE_NON_PRIM_INDEX | ALTER_DROP_NON_UNIQUE_NON_PRIM_INDEX | ALTER_ADD_UNIQUE_INDEX |
+  ALTER_DROP_UNIQUE_INDEX | ALTER_RENAME_INDEX | ALTER_INDEX_ORDER | ALTER_CHANGE_INDEX_COMMENT |
+  ALTER_INDEX_IGNORABILITY | ALTER_ADD_VIRTUAL_COLUMN | ALTER_DROP_VIRTUAL_COLUMN | ALTER_ADD_STORED_BASE_COLUMN |
+  ALTER_DROP_STORED_COLUMN | ALTER_COLUMN_NAME | ALTER_STORED_COLUMN_ORDER | ALTER_VIRTUAL_COLUMN_ORDER |
+  ALTER_COLUMN_DEFAULT | ALTER_OPTIONS | ALTER_RENAME | ALTER_COLUMN_TYPE_CHANGE_BY_ENGINE |
+  ALTER_COLUMN_INDEX_LENGTH | ALTER_DROP_CHECK_CONSTRAINT;
+
+/* Where the columns that the engine keeps come from, as the definitions number them; null, or why they have to be made
+   row by row. */
+const char *origins(const TABLE *table, const TABLE *altered, Alter_inplace_info *info, std::vector<int32_t> *out)
+{
+  std::vector<int32_t> numbers(table->s->fields, -1);
+  int32_t next= 0;
+  for (uint n= 0; n < table->s->fields; n++)
+    if (is_kept(table, table->field[n]))
+      numbers[n]= next++;
+  List_iterator_fast<Create_field> columns(info->alter_info->create_list);
+  for (uint n= 0; n < altered->s->fields; n++)
+  {
+    const Create_field *column= columns++;
+    const Field *field= altered->field[n];
+    if (!is_kept(altered, field))
+      continue;
+    if (column && column->field)
+    {
+      if (numbers[column->field->field_index] < 0)
+        return "a generated column that was not kept gets into a key";
+      out->push_back(numbers[column->field->field_index]);
+      continue;
+    }
+    if (field->vcol_info || field->default_value || (field->flags & AUTO_INCREMENT_FLAG) ||
+        field->has_default_now_unireg_check())
+      return "the value of an added column is not the same for all rows";
+    out->push_back(-1);
+  }
+  return nullptr;
+}
+
+/* An error is left to the copy, which finds the same. */
+bool is_refused(THD *thd, const TABLE *altered, const HA_CREATE_INFO *create)
+{
+  Dummy_error_handler handler;
+  thd->push_internal_handler(&handler);
+  bool refused= refuse_definition(altered, create);
+  thd->pop_internal_handler();
+  return refused;
+}
+
+const char *only_by_copy(THD *thd, const TABLE *table, const TABLE *altered, const Alter_inplace_info *info)
+{
+  if (info->handler_flags & ~IN_PLACE)
+    return "rows are written anew, or checked";
+  if (table->part_info || altered->part_info)
+    return "partitions cannot be changed all at once";
+  if (table->s->table_type == TABLE_TYPE_SEQUENCE)
+    return "a sequence is written anew";
+  if (info->ignore || info->error_if_not_empty)
+    return "every row is looked at";
+  if (info->create_info->used_fields & HA_CREATE_USED_AUTO)
+    return "the counter of AUTO_INCREMENT is set";
+  if (options_differ(table->s, info->create_info))
+    return "settings of the table are those of its rows";
+  return is_refused(thd, altered, info->create_info) ? "the new definition is not supported" : nullptr;
+}
+
+} // namespace
+
+int ha_trefoil::plan(TABLE *altered, Alter_inplace_info *info, trefoil_alter **out, uint8_t *builds)
+{
+  std::vector<int32_t> from;
+  if ((info->unsupported_reason= origins(table, altered, info, &from)))
+    return TREFOIL_UNSUPPORTED;
+  Definition definition(altered);
+  return trefoil_alter_plan(m_table, definition.get(), from.data(), out, builds, &m_why);
+}
+
+enum_alter_inplace_result ha_trefoil::check_if_supported_inplace_alter(TABLE *altered, Alter_inplace_info *info)
+{
+  THD *thd= ha_thd();
+  if ((info->unsupported_reason= only_by_copy(thd, table, altered, info)))
+    return HA_ALTER_INPLACE_NOT_SUPPORTED;
+  trefoil_alter *alter= nullptr;
+  uint8_t builds= 0;
+  if (plan(altered, info, &alter, &builds))
+  {
+    if (!info->unsupported_reason)
+      info->unsupported_reason= thd->strdup(m_why.text);
+    return HA_ALTER_INPLACE_NOT_SUPPORTED;
+  }
+  trefoil_alter_close(alter);
+  return builds ? HA_ALTER_INPLACE_NOCOPY_NO_LOCK : HA_ALTER_INPLACE_INSTANT;
+}
+
+/* A string that may get longer is kept as it is. */
+bool ha_trefoil::can_convert_nocopy(const Field &field, const Column_definition &to) const
+{
+  return field.real_type() == MYSQL_TYPE_VARCHAR && to.real_field_type() == MYSQL_TYPE_VARCHAR &&
+         field.charset() == to.charset && field.field_length <= to.length;
+}
+
+bool ha_trefoil::prepare_inplace_alter_table(TABLE *altered, Alter_inplace_info *info)
+{
+  trefoil_alter *alter= nullptr;
+  uint8_t builds= 0;
+  if (plan(altered, info, &alter, &builds))
+  {
+    print_error(failed(), MYF(0));
+    return true;
+  }
+  info->handler_ctx= new Change(alter);
+  return false;
+}
+
+bool ha_trefoil::inplace_alter_table(TABLE *altered, Alter_inplace_info *info)
+{
+  trefoil_alter *alter= static_cast<Change *>(info->handler_ctx)->m_alter;
+  int outcome= trefoil_alter_build(m_session, alter, altered->record[0], &m_why);
+  if (outcome == TREFOIL_DUPLICATE && m_why.key >= 0)
+    print_keydup_error(altered, &altered->key_info[m_why.key], MYF(0));
+  else if (outcome)
+    print_error(failed(), MYF(0));
+  return outcome != TREFOIL_OK;
+}
+
+bool ha_trefoil::commit_inplace_alter_table(TABLE *, Alter_inplace_info *info, bool commit)
+{
+  Change *change= static_cast<Change *>(info->handler_ctx);
+  info->group_commit_ctx= nullptr;
+  if (!change)
+    return false;
+  if (!(commit ? trefoil_alter_commit(change->m_alter, &m_why) : trefoil_alter_undo(change->m_alter, &m_why)))
+    return false;
+  if (commit)
+    print_error(failed(), MYF(0));
+  else
+    log_failure("a change of a table that is undone", m_why);
+  return commit;
+}
