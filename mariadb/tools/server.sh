@@ -10,7 +10,8 @@ private_libraries() {
     export LD_LIBRARY_PATH=$dirs${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 }
 
-# Sets DATA and SOCKET. The path of a socket has at most 107 bytes, so it lies in a short directory.
+# Sets DATA and SOCKET. The path of a socket has at most 107 bytes, so it lies in a short directory; temporary tables lie
+# beside it, because a server that starts removes what others have of them in a directory shared.
 prepare() {
     locate
     private_libraries
@@ -26,7 +27,7 @@ prepare() {
         say "a new data directory in $DATA"
         rm -rf "$DATA.part"
         mkdir -p "$DATA.part"
-        "$ROOT/bin/mariadb-install-db" --no-defaults --basedir="$ROOT" --datadir="$DATA.part" --user="$(id -un)" \
+        TMPDIR=$SOCKETS "$ROOT/bin/mariadb-install-db" --no-defaults --basedir="$ROOT" --datadir="$DATA.part" --user="$(id -un)" \
             --auth-root-authentication-method=normal --skip-test-db > "$DIR/install.log" 2>&1 ||
             { log_tail "$DIR/install.log"; die "mariadb-install-db failed"; }
         mkdir -p "$(dirname "$DATA")"
@@ -39,8 +40,8 @@ prepare() {
 start_server() {
     ERRORS=$DATA/error.log
     "$(server_program)" --no-defaults --basedir="$ROOT" --lc-messages-dir="$ROOT/share/mysql" --datadir="$DATA" \
-        --plugin-dir="$PLUGINS" --socket="$SOCKET" --pid-file="$SOCKETS/pid" --skip-networking --user="$(id -un)" \
-        --log-error="$ERRORS" --plugin-maturity=experimental --plugin-load-add=ha_trefoil.so "$@" < /dev/null &
+        --plugin-dir="$PLUGINS" --socket="$SOCKET" --pid-file="$SOCKETS/pid" --tmpdir="$SOCKETS" --skip-networking \
+        --user="$(id -un)" --log-error="$ERRORS" --plugin-maturity=experimental --plugin-load-add=ha_trefoil.so "$@" < /dev/null &
     SERVER=$!
     local tries=0
     until client --silent -e 'DO 1' > /dev/null 2>&1; do
