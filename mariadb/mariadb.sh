@@ -26,6 +26,8 @@ usage: mariadb/mariadb.sh [VERB] [ARGUMENT...]     (or: make mariadb)
   suites [GROUP] [ARG...]   the server's own suites; prints a table; ARGs go to its test runner. Groups: storage_engine,
                   the default; engines (iuds and funcs); handler, parts, gcol, period, rocksdb with the engine changed
   sysbench [ARG...]   the packaged sysbench on ENGINE=TREFOIL; without ARGs each of its stock tests for a moment
+  differential [SEED [COUNT]]   random tables, statements and queries with this engine and with InnoDB, whose answers are
+                  held against each other; a seed repeats them. \`differential collations\`: every collation of the server
   ready           succeeds if there is what \`test\` needs, fetching MariaDB if need be
   version         the version that is fetched
   where           its directory in the cache
@@ -53,6 +55,7 @@ die() { say "$*"; exit 1; }
 . "$HERE/test/common.sh"
 . "$HERE/test/anomalies.sh"
 . "$HERE/test/kills.sh"
+. "$HERE/test/differential.sh"
 
 verb=${1:-run}
 [ $# -eq 0 ] || shift
@@ -68,6 +71,7 @@ case $verb in
     anomalies) fetch; build; scratch; anomalies "$@"; verdicts ;;
     kills) fetch; build; scratch; kills "${1:-5}" "${2:-${1:-5}}"; verdicts ;;
     sysbench) fetch; build; sysbench "$@" ;;
+    differential) fetch; build; differential "$@" ;;
     suites) fetch; build; suites "$@" ;;
     version) fetched_version ;;
     where) locate; printf '%s\n' "$DIR" ;;

@@ -2,8 +2,8 @@
    The engine as the handler calls it: opaque handles, plain structures, one failure by value. Made by hand beside
    mariadb/capi/src/abi.rs; both sides assert the sizes.
 
-   Every function that can fail returns a TREFOIL_* code and fills `why` unless it is TREFOIL_OK, TREFOIL_END or
-   TREFOIL_NOT_FOUND. Nothing is freed across the boundary. A panic comes back as TREFOIL_PANIC; after one the engine
+   Every function that can fail returns a TREFOIL_* code and fills `why` unless it is TREFOIL_OK, TREFOIL_END,
+   TREFOIL_NOT_FOUND or TREFOIL_SAME. Nothing is freed across the boundary. A panic comes back as TREFOIL_PANIC; after one the engine
    refuses writes. */
 #ifndef TREFOIL_CAPI_H
 #define TREFOIL_CAPI_H
@@ -33,7 +33,8 @@ enum {
   TREFOIL_UNKNOWN_OUTCOME = 16,
   TREFOIL_NO_XID = 17,
   TREFOIL_FAILED = 18,     /* anything else; `why.text` says what */
-  TREFOIL_PANIC = 19
+  TREFOIL_PANIC = 19,
+  TREFOIL_SAME = 20        /* an update that changes nothing */
 };
 
 typedef struct { const char *ptr; size_t len; } trefoil_text;

@@ -36,10 +36,31 @@ static uint8_t describe(uint32_t id, trefoil_collation *out) noexcept
   return 1;
 }
 
+/* Of big5_chinese_ci and big5_chinese_nopad_ci the server's weights take for equal what it compares as different: two bytes
+   stand for themselves. */
+static size_t weights_of_big5(const CHARSET_INFO *cs, const uint8_t *text, size_t length, uint8_t *out, size_t room)
+{
+  const char *end= reinterpret_cast<const char *>(text) + length;
+  size_t bytes= MY_MIN(length, room);
+  for (size_t n= 0; n < bytes; n++)
+  {
+    bool is_two= n + 1 < bytes && my_ismbchar(cs, reinterpret_cast<const char *>(text) + n, end);
+    out[n]= is_two ? text[n] : cs->sort_order[text[n]];
+    if (is_two)
+    {
+      n++;
+      out[n]= text[n];
+    }
+  }
+  return bytes;
+}
+
 static size_t weights(uint32_t id, uint8_t level, const uint8_t *text, size_t length, uint8_t *out,
                       size_t room) noexcept
 {
   const CHARSET_INFO *cs= find(id);
+  if (id == 1 || id == 1025)
+    return weights_of_big5(cs, text, length, out, room);
   uint flags= goes_in_passes(cs) ? 0 : MY_STRXFRM_LEVEL1 << level;
   return cs->coll->strnxfrm(cs, out, room, UINT_MAX32, text, length, flags);
 }

@@ -27,7 +27,10 @@ int ha_trefoil::write_row(const uchar *record)
 
 int ha_trefoil::update_row(const uchar *old, const uchar *record)
 {
-  return settle(trefoil_update(m_session, m_cursor, old, record, &m_why) ? failed() : 0);
+  int code= trefoil_update(m_session, m_cursor, old, record, &m_why);
+  if (code == TREFOIL_SAME)
+    return HA_ERR_RECORD_IS_THE_SAME;
+  return settle(code ? failed() : 0);
 }
 
 int ha_trefoil::delete_row(const uchar *record)

@@ -22,6 +22,7 @@ beside_innodb() {
     same_as_innodb
     same tables
     same alter
+    differ_nowhere
 }
 
 SERVER_ARGS=(--innodb=OFF --default-storage-engine=Aria --character-set-server=latin1 --collation-server=latin1_swedish_ci

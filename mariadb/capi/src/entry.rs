@@ -535,7 +535,7 @@ pub extern "C" fn trefoil_update(
 ) -> i32 {
     guard(why, || {
         let (old, new) = (self::record(old, &cursor.table), self::record(record, &cursor.table));
-        write::update(session, cursor, old, new).map(|()| Done::Ok)
+        write::update(session, cursor, old, new)
     })
 }
 

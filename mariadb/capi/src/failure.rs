@@ -31,6 +31,8 @@ pub enum Done {
     End,
     /// No row has the key.
     NotFound,
+    /// The row is as it was.
+    Same,
 }
 
 /// The result of everything behind the C functions.
@@ -60,6 +62,7 @@ pub enum Code {
     NoXid = 17,
     Failed = 18,
     Panic = 19,
+    Same = 20,
 }
 
 impl Failure {
@@ -141,6 +144,7 @@ pub fn guard(why: Option<&mut Failure>, body: impl FnOnce() -> Result<Done>) -> 
         Ok(Ok(Done::Ok)) => return Code::Ok as i32,
         Ok(Ok(Done::End)) => return Code::End as i32,
         Ok(Ok(Done::NotFound)) => return Code::NotFound as i32,
+        Ok(Ok(Done::Same)) => return Code::Same as i32,
         Ok(Err(failure)) => failure,
         Err(panic) => {
             PANICKED.store(true, Ordering::Relaxed);

@@ -219,6 +219,11 @@ impl Field {
             let (flag, rest) = image.split_first()?;
             (image, is_null) = (rest, *flag != 0);
         }
+        let head = if matches!(self.kind, Kind::Varchar | Kind::Blob) { 2 } else { 0 };
+        if is_null {
+            // Whatever stands there.
+            return Some((Value::Null, image.get(head + length..)?));
+        }
         let (value, rest) = match self.kind {
             Kind::Varchar | Kind::Blob => {
                 let (used, rest) = image.split_first_chunk::<2>()?;
@@ -230,7 +235,7 @@ impl Field {
                 (self.fixed(slot), rest)
             }
         };
-        Some((if is_null { Value::Null } else { value }, rest))
+        Some((value, rest))
     }
 
     fn fixed<'a>(&self, bytes: &'a [u8]) -> Value<'a> {
@@ -437,13 +442,15 @@ mod tests {
     #[test]
     fn a_key_of_the_server_is_read_part_by_part() {
         let (int, text) = (field(1, 4, 0), field(7, 5, 1));
-        let image = [&[0][..], &7i32.to_le_bytes(), &[0, 2, 0], b"ab\0\0\0", &[1], &[0; 4]].concat();
+        let image = [&[0][..], &7i32.to_le_bytes(), &[0, 2, 0], b"ab\0\0\0", &[1], &[0xEE; 4]].concat();
         let (value, rest) = int.key_value(&image, 4).expect("an integer");
         assert_eq!(value, Value::I32(7));
         let (value, rest) = text.key_value(rest, 5).expect("a string");
         assert_eq!(value, Value::from(&b"ab"[..]));
         let (value, rest) = int.key_value(rest, 4).expect("a NULL");
         assert!(value.is_null() && rest.is_empty());
+        let null = [1, 0xEE, 0xEE, 0xEE, 0xEE, 0xEE, 0xEE, 0xEE];
+        assert_eq!(text.key_value(&null, 5), Some((Value::Null, &[][..])));
         assert!(int.key_value(&image[..3], 4).is_none());
     }
 

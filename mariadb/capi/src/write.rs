@@ -4,7 +4,7 @@
 use trefoil::{Error, Value};
 
 use crate::cursor::Cursor;
-use crate::failure::{Code, Failure, Result};
+use crate::failure::{Code, Done, Failure, Result};
 use crate::raw::Record;
 use crate::session::Session;
 use crate::table::OpenTable;
@@ -21,9 +21,12 @@ pub fn insert(session: &mut Session, cursor: &mut Cursor, record: Record<'_>) ->
 }
 
 /// Of a row whose primary key changes the old one goes and a new one comes.
-pub fn update(session: &mut Session, cursor: &mut Cursor, old: Record<'_>, new: Record<'_>) -> Result<()> {
+pub fn update(session: &mut Session, cursor: &mut Cursor, old: Record<'_>, new: Record<'_>) -> Result<Done> {
     let (table, layout) = (&cursor.table, &cursor.table.layout);
     let values = layout.values(new, cursor.row);
+    if layout.values(old, cursor.row) == values {
+        return Ok(Done::Same);
+    }
     let (from, to) = (layout.primary_values(old, cursor.row), layout.primary_values(new, cursor.row));
     let stays = layout.is_same_primary(&from, &to)?;
     let tx = session.tx_mut()?;
@@ -32,7 +35,7 @@ pub fn update(session: &mut Session, cursor: &mut Cursor, old: Record<'_>, new: 
         false => move_row(tx, table, &from, &values),
     };
     match met(session, table, outcome)? {
-        true => Ok(()),
+        true => Ok(Done::Ok),
         false => Err(gone()),
     }
 }
