@@ -140,6 +140,8 @@ typedef struct {
   uint64_t rows;
   uint64_t data_bytes;
   uint64_t index_bytes;
+  uint64_t row_node_bytes; /* of the nodes that a scan of the rows reads, as they are in memory */
+  int64_t changed_at;      /* seconds since 1970; 0: not since the server started */
 } trefoil_table_stats;
 
 static_assert(sizeof(trefoil_failure) == 512, "as in abi.rs");
@@ -148,6 +150,7 @@ static_assert(sizeof(trefoil_field) == 48, "as in abi.rs");
 static_assert(sizeof(trefoil_part) == 16, "as in abi.rs");
 static_assert(sizeof(trefoil_key) == 40, "as in abi.rs");
 static_assert(sizeof(trefoil_definition) == 40, "as in abi.rs");
+static_assert(sizeof(trefoil_table_stats) == 40, "as in abi.rs");
 
 /* The database. */
 int trefoil_open(const trefoil_options *options, trefoil_database **out, trefoil_failure *why);
@@ -203,7 +206,7 @@ uint64_t trefoil_table_definition_id(trefoil_table *table);
 /* Numbers of AUTO_INCREMENT. `key` is one whose first part is that column. */
 int trefoil_auto_reserve(trefoil_table *table, uint32_t key, uint64_t offset, uint64_t increment, uint64_t count,
                          uint64_t *first, trefoil_failure *why);
-void trefoil_auto_raise(trefoil_table *table, uint64_t used);
+int trefoil_auto_raise(trefoil_table *table, uint32_t key, uint64_t used, trefoil_failure *why);
 int trefoil_auto_next(trefoil_table *table, uint32_t key, uint64_t *next, trefoil_failure *why);
 
 /* One connection. A session is used by one thread at a time, its canceller by any. */
@@ -274,6 +277,13 @@ typedef struct {
   uint8_t reserved[7];
 } trefoil_seek;
 static_assert(sizeof(trefoil_seek) == 48, "as in abi.rs");
+
+/* About how many committed rows lie in a range, given as for reading: 0 if surely none. */
+int trefoil_estimate(const trefoil_table *table, const trefoil_seek *range, uint64_t *rows, trefoil_failure *why);
+/* For 1, 2 … columns of a key, behind which stand those of the primary key, how many different values they have. */
+int trefoil_distinct(const trefoil_table *table, uint32_t key, uint64_t *out, uint32_t room, trefoil_failure *why);
+/* Counts them anew. */
+int trefoil_analyze(const trefoil_table *table, trefoil_failure *why);
 
 /* Starts reading; trefoil_step gives the rows, the first one by TREFOIL_FIRST. */
 int trefoil_find(trefoil_session *session, trefoil_cursor *cursor, const trefoil_seek *seek, trefoil_failure *why);

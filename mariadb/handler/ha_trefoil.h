@@ -29,8 +29,15 @@ public:
   const char *index_type(uint) override { return "BTREE"; }
   const key_map *keys_to_use_for_scanning() override { return &key_map_full; }
   uint8 table_cache_type() override { return HA_CACHE_TBL_NOCACHE; }
-  int info(uint flag) override;
   bool get_error_message(int error, String *text) override;
+
+  /* For the optimiser: statistics.cc. */
+  int info(uint flag) override;
+  int analyze(THD *thd, HA_CHECK_OPT *options) override;
+  ha_rows records_in_range(uint key, const key_range *min, const key_range *max, page_range *pages) override;
+  ha_rows estimate_rows_upper_bound() override;
+  double scan_time() override;
+  double read_time(uint key, uint ranges, ha_rows rows) override;
 
   /* Tables: tables.cc. */
   int open(const char *name, int mode, uint test_if_locked) override;
@@ -40,7 +47,6 @@ public:
   int rename_table(const char *from, const char *to) override;
   int truncate() override;
   int check(THD *thd, HA_CHECK_OPT *options) override;
-  int analyze(THD *thd, HA_CHECK_OPT *options) override;
   int optimize(THD *thd, HA_CHECK_OPT *options) override;
   bool check_if_incompatible_data(HA_CREATE_INFO *info, uint changes) override;
   void update_create_info(HA_CREATE_INFO *info) override;
@@ -93,6 +99,8 @@ private:
   int failed();
   int find(const uchar *key, uint length, uint8_t how, const key_range *end, uchar *record);
   int step(uint8_t where, uchar *record, int none);
+  void count_distinct();
+  int raise_auto();
 
   trefoil_table *m_table= nullptr;
   trefoil_cursor *m_cursor= nullptr;
@@ -104,6 +112,16 @@ private:
   trefoil_lock m_lock= {TREFOIL_UNLOCKED, TREFOIL_WAIT};
   trefoil_failure m_why= {};
   bool m_is_first= false;
+  /* What a scan reads. */
+  ulonglong m_pages= 1;
 };
+
+/* The other end of a range, as the engine takes it. */
+inline void set_end(trefoil_seek *seek, const key_range *end)
+{
+  seek->end= end->key;
+  seek->end_length= end->length;
+  seek->end_is= end->flag == HA_READ_BEFORE_KEY ? TREFOIL_END_EXCLUDED : TREFOIL_END_INCLUDED;
+}
 
 #endif

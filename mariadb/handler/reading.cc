@@ -25,11 +25,7 @@ int ha_trefoil::find(const uchar *key, uint length, uint8_t how, const key_range
   seek.lock= m_lock;
   seek.only_key= keyread == active_index;
   if (end)
-  {
-    seek.end= end->key;
-    seek.end_length= end->length;
-    seek.end_is= end->flag == HA_READ_BEFORE_KEY ? TREFOIL_END_EXCLUDED : TREFOIL_END_INCLUDED;
-  }
+    set_end(&seek, end);
   if (trefoil_find(m_session, m_cursor, &seek, &m_why))
     return failed();
   return step(TREFOIL_FIRST, record, key ? HA_ERR_KEY_NOT_FOUND : HA_ERR_END_OF_FILE);

@@ -97,12 +97,6 @@ int ha_trefoil::check(THD *thd, HA_CHECK_OPT *options)
   }
 }
 
-/* The guesses about keys follow from the number of rows. */
-int ha_trefoil::analyze(THD *, HA_CHECK_OPT *)
-{
-  return info(HA_STATUS_VARIABLE | HA_STATUS_CONST) ? HA_ADMIN_FAILED : HA_ADMIN_OK;
-}
-
 /* A copy is packed anew. */
 int ha_trefoil::optimize(THD *, HA_CHECK_OPT *) { return HA_ADMIN_TRY_ALTER; }
 

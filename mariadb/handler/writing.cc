@@ -15,22 +15,29 @@ int ha_trefoil::write_row(const uchar *record)
       return error;
   if (int error= settle(trefoil_insert(m_session, m_cursor, record, &m_why) ? failed() : 0))
     return error;
-  if (is_new)
-  {
-    longlong used= table->next_number_field->val_int();
-    bool is_unsigned= table->next_number_field->flags & UNSIGNED_FLAG;
-    if (used > 0 || (is_unsigned && used))
-      trefoil_auto_raise(m_table, (uint64_t) used);
-  }
-  return 0;
+  return is_new ? raise_auto() : 0;
+}
+
+/* The number that the row in record[0] has is taken. */
+int ha_trefoil::raise_auto()
+{
+  const Field *field= table->found_next_number_field;
+  longlong used= const_cast<Field *>(field)->val_int();
+  if (used == 0 || (used < 0 && !(field->flags & UNSIGNED_FLAG)))
+    return 0;
+  return trefoil_auto_raise(m_table, table->s->next_number_index, (uint64_t) used, &m_why) ? failed() : 0;
 }
 
 int ha_trefoil::update_row(const uchar *old, const uchar *record)
 {
+  Field *number= table->found_next_number_field;
+  bool is_raised= number && record == table->record[0] && number->cmp_offset(old - record);
   int code= trefoil_update(m_session, m_cursor, old, record, &m_why);
   if (code == TREFOIL_SAME)
     return HA_ERR_RECORD_IS_THE_SAME;
-  return settle(code ? failed() : 0);
+  if (int error= settle(code ? failed() : 0))
+    return error;
+  return is_raised ? raise_auto() : 0;
 }
 
 int ha_trefoil::delete_row(const uchar *record)

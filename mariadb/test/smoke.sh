@@ -23,6 +23,8 @@ beside_innodb() {
     same tables
     same alter
     differ_nowhere
+    same autoinc
+    same_plans
 }
 
 SERVER_ARGS=(--innodb=OFF --default-storage-engine=Aria --character-set-server=latin1 --collation-server=latin1_swedish_ci
@@ -31,6 +33,8 @@ SERVER_ARGS=(--innodb=OFF --default-storage-engine=Aria --character-set-server=l
 . "$HERE/test/reads.sh"
 . "$HERE/test/tables.sh"
 . "$HERE/test/ddl.sh"
+. "$HERE/test/explain.sh"
+. "$HERE/test/autoinc.sh"
 scratch
 start_server "${SERVER_ARGS[@]}"
 check_engine
@@ -41,6 +45,7 @@ for name in lock_timeout nowait_and_skip_locked kill_query deadlock status defau
     check "$name"
 done
 killed_in_changes
+autoinc_kept
 beside_innodb
 anomalies
 kills 5 1

@@ -166,6 +166,8 @@ pub struct IndexStats {
     pub memory_bytes: u64,
     /// Leaves, in memory or not.
     pub leaves: u64,
+    /// Size of one of them in memory.
+    pub node_bytes: u64,
     /// Levels, leaves included.
     pub height: u32,
     /// Attached runs not drained yet: each read merges them.

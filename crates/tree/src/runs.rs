@@ -53,6 +53,8 @@ pub(crate) struct Attached {
     drained_to: Mutex<Vec<u8>>,
     /// Bytes of the entries that are not, as far as counted. Relaxed: a statistic.
     left: AtomicU64,
+    /// The same as a number of entries.
+    entries_left: AtomicU64,
     /// Deletes among a thousand of its entries, as far as they were looked at. Relaxed: a statistic.
     deletes: AtomicU64,
     /// All keys are. Set before the cap is lifted (Release, with the cap); read after a leaf (Acquire): a reader of a leaf
@@ -64,7 +66,8 @@ impl Attached {
     fn new(run: Run, ts: CommitTs, drained_to: Vec<u8>) -> Arc<Self> {
         let left = AtomicU64::new(run.bytes());
         let (removed, deletes, drained_to) = (AtomicBool::new(false), AtomicU64::new(0), Mutex::new(drained_to));
-        let this = Self { run, ts, drained_to, left, deletes, removed };
+        let entries_left = AtomicU64::new(run.len());
+        let this = Self { run, ts, drained_to, left, entries_left, deletes, removed };
         // A file is not read for it: the drain will.
         if this.run.meta().is_none()
             && let Ok(RunEstimate { puts, deletes }) = this.run.estimate(Bound::Unbounded, Bound::Unbounded)
@@ -80,9 +83,8 @@ impl Attached {
 
     /// What it adds to the live keys of the leaves, about: keys that are new to them, less deletes.
     fn keys(&self) -> i64 {
-        let left = self.left.load(Ordering::Relaxed) as f64 / self.run.bytes().max(1) as f64;
         let surplus = 1.0 - self.deletes.load(Ordering::Relaxed) as f64 / 500.0;
-        (self.run.len() as f64 * left * surplus) as i64
+        (self.entries_left.load(Ordering::Relaxed) as f64 * surplus) as i64
     }
 
     /// What is not drained of a range, about.
@@ -328,6 +330,8 @@ impl Core {
                 // Only the drain writes it.
                 let left = run.left.load(Ordering::Relaxed);
                 run.left.store(left.saturating_sub(batch.bytes() as u64), Ordering::Relaxed);
+                let entries = run.entries_left.load(Ordering::Relaxed);
+                run.entries_left.store(entries.saturating_sub(batch.len() as u64), Ordering::Relaxed);
             }
             vfs::thread::point("tree.drain_copied");
             match next {

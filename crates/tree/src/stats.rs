@@ -155,6 +155,7 @@ impl Core {
             disk_bytes: counters.disk_bytes(),
             memory_bytes: positive(&counters.resident) * self.page_bytes() + leaves * LEAF_BYTES,
             leaves,
+            node_bytes: self.env.options.node_bytes as u64,
             height: self.height(),
             runs: self.runs.count(),
             run_bytes: self.runs.bytes(),

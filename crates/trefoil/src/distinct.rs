@@ -3,8 +3,8 @@
 //! Steps: (1) the index is cut in parts of like size; from the front of each some keys are read in order, and from the end
 //! of the index its last key; (2) within a piece, for each number of columns, neighbours that differ in those are counted;
 //! (3) between two pieces lie keys that were not read: none of them brings a new value of columns that are the same on
-//! both sides of the gap, since the keys are sorted; where they differ there is one new value at least, and as many as the
-//! pieces on both sides make likely. The sum is the estimate. An index whose pieces leave no gap is counted exactly.
+//! both sides of the gap, since the keys are sorted; where they differ there are as many as the pieces on both sides make
+//! likely, or, if those are few, as many as one meets who hops from value to value. The sum is the estimate. An index whose pieces leave no gap is counted exactly.
 //!
 //! Why neighbours and not a set of the values seen: a value that fills half the index is one value, whatever is sampled,
 //! and the gap that lies within it says so for certain.
@@ -14,7 +14,7 @@ use std::ops::Bound;
 use index::{Direction, EntryBatch, Index, ReadAt};
 
 use crate::error::Result;
-use crate::table::Schema;
+use crate::table::{Schema, key};
 
 /// Parts that the index is cut in.
 const PIECES: usize = 24;
@@ -22,6 +22,9 @@ const PIECES: usize = 24;
 const PIECE_KEYS: usize = 512;
 /// Bytes of entries after which a piece ends: rows may be long.
 const PIECE_BYTES: usize = 256 << 10;
+
+/// Values hopped over in a gap, at most.
+const HOPS: usize = 16;
 
 /// Keys read in a row.
 struct Piece {
@@ -76,10 +79,31 @@ impl Sampler<'_> {
         let steps = self.index.estimate(between)? as f64;
         let pairs = (left.keys + right.keys).saturating_sub(2).max(1) as f64;
         for (n, count) in counts.iter_mut().enumerate().skip(same) {
-            let rate = (left.changes[n] + right.changes[n]) as f64 / pairs;
-            *count += (steps * rate).clamp(1.0, steps.max(1.0));
+            let likely = steps * (left.changes[n] + right.changes[n]) as f64 / pairs;
+            let met = if likely < 4.0 * HOPS as f64 { self.hop(n + 1, &left.last, &right.first)? } else { None };
+            *count += met.unwrap_or(likely.clamp(1.0, steps.max(1.0)));
         }
         Ok(())
+    }
+
+    /// How many values of the first `columns` follow that of `from`, up to that of `to`; none if they are many.
+    fn hop(&self, columns: usize, from: &[u8], to: &[u8]) -> Result<Option<f64>> {
+        let (mut at, mut out) = (from.to_vec(), EntryBatch::new());
+        for hops in 1..=HOPS {
+            at.truncate(self.schema.columns_end(self.number, columns, &at)?);
+            if !key::successor(&mut at) {
+                return Ok(None);
+            }
+            let range = (Bound::Included(&at[..]), Bound::Included(to));
+            let mut cursor = self.index.cursor(ReadAt::Newest, range, Direction::Forward);
+            while cursor.fill(&mut out, 1)? && out.is_empty() {}
+            if out.is_empty() || self.schema.same_columns(self.number, out.key(0), to)? >= columns {
+                return Ok(Some(hops as f64));
+            }
+            at.clear();
+            at.extend_from_slice(out.key(0));
+        }
+        Ok(None)
     }
 
     /// Step 2; none if nothing is there.

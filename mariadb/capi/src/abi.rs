@@ -97,10 +97,13 @@ pub struct Definition {
 
 /// Counts for the optimiser.
 #[repr(C)]
+#[derive(Clone, Copy)]
 pub struct TableStats {
     pub(crate) rows: u64,
     pub(crate) data_bytes: u64,
     pub(crate) index_bytes: u64,
+    pub(crate) row_node_bytes: u64,
+    pub(crate) changed_at: i64,
 }
 
 /// What a transaction begins with.
@@ -154,6 +157,7 @@ const _: () = assert!(size_of::<Part>() == 16);
 const _: () = assert!(size_of::<Collation>() == 8);
 const _: () = assert!(size_of::<Key>() == 40);
 const _: () = assert!(size_of::<Definition>() == 40);
+const _: () = assert!(size_of::<TableStats>() == 40);
 const _: () = assert!(size_of::<BeginOptions>() == 16);
 const _: () = assert!(size_of::<Seek>() == 48);
 const _: () = assert!(size_of::<Xid>() == 144);

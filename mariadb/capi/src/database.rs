@@ -2,7 +2,7 @@
 //! The one database of a server, and what is counted for its tables as long as it is open.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -14,6 +14,7 @@ use crate::collation;
 use crate::crash;
 use crate::failure::{Code, Failure, Result};
 use crate::layout::Layout;
+use crate::numbers::{Next, Numbers};
 use crate::raw::Definition;
 use crate::status::Ends;
 
@@ -23,16 +24,20 @@ pub struct Engine {
     /// By the name of the table. They outlive its last handler: a transaction may have taken numbers that no
     /// committed row shows yet.
     counters: Mutex<BTreeMap<String, Arc<Counters>>>,
+    /// What of them outlives the server.
+    pub numbers: Numbers,
     pub ends: Ends,
 }
 
-/// Numbers given out for one table. 0: not looked up yet.
+/// Numbers given out for one table.
 #[derive(Debug, Default)]
 pub struct Counters {
-    /// The next row number of a table without a primary key.
+    /// The next row number of a table without a primary key. 0: not looked up yet.
     pub row: AtomicU64,
     /// The next number of AUTO_INCREMENT.
-    pub auto: AtomicU64,
+    pub auto: Next,
+    /// When rows were last changed, in seconds since 1970; 0: not since the database was opened.
+    pub changed_at: AtomicI64,
 }
 
 impl Engine {
@@ -45,7 +50,11 @@ impl Engine {
             checkpoint_replay: Duration::from_secs(options.checkpoint_replay_seconds),
             ..Options::default()
         };
-        Ok(Self { db: Database::open(directory, options)?, counters: Mutex::default(), ends: Ends::default() })
+        Self::new(Database::open(directory, options)?)
+    }
+
+    fn new(db: Database) -> Result<Self> {
+        Ok(Self { numbers: Numbers::open(&db)?, db, counters: Mutex::default(), ends: Ends::default() })
     }
 
     pub fn create_table(&self, name: &str, definition: &Definition<'_>, auto_increment: u64) -> Result<()> {
@@ -53,8 +62,7 @@ impl Engine {
         crash::point("create");
         self.db.create_table(name, layout.schema)?;
         crash::point("created");
-        self.counters(name).auto.store(auto_increment, Ordering::Relaxed);
-        Ok(())
+        self.counters(name).auto.reset(&self.numbers, name, auto_increment)
     }
 
     pub fn drop_table(&self, name: &str) -> Result<()> {
@@ -62,7 +70,7 @@ impl Engine {
         self.db.drop_table(name)?;
         crash::point("dropped");
         self.counters.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
-        Ok(())
+        self.numbers.keep(name, 0)
     }
 
     /// The number of a table's definition.
@@ -91,9 +99,13 @@ impl Engine {
     }
 
     pub fn rename_table(&self, from: &str, to: &str) -> Result<()> {
+        // Under both names meanwhile: whichever the table has after a crash, its number is there.
+        self.counters(from).auto.keep_exactly(&self.numbers, from)?;
+        self.numbers.keep(to, self.numbers.kept(from)?)?;
         crash::point("rename");
         self.db.rename_table(from, to)?;
         crash::point("renamed");
+        self.numbers.keep(from, 0)?;
         let mut all = self.counters.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(counters) = all.remove(from) {
             all.insert(to.to_owned(), counters);
@@ -135,6 +147,10 @@ impl Engine {
 
 impl Drop for Engine {
     fn drop(&mut self) {
+        for (name, counters) in &*self.counters.lock().unwrap_or_else(PoisonError::into_inner) {
+            // Otherwise some numbers are left out.
+            drop(counters.auto.keep_exactly(&self.numbers, name));
+        }
         // What could not be written at the end is in the log.
         drop(self.db.close());
     }
@@ -163,7 +179,7 @@ mod tests {
     fn engine() -> (tempfile::TempDir, Engine) {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let db = Database::open(dir.path(), Options::default()).expect("it opens");
-        (dir, Engine { db, counters: Mutex::default(), ends: Ends::default() })
+        (dir, Engine::new(db).expect("its index is made"))
     }
 
     fn tables_after(names: &[&str], drop: impl FnOnce(&Engine) -> Result<()>) -> Vec<String> {

@@ -65,6 +65,17 @@ fn slots<'a, T>(ptr: *mut T, room: u32) -> &'a mut [T] {
     unsafe { raw::slots(ptr, room as usize) }
 }
 
+fn counts_mut<'a>(ptr: *mut u64, room: u32) -> &'a mut [u64] {
+    // SAFETY: room of the caller's for that many.
+    unsafe { raw::slots(ptr, room as usize) }
+}
+
+/// The two keys of a range, as far as they are given.
+fn ends<'a>(seek: &Seek) -> (Option<&'a [u8]>, Option<&'a [u8]>) {
+    let parts = (!seek.image.is_null()).then(|| bytes(seek.image, seek.image_length));
+    (parts, (!seek.end.is_null()).then(|| bytes(seek.end, seek.end_length)))
+}
+
 fn record<'a>(ptr: *const u8, table: &OpenTable) -> Record<'a> {
     // SAFETY: a record of this table, with its blobs.
     unsafe { Record::new(ptr, table.layout.record_bytes()) }
@@ -284,6 +295,40 @@ pub extern "C" fn trefoil_table_stat(table: &Arc<OpenTable>, out: &mut TableStat
 }
 
 #[unsafe(no_mangle)]
+pub extern "C" fn trefoil_estimate(
+    table: &Arc<OpenTable>,
+    range: &Seek,
+    rows: &mut u64,
+    why: Option<&mut Failure>,
+) -> i32 {
+    guard(why, || {
+        let (parts, end) = ends(range);
+        *rows = table.estimate(&cursor::start(table, range, parts, end)?)?;
+        Ok(Done::Ok)
+    })
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn trefoil_distinct(
+    table: &Arc<OpenTable>,
+    key: u32,
+    out: *mut u64,
+    room: u32,
+    why: Option<&mut Failure>,
+) -> i32 {
+    guard(why, || {
+        let counts = table.distinct(key)?;
+        counts_mut(out, room).iter_mut().zip(counts.iter()).for_each(|(slot, count)| *slot = *count);
+        Ok(Done::Ok)
+    })
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn trefoil_analyze(table: &Arc<OpenTable>, why: Option<&mut Failure>) -> i32 {
+    guard(why, || table.analyze().map(|()| Done::Ok))
+}
+
+#[unsafe(no_mangle)]
 pub extern "C" fn trefoil_auto_reserve(
     table: &Arc<OpenTable>,
     key: u32,
@@ -300,8 +345,8 @@ pub extern "C" fn trefoil_auto_reserve(
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn trefoil_auto_raise(table: &Arc<OpenTable>, used: u64) {
-    table.raise_auto(used);
+pub extern "C" fn trefoil_auto_raise(table: &Arc<OpenTable>, key: u32, used: u64, why: Option<&mut Failure>) -> i32 {
+    guard(why, || table.raise_auto(key, used).map(|()| Done::Ok))
 }
 
 #[unsafe(no_mangle)]
@@ -448,8 +493,7 @@ pub extern "C" fn trefoil_find(
     why: Option<&mut Failure>,
 ) -> i32 {
     guard(why, || {
-        let parts = (!seek.image.is_null()).then(|| bytes(seek.image, seek.image_length));
-        let end = (!seek.end.is_null()).then(|| bytes(seek.end, seek.end_length));
+        let (parts, end) = ends(seek);
         let start = cursor::start(&cursor.table, seek, parts, end)?;
         cursor.start(session, start);
         Ok(Done::Ok)

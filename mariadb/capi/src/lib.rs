@@ -11,6 +11,7 @@
 //! | `field` | one column: bytes of the server's record as a value, and back |
 //! | `layout` | the server's table as a schema; records and keys as values |
 //! | `database` | the one database, and counters of its tables |
+//! | `numbers` | numbers of AUTO_INCREMENT, kept |
 //! | `table` | an open table |
 //! | `alter` | a table changed in place |
 //! | `session` | the transaction of one connection |
@@ -38,6 +39,7 @@ pub mod entry;
 mod failure;
 mod field;
 mod layout;
+mod numbers;
 mod raw;
 mod session;
 mod status;

@@ -3,15 +3,17 @@
 
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use trefoil::{ALL, Database, OwnedValue, Table, Value};
 
 use crate::abi::TableStats;
 use crate::crash;
+use crate::cursor::Start;
 use crate::database::{Counters, Engine};
 use crate::failure::{Code, Failure, Result, check_sound};
 use crate::layout::{Layout, Way};
+use crate::numbers::Numbers;
 use crate::raw::Definition;
 
 /// Statistics of the engine are read again after this.
@@ -24,6 +26,7 @@ pub struct OpenTable {
     /// As it was opened: nobody has a table open while it is renamed.
     name: String,
     pub db: Database,
+    numbers: Numbers,
     counters: Arc<Counters>,
     stats: Mutex<Option<(Instant, TableStats)>>,
     /// Rows written since the statistics were read, less those deleted.
@@ -39,7 +42,8 @@ impl OpenTable {
         let layout = Arc::new(layout);
         let (counters, grown, stats) = (engine.counters(name), AtomicI64::new(0), Mutex::default());
         let name = name.to_owned();
-        Ok(Self { table, layout, name, db: engine.db.clone(), counters, stats, grown })
+        let (db, numbers) = (engine.db.clone(), engine.numbers.clone());
+        Ok(Self { table, layout, name, db, numbers, counters, stats, grown })
     }
 
     /// The number of a new row.
@@ -60,13 +64,13 @@ impl OpenTable {
 
     /// The next number of AUTO_INCREMENT, by key number `key`, which begins with that column.
     pub fn next_auto(&self, key: u32) -> Result<u64> {
-        let next = self.counters.auto.load(Ordering::Relaxed);
-        if next > 0 {
-            return Ok(next);
+        let auto = &self.counters.auto;
+        if auto.get() == 0 {
+            let kept = self.numbers.kept(&self.name)?;
+            // Rows may have come in by other ways than the server's.
+            auto.start(kept.max(self.largest(key)?.saturating_add(1)), kept);
         }
-        let used = self.largest(key)?;
-        self.raise_auto(used);
-        Ok(self.counters.auto.load(Ordering::Relaxed))
+        Ok(auto.get())
     }
 
     /// The largest number that a key begins with; 0 if there is none above.
@@ -99,16 +103,17 @@ impl OpenTable {
             if first == u64::MAX {
                 return Err(Failure::new(Code::TooLong, "the numbers of AUTO_INCREMENT are used up"));
             }
-            match self.counters.auto.compare_exchange(next, behind, Ordering::Relaxed, Ordering::Relaxed) {
-                Ok(_) => return Ok(first),
-                Err(now) => next = now,
+            match self.counters.auto.take(&self.numbers, &self.name, next, behind)? {
+                None => return Ok(first),
+                Some(now) => next = now,
             }
         }
     }
 
     /// Notes that `used` is taken.
-    pub fn raise_auto(&self, used: u64) {
-        self.counters.auto.fetch_max(used.saturating_add(1), Ordering::Relaxed);
+    pub fn raise_auto(&self, key: u32, used: u64) -> Result<()> {
+        self.next_auto(key)?;
+        self.counters.auto.raise(&self.numbers, &self.name, used)
     }
 
     /// Empties the table. It is another one of the engine's then: this one's place is taken by what is returned.
@@ -117,10 +122,11 @@ impl OpenTable {
         crash::point("truncate");
         let table = self.db.truncate_table(&self.name)?;
         crash::point("truncated");
-        self.counters.auto.store(1, Ordering::Relaxed);
+        self.counters.auto.reset(&self.numbers, &self.name, 1)?;
         let (layout, name, counters) = (self.layout.clone(), self.name.clone(), self.counters.clone());
         let (grown, stats) = (AtomicI64::new(0), Mutex::default());
-        Ok(Self { table, layout, name, db: self.db.clone(), counters, stats, grown })
+        let (db, numbers) = (self.db.clone(), self.numbers.clone());
+        Ok(Self { table, layout, name, db, numbers, counters, stats, grown })
     }
 
     /// Checks the indexes, and if it is `thorough` the rows against them. What is wrong goes to `say`; how much is.
@@ -133,9 +139,11 @@ impl OpenTable {
         Ok(problems)
     }
 
-    /// Rows came, or went.
-    pub fn grew(&self, rows: i64) {
+    /// Rows came, went, or were changed.
+    pub fn changed(&self, rows: i64) {
         self.grown.fetch_add(rows, Ordering::Relaxed);
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        self.counters.changed_at.store(now as i64, Ordering::Relaxed);
     }
 
     pub fn stats(&self) -> TableStats {
@@ -148,19 +156,48 @@ impl OpenTable {
             }
         };
         let rows = stats.rows.saturating_add_signed(self.grown.load(Ordering::Relaxed));
-        TableStats { rows, data_bytes: stats.data_bytes, index_bytes: stats.index_bytes }
+        TableStats { rows, changed_at: self.counters.changed_at.load(Ordering::Relaxed), ..*stats }
     }
 
     fn read_stats(&self) -> TableStats {
-        let (mut stats, prefix) = (TableStats { rows: 0, data_bytes: 0, index_bytes: 0 }, format!("{}.", self.name));
-        for (name, of) in self.db.stats().indexes {
-            match name.strip_prefix(&prefix) {
-                Some("primary") => (stats.rows, stats.data_bytes) = (of.live_keys, of.disk_bytes.max(of.memory_bytes)),
-                Some(_) => stats.index_bytes += of.disk_bytes.max(of.memory_bytes),
-                None => {}
-            }
+        let stats = self.table.stats();
+        let bytes = |of: &trefoil::IndexStats| of.disk_bytes.max(of.memory_bytes);
+        // Rows that are not in nodes yet will be in as many as the others.
+        let in_nodes = (stats.primary.leaves * stats.primary.node_bytes) as f64;
+        let share = stats.rows as f64 / stats.primary.live_keys.max(1) as f64;
+        let row_node_bytes = if share < 100.0 { (in_nodes * share) as u64 } else { 3 * stats.primary.run_bytes };
+        TableStats {
+            rows: stats.rows,
+            data_bytes: bytes(&stats.primary),
+            index_bytes: stats.indexes.iter().map(bytes).sum(),
+            row_node_bytes,
+            changed_at: 0,
         }
-        stats
+    }
+
+    /// About how many committed rows a scan would meet.
+    pub fn estimate(&self, start: &Start) -> Result<u64> {
+        let index = match start.way {
+            Way::Rows => None,
+            Way::Secondary(n) => Some(self.layout.index_name(n)),
+        };
+        let range = (start.low.as_ref().map(Vec::as_slice), start.high.as_ref().map(Vec::as_slice));
+        Ok(self.table.estimate_rows(index, range)?)
+    }
+
+    /// Different values of the first columns of a key.
+    pub fn distinct(&self, key: u32) -> Result<Arc<[u64]>> {
+        let index = match self.layout.way(key as i32)? {
+            Way::Rows => None,
+            Way::Secondary(n) => Some(self.layout.index_name(n)),
+        };
+        Ok(self.table.distinct(index)?)
+    }
+
+    /// Counts everything anew.
+    pub fn analyze(&self) -> Result<()> {
+        self.stats.lock().unwrap_or_else(PoisonError::into_inner).take();
+        Ok(self.table.analyze()?)
     }
 }
 

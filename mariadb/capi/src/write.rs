@@ -15,7 +15,7 @@ pub fn insert(session: &mut Session, cursor: &mut Cursor, record: Record<'_>) ->
     let values = table.layout.values(record, row);
     let outcome = session.tx_mut()?.insert(&table.table, &values);
     met(session, table, outcome)?;
-    table.grew(1);
+    table.changed(1);
     cursor.row = row;
     Ok(())
 }
@@ -35,9 +35,10 @@ pub fn update(session: &mut Session, cursor: &mut Cursor, old: Record<'_>, new: 
         false => move_row(tx, table, &from, &values),
     };
     match met(session, table, outcome)? {
-        true => Ok(Done::Ok),
-        false => Err(gone()),
+        true => table.changed(0),
+        false => return Err(gone()),
     }
+    Ok(Done::Ok)
 }
 
 fn move_row(
@@ -63,7 +64,7 @@ pub fn delete(session: &mut Session, cursor: &mut Cursor, record: Record<'_>) ->
     let key = table.layout.primary_values(record, cursor.row);
     let outcome = session.tx_mut()?.delete_row(&table.table, &key);
     match met(session, table, outcome)? {
-        true => table.grew(-1),
+        true => table.changed(-1),
         false => return Err(gone()),
     }
     Ok(())

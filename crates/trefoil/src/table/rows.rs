@@ -186,6 +186,19 @@ impl Schema {
         Ok(own.len() + self.primary_parts().len())
     }
 
+    /// Where the first columns of a key of an index end.
+    ///
+    /// # Errors
+    /// `Corrupt` if the key is malformed.
+    pub(crate) fn columns_end(&self, n: Option<usize>, columns: usize, key: &[u8]) -> Result<usize> {
+        let mut reader = Reader::new(key);
+        let own = n.map_or(&[][..], |n| self.index_parts(n));
+        for part in own.iter().chain(self.primary_parts()).take(columns) {
+            self.skip_part(&mut reader, part).ok_or_else(|| malformed("index entry", key))?;
+        }
+        Ok(key.len() - reader.rest().len())
+    }
+
     /// Numbers of the unique indexes, ascending.
     pub fn unique_indexes(&self) -> &[usize] {
         &self.0.derived.unique
