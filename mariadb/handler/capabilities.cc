@@ -20,7 +20,8 @@ ulong ha_trefoil::index_flags(uint key, uint, bool) const
 {
   /* An entry gives back what was stored, also where its key says less: the server asks for whole columns alone. */
   ulong flags= HA_READ_NEXT | HA_READ_PREV | HA_READ_ORDER | HA_READ_RANGE | HA_KEYREAD_ONLY;
-  return table_share && key == table_share->primary_key ? flags | HA_CLUSTERED_INDEX : flags;
+  bool is_primary= table_share && key == table_share->primary_key;
+  return flags | (is_primary ? HA_CLUSTERED_INDEX : HA_DO_INDEX_COND_PUSHDOWN);
 }
 
 bool ha_trefoil::get_error_message(int error, String *text)

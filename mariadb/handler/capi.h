@@ -261,6 +261,9 @@ enum {
   TREFOIL_UP_TO = 4,       /* the last row at or before them */
   TREFOIL_BEFORE = 5       /* the last row before all that begin with them */
 };
+/* 0 no, 1 yes, 2 no, nor any behind it; anything else ends the scan as cancelled. */
+typedef int (*trefoil_judge)(void *with);
+
 /* The other end of a range, where it is known. */
 enum { TREFOIL_OPEN_END = 0, TREFOIL_END_INCLUDED = 1, TREFOIL_END_EXCLUDED = 2 };
 
@@ -274,9 +277,13 @@ typedef struct {
   uint8_t end_is;
   trefoil_lock lock;
   uint8_t only_key;        /* records get the columns of the key and of the primary key, and no others */
-  uint8_t reserved[7];
+  uint8_t reads_all;       /* all rows of the range will be asked for: they may be locked ahead */
+  uint8_t reserved[6];
+  /* Or null: says of an entry whose columns stand in the record of trefoil_step whether its row is wanted. */
+  trefoil_judge judge;
+  void *judge_with;
 } trefoil_seek;
-static_assert(sizeof(trefoil_seek) == 48, "as in abi.rs");
+static_assert(sizeof(trefoil_seek) == 64, "as in abi.rs");
 
 /* About how many committed rows lie in a range, given as for reading: 0 if surely none. */
 int trefoil_estimate(const trefoil_table *table, const trefoil_seek *range, uint64_t *rows, trefoil_failure *why);

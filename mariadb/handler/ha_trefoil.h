@@ -83,6 +83,8 @@ public:
   int index_prev(uchar *record) override;
   int index_first(uchar *record) override;
   int index_last(uchar *record) override;
+  int read_range_first(const key_range *start, const key_range *end, bool is_one_key, bool sorted) override;
+  Item *idx_cond_push(uint key, Item *condition) override;
 
   /* Writing: writing.cc. */
   int write_row(const uchar *record) override;
@@ -101,6 +103,8 @@ private:
   int step(uint8_t where, uchar *record, int none);
   void count_distinct();
   int raise_auto();
+  bool reads_all() const;
+  static int judge(void *handler);
 
   trefoil_table *m_table= nullptr;
   trefoil_cursor *m_cursor= nullptr;
@@ -114,6 +118,8 @@ private:
   bool m_is_first= false;
   /* What a scan reads. */
   ulonglong m_pages= 1;
+  /* What is read is a range, or the table. */
+  bool m_is_range= false;
 };
 
 /* The other end of a range, as the engine takes it. */

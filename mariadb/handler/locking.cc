@@ -4,6 +4,35 @@
 #include "ha_trefoil.h"
 #include "variables.h"
 
+/* What a statement reads to change something is locked, as users know it from InnoDB: what others repeat from the log, or
+   the reader relies on, does not change before its end. Under READ COMMITTED not, where the statement copies. */
+static bool locks_what_it_reads(THD *thd, thr_lock_type type)
+{
+  switch (thd_sql_command(thd)) {
+  case SQLCOM_SELECT:
+  case SQLCOM_HA_OPEN:
+  case SQLCOM_HA_READ:
+  case SQLCOM_LOCK_TABLES:
+  case SQLCOM_CHECKSUM:
+  case SQLCOM_CHECK:
+  case SQLCOM_ANALYZE:
+  case SQLCOM_OPTIMIZE:
+  case SQLCOM_REPAIR:
+  case SQLCOM_ALTER_TABLE:
+  case SQLCOM_CREATE_INDEX:
+  case SQLCOM_DROP_INDEX:
+  case SQLCOM_CREATE_SEQUENCE:
+    return false;
+  case SQLCOM_INSERT_SELECT:
+  case SQLCOM_REPLACE_SELECT:
+  case SQLCOM_UPDATE:
+  case SQLCOM_CREATE_TABLE:
+    return thd_tx_isolation(thd) > ISO_READ_COMMITTED;
+  default:
+    return type == TL_READ || type == TL_READ_NO_INSERT;
+  }
+}
+
 /* Tables are not locked by the server: rows are, and definitions by its metadata locks. */
 THR_LOCK_DATA **ha_trefoil::store_lock(THD *thd, THR_LOCK_DATA **to, enum thr_lock_type type)
 {
@@ -12,11 +41,7 @@ THR_LOCK_DATA **ha_trefoil::store_lock(THD *thd, THR_LOCK_DATA **to, enum thr_lo
   m_lock= {TREFOIL_UNLOCKED, TREFOIL_WAIT};
   if (type >= TL_WRITE_ALLOW_WRITE)
     m_lock.mode= TREFOIL_EXCLUSIVE;
-  else if (type == TL_READ_WITH_SHARED_LOCKS || type == TL_READ_SKIP_LOCKED)
-    m_lock.mode= TREFOIL_SHARED;
-  /* What a statement copies from, where the log repeats statements. */
-  else if (type == TL_READ_NO_INSERT && thd_tx_isolation(thd) >= ISO_REPEATABLE_READ &&
-           thd_sql_command(thd) != SQLCOM_SELECT)
+  else if (type == TL_READ_WITH_SHARED_LOCKS || type == TL_READ_SKIP_LOCKED || locks_what_it_reads(thd, type))
     m_lock.mode= TREFOIL_SHARED;
   if (type == TL_READ_SKIP_LOCKED || type == TL_WRITE_SKIP_LOCKED)
     m_lock.wait= TREFOIL_SKIP_LOCKED;

@@ -24,11 +24,48 @@ int ha_trefoil::find(const uchar *key, uint length, uint8_t how, const key_range
   seek.how= how;
   seek.lock= m_lock;
   seek.only_key= keyread == active_index;
+  seek.reads_all= reads_all();
+  if (pushed_idx_cond && pushed_idx_cond_keyno == active_index)
+  {
+    seek.judge= judge;
+    seek.judge_with= this;
+  }
   if (end)
     set_end(&seek, end);
   if (trefoil_find(m_session, m_cursor, &seek, &m_why))
     return failed();
   return step(TREFOIL_FIRST, record, key ? HA_ERR_KEY_NOT_FOUND : HA_ERR_END_OF_FILE);
+}
+
+/* Of an entry in the first record of the table. */
+int ha_trefoil::judge(void *handler) { return handler_index_cond_check(handler); }
+
+Item *ha_trefoil::idx_cond_push(uint key, Item *condition)
+{
+  pushed_idx_cond= condition;
+  pushed_idx_cond_keyno= key;
+  in_range_check_pushed_down= true;
+  return nullptr;
+}
+
+int ha_trefoil::read_range_first(const key_range *start, const key_range *end, bool is_one_key, bool sorted)
+{
+  m_is_range= true;
+  int error= handler::read_range_first(start, end, is_one_key, sorted);
+  m_is_range= false;
+  return error;
+}
+
+/* The statement asks for every row of the range that it begins to read: nothing ends it before but an error. */
+bool ha_trefoil::reads_all() const
+{
+  const LEX *lex= ha_thd()->lex;
+  SELECT_LEX *only= lex->all_selects_list;
+  if (!only || only->next_select_in_list() || only->limit_params.explicit_limit)
+    return false;
+  if (lex->sql_command == SQLCOM_UPDATE || lex->sql_command == SQLCOM_DELETE)
+    return true;
+  return m_is_range && lex->query_tables && !lex->query_tables->next_global;
 }
 
 int ha_trefoil::rnd_init(bool scan)
@@ -40,6 +77,9 @@ int ha_trefoil::rnd_init(bool scan)
   seek.how= TREFOIL_FROM;
   seek.lock= m_lock;
   m_is_first= true;
+  m_is_range= true;
+  seek.reads_all= reads_all();
+  m_is_range= false;
   return trefoil_find(m_session, m_cursor, &seek, &m_why) ? failed() : 0;
 }
 
@@ -113,6 +153,6 @@ int ha_trefoil::index_next_same(uchar *record, const uchar *key, uint length)
 
 int ha_trefoil::index_prev(uchar *record) { return step(TREFOIL_PREVIOUS, record, HA_ERR_END_OF_FILE); }
 
-int ha_trefoil::index_first(uchar *record) { return find(nullptr, 0, TREFOIL_FROM, nullptr, record); }
+int ha_trefoil::index_first(uchar *record) { return find(nullptr, 0, TREFOIL_FROM, end_range, record); }
 
 int ha_trefoil::index_last(uchar *record) { return find(nullptr, 0, TREFOIL_UP_TO, nullptr, record); }

@@ -25,6 +25,11 @@ beside_innodb() {
     differ_nowhere
     same autoinc
     same_plans
+    check unwanted
+    local name
+    for name in copies limits moment; do
+        same_in_sessions "$name"
+    done
 }
 
 SERVER_ARGS=(--innodb=OFF --default-storage-engine=Aria --character-set-server=latin1 --collation-server=latin1_swedish_ci

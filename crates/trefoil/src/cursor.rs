@@ -167,7 +167,8 @@ impl<'a> Cursor<'a> {
     }
 
     /// Says how many entries will be read, 1 to 1024: that many are fetched at once. Without it, 16 at first, then
-    /// twice as many each time.
+    /// twice as many each time. Under locks that many are locked at once, as far as nobody else has them; one by one where
+    /// what is not wanted is unlocked again ([`Transaction::unlock_row`](crate::Transaction::unlock_row)).
     ///
     /// ```
     /// # let dir = tempfile::tempdir().expect("a temporary directory");

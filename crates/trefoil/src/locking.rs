@@ -131,6 +131,11 @@ impl Locking {
     pub const fn skip_locked(self) -> Self {
         Self { wait: LockWait::SkipLocked, ..self }
     }
+
+    /// The same, but nothing is waited for.
+    pub(crate) fn at_once(self) -> Self {
+        if self.wait == LockWait::Timeout { self.no_wait() } else { self }
+    }
 }
 
 impl From<LockMode> for Locking {

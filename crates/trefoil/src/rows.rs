@@ -23,6 +23,7 @@ use unique::Taken;
 mod changing;
 mod conflicts;
 mod cursors;
+mod index_rows;
 mod locking;
 mod range;
 mod reading;
@@ -30,6 +31,7 @@ mod unique;
 
 pub use conflicts::Upserted;
 pub use cursors::{Entries, RowRef, Rows};
+pub use index_rows::{IndexRows, Judged};
 pub use range::{ALL, ValueRange};
 
 pub(crate) use cursors::owned;

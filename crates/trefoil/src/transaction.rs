@@ -70,10 +70,12 @@ pub struct Transaction {
     lock_timeout: Duration,
     /// Rows changed after the snapshot are conflicts.
     snapshot_isolation: bool,
-    /// The snapshot of all plain reads under REPEATABLE READ, taken by the first.
+    /// The snapshot of all plain reads under REPEATABLE READ, or of a statement's under READ COMMITTED, taken by the first.
     snapshot: RefCell<Option<Slot>>,
     /// It was taken ahead of `visible`: a read waits for that.
     ahead: Cell<bool>,
+    /// Under READ COMMITTED: `snapshot` is the statement's, if one is under way.
+    in_statement: bool,
     /// Shared with those who look for pending keys, from the first write on.
     writes: Arc<SharedWriteSet>,
     is_writer: Cell<bool>,
@@ -114,6 +116,7 @@ impl Transaction {
             snapshot_isolation: options.snapshot_isolation,
             snapshot: RefCell::default(),
             ahead: Cell::new(false),
+            in_statement: false,
             writes: Arc::default(),
             is_writer: Cell::new(false),
             rollbacks: Rollbacks::default(),

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! What both sides of the boundary know: `mariadb/handler/capi.h` in Rust.
 
-use std::ffi::c_char;
+use std::ffi::{c_char, c_void};
 
 /// UTF-8, not ended by a zero.
 #[repr(C)]
@@ -148,7 +148,10 @@ pub struct Seek {
     pub(crate) end_is: u8,
     pub(crate) lock: Lock,
     pub(crate) only_key: u8,
-    pub(crate) reserved: [u8; 7],
+    pub(crate) reads_all: u8,
+    pub(crate) reserved: [u8; 6],
+    pub(crate) judge: Option<extern "C" fn(*mut c_void) -> i32>,
+    pub(crate) judge_with: *mut c_void,
 }
 
 const _: () = assert!(size_of::<Options>() == 72);
@@ -159,5 +162,5 @@ const _: () = assert!(size_of::<Key>() == 40);
 const _: () = assert!(size_of::<Definition>() == 40);
 const _: () = assert!(size_of::<TableStats>() == 40);
 const _: () = assert!(size_of::<BeginOptions>() == 16);
-const _: () = assert!(size_of::<Seek>() == 48);
+const _: () = assert!(size_of::<Seek>() == 64);
 const _: () = assert!(size_of::<Xid>() == 144);

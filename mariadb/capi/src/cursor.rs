@@ -2,23 +2,28 @@
 //! Reading: where a scan of one handler is, and how it goes on.
 //!
 //! A scan is a range of an index whose near end moves behind the row given out last. To fill a batch:
-//! 1. read entries of the range in its order, at most as many as wanted, under locks if asked for;
-//! 2. of a secondary index, get their rows, unless only what the entries have is wanted; a row whose entry is not the one
-//!    found has changed meanwhile and is left out;
-//! 3. keep them as records.
+//! 1. read rows of the range in its order, at most as many as wanted, under locks if asked for; along a secondary index
+//!    entries that the server's condition does not want are passed over, and where an entry has all that is wanted its row
+//!    is not read;
+//! 2. keep them as records.
 //!
 //! The batch is given out row by row. When the session has written since it was filled, what is left of it is forgotten
-//! and the range read again behind the last row.
+//! and the range read again behind the last row; but not for writes of the very row that was given out last.
+//!
+//! A scan that locks takes one row at a time, unless the server will ask for all: then a batch, of which the engine locks
+//! what nobody else has.
 
+use std::cell::Cell;
 use std::ops::Bound;
 use std::sync::Arc;
 
-use trefoil::{Entries, LockMode, Locking, OwnedValue, RowRef, Transaction, Value, ValueRange};
+use trefoil::{Entries, Judged, LockMode, Locking, OwnedValue, RowRef, Transaction, Value, ValueRange};
 
 use crate::abi;
 use crate::batch::Batch;
-use crate::failure::{Done, Failure, Result};
-use crate::layout::Way;
+use crate::failure::{Code, Done, Failure, Result};
+use crate::layout::{Layout, Way};
+use crate::raw::{Judge, Slot};
 use crate::session::Session;
 use crate::table::OpenTable;
 
@@ -43,6 +48,9 @@ struct Scan {
     is_forward: bool,
     /// Records get no more than the index has.
     only_key: bool,
+    /// The server will ask for all rows.
+    reads_all: bool,
+    judge: Option<Judge>,
     locking: Option<Locking>,
     low: Bound<Values>,
     high: Bound<Values>,
@@ -75,6 +83,8 @@ pub struct Start {
     pub is_forward: bool,
     pub is_exact: bool,
     pub only_key: bool,
+    pub reads_all: bool,
+    pub judge: Option<Judge>,
     pub low: Bound<Values>,
     pub high: Bound<Values>,
     pub locking: Option<Locking>,
@@ -101,11 +111,13 @@ impl Cursor {
 
     pub fn start(&mut self, session: &Session, start: Start) {
         let batch = self.scan.take().map_or_else(Batch::default, |scan| scan.batch);
-        let Start { way, is_forward, is_exact, only_key, low, high, locking } = start;
+        let Start { way, is_forward, is_exact, only_key, reads_all, judge, low, high, locking } = start;
         let mut scan = Scan {
             way,
             is_forward,
             only_key,
+            reads_all,
+            judge,
             locking,
             low,
             high,
@@ -121,23 +133,33 @@ impl Cursor {
     }
 
     /// The next row of the scan into `record`.
-    pub fn step(&mut self, session: &mut Session, step: Step, record: &mut [u8]) -> Result<Done> {
+    pub fn step(&mut self, session: &mut Session, step: Step, record: Slot) -> Result<Done> {
         let scan = self.scan.as_mut().ok_or_else(|| Failure::definition("no scan is under way"))?;
         scan.turn(&self.table, session, step);
         if scan.given == scan.batch.len() {
             if scan.is_last {
                 return Ok(Done::End);
             }
-            scan.fill(&self.table, session)?;
+            scan.fill(&self.table, session, record)?;
             if scan.batch.len() == 0 {
                 return Ok(Done::End);
             }
         }
         let (bytes, row) = scan.batch.get(&self.table.layout, scan.given);
-        record.copy_from_slice(bytes);
+        record.write(|record| record.copy_from_slice(bytes));
         scan.given += 1;
         self.row = row;
         Ok(Done::Ok)
+    }
+
+    /// The row with this primary key was written, and nothing else since `before`. If it is the one given out last, what was
+    /// read ahead stays as it is.
+    pub fn wrote(&mut self, key: &[Value<'_>], before: u64, session: &Session) {
+        let Some(scan) = self.scan.as_mut().filter(|scan| scan.writes == before && scan.given > 0) else { return };
+        let (record, row) = scan.batch.record(&self.table.layout, scan.given - 1);
+        if self.table.layout.primary_values(record, row) == key {
+            scan.writes = session.writes();
+        }
     }
 
     /// The row with this primary key into `record`.
@@ -202,27 +224,27 @@ impl Scan {
         *(if self.is_forward { &mut self.low } else { &mut self.high }) = place;
     }
 
-    fn fill(&mut self, table: &OpenTable, session: &mut Session) -> Result<()> {
+    fn fill(&mut self, table: &OpenTable, session: &mut Session, record: Slot) -> Result<()> {
         self.move_behind_given(table);
         self.batch.clear();
         self.given = 0;
         while self.batch.len() == 0 && !self.is_last {
-            let outcome = self.fill_once(table, session);
+            let outcome = self.fill_once(table, session, record);
             session.met_or(outcome)?;
         }
         self.rows_next = (self.rows_next * 2).min(BATCH_ROWS_MAX);
         Ok(())
     }
 
-    fn fill_once(&mut self, table: &OpenTable, session: &Session) -> Result<(), Met> {
-        // A lock is taken for the row that is asked for, and for no other.
-        let wanted = if self.locking.is_some() { 1 } else { self.rows_next };
+    fn fill_once(&mut self, table: &OpenTable, session: &Session, record: Slot) -> Result<(), Met> {
+        let is_ahead = self.locking.is_none() || (self.reads_all && !session.gives_locks_back());
+        let wanted = if is_ahead { self.rows_next } else { 1 };
         let tx = session.tx()?;
         match self.way {
             Way::Rows if self.is_exact && self.is_whole_key(table) => self.fill_row(table, tx),
             Way::Rows => self.fill_rows(table, tx, wanted),
             Way::Secondary(n) if self.only_key => self.fill_keys(table, tx, n, wanted),
-            Way::Secondary(n) => self.fill_entries(table, tx, n, wanted, session.reads_what_is_committed_now()),
+            Way::Secondary(n) => self.fill_along(table, tx, n, wanted, record),
         }
     }
 
@@ -297,43 +319,59 @@ impl Scan {
         }
     }
 
-    fn fill_entries(
+    fn fill_along(
         &mut self,
         table: &OpenTable,
         tx: &Transaction,
         n: usize,
         wanted: usize,
-        may_differ: bool,
+        record: Slot,
     ) -> Result<(), Met> {
-        let (mut entries, mut found) =
-            (self.entries(table, tx, n)?.expect(wanted), Vec::<Values>::with_capacity(wanted));
-        while found.len() < wanted {
-            let Some(entry) = entries.next()? else {
+        let (layout, index, range) = (&table.layout, table.layout.index_name(n), range(&self.low, &self.high));
+        let rows = match (self.locking, self.is_forward) {
+            (None, true) => tx.scan_index_rows(&table.table, index, range),
+            (None, false) => tx.scan_index_rows_back(&table.table, index, range),
+            (Some(how), true) => tx.scan_index_rows_locked(&table.table, index, range, how),
+            (Some(how), false) => tx.scan_index_rows_back_locked(&table.table, index, range, how),
+        };
+        let failed = Cell::new(None);
+        let at = &failed;
+        let mut rows = rows?.expect(wanted);
+        if let Some(judge) = self.judge {
+            rows = rows.filter(move |entry| judged(layout, n, judge, record, entry, at));
+        }
+        while self.batch.len() < wanted && self.batch.bytes() < BATCH_BYTES_MAX {
+            let Some(row) = rows.next_row()? else {
                 self.is_last = true;
                 break;
             };
-            found.push(entry.into_iter().map(Value::into_owned).collect());
+            let values = row.values()?;
+            self.batch.push(layout, |record, blobs| layout.put(&values, record, blobs))?;
         }
-        drop(entries);
-        let columns = table.layout.schema.index_columns(n);
-        let keys: Vec<&[Value<'_>]> = found.iter().map(|entry| &entry[columns.len()..]).collect();
-        // Rows come in the order of their keys; they are given out in that of the entries.
-        let mut rows: Vec<Option<Values>> = vec![None; found.len()];
-        read_rows(tx, table, &keys, self.locking, |at, values| {
-            if !may_differ || columns.iter().zip(&found[at]).all(|(&c, value)| values[c] == *value) {
-                rows[at] = Some(values.iter().map(|value| value.clone().into_owned()).collect());
-            }
-            Ok(())
-        })?;
-        for row in rows.iter().flatten() {
-            self.batch.push(&table.layout, |record, blobs| table.layout.put(row, record, blobs))?;
-        }
-        if let (0, false, Some(last)) = (self.batch.len(), self.is_last, found.pop()) {
-            // All have changed meanwhile.
-            *(if self.is_forward { &mut self.low } else { &mut self.high }) = Bound::Excluded(last);
-        }
-        Ok(())
+        drop(rows);
+        failed.take().map_or(Ok(()), |failure| Err(Met::Own(failure)))
     }
+}
+
+/// What the server says of an entry.
+fn judged(
+    layout: &Layout,
+    n: usize,
+    judge: Judge,
+    record: Slot,
+    entry: &[Value<'_>],
+    failed: &Cell<Option<Box<Failure>>>,
+) -> Judged {
+    let (mut put, mut blobs) = (Ok(0), Vec::new());
+    let answer = judge.ask(record, |record| put = layout.put_entry(n, entry, record, &mut blobs));
+    match (put, answer) {
+        (Err(failure), _) => failed.set(Some(failure)),
+        (_, 0) => return Judged::Pass,
+        (_, 1) => return Judged::Take,
+        (_, 2) => {}
+        _ => failed.set(Some(Failure::new(Code::Cancelled, "the statement was ended"))),
+    }
+    Judged::End
 }
 
 /// An error of the engine, which may have ended the transaction, or of this crate.
@@ -428,6 +466,7 @@ pub fn start(table: &OpenTable, seek: &abi::Seek, parts: Option<&[u8]>, end: Opt
         _ => far,
     };
     let (low, high) = if is_forward { (near, far) } else { (far, near) };
-    let (is_exact, only_key) = (seek.how == 0 || seek.how == 3, seek.only_key != 0);
-    Ok(Start { way, is_forward, is_exact, only_key, low, high, locking })
+    let (is_exact, judge) = (seek.how == 0 || seek.how == 3, Judge::new(seek));
+    let (only_key, reads_all) = (seek.only_key != 0, seek.reads_all != 0);
+    Ok(Start { way, is_forward, is_exact, only_key, reads_all, judge, low, high, locking })
 }

@@ -15,7 +15,7 @@ use crate::crash;
 use crate::cursor::{self, Cursor, Step};
 use crate::database::{Engine, durability};
 use crate::failure::{Code, Done, Failure, Result, guard, quietly};
-use crate::raw::{self, Record};
+use crate::raw::{self, Record, Slot};
 use crate::session::{CancelSlot, Session};
 use crate::status::{self, Number};
 use crate::table::OpenTable;
@@ -58,6 +58,11 @@ fn bytes_mut<'a>(ptr: *mut u8, len: usize) -> &'a mut [u8] {
 fn numbers<'a>(ptr: *const i32, count: u32) -> &'a [i32] {
     // SAFETY: numbers of the caller's, that many.
     unsafe { raw::bytes(ptr, count as usize) }
+}
+
+fn slot(ptr: *mut u8, table: &OpenTable) -> Slot {
+    // SAFETY: a record's place of the caller's, for the time of the call.
+    unsafe { Slot::new(ptr, table.layout.record_bytes()) }
 }
 
 fn slots<'a, T>(ptr: *mut T, room: u32) -> &'a mut [T] {
@@ -515,7 +520,8 @@ pub extern "C" fn trefoil_step(
             2 => Step::NextSame,
             _ => Step::Previous,
         };
-        cursor.step(session, step, bytes_mut(record, cursor.table.layout.record_bytes()))
+        let record = slot(record, &cursor.table);
+        cursor.step(session, step, record)
     })
 }
 

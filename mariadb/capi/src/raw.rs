@@ -2,6 +2,7 @@
 //! Pointers of the server as slices. What a pointer promises is promised once, where it comes in; what is made of it
 //! carries that along as its type.
 
+use std::ffi::c_void;
 use std::slice;
 
 use crate::abi;
@@ -84,6 +85,47 @@ pub unsafe fn text<'a>(text: abi::Text) -> Result<&'a str> {
 /// The other way, for the time of a call.
 pub fn to_text(text: &str) -> abi::Text {
     abi::Text { ptr: text.as_ptr().cast(), len: text.len() }
+}
+
+/// The server's answer whether the row of an entry is wanted. It looks at the record that it hands over for the time of a
+/// step.
+#[derive(Clone, Copy)]
+pub struct Judge {
+    call: extern "C" fn(*mut c_void) -> i32,
+    with: *mut c_void,
+}
+
+impl Judge {
+    pub fn new(seek: &abi::Seek) -> Option<Self> {
+        seek.judge.map(|call| Self { call, with: seek.judge_with })
+    }
+
+    /// Its answer of the entry that `put` writes into the record.
+    pub fn ask(self, into: Slot, put: impl FnOnce(&mut [u8])) -> i32 {
+        into.write(put);
+        (self.call)(self.with)
+    }
+}
+
+/// A place for a record. The server reads it between two calls of [`Slot::write`].
+#[derive(Clone, Copy)]
+pub struct Slot {
+    ptr: *mut u8,
+    len: usize,
+}
+
+impl Slot {
+    /// # Safety
+    /// `ptr` is `len` places that only the caller's thread uses while the slot is, and no other reference is there to while it
+    /// is written.
+    pub unsafe fn new(ptr: *mut u8, len: usize) -> Self {
+        Self { ptr, len }
+    }
+
+    pub fn write<T>(self, put: impl FnOnce(&mut [u8]) -> T) -> T {
+        // SAFETY: promised to `new`.
+        put(unsafe { slots(self.ptr, self.len) })
+    }
 }
 
 /// The server's table in Rust's types.

@@ -108,7 +108,7 @@ impl Session {
 
     /// Begins a transaction unless one runs, and a statement unless one is open.
     pub fn begin_statement(&mut self, options: &abi::BeginOptions) -> Result<()> {
-        let tx = match &self.tx {
+        let tx = match &mut self.tx {
             Some(tx) => tx,
             None => {
                 self.isolation = match options.isolation {
@@ -128,20 +128,27 @@ impl Session {
         };
         if self.statement.is_none() {
             tx.clear_cancelled();
+            tx.begin_statement();
             self.cancel.cancelled.store(false, Ordering::Relaxed);
             self.statement = Some(tx.savepoint());
+            // What a cursor has read ahead was read in another moment.
+            self.writes += u64::from(self.isolation <= Isolation::ReadCommitted);
         }
         Ok(())
     }
 
     pub fn end_statement(&mut self) {
         self.statement = None;
+        if let Some(tx) = &mut self.tx {
+            tx.end_statement();
+        }
     }
 
     pub fn undo_statement(&mut self) -> Result<()> {
         let statement = self.statement.take();
         if let (Some(tx), Some(savepoint)) = (&mut self.tx, statement) {
             self.writes += 1;
+            tx.end_statement();
             tx.rollback_to(savepoint)?;
         }
         Ok(())
@@ -275,8 +282,8 @@ impl Session {
         self.writes
     }
 
-    /// Each read has a snapshot of its own.
-    pub fn reads_what_is_committed_now(&self) -> bool {
+    /// Rows that were read and are not wanted are unlocked again.
+    pub fn gives_locks_back(&self) -> bool {
         self.isolation <= Isolation::ReadCommitted
     }
 

@@ -29,13 +29,17 @@ pub fn update(session: &mut Session, cursor: &mut Cursor, old: Record<'_>, new: 
     }
     let (from, to) = (layout.primary_values(old, cursor.row), layout.primary_values(new, cursor.row));
     let stays = layout.is_same_primary(&from, &to)?;
+    let before = session.writes();
     let tx = session.tx_mut()?;
     let outcome = match stays {
         true => tx.update(&table.table, &values),
         false => move_row(tx, table, &from, &values),
     };
     match met(session, table, outcome)? {
-        true => table.changed(0),
+        true => {
+            table.changed(0);
+            cursor.wrote(&from, before, session);
+        }
         false => return Err(gone()),
     }
     Ok(Done::Ok)
@@ -62,9 +66,13 @@ fn move_row(
 pub fn delete(session: &mut Session, cursor: &mut Cursor, record: Record<'_>) -> Result<()> {
     let table = &cursor.table;
     let key = table.layout.primary_values(record, cursor.row);
+    let before = session.writes();
     let outcome = session.tx_mut()?.delete_row(&table.table, &key);
     match met(session, table, outcome)? {
-        true => table.changed(-1),
+        true => {
+            table.changed(-1);
+            cursor.wrote(&key, before, session);
+        }
         false => return Err(gone()),
     }
     Ok(())

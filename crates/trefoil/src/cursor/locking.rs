@@ -5,6 +5,9 @@
 //! 2. lock its row, waiting if need be; or pass it over, if the reader skips what is locked;
 //! 3. look again: what stands there now is given out. If it is gone, its lock is given back where that is allowed, and
 //!    the scan goes on.
+//!
+//! Where the reader says how many it will read, and nothing is given back, that many are locked at once, as far as nobody
+//! has to be waited for, and looked at at once: leaves are visited once.
 
 use std::collections::VecDeque;
 use std::ops::Bound;
@@ -14,7 +17,7 @@ use index::{Direction, KeyRange};
 
 use super::FILL_MAX;
 use crate::entry::{IndexEntry, TableShape};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::locking::Locking;
 use crate::transaction::Transaction;
 
@@ -32,6 +35,10 @@ pub(crate) struct LockingScan<'a> {
     /// Keys to find next.
     chunk: usize,
     more: bool,
+    /// Entries to lock at once.
+    ahead: usize,
+    /// Locked and looked at, in cursor order.
+    locked: VecDeque<(Vec<u8>, Vec<u8>)>,
     key: Vec<u8>,
     value: Vec<u8>,
 }
@@ -44,9 +51,10 @@ impl<'a> LockingScan<'a> {
         direction: Direction,
         locking: Locking,
     ) -> Self {
-        let (key, value, found) = Default::default();
+        let (key, value, found, locked) = Default::default();
         let (entry, rest) = (entry.clone(), KeyRange::new(range));
-        Self { tx, entry, rows: None, locking, direction, rest, found, chunk: 1, more: true, key, value }
+        let (chunk, ahead, more) = (1, 1, true);
+        Self { tx, entry, rows: None, locking, direction, rest, found, chunk, more, ahead, locked, key, value }
     }
 
     /// The scanned index is secondary index `n` of this table.
@@ -61,6 +69,9 @@ impl<'a> LockingScan<'a> {
 
     pub(super) fn expect(&mut self, entries: usize) {
         self.chunk = entries.clamp(1, FILL_MAX);
+        if !self.tx.gives_locks_back() {
+            self.ahead = self.chunk;
+        }
     }
 
     /// Key and value locked last.
@@ -71,16 +82,16 @@ impl<'a> LockingScan<'a> {
     pub(super) fn advance(&mut self) -> Result<bool> {
         loop {
             self.tx.check_running()?;
-            if self.found.is_empty() {
-                if !self.more {
-                    return Ok(false);
-                }
-                self.find()?;
-                continue;
-            }
-            self.key = self.found.pop_front().expect("something was found");
-            if self.lock()? && self.look_again()? {
+            if let Some(entry) = self.locked.pop_front() {
+                (self.key, self.value) = entry;
                 return Ok(true);
+            }
+            if !self.found.is_empty() {
+                self.lock_some()?;
+            } else if self.more {
+                self.find()?;
+            } else {
+                return Ok(false);
             }
         }
     }
@@ -93,23 +104,55 @@ impl<'a> LockingScan<'a> {
         Ok(())
     }
 
-    /// Step 2.
-    fn lock(&self) -> Result<bool> {
+    /// Step 2, and 3 for all that were locked.
+    fn lock_some(&mut self) -> Result<()> {
+        let mut keys = Vec::with_capacity(self.ahead.min(self.found.len()));
+        while keys.len() < self.ahead
+            && let Some(key) = self.found.front()
+        {
+            // What somebody else has is waited for when it is the reader's turn.
+            let is_first = keys.is_empty();
+            let locking = if is_first { self.locking } else { self.locking.at_once() };
+            match self.lock(key, locking) {
+                Err(Error::LockBusy { .. }) if !is_first => break,
+                got => {
+                    let key = self.found.pop_front().expect("there is a next one");
+                    if got? {
+                        keys.push(key);
+                    }
+                }
+            }
+        }
+        self.look_again(keys)
+    }
+
+    fn lock(&self, key: &[u8], locking: Locking) -> Result<bool> {
         let Some((shape, n)) = &self.rows else {
-            return self.tx.lock_for_read(&self.entry, &self.key, self.locking);
+            return self.tx.lock_for_read(&self.entry, key, locking);
         };
-        let row = shape.def.schema.primary_key_of(*n, &self.key)?;
-        self.tx.lock_for_read(&shape.primary, row, self.locking)
+        let row = shape.def.schema.primary_key_of(*n, key)?;
+        self.tx.lock_for_read(&shape.primary, row, locking)
     }
 
     /// Step 3.
-    fn look_again(&mut self) -> Result<bool> {
-        self.value.clear();
-        let value = &mut self.value;
-        let there = self.tx.read_newest(&self.entry, &[&self.key], &mut |_, now| value.extend_from_slice(now))? > 0;
-        if !there {
+    fn look_again(&mut self, keys: Vec<Vec<u8>>) -> Result<()> {
+        if keys.is_empty() {
+            return Ok(());
+        }
+        let mut ascending: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
+        let backward = self.direction == Direction::Backward;
+        if backward {
+            ascending.reverse();
+        }
+        let last = keys.len() - 1;
+        let mut values = vec![None; keys.len()];
+        let there = self.tx.read_newest(&self.entry, &ascending, &mut |i, now| {
+            values[if backward { last - i } else { i }] = Some(now.to_vec());
+        })?;
+        if there == 0 {
             self.tx.unlock_row();
         }
-        Ok(there)
+        self.locked.extend(keys.into_iter().zip(values).filter_map(|(key, value)| Some((key, value?))));
+        Ok(())
     }
 }

@@ -197,7 +197,8 @@ impl<'a> Rows<'a> {
         self.cursor.skipped()
     }
 
-    /// Says how many rows will be read, 1 to 1024: that many are fetched at once.
+    /// Says how many rows will be read, 1 to 1024: that many are fetched at once, or locked at once as far as nobody else
+    /// has them, see [`Cursor::expect`].
     ///
     /// ```
     /// # let dir = tempfile::tempdir().expect("a temporary directory");
@@ -406,7 +407,8 @@ impl<'a> Entries<'a> {
         Self { cursor, schema, n }
     }
 
-    /// Says how many entries will be read, 1 to 1024: that many are fetched at once.
+    /// Says how many entries will be read, 1 to 1024: that many are fetched at once, or locked at once as far as nobody else
+    /// has them, see [`Cursor::expect`].
     ///
     /// ```
     /// # let dir = tempfile::tempdir().expect("a temporary directory");

@@ -282,13 +282,18 @@ impl Transaction {
         }
         self.engine.check_open()?;
         let Some(fresh) = self.lock_row(entry, key, locking)? else { return Ok(false) };
-        if fresh && self.isolation <= Isolation::ReadCommitted {
+        if fresh && self.gives_locks_back() {
             let mut held = self.locks.borrow_mut();
             held.loose = Some(entry.id());
             held.loose_key.clear();
             held.loose_key.extend_from_slice(key);
         }
         Ok(true)
+    }
+
+    /// Rows that were read and are not wanted are given back: [`Transaction::unlock_row`].
+    pub(crate) fn gives_locks_back(&self) -> bool {
+        self.isolation <= Isolation::ReadCommitted
     }
 
     /// Locks a row: whether the lock is new, or nothing if the row was passed over.
@@ -444,7 +449,8 @@ impl Transaction {
     /// Under snapshot isolation: an error if the row, whose lock was just got, was changed after the snapshot. The lock is
     /// given back then: the next try has to find the same.
     fn check_unchanged(&self, entry: &IndexEntry, key: &[u8]) -> Result<()> {
-        let snapshot = self.snapshot.borrow().as_ref().map(Slot::ts).filter(|_| self.snapshot_isolation);
+        let is_kept = self.snapshot_isolation && !self.gives_locks_back();
+        let snapshot = self.snapshot.borrow().as_ref().map(Slot::ts).filter(|_| is_kept);
         let Some(snapshot) = snapshot else { return Ok(()) };
         let mut newest = None;
         entry.index.get_many(ReadAt::Newest, &[key], &mut |_, ts, _| newest = Some(ts))?;

@@ -154,6 +154,51 @@ impl Transaction {
         Ok(ts)
     }
 
+    /// A statement of several reads begins: under READ COMMITTED its plain reads are of one moment, that of the first of
+    /// them, until the next statement begins or [`Transaction::end_statement`]. Without it each read has its own. Under
+    /// REPEATABLE READ all reads of the transaction are of one moment anyway.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = trefoil::Database::open(dir.path(), trefoil::Options::default())?;
+    /// # let fruit = db.create_index("fruit", trefoil::IndexOptions::default())?;
+    /// use trefoil::Isolation;
+    ///
+    /// let mut tx = db.begin_with(Isolation::ReadCommitted)?;
+    /// tx.begin_statement();
+    /// assert_eq!(tx.get(&fruit, b"apple")?, None);
+    /// let mut other = db.begin()?;
+    /// other.put(&fruit, b"apple", b"12")?;
+    /// other.commit()?;
+    /// assert_eq!(tx.get(&fruit, b"apple")?, None); // as the statement began
+    /// tx.begin_statement();
+    /// assert!(tx.get(&fruit, b"apple")?.is_some());
+    /// # Ok::<(), trefoil::Error>(())
+    /// ```
+    pub fn begin_statement(&mut self) {
+        self.end_statement();
+        self.in_statement = true;
+    }
+
+    /// The statement is over: under READ COMMITTED its moment is forgotten, and what only it could see is collected.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = trefoil::Database::open(dir.path(), trefoil::Options::default())?;
+    /// # let fruit = db.create_index("fruit", trefoil::IndexOptions::default())?;
+    /// let mut tx = db.begin_with(trefoil::Isolation::ReadCommitted)?;
+    /// tx.begin_statement();
+    /// tx.get(&fruit, b"apple")?;
+    /// tx.end_statement(); // nothing waits for this transaction now
+    /// # Ok::<(), trefoil::Error>(())
+    /// ```
+    pub fn end_statement(&mut self) {
+        self.in_statement = false;
+        if self.isolation <= Isolation::ReadCommitted {
+            self.snapshot.take();
+        }
+    }
+
     /// Where plain reads read.
     pub(crate) fn read_at(&self) -> Result<(ReadAt, Option<Slot>)> {
         self.check_running()?;
@@ -168,8 +213,8 @@ impl Transaction {
         let slot = self.engine.snapshots.take();
         let at = ReadAt::Snapshot(slot.ts());
         match self.isolation {
-            Isolation::ReadUncommitted | Isolation::ReadCommitted => Ok((at, Some(slot))),
-            Isolation::RepeatableRead | Isolation::Serializable => {
+            Isolation::ReadUncommitted | Isolation::ReadCommitted if !self.in_statement => Ok((at, Some(slot))),
+            _ => {
                 self.snapshot.replace(Some(slot));
                 Ok((at, None))
             }
@@ -191,7 +236,7 @@ impl Transaction {
         }
         let (at, _slot) = self.read_at()?;
         entry.check_snapshot(at)?;
-        self.read_merged(entry, at, keys, found)
+        self.read_where(entry, at, keys, found)
     }
 
     /// Current point reads of ascending keys, own writes first: what a write acts on.
@@ -202,10 +247,11 @@ impl Transaction {
         found: &mut dyn FnMut(usize, &[u8]),
     ) -> Result<usize> {
         entry.check()?;
-        self.read_merged(entry, ReadAt::Newest, keys, found)
+        self.read_where(entry, ReadAt::Newest, keys, found)
     }
 
-    fn read_merged(
+    /// Point reads of ascending keys at a moment that a read has had checked, own writes first.
+    pub(crate) fn read_where(
         &self,
         entry: &IndexEntry,
         at: ReadAt,
@@ -249,11 +295,21 @@ impl Transaction {
         if self.reads_lock() {
             return self.locking_cursor(LockingScan::new(self, entry, range, direction, Locking::SHARED));
         }
+        self.cursor_at(entry, range, direction).map(|(cursor, _)| cursor)
+    }
+
+    /// A cursor of plain reads, and the moment that it reads.
+    pub(crate) fn cursor_at<'a>(
+        &'a self,
+        entry: &Arc<IndexEntry>,
+        range: (Bound<&[u8]>, Bound<&[u8]>),
+        direction: Direction,
+    ) -> Result<(Cursor<'a>, ReadAt)> {
         vfs::thread::point("read.shape");
         let (at, slot) = self.read_at()?;
         entry.check_snapshot(at)?;
         let own = self.has_touched(entry).then(|| OwnWrites::new(self, entry.id(), range, direction));
-        Ok(Cursor::new(entry, at, range, slot, own, direction))
+        Ok((Cursor::new(entry, at, range, slot, own, direction), at))
     }
 
     /// A cursor over the newest applied versions, for statements that lock what they find.
