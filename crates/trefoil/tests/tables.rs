@@ -70,7 +70,7 @@ fn a_renamed_table_is_the_same_table() {
         ("people", "users", "AlreadyExists"),
         ("nobody", "x", "NotFound"),
         ("users", "", "InvalidArgument"),
-        ("users", &*"x".repeat(193), "Limit"),
+        ("users", &*"x".repeat(641), "Limit"),
     ] {
         let error = db.rename_table(from, to).unwrap_err();
         assert!(format!("{error:?}").starts_with(refused), "{error:?}");

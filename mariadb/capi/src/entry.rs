@@ -6,20 +6,22 @@
 
 #![allow(missing_docs, reason = "the contract is capi.h, one for all")]
 
+mod rows;
+mod sessions;
+
 use std::ffi::c_void;
 use std::sync::Arc;
 
-use crate::abi::{BeginOptions, Definition, Lock, Options, Seek, TableStats, Text, Xid};
+use crate::abi::{Definition, Options, Seek, TableStats, Text};
 use crate::alter::{self, Alter};
 use crate::crash;
-use crate::cursor::{self, Cursor, Step};
-use crate::database::{Engine, durability};
+use crate::cursor;
+use crate::database::Engine;
 use crate::failure::{Code, Done, Failure, Result, guard, quietly};
 use crate::raw::{self, Record, Slot};
-use crate::session::{CancelSlot, Session};
+use crate::session::Session;
 use crate::status::{self, Number};
 use crate::table::OpenTable;
-use crate::write;
 
 fn give<T>(out: &mut *mut T, it: T) -> Result<Done> {
     *out = Box::into_raw(Box::new(it));
@@ -364,240 +366,5 @@ pub extern "C" fn trefoil_auto_next(
     guard(why, || {
         *next = table.next_auto(key)?;
         Ok(Done::Ok)
-    })
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn trefoil_session_open(
-    db: &Arc<Engine>,
-    out: &mut *mut Session,
-    canceller: &mut *mut Arc<CancelSlot>,
-    why: Option<&mut Failure>,
-) -> i32 {
-    guard(why, || {
-        let session = Session::new(db);
-        give(canceller, session.cancel_slot())?;
-        give(out, session)
-    })
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn trefoil_session_close(session: *mut Session, canceller: *mut Arc<CancelSlot>) {
-    close(session);
-    close(canceller);
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn trefoil_cancel(canceller: &Arc<CancelSlot>) {
-    quietly(|| canceller.cancel());
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn trefoil_statement(session: &mut Session, options: &BeginOptions, why: Option<&mut Failure>) -> i32 {
-    guard(why, || session.begin_statement(options).map(|()| Done::Ok))
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn trefoil_statement_end(session: &mut Session) {
-    quietly(|| session.end_statement());
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn trefoil_statement_undo(session: &mut Session, why: Option<&mut Failure>) -> i32 {
-    guard(why, || session.undo_statement().map(|()| Done::Ok))
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn trefoil_commit(session: &mut Session, how: u8, why: Option<&mut Failure>) -> i32 {
-    guard(why, || {
-        let outcome = session.commit(durability(how));
-        session.drop_temporary();
-        outcome.map(|()| Done::Ok)
-    })
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn trefoil_rollback(session: &mut Session, why: Option<&mut Failure>) -> i32 {
-    guard(why, || {
-        let outcome = session.rollback();
-        session.drop_temporary();
-        outcome.map(|()| Done::Ok)
-    })
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn trefoil_snapshot(session: &Session, why: Option<&mut Failure>) -> i32 {
-    guard(why, || session.snapshot().map(|()| Done::Ok))
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn trefoil_prepare(session: &mut Session, xid: &Xid, to_order: u8, why: Option<&mut Failure>) -> i32 {
-    guard(why, || session.prepare(xid.name(), to_order != 0).map(|()| Done::Ok))
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn trefoil_order(session: &mut Session) {
-    quietly(|| session.order());
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn trefoil_prepared(db: &Arc<Engine>, skip: u32, out: *mut Xid, room: u32) -> u32 {
-    let mut count = 0;
-    quietly(|| count = db.prepared(skip as usize, slots(out, room)) as u32);
-    count
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn trefoil_decide(db: &Arc<Engine>, xid: &Xid, commit: u8, why: Option<&mut Failure>) -> i32 {
-    guard(why, || db.decide(xid.name(), commit != 0).map(|()| Done::Ok))
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn trefoil_savepoint(session: &mut Session, out: &mut u64, why: Option<&mut Failure>) -> i32 {
-    guard(why, || {
-        *out = session.savepoint()?;
-        Ok(Done::Ok)
-    })
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn trefoil_savepoint_undo(session: &mut Session, savepoint: u64, why: Option<&mut Failure>) -> i32 {
-    guard(why, || session.undo_to(savepoint).map(|()| Done::Ok))
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn trefoil_savepoint_release(session: &mut Session, savepoint: u64) {
-    quietly(|| session.release(savepoint));
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn trefoil_cursor_open(table: &Arc<OpenTable>) -> *mut Cursor {
-    Box::into_raw(Box::new(Cursor::new(table.clone())))
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn trefoil_cursor_close(cursor: *mut Cursor) {
-    close(cursor);
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn trefoil_cursor_attach(cursor: &mut Cursor, table: &Arc<OpenTable>) {
-    quietly(|| cursor.attach(table));
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn trefoil_cursor_reset(cursor: &mut Cursor) {
-    quietly(|| cursor.reset());
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn trefoil_find(
-    session: &mut Session,
-    cursor: &mut Cursor,
-    seek: &Seek,
-    why: Option<&mut Failure>,
-) -> i32 {
-    guard(why, || {
-        let (parts, end) = ends(seek);
-        let start = cursor::start(&cursor.table, seek, parts, end)?;
-        cursor.start(session, start);
-        Ok(Done::Ok)
-    })
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn trefoil_step(
-    session: &mut Session,
-    cursor: &mut Cursor,
-    to: u8,
-    record: *mut u8,
-    why: Option<&mut Failure>,
-) -> i32 {
-    guard(why, || {
-        let step = match to {
-            0 => Step::First,
-            1 => Step::Next,
-            2 => Step::NextSame,
-            _ => Step::Previous,
-        };
-        let record = slot(record, &cursor.table);
-        cursor.step(session, step, record)
-    })
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn trefoil_read_ref(
-    session: &mut Session,
-    cursor: &mut Cursor,
-    reference: *const u8,
-    lock: Lock,
-    record: *mut u8,
-    why: Option<&mut Failure>,
-) -> i32 {
-    guard(why, || {
-        let table = cursor.table.clone();
-        let key = table.layout.ref_values(bytes(reference, table.layout.ref_bytes()))?;
-        let record = bytes_mut(record, table.layout.record_bytes());
-        cursor.read(session, &key, cursor::locking(lock), record)
-    })
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn trefoil_position(
-    cursor: &Cursor,
-    record: *const u8,
-    reference: *mut u8,
-    why: Option<&mut Failure>,
-) -> i32 {
-    guard(why, || {
-        let layout = &cursor.table.layout;
-        let key = layout.primary_values(self::record(record, &cursor.table), cursor.row);
-        layout.put_ref(&key, bytes_mut(reference, layout.ref_bytes()))?;
-        Ok(Done::Ok)
-    })
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn trefoil_unlock_row(session: &Session) {
-    quietly(|| session.unlock_row());
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn trefoil_insert(
-    session: &mut Session,
-    cursor: &mut Cursor,
-    record: *const u8,
-    why: Option<&mut Failure>,
-) -> i32 {
-    guard(why, || {
-        let record = self::record(record, &cursor.table);
-        write::insert(session, cursor, record).map(|()| Done::Ok)
-    })
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn trefoil_update(
-    session: &mut Session,
-    cursor: &mut Cursor,
-    old: *const u8,
-    record: *const u8,
-    why: Option<&mut Failure>,
-) -> i32 {
-    guard(why, || {
-        let (old, new) = (self::record(old, &cursor.table), self::record(record, &cursor.table));
-        write::update(session, cursor, old, new)
-    })
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn trefoil_delete(
-    session: &mut Session,
-    cursor: &mut Cursor,
-    record: *const u8,
-    why: Option<&mut Failure>,
-) -> i32 {
-    guard(why, || {
-        let record = self::record(record, &cursor.table);
-        write::delete(session, cursor, record).map(|()| Done::Ok)
     })
 }
