@@ -162,6 +162,35 @@ check_xa() {
     expect "$(value 'XA RECOVER')" ''
 }
 
+# What is prepared stays beside temporary tables that end with the session, whether it has written to them or not.
+check_xa_beside_temporary_tables() {
+    say_to a 'CREATE TEMPORARY TABLE tt (a INT PRIMARY KEY) ENGINE=TREFOIL;' "XA START 'one';" 'INSERT INTO t VALUES (8, 8);' \
+        'INSERT INTO tt VALUES (1);' "XA END 'one';" "XA PREPARE 'one';"
+    say_to b 'CREATE TEMPORARY TABLE tt (a INT PRIMARY KEY) ENGINE=TREFOIL;' "XA START 'two';" 'INSERT INTO t VALUES (9, 9);' \
+        "XA END 'two';" "XA PREPARE 'two';"
+    close_sessions
+    expect "$(value 'XA RECOVER' | cut -f 4 | sort | paste -sd,)" one,two
+    value "XA COMMIT 'one'"
+    value "XA COMMIT 'two'"
+    expect "$(value 'SELECT GROUP_CONCAT(id ORDER BY id) FROM s.t')" 1,2,3,8,9
+}
+
+# Who has an older snapshot is told so where a copy has taken a table's place; nobody finds it empty. Temporary tables are the
+# session's own.
+check_copies_beside_snapshots() {
+    say_to b 'CREATE TABLE p (a INT) ENGINE=TREFOIL PARTITION BY HASH (a) PARTITIONS 1;' 'INSERT INTO p VALUES (1), (2);'
+    say_to a 'START TRANSACTION WITH CONSISTENT SNAPSHOT;'
+    say_to b 'ALTER TABLE t FORCE;' 'ALTER TABLE p ADD PARTITION PARTITIONS 1;' 'CREATE TABLE n (a INT) ENGINE=TREFOIL;'
+    expect "$(say_to a 'SELECT id FROM t;' | grep -o 'ERROR [0-9]*')" 'ERROR 1412'
+    expect "$(say_to a 'SELECT id FROM t FORCE INDEX (v) WHERE v > 0;' | grep -o 'ERROR [0-9]*')" 'ERROR 1412'
+    expect "$(say_to a 'SELECT a FROM p;' | grep -o 'ERROR [0-9]*')" 'ERROR 1412'
+    expect "$(say_to a 'SELECT a FROM n;' | grep -o 'ERROR [0-9]*')" 'ERROR 1412'
+    say_to a 'CREATE TEMPORARY TABLE tt (a INT) ENGINE=TREFOIL;' 'INSERT INTO tt VALUES (5);'
+    expect "$(say_to a 'SELECT a FROM tt;')" 5
+    expect "$(say_to a 'COMMIT;' 'SELECT COUNT(*) FROM t;')" 3
+    expect "$(say_to a 'SELECT COUNT(*) FROM p;')" 2
+}
+
 # A damaged database leaves the server running, and the error log says why.
 damaged() {
     end_server

@@ -46,7 +46,7 @@ check_engine
 script smoke
 script keys
 for name in lock_timeout nowait_and_skip_locked kill_query deadlock status default_options isolation xa index_beside_writers \
-    build_that_fails; do
+    build_that_fails xa_beside_temporary_tables copies_beside_snapshots; do
     check "$name"
 done
 killed_in_changes

@@ -130,6 +130,27 @@ fn an_emptied_table_has_its_definition_and_no_rows() {
     sound(&db);
 }
 
+/// What was copied, or made, later than a snapshot is not found empty by it. Guard: the moment goes to all indexes.
+#[test]
+fn a_table_is_hidden_from_older_snapshots() {
+    let disk = disk();
+    let db = open(&disk);
+    let before = db.snapshot().unwrap();
+    let table = people(&db, "people");
+    insert(&db, &table, 1, "Ada");
+    assert!(before.get_row(&table, &[1u32.into()]).unwrap().is_none());
+    db.hide_from_older_snapshots(&table).unwrap();
+    let row = before.get_row(&table, &[1u32.into()]);
+    assert!(matches!(row, Err(Error::DefinitionChanged { .. })), "{row:?}");
+    let entries = before.scan_index(&table, "by_name", ALL).map(|_| true);
+    assert!(matches!(entries, Err(Error::DefinitionChanged { .. })), "{entries:?}");
+    let (now, tx) = (db.snapshot().unwrap(), db.begin().unwrap());
+    assert!(now.get_row(&table, &[1u32.into()]).unwrap().is_some());
+    assert!(tx.get_row(&table, &[1u32.into()]).unwrap().is_some());
+    drop(db.truncate_table("people").unwrap());
+    assert!(matches!(db.hide_from_older_snapshots(&table), Err(Error::Dropped { .. })));
+}
+
 /// Who sees the rows of before does not see a table that was always empty. Guard: the new indexes know of their beginning.
 #[test]
 fn a_snapshot_from_before_does_not_find_the_table_empty() {

@@ -60,8 +60,12 @@ impl Engine {
     pub fn create_table(&self, name: &str, definition: &Definition<'_>, auto_increment: u64) -> Result<()> {
         let layout = Layout::new(definition)?;
         crash::point("create");
-        self.db.create_table(name, layout.schema)?;
+        let table = self.db.create_table(name, layout.schema)?;
         crash::point("created");
+        // A temporary one is made within transactions, which read it.
+        if !is_temporary(name) {
+            self.db.hide_from_older_snapshots(&table)?;
+        }
         self.counters(name).auto.reset(&self.numbers, name, auto_increment)
     }
 
@@ -105,6 +109,10 @@ impl Engine {
         crash::point("rename");
         self.db.rename_table(from, to)?;
         crash::point("renamed");
+        // Its rows were copied later than a snapshot may be.
+        if is_copy(from) {
+            self.db.hide_from_older_snapshots(&self.db.table(to)?)?;
+        }
         self.numbers.keep(from, 0)?;
         let mut all = self.counters.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(counters) = all.remove(from) {
@@ -159,6 +167,12 @@ impl Drop for Engine {
 /// True for the name of a temporary table. No user's table has it: in their names this character is encoded.
 pub fn is_temporary(name: &str) -> bool {
     name.rsplit('/').next().is_some_and(|last| last.starts_with("#sql-temptable-"))
+}
+
+/// True for the name that a copy has until it takes the place of what was copied: a table, or a partition.
+fn is_copy(name: &str) -> bool {
+    let last = name.rsplit('/').next().unwrap_or(name);
+    last.starts_with("#sql-alter-") || last.contains("#TMP#")
 }
 
 /// As `capi.h` numbers them.

@@ -215,16 +215,17 @@ impl Session {
     }
 
     /// Drops a table. A temporary one may go in the middle of a transaction that wrote to it, and goes with its end then; of
-    /// another one only the statement that made it can have written to it, and that failed.
+    /// another one only the statement that made it can have written to it, and that failed. A session that ends drops its own
+    /// beside what it has prepared, which stays.
     pub fn drop_table(&mut self, name: &str) -> Result<()> {
-        if !is_temporary(name) || self.tx.is_none() {
-            // Otherwise the drop waits for the one who asks for it.
-            self.rollback()?;
-            return self.engine.drop_table(name);
+        if is_temporary(name) && (self.tx.is_some() || self.prepared.is_some()) {
+            self.db.table(name)?;
+            self.dropped.push(name.to_owned());
+            return Ok(());
         }
-        self.db.table(name)?;
-        self.dropped.push(name.to_owned());
-        Ok(())
+        // Otherwise the drop waits for the one who asks for it.
+        self.rollback()?;
+        self.engine.drop_table(name)
     }
 
     /// Behind the end of the transaction. What is prepared and still holds one leaves it to the next server.

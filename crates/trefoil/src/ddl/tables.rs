@@ -72,6 +72,36 @@ impl Database {
     pub fn truncate_table(&self, name: &str) -> Result<Table> {
         self.engine().truncate_table(name).map(Table)
     }
+
+    /// From now on snapshots from before this moment get `DefinitionChanged` from the table, as they do from one that was
+    /// emptied: for one that takes the place of another, whose rows they would look for in vain. Until the database is closed:
+    /// no snapshot lasts longer.
+    ///
+    /// # Errors
+    /// `Dropped`, `Closed`.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = trefoil::Database::open(dir.path(), trefoil::Options::default())?;
+    /// # use trefoil::{ColumnType, Error, Schema};
+    /// # let schema = Schema::builder().column("id", ColumnType::I64).primary_key(&["id"]).build()?;
+    /// let before = db.begin()?;
+    /// before.snapshot_after_reserved()?;
+    /// let people = db.create_table("people", schema)?;
+    /// let mut tx = db.begin()?;
+    /// tx.insert(&people, &[1i64.into()])?;
+    /// tx.commit()?;
+    /// db.hide_from_older_snapshots(&people)?;
+    /// assert!(matches!(before.get_row(&people, &[1i64.into()]), Err(Error::DefinitionChanged { .. })));
+    /// assert!(db.begin()?.get_row(&people, &[1i64.into()])?.is_some());
+    /// # Ok::<(), trefoil::Error>(())
+    /// ```
+    pub fn hide_from_older_snapshots(&self, table: &Table) -> Result<()> {
+        let (ts, shape) = (self.snapshot()?.ts(), table.0.shape());
+        shape.primary.check()?;
+        std::iter::once(&shape.primary).chain(&shape.secondaries).for_each(|entry| entry.set_usable_from(ts));
+        Ok(())
+    }
 }
 
 impl Engine {
