@@ -90,7 +90,8 @@ pub fn test() -> Vec<Part> {
     let mariadb = part("mariadb", Work::Script("mariadb/mariadb.sh", &["test"]));
     parts.push(Part { needs: Some(MARIADB), env: &[("TREFOIL_PROFILE", "sim")], ..mariadb });
     // The lab's workloads on servers of its own.
-    let servers = ["test", "-p", "lab", "-p", "lab-target", "--locked", "--test", "agreement", "--test", "sysbench"];
+    // Of the whole workspace, as it was built: of two packages alone others of their features would be compiled anew.
+    let servers = ["test", "--workspace", "--locked", "--test", "agreement", "--test", "sysbench"];
     let servers = servers.into_iter().chain(["--test", "servers", "server"]);
     let servers = part("lab-servers", Work::Cargo(servers.collect()));
     let env = &[("TREFOIL_PROFILE", "sim"), ("TREFOIL_SERVERS", "1")];
