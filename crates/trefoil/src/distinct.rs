@@ -4,7 +4,8 @@
 //! of the index its last key; (2) within a piece, for each number of columns, neighbours that differ in those are counted;
 //! (3) between two pieces lie keys that were not read: none of them brings a new value of columns that are the same on
 //! both sides of the gap, since the keys are sorted; where they differ there are as many as the pieces on both sides make
-//! likely, or, if those are few, as many as one meets who hops from value to value. The sum is the estimate. An index whose pieces leave no gap is counted exactly.
+//! likely, or, if those are few, as many as one meets who hops from value to value. The sum is the estimate. An index of
+//! no more keys than all pieces together may have is one piece: it is counted exactly.
 //!
 //! Why neighbours and not a set of the values seen: a value that fills half the index is one value, whatever is sampled,
 //! and the gap that lies within it says so for certain.
@@ -43,18 +44,25 @@ pub(crate) struct Sampler<'a> {
     pub schema: &'a Schema,
     /// The secondary index, or the primary one.
     pub number: Option<usize>,
+    /// Its keys, about.
+    pub keys: u64,
 }
 
 impl Sampler<'_> {
     /// For 1, 2 … columns of the entries' keys, how many different values they have.
     pub fn count(&self) -> Result<Vec<u64>> {
         let mut pieces: Vec<Piece> = Vec::new();
-        for start in self.index.split_keys(PIECES)? {
+        let is_small = self.keys <= (PIECES * PIECE_KEYS) as u64;
+        let (starts, size) = match is_small {
+            true => (vec![Vec::new()], PIECES),
+            false => (self.index.split_keys(PIECES)?, 1),
+        };
+        for start in starts {
             let behind = pieces.last().map(|piece| (&piece.last, piece.is_end));
             if behind.is_some_and(|(last, is_end)| is_end || start <= *last) {
                 continue;
             }
-            pieces.extend(self.read(&start)?);
+            pieces.extend(self.read(&start, size)?);
         }
         let columns = self.schema.key_columns(self.number);
         let Some(first) = pieces.first() else { return Ok(vec![0; columns]) };
@@ -106,8 +114,8 @@ impl Sampler<'_> {
         Ok(None)
     }
 
-    /// Step 2; none if nothing is there.
-    fn read(&self, start: &[u8]) -> Result<Option<Piece>> {
+    /// Step 2, of as much as `size` pieces; none if nothing is there.
+    fn read(&self, start: &[u8], size: usize) -> Result<Option<Piece>> {
         let range = (Bound::Included(start), Bound::Unbounded);
         let mut cursor = self.index.cursor(ReadAt::Newest, range, Direction::Forward);
         let mut piece: Option<Piece> = None;
@@ -119,8 +127,8 @@ impl Sampler<'_> {
                 bytes += key.len() + value.len();
                 self.add_key(&mut piece, key)?;
             }
-            let is_full = piece.as_ref().is_some_and(|piece| piece.keys >= PIECE_KEYS as u64);
-            if !more || is_full || bytes >= PIECE_BYTES {
+            let is_full = piece.as_ref().is_some_and(|piece| piece.keys >= (size * PIECE_KEYS) as u64);
+            if !more || is_full || bytes >= size * PIECE_BYTES {
                 if let Some(piece) = &mut piece {
                     piece.is_end = !more;
                 }

@@ -198,9 +198,10 @@ fn find<'s>(shape: &'s TableShape, index: Option<&str>) -> Result<(&'s Arc<Index
 fn count(shape: &TableShape, entry: &IndexEntry, number: Option<usize>) -> Result<Arc<[u64]>> {
     let _one = entry.counting.lock();
     let stats = entry.index.stats();
-    let counts = Sampler { index: &*entry.index, schema: &shape.def.schema, number }.count()?;
+    let keys = keys(&stats);
+    let counts = Sampler { index: &*entry.index, schema: &shape.def.schema, number, keys }.count()?;
     let counts: Arc<[u64]> = counts.into();
-    let distinct = Distinct { counts: counts.clone(), keys: keys(&stats), changes: stats.changes };
+    let distinct = Distinct { counts: counts.clone(), keys, changes: stats.changes };
     *entry.distinct.write() = Some(Arc::new(distinct));
     Ok(counts)
 }
