@@ -71,6 +71,12 @@ typedef struct {
   size_t (*front)(uint32_t collation, const uint8_t *text, size_t length, size_t characters, size_t *found);
 } trefoil_collations;
 
+/* What may be set anew at any time. */
+typedef struct {
+  uint8_t deadlock_detect;
+  uint8_t reserved[7];
+} trefoil_settings;
+
 typedef struct {
   trefoil_text directory;
   uint64_t buffer_size;
@@ -78,6 +84,7 @@ typedef struct {
   uint64_t disk_reserve;
   uint64_t checkpoint_replay_seconds;
   trefoil_collations collations;
+  trefoil_settings settings;
 } trefoil_options;
 
 /* How a column lies in the server's record. */
@@ -145,7 +152,8 @@ typedef struct {
 } trefoil_table_stats;
 
 static_assert(sizeof(trefoil_failure) == 512, "as in abi.rs");
-static_assert(sizeof(trefoil_options) == 72, "as in abi.rs");
+static_assert(sizeof(trefoil_settings) == 8, "as in abi.rs");
+static_assert(sizeof(trefoil_options) == 80, "as in abi.rs");
 static_assert(sizeof(trefoil_field) == 48, "as in abi.rs");
 static_assert(sizeof(trefoil_part) == 16, "as in abi.rs");
 static_assert(sizeof(trefoil_key) == 40, "as in abi.rs");
@@ -156,6 +164,7 @@ static_assert(sizeof(trefoil_table_stats) == 40, "as in abi.rs");
 int trefoil_open(const trefoil_options *options, trefoil_database **out, trefoil_failure *why);
 void trefoil_close(trefoil_database *db);
 int trefoil_sync(trefoil_database *db, trefoil_failure *why);
+void trefoil_set(trefoil_database *db, const trefoil_settings *settings);
 
 /* For administrators: numbers with their names, as many as there is room for; a text, cut where the room ends. */
 typedef struct { const char *name; uint64_t value; } trefoil_number;

@@ -29,6 +29,21 @@ static MYSQL_SYSVAR_ULONG(flush_log_at_commit, flush_log_at_commit, PLUGIN_VAR_R
   "What a commit waits for: 1 = it is on disk; 2 = the operating system has it; 0 = nothing, it is on disk within a "
   "second", NULL, NULL, 1, 0, 2, 0);
 
+static my_bool deadlock_detect;
+
+static trefoil_settings settings_now() { return {static_cast<uint8_t>(deadlock_detect), {}}; }
+
+static void set_bool(THD *, struct st_mysql_sys_var *, void *to, const void *from)
+{
+  *static_cast<my_bool *>(to)= *static_cast<const my_bool *>(from);
+  trefoil_settings now= settings_now();
+  trefoil_set(trefoil_db, &now);
+}
+
+static MYSQL_SYSVAR_BOOL(deadlock_detect, deadlock_detect, PLUGIN_VAR_OPCMDARG,
+  "Transactions that wait for each other are found at once, and one of them is rolled back (error 1213). OFF: the first "
+  "whose trefoil_lock_wait_timeout has passed gets error 1205", NULL, set_bool, TRUE);
+
 static my_bool print_all_deadlocks;
 static MYSQL_SYSVAR_BOOL(print_all_deadlocks, print_all_deadlocks, PLUGIN_VAR_OPCMDARG,
   "Each deadlock is written to the error log, as SHOW ENGINE TREFOIL STATUS shows the latest", NULL, NULL, FALSE);
@@ -70,6 +85,7 @@ struct st_mysql_sys_var *trefoil_variables[]=
   MYSQL_SYSVAR(flush_log_at_commit),
   MYSQL_SYSVAR(lock_wait_timeout),
   MYSQL_SYSVAR(snapshot_isolation),
+  MYSQL_SYSVAR(deadlock_detect),
   MYSQL_SYSVAR(print_all_deadlocks),
   MYSQL_SYSVAR(default_structure),
   MYSQL_SYSVAR(default_compression),
@@ -79,7 +95,7 @@ struct st_mysql_sys_var *trefoil_variables[]=
 trefoil_options open_options(const char *directory)
 {
   return {text(directory, strlen(directory)), buffer_size, log_capacity, disk_reserve, checkpoint_replay_seconds,
-          server_collations};
+          server_collations, settings_now()};
 }
 
 uint8_t commit_durability()

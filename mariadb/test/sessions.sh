@@ -103,6 +103,21 @@ check_deadlock() {
     case $(value 'SELECT GROUP_CONCAT(v ORDER BY id) FROM s.t') in 11,12,3 | 21,22,3) ;; *) echo 'half of each' ;; esac
 }
 
+# Without a search a deadlock lasts until one of the two has waited long enough.
+check_deadlock_detect() {
+    local both
+    value 'SET GLOBAL trefoil_deadlock_detect = OFF'
+    say_to a 'SET trefoil_lock_wait_timeout = 30;' 'BEGIN;' 'UPDATE t SET v = 11 WHERE id = 1;'
+    say_to b 'SET trefoil_lock_wait_timeout = 1;' 'BEGIN;' 'UPDATE t SET v = 22 WHERE id = 2;'
+    send a 'UPDATE t SET v = 12 WHERE id = 2;'
+    expect_error "$(say_to b 'UPDATE t SET v = 21 WHERE id = 1;')" 1205
+    say_to b 'ROLLBACK;'
+    expect "$(until_done a)" ''
+    say_to a 'COMMIT;'
+    value 'SET GLOBAL trefoil_deadlock_detect = ON'
+    check_deadlock
+}
+
 # Numbers move with what is done; the latest deadlock is in the report and, if asked for, in the error log.
 status_of() { value "SHOW GLOBAL STATUS LIKE 'Trefoil_$1'" | cut -f 2; }
 

@@ -45,7 +45,7 @@ start_server "${SERVER_ARGS[@]}"
 check_engine
 script smoke
 script keys
-for name in lock_timeout nowait_and_skip_locked kill_query deadlock status default_options isolation xa index_beside_writers \
+for name in lock_timeout nowait_and_skip_locked kill_query deadlock deadlock_detect status default_options isolation xa index_beside_writers \
     build_that_fails xa_beside_temporary_tables copies_beside_snapshots; do
     check "$name"
 done

@@ -47,6 +47,7 @@ mod snapshot;
 mod stats;
 pub mod table;
 mod transaction;
+mod tuning;
 mod upgrade;
 mod verify;
 mod waits;

@@ -181,6 +181,7 @@ impl Opening {
         let rows = read_catalog(&catalog)?;
         let manifest = self.manifest.clone();
         let engine = self.assemble(&log_end, next_index)?;
+        engine.locks.search_deadlocks(engine.options.deadlock_detect);
         register(&engine, catalog, rows, &manifest)?;
         let threads = Arc::new(Threads::default());
         let started = recover(&engine, &threads, &manifest, &log_end);

@@ -1,4 +1,4 @@
-//! What a user may set. Sixteen options; each states its unit, range and default.
+//! What a user may set. Each option states its unit, range and default; some may be set anew later ([`crate::tuning`]).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -229,6 +229,10 @@ pub struct Options {
     pub isolation: Isolation,
     /// Longest wait for a row lock. Default 50 s.
     pub lock_timeout: Duration,
+    /// Transactions that wait for each other are found at once, and one of them gets
+    /// [`Error::Deadlock`](crate::Error::Deadlock). Off, the first whose `lock_timeout` has passed gets `LockTimeout`. Default
+    /// true; [`Database::set_deadlock_detect`](crate::Database::set_deadlock_detect) sets it anew.
+    pub deadlock_detect: bool,
     /// Data files bypass the page cache where the file system can. Default true.
     pub direct_io: bool,
     /// Upper bound of the data file in bytes. Default none.
@@ -267,6 +271,7 @@ impl Default for Options {
             durability: Durability::Sync,
             isolation: Isolation::RepeatableRead,
             lock_timeout: Duration::from_secs(50),
+            deadlock_detect: true,
             direct_io: true,
             data_bytes_max: None,
             disk_reserve_bytes: 64 << 20,

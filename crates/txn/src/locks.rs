@@ -34,7 +34,7 @@ mod shard;
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use base::{CommitTs, IndexId};
@@ -145,6 +145,8 @@ pub struct Locks {
     shards: Box<[CachePadded<Slot>]>,
     seed: u64,
     spin_turns: u32,
+    /// Deadlocks are searched for; see [`Locks::search_deadlocks`].
+    searches: AtomicBool,
     folds: CachePadded<Folds>,
     stats: CachePadded<Counters>,
     deadlocks: Kept,
@@ -171,6 +173,7 @@ impl Locks {
             shards: (0..SHARDS).map(|_| CachePadded::new(slot())).collect(),
             seed: vfs::random::u64(),
             spin_turns: if thread::cores() > 1 { SPIN_TURNS } else { 0 },
+            searches: AtomicBool::new(true),
             folds: CachePadded::new(Folds::default()),
             stats: CachePadded::new(Counters::default()),
             deadlocks: Kept::default(),

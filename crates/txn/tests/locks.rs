@@ -223,6 +223,26 @@ fn p2_a_prepared_transaction_is_never_the_victim() {
     locks.release_all(&mut a, None);
 }
 
+/// Off, a deadlock lasts until one of the two has waited long enough; turned on, those who wait already are looked at.
+/// Guards: the flag in `resolve`; the search in `search_deadlocks`.
+#[test]
+fn p2_a_search_that_is_off_leaves_a_deadlock_until_it_is_on() {
+    let locks = Arc::new(Locks::new());
+    let (mut a, mut b) = (owner(1), owner(2));
+    assert!(at_once(&locks, &mut a, "k", X) && at_once(&locks, &mut b, "l", X));
+    locks.search_deadlocks(false);
+    let first = waits(&locks, a, "l", X, 0);
+    let short = LockRequest { timeout: Some(Duration::from_millis(20)), ..request("k", X) };
+    assert!(matches!(locks.lock(&mut b, &short), LockOutcome::Timeout));
+    assert_eq!(locks.stats().deadlocks, 0);
+    let second = waits(&locks, b, "k", X, 9);
+    locks.search_deadlocks(true);
+    assert_eq!(deadlock(first.join().expect("no panic").1).victim, TxnId(1));
+    let (mut b, outcome) = second.join().expect("no panic");
+    seen(&outcome);
+    locks.release_all(&mut b, None);
+}
+
 #[test]
 fn p2_two_upgrades_of_one_key() {
     let locks = Arc::new(Locks::new());

@@ -11,6 +11,13 @@ pub struct Text {
     pub(crate) len: usize,
 }
 
+/// What may be set anew at any time.
+#[repr(C)]
+pub struct Settings {
+    pub(crate) deadlock_detect: u8,
+    pub(crate) reserved: [u8; 7],
+}
+
 /// How the database is opened.
 #[repr(C)]
 pub struct Options {
@@ -20,6 +27,7 @@ pub struct Options {
     pub(crate) disk_reserve: u64,
     pub(crate) checkpoint_replay_seconds: u64,
     pub(crate) collations: Collations,
+    pub(crate) settings: Settings,
 }
 
 /// How a collation orders text.
@@ -154,7 +162,8 @@ pub struct Seek {
     pub(crate) judge_with: *mut c_void,
 }
 
-const _: () = assert!(size_of::<Options>() == 72);
+const _: () = assert!(size_of::<Settings>() == 8);
+const _: () = assert!(size_of::<Options>() == 80);
 const _: () = assert!(size_of::<Field>() == 48);
 const _: () = assert!(size_of::<Part>() == 16);
 const _: () = assert!(size_of::<Collation>() == 8);

@@ -48,6 +48,7 @@ impl Engine {
             disk_reserve_bytes: options.disk_reserve,
             collations: Some(Arc::new(collation::Server::new(options.collations))),
             checkpoint_replay: Duration::from_secs(options.checkpoint_replay_seconds),
+            deadlock_detect: options.settings.deadlock_detect != 0,
             ..Options::default()
         };
         Self::new(Database::open(directory, options)?)
@@ -55,6 +56,10 @@ impl Engine {
 
     fn new(db: Database) -> Result<Self> {
         Ok(Self { numbers: Numbers::open(&db)?, db, counters: Mutex::default(), ends: Ends::default() })
+    }
+
+    pub fn set(&self, settings: &abi::Settings) {
+        self.db.set_deadlock_detect(settings.deadlock_detect != 0);
     }
 
     pub fn create_table(&self, name: &str, definition: &Definition<'_>, auto_increment: u64) -> Result<()> {

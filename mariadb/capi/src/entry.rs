@@ -12,7 +12,7 @@ mod sessions;
 use std::ffi::c_void;
 use std::sync::Arc;
 
-use crate::abi::{Definition, Options, Seek, TableStats, Text};
+use crate::abi::{Definition, Options, Seek, Settings, TableStats, Text};
 use crate::alter::{self, Alter};
 use crate::crash;
 use crate::cursor;
@@ -102,6 +102,11 @@ pub extern "C" fn trefoil_close(db: *mut Arc<Engine>) {
 pub extern "C" fn trefoil_sync(db: &Arc<Engine>, why: Option<&mut Failure>) -> i32 {
     crash::point("to_sync");
     guard(why, || Ok(db.db.sync().map(|()| Done::Ok)?))
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn trefoil_set(db: &Arc<Engine>, settings: &Settings) {
+    quietly(|| db.set(settings));
 }
 
 #[unsafe(no_mangle)]

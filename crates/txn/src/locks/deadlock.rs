@@ -23,6 +23,9 @@
 //! the lock is held shared: then the last such waiter is walked too. A queue of 48 on one hot row costs a search one latch and
 //! one look at its holder.
 //!
+//! The search can be turned off: deadlocks then end by timeout. Whoever turns it on again sets the flag, then searches from
+//! all who wait. Who began to wait before that and saw the flag unset was in its queue first, so it is among them.
+//!
 //! Why no global graph under a mutex: it would be taken by every wait on every core (C9).
 
 use std::collections::VecDeque;
@@ -80,6 +83,10 @@ pub(super) fn resolve(locks: &Locks, start: &Arc<OwnerState>) {
     // Partner: the same fence of another waiter; between `begin_wait` and the loads of signals.
     fence(Ordering::SeqCst);
     vfs::thread::point("locks.search");
+    // Partner: the store in `search_deadlocks`; the shard's latch orders the queue before it.
+    if !locks.searches.load(Ordering::Relaxed) {
+        return;
+    }
     while let Some(cycle) = find_cycle(locks, start) {
         let Some(mut deadlock) = confirm(locks, &cycle) else { continue };
         let candidates = cycle.iter().filter(|node| !node.owner.prepared.load(Ordering::Relaxed));
@@ -92,6 +99,23 @@ pub(super) fn resolve(locks: &Locks, start: &Arc<OwnerState>) {
         }
         if Arc::ptr_eq(&victim.owner, start) {
             return;
+        }
+    }
+}
+
+impl Locks {
+    /// Turns the search for deadlocks on, as it is at first, or off: then they last until one of their waits has a
+    /// timeout. Once it is on again those that are there are ended.
+    pub fn search_deadlocks(&self, on: bool) {
+        if self.searches.swap(on, Ordering::SeqCst) || !on {
+            return;
+        }
+        for slot in &self.shards {
+            let waiting = |shard: &super::Shard| -> Vec<_> {
+                shard.entries().flat_map(|entry| entry.waiters().map(|waiter| waiter.owner.clone())).collect()
+            };
+            let waiting = waiting(&slot.shard.lock());
+            waiting.iter().filter(|owner| owner.is_waiting()).for_each(|owner| resolve(self, owner));
         }
     }
 }
