@@ -26,6 +26,30 @@ const alter_table_operations IN_PLACE=
   ALTER_COLUMN_DEFAULT | ALTER_OPTIONS | ALTER_RENAME | ALTER_COLUMN_TYPE_CHANGE_BY_ENGINE |
   ALTER_COLUMN_INDEX_LENGTH | ALTER_DROP_CHECK_CONSTRAINT;
 
+bool is_added(const Alter_inplace_info *info, const KEY &key)
+{
+  for (uint n= 0; n < info->index_add_count; n++)
+    if (!my_strcasecmp(system_charset_info, info->key_info_buffer[info->index_add_buffer[n]].name.str, key.name.str))
+      return true;
+  return false;
+}
+
+/* A hash that the server makes for a unique key is made anew by each of its changes, although the key stays. */
+const Field *hash_before(const TABLE *table, const TABLE *altered, const Alter_inplace_info *info, const Field *hash)
+{
+  for (uint n= 0; n < altered->s->keys; n++)
+  {
+    const KEY &key= altered->key_info[n];
+    if (key.algorithm != HA_KEY_ALG_LONG_HASH || key.key_part->fieldnr != hash->field_index + 1 || is_added(info, key))
+      continue;
+    for (uint old= 0; old < table->s->keys; old++)
+      if (table->key_info[old].algorithm == HA_KEY_ALG_LONG_HASH &&
+          !my_strcasecmp(system_charset_info, table->key_info[old].name.str, key.name.str))
+        return table->field[table->key_info[old].key_part->fieldnr - 1];
+  }
+  return nullptr;
+}
+
 /* Where the columns that the engine keeps come from, as the definitions number them; null, or why they have to be made
    row by row. */
 const char *origins(const TABLE *table, const TABLE *altered, Alter_inplace_info *info, std::vector<int32_t> *out)
@@ -42,11 +66,14 @@ const char *origins(const TABLE *table, const TABLE *altered, Alter_inplace_info
     const Field *field= altered->field[n];
     if (!is_kept(altered, field))
       continue;
-    if (column && column->field)
+    const Field *before= column ? column->field : nullptr;
+    if (!before && (field->flags & LONG_UNIQUE_HASH_FIELD))
+      before= hash_before(table, altered, info, field);
+    if (before)
     {
-      if (numbers[column->field->field_index] < 0)
+      if (numbers[before->field_index] < 0)
         return "a generated column that was not kept gets into a key";
-      out->push_back(numbers[column->field->field_index]);
+      out->push_back(numbers[before->field_index]);
       continue;
     }
     if (field->vcol_info || field->default_value || (field->flags & AUTO_INCREMENT_FLAG) ||

@@ -121,6 +121,9 @@ typedef struct {
   uint32_t descending;
 } trefoil_part;
 
+/* No two rows may have what the key is made of: the server looks, under `claims` of trefoil_seek. */
+enum { TREFOIL_CLAIMED = 1 };
+
 typedef struct {
   trefoil_text name;
   const trefoil_part *parts;
@@ -128,7 +131,7 @@ typedef struct {
   uint8_t unique;
   uint8_t structure;     /* 0 auto, 1 btree, 2 betree, 3 lsm */
   uint8_t compression;   /* 0 lz4, 1 none, 2 zstd */
-  uint8_t reserved;
+  uint8_t flags;         /* TREFOIL_CLAIMED */
   uint32_t node_size;    /* 0: the default */
   uint32_t extended;     /* parts behind those that the server's keys may go on with: of the primary key */
 } trefoil_key;
@@ -287,7 +290,8 @@ typedef struct {
   trefoil_lock lock;
   uint8_t only_key;        /* records get the columns of the key and of the primary key, and no others */
   uint8_t reads_all;       /* all rows of the range will be asked for: they may be locked ahead */
-  uint8_t reserved[6];
+  uint8_t claims;          /* first locks the value of the key, exclusively, until the end of the transaction */
+  uint8_t reserved[5];
   /* Or null: says of an entry whose columns stand in the record of trefoil_step whether its row is wanted. */
   trefoil_judge judge;
   void *judge_with;

@@ -39,6 +39,7 @@ static uint8_t kind_of(const Field *field)
   case MYSQL_TYPE_LONG_BLOB:
   case MYSQL_TYPE_BLOB:
   case MYSQL_TYPE_BLOB_COMPRESSED:
+  case MYSQL_TYPE_GEOMETRY:
     return TREFOIL_BLOB;
   default:
     return 0;
@@ -138,6 +139,7 @@ Definition::Definition(const TABLE *table)
     to.part_count= key.user_defined_key_parts;
     to.extended= key.ext_key_parts - key.user_defined_key_parts;
     to.unique= (key.flags & HA_NOSAME) != 0;
+    to.flags= key.algorithm == HA_KEY_ALG_LONG_HASH ? TREFOIL_CLAIMED : 0;
     settings(options, n == share->primary_key, &key, &to);
     m_keys.push_back(to);
   }
@@ -162,12 +164,6 @@ bool refuse_definition(const TABLE *table, const HA_CREATE_INFO *info)
     const Field *field= table->field[n];
     if (!kind_of(field))
       return refuse("columns of this type", field->field_name.str);
-  }
-  for (uint n= 0; n < share->keys; n++)
-  {
-    const KEY &key= table->key_info[n];
-    if (key.algorithm == HA_KEY_ALG_LONG_HASH)
-      return refuse("unique keys on long columns", key.name.str);
   }
   if (info->alter_info)
   {

@@ -30,6 +30,12 @@ int ha_trefoil::find(const uchar *key, uint length, uint8_t how, const key_range
     seek.judge= judge;
     seek.judge_with= this;
   }
+  /* The server looks whether a value is taken, through a handler that no statement has said its locks to. */
+  if (table->key_info[active_index].algorithm == HA_KEY_ALG_LONG_HASH && get_lock_type() == F_WRLCK)
+  {
+    seek.lock= {TREFOIL_EXCLUSIVE, TREFOIL_WAIT};
+    seek.claims= how == TREFOIL_EXACT;
+  }
   if (end)
     set_end(&seek, end);
   if (trefoil_find(m_session, m_cursor, &seek, &m_why))

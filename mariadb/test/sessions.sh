@@ -2,6 +2,7 @@
 # Sessions beside each other: each is a client that reads statements from a pipe. Sourced by smoke.sh.
 
 declare -A PIPE PID
+RACERS=()
 
 open_session() {
     local pipe=$WORK/pipe.$1 fd
@@ -204,6 +205,63 @@ check_copies_beside_snapshots() {
     expect "$(say_to a 'SELECT a FROM tt;')" 5
     expect "$(say_to a 'COMMIT;' 'SELECT COUNT(*) FROM t;')" 3
     expect "$(say_to a 'SELECT COUNT(*) FROM p;')" 2
+}
+
+# Of two who want one long value the second waits for the first, and finds what came of it; who takes a row away has its value.
+check_long_unique() {
+    local level
+    value 'CREATE TABLE s.l (id INT PRIMARY KEY, b BLOB, UNIQUE b (b)) ENGINE=TREFOIL'
+    say_to b 'SET trefoil_lock_wait_timeout = 1;'
+    for level in 'READ COMMITTED' 'REPEATABLE READ'; do
+        value "REPLACE INTO s.l VALUES (1, 'here')"
+        say_to a "SET SESSION TRANSACTION ISOLATION LEVEL $level;" 'BEGIN;' "INSERT INTO l VALUES (2, 'one');"
+        say_to b "SET SESSION TRANSACTION ISOLATION LEVEL $level;"
+        expect_error "$(say_to b "INSERT INTO l VALUES (3, 'one');")" 1205
+        expect_error "$(say_to b "INSERT IGNORE INTO l VALUES (3, 'one');")" 1205
+        expect_error "$(say_to b "UPDATE l SET b = 'one' WHERE id = 1;")" 1205
+        expect "$(say_to b "INSERT INTO l VALUES (3, 'two');")" ''
+        say_to a 'COMMIT;'
+        expect_error "$(say_to b "INSERT INTO l VALUES (4, 'one');")" "1062 (23000) at line"
+        say_to a 'BEGIN;' "DELETE FROM l WHERE b = 'here';" "UPDATE l SET b = 'gone' WHERE id = 2;"
+        expect_error "$(say_to b "INSERT INTO l VALUES (4, 'here');")" 1205
+        expect_error "$(say_to b "REPLACE INTO l VALUES (4, 'one');")" 1205
+        send b "INSERT INTO l VALUES (4, 'here');"
+        sleep 0.3
+        expect "$(say_to a "INSERT INTO l VALUES (5, 'here');" 'ROLLBACK;')" ''
+        expect_error "$(until_done b)" 1062
+        expect "$(say_to b "REPLACE INTO l VALUES (4, 'one');" 'SELECT id, b FROM l ORDER BY id;')" $'1\there\n3\ttwo\n4\tone'
+        value 'DELETE FROM s.l'
+    done
+}
+
+# A long value is had by what is prepared, after a restart too.
+check_long_unique_prepared() {
+    value 'CREATE OR REPLACE TABLE s.l (id INT PRIMARY KEY, b BLOB, UNIQUE b (b)) ENGINE=TREFOIL'
+    say_to a "XA START 'one';" "INSERT INTO l VALUES (1, 'one');" "XA END 'one';" "XA PREPARE 'one';"
+    close_sessions
+    kill_server
+    start_server "${SERVER_ARGS[@]}" 2> /dev/null
+    open_session a
+    expect_error "$(say_to a 'SET trefoil_lock_wait_timeout = 1;' "INSERT INTO l VALUES (2, 'one');")" 1205
+    value "XA COMMIT 'one'"
+    expect_error "$(say_to a "INSERT INTO l VALUES (2, 'one');")" 1062
+}
+
+# Of many who want the same values at once each is had once.
+check_long_unique_race() {
+    local n level
+    value 'CREATE OR REPLACE TABLE s.l (id INT PRIMARY KEY AUTO_INCREMENT, b BLOB, UNIQUE b (b)) ENGINE=TREFOIL'
+    for n in 1 2 3 4; do
+        level=$([ $((n % 2)) = 0 ] && echo 'READ COMMITTED' || echo 'REPEATABLE READ')
+        {
+            echo "SET SESSION TRANSACTION ISOLATION LEVEL $level;"
+            seq 1 300 | sed "s/.*/INSERT INTO s.l (b) VALUES (REPEAT('&.', 2000));/"
+        } | client --force > "$WORK/race.$n" 2>&1 &
+        RACERS[n]=$!
+    done
+    wait "${RACERS[@]}" || true
+    expect "$(value 'SELECT COUNT(*), COUNT(DISTINCT b) FROM s.l')" $'300\t300'
+    expect "$(cat "$WORK"/race.* | grep -c '^ERROR 1062')" 900
 }
 
 # A damaged database leaves the server running, and the error log says why.

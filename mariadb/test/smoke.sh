@@ -22,6 +22,7 @@ beside_innodb() {
     same_as_innodb
     same tables
     same alter
+    same longkeys
     differ_nowhere
     same autoinc
     same_plans
@@ -45,8 +46,9 @@ start_server "${SERVER_ARGS[@]}"
 check_engine
 script smoke
 script keys
-for name in lock_timeout nowait_and_skip_locked kill_query deadlock deadlock_detect status default_options isolation xa index_beside_writers \
-    build_that_fails xa_beside_temporary_tables copies_beside_snapshots; do
+for name in lock_timeout nowait_and_skip_locked kill_query deadlock deadlock_detect status default_options isolation xa \
+    index_beside_writers build_that_fails xa_beside_temporary_tables copies_beside_snapshots long_unique long_unique_prepared \
+    long_unique_race; do
     check "$name"
 done
 killed_in_changes

@@ -9,7 +9,7 @@ use std::time::Duration;
 use support::*;
 use trefoil::{
     ColumnType, Database, Durability, Error, Index, IndexSchema, Isolation, LockMode, Locking, Options, Schema,
-    Transaction,
+    Transaction, Value,
 };
 use vfs::fault::{Action, Class, Rule};
 use vfs::sim::SimDisk;
@@ -198,6 +198,32 @@ fn a24_a_recovered_set_holds_its_unique_values() {
             assert!(matches!(tx.insert(&rows, &[3u64.into(), 6u32.into()]), Err(Error::DuplicateKey(_))));
         });
     }
+}
+
+/// A24: so are values that were locked by their name, in an index that is not unique. Guard: `Held::retake` locks those too.
+#[test]
+fn a24_a_recovered_set_holds_its_values_by_name() {
+    simulate(|_| {
+        let disk = disk();
+        let db = open(&disk);
+        let schema = Schema::builder().column("id", ColumnType::U64).nullable("hash", ColumnType::U64);
+        let by_hash = IndexSchema::new("by_hash", &["hash"]);
+        let rows = db.create_table("rows", schema.primary_key(&["id"]).index(by_hash).build().unwrap()).unwrap();
+        let mut tx = db.begin().unwrap();
+        tx.insert(&rows, &[2u64.into(), Value::Null]).unwrap();
+        assert!(tx.lock_index_value(&rows, "by_hash", &[5u64.into()], Locking::EXCLUSIVE).unwrap());
+        tx.insert(&rows, &[1u64.into(), 5u64.into()]).unwrap();
+        tx.prepare(XID).unwrap();
+        drop(rows);
+        let db = open(&cut(&disk, db));
+        let rows = db.table("rows").unwrap();
+        let tx = db.begin().unwrap();
+        let lock = |value: u64| tx.lock_index_value(&rows, "by_hash", &[value.into()], Locking::EXCLUSIVE.no_wait());
+        assert!(matches!(lock(5), Err(Error::LockBusy { .. })));
+        assert!(lock(6).unwrap());
+        db.commit_prepared(XID).unwrap();
+        assert!(lock(5).unwrap());
+    });
 }
 
 /// A16: a table that a prepared transaction has written to keeps its definition, after a reopening too; the error names

@@ -77,6 +77,9 @@ pub struct Part {
     pub(crate) descending: u32,
 }
 
+/// Of [`Key::flags`]: the server keeps its values unique.
+pub const CLAIMED: u8 = 1;
+
 /// A key of the server's table.
 #[repr(C)]
 pub struct Key {
@@ -86,7 +89,7 @@ pub struct Key {
     pub(crate) unique: u8,
     pub(crate) structure: u8,
     pub(crate) compression: u8,
-    pub(crate) reserved: u8,
+    pub(crate) flags: u8,
     pub(crate) node_size: u32,
     pub(crate) extended: u32,
 }
@@ -157,7 +160,8 @@ pub struct Seek {
     pub(crate) lock: Lock,
     pub(crate) only_key: u8,
     pub(crate) reads_all: u8,
-    pub(crate) reserved: [u8; 6],
+    pub(crate) claims: u8,
+    pub(crate) reserved: [u8; 5],
     pub(crate) judge: Option<extern "C" fn(*mut c_void) -> i32>,
     pub(crate) judge_with: *mut c_void,
 }

@@ -52,6 +52,8 @@ struct KeyLayout {
     /// What the server's keys may go on with: parts of the primary key.
     extended: Vec<Part>,
     name: String,
+    /// The server keeps its values unique.
+    is_claimed: bool,
 }
 
 /// A part of a key.
@@ -88,7 +90,8 @@ impl Layout {
             let extended = parts.split_off(parts.len() - key.extended as usize);
             let before = n - usize::from(from.primary.is_some_and(|primary| primary < n));
             let way = if from.primary == Some(n) { Way::Rows } else { Way::Secondary(before) };
-            keys.push(KeyLayout { way, parts, extended, name: (*name).to_owned() });
+            let is_claimed = key.flags & abi::CLAIMED != 0;
+            keys.push(KeyLayout { way, parts, extended, name: (*name).to_owned(), is_claimed });
         }
         let primary = from.primary.and_then(|n| keys.get(n)).map(|key| Primary::new(&fields, &key.parts));
         let ref_bytes = REF_HEAD_BYTES + primary.as_ref().map_or(8, |of| of.ref_bytes_max(&fields));
@@ -136,6 +139,13 @@ impl Layout {
             Way::Rows => None,
             Way::Secondary(index) => Some((n, &self.schema.indexes()[index])),
         })
+    }
+
+    /// Of keys whose values the server keeps unique: the names of their indexes, and what a record has there.
+    pub fn claimed<'a>(&'a self, record: Record<'a>) -> impl Iterator<Item = (&'a str, Vec<Value<'a>>)> {
+        let values =
+            move |key: &KeyLayout| key.parts.iter().map(|part| self.fields[part.field].value(record)).collect();
+        self.keys.iter().filter(|key| key.is_claimed).map(move |key| (key.name.as_str(), values(key)))
     }
 
     /// The default value of a column.

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Rows written.
 
-use trefoil::{Error, Value};
+use std::ops::Bound;
 
-use crate::cursor::Cursor;
+use trefoil::{Error, Locking, Value};
+
+use crate::cursor::{Cursor, Start};
 use crate::failure::{Code, Done, Failure, Result};
+use crate::layout::Way;
 use crate::raw::Record;
 use crate::session::Session;
 use crate::table::OpenTable;
@@ -29,6 +32,7 @@ pub fn update(session: &mut Session, cursor: &mut Cursor, old: Record<'_>, new: 
     }
     let (from, to) = (layout.primary_values(old, cursor.row), layout.primary_values(new, cursor.row));
     let stays = layout.is_same_primary(&from, &to)?;
+    give_up(session, table, old, Some(new))?;
     let before = session.writes();
     let tx = session.tx_mut()?;
     let outcome = match stays {
@@ -66,6 +70,7 @@ fn move_row(
 pub fn delete(session: &mut Session, cursor: &mut Cursor, record: Record<'_>) -> Result<()> {
     let table = &cursor.table;
     let key = table.layout.primary_values(record, cursor.row);
+    give_up(session, table, record, None)?;
     let before = session.writes();
     let outcome = session.tx_mut()?.delete_row(&table.table, &key);
     match met(session, table, outcome)? {
@@ -74,6 +79,26 @@ pub fn delete(session: &mut Session, cursor: &mut Cursor, record: Record<'_>) ->
             cursor.wrote(&key, before, session);
         }
         false => return Err(gone()),
+    }
+    Ok(())
+}
+
+/// Before the server looks for a value that no two rows may have: whoever else wants it waits.
+pub fn claim(session: &mut Session, table: &OpenTable, start: &Start) -> Result<()> {
+    let (Way::Secondary(n), Bound::Included(values)) = (start.way, &start.low) else { return Ok(()) };
+    let outcome = session.tx()?.lock_index_value(&table.table, table.layout.index_name(n), values, Locking::EXCLUSIVE);
+    session.met(outcome).map(|_| ())
+}
+
+/// Such values that a row loses are locked as well: who looks for them then waits for one thing only.
+fn give_up(session: &mut Session, table: &OpenTable, old: Record<'_>, new: Option<Record<'_>>) -> Result<()> {
+    let kept: Vec<_> = new.into_iter().flat_map(|new| table.layout.claimed(new)).collect();
+    for (index, values) in table.layout.claimed(old) {
+        if values.iter().any(Value::is_null) || kept.contains(&(index, values.clone())) {
+            continue;
+        }
+        let outcome = session.tx()?.lock_index_value(&table.table, index, &values, Locking::EXCLUSIVE);
+        session.met(outcome)?;
     }
     Ok(())
 }

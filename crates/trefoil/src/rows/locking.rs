@@ -6,7 +6,7 @@ use index::Direction;
 
 use super::{Entries, RowRef, Rows, ValueRange, as_slice, index_number, index_range, owned, primary_range, whole_key};
 use crate::cursor::LockingScan;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::handle::Table;
 use crate::locking::Locking;
 use crate::table::{OwnedValue, Value};
@@ -205,6 +205,53 @@ impl Transaction {
         locking: impl Into<Locking>,
     ) -> Result<Entries<'_>> {
         self.scan_index_locked_towards(table, index, range, locking.into(), Direction::Backward)
+    }
+
+    /// Locks values of all columns of a secondary index until the end of the transaction, whether a row has them or not. No row
+    /// is locked by it, and no write needs it but those of a unique index, which lock their values so: it keeps out who asks for
+    /// the same. What must not be there twice although no unique index can say so, is locked before it is looked for, by locking
+    /// reads. False if it was passed over.
+    ///
+    /// # Errors
+    /// As [`Transaction::get_locked`]; `InvalidArgument` if there are not as many values as columns.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = trefoil::Database::open(dir.path(), trefoil::Options::default())?;
+    /// # use trefoil::{ColumnType, IndexSchema, Schema};
+    /// # let schema = Schema::builder().column("id", ColumnType::I64).column("name", ColumnType::Text);
+    /// # let schema = schema.primary_key(&["id"]).index(IndexSchema::new("by_name", &["name"])).build()?;
+    /// # let people = db.create_table("people", schema)?;
+    /// # let mut tx = db.begin()?;
+    /// # for (id, name) in [(1i64, "Ada"), (2, "Grace"), (3, "Edith")] {
+    /// #     tx.insert(&people, &[id.into(), name.into()])?;
+    /// # }
+    /// # tx.commit()?;
+    /// use trefoil::Locking;
+    ///
+    /// let (first, second) = (db.begin()?, db.begin()?);
+    /// first.lock_index_value(&people, "by_name", &["Barbara".into()], Locking::EXCLUSIVE)?; // who is not there yet
+    /// let barbara = second.lock_index_value(&people, "by_name", &["Barbara".into()], Locking::EXCLUSIVE.no_wait());
+    /// assert!(matches!(barbara, Err(trefoil::Error::LockBusy { .. })));
+    /// second.lock_index_value(&people, "by_name", &["Ada".into()], Locking::EXCLUSIVE)?;
+    /// # Ok::<(), trefoil::Error>(())
+    /// ```
+    pub fn lock_index_value(
+        &self,
+        table: &Table,
+        index: &str,
+        values: &[Value<'_>],
+        locking: impl Into<Locking>,
+    ) -> Result<bool> {
+        let shape = self.table_shape(&table.0);
+        let n = index_number(&shape, index)?;
+        let columns = shape.def.schema.index_columns(n).len();
+        if values.len() != columns {
+            return Err(Error::InvalidArgument(format!("index {index:?} has {columns} columns, not {}", values.len())));
+        }
+        let mut value = Vec::new();
+        shape.def.schema.index_prefix(n, values, &mut value)?;
+        self.lock_to_keep(&shape.secondaries[n], &value, locking.into())
     }
 
     pub(super) fn scan_index_locked_towards(

@@ -65,7 +65,7 @@ impl Held {
         Self { id, locks, tables: Vec::new(), writes, is_writer: true, charge, taken: 0 }
     }
 
-    /// Takes again what a write of `key` held: the lock of the row, or of the unique value of an entry of table `shape`,
+    /// Takes again what a write of `key` held, or may have: the lock of the row, or of the value of an entry of table `shape`,
     /// and the pending key that readers of ranges look for (rules A22, A24).
     pub(crate) fn retake(
         &mut self,
@@ -80,12 +80,18 @@ impl Held {
             self.lock(engine, entry.id(), key);
             return Ok(());
         }
-        // Entries of secondary indexes change only under their row's lock.
+        // Entries of secondary indexes change only under their row's lock; values of those that are not unique are locked by
+        // who wants to (`Transaction::lock_index_value`).
         let Some(shape) = shape else { return Ok(()) };
-        let n = shape.secondaries.iter().position(|secondary| secondary.id() == entry.id());
-        if let Some(value) = n.map(|n| shape.def.schema.unique_value(n, key)).transpose()?.flatten() {
-            self.lock(engine, entry.id(), value);
-        }
+        let Some(n) = shape.secondaries.iter().position(|secondary| secondary.id() == entry.id()) else {
+            return Ok(());
+        };
+        let schema = &shape.def.schema;
+        let value = match schema.indexes()[n].is_unique() {
+            true => schema.unique_value(n, key)?,
+            false => Some(&key[..schema.columns_end(Some(n), schema.index_columns(n).len(), key)?]),
+        };
+        value.into_iter().for_each(|value| self.lock(engine, entry.id(), value));
         Ok(())
     }
 

@@ -269,19 +269,17 @@ impl Transaction {
 
     /// Takes the exclusive lock of a row that will be written.
     pub(crate) fn lock_for_write(&self, entry: &IndexEntry, key: &[u8]) -> Result<()> {
-        self.engine.check_writable()?;
-        self.engine.check_undamaged(entry)?;
-        self.lock_row(entry, key, Locking::EXCLUSIVE).map(|_| ())
+        self.lock_asked(entry, key, Locking::EXCLUSIVE).map(|_| ())
+    }
+
+    /// Takes a lock that is not given back before the end. False if it was passed over.
+    pub(crate) fn lock_to_keep(&self, entry: &IndexEntry, key: &[u8], locking: Locking) -> Result<bool> {
+        self.lock_asked(entry, key, locking).map(|fresh| fresh.is_some())
     }
 
     /// Locks a row for a locking read. False if it was passed over.
     pub(crate) fn lock_for_read(&self, entry: &IndexEntry, key: &[u8], locking: Locking) -> Result<bool> {
-        if locking.mode == LockMode::Exclusive {
-            self.engine.check_writable()?;
-            self.engine.check_undamaged(entry)?;
-        }
-        self.engine.check_open()?;
-        let Some(fresh) = self.lock_row(entry, key, locking)? else { return Ok(false) };
+        let Some(fresh) = self.lock_asked(entry, key, locking)? else { return Ok(false) };
         if fresh && self.gives_locks_back() {
             let mut held = self.locks.borrow_mut();
             held.loose = Some(entry.id());
@@ -289,6 +287,15 @@ impl Transaction {
             held.loose_key.extend_from_slice(key);
         }
         Ok(true)
+    }
+
+    fn lock_asked(&self, entry: &IndexEntry, key: &[u8], locking: Locking) -> Result<Option<bool>> {
+        if locking.mode == LockMode::Exclusive {
+            self.engine.check_writable()?;
+            self.engine.check_undamaged(entry)?;
+        }
+        self.engine.check_open()?;
+        self.lock_row(entry, key, locking)
     }
 
     /// Rows that were read and are not wanted are given back: [`Transaction::unlock_row`].

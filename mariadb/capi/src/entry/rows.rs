@@ -41,6 +41,9 @@ pub extern "C" fn trefoil_find(
     guard(why, || {
         let (parts, end) = ends(seek);
         let start = cursor::start(&cursor.table, seek, parts, end)?;
+        if seek.claims != 0 {
+            write::claim(session, &cursor.table, &start)?;
+        }
         cursor.start(session, start);
         Ok(Done::Ok)
     })
