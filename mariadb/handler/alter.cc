@@ -150,6 +150,9 @@ bool ha_trefoil::prepare_inplace_alter_table(TABLE *altered, Alter_inplace_info 
 {
   trefoil_alter *alter= nullptr;
   uint8_t builds= 0;
+  /* Here its warnings are heard. */
+  if (refuse_options(altered, info->create_info))
+    return true;
   if (plan(altered, info, &alter, &builds))
   {
     print_error(failed(), MYF(0));

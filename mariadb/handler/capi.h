@@ -176,6 +176,10 @@ uint32_t trefoil_numbers(trefoil_database *db, trefoil_number *out, uint32_t roo
 size_t trefoil_report(trefoil_database *db, char *out, size_t room);
 size_t trefoil_latest_deadlock(trefoil_database *db, char *out, size_t room);
 
+/* Takes the default for a setting of a key that no index can have: TREFOIL_UNSUPPORTED, and `why` says which it was. To be
+   asked until it is TREFOIL_OK. Name and parts are not looked at. */
+int trefoil_key_fit(trefoil_key *key, trefoil_failure *why);
+
 /* Tables, by the server's path of them. */
 int trefoil_table_create(trefoil_database *db, trefoil_text name, const trefoil_definition *as,
                          uint64_t auto_increment, trefoil_failure *why);

@@ -140,7 +140,7 @@ Definition::Definition(const TABLE *table)
     to.extended= key.ext_key_parts - key.user_defined_key_parts;
     to.unique= (key.flags & HA_NOSAME) != 0;
     to.flags= key.algorithm == HA_KEY_ALG_LONG_HASH ? TREFOIL_CLAIMED : 0;
-    settings(options, n == share->primary_key, &key, &to);
+    settings(options, &key, &to);
     m_keys.push_back(to);
   }
   for (size_t n= 0; n < m_keys.size(); n++)

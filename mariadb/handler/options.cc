@@ -3,6 +3,8 @@
 #define ha_index_option_struct trefoil_key_options
 #include "options.h"
 
+#include "variables.h"
+
 /* 0 is "not said": a key then has what the table says. The other values are the table's, one further. */
 #define STRUCTURES "default,auto,btree,betree,lsm"
 #define COMPRESSIONS "default,none,lz4,zstd"
@@ -16,11 +18,11 @@ ha_create_table_option trefoil_key_option_list[]=
   HA_IOPTION_END
 };
 
-void settings(const trefoil_table_options *table, bool is_primary, const KEY *key, trefoil_key *to)
+/* As the engine numbers them, whether it has them or not. */
+static trefoil_key asked(const trefoil_table_options *table, const trefoil_key_options *own)
 {
   static const uint8_t structures[]= {0, 0, 1, 2, 3};
   static const uint8_t compressions[]= {0, 1, 0, 2};
-  const trefoil_key_options *own= reinterpret_cast<const trefoil_key_options *>(key->option_struct);
   uint structure= own ? own->structure : 0, compression= own ? own->compression : 0;
   ulonglong node_size= own ? own->node_size : 0;
   if (table)
@@ -29,9 +31,28 @@ void settings(const trefoil_table_options *table, bool is_primary, const KEY *ke
     compression= compression ? compression : table->compression + 1;
     node_size= node_size ? node_size : table->node_size;
   }
-  to->structure= structures[structure];
-  to->compression= compressions[compression];
-  to->node_size= (uint32_t) node_size;
+  trefoil_key to{};
+  to.structure= structures[structure];
+  to.compression= compressions[compression];
+  to.node_size= (uint32_t) node_size;
+  return to;
+}
+
+static const trefoil_key_options *key_options(const KEY *key)
+{
+  return reinterpret_cast<const trefoil_key_options *>(key->option_struct);
+}
+
+void settings(const trefoil_table_options *table, const KEY *key, trefoil_key *to)
+{
+  trefoil_key fitting= asked(table, key_options(key));
+  trefoil_failure why{};
+  /* That they do not fit was said when the table was made: refuse_options. */
+  while (trefoil_key_fit(&fitting, &why) == TREFOIL_UNSUPPORTED)
+    ;
+  to->structure= fitting.structure;
+  to->compression= fitting.compression;
+  to->node_size= fitting.node_size;
 }
 
 bool options_differ(const TABLE_SHARE *share, const HA_CREATE_INFO *info)
@@ -42,14 +63,39 @@ bool options_differ(const TABLE_SHARE *share, const HA_CREATE_INFO *info)
   return old->structure != now->structure || old->compression != now->compression || old->node_size != now->node_size;
 }
 
+/* An error, or a warning that the default is taken. */
+static bool misfit(uint code, const char *why)
+{
+  THD *thd= current_thd;
+  if (wants_strict_options(thd))
+    my_printf_error(code, "%s", MYF(0), why);
+  else
+    push_warning_printf(thd, Sql_condition::WARN_LEVEL_WARN, code, "%s; the default is taken", why);
+  return wants_strict_options(thd);
+}
+
+static bool refuse_settings(trefoil_key wanted)
+{
+  trefoil_failure why{};
+  while (trefoil_key_fit(&wanted, &why) == TREFOIL_UNSUPPORTED)
+  {
+    char text[sizeof why.text + 32];
+    my_snprintf(text, sizeof text, "ENGINE=TREFOIL: %s", why.text);
+    if (misfit(ER_UNSUPPORTED_EXTENSION, text))
+      return true;
+  }
+  return false;
+}
+
 /* Rows have one format, which grows with them: that is what the others ask for. */
 static bool refuse_row_format(const HA_CREATE_INFO *info)
 {
   if (!(info->used_fields & HA_CREATE_USED_ROW_FORMAT) ||
       (info->row_type != ROW_TYPE_FIXED && info->row_type != ROW_TYPE_PAGE))
     return false;
-  my_error(ER_ILLEGAL_HA_CREATE_OPTION, MYF(0), "TREFOIL", "ROW_TYPE");
-  return true;
+  char why[256];
+  my_snprintf(why, sizeof why, ER_THD(current_thd, ER_ILLEGAL_HA_CREATE_OPTION), "TREFOIL", "ROW_TYPE");
+  return misfit(ER_ILLEGAL_HA_CREATE_OPTION, why);
 }
 
 /* Tables lie in one directory, all of them. */
@@ -62,22 +108,28 @@ static void warn_directory(const char *path, const char *option)
                       ER_THD(thd, WARN_OPTION_IGNORED), option);
 }
 
+static bool refuse_clustering(const KEY &key)
+{
+  char why[NAME_LEN + 64];
+  my_snprintf(why, sizeof why, "ENGINE=TREFOIL does not support CLUSTERING=1 on key `%s` yet", key.name.str);
+  return misfit(ER_UNSUPPORTED_EXTENSION, why);
+}
+
 bool refuse_options(const TABLE *table, const HA_CREATE_INFO *info)
 {
+  const TABLE_SHARE *share= table->s;
   warn_directory(info->data_file_name, "DATA DIRECTORY");
   warn_directory(info->index_file_name, "INDEX DIRECTORY");
-  if (refuse_row_format(info))
+  if (refuse_row_format(info) || refuse_settings(asked(table_options(share), nullptr)))
     return true;
-  for (uint n= 0; n < table->s->keys; n++)
+  for (uint n= 0; n < share->keys; n++)
   {
-    const trefoil_key_options *own=
-      reinterpret_cast<const trefoil_key_options *>(table->key_info[n].option_struct);
-    if (own && own->clustering && n != table->s->primary_key)
-    {
-      my_printf_error(ER_UNSUPPORTED_EXTENSION, "ENGINE=TREFOIL does not support CLUSTERING=1 on key `%s` yet",
-                      MYF(0), table->key_info[n].name.str);
+    const KEY &key= table->key_info[n];
+    const trefoil_key_options *own= key_options(&key);
+    if (refuse_settings(asked(nullptr, own)))
       return true;
-    }
+    if (own && own->clustering && n != share->primary_key && refuse_clustering(key))
+      return true;
   }
   return false;
 }

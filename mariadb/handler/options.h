@@ -28,10 +28,11 @@ inline const trefoil_table_options *table_options(const TABLE_SHARE *share)
   return reinterpret_cast<const trefoil_table_options *>(share->option_struct);
 }
 
-/* Settings of one key: its own, then those of the table for the primary key. */
-void settings(const trefoil_table_options *table, bool is_primary, const KEY *key, trefoil_key *to);
+/* Settings of one key: its own, then those of the table; the default where the engine does not have them. */
+void settings(const trefoil_table_options *table, const KEY *key, trefoil_key *to);
 
 bool options_differ(const TABLE_SHARE *share, const HA_CREATE_INFO *info);
+/* True if one does not fit, after an error; a warning if they need not (trefoil_strict_options). */
 bool refuse_options(const TABLE *table, const HA_CREATE_INFO *info);
 
 #endif

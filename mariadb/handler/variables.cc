@@ -56,6 +56,10 @@ static MYSQL_THDVAR_BOOL(snapshot_isolation, PLUGIN_VAR_OPCMDARG,
   "Under REPEATABLE READ a row that was changed after the snapshot is not written or locked: error 1020", NULL, NULL,
   FALSE);
 
+static MYSQL_THDVAR_BOOL(strict_options, PLUGIN_VAR_OPCMDARG,
+  "Options of tables and keys that the engine does not have are errors. OFF: they are warnings, and the default is taken. "
+  "What the server does not know is left to its sql_mode", NULL, NULL, TRUE);
+
 /* Options of tables that CREATE TABLE does not name. They are kept with the table. */
 static const char *structures[]= {"auto", "btree", "betree", "lsm", NullS};
 static const char *compressions[]= {"none", "lz4", "zstd", NullS};
@@ -87,6 +91,7 @@ struct st_mysql_sys_var *trefoil_variables[]=
   MYSQL_SYSVAR(snapshot_isolation),
   MYSQL_SYSVAR(deadlock_detect),
   MYSQL_SYSVAR(print_all_deadlocks),
+  MYSQL_SYSVAR(strict_options),
   MYSQL_SYSVAR(default_structure),
   MYSQL_SYSVAR(default_compression),
   NULL
@@ -116,5 +121,7 @@ uint64_t lock_wait_ms(THD *thd)
 }
 
 bool wants_snapshot_isolation(THD *thd) { return THDVAR(thd, snapshot_isolation); }
+
+bool wants_strict_options(THD *thd) { return THDVAR(thd, strict_options); }
 
 bool wants_deadlocks_printed() { return print_all_deadlocks; }

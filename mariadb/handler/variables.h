@@ -13,6 +13,8 @@ uint8_t commit_durability();
 /* The shorter of the engine's own limit and the server's, in milliseconds. */
 uint64_t lock_wait_ms(THD *thd);
 bool wants_snapshot_isolation(THD *thd);
+/* Options that do not fit are errors. */
+bool wants_strict_options(THD *thd);
 bool wants_deadlocks_printed();
 
 /* SHOW STATUS and SHOW ENGINE STATUS: status.cc. */

@@ -159,6 +159,23 @@ const NODE_BYTES_MAX: usize = 64 * 1024;
 const NODE_BYTES_LEAST: usize = tree::node::NODE_BYTES_MIN;
 
 impl IndexOptions {
+    /// Whether a new index may have these settings.
+    ///
+    /// # Errors
+    /// What creating it would give: `Unsupported` of a structure, `InvalidArgument` of a node size.
+    ///
+    /// ```
+    /// use trefoil::{Error, IndexOptions, Structure};
+    ///
+    /// let lsm = IndexOptions { structure: Structure::Lsm, ..IndexOptions::default() };
+    /// assert!(matches!(lsm.check(), Err(Error::Unsupported(_))));
+    /// IndexOptions { structure: Structure::Auto, ..lsm }.check()?;
+    /// # Ok::<(), trefoil::Error>(())
+    /// ```
+    pub fn check(&self) -> Result<()> {
+        self.check_new().and_then(|()| self.resolve()).map(drop)
+    }
+
     /// The settings for the structure, checked.
     pub(crate) fn resolve(&self) -> Result<index::IndexOptions> {
         match self.structure {

@@ -12,12 +12,13 @@ mod sessions;
 use std::ffi::c_void;
 use std::sync::Arc;
 
-use crate::abi::{Definition, Options, Seek, Settings, TableStats, Text};
+use crate::abi::{Definition, Key, Options, Seek, Settings, TableStats, Text};
 use crate::alter::{self, Alter};
 use crate::crash;
 use crate::cursor;
 use crate::database::Engine;
 use crate::failure::{Code, Done, Failure, Result, guard, quietly};
+use crate::layout;
 use crate::raw::{self, Record, Slot};
 use crate::session::Session;
 use crate::status::{self, Number};
@@ -141,6 +142,11 @@ pub extern "C" fn trefoil_report(db: &Arc<Engine>, out: *mut u8, room: usize) ->
 #[unsafe(no_mangle)]
 pub extern "C" fn trefoil_latest_deadlock(db: &Arc<Engine>, out: *mut u8, room: usize) -> usize {
     copy_text(out, room, || db.db.deadlocks().first().map(status::circle).unwrap_or_default())
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn trefoil_key_fit(key: &mut Key, why: Option<&mut Failure>) -> i32 {
+    guard(why, || layout::fit(key).map(|()| Done::Ok))
 }
 
 #[unsafe(no_mangle)]

@@ -447,6 +447,15 @@ fn schema(from: &Definition<'_>, fields: &[Field], keys: &[KeyLayout]) -> Result
     Ok(schema.build().map_err(trefoil::Error::from)?)
 }
 
+/// Takes the default for a setting that no index can have, and says which it was; to be asked until there is none.
+pub fn fit(key: &mut abi::Key) -> Result<()> {
+    let wanted = index_options(key)?;
+    let structure = IndexOptions { node_bytes: 0, ..wanted };
+    structure.check().inspect_err(|_| key.structure = 0)?;
+    wanted.check().inspect_err(|_| key.node_size = 0)?;
+    Ok(())
+}
+
 fn index_options(from: &abi::Key) -> Result<IndexOptions> {
     let unknown = |what: &str| Failure::new(Code::Unsupported, &format!("{what} unknown to this engine"));
     let structure = match from.structure {
