@@ -73,6 +73,7 @@ typedef struct {
 
 /* What may be set anew at any time. */
 typedef struct {
+  uint64_t gc_debt_limit;  /* bytes; 0: the engine's own */
   uint8_t deadlock_detect;
   uint8_t reserved[7];
 } trefoil_settings;
@@ -84,6 +85,7 @@ typedef struct {
   uint64_t disk_reserve;
   uint64_t checkpoint_replay_seconds;
   trefoil_collations collations;
+  uint64_t background_threads; /* 0: by the number of cores */
   trefoil_settings settings;
 } trefoil_options;
 
@@ -155,8 +157,8 @@ typedef struct {
 } trefoil_table_stats;
 
 static_assert(sizeof(trefoil_failure) == 512, "as in abi.rs");
-static_assert(sizeof(trefoil_settings) == 8, "as in abi.rs");
-static_assert(sizeof(trefoil_options) == 80, "as in abi.rs");
+static_assert(sizeof(trefoil_settings) == 16, "as in abi.rs");
+static_assert(sizeof(trefoil_options) == 96, "as in abi.rs");
 static_assert(sizeof(trefoil_field) == 48, "as in abi.rs");
 static_assert(sizeof(trefoil_part) == 16, "as in abi.rs");
 static_assert(sizeof(trefoil_key) == 40, "as in abi.rs");

@@ -10,6 +10,7 @@ static ulonglong log_capacity;
 static ulonglong disk_reserve;
 static ulong checkpoint_replay_seconds;
 static ulong flush_log_at_commit;
+static ulong background_threads;
 
 static MYSQL_SYSVAR_ULONGLONG(buffer_size, buffer_size, PLUGIN_VAR_RQCMDARG | PLUGIN_VAR_READONLY,
   "All memory of the engine: pages, uncommitted writes, locks, the log's buffer", NULL, NULL,
@@ -29,16 +30,37 @@ static MYSQL_SYSVAR_ULONG(flush_log_at_commit, flush_log_at_commit, PLUGIN_VAR_R
   "What a commit waits for: 1 = it is on disk; 2 = the operating system has it; 0 = nothing, it is on disk within a "
   "second", NULL, NULL, 1, 0, 2, 0);
 
-static my_bool deadlock_detect;
+static MYSQL_SYSVAR_ULONG(background_threads, background_threads, PLUGIN_VAR_RQCMDARG | PLUGIN_VAR_READONLY,
+  "Threads that write pages back, drain, merge and clean; 1 is 2. 0: one for two cores, 2 to 8", NULL, NULL,
+  0, 0, 64, 0);
 
-static trefoil_settings settings_now() { return {static_cast<uint8_t>(deadlock_detect), {}}; }
+/* What may be set at any time. */
+static my_bool deadlock_detect;
+static ulonglong gc_debt_limit;
+
+static trefoil_settings settings_now() { return {gc_debt_limit, static_cast<uint8_t>(deadlock_detect), {}}; }
+
+static void set_now()
+{
+  trefoil_settings settings= settings_now();
+  trefoil_set(trefoil_db, &settings);
+}
 
 static void set_bool(THD *, struct st_mysql_sys_var *, void *to, const void *from)
 {
   *static_cast<my_bool *>(to)= *static_cast<const my_bool *>(from);
-  trefoil_settings now= settings_now();
-  trefoil_set(trefoil_db, &now);
+  set_now();
 }
+
+static void set_bytes(THD *, struct st_mysql_sys_var *, void *to, const void *from)
+{
+  *static_cast<ulonglong *>(to)= *static_cast<const ulonglong *>(from);
+  set_now();
+}
+
+static MYSQL_SYSVAR_ULONGLONG(gc_debt_limit, gc_debt_limit, PLUGIN_VAR_RQCMDARG,
+  "Bytes of pages waiting for garbage collection from which on writers are slowed down. 0: a tenth of the data",
+  NULL, set_bytes, 0, 0, ULONGLONG_MAX, 0);
 
 static MYSQL_SYSVAR_BOOL(deadlock_detect, deadlock_detect, PLUGIN_VAR_OPCMDARG,
   "Transactions that wait for each other are found at once, and one of them is rolled back (error 1213). OFF: the first "
@@ -89,6 +111,8 @@ struct st_mysql_sys_var *trefoil_variables[]=
   MYSQL_SYSVAR(flush_log_at_commit),
   MYSQL_SYSVAR(lock_wait_timeout),
   MYSQL_SYSVAR(snapshot_isolation),
+  MYSQL_SYSVAR(background_threads),
+  MYSQL_SYSVAR(gc_debt_limit),
   MYSQL_SYSVAR(deadlock_detect),
   MYSQL_SYSVAR(print_all_deadlocks),
   MYSQL_SYSVAR(strict_options),
@@ -100,7 +124,7 @@ struct st_mysql_sys_var *trefoil_variables[]=
 trefoil_options open_options(const char *directory)
 {
   return {text(directory, strlen(directory)), buffer_size, log_capacity, disk_reserve, checkpoint_replay_seconds,
-          server_collations, settings_now()};
+          server_collations, background_threads == 1 ? 2 : background_threads, settings_now()};
 }
 
 uint8_t commit_durability()

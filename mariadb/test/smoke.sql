@@ -99,6 +99,8 @@ CREATE TABLE filled (PRIMARY KEY (a)) ENGINE=TREFOIL SELECT 1 AS a UNION ALL SEL
 CREATE TABLE filled (PRIMARY KEY (a)) ENGINE=TREFOIL SELECT 1 AS a; DROP TABLE filled;
 SELECT '-- variables' AS '';
 SHOW VARIABLES LIKE 'trefoil%';
+SET GLOBAL trefoil_background_threads = 4; SET GLOBAL trefoil_gc_debt_limit = 'much'; SET GLOBAL trefoil_gc_debt_limit = -1;
+SET GLOBAL trefoil_gc_debt_limit = 1048576; SELECT @@trefoil_gc_debt_limit; SET GLOBAL trefoil_gc_debt_limit = DEFAULT;
 SET GLOBAL trefoil_deadlock_detect = 2; SET SESSION trefoil_deadlock_detect = OFF;
 SELECT '-- what is refused, it says so' AS '';
 CREATE TABLE bad (a TEXT, FULLTEXT (a)) ENGINE=TREFOIL; CREATE TABLE bad (g POINT NOT NULL, SPATIAL (g)) ENGINE=TREFOIL;

@@ -2,18 +2,23 @@
 //!
 //! | thread | does | lane |
 //! |---|---|---|
-//! | `trefoil-writeback` | frames ready before anyone needs one, dirty pages to disk | urgent |
-//! | `trefoil-upkeep` | draining, purging, merging, cleaning in bounded steps; frees dropped indexes | merge |
+//! | `trefoil-writeback`, several | frames ready before anyone needs one, dirty pages to disk | urgent |
+//! | `trefoil-upkeep`, several | draining, purging, merging, cleaning in bounded steps; frees dropped indexes | merge |
 //! | `trefoil-checkpoint` | a checkpoint when the log behind the last one nears its bound | merge |
 //! | `trefoil-evict` | alone in a database that is only read: frames ready, nothing to disk | urgent |
 //! | `trefoil-log` | syncs what `Buffered` commits left, within a second; makes log segments ahead of their use | urgent |
+//!
+//! [`Lanes`] says how many the several are. Workers of the urgent lane each take pages of their own. The steps of one index
+//! come one after the other, so workers of the merge lane are busy with different indexes: each begins elsewhere in the
+//! list, and passes by those that another one has in hand (`IndexEntry::in_hand`). Only the first of them looks after
+//! indexes that were dropped: they are freed when nobody else holds their entries.
 //!
 //! A fault in one of them poisons the database, except a full disk or full memory, which are tried again, and damage that is
 //! read in an index, which concerns that index alone ([`crate::quarantine`]). None of them holds a
 //! latch while it waits, and each looks at `Signal` between bounded steps, so that `close` is prompt.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use base::Fault;
@@ -22,6 +27,8 @@ use vfs::thread::JoinHandle;
 use vfs::time::Instant;
 
 use crate::engine::Engine;
+use crate::entry::IndexEntry;
+use crate::options::Options;
 use crate::quarantine;
 
 /// Asks the threads to stop, or to look again now.
@@ -79,6 +86,37 @@ impl Signal {
 
     fn stopping(&self) -> bool {
         self.state.lock().stop
+    }
+}
+
+/// Threads of the two lanes that [`Options::background_threads`] counts: together at least two.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Lanes {
+    /// Of the urgent lane: write-back.
+    pub urgent: usize,
+    /// Of the merge lane: upkeep.
+    pub merge: usize,
+}
+
+impl Lanes {
+    /// The fewest and the most threads that may be asked for.
+    pub const RANGE: std::ops::RangeInclusive<usize> = 2..=64;
+    /// The most that are taken if nobody asks.
+    const DEFAULT_MAX: usize = 8;
+
+    /// One in four is urgent. Unless it is said how many: one for two cores, since commits and reads want the others.
+    pub fn new(options: &Options) -> Self {
+        let threads = match options.background_threads {
+            0 => (vfs::thread::cores() / 2).clamp(*Self::RANGE.start(), Self::DEFAULT_MAX),
+            asked => asked,
+        };
+        let urgent = (threads / 4).max(1);
+        Self { urgent, merge: threads - urgent }
+    }
+
+    /// Threads that may have a batch of pages in hand: these, and the checkpoint's.
+    pub fn writers(self) -> u64 {
+        (self.urgent + self.merge + 1) as u64
     }
 }
 
@@ -150,11 +188,11 @@ pub fn evict(engine: &Engine) {
     }
 }
 
-/// Body of `trefoil-upkeep`: backs off from 1 to 50 ms while there is nothing to do.
-pub fn upkeep(engine: &Engine) {
+/// Body of `trefoil-upkeep` number `worker` of so many: backs off from 1 to 50 ms while there is nothing to do.
+pub fn upkeep(engine: &Engine, worker: usize, workers: usize) {
     let mut pause = Duration::from_millis(1);
     loop {
-        let worked = if engine.poison.cause().is_some() { Ok(false) } else { engine.upkeep_step() };
+        let worked = if engine.poison.cause().is_some() { Ok(false) } else { engine.upkeep_share(worker, workers) };
         let more = matches!(worked, Ok(true));
         tolerate(engine, worked.map(|_| ()));
         if more {
@@ -204,6 +242,23 @@ pub fn log(engine: &Engine) {
     }
 }
 
+/// An index that a worker has in hand.
+struct InHand<'a>(&'a AtomicBool);
+
+impl<'a> InHand<'a> {
+    /// None if another worker has it.
+    fn take(flag: &'a AtomicBool) -> Option<Self> {
+        // Partner: the store of `drop`. The structure has a lock of its own; this only keeps workers from waiting for it.
+        if flag.swap(true, Ordering::Acquire) { None } else { Some(Self(flag)) }
+    }
+}
+
+impl Drop for InHand<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Release);
+    }
+}
+
 impl Engine {
     /// One step of the urgent lane. True if something was done.
     pub fn write_back_step(&self) -> base::Result<bool> {
@@ -218,18 +273,52 @@ impl Engine {
         // First: on a full disk the rest fails, and what was dropped is how space comes back.
         self.free_dropped()?;
         let mut more = false;
+        for entry in self.kept_up_indexes() {
+            more |= self.maintain(&entry)?;
+        }
+        self.after_upkeep();
+        Ok(more)
+    }
+
+    /// The same by worker number `worker` of so many, as far as no other one is about it.
+    fn upkeep_share(&self, worker: usize, workers: usize) -> base::Result<bool> {
+        if worker == 0 {
+            self.free_dropped()?;
+        }
+        let mut entries = self.kept_up_indexes();
+        entries.retain(|entry| worker == 0 || entry.dropped_at().is_none());
+        let first = entries.len() * worker / workers;
+        entries.rotate_left(first);
+        let mut more = false;
+        for entry in entries {
+            if let Some(_in_hand) = InHand::take(&entry.in_hand) {
+                more |= self.maintain(&entry)?;
+            }
+        }
+        if worker == 0 {
+            self.after_upkeep();
+        }
+        Ok(more)
+    }
+
+    fn kept_up_indexes(&self) -> Vec<Arc<IndexEntry>> {
         let mut entries = self.upkept_indexes();
         entries.retain(|entry| entry.is_kept_up());
         self.space.expect_cleaners(entries.len());
-        for entry in entries {
-            let upkeep = self.upkeep();
-            more |= quarantine::enduring(&entry, || entry.index.maintain(&upkeep))?.more;
-        }
+        entries
+    }
+
+    fn maintain(&self, entry: &IndexEntry) -> base::Result<bool> {
+        let upkeep = self.upkeep();
+        vfs::thread::point("background.maintain");
+        Ok(quarantine::enduring(entry, || entry.index.maintain(&upkeep))?.more)
+    }
+
+    fn after_upkeep(&self) {
         if !self.recovering.load(Ordering::Acquire) {
             // What fails here is tried again at the next step; what poisons has done so.
             let _ = self.try_quarantine_noted();
         }
-        Ok(more)
     }
 
     /// True if replaying the log behind the last checkpoint would take longer than allowed, the log is half full, or so

@@ -8,7 +8,7 @@
 //! | `runs` | memory of runs that are not drained; their number | an eighth of the budget; 512 | bytes committed less what they added to the runs |
 //! | `dirty` | dirty leaves above what write-back aims at | what is left of the budget | bytes written to the data file, as bytes of commits |
 //! | `log` | log behind the last checkpoint, above the half at which one is due | the log's other half | bytes committed while nothing was limited |
-//! | `gc` | leaves to be unlinked, merged or collected, as pages | what lives in the data file; 64 MiB | such pages paid, as bytes of commits |
+//! | `gc` | leaves to be unlinked, merged or collected, as pages | what lives in the data file, 64 MiB; or ten times a limit that was set | such pages paid, as bytes of commits |
 //! | `space` | dead bytes that cleaning can win, above half of what lives | twice what lives; 128 MiB | bytes moved by cleaning, as bytes of commits |
 //!
 //! The worst lag decides ([`admitted`]): below 1 s nothing is limited; from 1 s to 2 s admission falls from 2 r to r, from
@@ -96,6 +96,8 @@ pub(crate) struct Debts {
     /// Leaves to be unlinked, merged or collected, as pages, and those paid since open.
     pub gc: u64,
     pub gc_paid: u64,
+    /// As much of it as delays nobody; 0: a tenth of what lives.
+    pub gc_limit: u64,
     /// What cleaning has to move and what that wins, what it moved since open, and what lives.
     pub to_move: u64,
     pub dead: u64,
@@ -118,7 +120,12 @@ impl Debts {
         let half = self.log_capacity / 2;
         let log = share(self.log_behind.saturating_sub(half), half);
         let live = self.live.max(LIVE_MIN);
-        let gc = share(self.gc, live);
+        let gc_most = match self.gc_limit {
+            0 => live,
+            // At this share of the most begins what is not free.
+            limit => (limit as f64 * (HARD_SECONDS / FREE_SECONDS)) as u64,
+        };
+        let gc = share(self.gc, gc_most);
         let space = share(self.dead.saturating_sub(live / 2), 2 * live);
         let lags = [runs, dirty, log, gc, space];
         let worst = (1..lags.len()).fold(0, |worst, i| if lags[i] > lags[worst] { i } else { worst });
@@ -267,6 +274,8 @@ pub(crate) struct Controller {
     runs: AtomicU64,
     /// Bytes of run files that commits wrote.
     in_files: AtomicU64,
+    /// [`Debts::gc_limit`].
+    gc_limit: AtomicU64,
     meter: Mutex<Meter>,
 }
 
@@ -295,6 +304,11 @@ impl Controller {
     /// A commit wrote so much into run files, which the log does not count.
     pub fn note_files(&self, bytes: u64) {
         self.in_files.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// From the next look on so many bytes of `gc` delay nobody; 0: a tenth of what lives.
+    pub fn limit_gc(&self, bytes: u64) {
+        self.gc_limit.store(bytes, Ordering::Relaxed);
     }
 
     /// True at the wall: a commit that may leave runs waits until some are drained. Looks if it is time.
@@ -338,6 +352,7 @@ impl Controller {
         }
         let mut debts = debts();
         debts.committed += self.in_files.load(Ordering::Relaxed);
+        debts.gc_limit = self.gc_limit.load(Ordering::Relaxed);
         self.runs.store(debts.runs, Ordering::Relaxed);
         let (lag, reason) = debts.lag();
         let kept_up = {
@@ -392,6 +407,7 @@ mod tests {
             (Debts { dirty: 56 * MIB, ..in_shape() }, Reason::Dirty, 10.0),
             (Debts { log_behind: 768 * MIB, ..in_shape() }, Reason::Log, 5.0),
             (Debts { gc: 100 * MIB, live: 200 * MIB, ..in_shape() }, Reason::Gc, 5.0),
+            (Debts { gc: 10 * MIB, gc_limit: 2 * MIB, ..in_shape() }, Reason::Gc, 5.0),
             (Debts { dead: 300 * MIB, live: 200 * MIB, ..in_shape() }, Reason::Space, 5.0),
         ];
         for (debts, reason, lag) in cases {
@@ -402,10 +418,12 @@ mod tests {
         let bulk_load_in_one_file = Debts { runs: 1, run_bytes: 1 << 40, ..in_shape() };
         let dirty_as_aimed = Debts { dirty: 25 * MIB, ..in_shape() };
         let checkpoint_due = Debts { log_behind: 512 * MIB, ..in_shape() };
+        let below_its_limit = Debts { gc: 100 * MIB, gc_limit: 101 * MIB, ..in_shape() };
         let a_few_leaves = Debts { gc: 6 * MIB, ..in_shape() };
         let sparse_extents = Debts { dead: 130 * MIB, live: 200 * MIB, ..in_shape() };
         let small_file = Debts { dead: 40 * MIB, live: MIB, ..in_shape() };
-        for debts in [bulk_load_in_one_file, dirty_as_aimed, checkpoint_due, a_few_leaves, sparse_extents, small_file] {
+        let small = [a_few_leaves, below_its_limit, sparse_extents, small_file];
+        for debts in [bulk_load_in_one_file, dirty_as_aimed, checkpoint_due].into_iter().chain(small) {
             assert!(debts.lag().0 < FREE_SECONDS, "{debts:?} is in shape");
         }
     }

@@ -44,6 +44,8 @@ pub struct IndexEntry {
     pub distinct: RwLock<Option<Arc<Distinct>>>,
     /// Held by who counts them.
     pub counting: Mutex<()>,
+    /// A worker of the merge lane keeps it in shape just now.
+    pub in_hand: AtomicBool,
 }
 
 /// How far an index is, beside the writers of its table (rule A16).
@@ -83,6 +85,7 @@ impl IndexEntry {
             failure,
             distinct,
             counting,
+            in_hand: AtomicBool::new(false),
         })
     }
 

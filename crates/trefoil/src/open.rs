@@ -18,7 +18,7 @@ use vfs::sync::{Mutex, RwLock};
 use vfs::time::Instant;
 use wal::{DatabaseId, Incarnation, ManifestMark, RecordRef, Wal, WalEnd, WalOptions, WalStart};
 
-use crate::background::{self, Threads};
+use crate::background::{self, Lanes, Threads};
 use crate::catalog::{self, IndexDef, Role, Row, TableDef};
 use crate::engine::{Engine, Published};
 use crate::entry::{IndexEntry, Names, TableEntry, TableShape};
@@ -98,6 +98,14 @@ fn check(options: &Options) -> Result<()> {
         let range = "a power of two from 64 KiB to 4 MiB";
         return invalid(format!("extent_bytes is {}; it must be {range}", options.extent_bytes));
     }
+    let (threads, range) = (options.background_threads, Lanes::RANGE);
+    if threads != 0 && !range.contains(&threads) {
+        return invalid(format!(
+            "background_threads is {threads}; it must be 0, or from {} to {}",
+            range.start(),
+            range.end()
+        ));
+    }
     if options.log_segment_bytes < 256 << 10 {
         return invalid(format!("log_segment_bytes is {}; the least is 256 KiB", options.log_segment_bytes));
     }
@@ -164,8 +172,9 @@ impl Opening {
         let space_options = SpaceOptions { budget: Some(budget.clone()), ..space_options(&options) };
         let space = Space::open(layout.vfs.clone(), &layout.dir, space_options, saved, poison.clone())?;
         let mut cache = CacheOptions::default();
-        // Three threads write, and each keeps what it needs for a batch, three times over.
-        cache.batch_bytes = cache.batch_bytes.min(options.budget_bytes / 64).max(cache.page_bytes);
+        // Each thread that writes keeps what it needs for a batch, three times over: together a seventh of the budget.
+        let share = options.budget_bytes * 3 / 64 / Lanes::new(&options).writers();
+        cache.batch_bytes = cache.batch_bytes.min(share).max(cache.page_bytes);
         cache.batch_pages = (cache.batch_bytes / cache.page_bytes) as usize;
         if options.read_only {
             // Nobody writes pages back: what is not evicted by then stays.
@@ -182,6 +191,7 @@ impl Opening {
         let manifest = self.manifest.clone();
         let engine = self.assemble(&log_end, next_index)?;
         engine.locks.search_deadlocks(engine.options.deadlock_detect);
+        engine.controller.limit_gc(engine.options.gc_debt_limit_bytes);
         register(&engine, catalog, rows, &manifest)?;
         let threads = Arc::new(Threads::default());
         let started = recover(&engine, &threads, &manifest, &log_end);
@@ -440,7 +450,10 @@ fn recover(engine: &Arc<Engine>, threads: &Threads, manifest: &Manifest, log_end
         threads.start("trefoil-evict", engine, background::evict)?;
         return read_only::recover(engine, manifest, log_end);
     }
-    threads.start("trefoil-writeback", engine, background::writeback)?;
+    let lanes = Lanes::new(&engine.options);
+    for _ in 0..lanes.urgent {
+        threads.start("trefoil-writeback", engine, background::writeback)?;
+    }
     let settle = || {
         while engine.upkeep_step()? {}
         Ok(())
@@ -464,7 +477,9 @@ fn recover(engine: &Arc<Engine>, threads: &Threads, manifest: &Manifest, log_end
     engine.quarantine_noted()?;
     engine.run_checkpoint()?;
     if engine.options.background {
-        threads.start("trefoil-upkeep", engine, background::upkeep)?;
+        for n in 0..lanes.merge {
+            threads.start("trefoil-upkeep", engine, move |engine| background::upkeep(engine, n, lanes.merge))?;
+        }
         threads.start("trefoil-checkpoint", engine, background::checkpoint)?;
         threads.start("trefoil-log", engine, background::log)?;
         for n in 0..engine.helpers.count() {

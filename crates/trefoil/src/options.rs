@@ -250,6 +250,10 @@ pub struct Options {
     /// [`Error::Deadlock`](crate::Error::Deadlock). Off, the first whose `lock_timeout` has passed gets `LockTimeout`. Default
     /// true; [`Database::set_deadlock_detect`](crate::Database::set_deadlock_detect) sets it anew.
     pub deadlock_detect: bool,
+    /// Bytes of leaves that wait to be collected (`gc_debt_bytes` of all indexes together) from which on writers are slowed
+    /// down, step by step up to ten times as many. Default 0: a tenth of what lives in the data file, at least 6.4 MiB;
+    /// [`Database::set_gc_debt_limit`](crate::Database::set_gc_debt_limit) sets it anew.
+    pub gc_debt_limit_bytes: u64,
     /// Data files bypass the page cache where the file system can. Default true.
     pub direct_io: bool,
     /// Upper bound of the data file in bytes. Default none.
@@ -267,6 +271,10 @@ pub struct Options {
     /// idle: it takes less time and a little more CPU. `usize::MAX` turns that off. Default 128, below which
     /// waking a thread costs more than it saves.
     pub parallel_apply_from: usize,
+    /// Threads that write pages back, and that drain, purge, merge and clean: together 2 to 64, one in four for the first.
+    /// Several indexes are kept in shape side by side, one index by one thread at a time. Default 0: one for two
+    /// cores, 2 to 8. The log, checkpoints and large commits have threads of their own.
+    pub background_threads: usize,
     /// Background threads on. Off, nothing is written back, purged or checkpointed unless called for: for tests.
     pub background: bool,
     /// What orders the text of columns that have a collation ([`SchemaBuilder::collate`](crate::SchemaBuilder::collate)).
@@ -289,6 +297,7 @@ impl Default for Options {
             isolation: Isolation::RepeatableRead,
             lock_timeout: Duration::from_secs(50),
             deadlock_detect: true,
+            gc_debt_limit_bytes: 0,
             direct_io: true,
             data_bytes_max: None,
             disk_reserve_bytes: 64 << 20,
@@ -296,6 +305,7 @@ impl Default for Options {
             log_segment_bytes: 16 << 20,
             inline_batch_bytes: 1 << 20,
             parallel_apply_from: 128,
+            background_threads: 0,
             background: true,
             collations: None,
             vfs: Arc::new(RealVfs),

@@ -30,4 +30,18 @@ impl Database {
     pub fn set_deadlock_detect(&self, on: bool) {
         self.engine().locks.search_deadlocks(on);
     }
+
+    /// Sets [`Options::gc_debt_limit_bytes`](crate::Options::gc_debt_limit_bytes) anew; 0 is the default again.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = trefoil::Database::open(dir.path(), trefoil::Options::default())?;
+    /// db.set_gc_debt_limit(1 << 30); // a mass delete tonight shall not slow anybody down
+    /// let delays = db.stats().delays;
+    /// assert!(delays.iter().any(|delay| delay.reason == "gc" && delay.count == 0));
+    /// # Ok::<(), trefoil::Error>(())
+    /// ```
+    pub fn set_gc_debt_limit(&self, bytes: u64) {
+        self.engine().controller.limit_gc(bytes);
+    }
 }

@@ -55,8 +55,8 @@ impl Bench {
     }
 
     /// A device that takes its time to read.
-    fn slow_reads(&self) {
-        self.faults.add(Rule::new(Action::Slow(Duration::from_millis(2))).on(Class::Read).path("data").forever());
+    fn slow_reads(&self, each: Duration) {
+        self.faults.add(Rule::new(Action::Slow(each)).on(Class::Read).path("data").forever());
     }
 }
 
@@ -67,7 +67,7 @@ fn what_a_snapshot_pins_delays_nobody_until_it_ends() {
     let snapshot = bench.db.snapshot().expect("taken");
     bench.put_all(2);
     bench.db.checkpoint().expect("a checkpoint");
-    bench.slow_reads();
+    bench.slow_reads(Duration::from_millis(2));
     // Long enough for many looks and many steps of the background.
     let hot = bench.db.create_index("hot", IndexOptions::default()).expect("created");
     let put = |i: u64| {
@@ -103,6 +103,37 @@ fn what_a_snapshot_pins_delays_nobody_until_it_ends() {
     bench.db.close().expect("closes");
 }
 
+/// The same debt delays nobody below a limit, and everybody above one that is set meanwhile. Guard: `lag` asks for it.
+#[test]
+fn a_limit_says_from_which_debt_on_writers_wait() {
+    let bench = Bench::new();
+    bench.put_all(1);
+    let snapshot = bench.db.snapshot().expect("taken");
+    bench.put_all(2);
+    bench.db.checkpoint().expect("a checkpoint");
+    bench.slow_reads(Duration::from_millis(10));
+    let hot = bench.db.create_index("hot", IndexOptions::default()).expect("created");
+    bench.db.set_gc_debt_limit(1 << 30);
+    drop(snapshot);
+    let debt_after = |enough: Duration, until: &dyn Fn() -> bool| {
+        let (began, mut most) = (Instant::now(), 0);
+        while began.elapsed() < enough && !until() {
+            let mut tx = bench.db.begin().expect("begins");
+            tx.put(&hot, b"key", &[1; 100]).expect("fits");
+            tx.commit().expect("commits");
+            most = most.max(bench.index.stats().gc_debt_bytes);
+        }
+        most
+    };
+    let most = debt_after(Duration::from_secs(1), &|| false);
+    assert!(most > 8 << 20, "{most} bytes of debt");
+    assert_eq!(bench.gc_delay().count, 0, "below the limit");
+    bench.db.set_gc_debt_limit(64 << 10);
+    debt_after(Duration::from_secs(60), &|| bench.gc_delay().count > 0);
+    assert!(bench.gc_delay().count > 0, "nobody waited: {:?}", bench.index.stats());
+    bench.db.close().expect("closes");
+}
+
 #[test]
 fn debt_stays_bounded_when_as_much_is_deleted_as_inserted() {
     let bench = Bench::new();
@@ -131,7 +162,7 @@ fn debt_stays_bounded_when_as_much_is_deleted_as_inserted() {
         );
         drop(reader);
         if generation == 0 {
-            bench.slow_reads();
+            bench.slow_reads(Duration::from_millis(2));
         }
     }
     let delays = bench.db.stats().delays;

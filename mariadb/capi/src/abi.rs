@@ -14,6 +14,7 @@ pub struct Text {
 /// What may be set anew at any time.
 #[repr(C)]
 pub struct Settings {
+    pub(crate) gc_debt_limit: u64,
     pub(crate) deadlock_detect: u8,
     pub(crate) reserved: [u8; 7],
 }
@@ -27,6 +28,7 @@ pub struct Options {
     pub(crate) disk_reserve: u64,
     pub(crate) checkpoint_replay_seconds: u64,
     pub(crate) collations: Collations,
+    pub(crate) background_threads: u64,
     pub(crate) settings: Settings,
 }
 
@@ -166,8 +168,8 @@ pub struct Seek {
     pub(crate) judge_with: *mut c_void,
 }
 
-const _: () = assert!(size_of::<Settings>() == 8);
-const _: () = assert!(size_of::<Options>() == 80);
+const _: () = assert!(size_of::<Settings>() == 16);
+const _: () = assert!(size_of::<Options>() == 96);
 const _: () = assert!(size_of::<Field>() == 48);
 const _: () = assert!(size_of::<Part>() == 16);
 const _: () = assert!(size_of::<Collation>() == 8);

@@ -48,6 +48,8 @@ impl Engine {
             disk_reserve_bytes: options.disk_reserve,
             collations: Some(Arc::new(collation::Server::new(options.collations))),
             checkpoint_replay: Duration::from_secs(options.checkpoint_replay_seconds),
+            background_threads: usize::try_from(options.background_threads).unwrap_or(usize::MAX),
+            gc_debt_limit_bytes: options.settings.gc_debt_limit,
             deadlock_detect: options.settings.deadlock_detect != 0,
             ..Options::default()
         };
@@ -60,6 +62,7 @@ impl Engine {
 
     pub fn set(&self, settings: &abi::Settings) {
         self.db.set_deadlock_detect(settings.deadlock_detect != 0);
+        self.db.set_gc_debt_limit(settings.gc_debt_limit);
     }
 
     pub fn create_table(&self, name: &str, definition: &Definition<'_>, auto_increment: u64) -> Result<()> {

@@ -116,6 +116,8 @@ impl Sizes {
             // With some numbers of writers every commit of several indexes is shared out.
             parallel_apply_from: if self.writers == 2 { 1 } else { Options::default().parallel_apply_from },
             lock_timeout: Duration::from_millis(200),
+            // One worker of the merge lane, or three.
+            background_threads: if self.writers % 2 == 0 { 4 } else { 2 },
             ..Options::default()
         }
     }

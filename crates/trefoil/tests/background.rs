@@ -1,0 +1,101 @@
+//! The background's threads: how many there are, and what several of them do side by side.
+
+#![allow(clippy::unwrap_used, reason = "a test panics on what it does not expect")]
+
+mod support;
+
+use std::time::Duration;
+
+use support::*;
+use trefoil::{Database, Durability, Error, Options};
+use vfs::sim::{DiskConfig, SimDisk};
+use vfs::time::Instant;
+
+const INDEXES: usize = 6;
+const KEYS: u32 = 1_500;
+
+fn name(n: usize) -> String {
+    format!("index {n}")
+}
+
+/// On a disk that takes a millisecond to read a block: how long runs over cold leaves in several indexes take to drain.
+fn time_to_drain(threads: usize) -> Duration {
+    let disk =
+        SimDisk::new(DiskConfig { times: [1_000, 10, 10, 10].map(Duration::from_micros), ..DiskConfig::seed(7) });
+    let options = Options { log_capacity_bytes: 64 << 20, inline_batch_bytes: 600, ..options(&disk) };
+    let db = Database::open("/db", options.clone()).unwrap();
+    (0..INDEXES).for_each(|n| fill(&db, &index(&db, &name(n)), 0, KEYS, 40).unwrap());
+    db.settle().unwrap();
+    db.close().unwrap();
+    drop(db);
+    let db = Database::open("/db", Options { background_threads: threads, ..options }).unwrap();
+    let mut tx = db.begin().unwrap();
+    for n in 0..INDEXES {
+        let index = db.index(&name(n)).unwrap();
+        (0..KEYS).step_by(3).for_each(|key| tx.put(&index, &key.to_be_bytes(), b"new").unwrap());
+    }
+    tx.commit_with(Durability::Buffered).unwrap();
+    let began = Instant::now();
+    let undrained = || db.stats().indexes.iter().any(|(_, stats)| stats.run_bytes > 0);
+    assert!(undrained(), "the commit left runs");
+    while undrained() {
+        sleep(1);
+    }
+    let took = began.elapsed();
+    for n in 0..INDEXES {
+        assert_eq!(get(&db, &db.index(&name(n)).unwrap(), &3u32.to_be_bytes()).as_deref(), Some(&b"new"[..]));
+    }
+    sound(&db);
+    took
+}
+
+/// Guard: more than one worker is started.
+#[test]
+fn indexes_are_drained_side_by_side() {
+    simulate(|_| {
+        let (one, three) = (time_to_drain(2), time_to_drain(4));
+        let times = one.as_secs_f64() / three.as_secs_f64();
+        assert!(times > 2.0, "{one:?} by one worker, {three:?} by three");
+    });
+}
+
+/// Of three workers two are in the middle of the only indexes there are, the catalog and another one: the third finds
+/// nothing to do, and does not wait. Guard: who has an index in hand.
+#[test]
+fn an_index_is_kept_in_shape_by_one_worker_at_a_time() {
+    simulate(|sim| {
+        let disk = disk();
+        let db = Database::open("/db", Options { background_threads: 4, ..options(&disk) }).unwrap();
+        fill(&db, &index(&db, "i"), 0, 100, 10).unwrap();
+        let held: Vec<_> = (0..2)
+            .map(|_| {
+                let gate = sim.hold("background.maintain");
+                gate.wait_reached();
+                gate
+            })
+            .collect();
+        let third = sim.hold("background.maintain");
+        sleep(500);
+        assert!(!third.is_reached(), "two workers have one index in hand");
+        held.iter().for_each(|gate| gate.open());
+        third.wait_reached();
+        third.open();
+        db.close().unwrap();
+    });
+}
+
+/// Guard: the range is looked at.
+#[test]
+fn numbers_of_threads_out_of_range_are_refused() {
+    simulate(|_| {
+        let disk = disk();
+        for threads in [1, 65] {
+            let refused = Database::open("/db", Options { background_threads: threads, ..options(&disk) });
+            let error = refused.map(drop).unwrap_err();
+            assert!(matches!(&error, Error::InvalidArgument(why) if why.contains("from 2 to 64")), "{error}");
+        }
+        let db = Database::open("/db", Options { background_threads: 64, ..options(&disk) }).unwrap();
+        fill(&db, &index(&db, "i"), 0, 100, 10).unwrap();
+        db.close().unwrap();
+    });
+}
