@@ -280,7 +280,7 @@ enum {
   TREFOIL_BEFORE = 5       /* the last row before all that begin with them */
 };
 /* 0 no, 1 yes, 2 no, nor any behind it; anything else ends the scan as cancelled. */
-typedef int (*trefoil_judge)(void *with);
+typedef int (*trefoil_judge)(void *with, void *tag, const uint8_t *ref);
 
 /* The other end of a range, where it is known. */
 enum { TREFOIL_OPEN_END = 0, TREFOIL_END_INCLUDED = 1, TREFOIL_END_EXCLUDED = 2 };
@@ -297,12 +297,14 @@ typedef struct {
   uint8_t only_key;        /* records get the columns of the key and of the primary key, and no others */
   uint8_t reads_all;       /* all rows of the range will be asked for: they may be locked ahead */
   uint8_t claims;          /* first locks the value of the key, exclusively, until the end of the transaction */
-  uint8_t reserved[5];
+  uint8_t judges_refs;     /* `judge` gets references of the rows, otherwise null */
+  uint8_t reserved[4];
   /* Or null: says of an entry whose columns stand in the record of trefoil_step whether its row is wanted. */
   trefoil_judge judge;
   void *judge_with;
+  void *tag;               /* what the caller knows the range by: never followed */
 } trefoil_seek;
-static_assert(sizeof(trefoil_seek) == 64, "as in abi.rs");
+static_assert(sizeof(trefoil_seek) == 72, "as in abi.rs");
 
 /* About how many committed rows lie in a range, given as for reading: 0 if surely none. */
 int trefoil_estimate(const trefoil_table *table, const trefoil_seek *range, uint64_t *rows, trefoil_failure *why);
@@ -316,6 +318,12 @@ int trefoil_find(trefoil_session *session, trefoil_cursor *cursor, const trefoil
 enum { TREFOIL_FIRST = 0, TREFOIL_NEXT = 1, TREFOIL_NEXT_SAME = 2, TREFOIL_PREVIOUS = 3 };
 int trefoil_step(trefoil_session *session, trefoil_cursor *cursor, uint8_t where, uint8_t *record,
                  trefoil_failure *why);
+/* Many ranges of one key, forward and without locks: the rows of one behind those of another, each with its range's tag.
+   `next` fills in a range and returns 0, or another number behind the last; it is called, and the judge, within
+   trefoil_step_ranges, for as many ranges ahead as rows are read at once. */
+void trefoil_find_ranges(trefoil_cursor *cursor, int (*next)(void *with, trefoil_seek *range), void *with);
+int trefoil_step_ranges(trefoil_session *session, trefoil_cursor *cursor, uint8_t *record, void **tag,
+                        trefoil_failure *why);
 int trefoil_read_ref(trefoil_session *session, trefoil_cursor *cursor, const uint8_t *ref, trefoil_lock lock,
                      uint8_t *record, trefoil_failure *why);
 /* Where `record` is, or, if rows have hidden numbers, the row read or written last. */

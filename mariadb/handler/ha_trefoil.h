@@ -85,6 +85,16 @@ public:
   int index_last(uchar *record) override;
   int read_range_first(const key_range *start, const key_range *end, bool is_one_key, bool sorted) override;
   Item *idx_cond_push(uint key, Item *condition) override;
+  bool rowid_filter_push(Rowid_filter *filter) override;
+
+  /* Many ranges at once: ranges.cc. */
+  int multi_range_read_init(RANGE_SEQ_IF *sequence, void *with, uint ranges, uint mode, HANDLER_BUFFER *buffer) override;
+  int multi_range_read_next(range_id_t *range) override;
+  ha_rows multi_range_read_info_const(uint key, RANGE_SEQ_IF *sequence, void *with, uint ranges, uint *buffer_bytes,
+                                      uint *mode, Cost_estimate *cost) override;
+  ha_rows multi_range_read_info(uint key, uint ranges, uint rows, uint parts, uint *buffer_bytes, uint *mode,
+                                Cost_estimate *cost) override;
+  int multi_range_read_explain_info(uint mode, char *text, size_t room) override;
 
   /* Writing: writing.cc. */
   int write_row(const uchar *record) override;
@@ -104,7 +114,14 @@ private:
   void count_distinct();
   int raise_auto();
   bool reads_all() const;
-  static int judge(void *handler);
+  trefoil_seek seek_at(const uchar *key, uint length, uint8_t how);
+  bool has_condition() const;
+  bool filters_refs() const;
+  int filtered(const uint8_t *reference);
+  static int judge(void *handler, void *tag, const uint8_t *reference);
+  static int judge_of_ranges(void *handler, void *tag, const uint8_t *reference);
+  static int next_range(void *handler, trefoil_seek *out);
+  int step_ranges(range_id_t *range);
 
   trefoil_table *m_table= nullptr;
   trefoil_cursor *m_cursor= nullptr;
@@ -120,6 +137,11 @@ private:
   ulonglong m_pages= 1;
   /* What is read is a range, or the table. */
   bool m_is_range= false;
+  /* How the server's plans name a read of many ranges, and when they choose one: as with InnoDB. */
+  DsMrr_impl m_plans;
+  uint m_ranges_mode= 0;
+  /* Ranges are read ahead, and their rows at once. */
+  bool m_reads_ranges= false;
 };
 
 /* The other end of a range, as the engine takes it. */

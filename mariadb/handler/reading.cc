@@ -15,7 +15,7 @@ int ha_trefoil::step(uint8_t where, uchar *record, int none)
   }
 }
 
-int ha_trefoil::find(const uchar *key, uint length, uint8_t how, const key_range *end, uchar *record)
+trefoil_seek ha_trefoil::seek_at(const uchar *key, uint length, uint8_t how)
 {
   trefoil_seek seek{};
   seek.image= key;
@@ -23,13 +23,18 @@ int ha_trefoil::find(const uchar *key, uint length, uint8_t how, const key_range
   seek.key= (int32_t) active_index;
   seek.how= how;
   seek.lock= m_lock;
+  seek.judges_refs= filters_refs();
+  if (seek.judges_refs || has_condition())
+    seek.judge= judge;
+  seek.judge_with= this;
+  return seek;
+}
+
+int ha_trefoil::find(const uchar *key, uint length, uint8_t how, const key_range *end, uchar *record)
+{
+  trefoil_seek seek= seek_at(key, length, how);
   seek.only_key= keyread == active_index;
   seek.reads_all= reads_all();
-  if (pushed_idx_cond && pushed_idx_cond_keyno == active_index)
-  {
-    seek.judge= judge;
-    seek.judge_with= this;
-  }
   /* The server looks whether a value is taken, through a handler that no statement has said its locks to. */
   if (table->key_info[active_index].algorithm == HA_KEY_ALG_LONG_HASH && get_lock_type() == F_WRLCK)
   {
@@ -43,8 +48,31 @@ int ha_trefoil::find(const uchar *key, uint length, uint8_t how, const key_range
   return step(TREFOIL_FIRST, record, key ? HA_ERR_KEY_NOT_FOUND : HA_ERR_END_OF_FILE);
 }
 
+bool ha_trefoil::has_condition() const { return pushed_idx_cond && pushed_idx_cond_keyno == active_index; }
+
 /* Of an entry in the first record of the table. */
-int ha_trefoil::judge(void *handler) { return handler_index_cond_check(handler); }
+int ha_trefoil::judge(void *handler, void *, const uint8_t *reference)
+{
+  ha_trefoil *of= static_cast<ha_trefoil *>(handler);
+  int answer= of->has_condition() ? (int) handler_index_cond_check(of) : (int) CHECK_POS;
+  return answer == CHECK_POS && reference ? of->filtered(reference) : answer;
+}
+
+/* By the references of the rows that a range of another key has. */
+int ha_trefoil::filtered(const uint8_t *reference)
+{
+  if (!has_condition() && thd_killed(ha_thd()))
+    return CHECK_ABORTED_BY_USER;
+  return pushed_rowid_filter->check((char *) reference) ? CHECK_POS : CHECK_NEG;
+}
+
+bool ha_trefoil::filters_refs() const { return pushed_rowid_filter && rowid_filter_is_active; }
+
+bool ha_trefoil::rowid_filter_push(Rowid_filter *filter)
+{
+  pushed_rowid_filter= filter;
+  return false;
+}
 
 Item *ha_trefoil::idx_cond_push(uint key, Item *condition)
 {

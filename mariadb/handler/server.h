@@ -12,6 +12,7 @@
 #include "handler.h"
 #include "key.h"
 #include "log.h"
+#include "rowid_filter.h"
 #include "table.h"
 
 #include "capi.h"

@@ -1,6 +1,6 @@
 -- SPDX-License-Identifier: GPL-2.0-only
 -- A shop of a realistic shape, some of its columns skewed, made without chance; then forty plans.
-SET SESSION sql_mode = '', optimizer_switch = 'rowid_filter=off';
+SET SESSION sql_mode = '';
 CREATE TABLE nation (n_id INT PRIMARY KEY, n_region INT NOT NULL, n_name CHAR(20), KEY region (n_region));
 CREATE TABLE customer (c_id INT PRIMARY KEY, c_nation INT NOT NULL, c_segment INT NOT NULL, c_balance DECIMAL(12,2) NOT NULL,
   c_name CHAR(24) NOT NULL, c_address VARCHAR(60) NOT NULL, KEY nation (c_nation), KEY segment (c_segment, c_balance));

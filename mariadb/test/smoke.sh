@@ -26,6 +26,7 @@ beside_innodb() {
     differ_nowhere
     same autoinc
     same_plans
+    same_ranges
     check unwanted
     local name
     for name in copies limits moment; do
@@ -40,6 +41,7 @@ SERVER_ARGS=(--innodb=OFF --default-storage-engine=Aria --character-set-server=l
 . "$HERE/test/tables.sh"
 . "$HERE/test/ddl.sh"
 . "$HERE/test/explain.sh"
+. "$HERE/test/ranges.sh"
 . "$HERE/test/autoinc.sh"
 scratch
 start_server "${SERVER_ARGS[@]}"

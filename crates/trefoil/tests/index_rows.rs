@@ -102,6 +102,40 @@ fn entries_and_rows_are_of_one_moment() {
     });
 }
 
+/// Rows of many ranges come range by range, whatever batches they are read in, and all are of the moment of the first; under
+/// SERIALIZABLE, and with own writes, as of one range. Guards: `open` counts ranges and goes on to the next; the cursor of
+/// each has the moment of the first.
+#[test]
+fn rows_of_many_ranges_come_range_by_range() {
+    simulate(|_| {
+        let db = open(&disk());
+        let t = coloured(&db, 40);
+        for (isolation, changed) in [(Isolation::ReadCommitted, true), (Isolation::Serializable, false)] {
+            for batch in [1, 3, 100] {
+                let tx = db.begin_with(isolation).unwrap();
+                let colours = [[Value::U32(5)], [Value::U32(30)], [Value::U32(2)], [Value::U32(5)]];
+                let ranges = colours.each_ref().map(|c| (Bound::Included(&c[..]), Bound::Included(&c[..])));
+                let mut rows = tx.scan_index_ranges(&t, "by_colour", &ranges).unwrap().expect(batch);
+                let mut found = Vec::new();
+                while let Some(row) = rows.next_row().unwrap() {
+                    let id = id(&row.values().unwrap());
+                    found.push((rows.range(), id));
+                    if changed && found.len() == 1 {
+                        (0..40).for_each(|id| change(&db, &t, id, 77));
+                    }
+                }
+                let of = |range, colour| (0..40).filter(move |id| id % 7 == colour).map(move |id| (range, id));
+                assert_eq!(found, of(0, 5).chain(of(2, 2)).chain(of(3, 5)).collect::<Vec<_>>());
+                drop(rows);
+                drop(tx);
+                (0..40).for_each(|id| change(&db, &t, id, id as u32 % 7));
+            }
+        }
+        let tx = db.begin().unwrap();
+        assert!(tx.scan_index_ranges(&t, "by_colour", &[]).unwrap().next_row().unwrap().is_none());
+    });
+}
+
 /// The reads of a statement are of one moment under READ COMMITTED; the next statement has another; outside of statements
 /// each read has its own. Guards: `read_at` keeps the statement's snapshot; `end_statement` drops it.
 #[test]

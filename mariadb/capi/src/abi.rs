@@ -2,6 +2,7 @@
 //! What both sides of the boundary know: `mariadb/handler/capi.h` in Rust.
 
 use std::ffi::{c_char, c_void};
+use std::ptr::{null, null_mut};
 
 /// UTF-8, not ended by a zero.
 #[repr(C)]
@@ -149,6 +150,9 @@ pub struct Lock {
     pub(crate) wait: u8,
 }
 
+/// Asked with what the seek says, its tag, and the row's reference or null.
+pub(crate) type JudgeCall = extern "C" fn(*mut c_void, *mut c_void, *const u8) -> i32;
+
 /// Where a scan starts.
 #[repr(C)]
 pub struct Seek {
@@ -163,9 +167,34 @@ pub struct Seek {
     pub(crate) only_key: u8,
     pub(crate) reads_all: u8,
     pub(crate) claims: u8,
-    pub(crate) reserved: [u8; 5],
-    pub(crate) judge: Option<extern "C" fn(*mut c_void) -> i32>,
+    pub(crate) judges_refs: u8,
+    pub(crate) reserved: [u8; 4],
+    pub(crate) judge: Option<JudgeCall>,
     pub(crate) judge_with: *mut c_void,
+    pub(crate) tag: *mut c_void,
+}
+
+impl Default for Seek {
+    fn default() -> Self {
+        Self {
+            image: null(),
+            image_length: 0,
+            end: null(),
+            end_length: 0,
+            key: 0,
+            how: 0,
+            end_is: 0,
+            lock: Lock { mode: 0, wait: 0 },
+            only_key: 0,
+            reads_all: 0,
+            claims: 0,
+            judges_refs: 0,
+            reserved: [0; 4],
+            judge: None,
+            judge_with: null_mut(),
+            tag: null_mut(),
+        }
+    }
 }
 
 const _: () = assert!(size_of::<Settings>() == 16);
@@ -177,5 +206,5 @@ const _: () = assert!(size_of::<Key>() == 40);
 const _: () = assert!(size_of::<Definition>() == 40);
 const _: () = assert!(size_of::<TableStats>() == 40);
 const _: () = assert!(size_of::<BeginOptions>() == 16);
-const _: () = assert!(size_of::<Seek>() == 64);
+const _: () = assert!(size_of::<Seek>() == 72);
 const _: () = assert!(size_of::<Xid>() == 144);

@@ -23,13 +23,14 @@ use crate::abi;
 use crate::batch::Batch;
 use crate::failure::{Code, Done, Failure, Result};
 use crate::layout::{Layout, Way};
-use crate::raw::{Judge, Slot};
+use crate::ranges::Ranges;
+use crate::raw::{Judge, RangeSource, Slot, Tag};
 use crate::session::Session;
 use crate::table::OpenTable;
 
 const BATCH_ROWS_FIRST: usize = 4;
 const BATCH_ROWS_MAX: usize = 256;
-const BATCH_BYTES_MAX: usize = 1 << 20;
+pub const BATCH_BYTES_MAX: usize = 1 << 20;
 
 type Values = Vec<OwnedValue>;
 
@@ -37,6 +38,7 @@ type Values = Vec<OwnedValue>;
 pub struct Cursor {
     pub table: Arc<OpenTable>,
     scan: Option<Scan>,
+    ranges: Option<Ranges>,
     /// A row read by its reference, with its blobs.
     single: Batch,
     /// The number of the row read or written last.
@@ -51,6 +53,7 @@ struct Scan {
     /// The server will ask for all rows.
     reads_all: bool,
     judge: Option<Judge>,
+    tag: Tag,
     locking: Option<Locking>,
     low: Bound<Values>,
     high: Bound<Values>,
@@ -85,6 +88,8 @@ pub struct Start {
     pub only_key: bool,
     pub reads_all: bool,
     pub judge: Option<Judge>,
+    /// For the judge, and of many ranges to tell their rows apart.
+    pub tag: Tag,
     pub low: Bound<Values>,
     pub high: Bound<Values>,
     pub locking: Option<Locking>,
@@ -92,7 +97,7 @@ pub struct Start {
 
 impl Cursor {
     pub fn new(table: Arc<OpenTable>) -> Self {
-        Self { table, scan: None, single: Batch::default(), row: 0 }
+        Self { table, scan: None, ranges: None, single: Batch::default(), row: 0 }
     }
 
     /// Reads `table` from now on: it may have taken the place of the one before.
@@ -106,18 +111,34 @@ impl Cursor {
     /// Forgets the scan and what was read ahead.
     pub fn reset(&mut self) {
         self.scan = None;
+        self.ranges = None;
         self.single.clear();
+    }
+
+    /// Begins to read many ranges.
+    pub fn start_ranges(&mut self, source: RangeSource) {
+        self.ranges = Some(Ranges::new(source));
+    }
+
+    /// The next row of many ranges into `record`, and the tag of its range into `tag`.
+    pub fn step_ranges(&mut self, session: &mut Session, record: Slot, tag: &mut Tag) -> Result<Done> {
+        let ranges = self.ranges.as_mut().ok_or_else(|| Failure::definition("no ranges are read"))?;
+        let Some((bytes, row, of)) = ranges.step(&self.table, session, record)? else { return Ok(Done::End) };
+        record.write(|record| record.copy_from_slice(bytes));
+        (self.row, *tag) = (row, of);
+        Ok(Done::Ok)
     }
 
     pub fn start(&mut self, session: &Session, start: Start) {
         let batch = self.scan.take().map_or_else(Batch::default, |scan| scan.batch);
-        let Start { way, is_forward, is_exact, only_key, reads_all, judge, low, high, locking } = start;
+        let Start { way, is_forward, is_exact, only_key, reads_all, judge, tag, low, high, locking } = start;
         let mut scan = Scan {
             way,
             is_forward,
             only_key,
             reads_all,
             judge,
+            tag,
             locking,
             low,
             high,
@@ -184,6 +205,21 @@ impl Cursor {
         record.copy_from_slice(bytes);
         self.row = row;
         Ok(Done::Ok)
+    }
+}
+
+impl Start {
+    /// The primary key that the range is.
+    pub fn whole_key(&self) -> Option<&[OwnedValue]> {
+        match &self.low {
+            Bound::Included(key) if self.is_exact => Some(key),
+            _ => None,
+        }
+    }
+
+    /// The range is one primary key.
+    pub fn is_whole_key(&self, table: &OpenTable) -> bool {
+        self.whole_key().is_some_and(|key| key.len() == table.layout.schema.primary_key().len())
     }
 }
 
@@ -337,8 +373,8 @@ impl Scan {
         let failed = Cell::new(None);
         let at = &failed;
         let mut rows = rows?.expect(wanted);
-        if let Some(judge) = self.judge {
-            rows = rows.filter(move |entry| judged(layout, n, judge, record, entry, at));
+        if let (Some(judge), tag) = (self.judge, self.tag) {
+            rows = rows.filter(move |entry| judged(layout, n, (judge, tag), record, entry, at));
         }
         while self.batch.len() < wanted && self.batch.bytes() < BATCH_BYTES_MAX {
             let Some(row) = rows.next_row()? else {
@@ -354,22 +390,31 @@ impl Scan {
 }
 
 /// What the server says of an entry.
-fn judged(
+pub fn judged(
     layout: &Layout,
     n: usize,
-    judge: Judge,
+    (judge, tag): (Judge, Tag),
     record: Slot,
     entry: &[Value<'_>],
     failed: &Cell<Option<Box<Failure>>>,
 ) -> Judged {
-    let (mut put, mut blobs) = (Ok(0), Vec::new());
-    let answer = judge.ask(record, |record| put = layout.put_entry(n, entry, record, &mut blobs));
-    match (put, answer) {
-        (Err(failure), _) => failed.set(Some(failure)),
-        (_, 0) => return Judged::Pass,
-        (_, 1) => return Judged::Take,
-        (_, 2) => {}
-        _ => failed.set(Some(Failure::new(Code::Cancelled, "the statement was ended"))),
+    // The record points to them while the server looks at it.
+    let mut blobs = Vec::new();
+    let mut ask = || {
+        record.write(|record| layout.put_entry(n, entry, record, &mut blobs))?;
+        if !judge.wants_refs {
+            return Ok(judge.ask(tag, None));
+        }
+        let mut reference = vec![0; layout.ref_bytes()];
+        layout.put_ref(&entry[entry.len() - layout.schema.primary_key().len()..], &mut reference)?;
+        Ok(judge.ask(tag, Some(&reference)))
+    };
+    match ask() {
+        Err(failure) => failed.set(Some(failure)),
+        Ok(0) => return Judged::Pass,
+        Ok(1) => return Judged::Take,
+        Ok(2) => {}
+        Ok(_) => failed.set(Some(Failure::new(Code::Cancelled, "the statement was ended"))),
     }
     Judged::End
 }
@@ -393,7 +438,7 @@ impl From<Box<Failure>> for Met {
 }
 
 impl Session {
-    fn met_or<T>(&mut self, outcome: Result<T, Met>) -> Result<T> {
+    pub fn met_or<T>(&mut self, outcome: Result<T, Met>) -> Result<T> {
         match outcome {
             Ok(it) => Ok(it),
             Err(Met::Own(failure)) => Err(failure),
@@ -403,7 +448,7 @@ impl Session {
 }
 
 /// Calls `with` for the rows that have one of these primary keys.
-fn read_rows(
+pub fn read_rows(
     tx: &Transaction,
     table: &OpenTable,
     keys: &[&[Value<'_>]],
@@ -428,7 +473,7 @@ fn read_rows(
     Ok(())
 }
 
-fn range<'a>(low: &'a Bound<Values>, high: &'a Bound<Values>) -> ValueRange<'a> {
+pub fn range<'a>(low: &'a Bound<Values>, high: &'a Bound<Values>) -> ValueRange<'a> {
     (low.as_ref().map(Vec::as_slice), high.as_ref().map(Vec::as_slice))
 }
 
@@ -467,6 +512,6 @@ pub fn start(table: &OpenTable, seek: &abi::Seek, parts: Option<&[u8]>, end: Opt
     };
     let (low, high) = if is_forward { (near, far) } else { (far, near) };
     let (is_exact, judge) = (seek.how == 0 || seek.how == 3, Judge::new(seek));
-    let (only_key, reads_all) = (seek.only_key != 0, seek.reads_all != 0);
-    Ok(Start { way, is_forward, is_exact, only_key, reads_all, judge, low, high, locking })
+    let (only_key, reads_all, tag) = (seek.only_key != 0, seek.reads_all != 0, Tag::new(seek));
+    Ok(Start { way, is_forward, is_exact, only_key, reads_all, judge, tag, low, high, locking })
 }

@@ -40,6 +40,7 @@ mod failure;
 mod field;
 mod layout;
 mod numbers;
+mod ranges;
 mod raw;
 mod session;
 mod status;

@@ -6,7 +6,9 @@ use std::ffi::c_void;
 use std::slice;
 
 use crate::abi;
+use crate::cursor::{self, Start};
 use crate::failure::{Failure, Result};
+use crate::table::OpenTable;
 
 /// A row in the server's format, and the blobs that it points to.
 #[derive(Clone, Copy)]
@@ -91,20 +93,63 @@ pub fn to_text(text: &str) -> abi::Text {
 /// step.
 #[derive(Clone, Copy)]
 pub struct Judge {
-    call: extern "C" fn(*mut c_void) -> i32,
+    call: abi::JudgeCall,
     with: *mut c_void,
+    /// It looks at references of rows too.
+    pub wants_refs: bool,
 }
 
 impl Judge {
     pub fn new(seek: &abi::Seek) -> Option<Self> {
-        seek.judge.map(|call| Self { call, with: seek.judge_with })
+        seek.judge.map(|call| Self { call, with: seek.judge_with, wants_refs: seek.judges_refs != 0 })
     }
 
-    /// Its answer of the entry that `put` writes into the record.
-    pub fn ask(self, into: Slot, put: impl FnOnce(&mut [u8])) -> i32 {
-        into.write(put);
-        (self.call)(self.with)
+    /// Its answer of the entry that stands in the record, of the row with that reference if it wants it.
+    pub fn ask(self, tag: Tag, reference: Option<&[u8]>) -> i32 {
+        (self.call)(self.with, tag.0, reference.map_or(std::ptr::null(), <[u8]>::as_ptr))
     }
+}
+
+/// What the server knows a range by: handed back as it came, never followed.
+#[derive(Clone, Copy)]
+#[repr(transparent)]
+pub struct Tag(*mut c_void);
+
+impl Tag {
+    pub fn new(seek: &abi::Seek) -> Self {
+        Self(seek.tag)
+    }
+}
+
+/// Where many ranges come from.
+#[derive(Clone, Copy)]
+pub struct RangeSource {
+    call: extern "C" fn(*mut c_void, &mut abi::Seek) -> i32,
+    with: *mut c_void,
+}
+
+impl RangeSource {
+    pub fn new(call: extern "C" fn(*mut c_void, &mut abi::Seek) -> i32, with: *mut c_void) -> Self {
+        Self { call, with }
+    }
+
+    /// The next one; none behind the last.
+    pub fn next(self, table: &OpenTable) -> Result<Option<Start>> {
+        let mut seek = abi::Seek::default();
+        if (self.call)(self.with, &mut seek) != 0 {
+            return Ok(None);
+        }
+        // SAFETY: the keys that the server fills in are there until it is asked again.
+        let (parts, end) = unsafe { (key(seek.image, seek.image_length), key(seek.end, seek.end_length)) };
+        cursor::start(table, &seek, parts, end).map(Some)
+    }
+}
+
+/// # Safety
+/// As [`bytes`].
+unsafe fn key<'a>(ptr: *const u8, len: usize) -> Option<&'a [u8]> {
+    // SAFETY: promised by the caller.
+    (!ptr.is_null()).then(|| unsafe { bytes(ptr, len) })
 }
 
 /// A place for a record. The server reads it between two calls of [`Slot::write`].

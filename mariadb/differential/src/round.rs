@@ -32,6 +32,9 @@ pub fn round(seed: u64, collations: &[Collation]) -> String {
     let mut chance = Chance::new(seed);
     let table = Table::any(&mut chance, collations);
     let mut sql = format!("SELECT 'round {seed}' AS '';\nSET sql_mode = '{}';\n", modes(&mut chance));
+    let (switch, level) =
+        (chance.word(&["mrr=off", "mrr=on", "mrr=on,mrr_sort_keys=on"]), chance.word(&["2", "6", "8"]));
+    writeln!(sql, "SET optimizer_switch = '{switch}', join_cache_level = {level};").ok();
     writeln!(sql, "{};", table.create()).ok();
     for _ in 0..4 {
         table.insert(&mut chance, "INSERT IGNORE", 12, &mut sql);
@@ -229,7 +232,7 @@ impl Table {
         let (forced, condition, order) = (self.forced(key), self.condition_of(chance, key), self.total_order());
         let n = key.map_or_else(|| chance.below(self.columns.len()), |n| self.keys[n].parts[0].column);
         let (name, weight) = (&self.columns[n].name, |expression: &str| self.columns[n].weight(expression));
-        match chance.below(9) {
+        match chance.below(10) {
             0..=2 => writeln!(sql, "SELECT {order} FROM t {forced} WHERE {condition} ORDER BY {order};"),
             3 | 4 => {
                 let (list, by) = self.key_order(chance, key, n);
@@ -255,10 +258,18 @@ impl Table {
                 let columns = columns.join(", ");
                 writeln!(sql, "SELECT COUNT(*) FROM (SELECT DISTINCT {columns} FROM t {forced}) d;")
             }
-            _ => {
+            8 => {
                 let equal = chance.word(&["=", "<=>"]);
                 let forced = self.forced(key);
                 writeln!(sql, "SELECT COUNT(*) FROM t a JOIN t b {forced} ON a.{name} {equal} b.{name};")
+            }
+            _ => {
+                // A condition of both, of the key that the join reads by or of others.
+                let (outer, forced) = (chance.word(&["STRAIGHT_JOIN", "LEFT JOIN"]), self.forced(key));
+                let other = &self.columns[chance.below(self.columns.len())].name;
+                let on = format!("a.{name} = b.{name} AND (a.{other} IS NULL OR b.{name} IS NOT NULL)");
+                let all: Vec<String> = self.columns.iter().map(|column| format!("COUNT(b.{})", column.name)).collect();
+                writeln!(sql, "SELECT COUNT(*), {} FROM t a {outer} t b {forced} ON {on};", all.join(", "))
             }
         }
         .ok();

@@ -1,5 +1,6 @@
-//! Rows in the order of a secondary index, each read with its entry. Steps for as many rows as are expected:
-//! 1. take entries; under locks the row of each is locked and the entry looked at again ([`crate::cursor`]);
+//! Rows in the order of a secondary index, each read with its entry, in one range or in several, one behind another. Steps for
+//! as many rows as are expected:
+//! 1. take entries, behind the end of a range those of the next; under locks the row of each is locked and the entry looked at again ([`crate::cursor`]);
 //! 2. leave out those that the caller's filter passes over;
 //! 3. read the rows of all, in the order of their keys, where the entries were read: the same snapshot with the own writes on
 //!    top, or under locks what is newest;
@@ -9,7 +10,9 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use index::{Direction, ReadAt};
+use txn::Snapshot as Slot;
 
+use super::range::KeyRange;
 use super::{RowRef, ValueRange, as_slice, index_number, index_range};
 use crate::cursor::{Cursor, LockingScan};
 use crate::entry::TableShape;
@@ -57,7 +60,7 @@ pub enum Judged {
     End,
 }
 
-type Filter<'a> = Box<dyn FnMut(&[Value<'_>]) -> Judged + 'a>;
+type Filter<'a> = Box<dyn FnMut(usize, &[Value<'_>]) -> Judged + 'a>;
 
 /// Rows in the order of a secondary index: from [`Transaction::scan_index_rows`] and its like.
 ///
@@ -84,12 +87,21 @@ type Filter<'a> = Box<dyn FnMut(&[Value<'_>]) -> Judged + 'a>;
 /// ```
 pub struct IndexRows<'a> {
     tx: &'a Transaction,
-    /// Of the entries.
-    cursor: Cursor<'a>,
-    /// Where the rows are read.
+    /// Of the entries of the range that is read.
+    cursor: Option<Cursor<'a>>,
+    /// Where entries and rows are read, and what keeps it there.
     at: ReadAt,
+    _slot: Option<Slot>,
     shape: Arc<TableShape>,
     n: usize,
+    locking: Option<Locking>,
+    direction: Direction,
+    /// Ranges to be read.
+    rest: std::vec::IntoIter<KeyRange>,
+    /// Ranges begun.
+    begun: usize,
+    /// Rows said to be read.
+    expected: Option<usize>,
     filter: Option<Filter<'a>>,
     /// Rows to read next.
     chunk: usize,
@@ -104,15 +116,30 @@ pub struct IndexRows<'a> {
 
 /// Where a row lies in `bytes`.
 struct Found {
+    /// Number of its range.
+    range: usize,
     key: Range<usize>,
     value: Range<usize>,
 }
 
 impl<'a> IndexRows<'a> {
-    fn new(tx: &'a Transaction, cursor: Cursor<'a>, at: ReadAt, shape: Arc<TableShape>, n: usize) -> Self {
-        let chunk = if at == ReadAt::Newest { 1 } else { CHUNK_FIRST };
-        let (bytes, found) = (Vec::new(), Vec::new());
-        Self { tx, cursor, at, shape, n, filter: None, chunk, more: true, bytes, found, given: 0 }
+    /// The next range; false if there is none.
+    fn open(&mut self) -> Result<bool> {
+        let Some((low, high)) = self.rest.next() else { return Ok(false) };
+        let (range, entry) = ((as_slice(&low), as_slice(&high)), &self.shape.secondaries[self.n]);
+        let cursor = match self.locking {
+            Some(locking) => {
+                let scan = LockingScan::new(self.tx, entry, range, self.direction, locking);
+                self.tx.locking_cursor(scan.of_rows(&self.shape, self.n))?
+            }
+            None => self.tx.cursor_where(entry, self.at, None, range, self.direction),
+        };
+        self.begun += 1;
+        self.cursor = Some(match self.expected {
+            Some(rows) => cursor.expect(rows),
+            None => cursor,
+        });
+        Ok(true)
     }
 
     /// Says how many rows will be read, 1 to 1024: that many are fetched at once, or locked at once, see [`Cursor::expect`].
@@ -139,7 +166,8 @@ impl<'a> IndexRows<'a> {
         if self.at != ReadAt::Newest || !self.tx.gives_locks_back() {
             self.chunk = rows.clamp(1, CHUNK_MAX);
         }
-        self.cursor = self.cursor.expect(rows);
+        self.expected = Some(rows);
+        self.cursor = self.cursor.map(|cursor| cursor.expect(rows));
         self
     }
 
@@ -169,9 +197,62 @@ impl<'a> IndexRows<'a> {
     /// # Ok::<(), trefoil::Error>(())
     /// ```
     #[must_use]
-    pub fn filter(mut self, judge: impl FnMut(&[Value<'_>]) -> Judged + 'a) -> Self {
+    pub fn filter(self, mut judge: impl FnMut(&[Value<'_>]) -> Judged + 'a) -> Self {
+        self.filter_ranges(move |_, entry| judge(entry))
+    }
+
+    /// As [`IndexRows::filter`], where the number of the entry's range matters too: [`Transaction::scan_index_ranges`].
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = trefoil::Database::open(dir.path(), trefoil::Options::default())?;
+    /// # use trefoil::{ColumnType, IndexSchema, Schema};
+    /// # let schema = Schema::builder().column("id", ColumnType::I64).column("name", ColumnType::Text);
+    /// # let schema = schema.primary_key(&["id"]).index(IndexSchema::new("by_name", &["name"])).build()?;
+    /// # let people = db.create_table("people", schema)?;
+    /// # let mut tx = db.begin()?;
+    /// # for (id, name) in [(1i64, "Ada"), (2, "Grace"), (3, "Edith")] {
+    /// #     tx.insert(&people, &[id.into(), name.into()])?;
+    /// # }
+    /// # tx.commit()?;
+    /// use trefoil::{ALL, Judged};
+    ///
+    /// let tx = db.begin()?;
+    /// let second = |range: usize, _: &[trefoil::Value<'_>]| if range == 1 { Judged::Take } else { Judged::Pass };
+    /// let mut rows = tx.scan_index_ranges(&people, "by_name", &[ALL, ALL])?.filter_ranges(second);
+    /// assert_eq!(rows.next_row()?.expect("three, once").column_as::<i64>(0)?, 1);
+    /// # Ok::<(), trefoil::Error>(())
+    /// ```
+    #[must_use]
+    pub fn filter_ranges(mut self, judge: impl FnMut(usize, &[Value<'_>]) -> Judged + 'a) -> Self {
         self.filter = Some(Box::new(judge));
         self
+    }
+
+    /// Which of the ranges, from 0 on, the row given last lies in.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = trefoil::Database::open(dir.path(), trefoil::Options::default())?;
+    /// # use trefoil::{ColumnType, IndexSchema, Schema};
+    /// # let schema = Schema::builder().column("id", ColumnType::I64).column("name", ColumnType::Text);
+    /// # let schema = schema.primary_key(&["id"]).index(IndexSchema::new("by_name", &["name"])).build()?;
+    /// # let people = db.create_table("people", schema)?;
+    /// # let mut tx = db.begin()?;
+    /// # for (id, name) in [(1i64, "Ada"), (2, "Grace"), (3, "Edith")] {
+    /// #     tx.insert(&people, &[id.into(), name.into()])?;
+    /// # }
+    /// # tx.commit()?;
+    /// let tx = db.begin()?;
+    /// let mut rows = tx.scan_index_rows(&people, "by_name", trefoil::ALL)?;
+    /// while rows.next_row()?.is_some() {
+    ///     assert_eq!(rows.range(), 0); // there is one
+    /// }
+    /// # Ok::<(), trefoil::Error>(())
+    /// ```
+    #[must_use]
+    pub fn range(&self) -> usize {
+        self.given.checked_sub(1).and_then(|last| self.found.get(last)).map_or(0, |found| found.range)
     }
 
     /// The next row, not decoded yet; none at the end.
@@ -203,7 +284,7 @@ impl<'a> IndexRows<'a> {
             }
             self.fill()?;
         }
-        let Found { key, value } = &self.found[self.given];
+        let Found { key, value, .. } = &self.found[self.given];
         self.given += 1;
         let (key, value) = (&self.bytes[key.clone()], &self.bytes[value.clone()]);
         Ok(Some(RowRef::new(&self.shape.def.schema, key, value)))
@@ -214,16 +295,28 @@ impl<'a> IndexRows<'a> {
         self.found.clear();
         self.given = 0;
         while self.found.len() < self.chunk {
-            if !self.cursor.advance()? {
-                self.more = false;
-                break;
+            let Some(cursor) = &mut self.cursor else {
+                self.more = self.open()?;
+                match self.more {
+                    true => continue,
+                    false => break,
+                }
+            };
+            if !cursor.advance()? {
+                self.cursor = None;
+                continue;
             }
-            match self.judge()? {
+            let (key, value) = cursor.entry();
+            let (schema, n, range) = (&self.shape.def.schema, self.n, self.begun - 1);
+            let judged = match &mut self.filter {
+                Some(filter) => filter(range, &schema.decode_entry(n, key, value)?),
+                None => Judged::Take,
+            };
+            match judged {
                 Judged::Take => {
-                    let key = self.shape.def.schema.primary_key_of(self.n, self.cursor.entry().0)?;
                     let start = self.bytes.len();
-                    self.bytes.extend_from_slice(key);
-                    self.found.push(Found { key: start..self.bytes.len(), value: 0..0 });
+                    self.bytes.extend_from_slice(schema.primary_key_of(n, key)?);
+                    self.found.push(Found { range, key: start..self.bytes.len(), value: 0..0 });
                 }
                 Judged::Pass => {
                     self.tx.unlock_row();
@@ -238,12 +331,6 @@ impl<'a> IndexRows<'a> {
             self.chunk = (self.chunk * 2).min(CHUNK_MAX);
         }
         self.read()
-    }
-
-    fn judge(&mut self) -> Result<Judged> {
-        let Some(filter) = &mut self.filter else { return Ok(Judged::Take) };
-        let (key, value) = self.cursor.entry();
-        Ok(filter(&self.shape.def.schema.decode_entry(self.n, key, value)?))
     }
 
     /// Step 3. Every entry has its row: both were read at the same moment, or under the row's lock.
@@ -266,7 +353,7 @@ impl<'a> IndexRows<'a> {
         bytes.extend_from_slice(&keys);
         for (found, value) in self.found.iter_mut().zip(rows) {
             debug_assert!(!value.is_empty(), "an entry has its row");
-            *found = Found { key: base + found.key.start..base + found.key.end, value };
+            *found = Found { key: base + found.key.start..base + found.key.end, value, ..*found };
         }
         // Where a row is missing the index is damaged, which its verification tells.
         self.found.retain(|found| !found.value.is_empty());
@@ -404,6 +491,39 @@ impl Transaction {
         self.scan_index_rows_towards(table, index, range, Some(locking.into()), Direction::Backward)
     }
 
+    /// Rows in several ranges of the columns of a secondary index: those of the first in its order, then those of the second,
+    /// and so on; [`IndexRows::range`] tells them apart. Rows are read together, however few there are in each range.
+    ///
+    /// # Errors
+    /// As [`Transaction::scan_index`].
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = trefoil::Database::open(dir.path(), trefoil::Options::default())?;
+    /// # use trefoil::{ColumnType, IndexSchema, Schema};
+    /// # let schema = Schema::builder().column("id", ColumnType::I64).column("name", ColumnType::Text);
+    /// # let schema = schema.primary_key(&["id"]).index(IndexSchema::new("by_name", &["name"])).build()?;
+    /// # let people = db.create_table("people", schema)?;
+    /// # let mut tx = db.begin()?;
+    /// # for (id, name) in [(1i64, "Ada"), (2, "Grace"), (3, "Edith")] {
+    /// #     tx.insert(&people, &[id.into(), name.into()])?;
+    /// # }
+    /// # tx.commit()?;
+    /// use std::ops::Bound::Included;
+    ///
+    /// let tx = db.begin()?;
+    /// let names = [["Grace".into()], ["Bob".into()], ["Ada".into()]];
+    /// let ranges: Vec<_> = names.iter().map(|name| (Included(&name[..]), Included(&name[..]))).collect();
+    /// let mut rows = tx.scan_index_ranges(&people, "by_name", &ranges)?;
+    /// assert_eq!(rows.next_row()?.expect("Grace").column_as::<i64>(0)?, 2);
+    /// assert_eq!(rows.next_row()?.expect("Ada").column_as::<i64>(0)?, 1);
+    /// assert_eq!(rows.range(), 2);
+    /// # Ok::<(), trefoil::Error>(())
+    /// ```
+    pub fn scan_index_ranges(&self, table: &Table, index: &str, ranges: &[ValueRange<'_>]) -> Result<IndexRows<'_>> {
+        self.scan_ranges_towards(table, index, ranges, None, Direction::Forward)
+    }
+
     fn scan_index_rows_towards(
         &self,
         table: &Table,
@@ -412,23 +532,55 @@ impl Transaction {
         locking: Option<Locking>,
         direction: Direction,
     ) -> Result<IndexRows<'_>> {
+        self.scan_ranges_towards(table, index, &[range], locking, direction)
+    }
+
+    fn scan_ranges_towards(
+        &self,
+        table: &Table,
+        index: &str,
+        ranges: &[ValueRange<'_>],
+        locking: Option<Locking>,
+        direction: Direction,
+    ) -> Result<IndexRows<'_>> {
         let shape = self.table_shape(&table.0);
         let n = index_number(&shape, index)?;
-        let (low, high) = index_range(&shape.def.schema, n, range)?;
-        let range = (as_slice(&low), as_slice(&high));
-        let entry = &shape.secondaries[n];
+        let mut rest = Vec::with_capacity(ranges.len());
+        for range in ranges {
+            rest.push(index_range(&shape.def.schema, n, *range)?);
+        }
         let locking = locking.or_else(|| self.reads_lock().then_some(Locking::SHARED));
-        let (cursor, at) = match locking {
-            Some(locking) => {
-                let scan = LockingScan::new(self, entry, range, direction, locking);
-                (self.locking_cursor(scan.of_rows(&shape, n))?, ReadAt::Newest)
-            }
+        let (at, slot) = match locking {
+            Some(_) => (ReadAt::Newest, None),
             None => {
-                let (cursor, at) = self.cursor_at(entry, range, direction)?;
+                vfs::thread::point("read.shape");
+                let (at, slot) = self.read_at()?;
+                shape.secondaries[n].check_snapshot(at)?;
                 shape.primary.check_snapshot(at)?;
-                (cursor, at)
+                (at, slot)
             }
         };
-        Ok(IndexRows::new(self, cursor, at, shape, n))
+        let mut rows = IndexRows {
+            tx: self,
+            cursor: None,
+            at,
+            _slot: slot,
+            shape,
+            n,
+            locking,
+            direction,
+            rest: rest.into_iter(),
+            begun: 0,
+            expected: None,
+            filter: None,
+            chunk: if locking.is_some() { 1 } else { CHUNK_FIRST },
+            more: true,
+            bytes: Vec::new(),
+            found: Vec::new(),
+            given: 0,
+        };
+        // What is wrong with the index is told at once.
+        rows.more = rows.open()?;
+        Ok(rows)
     }
 }

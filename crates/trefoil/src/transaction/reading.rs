@@ -295,21 +295,23 @@ impl Transaction {
         if self.reads_lock() {
             return self.locking_cursor(LockingScan::new(self, entry, range, direction, Locking::SHARED));
         }
-        self.cursor_at(entry, range, direction).map(|(cursor, _)| cursor)
-    }
-
-    /// A cursor of plain reads, and the moment that it reads.
-    pub(crate) fn cursor_at<'a>(
-        &'a self,
-        entry: &Arc<IndexEntry>,
-        range: (Bound<&[u8]>, Bound<&[u8]>),
-        direction: Direction,
-    ) -> Result<(Cursor<'a>, ReadAt)> {
         vfs::thread::point("read.shape");
         let (at, slot) = self.read_at()?;
         entry.check_snapshot(at)?;
+        Ok(self.cursor_where(entry, at, slot, range, direction))
+    }
+
+    /// A cursor of plain reads at a moment that a read has had checked.
+    pub(crate) fn cursor_where<'a>(
+        &'a self,
+        entry: &Arc<IndexEntry>,
+        at: ReadAt,
+        slot: Option<Slot>,
+        range: (Bound<&[u8]>, Bound<&[u8]>),
+        direction: Direction,
+    ) -> Cursor<'a> {
         let own = self.has_touched(entry).then(|| OwnWrites::new(self, entry.id(), range, direction));
-        Ok((Cursor::new(entry, at, range, slot, own, direction), at))
+        Cursor::new(entry, at, range, slot, own, direction)
     }
 
     /// A cursor over the newest applied versions, for statements that lock what they find.

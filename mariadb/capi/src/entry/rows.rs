@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Of `capi.h`: rows read and written.
 
+use std::ffi::c_void;
 use std::sync::Arc;
 
 use super::{bytes, bytes_mut, close, ends, slot};
 use crate::abi::{Lock, Seek};
 use crate::cursor::{self, Cursor, Step};
 use crate::failure::{Done, Failure, guard, quietly};
+use crate::raw::{RangeSource, Tag};
 use crate::session::Session;
 use crate::table::OpenTable;
 use crate::write;
@@ -66,6 +68,29 @@ pub extern "C" fn trefoil_step(
         };
         let record = slot(record, &cursor.table);
         cursor.step(session, step, record)
+    })
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn trefoil_find_ranges(
+    cursor: &mut Cursor,
+    next: extern "C" fn(*mut c_void, &mut Seek) -> i32,
+    with: *mut c_void,
+) {
+    quietly(|| cursor.start_ranges(RangeSource::new(next, with)));
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn trefoil_step_ranges(
+    session: &mut Session,
+    cursor: &mut Cursor,
+    record: *mut u8,
+    tag: &mut Tag,
+    why: Option<&mut Failure>,
+) -> i32 {
+    guard(why, || {
+        let record = slot(record, &cursor.table);
+        cursor.step_ranges(session, record, tag)
     })
 }
 
