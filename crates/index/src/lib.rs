@@ -248,6 +248,11 @@ pub trait Index: Send + Sync {
     fn get_many(&self, at: ReadAt, keys: &[&[u8]], found: &mut dyn FnMut(usize, CommitTs, &[u8])) -> Result<()>;
     /// Range reads.
     fn cursor(&self, at: ReadAt, range: (Bound<&[u8]>, Bound<&[u8]>), direction: Direction) -> Box<dyn Cursor>;
+    /// Brings about `entries` entries of attached runs to where readers need not pass over them, as far as memory has all that
+    /// it takes; the rest is [`Index::maintain`]'s. Returns how many. For who has deleted much, before his reply.
+    fn clear_away(&self, _upkeep: &Upkeep<'_>, _entries: u64) -> Result<u64> {
+        Ok(0)
+    }
     /// One bounded step (≤ about 1 ms of CPU) of draining, purging, merging, cleaning.
     fn maintain(&self, upkeep: &Upkeep<'_>) -> Result<Progress>;
     /// Writes what the next manifest needs.

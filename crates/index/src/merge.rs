@@ -83,7 +83,13 @@ pub struct Merge<S> {
     tombstones: Tombstones,
     last: Option<Vec<u8>>,
     started: bool,
+    /// Looks since an entry was given out: in a long row of tombstones as much is read ahead as was passed, so that its
+    /// sources are not asked for each of them.
+    passed: usize,
 }
+
+/// Entries read ahead for nothing, at most.
+const READ_AHEAD_MAX: usize = 512;
 
 impl<S: Source> Merge<S> {
     /// A merge of sources that run in `direction`.
@@ -92,7 +98,7 @@ impl<S: Source> Merge<S> {
         let heads: Vec<_> =
             sources.into_iter().map(|source| Head { source, ahead: EntryBatch::new(), at: 0, more: true }).collect();
         let heap = Vec::with_capacity(heads.len());
-        Self { heads, heap, direction, tombstones, last: None, started: false }
+        Self { heads, heap, direction, tombstones, last: None, started: false, passed: 0 }
     }
 
     /// Clears `out` and appends up to `max` entries. Returns false at the end.
@@ -120,8 +126,10 @@ impl<S: Source> Merge<S> {
         let mut looks = max.saturating_mul(4).max(64);
         while out.len() < max && looks > 0 && !self.heap.is_empty() {
             looks -= 1;
+            let given = out.len();
             self.take_least(out);
-            self.advance_least(max)?;
+            self.passed = if out.len() > given { 0 } else { self.passed + 1 };
+            self.advance_least(max.max(self.passed.min(READ_AHEAD_MAX)))?;
         }
         Ok(!self.heap.is_empty())
     }

@@ -63,6 +63,13 @@ impl KeyRange {
         }
     }
 
+    /// Leaves out the keys below `key`.
+    pub fn raise_low(&mut self, key: &[u8]) {
+        if !key.is_empty() && !self.is_below(key) {
+            self.low = Bound::Included(key.to_vec());
+        }
+    }
+
     /// True if no key can lie within the bounds.
     #[must_use]
     pub fn is_empty(&self) -> bool {

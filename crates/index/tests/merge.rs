@@ -128,3 +128,33 @@ fn a_desert_of_tombstones_does_not_hold_the_caller() {
     assert!(merge.fill(&mut out, 10).unwrap(), "more to come");
     assert!(out.is_empty());
 }
+
+/// Counts how often it is asked.
+struct Asked<'a, S>(S, &'a std::sync::atomic::AtomicUsize);
+
+impl<S: Source> Source for Asked<'_, S> {
+    fn fill(&mut self, out: &mut EntryBatch, max: usize) -> Result<bool> {
+        self.1.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        self.0.fill(out, max)
+    }
+}
+
+/// A reader that wants one entry behind many tombstones does not ask its sources for each of them, nor for many where every
+/// entry is alive.
+#[test]
+fn a_desert_is_read_in_pieces() {
+    let keys: Vec<[u8; 4]> = (0..50_000u32).map(u32::to_be_bytes).collect();
+    let count = |op: Op<'_>, wanted: usize| {
+        let batch: Batch = keys.iter().map(|k| (k.as_slice(), op)).collect();
+        let asked = std::sync::atomic::AtomicUsize::new(0);
+        let source = BatchSource::new(&batch, CommitTs(16), KeyRange::all(), Direction::Forward);
+        let mut merge = Merge::new(Direction::Forward, Tombstones::Hide, vec![Asked(source, &asked)]);
+        let (mut out, mut found) = (EntryBatch::new(), 0);
+        while found < wanted && merge.fill(&mut out, 1).unwrap() {
+            found += out.len();
+        }
+        asked.into_inner()
+    };
+    assert!(count(Op::Delete, 1) < 150, "asked {} times", count(Op::Delete, 1));
+    assert_eq!(count(Op::Put(b"alive"), 1000), 1001, "one ahead");
+}

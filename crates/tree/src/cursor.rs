@@ -1,7 +1,9 @@
 //! Range reads: the leaves, and the attached runs merged into them.
 //!
 //! Without runs a cursor is a [`LeafSource`]. With runs it merges the leaves, tombstones shown, with the runs, whose
-//! list is taken before any leaf is read; what was merged counts only if no run was removed by then (see `runs`).
+//! list is taken before any leaf is read; what was merged counts only if no run was removed by then (see `runs`). What
+//! of a run was drained by then is in the leaves, and is not read in the run: a drain goes forward, so behind a mass delete
+//! there is soon nothing left to pass over.
 //!
 //! A cursor that skips damage leaves out, in the ranges that its sources passed over, what is not known to be the newest.
 //! It knows in time: a merge gives out a key when every source stands beyond it.
@@ -44,17 +46,20 @@ impl TreeCursor {
         // The edition first: what is attached between the two is seen, and looked for again.
         let edition = self.leaves.hand.runs.edition();
         let mut runs = self.leaves.hand.runs.seen_at(*at);
-        runs.retain(|run| run.run.key_range().is_some_and(|(min, max)| !range.is_above(min) && !range.is_below(max)));
+        let mut ranges = Vec::new();
+        runs.retain(|run| run.left_of(range).map(|left| ranges.push(left)).is_some());
         if runs.is_empty() {
             self.merged = None;
             return;
         }
         let mut stand = Stand::new(*at, range.clone(), *direction);
         stand.show_tombstones = true;
+        let with_puts = runs.iter().filter(|run| !run.run.has_only_deletes()).map(|run| run.ts);
+        stand.needed_above = with_puts.min().unwrap_or(CommitTs::MAX);
         stand.skips = skips.clone();
         let mut sources: Vec<Box<dyn Source>> = vec![Box::new(LeafSource { hand: self.leaves.hand.clone(), stand })];
-        for run in &runs {
-            sources.push(Box::new(RunSource::new(run, &self.leaves)));
+        for (run, range) in runs.iter().zip(ranges) {
+            sources.push(Box::new(RunSource::new(run, range, &self.leaves)));
         }
         let merge = Merge::new(*direction, Tombstones::Hide, sources);
         self.merged = Some(Merged { merge, runs, edition });
@@ -119,14 +124,14 @@ struct RunSource {
 }
 
 impl RunSource {
-    fn new(run: &Attached, leaves: &LeafSource) -> Self {
+    fn new(run: &Attached, range: KeyRange, leaves: &LeafSource) -> Self {
         let (min, max) = run.run.key_range().expect("an attached run has entries");
         Self {
             cursor: run.run.cursor(),
             index: leaves.hand.env.id,
             ts: run.ts,
             ends: (min.to_vec(), max.to_vec()),
-            range: leaves.stand.range.clone(),
+            range,
             direction: leaves.stand.direction,
             skips: leaves.stand.skips.clone(),
             started: false,

@@ -71,14 +71,15 @@ impl DeadMark {
         }
     }
 
-    /// May a reader at `at` hop over the node?
-    pub fn hides_from(&self, at: ReadAt) -> bool {
+    /// May a reader at `at` hop over the node, who needs every tombstone above `needed_above`?
+    pub fn hides_from(&self, at: ReadAt, needed_above: CommitTs) -> bool {
         // Acquire, with the store in `set`: enough for one reader, who only needs what its snapshot covers.
         let from = self.0.load(Ordering::Acquire);
-        match at {
+        let hidden = match at {
             ReadAt::Newest => from != ALIVE,
             ReadAt::Snapshot(s) => s.0 >= from,
-        }
+        };
+        hidden && from <= needed_above.0
     }
 }
 

@@ -16,6 +16,7 @@ use index::{Progress, Upkeep};
 use crate::clean::Cleaning;
 use crate::dead::Waiting;
 use crate::image::Fence;
+use crate::runs::{DRAIN_COLD_LEAVES, Draining};
 use crate::tree::{Core, Hand};
 
 /// Merges tried in one call.
@@ -28,6 +29,8 @@ pub(crate) struct Plan {
     pub dead: Waiting,
     /// Mostly dead, likewise.
     pub stale: Waiting,
+    /// In which run.
+    pub draining: Draining,
     /// Calls so far.
     pub turn: u32,
     /// Busy at the last call.
@@ -44,7 +47,7 @@ impl Core {
         let mut plan = self.upkeep.lock();
         let view = self.capped(&upkeep.view);
         self.seen_by_all.store(view.oldest().0, Ordering::Relaxed);
-        let drained = self.drain(hand, upkeep)?;
+        let drained = self.drain(hand, upkeep, &mut plan.draining, DRAIN_COLD_LEAVES)?;
         plan.turn = plan.turn.wrapping_add(1);
         // Draining may never end under load: the rest gets its turn.
         if drained > 0 && !plan.turn.is_multiple_of(REST_EVERY) {

@@ -70,7 +70,8 @@ impl Core {
         Ok(room.map_or(Reservation::TooCold, |room| Reservation::Direct(Box::new(room))))
     }
 
-    /// `None`: more than `cold_max` cold leaves.
+    /// `None`: more than `cold_max` cold leaves; if that is none, also if memory would have to be waited for, which the
+    /// disk makes free.
     pub(crate) fn reserve_room(&self, hand: &Hand, batch: &Batch, cold_max: usize) -> Result<Option<Room>> {
         self.check_keys(batch)?;
         let mut grant = None;
@@ -84,7 +85,13 @@ impl Core {
             if needed > room.grant.as_ref().map_or(0, Grant::bytes) {
                 drop(room);
                 vfs::thread::point("tree.before_grant");
-                grant = Some(self.env.cache.grant(needed)?);
+                grant = match cold_max {
+                    0 => self.env.cache.try_grant(needed),
+                    _ => Some(self.env.cache.grant(needed)?),
+                };
+                if grant.is_none() {
+                    return Ok(None);
+                }
                 continue;
             }
             for leaf in &survey.cold {

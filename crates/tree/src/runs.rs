@@ -31,8 +31,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use base::bytes::{Reader, put_bytes, put_varint};
 use base::limits::LSN_UNIT;
 use base::{CommitTs, GcView, Lsn, Result};
-use index::{BatchBuilder, KeyRange, Op, ReadAt, RunFiles, Upkeep};
-use store::{EpochCell, Run, RunEstimate, RunMeta, epoch};
+use index::{Batch, BatchBuilder, KeyRange, Op, ReadAt, RunFiles, Upkeep};
+use store::{EpochCell, Run, RunCursor, RunEstimate, RunMeta, epoch};
 use vfs::sync::Mutex;
 
 use crate::tree::{Core, Hand};
@@ -42,7 +42,7 @@ const DRAIN_ENTRIES: usize = 256;
 /// Their bytes; the entry that passes it is the last.
 const DRAIN_BYTES: usize = 256 << 10;
 /// Cold leaves one step of the drain loads, at most.
-const DRAIN_COLD_LEAVES: usize = 8;
+pub(crate) const DRAIN_COLD_LEAVES: usize = 8;
 
 /// A run with what was done with it.
 #[derive(Debug)]
@@ -81,15 +81,37 @@ impl Attached {
         self.deletes.store(deletes * 1000 / of.max(1), Ordering::Relaxed);
     }
 
+    /// Only the drain calls it.
+    fn note_drained(&self, batch: &Batch) {
+        let deletes = batch.iter().filter(|(_, op)| matches!(op, Op::Delete)).count();
+        self.note_deletes(deletes as u64, batch.len() as u64);
+        let left = self.left.load(Ordering::Relaxed);
+        self.left.store(left.saturating_sub(batch.bytes() as u64), Ordering::Relaxed);
+        let entries = self.entries_left.load(Ordering::Relaxed);
+        self.entries_left.store(entries.saturating_sub(batch.len() as u64), Ordering::Relaxed);
+    }
+
     /// What it adds to the live keys of the leaves, about: keys that are new to them, less deletes.
     fn keys(&self) -> i64 {
         let surplus = 1.0 - self.deletes.load(Ordering::Relaxed) as f64 / 500.0;
         (self.entries_left.load(Ordering::Relaxed) as f64 * surplus) as i64
     }
 
+    fn drained_to(&self) -> Vec<u8> {
+        self.drained_to.lock().clone()
+    }
+
+    /// The part of a range for which the run must be merged with leaves that are read after this call; none if there is none.
+    pub fn left_of(&self, range: &KeyRange) -> Option<KeyRange> {
+        let (min, max) = self.run.key_range()?;
+        let mut left = range.clone();
+        left.raise_low(&self.drained_to());
+        (!left.is_empty() && !left.is_above(min) && !left.is_below(max)).then_some(left)
+    }
+
     /// What is not drained of a range, about.
     pub fn left_in(&self, range: &KeyRange) -> Result<RunEstimate> {
-        let drained_to = self.drained_to.lock().clone();
+        let drained_to = self.drained_to();
         let (low, high) = range.bounds();
         let low = if range.is_below(&drained_to) { low } else { Bound::Included(drained_to.as_slice()) };
         self.run.estimate(low, high)
@@ -97,7 +119,7 @@ impl Attached {
 
     /// Keys that cut what is not drained in parts of about the same size.
     pub fn split_keys(&self, count: usize) -> Result<Vec<Vec<u8>>> {
-        let drained_to = self.drained_to.lock().clone();
+        let drained_to = self.drained_to();
         let mut keys = self.run.split_keys(count)?;
         keys.retain(|key| *key >= drained_to);
         Ok(keys)
@@ -310,45 +332,93 @@ impl Core {
         view.capped(self.runs.cap())
     }
 
-    /// Drains a piece of the oldest run. Returns the number of entries.
-    pub(crate) fn drain(&self, hand: &Hand, upkeep: &Upkeep<'_>) -> Result<u64> {
+    /// Drains about `entries` entries of the oldest runs; it neither reads a leaf from disk nor waits for memory. Returns how
+    /// many.
+    pub(crate) fn clear_away(&self, hand: &Hand, upkeep: &Upkeep<'_>, entries: u64) -> Result<u64> {
+        let mut cleared = 0;
+        while cleared < entries {
+            // One step at a time with the background's, which is of use here as well.
+            let mut plan = self.upkeep.lock();
+            match self.drain(hand, upkeep, &mut plan.draining, 0)? {
+                0 => break,
+                drained => cleared += drained,
+            }
+        }
+        Ok(cleared)
+    }
+
+    /// Drains a piece of the oldest run, with no more than `cold_max` leaves read from disk; if that is none, it may be that
+    /// nothing is done. Returns the number of entries.
+    pub(crate) fn drain(
+        &self,
+        hand: &Hand,
+        upkeep: &Upkeep<'_>,
+        draining: &mut Draining,
+        cold_max: usize,
+    ) -> Result<u64> {
         let Some(run) = self.runs.oldest() else { return Ok(0) };
-        let from = run.drained_to.lock().clone();
+        let from = run.drained_to();
         let mut wanted = DRAIN_ENTRIES;
         loop {
-            let (batch, next) = piece(&run.run, &from, wanted)?;
+            let cursor = draining.at(&run, &from)?;
+            let batch = piece(cursor, wanted)?;
+            let next = cursor.is_valid().then(|| cursor.key().to_vec());
             if !batch.is_empty() {
-                let Some(mut room) = self.reserve_room(hand, &batch, DRAIN_COLD_LEAVES)? else {
+                let Some(mut room) = self.reserve_room(hand, &batch, cold_max)? else {
+                    if cold_max == 0 {
+                        return Ok(0);
+                    }
                     // One entry is in one leaf, so this ends.
                     wanted = batch.len() / 2;
                     continue;
                 };
                 vfs::thread::point("tree.drain_reserved");
                 self.apply(&batch, room.grant.take(), run.ts, &upkeep.view);
-                let deletes = batch.iter().filter(|(_, op)| matches!(op, Op::Delete)).count();
-                run.note_deletes(deletes as u64, batch.len() as u64);
-                // Only the drain writes it.
-                let left = run.left.load(Ordering::Relaxed);
-                run.left.store(left.saturating_sub(batch.bytes() as u64), Ordering::Relaxed);
-                let entries = run.entries_left.load(Ordering::Relaxed);
-                run.entries_left.store(entries.saturating_sub(batch.len() as u64), Ordering::Relaxed);
+                run.note_drained(&batch);
             }
             vfs::thread::point("tree.drain_copied");
             match next {
                 Some(next) => *run.drained_to.lock() = next,
-                None => self.runs.remove(&run),
+                None => {
+                    *draining = Draining::default();
+                    self.runs.remove(&run);
+                }
             }
             return Ok(batch.len() as u64);
         }
     }
 }
 
-/// Up to `wanted` entries at or above `from`, and the key to go on from, if any is left.
-fn piece(run: &Run, from: &[u8], wanted: usize) -> Result<(index::Batch, Option<Vec<u8>>)> {
-    let mut cursor = run.cursor();
+/// Where the drain stands: a piece begins where the one before it ended, without reading and checking that block once more.
+#[derive(Default)]
+pub(crate) struct Draining(Option<(Arc<Attached>, RunCursor)>);
+
+impl std::fmt::Debug for Draining {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Draining").field(&self.0.as_ref().map(|(run, _)| run.ts)).finish()
+    }
+}
+
+impl Draining {
+    /// A cursor on the first entry of `run` at or above `from`, if there is one.
+    fn at(&mut self, run: &Arc<Attached>, from: &[u8]) -> Result<&mut RunCursor> {
+        let is_there = |(of, cursor): &(Arc<Attached>, RunCursor)| {
+            Arc::ptr_eq(of, run) && cursor.is_valid() && cursor.key() == from
+        };
+        if !self.0.as_ref().is_some_and(is_there) {
+            let mut cursor = run.run.cursor();
+            cursor.seek(from)?;
+            self.0 = Some((run.clone(), cursor));
+        }
+        Ok(&mut self.0.as_mut().expect("it was just set").1)
+    }
+}
+
+/// Up to `wanted` entries from where the cursor stands; it is left behind them.
+fn piece(cursor: &mut RunCursor, wanted: usize) -> Result<Batch> {
     let mut batch = BatchBuilder::new();
     let (mut entries, mut bytes) = (0, 0);
-    let mut there = cursor.seek(from)?;
+    let mut there = cursor.is_valid();
     while there && entries < wanted.max(1) && bytes < DRAIN_BYTES {
         let value = cursor.value()?;
         bytes += cursor.key().len() + value.as_ref().map_or(0, |v| v.len());
@@ -357,8 +427,7 @@ fn piece(run: &Run, from: &[u8], wanted: usize) -> Result<(index::Batch, Option<
         drop(value);
         there = cursor.next()?;
     }
-    let next = there.then(|| cursor.key().to_vec());
-    Ok((batch.finish(), next))
+    Ok(batch.finish())
 }
 
 impl NamedRun {

@@ -18,7 +18,9 @@
 //! What cannot be read is a fault, or, if the source is told to skip, a range that is added to a list: that of the leaf,
 //! that of the inner node as its parent has it, or one key whose large value is damaged. The source goes on beyond it.
 //!
-//! A source that is merged with runs does not hop: a dead leaf's tombstones hide what a run holds.
+//! A source that is merged with runs shows tombstones, which hide what a run holds, and hops only where none does: a
+//! tombstone hides puts that are older, so a leaf whose highest delete is older than every run with a put may be hopped
+//! over. Runs of deletes alone are in nobody's way.
 
 use std::ops::{Bound, Range};
 use std::sync::Arc;
@@ -53,8 +55,10 @@ pub(crate) struct Stand {
     pub direction: Direction,
     /// What is left.
     pub range: KeyRange,
-    /// For a merge: every key's version, deletes too, and no hops.
+    /// For a merge: every key's version, deletes too.
     pub show_tombstones: bool,
+    /// Tombstones above this may hide what is merged: no hops over them.
+    pub needed_above: CommitTs,
     /// Damage is passed over, and told here.
     pub skips: Option<Skips>,
     ended: bool,
@@ -86,7 +90,16 @@ enum Hop<'g> {
 impl Stand {
     pub fn new(at: ReadAt, range: KeyRange, direction: Direction) -> Self {
         let ended = range.is_empty();
-        Self { at, direction, range, show_tombstones: false, skips: None, ended, key: Vec::new() }
+        Self {
+            at,
+            direction,
+            range,
+            show_tombstones: false,
+            needed_above: CommitTs::MAX,
+            skips: None,
+            ended,
+            key: Vec::new(),
+        }
     }
 
     /// The next entry lies beyond `key`.
@@ -253,7 +266,7 @@ impl Stand {
             }
             vfs::thread::point("tree.before_hop");
             let mut index = first;
-            let hidden = |i: usize| !self.show_tombstones && keys.child(i).mark().hides_from(self.at);
+            let hidden = |i: usize| keys.child(i).mark().hides_from(self.at, self.needed_above);
             while hidden(index) {
                 let next = match self.direction {
                     Direction::Forward => Some(index + 1).filter(|i| *i < keys.len()),

@@ -240,6 +240,10 @@ impl Index for Tree {
         Box::new(TreeCursor::new(self.hand().clone(), at, KeyRange::new(range), direction))
     }
 
+    fn clear_away(&self, upkeep: &Upkeep<'_>, entries: u64) -> Result<u64> {
+        self.named(self.core.clear_away(self.hand(), upkeep, entries))
+    }
+
     fn maintain(&self, upkeep: &Upkeep<'_>) -> Result<Progress> {
         self.named(self.core.maintain(self.hand(), upkeep))
     }

@@ -10,7 +10,8 @@
 //! 5. The range is marked applied: `visible` moves over it when everything before it is (rule A12).
 //! 6. Row locks are released and keep the timestamp, so that their next owner's snapshot waits for it (A17).
 //! 7. The log is handed over or synced, as the durability asks. An error here is `CommitOutcomeUnknown`.
-//! 8. The reply waits until `visible` has reached the commit.
+//! 8. The reply waits until `visible` has reached the commit, and until deletes that became runs are cleared away
+//!    ([`Engine::clear_away`]).
 //!
 //! Invariant: between 3 and 5 there is no return. A thread that left there would hold `visible` for ever.
 
@@ -33,6 +34,9 @@ use crate::recovery::run_of;
 
 /// Bytes that the record adds to each operation, at most: two lengths.
 const RECORD_BYTES_PER_OPERATION: usize = 10;
+
+/// Deletes of one index that a commit clears away before its reply, at most.
+const CLEARED_ENTRIES_MAX: u64 = 1 << 18;
 
 /// What a commit does to one index.
 pub enum Changes {
@@ -77,6 +81,14 @@ impl Share {
         Self { entry, batch: Batch::default(), how: How::FileRun(run, meta) }
     }
 
+    /// The index, if all that it gets is a run of deletes.
+    pub fn desert(&self) -> Option<Arc<IndexEntry>> {
+        match &self.how {
+            How::MemoryRun(run) | How::FileRun(run, _) if run.has_only_deletes() => Some(self.entry.clone()),
+            _ => None,
+        }
+    }
+
     /// Bytes of its run file.
     pub fn file_bytes(&self) -> u64 {
         if let How::FileRun(_, meta) = &self.how { meta.bytes } else { 0 }
@@ -98,7 +110,12 @@ pub struct Committed {
     pub ts: CommitTs,
     /// What the background gets to write for it: its record, and its run files.
     pub bytes: u64,
+    /// What was only deleted from, and so much that it was attached as a run.
+    pub deserts: Deserts,
 }
+
+/// Indexes with a run of deletes that readers would pass over one by one.
+pub type Deserts = Vec<Arc<IndexEntry>>;
 
 impl Engine {
     /// Steps 2 to 5, ascending by index.
@@ -137,12 +154,13 @@ impl Engine {
         if in_files > 0 {
             self.controller.note_files(in_files);
         }
+        let deserts = shares.iter().filter_map(Share::desert).collect();
         self.helpers.apply_all(shares, ts, view);
         vfs::thread::point("commit.applied");
         files.iter().for_each(|id| self.runs.named(*id, ts));
         self.visible.mark_applied(start, end);
         self.signal_after_commit(end);
-        Ok(Committed { ts, bytes: end.0 - start.0 + in_files })
+        Ok(Committed { ts, bytes: end.0 - start.0 + in_files, deserts })
     }
 
     /// The applied prefix may lag the log by a bounded number of bytes (rule A12's buffer has a size). Whoever
@@ -173,6 +191,19 @@ impl Engine {
         let unknown = |cause: base::Fault| Error::CommitOutcomeUnknown { ts, cause: cause.to_string() };
         logged.map_err(unknown)?;
         self.wait_visible(ts).map_err(unknown)
+    }
+
+    /// Behind step 8: who has deleted much clears it away, as far as that is in memory. Nobody waits for it but him, and who
+    /// reads next hops over what is gone. The entries that he holds keep indexes that are dropped meanwhile.
+    pub fn clear_away(&self, deserts: &Deserts) {
+        if deserts.is_empty() {
+            return;
+        }
+        let upkeep = self.upkeep();
+        for entry in deserts.iter().filter(|entry| entry.is_kept_up()) {
+            // What fails here the background meets again, and knows what to do about it.
+            let _ = entry.index.clear_away(&upkeep, CLEARED_ENTRIES_MAX);
+        }
     }
 
     fn prepare_all(&self, changes: Vec<(Arc<IndexEntry>, Changes)>, files: &mut Vec<u64>) -> Result<Vec<Share>> {
@@ -250,8 +281,13 @@ impl Engine {
             self.runs.abandoned(&self.layout, id)?;
             return Ok(None);
         }
+        let only_deletes = writer.has_only_deletes();
         let meta = writer.finish()?;
-        Ok(Some((self.open_run(&meta)?, meta)))
+        let run = self.open_run(&meta)?;
+        if only_deletes {
+            run.note_only_deletes();
+        }
+        Ok(Some((run, meta)))
     }
 
     /// Opens a run file.

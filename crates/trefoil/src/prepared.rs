@@ -233,14 +233,16 @@ impl Engine {
         let mut room = self.wal.payload_bytes_max() / 2;
         let mut shares = Vec::with_capacity(changes.len());
         for (entry, changes) in changes {
-            let form = match changes {
-                Changes::Batch(batch) if self.fits_record(&entry, &batch, &mut room) => Form::Inline(Arc::new(batch)),
+            let (form, only_deletes) = match changes {
+                Changes::Batch(batch) if self.fits_record(&entry, &batch, &mut room) => {
+                    (Form::Inline(Arc::new(batch)), false)
+                }
                 changes => match self.write_run(&entry, &changes, files)? {
-                    Some((_, meta)) => Form::File(meta),
+                    Some((run, meta)) => (Form::File(meta), run.has_only_deletes()),
                     None => continue,
                 },
             };
-            shares.push(SetShare { entry, form });
+            shares.push(SetShare { entry, form, only_deletes });
         }
         let since = vfs::time::unix_time();
         let record = encode(&Prepare { xid: xid.to_vec(), since_ms: since.as_millis() as u64 }, &shares);
@@ -281,6 +283,7 @@ impl Engine {
             Err(_) if durability == Durability::Buffered => {}
             done => done?,
         }
+        self.clear_away(pending.deserts());
         Ok(ts)
     }
 
@@ -292,8 +295,8 @@ impl Engine {
             let mut rewrite = |share: SetShare| match &share.form {
                 Form::Inline(batch) => {
                     let written = self.write_run(&share.entry, &Changes::Batch(Batch::clone(batch)), &mut files)?;
-                    let (_, meta) = written.expect("a share is not empty");
-                    Ok(SetShare { form: Form::File(meta), ..share })
+                    let (run, meta) = written.expect("a share is not empty");
+                    Ok(SetShare { form: Form::File(meta), only_deletes: run.has_only_deletes(), ..share })
                 }
                 Form::File(_) => Ok(share),
             };

@@ -337,6 +337,7 @@ impl Transaction {
         self.finish(Some(committed.ts));
         self.engine.pay(committed.bytes);
         self.engine.finish_commit(committed.ts, durability)?;
+        self.engine.clear_away(&committed.deserts);
         Ok(committed.ts)
     }
 

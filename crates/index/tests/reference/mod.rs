@@ -480,10 +480,16 @@ impl Source for LeafSource {
         let last =
             self.index.with(|state| state.data.as_ref().expect("loaded").copy(snapshot, range, direction, max, out))?;
         let Some(last) = last else { return Ok(false) };
-        let skipped = if self.index.bug(Bug::CursorsSkipAtResume) { [&last[..], b"0"].concat() } else { last };
+        let by = |step: i8| {
+            let mut key = last;
+            if let (true, Some(end)) = (self.index.bug(Bug::CursorsSkipAtResume), key.last_mut()) {
+                *end = end.wrapping_add_signed(step);
+            }
+            key
+        };
         match self.direction {
-            Direction::Forward => self.range.low = Bound::Excluded(skipped),
-            Direction::Backward => self.range.high = Bound::Excluded(skipped),
+            Direction::Forward => self.range.low = Bound::Excluded(by(2)),
+            Direction::Backward => self.range.high = Bound::Excluded(by(-2)),
         }
         Ok(true)
     }

@@ -113,6 +113,21 @@ impl Cache {
         self.charge_waiting(Class::Frames, bytes).map(|charge| Grant { charge })
     }
 
+    /// The same, if nobody needs to wait for it.
+    #[must_use]
+    pub fn try_grant(&self, bytes: u64) -> Option<Grant> {
+        let waited_for = self.grants.waiters.load(Ordering::Relaxed) > 0;
+        let charge = if waited_for { None } else { self.budget.try_charge(Class::Frames, bytes) }?;
+        self.call_if_short();
+        Some(Grant { charge })
+    }
+
+    fn call_if_short(&self) {
+        if self.budget.free() < self.ready_bytes() {
+            self.grants.call_worker();
+        }
+    }
+
     /// Charges `bytes` to any class, waiting for the background to make room as [`Cache::grant`] does.
     ///
     /// # Errors
@@ -121,9 +136,7 @@ impl Cache {
         if self.grants.waiters.load(Ordering::Relaxed) == 0
             && let Some(charge) = self.budget.try_charge(class, bytes)
         {
-            if self.budget.free() < self.ready_bytes() {
-                self.grants.call_worker();
-            }
+            self.call_if_short();
             return Ok(charge);
         }
         let most =

@@ -14,6 +14,7 @@ struct Place {
 pub(super) struct MemoryRun {
     bytes: Vec<u8>,
     places: Vec<Place>,
+    pub(super) puts: usize,
     /// What the run is charged, given back with it.
     pub(super) charge: Option<Charge>,
 }
@@ -25,6 +26,7 @@ impl MemoryRun {
         self.bytes.extend_from_slice(key);
         let bytes = value.unwrap_or_default();
         self.bytes.extend_from_slice(bytes);
+        self.puts += usize::from(value.is_some());
         self.places.push(Place {
             start,
             key_bytes: u32::try_from(key.len()).expect("the engine limits keys to 3 KiB"),

@@ -36,6 +36,7 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use base::bytes::printable;
 use base::{Fault, IndexId, Result};
@@ -173,6 +174,30 @@ impl Run {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// True if there is no put in it. Of a file that is known in the life that wrote it ([`Run::note_only_deletes`]).
+    ///
+    /// ```
+    /// use trefoil_store::Run;
+    ///
+    /// assert!(Run::from_sorted([("ant", None::<&str>), ("bee", None)]).has_only_deletes());
+    /// assert!(!Run::from_sorted([("ant", Some("1")), ("bee", None)]).has_only_deletes());
+    /// ```
+    #[must_use]
+    pub fn has_only_deletes(&self) -> bool {
+        match &self.0 {
+            Repr::Memory(run) => run.puts == 0,
+            Repr::File(run) => run.only_deletes.load(Ordering::Relaxed),
+            Repr::Lost(_) => false,
+        }
+    }
+
+    /// To be called before the run is shared: no put was written to its file.
+    pub fn note_only_deletes(&self) {
+        if let Repr::File(run) = &self.0 {
+            run.only_deletes.store(true, Ordering::Relaxed);
+        }
     }
 
     /// Bytes of memory, or of the file.

@@ -3,6 +3,7 @@
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use base::bytes::Reader;
 use base::limits::SECTOR_BYTES;
@@ -24,6 +25,8 @@ pub(super) struct FileRun {
     name: String,
     pub(super) meta: RunMeta,
     pub(super) root: Arc<RunBlock>,
+    /// Whoever wrote it says so. Relaxed: set before the run is shared.
+    pub(super) only_deletes: AtomicBool,
     /// Last read first. A reader that finds it latched reads from the file.
     kept: Mutex<Vec<(BlockRef, Arc<RunBlock>)>>,
 }
@@ -48,7 +51,14 @@ impl FileRun {
         let mut payload = Vec::new();
         read_payload(&*file, &name, meta, meta.root, &mut payload)?;
         let root = Arc::new(parse(payload, &name, meta.root, meta.height)?);
-        Ok(Self { file, name, meta: meta.clone(), root, kept: Mutex::new(Vec::new()) })
+        Ok(Self {
+            file,
+            name,
+            meta: meta.clone(),
+            root,
+            only_deletes: AtomicBool::new(false),
+            kept: Mutex::new(Vec::new()),
+        })
     }
 
     /// The file's path, for messages.

@@ -45,6 +45,7 @@ pub struct RunWriter {
     allocated: u64,
     sectors: AlignedBuf,
     entries: u64,
+    puts: u64,
     min_key: Vec<u8>,
     max_key: Vec<u8>,
     finished: bool,
@@ -82,6 +83,7 @@ impl RunWriter {
             allocated: 0,
             sectors: AlignedBuf::zeroed(WRITE_BYTES),
             entries: 0,
+            puts: 0,
             min_key: Vec::new(),
             max_key: Vec::new(),
             finished: false,
@@ -118,6 +120,7 @@ impl RunWriter {
             Some(v) => self.levels[0].push(key, &NewBody::Inline(v)),
         }
         self.entries += 1;
+        self.puts += u64::from(value.is_some());
         self.max_key.clear();
         self.max_key.extend_from_slice(key);
         Ok(())
@@ -127,6 +130,12 @@ impl RunWriter {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.entries == 0
+    }
+
+    /// True if every entry so far is a delete.
+    #[must_use]
+    pub fn has_only_deletes(&self) -> bool {
+        self.puts == 0
     }
 
     /// Makes the run durable.

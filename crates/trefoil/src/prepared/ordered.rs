@@ -29,7 +29,7 @@ use wal::{HeldGrant, RecordKind};
 
 use super::decision;
 use super::registry::{Brief, Form, SetShare};
-use crate::commit::Share;
+use crate::commit::{Deserts, Share};
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::record;
@@ -57,6 +57,7 @@ pub struct Pending {
     start: Lsn,
     end: Lsn,
     bytes: u64,
+    deserts: Deserts,
     /// Whoever takes it applies it.
     work: Mutex<Option<Work>>,
 }
@@ -145,7 +146,13 @@ impl Engine {
             self.check_undamaged(&share.entry)?;
             let entry = share.entry.clone();
             shares.push(match &share.form {
-                Form::File(meta) => Share::of_file(entry, self.open_run(meta)?, meta.clone()),
+                Form::File(meta) => {
+                    let run = self.open_run(meta)?;
+                    if share.only_deletes {
+                        run.note_only_deletes();
+                    }
+                    Share::of_file(entry, run, meta.clone())
+                }
                 Form::Inline(batch) => {
                     let leaf = entry.def.options.resolve()?.node_bytes as u64;
                     let batch = Arc::unwrap_or_clone(batch.clone());
@@ -247,13 +254,14 @@ impl Ready {
         let engine = self.engine.clone();
         let grant = self.grant.take().expect("what is ready has room");
         let work = self.work.take();
-        let brief = work.as_ref().expect("what is ready has its shares").brief.clone();
+        let Work { brief, shares, .. } = work.as_ref().expect("what is ready has its shares");
+        let (brief, deserts) = (brief.clone(), shares.iter().filter_map(Share::desert).collect());
         engine.ordered.count.fetch_add(1, Ordering::SeqCst);
         let mut list = engine.ordered.list.lock();
         let (start, end) = engine.wal.append_held(grant, RecordKind(record::KIND_COMMIT_PREPARED), &self.record);
         engine.wal.end_promise(brief.decision_bytes);
         let bytes = brief.bytes;
-        let pending = Arc::new(Pending { start, end, bytes, work: Mutex::new(work) });
+        let pending = Arc::new(Pending { start, end, bytes, deserts, work: Mutex::new(work) });
         list.push_back(pending.clone());
         drop(list);
         vfs::thread::point("commit.logged");
@@ -265,6 +273,11 @@ impl Pending {
     /// The commit's timestamp.
     pub fn ts(&self) -> CommitTs {
         self.end.as_commit_ts()
+    }
+
+    /// What is to be cleared away when it is done.
+    pub fn deserts(&self) -> &Deserts {
+        &self.deserts
     }
 
     /// What the background gets to write for it.

@@ -124,7 +124,7 @@ fn restore(engine: &Arc<Engine>, end: Lsn, found: Found) -> Result<()> {
             Change::Inline(batch) => Form::Inline(Arc::new(batch)),
             Change::Run(meta) => Form::File(meta),
         };
-        shares.push(SetShare { entry, form });
+        shares.push(SetShare { entry, form, only_deletes: false });
     }
     let writable = !engine.options.read_only;
     let held = if writable { Some(hold_again(engine, transaction, &shares)?) } else { None };

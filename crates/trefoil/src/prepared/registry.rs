@@ -53,6 +53,8 @@ pub struct SetShare {
     pub entry: Arc<IndexEntry>,
     /// Where the operations are.
     pub form: Form,
+    /// Its file has only deletes, as far as known.
+    pub only_deletes: bool,
 }
 
 /// Where operations are.

@@ -1,0 +1,236 @@
+//! Runs of deletes that readers need not pass over: hops beside runs, what is drained of a run, clearing away [C7, A3, A25].
+//!
+//! Work is counted, not timed: everything is on disk when a reader comes, so a leaf visited is a leaf read, and a cursor that
+//! gives nothing out looks at a bounded number of entries in a call.
+
+#![allow(clippy::unwrap_used, reason = "a test panics on what it does not expect")]
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::sync::Arc;
+
+use base::CommitTs;
+use common::{Commit, Numbers, Rig, Setup, Write, key, scan};
+use index::{Direction, EntryBatch, Index, ReadAt};
+use vfs::sim::{Config, Simulation};
+
+const ROWS: u64 = 6_000;
+const LEFT: u64 = 50;
+
+fn small() -> Setup {
+    Setup { node_bytes: 512, extent_bytes: 64 << 10, ..Setup::default() }
+}
+
+fn filled(rows: u64) -> Rig {
+    let rig = Rig::new(small());
+    for from in (0..rows).step_by(100) {
+        rig.commit(
+            (from..(from + 100).min(rows)).map(|n| (key(n), Some(b"a value of some length".to_vec()))).collect(),
+        );
+    }
+    rig
+}
+
+fn deletes(rows: std::ops::Range<u64>) -> Vec<Write> {
+    rows.map(|n| (key(n), None)).collect()
+}
+
+/// All leaves are on disk afterwards, all inner nodes in memory.
+fn to_disk(rig: &Rig) {
+    rig.checkpoint();
+    rig.evict_all();
+}
+
+/// The first entry, the leaves visited for it, and the calls it took: in a call at most 64 entries are passed over.
+fn first(rig: &Rig, at: ReadAt, direction: Direction) -> (Option<Vec<u8>>, u64, u64) {
+    let loads = rig.tree.stats().loads;
+    let mut cursor = rig.tree.cursor(at, (Bound::Unbounded, Bound::Unbounded), direction);
+    let (mut out, mut calls) = (EntryBatch::new(), 0);
+    loop {
+        let more = cursor.fill(&mut out, 1).unwrap();
+        calls += 1;
+        if !out.is_empty() || !more {
+            let key = (!out.is_empty()).then(|| out.key(0).to_vec());
+            return (key, rig.tree.stats().loads - loads, calls);
+        }
+    }
+}
+
+/// What was deleted by a run is cleared away: nobody passes over it, not one leaf of it is visited.
+#[test]
+fn c7_a_cleared_run_of_deletes_is_hopped_over() {
+    for (direction, gone) in [(Direction::Forward, 0..ROWS - LEFT), (Direction::Backward, LEFT..ROWS)] {
+        let rig = filled(ROWS);
+        let old = ReadAt::Snapshot(rig.now());
+        rig.snapshots.lock().push(rig.now());
+        rig.attach(deletes(gone.clone()));
+        assert_eq!(rig.tree.clear_away(&rig.upkeep(), u64::MAX).unwrap(), ROWS - LEFT);
+        assert_eq!(rig.tree.stats().runs, 0);
+        to_disk(&rig);
+        let left = if direction == Direction::Forward { key(gone.end) } else { key(gone.start - 1) };
+        let (found, leaves, calls) = first(&rig, ReadAt::Newest, direction);
+        assert_eq!(found, Some(left));
+        assert!(leaves <= 2 && calls <= 2, "{direction:?}: {leaves} leaves, {calls} calls");
+        // Who reads as of before finds it all.
+        assert_eq!(rig.all(old, direction).len(), ROWS as usize);
+        rig.verify();
+    }
+}
+
+/// The same where a run could be drained in part only: it is read from there on, and hopped over until there.
+#[test]
+fn c7_what_is_drained_of_a_run_is_hopped_over() {
+    let rig = filled(ROWS);
+    rig.attach_file(1, deletes(0..ROWS - LEFT));
+    let undrained = ROWS - LEFT - rig.tree.clear_away(&rig.upkeep(), ROWS - 600).unwrap();
+    assert!((1..600).contains(&undrained), "{undrained}");
+    assert_eq!(rig.tree.stats().runs, 1);
+    to_disk(&rig);
+    let (found, leaves, calls) = first(&rig, ReadAt::Newest, Direction::Forward);
+    assert_eq!(found, Some(key(ROWS - LEFT)));
+    // At least four rows are in a leaf; each is looked at there and in the run.
+    let most = (undrained / 4 + 3, undrained / 32 + 3);
+    assert!(leaves <= most.0 && calls <= most.1, "{leaves} leaves, {calls} calls for {undrained} entries");
+}
+
+/// Beside a run with puts, leaves whose deletes are older than it are hopped over, too.
+#[test]
+fn c7_deletes_older_than_a_run_are_hopped_over() {
+    let rig = filled(ROWS);
+    // The deletes stay.
+    rig.snapshots.lock().push(rig.now());
+    rig.commit(deletes(0..ROWS - LEFT));
+    rig.attach(vec![(key(1), None), (key(ROWS - 1), Some(b"newer".to_vec()))]);
+    to_disk(&rig);
+    let (found, leaves, calls) = first(&rig, ReadAt::Newest, Direction::Forward);
+    assert_eq!(found, Some(key(ROWS - LEFT)));
+    assert!(leaves <= 3 && calls <= 3, "{leaves} leaves, {calls} calls");
+}
+
+/// Clearing away reads nothing from disk: that is the background's.
+#[test]
+fn clearing_away_reads_no_leaf() {
+    let rig = filled(ROWS);
+    to_disk(&rig);
+    rig.attach(deletes(0..ROWS - LEFT));
+    let loads = rig.tree.stats().loads;
+    assert_eq!(rig.tree.clear_away(&rig.upkeep(), u64::MAX).unwrap(), 0);
+    assert_eq!((rig.tree.stats().loads, rig.tree.stats().runs), (loads, 1));
+    assert_eq!(rig.keys().len(), LEFT as usize);
+}
+
+/// A row is put into the middle of a run of deletes while that is cleared away: before its piece is copied, and behind it.
+#[test]
+fn a_row_put_into_a_desert_that_is_cleared_is_seen() {
+    Simulation::new(1, Config::default()).run(|sim| {
+        for point in ["tree.drain_reserved", "tree.drain_copied"] {
+            for n in [0, 100, 399] {
+                let rig = Arc::new(filled(400));
+                rig.attach(deletes(0..400));
+                let before = ReadAt::Snapshot(rig.now());
+                let gate = sim.hold(point);
+                let clearing = {
+                    let rig = rig.clone();
+                    vfs::thread::spawn("clearing", move || {
+                        rig.tree.clear_away(&rig.upkeep(), u64::MAX).unwrap();
+                    })
+                    .unwrap()
+                };
+                gate.wait_reached();
+                let put = rig.put(key(n), "alive");
+                assert_eq!(rig.keys(), [key(n)], "{point}");
+                gate.open();
+                clearing.join().unwrap();
+                for direction in [Direction::Forward, Direction::Backward] {
+                    for at in [ReadAt::Newest, ReadAt::Snapshot(put)] {
+                        let found = rig.all(at, direction);
+                        assert_eq!(found.len(), 1, "{point}, {at:?}, {direction:?}");
+                        assert_eq!(found[0].0, key(n));
+                    }
+                    assert!(rig.all(before, direction).is_empty());
+                }
+                rig.verify();
+            }
+        }
+    });
+}
+
+/// What a reader at `at` sees of a range, from the commits alone.
+fn expected(commits: &[Commit], at: CommitTs, low: &[u8], high: &[u8]) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let mut rows = BTreeMap::new();
+    for commit in commits.iter().filter(|commit| commit.ts <= at) {
+        for (key, value) in commit.writes.iter().filter(|(key, _)| low <= key.as_slice() && key.as_slice() < high) {
+            match value {
+                Some(value) => rows.insert(key.clone(), value.clone()),
+                None => rows.remove(key),
+            };
+        }
+    }
+    rows.into_iter().collect()
+}
+
+fn check(rig: &Rig, numbers: &mut Numbers, keys: u64, what: &str) {
+    let commits = rig.commits.lock().clone();
+    let (a, b) = (numbers.below(keys), numbers.below(keys + 1));
+    let (low, high) = if numbers.one_in(3) { (key(0), key(keys)) } else { (key(a.min(b)), key(a.max(b))) };
+    let range = (Bound::Included(low.as_slice()), Bound::Excluded(high.as_slice()));
+    let mut moments: Vec<_> = rig.snapshots.lock().iter().map(|at| (ReadAt::Snapshot(*at), *at)).collect();
+    moments.extend([(ReadAt::Newest, rig.now()), (ReadAt::Snapshot(rig.now()), rig.now())]);
+    for (at, ts) in moments {
+        let mut rows = expected(&commits, ts, &low, &high);
+        for direction in [Direction::Forward, Direction::Backward] {
+            let max = 1 + numbers.below(9) as usize;
+            let found: Vec<_> =
+                scan(&rig.tree, at, range, direction, max).into_iter().map(|(key, _, value)| (key, value)).collect();
+            assert_eq!(found, rows, "{what}: {at:?}, {direction:?}");
+            rows.reverse();
+        }
+    }
+}
+
+/// Ranges deleted by runs, rows put into them by commits and runs, pieces drained, written, evicted, purged: each reader sees
+/// what the commits say.
+#[test]
+fn readers_beside_runs_of_deletes_see_what_the_commits_say() {
+    const KEYS: u64 = 250;
+    for seed in 0..60 {
+        let mut numbers = Numbers(seed);
+        let mut rig = filled(KEYS);
+        for step in 0..40 {
+            let (a, b) = (numbers.below(KEYS), numbers.below(KEYS + 1));
+            let span = a.min(b)..a.max(b);
+            let (before, what) = (rig.now(), format!("seed {seed}, step {step}"));
+            match numbers.below(12) {
+                0..=2 => assert!(rig.attach(deletes(span)) > before),
+                3 => assert!(rig.attach_file(step + 1, deletes(span)) > before),
+                4 => {
+                    let put = |n: u64| n.is_multiple_of(3).then(|| what.clone().into_bytes());
+                    rig.attach(span.map(|n| (key(n), put(n))).collect());
+                }
+                5..=6 => assert!(rig.put(key(a), &what) > before),
+                7 => assert!(rig.delete(key(a)) > before),
+                8 => assert!(rig.tree.clear_away(&rig.upkeep(), 1 + numbers.below(300)).unwrap() < 1 << 20),
+                9 => (0..numbers.below(6)).for_each(|_| assert!(rig.maintain().entries < 1 << 20)),
+                10 => match numbers.below(4) {
+                    0 => to_disk(&rig),
+                    1 => rig.snapshots.lock().clear(),
+                    2 => {
+                        rig.checkpoint();
+                        rig = rig.reopen(true);
+                    }
+                    _ => rig.maintain_fully(),
+                },
+                _ => {
+                    let now = rig.now();
+                    rig.snapshots.lock().push(now);
+                }
+            }
+            check(&rig, &mut numbers, KEYS, &what);
+        }
+        rig.snapshots.lock().clear();
+        rig.maintain_fully();
+        rig.verify();
+    }
+}
