@@ -226,6 +226,29 @@ fn a24_a_recovered_set_holds_its_values_by_name() {
     });
 }
 
+/// A24: rows of two recovered sets may have one value of an index that is not unique: neither keeps the database from opening.
+/// Guard: `Held::retake` does not wait for it.
+#[test]
+fn a24_recovered_sets_may_have_the_same_value() {
+    simulate(|_| {
+        let disk = disk();
+        let db = open(&disk);
+        let t = table(&db, "t");
+        db.create_table_indexes(&t, vec![by_colour()]).unwrap();
+        for id in [1, 8] {
+            let mut tx = db.begin().unwrap();
+            tx.insert(&t, &row(id)).unwrap();
+            tx.prepare(&[id as u8]).unwrap();
+        }
+        drop(t);
+        let db = open(&cut(&disk, db));
+        assert_eq!(names(&db), [[1], [8]]);
+        db.commit_prepared(&[1]).unwrap();
+        db.rollback_prepared(&[8]).unwrap();
+        sound(&db);
+    });
+}
+
 /// A16: a table that a prepared transaction has written to keeps its definition, after a reopening too; the error names
 /// who keeps it. Guards: `recovered.rs` enters the gate; `ddl.rs` asks who is prepared.
 #[test]

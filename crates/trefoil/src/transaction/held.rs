@@ -1,6 +1,7 @@
 //! What a transaction holds until its end, apart from its session: after [`Transaction::prepare`] it belongs to the database.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use base::{CommitTs, Fault, IndexId, Result, TxnId};
 use index::Batch;
@@ -87,11 +88,13 @@ impl Held {
             return Ok(());
         };
         let schema = &shape.def.schema;
-        let value = match schema.indexes()[n].is_unique() {
-            true => schema.unique_value(n, key)?,
-            false => Some(&key[..schema.columns_end(Some(n), schema.index_columns(n).len(), key)?]),
-        };
-        value.into_iter().for_each(|value| self.lock(engine, entry.id(), value));
+        if schema.indexes()[n].is_unique() {
+            schema.unique_value(n, key)?.into_iter().for_each(|value| self.lock(engine, entry.id(), value));
+            return Ok(());
+        }
+        // Others may have the same value: then nobody had locked it.
+        let value = &key[..schema.columns_end(Some(n), schema.index_columns(n).len(), key)?];
+        self.lock_if_free(engine, entry.id(), value);
         Ok(())
     }
 
@@ -111,12 +114,21 @@ impl Held {
     }
 
     fn lock(&mut self, engine: &Engine, index: IndexId, key: &[u8]) {
-        let request = LockRequest { index, key, mode: Mode::Exclusive, timeout: None, weight: 0 };
+        let is_granted = self.ask(engine, index, key, None);
+        debug_assert!(is_granted, "they held their locks side by side");
+    }
+
+    fn lock_if_free(&mut self, engine: &Engine, index: IndexId, key: &[u8]) {
+        self.ask(engine, index, key, Some(Duration::ZERO));
+    }
+
+    fn ask(&mut self, engine: &Engine, index: IndexId, key: &[u8], timeout: Option<Duration>) -> bool {
+        let request = LockRequest { index, key, mode: Mode::Exclusive, timeout, weight: 0 };
         let outcome = engine.locks.lock(&mut self.locks.owner, &request);
-        debug_assert!(matches!(outcome, LockOutcome::Granted { .. }), "they held their locks side by side");
         if matches!(outcome, LockOutcome::Granted { fresh: true, .. }) {
             self.locks.bytes += txn::lock_bytes(key) as u64;
         }
+        matches!(outcome, LockOutcome::Granted { .. })
     }
 
     /// Enters the gate of a table that it has written to.
