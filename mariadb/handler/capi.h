@@ -168,6 +168,8 @@ static_assert(sizeof(trefoil_table_stats) == 40, "as in abi.rs");
 /* The database. */
 int trefoil_open(const trefoil_options *options, trefoil_database **out, trefoil_failure *why);
 void trefoil_close(trefoil_database *db);
+/* `report` is called by a thread that begins to wait for a row lock, with 1, and when it has waited, with 0. */
+void trefoil_report_waits(trefoil_database *db, void (*report)(uint8_t begins));
 int trefoil_sync(trefoil_database *db, trefoil_failure *why);
 void trefoil_set(trefoil_database *db, const trefoil_settings *settings);
 
@@ -298,7 +300,8 @@ typedef struct {
   uint8_t reads_all;       /* all rows of the range will be asked for: they may be locked ahead */
   uint8_t claims;          /* first locks the value of the key, exclusively, until the end of the transaction */
   uint8_t judges_refs;     /* `judge` gets references of the rows, otherwise null */
-  uint8_t reserved[4];
+  uint8_t shows_locked;    /* rows that others have locked are shown before they are waited for: trefoil_is_shown */
+  uint8_t reserved[3];
   /* Or null: says of an entry whose columns stand in the record of trefoil_step whether its row is wanted. */
   trefoil_judge judge;
   void *judge_with;
@@ -328,7 +331,11 @@ int trefoil_read_ref(trefoil_session *session, trefoil_cursor *cursor, const uin
                      uint8_t *record, trefoil_failure *why);
 /* Where `record` is, or, if rows have hidden numbers, the row read or written last. */
 int trefoil_position(trefoil_cursor *cursor, const uint8_t *record, uint8_t *ref, trefoil_failure *why);
-void trefoil_unlock_row(trefoil_session *session);
+/* The row given last is not locked: it is another's, as it was committed. The next step in the direction of the scan gives it
+   again, under its lock, unless it is passed. */
+uint8_t trefoil_is_shown(const trefoil_cursor *cursor);
+/* The row read last is not wanted. */
+void trefoil_unlock_row(trefoil_session *session, trefoil_cursor *cursor);
 
 /* Writing. */
 int trefoil_insert(trefoil_session *session, trefoil_cursor *cursor, const uint8_t *record, trefoil_failure *why);

@@ -65,6 +65,8 @@ public:
   int external_lock(THD *thd, int type) override;
   int start_stmt(THD *thd, thr_lock_type type) override;
   void unlock_row() override;
+  void try_semi_consistent_read(bool is_wanted) override;
+  bool was_semi_consistent_read() override { return trefoil_is_shown(m_cursor); }
   int reset() override;
   int extra(enum ha_extra_function) override { return 0; }
 
@@ -132,6 +134,7 @@ private:
   trefoil_canceller *m_own_canceller= nullptr;
   trefoil_lock m_lock= {TREFOIL_UNLOCKED, TREFOIL_WAIT};
   trefoil_failure m_why= {};
+  bool m_shows_locked= false;
   bool m_is_first= false;
   /* What a scan reads. */
   ulonglong m_pages= 1;

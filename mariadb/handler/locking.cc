@@ -108,11 +108,18 @@ int ha_trefoil::start_stmt(THD *thd, thr_lock_type type)
 void ha_trefoil::unlock_row()
 {
   if (m_session && m_lock.mode != TREFOIL_UNLOCKED)
-    trefoil_unlock_row(m_session);
+    trefoil_unlock_row(m_session, m_cursor);
+}
+
+/* At READ COMMITTED an UPDATE looks at what is committed before it waits for the row. */
+void ha_trefoil::try_semi_consistent_read(bool is_wanted)
+{
+  m_shows_locked= is_wanted && thd_tx_isolation(ha_thd()) <= ISO_READ_COMMITTED;
 }
 
 int ha_trefoil::reset()
 {
+  m_shows_locked= false;
   trefoil_cursor_reset(m_cursor);
   return 0;
 }

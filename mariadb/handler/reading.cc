@@ -27,6 +27,7 @@ trefoil_seek ha_trefoil::seek_at(const uchar *key, uint length, uint8_t how)
   if (seek.judges_refs || has_condition())
     seek.judge= judge;
   seek.judge_with= this;
+  seek.shows_locked= m_shows_locked;
   return seek;
 }
 
@@ -110,6 +111,7 @@ int ha_trefoil::rnd_init(bool scan)
   seek.key= -1;
   seek.how= TREFOIL_FROM;
   seek.lock= m_lock;
+  seek.shows_locked= m_shows_locked;
   m_is_first= true;
   m_is_range= true;
   seek.reads_all= reads_all();

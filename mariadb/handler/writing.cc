@@ -51,6 +51,10 @@ void ha_trefoil::get_auto_increment(ulonglong offset, ulonglong increment, ulong
   /* Larger than the increment it does not count, as is documented. */
   if (offset > increment)
     offset= 0;
+  /* What FOR PORTION OF leaves of a row is not the beginning of more: the server would ask for twice as many each time. */
+  int command= thd_sql_command(ha_thd());
+  if (command == SQLCOM_UPDATE || command == SQLCOM_DELETE)
+    wanted= 1;
   uint64_t from= 0;
   if (trefoil_auto_reserve(m_table, table->s->next_number_index, offset, increment, wanted, &from, &m_why))
   {

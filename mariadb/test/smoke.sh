@@ -42,6 +42,7 @@ SERVER_ARGS=(--innodb=OFF --default-storage-engine=Aria --character-set-server=l
 . "$HERE/test/ddl.sh"
 . "$HERE/test/explain.sh"
 . "$HERE/test/ranges.sh"
+. "$HERE/test/pool.sh"
 . "$HERE/test/autoinc.sh"
 scratch
 start_server "${SERVER_ARGS[@]}"
@@ -55,6 +56,7 @@ for name in lock_timeout nowait_and_skip_locked kill_query deadlock deadlock_det
 done
 killed_in_changes
 autoinc_kept
+pool_goes_on
 beside_innodb
 anomalies
 kills 5 1

@@ -135,6 +135,17 @@ impl<'a> Cursor<'a> {
         self
     }
 
+    pub(crate) fn show_locked(mut self) -> Self {
+        if let Some(scan) = &mut self.locking {
+            scan.show_locked();
+        }
+        self
+    }
+
+    pub(crate) fn is_shown(&self) -> bool {
+        self.locking.as_ref().is_some_and(|scan| scan.is_shown())
+    }
+
     pub(crate) fn is_skipping(&self) -> bool {
         self.skips.is_some()
     }

@@ -113,6 +113,32 @@ impl Canceller {
 }
 
 impl Database {
+    /// From now on `report` is called by a thread that is about to wait for a row lock, with true, and with false when it has
+    /// waited: so that somebody who counts threads lets another one run meanwhile. What was given first stays; it may not
+    /// use the database.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = trefoil::Database::open(dir.path(), trefoil::Options::default())?;
+    /// # let fruit = db.create_index("fruit", trefoil::IndexOptions::default())?;
+    /// use std::sync::mpsc;
+    ///
+    /// let (told, hear) = mpsc::channel();
+    /// db.report_lock_waits(move |begins| told.send(begins).expect("somebody hears it"));
+    /// let (mut first, mut second) = (db.begin()?, db.begin()?);
+    /// first.put(&fruit, b"apple", b"12")?;
+    /// std::thread::scope(|s| {
+    ///     s.spawn(|| { let mut second = second; second.put(&fruit, b"apple", b"13") });
+    ///     assert_eq!(hear.recv(), Ok(true));
+    ///     first.rollback();
+    ///     assert_eq!(hear.recv(), Ok(false));
+    /// });
+    /// # Ok::<(), trefoil::Error>(())
+    /// ```
+    pub fn report_lock_waits(&self, report: impl Fn(bool) + Send + Sync + 'static) {
+        self.engine().locks.report_waits(Box::new(report));
+    }
+
     /// Who waits for a row lock now, with everybody in the way: those who hold it, and those who came before.
     ///
     /// ```

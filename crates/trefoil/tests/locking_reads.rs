@@ -404,3 +404,36 @@ fn a_deadlock_is_remembered_with_both_sides() {
         assert_eq!(sides, [(one, two, "t.primary", &row_2), (two, one, "i", &k)]);
     });
 }
+
+/// A scan under READ COMMITTED that shows what others have locked gives it out as it was committed, and has no lock of it; what
+/// is free is locked. Under REPEATABLE READ it waits as ever. Guards: `lock_some` shows instead of waiting, and says so of that
+/// entry alone; `show_locked` asks for the level.
+#[test]
+fn what_others_have_locked_is_shown_as_it_was_committed() {
+    simulate(|_| {
+        let db = open(&disk());
+        let t = table(&db, "t");
+        insert(&db, &t, 0..4).unwrap();
+        let mut first = begin(&db, Isolation::RepeatableRead);
+        first.delete_row(&t, &[Value::U64(1)]).unwrap();
+        let mut second = begin(&db, Isolation::ReadCommitted);
+        second.delete_row(&t, &[Value::U64(2)]).unwrap();
+        let mut rows = second.scan_locked(&t, ALL, Locking::EXCLUSIVE).unwrap().show_locked();
+        let mut found = Vec::new();
+        while let Some(row) = rows.next_row().unwrap() {
+            let id: u64 = row.column_as(0).unwrap();
+            found.push((id, rows.is_shown()));
+        }
+        assert_eq!(found, [(0, false), (1, true), (3, false)]);
+        drop(rows);
+        let third =
+            TransactionOptions { lock_timeout: Some(std::time::Duration::from_millis(10)), ..Default::default() };
+        let third = db.begin_with(third).unwrap();
+        let mut rows = third.scan_locked(&t, ALL, Locking::EXCLUSIVE).unwrap().show_locked();
+        assert!(matches!(rows.next_row(), Err(Error::LockTimeout { .. })), "row 0 is waited for");
+        drop(rows);
+        first.rollback();
+        assert!(!is_busy(third.get_row_locked(&t, &[Value::U64(1)], NOW)));
+        assert!(is_busy(third.get_row_locked(&t, &[Value::U64(3)], NOW)));
+    });
+}

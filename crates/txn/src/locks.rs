@@ -33,8 +33,8 @@ mod owner;
 mod shard;
 
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use base::{CommitTs, IndexId};
@@ -150,7 +150,12 @@ pub struct Locks {
     folds: CachePadded<Folds>,
     stats: CachePadded<Counters>,
     deadlocks: Kept,
+    /// Told of waits, if somebody wants to know.
+    report: OnceLock<Report>,
 }
+
+/// Called by a thread that is about to wait for a lock, with true, and when it has waited, with false.
+pub type Report = Box<dyn Fn(bool) + Send + Sync>;
 
 impl fmt::Debug for Locks {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -177,6 +182,18 @@ impl Locks {
             folds: CachePadded::new(Folds::default()),
             stats: CachePadded::new(Counters::default()),
             deadlocks: Kept::default(),
+            report: OnceLock::new(),
+        }
+    }
+
+    /// From now on waits are told to `report`, unless somebody else is told already.
+    pub fn report_waits(&self, report: Report) {
+        self.report.set(report).ok();
+    }
+
+    fn tell(&self, begins: bool) {
+        if let Some(report) = self.report.get() {
+            report(begins);
         }
     }
 
@@ -362,6 +379,10 @@ impl Locks {
         if spins {
             self.spin(&owner.state, place);
         }
+        let is_told = owner.state.is_waiting();
+        if is_told {
+            self.tell(true);
+        }
         let outcome = loop {
             thread::point("locks.queued");
             if owner.state.is_waiting() {
@@ -375,6 +396,9 @@ impl Locks {
             }
         };
         owner.state.end_wait();
+        if is_told {
+            self.tell(false);
+        }
         if fresh && matches!(outcome, LockOutcome::Granted { .. }) {
             owner.held.push(place.pack());
         }

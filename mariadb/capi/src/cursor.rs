@@ -54,6 +54,10 @@ struct Scan {
     reads_all: bool,
     judge: Option<Judge>,
     tag: Tag,
+    /// Rows of others are shown before they are waited for.
+    shows: bool,
+    /// The row given out last is only shown: read again next, unless it is passed.
+    is_shown: bool,
     locking: Option<Locking>,
     low: Bound<Values>,
     high: Bound<Values>,
@@ -90,6 +94,7 @@ pub struct Start {
     pub judge: Option<Judge>,
     /// For the judge, and of many ranges to tell their rows apart.
     pub tag: Tag,
+    pub shows: bool,
     pub low: Bound<Values>,
     pub high: Bound<Values>,
     pub locking: Option<Locking>,
@@ -129,9 +134,19 @@ impl Cursor {
         Ok(Done::Ok)
     }
 
+    /// The row given out last is another's, and not locked.
+    pub fn is_shown(&self) -> bool {
+        self.scan.as_ref().is_some_and(|scan| scan.is_shown)
+    }
+
+    /// It is not wanted. False if there was none.
+    pub fn pass_shown(&mut self) -> bool {
+        self.scan.as_mut().is_some_and(|scan| std::mem::take(&mut scan.is_shown))
+    }
+
     pub fn start(&mut self, session: &Session, start: Start) {
         let batch = self.scan.take().map_or_else(Batch::default, |scan| scan.batch);
-        let Start { way, is_forward, is_exact, only_key, reads_all, judge, tag, low, high, locking } = start;
+        let Start { way, is_forward, is_exact, only_key, reads_all, judge, tag, shows, low, high, locking } = start;
         let mut scan = Scan {
             way,
             is_forward,
@@ -139,6 +154,8 @@ impl Cursor {
             reads_all,
             judge,
             tag,
+            shows,
+            is_shown: false,
             locking,
             low,
             high,
@@ -250,13 +267,14 @@ impl Scan {
         self.writes = session.writes();
     }
 
-    /// The near end of the range moves behind the row given out last.
+    /// The near end of the range moves behind the row given out last, or to it if it was only shown.
     fn move_behind_given(&mut self, table: &OpenTable) {
         if self.given == 0 {
             return;
         }
         let (record, row) = self.batch.record(&table.layout, self.given - 1);
-        let place = Bound::Excluded(table.layout.entry_values(self.way, record, row));
+        let to = if self.is_shown { Bound::Included } else { Bound::Excluded };
+        let place = to(table.layout.entry_values(self.way, record, row));
         *(if self.is_forward { &mut self.low } else { &mut self.high }) = place;
     }
 
@@ -312,6 +330,10 @@ impl Scan {
             (Some(how), false) => tx.scan_back_locked(&table.table, range, how),
         };
         let mut rows = rows?.expect(wanted);
+        // What was shown and is wanted is waited for.
+        if self.shows && !std::mem::take(&mut self.is_shown) {
+            rows = rows.show_locked();
+        }
         while self.batch.len() < wanted && self.batch.bytes() < BATCH_BYTES_MAX {
             let layout = &table.layout;
             if self.only_key {
@@ -320,6 +342,7 @@ impl Scan {
                     break;
                 };
                 self.batch.push(layout, |record, blobs| layout.put_primary(&key, record, blobs))?;
+                self.is_shown = rows.is_shown();
                 continue;
             }
             let Some(row) = rows.next_row()? else {
@@ -328,6 +351,7 @@ impl Scan {
             };
             let values = row.values()?;
             self.batch.push(layout, |record, blobs| layout.put(&values, record, blobs))?;
+            self.is_shown = rows.is_shown();
         }
         Ok(())
     }
@@ -512,6 +536,7 @@ pub fn start(table: &OpenTable, seek: &abi::Seek, parts: Option<&[u8]>, end: Opt
     };
     let (low, high) = if is_forward { (near, far) } else { (far, near) };
     let (is_exact, judge) = (seek.how == 0 || seek.how == 3, Judge::new(seek));
-    let (only_key, reads_all, tag) = (seek.only_key != 0, seek.reads_all != 0, Tag::new(seek));
-    Ok(Start { way, is_forward, is_exact, only_key, reads_all, judge, tag, low, high, locking })
+    let (only_key, reads_all, shows) = (seek.only_key != 0, seek.reads_all != 0, seek.shows_locked != 0);
+    let tag = Tag::new(seek);
+    Ok(Start { way, is_forward, is_exact, only_key, reads_all, judge, tag, shows, low, high, locking })
 }

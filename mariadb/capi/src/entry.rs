@@ -100,6 +100,11 @@ pub extern "C" fn trefoil_close(db: *mut Arc<Engine>) {
 }
 
 #[unsafe(no_mangle)]
+pub extern "C" fn trefoil_report_waits(db: &Arc<Engine>, report: extern "C" fn(u8)) {
+    quietly(|| db.db.report_lock_waits(move |begins| report(u8::from(begins))));
+}
+
+#[unsafe(no_mangle)]
 pub extern "C" fn trefoil_sync(db: &Arc<Engine>, why: Option<&mut Failure>) -> i32 {
     crash::point("to_sync");
     guard(why, || Ok(db.db.sync().map(|()| Done::Ok)?))

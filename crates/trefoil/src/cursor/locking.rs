@@ -6,6 +6,9 @@
 //! 3. look again: what stands there now is given out. If it is gone, its lock is given back where that is allowed, and
 //!    the scan goes on.
 //!
+//! Who wants to see what others have locked before it waits gets it as it was committed, without a lock, and asks again if it
+//! wants the row.
+//!
 //! Where the reader says how many it will read, and nothing is given back, that many are locked at once, as far as nobody
 //! has to be waited for, and looked at at once: leaves are visited once.
 
@@ -18,7 +21,7 @@ use index::{Direction, KeyRange};
 use super::FILL_MAX;
 use crate::entry::{IndexEntry, TableShape};
 use crate::error::{Error, Result};
-use crate::locking::Locking;
+use crate::locking::{LockWait, Locking};
 use crate::transaction::Transaction;
 
 /// A range under way.
@@ -37,6 +40,10 @@ pub(crate) struct LockingScan<'a> {
     more: bool,
     /// Entries to lock at once.
     ahead: usize,
+    /// What others have locked is shown before it is waited for: as it was committed, and not locked.
+    shows: bool,
+    /// The current entry is only shown.
+    is_shown: bool,
     /// Locked and looked at, in cursor order.
     locked: VecDeque<(Vec<u8>, Vec<u8>)>,
     key: Vec<u8>,
@@ -53,8 +60,25 @@ impl<'a> LockingScan<'a> {
     ) -> Self {
         let (key, value, found, locked) = Default::default();
         let (entry, rest) = (entry.clone(), KeyRange::new(range));
-        let (chunk, ahead, more) = (1, 1, true);
-        Self { tx, entry, rows: None, locking, direction, rest, found, chunk, more, ahead, locked, key, value }
+        let (chunk, ahead, more, shows, is_shown) = (1, 1, true, false, false);
+        let rows = None;
+        Self {
+            tx,
+            entry,
+            rows,
+            locking,
+            direction,
+            rest,
+            found,
+            chunk,
+            more,
+            ahead,
+            shows,
+            is_shown,
+            locked,
+            key,
+            value,
+        }
     }
 
     /// The scanned index is secondary index `n` of this table.
@@ -72,6 +96,15 @@ impl<'a> LockingScan<'a> {
         if !self.tx.gives_locks_back() {
             self.ahead = self.chunk;
         }
+    }
+
+    /// Where what was read is given back: one by one.
+    pub(super) fn show_locked(&mut self) {
+        self.shows = self.tx.gives_locks_back() && self.ahead == 1;
+    }
+
+    pub(super) fn is_shown(&self) -> bool {
+        self.is_shown
     }
 
     /// Key and value locked last.
@@ -112,9 +145,16 @@ impl<'a> LockingScan<'a> {
         {
             // What somebody else has is waited for when it is the reader's turn.
             let is_first = keys.is_empty();
-            let locking = if is_first { self.locking } else { self.locking.at_once() };
+            let waits = is_first && !self.shows;
+            self.is_shown = false;
+            let locking = if waits { self.locking } else { self.locking.at_once() };
             match self.lock(key, locking) {
                 Err(Error::LockBusy { .. }) if !is_first => break,
+                Err(Error::LockBusy { .. }) if self.shows && self.locking.wait == LockWait::Timeout => {
+                    keys.push(self.found.pop_front().expect("there is a next one"));
+                    self.is_shown = true;
+                    break;
+                }
                 got => {
                     let key = self.found.pop_front().expect("there is a next one");
                     if got? {

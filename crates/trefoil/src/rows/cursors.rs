@@ -342,6 +342,58 @@ impl<'a> Rows<'a> {
         Ok(Some(RowRef::new(&self.schema, key, value)))
     }
 
+    /// Of a locking scan under READ COMMITTED: rows that others have locked are shown as they were committed, not waited for
+    /// and not locked; [`Rows::is_shown`] says so. Who wants such a row reads it again, under its lock. For changes that
+    /// leave most rows of a scan as they are.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = trefoil::Database::open(dir.path(), trefoil::Options::default())?;
+    /// # use trefoil::{ColumnType, Schema};
+    /// # let schema = Schema::builder().column("id", ColumnType::I64).primary_key(&["id"]).build()?;
+    /// # let people = db.create_table("people", schema)?;
+    /// # let mut tx = db.begin()?;
+    /// # tx.insert(&people, &[1i64.into()])?;
+    /// # tx.insert(&people, &[2i64.into()])?;
+    /// # tx.commit()?;
+    /// use trefoil::{ALL, Isolation, LockMode};
+    ///
+    /// let mut first = db.begin()?;
+    /// first.delete_row(&people, &[1i64.into()])?;
+    /// let second = db.begin_with(Isolation::ReadCommitted)?;
+    /// let mut rows = second.scan_locked(&people, ALL, LockMode::Exclusive)?.show_locked();
+    /// assert_eq!(rows.next()?, Some(vec![1i64.into()])); // it was not waited for
+    /// assert!(rows.is_shown());
+    /// assert_eq!(rows.next()?, Some(vec![2i64.into()]));
+    /// assert!(!rows.is_shown());
+    /// # Ok::<(), trefoil::Error>(())
+    /// ```
+    #[must_use]
+    pub fn show_locked(mut self) -> Self {
+        self.cursor = self.cursor.show_locked();
+        self
+    }
+
+    /// The row given last is another's: see [`Rows::show_locked`].
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = trefoil::Database::open(dir.path(), trefoil::Options::default())?;
+    /// # use trefoil::{ColumnType, Schema};
+    /// # let schema = Schema::builder().column("id", ColumnType::I64).primary_key(&["id"]).build()?;
+    /// # let people = db.create_table("people", schema)?;
+    /// let tx = db.begin()?;
+    /// let mut rows = tx.scan(&people, trefoil::ALL)?;
+    /// while rows.next()?.is_some() {
+    ///     assert!(!rows.is_shown()); // nothing is locked
+    /// }
+    /// # Ok::<(), trefoil::Error>(())
+    /// ```
+    #[must_use]
+    pub fn is_shown(&self) -> bool {
+        self.cursor.is_shown()
+    }
+
     /// The next row's primary key values only, in the order of the key: cheaper than the row.
     ///
     /// # Errors

@@ -127,8 +127,17 @@ pub extern "C" fn trefoil_position(
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn trefoil_unlock_row(session: &Session) {
-    quietly(|| session.unlock_row());
+pub extern "C" fn trefoil_is_shown(cursor: &Cursor) -> u8 {
+    u8::from(cursor.is_shown())
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn trefoil_unlock_row(session: &Session, cursor: &mut Cursor) {
+    quietly(|| {
+        if !cursor.pass_shown() {
+            session.unlock_row();
+        }
+    });
 }
 
 #[unsafe(no_mangle)]
