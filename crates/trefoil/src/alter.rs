@@ -14,7 +14,7 @@ use std::sync::Arc;
 use crate::catalog::{self, IndexDef};
 use crate::commit::Room;
 use crate::database::Database;
-use crate::ddl::CatalogChange;
+use crate::ddl::{CatalogChange, Wait};
 use crate::engine::Engine;
 use crate::entry::{IndexEntry, TableEntry, TableShape};
 use crate::error::Result;
@@ -59,22 +59,22 @@ impl Database {
     /// # Ok::<(), trefoil::Error>(())
     /// ```
     pub fn alter_table(&self, table: &Table, changes: &TableChanges) -> Result<()> {
-        self.engine().alter_table(&table.0, changes)
+        self.engine().alter_table(&table.0, changes, &self.wait())
     }
 }
 
 impl Engine {
-    fn alter_table(&self, table: &TableEntry, changes: &TableChanges) -> Result<()> {
+    fn alter_table(&self, table: &TableEntry, changes: &TableChanges, wait: &Wait<'_>) -> Result<()> {
         self.check_writable()?;
         self.check_room()?;
         self.check_format(FORMAT_VERSIONS)?;
-        let _one = self.ddl.lock();
+        let _turn = self.turn_of(table, wait)?;
         let shape = table.shape();
         shape.primary.check()?;
         self.check_undamaged(&shape.primary)?;
         // What does not fit is found before anybody has to wait.
         self.check_format(shape.def.schema.with_changes(changes)?.format())?;
-        let _no_writers = self.close_gate(table, "(the whole table, for a change of its columns)")?;
+        let _alone = self.step_alone(table, "(the whole table, for a change of its columns)", wait)?;
         vfs::thread::point("alter.closed");
         let _rows = self.catalog_rows.lock();
         let mut def = table.shape().def.clone();

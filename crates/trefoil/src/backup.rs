@@ -209,7 +209,7 @@ impl Engine {
     fn backup_to(&self, dir: &Path, pace: &mut Pace) -> Result<CommitTs> {
         self.check_writable()?;
         // One backup at a time, and no change of definitions beside it.
-        let _no_ddl = self.ddl.lock();
+        let _kept = self.steps.keep();
         // The log that a damaged index needs reaches back over lives, which a copy does not.
         self.upkept_indexes().iter().try_for_each(|entry| self.check_undamaged(entry))?;
         self.make_target(dir)?;

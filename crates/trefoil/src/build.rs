@@ -85,7 +85,9 @@ pub fn build(
     for (n, entry) in numbers.iter().zip(new) {
         sweep(engine, shape, (schema, *n), entry, s)?;
     }
-    let chunk_bytes = (engine.options.budget_bytes as usize / 8 / new.len().max(1)).max(1 << 20);
+    // Those that came before have their share already.
+    let sharers = new.len().max(1) * engine.builds.lock().len().max(1);
+    let chunk_bytes = (engine.options.budget_bytes as usize / 8 / sharers).max(1 << 20);
     let mut sorters: Vec<Sorter> = new.iter().map(|_| Sorter::new(chunk_bytes)).collect();
     let mut files = Spilled { engine, ids: Vec::new() };
     let mut charge = engine.budget.charge(store::Class::Work, 0);

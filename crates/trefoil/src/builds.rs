@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use crate::database::Database;
 use crate::error::{Error, Result};
 use crate::handle::Table;
-use crate::options::IndexOptions;
+use crate::options::{ChangeOptions, IndexOptions};
 use crate::table::IndexSchema;
 
 /// How far the build of an index is: [`IndexBuild::stage`].
@@ -43,13 +43,16 @@ pub struct Progress {
     estimate: u64,
     stage: AtomicU8,
     cancelled: AtomicBool,
+    /// How long it is wanted.
+    options: ChangeOptions,
 }
 
 impl Progress {
     /// Of a build that begins.
-    pub fn new(table: &str, indexes: Vec<String>, estimate: u64) -> Arc<Self> {
+    pub fn new(table: &str, indexes: Vec<String>, estimate: u64, options: &ChangeOptions) -> Arc<Self> {
         let (rows, entries, stage, cancelled) = Default::default();
-        Arc::new(Self { table: table.to_owned(), indexes, rows, entries, estimate, stage, cancelled })
+        let (table, options) = (table.to_owned(), options.clone());
+        Arc::new(Self { table, indexes, rows, entries, estimate, stage, cancelled, options })
     }
 
     // Relaxed, all of these: numbers for people, and a word that is met at the next look.
@@ -71,9 +74,9 @@ impl Progress {
         self.check()
     }
 
-    /// An error if somebody ended the build.
+    /// An error if somebody ended the build, or it is not wanted any more.
     pub fn check(&self) -> Result<()> {
-        if self.cancelled.load(Ordering::Relaxed) { Err(Error::Cancelled) } else { Ok(()) }
+        if self.cancelled.load(Ordering::Relaxed) { Err(Error::Cancelled) } else { self.options.check() }
     }
 }
 
@@ -229,7 +232,7 @@ impl Database {
     /// # Ok::<(), trefoil::Error>(())
     /// ```
     pub fn create_table_indexes(&self, table: &Table, indexes: Vec<IndexSchema>) -> Result<()> {
-        self.engine().add_indexes(&table.0, indexes)
+        self.engine().add_indexes(&table.0, indexes, &self.wait())
     }
 
     /// Makes a secondary index anew from the rows of its table, in one pass: the way back for one that is quarantined, and
@@ -254,7 +257,7 @@ impl Database {
     /// # Ok::<(), trefoil::Error>(())
     /// ```
     pub fn rebuild_index(&self, table: &Table, index: &str) -> Result<()> {
-        self.engine().rebuild_index(&table.0, index)
+        self.engine().rebuild_index(&table.0, index, &self.wait())
     }
 
     /// Gives a secondary index other settings: it is made anew from the rows and takes the place of the one that is there.
@@ -278,7 +281,7 @@ impl Database {
     /// # Ok::<(), trefoil::Error>(())
     /// ```
     pub fn change_table_index(&self, table: &Table, index: &str, options: IndexOptions) -> Result<()> {
-        self.engine().change_index(&table.0, index, options)
+        self.engine().change_index(&table.0, index, options, &self.wait())
     }
 
     /// Drops a secondary index of a table. Nobody waits: writers under way leave it out, and transactions that would read it
@@ -299,7 +302,7 @@ impl Database {
     /// # Ok::<(), trefoil::Error>(())
     /// ```
     pub fn drop_table_index(&self, table: &Table, index: &str) -> Result<()> {
-        self.engine().drop_table_index(&table.0, index)
+        self.engine().drop_table_index(&table.0, index, &self.wait())
     }
 
     /// Builds of secondary indexes under way: [`Database::create_table_indexes`], [`Database::rebuild_index`],

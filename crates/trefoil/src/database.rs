@@ -8,10 +8,11 @@ use index::VerifyReport;
 use vfs::time::Instant;
 
 use crate::background::Threads;
+use crate::ddl::Wait;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::handle::{Index, Table};
-use crate::options::{IndexOptions, Options, TransactionOptions};
+use crate::options::{ChangeOptions, IndexOptions, Options, TransactionOptions};
 use crate::snapshot::Snapshot;
 use crate::stats::Stats;
 use crate::table::Schema;
@@ -35,7 +36,11 @@ use crate::transaction::Transaction;
 /// # }
 /// ```
 #[derive(Clone)]
-pub struct Database(Arc<Open>);
+pub struct Database {
+    open: Arc<Open>,
+    /// Of changes that are asked for by this handle.
+    changes: ChangeOptions,
+}
 
 struct Open {
     engine: Arc<Engine>,
@@ -50,7 +55,11 @@ impl Drop for Open {
 
 impl Database {
     pub(crate) fn engine(&self) -> &Arc<Engine> {
-        &self.0.engine
+        &self.open.engine
+    }
+
+    pub(crate) fn wait(&self) -> Wait<'_> {
+        Wait::new(&self.changes, self.open.engine.options.lock_timeout)
     }
 
     /// Opens the database in directory `path`; creates it if the directory is empty or absent and
@@ -73,7 +82,7 @@ impl Database {
     /// ```
     pub fn open(path: impl AsRef<Path>, options: Options) -> Result<Self> {
         let (engine, threads) = Engine::open(path.as_ref(), options)?;
-        Ok(Self(Arc::new(Open { engine, threads })))
+        Ok(Self { open: Arc::new(Open { engine, threads }), changes: ChangeOptions::default() })
     }
 
     /// Checkpoints and closes. All handles give `Closed` afterwards. Without it, dropping the last handle stops
@@ -101,7 +110,7 @@ impl Database {
     /// # Ok::<(), trefoil::Error>(())
     /// ```
     pub fn close(&self) -> Result<()> {
-        self.0.engine.close(&self.0.threads)
+        self.open.engine.close(&self.open.threads)
     }
 
     /// Begins a transaction with the database's isolation ([`Options::isolation`], by default REPEATABLE READ).
@@ -150,7 +159,7 @@ impl Database {
     /// # Ok::<(), trefoil::Error>(())
     /// ```
     pub fn begin_with(&self, options: impl Into<TransactionOptions>) -> Result<Transaction> {
-        Transaction::begin(&self.0.engine, options.into())
+        Transaction::begin(&self.open.engine, options.into())
     }
 
     /// What is committed now, for reading: no locks, and writers do not wait for it.
@@ -176,7 +185,7 @@ impl Database {
     /// # Ok::<(), trefoil::Error>(())
     /// ```
     pub fn snapshot(&self) -> Result<Snapshot> {
-        Snapshot::take(&self.0.engine)
+        Snapshot::take(&self.open.engine)
     }
 
     /// Creates a plain index, empty; its name has 1 to 640 bytes. Durable when it returns, and no part of any
@@ -198,7 +207,7 @@ impl Database {
     /// # Ok::<(), trefoil::Error>(())
     /// ```
     pub fn create_index(&self, name: &str, options: IndexOptions) -> Result<Index> {
-        self.0.engine.create_plain(name, options).map(Index)
+        self.open.engine.create_plain(name, options, &self.wait()).map(Index)
     }
 
     /// The plain index of this name.
@@ -220,8 +229,8 @@ impl Database {
     /// # Ok::<(), trefoil::Error>(())
     /// ```
     pub fn index(&self, name: &str) -> Result<Index> {
-        self.0.engine.check_open()?;
-        let found = self.0.engine.names.read().plain.get(name).cloned();
+        self.open.engine.check_open()?;
+        let found = self.open.engine.names.read().plain.get(name).cloned();
         found.map(Index).ok_or_else(|| Error::NotFound { kind: "index", name: name.to_owned() })
     }
 
@@ -242,7 +251,32 @@ impl Database {
     /// # Ok::<(), trefoil::Error>(())
     /// ```
     pub fn drop_index(&self, name: &str) -> Result<()> {
-        self.0.engine.drop_plain(name)
+        self.open.engine.drop_plain(name, &self.wait())
+    }
+
+    /// The same database: changes of definitions that are asked for by this handle wait so long, and as long as they are
+    /// wanted.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = trefoil::Database::open(dir.path(), trefoil::Options::default())?;
+    /// # use trefoil::{ColumnType, Schema};
+    /// # let schema = Schema::builder().column("id", ColumnType::I64).primary_key(&["id"]).build()?;
+    /// # let people = db.create_table("people", schema)?;
+    /// use std::time::Duration;
+    /// use trefoil::{ChangeOptions, Error};
+    ///
+    /// let impatient = db.changing(ChangeOptions { lock_timeout: Some(Duration::ZERO), ..Default::default() });
+    /// let mut tx = db.begin()?;
+    /// tx.insert(&people, &[1i64.into()])?;
+    /// assert!(matches!(impatient.truncate_table("people"), Err(Error::LockTimeout { waited_ms: 0, .. })));
+    /// tx.commit()?;
+    /// impatient.truncate_table("people")?;
+    /// # Ok::<(), trefoil::Error>(())
+    /// ```
+    #[must_use]
+    pub fn changing(&self, options: ChangeOptions) -> Self {
+        Self { open: self.open.clone(), changes: options }
     }
 
     /// Creates a table, empty, with the secondary indexes of its schema; its name has 1 to 640 bytes. Durable when it
@@ -266,7 +300,7 @@ impl Database {
     /// # Ok::<(), trefoil::Error>(())
     /// ```
     pub fn create_table(&self, name: &str, schema: Schema) -> Result<Table> {
-        self.0.engine.create_table(name, schema).map(Table)
+        self.open.engine.create_table(name, schema, &self.wait()).map(Table)
     }
 
     /// The table of this name.
@@ -288,8 +322,8 @@ impl Database {
     /// # Ok::<(), trefoil::Error>(())
     /// ```
     pub fn table(&self, name: &str) -> Result<Table> {
-        self.0.engine.check_open()?;
-        let found = self.0.engine.names.read().tables.get(name).cloned();
+        self.open.engine.check_open()?;
+        let found = self.open.engine.names.read().tables.get(name).cloned();
         found.map(Table).ok_or_else(|| Error::NotFound { kind: "table", name: name.to_owned() })
     }
 
@@ -314,7 +348,7 @@ impl Database {
     /// # Ok::<(), trefoil::Error>(())
     /// ```
     pub fn drop_table(&self, name: &str) -> Result<()> {
-        self.0.engine.drop_table(name)
+        self.open.engine.drop_table(name, &self.wait())
     }
 
     /// Names of plain indexes, and names of tables, each sorted.
@@ -334,7 +368,7 @@ impl Database {
     /// ```
     #[must_use]
     pub fn names(&self) -> (Vec<String>, Vec<String>) {
-        let names = self.0.engine.names.read();
+        let names = self.open.engine.names.read();
         let mut plain: Vec<_> = names.plain.keys().cloned().collect();
         let mut tables: Vec<_> = names.tables.keys().cloned().collect();
         plain.sort();
@@ -363,9 +397,9 @@ impl Database {
     /// # Ok::<(), trefoil::Error>(())
     /// ```
     pub fn checkpoint(&self) -> Result<()> {
-        self.0.engine.check_open()?;
-        self.0.engine.check_not_read_only()?;
-        Ok(self.0.engine.run_checkpoint()?)
+        self.open.engine.check_open()?;
+        self.open.engine.check_not_read_only()?;
+        Ok(self.open.engine.run_checkpoint()?)
     }
 
     /// Makes every commit so far durable, whatever its own durability was.
@@ -390,8 +424,8 @@ impl Database {
     /// # Ok::<(), trefoil::Error>(())
     /// ```
     pub fn sync(&self) -> Result<()> {
-        self.0.engine.check_open()?;
-        Ok(self.0.engine.wal.sync_all()?)
+        self.open.engine.check_open()?;
+        Ok(self.open.engine.wal.sync_all()?)
     }
 
     /// Waits until background work is done: runs drained, dead leaves purged, then a checkpoint. Cleaning keeps to its rate
@@ -442,16 +476,16 @@ impl Database {
     /// # Ok::<(), trefoil::Error>(())
     /// ```
     pub fn settle_for(&self, limit: Duration) -> Result<bool> {
-        self.0.engine.check_open()?;
-        self.0.engine.check_not_read_only()?;
+        self.open.engine.check_open()?;
+        self.open.engine.check_not_read_only()?;
         let began = Instant::now();
-        self.0.engine.quarantine_noted()?;
+        self.open.engine.quarantine_noted()?;
         let mut more = true;
         while more && began.elapsed() < limit {
-            more = self.0.engine.upkeep_step()?;
+            more = self.open.engine.upkeep_step()?;
         }
-        self.0.engine.run_checkpoint()?;
-        self.0.engine.wal.give_back()?;
+        self.open.engine.run_checkpoint()?;
+        self.open.engine.wal.give_back()?;
         Ok(!more)
     }
 
@@ -488,8 +522,8 @@ impl Database {
     /// # Ok::<(), trefoil::Error>(())
     /// ```
     pub fn verify(&self) -> Result<Vec<(String, VerifyReport)>> {
-        self.0.engine.check_open()?;
-        crate::verify::verify(&self.0.engine)
+        self.open.engine.check_open()?;
+        crate::verify::verify(&self.open.engine)
     }
 
     /// Statistics as of now: memory, space, log, locks, and each index. Cheap enough to ask every second.
@@ -510,6 +544,6 @@ impl Database {
     /// ```
     #[must_use]
     pub fn stats(&self) -> Stats {
-        self.0.engine.stats()
+        self.open.engine.stats()
     }
 }

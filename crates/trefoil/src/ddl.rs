@@ -1,7 +1,7 @@
 //! Changing definitions: create and drop indexes and tables.
 //!
 //! Every change is one logged transaction on index 0 (rule A26), synced before it is acted on. One at a time
-//! (`Engine::ddl`). A new index is registered with the engine *before* its catalog record, so that a
+//! (`Engine::steps`); what has to be waited for before is waited for by changes of that table alone: [`waiting`]. A new index is registered with the engine *before* its catalog record, so that a
 //! checkpoint in between keeps its state; if the record never becomes durable, recovery finds a state whose
 //! id the catalog does not know and frees it. A dropped index is unregistered only *after* the record is
 //! durable, and its blocks are freed when no handle, table or cursor is left that could read them.
@@ -17,13 +17,16 @@ use index::{BatchBuilder, IndexEnv, Op, RunFiles};
 use crate::catalog::{self, IndexDef, Role, TableDef};
 use crate::commit::{Changes, Room};
 use crate::engine::Engine;
-use crate::entry::{GateClosed, IndexEntry, TableEntry, TableShape};
+use crate::entry::{IndexEntry, TableEntry, TableShape};
 use crate::error::{Error, Result};
 use crate::options::{Durability, IndexOptions};
 use crate::table::{IndexSchema, Schema};
 
 mod online;
 mod tables;
+mod waiting;
+
+pub use waiting::Wait;
 
 /// Of a plain index or a table. MariaDB calls a table by a path, in which a character may have five bytes.
 const NAME_BYTES_MAX: usize = 640;
@@ -33,11 +36,11 @@ pub type CatalogChange = Vec<(Vec<u8>, Option<Vec<u8>>)>;
 
 impl Engine {
     /// Creates a plain index.
-    pub fn create_plain(&self, name: &str, options: IndexOptions) -> Result<Arc<IndexEntry>> {
+    pub fn create_plain(&self, name: &str, options: IndexOptions, wait: &Wait<'_>) -> Result<Arc<IndexEntry>> {
         check_name(name)?;
         self.check_writable()?;
         self.check_room()?;
-        let _one = self.ddl.lock();
+        let _step = self.steps.take(|| wait.look())?;
         if self.names.read().plain.contains_key(name) {
             return Err(Error::AlreadyExists { kind: "index", name: name.to_owned() });
         }
@@ -51,11 +54,11 @@ impl Engine {
     }
 
     /// Creates a table with the indexes of its schema.
-    pub fn create_table(&self, name: &str, schema: Schema) -> Result<Arc<TableEntry>> {
+    pub fn create_table(&self, name: &str, schema: Schema, wait: &Wait<'_>) -> Result<Arc<TableEntry>> {
         check_name(name)?;
         self.check_writable()?;
         self.check_room()?;
-        let _one = self.ddl.lock();
+        let _step = self.steps.take(|| wait.look())?;
         if self.names.read().tables.contains_key(name) {
             return Err(Error::AlreadyExists { kind: "table", name: name.to_owned() });
         }
@@ -87,25 +90,11 @@ impl Engine {
         Ok((TableDef { id, name: name.to_owned(), schema, secondaries }, new))
     }
 
-    /// Keeps the table's writers out, once those inside have left.
-    pub fn close_gate<'a>(&self, table: &'a TableEntry, why: &str) -> Result<GateClosed<'a>> {
-        let timeout = self.options.lock_timeout;
-        if let Some(closed) = table.gate.close(timeout) {
-            return Ok(closed);
-        }
-        self.check_unprepared(table.name(), table.id)?;
-        Err(Error::LockTimeout {
-            index: table.name().to_owned(),
-            key: why.to_owned(),
-            waited_ms: timeout.as_millis() as u64,
-        })
-    }
-
     /// Drops a plain index.
-    pub fn drop_plain(&self, name: &str) -> Result<()> {
+    pub fn drop_plain(&self, name: &str, wait: &Wait<'_>) -> Result<()> {
         self.check_open()?;
         self.check_not_read_only()?;
-        let _one = self.ddl.lock();
+        let _step = self.steps.take(|| wait.look())?;
         let entry = self.names.read().plain.get(name).cloned();
         let entry = entry.ok_or_else(|| Error::NotFound { kind: "index", name: name.to_owned() })?;
         self.check_unprepared(name, entry.id())?;
@@ -117,12 +106,11 @@ impl Engine {
     }
 
     /// Drops a table and its indexes.
-    pub fn drop_table(&self, name: &str) -> Result<()> {
+    pub fn drop_table(&self, name: &str, wait: &Wait<'_>) -> Result<()> {
         self.check_open()?;
         self.check_not_read_only()?;
-        let _one = self.ddl.lock();
-        let table = self.table_named(name)?;
-        let _no_writers = self.close_gate(&table, "(the whole table, for its drop)")?;
+        let (table, _turn) = self.turn_at(name, wait)?;
+        let _alone = self.step_alone(&table, "(the whole table, for its drop)", wait)?;
         let _rows = self.catalog_rows.lock();
         let shape = table.shape();
         let mut entries = vec![shape.primary.clone()];

@@ -21,6 +21,7 @@ use crate::builds::Progress;
 use crate::controller::{Controller, Debts};
 use crate::entry::{IndexEntry, Names};
 use crate::error::{Error, Result};
+use crate::gate::Steps;
 use crate::helpers::Helpers;
 use crate::layout::Layout;
 use crate::options::Options;
@@ -64,11 +65,11 @@ pub struct Engine {
     pub writers: Writers,
     /// Open indexes and tables.
     pub names: RwLock<Names>,
-    /// One definition change at a time.
-    pub ddl: Mutex<()>,
+    /// One step of a change of definitions at a time.
+    pub steps: Steps,
     /// Index builds under way.
     pub builds: Mutex<Vec<Arc<Progress>>>,
-    /// Held from looking at which indexes there are to having changed their rows in the catalog; below `ddl`. A
+    /// Held from looking at which indexes there are to having changed their rows in the catalog; below `steps`. A
     /// quarantine takes this one alone: it does not wait for a backup.
     pub catalog_rows: Mutex<()>,
     /// Numbers for indexes.

@@ -1,18 +1,16 @@
 //! Open indexes and tables: what the names in the catalog stand for while the database is open.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
 
 use base::{CommitTs, Corruption, Fault, IndexId};
-use crossbeam_utils::CachePadded;
-use vfs::sync::{Condvar, Mutex, RwLock};
-use vfs::time::Instant;
+use vfs::sync::{Mutex, RwLock};
 
 use crate::catalog::{IndexDef, Role, TableDef};
 use crate::error::{Error, Result};
 use crate::estimate::Distinct;
+use crate::gate::{Turn, WriterGate};
 use crate::table::Schema;
 
 /// An open index.
@@ -337,7 +335,9 @@ pub struct TableEntry {
     /// Id of its primary index.
     pub id: IndexId,
     name: Name,
-    /// Who writes and who changes the definition.
+    /// Who changes the definition.
+    pub changes: Arc<Turn>,
+    /// Who writes.
     pub gate: WriterGate,
     shape: RwLock<Arc<TableShape>>,
 }
@@ -348,6 +348,7 @@ impl TableEntry {
         Arc::new(Self {
             id: shape.def.id,
             name: Name::new(&shape.def.name),
+            changes: Arc::default(),
             gate: WriterGate::default(),
             shape: RwLock::new(Arc::new(shape)),
         })
@@ -395,127 +396,6 @@ impl TableEntry {
     }
 }
 
-/// Lets writers of a table in, each until the end of its transaction, and one change of the definition at a time: after they
-/// have left, or beside those that come in behind it. Writers are counted on separate cache lines, so that they do not meet,
-/// and by halves: who waits for those inside lets the next ones into the other half.
-///
-/// Schedule that shaped it: a writer counts itself in and then looks at `closed`; the changer sets `closed`
-/// and then looks at the counts; both sequentially consistent, so one of them sees the other.
-#[derive(Default)]
-pub struct WriterGate {
-    counts: [[CachePadded<AtomicU64>; WriterGate::SLOTS]; 2],
-    /// The half that writers come into.
-    half: AtomicUsize,
-    closed: AtomicU64,
-    /// Somebody waits for writers to leave.
-    awaited: AtomicBool,
-    mutex: Mutex<()>,
-    changed: Condvar,
-}
-
-impl WriterGate {
-    const SLOTS: usize = 16;
-
-    /// Counts a writer in, waiting while the definition is being changed. Returns the slot for `leave`.
-    pub fn enter(&self, hint: u64) -> usize {
-        loop {
-            let slot = self.half.load(Ordering::SeqCst) * Self::SLOTS + (hint as usize) % Self::SLOTS;
-            self.count(slot).fetch_add(1, Ordering::SeqCst);
-            if self.closed.load(Ordering::SeqCst) == 0 {
-                return slot;
-            }
-            self.leave(slot);
-            let mut held = self.mutex.lock();
-            while self.closed.load(Ordering::SeqCst) != 0 {
-                self.changed.wait(&mut held);
-            }
-        }
-    }
-
-    fn count(&self, slot: usize) -> &AtomicU64 {
-        &self.counts[slot / Self::SLOTS][slot % Self::SLOTS]
-    }
-
-    fn is_empty(&self, half: usize) -> bool {
-        self.counts[half].iter().all(|count| count.load(Ordering::SeqCst) == 0)
-    }
-
-    /// Counts a writer out.
-    pub fn leave(&self, slot: usize) {
-        let before = self.count(slot).fetch_sub(1, Ordering::SeqCst);
-        debug_assert!(before > 0, "whoever leaves has entered");
-        if self.awaited.load(Ordering::SeqCst) || self.closed.load(Ordering::SeqCst) != 0 {
-            let _held = self.mutex.lock();
-            self.changed.notify_all();
-        }
-    }
-
-    /// Waits until all writers have left who were inside when `wait` was new; others go on coming in. False if some have not
-    /// left in `timeout`: then it may be asked again. One at a time.
-    ///
-    /// The half that is not used is waited for first: a wait that was given up may have left some of its writers there.
-    pub fn wait_for_writers(&self, wait: &mut GateWait, timeout: Duration) -> bool {
-        let deadline = Instant::now() + timeout;
-        let mut held = self.mutex.lock();
-        self.awaited.store(true, Ordering::SeqCst);
-        let mut emptied = |half| {
-            while !self.is_empty(half) {
-                if self.changed.wait_for(&mut held, deadline - Instant::now()) {
-                    return self.is_empty(half);
-                }
-            }
-            true
-        };
-        if wait.0.is_none() {
-            let inside = self.half.load(Ordering::SeqCst);
-            if emptied(1 - inside) {
-                self.half.store(1 - inside, Ordering::SeqCst);
-                wait.0 = Some(inside);
-            }
-        }
-        let left = wait.0.is_some_and(emptied);
-        self.awaited.store(false, Ordering::SeqCst);
-        left
-    }
-
-    /// Keeps writers out and waits until those inside have left; `None` if they have not in `timeout`.
-    pub fn close(&self, timeout: Duration) -> Option<GateClosed<'_>> {
-        let deadline = Instant::now() + timeout;
-        let mut held = self.mutex.lock();
-        while self.closed.load(Ordering::SeqCst) != 0 {
-            if self.changed.wait_for(&mut held, deadline - Instant::now()) {
-                return None;
-            }
-        }
-        self.closed.store(1, Ordering::SeqCst);
-        let closed = GateClosed(self);
-        while !(self.is_empty(0) && self.is_empty(1)) {
-            if self.changed.wait_for(&mut held, deadline - Instant::now()) {
-                drop(held);
-                drop(closed);
-                return None;
-            }
-        }
-        drop(held);
-        Some(closed)
-    }
-}
-
-/// A wait for the writers inside: the half they are in, once the next ones come into the other.
-#[derive(Default)]
-pub struct GateWait(Option<usize>);
-
-/// The gate is closed until this is dropped.
-pub struct GateClosed<'a>(&'a WriterGate);
-
-impl Drop for GateClosed<'_> {
-    fn drop(&mut self) {
-        let _held = self.0.mutex.lock();
-        self.0.closed.store(0, Ordering::SeqCst);
-        self.0.changed.notify_all();
-    }
-}
-
 /// The names of the database.
 #[derive(Default)]
 pub struct Names {
@@ -533,34 +413,6 @@ pub struct Names {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_gate_waits_for_writers_and_holds_new_ones_back() {
-        let gate = Arc::new(WriterGate::default());
-        let slot = gate.enter(3);
-        let order = Arc::new(Mutex::new(Vec::new()));
-        let (g, o) = (gate.clone(), order.clone());
-        let changer = vfs::thread::spawn("changer", move || {
-            let _closed = g.close(Duration::from_secs(60)).expect("the writer leaves");
-            o.lock().push("changed");
-        })
-        .expect("a thread starts");
-        while gate.closed.load(Ordering::SeqCst) == 0 {
-            vfs::thread::spin();
-        }
-        let (g, o) = (gate.clone(), order.clone());
-        let writer = vfs::thread::spawn("writer", move || {
-            let slot = g.enter(7);
-            o.lock().push("wrote");
-            g.leave(slot);
-        })
-        .expect("a thread starts");
-        order.lock().push("left");
-        gate.leave(slot);
-        changer.join().expect("no panic");
-        writer.join().expect("no panic");
-        assert_eq!(*order.lock(), ["left", "changed", "wrote"]);
-    }
 
     /// Damage that a commit meets while its index goes on to the next stage ends the build all the same: the commit is not told
     /// of it. Guard: `fail_build` looks again.

@@ -28,6 +28,7 @@ mod error;
 mod estimate;
 #[doc(hidden)]
 pub mod fuzzing;
+mod gate;
 mod handle;
 mod helpers;
 mod layout;
@@ -162,7 +163,7 @@ pub use index::IndexStats;
 /// ```
 pub use index::VerifyReport;
 pub use locking::{LockMode, LockWait, Locking};
-pub use options::{Durability, IndexOptions, Isolation, Options, Structure, TransactionOptions};
+pub use options::{ChangeOptions, Durability, IndexOptions, Isolation, Options, Structure, TransactionOptions};
 pub use prepared::PreparedTransaction;
 pub use prepared::ordering::{OrderedCommit, ReadyCommit};
 pub use rows::{ALL, Entries, IndexRows, Judged, RowRef, Rows, Upserted, ValueRange};

@@ -23,6 +23,7 @@ use crate::catalog::{self, IndexDef, Role, Row, TableDef};
 use crate::engine::{Engine, Published};
 use crate::entry::{IndexEntry, Names, TableEntry, TableShape};
 use crate::error::{Error, Result};
+use crate::gate::Steps;
 use crate::helpers::Helpers;
 use crate::layout::Layout;
 use crate::manifest::Manifest;
@@ -269,7 +270,7 @@ impl Opening {
             ring_bytes,
             log_step: AtomicU64::new(0).into(),
             names: RwLock::new(Names::default()),
-            ddl: Mutex::new(()),
+            steps: Steps::default(),
             builds: Mutex::default(),
             catalog_rows: Mutex::new(()),
             next_index: AtomicU32::new(next_index),

@@ -98,6 +98,51 @@ pub struct TransactionOptions {
     pub snapshot_isolation: bool,
 }
 
+/// How long changes of definitions wait for others: [`Database::changing`](crate::Database::changing).
+///
+/// ```
+/// # let dir = tempfile::tempdir().expect("a temporary directory");
+/// # let db = trefoil::Database::open(dir.path(), trefoil::Options::default())?;
+/// # use trefoil::{ColumnType, Schema};
+/// # let schema = Schema::builder().column("id", ColumnType::I64).primary_key(&["id"]).build()?;
+/// # let people = db.create_table("people", schema)?;
+/// use std::sync::Arc;
+/// use std::sync::atomic::{AtomicBool, Ordering};
+/// use trefoil::{ChangeOptions, Error};
+///
+/// let wanted = Arc::new(AtomicBool::new(true));
+/// let asked = wanted.clone();
+/// let goes_on = move || asked.load(Ordering::Relaxed);
+/// let changing = db.changing(ChangeOptions { goes_on: Some(Arc::new(goes_on)), ..Default::default() });
+/// let mut tx = db.begin()?;
+/// tx.insert(&people, &[1i64.into()])?;
+/// wanted.store(false, Ordering::Relaxed); // by another thread
+/// assert!(matches!(changing.drop_table("people"), Err(Error::Cancelled))); // it would wait for `tx`
+/// # Ok::<(), trefoil::Error>(())
+/// ```
+#[derive(Clone, Default)]
+pub struct ChangeOptions {
+    /// Longest wait for transactions that have written to the table, and for another change of it; none: the database's,
+    /// [`Options::lock_timeout`].
+    pub lock_timeout: Option<Duration>,
+    /// Asked now and then while a change waits, and while an index is built, by whatever thread: `false` ends it with
+    /// [`Error::Cancelled`](crate::Error::Cancelled).
+    pub goes_on: Option<Arc<dyn Fn() -> bool + Send + Sync>>,
+}
+
+impl ChangeOptions {
+    /// An error once the change is not wanted any more.
+    pub(crate) fn check(&self) -> crate::Result<()> {
+        if self.goes_on.as_ref().is_none_or(|goes_on| goes_on()) { Ok(()) } else { Err(crate::Error::Cancelled) }
+    }
+}
+
+impl std::fmt::Debug for ChangeOptions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ChangeOptions").field("lock_timeout", &self.lock_timeout).finish_non_exhaustive()
+    }
+}
+
 impl From<Isolation> for TransactionOptions {
     fn from(isolation: Isolation) -> Self {
         Self { isolation: Some(isolation), ..Self::default() }

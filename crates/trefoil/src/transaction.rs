@@ -242,7 +242,30 @@ impl Transaction {
             return Err(Error::InvalidArgument(why.into()));
         }
         self.take_back(savepoint.at);
+        if self.holds_nothing() {
+            self.leave_tables();
+        }
         Ok(())
+    }
+
+    /// True if nobody waits for this transaction: it holds no lock and has written nothing that it did not take back. Behind
+    /// [`Transaction::rollback_to`] it keeps no change of a table from being made either, and finds tables as they are by then.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = trefoil::Database::open(dir.path(), trefoil::Options::default())?;
+    /// # let fruit = db.create_index("fruit", trefoil::IndexOptions::default())?;
+    /// let mut tx = db.begin()?;
+    /// let start = tx.savepoint();
+    /// assert!(tx.get(&fruit, b"apple")?.is_none() && tx.holds_nothing());
+    /// tx.put(&fruit, b"apple", b"12")?;
+    /// tx.rollback_to(start)?;
+    /// assert!(!tx.holds_nothing()); // the lock is kept
+    /// # Ok::<(), trefoil::Error>(())
+    /// ```
+    #[must_use]
+    pub fn holds_nothing(&self) -> bool {
+        self.writes.position() == Seq(0) && self.locks.borrow().is_empty()
     }
 
     fn take_back(&mut self, to: Seq) {
@@ -410,6 +433,15 @@ impl Transaction {
         self.tables.borrow().iter().find(|t| t.entry.id == table.id).map_or_else(|| table.shape(), |t| t.shape.clone())
     }
 
+    /// Whoever changes one of them waits for this transaction no more; it takes the shape anew that it finds.
+    fn leave_tables(&self) {
+        for table in self.tables.take() {
+            if let Some(slot) = table.slot {
+                table.entry.gate.leave(slot);
+            }
+        }
+    }
+
     /// Releases everything; locks keep the commit's timestamp for their next owners.
     fn finish(&self, ts: Option<CommitTs>) {
         if self.done.replace(true) {
@@ -419,11 +451,7 @@ impl Transaction {
         locks.unlock_ranges(self.id);
         locks.release_all(&self.engine.locks, ts);
         drop(locks);
-        for table in self.tables.take() {
-            if let Some(slot) = table.slot {
-                table.entry.gate.leave(slot);
-            }
-        }
+        self.leave_tables();
         self.touched.take();
         if self.is_writer.get() {
             self.engine.writers.leave(self.id, &self.writes);

@@ -51,6 +51,27 @@ fn add_city() -> TableChanges {
     TableChanges::new().add_column("city", ColumnType::Text, "London".into()).move_after("city", "id")
 }
 
+/// A transaction that went back to where it held nothing keeps no change from being made, and finds the table as it is by then.
+/// Guard: the rollback leaves the tables.
+#[test]
+fn who_went_back_to_nothing_finds_the_table_as_it_is() {
+    let (_disk, db, table) = two();
+    let mut tx = db.begin().unwrap();
+    let start = tx.savepoint();
+    tx.insert(&table, &[3u32.into()]).unwrap_err();
+    assert!(tx.holds_nothing());
+    tx.rollback_to(start).unwrap();
+    db.alter_table(&table, &add_city()).unwrap();
+    tx.insert(&table, &[3u32.into(), "Paris".into(), "Edith".into(), 47u32.into()]).unwrap();
+    assert!(!tx.holds_nothing());
+    tx.rollback_to(start).unwrap();
+    assert!(!tx.holds_nothing(), "locks are kept");
+    let refused = db.alter_table(&table, &TableChanges::new().drop_column("city"));
+    assert!(matches!(refused, Err(Error::LockTimeout { .. })), "{refused:?}");
+    tx.commit().unwrap();
+    assert_eq!(rows(&db, &table).len(), 2);
+}
+
 /// In one commit with the columns: all or none, and so it is found when the database is opened again.
 #[test]
 fn indexes_are_dropped_and_renamed_along_with_columns() {

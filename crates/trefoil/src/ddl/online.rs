@@ -27,30 +27,28 @@
 //! not know, and the next open frees them. Writers that came in meanwhile leave them out.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use base::CommitTs;
-use vfs::time::Instant;
 
-use super::{CatalogChange, check_name};
+use super::waiting::LOOK;
+use super::{CatalogChange, Wait, check_name};
 use crate::build;
 use crate::builds::{BuildStage, Progress};
 use crate::catalog::{self, IndexDef, TableDef};
 use crate::commit::Room;
 use crate::engine::Engine;
-use crate::entry::{GateWait, IndexEntry, Stage, TableEntry, TableShape};
-use crate::error::{Error, Result};
+use crate::entry::{IndexEntry, Stage, TableEntry, TableShape};
+use crate::error::Result;
+use crate::gate::{GateWait, Taken};
 use crate::options::IndexOptions;
 use crate::rows::index_number;
 use crate::table::{IndexSchema, Schema};
-
-/// How often who waits for writers looks whether he still should.
-const LOOK: Duration = Duration::from_millis(50);
 
 /// A build under way; dropped before its end, nothing of it stays.
 struct Online<'a> {
     engine: &'a Engine,
     table: &'a TableEntry,
+    wait: &'a Wait<'a>,
     /// The table's schema with the new indexes behind the others.
     schema: Schema,
     /// Their numbers in it.
@@ -62,8 +60,8 @@ struct Online<'a> {
 
 impl Engine {
     /// Adds secondary indexes to a table, all in one pass over its rows.
-    pub fn add_indexes(&self, table: &TableEntry, new: Vec<IndexSchema>) -> Result<()> {
-        let _one = self.begin_build(table)?;
+    pub fn add_indexes(&self, table: &TableEntry, new: Vec<IndexSchema>, wait: &Wait<'_>) -> Result<()> {
+        let _turn = self.begin_build(table, wait)?;
         let shape = table.shape();
         let mut def = shape.def.clone();
         for index in &new {
@@ -72,7 +70,8 @@ impl Engine {
         }
         self.check_format(def.schema.format())?;
         let defs = new.iter().map(|index| self.secondary_def(def.id, index)).collect();
-        let built = Online::new(self, table, def.schema.clone(), defs, None)?.run()?;
+        let built = Online::new((self, table, wait), def.schema.clone(), defs, None)?.run()?;
+        let _step = self.steps.take(|| wait.look())?;
         let _rows = self.catalog_rows.lock();
         def.secondaries.extend(built.entries.iter().map(|e| e.id()));
         let secondaries = table.shape().secondaries.iter().chain(&built.entries).cloned().collect();
@@ -80,17 +79,23 @@ impl Engine {
     }
 
     /// Makes a secondary index anew from the rows, under a new number. Killed in the middle, it is as it was, or made.
-    pub fn rebuild_index(&self, table: &TableEntry, name: &str) -> Result<()> {
-        self.build_successor(table, name, None)
+    pub fn rebuild_index(&self, table: &TableEntry, name: &str, wait: &Wait<'_>) -> Result<()> {
+        self.build_successor(table, name, None, wait)
     }
 
     /// Makes a secondary index anew with other settings.
-    pub fn change_index(&self, table: &TableEntry, name: &str, options: IndexOptions) -> Result<()> {
-        self.build_successor(table, name, Some(options))
+    pub fn change_index(&self, table: &TableEntry, name: &str, options: IndexOptions, wait: &Wait<'_>) -> Result<()> {
+        self.build_successor(table, name, Some(options), wait)
     }
 
-    fn build_successor(&self, table: &TableEntry, name: &str, options: Option<IndexOptions>) -> Result<()> {
-        let _one = self.begin_build(table)?;
+    fn build_successor(
+        &self,
+        table: &TableEntry,
+        name: &str,
+        options: Option<IndexOptions>,
+        wait: &Wait<'_>,
+    ) -> Result<()> {
+        let _turn = self.begin_build(table, wait)?;
         let shape = table.shape();
         let n = index_number(&shape, name)?;
         let mut def = shape.def.clone();
@@ -98,9 +103,10 @@ impl Engine {
             def.schema = def.schema.with_index_options(n, options);
         }
         let new = self.secondary_def(def.id, &def.schema.indexes()[n]);
-        let built =
-            Online::new(self, table, def.schema.with_successor(n), vec![new], Some(&shape.secondaries[n]))?.run()?;
+        let (schema, old) = (def.schema.with_successor(n), Some(&*shape.secondaries[n]));
+        let built = Online::new((self, table, wait), schema, vec![new], old)?.run()?;
         vfs::thread::point("rebuild.built");
+        let _step = self.steps.take(|| wait.look())?;
         let _rows = self.catalog_rows.lock();
         def.secondaries[n] = built.entries[0].id();
         let mut secondaries = table.shape().secondaries.clone();
@@ -108,21 +114,22 @@ impl Engine {
         built.publish(def, secondaries, Some(old))
     }
 
-    fn begin_build(&self, table: &TableEntry) -> Result<vfs::sync::MutexGuard<'_, ()>> {
+    fn begin_build(&self, table: &TableEntry, wait: &Wait<'_>) -> Result<Taken> {
         self.check_writable()?;
         self.check_room()?;
-        let one = self.ddl.lock();
+        let turn = self.turn_of(table, wait)?;
         let shape = table.shape();
         shape.primary.check()?;
         self.check_undamaged(&shape.primary)?;
-        Ok(one)
+        Ok(turn)
     }
 
     /// Drops a secondary index of a table. Its writers do not wait: those under way leave it out.
-    pub fn drop_table_index(&self, table: &TableEntry, name: &str) -> Result<()> {
+    pub fn drop_table_index(&self, table: &TableEntry, name: &str, wait: &Wait<'_>) -> Result<()> {
         self.check_open()?;
         self.check_not_read_only()?;
-        let _one = self.ddl.lock();
+        let _turn = self.turn_of(table, wait)?;
+        let _step = self.steps.take(|| wait.look())?;
         let _rows = self.catalog_rows.lock();
         let shape = table.shape();
         shape.primary.check()?;
@@ -149,8 +156,7 @@ impl Engine {
 impl<'a> Online<'a> {
     /// Steps 1 and 2. `schema` has the new indexes behind the others.
     fn new(
-        engine: &'a Engine,
-        table: &'a TableEntry,
+        (engine, table, wait): (&'a Engine, &'a TableEntry, &'a Wait<'a>),
         schema: Schema,
         defs: Vec<IndexDef>,
         old: Option<&IndexEntry>,
@@ -166,13 +172,15 @@ impl<'a> Online<'a> {
             entries.push(IndexEntry::to_build(def, index, old));
         }
         let taken = entries.iter().map(|entry| (catalog::index_key(entry.id()).to_vec(), None)).collect();
+        let step = engine.steps.take(|| wait.look())?;
         engine.commit_catalog(taken, Room::Ordinary)?;
+        drop(step);
         vfs::thread::point("build.numbered");
         let names = entries.iter().map(|entry| entry.def.name.clone()).collect();
-        let progress = Progress::new(table.name(), names, shape.primary.index.stats().live_keys);
+        let progress = Progress::new(table.name(), names, shape.primary.index.stats().live_keys, wait.options());
         engine.builds.lock().push(progress.clone());
         let numbers = (first..first + entries.len()).collect();
-        let this = Self { engine, table, schema, numbers, entries, progress, ended: false };
+        let this = Self { engine, table, wait, schema, numbers, entries, progress, ended: false };
         for entry in &this.entries {
             engine.names.write().indexes.insert(entry.id(), entry.clone());
         }
@@ -202,24 +210,20 @@ impl<'a> Online<'a> {
         Ok(self)
     }
 
-    /// Waits for the writers inside: at most `lock_timeout` for those that are prepared, and for all if `is_limited`.
+    /// Waits for the writers inside: as long as changes wait for those that are prepared, and for all if `is_limited`.
     fn wait_for_writers(&self, is_limited: bool) -> Result<()> {
-        let (began, mut wait) = (Instant::now(), GateWait::default());
+        let (wait, mut gate_wait) = (self.wait.again(), GateWait::default());
         let (engine, table) = (self.engine, self.table);
-        while !table.gate.wait_for_writers(&mut wait, LOOK) {
+        while !table.gate.wait_for_writers(&mut gate_wait, LOOK) {
             engine.check_writable()?;
             self.progress.check()?;
             self.entries.iter().try_for_each(|entry| entry.check_build())?;
-            if began.elapsed() < engine.options.lock_timeout {
+            if !wait.is_over() {
                 continue;
             }
             engine.check_unprepared(table.name(), table.id)?;
             if is_limited {
-                return Err(Error::LockTimeout {
-                    index: table.name().to_owned(),
-                    key: "(the whole table, for a change of its definition)".to_owned(),
-                    waited_ms: began.elapsed().as_millis() as u64,
-                });
+                return Err(wait.timeout(table, "(the whole table, for a change of its definition)"));
             }
         }
         Ok(())

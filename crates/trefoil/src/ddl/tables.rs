@@ -11,7 +11,7 @@
 
 use std::sync::Arc;
 
-use super::{CatalogChange, catalog_rows, check_name, shape_of};
+use super::{CatalogChange, Wait, catalog_rows, check_name, shape_of};
 use crate::catalog;
 use crate::commit::Room;
 use crate::database::Database;
@@ -43,7 +43,7 @@ impl Database {
     /// # Ok::<(), trefoil::Error>(())
     /// ```
     pub fn rename_table(&self, name: &str, to: &str) -> Result<()> {
-        self.engine().rename_table(name, to)
+        self.engine().rename_table(name, to, &self.wait())
     }
 
     /// Empties a table in a moment, however many rows it has; the space comes back as that of a dropped table does. Durable on
@@ -70,7 +70,7 @@ impl Database {
     /// # Ok::<(), trefoil::Error>(())
     /// ```
     pub fn truncate_table(&self, name: &str) -> Result<Table> {
-        self.engine().truncate_table(name).map(Table)
+        self.engine().truncate_table(name, &self.wait()).map(Table)
     }
 
     /// From now on snapshots from before this moment get `DefinitionChanged` from the table, as they do from one that was
@@ -105,12 +105,12 @@ impl Database {
 }
 
 impl Engine {
-    fn rename_table(&self, name: &str, to: &str) -> Result<()> {
+    fn rename_table(&self, name: &str, to: &str, wait: &Wait<'_>) -> Result<()> {
         check_name(to)?;
         self.check_open()?;
         self.check_not_read_only()?;
-        let _one = self.ddl.lock();
-        let table = self.table_named(name)?;
+        let (table, _turn) = self.turn_at(name, wait)?;
+        let _step = self.steps.take(|| wait.look())?;
         if name == to {
             return Ok(());
         }
@@ -125,16 +125,15 @@ impl Engine {
         table.rename(def);
         let mut names = self.names.write();
         names.tables.remove(name);
-        names.tables.insert(to.to_owned(), table);
+        names.tables.insert(to.to_owned(), table.clone());
         Ok(())
     }
 
-    fn truncate_table(&self, name: &str) -> Result<Arc<TableEntry>> {
+    fn truncate_table(&self, name: &str, wait: &Wait<'_>) -> Result<Arc<TableEntry>> {
         self.check_writable()?;
         self.check_room()?;
-        let _one = self.ddl.lock();
-        let table = self.table_named(name)?;
-        let _no_writers = self.close_gate(&table, "(the whole table, to be emptied)")?;
+        let (table, _turn) = self.turn_at(name, wait)?;
+        let _alone = self.step_alone(&table, "(the whole table, to be emptied)", wait)?;
         let _rows = self.catalog_rows.lock();
         let old = table.shape();
         let (def, new) = self.new_table(name, old.def.schema.of_new_table())?;
@@ -145,9 +144,9 @@ impl Engine {
         let ts = self.publish_new(&new, change)?;
         vfs::thread::point("ddl.truncated");
         new.iter().for_each(|entry| entry.set_usable_from(ts));
-        let table = TableEntry::new(shape_of(def, new));
-        self.names.write().tables.insert(name.to_owned(), table.clone());
+        let empty = TableEntry::new(shape_of(def, new));
+        self.names.write().tables.insert(name.to_owned(), empty.clone());
         self.bury(gone, ts);
-        Ok(table)
+        Ok(empty)
     }
 }

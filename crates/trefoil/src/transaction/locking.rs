@@ -40,6 +40,11 @@ impl RowLocks {
         Self { owner: LockOwner::new(id), charge, bytes: 0, ranges: Vec::new(), loose: None, loose_key: Vec::new() }
     }
 
+    /// True if neither rows nor ranges are locked.
+    pub(super) fn is_empty(&self) -> bool {
+        self.owner.is_empty() && !self.owner.is_folded() && self.ranges.is_empty()
+    }
+
     /// Charges all of them, past the limit if need be.
     pub(super) fn charge_all(&mut self) {
         self.charge.set(self.bytes);

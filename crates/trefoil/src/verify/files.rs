@@ -17,7 +17,7 @@ use crate::record;
 pub(super) fn files(engine: &Engine) -> Result<(String, VerifyReport)> {
     let mut report = VerifyReport::default();
     // As for a backup: while the log is held, it is not trimmed under the reader.
-    let _no_ddl = engine.ddl.lock();
+    let _kept = engine.steps.keep();
     if let Err(error) = engine.layout.check_header() {
         super::note(&mut report, error)?;
     }

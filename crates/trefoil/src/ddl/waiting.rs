@@ -1,0 +1,132 @@
+//! Whom a change of a table's definition waits for: nobody else waits meanwhile.
+//!
+//! 1. **Other changes of the same table**: it takes its turn ([`Turn`](crate::gate::Turn)), and keeps it to its end. Whatever
+//!    is read of the definition from there on stays so; a table that was dropped or renamed meanwhile is found to be so.
+//! 2. **Writers**, if it cannot go beside them: its gate is closed, and those inside leave. For one that is prepared, which may
+//!    take days, it is not kept closed: that would keep every other writer of the table out.
+//! 3. **The step in the catalog**, a commit: one at a time in the whole database ([`Steps`](crate::gate::Steps)). A backup holds
+//!    steps up for long: a gate is opened again until it is over.
+//!
+//! 1 and 2 take as long as [`ChangeOptions`] say. Each wait looks every [`LOOK`] whether the change is still wanted.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use vfs::time::Instant;
+
+use crate::engine::Engine;
+use crate::entry::TableEntry;
+use crate::error::{Error, Result};
+use crate::gate::{GateClosed, Step, Taken};
+use crate::options::ChangeOptions;
+
+/// How often who waits looks whether he still should. As long is a gate closed while a prepared transaction is inside.
+pub const LOOK: Duration = Duration::from_millis(50);
+
+/// And as long it is open in between, unless that is decided.
+const OPEN: Duration = Duration::from_secs(1);
+
+/// The wait of one change.
+pub struct Wait<'a> {
+    options: &'a ChangeOptions,
+    timeout: Duration,
+    began: Instant,
+}
+
+impl<'a> Wait<'a> {
+    /// It begins now.
+    pub fn new(options: &'a ChangeOptions, or_timeout: Duration) -> Self {
+        Self { options, timeout: options.lock_timeout.unwrap_or(or_timeout), began: Instant::now() }
+    }
+
+    /// Another one of the same change.
+    pub fn again(&self) -> Self {
+        Self { began: Instant::now(), ..*self }
+    }
+
+    /// What the change was asked for with.
+    pub fn options(&self) -> &ChangeOptions {
+        self.options
+    }
+
+    /// True once it has lasted as long as it may.
+    pub fn is_over(&self) -> bool {
+        self.began.elapsed() >= self.timeout
+    }
+
+    /// How long to wait before the next look, however long it has lasted; an error if it is not wanted any more.
+    pub fn look(&self) -> Result<Duration> {
+        self.options.check().map(|()| LOOK)
+    }
+
+    /// The same, and an error if it has lasted as long as it may.
+    fn look_in_time(&self, why: impl FnOnce() -> Error) -> Result<Duration> {
+        self.options.check()?;
+        let left = self.timeout.saturating_sub(self.began.elapsed());
+        if left.is_zero() { Err(why()) } else { Ok(left.min(LOOK)) }
+    }
+
+    /// It has lasted too long.
+    pub fn timeout(&self, table: &TableEntry, what: &str) -> Error {
+        let waited_ms = self.timeout.as_millis() as u64;
+        Error::LockTimeout { index: table.name().to_owned(), key: what.to_owned(), waited_ms }
+    }
+}
+
+impl Engine {
+    /// 1.
+    pub fn turn_of(&self, table: &TableEntry, wait: &Wait<'_>) -> Result<Taken> {
+        let wait = wait.again();
+        let why = || wait.timeout(table, "(the whole table, whose definition is being changed)");
+        table.changes.take(|| wait.look_in_time(why))
+    }
+
+    /// 1, with the table that has this name by then.
+    pub fn turn_at(&self, name: &str, wait: &Wait<'_>) -> Result<(Arc<TableEntry>, Taken)> {
+        loop {
+            let table = self.table_named(name)?;
+            let turn = self.turn_of(&table, wait)?;
+            if self.table_named(name)?.id == table.id {
+                return Ok((table, turn));
+            }
+        }
+    }
+
+    /// 2 and 3: the table's gate is closed, nobody is inside, and the catalog may be changed.
+    pub fn step_alone<'a>(
+        &'a self,
+        table: &'a TableEntry,
+        why: &str,
+        wait: &Wait<'_>,
+    ) -> Result<(GateClosed<'a>, Step<'a>)> {
+        loop {
+            let closed = self.close_gate(table, why, &wait.again())?;
+            if let Some(step) = self.steps.take_unless_kept() {
+                return Ok((closed, step));
+            }
+            drop(closed);
+            drop(self.steps.take(|| wait.look())?);
+        }
+    }
+
+    fn close_gate<'a>(&self, table: &'a TableEntry, why: &str, wait: &Wait<'_>) -> Result<GateClosed<'a>> {
+        let prepared = || self.check_unprepared(table.name(), table.id);
+        loop {
+            let opened = Instant::now();
+            while let Err(held) = prepared()
+                && opened.elapsed() < OPEN
+            {
+                vfs::thread::sleep(wait.look_in_time(|| held)?);
+            }
+            let closing = Instant::now();
+            let closed = table.gate.close(|| match prepared() {
+                Err(held) if closing.elapsed() >= LOOK => Err(held),
+                held => wait.look_in_time(|| held.err().unwrap_or_else(|| wait.timeout(table, why))),
+            });
+            match closed {
+                Err(Error::HeldByPrepared { .. }) if !wait.is_over() => {}
+                done => return done,
+            }
+        }
+    }
+}
