@@ -4,6 +4,7 @@
 #include "errors.h"
 #include "ha_trefoil.h"
 #include "options.h"
+#include "transaction.h"
 
 #include "sql_table.h"
 
@@ -165,7 +166,8 @@ bool ha_trefoil::prepare_inplace_alter_table(TABLE *altered, Alter_inplace_info 
 bool ha_trefoil::inplace_alter_table(TABLE *altered, Alter_inplace_info *info)
 {
   trefoil_alter *alter= static_cast<Change *>(info->handler_ctx)->m_alter;
-  int outcome= trefoil_alter_build(m_session, alter, altered->record[0], &m_why);
+  trefoil_patience wait= patience_of(ha_thd());
+  int outcome= trefoil_alter_build(alter, altered->record[0], &wait, &m_why);
   if (outcome == TREFOIL_DUPLICATE && m_why.key >= 0)
     print_keydup_error(altered, &altered->key_info[m_why.key], MYF(0));
   else if (outcome)
@@ -179,7 +181,8 @@ bool ha_trefoil::commit_inplace_alter_table(TABLE *, Alter_inplace_info *info, b
   info->group_commit_ctx= nullptr;
   if (!change)
     return false;
-  if (!(commit ? trefoil_alter_commit(change->m_alter, &m_why) : trefoil_alter_undo(change->m_alter, &m_why)))
+  trefoil_patience wait= patience_of(ha_thd());
+  if (!(commit ? trefoil_alter_commit(change->m_alter, &wait, &m_why) : trefoil_alter_undo(change->m_alter, &m_why)))
     return false;
   if (commit)
     print_error(failed(), MYF(0));

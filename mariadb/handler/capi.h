@@ -171,6 +171,8 @@ void trefoil_close(trefoil_database *db);
 /* `report` is called by a thread that begins to wait for a row lock, with 1, and when it has waited, with 0. */
 void trefoil_report_waits(trefoil_database *db, void (*report)(uint8_t begins));
 int trefoil_sync(trefoil_database *db, trefoil_failure *why);
+/* The same, before the server gives up a log that has these commits. */
+int trefoil_checkpoint(trefoil_database *db, trefoil_failure *why);
 void trefoil_set(trefoil_database *db, const trefoil_settings *settings);
 
 /* For administrators: numbers with their names, as many as there is room for; a text, cut where the room ends. */
@@ -184,21 +186,34 @@ size_t trefoil_latest_deadlock(trefoil_database *db, char *out, size_t room);
    asked until it is TREFOIL_OK. Name and parts are not looked at. */
 int trefoil_key_fit(trefoil_key *key, trefoil_failure *why);
 
-/* Tables, by the server's path of them. */
+/* How long a change of a table waits for who has written to it, and for another change of it. `goes_on` is asked now and then,
+   by any thread, until the call is done: 0 ends it with TREFOIL_CANCELLED. */
+typedef struct {
+  uint64_t lock_timeout_ms;
+  int (*goes_on)(void *of); /* or null */
+  void *of;
+} trefoil_patience;
+#ifdef __cplusplus
+static_assert(sizeof(trefoil_patience) == 24, "as in abi.rs");
+#endif
+
+/* Tables, by the server's path of them. `wait` may be null: as long as is usual. */
 int trefoil_table_create(trefoil_database *db, trefoil_text name, const trefoil_definition *as,
                          uint64_t auto_increment, trefoil_failure *why);
-int trefoil_table_rename(trefoil_database *db, trefoil_text from, trefoil_text to, trefoil_failure *why);
+int trefoil_table_rename(trefoil_database *db, trefoil_text from, trefoil_text to, const trefoil_patience *wait,
+                         trefoil_failure *why);
 /* Empties it, in a moment, while nobody else has it open; cursors are attached to it again. */
-int trefoil_table_truncate(trefoil_table *table, trefoil_failure *why);
+int trefoil_table_truncate(trefoil_table *table, const trefoil_patience *wait, trefoil_failure *why);
 /* Checks its indexes; if it is `thorough`, its rows against them. TREFOIL_CORRUPT if anything was said. */
 int trefoil_table_check(trefoil_session *session, trefoil_table *table, uint8_t thorough,
                         void (*say)(void *to, trefoil_text what), void *to, trefoil_failure *why);
 /* Those whose names begin with `prefix`. */
-int trefoil_tables_drop(trefoil_database *db, trefoil_text prefix, trefoil_failure *why);
+int trefoil_tables_drop(trefoil_database *db, trefoil_text prefix, const trefoil_patience *wait, trefoil_failure *why);
 /* `of`: who drops it within a statement that has written to it, or null. Its transaction is rolled back: the server has
    committed what was before, and undoes this statement (CREATE ... SELECT that fails). A temporary table may go in the
    middle of a transaction, which goes on: the table goes with its end. */
-int trefoil_table_drop(trefoil_database *db, trefoil_text name, trefoil_session *of, trefoil_failure *why);
+int trefoil_table_drop(trefoil_database *db, trefoil_text name, trefoil_session *of, const trefoil_patience *wait,
+                       trefoil_failure *why);
 /* Temporary tables of the server before, and what its changes of tables had built. */
 int trefoil_leftovers_drop(trefoil_database *db, trefoil_failure *why);
 int trefoil_table_open(trefoil_database *db, trefoil_text name, const trefoil_definition *as, trefoil_table **out,
@@ -214,9 +229,9 @@ void trefoil_table_stat(const trefoil_table *table, trefoil_table_stats *out);
 int trefoil_alter_plan(trefoil_table *table, const trefoil_definition *to, const int32_t *from, trefoil_alter **out,
                        uint8_t *builds, trefoil_failure *why);
 /* Builds indexes, beside writers. TREFOIL_DUPLICATE: `why.key` is the number of the key in `to`, its value in `record`. */
-int trefoil_alter_build(trefoil_session *session, trefoil_alter *alter, uint8_t *record, trefoil_failure *why);
+int trefoil_alter_build(trefoil_alter *alter, uint8_t *record, const trefoil_patience *wait, trefoil_failure *why);
 /* While nobody else has the table open. */
-int trefoil_alter_commit(trefoil_alter *alter, trefoil_failure *why);
+int trefoil_alter_commit(trefoil_alter *alter, const trefoil_patience *wait, trefoil_failure *why);
 int trefoil_alter_undo(trefoil_alter *alter, trefoil_failure *why);
 void trefoil_alter_close(trefoil_alter *alter);
 /* A number of the definition, another one once a change is committed. */
@@ -250,6 +265,8 @@ int trefoil_commit(trefoil_session *session, uint8_t durability, trefoil_failure
 int trefoil_rollback(trefoil_session *session, trefoil_failure *why);
 int trefoil_savepoint(trefoil_session *session, uint64_t *out, trefoil_failure *why);
 int trefoil_savepoint_undo(trefoil_session *session, uint64_t savepoint, trefoil_failure *why);
+/* 1 if nobody waits for the transaction, and it relies on no table's definition. */
+uint8_t trefoil_holds_nothing(const trefoil_session *session);
 void trefoil_savepoint_release(trefoil_session *session, uint64_t savepoint);
 
 /* The transaction's snapshot, taken now: where the server orders commits it shows what the server's log holds. */

@@ -35,7 +35,7 @@ int server_error(THD *thd, const trefoil_failure &why)
   case TREFOIL_CHANGED:
     return HA_ERR_RECORD_CHANGED;
   case TREFOIL_FULL:
-    return HA_ERR_RECORD_FILE_FULL;
+    return HA_ERR_DISK_FULL;
   case TREFOIL_NO_TABLE:
     return HA_ERR_NO_SUCH_TABLE;
   case TREFOIL_TABLE_EXISTS:
@@ -52,6 +52,13 @@ int server_error(THD *thd, const trefoil_failure &why)
   default:
     return TREFOIL_ERR_TEXT + why.code;
   }
+}
+
+int end_error(THD *thd, const trefoil_failure &why)
+{
+  if (why.code == TREFOIL_FULL)
+    my_error(ER_DISK_FULL, MYF(0), "TREFOIL", HA_ERR_DISK_FULL);
+  return server_error(thd, why);
 }
 
 void log_failure(const char *what, const trefoil_failure &why)

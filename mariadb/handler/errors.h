@@ -10,6 +10,8 @@ constexpr int TREFOIL_ERR_TEXT= HA_ERR_LAST + 100;
 
 /* Of a failed call. Marks the transaction where the engine has ended it. */
 int server_error(THD *thd, const trefoil_failure &why);
+/* The same of a commit, or its first phase: for those errors the server has one of its own, which does not say why. */
+int end_error(THD *thd, const trefoil_failure &why);
 
 /* Written to the error log: where the server has no place for a text. */
 void log_failure(const char *what, const trefoil_failure &why);

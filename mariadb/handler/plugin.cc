@@ -26,7 +26,9 @@ static handler *create_handler(handlerton *hton, TABLE_SHARE *table, MEM_ROOT *r
 static int drop_table(handlerton *, const char *path)
 {
   trefoil_failure why{};
-  return trefoil_table_drop(trefoil_db, table_name(path), session_of_drop(current_thd), &why) ?
+  THD *thd= current_thd;
+  trefoil_patience wait= thd ? patience_of(thd) : trefoil_patience{};
+  return trefoil_table_drop(trefoil_db, table_name(path), session_of_drop(thd), thd ? &wait : nullptr, &why) ?
          server_error(nullptr, why) : 0;
 }
 
@@ -34,7 +36,8 @@ static int drop_table(handlerton *, const char *path)
 static void drop_database(handlerton *, char *path)
 {
   trefoil_failure why{};
-  if (trefoil_tables_drop(trefoil_db, table_name(path), &why))
+  trefoil_patience wait= patience_of(current_thd);
+  if (trefoil_tables_drop(trefoil_db, table_name(path), &wait, &why))
     log_failure("DROP DATABASE", why);
 }
 

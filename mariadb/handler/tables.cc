@@ -58,17 +58,20 @@ int ha_trefoil::create(const char *name, TABLE *form, HA_CREATE_INFO *info)
 
 int ha_trefoil::delete_table(const char *name)
 {
-  return trefoil_table_drop(trefoil_db, table_name(name), session_of_drop(ha_thd()), &m_why) ? failed() : 0;
+  trefoil_patience wait= patience_of(ha_thd());
+  return trefoil_table_drop(trefoil_db, table_name(name), session_of_drop(ha_thd()), &wait, &m_why) ? failed() : 0;
 }
 
 int ha_trefoil::rename_table(const char *from, const char *to)
 {
-  return trefoil_table_rename(trefoil_db, table_name(from), table_name(to), &m_why) ? failed() : 0;
+  trefoil_patience wait= patience_of(ha_thd());
+  return trefoil_table_rename(trefoil_db, table_name(from), table_name(to), &wait, &m_why) ? failed() : 0;
 }
 
 int ha_trefoil::truncate()
 {
-  if (trefoil_table_truncate(m_table, &m_why))
+  trefoil_patience wait= patience_of(ha_thd());
+  if (trefoil_table_truncate(m_table, &wait, &m_why))
     return failed();
   trefoil_cursor_attach(m_cursor, m_table);
   return 0;

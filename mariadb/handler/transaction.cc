@@ -22,6 +22,15 @@ trefoil_session *session_of_drop(THD *thd)
   return at ? at->session : nullptr;
 }
 
+/* Whether the client is there, only the connection's own thread can see. */
+static int is_wanted(void *of)
+{
+  THD *thd= static_cast<THD *>(of);
+  return !thd_killed(thd) && (thd != current_thd || thd_is_connected(thd));
+}
+
+trefoil_patience patience_of(THD *thd) { return {lock_wait_ms(thd), is_wanted, thd}; }
+
 static int connect(THD *thd, Connection **out)
 {
   *out= connection(thd);
@@ -77,7 +86,7 @@ static int commit(handlerton *, THD *thd, bool all)
   if (!trefoil_commit(at->session, commit_durability(), &why))
     return 0;
   log_failure("commit", why);
-  return server_error(thd, why);
+  return end_error(thd, why);
 }
 
 static int rollback(handlerton *, THD *thd, bool all)
@@ -134,6 +143,13 @@ static int savepoint_release(handlerton *, THD *thd, void *place)
   return 0;
 }
 
+/* Otherwise the definitions of tables used since stay as they are until the end of the transaction. */
+static bool can_give_definitions_back(handlerton *, THD *thd)
+{
+  Connection *at= connection(thd);
+  return !at || trefoil_holds_nothing(at->session);
+}
+
 static bool flush_logs(handlerton *)
 {
   trefoil_failure why{};
@@ -152,6 +168,7 @@ void set_transaction_functions(handlerton *hton)
   hton->kill_query= kill_query;
   hton->savepoint_set= savepoint_set;
   hton->savepoint_rollback= savepoint_rollback;
+  hton->savepoint_rollback_can_release_mdl= can_give_definitions_back;
   hton->savepoint_release= savepoint_release;
   hton->flush_logs= flush_logs;
 }

@@ -18,6 +18,8 @@ bool is_in_transaction(THD *thd);
 Connection *connection(THD *thd);
 /* Whose transaction may have written to a table that is dropped now: of no other statement, unless that ends at once. */
 trefoil_session *session_of_drop(THD *thd);
+/* How long a change of a table waits, of whichever thread. */
+trefoil_patience patience_of(THD *thd);
 void set_transaction_functions(handlerton *hton);
 /* Two-phase commit: two_phase.cc. */
 void set_two_phase_functions(handlerton *hton);

@@ -45,7 +45,7 @@ static int prepare(handlerton *, THD *thd, bool all)
   trefoil_xid name= name_of(&xid);
   bool is_users= thd->transaction->xid_state.is_explicit_XA();
   trefoil_failure why{};
-  return trefoil_prepare(at->session, &name, !is_users, &why) ? server_error(thd, why) : 0;
+  return trefoil_prepare(at->session, &name, !is_users, &why) ? end_error(thd, why) : 0;
 }
 
 static void commit_ordered(handlerton *, THD *thd, bool)
@@ -93,7 +93,7 @@ static int rollback_by_xid(handlerton *, XID *xid) { return decide(xid, false); 
 static void commit_checkpoint_request(void *cookie)
 {
   trefoil_failure why{};
-  if (trefoil_sync(trefoil_db, &why))
+  if (trefoil_checkpoint(trefoil_db, &why))
     log_failure("sync of the log", why); /* and the server keeps its own */
   else
     commit_checkpoint_notify_ha(cookie);

@@ -3,9 +3,9 @@
 # mariadb/capi/src/crash.rs names. After each restart the binary log and both engines hold the same transactions, those
 # that were acknowledged among them. Sourced by mariadb.sh.
 
-# Where a server dies: before, in and behind the phases of a commit; when the server asks for a sync, before it gives up a
-# binary log.
-PLACES=(to_prepare prepared ready to_order ordered to_finish finished to_sync)
+# Where a server dies: before, in and behind the phases of a commit; when it begins another binary log, before and behind the
+# sync that it asks for before it gives up those before.
+PLACES=(to_prepare prepared ready to_order ordered to_finish finished to_rotate rotated)
 KILL_CLIENTS=3
 
 # Transfers between accounts with a row in each journal; some in two phases by the client. The number of a transaction is
@@ -120,7 +120,7 @@ kills_at_places() {
     for place in "${PLACES[@]}"; do
         for ((round = 1; round <= $1; round++)); do
             count=$((1 + RANDOM % 200))
-            [ "$place" != to_sync ] || count=$((1 + RANDOM % 3))
+            [[ $place != *rotate* ]] || count=$((1 + RANDOM % 8))
             client < "$HERE/test/kills.sql"
             end_server
             TREFOIL_CRASH_AT=$place:$count start_server "${SERVER_ARGS[@]}" 2> /dev/null
@@ -140,7 +140,7 @@ kills() {
     local seed=${TREFOIL_KILL_SEED:-$$}
     RANDOM=$seed
     say "kills of seed $seed (TREFOIL_KILL_SEED)"
-    restart_with --innodb=ON --innodb-buffer-pool-size=16M --log-bin=binlog --binlog-format=ROW --max-binlog-size=262144
+    restart_with --innodb=ON --innodb-buffer-pool-size=16M --log-bin=binlog --binlog-format=ROW --max-binlog-size=65536
     random_kills "$1"
     case ${TREFOIL_PROFILE:-release} in
         release) echo 'skipped: kills at places, which TREFOIL_PROFILE=sim compiles' ;;

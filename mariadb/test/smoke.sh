@@ -40,6 +40,7 @@ SERVER_ARGS=(--innodb=OFF --default-storage-engine=Aria --character-set-server=l
 . "$HERE/test/reads.sh"
 . "$HERE/test/tables.sh"
 . "$HERE/test/ddl.sh"
+. "$HERE/test/waits.sh"
 . "$HERE/test/explain.sh"
 . "$HERE/test/ranges.sh"
 . "$HERE/test/pool.sh"
@@ -51,7 +52,7 @@ script smoke
 script keys
 for name in lock_timeout nowait_and_skip_locked kill_query deadlock deadlock_detect status default_options isolation xa \
     index_beside_writers build_that_fails xa_beside_temporary_tables copies_beside_snapshots long_unique long_unique_prepared \
-    long_unique_race; do
+    long_unique_race changes_beside_prepared change_without_client savepoint_gives_back; do
     check "$name"
 done
 killed_in_changes

@@ -129,6 +129,15 @@ pub struct BeginOptions {
     pub(crate) lock_timeout_ms: u64,
 }
 
+/// How long a change of a definition waits, and whether it is still wanted.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Patience {
+    pub(crate) lock_timeout_ms: u64,
+    pub(crate) goes_on: Option<extern "C" fn(*mut c_void) -> i32>,
+    pub(crate) of: *mut c_void,
+}
+
 /// The name of a prepared transaction.
 #[repr(C)]
 pub struct Xid {
@@ -208,5 +217,6 @@ const _: () = assert!(size_of::<Key>() == 40);
 const _: () = assert!(size_of::<Definition>() == 40);
 const _: () = assert!(size_of::<TableStats>() == 40);
 const _: () = assert!(size_of::<BeginOptions>() == 16);
+const _: () = assert!(size_of::<Patience>() == 24);
 const _: () = assert!(size_of::<Seek>() == 72);
 const _: () = assert!(size_of::<Xid>() == 144);

@@ -11,13 +11,14 @@
 
 use std::sync::Arc;
 
-use trefoil::{Database, Duplicate, Error, IndexOptions, IndexSchema, KeyPart, Schema, Table, TableChanges};
+use trefoil::{
+    ChangeOptions, Database, Duplicate, Error, IndexOptions, IndexSchema, KeyPart, Schema, Table, TableChanges,
+};
 
 use crate::crash;
 use crate::failure::{Code, Failure, Result, check_sound};
 use crate::layout::Layout;
 use crate::raw::Definition;
-use crate::session::Session;
 use crate::table::OpenTable;
 
 /// A change that is under way.
@@ -88,23 +89,20 @@ impl Alter {
     }
 
     /// Step 2. If two rows have one value of a unique key, that goes to `record`.
-    pub fn build(&mut self, session: &Session, record: &mut [u8]) -> Result<()> {
+    pub fn build(&mut self, wait: ChangeOptions, record: &mut [u8]) -> Result<()> {
         check_sound()?;
-        let (db, table) = (&self.table.db, &self.table.table);
+        let (db, table) = (&self.table.db.changing(wait), &self.table.table);
         drop_built(db, table)?;
         if self.builds.is_empty() {
             return Ok(());
         }
         let indexes = self.builds.iter().map(|(_, index)| index.clone()).collect();
         crash::point("alter.build");
-        let slot = session.cancel_slot();
-        let built = slot.while_building(db, table.name(), || db.create_table_indexes(table, indexes));
+        let built = db.create_table_indexes(table, indexes);
         crash::point("alter.built");
         match built {
             Err(Error::DuplicateKey(taken)) => Err(self.show(&taken, record)?),
-            Err(other) => Err(other.into()),
-            Ok(()) if slot.is_cancelled() => Err(Error::Cancelled.into()),
-            Ok(()) => Ok(()),
+            built => Ok(built?),
         }
     }
 
@@ -119,10 +117,10 @@ impl Alter {
     }
 
     /// Step 3.
-    pub fn commit(&self) -> Result<()> {
+    pub fn commit(&self, wait: ChangeOptions) -> Result<()> {
         check_sound()?;
         crash::point("alter.commit");
-        self.table.db.alter_table(&self.table.table, &self.changes)?;
+        self.table.db.changing(wait).alter_table(&self.table.table, &self.changes)?;
         crash::point("alter.committed");
         Ok(())
     }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicI64, AtomicU64};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use trefoil::{Database, Durability, Error, Options};
+use trefoil::{ChangeOptions, Database, Durability, Error, Options};
 
 use crate::abi;
 use crate::alter;
@@ -77,9 +77,9 @@ impl Engine {
         self.counters(name).auto.reset(&self.numbers, name, auto_increment)
     }
 
-    pub fn drop_table(&self, name: &str) -> Result<()> {
+    pub fn drop_table(&self, name: &str, wait: ChangeOptions) -> Result<()> {
         crash::point("drop");
-        self.db.drop_table(name)?;
+        self.db.changing(wait).drop_table(name)?;
         crash::point("dropped");
         self.counters.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
         self.numbers.keep(name, 0)
@@ -96,7 +96,7 @@ impl Engine {
         let mut outcome = Ok(());
         for name in tables.iter().filter(|name| is_temporary(name)) {
             // One that waits for what is prepared keeps no other one.
-            outcome = outcome.and(self.drop_table(name));
+            outcome = outcome.and(self.drop_table(name, at_once()));
         }
         for name in tables.iter().filter(|name| !is_temporary(name)) {
             outcome = outcome.and(alter::drop_built(&self.db, &self.db.table(name)?));
@@ -105,17 +105,18 @@ impl Engine {
     }
 
     /// Drops the tables whose names begin with `prefix`.
-    pub fn drop_tables(&self, prefix: &str) -> Result<()> {
+    pub fn drop_tables(&self, prefix: &str, wait: &ChangeOptions) -> Result<()> {
         let (_, tables) = self.db.names();
-        tables.iter().filter(|name| name.starts_with(prefix)).try_for_each(|name| self.drop_table(name))
+        let mut tables = tables.iter().filter(|name| name.starts_with(prefix));
+        tables.try_for_each(|name| self.drop_table(name, wait.clone()))
     }
 
-    pub fn rename_table(&self, from: &str, to: &str) -> Result<()> {
+    pub fn rename_table(&self, from: &str, to: &str, wait: ChangeOptions) -> Result<()> {
         // Under both names meanwhile: whichever the table has after a crash, its number is there.
         self.counters(from).auto.keep_exactly(&self.numbers, from)?;
         self.numbers.keep(to, self.numbers.kept(from)?)?;
         crash::point("rename");
-        self.db.rename_table(from, to)?;
+        self.db.changing(wait).rename_table(from, to)?;
         crash::point("renamed");
         // Its rows were copied later than a snapshot may be.
         if is_copy(from) {
@@ -172,6 +173,11 @@ impl Drop for Engine {
     }
 }
 
+/// For what nobody is to wait for.
+pub fn at_once() -> ChangeOptions {
+    ChangeOptions { lock_timeout: Some(Duration::ZERO), ..ChangeOptions::default() }
+}
+
 /// True for the name of a temporary table. No user's table has it: in their names this character is encoded.
 pub fn is_temporary(name: &str) -> bool {
     name.rsplit('/').next().is_some_and(|last| last.starts_with("#sql-temptable-"))
@@ -223,6 +229,9 @@ mod tests {
 
     #[test]
     fn tables_of_one_database_are_dropped() {
-        assert_eq!(tables_after(&["d/t", "d/u", "d2/t"], |engine| engine.drop_tables("d/")), ["d2/t"]);
+        assert_eq!(
+            tables_after(&["d/t", "d/u", "d2/t"], |engine| engine.drop_tables("d/", &ChangeOptions::default())),
+            ["d2/t"]
+        );
     }
 }

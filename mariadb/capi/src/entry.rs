@@ -12,7 +12,7 @@ mod sessions;
 use std::ffi::c_void;
 use std::sync::Arc;
 
-use crate::abi::{Definition, Key, Options, Seek, Settings, TableStats, Text};
+use crate::abi::{Definition, Key, Options, Patience, Seek, Settings, TableStats, Text};
 use crate::alter::{self, Alter};
 use crate::crash;
 use crate::cursor;
@@ -106,13 +106,20 @@ pub extern "C" fn trefoil_report_waits(db: &Arc<Engine>, report: extern "C" fn(u
 
 #[unsafe(no_mangle)]
 pub extern "C" fn trefoil_sync(db: &Arc<Engine>, why: Option<&mut Failure>) -> i32 {
-    crash::point("to_sync");
     guard(why, || Ok(db.db.sync().map(|()| Done::Ok)?))
 }
 
 #[unsafe(no_mangle)]
 pub extern "C" fn trefoil_set(db: &Arc<Engine>, settings: &Settings) {
     quietly(|| db.set(settings));
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn trefoil_checkpoint(db: &Arc<Engine>, why: Option<&mut Failure>) -> i32 {
+    crash::point("to_rotate");
+    let synced = guard(why, || Ok(db.db.sync().map(|()| Done::Ok)?));
+    crash::point("rotated");
+    synced
 }
 
 #[unsafe(no_mangle)]
@@ -171,13 +178,14 @@ pub extern "C" fn trefoil_table_drop(
     db: &Arc<Engine>,
     name: Text,
     of: Option<&mut Session>,
+    wait: Option<&Patience>,
     why: Option<&mut Failure>,
 ) -> i32 {
     guard(why, || {
         let name = text(name)?;
         match of {
-            Some(session) => session.drop_table(name)?,
-            None => db.drop_table(name)?,
+            Some(session) => session.drop_table(name, raw::patience(wait))?,
+            None => db.drop_table(name, raw::patience(wait))?,
         }
         Ok(Done::Ok)
     })
@@ -207,18 +215,18 @@ pub extern "C" fn trefoil_alter_plan(
 
 #[unsafe(no_mangle)]
 pub extern "C" fn trefoil_alter_build(
-    session: &Session,
     alter: &mut Alter,
     record: *mut u8,
+    wait: Option<&Patience>,
     why: Option<&mut Failure>,
 ) -> i32 {
     let length = alter.record_bytes();
-    guard(why, || alter.build(session, bytes_mut(record, length)).map(|()| Done::Ok))
+    guard(why, || alter.build(raw::patience(wait), bytes_mut(record, length)).map(|()| Done::Ok))
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn trefoil_alter_commit(alter: &Alter, why: Option<&mut Failure>) -> i32 {
-    guard(why, || alter.commit().map(|()| Done::Ok))
+pub extern "C" fn trefoil_alter_commit(alter: &Alter, wait: Option<&Patience>, why: Option<&mut Failure>) -> i32 {
+    guard(why, || alter.commit(raw::patience(wait)).map(|()| Done::Ok))
 }
 
 #[unsafe(no_mangle)]
@@ -247,19 +255,34 @@ pub extern "C" fn trefoil_table_definition_id(table: &Arc<OpenTable>) -> u64 {
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn trefoil_table_rename(db: &Arc<Engine>, from: Text, to: Text, why: Option<&mut Failure>) -> i32 {
-    guard(why, || db.rename_table(text(from)?, text(to)?).map(|()| Done::Ok))
+pub extern "C" fn trefoil_table_rename(
+    db: &Arc<Engine>,
+    from: Text,
+    to: Text,
+    wait: Option<&Patience>,
+    why: Option<&mut Failure>,
+) -> i32 {
+    guard(why, || db.rename_table(text(from)?, text(to)?, raw::patience(wait)).map(|()| Done::Ok))
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn trefoil_tables_drop(db: &Arc<Engine>, prefix: Text, why: Option<&mut Failure>) -> i32 {
-    guard(why, || db.drop_tables(text(prefix)?).map(|()| Done::Ok))
+pub extern "C" fn trefoil_tables_drop(
+    db: &Arc<Engine>,
+    prefix: Text,
+    wait: Option<&Patience>,
+    why: Option<&mut Failure>,
+) -> i32 {
+    guard(why, || db.drop_tables(text(prefix)?, &raw::patience(wait)).map(|()| Done::Ok))
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn trefoil_table_truncate(table: &mut Arc<OpenTable>, why: Option<&mut Failure>) -> i32 {
+pub extern "C" fn trefoil_table_truncate(
+    table: &mut Arc<OpenTable>,
+    wait: Option<&Patience>,
+    why: Option<&mut Failure>,
+) -> i32 {
     guard(why, || {
-        *table = Arc::new(table.truncate()?);
+        *table = Arc::new(table.truncate(raw::patience(wait))?);
         Ok(Done::Ok)
     })
 }

@@ -4,6 +4,10 @@
 
 use std::ffi::c_void;
 use std::slice;
+use std::sync::Arc;
+use std::time::Duration;
+
+use trefoil::ChangeOptions;
 
 use crate::abi;
 use crate::cursor::{self, Start};
@@ -150,6 +154,33 @@ impl RangeSource {
 unsafe fn key<'a>(ptr: *const u8, len: usize) -> Option<&'a [u8]> {
     // SAFETY: promised by the caller.
     (!ptr.is_null()).then(|| unsafe { bytes(ptr, len) })
+}
+
+/// The server's answer whether a change of a definition goes on.
+struct Wanted {
+    call: extern "C" fn(*mut c_void) -> i32,
+    of: *mut c_void,
+}
+
+// SAFETY: any thread may ask, as `capi.h` says.
+unsafe impl Send for Wanted {}
+// SAFETY: likewise.
+unsafe impl Sync for Wanted {}
+
+impl Wanted {
+    fn ask(&self) -> bool {
+        (self.call)(self.of) != 0
+    }
+}
+
+/// How long a change waits. Whoever is asked is there until the change is done.
+pub fn patience(from: Option<&abi::Patience>) -> ChangeOptions {
+    let Some(from) = from else { return ChangeOptions::default() };
+    let wanted = from.goes_on.map(|call| Wanted { call, of: from.of });
+    ChangeOptions {
+        lock_timeout: Some(Duration::from_millis(from.lock_timeout_ms)),
+        goes_on: wanted.map(|wanted| -> Arc<dyn Fn() -> bool + Send + Sync> { Arc::new(move || wanted.ask()) }),
+    }
 }
 
 /// A place for a record. The server reads it between two calls of [`Slot::write`].

@@ -12,13 +12,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use trefoil::{
-    Canceller, Database, Durability, Error, Isolation, OrderedCommit, ReadyCommit, Savepoint, Transaction,
-    TransactionOptions,
+    Canceller, ChangeOptions, Database, Durability, Error, Isolation, OrderedCommit, ReadyCommit, Savepoint,
+    Transaction, TransactionOptions,
 };
 
 use crate::abi;
 use crate::crash;
-use crate::database::{Engine, is_temporary};
+use crate::database::{Engine, at_once, is_temporary};
 use crate::failure::{Code, Failure, Result, check_sound};
 use crate::status::Ends;
 
@@ -48,21 +48,9 @@ pub struct CancelSlot {
     waits: Mutex<Option<Canceller>>,
     /// Since the statement began. Relaxed: it is met at the next look.
     cancelled: AtomicBool,
-    /// The build of the session's table, while one runs.
-    build: Mutex<Option<(Database, String)>>,
 }
 
 impl CancelSlot {
-    /// Runs a build of indexes of that table, which a cancellation ends. One that comes before the build is known to the engine
-    /// is met behind it.
-    pub fn while_building<T>(&self, db: &Database, table: &str, build: impl FnOnce() -> T) -> T {
-        let set = |to| *self.build.lock().unwrap_or_else(PoisonError::into_inner) = to;
-        set(Some((db.clone(), table.to_owned())));
-        let outcome = build();
-        set(None);
-        outcome
-    }
-
     /// The statement was ended.
     pub fn is_cancelled(&self) -> bool {
         self.cancelled.load(Ordering::Relaxed)
@@ -70,9 +58,6 @@ impl CancelSlot {
 
     pub fn cancel(&self) {
         self.cancelled.store(true, Ordering::Relaxed);
-        if let Some((db, table)) = &*self.build.lock().unwrap_or_else(PoisonError::into_inner) {
-            db.index_builds().iter().filter(|build| build.table() == table).for_each(trefoil::IndexBuild::cancel);
-        }
         if let Some(canceller) = &*self.waits.lock().unwrap_or_else(PoisonError::into_inner) {
             canceller.cancel();
         }
@@ -217,7 +202,7 @@ impl Session {
     /// Drops a table. A temporary one may go in the middle of a transaction that wrote to it, and goes with its end then; of
     /// another one only the statement that made it can have written to it, and that failed. A session that ends drops its own
     /// beside what it has prepared, which stays.
-    pub fn drop_table(&mut self, name: &str) -> Result<()> {
+    pub fn drop_table(&mut self, name: &str, wait: ChangeOptions) -> Result<()> {
         if is_temporary(name) && (self.tx.is_some() || self.prepared.is_some()) {
             self.db.table(name)?;
             self.dropped.push(name.to_owned());
@@ -225,13 +210,13 @@ impl Session {
         }
         // Otherwise the drop waits for the one who asks for it.
         self.rollback()?;
-        self.engine.drop_table(name)
+        self.engine.drop_table(name, wait)
     }
 
     /// Behind the end of the transaction. What is prepared and still holds one leaves it to the next server.
     pub fn drop_temporary(&mut self) {
         for name in std::mem::take(&mut self.dropped) {
-            self.engine.drop_table(&name).ok();
+            self.engine.drop_table(&name, at_once()).ok();
         }
     }
 
@@ -261,6 +246,11 @@ impl Session {
             Some(tx) => Ok(tx.rollback_to(savepoint)?),
             None => Ok(()),
         }
+    }
+
+    /// True if nobody waits for this transaction, and it relies on no table's definition.
+    pub fn holds_nothing(&self) -> bool {
+        self.prepared.is_none() && self.tx.as_ref().is_none_or(Transaction::holds_nothing)
     }
 
     pub fn release(&mut self, id: u64) {

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use trefoil::{ALL, Database, OwnedValue, Table, Value};
+use trefoil::{ALL, ChangeOptions, Database, OwnedValue, Table, Value};
 
 use crate::abi::TableStats;
 use crate::crash;
@@ -117,10 +117,10 @@ impl OpenTable {
     }
 
     /// Empties the table. It is another one of the engine's then: this one's place is taken by what is returned.
-    pub fn truncate(&self) -> Result<Self> {
+    pub fn truncate(&self, wait: ChangeOptions) -> Result<Self> {
         check_sound()?;
         crash::point("truncate");
-        let table = self.db.truncate_table(&self.name)?;
+        let table = self.db.changing(wait).truncate_table(&self.name)?;
         crash::point("truncated");
         self.counters.auto.reset(&self.numbers, &self.name, 1)?;
         let (layout, name, counters) = (self.layout.clone(), self.name.clone(), self.counters.clone());

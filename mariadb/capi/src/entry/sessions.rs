@@ -108,6 +108,13 @@ pub extern "C" fn trefoil_savepoint_undo(session: &mut Session, savepoint: u64, 
 }
 
 #[unsafe(no_mangle)]
+pub extern "C" fn trefoil_holds_nothing(session: &Session) -> u8 {
+    let mut nothing = false;
+    quietly(|| nothing = session.holds_nothing());
+    u8::from(nothing)
+}
+
+#[unsafe(no_mangle)]
 pub extern "C" fn trefoil_savepoint_release(session: &mut Session, savepoint: u64) {
     quietly(|| session.release(savepoint));
 }
