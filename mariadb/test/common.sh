@@ -21,7 +21,7 @@ scratch() {
     WORK=$(mktemp -d "${TMPDIR:-/tmp}/trefoil-test.XXXXXX")
     TREFOIL_MARIADB_DATA=$WORK/data
     prepare
-    trap 'stop_server || true; rm -rf "$WORK"' EXIT
+    trap 'stop_server || true; umount "$WORK"/data/trefoil 2> /dev/null || true; rm -rf "$WORK"' EXIT
 }
 
 # Starts the server with other arguments than before.

@@ -263,18 +263,3 @@ check_long_unique_race() {
     expect "$(value 'SELECT COUNT(*), COUNT(DISTINCT b) FROM s.l')" $'300\t300'
     expect "$(cat "$WORK"/race.* | grep -c '^ERROR 1062')" 900
 }
-
-# A damaged database leaves the server running, and the error log says why.
-damaged() {
-    end_server
-    local file
-    for file in "$DATA"/trefoil/MANIFEST-*; do printf 'damage' | dd of="$file" conv=notrunc status=none; done
-    : > "$ERRORS"
-    start_server "${SERVER_ARGS[@]}" 2> /dev/null
-    if [ "$(value "SELECT COUNT(*) FROM information_schema.ENGINES WHERE engine = 'TREFOIL'")" = 0 ] &&
-        grep -q 'TREFOIL: the engine does not start: corruption in' "$ERRORS"; then
-        verdict damaged_database ok
-    else
-        verdict damaged_database FAILED
-    fi
-}

@@ -41,6 +41,7 @@ SERVER_ARGS=(--innodb=OFF --default-storage-engine=Aria --character-set-server=l
 . "$HERE/test/tables.sh"
 . "$HERE/test/ddl.sh"
 . "$HERE/test/waits.sh"
+. "$HERE/test/trouble.sh"
 . "$HERE/test/explain.sh"
 . "$HERE/test/ranges.sh"
 . "$HERE/test/pool.sh"
@@ -61,5 +62,5 @@ pool_goes_on
 beside_innodb
 anomalies
 kills 5 1
-damaged
+trouble
 verdicts

@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: GPL-2.0-only
+# What a server does when the disk is full, files are damaged, missing or too new, and when the engine is taken away. Sourced by
+# smoke.sh.
+
+# The engine's directory is a file system of so many MiB; the server runs with an empty database.
+on_small_disk() {
+    end_server
+    mv "$DATA/trefoil" "$WORK/trefoil.kept"
+    mkdir "$DATA/trefoil"
+    mount -t tmpfs -o "size=$1m" none "$DATA/trefoil"
+    start_server "${SERVER_ARGS[@]}" --trefoil-buffer-size=16M --trefoil-log-capacity=4M --trefoil-disk-reserve=8M 2> /dev/null
+}
+
+off_small_disk() {
+    client -e "DROP DATABASE fd"
+    end_server
+    umount "$DATA/trefoil"
+    rmdir "$DATA/trefoil"
+    mv "$WORK/trefoil.kept" "$DATA/trefoil"
+    start_server "${SERVER_ARGS[@]}" 2> /dev/null
+}
+
+# Inserts until a statement fails; prints what it says, and whether it was a COMMIT. $1: before each row, $2: behind it.
+until_full() {
+    local n
+    for ((n = 0; n < 60; n++)); do
+        printf '%s INSERT INTO t (b) SELECT RANDOM_BYTES(1000) FROM seq_1_to_1000; %s\n' "$1" "$2"
+    done | client fd 2>&1 | grep -m 1 ERROR
+}
+
+check_full_disk_statements() {
+    local rows
+    client -e 'CREATE DATABASE fd; CREATE TABLE fd.t (id INT PRIMARY KEY AUTO_INCREMENT, b VARBINARY(1000)) ENGINE=TREFOIL'
+    expect_error "$(until_full '' '')" 1021
+    rows=$(value 'SELECT COUNT(*) FROM fd.t')
+    [ "$rows" -gt 1000 ] && [ $((rows % 1000)) = 0 ] || echo "$rows rows: a statement is there by half"
+    expect_error "$(value 'UPDATE fd.t SET b = RANDOM_BYTES(1000)' 2>&1)" 1021
+    expect_error "$(until_full 'BEGIN;' 'COMMIT;')" 1021
+    rows=$(value 'SELECT COUNT(*) FROM fd.t')
+    [ $((rows % 1000)) = 0 ] || echo "$rows rows: a transaction is there by half"
+    expect "$(value 'CHECK TABLE fd.t' | cut -f 4)" OK
+    # The disk gets larger.
+    mount -o remount,size=400m "$DATA/trefoil"
+    client fd -e 'INSERT INTO t (b) SELECT RANDOM_BYTES(1000) FROM seq_1_to_1000' || echo 'no row behind that'
+    expect "$(value 'SELECT COUNT(*) FROM fd.t')" "$((rows + 1000))"
+}
+
+# Space that a drop gives back is room again.
+check_full_disk_drop() {
+    local tries
+    client -e 'CREATE DATABASE fd; USE fd; CREATE TABLE fd.t (id INT PRIMARY KEY AUTO_INCREMENT, b VARBINARY(1000)) ENGINE=TREFOIL;
+        CREATE TABLE fd.old (id INT PRIMARY KEY, b VARBINARY(1000)) ENGINE=TREFOIL;
+        INSERT INTO fd.old SELECT seq, RANDOM_BYTES(1000) FROM seq_1_to_8000'
+    expect_error "$(until_full '' '')" 1021
+    value 'DROP TABLE fd.old' || echo 'nothing can be dropped'
+    for ((tries = 0; tries < 100; tries++)); do
+        value 'INSERT INTO fd.t (b) VALUES (RANDOM_BYTES(1000))' 2> /dev/null && break
+        sleep 0.1
+    done
+    [ "$tries" -lt 100 ] || echo 'no room behind a drop'
+    expect "$(value 'CHECK TABLE fd.t' | cut -f 4)" OK
+}
+
+full_disk() {
+    local name
+    mkdir "$WORK/mount"
+    if ! mount -t tmpfs none "$WORK/mount" 2> /dev/null; then
+        echo 'skipped: full_disk, which mounts a tmpfs'
+        return
+    fi
+    umount "$WORK/mount"
+    for name in statements drop; do
+        on_small_disk 64
+        check "full_disk_$name"
+        off_small_disk
+    done
+}
+
+# Taken away beside transactions, the engine goes when they have ended; then it is there again with its tables.
+check_uninstall() {
+    local tries
+    say_to a 'BEGIN;' 'INSERT INTO t VALUES (4, 4);' 'HANDLER t OPEN;' > /dev/null
+    expect "$(say_to b "UNINSTALL PLUGIN trefoil;" 'SHOW WARNINGS;' | grep -o 'busy')" busy
+    expect "$(say_to a 'UPDATE t SET v = 5 WHERE id = 4;' 'HANDLER t CLOSE;' 'COMMIT;' 'SELECT v FROM t WHERE id = 4;')" 5
+    close_sessions
+    value 'FLUSH TABLES'
+    for ((tries = 0; tries < 100; tries++)); do
+        value "INSTALL PLUGIN trefoil SONAME 'ha_trefoil'" 2> /dev/null && break
+        sleep 0.1
+    done
+    [ "$tries" -lt 100 ] || value "INSTALL PLUGIN trefoil SONAME 'ha_trefoil'"
+    expect "$(value 'SELECT GROUP_CONCAT(v ORDER BY id) FROM s.t')" 1,2,3,5
+    value 'INSERT INTO s.t VALUES (5, 6)'
+    expect "$(value 'CHECK TABLE s.t' | cut -f 4)" OK
+    value 'UNINSTALL PLUGIN trefoil' 2> /dev/null
+    restart_with "${SERVER_ARGS[@]}"
+    expect "$(value 'SELECT COUNT(*) FROM s.t')" 5
+}
+
+# Bytes of the file of a table's blocks are turned over while the server is down: CHECK TABLE says where, others go on.
+check_damaged_table() {
+    local size at
+    close_sessions
+    client s -e 'CREATE TABLE broken (id INT PRIMARY KEY, b VARBINARY(1000)) ENGINE=TREFOIL;
+        INSERT INTO broken SELECT seq, RANDOM_BYTES(1000) FROM seq_1_to_20000'
+    end_server
+    size=$(stat -c %s "$DATA/trefoil/data.trefoil")
+    for ((at = size / 4; at < size * 3 / 4; at += 262144)); do
+        printf 'damage' | dd of="$DATA/trefoil/data.trefoil" bs=1 seek="$at" conv=notrunc status=none
+    done
+    start_server "${SERVER_ARGS[@]}" 2> /dev/null
+    case $(value 'CHECK TABLE s.broken') in *broken*orrupt*) ;; *) echo "CHECK TABLE says: $(value 'CHECK TABLE s.broken' | head -5)" ;; esac
+    case $(value 'SELECT SUM(LENGTH(b)) FROM s.broken' 2>&1) in *'ERROR'*) ;; *) echo 'what is damaged is read' ;; esac
+    expect "$(value 'SELECT COUNT(*) FROM s.t')" 3
+    value 'INSERT INTO s.t VALUES (9, 9); DROP TABLE s.broken' || echo 'the others do not go on'
+}
+
+# The checksum of a header behind its format.
+crc32c() {
+    perl -0777 -ne 'my $crc = 0xFFFFFFFF;
+        for (unpack "C*", substr($_, 0, 4092)) { $crc ^= $_; $crc = $crc & 1 ? ($crc >> 1) ^ 0x82F63B78 : $crc >> 1 for 1 .. 8 }
+        print pack "V", $crc ^ 0xFFFFFFFF' "$1"
+}
+
+damage_newer() {
+    local header=$DATA/trefoil/TREFOIL
+    printf '\xe7\x03\0\0' | dd of="$header" bs=1 seek=16 conv=notrunc status=none
+    crc32c "$header" | dd of="$header" bs=1 seek=4092 conv=notrunc status=none
+}
+damage_header() { printf 'damage' | dd of="$DATA/trefoil/TREFOIL" bs=1 seek=100 conv=notrunc status=none; }
+damage_no_data() { rm "$DATA/trefoil/data.trefoil"; }
+damage_no_header() { rm "$DATA/trefoil/TREFOIL"; }
+damage_manifest() { for file in "$DATA"/trefoil/MANIFEST-*; do printf 'damage' | dd of="$file" conv=notrunc status=none; done; }
+# A file is in the way.
+damage_no_directory() { rm -r "$DATA/trefoil"; : > "$DATA/trefoil"; }
+
+# A database that cannot be opened leaves the server running, and the error log says why.
+started_without() {
+    local what=$1 why=$2
+    end_server
+    cp -a "$DATA/trefoil" "$WORK/sound"
+    "damage_$what"
+    : > "$ERRORS"
+    start_server "${SERVER_ARGS[@]}" 2> /dev/null
+    if [ "$(value "SELECT COUNT(*) FROM information_schema.ENGINES WHERE engine = 'TREFOIL'")" = 0 ] &&
+        grep -q "TREFOIL: the engine does not start: .*$why" "$ERRORS"; then
+        verdict "started_without, $what" ok
+    else
+        grep TREFOIL "$ERRORS" || true
+        verdict "started_without, $what" FAILED
+    fi
+    end_server
+    rm -rf "$DATA/trefoil"
+    mv "$WORK/sound" "$DATA/trefoil"
+    start_server "${SERVER_ARGS[@]}" 2> /dev/null
+    [ "$(value 'SELECT COUNT(*) FROM s.t')" = 3 ] || verdict "started again behind $what" FAILED
+}
+
+trouble() {
+    full_disk
+    check uninstall
+    check damaged_table
+    client < "$HERE/test/sessions.sql"
+    started_without newer 'newer\|format'
+    started_without header 'checksum'
+    started_without manifest 'corruption in'
+    started_without no_data 'data.trefoil'
+    started_without no_header 'TREFOIL is missing'
+    started_without no_directory 'trefoil'
+}
