@@ -70,6 +70,8 @@ struct Scan {
     given: usize,
     /// Nothing is left behind the batch.
     is_last: bool,
+    /// The last step led past the last row: there it stays, and whoever turns comes by that row again.
+    is_past: bool,
     rows_next: usize,
     /// The session's writes when the batch was filled.
     writes: u64,
@@ -165,6 +167,7 @@ impl Cursor {
             batch,
             given: 0,
             is_last: false,
+            is_past: false,
             rows_next: if reads_all && locking.is_none() { BATCH_ROWS_ALL } else { BATCH_ROWS_FIRST },
             writes: session.writes(),
         };
@@ -175,16 +178,20 @@ impl Cursor {
     /// The next row of the scan into `record`.
     pub fn step(&mut self, session: &mut Session, step: Step, record: Slot) -> Result<Done> {
         let scan = self.scan.as_mut().ok_or_else(|| Failure::definition("no scan is under way"))?;
+        if scan.stays_past(step) {
+            return Ok(Done::End);
+        }
         scan.turn(&self.table, session, step);
         if scan.given == scan.batch.len() {
-            if scan.is_last {
-                return Ok(Done::End);
+            if !scan.is_last {
+                scan.fill(&self.table, session, record)?;
             }
-            scan.fill(&self.table, session, record)?;
-            if scan.batch.len() == 0 {
+            if scan.given == scan.batch.len() {
+                scan.is_past = true;
                 return Ok(Done::End);
             }
         }
+        scan.is_past = false;
         let (bytes, row) = scan.batch.get(&self.table.layout, scan.given);
         record.write(|record| record.copy_from_slice(bytes));
         scan.given += 1;
@@ -243,10 +250,27 @@ impl Start {
 }
 
 impl Scan {
-    /// Makes the scan go where the step leads, from the row given out last.
+    fn turns(&self, step: Step) -> bool {
+        step != Step::First && self.is_forward != (step != Step::Previous)
+    }
+
+    /// The range is at its end: a step on leads nowhere, whatever was written there meanwhile.
+    fn stays_past(&self, step: Step) -> bool {
+        self.is_past && !self.is_exact && !self.turns(step)
+    }
+
+    /// Makes the scan go where the step leads, from the row given out last, or from the end that it is at.
     fn turn(&mut self, table: &OpenTable, session: &Session, step: Step) {
-        let turns = step != Step::First && self.is_forward != (step != Step::Previous);
+        let turns = self.turns(step);
         let widens = self.is_exact && matches!(step, Step::Next | Step::Previous);
+        if turns && self.is_past && !self.is_exact {
+            let (near, far) = match self.is_forward {
+                true => (&mut self.low, &mut self.high),
+                false => (&mut self.high, &mut self.low),
+            };
+            *near = std::mem::replace(far, Bound::Unbounded);
+            self.given = 0;
+        }
         if turns || self.writes != session.writes() {
             self.move_behind_given(table);
             self.batch.clear();
