@@ -123,8 +123,10 @@ typedef struct {
   uint32_t descending;
 } trefoil_part;
 
-/* No two rows may have what the key is made of: the server looks, under `claims` of trefoil_seek. */
-enum { TREFOIL_CLAIMED = 1 };
+enum {
+  TREFOIL_CLAIMED = 1,    /* no two rows may have what it is made of: the server looks, under `claims` of trefoil_seek */
+  TREFOIL_CLUSTERING = 2  /* it has the whole row */
+};
 
 typedef struct {
   trefoil_text name;
@@ -133,7 +135,7 @@ typedef struct {
   uint8_t unique;
   uint8_t structure;     /* 0 auto, 1 btree, 2 betree, 3 lsm */
   uint8_t compression;   /* 0 lz4, 1 none, 2 zstd */
-  uint8_t flags;         /* TREFOIL_CLAIMED */
+  uint8_t flags;         /* TREFOIL_CLAIMED, TREFOIL_CLUSTERING */
   uint32_t node_size;    /* 0: the default */
   uint32_t extended;     /* parts behind those that the server's keys may go on with: of the primary key */
 } trefoil_key;

@@ -140,6 +140,8 @@ Definition::Definition(const TABLE *table)
     to.extended= key.ext_key_parts - key.user_defined_key_parts;
     to.unique= (key.flags & HA_NOSAME) != 0;
     to.flags= key.algorithm == HA_KEY_ALG_LONG_HASH ? TREFOIL_CLAIMED : 0;
+    if (is_clustering(key))
+      to.flags|= TREFOIL_CLUSTERING;
     settings(options, &key, &to);
     m_keys.push_back(to);
   }

@@ -55,6 +55,12 @@ void settings(const trefoil_table_options *table, const KEY *key, trefoil_key *t
   to->node_size= fitting.node_size;
 }
 
+bool is_clustering(const KEY &key)
+{
+  const trefoil_key_options *own= key_options(&key);
+  return own && own->clustering && key.algorithm != HA_KEY_ALG_LONG_HASH;
+}
+
 bool options_differ(const TABLE_SHARE *share, const HA_CREATE_INFO *info)
 {
   const trefoil_table_options *old= table_options(share), *now= info->option_struct;
@@ -108,11 +114,17 @@ static void warn_directory(const char *path, const char *option)
                       ER_THD(thd, WARN_OPTION_IGNORED), option);
 }
 
+/* The primary key has the rows anyway, and a hash orders nothing. */
 static bool refuse_clustering(const KEY &key)
 {
-  char why[NAME_LEN + 64];
-  my_snprintf(why, sizeof why, "ENGINE=TREFOIL does not support CLUSTERING=1 on key `%s` yet", key.name.str);
-  return misfit(ER_UNSUPPORTED_EXTENSION, why);
+  const trefoil_key_options *own= key_options(&key);
+  bool is_hash= key.algorithm == HA_KEY_ALG_LONG_HASH;
+  if (!own || !own->clustering || (!is_hash && my_strcasecmp(system_charset_info, key.name.str, "PRIMARY")))
+    return false;
+  char why[NAME_LEN + 96];
+  my_snprintf(why, sizeof why, "ENGINE=TREFOIL: CLUSTERING=1 is not for %s (`%s`)",
+              is_hash ? "keys USING HASH" : "the primary key, which has the rows", key.name.str);
+  return misfit(ER_ILLEGAL_HA_CREATE_OPTION, why);
 }
 
 bool refuse_options(const TABLE *table, const HA_CREATE_INFO *info)
@@ -125,10 +137,7 @@ bool refuse_options(const TABLE *table, const HA_CREATE_INFO *info)
   for (uint n= 0; n < share->keys; n++)
   {
     const KEY &key= table->key_info[n];
-    const trefoil_key_options *own= key_options(&key);
-    if (refuse_settings(asked(nullptr, own)))
-      return true;
-    if (own && own->clustering && n != share->primary_key && refuse_clustering(key))
+    if (refuse_settings(asked(nullptr, key_options(&key))) || refuse_clustering(key))
       return true;
   }
   return false;

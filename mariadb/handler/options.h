@@ -31,6 +31,9 @@ inline const trefoil_table_options *table_options(const TABLE_SHARE *share)
 /* Settings of one key: its own, then those of the table; the default where the engine does not have them. */
 void settings(const trefoil_table_options *table, const KEY *key, trefoil_key *to);
 
+/* True if it was asked to have the whole row. */
+bool is_clustering(const KEY &key);
+
 bool options_differ(const TABLE_SHARE *share, const HA_CREATE_INFO *info);
 /* True if one does not fit, after an error; a warning if they need not (trefoil_strict_options). */
 bool refuse_options(const TABLE *table, const HA_CREATE_INFO *info);

@@ -3,6 +3,7 @@
    gets the plans that it had there. */
 #include "errors.h"
 #include "ha_trefoil.h"
+#include "options.h"
 
 #include <my_dir.h>
 
@@ -130,9 +131,11 @@ ha_rows ha_trefoil::estimate_rows_upper_bound()
 
 double ha_trefoil::scan_time() { return (double) m_pages; }
 
+/* Along a clustering key rows cost what they cost along the primary key. The server is not told HA_CLUSTERED_INDEX of it: it
+   takes that for the order of the rows, and of such keys for columns that all others have, where it merges indexes. */
 double ha_trefoil::read_time(uint key, uint ranges, ha_rows rows)
 {
-  if (key != table->s->primary_key)
+  if (key != table->s->primary_key && !is_clustering(table->key_info[key]))
     return handler::read_time(key, ranges, rows);
   if (rows <= 2)
     return (double) rows;

@@ -19,3 +19,23 @@ same_plans() {
         verdict explain FAILED
     fi
 }
+
+# Rows are read along a key that has them, not along the same key that has not; and written along it.
+check_clustering_plans() {
+    local query plan
+    client -e "CREATE TABLE s.c (id INT PRIMARY KEY, k INT, s VARCHAR(20), b BLOB, KEY ordinary (k), KEY whole (k) CLUSTERING=1)
+        ENGINE=TREFOIL; INSERT INTO s.c SELECT seq, seq * 7 % 500, CONCAT('Text ', seq), REPEAT('b', seq % 50) FROM s.seq_1_to_5000;
+        ANALYZE TABLE s.c" > /dev/null
+    while read -r plan query; do
+        expect "$plan $(value "EXPLAIN $query" | cut -f 4,6 | paste -sd' ' | tr '\t' ' ')" "$plan ${plan/-/ }"
+    done <<END
+range-whole SELECT * FROM s.c WHERE k BETWEEN 10 AND 90
+ref-whole SELECT id, s, b FROM s.c WHERE k = 7
+range-whole SELECT s FROM s.c WHERE k > 400 ORDER BY k LIMIT 100
+range-whole UPDATE s.c SET s = 'x' WHERE k = 7
+const-PRIMARY SELECT b FROM s.c WHERE id = 5
+END
+    query='SELECT COUNT(*), MIN(s), SUM(LENGTH(b)) FROM s.c FORCE INDEX'
+    expect "$(value "$query (whole) WHERE k < 300")" "$(value "$query (PRIMARY) WHERE k < 300")"
+    value 'DROP TABLE s.c'
+}

@@ -21,7 +21,7 @@ use crate::error::{Error, Result};
 
 const MAGIC: &[u8; 16] = b"Trefoil database";
 /// Newest database format: what a new database has.
-pub const FORMAT: u32 = 3;
+pub const FORMAT: u32 = 4;
 /// From this on rows may be of several versions.
 pub const FORMAT_VERSIONS: u32 = 2;
 /// Oldest database format that is opened.

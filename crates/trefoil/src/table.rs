@@ -9,6 +9,8 @@
 //! | [`schema`] | columns, primary key, secondary indexes |
 //! | `parts` | the checks of a schema, and what follows from it |
 //! | `schema_codec` | its form in the catalog |
+//! | `rows` | rows as entries of the primary index |
+//! | `entries` | entries of secondary indexes |
 //! | `row` | the bytes of a row beside its primary key |
 //! | `versions` | which columns rows of each version store |
 //! | `changes` | columns added, dropped, renamed and moved |
@@ -21,7 +23,7 @@
 //! index with columns I the entry `key(I), key(P) → nothing`. So the entries of a secondary never repeat, its columns
 //! and the primary key are read without the row, and the bytes behind the columns of an entry are the key of its row.
 //! Columns that a key cannot give back, because it has the front of them or what a collation makes of them, are in the row
-//! although the primary key has them, and stand in the value of an entry.
+//! although the primary key has them, and stand in the value of an entry. The value of an entry of a clustering index is V.
 //!
 //! All decoders take hostile bytes: they return a fault, they never panic, and they reserve no memory on the word of a
 //! length that the bytes at hand cannot bear out.
@@ -30,6 +32,7 @@ mod builder;
 mod changes;
 mod collation;
 mod column;
+mod entries;
 mod fuzzing;
 mod index_schema;
 #[doc(hidden)]

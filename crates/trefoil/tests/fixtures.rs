@@ -27,12 +27,14 @@ type Files = BTreeMap<String, Vec<u8>>;
 type Entries = Vec<(Vec<u8>, Vec<u8>)>;
 
 /// The format that this build writes.
-const FORMAT: u32 = 3;
+const FORMAT: u32 = 4;
 const FIXTURE_BYTES_MAX: usize = 100 << 10;
 /// From this on there is a table whose columns were changed.
 const FORMAT_VERSIONS: u32 = 2;
 /// From this on there is a table of what keys can be since.
 const FORMAT_KEYS: u32 = 3;
+/// From this on there is a table with an index that has its rows.
+const FORMAT_CLUSTERING: u32 = 4;
 
 fn fixture(format: u32) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../../testing/fixtures/format-{format}.zst"))
@@ -164,6 +166,7 @@ fn make(path: &Path) {
     }
     make_altered(&db);
     make_keys(&db);
+    make_clustered(&db);
     for compression in ALL_COMPRESSIONS {
         let index = db.index(name_of(compression)).unwrap();
         let mut tx = db.begin().unwrap();
@@ -280,6 +283,37 @@ fn judge_keys(db: &Database) {
     judge_index("by_path", &[3, 1], &|a, b| front(b).cmp(&front(a)).then_with(|| lower(a).cmp(&lower(b))));
 }
 
+/// A table with an index that has its rows, of three versions, the last of them behind the checkpoint.
+fn make_clustered(db: &Database) {
+    let schema = Schema::builder().column("id", ColumnType::U32).nullable("a", ColumnType::Text).primary_key(&["id"]);
+    let index = IndexSchema::new("by_a", &["a"]).clustering();
+    let table = db.create_table("clustered", schema.index(index).build().unwrap()).unwrap();
+    let insert = |row: &[Value<'_>]| {
+        let mut tx = db.begin().unwrap();
+        tx.insert(&table, row).unwrap();
+        tx.commit().unwrap();
+    };
+    insert(&[1u32.into(), "one".into()]);
+    db.alter_table(&table, &TableChanges::new().add_column("b", ColumnType::I64, 7i64.into())).unwrap();
+    insert(&[2u32.into(), "a".into(), 8i64.into()]);
+    db.checkpoint().unwrap();
+    db.alter_table(&table, &TableChanges::new().add_nullable("c", ColumnType::Text, "as it was".into())).unwrap();
+    insert(&[3u32.into(), Value::Null, 9i64.into(), Value::Null]);
+}
+
+fn judge_clustered(db: &Database) {
+    let (tx, table) = (db.begin().unwrap(), db.table("clustered").unwrap());
+    assert!(table.schema().indexes()[0].is_clustering());
+    let mut rows = tx.scan_index_rows(&table, "by_a", ALL).unwrap();
+    let expected: [[Value<'_>; 4]; 3] = [
+        [3u32.into(), Value::Null, 9i64.into(), Value::Null],
+        [2u32.into(), "a".into(), 8i64.into(), "as it was".into()],
+        [1u32.into(), "one".into(), 7i64.into(), "as it was".into()],
+    ];
+    expected.iter().for_each(|row| assert_eq!(rows.next_row().unwrap().unwrap().values().unwrap(), row));
+    assert!(rows.next_row().unwrap().is_none());
+}
+
 /// Exactly what was put in, by the build that wrote `format` first.
 fn judge(db: &Database, format: u32) {
     if format >= FORMAT_VERSIONS {
@@ -315,7 +349,11 @@ fn judge(db: &Database, format: u32) {
     if format >= FORMAT_KEYS {
         judge_keys(db);
     }
-    let expected = [vec!["table"], vec!["altered", "table"], vec!["altered", "keys", "table"]];
+    if format >= FORMAT_CLUSTERING {
+        judge_clustered(db);
+    }
+    let four = vec!["altered", "clustered", "keys", "table"];
+    let expected = [vec!["table"], vec!["altered", "table"], vec!["altered", "keys", "table"], four];
     let expected = &expected[format as usize - 1];
     assert_eq!((indexes.len(), tables.iter().map(String::as_str).collect::<Vec<_>>()), (5, expected.to_vec()));
     for (name, report) in db.verify().unwrap() {
@@ -438,6 +476,24 @@ fn an_older_format_is_upgraded_once() {
     (0..ROWS).for_each(|n| assert_eq!(rows.next().unwrap().as_deref(), Some(&row(n)[..9])));
 }
 
+/// An index that has its rows is refused by a database of format 3, which stays as it was.
+#[test]
+fn clustering_needs_format_4() {
+    let dir = tempfile::tempdir().unwrap();
+    unpack(&packed(FORMAT_KEYS), dir.path());
+    let db = Database::open(dir.path(), options()).unwrap();
+    let table = db.table("table").unwrap();
+    let error = db.create_table_indexes(&table, vec![IndexSchema::new("c", &["i32"]).clustering()]).unwrap_err();
+    assert!(matches!(error, Error::UpgradeRequired { found: FORMAT_KEYS, .. }), "{error}");
+    judge(&db, FORMAT_KEYS);
+    db.close().unwrap();
+    drop((db, table));
+    assert_eq!(Database::upgrade(dir.path(), options()).unwrap(), Upgraded { from: FORMAT_KEYS, to: FORMAT });
+    let db = Database::open(dir.path(), options()).unwrap();
+    make_clustered(&db);
+    judge_clustered(&db);
+}
+
 /// What a key can be since format 3 is refused by a database of an older one, which stays as it was.
 #[test]
 fn what_came_with_a_format_needs_it() {
@@ -517,7 +573,7 @@ fn refused(version: u32, expected: fn(&Error) -> bool) {
 
 #[test]
 fn newer_formats_are_refused_by_name() {
-    refused(FORMAT + 8, |error| matches!(error, Error::NewerFormat { found: 11, supported: 1..=FORMAT, .. }));
+    refused(FORMAT + 8, |error| matches!(error, Error::NewerFormat { found: 12, supported: 1..=FORMAT, .. }));
 }
 
 #[test]

@@ -171,8 +171,9 @@ fn parts(columns: usize) -> impl Strategy<Value = Vec<KeyPart>> {
 }
 
 fn indexes(name: &'static str) -> impl Strategy<Value = IndexSchema> {
-    (parts(COLUMNS.len()), proptest::bool::weighted(0.3)).prop_map(move |(parts, unique)| {
+    (parts(COLUMNS.len()), proptest::bool::weighted(0.3), any::<bool>()).prop_map(move |(parts, unique, clustering)| {
         let index = IndexSchema::of_parts(name, parts);
+        let index = if clustering { index.clustering() } else { index };
         if unique { index.unique() } else { index }
     })
 }
@@ -359,6 +360,20 @@ fn judge_range(tx: &trefoil::Transaction, table: &Table, model: &Model, n: Optio
             )
         }
     };
+    if let Some(n) = n {
+        let name = schema.indexes()[n].name();
+        let mut rows = tx.scan_index_rows(table, name, range).unwrap();
+        let mut locked = tx.scan_index_rows_locked(table, name, range, Locking::SHARED).unwrap();
+        for row in &wanted {
+            assert_eq!(&rows.next_row().unwrap().unwrap().values().unwrap(), row, "{range:?} of {parts:?}, rows");
+            assert_eq!(
+                &locked.next_row().unwrap().unwrap().values().unwrap(),
+                row,
+                "{range:?} of {parts:?}, rows locked"
+            );
+        }
+        assert!(rows.next_row().unwrap().is_none() && locked.next_row().unwrap().is_none());
+    }
     let wanted: Vec<Row> = match n {
         None => wanted,
         Some(_) => wanted.iter().map(|row| values(schema, &parts, row)).collect(),

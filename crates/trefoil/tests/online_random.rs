@@ -29,7 +29,7 @@ fn builds_and_writers_side_by_side() {
             let done = Arc::new(AtomicBool::new(false));
             let writers: Vec<_> = (0..3).map(|n| writer(&db, &t, seed * 7 + n, &done, &longest)).collect();
             let mut rng = vfs::random::Rng::new(seed);
-            let plain = || IndexSchema::new("plain", &["colour"]).with_options(small_nodes());
+            let plain = || IndexSchema::new("plain", &["colour"]).clustering().with_options(small_nodes());
             for _ in 0..8 {
                 let name = if rng.chance(0.5) { "plain" } else { "by_colour" };
                 let there = t.schema().index_number(name).is_some();

@@ -75,10 +75,11 @@ fn schema(columns: &[(ColumnType, bool)]) -> Schema {
     let primary = if last > 0 && !columns[last].1 { vec![names[last], names[0]] } else { vec![names[0]] };
     let options = IndexOptions { structure: Structure::Btree, compression: store::Compression::Zstd, node_bytes: 4096 };
     let backward: Vec<&str> = names.iter().rev().copied().collect();
+    let indexed = IndexSchema::new("backward", &backward);
     builder
         .primary_key(&primary)
         .index(IndexSchema::new("all", &names).with_options(options))
-        .index(IndexSchema::new("backward", &backward))
+        .index(if columns.len().is_multiple_of(3) { indexed.clustering() } else { indexed })
         .build()
         .expect("a valid schema")
 }
@@ -351,7 +352,9 @@ proptest! {
         bytes in proptest::collection::vec(any::<u8>(), 0..60),
     ) {
         let schema = if has_parts { schema_of_parts(&columns) } else { schema(&columns) };
-        prop_assert_eq!(schema.format() == 3, has_parts || columns.iter().any(|c| matches!(c.0, ColumnType::Fixed(_))));
+        let is_new = has_parts || columns.iter().any(|c| matches!(c.0, ColumnType::Fixed(_)));
+        let clustering = schema.indexes().iter().any(IndexSchema::is_clustering);
+        prop_assert_eq!(schema.format(), if clustering { 4 } else if is_new { 3 } else { 1 });
         prop_assert_eq!(Schema::decode(&schema.encode()).expect("decodes"), schema.clone());
         let encoded = schema.encode();
         // A schema that decodes, then garbage for it.
@@ -519,8 +522,8 @@ fn values_that_do_not_fit_are_refused() {
 #[test]
 fn a_newer_schema_format_is_named() {
     let mut bytes = people().encode();
-    bytes[0] = 4;
-    assert!(matches!(Schema::decode(&bytes), Err(Fault::Format { found: 4, supported: 3, .. })));
+    bytes[0] = 5;
+    assert!(matches!(Schema::decode(&bytes), Err(Fault::Format { found: 5, supported: 4, .. })));
     assert!(matches!(Schema::decode(&[]), Err(Fault::Corrupt(_))));
 }
 

@@ -82,6 +82,8 @@ pub struct Part {
 
 /// Of [`Key::flags`]: the server keeps its values unique.
 pub const CLAIMED: u8 = 1;
+/// It has the whole row.
+pub const CLUSTERING: u8 = 2;
 
 /// A key of the server's table.
 #[repr(C)]

@@ -33,8 +33,8 @@ pub struct Alter {
     blobs: Vec<Box<[u8]>>,
 }
 
-/// What an index is beside its name: as it is compared.
-type Shape = (bool, Vec<KeyPart>, IndexOptions);
+/// What an index is beside its name: as it is compared. Unique, clustering, its parts and settings.
+type Shape = (bool, bool, Vec<KeyPart>, IndexOptions);
 
 /// The name of an index between its build and the commit. Names of the server's keys do not end with a space.
 fn building_name(key: usize) -> String {
@@ -191,7 +191,9 @@ impl Plan {
 
     /// An index that is the same stays, one that is the same under another name gets it; others are dropped and built.
     fn indexes(&mut self, old: &Schema, layout: &Layout, columns: &Columns<'_>) -> Result<()> {
-        let shape = |index: &IndexSchema, parts| -> Shape { (index.is_unique(), parts, index.options()) };
+        let shape = |index: &IndexSchema, parts| -> Shape {
+            (index.is_unique(), index.is_clustering(), parts, index.options())
+        };
         let after = |index: &IndexSchema| {
             let parts: Option<Vec<_>> = index.parts().map(|part| columns.after(&part)).collect();
             parts.map(|parts| shape(index, parts))
@@ -218,6 +220,7 @@ impl Plan {
             let parts =
                 parts.ok_or_else(|| unfit("an index on a column that is added along with it is built by a copy"))?;
             let built = IndexSchema::of_parts(&building_name(key), parts).with_options(index.options());
+            let built = if index.is_clustering() { built.clustering() } else { built };
             self.builds.push((key, if index.is_unique() { built.unique() } else { built }));
             self.change(|all| all.rename_index(&building_name(key), index.name()));
         }

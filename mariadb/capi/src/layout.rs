@@ -179,7 +179,8 @@ impl Layout {
             let wanted = &self.schema.indexes()[*n];
             *n = stored.index_number(wanted.name()).ok_or_else(refused)?;
             let found = &stored.indexes()[*n];
-            if found.is_unique() != wanted.is_unique() || !found.parts().eq(wanted.parts()) {
+            let kind = |index: &IndexSchema| (index.is_unique(), index.is_clustering());
+            if kind(found) != kind(wanted) || !found.parts().eq(wanted.parts()) {
                 return Err(refused());
             }
         }
@@ -440,6 +441,7 @@ fn schema(from: &Definition<'_>, fields: &[Field], keys: &[KeyLayout]) -> Result
             Way::Rows => schema.primary_key_of(parts).primary_options(settings),
             Way::Secondary(_) => {
                 let index = IndexSchema::of_parts(key_name, parts).with_options(settings);
+                let index = if options.flags & abi::CLUSTERING != 0 { index.clustering() } else { index };
                 schema.index(if options.unique != 0 { index.unique() } else { index })
             }
         };

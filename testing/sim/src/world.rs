@@ -233,10 +233,11 @@ pub fn schema(sizes: &Sizes) -> Schema {
     all.build().expect("a sound schema")
 }
 
-/// A secondary index of such a table.
+/// A secondary index of such a table; where none is unique they have the whole row.
 #[must_use]
 pub fn secondary(sizes: &Sizes, name: &str) -> IndexSchema {
     let index = IndexSchema::new(name, &["a"]).with_options(sizes.index_options());
+    let index = if sizes.unique == Unique::Never { index.clustering() } else { index };
     if sizes.unique != Unique::Never && name.starts_with(ONE_A) { index.unique() } else { index }
 }
 

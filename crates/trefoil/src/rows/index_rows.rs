@@ -5,6 +5,8 @@
 //! 3. read the rows of all, in the order of their keys, where the entries were read: the same snapshot with the own writes on
 //!    top, or under locks what is newest;
 //! 4. give them out in the order of the entries.
+//!
+//! Entries of a clustering index have their rows: steps 1, 2 and 4.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -316,7 +318,11 @@ impl<'a> IndexRows<'a> {
                 Judged::Take => {
                     let start = self.bytes.len();
                     self.bytes.extend_from_slice(schema.primary_key_of(n, key)?);
-                    self.found.push(Found { range, key: start..self.bytes.len(), value: 0..0 });
+                    let end = self.bytes.len();
+                    if schema.indexes()[n].is_clustering() {
+                        self.bytes.extend_from_slice(value);
+                    }
+                    self.found.push(Found { range, key: start..end, value: end..self.bytes.len() });
                 }
                 Judged::Pass => {
                     self.tx.unlock_row();
@@ -330,7 +336,8 @@ impl<'a> IndexRows<'a> {
         if self.at != ReadAt::Newest {
             self.chunk = (self.chunk * 2).min(CHUNK_MAX);
         }
-        self.read()
+        let is_clustering = self.shape.def.schema.indexes()[self.n].is_clustering();
+        if is_clustering { Ok(()) } else { self.read() }
     }
 
     /// Step 3. Every entry has its row: both were read at the same moment, or under the row's lock.

@@ -136,6 +136,7 @@ pub struct IndexSchema {
     /// For each column.
     pub(super) parts: Vec<PartOptions>,
     pub(super) unique: bool,
+    pub(super) clustering: bool,
     pub(super) options: IndexOptions,
 }
 
@@ -179,7 +180,14 @@ impl IndexSchema {
     #[must_use]
     pub fn of_parts(name: &str, parts: impl IntoIterator<Item = KeyPart>) -> Self {
         let (columns, parts) = parts.into_iter().map(|part| (part.column, part.options)).unzip();
-        Self { name: name.to_owned(), columns, parts, unique: false, options: IndexOptions::default() }
+        Self {
+            name: name.to_owned(),
+            columns,
+            parts,
+            unique: false,
+            clustering: false,
+            options: IndexOptions::default(),
+        }
     }
 
     /// With these settings instead of the default; the other indexes of the table keep theirs.
@@ -217,6 +225,32 @@ impl IndexSchema {
     #[must_use]
     pub fn unique(mut self) -> Self {
         self.unique = true;
+        self
+    }
+
+    /// Its entries have the whole row: what is read along it needs no look into the primary index
+    /// ([`Transaction::scan_index_rows`](crate::Transaction::scan_index_rows)). In return the rows are stored once more, and a
+    /// change of any column is one of the index. Needs a database of format 4.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = trefoil::Database::open(dir.path(), trefoil::Options::default())?;
+    /// use std::ops::Bound;
+    /// use trefoil::{ColumnType, IndexSchema, Schema};
+    ///
+    /// let columns = Schema::builder().column("id", ColumnType::I64).column("day", ColumnType::I32);
+    /// let columns = columns.column("text", ColumnType::Text).primary_key(&["id"]);
+    /// let diary = db.create_table("diary", columns.index(IndexSchema::new("by_day", &["day"]).clustering()).build()?)?;
+    /// let mut tx = db.begin()?;
+    /// tx.insert_many(&diary, &[[1i64.into(), 7.into(), "rain".into()], [2i64.into(), 6.into(), "sun".into()]])?;
+    /// let day = [6.into()];
+    /// let mut of_day = tx.scan_index_rows(&diary, "by_day", (Bound::Included(&day), Bound::Included(&day)))?;
+    /// assert_eq!(of_day.next_row()?.expect("there is one").column_as::<&str>(2)?, "sun"); // from the entry itself
+    /// # Ok::<(), trefoil::Error>(())
+    /// ```
+    #[must_use]
+    pub fn clustering(mut self) -> Self {
+        self.clustering = true;
         self
     }
 
@@ -263,6 +297,18 @@ impl IndexSchema {
     #[must_use]
     pub fn is_unique(&self) -> bool {
         self.unique
+    }
+
+    /// True if its entries have the whole row.
+    ///
+    /// ```
+    /// let by_day = trefoil::IndexSchema::new("by_day", &["day"]);
+    /// assert!(!by_day.is_clustering());
+    /// assert!(by_day.clustering().is_clustering());
+    /// ```
+    #[must_use]
+    pub fn is_clustering(&self) -> bool {
+        self.clustering
     }
 
     /// Its settings: those of [`IndexSchema::with_options`], or the default.

@@ -60,7 +60,7 @@ pub(super) struct Derived {
     /// Per index, the numbers of the columns that are in its entries and no part of them holds: what the value of an entry
     /// stores.
     pub beside: Vec<Vec<usize>>,
-    /// Per index, whether there is nothing to its entries but what module `key` does.
+    /// Per index, whether there is nothing to its entries but what module `key` does, and nothing in their values.
     pub is_plain: Vec<bool>,
     /// Numbers of the unique indexes, ascending.
     pub unique: Vec<usize>,
@@ -151,7 +151,7 @@ impl Parts {
             unique: (0..self.indexes.len()).filter(|&n| self.indexes[n].unique).collect(),
             key_leads: self.primary.iter().copied().eq(0..self.primary.len())
                 && primary_parts.iter().all(Part::is_plain),
-            is_plain: index_parts.iter().map(is_plain).collect(),
+            is_plain: index_parts.iter().zip(&self.indexes).map(|(p, i)| is_plain(p) && !i.clustering).collect(),
             beside: index_parts.iter().map(beside).collect(),
             primary_parts,
             index_parts,

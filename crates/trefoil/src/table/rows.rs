@@ -10,7 +10,7 @@ use base::limits::KEY_BYTES_MAX;
 use base::{Fault, Result};
 
 use super::column::{Column, ColumnType};
-use super::part::{Image, Part};
+use super::part::Part;
 use super::parts::Place;
 use super::row;
 use super::schema::Schema;
@@ -98,130 +98,6 @@ impl Schema {
         Ok(again == new)
     }
 
-    /// The entry of secondary index `n` for a row given whole, with its primary key.
-    ///
-    /// # Errors
-    /// `Invalid` if the values are not a row; `Limit` if the key is too long.
-    pub fn index_key_of_row(&self, n: usize, primary: &[u8], values: &[Value<'_>], out: &mut Vec<u8>) -> Result<()> {
-        self.check(values)?;
-        out.clear();
-        self.index_parts(n).iter().try_for_each(|part| self.put_part(out, part, &values[part.column]))?;
-        out.extend_from_slice(primary);
-        check_length(out)
-    }
-
-    /// The value of that entry: the columns that its key does not give back. Nothing if it gives back all.
-    ///
-    /// # Errors
-    /// `Invalid` if the values are not a row.
-    pub fn entry_value_of_row(&self, n: usize, values: &[Value<'_>], out: &mut Vec<u8>) -> Result<()> {
-        self.check(values)?;
-        out.clear();
-        row::put_columns(out, self.beside(n).iter().map(|&c| (&self.columns()[c], &values[c])));
-        Ok(())
-    }
-
-    /// The entry of secondary index `n` for a stored row.
-    ///
-    /// # Errors
-    /// `Corrupt` if key or row is malformed.
-    pub fn secondary_key(&self, n: usize, primary: &[u8], row: &[u8], out: &mut Vec<u8>) -> Result<()> {
-        let values = self.pick(self.index_columns(n), primary, row).ok_or_else(|| self.unreadable(row))?;
-        out.clear();
-        self.index_parts(n).iter().zip(&values).try_for_each(|(part, value)| self.put_part(out, part, value))?;
-        out.extend_from_slice(primary);
-        check_length(out)
-    }
-
-    /// The value of that entry.
-    ///
-    /// # Errors
-    /// `Corrupt` if key or row is malformed.
-    pub fn secondary_value(&self, n: usize, primary: &[u8], row: &[u8], out: &mut Vec<u8>) -> Result<()> {
-        out.clear();
-        let beside = self.beside(n);
-        if beside.is_empty() {
-            return Ok(());
-        }
-        let values = self.pick(beside, primary, row).ok_or_else(|| self.unreadable(row))?;
-        row::put_columns(out, beside.iter().map(|&c| &self.columns()[c]).zip(&values));
-        Ok(())
-    }
-
-    /// False if the key of an entry of secondary index `n` cannot be made here: it needs a collation, and the database was
-    /// opened without any.
-    pub fn makes_keys_of(&self, n: usize) -> bool {
-        self.0.collations.0.is_some() || !self.index_parts(n).iter().any(|p| matches!(p.image, Image::Collated(..)))
-    }
-
-    /// The primary key in an entry of secondary index `n`.
-    ///
-    /// # Errors
-    /// `Corrupt` if the entry is malformed.
-    pub fn primary_key_of<'a>(&self, n: usize, entry: &'a [u8]) -> Result<&'a [u8]> {
-        let mut reader = Reader::new(entry);
-        let skipped = self.index_parts(n).iter().try_for_each(|part| self.skip_part(&mut reader, part));
-        skipped.map(|()| reader.rest()).ok_or_else(|| malformed("index entry", entry))
-    }
-
-    /// Columns in the key of an entry: of secondary index `n` and of the primary key, or of the primary key alone.
-    pub(crate) fn key_columns(&self, n: Option<usize>) -> usize {
-        n.map_or(0, |n| self.index_parts(n).len()) + self.primary_parts().len()
-    }
-
-    /// How many columns, from the first, two keys of an index have the same.
-    ///
-    /// # Errors
-    /// `Corrupt` if a key is malformed.
-    pub(crate) fn same_columns(&self, n: Option<usize>, a: &[u8], b: &[u8]) -> Result<usize> {
-        let same_bytes = a.iter().zip(b).take_while(|(a, b)| a == b).count();
-        let mut reader = Reader::new(a);
-        let own = n.map_or(&[][..], |n| self.index_parts(n));
-        for (columns, part) in own.iter().chain(self.primary_parts()).enumerate() {
-            self.skip_part(&mut reader, part).ok_or_else(|| malformed("index entry", a))?;
-            if a.len() - reader.rest().len() > same_bytes {
-                return Ok(columns);
-            }
-        }
-        Ok(own.len() + self.primary_parts().len())
-    }
-
-    /// Where the first columns of a key of an index end.
-    ///
-    /// # Errors
-    /// `Corrupt` if the key is malformed.
-    pub(crate) fn columns_end(&self, n: Option<usize>, columns: usize, key: &[u8]) -> Result<usize> {
-        let mut reader = Reader::new(key);
-        let own = n.map_or(&[][..], |n| self.index_parts(n));
-        for part in own.iter().chain(self.primary_parts()).take(columns) {
-            self.skip_part(&mut reader, part).ok_or_else(|| malformed("index entry", key))?;
-        }
-        Ok(key.len() - reader.rest().len())
-    }
-
-    /// Numbers of the unique indexes, ascending.
-    pub fn unique_indexes(&self) -> &[usize] {
-        &self.0.derived.unique
-    }
-
-    /// The value that an entry of unique index `n` has to itself: the entry without the primary key; none if a NULL is in
-    /// it, or the index is not unique. No value begins with another one, so none is the whole key of any entry.
-    ///
-    /// # Errors
-    /// `Corrupt` if the entry is malformed.
-    pub fn unique_value<'a>(&self, n: usize, entry: &'a [u8]) -> Result<Option<&'a [u8]>> {
-        if !self.indexes()[n].is_unique() {
-            return Ok(None);
-        }
-        let mut reader = Reader::new(entry);
-        let mut has_null = false;
-        for part in self.index_parts(n) {
-            has_null |= part.is_null(reader.rest(), &self.columns()[part.column]);
-            self.skip_part(&mut reader, part).ok_or_else(|| malformed("index entry", entry))?;
-        }
-        Ok((!has_null).then(|| &entry[..entry.len() - reader.rest().len()]))
-    }
-
     /// All values of a stored row, in the order of the columns.
     ///
     /// # Errors
@@ -232,15 +108,6 @@ impl Schema {
         self.take_primary(primary, &mut values).ok_or_else(|| malformed("primary key", primary))?;
         self.take_stored(row, &mut values).ok_or_else(|| self.unreadable(row))?;
         Ok(values)
-    }
-
-    /// The values in an entry of secondary index `n`: of its columns, then of the primary key's, see
-    /// [`Schema::entry_columns`]. A query that wants no others needs no row.
-    ///
-    /// # Errors
-    /// `Corrupt` if the entry is malformed.
-    pub fn decode_entry<'a>(&self, n: usize, entry: &'a [u8], value: &'a [u8]) -> Result<Vec<Value<'a>>> {
-        self.take_entry(n, entry, value).ok_or_else(|| malformed("index entry", entry))
     }
 
     /// The values in a primary key that holds all of them, in key order.
@@ -354,7 +221,7 @@ impl Schema {
 
     /// Why a stored row cannot be read: it is of a version that came behind this schema, or no row.
     #[cold]
-    fn unreadable(&self, row: &[u8]) -> Fault {
+    pub(super) fn unreadable(&self, row: &[u8]) -> Fault {
         match row::version(row) {
             Some(version) if version > self.0.derived.version => Fault::Changed,
             _ => malformed("row", row),
@@ -385,98 +252,22 @@ impl Schema {
         T::from_value(part.take(&mut key, &self.columns()[part.column])?)
     }
 
-    /// An entry of secondary index `n` as a tuple: its columns, then the primary key's.
-    ///
-    /// # Errors
-    /// `Corrupt` if the entry is malformed; `Invalid` if the tuple's types are not the columns'.
-    #[inline(always)]
-    pub fn decode_entry_as<'a, T: FromRow<'a>>(&self, n: usize, entry: &'a [u8], value: &'a [u8]) -> Result<T> {
-        if T::SIGNATURE != self.0.derived.entry_signatures[n] {
-            return Err(misread(self.entry_columns(n).map(|c| &self.columns()[c])));
-        }
-        if !self.0.derived.is_plain[n] {
-            return self.decode_any_entry_as(n, entry, value);
-        }
-        let mut key = Reader::new(entry);
-        T::from_key(&mut key).filter(|_| key.is_empty()).ok_or_else(|| malformed("index entry", entry))
-    }
-
-    #[inline(never)]
-    fn decode_any_entry_as<'a, T: FromRow<'a>>(&self, n: usize, entry: &'a [u8], value: &'a [u8]) -> Result<T> {
-        self.decode_entry(n, entry, value).and_then(as_tuple)
-    }
-
-    /// Numbers of the columns in an entry of secondary index `n`, in order: its own, then the primary key's.
-    pub fn entry_columns(&self, n: usize) -> impl Iterator<Item = usize> + '_ {
-        self.index_columns(n).iter().chain(self.primary_key()).copied()
-    }
-
-    fn primary_parts(&self) -> &[Part] {
+    pub(super) fn primary_parts(&self) -> &[Part] {
         &self.0.derived.primary_parts
     }
 
-    fn index_parts(&self, n: usize) -> &[Part] {
-        &self.0.derived.index_parts[n]
-    }
-
-    /// The parts of an entry of secondary index `n`: its own, then the primary key's.
-    pub(super) fn entry_parts(&self, n: usize) -> impl Iterator<Item = &Part> {
-        self.index_parts(n).iter().chain(self.primary_parts())
-    }
-
-    /// Numbers of the columns in the value of an entry of secondary index `n`.
-    fn beside(&self, n: usize) -> &[usize] {
-        &self.0.derived.beside[n]
-    }
-
     #[inline]
-    fn put_part(&self, out: &mut Vec<u8>, part: &Part, value: &Value<'_>) -> Result<()> {
+    pub(super) fn put_part(&self, out: &mut Vec<u8>, part: &Part, value: &Value<'_>) -> Result<()> {
         part.put(out, &self.columns()[part.column], value, &self.0.collations)
     }
 
     #[inline]
-    fn skip_part(&self, reader: &mut Reader<'_>, part: &Part) -> Option<()> {
+    pub(super) fn skip_part(&self, reader: &mut Reader<'_>, part: &Part) -> Option<()> {
         part.skip(reader, &self.columns()[part.column])
     }
 
-    /// The values of an entry: those that parts of the key hold, then those beside it; a column that is twice in the key and
-    /// held once has its value from there.
-    fn take_entry<'a>(&self, n: usize, entry: &'a [u8], value: &'a [u8]) -> Option<Vec<Value<'a>>> {
-        let mut reader = Reader::new(entry);
-        let mut values = Vec::with_capacity(self.index_columns(n).len() + self.primary_key().len());
-        for part in self.entry_parts(n) {
-            if part.holds() {
-                values.push(part.take(&mut reader, &self.columns()[part.column])?);
-            } else {
-                self.skip_part(&mut reader, part)?;
-                values.push(Value::Null);
-            }
-        }
-        if self.0.derived.is_plain[n] {
-            return (reader.is_empty() && value.is_empty()).then_some(values);
-        }
-        let beside = self.beside(n);
-        let nullable = beside.iter().filter(|&&c| self.columns()[c].nullable).count();
-        let mut columns = row::Columns::behind_head(Reader::new(value), beside.len(), nullable)?;
-        for &c in beside {
-            let column_value = columns.next(&self.columns()[c])?;
-            for (part, value) in self.entry_parts(n).zip(&mut values).filter(|(part, _)| part.column == c) {
-                debug_assert!(!part.holds(), "what is held is not beside");
-                *value = column_value.clone();
-            }
-        }
-        for i in 0..values.len() {
-            let part = self.entry_parts(n).nth(i).filter(|part| !part.holds() && !beside.contains(&part.column));
-            if let Some(part) = part {
-                let held = self.entry_parts(n).position(|other| other.column == part.column && other.holds())?;
-                values[i] = values[held].clone();
-            }
-        }
-        (reader.is_empty() && columns.is_empty()).then_some(values)
-    }
-
     /// The values of these columns of a row, read in one pass that passes over the others and ends with the last of them.
-    fn pick<'a>(&self, wanted: &[usize], primary: &'a [u8], row: &'a [u8]) -> Option<Vec<Value<'a>>> {
+    pub(super) fn pick<'a>(&self, wanted: &[usize], primary: &'a [u8], row: &'a [u8]) -> Option<Vec<Value<'a>>> {
         let mut values = Vec::with_capacity(wanted.len());
         values.resize_with(wanted.len(), || Value::Null);
         let mut left = wanted.len();
@@ -568,18 +359,18 @@ fn is_of_width(column_type: ColumnType, value: &Value<'_>) -> bool {
     matches!((column_type, value), (ColumnType::Fixed(width), Value::Bytes(bytes)) if bytes.len() == usize::from(width))
 }
 
-fn as_tuple<'a, T: FromRow<'a>>(values: Vec<Value<'a>>) -> Result<T> {
+pub(super) fn as_tuple<'a, T: FromRow<'a>>(values: Vec<Value<'a>>) -> Result<T> {
     Ok(T::from_values(&mut values.into_iter()).expect("the signatures agree"))
 }
 
 #[cold]
-fn misread<'c>(columns: impl Iterator<Item = &'c Column>) -> Fault {
+pub(super) fn misread<'c>(columns: impl Iterator<Item = &'c Column>) -> Fault {
     let name = |c: &Column| format!("{} {:?}{}", c.name, c.column_type, if c.nullable { " or NULL" } else { "" });
     let columns: Vec<String> = columns.map(name).collect();
     Fault::Invalid(format!("the tuple's types are not those of the columns ({})", columns.join(", ")))
 }
 
-fn check_length(key: &[u8]) -> Result<()> {
+pub(super) fn check_length(key: &[u8]) -> Result<()> {
     if key.len() <= KEY_BYTES_MAX {
         return Ok(());
     }
@@ -588,6 +379,6 @@ fn check_length(key: &[u8]) -> Result<()> {
 
 /// These bytes were under a good checksum: damage in memory, or another schema.
 #[cold]
-fn malformed(what: &'static str, bytes: impl Borrow<[u8]>) -> Fault {
+pub(super) fn malformed(what: &'static str, bytes: impl Borrow<[u8]>) -> Fault {
     Fault::corrupt("table", 0, what, "the columns of the table", printable(bytes.borrow()))
 }

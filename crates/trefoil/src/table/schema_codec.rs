@@ -2,14 +2,14 @@
 //!
 //! | bytes | what |
 //! |---|---|
-//! | 1 | schema format: 1; 2 once rows have several versions; 3 with what neither of them knows |
+//! | 1 | schema format: 1; 2 once rows have several versions; 3 with what neither of them knows; 4 with a clustering index |
 //! | varint, then per column | number of columns; name (varint length, bytes), type (1), of fixed width its width (1), flags (1: bit 0 = nullable, bit 1 = the number of a collation follows, varint) |
 //! | varint, then parts | number of parts of the primary key; the parts |
 //! | settings | of the primary index |
-//! | varint, then per index | number of indexes; name, flags (1: bit 0 = unique), number of parts, the parts, settings |
-//! | versions | in format 2: [`super::versions`]; in format 3 behind a byte that says whether they are there |
+//! | varint, then per index | number of indexes; name, flags (1: bit 0 = unique, in format 4 bit 1 = clustering), number of parts, the parts, settings |
+//! | versions | in format 2: [`super::versions`]; from format 3 on behind a byte that says whether they are there |
 //!
-//! A part of a key is a column's number (varint), in format 3 with flags behind it (1: bit 0 = descending, bit 1 = the length
+//! A part of a key is a column's number (varint), from format 3 on with flags behind it (1: bit 0 = descending, bit 1 = the length
 //! of its front follows, varint). Settings are structure (1), compression (1), node size in bytes (varint). Unknown formats, types, flags and settings
 //! are refused: they come from a newer version or from damage. Decoding ends in the checks of the builder.
 
@@ -30,9 +30,12 @@ const FORMAT: u8 = 1;
 const FORMAT_VERSIONS: u8 = 2;
 /// The one with columns of fixed width, collations, and keys of columns descending or the front of them.
 const FORMAT_KEYS: u8 = 3;
+/// The one with indexes that have the whole row.
+const FORMAT_CLUSTERING: u8 = 4;
 const NULLABLE: u8 = 1;
 const COLLATED: u8 = 2;
 const UNIQUE: u8 = 1;
+const CLUSTERING: u8 = 2;
 const DESCENDING: u8 = 1;
 const FRONT: u8 = 2;
 
@@ -64,11 +67,12 @@ impl Schema {
         put_varint(&mut out, parts.indexes.len() as u64);
         for (index, columns) in parts.indexes.iter().zip(&parts.derived.index_columns) {
             put_bytes(&mut out, index.name.as_bytes());
-            out.push(if index.unique { UNIQUE } else { 0 });
+            let unique = if index.unique { UNIQUE } else { 0 };
+            out.push(unique | if index.clustering { CLUSTERING } else { 0 });
             put_key(&mut out, format, columns, &index.parts);
             put_options(&mut out, &index.options);
         }
-        if format == FORMAT_KEYS {
+        if format >= FORMAT_KEYS {
             out.push(u8::from(parts.versions.is_some()));
         }
         if let Some(versions) = &parts.versions {
@@ -82,9 +86,9 @@ impl Schema {
     /// # Errors
     /// `Format` if a newer version wrote it; `Corrupt` if it is malformed; whatever a builder would say of it.
     pub fn decode(bytes: &[u8]) -> Result<Self> {
-        if let Some(&found) = bytes.first().filter(|&&format| !(FORMAT..=FORMAT_KEYS).contains(&format)) {
+        if let Some(&found) = bytes.first().filter(|&&format| !(FORMAT..=FORMAT_CLUSTERING).contains(&format)) {
             let remedy = "open the database with the version that wrote it".to_owned();
-            let supported = u32::from(FORMAT_KEYS);
+            let supported = u32::from(FORMAT_CLUSTERING);
             return Err(Fault::Format { path: "catalog schema".to_owned(), found: found.into(), supported, remedy });
         }
         let mut reader = Reader::new(bytes);
@@ -93,7 +97,7 @@ impl Schema {
         let parts = parts.filter(|parts| reader.is_empty() && bytes.first().is_some_and(|&f| f >= parts.format()));
         let at = (bytes.len() - reader.rest().len()) as u64;
         let damage =
-            || Fault::corrupt("catalog", at, "schema", "a schema of format 1 to 3", format!("{} bytes", bytes.len()));
+            || Fault::corrupt("catalog", at, "schema", "a schema of format 1 to 4", format!("{} bytes", bytes.len()));
         parts.ok_or_else(damage)?.checked()
     }
 }
@@ -101,6 +105,9 @@ impl Schema {
 impl Parts {
     /// The oldest schema format that can say all of it.
     fn format(&self) -> u8 {
+        if self.indexes.iter().any(|index| index.clustering) {
+            return FORMAT_CLUSTERING;
+        }
         let is_fixed = |column_type: ColumnType| matches!(column_type, ColumnType::Fixed(_));
         let mut dropped = self.versions.iter().flat_map(|versions| versions.dropped.values());
         let is_new = |column: &Column| is_fixed(column.column_type) || column.collation.is_some();
@@ -119,7 +126,7 @@ fn put_key(out: &mut Vec<u8>, format: u8, numbers: &[usize], parts: &[PartOption
     put_varint(out, numbers.len() as u64);
     for (&n, part) in numbers.iter().zip(parts) {
         put_varint(out, n as u64);
-        if format == FORMAT_KEYS {
+        if format >= FORMAT_KEYS {
             let descending = if part.descending { DESCENDING } else { 0 };
             out.push(descending | if part.front.is_some() { FRONT } else { 0 });
             part.front.iter().for_each(|&length| put_varint(out, length.into()));
@@ -151,15 +158,17 @@ fn take_parts(reader: &mut Reader<'_>) -> Option<Parts> {
     let primary_options = take_options(reader)?;
     let indexes = take_many(reader, INDEXES_MAX, |reader| {
         let name = take_name(reader)?;
-        let unique = take_flag(reader, UNIQUE)?;
+        let known = if format >= FORMAT_CLUSTERING { UNIQUE | CLUSTERING } else { UNIQUE };
+        let flags = reader.u8().filter(|flags| flags & !known == 0)?;
         let (numbers, parts): (Vec<usize>, _) = take_key(reader, format)?.into_iter().unzip();
         let names = numbers.into_iter().map(|n| columns.get(n).map(|column| column.name.clone()));
         let columns = names.collect::<Option<_>>()?;
-        Some(IndexSchema { name, unique, columns, parts, options: take_options(reader)? })
+        let (unique, clustering) = (flags & UNIQUE != 0, flags & CLUSTERING != 0);
+        Some(IndexSchema { name, unique, clustering, columns, parts, options: take_options(reader)? })
     })?;
     let versions = match format {
         FORMAT => None,
-        FORMAT_KEYS if !take_flag(reader, 1)? => None,
+        FORMAT_KEYS.. if !take_flag(reader, 1)? => None,
         _ => Some(Versions::decode(reader, columns.len())?),
     };
     let (collations, derived) = Default::default();
@@ -178,7 +187,7 @@ fn take_many<T>(
 fn take_key(reader: &mut Reader<'_>, format: u8) -> Option<Vec<(usize, PartOptions)>> {
     take_many(reader, KEY_COLUMNS_MAX, |reader| {
         let (n, mut part) = (reader.length()?, PartOptions::default());
-        if format == FORMAT_KEYS {
+        if format >= FORMAT_KEYS {
             let flags = reader.u8().filter(|flags| flags & !(DESCENDING | FRONT) == 0)?;
             part.descending = flags & DESCENDING != 0;
             part.front = if flags & FRONT != 0 { Some(take_u32(reader)?) } else { None };
