@@ -73,6 +73,7 @@ typedef struct {
 
 /* What may be set anew at any time. */
 typedef struct {
+  uint64_t io_budget;      /* bytes a second; 0: no bound */
   uint64_t gc_debt_limit;  /* bytes; 0: the engine's own */
   uint8_t deadlock_detect;
   uint8_t reserved[7];
@@ -159,8 +160,8 @@ typedef struct {
 } trefoil_table_stats;
 
 static_assert(sizeof(trefoil_failure) == 512, "as in abi.rs");
-static_assert(sizeof(trefoil_settings) == 16, "as in abi.rs");
-static_assert(sizeof(trefoil_options) == 96, "as in abi.rs");
+static_assert(sizeof(trefoil_settings) == 24, "as in abi.rs");
+static_assert(sizeof(trefoil_options) == 104, "as in abi.rs");
 static_assert(sizeof(trefoil_field) == 48, "as in abi.rs");
 static_assert(sizeof(trefoil_part) == 16, "as in abi.rs");
 static_assert(sizeof(trefoil_key) == 40, "as in abi.rs");

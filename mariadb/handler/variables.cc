@@ -37,8 +37,9 @@ static MYSQL_SYSVAR_ULONG(background_threads, background_threads, PLUGIN_VAR_RQC
 /* What may be set at any time. */
 static my_bool deadlock_detect;
 static ulonglong gc_debt_limit;
+static ulonglong io_budget;
 
-static trefoil_settings settings_now() { return {gc_debt_limit, static_cast<uint8_t>(deadlock_detect), {}}; }
+static trefoil_settings settings_now() { return {io_budget, gc_debt_limit, static_cast<uint8_t>(deadlock_detect), {}}; }
 
 static void set_now()
 {
@@ -57,6 +58,10 @@ static void set_bytes(THD *, struct st_mysql_sys_var *, void *to, const void *fr
   *static_cast<ulonglong *>(to)= *static_cast<const ulonglong *>(from);
   set_now();
 }
+
+static MYSQL_SYSVAR_ULONGLONG(io_budget, io_budget, PLUGIN_VAR_RQCMDARG,
+  "Bytes that the background writes to the data file in a second; what somebody waits for is not held up. 0: no bound",
+  NULL, set_bytes, 0, 0, ULONGLONG_MAX, 0);
 
 static MYSQL_SYSVAR_ULONGLONG(gc_debt_limit, gc_debt_limit, PLUGIN_VAR_RQCMDARG,
   "Bytes of pages waiting for garbage collection from which on writers are slowed down. 0: a tenth of the data",
@@ -112,6 +117,7 @@ struct st_mysql_sys_var *trefoil_variables[]=
   MYSQL_SYSVAR(lock_wait_timeout),
   MYSQL_SYSVAR(snapshot_isolation),
   MYSQL_SYSVAR(background_threads),
+  MYSQL_SYSVAR(io_budget),
   MYSQL_SYSVAR(gc_debt_limit),
   MYSQL_SYSVAR(deadlock_detect),
   MYSQL_SYSVAR(print_all_deadlocks),

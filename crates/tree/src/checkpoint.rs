@@ -137,6 +137,7 @@ impl Walk<'_> {
     /// Gives every node that needs one an image, in batches.
     fn visit_all(&self, nodes: &[Arc<InnerHandle>]) -> Result<()> {
         for some in nodes.chunks(NODES_PER_WRITE) {
+            self.upkeep.log.rest();
             let mut batch = Vec::new();
             let mut result = Ok(());
             for node in some {
@@ -184,6 +185,7 @@ impl Walk<'_> {
     fn write_leaves(&self, leaves: &[Arc<LeafHandle>]) -> Result<()> {
         let env = WriteEnv { view: self.upkeep.view.clone(), applied: self.upkeep.applied };
         for some in leaves.chunks(self.core.env.cache.batch_pages()) {
+            self.upkeep.log.rest();
             let mut writes = Vec::new();
             for leaf in some {
                 match leaf.clone().begin_write(&env) {

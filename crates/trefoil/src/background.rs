@@ -22,6 +22,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use base::Fault;
+use store::Class;
 use vfs::sync::{Condvar, Mutex};
 use vfs::thread::JoinHandle;
 use vfs::time::Instant;
@@ -84,7 +85,8 @@ impl Signal {
         state.stop
     }
 
-    fn stopping(&self) -> bool {
+    /// True once it is time to stop.
+    pub fn stopping(&self) -> bool {
         self.state.lock().stop
     }
 }
@@ -168,7 +170,19 @@ fn tolerate(engine: &Engine, result: base::Result<()>) {
 
 /// Body of `trefoil-writeback`.
 pub fn writeback(engine: &Engine) {
+    let mut eased = false;
     while !engine.signal.stopping() {
+        if !engine.may_write() {
+            // What is clean makes room first; whoever waits then still asks for more.
+            let makes_room = engine.cache.evict_step().advanced();
+            let hurries = engine.write_back_hurries();
+            if !hurries || (makes_room && !eased) {
+                eased = hurries;
+                engine.signal.wait(Wake::Stop, HELD_UP);
+                continue;
+            }
+        }
+        eased = false;
         let worked = engine.write_back_step();
         let idle = matches!(worked, Ok(false));
         tolerate(engine, worked.map(|_| ()));
@@ -192,6 +206,12 @@ pub fn evict(engine: &Engine) {
 pub fn upkeep(engine: &Engine, worker: usize, workers: usize) {
     let mut pause = Duration::from_millis(1);
     loop {
+        if engine.draining_waits() {
+            if engine.signal.wait(Wake::Stop, HELD_UP) {
+                return;
+            }
+            continue;
+        }
         let worked = if engine.poison.cause().is_some() { Ok(false) } else { engine.upkeep_share(worker, workers) };
         let more = matches!(worked, Ok(true));
         tolerate(engine, worked.map(|_| ()));
@@ -213,7 +233,7 @@ pub fn upkeep(engine: &Engine, worker: usize, workers: usize) {
 pub fn checkpoint(engine: &Engine) {
     while !engine.signal.wait(Wake::Checkpoint, Duration::from_millis(100)) {
         if engine.poison.cause().is_none() && (engine.checkpoint_due() || engine.space_is_due()) {
-            let result = engine.run_checkpoint();
+            let result = engine.checkpoint_at_leisure();
             tolerate(engine, result);
         }
     }
@@ -336,6 +356,23 @@ impl Engine {
         behind >= (self.options.log_capacity_bytes / 2).min(replay as u64)
     }
 
+    /// True while write-back is held up: draining would only add to what it has to write.
+    fn draining_waits(&self) -> bool {
+        let ahead = self.cache.dirty_bytes() > self.cache.dirty_limit();
+        ahead
+            && self.budget.used(Class::Runs) < self.budget.limit() / 16
+            && !self.may_write()
+            && !self.write_back_hurries()
+    }
+
+    /// True if commits will wait for room in the log before long.
+    pub fn log_is_nearly_full(&self) -> bool {
+        let begun = self.log_at_checkpoint.load(Ordering::Relaxed);
+        let capacity = self.options.log_capacity_bytes;
+        let room = (capacity / 32).max(2 * self.options.log_segment_bytes.min(capacity / 4));
+        self.wal.end().0.saturating_sub(begun) >= capacity - room
+    }
+
     /// True if half of what the log may keep lies behind the last checkpoint.
     pub fn log_is_half_full(&self) -> bool {
         let begun = self.log_at_checkpoint.load(Ordering::Relaxed);
@@ -352,6 +389,9 @@ impl Engine {
         self.visible.fail_all(&self.poison);
     }
 }
+
+/// Write-back that is held up looks again after so long.
+const HELD_UP: Duration = Duration::from_millis(5);
 
 /// A log that did not grow for so long gives back the segments that it keeps to use again.
 const LOG_REST: Duration = Duration::from_secs(10);

@@ -243,11 +243,12 @@ impl Engine {
 
     /// Step 1.
     fn begin_backup(&self) -> Result<(Manifest, SpacePin)> {
+        let awaited = self.await_checkpoint();
         let mut published = self.checkpoint.lock();
         let manifest = self.publish_checkpoint(&mut published)?;
         let pin = self.space.pin();
         *self.held_log.lock() = Some(manifest.log_floor);
-        drop(published);
+        drop((published, awaited));
         self.after_checkpoint(&manifest)?;
         Ok((manifest, pin))
     }

@@ -30,8 +30,18 @@ impl Engine {
         self.checkpoint_now().map(drop)
     }
 
+    /// Runs one as the background does: within the budget of its writing, unless somebody waits for it.
+    pub fn checkpoint_at_leisure(&self) -> Result<()> {
+        self.make_checkpoint().map(drop)
+    }
+
     /// Runs one, and tells what it published.
     pub fn checkpoint_now(&self) -> Result<Manifest> {
+        let _awaited = self.await_checkpoint();
+        self.make_checkpoint()
+    }
+
+    fn make_checkpoint(&self) -> Result<Manifest> {
         let mut published = self.checkpoint.lock();
         let done = self.publish_checkpoint(&mut published)?;
         drop(published);

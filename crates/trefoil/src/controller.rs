@@ -103,6 +103,8 @@ pub(crate) struct Debts {
     pub dead: u64,
     pub moved: u64,
     pub live: u64,
+    /// What the background may write in a second, if that is bounded.
+    pub io_rate: Option<u64>,
 }
 
 /// Runs at the wall: each read merges those of its index, and each one in a file holds a descriptor.
@@ -134,7 +136,8 @@ impl Debts {
 }
 
 /// Bytes a second to admit at a lag, or `None` for all. `paid`: what the background keeps up with, in bytes a second.
-fn admitted(lag: f64, paid: f64) -> Option<f64> {
+/// `least`: what is admitted in any case.
+fn admitted(lag: f64, paid: f64, least: f64) -> Option<f64> {
     if lag < FREE_SECONDS {
         return None;
     }
@@ -143,7 +146,7 @@ fn admitted(lag: f64, paid: f64) -> Option<f64> {
     } else {
         (1.0 - (1.0 - LEAST) * (lag - SOFT_SECONDS) / (HARD_SECONDS - SOFT_SECONDS)).max(LEAST)
     };
-    Some((share * paid).max(LEAST_BYTES_PER_SECOND))
+    Some((share * paid).max(least))
 }
 
 /// Commits that pay one after the other: each takes the time that its bytes cost.
@@ -250,13 +253,18 @@ impl Meter {
         let came = |owed: fn(&Debts) -> u64, paid: fn(&Debts) -> u64| {
             (owed(&last) + paid(&last)) as f64 - (owed(&first) + paid(&first)) as f64
         };
-        match reason {
+        let kept_up = match reason {
             Reason::Runs => self.absorbed.get(),
             Reason::Log => self.free.get(),
             Reason::Dirty => as_commits(&self.written, came(|_| 0, |debts| debts.written)),
             Reason::Gc => as_commits(&self.collected, came(|debts| debts.gc, |debts| debts.gc_paid)),
             Reason::Space => as_commits(&self.moved, came(|debts| debts.to_move, |debts| debts.moved)),
-        }
+        };
+        // Whatever is owed is paid by writing.
+        last.io_rate.map_or(kept_up, |rate| {
+            let a_second = rate as f64 / (came(|_| 0, |debts| debts.written) / committed).max(0.01);
+            kept_up.min(a_second)
+        })
     }
 }
 
@@ -355,12 +363,15 @@ impl Controller {
         debts.gc_limit = self.gc_limit.load(Ordering::Relaxed);
         self.runs.store(debts.runs, Ordering::Relaxed);
         let (lag, reason) = debts.lag();
+        // A budget says what is paid off; more than that would be written at once by whoever waits for it.
+        let least =
+            debts.io_rate.map_or(LEAST_BYTES_PER_SECOND, |rate| LEAST_BYTES_PER_SECOND.min(rate as f64 / 100.0));
         let kept_up = {
             let mut meter = self.meter.lock();
             meter.look(Instant::now(), debts, self.rate.load(Ordering::Relaxed) == 0);
             meter.kept_up(reason)
         };
-        let rate = admitted(lag, kept_up).map_or(0, |rate| rate as u64);
+        let rate = admitted(lag, kept_up, least.max(1.0)).map_or(0, |rate| rate as u64);
         self.reason.store(reason as usize, Ordering::Relaxed);
         if self.rate.load(Ordering::Relaxed) != rate {
             self.rate.store(rate, Ordering::Relaxed);
@@ -388,14 +399,14 @@ mod tests {
     #[test]
     fn admission_falls_without_a_cliff_and_never_stops() {
         let paid = 1e7;
-        assert_eq!(admitted(0.99, paid), None);
-        let at = |lag| admitted(lag, paid).unwrap() / paid;
+        assert_eq!(admitted(0.99, paid, LEAST_BYTES_PER_SECOND), None);
+        let at = |lag| admitted(lag, paid, LEAST_BYTES_PER_SECOND).unwrap() / paid;
         for (lag, share) in [(1.0, 2.0), (1.5, 1.5), (2.0, 1.0), (6.0, 0.55), (10.0, 0.1), (1e9, 0.1)] {
             assert!((at(lag) - share).abs() < 1e-9, "{lag} s: {}", at(lag));
         }
         let steps = (100..1200).map(|i| (at(f64::from(i) / 100.0), at(f64::from(i + 1) / 100.0)));
         assert!(steps.into_iter().all(|(now, next)| next <= now && now - next < 0.02), "a cliff");
-        assert!(admitted(10.0, 0.0).unwrap() >= LEAST_BYTES_PER_SECOND);
+        assert!(admitted(10.0, 0.0, LEAST_BYTES_PER_SECOND).unwrap() >= LEAST_BYTES_PER_SECOND);
     }
 
     #[test]
@@ -449,7 +460,7 @@ mod tests {
             let debts = debts(committed, owed);
             meter.look(start + Duration::from_secs_f64(f64::from(i) * STEP), debts, is_free);
             let (lag, reason) = debts.lag();
-            let limit = admitted(lag, meter.kept_up(reason));
+            let limit = admitted(lag, meter.kept_up(reason), LEAST_BYTES_PER_SECOND);
             is_free = limit.is_none();
             let rate = limit.map_or(offered, |rate| rate.min(offered));
             committed += rate * STEP;
@@ -516,6 +527,20 @@ mod tests {
             ..in_shape()
         });
         assert_settles(&steps, pays);
+    }
+
+    /// Three bytes are written for one committed, and as many commits were taken as came: a budget says that fewer will do.
+    #[test]
+    fn what_is_kept_up_with_follows_the_budget() {
+        let (mut meter, start) = (Meter::default(), Instant::now());
+        for second in 0..10u64 {
+            let committed = second * 1_000_000;
+            let debts = Debts { committed, written: 3 * committed, io_rate: Some(300_000), ..in_shape() };
+            meter.look(start + Duration::from_secs(second), debts, true);
+        }
+        for reason in [Reason::Runs, Reason::Log, Reason::Dirty] {
+            assert!((meter.kept_up(reason) / 100_000.0 - 1.0).abs() < 0.01, "{reason:?}: {}", meter.kept_up(reason));
+        }
     }
 
     /// The same debt for two minutes: what is admitted does not sink further and further.

@@ -23,6 +23,7 @@ use crate::entry::{IndexEntry, Names};
 use crate::error::{Error, Result};
 use crate::gate::Steps;
 use crate::helpers::Helpers;
+use crate::io_budget::IoBudget;
 use crate::layout::Layout;
 use crate::options::Options;
 use crate::prepared::ordered::Turns;
@@ -102,6 +103,8 @@ pub struct Engine {
     pub signal: crate::background::Signal,
     /// Who helps large commits.
     pub helpers: Helpers,
+    /// How much the background writes.
+    pub io_budget: IoBudget,
     /// How fast commits are admitted.
     pub controller: Controller,
     /// Prepared transactions.
@@ -198,7 +201,7 @@ impl Engine {
         let recovering = self.recovering.load(Ordering::Acquire);
         let view = self.snapshots.refresh_view().as_ref().clone();
         // Cleaning reads all inner nodes and the leaves it moves: nobody who opens a database waits for that.
-        Upkeep { view, applied, log: self, tight: recovering || !self.has_room_beside(0) }
+        Upkeep { view, applied, log: self, tight: recovering || !self.has_room_beside(0) || !self.may_write() }
     }
 
     /// The GC view of a commit: at most about a millisecond old.
@@ -281,6 +284,7 @@ impl Engine {
             log_behind: log_end.saturating_sub(self.log_at_checkpoint.load(Ordering::Relaxed)),
             log_capacity: self.options.log_capacity_bytes,
             live: self.space.written_and_live().1,
+            io_rate: self.io_budget.rate(),
             ..Debts::default()
         };
         // Nothing is collected or moved on a full disk, nor in an index that is damaged: that is no debt.
@@ -333,5 +337,9 @@ impl LogGate for Engine {
 
     fn make_durable(&self, lsn: Lsn) -> base::Result<()> {
         self.wal.sync_to(lsn)
+    }
+
+    fn rest(&self) {
+        self.rest_from_writing();
     }
 }

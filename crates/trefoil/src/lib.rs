@@ -31,6 +31,7 @@ pub mod fuzzing;
 mod gate;
 mod handle;
 mod helpers;
+mod io_budget;
 mod layout;
 mod locking;
 mod manifest;

@@ -192,6 +192,7 @@ impl Opening {
         let manifest = self.manifest.clone();
         let engine = self.assemble(&log_end, next_index)?;
         engine.locks.search_deadlocks(engine.options.deadlock_detect);
+        engine.io_budget.set(engine.options.io_budget_bytes);
         engine.controller.limit_gc(engine.options.gc_debt_limit_bytes);
         register(&engine, catalog, rows, &manifest)?;
         let threads = Arc::new(Threads::default());
@@ -288,6 +289,7 @@ impl Opening {
             signal: background::Signal::default(),
             helpers: Helpers::new(&self.options),
             controller: Default::default(),
+            io_budget: Default::default(),
             counters: Default::default(),
             prepared: Default::default(),
             ordered: Default::default(),

@@ -316,6 +316,10 @@ pub struct Options {
     /// idle: it takes less time and a little more CPU. `usize::MAX` turns that off. Default 128, below which
     /// waking a thread costs more than it saves.
     pub parallel_apply_from: usize,
+    /// Bytes that the background writes to the data file in a second, on average; 0, the default, is no bound. The log is not
+    /// counted, nor held up, nor is what a writer waits for: it is written at once, and the rest pays for it. Writers are
+    /// slowed down to what the budget keeps up with. [`Database::set_io_budget`](crate::Database::set_io_budget) sets it anew.
+    pub io_budget_bytes: u64,
     /// Threads that write pages back, and that drain, purge, merge and clean: together 2 to 64, one in four for the first.
     /// Several indexes are kept in shape side by side, one index by one thread at a time. Default 0: one for two
     /// cores, 2 to 8. The log, checkpoints and large commits have threads of their own.
@@ -350,6 +354,7 @@ impl Default for Options {
             log_segment_bytes: 16 << 20,
             inline_batch_bytes: 1 << 20,
             parallel_apply_from: 128,
+            io_budget_bytes: 0,
             background_threads: 0,
             background: true,
             collations: None,

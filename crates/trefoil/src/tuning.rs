@@ -44,4 +44,18 @@ impl Database {
     pub fn set_gc_debt_limit(&self, bytes: u64) {
         self.engine().controller.limit_gc(bytes);
     }
+
+    /// Sets [`Options::io_budget_bytes`](crate::Options::io_budget_bytes) anew; 0 is no bound.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = trefoil::Database::open(dir.path(), trefoil::Options::default())?;
+    /// db.set_io_budget(20 << 20); // others use this disk just now
+    /// // …
+    /// db.set_io_budget(0);
+    /// # Ok::<(), trefoil::Error>(())
+    /// ```
+    pub fn set_io_budget(&self, bytes_per_second: u64) {
+        self.engine().io_budget.set(bytes_per_second);
+    }
 }

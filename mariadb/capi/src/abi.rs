@@ -15,6 +15,7 @@ pub struct Text {
 /// What may be set anew at any time.
 #[repr(C)]
 pub struct Settings {
+    pub(crate) io_budget: u64,
     pub(crate) gc_debt_limit: u64,
     pub(crate) deadlock_detect: u8,
     pub(crate) reserved: [u8; 7],
@@ -210,8 +211,8 @@ impl Default for Seek {
     }
 }
 
-const _: () = assert!(size_of::<Settings>() == 16);
-const _: () = assert!(size_of::<Options>() == 96);
+const _: () = assert!(size_of::<Settings>() == 24);
+const _: () = assert!(size_of::<Options>() == 104);
 const _: () = assert!(size_of::<Field>() == 48);
 const _: () = assert!(size_of::<Part>() == 16);
 const _: () = assert!(size_of::<Collation>() == 8);

@@ -49,6 +49,7 @@ impl Engine {
             collations: Some(Arc::new(collation::Server::new(options.collations))),
             checkpoint_replay: Duration::from_secs(options.checkpoint_replay_seconds),
             background_threads: usize::try_from(options.background_threads).unwrap_or(usize::MAX),
+            io_budget_bytes: options.settings.io_budget,
             gc_debt_limit_bytes: options.settings.gc_debt_limit,
             deadlock_detect: options.settings.deadlock_detect != 0,
             ..Options::default()
@@ -63,6 +64,7 @@ impl Engine {
     pub fn set(&self, settings: &abi::Settings) {
         self.db.set_deadlock_detect(settings.deadlock_detect != 0);
         self.db.set_gc_debt_limit(settings.gc_debt_limit);
+        self.db.set_io_budget(settings.io_budget);
     }
 
     pub fn create_table(&self, name: &str, definition: &Definition<'_>, auto_increment: u64) -> Result<()> {

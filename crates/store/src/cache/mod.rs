@@ -88,12 +88,14 @@ pub trait Page: Send + Sync {
     }
 }
 
-/// Answers for the log.
+/// Answers for the log, and for when to go on.
 pub trait LogGate: Send + Sync {
     /// The log is durable to here.
     fn durable(&self) -> Lsn;
     /// Makes it durable to at least `lsn`.
     fn make_durable(&self, lsn: Lsn) -> Result<()>;
+    /// Called between the batches of a checkpoint, with no latch held: waits while more is written than may be.
+    fn rest(&self) {}
 }
 
 /// Settings of the cache.
@@ -238,6 +240,12 @@ impl Cache {
         };
         self.grants.add_stats(&mut stats);
         stats
+    }
+
+    /// True if somebody waits for memory.
+    #[must_use]
+    pub fn is_waited_for(&self) -> bool {
+        self.grants.waiting_bytes() != (0, 0)
     }
 
     /// Bytes of dirty pages, now.

@@ -24,7 +24,9 @@ pub(super) fn files(engine: &Engine) -> Result<(String, VerifyReport)> {
     if let Err(fault) = engine.space.check_header() {
         report.note(fault)?;
     }
+    let awaited = engine.await_checkpoint();
     let published = engine.checkpoint.lock();
+    drop(awaited);
     match manifest(engine, &published) {
         Ok(manifest) => {
             let held = Held::new(engine, manifest.log_floor);
@@ -121,7 +123,9 @@ fn log(engine: &Engine, floor: Lsn, records: &mut u64) -> base::Result<()> {
 /// checkpoint has looked for them.
 pub(super) fn space(engine: &Engine, all_readable: bool) -> Result<(String, VerifyReport)> {
     let mut report = VerifyReport::default();
+    let awaited = engine.await_checkpoint();
     let no_checkpoint = engine.checkpoint.lock();
+    drop(awaited);
     let mut census = Census::new(&engine.space);
     let mut all_readable = all_readable && no_checkpoint.lost == Lost::None;
     for entry in engine.upkept_indexes() {
