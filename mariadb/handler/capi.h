@@ -177,6 +177,10 @@ int trefoil_sync(trefoil_database *db, trefoil_failure *why);
 /* The same, before the server gives up a log that has these commits. */
 int trefoil_checkpoint(trefoil_database *db, trefoil_failure *why);
 void trefoil_set(trefoil_database *db, const trefoil_settings *settings);
+/* A backup into a new or empty directory, at most `rate` bytes a second; 0: as fast as it goes. It is cancelled once
+   `goes_on` answers 0, and what was copied is removed. */
+int trefoil_backup(trefoil_database *db, trefoil_text directory, uint64_t rate, uint8_t (*goes_on)(void *with),
+                   void *with, trefoil_failure *why);
 
 /* For administrators: numbers with their names, as many as there is room for; a text, cut where the room ends. */
 typedef struct { const char *name; uint64_t value; } trefoil_number;

@@ -71,6 +71,21 @@ static MYSQL_SYSVAR_BOOL(deadlock_detect, deadlock_detect, PLUGIN_VAR_OPCMDARG,
   "Transactions that wait for each other are found at once, and one of them is rolled back (error 1213). OFF: the first "
   "whose trefoil_lock_wait_timeout has passed gets error 1205", NULL, set_bool, TRUE);
 
+static ulonglong backup_rate;
+static MYSQL_SYSVAR_ULONGLONG(backup_rate, backup_rate, PLUGIN_VAR_RQCMDARG,
+  "Bytes that a backup copies in a second, of backups that begin from now on. 0: as fast as it goes", NULL, NULL, 0, 0,
+  ULONGLONG_MAX, 0);
+
+static char *backup_dir;
+static void update_backup_dir(THD *thd, struct st_mysql_sys_var *, void *to, const void *from)
+{
+  set_backup_dir(thd, backup_rate, static_cast<char **>(to), *static_cast<const char *const *>(from));
+}
+
+static MYSQL_SYSVAR_STR(backup_dir, backup_dir, PLUGIN_VAR_NOCMDOPT | PLUGIN_VAR_MEMALLOC,
+  "SET GLOBAL makes a backup in this directory, which is new or empty, while everybody goes on, and returns when it is "
+  "there. The last one is shown", NULL, update_backup_dir, NULL);
+
 static my_bool print_all_deadlocks;
 static MYSQL_SYSVAR_BOOL(print_all_deadlocks, print_all_deadlocks, PLUGIN_VAR_OPCMDARG,
   "Each deadlock is written to the error log, as SHOW ENGINE TREFOIL STATUS shows the latest", NULL, NULL, FALSE);
@@ -117,6 +132,8 @@ struct st_mysql_sys_var *trefoil_variables[]=
   MYSQL_SYSVAR(lock_wait_timeout),
   MYSQL_SYSVAR(snapshot_isolation),
   MYSQL_SYSVAR(background_threads),
+  MYSQL_SYSVAR(backup_dir),
+  MYSQL_SYSVAR(backup_rate),
   MYSQL_SYSVAR(io_budget),
   MYSQL_SYSVAR(gc_debt_limit),
   MYSQL_SYSVAR(deadlock_detect),

@@ -17,6 +17,9 @@ bool wants_snapshot_isolation(THD *thd);
 bool wants_strict_options(THD *thd);
 bool wants_deadlocks_printed();
 
+/* backup.cc. */
+void set_backup_dir(THD *thd, uint64_t rate, char **to, const char *directory);
+
 /* SHOW STATUS and SHOW ENGINE STATUS: status.cc. */
 extern SHOW_VAR trefoil_status[];
 bool show_engine_status(handlerton *hton, THD *thd, stat_print_fn *print, enum ha_stat_type what);

@@ -119,6 +119,52 @@ check_deadlock_detect() {
     check_deadlock
 }
 
+# A backup beside writers, out of a transaction that goes on: a server on it has each transaction as a whole or not at all.
+check_backup() {
+    local to=$WORK/backup writer before tries
+    value 'CREATE TABLE s.w (id INT AUTO_INCREMENT PRIMARY KEY, v INT, KEY v (v)) ENGINE=TREFOIL;
+        CREATE TABLE s.big (id INT PRIMARY KEY, v VARCHAR(1000)) ENGINE=TREFOIL;
+        USE s; INSERT INTO s.big SELECT seq, REPEAT(SHA2(seq, 512), 7) FROM seq_1_to_4000'
+    (while [ ! -e "$WORK/enough" ]; do echo 'BEGIN; INSERT INTO s.w (v) VALUES (1); INSERT INTO s.w (v) VALUES (2); COMMIT;'; done) |
+        client > /dev/null 2>&1 &
+    writer=$!
+    for ((tries = 0; tries < 100; tries++)); do [ "$(value 'SELECT COUNT(*) > 0 FROM s.w')" = 0 ] || break; sleep 0.1; done
+    say_to a 'BEGIN;' 'INSERT INTO t VALUES (4, 4);' "SET GLOBAL trefoil_backup_dir = '$to';"
+    expect "$(say_to a 'SELECT @@GLOBAL.trefoil_backup_dir;')" "$to"
+    say_to a 'ROLLBACK;'
+    expect "$(value 'SELECT COUNT(*) FROM s.t')" 3
+    expect_error "$(say_to a "SET GLOBAL trefoil_backup_dir = '$to';")" 1296
+    expect_error "$(say_to a "SET GLOBAL trefoil_backup_dir = 'here';")" 1296
+    expect "$(say_to a "SET GLOBAL trefoil_backup_dir = '';" 'SELECT @@GLOBAL.trefoil_backup_dir;')" "$to"
+    # A slow one keeps nobody from variables, and is ended with nothing left behind.
+    value 'SET GLOBAL trefoil_backup_rate = 20000'
+    send b "SET GLOBAL trefoil_backup_dir = '$to.slow';"
+    for ((tries = 0; tries < 100; tries++)); do [ ! -e "$to.slow" ] || break; sleep 0.1; done
+    value 'SET GLOBAL trefoil_backup_rate = 0'
+    value "KILL QUERY $(value "SELECT id FROM information_schema.PROCESSLIST WHERE info LIKE 'SET GLOBAL trefoil_backup_dir%'")"
+    expect_error "$(until_done b)" 1317
+    [ ! -e "$to.slow" ] || echo "left behind: $(find "$to.slow")"
+    expect "$(value 'SELECT @@GLOBAL.trefoil_backup_dir')" "$to"
+    touch "$WORK/enough"
+    wait "$writer" || true
+    before=$DATA
+    close_sessions
+    end_server
+    cp -r "$DATA" "$WORK/restored"
+    rm -rf "$WORK/restored/trefoil"
+    cp -r "$to" "$WORK/restored/trefoil"
+    DATA=$WORK/restored
+    # What was between the two phases of a commit then is rolled back; the server ends itself after that.
+    (start_server "${SERVER_ARGS[@]}" --tc-heuristic-recover=ROLLBACK) > /dev/null 2>&1 || true
+    start_server "${SERVER_ARGS[@]}" 2> /dev/null
+    expect "$(value 'CHECK TABLE s.t, s.w, s.big' | cut -f 4 | sort -u)" OK
+    expect "$(value 'SELECT SUM(v = 1) = SUM(v = 2), COUNT(*) > 0 FROM s.w FORCE INDEX (v)')" $'1\t1'
+    expect "$(value 'SELECT COUNT(*) FROM s.big') $(value 'SELECT COUNT(*) FROM s.t')" '4000 3'
+    end_server
+    DATA=$before
+    start_server "${SERVER_ARGS[@]}" 2> /dev/null
+}
+
 # Numbers move with what is done; the latest deadlock is in the report and, if asked for, in the error log.
 status_of() { value "SHOW GLOBAL STATUS LIKE 'Trefoil_$1'" | cut -f 2; }
 

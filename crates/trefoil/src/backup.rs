@@ -21,6 +21,7 @@
 //! the log that are copied (rule A16f).
 
 use std::io::ErrorKind;
+use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -64,6 +65,28 @@ const CREDIT: Duration = Duration::from_millis(100);
 pub struct Backup<'a> {
     engine: &'a Engine,
     rate_bytes: Option<u64>,
+    watch: Option<Watch<'a>>,
+}
+
+type Watch<'a> = &'a dyn Fn(BackupProgress) -> ControlFlow<()>;
+
+/// How far a backup is: [`Backup::watch`].
+///
+/// ```
+/// use trefoil::BackupProgress;
+///
+/// fn percent(of: BackupProgress) -> u64 {
+///     of.copied_bytes * 100 / of.total_bytes.max(1)
+/// }
+/// # let _ = percent;
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct BackupProgress {
+    /// Bytes of blocks copied so far.
+    pub copied_bytes: u64,
+    /// Bytes of all blocks. The log and run files come on top.
+    pub total_bytes: u64,
 }
 
 impl Database {
@@ -78,7 +101,7 @@ impl Database {
     /// # Ok::<(), trefoil::Error>(())
     /// ```
     pub fn backup(&self) -> Backup<'_> {
-        Backup { engine: self.engine(), rate_bytes: None }
+        Backup { engine: self.engine(), rate_bytes: None, watch: None }
     }
 
     /// Copies the database to `dir`, which is empty or not there yet, while readers and writers go on; changes of
@@ -87,8 +110,8 @@ impl Database {
     /// usual pace.
     ///
     /// # Errors
-    /// `InvalidArgument` if `dir` holds something; `Io`, `DiskFull`, `Poisoned`. What was copied until then is left
-    /// behind and does not open as a database.
+    /// `InvalidArgument` if `dir` holds something; `Io`, `DiskFull`, `Poisoned`. What was copied until then is removed, but
+    /// for directories; if that fails as well, what is left does not open as a database.
     ///
     /// ```
     /// # let dir = tempfile::tempdir().expect("a temporary directory");
@@ -111,7 +134,7 @@ impl Database {
     }
 }
 
-impl Backup<'_> {
+impl<'a> Backup<'a> {
     /// Copies at most so many bytes a second of blocks and run files, and reads as many. `u64::MAX` is as fast as it goes:
     /// for a database that nobody uses. What commits add to the log meanwhile is copied beside that.
     ///
@@ -123,6 +146,24 @@ impl Backup<'_> {
     /// ```
     pub fn rate_bytes(self, bytes_per_second: u64) -> Self {
         Backup { rate_bytes: Some(bytes_per_second.max(1)), ..self }
+    }
+
+    /// Calls `look` after each piece, and while the backup rests, some twenty times a second. Once it answers `Break` the backup
+    /// ends with [`Error::Cancelled`], and what was copied is removed.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = trefoil::Database::open(dir.path().join("fruit.db"), trefoil::Options::default())?;
+    /// use std::ops::ControlFlow;
+    /// use trefoil::Error;
+    ///
+    /// let too_late = |_| ControlFlow::Break(());
+    /// let ended = db.backup().watch(&too_late).to(dir.path().join("monday"));
+    /// assert!(matches!(ended, Err(Error::Cancelled)));
+    /// # Ok::<(), trefoil::Error>(())
+    /// ```
+    pub fn watch(self, look: &'a dyn Fn(BackupProgress) -> ControlFlow<()>) -> Self {
+        Backup { watch: Some(look), ..self }
     }
 
     /// Makes the backup in `dir`, which is empty or not there yet, and returns the moment it shows.
@@ -138,23 +179,32 @@ impl Backup<'_> {
     /// # Ok::<(), trefoil::Error>(())
     /// ```
     pub fn to(self, dir: impl AsRef<Path>) -> Result<CommitTs> {
-        self.engine.backup_to(dir.as_ref(), &mut Pace::new(self.rate_bytes))
+        self.engine.backup_to(dir.as_ref(), &mut Pace::new(self.rate_bytes, self.watch))
     }
 }
 
 /// When the next piece may be copied.
-struct Pace {
+struct Pace<'a> {
     rate_bytes: Option<u64>,
+    watch: Option<Watch<'a>>,
+    progress: BackupProgress,
+    /// The watcher has ended it.
+    cancelled: bool,
     /// When the piece now being copied began.
     began: Instant,
     /// When all pieces so far are paid for, at the rate.
     paid: Instant,
 }
 
-impl Pace {
-    fn new(rate_bytes: Option<u64>) -> Pace {
+impl<'a> Pace<'a> {
+    fn new(rate_bytes: Option<u64>, watch: Option<Watch<'a>>) -> Self {
         let now = Instant::now();
-        Pace { rate_bytes, began: now, paid: now }
+        Pace { rate_bytes, watch, progress: BackupProgress::default(), cancelled: false, began: now, paid: now }
+    }
+
+    fn ask(&mut self) -> base::Result<()> {
+        self.cancelled |= self.watch.is_some_and(|watch| watch(self.progress).is_break());
+        if self.cancelled { Err(Fault::Unsupported("a backup that was cancelled".into())) } else { Ok(()) }
     }
 
     /// The piece begins now; what was done before is not counted.
@@ -177,6 +227,7 @@ impl Pace {
         };
         loop {
             look()?;
+            self.ask()?;
             let left = until - Instant::now();
             if left.is_zero() {
                 break;
@@ -206,13 +257,30 @@ impl Drop for Held<'_> {
 impl Engine {
     /// Copies the database to `dir`, which is empty or not there. Returns the moment the copy shows: it holds every
     /// commit at or below, and none above.
-    fn backup_to(&self, dir: &Path, pace: &mut Pace) -> Result<CommitTs> {
+    fn backup_to(&self, dir: &Path, pace: &mut Pace<'_>) -> Result<CommitTs> {
         self.check_writable()?;
         // One backup at a time, and no change of definitions beside it.
         let _kept = self.steps.keep();
         // The log that a damaged index needs reaches back over lives, which a copy does not.
         self.upkept_indexes().iter().try_for_each(|entry| self.check_undamaged(entry))?;
         self.make_target(dir)?;
+        self.copy_all(dir, pace).map_err(|error| {
+            self.remove_copy(dir);
+            if pace.cancelled { Error::Cancelled } else { error }
+        })
+    }
+
+    /// What of a backup that failed can be removed.
+    fn remove_copy(&self, dir: &Path) {
+        for dir in [dir.to_owned(), dir.join("wal"), dir.join("runs")] {
+            for name in self.layout.vfs.list(&dir).unwrap_or_default() {
+                // Of a directory it fails; what else is left is no database without its header.
+                let _ = self.layout.vfs.remove(&dir.join(name));
+            }
+        }
+    }
+
+    fn copy_all(&self, dir: &Path, pace: &mut Pace<'_>) -> Result<CommitTs> {
         let (manifest, pin) = self.begin_backup()?;
         let _held = Held(self);
         vfs::thread::point("backup.begun");
@@ -260,11 +328,12 @@ impl Engine {
         manifest: &Manifest,
         pin: &SpacePin,
         log: &mut LogCopy,
-        pace: &mut Pace,
+        pace: &mut Pace<'_>,
     ) -> Result<()> {
         let mut before = 0;
         pace.start();
-        self.space.copy_to(pin, &manifest.space, dir, &mut |done, _| {
+        self.space.copy_to(pin, &manifest.space, dir, &mut |done, total| {
+            pace.progress = BackupProgress { copied_bytes: done, total_bytes: total };
             pace.rest(done - before, &mut || self.look(dir, log))?;
             before = done;
             vfs::thread::point("backup.copying");
@@ -297,7 +366,7 @@ impl Engine {
     }
 
     /// All that are there: a file that nothing copied names is removed when the backup is opened.
-    fn copy_runs(&self, dir: &Path, pace: &mut Pace) -> Result<()> {
+    fn copy_runs(&self, dir: &Path, pace: &mut Pace<'_>) -> Result<()> {
         pace.start();
         let vfs = &self.layout.vfs;
         let (from, to) = (self.layout.runs(), dir.join("runs"));

@@ -80,7 +80,7 @@ pub use base::Corruption;
 /// ```
 pub use base::IndexId;
 
-pub use backup::Backup;
+pub use backup::{Backup, BackupProgress};
 /// Commits are ordered by it, and a snapshot sees those at or below its own. It is a position in the log, in bytes:
 /// it grows with every commit that writes, skips numbers, and is never given out twice in the life of the database.
 ///

@@ -5,6 +5,7 @@
 mod support;
 
 use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -300,6 +301,38 @@ fn a_backup_that_fails_leaves_no_database() {
         }
         // What the failed ones held is let go.
         db.checkpoint().unwrap();
+        sound(&db);
+    });
+}
+
+/// Whoever watches a backup sees it grow, and ends it: nothing of it is left, and the same place is good for the next one.
+/// Guards: the watcher is asked; what was copied is removed.
+#[test]
+fn a_backup_that_is_cancelled_leaves_nothing() {
+    simulate(|_| {
+        let disk = disk();
+        let db = open(&disk);
+        noise(&db, &index(&db, "big"), 0);
+        let seen = std::cell::Cell::new(0);
+        let look = |progress: trefoil::BackupProgress| {
+            assert!(seen.get() <= progress.copied_bytes && progress.copied_bytes <= progress.total_bytes);
+            seen.set(progress.copied_bytes);
+            if progress.copied_bytes > progress.total_bytes / 2 {
+                ControlFlow::Break(())
+            } else {
+                ControlFlow::Continue(())
+            }
+        };
+        let ended = db.backup().watch(&look).to("/copy/of");
+        assert!(matches!(ended, Err(Error::Cancelled)), "{ended:?}");
+        assert!(seen.get() > 0);
+        let vfs: Arc<dyn trefoil::Vfs> = Arc::new(disk.clone());
+        for dir in ["/copy/of", "/copy/of/wal", "/copy/of/runs"] {
+            let left = vfs.list(std::path::Path::new(dir)).unwrap();
+            assert!(left.iter().all(|name| ["wal", "runs"].iter().any(|dir| name.ends_with(dir))), "{dir}: {left:?}");
+        }
+        db.checkpoint_to("/copy/next").unwrap();
+        sound(&Database::open("/copy/next", options(&disk)).unwrap());
         sound(&db);
     });
 }

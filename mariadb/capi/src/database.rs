@@ -2,11 +2,14 @@
 //! The one database of a server, and what is counted for its tables as long as it is open.
 
 use std::collections::BTreeMap;
+use std::fs;
+use std::ops::ControlFlow;
+use std::path::Path;
 use std::sync::atomic::{AtomicI64, AtomicU64};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use trefoil::{ChangeOptions, Database, Durability, Error, Options};
+use trefoil::{BackupProgress, ChangeOptions, Database, Durability, Error, Options};
 
 use crate::abi;
 use crate::alter;
@@ -161,6 +164,37 @@ impl Engine {
             Error::NotFound { .. } => Failure::new(Code::NoXid, &error.to_string()),
             other => other.into(),
         })
+    }
+}
+
+impl Engine {
+    /// A hot backup into `dir`, at most `rate` bytes a second; 0: as fast as it goes. `goes_on` is asked meanwhile.
+    pub fn backup(&self, dir: &str, rate: u64, goes_on: &dyn Fn() -> bool) -> Result<()> {
+        let path = Path::new(dir);
+        if !path.is_absolute() {
+            let why = format!("no backup in '{dir}': name a directory with its whole path, from / on");
+            return Err(Failure::new(Code::Failed, &why));
+        }
+        let is_new = !path.exists();
+        let is_empty = is_new || fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_none());
+        let watch = |_: BackupProgress| if goes_on() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) };
+        let backup = self.db.backup().rate_bytes(if rate == 0 { u64::MAX } else { rate });
+        let failed = match backup.watch(&watch).to(path) {
+            Ok(_) => return Ok(()),
+            Err(failed) => failed,
+        };
+        if is_empty {
+            // What is not empty stays.
+            let made = [path.join("wal"), path.join("runs")].into_iter().chain(is_new.then(|| path.to_owned()));
+            made.for_each(|dir| drop(fs::remove_dir(dir)));
+        }
+        match failed {
+            Error::Cancelled => Err(failed.into()),
+            _ => Err(Failure::new(
+                Code::Failed,
+                &format!("no backup in '{dir}': {failed}; name a new or empty directory that the server may write to"),
+            )),
+        }
     }
 }
 

@@ -110,6 +110,18 @@ pub extern "C" fn trefoil_sync(db: &Arc<Engine>, why: Option<&mut Failure>) -> i
 }
 
 #[unsafe(no_mangle)]
+pub extern "C" fn trefoil_backup(
+    db: &Arc<Engine>,
+    directory: Text,
+    rate: u64,
+    goes_on: extern "C" fn(*mut c_void) -> u8,
+    with: *mut c_void,
+    why: Option<&mut Failure>,
+) -> i32 {
+    guard(why, || db.backup(text(directory)?, rate, &|| goes_on(with) != 0).map(|()| Done::Ok))
+}
+
+#[unsafe(no_mangle)]
 pub extern "C" fn trefoil_set(db: &Arc<Engine>, settings: &Settings) {
     quietly(|| db.set(settings));
 }
