@@ -4,13 +4,16 @@
 //! The mark lives in the handle, is changed under the leaf's exclusive latch, and travels in the image's descriptor.
 //! An inner handle's mark says the same of everything below. Scans hop over marked children without a latch.
 //!
-//! Setting an inner mark: (1) under the structure latch, all child marks are found set; (2) the mark is set; (3) the
-//! child marks are looked at again, and if one is gone the mark is taken back. Putting a live entry: (1) the leaf's
-//! mark is cleared under its latch; (2) the marks above are cleared, lowest first, before the commit is marked
-//! applied. All of these are SeqCst, so that of a marker and a put at least one sees the other:
+//! Setting an inner mark: (1) under the structure latch, all child marks are found set; (2) the node is said to be judged,
+//! which is no mark yet; (3) the child marks are looked at again; (4) if none is gone, and nobody has cleared the mark
+//! since 2, it is set. Putting a live entry: (1) the leaf's mark is cleared under its latch; (2) the marks above are
+//! cleared, lowest first, before the commit is marked applied. All of these are SeqCst, so that of a marker and a put at
+//! least one sees the other:
 //!
 //! > Without the second look: the marker finds all of N's leaves dead; a put clears leaf L's mark, climbs, finds N not
 //! > marked yet; the marker marks N. A scan hops over N and misses the row.
+//!
+//! > With the mark set before the second look, to be taken back behind it: the same, by a scan that comes in between.
 //!
 //! Attached runs are outside marks: scans merge them anyway.
 
@@ -115,12 +118,17 @@ impl Core {
     pub(crate) fn summarise(&self, _latched: &Latched<'_>, low: &[u8]) {
         let guard = epoch::pin();
         for step in self.path(&guard, low).iter().rev() {
-            let Some(dead_from) = mark_of_all(step.keys) else { return };
-            vfs::thread::point("tree.inner_judged");
-            step.handle.mark.set(Some(dead_from));
+            if mark_of_all(step.keys).is_none() {
+                return;
+            }
+            vfs::thread::point("tree.inner_judging");
+            let is_marked = step.handle.mark.judge(|| {
+                let dead_from = mark_of_all(step.keys);
+                vfs::thread::point("tree.inner_judged");
+                dead_from
+            });
             vfs::thread::point("tree.inner_marked");
-            if mark_of_all(step.keys) != Some(dead_from) {
-                step.handle.mark.set(None);
+            if !is_marked {
                 return;
             }
         }

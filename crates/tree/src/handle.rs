@@ -47,6 +47,8 @@ const FENCE_BYTES: u64 = allocated(2 * size_of::<usize>() + 16);
 
 /// Value of `dead_from` for a node that may hold live entries.
 const ALIVE: u64 = u64::MAX;
+/// While a marker looks at what lies below: alive for everybody else.
+const JUDGED: u64 = u64::MAX - 1;
 
 /// "Everything below is dead for snapshots at or above T", or alive. Readers look without a latch.
 #[derive(Debug)]
@@ -57,11 +59,11 @@ impl DeadMark {
         Self(AtomicU64::new(from.map_or(ALIVE, |ts| ts.0)))
     }
 
-    /// SeqCst here and in `set`: the marker sets an inner mark and then looks at the children's; a put clears a
-    /// leaf's mark and then the inner ones. Of the two, at least one sees the other [A25].
+    /// SeqCst here, in `set` and in `judge`: the marker says that it judges an inner node and then looks at the children's
+    /// marks; a put clears a leaf's mark and then the inner ones. Of the two, at least one sees the other [A25].
     pub fn get(&self) -> Option<CommitTs> {
         let from = self.0.load(Ordering::SeqCst);
-        (from != ALIVE).then_some(CommitTs(from))
+        (from < JUDGED).then_some(CommitTs(from))
     }
 
     pub fn set(&self, from: Option<CommitTs>) {
@@ -71,15 +73,29 @@ impl DeadMark {
         }
     }
 
+    /// Sets the mark to what `look` finds; false if it finds none, or the mark was cleared meanwhile. Nobody hops over a node
+    /// that was alive until that is certain. One at a time.
+    pub fn judge(&self, look: impl FnOnce() -> Option<CommitTs>) -> bool {
+        let mut before = self.0.load(Ordering::SeqCst);
+        if before >= JUDGED {
+            before = JUDGED;
+            self.0.store(JUDGED, Ordering::SeqCst);
+        }
+        let from = look();
+        let to = from.map_or(ALIVE, |ts| ts.0);
+        let stands = self.0.compare_exchange(before, to, Ordering::SeqCst, Ordering::SeqCst).is_ok();
+        stands && from.is_some()
+    }
+
     /// May a reader at `at` hop over the node, who needs every tombstone above `needed_above`?
     pub fn hides_from(&self, at: ReadAt, needed_above: CommitTs) -> bool {
         // Acquire, with the store in `set`: enough for one reader, who only needs what its snapshot covers.
         let from = self.0.load(Ordering::Acquire);
         let hidden = match at {
-            ReadAt::Newest => from != ALIVE,
+            ReadAt::Newest => true,
             ReadAt::Snapshot(s) => s.0 >= from,
         };
-        hidden && from <= needed_above.0
+        from < JUDGED && hidden && from <= needed_above.0
     }
 }
 
