@@ -117,17 +117,18 @@ pub fn build(
     // What writers change meanwhile is theirs: nobody else needs the rows of that moment.
     drop((rows, snapshot));
     vfs::thread::point("build.read");
-    // One thread per index sorts and applies.
+    // One thread per index sorts and applies. Whatever becomes of one of them, none outlives the build: they ask whether it is
+    // still wanted.
     let mut threads = Vec::new();
     for ((sorter, entry), n) in sorters.into_iter().zip(new).zip(numbers) {
         let (mut applier, mut distinct) =
             (Applier::new(entry, s, progress), Distinct::new(&shape.def.name, schema, *n));
         let work = move || sorter.finish(&mut applier, &mut distinct);
-        let thread = vfs::thread::spawn("trefoil-build", work);
-        threads.push(thread.map_err(|e| base::Fault::io("start", "a thread", &e))?);
+        threads.push(vfs::thread::spawn("trefoil-build", work).map_err(|e| base::Fault::io("start", "a thread", &e)));
     }
-    let results: Vec<_> = threads.into_iter().map(|t| t.join().expect("a build does not panic")).collect();
-    let spilled: Vec<Vec<Run>> = results.into_iter().collect::<crate::Result<_>>()?;
+    let ended: Vec<_> = threads.into_iter().map(|thread| thread.map(vfs::thread::JoinHandle::join)).collect();
+    let results = ended.into_iter().map(|ended| ended?.expect("a build does not panic"));
+    let spilled: Vec<Vec<Run>> = results.collect::<crate::Result<_>>()?;
     drop(spilled);
     Ok(())
 }
