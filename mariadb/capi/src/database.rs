@@ -84,6 +84,7 @@ impl Engine {
 
     pub fn drop_table(&self, name: &str, wait: ChangeOptions) -> Result<()> {
         crash::point("drop");
+        let wait = if is_of_change(name) { to_its_end(wait) } else { wait };
         self.db.changing(wait).drop_table(name)?;
         crash::point("dropped");
         self.counters.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
@@ -121,7 +122,7 @@ impl Engine {
         self.counters(from).auto.keep_exactly(&self.numbers, from)?;
         self.numbers.keep(to, self.numbers.kept(from)?)?;
         crash::point("rename");
-        self.db.changing(wait).rename_table(from, to)?;
+        self.db.changing(to_its_end(wait)).rename_table(from, to)?;
         crash::point("renamed");
         // Its rows were copied later than a snapshot may be.
         if is_copy(from) {
@@ -214,6 +215,18 @@ pub fn at_once() -> ChangeOptions {
     ChangeOptions { lock_timeout: Some(Duration::ZERO), ..ChangeOptions::default() }
 }
 
+/// A step of a statement that is not wanted any more when it comes: the server takes back what that has done, or brings it to an
+/// end, and has no other way if it is refused.
+fn to_its_end(wait: ChangeOptions) -> ChangeOptions {
+    let goes_on = wait.goes_on.filter(|goes_on| goes_on());
+    ChangeOptions { goes_on, ..wait }
+}
+
+/// True for a name that the server gives a table while it changes one: the copy, or what was copied.
+fn is_of_change(name: &str) -> bool {
+    is_copy(name) || name.rsplit('/').next().is_some_and(|last| last.starts_with("#sql-backup-"))
+}
+
 /// True for the name of a temporary table. No user's table has it: in their names this character is encoded.
 pub fn is_temporary(name: &str) -> bool {
     name.rsplit('/').next().is_some_and(|last| last.starts_with("#sql-temptable-"))
@@ -261,6 +274,39 @@ mod tests {
     fn temporary_tables_of_the_server_before_are_dropped() {
         let names = ["/tmp/#sql-temptable-1-2-3", "d/#sql-alter-1-2", "d/t", "tmp/#sql-temptable-9"];
         assert_eq!(tables_after(&names, Engine::drop_leftovers), ["d/#sql-alter-1-2", "d/t"]);
+    }
+
+    /// What the server takes back of a statement that was ended waits as long as it must. Guard: `to_its_end`.
+    #[test]
+    fn what_an_ended_statement_takes_back_is_not_refused() {
+        let (_dir, engine) = engine();
+        let schema = Schema::builder().column("id", ColumnType::I64).primary_key(&["id"]).build().expect("a schema");
+        let make = |name| engine.db.create_table(name, schema.clone()).expect("it is new");
+        let (before, copy) = (make("d/#sql-backup-1-2"), make("d/#sql-alter-1-2"));
+        let mut writer = engine.db.begin().expect("it begins");
+        for table in [&before, &copy] {
+            writer.insert(table, &[1i64.into()]).expect("it is new");
+        }
+        let ended = || ChangeOptions { goes_on: Some(Arc::new(|| false)), lock_timeout: Some(Duration::from_secs(60)) };
+        let refused = engine.db.changing(ended()).drop_table("d/#sql-alter-1-2");
+        assert!(matches!(refused, Err(Error::Cancelled)), "{refused:?}");
+        std::thread::scope(|scope| {
+            let changes = trefoil::TableChanges::new().add_nullable("more", ColumnType::Text, trefoil::Value::Null);
+            let (db, table) = (&engine.db, &before);
+            let turn = scope.spawn(move || db.alter_table(table, &changes));
+            let own = "d/#sql-backup-1-2";
+            while engine.db.changing(at_once()).rename_table(own, own).is_ok() {
+                std::thread::yield_now();
+            }
+            let back = scope.spawn(|| engine.rename_table("d/#sql-backup-1-2", "d/t", ended()));
+            let gone = scope.spawn(|| engine.drop_table("d/#sql-alter-1-2", ended()));
+            std::thread::sleep(Duration::from_millis(200));
+            assert!(!back.is_finished() && !gone.is_finished());
+            writer.rollback();
+            turn.join().expect("no panic").expect("the writer left");
+            assert!(back.join().expect("no panic").is_ok() && gone.join().expect("no panic").is_ok());
+        });
+        assert_eq!(engine.db.names().1, ["d/t"]);
     }
 
     #[test]
