@@ -149,6 +149,7 @@ typedef struct {
   uint32_t key_count;
   int32_t primary;       /* number of the primary key; -1: rows have hidden numbers */
   uint32_t record_length;
+  trefoil_key hidden;    /* settings of what keeps rows with hidden numbers; it has no parts */
 } trefoil_definition;
 
 typedef struct {
@@ -165,7 +166,7 @@ static_assert(sizeof(trefoil_options) == 104, "as in abi.rs");
 static_assert(sizeof(trefoil_field) == 48, "as in abi.rs");
 static_assert(sizeof(trefoil_part) == 16, "as in abi.rs");
 static_assert(sizeof(trefoil_key) == 40, "as in abi.rs");
-static_assert(sizeof(trefoil_definition) == 40, "as in abi.rs");
+static_assert(sizeof(trefoil_definition) == 80, "as in abi.rs");
 static_assert(sizeof(trefoil_table_stats) == 40, "as in abi.rs");
 
 /* The database. */

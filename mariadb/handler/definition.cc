@@ -149,7 +149,8 @@ Definition::Definition(const TABLE *table)
     m_keys[n].parts= m_parts[n].data();
   m_definition= {m_fields.data(), m_keys.data(), share->default_values, (uint32_t) m_fields.size(),
                  (uint32_t) m_keys.size(), share->primary_key == MAX_KEY ? -1 : (int32_t) share->primary_key,
-                 (uint32_t) share->reclength};
+                 (uint32_t) share->reclength, {}};
+  settings(options, nullptr, &m_definition.hidden);
 }
 
 static bool refuse(const char *what, const char *name)

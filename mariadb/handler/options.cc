@@ -45,7 +45,7 @@ static const trefoil_key_options *key_options(const KEY *key)
 
 void settings(const trefoil_table_options *table, const KEY *key, trefoil_key *to)
 {
-  trefoil_key fitting= asked(table, key_options(key));
+  trefoil_key fitting= asked(table, key ? key_options(key) : nullptr);
   trefoil_failure why{};
   /* That they do not fit was said when the table was made: refuse_options. */
   while (trefoil_key_fit(&fitting, &why) == TREFOIL_UNSUPPORTED)

@@ -117,6 +117,18 @@ check_damaged_table() {
     value 'INSERT INTO s.t VALUES (9, 9); DROP TABLE s.broken' || echo 'the others do not go on'
 }
 
+# Settings of a table without a primary key are those of its rows: uncompressed they are found in the file as they are.
+check_hidden_settings() {
+    local found
+    client s -e "CREATE TABLE plain (b VARCHAR(1000)) ENGINE=TREFOIL COMPRESSION=none;
+        INSERT INTO plain SELECT REPEAT('as it is', 50) FROM seq_1_to_1000"
+    end_server
+    found=$(grep -ao 'as it is' "$DATA/trefoil/data.trefoil" | wc -l)
+    [ "$found" -ge 50000 ] || echo "only $found of 50000 are there"
+    start_server "${SERVER_ARGS[@]}" 2> /dev/null
+    value 'DROP TABLE s.plain'
+}
+
 # The checksum of a header behind its format.
 crc32c() {
     perl -0777 -ne 'my $crc = 0xFFFFFFFF;
@@ -162,6 +174,7 @@ trouble() {
     full_disk
     check uninstall
     check damaged_table
+    check hidden_settings
     client < "$HERE/test/sessions.sql"
     started_without newer 'newer\|format'
     started_without header 'checksum'

@@ -81,7 +81,7 @@ pub struct Part {
     pub(crate) descending: u32,
 }
 
-/// Of [`Key::flags`]: the server keeps its values unique.
+/// A flag of a key: the server keeps its values unique.
 pub const CLAIMED: u8 = 1;
 /// It has the whole row.
 pub const CLUSTERING: u8 = 2;
@@ -110,6 +110,7 @@ pub struct Definition {
     pub(crate) key_count: u32,
     pub(crate) primary: i32,
     pub(crate) record_length: u32,
+    pub(crate) hidden: Key,
 }
 
 /// Counts for the optimiser.
@@ -217,7 +218,7 @@ const _: () = assert!(size_of::<Field>() == 48);
 const _: () = assert!(size_of::<Part>() == 16);
 const _: () = assert!(size_of::<Collation>() == 8);
 const _: () = assert!(size_of::<Key>() == 40);
-const _: () = assert!(size_of::<Definition>() == 40);
+const _: () = assert!(size_of::<Definition>() == 80);
 const _: () = assert!(size_of::<TableStats>() == 40);
 const _: () = assert!(size_of::<BeginOptions>() == 16);
 const _: () = assert!(size_of::<Patience>() == 24);

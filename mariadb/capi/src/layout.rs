@@ -433,6 +433,7 @@ fn schema(from: &Definition<'_>, fields: &[Field], keys: &[KeyLayout]) -> Result
     }
     if from.primary.is_none() {
         schema = schema.column(ROW_NUMBER, trefoil::ColumnType::U64).primary_key(&[ROW_NUMBER]);
+        schema = schema.primary_options(index_options(from.hidden)?);
     }
     for (key, (key_name, _, options)) in keys.iter().zip(&from.keys) {
         let parts = key.parts.iter().map(|part| part.key_part(name(part.field)));

@@ -210,6 +210,7 @@ pub struct Definition<'a> {
     pub keys: Vec<(&'a str, &'a [abi::Part], &'a abi::Key)>,
     pub defaults: &'a [u8],
     pub primary: Option<usize>,
+    pub hidden: &'a abi::Key,
 }
 
 /// # Safety
@@ -227,6 +228,7 @@ pub unsafe fn definition<'a>(from: &'a abi::Definition) -> Result<Definition<'a>
                 .collect::<Result<_>>()?,
             defaults: bytes(from.defaults, from.record_length as usize),
             primary: usize::try_from(from.primary).ok(),
+            hidden: &from.hidden,
         })
     }
 }

@@ -1,0 +1,79 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: GPL-2.0-only
+# A private MariaDB server with ENGINE=TREFOIL: fetched, built, started; nothing is installed. `--help` says more.
+set -euo pipefail
+
+HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+REPO=$(dirname "$HERE")
+TARGET=${CARGO_TARGET_DIR:-$REPO/target}
+CACHE=${TREFOIL_MARIADB_CACHE:-$TARGET/mariadb}
+# Empty: the newest of this series that the machine's package sources hold with its source.
+MARIADB_VERSION=${MARIADB_VERSION:-}
+SERIES=10.11
+
+usage() {
+    cat <<END
+usage: mariadb/mariadb.sh [VERB] [ARGUMENT...]     (or: make mariadb)
+
+  run [ARG...]    fetch, build, start a server on a socket of its own and open a client; the server ends with the
+                  client. If standard input is no terminal its SQL is run instead. ARGs go to the client. The default.
+  fetch [rocksdb] packages and headers of MariaDB into the cache; with \`rocksdb\` also what its plugin needs
+  build           ha_trefoil.so for the fetched version
+  start [ARG...]  a server in the foreground until Ctrl-C; ARGs go to the server
+  test            what \`make test\` runs: a script with its expected output, sessions, the anomaly matrix, kills
+  anomalies [CASE.LEVEL...]   the anomaly matrix: InnoDB and TREFOIL do the same at each isolation level
+  kills [N [M]]   the server killed under load N times at random moments, M times (N) at each place of a commit
+  suites [GROUP] [ARG...]   the server's own suites; prints a table; ARGs go to its test runner. Groups: storage_engine,
+                  the default; engines (iuds and funcs); handler, parts, gcol, period, rocksdb with the engine changed
+  sysbench [ARG...]   the packaged sysbench on ENGINE=TREFOIL; without ARGs each of its stock tests for a moment
+  differential [SEED [COUNT]]   random tables, statements and queries with this engine and with InnoDB, whose answers are
+                  held against each other; a seed repeats them. \`differential collations\`: every collation of the server
+  ready           succeeds if there is what \`test\` needs, fetching MariaDB if need be
+  version         the version that is fetched
+  where           its directory in the cache
+
+Environment:
+  MARIADB_VERSION         which one, such as $SERIES.1; default the newest $SERIES with packages and source
+  TREFOIL_MARIADB_CACHE   where packages and builds are kept; default target/mariadb
+  TREFOIL_MARIADB_DATA    the server's data directory; default data in the cache
+  TREFOIL_PROFILE         cargo's profile of the engine; default release
+  TREFOIL_MARIADB_SERVER_ARGS   more arguments of the server of \`run\`, such as --trefoil-buffer-size=1G
+
+Packages come from the machine's own package sources (apt), with their checksums, into the cache; it takes about 300 MB.
+END
+}
+
+say() { printf '%s\n' "mariadb: $*" >&2; }
+die() { say "$*"; exit 1; }
+
+. "$HERE/tools/packages.sh"
+. "$HERE/tools/build.sh"
+. "$HERE/tools/server.sh"
+. "$HERE/tools/suites.sh"
+. "$HERE/tools/derived.sh"
+. "$HERE/tools/sysbench.sh"
+. "$HERE/test/common.sh"
+. "$HERE/test/anomalies.sh"
+. "$HERE/test/kills.sh"
+. "$HERE/test/differential.sh"
+
+verb=${1:-run}
+[ $# -eq 0 ] || shift
+# Not joined by `&&`: within such a list a step that fails would not end the script.
+case $verb in
+    -h | --help | help) usage ;;
+    fetch) fetch; if [ "${1:-}" = rocksdb ]; then fetch_rocksdb; fi ;;
+    ready) compiler > /dev/null; fetch ;;
+    build) fetch; build ;;
+    start) fetch; build; serve "$@" ;;
+    run) fetch; build; run_client "$@" ;;
+    test) fetch; build; . "$HERE/test/smoke_only.sh" ;;
+    anomalies) fetch; build; scratch; anomalies "$@"; verdicts ;;
+    kills) fetch; build; scratch; kills "${1:-5}" "${2:-${1:-5}}"; verdicts ;;
+    sysbench) fetch; build; sysbench "$@" ;;
+    differential) fetch; build; differential "$@" ;;
+    suites) fetch; build; suites "$@" ;;
+    version) fetched_version ;;
+    where) locate; printf '%s\n' "$DIR" ;;
+    *) usage >&2; exit 2 ;;
+esac

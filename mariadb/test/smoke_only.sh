@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: GPL-2.0-only
+# The smoke test of ENGINE=TREFOIL: SQL with its expected output, sessions beside each other, a server killed under load.
+# Sourced by mariadb.sh; `TREFOIL_RECORD=1 mariadb/mariadb.sh test` writes the expected output anew.
+
+# A script's output, errors in their places.
+script() {
+    local name=$1 expected=$HERE/test/$1.expected out=$WORK/$1.out
+    client --force --table --unbuffered < "$HERE/test/$name.sql" 2>&1 | grep -v '^--------------$' |
+        sed 's/^\(ERROR .*\) at line [0-9]*:/\1:/' > "$out" || true
+    [ -z "${TREFOIL_RECORD:-}" ] || cp "$out" "$expected"
+    if diff -u "$expected" "$out" > "$WORK/$name.diff"; then
+        verdict "$name" ok
+    else
+        cat "$WORK/$name.diff"
+        verdict "$name" FAILED
+    fi
+}
+
+beside_innodb() {
+    end_server
+    start_server "${SERVER_ARGS[@]/--innodb=OFF/--innodb=ON}" 2> /dev/null
+    same_as_innodb
+    same tables
+    same alter
+    same longkeys
+    differ_nowhere
+    same autoinc
+    same_plans
+    same_ranges
+    check unwanted
+    local name
+    for name in copies limits moment; do
+        same_in_sessions "$name"
+    done
+}
+
+SERVER_ARGS=(--innodb=OFF --default-storage-engine=Aria --character-set-server=latin1 --collation-server=latin1_swedish_ci
+    --default-time-zone=+00:00 --log-bin=binlog --binlog-format=ROW)
+. "$HERE/test/sessions.sh"
+. "$HERE/test/reads.sh"
+. "$HERE/test/tables.sh"
+. "$HERE/test/ddl.sh"
+. "$HERE/test/waits.sh"
+. "$HERE/test/trouble.sh"
+. "$HERE/test/explain.sh"
+. "$HERE/test/ranges.sh"
+. "$HERE/test/pool.sh"
+. "$HERE/test/autoinc.sh"
+scratch
+start_server "${SERVER_ARGS[@]}"
+check_engine
+trouble
+verdicts
