@@ -31,4 +31,14 @@ bool ha_trefoil::get_error_message(int error, String *text)
   return false;
 }
 
-int ha_trefoil::failed() { return server_error(ha_thd(), m_why); }
+/* The server asks for the key of a duplicate behind the error, of a partitioned table through any of its handlers. */
+static thread_local uint duplicate_key= MAX_KEY;
+
+int ha_trefoil::failed()
+{
+  if (m_why.code == TREFOIL_DUPLICATE)
+    duplicate_key= (uint) m_why.key;
+  return server_error(ha_thd(), m_why);
+}
+
+uint ha_trefoil::key_of_duplicate() { return duplicate_key; }

@@ -212,6 +212,8 @@ int trefoil_table_rename(trefoil_database *db, trefoil_text from, trefoil_text t
                          trefoil_failure *why);
 /* Empties it, in a moment, while nobody else has it open; cursors are attached to it again. */
 int trefoil_table_truncate(trefoil_table *table, const trefoil_patience *wait, trefoil_failure *why);
+/* Until each transaction that has written to it is decided, prepared ones too. */
+int trefoil_table_wait(trefoil_table *table, const trefoil_patience *wait, trefoil_failure *why);
 /* Checks its indexes; if it is `thorough`, its rows against them. TREFOIL_CORRUPT if anything was said. */
 int trefoil_table_check(trefoil_session *session, trefoil_table *table, uint8_t thorough,
                         void (*say)(void *to, trefoil_text what), void *to, trefoil_failure *why);

@@ -111,6 +111,8 @@ private:
   int plan(TABLE *altered, Alter_inplace_info *info, trefoil_alter **out, uint8_t *builds);
   int settle(int error);
   int failed();
+  static uint key_of_duplicate();
+  int wait_for_prepared();
   int find(const uchar *key, uint length, uint8_t how, const key_range *end, uchar *record);
   int step(uint8_t where, uchar *record, int none);
   void count_distinct();
@@ -135,6 +137,7 @@ private:
   trefoil_lock m_lock= {TREFOIL_UNLOCKED, TREFOIL_WAIT};
   trefoil_failure m_why= {};
   bool m_shows_locked= false;
+  trefoil_lock m_stored_lock= {TREFOIL_UNLOCKED, TREFOIL_WAIT};
   bool m_is_first= false;
   /* What a scan reads. */
   ulonglong m_pages= 1;

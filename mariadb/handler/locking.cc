@@ -47,6 +47,7 @@ THR_LOCK_DATA **ha_trefoil::store_lock(THD *thd, THR_LOCK_DATA **to, enum thr_lo
     m_lock.wait= TREFOIL_SKIP_LOCKED;
   else if (thd->variables.lock_wait_timeout == 0)
     m_lock.wait= TREFOIL_NO_WAIT;
+  m_stored_lock= m_lock;
   return to;
 }
 
@@ -98,10 +99,15 @@ int ha_trefoil::external_lock(THD *thd, int type)
   return 0;
 }
 
+/* A statement on a table that is locked: under LOCK TABLES, or within a function or trigger, where what the statement outside
+   does has decided how its tables are read. */
 int ha_trefoil::start_stmt(THD *thd, thr_lock_type type)
 {
-  THR_LOCK_DATA *none= nullptr;
-  store_lock(thd, &none, type);
+  m_lock= m_stored_lock;
+  if (thd_sql_command(thd) == SQLCOM_SELECT && type == TL_READ)
+    m_lock.mode= TREFOIL_UNLOCKED;
+  else if (type >= TL_WRITE_ALLOW_WRITE)
+    m_lock.mode= TREFOIL_EXCLUSIVE;
   return attach(thd);
 }
 

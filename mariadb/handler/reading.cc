@@ -103,10 +103,32 @@ bool ha_trefoil::reads_all() const
   return m_is_range && lex->query_tables && !lex->query_tables->next_global;
 }
 
+/* A copy takes the place of its table: what is prepared by a session that is gone, whose metadata locks went with it, has to be
+   in it or not to be at all. */
+int ha_trefoil::wait_for_prepared()
+{
+  switch (thd_sql_command(ha_thd())) {
+  case SQLCOM_ALTER_TABLE:
+  case SQLCOM_CREATE_INDEX:
+  case SQLCOM_DROP_INDEX:
+  case SQLCOM_OPTIMIZE:
+  case SQLCOM_REPAIR:
+    break;
+  default:
+    return 0;
+  }
+  if (table->s->tmp_table != NO_TMP_TABLE)
+    return 0;
+  trefoil_patience wait= patience_of(ha_thd());
+  return trefoil_table_wait(m_table, &wait, &m_why) ? failed() : 0;
+}
+
 int ha_trefoil::rnd_init(bool scan)
 {
   if (!scan)
     return 0;
+  if (int error= wait_for_prepared())
+    return error;
   trefoil_seek seek{};
   seek.key= -1;
   seek.how= TREFOIL_FROM;

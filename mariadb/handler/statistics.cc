@@ -70,7 +70,7 @@ int ha_trefoil::info(uint flag)
     count_distinct();
   }
   if (flag & HA_STATUS_ERRKEY)
-    errkey= m_why.code == TREFOIL_DUPLICATE ? (uint) m_why.key : (uint) -1;
+    errkey= key_of_duplicate();
   if ((flag & HA_STATUS_AUTO) && table->found_next_number_field)
   {
     uint64_t next= 0;

@@ -119,6 +119,68 @@ check_deadlock_detect() {
     check_deadlock
 }
 
+# A copy has what was prepared by a session that is gone: it begins when that is decided, or not at all.
+check_copy_beside_prepared() {
+    local change
+    for change in 'ALTER TABLE s.c FORCE, ALGORITHM=COPY' 'OPTIMIZE TABLE s.c' 'ALTER TABLE s.p COALESCE PARTITION 1' \
+        'ALTER TABLE s.p REMOVE PARTITIONING'; do
+        client s -e 'DROP TABLE IF EXISTS c, p; CREATE TABLE c (id INT PRIMARY KEY, v INT) ENGINE=TREFOIL;
+            CREATE TABLE p (id INT PRIMARY KEY, v INT) ENGINE=TREFOIL PARTITION BY HASH(id) PARTITIONS 3;
+            INSERT INTO c SELECT seq, seq FROM seq_1_to_100; INSERT INTO p SELECT * FROM c'
+        client s -e "XA START 'q'; INSERT INTO c VALUES (500, 1), (501, 1); UPDATE c SET v = 0 WHERE id = 1;
+            INSERT INTO p SELECT * FROM c WHERE id >= 500; UPDATE p SET v = 0 WHERE id = 1; XA END 'q'; XA PREPARE 'q'"
+        case $(value "SET trefoil_lock_wait_timeout = 1; $change" 2>&1) in
+            *1205* | *'Lock wait timeout'*) ;;
+            *) echo "$change did not wait" ;;
+        esac
+        send a "$change;"
+        sleep 0.3
+        value "XA COMMIT 'q'"
+        until_done a > "$WORK/change"
+        expect "$change: $(value 'SELECT COUNT(*), SUM(v = 0) FROM s.c') $(value 'SELECT COUNT(*), SUM(v = 0) FROM s.p')" \
+            "$change: "$'102\t1 102\t1'
+    done
+}
+
+# At READ COMMITTED a row that does not match is given back, and no other: a join, or a partition, may have locked the next row
+# of another table or partition before the server says so.
+check_gives_back_its_own() {
+    client s -e 'CREATE TABLE j1 (id INT PRIMARY KEY, k INT, v INT) ENGINE=TREFOIL;
+        CREATE TABLE j2 (id INT PRIMARY KEY, ok INT, z VARCHAR(200)) ENGINE=TREFOIL;
+        INSERT INTO j1 SELECT seq, seq, seq * 10 FROM seq_1_to_3;
+        INSERT INTO j2 SELECT seq, seq > 1, REPEAT("z", 200) FROM seq_1_to_500;
+        CREATE TABLE h (id INT PRIMARY KEY, v INT) ENGINE=TREFOIL PARTITION BY HASH(id) PARTITIONS 2;
+        INSERT INTO h VALUES (1, 10), (2, 11), (3, 10), (4, 10), (5, 10), (6, 10)'
+    say_to a 'SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED;' 'SET join_cache_level = 0;' 'BEGIN;'
+    expect "$(say_to a 'SELECT j1.id FROM j1 STRAIGHT_JOIN j2 ON j2.id = j1.k WHERE j2.ok = 1 FOR UPDATE;')" $'2\n3'
+    expect_error "$(say_to b 'SELECT v FROM j1 WHERE id = 2 FOR UPDATE NOWAIT;')" 1205
+    expect_error "$(say_to b 'SELECT v FROM j1 WHERE id = 3 FOR UPDATE NOWAIT;')" 1205
+    say_to a 'COMMIT;' 'BEGIN;'
+    expect "$(say_to a 'SELECT id FROM h WHERE v = 10 ORDER BY id LIMIT 2 FOR UPDATE;')" $'1\n3'
+    expect_error "$(say_to b 'SELECT v FROM h WHERE id = 3 FOR UPDATE NOWAIT;')" 1205
+    say_to a 'COMMIT;'
+}
+
+# What a trigger reads is read as the statement outside reads.
+check_reads_of_triggers() {
+    client s -e 'CREATE TABLE m (id INT PRIMARY KEY, n INT) ENGINE=TREFOIL; INSERT INTO m VALUES (1, 1);
+        CREATE TABLE g (id INT PRIMARY KEY, v INT) ENGINE=TREFOIL; INSERT INTO g VALUES (1, 1);
+        CREATE TRIGGER g_sum BEFORE UPDATE ON g FOR EACH ROW SET NEW.v = (SELECT SUM(n) FROM m)'
+    say_to a 'SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED;' 'BEGIN;' 'UPDATE g SET v = v + 1;'
+    expect "$(say_to b 'SELECT n FROM m WHERE id = 1 FOR UPDATE NOWAIT;')" 1
+    say_to a 'COMMIT;' 'SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ;' 'BEGIN;' 'UPDATE g SET v = v + 1;'
+    expect_error "$(say_to b 'SELECT n FROM m WHERE id = 1 FOR UPDATE NOWAIT;')" 1205
+    say_to a 'COMMIT;'
+}
+
+# Of partitions, too, a duplicate is told with its key.
+check_duplicate_of_partition() {
+    client s -e 'CREATE TABLE d (id INT PRIMARY KEY, v INT, UNIQUE u (id, v)) ENGINE=TREFOIL
+        PARTITION BY RANGE (id) (PARTITION a VALUES LESS THAN (3), PARTITION b VALUES LESS THAN (100));
+        INSERT INTO d VALUES (1, 1), (2, 2), (3, 3), (4, 4)'
+    expect_error "$(say_to a 'UPDATE d SET id = 4 WHERE id = 2;')" 1062
+}
+
 # A backup beside writers, out of a transaction that goes on: a server on it has each transaction as a whole or not at all.
 check_backup() {
     local to=$WORK/backup writer before tries

@@ -97,18 +97,27 @@ check_uninstall() {
     expect "$(value 'SELECT COUNT(*) FROM s.t')" 5
 }
 
+# A backup begins with a checkpoint.
+all_in_the_file() {
+    value "SET GLOBAL trefoil_backup_dir = '$WORK/aside'"
+    rm -r "$WORK/aside"
+}
+
 # Blocks of a table are damaged while the server is down: CHECK TABLE says where, others go on.
 check_damaged_table() {
     local at damaged=0
     close_sessions
-    client s -e "CREATE TABLE broken (id INT PRIMARY KEY, b VARBINARY(1000)) ENGINE=TREFOIL COMPRESSION=none;
-        INSERT INTO broken SELECT seq, CONCAT('to be broken', RANDOM_BYTES(980)) FROM seq_1_to_20000"
+    client s -e "CREATE TABLE broken (id INT PRIMARY KEY, b VARBINARY(1000)) ENGINE=TREFOIL COMPRESSION=none"
+    for ((at = 1; at < 10000; at += 500)); do
+        echo "INSERT INTO broken SELECT seq, CONCAT('to be broken', RANDOM_BYTES(980)) FROM seq_${at}_to_$((at + 499));"
+    done | client s
+    all_in_the_file
     end_server
     # Each thousandth row, wherever its block is.
     while IFS=: read -r at _; do
         printf 'damage' | dd of="$DATA/trefoil/data.trefoil" bs=1 seek="$at" conv=notrunc status=none
         damaged=$((damaged + 1))
-    done < <(grep -abo 'to be broken' "$DATA/trefoil/data.trefoil" | awk 'NR % 1000 == 500')
+    done < <(grep -abo 'to be broken' "$DATA/trefoil/data.trefoil" | awk 'NR % 500 == 250')
     [ "$damaged" -ge 5 ] || echo "only $damaged rows are damaged"
     start_server "${SERVER_ARGS[@]}" 2> /dev/null
     case $(value 'CHECK TABLE s.broken') in *broken*orrupt*) ;; *) echo "CHECK TABLE says: $(value 'CHECK TABLE s.broken' | head -5)" ;; esac
@@ -120,8 +129,10 @@ check_damaged_table() {
 # Settings of a table without a primary key are those of its rows: uncompressed they are found in the file as they are.
 check_hidden_settings() {
     local found
+    close_sessions
     client s -e "CREATE TABLE plain (b VARCHAR(1000)) ENGINE=TREFOIL COMPRESSION=none;
         INSERT INTO plain SELECT REPEAT('as it is', 50) FROM seq_1_to_1000"
+    all_in_the_file
     end_server
     found=$(grep -ao 'as it is' "$DATA/trefoil/data.trefoil" | wc -l)
     [ "$found" -ge 50000 ] || echo "only $found of 50000 are there"

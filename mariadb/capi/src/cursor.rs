@@ -45,6 +45,8 @@ pub struct Cursor {
     single: Batch,
     /// The number of the row read or written last.
     pub row: u64,
+    /// The session's number of the call that read last.
+    pub last_read: u64,
 }
 
 struct Scan {
@@ -106,7 +108,7 @@ pub struct Start {
 
 impl Cursor {
     pub fn new(table: Arc<OpenTable>) -> Self {
-        Self { table, scan: None, ranges: None, single: Batch::default(), row: 0 }
+        Self { table, scan: None, ranges: None, single: Batch::default(), row: 0, last_read: 0 }
     }
 
     /// Reads `table` from now on: it may have taken the place of the one before.

@@ -300,6 +300,14 @@ pub extern "C" fn trefoil_table_truncate(
 }
 
 #[unsafe(no_mangle)]
+pub extern "C" fn trefoil_table_wait(table: &Arc<OpenTable>, wait: Option<&Patience>, why: Option<&mut Failure>) -> i32 {
+    guard(why, || {
+        table.wait_for_writers(raw::patience(wait))?;
+        Ok(Done::Ok)
+    })
+}
+
+#[unsafe(no_mangle)]
 pub extern "C" fn trefoil_table_check(
     session: &Session,
     table: &Arc<OpenTable>,

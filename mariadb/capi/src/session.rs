@@ -36,6 +36,8 @@ pub struct Session {
     next_savepoint: u64,
     /// Rows written: who has read ahead looks whether it has changed.
     writes: u64,
+    /// Calls that may have locked a row: the engine gives back the lock of the last one.
+    reads: u64,
     cancel: Arc<CancelSlot>,
     engine: Arc<Engine>,
     /// Temporary tables that the transaction may have written to, dropped while it runs.
@@ -81,6 +83,7 @@ impl Session {
             savepoints: Vec::new(),
             next_savepoint: 0,
             writes: 0,
+            reads: 0,
             cancel: Arc::default(),
             engine: engine.clone(),
             dropped: Vec::new(),
@@ -278,9 +281,16 @@ impl Session {
         self.isolation <= Isolation::ReadCommitted
     }
 
-    /// The last lock that a read took is given back, where isolation allows it.
-    pub fn unlock_row(&self) {
-        if let Some(tx) = &self.tx {
+    /// A call that may lock a row begins: its number.
+    pub fn next_read(&mut self) -> u64 {
+        self.reads += 1;
+        self.reads
+    }
+
+    /// The lock that the call of this number took is given back, where isolation allows it and nothing was read since: the
+    /// server speaks of the last row of one handler, and another may have locked a row behind it (joins, partitions).
+    pub fn unlock_row(&self, read: u64) {
+        if let Some(tx) = self.tx.as_ref().filter(|_| self.reads == read) {
             tx.unlock_row();
         }
     }

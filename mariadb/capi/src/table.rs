@@ -129,6 +129,11 @@ impl OpenTable {
         Ok(Self { table, layout, name, db, numbers, counters, stats, grown })
     }
 
+    /// Until nobody has rows in it that are not committed.
+    pub fn wait_for_writers(&self, wait: ChangeOptions) -> Result<()> {
+        Ok(self.db.changing(wait).wait_for_writers(&self.table)?)
+    }
+
     /// Checks the indexes, and if it is `thorough` the rows against them. What is wrong goes to `say`; how much is.
     pub fn check(&self, thorough: bool, goes_on: &dyn Fn() -> bool, mut say: impl FnMut(&str)) -> Result<usize> {
         let mut problems = 0;

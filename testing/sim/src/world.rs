@@ -117,7 +117,7 @@ impl Sizes {
             parallel_apply_from: if self.writers == 2 { 1 } else { Options::default().parallel_apply_from },
             lock_timeout: Duration::from_millis(200),
             // One worker of the merge lane, or three.
-            background_threads: if self.writers % 2 == 0 { 4 } else { 2 },
+            background_threads: if self.writers.is_multiple_of(2) { 4 } else { 2 },
             ..Options::default()
         }
     }

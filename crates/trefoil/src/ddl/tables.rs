@@ -73,6 +73,30 @@ impl Database {
         self.engine().truncate_table(name, &self.wait()).map(Table)
     }
 
+    /// Waits until each transaction that has written to the table is decided, prepared ones too: for a caller that keeps others
+    /// away from the table and is about to copy its rows, among which theirs must be.
+    ///
+    /// # Errors
+    /// `LockTimeout`, `HeldByPrepared`, `Cancelled`, `Closed`.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = trefoil::Database::open(dir.path(), trefoil::Options::default())?;
+    /// # use trefoil::{ChangeOptions, ColumnType, Error, Schema};
+    /// # let schema = Schema::builder().column("id", ColumnType::I64).primary_key(&["id"]).build()?;
+    /// # let people = db.create_table("people", schema)?;
+    /// let mut tx = db.begin()?;
+    /// tx.insert(&people, &[1i64.into()])?;
+    /// let at_once = || db.changing(ChangeOptions { lock_timeout: Some(std::time::Duration::ZERO), ..Default::default() });
+    /// assert!(matches!(at_once().wait_for_writers(&people), Err(Error::LockTimeout { .. })));
+    /// tx.commit()?;
+    /// at_once().wait_for_writers(&people)?;
+    /// # Ok::<(), trefoil::Error>(())
+    /// ```
+    pub fn wait_for_writers(&self, table: &Table) -> Result<()> {
+        self.engine().wait_for_writers(&table.0, &self.wait())
+    }
+
     /// From now on snapshots from before this moment get `DefinitionChanged` from the table, as they do from one that was
     /// emptied: for one that takes the place of another, whose rows they would look for in vain. Until the database is closed:
     /// no snapshot lasts longer.

@@ -109,6 +109,12 @@ impl Engine {
         }
     }
 
+    /// 2 alone: whoever has written to it is done.
+    pub fn wait_for_writers(&self, table: &TableEntry, wait: &Wait<'_>) -> Result<()> {
+        self.check_open()?;
+        self.close_gate(table, "(the whole table, to be read as it will stay)", wait).map(drop)
+    }
+
     fn close_gate<'a>(&self, table: &'a TableEntry, why: &str, wait: &Wait<'_>) -> Result<GateClosed<'a>> {
         let prepared = || self.check_unprepared(table.name(), table.id);
         loop {

@@ -44,6 +44,7 @@ pub extern "C" fn trefoil_find(
         let (parts, end) = ends(seek);
         let start = cursor::start(&cursor.table, seek, parts, end)?;
         if seek.claims != 0 {
+            session.next_read();
             write::claim(session, &cursor.table, &start)?;
         }
         cursor.start(session, start);
@@ -67,6 +68,7 @@ pub extern "C" fn trefoil_step(
             _ => Step::Previous,
         };
         let record = slot(record, &cursor.table);
+        cursor.last_read = session.next_read();
         cursor.step(session, step, record)
     })
 }
@@ -90,6 +92,7 @@ pub extern "C" fn trefoil_step_ranges(
 ) -> i32 {
     guard(why, || {
         let record = slot(record, &cursor.table);
+        cursor.last_read = session.next_read();
         cursor.step_ranges(session, record, tag)
     })
 }
@@ -107,6 +110,7 @@ pub extern "C" fn trefoil_read_ref(
         let table = cursor.table.clone();
         let key = table.layout.ref_values(bytes(reference, table.layout.ref_bytes()))?;
         let record = bytes_mut(record, table.layout.record_bytes());
+        cursor.last_read = session.next_read();
         cursor.read(session, &key, cursor::locking(lock), record)
     })
 }
@@ -135,7 +139,7 @@ pub extern "C" fn trefoil_is_shown(cursor: &Cursor) -> u8 {
 pub extern "C" fn trefoil_unlock_row(session: &Session, cursor: &mut Cursor) {
     quietly(|| {
         if !cursor.pass_shown() {
-            session.unlock_row();
+            session.unlock_row(cursor.last_read);
         }
     });
 }
