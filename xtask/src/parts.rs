@@ -32,7 +32,7 @@ pub enum Work {
     /// Runs cargo with these arguments; a warning is a failure, except for the tags of rules, as in \[A12\], which
     /// look like links.
     Docs(Vec<&'static str>),
-    /// Runs a program of the house, built by the part `build-sim`.
+    /// Runs a program of the house, built by the part `programs`.
     Program(&'static str, &'static [&'static str]),
     /// Runs a script of the house.
     Script(&'static str, &'static [&'static str]),
@@ -60,7 +60,17 @@ pub fn check() -> Vec<Part> {
             needs: Some(CLIPPY),
             ..part(
                 "clippy",
-                Work::Cargo(vec!["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"]),
+                Work::Cargo(vec![
+                    "clippy",
+                    "--workspace",
+                    "--all-targets",
+                    "--locked",
+                    "--profile",
+                    "sim",
+                    "--",
+                    "-D",
+                    "warnings",
+                ]),
             )
         },
     ]
@@ -69,17 +79,18 @@ pub fn check() -> Vec<Part> {
 /// Everything.
 pub fn test() -> Vec<Part> {
     let mut parts = check();
-    parts.push(part("docs", Work::Docs(vec!["doc", "--workspace", "--no-deps", "--locked"])));
-    parts.push(part("build", Work::Cargo(vec!["test", "--workspace", "--locked", "--no-run"])));
+    parts.push(part("docs", Work::Docs(vec!["doc", "--workspace", "--no-deps", "--locked", "--profile", "sim"])));
+    // Everything is of one profile and of the whole workspace, so that no crate is compiled twice.
+    parts.push(part("build", Work::Cargo(workspace(&["test", "--no-run"]))));
     // Unit and integration tests, examples in the documentation, and the fuzz bodies for seconds each.
-    let tests = Work::Cargo(vec!["test", "--workspace", "--locked", "--no-fail-fast"]);
+    let tests = Work::Cargo(workspace(&["test", "--no-fail-fast"]));
     parts.push(Part { env: &[("TREFOIL_FUZZ_SECONDS", "2")], ..part("tests", tests) });
     // The atomics below `EpochCell` replaced by a model checker's: its own build.
     let model = ["test", "--release", "--locked", "-p", "trefoil-store", "--test", "epoch_loom", "--target-dir"];
     let model = Work::Cargo(model.into_iter().chain(["target/loom"]).collect());
     parts.push(Part { env: &[("RUSTFLAGS", "--cfg crossbeam_loom")], ..part("epoch-model", model) });
-    // All programs in one go, so that no crate is compiled twice for the sake of other features.
-    parts.push(part("build-sim", Work::Cargo(vec!["build", "--workspace", "--bins", "--locked", "--profile", "sim"])));
+    // With the tests' own dependencies, whose features are those of `build`.
+    parts.push(part("programs", Work::Cargo(workspace(&["build", "--bins", "--tests"]))));
     parts.push(part("simulator", Work::Program("trefoil-sim", &["seeds", "2000"])));
     parts.push(part("histories", Work::Program("trefoil-histories", &["seeds", "500"])));
     parts.push(part("crash", Work::Program("trefoil-crash", &["kills", "130"])));
@@ -90,13 +101,17 @@ pub fn test() -> Vec<Part> {
     let mariadb = part("mariadb", Work::Script("mariadb/mariadb.sh", &["test"]));
     parts.push(Part { needs: Some(MARIADB), env: &[("TREFOIL_PROFILE", "sim")], ..mariadb });
     // The lab's workloads on servers of its own.
-    // Of the whole workspace, as it was built: of two packages alone others of their features would be compiled anew.
-    let servers = ["test", "--workspace", "--locked", "--test", "agreement", "--test", "sysbench"];
-    let servers = servers.into_iter().chain(["--test", "servers", "server"]);
-    let servers = part("lab-servers", Work::Cargo(servers.collect()));
+    let servers = workspace(&["test", "--test", "agreement", "--test", "sysbench", "--test", "servers", "server"]);
+    let servers = part("lab-servers", Work::Cargo(servers));
     let env = &[("TREFOIL_PROFILE", "sim"), ("TREFOIL_SERVERS", "1")];
     parts.push(Part { needs: Some(MARIADB), env, ..servers });
     parts
+}
+
+/// Cargo's arguments, of the whole workspace in the profile of the simulator: release speed, assertions on.
+fn workspace(args: &[&'static str]) -> Vec<&'static str> {
+    let (verb, rest) = args.split_at(1);
+    [verb, &["--workspace", "--locked", "--profile", "sim"], rest].concat()
 }
 
 /// A benchmark small enough for a test: it must run, keep its invariants and write its report.
