@@ -300,7 +300,11 @@ pub extern "C" fn trefoil_table_truncate(
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn trefoil_table_wait(table: &Arc<OpenTable>, wait: Option<&Patience>, why: Option<&mut Failure>) -> i32 {
+pub extern "C" fn trefoil_table_wait(
+    table: &Arc<OpenTable>,
+    wait: Option<&Patience>,
+    why: Option<&mut Failure>,
+) -> i32 {
     guard(why, || {
         table.wait_for_writers(raw::patience(wait))?;
         Ok(Done::Ok)
