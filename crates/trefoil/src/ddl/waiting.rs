@@ -109,9 +109,10 @@ impl Engine {
         }
     }
 
-    /// 2 alone: whoever has written to it is done.
+    /// 1 and 2, and no change: whoever has written to it is done.
     pub fn wait_for_writers(&self, table: &TableEntry, wait: &Wait<'_>) -> Result<()> {
         self.check_open()?;
+        let _turn = self.turn_of(table, wait)?;
         self.close_gate(table, "(the whole table, to be read as it will stay)", wait).map(drop)
     }
 
