@@ -57,6 +57,8 @@ check() {
     close_sessions
     why=$(cat "$WORK/why")
     if [ -z "$why" ]; then verdict "$1" ok; else echo "$why"; verdict "$1" FAILED; fi
+    # What the engine takes for impossible, with where.
+    if [ -n "$why" ]; then grep -A 30 'panicked at' "$ERRORS" || true; fi
 }
 
 expect() { [ "$1" = "$2" ] || printf 'expected: %s\nfound: %s\n' "$2" "$1"; }
