@@ -245,7 +245,8 @@ impl IndexSchema {
     /// tx.insert_many(&diary, &[[1i64.into(), 7.into(), "rain".into()], [2i64.into(), 6.into(), "sun".into()]])?;
     /// let day = [6.into()];
     /// let mut of_day = tx.scan_index_rows(&diary, "by_day", (Bound::Included(&day), Bound::Included(&day)))?;
-    /// assert_eq!(of_day.next_row()?.expect("there is one").column_as::<String>(2)?, "sun"); // from the entry itself
+    /// let row = of_day.next_row()?.expect("there is one");
+    /// assert_eq!(row.column_as::<std::borrow::Cow<'_, str>>(2)?, "sun"); // from the entry itself
     /// # Ok::<(), trefoil::Error>(())
     /// ```
     #[must_use]
