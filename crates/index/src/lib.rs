@@ -58,11 +58,13 @@ pub struct IndexOptions {
     pub compression: Compression,
     /// Node size in memory, in bytes, 4–64 KiB (smaller in tests).
     pub node_bytes: usize,
+    /// Messages for leaves that are not in memory wait in buffers above them: a Bε-tree.
+    pub buffered: bool,
 }
 
 impl Default for IndexOptions {
     fn default() -> Self {
-        Self { compression: Compression::Lz4, node_bytes: 16 * 1024 }
+        Self { compression: Compression::Lz4, node_bytes: 16 * 1024, buffered: false }
     }
 }
 

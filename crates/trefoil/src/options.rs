@@ -168,7 +168,8 @@ pub enum Structure {
     Auto,
     /// B-tree.
     Btree,
-    /// B-tree with message buffers; not there yet.
+    /// Bε-tree: a B-tree whose changes for leaves that are not in memory wait in buffers above them. Today it is a B-tree with
+    /// larger nodes; the buffers are being built.
     Betree,
     /// Log-structured merge tree; not there yet.
     Lsm,
@@ -193,13 +194,17 @@ pub struct IndexOptions {
     pub structure: Structure,
     /// Compression of its blocks. Default LZ4.
     pub compression: store::Compression,
-    /// Node size in memory in bytes: 4096 to 65536, a power of two; 0 = 16 KiB.
+    /// Node size in memory in bytes: 4096 to 65536, a power of two; 0 = 16 KiB, of a Bε-tree 64 KiB.
     pub node_bytes: usize,
 }
 
 /// Sizes of nodes that users may ask for.
 const NODE_BYTES_MIN: usize = 4096;
 const NODE_BYTES_MAX: usize = 64 * 1024;
+/// The size of those who ask for none.
+const NODE_BYTES: usize = 16 * 1024;
+/// The same of Bε-trees.
+const NODE_BYTES_BUFFERED: usize = 64 * 1024;
 /// The smallest that tests may.
 const NODE_BYTES_LEAST: usize = tree::node::NODE_BYTES_MIN;
 
@@ -223,16 +228,20 @@ impl IndexOptions {
 
     /// The settings for the structure, checked.
     pub(crate) fn resolve(&self) -> Result<index::IndexOptions> {
-        match self.structure {
-            Structure::Auto | Structure::Btree => {}
-            Structure::Betree => return Err(Fault::Unsupported("STRUCTURE=betree is not built yet".into()).into()),
+        let buffered = match self.structure {
+            Structure::Auto | Structure::Btree => false,
+            Structure::Betree => true,
             Structure::Lsm => return Err(Fault::Unsupported("STRUCTURE=lsm is not built yet".into()).into()),
-        }
-        let node_bytes = if self.node_bytes == 0 { 16 * 1024 } else { self.node_bytes };
+        };
+        let node_bytes = match self.node_bytes {
+            0 if buffered => NODE_BYTES_BUFFERED,
+            0 => NODE_BYTES,
+            bytes => bytes,
+        };
         if !node_bytes.is_power_of_two() || !(NODE_BYTES_LEAST..=NODE_BYTES_MAX).contains(&node_bytes) {
             return Err(self.wrong_node_size());
         }
-        Ok(index::IndexOptions { compression: self.compression, node_bytes })
+        Ok(index::IndexOptions { compression: self.compression, node_bytes, buffered })
     }
 
     /// The same for a new index: what users may ask for. Tests make smaller nodes, see [`crate::fuzzing::small_nodes`].

@@ -127,7 +127,7 @@ impl Rig {
         let cache = Arc::new(Cache::new(Budget::new(setup.budget_bytes), options));
         let env = IndexEnv {
             id: IndexId(7),
-            options: IndexOptions { compression: setup.compression, node_bytes: setup.node_bytes },
+            options: IndexOptions { compression: setup.compression, node_bytes: setup.node_bytes, buffered: false },
             space: space.clone(),
             cache: cache.clone(),
             runs: RunFiles { vfs: vfs.clone(), dir: dir() },
