@@ -44,6 +44,7 @@ impl Engine {
         if self.names.read().plain.contains_key(name) {
             return Err(Error::AlreadyExists { kind: "index", name: name.to_owned() });
         }
+        self.check_format(options.format())?;
         let def =
             IndexDef { id: self.new_index_id(), name: name.to_owned(), role: Role::Plain, options, quarantined: false };
         let entry = self.open_new(def, CommitTs::ZERO)?;

@@ -21,11 +21,13 @@ use crate::error::{Error, Result};
 
 const MAGIC: &[u8; 16] = b"Trefoil database";
 /// Newest database format: what a new database has.
-pub const FORMAT: u32 = 4;
+pub const FORMAT: u32 = 5;
 /// From this on rows may be of several versions.
 pub const FORMAT_VERSIONS: u32 = 2;
+/// From this on indexes may be Bε-trees: inner images with message segments.
+pub const FORMAT_BETREE: u32 = 5;
 /// Oldest database format that is opened.
-const FORMAT_OLDEST: u32 = 1;
+pub const FORMAT_OLDEST: u32 = 1;
 const HEADER_BYTES: usize = 4096;
 
 /// An open directory.

@@ -7,6 +7,7 @@ use base::Fault;
 use vfs::{RealVfs, Vfs};
 
 use crate::error::Result;
+use crate::layout::{FORMAT_BETREE, FORMAT_OLDEST};
 
 /// How durable a commit is when `commit` returns: of the database ([`Options::durability`]) or of one commit
 /// ([`Transaction::commit_with`](crate::Transaction::commit_with)).
@@ -169,7 +170,7 @@ pub enum Structure {
     /// B-tree.
     Btree,
     /// Bε-tree: a B-tree whose changes for leaves that are not in memory wait in buffers above them. Today it is a B-tree with
-    /// larger nodes; the buffers are being built.
+    /// larger nodes; the buffers are being built. Needs a database of format 5.
     Betree,
     /// Log-structured merge tree; not there yet.
     Lsm,
@@ -242,6 +243,11 @@ impl IndexOptions {
             return Err(self.wrong_node_size());
         }
         Ok(index::IndexOptions { compression: self.compression, node_bytes, buffered })
+    }
+
+    /// The oldest format of a database that may have it.
+    pub(crate) fn format(&self) -> u32 {
+        if self.structure == Structure::Betree { FORMAT_BETREE } else { FORMAT_OLDEST }
     }
 
     /// The same for a new index: what users may ask for. Tests make smaller nodes, see [`crate::fuzzing::small_nodes`].

@@ -101,6 +101,7 @@ impl Engine {
         let mut def = shape.def.clone();
         if let Some(options) = options {
             def.schema = def.schema.with_index_options(n, options);
+            self.check_format(def.schema.format())?;
         }
         let new = self.secondary_def(def.id, &def.schema.indexes()[n]);
         let (schema, old) = (def.schema.with_successor(n), Some(&*shape.secondaries[n]));

@@ -2,11 +2,11 @@
 //!
 //! | bytes | what |
 //! |---|---|
-//! | 1 | schema format: 1; 2 once rows have several versions; 3 with what neither of them knows; 4 with a clustering index |
+//! | 1 | schema format: 1; 2 once rows have several versions; 3 with what neither of them knows; 4 with a clustering index; 5 with an index that is a Bε-tree |
 //! | varint, then per column | number of columns; name (varint length, bytes), type (1), of fixed width its width (1), flags (1: bit 0 = nullable, bit 1 = the number of a collation follows, varint) |
 //! | varint, then parts | number of parts of the primary key; the parts |
 //! | settings | of the primary index |
-//! | varint, then per index | number of indexes; name, flags (1: bit 0 = unique, in format 4 bit 1 = clustering), number of parts, the parts, settings |
+//! | varint, then per index | number of indexes; name, flags (1: bit 0 = unique, from format 4 on bit 1 = clustering), number of parts, the parts, settings |
 //! | versions | in format 2: [`super::versions`]; from format 3 on behind a byte that says whether they are there |
 //!
 //! A part of a key is a column's number (varint), from format 3 on with flags behind it (1: bit 0 = descending, bit 1 = the length
@@ -32,6 +32,8 @@ const FORMAT_VERSIONS: u8 = 2;
 const FORMAT_KEYS: u8 = 3;
 /// The one with indexes that have the whole row.
 const FORMAT_CLUSTERING: u8 = 4;
+/// The one with Bε-trees.
+const FORMAT_BETREE: u8 = 5;
 const NULLABLE: u8 = 1;
 const COLLATED: u8 = 2;
 const UNIQUE: u8 = 1;
@@ -86,9 +88,9 @@ impl Schema {
     /// # Errors
     /// `Format` if a newer version wrote it; `Corrupt` if it is malformed; whatever a builder would say of it.
     pub fn decode(bytes: &[u8]) -> Result<Self> {
-        if let Some(&found) = bytes.first().filter(|&&format| !(FORMAT..=FORMAT_CLUSTERING).contains(&format)) {
+        if let Some(&found) = bytes.first().filter(|&&format| !(FORMAT..=FORMAT_BETREE).contains(&format)) {
             let remedy = "open the database with the version that wrote it".to_owned();
-            let supported = u32::from(FORMAT_CLUSTERING);
+            let supported = u32::from(FORMAT_BETREE);
             return Err(Fault::Format { path: "catalog schema".to_owned(), found: found.into(), supported, remedy });
         }
         let mut reader = Reader::new(bytes);
@@ -97,7 +99,7 @@ impl Schema {
         let parts = parts.filter(|parts| reader.is_empty() && bytes.first().is_some_and(|&f| f >= parts.format()));
         let at = (bytes.len() - reader.rest().len()) as u64;
         let damage =
-            || Fault::corrupt("catalog", at, "schema", "a schema of format 1 to 4", format!("{} bytes", bytes.len()));
+            || Fault::corrupt("catalog", at, "schema", "a schema of format 1 to 5", format!("{} bytes", bytes.len()));
         parts.ok_or_else(damage)?.checked()
     }
 }
@@ -105,6 +107,10 @@ impl Schema {
 impl Parts {
     /// The oldest schema format that can say all of it.
     fn format(&self) -> u8 {
+        let mut options = self.indexes.iter().map(|index| &index.options).chain([&self.primary_options]);
+        if options.any(|options| options.structure == Structure::Betree) {
+            return FORMAT_BETREE;
+        }
         if self.indexes.iter().any(|index| index.clustering) {
             return FORMAT_CLUSTERING;
         }
