@@ -210,8 +210,8 @@ impl Database {
     ///
     /// # Errors
     /// `LockTimeout` if writers do not end, `InvalidArgument` for unknown columns, `DuplicateKey` if two rows have one value of
-    /// a unique index, or a writer would give a row one that is taken: he goes on then; `Cancelled`, `DiskFull`, `Poisoned`.
-    /// Nothing stays of an index that was not made.
+    /// a unique index, or a writer would give a row one that is taken: he goes on then; `Cancelled`, `DiskFull`, `Poisoned`;
+    /// `UpgradeRequired` if the database is too old for such an index. Nothing stays of an index that was not made.
     ///
     /// ```
     /// # let dir = tempfile::tempdir().expect("a temporary directory");

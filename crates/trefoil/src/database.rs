@@ -192,8 +192,8 @@ impl Database {
     /// transaction.
     ///
     /// # Errors
-    /// `AlreadyExists`, `InvalidArgument` and `Limit` for names and node sizes, `Unsupported` structures, `DiskFull`,
-    /// `Poisoned`.
+    /// `AlreadyExists`, `InvalidArgument` and `Limit` for names and node sizes, `Unsupported` structures, `UpgradeRequired` if
+    /// the database is too old for the structure, `DiskFull`, `Poisoned`.
     ///
     /// ```
     /// # let dir = tempfile::tempdir().expect("a temporary directory");

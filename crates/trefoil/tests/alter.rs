@@ -383,7 +383,9 @@ fn history(seed: u64) {
     let disk = disk();
     let mut db = open(&disk);
     let schema = Schema::builder().column("id", ColumnType::U64).nullable("a", ColumnType::U32);
-    let schema = schema.column("b", ColumnType::Text).primary_key(&["id"]).index(IndexSchema::new("by_a", &["a"]));
+    let by_a = IndexSchema::new("by_a", &["a"]).with_options(small_nodes_of(seed));
+    let schema = schema.column("b", ColumnType::Text).primary_key(&["id"]).primary_options(small_nodes_of(seed));
+    let schema = schema.index(by_a);
     let mut table = db.create_table("t", schema.build().unwrap()).unwrap();
     let known = |id, name: &str, column_type, nullable| Known { id, name: name.into(), column_type, nullable };
     let columns = vec![

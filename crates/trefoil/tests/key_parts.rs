@@ -14,8 +14,8 @@ use std::ops::Bound;
 use proptest::prelude::*;
 use support::collation::{NOCASE, open_collating};
 use trefoil::{
-    ColumnType, Database, Error, IndexSchema, KeyPart, Locking, OwnedValue, Schema, Table, TableChanges, Upserted,
-    Value,
+    ColumnType, Database, Error, IndexOptions, IndexSchema, KeyPart, Locking, OwnedValue, Schema, Structure, Table,
+    TableChanges, Upserted, Value,
 };
 
 type Row = Vec<OwnedValue>;
@@ -170,17 +170,25 @@ fn parts(columns: usize) -> impl Strategy<Value = Vec<KeyPart>> {
     })
 }
 
+fn options() -> impl Strategy<Value = IndexOptions> {
+    any::<bool>().prop_map(|betree| {
+        let structure = if betree { Structure::Betree } else { Structure::Btree };
+        IndexOptions { structure, node_bytes: 4096, ..IndexOptions::default() }
+    })
+}
+
 fn indexes(name: &'static str) -> impl Strategy<Value = IndexSchema> {
-    (parts(COLUMNS.len()), proptest::bool::weighted(0.3), any::<bool>()).prop_map(move |(parts, unique, clustering)| {
-        let index = IndexSchema::of_parts(name, parts);
+    let kinds = (proptest::bool::weighted(0.3), any::<bool>(), options());
+    (parts(COLUMNS.len()), kinds).prop_map(move |(parts, (unique, clustering, options))| {
+        let index = IndexSchema::of_parts(name, parts).with_options(options);
         let index = if clustering { index.clustering() } else { index };
         if unique { index.unique() } else { index }
     })
 }
 
 fn schemas() -> impl Strategy<Value = Schema> {
-    (parts(KEYS), indexes("first"), indexes("second"), any::<[bool; 4]>()).prop_map(
-        |(primary, first, second, collated)| {
+    (parts(KEYS), options(), indexes("first"), indexes("second"), any::<[bool; 4]>()).prop_map(
+        |(primary, options, first, second, collated)| {
             let mut builder = Schema::builder();
             for (name, column_type, nullable) in COLUMNS {
                 builder =
@@ -189,7 +197,7 @@ fn schemas() -> impl Strategy<Value = Schema> {
             for (name, _) in ["t", "b", "x", "f"].into_iter().zip(collated).filter(|(_, collated)| *collated) {
                 builder = builder.collate(name, NOCASE);
             }
-            builder.primary_key_of(primary).index(first).index(second).build().unwrap()
+            builder.primary_key_of(primary).primary_options(options).index(first).index(second).build().unwrap()
         },
     )
 }

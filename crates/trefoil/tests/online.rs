@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use support::*;
 use trefoil::{
-    ALL, BuildStage, Compression, Database, Error, IndexOptions, IndexSchema, Options, Table, Transaction, Value,
+    ALL, BuildStage, Compression, Database, Error, IndexOptions, IndexSchema, Options, Structure, Table, Transaction,
+    Value,
 };
 use vfs::time::Instant;
 
@@ -375,17 +376,22 @@ fn a_build_is_watched_and_ended() {
     });
 }
 
-/// An index gets other settings, or is made anew, while the one that is there serves readers and writers; a transaction that
+/// An index gets other settings, another structure among them, or is made anew, while the one that is there serves readers and writers; a transaction that
 /// has both writes both, and is told when it reads the old one. A dropped one is left out by those who had it.
 #[test]
 fn a_successor_takes_the_place_of_an_index_in_use() {
-    for is_unique in [false, true] {
+    use Structure::{Betree, Btree};
+    for (is_unique, from, to) in
+        [(false, Btree, Betree), (true, Btree, Betree), (false, Betree, Btree), (true, Betree, Btree)]
+    {
         simulate(move |sim| {
             let disk = disk();
             let db = open(&disk);
             let t = distinct(&db);
-            db.create_table_indexes(&t, vec![if is_unique { unique() } else { by_colour() }]).unwrap();
-            let dense = IndexOptions { compression: Compression::Zstd, ..small_nodes() };
+            let first = if is_unique { unique() } else { by_colour() };
+            let settings = IndexOptions { structure: from, ..small_nodes() };
+            db.create_table_indexes(&t, vec![first.with_options(settings)]).unwrap();
+            let dense = IndexOptions { structure: to, compression: Compression::Zstd, ..small_nodes() };
             let gate = sim.hold("build.read");
             let (d, handle) = (db.clone(), t.clone());
             let change = spawn("change", move || d.change_table_index(&handle, "by_colour", dense));

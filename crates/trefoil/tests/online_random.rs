@@ -25,21 +25,24 @@ fn builds_and_writers_side_by_side() {
             let disk = SimDisk::new(vfs::sim::DiskConfig::seed(seed));
             let inline = if seed % 3 == 0 { 200 } else { 1 << 20 };
             let db = Database::open("/db", Options { inline_batch_bytes: inline, ..options(&disk) }).unwrap();
-            let t = distinct(&db);
+            let t = distinct_of(&db, small_nodes_of(seed));
             let done = Arc::new(AtomicBool::new(false));
             let writers: Vec<_> = (0..3).map(|n| writer(&db, &t, seed * 7 + n, &done, &longest)).collect();
             let mut rng = vfs::random::Rng::new(seed);
-            let plain = || IndexSchema::new("plain", &["colour"]).clustering().with_options(small_nodes());
-            for _ in 0..8 {
+            for step in 0..8 {
+                // One structure after the other, so that changes are made from each to each.
+                let options = small_nodes_of(seed + step);
+                let new = |name: &str| match name {
+                    "plain" => IndexSchema::new(name, &["colour"]).clustering().with_options(options),
+                    _ => by_colour().unique().with_options(options),
+                };
                 let name = if rng.chance(0.5) { "plain" } else { "by_colour" };
                 let there = t.schema().index_number(name).is_some();
                 let outcome = match (there, rng.below(3)) {
-                    (false, _) => {
-                        db.create_table_indexes(&t, vec![if name == "plain" { plain() } else { by_colour().unique() }])
-                    }
+                    (false, _) => db.create_table_indexes(&t, vec![new(name)]),
                     (true, 0) => db.drop_table_index(&t, name),
                     (true, 1) => db.rebuild_index(&t, name),
-                    (true, _) => db.change_table_index(&t, name, small_nodes()),
+                    (true, _) => db.change_table_index(&t, name, options),
                 };
                 match outcome {
                     Ok(()) | Err(Error::DuplicateKey(_) | Error::LockTimeout { .. }) => {}

@@ -200,7 +200,7 @@ fn a13_second_life_does_not_replay_the_first() {
         simulate(move |_| {
             let disk = disk();
             let db = open(&disk);
-            let i = index(&db, "i");
+            let i = db.create_index("i", small_nodes_of(seed)).unwrap();
             put(&db, &i, b"synced", b"1", Durability::Sync).unwrap();
             for n in 0..6u8 {
                 put(&db, &i, &[n], &vec![n; 700], Durability::Write).unwrap();
@@ -365,7 +365,7 @@ fn p6_replay_keeps_the_order_of_each_key() {
             let disk = disk();
             let mixed = |disk| Options { inline_batch_bytes: 300, ..options(disk) };
             let db = Database::open("/db", mixed(&disk)).unwrap();
-            let i = index(&db, "i");
+            let i = db.create_index("i", small_nodes_of(seed)).unwrap();
             let mut rng = vfs::random::Rng::new(seed);
             let mut model = BTreeMap::new();
             for n in 0..60u32 {

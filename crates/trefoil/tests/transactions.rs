@@ -12,7 +12,7 @@ use std::ops::Bound;
 
 use trefoil::{
     ALL, ColumnType, Database, Durability, Entries, Error, Index, IndexOptions, IndexSchema, Isolation, LockMode,
-    Locking, Options, Schema, Table, Transaction, Value,
+    Locking, Options, Schema, Structure, Table, Transaction, Value,
 };
 use vfs::random::Rng;
 
@@ -263,7 +263,7 @@ fn limits_are_errors_that_name_the_limit() {
     tx.put(&i, b"", b"the empty key").unwrap();
     tx.commit().unwrap();
     assert_eq!(db.begin().unwrap().get(&i, b"").unwrap().unwrap(), b"the empty key");
-    let options = IndexOptions { structure: trefoil::Structure::Lsm, ..IndexOptions::default() };
+    let options = IndexOptions { structure: Structure::Lsm, ..IndexOptions::default() };
     assert!(matches!(db.create_index("x", options), Err(Error::Unsupported(_))));
 }
 
@@ -316,9 +316,13 @@ fn bound<'v>(values: &'v [Value<'v>], is_included: bool) -> Bound<&'v [Value<'v>
 /// transaction and of a snapshot) and `scan_index_locked_towards` are given, and that the latter is asked where plain reads lock.
 #[test]
 fn entries_come_both_ways_as_a_snapshot_and_own_writes_have_them() {
+    [Structure::Btree, Structure::Betree].into_iter().for_each(entries_come_both_ways);
+}
+
+fn entries_come_both_ways(structure: Structure) {
     let (_dir, db, _) = open();
     trefoil::fuzzing::small_nodes();
-    let small = IndexOptions { node_bytes: 512, ..IndexOptions::default() };
+    let small = IndexOptions { structure, node_bytes: 512, ..IndexOptions::default() };
     let columns = ["id", "a", "b"];
     let schema = columns.iter().fold(Schema::builder(), |schema, name| schema.column(name, ColumnType::I32));
     let by_both = IndexSchema::new("by_both", &columns[1..]).with_options(small);

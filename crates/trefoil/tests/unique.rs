@@ -10,17 +10,17 @@ use std::time::Duration;
 
 use support::*;
 use trefoil::{
-    ALL, ColumnType, Database, Duplicate, Error, IndexSchema, LockMode, Options, OwnedValue, Schema, Table,
-    Transaction, TransactionOptions, Upserted, Value,
+    ALL, ColumnType, Database, Duplicate, Error, IndexOptions, IndexSchema, LockMode, Options, OwnedValue, Schema,
+    Table, Transaction, TransactionOptions, Upserted, Value,
 };
 use vfs::sim::{Config, Simulation};
 
 /// Rows (id, a, b), unique in `a` and in `b`, which may be NULL.
-fn schema() -> Schema {
+fn schema(options: IndexOptions) -> Schema {
     let columns = Schema::builder().column("id", ColumnType::U64).nullable("a", ColumnType::I64);
-    let columns = columns.nullable("b", ColumnType::Text).primary_key(&["id"]).primary_options(small_nodes());
+    let columns = columns.nullable("b", ColumnType::Text).primary_key(&["id"]).primary_options(options);
     let indexes = [one_a(), IndexSchema::new("by_b", &["b"]), IndexSchema::new("one_b", &["b"]).unique()];
-    indexes.into_iter().fold(columns, |schema, i| schema.index(i.with_options(small_nodes()))).build().unwrap()
+    indexes.into_iter().fold(columns, |schema, i| schema.index(i.with_options(options))).build().unwrap()
 }
 
 fn one_a() -> IndexSchema {
@@ -28,7 +28,11 @@ fn one_a() -> IndexSchema {
 }
 
 fn made(db: &Database) -> Table {
-    db.create_table("t", schema()).unwrap()
+    made_of(db, small_nodes())
+}
+
+fn made_of(db: &Database, options: IndexOptions) -> Table {
+    db.create_table("t", schema(options)).unwrap()
 }
 
 type Row = [Value<'static>; 3];
@@ -265,7 +269,7 @@ fn a24_of_those_who_race_for_a_value_one_wins() {
     for seed in 0..150 {
         Simulation::new(seed, config()).run(move |_| {
             let db = open(&disk());
-            let t = made(&db);
+            let t = made_of(&db, small_nodes_of(seed));
             put_rows(&db, &t, &(0..4).map(|n| row(n, 100 + n as i64, None)).collect::<Vec<_>>());
             let race = |n: u64| {
                 let (d, handle) = (db.clone(), t.clone());
@@ -488,7 +492,7 @@ fn random_statements_agree_with_the_model() {
         simulate(move |_| {
             let mut rng = vfs::random::Rng::new(seed);
             let db = open(&disk());
-            let t = made(&db);
+            let t = made_of(&db, small_nodes_of(seed));
             let mut tables = Tables::with_nulls(Value::is_null);
             let unique = |column, unique| Secondary { columns: vec![column], unique };
             let secondaries = vec![unique(1, true), unique(2, false), unique(2, true)];
@@ -504,7 +508,7 @@ fn random_statements_agree_with_the_model() {
                     let said = |duplicate: Duplicate| {
                         let conflict = match duplicate.index.as_str() {
                             "primary" => Conflict::DuplicatePrimary,
-                            name => Conflict::DuplicateUnique(schema().index_number(name).unwrap()),
+                            name => Conflict::DuplicateUnique(t.schema().index_number(name).unwrap()),
                         };
                         (conflict, duplicate.row)
                     };

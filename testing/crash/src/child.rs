@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use trefoil::{
-    ColumnType, Database, Durability, Error, IndexOptions, IndexSchema, Options, Schema, Table, Transaction, Value,
+    ColumnType, Database, Durability, Error, IndexOptions, IndexSchema, Options, Schema, Structure, Table, Transaction,
+    Value,
 };
 use vfs::random::Rng;
 
@@ -31,7 +32,8 @@ pub fn options() -> Options {
 /// Works until it is killed. Transactions are numbered from `first`.
 pub fn work(path: &Path, seed: u64, first: u64) {
     let db = Database::open(path, options()).expect("the parent checked that it opens");
-    let table = table(&db);
+    let mut structures = Structures(Rng::new(seed ^ 101));
+    let table = table(&db, &mut structures);
     let next = AtomicU64::new(first);
     let decisions = Decisions::open(path).expect("the file of decisions");
     std::thread::scope(|scope| {
@@ -47,16 +49,26 @@ pub fn work(path: &Path, seed: u64, first: u64) {
                 scope.spawn(move || two_phase::coordinate(db, table, next, decisions, &mut Rng::new(seed ^ thread)));
             }
         });
-        scope.spawn(move || manage(db, table, &mut Rng::new(seed ^ 99)));
+        scope.spawn(move || manage(db, table, &mut Rng::new(seed ^ 99), &mut structures));
     });
 }
 
-fn table(db: &Database) -> Table {
+/// Of new indexes, one as often as the other.
+struct Structures(Rng);
+
+impl Structures {
+    fn options(&mut self) -> IndexOptions {
+        let structure = if self.0.below(2) == 0 { Structure::Betree } else { Structure::Btree };
+        IndexOptions { structure, node_bytes: 4096, ..IndexOptions::default() }
+    }
+}
+
+fn table(db: &Database, structures: &mut Structures) -> Table {
     match db.table("rows") {
         Err(Error::NotFound { .. }) => {}
         other => return other.expect("readable"),
     }
-    let options = IndexOptions { node_bytes: 4096, ..IndexOptions::default() };
+    let options = structures.options();
     let schema = Schema::builder()
         .column("transaction", ColumnType::U64)
         .column("row", ColumnType::U32)
@@ -110,12 +122,16 @@ pub fn insert(tx: &mut Transaction, table: &Table, id: u64, numbers: &mut Rng) {
     }
 }
 
-/// Adds, rebuilds or drops an index of the table, beside its writers: `verify` tells what came of it.
-fn build(db: &Database, table: &Table, numbers: &mut Rng) {
-    let options = IndexOptions { node_bytes: 4096, ..IndexOptions::default() };
+/// Adds, makes anew, also as another structure, or drops an index of the table, beside its writers: `verify` tells what came
+/// of it.
+fn build(db: &Database, table: &Table, numbers: &mut Rng, structures: &mut Structures) {
+    let options = structures.options();
     let new = || IndexSchema::new("by_of", &["of", "random"]).with_options(options);
     let done = match (table.schema().index_number("by_of"), numbers.below(2)) {
         (None, _) => db.create_table_indexes(table, vec![new()]),
+        (Some(n), 0) if table.schema().indexes()[n].options() != options => {
+            db.change_table_index(table, "by_of", options)
+        }
         (_, 0) => db.rebuild_index(table, "by_of"),
         _ => db.drop_table_index(table, "by_of"),
     };
@@ -125,7 +141,7 @@ fn build(db: &Database, table: &Table, numbers: &mut Rng) {
     }
 }
 
-fn manage(db: &Database, table: &Table, numbers: &mut Rng) {
+fn manage(db: &Database, table: &Table, numbers: &mut Rng, structures: &mut Structures) {
     loop {
         std::thread::sleep(Duration::from_micros(numbers.below(20_000)));
         match numbers.below(6) {
@@ -134,14 +150,14 @@ fn manage(db: &Database, table: &Table, numbers: &mut Rng) {
                 continue;
             }
             2 => {
-                build(db, table, numbers);
+                build(db, table, numbers, structures);
                 continue;
             }
             _ => {}
         }
         let name = format!("extra{}", numbers.below(6));
         report(format_args!("changing {name}"));
-        match db.create_index(&name, IndexOptions::default()) {
+        match db.create_index(&name, IndexOptions { node_bytes: 0, ..structures.options() }) {
             Ok(_) => report(format_args!("created {name}")),
             Err(Error::AlreadyExists { .. }) => {
                 db.drop_index(&name).expect("drops");

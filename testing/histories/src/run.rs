@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use trefoil::{
-    Cursor, Database, Durability, Error, Index, IndexOptions, Isolation, LockMode, Options, Transaction,
+    Cursor, Database, Durability, Error, Index, IndexOptions, Isolation, LockMode, Options, Structure, Transaction,
     TransactionOptions,
 };
 use vfs::fault::{Action, Class, Rule};
@@ -67,6 +67,12 @@ struct World {
     shared: Arc<Shared>,
 }
 
+/// Drawn from a stream of its own: everything else of a seed is what it was before there were two structures.
+fn structure(seed: u64) -> Structure {
+    const STRUCTURES: u64 = 0x0b37_7ee5;
+    if Rng::new(seed ^ STRUCTURES).chance(0.5) { Structure::Betree } else { Structure::Btree }
+}
+
 #[derive(Default)]
 struct Shared {
     txns: Mutex<Vec<Txn>>,
@@ -81,9 +87,10 @@ fn lives(handle: &Handle, seed: u64, counts: &Mutex<Counts>) {
         TransactionOptions { isolation: Some(isolation), snapshot_isolation, ..TransactionOptions::default() };
     let mut disk = SimDisk::new(DiskConfig::seed(seed));
     let mut before = State::default();
+    let structure = structure(seed);
     let shared = Arc::new(Shared::default());
     for _ in 0..LIVES {
-        let world = open(&disk, &options, &shared);
+        let world = open(&disk, structure, &options, &shared);
         assert_eq!(world.state(), before, "what was found at first is what is there now");
         if rng.chance(0.6) {
             let class = if rng.chance(0.5) { Class::Sync } else { Class::Write };
@@ -105,7 +112,7 @@ fn lives(handle: &Handle, seed: u64, counts: &Mutex<Counts>) {
         if disk.is_off() {
             disk = disk.reboot();
         }
-        let world = open(&disk, &options, &shared);
+        let world = open(&disk, structure, &options, &shared);
         let txns = std::mem::take(&mut *shared.txns.lock());
         let life = Life { before: before.clone(), txns, after: world.state(), crashed };
         before = decide(&world, &life, &mut rng);
@@ -121,7 +128,7 @@ fn lives(handle: &Handle, seed: u64, counts: &Mutex<Counts>) {
                     life.txns.iter().enumerate().for_each(|(n, txn)| eprintln!("{}: {txn:?}", n + 1));
                     eprintln!("before {:?}\nafter {:?}, crashed: {crashed}", life.before, life.after);
                 }
-                panic!("{isolation:?}, snapshot isolation {snapshot_isolation}: {wrong}")
+                panic!("{structure:?}, {isolation:?}, snapshot isolation {snapshot_isolation}: {wrong}")
             }
         }
         world.db.close().expect("closes");
@@ -150,7 +157,7 @@ fn decide(world: &World, life: &Life, rng: &mut Rng) -> State {
     expect
 }
 
-fn open(disk: &SimDisk, options: &TransactionOptions, shared: &Arc<Shared>) -> World {
+fn open(disk: &SimDisk, structure: Structure, options: &TransactionOptions, shared: &Arc<Shared>) -> World {
     trefoil::fuzzing::small_nodes();
     let sizes = Options {
         vfs: Arc::new(disk.clone()),
@@ -166,7 +173,7 @@ fn open(disk: &SimDisk, options: &TransactionOptions, shared: &Arc<Shared>) -> W
     let index = |name: &str| match db.index(name) {
         Ok(index) => index,
         Err(_) => {
-            let options = IndexOptions { node_bytes: 512, ..IndexOptions::default() };
+            let options = IndexOptions { structure, node_bytes: 512, ..IndexOptions::default() };
             db.create_index(name, options).expect("created")
         }
     };

@@ -48,7 +48,7 @@ pub fn run(seed: u64) -> Result<u64, Box<Failure>> {
 
 fn lives(handle: &Handle, seed: u64) {
     let mut rng = handle.rng();
-    let sizes = Sizes::draw(&mut rng);
+    let sizes = Sizes::draw(seed, &mut rng);
     let kinds = [Trouble::None, Trouble::PowerCut, Trouble::PowerCut, Trouble::Kill, Trouble::Eio, Trouble::Full];
     let trouble = if seed % 16 == 15 { Trouble::Rot } else { kinds[rng.index(kinds.len())] };
     let capacity_bytes = if trouble == Trouble::Full { (2 << 20) + rng.below(2 << 20) } else { u64::MAX };

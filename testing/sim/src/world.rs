@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use trefoil::{
-    ALL, ColumnType, Database, Error, Index, IndexOptions, IndexSchema, Options, Schema, Snapshot, Table, Value,
+    ALL, ColumnType, Database, Error, Index, IndexOptions, IndexSchema, Options, Schema, Snapshot, Structure, Table,
+    Value,
 };
 use vfs::random::Rng;
 use vfs::sync::Mutex;
@@ -48,7 +49,14 @@ pub struct Sizes {
     pub unique: Unique,
     /// Some transactions are prepared, and decided later.
     pub prepares: bool,
+    /// How indexes are stored.
+    pub structure: Structure,
 }
+
+/// Seeds below are B-trees: those that documents name do what they did.
+const BTREES_BELOW: u64 = 250;
+/// Structures are drawn from a stream of their own, so that everything else of a seed is what it was before there were two.
+const STRUCTURES: u64 = 0x0b37_7ee5;
 
 /// Which tables have an index named like [`ONE_A`] that is unique in column `a`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,14 +73,15 @@ pub enum Unique {
 pub const ONE_A: &str = "one_a";
 
 impl Sizes {
-    /// Drawn.
+    /// Drawn; the structure by the seed alone.
     #[must_use]
-    pub fn draw(rng: &mut Rng) -> Self {
+    pub fn draw(seed: u64, rng: &mut Rng) -> Self {
         trefoil::fuzzing::small_nodes();
         let wide = rng.chance(0.15);
         let whole = wide && rng.chance(0.8);
         let inline = [200, 2000, 1 << 20][if whole { 2 } else { rng.index(3) }];
         // A batch all over the wide index fits into a record, which the ring bounds, and that the budget.
+        let betree = seed >= BTREES_BELOW && Rng::new(seed ^ STRUCTURES).chance(0.5);
         let budget = [256 << 10, 1 << 20, 8 << 20][if whole { 1 + rng.index(2) } else { rng.index(3) }];
         Self {
             node_bytes: if wide { 512 } else { [512, 1024, 4096][rng.index(3)] },
@@ -86,6 +95,7 @@ impl Sizes {
             checkpoints: if rng.chance(0.25) { 5 + rng.below(20) } else { 0 },
             unique: [Unique::Never, Unique::Never, Unique::Always, Unique::Always, Unique::Added][rng.index(5)],
             prepares: rng.chance(0.5),
+            structure: if betree { Structure::Betree } else { Structure::Btree },
         }
     }
 
@@ -125,7 +135,7 @@ impl Sizes {
     /// The options of every index.
     #[must_use]
     pub fn index_options(&self) -> IndexOptions {
-        IndexOptions { node_bytes: self.node_bytes, ..IndexOptions::default() }
+        IndexOptions { structure: self.structure, node_bytes: self.node_bytes, ..IndexOptions::default() }
     }
 }
 

@@ -11,8 +11,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use trefoil::{
-    ALL, ColumnType, Cursor, Database, Durability, Error, Index, IndexOptions, IndexSchema, Options, Schema, Table,
-    Value,
+    ALL, ColumnType, Cursor, Database, Durability, Error, Index, IndexOptions, IndexSchema, Options, Schema, Structure,
+    Table, Value,
 };
 use vfs::fault::{Action, Rule};
 use vfs::sim::{Config, DiskConfig, Handle, SimDisk, Simulation};
@@ -61,6 +61,12 @@ pub fn cut(disk: &SimDisk, db: Database) -> SimDisk {
 pub fn small_nodes() -> IndexOptions {
     trefoil::fuzzing::small_nodes();
     IndexOptions { node_bytes: 512, ..IndexOptions::default() }
+}
+
+/// The same; by the seed B-trees or Bε-trees, two and two.
+pub fn small_nodes_of(seed: u64) -> IndexOptions {
+    let structure = if seed / 2 % 2 == 1 { Structure::Betree } else { Structure::Btree };
+    IndexOptions { structure, ..small_nodes() }
 }
 
 /// A new index.
@@ -123,11 +129,16 @@ pub fn run_files(disk: &SimDisk) -> usize {
 
 /// A table of numbers with a colour, without secondary indexes.
 pub fn table(db: &Database, name: &str) -> Table {
+    table_of(db, name, small_nodes())
+}
+
+/// The same with settings.
+pub fn table_of(db: &Database, name: &str, options: IndexOptions) -> Table {
     let schema = Schema::builder()
         .column("id", ColumnType::U64)
         .column("colour", ColumnType::U32)
         .primary_key(&["id"])
-        .primary_options(small_nodes())
+        .primary_options(options)
         .build()
         .unwrap();
     db.create_table(name, schema).unwrap()
@@ -181,7 +192,12 @@ pub fn agrees(db: &Database, t: &Table, name: &str) {
 
 /// A table of 400 rows of distinct colours.
 pub fn distinct(db: &Database) -> Table {
-    let t = table(db, "t");
+    distinct_of(db, small_nodes())
+}
+
+/// The same with settings.
+pub fn distinct_of(db: &Database, options: IndexOptions) -> Table {
+    let t = table_of(db, "t", options);
     let mut tx = db.begin().unwrap();
     (0..400).for_each(|id| tx.insert(&t, &[Value::U64(id), Value::U32(id as u32)]).unwrap());
     tx.commit().unwrap();

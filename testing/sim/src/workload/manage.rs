@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use trefoil::{ColumnType, Compression, Error, IndexOptions, Isolation, TableChanges, Value};
+use trefoil::{ColumnType, Compression, Error, IndexOptions, Isolation, Structure, TableChanges, Value};
 use vfs::random::Rng;
 
 use super::doing::Doing;
@@ -142,7 +142,11 @@ fn renew(world: &World, rng: &mut Rng) -> Result<(), Error> {
         return world.db.rebuild_index(&world.table, index.name());
     }
     let compression = [Compression::None, Compression::Lz4, Compression::Zstd][rng.index(3)];
-    let options = IndexOptions { compression, ..world.sizes.index_options() };
+    let mut options = IndexOptions { compression, ..world.sizes.index_options() };
+    // Where there are Bε-trees, an index is one now, and a B-tree then.
+    if options.structure == Structure::Betree && rng.chance(0.5) {
+        options.structure = Structure::Btree;
+    }
     world.db.change_table_index(&world.table, index.name(), options)
 }
 
