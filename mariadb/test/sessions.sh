@@ -258,6 +258,9 @@ check_default_options() {
     case $(value 'SHOW CREATE TABLE s.o') in *STRUCTURE*btree*COMPRESSION*zstd*) ;; *) value 'SHOW CREATE TABLE s.o' ;; esac
     case $(value 'SHOW CREATE TABLE s.named') in *COMPRESSION*none*) ;; *) value 'SHOW CREATE TABLE s.named' ;; esac
     expect "$(value 'SELECT * FROM s.o')" 1
+    say_to a "SET trefoil_default_structure = 'betree', trefoil_default_compression = DEFAULT;" \
+        'CREATE TABLE buffered (id INT PRIMARY KEY) ENGINE=TREFOIL;' 'INSERT INTO buffered VALUES (1);'
+    case $(value 'SHOW CREATE TABLE s.buffered') in *STRUCTURE*betree*) ;; *) value 'SHOW CREATE TABLE s.buffered' ;; esac
     say_to a "SET trefoil_default_structure = 'lsm';"
     expect_error "$(say_to a 'CREATE TABLE no_such (id INT PRIMARY KEY) ENGINE=TREFOIL;')" 1112
 }
