@@ -17,11 +17,11 @@ prepare_differential() {
 # Runs the SQL in $1 with engine $2 in a database of its own.
 answers() {
     client -e 'DROP DATABASE IF EXISTS differential; CREATE DATABASE differential'
-    # An option of one engine alone.
-    { if [ "$2" = TREFOIL ]; then cat "$1"; else sed 's/ CLUSTERING=1//g' "$1"; fi; } |
+    # Options of one engine alone.
+    { if [ "$2" = TREFOIL ]; then cat "$1"; else sed 's/ CLUSTERING=1\| STRUCTURE=betree//g' "$1"; fi; } |
         client --force --unbuffered --default-character-set=utf8mb4 -vv \
             --init-command="SET default_storage_engine = $2" differential 2>&1 |
-        sed -e '/^--------------$/d' -e 's/ CLUSTERING=1//g' -e 's/InnoDB\|TREFOIL/ENGINE/g' || true
+        sed -e '/^--------------$/d' -e 's/ CLUSTERING=1\| STRUCTURE=betree//g' -e 's/InnoDB\|TREFOIL/ENGINE/g' || true
 }
 
 # The same with both.

@@ -114,11 +114,12 @@ impl Table {
     fn key(&self, key: &Key) -> String {
         let parts = key.parts.iter().map(|part| self.part(part)).collect::<Vec<_>>().join(", ");
         match &key.name {
-            None => format!("PRIMARY KEY ({parts})"),
+            // Options are for the engine that has them, see `differential.sh`.
+            None => format!("PRIMARY KEY ({parts}){}", if key.parts.len() > 1 { " STRUCTURE=betree" } else { "" }),
             Some(name) => {
-                // For the engine that has it, see `differential.sh`.
                 let clustering = if name.ends_with(['1', '3']) { " CLUSTERING=1" } else { "" };
-                format!("{}KEY {name} ({parts}){clustering}", if key.unique { "UNIQUE " } else { "" })
+                let structure = if name.ends_with(['2', '3']) { " STRUCTURE=betree" } else { "" };
+                format!("{}KEY {name} ({parts}){clustering}{structure}", if key.unique { "UNIQUE " } else { "" })
             }
         }
     }
