@@ -248,7 +248,8 @@ impl Meter {
     fn kept_up(&self, reason: Reason) -> f64 {
         let (Some(first), Some((_, last))) = (self.first, self.last) else { return 0.0 };
         // How much work came with a byte committed, over the whole life: it does not follow what is admitted now.
-        let committed = (last.committed - first.committed).max(1) as f64;
+        // Who was preempted between looking and coming here may have seen less than the first who came.
+        let committed = last.committed.saturating_sub(first.committed).max(1) as f64;
         let as_commits = |paid: &Rate, came: f64| paid.get() / (came / committed).max(0.01);
         let came = |owed: fn(&Debts) -> u64, paid: fn(&Debts) -> u64| {
             (owed(&last) + paid(&last)) as f64 - (owed(&first) + paid(&first)) as f64
@@ -540,6 +541,18 @@ mod tests {
         }
         for reason in [Reason::Runs, Reason::Log, Reason::Dirty] {
             assert!((meter.kept_up(reason) / 100_000.0 - 1.0).abs() < 0.01, "{reason:?}: {}", meter.kept_up(reason));
+        }
+    }
+
+    /// Who looked at what was committed was preempted, and another one who looked later came in before.
+    #[test]
+    fn a_look_that_comes_in_late_is_no_loss() {
+        let (mut meter, now) = (Meter::default(), Instant::now());
+        for committed in [2_000_000, 1_000_000] {
+            meter.look(now, Debts { committed, written: committed, ..in_shape() }, true);
+        }
+        for reason in Reason::ALL {
+            assert!(meter.kept_up(reason).is_finite(), "{reason:?}");
         }
     }
 

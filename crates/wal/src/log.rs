@@ -333,6 +333,14 @@ impl Inner {
         Lsn(self.tail.load(Ordering::Acquire))
     }
 
+    /// Bytes that wait to be written. What is written is loaded first: others append and write between the two loads, and it
+    /// may lie beyond an end that was loaded before it.
+    fn unwritten_bytes(&self) -> u64 {
+        let written = self.written();
+        vfs::thread::point("wal.unwritten");
+        self.end().0 - written.0
+    }
+
     fn grant(&self, bytes: u64) -> SpaceGrant<'_> {
         SpaceGrant { log: self, bytes }
     }
@@ -446,7 +454,7 @@ impl Inner {
         self.check_position(lsn);
         while self.durable() < lsn {
             self.poison.check()?;
-            if self.end().0 - self.written().0 >= OVERLAP_BYTES {
+            if self.unwritten_bytes() >= OVERLAP_BYTES {
                 self.write_if_free()?;
             }
             if let Turn::Lead(lead) = self.sync_stage.enter(lsn) {

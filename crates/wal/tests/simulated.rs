@@ -64,6 +64,27 @@ fn a19_a_sync_waits_for_the_write_that_shares_its_block() {
     });
 }
 
+/// A thread that is about to wait for a sync looks how much waits to be written. Between its two loads others append, write and
+/// sync: an end that was loaded first would lie below what is written by then.
+#[test]
+fn what_waits_to_be_written_is_never_less_than_nothing() {
+    Simulation::new(5, Config::default()).run(|sim| {
+        let disk = Disk::new();
+        let wal = fresh(&disk, SMALL);
+        let first = append(&wal, 1, b"first");
+        let gate = sim.hold("wal.unwritten");
+        let log = wal.clone();
+        let slow = spawn("slow", move || log.sync_to(first.end).unwrap()).unwrap();
+        gate.wait_reached();
+        let second = append(&wal, 2, b"second");
+        wal.sync_to(second.end).unwrap();
+        assert!(wal.written() >= second.end);
+        gate.open();
+        slow.join().unwrap();
+        assert_eq!(recover_from(&disk, Lsn::ZERO, ManifestMark::default()).unwrap().0, [first, second]);
+    });
+}
+
 /// A thread that has found no fault is preempted; a write fails meanwhile; the thread goes on and finds the write
 /// stage free. It must not write behind the hole, and so call the hole written.
 #[test]
