@@ -24,6 +24,8 @@ pub enum Class {
     Frames,
     /// Inner nodes, handles and image descriptors.
     Inner,
+    /// Messages for leaves that are not in memory.
+    Buffers,
     /// Write sets of running transactions.
     WriteSets,
     /// Runs in memory.
@@ -38,8 +40,16 @@ pub enum Class {
 
 impl Class {
     /// All classes.
-    pub const ALL: [Class; 7] =
-        [Class::Frames, Class::Inner, Class::WriteSets, Class::Runs, Class::Log, Class::Locks, Class::Work];
+    pub const ALL: [Class; 8] = [
+        Class::Frames,
+        Class::Inner,
+        Class::Buffers,
+        Class::WriteSets,
+        Class::Runs,
+        Class::Log,
+        Class::Locks,
+        Class::Work,
+    ];
 }
 
 /// Charges against one limit, in bytes. Cheap to clone: all clones are one budget.

@@ -149,7 +149,7 @@ impl LogGate for Log {
 }
 
 fn env() -> WriteEnv {
-    WriteEnv { view: GcView::new(CommitTs(0), Vec::new()), applied: Lsn(0) }
+    WriteEnv { view: GcView::new(CommitTs(0), Vec::new()), applied: Lsn(0), durable: Lsn(0) }
 }
 
 struct Bench {

@@ -23,6 +23,7 @@ use store::{Charge, Class, Grant, Page};
 use crate::descent::Place;
 use crate::handle::{LeafHandle, LeafRecord, LeafSlot, LeafState, Resident};
 use crate::image::Fence;
+use crate::messages::{Message, Pending};
 use crate::node::{Insert, Leaf};
 use crate::tree::Core;
 
@@ -71,6 +72,9 @@ impl Core {
         view: &GcView,
     ) -> usize {
         let handle = place.leaf;
+        if matches!(slot.state, LeafState::Cold | LeafState::Loading(_)) {
+            return self.buffer(handle, slot, batch, first, grant, ts);
+        }
         let fresh = matches!(slot.state, LeafState::Empty);
         if fresh {
             self.fill_empty(handle, slot, grant);
@@ -87,6 +91,9 @@ impl Core {
             match resident.leaf.insert(key, ts, batch.op(first + visit.done), view, hint) {
                 Insert::Done(applied) => {
                     hint = Some(applied.hint);
+                    if applied.dropped.versions > 0 {
+                        resident.note_collected(view.floor());
+                    }
                     visit.changed |= applied.stored || applied.entries_delta != 0 || applied.dropped.versions > 0;
                     visit.live += i64::from(applied.live_delta);
                     visit.entries += i64::from(applied.entries_delta);
@@ -112,10 +119,56 @@ impl Core {
         visit.done
     }
 
+    /// The leaf is not in memory: its operations wait beside it. Returns how many there are.
+    fn buffer(
+        &self,
+        handle: &Arc<LeafHandle>,
+        slot: &mut LeafSlot,
+        batch: &Batch,
+        first: usize,
+        grant: &mut Option<Grant>,
+        ts: CommitTs,
+    ) -> usize {
+        assert!(self.env.options.buffered, "a reserved leaf is in memory");
+        let is_here = |i: &usize| *i == first || slot.is_below_high(batch.key(*i));
+        let end = (first..batch.len()).take_while(is_here).last().map_or(first, |last| last + 1);
+        let pending = slot.pending.get_or_insert_with(|| Box::new(Pending::new(self.env.cache.budget())));
+        let (surplus, count) = (pending.surplus(), pending.count());
+        for i in first..end {
+            pending.push(Message { key: batch.key(i), ts, op: batch.op(i) }, grant);
+        }
+        self.counters.add(handle, pending.surplus() - surplus, (pending.count() - count) as i64);
+        if self.is_worth_loading(pending.bytes()) {
+            self.full.offer(handle.low.clone(), CommitTs::ZERO);
+        }
+        let was_complete = {
+            let mut record = handle.record.lock();
+            let before = record.oldest_pending;
+            record.oldest_pending = before.min(ts);
+            before == CommitTs::MAX
+        };
+        // Deletes as well: what they hide may be in a run that is not drained.
+        let came_alive = handle.mark.get().is_some();
+        if came_alive {
+            handle.mark.set(None);
+        }
+        if was_complete || came_alive {
+            vfs::thread::point("tree.before_climb");
+            self.climb(&handle.low, came_alive);
+        }
+        end - first
+    }
+
     /// Step 2.
     fn fill_empty(&self, handle: &Arc<LeafHandle>, slot: &mut LeafSlot, grant: &mut Option<Grant>) {
         let leaf = Leaf::new(self.page_frame(), &handle.low, slot.high.as_deref());
-        slot.state = LeafState::Resident(Box::new(self.resident(leaf, BTreeMap::new(), grant)));
+        let mut resident = self.resident(leaf, BTreeMap::new(), grant);
+        if self.env.options.buffered {
+            // What segments hold for the range is void, and stays so when there is an image.
+            let segments = self.segments_over(&handle.low, slot.high.as_deref());
+            resident.through = segments.iter().map(|block| block.newest).max().unwrap_or_default();
+        }
+        slot.state = LeafState::Resident(Box::new(resident));
         self.enter_cache(handle);
     }
 
@@ -179,13 +232,28 @@ impl Core {
         ts: CommitTs,
         grant: &mut Option<Grant>,
     ) {
+        let right = self.split_off(handle, slot, key, edge, ts, grant);
+        self.link_right(handle, &right);
+    }
+
+    /// The right half, which nobody can find yet. The left one lacks `ts` on disk from now on.
+    pub(crate) fn split_off(
+        &self,
+        handle: &Arc<LeafHandle>,
+        slot: &mut LeafSlot,
+        key: &[u8],
+        edge: bool,
+        ts: CommitTs,
+        grant: &mut Option<Grant>,
+    ) -> Arc<LeafHandle> {
         let high = slot.high.clone();
         let resident = slot.resident_mut().expect("a leaf that is split is in memory");
         let point = resident.leaf.choose_split(key, edge);
         let right = resident.leaf.split(&point);
         let separator: Fence = point.separator.as_slice().into();
         self.note_applied(handle, resident, ts);
-        let right = self.resident(right, resident.beside.clone(), grant);
+        let mut right = self.resident(right, resident.beside.clone(), grant);
+        right.through = resident.through;
         // Its copy stays at MAX, at least whatever the record will say: that is written under the structure latch, and a
         // write in flight may land before, after which the left half lacks less than it does now.
         debug_assert_eq!(right.oldest_unwritten, CommitTs::MAX);
@@ -197,9 +265,14 @@ impl Core {
         let right = Arc::new(LeafHandle::new(self.me.clone(), separator, high, state, LeafRecord::clean(None)));
         right.mark.set(dead);
         right.reserve_for(handle.last_reserved());
-        self.insert_right(handle, &point.separator, right.clone());
+        right
+    }
+
+    /// Makes the right half the neighbour of the left one.
+    pub(crate) fn link_right(&self, left: &Arc<LeafHandle>, right: &Arc<LeafHandle>) {
+        self.insert_right(left, &right.low, right.clone());
         // Not before its record says what it lacks: the clock would take it for clean and throw it out.
-        self.enter_cache(&right);
+        self.enter_cache(right);
         self.counters.count_split();
         self.counters.add_leaves(1);
     }
@@ -209,7 +282,7 @@ impl Core {
         let memory = leaf.memory_bytes() as u64;
         let granted: Option<Charge> = grant.as_mut().and_then(|grant| grant.try_take(memory));
         let charge = granted.unwrap_or_else(|| self.env.cache.budget().charge(Class::Frames, memory));
-        Resident { leaf, oldest_unwritten: CommitTs::MAX, beside, charge }
+        Resident { beside, ..Resident::new(leaf, CommitTs::ZERO, charge) }
     }
 
     pub(crate) fn enter_cache(&self, handle: &Arc<LeafHandle>) {
@@ -222,6 +295,9 @@ impl Core {
     pub(crate) fn collect_leaf(&self, handle: &LeafHandle, resident: &mut Resident, view: &GcView) {
         let before = resident.leaf.stats();
         resident.leaf.collect(view);
+        if resident.leaf.stats() != before {
+            resident.note_collected(view.floor());
+        }
         let after = resident.leaf.stats();
         self.counters.add(
             handle,

@@ -22,7 +22,7 @@
 use std::sync::Arc;
 
 use base::{CommitTs, Lsn, Result};
-use index::{IndexState, Upkeep};
+use index::{IndexState, LogGate, Upkeep};
 use store::{BlockKind, NewBlock, Page, PageWrite, UpdateGroup, WriteEnv, epoch};
 
 use crate::compose::{Composed, Outcome};
@@ -64,6 +64,60 @@ impl Core {
         let state = State { root: root.descriptor(&[], None), leaves, disk_bytes, runs: named };
         Ok(IndexState { bytes: state.encode(), skip, runs })
     }
+}
+
+impl Core {
+    /// Writes leaves until each was written once since it was asked for.
+    pub(crate) fn write_leaves(&self, leaves: &[Arc<LeafHandle>], upkeep: &Upkeep<'_>) -> Result<()> {
+        let env = WriteEnv { view: upkeep.view.clone(), applied: upkeep.applied, durable: upkeep.log.durable() };
+        for some in leaves.chunks(self.env.cache.batch_pages()) {
+            upkeep.log.rest();
+            let mut writes = Vec::new();
+            for leaf in some {
+                match leaf.clone().begin_write(&env) {
+                    Ok(write) => writes.extend(write),
+                    Err(fault) => {
+                        writes.into_iter().for_each(|write: PageWrite| (write.done)(Err(fault.clone())));
+                        return Err(fault);
+                    }
+                }
+            }
+            self.write_pages(writes, upkeep.log)?;
+            // What another thread has in flight shows at the next look.
+            for leaf in some {
+                self.landed.wait_while(|| leaf.record.lock().in_flight);
+            }
+        }
+        Ok(())
+    }
+
+    fn write_pages(&self, writes: Vec<PageWrite>, log: &dyn LogGate) -> Result<()> {
+        let Some(need) = writes.iter().map(|write| write.log_need).max() else { return Ok(()) };
+        let mut blocks = Vec::new();
+        let mut waiting = Vec::with_capacity(writes.len());
+        for write in writes {
+            waiting.push((write.blocks.len(), write.done));
+            blocks.extend(write.blocks);
+        }
+        match make_durable(log, need).and_then(|()| self.env.space.write(blocks)) {
+            Ok(written) => {
+                let mut written = written.into_iter();
+                for (count, done) in waiting {
+                    done(Ok(written.by_ref().take(count).collect()));
+                }
+                Ok(())
+            }
+            Err(fault) => {
+                waiting.into_iter().for_each(|(_, done)| done(Err(fault.clone())));
+                Err(fault)
+            }
+        }
+    }
+}
+
+/// Rule A6.
+fn make_durable(log: &dyn LogGate, need: Lsn) -> Result<()> {
+    if log.durable() < need { log.make_durable(need) } else { Ok(()) }
 }
 
 impl Walk<'_> {
@@ -118,7 +172,9 @@ impl Walk<'_> {
             match self.try_compose(handle) {
                 Outcome::Composed(composed) => return Ok(Some(composed)),
                 Outcome::Obsolete => return Ok(None),
-                Outcome::Leaves(leaves) => self.write_leaves(&leaves)?,
+                Outcome::Leaves(leaves) => self.core.write_leaves(&leaves, self.upkeep)?,
+                Outcome::Messages => self.core.flush(handle, self.upkeep.log)?,
+                Outcome::Shared(blocks) => self.core.separate(handle, &blocks, self.upkeep.log)?,
                 Outcome::Inner => {}
             }
         }
@@ -181,56 +237,9 @@ impl Walk<'_> {
         Ok(images.collect())
     }
 
-    /// Writes leaves until each was written once since it was asked for.
-    fn write_leaves(&self, leaves: &[Arc<LeafHandle>]) -> Result<()> {
-        let env = WriteEnv { view: self.upkeep.view.clone(), applied: self.upkeep.applied };
-        for some in leaves.chunks(self.core.env.cache.batch_pages()) {
-            self.upkeep.log.rest();
-            let mut writes = Vec::new();
-            for leaf in some {
-                match leaf.clone().begin_write(&env) {
-                    Ok(write) => writes.extend(write),
-                    Err(fault) => {
-                        writes.into_iter().for_each(|write: PageWrite| (write.done)(Err(fault.clone())));
-                        return Err(fault);
-                    }
-                }
-            }
-            self.write_pages(writes)?;
-            // What another thread has in flight shows at the next look.
-            for leaf in some {
-                self.core.landed.wait_while(|| leaf.record.lock().in_flight);
-            }
-        }
-        Ok(())
-    }
-
-    fn write_pages(&self, writes: Vec<PageWrite>) -> Result<()> {
-        let Some(need) = writes.iter().map(|write| write.log_need).max() else { return Ok(()) };
-        let mut blocks = Vec::new();
-        let mut waiting = Vec::with_capacity(writes.len());
-        for write in writes {
-            waiting.push((write.blocks.len(), write.done));
-            blocks.extend(write.blocks);
-        }
-        match self.make_durable(need).and_then(|()| self.core.env.space.write(blocks)) {
-            Ok(written) => {
-                let mut written = written.into_iter();
-                for (count, done) in waiting {
-                    done(Ok(written.by_ref().take(count).collect()));
-                }
-                Ok(())
-            }
-            Err(fault) => {
-                waiting.into_iter().for_each(|(_, done)| done(Err(fault.clone())));
-                Err(fault)
-            }
-        }
-    }
-
     /// Rule A6.
     fn make_durable(&self, need: Lsn) -> Result<()> {
-        if self.upkeep.log.durable() < need { self.upkeep.log.make_durable(need) } else { Ok(()) }
+        make_durable(self.upkeep.log, need)
     }
 
     /// True if a child lacks nothing at or below F.

@@ -25,12 +25,17 @@ use crate::descent::later;
 use crate::handle::{Child, InnerHandle, InnerState, LeafHandle};
 use crate::image::{Fence, Image};
 use crate::node::{ChildDescriptor, Inner, InnerImage, NodeKind};
+use crate::segment::SegmentBlock;
 
 /// What came of composing a node.
 pub(crate) enum Outcome {
     Composed(Composed),
     /// These leaves must be written first.
     Leaves(Vec<Arc<LeafHandle>>),
+    /// Messages for leaves below must be flushed first.
+    Messages,
+    /// These blocks of messages reach beyond the node: it needs its part for itself first.
+    Shared(Vec<Arc<SegmentBlock>>),
     /// Nodes below must be composed first.
     Inner,
     /// The node was absorbed by another one.
@@ -66,17 +71,25 @@ impl Walk<'_> {
             Ok(slots) => slots,
             Err(outcome) => return outcome,
         };
+        let segments = handle.record.lock().segments.clone();
+        let (low, high) = (node.keys.lo(), node.keys.hi());
+        let shared: Vec<_> = segments.iter().filter(|block| !block.lies_in(low, high)).cloned().collect();
+        if !shared.is_empty() {
+            return Outcome::Shared(shared);
+        }
         let separators: Vec<Vec<u8>> = slots[1..].iter().map(|slot| node.keys.fence_of(slot.first).0).collect();
         let children = (0..slots.len()).map(|i| descriptor(&node.keys, &slots, i)).collect();
         let keys = Inner::new(node.keys.lo(), node.keys.hi(), &separators, children)
             .expect("some separators of an ordered node are ordered");
-        let image = InnerImage { level: node.level, node: keys };
+        let named = segments.iter().map(|block| block.descriptor()).collect();
+        let image = InnerImage { level: node.level, segments: named, node: keys };
         let mut composed = Composed::new(&slots, handle, &image, self.skip);
         image.encode(&mut composed.payload);
         let still_dirty = self.settle(handle, &node.keys, &slots);
+        self.settle_segments(handle, segments);
         if still_dirty {
             handle.note_change();
-            for step in self.core.path(&guard, node.keys.lo()).iter().rev() {
+            for step in self.core.path_to(&guard, node.keys.lo(), node.level).iter().rev() {
                 step.handle.note_change();
             }
         }
@@ -88,11 +101,12 @@ impl Walk<'_> {
     fn slots(&self, keys: &Inner<Child>) -> Result<Vec<Slot>, Outcome> {
         let mut slots: Vec<Slot> = Vec::with_capacity(keys.len());
         let mut missing = Vec::new();
-        let mut inner_missing = false;
+        let (mut inner_missing, mut messages_missing) = (false, false);
         for (i, child) in keys.children().iter().enumerate() {
             let image = match child {
                 Child::Leaf(leaf) => {
                     let record = leaf.record.lock();
+                    messages_missing |= !self.is_complete(record.oldest_pending);
                     if !self.is_complete(record.oldest()) {
                         missing.push(leaf.clone());
                         continue;
@@ -110,6 +124,9 @@ impl Walk<'_> {
                 (Some(None), None) => {}
                 _ => slots.push(Slot { first: i, image }),
             }
+        }
+        if messages_missing {
+            return Err(Outcome::Messages);
         }
         if missing.is_empty() && !inner_missing {
             inner_missing |= self.send_back(keys, &slots, &mut missing);
@@ -148,6 +165,14 @@ impl Walk<'_> {
         inner
     }
 
+    /// Step 4 for the buffer.
+    fn settle_segments(&self, handle: &InnerHandle, now: Vec<Arc<SegmentBlock>>) {
+        let before = std::mem::replace(&mut handle.record.lock().composed_segments, now.clone());
+        // Publish first: a block named before and now is never unnamed in between.
+        now.iter().for_each(|segment| self.core.counters.publish(&segment.block));
+        before.iter().for_each(|segment| self.core.counters.unpublish(&segment.block));
+    }
+
     /// Step 4. True if something below is not in any image yet.
     fn settle(&self, handle: &InnerHandle, keys: &Inner<Child>, slots: &[Slot]) -> bool {
         let mut still_dirty = false;
@@ -159,7 +184,7 @@ impl Walk<'_> {
             let before = match child {
                 Child::Leaf(leaf) => {
                     let mut record = leaf.record.lock();
-                    still_dirty |= record.is_dirty();
+                    still_dirty |= record.is_dirty() || record.oldest_pending != CommitTs::MAX;
                     record.in_parent_image = starts.is_some();
                     std::mem::replace(&mut record.composed, named.clone())
                 }
@@ -212,7 +237,10 @@ impl Composed {
             high: image.node.hi().map(Fence::from),
             entries: named().map(|image| image.entries).sum(),
             live: named().map(|image| image.live).sum(),
-            dead_from: slots.iter().map(dead).try_fold(CommitTs::ZERO, |all, one| later(Some(all), one)),
+            // What is buffered may be alive.
+            dead_from: (slots.iter().map(dead))
+                .try_fold(CommitTs::ZERO, |all, one| later(Some(all), one))
+                .filter(|_| image.segments.is_empty()),
             log_need: handle.log_need(),
             max_ts: named().map(|image| image.max_ts).fold(CommitTs::ZERO, CommitTs::max),
             write_lsn: applied,

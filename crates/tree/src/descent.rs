@@ -227,6 +227,11 @@ impl Core {
     /// The inner handles from the root to the parent of the leaf of `key`, as they are now; the leaf's parent last.
     /// Everything on the path is in memory: the caller holds a latch of a leaf below, or came by one.
     pub(crate) fn path<'g>(&'g self, guard: &'g Guard, key: &[u8]) -> Vec<Step<'g>> {
+        self.path_to(guard, key, 1)
+    }
+
+    /// The same down to the inner node of a level: what lies below need not be in memory.
+    pub(crate) fn path_to<'g>(&'g self, guard: &'g Guard, key: &[u8], level: u8) -> Vec<Step<'g>> {
         'again: loop {
             let mut path = Vec::with_capacity(4);
             let mut handle: &'g Arc<InnerHandle> = &self.root;
@@ -237,8 +242,11 @@ impl Core {
                 };
                 let index = node.keys.child_for(key);
                 path.push(Step { handle, keys: &node.keys, level: node.level, index });
+                if node.level <= level {
+                    return path;
+                }
                 match node.keys.child(index) {
-                    Child::Leaf(_) => return path,
+                    Child::Leaf(_) => unreachable!("leaves are below level 1"),
                     Child::Inner(child) => handle = child,
                 }
             }

@@ -83,12 +83,16 @@ impl Core {
         }
         let record = std::mem::take(&mut *handle.record.lock());
         let retired = record.retired.iter().map(|retired| &retired.block);
-        record.composed.iter().chain(retired).for_each(|block| self.counters.unpublish(block));
+        let segments = record.composed_segments.iter().map(|segment| &segment.block);
+        record.composed.iter().chain(retired).chain(segments).for_each(|block| self.counters.unpublish(block));
     }
 
     fn let_go_leaf(&self, leaf: &LeafHandle) {
         // Nobody uses the index any more: the latch is free.
-        let state = std::mem::replace(&mut leaf.latch.write().state, LeafState::Obsolete);
+        let (state, pending) = {
+            let mut slot = leaf.latch.write();
+            (std::mem::replace(&mut slot.state, LeafState::Obsolete), slot.pending.take())
+        };
         let (image, composed) = {
             let mut record = leaf.record.lock();
             if record.oldest_unwritten != CommitTs::MAX {
@@ -101,6 +105,6 @@ impl Core {
         if matches!(state, LeafState::Resident(_)) {
             self.counters.add_resident(-1);
         }
-        drop((state, image));
+        drop((state, pending, image));
     }
 }

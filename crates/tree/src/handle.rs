@@ -21,6 +21,9 @@
 //! 4. `Empty` ⇒ no image, nothing unwritten, `dead_from` = 0. `Cold` or `Loading` ⇒ an image, nothing unwritten.
 //! 5. `dead_from` = T ⇒ no snapshot at or above T sees anything in the leaf [A25].
 //! 6. `last_reserved` is at least the ticket of every running commit that reserved a key of the range [A1].
+//! 7. `pending` ⇒ `Cold` or `Loading`, and `LeafRecord::oldest_pending` is the lowest timestamp in it. So a leaf in memory has
+//!    everything: image, segments and pending messages were put together under the latch [A10].
+//! 8. `Empty`, or in memory without an image ⇒ what segments hold for the range is void.
 //!
 //! Latch order: leaf latch → structure latch → record mutex (innermost). Two leaf latches are only ever held by a
 //! thread that took the second one without waiting.
@@ -35,7 +38,9 @@ use store::{Block, Charge, EpochCell, allocated};
 use vfs::sync::{Condvar, Mutex, RwLock};
 
 use crate::image::{Fence, Image};
+use crate::messages::Pending;
 use crate::node::{Inner, Leaf};
+use crate::segment::SegmentBlock;
 use crate::tree::Core;
 
 /// Memory of a leaf that is not in memory, in bytes: its handle and a short fence. Image and block are charged by
@@ -132,6 +137,8 @@ pub(crate) struct LeafHandle {
 pub(crate) struct LeafSlot {
     pub high: Option<Fence>,
     pub state: LeafState,
+    /// What came while the leaf was not in memory.
+    pub pending: Option<Box<Pending>>,
 }
 
 /// Where a leaf is.
@@ -153,9 +160,28 @@ pub(crate) struct Resident {
     pub leaf: Leaf,
     /// At least the record's value; spares its mutex.
     pub oldest_unwritten: CommitTs,
+    /// What was collected from the leaf, with what hid it, is at or below this, and every image is complete through at least
+    /// this: so it does not come back from a segment [A5]. That of the image at first.
+    pub through: CommitTs,
+    /// Live keys and entries that loading added to the counts: what the leaf has beyond its image.
+    pub beyond_image: (i64, i64),
     /// Blocks of large values and chains that the leaf, or its last image, names. By offset.
     pub beside: BTreeMap<u64, Arc<Block>>,
     pub charge: Charge,
+}
+
+impl Resident {
+    /// A leaf that lacks nothing of its image, if it has one, which is complete through `through`.
+    pub fn new(leaf: Leaf, through: CommitTs, charge: Charge) -> Self {
+        let (beside, oldest_unwritten) = (BTreeMap::new(), CommitTs::MAX);
+        Self { leaf, oldest_unwritten, through, beyond_image: (0, 0), beside, charge }
+    }
+
+    /// Something was dropped by a view with this floor: all up to there was applied. And it is at or below the highest
+    /// timestamp of the leaf, to which the log will be durable before an image is written.
+    pub fn note_collected(&mut self, floor: CommitTs) {
+        self.through = self.through.max(floor.min(self.leaf.stats().max_ts));
+    }
 }
 
 /// What is on disk of a leaf, and what is not. Innermost mutex.
@@ -169,6 +195,8 @@ pub(crate) struct LeafRecord {
     pub oldest_unwritten: CommitTs,
     /// The same for the write in flight, which will have it.
     pub oldest_in_flight: CommitTs,
+    /// Lowest timestamp of the pending messages that are in no segment; MAX if there are none.
+    pub oldest_pending: CommitTs,
     pub in_flight: bool,
     /// The parent's last image has a slot that starts at `low`.
     pub in_parent_image: bool,
@@ -181,6 +209,7 @@ impl LeafRecord {
             composed: None,
             oldest_unwritten: CommitTs::MAX,
             oldest_in_flight: CommitTs::MAX,
+            oldest_pending: CommitTs::MAX,
             in_flight: false,
             in_parent_image: false,
         }
@@ -226,7 +255,7 @@ impl LeafHandle {
         };
         Self {
             low,
-            latch: RwLock::new(LeafSlot { high, state }),
+            latch: RwLock::new(LeafSlot { high, state, pending: None }),
             record: Mutex::new(record),
             mark: DeadMark::new(dead),
             referenced: AtomicBool::new(true),
@@ -238,6 +267,11 @@ impl LeafHandle {
     /// An EMPTY slot.
     pub fn empty(core: Weak<Core>, low: Fence, high: Option<Fence>) -> Self {
         Self::new(core, low, high, LeafState::Empty, LeafRecord::clean(None))
+    }
+
+    /// What its image is complete through, if it has one.
+    pub fn complete_through(&self) -> Option<CommitTs> {
+        self.record.lock().image.as_ref().map(|image| image.complete_through())
     }
 
     /// Notes a use. Reads first: on a hot leaf the line stays shared.
@@ -335,6 +369,10 @@ pub(crate) struct InnerRecord {
     pub composed: Option<Arc<Block>>,
     /// What the last composed image of this node names and the next one will not.
     pub retired: Vec<Retired>,
+    /// The buffer: messages for leaves below, on disk. At level 1 only.
+    pub segments: Vec<Arc<SegmentBlock>>,
+    /// Those that the last composed image names.
+    pub composed_segments: Vec<Arc<SegmentBlock>>,
     /// Number of the last checkpoint for whose F the image is complete.
     pub seen: u64,
     /// Grows when the node absorbs another one: an image composed before is then worth nothing.

@@ -90,6 +90,11 @@ impl Image {
         self.block.at()
     }
 
+    /// Messages at or below this are in the image, or were dropped with what hid them.
+    pub fn complete_through(&self) -> CommitTs {
+        CommitTs(self.write_lsn.0)
+    }
+
     /// True if `[low, high)` is the whole range that the image was written for.
     pub fn is_whole(&self, low: &[u8], high: Option<&[u8]>) -> bool {
         *self.low == *low && self.high.as_deref() == high

@@ -16,13 +16,14 @@
 //! | `dead`, `purge` | dead marks; unlinking without reading |
 //! | `merge`, `collect`, `clean` | under-filled leaves; leaves that are mostly dead; blocks in extents that are mostly free |
 //! | `maintenance` | bounded background steps: drain, purge, merge, collect, clean |
+//! | `messages`, `segment` | messages for leaves that are not in memory; those on disk |
+//! | `settle` | messages into a leaf that was loaded |
+//! | `flush`, `drain` | from memory into segments; from segments into leaves |
 //! | `checkpoint`, `compose`, `state` | the fuzzy checkpoint; an inner node's image; what the manifest keeps |
 //! | `verify`, `reach` | checks; what the last checkpoint's images reach |
 //! | `destroy` | taking a tree apart |
 //! | `estimate` | how many keys lie in a range, without reading them |
 //! | `stats`, `draw` | counts; a drawing |
-//!
-//! Message buffers have their place in `handle::InnerNode`; there is no code for them yet.
 
 #![forbid(unsafe_code)]
 
@@ -35,13 +36,16 @@ mod cursor;
 mod dead;
 mod descent;
 mod destroy;
+mod drain;
 mod draw;
 mod estimate;
+mod flush;
 mod handle;
 mod image;
 mod load;
 mod maintenance;
 mod merge;
+mod messages;
 pub mod node;
 mod page;
 mod purge;
@@ -50,6 +54,8 @@ mod read;
 mod reserve;
 mod runs;
 mod scan;
+mod segment;
+mod settle;
 mod state;
 mod stats;
 mod structure;

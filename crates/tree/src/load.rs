@@ -28,6 +28,7 @@ use crate::handle::{
 };
 use crate::image::{Fence, Image};
 use crate::node::{ChildDescriptor, Inner, InnerImage, Leaf, NodeDescriptor, NodeKind};
+use crate::segment::SegmentBlock;
 use crate::tree::Core;
 
 impl Core {
@@ -54,12 +55,12 @@ impl Core {
         vfs::thread::point("tree.loading");
         let image = leaf.record.lock().image.clone().expect("a cold leaf has an image");
         let result = self.read_resident(leaf, &image, high.as_ref(), charge);
+        let result = result.and_then(|resident| Ok((resident, self.gather(leaf, high.as_ref(), &image)?)));
+        vfs::thread::point("tree.loaded");
         let mut slot = leaf.latch.write();
         let result = match result {
-            Ok(resident) => {
-                // Trimmed, it may be dead where the whole image is not.
-                self.refresh_mark(leaf, &resident.leaf);
-                slot.state = LeafState::Resident(Box::new(resident));
+            Ok((resident, gathered)) => {
+                self.publish_leaf(leaf, &mut slot, resident, &gathered, &mut None);
                 leaf.touch();
                 self.enter_cache(leaf);
                 self.counters.count_load();
@@ -108,7 +109,7 @@ impl Core {
         let beside: BTreeMap<u64, Arc<Block>> =
             image.block.beside().into_iter().flatten().map(|block| (block.at().offset, block.clone())).collect();
         charge.set(leaf.memory_bytes() as u64);
-        Ok(Resident { leaf, oldest_unwritten: base::CommitTs::MAX, beside, charge })
+        Ok(Resident { beside, ..Resident::new(leaf, image.complete_through(), charge) })
     }
 
     /// The charge of one page: from the grant, or waited for.
@@ -170,6 +171,14 @@ impl Core {
             let low = std::mem::replace(&mut next, high.clone().unwrap_or_default());
             self.adopt_child(descriptor, low, high)
         });
+        let adopt = |segment| Arc::new(SegmentBlock::adopt(&self.env.space, segment));
+        let segments: Vec<_> = decoded.segments.iter().map(adopt).collect();
+        revive(&keys, &segments);
+        {
+            let mut record = cold.handle.record.lock();
+            record.composed_segments.clone_from(&segments);
+            record.segments = segments;
+        }
         self.queue_dead(&keys);
         self.replace(&latched, &cold.handle, decoded.level, keys);
         Ok(())
@@ -274,7 +283,21 @@ impl Core {
     }
 }
 
-/// A key range for messages.
+/// A leaf that was dead when its image was written may have got something since.
+fn revive(keys: &Inner<Child>, segments: &[Arc<SegmentBlock>]) {
+    for (i, child) in keys.children().iter().enumerate() {
+        let Child::Leaf(leaf) = child else { continue };
+        let (low, high) = keys.fence_of(i);
+        let record = leaf.record.lock();
+        if let Some(image) = &record.image
+            && segments.iter().any(|s| s.newest > image.complete_through() && s.overlaps(&low, high.as_deref()))
+        {
+            leaf.mark.set(None);
+        }
+    }
+}
+
+/// A key range for error texts.
 pub(crate) fn range(low: &[u8], high: Option<&Fence>) -> String {
     match high {
         Some(high) => format!("[{}, {})", printable(low), printable(high)),

@@ -1,7 +1,7 @@
 //! Bounded background steps.
 //!
-//! One call does one of these, the first that has work, except that draining lets the others have one call in
-//! [`REST_EVERY`]: (1) a piece of the oldest attached run is drained; (2) dead
+//! One call does one of these, the first that has work, except that draining and moving messages let the others have one call
+//! in [`REST_EVERY`]: (0) a piece of the oldest attached run is drained; (1) messages are moved towards the leaves; (2) dead
 //! leaves of one parent are unlinked; (3) an under-filled leaf is merged with its neighbour; (4) a few leaves that are
 //! mostly dead are collected; (5) blocks in extents that are mostly free are moved.
 //!
@@ -36,6 +36,8 @@ pub(crate) struct Plan {
     /// Busy at the last call.
     pub busy: Vec<Fence>,
     pub cleaning: Cleaning,
+    /// Where the next flush begins.
+    pub flush_at: Vec<u8>,
 }
 
 /// While runs are drained, one call in so many does something else, too.
@@ -52,6 +54,10 @@ impl Core {
         // Draining may never end under load: the rest gets its turn.
         if drained > 0 && !plan.turn.is_multiple_of(REST_EVERY) {
             return Ok(Progress { entries: drained, more: true });
+        }
+        let moved = self.move_messages(upkeep, &mut plan.flush_at)?;
+        if moved > 0 && !plan.turn.is_multiple_of(REST_EVERY) {
+            return Ok(Progress { entries: moved, more: true });
         }
         let view = self.capped(&upkeep.view);
         plan.dead.wake(&view, &self.purge);
@@ -73,7 +79,7 @@ impl Core {
         let (entries, more) = if upkeep.tight { (0, false) } else { self.clean(&mut plan.cleaning, checkpoint)? };
         // What was busy gets its turn at the next call, not in this round.
         plan.busy.drain(..).for_each(|low| self.purge.offer(low, CommitTs::ZERO));
-        Ok(Progress { entries: drained + entries, more: more || drained > 0 })
+        Ok(Progress { entries: drained + moved + entries, more: more || drained + moved > 0 })
     }
 
     fn merge_some(&self) -> Option<Progress> {

@@ -76,8 +76,9 @@ impl Core {
         parent: &InnerHandle,
     ) -> (Option<Arc<Image>>, Charge) {
         let a = left_slot.resident_mut().expect("checked by the caller, under the latch");
-        let Resident { leaf, beside, charge, .. } = b;
+        let Resident { leaf, beside, charge, through, .. } = b;
         a.leaf.merge(leaf);
+        a.through = a.through.max(through);
         a.beside.extend(beside);
         a.oldest_unwritten = CommitTs::ZERO;
         a.charge.set(a.leaf.memory_bytes() as u64);

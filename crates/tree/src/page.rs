@@ -51,6 +51,9 @@ impl Page for LeafHandle {
             return Evict::Busy;
         }
         let leaf = std::mem::replace(&mut slot.state, LeafState::Cold);
+        if let LeafState::Resident(resident) = &leaf {
+            core.counters.add(self, -resident.beyond_image.0, -resident.beyond_image.1);
+        }
         drop(slot);
         // The memory is given back without the latch.
         drop(leaf);
@@ -106,7 +109,8 @@ impl Core {
         }
         let mut payload = Vec::with_capacity(self.env.options.node_bytes);
         resident.leaf.encode_image(&mut payload);
-        let encoded = Encoded::of(handle, high, resident, env.applied);
+        let through = self.complete_through(resident, env);
+        let encoded = Encoded::of(handle, high, resident, through);
         let never_written = {
             let mut record = handle.record.lock();
             record.oldest_in_flight = std::mem::replace(&mut record.oldest_unwritten, CommitTs::MAX);
@@ -114,6 +118,7 @@ impl Core {
             record.composed.is_none()
         };
         resident.oldest_unwritten = CommitTs::MAX;
+        resident.beyond_image = (0, 0);
         self.env.cache.note_clean(self.page_bytes());
         // A leaf written for the first time and nearly full was filled by appends: it will hardly change.
         let filled_once = never_written && resident.leaf.used_bytes() * 8 > self.env.options.node_bytes * 7;
@@ -136,6 +141,14 @@ impl Core {
         self.collect_leaf(handle, resident, &self.capped(&env.view));
         self.refresh_mark(handle, &resident.leaf);
         self.note_thin(handle, used_before, slot);
+    }
+
+    /// What an image of the leaf, encoded now, is complete through: everything that was applied before the write began, save
+    /// what may still arrive late [A4]; and what may have been dropped from it [A5]. Not above what the log is durable to: after a
+    /// crash what comes instead must not be taken for what the image has.
+    fn complete_through(&self, resident: &Resident, env: &WriteEnv) -> Lsn {
+        let applied = env.applied.min(env.durable).min(self.runs.cap().as_lsn());
+        applied.max(resident.through.as_lsn())
     }
 
     pub(crate) fn block(&self, kind: BlockKind, group: UpdateGroup, payload: Vec<u8>) -> NewBlock {

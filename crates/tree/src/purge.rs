@@ -129,6 +129,7 @@ impl Core {
             LeafState::Obsolete => return Verdict::Leave,
             LeafState::Loading(_) => return Verdict::Busy,
             LeafState::Resident(resident) => mark_of(&resident.leaf),
+            LeafState::Cold if slot.pending.is_some() => return Verdict::Leave,
             LeafState::Cold => leaf.mark.get(),
         };
         let Some(dead_from) = dead_from else { return Verdict::Leave };

@@ -8,12 +8,13 @@
 use base::bytes::printable;
 use base::{CommitTs, Corruption, Fault, Result};
 use index::VisitBlock;
-use store::BlockRef;
+use store::{BlockKind, BlockRef};
 
 use crate::descent::later;
 use crate::image::Fence;
 use crate::load::range;
-use crate::node::{ChildDescriptor, Inner, InnerImage, NodeDescriptor, NodeKind};
+use crate::node::{ChildDescriptor, Inner, InnerImage, NodeDescriptor, NodeKind, SegmentDescriptor};
+use crate::segment;
 use crate::tree::Core;
 
 /// A walk over images.
@@ -75,6 +76,11 @@ impl Reach<'_, '_> {
             let problem = Corruption::of_index(self.core.env.id, slot.range(), what, expected, found);
             self.problems.push(problem.at(place, at.offset));
         }
+        for segment in &image.segments {
+            let name = || format!("messages in {}", range(&segment.first, Some(&Fence::from(&*segment.last))));
+            (self.visit)(segment.block, &name);
+            self.segment(segment, slot)?;
+        }
         for (i, child) in image.node.children().iter().enumerate() {
             let ChildDescriptor::Node(says) = child else { continue };
             let (low, high) = image.node.fence_of(i);
@@ -85,6 +91,32 @@ impl Reach<'_, '_> {
                 NodeKind::Leaf if says.has_overflow => self.leaf(&slot)?,
                 NodeKind::Leaf => {}
             }
+        }
+        Ok(())
+    }
+
+    /// A block of messages is what the node says it is.
+    fn segment(&mut self, says: &SegmentDescriptor, slot: &Slot<'_>) -> Result<()> {
+        let mut payload = Vec::new();
+        let env = &self.core.env;
+        if let Err(fault) = env.space.read(says.block, BlockKind::Segment, env.id, &mut payload) {
+            return self.note(fault, slot);
+        }
+        let problem = match segment::describe(says.block, &payload) {
+            Err(what) => Some(("segment of messages", "a well-formed one".to_owned(), what)),
+            Ok(found) if found != *says => {
+                let show = |of: &SegmentDescriptor| {
+                    let (first, last) = (printable(&of.first), printable(&of.last));
+                    format!("{} messages, {} deletes, {first} to {last}, newest {}", of.count, of.deletes, of.newest)
+                };
+                Some(("segment of messages", show(says), show(&found)))
+            }
+            Ok(_) => None,
+        };
+        if let Some((what, expected, found)) = problem {
+            let (file, at) = (self.core.env.space.file_name(), says.block.offset);
+            let problem = Corruption::of_index(self.core.env.id, slot.range(), what, expected, found);
+            self.problems.push(problem.at(file, at));
         }
         Ok(())
     }
@@ -111,7 +143,9 @@ fn disagreement(slot: &Slot<'_>, level: Option<u8>, image: &InnerImage) -> Optio
     {
         return Some(("fences of an inner node", format!("separators within {}", slot.range()), separator));
     }
-    let (said, found) = (Sums::said(&slot.says), Sums::of(image.node.children()));
+    let (said, mut found) = (Sums::said(&slot.says), Sums::of(image.node.children()));
+    // What is buffered may be alive.
+    found.dead_from = found.dead_from.filter(|_| image.segments.is_empty());
     if said.counts != found.counts {
         return Some(("counts of an inner node", show(said.counts), show(found.counts)));
     }

@@ -59,6 +59,8 @@ struct Survey {
     pages: usize,
     /// Bytes of values too long for a leaf.
     beside_bytes: usize,
+    /// Bytes of messages for leaves that are not in memory.
+    message_bytes: usize,
 }
 
 impl Core {
@@ -142,7 +144,14 @@ impl Core {
                             let end = (first + 1..batch.len())
                                 .find(|i| !slot.is_below_high(batch.key(*i)))
                                 .unwrap_or(batch.len());
-                            survey.note(place.leaf, &slot.state, batch, first..end, self.env.options.node_bytes);
+                            survey.note(
+                                place.leaf,
+                                &slot.state,
+                                batch,
+                                first..end,
+                                self.env.options.node_bytes,
+                                self.env.options.buffered,
+                            );
                             return Ok(end);
                         }
                         None
@@ -167,8 +176,9 @@ impl Survey {
         batch: &Batch,
         ops: std::ops::Range<usize>,
         node_bytes: usize,
+        buffered: bool,
     ) {
-        let mut bytes = 0;
+        let (mut bytes, beside_before) = (0, self.beside_bytes);
         for i in ops {
             let (key, value) = (batch.key(i).len(), batch.op(i).value_bytes());
             if value > max_inline_bytes(node_bytes, key) {
@@ -184,6 +194,11 @@ impl Survey {
                 self.pages += 1;
                 node_bytes
             }
+            // Messages: what they take beside the leaf.
+            LeafState::Cold | LeafState::Loading(_) if buffered && self.beside_bytes == beside_before => {
+                self.message_bytes += 2 * bytes;
+                return;
+            }
             LeafState::Cold | LeafState::Loading(_) => {
                 self.cold.push(leaf.clone());
                 0
@@ -197,6 +212,6 @@ impl Survey {
     }
 
     fn bytes(&self, page_bytes: u64) -> u64 {
-        (self.cold.len() + self.pages) as u64 * page_bytes + self.beside_bytes as u64
+        (self.cold.len() + self.pages) as u64 * page_bytes + (self.beside_bytes + self.message_bytes) as u64
     }
 }

@@ -29,6 +29,7 @@ use crate::descent::{Step, loaded};
 use crate::handle::{Child, INNER_BYTES, InnerHandle, InnerNode, InnerRecord, InnerState, LEAF_BYTES, LeafHandle};
 use crate::image::{Fence, Image};
 use crate::node::Inner;
+use crate::segment::SegmentBlock;
 use crate::tree::Core;
 
 /// What the structure latch protects besides the cells: proof of holding it.
@@ -95,8 +96,9 @@ impl Core {
         };
         let right = self.half(step.handle, step.level, cut.right, cut.needs_image);
         {
-            let mut left = step.handle.record.lock();
-            right.record.lock().retired = left.retired.extract_if(.., |r| *r.low >= *cut.separator).collect();
+            let (mut left, mut right) = (step.handle.record.lock(), right.record.lock());
+            right.retired = left.retired.extract_if(.., |r| *r.low >= *cut.separator).collect();
+            (left.segments, right.segments) = cut_segments(&left.segments, &cut.separator);
         }
         let parent = up.keys.with_split(up.index, &cut.separator, Child::Inner(right));
         self.publish(latched, above, parent);
@@ -109,6 +111,9 @@ impl Core {
     fn grow_root(&self, latched: &Latched<'_>, root: &Step<'_>, cut: Cut) {
         let left = self.half(root.handle, root.level, cut.left, false);
         let right = self.half(root.handle, root.level, cut.right, cut.needs_image);
+        // What its image names it names until it has another one.
+        let segments = std::mem::take(&mut root.handle.record.lock().segments);
+        (left.record.lock().segments, right.record.lock().segments) = cut_segments(&segments, &cut.separator);
         let keys = Inner::root(Child::Inner(left), &cut.separator, Child::Inner(right));
         self.replace(latched, root.handle, root.level + 1, keys);
     }
@@ -253,6 +258,8 @@ impl Core {
             let mut child = only.record.lock();
             root.retire(&Fence::from([]), child.composed.take());
             root.retired.append(&mut child.retired);
+            root.segments.append(&mut child.segments);
+            root.composed_segments.append(&mut child.composed_segments);
         }
         self.root.raise_log_need(only.log_need());
         self.replace(latched, &self.root, node.level, node.keys.clone());
@@ -265,17 +272,31 @@ impl Core {
 /// `left` takes over the records of its right neighbour, whose parent is `parent`. It loses its image: no
 /// absorbed range is in it [A8].
 fn absorb(left: &InnerHandle, right: &InnerHandle, right_low: &Fence, parent: &InnerHandle) {
-    let (composed, mut retired) = {
-        let mut right = right.record.lock();
-        (right.composed.take(), std::mem::take(&mut right.retired))
+    let mut right_record = {
+        let mut record = right.record.lock();
+        let image = record.image.clone();
+        std::mem::replace(&mut *record, InnerRecord { image, ..InnerRecord::default() })
     };
+    let composed = right_record.composed.take();
     parent.record.lock().retire(right_low, composed);
     let mut record = left.record.lock();
     record.image = None;
     record.absorptions += 1;
-    record.retired.append(&mut retired);
+    record.retired.append(&mut right_record.retired);
+    let (before, mut after) = (std::mem::take(&mut record.segments), right_record.segments);
+    // What reached into both.
+    after.retain(|block| !before.iter().any(|other| Arc::ptr_eq(other, block)));
+    record.segments = [before, after].concat();
+    record.composed_segments.append(&mut right_record.composed_segments);
     drop(record);
     left.raise_log_need(right.log_need());
+}
+
+/// A buffer in two. What reaches into both halves is in both, until the next checkpoint makes two of it.
+fn cut_segments(segments: &[Arc<SegmentBlock>], separator: &[u8]) -> (Vec<Arc<SegmentBlock>>, Vec<Arc<SegmentBlock>>) {
+    let left = segments.iter().filter(|block| *block.first < *separator).cloned().collect();
+    let right = segments.iter().filter(|block| *block.last >= *separator).cloned().collect();
+    (left, right)
 }
 
 /// Step 5. Whoever climbs from a leaf at the same time may have an outdated path: see `Core::climb`.

@@ -43,6 +43,12 @@ pub(crate) struct Core {
     pub tickets: Tickets,
     pub runs: Runs,
     pub purge: Places,
+    /// Leaves on disk with many messages.
+    pub full: Places,
+    /// Inner nodes with too many messages on disk.
+    pub overfull: Places,
+    /// One flush at a time.
+    pub flushing: Mutex<()>,
     /// Leaves that fell under a quarter.
     pub thin: Places,
     /// Leaves that were written with as many dead entries as live ones.
@@ -112,7 +118,10 @@ fn let_go_of_pages(handle: &InnerHandle, guard: &Guard) {
     for child in node.keys.children() {
         match child {
             Child::Inner(inner) => let_go_of_pages(inner, guard),
-            Child::Leaf(leaf) => drop(std::mem::replace(&mut leaf.latch.write().state, LeafState::Obsolete)),
+            Child::Leaf(leaf) => {
+                let mut slot = leaf.latch.write();
+                drop((std::mem::replace(&mut slot.state, LeafState::Obsolete), slot.pending.take()));
+            }
         }
     }
 }
@@ -162,6 +171,9 @@ impl Tree {
             structure: Mutex::default(),
             tickets: Tickets::new(),
             purge: Places::default(),
+            full: Places::default(),
+            overfull: Places::default(),
+            flushing: Mutex::default(),
             thin: Places::default(),
             stale: Places::default(),
             seen_by_all: AtomicU64::new(0),

@@ -16,7 +16,7 @@ use std::time::Duration;
 use base::link_buffer::LinkBuffer;
 use base::{CommitTs, GcView, Lsn};
 use common::{Numbers, Rig, Setup, Write, apply, key, scan, sorted};
-use index::{Direction, Index, ReadAt, Upkeep};
+use index::{Direction, Index, LogGate, ReadAt, Upkeep};
 use model::Model;
 use store::WriteEnv;
 use vfs::sim::{Config, Handle, explore};
@@ -207,7 +207,7 @@ impl Background {
         let (cache, log, space) = (rig.cache.clone(), rig.log.clone(), rig.space.clone());
         let stop = done.clone();
         let body = move || {
-            let env = WriteEnv { view: GcView::keep_all(), applied: Lsn(end) };
+            let env = WriteEnv { view: GcView::keep_all(), applied: Lsn(end), durable: log.durable() };
             while !stop.load(Ordering::SeqCst) {
                 cache.wait_for_work(Duration::from_millis(1));
                 cache.step(&env, &*log, &space).unwrap();
@@ -264,7 +264,7 @@ fn background(world: &Arc<World>) -> Vec<vfs::thread::JoinHandle<()>> {
         while !world.done.load(Ordering::SeqCst) {
             world.rig.cache.wait_for_work(Duration::from_micros(50));
             let applied = world.applied.prefix();
-            let env = WriteEnv { view: world.view(), applied };
+            let env = WriteEnv { view: world.view(), applied, durable: world.rig.log.durable() };
             world.rig.cache.step(&env, &*world.rig.log, &world.rig.space).unwrap();
         }
     });
@@ -368,6 +368,44 @@ fn deserts() {
         writers: 2,
         commits: 60,
         delete_share: 7,
+        attach_share: 2,
+    });
+}
+
+/// As [`larger_than_memory`], but commits do not wait for leaves: messages are buffered, flushed, drained.
+#[test]
+fn larger_than_memory_with_buffers() {
+    explore_shape(60, || Shape {
+        setup: Setup {
+            node_bytes: 512,
+            budget_bytes: 600 << 10,
+            extent_bytes: 64 << 10,
+            buffered: true,
+            ..Setup::default()
+        },
+        keys: 3_000,
+        writers: 3,
+        commits: 60,
+        delete_share: 3,
+        attach_share: 5,
+    });
+}
+
+/// As [`deserts`], with buffers over leaves that die.
+#[test]
+fn deserts_with_buffers() {
+    explore_shape(60, || Shape {
+        setup: Setup {
+            node_bytes: 512,
+            budget_bytes: 300 << 10,
+            extent_bytes: 64 << 10,
+            buffered: true,
+            ..Setup::default()
+        },
+        keys: 600,
+        writers: 2,
+        commits: 60,
+        delete_share: 6,
         attach_share: 2,
     });
 }

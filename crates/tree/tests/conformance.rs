@@ -23,3 +23,25 @@ fn random_histories_on_tiny_nodes() {
         panic!("{failure}");
     }
 }
+
+/// The same suite with message buffers.
+mod buffered {
+    use super::*;
+
+    fn bench() -> Bench {
+        let mut bench = super::bench();
+        bench.options.buffered = true;
+        bench
+    }
+
+    index::conformance_suite!(bench());
+
+    #[test]
+    fn random_histories_on_tiny_nodes() {
+        let mut bench = bench();
+        bench.options.node_bytes = 512;
+        if let Err(failure) = index::conformance::history::run_many(&bench, index::conformance::history::seeds(300)) {
+            panic!("{failure}");
+        }
+    }
+}

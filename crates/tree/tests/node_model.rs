@@ -101,7 +101,7 @@ fn damaged_inner_images_are_refused_or_sound() {
     let empty = ChildDescriptor::Empty { log_need: CommitTs(3) };
     let node = Inner::new(b"", None, &["apple", "apply", "pear"], vec![child, empty, child, child]).expect("in order");
     let mut image = vec![2, 0, 0];
-    InnerImage { level: 2, node }.encode(&mut image);
+    InnerImage { level: 2, segments: Vec::new(), node }.encode(&mut image);
     fuzzing::inner_image(&image);
     for at in 0..image.len() {
         for byte in 0..=255 {

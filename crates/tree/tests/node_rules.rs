@@ -264,7 +264,7 @@ fn a8_an_inner_image_is_trimmed_to_the_fences_of_today() {
         .collect();
     let inner = Inner::new(b"a", None, &["c", "g", "m", "ma"], children.clone()).expect("in order");
     let mut image = Vec::new();
-    InnerImage { level: 1, node: inner }.encode(&mut image);
+    InnerImage { level: 1, segments: Vec::new(), node: inner }.encode(&mut image);
     let whole = InnerImage::decode(&image, b"a", None).expect("sound");
     assert_eq!(whole.node.children(), children);
     let part = InnerImage::decode(&image, b"g", Some(b"ma")).expect("sound");
@@ -281,7 +281,7 @@ fn a8_an_inner_image_is_trimmed_to_the_fences_of_today() {
 fn an_inner_image_with_children_of_the_wrong_kind_is_refused() {
     for (level, kind) in [(1, NodeKind::Inner), (2, NodeKind::Leaf), (0, NodeKind::Leaf)] {
         let mut image = Vec::new();
-        InnerImage { level, node: Inner::single(node(kind, 1)) }.encode(&mut image);
+        InnerImage { level, segments: Vec::new(), node: Inner::single(node(kind, 1)) }.encode(&mut image);
         assert!(InnerImage::decode(&image, b"", None).is_err());
     }
 }
@@ -293,7 +293,8 @@ fn a_child_with_impossible_counts_is_refused() {
     let dead_and_live = NodeDescriptor { dead_from: Some(ts(5)), ..sound };
     for (node, is_sound) in [(sound, true), (more_live, false), (dead_and_live, false)] {
         let mut image = Vec::new();
-        InnerImage { level: 1, node: Inner::single(ChildDescriptor::Node(node)) }.encode(&mut image);
+        InnerImage { level: 1, segments: Vec::new(), node: Inner::single(ChildDescriptor::Node(node)) }
+            .encode(&mut image);
         assert_eq!(InnerImage::decode(&image, b"", None).is_ok(), is_sound);
     }
 }

@@ -283,7 +283,7 @@ impl Engine {
     /// One step of the urgent lane. True if something was done.
     pub fn write_back_step(&self) -> base::Result<bool> {
         let upkeep = self.upkeep();
-        let env = store::WriteEnv { view: upkeep.view.clone(), applied: upkeep.applied };
+        let env = store::WriteEnv { view: upkeep.view.clone(), applied: upkeep.applied, durable: upkeep.log.durable() };
         let report = self.cache.step(&env, self, &self.space)?;
         Ok(report.more && report.advanced())
     }

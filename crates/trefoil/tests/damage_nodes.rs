@@ -96,7 +96,7 @@ fn inner_image(
         edit(&mut separators, &mut children, &mut level);
         let node = Inner::new(b"", None, &separators, children).unwrap();
         bytes.clear();
-        InnerImage { level, node }.encode(bytes);
+        InnerImage { level, segments: image.segments, node }.encode(bytes);
     }
 }
 

@@ -293,7 +293,7 @@ impl<'b> World<'b> {
     /// cache leaves pages a floor.
     pub fn evict(&mut self) -> Verdict {
         let pressure = self.cache.budget().charge(Class::Frames, self.bench.budget_bytes);
-        let write_env = WriteEnv { view: self.view(), applied: self.end };
+        let write_env = WriteEnv { view: self.view(), applied: self.end, durable: self.gate.durable() };
         for _ in 0..1_000 {
             if !self.cache.step(&write_env, &*self.gate, &self.space)?.advanced() {
                 break;

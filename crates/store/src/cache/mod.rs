@@ -51,6 +51,8 @@ pub struct WriteEnv {
     pub view: GcView,
     /// The applied prefix, read before the page is looked at (rule A4).
     pub applied: Lsn,
+    /// The log was durable to here when this was made.
+    pub durable: Lsn,
 }
 
 /// A page on its way to disk.

@@ -135,11 +135,53 @@ impl ChildDescriptor {
     }
 }
 
+/// A block of messages for leaves below, as the image of the inner node has it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SegmentDescriptor {
+    /// Where it is.
+    pub block: BlockRef,
+    /// The first key in it.
+    pub first: Vec<u8>,
+    /// The last one.
+    pub last: Vec<u8>,
+    /// Messages.
+    pub count: u64,
+    /// Of those, deletes.
+    pub deletes: u64,
+    /// Bytes before compression.
+    pub bytes: u64,
+    /// Highest timestamp in it.
+    pub newest: CommitTs,
+}
+
+impl SegmentDescriptor {
+    fn encode(&self, out: &mut Vec<u8>) {
+        put_ref(out, self.block);
+        put_bytes(out, &self.first);
+        put_bytes(out, &self.last);
+        for n in [self.count, self.deletes, self.bytes, self.newest.0] {
+            put_varint(out, n);
+        }
+    }
+
+    fn decode(r: &mut Reader<'_>) -> Option<Self> {
+        let block = read_ref(r)?;
+        let mut key = || r.bytes().filter(|key| key.len() <= KEY_BYTES_MAX).map(<[u8]>::to_vec);
+        let (first, last) = (key()?, key()?);
+        let mut next = || r.varint();
+        let this =
+            Self { block, first, last, count: next()?, deletes: next()?, bytes: next()?, newest: CommitTs(next()?) };
+        (this.first <= this.last && this.deletes <= this.count).then_some(this)
+    }
+}
+
 /// A decoded inner image.
 #[derive(Debug, Clone)]
 pub struct InnerImage {
     /// Height above the leaves, at least 1.
     pub level: u8,
+    /// Messages for leaves below; at level 1 only.
+    pub segments: Vec<SegmentDescriptor>,
     /// The node.
     pub node: Inner<ChildDescriptor>,
 }
@@ -149,8 +191,8 @@ impl InnerImage {
     pub fn encode(&self, out: &mut Vec<u8>) {
         out.push(INNER_FORMAT);
         out.push(self.level);
-        // Message segments of a Bε-tree go here; a B-tree has none.
-        put_varint(out, 0);
+        put_varint(out, self.segments.len() as u64);
+        self.segments.iter().for_each(|segment| segment.encode(out));
         put_varint(out, self.node.len() as u64);
         let (mut last, mut separator) = (Vec::new(), Vec::new());
         for (i, child) in self.node.children().iter().enumerate() {
@@ -183,12 +225,16 @@ impl InnerImage {
     /// # Errors
     /// A sentence that says what is wrong with the bytes.
     pub fn decode(bytes: &[u8], lo: &[u8], hi: Option<&[u8]>) -> Result<Self, String> {
-        let (level, separators, children) = read_inner(bytes).ok_or("inner image: the bytes do not hold")?;
+        let Parts { level, segments, separators, children } =
+            read_inner(bytes).ok_or("inner image: the bytes do not hold")?;
         if separators.windows(2).any(|pair| pair[0] >= pair[1]) {
             return Err("inner image: separators do not ascend".into());
         }
         let kind = if level == 1 { NodeKind::Leaf } else { NodeKind::Inner };
         let strange = |c: &ChildDescriptor| matches!(c, ChildDescriptor::Node(node) if node.kind != kind);
+        if level > 1 && !segments.is_empty() {
+            return Err(format!("inner image: messages at level {level}"));
+        }
         if level == 0 || children.iter().any(strange) {
             return Err(format!("inner image: a child is of another kind than level {level} has"));
         }
@@ -199,19 +245,28 @@ impl InnerImage {
             return Err("inner image: fences are out of order".into());
         }
         let node = Inner::new(lo, hi, &separators[first..past], children[first..=past].to_vec())?;
-        Ok(InnerImage { level, node })
+        let mut segments = segments;
+        segments.retain(|s| *s.last >= *lo && hi.is_none_or(|hi| *s.first < *hi));
+        Ok(InnerImage { level, segments, node })
     }
 }
 
-fn read_inner(bytes: &[u8]) -> Option<(u8, Vec<Vec<u8>>, Vec<ChildDescriptor>)> {
+/// What an image says, before it is cut to fences.
+struct Parts {
+    level: u8,
+    segments: Vec<SegmentDescriptor>,
+    separators: Vec<Vec<u8>>,
+    children: Vec<ChildDescriptor>,
+}
+
+fn read_inner(bytes: &[u8]) -> Option<Parts> {
     let mut r = Reader::new(bytes);
     if r.u8()? != INNER_FORMAT {
         return None;
     }
     let level = r.u8()?;
-    if r.varint()? != 0 {
-        return None;
-    }
+    let count = r.varint()?;
+    let segments = (0..count).map(|_| SegmentDescriptor::decode(&mut r)).collect::<Option<_>>()?;
     let count = r.varint()?;
     let (mut separators, mut children) = (Vec::<Vec<u8>>::new(), Vec::new());
     for i in 0..count {
@@ -231,7 +286,7 @@ fn read_inner(bytes: &[u8]) -> Option<(u8, Vec<Vec<u8>>, Vec<ChildDescriptor>)> 
         }
         children.push(ChildDescriptor::decode(&mut r)?);
     }
-    (count > 0 && r.is_empty()).then_some((level, separators, children))
+    (count > 0 && r.is_empty()).then_some(Parts { level, segments, separators, children })
 }
 
 fn put_ref(out: &mut Vec<u8>, at: BlockRef) {

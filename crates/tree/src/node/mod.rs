@@ -33,9 +33,10 @@ mod read;
 mod search;
 mod split;
 
-pub use descriptor::{ChildDescriptor, InnerImage, NodeDescriptor, NodeKind};
+pub use descriptor::{ChildDescriptor, InnerImage, NodeDescriptor, NodeKind, SegmentDescriptor};
 pub use inner::Inner;
 pub use key::Key;
+pub(crate) use key::common_prefix_bytes;
 pub use leaf::{Applied, Dropped, Insert, Item, Leaf, LeafStats, Lookup, SplitPoint, Value};
 pub use side::{OverflowValue, SideId, Unwritten};
 

@@ -68,11 +68,18 @@ pub struct Setup {
     pub budget_bytes: u64,
     pub extent_bytes: u64,
     pub compression: Compression,
+    pub buffered: bool,
 }
 
 impl Default for Setup {
     fn default() -> Self {
-        Self { node_bytes: 1024, budget_bytes: 64 << 20, extent_bytes: 256 << 10, compression: Compression::None }
+        Self {
+            node_bytes: 1024,
+            budget_bytes: 64 << 20,
+            extent_bytes: 256 << 10,
+            compression: Compression::None,
+            buffered: false,
+        }
     }
 }
 
@@ -127,7 +134,11 @@ impl Rig {
         let cache = Arc::new(Cache::new(Budget::new(setup.budget_bytes), options));
         let env = IndexEnv {
             id: IndexId(7),
-            options: IndexOptions { compression: setup.compression, node_bytes: setup.node_bytes, buffered: false },
+            options: IndexOptions {
+                compression: setup.compression,
+                node_bytes: setup.node_bytes,
+                buffered: setup.buffered,
+            },
             space: space.clone(),
             cache: cache.clone(),
             runs: RunFiles { vfs: vfs.clone(), dir: dir() },
@@ -243,7 +254,7 @@ impl Rig {
 
     /// One step of the cache's background.
     pub fn cache_step(&self) {
-        let env = WriteEnv { view: self.view(), applied: Lsn(self.now().0) };
+        let env = WriteEnv { view: self.view(), applied: Lsn(self.now().0), durable: self.log.durable() };
         self.cache.step(&env, &*self.log, &self.space).unwrap();
     }
 

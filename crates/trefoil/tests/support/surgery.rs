@@ -77,7 +77,7 @@ impl Surgeon {
             add_up(&mut says, &children);
             let node = Inner::new(b"", None, &separators, children).unwrap();
             bytes.clear();
-            InnerImage { level, node }.encode(&mut bytes);
+            InnerImage { level, segments: image.segments, node }.encode(&mut bytes);
         }
         self.seen.resize(self.seen.len().max(usize::from(level) + 1), 0);
         let n = self.seen[usize::from(level)];

@@ -246,7 +246,7 @@ fn evictor(shared: &Shared, _: u64) -> Verdict {
     while !shared.stopped() {
         let pressure = shared.cache.budget().charge(store::Class::Frames, shared.cache.budget().limit());
         let upkeep = shared.upkeep();
-        let env = WriteEnv { view: upkeep.view, applied: upkeep.applied };
+        let env = WriteEnv { view: upkeep.view, applied: upkeep.applied, durable: upkeep.log.durable() };
         shared.cache.step(&env, &*shared.gate, &shared.space)?;
         drop(pressure);
         vfs::thread::sleep(std::time::Duration::from_micros(200));

@@ -1,0 +1,265 @@
+//! Messages from memory to disk: into segments of the buffer above the leaves.
+//!
+//! Steps for one inner node of level 1: (1) one flush of the tree at a time; (2) leaf by leaf, under its latch, what is
+//! pending of a COLD leaf is set on its way; it can be read as before; (3) the messages, in key order, are cut into blocks
+//! of neighbouring leaves; (4) the log is made durable to the newest of them [A6], the blocks are written; (5) under the structure
+//! latch they are put into the buffers of the nodes that have the range today: the node may have been split; (6) leaf
+//! by leaf what is in the buffer is removed, unless the leaf was loaded or is being loaded meanwhile [A10].
+//!
+//! After a fault everything stays where it is, and is on its way again with the next flush.
+//!
+//! A block that reaches into two nodes, after a split, is in both buffers; before one of them is composed, it gets its part
+//! as a block of its own ([`Core::separate`]), so that on disk every block is named once.
+
+use std::sync::Arc;
+
+use base::{CommitTs, Result};
+use index::LogGate;
+use store::{Block, BlockKind, NewBlock, UpdateGroup, epoch};
+
+use crate::handle::{Arrival, Child, InnerHandle, InnerState, LeafHandle, LeafSlot, LeafState};
+use crate::image::Fence;
+use crate::messages::{Message, Messages, sorted};
+use crate::segment::{self, SegmentBlock};
+use crate::tree::Core;
+
+/// Messages of so many bytes are in a block, or of one leaf more.
+const BLOCK_BYTES: usize = 16 << 10;
+/// One flush takes messages of at most so many bytes, and those of one leaf more.
+const FLUSH_BYTES: usize = 4 << 20;
+
+/// A leaf, and what of it is on its way.
+type Flushing = (Arc<LeafHandle>, Arc<Messages>);
+
+impl Core {
+    /// Brings all that is pending below `handle`, when it begins, into its buffer.
+    pub(crate) fn flush(&self, handle: &InnerHandle, log: &dyn LogGate) -> Result<()> {
+        let _one = self.flushing.lock();
+        let leaves = self.leaves_of(handle);
+        let mut at = 0;
+        while at < leaves.len() {
+            let (mut flushing, mut bytes) = (Vec::new(), 0);
+            while at < leaves.len() && bytes < FLUSH_BYTES {
+                match start(&leaves[at]) {
+                    Start::Nothing => {}
+                    Start::Messages(messages) => {
+                        bytes += messages.bytes();
+                        flushing.push((leaves[at].clone(), messages));
+                    }
+                    Start::Wait(arrival) => arrival.wait(),
+                    Start::Load => self.load_leaf(&leaves[at], None)?,
+                }
+                at += 1;
+            }
+            self.flush_some(&flushing, log)?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn leaves_of(&self, handle: &InnerHandle) -> Vec<Arc<LeafHandle>> {
+        let guard = epoch::pin();
+        let InnerState::Loaded(node) = handle.cell.load(&guard) else { return Vec::new() };
+        let leaf = |child: &Child| match child {
+            Child::Leaf(leaf) => Some(leaf.clone()),
+            Child::Inner(_) => None,
+        };
+        node.keys.children().iter().filter_map(leaf).collect()
+    }
+
+    /// Steps 3 to 6.
+    fn flush_some(&self, flushing: &[Flushing], log: &dyn LogGate) -> Result<()> {
+        let mut blocks = Blocks::default();
+        for (_, messages) in flushing {
+            blocks.add(&sorted([&**messages]));
+        }
+        let segment = self.write_segment(blocks, log)?;
+        vfs::thread::point("tree.segment_written");
+        self.place(&segment);
+        vfs::thread::point("tree.segment_placed");
+        for (leaf, messages) in flushing {
+            let mut slot = leaf.latch.write();
+            if !matches!(slot.state, LeafState::Cold) {
+                continue;
+            }
+            let Some(pending) = &mut slot.pending else { continue };
+            pending.end_flush(messages);
+            leaf.record.lock().oldest_pending = pending.oldest();
+            if pending.count() == 0 {
+                slot.pending = None;
+            }
+        }
+        Ok(())
+    }
+
+    /// Step 4.
+    fn write_segment(&self, blocks: Blocks, log: &dyn LogGate) -> Result<Vec<Arc<SegmentBlock>>> {
+        let (parts, payloads) = blocks.finish();
+        let Some(need) = parts.iter().map(|part| part.newest.as_lsn()).max() else { return Ok(Vec::new()) };
+        if log.durable() < need {
+            log.make_durable(need)?;
+        }
+        let block = |payload| NewBlock {
+            kind: BlockKind::Segment,
+            index: self.env.id,
+            compression: self.env.options.compression,
+            group: UpdateGroup::Hot,
+            payload,
+        };
+        let written = self.env.space.write(payloads.into_iter().map(block).collect())?;
+        Ok(parts.into_iter().zip(written).map(|(part, block)| Arc::new(part.with(block))).collect())
+    }
+
+    /// Step 5.
+    fn place(&self, segment: &[Arc<SegmentBlock>]) {
+        let _latched = self.latch_structure();
+        let guard = epoch::pin();
+        for block in segment {
+            let mut key = block.first.to_vec();
+            loop {
+                let path = self.path(&guard, &key);
+                let bottom = path.last().expect("a path has a root");
+                bottom.handle.record.lock().segments.push(block.clone());
+                bottom.handle.raise_log_need(block.newest);
+                // Dead marks stay as they are: who wrote the message has cleared them.
+                path.iter().rev().for_each(|step| step.handle.note_change());
+                if self.is_overfull(&bottom.handle.record.lock().segments, bottom.keys.len()) {
+                    self.overfull.offer(bottom.keys.lo().into(), CommitTs::ZERO);
+                }
+                match bottom.keys.hi().filter(|hi| *hi <= &*block.last) {
+                    Some(hi) => key = hi.to_vec(),
+                    None => break,
+                }
+            }
+        }
+    }
+
+    /// The part of `handle` in blocks that reach beyond it, as blocks of its own.
+    pub(crate) fn separate(&self, handle: &InnerHandle, shared: &[Arc<SegmentBlock>], log: &dyn LogGate) -> Result<()> {
+        let _one = self.flushing.lock();
+        let fences = {
+            let guard = epoch::pin();
+            let InnerState::Loaded(node) = handle.cell.load(&guard) else { return Ok(()) };
+            (Fence::from(node.keys.lo()), node.keys.hi().map(Fence::from))
+        };
+        let (low, high) = (&*fences.0, fences.1.as_deref());
+        for block in shared {
+            let (mut payload, mut own) = (Vec::new(), Messages::default());
+            self.read_segment(block, &mut payload)?;
+            segment::select(&payload, low, high, CommitTs::ZERO, &mut own)
+                .map_err(|what| self.corrupt(block.block.at(), "segment of messages", what))?;
+            let mut blocks = Blocks::default();
+            blocks.add(&sorted([&own]));
+            let written = self.write_segment(blocks, log)?;
+            let _latched = self.latch_structure();
+            let mut record = handle.record.lock();
+            let before = record.segments.len();
+            record.segments.retain(|other| !Arc::ptr_eq(other, block));
+            // Merged with its neighbour meanwhile, or drained: then what was written is not needed.
+            let fits = matches!(handle.cell.load(&epoch::pin()), InnerState::Loaded(node)
+                if node.keys.lo() == low && node.keys.hi() == high);
+            if before == record.segments.len() {
+                continue;
+            }
+            if fits { record.segments.extend(written) } else { record.segments.push(block.clone()) }
+        }
+        Ok(())
+    }
+}
+
+/// How the flush of a leaf begins.
+enum Start {
+    Nothing,
+    Messages(Arc<Messages>),
+    /// It is being loaded, and takes its messages itself.
+    Wait(Arc<Arrival>),
+    /// A message came late: in a segment it would be void.
+    Load,
+}
+
+/// Step 2.
+fn start(leaf: &LeafHandle) -> Start {
+    let mut slot = leaf.latch.write();
+    let LeafSlot { state, pending: Some(pending), .. } = &mut *slot else { return Start::Nothing };
+    match state {
+        LeafState::Cold if leaf.complete_through() >= Some(pending.oldest()) => Start::Load,
+        LeafState::Cold => Start::Messages(pending.start_flush()),
+        LeafState::Loading(arrival) => Start::Wait(arrival.clone()),
+        _ => unreachable!("messages are pending where the leaf is not in memory"),
+    }
+}
+
+/// A block before it is written.
+struct Part {
+    first: Fence,
+    last: Fence,
+    count: u64,
+    deletes: u64,
+    bytes: u64,
+    newest: CommitTs,
+}
+
+impl Part {
+    fn with(self, block: Arc<Block>) -> SegmentBlock {
+        let Self { first, last, count, deletes, bytes, newest } = self;
+        SegmentBlock { block, first, last, count, deletes, bytes, newest }
+    }
+}
+
+/// Step 3: a block ends behind a leaf, once it is large enough.
+#[derive(Default)]
+struct Blocks<'a> {
+    open: Vec<Message<'a>>,
+    open_bytes: usize,
+    parts: Vec<Part>,
+    payloads: Vec<Vec<u8>>,
+}
+
+impl<'a> Blocks<'a> {
+    /// The messages of one leaf, beyond all before.
+    fn add(&mut self, messages: &[Message<'a>]) {
+        self.open.extend_from_slice(messages);
+        self.open_bytes += messages.iter().map(message_bytes).sum::<usize>();
+        if self.open_bytes >= BLOCK_BYTES {
+            self.close();
+        }
+    }
+
+    fn close(&mut self) {
+        // The versions of one key are in one block; a block has room for a leaf's worth.
+        let mut open = std::mem::take(&mut self.open);
+        self.open_bytes = 0;
+        while !open.is_empty() {
+            let mut bytes = 0;
+            let mut fits = |message: &Message<'_>| {
+                bytes += message_bytes(message);
+                bytes <= 4 * BLOCK_BYTES
+            };
+            let mut end = open.iter().take_while(|m| fits(m)).count().max(1);
+            while end < open.len() && open[end].key == open[end - 1].key {
+                end += 1;
+            }
+            let rest = open.split_off(end);
+            let (first, last) = (&open[0], &open[open.len() - 1]);
+            let payload = segment::encode(&open);
+            self.parts.push(Part {
+                first: first.key.into(),
+                last: last.key.into(),
+                count: open.len() as u64,
+                deletes: open.iter().filter(|m| m.op.value().is_none()).count() as u64,
+                bytes: payload.len() as u64,
+                newest: open.iter().map(|m| m.ts).max().unwrap_or_default(),
+            });
+            self.payloads.push(payload);
+            open = rest;
+        }
+    }
+
+    fn finish(mut self) -> (Vec<Part>, Vec<Vec<u8>>) {
+        self.close();
+        (self.parts, self.payloads)
+    }
+}
+
+fn message_bytes(message: &Message<'_>) -> usize {
+    message.key.len() + message.op.value_bytes() + 8
+}

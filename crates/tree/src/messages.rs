@@ -1,0 +1,166 @@
+//! Messages: changes of a leaf that is not in memory, until it is.
+//!
+//! A message is a version, (key, ts, put or delete), so it is idempotent: a leaf that has it already does not change
+//! (decision D3). Where a message may be:
+//!
+//! 1. in [`Pending`], beside the COLD or LOADING leaf's state, under its latch: appended as commits come, in no order;
+//! 2. in a segment of the buffer above the leaf, on disk (`segment`, `flush`): sorted, immutable;
+//! 3. in the leaf, once it is loaded (`settle`).
+//!
+//! From 1 to 2 it is copied before it is removed; from 2 to 3 it is copied, and becomes void when the leaf's image is complete
+//! through its timestamp. So what a loader finds is never too little, and finding it twice changes nothing.
+
+use base::CommitTs;
+use base::bytes::{Reader, put_bytes, put_varint};
+use index::Op;
+use store::{Budget, Charge, Class, Grant};
+
+/// One message, borrowed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Message<'a> {
+    pub key: &'a [u8],
+    pub ts: CommitTs,
+    pub op: Op<'a>,
+}
+
+/// Messages in the order in which they came.
+#[derive(Debug, Default)]
+pub(crate) struct Messages {
+    /// For each: key (length, bytes), value (length + 1, or 0 for a delete, and bytes), timestamp (8 bytes).
+    log: Vec<u8>,
+    pub count: u64,
+    /// Puts less deletes: what they may add to the live keys.
+    pub surplus: i64,
+    /// Lowest and highest timestamp; MAX and ZERO if there is none.
+    pub oldest: Option<CommitTs>,
+    pub newest: CommitTs,
+}
+
+impl Messages {
+    pub fn push(&mut self, message: Message<'_>) {
+        put_bytes(&mut self.log, message.key);
+        match message.op {
+            Op::Delete => put_varint(&mut self.log, 0),
+            Op::Put(value) => {
+                put_varint(&mut self.log, value.len() as u64 + 1);
+                self.log.extend_from_slice(value);
+            }
+        }
+        self.log.extend_from_slice(&message.ts.0.to_le_bytes());
+        self.count += 1;
+        self.surplus += if matches!(message.op, Op::Put(_)) { 1 } else { -1 };
+        self.oldest = Some(self.oldest.map_or(message.ts, |oldest| oldest.min(message.ts)));
+        self.newest = self.newest.max(message.ts);
+    }
+
+    pub fn append(&mut self, other: &Messages) {
+        self.log.extend_from_slice(&other.log);
+        self.count += other.count;
+        self.surplus += other.surplus;
+        self.oldest = self.oldest.into_iter().chain(other.oldest).min();
+        self.newest = self.newest.max(other.newest);
+    }
+
+    /// Bytes of all of them.
+    pub fn bytes(&self) -> usize {
+        self.log.len()
+    }
+
+    /// Memory held.
+    pub fn memory_bytes(&self) -> u64 {
+        self.log.capacity() as u64
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = Message<'_>> {
+        let mut r = Reader::new(&self.log);
+        std::iter::from_fn(move || read(&mut r))
+    }
+}
+
+fn read<'a>(r: &mut Reader<'a>) -> Option<Message<'a>> {
+    let key = r.bytes()?;
+    let op = match r.length()?.checked_sub(1) {
+        None => Op::Delete,
+        Some(bytes) => Op::Put(r.take(bytes)?),
+    };
+    Some(Message { key, op, ts: CommitTs(r.u64()?) })
+}
+
+/// All messages by key, the newest of a key first, each once.
+pub(crate) fn sorted<'a>(sources: impl IntoIterator<Item = &'a Messages>) -> Vec<Message<'a>> {
+    let mut all: Vec<Message<'a>> = sources.into_iter().flat_map(Messages::iter).collect();
+    all.sort_unstable_by(|a, b| a.key.cmp(b.key).then(b.ts.cmp(&a.ts)));
+    all.dedup_by(|a, b| a.ts == b.ts && a.key == b.key);
+    all
+}
+
+/// The messages of one leaf that is not in memory.
+#[derive(Debug)]
+pub(crate) struct Pending {
+    pub open: Messages,
+    /// On their way into a segment; removed when that is in the buffer, if the leaf is still COLD.
+    pub flushing: Option<std::sync::Arc<Messages>>,
+    charge: Charge,
+}
+
+impl Pending {
+    pub fn new(budget: &Budget) -> Self {
+        Self { open: Messages::default(), flushing: None, charge: budget.charge(Class::Buffers, 0) }
+    }
+
+    /// Adds one, from granted memory as long as that lasts.
+    pub fn push(&mut self, message: Message<'_>, grant: &mut Option<Grant>) {
+        self.open.push(message);
+        let now = self.memory_bytes();
+        if let Some(more) = now.checked_sub(self.charge.bytes()).filter(|more| *more > 0) {
+            match grant.as_mut().and_then(|grant| grant.try_take(more)) {
+                Some(granted) => self.charge.merge(granted),
+                None => self.charge.grow(more),
+            }
+        }
+    }
+
+    fn memory_bytes(&self) -> u64 {
+        self.open.memory_bytes() + self.flushing.as_ref().map_or(0, |flushing| flushing.memory_bytes())
+    }
+
+    pub fn oldest(&self) -> CommitTs {
+        self.parts().filter_map(|part| part.oldest).min().unwrap_or(CommitTs::MAX)
+    }
+
+    pub fn count(&self) -> u64 {
+        self.parts().map(|part| part.count).sum()
+    }
+
+    pub fn surplus(&self) -> i64 {
+        self.parts().map(|part| part.surplus).sum()
+    }
+
+    pub fn bytes(&self) -> usize {
+        self.parts().map(Messages::bytes).sum()
+    }
+
+    pub fn parts(&self) -> impl Iterator<Item = &Messages> {
+        self.flushing.as_deref().into_iter().chain([&self.open])
+    }
+
+    /// Everything is on its way into a segment from now on, also what was before and did not get there.
+    pub fn start_flush(&mut self) -> std::sync::Arc<Messages> {
+        let mut all = std::mem::take(&mut self.open);
+        if let Some(before) = self.flushing.take() {
+            all.append(&before);
+        }
+        let all = std::sync::Arc::new(all);
+        self.flushing = Some(all.clone());
+        self.charge.set(self.memory_bytes());
+        all
+    }
+
+    /// What was flushed is in a segment.
+    pub fn end_flush(&mut self, flushed: &std::sync::Arc<Messages>) {
+        if self.flushing.as_ref().is_some_and(|flushing| std::sync::Arc::ptr_eq(flushing, flushed)) {
+            self.flushing = None;
+            self.charge.set(self.memory_bytes());
+        }
+    }
+}

@@ -1,0 +1,183 @@
+//! A block of a segment: sorted messages of some neighbouring leaves, on disk.
+//!
+//! Layout of the payload in `docs/formats/node.md`: a format byte, the number of messages, the lowest timestamp, then for each
+//! message the length that its key shares with the one before, the rest of the key, the timestamp above the lowest, and
+//! the value (length + 1 and bytes, 0 for a delete). Ascending by key, the newest of a key first.
+
+use std::sync::Arc;
+
+use base::CommitTs;
+use base::bytes::{Reader, put_bytes, put_varint};
+use base::limits::KEY_BYTES_MAX;
+use index::Op;
+use store::{Block, BlockRef, Space};
+
+use crate::image::Fence;
+use crate::messages::{Message, Messages};
+use crate::node::{SegmentDescriptor, common_prefix_bytes};
+
+const SEGMENT_FORMAT: u8 = 1;
+
+/// One block of a buffer, as the inner node knows it.
+#[derive(Debug)]
+pub(crate) struct SegmentBlock {
+    pub block: Arc<Block>,
+    /// First and last key in it.
+    pub first: Fence,
+    pub last: Fence,
+    pub count: u64,
+    pub deletes: u64,
+    /// Before compression.
+    pub bytes: u64,
+    pub newest: CommitTs,
+}
+
+impl SegmentBlock {
+    /// The one that a description names; the block becomes this one's.
+    pub fn adopt(space: &Space, from: &SegmentDescriptor) -> Self {
+        Self {
+            block: space.adopt(from.block),
+            first: from.first.as_slice().into(),
+            last: from.last.as_slice().into(),
+            count: from.count,
+            deletes: from.deletes,
+            bytes: from.bytes,
+            newest: from.newest,
+        }
+    }
+
+    /// What the inner node's image says of it.
+    pub fn descriptor(&self) -> SegmentDescriptor {
+        SegmentDescriptor {
+            block: self.block.at(),
+            first: self.first.to_vec(),
+            last: self.last.to_vec(),
+            count: self.count,
+            deletes: self.deletes,
+            bytes: self.bytes,
+            newest: self.newest,
+        }
+    }
+
+    /// True if some key of `[low, high)` may be in it.
+    pub fn overlaps(&self, low: &[u8], high: Option<&[u8]>) -> bool {
+        *self.last >= *low && high.is_none_or(|high| *self.first < *high)
+    }
+
+    /// True if all its keys are in `[low, high)`.
+    pub fn lies_in(&self, low: &[u8], high: Option<&[u8]>) -> bool {
+        *self.first >= *low && high.is_none_or(|high| *self.last < *high)
+    }
+}
+
+/// The payload of a block of these messages, which are sorted.
+pub(crate) fn encode(messages: &[Message<'_>]) -> Vec<u8> {
+    let oldest = messages.iter().map(|message| message.ts.0).min().unwrap_or(0);
+    let mut out = vec![SEGMENT_FORMAT];
+    put_varint(&mut out, messages.len() as u64);
+    put_varint(&mut out, oldest);
+    let mut before: &[u8] = &[];
+    for message in messages {
+        let shared = common_prefix_bytes(before, message.key);
+        put_varint(&mut out, shared as u64);
+        put_bytes(&mut out, &message.key[shared..]);
+        put_varint(&mut out, message.ts.0 - oldest);
+        match message.op {
+            Op::Delete => put_varint(&mut out, 0),
+            Op::Put(value) => {
+                put_varint(&mut out, value.len() as u64 + 1);
+                out.extend_from_slice(value);
+            }
+        }
+        before = message.key;
+    }
+    out
+}
+
+/// Calls `each` for every message of a payload; it says whether to go on.
+///
+/// # Errors
+/// A sentence that says what is wrong with the bytes.
+pub(crate) fn for_each(bytes: &[u8], mut each: impl FnMut(Message<'_>) -> bool) -> Result<(), String> {
+    let broken = || "segment: the bytes do not hold".to_owned();
+    let mut r = Reader::new(bytes);
+    if r.u8() != Some(SEGMENT_FORMAT) {
+        return Err("segment: not of a known format".to_owned());
+    }
+    let (count, oldest) = (r.varint().ok_or_else(broken)?, r.varint().ok_or_else(broken)?);
+    let (mut key, mut last) = (Vec::new(), None::<(Vec<u8>, u64)>);
+    for _ in 0..count {
+        let shared = r.length().filter(|shared| *shared <= key.len()).ok_or_else(broken)?;
+        let rest = r.bytes().ok_or_else(broken)?;
+        key.truncate(shared);
+        key.extend_from_slice(rest);
+        let ts = r.varint().and_then(|above| oldest.checked_add(above)).ok_or_else(broken)?;
+        let op = match r.length().ok_or_else(broken)?.checked_sub(1) {
+            None => Op::Delete,
+            Some(bytes) => Op::Put(r.take(bytes).ok_or_else(broken)?),
+        };
+        let ascends = last.as_ref().is_none_or(|(before, newer)| *before < key || (*before == key && *newer > ts));
+        if !ascends || key.len() > KEY_BYTES_MAX {
+            return Err("segment: messages do not ascend".to_owned());
+        }
+        if !each(Message { key: &key, ts: CommitTs(ts), op }) {
+            return Ok(());
+        }
+        match &mut last {
+            Some((before, newer)) => {
+                before.clone_from(&key);
+                *newer = ts;
+            }
+            None => last = Some((key.clone(), ts)),
+        }
+    }
+    if r.is_empty() { Ok(()) } else { Err("segment: bytes behind the last message".to_owned()) }
+}
+
+/// What an inner node should say of the block at `at`, which has this payload.
+///
+/// # Errors
+/// As [`for_each`]; an empty one is none.
+pub(crate) fn describe(at: BlockRef, bytes: &[u8]) -> Result<SegmentDescriptor, String> {
+    let mut found: Option<SegmentDescriptor> = None;
+    for_each(bytes, |message| {
+        let found = found.get_or_insert_with(|| SegmentDescriptor {
+            block: at,
+            first: message.key.to_vec(),
+            last: Vec::new(),
+            count: 0,
+            deletes: 0,
+            bytes: bytes.len() as u64,
+            newest: CommitTs::ZERO,
+        });
+        found.last.clear();
+        found.last.extend_from_slice(message.key);
+        found.count += 1;
+        found.deletes += u64::from(message.op.value().is_none());
+        found.newest = found.newest.max(message.ts);
+        true
+    })?;
+    found.ok_or_else(|| "segment: no messages".to_owned())
+}
+
+/// Adds to `out` the messages for `[low, high)` that are newer than `above`.
+///
+/// # Errors
+/// As [`for_each`].
+pub(crate) fn select(
+    bytes: &[u8],
+    low: &[u8],
+    high: Option<&[u8]>,
+    above: CommitTs,
+    out: &mut Messages,
+) -> Result<(), String> {
+    for_each(bytes, |message| {
+        if high.is_some_and(|high| message.key >= high) {
+            return false;
+        }
+        if message.key >= low && message.ts > above {
+            out.push(message);
+        }
+        true
+    })
+}

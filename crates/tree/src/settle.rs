@@ -1,0 +1,139 @@
+//! A leaf and its messages are put together [A10].
+//!
+//! A loader (1) sets the leaf LOADING; (2) then asks the buffer above for the blocks that reach into its range, under the
+//! structure latch, so that no split or merge of the parent comes between; (3) reads image and blocks without a latch;
+//! (4) under the leaf's latch, merges what it has read with what is pending, and only then lets others see the leaf.
+//!
+//! Why nothing is missed: a flush puts its segment in the buffer before it removes anything from a COLD leaf, and removes nothing
+//! from a LOADING one. If the segment is not in what step 2 found, then its messages are still pending at step 4.
+//!
+//! Messages of segments at or below what the image is complete through are void: the image has them, or has dropped them
+//! together with what hid them [A5]. The others are inserted and nothing is collected, so the leaf lacks nothing that image
+//! and segments do not have together: it is clean and may be thrown out again as it is. Only what was pending makes it dirty.
+//!
+//! What is pending is never void: it may come late, from a run or when the log is replayed, and hide what is in a run still. Such
+//! a message, at or below what the image is complete through, does not go to a segment: the leaf is loaded for it.
+//!
+//! If they do not fit, the leaf is split. The right half's latch is taken before anybody can find it and held until it, too, has
+//! everything.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use base::{CommitTs, GcView, Result};
+use store::{BlockKind, Grant, epoch};
+
+use crate::handle::{LeafHandle, LeafSlot, LeafState, Resident};
+use crate::image::{Fence, Image};
+use crate::messages::{Message, Messages, sorted};
+use crate::node::Insert;
+use crate::segment::{self, SegmentBlock};
+use crate::tree::Core;
+
+/// Stands for "to be written although nothing is missing": unwritten, but above every F.
+pub(crate) const TO_BE_WRITTEN: CommitTs = CommitTs(u64::MAX - 1);
+
+impl Core {
+    /// Step 2.
+    pub(crate) fn segments_over(&self, low: &[u8], high: Option<&[u8]>) -> Vec<Arc<SegmentBlock>> {
+        let _latched = self.latch_structure();
+        let guard = epoch::pin();
+        let path = self.path(&guard, low);
+        let bottom = path.last().expect("a path has a root");
+        let record = bottom.handle.record.lock();
+        record.segments.iter().filter(|block| block.overlaps(low, high)).cloned().collect()
+    }
+
+    /// Step 3 for the messages.
+    pub(crate) fn gather(&self, leaf: &LeafHandle, high: Option<&Fence>, image: &Image) -> Result<Messages> {
+        let mut gathered = Messages::default();
+        if !self.env.options.buffered {
+            return Ok(gathered);
+        }
+        let (high, through) = (high.map(|high| &**high), image.complete_through());
+        let mut payload = Vec::new();
+        for block in self.segments_over(&leaf.low, high) {
+            vfs::thread::point("tree.gather");
+            if block.newest > through {
+                self.read_segment(&block, &mut payload)?;
+                segment::select(&payload, &leaf.low, high, through, &mut gathered)
+                    .map_err(|what| self.corrupt(block.block.at(), "segment of messages", what))?;
+            }
+        }
+        Ok(gathered)
+    }
+
+    pub(crate) fn read_segment(&self, block: &SegmentBlock, payload: &mut Vec<u8>) -> Result<()> {
+        self.env.space.read(block.block.at(), BlockKind::Segment, self.env.id, payload)
+    }
+
+    /// Step 4: the leaf is RESIDENT, and has everything.
+    pub(crate) fn publish_leaf(
+        &self,
+        handle: &Arc<LeafHandle>,
+        slot: &mut LeafSlot,
+        resident: Resident,
+        gathered: &Messages,
+        funds: &mut Option<Grant>,
+    ) {
+        slot.state = LeafState::Resident(Box::new(resident));
+        let pending = slot.pending.take();
+        let parts = pending.iter().flat_map(|pending| pending.parts());
+        let messages = sorted(parts.chain([gathered]));
+        if let Some(pending) = &pending {
+            self.counters.add(handle, -pending.surplus(), -(pending.count() as i64));
+            let resident = slot.resident_mut().expect("it was just made so");
+            self.note_applied(handle, resident, pending.oldest());
+            handle.record.lock().oldest_pending = CommitTs::MAX;
+        }
+        let (surplus, count) = (gathered.surplus, gathered.count as i64);
+        self.counters.add(handle, -surplus, -count);
+        let (live, entries) = self.settle(handle, slot, &messages, 0..messages.len(), funds);
+        let resident = slot.resident_mut().expect("it stays so");
+        resident.beyond_image = (live - surplus, entries - count);
+        // Trimmed, or with its messages, it may be dead where the whole image is not, or alive where that is dead.
+        self.refresh_mark(handle, &resident.leaf);
+    }
+
+    /// Inserts the messages of `range`, which are the leaf's. Returns the live keys and entries that came.
+    fn settle(
+        &self,
+        handle: &Arc<LeafHandle>,
+        slot: &mut LeafSlot,
+        messages: &[Message<'_>],
+        mut range: Range<usize>,
+        funds: &mut Option<Grant>,
+    ) -> (i64, i64) {
+        let keep_all = GcView::keep_all();
+        let (mut live, mut entries, mut hint) = (0, 0, None);
+        while range.start < range.end {
+            let message = messages[range.start];
+            let resident = slot.resident_mut().expect("its latch is held");
+            match resident.leaf.insert(message.key, message.ts, message.op, &keep_all, hint) {
+                Insert::Done(applied) => {
+                    hint = Some(applied.hint);
+                    live += i64::from(applied.live_delta);
+                    entries += i64::from(applied.entries_delta);
+                    range.start += 1;
+                }
+                Insert::Full => {
+                    hint = None;
+                    let right = self.split_off(handle, slot, message.key, false, TO_BE_WRITTEN, funds);
+                    let mut right_slot = right.latch.write();
+                    self.link_right(handle, &right);
+                    let cut = range.start + messages[range.clone()].partition_point(|m| *m.key < *right.low);
+                    let (more_live, more_entries) =
+                        self.settle(&right, &mut right_slot, messages, cut..range.end, funds);
+                    (live, entries) = (live + more_live, entries + more_entries);
+                    let resident = right_slot.resident().expect("its latch is held");
+                    self.refresh_mark(&right, &resident.leaf);
+                    range.end = cut;
+                }
+            }
+        }
+        let resident = slot.resident_mut().expect("its latch is held");
+        resident.charge.set(resident.leaf.memory_bytes() as u64);
+        self.counters.add(handle, live, entries);
+        (live, entries)
+    }
+}
