@@ -56,8 +56,10 @@ typedef struct {
   uint8_t in_passes;     /* what it writes for level 0 is all of it; blanks at the end of a text do not count */
   uint8_t space_length;
   uint8_t space[4];      /* a blank in its character set */
+  uint8_t longest;       /* bytes of its longest character */
+  uint8_t reserved[3];
 } trefoil_collation;
-static_assert(sizeof(trefoil_collation) == 8, "as in abi.rs");
+static_assert(sizeof(trefoil_collation) == 12, "as in abi.rs");
 
 /* The server's collations, by its numbers of them. Called from any thread, at any time while the database is open;
    what they answer never changes. */
@@ -69,6 +71,9 @@ typedef struct {
   size_t (*weights)(uint32_t collation, uint8_t level, const uint8_t *text, size_t length, uint8_t *out, size_t room);
   /* Bytes of the first so many characters of a text, and in `found` how many it has, at most so many. */
   size_t (*front)(uint32_t collation, const uint8_t *text, size_t length, size_t characters, size_t *found);
+  /* Most bytes of the weights of a text of so many characters, all levels together, and in `zeros` how many of them may
+     be 0. */
+  size_t (*weights_max)(uint32_t collation, size_t characters, size_t *zeros);
 } trefoil_collations;
 
 /* What may be set anew at any time. */
@@ -162,7 +167,7 @@ typedef struct {
 
 static_assert(sizeof(trefoil_failure) == 512, "as in abi.rs");
 static_assert(sizeof(trefoil_settings) == 24, "as in abi.rs");
-static_assert(sizeof(trefoil_options) == 104, "as in abi.rs");
+static_assert(sizeof(trefoil_options) == 112, "as in abi.rs");
 static_assert(sizeof(trefoil_field) == 48, "as in abi.rs");
 static_assert(sizeof(trefoil_part) == 16, "as in abi.rs");
 static_assert(sizeof(trefoil_key) == 40, "as in abi.rs");

@@ -33,6 +33,7 @@ static uint8_t describe(uint32_t id, trefoil_collation *out) noexcept
   out->padded= cs->state & MY_CS_NOPAD ? (uint8_t) (out->levels & ~1) : out->levels;
   int length= my_ci_wc_mb(cs, ' ', out->space, out->space + sizeof out->space);
   out->space_length= length > 0 ? (uint8_t) length : 0;
+  out->longest= (uint8_t) cs->mbmaxlen;
   return 1;
 }
 
@@ -74,7 +75,16 @@ static size_t front(uint32_t id, const uint8_t *text, size_t length, size_t char
   return bytes;
 }
 
-const trefoil_collations server_collations= {describe, weights, front};
+/* What the server keeps room for when it sorts. Weights of UCA have two bytes, and are not 0. */
+static size_t weights_max(uint32_t id, size_t characters, size_t *zeros) noexcept
+{
+  const CHARSET_INFO *cs= find(id);
+  size_t bytes= cs->coll->strnxfrmlen(cs, characters * cs->mbmaxlen);
+  *zeros= cs->uca ? bytes / 2 : bytes;
+  return bytes;
+}
+
+const trefoil_collations server_collations= {describe, weights, front, weights_max};
 
 uint32_t collation_of(const Field *field)
 {

@@ -50,7 +50,8 @@ int ha_trefoil::create(const char *name, TABLE *form, HA_CREATE_INFO *info)
     return 0;
   if (m_why.code == TREFOIL_UNSUPPORTED || m_why.code == TREFOIL_TOO_LONG)
   {
-    my_printf_error(ER_UNSUPPORTED_EXTENSION, "ENGINE=TREFOIL: %s", MYF(0), m_why.text);
+    uint error= m_why.code == TREFOIL_TOO_LONG ? ER_TOO_LONG_KEY : ER_UNSUPPORTED_EXTENSION;
+    my_printf_error(error, "ENGINE=TREFOIL: %s", MYF(0), m_why.text);
     return HA_WRONG_CREATE_OPTION;
   }
   return failed();

@@ -23,6 +23,7 @@ beside_innodb() {
     same tables
     same alter
     same longkeys
+    same keybytes
     differ_nowhere
     same autoinc
     same_plans

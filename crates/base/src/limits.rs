@@ -1,7 +1,9 @@
 //! Sizes that are promises to the user, and the relations between them.
 
-/// Longest user key, in bytes.
-pub const KEY_BYTES_MAX: usize = 3 * 1024;
+/// Longest user key, in bytes: three quarters of the largest node. Indexes with smaller nodes take less.
+pub const KEY_BYTES_MAX: usize = 48 * 1024;
+/// Longest user key of databases from before longer ones; every node that users may have takes it.
+pub const SHORT_KEY_BYTES_MAX: usize = 3 * 1024;
 /// Longest value, in bytes: one below 4 GiB.
 pub const VALUE_BYTES_MAX: u64 = u32::MAX as u64;
 /// LSNs are multiples of this; records are padded to it.

@@ -83,7 +83,7 @@ impl BatchBuilder {
             }
             Op::Delete => (0, true),
         };
-        let key_bytes = u32::try_from(key.len()).expect("the engine limits keys to 3 KiB");
+        let key_bytes = u32::try_from(key.len()).expect("the engine limits keys to 48 KiB");
         self.0.places.push(Place { start, key_bytes, value_bytes, delete });
     }
 
@@ -250,7 +250,7 @@ fn append(to: &mut Vec<u8>, from: &[u8], n: usize) {
 }
 
 fn lengths(key: usize, value: usize) -> (u16, u32) {
-    let key = u16::try_from(key).expect("the engine limits keys to 3 KiB");
+    let key = u16::try_from(key).expect("the engine limits keys to 48 KiB");
     (key, u32::try_from(value).expect("the engine limits values to 4 GiB - 1"))
 }
 

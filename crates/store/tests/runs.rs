@@ -6,6 +6,7 @@ mod common;
 
 use std::collections::BTreeMap;
 
+use base::bytes::Reader;
 use common::{Scratch, real};
 use trefoil_store::{Compression, Run, RunMeta, RunWriter, run};
 use vfs::{OpenHow, RealVfs, Vfs};
@@ -198,6 +199,30 @@ fn the_description_of_a_run_is_held_against_it() {
     for wrong in [RunMeta { min_key: key(1), ..meta.clone() }, RunMeta { max_key: key(5000), ..meta.clone() }] {
         let said = verify(&wrong).unwrap_err().to_string();
         assert!(said.contains("entries of a run") && said.contains("3000 entries from"), "{said}");
+    }
+}
+
+/// Records that name many runs have a limit: of keys longer than 3 KiB bounds are stored.
+#[test]
+fn long_keys_are_cut_in_a_stored_description() {
+    let dir = Scratch::new("run_long_keys");
+    let long = |first: u8, last: u8| [vec![first; 40_000], vec![last]].concat();
+    for keys in [[long(b'a', 0), long(b'b', 0), long(b'b', 1)], [long(b'a', 0), long(b'a', 1), vec![0xff; 3000]]] {
+        let entries: BTreeMap<_, _> = keys.iter().map(|key| (key.clone(), Some(vec![1]))).collect();
+        let mut stored = Vec::new();
+        let meta = write(dir.path(), 1, &entries);
+        meta.encode(&mut stored);
+        assert!(stored.len() < 2 * 3072 + 100, "{} bytes", stored.len());
+        let read = RunMeta::decode(&mut Reader::new(&stored)).unwrap();
+        assert!(read.min_key <= meta.min_key && read.max_key >= meta.max_key && read.id == meta.id);
+        let mut again = Vec::new();
+        read.encode(&mut again);
+        assert_eq!(again, stored);
+        let run = Run::open(&RealVfs, dir.path(), &read).unwrap();
+        assert_eq!(run.verify().unwrap(), 3);
+        keys.iter().for_each(|key| assert_eq!(run.get(key).unwrap(), Some(Some(vec![1]))));
+        let wrong = RunMeta { max_key: vec![0xff; 10], ..read };
+        assert!(Run::open(&RealVfs, dir.path(), &wrong).unwrap().verify().is_err());
     }
 }
 

@@ -547,7 +547,7 @@ fn a27_a_write_in_flight_does_not_mark_newer_content() {
 #[test]
 fn a27_the_longest_keys_and_values_find_room() {
     // Two versions and a chain of the longest key fit the smallest node a user may choose.
-    for node_bytes in [512, 4096, 64 * 1024] {
+    for node_bytes in [512, 4096, 16 * 1024, 32 * 1024, 64 * 1024] {
         let long = trefoil_tree::node::max_key_bytes(node_bytes);
         let mut leaf = Leaf::new(node_bytes, b"", None);
         let snapshots: Vec<u64> = (1..=60).map(|n| n * 16).collect();

@@ -98,8 +98,9 @@ pub fn build(
     loop {
         let more = rows.fill(&mut batch, 1024)?;
         for i in 0..batch.len() {
-            for (n, sorter) in numbers.iter().zip(&mut sorters) {
+            for ((n, sorter), entry) in numbers.iter().zip(&mut sorters).zip(new) {
                 schema.secondary_key(*n, batch.key(i), batch.value(i), &mut key)?;
+                engine.check_key(entry, &key)?;
                 schema.secondary_value(*n, batch.key(i), batch.value(i), &mut value)?;
                 sorter.push(&key, &value);
                 if sorter.is_full() {

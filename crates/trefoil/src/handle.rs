@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::entry::{IndexEntry, TableEntry};
 use crate::table::Schema;
 
-/// A plain ordered index: keys of 0 to 3072 bytes, in the order of their bytes, to values below 4 GiB. Cheap to
+/// A plain ordered index: keys of at most three quarters of a node, in the order of their bytes, to values below 4 GiB. Cheap to
 /// clone; from [`Database::create_index`](crate::Database::create_index) or
 /// [`Database::index`](crate::Database::index). After a drop it answers `Dropped`.
 ///

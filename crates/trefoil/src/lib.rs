@@ -32,6 +32,7 @@ mod gate;
 mod handle;
 mod helpers;
 mod io_budget;
+mod key_limits;
 mod layout;
 mod locking;
 mod manifest;

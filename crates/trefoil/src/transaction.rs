@@ -131,8 +131,8 @@ impl Transaction {
         })
     }
 
-    /// Sets the value of `key`, whatever it was; the row is locked until the end of the transaction. A key has 0 to
-    /// 3072 bytes, a value has fewer than 4 GiB.
+    /// Sets the value of `key`, whatever it was; the row is locked until the end of the transaction. A key has at
+    /// most three quarters of a node's bytes ([`crate::Database::key_bytes_max`]), a value has fewer than 4 GiB.
     ///
     /// # Errors
     /// `Deadlock` (the transaction is rolled back), `LockTimeout`, `Limit`, `DiskFull`, `Poisoned`.
@@ -144,7 +144,7 @@ impl Transaction {
     /// let mut tx = db.begin()?;
     /// tx.put(&fruit, b"apple", b"12")?;
     /// tx.put(&fruit, b"apple", b"13")?;
-    /// assert!(tx.put(&fruit, &[b'x'; 4096], b"").is_err()); // the key is too long
+    /// assert!(tx.put(&fruit, &[b'x'; 16384], b"").is_err()); // the key is too long
     /// assert_eq!(tx.get(&fruit, b"apple")?.as_deref(), Some(&b"13"[..]));
     /// # Ok::<(), trefoil::Error>(())
     /// ```
@@ -388,7 +388,7 @@ impl Transaction {
     /// Adds an operation to the write set, or on an error does nothing; the row is locked.
     pub(crate) fn write(&mut self, entry: &Arc<IndexEntry>, key: &[u8], value: Option<&[u8]>) -> Result<()> {
         self.check_running()?;
-        check_key(key)?;
+        self.engine.check_key(entry, key)?;
         // While only the reserve of the disk is left, work is refused here and before its commit, never later (P4).
         self.engine.check_room()?;
         if let Some(value) = value

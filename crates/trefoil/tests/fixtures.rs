@@ -26,7 +26,8 @@ mod fixture_contents;
 
 use fixture_contents::{
     AnyCase, FORMAT_CLUSTERING, FORMAT_KEYS, ROWS, judge, judge_buffered_table, judge_clustered, judge_keys,
-    keys_schema, make, make_buffered_table, make_clustered, make_keys, row,
+    judge_long_keys, keys_schema, long_keys_row, long_keys_schema, make, make_buffered_table, make_clustered,
+    make_keys, make_long_keys, row,
 };
 
 type Files = BTreeMap<String, Vec<u8>>;
@@ -217,6 +218,35 @@ fn betree_needs_format_5() {
     db.change_table_index(&db.table("table").unwrap(), "by_text", betree).unwrap();
     drop(db);
     judge_buffered_table(&Database::open(dir.path(), options()).unwrap(), &(0..400).collect::<Vec<_>>());
+}
+
+/// A key longer than 3 KiB is refused by a database of format 4, which stays as it was: of a row, and of an index that is built.
+#[test]
+fn long_keys_need_format_5() {
+    let dir = tempfile::tempdir().unwrap();
+    unpack(&packed(FORMAT_CLUSTERING), dir.path());
+    let db = Database::open(dir.path(), options()).unwrap();
+    let table = db.create_table("long keys", long_keys_schema()).unwrap();
+    assert_eq!(db.key_bytes_max(&table.schema().indexes()[0].options()).unwrap(), 3072);
+    let mut tx = db.begin().unwrap();
+    tx.insert(&table, &long_keys_row(0)).unwrap();
+    assert!(matches!(tx.insert(&table, &long_keys_row(1)), Err(Error::Limit { got: 3073, limit: 3072, .. })));
+    tx.commit().unwrap();
+    db.drop_table_index(&table, "by_path").unwrap();
+    let mut tx = db.begin().unwrap();
+    tx.insert(&table, &long_keys_row(1)).unwrap();
+    tx.commit().unwrap();
+    let by_path = long_keys_schema().indexes()[0].clone();
+    let error = db.create_table_indexes(&table, vec![by_path]).unwrap_err();
+    assert!(matches!(error, Error::Limit { got: 3073, limit: 3072, .. }), "{error}");
+    db.drop_table("long keys").unwrap();
+    judge(&db, FORMAT_CLUSTERING);
+    db.close().unwrap();
+    drop((db, table));
+    assert_eq!(Database::upgrade(dir.path(), options()).unwrap(), Upgraded { from: FORMAT_CLUSTERING, to: FORMAT });
+    let db = Database::open(dir.path(), options()).unwrap();
+    make_long_keys(&db);
+    judge_long_keys(&db);
 }
 
 /// What a key can be since format 3 is refused by a database of an older one, which stays as it was.

@@ -257,9 +257,13 @@ fn use_after_close_and_after_drop_is_an_error() {
 fn limits_are_errors_that_name_the_limit() {
     let (_dir, db, i) = open();
     let mut tx = db.begin().unwrap();
-    let error = tx.put(&i, &[1; 3073], b"").unwrap_err();
-    assert_eq!(error.to_string(), "length of a key in bytes is 3073, the limit is 3072");
-    tx.put(&i, &[1; 3072], b"x").unwrap();
+    for (node_bytes, limit) in [(4096, 3072), (0, 12288), (64 << 10, 49152)] {
+        let options = IndexOptions { node_bytes, ..IndexOptions::default() };
+        let of_nodes = db.create_index(&format!("nodes of {node_bytes}"), options).unwrap();
+        let error = tx.put(&of_nodes, &vec![1; limit + 1], b"").unwrap_err();
+        assert_eq!(error.to_string(), format!("length of a key in bytes is {}, the limit is {limit}", limit + 1));
+        tx.put(&of_nodes, &vec![1; limit], b"x").unwrap();
+    }
     tx.put(&i, b"", b"the empty key").unwrap();
     tx.commit().unwrap();
     assert_eq!(db.begin().unwrap().get(&i, b"").unwrap().unwrap(), b"the empty key");

@@ -446,7 +446,7 @@ mod tests {
     fn limits_are_faults() {
         let mut w = WriteSet::new();
         let fault = w.put(PRIMARY, &[0; KEY_BYTES_MAX + 1], b"").expect_err("too long");
-        assert_eq!(fault.to_string(), "bytes of a key is 3073, the limit is 3072");
+        assert_eq!(fault.to_string(), "bytes of a key is 49153, the limit is 49152");
         assert!(w.put(PRIMARY, &[0; KEY_BYTES_MAX], &vec![1; 1 << 20]).is_ok());
         assert_eq!(w.get(PRIMARY, &[0; KEY_BYTES_MAX], Seq::LATEST), Some(Written::Put(&vec![1; 1 << 20])));
     }

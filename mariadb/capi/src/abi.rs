@@ -43,6 +43,8 @@ pub struct Collation {
     pub(crate) in_passes: u8,
     pub(crate) space_length: u8,
     pub(crate) space: [u8; 4],
+    pub(crate) longest: u8,
+    pub(crate) reserved: [u8; 3],
 }
 
 /// The server's collations.
@@ -52,6 +54,7 @@ pub struct Collations {
     pub(crate) describe: extern "C" fn(u32, &mut Collation) -> u8,
     pub(crate) weights: extern "C" fn(u32, u8, *const u8, usize, *mut u8, usize) -> usize,
     pub(crate) front: extern "C" fn(u32, *const u8, usize, usize, &mut usize) -> usize,
+    pub(crate) weights_max: extern "C" fn(u32, usize, &mut usize) -> usize,
 }
 
 /// A column of the server's record.
@@ -213,10 +216,10 @@ impl Default for Seek {
 }
 
 const _: () = assert!(size_of::<Settings>() == 24);
-const _: () = assert!(size_of::<Options>() == 104);
+const _: () = assert!(size_of::<Options>() == 112);
 const _: () = assert!(size_of::<Field>() == 48);
 const _: () = assert!(size_of::<Part>() == 16);
-const _: () = assert!(size_of::<Collation>() == 8);
+const _: () = assert!(size_of::<Collation>() == 12);
 const _: () = assert!(size_of::<Key>() == 40);
 const _: () = assert!(size_of::<Definition>() == 80);
 const _: () = assert!(size_of::<TableStats>() == 40);

@@ -67,7 +67,8 @@ pub fn drop_built(db: &Database, table: &Table) -> Result<()> {
 impl Alter {
     /// Step 1. `from`: of each column the number of the one that it was, none if it is added.
     pub fn plan(table: &Arc<OpenTable>, to: &Definition<'_>, from: &[Option<usize>]) -> Result<Self> {
-        let layout = Layout::new(to)?;
+        let layout = Layout::new(to, &table.room)?;
+        layout.check_keys(&table.room)?;
         let old = finished(&table.table.schema());
         let columns = Columns::new(&old, &layout.schema, from)?;
         let mut plan = Plan::default();

@@ -36,6 +36,8 @@ const IDS: u32 = 1 << 16;
 /// More than the server has.
 const KNOWN_MAX: usize = 1 << 13;
 const END: u8 = 0x80;
+/// Bytes of a sign, each 0 twice.
+const SIGN_BYTES_MAX: usize = 1 + 2 * size_of::<u32>();
 /// Longer stretches of blanks have their length in four bytes.
 const STRETCH_MAX: usize = 0x7E;
 
@@ -82,6 +84,26 @@ impl Server {
         self.known.get(id as usize)?.get_or_init(ask).as_deref()
     }
 
+    /// Bytes of the longest character of a column with this collation.
+    pub fn longest(&self, number: u32) -> usize {
+        self.known(number % IDS).map_or(1, |known| usize::from(known.about.longest).max(1))
+    }
+
+    /// Most bytes of the key of a text of so many characters, each 0 twice, as it stands in keys.
+    pub fn key_bytes_max(&self, number: u32, characters: usize) -> usize {
+        match number {
+            FLOAT => return 2 * 4,
+            DOUBLE => return 2 * 8,
+            _ => {}
+        }
+        let (id, mut zeros) = (number % IDS, 0);
+        let Some(known) = self.known(id) else { return 0 };
+        let bytes = (self.calls.weights_max)(id, characters, &mut zeros);
+        // A sign for each blank, and the end of a level.
+        let level = |blank: &Vec<u8>| if blank.is_empty() { 0 } else { characters + 2 * blank.len() + SIGN_BYTES_MAX };
+        bytes + zeros + known.blanks.iter().map(level).sum::<usize>()
+    }
+
     /// Appends the weights of a text in a level.
     fn weights(&self, id: u32, level: u8, text: &[u8], out: &mut Vec<u8>) {
         let start = out.len();
@@ -96,6 +118,17 @@ impl Server {
             }
             room *= 2;
         }
+    }
+
+    /// What was promised of the key's length.
+    fn is_bounded(&self, number: u32, text: &[u8], characters: Option<u32>, key: &[u8]) -> bool {
+        let mut found = 0;
+        (self.calls.front)(number % IDS, text.as_ptr(), text.len(), usize::MAX, &mut found);
+        // A CHAR is filled up.
+        let all = found.max((number / IDS) as usize);
+        let characters = characters.map_or(all, |n| all.min(n as usize));
+        let zeros = key.iter().filter(|&&byte| byte == 0).count();
+        key.len() + zeros <= self.key_bytes_max(number, characters)
     }
 
     fn text_key(&self, number: u32, text: &[u8], characters: Option<u32>, out: &mut Vec<u8>) -> Option<()> {
@@ -148,7 +181,12 @@ impl Collations for Server {
         let done = match collation {
             FLOAT => text.try_into().ok().map(|bits| out.extend(order_32(f32::from_le_bytes(bits)))),
             DOUBLE => text.try_into().ok().map(|bits| out.extend(order_64(f64::from_le_bytes(bits)))),
-            number if number < FLOAT => self.text_key(number, text, characters, out),
+            number if number < FLOAT => {
+                let start = out.len();
+                let done = self.text_key(number, text, characters, out);
+                debug_assert!(done.is_none() || self.is_bounded(number, text, characters, &out[start..]));
+                done
+            }
             _ => None,
         };
         done.ok_or_else(|| Error::InvalidArgument(format!("the server has no collation {}", collation % IDS)))

@@ -16,6 +16,7 @@ use crate::alter;
 use crate::collation;
 use crate::crash;
 use crate::failure::{Code, Failure, Result};
+use crate::key_bytes::Room;
 use crate::layout::Layout;
 use crate::numbers::{Next, Numbers};
 use crate::raw::Definition;
@@ -30,6 +31,8 @@ pub struct Engine {
     /// What of them outlives the server.
     pub numbers: Numbers,
     pub ends: Ends,
+    /// For the keys of tables.
+    pub room: Room,
 }
 
 /// Numbers given out for one table.
@@ -45,11 +48,12 @@ pub struct Counters {
 
 impl Engine {
     pub fn open(directory: &str, options: &abi::Options) -> Result<Self> {
+        let collations = Arc::new(collation::Server::new(options.collations));
         let options = Options {
             budget_bytes: options.buffer_size,
             log_capacity_bytes: options.log_capacity,
             disk_reserve_bytes: options.disk_reserve,
-            collations: Some(Arc::new(collation::Server::new(options.collations))),
+            collations: Some(collations.clone()),
             checkpoint_replay: Duration::from_secs(options.checkpoint_replay_seconds),
             background_threads: usize::try_from(options.background_threads).unwrap_or(usize::MAX),
             io_budget_bytes: options.settings.io_budget,
@@ -57,11 +61,13 @@ impl Engine {
             deadlock_detect: options.settings.deadlock_detect != 0,
             ..Options::default()
         };
-        Self::new(Database::open(directory, options)?)
+        let db = Database::open(directory, options)?;
+        let room = Room::new(&db, &collations);
+        Self::new(db, room)
     }
 
-    fn new(db: Database) -> Result<Self> {
-        Ok(Self { numbers: Numbers::open(&db)?, db, counters: Mutex::default(), ends: Ends::default() })
+    fn new(db: Database, room: Room) -> Result<Self> {
+        Ok(Self { numbers: Numbers::open(&db)?, db, counters: Mutex::default(), ends: Ends::default(), room })
     }
 
     pub fn set(&self, settings: &abi::Settings) {
@@ -71,7 +77,8 @@ impl Engine {
     }
 
     pub fn create_table(&self, name: &str, definition: &Definition<'_>, auto_increment: u64) -> Result<()> {
-        let layout = Layout::new(definition)?;
+        let layout = Layout::new(definition, &self.room)?;
+        layout.check_keys(&self.room)?;
         crash::point("create");
         let table = self.db.create_table(name, layout.schema)?;
         crash::point("created");
@@ -252,11 +259,13 @@ mod tests {
     use trefoil::{ColumnType, Schema};
 
     use super::*;
+    use crate::key_bytes;
 
     fn engine() -> (tempfile::TempDir, Engine) {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let db = Database::open(dir.path(), Options::default()).expect("it opens");
-        (dir, Engine::new(db).expect("its index is made"))
+        let room = key_bytes::tests::room(&db);
+        (dir, Engine::new(db, room).expect("its index is made"))
     }
 
     fn tables_after(names: &[&str], drop: impl FnOnce(&Engine) -> Result<()>) -> Vec<String> {

@@ -124,10 +124,15 @@ impl Field {
 
     /// Bytes of its key at most, if a key has all of it.
     pub fn key_bytes_max(&self) -> usize {
+        self.front_bytes_max(self.length)
+    }
+
+    /// The same of its first `length` bytes, if its bytes order it.
+    pub fn front_bytes_max(&self, length: usize) -> usize {
         match self.column_type() {
             ColumnType::I32 | ColumnType::U32 => 4,
-            ColumnType::Fixed(length) => length.into(),
-            ColumnType::Bytes => 2 * self.length + 2,
+            ColumnType::Fixed(width) => width.into(),
+            ColumnType::Bytes => 2 * length + 2,
             _ => 8,
         }
     }

@@ -13,11 +13,13 @@ use crate::abi;
 use crate::alter;
 use crate::failure::{Code, Failure, Result};
 use crate::field::Field;
+use crate::key_bytes::Room;
 use crate::raw::{Definition, Record};
 
 /// The column of row numbers. Names of the server's columns do not end with a space.
 const ROW_NUMBER: &str = "row ";
-const KEY_BYTES_MAX: usize = 3072;
+/// Longer primary keys are not taken for references of rows, which are as long as the longest.
+const REF_KEY_BYTES_MAX: usize = 3072;
 /// In front of a row's reference: the length of its primary key.
 pub const REF_HEAD_BYTES: usize = 2;
 
@@ -42,6 +44,8 @@ pub struct Layout {
     primary: Option<Primary>,
     pub schema: Schema,
     ref_bytes: usize,
+    /// How long the keys of each may get.
+    key_bytes: Vec<usize>,
 }
 
 #[derive(Debug)]
@@ -76,7 +80,7 @@ struct Primary {
 }
 
 impl Layout {
-    pub fn new(from: &Definition<'_>) -> Result<Self> {
+    pub fn new(from: &Definition<'_>, room: &Room) -> Result<Self> {
         let record_length = from.defaults.len();
         let fields = from.fields.iter().map(|(name, field)| Field::new(name, field, record_length));
         let fields = fields.collect::<Result<Vec<_>>>()?;
@@ -95,8 +99,23 @@ impl Layout {
         }
         let primary = from.primary.and_then(|n| keys.get(n)).map(|key| Primary::new(&fields, &key.parts));
         let ref_bytes = REF_HEAD_BYTES + primary.as_ref().map_or(8, |of| of.ref_bytes_max(&fields));
-        let schema = schema(from, &fields, &keys)?;
-        Ok(Self { fields, defaults: from.defaults.to_vec(), keys, primary, schema, ref_bytes })
+        let bytes_of = |key: &KeyLayout| key.parts.iter().map(|part| part.key_bytes_max(&fields, room)).sum::<usize>();
+        let primary_bytes = from.primary.and_then(|n| keys.get(n)).map_or(8, bytes_of);
+        let with_primary = |key: &KeyLayout| bytes_of(key) + if key.way == Way::Rows { 0 } else { primary_bytes };
+        let key_bytes: Vec<usize> = keys.iter().map(with_primary).collect();
+        let schema = schema(from, &fields, &keys, |settings, n| room.fit(settings, key_bytes[n]))?;
+        Ok(Self { fields, defaults: from.defaults.to_vec(), keys, primary, schema, ref_bytes, key_bytes })
+    }
+
+    /// An error if a row could have a key that the engine has no room for.
+    pub fn check_keys(&self, room: &Room) -> Result<()> {
+        self.keys.iter().zip(&self.key_bytes).try_for_each(|(key, &bytes)| {
+            let options = match key.way {
+                Way::Rows => self.schema.primary_options(),
+                Way::Secondary(n) => self.schema.indexes()[n].options(),
+            };
+            room.check(&key.name, &options, bytes)
+        })
     }
 
     pub fn record_bytes(&self) -> usize {
@@ -349,7 +368,7 @@ impl Layout {
         };
         let (slot, head) = out.split_at_mut(self.ref_bytes - REF_HEAD_BYTES);
         if key.len() > slot.len() {
-            return Err(Failure::new(Code::TooLong, "the primary key is longer than 3072 bytes"));
+            return Err(Failure::new(Code::TooLong, "the primary key is longer than its definition lets it be"));
         }
         slot[..key.len()].copy_from_slice(&key);
         slot[key.len()..].fill(0);
@@ -402,24 +421,45 @@ impl Part {
         }
         if self.descending { part.descending() } else { part }
     }
+
+    /// Bytes of it in a key at most: a string has an end.
+    fn key_bytes_max(&self, fields: &[Field], room: &Room) -> usize {
+        let field = &fields[self.field];
+        let value = match field.collation() {
+            Some(collation) => {
+                let characters = self.length / room.collations.longest(collation);
+                room.collations.key_bytes_max(collation, characters) + 2
+            }
+            None => field.front_bytes_max(self.length),
+        };
+        usize::from(field.is_nullable()) + value
+    }
 }
 
 impl Primary {
     fn new(fields: &[Field], parts: &[Part]) -> Self {
         let holds = |part: &Part| part.front.is_none() && fields[part.field].collation().is_none();
-        let numbers = parts.iter().map(|part| part.field).collect();
-        Self { fields: numbers, parts: parts.to_vec(), holds: parts.iter().all(holds) }
+        let numbers: Vec<usize> = parts.iter().map(|part| part.field).collect();
+        let bytes = numbers.iter().map(|&n| fields[n].key_bytes_max()).sum::<usize>();
+        let holds = bytes <= REF_KEY_BYTES_MAX && parts.iter().all(holds);
+        Self { fields: numbers, parts: parts.to_vec(), holds }
     }
 
     /// Bytes of a row's reference at most, without its head.
     fn ref_bytes_max(&self, fields: &[Field]) -> usize {
         match self.holds {
-            true => self.fields.iter().map(|&n| fields[n].key_bytes_max()).sum::<usize>().min(KEY_BYTES_MAX),
+            true => self.fields.iter().map(|&n| fields[n].key_bytes_max()).sum(),
             false => self.parts.iter().map(|part| fields[part.field].ref_bytes_max(part.length)).sum(),
         }
     }
 }
-fn schema(from: &Definition<'_>, fields: &[Field], keys: &[KeyLayout]) -> Result<Schema> {
+/// `fit` gives settings of key number `n` the nodes that it needs.
+fn schema(
+    from: &Definition<'_>,
+    fields: &[Field],
+    keys: &[KeyLayout],
+    fit: impl Fn(IndexOptions, usize) -> Result<IndexOptions>,
+) -> Result<Schema> {
     let name = |n: usize| from.fields[n].0;
     let mut schema = Schema::builder();
     for ((name, _), field) in from.fields.iter().zip(fields) {
@@ -435,9 +475,9 @@ fn schema(from: &Definition<'_>, fields: &[Field], keys: &[KeyLayout]) -> Result
         schema = schema.column(ROW_NUMBER, trefoil::ColumnType::U64).primary_key(&[ROW_NUMBER]);
         schema = schema.primary_options(index_options(from.hidden)?);
     }
-    for (key, (key_name, _, options)) in keys.iter().zip(&from.keys) {
+    for (n, (key, (key_name, _, options))) in keys.iter().zip(&from.keys).enumerate() {
         let parts = key.parts.iter().map(|part| part.key_part(name(part.field)));
-        let settings = index_options(options)?;
+        let settings = fit(index_options(options)?, n)?;
         schema = match key.way {
             Way::Rows => schema.primary_key_of(parts).primary_options(settings),
             Way::Secondary(_) => {

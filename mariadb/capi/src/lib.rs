@@ -16,6 +16,7 @@
 //! | `alter` | a table changed in place |
 //! | `session` | the transaction of one connection |
 //! | `status` | numbers and a text for administrators |
+//! | `key_bytes` | how long keys may get, and whether there is room |
 //! | `batch` | rows read ahead, as records |
 //! | `crash` | places where tests let the server die |
 //! | `cursor` | reading: where a scan is, and how it goes on |
@@ -38,6 +39,7 @@ mod database;
 pub mod entry;
 mod failure;
 mod field;
+mod key_bytes;
 mod layout;
 mod numbers;
 mod ranges;

@@ -12,6 +12,7 @@ use crate::crash;
 use crate::cursor::Start;
 use crate::database::{Counters, Engine};
 use crate::failure::{Code, Failure, Result, check_sound};
+use crate::key_bytes::Room;
 use crate::layout::{Layout, Way};
 use crate::numbers::Numbers;
 use crate::raw::Definition;
@@ -31,11 +32,13 @@ pub struct OpenTable {
     stats: Mutex<Option<(Instant, TableStats)>>,
     /// Rows written since the statistics were read, less those deleted.
     grown: AtomicI64,
+    /// For keys that it gets.
+    pub room: Room,
 }
 
 impl OpenTable {
     pub fn open(engine: &Engine, name: &str, definition: &Definition<'_>) -> Result<Self> {
-        let mut layout = Layout::new(definition)?;
+        let mut layout = Layout::new(definition, &engine.room)?;
         let table = engine.db.table(name)?;
         // The table's own has the collations.
         layout.adopt(table.schema())?;
@@ -43,7 +46,8 @@ impl OpenTable {
         let (counters, grown, stats) = (engine.counters(name), AtomicI64::new(0), Mutex::default());
         let name = name.to_owned();
         let (db, numbers) = (engine.db.clone(), engine.numbers.clone());
-        Ok(Self { table, layout, name, db, numbers, counters, stats, grown })
+        let room = engine.room.clone();
+        Ok(Self { table, layout, name, db, numbers, counters, stats, grown, room })
     }
 
     /// The number of a new row.
@@ -126,7 +130,8 @@ impl OpenTable {
         let (layout, name, counters) = (self.layout.clone(), self.name.clone(), self.counters.clone());
         let (grown, stats) = (AtomicI64::new(0), Mutex::default());
         let (db, numbers) = (self.db.clone(), self.numbers.clone());
-        Ok(Self { table, layout, name, db, numbers, counters, stats, grown })
+        let room = self.room.clone();
+        Ok(Self { table, layout, name, db, numbers, counters, stats, grown, room })
     }
 
     /// Until nobody has rows in it that are not committed.

@@ -1,8 +1,10 @@
 //! What the manifest and log records say of a run file.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use base::bytes::{Reader, printable, put_bytes, put_varint};
+use base::limits::SHORT_KEY_BYTES_MAX;
 
 use crate::BlockRef;
 
@@ -22,7 +24,8 @@ pub struct RunMeta {
     pub height: u8,
     /// The root: the only block above all others. Its checksum vouches, block by block, for the whole file.
     pub root: BlockRef,
-    /// Lowest key; empty if there are no entries.
+    /// Lowest key; empty if there are no entries. Once it was stored, a key below it if it is longer than 3 KiB; the other
+    /// one above it.
     pub min_key: Vec<u8>,
     /// Highest key; empty if there are no entries.
     pub max_key: Vec<u8>,
@@ -37,7 +40,7 @@ impl fmt::Debug for RunMeta {
 }
 
 impl RunMeta {
-    /// Appends the stored form.
+    /// Appends the stored form. Records that name many runs have a limit: long keys are cut.
     pub fn encode(&self, out: &mut Vec<u8>) {
         out.push(FORMAT_VERSION);
         put_varint(out, self.id);
@@ -45,8 +48,8 @@ impl RunMeta {
         put_varint(out, self.entries);
         out.push(self.height);
         self.root.encode(out);
-        put_bytes(out, &self.min_key);
-        put_bytes(out, &self.max_key);
+        put_bytes(out, lower_bound(&self.min_key));
+        put_bytes(out, &upper_bound(&self.max_key));
     }
 
     /// Reads the stored form; `None` if it is none. The bytes around it carry the checksum.
@@ -64,5 +67,22 @@ impl RunMeta {
             max_key: r.bytes()?.to_vec(),
         };
         (meta.min_key <= meta.max_key && meta.height <= super::HEIGHT_MAX).then_some(meta)
+    }
+}
+/// What is stored for the lowest key: itself, or its front.
+pub(super) fn lower_bound(key: &[u8]) -> &[u8] {
+    &key[..key.len().min(SHORT_KEY_BYTES_MAX)]
+}
+
+/// What is stored for the highest key: itself, or what is above all keys with its front.
+pub(super) fn upper_bound(key: &[u8]) -> Cow<'_, [u8]> {
+    let front = lower_bound(key);
+    match front.iter().rposition(|&byte| byte < u8::MAX) {
+        Some(last) if front.len() < key.len() => {
+            let mut above = front[..=last].to_vec();
+            above[last] += 1;
+            above.into()
+        }
+        _ => key.into(),
     }
 }

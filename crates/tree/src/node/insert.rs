@@ -23,7 +23,7 @@ use super::chain::{Chain, ChainValue, ChainVersion};
 use super::key::common_prefix_bytes;
 use super::leaf::{Applied, Dropped, Insert, Leaf, Sequence};
 use super::max_inline_bytes;
-use super::page::{HEADER_BYTES, Kind, NewEntry, SIDE_BYTES, SLOT_BYTES};
+use super::page::{HEADER_BYTES, Kind, NewEntry, SIDE_BYTES, SLOT_BYTES, key_bytes_of, long_bytes_max};
 use super::side::OverflowValue;
 
 /// Bytes of page that a chain's slot uses.
@@ -99,7 +99,8 @@ impl Leaf {
     #[cold]
     fn shorten_prefix(&mut self, key: &[u8]) -> bool {
         let common = common_prefix_bytes(&self.prefix, key);
-        if self.page.free_bytes() < (self.prefix.len() - common) * self.keys() {
+        let longer = (self.prefix.len() - common) * self.keys() + long_bytes_max(self.node_bytes());
+        if self.page.free_bytes() < longer {
             return false;
         }
         self.set_prefix(&key[..common]);
@@ -171,7 +172,7 @@ impl Leaf {
         if new.kind == Kind::Tombstone && view.all_see(new.ts) {
             return self.dropped_at_once(at, new, 1);
         }
-        if !self.page.reserve(SLOT_BYTES + new.suffix.len() + HEADER_BYTES + new.value_bytes) {
+        if !self.page.reserve(SLOT_BYTES + key_bytes_of(new.suffix.len()) + HEADER_BYTES + new.value_bytes) {
             return Insert::Full;
         }
         self.place(at, false, new);
@@ -458,7 +459,7 @@ impl Leaf {
             }
         }
         // The key bytes of the old first slot are garbage now, so the new ones fit.
-        let room = self.page.reserve(needed + new.suffix.len());
+        let room = self.page.reserve(needed + key_bytes_of(new.suffix.len()));
         assert!(room, "the plan counted the room");
         self.place(group.first, false, new);
     }

@@ -20,7 +20,7 @@ use base::CommitTs;
 use store::{BlockRef, Frame};
 
 use super::key::{Key, fence_prefix_bytes};
-use super::page::{Kind, Page};
+use super::page::{Kind, Page, long_bytes_max};
 use super::side::{OverflowValue, Side, SideId, Unwritten};
 
 /// A leaf: all versions of the keys in `[lo, hi)`, sorted by key ascending and timestamp descending.
@@ -240,9 +240,11 @@ impl Leaf {
     /// at most [`super::entry_bytes_max`] of them.
     #[must_use]
     pub fn free_bytes(&self) -> usize {
-        let longer = self.prefix.len() - self.fence_prefix_bytes();
-        let keys = if longer == 0 { 0 } else { self.keys() };
-        self.page.free_bytes().saturating_sub(longer * keys)
+        let longer = match self.prefix.len() - self.fence_prefix_bytes() {
+            0 => 0,
+            bytes => bytes * self.keys() + long_bytes_max(self.node_bytes()),
+        };
+        self.page.free_bytes().saturating_sub(longer)
     }
 
     /// True if a put of this size surely fits without a split.

@@ -68,5 +68,5 @@ pub const fn max_inline_bytes(node_bytes: usize, key_bytes: usize) -> usize {
 pub const fn entry_bytes_max(node_bytes: usize, key_bytes: usize, value_bytes: usize) -> usize {
     let inline = value_bytes <= max_inline_bytes(node_bytes, key_bytes);
     let value_bytes = if inline { value_bytes } else { page::SIDE_BYTES };
-    page::SLOT_BYTES + key_bytes + page::HEADER_BYTES + value_bytes
+    page::SLOT_BYTES + page::key_bytes_of(key_bytes) + page::HEADER_BYTES + value_bytes
 }

@@ -4,13 +4,14 @@
 //! back, in no order. A slot is one little-endian integer, most significant part first:
 //!
 //! ```text
-//! head: 32 | offset: 16 | older: 1 | kind: 2 | unused: 1 | key length: 12
+//! head: 32 | offset: 16 | older: 1 | kind: 2 | key length: 13
 //! ```
 //!
 //! and an entry is `key suffix | timestamp: 8 | value length: 2 | value`. The versions of one key are
 //! neighbours, newest first. Only the first one has the key bytes; the others carry the `older` flag and key
 //! length 0, and repeat the head so that a search by heads needs no walk. An offset always names an existing
-//! byte, so 16 bits are enough for a page of 64 KiB.
+//! byte, so 16 bits are enough for a page of 64 KiB. A suffix of 8191 bytes or more has that number as its length, and
+//! its own in two bytes before it: a page has room for eight of them at most.
 //!
 //! Invariants:
 //! 1. `8 * count <= heap <= bytes.len()`; slots end at `8 * count`, entries start at `heap`.
@@ -21,6 +22,7 @@
 //! size for each leaf, and a shift of eight bytes for each slot above an insert.
 
 use std::cmp::Ordering;
+use std::ops::Range;
 
 use base::CommitTs;
 use index::Piece;
@@ -35,14 +37,18 @@ pub(super) const HEADER_BYTES: usize = 10;
 /// Bytes of the value of an entry that names something beside the page.
 pub(super) const SIDE_BYTES: usize = 4;
 
-const KEY_BITS: u32 = 12;
+const KEY_BITS: u32 = 13;
 const KEY_MASK: u64 = (1 << KEY_BITS) - 1;
+/// Suffixes from this on have their length before them.
+const LONG: usize = KEY_MASK as usize;
+/// Bytes of that length.
+const LONG_BYTES: usize = 2;
 const KIND_SHIFT: u32 = 13;
 const OLDER: u64 = 1 << 15;
 const OFFSET_SHIFT: u32 = 16;
 const HEAD_SHIFT: u32 = 32;
 
-const _: () = assert!(base::limits::KEY_BYTES_MAX <= KEY_MASK as usize);
+const _: () = assert!(KEY_BITS <= KIND_SHIFT && super::NODE_BYTES_MAX / 4 * 3 <= u16::MAX as usize);
 const _: () = assert!(super::NODE_BYTES_MAX <= 1 << (HEAD_SHIFT - OFFSET_SHIFT));
 const _: () = assert!(super::NODE_BYTES_MAX / 4 <= u16::MAX as usize);
 
@@ -83,13 +89,13 @@ impl Slot {
     }
 
     fn new(head: u32, offset: usize, kind: Kind, older: bool, key_bytes: usize) -> Self {
-        debug_assert!(key_bytes as u64 <= KEY_MASK && offset < 1 << 16);
+        debug_assert!(offset < 1 << 16);
         Slot(
             u64::from(head) << HEAD_SHIFT
                 | (offset as u64) << OFFSET_SHIFT
                 | if older { OLDER } else { 0 }
                 | (kind as u64) << KIND_SHIFT
-                | key_bytes as u64,
+                | key_bytes.min(LONG) as u64,
         )
     }
     #[inline]
@@ -108,9 +114,15 @@ impl Slot {
     pub(super) fn kind(self) -> Kind {
         Kind::from_bits(self.0 >> KIND_SHIFT)
     }
+    /// Bytes of the suffix if they are fewer than `LONG`.
     #[inline]
-    pub(super) fn key_bytes(self) -> usize {
+    fn short_key_bytes(self) -> usize {
         (self.0 & KEY_MASK) as usize
+    }
+    /// The same slot of an entry that lies elsewhere.
+    fn moved(self, offset: usize) -> Self {
+        debug_assert!(offset < 1 << 16);
+        Slot(self.0 & !(0xffff << OFFSET_SHIFT) | (offset as u64) << OFFSET_SHIFT)
     }
     /// A key's newest version, and a put whose value is in the page.
     #[inline]
@@ -192,22 +204,41 @@ impl Page {
         self.bytes.as_chunks_mut::<SLOT_BYTES>().0[i] = slot.0.to_le_bytes();
     }
 
+    /// Where an entry's key suffix is.
+    #[inline]
+    fn suffix_span(&self, slot: Slot) -> Range<usize> {
+        let (at, bytes) = (slot.offset(), slot.short_key_bytes());
+        if bytes < LONG { at..at + bytes } else { self.long_suffix_span(at) }
+    }
+
+    #[cold]
+    fn long_suffix_span(&self, at: usize) -> Range<usize> {
+        let length = self.bytes[at..].first_chunk().expect("a long suffix has its length before it");
+        let at = at + LONG_BYTES;
+        at..at + usize::from(u16::from_le_bytes(*length))
+    }
+
+    /// Bytes of an entry before its timestamp.
+    #[inline]
+    fn key_bytes(&self, slot: Slot) -> usize {
+        self.suffix_span(slot).end - slot.offset()
+    }
+
     /// The key suffix of a key's first slot (empty for older versions).
     #[inline]
     pub(super) fn suffix(&self, slot: Slot) -> &[u8] {
-        let at = slot.offset();
-        &self.bytes[at..at + slot.key_bytes()]
+        &self.bytes[self.suffix_span(slot)]
     }
 
     #[inline]
     pub(super) fn ts(&self, slot: Slot) -> CommitTs {
-        let at = slot.offset() + slot.key_bytes();
+        let at = self.suffix_span(slot).end;
         CommitTs(u64::from_le_bytes(*self.bytes[at..].first_chunk().expect("an entry has a timestamp")))
     }
 
     #[inline]
     pub(super) fn value(&self, slot: Slot) -> &[u8] {
-        let at = slot.offset() + slot.key_bytes() + 8;
+        let at = self.suffix_span(slot).end + 8;
         let (length, rest) = self.bytes[at..].split_first_chunk::<2>().expect("an entry has a value length");
         &rest[..u16::from_le_bytes(*length) as usize]
     }
@@ -222,7 +253,8 @@ impl Page {
     /// Key suffix (empty for older versions), timestamp and value.
     #[inline]
     pub(super) fn entry(&self, slot: Slot) -> (&[u8], CommitTs, &[u8]) {
-        let (suffix, rest) = self.bytes[slot.offset()..].split_at(slot.key_bytes());
+        let span = self.suffix_span(slot);
+        let (suffix, rest) = self.bytes[span.start..].split_at(span.len());
         let (ts, rest) = rest.split_first_chunk::<8>().expect("an entry has a timestamp");
         let (length, rest) = rest.split_first_chunk::<2>().expect("an entry has a value length");
         (suffix, CommitTs(u64::from_le_bytes(*ts)), &rest[..u16::from_le_bytes(*length) as usize])
@@ -231,7 +263,8 @@ impl Page {
     /// The timestamp, and key suffix and value with what is between them.
     #[inline]
     pub(super) fn piece(&self, slot: Slot) -> (CommitTs, Piece<'_>) {
-        let (bytes, key_bytes) = (&self.bytes[slot.offset()..], slot.key_bytes());
+        let span = self.suffix_span(slot);
+        let (bytes, key_bytes) = (&self.bytes[span.start..], span.len());
         let (ts, rest) = bytes[key_bytes..].split_first_chunk::<8>().expect("an entry has a timestamp");
         let length = rest.first_chunk::<2>().expect("an entry has a value length");
         let value_bytes = usize::from(u16::from_le_bytes(*length));
@@ -247,11 +280,19 @@ impl Page {
     /// Bytes that the entry and its slot use.
     #[inline]
     pub(super) fn entry_bytes(&self, slot: Slot) -> usize {
-        SLOT_BYTES + slot.key_bytes() + self.version_bytes(slot)
+        SLOT_BYTES + self.key_bytes(slot) + self.version_bytes(slot)
     }
 
     fn version_bytes(&self, slot: Slot) -> usize {
         HEADER_BYTES + self.value(slot).len()
+    }
+
+    /// Bytes of the lengths that suffixes get which become long with this many bytes more.
+    pub(super) fn newly_long_bytes(&self, more: usize) -> usize {
+        let slots = self.slots().iter().map(|slot| Slot::from_bytes(*slot));
+        let becomes_long =
+            |slot: &Slot| !slot.is_older() && (LONG.saturating_sub(more)..LONG).contains(&slot.short_key_bytes());
+        if more == 0 { 0 } else { slots.filter(becomes_long).count() * LONG_BYTES }
     }
 
     /// First slot of the key that slot `i` belongs to.
@@ -303,11 +344,10 @@ impl Page {
         let mut heap = bytes.len();
         for i in 0..self.count {
             let slot = self.slot(i);
-            let n = slot.key_bytes() + self.version_bytes(slot);
+            let n = self.key_bytes(slot) + self.version_bytes(slot);
             heap -= n;
             bytes[heap..heap + n].copy_from_slice(&self.bytes[slot.offset()..slot.offset() + n]);
-            let moved = Slot::new(slot.head(), heap, slot.kind(), slot.is_older(), slot.key_bytes());
-            bytes.as_chunks_mut::<SLOT_BYTES>().0[i] = moved.0.to_le_bytes();
+            bytes.as_chunks_mut::<SLOT_BYTES>().0[i] = slot.moved(heap).0.to_le_bytes();
         }
         self.bytes = bytes;
         self.heap = heap;
@@ -322,25 +362,31 @@ impl Page {
 
     /// Places an entry at slot `i`. Room was reserved.
     pub(super) fn insert(&mut self, i: usize, e: &NewEntry<'_>) {
-        let key_bytes = if e.older { 0 } else { e.front.len() + e.suffix.len() };
+        let suffix_bytes = if e.older { 0 } else { e.front.len() + e.suffix.len() };
+        let key_bytes = key_bytes_of(suffix_bytes);
         let n = key_bytes + HEADER_BYTES + e.value.len();
         debug_assert!(self.heap - self.count * SLOT_BYTES >= n + SLOT_BYTES, "room was reserved");
         self.heap -= n;
-        let place = &mut self.bytes[self.heap..self.heap + n];
-        if !e.older {
-            let (front, rest) = place.split_at_mut(e.front.len());
-            front.copy_from_slice(e.front);
-            rest[..e.suffix.len()].copy_from_slice(e.suffix);
+        let (mut key, version) = self.bytes[self.heap..self.heap + n].split_at_mut(key_bytes);
+        if key_bytes > suffix_bytes {
+            let (length, rest) = key.split_at_mut(LONG_BYTES);
+            length.copy_from_slice(&(suffix_bytes as u16).to_le_bytes());
+            key = rest;
         }
-        write_version(&mut place[key_bytes..], e.ts, e.value);
+        if !e.older {
+            let (front, rest) = key.split_at_mut(e.front.len());
+            front.copy_from_slice(e.front);
+            rest.copy_from_slice(e.suffix);
+        }
+        write_version(version, e.ts, e.value);
         let head = if e.front.is_empty() { head(e.suffix) } else { head_of_pieces(e.front, e.suffix) };
-        self.open_slot(i, Slot::new(head, self.heap, e.kind, e.older, key_bytes));
+        self.open_slot(i, Slot::new(head, self.heap, e.kind, e.older, suffix_bytes));
     }
 
     /// Appends an entry after all others if there is room.
     #[must_use]
     pub(super) fn push(&mut self, e: &NewEntry<'_>) -> bool {
-        let key_bytes = if e.older { 0 } else { e.front.len() + e.suffix.len() };
+        let key_bytes = if e.older { 0 } else { key_bytes_of(e.front.len() + e.suffix.len()) };
         if !self.reserve(SLOT_BYTES + key_bytes + HEADER_BYTES + e.value.len()) {
             return false;
         }
@@ -351,7 +397,7 @@ impl Page {
     /// Removes slot `i`. The caller keeps the rule that a key's first slot has the key bytes.
     pub(super) fn remove(&mut self, i: usize) {
         let slot = self.slot(i);
-        self.garbage += slot.key_bytes() + self.version_bytes(slot);
+        self.garbage += self.key_bytes(slot) + self.version_bytes(slot);
         self.bytes.copy_within((i + 1) * SLOT_BYTES..self.count * SLOT_BYTES, i * SLOT_BYTES);
         self.count -= 1;
         if self.count == 0 {
@@ -364,8 +410,9 @@ impl Page {
     /// first slot before it at once.
     pub(super) fn demote(&mut self, i: usize) {
         let slot = self.slot(i);
-        self.garbage += slot.key_bytes();
-        self.set_slot(i, Slot::new(slot.head(), slot.offset() + slot.key_bytes(), slot.kind(), true, 0));
+        let key_bytes = self.key_bytes(slot);
+        self.garbage += key_bytes;
+        self.set_slot(i, Slot::new(slot.head(), slot.offset() + key_bytes, slot.kind(), true, 0));
     }
 
     /// Puts a newer version before slot `i`, a key's first slot whose value is as long as `value`: the new version
@@ -375,7 +422,7 @@ impl Page {
         let slot = self.slot(i);
         let n = self.version_bytes(slot);
         debug_assert_eq!(n, HEADER_BYTES + value.len());
-        let at = slot.offset() + slot.key_bytes();
+        let at = self.suffix_span(slot).end;
         let to = match recycled {
             Some(dropped) => {
                 let to = self.slot(dropped).offset();
@@ -395,7 +442,7 @@ impl Page {
             Some(_) => self.set_slot(i + 1, older),
             None => self.open_slot(i + 1, older),
         }
-        self.set_slot(i, Slot::new(slot.head(), slot.offset(), kind, false, slot.key_bytes()));
+        self.set_slot(i, Slot::new(slot.head(), slot.offset(), kind, false, slot.short_key_bytes()));
     }
 
     /// Appends slot `i` of `from` to this page with another prefix: `front` is put before the key suffix,
@@ -433,14 +480,14 @@ impl Page {
             let slot = self.slot(i);
             if !slot.is_older() {
                 key = self.suffix(slot);
-            } else if i == 0 || slot.key_bytes() != 0 {
+            } else if i == 0 || slot.short_key_bytes() != 0 {
                 return Err(format!("page: slot {i} is an older version of nothing"));
             }
             if slot.head() != head(key) || slot.head() < last_head {
                 return Err(format!("page: head of slot {i}"));
             }
             last_head = slot.head();
-            spans.push((slot.offset(), slot.offset() + slot.key_bytes() + self.version_bytes(slot)));
+            spans.push((slot.offset(), slot.offset() + self.key_bytes(slot) + self.version_bytes(slot)));
         }
         spans.sort_unstable();
         let mut at = self.heap;
@@ -461,6 +508,17 @@ impl Page {
         }
         Ok(())
     }
+}
+
+/// Bytes of an entry before its timestamp, if its key has a suffix of this many.
+#[inline]
+pub(super) const fn key_bytes_of(suffix_bytes: usize) -> usize {
+    if suffix_bytes < LONG { suffix_bytes } else { LONG_BYTES + suffix_bytes }
+}
+
+/// Bytes that the lengths of long suffixes take at most in a page, which may become long when a prefix gets shorter.
+pub(super) const fn long_bytes_max(node_bytes: usize) -> usize {
+    node_bytes / LONG * LONG_BYTES
 }
 
 fn write_version(place: &mut [u8], ts: CommitTs, value: &[u8]) {

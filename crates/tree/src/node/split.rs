@@ -167,7 +167,10 @@ impl Leaf {
     #[must_use]
     pub fn merged_bytes(&self, right: &Leaf) -> usize {
         let prefix = common_prefix_bytes(&self.prefix, &right.prefix);
-        let longer = |leaf: &Leaf| (leaf.prefix.len() - prefix) * leaf.keys();
+        let longer = |leaf: &Leaf| {
+            let more = leaf.prefix.len() - prefix;
+            more * leaf.keys() + leaf.page.newly_long_bytes(more)
+        };
         self.used_bytes() + longer(self) + right.used_bytes() + longer(right)
     }
 

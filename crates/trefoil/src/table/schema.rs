@@ -38,7 +38,8 @@ pub const NAME_BYTES_MAX: usize = 255;
 /// assert!(wide(COLUMNS_MAX + 1).primary_key(&["c0"]).build().is_err());
 /// ```
 pub const COLUMNS_MAX: usize = 1024;
-/// Most columns of a key, primary or secondary. Its encoded length is limited as well, to 3072 bytes.
+/// Most columns of a key, primary or secondary. Its encoded length is limited as well, to three quarters
+/// of a node.
 ///
 /// ```
 /// use trefoil::{ColumnType, Schema, table::schema::KEY_COLUMNS_MAX};

@@ -2,6 +2,7 @@
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::path::Path;
 
 use trefoil::{
@@ -21,6 +22,8 @@ pub const FORMAT_KEYS: u32 = 3;
 pub const FORMAT_CLUSTERING: u32 = 4;
 /// From this on there are Bε-trees.
 pub const FORMAT_BETREE: u32 = 5;
+/// From this on there is a table with keys longer than 3 KiB.
+pub const FORMAT_LONG_KEYS: u32 = 5;
 
 /// Plain indexes: one for each compression, with large values and deleted keys, last written behind the checkpoint.
 fn plain(compression: Compression) -> BTreeMap<Vec<u8>, Vec<u8>> {
@@ -135,6 +138,7 @@ pub fn make(path: &Path) {
     make_altered(&db);
     make_keys(&db);
     make_clustered(&db);
+    make_long_keys(&db);
     for compression in ALL_COMPRESSIONS {
         let index = db.index(name_of(compression)).unwrap();
         let mut tx = db.begin().unwrap();
@@ -359,6 +363,47 @@ pub fn judge_buffered_table(db: &Database, ids: &[u32]) {
     }
 }
 
+pub fn long_keys_schema() -> Schema {
+    let columns =
+        Schema::builder().column("id", ColumnType::U32).column("path", ColumnType::Bytes).primary_key(&["id"]);
+    let large = IndexOptions { node_bytes: 64 << 10, ..IndexOptions::default() };
+    columns.index(IndexSchema::new("by_path", &["path"]).with_options(large)).build().unwrap()
+}
+
+/// Paths of all lengths that a key may have in nodes of 64 KiB, its end and the primary key left out.
+pub fn long_keys_row(n: u32) -> Vec<Value<'static>> {
+    let longest = (48 << 10) - 2 - 4;
+    let bytes = [3066, 3067, 8184, 8185, 20_000, longest][n as usize % 6];
+    vec![n.into(), Value::Bytes(vec![b'a' + (n * 7 % 26) as u8; bytes].into())]
+}
+
+pub const LONG_KEYS: u32 = 18;
+
+/// A table with keys longer than 3 KiB, some of them behind the checkpoint.
+pub fn make_long_keys(db: &Database) {
+    let table = db.create_table("long keys", long_keys_schema()).unwrap();
+    let insert = |some: Range<u32>| {
+        let mut tx = db.begin().unwrap();
+        some.for_each(|n| tx.insert(&table, &long_keys_row(n)).unwrap());
+        tx.commit().unwrap();
+    };
+    insert(0..LONG_KEYS - 5);
+    db.checkpoint().unwrap();
+    insert(LONG_KEYS - 5..LONG_KEYS);
+}
+
+pub fn judge_long_keys(db: &Database) {
+    let (tx, table) = (db.begin().unwrap(), db.table("long keys").unwrap());
+    assert_eq!(table.schema(), long_keys_schema());
+    let mut expected: Vec<_> = (0..LONG_KEYS).map(long_keys_row).collect();
+    expected.sort_by(|a, b| (&a[1], &a[0]).cmp(&(&b[1], &b[0])));
+    let mut entries = tx.scan_index(&table, "by_path", ALL).unwrap();
+    for row in expected {
+        assert_eq!(entries.next().unwrap().unwrap(), [row[1].clone(), row[0].clone()]);
+    }
+    assert!(entries.next().unwrap().is_none());
+}
+
 /// Exactly what was put in, by the build that wrote `format` first.
 pub fn judge(db: &Database, format: u32) {
     if format >= FORMAT_VERSIONS {
@@ -400,8 +445,11 @@ pub fn judge(db: &Database, format: u32) {
     if format >= FORMAT_BETREE {
         judge_messages(db);
     }
+    if format >= FORMAT_LONG_KEYS {
+        judge_long_keys(db);
+    }
     let since = [("altered", FORMAT_VERSIONS), ("buffered", FORMAT_BETREE), ("clustered", FORMAT_CLUSTERING)];
-    let since = since.iter().chain(&[("keys", FORMAT_KEYS), ("table", 1)]);
+    let since = since.iter().chain(&[("keys", FORMAT_KEYS), ("long keys", FORMAT_LONG_KEYS), ("table", 1)]);
     let expected: Vec<&str> = since.filter(|(_, since)| format >= *since).map(|(name, _)| *name).collect();
     assert_eq!(tables, expected);
     assert_eq!(indexes.len(), if format >= FORMAT_BETREE { 6 } else { 5 });

@@ -150,12 +150,18 @@ pub fn a_cursor_stays_at_its_snapshot(bench: &Bench) -> Verdict {
     Ok(())
 }
 
-/// The empty key, one-byte keys, keys that are prefixes of each other, keys of 3 KiB in the smallest nodes that a
-/// user may choose.
+/// The empty key, one-byte keys, keys that are prefixes of each other, the longest in the smallest nodes that a
+/// user may choose, in those by default, in the largest.
 pub fn keys_of_every_size(bench: &Bench) -> Verdict {
-    let mut world = World::with(bench, IndexOptions { node_bytes: 4096, ..bench.options })?;
+    [4096, 16 << 10, 64 << 10].into_iter().try_for_each(|node_bytes| keys_of_every_size_in(bench, node_bytes))
+}
+
+fn keys_of_every_size_in(bench: &Bench, node_bytes: usize) -> Verdict {
+    let longest = KEY_BYTES_MAX.min(node_bytes / 4 * 3);
+    let mut world = World::with(bench, IndexOptions { node_bytes, ..bench.options })?;
     let mut writes: Vec<Write> = vec![(Vec::new(), Some(b"the empty key".to_vec()))];
-    for n in [1, 2, 3, 100, 255, 256, 1000, KEY_BYTES_MAX - 1, KEY_BYTES_MAX] {
+    let lengths = [1, 2, 3, 100, 255, 256, 1000, 8190, 8191, 8192, longest - 1, longest];
+    for n in lengths.into_iter().filter(|&n| n <= longest) {
         for last in [0, 1, 127, 128, 255] {
             let mut key = vec![b'p'; n];
             key[n - 1] = last;
