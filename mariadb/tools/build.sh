@@ -13,7 +13,10 @@ locate() {
 build() {
     locate
     local profile=${TREFOIL_PROFILE:-release} cxx file object linked=()
-    local src=$DIR/src objects=$DIR/objects archive=$TARGET/$profile/libtrefoil_capi.a
+    # Builds of one cache may run at once, from several checkouts: each of those has objects of its own, and what is written
+    # has the number of its process until it is whole.
+    local src=$DIR/src objects=$DIR/objects.$(cksum <<< "$HERE" | cut -d' ' -f1) archive=$TARGET/$profile/libtrefoil_capi.a
+    local plugin=$PLUGINS/ha_trefoil.so.$$
     cxx=$(compiler)
     say "building ha_trefoil.so for MariaDB $VERSION"
     "${CARGO:-cargo}" build --quiet --profile "$profile" --locked --manifest-path "$REPO/Cargo.toml" -p trefoil-capi
@@ -29,14 +32,15 @@ build() {
         [ -z "$(find "$file" "$HERE"/handler/*.h -newer "$object" 2> /dev/null || echo stale)" ] && continue
         # The server's headers are not ours to mend: as system headers they are not warned about.
         "$cxx" -std=gnu++17 -O2 -g1 -fPIC -Wall -Wextra -Wno-unused-parameter \
-            "${defines[@]}" "${include[@]/#-I/-isystem}" -c "$file" -o "$object.part"
-        mv "$object.part" "$object"
+            "${defines[@]}" "${include[@]/#-I/-isystem}" -c "$file" -o "$object.$$"
+        mv "$object.$$" "$object"
     done
-    "$cxx" -shared -o "$PLUGINS/ha_trefoil.so.part" "${linked[@]}" "$archive" "$(services)" \
+    "$cxx" -shared -o "$plugin" "${linked[@]}" "$archive" "$(services)" \
         -Wl,--version-script="$HERE/handler/exports.map" -Wl,--gc-sections -Wl,-z,now -Wl,-z,nodelete -lpthread -ldl -lm
-    check_symbols "$PLUGINS/ha_trefoil.so.part"
-    mv "$PLUGINS/ha_trefoil.so.part" "$PLUGINS/ha_trefoil.so"
-    printf '%s\n' "$VERSION" > "$PLUGINS/built-for"
+    check_symbols "$plugin"
+    mv "$plugin" "$PLUGINS/ha_trefoil.so"
+    printf '%s\n' "$VERSION" > "$PLUGINS/built-for.$$"
+    mv "$PLUGINS/built-for.$$" "$PLUGINS/built-for"
 }
 
 compiler() { command -v "${CXX:-g++}" || die "a C++ compiler is needed; install g++"; }
