@@ -108,6 +108,10 @@ int ha_trefoil::start_stmt(THD *thd, thr_lock_type type)
     m_lock.mode= TREFOIL_UNLOCKED;
   else if (type >= TL_WRITE_ALLOW_WRITE)
     m_lock.mode= TREFOIL_EXCLUSIVE;
+  else if (type == TL_READ_WITH_SHARED_LOCKS || type == TL_READ_SKIP_LOCKED)
+    m_lock.mode= TREFOIL_SHARED;
+  if (type == TL_READ_SKIP_LOCKED || type == TL_WRITE_SKIP_LOCKED)
+    m_lock.wait= TREFOIL_SKIP_LOCKED;
   return attach(thd);
 }
 

@@ -4,6 +4,7 @@
 #include "variables.h"
 
 #include "collations.h"
+#include "set_var.h"
 
 static ulonglong buffer_size;
 static ulonglong log_capacity;
@@ -91,8 +92,8 @@ static MYSQL_SYSVAR_BOOL(print_all_deadlocks, print_all_deadlocks, PLUGIN_VAR_OP
   "Each deadlock is written to the error log, as SHOW ENGINE TREFOIL STATUS shows the latest", NULL, NULL, FALSE);
 
 static MYSQL_THDVAR_ULONG(lock_wait_timeout, PLUGIN_VAR_RQCMDARG,
-  "Longest wait for a row lock in seconds, of transactions that begin from now on; a smaller lock_wait_timeout of the "
-  "server counts", NULL, NULL, 50, 0, 1024 * 1024 * 1024, 0);
+  "Longest wait for a row lock in seconds, of statements that begin from now on; a smaller lock_wait_timeout of the "
+  "server counts, and one that is set for a statement alone, as by WAIT n", NULL, NULL, 50, 0, 1024 * 1024 * 1024, 0);
 
 static MYSQL_THDVAR_BOOL(snapshot_isolation, PLUGIN_VAR_OPCMDARG,
   "Under REPEATABLE READ a row that was changed after the snapshot is not written or locked: error 1020", NULL, NULL,
@@ -162,8 +163,20 @@ uint8_t commit_durability()
   }
 }
 
+/* WAIT n and NOWAIT, which set this for their statement, and SET STATEMENT. */
+static bool says_how_long(THD *thd)
+{
+  List_iterator_fast<set_var_base> all(thd->lex->stmt_var_list);
+  while (set_var_base *one= all++)
+    if (one->is_system() && !strcmp(static_cast<set_var *>(one)->var->name.str, "lock_wait_timeout"))
+      return true;
+  return false;
+}
+
 uint64_t lock_wait_ms(THD *thd)
 {
+  if (says_how_long(thd))
+    return 1000ULL * thd->variables.lock_wait_timeout;
   return 1000ULL * MY_MIN(THDVAR(thd, lock_wait_timeout), (ulong) thd->variables.lock_wait_timeout);
 }
 

@@ -95,3 +95,30 @@ check_savepoint_gives_back() {
     expect "$(say_to b 'ALTER TABLE t ADD COLUMN n INT DEFAULT 7 FIRST, ALGORITHM=INSTANT;')" ''
     expect "$(say_to a 'UPDATE t SET v = n WHERE id = 1;' 'SELECT * FROM t WHERE id = 1;' 'COMMIT;')" $'7\t1\t7'
 }
+
+# WAIT n is how long its statement waits, whatever the variable says, and whenever the transaction began.
+check_wait_says_how_long() {
+    say_to a 'BEGIN;' 'UPDATE t SET v = 10 WHERE id = 1;' > /dev/null
+    say_to b 'SET trefoil_lock_wait_timeout = 1;' 'BEGIN;' 'SELECT v FROM t WHERE id = 2 FOR UPDATE;' > /dev/null
+    send b 'SELECT v FROM t WHERE id = 1 FOR UPDATE WAIT 30;'
+    running 'SELECT v FROM t WHERE id = 1%' > /dev/null
+    sleep 2
+    say_to a 'COMMIT;' > /dev/null
+    expect "$(until_done b)" 10
+    say_to a 'BEGIN;' > /dev/null
+    takes_at_most 4 expect_error "$(say_to a 'SELECT v FROM t WHERE id = 1 FOR UPDATE WAIT 1;')" 1205
+    say_to a 'SET trefoil_lock_wait_timeout = 1;' > /dev/null
+    takes_at_most 4 expect_error "$(say_to a 'UPDATE t SET v = 11 WHERE id = 1;')" 1205
+    expect_error "$(say_to a 'SET STATEMENT lock_wait_timeout = 0 FOR SELECT v FROM t WHERE id = 1 FOR UPDATE;')" 1205
+}
+
+# Under LOCK TABLES too rows are locked if the statement says so.
+check_shared_under_lock_tables() {
+    leave_prepared
+    say_to a 'SET trefoil_lock_wait_timeout = 1;' 'SET autocommit = 0;' 'LOCK TABLES t READ;' > /dev/null
+    expect "$(say_to a 'SELECT COUNT(*) FROM t;')" 3
+    expect_error "$(say_to a 'SELECT COUNT(*) FROM t LOCK IN SHARE MODE;')" 1205
+    expect "$(say_to a 'SELECT COUNT(*) FROM t LOCK IN SHARE MODE SKIP LOCKED;')" 3
+    say_to a 'UNLOCK TABLES;' > /dev/null
+    value "XA COMMIT 'one'"
+}

@@ -116,6 +116,7 @@ impl Session {
         };
         if self.statement.is_none() {
             tx.clear_cancelled();
+            tx.set_lock_timeout(Duration::from_millis(options.lock_timeout_ms));
             tx.begin_statement();
             self.cancel.cancelled.store(false, Ordering::Relaxed);
             self.statement = Some(tx.savepoint());

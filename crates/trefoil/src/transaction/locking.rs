@@ -272,6 +272,25 @@ impl Transaction {
         self.locks.borrow().owner.clear_cancelled();
     }
 
+    /// How long it waits for a lock from now on, instead of [`crate::TransactionOptions::lock_timeout`].
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = trefoil::Database::open(dir.path(), trefoil::Options::default())?;
+    /// # let fruit = db.create_index("fruit", trefoil::IndexOptions::default())?;
+    /// use std::time::Duration;
+    ///
+    /// let (mut first, mut second) = (db.begin()?, db.begin()?);
+    /// first.put(&fruit, b"apple", b"12")?;
+    /// second.set_lock_timeout(Duration::from_millis(20));
+    /// let error = second.put(&fruit, b"apple", b"13").expect_err("the first has it");
+    /// assert!(matches!(error, trefoil::Error::LockTimeout { .. }));
+    /// # Ok::<(), trefoil::Error>(())
+    /// ```
+    pub fn set_lock_timeout(&mut self, timeout: Duration) {
+        self.lock_timeout = timeout;
+    }
+
     /// Takes the exclusive lock of a row that will be written.
     pub(crate) fn lock_for_write(&self, entry: &IndexEntry, key: &[u8]) -> Result<()> {
         self.lock_asked(entry, key, Locking::EXCLUSIVE).map(|_| ())
