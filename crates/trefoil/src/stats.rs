@@ -48,7 +48,7 @@ pub(crate) struct Counters {
 #[derive(Debug, Clone, Default)]
 #[non_exhaustive]
 pub struct Stats {
-    /// Memory charged, by class: frames, inner nodes, write sets, runs, log, locks, work.
+    /// Memory charged, by class: frames, inner nodes, message buffers, write sets, runs, log, locks, work.
     pub memory: Vec<(&'static str, u64)>,
     /// The memory cap.
     pub budget_bytes: u64,
@@ -102,6 +102,7 @@ impl Engine {
         let classes = [
             ("frames", Class::Frames),
             ("inner", Class::Inner),
+            ("buffers", Class::Buffers),
             ("write_sets", Class::WriteSets),
             ("runs", Class::Runs),
             ("log", Class::Log),

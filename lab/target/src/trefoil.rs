@@ -120,6 +120,20 @@ impl TrefoilTarget {
         if names.is_empty() { name_of(self.compression) } else { names.join(" and ") }
     }
 
+    /// As the indexes of tables have it, each size once; before there are tables, what was asked for.
+    fn node_sizes(&self) -> String {
+        let stats = self.database.stats();
+        let of_tables = stats.indexes.iter().filter(|(name, _)| name != "catalog");
+        let mut sizes: Vec<u64> = of_tables.map(|(_, index)| index.node_bytes).collect();
+        sizes.sort_unstable();
+        sizes.dedup();
+        match (sizes.as_slice(), self.parameters.node_bytes) {
+            ([], None) => "default".into(),
+            ([], Some(bytes)) => bytes.to_string(),
+            (sizes, _) => sizes.iter().map(u64::to_string).collect::<Vec<_>>().join(" and "),
+        }
+    }
+
     fn tables(&self) -> Vec<Open> {
         self.tables.read().expect("no thread panics while it holds the list").clone()
     }
@@ -157,7 +171,7 @@ impl Target for TrefoilTarget {
             ("primary", primary),
             ("secondary", secondary),
             ("compression", compression),
-            ("node_size", self.parameters.node_bytes.map_or_else(|| "default".into(), |bytes| bytes.to_string())),
+            ("node_size", self.node_sizes()),
             ("durability", format!("{:?}", options.durability).to_lowercase()),
             ("budget", stats.budget_bytes.to_string()),
             ("io", if stats.space.direct { "direct" } else { "buffered" }.into()),

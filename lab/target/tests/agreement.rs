@@ -163,8 +163,13 @@ fn agree(target: &str, set: IndexSet, seed: u64) -> (Box<dyn Target>, tempfile::
 
 #[test]
 fn the_engine_answers_as_the_model_does() {
-    for (set, seed) in [(IndexSet::Y2023, 1), (IndexSet::Y2017, 2)] {
-        let (target, _dir) = agree("trefoil:structure=btree,node_size=4096", set, seed);
+    for (set, seed, text) in [
+        (IndexSet::Y2023, 1, "trefoil:structure=btree,node_size=4096"),
+        (IndexSet::Y2017, 2, "trefoil:structure=btree,node_size=4096"),
+        (IndexSet::Y2023, 1, "trefoil:structure=betree,node_size=4096"),
+        (IndexSet::Y2017, 2, "trefoil:pk=btree,secondary=betree"),
+    ] {
+        let (target, _dir) = agree(text, set, seed);
         let counters = target.counters().unwrap();
         assert!(counters["log.appended_bytes"] > 0 && counters.contains_key("gc_debt"));
         target.close().unwrap();
@@ -195,6 +200,26 @@ fn compression_is_read_back() {
     }
     let wrong = TargetSpec::parse("trefoil:compression=brotli").unwrap();
     assert!(matches!(registry::check(&wrong), Err(lab_target::TargetError::Usage(what)) if what.contains("zstd")));
+}
+
+/// The structure is part of the configuration's name, and the size of nodes is what the indexes have, asked for or not.
+#[test]
+fn structure_and_node_size_are_read_back() {
+    for (text, config, node_size) in [
+        ("trefoil:structure=btree", "btree", "16384"),
+        ("trefoil:structure=betree", "betree", "65536"),
+        ("trefoil:structure=betree,node_size=8192", "betree", "8192"),
+        ("trefoil:pk=btree,secondary=betree", "btree+betree", "16384 and 65536"),
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        let target = open(text, dir.path());
+        target.create_table(0).unwrap();
+        target.create_indexes(0, IndexSet::Y2017).unwrap();
+        let description = target.describe();
+        let found = (description.config.as_str(), description.settings["node_size"].as_str());
+        assert_eq!(found, (config, node_size), "{text}");
+        target.close().unwrap();
+    }
 }
 
 /// Rows that repeat themselves are smaller the more is done about them.

@@ -90,8 +90,9 @@ fn structure(spec: &TargetSpec, name: Option<&str>) -> Result<Structure> {
     match name {
         None | Some("auto") => Ok(Structure::Auto),
         Some("btree") => Ok(Structure::Btree),
-        Some(name @ ("betree" | "lsm")) => {
-            Err(TargetError::Unsupported(format!("target `{spec}`: structure {name} is not built into the engine yet")))
+        Some("betree") => Ok(Structure::Betree),
+        Some("lsm") => {
+            Err(TargetError::Unsupported(format!("target `{spec}`: structure lsm is not built into the engine yet")))
         }
         Some(other) => {
             Err(TargetError::Usage(format!("target `{spec}`: structure `{other}` is none of auto, btree, betree, lsm")))
