@@ -290,7 +290,8 @@ int trefoil_snapshot(trefoil_session *session, trefoil_failure *why);
 /* Two-phase commit. trefoil_order comes between trefoil_prepare with `to_order` and trefoil_commit, in any thread. */
 typedef struct { uint32_t length; uint8_t bytes[140]; } trefoil_xid;
 static_assert(sizeof(trefoil_xid) == 144, "as in abi.rs");
-int trefoil_prepare(trefoil_session *session, const trefoil_xid *xid, uint8_t to_order, trefoil_failure *why);
+int trefoil_prepare(trefoil_session *session, const trefoil_xid *xid, uint8_t to_order,
+                    uint8_t durability, trefoil_failure *why);
 void trefoil_order(trefoil_session *session);
 uint32_t trefoil_prepared(trefoil_database *db, uint32_t skip, trefoil_xid *out, uint32_t room);
 int trefoil_decide(trefoil_database *db, const trefoil_xid *xid, uint8_t commit, trefoil_failure *why);

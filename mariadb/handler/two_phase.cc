@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-only
-   Two-phase commit: with the binary log, with other engines, by users (XA). Prepare is on disk when it returns. The server
+   Two-phase commit: with the binary log, with other engines, by users (XA). What a user prepares is on
+   disk when it returns; what the server will order is as durable as trefoil_flush_log_at_commit says. The server
    writes its log, then gives each commit its place (commit_ordered, under its own lock, in any thread), then lets it
    finish; that is not synced again, since the server decides by its log what it finds prepared after a crash. */
 #include "errors.h"
 #include "transaction.h"
+#include "variables.h"
 
 /* Answers of X/Open's XA. */
 enum { XA_OK= 0, XAER_RMERR= -3, XAER_NOTA= -4 };
@@ -45,7 +47,9 @@ static int prepare(handlerton *, THD *thd, bool all)
   trefoil_xid name= name_of(&xid);
   bool is_users= thd->transaction->xid_state.is_explicit_XA();
   trefoil_failure why{};
-  return trefoil_prepare(at->session, &name, !is_users, &why) ? end_error(thd, why) : 0;
+  /* What a user prepares is on disk: its coordinator may be on another machine. */
+  uint8_t durability= is_users ? TREFOIL_SYNC : commit_durability();
+  return trefoil_prepare(at->session, &name, !is_users, durability, &why) ? end_error(thd, why) : 0;
 }
 
 static void commit_ordered(handlerton *, THD *thd, bool)

@@ -18,7 +18,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use base::{CommitTs, GcView, IndexId};
+use base::{CommitTs, GcView, IndexId, Lsn};
 use index::{Batch, Reservation, Reserved};
 use store::{Class, Run, RunMeta, RunWriter};
 use txn::SharedWriteSet;
@@ -175,19 +175,24 @@ impl Engine {
         Ok(())
     }
 
-    /// Steps 7 and 8.
-    pub fn finish_commit(&self, ts: CommitTs, durability: Durability) -> Result<()> {
-        let logged = match durability {
-            Durability::Sync => self.wal.sync_to(ts.as_lsn()),
-            Durability::Write => self.wal.write_to(ts.as_lsn()),
+    /// The log up to `end`, as durable as asked.
+    pub fn make_durable_as(&self, end: Lsn, durability: Durability) -> base::Result<()> {
+        match durability {
+            Durability::Sync => self.wal.sync_to(end),
+            Durability::Write => self.wal.write_to(end),
             Durability::Buffered => {
                 // Release, with the log thread's swap: whoever counts this commit syncs past its record.
                 self.counters.buffered.fetch_add(1, Ordering::Release);
                 // SeqCst, with the swap in `close`: either this sees that the log thread is going, or the sync
                 // behind that swap covers this record.
-                if self.closed.load(Ordering::SeqCst) { self.wal.sync_to(ts.as_lsn()) } else { self.wal.relieve() }
+                if self.closed.load(Ordering::SeqCst) { self.wal.sync_to(end) } else { self.wal.relieve() }
             }
-        };
+        }
+    }
+
+    /// Steps 7 and 8.
+    pub fn finish_commit(&self, ts: CommitTs, durability: Durability) -> Result<()> {
+        let logged = self.make_durable_as(ts.as_lsn(), durability);
         let unknown = |cause: base::Fault| Error::CommitOutcomeUnknown { ts, cause: cause.to_string() };
         logged.map_err(unknown)?;
         self.wait_visible(ts).map_err(unknown)

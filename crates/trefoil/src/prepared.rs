@@ -99,9 +99,29 @@ impl Transaction {
     /// # Ok::<(), trefoil::Error>(())
     /// ```
     pub fn prepare(self, xid: &[u8]) -> Result<()> {
+        self.prepare_with(xid, Durability::Sync)
+    }
+
+    /// As [`Transaction::prepare`], but no more durable than asked: with less than `Sync` what is prepared may be gone when the
+    /// machine fails. For a coordinator on the same machine whose own log is no more durable.
+    ///
+    /// # Errors
+    /// As [`Transaction::prepare`].
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = trefoil::Database::open(dir.path(), trefoil::Options::default())?;
+    /// # let fruit = db.create_index("fruit", trefoil::IndexOptions::default())?;
+    /// let mut tx = db.begin()?;
+    /// tx.put(&fruit, b"apple", b"12")?;
+    /// tx.prepare_with(b"order 7", trefoil::Durability::Write)?; // outlives the process, not the machine
+    /// db.commit_prepared(b"order 7")?; // on disk
+    /// # Ok::<(), trefoil::Error>(())
+    /// ```
+    pub fn prepare_with(self, xid: &[u8], durability: Durability) -> Result<()> {
         self.check_running()?;
         let engine = self.engine.clone();
-        engine.prepare_transaction(&self, xid)
+        engine.prepare_transaction(&self, xid, durability)
     }
 }
 
@@ -199,7 +219,7 @@ impl SetShare {
 }
 
 impl Engine {
-    fn prepare_transaction(&self, tx: &Transaction, xid: &[u8]) -> Result<()> {
+    fn prepare_transaction(&self, tx: &Transaction, xid: &[u8], durability: Durability) -> Result<()> {
         if xid.is_empty() {
             return Err(Error::InvalidArgument("the name of a prepared transaction is empty".into()));
         }
@@ -217,7 +237,7 @@ impl Engine {
             files.iter().for_each(|id| drop(self.runs.abandoned(&self.layout, *id)));
         })?;
         vfs::thread::point("prepare.logged");
-        if let Err(fault) = self.wal.sync_to(end) {
+        if let Err(fault) = self.make_durable_as(end, durability) {
             // What the log holds, the next opening says. Its locks stay until then: a commit that went around them, into
             // a log whose end is not known, might be found beside it.
             return Err(unknown(end, "prepare", xid, &fault));

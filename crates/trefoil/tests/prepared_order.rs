@@ -239,3 +239,24 @@ fn commits_that_are_ready_leave_pages_to_others() {
         sound(&db);
     });
 }
+
+/// The first phase costs a sync only if one is asked for; the process may end all the same.
+#[test]
+fn what_is_prepared_is_as_durable_as_asked() {
+    let dir = tempfile::tempdir().unwrap();
+    let open = || Database::open(dir.path(), Options::default()).unwrap();
+    let db = open();
+    let index = db.create_index("i", IndexOptions::default()).unwrap();
+    let syncs = |db: &Database| db.stats().log.syncs;
+    for (durability, least, most) in [(Durability::Write, 0, 0), (Durability::Sync, 1, 9)] {
+        let mut tx = db.begin().unwrap();
+        tx.put(&index, b"k", b"v").unwrap();
+        let before = syncs(&db);
+        tx.prepare_with(b"x", durability).unwrap();
+        let after = syncs(&db) - before;
+        assert!((least..=most).contains(&after), "{durability:?}: {after} syncs");
+        assert_eq!(db.prepared().unwrap().len(), 1);
+        db.rollback_prepared(b"x").unwrap();
+    }
+    db.close().unwrap();
+}

@@ -150,11 +150,11 @@ impl Session {
     }
 
     /// First phase. What the server will order gets all that this can need; what a user prepares waits without it.
-    pub fn prepare(&mut self, xid: &[u8], to_order: bool) -> Result<()> {
+    pub fn prepare(&mut self, xid: &[u8], to_order: bool, durability: Durability) -> Result<()> {
         check_sound()?;
         let Some(tx) = self.take() else { return Ok(()) };
         crash::point("to_prepare");
-        tx.prepare(xid)?;
+        tx.prepare_with(xid, durability)?;
         crash::point("prepared");
         self.prepared = Some(xid.to_vec());
         if to_order {

@@ -73,8 +73,14 @@ pub extern "C" fn trefoil_snapshot(session: &Session, why: Option<&mut Failure>)
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn trefoil_prepare(session: &mut Session, xid: &Xid, to_order: u8, why: Option<&mut Failure>) -> i32 {
-    guard(why, || session.prepare(xid.name(), to_order != 0).map(|()| Done::Ok))
+pub extern "C" fn trefoil_prepare(
+    session: &mut Session,
+    xid: &Xid,
+    to_order: u8,
+    durable: u8,
+    why: Option<&mut Failure>,
+) -> i32 {
+    guard(why, || session.prepare(xid.name(), to_order != 0, durability(durable)).map(|()| Done::Ok))
 }
 
 #[unsafe(no_mangle)]
