@@ -15,6 +15,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use base::{CommitTs, GcView};
 use index::Batch;
@@ -164,9 +165,11 @@ impl Core {
         let leaf = Leaf::new(self.page_frame(), &handle.low, slot.high.as_deref());
         let mut resident = self.resident(leaf, BTreeMap::new(), grant);
         if self.env.options.buffered {
-            // What segments hold for the range is void, and stays so when there is an image.
+            // What segments hold for the range is void, and stays so when there is an image; also what is on its way into
+            // one, looked at first.
+            let under_way = CommitTs(self.flushing_newest.load(Ordering::Acquire));
             let segments = self.segments_over(&handle.low, slot.high.as_deref());
-            resident.through = segments.iter().map(|block| block.newest).max().unwrap_or_default();
+            resident.through = segments.iter().map(|block| block.newest).fold(under_way, CommitTs::max);
         }
         slot.state = LeafState::Resident(Box::new(resident));
         self.enter_cache(handle);
@@ -236,7 +239,8 @@ impl Core {
         self.link_right(handle, &right);
     }
 
-    /// The right half, which nobody can find yet. The left one lacks `ts` on disk from now on.
+    /// The right half, which nobody can find yet. The left one lacks `ts` on disk from now on; nothing, if that is MAX: then both
+    /// halves are what image and segments say, each of its range.
     pub(crate) fn split_off(
         &self,
         handle: &Arc<LeafHandle>,
@@ -257,7 +261,9 @@ impl Core {
         // Its copy stays at MAX, at least whatever the record will say: that is written under the structure latch, and a
         // write in flight may land before, after which the left half lacks less than it does now.
         debug_assert_eq!(right.oldest_unwritten, CommitTs::MAX);
-        self.env.cache.note_dirty(self.page_bytes());
+        if ts != CommitTs::MAX {
+            self.env.cache.note_dirty(self.page_bytes());
+        }
         resident.charge.set(resident.leaf.memory_bytes() as u64);
         slot.high = Some(separator.clone());
         let dead = (right.leaf.stats().live == 0).then(|| right.leaf.stats().highest_delete_ts);

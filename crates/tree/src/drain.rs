@@ -97,7 +97,7 @@ impl Core {
     fn drain_node(&self, low: &Fence, upkeep: &Upkeep<'_>) -> Result<u64> {
         let path = self.load_path(low)?;
         let handle = path.last().expect("a path has a root");
-        let Some((leaves, more)) = self.to_drain(handle) else { return Ok(0) };
+        let Some(leaves) = self.to_drain(handle, upkeep) else { return Ok(0) };
         let was_resident: Vec<bool> = leaves.iter().map(|leaf| self.load_to_write(leaf)).collect::<Result<_>>()?;
         self.write_leaves(&leaves, upkeep)?;
         let moved = self.drop_void(low);
@@ -107,14 +107,17 @@ impl Core {
                 leaf.try_evict();
             }
         }
-        if more {
+        let moved = moved + leaves.len() as u64;
+        if moved > 0 {
             self.overfull.offer(low.clone(), CommitTs::ZERO);
         }
-        Ok(moved.max(1))
+        Ok(moved)
     }
 
-    /// Step 1. Also whether there is more to drain than these leaves.
-    fn to_drain(&self, handle: &InnerHandle) -> Option<(Vec<Arc<LeafHandle>>, bool)> {
+    /// Step 1: leaves under the oldest block that an image written now would be complete through. None while runs, or the build of
+    /// an index, hold back all of them [A4]: the next flush, or checkpoint, asks again.
+    fn to_drain(&self, handle: &InnerHandle, upkeep: &Upkeep<'_>) -> Option<Vec<Arc<LeafHandle>>> {
+        let through = upkeep.applied.min(upkeep.log.durable()).min(self.runs.cap().as_lsn());
         let _latched = self.latch_structure();
         let guard = epoch::pin();
         let keys = loaded(handle, &guard)?;
@@ -122,10 +125,10 @@ impl Core {
         if !self.is_overfull(&record.segments, keys.len()) {
             return None;
         }
-        let oldest = record.segments.first()?;
+        let oldest = record.segments.iter().find(|block| block.newest.as_lsn() <= through)?;
         let leaves = leaves_over(keys, oldest);
         let wanted: Vec<_> = leaves.filter(|leaf| !is_void_for(leaf, oldest)).take(LEAVES_PER_CALL).cloned().collect();
-        Some((wanted, true))
+        Some(wanted)
     }
 
     /// Step 2: loaded, and to be written even if nothing is missing. True if it was in memory before.
@@ -145,8 +148,7 @@ impl Core {
         let path = self.path(&guard, low);
         let bottom = path.last().expect("a path has a root");
         let mut record = bottom.handle.record.lock();
-        let is_void = |block: &Arc<SegmentBlock>| leaves_over(bottom.keys, block).all(|leaf| is_void_for(leaf, block));
-        let gone: Vec<_> = record.segments.extract_if(.., |block| is_void(block)).collect();
+        let gone: Vec<_> = record.segments.extract_if(.., |block| is_void(bottom.keys, block)).collect();
         drop(record);
         if !gone.is_empty() {
             path.iter().rev().for_each(|step| step.handle.note_change());
@@ -163,6 +165,11 @@ fn leaves_over<'a>(keys: &'a Inner<Child>, block: &SegmentBlock) -> impl Iterato
         Child::Leaf(leaf) => Some(leaf),
         Child::Inner(_) => None,
     })
+}
+
+/// Nothing of the block counts any more.
+pub(crate) fn is_void(keys: &Inner<Child>, block: &SegmentBlock) -> bool {
+    leaves_over(keys, block).all(|leaf| is_void_for(leaf, block))
 }
 
 /// The leaf has everything of the block, on disk; or it never had an image, and nothing of the block counts for it.

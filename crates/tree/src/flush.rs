@@ -12,6 +12,7 @@
 //! as a block of its own ([`Core::separate`]), so that on disk every block is named once.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use base::{CommitTs, Result};
 use index::LogGate;
@@ -40,7 +41,7 @@ impl Core {
         while at < leaves.len() {
             let (mut flushing, mut bytes) = (Vec::new(), 0);
             while at < leaves.len() && bytes < FLUSH_BYTES {
-                match start(&leaves[at]) {
+                match self.start(&leaves[at]) {
                     Start::Nothing => {}
                     Start::Messages(messages) => {
                         bytes += messages.bytes();
@@ -51,7 +52,9 @@ impl Core {
                 }
                 at += 1;
             }
-            self.flush_some(&flushing, log)?;
+            let flushed = self.flush_some(&flushing, log);
+            self.flushing_newest.store(0, Ordering::Release);
+            flushed?;
         }
         Ok(())
     }
@@ -64,6 +67,22 @@ impl Core {
             Child::Inner(_) => None,
         };
         node.keys.children().iter().filter_map(leaf).collect()
+    }
+
+    /// Step 2.
+    fn start(&self, leaf: &LeafHandle) -> Start {
+        let mut slot = leaf.latch.write();
+        let LeafSlot { state, pending: Some(pending), .. } = &mut *slot else { return Start::Nothing };
+        match state {
+            LeafState::Cold if leaf.complete_through() >= Some(pending.oldest()) => Start::Load,
+            LeafState::Cold => {
+                let messages = pending.start_flush();
+                self.flushing_newest.fetch_max(messages.newest.0, Ordering::AcqRel);
+                Start::Messages(messages)
+            }
+            LeafState::Loading(arrival) => Start::Wait(arrival.clone()),
+            _ => unreachable!("messages are pending where the leaf is not in memory"),
+        }
     }
 
     /// Steps 3 to 6.
@@ -174,18 +193,6 @@ enum Start {
     Wait(Arc<Arrival>),
     /// A message came late: in a segment it would be void.
     Load,
-}
-
-/// Step 2.
-fn start(leaf: &LeafHandle) -> Start {
-    let mut slot = leaf.latch.write();
-    let LeafSlot { state, pending: Some(pending), .. } = &mut *slot else { return Start::Nothing };
-    match state {
-        LeafState::Cold if leaf.complete_through() >= Some(pending.oldest()) => Start::Load,
-        LeafState::Cold => Start::Messages(pending.start_flush()),
-        LeafState::Loading(arrival) => Start::Wait(arrival.clone()),
-        _ => unreachable!("messages are pending where the leaf is not in memory"),
-    }
 }
 
 /// A block before it is written.

@@ -18,11 +18,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use base::bytes::printable;
-use base::{Fault, Result};
+use base::{CommitTs, Fault, Result};
 use store::{Block, BlockKind, BlockRef, Charge, Grant, epoch};
 
 use crate::collect::is_stale;
 use crate::descent::{ColdInner, Seek, Stop};
+use crate::drain::is_void;
 use crate::handle::{
     Arrival, Child, InnerHandle, InnerRecord, InnerState, LeafHandle, LeafRecord, LeafState, Resident,
 };
@@ -176,6 +177,10 @@ impl Core {
         revive(&keys, &segments);
         {
             let mut record = cold.handle.record.lock();
+            if self.is_overfull(&segments, keys.len()) {
+                self.overfull.offer(cold.low.clone(), CommitTs::ZERO);
+            }
+            self.count_segments(&keys, &segments);
             record.composed_segments.clone_from(&segments);
             record.segments = segments;
         }
@@ -280,6 +285,16 @@ impl Core {
 
     pub(crate) fn corrupt(&self, at: BlockRef, what: &'static str, found: String) -> Fault {
         Fault::corrupt(self.env.space.file_name(), at.offset, what, "a well-formed one", found).of_index(self.env.id)
+    }
+}
+
+impl Core {
+    /// What is buffered counts until its leaf is loaded: the counts of images do not have it.
+    fn count_segments(&self, keys: &Inner<Child>, segments: &[Arc<SegmentBlock>]) {
+        let Child::Leaf(some) = keys.child(0) else { return };
+        for block in segments.iter().filter(|block| !is_void(keys, block)) {
+            self.counters.add(some, block.count as i64 - 2 * block.deletes as i64, block.count as i64);
+        }
     }
 }
 

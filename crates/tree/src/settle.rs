@@ -47,9 +47,6 @@ impl Core {
     /// Step 3 for the messages.
     pub(crate) fn gather(&self, leaf: &LeafHandle, high: Option<&Fence>, image: &Image) -> Result<Messages> {
         let mut gathered = Messages::default();
-        if !self.env.options.buffered {
-            return Ok(gathered);
-        }
         let (high, through) = (high.map(|high| &**high), image.complete_through());
         let mut payload = Vec::new();
         for block in self.segments_over(&leaf.low, high) {
@@ -118,10 +115,16 @@ impl Core {
                 }
                 Insert::Full => {
                     hint = None;
-                    let right = self.split_off(handle, slot, message.key, false, TO_BE_WRITTEN, funds);
+                    // Nothing is written in a database that is only read: the halves go out as the whole came in.
+                    let lacks = if self.env.read_only { CommitTs::MAX } else { TO_BE_WRITTEN };
+                    let right = self.split_off(handle, slot, message.key, false, lacks, funds);
                     let mut right_slot = right.latch.write();
-                    self.link_right(handle, &right);
                     let cut = range.start + messages[range.clone()].partition_point(|m| *m.key < *right.low);
+                    if cut < range.end {
+                        // It may come alive: nobody hops over it before it has everything.
+                        right.mark.set(None);
+                    }
+                    self.link_right(handle, &right);
                     let (more_live, more_entries) =
                         self.settle(&right, &mut right_slot, messages, cut..range.end, funds);
                     (live, entries) = (live + more_live, entries + more_entries);

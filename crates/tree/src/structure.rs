@@ -99,6 +99,12 @@ impl Core {
             let (mut left, mut right) = (step.handle.record.lock(), right.record.lock());
             right.retired = left.retired.extract_if(.., |r| *r.low >= *cut.separator).collect();
             (left.segments, right.segments) = cut_segments(&left.segments, &cut.separator);
+            // Both have the image that names these: each half takes back what lies in its part, and what reaches into both
+            // is named by both.
+            let composed = cut_segments(&left.composed_segments, &cut.separator);
+            (left.composed_segments, right.composed_segments) = composed;
+            let twice = right.composed_segments.iter().filter(|block| *block.first < *cut.separator);
+            twice.for_each(|block| self.counters.publish(&block.block));
         }
         let parent = up.keys.with_split(up.index, &cut.separator, Child::Inner(right));
         self.publish(latched, above, parent);

@@ -49,6 +49,9 @@ pub(crate) struct Core {
     pub overfull: Places,
     /// One flush at a time.
     pub flushing: Mutex<()>,
+    /// Highest timestamp among what a flush has under way, 0 if there is none. Raised under the leaf's latch; Release, when the
+    /// segment is in place: who reads 0 finds it there.
+    pub flushing_newest: AtomicU64,
     /// Leaves that fell under a quarter.
     pub thin: Places,
     /// Leaves that were written with as many dead entries as live ones.
@@ -174,6 +177,7 @@ impl Tree {
             full: Places::default(),
             overfull: Places::default(),
             flushing: Mutex::default(),
+            flushing_newest: AtomicU64::new(0),
             thin: Places::default(),
             stale: Places::default(),
             seen_by_all: AtomicU64::new(0),

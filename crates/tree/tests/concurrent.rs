@@ -409,3 +409,41 @@ fn deserts_with_buffers() {
         attach_share: 2,
     });
 }
+
+/// A load splits a leaf whose upper half seems dead, before a message brings it to life: a scan meanwhile does not hop over it.
+#[test]
+fn a25_a_half_that_is_being_settled_is_not_hopped_over() {
+    let explored = explore(seeds(300), &Config::default(), move |_| {
+        let setup = Setup { node_bytes: 512, extent_bytes: 64 << 10, buffered: true, ..Setup::default() };
+        let rig = Rig::new(setup);
+        for n in 0..9 {
+            rig.put(key(n), "");
+        }
+        rig.snapshots.lock().push(rig.now());
+        for n in 1..9 {
+            rig.delete(key(n));
+        }
+        rig.checkpoint();
+        rig.evict_all();
+        for n in 0..4u8 {
+            rig.put([&key(0)[..], &[n]].concat(), "thirty bytes, thirty bytes....");
+        }
+        rig.put(key(8), "alive");
+        let splits = rig.tree.stats().splits;
+        let rig = Arc::new(rig);
+        let other = rig.clone();
+        let loader = vfs::thread::spawn("loader", move || drop(other.newest(key(0)))).unwrap();
+        let low = key(7);
+        let range = (Bound::Included(low.as_slice()), Bound::Unbounded);
+        for _ in 0..12 {
+            let found = scan(&rig.tree, ReadAt::Newest, range, Direction::Forward, 7);
+            assert_eq!(found.len(), 1, "key 8 was put before");
+            vfs::thread::point("test.again");
+        }
+        loader.join().unwrap();
+        assert!(rig.tree.stats().splits > splits, "the shape does not split");
+    });
+    if let Err(failure) = explored {
+        panic!("{failure}");
+    }
+}

@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test panics on what it does not expect")]
 
+#[path = "schedules/buffers.rs"]
+mod buffers;
 mod common;
 #[path = "schedules/fill.rs"]
 mod fill;

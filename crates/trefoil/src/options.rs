@@ -169,8 +169,8 @@ pub enum Structure {
     Auto,
     /// B-tree.
     Btree,
-    /// Bε-tree: a B-tree whose changes for leaves that are not in memory wait in buffers above them. Today it is a B-tree with
-    /// larger nodes; the buffers are being built. Needs a database of format 5.
+    /// Bε-tree: a B-tree whose changes for leaves that are not in memory wait in buffers above them.
+    /// Needs a database of format 5.
     Betree,
     /// Log-structured merge tree; not there yet.
     Lsm,

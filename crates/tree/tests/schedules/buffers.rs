@@ -1,0 +1,249 @@
+//! Messages beside leaves that are not in memory, and in segments above them.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use base::{CommitTs, GcView, Lsn};
+use index::{Index, LogGate, Upkeep};
+use store::{Class, WriteEnv};
+
+use crate::common::{Rig, Setup, key};
+use crate::{filled, in_thread, simulated, small};
+
+fn buffered() -> Setup {
+    Setup { buffered: true, ..small() }
+}
+
+/// Rows of which none is in memory, the inner nodes apart.
+fn cold() -> Rig {
+    let rig = filled(buffered(), 200);
+    rig.checkpoint();
+    let rig = rig.reopen(false);
+    assert_eq!(rig.keys().len(), 200);
+    rig.evict_all();
+    rig
+}
+
+/// Throws everything out as a step of the cache does that began long ago.
+fn evict_as_of(rig: &Rig, applied: CommitTs) {
+    let env = WriteEnv { view: GcView::keep_all(), applied: applied.as_lsn(), durable: rig.log.durable() };
+    let hog = rig.cache.budget().charge(Class::Frames, rig.cache.budget().limit());
+    while rig.cache.step(&env, &*rig.log, &rig.space).unwrap().advanced() {}
+    drop(hog);
+    assert_eq!(rig.cache.stats().pages, 0, "all is out");
+}
+
+#[test]
+fn messages_are_read_wherever_they_are() {
+    let rig = cold();
+    let loads = rig.tree.stats().loads;
+    rig.put(key(3), "beside the leaf");
+    assert_eq!(rig.tree.stats().loads, loads, "nobody waited for the leaf");
+    assert!(rig.cache.budget().used(Class::Buffers) > 0);
+    assert_eq!(rig.newest(key(3)).as_deref(), Some(&b"beside the leaf"[..]));
+    assert_eq!(rig.cache.budget().used(Class::Buffers), 0);
+    rig.evict_all();
+    rig.put(key(5), "in a segment");
+    rig.delete(key(6));
+    rig.checkpoint();
+    assert_eq!(rig.cache.budget().used(Class::Buffers), 0);
+    let rig = rig.reopen(false);
+    assert_eq!(rig.newest(key(3)).as_deref(), Some(&b"beside the leaf"[..]));
+    assert_eq!(rig.newest(key(5)).as_deref(), Some(&b"in a segment"[..]));
+    assert_eq!(rig.newest(key(6)), None);
+    assert_eq!(rig.keys().len(), 201);
+    // What segments hold makes no leaf dirty.
+    rig.evict_all();
+    assert_eq!(rig.tree.stats().writes, 0);
+    assert_eq!(rig.keys().len(), 201);
+    rig.verify();
+}
+
+/// A flush is under way when the leaf is loaded: the loader has not seen the segment, and finds the message still pending.
+#[test]
+fn a10_a_flush_leaves_a_loader_its_messages() {
+    simulated(|sim| {
+        let rig = Arc::new(cold());
+        rig.put(key(3), "new");
+        let written = sim.hold("tree.segment_written");
+        let checkpoint = in_thread(&rig, |rig| drop(rig.checkpoint()));
+        written.wait_reached();
+        let loaded = sim.hold("tree.loaded");
+        let reader = in_thread(&rig, |rig| assert_eq!(rig.newest(key(3)).as_deref(), Some(&b"new"[..])));
+        loaded.wait_reached();
+        let composing = sim.hold("tree.before_compose");
+        written.open();
+        composing.wait_reached();
+        loaded.open();
+        reader.join().unwrap();
+        composing.open();
+        checkpoint.join().unwrap();
+        rig.verify();
+    });
+}
+
+/// What a segment holds was deleted, and both are gone from the leaf: the segment does not bring it back.
+#[test]
+fn a5_a_segment_does_not_bring_back_what_was_collected() {
+    let rig = cold();
+    rig.put(key(3), "in a segment");
+    rig.checkpoint();
+    assert!(rig.newest(key(3)).is_some());
+    rig.delete(key(3));
+    rig.put("z", "moves the floor");
+    // The next commit of the leaf collects.
+    rig.put(key(5), "another");
+    rig.evict_all();
+    assert_eq!(rig.newest(key(3)), None);
+    assert!(rig.newest(key(5)).is_some());
+    rig.verify();
+}
+
+/// As before, but the leaf is collected while a step of the cache is under way, which writes it with an older prefix.
+#[test]
+fn a5_an_image_is_complete_through_what_was_collected() {
+    let rig = cold();
+    let before = rig.now();
+    rig.put(key(3), "in a segment");
+    rig.checkpoint();
+    assert!(rig.newest(key(3)).is_some());
+    rig.delete(key(3));
+    rig.put("z", "moves the floor");
+    rig.delete(key(3));
+    rig.put("z", "moves the floor again");
+    // A commit to the key collects its versions.
+    rig.delete(key(3));
+    evict_as_of(&rig, before);
+    assert_eq!(rig.newest(key(3)), None);
+    rig.verify();
+}
+
+/// A range died and was unlinked with a message in a segment; a leaf that grows there does not have it.
+#[test]
+fn a8_messages_for_an_empty_slot_are_void() {
+    let rig = cold();
+    let before = rig.now();
+    rig.put(key(3), "in a segment");
+    rig.checkpoint();
+    assert!(rig.newest(key(3)).is_some());
+    rig.commit((0..=400).map(|n| (key(n), None)).collect());
+    rig.put("z", "moves the floor");
+    rig.maintain_fully();
+    assert!(rig.tree.stats().unlinks > 0);
+    assert_eq!(rig.newest(key(3)), None);
+    rig.put(key(4), "fresh");
+    evict_as_of(&rig, before);
+    assert_eq!(rig.newest(key(3)), None);
+    assert!(rig.newest(key(4)).is_some());
+    rig.checkpoint();
+    let rig = rig.reopen(false);
+    assert_eq!(rig.newest(key(3)), None);
+    assert!(rig.newest(key(4)).is_some());
+    rig.verify();
+}
+
+/// The first time that somebody waits for it, others get on.
+struct Slow<'a> {
+    rig: &'a Rig,
+    waited: AtomicBool,
+    meanwhile: &'a (dyn Fn() + Sync),
+}
+
+impl LogGate for Slow<'_> {
+    fn durable(&self) -> Lsn {
+        self.rig.log.durable()
+    }
+
+    fn make_durable(&self, lsn: Lsn) -> base::Result<()> {
+        if !self.waited.swap(true, Ordering::SeqCst) {
+            (self.meanwhile)();
+        }
+        self.rig.log.make_durable(lsn)
+    }
+}
+
+/// A flush waits for the log. Meanwhile what it has on its way is loaded, deleted, unlinked; a fresh leaf grows there and goes
+/// to disk. Then the segment is put in place.
+#[test]
+fn a8_what_is_on_its_way_to_a_segment_is_void_for_a_fresh_leaf() {
+    let rig = Rig::new(buffered());
+    rig.put("a", "1");
+    rig.checkpoint();
+    rig.evict_all();
+    rig.put("k", "2");
+    let meanwhile = || {
+        assert!(rig.newest("k").is_some());
+        rig.commit(vec![(b"a".to_vec(), None), (b"k".to_vec(), None)]);
+        rig.maintain_fully();
+        assert_eq!(rig.tree.stats().unlinks, 1, "purged");
+        rig.put("j", "3");
+        rig.evict_all();
+        assert_eq!(rig.cache.stats().pages, 0);
+    };
+    let slow = Slow { rig: &rig, waited: AtomicBool::new(false), meanwhile: &meanwhile };
+    let upkeep = Upkeep { log: &slow, ..rig.upkeep() };
+    rig.tree.checkpoint(&upkeep).unwrap();
+    assert!(slow.waited.load(Ordering::SeqCst), "a segment waits for the log");
+    assert_eq!(rig.newest("k"), None, "it was deleted");
+}
+
+/// While something older may still come, no image is complete through what segments hold: draining would not help.
+#[test]
+fn a4_a_drain_that_is_held_back_ends() {
+    for held_back in [false, true] {
+        let rig = Rig::new(buffered());
+        for n in 0..400 {
+            rig.put(key(n), "a value of some thirty bytes...");
+        }
+        rig.checkpoint();
+        rig.evict_all();
+        if held_back {
+            rig.tree.expect_late(Some(CommitTs(rig.now().0 + 16)));
+        }
+        for _ in 0..3 {
+            for n in (0..400).step_by(2) {
+                rig.put(key(n), "another value of some thirty bytes");
+            }
+            rig.checkpoint();
+            rig.evict_all();
+        }
+        rig.maintain_fully();
+    }
+}
+
+#[test]
+fn messages_count_after_a_reopen() {
+    let rig = Rig::new(buffered());
+    for n in 0..5 {
+        rig.put(key(2 * n), "1");
+    }
+    rig.checkpoint();
+    rig.evict_all();
+    for n in 0..5 {
+        rig.put(key(2 * n + 1), "1");
+    }
+    rig.checkpoint();
+    rig.evict_all();
+    let rig = rig.reopen(false);
+    assert_eq!(rig.keys().len(), 10);
+    assert_eq!(rig.tree.stats().live_keys, 10);
+}
+
+/// A leaf dies, and is on disk with its mark; then a put comes as a message. Scans find it, also after a reopen.
+#[test]
+fn a25_a_buffered_put_is_not_hopped_over() {
+    let rig = cold();
+    rig.snapshots.lock().push(rig.now());
+    rig.commit((0..=400).map(|n| (key(n), None)).collect());
+    assert!(rig.keys().is_empty());
+    rig.evict_all();
+    rig.put(key(3), "alive");
+    assert_eq!(rig.keys(), [key(3)], "beside the leaf");
+    rig.evict_all();
+    rig.put(key(103), "alive, too");
+    rig.checkpoint();
+    assert_eq!(rig.cache.budget().used(Class::Buffers), 0, "in a segment");
+    let rig = rig.reopen(false);
+    assert_eq!(rig.keys(), [key(3), key(103)]);
+    rig.verify();
+}
