@@ -17,7 +17,7 @@ use vfs::thread::JoinHandle;
 /// A table whose index is under construction, with a row for every thirtieth entry; writers have made leaves all over it, more
 /// than memory holds.
 fn cold(disk: &SimDisk, sim: &Handle) -> (Database, Table, JoinHandle<Result<(), Error>>, Gate) {
-    let options = Options { budget_bytes: 512 << 10, background: false, ..options(disk) };
+    let options = Options { budget_bytes: 576 << 10, background: false, ..options(disk) };
     let db = Database::open("/db", options).unwrap();
     let t = table(&db, "t");
     let insert = |ids: Vec<u64>, colour: fn(u64) -> u64| {

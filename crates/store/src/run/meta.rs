@@ -66,9 +66,12 @@ impl RunMeta {
             min_key: r.bytes()?.to_vec(),
             max_key: r.bytes()?.to_vec(),
         };
-        (meta.min_key <= meta.max_key && meta.height <= super::HEIGHT_MAX).then_some(meta)
+        // Keys that would have been cut are of no description that was stored.
+        let is_stored = lower_bound(&meta.min_key) == meta.min_key && *upper_bound(&meta.max_key) == *meta.max_key;
+        (is_stored && meta.min_key <= meta.max_key && meta.height <= super::HEIGHT_MAX).then_some(meta)
     }
 }
+
 /// What is stored for the lowest key: itself, or its front.
 pub(super) fn lower_bound(key: &[u8]) -> &[u8] {
     &key[..key.len().min(SHORT_KEY_BYTES_MAX)]
