@@ -91,9 +91,9 @@ pub fn test() -> Vec<Part> {
     parts.push(Part { env: &[("RUSTFLAGS", "--cfg crossbeam_loom")], ..part("epoch-model", model) });
     // With the tests' own dependencies, whose features are those of `build`.
     parts.push(part("programs", Work::Cargo(workspace(&["build", "--bins", "--tests"]))));
-    parts.push(part("simulator", Work::Program("trefoil-sim", &["seeds", "2000"])));
+    parts.push(part("simulator", Work::Program("trefoil-sim", &["seeds", "1500"])));
     parts.push(part("histories", Work::Program("trefoil-histories", &["seeds", "500"])));
-    parts.push(part("crash", Work::Program("trefoil-crash", &["kills", "130"])));
+    parts.push(part("crash", Work::Program("trefoil-crash", &["kills", "100"])));
     parts.push(part("lab-smoke", Work::Program("lab", LAB_SMOKE)));
     parts.push(part("lab-sysbench", Work::Program("lab", LAB_SYSBENCH)));
     parts.push(part("lab-tpcc", Work::Program("lab", LAB_TPCC)));
