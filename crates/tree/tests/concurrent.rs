@@ -413,7 +413,7 @@ fn deserts_with_buffers() {
 /// A load splits a leaf whose upper half seems dead, before a message brings it to life: a scan meanwhile does not hop over it.
 #[test]
 fn a25_a_half_that_is_being_settled_is_not_hopped_over() {
-    let explored = explore(seeds(100), &Config::default(), move |_| {
+    let explored = explore(seeds(300), &Config::default(), move |_| {
         let setup = Setup { node_bytes: 512, extent_bytes: 64 << 10, buffered: true, ..Setup::default() };
         let rig = Rig::new(setup);
         for n in 0..9 {
