@@ -350,8 +350,7 @@ pub(crate) enum InnerState {
     Obsolete,
 }
 
-/// An inner node in memory. Room for message buffers: a Bε-tree's node gets its list of segments here, next to the
-/// children they wait for, and `InnerImage` their addresses; segments are blocks of their own [C6].
+/// An inner node in memory. Its buffer is in [`InnerRecord`]: it stays when the node is replaced.
 #[derive(Debug)]
 pub(crate) struct InnerNode {
     /// Height above the leaves, at least 1.
