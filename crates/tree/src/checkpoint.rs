@@ -1,7 +1,8 @@
 //! The fuzzy checkpoint, bottom-up, while readers and writers go on.
 //!
 //! The five steps of [A9]:
-//! 1. F is known before anything is looked at: the applied prefix, held below undrained in-memory runs.
+//! 1. F is known before anything is looked at: the applied prefix, held below undrained in-memory runs. It only falls
+//!    afterwards: below messages that came late for a leaf which is damaged, and so can go nowhere.
 //! 2. A node's `changed` flag is taken BEFORE its children are looked at; what changes later sets it again.
 //! 3. For each inner node whose flag was set: leaves with something unwritten at or below F are written; then,
 //!    under the structure latch, every child is checked again, and if all are complete to F the node's image is composed
@@ -19,8 +20,10 @@
 //!
 //! After a fault, the flags that were taken are set again, and the next checkpoint starts from there.
 
+use std::cell::Cell;
 use std::sync::Arc;
 
+use base::limits::LSN_UNIT;
 use base::{CommitTs, Lsn, Result};
 use index::{IndexState, LogGate, Upkeep};
 use store::{BlockKind, NewBlock, Page, PageWrite, UpdateGroup, WriteEnv, epoch};
@@ -40,6 +43,8 @@ pub(crate) struct Walk<'a> {
     /// F.
     pub skip: Lsn,
     pub number: u64,
+    /// Oldest message that stays out of all images, for damage; MAX if there is none.
+    pub stuck: Cell<CommitTs>,
     upkeep: &'a Upkeep<'a>,
 }
 
@@ -51,14 +56,17 @@ impl Core {
             *last += 1;
             *last
         };
-        let (skip, named) = self.runs.begin_checkpoint(upkeep.applied);
+        let (skip, mut named) = self.runs.begin_checkpoint(upkeep.applied);
         vfs::thread::point("tree.checkpoint_begun");
-        let walk = Walk { core: self, skip, number, upkeep };
+        let walk = Walk { core: self, skip, number, stuck: Cell::new(CommitTs::MAX), upkeep };
         // A run that the state names outlives the crash: so must the record that made it part of the database.
         let newest_run = named.iter().map(|run| run.ts.as_lsn()).max();
         let root = newest_run.map_or(Ok(()), |need| walk.make_durable(need)).and_then(|()| walk.root());
         self.runs.end_checkpoint();
         let root = root?;
+        // The log holds what is stuck, and all behind it, runs too; that images have more is no harm.
+        let skip = skip.min(Lsn(walk.stuck.get().0.saturating_sub(LSN_UNIT)));
+        named.retain(|run| run.ts.as_lsn() <= skip);
         let runs = named.iter().map(|run| run.meta.id).collect();
         let (leaves, disk_bytes) = (self.counters.leaves(), self.counters.disk_bytes());
         let state = State { root: root.descriptor(&[], None), leaves, disk_bytes, runs: named };
@@ -173,7 +181,7 @@ impl Walk<'_> {
                 Outcome::Composed(composed) => return Ok(Some(composed)),
                 Outcome::Obsolete => return Ok(None),
                 Outcome::Leaves(leaves) => self.core.write_leaves(&leaves, self.upkeep)?,
-                Outcome::Messages => self.core.flush(handle, self.upkeep.log)?,
+                Outcome::Messages => drop(self.core.flush(handle, self.upkeep.log)?),
                 Outcome::Shared(blocks) => self.core.separate(handle, &blocks, self.upkeep.log)?,
                 Outcome::Inner => {}
             }

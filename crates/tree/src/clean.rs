@@ -156,7 +156,9 @@ impl Core {
 
     /// Step 3. False if the leaf is being changed anyway.
     fn make_dirty(&self, leaf: &Arc<LeafHandle>) -> Result<bool> {
-        self.load_leaf(leaf, None)?;
+        if !self.load_for_upkeep(leaf)? {
+            return Ok(false);
+        }
         let mut slot = leaf.latch.write();
         let Some(resident) = slot.resident_mut() else { return Ok(false) };
         if leaf.record.lock().is_dirty() {

@@ -51,7 +51,9 @@ impl Core {
         if was_written {
             return Ok(0);
         }
-        self.load_leaf(&leaf, None)?;
+        if !self.load_for_upkeep(&leaf)? {
+            return Ok(0);
+        }
         let mut slot = leaf.latch.write();
         let Some(resident) = slot.resident_mut() else { return Ok(0) };
         // What is dirty is collected when it is written.

@@ -106,7 +106,11 @@ impl Walk<'_> {
             let image = match child {
                 Child::Leaf(leaf) => {
                     let record = leaf.record.lock();
-                    messages_missing |= !self.is_complete(record.oldest_pending);
+                    if record.is_stuck() {
+                        self.stuck.set(self.stuck.get().min(record.oldest_pending));
+                    } else {
+                        messages_missing |= !self.is_complete(record.oldest_pending);
+                    }
                     if !self.is_complete(record.oldest()) {
                         missing.push(leaf.clone());
                         continue;

@@ -61,10 +61,13 @@ impl Core {
                 }
                 Err(Stop::Obsolete) => continue,
             };
-            let unknown = |image: &Arc<Image>| image.block.beside().is_none();
             let high = leaf.latch.read().high.clone();
-            if leaf.record.lock().image.as_ref().is_some_and(unknown) {
-                self.load_leaf(&leaf, None).map_err(|fault| (fault, high.clone()))?;
+            let unknown = |image: &Arc<Image>| image.block.beside().is_none();
+            let image = leaf.record.lock().image.clone().filter(unknown);
+            // The image alone: messages name no blocks, and nobody needs them any more.
+            if let Some(image) = image {
+                let read = self.read_leaf_image(image.address(), &leaf.low, high.as_ref());
+                self.own_beside(&read.map_err(|fault| (fault, high.clone()))?, &image);
             }
             return Ok(high);
         }

@@ -6,6 +6,8 @@
 //! messages into them, whatever block they are in; (3) they are written, complete through now; (4) blocks of which every
 //! message is void go; (5) leaves that were read for this leave memory, if it is short.
 //!
+//! Leaves that cannot be read for damage are passed over, and so are blocks of which nothing else is left.
+//!
 //! A leaf with more than half a page of pending messages is loaded at once: no segment would spare a write.
 
 use std::sync::Arc;
@@ -48,7 +50,8 @@ impl Core {
             }
         }
         match self.overfull.take() {
-            Some((low, _)) => self.drain_node(&low, upkeep),
+            // Its turn comes again after a fault.
+            Some((low, _)) => self.drain_node(&low, upkeep).inspect_err(|_| self.overfull.offer(low, CommitTs::ZERO)),
             None => Ok(0),
         }
     }
@@ -61,8 +64,9 @@ impl Core {
         };
         if let Some(leaf) = leaf
             && leaf.latch.read().pending.as_ref().is_some_and(|pending| self.is_worth_loading(pending.bytes()))
+            && !leaf.record.lock().is_damaged
         {
-            self.load_leaf(&leaf, None)?;
+            self.load_for_upkeep(&leaf)?;
         }
         Ok(1)
     }
@@ -76,13 +80,14 @@ impl Core {
         for _ in 0..NODES_PER_CALL {
             let path = self.load_path(at)?;
             let handle = path.last().expect("a path has a root");
-            let pending = |leaf: &Arc<LeafHandle>| leaf.latch.read().pending.as_ref().map_or(0, |p| p.count());
-            let count: u64 = self.leaves_of(handle).iter().map(pending).sum();
+            let pending = |leaf: &Arc<LeafHandle>| leaf.latch.read().pending.is_some();
+            let any = self.leaves_of(handle).iter().any(pending);
             let high = loaded(handle, &epoch::pin()).and_then(Inner::hi).map(<[u8]>::to_vec);
             *at = high.unwrap_or_default();
-            if count > 0 {
-                self.flush(handle, upkeep.log)?;
-                return Ok(count);
+            // None, if all of it is stuck.
+            let flushed = if any { self.flush(handle, upkeep.log)? } else { 0 };
+            if flushed > 0 {
+                return Ok(flushed);
             }
         }
         Ok(0)
@@ -98,11 +103,19 @@ impl Core {
         let path = self.load_path(low)?;
         let handle = path.last().expect("a path has a root");
         let Some(leaves) = self.to_drain(handle, upkeep) else { return Ok(0) };
-        let was_resident: Vec<bool> = leaves.iter().map(|leaf| self.load_to_write(leaf)).collect::<Result<_>>()?;
-        self.write_leaves(&leaves, upkeep)?;
+        let (mut there, mut was_resident) = (Vec::new(), Vec::new());
+        for leaf in &leaves {
+            // Those that are damaged are not asked for again.
+            let was = leaf.latch.read().resident().is_some();
+            if self.load_to_write(leaf)? {
+                there.push(leaf.clone());
+                was_resident.push(was);
+            }
+        }
+        self.write_leaves(&there, upkeep)?;
         let moved = self.drop_void(low);
         let budget = self.env.cache.budget();
-        for (leaf, _) in leaves.iter().zip(was_resident).filter(|(_, was_resident)| !was_resident) {
+        for (leaf, _) in there.iter().zip(was_resident).filter(|(_, was_resident)| !was_resident) {
             if budget.free() < budget.page_floor() {
                 leaf.try_evict();
             }
@@ -125,20 +138,26 @@ impl Core {
         if !self.is_overfull(&record.segments, keys.len()) {
             return None;
         }
-        let oldest = record.segments.iter().find(|block| block.newest.as_lsn() <= through)?;
-        let leaves = leaves_over(keys, oldest);
-        let wanted: Vec<_> = leaves.filter(|leaf| !is_void_for(leaf, oldest)).take(LEAVES_PER_CALL).cloned().collect();
-        Some(wanted)
+        let old = record.segments.iter().filter(|block| block.newest.as_lsn() <= through);
+        old.map(|block| wanted_for(keys, block)).find_map(|wanted| wanted)
     }
 
-    /// Step 2: loaded, and to be written even if nothing is missing. True if it was in memory before.
+    /// Step 2: loaded, and to be written even if nothing is missing. False if it is damaged.
     fn load_to_write(&self, leaf: &Arc<LeafHandle>) -> Result<bool> {
-        let was_resident = leaf.latch.read().resident().is_some();
-        self.load_leaf(leaf, None)?;
+        let there = self.load_for_upkeep(leaf)?;
         if let Some(resident) = leaf.latch.write().resident_mut() {
             self.note_applied(leaf, resident, TO_BE_WRITTEN);
         }
-        Ok(was_resident)
+        Ok(there)
+    }
+
+    /// Loads a leaf for what can as well be left. In a Bε-tree damage, which may be that of a segment over many leaves, is not met
+    /// here, but by those who need the leaf: then false.
+    pub(crate) fn load_for_upkeep(&self, leaf: &Arc<LeafHandle>) -> Result<bool> {
+        match self.load_leaf(leaf, None) {
+            Err(fault) if self.env.options.buffered => fault.into_damage().map(|_| false),
+            done => done.map(|()| true),
+        }
     }
 
     /// Step 4 for the node of `low`. Returns how many messages were in the blocks that went.
@@ -165,6 +184,14 @@ fn leaves_over<'a>(keys: &'a Inner<Child>, block: &SegmentBlock) -> impl Iterato
         Child::Leaf(leaf) => Some(leaf),
         Child::Inner(_) => None,
     })
+}
+
+/// Leaves to be drained of the block's messages; `None` if all that are left are damaged.
+fn wanted_for(keys: &Inner<Child>, block: &SegmentBlock) -> Option<Vec<Arc<LeafHandle>>> {
+    let left: Vec<_> = leaves_over(keys, block).filter(|leaf| !is_void_for(leaf, block)).collect();
+    let sound = left.iter().filter(|leaf| !leaf.record.lock().is_damaged);
+    let wanted: Vec<_> = sound.take(LEAVES_PER_CALL).map(|leaf| Arc::clone(leaf)).collect();
+    (left.is_empty() || !wanted.is_empty()).then_some(wanted)
 }
 
 /// Nothing of the block counts any more.

@@ -6,7 +6,8 @@
 //! latch they are put into the buffers of the nodes that have the range today: the node may have been split; (6) leaf
 //! by leaf what is in the buffer is removed, unless the leaf was loaded or is being loaded meanwhile [A10].
 //!
-//! After a fault everything stays where it is, and is on its way again with the next flush.
+//! After a fault everything stays where it is, and is on its way again with the next flush. Damage is no fault here: what came
+//! late for a damaged leaf stays pending, and the checkpoint's F below it.
 //!
 //! A block that reaches into two nodes, after a split, is in both buffers; before one of them is composed, it gets its part
 //! as a block of its own ([`Core::separate`]), so that on disk every block is named once.
@@ -14,7 +15,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use base::{CommitTs, Result};
+use base::{CommitTs, Fault, Result};
 use index::LogGate;
 use store::{Block, BlockKind, NewBlock, UpdateGroup, epoch};
 
@@ -33,22 +34,27 @@ const FLUSH_BYTES: usize = 4 << 20;
 type Flushing = (Arc<LeafHandle>, Arc<Messages>);
 
 impl Core {
-    /// Brings all that is pending below `handle`, when it begins, into its buffer.
-    pub(crate) fn flush(&self, handle: &InnerHandle, log: &dyn LogGate) -> Result<()> {
+    /// Brings all that is pending below `handle`, when it begins, into its buffer, save what is stuck. Returns how many
+    /// messages that were, about.
+    pub(crate) fn flush(&self, handle: &InnerHandle, log: &dyn LogGate) -> Result<u64> {
         let _one = self.flushing.lock();
         let leaves = self.leaves_of(handle);
-        let mut at = 0;
+        let (mut at, mut moved) = (0, 0);
         while at < leaves.len() {
             let (mut flushing, mut bytes) = (Vec::new(), 0);
             while at < leaves.len() && bytes < FLUSH_BYTES {
-                match self.start(&leaves[at]) {
-                    Start::Nothing => {}
+                let mut start = self.start(&leaves[at]);
+                if matches!(start, Start::Load) {
+                    start = self.load_late(&leaves[at], &mut moved)?;
+                }
+                match start {
+                    Start::Nothing | Start::Load => {}
                     Start::Messages(messages) => {
                         bytes += messages.bytes();
+                        moved += messages.count;
                         flushing.push((leaves[at].clone(), messages));
                     }
                     Start::Wait(arrival) => arrival.wait(),
-                    Start::Load => self.load_leaf(&leaves[at], None)?,
                 }
                 at += 1;
             }
@@ -56,7 +62,7 @@ impl Core {
             self.flushing_newest.store(0, Ordering::Release);
             flushed?;
         }
-        Ok(())
+        Ok(moved)
     }
 
     pub(crate) fn leaves_of(&self, handle: &InnerHandle) -> Vec<Arc<LeafHandle>> {
@@ -83,6 +89,27 @@ impl Core {
             LeafState::Loading(arrival) => Start::Wait(arrival.clone()),
             _ => unreachable!("messages are pending where the leaf is not in memory"),
         }
+    }
+
+    /// Loads a leaf for messages that came late. If it is damaged, they stay pending, and the checkpoint leaves them to the log
+    /// ([`crate::handle::LeafRecord::is_stuck`]); the others are for a segment as ever.
+    fn load_late(&self, leaf: &Arc<LeafHandle>, moved: &mut u64) -> Result<Start> {
+        match self.load_leaf(leaf, None).map_err(Fault::into_damage) {
+            Ok(()) => {
+                *moved += 1;
+                return Ok(Start::Nothing);
+            }
+            Err(Ok(_damage)) => {}
+            Err(Err(fault)) => return Err(fault),
+        }
+        let mut slot = leaf.latch.write();
+        let LeafSlot { state: LeafState::Cold, pending: Some(pending), .. } = &mut *slot else {
+            return Ok(Start::Nothing);
+        };
+        let through = leaf.complete_through().expect("a cold leaf has an image");
+        let Some(messages) = pending.start_flush_above(through) else { return Ok(Start::Nothing) };
+        self.flushing_newest.fetch_max(messages.newest.0, Ordering::AcqRel);
+        Ok(Start::Messages(messages))
     }
 
     /// Steps 3 to 6.
@@ -125,7 +152,7 @@ impl Core {
             payload,
         };
         let written = self.env.space.write(payloads.into_iter().map(block).collect())?;
-        Ok(parts.into_iter().zip(written).map(|(part, block)| Arc::new(part.with(block))).collect())
+        Ok(parts.into_iter().zip(written).map(|(part, block)| part.with(block).share()).collect())
     }
 
     /// Step 5.
@@ -152,22 +179,34 @@ impl Core {
         }
     }
 
-    /// The part of `handle` in blocks that reach beyond it, as blocks of its own.
+    fn part_of(&self, block: &SegmentBlock, low: &[u8], high: Option<&[u8]>, own: &mut Messages) -> Result<()> {
+        let mut payload = Vec::new();
+        self.read_segment(block, &mut payload)?;
+        segment::select(&payload, low, high, CommitTs::ZERO, own)
+            .map_err(|what| self.corrupt(block.block.at(), "segment of messages", what))
+    }
+
+    /// The part of `handle` in blocks that reach beyond it, as blocks of its own. In place of one that is damaged each node
+    /// gets a block which says so.
     pub(crate) fn separate(&self, handle: &InnerHandle, shared: &[Arc<SegmentBlock>], log: &dyn LogGate) -> Result<()> {
         let _one = self.flushing.lock();
+        let last_low;
         let fences = {
             let guard = epoch::pin();
             let InnerState::Loaded(node) = handle.cell.load(&guard) else { return Ok(()) };
+            last_low = node.keys.fence_of(node.keys.len() - 1).0;
             (Fence::from(node.keys.lo()), node.keys.hi().map(Fence::from))
         };
         let (low, high) = (&*fences.0, fences.1.as_deref());
         for block in shared {
-            let (mut payload, mut own) = (Vec::new(), Messages::default());
-            self.read_segment(block, &mut payload)?;
-            segment::select(&payload, low, high, CommitTs::ZERO, &mut own)
-                .map_err(|what| self.corrupt(block.block.at(), "segment of messages", what))?;
+            let mut own = Messages::default();
             let mut blocks = Blocks::default();
-            blocks.add(&sorted([&own]));
+            match self.part_of(block, low, high, &mut own) {
+                Ok(()) => blocks.add(&sorted([&own])),
+                // What could not be read counts as lost; a disk that does not answer is asked again.
+                Err(Fault::Corrupt(_)) => blocks.add_lost(block, low, &last_low),
+                Err(fault) => return Err(fault),
+            }
             let written = self.write_segment(blocks, log)?;
             let _latched = self.latch_structure();
             let mut record = handle.record.lock();
@@ -229,6 +268,17 @@ impl<'a> Blocks<'a> {
         if self.open_bytes >= BLOCK_BYTES {
             self.close();
         }
+    }
+
+    /// In place of a block that is damaged: over the same leaves, as far as they are at or above `low` and the last one begins
+    /// at `last_low`. That one is the last also when it was split since: then it was in memory, with all messages.
+    fn add_lost(&mut self, block: &SegmentBlock, low: &[u8], last_low: &[u8]) {
+        let first = low.max(&block.first);
+        let last = first.max(last_low).min(&block.last);
+        let payload = segment::lost();
+        let (count, deletes, bytes) = (0, 0, payload.len() as u64);
+        self.parts.push(Part { first: first.into(), last: last.into(), count, deletes, bytes, newest: block.newest });
+        self.payloads.push(payload);
     }
 
     fn close(&mut self) {

@@ -200,6 +200,8 @@ pub(crate) struct LeafRecord {
     pub in_flight: bool,
     /// The parent's last image has a slot that starts at `low`.
     pub in_parent_image: bool,
+    /// The last load met damage, of the image or of a segment: whoever only keeps the tree in shape does not try again.
+    pub is_damaged: bool,
 }
 
 impl LeafRecord {
@@ -212,7 +214,14 @@ impl LeafRecord {
             oldest_pending: CommitTs::MAX,
             in_flight: false,
             in_parent_image: false,
+            is_damaged: false,
         }
+    }
+
+    /// True if messages that came late are pending, and the leaf, which would have to be loaded for them, is damaged: the log
+    /// keeps them.
+    pub fn is_stuck(&self) -> bool {
+        self.is_damaged && self.image.as_ref().is_some_and(|image| image.complete_through() >= self.oldest_pending)
     }
 
     /// Lowest timestamp that no complete image has.

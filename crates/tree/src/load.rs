@@ -61,6 +61,7 @@ impl Core {
         let mut slot = leaf.latch.write();
         let result = match result {
             Ok((resident, gathered)) => {
+                leaf.record.lock().is_damaged = false;
                 self.publish_leaf(leaf, &mut slot, resident, &gathered, &mut None);
                 leaf.touch();
                 self.enter_cache(leaf);
@@ -69,6 +70,7 @@ impl Core {
             }
             Err(fault) => {
                 slot.state = LeafState::Cold;
+                leaf.record.lock().is_damaged = fault.clone().into_damage().is_ok();
                 Err(fault.in_index(self.env.id, || range(&leaf.low, high.as_ref())))
             }
         };
@@ -102,15 +104,20 @@ impl Core {
         mut charge: Charge,
     ) -> Result<Resident> {
         let leaf = self.read_leaf_image(image.address(), &handle.low, high)?;
+        self.own_beside(&leaf, image);
+        let beside: BTreeMap<u64, Arc<Block>> =
+            image.block.beside().into_iter().flatten().map(|block| (block.at().offset, block.clone())).collect();
+        charge.set(leaf.memory_bytes() as u64);
+        Ok(Resident { beside, ..Resident::new(leaf, image.complete_through(), charge) })
+    }
+
+    /// The blocks that a leaf names get an owner, unless its image has them.
+    pub(crate) fn own_beside(&self, leaf: &Leaf, image: &Image) {
         if image.block.beside().is_none() {
             let mut blocks = Vec::new();
             leaf.for_each_block(&mut |at| blocks.push(self.env.space.adopt(at)));
             image.block.set_beside(blocks);
         }
-        let beside: BTreeMap<u64, Arc<Block>> =
-            image.block.beside().into_iter().flatten().map(|block| (block.at().offset, block.clone())).collect();
-        charge.set(leaf.memory_bytes() as u64);
-        Ok(Resident { beside, ..Resident::new(leaf, image.complete_through(), charge) })
     }
 
     /// The charge of one page: from the grant, or waited for.
@@ -172,7 +179,7 @@ impl Core {
             let low = std::mem::replace(&mut next, high.clone().unwrap_or_default());
             self.adopt_child(descriptor, low, high)
         });
-        let adopt = |segment| Arc::new(SegmentBlock::adopt(&self.env.space, segment));
+        let adopt = |segment| SegmentBlock::adopt(&self.env.space, segment).share();
         let segments: Vec<_> = decoded.segments.iter().map(adopt).collect();
         revive(&keys, &segments);
         {

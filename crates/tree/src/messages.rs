@@ -156,6 +156,18 @@ impl Pending {
         all
     }
 
+    /// The same for what is newer than `through`, if there is something; the rest stays.
+    pub fn start_flush_above(&mut self, through: CommitTs) -> Option<std::sync::Arc<Messages>> {
+        let (mut late, mut newer) = (Messages::default(), Messages::default());
+        for message in self.parts().flat_map(Messages::iter) {
+            if message.ts > through { newer.push(message) } else { late.push(message) }
+        }
+        self.open = late;
+        self.flushing = (newer.count > 0).then(|| std::sync::Arc::new(newer));
+        self.charge.set(self.memory_bytes());
+        self.flushing.clone()
+    }
+
     /// What was flushed is in a segment.
     pub fn end_flush(&mut self, flushed: &std::sync::Arc<Messages>) {
         if self.flushing.as_ref().is_some_and(|flushing| std::sync::Arc::ptr_eq(flushing, flushed)) {

@@ -1,5 +1,6 @@
 //! What the last checkpoint's images reach, read as a reopen would read it: every block that a slot names is shown to the
-//! caller, who knows whether somebody else names it too; and each inner image agrees with what its parent says of it.
+//! caller, who knows whether somebody else names it too; and each inner image agrees with what its parent says of it. Messages
+//! are read by `verify`.
 //!
 //! A block named twice would have two owners after a reopen: the first to let go frees it under the other.
 //!
@@ -8,13 +9,12 @@
 use base::bytes::printable;
 use base::{CommitTs, Corruption, Fault, Result};
 use index::VisitBlock;
-use store::{BlockKind, BlockRef};
+use store::BlockRef;
 
 use crate::descent::later;
 use crate::image::Fence;
 use crate::load::range;
 use crate::node::{ChildDescriptor, Inner, InnerImage, NodeDescriptor, NodeKind, SegmentDescriptor};
-use crate::segment;
 use crate::tree::Core;
 
 /// A walk over images.
@@ -77,9 +77,8 @@ impl Reach<'_, '_> {
             self.problems.push(problem.at(place, at.offset));
         }
         for segment in &image.segments {
-            let name = || format!("messages in {}", range(&segment.first, Some(&Fence::from(&*segment.last))));
+            let name = || format!("messages in {}", segment.keys());
             (self.visit)(segment.block, &name);
-            self.segment(segment, slot)?;
         }
         for (i, child) in image.node.children().iter().enumerate() {
             let ChildDescriptor::Node(says) = child else { continue };
@@ -91,32 +90,6 @@ impl Reach<'_, '_> {
                 NodeKind::Leaf if says.has_overflow => self.leaf(&slot)?,
                 NodeKind::Leaf => {}
             }
-        }
-        Ok(())
-    }
-
-    /// A block of messages is what the node says it is.
-    fn segment(&mut self, says: &SegmentDescriptor, slot: &Slot<'_>) -> Result<()> {
-        let mut payload = Vec::new();
-        let env = &self.core.env;
-        if let Err(fault) = env.space.read(says.block, BlockKind::Segment, env.id, &mut payload) {
-            return self.note(fault, slot);
-        }
-        let problem = match segment::describe(says.block, &payload) {
-            Err(what) => Some(("segment of messages", "a well-formed one".to_owned(), what)),
-            Ok(found) if found != *says => {
-                let show = |of: &SegmentDescriptor| {
-                    let (first, last) = (printable(&of.first), printable(&of.last));
-                    format!("{} messages, {} deletes, {first} to {last}, newest {}", of.count, of.deletes, of.newest)
-                };
-                Some(("segment of messages", show(says), show(&found)))
-            }
-            Ok(_) => None,
-        };
-        if let Some((what, expected, found)) = problem {
-            let (file, at) = (self.core.env.space.file_name(), says.block.offset);
-            let problem = Corruption::of_index(self.core.env.id, slot.range(), what, expected, found);
-            self.problems.push(problem.at(file, at));
         }
         Ok(())
     }
@@ -143,6 +116,11 @@ fn disagreement(slot: &Slot<'_>, level: Option<u8>, image: &InnerImage) -> Optio
     {
         return Some(("fences of an inner node", format!("separators within {}", slot.range()), separator));
     }
+    if slot.says.is_exact
+        && let Some(keys) = stray_segment(slot, image)
+    {
+        return Some(("keys of messages", format!("within {}", slot.range()), keys));
+    }
     let (said, mut found) = (Sums::said(&slot.says), Sums::of(image.node.children()));
     // What is buffered may be alive.
     found.dead_from = found.dead_from.filter(|_| image.segments.is_empty());
@@ -161,6 +139,12 @@ fn disagreement(slot: &Slot<'_>, level: Option<u8>, image: &InnerImage) -> Optio
 fn stray_separator(slot: &Slot<'_>, node: &Inner<ChildDescriptor>) -> Option<String> {
     let within = |key: &[u8]| slot.low < key && slot.high.as_deref().is_none_or(|high| key < high);
     (1..node.len()).map(|i| node.fence_of(i).0).find(|key| !within(key)).map(|key| printable(&key))
+}
+
+fn stray_segment(slot: &Slot<'_>, image: &InnerImage) -> Option<String> {
+    let high = slot.high.as_deref();
+    let strays = |s: &&SegmentDescriptor| *s.first < *slot.low || high.is_some_and(|high| *s.last >= *high);
+    image.segments.iter().find(strays).map(SegmentDescriptor::keys)
 }
 
 /// Entries and live keys.

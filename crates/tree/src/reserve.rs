@@ -14,7 +14,7 @@
 use std::any::Any;
 use std::sync::Arc;
 
-use base::{Fault, Result};
+use base::{CommitTs, Fault, Result};
 use index::{Batch, Reservation, Reserved};
 use store::Grant;
 use store::epoch;
@@ -61,6 +61,7 @@ struct Survey {
     beside_bytes: usize,
     /// Bytes of messages for leaves that are not in memory.
     message_bytes: usize,
+    drained: Option<CommitTs>,
 }
 
 impl Core {
@@ -68,18 +69,25 @@ impl Core {
         if batch.bytes() > DIRECT_BYTES_MAX {
             return Ok(Reservation::TooCold);
         }
-        let room = self.reserve_room(hand, batch, COLD_LEAVES_MAX)?;
+        let room = self.reserve_room(hand, batch, COLD_LEAVES_MAX, None)?;
         Ok(room.map_or(Reservation::TooCold, |room| Reservation::Direct(Box::new(room))))
     }
 
     /// `None`: more than `cold_max` cold leaves; if that is none, also if memory would have to be waited for, which the
-    /// disk makes free.
-    pub(crate) fn reserve_room(&self, hand: &Hand, batch: &Batch, cold_max: usize) -> Result<Option<Room>> {
+    /// disk makes free. With the timestamp of a run that is drained: where that is too late for a segment, the leaf is
+    /// loaded first, since neither the run nor the log has an entry any more that is drained.
+    pub(crate) fn reserve_room(
+        &self,
+        hand: &Hand,
+        batch: &Batch,
+        cold_max: usize,
+        drained: Option<CommitTs>,
+    ) -> Result<Option<Room>> {
         self.check_keys(batch)?;
         let mut grant = None;
         loop {
             let mut room = Room { hand: hand.clone(), ticket: self.tickets.take(), grant: grant.take() };
-            let survey = self.survey(batch, room.ticket.number, cold_max)?;
+            let survey = self.survey(batch, room.ticket.number, cold_max, drained)?;
             if survey.cold.len() > cold_max {
                 return Ok(None);
             }
@@ -121,8 +129,8 @@ impl Core {
     }
 
     /// Step 2.
-    fn survey(&self, batch: &Batch, ticket: u64, cold_max: usize) -> Result<Survey> {
-        let mut survey = Survey::default();
+    fn survey(&self, batch: &Batch, ticket: u64, cold_max: usize, drained: Option<CommitTs>) -> Result<Survey> {
+        let mut survey = Survey { drained, ..Survey::default() };
         let mut next = 0;
         while next < batch.len() && survey.cold.len() <= cold_max {
             next = self.survey_leaf(batch, next, ticket, &mut survey)?;
@@ -195,7 +203,9 @@ impl Survey {
                 node_bytes
             }
             // Messages: what they take beside the leaf.
-            LeafState::Cold | LeafState::Loading(_) if buffered && self.beside_bytes == beside_before => {
+            LeafState::Cold | LeafState::Loading(_)
+                if buffered && self.beside_bytes == beside_before && !self.is_late_for(leaf) =>
+            {
                 self.message_bytes += 2 * bytes;
                 return;
             }
@@ -209,6 +219,10 @@ impl Survey {
         if bytes * 2 > free {
             self.pages += 1 + bytes * 4 / node_bytes;
         }
+    }
+
+    fn is_late_for(&self, leaf: &LeafHandle) -> bool {
+        self.drained.is_some_and(|ts| leaf.complete_through().is_some_and(|through| through >= ts))
     }
 
     fn bytes(&self, page_bytes: u64) -> u64 {

@@ -364,7 +364,7 @@ impl Core {
             let batch = piece(cursor, wanted)?;
             let next = cursor.is_valid().then(|| cursor.key().to_vec());
             if !batch.is_empty() {
-                let Some(mut room) = self.reserve_room(hand, &batch, cold_max)? else {
+                let Some(mut room) = self.reserve_room(hand, &batch, cold_max, Some(run.ts))? else {
                     if cold_max == 0 {
                         return Ok(0);
                     }

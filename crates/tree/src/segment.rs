@@ -10,15 +10,17 @@ use base::CommitTs;
 use base::bytes::{Reader, put_bytes, put_varint};
 use base::limits::KEY_BYTES_MAX;
 use index::Op;
-use store::{Block, BlockRef, Space};
+use store::{Block, BlockRef, Class, Space, allocated};
 
 use crate::image::Fence;
 use crate::messages::{Message, Messages};
 use crate::node::{SegmentDescriptor, common_prefix_bytes};
 
 const SEGMENT_FORMAT: u8 = 1;
+/// Of a payload that stands for messages which could not be read any more.
+const LOST_FORMAT: u8 = 2;
 
-/// One block of a buffer, as the inner node knows it.
+/// One block of a buffer, as the inner node knows it. Always shared ([`SegmentBlock::share`]).
 #[derive(Debug)]
 pub(crate) struct SegmentBlock {
     pub block: Arc<Block>,
@@ -46,6 +48,17 @@ impl SegmentBlock {
         }
     }
 
+    /// Shares it, and charges for it.
+    pub fn share(self) -> Arc<Self> {
+        self.block.space().hold(Class::Inner, self.memory_bytes());
+        Arc::new(self)
+    }
+
+    fn memory_bytes(&self) -> u64 {
+        let fence = |fence: &Fence| allocated(2 * size_of::<usize>() + fence.len());
+        allocated(2 * size_of::<usize>() + size_of::<Self>()) + fence(&self.first) + fence(&self.last)
+    }
+
     /// What the inner node's image says of it.
     pub fn descriptor(&self) -> SegmentDescriptor {
         SegmentDescriptor {
@@ -67,6 +80,12 @@ impl SegmentBlock {
     /// True if all its keys are in `[low, high)`.
     pub fn lies_in(&self, low: &[u8], high: Option<&[u8]>) -> bool {
         *self.first >= *low && high.is_none_or(|high| *self.last < *high)
+    }
+}
+
+impl Drop for SegmentBlock {
+    fn drop(&mut self) {
+        self.block.space().release(Class::Inner, self.memory_bytes());
     }
 }
 
@@ -94,6 +113,11 @@ pub(crate) fn encode(messages: &[Message<'_>]) -> Vec<u8> {
     out
 }
 
+/// A payload in place of messages that are damaged: whoever needs them finds damage, as before.
+pub(crate) fn lost() -> Vec<u8> {
+    vec![LOST_FORMAT]
+}
+
 /// Calls `each` for every message of a payload; it says whether to go on.
 ///
 /// # Errors
@@ -101,8 +125,10 @@ pub(crate) fn encode(messages: &[Message<'_>]) -> Vec<u8> {
 pub(crate) fn for_each(bytes: &[u8], mut each: impl FnMut(Message<'_>) -> bool) -> Result<(), String> {
     let broken = || "segment: the bytes do not hold".to_owned();
     let mut r = Reader::new(bytes);
-    if r.u8() != Some(SEGMENT_FORMAT) {
-        return Err("segment: not of a known format".to_owned());
+    match r.u8() {
+        Some(SEGMENT_FORMAT) => {}
+        Some(LOST_FORMAT) => return Err("segment: could not be read when its node was split".to_owned()),
+        _ => return Err("segment: not of a known format".to_owned()),
     }
     let (count, oldest) = (r.varint().ok_or_else(broken)?, r.varint().ok_or_else(broken)?);
     let (mut key, mut last) = (Vec::new(), None::<(Vec<u8>, u64)>);
@@ -138,7 +164,7 @@ pub(crate) fn for_each(bytes: &[u8], mut each: impl FnMut(Message<'_>) -> bool) 
 ///
 /// # Errors
 /// As [`for_each`]; an empty one is none.
-pub(crate) fn describe(at: BlockRef, bytes: &[u8]) -> Result<SegmentDescriptor, String> {
+fn describe(at: BlockRef, bytes: &[u8]) -> Result<SegmentDescriptor, String> {
     let mut found: Option<SegmentDescriptor> = None;
     for_each(bytes, |message| {
         let found = found.get_or_insert_with(|| SegmentDescriptor {
@@ -158,6 +184,20 @@ pub(crate) fn describe(at: BlockRef, bytes: &[u8]) -> Result<SegmentDescriptor, 
         true
     })?;
     found.ok_or_else(|| "segment: no messages".to_owned())
+}
+
+/// How a payload differs from what an inner node says of it: expected, found.
+pub(crate) fn disagreement(says: &SegmentDescriptor, bytes: &[u8]) -> Option<(String, String)> {
+    let found = match describe(says.block, bytes) {
+        Ok(found) if found == *says => return None,
+        Err(what) => return Some(("a well-formed one".to_owned(), what)),
+        Ok(found) => found,
+    };
+    let show = |of: &SegmentDescriptor| {
+        let (keys, newest) = (of.keys(), of.newest);
+        format!("{} messages, {} deletes, {} bytes, keys {keys}, newest {newest}", of.count, of.deletes, of.bytes)
+    };
+    Some((show(says), show(&found)))
 }
 
 /// Adds to `out` the messages for `[low, high)` that are newer than `above`.

@@ -3,7 +3,7 @@
 //! The walk goes from leaf to leaf by key, as a reader does, so it may run beside everything else. For each leaf: its
 //! range begins where the last one ended; what is in memory is checked against itself; its image is read and checked,
 //! and agrees with what its descriptor says; its mark says no more than its content. For each inner node passed: its
-//! children cover its range in order; marks are not above a child that has none. What the images of inner nodes say is
+//! children cover its range in order; marks are not above a child that has none; its buffer is read. What the images of inner nodes say is
 //! the matter of `reach`. Attached runs are read whole.
 //!
 //! What cannot be read is named with its key range, and the walk goes on behind it. Leaves that are not in memory are
@@ -23,6 +23,7 @@ use crate::image::{Fence, Image, blocks};
 use crate::load::range;
 use crate::node::Leaf;
 use crate::reach::show;
+use crate::segment::disagreement as disagreement_of_messages;
 use crate::tree::Core;
 
 /// A put that climbs is waited for so many times.
@@ -51,7 +52,7 @@ impl Core {
             let next = match check.path(&key)? {
                 Path::Unreadable(high) => high,
                 Path::Nodes(path) => {
-                    check.inner_nodes(&path);
+                    check.inner_nodes(&path)?;
                     check.leaf(&key)?
                 }
             };
@@ -113,14 +114,34 @@ impl Check<'_> {
         }
     }
 
-    fn inner_nodes(&mut self, path: &[Arc<InnerHandle>]) {
+    fn inner_nodes(&mut self, path: &[Arc<InnerHandle>]) -> Result<()> {
         for (depth, handle) in path.iter().enumerate() {
             if self.passed.get(depth) != Some(&Arc::as_ptr(handle)) {
                 self.report.nodes += 1;
                 self.inner_node(handle);
+                self.buffer(handle)?;
             }
         }
         self.passed = path.iter().map(Arc::as_ptr).collect();
+        Ok(())
+    }
+
+    /// Blocks of messages are what the node says they are.
+    fn buffer(&mut self, handle: &InnerHandle) -> Result<()> {
+        let (id, mut payload) = (self.core.env.id, Vec::new());
+        let blocks = handle.record.lock().segments.clone();
+        for block in blocks {
+            self.report.nodes += 1;
+            let says = block.descriptor();
+            if let Err(fault) = self.core.read_segment(&block, &mut payload) {
+                self.note(fault, || says.keys())?;
+            } else if let Some((expected, found)) = disagreement_of_messages(&says, &payload) {
+                let (file, at) = (self.core.env.space.file_name(), says.block.offset);
+                let what = "segment of messages";
+                self.report.add(|| Corruption::of_index(id, says.keys(), what, expected, found).at(file, at));
+            }
+        }
+        Ok(())
     }
 
     fn inner_node(&mut self, handle: &InnerHandle) {

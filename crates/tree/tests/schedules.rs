@@ -5,6 +5,8 @@
 #[path = "schedules/buffers.rs"]
 mod buffers;
 mod common;
+#[path = "schedules/damage.rs"]
+mod damage;
 #[path = "schedules/fill.rs"]
 mod fill;
 #[path = "schedules/images.rs"]

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use base::bytes::{Reader, put_bytes, put_varint};
+use base::bytes::{Reader, printable, put_bytes, put_varint};
 use base::limits::KEY_BYTES_MAX;
 use base::{CommitTs, Lsn};
 use store::BlockRef;
@@ -155,6 +155,11 @@ pub struct SegmentDescriptor {
 }
 
 impl SegmentDescriptor {
+    /// Its keys, printable.
+    pub(crate) fn keys(&self) -> String {
+        format!("[{}, {}]", printable(&self.first), printable(&self.last))
+    }
+
     fn encode(&self, out: &mut Vec<u8>) {
         put_ref(out, self.block);
         put_bytes(out, &self.first);

@@ -45,6 +45,13 @@ impl MemoryVfs {
     pub fn fail_writes(&self, fail: bool) {
         self.shared.fail_writes.store(fail, Ordering::SeqCst);
     }
+
+    /// Changes a bit of the data file. Done twice, it is undone.
+    pub fn rot(&self, at: u64) {
+        let files = self.files.lock();
+        let (_, data) = files.iter().find(|(path, _)| path.ends_with("data.trefoil")).expect("there is one");
+        data.bytes.write()[at as usize] ^= 8;
+    }
 }
 
 struct Lock;

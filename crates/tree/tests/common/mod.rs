@@ -303,8 +303,13 @@ impl Rig {
     }
 
     pub fn try_checkpoint(&self) -> Result<IndexState> {
+        self.checkpoint_as_of(self.now())
+    }
+
+    /// With an older moment than now.
+    pub fn checkpoint_as_of(&self, applied: CommitTs) -> Result<IndexState> {
         let mark = self.space.checkpoint_begin();
-        let state = self.tree.checkpoint(&self.upkeep())?;
+        let state = self.tree.checkpoint(&Upkeep { applied: applied.as_lsn(), ..self.upkeep() })?;
         self.space.sync()?;
         *self.manifest.lock() =
             Manifest { state: Some(state.bytes.clone()), space: self.space.save(), skip: state.skip };
