@@ -35,7 +35,9 @@ pub(crate) fn run(
     opened.close()?;
     match skipped.len() {
         0 => Ok(()),
-        n => Err(Failure::Gaps(format!("{n} ranges of keys of {name} were passed over; rows in them may be missing"))),
+        n => Err(Failure::Gaps(format!(
+            "{n} ranges of keys of {name} cannot be read in full; rows in them may be missing, or old where it says so"
+        ))),
     }
 }
 

@@ -21,6 +21,9 @@ pub struct DamagedRange {
     pub high: Option<Vec<u8>>,
     /// What is wrong, and where.
     pub damage: Corruption,
+    /// False: nothing that lies in the damaged place was given out. True: the place holds changes of these keys, and the keys
+    /// were given out as they are without those: old, or deleted since.
+    pub is_incomplete: bool,
 }
 
 impl DamagedRange {
@@ -30,7 +33,8 @@ impl DamagedRange {
     /// That fault.
     pub fn met(fault: Fault, index: IndexId, low: &[u8], high: Option<&[u8]>) -> Result<Self> {
         let mut damage = *fault.into_damage()?;
-        let this = Self { low: low.to_vec(), high: high.map(<[u8]>::to_vec), damage: damage.clone() };
+        let this =
+            Self { low: low.to_vec(), high: high.map(<[u8]>::to_vec), damage: damage.clone(), is_incomplete: false };
         damage.index.get_or_insert(index);
         damage.key_range.get_or_insert_with(|| this.keys());
         Ok(Self { damage, ..this })
@@ -54,7 +58,8 @@ impl DamagedRange {
 
 impl fmt::Display for DamagedRange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "keys {} were passed over: {}", self.keys(), self.damage)
+        let what = if self.is_incomplete { "may be old or deleted" } else { "were passed over" };
+        write!(f, "keys {} {what}: {}", self.keys(), self.damage)
     }
 }
 
@@ -85,10 +90,11 @@ impl Skips {
         self.0.lock().ranges.is_empty()
     }
 
-    /// True if something newer than the version at `ts` may be missing.
+    /// True if something newer than the version at `ts` may be missing, and it is not given out all the same.
     #[must_use]
     pub fn hides(&self, key: &[u8], ts: CommitTs) -> bool {
-        self.0.lock().ranges.iter().any(|(range, missing)| ts <= *missing && range.contains(key))
+        let hides = |range: &DamagedRange| !range.is_incomplete && range.contains(key);
+        self.0.lock().ranges.iter().any(|(range, missing)| ts <= *missing && hides(range))
     }
 
     /// The ranges that were added since the last call.

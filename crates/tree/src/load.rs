@@ -96,7 +96,7 @@ impl Core {
     }
 
     /// Step 3.
-    fn read_resident(
+    pub(crate) fn read_resident(
         &self,
         handle: &LeafHandle,
         image: &Image,

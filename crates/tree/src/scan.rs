@@ -22,7 +22,7 @@
 //! tombstone hides puts that are older, so a leaf whose highest delete is older than every run with a put may be hopped
 //! over. Runs of deletes alone are in nobody's way.
 
-use std::ops::{Bound, Range};
+use std::ops::{Bound, Deref, Range};
 use std::sync::Arc;
 
 use base::{CommitTs, Fault, Result};
@@ -30,7 +30,6 @@ use index::damaged::just_above;
 use index::merge::Source;
 use index::{DamagedRange, Direction, EntryBatch, KeyRange, ReadAt, Skips};
 use store::epoch::{self, Guard};
-use vfs::sync::RwLockReadGuard;
 
 use crate::descent::{Place, Seek, Stop, loaded};
 use crate::handle::{Child, InnerHandle, LeafHandle, LeafSlot, LeafState, Resident};
@@ -38,6 +37,7 @@ use crate::image::Fence;
 use crate::load::range;
 use crate::node::{Key, Leaf};
 use crate::read::{Distant, Found, locate};
+use crate::settle::Around;
 use crate::tree::{Core, Hand};
 
 /// Leaves visited in one call, at most: the caller may want to look around.
@@ -151,10 +151,10 @@ impl Stand {
                             LeafState::Resident(resident) => {
                                 place.leaf.touch();
                                 let visit = self.copy(resident, &slot, out, max);
-                                return self.finish(core, visit, &place, slot, out);
+                                return self.finish(core, visit, &place.leaf.low, slot, out);
                             }
                             LeafState::Empty => {
-                                return self.finish(core, Visit::LeafEnd, &place, slot, out);
+                                return self.finish(core, Visit::LeafEnd, &place.leaf.low, slot, out);
                             }
                             LeafState::Cold | LeafState::Loading(_) => Missing::Leaf(place.leaf.clone()),
                             LeafState::Obsolete => unreachable!("not for anybody"),
@@ -165,6 +165,9 @@ impl Stand {
             match missing {
                 Missing::Leaf(leaf) => {
                     if let Err(fault) = core.load_leaf(&leaf, None) {
+                        if self.step_around(core, &leaf, out, max)? {
+                            return Ok(());
+                        }
                         let high = leaf.latch.read().high.clone();
                         return self.pass(core, fault, &leaf.low, high.as_deref());
                     }
@@ -177,6 +180,29 @@ impl Stand {
                 Missing::Stop(Stop::Obsolete) => vfs::thread::spin(),
             }
         }
+    }
+
+    /// One leaf that lacks messages which cannot be read: what else there is of it, if damage is passed over. It is put together
+    /// anew each time, and is nobody else's. False if there is nothing.
+    #[cold]
+    fn step_around(&mut self, core: &Core, leaf: &LeafHandle, out: &mut EntryBatch, max: usize) -> Result<bool> {
+        let Some(skips) = self.skips.as_ref().filter(|_| core.env.options.buffered) else { return Ok(false) };
+        let Some(Around { parts, missing }) = core.read_around(leaf)? else { return Ok(false) };
+        missing.into_iter().for_each(|range| skips.add(range, CommitTs::ZERO));
+        let holds = |slot: &LeafSlot| {
+            let resident = slot.resident().expect("it was made so");
+            match self.seek() {
+                Seek::At(key) => slot.is_below_high(key),
+                Seek::Before(key) => *resident.leaf.lo() < *key && slot.high.as_deref().is_none_or(|high| high >= key),
+                Seek::Last => slot.high.is_none(),
+            }
+        };
+        let Some(part) = parts.into_iter().find(holds) else { return Ok(false) };
+        let resident = part.resident().expect("it was made so");
+        let low = resident.leaf.lo().to_vec();
+        let visit = self.copy(resident, &part, out, max);
+        self.finish(core, visit, &low, &part, out)?;
+        Ok(true)
     }
 
     /// Goes on beyond `[low, high)`, which cannot be read, if that is what the source is to do.
@@ -199,8 +225,8 @@ impl Stand {
         &mut self,
         core: &Core,
         visit: Visit,
-        place: &Place<'_>,
-        slot: RwLockReadGuard<'_, LeafSlot>,
+        low: &[u8],
+        slot: impl Deref<Target = LeafSlot>,
         out: &mut EntryBatch,
     ) -> Result<()> {
         match visit {
@@ -208,7 +234,7 @@ impl Stand {
             Visit::RangeEnd => self.ended = true,
             Visit::LeafEnd => match (self.direction, slot.high.as_deref()) {
                 (Direction::Forward, Some(high)) => self.go_on_from(high),
-                (Direction::Backward, _) if !place.leaf.low.is_empty() => self.go_on_from(&place.leaf.low),
+                (Direction::Backward, _) if !low.is_empty() => self.go_on_from(low),
                 _ => self.ended = true,
             },
             Visit::Distant(ts, distant) => {

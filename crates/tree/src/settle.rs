@@ -20,8 +20,10 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use base::{CommitTs, GcView, Result};
-use store::{BlockKind, Grant, epoch};
+use base::{CommitTs, Fault, GcView, Result};
+use index::DamagedRange;
+use index::damaged::just_above;
+use store::{BlockKind, Class, Grant, epoch};
 
 use crate::handle::{LeafHandle, LeafSlot, LeafState, Resident};
 use crate::image::{Fence, Image};
@@ -29,6 +31,14 @@ use crate::messages::{Message, Messages, sorted};
 use crate::node::Insert;
 use crate::segment::{self, SegmentBlock};
 use crate::tree::Core;
+
+/// A leaf without messages that cannot be read, for salvage.
+pub(crate) struct Around {
+    /// The leaf, in as many pages as it takes with the others.
+    pub parts: Vec<LeafSlot>,
+    /// Where messages are missing.
+    pub missing: Vec<DamagedRange>,
+}
 
 /// Stands for "to be written although nothing is missing": unwritten, but above every F.
 pub(crate) const TO_BE_WRITTEN: CommitTs = CommitTs(u64::MAX - 1);
@@ -48,13 +58,10 @@ impl Core {
     pub(crate) fn gather(&self, leaf: &LeafHandle, high: Option<&Fence>, image: &Image) -> Result<Messages> {
         let mut gathered = Messages::default();
         let (high, through) = (high.map(|high| &**high), image.complete_through());
-        let mut payload = Vec::new();
         for block in self.segments_over(&leaf.low, high) {
             vfs::thread::point("tree.gather");
             if block.newest > through {
-                self.read_segment(&block, &mut payload)?;
-                segment::select(&payload, &leaf.low, high, through, &mut gathered)
-                    .map_err(|what| self.corrupt(block.block.at(), "segment of messages", what))?;
+                self.gather_from(&block, (&leaf.low, high), through, &mut gathered)?;
             }
         }
         Ok(gathered)
@@ -139,4 +146,83 @@ impl Core {
         self.counters.add(handle, live, entries);
         (live, entries)
     }
+}
+
+impl Core {
+    /// What can be read of a leaf on disk, put together as a loader does, but for nobody else. `None` if it is not there, or its
+    /// image cannot be read.
+    pub(crate) fn read_around(&self, leaf: &LeafHandle) -> Result<Option<Around>> {
+        let (high, pending, image) = {
+            let slot = leaf.latch.read();
+            let (LeafState::Cold, Some(image)) = (&slot.state, leaf.record.lock().image.clone()) else {
+                return Ok(None);
+            };
+            let mut pending = Messages::default();
+            slot.pending.iter().flat_map(|pending| pending.parts()).for_each(|part| pending.append(part));
+            (slot.high.clone(), pending, image)
+        };
+        let charge = self.env.cache.budget().charge(Class::Frames, self.page_bytes());
+        let whole = match self.read_resident(leaf, &image, high.as_ref(), charge) {
+            Ok(whole) => whole,
+            Err(fault) => return fault.into_damage().map(|_| None),
+        };
+        let (mut gathered, mut missing, through) = (Messages::default(), Vec::new(), image.complete_through());
+        let bounds = (&*leaf.low, high.as_deref());
+        for block in self.segments_over(&leaf.low, high.as_deref()).iter().filter(|block| block.newest > through) {
+            if let Err(fault) = self.gather_from(block, bounds, through, &mut gathered) {
+                missing.push(self.missing_of(block, bounds, fault)?);
+            }
+        }
+        let whole = LeafSlot { high, state: LeafState::Resident(Box::new(whole)), pending: None };
+        Ok(Some(Around { parts: settled_apart(whole, &sorted([&pending, &gathered])), missing }))
+    }
+
+    fn gather_from(
+        &self,
+        block: &SegmentBlock,
+        (low, high): (&[u8], Option<&[u8]>),
+        through: CommitTs,
+        gathered: &mut Messages,
+    ) -> Result<()> {
+        let mut payload = Vec::new();
+        self.read_segment(block, &mut payload)?;
+        segment::select(&payload, low, high, through, gathered)
+            .map_err(|what| self.corrupt(block.block.at(), "segment of messages", what))
+    }
+
+    /// Keys of a leaf that a damaged block may have messages for.
+    fn missing_of(
+        &self,
+        block: &SegmentBlock,
+        (low, high): (&[u8], Option<&[u8]>),
+        fault: Fault,
+    ) -> Result<DamagedRange> {
+        let (first, past) = (low.max(&block.first), just_above(&block.last));
+        // What stands for messages that were lost names no last key.
+        let past = if block.count == 0 { high } else { high.filter(|high| **high < *past).or(Some(past.as_slice())) };
+        let met = DamagedRange::met(fault, self.env.id, first, past)?;
+        Ok(DamagedRange { is_incomplete: true, ..met })
+    }
+}
+
+/// The messages in the leaf, which becomes several if they do not fit.
+fn settled_apart(whole: LeafSlot, messages: &[Message<'_>]) -> Vec<LeafSlot> {
+    let (mut parts, keep_all) = (vec![whole], GcView::keep_all());
+    for message in messages {
+        loop {
+            let at = parts.iter().position(|part| part.is_below_high(message.key)).expect("a message of the leaf");
+            let part = &mut parts[at];
+            let resident = part.resident_mut().expect("it was made so");
+            if let Insert::Done(_) = resident.leaf.insert(message.key, message.ts, message.op, &keep_all, None) {
+                break;
+            }
+            let point = resident.leaf.choose_split(message.key, false);
+            let right = resident.leaf.split(&point);
+            let charge = resident.charge.split(0);
+            let right = Resident { beside: resident.beside.clone(), ..Resident::new(right, resident.through, charge) };
+            let high = part.high.replace(point.separator.as_slice().into());
+            parts.insert(at + 1, LeafSlot { high, state: LeafState::Resident(Box::new(right)), pending: None });
+        }
+    }
+    parts
 }

@@ -113,7 +113,8 @@ impl<'a> Cursor<'a> {
 
     /// What cannot be read is passed over from now on instead of being an error, and listed in [`Cursor::skipped`]: a leaf, all
     /// below an inner node, a large value. Where something is missing, only entries that are known to be the newest are
-    /// given out: in a database that is opened read-only those that its log holds. For salvage.
+    /// given out: in a database that is opened read-only those that its log holds. Where it is changes that cannot be read,
+    /// of a Bε-tree, entries are given out as they were without them; the range says so (`is_incomplete`). For salvage.
     ///
     /// ```
     /// # let dir = tempfile::tempdir().expect("a temporary directory");

@@ -4,6 +4,7 @@
 
 mod support;
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use base::{CommitTs, Corruption};
@@ -12,7 +13,7 @@ use support::damage::block_of;
 use support::surgery::{DIR, Part, Surgeon, rot};
 use support::*;
 use tree::node::{ChildDescriptor, InnerImage, NodeKind, SegmentDescriptor};
-use trefoil::{Database, Durability, IndexOptions, Options, Structure, Value};
+use trefoil::{DamagedRange, Database, Durability, IndexOptions, Options, Structure, Value};
 use vfs::sim::SimDisk;
 
 const NOTES: u32 = 1;
@@ -142,6 +143,64 @@ fn operate(disk: &SimDisk, edit: fn(&mut SegmentDescriptor)) {
         }
     };
     Surgeon::new(disk, NOTES).operate(&mut on_node).close();
+}
+
+fn entries(db: &Database) -> BTreeMap<Vec<u8>, Vec<u8>> {
+    all(db, &db.index("notes").unwrap()).into_iter().collect()
+}
+
+fn salvaged(db: &Database, back: bool) -> (BTreeMap<Vec<u8>, Vec<u8>>, Vec<DamagedRange>) {
+    let (notes, snapshot) = (db.index("notes").unwrap(), db.snapshot().unwrap());
+    let cursor = if back { snapshot.range_back(&notes, ..) } else { snapshot.range(&notes, ..) };
+    let (mut cursor, mut found) = (cursor.unwrap().skip_damaged(), BTreeMap::new());
+    while let Some((key, value)) = cursor.next().unwrap() {
+        assert!(found.insert(key.to_vec(), value.to_vec()).is_none(), "each key once");
+    }
+    (found, cursor.skipped().to_vec())
+}
+
+/// Where messages cannot be read, keys are given out as they were, and said to be so; around them, and where something newer is
+/// known, as they are.
+#[test]
+fn p10_damaged_messages_cost_what_they_changed() {
+    simulate(|_| {
+        let disk = disk();
+        made(&disk);
+        let says = segments(&disk).remove(0);
+        let db = open_quiet(&disk);
+        let notes = db.index("notes").unwrap();
+        let within = |key: &[u8]| *says.first <= *key && *key <= *says.last;
+        // Newer than the block: beside the leaves, and more than fits.
+        let newer: Vec<u32> = (0..800u32).filter(|n| n % 20 > 14 && within(&n.to_be_bytes())).collect();
+        for n in &newer {
+            put(&db, &notes, &n.to_be_bytes(), &[7; 60], Durability::Sync).unwrap();
+        }
+        drop(notes);
+        let disk = cut(&disk, db);
+        let truth = entries(&Database::open(DIR, Options { read_only: true, ..quiet(&disk) }).unwrap());
+        rot_at(&disk, says.block);
+        for read_only in [true, false] {
+            let db = Database::open(DIR, Options { read_only, ..quiet(&disk) }).unwrap();
+            let (found, ranges) = salvaged(&db, false);
+            let (back, mut ranges_back) = salvaged(&db, true);
+            ranges_back.reverse();
+            assert!(found == back && ranges == ranges_back, "both ways alike");
+            assert_eq!(found.len(), truth.len(), "no key is hidden");
+            let (mut old, mut in_ranges) = (0, 0);
+            for (key, value) in &found {
+                let marked = ranges.iter().any(|range| range.contains(key));
+                in_ranges += usize::from(marked);
+                assert!(!marked || within(key), "{key:?} has no part in it");
+                if truth[key] != *value {
+                    assert!(marked && truth[key] == b"buffered", "{key:?} is old, and not said to be");
+                    old += 1;
+                }
+            }
+            assert!(old > 0 && in_ranges > old, "{old} of {in_ranges}");
+            assert!(ranges.iter().all(|range| range.is_incomplete && range.damage.offset == Some(says.block.offset)));
+            assert!(newer.iter().all(|n| found[&n.to_be_bytes()[..]] == [7; 60]), "what is newer is known");
+        }
+    });
 }
 
 /// Damaged messages are in nobody's way who looks for the blocks of another index that nothing names any more.

@@ -95,10 +95,24 @@ fn a10_what_comes_late_for_a_damaged_leaf_stays_in_the_log() {
     rig.verify();
 }
 
+/// The log has what is newer than what is stuck, runs too: named as well, a run would be there twice.
+#[test]
+fn a_run_behind_what_is_stuck_comes_from_the_log() {
+    let (rig, late) = ahead();
+    let leaf = leaf_of(&rig, &key(3));
+    let rig = rig.reopen(true);
+    rot(&rig, leaf);
+    rig.attach_file(1, vec![(key(301), Some(b"of the run".to_vec()))]);
+    let state = rig.checkpoint();
+    assert!(state.skip < late.as_lsn() && state.runs.is_empty(), "{state:?}");
+    let rig = rig.reopen(true);
+    assert_eq!(rig.newest(key(301)).as_deref(), Some(&b"of the run"[..]));
+}
+
 /// What is no damage is a fault of the checkpoint, as ever.
 #[test]
 fn a_write_that_fails_beside_a_damaged_leaf_is_a_fault() {
-    let (rig, late) = ahead();
+    let (rig, _) = ahead();
     let leaf = leaf_of(&rig, &key(3));
     let rig = rig.reopen(true);
     rot(&rig, leaf);
