@@ -124,3 +124,31 @@ fn waits_and_deadlocks_are_listed() {
         }
     });
 }
+
+/// Who is rolled back finds the deadlock in the list: it is written to the error log then.
+#[test]
+fn a_deadlock_is_listed_before_its_victim_knows() {
+    for seed in 0..600 {
+        Simulation::new(seed, Config { cores: 2, ..Config::default() }).run(|_| {
+            let locks = Arc::new(Locks::new());
+            let ask = |key| LockRequest { index: IndexId(7), key, mode: Mode::Exclusive, timeout: None, weight: 0 };
+            let mut older = LockOwner::new(TxnId(1));
+            assert!(matches!(locks.lock(&mut older, &ask(b"first")), LockOutcome::Granted { .. }));
+            let locks_of = locks.clone();
+            let victim = start("victim", move || {
+                let mut younger = LockOwner::new(TxnId(2));
+                assert!(matches!(locks_of.lock(&mut younger, &ask(b"second")), LockOutcome::Granted { .. }));
+                let outcome = locks_of.lock(&mut younger, &ask(b"first"));
+                assert!(matches!(outcome, LockOutcome::Deadlock { .. }), "the younger one: {outcome:?}");
+                let victims: Vec<_> = locks_of.deadlocks().iter().map(|(_, deadlock)| deadlock.victim).collect();
+                assert_eq!(victims, [TxnId(2)]);
+                locks_of.release_all(&mut younger, None);
+            });
+            // It waits by then, so the older one is who finds the cycle.
+            vfs::thread::sleep(Duration::from_millis(10));
+            assert!(matches!(locks.lock(&mut older, &ask(b"second")), LockOutcome::Granted { .. }));
+            locks.release_all(&mut older, None);
+            join(vec![victim]);
+        });
+    }
+}

@@ -93,10 +93,10 @@ pub(super) fn resolve(locks: &Locks, start: &Arc<OwnerState>) {
         let lightest = candidates.min_by_key(|n| (n.owner.weight.load(Ordering::Relaxed), u64::MAX - n.owner.txn.0));
         let victim = lightest.expect("a prepared transaction asks for no lock, so it is in no cycle");
         deadlock.victim = victim.owner.txn;
-        if victim.owner.condemn(victim.during, &deadlock) {
+        victim.owner.condemn(victim.during, &deadlock, |deadlock| {
             locks.stats.deadlocks.fetch_add(1, Ordering::Relaxed);
             locks.deadlocks.keep(deadlock);
-        }
+        });
         if Arc::ptr_eq(&victim.owner, start) {
             return;
         }

@@ -170,18 +170,19 @@ impl OwnerState {
         self.turn(&[State::Waiting, State::Offered], State::Granted)
     }
 
-    /// Ends the wait `during` with a deadlock. False if that wait is over.
-    pub(super) fn condemn(&self, during: Signal, cycle: &Deadlock) -> bool {
+    /// Ends the wait `during` with a deadlock, and lists it before the victim can know. Nothing if that wait is over.
+    pub(super) fn condemn(&self, during: Signal, cycle: &Deadlock, list: impl FnOnce(Deadlock)) {
         let mut verdict = self.verdict.lock();
         let victim = during.with(State::Victim).0;
         vfs::thread::point("locks.condemn");
         if self.signal.compare_exchange(during.0, victim, Ordering::SeqCst, Ordering::SeqCst).is_err() {
-            return false;
+            return;
         }
         *verdict = Some(Box::new(cycle.clone()));
+        list(cycle.clone());
         drop(verdict);
         self.wake.notify_one();
-        true
+        vfs::thread::point("locks.condemned");
     }
 
     pub(super) fn take_verdict(&self) -> Box<Deadlock> {
