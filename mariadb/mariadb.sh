@@ -23,6 +23,7 @@ usage: mariadb/mariadb.sh [VERB] [ARGUMENT...]     (or: make mariadb)
   test            what \`make test\` runs: a script with its expected output, sessions, the anomaly matrix, kills
   anomalies [CASE.LEVEL...]   the anomaly matrix: InnoDB and TREFOIL do the same at each isolation level
   kills [N [M]]   the server killed under load N times at random moments, M times (N) at each place of a commit
+  buffers         tables of Bε-trees larger than memory do what InnoDB's do, through kills
   suites [GROUP] [ARG...]   the server's own suites; prints a table; ARGs go to its test runner. Groups: storage_engine,
                   the default; engines (iuds and funcs); handler, parts, gcol, period, rocksdb with the engine changed
   sysbench [ARG...]   the packaged sysbench on ENGINE=TREFOIL; without ARGs each of its stock tests for a moment
@@ -37,7 +38,10 @@ Environment:
   TREFOIL_MARIADB_CACHE   where packages and builds are kept; default target/mariadb
   TREFOIL_MARIADB_DATA    the server's data directory; default data in the cache
   TREFOIL_PROFILE         cargo's profile of the engine; default release
-  TREFOIL_MARIADB_SERVER_ARGS   more arguments of the server of \`run\`, such as --trefoil-buffer-size=1G
+  TREFOIL_MARIADB_SERVER_ARGS   more arguments of every server that is started, those of tests and suites too, such as
+                          --trefoil-buffer-size=1G or --trefoil-default-structure=betree
+  TREFOIL_SHED_EVERY      of a build with TREFOIL_PROFILE=sim: so many milliseconds after each other everything that may
+                          leaves memory, and now and then there is a checkpoint
 
 Packages come from the machine's own package sources (apt), with their checksums, into the cache; it takes about 300 MB.
 END
@@ -56,6 +60,8 @@ die() { say "$*"; exit 1; }
 . "$HERE/test/anomalies.sh"
 . "$HERE/test/kills.sh"
 . "$HERE/test/differential.sh"
+. "$HERE/test/sessions.sh"
+. "$HERE/test/buffers.sh"
 
 verb=${1:-run}
 [ $# -eq 0 ] || shift
@@ -70,6 +76,7 @@ case $verb in
     test) fetch; build; . "$HERE/test/smoke.sh" ;;
     anomalies) fetch; build; scratch; anomalies "$@"; verdicts ;;
     kills) fetch; build; scratch; kills "${1:-5}" "${2:-${1:-5}}"; verdicts ;;
+    buffers) fetch; build; scratch; buffers; verdicts ;;
     sysbench) fetch; build; sysbench "$@" ;;
     differential) fetch; build; differential "$@" ;;
     suites) fetch; build; suites "$@" ;;

@@ -4,7 +4,7 @@
 
 output_of() {
     sed "s/@ENGINE@/$2/g" "$HERE/test/$1.sql" | client --force --unbuffered 2>&1 |
-        sed -e '/^--------------$/d' -e 's/InnoDB\|TREFOIL/ENGINE/g' || true
+        sed -e '/^--------------$/d' -e 's/InnoDB\|TREFOIL/ENGINE/g' | without_asked || true
 }
 
 # As InnoDB does.

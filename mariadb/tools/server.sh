@@ -36,8 +36,10 @@ prepare() {
     fi
 }
 
-# Starts the server and returns when it answers.
+# Starts the server and returns when it answers. What the environment asks for comes last, so it counts.
 start_server() {
+    # shellcheck disable=SC2086
+    set -- "$@" ${TREFOIL_MARIADB_SERVER_ARGS:-}
     ERRORS=$DATA/error.log
     "$(server_program)" --no-defaults --basedir="$ROOT" --lc-messages-dir="$ROOT/share/mysql" --datadir="$DATA" \
         --plugin-dir="$PLUGINS" --socket="$SOCKET" --pid-file="$SOCKETS/pid" --tmpdir="$SOCKETS" --skip-networking \
@@ -92,8 +94,7 @@ serve() {
 
 run_client() {
     prepare
-    # shellcheck disable=SC2086
-    start_server ${TREFOIL_MARIADB_SERVER_ARGS:-}
+    start_server
     check_engine
     if [ -t 0 ]; then
         say "MariaDB $VERSION with ENGINE=TREFOIL, data in $DATA; the server ends with this client"

@@ -38,8 +38,7 @@ sysbench() {
         scratch
     fi
     private_libraries "$CACHE/sysbench/root"
-    # shellcheck disable=SC2086
-    start_server ${TREFOIL_MARIADB_SERVER_ARGS:-}
+    start_server
     check_engine
     client -e 'CREATE DATABASE IF NOT EXISTS sbtest'
     if [ $# -gt 0 ]; then

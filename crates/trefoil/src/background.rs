@@ -288,6 +288,19 @@ impl Engine {
         Ok(report.more && report.advanced())
     }
 
+    /// Everything that may leave memory does.
+    pub fn shed_memory(&self) -> base::Result<()> {
+        // As pages: for other classes the cache leaves pages a floor.
+        let _pressure = self.budget.charge(Class::Frames, self.budget.limit());
+        // Others make pages dirty meanwhile: it has to end.
+        for _ in 0..SHEDDING_STEPS {
+            if !self.write_back_step()? {
+                break;
+            }
+        }
+        Ok(())
+    }
+
     /// One step of the merge lane over every index. True if there is more to do now.
     pub fn upkeep_step(&self) -> base::Result<bool> {
         // First: on a full disk the rest fails, and what was dropped is how space comes back.
@@ -389,6 +402,9 @@ impl Engine {
         self.visible.fail_all(&self.poison);
     }
 }
+
+/// Steps in which memory is shed, at most.
+const SHEDDING_STEPS: usize = 100;
 
 /// Write-back that is held up looks again after so long.
 const HELD_UP: Duration = Duration::from_millis(5);

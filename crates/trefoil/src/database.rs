@@ -546,4 +546,13 @@ impl Database {
     pub fn stats(&self) -> Stats {
         self.open.engine.stats()
     }
+    /// For tests: memory is short for a moment. What may leave it does, and is written first where it is dirty.
+    ///
+    /// # Errors
+    /// As of the background: faults of the files.
+    #[doc(hidden)]
+    pub fn shed_memory(&self) -> Result<()> {
+        self.open.engine.check_writable()?;
+        Ok(self.open.engine.shed_memory()?)
+    }
 }

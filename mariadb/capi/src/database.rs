@@ -20,6 +20,7 @@ use crate::key_bytes::Room;
 use crate::layout::Layout;
 use crate::numbers::{Next, Numbers};
 use crate::raw::Definition;
+use crate::shedding::Shedding;
 use crate::status::Ends;
 
 /// The database behind the handlerton.
@@ -33,6 +34,7 @@ pub struct Engine {
     pub ends: Ends,
     /// For the keys of tables.
     pub room: Room,
+    shedding: Option<Shedding>,
 }
 
 /// Numbers given out for one table.
@@ -67,7 +69,8 @@ impl Engine {
     }
 
     fn new(db: Database, room: Room) -> Result<Self> {
-        Ok(Self { numbers: Numbers::open(&db)?, db, counters: Mutex::default(), ends: Ends::default(), room })
+        let (numbers, shedding) = (Numbers::open(&db)?, Shedding::start(&db));
+        Ok(Self { numbers, db, counters: Mutex::default(), ends: Ends::default(), room, shedding })
     }
 
     pub fn set(&self, settings: &abi::Settings) {
@@ -208,6 +211,7 @@ impl Engine {
 
 impl Drop for Engine {
     fn drop(&mut self) {
+        self.shedding = None;
         for (name, counters) in &*self.counters.lock().unwrap_or_else(PoisonError::into_inner) {
             // Otherwise some numbers are left out.
             drop(counters.auto.keep_exactly(&self.numbers, name));

@@ -19,6 +19,7 @@
 //! | `key_bytes` | how long keys may get, and whether there is room |
 //! | `batch` | rows read ahead, as records |
 //! | `crash` | places where tests let the server die |
+//! | `shedding` | memory that tests let be short all the time |
 //! | `cursor` | reading: where a scan is, and how it goes on |
 //! | `write` | rows written |
 //!
@@ -45,6 +46,7 @@ mod numbers;
 mod ranges;
 mod raw;
 mod session;
+mod shedding;
 mod status;
 mod table;
 mod write;
