@@ -9,8 +9,8 @@
 //!
 //! Invariants: a chunk's spare frames are in `spare` under its number, if there are any; `spare_bytes` is their sum; a
 //! chunk whose last frame becomes spare stays only if all spare frames of its size together are at most `keep_bytes`
-//! then. What is spare is not charged: for each size in use at most as much as the cache keeps ready, and the gaps in
-//! chunks.
+//! then. What is spare is not charged: for each size in use at most as much as the cache keeps ready. The gaps in chunks beyond
+//! that are given back to the system where frames are whole pages of it: their addresses stay, their memory goes.
 
 #[allow(unsafe_code, reason = "cuts memory of the system into pieces, behind a safe face")]
 mod chunk;
@@ -77,8 +77,11 @@ impl FramePool {
         self.sizes.iter().map(|size| size.lock().spare_bytes).sum()
     }
 
-    fn give_back(&self, chunk: u64, buffer: Piece) {
+    fn give_back(&self, chunk: u64, mut buffer: Piece) {
         let Some(size) = self.size(buffer.len()) else { return };
+        if size.lock().spare_bytes >= self.keep_bytes {
+            buffer.release();
+        }
         let frames = (self.chunk_bytes as usize / buffer.len()).max(1);
         // Dropped without the mutex.
         let _whole = size.lock().give_back(chunk, buffer, frames, self.keep_bytes);

@@ -6,6 +6,9 @@
 //! a neighbour under the structure latch; (5) what the leaf lacks on disk is noted in its record and upwards
 //! (only when it was clean), its dead mark follows its counts; (6) the latch is let go.
 //!
+//! In a Bε-tree a change is a message, too, as long as all that came since image and segments is little (`pending`): then the leaf is
+//! not dirty, and may leave memory without being written.
+//!
 //! No I/O and no way to fail: the reservation has everything in memory, nothing of it can be evicted, and memory
 //! for splits was granted. Where the grant is too small after all (many commits split one leaf), the budget is
 //! charged past its limit, which it counts.
@@ -25,7 +28,7 @@ use crate::descent::Place;
 use crate::handle::{LeafHandle, LeafRecord, LeafSlot, LeafState, Resident};
 use crate::image::Fence;
 use crate::messages::{Message, Pending};
-use crate::node::{Insert, Leaf};
+use crate::node::{Insert, Leaf, max_inline_bytes};
 use crate::tree::Core;
 
 /// A full leaf with at least one collectable version in so many is collected before it is split.
@@ -36,6 +39,9 @@ const COLLECT_SHARE: u32 = 8;
 struct Visit {
     /// Operations done, from the first.
     done: usize,
+    /// Changes become messages.
+    light: bool,
+    /// One did not.
     changed: bool,
     live: i64,
     entries: i64,
@@ -81,7 +87,7 @@ impl Core {
             self.fill_empty(handle, slot, grant);
         }
         let used_before = slot.resident().map_or(0, |resident| resident.leaf.used_bytes());
-        let mut visit = Visit::default();
+        let mut visit = Visit { light: self.is_light(slot), ..Visit::default() };
         let (mut hint, mut collected, mut was_split) = (None, false, false);
         while let Some(key) = (first + visit.done < batch.len()).then(|| batch.key(first + visit.done)) {
             // The first one is why the leaf was latched; a split may have moved it.
@@ -89,13 +95,16 @@ impl Core {
                 break;
             }
             let Some(resident) = slot.resident_mut() else { unreachable!("a reserved leaf is in memory") };
-            match resident.leaf.insert(key, ts, batch.op(first + visit.done), view, hint) {
+            let op = batch.op(first + visit.done);
+            match resident.leaf.insert(key, ts, op, view, hint) {
                 Insert::Done(applied) => {
                     hint = Some(applied.hint);
                     if applied.dropped.versions > 0 {
                         resident.note_collected(view.floor());
                     }
-                    visit.changed |= applied.stored || applied.entries_delta != 0 || applied.dropped.versions > 0;
+                    if applied.stored || applied.entries_delta != 0 || applied.dropped.versions > 0 {
+                        self.note_change(slot, Message { key, ts, op }, &mut visit, grant);
+                    }
                     visit.live += i64::from(applied.live_delta);
                     visit.entries += i64::from(applied.entries_delta);
                     visit.done += 1;
@@ -109,13 +118,14 @@ impl Core {
                         continue;
                     }
                     let edge = place.keys.hi().is_none() && place.index + 2 >= place.keys.len();
+                    self.give_up_pending(handle, slot);
                     self.split_leaf(handle, slot, key, edge, ts, grant);
-                    was_split = true;
+                    (was_split, visit.light) = (true, false);
                 }
             }
         }
         self.counters.add(handle, visit.live, visit.entries);
-        self.after_apply(handle, slot, fresh, visit.changed, ts);
+        self.after_apply(handle, slot, fresh, &visit, ts);
         self.note_thin(handle, used_before, slot);
         visit.done
     }
@@ -142,22 +152,54 @@ impl Core {
         if self.is_worth_loading(pending.bytes()) {
             self.full.offer(handle.low.clone(), CommitTs::ZERO);
         }
+        // Deletes as well: what they hide may be in a run that is not drained.
+        let came_alive = handle.mark.get().is_some();
+        if came_alive {
+            handle.mark.set(None);
+        }
+        self.note_pending(handle, ts, came_alive);
+        end - first
+    }
+
+    /// Something of `ts` is pending now.
+    fn note_pending(&self, handle: &LeafHandle, ts: CommitTs, came_alive: bool) {
         let was_complete = {
             let mut record = handle.record.lock();
             let before = record.oldest_pending;
             record.oldest_pending = before.min(ts);
             before == CommitTs::MAX
         };
-        // Deletes as well: what they hide may be in a run that is not drained.
-        let came_alive = handle.mark.get().is_some();
-        if came_alive {
-            handle.mark.set(None);
-        }
         if was_complete || came_alive {
             vfs::thread::point("tree.before_climb");
             self.climb(&handle.low, came_alive);
         }
-        end - first
+    }
+
+    /// What comes to the leaf in memory becomes messages. If it is dirty and this is not seen, messages do no harm.
+    fn is_light(&self, slot: &LeafSlot) -> bool {
+        let clean = |resident: &Resident| resident.has_image && resident.oldest_unwritten == CommitTs::MAX;
+        self.env.options.buffered && slot.resident().is_some_and(clean)
+    }
+
+    /// A change that the leaf in memory has already.
+    fn note_change(&self, slot: &mut LeafSlot, message: Message<'_>, visit: &mut Visit, grant: &mut Option<Grant>) {
+        let inline = max_inline_bytes(self.env.options.node_bytes, message.key.len());
+        visit.light &= message.op.value_bytes() <= inline;
+        if visit.light {
+            let pending = slot.pending.get_or_insert_with(|| Box::new(Pending::new(self.env.cache.budget())));
+            pending.push(message, grant);
+        } else {
+            visit.changed = true;
+        }
+    }
+
+    /// The leaf in memory is dirty instead of having messages.
+    pub(crate) fn give_up_pending(&self, handle: &LeafHandle, slot: &mut LeafSlot) {
+        let LeafSlot { state: LeafState::Resident(resident), pending, .. } = slot else { return };
+        if let Some(pending) = pending.take() {
+            self.note_applied(handle, resident, pending.oldest());
+            handle.record.lock().oldest_pending = CommitTs::MAX;
+        }
     }
 
     /// Step 2.
@@ -176,7 +218,7 @@ impl Core {
     }
 
     /// Step 5.
-    fn after_apply(&self, handle: &Arc<LeafHandle>, slot: &mut LeafSlot, fresh: bool, changed: bool, ts: CommitTs) {
+    fn after_apply(&self, handle: &Arc<LeafHandle>, slot: &mut LeafSlot, fresh: bool, visit: &Visit, ts: CommitTs) {
         let resident = slot.resident_mut().expect("it was just written");
         if fresh && resident.leaf.is_empty() && resident.oldest_unwritten == CommitTs::MAX {
             // Nothing stayed (a delete of nothing that everybody sees): the slot is what it was.
@@ -187,7 +229,8 @@ impl Core {
         if fresh {
             self.counters.add_leaves(1);
         }
-        if changed {
+        resident.note_counted(visit.live, visit.entries);
+        if visit.changed {
             self.note_applied(handle, resident, ts);
         }
         let memory = resident.leaf.memory_bytes() as u64;
@@ -196,6 +239,12 @@ impl Core {
         }
         self.refresh_mark(handle, &resident.leaf);
         handle.touch();
+        if let Some(bytes) = slot.pending.as_ref().map(|pending| pending.bytes()) {
+            self.note_pending(handle, ts, false);
+            if visit.changed || self.is_heavy(bytes) {
+                self.give_up_pending(handle, slot);
+            }
+        }
     }
 
     /// A leaf that fell under a quarter is to be merged.
@@ -257,7 +306,7 @@ impl Core {
         let separator: Fence = point.separator.as_slice().into();
         self.note_applied(handle, resident, ts);
         let mut right = self.resident(right, resident.beside.clone(), grant);
-        right.through = resident.through;
+        (right.through, right.has_image) = (resident.through, resident.has_image);
         // Its copy stays at MAX, at least whatever the record will say: that is written under the structure latch, and a
         // write in flight may land before, after which the left half lacks less than it does now.
         debug_assert_eq!(right.oldest_unwritten, CommitTs::MAX);
@@ -305,11 +354,10 @@ impl Core {
             resident.note_collected(view.floor());
         }
         let after = resident.leaf.stats();
-        self.counters.add(
-            handle,
-            i64::from(after.live) - i64::from(before.live),
-            i64::from(after.entries) - i64::from(before.entries),
-        );
+        let live = i64::from(after.live) - i64::from(before.live);
+        let entries = i64::from(after.entries) - i64::from(before.entries);
+        self.counters.add(handle, live, entries);
+        resident.note_counted(live, entries);
         resident.charge.set(resident.leaf.memory_bytes() as u64);
     }
 }

@@ -19,6 +19,7 @@ use vfs::time::Instant;
 use crate::descent::{Seek, Stop};
 use crate::handle::{Child, LeafHandle};
 use crate::image::{Fence, Image};
+use crate::settle::Payloads;
 use crate::tree::Core;
 
 /// What is moved in one pass, in extents: the emptier they are, the more of them are cleaned at a time.
@@ -156,7 +157,7 @@ impl Core {
 
     /// Step 3. False if the leaf is being changed anyway.
     fn make_dirty(&self, leaf: &Arc<LeafHandle>) -> Result<bool> {
-        if !self.load_for_upkeep(leaf)? {
+        if !self.load_for_upkeep(leaf, &mut Payloads::default())? {
             return Ok(false);
         }
         let mut slot = leaf.latch.write();

@@ -18,6 +18,7 @@ use store::epoch;
 use crate::handle::{Child, LeafHandle};
 use crate::image::Fence;
 use crate::maintenance::Plan;
+use crate::settle::Payloads;
 use crate::tree::Core;
 
 /// Leaves read in one call.
@@ -51,7 +52,7 @@ impl Core {
         if was_written {
             return Ok(0);
         }
-        if !self.load_for_upkeep(&leaf)? {
+        if !self.load_for_upkeep(&leaf, &mut Payloads::default())? {
             return Ok(0);
         }
         let mut slot = leaf.latch.write();

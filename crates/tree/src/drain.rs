@@ -1,10 +1,11 @@
-//! Messages from the buffers into the leaves.
+//! Messages move towards their leaves, so that neither memory nor the disk fills with them.
 //!
-//! In memory they are limited to a share of the budget: beyond it, node after node is flushed (`flush`). On disk they are limited
-//! for each inner node to half of what its leaves take, so that a leaf is rewritten for about half a page of messages.
-//! Steps, beyond that: (1) the oldest block of the buffer says where; (2) its leaves are loaded, which puts all their
-//! messages into them, whatever block they are in; (3) they are written, complete through now; (4) blocks of which every
-//! message is void go; (5) leaves that were read for this leave memory, if it is short.
+//! Messages in memory are limited to a share of the budget: beyond it, node after node is flushed (`flush`). On disk they are limited
+//! for each inner node to half of what its leaves take there. Beyond that a [`Sweep`] goes over the node from its first leaf to
+//! its last, so that each leaf is written once for all of its messages, and each block is read about once. Steps, for a few
+//! neighbouring leaves at a time: (1) those with messages are loaded, which puts all their messages into them, whatever block
+//! they are in; (2) they are written, complete through now; (3) blocks of which every message is void go; (4) leaves that were
+//! read for this leave memory, if it is short.
 //!
 //! Leaves that cannot be read for damage are passed over, and so are blocks of which nothing else is left.
 //!
@@ -12,7 +13,7 @@
 
 use std::sync::Arc;
 
-use base::{CommitTs, Result};
+use base::Result;
 use index::Upkeep;
 use store::{Class, Page, epoch};
 
@@ -21,21 +22,36 @@ use crate::handle::{Child, InnerHandle, LeafHandle};
 use crate::image::Fence;
 use crate::node::Inner;
 use crate::segment::SegmentBlock;
-use crate::settle::TO_BE_WRITTEN;
+use crate::settle::{Payloads, TO_BE_WRITTEN};
 use crate::tree::Core;
 
 /// Messages in memory take at most one in so many bytes of the budget, about.
 const MEMORY_SHARE: u64 = 4;
-/// Messages on disk may take one in so many bytes of the pages of the leaves below.
+/// Messages on disk may take one in so many bytes of what the images of the leaves below take.
 const DISK_SHARE: u64 = 2;
 /// Leaves drained in one call, at most.
 const LEAVES_PER_CALL: usize = 16;
 /// Inner nodes that are looked at in one call for one with messages.
 const NODES_PER_CALL: usize = 64;
 
+/// Where flushing and draining stand.
+#[derive(Debug, Default)]
+pub(crate) struct Moving {
+    /// Where the next flush begins.
+    flush_at: Vec<u8>,
+    sweep: Option<Sweep>,
+}
+
+/// A drain under way: of what lies from `at` to the end that the node had when it began.
+#[derive(Debug)]
+struct Sweep {
+    at: Vec<u8>,
+    end: Option<Vec<u8>>,
+}
+
 impl Core {
     /// One step. Returns how many messages were moved, about; none if there is nothing to do.
-    pub(crate) fn move_messages(&self, upkeep: &Upkeep<'_>, flush_at: &mut Vec<u8>) -> Result<u64> {
+    pub(crate) fn move_messages(&self, upkeep: &Upkeep<'_>, moving: &mut Moving) -> Result<u64> {
         if !self.env.options.buffered {
             return Ok(0);
         }
@@ -44,16 +60,21 @@ impl Core {
         }
         let budget = self.env.cache.budget();
         if budget.used(Class::Buffers) > budget.limit() / MEMORY_SHARE {
-            let flushed = self.flush_next(upkeep, flush_at)?;
+            let flushed = self.flush_next(upkeep, &mut moving.flush_at)?;
             if flushed > 0 {
                 return Ok(flushed);
             }
         }
-        match self.overfull.take() {
-            // Its turn comes again after a fault.
-            Some((low, _)) => self.drain_node(&low, upkeep).inspect_err(|_| self.overfull.offer(low, CommitTs::ZERO)),
-            None => Ok(0),
+        if moving.sweep.is_none() {
+            let Some((low, _)) = self.overfull.take() else { return Ok(0) };
+            moving.sweep = self.begin_sweep(&low)?;
         }
+        let Some(sweep) = &mut moving.sweep else { return Ok(1) };
+        let (moved, is_through) = self.drain_some(sweep, upkeep)?;
+        if is_through {
+            moving.sweep = None;
+        }
+        Ok(moved)
     }
 
     fn load_full(&self, low: &Fence) -> Result<u64> {
@@ -66,13 +87,18 @@ impl Core {
             && leaf.latch.read().pending.as_ref().is_some_and(|pending| self.is_worth_loading(pending.bytes()))
             && !leaf.record.lock().is_damaged
         {
-            self.load_for_upkeep(&leaf)?;
+            self.load_for_upkeep(&leaf, &mut Payloads::default())?;
         }
         Ok(1)
     }
 
     pub(crate) fn is_worth_loading(&self, pending_bytes: usize) -> bool {
         pending_bytes > self.env.options.node_bytes / 2
+    }
+
+    /// So much is pending beside a leaf in memory that it is to be written.
+    pub(crate) fn is_heavy(&self, pending_bytes: usize) -> bool {
+        pending_bytes > self.env.options.node_bytes / 4
     }
 
     /// The next node with messages in memory, from where the last call ended.
@@ -93,58 +119,93 @@ impl Core {
         Ok(0)
     }
 
-    /// True if the buffer holds more than it should.
-    pub(crate) fn is_overfull(&self, segments: &[Arc<SegmentBlock>], children: usize) -> bool {
-        let bytes: u64 = segments.iter().map(|block| block.bytes).sum();
-        bytes > (children * self.env.options.node_bytes) as u64 / DISK_SHARE
+    /// True if the buffer above these leaves holds more than it should.
+    pub(crate) fn is_overfull(&self, segments: &[Arc<SegmentBlock>], keys: &Inner<Child>) -> bool {
+        let stored: u64 = segments.iter().map(|block| block.block.stored_bytes()).sum();
+        let image = |child: &Child| match child {
+            Child::Leaf(leaf) => leaf.record.lock().image.as_ref().map_or(0, |image| image.block.stored_bytes()),
+            Child::Inner(_) => 0,
+        };
+        stored > 0 && stored > keys.children().iter().map(image).sum::<u64>() / DISK_SHARE
     }
 
-    fn drain_node(&self, low: &Fence, upkeep: &Upkeep<'_>) -> Result<u64> {
+    /// Over the node of `low`, if it still holds too much.
+    fn begin_sweep(&self, low: &Fence) -> Result<Option<Sweep>> {
         let path = self.load_path(low)?;
         let handle = path.last().expect("a path has a root");
-        let Some(leaves) = self.to_drain(handle, upkeep) else { return Ok(0) };
+        let _latched = self.latch_structure();
+        let guard = epoch::pin();
+        let Some(keys) = loaded(handle, &guard) else { return Ok(None) };
+        let is_overfull = self.is_overfull(&handle.record.lock().segments, keys);
+        Ok(is_overfull.then(|| Sweep { at: keys.lo().to_vec(), end: keys.hi().map(<[u8]>::to_vec) }))
+    }
+
+    /// A few leaves. Returns how many, about, and whether they were the last.
+    fn drain_some(&self, sweep: &mut Sweep, upkeep: &Upkeep<'_>) -> Result<(u64, bool)> {
+        let path = self.load_path(&sweep.at)?;
+        let handle = path.last().expect("a path has a root");
+        let Some((leaves, next)) = self.to_drain(handle, &sweep.at, upkeep) else { return Ok((1, false)) };
+        let mut payloads = Payloads::default();
         let (mut there, mut was_resident) = (Vec::new(), Vec::new());
         for leaf in &leaves {
             // Those that are damaged are not asked for again.
             let was = leaf.latch.read().resident().is_some();
-            if self.load_to_write(leaf)? {
+            if self.load_to_write(leaf, &mut payloads)? {
                 there.push(leaf.clone());
                 was_resident.push(was);
             }
         }
+        drop(payloads);
         self.write_leaves(&there, upkeep)?;
-        let moved = self.drop_void(low);
+        self.drop_void(&sweep.at, next.as_deref());
         let budget = self.env.cache.budget();
         for (leaf, _) in there.iter().zip(was_resident).filter(|(_, was_resident)| !was_resident) {
             if budget.free() < budget.page_floor() {
                 leaf.try_evict();
             }
         }
-        let moved = moved + leaves.len() as u64;
-        if moved > 0 {
-            self.overfull.offer(low.clone(), CommitTs::ZERO);
-        }
-        Ok(moved)
+        let next = next.filter(|next| sweep.end.as_ref().is_none_or(|end| next < end));
+        let is_through = next.is_none();
+        sweep.at = next.unwrap_or_default();
+        Ok((leaves.len() as u64 + 1, is_through))
     }
 
-    /// Step 1: leaves under the oldest block that an image written now would be complete through. None while runs, or the build of
-    /// an index, hold back all of them [A4]: the next flush, or checkpoint, asks again.
-    fn to_drain(&self, handle: &InnerHandle, upkeep: &Upkeep<'_>) -> Option<Vec<Arc<LeafHandle>>> {
+    /// Leaves from `at` that have messages on disk, of blocks that an image written now would be complete through: runs, or the
+    /// build of an index, may hold that back [A4]. And where to go on. `None` if the node was replaced.
+    #[allow(clippy::type_complexity)]
+    fn to_drain(
+        &self,
+        handle: &InnerHandle,
+        at: &[u8],
+        upkeep: &Upkeep<'_>,
+    ) -> Option<(Vec<Arc<LeafHandle>>, Option<Vec<u8>>)> {
         let through = upkeep.applied.min(upkeep.log.durable()).min(self.runs.cap().as_lsn());
         let _latched = self.latch_structure();
         let guard = epoch::pin();
         let keys = loaded(handle, &guard)?;
         let record = handle.record.lock();
-        if !self.is_overfull(&record.segments, keys.len()) {
-            return None;
+        let blocks: Vec<_> = record.segments.iter().filter(|block| block.newest.as_lsn() <= through).collect();
+        let (mut leaves, mut next) = (Vec::new(), None);
+        for i in keys.child_for(at)..keys.len() {
+            let (low, high) = keys.fence_of(i);
+            if leaves.len() == LEAVES_PER_CALL {
+                next = Some(low);
+                break;
+            }
+            next = high;
+            let Child::Leaf(leaf) = keys.child(i) else { continue };
+            let counts =
+                |block: &&Arc<SegmentBlock>| block.overlaps(&low, next.as_deref()) && !is_void_for(leaf, block);
+            if blocks.iter().any(counts) && !leaf.record.lock().is_damaged {
+                leaves.push(leaf.clone());
+            }
         }
-        let old = record.segments.iter().filter(|block| block.newest.as_lsn() <= through);
-        old.map(|block| wanted_for(keys, block)).find_map(|wanted| wanted)
+        Some((leaves, next))
     }
 
-    /// Step 2: loaded, and to be written even if nothing is missing. False if it is damaged.
-    fn load_to_write(&self, leaf: &Arc<LeafHandle>) -> Result<bool> {
-        let there = self.load_for_upkeep(leaf)?;
+    /// Step 1: loaded, and to be written even if nothing is missing. False if it is damaged.
+    fn load_to_write(&self, leaf: &Arc<LeafHandle>, payloads: &mut Payloads) -> Result<bool> {
+        let there = self.load_for_upkeep(leaf, payloads)?;
         if let Some(resident) = leaf.latch.write().resident_mut() {
             self.note_applied(leaf, resident, TO_BE_WRITTEN);
         }
@@ -153,27 +214,27 @@ impl Core {
 
     /// Loads a leaf for what can as well be left. In a Bε-tree damage, which may be that of a segment over many leaves, is not met
     /// here, but by those who need the leaf: then false.
-    pub(crate) fn load_for_upkeep(&self, leaf: &Arc<LeafHandle>) -> Result<bool> {
-        match self.load_leaf(leaf, None) {
+    pub(crate) fn load_for_upkeep(&self, leaf: &Arc<LeafHandle>, payloads: &mut Payloads) -> Result<bool> {
+        match self.load_leaf_with(leaf, None, payloads) {
             Err(fault) if self.env.options.buffered => fault.into_damage().map(|_| false),
             done => done.map(|()| true),
         }
     }
 
-    /// Step 4 for the node of `low`. Returns how many messages were in the blocks that went.
-    fn drop_void(&self, low: &[u8]) -> u64 {
+    /// Step 3 for blocks that reach into `[low, high)`, of the node of `low`.
+    fn drop_void(&self, low: &[u8], high: Option<&[u8]>) {
         let latched = self.latch_structure();
         let guard = epoch::pin();
         let path = self.path(&guard, low);
         let bottom = path.last().expect("a path has a root");
         let mut record = bottom.handle.record.lock();
-        let gone: Vec<_> = record.segments.extract_if(.., |block| is_void(bottom.keys, block)).collect();
+        let is_gone = |block: &mut Arc<SegmentBlock>| block.overlaps(low, high) && is_void(bottom.keys, block);
+        let gone: Vec<_> = record.segments.extract_if(.., is_gone).collect();
         drop(record);
         if !gone.is_empty() {
             path.iter().rev().for_each(|step| step.handle.note_change());
         }
-        drop(latched);
-        gone.iter().map(|block| block.count).sum()
+        drop((latched, gone));
     }
 }
 
@@ -184,14 +245,6 @@ fn leaves_over<'a>(keys: &'a Inner<Child>, block: &SegmentBlock) -> impl Iterato
         Child::Leaf(leaf) => Some(leaf),
         Child::Inner(_) => None,
     })
-}
-
-/// Leaves to be drained of the block's messages; `None` if all that are left are damaged.
-fn wanted_for(keys: &Inner<Child>, block: &SegmentBlock) -> Option<Vec<Arc<LeafHandle>>> {
-    let left: Vec<_> = leaves_over(keys, block).filter(|leaf| !is_void_for(leaf, block)).collect();
-    let sound = left.iter().filter(|leaf| !leaf.record.lock().is_damaged);
-    let wanted: Vec<_> = sound.take(LEAVES_PER_CALL).map(|leaf| Arc::clone(leaf)).collect();
-    (left.is_empty() || !wanted.is_empty()).then_some(wanted)
 }
 
 /// Nothing of the block counts any more.

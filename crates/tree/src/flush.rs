@@ -1,10 +1,10 @@
 //! Messages from memory to disk: into segments of the buffer above the leaves.
 //!
 //! Steps for one inner node of level 1: (1) one flush of the tree at a time; (2) leaf by leaf, under its latch, what is
-//! pending of a COLD leaf is set on its way; it can be read as before; (3) the messages, in key order, are cut into blocks
+//! pending is set on its way; it can be read as before; a leaf in memory that has to be written anyway becomes dirty instead; (3) the messages, in key order, are cut into blocks
 //! of neighbouring leaves; (4) the log is made durable to the newest of them [A6], the blocks are written; (5) under the structure
 //! latch they are put into the buffers of the nodes that have the range today: the node may have been split; (6) leaf
-//! by leaf what is in the buffer is removed, unless the leaf was loaded or is being loaded meanwhile [A10].
+//! by leaf what is in the buffer is removed, unless the leaf is being loaded [A10].
 //!
 //! After a fault everything stays where it is, and is on its way again with the next flush. Damage is no fault here: what came
 //! late for a damaged leaf stays pending, and the checkpoint's F below it.
@@ -19,6 +19,7 @@ use base::{CommitTs, Fault, Result};
 use index::LogGate;
 use store::{Block, BlockKind, NewBlock, UpdateGroup, epoch};
 
+use crate::descent::Step;
 use crate::handle::{Arrival, Child, InnerHandle, InnerState, LeafHandle, LeafSlot, LeafState};
 use crate::image::Fence;
 use crate::messages::{Message, Messages, sorted};
@@ -43,20 +44,23 @@ impl Core {
         while at < leaves.len() {
             let (mut flushing, mut bytes) = (Vec::new(), 0);
             while at < leaves.len() && bytes < FLUSH_BYTES {
-                let mut start = self.start(&leaves[at]);
-                if matches!(start, Start::Load) {
-                    start = self.load_late(&leaves[at], &mut moved)?;
-                }
+                let leaf = &leaves[at];
+                let start = match self.start(leaf) {
+                    Start::Load => self.load_late(leaf)?,
+                    start => start,
+                };
                 match start {
-                    Start::Nothing | Start::Load => {}
+                    Start::Nothing => at += 1,
                     Start::Messages(messages) => {
                         bytes += messages.bytes();
                         moved += messages.count;
-                        flushing.push((leaves[at].clone(), messages));
+                        flushing.push((leaf.clone(), messages));
+                        at += 1;
                     }
-                    Start::Wait(arrival) => arrival.wait(),
+                    Start::Arrival(arrival) => arrival.wait(),
+                    Start::Landing => self.landed.wait_while(|| leaf.record.lock().in_flight),
+                    Start::Load => moved += 1,
                 }
-                at += 1;
             }
             let flushed = self.flush_some(&flushing, log);
             self.flushing_newest.store(0, Ordering::Release);
@@ -79,26 +83,34 @@ impl Core {
     fn start(&self, leaf: &LeafHandle) -> Start {
         let mut slot = leaf.latch.write();
         let LeafSlot { state, pending: Some(pending), .. } = &mut *slot else { return Start::Nothing };
+        let (in_flight, is_dirty) = {
+            let record = leaf.record.lock();
+            (record.in_flight, record.is_dirty())
+        };
+        let came_late = leaf.complete_through() >= Some(pending.oldest());
         match state {
-            LeafState::Cold if leaf.complete_through() >= Some(pending.oldest()) => Start::Load,
-            LeafState::Cold => {
-                let messages = pending.start_flush();
-                self.flushing_newest.fetch_max(messages.newest.0, Ordering::AcqRel);
-                Start::Messages(messages)
+            LeafState::Loading(arrival) => return Start::Arrival(arrival.clone()),
+            // What its image will be complete through is not known here.
+            _ if in_flight => return Start::Landing,
+            LeafState::Cold if came_late => return Start::Load,
+            LeafState::Cold => {}
+            LeafState::Resident(_) if is_dirty || came_late => {
+                self.give_up_pending(leaf, &mut slot);
+                return Start::Nothing;
             }
-            LeafState::Loading(arrival) => Start::Wait(arrival.clone()),
-            _ => unreachable!("messages are pending where the leaf is not in memory"),
+            LeafState::Resident(_) => {}
+            LeafState::Empty | LeafState::Obsolete => unreachable!("nothing is pending there"),
         }
+        let messages = pending.start_flush();
+        self.flushing_newest.fetch_max(messages.newest.0, Ordering::AcqRel);
+        Start::Messages(messages)
     }
 
     /// Loads a leaf for messages that came late. If it is damaged, they stay pending, and the checkpoint leaves them to the log
     /// ([`crate::handle::LeafRecord::is_stuck`]); the others are for a segment as ever.
-    fn load_late(&self, leaf: &Arc<LeafHandle>, moved: &mut u64) -> Result<Start> {
+    fn load_late(&self, leaf: &Arc<LeafHandle>) -> Result<Start> {
         match self.load_leaf(leaf, None).map_err(Fault::into_damage) {
-            Ok(()) => {
-                *moved += 1;
-                return Ok(Start::Nothing);
-            }
+            Ok(()) => return Ok(Start::Load),
             Err(Ok(_damage)) => {}
             Err(Err(fault)) => return Err(fault),
         }
@@ -124,11 +136,13 @@ impl Core {
         vfs::thread::point("tree.segment_placed");
         for (leaf, messages) in flushing {
             let mut slot = leaf.latch.write();
-            if !matches!(slot.state, LeafState::Cold) {
+            let LeafSlot { state, pending: Some(pending), .. } = &mut *slot else { continue };
+            if matches!(state, LeafState::Loading(_)) || !pending.end_flush(messages) {
                 continue;
             }
-            let Some(pending) = &mut slot.pending else { continue };
-            pending.end_flush(messages);
+            if let LeafState::Resident(resident) = state {
+                resident.note_counted(-messages.surplus, -(messages.count as i64));
+            }
             leaf.record.lock().oldest_pending = pending.oldest();
             if pending.count() == 0 {
                 slot.pending = None;
@@ -159,23 +173,29 @@ impl Core {
     fn place(&self, segment: &[Arc<SegmentBlock>]) {
         let _latched = self.latch_structure();
         let guard = epoch::pin();
+        let mut reached: Vec<Step<'_>> = Vec::new();
         for block in segment {
             let mut key = block.first.to_vec();
             loop {
-                let path = self.path(&guard, &key);
+                let mut path = self.path(&guard, &key);
                 let bottom = path.last().expect("a path has a root");
                 bottom.handle.record.lock().segments.push(block.clone());
                 bottom.handle.raise_log_need(block.newest);
                 // Dead marks stay as they are: who wrote the message has cleared them.
                 path.iter().rev().for_each(|step| step.handle.note_change());
-                if self.is_overfull(&bottom.handle.record.lock().segments, bottom.keys.len()) {
-                    self.overfull.offer(bottom.keys.lo().into(), CommitTs::ZERO);
+                let bottom = path.pop().expect("a path has a root");
+                let next = bottom.keys.hi().filter(|hi| *hi <= &*block.last).map(<[u8]>::to_vec);
+                if reached.last().is_none_or(|last| !Arc::ptr_eq(last.handle, bottom.handle)) {
+                    reached.push(bottom);
                 }
-                match bottom.keys.hi().filter(|hi| *hi <= &*block.last) {
-                    Some(hi) => key = hi.to_vec(),
+                match next {
+                    Some(next) => key = next,
                     None => break,
                 }
             }
+        }
+        for node in reached.iter().filter(|node| self.is_overfull(&node.handle.record.lock().segments, node.keys)) {
+            self.overfull.offer(node.keys.lo().into(), CommitTs::ZERO);
         }
     }
 
@@ -228,9 +248,11 @@ impl Core {
 enum Start {
     Nothing,
     Messages(Arc<Messages>),
-    /// It is being loaded, and takes its messages itself.
-    Wait(Arc<Arrival>),
-    /// A message came late: in a segment it would be void.
+    /// Not while it is being loaded.
+    Arrival(Arc<Arrival>),
+    /// Not while it is being written.
+    Landing,
+    /// A message came late: in a segment it would be void. Loaded, the leaf becomes dirty instead.
     Load,
 }
 

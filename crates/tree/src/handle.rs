@@ -21,9 +21,11 @@
 //! 4. `Empty` ⇒ no image, nothing unwritten, `dead_from` = 0. `Cold` or `Loading` ⇒ an image, nothing unwritten.
 //! 5. `dead_from` = T ⇒ no snapshot at or above T sees anything in the leaf [A25].
 //! 6. `last_reserved` is at least the ticket of every running commit that reserved a key of the range [A1].
-//! 7. `pending` ⇒ `Cold` or `Loading`, and `LeafRecord::oldest_pending` is the lowest timestamp in it. So a leaf in memory has
-//!    everything: image, segments and pending messages were put together under the latch [A10].
-//! 8. `Empty`, or in memory without an image ⇒ what segments hold for the range is void.
+//! 7. Image, segments and `pending` together say what the leaf says, unless it is dirty (`LeafRecord::is_dirty`): that needs
+//!    the leaf in memory. So a leaf that is not dirty leaves memory as it is, whatever is pending; and a leaf in memory has
+//!    everything: the three were put together under the latch [A10].
+//! 8. `LeafRecord::oldest_pending` is the lowest timestamp in `pending`; `Empty` or `Obsolete` ⇒ nothing is pending.
+//! 9. `Empty`, or in memory without an image ⇒ what segments hold for the range is void.
 //!
 //! Latch order: leaf latch → structure latch → record mutex (innermost). Two leaf latches are only ever held by a
 //! thread that took the second one without waiting.
@@ -137,7 +139,7 @@ pub(crate) struct LeafHandle {
 pub(crate) struct LeafSlot {
     pub high: Option<Fence>,
     pub state: LeafState,
-    /// What came while the leaf was not in memory.
+    /// What came since image and segments: while the leaf was not in memory, or while that was little.
     pub pending: Option<Box<Pending>>,
 }
 
@@ -163,8 +165,10 @@ pub(crate) struct Resident {
     /// What was collected from the leaf, with what hid it, is at or below this, and every image is complete through at least
     /// this: so it does not come back from a segment [A5]. That of the image at first.
     pub through: CommitTs,
-    /// Live keys and entries that loading added to the counts: what the leaf has beyond its image.
+    /// Live keys and entries that the counts have for the leaf beyond what they have for image and segments, about.
     pub beyond_image: (i64, i64),
+    /// There is an image, or one is on its way: what is applied may be pending beside the leaf.
+    pub has_image: bool,
     /// Blocks of large values and chains that the leaf, or its last image, names. By offset.
     pub beside: BTreeMap<u64, Arc<Block>>,
     pub charge: Charge,
@@ -174,7 +178,13 @@ impl Resident {
     /// A leaf that lacks nothing of its image, if it has one, which is complete through `through`.
     pub fn new(leaf: Leaf, through: CommitTs, charge: Charge) -> Self {
         let (beside, oldest_unwritten) = (BTreeMap::new(), CommitTs::MAX);
-        Self { leaf, oldest_unwritten, through, beyond_image: (0, 0), beside, charge }
+        Self { leaf, oldest_unwritten, through, beyond_image: (0, 0), has_image: false, beside, charge }
+    }
+
+    /// The counts were changed by so many live keys and entries of the leaf.
+    pub fn note_counted(&mut self, live: i64, entries: i64) {
+        self.beyond_image.0 += live;
+        self.beyond_image.1 += entries;
     }
 
     /// Something was dropped by a view with this floor: all up to there was applied. And it is at or below the highest

@@ -30,12 +30,23 @@ use crate::handle::{
 use crate::image::{Fence, Image};
 use crate::node::{ChildDescriptor, Inner, InnerImage, Leaf, NodeDescriptor, NodeKind};
 use crate::segment::SegmentBlock;
+use crate::settle::Payloads;
 use crate::tree::Core;
 
 impl Core {
     /// Brings a cold leaf into memory, or waits until another thread has. The caller looks again afterwards. Memory
     /// comes from `funds`, if it has enough.
     pub(crate) fn load_leaf(&self, leaf: &Arc<LeafHandle>, funds: Option<&mut Grant>) -> Result<()> {
+        self.load_leaf_with(leaf, funds, &mut Payloads::default())
+    }
+
+    /// The same for one of several neighbours, whose messages lie in the same blocks.
+    pub(crate) fn load_leaf_with(
+        &self,
+        leaf: &Arc<LeafHandle>,
+        funds: Option<&mut Grant>,
+        payloads: &mut Payloads,
+    ) -> Result<()> {
         let Some(charge) = self.wait_or_fund(leaf, funds)? else { return Ok(()) };
         let arrival = Arc::new(Arrival::default());
         let high = {
@@ -56,7 +67,7 @@ impl Core {
         vfs::thread::point("tree.loading");
         let image = leaf.record.lock().image.clone().expect("a cold leaf has an image");
         let result = self.read_resident(leaf, &image, high.as_ref(), charge);
-        let result = result.and_then(|resident| Ok((resident, self.gather(leaf, high.as_ref(), &image)?)));
+        let result = result.and_then(|resident| Ok((resident, self.gather(leaf, high.as_ref(), &image, payloads)?)));
         vfs::thread::point("tree.loaded");
         let mut slot = leaf.latch.write();
         let result = match result {
@@ -108,7 +119,7 @@ impl Core {
         let beside: BTreeMap<u64, Arc<Block>> =
             image.block.beside().into_iter().flatten().map(|block| (block.at().offset, block.clone())).collect();
         charge.set(leaf.memory_bytes() as u64);
-        Ok(Resident { beside, ..Resident::new(leaf, image.complete_through(), charge) })
+        Ok(Resident { beside, has_image: true, ..Resident::new(leaf, image.complete_through(), charge) })
     }
 
     /// The blocks that a leaf names get an owner, unless its image has them.
@@ -184,7 +195,7 @@ impl Core {
         revive(&keys, &segments);
         {
             let mut record = cold.handle.record.lock();
-            if self.is_overfull(&segments, keys.len()) {
+            if self.is_overfull(&segments, &keys) {
                 self.overfull.offer(cold.low.clone(), CommitTs::ZERO);
             }
             self.count_segments(&keys, &segments);

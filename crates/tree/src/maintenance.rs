@@ -15,6 +15,7 @@ use index::{Progress, Upkeep};
 
 use crate::clean::Cleaning;
 use crate::dead::Waiting;
+use crate::drain::Moving;
 use crate::image::Fence;
 use crate::runs::{DRAIN_COLD_LEAVES, Draining};
 use crate::tree::{Core, Hand};
@@ -36,8 +37,7 @@ pub(crate) struct Plan {
     /// Busy at the last call.
     pub busy: Vec<Fence>,
     pub cleaning: Cleaning,
-    /// Where the next flush begins.
-    pub flush_at: Vec<u8>,
+    pub moving: Moving,
 }
 
 /// While runs are drained, one call in so many does something else, too.
@@ -55,7 +55,7 @@ impl Core {
         if drained > 0 && !plan.turn.is_multiple_of(REST_EVERY) {
             return Ok(Progress { entries: drained, more: true });
         }
-        let moved = self.move_messages(upkeep, &mut plan.flush_at)?;
+        let moved = self.move_messages(upkeep, &mut plan.moving)?;
         if moved > 0 && !plan.turn.is_multiple_of(REST_EVERY) {
             return Ok(Progress { entries: moved, more: true });
         }

@@ -55,6 +55,8 @@ impl Core {
             unreachable!("checked above, under the latch")
         };
         left_slot.high = right_slot.high.clone();
+        // The left one is dirty from now on, so nothing needs to be pending.
+        let messages = (left_slot.pending.take(), right_slot.pending.take());
         let outdated = self.absorb_leaf(left, &mut left_slot, right, *b, bottom.handle);
         self.fold(&latched, &guard, &path, bottom.index..bottom.index + 2);
         if let Some(from) = left.mark.get() {
@@ -62,7 +64,7 @@ impl Core {
             self.summarise(&latched, &left.low);
         }
         drop((latched, right_slot, left_slot));
-        drop(outdated);
+        drop((outdated, messages));
         true
     }
 
@@ -83,7 +85,11 @@ impl Core {
         a.oldest_unwritten = CommitTs::ZERO;
         a.charge.set(a.leaf.memory_bytes() as u64);
         let gone = std::mem::replace(&mut *right.record.lock(), LeafRecord::clean(None));
-        let before = std::mem::replace(&mut left.record.lock().oldest_unwritten, CommitTs::ZERO);
+        let before = {
+            let mut record = left.record.lock();
+            record.oldest_pending = CommitTs::MAX;
+            std::mem::replace(&mut record.oldest_unwritten, CommitTs::ZERO)
+        };
         parent.record.lock().retire(&right.low, gone.composed);
         if before == CommitTs::MAX {
             self.env.cache.note_dirty(self.page_bytes());

@@ -3,7 +3,7 @@
 //! A message is a version, (key, ts, put or delete), so it is idempotent: a leaf that has it already does not change
 //! (decision D3). Where a message may be:
 //!
-//! 1. in [`Pending`], beside the COLD or LOADING leaf's state, under its latch: appended as commits come, in no order;
+//! 1. in [`Pending`], beside the leaf's state, under its latch: appended as commits come, in no order;
 //! 2. in a segment of the buffer above the leaf, on disk (`segment`, `flush`): sorted, immutable;
 //! 3. in the leaf, once it is loaded (`settle`).
 //!
@@ -89,12 +89,13 @@ fn read<'a>(r: &mut Reader<'a>) -> Option<Message<'a>> {
 /// All messages by key, the newest of a key first, each once.
 pub(crate) fn sorted<'a>(sources: impl IntoIterator<Item = &'a Messages>) -> Vec<Message<'a>> {
     let mut all: Vec<Message<'a>> = sources.into_iter().flat_map(Messages::iter).collect();
-    all.sort_unstable_by(|a, b| a.key.cmp(b.key).then(b.ts.cmp(&a.ts)));
+    // Of sorted sources: the stable sort merges them.
+    all.sort_by(|a, b| a.key.cmp(b.key).then(b.ts.cmp(&a.ts)));
     all.dedup_by(|a, b| a.ts == b.ts && a.key == b.key);
     all
 }
 
-/// The messages of one leaf that is not in memory.
+/// The messages of one leaf that are in no segment.
 #[derive(Debug)]
 pub(crate) struct Pending {
     pub open: Messages,
@@ -126,6 +127,10 @@ impl Pending {
 
     pub fn oldest(&self) -> CommitTs {
         self.parts().filter_map(|part| part.oldest).min().unwrap_or(CommitTs::MAX)
+    }
+
+    pub fn newest(&self) -> CommitTs {
+        self.parts().map(|part| part.newest).max().unwrap_or_default()
     }
 
     pub fn count(&self) -> u64 {
@@ -168,11 +173,13 @@ impl Pending {
         self.flushing.clone()
     }
 
-    /// What was flushed is in a segment.
-    pub fn end_flush(&mut self, flushed: &std::sync::Arc<Messages>) {
-        if self.flushing.as_ref().is_some_and(|flushing| std::sync::Arc::ptr_eq(flushing, flushed)) {
+    /// What was flushed is in a segment. False if it is not pending any more.
+    pub fn end_flush(&mut self, flushed: &std::sync::Arc<Messages>) -> bool {
+        let is_pending = self.flushing.as_ref().is_some_and(|flushing| std::sync::Arc::ptr_eq(flushing, flushed));
+        if is_pending {
             self.flushing = None;
             self.charge.set(self.memory_bytes());
         }
+        is_pending
     }
 }

@@ -10,7 +10,8 @@
 //! and what was unwritten or in flight: the image that comes back is the left half's alone, trimmed to its range.
 //! Eviction, merging, unlinking and a second write leave a leaf in flight alone.
 //!
-//! A page leaves memory only if it is clean and no running commit reserved it [A1].
+//! A page leaves memory only if it is clean and no running commit reserved it [A1]. What is pending beside it stays, and is all that
+//! image and segments lack.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -51,8 +52,9 @@ impl Page for LeafHandle {
             return Evict::Busy;
         }
         let leaf = std::mem::replace(&mut slot.state, LeafState::Cold);
+        let (surplus, count) = slot.pending.as_ref().map_or((0, 0), |p| (p.surplus(), p.count() as i64));
         if let LeafState::Resident(resident) = &leaf {
-            core.counters.add(self, -resident.beyond_image.0, -resident.beyond_image.1);
+            core.counters.add(self, surplus - resident.beyond_image.0, count - resident.beyond_image.1);
         }
         drop(slot);
         // The memory is given back without the latch.
@@ -113,15 +115,19 @@ impl Core {
         let encoded = Encoded::of(handle, high, resident, through);
         let never_written = {
             let mut record = handle.record.lock();
-            record.oldest_in_flight = std::mem::replace(&mut record.oldest_unwritten, CommitTs::MAX);
+            record.oldest_in_flight = record.oldest_unwritten.min(record.oldest_pending);
+            (record.oldest_unwritten, record.oldest_pending) = (CommitTs::MAX, CommitTs::MAX);
             record.in_flight = true;
             record.composed.is_none()
         };
         resident.oldest_unwritten = CommitTs::MAX;
-        resident.beyond_image = (0, 0);
+        (resident.beyond_image, resident.has_image) = ((0, 0), true);
+        let used_bytes = resident.leaf.used_bytes();
+        // The image has it.
+        slot.pending = None;
         self.env.cache.note_clean(self.page_bytes());
         // A leaf written for the first time and nearly full was filled by appends: it will hardly change.
-        let filled_once = never_written && resident.leaf.used_bytes() * 8 > self.env.options.node_bytes * 7;
+        let filled_once = never_written && used_bytes * 8 > self.env.options.node_bytes * 7;
         let group = if filled_once { UpdateGroup::Cold } else { UpdateGroup::Warm };
         let (core, handle) = (self.clone(), handle.clone());
         Some(PageWrite {

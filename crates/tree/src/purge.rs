@@ -23,6 +23,7 @@ use crate::dead::mark_of;
 use crate::handle::{Child, InnerHandle, LeafHandle, LeafSlot, LeafState};
 use crate::image::{Fence, Image};
 use crate::maintenance::Plan;
+use crate::messages::Pending;
 use crate::structure::note_structure_change;
 use crate::tree::Core;
 
@@ -48,6 +49,7 @@ enum Verdict {
 /// What was in a leaf that is EMPTY or OBSOLETE now: dropped without latches.
 struct Remains {
     _state: LeafState,
+    _pending: Option<Box<Pending>>,
     _image: Option<Arc<Image>>,
 }
 
@@ -129,7 +131,6 @@ impl Core {
             LeafState::Obsolete => return Verdict::Leave,
             LeafState::Loading(_) => return Verdict::Busy,
             LeafState::Resident(resident) => mark_of(&resident.leaf),
-            LeafState::Cold if slot.pending.is_some() => return Verdict::Leave,
             LeafState::Cold => leaf.mark.get(),
         };
         let Some(dead_from) = dead_from else { return Verdict::Leave };
@@ -180,10 +181,11 @@ impl Core {
 
     /// Step 3 for one leaf.
     fn empty_out(&self, leaf: &LeafHandle, slot: &mut LeafSlot, parent: &InnerHandle) -> Remains {
-        let state = std::mem::replace(&mut slot.state, LeafState::Empty);
+        let (state, pending) = (std::mem::replace(&mut slot.state, LeafState::Empty), slot.pending.take());
         let (image, composed, was_dirty) = {
             let mut record = leaf.record.lock();
             let was_dirty = std::mem::replace(&mut record.oldest_unwritten, CommitTs::MAX) != CommitTs::MAX;
+            record.oldest_pending = CommitTs::MAX;
             (record.image.take(), record.composed.take(), was_dirty)
         };
         parent.record.lock().retire(&leaf.low, composed);
@@ -201,12 +203,16 @@ impl Core {
                 let image = image.as_ref().expect("a cold leaf has an image");
                 // Whoever has an image waited for the log when it was written [A6].
                 self.counters.add(leaf, -(image.live as i64), -(image.entries as i64));
+                if let Some(pending) = &pending {
+                    parent.raise_log_need(pending.newest());
+                    self.counters.add(leaf, -pending.surplus(), -(pending.count() as i64));
+                }
             }
-            _ => return Remains { _state: state, _image: image },
+            _ => return Remains { _state: state, _pending: pending, _image: image },
         }
         leaf.mark.set(Some(CommitTs::ZERO));
         self.counters.add_leaves(-1);
         self.counters.count_unlink();
-        Remains { _state: state, _image: image }
+        Remains { _state: state, _pending: pending, _image: image }
     }
 }

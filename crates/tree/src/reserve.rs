@@ -197,7 +197,11 @@ impl Survey {
             }
         }
         let free = match state {
-            LeafState::Resident(resident) => node_bytes - resident.leaf.used_bytes().min(node_bytes),
+            LeafState::Resident(resident) => {
+                // What is in the leaf may be pending, too.
+                self.message_bytes += if buffered { 2 * bytes } else { 0 };
+                node_bytes - resident.leaf.used_bytes().min(node_bytes)
+            }
             LeafState::Empty => {
                 self.pages += 1;
                 node_bytes

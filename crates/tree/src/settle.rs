@@ -9,7 +9,8 @@
 //!
 //! Messages of segments at or below what the image is complete through are void: the image has them, or has dropped them
 //! together with what hid them [A5]. The others are inserted and nothing is collected, so the leaf lacks nothing that image
-//! and segments do not have together: it is clean and may be thrown out again as it is. Only what was pending makes it dirty.
+//! and segments do not have together: it is clean and may be thrown out again as it is. What is pending stays so, beside the leaf that
+//! has it, too, while it is little (`apply`).
 //!
 //! What is pending is never void: it may come late, from a run or when the log is replayed, and hide what is in a run still. Such
 //! a message, at or below what the image is complete through, does not go to a segment: the leaf is loaded for it.
@@ -17,6 +18,8 @@
 //! If they do not fit, the leaf is split. The right half's latch is taken before anybody can find it and held until it, too, has
 //! everything.
 
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -43,6 +46,23 @@ pub(crate) struct Around {
 /// Stands for "to be written although nothing is missing": unwritten, but above every F.
 pub(crate) const TO_BE_WRITTEN: CommitTs = CommitTs(u64::MAX - 1);
 
+/// Blocks that one thread has read, for leaves that are neighbours.
+#[derive(Default)]
+pub(crate) struct Payloads(BTreeMap<u64, Vec<u8>>);
+
+impl Payloads {
+    fn of(&mut self, core: &Core, block: &SegmentBlock) -> Result<&[u8]> {
+        Ok(match self.0.entry(block.block.at().offset) {
+            Entry::Occupied(read) => read.into_mut(),
+            Entry::Vacant(place) => {
+                let mut payload = Vec::new();
+                core.read_segment(block, &mut payload)?;
+                place.insert(payload)
+            }
+        })
+    }
+}
+
 impl Core {
     /// Step 2.
     pub(crate) fn segments_over(&self, low: &[u8], high: Option<&[u8]>) -> Vec<Arc<SegmentBlock>> {
@@ -55,13 +75,19 @@ impl Core {
     }
 
     /// Step 3 for the messages.
-    pub(crate) fn gather(&self, leaf: &LeafHandle, high: Option<&Fence>, image: &Image) -> Result<Messages> {
+    pub(crate) fn gather(
+        &self,
+        leaf: &LeafHandle,
+        high: Option<&Fence>,
+        image: &Image,
+        payloads: &mut Payloads,
+    ) -> Result<Messages> {
         let mut gathered = Messages::default();
         let (high, through) = (high.map(|high| &**high), image.complete_through());
         for block in self.segments_over(&leaf.low, high) {
             vfs::thread::point("tree.gather");
             if block.newest > through {
-                self.gather_from(&block, (&leaf.low, high), through, &mut gathered)?;
+                self.gather_from(&block, (&leaf.low, high), through, payloads, &mut gathered)?;
             }
         }
         Ok(gathered)
@@ -84,28 +110,40 @@ impl Core {
         let pending = slot.pending.take();
         let parts = pending.iter().flat_map(|pending| pending.parts());
         let messages = sorted(parts.chain([gathered]));
-        if let Some(pending) = &pending {
-            self.counters.add(handle, -pending.surplus(), -(pending.count() as i64));
-            let resident = slot.resident_mut().expect("it was just made so");
-            self.note_applied(handle, resident, pending.oldest());
-            handle.record.lock().oldest_pending = CommitTs::MAX;
-        }
+        let (pending_surplus, pending_count) = pending.as_ref().map_or((0, 0), |p| (p.surplus(), p.count() as i64));
         let (surplus, count) = (gathered.surplus, gathered.count as i64);
-        self.counters.add(handle, -surplus, -count);
-        let (live, entries) = self.settle(handle, slot, &messages, 0..messages.len(), funds);
+        self.counters.add(handle, -surplus - pending_surplus, -count - pending_count);
+        // Nothing is written in a database that is only read: the halves go out as the whole came in.
+        let lacks = if self.env.read_only { CommitTs::MAX } else { TO_BE_WRITTEN };
+        let lacks = pending.as_ref().map_or(lacks, |pending| lacks.min(pending.oldest()));
+        let (live, entries) = self.settle(handle, slot, &messages, 0..messages.len(), lacks, funds);
+        let through = handle.complete_through();
         let resident = slot.resident_mut().expect("it stays so");
         resident.beyond_image = (live - surplus, entries - count);
+        if let Some(pending) = pending {
+            let was_split = resident.oldest_unwritten != CommitTs::MAX;
+            let is_little = through < Some(pending.oldest()) && !self.is_worth_loading(pending.bytes());
+            let stays = !was_split && (is_little || self.env.read_only);
+            slot.pending = Some(pending);
+            if !stays {
+                self.give_up_pending(handle, slot);
+            }
+        }
+        let resident = slot.resident_mut().expect("it stays so");
         // Trimmed, or with its messages, it may be dead where the whole image is not, or alive where that is dead.
         self.refresh_mark(handle, &resident.leaf);
     }
 
-    /// Inserts the messages of `range`, which are the leaf's. Returns the live keys and entries that came.
+    /// Inserts the messages of `range`, which are the leaf's. If it is split, the halves lack what `lacks` says on disk. Returns the
+    /// live keys and entries that came.
+    #[allow(clippy::too_many_arguments)]
     fn settle(
         &self,
         handle: &Arc<LeafHandle>,
         slot: &mut LeafSlot,
         messages: &[Message<'_>],
         mut range: Range<usize>,
+        lacks: CommitTs,
         funds: &mut Option<Grant>,
     ) -> (i64, i64) {
         let keep_all = GcView::keep_all();
@@ -122,8 +160,6 @@ impl Core {
                 }
                 Insert::Full => {
                     hint = None;
-                    // Nothing is written in a database that is only read: the halves go out as the whole came in.
-                    let lacks = if self.env.read_only { CommitTs::MAX } else { TO_BE_WRITTEN };
                     let right = self.split_off(handle, slot, message.key, false, lacks, funds);
                     let mut right_slot = right.latch.write();
                     let cut = range.start + messages[range.clone()].partition_point(|m| *m.key < *right.low);
@@ -133,7 +169,7 @@ impl Core {
                     }
                     self.link_right(handle, &right);
                     let (more_live, more_entries) =
-                        self.settle(&right, &mut right_slot, messages, cut..range.end, funds);
+                        self.settle(&right, &mut right_slot, messages, cut..range.end, lacks, funds);
                     (live, entries) = (live + more_live, entries + more_entries);
                     let resident = right_slot.resident().expect("its latch is held");
                     self.refresh_mark(&right, &resident.leaf);
@@ -167,9 +203,9 @@ impl Core {
             Err(fault) => return fault.into_damage().map(|_| None),
         };
         let (mut gathered, mut missing, through) = (Messages::default(), Vec::new(), image.complete_through());
-        let bounds = (&*leaf.low, high.as_deref());
+        let (bounds, mut payloads) = ((&*leaf.low, high.as_deref()), Payloads::default());
         for block in self.segments_over(&leaf.low, high.as_deref()).iter().filter(|block| block.newest > through) {
-            if let Err(fault) = self.gather_from(block, bounds, through, &mut gathered) {
+            if let Err(fault) = self.gather_from(block, bounds, through, &mut payloads, &mut gathered) {
                 missing.push(self.missing_of(block, bounds, fault)?);
             }
         }
@@ -182,11 +218,11 @@ impl Core {
         block: &SegmentBlock,
         (low, high): (&[u8], Option<&[u8]>),
         through: CommitTs,
+        payloads: &mut Payloads,
         gathered: &mut Messages,
     ) -> Result<()> {
-        let mut payload = Vec::new();
-        self.read_segment(block, &mut payload)?;
-        segment::select(&payload, low, high, through, gathered)
+        let payload = payloads.of(self, block)?;
+        segment::select(payload, low, high, through, gathered)
             .map_err(|what| self.corrupt(block.block.at(), "segment of messages", what))
     }
 

@@ -249,9 +249,19 @@ impl Check<'_> {
             }
             LeafState::Empty => {
                 let record = handle.record.lock();
-                if record.image.is_some() || record.is_dirty() || handle.mark.get() != Some(base::CommitTs::ZERO) {
+                let is_pending = slot.pending.is_some() || record.oldest_pending != base::CommitTs::MAX;
+                if record.image.is_some()
+                    || record.is_dirty()
+                    || is_pending
+                    || handle.mark.get() != Some(base::CommitTs::ZERO)
+                {
                     drop(record);
-                    self.wrong(name(), "EMPTY slot", "no image, nothing unwritten, a mark", "something else");
+                    self.wrong(
+                        name(),
+                        "EMPTY slot",
+                        "no image, nothing unwritten or pending, a mark",
+                        "something else",
+                    );
                 }
             }
             LeafState::Cold | LeafState::Loading(_) => {

@@ -4,7 +4,8 @@
 //! * a piece lies within its chunk, and no two pieces of one chunk overlap: [`cut`], the only one that makes pieces, maps
 //!   as much as they are long together and steps by their length; a [`Piece`] is neither `Clone` nor `Copy`;
 //! * the chunk stays mapped as long as a piece of it is there: each holds an `Arc` of it;
-//! * nobody else reads or writes the mapping: it is private to this file, and it has no file behind it.
+//! * nobody else reads or writes the mapping: it is private to this file, and it has no file behind it;
+//! * what [`Piece::release`] gives back is whole pages of the system within the piece.
 //!
 //! Why not the allocator: glibc's maps a mebibyte only until the first one is freed; later ones come from its heaps, between
 //! whatever else lives there, and stay resident when they are freed. Under a budget of 64 MiB that was 35 MiB.
@@ -18,7 +19,10 @@ use std::ptr::NonNull;
 use std::slice;
 use std::sync::Arc;
 
-use memmap2::{Advice, MmapMut, MmapRaw};
+use memmap2::{Advice, MmapMut, MmapRaw, UncheckedAdvice};
+
+/// A page of the system, or several.
+const SYSTEM_PAGE_BYTES: usize = if cfg!(target_arch = "x86_64") { 4 << 10 } else { 64 << 10 };
 
 /// Size of what the system can map as one page of its tables; asked for, not required.
 const HUGE_BYTES: usize = 2 << 20;
@@ -28,13 +32,13 @@ pub(super) struct Piece {
     start: NonNull<u8>,
     len: usize,
     /// None for the empty piece.
-    _chunk: Option<Arc<MmapRaw>>,
+    chunk: Option<Arc<MmapRaw>>,
 }
 
 /// The empty piece.
 impl Default for Piece {
     fn default() -> Self {
-        Self { start: NonNull::dangling(), len: 0, _chunk: None }
+        Self { start: NonNull::dangling(), len: 0, chunk: None }
     }
 }
 
@@ -60,9 +64,24 @@ pub(super) fn cut(bytes: usize, count: usize) -> Vec<Piece> {
     let piece = |n: usize| {
         // SAFETY: `n < count`, so `(n + 1) * bytes <= mapped`, and the mapping is that long.
         let start = unsafe { chunk.as_mut_ptr().add(n * bytes) };
-        Piece { start: NonNull::new(start).expect("a mapping is not at zero"), len: bytes, _chunk: Some(chunk.clone()) }
+        Piece { start: NonNull::new(start).expect("a mapping is not at zero"), len: bytes, chunk: Some(chunk.clone()) }
     };
     (0..count).map(piece).collect()
+}
+
+impl Piece {
+    /// Gives the memory back to the system if it is whole pages of it; the bytes are zeroes then. The piece is as good as before.
+    pub(super) fn release(&mut self) {
+        let Some(chunk) = &self.chunk else { return };
+        let offset = self.start.as_ptr().addr() - chunk.as_mut_ptr().addr();
+        if !self.len.is_multiple_of(SYSTEM_PAGE_BYTES) || !offset.is_multiple_of(SYSTEM_PAGE_BYTES) {
+            return;
+        }
+        // SAFETY: the bytes are this piece's, which `&mut self` alone reaches, and no others: a mapping begins at a page of
+        // the system, and so, by the check above, does the piece, which ends at one. The mapping is private and has no file
+        // behind it, so what is read afterwards is zeroes.
+        let _ = unsafe { chunk.unchecked_advise_range(UncheckedAdvice::DontNeed, offset, self.len) };
+    }
 }
 
 impl Deref for Piece {
@@ -70,7 +89,7 @@ impl Deref for Piece {
 
     #[inline]
     fn deref(&self) -> &[u8] {
-        // SAFETY: empty; or mapped and zeroed by the system, alive by `_chunk`, and no other piece has these bytes.
+        // SAFETY: empty; or mapped and zeroed by the system, alive by `chunk`, and no other piece has these bytes.
         unsafe { slice::from_raw_parts(self.start.as_ptr(), self.len) }
     }
 }
@@ -109,6 +128,25 @@ mod tests {
             }
             drop(pieces);
             assert!(last.iter().all(|byte| *byte == count as u8), "the chunk is there as long as a piece");
+        }
+    }
+
+    /// What is released is zeroes and can be written again; its neighbours keep theirs, also if they share a page of the system.
+    #[test]
+    fn released_pieces_leave_their_neighbours_alone() {
+        for bytes in [512, 4096, 16 << 10, 64 << 10] {
+            let mut pieces = cut(bytes, 16);
+            for (n, piece) in pieces.iter_mut().enumerate() {
+                piece.fill(n as u8 + 1);
+            }
+            pieces.iter_mut().skip(3).step_by(2).for_each(Piece::release);
+            for (n, piece) in pieces.iter_mut().enumerate() {
+                let released = n >= 3 && n % 2 == 1 && bytes >= SYSTEM_PAGE_BYTES;
+                let expected = if released { 0 } else { n as u8 + 1 };
+                assert!(piece.iter().all(|byte| *byte == expected), "piece {n} of {bytes} bytes");
+                piece.fill(7);
+                assert!(piece.iter().all(|byte| *byte == 7));
+            }
         }
     }
 
