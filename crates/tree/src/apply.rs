@@ -87,7 +87,7 @@ impl Core {
             self.fill_empty(handle, slot, grant);
         }
         let used_before = slot.resident().map_or(0, |resident| resident.leaf.used_bytes());
-        let mut visit = Visit { light: self.is_light(slot), ..Visit::default() };
+        let mut visit = Visit { light: self.is_light(slot, ts), ..Visit::default() };
         let (mut hint, mut collected, mut was_split) = (None, false, false);
         while let Some(key) = (first + visit.done < batch.len()).then(|| batch.key(first + visit.done)) {
             // The first one is why the leaf was latched; a split may have moved it.
@@ -175,10 +175,11 @@ impl Core {
         }
     }
 
-    /// What comes to the leaf in memory becomes messages. If it is dirty and this is not seen, messages do no harm.
-    fn is_light(&self, slot: &LeafSlot) -> bool {
-        let clean = |resident: &Resident| resident.has_image && resident.oldest_unwritten == CommitTs::MAX;
-        self.env.options.buffered && slot.resident().is_some_and(clean)
+    /// What comes to the leaf in memory becomes messages, unless it is late. If the leaf is dirty and this is not seen, messages do
+    /// no harm.
+    fn is_light(&self, slot: &LeafSlot, ts: CommitTs) -> bool {
+        let is_clean = |resident: &Resident| resident.has_image && resident.oldest_unwritten == CommitTs::MAX;
+        self.env.options.buffered && slot.resident().is_some_and(|leaf| is_clean(leaf) && ts > leaf.through)
     }
 
     /// A change that the leaf in memory has already.
