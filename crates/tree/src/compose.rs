@@ -22,6 +22,7 @@ use store::{Block, epoch};
 
 use crate::checkpoint::Walk;
 use crate::descent::later;
+use crate::drain::is_void;
 use crate::handle::{Child, InnerHandle, InnerState, LeafHandle};
 use crate::image::{Fence, Image};
 use crate::node::{ChildDescriptor, Inner, InnerImage, NodeKind};
@@ -71,7 +72,11 @@ impl Walk<'_> {
             Ok(slots) => slots,
             Err(outcome) => return outcome,
         };
-        let segments = handle.record.lock().segments.clone();
+        let segments = {
+            let mut record = handle.record.lock();
+            record.segments.retain(|block| !is_void(&node.keys, block));
+            record.segments.clone()
+        };
         let (low, high) = (node.keys.lo(), node.keys.hi());
         let shared: Vec<_> = segments.iter().filter(|block| !block.lies_in(low, high)).cloned().collect();
         if !shared.is_empty() {

@@ -156,7 +156,7 @@ impl Core {
             }
         }
         drop(payloads);
-        self.write_leaves(&there, upkeep)?;
+        self.write_leaves(&self.dirty_between(&sweep.at, next.as_deref()), upkeep)?;
         self.drop_void(&sweep.at, next.as_deref());
         let budget = self.env.cache.budget();
         for (leaf, _) in there.iter().zip(was_resident).filter(|(_, was_resident)| !was_resident) {
@@ -218,6 +218,27 @@ impl Core {
         match self.load_leaf_with(leaf, None, payloads) {
             Err(fault) if self.env.options.buffered => fault.into_damage().map(|_| false),
             done => done.map(|()| true),
+        }
+    }
+
+    /// What is to be written of `[low, high)`: leaves that did not have room for their messages are several now.
+    fn dirty_between(&self, low: &[u8], high: Option<&[u8]>) -> Vec<Arc<LeafHandle>> {
+        let (mut found, mut at) = (Vec::new(), low.to_vec());
+        let guard = epoch::pin();
+        loop {
+            let path = self.path(&guard, &at);
+            let bottom = path.last().expect("a path has a root");
+            for child in &bottom.keys.children()[bottom.index..] {
+                match child {
+                    Child::Leaf(leaf) if high.is_some_and(|high| *leaf.low >= *high) => return found,
+                    Child::Leaf(leaf) if leaf.record.lock().is_dirty() => found.push(leaf.clone()),
+                    Child::Leaf(_) | Child::Inner(_) => {}
+                }
+            }
+            match bottom.keys.hi() {
+                Some(end) => at = end.to_vec(),
+                None => return found,
+            }
         }
     }
 
