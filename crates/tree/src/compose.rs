@@ -68,14 +68,17 @@ impl Walk<'_> {
         let latched = self.core.latch_structure();
         let guard = epoch::pin();
         let InnerState::Loaded(node) = handle.cell.load(&guard) else { return Outcome::Obsolete };
-        let slots = match self.slots(&node.keys) {
-            Ok(slots) => slots,
-            Err(outcome) => return outcome,
-        };
+        // Before the slots: what they name is what was seen here, or newer. An image that comes in between would make void what
+        // the image named beside it lacks.
         let segments = {
             let mut record = handle.record.lock();
             record.segments.retain(|block| !is_void(&node.keys, block));
             record.segments.clone()
+        };
+        vfs::thread::point("tree.segments_chosen");
+        let slots = match self.slots(&node.keys) {
+            Ok(slots) => slots,
+            Err(outcome) => return outcome,
         };
         let (low, high) = (node.keys.lo(), node.keys.hi());
         let shared: Vec<_> = segments.iter().filter(|block| !block.lies_in(low, high)).cloned().collect();
