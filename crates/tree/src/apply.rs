@@ -79,7 +79,10 @@ impl Core {
         view: &GcView,
     ) -> usize {
         let handle = place.leaf;
-        if matches!(slot.state, LeafState::Cold | LeafState::Loading(_)) {
+        if matches!(slot.state, LeafState::Parked(_)) && self.has_large_value(slot, batch, first) {
+            self.unpark(handle, slot);
+        }
+        if matches!(slot.state, LeafState::Cold | LeafState::Loading(_) | LeafState::Parked(_)) {
             return self.buffer(handle, slot, batch, first, grant, ts);
         }
         let fresh = matches!(slot.state, LeafState::Empty);
@@ -130,7 +133,15 @@ impl Core {
         visit.done
     }
 
-    /// The leaf is not in memory: its operations wait beside it. Returns how many there are.
+    /// Some operation of the leaf cannot be a message.
+    fn has_large_value(&self, slot: &LeafSlot, batch: &Batch, first: usize) -> bool {
+        let inline = |i: usize| max_inline_bytes(self.env.options.node_bytes, batch.key(i).len());
+        (first..batch.len())
+            .take_while(|i| *i == first || slot.is_below_high(batch.key(*i)))
+            .any(|i| batch.op(i).value_bytes() > inline(i))
+    }
+
+    /// The leaf is not in memory, or parked: its operations wait beside it. Returns how many there are.
     fn buffer(
         &self,
         handle: &Arc<LeafHandle>,
@@ -239,11 +250,15 @@ impl Core {
             resident.charge.set(memory);
         }
         self.refresh_mark(handle, &resident.leaf);
-        handle.touch();
+        if visit.changed || !visit.light {
+            handle.touch();
+        }
         if let Some(bytes) = slot.pending.as_ref().map(|pending| pending.bytes()) {
             self.note_pending(handle, ts, false);
             if visit.changed || self.is_heavy(bytes) {
                 self.give_up_pending(handle, slot);
+            } else {
+                self.park_if_unread(handle, slot);
             }
         }
     }

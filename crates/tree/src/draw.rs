@@ -72,7 +72,7 @@ fn draw_leaf(handle: &LeafHandle, depth: usize, out: &mut String) {
     let what = match &slot.state {
         LeafState::Empty => "EMPTY",
         LeafState::Obsolete => "OBSOLETE",
-        LeafState::Cold | LeafState::Loading(_) => {
+        LeafState::Cold | LeafState::Parked(_) | LeafState::Loading(_) => {
             facts.push("cold".to_owned());
             facts.extend(record.image.as_ref().map(|image| counts(image.entries, image.live)));
             "leaf"

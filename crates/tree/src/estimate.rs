@@ -250,7 +250,7 @@ fn live_of_leaf(leaf: &LeafHandle) -> Option<f64> {
     match &slot.state {
         LeafState::Resident(resident) => Some(resident.leaf.stats().live.into()),
         LeafState::Empty => Some(0.0),
-        LeafState::Cold | LeafState::Loading(_) => {
+        LeafState::Cold | LeafState::Parked(_) | LeafState::Loading(_) => {
             let record = leaf.record.lock();
             let whole = |image: &&std::sync::Arc<crate::image::Image>| {
                 image.is_exact && image.is_whole(&leaf.low, slot.high.as_deref())

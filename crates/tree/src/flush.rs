@@ -80,8 +80,9 @@ impl Core {
     }
 
     /// Step 2.
-    fn start(&self, leaf: &LeafHandle) -> Start {
+    fn start(&self, leaf: &Arc<LeafHandle>) -> Start {
         let mut slot = leaf.latch.write();
+        self.unpark(leaf, &mut slot);
         let LeafSlot { state, pending: Some(pending), .. } = &mut *slot else { return Start::Nothing };
         let (in_flight, is_dirty) = {
             let record = leaf.record.lock();
@@ -99,6 +100,7 @@ impl Core {
                 return Start::Nothing;
             }
             LeafState::Resident(_) => {}
+            LeafState::Parked(_) => unreachable!("it was made RESIDENT"),
             LeafState::Empty | LeafState::Obsolete => unreachable!("nothing is pending there"),
         }
         let messages = pending.start_flush();
@@ -140,7 +142,7 @@ impl Core {
             if matches!(state, LeafState::Loading(_)) || !pending.end_flush(messages) {
                 continue;
             }
-            if let LeafState::Resident(resident) = state {
+            if let LeafState::Resident(resident) | LeafState::Parked(resident) = state {
                 resident.note_counted(-messages.surplus, -(messages.count as i64));
             }
             leaf.record.lock().oldest_pending = pending.oldest();

@@ -7,7 +7,7 @@
 //!
 //! ```text
 //!  Empty ──put──► Resident ◄──publish── Loading ◄──first reader── Cold
-//!    ▲               │  └────────────evict (clean, unpinned)────────▲
+//!    ▲               │  └────────────evict (clean, unpinned)────────▲   (also from Parked, and to it and back: `park`)
 //!    └──unlink───────┤ (also from Cold, without reading)
 //!                    └──merge──► Obsolete (absorbed by its left neighbour; also a folded EMPTY slot)
 //! ```
@@ -130,6 +130,8 @@ pub(crate) struct LeafHandle {
     pub mark: DeadMark,
     /// Second chance of the cache's clock. Relaxed: a hint.
     referenced: AtomicBool,
+    /// Somebody read it since it was last written. Relaxed: a hint.
+    read: AtomicBool,
     last_reserved: AtomicU64,
     /// The tree, for the cache, which knows pages only.
     pub core: Weak<Core>,
@@ -153,6 +155,8 @@ pub(crate) enum LeafState {
     Loading(Arc<Arrival>),
     /// In memory.
     Resident(Box<Resident>),
+    /// In memory as it was when it was last read: as COLD, but loaded without I/O (`park`).
+    Parked(Box<Resident>),
     /// No longer part of the tree: start again from the root.
     Obsolete,
 }
@@ -169,6 +173,8 @@ pub(crate) struct Resident {
     pub beyond_image: (i64, i64),
     /// There is an image, or one is on its way: what is applied may be pending beside the leaf.
     pub has_image: bool,
+    /// Changes that became messages since a reader came.
+    pub unread_writes: u8,
     /// Blocks of large values and chains that the leaf, or its last image, names. By offset.
     pub beside: BTreeMap<u64, Arc<Block>>,
     pub charge: Charge,
@@ -178,7 +184,16 @@ impl Resident {
     /// A leaf that lacks nothing of its image, if it has one, which is complete through `through`.
     pub fn new(leaf: Leaf, through: CommitTs, charge: Charge) -> Self {
         let (beside, oldest_unwritten) = (BTreeMap::new(), CommitTs::MAX);
-        Self { leaf, oldest_unwritten, through, beyond_image: (0, 0), has_image: false, beside, charge }
+        Self {
+            leaf,
+            oldest_unwritten,
+            through,
+            beyond_image: (0, 0),
+            has_image: false,
+            unread_writes: 0,
+            beside,
+            charge,
+        }
     }
 
     /// The counts were changed by so many live keys and entries of the leaf.
@@ -278,6 +293,7 @@ impl LeafHandle {
             record: Mutex::new(record),
             mark: DeadMark::new(dead),
             referenced: AtomicBool::new(true),
+            read: AtomicBool::new(false),
             last_reserved: AtomicU64::new(0),
             core,
         }
@@ -299,6 +315,19 @@ impl LeafHandle {
         if !self.referenced.load(Ordering::Relaxed) {
             self.referenced.store(true, Ordering::Relaxed);
         }
+    }
+
+    /// Notes that it is read.
+    #[inline]
+    pub fn note_read(&self) {
+        self.touch();
+        if !self.read.load(Ordering::Relaxed) {
+            self.read.store(true, Ordering::Relaxed);
+        }
+    }
+
+    pub fn take_read(&self) -> bool {
+        self.read.load(Ordering::Relaxed) && self.read.swap(false, Ordering::Relaxed)
     }
 
     pub fn take_referenced(&self) -> bool {

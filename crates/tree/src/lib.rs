@@ -48,6 +48,7 @@ mod merge;
 mod messages;
 pub mod node;
 mod page;
+mod park;
 mod purge;
 mod reach;
 mod read;

@@ -53,6 +53,10 @@ impl Core {
             let mut slot = leaf.latch.write();
             match &slot.state {
                 LeafState::Cold => slot.state = LeafState::Loading(arrival.clone()),
+                LeafState::Parked(_) => {
+                    self.unpark(leaf, &mut slot);
+                    return Ok(());
+                }
                 LeafState::Loading(other) => {
                     // Began while this thread waited for memory.
                     let other = other.clone();
@@ -91,12 +95,18 @@ impl Core {
     }
 
     /// Step 1, unless the leaf is there or comes anyway: then `None`, after waiting for it.
-    fn wait_or_fund(&self, leaf: &LeafHandle, funds: Option<&mut Grant>) -> Result<Option<Charge>> {
-        let under_way = match &leaf.latch.read().state {
-            LeafState::Cold => None,
-            LeafState::Loading(arrival) => Some(arrival.clone()),
+    fn wait_or_fund(&self, leaf: &Arc<LeafHandle>, funds: Option<&mut Grant>) -> Result<Option<Charge>> {
+        let (under_way, is_parked) = match &leaf.latch.read().state {
+            LeafState::Cold => (None, false),
+            LeafState::Parked(_) => (None, true),
+            LeafState::Loading(arrival) => (Some(arrival.clone()), false),
             LeafState::Empty | LeafState::Resident(_) | LeafState::Obsolete => return Ok(None),
         };
+        if is_parked {
+            // Thrown out in between, it is COLD, and the caller comes again.
+            self.unpark(leaf, &mut leaf.latch.write());
+            return Ok(None);
+        }
         match under_way {
             Some(arrival) => {
                 arrival.wait();

@@ -72,7 +72,12 @@ impl Messages {
     }
 
     pub fn iter(&self) -> impl Iterator<Item = Message<'_>> {
-        let mut r = Reader::new(&self.log);
+        self.iter_from(0)
+    }
+
+    /// Those behind the first so many bytes.
+    fn iter_from(&self, bytes: usize) -> impl Iterator<Item = Message<'_>> {
+        let mut r = Reader::new(&self.log[bytes..]);
         std::iter::from_fn(move || read(&mut r))
     }
 }
@@ -88,7 +93,10 @@ fn read<'a>(r: &mut Reader<'a>) -> Option<Message<'a>> {
 
 /// All messages by key, the newest of a key first, each once.
 pub(crate) fn sorted<'a>(sources: impl IntoIterator<Item = &'a Messages>) -> Vec<Message<'a>> {
-    let mut all: Vec<Message<'a>> = sources.into_iter().flat_map(Messages::iter).collect();
+    in_order(sources.into_iter().flat_map(Messages::iter).collect())
+}
+
+fn in_order(mut all: Vec<Message<'_>>) -> Vec<Message<'_>> {
     // Of sorted sources: the stable sort merges them.
     all.sort_by(|a, b| a.key.cmp(b.key).then(b.ts.cmp(&a.ts)));
     all.dedup_by(|a, b| a.ts == b.ts && a.key == b.key);
@@ -101,12 +109,14 @@ pub(crate) struct Pending {
     pub open: Messages,
     /// On their way into a segment; removed when that is in the buffer, if the leaf is still COLD.
     pub flushing: Option<std::sync::Arc<Messages>>,
+    /// Bytes of `open` that a PARKED leaf has.
+    in_leaf: usize,
     charge: Charge,
 }
 
 impl Pending {
     pub fn new(budget: &Budget) -> Self {
-        Self { open: Messages::default(), flushing: None, charge: budget.charge(Class::Buffers, 0) }
+        Self { open: Messages::default(), flushing: None, in_leaf: 0, charge: budget.charge(Class::Buffers, 0) }
     }
 
     /// Adds one, from granted memory as long as that lasts.
@@ -119,6 +129,16 @@ impl Pending {
                 None => self.charge.grow(more),
             }
         }
+    }
+
+    /// The leaf has all of it.
+    pub fn note_in_leaf(&mut self) {
+        self.in_leaf = self.open.bytes();
+    }
+
+    /// What a PARKED leaf lacks, in order.
+    pub fn not_in_leaf(&self) -> Vec<Message<'_>> {
+        in_order(self.open.iter_from(self.in_leaf).collect())
     }
 
     fn memory_bytes(&self) -> u64 {
@@ -152,6 +172,7 @@ impl Pending {
     /// Everything is on its way into a segment from now on, also what was before and did not get there.
     pub fn start_flush(&mut self) -> std::sync::Arc<Messages> {
         let mut all = std::mem::take(&mut self.open);
+        self.in_leaf = 0;
         if let Some(before) = self.flushing.take() {
             all.append(&before);
         }

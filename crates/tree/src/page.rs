@@ -34,7 +34,7 @@ impl Page for LeafHandle {
         let Some(core) = self.core.upgrade() else { return Evict::Gone };
         let Some(mut slot) = self.latch.try_write() else { return Evict::Busy };
         match &slot.state {
-            LeafState::Resident(_) => {}
+            LeafState::Resident(_) | LeafState::Parked(_) => {}
             // A place of an earlier stay: a loader gives the leaf a new one.
             LeafState::Empty | LeafState::Cold | LeafState::Loading(_) | LeafState::Obsolete => return Evict::Gone,
         }

@@ -131,7 +131,7 @@ impl Core {
             LeafState::Obsolete => return Verdict::Leave,
             LeafState::Loading(_) => return Verdict::Busy,
             LeafState::Resident(resident) => mark_of(&resident.leaf),
-            LeafState::Cold => leaf.mark.get(),
+            LeafState::Cold | LeafState::Parked(_) => leaf.mark.get(),
         };
         let Some(dead_from) = dead_from else { return Verdict::Leave };
         if !view.all_see(dead_from) {
@@ -199,7 +199,10 @@ impl Core {
                 self.counters.add(leaf, -i64::from(stats.live), -i64::from(stats.entries));
                 self.counters.add_resident(-1);
             }
-            LeafState::Cold => {
+            LeafState::Cold | LeafState::Parked(_) => {
+                if matches!(state, LeafState::Parked(_)) {
+                    self.counters.add_resident(-1);
+                }
                 let image = image.as_ref().expect("a cold leaf has an image");
                 // Whoever has an image waited for the log when it was written [A6].
                 self.counters.add(leaf, -(image.live as i64), -(image.entries as i64));

@@ -98,7 +98,7 @@ impl Core {
         while next < keys.len() {
             next = self.read_leaf(Seek::At(keys[next]), |place, slot| {
                 if let Some(resident) = slot.resident() {
-                    place.leaf.touch();
+                    place.leaf.note_read();
                     let mut i = next;
                     // The first one is why the leaf was latched.
                     while i == next || (i < keys.len() && slot.is_below_high(keys[i])) {

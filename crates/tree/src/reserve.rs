@@ -108,8 +108,9 @@ impl Core {
                 self.load_leaf(leaf, room.grant.as_mut())?;
             }
             // A leaf whose loading another thread began is cold again after that thread's fault.
-            let missing =
-                |leaf: &Arc<LeafHandle>| matches!(leaf.latch.read().state, LeafState::Cold | LeafState::Loading(_));
+            let missing = |leaf: &Arc<LeafHandle>| {
+                matches!(leaf.latch.read().state, LeafState::Cold | LeafState::Parked(_) | LeafState::Loading(_))
+            };
             if survey.cold.iter().any(missing) {
                 grant = room.grant.take();
                 continue;
@@ -207,13 +208,13 @@ impl Survey {
                 node_bytes
             }
             // Messages: what they take beside the leaf.
-            LeafState::Cold | LeafState::Loading(_)
+            LeafState::Cold | LeafState::Parked(_) | LeafState::Loading(_)
                 if buffered && self.beside_bytes == beside_before && !self.is_late_for(leaf) =>
             {
                 self.message_bytes += 2 * bytes;
                 return;
             }
-            LeafState::Cold | LeafState::Loading(_) => {
+            LeafState::Cold | LeafState::Parked(_) | LeafState::Loading(_) => {
                 self.cold.push(leaf.clone());
                 0
             }

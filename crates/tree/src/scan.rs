@@ -149,14 +149,16 @@ impl Stand {
                         }
                         match &slot.state {
                             LeafState::Resident(resident) => {
-                                place.leaf.touch();
+                                place.leaf.note_read();
                                 let visit = self.copy(resident, &slot, out, max);
                                 return self.finish(core, visit, &place.leaf.low, slot, out);
                             }
                             LeafState::Empty => {
                                 return self.finish(core, Visit::LeafEnd, &place.leaf.low, slot, out);
                             }
-                            LeafState::Cold | LeafState::Loading(_) => Missing::Leaf(place.leaf.clone()),
+                            LeafState::Cold | LeafState::Parked(_) | LeafState::Loading(_) => {
+                                Missing::Leaf(place.leaf.clone())
+                            }
                             LeafState::Obsolete => unreachable!("not for anybody"),
                         }
                     }

@@ -137,7 +137,7 @@ impl Core {
     /// Inserts the messages of `range`, which are the leaf's. If it is split, the halves lack what `lacks` says on disk. Returns the
     /// live keys and entries that came.
     #[allow(clippy::too_many_arguments)]
-    fn settle(
+    pub(crate) fn settle(
         &self,
         handle: &Arc<LeafHandle>,
         slot: &mut LeafSlot,

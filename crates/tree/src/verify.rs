@@ -264,7 +264,7 @@ impl Check<'_> {
                     );
                 }
             }
-            LeafState::Cold | LeafState::Loading(_) => {
+            LeafState::Cold | LeafState::Parked(_) | LeafState::Loading(_) => {
                 if handle.record.lock().is_dirty() {
                     self.wrong(name(), "unwritten versions of a cold leaf", "none", "some");
                 }
