@@ -43,6 +43,8 @@ struct Visit {
     light: bool,
     /// One did not.
     changed: bool,
+    /// A key had a version that counted, or a delete none to hide.
+    overwrote: bool,
     live: i64,
     entries: i64,
 }
@@ -108,6 +110,7 @@ impl Core {
                     if applied.stored || applied.entries_delta != 0 || applied.dropped.versions > 0 {
                         self.note_change(slot, Message { key, ts, op }, &mut visit, grant);
                     }
+                    visit.overwrote |= applied.live_delta == 0;
                     visit.live += i64::from(applied.live_delta);
                     visit.entries += i64::from(applied.entries_delta);
                     visit.done += 1;
@@ -257,7 +260,7 @@ impl Core {
             self.note_pending(handle, ts, false);
             if visit.changed || self.is_heavy(bytes) {
                 self.give_up_pending(handle, slot);
-            } else {
+            } else if !visit.overwrote {
                 self.park_if_unread(handle, slot);
             }
         }

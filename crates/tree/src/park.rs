@@ -3,7 +3,8 @@
 //! To find the place of one change in a leaf costs some hundreds of nanoseconds; of many changes in key order, a tenth of that.
 //! So after [`UNREAD_WRITES`] changes that nobody has read, a leaf of a Bε-tree that is not dirty is PARKED: it stays in memory as
 //! it is, and what comes is pending beside it, as beside a COLD one. Whoever needs the leaf, also the flush, first puts into it what
-//! it has missed, under its latch and without I/O. Under pressure its page goes like that of any leaf that is not dirty.
+//! it has missed, under its latch and without I/O. Under pressure its page goes like that of any leaf that is not dirty. Changes
+//! of keys that are there do not count: what they hide is collected in the leaf [D4].
 //!
 //! Invariants: a PARKED leaf has everything that image and segments have, and the first [`Pending::in_leaf`] bytes of what is
 //! pending, besides what is on its way into a segment; it is not dirty; its counts are those of a COLD leaf.
