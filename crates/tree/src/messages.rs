@@ -103,6 +103,10 @@ fn in_order(mut all: Vec<Message<'_>>) -> Vec<Message<'_>> {
     all
 }
 
+/// Logs that grow, and go in another order than they came in, leave gaps in the allocator's pages: one byte for so many. Of 128 MiB
+/// of them 70 MiB more were measured.
+const GAPS_SHARE: u64 = 2;
+
 /// The messages of one leaf that are in no segment.
 #[derive(Debug)]
 pub(crate) struct Pending {
@@ -142,7 +146,8 @@ impl Pending {
     }
 
     fn memory_bytes(&self) -> u64 {
-        self.open.memory_bytes() + self.flushing.as_ref().map_or(0, |flushing| flushing.memory_bytes())
+        let logs = self.open.memory_bytes() + self.flushing.as_ref().map_or(0, |flushing| flushing.memory_bytes());
+        size_of::<Self>() as u64 + logs + logs / GAPS_SHARE
     }
 
     pub fn oldest(&self) -> CommitTs {
