@@ -43,6 +43,8 @@ struct Visit {
     light: bool,
     /// One did not.
     changed: bool,
+    /// Some did.
+    pending: bool,
     /// A key had a version that counted, or a delete none to hide.
     overwrote: bool,
     live: i64,
@@ -81,7 +83,10 @@ impl Core {
         view: &GcView,
     ) -> usize {
         let handle = place.leaf;
-        if matches!(slot.state, LeafState::Parked(_)) && self.has_large_value(slot, batch, first) {
+        if let LeafState::Parked(resident) = &slot.state
+            && (ts <= resident.through || self.has_large_value(slot, batch, first))
+        {
+            // A late message beside a leaf is lost with the leaf: a run was drained, or the log trimmed.
             self.unpark(handle, slot);
         }
         if matches!(slot.state, LeafState::Cold | LeafState::Loading(_) | LeafState::Parked(_)) {
@@ -203,6 +208,7 @@ impl Core {
         if visit.light {
             let pending = slot.pending.get_or_insert_with(|| Box::new(Pending::new(self.env.cache.budget())));
             pending.push(message, grant);
+            visit.pending = true;
         } else {
             visit.changed = true;
         }
@@ -257,7 +263,9 @@ impl Core {
             handle.touch();
         }
         if let Some(bytes) = slot.pending.as_ref().map(|pending| pending.bytes()) {
-            self.note_pending(handle, ts, false);
+            if visit.pending {
+                self.note_pending(handle, ts, false);
+            }
             if visit.changed || self.is_heavy(bytes) {
                 self.give_up_pending(handle, slot);
             } else if !visit.overwrote {

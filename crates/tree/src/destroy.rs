@@ -105,7 +105,7 @@ impl Core {
             (record.image.take(), record.composed.take())
         };
         composed.iter().for_each(|block| self.counters.unpublish(block));
-        if matches!(state, LeafState::Resident(_)) {
+        if matches!(state, LeafState::Resident(_) | LeafState::Parked(_)) {
             self.counters.add_resident(-1);
         }
         drop((state, pending, image));

@@ -268,9 +268,11 @@ fn leaves_over<'a>(keys: &'a Inner<Child>, block: &SegmentBlock) -> impl Iterato
     })
 }
 
-/// Nothing of the block counts any more.
+/// Nothing of the block counts any more. Of one that reaches beyond the node only images can say so: for want of one it would
+/// count again when the node next to it, which still has the block, becomes one with this.
 pub(crate) fn is_void(keys: &Inner<Child>, block: &SegmentBlock) -> bool {
-    leaves_over(keys, block).all(|leaf| is_void_for(leaf, block))
+    let is_ours = block.lies_in(keys.lo(), keys.hi());
+    leaves_over(keys, block).all(|leaf| is_void_for(leaf, block) && (is_ours || leaf.complete_through().is_some()))
 }
 
 /// The leaf has everything of the block, on disk; or it never had an image, and nothing of the block counts for it.

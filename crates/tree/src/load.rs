@@ -55,6 +55,7 @@ impl Core {
                 LeafState::Cold => slot.state = LeafState::Loading(arrival.clone()),
                 LeafState::Parked(_) => {
                     self.unpark(leaf, &mut slot);
+                    leaf.note_read();
                     return Ok(());
                 }
                 LeafState::Loading(other) => {
@@ -105,6 +106,7 @@ impl Core {
         if is_parked {
             // Thrown out in between, it is COLD, and the caller comes again.
             self.unpark(leaf, &mut leaf.latch.write());
+            leaf.note_read();
             return Ok(None);
         }
         match under_way {

@@ -122,6 +122,8 @@ impl Core {
         };
         resident.oldest_unwritten = CommitTs::MAX;
         (resident.beyond_image, resident.has_image) = ((0, 0), true);
+        // From now on what comes at or below this is late, also if this image is not the one that gets there.
+        resident.through = resident.through.max(CommitTs(through.0));
         let used_bytes = resident.leaf.used_bytes();
         // The image has it.
         slot.pending = None;

@@ -185,7 +185,7 @@ impl Core {
         let (image, composed, was_dirty) = {
             let mut record = leaf.record.lock();
             let was_dirty = std::mem::replace(&mut record.oldest_unwritten, CommitTs::MAX) != CommitTs::MAX;
-            record.oldest_pending = CommitTs::MAX;
+            (record.oldest_pending, record.is_damaged) = (CommitTs::MAX, false);
             (record.image.take(), record.composed.take(), was_dirty)
         };
         parent.record.lock().retire(&leaf.low, composed);

@@ -279,3 +279,50 @@ fn destroying_beside_a_damaged_segment_frees_everything() {
     let live: u64 = named(&rig).iter().map(|(_, at)| u64::from(at.stored_bytes)).sum();
     assert_eq!(rig.space.written_and_live().1, live, "nothing is left but an empty root");
 }
+
+/// A leaf has a message, and a run brings what it has already: nothing is late, so nothing is stuck when the leaf rots.
+#[test]
+fn what_changes_nothing_is_not_pending() {
+    let (rig, late) = ahead();
+    let leaf = leaf_of(&rig, &key(3));
+    let rig = rig.reopen(false);
+    let mut run = vec![(key(3), Some(b"early".to_vec()))];
+    run.extend((0..600).map(|n| (key(10_000 + n), Some(b"of the run".to_vec()))));
+    assert_eq!(rig.attach_file(1, run), late);
+    let state = rig.checkpoint();
+    assert_eq!((state.skip, state.runs), (late.as_lsn(), vec![1]), "the log is trimmed to here");
+    assert_eq!(rig.newest(key(3)).as_deref(), Some(&b"early"[..]));
+    rig.put([key(2), b"/".to_vec()].concat(), "a message of the leaf");
+    rig.maintain();
+    rig.evict_all();
+    rot(&rig, leaf);
+    assert_damaged(rig.tree.get_many(ReadAt::Newest, &[&key(3)], &mut |_, _, _| ()));
+    let state = rig.checkpoint();
+    assert!(state.skip >= late.as_lsn() && state.runs == [1], "F fell behind the trimmed log: {state:?}");
+}
+
+/// The leaf was loaded for the drain; before it is written, it is parked.
+#[test]
+fn a4_a_run_is_not_drained_beside_a_parked_leaf_that_it_is_late_for() {
+    crate::simulated(|sim| {
+        let (rig, late) = ahead();
+        let leaf = leaf_of(&rig, &key(3));
+        let rig = std::sync::Arc::new(rig.reopen(false));
+        let mut run = vec![(key(3), Some(b"early".to_vec()))];
+        run.extend((0..600).map(|n| (key(10_000 + n), Some(b"of the run".to_vec()))));
+        assert_eq!(rig.attach_file(1, run), late);
+        assert_eq!(rig.checkpoint().skip, late.as_lsn(), "the run is named, the log is trimmed to here");
+        let reserved = sim.hold("tree.drain_reserved");
+        let drain = crate::in_thread(&rig, |rig| drop(rig.maintain()));
+        reserved.wait_reached();
+        for n in 0..5 {
+            rig.put([key(2), vec![b'a' + n]].concat(), "x");
+        }
+        reserved.open();
+        drain.join().unwrap();
+        rig.evict_all();
+        rot(&rig, leaf);
+        let state = rig.checkpoint();
+        assert!(state.skip >= late.as_lsn() && state.runs == [1], "F fell behind the trimmed log: {state:?}");
+    });
+}
