@@ -1,7 +1,8 @@
 //! Messages from memory to disk: into segments of the buffer above the leaves.
 //!
 //! Steps for one inner node of level 1: (1) one flush of the tree at a time; (2) leaf by leaf, under its latch, what is
-//! pending is set on its way; it can be read as before; a leaf in memory that has to be written anyway becomes dirty instead; (3) the messages, in key order, are cut into blocks
+//! pending is set on its way; it can be read as before; a leaf in memory that has to be written anyway becomes dirty
+//! instead; (3) the messages, in key order, are cut into blocks
 //! of neighbouring leaves; (4) the log is made durable to the newest of them [A6], the blocks are written; (5) under the structure
 //! latch they are put into the buffers of the nodes that have the range today: the node may have been split; (6) leaf
 //! by leaf what is in the buffer is removed, unless the leaf is being loaded [A10].

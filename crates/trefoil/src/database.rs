@@ -546,6 +546,7 @@ impl Database {
     pub fn stats(&self) -> Stats {
         self.open.engine.stats()
     }
+
     /// For tests: memory is short for a moment. What may leave it does, and is written first where it is dirty.
     ///
     /// # Errors
