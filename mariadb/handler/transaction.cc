@@ -83,7 +83,9 @@ static int commit(handlerton *, THD *thd, bool all)
     return 0;
   }
   trefoil_failure why{};
-  if (!trefoil_commit(at->session, commit_durability(), &why))
+  uint8_t durability= at->is_logged ? (uint8_t) TREFOIL_BUFFERED : commit_durability();
+  at->is_to_be_ordered= at->is_logged= false;
+  if (!trefoil_commit(at->session, durability, &why))
     return 0;
   log_failure("commit", why);
   return end_error(thd, why);
@@ -96,6 +98,7 @@ static int rollback(handlerton *, THD *thd, bool all)
     return 0;
   trefoil_failure why{};
   bool is_end= all || !is_in_transaction(thd);
+  at->is_to_be_ordered= at->is_logged= false;
   if (!(is_end ? trefoil_rollback(at->session, &why) : trefoil_statement_undo(at->session, &why)))
     return 0;
   log_failure("rollback", why);

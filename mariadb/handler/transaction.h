@@ -10,6 +10,12 @@ struct Connection
 {
   trefoil_session *session;
   trefoil_canceller *canceller;
+  /* The server's last place in the binary log for this connection, when it prepared. */
+  ulonglong place_before;
+  /* Prepared, and the server will order it. */
+  bool is_to_be_ordered;
+  /* What was prepared has its place in the binary log, which repeats it after a crash. */
+  bool is_logged;
 };
 
 /* Begins what a statement needs and tells the server that the engine takes part. */

@@ -2,10 +2,17 @@
    Two-phase commit: with the binary log, with other engines, by users (XA). What a user prepares is on
    disk when it returns; what the server will order is as durable as trefoil_flush_log_at_commit says. The server
    writes its log, then gives each commit its place (commit_ordered, under its own lock, in any thread), then lets it
-   finish; that is not synced again, since the server decides by its log what it finds prepared after a crash. */
+   finish. That is not synced again if it is in the binary log, by which the server decides what it finds prepared after a
+   crash. Without that it is: what the server keeps instead (tc.log) it does not look at, and rolls everything back
+   (xarecover_handlerton of 10.6 to 10.11 commits only what the binary log has). */
+#include <atomic>
+
 #include "errors.h"
 #include "transaction.h"
 #include "variables.h"
+
+/* In the server for engines, and in none of its headers. */
+void mysql_bin_log_commit_pos(THD *thd, ulonglong *out_pos, const char **out_file);
 
 /* Answers of X/Open's XA. */
 enum { XA_OK= 0, XAER_RMERR= -3, XAER_NOTA= -4 };
@@ -32,6 +39,24 @@ static bool xid_of(const trefoil_xid &name, XID *xid)
   return true;
 }
 
+/* Where the binary log has the transaction that is being committed; otherwise as it was before. */
+static ulonglong place_in_binlog(THD *thd)
+{
+  const char *file= nullptr;
+  ulonglong place= 0;
+  mysql_bin_log_commit_pos(thd, &place, &file);
+  return file && *file ? place : 0;
+}
+
+/* What other engines have of it may be lost. */
+static void warn_of_other_engines()
+{
+  static std::atomic<bool> is_said{false};
+  if (!is_said.exchange(true))
+    sql_print_warning("TREFOIL: a transaction of several storage engines is not in the binary log; after a crash this server "
+                      "rolls back what it finds prepared in them. To keep them the same, use --log-bin.");
+}
+
 static int prepare(handlerton *, THD *thd, bool all)
 {
   Connection *at= connection(thd);
@@ -46,16 +71,24 @@ static int prepare(handlerton *, THD *thd, bool all)
   thd_get_xid(thd, reinterpret_cast<MYSQL_XID *>(&xid));
   trefoil_xid name= name_of(&xid);
   bool is_users= thd->transaction->xid_state.is_explicit_XA();
+  at->is_to_be_ordered= !is_users;
+  at->place_before= place_in_binlog(thd);
   trefoil_failure why{};
   /* What a user prepares is on disk: its coordinator may be on another machine. */
-  uint8_t durability= is_users ? TREFOIL_SYNC : commit_durability();
+  uint8_t durability= is_users ? (uint8_t) TREFOIL_SYNC : commit_durability();
   return trefoil_prepare(at->session, &name, !is_users, durability, &why) ? end_error(thd, why) : 0;
 }
 
 static void commit_ordered(handlerton *, THD *thd, bool)
 {
-  if (Connection *at= connection(thd))
-    trefoil_order(at->session);
+  Connection *at= connection(thd);
+  if (!at || !at->is_to_be_ordered)
+    return;
+  ulonglong place= place_in_binlog(thd);
+  at->is_logged= place && place != at->place_before;
+  if (!at->is_logged)
+    warn_of_other_engines();
+  trefoil_order(at->session);
 }
 
 /* Called until fewer come than there is room for. */

@@ -174,9 +174,8 @@ impl Session {
     pub fn commit(&mut self, durability: Durability) -> Result<()> {
         let prepared = self.prepared.take();
         if let Some(ordered) = self.ordered.take() {
-            // The server's log repeats it after a crash.
             crash::point("to_finish");
-            ordered.finish(Durability::Buffered)?;
+            ordered.finish(durability)?;
             crash::point("finished");
             Ends::count(&self.engine.ends.commits);
             return Ok(());
