@@ -3,7 +3,9 @@
 use std::fs;
 use std::path::PathBuf;
 
-use ::rocksdb::{BlockBasedOptions, Cache, DBCompressionType, DataBlockIndexType, Options, WriteOptions};
+use ::rocksdb::{
+    BlockBasedIndexType, BlockBasedOptions, Cache, DBCompressionType, DataBlockIndexType, Options, WriteOptions,
+};
 
 use super::{BUDGET_BYTES_DEFAULT, Durability, Result, Setup, TargetError};
 use crate::api::IoMode;
@@ -79,6 +81,10 @@ impl Tuned {
         table.set_cache_index_and_filter_blocks_with_high_priority(true);
         table.set_pin_l0_filter_and_index_blocks_in_cache(true);
         table.set_data_block_index_type(DataBlockIndexType::BinaryAndHash);
+        // A filter of one piece, of a file of millions of keys, is larger than a shard of the cache: then each look-up reads it.
+        table.set_index_type(BlockBasedIndexType::TwoLevelIndexSearch);
+        table.set_partition_filters(true);
+        table.set_pin_top_level_index_and_filter(true);
         let mut options = Options::default();
         options.create_if_missing(true);
         options.set_block_based_table_factory(&table);
