@@ -66,6 +66,7 @@ impl Core {
             let flushed = self.flush_some(&flushing, log);
             self.flushing_newest.store(0, Ordering::Release);
             flushed?;
+            log.give_way();
         }
         Ok(moved)
     }
@@ -307,7 +308,7 @@ impl<'a> Blocks<'a> {
     }
 
     fn close(&mut self) {
-        // The versions of one key are in one block; a block has room for a leaf's worth.
+        // Also between versions of one key: of one that is not read for long, as that of a damaged leaf, there may be any number.
         let mut open = std::mem::take(&mut self.open);
         self.open_bytes = 0;
         while !open.is_empty() {
@@ -316,10 +317,7 @@ impl<'a> Blocks<'a> {
                 bytes += message_bytes(message);
                 bytes <= 4 * BLOCK_BYTES
             };
-            let mut end = open.iter().take_while(|m| fits(m)).count().max(1);
-            while end < open.len() && open[end].key == open[end - 1].key {
-                end += 1;
-            }
+            let end = open.iter().take_while(|m| fits(m)).count().max(1);
             let rest = open.split_off(end);
             let (first, last) = (&open[0], &open[open.len() - 1]);
             let payload = segment::encode(&open);

@@ -98,6 +98,8 @@ pub trait LogGate: Send + Sync {
     fn make_durable(&self, lsn: Lsn) -> Result<()>;
     /// Called between the batches of a checkpoint, with no latch held: waits while more is written than may be.
     fn rest(&self) {}
+    /// Called between steps, with no latch held: leaves the processors to others for a while.
+    fn give_way(&self) {}
 }
 
 /// Settings of the cache.

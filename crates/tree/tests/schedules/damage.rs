@@ -109,6 +109,30 @@ fn a_run_behind_what_is_stuck_comes_from_the_log() {
     assert_eq!(rig.newest(key(301)).as_deref(), Some(&b"of the run"[..]));
 }
 
+/// More of one key than a block of the data file can be: nobody loads a leaf that is damaged, so they come to any number.
+#[test]
+fn any_number_of_versions_of_one_key_go_into_segments() {
+    let rig = filled(buffered(), 200);
+    rig.checkpoint();
+    let leaf = leaf_of(&rig, &key(3));
+    let rig = rig.reopen(true);
+    rot(&rig, leaf);
+    let value = |n: usize| format!("{n:050}");
+    let versions = 20_000;
+    for n in 0..versions {
+        rig.put(key(3), value(n));
+    }
+    assert_eq!(rig.checkpoint().skip, rig.now().as_lsn());
+    assert_eq!(rig.cache.budget().used(Class::Buffers), 0);
+    assert!(segments(&rig).len() > 10, "{} blocks", segments(&rig).len());
+    let rig = rig.reopen(true);
+    assert_damaged(read(&rig, &key(3)));
+    rot(&rig, leaf);
+    assert_eq!(rig.newest(key(3)), Some(value(versions - 1).into_bytes()));
+    assert_eq!(rig.keys().len(), 201);
+    rig.verify();
+}
+
 /// What is no damage is a fault of the checkpoint, as ever.
 #[test]
 fn a_write_that_fails_beside_a_damaged_leaf_is_a_fault() {
