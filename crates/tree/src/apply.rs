@@ -1,6 +1,7 @@
 //! Step 3 of a commit: a sorted batch into its leaves [A1].
 //!
-//! Steps, leaf by leaf in key order: (1) descend and latch exclusively, once per leaf; (2) an EMPTY slot gets a fresh
+//! Steps, leaf by leaf in key order: (1) latch exclusively, once per leaf, the one that the reservation found; descend if it is not
+//! the right one any more, or must be split; (2) an EMPTY slot gets a fresh
 //! leaf; (3) each operation is inserted, and the versions of its key are collected by the view, capped below
 //! undrained runs [A4]; (4) a full leaf is collected as a whole if that may help, else split, the right half becoming
 //! a neighbour under the structure latch; (5) what the leaf lacks on disk is noted in its record and upwards
@@ -24,11 +25,11 @@ use base::{CommitTs, GcView};
 use index::Batch;
 use store::{Charge, Class, Grant, Page};
 
-use crate::descent::Place;
 use crate::handle::{LeafHandle, LeafRecord, LeafSlot, LeafState, Resident};
 use crate::image::Fence;
 use crate::messages::{Message, Pending};
 use crate::node::{Insert, Leaf, max_inline_bytes};
+use crate::reserve::Room;
 use crate::tree::Core;
 
 /// A full leaf with at least one collectable version in so many is collected before it is split.
@@ -52,7 +53,8 @@ struct Visit {
 }
 
 impl Core {
-    pub(crate) fn apply(&self, batch: &Batch, mut grant: Option<Grant>, ts: CommitTs, view: &GcView) {
+    pub(crate) fn apply(&self, batch: &Batch, room: &mut Room, ts: CommitTs, view: &GcView) {
+        let (grant, mut known) = (&mut room.grant, room.leaves.iter().peekable());
         let capped;
         let view = if self.runs.is_quiet() {
             view
@@ -63,26 +65,38 @@ impl Core {
         let mut next = 0;
         while next < batch.len() {
             vfs::thread::point("tree.before_leaf");
+            while known.next_if(|known| known.first < next).is_some() {}
+            if let Some(known) = known.next_if(|known| known.first == next) {
+                vfs::thread::point("tree.before_latch");
+                let mut slot = known.leaf.latch.write();
+                // A leaf in use keeps its low fence.
+                if !matches!(slot.state, LeafState::Obsolete) && slot.is_below_high(batch.key(next)) {
+                    next += self.apply_to_leaf(&known.leaf, &mut slot, batch, next, None, grant, ts, view);
+                    continue;
+                }
+            }
             next += self.write_leaf(batch.key(next), |place, slot| {
-                self.apply_to_leaf(place, slot, batch, next, &mut grant, ts, view)
+                let is_last = place.keys.hi().is_none() && place.index + 2 >= place.keys.len();
+                self.apply_to_leaf(place.leaf, slot, batch, next, Some(is_last), grant, ts, view)
             });
         }
     }
 
     /// Steps 2 to 5. Returns how many operations are done: none if the leaf was split and the first one is in the
-    /// right half now.
+    /// right half now, or if it has to be split first. `is_last`: whether it is one of the last two of the tree; unless that is known
+    /// it is not split.
     #[allow(clippy::too_many_arguments)]
     fn apply_to_leaf(
         &self,
-        place: &Place<'_>,
+        handle: &Arc<LeafHandle>,
         slot: &mut LeafSlot,
         batch: &Batch,
         first: usize,
+        is_last: Option<bool>,
         grant: &mut Option<Grant>,
         ts: CommitTs,
         view: &GcView,
     ) -> usize {
-        let handle = place.leaf;
         if let LeafState::Parked(resident) = &slot.state
             && (ts <= resident.through || self.has_large_value(slot, batch, first))
         {
@@ -128,9 +142,9 @@ impl Core {
                         self.collect_leaf(handle, resident, view);
                         continue;
                     }
-                    let edge = place.keys.hi().is_none() && place.index + 2 >= place.keys.len();
+                    let Some(is_last) = is_last else { break };
                     self.give_up_pending(handle, slot);
-                    self.split_leaf(handle, slot, key, edge, ts, grant);
+                    self.split_leaf(handle, slot, key, is_last, ts, grant);
                     (was_split, visit.light) = (true, false);
                 }
             }

@@ -9,7 +9,7 @@
 //! After that, every leaf of the batch is in memory or EMPTY, and what could change that (eviction) asks the
 //! tickets. Other commits may split the leaves and fill EMPTY slots: the new leaves inherit the ticket's note.
 //!
-//! Inner nodes on the way are loaded and stay.
+//! Inner nodes on the way are loaded and stay. The leaves are remembered for `apply`, which finds most of them as they were.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -37,6 +37,13 @@ pub(crate) struct Room {
     hand: Hand,
     ticket: Ticket,
     pub grant: Option<Grant>,
+    pub leaves: Vec<Known>,
+}
+
+/// Where an operation of the batch, and those behind it, belonged when this was looked up.
+pub(crate) struct Known {
+    pub first: usize,
+    pub leaf: Arc<LeafHandle>,
 }
 
 impl Drop for Room {
@@ -54,6 +61,7 @@ impl Reserved for Room {
 /// What step 2 found.
 #[derive(Default)]
 struct Survey {
+    leaves: Vec<Known>,
     cold: Vec<Arc<LeafHandle>>,
     /// Pages that splits and fresh leaves may take, at worst.
     pages: usize,
@@ -86,7 +94,8 @@ impl Core {
         self.check_keys(batch)?;
         let mut grant = None;
         loop {
-            let mut room = Room { hand: hand.clone(), ticket: self.tickets.take(), grant: grant.take() };
+            let mut room =
+                Room { hand: hand.clone(), ticket: self.tickets.take(), grant: grant.take(), leaves: Vec::new() };
             let survey = self.survey(batch, room.ticket.number, cold_max, drained)?;
             if survey.cold.len() > cold_max {
                 return Ok(None);
@@ -115,6 +124,7 @@ impl Core {
                 grant = room.grant.take();
                 continue;
             }
+            room.leaves = survey.leaves;
             return Ok(Some(room));
         }
     }
@@ -153,6 +163,7 @@ impl Core {
                             let end = (first + 1..batch.len())
                                 .find(|i| !slot.is_below_high(batch.key(*i)))
                                 .unwrap_or(batch.len());
+                            survey.leaves.push(Known { first, leaf: place.leaf.clone() });
                             survey.note(
                                 place.leaf,
                                 &slot.state,

@@ -373,7 +373,7 @@ impl Core {
                     continue;
                 };
                 vfs::thread::point("tree.drain_reserved");
-                self.apply(&batch, room.grant.take(), run.ts, &upkeep.view);
+                self.apply(&batch, &mut room, run.ts, &upkeep.view);
                 run.note_drained(&batch);
             }
             vfs::thread::point("tree.drain_copied");

@@ -233,7 +233,7 @@ impl Index for Tree {
         let reserved: Box<dyn Any + Send> = reserved.into_any();
         let mut room = reserved.downcast::<Room>().expect("a reservation of this tree");
         self.core.counters.add_changes(batch.len() as u64);
-        self.core.apply(batch, room.grant.take(), ts, view);
+        self.core.apply(batch, &mut room, ts, view);
     }
 
     fn attach(&self, run: Run, ts: CommitTs) {
