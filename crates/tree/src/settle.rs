@@ -26,7 +26,7 @@ use std::sync::Arc;
 use base::{CommitTs, Fault, GcView, Result};
 use index::DamagedRange;
 use index::damaged::just_above;
-use store::{BlockKind, Class, Grant, epoch};
+use store::{BlockKind, Budget, Charge, Class, Grant, epoch};
 
 use crate::handle::{LeafHandle, LeafSlot, LeafState, Resident};
 use crate::image::{Fence, Image};
@@ -46,20 +46,38 @@ pub(crate) struct Around {
 /// Stands for "to be written although nothing is missing": unwritten, but above every F.
 pub(crate) const TO_BE_WRITTEN: CommitTs = CommitTs(u64::MAX - 1);
 
-/// Blocks that one thread has read, for leaves that are neighbours.
+/// Blocks that one thread has read, for leaves that are loaded one after the other, as neighbours are: those that reach into the
+/// last one. By their places, which are theirs as long as they are held [A20].
 #[derive(Default)]
-pub(crate) struct Payloads(BTreeMap<u64, Vec<u8>>);
+pub(crate) struct Payloads {
+    blocks: BTreeMap<u64, (Arc<SegmentBlock>, Vec<u8>)>,
+    charge: Option<Charge>,
+}
 
 impl Payloads {
-    fn of(&mut self, core: &Core, block: &SegmentBlock) -> Result<&[u8]> {
-        Ok(match self.0.entry(block.block.at().offset) {
-            Entry::Occupied(read) => read.into_mut(),
+    fn of(&mut self, core: &Core, block: &Arc<SegmentBlock>) -> Result<&[u8]> {
+        Ok(match self.blocks.entry(block.block.at().offset) {
+            Entry::Occupied(read) => &read.into_mut().1,
             Entry::Vacant(place) => {
                 let mut payload = Vec::new();
                 core.read_segment(block, &mut payload)?;
-                place.insert(payload)
+                &place.insert((block.clone(), payload)).1
             }
         })
+    }
+
+    /// Forgets what does not reach into `[low, high)`.
+    fn move_to(&mut self, low: &[u8], high: Option<&[u8]>) {
+        self.blocks.retain(|_, (block, _)| block.overlaps(low, high));
+    }
+
+    fn charge_to(&mut self, budget: &Budget) {
+        let bytes = self.blocks.values().map(|(_, payload)| payload.capacity() as u64).sum();
+        match &mut self.charge {
+            Some(charge) => charge.set(bytes),
+            None if bytes > 0 => self.charge = Some(budget.charge(Class::Frames, bytes)),
+            None => {}
+        }
     }
 }
 
@@ -84,12 +102,14 @@ impl Core {
     ) -> Result<Messages> {
         let mut gathered = Messages::default();
         let (high, through) = (high.map(|high| &**high), image.complete_through());
+        payloads.move_to(&leaf.low, high);
         for block in self.segments_over(&leaf.low, high) {
             vfs::thread::point("tree.gather");
             if block.newest > through {
                 self.gather_from(&block, (&leaf.low, high), through, payloads, &mut gathered)?;
             }
         }
+        payloads.charge_to(self.env.cache.budget());
         Ok(gathered)
     }
 
@@ -215,7 +235,7 @@ impl Core {
 
     fn gather_from(
         &self,
-        block: &SegmentBlock,
+        block: &Arc<SegmentBlock>,
         (low, high): (&[u8], Option<&[u8]>),
         through: CommitTs,
         payloads: &mut Payloads,
