@@ -22,6 +22,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use base::Fault;
+use index::{LogGate, Upkeep};
 use store::Class;
 use vfs::sync::{Condvar, Mutex};
 use vfs::thread::JoinHandle;
@@ -30,6 +31,7 @@ use vfs::time::Instant;
 use crate::engine::Engine;
 use crate::entry::IndexEntry;
 use crate::options::Options;
+use crate::pace::Paced;
 use crate::quarantine;
 
 /// Asks the threads to stop, or to look again now.
@@ -342,9 +344,12 @@ impl Engine {
     }
 
     fn maintain(&self, entry: &IndexEntry) -> base::Result<bool> {
-        let upkeep = self.upkeep();
+        let paced = Paced::new(self);
+        let upkeep = Upkeep { log: &paced, ..self.upkeep() };
         vfs::thread::point("background.maintain");
-        Ok(quarantine::enduring(entry, || entry.index.maintain(&upkeep))?.more)
+        let progress = quarantine::enduring(entry, || entry.index.maintain(&upkeep))?;
+        paced.give_way();
+        Ok(progress.more)
     }
 
     fn after_upkeep(&self) {

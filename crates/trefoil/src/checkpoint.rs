@@ -18,11 +18,12 @@
 
 use std::sync::atomic::Ordering;
 
-use base::{Fault, Lsn};
+use base::{Fault, Lsn, Result};
+use index::Upkeep;
 
 use crate::engine::{Engine, Published};
 use crate::manifest::{IndexEntry as SavedIndex, Manifest};
-use base::Result;
+use crate::pace::Paced;
 
 impl Engine {
     /// Runs a checkpoint now.
@@ -104,7 +105,8 @@ impl Engine {
     }
 
     fn index_states(&self) -> Result<(Vec<SavedIndex>, Lsn)> {
-        let upkeep = self.upkeep();
+        let paced = Paced::new(self);
+        let upkeep = Upkeep { log: &paced, ..self.upkeep() };
         let mut states = Vec::new();
         let mut floor = upkeep.applied;
         for entry in self.upkept_indexes() {

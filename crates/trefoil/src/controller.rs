@@ -6,6 +6,7 @@
 //! | kind | debt | allowed | r |
 //! |---|---|---|---|
 //! | `runs` | memory of runs that are not drained; their number | an eighth of the budget; 512 | bytes committed less what they added to the runs |
+//! | `buffers` | memory of messages above what is flushed at, a quarter of the budget | another quarter | bytes committed less what they added to the messages |
 //! | `dirty` | dirty leaves above what write-back aims at | what is left of the budget | bytes written to the data file, as bytes of commits |
 //! | `log` | log behind the last checkpoint, above the half at which one is due | the log's other half | bytes committed while nothing was limited |
 //! | `gc` | leaves to be unlinked, merged or collected, as pages | what lives in the data file, 64 MiB; or ten times a limit that was set | such pages paid, as bytes of commits |
@@ -39,7 +40,7 @@ use vfs::sync::Mutex;
 use vfs::time::Instant;
 
 /// Lag up to which nothing is limited, in seconds: half of [`SOFT_SECONDS`].
-const FREE_SECONDS: f64 = 1.0;
+pub(crate) const FREE_SECONDS: f64 = 1.0;
 /// Lag at which as much is admitted as is paid off.
 const SOFT_SECONDS: f64 = 2.0;
 /// Lag at which the least is admitted.
@@ -61,6 +62,7 @@ const LINE_MAX: Duration = Duration::from_millis(200);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reason {
     Runs,
+    Buffers,
     Dirty,
     Log,
     Gc,
@@ -68,8 +70,8 @@ pub(crate) enum Reason {
 }
 
 impl Reason {
-    const ALL: [Reason; 5] = [Reason::Runs, Reason::Dirty, Reason::Log, Reason::Gc, Reason::Space];
-    const NAMES: [&'static str; 5] = ["runs", "dirty", "log", "gc", "space"];
+    const ALL: [Reason; 6] = [Reason::Runs, Reason::Buffers, Reason::Dirty, Reason::Log, Reason::Gc, Reason::Space];
+    const NAMES: [&'static str; 6] = ["runs", "buffers", "dirty", "log", "gc", "space"];
 }
 
 /// What is owed, as of one moment. Bytes unless the name says otherwise.
@@ -86,6 +88,9 @@ pub(crate) struct Debts {
     /// Memory of runs, and what they may take.
     pub run_memory: u64,
     pub run_memory_max: u64,
+    /// Memory of messages, and at how much they are flushed.
+    pub buffered: u64,
+    pub buffered_aim: u64,
     /// Dirty leaves, what write-back aims at, and the budget.
     pub dirty: u64,
     pub dirty_aim: u64,
@@ -117,6 +122,7 @@ impl Debts {
     fn lag(&self) -> (f64, Reason) {
         let share = |part: u64, whole: u64| HARD_SECONDS * part as f64 / whole.max(1) as f64;
         let runs = share(self.run_memory, self.run_memory_max).max(share(self.runs, RUNS_MAX));
+        let buffers = share(self.buffered.saturating_sub(self.buffered_aim), self.buffered_aim);
         let dirty_room = (self.budget - self.budget / 8).saturating_sub(self.dirty_aim);
         let dirty = share(self.dirty.saturating_sub(self.dirty_aim), dirty_room);
         let half = self.log_capacity / 2;
@@ -129,7 +135,7 @@ impl Debts {
         };
         let gc = share(self.gc, gc_most);
         let space = share(self.dead.saturating_sub(live / 2), 2 * live);
-        let lags = [runs, dirty, log, gc, space];
+        let lags = [runs, buffers, dirty, log, gc, space];
         let worst = (1..lags.len()).fold(0, |worst, i| if lags[i] > lags[worst] { i } else { worst });
         (lags[worst], Reason::ALL[worst])
     }
@@ -183,7 +189,7 @@ struct Delays {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DelayStats {
-    /// `runs`, `dirty`, `log`, `gc` or `space`: which background work the commits ran ahead of.
+    /// `runs`, `buffers`, `dirty`, `log`, `gc` or `space`: which background work the commits ran ahead of.
     pub reason: &'static str,
     /// Commits that were delayed.
     pub count: u64,
@@ -215,8 +221,9 @@ impl Rate {
 struct Meter {
     first: Option<Debts>,
     last: Option<(Instant, Debts)>,
-    /// Committed and not added to the runs: applied at once, or drained.
+    /// Committed and not added to the runs: applied at once, or drained; not to the messages in memory.
     absorbed: Rate,
+    flushed: Rate,
     /// Written to the data file.
     written: Rate,
     /// Pages of GC debt that were paid.
@@ -235,6 +242,7 @@ impl Meter {
             let seconds = (now - then).as_secs_f64().max(1e-6);
             let came = debts.committed.saturating_sub(before.committed) as f64;
             self.absorbed.take(came - (debts.run_bytes as f64 - before.run_bytes as f64), seconds);
+            self.flushed.take(came - (debts.buffered as f64 - before.buffered as f64), seconds);
             if is_free {
                 self.free.take(came, seconds);
             }
@@ -256,6 +264,7 @@ impl Meter {
         };
         let kept_up = match reason {
             Reason::Runs => self.absorbed.get(),
+            Reason::Buffers => self.flushed.get(),
             Reason::Log => self.free.get(),
             Reason::Dirty => as_commits(&self.written, came(|_| 0, |debts| debts.written)),
             Reason::Gc => as_commits(&self.collected, came(|debts| debts.gc, |debts| debts.gc_paid)),
@@ -279,8 +288,9 @@ pub(crate) struct Controller {
     delays: [Delays; Reason::ALL.len()],
     /// When the last look was, in nanoseconds since open.
     looked: CachePadded<AtomicU64>,
-    /// Number of runs at the last look.
+    /// At the last look: number of runs, and the worst lag in milliseconds.
     runs: AtomicU64,
+    lag_ms: AtomicU64,
     /// Bytes of run files that commits wrote.
     in_files: AtomicU64,
     /// [`Debts::gc_limit`].
@@ -326,6 +336,12 @@ impl Controller {
         self.runs.load(Ordering::Relaxed) >= RUNS_MAX
     }
 
+    /// The worst lag in seconds when it was looked at last; none if no commit came since two looks would have been due.
+    pub fn lag(&self, now: Duration) -> Option<f64> {
+        let looked = Duration::from_nanos(self.looked.load(Ordering::Relaxed));
+        (now.saturating_sub(looked) <= 2 * LOOK_EVERY).then(|| self.lag_ms.load(Ordering::Relaxed) as f64 / 1000.0)
+    }
+
     /// A commit waited at the wall of the runs.
     pub fn note_wall(&self, waited: Duration) {
         self.note_delay(Reason::Runs as usize, waited);
@@ -364,6 +380,7 @@ impl Controller {
         debts.gc_limit = self.gc_limit.load(Ordering::Relaxed);
         self.runs.store(debts.runs, Ordering::Relaxed);
         let (lag, reason) = debts.lag();
+        self.lag_ms.store((lag * 1000.0) as u64, Ordering::Relaxed);
         // A budget says what is paid off; more than that would be written at once by whoever waits for it.
         let least =
             debts.io_rate.map_or(LEAST_BYTES_PER_SECOND, |rate| LEAST_BYTES_PER_SECOND.min(rate as f64 / 100.0));
@@ -390,6 +407,7 @@ mod tests {
     fn in_shape() -> Debts {
         Debts {
             run_memory_max: 8 * MIB,
+            buffered_aim: 16 * MIB,
             dirty_aim: 25 * MIB,
             budget: 64 * MIB,
             log_capacity: 1024 * MIB,
@@ -411,11 +429,22 @@ mod tests {
     }
 
     #[test]
+    fn a_lag_is_known_while_commits_come() {
+        let controller = Controller::default();
+        for (second, buffered, lag) in [(1, 16 * MIB, 0.0), (2, 17 * MIB, 0.625)] {
+            let now = Duration::from_secs(second);
+            controller.pay(1, now, || Debts { buffered, ..in_shape() });
+            assert_eq!((controller.lag(now + LOOK_EVERY), controller.lag(now + 3 * LOOK_EVERY)), (Some(lag), None));
+        }
+    }
+
+    #[test]
     fn each_debt_delays_under_its_own_name() {
         assert!(in_shape().lag().0 < FREE_SECONDS);
         let cases = [
             (Debts { run_memory: 4 * MIB, ..in_shape() }, Reason::Runs, 5.0),
             (Debts { runs: 256, ..in_shape() }, Reason::Runs, 5.0),
+            (Debts { buffered: 24 * MIB, ..in_shape() }, Reason::Buffers, 5.0),
             (Debts { dirty: 56 * MIB, ..in_shape() }, Reason::Dirty, 10.0),
             (Debts { log_behind: 768 * MIB, ..in_shape() }, Reason::Log, 5.0),
             (Debts { gc: 100 * MIB, live: 200 * MIB, ..in_shape() }, Reason::Gc, 5.0),

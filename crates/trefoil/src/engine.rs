@@ -278,6 +278,8 @@ impl Engine {
             written: self.space.written_and_live().0,
             run_memory: self.budget.used(Class::Runs),
             run_memory_max: self.budget.limit() / 8,
+            buffered: self.budget.used(Class::Buffers),
+            buffered_aim: self.budget.limit() / 4,
             dirty: self.cache.dirty_bytes(),
             dirty_aim: self.cache.dirty_limit(),
             budget: self.budget.limit(),

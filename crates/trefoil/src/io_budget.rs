@@ -89,7 +89,7 @@ impl Engine {
     }
 
     /// True if a checkpoint is waited for, or will be before long.
-    fn checkpoint_hurries(&self) -> bool {
+    pub fn checkpoint_hurries(&self) -> bool {
         let awaited = self.io_budget.awaited.load(Ordering::Relaxed) > 0;
         awaited || self.log_is_nearly_full() || self.is_full() || self.must_end()
     }

@@ -38,6 +38,7 @@ mod locking;
 mod manifest;
 mod open;
 mod options;
+mod pace;
 mod prepared;
 mod quarantine;
 mod read_only;
