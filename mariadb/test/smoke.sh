@@ -63,6 +63,6 @@ autoinc_kept
 pool_goes_on
 beside_innodb
 anomalies
-kills 5 1
+kills 4 1
 trouble
 verdicts

@@ -93,7 +93,7 @@ pub fn test() -> Vec<Part> {
     parts.push(part("programs", Work::Cargo(workspace(&["build", "--bins", "--tests"]))));
     parts.push(part("simulator", Work::Program("trefoil-sim", &["seeds", "1500"])));
     parts.push(part("histories", Work::Program("trefoil-histories", &["seeds", "500"])));
-    parts.push(part("crash", Work::Program("trefoil-crash", &["kills", "100"])));
+    parts.push(part("crash", Work::Program("trefoil-crash", &["kills", "60"])));
     parts.push(part("lab-smoke", Work::Program("lab", LAB_SMOKE)));
     parts.push(part("lab-sysbench", Work::Program("lab", LAB_SYSBENCH)));
     parts.push(part("lab-tpcc", Work::Program("lab", LAB_TPCC)));
