@@ -23,9 +23,8 @@ use std::sync::atomic::Ordering;
 
 use base::{CommitTs, GcView};
 use index::Batch;
-use store::{Charge, Class, Grant, Page, epoch};
+use store::{Charge, Class, Grant, Page};
 
-use crate::descent::Seek;
 use crate::handle::{LeafHandle, LeafRecord, LeafSlot, LeafState, Resident};
 use crate::image::Fence;
 use crate::messages::{Message, Pending};
@@ -128,7 +127,7 @@ impl Core {
                         resident.note_collected(view.floor());
                     }
                     if applied.stored || applied.entries_delta != 0 || applied.dropped.versions > 0 {
-                        self.note_change(handle, slot, Message { key, ts, op }, &mut visit, grant);
+                        self.note_change(slot, Message { key, ts, op }, &mut visit, grant);
                     }
                     visit.overwrote |= applied.live_delta == 0;
                     visit.live += i64::from(applied.live_delta);
@@ -177,7 +176,7 @@ impl Core {
         assert!(self.env.options.buffered, "a reserved leaf is in memory");
         let is_here = |i: &usize| *i == first || slot.is_below_high(batch.key(*i));
         let end = (first..batch.len()).take_while(is_here).last().map_or(first, |last| last + 1);
-        let pending = slot.pending.get_or_insert_with(|| self.no_messages(handle));
+        let pending = slot.pending.get_or_insert_with(|| Box::new(Pending::new(self.env.cache.budget())));
         let (surplus, count) = (pending.surplus(), pending.count());
         for i in first..end {
             pending.push(Message { key: batch.key(i), ts, op: batch.op(i) }, grant);
@@ -193,13 +192,6 @@ impl Core {
         }
         self.note_pending(handle, ts, came_alive);
         end - first
-    }
-
-    /// For the first message since a flush, in memory of the node above.
-    fn no_messages(&self, handle: &LeafHandle) -> Box<Pending> {
-        let guard = epoch::pin();
-        let parent = self.seek(&guard, Seek::At(&handle.low)).map_or(&*self.root, |place| place.parent);
-        Box::new(Pending::new(parent.slabs(self), self.env.cache.budget()))
     }
 
     /// Something of `ts` is pending now.
@@ -224,18 +216,11 @@ impl Core {
     }
 
     /// A change that the leaf in memory has already.
-    fn note_change(
-        &self,
-        handle: &LeafHandle,
-        slot: &mut LeafSlot,
-        message: Message<'_>,
-        visit: &mut Visit,
-        grant: &mut Option<Grant>,
-    ) {
+    fn note_change(&self, slot: &mut LeafSlot, message: Message<'_>, visit: &mut Visit, grant: &mut Option<Grant>) {
         let inline = max_inline_bytes(self.env.options.node_bytes, message.key.len());
         visit.light &= message.op.value_bytes() <= inline;
         if visit.light {
-            let pending = slot.pending.get_or_insert_with(|| self.no_messages(handle));
+            let pending = slot.pending.get_or_insert_with(|| Box::new(Pending::new(self.env.cache.budget())));
             pending.push(message, grant);
             visit.pending = true;
         } else {

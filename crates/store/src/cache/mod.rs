@@ -26,7 +26,7 @@ use std::time::Duration;
 use base::{GcView, Lsn, Result};
 use crossbeam_utils::CachePadded;
 
-use crate::{Block, Budget, Class, Frame, FramePool, NewBlock, Slabs};
+use crate::{Block, Budget, Frame, FramePool, NewBlock};
 
 pub use grant::Grant;
 pub use step::StepReport;
@@ -210,12 +210,6 @@ impl Cache {
     #[must_use]
     pub fn frame(&self, bytes: usize) -> Frame {
         self.frames.frame(bytes)
-    }
-
-    /// Slabs of `bytes` each from the same frames, charged to `class`.
-    #[must_use]
-    pub fn slabs(&self, class: Class, bytes: usize) -> Arc<Slabs> {
-        Slabs::new(self.frames.clone(), self.budget.clone(), class, bytes)
     }
 
     /// Gives a page a place in the clock, once for each stay in memory. The page's owner holds its charge.
