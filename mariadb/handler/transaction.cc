@@ -84,6 +84,9 @@ static int commit(handlerton *, THD *thd, bool all)
   }
   trefoil_failure why{};
   uint8_t durability= at->is_logged ? (uint8_t) TREFOIL_BUFFERED : commit_durability();
+  /* With the binary log the server orders nothing that does not go there. */
+  if (at->is_to_be_ordered)
+    warn_of_other_engines();
   at->is_to_be_ordered= at->is_logged= false;
   if (!trefoil_commit(at->session, durability, &why))
     return 0;

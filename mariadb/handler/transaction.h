@@ -26,6 +26,8 @@ Connection *connection(THD *thd);
 trefoil_session *session_of_drop(THD *thd);
 /* How long a change of a table waits, of whichever thread. */
 trefoil_patience patience_of(THD *thd);
+/* Of a transaction that is not in the binary log: what other engines have of it may be lost. */
+void warn_of_other_engines();
 void set_transaction_functions(handlerton *hton);
 /* Two-phase commit: two_phase.cc. */
 void set_two_phase_functions(handlerton *hton);

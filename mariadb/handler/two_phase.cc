@@ -48,8 +48,7 @@ static ulonglong place_in_binlog(THD *thd)
   return file && *file ? place : 0;
 }
 
-/* What other engines have of it may be lost. */
-static void warn_of_other_engines()
+void warn_of_other_engines()
 {
   static std::atomic<bool> is_said{false};
   if (!is_said.exchange(true))
@@ -88,6 +87,7 @@ static void commit_ordered(handlerton *, THD *thd, bool)
   at->is_logged= place && place != at->place_before;
   if (!at->is_logged)
     warn_of_other_engines();
+  at->is_to_be_ordered= false;
   trefoil_order(at->session);
 }
 

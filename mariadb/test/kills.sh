@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 # A server killed under load, with the binary log and InnoDB beside: at random moments, and at each place that
 # mariadb/capi/src/crash.rs names. After each restart the binary log and both engines hold the same transactions, those
-# that were acknowledged among them. Without a binary log, or not in it, TREFOIL has those; what the server makes of the other
+# that were acknowledged among them. Without a binary log TREFOIL has those; what the server makes of the other
 # engine then is not looked at (two_phase.cc). Sourced by mariadb.sh.
 
 # Where a server dies: before, in and behind the phases of a commit; when it begins another binary log, before and behind the

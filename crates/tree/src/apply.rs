@@ -282,7 +282,7 @@ impl Core {
             }
             if visit.changed || self.is_heavy(bytes) {
                 self.give_up_pending(handle, slot);
-            } else if !visit.overwrote {
+            } else if visit.pending && !visit.overwrote {
                 self.park_if_unread(handle, slot);
             }
         }

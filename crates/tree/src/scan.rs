@@ -37,7 +37,7 @@ use crate::image::Fence;
 use crate::load::range;
 use crate::node::{Key, Leaf};
 use crate::read::{Distant, Found, locate};
-use crate::settle::{Around, Payloads};
+use crate::settle::Around;
 use crate::tree::{Core, Hand};
 
 /// Leaves visited in one call, at most: the caller may want to look around.
@@ -61,8 +61,6 @@ pub(crate) struct Stand {
     pub needed_above: CommitTs,
     /// Damage is passed over, and told here.
     pub skips: Option<Skips>,
-    /// Messages for the leaves that come next: who goes over leaves on disk reads a block once, not once for each.
-    payloads: Payloads,
     ended: bool,
     key: Vec<u8>,
 }
@@ -99,7 +97,6 @@ impl Stand {
             show_tombstones: false,
             needed_above: CommitTs::MAX,
             skips: None,
-            payloads: Payloads::default(),
             ended,
             key: Vec::new(),
         }
@@ -169,7 +166,7 @@ impl Stand {
             };
             match missing {
                 Missing::Leaf(leaf) => {
-                    if let Err(fault) = core.load_leaf_with(&leaf, None, &mut self.payloads) {
+                    if let Err(fault) = core.load_leaf(&leaf, None) {
                         if self.step_around(core, &leaf, out, max)? {
                             return Ok(());
                         }

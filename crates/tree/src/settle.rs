@@ -26,7 +26,7 @@ use std::sync::Arc;
 use base::{CommitTs, Fault, GcView, Result};
 use index::DamagedRange;
 use index::damaged::just_above;
-use store::{BlockKind, Budget, Charge, Class, Grant, epoch};
+use store::{BlockKind, Class, Grant, epoch};
 
 use crate::handle::{LeafHandle, LeafSlot, LeafState, Resident};
 use crate::image::{Fence, Image};
@@ -49,14 +49,11 @@ pub(crate) const TO_BE_WRITTEN: CommitTs = CommitTs(u64::MAX - 1);
 /// Blocks that one thread has read, for leaves that are loaded one after the other, as neighbours are: those that reach into the
 /// last one. By their places, which are theirs as long as they are held [A20].
 #[derive(Default)]
-pub(crate) struct Payloads {
-    blocks: BTreeMap<u64, (Arc<SegmentBlock>, Vec<u8>)>,
-    charge: Option<Charge>,
-}
+pub(crate) struct Payloads(BTreeMap<u64, (Arc<SegmentBlock>, Vec<u8>)>);
 
 impl Payloads {
     fn of(&mut self, core: &Core, block: &Arc<SegmentBlock>) -> Result<&[u8]> {
-        Ok(match self.blocks.entry(block.block.at().offset) {
+        Ok(match self.0.entry(block.block.at().offset) {
             Entry::Occupied(read) => &read.into_mut().1,
             Entry::Vacant(place) => {
                 let mut payload = Vec::new();
@@ -68,16 +65,7 @@ impl Payloads {
 
     /// Forgets what does not reach into `[low, high)`.
     fn move_to(&mut self, low: &[u8], high: Option<&[u8]>) {
-        self.blocks.retain(|_, (block, _)| block.overlaps(low, high));
-    }
-
-    fn charge_to(&mut self, budget: &Budget) {
-        let bytes = self.blocks.values().map(|(_, payload)| payload.capacity() as u64).sum();
-        match &mut self.charge {
-            Some(charge) => charge.set(bytes),
-            None if bytes > 0 => self.charge = Some(budget.charge(Class::Frames, bytes)),
-            None => {}
-        }
+        self.0.retain(|_, (block, _)| block.overlaps(low, high));
     }
 }
 
@@ -109,7 +97,6 @@ impl Core {
                 self.gather_from(&block, (&leaf.low, high), through, payloads, &mut gathered)?;
             }
         }
-        payloads.charge_to(self.env.cache.budget());
         Ok(gathered)
     }
 

@@ -43,8 +43,10 @@ impl LogGate for Paced<'_> {
     }
 
     fn rest(&self) {
+        let (begun, worked) = (Instant::now(), self.since.lock().elapsed());
         self.engine.rest_from_writing();
-        self.give_way();
+        self.engine.give_way_behind(worked.saturating_sub(begun.elapsed()));
+        *self.since.lock() = Instant::now();
     }
 
     fn give_way(&self) {

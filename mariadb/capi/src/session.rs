@@ -173,14 +173,14 @@ impl Session {
 
     pub fn commit(&mut self, durability: Durability) -> Result<()> {
         let prepared = self.prepared.take();
-        if let Some(ordered) = self.ordered.take() {
+        // What the server does not log it does not order: then its place is here.
+        if let Some(ordered) = self.ordered.take().or_else(|| self.ready.take().map(ReadyCommit::order)) {
             crash::point("to_finish");
             ordered.finish(durability)?;
             crash::point("finished");
             Ends::count(&self.engine.ends.commits);
             return Ok(());
         }
-        self.ready = None;
         match (prepared, self.take()) {
             (Some(xid), _) => drop(self.db.commit_prepared(&xid)?),
             (None, Some(tx)) => drop(tx.commit_with(durability)?),
