@@ -4,7 +4,7 @@
    writes its log, then gives each commit its place (commit_ordered, under its own lock, in any thread), then lets it
    finish. That is not synced again if it is in the binary log, by which the server decides what it finds prepared after a
    crash. Without that it is: what the server keeps instead (tc.log) it does not look at, and rolls everything back
-   (xarecover_handlerton of 10.6 to 10.11 commits only what the binary log has). */
+   (read in xarecover_handlerton of 10.11.18). */
 #include <atomic>
 
 #include "errors.h"

@@ -221,7 +221,7 @@ impl Rate {
 struct Meter {
     first: Option<Debts>,
     last: Option<(Instant, Debts)>,
-    /// Committed and not added to the runs: applied at once, or drained; not to the messages in memory.
+    /// Committed and not added to the runs: applied at once, or drained.
     absorbed: Rate,
     flushed: Rate,
     /// Written to the data file.
