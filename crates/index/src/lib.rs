@@ -257,6 +257,11 @@ pub trait Index: Send + Sync {
     }
     /// One bounded step (≤ about 1 ms of CPU) of draining, purging, merging, cleaning.
     fn maintain(&self, upkeep: &Upkeep<'_>) -> Result<Progress>;
+    /// Brings to disk some of what holds memory and is in no page of the cache, for whoever waits for memory. Waits for no memory,
+    /// and not for [`Index::maintain`], which may be what waits. Returns how much that was: 0 if there is none.
+    fn relieve(&self, _log: &dyn LogGate) -> Result<u64> {
+        Ok(0)
+    }
     /// Writes what the next manifest needs.
     fn checkpoint(&self, upkeep: &Upkeep<'_>) -> Result<IndexState>;
     /// Counts and sizes.

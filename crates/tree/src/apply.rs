@@ -27,8 +27,8 @@ use store::{Charge, Class, Grant, Page};
 
 use crate::handle::{LeafHandle, LeafRecord, LeafSlot, LeafState, Resident};
 use crate::image::Fence;
-use crate::messages::{Message, Pending};
-use crate::node::{Insert, Leaf, max_inline_bytes};
+use crate::messages::{Message, Pending, may_be_message};
+use crate::node::{Insert, Leaf};
 use crate::reserve::Room;
 use crate::tree::Core;
 
@@ -98,7 +98,7 @@ impl Core {
         view: &GcView,
     ) -> usize {
         if let LeafState::Parked(resident) = &slot.state
-            && (ts <= resident.through || self.has_large_value(slot, batch, first))
+            && (ts <= resident.through || self.has_none_for_messages(slot, batch, first))
         {
             // A late message beside a leaf is lost with the leaf: a run was drained, or the log trimmed.
             self.unpark(handle, slot);
@@ -156,11 +156,10 @@ impl Core {
     }
 
     /// Some operation of the leaf cannot be a message.
-    fn has_large_value(&self, slot: &LeafSlot, batch: &Batch, first: usize) -> bool {
-        let inline = |i: usize| max_inline_bytes(self.env.options.node_bytes, batch.key(i).len());
+    fn has_none_for_messages(&self, slot: &LeafSlot, batch: &Batch, first: usize) -> bool {
         (first..batch.len())
             .take_while(|i| *i == first || slot.is_below_high(batch.key(*i)))
-            .any(|i| batch.op(i).value_bytes() > inline(i))
+            .any(|i| !may_be_message(self.env.options.node_bytes, batch.key(i), batch.op(i)))
     }
 
     /// The leaf is not in memory, or parked: its operations wait beside it. Returns how many there are.
@@ -217,8 +216,7 @@ impl Core {
 
     /// A change that the leaf in memory has already.
     fn note_change(&self, slot: &mut LeafSlot, message: Message<'_>, visit: &mut Visit, grant: &mut Option<Grant>) {
-        let inline = max_inline_bytes(self.env.options.node_bytes, message.key.len());
-        visit.light &= message.op.value_bytes() <= inline;
+        visit.light &= may_be_message(self.env.options.node_bytes, message.key, message.op);
         if visit.light {
             let pending = slot.pending.get_or_insert_with(|| Box::new(Pending::new(self.env.cache.budget())));
             pending.push(message, grant);

@@ -14,7 +14,7 @@
 use std::sync::Arc;
 
 use base::Result;
-use index::Upkeep;
+use index::{LogGate, Upkeep};
 use store::{Class, Page, epoch};
 
 use crate::descent::{Seek, loaded};
@@ -37,8 +37,6 @@ const NODES_PER_CALL: usize = 64;
 /// Where flushing and draining stand.
 #[derive(Debug, Default)]
 pub(crate) struct Moving {
-    /// Where the next flush begins.
-    flush_at: Vec<u8>,
     sweep: Option<Sweep>,
 }
 
@@ -60,7 +58,7 @@ impl Core {
         }
         let budget = self.env.cache.budget();
         if budget.used(Class::Buffers) > budget.limit() / MEMORY_SHARE {
-            let flushed = self.flush_next(upkeep, &mut moving.flush_at)?;
+            let flushed = self.flush_next(|handle| self.flush(handle, upkeep.log))?;
             if flushed > 0 {
                 return Ok(flushed);
             }
@@ -75,6 +73,15 @@ impl Core {
             moving.sweep = None;
         }
         Ok(moved)
+    }
+
+    /// Messages of some node to disk, for whoever waits for memory: this waits for none, and for no step of upkeep, which may be
+    /// what waits. How many, about.
+    pub(crate) fn relieve(&self, log: &dyn LogGate) -> Result<u64> {
+        if self.env.cache.budget().used(Class::Buffers) == 0 {
+            return Ok(0);
+        }
+        self.flush_next(|handle| self.flush_at_once(handle, log))
     }
 
     fn load_full(&self, low: &Fence) -> Result<u64> {
@@ -101,17 +108,18 @@ impl Core {
         pending_bytes > self.env.options.node_bytes / 4
     }
 
-    /// The next node with messages in memory, from where the last call ended.
-    fn flush_next(&self, upkeep: &Upkeep<'_>, at: &mut Vec<u8>) -> Result<u64> {
+    /// Flushes the next node with messages in memory, from where the last call ended.
+    fn flush_next(&self, flush: impl Fn(&InnerHandle) -> Result<u64>) -> Result<u64> {
         for _ in 0..NODES_PER_CALL {
-            let path = self.load_path(at)?;
+            let at = self.flush_at.lock().clone();
+            let path = self.load_path(&at)?;
             let handle = path.last().expect("a path has a root");
             let pending = |leaf: &Arc<LeafHandle>| leaf.latch.read().pending.is_some();
             let any = self.leaves_of(handle).iter().any(pending);
-            let high = loaded(handle, &epoch::pin()).and_then(Inner::hi).map(<[u8]>::to_vec);
-            *at = high.unwrap_or_default();
+            let high = loaded(handle, &epoch::pin()).and_then(Inner::hi).map(Fence::from);
+            *self.flush_at.lock() = high.unwrap_or_default();
             // None, if all of it is stuck.
-            let flushed = if any { self.flush(handle, upkeep.log)? } else { 0 };
+            let flushed = if any { flush(handle)? } else { 0 };
             if flushed > 0 {
                 return Ok(flushed);
             }

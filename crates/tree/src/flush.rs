@@ -39,36 +39,68 @@ impl Core {
     /// Brings all that is pending below `handle`, when it begins, into its buffer, save what is stuck. Returns how many
     /// messages that were, about.
     pub(crate) fn flush(&self, handle: &InnerHandle, log: &dyn LogGate) -> Result<u64> {
-        let _one = self.flushing.lock();
         let leaves = self.leaves_of(handle);
-        let (mut at, mut moved) = (0, 0);
+        let (mut at, mut moved, mut is_damaged) = (0, 0, false);
         while at < leaves.len() {
-            let (mut flushing, mut bytes) = (Vec::new(), 0);
-            while at < leaves.len() && bytes < FLUSH_BYTES {
-                let leaf = &leaves[at];
-                let start = match self.start(leaf) {
-                    Start::Load => self.load_late(leaf)?,
-                    start => start,
-                };
-                match start {
-                    Start::Nothing => at += 1,
-                    Start::Messages(messages) => {
-                        bytes += messages.bytes();
-                        moved += messages.count;
-                        flushing.push((leaf.clone(), messages));
-                        at += 1;
-                    }
-                    Start::Arrival(arrival) => arrival.wait(),
-                    Start::Landing => self.landed.wait_while(|| leaf.record.lock().in_flight),
-                    Start::Load => moved += 1,
-                }
+            let batch = self.flush_batch(&leaves[at..], is_damaged, log)?;
+            at += batch.leaves;
+            moved += batch.messages;
+            is_damaged = false;
+            // With no lock held: what is waited for may wait for memory.
+            match batch.met {
+                Met::Nothing => {}
+                Met::Arrival(arrival) => arrival.wait(),
+                Met::Landing => self.landed.wait_while(|| leaves[at].record.lock().in_flight),
+                // Damaged, it is met again, with all that came since.
+                Met::Late => match self.load_leaf(&leaves[at], None).map_err(Fault::into_damage) {
+                    Ok(()) => moved += 1,
+                    Err(Ok(_damage)) => is_damaged = true,
+                    Err(Err(fault)) => return Err(fault),
+                },
             }
-            let flushed = self.flush_some(&flushing, log);
-            self.flushing_newest.store(0, Ordering::Release);
-            flushed?;
             log.give_way();
         }
         Ok(moved)
+    }
+
+    /// The same, for who frees memory: what would have to be waited for stays where it is.
+    pub(crate) fn flush_at_once(&self, handle: &InnerHandle, log: &dyn LogGate) -> Result<u64> {
+        let leaves = self.leaves_of(handle);
+        let (mut at, mut moved) = (0, 0);
+        while at < leaves.len() {
+            let batch = self.flush_batch(&leaves[at..], false, log)?;
+            at += batch.leaves + usize::from(!matches!(batch.met, Met::Nothing));
+            moved += batch.messages;
+        }
+        Ok(moved)
+    }
+
+    /// The first of `leaves`, up to one that has to be waited for. `is_damaged`: the first one could not be loaded.
+    fn flush_batch(&self, leaves: &[Arc<LeafHandle>], is_damaged: bool, log: &dyn LogGate) -> Result<Batch> {
+        let _one = self.flushing.lock();
+        let (mut flushing, mut bytes) = (Vec::new(), 0);
+        let mut batch = Batch { leaves: 0, messages: 0, met: Met::Nothing };
+        for leaf in leaves {
+            if bytes >= FLUSH_BYTES {
+                break;
+            }
+            match self.start(leaf, is_damaged && batch.leaves == 0) {
+                Ok(None) => {}
+                Ok(Some(messages)) => {
+                    bytes += messages.bytes();
+                    batch.messages += messages.count;
+                    flushing.push((leaf.clone(), messages));
+                }
+                Err(met) => {
+                    batch.met = met;
+                    break;
+                }
+            }
+            batch.leaves += 1;
+        }
+        let flushed = self.flush_some(&flushing, log);
+        self.flushing_newest.store(0, Ordering::Release);
+        flushed.map(|()| batch)
     }
 
     pub(crate) fn leaves_of(&self, handle: &InnerHandle) -> Vec<Arc<LeafHandle>> {
@@ -81,51 +113,39 @@ impl Core {
         node.keys.children().iter().filter_map(leaf).collect()
     }
 
-    /// Step 2.
-    fn start(&self, leaf: &Arc<LeafHandle>) -> Start {
+    /// Step 2: what goes into a segment, or what is to be waited for first. `is_damaged`: the leaf could not be loaded. What came
+    /// late then stays pending, and the checkpoint leaves it to the log ([`crate::handle::LeafRecord::is_stuck`]).
+    fn start(&self, leaf: &Arc<LeafHandle>, is_damaged: bool) -> std::result::Result<Option<Arc<Messages>>, Met> {
         let mut slot = leaf.latch.write();
         self.unpark(leaf, &mut slot);
-        let LeafSlot { state, pending: Some(pending), .. } = &mut *slot else { return Start::Nothing };
+        let LeafSlot { state, pending: Some(pending), .. } = &mut *slot else { return Ok(None) };
         let (in_flight, is_dirty) = {
             let record = leaf.record.lock();
             (record.in_flight, record.is_dirty())
         };
-        let came_late = leaf.complete_through() >= Some(pending.oldest());
-        match state {
-            LeafState::Loading(arrival) => return Start::Arrival(arrival.clone()),
+        let through = leaf.complete_through();
+        let came_late = through >= Some(pending.oldest());
+        let messages = match state {
+            LeafState::Loading(arrival) => return Err(Met::Arrival(arrival.clone())),
             // What its image will be complete through is not known here.
-            _ if in_flight => return Start::Landing,
-            LeafState::Cold if came_late => return Start::Load,
-            LeafState::Cold => {}
+            _ if in_flight => return Err(Met::Landing),
+            LeafState::Cold if came_late && is_damaged => {
+                pending.start_flush_above(through.expect("a cold leaf has an image"))
+            }
+            LeafState::Cold if came_late => return Err(Met::Late),
+            LeafState::Cold => Some(pending.start_flush()),
             LeafState::Resident(_) if is_dirty || came_late => {
                 self.give_up_pending(leaf, &mut slot);
-                return Start::Nothing;
+                return Ok(None);
             }
-            LeafState::Resident(_) => {}
+            LeafState::Resident(_) => Some(pending.start_flush()),
             LeafState::Parked(_) => unreachable!("it was made RESIDENT"),
             LeafState::Empty | LeafState::Obsolete => unreachable!("nothing is pending there"),
-        }
-        let messages = pending.start_flush();
-        self.flushing_newest.fetch_max(messages.newest.0, Ordering::AcqRel);
-        Start::Messages(messages)
-    }
-
-    /// Loads a leaf for messages that came late. If it is damaged, they stay pending, and the checkpoint leaves them to the log
-    /// ([`crate::handle::LeafRecord::is_stuck`]); the others are for a segment as ever.
-    fn load_late(&self, leaf: &Arc<LeafHandle>) -> Result<Start> {
-        match self.load_leaf(leaf, None).map_err(Fault::into_damage) {
-            Ok(()) => return Ok(Start::Load),
-            Err(Ok(_damage)) => {}
-            Err(Err(fault)) => return Err(fault),
-        }
-        let mut slot = leaf.latch.write();
-        let LeafSlot { state: LeafState::Cold, pending: Some(pending), .. } = &mut *slot else {
-            return Ok(Start::Nothing);
         };
-        let through = leaf.complete_through().expect("a cold leaf has an image");
-        let Some(messages) = pending.start_flush_above(through) else { return Ok(Start::Nothing) };
-        self.flushing_newest.fetch_max(messages.newest.0, Ordering::AcqRel);
-        Ok(Start::Messages(messages))
+        if let Some(messages) = &messages {
+            self.flushing_newest.fetch_max(messages.newest.0, Ordering::AcqRel);
+        }
+        Ok(messages)
     }
 
     /// Steps 3 to 6.
@@ -248,16 +268,24 @@ impl Core {
     }
 }
 
-/// How the flush of a leaf begins.
-enum Start {
+/// What one batch of a flush did.
+struct Batch {
+    /// Leaves that are through.
+    leaves: usize,
+    messages: u64,
+    /// At the leaf behind them.
+    met: Met,
+}
+
+/// What has to be waited for.
+enum Met {
     Nothing,
-    Messages(Arc<Messages>),
-    /// Not while it is being loaded.
+    /// The leaf is being loaded.
     Arrival(Arc<Arrival>),
-    /// Not while it is being written.
+    /// It is being written.
     Landing,
     /// A message came late: in a segment it would be void. Loaded, the leaf becomes dirty instead.
-    Load,
+    Late,
 }
 
 /// A block before it is written.

@@ -15,6 +15,8 @@ use base::bytes::{Reader, put_bytes, put_varint};
 use index::Op;
 use store::{Budget, Charge, Class, Grant};
 
+use crate::node::max_inline_bytes;
+
 /// One message, borrowed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Message<'a> {
@@ -89,6 +91,15 @@ fn read<'a>(r: &mut Reader<'a>) -> Option<Message<'a>> {
         Some(bytes) => Op::Put(r.take(bytes)?),
     };
     Some(Message { key, op, ts: CommitTs(r.u64()?) })
+}
+
+/// Longer keys are in no message: an inner node says of each block of messages the first key and the last one, and has to fit into
+/// a block itself.
+const MESSAGE_KEY_BYTES_MAX: usize = 1 << 10;
+
+/// True if such an operation may be a message. Others, with values too long for a leaf too, go into the leaf in memory.
+pub(crate) fn may_be_message(node_bytes: usize, key: &[u8], op: Op<'_>) -> bool {
+    key.len() <= MESSAGE_KEY_BYTES_MAX && op.value_bytes() <= max_inline_bytes(node_bytes, key.len())
 }
 
 /// All messages by key, the newest of a key first, each once.

@@ -21,6 +21,7 @@ use store::epoch;
 
 use crate::descent::{Seek, Stop};
 use crate::handle::{LeafHandle, LeafState};
+use crate::messages::may_be_message;
 use crate::node::{max_inline_bytes, max_key_bytes};
 use crate::tickets::Ticket;
 use crate::tree::{Core, Hand};
@@ -198,8 +199,9 @@ impl Survey {
         node_bytes: usize,
         buffered: bool,
     ) {
-        let (mut bytes, beside_before) = (0, self.beside_bytes);
+        let (mut bytes, mut are_messages) = (0, buffered);
         for i in ops {
+            are_messages &= may_be_message(node_bytes, batch.key(i), batch.op(i));
             let (key, value) = (batch.key(i).len(), batch.op(i).value_bytes());
             if value > max_inline_bytes(node_bytes, key) {
                 self.beside_bytes += value;
@@ -220,7 +222,7 @@ impl Survey {
             }
             // Messages: what they take beside the leaf.
             LeafState::Cold | LeafState::Parked(_) | LeafState::Loading(_)
-                if buffered && self.beside_bytes == beside_before && !self.is_late_for(leaf) =>
+                if are_messages && !self.is_late_for(leaf) =>
             {
                 self.message_bytes += 2 * bytes;
                 return;

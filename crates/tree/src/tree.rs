@@ -8,8 +8,8 @@ use std::sync::{Arc, Weak};
 use base::{CommitTs, Corruption, GcView, Result};
 use crossbeam_utils::CachePadded;
 use index::{
-    Batch, Cursor, Direction, Index, IndexEnv, IndexState, IndexStats, KeyRange, Progress, ReadAt, Reservation,
-    Reserved, Upkeep, VerifyReport, VisitBlock,
+    Batch, Cursor, Direction, Index, IndexEnv, IndexState, IndexStats, KeyRange, LogGate, Progress, ReadAt,
+    Reservation, Reserved, Upkeep, VerifyReport, VisitBlock,
 };
 use store::epoch::{self, Guard};
 use store::{Frame, Run};
@@ -52,6 +52,8 @@ pub(crate) struct Core {
     /// Highest timestamp among what a flush has under way, 0 if there is none. Raised under the leaf's latch; Release, when the
     /// segment is in place: who reads 0 finds it there.
     pub flushing_newest: AtomicU64,
+    /// Where the next flush for want of memory begins.
+    pub flush_at: Mutex<Fence>,
     /// Leaves that fell under a quarter.
     pub thin: Places,
     /// Leaves that were written with as many dead entries as live ones.
@@ -178,6 +180,7 @@ impl Tree {
             overfull: Places::default(),
             flushing: Mutex::default(),
             flushing_newest: AtomicU64::new(0),
+            flush_at: Mutex::default(),
             thin: Places::default(),
             stale: Places::default(),
             seen_by_all: AtomicU64::new(0),
@@ -262,6 +265,10 @@ impl Index for Tree {
 
     fn maintain(&self, upkeep: &Upkeep<'_>) -> Result<Progress> {
         self.named(self.core.maintain(self.hand(), upkeep))
+    }
+
+    fn relieve(&self, log: &dyn LogGate) -> Result<u64> {
+        self.named(self.core.relieve(log))
     }
 
     fn checkpoint(&self, upkeep: &Upkeep<'_>) -> Result<IndexState> {

@@ -287,7 +287,21 @@ impl Engine {
         let upkeep = self.upkeep();
         let env = store::WriteEnv { view: upkeep.view.clone(), applied: upkeep.applied, durable: upkeep.log.durable() };
         let report = self.cache.step(&env, self, &self.space)?;
+        if !report.advanced() && self.cache.is_waited_for() && self.relieve()? {
+            return Ok(true);
+        }
         Ok(report.more && report.advanced())
+    }
+
+    /// No page can make room: what holds memory beside pages is brought to disk. Upkeep does that, too, before it comes to this;
+    /// but its step may be what waits, and during the replay of the log there is none. True if something was done.
+    fn relieve(&self) -> base::Result<bool> {
+        for entry in self.kept_up_indexes() {
+            if quarantine::enduring(&entry, || entry.index.relieve(self))? > 0 {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// Everything that may leave memory does.

@@ -247,3 +247,52 @@ fn a25_a_buffered_put_is_not_hopped_over() {
     assert_eq!(rig.keys(), [key(3), key(103)]);
     rig.verify();
 }
+
+/// Memory is taken; messages are what can make room. Bringing them to disk waits for no leaf that is just being loaded, whose
+/// loader may be what waits for memory.
+#[test]
+fn d10_messages_make_room_for_whoever_waits() {
+    simulated(|sim| {
+        let rig = Arc::new(cold());
+        let budget = rig.cache.budget().clone();
+        rig.put(key(3), "of a leaf that is being loaded");
+        let loading = sim.hold("tree.loading");
+        let reader = in_thread(&rig, |rig| assert!(rig.newest(key(3)).is_some()));
+        loading.wait_reached();
+        let before = budget.used(Class::Buffers);
+        rig.put(key(150), "of another one");
+        let hog = budget.charge(Class::Work, budget.free());
+        assert!(rig.tree.relieve(&*rig.log).unwrap() > 0);
+        assert_eq!(budget.used(Class::Buffers), before);
+        assert!(budget.free() > 0, "room");
+        assert_eq!(rig.tree.relieve(&*rig.log).unwrap(), 0);
+        loading.open();
+        drop(hog);
+        reader.join().unwrap();
+        assert_eq!(rig.newest(key(150)).as_deref(), Some(&b"of another one"[..]));
+        rig.verify();
+    });
+}
+
+/// Of each block of messages an inner node names the first key and the last one: long ones would not fit.
+#[test]
+fn what_has_a_long_key_is_no_message() {
+    let rig = filled(Setup { node_bytes: 16 << 10, ..buffered() }, 200);
+    rig.checkpoint();
+    let rig = rig.reopen(false);
+    assert_eq!(rig.keys().len(), 200);
+    let long = |bytes: usize| [key(3), vec![b'k'; bytes - key(3).len()]].concat();
+    for (bytes, waits) in [(1024, true), (1025, false)] {
+        rig.evict_all();
+        rig.put(long(bytes), "value");
+        assert_eq!(rig.cache.budget().used(Class::Buffers) > 0, waits, "{bytes}, beside a leaf on disk");
+        rig.checkpoint();
+        assert!(rig.newest(long(bytes)).is_some());
+        rig.put(long(bytes), "again");
+        assert_eq!(rig.cache.budget().used(Class::Buffers) > 0, waits, "{bytes}, beside a leaf in memory");
+        rig.checkpoint();
+    }
+    rig.verify();
+    let rig = rig.reopen(false);
+    assert!([1024, 1025].iter().all(|bytes| rig.newest(long(*bytes)).as_deref() == Some(b"again")));
+}
