@@ -14,6 +14,7 @@
 
 #[allow(unsafe_code, reason = "cuts memory of the system into pieces, behind a safe face")]
 mod chunk;
+pub mod slab;
 
 use std::collections::BTreeMap;
 use std::ops::{Deref, DerefMut};
@@ -75,6 +76,16 @@ impl FramePool {
     #[must_use]
     pub fn spare_bytes(&self) -> u64 {
         self.sizes.iter().map(|size| size.lock().spare_bytes).sum()
+    }
+
+    /// Bytes of all chunks.
+    #[cfg(test)]
+    fn mapped_bytes(&self) -> u64 {
+        let of = |(n, size): (usize, &Mutex<Chunks>)| {
+            let bytes = 1_u64 << (SMALLEST_SHIFT + n as u32);
+            size.lock().count * (self.chunk_bytes / bytes).max(1) * bytes
+        };
+        self.sizes.iter().enumerate().map(of).sum()
     }
 
     fn give_back(&self, chunk: u64, mut buffer: Piece) {

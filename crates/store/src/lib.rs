@@ -7,7 +7,7 @@
 //! | [`block`] | [`Block`]: a written block as an owned thing whose drop frees it |
 //! | [`budget`] | the one memory cap, by class |
 //! | [`cache`] | second-chance eviction and write-back over pages that others own |
-//! | [`frame`] | buffers under pages, used again across threads |
+//! | [`frame`] | buffers under pages, used again across threads; slabs that small holders share |
 //! | [`run`] | immutable sorted runs, in memory and in files |
 //! | [`epoch`] | `EpochCell`: a value replaced under readers |
 //! | [`fuzzing`] | the bodies of the fuzz targets |
@@ -36,6 +36,7 @@ pub use cache::{
 };
 pub use codec::{BlockKind, Compression};
 pub use epoch::EpochCell;
+pub use frame::slab::{SlabPart, Slabs};
 pub use frame::{Frame, FramePool};
 pub use run::{Run, RunCursor, RunEstimate, RunMeta, RunWriter};
 pub use space::{

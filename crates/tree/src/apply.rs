@@ -23,8 +23,9 @@ use std::sync::atomic::Ordering;
 
 use base::{CommitTs, GcView};
 use index::Batch;
-use store::{Charge, Class, Grant, Page};
+use store::{Charge, Class, Grant, Page, epoch};
 
+use crate::descent::Seek;
 use crate::handle::{LeafHandle, LeafRecord, LeafSlot, LeafState, Resident};
 use crate::image::Fence;
 use crate::messages::{Message, Pending, may_be_message};
@@ -127,7 +128,7 @@ impl Core {
                         resident.note_collected(view.floor());
                     }
                     if applied.stored || applied.entries_delta != 0 || applied.dropped.versions > 0 {
-                        self.note_change(slot, Message { key, ts, op }, &mut visit, grant);
+                        self.note_change(handle, slot, Message { key, ts, op }, &mut visit, grant);
                     }
                     visit.overwrote |= applied.live_delta == 0;
                     visit.live += i64::from(applied.live_delta);
@@ -175,7 +176,7 @@ impl Core {
         assert!(self.env.options.buffered, "a reserved leaf is in memory");
         let is_here = |i: &usize| *i == first || slot.is_below_high(batch.key(*i));
         let end = (first..batch.len()).take_while(is_here).last().map_or(first, |last| last + 1);
-        let pending = slot.pending.get_or_insert_with(|| Box::new(Pending::new(self.env.cache.budget())));
+        let pending = slot.pending.get_or_insert_with(|| self.no_messages(handle));
         let (surplus, count) = (pending.surplus(), pending.count());
         for i in first..end {
             pending.push(Message { key: batch.key(i), ts, op: batch.op(i) }, grant);
@@ -191,6 +192,13 @@ impl Core {
         }
         self.note_pending(handle, ts, came_alive);
         end - first
+    }
+
+    /// For the first message since a flush, in memory of the node above.
+    fn no_messages(&self, handle: &LeafHandle) -> Box<Pending> {
+        let guard = epoch::pin();
+        let parent = self.seek(&guard, Seek::At(&handle.low)).map_or(&*self.root, |place| place.parent);
+        Box::new(Pending::new(parent.slabs(self), self.env.cache.budget()))
     }
 
     /// Something of `ts` is pending now.
@@ -215,10 +223,17 @@ impl Core {
     }
 
     /// A change that the leaf in memory has already.
-    fn note_change(&self, slot: &mut LeafSlot, message: Message<'_>, visit: &mut Visit, grant: &mut Option<Grant>) {
+    fn note_change(
+        &self,
+        handle: &LeafHandle,
+        slot: &mut LeafSlot,
+        message: Message<'_>,
+        visit: &mut Visit,
+        grant: &mut Option<Grant>,
+    ) {
         visit.light &= may_be_message(self.env.options.node_bytes, message.key, message.op);
         if visit.light {
-            let pending = slot.pending.get_or_insert_with(|| Box::new(Pending::new(self.env.cache.budget())));
+            let pending = slot.pending.get_or_insert_with(|| self.no_messages(handle));
             pending.push(message, grant);
             visit.pending = true;
         } else {

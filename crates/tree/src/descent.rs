@@ -46,7 +46,7 @@ pub(crate) enum Seek<'k> {
 #[derive(Clone, Copy)]
 pub(crate) struct Place<'g> {
     pub leaf: &'g Arc<LeafHandle>,
-    parent: &'g InnerHandle,
+    pub parent: &'g InnerHandle,
     pub keys: &'g Inner<Child>,
     pub index: usize,
 }

@@ -63,14 +63,24 @@ impl Core {
         Ok(moved)
     }
 
-    /// The same, for who frees memory: what would have to be waited for stays where it is.
+    /// The same, for who frees memory: waits for nothing but the disk. What came late for one leaf goes into the leaf, in a page
+    /// past the limit if need be, which can be written and thrown out.
     pub(crate) fn flush_at_once(&self, handle: &InnerHandle, log: &dyn LogGate) -> Result<u64> {
         let leaves = self.leaves_of(handle);
         let (mut at, mut moved) = (0, 0);
         while at < leaves.len() {
             let batch = self.flush_batch(&leaves[at..], false, log)?;
-            at += batch.leaves + usize::from(!matches!(batch.met, Met::Nothing));
             moved += batch.messages;
+            at += batch.leaves;
+            if matches!(batch.met, Met::Late) {
+                let mut page = self.env.cache.grant_at_once(self.page_bytes());
+                match self.load_leaf(&leaves[at], Some(&mut page)).map_err(Fault::into_damage) {
+                    Ok(()) => return Ok(moved + 1),
+                    Err(Ok(_damage)) => {}
+                    Err(Err(fault)) => return Err(fault),
+                }
+            }
+            at += usize::from(!matches!(batch.met, Met::Nothing));
         }
         Ok(moved)
     }

@@ -36,7 +36,7 @@ use std::sync::{Arc, Weak};
 
 use base::CommitTs;
 use index::ReadAt;
-use store::{Block, Charge, EpochCell, allocated};
+use store::{Block, Charge, Class, EpochCell, Slabs, allocated};
 use vfs::sync::{Condvar, Mutex, RwLock};
 
 use crate::image::{Fence, Image};
@@ -385,6 +385,9 @@ pub(crate) struct InnerHandle {
     /// Highest timestamp that justified an unlink or a merge below [A6].
     log_need: AtomicU64,
     pub record: Mutex<InnerRecord>,
+    /// For what is pending beside leaves below, which has them: it is flushed together, so that whole slabs become free. Weak, since
+    /// the node may outlive the cache (`Core::drop`).
+    slabs: Mutex<Weak<Slabs>>,
 }
 
 /// An inner node as descents find it.
@@ -450,7 +453,18 @@ impl InnerHandle {
             mark: DeadMark::new(dead_from),
             log_need: AtomicU64::new(0),
             record: Mutex::new(record),
+            slabs: Mutex::default(),
         }
+    }
+
+    /// Memory for what is pending beside leaves below; beside those that another node gets, as long as they have it.
+    pub fn slabs(&self, core: &Core) -> Arc<Slabs> {
+        let mut slabs = self.slabs.lock();
+        slabs.upgrade().unwrap_or_else(|| {
+            let new = core.env.cache.slabs(Class::Buffers, core.env.options.node_bytes);
+            *slabs = Arc::downgrade(&new);
+            new
+        })
     }
 
     pub fn note_change(&self) {

@@ -16,12 +16,12 @@ use std::sync::Arc;
 
 use base::{CommitTs, Fault, Result};
 use index::{Batch, Reservation, Reserved};
-use store::Grant;
 use store::epoch;
+use store::{Grant, Slabs};
 
-use crate::descent::{Seek, Stop};
-use crate::handle::{LeafHandle, LeafState};
-use crate::messages::may_be_message;
+use crate::descent::{Place, Seek, Stop};
+use crate::handle::{LeafHandle, LeafSlot, LeafState};
+use crate::messages::{may_be_message, reserved_bytes};
 use crate::node::{max_inline_bytes, max_key_bytes};
 use crate::tickets::Ticket;
 use crate::tree::{Core, Hand};
@@ -30,6 +30,8 @@ use crate::tree::{Core, Hand};
 pub(crate) const COLD_LEAVES_MAX: usize = 64;
 /// Largest batch that is applied directly, in bytes.
 pub(crate) const DIRECT_BYTES_MAX: usize = 1 << 20;
+/// A commit whose messages may take more than one in so many bytes of the budget is attached as a run.
+const MESSAGES_SHARE: u64 = 8;
 /// Allowance for what an entry takes in a leaf besides key and value.
 const ENTRY_BYTES: usize = 40;
 
@@ -68,8 +70,10 @@ struct Survey {
     pages: usize,
     /// Bytes of values too long for a leaf.
     beside_bytes: usize,
-    /// Bytes of messages for leaves that are not in memory.
+    /// Bytes that messages may take beside their leaves.
     message_bytes: usize,
+    /// Address of the last inner node that a slab for them is reserved of.
+    slab_of: usize,
     drained: Option<CommitTs>,
 }
 
@@ -82,7 +86,7 @@ impl Core {
         Ok(room.map_or(Reservation::TooCold, |room| Reservation::Direct(Box::new(room))))
     }
 
-    /// `None`: more than `cold_max` cold leaves; if that is none, also if memory would have to be waited for, which the
+    /// `None`: more than `cold_max` cold leaves, or messages beside too many leaves; if the former is none, also if memory would have to be waited for, which the
     /// disk makes free. With the timestamp of a run that is drained: where that is too late for a segment, the leaf is
     /// loaded first, since neither the run nor the log has an entry any more that is drained.
     pub(crate) fn reserve_room(
@@ -98,7 +102,7 @@ impl Core {
             let mut room =
                 Room { hand: hand.clone(), ticket: self.tickets.take(), grant: grant.take(), leaves: Vec::new() };
             let survey = self.survey(batch, room.ticket.number, cold_max, drained)?;
-            if survey.cold.len() > cold_max {
+            if survey.cold.len() > cold_max || (batch.len() > 1 && survey.message_bytes > self.message_bytes_max()) {
                 return Ok(None);
             }
             let needed = survey.bytes(self.page_bytes());
@@ -130,6 +134,11 @@ impl Core {
         }
     }
 
+    /// A commit of several operations takes no more memory than this for messages.
+    fn message_bytes_max(&self) -> usize {
+        (self.env.cache.budget().limit() / MESSAGES_SHARE) as usize
+    }
+
     fn check_keys(&self, batch: &Batch) -> Result<()> {
         let limit = max_key_bytes(self.env.options.node_bytes);
         match batch.iter().map(|(key, _)| key.len()).max() {
@@ -144,7 +153,7 @@ impl Core {
     fn survey(&self, batch: &Batch, ticket: u64, cold_max: usize, drained: Option<CommitTs>) -> Result<Survey> {
         let mut survey = Survey { drained, ..Survey::default() };
         let mut next = 0;
-        while next < batch.len() && survey.cold.len() <= cold_max {
+        while next < batch.len() && survey.cold.len() <= cold_max && survey.message_bytes <= self.message_bytes_max() {
             next = self.survey_leaf(batch, next, ticket, &mut survey)?;
         }
         Ok(survey)
@@ -165,14 +174,7 @@ impl Core {
                                 .find(|i| !slot.is_below_high(batch.key(*i)))
                                 .unwrap_or(batch.len());
                             survey.leaves.push(Known { first, leaf: place.leaf.clone() });
-                            survey.note(
-                                place.leaf,
-                                &slot.state,
-                                batch,
-                                first..end,
-                                self.env.options.node_bytes,
-                                self.env.options.buffered,
-                            );
+                            survey.note(self, &place, &slot, batch, first..end);
                             return Ok(end);
                         }
                         None
@@ -190,15 +192,8 @@ impl Core {
 }
 
 impl Survey {
-    fn note(
-        &mut self,
-        leaf: &Arc<LeafHandle>,
-        state: &LeafState,
-        batch: &Batch,
-        ops: std::ops::Range<usize>,
-        node_bytes: usize,
-        buffered: bool,
-    ) {
+    fn note(&mut self, core: &Core, place: &Place<'_>, slot: &LeafSlot, batch: &Batch, ops: std::ops::Range<usize>) {
+        let (leaf, node_bytes, buffered) = (place.leaf, core.env.options.node_bytes, core.env.options.buffered);
         let (mut bytes, mut are_messages) = (0, buffered);
         for i in ops {
             are_messages &= may_be_message(node_bytes, batch.key(i), batch.op(i));
@@ -210,10 +205,12 @@ impl Survey {
                 bytes += key + value + ENTRY_BYTES;
             }
         }
-        let free = match state {
+        let free = match &slot.state {
             LeafState::Resident(resident) => {
                 // What is in the leaf may be pending, too.
-                self.message_bytes += if buffered { 2 * bytes } else { 0 };
+                if buffered {
+                    self.note_messages(place, slot, bytes, node_bytes);
+                }
                 node_bytes - resident.leaf.used_bytes().min(node_bytes)
             }
             LeafState::Empty => {
@@ -224,7 +221,7 @@ impl Survey {
             LeafState::Cold | LeafState::Parked(_) | LeafState::Loading(_)
                 if are_messages && !self.is_late_for(leaf) =>
             {
-                self.message_bytes += 2 * bytes;
+                self.note_messages(place, slot, bytes, node_bytes);
                 return;
             }
             LeafState::Cold | LeafState::Parked(_) | LeafState::Loading(_) => {
@@ -236,6 +233,17 @@ impl Survey {
         // Twice the need: others who reserved the same leaf may come first.
         if bytes * 2 > free {
             self.pages += 1 + bytes * 4 / node_bytes;
+        }
+    }
+
+    /// Messages of so many bytes, ENTRY_BYTES each included, may be pending beside the leaf.
+    fn note_messages(&mut self, place: &Place<'_>, slot: &LeafSlot, bytes: usize, node_bytes: usize) {
+        let before = slot.pending.as_ref().map_or(0, |pending| pending.open.bytes());
+        self.message_bytes += reserved_bytes(bytes, before, node_bytes);
+        let node = std::ptr::from_ref(place.parent).addr();
+        if self.slab_of != node {
+            self.slab_of = node;
+            self.message_bytes += Slabs::charged_bytes(node_bytes) as usize;
         }
     }
 

@@ -201,7 +201,8 @@ impl Core {
                 return Ok(None);
             };
             let mut pending = Messages::default();
-            slot.pending.iter().flat_map(|pending| pending.parts()).for_each(|part| pending.append(part));
+            let parts = slot.pending.iter().flat_map(|pending| pending.parts());
+            parts.flat_map(Messages::iter).for_each(|message| pending.push(message));
             (slot.high.clone(), pending, image)
         };
         let charge = self.env.cache.budget().charge(Class::Frames, self.page_bytes());

@@ -287,7 +287,8 @@ impl Engine {
         let upkeep = self.upkeep();
         let env = store::WriteEnv { view: upkeep.view.clone(), applied: upkeep.applied, durable: upkeep.log.durable() };
         let report = self.cache.step(&env, self, &self.space)?;
-        if !report.advanced() && self.cache.is_waited_for() && self.relieve()? {
+        if !report.advanced() && self.cache.is_waited_for_in_vain() && self.relieve()? {
+            self.cache.note_freed();
             return Ok(true);
         }
         Ok(report.more && report.advanced())

@@ -488,3 +488,35 @@ fn limits_are_checked_before_anything_is_copied() {
         assert_eq!(all(&db, &i), [(b"k".to_vec(), b"v".to_vec())]);
     });
 }
+
+/// D10: more messages than there is memory, and no step of upkeep: who waits for memory gets it. Guard: `Engine::relieve`.
+#[test]
+fn d10_messages_make_room_without_upkeep() {
+    simulate(|_| {
+        let disk = disk();
+        let quiet = || Options { background: false, log_capacity_bytes: 64 << 20, ..options(&disk) };
+        let small = || Options { budget_bytes: 2 << 20, ..quiet() };
+        let db = Database::open("/db", quiet()).unwrap();
+        let rows = db
+            .create_index(
+                "rows",
+                IndexOptions { structure: trefoil::Structure::Betree, node_bytes: 4096, ..small_nodes() },
+            )
+            .unwrap();
+        (0..4000).step_by(100).for_each(|from| fill(&db, &rows, from, from + 100, 400).unwrap());
+        db.settle().unwrap();
+        db.close().unwrap();
+        drop((db, rows));
+        let db = Database::open("/db", small()).unwrap();
+        let rows = db.index("rows").unwrap();
+        let mut most = 0;
+        for n in 0..8000u32 {
+            put(&db, &rows, &(n * 1237 % 4000).to_be_bytes(), &[n as u8; 300], Durability::Buffered).unwrap();
+            most = most.max(charged(&db, "buffers"));
+        }
+        assert!(most > 200 << 10, "{most} bytes of messages at most");
+        let disk = cut(&disk, db);
+        let db = Database::open("/db", Options { budget_bytes: 1 << 20, ..options(&disk) }).unwrap();
+        assert_eq!(all(&db, &db.index("rows").unwrap()).len(), 4000);
+    });
+}

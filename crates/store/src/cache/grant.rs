@@ -122,6 +122,12 @@ impl Cache {
         Some(Grant { charge })
     }
 
+    /// The same at once, past the limit if need be: for the one page through which others make room.
+    #[must_use]
+    pub fn grant_at_once(&self, bytes: u64) -> Grant {
+        Grant { charge: self.budget.charge(Class::Frames, bytes) }
+    }
+
     fn call_if_short(&self) {
         if self.budget.free() < self.ready_bytes() {
             self.grants.call_worker();

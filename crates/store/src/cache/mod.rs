@@ -26,7 +26,7 @@ use std::time::Duration;
 use base::{GcView, Lsn, Result};
 use crossbeam_utils::CachePadded;
 
-use crate::{Block, Budget, Frame, FramePool, NewBlock};
+use crate::{Block, Budget, Class, Frame, FramePool, NewBlock, Slabs};
 
 pub use grant::Grant;
 pub use step::StepReport;
@@ -212,6 +212,12 @@ impl Cache {
         self.frames.frame(bytes)
     }
 
+    /// Slabs of `bytes` each from the same frames, charged to `class`.
+    #[must_use]
+    pub fn slabs(&self, class: Class, bytes: usize) -> Arc<Slabs> {
+        Slabs::new(self.frames.clone(), self.budget.clone(), class, bytes)
+    }
+
     /// Gives a page a place in the clock, once for each stay in memory. The page's owner holds its charge.
     pub fn insert(&self, page: Weak<dyn Page>, bytes: u64) {
         self.clock.insert(page, bytes);
@@ -250,6 +256,19 @@ impl Cache {
     #[must_use]
     pub fn is_waited_for(&self) -> bool {
         self.grants.waiting_bytes() != (0, 0)
+    }
+
+    /// True if somebody waits for more memory than is free.
+    #[must_use]
+    pub fn is_waited_for_in_vain(&self) -> bool {
+        let (for_pages, for_all) = self.grants.waiting_bytes();
+        let floor = if for_all > for_pages { self.budget.page_floor() } else { 0 };
+        for_all > 0 && self.budget.free() < for_all + floor
+    }
+
+    /// Memory was made free by other means than [`Cache::step`]: whoever waits looks again.
+    pub fn note_freed(&self) {
+        self.grants.wake_waiters();
     }
 
     /// Bytes of dirty pages, now.

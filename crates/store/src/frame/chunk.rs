@@ -5,7 +5,10 @@
 //!   as much as they are long together and steps by their length; a [`Piece`] is neither `Clone` nor `Copy`;
 //! * the chunk stays mapped as long as a piece of it is there: each holds an `Arc` of it;
 //! * nobody else reads or writes the mapping: it is private to this file, and it has no file behind it;
-//! * what [`Piece::release`] gives back is whole pages of the system within the piece.
+//! * what [`Piece::release`] gives back is whole pages of the system within the piece;
+//! * a [`Part`] lies within its frame, and no two parts of one frame overlap: [`Shared::take`], the only one that makes parts,
+//!   takes granules whose bits are clear and sets them; [`Part::end`] alone clears them, and ends the part; a part is neither
+//!   `Clone` nor `Copy`. The frame is there as long as a part of it: each holds the [`Shared`], which looks into it nowhere else.
 //!
 //! Why not the allocator: glibc's maps a mebibyte only until the first one is freed; later ones come from its heaps, between
 //! whatever else lives there, and stay resident when they are freed. Under a budget of 64 MiB that was 35 MiB.
@@ -20,6 +23,9 @@ use std::slice;
 use std::sync::Arc;
 
 use memmap2::{Advice, MmapMut, MmapRaw, UncheckedAdvice};
+use vfs::sync::Mutex;
+
+use super::Frame;
 
 /// A page of the system, or several.
 const SYSTEM_PAGE_BYTES: usize = if cfg!(target_arch = "x86_64") { 4 << 10 } else { 64 << 10 };
@@ -108,9 +114,147 @@ impl fmt::Debug for Piece {
     }
 }
 
+/// A frame is shared out in so many granules, those that a part has being neighbours.
+pub(super) const GRANULES: u32 = u32::BITS;
+
+/// A frame that is shared out in parts.
+pub(super) struct Shared<T> {
+    whole: Frame,
+    /// A bit for each granule: it is in a part.
+    taken: Mutex<u32>,
+    /// Whose it is; goes after the frame.
+    pub(super) keeper: T,
+}
+
+/// Some bytes of a shared frame, the first of them written. Who lets one go without [`Part::end`] loses the granules.
+pub(super) struct Part<T> {
+    of: Arc<Shared<T>>,
+    first: u16,
+    count: u16,
+    written: u32,
+}
+
+impl<T> Shared<T> {
+    pub(super) fn new(whole: Frame, keeper: T) -> Self {
+        Self { whole, taken: Mutex::new(0), keeper }
+    }
+
+    fn granule_bytes(&self) -> usize {
+        self.whole.buffer.len / GRANULES as usize
+    }
+
+    /// A part of `wish` granules; if so many neighbours are not free, of as many as are, but not below `least`. And how many
+    /// are free then, in all.
+    pub(super) fn take(self: &Arc<Self>, least: u32, wish: u32) -> Option<(Part<T>, u32)> {
+        let mut taken = self.taken.lock();
+        let (count, first) = (least.max(1)..=wish.min(GRANULES)).rev().find_map(|count| {
+            // Bit n: n and the next so many are free.
+            let runs = (1..count).fold(!*taken, |free, n| free & (!*taken >> n));
+            (runs != 0).then(|| (count, runs.trailing_zeros()))
+        })?;
+        *taken |= bits(first, count);
+        let part = Part { of: self.clone(), first: first as u16, count: count as u16, written: 0 };
+        Some((part, taken.count_zeros()))
+    }
+}
+
+fn bits(first: u32, count: u32) -> u32 {
+    (u32::MAX >> (GRANULES - count)) << first
+}
+
+impl<T> Part<T> {
+    pub(super) fn of(&self) -> &Arc<Shared<T>> {
+        &self.of
+    }
+
+    pub(super) fn granules(&self) -> u32 {
+        u32::from(self.count)
+    }
+
+    pub(super) fn capacity(&self) -> usize {
+        usize::from(self.count) * self.of.granule_bytes()
+    }
+
+    /// So many bytes behind those written, to be written now, if there is room for them.
+    pub(super) fn append(&mut self, bytes: usize) -> Option<&mut [u8]> {
+        let at = self.written as usize;
+        if bytes > self.capacity() - at {
+            return None;
+        }
+        self.written += bytes as u32;
+        // SAFETY: `at + bytes` is within this part, and the part within the frame, as in `start`. The bytes were mapped and zeroed by
+        // the system; no other part has them, and `&mut self` is the only reference to this one.
+        Some(unsafe { slice::from_raw_parts_mut(self.start().add(at), bytes) })
+    }
+
+    /// The granules are free again. How many are, in all.
+    pub(super) fn end(self) -> u32 {
+        let mut taken = self.of.taken.lock();
+        *taken &= !bits(self.first.into(), self.count.into());
+        taken.count_zeros()
+    }
+
+    fn start(&self) -> *mut u8 {
+        let frame = self.of.whole.buffer.start.as_ptr();
+        // SAFETY: `first + count <= GRANULES`, and so many granules are at most as long as the frame.
+        unsafe { frame.add(usize::from(self.first) * self.of.granule_bytes()) }
+    }
+}
+
+/// What is written.
+impl<T> Deref for Part<T> {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        // SAFETY: `append` keeps `written` within the part; mapped and zeroed by the system, alive by `of`, and no other part has
+        // these bytes.
+        unsafe { slice::from_raw_parts(self.start(), self.written as usize) }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Parts do not overlap, lie in the frame, and keep what is written to them, whatever is taken and given back around them.
+    #[test]
+    fn parts_of_a_frame_do_not_overlap() {
+        let mut rng = vfs::random::Rng::new(1);
+        for bytes in [512, 1000, 16 << 10] {
+            let shared = Arc::new(Shared::new(Frame::from(bytes), ()));
+            let mut parts: Vec<(Part<()>, u8)> = Vec::new();
+            let mut free = GRANULES;
+            for round in 0..5000_u32 {
+                if rng.below(5) < 3 {
+                    let least = 1 + rng.below(8) as u32;
+                    let wish = least + rng.below(30) as u32;
+                    let Some((mut part, left)) = shared.take(least, wish) else { continue };
+                    assert!((least..=wish).contains(&part.granules()), "{} granules", part.granules());
+                    assert_eq!(left, free - part.granules());
+                    assert!(part.is_empty() && part.append(part.capacity() + 1).is_none());
+                    let half = part.capacity() / 2;
+                    part.append(half).expect("there is room").fill(round as u8);
+                    part.append(part.capacity() - half).expect("there is room").fill(round as u8);
+                    assert!(part.append(1).is_none() && part.len() == part.capacity());
+                    (free, _) = (left, parts.push((part, round as u8)));
+                } else if !parts.is_empty() {
+                    let (part, _) = parts.swap_remove(rng.index(parts.len()));
+                    let granules = part.granules();
+                    free += granules;
+                    assert_eq!(part.end(), free);
+                }
+                for (part, with) in &parts {
+                    assert!(part.iter().all(|byte| byte == with), "round {round}");
+                }
+            }
+            for (part, _) in parts {
+                part.end();
+            }
+            let whole = shared.take(GRANULES, GRANULES).expect("all is free").0;
+            assert_eq!(whole.capacity(), bytes / GRANULES as usize * GRANULES as usize);
+        }
+    }
 
     /// Pieces are apart, zero, and outlive each other; on huge pages and without.
     #[test]

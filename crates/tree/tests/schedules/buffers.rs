@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use base::{CommitTs, GcView, Lsn};
-use index::{Index, LogGate, Upkeep};
+use index::{Index, LogGate, Reservation, Upkeep};
 use store::{Class, WriteEnv};
 
-use crate::common::{Rig, Setup, key};
+use crate::common::{Rig, Setup, batch, key};
 use crate::{filled, in_thread, simulated, small};
 
 fn buffered() -> Setup {
@@ -248,32 +248,6 @@ fn a25_a_buffered_put_is_not_hopped_over() {
     rig.verify();
 }
 
-/// Memory is taken; messages are what can make room. Bringing them to disk waits for no leaf that is just being loaded, whose
-/// loader may be what waits for memory.
-#[test]
-fn d10_messages_make_room_for_whoever_waits() {
-    simulated(|sim| {
-        let rig = Arc::new(cold());
-        let budget = rig.cache.budget().clone();
-        rig.put(key(3), "of a leaf that is being loaded");
-        let loading = sim.hold("tree.loading");
-        let reader = in_thread(&rig, |rig| assert!(rig.newest(key(3)).is_some()));
-        loading.wait_reached();
-        let before = budget.used(Class::Buffers);
-        rig.put(key(150), "of another one");
-        let hog = budget.charge(Class::Work, budget.free());
-        assert!(rig.tree.relieve(&*rig.log).unwrap() > 0);
-        assert_eq!(budget.used(Class::Buffers), before);
-        assert!(budget.free() > 0, "room");
-        assert_eq!(rig.tree.relieve(&*rig.log).unwrap(), 0);
-        loading.open();
-        drop(hog);
-        reader.join().unwrap();
-        assert_eq!(rig.newest(key(150)).as_deref(), Some(&b"of another one"[..]));
-        rig.verify();
-    });
-}
-
 /// Of each block of messages an inner node names the first key and the last one: long ones would not fit.
 #[test]
 fn what_has_a_long_key_is_no_message() {
@@ -295,4 +269,105 @@ fn what_has_a_long_key_is_no_message() {
     rig.verify();
     let rig = rig.reopen(false);
     assert!([1024, 1025].iter().all(|bytes| rig.newest(long(*bytes)).as_deref() == Some(b"again")));
+}
+
+/// Rows in some five hundred leaves of several inner nodes, none of them in memory, under a budget of so many bytes.
+fn wide(budget_bytes: u64) -> Rig {
+    let rig = Rig::new(Setup { buffered: true, node_bytes: 4096, ..Setup::default() });
+    for from in (0..4000).step_by(50) {
+        rig.commit((from..from + 50).map(|n| (key(n * 2), Some(vec![b'v'; 400]))).collect());
+    }
+    rig.checkpoint();
+    let mut rig = rig;
+    rig.setup.budget_bytes = budget_bytes;
+    let rig = rig.reopen(false);
+    assert!(rig.tree.stats().leaves > 400, "{:?}", rig.tree.stats());
+    rig
+}
+
+/// Memory is taken; messages are what can make room. Bringing them to disk waits for no leaf that is just being loaded, whose
+/// loader may be what waits for memory.
+#[test]
+fn d10_messages_make_room_for_whoever_waits() {
+    simulated(|sim| {
+        let rig = Arc::new(wide(64 << 20));
+        let budget = rig.cache.budget().clone();
+        rig.put(key(3), "of a leaf that is being loaded");
+        let loading = sim.hold("tree.loading");
+        let reader = in_thread(&rig, |rig| assert!(rig.newest(key(3)).is_some()));
+        loading.wait_reached();
+        let before = budget.used(Class::Buffers);
+        rig.put(key(7001), "of one under another node");
+        let hog = budget.charge(Class::Work, budget.free());
+        assert!(rig.tree.relieve(&*rig.log).unwrap() > 0);
+        assert_eq!(budget.used(Class::Buffers), before);
+        assert_eq!(rig.tree.relieve(&*rig.log).unwrap(), 0);
+        loading.open();
+        drop(hog);
+        reader.join().unwrap();
+        assert_eq!(rig.newest(key(7001)).as_deref(), Some(&b"of one under another node"[..]));
+        rig.verify();
+    });
+}
+
+/// A flush of one inner node gives back what the messages below it took, although those of other nodes came between them.
+#[test]
+fn d10_a_flush_gives_memory_back() {
+    let rig = wide(64 << 20);
+    for n in 0..2000 {
+        rig.put(key(n * 1237 % 2000 * 4), vec![b'w'; 300]);
+    }
+    let budget = rig.cache.budget();
+    let before = budget.used(Class::Buffers);
+    let short = budget.charge(Class::Buffers, budget.limit() / 3);
+    let moved = rig.maintain().entries;
+    drop(short);
+    assert!((100..1000).contains(&moved), "{moved} messages below one of several nodes");
+    let freed = before - budget.used(Class::Buffers);
+    assert!(freed * 2000 > before * moved * 9 / 10, "{freed} of {before} bytes for {moved} of 2000 messages");
+    rig.checkpoint();
+    assert_eq!(rig.cache.budget().used(Class::Buffers), 0);
+    rig.verify();
+}
+
+/// Messages beside very many leaves take much more than they are long: then the commit is a run, which is drained piece by piece.
+#[test]
+fn a1_a_commit_with_messages_beside_too_many_leaves_is_a_run() {
+    let rig = wide(2 << 20);
+    let write = |n: u64| (key(n * 2), Some(b"second".to_vec()));
+    let (few, many) =
+        ((0..4000).step_by(400).map(write).collect::<Vec<_>>(), (0..4000).step_by(7).map(write).collect());
+    assert!(matches!(rig.tree.reserve(&batch(&few)).unwrap(), Reservation::Direct(_)));
+    let many: Vec<_> = many;
+    assert!(matches!(rig.tree.reserve(&batch(&many)).unwrap(), Reservation::TooCold));
+    rig.commit(many.clone());
+    assert!(rig.tree.stats().run_bytes > 0);
+    rig.maintain_fully();
+    let stats = rig.tree.stats();
+    assert!(stats.run_bytes == 0 && stats.loads < 10, "messages, hardly any leaf is read for them: {stats:?}");
+    assert_eq!(rig.cache.budget().over_commits().count, 0);
+    assert!(rig.cache.budget().used(Class::Buffers) > 0);
+    rig.checkpoint();
+    rig.evict_all();
+    for (key, value) in many.into_iter().step_by(10) {
+        assert_eq!(rig.newest(key), value);
+    }
+}
+
+/// The memory that is granted is enough, although each inner node gets slabs of its own and nothing else is free.
+#[test]
+fn a1_what_is_granted_is_enough_for_messages() {
+    let rig = wide(64 << 20);
+    for round in 0..20 {
+        // One row, which may be the first of its node, or some of several nodes.
+        let (first, step) = if round % 2 == 0 { (round * 200, 4000) } else { (round, 400) };
+        let writes: Vec<_> = (first..4000).step_by(step).map(|n| (key(n * 2), Some(vec![b'x'; 30]))).collect();
+        let batch = batch(&writes);
+        let Reservation::Direct(granted) = rig.tree.reserve(&batch).unwrap() else { panic!("few messages") };
+        let hog = rig.cache.budget().charge(Class::Frames, rig.cache.budget().free());
+        rig.tree.apply(&batch, granted, CommitTs(rig.now().0 + 16 * (round + 1)), &rig.view());
+        assert_eq!(rig.cache.budget().over_commits().count, 0, "round {round}");
+        drop(hog);
+    }
+    assert!(rig.cache.budget().used(Class::Buffers) > 0);
 }
