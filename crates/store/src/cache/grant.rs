@@ -123,7 +123,6 @@ impl Cache {
     }
 
     /// The same at once, past the limit if need be: for the one page through which others make room.
-    #[must_use]
     pub fn grant_at_once(&self, bytes: u64) -> Grant {
         Grant { charge: self.budget.charge(Class::Frames, bytes) }
     }
