@@ -2,7 +2,7 @@
 //!
 //! Steps for one inner node of level 1: (1) one flush of the tree at a time; (2) leaf by leaf, under its latch, what is
 //! pending is set on its way; it can be read as before; a leaf in memory that has to be written anyway becomes dirty
-//! instead; (3) the messages, in key order, are cut into blocks
+//! instead, and what has to be waited for comes last; (3) the messages, in key order, are cut into blocks
 //! of neighbouring leaves; (4) the log is made durable to the newest of them [A6], the blocks are written; (5) under the structure
 //! latch they are put into the buffers of the nodes that have the range today: the node may have been split; (6) leaf
 //! by leaf what is in the buffer is removed, unless the leaf is being loaded [A10].
@@ -39,26 +39,24 @@ impl Core {
     /// Brings all that is pending below `handle`, when it begins, into its buffer, save what is stuck. Returns how many
     /// messages that were, about.
     pub(crate) fn flush(&self, handle: &InnerHandle, log: &dyn LogGate) -> Result<u64> {
-        let leaves = self.leaves_of(handle);
-        let (mut at, mut moved, mut is_damaged) = (0, 0, false);
-        while at < leaves.len() {
-            let batch = self.flush_batch(&leaves[at..], is_damaged, log)?;
-            at += batch.leaves;
-            moved += batch.messages;
-            is_damaged = false;
+        let (mut moved, mut put_off) = self.flush_what_can_be(self.leaves_of(handle), log)?;
+        while !put_off.is_empty() {
+            let mut again = Vec::new();
             // With no lock held: what is waited for may wait for memory.
-            match batch.met {
-                Met::Nothing => {}
-                Met::Arrival(arrival) => arrival.wait(),
-                Met::Landing => self.landed.wait_while(|| leaves[at].record.lock().in_flight),
-                // Damaged, it is met again, with all that came since.
-                Met::Late => match self.load_leaf(&leaves[at], None).map_err(Fault::into_damage) {
-                    Ok(()) => moved += 1,
-                    Err(Ok(_damage)) => is_damaged = true,
-                    Err(Err(fault)) => return Err(fault),
-                },
+            for (leaf, met) in put_off {
+                match met {
+                    Met::Arrival(arrival) => arrival.wait(),
+                    Met::Landing => self.landed.wait_while(|| leaf.record.lock().in_flight),
+                    Met::Late => match self.load_leaf(&leaf, None).map_err(Fault::into_damage) {
+                        Ok(()) => moved += 1,
+                        Err(Ok(_damage)) => {}
+                        Err(Err(fault)) => return Err(fault),
+                    },
+                }
+                again.push(leaf);
             }
-            log.give_way();
+            let (more, rest) = self.flush_what_can_be(again, log)?;
+            (moved, put_off) = (moved + more, rest);
         }
         Ok(moved)
     }
@@ -66,51 +64,44 @@ impl Core {
     /// The same, for who frees memory: waits for nothing but the disk. What came late for one leaf goes into the leaf, in a page
     /// past the limit if need be, which can be written and thrown out.
     pub(crate) fn flush_at_once(&self, handle: &InnerHandle, log: &dyn LogGate) -> Result<u64> {
-        let leaves = self.leaves_of(handle);
-        let (mut at, mut moved) = (0, 0);
-        while at < leaves.len() {
-            let batch = self.flush_batch(&leaves[at..], false, log)?;
-            moved += batch.messages;
-            at += batch.leaves;
-            if matches!(batch.met, Met::Late) {
-                let mut page = self.env.cache.grant_at_once(self.page_bytes());
-                match self.load_leaf(&leaves[at], Some(&mut page)).map_err(Fault::into_damage) {
-                    Ok(()) => return Ok(moved + 1),
-                    Err(Ok(_damage)) => {}
-                    Err(Err(fault)) => return Err(fault),
-                }
+        let (moved, put_off) = self.flush_what_can_be(self.leaves_of(handle), log)?;
+        for (leaf, _) in put_off.iter().filter(|(_, met)| matches!(met, Met::Late)) {
+            let mut page = self.env.cache.grant_at_once(self.page_bytes());
+            match self.load_leaf(leaf, Some(&mut page)).map_err(Fault::into_damage) {
+                Ok(()) => return Ok(moved + 1),
+                Err(Ok(_damage)) => {}
+                Err(Err(fault)) => return Err(fault),
             }
-            at += usize::from(!matches!(batch.met, Met::Nothing));
         }
         Ok(moved)
     }
 
-    /// The first of `leaves`, up to one that has to be waited for. `is_damaged`: the first one could not be loaded.
-    fn flush_batch(&self, leaves: &[Arc<LeafHandle>], is_damaged: bool, log: &dyn LogGate) -> Result<Batch> {
-        let _one = self.flushing.lock();
-        let (mut flushing, mut bytes) = (Vec::new(), 0);
-        let mut batch = Batch { leaves: 0, messages: 0, met: Met::Nothing };
-        for leaf in leaves {
-            if bytes >= FLUSH_BYTES {
-                break;
-            }
-            match self.start(leaf, is_damaged && batch.leaves == 0) {
-                Ok(None) => {}
-                Ok(Some(messages)) => {
-                    bytes += messages.bytes();
-                    batch.messages += messages.count;
-                    flushing.push((leaf.clone(), messages));
-                }
-                Err(met) => {
-                    batch.met = met;
-                    break;
+    /// Steps 1 to 6, batch by batch. Returns how many messages that were, about, and the leaves that have to be waited for first.
+    fn flush_what_can_be(&self, leaves: Vec<Arc<LeafHandle>>, log: &dyn LogGate) -> Result<(u64, Vec<PutOff>)> {
+        let (mut leaves, mut moved, mut put_off) = (leaves.into_iter(), 0, Vec::new());
+        while leaves.len() > 0 {
+            let one_at_a_time = self.flushing.lock();
+            let (mut flushing, mut bytes) = (Vec::new(), 0);
+            while bytes < FLUSH_BYTES
+                && let Some(leaf) = leaves.next()
+            {
+                match self.start(&leaf) {
+                    Ok(None) => {}
+                    Ok(Some(messages)) => {
+                        bytes += messages.bytes();
+                        moved += messages.count;
+                        flushing.push((leaf, messages));
+                    }
+                    Err(met) => put_off.push((leaf, met)),
                 }
             }
-            batch.leaves += 1;
+            let flushed = self.flush_some(&flushing, log);
+            self.flushing_newest.store(0, Ordering::Release);
+            drop(one_at_a_time);
+            flushed?;
+            log.give_way();
         }
-        let flushed = self.flush_some(&flushing, log);
-        self.flushing_newest.store(0, Ordering::Release);
-        flushed.map(|()| batch)
+        Ok((moved, put_off))
     }
 
     pub(crate) fn leaves_of(&self, handle: &InnerHandle) -> Vec<Arc<LeafHandle>> {
@@ -123,15 +114,15 @@ impl Core {
         node.keys.children().iter().filter_map(leaf).collect()
     }
 
-    /// Step 2: what goes into a segment, or what is to be waited for first. `is_damaged`: the leaf could not be loaded. What came
-    /// late then stays pending, and the checkpoint leaves it to the log ([`crate::handle::LeafRecord::is_stuck`]).
-    fn start(&self, leaf: &Arc<LeafHandle>, is_damaged: bool) -> std::result::Result<Option<Arc<Messages>>, Met> {
+    /// Step 2: what goes into a segment, or what is to be waited for first. What came late for a leaf that could not be loaded stays
+    /// pending, and the checkpoint leaves it to the log ([`crate::handle::LeafRecord::is_stuck`]).
+    fn start(&self, leaf: &Arc<LeafHandle>) -> std::result::Result<Option<Arc<Messages>>, Met> {
         let mut slot = leaf.latch.write();
         self.unpark(leaf, &mut slot);
         let LeafSlot { state, pending: Some(pending), .. } = &mut *slot else { return Ok(None) };
-        let (in_flight, is_dirty) = {
+        let (in_flight, is_dirty, is_damaged) = {
             let record = leaf.record.lock();
-            (record.in_flight, record.is_dirty())
+            (record.in_flight, record.is_dirty(), record.is_damaged)
         };
         let through = leaf.complete_through();
         let came_late = through >= Some(pending.oldest());
@@ -278,18 +269,11 @@ impl Core {
     }
 }
 
-/// What one batch of a flush did.
-struct Batch {
-    /// Leaves that are through.
-    leaves: usize,
-    messages: u64,
-    /// At the leaf behind them.
-    met: Met,
-}
+/// A leaf, and what it has to be waited for.
+type PutOff = (Arc<LeafHandle>, Met);
 
 /// What has to be waited for.
 enum Met {
-    Nothing,
     /// The leaf is being loaded.
     Arrival(Arc<Arrival>),
     /// It is being written.
