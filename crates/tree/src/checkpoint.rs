@@ -173,6 +173,7 @@ impl Walk<'_> {
     }
 
     fn compose_unguarded(&self, handle: &Arc<InnerHandle>) -> Result<Option<Composed>> {
+        self.core.drain_before_composing(handle, self.upkeep)?;
         loop {
             let below = self.inner_children(handle);
             self.visit_all(&below)?;

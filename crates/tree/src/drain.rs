@@ -17,7 +17,7 @@ use base::Result;
 use index::{LogGate, Upkeep};
 use store::{Class, Page, epoch};
 
-use crate::descent::{Seek, loaded};
+use crate::descent::{Seek, Stop, loaded};
 use crate::handle::{Child, InnerHandle, LeafHandle};
 use crate::image::Fence;
 use crate::node::Inner;
@@ -29,6 +29,10 @@ use crate::tree::Core;
 const MEMORY_SHARE: u64 = 4;
 /// Messages on disk may take one in so many bytes of what the images of the leaves below take.
 const DISK_SHARE: u64 = 2;
+/// What an inner node's image says of them may take one in so many bytes of a block.
+const NAMED_SHARE: usize = 4;
+/// Of one block of them, besides its first key and its last one, about.
+const DESCRIPTOR_BYTES: usize = 48;
 /// Leaves drained in one call, at most.
 const LEAVES_PER_CALL: usize = 16;
 /// Inner nodes that are looked at in one call for one with messages.
@@ -78,7 +82,7 @@ impl Core {
     /// Messages of some node to disk, for whoever waits for memory: this waits for none, and for no step of upkeep, which may be
     /// what waits. How many, about.
     pub(crate) fn relieve(&self, log: &dyn LogGate) -> Result<u64> {
-        if self.env.cache.budget().used(Class::Buffers) == 0 {
+        if !self.env.options.buffered || self.env.cache.budget().used(Class::Buffers) == 0 {
             return Ok(0);
         }
         self.flush_next(|handle| self.flush_at_once(handle, log))
@@ -108,33 +112,63 @@ impl Core {
         pending_bytes > self.env.options.node_bytes / 4
     }
 
-    /// Flushes the next node with messages in memory, from where the last call ended.
+    /// Flushes the next node with messages in memory, from where the last call ended, once around at most. Nodes on disk have none.
     fn flush_next(&self, flush: impl Fn(&InnerHandle) -> Result<u64>) -> Result<u64> {
+        let start = self.flush_at.lock().clone();
+        let (mut at, mut is_around) = (start.clone(), false);
         for _ in 0..NODES_PER_CALL {
-            let at = self.flush_at.lock().clone();
-            let path = self.load_path(&at)?;
-            let handle = path.last().expect("a path has a root");
+            let (handle, high) = self.loaded_node_at(&at);
+            at = high.unwrap_or_default();
+            is_around |= at.is_empty();
+            *self.flush_at.lock() = at.clone();
             let pending = |leaf: &Arc<LeafHandle>| leaf.latch.read().pending.is_some();
-            let any = self.leaves_of(handle).iter().any(pending);
-            let high = loaded(handle, &epoch::pin()).and_then(Inner::hi).map(Fence::from);
-            *self.flush_at.lock() = high.unwrap_or_default();
             // None, if all of it is stuck.
-            let flushed = if any { flush(handle)? } else { 0 };
-            if flushed > 0 {
+            if let Some(handle) = handle
+                && self.leaves_of(&handle).iter().any(pending)
+                && let flushed @ 1.. = flush(&handle)?
+            {
                 return Ok(flushed);
+            }
+            if is_around && at >= start {
+                break;
             }
         }
         Ok(0)
     }
 
-    /// True if the buffer above these leaves holds more than it should.
+    /// The node of level 1 over `at`, if it is in memory, and where the next one, or what is not in memory, begins.
+    fn loaded_node_at(&self, at: &[u8]) -> (Option<Arc<InnerHandle>>, Option<Fence>) {
+        loop {
+            {
+                let guard = epoch::pin();
+                match self.seek(&guard, Seek::At(at)) {
+                    Ok(_) => {
+                        let path = self.path(&guard, at);
+                        let bottom = path.last().expect("a path has a root");
+                        return (Some(bottom.handle.clone()), bottom.keys.hi().map(Fence::from));
+                    }
+                    Err(Stop::Cold(cold)) => return (None, cold.high),
+                    Err(Stop::Obsolete) => {}
+                }
+            }
+            vfs::thread::spin();
+        }
+    }
+
+    /// True if the buffer above these leaves holds more than it should, or what the node's image says of it takes too much of that.
     pub(crate) fn is_overfull(&self, segments: &[Arc<SegmentBlock>], keys: &Inner<Child>) -> bool {
         let stored: u64 = segments.iter().map(|block| block.block.stored_bytes()).sum();
         let image = |child: &Child| match child {
             Child::Leaf(leaf) => leaf.record.lock().image.as_ref().map_or(0, |image| image.block.stored_bytes()),
             Child::Inner(_) => 0,
         };
-        stored > 0 && stored > keys.children().iter().map(image).sum::<u64>() / DISK_SHARE
+        self.are_too_many_to_name(segments)
+            || (stored > 0 && stored > keys.children().iter().map(image).sum::<u64>() / DISK_SHARE)
+    }
+
+    fn are_too_many_to_name(&self, segments: &[Arc<SegmentBlock>]) -> bool {
+        let named: usize = segments.iter().map(|block| block.first.len() + block.last.len() + DESCRIPTOR_BYTES).sum();
+        named > self.env.space.payload_bytes_max() / NAMED_SHARE
     }
 
     /// Over the node of `low`, if it still holds too much.
@@ -146,6 +180,17 @@ impl Core {
         let Some(keys) = loaded(handle, &guard) else { return Ok(None) };
         let is_overfull = self.is_overfull(&handle.record.lock().segments, keys);
         Ok(is_overfull.then(|| Sweep { at: keys.lo().to_vec(), end: keys.hi().map(<[u8]>::to_vec) }))
+    }
+
+    /// All of a node, before it is composed, if its image might not fit into a block: upkeep did not come to it.
+    pub(crate) fn drain_before_composing(&self, handle: &InnerHandle, upkeep: &Upkeep<'_>) -> Result<()> {
+        if !self.are_too_many_to_name(&handle.record.lock().segments) {
+            return Ok(());
+        }
+        let low = loaded(handle, &epoch::pin()).map(|keys| Fence::from(keys.lo()));
+        let Some(mut sweep) = low.map(|low| self.begin_sweep(&low)).transpose()?.flatten() else { return Ok(()) };
+        while !self.drain_some(&mut sweep, upkeep)?.1 {}
+        Ok(())
     }
 
     /// A few leaves. Returns how many, about, and whether they were the last.

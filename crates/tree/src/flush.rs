@@ -39,7 +39,7 @@ impl Core {
     /// Brings all that is pending below `handle`, when it begins, into its buffer, save what is stuck. Returns how many
     /// messages that were, about.
     pub(crate) fn flush(&self, handle: &InnerHandle, log: &dyn LogGate) -> Result<u64> {
-        let (mut moved, mut put_off) = self.flush_what_can_be(self.leaves_of(handle), log)?;
+        let (mut moved, mut put_off) = self.flush_what_can_be(self.leaves_of(handle), How::First, log)?;
         while !put_off.is_empty() {
             let mut again = Vec::new();
             // With no lock held: what is waited for may wait for memory.
@@ -55,17 +55,21 @@ impl Core {
                 }
                 again.push(leaf);
             }
-            let (more, rest) = self.flush_what_can_be(again, log)?;
+            let (more, rest) = self.flush_what_can_be(again, How::Again, log)?;
             (moved, put_off) = (moved + more, rest);
         }
         Ok(moved)
     }
 
     /// The same, for who frees memory: waits for nothing but the disk. What came late for one leaf goes into the leaf, in a page
-    /// past the limit if need be, which can be written and thrown out.
+    /// past the limit if need be, which can be written and thrown out; none before that is.
     pub(crate) fn flush_at_once(&self, handle: &InnerHandle, log: &dyn LogGate) -> Result<u64> {
-        let (moved, put_off) = self.flush_what_can_be(self.leaves_of(handle), log)?;
+        let (moved, put_off) = self.flush_what_can_be(self.leaves_of(handle), How::AtOnce, log)?;
+        let budget = self.env.cache.budget();
         for (leaf, _) in put_off.iter().filter(|(_, met)| matches!(met, Met::Late)) {
+            if budget.total() > budget.limit() {
+                break;
+            }
             let mut page = self.env.cache.grant_at_once(self.page_bytes());
             match self.load_leaf(leaf, Some(&mut page)).map_err(Fault::into_damage) {
                 Ok(()) => return Ok(moved + 1),
@@ -77,15 +81,26 @@ impl Core {
     }
 
     /// Steps 1 to 6, batch by batch. Returns how many messages that were, about, and the leaves that have to be waited for first.
-    fn flush_what_can_be(&self, leaves: Vec<Arc<LeafHandle>>, log: &dyn LogGate) -> Result<(u64, Vec<PutOff>)> {
+    fn flush_what_can_be(
+        &self,
+        leaves: Vec<Arc<LeafHandle>>,
+        how: How,
+        log: &dyn LogGate,
+    ) -> Result<(u64, Vec<PutOff>)> {
         let (mut leaves, mut moved, mut put_off) = (leaves.into_iter(), 0, Vec::new());
         while leaves.len() > 0 {
-            let one_at_a_time = self.flushing.lock();
+            let one_at_a_time = match how {
+                How::First | How::Again => Some(self.flushing.lock()),
+                How::AtOnce => self.flushing.try_lock(),
+            };
+            if one_at_a_time.is_none() {
+                break;
+            }
             let (mut flushing, mut bytes) = (Vec::new(), 0);
             while bytes < FLUSH_BYTES
                 && let Some(leaf) = leaves.next()
             {
-                match self.start(&leaf) {
+                match self.start(&leaf, how) {
                     Ok(None) => {}
                     Ok(Some(messages)) => {
                         bytes += messages.bytes();
@@ -97,6 +112,8 @@ impl Core {
             }
             let flushed = self.flush_some(&flushing, log);
             self.flushing_newest.store(0, Ordering::Release);
+            // While this has them, another flush could only copy them.
+            drop(flushing);
             drop(one_at_a_time);
             flushed?;
             log.give_way();
@@ -116,7 +133,7 @@ impl Core {
 
     /// Step 2: what goes into a segment, or what is to be waited for first. What came late for a leaf that could not be loaded stays
     /// pending, and the checkpoint leaves it to the log ([`crate::handle::LeafRecord::is_stuck`]).
-    fn start(&self, leaf: &Arc<LeafHandle>) -> std::result::Result<Option<Arc<Messages>>, Met> {
+    fn start(&self, leaf: &Arc<LeafHandle>, how: How) -> std::result::Result<Option<Arc<Messages>>, Met> {
         let mut slot = leaf.latch.write();
         self.unpark(leaf, &mut slot);
         let LeafSlot { state, pending: Some(pending), .. } = &mut *slot else { return Ok(None) };
@@ -130,7 +147,7 @@ impl Core {
             LeafState::Loading(arrival) => return Err(Met::Arrival(arrival.clone())),
             // What its image will be complete through is not known here.
             _ if in_flight => return Err(Met::Landing),
-            LeafState::Cold if came_late && is_damaged => {
+            LeafState::Cold if came_late && is_damaged && how != How::First => {
                 pending.start_flush_above(through.expect("a cold leaf has an image"))
             }
             LeafState::Cold if came_late => return Err(Met::Late),
@@ -267,6 +284,16 @@ impl Core {
         }
         Ok(())
     }
+}
+
+/// How a flush goes about it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum How {
+    /// Leaves that were damaged are tried again.
+    First,
+    Again,
+    /// Waiting for nobody.
+    AtOnce,
 }
 
 /// A leaf, and what it has to be waited for.

@@ -300,6 +300,9 @@ impl Pending {
 
     /// The same for what is newer than `through`, if there is something; the rest stays.
     pub fn start_flush_above(&mut self, through: CommitTs) -> Option<Arc<Messages>> {
+        if self.newest() <= through {
+            return None;
+        }
         let (mut late, mut newer) = (Messages::default(), Messages::default());
         for message in self.parts().flat_map(Messages::iter) {
             let part = if message.ts > through { &mut newer } else { &mut late };

@@ -297,7 +297,11 @@ impl Engine {
     /// No page can make room: what holds memory beside pages is brought to disk. Upkeep does that, too, before it comes to this;
     /// but its step may be what waits, and during the replay of the log there is none. True if something was done.
     fn relieve(&self) -> base::Result<bool> {
-        for entry in self.kept_up_indexes() {
+        if self.poison.cause().is_some() {
+            return Ok(false);
+        }
+        // What dropped ones have comes back with them.
+        for entry in self.kept_up_indexes().into_iter().filter(|entry| entry.dropped_at().is_none()) {
             if quarantine::enduring(&entry, || entry.index.relieve(self))? > 0 {
                 return Ok(true);
             }

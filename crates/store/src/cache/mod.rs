@@ -262,7 +262,8 @@ impl Cache {
     #[must_use]
     pub fn is_waited_for_in_vain(&self) -> bool {
         let (for_pages, for_all) = self.grants.waiting_bytes();
-        let floor = if for_all > for_pages { self.budget.page_floor() } else { 0 };
+        let left_to_pages = self.budget.page_floor().saturating_sub(self.budget.used(Class::Frames));
+        let floor = if for_all > for_pages { left_to_pages } else { 0 };
         for_all > 0 && self.budget.free() < for_all + floor
     }
 

@@ -371,3 +371,25 @@ fn a1_what_is_granted_is_enough_for_messages() {
     }
     assert!(rig.cache.budget().used(Class::Buffers) > 0);
 }
+
+/// Many small blocks of messages with keys as long as they may be: what a node says of them would be more than a block takes.
+#[test]
+fn a_node_does_not_name_more_messages_than_it_can() {
+    let rig = Rig::new(Setup { buffered: true, node_bytes: 16 << 10, extent_bytes: 64 << 10, ..Setup::default() });
+    let long = |n: u64| [key(n), vec![b'k'; 1000]].concat();
+    for from in (0..600).step_by(20) {
+        rig.commit((from..from + 20).map(|n| (long(n), Some(vec![b'v'; 100]))).collect());
+    }
+    rig.checkpoint();
+    let rig = rig.reopen(false);
+    for round in 0..60 {
+        rig.evict_all();
+        rig.put(long(round * 7), format!("in round {round}"));
+        rig.checkpoint();
+    }
+    let rig = rig.reopen(false);
+    for round in 0..60 {
+        assert_eq!(rig.newest(long(round * 7)), Some(format!("in round {round}").into_bytes()));
+    }
+    rig.verify();
+}
