@@ -8,18 +8,12 @@ use std::ops::Bound;
 use std::time::Duration;
 
 use base::CommitTs;
-use common::{Rig, Setup, apply};
+use common::{Rig, Setup, apply, processor_time};
 use index::{Direction, EntryBatch, Index, ReadAt};
 
 const ROWS: u64 = 1_000_000;
 const LEFT: u64 = 1_000;
 const LIMIT: Duration = Duration::from_millis(10);
-
-/// Time this thread spent on the processor: other processes of a busy machine do not count.
-fn processor_time() -> Duration {
-    let line = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
-    Duration::from_nanos(line.split(' ').next().unwrap().parse().unwrap())
-}
 
 /// The first key, the time it took, and the leaves read for it.
 fn first_key(rig: &Rig) -> (u64, Duration, u64) {

@@ -10,7 +10,7 @@ use std::ops::Bound;
 use std::time::Duration;
 
 use base::{CommitTs, GcView};
-use common::{Numbers, Rig, Setup};
+use common::{Numbers, Rig, Setup, processor_time};
 use index::{Batch, BatchBuilder, Direction, EntryBatch, Index, Op, ReadAt, Reservation};
 
 /// Rows; `TREFOIL_ROWS` says otherwise.
@@ -35,22 +35,8 @@ fn apply(rig: &Rig, batch: &Batch, ts: u64) {
     }
 }
 
-/// Time on the processor: other processes of a busy machine do not count.
-struct Instant(u64);
-
-impl Instant {
-    fn now() -> Self {
-        let line = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
-        Self(line.split(' ').next().unwrap().parse().unwrap())
-    }
-
-    fn elapsed(&self) -> Duration {
-        Duration::from_nanos(Self::now().0 - self.0)
-    }
-}
-
-fn per(what: &str, started: Instant, operations: u64) {
-    println!("{what:<32} {:8.0} ns", started.elapsed().as_nanos() as f64 / operations as f64);
+fn per(what: &str, started: Duration, operations: u64) {
+    println!("{what:<32} {:8.0} ns", (processor_time() - started).as_nanos() as f64 / operations as f64);
 }
 
 #[test]
@@ -59,7 +45,7 @@ fn operations() {
         Rig::new(Setup { node_bytes: 16 << 10, budget_bytes: 1 << 30, extent_bytes: 4 << 20, ..Setup::default() });
     let rows = rows();
     let mut ts = 16;
-    let started = Instant::now();
+    let started = processor_time();
     for from in (0..rows).step_by(100) {
         ts += 16;
         apply(&rig, &batch((from..from + 100).map(|n| n * 16)), ts);
@@ -69,7 +55,7 @@ fn operations() {
 
     let mut numbers = Numbers(1);
     let keys: Vec<_> = (0..rows).map(|_| (numbers.below(rows) * 16).to_be_bytes()).collect();
-    let started = Instant::now();
+    let started = processor_time();
     let mut found = 0;
     for key in &keys {
         rig.tree.get_many(ReadAt::Snapshot(CommitTs(ts)), &[key], &mut |_, _, _| found += 1).unwrap();
@@ -77,14 +63,14 @@ fn operations() {
     assert_eq!(found, rows);
     per("get", started, rows);
 
-    let started = Instant::now();
+    let started = processor_time();
     let mut out = EntryBatch::new();
     for key in keys.iter().cycle().take((rows / 5) as usize) {
         let range = (Bound::Included(key.as_slice()), Bound::Unbounded);
         rig.tree.cursor(ReadAt::Snapshot(CommitTs(ts)), range, Direction::Forward).fill(&mut out, 10).unwrap();
     }
     per("range of 10, forward", started, rows / 5);
-    let started = Instant::now();
+    let started = processor_time();
     for key in keys.iter().cycle().take((rows / 5) as usize) {
         let range = (Bound::Unbounded, Bound::Excluded(key.as_slice()));
         rig.tree.cursor(ReadAt::Snapshot(CommitTs(ts)), range, Direction::Backward).fill(&mut out, 10).unwrap();
@@ -92,7 +78,7 @@ fn operations() {
     per("range of 10, backward", started, rows / 5);
 
     let batches: Vec<_> = (0..rows / 5).map(|_| batch(std::iter::once(numbers.below(rows * 16)))).collect();
-    let started = Instant::now();
+    let started = processor_time();
     for batch in &batches {
         ts += 16;
         apply(&rig, batch, ts);
@@ -106,17 +92,17 @@ fn operations() {
             batch(keys.into_iter())
         })
         .collect();
-    let started = Instant::now();
+    let started = processor_time();
     for batch in &batches {
         ts += 16;
         apply(&rig, batch, ts);
     }
     per("random insert, batches of 100", started, rows / 5);
-    let started = Instant::now();
+    let started = processor_time();
     rig.now.store(ts, std::sync::atomic::Ordering::SeqCst);
     rig.checkpoint();
-    println!("checkpoint {:?}, {:?}", started.elapsed(), rig.tree.stats());
-    let started = Instant::now();
+    println!("checkpoint {:?}, {:?}", processor_time() - started, rig.tree.stats());
+    let started = processor_time();
     rig.checkpoint();
-    println!("checkpoint of nothing {:?}", started.elapsed());
+    println!("checkpoint of nothing {:?}", processor_time() - started);
 }
