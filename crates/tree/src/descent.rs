@@ -20,6 +20,7 @@
 //!
 //! What is not in memory is loaded with the guard and the latch let go; then the descent starts again.
 
+use std::convert::Infallible;
 use std::ptr;
 use std::sync::Arc;
 
@@ -30,6 +31,7 @@ use crate::handle::{Child, InnerHandle, InnerState, LeafHandle, LeafSlot, LeafSt
 use crate::image::Fence;
 use crate::node::Inner;
 use crate::tree::Core;
+use crate::uncached::Read;
 
 /// Which leaf is wanted.
 #[derive(Debug, Clone, Copy)]
@@ -168,6 +170,20 @@ impl Core {
 
     /// Calls `f` with the wanted leaf, resident or EMPTY, under its shared latch; loads what is missing first.
     pub(crate) fn read_leaf<R>(&self, seek: Seek<'_>, mut f: impl FnMut(&Place<'_>, &LeafSlot) -> R) -> Result<R> {
+        let load = |_: &Arc<LeafHandle>| Ok(None::<Infallible>);
+        match self.read_leaf_or(seek, load, |place, slot| f(place, slot))? {
+            Read::InMemory(result) => Ok(result),
+            Read::Uncached(never) => match never {},
+        }
+    }
+
+    /// The same, but asks `uncached` first whether a leaf that is not in memory has to be loaded.
+    pub(crate) fn read_leaf_or<R, U>(
+        &self,
+        seek: Seek<'_>,
+        uncached: impl Fn(&Arc<LeafHandle>) -> Result<Option<U>>,
+        mut f: impl FnMut(&Place<'_>, &LeafSlot) -> R,
+    ) -> Result<Read<R, U>> {
         loop {
             let missing = {
                 let guard = epoch::pin();
@@ -177,7 +193,7 @@ impl Core {
                         let slot = place.leaf.latch.read();
                         match &slot.state {
                             _ if !place.is_for(seek, &slot, &guard) => Missing::Nothing,
-                            LeafState::Resident(_) | LeafState::Empty => return Ok(f(&place, &slot)),
+                            LeafState::Resident(_) | LeafState::Empty => return Ok(Read::InMemory(f(&place, &slot))),
                             _ => Missing::Leaf(place.leaf.clone()),
                         }
                     }
@@ -185,6 +201,11 @@ impl Core {
                 }
             };
             vfs::thread::point("tree.leaf_unlatched");
+            if let Missing::Leaf(leaf) = &missing
+                && let Some(read) = uncached(leaf)?
+            {
+                return Ok(Read::Uncached(read));
+            }
             self.fetch(missing)?;
         }
     }

@@ -31,7 +31,7 @@
 //! thread that took the second one without waiting.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use base::CommitTs;
@@ -132,6 +132,8 @@ pub(crate) struct LeafHandle {
     referenced: AtomicBool,
     /// Somebody read it since it was last written. Relaxed: a hint.
     read: AtomicBool,
+    /// Reads that found it on disk while memory was short, since it was last loaded. Relaxed: a hint.
+    uncached_reads: AtomicU8,
     last_reserved: AtomicU64,
     /// The tree, for the cache, which knows pages only.
     pub core: Weak<Core>,
@@ -294,6 +296,7 @@ impl LeafHandle {
             mark: DeadMark::new(dead),
             referenced: AtomicBool::new(true),
             read: AtomicBool::new(false),
+            uncached_reads: AtomicU8::new(0),
             last_reserved: AtomicU64::new(0),
             core,
         }
@@ -324,6 +327,13 @@ impl LeafHandle {
         if !self.read.load(Ordering::Relaxed) {
             self.read.store(true, Ordering::Relaxed);
         }
+    }
+
+    /// Counts a read that finds it on disk; false for every `loaded_at`-th one.
+    pub fn may_stay_on_disk(&self, loaded_at: u8) -> bool {
+        let reads = self.uncached_reads.load(Ordering::Relaxed) + 1;
+        self.uncached_reads.store(reads % loaded_at, Ordering::Relaxed);
+        reads < loaded_at
     }
 
     pub fn take_read(&self) -> bool {

@@ -62,6 +62,7 @@ mod stats;
 mod structure;
 mod tickets;
 pub mod tree;
+mod uncached;
 mod verify;
 
 #[doc(hidden)]

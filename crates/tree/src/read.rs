@@ -1,7 +1,7 @@
 //! Point reads: one latch per leaf, however many of the keys are in it.
 //!
 //! Steps: (1) the list of attached runs is taken; (2) leaf by leaf in key order, under the shared latch, each key's
-//! version is looked up and handed out; (3) a large value that is on disk only is noted, with its blocks held so
+//! version is looked up and handed out; a leaf on disk may stay there (`uncached`); (3) a large value that is on disk only is noted, with its blocks held so
 //! that they are not reused, and read when the latch is gone; (4) if there are runs, none of which was removed
 //! since step 1, the newest of what leaf and runs have counts. A dead mark is no short cut here: the leaf's tombstones hide what the runs hold.
 
@@ -13,10 +13,11 @@ use index::ReadAt;
 use store::{Block, BlockRef};
 
 use crate::descent::Seek;
-use crate::handle::{LeafSlot, Resident};
+use crate::handle::{LeafHandle, LeafSlot, Resident};
 use crate::node::{Lookup, OverflowValue, Value};
 use crate::runs::Attached;
 use crate::tree::Core;
+use crate::uncached::{Read, Version};
 
 /// A large value to be read without a latch.
 pub(crate) struct Distant {
@@ -37,6 +38,9 @@ enum Waiting {
     Here(Vec<u8>),
     Distant(Distant),
 }
+
+/// Takes the place of a key in the list, the timestamp of its version, and the value; none for a tombstone.
+type Each<'a> = dyn FnMut(usize, CommitTs, Option<Found<'_>>) + 'a;
 
 /// What leaf and runs know of a key so far.
 #[derive(Default)]
@@ -73,14 +77,11 @@ impl Core {
         }
         // Once a value has to wait, all behind it do: they are handed out in key order.
         let mut waiting = Vec::new();
-        self.look_up(at, keys, &mut |i, lookup, resident| {
-            if let Lookup::Found { ts, value } = lookup {
-                match locate(value, resident) {
-                    Found::Here(value) if waiting.is_empty() => found(i, ts, value),
-                    Found::Here(value) => waiting.push((i, ts, Waiting::Here(value.to_vec()))),
-                    Found::Distant(value) => waiting.push((i, ts, Waiting::Distant(value))),
-                }
-            }
+        self.look_up(at, keys, &mut |i, ts, value| match value {
+            Some(Found::Here(value)) if waiting.is_empty() => found(i, ts, value),
+            Some(Found::Here(value)) => waiting.push((i, ts, Waiting::Here(value.to_vec()))),
+            Some(Found::Distant(value)) => waiting.push((i, ts, Waiting::Distant(value))),
+            None => {}
         })?;
         for (i, ts, value) in waiting {
             match value {
@@ -91,18 +92,23 @@ impl Core {
         Ok(())
     }
 
-    /// Step 2: calls `each` for every key that lies in a leaf in memory.
+    /// Step 2: calls `each` for every key of which the leaves have a version, with its value unless that is a tombstone.
     #[inline]
-    fn look_up(&self, at: ReadAt, keys: &[&[u8]], each: &mut dyn FnMut(usize, Lookup<'_>, &Resident)) -> Result<()> {
+    fn look_up(&self, at: ReadAt, keys: &[&[u8]], each: &mut Each<'_>) -> Result<()> {
         let mut next = 0;
         while next < keys.len() {
-            next = self.read_leaf(Seek::At(keys[next]), |place, slot| {
+            let cold = |leaf: &Arc<LeafHandle>| self.look_up_uncached(leaf, at, &keys[next..]);
+            let read = self.read_leaf_or(Seek::At(keys[next]), cold, |place, slot| {
                 if let Some(resident) = slot.resident() {
                     place.leaf.note_read();
                     let mut i = next;
                     // The first one is why the leaf was latched.
                     while i == next || (i < keys.len() && slot.is_below_high(keys[i])) {
-                        each(i, resident.leaf.get(keys[i], at), resident);
+                        match resident.leaf.get(keys[i], at) {
+                            Lookup::Found { ts, value } => each(i, ts, Some(locate(value, resident))),
+                            Lookup::Tombstone { ts } => each(i, ts, None),
+                            Lookup::Absent => {}
+                        }
                         i += 1;
                     }
                     i
@@ -110,6 +116,15 @@ impl Core {
                     skip_below(slot, keys, next)
                 }
             })?;
+            next = match read {
+                Read::InMemory(next) => next,
+                Read::Uncached(version) => {
+                    if let Some(Version { ts, value }) = &version {
+                        each(next, *ts, value.as_deref().map(Found::Here));
+                    }
+                    next + 1
+                }
+            };
         }
         Ok(())
     }
@@ -124,13 +139,10 @@ impl Core {
     ) -> Result<bool> {
         let mut newest: Vec<Newest> = keys.iter().map(|_| Newest::default()).collect();
         let mut distant = Vec::new();
-        self.look_up(at, keys, &mut |i, lookup, resident| match lookup {
-            Lookup::Found { ts, value } => match locate(value, resident) {
-                Found::Here(value) => newest[i].offer(ts, || Some(value.to_vec())),
-                Found::Distant(value) => distant.push((i, ts, value)),
-            },
-            Lookup::Tombstone { ts } => newest[i].offer(ts, || None),
-            Lookup::Absent => {}
+        self.look_up(at, keys, &mut |i, ts, value| match value {
+            Some(Found::Here(value)) => newest[i].offer(ts, || Some(value.to_vec())),
+            Some(Found::Distant(value)) => distant.push((i, ts, value)),
+            None => newest[i].offer(ts, || None),
         })?;
         vfs::thread::point("tree.leaves_read");
         if runs.iter().any(|run| run.is_removed()) {

@@ -77,6 +77,11 @@ impl SegmentBlock {
         *self.last >= *low && high.is_none_or(|high| *self.first < *high)
     }
 
+    /// True if `key` may be in it.
+    pub fn may_have(&self, key: &[u8]) -> bool {
+        *self.first <= *key && *key <= *self.last
+    }
+
     /// True if all its keys are in `[low, high)`.
     pub fn lies_in(&self, low: &[u8], high: Option<&[u8]>) -> bool {
         *self.first >= *low && high.is_none_or(|high| *self.last < *high)
@@ -198,6 +203,24 @@ pub(crate) fn disagreement(says: &SegmentDescriptor, bytes: &[u8]) -> Option<(St
         format!("{} messages, {} deletes, {} bytes, keys {keys}, newest {newest}", of.count, of.deletes, of.bytes)
     };
     Some((show(says), show(&found)))
+}
+
+/// Calls `each` for every version of `key`: its timestamp, and its value unless that is a tombstone.
+///
+/// # Errors
+/// As [`for_each`].
+pub(crate) fn versions_of(
+    bytes: &[u8],
+    key: &[u8],
+    mut each: impl FnMut(CommitTs, Option<&[u8]>),
+) -> Result<(), String> {
+    for_each(bytes, |message| {
+        let place = message.key.cmp(key);
+        if place.is_eq() {
+            each(message.ts, message.op.value());
+        }
+        place.is_le()
+    })
 }
 
 /// Adds to `out` the messages for `[low, high)` that are newer than `above`.

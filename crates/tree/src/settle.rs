@@ -80,6 +80,15 @@ impl Core {
         record.segments.iter().filter(|block| block.overlaps(low, high)).cloned().collect()
     }
 
+    /// The blocks of the buffer above that may have messages for `key`.
+    pub(crate) fn segments_at(&self, key: &[u8]) -> Vec<Arc<SegmentBlock>> {
+        let _latched = self.latch_structure();
+        let guard = epoch::pin();
+        let path = self.path(&guard, key);
+        let record = path.last().expect("a path has a root").handle.record.lock();
+        record.segments.iter().filter(|block| block.may_have(key)).cloned().collect()
+    }
+
     /// Step 3 for the messages.
     pub(crate) fn gather(
         &self,

@@ -252,6 +252,12 @@ impl Cache {
         stats
     }
 
+    /// True if what comes into memory soon makes something else leave it.
+    #[must_use]
+    pub fn is_nearly_full(&self) -> bool {
+        self.budget.free() < 2 * self.ready_bytes()
+    }
+
     /// True if somebody waits for memory.
     #[must_use]
     pub fn is_waited_for(&self) -> bool {

@@ -163,6 +163,49 @@ impl Leaf {
     }
 }
 
+/// What an image says of a key.
+pub(crate) enum ImageLookup<'a> {
+    /// The newest version that is visible: its value, none for a tombstone.
+    Version(CommitTs, Option<&'a [u8]>),
+    Absent,
+    /// What is visible lies beside the image, or may.
+    Beside,
+}
+
+/// The newest version of `key` at or below `limit`, without making a page of the image. The order is checked as far as it is read.
+///
+/// # Errors
+/// A sentence that says what is wrong with the bytes.
+pub(crate) fn look_up_in_image<'a>(bytes: &'a [u8], key: &[u8], limit: CommitTs) -> Result<ImageLookup<'a>, String> {
+    let mut decoder = Decoder::start(bytes).ok_or("leaf image: the header does not hold")?;
+    let (mut place, mut is_at_key) = (Place::Below, false);
+    for i in 0..decoder.slots {
+        let Some(entry) = decoder.entry() else { return Err(format!("leaf image: entry {i} does not hold")) };
+        if let Some(what) = decoder.check_order(&entry) {
+            return Err(format!("leaf image: entry {i}: {what}"));
+        }
+        if !entry.older {
+            if is_at_key {
+                break;
+            }
+            place.follow(&decoder, &[], Some(key));
+            is_at_key = !place.is_inside() && decoder.key == key;
+            if !place.is_inside() && !is_at_key {
+                break;
+            }
+        }
+        match entry.content {
+            _ if !is_at_key => {}
+            Content::Chain(..) => return Ok(ImageLookup::Beside),
+            _ if entry.ts > limit => {}
+            Content::Put(value) => return Ok(ImageLookup::Version(entry.ts, Some(value))),
+            Content::Tombstone => return Ok(ImageLookup::Version(entry.ts, None)),
+            Content::Overflow(..) => return Ok(ImageLookup::Beside),
+        }
+    }
+    Ok(ImageLookup::Absent)
+}
+
 enum Content<'a> {
     Put(&'a [u8]),
     Tombstone,

@@ -1,0 +1,126 @@
+//! Point reads of leaves that stay on disk.
+//!
+//! While memory is short, a leaf that comes in for one key pushes out another one that is read as often, and making a page of it
+//! costs more than reading it. So a leaf is loaded when it is read for the [`LOADED_AT`]-th time; until then the key's version is
+//! taken from what the leaf is made of: image, segments and pending messages.
+//!
+//! Steps: (1) under the leaf's shared latch: it is COLD; its image, and what is pending for the key; (2) under the structure latch:
+//! the blocks of the buffer above that may have the key; (3) under the latch again: the leaf is COLD, has the same image, and its
+//! range has the key; otherwise it is loaded; (4) what was found is read; the newest version that the reader may see counts.
+//!
+//! Why nothing is missed [A10]. What was pending at step 1 is known. What was not is in the image, or in a block that the buffer had
+//! before step 1, and loses only once it is void: when an image of the key's leaf has it. That would be another image, or another
+//! leaf, at step 3. Blocks on disk are not reused while somebody holds them [A20]. What is committed after step 1 may be seen or not,
+//! as by any reader who came at that moment.
+//!
+//! Large values, version chains and damage are left to the loader.
+
+use std::sync::Arc;
+
+use base::{CommitTs, Fault, Result};
+use index::ReadAt;
+use store::BlockKind;
+
+use crate::handle::{LeafHandle, LeafSlot, LeafState};
+use crate::image::Image;
+use crate::messages::Messages;
+use crate::node::{ImageLookup, look_up_in_image, visible_to};
+use crate::segment;
+use crate::tree::Core;
+
+/// A leaf comes into memory when so many reads of it found it on disk while memory was short.
+const LOADED_AT: u8 = 8;
+
+/// How a leaf was read.
+pub(crate) enum Read<R, U> {
+    InMemory(R),
+    Uncached(U),
+}
+
+/// A version that a reader sees.
+#[derive(Debug)]
+pub(crate) struct Version {
+    pub ts: CommitTs,
+    /// None for a tombstone.
+    pub value: Option<Vec<u8>>,
+}
+
+/// The newest version so far.
+struct Newest {
+    limit: CommitTs,
+    version: Option<Version>,
+}
+
+impl Newest {
+    fn offer(&mut self, ts: CommitTs, value: Option<&[u8]>) {
+        if ts <= self.limit && self.version.as_ref().is_none_or(|version| ts > version.ts) {
+            self.version = Some(Version { ts, value: value.map(<[u8]>::to_vec) });
+        }
+    }
+}
+
+impl Core {
+    /// The version of the first of some ascending keys, which lies in `leaf`; `None` if the leaf is to be loaded.
+    #[cold]
+    pub(crate) fn look_up_uncached(
+        &self,
+        leaf: &LeafHandle,
+        at: ReadAt,
+        keys: &[&[u8]],
+    ) -> Result<Option<Option<Version>>> {
+        if !self.env.cache.is_nearly_full() || !leaf.may_stay_on_disk(LOADED_AT) {
+            return Ok(None);
+        }
+        match self.version_on_disk(leaf, at, keys).map_err(Fault::into_damage) {
+            Ok(found) => Ok(found),
+            Err(Ok(_damage)) => Ok(None),
+            Err(Err(fault)) => Err(fault),
+        }
+    }
+
+    fn version_on_disk(&self, leaf: &LeafHandle, at: ReadAt, keys: &[&[u8]]) -> Result<Option<Option<Version>>> {
+        let (key, mut newest) = (keys[0], Newest { limit: visible_to(at), version: None });
+        let image = {
+            let slot = leaf.latch.read();
+            let is_for_more = keys.get(1).is_some_and(|next| slot.is_below_high(next));
+            let Some(image) = cold_image(leaf, &slot, key).filter(|_| !is_for_more) else { return Ok(None) };
+            let pending = slot.pending.iter().flat_map(|pending| pending.parts()).flat_map(Messages::iter);
+            pending.filter(|message| message.key == key).for_each(|m| newest.offer(m.ts, m.op.value()));
+            image
+        };
+        vfs::thread::point("tree.uncached");
+        let through = image.complete_through();
+        let mut blocks = self.segments_at(key);
+        blocks.retain(|block| block.newest > through);
+        vfs::thread::point("tree.uncached_blocks");
+        if !cold_image(leaf, &leaf.latch.read(), key).is_some_and(|now| Arc::ptr_eq(&now, &image)) {
+            return Ok(None);
+        }
+        let mut bytes = Vec::new();
+        for block in blocks {
+            self.read_segment(&block, &mut bytes)?;
+            let offer = |ts, value: Option<&[u8]>| {
+                if ts > through {
+                    newest.offer(ts, value);
+                }
+            };
+            segment::versions_of(&bytes, key, offer)
+                .map_err(|what| self.corrupt(block.block.at(), "segment of messages", what))?;
+        }
+        self.env.space.read(image.address(), BlockKind::Leaf, self.env.id, &mut bytes)?;
+        let found = look_up_in_image(&bytes, key, newest.limit)
+            .map_err(|what| self.corrupt(image.address(), "leaf image", what))?;
+        match found {
+            ImageLookup::Version(ts, value) => newest.offer(ts, value),
+            ImageLookup::Absent => {}
+            ImageLookup::Beside => return Ok(None),
+        }
+        Ok(Some(newest.version))
+    }
+}
+
+/// The image of a COLD leaf whose range has the key.
+fn cold_image(leaf: &LeafHandle, slot: &LeafSlot, key: &[u8]) -> Option<Arc<Image>> {
+    let is_cold = matches!(slot.state, LeafState::Cold) && slot.is_below_high(key);
+    if is_cold { leaf.record.lock().image.clone() } else { None }
+}
