@@ -9,7 +9,7 @@
 //! | `descent` | from the root to a latched leaf; the way up from a leaf |
 //! | `structure` | replacing inner nodes: splits, folds, merges, the root |
 //! | `tickets`, `reserve`, `apply` | a commit: pins, step 1b, step 3 |
-//! | `read` | point reads |
+//! | `read`, `uncached` | point reads; those of leaves that stay on disk |
 //! | `scan`, `cursor` | leaves as a sorted source; range reads, runs merged in |
 //! | `load`, `page` | disk → memory; eviction and write-back |
 //! | `runs` | attached runs, their drain, what they hold back |

@@ -19,6 +19,8 @@ mod marks;
 mod readers;
 #[path = "schedules/reservations.rs"]
 mod reservations;
+#[path = "schedules/uncached.rs"]
+mod uncached;
 #[path = "schedules/walker.rs"]
 mod walker;
 

@@ -1,0 +1,216 @@
+//! Point reads of leaves that stay on disk [A10].
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use base::CommitTs;
+use index::{Index, ReadAt};
+use store::{Charge, Class};
+
+use crate::common::{Numbers, Rig, Setup, key};
+use crate::{filled, in_thread, simulated, small};
+
+/// Memory that is nearly full as long as this is held; there is room for a few pages.
+fn nearly_full(rig: &Rig) -> Charge {
+    let budget = rig.cache.budget();
+    let hog = budget.charge(Class::Work, budget.limit() - budget.total() - (1 << 20));
+    assert!(rig.cache.is_nearly_full());
+    hog
+}
+
+/// Rows of which none is in memory, the inner nodes apart.
+fn cold(buffered: bool) -> Rig {
+    let rig = filled(Setup { buffered, ..small() }, 200);
+    rig.checkpoint();
+    rig.evict_all();
+    rig
+}
+
+/// Those that the newest commit at or below `at` has, from the history.
+fn of_history(rig: &Rig, at: CommitTs) -> BTreeMap<Vec<u8>, Vec<u8>> {
+    let mut rows = BTreeMap::new();
+    for commit in rig.commits.lock().iter().filter(|commit| commit.ts <= at) {
+        for (key, value) in &commit.writes {
+            match value {
+                Some(value) => rows.insert(key.clone(), value.clone()),
+                None => rows.remove(key),
+            };
+        }
+    }
+    rows
+}
+
+#[test]
+fn a_leaf_comes_into_memory_with_the_eighth_read() {
+    let rig = cold(true);
+    let read = |n: u64| assert_eq!(rig.newest(key(2 * n)).as_deref(), Some(&b"first"[..]));
+    let loads = || rig.tree.stats().loads;
+    let before = loads();
+    read(3);
+    assert_eq!(loads(), before + 1, "there is memory enough");
+    rig.evict_all();
+    let hog = nearly_full(&rig);
+    (0..7).for_each(|_| read(3));
+    assert_eq!(loads(), before + 1, "it stays on disk");
+    read(100);
+    assert_eq!(loads(), before + 1, "another one, too");
+    (0..7).for_each(|_| read(3));
+    assert_eq!(loads(), before + 2, "read often, it is loaded, once");
+    drop(hog);
+    rig.evict_all();
+    let _hog = nearly_full(&rig);
+    // Two keys of one leaf: a page is worth it.
+    let (a, b) = (key(6), key(8));
+    let mut found = 0;
+    rig.tree.get_many(ReadAt::Newest, &[&a, &b], &mut |_, _, _| found += 1).unwrap();
+    assert_eq!((found, loads()), (2, before + 3));
+}
+
+/// Whatever came before: reads of every key, at every snapshot kept, say what the history says.
+#[test]
+fn reads_of_leaves_on_disk_say_what_the_history_says() {
+    let (mut uncached, mut loaded) = (0, 0);
+    for seed in 0..24 {
+        let mut numbers = Numbers(seed);
+        let node_bytes = if seed % 3 == 0 { 2048 } else { 512 };
+        let rig = Rig::new(Setup { buffered: seed % 4 != 0, node_bytes, ..small() });
+        let mut snapshots = vec![CommitTs::ZERO];
+        for round in 0..6 {
+            for _ in 0..60 {
+                let n = 1 + numbers.below(4);
+                let value = |numbers: &mut Numbers| match numbers.below(8) {
+                    0 | 1 => None,
+                    // Beside the leaf.
+                    2 => Some(vec![b'l'; 700]),
+                    _ => Some(numbers.below(1 << 30).to_be_bytes().to_vec()),
+                };
+                // A few keys have many versions.
+                let key_of = |numbers: &mut Numbers| match numbers.below(3) {
+                    0 => key(numbers.below(4)),
+                    _ => key(numbers.below(300)),
+                };
+                rig.commit((0..n).map(|_| (key_of(&mut numbers), value(&mut numbers))).collect());
+                if numbers.one_in(30) {
+                    snapshots.push(rig.now());
+                    rig.snapshots.lock().push(rig.now());
+                }
+            }
+            if numbers.one_in(2) {
+                rig.checkpoint();
+            }
+            if numbers.one_in(2) {
+                rig.maintain_fully();
+            }
+            rig.evict_all();
+            if round % 2 == 0 {
+                // On top of what is on disk, some of it for leaves that are read now.
+                rig.commit((0..20).map(|_| (key(numbers.below(300)), Some(b"late".to_vec()))).collect());
+            }
+            let _hog = nearly_full(&rig);
+            let before = rig.tree.stats().loads;
+            for at in [ReadAt::Newest].into_iter().chain(snapshots.iter().map(|s| ReadAt::Snapshot(*s))) {
+                let rows = of_history(&rig, if let ReadAt::Snapshot(s) = at { s } else { CommitTs::MAX });
+                for _ in 0..40 {
+                    let key = key(numbers.below(302));
+                    assert_eq!(rig.get(at, &key).as_ref(), rows.get(&key), "seed {seed}, round {round}, {at:?}");
+                    uncached += 1;
+                }
+            }
+            loaded += rig.tree.stats().loads - before;
+        }
+        rig.verify();
+    }
+    assert!(loaded < uncached / 3, "{loaded} loads in {uncached} reads");
+}
+
+/// A reader has seen what is pending. It goes to a segment, and is pending no more, before the reader asks for segments; or it
+/// went there before the reader came.
+#[test]
+fn a10_a_reader_of_a_leaf_on_disk_misses_no_flush() {
+    simulated(|sim| {
+        for (put, at) in [(b"a", "tree.uncached"), (b"b", "tree.uncached_blocks"), (b"c", "tree.leaf_unlatched")] {
+            let rig = Arc::new(cold(true));
+            rig.put(key(6), put);
+            let hog = nearly_full(&rig);
+            let gate = sim.hold(at);
+            let reader = in_thread(&rig, move |rig| assert_eq!(rig.newest(key(6)).as_deref(), Some(&put[..])));
+            gate.wait_reached();
+            let loads = rig.tree.stats().loads;
+            rig.checkpoint();
+            assert_eq!(rig.cache.budget().used(Class::Buffers), 0, "it is in a segment");
+            gate.open();
+            reader.join().unwrap();
+            assert_eq!(rig.tree.stats().loads, loads, "{at}");
+            drop(hog);
+        }
+    });
+}
+
+/// A reader knows the image; then what is in the segment goes into another image, and the segment goes.
+#[test]
+fn a10_a_reader_of_a_leaf_on_disk_misses_no_drain() {
+    simulated(|sim| {
+        for at in ["tree.uncached", "tree.uncached_blocks"] {
+            let rig = Arc::new(cold(true));
+            rig.put(key(6), "in a segment");
+            rig.checkpoint();
+            rig.evict_all();
+            let hog = nearly_full(&rig);
+            let gate = sim.hold(at);
+            let reader =
+                in_thread(&rig, |rig| assert_eq!(rig.newest(key(6)).as_deref(), Some(&b"in a segment"[..])));
+            gate.wait_reached();
+            drop(hog);
+            let written = rig.tree.stats().writes;
+            assert!(rig.newest(key(6)).is_some());
+            // More than may be pending beside a leaf in memory: it is written.
+            for n in 0..5 {
+                rig.put(key(7), [n; 60]);
+            }
+            rig.checkpoint();
+            assert!(rig.tree.stats().writes > written);
+            rig.evict_all();
+            let hog = nearly_full(&rig);
+            gate.open();
+            reader.join().unwrap();
+            drop(hog);
+            rig.verify();
+        }
+    });
+}
+
+/// Before a reader comes to the leaf it chose, that is split, and both halves go to disk.
+#[test]
+fn a2_a_leaf_on_disk_that_was_split_sends_its_readers_back() {
+    simulated(|sim| {
+        let rig = Arc::new(cold(true));
+        let last = (0..20).rev().map(|n| key(2 * n)).find(|last| are_in_one_leaf(&rig, &key(0), last)).unwrap();
+        assert!(last > key(2), "the first leaf has several keys");
+        rig.evict_all();
+        let hog = nearly_full(&rig);
+        let gate = sim.hold("tree.leaf_unlatched");
+        let of_reader = last.clone();
+        let reader = in_thread(&rig, move |rig| assert!(rig.newest(&of_reader).is_some()));
+        gate.wait_reached();
+        drop(hog);
+        for n in 0..10 {
+            assert!(rig.newest(key(0)).is_some());
+            rig.put([&key(0)[..], &[n]].concat(), [b'x'; 100]);
+        }
+        assert!(!are_in_one_leaf(&rig, &key(0), &last));
+        rig.checkpoint();
+        rig.evict_all();
+        let _hog = nearly_full(&rig);
+        let loads = rig.tree.stats().loads;
+        gate.open();
+        reader.join().unwrap();
+        assert_eq!(rig.tree.stats().loads, loads + 1, "the left half, which does not have it");
+    });
+}
+
+fn are_in_one_leaf(rig: &Rig, a: &[u8], b: &[u8]) -> bool {
+    rig.evict_all();
+    let loads = rig.tree.stats().loads;
+    assert!(rig.newest(a).is_some() && rig.newest(b).is_some());
+    rig.tree.stats().loads == loads + 1
+}
