@@ -179,6 +179,24 @@ fn a10_a_reader_of_a_leaf_on_disk_misses_no_drain() {
     });
 }
 
+/// What a segment holds was deleted, and both are gone from the image: a reader of the three does not find it.
+#[test]
+fn a5_a_reader_of_a_leaf_on_disk_does_not_see_what_is_void() {
+    let rig = cold(true);
+    rig.put(key(3), "in a segment");
+    rig.checkpoint();
+    assert!(rig.newest(key(3)).is_some());
+    rig.delete(key(3));
+    rig.put("z", "moves the floor");
+    // The next commit of the leaf collects.
+    rig.put(key(5), "another");
+    rig.evict_all();
+    let (_hog, loads) = (nearly_full(&rig), rig.tree.stats().loads);
+    assert_eq!(rig.newest(key(3)), None);
+    assert_eq!(rig.newest(key(5)).as_deref(), Some(&b"another"[..]));
+    assert_eq!(rig.tree.stats().loads, loads);
+}
+
 /// Before a reader comes to the leaf it chose, that is split, and both halves go to disk.
 #[test]
 fn a2_a_leaf_on_disk_that_was_split_sends_its_readers_back() {
