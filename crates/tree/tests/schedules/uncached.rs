@@ -157,8 +157,7 @@ fn a10_a_reader_of_a_leaf_on_disk_misses_no_drain() {
             rig.evict_all();
             let hog = nearly_full(&rig);
             let gate = sim.hold(at);
-            let reader =
-                in_thread(&rig, |rig| assert_eq!(rig.newest(key(6)).as_deref(), Some(&b"in a segment"[..])));
+            let reader = in_thread(&rig, |rig| assert_eq!(rig.newest(key(6)).as_deref(), Some(&b"in a segment"[..])));
             gate.wait_reached();
             drop(hog);
             let written = rig.tree.stats().writes;
