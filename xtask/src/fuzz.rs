@@ -1,7 +1,7 @@
 //! `make fuzz`: every target under libFuzzer, one after the other, on stable Rust.
 //!
 //! The coverage instrumentation is a pass of LLVM that stable rustc runs when asked; only the sanitizers of
-//! `cargo fuzz` need nightly, and the engine has next to no unsafe code for them to watch. libFuzzer itself is C++,
+//! `cargo fuzz` need nightly, and the engine has next to no unsafe code of its own for them to watch. libFuzzer itself is C++,
 //! so a C++ compiler is needed. What was found before is kept in `fuzz/corpus`, what fails in `fuzz/artifacts`.
 
 use std::path::Path;

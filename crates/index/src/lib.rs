@@ -184,8 +184,10 @@ pub struct IndexStats {
     pub splits: u64,
     /// Leaves unlinked or merged away since open.
     pub unlinks: u64,
-    /// Leaves read from disk since open.
+    /// Leaves brought into memory from disk since open.
     pub loads: u64,
+    /// Point reads of leaves that stayed on disk since open.
+    pub uncached_reads: u64,
     /// Leaves written back since open.
     pub writes: u64,
     /// GC debt: pages that the background has to collect, merge or unlink, in bytes. What an open snapshot still needs is

@@ -291,7 +291,7 @@ fn compress(how: Compression, payload: &[u8], out: &mut Vec<u8>) -> Compression 
         _ if payload.len() < COMPRESS_FROM_BYTES => None,
         Compression::None => None,
         Compression::Lz4 => {
-            // The safe encoder wants room for its worst case before it starts.
+            // The encoder wants room for its worst case before it starts.
             out.resize(start + lz4_flex::block::get_maximum_output_size(payload.len()), 0);
             lz4_flex::block::compress_into(payload, &mut out[start..]).ok()
         }

@@ -132,7 +132,7 @@ pub(crate) struct LeafHandle {
     referenced: AtomicBool,
     /// Somebody read it since it was last written. Relaxed: a hint.
     read: AtomicBool,
-    /// Reads that found it on disk while memory was short, since it was last loaded. Relaxed: a hint.
+    /// Reads that found it on disk while memory was short, counted anew from each that loads it. Relaxed: a hint.
     uncached_reads: AtomicU8,
     last_reserved: AtomicU64,
     /// The tree, for the cache, which knows pages only.

@@ -77,9 +77,15 @@ impl SegmentBlock {
         *self.last >= *low && high.is_none_or(|high| *self.first < *high)
     }
 
-    /// True if `key` may be in it.
+    /// True if `key`, which is in a leaf that it overlaps, may be in it. What stands for messages that were lost ends with a leaf, not
+    /// with a key.
     pub fn may_have(&self, key: &[u8]) -> bool {
-        *self.first <= *key && *key <= *self.last
+        *self.first <= *key && (*key <= *self.last || self.is_lost())
+    }
+
+    /// It stands for messages that could not be read any more.
+    pub fn is_lost(&self) -> bool {
+        self.count == 0
     }
 
     /// True if all its keys are in `[low, high)`.

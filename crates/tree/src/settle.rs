@@ -80,13 +80,19 @@ impl Core {
         record.segments.iter().filter(|block| block.overlaps(low, high)).cloned().collect()
     }
 
-    /// The blocks of the buffer above that may have messages for `key`.
-    pub(crate) fn segments_at(&self, key: &[u8]) -> Vec<Arc<SegmentBlock>> {
+    /// The blocks of the buffer above that may have messages newer than `above` for `key`; the newest first.
+    pub(crate) fn segments_at(&self, key: &[u8], above: CommitTs) -> Vec<Arc<SegmentBlock>> {
+        if !self.env.options.buffered {
+            return Vec::new();
+        }
         let _latched = self.latch_structure();
         let guard = epoch::pin();
         let path = self.path(&guard, key);
         let record = path.last().expect("a path has a root").handle.record.lock();
-        record.segments.iter().filter(|block| block.may_have(key)).cloned().collect()
+        let blocks = record.segments.iter().filter(|block| block.newest > above && block.may_have(key));
+        let mut blocks: Vec<_> = blocks.cloned().collect();
+        blocks.sort_by_key(|block| std::cmp::Reverse(block.newest));
+        blocks
     }
 
     /// Step 3 for the messages.
@@ -252,7 +258,7 @@ impl Core {
     ) -> Result<DamagedRange> {
         let (first, past) = (low.max(&block.first), just_above(&block.last));
         // What stands for messages that were lost names no last key.
-        let past = if block.count == 0 { high } else { high.filter(|high| **high < *past).or(Some(past.as_slice())) };
+        let past = if block.is_lost() { high } else { high.filter(|high| **high < *past).or(Some(past.as_slice())) };
         let met = DamagedRange::met(fault, self.env.id, first, past)?;
         Ok(DamagedRange { is_incomplete: true, ..met })
     }

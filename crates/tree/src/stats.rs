@@ -30,6 +30,7 @@ pub(crate) struct Counters {
     splits: AtomicU64,
     unlinks: AtomicU64,
     loads: AtomicU64,
+    uncached_reads: AtomicU64,
     writes: AtomicU64,
     collects: AtomicU64,
 }
@@ -92,6 +93,10 @@ impl Counters {
 
     pub fn count_load(&self) {
         self.loads.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub fn count_uncached_read(&self) {
+        self.uncached_reads.fetch_add(1, Ordering::Relaxed);
     }
 
     pub fn count_write(&self) {
@@ -164,6 +169,7 @@ impl Core {
             splits: counters.splits.load(Ordering::Relaxed),
             unlinks: counters.unlinks.load(Ordering::Relaxed),
             loads: counters.loads.load(Ordering::Relaxed),
+            uncached_reads: counters.uncached_reads.load(Ordering::Relaxed),
             writes: counters.writes.load(Ordering::Relaxed),
             gc_debt_bytes: self.gc_debt_bytes(),
             gc_paid_bytes: (counters.unlinks.load(Ordering::Relaxed) + counters.collects.load(Ordering::Relaxed))

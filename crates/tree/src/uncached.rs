@@ -13,7 +13,8 @@
 //! leaf, at step 3. Blocks on disk are not reused while somebody holds them [A20]. What is committed after step 1 may be seen or not,
 //! as by any reader who came at that moment.
 //!
-//! Large values, version chains and damage are left to the loader.
+//! What is newer than all of the rest needs no look at the rest. Large values, version chains and damage are left to the loader. Of a
+//! damaged leaf whoever needs what is damaged is told; whoever does not may get an answer until a load has met the damage.
 
 use std::sync::Arc;
 
@@ -24,7 +25,7 @@ use store::BlockKind;
 use crate::handle::{LeafHandle, LeafSlot, LeafState};
 use crate::image::Image;
 use crate::messages::Messages;
-use crate::node::{ImageLookup, look_up_in_image, visible_to};
+use crate::node::{ImageLookup, look_up_in_image};
 use crate::segment;
 use crate::tree::Core;
 
@@ -53,14 +54,20 @@ struct Newest {
 
 impl Newest {
     fn offer(&mut self, ts: CommitTs, value: Option<&[u8]>) {
-        if ts <= self.limit && self.version.as_ref().is_none_or(|version| ts > version.ts) {
+        if ts <= self.limit && !self.is_at_least(ts) {
             self.version = Some(Version { ts, value: value.map(<[u8]>::to_vec) });
         }
+    }
+
+    /// Nothing at or below `ts` is newer.
+    fn is_at_least(&self, ts: CommitTs) -> bool {
+        self.version.as_ref().is_some_and(|version| version.ts >= ts)
     }
 }
 
 impl Core {
-    /// The version of the first of some ascending keys, which lies in `leaf`; `None` if the leaf is to be loaded.
+    /// The version of the first of some ascending keys, which lies in `leaf`; `None` if the leaf is to be loaded. Who reads what is
+    /// newest is about to change it, or the leaf: then a load is needed anyway.
     #[cold]
     pub(crate) fn look_up_uncached(
         &self,
@@ -68,36 +75,43 @@ impl Core {
         at: ReadAt,
         keys: &[&[u8]],
     ) -> Result<Option<Option<Version>>> {
+        let ReadAt::Snapshot(limit) = at else { return Ok(None) };
         if !self.env.cache.is_nearly_full() || !leaf.may_stay_on_disk(LOADED_AT) {
             return Ok(None);
         }
-        match self.version_on_disk(leaf, at, keys).map_err(Fault::into_damage) {
-            Ok(found) => Ok(found),
+        match self.version_on_disk(leaf, limit, keys).map_err(Fault::into_damage) {
+            Ok(found) => {
+                found.iter().for_each(|_| self.counters.count_uncached_read());
+                Ok(found)
+            }
             Err(Ok(_damage)) => Ok(None),
             Err(Err(fault)) => Err(fault),
         }
     }
 
-    fn version_on_disk(&self, leaf: &LeafHandle, at: ReadAt, keys: &[&[u8]]) -> Result<Option<Option<Version>>> {
-        let (key, mut newest) = (keys[0], Newest { limit: visible_to(at), version: None });
+    fn version_on_disk(&self, leaf: &LeafHandle, limit: CommitTs, keys: &[&[u8]]) -> Result<Option<Option<Version>>> {
+        let (key, mut newest) = (keys[0], Newest { limit, version: None });
         let image = {
             let slot = leaf.latch.read();
             let is_for_more = keys.get(1).is_some_and(|next| slot.is_below_high(next));
             let Some(image) = cold_image(leaf, &slot, key).filter(|_| !is_for_more) else { return Ok(None) };
             let pending = slot.pending.iter().flat_map(|pending| pending.parts()).flat_map(Messages::iter);
-            pending.filter(|message| message.key == key).for_each(|m| newest.offer(m.ts, m.op.value()));
+            let seen = pending.filter(|message| message.ts <= limit && message.key == key);
+            seen.max_by_key(|message| message.ts).iter().for_each(|m| newest.offer(m.ts, m.op.value()));
             image
         };
         vfs::thread::point("tree.uncached");
         let through = image.complete_through();
-        let mut blocks = self.segments_at(key);
-        blocks.retain(|block| block.newest > through);
+        let blocks = self.segments_at(key, through);
         vfs::thread::point("tree.uncached_blocks");
         if !cold_image(leaf, &leaf.latch.read(), key).is_some_and(|now| Arc::ptr_eq(&now, &image)) {
             return Ok(None);
         }
         let mut bytes = Vec::new();
         for block in blocks {
+            if newest.is_at_least(block.newest) {
+                break;
+            }
             self.read_segment(&block, &mut bytes)?;
             let offer = |ts, value: Option<&[u8]>| {
                 if ts > through {
@@ -107,20 +121,25 @@ impl Core {
             segment::versions_of(&bytes, key, offer)
                 .map_err(|what| self.corrupt(block.block.at(), "segment of messages", what))?;
         }
-        self.env.space.read(image.address(), BlockKind::Leaf, self.env.id, &mut bytes)?;
-        let found = look_up_in_image(&bytes, key, newest.limit)
-            .map_err(|what| self.corrupt(image.address(), "leaf image", what))?;
-        match found {
-            ImageLookup::Version(ts, value) => newest.offer(ts, value),
-            ImageLookup::Absent => {}
-            ImageLookup::Beside => return Ok(None),
+        if !newest.is_at_least(image.max_ts) {
+            self.env.space.read(image.address(), BlockKind::Leaf, self.env.id, &mut bytes)?;
+            let found = look_up_in_image(&bytes, key, limit)
+                .map_err(|what| self.corrupt(image.address(), "leaf image", what))?;
+            match found {
+                ImageLookup::Version(ts, value) => newest.offer(ts, value),
+                ImageLookup::Absent => {}
+                ImageLookup::Beside => return Ok(None),
+            }
         }
         Ok(Some(newest.version))
     }
 }
 
-/// The image of a COLD leaf whose range has the key.
+/// The image of a COLD leaf whose range has the key, if it can be read and all of the leaf is in it: large values and chains are not.
 fn cold_image(leaf: &LeafHandle, slot: &LeafSlot, key: &[u8]) -> Option<Arc<Image>> {
-    let is_cold = matches!(slot.state, LeafState::Cold) && slot.is_below_high(key);
-    if is_cold { leaf.record.lock().image.clone() } else { None }
+    if !matches!(slot.state, LeafState::Cold) || !slot.is_below_high(key) {
+        return None;
+    }
+    let record = leaf.record.lock();
+    record.image.clone().filter(|image| !record.is_damaged && !image.has_blocks_beside)
 }

@@ -61,7 +61,7 @@ fn memory(stats: &Stats) -> Vec<Named> {
         (c"buffer_waits", stats.cache.waits),
         (c"pages", stats.cache.pages),
         (c"pages_evicted", stats.cache.evicted_pages),
-        (c"pages_read", stats.indexes.iter().map(|(_, of)| of.loads).sum()),
+        (c"pages_read", stats.indexes.iter().map(|(_, of)| of.loads + of.uncached_reads).sum()),
         (c"pages_written", stats.cache.written_pages),
     ]
 }
@@ -217,7 +217,7 @@ fn memory_section(stats: &Stats) -> Section {
         writeln!(text, "  {class} {bytes}")?;
     }
     writeln!(text, "Changed, not written back {} bytes", stats.cache.dirty_bytes)?;
-    let reads: u64 = stats.indexes.iter().map(|(_, of)| of.loads).sum();
+    let reads: u64 = stats.indexes.iter().map(|(_, of)| of.loads + of.uncached_reads).sum();
     let cache = &stats.cache;
     writeln!(
         text,

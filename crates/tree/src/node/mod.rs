@@ -39,7 +39,6 @@ pub use inner::Inner;
 pub use key::Key;
 pub(crate) use key::common_prefix_bytes;
 pub use leaf::{Applied, Dropped, Insert, Item, Leaf, LeafStats, Lookup, SplitPoint, Value};
-pub(crate) use read::visible_to;
 pub use side::{OverflowValue, SideId, Unwritten};
 
 use base::limits::KEY_BYTES_MAX;

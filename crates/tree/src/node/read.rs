@@ -12,7 +12,7 @@ use super::page::{Kind, SLOT_BYTES, Slot, side_id};
 
 /// The highest timestamp that `at` sees.
 #[inline]
-pub(crate) fn visible_to(at: ReadAt) -> CommitTs {
+fn limit(at: ReadAt) -> CommitTs {
     match at {
         ReadAt::Snapshot(s) => s,
         ReadAt::Newest => CommitTs::MAX,
@@ -49,7 +49,7 @@ impl Leaf {
     #[must_use]
     pub fn get(&self, key: &[u8], at: ReadAt) -> Lookup<'_> {
         match self.search(key) {
-            Ok(first) => match self.visible(first, visible_to(at)) {
+            Ok(first) => match self.visible(first, limit(at)) {
                 Some((ts, Some(value))) => Lookup::Found { ts, value },
                 Some((ts, None)) => Lookup::Tombstone { ts },
                 None => Lookup::Absent,
@@ -124,7 +124,7 @@ impl Leaf {
 
     #[inline(always)]
     fn forward(&self, slots: Range<usize>, at: ReadAt, tombstones: bool) -> Option<Item<'_>> {
-        let limit = visible_to(at);
+        let limit = limit(at);
         let mut first = slots.start;
         while first < slots.end {
             let next = self.page.group_end(first);
@@ -138,7 +138,7 @@ impl Leaf {
 
     #[inline(always)]
     fn backward(&self, slots: Range<usize>, at: ReadAt, tombstones: bool) -> Option<Item<'_>> {
-        let limit = visible_to(at);
+        let limit = limit(at);
         let mut end = slots.end;
         while end > slots.start {
             let first = self.page.group_start(end - 1);
@@ -170,7 +170,7 @@ impl Leaf {
         out: &mut EntryBatch,
         max: usize,
     ) -> Range<usize> {
-        let (limit, prefix) = (visible_to(at), Prefix::new(&self.prefix));
+        let (limit, prefix) = (limit(at), Prefix::new(&self.prefix));
         let wanted = slots.len().min(max.saturating_sub(out.len()));
         let entry_bytes = self.page.used_bytes() / self.page.len().max(1) + self.prefix.len();
         out.reserve(wanted, wanted * entry_bytes);

@@ -6,6 +6,7 @@ use index::{Index, ReadAt};
 use store::{BlockRef, Class};
 
 use crate::common::{Rig, Setup, key};
+use crate::uncached::nearly_full;
 use crate::{filled, small};
 
 fn buffered() -> Setup {
@@ -38,8 +39,12 @@ fn rot(rig: &Rig, at: BlockRef) {
 }
 
 fn read(rig: &Rig, key: &[u8]) -> Result<Option<Vec<u8>>> {
+    read_at(rig, ReadAt::Newest, key)
+}
+
+fn read_at(rig: &Rig, at: ReadAt, key: &[u8]) -> Result<Option<Vec<u8>>> {
     let mut value = None;
-    rig.tree.get_many(ReadAt::Newest, &[key], &mut |_, _, found| value = Some(found.to_vec())).map(|()| value)
+    rig.tree.get_many(at, &[key], &mut |_, _, found| value = Some(found.to_vec())).map(|()| value)
 }
 
 /// The damage is named, with its place.
@@ -248,22 +253,28 @@ fn a_damaged_segment_is_not_lost_when_its_node_is_split() {
     rig.checkpoint();
     let lost = segments(&rig);
     assert!(lost.len() >= 2 && !lost.contains(&segment), "{lost:?}");
-    let rig = rig.reopen(false);
-    let (mut right, mut damaged) = (0, 0);
-    for n in 0..200 {
-        match read(&rig, &key(2 * n)) {
-            Ok(value) => {
-                let expected: &[u8] = if n % 2 == 0 { b"buffered" } else { b"first" };
-                assert_eq!(value.as_deref(), Some(expected), "{n} is stale");
-                right += 1;
-            }
-            Err(fault) => {
-                assert_damaged::<()>(Err(fault));
-                damaged += 1;
+    let mut rig = rig;
+    // Loaded, and where leaves stay on disk.
+    for is_full in [false, true] {
+        rig = rig.reopen(false);
+        let _hog = is_full.then(|| nearly_full(&rig));
+        let (mut right, mut damaged) = (0, 0);
+        for n in 0..200 {
+            match read_at(&rig, ReadAt::Snapshot(rig.now()), &key(2 * n)) {
+                Ok(value) => {
+                    let expected: &[u8] = if n % 2 == 0 { b"buffered" } else { b"first" };
+                    assert_eq!(value.as_deref(), Some(expected), "{n} is stale");
+                    right += 1;
+                }
+                Err(fault) => {
+                    assert_damaged::<()>(Err(fault));
+                    damaged += 1;
+                }
             }
         }
+        assert!(right > 0 && damaged > 0, "{right} right, {damaged} damaged");
+        assert_eq!(rig.tree.stats().uncached_reads > 0, is_full);
     }
-    assert!(right > 0 && damaged > 0, "{right} right, {damaged} damaged");
     for n in 0..300 {
         assert!(read(&rig, &wide(n)).is_err() || rig.newest(wide(n)).as_deref() == Some(b"new"), "{n}");
     }

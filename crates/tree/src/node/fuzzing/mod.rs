@@ -9,7 +9,7 @@ mod script;
 
 pub use script::operations;
 
-use super::{InnerImage, Leaf};
+use super::{ImageLookup, InnerImage, Leaf, Value, look_up_in_image};
 use base::CommitTs;
 use base::bytes::Reader;
 use index::ReadAt;
@@ -46,7 +46,15 @@ pub fn leaf_image(bytes: &[u8]) {
     }
     let mut slot = 0;
     while let Some(item) = leaf.next_item(slot..leaf.slots(), ReadAt::Newest) {
-        assert!(leaf.search(&item.key.to_vec()).is_ok(), "an accepted key is found");
+        let key = item.key.to_vec();
+        assert!(leaf.search(&key).is_ok(), "an accepted key is found");
+        match (look_up_in_image(image, &key, CommitTs::MAX).expect("it was accepted"), item.value) {
+            (ImageLookup::Beside, _) => {}
+            (ImageLookup::Version(ts, Some(bytes)), Some(Value::Inline(value))) => {
+                assert_eq!((ts, bytes), (item.ts, value), "the image says the same");
+            }
+            (ImageLookup::Version(..) | ImageLookup::Absent, _) => panic!("the image says something else"),
+        }
         slot = item.next;
     }
     let _ = leaf.previous_live(0..leaf.slots(), ReadAt::Snapshot(CommitTs(1)));
