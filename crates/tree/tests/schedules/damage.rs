@@ -235,6 +235,12 @@ fn a_damaged_segment_does_not_keep_others_from_being_drained() {
 /// A node is split between the leaves of a segment that cannot be read: each half has damage of its own, on disk, too.
 #[test]
 fn a_damaged_segment_is_not_lost_when_its_node_is_split() {
+    // In the middle many leaves come, so that each half ends or begins with new ones; at the lower end so few that both have old ones.
+    split_beside_damage(200, 300);
+    split_beside_damage(20, 0);
+}
+
+fn split_beside_damage(at: u64, at_least: u64) {
     let rig = filled(buffered(), 200);
     rig.checkpoint();
     rig.evict_all();
@@ -245,21 +251,28 @@ fn a_damaged_segment_is_not_lost_when_its_node_is_split() {
     let [segment] = segments(&rig)[..] else { panic!("one block") };
     assert_eq!(rig.keys().len(), 200, "all is in memory now");
     rot(&rig, segment);
-    // The leaf in the middle becomes many.
-    let wide = |n: u64| [key(200), key(n)].concat();
-    for n in 0..300 {
-        rig.put(wide(n), "new");
-    }
-    rig.checkpoint();
-    let lost = segments(&rig);
-    assert!(lost.len() >= 2 && !lost.contains(&segment), "{lost:?}");
+    let wide = |n: u64| [key(at), key(n)].concat();
+    let mut rows = 0;
+    let lost = loop {
+        rig.put(wide(rows), "new");
+        rows += 1;
+        if rows >= at_least && rows % 10 == 0 {
+            rig.checkpoint();
+            let lost = segments(&rig);
+            if lost.len() >= 2 {
+                break lost;
+            }
+        }
+    };
+    assert!(!lost.contains(&segment), "{lost:?}");
     let mut rig = rig;
     // Loaded, and where leaves stay on disk.
     for is_full in [false, true] {
         rig = rig.reopen(false);
         let _hog = is_full.then(|| nearly_full(&rig));
         let (mut right, mut damaged) = (0, 0);
-        for n in 0..200 {
+        // Downwards: whoever met the damage of a leaf would have told those behind.
+        for n in (0..200).rev() {
             match read_at(&rig, ReadAt::Snapshot(rig.now()), &key(2 * n)) {
                 Ok(value) => {
                     let expected: &[u8] = if n % 2 == 0 { b"buffered" } else { b"first" };
@@ -275,7 +288,7 @@ fn a_damaged_segment_is_not_lost_when_its_node_is_split() {
         assert!(right > 0 && damaged > 0, "{right} right, {damaged} damaged");
         assert_eq!(rig.tree.stats().uncached_reads > 0, is_full);
     }
-    for n in 0..300 {
+    for n in 0..rows {
         assert!(read(&rig, &wide(n)).is_err() || rig.newest(wide(n)).as_deref() == Some(b"new"), "{n}");
     }
     let problems = rig.tree.verify().unwrap().problems;
