@@ -1,8 +1,9 @@
 //! Point reads of leaves that stay on disk.
 //!
 //! While memory is short, a leaf that comes in for one key pushes out another one that is read as often, and making a page of it
-//! costs more than reading it. So a leaf is loaded when it is read for the [`LOADED_AT`]-th time; until then the key's version is
-//! taken from what the leaf is made of: image, segments and pending messages.
+//! costs more than reading it. So a leaf is loaded when it is read at a snapshot for the [`LOADED_AT`]-th time; until then the key's
+//! version is taken from what the leaf is made of: image, segments and pending messages. Who reads what is newest is about to write,
+//! and needs the leaf anyway: that read loads it.
 //!
 //! Steps: (1) under the leaf's shared latch: it is COLD; its image, and what is pending for the key; (2) under the structure latch:
 //! the blocks of the buffer above that may have the key; (3) under the latch again: the leaf is COLD, has the same image, and its
@@ -66,8 +67,7 @@ impl Newest {
 }
 
 impl Core {
-    /// The version of the first of some ascending keys, which lies in `leaf`; `None` if the leaf is to be loaded. Who reads what is
-    /// newest is about to change it, or the leaf: then a load is needed anyway.
+    /// The version of the first of some ascending keys, which lies in `leaf`; `None` if the leaf is to be loaded.
     #[cold]
     pub(crate) fn look_up_uncached(
         &self,
