@@ -81,6 +81,8 @@ pub struct IndexEnv {
     pub cache: Arc<Cache>,
     /// Where the run files are that its state names.
     pub runs: RunFiles,
+    /// Leaves may be written in basements: older builds do not read them.
+    pub basements: bool,
     /// Nothing is committed once the log is replayed. So what is attached is newer than all that lies on disk, and a run
     /// file that its state names may be unreadable.
     pub read_only: bool,

@@ -4,7 +4,11 @@
 //! Writing: 1. [`seal`] compresses the payload and appends header and payload to a buffer; the block's length is
 //! known then, its address is not. 2. Space is allocated. 3. [`stamp`] writes the checksum, which covers the
 //! address. Reading: [`open`] checks the header against the bytes at hand, the checksum against the header *and*
-//! against what the parent stored, then kind and owner, and only then decompresses.
+//! against what the parent stored, then kind and owner, and only then decompresses. [`open_block`] leaves that to the
+//! caller, who may need a part only.
+//!
+//! A payload may be cut into parts, each compressed alone; a table before them says how long each is, with and without
+//! compression. Such a block has [`FORMAT_VERSION`] 2; one without cuts is of version 1, which older builds read.
 //!
 //! Invariants: a stored payload is never longer than the payload it came from (compression that does not shrink
 //! is dropped); no length of a header is believed before the checksum stands, and none above
@@ -14,6 +18,7 @@
 //! itself; only its address gives it away.
 
 use std::cell::RefCell;
+use std::ops::Range;
 
 use base::bytes::Reader;
 use base::checksum::{crc32c, crc32c_append};
@@ -21,8 +26,10 @@ use base::{Corruption, Fault, IndexId, Result};
 
 /// First two bytes of every block.
 pub const MAGIC: u16 = 0x4c42; // "BL"
-/// Version of the block format.
-pub const FORMAT_VERSION: u8 = 1;
+/// Newest version of the block format: a payload in parts.
+pub const FORMAT_VERSION: u8 = 2;
+/// Version of a block whose payload is one part.
+const VERSION_WHOLE: u8 = 1;
 /// Bytes of the header.
 pub const HEADER_BYTES: usize = 40;
 /// Longest payload, in bytes, before compression.
@@ -31,6 +38,10 @@ pub const PAYLOAD_BYTES_MAX: usize = (4 << 20) - HEADER_BYTES;
 const COMPRESS_FROM_BYTES: usize = 64;
 /// Where the checksum stands; it covers what is before it, then the payload, then the address.
 const CRC_AT: usize = HEADER_BYTES - 4;
+/// Where the header has the lengths of the payload: laid out like a row of the table, and the only row without one.
+const LENGTHS: Range<usize> = 12..12 + ROW_BYTES;
+/// Bytes of a row of the table, behind the number of parts: a part's length, and its length as stored.
+const ROW_BYTES: usize = 8;
 const ZSTD_LEVEL: i32 = 1;
 
 const _: () = assert!(HEADER_BYTES + PAYLOAD_BYTES_MAX <= 4 << 20);
@@ -75,6 +86,8 @@ pub enum BlockKind {
 /// The fixed front of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {
+    /// Version of the format, at most [`FORMAT_VERSION`].
+    pub version: u8,
     /// What the block says it holds: a [`BlockKind`] number.
     pub kind: u8,
     /// How the payload is compressed.
@@ -101,10 +114,13 @@ pub struct Want {
 }
 
 /// Appends header and compressed payload of a block to `out`; the checksum is left 0 for [`stamp`]. Returns the
-/// bytes appended.
+/// bytes appended. `cuts` are where the payload is cut into parts; if that shrinks nothing, it stays whole.
 ///
 /// # Errors
 /// [`Fault::Limit`] for a payload above [`PAYLOAD_BYTES_MAX`].
+///
+/// # Panics
+/// If the cuts do not ascend strictly, or one is not inside the payload.
 ///
 /// A block sealed, stamped with its address, and opened again:
 ///
@@ -115,11 +131,16 @@ pub struct Want {
 ///
 /// let (kind, index) = (BlockKind::Leaf, IndexId(7));
 /// let mut block = Vec::new();
-/// codec::seal(kind, index, Compression::Lz4, &[b'x'; 1000], &mut block)?;
+/// codec::seal(kind, index, Compression::Lz4, &[b'x'; 1000], &[400], &mut block)?;
 /// let crc = codec::stamp(&mut block, 8192);
+/// let want = Want { kind, index, crc: Some(crc) };
 /// let mut payload = Vec::new();
-/// codec::open(&"a file", 8192, &block, &Want { kind, index, crc: Some(crc) }, &mut payload)?;
+/// codec::open(&"a file", 8192, &block, &want, &mut payload)?;
 /// assert_eq!(payload, [b'x'; 1000]);
+/// // And a part of it:
+/// let opened = codec::open_block(&"a file", 8192, &block, &want)?;
+/// assert_eq!(opened.read(500..501, &mut payload)?, 400, "the second part begins here");
+/// assert_eq!(payload.len(), 600);
 /// # Ok::<(), base::Fault>(())
 /// ```
 pub fn seal(
@@ -127,6 +148,7 @@ pub fn seal(
     index: IndexId,
     compression: Compression,
     payload: &[u8],
+    cuts: &[usize],
     out: &mut Vec<u8>,
 ) -> Result<usize> {
     if payload.len() > PAYLOAD_BYTES_MAX {
@@ -138,11 +160,14 @@ pub fn seal(
     }
     let start = out.len();
     out.resize(start + HEADER_BYTES, 0);
-    let compression = compress(compression, payload, out);
+    let (version, compression) = match compress_parts(compression, payload, cuts, out) {
+        true => (FORMAT_VERSION, compression),
+        false => (VERSION_WHOLE, compress(compression, payload, out)),
+    };
     let stored = out.len() - start - HEADER_BYTES;
     let header = &mut out[start..start + HEADER_BYTES];
     header[0..2].copy_from_slice(&MAGIC.to_le_bytes());
-    header[2] = FORMAT_VERSION;
+    header[2] = version;
     header[3] = kind as u8;
     header[4] = compression as u8;
     // 5: encryption scheme (0 = none), 6..8: zero.
@@ -177,6 +202,19 @@ fn checksum(block: &[u8], offset: u64) -> u32 {
 /// [`Fault::Unsupported`] for an encrypted block.
 pub fn open(file: &dyn std::fmt::Display, offset: u64, block: &[u8], want: &Want, out: &mut Vec<u8>) -> Result<()> {
     out.clear();
+    open_block(file, offset, block, want)?.read_whole(out)
+}
+
+/// Checks a block like [`open`], and decompresses nothing yet.
+///
+/// # Errors
+/// As [`open`].
+pub fn open_block<'a>(
+    file: &'a dyn std::fmt::Display,
+    offset: u64,
+    block: &'a [u8],
+    want: &Want,
+) -> Result<OpenBlock<'a>> {
     let place = Place { file, offset, index: want.index };
     let header = parse_header(&place, block)?;
     if block.len() != HEADER_BYTES + header.stored_payload_bytes as usize {
@@ -198,7 +236,87 @@ pub fn open(file: &dyn std::fmt::Display, offset: u64, block: &[u8], want: &Want
     if header.index != want.index {
         return Err(place.corrupt("block owner", want.index, header.index));
     }
-    decompress(&place, &header, &block[HEADER_BYTES..], out)
+    let stored = &block[HEADER_BYTES..];
+    let (table, stored) = match header.version {
+        FORMAT_VERSION => split_table(&header, stored)
+            .ok_or_else(|| place.corrupt("table of a block's parts", "one that fits the lengths", "another"))?,
+        _ => (&block[LENGTHS], stored),
+    };
+    Ok(OpenBlock { place, header, table, stored })
+}
+
+/// The table of a payload in parts, whose sums are what the header says, and the parts.
+fn split_table<'a>(header: &Header, stored: &'a [u8]) -> Option<(&'a [u8], &'a [u8])> {
+    let mut r = Reader::new(stored);
+    let count = usize::try_from(r.u32()?).ok()?;
+    let (table, parts) = (r.take(count.checked_mul(ROW_BYTES)?)?, r.rest());
+    let mut sums = (0u64, 0u64);
+    for (bytes, stored_bytes) in rows(table) {
+        if bytes == 0 || !(1..=bytes).contains(&stored_bytes) {
+            return None;
+        }
+        sums = (sums.0 + bytes as u64, sums.1 + stored_bytes as u64);
+    }
+    (sums == (u64::from(header.payload_bytes), parts.len() as u64)).then_some((table, parts))
+}
+
+/// The lengths of each part, before compression and as stored.
+fn rows(table: &[u8]) -> impl Iterator<Item = (usize, usize)> {
+    let word = |bytes: &[u8]| u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]) as usize;
+    table.chunks_exact(ROW_BYTES).map(move |row| (word(row), word(&row[4..])))
+}
+
+/// A block that is the right one, not decompressed yet.
+pub struct OpenBlock<'a> {
+    place: Place<'a>,
+    header: Header,
+    /// Rows whose sums are the lengths of payload and `stored`.
+    table: &'a [u8],
+    stored: &'a [u8],
+}
+
+impl OpenBlock<'_> {
+    /// Bytes of the payload before compression.
+    #[must_use]
+    pub fn payload_bytes(&self) -> usize {
+        self.header.payload_bytes as usize
+    }
+
+    /// Decompresses the whole payload into `out` (cleared first).
+    ///
+    /// # Errors
+    /// [`Fault::Corrupt`].
+    pub fn read_whole(&self, out: &mut Vec<u8>) -> Result<()> {
+        self.read(0..self.payload_bytes(), out).map(drop)
+    }
+
+    /// Decompresses the parts that have some of the payload's `range` into `out` (cleared first). Returns where in the
+    /// payload `out` begins. What is beyond the payload's end is not there.
+    ///
+    /// # Errors
+    /// [`Fault::Corrupt`].
+    pub fn read(&self, range: Range<usize>, out: &mut Vec<u8>) -> Result<usize> {
+        out.clear();
+        out.reserve(range.len().min(self.payload_bytes()));
+        let (mut begin, mut rest, mut first) = (0, self.stored, range.start);
+        for (bytes, stored_bytes) in rows(self.table) {
+            let (stored, behind) = rest.split_at(stored_bytes);
+            if begin < range.end && begin + bytes > range.start {
+                if out.is_empty() {
+                    first = begin;
+                }
+                decompress(&self.place, self.header.compression, stored, bytes, out)?;
+            }
+            (begin, rest) = (begin + bytes, behind);
+        }
+        Ok(first)
+    }
+
+    /// A fault that names the block, for who finds that what was read from it does not hold.
+    #[must_use]
+    pub fn corrupt(&self, what: &'static str, expected: impl ToString, found: impl ToString) -> Fault {
+        self.place.corrupt(what, expected, found)
+    }
 }
 
 /// Reads the header at the front of `block`.
@@ -267,19 +385,49 @@ fn parse_header(place: &Place<'_>, block: &[u8]) -> Result<Header> {
         return Err(place.corrupt("block payload length", format!("at most {PAYLOAD_BYTES_MAX}"), payload_bytes));
     }
     let fits = match compression {
-        Compression::None => stored_payload_bytes == payload_bytes,
+        // In parts it would not have been stored.
+        Compression::None => version < FORMAT_VERSION && stored_payload_bytes == payload_bytes,
         Compression::Lz4 | Compression::Zstd => stored_payload_bytes < payload_bytes,
     };
     if !fits {
         return Err(place.corrupt("stored payload length", payload_bytes, stored_payload_bytes));
     }
-    Ok(Header { kind, compression, index, payload_bytes, stored_payload_bytes, crc })
+    Ok(Header { version, kind, compression, index, payload_bytes, stored_payload_bytes, crc })
 }
 
 thread_local! {
     // Taken out while in use, so that a thread that is switched in the middle finds none and makes another.
     static ZSTD_IN: RefCell<Option<zstd::bulk::Compressor<'static>>> = const { RefCell::new(None) };
     static ZSTD_OUT: RefCell<Option<zstd::bulk::Decompressor<'static>>> = const { RefCell::new(None) };
+}
+
+/// Appends the table and the payload's parts, each compressed alone; nothing, and false, unless that is shorter than the
+/// payload.
+fn compress_parts(how: Compression, payload: &[u8], cuts: &[usize], out: &mut Vec<u8>) -> bool {
+    if cuts.is_empty() {
+        return false;
+    }
+    let start = out.len();
+    let count = u32::try_from(cuts.len() + 1).expect("there are no more parts than bytes");
+    out.extend_from_slice(&count.to_le_bytes());
+    let mut row = out.len();
+    out.resize(row + count as usize * ROW_BYTES, 0);
+    let mut begin = 0;
+    for &end in cuts.iter().chain([&payload.len()]) {
+        assert!(begin < end, "cuts ascend, inside the payload");
+        let at = out.len();
+        compress(how, &payload[begin..end], out);
+        let stored = out.len() - at;
+        out[row..row + 4].copy_from_slice(&((end - begin) as u32).to_le_bytes());
+        out[row + 4..row + ROW_BYTES].copy_from_slice(&(stored as u32).to_le_bytes());
+        row += ROW_BYTES;
+        begin = end;
+    }
+    let is_shorter = out.len() - start < payload.len();
+    if !is_shorter {
+        out.truncate(start);
+    }
+    is_shorter
 }
 
 /// Appends the compressed payload to `out`, or the payload itself where compression does not shrink it. Returns
@@ -334,25 +482,22 @@ fn zstd_decompress(stored: &[u8], out: &mut [u8]) -> Result<usize, String> {
     bytes
 }
 
-fn decompress(place: &Place<'_>, header: &Header, stored: &[u8], out: &mut Vec<u8>) -> Result<()> {
-    let expected = header.payload_bytes as usize;
-    let got = match header.compression {
-        Compression::None => {
-            out.extend_from_slice(stored);
-            return Ok(());
-        }
-        Compression::Lz4 => {
-            out.resize(expected, 0);
-            lz4_flex::block::decompress_into(stored, out).map_err(|e| e.to_string())
-        }
-        Compression::Zstd => {
-            out.resize(expected, 0);
-            zstd_decompress(stored, out)
-        }
+/// Appends a part of `bytes` bytes to `out`; stored with as many, it is as it was.
+fn decompress(place: &Place<'_>, how: Compression, stored: &[u8], bytes: usize, out: &mut Vec<u8>) -> Result<()> {
+    let start = out.len();
+    if stored.len() == bytes {
+        out.extend_from_slice(stored);
+        return Ok(());
+    }
+    out.resize(start + bytes, 0);
+    let got = match how {
+        Compression::None => Err("nothing said to be compressed".to_owned()),
+        Compression::Lz4 => lz4_flex::block::decompress_into(stored, &mut out[start..]).map_err(|e| e.to_string()),
+        Compression::Zstd => zstd_decompress(stored, &mut out[start..]),
     };
     match got {
-        Ok(got) if got == expected => Ok(()),
-        Ok(got) => Err(place.corrupt("decompressed payload, in bytes", expected, got)),
+        Ok(got) if got == bytes => Ok(()),
+        Ok(got) => Err(place.corrupt("decompressed payload, in bytes", bytes, got)),
         Err(e) => Err(place.corrupt("compressed payload", "a whole one", e)),
     }
 }

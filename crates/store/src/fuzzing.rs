@@ -2,10 +2,12 @@
 //! hang, or allocate much more than it was given (a decompressed block: at most [`PAYLOAD_BYTES_MAX`]). Plain
 //! functions, so that the tests run them too.
 
+use std::ops::Range;
+
 use base::IndexId;
 use base::bytes::Reader;
 
-use crate::codec::{self, PAYLOAD_BYTES_MAX, Want};
+use crate::codec::{self, OpenBlock, PAYLOAD_BYTES_MAX, Want};
 use crate::space::Saved;
 use crate::{BlockKind, BlockRef, Compression, RunMeta};
 
@@ -22,9 +24,27 @@ pub fn block(data: &[u8]) {
     let mut block = block.to_vec();
     if block.len() >= codec::HEADER_BYTES {
         codec::stamp(&mut block, 4096);
-        let _ = codec::open(&"fuzz", 4096, &block, &want, &mut out);
+        let is_whole = codec::open(&"fuzz", 4096, &block, &want, &mut out).is_ok();
+        assert!(out.len() <= PAYLOAD_BYTES_MAX);
+        if let Ok(opened) = codec::open_block(&"fuzz", 4096, &block, &want) {
+            let at = usize::from(choice).wrapping_mul(97) % (opened.payload_bytes() + 9);
+            part(&opened, at..at + 20, is_whole.then_some(&out));
+        }
     }
-    assert!(out.len() <= PAYLOAD_BYTES_MAX);
+}
+
+/// What is read of a range, compared with the whole payload if there is one.
+#[allow(clippy::reversed_empty_ranges, reason = "what a caller may ask for by mistake")]
+fn part(opened: &OpenBlock<'_>, range: Range<usize>, whole: Option<&Vec<u8>>) {
+    let mut out = Vec::new();
+    let _ = opened.read(range.end..range.start, &mut out);
+    let read = opened.read(range.clone(), &mut out);
+    assert!(out.len() <= opened.payload_bytes());
+    let Some(whole) = whole else { return };
+    let begin = read.expect("each part of a whole payload is whole");
+    assert_eq!(out, whole.get(begin..begin + out.len()).unwrap_or_default());
+    let end = range.end.min(whole.len());
+    assert!(range.start >= end || begin <= range.start && begin + out.len() >= end, "the range is there");
 }
 
 /// A payload sealed, stamped and opened again; then with a byte changed.
@@ -34,7 +54,13 @@ pub fn block_round_trip(data: &[u8]) {
     let kind = KINDS[usize::from(choice >> 2) % KINDS.len()];
     let want = Want { kind, index: IndexId(3), crc: None };
     let mut block = vec![0xaa; 5];
-    let Ok(bytes) = codec::seal(kind, IndexId(3), compression, payload, &mut block) else { return };
+    // Often none, often some where the payload says.
+    let cuts = payload.iter().take(usize::from(choice >> 5) * usize::from(change & 1)).scan(0, |at, byte| {
+        *at += usize::from(*byte) + 1;
+        (*at < payload.len()).then_some(*at)
+    });
+    let cuts: Vec<usize> = cuts.collect();
+    let Ok(bytes) = codec::seal(kind, IndexId(3), compression, payload, &cuts, &mut block) else { return };
     assert_eq!(block.len(), 5 + bytes);
     assert!(bytes <= codec::HEADER_BYTES + payload.len(), "never longer than without compression");
     let block = &mut block[5..];
@@ -42,6 +68,15 @@ pub fn block_round_trip(data: &[u8]) {
     let mut out = vec![1, 2, 3];
     codec::open(&"fuzz", 777, block, &Want { crc: Some(crc), ..want }, &mut out).expect("it is whole");
     assert_eq!(out, payload);
+    {
+        let opened = codec::open_block(&"fuzz", 777, block, &want).expect("it is whole");
+        part(&opened, usize::from(at)..usize::from(at) + usize::from(change), Some(&out));
+        for range in cuts.windows(2).map(|cuts| cuts[0]..cuts[1]).filter(|_| block[2] == codec::FORMAT_VERSION) {
+            let mut alone = Vec::new();
+            assert_eq!(opened.read(range.clone(), &mut alone).expect("it is whole"), range.start);
+            assert_eq!(alone, &payload[range], "a part, and no more");
+        }
+    }
     assert!(codec::open(&"fuzz", 778, block, &want, &mut out).is_err(), "another address");
     if change != 0 {
         let at = usize::from(at) % block.len();

@@ -34,7 +34,7 @@ pub use budget::{Budget, Charge, Class, OverCommit, allocated};
 pub use cache::{
     Cache, CacheOptions, CacheStats, Evict, Grant, LogGate, Page, PageWrite, StepReport, WriteDone, WriteEnv,
 };
-pub use codec::{BlockKind, Compression};
+pub use codec::{BlockKind, Compression, OpenBlock};
 pub use epoch::EpochCell;
 pub use frame::slab::{SlabPart, Slabs};
 pub use frame::{Frame, FramePool};

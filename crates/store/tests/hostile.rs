@@ -15,9 +15,9 @@ fn made_up(rng: &mut Rng) -> Vec<u8> {
 /// Whole things to damage: a block, a run description, a saved state.
 fn whole() -> Vec<Vec<u8>> {
     let payload: Vec<u8> = (0..2000u32).map(|i| (i / 50) as u8).collect();
-    let block = |compression| {
+    let block = |compression, cuts: &[usize]| {
         let mut block = vec![3];
-        codec::seal(BlockKind::Run, base::IndexId(0), compression, &payload, &mut block).expect("it is short");
+        codec::seal(BlockKind::Run, base::IndexId(0), compression, &payload, cuts, &mut block).expect("it is short");
         block
     };
     let mut meta = Vec::new();
@@ -25,7 +25,11 @@ fn whole() -> Vec<Vec<u8>> {
     let (min_key, max_key) = (b"a".to_vec(), b"z".to_vec());
     RunMeta { id: 3, bytes: 8192, entries: 5, height: 1, root, min_key, max_key }.encode(&mut meta);
     let saved = vec![1, 9, 9, 9, 9, 9, 9, 9, 9, 0x80, 0x80, 4, 40, 3, 1, 100, 2, 50, 9, 7];
-    vec![block(Compression::Lz4), block(Compression::Zstd), meta, saved, vec![0, 9, 200, 1, 1, 1, 1, 1]]
+    let mut all = vec![meta, saved, vec![0, 9, 200, 1, 1, 1, 1, 1]];
+    for compression in [Compression::Lz4, Compression::Zstd] {
+        all.extend([block(compression, &[]), block(compression, &[100, 130, 1000])]);
+    }
+    all
 }
 
 #[test]

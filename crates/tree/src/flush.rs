@@ -206,6 +206,7 @@ impl Core {
             compression: self.env.options.compression,
             group: UpdateGroup::Hot,
             payload,
+            cuts: Vec::new(),
         };
         let written = self.env.space.write(payloads.into_iter().map(block).collect())?;
         Ok(parts.into_iter().zip(written).map(|(part, block)| part.with(block).share()).collect())

@@ -22,7 +22,7 @@ use store::{Block, BlockKind, BlockRef, Evict, NewBlock, Page, PageWrite, Update
 use crate::collect::is_stale;
 use crate::handle::{LeafHandle, LeafSlot, LeafState, Resident};
 use crate::image::{Fence, Image};
-use crate::node::{NodeKind, Unwritten};
+use crate::node::{NodeKind, Unwritten, basement_bytes};
 use crate::tree::Core;
 
 impl Page for LeafHandle {
@@ -110,7 +110,8 @@ impl Core {
             return Some(self.write_beside(handle, &unwritten, log_need));
         }
         let mut payload = Vec::with_capacity(self.env.options.node_bytes);
-        resident.leaf.encode_image(&mut payload);
+        let basement_bytes = if self.env.basements { basement_bytes(self.env.options.node_bytes) } else { usize::MAX };
+        let cuts = resident.leaf.encode_basements(basement_bytes, &mut payload);
         let through = self.complete_through(resident, env);
         let encoded = Encoded::of(handle, high, resident, through);
         let never_written = {
@@ -133,7 +134,7 @@ impl Core {
         let group = if filled_once { UpdateGroup::Cold } else { UpdateGroup::Warm };
         let (core, handle) = (self.clone(), handle.clone());
         Some(PageWrite {
-            blocks: vec![self.block(BlockKind::Leaf, group, payload)],
+            blocks: vec![NewBlock { cuts, ..self.block(BlockKind::Leaf, group, payload) }],
             log_need,
             done: Box::new(move |written| core.leaf_written(&handle, encoded, written)),
         })
@@ -160,7 +161,8 @@ impl Core {
     }
 
     pub(crate) fn block(&self, kind: BlockKind, group: UpdateGroup, payload: Vec<u8>) -> NewBlock {
-        NewBlock { kind, index: self.env.id, compression: self.env.options.compression, group, payload }
+        let (index, compression) = (self.env.id, self.env.options.compression);
+        NewBlock { kind, index, compression, group, payload, cuts: Vec::new() }
     }
 
     /// Step 5.

@@ -121,17 +121,18 @@ impl Core {
             segment::versions_of(&bytes, key, offer)
                 .map_err(|what| self.corrupt(block.block.at(), "segment of messages", what))?;
         }
-        if !newest.is_at_least(image.max_ts) {
-            self.env.space.read(image.address(), BlockKind::Leaf, self.env.id, &mut bytes)?;
-            let found = look_up_in_image(&bytes, key, limit)
-                .map_err(|what| self.corrupt(image.address(), "leaf image", what))?;
-            match found {
+        if newest.is_at_least(image.max_ts) {
+            return Ok(Some(newest.version));
+        }
+        let mut buffers = [Vec::new(), bytes];
+        self.env.space.read_with(image.address(), BlockKind::Leaf, self.env.id, |block| {
+            match look_up_in_image(block, key, limit, &mut buffers)? {
                 ImageLookup::Version(ts, value) => newest.offer(ts, value),
                 ImageLookup::Absent => {}
                 ImageLookup::Beside => return Ok(None),
             }
-        }
-        Ok(Some(newest.version))
+            Ok(Some(newest.version))
+        })
     }
 }
 

@@ -52,9 +52,12 @@ fn leaf_images() -> Vec<Vec<u8>> {
                 assert!(leaf.set_stored(part.id, part.edition, vec![at]));
             }
         }
-        let mut image = vec![2, 0, 0];
-        leaf.encode_image(&mut image);
-        out.push(image);
+        for basement_bytes in [usize::MAX, 60] {
+            let mut image = vec![2, 0, 0];
+            let cuts = leaf.encode_basements(basement_bytes, &mut image);
+            assert!(cuts.is_empty() || basement_bytes == 60);
+            out.push(image);
+        }
     }
     out
 }

@@ -19,6 +19,7 @@ use crate::commit::{Changes, Room};
 use crate::engine::Engine;
 use crate::entry::{IndexEntry, TableEntry, TableShape};
 use crate::error::{Error, Result};
+use crate::layout::FORMAT_BASEMENTS;
 use crate::options::{Durability, IndexOptions};
 use crate::table::{IndexSchema, Schema};
 
@@ -187,6 +188,7 @@ impl Engine {
             space: self.space.clone(),
             cache: self.cache.clone(),
             runs: RunFiles { vfs: self.layout.vfs.clone(), dir: self.layout.runs() },
+            basements: self.layout.format >= FORMAT_BASEMENTS,
             read_only: self.options.read_only,
         };
         Ok(tree::Tree::open(env, state)?)

@@ -25,7 +25,7 @@ use crate::entry::{IndexEntry, Names, TableEntry, TableShape};
 use crate::error::{Error, Result};
 use crate::gate::Steps;
 use crate::helpers::Helpers;
-use crate::layout::Layout;
+use crate::layout::{FORMAT_BASEMENTS, Layout};
 use crate::manifest::Manifest;
 use crate::options::{IndexOptions, Options};
 use crate::prepared::recovered::Undecided;
@@ -212,6 +212,7 @@ impl Opening {
             space: self.space.clone(),
             cache: self.cache.clone(),
             runs: index::RunFiles { vfs: self.layout.vfs.clone(), dir: self.layout.runs() },
+            basements: self.layout.format >= FORMAT_BASEMENTS,
             read_only: self.options.read_only,
         };
         let index = tree::Tree::open(env, saved.map(|e| e.state.as_slice()))?;

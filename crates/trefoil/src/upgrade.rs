@@ -3,7 +3,8 @@
 //! A format says what a build must know to open a database. Each differs from the one before in what may come, and a build that
 //! does not know it would take for damage: rows of several versions since format 2, columns of fixed width, collations, and
 //! keys of columns descending or the front of them since format 3, clustering indexes since format 4, Bε-trees
-//! (inner images with message segments) and keys longer than 3 KiB since format 5.
+//! (inner images with message segments) and keys longer than 3 KiB since format 5, leaves in basements (blocks of several parts)
+//! since format 6.
 //! Nothing that is there changes, so an upgrade is one step: the header is written anew, by a rename, and is the old one or the
 //! new one whatever happens.
 

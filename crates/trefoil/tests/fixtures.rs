@@ -10,7 +10,7 @@
     reason = "a test on real files panics on what it does not expect"
 )]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -25,17 +25,17 @@ use trefoil::{
 mod fixture_contents;
 
 use fixture_contents::{
-    AnyCase, FORMAT_BETREE, FORMAT_CLUSTERING, FORMAT_KEYS, ROWS, judge, judge_buffered_table, judge_clustered,
-    judge_keys, judge_long_keys, keys_schema, long_keys_row, long_keys_schema, make, make_buffered_table,
-    make_clustered, make_keys, make_long_keys, row,
+    AnyCase, FORMAT_BASEMENTS, FORMAT_BETREE, FORMAT_CLUSTERING, FORMAT_KEYS, ROWS, change_basements, judge,
+    judge_basements, judge_buffered_table, judge_clustered, judge_keys, judge_long_keys, keys_schema, long_keys_row,
+    long_keys_schema, make, make_basements, make_buffered_table, make_clustered, make_keys, make_long_keys, row,
 };
 
 type Files = BTreeMap<String, Vec<u8>>;
 
 /// The format that this build writes.
-const FORMAT: u32 = 5;
+const FORMAT: u32 = 6;
 /// The newest format that has a fixture.
-const FORMAT_KEPT: u32 = 5;
+const FORMAT_KEPT: u32 = 6;
 const FIXTURE_BYTES_MAX: usize = 100 << 10;
 
 fn fixture(format: u32) -> PathBuf {
@@ -111,6 +111,15 @@ fn segments(dir: &Path) -> usize {
     file.windows(4).filter(|bytes| *bytes == b"BL\x01\x05").count()
 }
 
+/// Blocks of several parts in the data file, all of them leaves: for each its index.
+fn blocks_in_parts(dir: &Path) -> Vec<u32> {
+    let file = fs::read(dir.join("data.trefoil")).unwrap();
+    let headers = || file.windows(12).filter(|header| header.starts_with(b"BL\x02"));
+    assert_eq!(headers().filter(|header| (2..=5).contains(&header[3])).count(), 0, "blocks of other kinds");
+    let leaves = headers().filter(|header| header[3] == 1);
+    leaves.map(|header| u32::from_le_bytes(header[8..].try_into().unwrap())).collect()
+}
+
 /// The fixture still tests what it is for: this build writes the same contents.
 #[test]
 fn what_this_build_makes_is_what_is_judged() {
@@ -126,6 +135,9 @@ fn every_released_format_is_opened_verified_and_read() {
         unpack(&packed(format), dir.path());
         assert!(fs::read_dir(dir.path().join("runs")).unwrap().count() >= 2, "run files, of the state and of the log");
         assert!(format < FORMAT_BETREE || segments(dir.path()) >= 6, "buffers with several segments");
+        let in_parts = blocks_in_parts(dir.path());
+        assert_eq!(in_parts.len() >= 4, format >= FORMAT_BASEMENTS, "leaves in basements");
+        assert_eq!(BTreeSet::from_iter(in_parts).len(), 2 * usize::from(format >= FORMAT_BASEMENTS), "of two indexes");
         let db = Database::open(dir.path(), options()).unwrap();
         assert!(db.stats().replayed_operations > 0, "a log to replay");
         judge(&db, format);
@@ -256,6 +268,37 @@ fn long_keys_need_format_5() {
     judge_long_keys(&db);
 }
 
+/// A database of format 5 gets no leaves in basements, which older builds do not read; upgraded, it gets them as leaves are
+/// written.
+#[test]
+fn basements_need_format_6() {
+    let dir = tempfile::tempdir().unwrap();
+    unpack(&packed(FORMAT_BASEMENTS - 1), dir.path());
+    let change = |change: fn(&Database)| {
+        let db = Database::open(dir.path(), options()).unwrap();
+        change(&db);
+        db.settle().unwrap();
+        db.close().unwrap();
+        drop(db);
+        blocks_in_parts(dir.path())
+    };
+    assert_eq!(change(make_basements), []);
+    assert_eq!(change(change_basements), []);
+    judge_basements(&Database::open(dir.path(), options()).unwrap());
+    let from = FORMAT_BASEMENTS - 1;
+    assert_eq!(Database::upgrade(dir.path(), options()).unwrap(), Upgraded { from, to: FORMAT });
+    let put_again = |db: &Database| {
+        let index = db.index("basements").unwrap();
+        let mut tx = db.begin().unwrap();
+        (8..500).step_by(50).for_each(|n| tx.put(&index, format!("key {n:05}").as_bytes(), b"changed").unwrap());
+        tx.commit().unwrap();
+    };
+    assert!(change(put_again).len() >= 2);
+    let db = Database::open(dir.path(), options()).unwrap();
+    judge_basements(&db);
+    assert!(db.verify().unwrap().iter().all(|(_, report)| report.problems.is_empty()));
+}
+
 /// What a key can be since format 3 is refused by a database of an older one, which stays as it was.
 #[test]
 fn what_came_with_a_format_needs_it() {
@@ -335,7 +378,7 @@ fn refused(version: u32, expected: fn(&Error) -> bool) {
 
 #[test]
 fn newer_formats_are_refused_by_name() {
-    refused(FORMAT + 8, |error| matches!(error, Error::NewerFormat { found: 13, supported: 1..=FORMAT, .. }));
+    refused(FORMAT + 8, |error| matches!(error, Error::NewerFormat { found: 14, supported: 1..=FORMAT, .. }));
 }
 
 #[test]

@@ -470,6 +470,7 @@ fn env(
         space: space.clone(),
         cache: cache.clone(),
         runs: RunFiles { vfs: vfs.clone(), dir: dir.to_owned() },
+        basements: true,
         read_only: false,
     }
 }

@@ -33,6 +33,7 @@ pub fn encode(env: &IndexEnv, versions: &Versions, bug: Bug) -> Vec<NewBlock> {
         compression: env.options.compression,
         group: UpdateGroup::Warm,
         payload: payload.to_vec(),
+        cuts: Vec::new(),
     };
     (0..count).map(|_| block(pieces.next().unwrap_or_default())).collect()
 }

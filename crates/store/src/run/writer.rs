@@ -257,7 +257,7 @@ impl RunWriter {
     fn write_block(&mut self, payload: &[u8]) -> Result<BlockRef> {
         let start = self.queue.len();
         let offset = self.queue_at + start as u64;
-        let stored = codec::seal(BlockKind::Run, owner(self.id), self.compression, payload, &mut self.queue)?;
+        let stored = codec::seal(BlockKind::Run, owner(self.id), self.compression, payload, &[], &mut self.queue)?;
         let crc = codec::stamp(&mut self.queue[start..], offset);
         self.flush(WRITE_BYTES)?;
         Ok(BlockRef { offset, stored_bytes: u32::try_from(stored).expect("a block is at most 4 MiB"), crc })

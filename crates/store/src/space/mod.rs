@@ -40,7 +40,7 @@ use base::{Fault, IndexId, Poison, Result};
 use vfs::Vfs;
 use vfs::sync::Mutex;
 
-use crate::codec::{self, HEADER_BYTES, PAYLOAD_BYTES_MAX};
+use crate::codec::{self, HEADER_BYTES, OpenBlock, PAYLOAD_BYTES_MAX};
 use crate::{Block, BlockKind, BlockRef, Budget, Class, Compression};
 
 use allocator::{Allocator, State};
@@ -88,6 +88,9 @@ pub struct NewBlock {
     pub group: UpdateGroup,
     /// The bytes, uncompressed.
     pub payload: Vec<u8>,
+    /// Where the payload is cut into parts that are compressed, and can be read, each alone: ascending, inside the payload.
+    /// With none the block is of the format that all builds read.
+    pub cuts: Vec<usize>,
 }
 
 /// Settings of the data file.
@@ -312,9 +315,23 @@ impl Space {
     /// poisons.
     pub fn read(&self, at: BlockRef, kind: BlockKind, index: IndexId, out: &mut Vec<u8>) -> Result<()> {
         out.clear();
+        self.read_with(at, kind, index, |block| block.read_whole(out))
+    }
+
+    /// Reads and checks a block, and hands it to `with`, who decompresses what is needed of it.
+    ///
+    /// # Errors
+    /// As [`Space::read`], and those of `with`.
+    pub fn read_with<T>(
+        &self,
+        at: BlockRef,
+        kind: BlockKind,
+        index: IndexId,
+        with: impl FnOnce(&OpenBlock<'_>) -> Result<T>,
+    ) -> Result<T> {
         self.check_address(at, index)?;
         let want = codec::Want { kind, index, crc: Some(at.crc) };
-        self.0.data.read(at, |bytes| codec::open(&self.0.data.name, at.offset, bytes, &want, out))
+        self.0.data.read(at, |bytes| with(&codec::open_block(&self.0.data.name, at.offset, bytes, &want)?))
     }
 
     fn is_address(&self, at: BlockRef) -> bool {

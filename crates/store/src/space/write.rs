@@ -82,7 +82,8 @@ impl Space {
                 batches.len() - 1
             });
             let batch = &mut batches[at];
-            let stored = codec::seal(block.kind, block.index, block.compression, &block.payload, &mut batch.bytes)?;
+            let NewBlock { kind, index, compression, .. } = block;
+            let stored = codec::seal(kind, index, compression, &block.payload, &block.cuts, &mut batch.bytes)?;
             batch.stored_bytes.push(u32::try_from(stored).expect("a block fits an extent"));
             batch.positions.push(position);
         }

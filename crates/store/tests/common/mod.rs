@@ -61,5 +61,6 @@ pub fn noise(seed: u64, bytes: usize) -> NewBlock {
         payload.extend_from_slice(&state.wrapping_mul(0x2545_f491_4f6c_dd1d).to_le_bytes());
     }
     payload.truncate(bytes);
-    NewBlock { kind: BlockKind::Leaf, index: INDEX, compression: Compression::Lz4, group: UpdateGroup::Warm, payload }
+    let (kind, compression, group) = (BlockKind::Leaf, Compression::Lz4, UpdateGroup::Warm);
+    NewBlock { kind, index: INDEX, compression, group, payload, cuts: Vec::new() }
 }

@@ -6,6 +6,9 @@
 //! splits shrink them, and decoding trims to the fences of today [A8]. The decoded page strips a prefix that is
 //! no shorter than the image's, so it never needs more bytes than the encoded one.
 //!
+//! A long image is cut into basements, so that a point read decompresses one of them; its front says where they begin
+//! (`basement`).
+//!
 //! Decoding trusts nothing: lengths, order, kinds, counts and room are checked; memory is taken only for bytes that
 //! are there.
 
@@ -15,6 +18,7 @@ use base::CommitTs;
 use base::bytes::{Reader, printable, put_bytes, put_varint};
 use store::{BlockRef, Frame};
 
+use super::basement::{Basement, Directory, DirectoryWriter};
 use super::chain::Chain;
 use super::descriptor::{put_refs, read_refs};
 use super::key::common_prefix_bytes;
@@ -23,21 +27,33 @@ use super::page::{Kind, NewEntry};
 use super::side::OverflowValue;
 use super::{max_inline_bytes, max_key_bytes};
 
-/// Format of a leaf image.
+/// Format of a leaf image without basements.
 const LEAF_FORMAT: u8 = 1;
+/// The same with basements.
+const LEAF_FORMAT_BASEMENTS: u8 = 2;
 /// Bit of the kind byte: an older version of the key before.
 const OLDER_BIT: u8 = 4;
 /// Largest unit of timestamps, as a power of two.
 const UNIT_MAX: u32 = 32;
 
 impl Leaf {
-    /// Appends the portable image.
+    /// Appends the portable image, without basements.
     ///
     /// # Panics
     /// If something is [`Self::unwritten`], or a chain was not installed.
     pub fn encode_image(&self, out: &mut Vec<u8>) {
+        self.encode_basements(usize::MAX, out);
+    }
+
+    /// Appends the portable image. A basement ends with the key behind which it has `basement_bytes`, at least one. Returns
+    /// where the image is to be cut so that its front and each basement are alone: nowhere if there is one basement.
+    ///
+    /// # Panics
+    /// As [`Self::encode_image`].
+    pub fn encode_basements(&self, basement_bytes: usize, out: &mut Vec<u8>) -> Vec<usize> {
         assert!(self.side.is_stored(), "what is beside the page is written first");
         let (base, unit) = self.timestamp_base();
+        let start = out.len();
         out.push(LEAF_FORMAT);
         put_varint(out, self.max_ts.0);
         put_varint(out, base.0);
@@ -46,12 +62,20 @@ impl Leaf {
         put_varint(out, self.page.len() as u64);
         put_varint(out, u64::from(self.entries));
         put_varint(out, u64::from(self.live));
+        let front_bytes = out.len() - start;
+        let mut directory = DirectoryWriter::new(out.len());
         let mut last: &[u8] = &[];
         for i in 0..self.page.len() {
             let slot = self.page.slot(i);
+            let is_due = !slot.is_older() && directory.basement_bytes(out.len()) >= basement_bytes.max(1);
+            if is_due {
+                last = self.page.suffix(slot);
+                directory.begin(i, out.len(), last);
+            }
             let older = if slot.is_older() { OLDER_BIT } else { 0 };
             out.push(slot.kind() as u8 | older);
-            if !slot.is_older() {
+            // The first key of a basement is in the directory.
+            if !slot.is_older() && !is_due {
                 let suffix = self.page.suffix(slot);
                 let shared = common_prefix_bytes(last, suffix);
                 put_varint(out, shared as u64);
@@ -77,6 +101,11 @@ impl Leaf {
                 }
             }
         }
+        if directory.is_empty() {
+            return Vec::new();
+        }
+        out[start] = LEAF_FORMAT_BASEMENTS;
+        directory.insert(out, front_bytes)
     }
 
     /// The smallest timestamp in the page, and the unit of the differences to it as a power of two.
@@ -95,13 +124,14 @@ impl Leaf {
     pub fn decode_image(bytes: &[u8], lo: &[u8], hi: Option<&[u8]>, frame: impl Into<Frame>) -> Result<Leaf, String> {
         let mut leaf = Leaf::new(frame, lo, hi);
         let node_bytes = leaf.node_bytes();
-        let mut decoder = Decoder::start(bytes).ok_or("leaf image: the header does not hold")?;
+        let front = Front::read(bytes).ok_or("leaf image: the header does not hold")?;
+        let mut decoder = Decoder::whole(&front, bytes);
         if decoder.key.len() > leaf.prefix.len() {
             // Every key of the image starts with its prefix, every key that stays also with the fences' prefix.
             leaf.prefix = decoder.key.as_slice().into();
         }
         let mut place = Place::Below;
-        for i in 0..decoder.slots {
+        for i in 0..front.slots {
             // Matched, not mapped: moving the entry through a chain of options costs more than decoding it.
             let Some(entry) = decoder.entry() else { return Err(format!("leaf image: entry {i} does not hold")) };
             if let Some(what) = decoder.check_order(&entry) {
@@ -129,16 +159,16 @@ impl Leaf {
         if u32::try_from(decoder.counted_entries).is_err() {
             return Err(format!("leaf image: {} entries", decoder.counted_entries));
         }
-        if (decoder.counted_entries, decoder.counted_live) != (decoder.entries, decoder.live) {
+        if (decoder.counted_entries, decoder.counted_live) != (front.entries, front.live) {
             return Err(format!(
                 "leaf image: {} entries and {} live keys, expected {} and {}",
-                decoder.counted_entries, decoder.counted_live, decoder.entries, decoder.live
+                decoder.counted_entries, decoder.counted_live, front.entries, front.live
             ));
         }
         if leaf.is_empty() {
             leaf.prefix = lo[..leaf.fence_prefix_bytes()].into();
         }
-        leaf.max_ts = decoder.max_ts;
+        leaf.max_ts = front.max_ts;
         leaf.recount();
         Ok(leaf)
     }
@@ -163,66 +193,23 @@ impl Leaf {
     }
 }
 
-/// What an image says of a key.
-pub(crate) enum ImageLookup<'a> {
-    /// The newest version that is visible: its value, none for a tombstone.
-    Version(CommitTs, Option<&'a [u8]>),
-    Absent,
-    /// What is visible lies beside the image, or may.
-    Beside,
-}
-
-/// The newest version of `key` at or below `limit`, without making a page of the image. The order is checked as far as it is read.
-///
-/// # Errors
-/// A sentence that says what is wrong with the bytes.
-pub(crate) fn look_up_in_image<'a>(bytes: &'a [u8], key: &[u8], limit: CommitTs) -> Result<ImageLookup<'a>, String> {
-    let mut decoder = Decoder::start(bytes).ok_or("leaf image: the header does not hold")?;
-    let (mut place, mut is_at_key) = (Place::Below, false);
-    for i in 0..decoder.slots {
-        let Some(entry) = decoder.entry() else { return Err(format!("leaf image: entry {i} does not hold")) };
-        if let Some(what) = decoder.check_order(&entry) {
-            return Err(format!("leaf image: entry {i}: {what}"));
-        }
-        if !entry.older {
-            if is_at_key {
-                break;
-            }
-            place.follow(&decoder, &[], Some(key));
-            is_at_key = !place.is_inside() && decoder.key == key;
-            if !place.is_inside() && !is_at_key {
-                break;
-            }
-        }
-        match entry.content {
-            _ if !is_at_key => {}
-            Content::Chain(..) => return Ok(ImageLookup::Beside),
-            _ if entry.ts > limit => {}
-            Content::Put(value) => return Ok(ImageLookup::Version(entry.ts, Some(value))),
-            Content::Tombstone => return Ok(ImageLookup::Version(entry.ts, None)),
-            Content::Overflow(..) => return Ok(ImageLookup::Beside),
-        }
-    }
-    Ok(ImageLookup::Absent)
-}
-
-enum Content<'a> {
+pub(super) enum Content<'a> {
     Put(&'a [u8]),
     Tombstone,
     Overflow(u64, Arc<[BlockRef]>),
     Chain(u32, u64, Arc<[BlockRef]>),
 }
 
-struct Decoded<'a> {
+pub(super) struct Decoded<'a> {
     kind: Kind,
-    older: bool,
-    ts: CommitTs,
-    content: Content<'a>,
+    pub(super) older: bool,
+    pub(super) ts: CommitTs,
+    pub(super) content: Content<'a>,
 }
 
 /// Where the key last read lies. Keys ascend, so this moves on and never back.
 #[derive(Debug, Clone, Copy)]
-enum Place {
+pub(super) enum Place {
     /// Below the lower fence.
     Below,
     /// Within the fences, with this many bytes in common with the upper one.
@@ -232,14 +219,14 @@ enum Place {
 }
 
 impl Place {
-    fn is_inside(self) -> bool {
+    pub(super) fn is_inside(self) -> bool {
         matches!(self, Place::Inside(_))
     }
 
     /// Takes in the next key. Inside, the key before agrees with `hi` in `common` bytes and then is smaller. The
     /// new key, which rose at byte `shared`, is thus above `hi` if it rose earlier than there, below if later.
     #[inline]
-    fn follow(&mut self, decoder: &Decoder<'_>, lo: &[u8], hi: Option<&[u8]>) {
+    pub(super) fn follow(&mut self, decoder: &Decoder<'_>, lo: &[u8], hi: Option<&[u8]>) {
         let key = &decoder.key[..];
         *self = match (*self, hi) {
             (Place::Below, _) if key < lo => Place::Below,
@@ -255,18 +242,51 @@ impl Place {
     }
 }
 
+/// What an image says before its entries.
+pub(super) struct Front<'a> {
+    max_ts: CommitTs,
+    base: CommitTs,
+    unit: u32,
+    pub(super) prefix: &'a [u8],
+    pub(super) slots: u64,
+    entries: u64,
+    live: u64,
+    /// The basements behind the first.
+    pub(super) directory: Directory<'a>,
+    /// Bytes of all this.
+    pub(super) bytes: usize,
+}
+
+impl<'a> Front<'a> {
+    /// Of an image, or of the front of one.
+    pub(super) fn read(bytes: &'a [u8]) -> Option<Self> {
+        let mut reader = Reader::new(bytes);
+        let has_basements = match reader.u8()? {
+            LEAF_FORMAT => false,
+            LEAF_FORMAT_BASEMENTS => true,
+            _ => return None,
+        };
+        let max_ts = CommitTs(reader.varint()?);
+        let base = CommitTs(reader.varint()?);
+        let unit = u32::from(reader.u8()?);
+        let prefix = reader.bytes()?;
+        let (slots, entries, live) = (reader.varint()?, reader.varint()?, reader.varint()?);
+        let directory = if has_basements { Directory::read(&mut reader, slots)? } else { Directory::default() };
+        let bytes = bytes.len() - reader.rest().len();
+        let holds = unit <= UNIT_MAX && prefix.len() <= base::limits::KEY_BYTES_MAX;
+        holds.then_some(Self { max_ts, base, unit, prefix, slots, entries, live, directory, bytes })
+    }
+}
+
 /// What was read so far.
-struct Decoder<'a> {
-    reader: Reader<'a>,
+pub(super) struct Decoder<'a> {
+    pub(super) reader: Reader<'a>,
     max_ts: CommitTs,
     base: CommitTs,
     unit: u32,
     prefix_bytes: usize,
-    slots: u64,
-    entries: u64,
-    live: u64,
     /// The whole key of the entry before, the image's prefix included.
-    key: Vec<u8>,
+    pub(super) key: Vec<u8>,
     /// False until the first entry.
     started: bool,
     /// The key rose with the entry just read.
@@ -278,29 +298,41 @@ struct Decoder<'a> {
     last_kind: Kind,
     counted_entries: u64,
     counted_live: u64,
+    /// The slot of the next entry.
+    slot: u64,
+    /// The basement that begins next; one beyond all slots if none does.
+    next: Basement<'a>,
+    /// Those behind it.
+    directory: Directory<'a>,
+    /// Where the reader's bytes end among those of all entries.
+    end: usize,
 }
 
 impl<'a> Decoder<'a> {
-    fn start(bytes: &'a [u8]) -> Option<Self> {
-        let mut reader = Reader::new(bytes);
-        if reader.u8()? != LEAF_FORMAT {
-            return None;
-        }
-        let max_ts = CommitTs(reader.varint()?);
-        let base = CommitTs(reader.varint()?);
-        let unit = u32::from(reader.u8()?);
-        let prefix = reader.bytes()?;
-        let (slots, entries, live) = (reader.varint()?, reader.varint()?, reader.varint()?);
-        (unit <= UNIT_MAX && prefix.len() <= base::limits::KEY_BYTES_MAX).then_some(Decoder {
-            reader,
-            max_ts,
-            base,
-            unit,
-            prefix_bytes: prefix.len(),
-            slots,
-            entries,
-            live,
-            key: prefix.to_vec(),
+    /// Of all entries of an image.
+    fn whole(front: &Front<'a>, image: &'a [u8]) -> Self {
+        let mut directory = front.directory;
+        let next = directory.next().unwrap_or(Basement::NONE);
+        Self::new(front, 0, next, directory, &image[front.bytes..])
+    }
+
+    /// Of the entries of one basement.
+    pub(super) fn of_basement(front: &Front<'a>, basement: Basement<'a>, bytes: &'a [u8]) -> Self {
+        // Of the first one the key stands with the entry.
+        let begins = if basement.offset > 0 { basement } else { Basement::NONE };
+        let mut decoder = Self::new(front, basement.slot, begins, Directory::default(), bytes);
+        decoder.end += basement.offset;
+        decoder
+    }
+
+    fn new(front: &Front<'a>, slot: u64, next: Basement<'a>, directory: Directory<'a>, bytes: &'a [u8]) -> Self {
+        Decoder {
+            reader: Reader::new(bytes),
+            max_ts: front.max_ts,
+            base: front.base,
+            unit: front.unit,
+            prefix_bytes: front.prefix.len(),
+            key: front.prefix.to_vec(),
             started: false,
             rose: false,
             shared: 0,
@@ -309,24 +341,41 @@ impl<'a> Decoder<'a> {
             last_kind: Kind::Put,
             counted_entries: 0,
             counted_live: 0,
-        })
+            slot,
+            next,
+            directory,
+            end: bytes.len(),
+        }
+    }
+
+    /// Where a basement begins, behind the first byte of its first entry: the key, as one that follows the key before.
+    #[cold]
+    fn begin_basement(&mut self) -> Option<(usize, &'a [u8])> {
+        let (basement, next) = (self.next, self.directory.next().unwrap_or(Basement::NONE));
+        self.next = next;
+        let shared = if self.started { common_prefix_bytes(&self.key[self.prefix_bytes..], basement.key) } else { 0 };
+        let is_here = self.end - self.reader.rest().len() - 1 == basement.offset;
+        is_here.then_some((self.prefix_bytes + shared, &basement.key[shared..]))
     }
 
     #[inline(always)]
     /// Reads the next entry; its key is in `self.key` afterwards.
-    fn entry(&mut self) -> Option<Decoded<'a>> {
-        let r = &mut self.reader;
-        let bits = r.u8()?;
+    pub(super) fn entry(&mut self) -> Option<Decoded<'a>> {
+        let bits = self.reader.u8()?;
         if bits & !(OLDER_BIT | 3) != 0 {
             return None;
         }
         let (kind, older) = (Kind::from_bits(u64::from(bits)), bits & OLDER_BIT != 0);
-        if older && !self.started {
+        let begins = self.slot == self.next.slot;
+        if older && (begins || !self.started) {
             return None;
         }
         if !older {
-            let shared = self.prefix_bytes.checked_add(r.length()?)?;
-            let rest = r.bytes()?;
+            let (shared, rest) = if begins {
+                self.begin_basement()?
+            } else {
+                (self.prefix_bytes.checked_add(self.reader.length()?)?, self.reader.bytes()?)
+            };
             if shared > self.key.len() {
                 return None;
             }
@@ -337,6 +386,8 @@ impl<'a> Decoder<'a> {
             self.key.extend_from_slice(rest);
             self.started = true;
         }
+        self.slot += 1;
+        let r = &mut self.reader;
         let ts = match kind {
             Kind::Chain => CommitTs::ZERO,
             _ => {
@@ -359,7 +410,7 @@ impl<'a> Decoder<'a> {
 
     /// Counts the entry; says what is wrong with it after the one before.
     #[inline]
-    fn check_order(&mut self, entry: &Decoded<'_>) -> Option<&'static str> {
+    pub(super) fn check_order(&mut self, entry: &Decoded<'_>) -> Option<&'static str> {
         let first_of_key = !entry.older;
         if first_of_key && !self.rose {
             return Some("keys do not ascend");

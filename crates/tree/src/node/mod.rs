@@ -9,6 +9,7 @@
 //! | `split` | where a leaf splits, split and merge |
 //! | [`side`], `chain` | large values and version chains kept beside the page |
 //! | `image` | a leaf as portable bytes |
+//! | `basement` | parts of an image, and point reads that need one of them |
 //! | [`inner`] | [`Inner`]: the immutable key array with its children |
 //! | [`descriptor`] | what a parent's image says about a child; an inner node as portable bytes |
 //! | [`key`] | prefix, head, separator arithmetic |
@@ -24,6 +25,7 @@ pub mod key;
 pub mod leaf;
 pub mod side;
 
+mod basement;
 mod chain;
 mod collect;
 mod image;
@@ -33,8 +35,8 @@ mod read;
 mod search;
 mod split;
 
+pub(crate) use basement::{ImageLookup, look_up_in_image};
 pub use descriptor::{ChildDescriptor, InnerImage, NodeDescriptor, NodeKind, SegmentDescriptor};
-pub(crate) use image::{ImageLookup, look_up_in_image};
 pub use inner::Inner;
 pub use key::Key;
 pub(crate) use key::common_prefix_bytes;
@@ -62,6 +64,12 @@ pub const fn max_inline_bytes(node_bytes: usize, key_bytes: usize) -> usize {
     let quarter = node_bytes / 4;
     let half_rest = node_bytes.saturating_sub(key_bytes + 64) / 2;
     if quarter < half_rest { quarter } else { half_rest }
+}
+
+/// Bytes of a leaf's image from which on a basement ends. In the tiny nodes of tests so few that there are some.
+#[must_use]
+pub const fn basement_bytes(node_bytes: usize) -> usize {
+    if node_bytes < 4096 { node_bytes / 4 } else { 16 << 10 }
 }
 
 /// Bytes of a leaf's page that a new entry needs at most, slot included.

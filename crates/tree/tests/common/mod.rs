@@ -150,6 +150,7 @@ impl Rig {
             space: space.clone(),
             cache: cache.clone(),
             runs: RunFiles { vfs: vfs.clone(), dir: dir() },
+            basements: true,
             read_only: false,
         };
         let tree = Tree::open(env, manifest.state.as_deref()).unwrap();

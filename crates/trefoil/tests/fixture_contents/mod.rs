@@ -24,6 +24,8 @@ pub const FORMAT_CLUSTERING: u32 = 4;
 pub const FORMAT_BETREE: u32 = 5;
 /// From this on there is a table with keys longer than 3 KiB.
 pub const FORMAT_LONG_KEYS: u32 = 5;
+/// From this on there are leaves in basements.
+pub const FORMAT_BASEMENTS: u32 = 6;
 
 /// Plain indexes: one for each compression, with large values and deleted keys, last written behind the checkpoint.
 fn plain(compression: Compression) -> BTreeMap<Vec<u8>, Vec<u8>> {
@@ -147,6 +149,7 @@ pub fn make(path: &Path) {
         tx.commit().unwrap();
     }
     make_late_messages(&db);
+    change_basements(&db);
     let mut tx = db.begin().unwrap();
     (ROWS - 20..ROWS).for_each(|n| tx.insert(&table, &row(n)).unwrap());
     tx.commit().unwrap();
@@ -301,6 +304,7 @@ fn make_cold(path: &Path) {
     (0..400).for_each(|n| tx.put(&index, &key(n), &[b'a'; 90]).unwrap());
     tx.commit().unwrap();
     make_buffered_table(&db);
+    make_basements(&db);
     // The first commit is a run otherwise.
     db.settle().unwrap();
     db.close().unwrap();
@@ -371,6 +375,47 @@ pub fn judge_buffered_table(db: &Database, ids: &[u32]) {
             assert_eq!(entries.next().unwrap(), Some(vec![(n % 7).into(), (*n).into()]), "{index}");
         }
         assert!(entries.next().unwrap().is_none());
+    }
+}
+
+/// Indexes with leaves as large as they may be, of both structures.
+const BASEMENTS: [(&str, Structure, Compression); 2] =
+    [("basements", Structure::Btree, Compression::Lz4), ("basements, buffered", Structure::Betree, Compression::Zstd)];
+
+/// So many rows that there are several leaves of several basements.
+pub fn make_basements(db: &Database) {
+    for (name, structure, compression) in BASEMENTS {
+        let options = IndexOptions { structure, compression, node_bytes: 64 << 10 };
+        let index = db.create_index(name, options).unwrap();
+        let mut tx = db.begin().unwrap();
+        (0..500).for_each(|n| tx.put(&index, &key(n), &[b'a'; 200]).unwrap());
+        tx.commit().unwrap();
+    }
+}
+
+/// A change to each leaf.
+pub fn change_basements(db: &Database) {
+    for (name, ..) in BASEMENTS {
+        let index = db.index(name).unwrap();
+        let mut tx = db.begin().unwrap();
+        (7..500).step_by(50).for_each(|n| assert!(tx.delete(&index, &key(n)).unwrap()));
+        (8..500).step_by(50).for_each(|n| tx.put(&index, &key(n), b"changed").unwrap());
+        tx.commit().unwrap();
+    }
+}
+
+pub fn judge_basements(db: &Database) {
+    let tx = db.begin().unwrap();
+    let mut expected: BTreeMap<_, _> = (0..500).map(|n| (key(n), vec![b'a'; 200])).collect();
+    (7..500).step_by(50).for_each(|n| drop(expected.remove(&key(n))));
+    (8..500).step_by(50).for_each(|n| drop(expected.insert(key(n), b"changed".to_vec())));
+    for (name, ..) in BASEMENTS {
+        let index = db.index(name).unwrap();
+        for n in 0..500 {
+            assert_eq!(tx.get(&index, &key(n)).unwrap().as_deref(), expected.get(&key(n)).map(Vec::as_slice), "{name}");
+        }
+        let found = tx.range(&index, ..).and_then(|c| c.collect()).unwrap();
+        assert!(found == expected.clone().into_iter().collect::<Entries>(), "{name}");
     }
 }
 
@@ -463,7 +508,10 @@ pub fn judge(db: &Database, format: u32) {
     let since = since.iter().chain(&[("keys", FORMAT_KEYS), ("long keys", FORMAT_LONG_KEYS), ("table", 1)]);
     let expected: Vec<&str> = since.filter(|(_, since)| format >= *since).map(|(name, _)| *name).collect();
     assert_eq!(tables, expected);
-    assert_eq!(indexes.len(), if format >= FORMAT_BETREE { 6 } else { 5 });
+    if format >= FORMAT_BASEMENTS {
+        judge_basements(db);
+    }
+    assert_eq!(indexes.len(), 5 + usize::from(format >= FORMAT_BETREE) + 2 * usize::from(format >= FORMAT_BASEMENTS));
     for (name, report) in db.verify().unwrap() {
         assert!(report.problems.is_empty(), "{name}: {:?}", report.problems);
     }

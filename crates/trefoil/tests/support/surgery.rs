@@ -101,7 +101,8 @@ impl Surgeon {
     /// Writes a block; it counts if a node names it, or if `name` is called.
     pub fn write(&self, kind: BlockKind, payload: Vec<u8>) -> BlockRef {
         let (index, compression, group) = (self.id, Compression::None, UpdateGroup::Cold);
-        let block = self.space.write(vec![NewBlock { kind, index, compression, group, payload }]).unwrap().remove(0);
+        let block = NewBlock { kind, index, compression, group, payload, cuts: Vec::new() };
+        let block = self.space.write(vec![block]).unwrap().remove(0);
         let at = block.at();
         self.written.borrow_mut().push(block);
         at

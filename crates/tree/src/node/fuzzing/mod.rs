@@ -5,14 +5,17 @@
 //! seeded bytes.
 
 mod model;
+pub(super) mod point;
 mod script;
 
 pub use script::operations;
 
-use super::{ImageLookup, InnerImage, Leaf, Value, look_up_in_image};
+use super::{InnerImage, Leaf};
 use base::CommitTs;
 use base::bytes::Reader;
 use index::ReadAt;
+use point::Sealed;
+use store::Compression;
 
 /// What a decoder is told, and the bytes it gets.
 struct Frame<'a> {
@@ -33,10 +36,12 @@ fn frame(bytes: &[u8]) -> Option<Frame<'_>> {
     Some(Frame { node_bytes, lo, hi: (hi > lo).then_some(hi), image: r.rest() })
 }
 
-/// Decodes a leaf image; what is accepted must hold its invariants, be readable, and encode to an image of the
+/// Decodes a leaf image, or reads a key of it; what is accepted must hold its invariants, be readable, and encode to an image of the
 /// same leaf.
 pub fn leaf_image(bytes: &[u8]) {
     let Some(Frame { node_bytes, lo, hi, image }) = frame(bytes) else { return };
+    let sealed = Sealed::new(image, &[], Compression::None);
+    sealed.read(lo);
     let Ok(mut leaf) = Leaf::decode_image(image, lo, hi, node_bytes) else { return };
     leaf.check().expect("an accepted leaf is sound");
     for (id, _, _) in leaf.missing_chains() {
@@ -48,18 +53,7 @@ pub fn leaf_image(bytes: &[u8]) {
     while let Some(item) = leaf.next_item(slot..leaf.slots(), ReadAt::Newest) {
         let key = item.key.to_vec();
         assert!(leaf.search(&key).is_ok(), "an accepted key is found");
-        match look_up_in_image(image, &key, CommitTs::MAX).expect("it was accepted") {
-            ImageLookup::Beside => {}
-            ImageLookup::Version(ts, value) => {
-                // None for a tombstone.
-                let says = item.value.map(|value| match value {
-                    Value::Inline(bytes) => bytes,
-                    Value::Overflow(_) => panic!("{key:?} is large"),
-                });
-                assert_eq!((ts, value), (item.ts, says), "the image says the same");
-            }
-            ImageLookup::Absent => panic!("the image has no {key:?}"),
-        }
+        sealed.check_key(&leaf, &key);
         slot = item.next;
     }
     let _ = leaf.previous_live(0..leaf.slots(), ReadAt::Snapshot(CommitTs(1)));
@@ -68,6 +62,15 @@ pub fn leaf_image(bytes: &[u8]) {
     let second = Leaf::decode_image(&again, lo, hi, node_bytes).expect("an encoded leaf decodes");
     assert_eq!(second.stats(), leaf.stats());
     assert_eq!(second.slots(), leaf.slots());
+    let mut cut = Vec::new();
+    let cuts = leaf.encode_basements(20, &mut cut);
+    let third = Leaf::decode_image(&cut, lo, hi, node_bytes).expect("an encoded leaf decodes");
+    assert_eq!((third.stats(), third.slots()), (leaf.stats(), leaf.slots()));
+    let mut once_more = Vec::new();
+    third.encode_image(&mut once_more);
+    assert_eq!(once_more, again, "basements hold the same");
+    let sealed = Sealed::new(&cut, &cuts, Compression::Lz4);
+    (0..leaf.slots()).step_by(7).for_each(|i| sealed.check_key(&leaf, &leaf.key_at(i).to_vec()));
 }
 
 /// Decodes an inner image; what is accepted must route keys to children whose fences have them.

@@ -10,10 +10,11 @@ use std::sync::Arc;
 use base::bytes::Reader;
 use base::{CommitTs, GcView};
 use index::{Direction, EntryBatch, Op, ReadAt};
-use store::BlockRef;
+use store::{BlockRef, Compression};
 
 use super::super::{Insert, Leaf, Lookup, SideId, Value};
 use super::model::{Model, Version, collected};
+use super::point::Sealed;
 
 /// Runs a script.
 ///
@@ -243,7 +244,10 @@ impl Stage {
         store_side(&mut self.leaves[i], &mut self.disk);
         let leaf = &self.leaves[i];
         let mut image = Vec::new();
-        leaf.encode_image(&mut image);
+        let cuts = leaf.encode_basements(leaf.node_bytes() >> (key.len() % 8), &mut image);
+        if leaf.covers(&key) {
+            Sealed::new(&image, &cuts, Compression::Lz4).check_key(leaf, &key);
+        }
         let whole = load(&image, leaf.lo(), leaf.hi(), leaf.node_bytes(), &self.disk);
         let expected = contents(leaf, &self.disk);
         assert_eq!(contents(&whole, &self.disk), expected);

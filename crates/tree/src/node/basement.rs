@@ -1,0 +1,213 @@
+//! Basements: parts of a leaf image that are compressed alone, and a point read that needs one of them.
+//!
+//! A basement begins at a key, with its newest version: all versions of a key, and the chain, are in one. The directory in
+//! the image's front has for each one but the first where it begins and its first key, after the image's prefix; that key is
+//! nowhere else. So front and basement are enough to find a key, and the front is small: it is a part of its own.
+//!
+//! The block may be cut elsewhere, or not at all, if compression shrinks nothing: what is read of it is a range of bytes.
+
+use base::bytes::{Reader, put_bytes, put_varint};
+use base::{CommitTs, Result};
+use store::OpenBlock;
+
+use super::image::{Content, Decoder, Front, Place};
+use super::key::Key;
+
+/// Where a basement begins.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Basement<'a> {
+    /// Its first slot.
+    pub slot: u64,
+    /// Its first byte, among those of all entries.
+    pub offset: usize,
+    /// Its first key, after the image's prefix; of the first basement, it is not here.
+    pub key: &'a [u8],
+}
+
+impl Basement<'_> {
+    /// Begins nowhere.
+    pub const NONE: Self = Self { slot: u64::MAX, offset: 0, key: &[] };
+    const FIRST: Self = Self { slot: 0, offset: 0, key: &[] };
+}
+
+/// The basements behind the first, ascending.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Directory<'a> {
+    reader: Reader<'a>,
+    left: u64,
+    slot: u64,
+    offset: usize,
+}
+
+impl Default for Directory<'_> {
+    fn default() -> Self {
+        Self { reader: Reader::new(&[]), left: 0, slot: 0, offset: 0 }
+    }
+}
+
+impl<'a> Directory<'a> {
+    /// Reads the directory of an image with so many slots: there is a basement, none is empty, keys ascend.
+    pub(super) fn read(r: &mut Reader<'a>, slots: u64) -> Option<Self> {
+        let left = r.varint().filter(|left| *left > 0)?;
+        let directory = Self { reader: *r, left, slot: 0, offset: 0 };
+        let (mut rest, mut last) = (directory, None);
+        while rest.left > 0 {
+            let basement = rest.next()?;
+            if basement.slot >= slots || last.is_some_and(|last| last >= basement.key) {
+                return None;
+            }
+            last = Some(basement.key);
+        }
+        *r = rest.reader;
+        Some(directory)
+    }
+}
+
+impl<'a> Iterator for Directory<'a> {
+    type Item = Basement<'a>;
+
+    fn next(&mut self) -> Option<Basement<'a>> {
+        self.left = self.left.checked_sub(1)?;
+        self.slot = self.slot.checked_add(self.reader.varint().filter(|slots| *slots > 0)?)?;
+        self.offset = self.offset.checked_add(self.reader.length().filter(|bytes| *bytes > 0)?)?;
+        Some(Basement { slot: self.slot, offset: self.offset, key: self.reader.bytes()? })
+    }
+}
+
+/// A directory that is made while entries are appended behind the place where it will stand.
+#[derive(Debug)]
+pub(super) struct DirectoryWriter {
+    bytes: Vec<u8>,
+    /// Where each basement begins.
+    begins: Vec<usize>,
+    last_slot: usize,
+    last_begin: usize,
+}
+
+impl DirectoryWriter {
+    pub(super) fn new(at: usize) -> Self {
+        Self { bytes: Vec::new(), begins: vec![at], last_slot: 0, last_begin: at }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.begins.len() == 1
+    }
+
+    /// Bytes of the basement under way, if `at` bytes are written.
+    #[inline]
+    pub(super) fn basement_bytes(&self, at: usize) -> usize {
+        at - self.last_begin
+    }
+
+    pub(super) fn begin(&mut self, slot: usize, at: usize, key: &[u8]) {
+        put_varint(&mut self.bytes, (slot - self.last_slot) as u64);
+        put_varint(&mut self.bytes, (at - self.last_begin) as u64);
+        put_bytes(&mut self.bytes, key);
+        (self.last_slot, self.last_begin) = (slot, at);
+        self.begins.push(at);
+    }
+
+    /// Puts the directory before the entries, behind `front_bytes` of the image. Returns where front and basements end, in
+    /// the image.
+    pub(super) fn insert(self, out: &mut Vec<u8>, front_bytes: usize) -> Vec<usize> {
+        let at = self.begins[0];
+        let mut directory = Vec::with_capacity(self.bytes.len() + 4);
+        put_varint(&mut directory, self.begins.len() as u64 - 1);
+        directory.extend_from_slice(&self.bytes);
+        let entries = front_bytes + directory.len();
+        out.splice(at..at, directory);
+        self.begins.iter().map(|begin| begin - at + entries).collect()
+    }
+}
+
+/// What an image says of a key.
+pub(crate) enum ImageLookup<'a> {
+    /// The newest version that is visible: its value, none for a tombstone.
+    Version(CommitTs, Option<&'a [u8]>),
+    Absent,
+    /// What is visible lies beside the image, or may.
+    Beside,
+}
+
+/// The newest version of `key` at or below `limit` in the leaf image that `block` has, without making a page of it: front and
+/// one basement are decompressed. Their order is checked as far as they are read.
+///
+/// # Errors
+/// Corruption.
+pub(crate) fn look_up_in_image<'a>(
+    block: &OpenBlock<'_>,
+    key: &[u8],
+    limit: CommitTs,
+    buffers: &'a mut [Vec<u8>; 2],
+) -> Result<ImageLookup<'a>> {
+    let corrupt = |what: &str| block.corrupt("leaf image", "a well-formed one", what);
+    let [front_bytes, basement_bytes] = buffers;
+    block.read(0..1, front_bytes)?;
+    let front_bytes: &'a [u8] = front_bytes;
+    let front = Front::read(front_bytes).ok_or_else(|| corrupt("leaf image: the header does not hold"))?;
+    let (basement, next) = find(&front, key);
+    let begin = front.bytes.saturating_add(basement.offset);
+    let end = next.map_or(block.payload_bytes(), |next| front.bytes.saturating_add(next.offset));
+    let bytes = match front_bytes.get(begin..end) {
+        Some(bytes) => bytes,
+        None => {
+            let at = block.read(begin..end, basement_bytes)?;
+            let basement_bytes: &'a [u8] = basement_bytes;
+            basement_bytes.get(begin - at..end.saturating_sub(at)).ok_or_else(|| corrupt("a basement is not there"))?
+        }
+    };
+    let slots = next.map_or(front.slots, |next| next.slot) - basement.slot;
+    look_up(Decoder::of_basement(&front, basement, bytes), slots, key, limit).map_err(|what| corrupt(&what))
+}
+
+/// The basement that has `key` if one does, and the next one.
+fn find<'a>(front: &Front<'a>, key: &[u8]) -> (Basement<'a>, Option<Basement<'a>>) {
+    let mut found = Basement::FIRST;
+    for basement in front.directory {
+        if (Key { prefix: front.prefix, suffix: basement.key }).cmp_bytes(key).is_gt() {
+            return (found, Some(basement));
+        }
+        found = basement;
+    }
+    (found, None)
+}
+
+fn look_up<'a>(
+    mut decoder: Decoder<'a>,
+    slots: u64,
+    key: &[u8],
+    limit: CommitTs,
+) -> std::result::Result<ImageLookup<'a>, String> {
+    let (mut place, mut is_at_key) = (Place::Below, false);
+    for i in 0..slots {
+        let Some(entry) = decoder.entry() else { return Err(format!("leaf image: entry {i} does not hold")) };
+        if let Some(what) = decoder.check_order(&entry) {
+            return Err(format!("leaf image: entry {i}: {what}"));
+        }
+        if !entry.older {
+            if is_at_key {
+                return Ok(ImageLookup::Absent);
+            }
+            place.follow(&decoder, &[], Some(key));
+            is_at_key = !place.is_inside() && decoder.key == key;
+            if !place.is_inside() && !is_at_key {
+                return Ok(ImageLookup::Absent);
+            }
+        }
+        match entry.content {
+            _ if !is_at_key => {}
+            Content::Chain(..) => return Ok(ImageLookup::Beside),
+            _ if entry.ts > limit => {}
+            Content::Put(value) => return Ok(ImageLookup::Version(entry.ts, Some(value))),
+            Content::Tombstone => return Ok(ImageLookup::Version(entry.ts, None)),
+            Content::Overflow(..) => return Ok(ImageLookup::Beside),
+        }
+    }
+    if !decoder.reader.is_empty() {
+        return Err(format!("leaf image: {} bytes too many", decoder.reader.rest().len()));
+    }
+    Ok(ImageLookup::Absent)
+}
+
+#[cfg(test)]
+mod tests;
