@@ -1,4 +1,4 @@
-//! What `check` and `test` consist of, in order. Cheap parts come first.
+//! What `check` and `test` consist of, in order: cheap parts first, then the build, then two [`Lane`]s side by side.
 
 /// A step that is timed, counted and reported by one line.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -11,6 +11,19 @@ pub struct Part {
     pub work: Work,
     /// Variables of its environment.
     pub env: &'static [(&'static str, &'static str)],
+    /// What may run beside it.
+    pub lane: Lane,
+}
+
+/// Which parts run at once: much of what comes after the build waits for disks, for other processes, or on one thread.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lane {
+    /// Before the others, nothing beside it.
+    Alone,
+    /// After those, in order, beside the parts of [`Lane::Processes`].
+    Tests,
+    /// The same: programs and servers of their own.
+    Processes,
 }
 
 /// A program that may be missing.
@@ -82,30 +95,42 @@ pub fn test() -> Vec<Part> {
     parts.push(part("docs", Work::Docs(vec!["doc", "--workspace", "--no-deps", "--locked", "--profile", "sim"])));
     // Everything is of one profile and of the whole workspace, so that no crate is compiled twice.
     parts.push(part("build", Work::Cargo(workspace(&["test", "--no-run"]))));
+    // With the tests' own dependencies, whose features are those of `build`.
+    parts.push(part("programs", Work::Cargo(workspace(&["build", "--bins", "--tests"]))));
+    parts.extend(tests().into_iter().map(|part| Part { lane: Lane::Tests, ..part }));
+    parts.extend(processes().into_iter().map(|part| Part { lane: Lane::Processes, ..part }));
+    parts
+}
+
+fn tests() -> Vec<Part> {
     // Unit and integration tests, examples in the documentation, and the fuzz bodies for seconds each.
     let tests = Work::Cargo(workspace(&["test", "--no-fail-fast"]));
-    parts.push(Part { env: &[("TREFOIL_FUZZ_SECONDS", "2")], ..part("tests", tests) });
+    vec![
+        Part { env: &[("TREFOIL_FUZZ_SECONDS", "2")], ..part("tests", tests) },
+        part("simulator", Work::Program("trefoil-sim", &["seeds", "1500"])),
+        part("histories", Work::Program("trefoil-histories", &["seeds", "500"])),
+    ]
+}
+
+fn processes() -> Vec<Part> {
     // The atomics below `EpochCell` replaced by a model checker's: its own build.
     let model = ["test", "--release", "--locked", "-p", "trefoil-store", "--test", "epoch_loom", "--target-dir"];
     let model = Work::Cargo(model.into_iter().chain(["target/loom"]).collect());
-    parts.push(Part { env: &[("RUSTFLAGS", "--cfg crossbeam_loom")], ..part("epoch-model", model) });
-    // With the tests' own dependencies, whose features are those of `build`.
-    parts.push(part("programs", Work::Cargo(workspace(&["build", "--bins", "--tests"]))));
-    parts.push(part("simulator", Work::Program("trefoil-sim", &["seeds", "1500"])));
-    parts.push(part("histories", Work::Program("trefoil-histories", &["seeds", "500"])));
-    parts.push(part("crash", Work::Program("trefoil-crash", &["kills", "60"])));
-    parts.push(part("lab-smoke", Work::Program("lab", LAB_SMOKE)));
-    parts.push(part("lab-sysbench", Work::Program("lab", LAB_SYSBENCH)));
-    parts.push(part("lab-tpcc", Work::Program("lab", LAB_TPCC)));
     // A server of MariaDB with the engine in it, assertions on.
     let mariadb = part("mariadb", Work::Script("mariadb/mariadb.sh", &["test"]));
-    parts.push(Part { needs: Some(MARIADB), env: &[("TREFOIL_PROFILE", "sim")], ..mariadb });
     // The lab's workloads on servers of its own.
     let servers = workspace(&["test", "--test", "agreement", "--test", "sysbench", "--test", "servers", "server"]);
     let servers = part("lab-servers", Work::Cargo(servers));
     let env = &[("TREFOIL_PROFILE", "sim"), ("TREFOIL_SERVERS", "1")];
-    parts.push(Part { needs: Some(MARIADB), env, ..servers });
-    parts
+    vec![
+        Part { needs: Some(MARIADB), env: &[("TREFOIL_PROFILE", "sim")], ..mariadb },
+        Part { needs: Some(MARIADB), env, ..servers },
+        Part { env: &[("RUSTFLAGS", "--cfg crossbeam_loom")], ..part("epoch-model", model) },
+        part("crash", Work::Program("trefoil-crash", &["kills", "60"])),
+        part("lab-smoke", Work::Program("lab", LAB_SMOKE)),
+        part("lab-sysbench", Work::Program("lab", LAB_SYSBENCH)),
+        part("lab-tpcc", Work::Program("lab", LAB_TPCC)),
+    ]
 }
 
 /// Cargo's arguments, of the whole workspace in the profile of the simulator: release speed, assertions on.
@@ -184,5 +209,5 @@ const LAB_TPCC: &[&str] = &[
 ];
 
 fn part(name: &'static str, work: Work) -> Part {
-    Part { name, needs: None, work, env: &[] }
+    Part { name, needs: None, work, env: &[], lane: Lane::Alone }
 }

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::parts::{Part, Tool, Work};
+use crate::parts::{Lane, Part, Tool, Work};
 use crate::tidy;
 use crate::watchdog::Watchdog;
 
@@ -30,25 +30,34 @@ enum Verdict {
     Skipped,
 }
 
-/// Runs the parts in order, all of them, whatever fails. True if none failed.
+/// Runs the parts, each lane in order, all of them, whatever fails. True if none failed.
 pub fn run(root: &Path, parts: &[Part]) -> bool {
     let scratch = root.join("target/tmp");
     if let Err(error) = std::fs::create_dir_all(&scratch).and(std::fs::create_dir_all(root.join("target/logs"))) {
         eprintln!("{}: {error}", scratch.display());
         return false;
     }
-    let mut outcomes = Vec::new();
-    for part in parts {
-        let start = Instant::now();
-        println!("== {}", part.name);
-        let mut outcome = run_part(root, part);
-        outcome.took = start.elapsed();
-        println!("{}", line(part.name, &outcome));
-        outcomes.push((part.name, outcome));
-    }
+    let lane = |lane| -> Vec<(&str, Outcome)> {
+        parts.iter().filter(|p| p.lane == lane).map(|part| (part.name, timed(root, part))).collect()
+    };
+    let mut outcomes = lane(Lane::Alone);
+    let (tests, processes) = std::thread::scope(|scope| {
+        let processes = scope.spawn(|| lane(Lane::Processes));
+        (lane(Lane::Tests), processes.join().expect("a part ends with an outcome"))
+    });
+    outcomes.extend(tests.into_iter().chain(processes));
     // Test programs clean up behind themselves; what a killed one left goes here.
     let _ = std::fs::remove_dir_all(&scratch);
     close(&outcomes)
+}
+
+fn timed(root: &Path, part: &Part) -> Outcome {
+    let start = Instant::now();
+    println!("== {}", part.name);
+    let mut outcome = run_part(root, part);
+    outcome.took = start.elapsed();
+    println!("{}", line(part.name, &outcome));
+    outcome
 }
 
 fn line(name: &str, outcome: &Outcome) -> String {
