@@ -92,8 +92,24 @@ fn rows_of(results: &[StepResult], legacy_units: bool) -> Vec<Vec<String>> {
         let mut row: Vec<String> = leading.iter().map(|(_, of)| of(result)).collect();
         row.extend(cells_of(result, legacy_units));
         rows.push(row);
+        if result.last_quarter.last_quarter_ips_av.is_some() {
+            let mut row: Vec<String> = leading.iter().map(|(_, of)| of(result)).collect();
+            row.extend(cells_of(&end_of(result), legacy_units));
+            rows.push(row);
+        }
     }
     rows
+}
+
+/// The end of a load, as far as it is known by itself.
+fn end_of(load: &StepResult) -> StepResult {
+    let quarter = &load.last_quarter;
+    let mut end =
+        StepResult { step: format!("{} 4/4", load.step), workload: load.workload.clone(), ..Default::default() };
+    (end.throughput.ips_av, end.throughput.ips_99) = (quarter.last_quarter_ips_av, quarter.last_quarter_ips_99);
+    (end.costs.cpu_us_per_op, end.costs.wkb_per_insert) =
+        (quarter.last_quarter_cpu_us_per_insert, quarter.last_quarter_wkb_per_insert);
+    end
 }
 
 fn cells_of(result: &StepResult, legacy_units: bool) -> Vec<String> {

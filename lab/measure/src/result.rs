@@ -209,6 +209,22 @@ keys! {
 }
 
 keys! {
+    /// Of a load: from the moment when three quarters of its rows were in to its end, without what was settled afterwards.
+    LastQuarter {
+        /// Seconds.
+        last_quarter_secs,
+        /// Inserts a second.
+        last_quarter_ips_av,
+        /// The insert rate that 99 % of the seconds reach.
+        last_quarter_ips_99,
+        /// Processor microseconds an insert.
+        last_quarter_cpu_us_per_insert,
+        /// KB written an insert.
+        last_quarter_wkb_per_insert,
+    }
+}
+
+keys! {
     /// One kind of transaction; times in microseconds.
     OfTransaction {
         /// Those that came to their end, rolled back ones included.
@@ -276,6 +292,9 @@ pub struct StepResult {
     /// Steadiness.
     #[serde(flatten)]
     pub steadiness: Steadiness,
+    /// The end of a load.
+    #[serde(flatten)]
+    pub last_quarter: LastQuarter,
     /// By name, where a workload has several kinds of transactions.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub transactions: BTreeMap<String, OfTransaction>,
@@ -320,6 +339,7 @@ impl StepResult {
         all.extend(self.costs.values());
         all.extend(self.space.values());
         all.extend(self.steadiness.values());
+        all.extend(self.last_quarter.values());
         all
     }
 
@@ -329,6 +349,7 @@ impl StepResult {
         all.extend(self.costs.values_mut());
         all.extend(self.space.values_mut());
         all.extend(self.steadiness.values_mut());
+        all.extend(self.last_quarter.values_mut());
         all
     }
 }
@@ -338,6 +359,7 @@ impl StepResult {
 pub fn more_is_better(key: &str) -> Option<bool> {
     match key {
         "rows" | "ops" => None,
+        "last_quarter_ips_av" | "last_quarter_ips_99" => Some(true),
         "ips_av" | "ips_99" | "dps_av" | "qps_av" | "qps_99" | "tpm" | "nopm" | "drive_life_years" => Some(true),
         _ => Some(false),
     }
@@ -399,7 +421,9 @@ mod tests {
             rkb_per_query cpu_us_per_query reads_per_s rmb_per_s wmb_per_s cpu_pct cs_per_op client_cpu_us_per_op \
             data_bytes total_bytes bytes_per_row rss_bytes stalls stall_max_ms stall_secs fairness_pct \
             client_secs_min client_secs_max min_key_ms min_key_max_ms gc_debt drive_life_years cores_cpu_pct \
-            rkb_per_op wkb_per_op cpu_us_per_op p50_us p99_us p999_us max_us size_bytes";
+            rkb_per_op wkb_per_op cpu_us_per_op p50_us p99_us p999_us max_us size_bytes \
+            last_quarter_secs last_quarter_ips_av last_quarter_ips_99 last_quarter_cpu_us_per_insert \
+            last_quarter_wkb_per_insert";
         let mut full = StepResult::default();
         full.numbers_mut().into_iter().for_each(|value| *value = Some(1.0));
         full.sla_met = Some(true);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use lab_measure::formula::{Columns, Facts, fairness_pct, rate_percentile, sla_rate};
 use lab_measure::record::StepRecord;
-use lab_measure::result::{Costs, Repeat, Responses, SCHEMA, Space, Steadiness, StepResult, Throughput};
+use lab_measure::result::{Costs, LastQuarter, Repeat, Responses, SCHEMA, Space, Steadiness, StepResult, Throughput};
 use lab_measure::stall::{Span, slow_seconds};
 use lab_measure::{Difference, Kind, KindTotals};
 use lab_target::{Counters, Description, Sizes};
@@ -130,6 +130,7 @@ pub fn record(about: &About, step: StepKind, totals: Totals, around: Around) -> 
             drive_life_years: drive_life_years(about, &totals.kernel, &around),
             ..steadiness(&step, &totals, &around.counters_after)
         },
+        last_quarter: last_quarter(&totals).unwrap_or_default(),
         transactions: Default::default(),
     };
     let tag = format!("{}.{}", about.description.engine, about.description.config);
@@ -219,6 +220,20 @@ fn throughput(facts: &Facts, totals: &Totals) -> Throughput {
         aborts: done(Kind::Insert).then_some(0.0),
         retries: done(Kind::Insert).then_some(0.0),
     }
+}
+
+fn last_quarter(totals: &Totals) -> Option<LastQuarter> {
+    let quarter = totals.last_quarter.as_ref().filter(|quarter| quarter.rows > 0)?;
+    let (kernel, rows) = (&quarter.kernel, quarter.rows as f64);
+    let seconds = totals.kinds[Kind::Insert as usize].series.whole((totals.secs * 1e9) as u64);
+    let whole = seconds.get(quarter.from_secs.ceil() as usize..).unwrap_or_default();
+    Some(LastQuarter {
+        last_quarter_secs: Some(kernel.secs),
+        last_quarter_ips_av: Some(rows / kernel.secs.max(1e-9)),
+        last_quarter_ips_99: rate_percentile(whole, 99.0),
+        last_quarter_cpu_us_per_insert: kernel.process_cpu_secs.map(|secs| secs * 1e6 / rows),
+        last_quarter_wkb_per_insert: kernel.process_write_bytes.map(|bytes| bytes as f64 / KIB / rows),
+    })
 }
 
 fn responses(step: &StepKind, totals: &Totals) -> Responses {
@@ -385,6 +400,27 @@ pub fn add_settle(record: &mut StepRecord, span: Difference, drained: Duration, 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_last_quarter_is_of_its_own_rows_and_seconds() {
+        let kernel = Difference {
+            secs: 12.5,
+            process_cpu_secs: Some(0.002),
+            process_write_bytes: Some(102_400),
+            ..Difference::default()
+        };
+        let mut totals = Totals { secs: 20.5, ..Totals::default() };
+        let series = &mut totals.kinds[Kind::Insert as usize].series;
+        // Slow where it does not count; of its own seconds, 8 to 19, one is slow.
+        (0..20).for_each(|second| series.record(second * 1_000_000_000, if second < 8 { 1 } else { 100 + second }, 0));
+        totals.last_quarter = Some(crate::totals::LastQuarter { from_secs: 7.9, rows: 1_000, kernel });
+        let quarter = last_quarter(&totals).unwrap();
+        assert_eq!(quarter.last_quarter_ips_av, Some(80.0));
+        assert_eq!(quarter.last_quarter_ips_99, Some(108.0));
+        assert_eq!(quarter.last_quarter_cpu_us_per_insert, Some(2.0));
+        assert_eq!(quarter.last_quarter_wkb_per_insert, Some(0.1));
+        assert!(last_quarter(&Totals::default()).is_none());
+    }
 
     #[test]
     fn a_drive_lives_as_long_as_its_rated_volume_lasts() {

@@ -10,7 +10,7 @@ use lab_measure::{Clock, Kind, LiveCell, LiveTotals, Snapshot};
 
 use crate::crew::Crew;
 use crate::sequence::Watcher;
-use crate::totals::Totals;
+use crate::totals::{LastQuarter, Totals};
 
 const POLL: Duration = Duration::from_millis(20);
 
@@ -126,6 +126,8 @@ pub(crate) struct Coordinator<'a> {
     stalls: u64,
     last: [LiveTotals; 3],
     last_tick_ns: u64,
+    /// Of a load, once a second: the counters of the engine's process, and the rows so far.
+    samples: Vec<(Snapshot, u64)>,
 }
 
 impl<'a> Coordinator<'a> {
@@ -140,6 +142,7 @@ impl<'a> Coordinator<'a> {
             stalls: 0,
             last: Default::default(),
             last_tick_ns: 0,
+            samples: Vec::new(),
         }
     }
 
@@ -217,12 +220,22 @@ impl<'a> Coordinator<'a> {
             stalls: self.stalls,
         };
         self.stage.watcher.tick(&self.outlook.name, &tick);
+        if self.outlook.statements > 0 && self.outlook.main == Kind::Insert {
+            self.sample(live[main].amount);
+        }
         self.last = live;
         self.last_tick_ns = now_ns;
     }
 
+    fn sample(&mut self, rows: u64) {
+        let (at_ns, process) = (self.stage.clock.now_ns(), Process::of(self.stage.engine));
+        self.samples.push((Snapshot { at_ns, process, ..Snapshot::default() }, rows));
+    }
+
     pub(crate) fn finish(self, totals: &mut Totals, end: &Snapshot) {
         totals.kernel = end.since(&self.begin);
+        let rows = self.live()[Kind::Insert as usize].amount;
+        totals.last_quarter = LastQuarter::of(&self.samples, rows, self.begin.at_ns, end);
         totals.rss_bytes = self.rss_bytes;
         totals.cut_short = self.cut_short;
     }

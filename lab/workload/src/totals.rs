@@ -1,8 +1,9 @@
 //! What all threads of a step measured, added up.
 
+use lab_measure::clock::seconds;
 use lab_measure::record::{ClientRecord, MinKeyRecord};
 use lab_measure::stall::{Gaps, Lateness, Span, common_spans};
-use lab_measure::{Difference, KindTotals, Recorder};
+use lab_measure::{Difference, KindTotals, Recorder, Snapshot};
 
 use crate::feed::Pace;
 use crate::worker::{Asked, Written};
@@ -26,6 +27,8 @@ pub struct Totals {
     pub min_key: MinKeyRecord,
     /// The kernel's counters.
     pub kernel: Difference,
+    /// Of a load that ends when so many rows are in.
+    pub last_quarter: Option<LastQuarter>,
     /// Largest resident memory seen.
     pub rss_bytes: u64,
     /// Deletes that found fewer rows than asked.
@@ -34,6 +37,26 @@ pub struct Totals {
     pub late_seconds: u64,
     /// The step was ended by the time limit.
     pub cut_short: bool,
+}
+
+/// A load from the first second at whose start three quarters of its rows were in.
+#[derive(Debug, Default)]
+pub struct LastQuarter {
+    /// When it began, from the start of the step.
+    pub from_secs: f64,
+    /// Rows inserted in it.
+    pub rows: u64,
+    /// The counters of the engine's process.
+    pub kernel: Difference,
+}
+
+impl LastQuarter {
+    /// `samples` are counters with the rows until then, in order; `rows` are all of the load, which may have been cut short.
+    pub(crate) fn of(samples: &[(Snapshot, u64)], rows: u64, start_ns: u64, end: &Snapshot) -> Option<LastQuarter> {
+        let (begin, before) = samples.iter().find(|(_, done)| *done >= rows - rows / 4)?;
+        let from_secs = seconds(begin.at_ns - start_ns);
+        Some(LastQuarter { from_secs, rows: rows - before, kernel: end.since(begin) })
+    }
 }
 
 /// What one client's threads brought.
@@ -176,6 +199,18 @@ fn add_probes(record: &mut MinKeyRecord, probes_ns: &[u64]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_last_quarter_begins_with_the_second_behind_three_quarters() {
+        let at = |at_ns| Snapshot { at_ns, ..Snapshot::default() };
+        let samples: Vec<_> = (1..=5).map(|second| (at(7 + second * 1_000_000_000), second * 20)).collect();
+        let end = at(7 + 5_500_000_000);
+        let quarter = LastQuarter::of(&samples, 110, 7, &end).unwrap();
+        assert_eq!((quarter.from_secs, quarter.rows, quarter.kernel.secs), (5.0, 10, 0.5));
+        let quarter = LastQuarter::of(&samples, 104, 7, &end).unwrap();
+        assert_eq!((quarter.from_secs, quarter.rows, quarter.kernel.secs), (4.0, 24, 1.5));
+        assert!(LastQuarter::of(&[], 104, 7, &end).is_none(), "shorter than a second");
+    }
 
     #[test]
     fn the_first_look_up_of_the_smallest_key_is_kept_apart() {
