@@ -190,7 +190,7 @@ impl Stand {
     fn step_around(&mut self, core: &Core, leaf: &LeafHandle, out: &mut EntryBatch, max: usize) -> Result<bool> {
         let Some(skips) = self.skips.as_ref().filter(|_| core.env.options.buffered) else { return Ok(false) };
         let Some(Around { parts, missing }) = core.read_around(leaf)? else { return Ok(false) };
-        missing.into_iter().for_each(|range| skips.add(range, CommitTs::ZERO));
+        missing.into_iter().for_each(|(range, newest)| skips.add(range, newest));
         let holds = |slot: &LeafSlot| {
             let resident = slot.resident().expect("it was made so");
             match self.seek() {

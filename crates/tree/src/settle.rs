@@ -31,7 +31,7 @@ use store::{BlockKind, Class, Grant, epoch};
 use crate::handle::{LeafHandle, LeafSlot, LeafState, Resident};
 use crate::image::{Fence, Image};
 use crate::messages::{Message, Messages, sorted};
-use crate::node::Insert;
+use crate::node::{Insert, Leaf};
 use crate::segment::{self, SegmentBlock};
 use crate::tree::Core;
 
@@ -39,8 +39,8 @@ use crate::tree::Core;
 pub(crate) struct Around {
     /// The leaf, in as many pages as it takes with the others.
     pub parts: Vec<LeafSlot>,
-    /// Where messages are missing.
-    pub missing: Vec<DamagedRange>,
+    /// Where something is missing, and up to which moment that may be newer than what is there.
+    pub missing: Vec<(DamagedRange, CommitTs)>,
 }
 
 /// Stands for "to be written although nothing is missing": unwritten, but above every F.
@@ -207,8 +207,8 @@ impl Core {
 }
 
 impl Core {
-    /// What can be read of a leaf on disk, put together as a loader does, but for nobody else. `None` if it is not there, or its
-    /// image cannot be read.
+    /// What can be read of a leaf on disk, put together as a loader does, but for nobody else. `None` if it is not there. If its
+    /// image cannot be read, these are its messages, of which only what is newer than all of the image counts.
     pub(crate) fn read_around(&self, leaf: &LeafHandle) -> Result<Option<Around>> {
         let (high, pending, image) = {
             let slot = leaf.latch.read();
@@ -220,16 +220,19 @@ impl Core {
             parts.flat_map(Messages::iter).for_each(|message| pending.push(message));
             (slot.high.clone(), pending, image)
         };
-        let charge = self.env.cache.budget().charge(Class::Frames, self.page_bytes());
-        let whole = match self.read_resident(leaf, &image, high.as_ref(), charge) {
-            Ok(whole) => whole,
-            Err(fault) => return fault.into_damage().map(|_| None),
-        };
+        let charge = || self.env.cache.budget().charge(Class::Frames, self.page_bytes());
         let (mut gathered, mut missing, through) = (Messages::default(), Vec::new(), image.complete_through());
         let (bounds, mut payloads) = ((&*leaf.low, high.as_deref()), Payloads::default());
+        let whole = match self.read_resident(leaf, &image, high.as_ref(), charge()) {
+            Ok(whole) => whole,
+            Err(fault) => {
+                missing.push((DamagedRange::met(fault, self.env.id, bounds.0, bounds.1)?, image.max_ts));
+                Resident::new(Leaf::new(self.page_frame(), bounds.0, bounds.1), through, charge())
+            }
+        };
         for block in self.segments_over(&leaf.low, high.as_deref()).iter().filter(|block| block.newest > through) {
             if let Err(fault) = self.gather_from(block, bounds, through, &mut payloads, &mut gathered) {
-                missing.push(self.missing_of(block, bounds, fault)?);
+                missing.push((self.missing_of(block, bounds, fault)?, CommitTs::ZERO));
             }
         }
         let whole = LeafSlot { high, state: LeafState::Resident(Box::new(whole)), pending: None };

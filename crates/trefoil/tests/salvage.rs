@@ -11,7 +11,7 @@ use std::path::Path;
 use support::damage::block_of;
 use support::surgery::{DIR, rot};
 use support::*;
-use trefoil::{ALL, DamagedRange, Database, Durability, Error, Options, Value};
+use trefoil::{ALL, DamagedRange, Database, Durability, Error, IndexOptions, Options, Structure, Value};
 use vfs::fault::{Action, Class, Rule};
 use vfs::sim::SimDisk;
 
@@ -36,10 +36,14 @@ fn large(n: u32) -> Vec<u8> {
     (0..3000).map(|_| next()).collect()
 }
 
-/// Keys 0 to 1500 by twos in an index of three levels, some with large values; rows in a table. Behind a checkpoint.
 fn made(disk: &SimDisk) {
+    made_of(disk, Structure::Btree);
+}
+
+/// Keys 0 to 1500 by twos in an index of three levels, some with large values; rows in a table. Behind a checkpoint.
+fn made_of(disk: &SimDisk, structure: Structure) {
     let db = Database::open(DIR, quiet(disk)).unwrap();
-    let notes = index(&db, "notes");
+    let notes = db.create_index("notes", IndexOptions { structure, ..small_nodes() }).unwrap();
     for from in (0..1500u32).step_by(20) {
         let mut tx = db.begin().unwrap();
         for n in (from..from + 20).step_by(2) {
@@ -166,9 +170,18 @@ fn offset_of(disk: &SimDisk, node: (u8, usize)) -> u64 {
 /// Leaves, inner nodes, the root; with and without changes that only the log holds.
 #[test]
 fn p10_a_damaged_node_costs_its_own_range_and_not_what_the_log_holds() {
-    simulate(|_| {
+    a_damaged_node_costs_its_own_range(Structure::Btree);
+}
+
+#[test]
+fn p10_a_damaged_node_of_a_betree_costs_its_own_range_and_not_what_the_log_holds() {
+    a_damaged_node_costs_its_own_range(Structure::Betree);
+}
+
+fn a_damaged_node_costs_its_own_range(structure: Structure) {
+    simulate(move |_| {
         let first = disk();
-        made(&first);
+        made_of(&first, structure);
         let truth = entries(&Database::open(DIR, to_read(&first)).unwrap());
         let none = BTreeSet::new();
         let (ranges, leaf) = with_damage(&first, offset_of(&first, (0, 9)), &truth, &none);
