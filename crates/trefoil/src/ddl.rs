@@ -46,6 +46,7 @@ impl Engine {
             return Err(Error::AlreadyExists { kind: "index", name: name.to_owned() });
         }
         self.check_format(options.format())?;
+        let options = options.chosen(self.layout.format, self.options.budget_bytes);
         let def =
             IndexDef { id: self.new_index_id(), name: name.to_owned(), role: Role::Plain, options, quarantined: false };
         let entry = self.open_new(def, CommitTs::ZERO)?;
@@ -81,7 +82,7 @@ impl Engine {
             id,
             name: "primary".into(),
             role: Role::Primary,
-            options: schema.primary_options(),
+            options: schema.primary_options().chosen(self.layout.format, self.options.budget_bytes),
             quarantined: false,
         };
         let mut new = vec![self.open_new(primary, CommitTs::ZERO)?];
@@ -164,7 +165,7 @@ impl Engine {
             id: self.new_index_id(),
             name: index.name().to_owned(),
             role: Role::Secondary(table),
-            options: index.options(),
+            options: index.options().chosen(self.layout.format, self.options.budget_bytes),
             quarantined: false,
         }
     }

@@ -13,8 +13,13 @@ use crate::layout::FORMAT_LONG_KEYS;
 use crate::options::IndexOptions;
 
 impl Engine {
-    /// Most bytes of a key in an index with these settings.
-    pub fn key_bytes_max(&self, options: &IndexOptions) -> Result<usize> {
+    /// Most bytes of a key in an index that is created with these settings.
+    fn key_bytes_max_of_new(&self, options: &IndexOptions) -> Result<usize> {
+        self.key_bytes_max(&options.chosen(self.layout.format, self.options.budget_bytes))
+    }
+
+    /// Most bytes of a key in an index that has these settings.
+    fn key_bytes_max(&self, options: &IndexOptions) -> Result<usize> {
         let of_node = tree::node::max_key_bytes(options.resolve()?.node_bytes);
         Ok(if self.layout.format < FORMAT_LONG_KEYS { of_node.min(SHORT_KEY_BYTES_MAX) } else { of_node })
     }
@@ -33,8 +38,8 @@ impl Engine {
 }
 
 impl Database {
-    /// Most bytes that a key may have in an index with these settings: three quarters of a node; 3072 in a database of a
-    /// format before 5, whatever the node ([`Database::upgrade`]).
+    /// Most bytes that a key may have in an index that is created with these settings: three quarters of a node; 3072 in a
+    /// database of a format before 5, whatever the node ([`Database::upgrade`]).
     ///
     /// # Errors
     /// `InvalidArgument`, `Unsupported` if no index can have the settings.
@@ -42,10 +47,10 @@ impl Database {
     /// ```
     /// # let dir = tempfile::tempdir().expect("a temporary directory");
     /// # let db = trefoil::Database::open(dir.path(), trefoil::Options::default())?;
-    /// use trefoil::IndexOptions;
+    /// use trefoil::{IndexOptions, Structure};
     ///
-    /// assert_eq!(db.key_bytes_max(&IndexOptions::default())?, 12 << 10);
-    /// let large = IndexOptions { node_bytes: 64 << 10, ..IndexOptions::default() };
+    /// assert_eq!(db.key_bytes_max(&IndexOptions { structure: Structure::Btree, ..IndexOptions::default() })?, 12 << 10);
+    /// let large = IndexOptions::default();
     /// let index = db.create_index("long keys", large)?;
     /// let mut tx = db.begin()?;
     /// tx.put(&index, &vec![b'k'; db.key_bytes_max(&large)?], b"v")?;
@@ -53,6 +58,6 @@ impl Database {
     /// # Ok::<(), trefoil::Error>(())
     /// ```
     pub fn key_bytes_max(&self, options: &IndexOptions) -> Result<usize> {
-        self.engine().key_bytes_max(options)
+        self.engine().key_bytes_max_of_new(options)
     }
 }

@@ -423,7 +423,7 @@ fn free_unknown(engine: &Engine, manifest: &Manifest) {
             id: saved.id,
             name: "(not in the catalog)".into(),
             role: Role::Plain,
-            options: IndexOptions::default(),
+            options: IndexOptions::of_unknown(),
             quarantined: false,
         };
         if engine.options.read_only {

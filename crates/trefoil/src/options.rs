@@ -164,7 +164,8 @@ impl From<Isolation> for TransactionOptions {
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Structure {
-    /// The engine's choice: `btree` today.
+    /// The engine's choice when the index is created: `betree`; `btree` in a database older than format 5, or opened with
+    /// a budget below 4 MiB.
     #[default]
     Auto,
     /// B-tree.
@@ -206,6 +207,8 @@ const NODE_BYTES_MAX: usize = 64 * 1024;
 const NODE_BYTES: usize = 16 * 1024;
 /// The same of Bε-trees.
 const NODE_BYTES_BUFFERED: usize = 64 * 1024;
+/// Some dozens of such nodes, the least with which a Bε-tree is of use.
+const BETREE_BUDGET_BYTES_MIN: u64 = 4 << 20;
 /// The smallest that tests may.
 const NODE_BYTES_LEAST: usize = tree::node::NODE_BYTES_MIN;
 
@@ -230,6 +233,7 @@ impl IndexOptions {
     /// The settings for the structure, checked.
     pub(crate) fn resolve(&self) -> Result<index::IndexOptions> {
         let buffered = match self.structure {
+            // Indexes that were created before the choice was kept with them.
             Structure::Auto | Structure::Btree => false,
             Structure::Betree => true,
             Structure::Lsm => return Err(Fault::Unsupported("STRUCTURE=lsm is not built yet".into()).into()),
@@ -243,6 +247,22 @@ impl IndexOptions {
             return Err(self.wrong_node_size());
         }
         Ok(index::IndexOptions { compression: self.compression, node_bytes, buffered })
+    }
+
+    /// The same with a structure of its own: what [`Structure::Auto`] means in a new index of a database of this format, under
+    /// this budget.
+    pub(crate) fn chosen(self, format: u32, budget_bytes: u64) -> Self {
+        let structure = match self.structure {
+            Structure::Auto if format >= FORMAT_BETREE && budget_bytes >= BETREE_BUDGET_BYTES_MIN => Structure::Betree,
+            Structure::Auto => Structure::Btree,
+            asked => asked,
+        };
+        Self { structure, ..self }
+    }
+
+    /// Settings with which the nodes of every index can be read, to free what they name.
+    pub(crate) fn of_unknown() -> Self {
+        Self { structure: Structure::Betree, node_bytes: NODE_BYTES_MAX, ..Self::default() }
     }
 
     /// The oldest format of a database that may have it.

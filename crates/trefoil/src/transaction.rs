@@ -144,7 +144,7 @@ impl Transaction {
     /// let mut tx = db.begin()?;
     /// tx.put(&fruit, b"apple", b"12")?;
     /// tx.put(&fruit, b"apple", b"13")?;
-    /// assert!(tx.put(&fruit, &[b'x'; 16384], b"").is_err()); // the key is too long
+    /// assert!(tx.put(&fruit, &[b'x'; 65536], b"").is_err()); // the key is too long
     /// assert_eq!(tx.get(&fruit, b"apple")?.as_deref(), Some(&b"13"[..]));
     /// # Ok::<(), trefoil::Error>(())
     /// ```

@@ -10,7 +10,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use support::*;
-use trefoil::{ALL, Database, Error, IndexSchema, Options, Value};
+use trefoil::{ALL, Database, Error, IndexOptions, IndexSchema, Options, Value};
 
 fn plenty() -> Options {
     Options {
@@ -199,7 +199,7 @@ fn a_database_larger_than_memory_is_read() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("db");
     let db = Database::open(&path, plenty()).unwrap();
-    let notes = db.create_index("notes", trefoil::IndexOptions::default()).unwrap();
+    let notes = db.create_index("notes", IndexOptions { node_bytes: 16 << 10, ..IndexOptions::default() }).unwrap();
     (0..60).for_each(|n| fill(&db, &notes, n * 1000, n * 1000 + 1000, 100).unwrap());
     db.close().unwrap();
     drop((notes, db));

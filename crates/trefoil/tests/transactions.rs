@@ -257,9 +257,12 @@ fn use_after_close_and_after_drop_is_an_error() {
 fn limits_are_errors_that_name_the_limit() {
     let (_dir, db, i) = open();
     let mut tx = db.begin().unwrap();
-    for (node_bytes, limit) in [(4096, 3072), (0, 12288), (64 << 10, 49152)] {
-        let options = IndexOptions { node_bytes, ..IndexOptions::default() };
-        let of_nodes = db.create_index(&format!("nodes of {node_bytes}"), options).unwrap();
+    let (auto, btree) = (Structure::Auto, Structure::Btree);
+    for (structure, node_bytes, limit) in
+        [(auto, 4096, 3072), (auto, 0, 49152), (btree, 0, 12288), (btree, 64 << 10, 49152)]
+    {
+        let options = IndexOptions { structure, node_bytes, ..IndexOptions::default() };
+        let of_nodes = db.create_index(&format!("{structure:?} {node_bytes}"), options).unwrap();
         let error = tx.put(&of_nodes, &vec![1; limit + 1], b"").unwrap_err();
         assert_eq!(error.to_string(), format!("length of a key in bytes is {}, the limit is {limit}", limit + 1));
         tx.put(&of_nodes, &vec![1; limit], b"x").unwrap();

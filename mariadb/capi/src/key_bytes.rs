@@ -62,13 +62,15 @@ impl Room {
 
     /// The database is from before keys of this kind, whatever the nodes: its tables stay as they are, and a row may be refused.
     fn is_old(&self) -> Result<bool> {
-        let largest = IndexOptions { node_bytes: NODE_SIZES[2], ..IndexOptions::default() };
-        Ok(self.db.key_bytes_max(&largest)? <= self.db.key_bytes_max(&IndexOptions::default())?)
+        let of = |node_bytes| self.db.key_bytes_max(&IndexOptions { node_bytes, ..IndexOptions::default() });
+        Ok(of(NODE_SIZES[2])? <= of(NODE_SIZES[1])?)
     }
 }
 
 #[cfg(test)]
 pub mod tests {
+    use trefoil::Structure;
+
     use super::*;
     use crate::abi;
 
@@ -95,12 +97,14 @@ pub mod tests {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let db = Database::open(dir.path(), trefoil::Options::default()).expect("a new database");
         let room = room(&db);
-        let with = |node_bytes| IndexOptions { node_bytes, ..IndexOptions::default() };
+        let with = |node_bytes| IndexOptions { structure: Structure::Btree, node_bytes, ..IndexOptions::default() };
         for (bytes, node_bytes) in [(1, 0), (12 << 10, 0), (12289, 32 << 10), (24577, 64 << 10), (48 << 10, 64 << 10)] {
             let fitting = room.fit(with(0), bytes).expect("valid settings");
             assert_eq!(fitting.node_bytes, node_bytes, "{bytes}");
             room.check("k", &fitting, bytes).expect("there is room");
         }
+        let auto = room.fit(IndexOptions::default(), 48 << 10).expect("valid settings");
+        assert_eq!(auto.node_bytes, 0, "a Bε-tree's are as large as that");
         assert_eq!(room.fit(with(4096), 3073).expect("valid settings").node_bytes, 4096);
         let why = room.check("k", &with(4096), 3073).expect_err("the nodes are small");
         assert!(why.is(Code::TooLong) && format!("{why:?}").contains("NODE_SIZE"), "{why:?}");

@@ -115,10 +115,10 @@ impl Table {
         let parts = key.parts.iter().map(|part| self.part(part)).collect::<Vec<_>>().join(", ");
         match &key.name {
             // Options are for the engine that has them, see `differential.sh`.
-            None => format!("PRIMARY KEY ({parts}){}", if key.parts.len() > 1 { " STRUCTURE=betree" } else { "" }),
+            None => format!("PRIMARY KEY ({parts}){}", if key.parts.len() > 1 { " STRUCTURE=btree" } else { "" }),
             Some(name) => {
                 let clustering = if name.ends_with(['1', '3']) { " CLUSTERING=1" } else { "" };
-                let structure = if name.ends_with(['2', '3']) { " STRUCTURE=betree" } else { "" };
+                let structure = if name.ends_with(['2', '3']) { " STRUCTURE=btree" } else { "" };
                 format!("{}KEY {name} ({parts}){clustering}{structure}", if key.unique { "UNIQUE " } else { "" })
             }
         }

@@ -57,10 +57,11 @@ pub fn cut(disk: &SimDisk, db: Database) -> SimDisk {
     disk.reboot()
 }
 
-/// Small nodes: a few hundred entries make a tree.
+/// B-trees of small nodes: a few hundred entries make a tree. Schedules that are about leaves need to know which leaf a commit
+/// meets; see [`small_nodes_of`] for both structures.
 pub fn small_nodes() -> IndexOptions {
     trefoil::fuzzing::small_nodes();
-    IndexOptions { node_bytes: 512, ..IndexOptions::default() }
+    IndexOptions { structure: Structure::Btree, node_bytes: 512, ..IndexOptions::default() }
 }
 
 /// The same; by the seed B-trees or Bε-trees, two and two.
