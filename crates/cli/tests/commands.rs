@@ -357,3 +357,29 @@ fn an_upgrade_says_what_it_did() {
     let out = trefoil(&["upgrade", dir.path().join("nothing").to_str().unwrap()]);
     assert_eq!(out.status.code(), Some(1), "{}", text(&out.stderr));
 }
+
+/// What is on disk is known of a database that is not in use; nothing is made up of the rest, and nothing changes.
+#[test]
+fn advice_on_a_closed_database_says_what_it_does_not_know() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = shop(dir.path());
+    let file = dir.path().join("shop.db/data.trefoil");
+    let before = std::fs::read(&file).unwrap();
+    let out = trefoil(&["advise", &db]);
+    assert_eq!(out.status.code(), Some(0), "{}", text(&out.stderr));
+    let printed = text(&out.stdout);
+    let line = printed.lines().find(|line| line.starts_with("notes ")).unwrap();
+    let words: Vec<_> = line.split_whitespace().collect();
+    assert_eq!((words[1], words[2], words[3], words[5]), ("betree", "-", "-", "btree"), "{printed}");
+    assert!(words[4].parse::<f64>().unwrap() > 0.0 && line.ends_with("not enough measured"), "{printed}");
+    assert_eq!(std::fs::read(&file).unwrap(), before);
+
+    let out = trefoil(&["advise", &db, "--format", "json"]);
+    let json: serde_json::Value = serde_json::from_slice(&out.stdout).unwrap();
+    let index = &json["indexes"].as_array().unwrap().iter().find(|index| index["index"] == "notes").unwrap();
+    assert!(index["measured"]["write"].is_null() && index["predicted"]["write"].is_null(), "{index}");
+    assert!(index["measured"]["space"].as_f64().unwrap() > 0.0 && !index["notes"].as_array().unwrap().is_empty());
+
+    let out = trefoil(&["advise", dir.path().join("nowhere").to_str().unwrap()]);
+    assert_eq!(out.status.code(), Some(1), "{}", text(&out.stderr));
+}

@@ -27,11 +27,13 @@ pub mod conformance;
 pub mod damaged;
 pub mod merge;
 pub mod range;
+pub mod traffic;
 
 pub use batch::{Batch, BatchBuilder, EntryBatch, Op, Piece, Prefix};
 pub use damaged::{DamagedRange, Skips};
 pub use range::KeyRange;
 pub use store::LogGate;
+pub use traffic::{IndexShape, IndexTraffic};
 
 /// Which version of each key a read returns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -197,6 +199,10 @@ pub struct IndexStats {
     pub gc_debt_bytes: u64,
     /// The same, paid since open.
     pub gc_paid_bytes: u64,
+    /// Leaves in memory.
+    pub resident_leaves: u64,
+    /// What was taken in, written and read since open.
+    pub traffic: IndexTraffic,
 }
 
 /// What `verify` counted.
@@ -270,6 +276,10 @@ pub trait Index: Send + Sync {
     fn checkpoint(&self, upkeep: &Upkeep<'_>) -> Result<IndexState>;
     /// Counts and sizes.
     fn stats(&self) -> IndexStats;
+    /// What its blocks on disk are. Reads all inner nodes.
+    fn shape(&self) -> Result<IndexShape> {
+        Ok(IndexShape::default())
+    }
     /// About how many keys of the range have a newest version that is a put. It reads what a look-up of each end reads, and
     /// takes no longer than some such. 0 only if no reader can find anything in the range.
     fn estimate(&self, range: (Bound<&[u8]>, Bound<&[u8]>)) -> Result<u64>;

@@ -174,6 +174,9 @@ impl Core {
         ts: CommitTs,
     ) -> usize {
         assert!(self.env.options.buffered, "a reserved leaf is in memory");
+        if !matches!(slot.state, LeafState::Parked(_)) {
+            self.counters.add_cold_visits(1);
+        }
         let is_here = |i: &usize| *i == first || slot.is_below_high(batch.key(*i));
         let end = (first..batch.len()).take_while(is_here).last().map_or(first, |last| last + 1);
         let pending = slot.pending.get_or_insert_with(|| self.no_messages(handle));

@@ -229,6 +229,7 @@ impl Walk<'_> {
             .collect();
         let written = self.make_durable(need).and_then(|()| self.core.env.space.write(blocks));
         let written = written.inspect_err(|_| nodes.iter().for_each(|(handle, _)| handle.note_change()))?;
+        self.core.counters.add_written(BlockKind::Inner, &written);
         vfs::thread::point("tree.inner_written");
         let _latched = self.core.latch_structure();
         let images = nodes.into_iter().zip(written).map(|((handle, composed), block)| {

@@ -209,6 +209,7 @@ impl Core {
             cuts: Vec::new(),
         };
         let written = self.env.space.write(payloads.into_iter().map(block).collect())?;
+        self.counters.add_written(BlockKind::Segment, &written);
         Ok(parts.into_iter().zip(written).map(|(part, block)| part.with(block).share()).collect())
     }
 

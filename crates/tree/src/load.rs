@@ -72,6 +72,7 @@ impl Core {
         vfs::thread::point("tree.loading");
         let image = leaf.record.lock().image.clone().expect("a cold leaf has an image");
         let result = self.read_resident(leaf, &image, high.as_ref(), charge);
+        payloads.note_leaf_read();
         let result = result.and_then(|resident| Ok((resident, self.gather(leaf, high.as_ref(), &image, payloads)?)));
         vfs::thread::point("tree.loaded");
         let mut slot = leaf.latch.write();

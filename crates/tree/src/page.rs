@@ -176,6 +176,7 @@ impl Core {
             let mut record = handle.record.lock();
             match written {
                 Ok(blocks) => {
+                    self.counters.add_written(BlockKind::Leaf, &blocks);
                     let block = blocks.into_iter().next().expect("one block was given");
                     outdated = record.image.replace(encoded.into_image(block));
                     record.oldest_in_flight = CommitTs::MAX;
@@ -211,6 +212,7 @@ impl Core {
         let done = move |written: Result<Vec<Arc<Block>>>| {
             let mut slot = handle.latch.write();
             if let (Ok(blocks), Some(resident)) = (written, slot.resident_mut()) {
+                core.counters.add_written(BlockKind::Overflow, &blocks);
                 let mut blocks = blocks.into_iter();
                 for (id, edition, count) in owners {
                     let mine: Vec<_> = blocks.by_ref().take(count).collect();

@@ -75,6 +75,7 @@ impl Core {
                 return Ok(());
             }
         }
+        self.counters.add_point_reads(keys.len() as u64);
         // Once a value has to wait, all behind it do: they are handed out in key order.
         let mut waiting = Vec::new();
         self.look_up(at, keys, &mut |i, ts, value| match value {
@@ -97,7 +98,7 @@ impl Core {
     fn look_up(&self, at: ReadAt, keys: &[&[u8]], each: &mut Each<'_>) -> Result<()> {
         let mut next = 0;
         while next < keys.len() {
-            let cold = |leaf: &Arc<LeafHandle>| self.look_up_uncached(leaf, at, &keys[next..]);
+            let cold = |leaf: &Arc<LeafHandle>| self.look_up_cold(leaf, at, &keys[next..]);
             let read = self.read_leaf_or(Seek::At(keys[next]), cold, |place, slot| {
                 if let Some(resident) = slot.resident() {
                     place.leaf.note_read();

@@ -118,6 +118,7 @@ impl Core {
                 }
                 continue;
             }
+            self.counters.add_cold_visits(survey.cold.len() as u64);
             for leaf in &survey.cold {
                 self.load_leaf(leaf, room.grant.as_mut())?;
             }
@@ -129,6 +130,7 @@ impl Core {
                 grant = room.grant.take();
                 continue;
             }
+            self.counters.add_visits(survey.leaves.len() as u64);
             room.leaves = survey.leaves;
             return Ok(Some(room));
         }

@@ -49,23 +49,37 @@ pub(crate) const TO_BE_WRITTEN: CommitTs = CommitTs(u64::MAX - 1);
 /// Blocks that one thread has read, for leaves that are loaded one after the other, as neighbours are: those that reach into the
 /// last one. By their places, which are theirs as long as they are held [A20].
 #[derive(Default)]
-pub(crate) struct Payloads(BTreeMap<u64, (Arc<SegmentBlock>, Vec<u8>)>);
+pub(crate) struct Payloads {
+    held: BTreeMap<u64, (Arc<SegmentBlock>, Vec<u8>)>,
+    blocks_read: u64,
+}
 
 impl Payloads {
     fn of(&mut self, core: &Core, block: &Arc<SegmentBlock>) -> Result<&[u8]> {
-        Ok(match self.0.entry(block.block.at().offset) {
+        Ok(match self.held.entry(block.block.at().offset) {
             Entry::Occupied(read) => &read.into_mut().1,
             Entry::Vacant(place) => {
                 let mut payload = Vec::new();
                 core.read_segment(block, &mut payload)?;
+                self.blocks_read += 1;
                 &place.insert((block.clone(), payload)).1
             }
         })
     }
 
+    /// The leaf's own block was read.
+    pub fn note_leaf_read(&mut self) {
+        self.blocks_read += 1;
+    }
+
+    /// Blocks read so far, those of leaves and those of messages.
+    pub fn blocks_read(&self) -> u64 {
+        self.blocks_read
+    }
+
     /// Forgets what does not reach into `[low, high)`.
     fn move_to(&mut self, low: &[u8], high: Option<&[u8]>) {
-        self.0.retain(|_, (block, _)| block.overlaps(low, high));
+        self.held.retain(|_, (block, _)| block.overlaps(low, high));
     }
 }
 

@@ -7,12 +7,13 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
-use base::CommitTs;
+use base::{CommitTs, Result};
 use crossbeam_utils::CachePadded;
-use index::IndexStats;
-use store::{Block, epoch};
+use index::{IndexShape, IndexStats, IndexTraffic};
+use store::{Block, BlockKind, epoch};
 
-use crate::handle::{InnerState, LEAF_BYTES, LeafHandle};
+use crate::descent::loaded;
+use crate::handle::{Child, InnerState, LEAF_BYTES, LeafHandle};
 use crate::image::blocks;
 use crate::state::State;
 use crate::tickets::thread_place;
@@ -33,14 +34,24 @@ pub(crate) struct Counters {
     uncached_reads: AtomicU64,
     writes: AtomicU64,
     collects: AtomicU64,
+    leaf_bytes: AtomicU64,
+    inner_bytes: AtomicU64,
+    segment_bytes: AtomicU64,
+    beside_bytes: AtomicU64,
+    cold_reads: AtomicU64,
+    point_blocks: AtomicU64,
 }
 
 #[derive(Debug, Default)]
 struct Shard {
     live: AtomicI64,
     entries: AtomicI64,
-    /// Operations of commits, by thread.
+    /// Operations of commits, by thread, and their bytes.
     changes: AtomicU64,
+    ingested_bytes: AtomicU64,
+    visits: AtomicU64,
+    cold_visits: AtomicU64,
+    point_reads: AtomicU64,
 }
 
 impl Counters {
@@ -67,10 +78,72 @@ impl Counters {
         }
     }
 
-    /// Operations were applied or attached.
+    fn shard(&self) -> &Shard {
+        &self.shards[thread_place() % SHARDS]
+    }
+
+    /// Operations were applied or attached, of so many bytes of keys and values.
     #[inline]
-    pub fn add_changes(&self, n: u64) {
-        self.shards[thread_place() % SHARDS].changes.fetch_add(n, Ordering::Relaxed);
+    pub fn add_changes(&self, n: u64, bytes: u64) {
+        let shard = self.shard();
+        shard.changes.fetch_add(n, Ordering::Relaxed);
+        shard.ingested_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// A commit changes so many leaves.
+    #[inline]
+    pub fn add_visits(&self, n: u64) {
+        self.shard().visits.fetch_add(n, Ordering::Relaxed);
+    }
+
+    /// So many of these are on disk.
+    pub fn add_cold_visits(&self, n: u64) {
+        self.shard().cold_visits.fetch_add(n, Ordering::Relaxed);
+    }
+
+    /// Keys are looked up.
+    #[inline]
+    pub fn add_point_reads(&self, n: u64) {
+        self.shard().point_reads.fetch_add(n, Ordering::Relaxed);
+    }
+
+    /// The leaf of one of them was on disk.
+    pub fn count_cold_read(&self) {
+        self.cold_reads.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Blocks were read for that.
+    pub fn add_point_blocks(&self, n: u64) {
+        self.point_blocks.fetch_add(n, Ordering::Relaxed);
+    }
+
+    /// Blocks were written.
+    pub fn add_written(&self, kind: BlockKind, blocks: &[Arc<Block>]) {
+        let count = match kind {
+            BlockKind::Leaf => &self.leaf_bytes,
+            BlockKind::Inner => &self.inner_bytes,
+            BlockKind::Segment => &self.segment_bytes,
+            BlockKind::Overflow | BlockKind::Run => &self.beside_bytes,
+        };
+        count.fetch_add(blocks.iter().map(|block| block.stored_bytes()).sum(), Ordering::Relaxed);
+    }
+
+    fn traffic(&self) -> IndexTraffic {
+        let sum = |of: fn(&Shard) -> &AtomicU64| -> u64 {
+            self.shards.iter().map(|shard| of(shard).load(Ordering::Relaxed)).sum()
+        };
+        IndexTraffic {
+            ingested_bytes: sum(|shard| &shard.ingested_bytes),
+            visits: sum(|shard| &shard.visits),
+            cold_visits: sum(|shard| &shard.cold_visits),
+            leaf_bytes: self.leaf_bytes.load(Ordering::Relaxed),
+            inner_bytes: self.inner_bytes.load(Ordering::Relaxed),
+            segment_bytes: self.segment_bytes.load(Ordering::Relaxed),
+            beside_bytes: self.beside_bytes.load(Ordering::Relaxed),
+            point_reads: sum(|shard| &shard.point_reads),
+            cold_reads: self.cold_reads.load(Ordering::Relaxed),
+            point_blocks: self.point_blocks.load(Ordering::Relaxed),
+        }
     }
 
     /// Leaves came or went.
@@ -174,6 +247,37 @@ impl Core {
             gc_debt_bytes: self.gc_debt_bytes(),
             gc_paid_bytes: (counters.unlinks.load(Ordering::Relaxed) + counters.collects.load(Ordering::Relaxed))
                 * self.page_bytes(),
+            resident_leaves: positive(&counters.resident),
+            traffic: counters.traffic(),
+        }
+    }
+
+    /// By the nodes just above the leaves, which are brought into memory one after the other.
+    pub(crate) fn shape(&self) -> Result<IndexShape> {
+        let (mut shape, mut at) = (IndexShape::default(), Vec::new());
+        loop {
+            let path = self.load_path(&at)?;
+            let handle = path.last().expect("a path has a root");
+            let _latched = self.latch_structure();
+            let guard = epoch::pin();
+            let Some(keys) = loaded(handle, &guard) else { continue };
+            let mut last = None;
+            for child in keys.children() {
+                let Child::Leaf(leaf) = child else { continue };
+                let image = leaf.record.lock().image.clone();
+                // Neighbours share an image after a split.
+                if let Some(image) = image.filter(|image| last.as_ref().is_none_or(|last| !Arc::ptr_eq(last, image))) {
+                    shape.leaf_bytes += stored_bytes(&image.block);
+                    shape.live_keys += image.live;
+                    last = Some(image);
+                }
+            }
+            shape.segment_bytes += handle.record.lock().segments.iter().map(|s| s.block.stored_bytes()).sum::<u64>();
+            shape.bottoms += 1;
+            match keys.hi() {
+                Some(next) => at = next.to_vec(),
+                None => return Ok(shape),
+            }
         }
     }
 

@@ -8,7 +8,7 @@ use std::sync::{Arc, Weak};
 use base::{CommitTs, Corruption, GcView, Result};
 use crossbeam_utils::CachePadded;
 use index::{
-    Batch, Cursor, Direction, Index, IndexEnv, IndexState, IndexStats, KeyRange, LogGate, Progress, ReadAt,
+    Batch, Cursor, Direction, Index, IndexEnv, IndexShape, IndexState, IndexStats, KeyRange, LogGate, Progress, ReadAt,
     Reservation, Reserved, Upkeep, VerifyReport, VisitBlock,
 };
 use store::epoch::{self, Guard};
@@ -235,7 +235,7 @@ impl Index for Tree {
     fn apply(&self, batch: &Batch, reserved: Box<dyn Reserved>, ts: CommitTs, view: &GcView) {
         let reserved: Box<dyn Any + Send> = reserved.into_any();
         let mut room = reserved.downcast::<Room>().expect("a reservation of this tree");
-        self.core.counters.add_changes(batch.len() as u64);
+        self.core.counters.add_changes(batch.len() as u64, batch.bytes() as u64);
         self.core.apply(batch, &mut room, ts, view);
     }
 
@@ -243,7 +243,7 @@ impl Index for Tree {
         if self.core.env.read_only {
             self.core.runs.note_newest(ts);
         }
-        self.core.counters.add_changes(run.len());
+        self.core.counters.add_changes(run.len(), run.bytes());
         self.core.runs.attach(run, ts);
     }
 
@@ -273,6 +273,10 @@ impl Index for Tree {
 
     fn checkpoint(&self, upkeep: &Upkeep<'_>) -> Result<IndexState> {
         self.named(self.core.checkpoint(upkeep))
+    }
+
+    fn shape(&self) -> Result<IndexShape> {
+        self.named(self.core.shape())
     }
 
     fn stats(&self) -> IndexStats {

@@ -28,6 +28,7 @@ use crate::image::Image;
 use crate::messages::Messages;
 use crate::node::{ImageLookup, look_up_in_image};
 use crate::segment;
+use crate::settle::Payloads;
 use crate::tree::Core;
 
 /// A leaf comes into memory when so many reads of it found it on disk while memory was short.
@@ -67,6 +68,24 @@ impl Newest {
 }
 
 impl Core {
+    /// As [`Core::look_up_uncached`]; if that finds nothing, the leaf is in memory.
+    #[cold]
+    pub(crate) fn look_up_cold(
+        &self,
+        leaf: &Arc<LeafHandle>,
+        at: ReadAt,
+        keys: &[&[u8]],
+    ) -> Result<Option<Option<Version>>> {
+        self.counters.count_cold_read();
+        if let found @ Some(_) = self.look_up_uncached(leaf, at, keys)? {
+            return Ok(found);
+        }
+        let mut payloads = Payloads::default();
+        self.load_leaf_with(leaf, None, &mut payloads)?;
+        self.counters.add_point_blocks(payloads.blocks_read());
+        Ok(None)
+    }
+
     /// The version of the first of some ascending keys, which lies in `leaf`; `None` if the leaf is to be loaded.
     #[cold]
     pub(crate) fn look_up_uncached(
@@ -113,6 +132,7 @@ impl Core {
                 break;
             }
             self.read_segment(&block, &mut bytes)?;
+            self.counters.add_point_blocks(1);
             let offer = |ts, value: Option<&[u8]>| {
                 if ts > through {
                     newest.offer(ts, value);
@@ -125,6 +145,7 @@ impl Core {
             return Ok(Some(newest.version));
         }
         let mut buffers = [Vec::new(), bytes];
+        self.counters.add_point_blocks(1);
         self.env.space.read_with(image.address(), BlockKind::Leaf, self.env.id, |block| {
             match look_up_in_image(block, key, limit, &mut buffers)? {
                 ImageLookup::Version(ts, value) => newest.offer(ts, value),

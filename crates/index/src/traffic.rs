@@ -1,0 +1,65 @@
+//! What an index took in, wrote and read: the counts that the adviser works from.
+
+/// Bytes and blocks of one index since open. Log and run files are not in it: all structures write them alike.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct IndexTraffic {
+    /// Keys and values of puts, keys of deletes, in bytes, applied or attached.
+    pub ingested_bytes: u64,
+    /// Changes were made in so many leaves, one counted once for each commit.
+    pub visits: u64,
+    /// Of these, leaves that were on disk: a B-tree loads them, a Bε-tree puts messages beside them.
+    pub cold_visits: u64,
+    /// Blocks of leaves written, in bytes on disk.
+    pub leaf_bytes: u64,
+    /// Blocks of inner nodes written, in bytes on disk.
+    pub inner_bytes: u64,
+    /// Blocks of messages written, in bytes on disk.
+    pub segment_bytes: u64,
+    /// Blocks of large values and version chains written, in bytes on disk.
+    pub beside_bytes: u64,
+    /// Keys that were looked up.
+    pub point_reads: u64,
+    /// Of these, keys whose leaf was on disk.
+    pub cold_reads: u64,
+    /// Blocks of leaves and of messages read for them. Large values and inner nodes are not in it.
+    pub point_blocks: u64,
+}
+
+/// What an index's blocks on disk are, as its handles in memory name them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct IndexShape {
+    /// Blocks of leaves, in bytes on disk.
+    pub leaf_bytes: u64,
+    /// Live keys in them: without those that are in memory or in messages only, and without counting those there that hide others.
+    pub live_keys: u64,
+    /// Blocks of messages, in bytes on disk.
+    pub segment_bytes: u64,
+    /// Inner nodes just above the leaves.
+    pub bottoms: u64,
+}
+
+impl IndexTraffic {
+    /// What came since `before`.
+    #[must_use]
+    pub fn since(&self, before: &Self) -> Self {
+        let less = |of: fn(&Self) -> u64| of(self).saturating_sub(of(before));
+        Self {
+            ingested_bytes: less(|t| t.ingested_bytes),
+            visits: less(|t| t.visits),
+            cold_visits: less(|t| t.cold_visits),
+            leaf_bytes: less(|t| t.leaf_bytes),
+            inner_bytes: less(|t| t.inner_bytes),
+            segment_bytes: less(|t| t.segment_bytes),
+            beside_bytes: less(|t| t.beside_bytes),
+            point_reads: less(|t| t.point_reads),
+            cold_reads: less(|t| t.cold_reads),
+            point_blocks: less(|t| t.point_blocks),
+        }
+    }
+
+    /// All blocks written, in bytes on disk.
+    #[must_use]
+    pub fn written_bytes(&self) -> u64 {
+        self.leaf_bytes + self.inner_bytes + self.segment_bytes + self.beside_bytes
+    }
+}
