@@ -94,8 +94,8 @@ enum Command {
     /// Space: bytes on disk for one byte of live keys and values. "-" is not known: writes and reads are counted while a
     /// program has the database open, so this command shows space, and the program asks for the rest with Database::advise.
     ///
-    /// A prediction may be wrong by a quarter, that of a betree's reads by a third; what differs by less is "nothing to gain". To convert an index, make one with
-    /// the other STRUCTURE in its place: that is never done on its own.
+    /// A prediction may be wrong by a quarter; what differs by less is "nothing to gain". To convert an index, make one with the
+    /// other STRUCTURE in its place: that is never done on its own.
     #[command(verbatim_doc_comment)]
     Advise {
         #[command(flatten)]

@@ -13,8 +13,8 @@
 //! A block that reaches into two nodes, after a split, is in both buffers; before one of them is composed, it gets its part
 //! as a block of its own ([`Core::separate`]), so that on disk every block is named once.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
 
 use base::{CommitTs, Fault, Result};
 use index::LogGate;
@@ -324,7 +324,7 @@ struct Part {
 impl Part {
     fn with(self, block: Arc<Block>) -> SegmentBlock {
         let Self { first, last, count, deletes, bytes, newest } = self;
-        SegmentBlock { block, first, last, count, deletes, bytes, newest }
+        SegmentBlock { block, first, last, count, deletes, bytes, newest, filter: OnceLock::new() }
     }
 }
 

@@ -4,7 +4,7 @@
 //! message the length that its key shares with the one before, the rest of the key, the timestamp above the lowest, and
 //! the value (length + 1 and bytes, 0 for a delete). Ascending by key, the newest of a key first.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use base::CommitTs;
 use base::bytes::{Reader, put_bytes, put_varint};
@@ -12,6 +12,7 @@ use base::limits::KEY_BYTES_MAX;
 use index::Op;
 use store::{Block, BlockRef, Class, Space, allocated};
 
+use crate::filter::{Filter, KeyHash};
 use crate::image::Fence;
 use crate::messages::{Message, Messages};
 use crate::node::{SegmentDescriptor, common_prefix_bytes};
@@ -32,6 +33,8 @@ pub(crate) struct SegmentBlock {
     /// Before compression.
     pub bytes: u64,
     pub newest: CommitTs,
+    /// Once it was read for one key.
+    pub filter: OnceLock<Filter>,
 }
 
 impl SegmentBlock {
@@ -45,6 +48,7 @@ impl SegmentBlock {
             deletes: from.deletes,
             bytes: from.bytes,
             newest: from.newest,
+            filter: OnceLock::new(),
         }
     }
 
@@ -56,7 +60,32 @@ impl SegmentBlock {
 
     fn memory_bytes(&self) -> u64 {
         let fence = |fence: &Fence| allocated(2 * size_of::<usize>() + fence.len());
-        allocated(2 * size_of::<usize>() + size_of::<Self>()) + fence(&self.first) + fence(&self.last)
+        let filter = self.filter.get().map_or(0, Filter::memory_bytes);
+        allocated(2 * size_of::<usize>() + size_of::<Self>()) + fence(&self.first) + fence(&self.last) + filter
+    }
+
+    /// Keeps in mind which keys the payload has.
+    ///
+    /// # Errors
+    /// As [`for_each`].
+    pub fn learn(&self, payload: &[u8]) -> Result<(), String> {
+        if self.filter.get().is_some() {
+            return Ok(());
+        }
+        let (mut keys, mut last) = (Vec::with_capacity(self.count as usize), None);
+        for_each(payload, |message| {
+            let key = KeyHash::of(message.key);
+            if last.replace(key) != Some(key) {
+                keys.push(key);
+            }
+            true
+        })?;
+        // Of several readers one has it set, and charges for it.
+        if self.filter.set(Filter::of(&keys)).is_ok() {
+            let bytes = self.filter.get().map_or(0, Filter::memory_bytes);
+            self.block.space().hold(Class::Inner, bytes);
+        }
+        Ok(())
     }
 
     /// What the inner node's image says of it.
@@ -79,8 +108,10 @@ impl SegmentBlock {
 
     /// True if `key`, which is in a leaf that it overlaps, may be in it. What stands for messages that were lost ends with a leaf, not
     /// with a key.
-    pub fn may_have(&self, key: &[u8]) -> bool {
-        *self.first <= *key && (*key <= *self.last || self.is_lost())
+    pub fn may_have(&self, key: &[u8], hash: KeyHash) -> bool {
+        *self.first <= *key
+            && (*key <= *self.last || self.is_lost())
+            && self.filter.get().is_none_or(|filter| filter.may_have(hash))
     }
 
     /// It stands for messages that could not be read any more.

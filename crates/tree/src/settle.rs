@@ -28,6 +28,7 @@ use index::DamagedRange;
 use index::damaged::just_above;
 use store::{BlockKind, Class, Grant, epoch};
 
+use crate::filter::KeyHash;
 use crate::handle::{LeafHandle, LeafSlot, LeafState, Resident};
 use crate::image::{Fence, Image};
 use crate::messages::{Message, Messages, sorted};
@@ -99,11 +100,12 @@ impl Core {
         if !self.env.options.buffered {
             return Vec::new();
         }
+        let hash = KeyHash::of(key);
         let _latched = self.latch_structure();
         let guard = epoch::pin();
         let path = self.path(&guard, key);
         let record = path.last().expect("a path has a root").handle.record.lock();
-        let blocks = record.segments.iter().filter(|block| block.newest > above && block.may_have(key));
+        let blocks = record.segments.iter().filter(|block| block.newest > above && block.may_have(key, hash));
         let mut blocks: Vec<_> = blocks.cloned().collect();
         blocks.sort_by_key(|block| std::cmp::Reverse(block.newest));
         blocks

@@ -6,8 +6,9 @@
 //! and needs the leaf anyway: that read loads it.
 //!
 //! Steps: (1) under the leaf's shared latch: it is COLD; its image, and what is pending for the key; (2) under the structure latch:
-//! the blocks of the buffer above that may have the key; (3) under the latch again: the leaf is COLD, has the same image, and its
-//! range has the key; otherwise it is loaded; (4) what was found is read; the newest version that the reader may see counts.
+//! the blocks of the buffer above that may have the key, as far as their filters are known (`filter`); (3) under the latch again: the
+//! leaf is COLD, has the same image, and its range has the key; otherwise it is loaded; (4) what was found is read; the newest version
+//! that the reader may see counts.
 //!
 //! Why nothing is missed [A10]. What was pending at step 1 is known. What was not is in the image, or in a block that the buffer had
 //! before step 1, and loses only once it is void: when an image of the key's leaf has it. That would be another image, or another
@@ -139,6 +140,7 @@ impl Core {
                 }
             };
             segment::versions_of(&bytes, key, offer)
+                .and_then(|()| block.learn(&bytes))
                 .map_err(|what| self.corrupt(block.block.at(), "segment of messages", what))?;
         }
         if newest.is_at_least(image.max_ts) {

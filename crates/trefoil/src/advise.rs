@@ -68,8 +68,8 @@ pub struct Advice {
 }
 
 impl Advice {
-    /// The share by which a prediction may miss what is measured after a conversion. It is the aim; where it was not met is in
-    /// `docs/ADVISE.md`: reads of a Bε-tree with several nodes above its leaves were a third more than predicted.
+    /// The share by which a prediction may miss what is measured after a conversion. What it was held against, and where it was
+    /// not: `docs/ADVISE.md`.
     ///
     /// ```
     /// assert_eq!(trefoil::Advice::ERROR, 0.25);

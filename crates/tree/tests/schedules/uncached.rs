@@ -74,6 +74,25 @@ fn a_leaf_comes_into_memory_with_the_eighth_read() {
     assert_eq!(rig.tree.stats().uncached_reads, 7 + 1);
 }
 
+/// Guard: the look at the filter in `SegmentBlock::may_have`.
+#[test]
+fn a_block_of_messages_is_read_once_for_keys_that_it_does_not_have() {
+    let rig = cold(true);
+    for n in (0..200).step_by(10) {
+        rig.commit(vec![(key(2 * n), Some(b"second".to_vec()))]);
+    }
+    rig.checkpoint();
+    let _hog = nearly_full(&rig);
+    let mut blocks = Vec::new();
+    for n in [3, 7, 11, 10, 45, 40] {
+        let (before, expected) = (rig.tree.stats().traffic.point_blocks, if n % 10 == 0 { "second" } else { "first" });
+        assert_eq!(read(&rig, key(2 * n)).as_deref(), Some(expected.as_bytes()));
+        blocks.push(rig.tree.stats().traffic.point_blocks - before);
+    }
+    // The first reads block and leaf; who finds a message does not read the leaf.
+    assert_eq!(blocks, [2, 1, 1, 1, 1, 1]);
+}
+
 /// Whatever came before: reads of every key, at every snapshot kept, say what the history says.
 #[test]
 fn reads_of_leaves_on_disk_say_what_the_history_says() {

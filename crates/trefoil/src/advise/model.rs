@@ -16,6 +16,12 @@ const MEMORY_SHARE: f64 = 0.25;
 /// What a message takes in memory besides key and value: lengths and timestamp; and slabs, for what they have not filled.
 const MESSAGE_BYTES: f64 = 11.0;
 const SLAB_SLACK: f64 = 1.1;
+/// Of the look-ups of a key in a filter, so many say yes for nothing (`tree::filter`).
+const FILTER_WRONG: f64 = 0.02;
+/// Of the look-ups that find a leaf on disk, so many load it (`tree::uncached`).
+const LOADED_SHARE: f64 = 1.0 / 8.0;
+/// Messages in one block (`tree::flush`).
+const BLOCK_BYTES: f64 = 16384.0;
 /// Fewer changes at random than this leave no buffers behind.
 const RANDOM_LEAST: f64 = 0.02;
 /// With more of its leaves in memory, what an index writes depends on the times of checkpoints, which the model does not know.
@@ -135,9 +141,21 @@ impl Measurement {
 
     fn read(&self) -> f64 {
         let cold = self.traffic.cold_reads as f64 / self.traffic.point_reads.max(1) as f64;
-        let at_random = (cold / (1.0 - self.resident_share())).min(1.0);
-        let layers = if self.buffered { 0.0 } else { self.layers() };
-        at_random * (1.0 - self.other_resident_share()) * (1.0 + layers)
+        let at_random = (cold / (1.0 - self.resident_share())).min(1.0) * (1.0 - self.other_resident_share());
+        let beside = if self.buffered { 0.0 } else { self.blocks_beside(at_random) };
+        at_random * (1.0 + beside)
+    }
+
+    /// X: blocks of messages that are read beside a leaf on disk, of which so many are read for one look-up. A block is read by
+    /// the first that comes to it; then its filter turns away who looks for what it does not have. Who finds his key in a block
+    /// does not read the leaf. Who loads the leaf reads all.
+    fn blocks_beside(&self, at_random: f64) -> f64 {
+        let layers = self.layers();
+        let reads = (self.traffic.point_reads as f64 * at_random).max(1.0);
+        let messages = self.random_share() * self.changes as f64;
+        let blocks = (messages * (self.change_bytes() + MESSAGE_BYTES) / BLOCK_BYTES).max(1.0);
+        let first = blocks / reads * (1.0 - (-layers * reads / blocks).exp());
+        (first + FILTER_WRONG * layers) * (1.0 - LOADED_SHARE) + layers * LOADED_SHARE
     }
 
     /// L: blocks of messages over a leaf: what the buffer above holds, in flushes of what memory takes.
