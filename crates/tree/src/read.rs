@@ -17,7 +17,7 @@ use crate::handle::{LeafHandle, LeafSlot, Resident};
 use crate::node::{Lookup, OverflowValue, Value};
 use crate::runs::Attached;
 use crate::tree::Core;
-use crate::uncached::{Read, Version};
+use crate::uncached::Read;
 
 /// A large value to be read without a latch.
 pub(crate) struct Distant {
@@ -42,19 +42,34 @@ enum Waiting {
 /// Takes the place of a key in the list, the timestamp of its version, and the value; none for a tombstone.
 type Each<'a> = dyn FnMut(usize, CommitTs, Option<Found<'_>>) + 'a;
 
-/// What leaf and runs know of a key so far.
-#[derive(Default)]
-struct Newest {
-    ts: Option<CommitTs>,
-    value: Option<Vec<u8>>,
+/// A version that a reader sees.
+#[derive(Debug)]
+pub(crate) struct Version {
+    pub ts: CommitTs,
+    /// None for a tombstone.
+    pub value: Option<Vec<u8>>,
+}
+
+/// The newest version of a key at or below `limit`, of what was offered so far.
+pub(crate) struct Newest {
+    limit: CommitTs,
+    pub version: Option<Version>,
 }
 
 impl Newest {
-    fn offer(&mut self, ts: CommitTs, value: impl FnOnce() -> Option<Vec<u8>>) {
-        if self.ts.is_none_or(|newest| ts > newest) {
-            self.ts = Some(ts);
-            self.value = value();
+    pub fn below(limit: CommitTs) -> Self {
+        Self { limit, version: None }
+    }
+
+    pub fn offer(&mut self, ts: CommitTs, value: impl FnOnce() -> Option<Vec<u8>>) {
+        if ts <= self.limit && !self.is_at_least(ts) {
+            self.version = Some(Version { ts, value: value() });
         }
+    }
+
+    /// Nothing at or below `ts` is newer.
+    pub fn is_at_least(&self, ts: CommitTs) -> bool {
+        self.version.as_ref().is_some_and(|version| version.ts >= ts)
     }
 }
 
@@ -66,6 +81,7 @@ impl Core {
         found: &mut dyn FnMut(usize, CommitTs, &[u8]),
     ) -> Result<()> {
         debug_assert!(keys.is_sorted(), "keys ascend");
+        self.counters.add_point_reads(keys.len() as u64);
         loop {
             let runs = self.runs.seen_at(at);
             if runs.is_empty() {
@@ -75,7 +91,6 @@ impl Core {
                 return Ok(());
             }
         }
-        self.counters.add_point_reads(keys.len() as u64);
         // Once a value has to wait, all behind it do: they are handed out in key order.
         let mut waiting = Vec::new();
         self.look_up(at, keys, &mut |i, ts, value| match value {
@@ -138,7 +153,7 @@ impl Core {
         runs: &[Arc<Attached>],
         found: &mut dyn FnMut(usize, CommitTs, &[u8]),
     ) -> Result<bool> {
-        let mut newest: Vec<Newest> = keys.iter().map(|_| Newest::default()).collect();
+        let mut newest: Vec<_> = keys.iter().map(|_| Newest::below(CommitTs::MAX)).collect();
         let mut distant = Vec::new();
         self.look_up(at, keys, &mut |i, ts, value| match value {
             Some(Found::Here(value)) => newest[i].offer(ts, || Some(value.to_vec())),
@@ -155,7 +170,7 @@ impl Core {
         }
         for run in runs {
             for (key, newest) in keys.iter().zip(&mut newest) {
-                if newest.ts.is_none_or(|ts| run.ts > ts)
+                if !newest.is_at_least(run.ts)
                     && let Some(value) = run.run.get(key)?
                 {
                     newest.offer(run.ts, || value);
@@ -163,8 +178,8 @@ impl Core {
             }
         }
         for (i, newest) in newest.iter().enumerate() {
-            if let (Some(ts), Some(value)) = (newest.ts, &newest.value) {
-                found(i, ts, value);
+            if let Some(Version { ts, value: Some(value) }) = &newest.version {
+                found(i, *ts, value);
             }
         }
         Ok(true)

@@ -37,7 +37,7 @@ use crate::image::Fence;
 use crate::load::range;
 use crate::node::{Key, Leaf};
 use crate::read::{Distant, Found, locate};
-use crate::settle::Around;
+use crate::settle::{Around, Payloads};
 use crate::tree::{Core, Hand};
 
 /// Leaves visited in one call, at most: the caller may want to look around.
@@ -63,6 +63,10 @@ pub(crate) struct Stand {
     pub skips: Option<Skips>,
     ended: bool,
     key: Vec<u8>,
+    /// Blocks of messages that reach into the leaf that was loaded last.
+    payloads: Payloads,
+    /// It came from a neighbour, and did not seek the leaf.
+    passing: bool,
 }
 
 /// What a visit of a leaf came to.
@@ -99,6 +103,8 @@ impl Stand {
             skips: None,
             ended,
             key: Vec::new(),
+            payloads: Payloads::default(),
+            passing: false,
         }
     }
 
@@ -113,6 +119,7 @@ impl Stand {
 
     /// The next entry lies at or above (below) `fence`.
     fn go_on_from(&mut self, fence: &[u8]) {
+        self.passing = true;
         match self.direction {
             Direction::Forward => set_bound(&mut self.range.low, fence, false),
             Direction::Backward => set_bound(&mut self.range.high, fence, true),
@@ -166,7 +173,7 @@ impl Stand {
             };
             match missing {
                 Missing::Leaf(leaf) => {
-                    if let Err(fault) = core.load_leaf(&leaf, None) {
+                    if let Err(fault) = self.load(core, &leaf) {
                         if self.step_around(core, &leaf, out, max)? {
                             return Ok(());
                         }
@@ -181,6 +188,13 @@ impl Stand {
                 }
                 Missing::Stop(Stop::Obsolete) => vfs::thread::spin(),
             }
+        }
+    }
+
+    fn load(&mut self, core: &Core, leaf: &Arc<LeafHandle>) -> Result<()> {
+        match self.passing {
+            true => core.load_leaf_with(leaf, None, &mut self.payloads),
+            false => core.load_to_read(leaf, &mut self.payloads),
         }
     }
 
@@ -427,6 +441,9 @@ impl Source for LeafSource {
         while !self.stand.ended && out.len() < max && leaves < LEAVES_PER_FILL {
             self.stand.step(&self.hand, out, max)?;
             leaves += 1;
+        }
+        if self.stand.ended {
+            self.stand.payloads.clear();
         }
         Ok(!self.stand.ended)
     }

@@ -26,7 +26,7 @@ use std::sync::Arc;
 use base::{CommitTs, Fault, GcView, Result};
 use index::DamagedRange;
 use index::damaged::just_above;
-use store::{BlockKind, Class, Grant, epoch};
+use store::{BlockKind, Charge, Class, Grant, epoch};
 
 use crate::filter::KeyHash;
 use crate::handle::{LeafHandle, LeafSlot, LeafState, Resident};
@@ -51,19 +51,29 @@ pub(crate) const TO_BE_WRITTEN: CommitTs = CommitTs(u64::MAX - 1);
 /// last one. By their places, which are theirs as long as they are held [A20].
 #[derive(Default)]
 pub(crate) struct Payloads {
-    held: BTreeMap<u64, (Arc<SegmentBlock>, Vec<u8>)>,
+    held: BTreeMap<u64, Held>,
     blocks_read: u64,
+    /// Bytes on disk of the blocks that the last leaf needed beside its image.
+    needed_bytes: u64,
+}
+
+struct Held {
+    block: Arc<SegmentBlock>,
+    payload: Vec<u8>,
+    _charge: Charge,
 }
 
 impl Payloads {
     fn of(&mut self, core: &Core, block: &Arc<SegmentBlock>) -> Result<&[u8]> {
+        self.needed_bytes += block.block.stored_bytes();
         Ok(match self.held.entry(block.block.at().offset) {
-            Entry::Occupied(read) => &read.into_mut().1,
+            Entry::Occupied(read) => &read.into_mut().payload,
             Entry::Vacant(place) => {
                 let mut payload = Vec::new();
                 core.read_segment(block, &mut payload)?;
                 self.blocks_read += 1;
-                &place.insert((block.clone(), payload)).1
+                let _charge = core.env.cache.budget().charge(Class::Work, payload.capacity() as u64);
+                &place.insert(Held { block: block.clone(), payload, _charge }).payload
             }
         })
     }
@@ -80,19 +90,36 @@ impl Payloads {
 
     /// Forgets what does not reach into `[low, high)`.
     fn move_to(&mut self, low: &[u8], high: Option<&[u8]>) {
-        self.held.retain(|_, (block, _)| block.overlaps(low, high));
+        self.held.retain(|_, held| held.block.overlaps(low, high));
+        self.needed_bytes = 0;
+    }
+
+    /// Forgets everything.
+    pub fn clear(&mut self) {
+        self.held.clear();
     }
 }
 
 impl Core {
+    /// Loads a leaf for somebody who looks into it, and did not come by from a neighbour. If more had to be read for its messages than
+    /// for its image, it is to be written: then it can leave memory and come back without them. A drain would do the same later.
+    pub(crate) fn load_to_read(&self, leaf: &Arc<LeafHandle>, payloads: &mut Payloads) -> Result<()> {
+        payloads.needed_bytes = 0;
+        self.load_leaf_with(leaf, None, payloads)?;
+        let image_bytes = || leaf.record.lock().image.as_ref().map_or(0, |image| image.block.stored_bytes());
+        if payloads.needed_bytes > 0
+            && payloads.needed_bytes > image_bytes()
+            && !self.env.read_only
+            && let Some(resident) = leaf.latch.write().resident_mut()
+        {
+            self.note_applied(leaf, resident, TO_BE_WRITTEN);
+        }
+        Ok(())
+    }
+
     /// Step 2.
     pub(crate) fn segments_over(&self, low: &[u8], high: Option<&[u8]>) -> Vec<Arc<SegmentBlock>> {
-        let _latched = self.latch_structure();
-        let guard = epoch::pin();
-        let path = self.path(&guard, low);
-        let bottom = path.last().expect("a path has a root");
-        let record = bottom.handle.record.lock();
-        record.segments.iter().filter(|block| block.overlaps(low, high)).cloned().collect()
+        self.blocks_above(low, |block| block.overlaps(low, high))
     }
 
     /// The blocks of the buffer above that may have messages newer than `above` for `key`; the newest first.
@@ -101,14 +128,18 @@ impl Core {
             return Vec::new();
         }
         let hash = KeyHash::of(key);
+        let mut blocks = self.blocks_above(key, |block| block.newest > above && block.may_have(key, hash));
+        blocks.sort_by_key(|block| std::cmp::Reverse(block.newest));
+        blocks
+    }
+
+    /// Those of the buffer above the leaf that has `key`.
+    fn blocks_above(&self, key: &[u8], wanted: impl Fn(&SegmentBlock) -> bool) -> Vec<Arc<SegmentBlock>> {
         let _latched = self.latch_structure();
         let guard = epoch::pin();
         let path = self.path(&guard, key);
         let record = path.last().expect("a path has a root").handle.record.lock();
-        let blocks = record.segments.iter().filter(|block| block.newest > above && block.may_have(key, hash));
-        let mut blocks: Vec<_> = blocks.cloned().collect();
-        blocks.sort_by_key(|block| std::cmp::Reverse(block.newest));
-        blocks
+        record.segments.iter().filter(|block| wanted(block)).cloned().collect()
     }
 
     /// Step 3 for the messages.

@@ -28,6 +28,7 @@ use crate::handle::{LeafHandle, LeafSlot, LeafState};
 use crate::image::Image;
 use crate::messages::Messages;
 use crate::node::{ImageLookup, look_up_in_image};
+use crate::read::{Newest, Version};
 use crate::segment;
 use crate::settle::Payloads;
 use crate::tree::Core;
@@ -39,33 +40,6 @@ const LOADED_AT: u8 = 8;
 pub(crate) enum Read<R, U> {
     InMemory(R),
     Uncached(U),
-}
-
-/// A version that a reader sees.
-#[derive(Debug)]
-pub(crate) struct Version {
-    pub ts: CommitTs,
-    /// None for a tombstone.
-    pub value: Option<Vec<u8>>,
-}
-
-/// The newest version so far.
-struct Newest {
-    limit: CommitTs,
-    version: Option<Version>,
-}
-
-impl Newest {
-    fn offer(&mut self, ts: CommitTs, value: Option<&[u8]>) {
-        if ts <= self.limit && !self.is_at_least(ts) {
-            self.version = Some(Version { ts, value: value.map(<[u8]>::to_vec) });
-        }
-    }
-
-    /// Nothing at or below `ts` is newer.
-    fn is_at_least(&self, ts: CommitTs) -> bool {
-        self.version.as_ref().is_some_and(|version| version.ts >= ts)
-    }
 }
 
 impl Core {
@@ -82,7 +56,7 @@ impl Core {
             return Ok(found);
         }
         let mut payloads = Payloads::default();
-        self.load_leaf_with(leaf, None, &mut payloads)?;
+        self.load_to_read(leaf, &mut payloads)?;
         self.counters.add_point_blocks(payloads.blocks_read());
         Ok(None)
     }
@@ -110,14 +84,16 @@ impl Core {
     }
 
     fn version_on_disk(&self, leaf: &LeafHandle, limit: CommitTs, keys: &[&[u8]]) -> Result<Option<Option<Version>>> {
-        let (key, mut newest) = (keys[0], Newest { limit, version: None });
+        let (key, mut newest) = (keys[0], Newest::below(limit));
         let image = {
             let slot = leaf.latch.read();
             let is_for_more = keys.get(1).is_some_and(|next| slot.is_below_high(next));
             let Some(image) = cold_image(leaf, &slot, key).filter(|_| !is_for_more) else { return Ok(None) };
             let pending = slot.pending.iter().flat_map(|pending| pending.parts()).flat_map(Messages::iter);
             let seen = pending.filter(|message| message.ts <= limit && message.key == key);
-            seen.max_by_key(|message| message.ts).iter().for_each(|m| newest.offer(m.ts, m.op.value()));
+            seen.max_by_key(|message| message.ts)
+                .iter()
+                .for_each(|m| newest.offer(m.ts, || m.op.value().map(<[u8]>::to_vec)));
             image
         };
         vfs::thread::point("tree.uncached");
@@ -136,7 +112,7 @@ impl Core {
             self.counters.add_point_blocks(1);
             let offer = |ts, value: Option<&[u8]>| {
                 if ts > through {
-                    newest.offer(ts, value);
+                    newest.offer(ts, || value.map(<[u8]>::to_vec));
                 }
             };
             segment::versions_of(&bytes, key, offer)
@@ -150,7 +126,7 @@ impl Core {
         self.counters.add_point_blocks(1);
         self.env.space.read_with(image.address(), BlockKind::Leaf, self.env.id, |block| {
             match look_up_in_image(block, key, limit, &mut buffers)? {
-                ImageLookup::Version(ts, value) => newest.offer(ts, value),
+                ImageLookup::Version(ts, value) => newest.offer(ts, || value.map(<[u8]>::to_vec)),
                 ImageLookup::Absent => {}
                 ImageLookup::Beside => return Ok(None),
             }

@@ -1,10 +1,11 @@
 //! Point reads of leaves that stay on disk [A10].
 
 use std::collections::BTreeMap;
+use std::ops::Bound;
 use std::sync::Arc;
 
 use base::CommitTs;
-use index::{Index, ReadAt};
+use index::{Direction, EntryBatch, Index, ReadAt};
 use store::{Charge, Class};
 
 use crate::common::{Numbers, Rig, Setup, key};
@@ -91,6 +92,45 @@ fn a_block_of_messages_is_read_once_for_keys_that_it_does_not_have() {
     }
     // The first reads block and leaf; who finds a message does not read the leaf.
     assert_eq!(blocks, [2, 1, 1, 1, 1, 1]);
+}
+
+/// Guards: `load_to_read` marks the leaf; a scan that comes from a neighbour does not.
+#[test]
+fn a_leaf_that_is_looked_into_keeps_the_messages_it_was_given() {
+    let rig = filled(Setup { buffered: true, node_bytes: 2048, ..small() }, 400);
+    // Half of each leaf is free, so that none is split for its messages.
+    for from in (0..400).step_by(40) {
+        rig.commit((from..from + 40).filter(|n| n % 2 == 1).map(|n| (key(2 * n), None)).collect());
+    }
+    rig.checkpoint();
+    rig.evict_all();
+    for n in (0..400).step_by(20) {
+        rig.commit(vec![(key(2 * n), Some(b"second".to_vec()))]);
+    }
+    rig.checkpoint();
+    rig.evict_all();
+    let written = || rig.tree.stats().traffic.leaf_bytes;
+    let look_into = |n: u64| {
+        let from = key(2 * n);
+        let range = (Bound::Included(&*from), Bound::Unbounded);
+        let (mut cursor, mut out) = (rig.tree.cursor(ReadAt::Newest, range, Direction::Forward), EntryBatch::new());
+        cursor.fill(&mut out, 1).unwrap();
+        assert_eq!((out.key(0), out.value(0)), (&*from, &b"second"[..]));
+        drop(cursor);
+        let before = written();
+        rig.evict_all();
+        written() - before
+    };
+    let first = look_into(200);
+    assert!(first > 0, "it is written before it goes");
+    assert_eq!(look_into(200), 0, "what came back is all of it");
+    assert!(look_into(380) > 0, "another leaf");
+    let before = written();
+    assert_eq!(rig.all(ReadAt::Newest, Direction::Forward).len(), 200);
+    rig.evict_all();
+    // Only the one where the scan began.
+    assert!(written() - before < 2 * first, "{} bytes of leaves, {first} of one", written() - before);
+    rig.verify();
 }
 
 /// Whatever came before: reads of every key, at every snapshot kept, say what the history says.
