@@ -56,7 +56,7 @@ impl Core {
             return Ok(found);
         }
         let mut payloads = Payloads::default();
-        self.load_to_read(leaf, &mut payloads)?;
+        self.load_leaf_with(leaf, None, &mut payloads)?;
         self.counters.add_point_blocks(payloads.blocks_read());
         Ok(None)
     }
