@@ -30,6 +30,7 @@ use store::epoch::{self, Guard};
 use crate::handle::{Child, InnerHandle, InnerState, LeafHandle, LeafSlot, LeafState};
 use crate::image::Fence;
 use crate::node::Inner;
+use crate::settle::Payloads;
 use crate::tree::Core;
 use crate::uncached::Read;
 
@@ -168,9 +169,11 @@ impl Core {
         }
     }
 
-    /// Calls `f` with the wanted leaf, resident or EMPTY, under its shared latch; loads what is missing first.
+    /// Calls `f` with the wanted leaf, resident or EMPTY, under its shared latch; loads what is missing first, as the leaf at the end of
+    /// a range.
     pub(crate) fn read_leaf<R>(&self, seek: Seek<'_>, mut f: impl FnMut(&Place<'_>, &LeafSlot) -> R) -> Result<R> {
-        let load = |_: &Arc<LeafHandle>| Ok(None::<Infallible>);
+        let load =
+            |leaf: &Arc<LeafHandle>| self.load_to_read(leaf, &mut Payloads::default()).map(|()| None::<Infallible>);
         match self.read_leaf_or(seek, load, |place, slot| f(place, slot))? {
             Read::InMemory(result) => Ok(result),
             Read::Uncached(never) => match never {},

@@ -94,7 +94,7 @@ fn a_block_of_messages_is_read_once_for_keys_that_it_does_not_have() {
     assert_eq!(blocks, [2, 1, 1, 1, 1, 1]);
 }
 
-/// Guards: `load_to_read` marks the leaf; a scan that comes from a neighbour does not.
+/// Guards: `load_to_read` marks the leaf; `read_leaf` loads with it; a scan that comes from a neighbour does not.
 #[test]
 fn a_leaf_that_is_looked_into_keeps_the_messages_it_was_given() {
     let rig = filled(Setup { buffered: true, node_bytes: 2048, ..small() }, 400);
@@ -125,6 +125,11 @@ fn a_leaf_that_is_looked_into_keeps_the_messages_it_was_given() {
     assert!(first > 0, "it is written before it goes");
     assert_eq!(look_into(200), 0, "what came back is all of it");
     assert!(look_into(380) > 0, "another leaf");
+    let before = written();
+    let (from, to) = (key(2 * 100), key(2 * 102));
+    assert!(rig.tree.estimate((Bound::Included(&*from), Bound::Included(&*to))).unwrap() > 0);
+    rig.evict_all();
+    assert!(written() > before, "one of which the optimiser asks how many keys of a range it has");
     let before = written();
     assert_eq!(rig.all(ReadAt::Newest, Direction::Forward).len(), 200);
     rig.evict_all();
