@@ -25,7 +25,7 @@ use crate::node::{Inner, Leaf};
 use crate::tree::Core;
 
 /// Children of one group that are looked at.
-const LOOKS: usize = 128;
+const LOOKS: usize = 16;
 
 /// What was counted.
 #[derive(Debug, Default)]

@@ -180,10 +180,7 @@ impl Client {
         each: &mut dyn FnMut(Cells<'_>) -> Result<()>,
     ) -> Result<Done> {
         match self.protocol {
-            Protocol::Text => {
-                fill_in(sql, arguments, &mut self.sql)?;
-                drain(self.connection.query_iter(&self.sql).map_err(wrong)?, each)
-            }
+            Protocol::Text => self.run_text(sql, arguments, each),
             Protocol::Prepared => {
                 if !self.prepared.contains_key(sql) {
                     let statement = self.connection.prep(sql).map_err(wrong)?;
@@ -197,6 +194,17 @@ impl Client {
                 drain(self.connection.exec_iter(statement, parameters).map_err(wrong)?, each)
             }
         }
+    }
+
+    /// The same as text whatever the protocol is, for what a server does not prepare well.
+    pub fn run_text(
+        &mut self,
+        sql: &str,
+        arguments: &[Argument<'_>],
+        each: &mut dyn FnMut(Cells<'_>) -> Result<()>,
+    ) -> Result<Done> {
+        fill_in(sql, arguments, &mut self.sql)?;
+        drain(self.connection.query_iter(&self.sql).map_err(wrong)?, each)
     }
 
     /// Runs a statement that finds no rows.

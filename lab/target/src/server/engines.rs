@@ -156,8 +156,8 @@ impl Engine {
     }
 }
 
-/// LZ4 above and zstd at the bottom, where most of it lies, unless another one is asked for; filters as the embedded
-/// RocksDB has them.
+/// LZ4 above and zstd at the bottom, where most of it lies, unless another one is asked for; filters and indexes of files as
+/// the embedded RocksDB has them: a filter of one piece does not fit into a shard of a small cache.
 fn column_family(compression: Option<&str>) -> String {
     let (upper, bottom) = match compression {
         Some("none") => ("kNoCompression", "kNoCompression"),
@@ -166,8 +166,10 @@ fn column_family(compression: Option<&str>) -> String {
     };
     format!(
         "compression={upper};bottommost_compression={bottom};level_compaction_dynamic_level_bytes=true;\
-         block_based_table_factory={{cache_index_and_filter_blocks=1;filter_policy=bloomfilter:10:false;\
-         whole_key_filtering=1}}"
+         block_based_table_factory={{cache_index_and_filter_blocks=1;\
+         cache_index_and_filter_blocks_with_high_priority=1;pin_l0_filter_and_index_blocks_in_cache=1;\
+         pin_top_level_index_and_filter=1;index_type=kTwoLevelIndexSearch;partition_filters=1;\
+         filter_policy=bloomfilter:10:false;whole_key_filtering=1}}"
     )
 }
 
