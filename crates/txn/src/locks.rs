@@ -1,9 +1,9 @@
-//! Row locks: a sharded hash table on (index, key), modes S and X, first come first served within bounds, deadlocks
+//! Row locks: a sharded hash table on (index, key), modes S, I and X, first come first served within bounds, deadlocks
 //! found when they close.
 //!
 //! Steps of [`Locks::lock`], under the latch of the key's shard:
 //! 1. no entry: make one; done (the fast path: one latch, one cache line);
-//! 2. held by the caller strongly enough: nothing to do; weakly and by nobody else: raise the mode;
+//! 2. held by the caller strongly enough: nothing to do; not so, and by nobody else: raise the mode;
 //! 3. open to the caller and those who wait have not been passed for long: take it ahead of them (C2);
 //! 4. otherwise stand in the queue, give the latch up, spin briefly, search for a deadlock, park. Woken by an offer:
 //!    try; if somebody was faster, that is a new wait and is searched again.
@@ -91,10 +91,10 @@ pub enum LockOutcome {
     Granted {
         /// The caller's next snapshot, and its reply, wait until `visible` is here.
         seen: CommitTs,
-        /// False if the caller held the lock before, in this mode or a weaker one.
+        /// False if the caller held the lock before, in whatever mode.
         fresh: bool,
-        /// True if the caller held it before in a weaker mode.
-        raised: bool,
+        /// The mode in which the caller held it before, if that was not enough.
+        raised: Option<Mode>,
     },
     /// The caller was chosen to end a deadlock and should roll back.
     Deadlock {
@@ -210,23 +210,24 @@ impl Locks {
             slot.bytes.store(shard.bytes(), Ordering::Relaxed);
             drop(shard);
             owner.held.push(Place { shard: shard_number, entry: number }.pack());
-            return LockOutcome::Granted { seen, fresh: true, raised: false };
+            return LockOutcome::Granted { seen, fresh: true, raised: None };
         };
         let place = Place { shard: shard_number, entry: number };
         let entry = shard.entry_mut(number);
         let held = entry.held_by(&owner.state);
-        if held.is_some_and(|held| held >= mode) {
-            return LockOutcome::Granted { seen, fresh: false, raised: false };
+        let mode = held.map_or(mode, |held| held.join(mode));
+        if held == Some(mode) {
+            return LockOutcome::Granted { seen, fresh: false, raised: None };
         }
         if entry.is_open_to(&owner.state, mode) {
             if held.is_some() {
                 entry.add_holder(owner.state.clone(), mode);
-                return LockOutcome::Granted { seen, fresh: false, raised: true };
+                return LockOutcome::Granted { seen, fresh: false, raised: held };
             }
             if entry.take_ahead(&owner.state, mode) {
                 drop(shard);
                 owner.held.push(place.pack());
-                return LockOutcome::Granted { seen, fresh: true, raised: false };
+                return LockOutcome::Granted { seen, fresh: true, raised: None };
             }
         }
         if request.timeout == Some(Duration::ZERO) {
@@ -236,7 +237,7 @@ impl Locks {
         let spins = entry.enqueue(owner.state.clone(), mode);
         owner.state.begin_wait(place);
         drop(shard);
-        self.wait(owner, place, held.is_none(), request.timeout, spins)
+        self.wait(owner, place, held, request.timeout, spins)
     }
 
     /// Releases all locks of `owner`. With the timestamp of its commit, once that is applied; without, if it changed
@@ -289,26 +290,34 @@ impl Locks {
         wakes.drain(..).for_each(|waiter| waiter.wake());
     }
 
-    /// Makes a lock shared that was raised to exclusive: somebody stood against it whom the table does not know.
-    pub fn lower_one(&self, owner: &LockOwner, index: IndexId, key: &[u8]) {
-        let hash = hash(self.seed, index, key);
+    /// Gives a lock that was raised to exclusive the mode from before: somebody stood against it whom the table does not know.
+    pub fn lower_one(&self, owner: &LockOwner, index: IndexId, key: &[u8], to: Mode) {
+        let (hash, shard) = self.shard_of(index, key);
         let mut wakes = Wakes::new();
-        let mut shard = self.shard((hash >> (64 - SHARD_BITS)) as u32).lock();
+        let mut shard = shard.lock();
         let Some(number) = shard.find(hash, index, key) else { return };
         let seen = shard.left(hash);
         let entry = shard.entry_mut(number);
-        entry.lower(&owner.state);
+        entry.set_mode_of(&owner.state, to);
         entry.promote(seen, &mut wakes);
         drop(shard);
         wakes.drain(..).for_each(|waiter| waiter.wake());
+    }
+
+    /// How `owner` holds this key in the table.
+    #[must_use]
+    pub fn mode_of(&self, owner: &LockOwner, index: IndexId, key: &[u8]) -> Option<Mode> {
+        let (hash, shard) = self.shard_of(index, key);
+        let shard = shard.lock();
+        shard.find(hash, index, key).and_then(|number| shard.entry(number).held_by(&owner.state))
     }
 
     /// Newest commit that released a lock on this key (or on another of its bucket): what a current read without a lock
     /// must see.
     #[must_use]
     pub fn seen(&self, index: IndexId, key: &[u8]) -> CommitTs {
-        let hash = hash(self.seed, index, key);
-        self.shard((hash >> (64 - SHARD_BITS)) as u32).lock().left(hash)
+        let (hash, shard) = self.shard_of(index, key);
+        shard.lock().left(hash)
     }
 
     /// Memory of all locks, in bytes.
@@ -329,6 +338,12 @@ impl Locks {
             deadlocks: deadlocks.load(Ordering::Relaxed),
             timeouts: timeouts.load(Ordering::Relaxed),
         }
+    }
+
+    /// The hash of a key, and where it belongs.
+    fn shard_of(&self, index: IndexId, key: &[u8]) -> (u64, &Mutex<Shard>) {
+        let hash = hash(self.seed, index, key);
+        (hash, self.shard((hash >> (64 - SHARD_BITS)) as u32))
     }
 
     fn shard(&self, number: u32) -> &Mutex<Shard> {
@@ -369,7 +384,7 @@ impl Locks {
         &self,
         owner: &mut LockOwner,
         place: Place,
-        fresh: bool,
+        held: Option<Mode>,
         timeout: Option<Duration>,
         spins: bool,
     ) -> LockOutcome {
@@ -391,7 +406,7 @@ impl Locks {
             }
             thread::point("locks.woken");
             let late = deadline.is_some_and(|deadline| Instant::now() >= deadline);
-            if let Some(outcome) = self.look_again(&owner.state, place, late, fresh) {
+            if let Some(outcome) = self.look_again(&owner.state, place, late, held) {
                 break outcome;
             }
         };
@@ -399,7 +414,7 @@ impl Locks {
         if is_told {
             self.tell(false);
         }
-        if fresh && matches!(outcome, LockOutcome::Granted { .. }) {
+        if held.is_none() && matches!(outcome, LockOutcome::Granted { .. }) {
             owner.held.push(place.pack());
         }
         let waited = started.elapsed();
@@ -409,7 +424,8 @@ impl Locks {
     }
 
     /// After a wake-up or the deadline: takes the lock, leaves the queue, or starts the next wait.
-    fn look_again(&self, state: &Arc<OwnerState>, place: Place, late: bool, fresh: bool) -> Option<LockOutcome> {
+    fn look_again(&self, state: &Arc<OwnerState>, place: Place, late: bool, held: Option<Mode>) -> Option<LockOutcome> {
+        let (fresh, raised) = (held.is_none(), held);
         let mut wakes = Wakes::new();
         let slot = &self.shards[place.shard as usize];
         let mut shard = slot.shard.lock();
@@ -417,11 +433,11 @@ impl Locks {
         let entry = shard.entry_mut(place.entry);
         // Under the latch nobody can offer or grant; a verdict or a cancellation may still come, and is then too late.
         let outcome = match state.signal().state() {
-            State::Granted => Some(LockOutcome::Granted { seen: state.seen(), fresh, raised: !fresh }),
+            State::Granted => Some(LockOutcome::Granted { seen: state.seen(), fresh, raised }),
             State::Victim => Some(LockOutcome::Deadlock { who: state.take_verdict() }),
             State::Cancelled => Some(LockOutcome::Cancelled),
             State::Waiting | State::Offered if entry.take_from_queue(state) => {
-                Some(LockOutcome::Granted { seen, fresh, raised: !fresh })
+                Some(LockOutcome::Granted { seen, fresh, raised })
             }
             State::Waiting | State::Offered if late => Some(LockOutcome::Timeout),
             State::Waiting | State::Offered => {

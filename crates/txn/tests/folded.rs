@@ -16,7 +16,7 @@ const SEEDS: u64 = 600;
 const INDEX: IndexId = IndexId(1);
 const KEYS: u64 = 24;
 
-/// Who has what, by the word of those who got it. An X hides the S of the same transaction.
+/// Who has what, by the word of those who got it. An X hides what the same transaction had before.
 #[derive(Default)]
 struct Held(Mutex<BTreeMap<u64, BTreeMap<u64, Mode>>>);
 
@@ -24,9 +24,9 @@ impl Held {
     fn got(&self, key: u64, txn: u64, mode: Mode) {
         let mut all = self.0.lock();
         let holders = all.entry(key).or_default();
-        let held = holders.get(&txn).map_or(mode, |held| mode.max(*held));
+        let held = holders.get(&txn).map_or(mode, |held| if *held == mode { mode } else { Mode::Exclusive });
         holders.insert(txn, held);
-        let conflict = holders.len() > 1 && holders.values().any(|mode| *mode == Mode::Exclusive);
+        let conflict = holders.len() > 1 && holders.values().any(|held| *held != mode || mode == Mode::Exclusive);
         assert!(!conflict, "key {key}: {holders:?}");
     }
 
@@ -36,7 +36,7 @@ impl Held {
 }
 
 /// Locks a key as `Transaction::lock_row` does. False after a deadlock.
-fn lock(locks: &Locks, owner: &mut LockOwner, writes: &SharedWriteSet, key: u64, mode: Mode) -> bool {
+fn lock(locks: &Locks, owner: &mut LockOwner, writes: &SharedWriteSet, names: KeyNames, key: u64, mode: Mode) -> bool {
     let bytes = key.to_be_bytes();
     let weight = writes.position().0 as usize;
     let request = LockRequest { index: INDEX, key: &bytes, mode, timeout: None, weight };
@@ -46,16 +46,18 @@ fn lock(locks: &Locks, owner: &mut LockOwner, writes: &SharedWriteSet, key: u64,
             LockOutcome::Deadlock { .. } => return false,
             other => panic!("{other:?}"),
         };
-        if !fresh && !raised {
+        if !fresh && raised.is_none() {
             return true;
         }
-        let other = locks.folded_by(owner, INDEX, &bytes, mode, KeyNames::Whole).expect("all is in memory");
-        let own = owner.is_folded() && writes.wrote(INDEX, &bytes, false).expect("all is in memory");
+        let other = locks.folded_by(owner, INDEX, &bytes, mode, names).expect("all is in memory");
+        let own = names == KeyNames::Whole
+            && owner.is_folded()
+            && writes.wrote(INDEX, &bytes, false).expect("all is in memory");
         let Some(other) = other.filter(|_| !own) else { return true };
         if fresh {
             locks.release_one(owner, INDEX, &bytes);
         } else {
-            locks.lower_one(owner, INDEX, &bytes);
+            locks.lower_one(owner, INDEX, &bytes, raised.expect("it is fresh or raised"));
         }
         match locks.wait_for_end(owner, other, (INDEX, &bytes), None, weight) {
             LockOutcome::Granted { .. } => {}
@@ -65,24 +67,25 @@ fn lock(locks: &Locks, owner: &mut LockOwner, writes: &SharedWriteSet, key: u64,
     }
 }
 
-fn client(locks: &Locks, held: &Held, first: u64, rng: &mut Rng) -> (u64, u64) {
+fn client(locks: &Locks, held: &Held, names: KeyNames, first: u64, rng: &mut Rng) -> (u64, u64) {
+    let adds = usize::from(names == KeyNames::Counters);
     let (mut granted, mut deadlocks) = (0, 0);
     for txn in first..first + 4 {
         let (mut owner, writes) = (LockOwner::new(TxnId(txn)), Arc::new(SharedWriteSet::new()));
         let folds = rng.chance(0.4);
         for _ in 0..2 + rng.below(8) {
-            let (key, mode) = (rng.below(KEYS), if rng.chance(0.5) { Mode::Shared } else { Mode::Exclusive });
-            if !lock(locks, &mut owner, &writes, key, mode) {
+            let (key, mode) = (rng.below(KEYS), [Mode::Shared, Mode::Exclusive, Mode::Increment][rng.index(2 + adds)]);
+            if !lock(locks, &mut owner, &writes, names, key, mode) {
                 deadlocks += 1;
                 break;
             }
             granted += 1;
             held.got(key, txn, mode);
-            if mode == Mode::Exclusive && rng.chance(0.7) {
+            if mode != Mode::Shared && rng.chance(0.7) {
                 writes.write(|set| set.put(INDEX, &key.to_be_bytes(), b"")).expect("put");
             }
             if folds && rng.chance(0.4) {
-                locks.fold(&mut owner, &writes, |_| KeyNames::Whole);
+                locks.fold(&mut owner, &writes, |_| names);
             }
         }
         held.ended(txn);
@@ -94,10 +97,11 @@ fn client(locks: &Locks, held: &Held, first: u64, rng: &mut Rng) -> (u64, u64) {
 fn history(sim: &Handle) -> (u64, u64) {
     let (locks, held) = (Arc::new(Locks::new()), Arc::new(Held::default()));
     let mut rng = sim.rng();
+    let names = if rng.chance(0.5) { KeyNames::Counters } else { KeyNames::Whole };
     let threads: Vec<_> = (0..4)
         .map(|n| {
             let (locks, held, mut rng) = (locks.clone(), held.clone(), rng.fork());
-            spawn("client", move || client(&locks, &held, 10 * n + 1, &mut rng)).expect("a thread starts")
+            spawn("client", move || client(&locks, &held, names, 10 * n + 1, &mut rng)).expect("a thread starts")
         })
         .collect();
     let sums = threads.into_iter().map(|thread| thread.join().expect("a panic ends the simulation"));

@@ -10,6 +10,7 @@ use vfs::thread::JoinHandle;
 
 const S: Mode = Mode::Shared;
 const X: Mode = Mode::Exclusive;
+const I: Mode = Mode::Increment;
 
 /// A wait that nobody ends fails its test instead of hanging it.
 const LONG: Duration = Duration::from_secs(20);
@@ -66,6 +67,42 @@ fn deadlock(outcome: LockOutcome) -> Box<Deadlock> {
         LockOutcome::Deadlock { who } => who,
         other => panic!("a deadlock, not {other:?}"),
     }
+}
+
+/// A21: those who add share a lock with each other and with nobody else. Guards: `Mode::conflicts`; `Mode::join`: who reads and adds
+/// has it exclusively.
+#[test]
+fn a21_those_who_add_share_with_each_other_only() {
+    let locks = Locks::new();
+    let (mut a, mut b, mut c) = (owner(1), owner(2), owner(3));
+    assert!(at_once(&locks, &mut a, "k", I) && at_once(&locks, &mut b, "k", I));
+    assert!(!at_once(&locks, &mut c, "k", S) && !at_once(&locks, &mut c, "k", X));
+    assert!(!at_once(&locks, &mut a, "k", S), "b adds, too");
+    locks.release_all(&mut b, None);
+    let raised = locks.lock(&mut a, &request("k", S));
+    assert!(matches!(raised, LockOutcome::Granted { fresh: false, raised: Some(Mode::Increment), .. }));
+    assert_eq!(locks.mode_of(&a, IndexId(1), b"k"), Some(X));
+    assert!(!at_once(&locks, &mut c, "k", I));
+    locks.lower_one(&a, IndexId(1), b"k", I);
+    assert!(at_once(&locks, &mut c, "k", I));
+    assert_eq!(locks.mode_of(&b, IndexId(1), b"k"), None);
+    locks.release_all(&mut a, None);
+    locks.release_all(&mut c, None);
+}
+
+/// A21: two who add and then want to read wait for each other, which is found. Guards: `Mode::conflicts` in `expand` and `blocks`.
+#[test]
+fn a21_two_who_add_and_read_are_a_deadlock() {
+    let locks = Arc::new(Locks::new());
+    let (mut a, mut b) = (owner(1), owner(2));
+    assert!(at_once(&locks, &mut a, "k", I) && at_once(&locks, &mut b, "k", I));
+    let first = waits(&locks, a, "k", X, 0);
+    let second = locks.lock(&mut b, &LockRequest { weight: 1, ..request("k", S) });
+    let (_, outcome) = first.join().expect("thread");
+    let deadlock = deadlock(outcome);
+    assert_eq!(deadlock.victim, TxnId(1));
+    assert!(matches!(second, LockOutcome::Granted { raised: Some(Mode::Increment), .. }), "{second:?}");
+    locks.release_all(&mut b, None);
 }
 
 #[test]

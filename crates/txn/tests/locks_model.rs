@@ -10,26 +10,37 @@ use trefoil_txn::{LockOutcome, LockOwner, LockRequest, Locks, Mode};
 
 const KEYS: usize = 6;
 
-/// Per key: number of shared holders, or -1 for an exclusive one.
+/// Per key: number of shared holders, or of those who add times [`ADDS`], or -1 for an exclusive one.
 type Naive = [AtomicI64; KEYS];
 
+const ADDS: i64 = 1000;
+
+fn count(mode: Mode) -> i64 {
+    match mode {
+        Mode::Shared => 1,
+        Mode::Increment => ADDS,
+        Mode::Exclusive => -1,
+    }
+}
+
+fn join(held: Option<Mode>, mode: Mode) -> Mode {
+    if held.is_none_or(|held| held == mode) { mode } else { Mode::Exclusive }
+}
+
 fn enter(naive: &Naive, key: usize, held: Option<Mode>, mode: Mode) {
-    let after = match (held, mode) {
-        (None, Mode::Shared) => naive[key].fetch_add(1, Ordering::SeqCst) + 1,
-        (None, Mode::Exclusive) => naive[key].fetch_sub(1, Ordering::SeqCst) - 1,
-        (Some(_), _) => naive[key].fetch_sub(2, Ordering::SeqCst) - 2,
+    let change = count(mode) - held.map_or(0, count);
+    let after = naive[key].fetch_add(change, Ordering::SeqCst) + change;
+    let ok = match mode {
+        Mode::Shared => (1..ADDS).contains(&after),
+        Mode::Increment => after >= ADDS && after % ADDS == 0,
+        Mode::Exclusive => after == -1,
     };
-    let ok = if mode == Mode::Shared { after >= 1 } else { after == -1 };
     assert!(ok, "key {key}: {after} after {held:?} to {mode:?}");
 }
 
 fn leave(naive: &Naive, held: &mut [Option<Mode>; KEYS]) {
     for (key, mode) in held.iter_mut().enumerate() {
-        match mode.take() {
-            Some(Mode::Shared) => naive[key].fetch_sub(1, Ordering::SeqCst),
-            Some(Mode::Exclusive) => naive[key].fetch_add(1, Ordering::SeqCst),
-            None => 0,
-        };
+        naive[key].fetch_sub(mode.take().map_or(0, count), Ordering::SeqCst);
     }
 }
 
@@ -49,17 +60,20 @@ fn transaction(locks: &Locks, naive: &Naive, newest: &[AtomicU64; KEYS], txn: u6
     let mut held = [None; KEYS];
     for step in 0..1 + dice.roll(5) {
         let key = dice.roll(KEYS as u64) as usize;
-        let mode = if dice.roll(3) == 0 { Mode::Shared } else { Mode::Exclusive };
+        let mode = [Mode::Shared, Mode::Increment, Mode::Exclusive, Mode::Exclusive][dice.roll(4) as usize];
         let timeout = [None, None, None, Some(Duration::ZERO), Some(Duration::from_micros(300))][dice.roll(5) as usize];
         let request = LockRequest { index: IndexId(1), key: &[key as u8], mode, timeout, weight: step as usize };
         match locks.lock(&mut owner, &request) {
             LockOutcome::Granted { seen, fresh, .. } => {
                 assert_eq!(fresh, held[key].is_none());
-                if held[key].is_none_or(|held| held < mode) {
-                    enter(naive, key, held[key], mode);
-                    held[key] = Some(mode);
+                let now = join(held[key], mode);
+                if held[key] != Some(now) {
+                    enter(naive, key, held[key], now);
+                    held[key] = Some(now);
                 }
-                assert!(seen.0 >= newest[key].load(Ordering::SeqCst), "A17");
+                // Others may add, and commit, at the same time.
+                let others_add = now == Mode::Increment;
+                assert!(others_add || seen.0 >= newest[key].load(Ordering::SeqCst), "A17");
             }
             LockOutcome::Timeout if timeout.is_some() => {}
             LockOutcome::Deadlock { who } => {
@@ -74,8 +88,8 @@ fn transaction(locks: &Locks, naive: &Naive, newest: &[AtomicU64; KEYS], txn: u6
             vfs::thread::yield_now();
         }
     }
-    for key in (0..KEYS).filter(|key| held[*key] == Some(Mode::Exclusive)) {
-        newest[key].store(txn, Ordering::SeqCst);
+    for key in (0..KEYS).filter(|key| matches!(held[*key], Some(Mode::Increment | Mode::Exclusive))) {
+        newest[key].fetch_max(txn, Ordering::SeqCst);
     }
     leave(naive, &mut held);
     locks.release_all(&mut owner, Some(CommitTs(txn)));

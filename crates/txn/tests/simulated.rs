@@ -51,10 +51,19 @@ struct Naive {
 }
 
 fn conflict(a: Mode, b: Mode) -> bool {
-    a == Mode::Exclusive || b == Mode::Exclusive
+    a == Mode::Exclusive || a != b
+}
+
+fn both(a: Mode, b: Mode) -> Mode {
+    if a == b { a } else { Mode::Exclusive }
 }
 
 impl Naive {
+    fn wait(&mut self, txn: u64, key: u64, mode: Mode) {
+        let mode = self.held.get(&(key, txn)).map_or(mode, |held| both(*held, mode));
+        self.waiting.insert(txn, (key, mode));
+    }
+
     fn grant(&mut self, txn: u64, key: u64, mode: Mode) {
         self.waiting.remove(&txn);
         let others = self.held.range((key, 0)..(key + 1, 0)).filter(|((_, owner), _)| *owner != txn);
@@ -62,7 +71,7 @@ impl Naive {
             assert!(!conflict(mode, *held), "{txn} and {owner} hold key {key}");
         }
         let held = self.held.entry((key, txn)).or_insert(mode);
-        *held = mode.max(*held);
+        *held = both(mode, *held);
         self.granted += 1;
     }
 
@@ -117,7 +126,8 @@ impl Client {
         }
         for step in 0..1 + self.rng.below(4) {
             let key = self.rng.below(self.keys);
-            let mode = if self.rng.chance(0.4) { Mode::Shared } else { Mode::Exclusive };
+            let mode =
+                [Mode::Shared, Mode::Shared, Mode::Increment, Mode::Exclusive, Mode::Exclusive][self.rng.index(5)];
             let timeout = if !self.impatient || self.rng.chance(0.5) {
                 None
             } else {
@@ -141,7 +151,7 @@ impl Client {
     fn lock(&self, owner: &mut LockOwner, ask: ([u8; 8], Mode, Option<Duration>), weight: u64) -> bool {
         let (bytes, mode, timeout) = ask;
         let (key, txn) = (u64::from_be_bytes(bytes), owner.txn().0);
-        self.naive.lock().waiting.insert(txn, (key, mode));
+        self.naive.lock().wait(txn, key, mode);
         let request = LockRequest { index: IndexId(1), key: &bytes, mode, timeout, weight: weight as usize };
         let outcome = self.locks.lock(owner, &request);
         let mut naive = self.naive.lock();

@@ -19,9 +19,9 @@
 //!
 //! Which edges are walked: an exclusive waiter conflicts with all holders and all earlier waiters, and whatever these
 //! earlier waiters wait for are again holders and earlier waiters. So only holders are walked, and earlier waiters
-//! looked at only to see whether the searcher is among them. A shared waiter may stand behind an exclusive one while
-//! the lock is held shared: then the last such waiter is walked too. A queue of 48 on one hot row costs a search one latch and
-//! one look at its holder.
+//! looked at only to see whether the searcher is among them. A shared waiter may stand behind others while the lock is held shared,
+//! and one who adds while it is held by those who add: then the last of those who are in its way is walked too, and that one
+//! conflicts with all holders. A queue of 48 on one hot row costs a search one latch and one look at its holder.
 //!
 //! The search can be turned off: deadlocks then end by timeout. Whoever turns it on again sets the flag, then searches from
 //! all who wait. Who began to wait before that and saw the flag unset was in its queue first, so it is among them.
@@ -59,6 +59,7 @@ impl fmt::Display for Deadlock {
             let mode = match edge.mode {
                 _ if edge.on_range => "range",
                 Mode::Shared => "shared",
+                Mode::Increment => "increment",
                 Mode::Exclusive => "exclusive",
             };
             let WaitEdge { waiter, index, blocker, .. } = edge;
@@ -166,14 +167,13 @@ fn expand(locks: &Locks, node: &Node, start: &Arc<OwnerState>) -> Option<Expansi
         return Some(found);
     }
     let mode = entry.waiters().nth(at).expect("position is in range").mode;
-    let conflicting = |other: Mode| mode == Mode::Exclusive || other == Mode::Exclusive;
     let mut held = false;
-    for (owner, _) in entry.holders().filter(|(o, held)| conflicting(*held) && !Arc::ptr_eq(o, &node.owner)) {
+    for (owner, _) in entry.holders().filter(|(o, held)| mode.conflicts(*held) && !Arc::ptr_eq(o, &node.owner)) {
         held = true;
         found.next.extend(Some(owner).filter(|owner| owner.is_waiting()).cloned());
     }
-    if mode == Mode::Shared && !held {
-        let before = entry.waiters().take(at).filter(|w| w.mode == Mode::Exclusive && w.owner.is_waiting());
+    if !held {
+        let before = entry.waiters().take(at).filter(|w| mode.conflicts(w.mode) && w.owner.is_waiting());
         found.next.extend(before.last().map(|w| w.owner.clone()));
     }
     Some(found)

@@ -1,7 +1,7 @@
 //! One locked key: who holds it, who waits, and what happens when either changes.
 //!
 //! Rules of the queue (C2, P2):
-//! 1. Waiters stand in order of arrival; an upgrade (S held, X wanted) goes before all who hold nothing.
+//! 1. Waiters stand in order of arrival; an upgrade (held, and wanted in another mode) goes before all who hold nothing.
 //! 2. When the lock can be had by the first waiter, it is *offered*: the waiter wakes and takes it if it is still to
 //!    be had. Until then a running thread may take it first: handing a lock to a parked thread idles it for a wake-up.
 //!    For the same reason it is offered to one who still spins instead, if there is one: nobody needs to be woken then.
@@ -11,7 +11,7 @@
 //!    before others gets the stamp of the next.
 //! 4. A waiter whose wait ended otherwise (victim, cancelled, timed out) takes itself out; rules 2 and 3 skip it.
 //!
-//! Invariants: `holder` is none only if `others` is empty; `others` hold S; with mode X, `others` is empty.
+//! Invariants: `holder` is none only if `others` is empty; all hold it in one mode; with mode X, `others` is empty.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -29,18 +29,26 @@ pub(super) const PASS_LIMIT: Duration = Duration::from_millis(5);
 /// Waiters of one key that spin at once: one takes over from the holder while that one's commit is written.
 const SPINNING_MAX: usize = 2;
 
-/// How a key is locked. Ordered by strength.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+/// How a key is locked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
     /// Shared: others may hold it shared.
     Shared,
+    /// To add to a counter: others may hold it so, too [A21].
+    Increment,
     /// Exclusive.
     Exclusive,
 }
 
 impl Mode {
+    /// Two owners cannot have it in these at once.
     pub(super) fn conflicts(self, other: Self) -> bool {
-        self == Mode::Exclusive || other == Mode::Exclusive
+        self == Mode::Exclusive || self != other
+    }
+
+    /// What an owner holds who has it in both.
+    pub(super) fn join(self, other: Self) -> Self {
+        if self == other { self } else { Mode::Exclusive }
     }
 }
 
@@ -80,7 +88,7 @@ impl Key {
 pub(super) struct Waiter {
     pub(super) owner: Arc<OwnerState>,
     pub(super) mode: Mode,
-    /// It holds S already.
+    /// It holds it already.
     upgrade: bool,
     since: Instant,
     first_passed: Option<Instant>,
@@ -91,7 +99,7 @@ pub(super) struct Waiter {
 /// What an entry needs only when it is shared or waited for.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
-    /// Holders beside `Entry::holder`, all S.
+    /// Holders beside `Entry::holder`.
     others: Vec<Arc<OwnerState>>,
     waiters: VecDeque<Waiter>,
     /// Waiters that spin.
@@ -132,7 +140,7 @@ pub(super) struct Entry {
     pub(super) next: u32,
     holder: Option<Arc<OwnerState>>,
     queue: Option<Box<Queue>>,
-    /// Of `holder`.
+    /// Of all who hold it.
     mode: Mode,
 }
 const _: () = assert!(size_of::<Entry>() <= 64, "a lock is one cache line");
@@ -163,8 +171,8 @@ impl Entry {
 
     /// Holders with their modes.
     pub(super) fn holders(&self) -> impl Iterator<Item = (&Arc<OwnerState>, Mode)> {
-        let others = self.queue.iter().flat_map(|q| q.others.iter().map(|o| (o, Mode::Shared)));
-        self.holder.iter().map(|h| (h, self.mode)).chain(others)
+        let others = self.queue.iter().flat_map(|q| q.others.iter());
+        self.holder.iter().chain(others).map(|holder| (holder, self.mode))
     }
 
     /// Waiters in order.
@@ -200,23 +208,24 @@ impl Entry {
         debug_assert!(self.is_open_to(&owner, mode));
         match &self.holder {
             None => (self.holder, self.mode) = (Some(owner), mode),
-            Some(holder) if Arc::ptr_eq(holder, &owner) => self.mode = self.mode.max(mode),
+            Some(holder) if Arc::ptr_eq(holder, &owner) => self.mode = self.mode.join(mode),
             Some(_) => self.queue.get_or_insert_default().others.push(owner),
         }
     }
 
-    /// `owner`, if it holds it, holds it shared.
-    pub(super) fn lower(&mut self, owner: &Arc<OwnerState>) {
-        if self.holder.as_ref().is_some_and(|holder| Arc::ptr_eq(holder, owner)) {
-            self.mode = Mode::Shared;
+    /// `owner`, which holds it alone, holds it in this mode. False if it is not alone.
+    pub(super) fn set_mode_of(&mut self, owner: &Arc<OwnerState>, mode: Mode) -> bool {
+        let is_alone = self.holders().all(|(holder, _)| Arc::ptr_eq(holder, owner));
+        if is_alone {
+            self.mode = mode;
         }
+        is_alone
     }
 
     /// `owner` holds it no more.
     pub(super) fn drop_holder(&mut self, owner: &Arc<OwnerState>) {
         if self.holder.as_ref().is_some_and(|h| Arc::ptr_eq(h, owner)) {
             self.holder = self.queue.as_mut().and_then(|q| q.others.pop());
-            self.mode = Mode::Shared;
         } else if let Some(queue) = &mut self.queue {
             queue.others.retain(|o| !Arc::ptr_eq(o, owner));
         }

@@ -8,9 +8,13 @@
 //! 2. Whoever gets a lock from the table then asks [`Locks::folded_by`]; if a large transaction has that key, it gives the
 //!    lock back, waits for the end of that transaction ([`super::ends`]), and begins anew.
 //!
+//! Several may have written a counter that nobody else has locked: there what was written says nothing, and locks become spans
+//! ([`KeyNames::Counters`]). One to add with (mode I) is folded as an exclusive one, if nobody else has the key; it is raised first,
+//! so that nobody gets it in between. If others add to that key, too, the lock stays in the table.
+//!
 //! Why nothing slips through: who gets a lock after 1 finds the entry free because it was dropped, under the latch of its
 //! shard, behind the publication. Who got it before held it together with the large transaction, both shared; when it raises
-//! its lock it asks again, and if somebody stands against it has it shared as before: else it would have it the next time.
+//! its lock it asks again, and if somebody stands against it has it as before: else it would have it the next time.
 //!
 //! Why the lock is given back before waiting: the large transaction may ask for the same key once more.
 //!
@@ -45,6 +49,8 @@ pub enum KeyNames {
     Whole,
     /// Fronts of keys.
     Fronts,
+    /// Keys of counters: several may have written one.
+    Counters,
 }
 
 /// From a key to another, both included, locked so.
@@ -77,7 +83,7 @@ impl Fold {
             }
         }
         drop(spans);
-        self.writes.wrote(index, key, names == KeyNames::Fronts)
+        Ok(names != KeyNames::Counters && self.writes.wrote(index, key, names == KeyNames::Fronts)?)
     }
 
     /// Adds spans over ascending keys.
@@ -85,14 +91,14 @@ impl Fold {
         let mut all = self.spans.write();
         let spans = all.entry(index).or_default();
         for group in keys.chunks(NEIGHBOURS) {
-            let mode = group.iter().map(|(_, mode)| *mode).max().expect("a chunk is not empty");
+            let mode = group.iter().map(|(_, mode)| *mode).reduce(Mode::join).expect("a chunk is not empty");
             join(spans, group[0].0.clone(), group[group.len() - 1].0.clone(), mode);
         }
         while spans.len() > SPANS_MAX {
             let all: Vec<_> = std::mem::take(spans).into_iter().collect();
             for pair in all.chunks(2) {
                 let ((low, (_, mode)), (_, (high, other))) = (&pair[0], &pair[pair.len() - 1]);
-                spans.insert(low.clone(), (high.clone(), *mode.max(other)));
+                spans.insert(low.clone(), (high.clone(), mode.join(*other)));
             }
         }
     }
@@ -110,7 +116,7 @@ fn join(spans: &mut Spans, mut low: Vec<u8>, mut high: Vec<u8>, mut mode: Mode) 
         && *end >= low
     {
         let start = start.clone();
-        (low, mode) = (low.min(start.clone()), mode.max(*held));
+        (low, mode) = (low.min(start.clone()), mode.join(*held));
         let (end, _) = spans.remove(&start).expect("it was there");
         high = high.max(end);
     }
@@ -135,12 +141,17 @@ impl Locks {
         let mut folded = Vec::with_capacity(held.len());
         for (n, packed) in held.into_iter().enumerate() {
             let (index, key, mode) = self.name_of(owner, packed);
-            let is_written = || writes.has_in_memory(index, &key, names(index) == KeyNames::Fronts);
+            let names = names(index);
+            let is_written =
+                || names != KeyNames::Counters && writes.has_in_memory(index, &key, names == KeyNames::Fronts);
             let bytes = super::lock_bytes(&key);
             if index != ENDS && is_written() {
                 spans.entry(index).or_default();
                 folded.push(packed);
-            } else if index != ENDS && n < old {
+            } else if index != ENDS
+                && n < old
+                && let Some(mode) = self.mode_to_fold(owner, packed, mode)
+            {
                 spans.entry(index).or_default().push((key, mode));
                 folded.push(packed);
             } else {
@@ -156,7 +167,7 @@ impl Locks {
         let fold = fold.clone();
         for (index, mut keys) in spans {
             self.announce_end(owner, index);
-            keys.sort_unstable();
+            keys.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
             fold.add(index, &keys);
         }
         self.folds.publish(&fold);
@@ -205,6 +216,16 @@ impl Locks {
         let entry = shard.entry(entry);
         let mode = entry.held_by(&owner.state).expect("what is listed is held");
         (entry.index, entry.key.as_bytes().to_vec(), mode)
+    }
+
+    /// How what `owner` holds there is folded; `None` if it stays where it is.
+    fn mode_to_fold(&self, owner: &LockOwner, packed: u64, held: Mode) -> Option<Mode> {
+        if held != Mode::Increment {
+            return Some(held);
+        }
+        let Place { shard, entry } = Place::unpack(packed);
+        let is_alone = self.shard(shard).lock().entry_mut(entry).set_mode_of(&owner.state, Mode::Exclusive);
+        is_alone.then_some(Mode::Exclusive)
     }
 
     /// Drops locks that were folded from the table; who waits for one of them is sent on.
