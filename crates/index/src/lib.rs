@@ -10,7 +10,7 @@
 //! 3. A read at snapshot `s` returns for each key the newest version with `ts <= s`; a read of the newest
 //!    returns the newest applied one. Attached runs not yet drained are merged into every read (rule A3).
 //! 4. A version is dropped only by the interval rule of one GC view, capped below the oldest undrained run and below what
-//!    is expected late.
+//!    is expected late; of a counter, as [`counter`] says.
 //! 5. The state returned by `checkpoint` with skip position `F` contains every version with `ts <= F` that the
 //!    interval rule keeps, and nothing that the log is not durable to: no version, no collection (rule A6), no run
 //!    file whose record could be lost.
@@ -24,6 +24,7 @@ use store::{BlockRef, Cache, Compression, Space};
 pub mod batch;
 #[cfg(feature = "conformance")]
 pub mod conformance;
+pub mod counter;
 pub mod damaged;
 pub mod merge;
 pub mod range;
@@ -62,11 +63,13 @@ pub struct IndexOptions {
     pub node_bytes: usize,
     /// Messages for leaves that are not in memory wait in buffers above them: a Bε-tree.
     pub buffered: bool,
+    /// Its values are [`counter`]s.
+    pub counters: bool,
 }
 
 impl Default for IndexOptions {
     fn default() -> Self {
-        Self { compression: Compression::Lz4, node_bytes: 16 * 1024, buffered: false }
+        Self { compression: Compression::Lz4, node_bytes: 16 * 1024, buffered: false, counters: false }
     }
 }
 

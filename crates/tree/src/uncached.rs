@@ -70,7 +70,8 @@ impl Core {
         keys: &[&[u8]],
     ) -> Result<Option<Option<Version>>> {
         let ReadAt::Snapshot(limit) = at else { return Ok(None) };
-        if !self.env.cache.is_nearly_full() || !leaf.may_stay_on_disk(LOADED_AT) {
+        // A message that the image has, too, may be a sum there [A21]: the loader looks at the image first.
+        if self.env.options.counters || !self.env.cache.is_nearly_full() || !leaf.may_stay_on_disk(LOADED_AT) {
             return Ok(None);
         }
         match self.version_on_disk(leaf, limit, keys).map_err(Fault::into_damage) {

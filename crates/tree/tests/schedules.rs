@@ -5,6 +5,8 @@
 #[path = "schedules/buffers.rs"]
 mod buffers;
 mod common;
+#[path = "schedules/counters.rs"]
+mod counters;
 #[path = "schedules/damage.rs"]
 mod damage;
 #[path = "schedules/fill.rs"]

@@ -73,11 +73,21 @@ fn row_key(kind: u8, id: IndexId) -> [u8; 5] {
 }
 
 impl IndexDef {
+    /// What keeps a new index from being like this.
+    pub fn check_new(&self) -> crate::Result<()> {
+        if self.options.counters && self.role != Role::Plain {
+            let why = format!("index {:?} of a table has IndexOptions::counters: only plain indexes may", self.name);
+            return Err(crate::Error::InvalidArgument(why));
+        }
+        self.options.check_new()
+    }
+
     /// The row's value.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let (role, table) = match self.role {
-            Role::Plain => (0u8, 0),
+            Role::Plain if self.options.counters => (4u8, 0),
+            Role::Plain => (0, 0),
             Role::Primary => (1, 0),
             Role::Secondary(table) if self.quarantined => (3, table.0),
             Role::Secondary(table) => (2, table.0),
@@ -102,9 +112,9 @@ impl IndexDef {
         }
         let (role, structure, compression) = (r.u8()?, r.u8()?, r.u8()?);
         let table = IndexId(u32::try_from(r.varint()?).ok()?);
-        let quarantined = role == 3;
+        let (quarantined, counters) = (role == 3, role == 4);
         let role = match role {
-            0 => Role::Plain,
+            0 | 4 => Role::Plain,
             1 => Role::Primary,
             2 | 3 => Role::Secondary(table),
             _ => return None,
@@ -122,7 +132,7 @@ impl IndexDef {
             2 => Compression::Zstd,
             _ => return None,
         };
-        let options = IndexOptions { structure, compression, node_bytes: r.length()? };
+        let options = IndexOptions { structure, compression, node_bytes: r.length()?, counters };
         let name = String::from_utf8(r.bytes()?.to_vec()).ok()?;
         r.is_empty().then_some(Self { id, name, role, options, quarantined })
     }

@@ -281,7 +281,8 @@ impl<'a> Cursor<'a> {
             match &mut self.own {
                 // On equal keys the own write wins.
                 Some(own) if order.is_le() => {
-                    if own.take() {
+                    let below = order.is_eq().then(|| self.batch.entry(self.position - 1).1);
+                    if own.take(below) {
                         self.current = Source::Own;
                         return Ok(true);
                     }

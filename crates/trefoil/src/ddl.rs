@@ -16,6 +16,7 @@ use index::{BatchBuilder, IndexEnv, Op, RunFiles};
 
 use crate::catalog::{self, IndexDef, Role, TableDef};
 use crate::commit::{Changes, Room};
+use crate::counters::Counters;
 use crate::engine::Engine;
 use crate::entry::{IndexEntry, TableEntry, TableShape};
 use crate::error::{Error, Result};
@@ -176,7 +177,7 @@ impl Engine {
 
     /// Opens the empty structure of a new index.
     fn open_new(&self, def: IndexDef, usable_from: CommitTs) -> Result<Arc<IndexEntry>> {
-        def.options.check_new()?;
+        def.check_new()?;
         let index = self.open_structure(&def, None)?;
         Ok(IndexEntry::new(def, index, usable_from))
     }
@@ -192,7 +193,8 @@ impl Engine {
             basements: self.layout.format >= FORMAT_BASEMENTS,
             read_only: self.options.read_only,
         };
-        Ok(tree::Tree::open(env, state)?)
+        let index = tree::Tree::open(env, state)?;
+        Ok(if def.options.counters { Counters::around(def.id, index) } else { index })
     }
 
     /// Makes indexes that were built at `s` durable before the catalog names them (rule A16f): nothing of that is in the log.

@@ -193,9 +193,18 @@ impl IndexEntry {
         self.def.id
     }
 
+    /// Its values are counters.
+    pub fn of_counters(&self) -> bool {
+        self.def.options.counters
+    }
+
     /// What the locks on it are named by.
     pub fn lock_names(&self) -> txn::KeyNames {
-        if matches!(self.def.role, Role::Secondary(_)) { txn::KeyNames::Fronts } else { txn::KeyNames::Whole }
+        match self.def.role {
+            Role::Secondary(_) => txn::KeyNames::Fronts,
+            Role::Plain if self.of_counters() => txn::KeyNames::Counters,
+            Role::Plain | Role::Primary => txn::KeyNames::Whole,
+        }
     }
 
     /// Marks it dropped: handles refuse from now on.

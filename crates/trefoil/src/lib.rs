@@ -19,6 +19,7 @@ mod catalog;
 mod checkpoint;
 mod commit;
 mod controller;
+mod counters;
 mod cursor;
 mod database;
 mod ddl;

@@ -18,6 +18,9 @@
 pub enum LockMode {
     /// Others may lock it shared too; nobody writes it (`LOCK IN SHARE MODE`).
     Shared,
+    /// Others may add to it, too; nobody else reads it under a lock or sets it. What
+    /// [`Transaction::add`](crate::Transaction::add) takes; locking reads do not.
+    Increment,
     /// Nobody else locks or writes it (`FOR UPDATE`). What writes take.
     Exclusive,
 }

@@ -7,7 +7,7 @@ use base::Fault;
 use vfs::{RealVfs, Vfs};
 
 use crate::error::Result;
-use crate::layout::{FORMAT_BETREE, FORMAT_OLDEST};
+use crate::layout::{FORMAT_BETREE, FORMAT_COUNTERS, FORMAT_OLDEST};
 
 /// How durable a commit is when `commit` returns: of the database ([`Options::durability`]) or of one commit
 /// ([`Transaction::commit_with`](crate::Transaction::commit_with)).
@@ -198,6 +198,9 @@ pub struct IndexOptions {
     pub compression: store::Compression,
     /// Node size in memory in bytes: 4096 to 65536, a power of two; 0 = 16 KiB, of a Bε-tree 64 KiB.
     pub node_bytes: usize,
+    /// Its values are counters: an `i64` each, of 8 bytes, little-endian, to which
+    /// [`Transaction::add`](crate::Transaction::add) adds. Plain indexes only. Default false.
+    pub counters: bool,
 }
 
 /// Sizes of nodes that users may ask for.
@@ -246,7 +249,7 @@ impl IndexOptions {
         if !node_bytes.is_power_of_two() || !(NODE_BYTES_LEAST..=NODE_BYTES_MAX).contains(&node_bytes) {
             return Err(self.wrong_node_size());
         }
-        Ok(index::IndexOptions { compression: self.compression, node_bytes, buffered })
+        Ok(index::IndexOptions { compression: self.compression, node_bytes, buffered, counters: self.counters })
     }
 
     /// The same with a structure of its own: what [`Structure::Auto`] means in a new index of a database of this format, under
@@ -267,7 +270,11 @@ impl IndexOptions {
 
     /// The oldest format of a database that may have it.
     pub(crate) fn format(&self) -> u32 {
-        if self.structure == Structure::Betree { FORMAT_BETREE } else { FORMAT_OLDEST }
+        match self.structure {
+            _ if self.counters => FORMAT_COUNTERS,
+            Structure::Betree => FORMAT_BETREE,
+            Structure::Auto | Structure::Btree | Structure::Lsm => FORMAT_OLDEST,
+        }
     }
 
     /// The same for a new index: what users may ask for. Tests make smaller nodes, see [`crate::fuzzing::small_nodes`].

@@ -7,6 +7,7 @@
 //! 3. The other indexes' parts are replayed in chunks, commits with `ts <= F` skipped. A chunk is sorted by (key, ts), so
 //!    that each leaf is visited once, and cut in two for two threads. Puts and deletes are keyed by (key, ts), so
 //!    replaying one that is there already changes nothing (decision D3). Write-back and upkeep collect beside it: each key keeps the order of the log (rule P6).
+//!    Not so a counter's, of which nothing is collected meanwhile (rule A21).
 //! 4. A new life of the log begins: higher incarnation, new segment (rule A13). Then a checkpoint, so that a
 //!    crash in the new life does not replay the old one again.
 //!

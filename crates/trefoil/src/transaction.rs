@@ -30,6 +30,7 @@ use crate::error::{Error, Result};
 use crate::handle::Index;
 use crate::options::{Durability, Isolation, TransactionOptions};
 
+mod counters;
 mod held;
 mod locking;
 mod ranges;
@@ -37,6 +38,7 @@ mod reading;
 mod savepoints;
 mod spilling;
 
+pub(crate) use counters::own_sum;
 pub(crate) use held::Held;
 use locking::RowLocks;
 use savepoints::Rollbacks;
@@ -132,7 +134,8 @@ impl Transaction {
     }
 
     /// Sets the value of `key`, whatever it was; the row is locked until the end of the transaction. A key has at
-    /// most three quarters of a node's bytes ([`crate::Database::key_bytes_max`]), a value has fewer than 4 GiB.
+    /// most three quarters of a node's bytes ([`crate::Database::key_bytes_max`]), a value has fewer than 4 GiB; a counter has
+    /// eight bytes ([`IndexOptions::counters`](crate::IndexOptions::counters)).
     ///
     /// # Errors
     /// `Deadlock` (the transaction is rolled back), `LockTimeout`, `Limit`, `DiskFull`, `Poisoned`.
@@ -150,6 +153,8 @@ impl Transaction {
     /// ```
     pub fn put(&mut self, index: &Index, key: &[u8], value: &[u8]) -> Result<()> {
         let entry = index.entry();
+        let mut counter = [0; 9];
+        let value = counters::stored(entry, value, &mut counter)?;
         self.wait_for_ranges(entry, key)?;
         self.lock_for_write(entry, key)?;
         self.write(entry, key, Some(value))
@@ -401,7 +406,7 @@ impl Transaction {
         if !self.is_writer.replace(true) {
             self.engine.writers.enter(self.id, &self.writes);
         }
-        let (before, bytes) = self.add(entry, key, value)?;
+        let (before, bytes) = self.enter_write(entry, key, value)?;
         self.touched.get_mut().entry(entry.id()).or_insert_with(|| entry.clone());
         self.charge_writes(bytes).inspect_err(|_| {
             self.lock_again(before);

@@ -211,6 +211,7 @@ impl Engine {
             key: edge.key,
             mode: match edge.mode {
                 Mode::Shared => LockMode::Shared,
+                Mode::Increment => LockMode::Increment,
                 Mode::Exclusive => LockMode::Exclusive,
             },
             on_range: edge.on_range,

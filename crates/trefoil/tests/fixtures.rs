@@ -25,17 +25,18 @@ use trefoil::{
 mod fixture_contents;
 
 use fixture_contents::{
-    AnyCase, FORMAT_BASEMENTS, FORMAT_BETREE, FORMAT_CLUSTERING, FORMAT_KEYS, ROWS, change_basements, judge,
-    judge_basements, judge_buffered_table, judge_clustered, judge_keys, judge_long_keys, keys_schema, long_keys_row,
-    long_keys_schema, make, make_basements, make_buffered_table, make_clustered, make_keys, make_long_keys, row,
+    AnyCase, FORMAT_BASEMENTS, FORMAT_BETREE, FORMAT_CLUSTERING, FORMAT_COUNTERS, FORMAT_KEYS, ROWS, change_basements,
+    change_counters, judge, judge_basements, judge_buffered_table, judge_clustered, judge_counters, judge_keys,
+    judge_long_keys, keys_schema, long_keys_row, long_keys_schema, make, make_basements, make_buffered_table,
+    make_clustered, make_counters, make_keys, make_long_keys, row,
 };
 
 type Files = BTreeMap<String, Vec<u8>>;
 
 /// The format that this build writes.
-const FORMAT: u32 = 6;
+const FORMAT: u32 = 7;
 /// The newest format that has a fixture.
-const FORMAT_KEPT: u32 = 6;
+const FORMAT_KEPT: u32 = 7;
 const FIXTURE_BYTES_MAX: usize = 100 << 10;
 
 fn fixture(format: u32) -> PathBuf {
@@ -299,6 +300,25 @@ fn basements_need_format_6() {
     assert!(db.verify().unwrap().iter().all(|(_, report)| report.problems.is_empty()));
 }
 
+/// Counters are refused by a database of format 6, which stays as it was.
+#[test]
+fn counters_need_format_7() {
+    let dir = tempfile::tempdir().unwrap();
+    unpack(&packed(FORMAT_COUNTERS - 1), dir.path());
+    let db = Database::open(dir.path(), options()).unwrap();
+    let error = db.create_index("counters", IndexOptions { counters: true, ..IndexOptions::default() }).err().unwrap();
+    let from = FORMAT_COUNTERS - 1;
+    assert!(matches!(error, Error::UpgradeRequired { found, supported: FORMAT, .. } if found == from), "{error}");
+    judge(&db, from);
+    db.close().unwrap();
+    drop(db);
+    assert_eq!(Database::upgrade(dir.path(), options()).unwrap(), Upgraded { from, to: FORMAT });
+    let db = Database::open(dir.path(), options()).unwrap();
+    make_counters(&db);
+    change_counters(&db);
+    judge_counters(&db);
+}
+
 /// What a key can be since format 3 is refused by a database of an older one, which stays as it was.
 #[test]
 fn what_came_with_a_format_needs_it() {
@@ -378,7 +398,7 @@ fn refused(version: u32, expected: fn(&Error) -> bool) {
 
 #[test]
 fn newer_formats_are_refused_by_name() {
-    refused(FORMAT + 8, |error| matches!(error, Error::NewerFormat { found: 14, supported: 1..=FORMAT, .. }));
+    refused(FORMAT + 8, |error| matches!(error, Error::NewerFormat { found: 15, supported: 1..=FORMAT, .. }));
 }
 
 #[test]

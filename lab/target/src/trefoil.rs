@@ -103,7 +103,7 @@ impl TrefoilTarget {
 
     fn index_options(&self, structure: Structure) -> IndexOptions {
         let node_bytes = self.parameters.node_bytes.unwrap_or(0) as usize;
-        IndexOptions { structure, compression: self.compression, node_bytes }
+        IndexOptions { structure, compression: self.compression, node_bytes, ..IndexOptions::default() }
     }
 
     /// As the catalog has it, of every index of every table; before there are tables, what was asked for.

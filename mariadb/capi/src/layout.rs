@@ -514,5 +514,5 @@ fn index_options(from: &abi::Key) -> Result<IndexOptions> {
         2 => Compression::Zstd,
         _ => return Err(unknown("a compression")),
     };
-    Ok(IndexOptions { structure, compression, node_bytes: from.node_size as usize })
+    Ok(IndexOptions { structure, compression, node_bytes: from.node_size as usize, ..IndexOptions::default() })
 }

@@ -59,7 +59,7 @@ impl Bench {
         Self {
             open: Box::new(open),
             disk: Box::new(watch::scratch),
-            options: IndexOptions { compression: Compression::Lz4, node_bytes: 1024, buffered: false },
+            options: IndexOptions { compression: Compression::Lz4, node_bytes: 1024, ..IndexOptions::default() },
             budget_bytes: 64 << 20,
         }
     }

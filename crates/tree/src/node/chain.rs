@@ -73,6 +73,10 @@ impl Chain {
         &self.versions
     }
 
+    pub(super) fn versions_mut(&mut self) -> &mut [ChainVersion] {
+        &mut self.versions
+    }
+
     /// The newest member at or below `limit`.
     pub(super) fn visible(&self, limit: CommitTs) -> Option<&ChainVersion> {
         self.versions().get(self.versions.partition_point(|v| v.ts > limit))

@@ -1,5 +1,6 @@
 //! Collection of a whole leaf by one GC view.
 //!
+//! 0. Counters are summed up ([`super::counters`]).
 //! 1. Chains: members by the interval rule, then tombstones at the end that everybody sees.
 //! 2. Versions in the page by the interval rule. The newest of a key has no newer one and stays.
 //! 3. A key's last version, if nothing older is left and it is a tombstone that everybody sees, goes; then the one
@@ -20,6 +21,14 @@ impl Leaf {
     /// nothing older of its key is left. Leaves the page compact if anything was dropped.
     pub fn collect(&mut self, view: &GcView) -> Dropped {
         let mut dropped = Dropped::default();
+        if self.of_counters {
+            let mut first = 0;
+            while first < self.page.len() {
+                let past = self.page.group_end(first);
+                self.sum_up(first, past, view);
+                first = past;
+            }
+        }
         if self.dead() == 0 {
             return dropped;
         }

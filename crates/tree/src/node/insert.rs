@@ -3,7 +3,7 @@
 //! 1. Find the key: after the hint of an ascending batch, at the right end, or by search.
 //! 2. New key: reserve room, place the entry.
 //! 3. Known key, this timestamp there already: nothing changes (decision D3).
-//! 4. Known key: *plan* which of its versions go by the interval rule once the new one is there, and whether the
+//! 4. Known key: a counter's versions are summed up ([`super::counters`]); *plan* which of its versions go by the interval rule once the new one is there, and whether the
 //!    key has to give versions to a chain [A27]; if there is no room even then, `Full`, and nothing was changed.
 //! 5. Carry the plan out: drop, move to the chain, place the new version.
 //!
@@ -223,6 +223,7 @@ impl Leaf {
 
     fn insert_version(&mut self, first: usize, new: &Newcomer<'_>, view: &GcView) -> Insert {
         let past = self.page.group_end(first);
+        self.sum_up(first, past, view);
         let last = self.page.slot(past - 1);
         let chain = (last.kind() == Kind::Chain).then(|| self.page.side_id(last));
         let end = past - usize::from(chain.is_some());

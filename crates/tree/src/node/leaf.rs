@@ -37,6 +37,8 @@ pub struct Leaf {
     pub(super) highest_delete: CommitTs,
     pub(super) max_ts: CommitTs,
     pub(super) sequence: Sequence,
+    /// Its values are counters: [`super::counters`].
+    pub(super) of_counters: bool,
 }
 
 /// Whether inserts come one after the other: what the split goes by besides the right edge.
@@ -167,6 +169,7 @@ impl Leaf {
             highest_delete: CommitTs::ZERO,
             max_ts: CommitTs::ZERO,
             sequence: Sequence::default(),
+            of_counters: false,
         }
     }
 

@@ -28,6 +28,7 @@ pub mod side;
 mod basement;
 mod chain;
 mod collect;
+mod counters;
 mod image;
 mod insert;
 mod page;

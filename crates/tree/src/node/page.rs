@@ -243,6 +243,11 @@ impl Page {
         &rest[..u16::from_le_bytes(*length) as usize]
     }
 
+    pub(super) fn value_mut(&mut self, slot: Slot) -> &mut [u8] {
+        let (at, length) = (self.suffix_span(slot).end + HEADER_BYTES, self.value(slot).len());
+        &mut self.bytes[at..at + length]
+    }
+
     /// Timestamp and value.
     #[inline]
     pub(super) fn version(&self, slot: Slot) -> (CommitTs, &[u8]) {

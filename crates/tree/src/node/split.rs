@@ -118,7 +118,7 @@ impl Leaf {
     /// same content.
     #[must_use]
     pub fn split(&mut self, at: &SplitPoint) -> Leaf {
-        let mut right = Leaf::new(self.page.another_frame(), &at.separator, self.hi());
+        let mut right = Leaf::new(self.page.another_frame(), &at.separator, self.hi()).of_counters(self.of_counters);
         right.side = self.side.sibling();
         right.max_ts = self.max_ts;
         let prefix = self.prefix.clone();

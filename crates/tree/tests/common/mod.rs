@@ -77,6 +77,7 @@ pub struct Setup {
     pub extent_bytes: u64,
     pub compression: Compression,
     pub buffered: bool,
+    pub counters: bool,
 }
 
 impl Default for Setup {
@@ -87,6 +88,7 @@ impl Default for Setup {
             extent_bytes: 256 << 10,
             compression: Compression::None,
             buffered: false,
+            counters: false,
         }
     }
 }
@@ -146,6 +148,7 @@ impl Rig {
                 compression: setup.compression,
                 node_bytes: setup.node_bytes,
                 buffered: setup.buffered,
+                counters: setup.counters,
             },
             space: space.clone(),
             cache: cache.clone(),

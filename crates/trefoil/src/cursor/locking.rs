@@ -166,6 +166,10 @@ impl<'a> LockingScan<'a> {
         self.look_again(keys)
     }
 
+    pub(crate) fn locking(&self) -> Locking {
+        self.locking
+    }
+
     fn lock(&self, key: &[u8], locking: Locking) -> Result<bool> {
         let Some((shape, n)) = &self.rows else {
             return self.tx.lock_for_read(&self.entry, key, locking);

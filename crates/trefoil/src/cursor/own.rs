@@ -11,8 +11,9 @@ use index::{Direction, KeyRange};
 use txn::write_set::Seq;
 
 use super::{FILL_FIRST, FILL_MAX};
+use crate::entry::IndexEntry;
 use crate::error::Result;
-use crate::transaction::Transaction;
+use crate::transaction::{Transaction, own_sum};
 
 /// Bytes of values that a batch may hold before it ends.
 const BATCH_BYTES: usize = 64 << 10;
@@ -21,6 +22,7 @@ const BATCH_BYTES: usize = 64 << 10;
 pub(crate) struct OwnWrites<'a> {
     tx: &'a Transaction,
     index: IndexId,
+    of_counters: bool,
     direction: Direction,
     /// Not copied yet.
     rest: KeyRange,
@@ -34,12 +36,13 @@ pub(crate) struct OwnWrites<'a> {
 impl<'a> OwnWrites<'a> {
     pub(crate) fn new(
         tx: &'a Transaction,
-        index: IndexId,
+        entry: &IndexEntry,
         range: (Bound<&[u8]>, Bound<&[u8]>),
         direction: Direction,
     ) -> Self {
         let (rest, batch, last) = (KeyRange::new(range), VecDeque::new(), (Vec::new(), Vec::new()));
-        Self { tx, index, direction, rest, batch, fill: FILL_FIRST, more: true, last }
+        let (index, of_counters) = (entry.id(), entry.of_counters());
+        Self { tx, index, of_counters, direction, rest, batch, fill: FILL_FIRST, more: true, last }
     }
 
     /// The key of the next write.
@@ -51,9 +54,12 @@ impl<'a> OwnWrites<'a> {
         Ok(self.batch.front().map(|(key, _)| key.as_slice()))
     }
 
-    /// Takes the next write, after [`OwnWrites::peek`] found one; true if it is a put.
-    pub(super) fn take(&mut self) -> bool {
-        let (key, value) = self.batch.pop_front().expect("there is a next write");
+    /// Takes the next write, after [`OwnWrites::peek`] found one; true if it is a put. `below` is what is stored under its key.
+    pub(super) fn take(&mut self, below: Option<&[u8]>) -> bool {
+        let (key, mut value) = self.batch.pop_front().expect("there is a next write");
+        if self.of_counters {
+            value = value.map(|own| own_sum(&own, below).to_vec());
+        }
         let is_put = value.is_some();
         self.last = (key, value.unwrap_or_default());
         is_put

@@ -166,7 +166,7 @@ impl<'a> Online<'a> {
         let first = shape.secondaries.len();
         let mut entries = Vec::new();
         for def in defs {
-            def.options.check_new()?;
+            def.check_new()?;
             let index = engine.open_structure(&def, None)?;
             // Which moment it will be is not known yet.
             index.expect_late(Some(CommitTs::ZERO));

@@ -162,13 +162,16 @@ fn retake(engine: &Arc<Engine>, held: &mut Held, share: &SetShare) -> Result<()>
     let shape = table.map(|table| table.shape());
     let shape = shape.as_deref();
     match &share.form {
-        Form::Inline(batch) => (0..batch.len()).try_for_each(|i| held.retake(engine, entry, shape, batch.key(i))),
+        Form::Inline(batch) => {
+            batch.iter().try_for_each(|(key, op)| held.retake(engine, entry, shape, (key, op.value())))
+        }
         Form::File(meta) => {
             let run = engine.open_run(meta)?;
             let mut cursor = run.cursor();
             let mut more = cursor.seek_first()?;
             while more {
-                held.retake(engine, entry, shape, cursor.key())?;
+                let value = if share.entry.of_counters() { cursor.value()? } else { None };
+                held.retake(engine, entry, shape, (cursor.key(), value.as_deref()))?;
                 more = cursor.next()?;
             }
             Ok(())

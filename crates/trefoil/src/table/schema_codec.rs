@@ -224,5 +224,5 @@ fn take_options(reader: &mut Reader<'_>) -> Option<IndexOptions> {
         _ => return None,
     };
     let compression = Compression::from_stored(reader.u8()?)?;
-    Some(IndexOptions { structure, compression, node_bytes: reader.length()? })
+    Some(IndexOptions { structure, compression, node_bytes: reader.length()?, counters: false })
 }

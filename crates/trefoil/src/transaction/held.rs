@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use base::{CommitTs, Fault, IndexId, Result, TxnId};
 use index::Batch;
+use index::counter::Counter;
 use store::{Charge, Class};
 use txn::{LockOutcome, LockRequest, Mode, SharedWriteSet};
 
@@ -73,12 +74,13 @@ impl Held {
         engine: &Arc<Engine>,
         entry: &IndexEntry,
         shape: Option<&TableShape>,
-        key: &[u8],
+        (key, value): (&[u8], Option<&[u8]>),
     ) -> Result<()> {
         self.writes.write(|writes| writes.delete(entry.id(), key))?;
         self.shrink_if_large(engine)?;
         if !matches!(entry.def.role, Role::Secondary(_)) {
-            self.lock(engine, entry.id(), key);
+            let adds = entry.of_counters() && matches!(value.and_then(Counter::decode), Some(Counter::Delta(_)));
+            self.lock(engine, entry.id(), key, if adds { Mode::Increment } else { Mode::Exclusive });
             return Ok(());
         }
         // Entries of secondary indexes change only under their row's lock; values of those that are not unique are locked by
@@ -89,7 +91,10 @@ impl Held {
         };
         let schema = &shape.def.schema;
         if schema.indexes()[n].is_unique() {
-            schema.unique_value(n, key)?.into_iter().for_each(|value| self.lock(engine, entry.id(), value));
+            schema
+                .unique_value(n, key)?
+                .into_iter()
+                .for_each(|value| self.lock(engine, entry.id(), value, Mode::Exclusive));
             return Ok(());
         }
         // Others may have the same value: then nobody had locked it.
@@ -113,17 +118,17 @@ impl Held {
         }
     }
 
-    fn lock(&mut self, engine: &Engine, index: IndexId, key: &[u8]) {
-        let is_granted = self.ask(engine, index, key, None);
+    fn lock(&mut self, engine: &Engine, index: IndexId, key: &[u8], mode: Mode) {
+        let is_granted = self.ask(engine, index, key, mode, None);
         debug_assert!(is_granted, "they held their locks side by side");
     }
 
     fn lock_if_free(&mut self, engine: &Engine, index: IndexId, key: &[u8]) {
-        self.ask(engine, index, key, Some(Duration::ZERO));
+        self.ask(engine, index, key, Mode::Exclusive, Some(Duration::ZERO));
     }
 
-    fn ask(&mut self, engine: &Engine, index: IndexId, key: &[u8], timeout: Option<Duration>) -> bool {
-        let request = LockRequest { index, key, mode: Mode::Exclusive, timeout, weight: 0 };
+    fn ask(&mut self, engine: &Engine, index: IndexId, key: &[u8], mode: Mode, timeout: Option<Duration>) -> bool {
+        let request = LockRequest { index, key, mode, timeout, weight: 0 };
         let outcome = engine.locks.lock(&mut self.locks.owner, &request);
         if matches!(outcome, LockOutcome::Granted { fresh: true, .. }) {
             self.locks.bytes += txn::lock_bytes(key) as u64;

@@ -313,8 +313,18 @@ impl Transaction {
         Ok(true)
     }
 
+    /// Takes the lock of a counter that will be added to.
+    pub(super) fn lock_to_add(&self, entry: &IndexEntry, key: &[u8]) -> Result<()> {
+        self.lock_for(entry, key, Locking::from(LockMode::Increment)).map(|_| ())
+    }
+
     fn lock_asked(&self, entry: &IndexEntry, key: &[u8], locking: Locking) -> Result<Option<bool>> {
-        if locking.mode == LockMode::Exclusive {
+        check_mode(locking)?;
+        self.lock_for(entry, key, locking)
+    }
+
+    fn lock_for(&self, entry: &IndexEntry, key: &[u8], locking: Locking) -> Result<Option<bool>> {
+        if locking.mode != LockMode::Shared {
             self.engine.check_writable()?;
             self.engine.check_undamaged(entry)?;
         }
@@ -334,6 +344,7 @@ impl Transaction {
         check_key(key)?;
         let mode = match locking.mode {
             LockMode::Shared => Mode::Shared,
+            LockMode::Increment => Mode::Increment,
             LockMode::Exclusive => Mode::Exclusive,
         };
         let timeout = match locking.wait {
@@ -362,8 +373,8 @@ impl Transaction {
                     return Err(self.not_granted(other, entry, key));
                 }
             };
-            if (fresh || raised)
-                && let Some(other) = self.folded_by(&mut held, entry, key, mode, fresh)?
+            if (fresh || raised.is_some())
+                && let Some(other) = self.folded_by(&mut held, entry, key, mode, raised)?
             {
                 drop(held);
                 if locking.wait == LockWait::Timeout {
@@ -378,8 +389,9 @@ impl Transaction {
                 held.bytes += txn::lock_bytes(key) as u64;
             }
             self.charge_locks(held)?;
-            if fresh {
-                self.check_unchanged(entry, key)?;
+            // Who adds does not look at what is there.
+            if mode != Mode::Increment && (fresh || raised == Some(Mode::Increment)) {
+                self.check_unchanged(entry, key, raised)?;
             }
             return Ok(Some(fresh));
         }
@@ -398,7 +410,7 @@ impl Transaction {
         entry: &IndexEntry,
         key: &[u8],
         mode: Mode,
-        fresh: bool,
+        raised: Option<Mode>,
     ) -> Result<Option<TxnId>> {
         let locks = &self.engine.locks;
         let other = locks.folded_by(&held.owner, entry.id(), key, mode, entry.lock_names());
@@ -408,9 +420,9 @@ impl Transaction {
             other => other,
         };
         if !matches!(other, Ok(None)) {
-            match fresh {
-                true => locks.release_one(&mut held.owner, entry.id(), key),
-                false => locks.lower_one(&held.owner, entry.id(), key),
+            match raised {
+                None => locks.release_one(&mut held.owner, entry.id(), key),
+                Some(before) => locks.lower_one(&held.owner, entry.id(), key, before),
             }
         }
         Ok(other?)
@@ -478,8 +490,8 @@ impl Transaction {
     }
 
     /// Under snapshot isolation: an error if the row, whose lock was just got, was changed after the snapshot. The lock is
-    /// given back then: the next try has to find the same.
-    fn check_unchanged(&self, entry: &IndexEntry, key: &[u8]) -> Result<()> {
+    /// given back then, or is what it was before: the next try has to find the same.
+    fn check_unchanged(&self, entry: &IndexEntry, key: &[u8], before: Option<Mode>) -> Result<()> {
         let is_kept = self.snapshot_isolation && !self.gives_locks_back();
         let snapshot = self.snapshot.borrow().as_ref().map(Slot::ts).filter(|_| is_kept);
         let Some(snapshot) = snapshot else { return Ok(()) };
@@ -494,8 +506,13 @@ impl Transaction {
             return Ok(());
         }
         let mut held = self.locks.borrow_mut();
-        self.engine.locks.release_one(&mut held.owner, entry.id(), key);
-        held.bytes = held.bytes.saturating_sub(txn::lock_bytes(key) as u64);
+        match before {
+            Some(before) => self.engine.locks.lower_one(&held.owner, entry.id(), key, before),
+            None => {
+                self.engine.locks.release_one(&mut held.owner, entry.id(), key);
+                held.bytes = held.bytes.saturating_sub(txn::lock_bytes(key) as u64);
+            }
+        }
         Err(Error::SnapshotConflict { index: entry.name().to_owned(), key: printable(key) })
     }
 
@@ -518,7 +535,16 @@ impl Transaction {
     /// A cursor over what a scan locks.
     pub(crate) fn locking_cursor<'a>(&'a self, scan: LockingScan<'a>) -> Result<Cursor<'a>> {
         self.check_running()?;
+        check_mode(scan.locking())?;
         scan.entry().check()?;
         Ok(Cursor::locking(scan))
     }
+}
+
+/// Of a locking read.
+fn check_mode(locking: Locking) -> Result<()> {
+    if locking.mode == LockMode::Increment {
+        return Err(Error::InvalidArgument("LockMode::Increment is of Transaction::add, not of reads".into()));
+    }
+    Ok(())
 }

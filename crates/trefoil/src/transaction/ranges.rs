@@ -118,7 +118,7 @@ impl Transaction {
 
     /// Adds an operation to the write set: its position, and the memory of the set. A key that is new, and comes into a range
     /// that another transaction has locked, waits for that one's end.
-    pub(super) fn add(&self, entry: &IndexEntry, key: &[u8], value: Option<&[u8]>) -> Result<(Seq, u64)> {
+    pub(super) fn enter_write(&self, entry: &IndexEntry, key: &[u8], value: Option<&[u8]>) -> Result<(Seq, u64)> {
         let id = entry.id();
         let add = |writes: &mut txn::WriteSet| -> Result<(Seq, u64)> {
             let before = match value {

@@ -266,6 +266,9 @@ impl Transaction {
             })?;
             return Ok(count);
         }
+        if entry.of_counters() {
+            return self.read_counters(entry, at, keys, found);
+        }
         let (mut rest, mut places) = (Vec::with_capacity(keys.len()), Vec::with_capacity(keys.len()));
         for (i, key) in keys.iter().enumerate() {
             let written = self.writes.get(entry.id(), key, Seq::LATEST, |written| {
@@ -283,6 +286,29 @@ impl Transaction {
             count += 1;
             found(places[i], value);
         })?;
+        Ok(count)
+    }
+
+    /// Of an index of counters with own writes: what these add is added to what is there.
+    fn read_counters(
+        &self,
+        entry: &IndexEntry,
+        at: ReadAt,
+        keys: &[&[u8]],
+        found: &mut dyn FnMut(usize, &[u8]),
+    ) -> Result<usize> {
+        let mut values: Vec<Option<[u8; 8]>> = vec![None; keys.len()];
+        entry.index.get_many(at, keys, &mut |i, _, value| values[i] = value.try_into().ok())?;
+        let mut count = 0;
+        for (i, (key, value)) in keys.iter().zip(&mut values).enumerate() {
+            self.writes.get(entry.id(), key, Seq::LATEST, |own| {
+                *value = own.value().map(|own| super::own_sum(own, value.as_ref().map(<[u8; 8]>::as_slice)));
+            })?;
+            if let Some(value) = value {
+                count += 1;
+                found(i, value);
+            }
+        }
         Ok(count)
     }
 
@@ -310,7 +336,7 @@ impl Transaction {
         range: (Bound<&[u8]>, Bound<&[u8]>),
         direction: Direction,
     ) -> Cursor<'a> {
-        let own = self.has_touched(entry).then(|| OwnWrites::new(self, entry.id(), range, direction));
+        let own = self.has_touched(entry).then(|| OwnWrites::new(self, entry, range, direction));
         Cursor::new(entry, at, range, slot, own, direction)
     }
 
@@ -322,7 +348,7 @@ impl Transaction {
         direction: Direction,
     ) -> Result<Cursor<'a>> {
         entry.check()?;
-        let own = self.has_touched(entry).then(|| OwnWrites::new(self, entry.id(), range, direction));
+        let own = self.has_touched(entry).then(|| OwnWrites::new(self, entry, range, direction));
         Ok(Cursor::new(entry, ReadAt::Newest, range, None, own, direction))
     }
 

@@ -26,6 +26,8 @@ pub const FORMAT_BETREE: u32 = 5;
 pub const FORMAT_LONG_KEYS: u32 = 5;
 /// From this on there are leaves in basements.
 pub const FORMAT_BASEMENTS: u32 = 6;
+/// From this on there are counters.
+pub const FORMAT_COUNTERS: u32 = 7;
 
 /// Plain indexes: one for each compression, with large values and deleted keys, last written behind the checkpoint.
 fn plain(compression: Compression) -> BTreeMap<Vec<u8>, Vec<u8>> {
@@ -104,6 +106,7 @@ pub fn make(path: &Path) {
     make_cold(path);
     let db = Database::open(path, options()).unwrap();
     make_messages(&db);
+    make_counters(&db);
     for compression in ALL_COMPRESSIONS {
         let small = IndexOptions { compression, node_bytes: 4096, ..IndexOptions::default() };
         let index = db.create_index(name_of(compression), small).unwrap();
@@ -150,6 +153,7 @@ pub fn make(path: &Path) {
     }
     make_late_messages(&db);
     change_basements(&db);
+    change_counters(&db);
     let mut tx = db.begin().unwrap();
     (ROWS - 20..ROWS).for_each(|n| tx.insert(&table, &row(n)).unwrap());
     tx.commit().unwrap();
@@ -385,7 +389,7 @@ const BASEMENTS: [(&str, Structure, Compression); 2] =
 /// So many rows that there are several leaves of several basements.
 pub fn make_basements(db: &Database) {
     for (name, structure, compression) in BASEMENTS {
-        let options = IndexOptions { structure, compression, node_bytes: 64 << 10 };
+        let options = IndexOptions { structure, compression, node_bytes: 64 << 10, ..IndexOptions::default() };
         let index = db.create_index(name, options).unwrap();
         let mut tx = db.begin().unwrap();
         (0..500).for_each(|n| tx.put(&index, &key(n), &[b'a'; 200]).unwrap());
@@ -416,6 +420,69 @@ pub fn judge_basements(db: &Database) {
         }
         let found = tx.range(&index, ..).and_then(|c| c.collect()).unwrap();
         assert!(found == expected.clone().into_iter().collect::<Entries>(), "{name}");
+    }
+}
+
+const COUNTERS: [(&str, Structure); 2] = [("counters", Structure::Btree), ("counters, buffered", Structure::Betree)];
+
+/// Counters that were set, and added to by several commits.
+pub fn make_counters(db: &Database) {
+    for (name, structure) in COUNTERS {
+        let options = IndexOptions { structure, counters: true, node_bytes: 4096, ..IndexOptions::default() };
+        let index = db.create_index(name, options).unwrap();
+        for round in 0..3i64 {
+            let mut tx = db.begin().unwrap();
+            (0..300).for_each(|n| match n % 3 {
+                0 if round == 0 => tx.put(&index, &key(n), &1000i64.to_le_bytes()).unwrap(),
+                _ => tx.add(&index, &key(n), i64::from(n)).unwrap(),
+            });
+            tx.commit().unwrap();
+        }
+    }
+}
+
+/// More of that behind the checkpoint, in the log and in a run file.
+pub fn change_counters(db: &Database) {
+    for (name, _) in COUNTERS {
+        let index = db.index(name).unwrap();
+        for round in [-5i64, -7] {
+            let mut tx = db.begin().unwrap();
+            (0..20).for_each(|n| tx.add(&index, &key(n), round).unwrap());
+            tx.commit().unwrap();
+        }
+        let mut tx = db.begin().unwrap();
+        assert!(tx.delete(&index, &key(4)).unwrap());
+        tx.add(&index, &key(4), 44).unwrap();
+        assert!(tx.delete(&index, &key(5)).unwrap());
+        tx.commit().unwrap();
+        let mut tx = db.begin().unwrap();
+        (0..1200).for_each(|n| tx.add(&index, &key(n), 1_000_000).unwrap());
+        tx.commit().unwrap();
+    }
+}
+
+pub fn judge_counters(db: &Database) {
+    let sum = |n: i64| {
+        let made = match n {
+            0..300 if n % 3 == 0 => 1000 + 2 * n,
+            0..300 => 3 * n,
+            _ => 0,
+        };
+        match n {
+            4 => 44 + 1_000_000,
+            5 => 1_000_000,
+            0..20 => made - 12 + 1_000_000,
+            _ => made + 1_000_000,
+        }
+    };
+    let expected: Entries = (0..1200).map(|n| (key(n), sum(i64::from(n)).to_le_bytes().to_vec())).collect();
+    let tx = db.begin().unwrap();
+    for (name, _) in COUNTERS {
+        let index = db.index(name).unwrap();
+        assert!(tx.range(&index, ..).and_then(|c| c.collect()).unwrap() == expected, "{name}");
+        for (key, value) in &expected {
+            assert_eq!(tx.get(&index, key).unwrap().as_ref(), Some(value), "{name}");
+        }
     }
 }
 
@@ -504,6 +571,9 @@ pub fn judge(db: &Database, format: u32) {
     if format >= FORMAT_LONG_KEYS {
         judge_long_keys(db);
     }
+    if format >= FORMAT_COUNTERS {
+        judge_counters(db);
+    }
     let since = [("altered", FORMAT_VERSIONS), ("buffered", FORMAT_BETREE), ("clustered", FORMAT_CLUSTERING)];
     let since = since.iter().chain(&[("keys", FORMAT_KEYS), ("long keys", FORMAT_LONG_KEYS), ("table", 1)]);
     let expected: Vec<&str> = since.filter(|(_, since)| format >= *since).map(|(name, _)| *name).collect();
@@ -511,7 +581,9 @@ pub fn judge(db: &Database, format: u32) {
     if format >= FORMAT_BASEMENTS {
         judge_basements(db);
     }
-    assert_eq!(indexes.len(), 5 + usize::from(format >= FORMAT_BETREE) + 2 * usize::from(format >= FORMAT_BASEMENTS));
+    let since = [(FORMAT_BETREE, 1), (FORMAT_BASEMENTS, 2), (FORMAT_COUNTERS, 2)];
+    let more: usize = since.iter().filter(|(since, _)| format >= *since).map(|(_, count)| count).sum();
+    assert_eq!(indexes.len(), 5 + more);
     for (name, report) in db.verify().unwrap() {
         assert!(report.problems.is_empty(), "{name}: {:?}", report.problems);
     }
