@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use base::CommitTs;
+use index::counter::Counter;
 use model::Model;
 
 /// Which ordered map: a plain index or a table.
@@ -16,11 +17,13 @@ pub enum Map {
     Table,
     /// One row per transaction that ever committed: its number. Tells after a crash who is there.
     Journal,
+    /// The index of counters: what commits add is summed up by [`History::models`].
+    Counters,
     /// An index or table that comes and goes, by the number of its creation: never the same twice.
     Extra(u64),
 }
 
-/// Writes of one transaction: the last on each key.
+/// Writes of one transaction: the last on each key; of a counter, as versions are stored.
 pub type Writes = BTreeMap<(Map, Vec<u8>), Option<Vec<u8>>>;
 
 /// How sure its owner is that a commit happened.
@@ -138,11 +141,30 @@ impl History {
     #[must_use]
     pub fn models(&self) -> BTreeMap<Map, Model> {
         let mut models: BTreeMap<Map, Model> = BTreeMap::new();
-        for commit in &self.commits {
+        let mut sums: BTreeMap<&[u8], i64> = BTreeMap::new();
+        let mut commits: Vec<_> = self.commits.iter().collect();
+        commits.sort_unstable_by_key(|commit| commit.ts);
+        for commit in commits {
             for ((map, key), value) in &commit.writes {
-                models.entry(*map).or_default().put(commit.ts, key, value.as_deref());
+                let model = models.entry(*map).or_default();
+                if *map == Map::Counters {
+                    let sum = sums.entry(key).or_default();
+                    let is_there = value.is_some();
+                    *sum = value.as_deref().map_or(0, |change| changed(*sum, change));
+                    model.put(commit.ts, key, is_there.then_some(&sum.to_le_bytes()[..]));
+                } else {
+                    model.put(commit.ts, key, value.as_deref());
+                }
             }
         }
         models
+    }
+}
+
+/// A counter behind a change.
+fn changed(before: i64, change: &[u8]) -> i64 {
+    match Counter::decode(change).expect("a change of a counter") {
+        Counter::Sum(sum) => sum,
+        Counter::Delta(delta) => before.wrapping_add(delta),
     }
 }

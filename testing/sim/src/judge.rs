@@ -144,7 +144,7 @@ pub fn contents(history: &History, world: &World) {
 /// Reads everything; the first fault met.
 pub fn readable(world: &World) -> Result<(), Error> {
     let snapshot = world.db.snapshot()?;
-    for index in world.plain.iter().chain(&world.wide).chain([&world.journal]) {
+    for index in world.plain.iter().chain(&world.wide).chain(&world.counters).chain([&world.journal]) {
         snapshot.range(index, ..)?.collect()?;
     }
     let mut rows = snapshot.scan(&world.table, ALL)?;

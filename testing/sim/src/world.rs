@@ -51,12 +51,16 @@ pub struct Sizes {
     pub prepares: bool,
     /// How indexes are stored.
     pub structure: Structure,
+    /// With an index of counters.
+    pub counters: bool,
 }
 
 /// Seeds below are B-trees: those that documents name do what they did.
 const BTREES_BELOW: u64 = 250;
 /// Structures are drawn from a stream of their own, so that everything else of a seed is what it was before there were two.
 const STRUCTURES: u64 = 0x0b37_7ee5;
+/// The same of counters.
+const COUNTERS: u64 = 0x00c0_0072;
 
 /// Which tables have an index named like [`ONE_A`] that is unique in column `a`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -82,6 +86,7 @@ impl Sizes {
         let inline = [200, 2000, 1 << 20][if whole { 2 } else { rng.index(3) }];
         // A batch all over the wide index fits into a record, which the ring bounds, and that the budget.
         let betree = seed >= BTREES_BELOW && Rng::new(seed ^ STRUCTURES).chance(0.5);
+        let counters = seed >= BTREES_BELOW && Rng::new(seed ^ COUNTERS).chance(0.5);
         let budget = [256 << 10, 1 << 20, 8 << 20][if whole { 1 + rng.index(2) } else { rng.index(3) }];
         Self {
             node_bytes: if wide { 512 } else { [512, 1024, 4096][rng.index(3)] },
@@ -96,6 +101,7 @@ impl Sizes {
             unique: [Unique::Never, Unique::Never, Unique::Always, Unique::Always, Unique::Added][rng.index(5)],
             prepares: rng.chance(0.5),
             structure: if betree { Structure::Betree } else { Structure::Btree },
+            counters,
         }
     }
 
@@ -157,6 +163,8 @@ pub struct World {
     pub plain: Vec<Index>,
     /// The wide index, where there is one.
     pub wide: Option<Index>,
+    /// The index of counters, where there is one.
+    pub counters: Option<Index>,
     /// The table.
     pub table: Table,
     /// The journal.
@@ -173,25 +181,29 @@ impl World {
     pub fn open(disk: Arc<dyn vfs::Vfs>, sizes: &Sizes) -> Result<Self, Error> {
         let db = Database::open("/db", sizes.options(disk))?;
         let options = sizes.index_options();
-        let index = |name: &str| match db.index(name) {
+        let index_with = |name: &str, options| match db.index(name) {
             Err(Error::NotFound { .. }) => db.create_index(name, options),
             other => other,
         };
+        let index = |name: &str| index_with(name, options);
         let plain = (0..PLAIN).map(|n| index(&format!("plain{n}"))).collect::<Result<_, _>>()?;
         let wide = sizes.wide.then(|| index("wide")).transpose()?;
+        let of_counters = IndexOptions { counters: true, ..options };
+        let counters = sizes.counters.then(|| index_with("counters", of_counters)).transpose()?;
         let journal = index("journal")?;
         let table = match db.table("rows") {
             Err(Error::NotFound { .. }) => db.create_table("rows", schema(sizes))?,
             other => other?,
         };
-        Ok(Self { db, plain, wide, table, journal, extras: Arc::default(), sizes: sizes.clone() })
+        Ok(Self { db, plain, wide, counters, table, journal, extras: Arc::default(), sizes: sizes.clone() })
     }
 
     /// All maps.
     pub fn maps(&self) -> Vec<Map> {
         let always = (0..PLAIN).map(Map::Plain).chain([Map::Table, Map::Journal]);
         let extras: Vec<_> = self.extras.lock().values().map(|(creation, _)| Map::Extra(*creation)).collect();
-        always.chain(self.wide.iter().map(|_| Map::Wide)).chain(extras).collect()
+        let some = self.wide.iter().map(|_| Map::Wide).chain(self.counters.iter().map(|_| Map::Counters));
+        always.chain(some).chain(extras).collect()
     }
 
     /// The handle of a map, if it is there.
@@ -200,6 +212,7 @@ impl World {
         match map {
             Map::Plain(n) => Some(Extra::Index(self.plain[n].clone())),
             Map::Wide => self.wide.clone().map(Extra::Index),
+            Map::Counters => self.counters.clone().map(Extra::Index),
             Map::Journal => Some(Extra::Index(self.journal.clone())),
             Map::Table => Some(Extra::Table(self.table.clone())),
             Map::Extra(creation) => {

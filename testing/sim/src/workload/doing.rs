@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::ops::Bound;
 
+use index::counter::Counter;
 use trefoil::{Duplicate, Durability, Error, Index, Isolation, LockMode, Locking, Table, Transaction, Upserted, Value};
 use vfs::random::Rng;
 
@@ -38,6 +39,40 @@ impl<'a> Doing<'a> {
     pub fn put(&mut self, map: Map, index: &Index, key: &[u8], value: Vec<u8>) -> Result<(), Error> {
         self.tx.put(index, key, &value)?;
         self.writes.insert((map, key.to_vec()), Some(value));
+        Ok(())
+    }
+
+    /// Adds to a counter.
+    pub fn add(&mut self, index: &Index, key: &[u8], delta: i64) -> Result<(), Error> {
+        self.tx.add(index, key, delta)?;
+        let change = self.writes.entry((Map::Counters, key.to_vec()));
+        change
+            .and_modify(|own| *own = Some(own_counter(own).plus(delta).encode().to_vec()))
+            .or_insert_with(|| Some(Counter::Delta(delta).encode().to_vec()));
+        Ok(())
+    }
+
+    /// Sets a counter.
+    pub fn set(&mut self, index: &Index, key: &[u8], sum: i64) -> Result<(), Error> {
+        self.tx.put(index, key, &sum.to_le_bytes())?;
+        self.writes.insert((Map::Counters, key.to_vec()), Some(Counter::Sum(sum).encode().to_vec()));
+        Ok(())
+    }
+
+    /// Locks a counter and reads it. What it was before own additions is known if it was there.
+    pub fn read_counter(&mut self, index: &Index, key: &[u8], mode: LockMode) -> Result<(), Error> {
+        let value = self.tx.get_locked(index, key, mode)?;
+        let Some(own) = self.writes.get(&(Map::Counters, key.to_vec())) else {
+            self.note_value(Map::Counters, key, value);
+            return Ok(());
+        };
+        let expected = own.as_ref().map(|_| own_counter(own));
+        match (expected, value) {
+            (None, None) => {}
+            (Some(Counter::Sum(sum)), Some(value)) => assert_eq!(sum.to_le_bytes()[..], value, "its own sum"),
+            (Some(Counter::Delta(_)), Some(_)) => {}
+            (expected, value) => panic!("{expected:?} is written, {value:?} was read"),
+        }
         Ok(())
     }
 
@@ -219,6 +254,16 @@ impl<'a> Doing<'a> {
                     self.tx.get_row(table, &[Value::U64(id)])?.map(|row| flat(&row).1)
                 }
             };
+            if *map == Map::Counters {
+                let sum =
+                    |value: &Vec<u8>| Counter::Sum(i64::from_le_bytes(value[..].try_into().expect("eight bytes")));
+                let is_right = match (expected.as_ref().map(|_| own_counter(expected)), found.as_ref().map(sum)) {
+                    (Some(Counter::Delta(_)), Some(_)) => true,
+                    (own, found) => own == found,
+                };
+                assert!(is_right, "own change {expected:?} of counter {key:?}: {found:?}");
+                continue;
+            }
             assert_eq!(found, *expected, "own write on {key:?} of {map:?}");
         }
         Ok(())
@@ -262,4 +307,9 @@ impl<'a> Doing<'a> {
         assert!(snapshot.get(&world.journal, &row)?.is_some(), "the commit at {ts} is not seen at {}", snapshot.ts());
         Ok(())
     }
+}
+
+/// What a transaction has made of a counter; deleted, it is 0.
+fn own_counter(own: &Option<Vec<u8>>) -> Counter {
+    own.as_ref().map_or(Counter::Sum(0), |own| Counter::decode(own).expect("a change of a counter"))
 }

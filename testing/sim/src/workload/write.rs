@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
-use trefoil::{Error, Isolation, LockMode, Locking, Value};
+use trefoil::{Error, Index, Isolation, LockMode, Locking, Value};
 use vfs::random::Rng;
 
 use super::doing::Doing;
@@ -130,6 +130,11 @@ fn operation(doing: &mut Doing<'_>, rng: &mut Rng) -> Result<(), Error> {
     if world.sizes.budget_bytes <= 1 << 20 && rng.chance(0.02) {
         return spill(doing, rng);
     }
+    if let Some(index) = &world.counters
+        && rng.chance(0.3)
+    {
+        return counter(doing, index, rng);
+    }
     let key = rng.below(KEYS);
     let max = world.sizes.value_bytes_max;
     let n = rng.index(PLAIN);
@@ -172,6 +177,18 @@ fn operation(doing: &mut Doing<'_>, rng: &mut Rng) -> Result<(), Error> {
                 _ => doing.delete_row(map, &table, key),
             }
         }
+    }
+}
+
+/// Few keys, so that several add to one at a time.
+fn counter(doing: &mut Doing<'_>, index: &Index, rng: &mut Rng) -> Result<(), Error> {
+    let (key, number) = (rng.below(8).to_be_bytes(), rng.below(100) as i64 - 50);
+    match rng.below(20) {
+        0 => doing.set(index, &key, number),
+        1 => doing.delete(Map::Counters, index, &key),
+        2 => doing.read_counter(index, &key, LockMode::Shared),
+        3 => doing.read_counter(index, &key, LockMode::Exclusive),
+        _ => doing.add(index, &key, number),
     }
 }
 
