@@ -46,6 +46,15 @@ impl Counter {
         }
     }
 
+    /// What the counter is by this version, above one by which it is `below`.
+    #[must_use]
+    pub fn over(self, below: i64) -> i64 {
+        match self {
+            Counter::Sum(sum) => sum,
+            Counter::Delta(delta) => below.wrapping_add(delta),
+        }
+    }
+
     /// The same with this added.
     #[must_use]
     pub fn plus(self, delta: i64) -> Self {
@@ -69,5 +78,6 @@ mod tests {
             assert_eq!(Counter::decode(bad), None, "{bad:?}");
         }
         assert_eq!(Counter::Sum(i64::MAX).plus(1), Counter::Sum(i64::MIN));
+        assert_eq!((Counter::Sum(3).over(5), Counter::Delta(1).over(i64::MAX)), (3, i64::MIN));
     }
 }

@@ -19,6 +19,7 @@ use std::time::Duration;
 
 use base::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use base::{CommitTs, IndexId, TxnId};
+use index::counter::COUNTER_BYTES;
 use store::{Charge, Class};
 use txn::write_set::Seq;
 use txn::{SharedWriteSet, Snapshot as Slot};
@@ -153,7 +154,7 @@ impl Transaction {
     /// ```
     pub fn put(&mut self, index: &Index, key: &[u8], value: &[u8]) -> Result<()> {
         let entry = index.entry();
-        let mut counter = [0; 9];
+        let mut counter = [0; COUNTER_BYTES];
         let value = counters::stored(entry, value, &mut counter)?;
         self.wait_for_ranges(entry, key)?;
         self.lock_for_write(entry, key)?;

@@ -163,8 +163,5 @@ impl History {
 
 /// A counter behind a change.
 fn changed(before: i64, change: &[u8]) -> i64 {
-    match Counter::decode(change).expect("a change of a counter") {
-        Counter::Sum(sum) => sum,
-        Counter::Delta(delta) => before.wrapping_add(delta),
-    }
+    Counter::decode(change).expect("a change of a counter").over(before)
 }

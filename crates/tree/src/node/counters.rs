@@ -37,15 +37,11 @@ impl Leaf {
             if self.page.ts(slot) > floor {
                 return;
             }
-            sum = match Counter::decode(self.page.value(slot)) {
-                Some(Counter::Delta(delta)) => {
-                    let sum = delta.wrapping_add(sum);
-                    self.page.value_mut(slot).copy_from_slice(&Counter::Sum(sum).encode());
-                    sum
-                }
-                Some(Counter::Sum(sum)) => sum,
-                None => 0,
-            };
+            let version = Counter::decode(self.page.value(slot));
+            sum = version.map_or(0, |version| version.over(sum));
+            if matches!(version, Some(Counter::Delta(_))) {
+                self.page.value_mut(slot).copy_from_slice(&Counter::Sum(sum).encode());
+            }
         }
     }
 
@@ -69,15 +65,10 @@ impl Chain {
     fn sum_up(&mut self, floor: CommitTs) {
         let mut sum = 0;
         for v in self.versions_mut().iter_mut().rev().take_while(|v| v.ts <= floor) {
-            sum = match counter(&v.value) {
-                Some(Counter::Delta(delta)) => {
-                    let sum = delta.wrapping_add(sum);
-                    v.value = ChainValue::Inline(Counter::Sum(sum).encode().into());
-                    sum
-                }
-                Some(Counter::Sum(sum)) => sum,
-                None => 0,
-            };
+            sum = counter(&v.value).map_or(0, |version| version.over(sum));
+            if is_delta(&v.value) {
+                v.value = ChainValue::Inline(Counter::Sum(sum).encode().into());
+            }
         }
     }
 }

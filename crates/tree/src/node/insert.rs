@@ -3,8 +3,9 @@
 //! 1. Find the key: after the hint of an ascending batch, at the right end, or by search.
 //! 2. New key: reserve room, place the entry.
 //! 3. Known key, this timestamp there already: nothing changes (decision D3).
-//! 4. Known key: a counter's versions are summed up ([`super::counters`]); *plan* which of its versions go by the interval rule once the new one is there, and whether the
-//!    key has to give versions to a chain [A27]; if there is no room even then, `Full`, and nothing was changed.
+//! 4. Known key: a counter's versions are summed up ([`super::counters`]); *plan* which of its versions go by the interval rule
+//!    once the new one is there, and whether the key has to give versions to a chain [A27]; if there is no room even then,
+//!    `Full`, and nothing was changed but for sums.
 //! 5. Carry the plan out: drop, move to the chain, place the new version.
 //!
 //! The prefix that the page strips follows the keys: a key that does not share it makes it shorter, and a full page

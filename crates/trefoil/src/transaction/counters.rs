@@ -1,6 +1,6 @@
 //! Counters of a transaction [A21]: it adds to one without looking at it, beside others that do.
 
-use index::counter::Counter;
+use index::counter::{COUNTER_BYTES, Counter};
 use txn::write_set::{Seq, Written};
 
 use super::Transaction;
@@ -58,11 +58,7 @@ fn of_own(written: &[u8]) -> Counter {
 
 /// What a reader sees of an own write, with what the index has below it.
 pub(crate) fn own_sum(written: &[u8], below: Option<&[u8]>) -> [u8; 8] {
-    let sum = match of_own(written) {
-        Counter::Sum(sum) => sum,
-        Counter::Delta(delta) => below.map_or(0, of_reader).wrapping_add(delta),
-    };
-    sum.to_le_bytes()
+    of_own(written).over(below.map_or(0, of_reader)).to_le_bytes()
 }
 
 fn of_reader(value: &[u8]) -> i64 {
@@ -70,7 +66,11 @@ fn of_reader(value: &[u8]) -> i64 {
 }
 
 /// The stored form of a value that a user puts into an index.
-pub(super) fn stored<'v>(entry: &IndexEntry, value: &'v [u8], counter: &'v mut [u8; 9]) -> Result<&'v [u8]> {
+pub(super) fn stored<'v>(
+    entry: &IndexEntry,
+    value: &'v [u8],
+    counter: &'v mut [u8; COUNTER_BYTES],
+) -> Result<&'v [u8]> {
     if !entry.of_counters() {
         return Ok(value);
     }
