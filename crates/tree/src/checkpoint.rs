@@ -173,8 +173,9 @@ impl Walk<'_> {
     }
 
     fn compose_unguarded(&self, handle: &Arc<InnerHandle>) -> Result<Option<Composed>> {
-        self.core.drain_before_composing(handle, self.upkeep)?;
         loop {
+            // Each time: a flush adds to what the image names.
+            self.core.drain_before_composing(handle, self.upkeep)?;
             let below = self.inner_children(handle);
             self.visit_all(&below)?;
             vfs::thread::point("tree.before_compose");

@@ -6,6 +6,7 @@ use base::{CommitTs, Fault, Result};
 use store::epoch;
 
 use crate::descent::{Seek, Stop};
+use crate::drain::Moving;
 use crate::handle::{Child, InnerHandle, InnerState, LeafHandle, LeafState};
 use crate::image::{Fence, Image};
 use crate::node::Inner;
@@ -18,6 +19,8 @@ impl Core {
     /// What cannot be read, for its bytes or for the disk, is walked around: the blocks it names stay, and the first such
     /// fault is returned in the end. After any other fault nothing was freed.
     pub(crate) fn destroy(&self) -> Result<()> {
+        // A drain under way holds blocks.
+        self.upkeep.lock().moving = Moving::default();
         let mut damage = None;
         let mut key = Vec::new();
         loop {

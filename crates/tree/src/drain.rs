@@ -29,7 +29,8 @@ use crate::tree::Core;
 const MEMORY_SHARE: u64 = 4;
 /// Messages on disk may take one in so many bytes of what the images of the leaves below take.
 const DISK_SHARE: u64 = 2;
-/// What an inner node's image says of them may take one in so many bytes of a block.
+/// What an inner node's image says of them may take one in so many bytes of a block. At twice as much a checkpoint drains the node
+/// itself: upkeep did not come to it, and more might not fit into a block.
 const NAMED_SHARE: usize = 4;
 /// Of one block of them, besides its first key and its last one, about.
 const DESCRIPTOR_BYTES: usize = 48;
@@ -39,16 +40,19 @@ const LEAVES_PER_CALL: usize = 16;
 const NODES_PER_CALL: usize = 64;
 
 /// Where flushing and draining stand.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Moving {
     sweep: Option<Sweep>,
+    /// Where the last sweep came to.
+    drained_to: Vec<u8>,
 }
 
 /// A drain under way: of what lies from `at` to the end that the node had when it began.
-#[derive(Debug)]
 struct Sweep {
     at: Vec<u8>,
     end: Option<Vec<u8>>,
+    /// Blocks that reach beyond the leaves drained so far: each is read once.
+    payloads: Payloads,
 }
 
 impl Core {
@@ -68,13 +72,13 @@ impl Core {
             }
         }
         if moving.sweep.is_none() {
-            let Some((low, _)) = self.overfull.take() else { return Ok(0) };
+            let Some((low, _)) = self.overfull.take_from(&moving.drained_to) else { return Ok(0) };
             moving.sweep = self.begin_sweep(&low)?;
         }
         let Some(sweep) = &mut moving.sweep else { return Ok(1) };
         let (moved, is_through) = self.drain_some(sweep, upkeep)?;
         if is_through {
-            moving.sweep = None;
+            moving.drained_to = moving.sweep.take().and_then(|sweep| sweep.end).unwrap_or_default();
         }
         Ok(moved)
     }
@@ -162,13 +166,13 @@ impl Core {
             Child::Leaf(leaf) => leaf.record.lock().image.as_ref().map_or(0, |image| image.block.stored_bytes()),
             Child::Inner(_) => 0,
         };
-        self.are_too_many_to_name(segments)
+        self.are_too_many_to_name(segments, NAMED_SHARE)
             || (stored > 0 && stored > keys.children().iter().map(image).sum::<u64>() / DISK_SHARE)
     }
 
-    fn are_too_many_to_name(&self, segments: &[Arc<SegmentBlock>]) -> bool {
+    fn are_too_many_to_name(&self, segments: &[Arc<SegmentBlock>], share: usize) -> bool {
         let named: usize = segments.iter().map(|block| block.first.len() + block.last.len() + DESCRIPTOR_BYTES).sum();
-        named > self.env.space.payload_bytes_max() / NAMED_SHARE
+        named > self.env.space.payload_bytes_max() / share
     }
 
     /// Over the node of `low`, if it still holds too much.
@@ -179,12 +183,13 @@ impl Core {
         let guard = epoch::pin();
         let Some(keys) = loaded(handle, &guard) else { return Ok(None) };
         let is_overfull = self.is_overfull(&handle.record.lock().segments, keys);
-        Ok(is_overfull.then(|| Sweep { at: keys.lo().to_vec(), end: keys.hi().map(<[u8]>::to_vec) }))
+        let (at, end) = (keys.lo().to_vec(), keys.hi().map(<[u8]>::to_vec));
+        Ok(is_overfull.then(|| Sweep { at, end, payloads: Payloads::default() }))
     }
 
     /// All of a node, before it is composed, if its image might not fit into a block: upkeep did not come to it.
     pub(crate) fn drain_before_composing(&self, handle: &InnerHandle, upkeep: &Upkeep<'_>) -> Result<()> {
-        if !self.are_too_many_to_name(&handle.record.lock().segments) {
+        if !self.are_too_many_to_name(&handle.record.lock().segments, NAMED_SHARE / 2) {
             return Ok(());
         }
         let low = loaded(handle, &epoch::pin()).map(|keys| Fence::from(keys.lo()));
@@ -198,17 +203,15 @@ impl Core {
         let path = self.load_path(&sweep.at)?;
         let handle = path.last().expect("a path has a root");
         let Some((leaves, next)) = self.to_drain(handle, &sweep.at, upkeep) else { return Ok((1, false)) };
-        let mut payloads = Payloads::default();
         let (mut there, mut was_resident) = (Vec::new(), Vec::new());
         for leaf in &leaves {
             // Those that are damaged are not asked for again.
             let was = leaf.latch.read().resident().is_some();
-            if self.load_to_write(leaf, &mut payloads)? {
+            if self.load_to_write(leaf, &mut sweep.payloads)? {
                 there.push(leaf.clone());
                 was_resident.push(was);
             }
         }
-        drop(payloads);
         self.write_leaves(&self.dirty_between(&sweep.at, next.as_deref()), upkeep)?;
         self.drop_void(&sweep.at, next.as_deref());
         let budget = self.env.cache.budget();
@@ -220,6 +223,7 @@ impl Core {
         let next = next.filter(|next| sweep.end.as_ref().is_none_or(|end| next < end));
         let is_through = next.is_none();
         sweep.at = next.unwrap_or_default();
+        sweep.payloads.move_to(&sweep.at, sweep.end.as_deref());
         Ok((leaves.len() as u64 + 1, is_through))
     }
 

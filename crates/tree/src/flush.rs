@@ -246,7 +246,7 @@ impl Core {
     fn part_of(&self, block: &SegmentBlock, low: &[u8], high: Option<&[u8]>, own: &mut Messages) -> Result<()> {
         let mut payload = Vec::new();
         self.read_segment(block, &mut payload)?;
-        segment::select(&payload, low, high, CommitTs::ZERO, own)
+        segment::select(&payload, &mut None, (low, high), CommitTs::ZERO, own)
             .map_err(|what| self.corrupt(block.block.at(), "segment of messages", what))
     }
 

@@ -24,7 +24,7 @@ use crate::tree::{Core, Hand};
 const MERGES_PER_CALL: usize = 8;
 
 /// What one call leaves for later ones.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Plan {
     /// Dead, but not for everybody: looked at again when the view has moved to the timestamp.
     pub dead: Waiting,

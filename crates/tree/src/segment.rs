@@ -4,6 +4,8 @@
 //! message the length that its key shares with the one before, the rest of the key, the timestamp above the lowest, and
 //! the value (length + 1 and bytes, 0 for a delete). Ascending by key, the newest of a key first.
 
+use std::cmp::Ordering;
+use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
 use base::CommitTs;
@@ -160,46 +162,102 @@ pub(crate) fn lost() -> Vec<u8> {
     vec![LOST_FORMAT]
 }
 
+/// A place in a payload: at a message, or behind the last one.
+#[derive(Debug)]
+pub(crate) struct Place {
+    /// Where what follows begins, and how many messages that are.
+    next: usize,
+    left: u64,
+    /// The lowest timestamp of all.
+    oldest: u64,
+    key: Vec<u8>,
+    ts: Option<u64>,
+    /// Of a put, where its value is.
+    value: Option<Range<usize>>,
+    is_end: bool,
+    /// All messages of lower keys lie before.
+    passed: Vec<u8>,
+}
+
+impl Place {
+    /// The first message.
+    ///
+    /// # Errors
+    /// A sentence that says what is wrong with the bytes.
+    pub fn first(bytes: &[u8]) -> Result<Self, String> {
+        let mut r = Reader::new(bytes);
+        match r.u8() {
+            Some(SEGMENT_FORMAT) => {}
+            Some(LOST_FORMAT) => return Err("segment: could not be read when its node was split".to_owned()),
+            _ => return Err("segment: not of a known format".to_owned()),
+        }
+        let (left, oldest) = (r.varint().ok_or_else(broken)?, r.varint().ok_or_else(broken)?);
+        let next = bytes.len() - r.rest().len();
+        let (key, passed) = (Vec::new(), Vec::new());
+        let mut first = Self { next, left, oldest, key, ts: None, value: None, is_end: false, passed };
+        first.advance(bytes)?;
+        Ok(first)
+    }
+
+    /// The next message.
+    ///
+    /// # Errors
+    /// As [`Place::first`].
+    fn advance(&mut self, bytes: &[u8]) -> Result<(), String> {
+        let mut r = Reader::new(&bytes[self.next..]);
+        if self.left == 0 {
+            self.is_end = true;
+            return if r.is_empty() { Ok(()) } else { Err("segment: bytes behind the last message".to_owned()) };
+        }
+        let shared = r.length().filter(|shared| *shared <= self.key.len()).ok_or_else(broken)?;
+        let rest = r.bytes().ok_or_else(broken)?;
+        let ts = r.varint().and_then(|above| self.oldest.checked_add(above)).ok_or_else(broken)?;
+        // Keys that begin alike are ordered as their rests are.
+        let ascends = match self.key[shared..].cmp(rest) {
+            Ordering::Less => true,
+            Ordering::Equal => self.ts.is_none_or(|newer| newer > ts),
+            Ordering::Greater => false,
+        };
+        if !ascends || shared + rest.len() > KEY_BYTES_MAX {
+            return Err("segment: messages do not ascend".to_owned());
+        }
+        let length = r.length().ok_or_else(broken)?;
+        let starts = bytes.len() - r.rest().len();
+        self.value = match length.checked_sub(1) {
+            None => None,
+            Some(value) => Some(starts..starts + r.take(value).ok_or_else(broken)?.len()),
+        };
+        self.key.truncate(shared);
+        self.key.extend_from_slice(rest);
+        self.ts = Some(ts);
+        self.next = bytes.len() - r.rest().len();
+        self.left -= 1;
+        Ok(())
+    }
+
+    fn message<'a>(&'a self, bytes: &'a [u8]) -> Option<Message<'a>> {
+        let ts = CommitTs(self.ts.filter(|_| !self.is_end)?);
+        let op = self.value.clone().map_or(Op::Delete, |value| Op::Put(&bytes[value]));
+        Some(Message { key: &self.key, ts, op })
+    }
+}
+
+fn broken() -> String {
+    "segment: the bytes do not hold".to_owned()
+}
+
 /// Calls `each` for every message of a payload; it says whether to go on.
 ///
 /// # Errors
-/// A sentence that says what is wrong with the bytes.
+/// As [`Place::first`].
 pub(crate) fn for_each(bytes: &[u8], mut each: impl FnMut(Message<'_>) -> bool) -> Result<(), String> {
-    let broken = || "segment: the bytes do not hold".to_owned();
-    let mut r = Reader::new(bytes);
-    match r.u8() {
-        Some(SEGMENT_FORMAT) => {}
-        Some(LOST_FORMAT) => return Err("segment: could not be read when its node was split".to_owned()),
-        _ => return Err("segment: not of a known format".to_owned()),
+    let mut place = Place::first(bytes)?;
+    while let Some(message) = place.message(bytes)
+        && each(message)
+    {
+        place.advance(bytes)?;
     }
-    let (count, oldest) = (r.varint().ok_or_else(broken)?, r.varint().ok_or_else(broken)?);
-    let (mut key, mut last) = (Vec::new(), None::<(Vec<u8>, u64)>);
-    for _ in 0..count {
-        let shared = r.length().filter(|shared| *shared <= key.len()).ok_or_else(broken)?;
-        let rest = r.bytes().ok_or_else(broken)?;
-        key.truncate(shared);
-        key.extend_from_slice(rest);
-        let ts = r.varint().and_then(|above| oldest.checked_add(above)).ok_or_else(broken)?;
-        let op = match r.length().ok_or_else(broken)?.checked_sub(1) {
-            None => Op::Delete,
-            Some(bytes) => Op::Put(r.take(bytes).ok_or_else(broken)?),
-        };
-        let ascends = last.as_ref().is_none_or(|(before, newer)| *before < key || (*before == key && *newer > ts));
-        if !ascends || key.len() > KEY_BYTES_MAX {
-            return Err("segment: messages do not ascend".to_owned());
-        }
-        if !each(Message { key: &key, ts: CommitTs(ts), op }) {
-            return Ok(());
-        }
-        match &mut last {
-            Some((before, newer)) => {
-                before.clone_from(&key);
-                *newer = ts;
-            }
-            None => last = Some((key.clone(), ts)),
-        }
-    }
-    if r.is_empty() { Ok(()) } else { Err("segment: bytes behind the last message".to_owned()) }
+    Ok(())
 }
 
 /// What an inner node should say of the block at `at`, which has this payload.
@@ -260,24 +318,70 @@ pub(crate) fn versions_of(
     })
 }
 
-/// Adds to `out` the messages for `[low, high)` that are newer than `above`.
+/// Adds to `out` the messages for `[low, high)` that are newer than `above`. `place` is where the last call on these bytes ended: of
+/// ascending ranges each takes up where the one before left off.
 ///
 /// # Errors
-/// As [`for_each`].
+/// As [`Place::first`].
 pub(crate) fn select(
     bytes: &[u8],
-    low: &[u8],
-    high: Option<&[u8]>,
+    place: &mut Option<Place>,
+    (low, high): (&[u8], Option<&[u8]>),
     above: CommitTs,
     out: &mut Messages,
 ) -> Result<(), String> {
-    for_each(bytes, |message| {
-        if high.is_some_and(|high| message.key >= high) {
-            return false;
-        }
+    let known = place.take().filter(|place| *place.passed <= *low);
+    let mut at = known.map_or_else(|| Place::first(bytes), Ok)?;
+    while let Some(message) = at.message(bytes)
+        && high.is_none_or(|high| message.key < high)
+    {
         if message.key >= low && message.ts > above {
             out.push(message);
         }
-        true
-    })
+        at.advance(bytes)?;
+    }
+    // Nothing lies above what has no end.
+    if let Some(high) = high {
+        at.passed.clear();
+        at.passed.extend_from_slice(high);
+        *place = Some(at);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use vfs::random::Rng;
+
+    use super::*;
+
+    type Seen = (Vec<u8>, CommitTs);
+
+    /// Of ascending ranges each takes up where the one before left off; others begin anew. Each gets what is its own.
+    #[test]
+    fn ranges_in_any_order_get_their_messages() {
+        for seed in 0..200 {
+            let mut rng = Rng::new(seed);
+            let number = |rng: &mut Rng| rng.below(60).to_string().into_bytes();
+            let mut all: Vec<Seen> = (0..rng.index(80)).map(|_| (number(&mut rng), CommitTs(rng.below(9)))).collect();
+            all.sort_by(|a, b| a.0.cmp(&b.0).then(b.1.cmp(&a.1)));
+            all.dedup();
+            let messages = all.iter().map(|(key, ts)| Message { key, ts: *ts, op: Op::Put(b"value") });
+            let payload = encode(&messages.collect::<Vec<_>>());
+            let (mut place, mut low) = (None, Vec::new());
+            for _ in 0..30 {
+                if rng.chance(0.2) {
+                    low = number(&mut rng);
+                }
+                let high = rng.chance(0.9).then(|| number(&mut rng).max(low.clone()));
+                let (above, mut out) = (CommitTs(rng.below(3)), Messages::default());
+                select(&payload, &mut place, (&low, high.as_deref()), above, &mut out).unwrap();
+                let found: Vec<Seen> = out.iter().map(|message| (message.key.to_vec(), message.ts)).collect();
+                let in_range = |m: &&Seen| m.0 >= low && high.as_ref().is_none_or(|high| m.0 < *high) && m.1 > above;
+                let wanted: Vec<Seen> = all.iter().filter(in_range).cloned().collect();
+                assert_eq!(found, wanted, "seed {seed}: {low:?} to {high:?}");
+                low = high.unwrap_or(low);
+            }
+        }
+    }
 }

@@ -33,7 +33,7 @@ use crate::handle::{LeafHandle, LeafSlot, LeafState, Resident};
 use crate::image::{Fence, Image};
 use crate::messages::{Message, Messages, sorted};
 use crate::node::{Insert, Leaf};
-use crate::segment::{self, SegmentBlock};
+use crate::segment::{self, Place, SegmentBlock};
 use crate::tree::Core;
 
 /// A leaf without messages that cannot be read, for salvage.
@@ -60,20 +60,22 @@ pub(crate) struct Payloads {
 struct Held {
     block: Arc<SegmentBlock>,
     payload: Vec<u8>,
+    /// Behind the messages of the last leaf.
+    place: Option<Place>,
     _charge: Charge,
 }
 
 impl Payloads {
-    fn of(&mut self, core: &Core, block: &Arc<SegmentBlock>) -> Result<&[u8]> {
+    fn of(&mut self, core: &Core, block: &Arc<SegmentBlock>) -> Result<&mut Held> {
         self.needed_bytes += block.block.stored_bytes();
         Ok(match self.held.entry(block.block.at().offset) {
-            Entry::Occupied(read) => &read.into_mut().payload,
+            Entry::Occupied(read) => read.into_mut(),
             Entry::Vacant(place) => {
                 let mut payload = Vec::new();
                 core.read_segment(block, &mut payload)?;
                 self.blocks_read += 1;
                 let _charge = core.env.cache.budget().charge(Class::Work, payload.capacity() as u64);
-                &place.insert(Held { block: block.clone(), payload, _charge }).payload
+                place.insert(Held { block: block.clone(), payload, place: None, _charge })
             }
         })
     }
@@ -89,7 +91,7 @@ impl Payloads {
     }
 
     /// Forgets what does not reach into `[low, high)`.
-    fn move_to(&mut self, low: &[u8], high: Option<&[u8]>) {
+    pub fn move_to(&mut self, low: &[u8], high: Option<&[u8]>) {
         self.held.retain(|_, held| held.block.overlaps(low, high));
         self.needed_bytes = 0;
     }
@@ -295,8 +297,8 @@ impl Core {
         payloads: &mut Payloads,
         gathered: &mut Messages,
     ) -> Result<()> {
-        let payload = payloads.of(self, block)?;
-        segment::select(payload, low, high, through, gathered)
+        let held = payloads.of(self, block)?;
+        segment::select(&held.payload, &mut held.place, (low, high), through, gathered)
             .map_err(|what| self.corrupt(block.block.at(), "segment of messages", what))
     }
 
