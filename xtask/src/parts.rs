@@ -108,6 +108,8 @@ fn tests() -> Vec<Part> {
     vec![
         Part { env: &[("TREFOIL_FUZZ_SECONDS", "2")], ..part("tests", tests) },
         part("simulator", Work::Program("trefoil-sim", &["seeds", "1500"])),
+        // Of seeds from here on half are log-structured merge trees.
+        part("simulator-lsm", Work::Program("trefoil-sim", &["seeds", "400", "2100"])),
         part("histories", Work::Program("trefoil-histories", &["seeds", "500"])),
     ]
 }

@@ -134,6 +134,12 @@ impl<S: Source> Merge<S> {
         Ok(!self.heap.is_empty())
     }
 
+    /// The key decided last, given out or hidden: a merge that begins behind it gives what this one would go on with.
+    #[must_use]
+    pub fn last_key(&self) -> Option<&[u8]> {
+        self.last.as_deref()
+    }
+
     /// Decides on the least head: a new key is given out or hidden, a known one skipped.
     fn take_least(&mut self, out: &mut EntryBatch) {
         let head = &self.heads[self.heap[0]];

@@ -7,6 +7,7 @@
 //! | [`block`] | [`Block`]: a written block as an owned thing whose drop frees it |
 //! | [`budget`] | the one memory cap, by class |
 //! | [`cache`] | second-chance eviction and write-back over pages that others own |
+//! | [`filter`] | which keys a block may have |
 //! | [`frame`] | buffers under pages, used again across threads; slabs that small holders share |
 //! | [`run`] | immutable sorted runs, in memory and in files |
 //! | [`epoch`] | `EpochCell`: a value replaced under readers |
@@ -24,6 +25,7 @@ pub mod codec;
 #[allow(unsafe_code, reason = "dereferences and retires values under epoch guards, behind a safe face")]
 #[allow(unexpected_cfgs, reason = "`crossbeam_loom` is set by hand, for tests/epoch_loom.rs")]
 pub mod epoch;
+pub mod filter;
 pub mod frame;
 pub mod fuzzing;
 pub mod run;
@@ -36,6 +38,7 @@ pub use cache::{
 };
 pub use codec::{BlockKind, Compression, OpenBlock};
 pub use epoch::EpochCell;
+pub use filter::{Filter, KeyHash};
 pub use frame::slab::{SlabPart, Slabs};
 pub use frame::{Frame, FramePool};
 pub use run::{Run, RunCursor, RunEstimate, RunMeta, RunWriter};

@@ -19,7 +19,6 @@
 //! | `messages`, `segment` | messages for leaves that are not in memory; those on disk |
 //! | `settle` | messages into a leaf that was loaded |
 //! | `flush`, `drain` | from memory into segments; from segments into leaves |
-//! | `filter` | which keys a block of a segment may have |
 //! | `checkpoint`, `compose`, `state` | the fuzzy checkpoint; an inner node's image; what the manifest keeps |
 //! | `verify`, `reach` | checks; what the last checkpoint's images reach |
 //! | `destroy` | taking a tree apart |
@@ -40,7 +39,6 @@ mod destroy;
 mod drain;
 mod draw;
 mod estimate;
-mod filter;
 mod flush;
 mod handle;
 mod image;

@@ -12,9 +12,8 @@ use base::CommitTs;
 use base::bytes::{Reader, put_bytes, put_varint};
 use base::limits::KEY_BYTES_MAX;
 use index::Op;
-use store::{Block, BlockRef, Class, Space, allocated};
+use store::{Block, BlockRef, Class, Filter, KeyHash, Space, allocated};
 
-use crate::filter::{Filter, KeyHash};
 use crate::image::Fence;
 use crate::messages::{Message, Messages};
 use crate::node::{SegmentDescriptor, common_prefix_bytes};

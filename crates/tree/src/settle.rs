@@ -26,9 +26,8 @@ use std::sync::Arc;
 use base::{CommitTs, Fault, GcView, Result};
 use index::DamagedRange;
 use index::damaged::just_above;
-use store::{BlockKind, Charge, Class, Grant, epoch};
+use store::{BlockKind, Charge, Class, Grant, KeyHash, epoch};
 
-use crate::filter::KeyHash;
 use crate::handle::{LeafHandle, LeafSlot, LeafState, Resident};
 use crate::image::{Fence, Image};
 use crate::messages::{Message, Messages, sorted};

@@ -170,7 +170,11 @@ impl Database {
         engine.check_open()?;
         let entries = engine.all_indexes();
         // The catalog's structure is nobody's choice.
-        let asked = |entry: &&std::sync::Arc<IndexEntry>| !entry.def.quarantined && entry.id().0 != 0;
+        let asked = |entry: &&std::sync::Arc<IndexEntry>| {
+            // The model is of trees.
+            let is_tree = entry.def.options.structure != Structure::Lsm;
+            !entry.def.quarantined && entry.id().0 != 0 && is_tree
+        };
         entries.iter().filter(asked).map(|entry| engine.advice(entry, before)).collect()
     }
 }

@@ -21,7 +21,7 @@ use crate::engine::Engine;
 use crate::entry::{IndexEntry, TableEntry, TableShape};
 use crate::error::{Error, Result};
 use crate::layout::FORMAT_BASEMENTS;
-use crate::options::{Durability, IndexOptions};
+use crate::options::{Durability, IndexOptions, Structure};
 use crate::table::{IndexSchema, Schema};
 
 mod online;
@@ -193,6 +193,11 @@ impl Engine {
             basements: self.layout.format >= FORMAT_BASEMENTS,
             read_only: self.options.read_only,
         };
+        // The state says whose it is: of an index that the catalog does not know any more, nothing else does.
+        let is_lsm = state.map_or(def.options.structure == Structure::Lsm, lsm::is_state);
+        if is_lsm {
+            return Ok(lsm::Lsm::open(env, state)?);
+        }
         let index = tree::Tree::open(env, state)?;
         Ok(if def.options.counters { Counters::around(def.id, index) } else { index })
     }

@@ -21,7 +21,7 @@ use crate::error::{Error, Result};
 
 const MAGIC: &[u8; 16] = b"Trefoil database";
 /// Newest database format: what a new database has.
-pub const FORMAT: u32 = 7;
+pub const FORMAT: u32 = 8;
 /// From this on rows may be of several versions.
 pub const FORMAT_VERSIONS: u32 = 2;
 /// From this on indexes may be Bε-trees: inner images with message segments.
@@ -32,6 +32,8 @@ pub const FORMAT_LONG_KEYS: u32 = 5;
 pub const FORMAT_BASEMENTS: u32 = 6;
 /// From this on indexes may be of counters.
 pub const FORMAT_COUNTERS: u32 = 7;
+/// From this on indexes may be log-structured merge trees.
+pub const FORMAT_LSM: u32 = 8;
 /// Oldest database format that is opened.
 pub const FORMAT_OLDEST: u32 = 1;
 const HEADER_BYTES: usize = 4096;

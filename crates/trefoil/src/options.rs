@@ -7,7 +7,7 @@ use base::Fault;
 use vfs::{RealVfs, Vfs};
 
 use crate::error::Result;
-use crate::layout::{FORMAT_BETREE, FORMAT_COUNTERS, FORMAT_OLDEST};
+use crate::layout::{FORMAT_BETREE, FORMAT_COUNTERS, FORMAT_LSM, FORMAT_OLDEST};
 
 /// How durable a commit is when `commit` returns: of the database ([`Options::durability`]) or of one commit
 /// ([`Transaction::commit_with`](crate::Transaction::commit_with)).
@@ -150,7 +150,7 @@ impl From<Isolation> for TransactionOptions {
     }
 }
 
-/// How an index is stored. A structure that is not there yet is refused with `Unsupported`.
+/// How an index is stored. What a structure cannot do is refused with `Unsupported`.
 ///
 /// ```
 /// # let dir = tempfile::tempdir().expect("a temporary directory");
@@ -158,8 +158,9 @@ impl From<Isolation> for TransactionOptions {
 /// use trefoil::{Error, IndexOptions, Structure};
 ///
 /// let lsm = IndexOptions { structure: Structure::Lsm, ..IndexOptions::default() };
-/// assert!(matches!(db.create_index("events", lsm), Err(Error::Unsupported(_)))); // never a silent substitute
-/// db.create_index("events", IndexOptions { structure: Structure::Btree, ..lsm })?;
+/// db.create_index("events", lsm)?;
+/// let counters = IndexOptions { counters: true, ..lsm };
+/// assert!(matches!(db.create_index("hits", counters), Err(Error::Unsupported(_)))); // never a silent substitute
 /// # Ok::<(), trefoil::Error>(())
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -173,7 +174,8 @@ pub enum Structure {
     /// Bε-tree: a B-tree whose changes for leaves that are not in memory wait in buffers above them.
     /// Needs a database of format 5.
     Betree,
-    /// Log-structured merge tree; not there yet.
+    /// Log-structured merge tree: what is written goes to sorted runs, which are merged in the background. For what is written much
+    /// and kept long. Not for counters. Needs a database of format 8.
     Lsm,
 }
 
@@ -224,9 +226,9 @@ impl IndexOptions {
     /// ```
     /// use trefoil::{Error, IndexOptions, Structure};
     ///
-    /// let lsm = IndexOptions { structure: Structure::Lsm, ..IndexOptions::default() };
-    /// assert!(matches!(lsm.check(), Err(Error::Unsupported(_))));
-    /// IndexOptions { structure: Structure::Auto, ..lsm }.check()?;
+    /// let counters = IndexOptions { structure: Structure::Lsm, counters: true, ..IndexOptions::default() };
+    /// assert!(matches!(counters.check(), Err(Error::Unsupported(_))));
+    /// IndexOptions { structure: Structure::Auto, ..counters }.check()?;
     /// # Ok::<(), trefoil::Error>(())
     /// ```
     pub fn check(&self) -> Result<()> {
@@ -239,7 +241,10 @@ impl IndexOptions {
             // Indexes that were created before the choice was kept with them.
             Structure::Auto | Structure::Btree => false,
             Structure::Betree => true,
-            Structure::Lsm => return Err(Fault::Unsupported("STRUCTURE=lsm is not built yet".into()).into()),
+            Structure::Lsm if self.counters => {
+                return Err(Fault::Unsupported("an index of counters with STRUCTURE=lsm".into()).into());
+            }
+            Structure::Lsm => false,
         };
         let node_bytes = match self.node_bytes {
             0 if buffered => NODE_BYTES_BUFFERED,
@@ -271,9 +276,10 @@ impl IndexOptions {
     /// The oldest format of a database that may have it.
     pub(crate) fn format(&self) -> u32 {
         match self.structure {
+            Structure::Lsm => FORMAT_LSM,
             _ if self.counters => FORMAT_COUNTERS,
             Structure::Betree => FORMAT_BETREE,
-            Structure::Auto | Structure::Btree | Structure::Lsm => FORMAT_OLDEST,
+            Structure::Auto | Structure::Btree => FORMAT_OLDEST,
         }
     }
 

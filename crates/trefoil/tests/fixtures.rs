@@ -25,16 +25,16 @@ use trefoil::{
 mod fixture_contents;
 
 use fixture_contents::{
-    AnyCase, FORMAT_BASEMENTS, FORMAT_BETREE, FORMAT_CLUSTERING, FORMAT_COUNTERS, FORMAT_KEYS, ROWS, change_basements,
-    change_counters, judge, judge_basements, judge_buffered_table, judge_clustered, judge_counters, judge_keys,
-    judge_long_keys, keys_schema, long_keys_row, long_keys_schema, make, make_basements, make_buffered_table,
-    make_clustered, make_counters, make_keys, make_long_keys, row,
+    AnyCase, FORMAT_BASEMENTS, FORMAT_BETREE, FORMAT_CLUSTERING, FORMAT_COUNTERS, FORMAT_KEYS, FORMAT_LSM, ROWS,
+    change_basements, change_counters, judge, judge_basements, judge_buffered_table, judge_clustered, judge_counters,
+    judge_keys, judge_long_keys, judge_lsm, keys_schema, long_keys_row, long_keys_schema, make, make_basements,
+    make_buffered_table, make_clustered, make_counters, make_keys, make_long_keys, make_lsm, row,
 };
 
 type Files = BTreeMap<String, Vec<u8>>;
 
 /// The format that this build writes.
-const FORMAT: u32 = 7;
+const FORMAT: u32 = 8;
 /// The newest format that has a fixture.
 const FORMAT_KEPT: u32 = 7;
 const FIXTURE_BYTES_MAX: usize = 100 << 10;
@@ -319,6 +319,27 @@ fn counters_need_format_7() {
     judge_counters(&db);
 }
 
+/// A log-structured merge tree is refused by a database of format 7, which stays as it was.
+#[test]
+fn lsm_needs_format_8() {
+    let dir = tempfile::tempdir().unwrap();
+    let from = FORMAT_LSM - 1;
+    unpack(&packed(from), dir.path());
+    let db = Database::open(dir.path(), options()).unwrap();
+    let lsm = IndexOptions { structure: Structure::Lsm, ..IndexOptions::default() };
+    let error = db.create_index("lsm", lsm).err().unwrap();
+    assert!(matches!(error, Error::UpgradeRequired { found, supported: FORMAT, .. } if found == from), "{error}");
+    let error = db.change_table_index(&db.table("table").unwrap(), "by_text", lsm).unwrap_err();
+    assert!(matches!(error, Error::UpgradeRequired { found, supported: FORMAT, .. } if found == from), "{error}");
+    judge(&db, from);
+    db.close().unwrap();
+    drop(db);
+    assert_eq!(Database::upgrade(dir.path(), options()).unwrap(), Upgraded { from, to: FORMAT });
+    let db = Database::open(dir.path(), options()).unwrap();
+    make_lsm(&db);
+    judge_lsm(&db);
+}
+
 /// What a key can be since format 3 is refused by a database of an older one, which stays as it was.
 #[test]
 fn what_came_with_a_format_needs_it() {
@@ -398,7 +419,7 @@ fn refused(version: u32, expected: fn(&Error) -> bool) {
 
 #[test]
 fn newer_formats_are_refused_by_name() {
-    refused(FORMAT + 8, |error| matches!(error, Error::NewerFormat { found: 15, supported: 1..=FORMAT, .. }));
+    refused(FORMAT + 8, |error| matches!(error, Error::NewerFormat { found: 16, supported: 1..=FORMAT, .. }));
 }
 
 #[test]

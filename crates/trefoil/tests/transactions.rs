@@ -270,7 +270,7 @@ fn limits_are_errors_that_name_the_limit() {
     tx.put(&i, b"", b"the empty key").unwrap();
     tx.commit().unwrap();
     assert_eq!(db.begin().unwrap().get(&i, b"").unwrap().unwrap(), b"the empty key");
-    let options = IndexOptions { structure: Structure::Lsm, ..IndexOptions::default() };
+    let options = IndexOptions { structure: Structure::Lsm, counters: true, ..IndexOptions::default() };
     assert!(matches!(db.create_index("x", options), Err(Error::Unsupported(_))));
 }
 

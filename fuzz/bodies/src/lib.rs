@@ -12,7 +12,7 @@ use index::conformance::{Bench, history};
 pub type Body = fn(&[u8]);
 
 /// All bodies, by the name of their target.
-pub const ALL: [(&str, Body); 15] = [
+pub const ALL: [(&str, Body); 19] = [
     ("store_block", store::fuzzing::block),
     ("store_block_round_trip", store::fuzzing::block_round_trip),
     ("store_saved_state", store::fuzzing::saved_state),
@@ -24,6 +24,10 @@ pub const ALL: [(&str, Body); 15] = [
     ("tree_inner_image", tree::node::fuzzing::inner_image),
     ("tree_leaf_operations", tree::node::fuzzing::operations),
     ("tree_history", tree_history),
+    ("lsm_data_block", lsm::fuzzing::data_block),
+    ("lsm_index_block", lsm::fuzzing::index_block),
+    ("lsm_state", lsm::fuzzing::state),
+    ("lsm_history", lsm_history),
     ("trefoil_catalog_row", trefoil::fuzzing::catalog_row),
     ("trefoil_commit_record", trefoil::fuzzing::commit_record),
     ("trefoil_manifest", trefoil::fuzzing::manifest),
@@ -35,9 +39,22 @@ pub const ALL: [(&str, Body); 15] = [
 /// # Panics
 /// If the tree answers otherwise, with the history that shows it.
 pub fn tree_history(bytes: &[u8]) {
-    let bench = Bench::new(|env, state| Ok(tree::Tree::open(env, state)?));
+    judge_history(&Bench::new(|env, state| Ok(tree::Tree::open(env, state)?)), bytes);
+}
+
+/// The same on a log-structured merge tree.
+///
+/// # Panics
+/// As [`tree_history`].
+pub fn lsm_history(bytes: &[u8]) {
+    let mut bench = Bench::new(|env, state| Ok(lsm::Lsm::open(env, state)?));
+    bench.relieves = true;
+    judge_history(&bench, bytes);
+}
+
+fn judge_history(bench: &Bench, bytes: &[u8]) {
     let steps = history::steps_from(bytes);
-    if let Err(complaint) = history::run(&bench, &steps) {
+    if let Err(complaint) = history::run(bench, &steps) {
         panic!("{complaint}\n{}", history::picture(&steps, &[]));
     }
 }

@@ -58,7 +58,7 @@ struct Structures(Rng);
 
 impl Structures {
     fn options(&mut self) -> IndexOptions {
-        let structure = if self.0.below(2) == 0 { Structure::Betree } else { Structure::Btree };
+        let structure = [Structure::Btree, Structure::Betree, Structure::Lsm][self.0.index(3)];
         IndexOptions { structure, node_bytes: 4096, ..IndexOptions::default() }
     }
 }

@@ -70,6 +70,11 @@ struct World {
 /// Drawn from a stream of its own: everything else of a seed is what it was before there were two structures.
 fn structure(seed: u64) -> Structure {
     const STRUCTURES: u64 = 0x0b37_7ee5;
+    const LSMS_FROM: u64 = 2100;
+    const LSMS: u64 = 0x0015_b7ee;
+    if seed >= LSMS_FROM && Rng::new(seed ^ LSMS).chance(0.5) {
+        return Structure::Lsm;
+    }
     if Rng::new(seed ^ STRUCTURES).chance(0.5) { Structure::Betree } else { Structure::Btree }
 }
 

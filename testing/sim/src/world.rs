@@ -57,8 +57,12 @@ pub struct Sizes {
 
 /// Seeds below are B-trees: those that documents name do what they did.
 const BTREES_BELOW: u64 = 250;
+/// Seeds from here on may be log-structured merge trees, likewise.
+const LSMS_FROM: u64 = 2100;
 /// Structures are drawn from a stream of their own, so that everything else of a seed is what it was before there were two.
 const STRUCTURES: u64 = 0x0b37_7ee5;
+/// The same of the third one.
+const LSMS: u64 = 0x0015_b7ee;
 /// The same of counters.
 const COUNTERS: u64 = 0x00c0_0072;
 
@@ -86,6 +90,7 @@ impl Sizes {
         let inline = [200, 2000, 1 << 20][if whole { 2 } else { rng.index(3) }];
         // A batch all over the wide index fits into a record, which the ring bounds, and that the budget.
         let betree = seed >= BTREES_BELOW && Rng::new(seed ^ STRUCTURES).chance(0.5);
+        let lsm = seed >= LSMS_FROM && Rng::new(seed ^ LSMS).chance(0.5);
         let counters = seed >= BTREES_BELOW && Rng::new(seed ^ COUNTERS).chance(0.5);
         let budget = [256 << 10, 1 << 20, 8 << 20][if whole { 1 + rng.index(2) } else { rng.index(3) }];
         Self {
@@ -100,7 +105,11 @@ impl Sizes {
             checkpoints: if rng.chance(0.25) { 5 + rng.below(20) } else { 0 },
             unique: [Unique::Never, Unique::Never, Unique::Always, Unique::Always, Unique::Added][rng.index(5)],
             prepares: rng.chance(0.5),
-            structure: if betree { Structure::Betree } else { Structure::Btree },
+            structure: match (lsm, betree) {
+                (true, _) => Structure::Lsm,
+                (false, true) => Structure::Betree,
+                (false, false) => Structure::Btree,
+            },
             counters,
         }
     }
@@ -188,7 +197,8 @@ impl World {
         let index = |name: &str| index_with(name, options);
         let plain = (0..PLAIN).map(|n| index(&format!("plain{n}"))).collect::<Result<_, _>>()?;
         let wide = sizes.wide.then(|| index("wide")).transpose()?;
-        let of_counters = IndexOptions { counters: true, ..options };
+        let structure = if options.structure == Structure::Lsm { Structure::Btree } else { options.structure };
+        let of_counters = IndexOptions { counters: true, structure, ..options };
         let counters = sizes.counters.then(|| index_with("counters", of_counters)).transpose()?;
         let journal = index("journal")?;
         let table = match db.table("rows") {

@@ -300,7 +300,16 @@ impl<'b> World<'b> {
             }
         }
         drop(pressure);
+        let gate = self.gate.clone();
+        while self.bench.relieves && self.index().relieve(&*gate)? > 0 {}
         Ok(())
+    }
+
+    /// Bytes of memory that hold what was committed: pages, and what waits for the disk beside them.
+    #[must_use]
+    pub fn held_bytes(&self) -> u64 {
+        let budget = self.cache.budget();
+        budget.used(Class::Frames) + if self.bench.relieves { budget.used(Class::Buffers) } else { 0 }
     }
 
     /// A checkpoint, to a durable manifest.

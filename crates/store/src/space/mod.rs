@@ -334,6 +334,37 @@ impl Space {
         self.0.data.read(at, |bytes| with(&codec::open_block(&self.0.data.name, at.offset, bytes, &want)?))
     }
 
+    /// Reads blocks that lie one behind the other in one extent, ascending, with little between them, as one read of the file, and
+    /// hands each to `each` with its place among them.
+    ///
+    /// # Errors
+    /// As [`Space::read`], and those of `each`; blocks before the one that is damaged were handed out.
+    ///
+    /// # Panics
+    /// If the blocks do not ascend within one extent.
+    pub fn read_neighbours(
+        &self,
+        blocks: &[BlockRef],
+        kind: BlockKind,
+        index: IndexId,
+        mut each: impl FnMut(usize, &OpenBlock<'_>) -> Result<()>,
+    ) -> Result<()> {
+        let (Some(first), Some(last)) = (blocks.first(), blocks.last()) else { return Ok(()) };
+        blocks.iter().try_for_each(|at| self.check_address(*at, index))?;
+        let is_in_order = blocks.windows(2).all(|pair| pair[0].end() <= pair[1].offset);
+        assert!(is_in_order && self.extent_of(*first) == self.extent_of(*last), "neighbours ascend within an extent");
+        let stored_bytes = u32::try_from(last.end() - first.offset).expect("an extent has at most 4 MiB");
+        self.0.data.read(BlockRef { stored_bytes, ..*first }, |bytes| {
+            for (i, at) in blocks.iter().enumerate() {
+                let want = codec::Want { kind, index, crc: Some(at.crc) };
+                let start = (at.offset - first.offset) as usize;
+                let bytes = &bytes[start..start + at.stored_bytes as usize];
+                each(i, &codec::open_block(&self.0.data.name, at.offset, bytes, &want)?)?;
+            }
+            Ok(())
+        })
+    }
+
     fn is_address(&self, at: BlockRef) -> bool {
         let extent_bytes = self.0.options.extent_bytes;
         // Also far from the end of numbers, so that what is computed from it cannot overflow.

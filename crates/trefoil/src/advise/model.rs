@@ -16,7 +16,7 @@ const MEMORY_SHARE: f64 = 0.25;
 /// What a message takes in memory besides key and value: lengths and timestamp; and slabs, for what they have not filled.
 const MESSAGE_BYTES: f64 = 11.0;
 const SLAB_SLACK: f64 = 1.1;
-/// Of the look-ups of a key in a filter, so many say yes for nothing (`tree::filter`).
+/// Of the look-ups of a key in a filter, so many say yes for nothing (`store::filter`).
 const FILTER_WRONG: f64 = 0.02;
 /// Of the look-ups that find a leaf on disk, so many load it (`tree::uncached`).
 const LOADED_SHARE: f64 = 1.0 / 8.0;

@@ -2,7 +2,7 @@
 //!
 //! | bytes | what |
 //! |---|---|
-//! | 1 | schema format: 1; 2 once rows have several versions; 3 with what neither of them knows; 4 with a clustering index; 5 with an index that is a Bε-tree |
+//! | 1 | schema format: 1; 2 once rows have several versions; 3 with what neither of them knows; 4 with a clustering index; 5 with an index that is a Bε-tree; 8 with one that is a log-structured merge tree |
 //! | varint, then per column | number of columns; name (varint length, bytes), type (1), of fixed width its width (1), flags (1: bit 0 = nullable, bit 1 = the number of a collation follows, varint) |
 //! | varint, then parts | number of parts of the primary key; the parts |
 //! | settings | of the primary index |
@@ -34,6 +34,8 @@ const FORMAT_KEYS: u8 = 3;
 const FORMAT_CLUSTERING: u8 = 4;
 /// The one with Bε-trees.
 const FORMAT_BETREE: u8 = 5;
+/// Since this indexes may be log-structured merge trees.
+const FORMAT_LSM: u8 = 8;
 const NULLABLE: u8 = 1;
 const COLLATED: u8 = 2;
 const UNIQUE: u8 = 1;
@@ -88,9 +90,11 @@ impl Schema {
     /// # Errors
     /// `Format` if a newer version wrote it; `Corrupt` if it is malformed; whatever a builder would say of it.
     pub fn decode(bytes: &[u8]) -> Result<Self> {
-        if let Some(&found) = bytes.first().filter(|&&format| !(FORMAT..=FORMAT_BETREE).contains(&format)) {
+        if let Some(&found) =
+            bytes.first().filter(|&&format| !(FORMAT..=FORMAT_BETREE).contains(&format) && format != FORMAT_LSM)
+        {
             let remedy = "open the database with the version that wrote it".to_owned();
-            let supported = u32::from(FORMAT_BETREE);
+            let supported = u32::from(FORMAT_LSM);
             return Err(Fault::Format { path: "catalog schema".to_owned(), found: found.into(), supported, remedy });
         }
         let mut reader = Reader::new(bytes);
@@ -98,8 +102,9 @@ impl Schema {
         // What a format does not know is not written in it.
         let parts = parts.filter(|parts| reader.is_empty() && bytes.first().is_some_and(|&f| f >= parts.format()));
         let at = (bytes.len() - reader.rest().len()) as u64;
-        let damage =
-            || Fault::corrupt("catalog", at, "schema", "a schema of format 1 to 5", format!("{} bytes", bytes.len()));
+        let damage = || {
+            Fault::corrupt("catalog", at, "schema", "a schema of format 1 to 5, or 8", format!("{} bytes", bytes.len()))
+        };
         parts.ok_or_else(damage)?.checked()
     }
 }
@@ -108,6 +113,9 @@ impl Parts {
     /// The oldest schema format that can say all of it.
     fn format(&self) -> u8 {
         let mut options = self.indexes.iter().map(|index| &index.options).chain([&self.primary_options]);
+        if options.clone().any(|options| options.structure == Structure::Lsm) {
+            return FORMAT_LSM;
+        }
         if options.any(|options| options.structure == Structure::Betree) {
             return FORMAT_BETREE;
         }

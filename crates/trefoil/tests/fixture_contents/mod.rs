@@ -28,6 +28,8 @@ pub const FORMAT_LONG_KEYS: u32 = 5;
 pub const FORMAT_BASEMENTS: u32 = 6;
 /// From this on there are counters.
 pub const FORMAT_COUNTERS: u32 = 7;
+/// From this on there is a log-structured merge tree.
+pub const FORMAT_LSM: u32 = 8;
 
 /// Plain indexes: one for each compression, with large values and deleted keys, last written behind the checkpoint.
 fn plain(compression: Compression) -> BTreeMap<Vec<u8>, Vec<u8>> {
@@ -107,6 +109,7 @@ pub fn make(path: &Path) {
     let db = Database::open(path, options()).unwrap();
     make_messages(&db);
     make_counters(&db);
+    make_lsm(&db);
     for compression in ALL_COMPRESSIONS {
         let small = IndexOptions { compression, node_bytes: 4096, ..IndexOptions::default() };
         let index = db.create_index(name_of(compression), small).unwrap();
@@ -527,6 +530,47 @@ pub fn judge_long_keys(db: &Database) {
     assert!(entries.next().unwrap().is_none());
 }
 
+fn lsm() -> BTreeMap<Vec<u8>, Vec<u8>> {
+    let mut all: BTreeMap<_, _> = (0..600).map(|n| (key(n), format!("round {} of {n}", n % 3).into_bytes())).collect();
+    all.insert(b"large".to_vec(), (0..9000u32).flat_map(u32::to_le_bytes).collect());
+    (100..150).for_each(|n| drop(all.remove(&key(n))));
+    (590..600).for_each(|n| drop(all.insert(key(n), b"behind the checkpoint".to_vec())));
+    all
+}
+
+/// A log-structured merge tree of three runs, with deletes, a large value, and changes behind the last checkpoint.
+pub fn make_lsm(db: &Database) {
+    let options = IndexOptions { structure: Structure::Lsm, node_bytes: 4096, ..IndexOptions::default() };
+    let index = db.create_index("lsm", options).unwrap();
+    for round in 0..3 {
+        let mut tx = db.begin().unwrap();
+        let all = lsm();
+        let mine = (0..600).filter(|n| n % 3 >= round).map(|n| (n, format!("round {round} of {n}")));
+        mine.for_each(|(n, value)| tx.put(&index, &key(n), value.as_bytes()).unwrap());
+        tx.put(&index, b"large", &all[b"large".as_slice()]).unwrap();
+        if round == 2 {
+            (100..150).for_each(|n| assert!(tx.delete(&index, &key(n)).unwrap()));
+        }
+        tx.commit().unwrap();
+        db.checkpoint().unwrap();
+    }
+    change_lsm(db);
+}
+
+pub fn change_lsm(db: &Database) {
+    let index = db.index("lsm").unwrap();
+    let mut tx = db.begin().unwrap();
+    (590..600).for_each(|n| tx.put(&index, &key(n), b"behind the checkpoint").unwrap());
+    tx.commit().unwrap();
+}
+
+pub fn judge_lsm(db: &Database) {
+    let tx = db.begin().unwrap();
+    let index = db.index("lsm").unwrap();
+    let all: Entries = tx.range(&index, ..).and_then(|c| c.collect()).unwrap();
+    assert_eq!(all, lsm().into_iter().collect::<Entries>());
+}
+
 /// Exactly what was put in, by the build that wrote `format` first.
 pub fn judge(db: &Database, format: u32) {
     if format >= FORMAT_VERSIONS {
@@ -574,6 +618,9 @@ pub fn judge(db: &Database, format: u32) {
     if format >= FORMAT_COUNTERS {
         judge_counters(db);
     }
+    if format >= FORMAT_LSM {
+        judge_lsm(db);
+    }
     let since = [("altered", FORMAT_VERSIONS), ("buffered", FORMAT_BETREE), ("clustered", FORMAT_CLUSTERING)];
     let since = since.iter().chain(&[("keys", FORMAT_KEYS), ("long keys", FORMAT_LONG_KEYS), ("table", 1)]);
     let expected: Vec<&str> = since.filter(|(_, since)| format >= *since).map(|(name, _)| *name).collect();
@@ -581,7 +628,7 @@ pub fn judge(db: &Database, format: u32) {
     if format >= FORMAT_BASEMENTS {
         judge_basements(db);
     }
-    let since = [(FORMAT_BETREE, 1), (FORMAT_BASEMENTS, 2), (FORMAT_COUNTERS, 2)];
+    let since = [(FORMAT_BETREE, 1), (FORMAT_BASEMENTS, 2), (FORMAT_COUNTERS, 2), (FORMAT_LSM, 1)];
     let more: usize = since.iter().filter(|(since, _)| format >= *since).map(|(_, count)| count).sum();
     assert_eq!(indexes.len(), 5 + more);
     for (name, report) in db.verify().unwrap() {

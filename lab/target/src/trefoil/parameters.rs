@@ -91,9 +91,7 @@ fn structure(spec: &TargetSpec, name: Option<&str>) -> Result<Structure> {
         None | Some("auto") => Ok(Structure::Auto),
         Some("btree") => Ok(Structure::Btree),
         Some("betree") => Ok(Structure::Betree),
-        Some("lsm") => {
-            Err(TargetError::Unsupported(format!("target `{spec}`: structure lsm is not built into the engine yet")))
-        }
+        Some("lsm") => Ok(Structure::Lsm),
         Some(other) => {
             Err(TargetError::Usage(format!("target `{spec}`: structure `{other}` is none of auto, btree, betree, lsm")))
         }

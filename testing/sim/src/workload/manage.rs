@@ -147,6 +147,9 @@ fn renew(world: &World, rng: &mut Rng) -> Result<(), Error> {
     if options.structure == Structure::Betree && rng.chance(0.5) {
         options.structure = Structure::Btree;
     }
+    if options.structure == Structure::Lsm && rng.chance(0.5) {
+        options.structure = if rng.chance(0.5) { Structure::Btree } else { Structure::Betree };
+    }
     world.db.change_table_index(&world.table, index.name(), options)
 }
 

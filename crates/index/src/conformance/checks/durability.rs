@@ -52,7 +52,7 @@ pub fn a1_a_dropped_reservation_leaves_nothing(bench: &Bench) -> Verdict {
     }
     world.check()?;
     world.evict()?;
-    let frames = world.cache.budget().used(store::Class::Frames);
+    let frames = world.held_bytes();
     let allowed = 2 * bench.options.node_bytes as u64;
     ensure!(frames <= allowed, "{frames} bytes of frames stay after every reservation was dropped");
     world.crash_durably()?;

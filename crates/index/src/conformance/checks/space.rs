@@ -27,7 +27,7 @@ pub fn destroy_frees_all_space(bench: &Bench) -> Verdict {
     world.forget_index();
     let held = world.space.stats().held_bytes;
     ensure!(held == empty, "{held} bytes are held after destroy, {empty} before the first row");
-    let used = world.cache.budget().used(store::Class::Frames);
+    let used = world.held_bytes();
     ensure!(used == 0, "{used} bytes of frames are charged after destroy");
     Ok(())
 }
@@ -170,10 +170,10 @@ fn first_key(world: &World<'_>) -> Verdict<Option<Vec<u8>>> {
 pub fn eviction_gives_memory_back(bench: &Bench) -> Verdict {
     let mut world = World::new(bench)?;
     world.commit(&puts(0..2_000, 0))?;
-    let full = world.cache.budget().used(store::Class::Frames);
+    let full = world.held_bytes();
     ensure!(full > 0, "two thousand rows without a frame");
     world.evict()?;
-    let rest = world.cache.budget().used(store::Class::Frames);
+    let rest = world.held_bytes();
     ensure!(rest <= full / 10, "{full} bytes of frames before eviction, {rest} after");
     world.check()?;
     let entries =

@@ -1,0 +1,411 @@
+//! A data block of a run: sorted versions, searched where they lie.
+//!
+//! Layout of the payload in `docs/formats/lsm.md`: a format byte, the number of versions, the lowest timestamp, what all keys
+//! start with, the versions, and the offset of each of them, so that a look-up halves the block without decoding it. Ascending by
+//! key, the newest of a key first. A large value is a list of blocks of its own.
+//!
+//! Bytes from disk are checked once, by [`DataBlock::parse`]; what is read later of a [`DataBlock`] holds.
+
+use std::cmp::Ordering;
+
+use base::CommitTs;
+use base::bytes::{Reader, put_bytes, put_varint};
+use base::limits::KEY_BYTES_MAX;
+use store::BlockRef;
+
+const DATA_FORMAT: u8 = 1;
+/// Codes of values; from the last on it is an inline value of so many bytes more.
+const DELETE: u64 = 0;
+const LARGE: u64 = 1;
+const INLINE: u64 = 2;
+/// Bytes of an entry's offset.
+const OFFSET_BYTES: usize = 4;
+
+/// What a version says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Value<'a> {
+    /// The key is gone.
+    Delete,
+    /// The value itself.
+    Inline(&'a [u8]),
+    /// A value in blocks of its own.
+    Large(Pieces<'a>),
+}
+
+impl Value<'_> {
+    pub fn is_delete(self) -> bool {
+        self == Value::Delete
+    }
+}
+
+/// The blocks of a large value, in order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Pieces<'a> {
+    /// Bytes of the value.
+    pub value_bytes: u64,
+    refs: &'a [u8],
+}
+
+impl Pieces<'_> {
+    /// Their addresses.
+    pub fn iter(&self) -> impl Iterator<Item = BlockRef> {
+        self.refs.chunks_exact(BlockRef::BYTES).map(|at| BlockRef::decode(&mut Reader::new(at)).expect("16 bytes"))
+    }
+}
+
+/// One version of a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Version<'a> {
+    pub ts: CommitTs,
+    pub value: Value<'a>,
+}
+
+/// Builds the payload of one block.
+#[derive(Debug, Default)]
+pub(crate) struct BlockBuilder {
+    /// Keys and values back to back.
+    bytes: Vec<u8>,
+    entries: Vec<Drawn>,
+    /// Bytes of the entries as they will be, about.
+    payload_bytes: usize,
+}
+
+#[derive(Debug)]
+struct Drawn {
+    start: usize,
+    key_bytes: usize,
+    ts: CommitTs,
+    /// None for a delete.
+    value: Option<DrawnValue>,
+}
+
+#[derive(Debug)]
+enum DrawnValue {
+    Inline(usize),
+    Large { value_bytes: u64, refs: usize },
+}
+
+impl BlockBuilder {
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// Bytes of the payload, about: keys are not cut yet.
+    pub fn payload_bytes(&self) -> usize {
+        self.payload_bytes
+    }
+
+    /// Appends a version, behind the last one: the caller keeps the order.
+    pub fn push(&mut self, key: &[u8], ts: CommitTs, value: Value<'_>) {
+        let start = self.bytes.len();
+        self.bytes.extend_from_slice(key);
+        let value = match value {
+            Value::Delete => None,
+            Value::Inline(value) => {
+                self.bytes.extend_from_slice(value);
+                Some(DrawnValue::Inline(value.len()))
+            }
+            Value::Large(pieces) => {
+                self.bytes.extend_from_slice(pieces.refs);
+                Some(DrawnValue::Large { value_bytes: pieces.value_bytes, refs: pieces.refs.len() })
+            }
+        };
+        self.payload_bytes += self.bytes.len() - start + OFFSET_BYTES + 10;
+        self.entries.push(Drawn { start, key_bytes: key.len(), ts, value });
+    }
+
+    /// The payload; the builder is empty afterwards.
+    pub fn finish(&mut self) -> Vec<u8> {
+        let key = |entry: &Drawn| &self.bytes[entry.start..entry.start + entry.key_bytes];
+        let (Some(first), Some(last)) = (self.entries.first(), self.entries.last()) else {
+            unreachable!("a block has versions")
+        };
+        let prefix = common_prefix_bytes(key(first), key(last));
+        let oldest = self.entries.iter().map(|entry| entry.ts.0).min().unwrap_or(0);
+        let mut out = Vec::with_capacity(self.payload_bytes + 64);
+        out.push(DATA_FORMAT);
+        put_varint(&mut out, self.entries.len() as u64);
+        put_varint(&mut out, oldest);
+        put_bytes(&mut out, &key(first)[..prefix]);
+        let mut offsets = Vec::with_capacity(self.entries.len() * OFFSET_BYTES);
+        for entry in &self.entries {
+            offsets.extend_from_slice(&u32::try_from(out.len()).expect("a block is below 4 MiB").to_le_bytes());
+            put_bytes(&mut out, &key(entry)[prefix..]);
+            put_varint(&mut out, entry.ts.0 - oldest);
+            let at = entry.start + entry.key_bytes;
+            match entry.value {
+                None => put_varint(&mut out, DELETE),
+                Some(DrawnValue::Inline(bytes)) => {
+                    put_varint(&mut out, INLINE + bytes as u64);
+                    out.extend_from_slice(&self.bytes[at..at + bytes]);
+                }
+                Some(DrawnValue::Large { value_bytes, refs }) => {
+                    put_varint(&mut out, LARGE);
+                    put_varint(&mut out, value_bytes);
+                    put_bytes(&mut out, &self.bytes[at..at + refs]);
+                }
+            }
+        }
+        out.extend_from_slice(&offsets);
+        self.bytes.clear();
+        self.entries.clear();
+        self.payload_bytes = 0;
+        out
+    }
+}
+
+/// The list of a large value's blocks, as a version holds it.
+pub(crate) fn encode_pieces(refs: impl IntoIterator<Item = BlockRef>) -> Vec<u8> {
+    let mut out = Vec::new();
+    refs.into_iter().for_each(|at| at.encode(&mut out));
+    out
+}
+
+impl<'a> Pieces<'a> {
+    /// From what [`encode_pieces`] gave.
+    pub fn new(value_bytes: u64, refs: &'a [u8]) -> Self {
+        Self { value_bytes, refs }
+    }
+}
+
+/// A block whose bytes were checked.
+#[derive(Debug)]
+pub(crate) struct DataBlock {
+    bytes: Vec<u8>,
+    count: usize,
+    oldest: u64,
+    prefix: std::ops::Range<usize>,
+    /// Where the offsets begin.
+    offsets: usize,
+}
+
+impl DataBlock {
+    /// Checks a payload.
+    ///
+    /// # Errors
+    /// A sentence that says what is wrong with the bytes.
+    pub fn parse(bytes: Vec<u8>) -> Result<Self, String> {
+        let this = Self::read_front(bytes).ok_or("run: the front of a block does not hold")?;
+        this.check()?;
+        Ok(this)
+    }
+
+    fn read_front(bytes: Vec<u8>) -> Option<Self> {
+        let mut r = Reader::new(&bytes);
+        if r.u8()? != DATA_FORMAT {
+            return None;
+        }
+        let (count, oldest) = (r.length().filter(|count| *count > 0)?, r.varint()?);
+        let prefix_bytes = r.bytes()?.len();
+        let behind = bytes.len() - r.rest().len();
+        let offsets = bytes.len().checked_sub(count.checked_mul(OFFSET_BYTES)?).filter(|at| *at >= behind)?;
+        Some(Self { count, oldest, prefix: behind - prefix_bytes..behind, offsets, bytes })
+    }
+
+    /// Every entry lies where its offset says, one behind the other, in order.
+    fn check(&self) -> Result<(), String> {
+        let broken = || "run: the bytes of a block do not hold".to_owned();
+        let mut at = self.prefix.end;
+        let mut last: Option<(&[u8], CommitTs)> = None;
+        for i in 0..self.count {
+            if self.offset(i) != at {
+                return Err("run: an offset does not name an entry".to_owned());
+            }
+            let mut r = Reader::new(&self.bytes[at..self.offsets]);
+            let (suffix, version) = self.decode(&mut r).ok_or_else(broken)?;
+            let ascends = last.is_none_or(|(key, ts)| key < suffix || (key == suffix && ts > version.ts));
+            if !ascends || self.prefix.len() + suffix.len() > KEY_BYTES_MAX {
+                return Err("run: versions do not ascend".to_owned());
+            }
+            last = Some((suffix, version.ts));
+            at = self.offsets - r.rest().len();
+        }
+        if at == self.offsets { Ok(()) } else { Err("run: bytes behind the last version".to_owned()) }
+    }
+
+    fn decode<'a>(&self, r: &mut Reader<'a>) -> Option<(&'a [u8], Version<'a>)> {
+        let suffix = r.bytes()?;
+        let ts = CommitTs(self.oldest.checked_add(r.varint()?)?);
+        let value = match r.varint()? {
+            DELETE => Value::Delete,
+            LARGE => {
+                let value_bytes = r.varint()?;
+                let refs = r.bytes()?;
+                if refs.len() % BlockRef::BYTES != 0 {
+                    return None;
+                }
+                Value::Large(Pieces { value_bytes, refs })
+            }
+            inline => Value::Inline(r.take(usize::try_from(inline - INLINE).ok()?)?),
+        };
+        Some((suffix, Version { ts, value }))
+    }
+
+    fn offset(&self, i: usize) -> usize {
+        let at = self.offsets + i * OFFSET_BYTES;
+        let bytes: [u8; OFFSET_BYTES] = self.bytes[at..at + OFFSET_BYTES].try_into().expect("four bytes");
+        u32::from_le_bytes(bytes) as usize
+    }
+
+    fn entry(&self, i: usize) -> (&[u8], Version<'_>) {
+        let mut r = Reader::new(&self.bytes[self.offset(i)..self.offsets]);
+        self.decode(&mut r).expect("a checked block")
+    }
+
+    fn suffix(&self, i: usize) -> &[u8] {
+        Reader::new(&self.bytes[self.offset(i)..self.offsets]).bytes().expect("a checked block")
+    }
+
+    /// Number of versions, at least one.
+    pub fn len(&self) -> usize {
+        self.count
+    }
+
+    /// Bytes of memory.
+    pub fn memory_bytes(&self) -> usize {
+        self.bytes.capacity()
+    }
+
+    /// What all keys start with.
+    pub fn prefix(&self) -> &[u8] {
+        &self.bytes[self.prefix.clone()]
+    }
+
+    /// The `i`-th version, and its key behind [`DataBlock::prefix`].
+    pub fn version(&self, i: usize) -> (&[u8], Version<'_>) {
+        self.entry(i)
+    }
+
+    /// True if the `i`-th version is of this key.
+    pub fn is_of(&self, i: usize, key: &[u8]) -> bool {
+        key.strip_prefix(self.prefix()) == Some(self.suffix(i))
+    }
+
+    /// True if two neighbours are of one key.
+    pub fn same_key(&self, i: usize, j: usize) -> bool {
+        self.suffix(i) == self.suffix(j)
+    }
+
+    /// Writes the key of the `i`-th version over `key`.
+    pub fn key_into(&self, i: usize, key: &mut Vec<u8>) {
+        key.clear();
+        key.extend_from_slice(self.prefix());
+        key.extend_from_slice(self.suffix(i));
+    }
+
+    /// The first version at or behind (`key`, `ts`): of a higher key, or of this one and not newer. [`DataBlock::len`] if there is
+    /// none.
+    pub fn seek(&self, key: &[u8], ts: CommitTs) -> usize {
+        let prefix = self.prefix();
+        let cut = prefix.len().min(key.len());
+        match key[..cut].cmp(&prefix[..cut]) {
+            Ordering::Less => return 0,
+            Ordering::Greater => return self.count,
+            Ordering::Equal if key.len() < prefix.len() => return 0,
+            Ordering::Equal => {}
+        }
+        let rest = &key[prefix.len()..];
+        let (mut low, mut high) = (0, self.count);
+        while low < high {
+            let mid = low + (high - low) / 2;
+            let before = match self.suffix(mid).cmp(rest) {
+                Ordering::Less => true,
+                Ordering::Greater => false,
+                Ordering::Equal => self.entry(mid).1.ts > ts,
+            };
+            if before {
+                low = mid + 1;
+            } else {
+                high = mid;
+            }
+        }
+        low
+    }
+}
+
+/// Bytes that two keys start with both.
+pub(crate) fn common_prefix_bytes(a: &[u8], b: &[u8]) -> usize {
+    a.iter().zip(b).take_while(|(x, y)| x == y).count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn block(entries: &[(&[u8], u64, Value<'_>)]) -> DataBlock {
+        let mut builder = BlockBuilder::default();
+        entries.iter().for_each(|(key, ts, value)| builder.push(key, CommitTs(*ts), *value));
+        DataBlock::parse(builder.finish()).expect("what was built is sound")
+    }
+
+    fn refs() -> Vec<u8> {
+        encode_pieces([
+            BlockRef { offset: 1 << 20, stored_bytes: 99, crc: 7 },
+            BlockRef { offset: 5, stored_bytes: 1, crc: 0 },
+        ])
+    }
+
+    #[test]
+    fn versions_come_back() {
+        let refs = refs();
+        let large = Value::Large(Pieces::new(300, &refs));
+        let entries: [(&[u8], u64, Value<'_>); 5] = [
+            (b"row/a", 64, Value::Inline(b"")),
+            (b"row/a", 48, Value::Delete),
+            (b"row/b", 16, large),
+            (b"row/b\0", 80, Value::Inline(b"x")),
+            (b"row/c", 32, Value::Inline(&[7; 300])),
+        ];
+        let block = block(&entries);
+        assert_eq!((block.len(), block.prefix()), (5, b"row/".as_slice()));
+        let mut key = Vec::new();
+        for (i, (expected, ts, value)) in entries.iter().enumerate() {
+            block.key_into(i, &mut key);
+            assert_eq!((key.as_slice(), block.version(i).1), (*expected, Version { ts: CommitTs(*ts), value: *value }));
+            assert!(block.is_of(i, expected) && !block.is_of(i, b"row") && !block.is_of(i, b"row/d"));
+        }
+        assert_eq!(Pieces::new(1, &refs).iter().map(|at| at.offset).collect::<Vec<_>>(), [1 << 20, 5]);
+    }
+
+    #[test]
+    fn it_finds_the_first_that_is_not_before() {
+        let entries: [(&[u8], u64, Value<'_>); 4] = [
+            (b"ka", 64, Value::Delete),
+            (b"ka", 32, Value::Delete),
+            (b"kc", 64, Value::Delete),
+            (b"kc", 16, Value::Delete),
+        ];
+        let block = block(&entries);
+        for key in [b"".as_slice(), b"j", b"k", b"ka", b"kb", b"kc", b"kc\0", b"l", b"kaa"] {
+            for ts in [0, 16, 17, 32, 64, 65] {
+                let before = |(k, t, _): &&(&[u8], u64, Value<'_>)| *k < key || (*k == key && *t > ts);
+                let expected = entries.iter().take_while(before).count();
+                assert_eq!(block.seek(key, CommitTs(ts)), expected, "{key:?} at {ts}");
+            }
+        }
+    }
+
+    #[test]
+    fn damaged_bytes_are_found_or_are_other_versions() {
+        let refs = refs();
+        let entries: [(&[u8], u64, Value<'_>); 3] = [
+            (b"row/a", 64, Value::Inline(b"some value")),
+            (b"row/a", 48, Value::Delete),
+            (b"row/b", 16, Value::Large(Pieces::new(300, &refs))),
+        ];
+        let mut builder = BlockBuilder::default();
+        entries.iter().for_each(|(key, ts, value)| builder.push(key, CommitTs(*ts), *value));
+        let bytes = builder.finish();
+        for i in 0..bytes.len() {
+            assert!(DataBlock::parse(bytes[..i].to_vec()).is_err(), "cut at {i}");
+            for bit in 0..8 {
+                let mut bad = bytes.clone();
+                bad[i] ^= 1 << bit;
+                if let Ok(block) = DataBlock::parse(bad) {
+                    assert!((0..block.len()).all(|i| block.version(i).1.ts <= CommitTs::MAX));
+                    block.seek(b"row/b", CommitTs(20));
+                }
+            }
+        }
+    }
+}

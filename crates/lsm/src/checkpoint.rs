@@ -1,0 +1,78 @@
+//! What the next manifest needs.
+//!
+//! 1. F is known before anything is looked at: the applied prefix.
+//! 2. The memtable is sealed, and all sealed ones are flushed: whatever was applied at or below F is in a run, or in an attached one.
+//! 3. One list is taken, and F is lowered below what of it is in memory only.
+//! 4. The log is made durable to what the runs of this list need, and to what justified leaving anything out of it [A6]: it alone makes a
+//!    run part of the database, so nothing had to wait when it was written.
+//! 5. Its blocks become the manifest's.
+//!
+//! The list is one moment's, and nothing in it changes. So whatever is flushed, merged or collected meanwhile is in it as a whole or not
+//! at all: there is nothing to hold back for a checkpoint under way.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use base::limits::LSN_UNIT;
+use base::{CommitTs, Lsn, Result};
+use index::{IndexState, Upkeep};
+
+use crate::lsm::Core;
+use crate::run::Run;
+use crate::state::{NamedRun, State};
+
+impl Core {
+    pub(crate) fn checkpoint(&self, upkeep: &Upkeep<'_>) -> Result<IndexState> {
+        let _one = self.checkpointing.lock();
+        self.seal();
+        vfs::thread::point("lsm.checkpoint_sealed");
+        self.flush_sealed(upkeep)?;
+        let sources = self.sources();
+        let in_memory = sources.memtables().map(|table| table.oldest());
+        let attached_in_memory = sources.attached.iter().filter(|run| run.run.meta().is_none()).map(|run| run.ts);
+        let held_back = in_memory.chain(attached_in_memory).min();
+        let skip = held_back.map_or(upkeep.applied, |ts| upkeep.applied.min(Lsn(ts.0.saturating_sub(LSN_UNIT))));
+        let named = |run: &Arc<crate::lsm::Attached>| Some(NamedRun { meta: run.run.meta()?.clone(), ts: run.ts });
+        let mut attached: Vec<NamedRun> = sources.attached.iter().filter_map(named).collect();
+        // The log holds those above F.
+        attached.retain(|run| run.ts.as_lsn() <= skip);
+        let needs = sources.runs.iter().map(|run| run.info.log_need).chain(attached.iter().map(|run| run.ts));
+        let need =
+            needs.chain([CommitTs(self.log_need.load(Ordering::Acquire))]).max().map_or(Lsn::ZERO, CommitTs::as_lsn);
+        if upkeep.log.durable() < need {
+            upkeep.log.make_durable(need)?;
+        }
+        self.publish(&sources.runs)?;
+        self.checkpoints.fetch_add(1, Ordering::Relaxed);
+        let runs = attached.iter().map(|run| run.meta.id).collect();
+        let state = State { runs: sources.runs.clone(), attached };
+        Ok(IndexState { bytes: state.encode(), skip, runs })
+    }
+
+    /// The blocks of these runs are the next manifest's, and no others. One that both lists have stays.
+    fn publish(&self, runs: &[Arc<Run>]) -> Result<()> {
+        let mut published = self.published.lock();
+        let is_in = |list: &[Arc<Run>], run: &Arc<Run>| list.iter().any(|other| Arc::ptr_eq(other, run));
+        let (new, old): (Vec<_>, Vec<_>) = (
+            runs.iter().filter(|run| !is_in(&published, run)).collect(),
+            published.iter().filter(|run| !is_in(runs, run)).collect(),
+        );
+        // Whatever was merged away, or written, has its index in memory.
+        let blocks = |run: &Arc<Run>| run.index(&self.env).map(|index| index.all_blocks().cloned().collect::<Vec<_>>());
+        let new = new.into_iter().map(blocks).collect::<Result<Vec<_>>>()?;
+        let old = old.into_iter().map(blocks).collect::<Result<Vec<_>>>()?;
+        for block in new.iter().flatten() {
+            block.publish();
+        }
+        for block in old.iter().flatten() {
+            block.unpublish();
+        }
+        *published = runs.to_vec();
+        Ok(())
+    }
+
+    /// After the index is taken apart: nothing is named any more.
+    pub(crate) fn unpublish_all(&self) {
+        self.published.lock().clear();
+    }
+}

@@ -1,0 +1,516 @@
+//! What was applied and is in no run yet: an ordered map of versions in memory.
+//!
+//! Leaves of a few dozen versions, each under a latch of its own, below one map from their lowest keys. A writer holds the map's latch
+//! shared and one leaf's; only a split takes the map's alone, for the time it takes to cut one leaf. No latch is held over I/O.
+//!
+//! A superseded version that nobody may see any more goes when its key is written next, so that a hot row stays small. Tombstones stay:
+//! what they hide lies in runs.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+
+use base::{CommitTs, GcView};
+use index::Op;
+use store::Charge;
+use vfs::sync::{Mutex, RwLock};
+
+/// Versions of a leaf, at most, unless they are of one key.
+const LEAF_ENTRIES_MAX: usize = 128;
+/// Bytes of their keys and values, likewise.
+const LEAF_BYTES_MAX: usize = 16 << 10;
+/// What a leaf takes beside its entries and bytes, about, with its place in the map.
+const LEAF_OVERHEAD_BYTES: usize = 256;
+
+/// A memtable. Once it is sealed nobody writes to it.
+#[derive(Debug)]
+pub(crate) struct Memtable {
+    /// By lowest key; the first is the empty key.
+    leaves: RwLock<BTreeMap<Box<[u8]>, Latched>>,
+    /// Bytes of memory. Relaxed, as are the next two, which are exact once nobody writes: who seals holds the list's latch alone.
+    memory: AtomicI64,
+    oldest: AtomicU64,
+    newest: AtomicU64,
+    /// Relaxed: statistics.
+    entries: AtomicI64,
+    live: AtomicI64,
+    deleted: AtomicI64,
+    charge: Mutex<Charge>,
+}
+
+/// What an insert changed: versions, keys by what their newest versions say.
+#[derive(Debug, Clone, Copy, Default)]
+struct Change {
+    entries: i64,
+    live: i64,
+    deleted: i64,
+}
+
+type Latched = Arc<RwLock<Leaf>>;
+
+/// One version.
+#[derive(Debug, Clone, Copy)]
+struct Entry {
+    key_at: u32,
+    value_at: u32,
+    /// `DELETE` for a delete.
+    value_bytes: u32,
+    key_bytes: u16,
+    ts: CommitTs,
+}
+
+const DELETE: u32 = u32::MAX;
+
+/// Ascending by key, the newest of a key first.
+#[derive(Debug, Default)]
+pub(crate) struct Leaf {
+    entries: Vec<Entry>,
+    bytes: Vec<u8>,
+    /// Of `bytes`, nobody's.
+    unused: usize,
+}
+
+/// Memory to be had for one operation, in bytes, at least.
+pub(crate) fn cost(key: &[u8], op: Op<'_>) -> u64 {
+    let bytes = key.len() + op.value_bytes() + size_of::<Entry>();
+    (bytes + bytes / 4 + 16) as u64
+}
+
+impl Leaf {
+    fn key(&self, entry: &Entry) -> &[u8] {
+        &self.bytes[entry.key_at as usize..][..usize::from(entry.key_bytes)]
+    }
+
+    fn value(&self, entry: &Entry) -> Option<&[u8]> {
+        (entry.value_bytes != DELETE).then(|| &self.bytes[entry.value_at as usize..][..entry.value_bytes as usize])
+    }
+
+    /// The first entry at or behind (`key`, `ts`).
+    fn seek(&self, key: &[u8], ts: CommitTs) -> usize {
+        self.entries.partition_point(|e| match self.key(e).cmp(key) {
+            std::cmp::Ordering::Less => true,
+            std::cmp::Ordering::Greater => false,
+            std::cmp::Ordering::Equal => e.ts > ts,
+        })
+    }
+
+    fn memory_bytes(&self) -> usize {
+        self.entries.capacity() * size_of::<Entry>() + self.bytes.capacity() + LEAF_OVERHEAD_BYTES
+    }
+
+    /// Adds a version; one that is there changes nothing.
+    fn insert(&mut self, key: &[u8], ts: CommitTs, op: Op<'_>, view: &GcView) -> Change {
+        let at = self.seek(key, ts);
+        let here = self.entries.get(at).filter(|e| self.key(e) == key);
+        if here.is_some_and(|e| e.ts == ts) {
+            return Change::default();
+        }
+        let newer = at.checked_sub(1).map(|i| &self.entries[i]).filter(|e| self.key(e) == key);
+        let mut change = Change { entries: 1, ..Change::default() };
+        if newer.is_none() {
+            let mut count = |is_delete: bool, n: i64| if is_delete { change.deleted += n } else { change.live += n };
+            count(op.value().is_none(), 1);
+            if let Some(before) = here {
+                count(before.value_bytes == DELETE, -1);
+            }
+        }
+        // A neighbour of the same key has its bytes.
+        let known = here.or(newer).map(|e| e.key_at);
+        let more = if known.is_some() { 0 } else { key.len() } + op.value_bytes();
+        if self.bytes.capacity() - self.bytes.len() < more {
+            // By a quarter, not to the double: what is charged is what is used, about.
+            self.bytes.reserve_exact(more.max(self.bytes.len() / 4).max(64));
+        }
+        let position =
+            |len: usize| u32::try_from(len).expect("a leaf is cut long before 4 GiB, and a value ends there");
+        let key_at = known.unwrap_or_else(|| {
+            let start = position(self.bytes.len());
+            self.bytes.extend_from_slice(key);
+            start
+        });
+        let value_at = position(self.bytes.len());
+        let value_bytes = match op {
+            Op::Put(value) => {
+                self.bytes.extend_from_slice(value);
+                u32::try_from(value.len()).ok().filter(|n| *n != DELETE).expect("the engine limits values")
+            }
+            Op::Delete => DELETE,
+        };
+        let key_bytes = u16::try_from(key.len()).expect("the engine limits keys to 48 KiB");
+        if self.entries.capacity() == self.entries.len() {
+            self.entries.reserve_exact((self.entries.len() / 4).max(4));
+        }
+        self.entries.insert(at, Entry { key_at, value_at, value_bytes, key_bytes, ts });
+        change.entries -= self.prune(at, key, view);
+        change
+    }
+
+    /// Drops the versions of the key at `at` that nobody may see. Returns how many.
+    fn prune(&mut self, at: usize, key: &[u8], view: &GcView) -> i64 {
+        if view.floor() == CommitTs::ZERO {
+            return 0;
+        }
+        let first = self.entries[..at].iter().rposition(|e| self.key(e) != key).map_or(0, |i| i + 1);
+        let past = at + self.entries[at..].iter().take_while(|e| self.key(e) == key).count();
+        if past - first == 1 {
+            return 0;
+        }
+        let (mut kept, mut newer, mut unused) = (first, None, 0);
+        for i in first..past {
+            let entry = self.entries[i];
+            if view.keeps(entry.ts, newer) {
+                self.entries[kept] = entry;
+                kept += 1;
+            } else if entry.value_bytes != DELETE {
+                unused += entry.value_bytes as usize;
+            }
+            newer = Some(entry.ts);
+        }
+        self.entries.drain(kept..past);
+        self.unused += unused;
+        if self.unused > self.bytes.len() / 2 && self.unused > 512 {
+            *self = self.copy(0..self.entries.len());
+        }
+        (past - kept) as i64
+    }
+
+    /// The entries of a range, in as many bytes as they take.
+    fn copy(&self, range: std::ops::Range<usize>) -> Self {
+        let mut to = Self { entries: Vec::with_capacity(range.len() + 4), bytes: Vec::new(), unused: 0 };
+        let entries = &self.entries[range];
+        let bytes: usize =
+            entries.iter().map(|e| usize::from(e.key_bytes) + self.value(e).map_or(0, <[u8]>::len)).sum();
+        to.bytes.reserve_exact(bytes);
+        for entry in entries {
+            let known = to.entries.last().filter(|last| to.key(last) == self.key(entry)).map(|last| last.key_at);
+            let key_at = known.unwrap_or_else(|| {
+                let start = to.bytes.len() as u32;
+                to.bytes.extend_from_slice(self.key(entry));
+                start
+            });
+            let value_at = to.bytes.len() as u32;
+            to.bytes.extend_from_slice(self.value(entry).unwrap_or_default());
+            to.entries.push(Entry { key_at, value_at, ..*entry });
+        }
+        to
+    }
+
+    /// Of one key it never is: there is nowhere to cut it.
+    fn is_full(&self) -> bool {
+        let is_large = self.entries.len() > LEAF_ENTRIES_MAX || self.bytes.len() - self.unused > LEAF_BYTES_MAX;
+        let ends = self.entries.first().zip(self.entries.last());
+        is_large && ends.is_some_and(|(first, last)| self.key(first) != self.key(last))
+    }
+
+    /// Where to cut it, between two keys; none if it is of one key. At the end of the map it is left almost full.
+    fn cut(&self, is_last: bool) -> Option<usize> {
+        let wanted = if is_last { self.entries.len() - 1 } else { self.entries.len() / 2 };
+        let is_cut = |at: &usize| self.key(&self.entries[*at - 1]) != self.key(&self.entries[*at]);
+        (1..=wanted).rev().find(is_cut).or_else(|| (wanted + 1..self.entries.len()).find(is_cut))
+    }
+
+    /// (Keys whose newest version is a value, keys of which it is a delete, whether any version is a value) between the bounds.
+    fn count(&self, within: impl Fn(&[u8]) -> bool) -> (u64, u64, bool) {
+        let mut counts = (0, 0, false);
+        let mut last: Option<&[u8]> = None;
+        for entry in &self.entries {
+            let key = self.key(entry);
+            if !within(key) {
+                continue;
+            }
+            counts.2 |= entry.value_bytes != DELETE;
+            if last.replace(key) != Some(key) {
+                if entry.value_bytes == DELETE { counts.1 += 1 } else { counts.0 += 1 }
+            }
+        }
+        counts
+    }
+}
+
+impl Memtable {
+    /// An empty one; `charge` is what its memory is charged to.
+    pub fn new(charge: Charge) -> Self {
+        let leaves = BTreeMap::from([(Box::from([]), Arc::default())]);
+        Self {
+            leaves: RwLock::new(leaves),
+            memory: AtomicI64::new(0),
+            oldest: AtomicU64::new(u64::MAX),
+            newest: AtomicU64::new(0),
+            entries: AtomicI64::new(0),
+            live: AtomicI64::new(0),
+            deleted: AtomicI64::new(0),
+            charge: Mutex::new(charge),
+        }
+    }
+
+    /// Nothing was ever put in.
+    pub fn is_empty(&self) -> bool {
+        self.newest() == CommitTs::ZERO
+    }
+
+    pub fn memory_bytes(&self) -> u64 {
+        u64::try_from(self.memory.load(Ordering::Relaxed)).unwrap_or(0)
+    }
+
+    /// The lowest timestamp that was put in; MAX if none was.
+    pub fn oldest(&self) -> CommitTs {
+        CommitTs(self.oldest.load(Ordering::Relaxed))
+    }
+
+    /// The highest.
+    pub fn newest(&self) -> CommitTs {
+        CommitTs(self.newest.load(Ordering::Relaxed))
+    }
+
+    /// Says what will be put in, before it is.
+    pub fn announce(&self, ts: CommitTs) {
+        self.oldest.fetch_min(ts.0, Ordering::Relaxed);
+        self.newest.fetch_max(ts.0, Ordering::Relaxed);
+    }
+
+    /// Adds a version.
+    pub fn insert(&self, key: &[u8], ts: CommitTs, op: Op<'_>, view: &GcView) {
+        let (low, is_full) = {
+            let leaves = self.leaves.read();
+            let (low, leaf) = leaves
+                .range::<[u8], _>((Bound::Unbounded, Bound::Included(key)))
+                .next_back()
+                .expect("a leaf of the empty key");
+            let mut leaf = leaf.write();
+            let before = leaf.memory_bytes();
+            let change = leaf.insert(key, ts, op, view);
+            self.count_change(change);
+            let delta = leaf.memory_bytes() as i64 - before as i64;
+            if delta != 0 {
+                self.memory.fetch_add(delta, Ordering::Relaxed);
+            }
+            (leaf.is_full().then(|| low.clone()), leaf.is_full())
+        };
+        if let Some(low) = low.filter(|_| is_full) {
+            vfs::thread::point("lsm.before_split");
+            self.split(&low);
+        }
+    }
+
+    fn count_change(&self, change: Change) {
+        for (to, n) in [(&self.entries, change.entries), (&self.live, change.live), (&self.deleted, change.deleted)] {
+            if n != 0 {
+                to.fetch_add(n, Ordering::Relaxed);
+            }
+        }
+    }
+
+    fn split(&self, low: &[u8]) {
+        let mut leaves = self.leaves.write();
+        let is_last = leaves.range::<[u8], _>((Bound::Excluded(low), Bound::Unbounded)).next().is_none();
+        let Some(cell) = leaves.get(low).cloned() else { return };
+        let mut leaf = cell.write();
+        let Some(at) = leaf.is_full().then(|| leaf.cut(is_last)).flatten() else { return };
+        let before = leaf.memory_bytes();
+        let (left, right) = (leaf.copy(0..at), leaf.copy(at..leaf.entries.len()));
+        let separator: Box<[u8]> = leaf.key(&leaf.entries[at]).into();
+        let delta = (left.memory_bytes() + right.memory_bytes() + separator.len()) as i64 - before as i64;
+        self.memory.fetch_add(delta, Ordering::Relaxed);
+        *leaf = left;
+        leaves.insert(separator, Arc::new(RwLock::new(right)));
+    }
+
+    /// Takes a reservation over: the charge becomes what the memtable takes.
+    pub fn settle(&self, reserved: Charge) {
+        let mut charge = self.charge.lock();
+        charge.merge(reserved);
+        charge.set(self.memory_bytes());
+    }
+
+    /// Calls `found` with the newest version of `key` at or below `at`, if there is one.
+    pub fn get<T>(&self, key: &[u8], at: CommitTs, found: impl FnOnce(CommitTs, Option<&[u8]>) -> T) -> Option<T> {
+        let leaves = self.leaves.read();
+        let (_, leaf) = leaves.range::<[u8], _>((Bound::Unbounded, Bound::Included(key))).next_back()?;
+        let leaf = leaf.read();
+        let entry = leaf.entries.get(leaf.seek(key, at)).filter(|e| leaf.key(e) == key)?;
+        Some(found(entry.ts, leaf.value(entry)))
+    }
+
+    /// Calls `each` for the versions of the leaf that has the keys from `from` on, ascending, the newest of a key first. Returns where the
+    /// next leaf begins. Keys of a leaf are in no other one. `each` says whether to go on.
+    pub fn leaf_from(
+        &self,
+        from: &Bound<Vec<u8>>,
+        mut each: impl FnMut(&[u8], CommitTs, Option<&[u8]>) -> bool,
+    ) -> Option<Vec<u8>> {
+        let leaves = self.leaves.read();
+        let (low, leaf) = match from {
+            Bound::Unbounded => leaves.iter().next()?,
+            Bound::Included(key) | Bound::Excluded(key) => {
+                leaves.range::<[u8], _>((Bound::Unbounded, Bound::Included(key.as_slice()))).next_back()?
+            }
+        };
+        let next =
+            leaves.range::<[u8], _>((Bound::Excluded(&**low), Bound::Unbounded)).next().map(|(low, _)| low.to_vec());
+        let leaf = leaf.read();
+        let start = match from {
+            Bound::Unbounded => 0,
+            Bound::Included(key) => leaf.seek(key, CommitTs::MAX),
+            Bound::Excluded(key) => leaf.entries.partition_point(|e| leaf.key(e) <= key.as_slice()),
+        };
+        leaf.entries[start..].iter().all(|e| each(leaf.key(e), e.ts, leaf.value(e)));
+        next
+    }
+
+    /// The same backwards: the versions of the leaf that has the keys below `below` (of all keys, without), ascending all the same. Returns
+    /// the leaf's lowest key, below which the next call goes on; none at the beginning.
+    pub fn leaf_below(
+        &self,
+        below: &Bound<Vec<u8>>,
+        mut each: impl FnMut(&[u8], CommitTs, Option<&[u8]>),
+    ) -> Option<Vec<u8>> {
+        let leaves = self.leaves.read();
+        let range: (Bound<&[u8]>, Bound<&[u8]>) = (Bound::Unbounded, below.as_ref().map(Vec::as_slice));
+        let (low, leaf) = leaves.range::<[u8], _>(range).next_back()?;
+        let leaf = leaf.read();
+        let is_in = |e: &&Entry| match below {
+            Bound::Unbounded => true,
+            Bound::Included(key) => leaf.key(e) <= key.as_slice(),
+            Bound::Excluded(key) => leaf.key(e) < key.as_slice(),
+        };
+        leaf.entries.iter().take_while(is_in).for_each(|e| each(leaf.key(e), e.ts, leaf.value(e)));
+        (!low.is_empty()).then(|| low.to_vec())
+    }
+
+    /// (Keys with a value, deleted keys) by their newest versions, in a range.
+    pub fn count(&self, range: &index::KeyRange) -> (u64, u64, bool) {
+        let leaves = self.leaves.read();
+        let from: &[u8] = match &range.low {
+            Bound::Included(low) | Bound::Excluded(low) => low,
+            Bound::Unbounded => &[],
+        };
+        let first = leaves.range::<[u8], _>((Bound::Unbounded, Bound::Included(from))).next_back();
+        let rest = leaves.range::<[u8], _>((Bound::Excluded(from), Bound::Unbounded));
+        let concerned = first.into_iter().chain(rest).take_while(|(low, _)| low.is_empty() || !range.is_above(low));
+        concerned.fold((0, 0, false), |sum, (_, leaf)| {
+            let (live, deleted, has_value) = leaf.read().count(|key| range.contains(key));
+            (sum.0 + live, sum.1 + deleted, sum.2 || has_value)
+        })
+    }
+
+    /// Lowest keys of the leaves.
+    pub fn leaf_keys(&self) -> Vec<Vec<u8>> {
+        self.leaves.read().keys().map(|key| key.to_vec()).collect()
+    }
+
+    /// Number of versions.
+    pub fn entries(&self) -> u64 {
+        u64::try_from(self.entries.load(Ordering::Relaxed)).unwrap_or(0)
+    }
+
+    /// (Keys with a value, deleted keys) by their newest versions.
+    pub fn keys(&self) -> (u64, u64) {
+        let load = |of: &AtomicI64| u64::try_from(of.load(Ordering::Relaxed)).unwrap_or(0);
+        (load(&self.live), load(&self.deleted))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use index::KeyRange;
+    use store::{Budget, Class};
+    use vfs::random::Rng;
+
+    use super::*;
+
+    type Model = BTreeMap<(Vec<u8>, std::cmp::Reverse<u64>), Option<Vec<u8>>>;
+
+    fn memtable(budget: &Budget) -> Memtable {
+        Memtable::new(budget.charge(Class::Buffers, 0))
+    }
+
+    fn insert(table: &Memtable, key: &[u8], ts: u64, value: Option<&[u8]>, view: &GcView) {
+        table.announce(CommitTs(ts));
+        table.insert(key, CommitTs(ts), value.map_or(Op::Delete, Op::Put), view);
+    }
+
+    /// All versions, leaf by leaf, forward and backward.
+    fn versions(table: &Memtable) -> Model {
+        let (mut forward, mut backward) = (Model::new(), Model::new());
+        let mut next = Some(Bound::Unbounded);
+        while let Some(from) = next {
+            next = table
+                .leaf_from(&from, |key, ts, value| {
+                    let place = (key.to_vec(), std::cmp::Reverse(ts.0));
+                    assert!(forward.last_key_value().is_none_or(|(last, _)| *last < place), "ascending");
+                    forward.insert(place, value.map(<[u8]>::to_vec));
+                    true
+                })
+                .map(Bound::Included);
+        }
+        let mut next = Some(Bound::Unbounded);
+        while let Some(below) = next {
+            let each = |key: &[u8], ts: CommitTs, value: Option<&[u8]>| {
+                backward.insert((key.to_vec(), std::cmp::Reverse(ts.0)), value.map(<[u8]>::to_vec));
+            };
+            next = table.leaf_below(&below, each).map(Bound::Excluded);
+        }
+        assert_eq!(forward, backward);
+        forward
+    }
+
+    #[test]
+    fn it_is_a_map_of_versions() {
+        for seed in 0..30 {
+            let mut rng = Rng::new(seed);
+            let (budget, mut model) = (Budget::new(1 << 30), Model::new());
+            let table = memtable(&budget);
+            let keys = [5, 300, 5000][rng.index(3)];
+            for ts in 1..2000 {
+                // Not in order, and some twice.
+                let ts = if rng.chance(0.1) { 1 + rng.below(ts) } else { ts };
+                let key = rng.below(keys).to_be_bytes()[6..].to_vec();
+                let bytes = if rng.chance(0.01) { 20_000 } else { rng.index(60) };
+                let value = rng.chance(0.8).then(|| vec![ts as u8; bytes]);
+                insert(&table, &key, ts, value.as_deref(), &GcView::keep_all());
+                model.entry((key, std::cmp::Reverse(ts))).or_insert(value);
+            }
+            assert_eq!(versions(&table), model, "seed {seed}");
+            assert_eq!(table.entries(), model.len() as u64);
+            let mut newest: BTreeMap<&[u8], bool> = BTreeMap::new();
+            for ((key, _), value) in &model {
+                newest.entry(key).or_insert(value.is_some());
+            }
+            let live = newest.values().filter(|live| **live).count() as u64;
+            assert_eq!(table.keys(), (live, newest.len() as u64 - live));
+            let (live, deleted, _) = table.count(&KeyRange::all());
+            assert_eq!((live, deleted), table.keys());
+            for ((key, ts), _) in model.iter().step_by(7) {
+                let at = ts.0 - rng.below(2);
+                let expected =
+                    model.range((key.clone(), std::cmp::Reverse(at))..).next().filter(|((k, _), _)| k == key);
+                let found = table.get(key, CommitTs(at), |ts, value| (ts.0, value.map(<[u8]>::to_vec)));
+                assert_eq!(found, expected.map(|((_, ts), value)| (ts.0, value.clone())));
+            }
+            // About what it is charged for: each byte is in a leaf, with some room.
+            let bytes: usize =
+                model.iter().map(|((key, _), value)| key.len() + value.as_ref().map_or(0, Vec::len)).sum();
+            let most = 2 * (bytes + model.len() * size_of::<Entry>()) + 4096;
+            assert!((bytes..most).contains(&(table.memory_bytes() as usize)), "{} for {bytes}", table.memory_bytes());
+            table.settle(budget.charge(Class::Buffers, 12));
+            assert_eq!(budget.used(Class::Buffers), table.memory_bytes());
+            drop(table);
+            assert_eq!(budget.total(), 0);
+        }
+    }
+
+    #[test]
+    fn a_hot_key_takes_little_and_a_dump_keeps_its_version() {
+        let budget = Budget::new(1 << 30);
+        let table = memtable(&budget);
+        for ts in 1..=50_000u64 {
+            let view = GcView::new(CommitTs(ts - 1), if ts > 100 { vec![CommitTs(100)] } else { Vec::new() });
+            insert(&table, b"hot", ts, Some(&ts.to_le_bytes().repeat(10)), &view);
+        }
+        assert!(table.entries() <= 4 && table.memory_bytes() < 16 << 10, "{table:?}");
+        assert_eq!(table.get(b"hot", CommitTs(100), |ts, _| ts), Some(CommitTs(100)));
+        assert_eq!(table.get(b"hot", CommitTs(60_000), |ts, _| ts), Some(CommitTs(50_000)));
+        assert_eq!((table.oldest(), table.newest()), (CommitTs(1), CommitTs(50_000)));
+    }
+}

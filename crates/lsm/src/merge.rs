@@ -1,0 +1,184 @@
+//! Many sources into one run, a piece at a time.
+//!
+//! Steps for each key: (1) the versions of all sources that stand on it are gathered, newest first, copies of one left out; (2) what
+//! nobody may see goes ([`Collection`]); (3) the rest is written. A whole block of a run behind which every other source stands, and in
+//! which nothing can be collected, is taken over as it is, unread.
+//!
+//! The sources stay in the list, and are read, until the run is there: a merge that ends early has changed nothing.
+
+use std::sync::Arc;
+
+use base::{CommitTs, Result};
+use store::{AllocScope, Block, KeyHash};
+
+use crate::collect::Collection;
+use crate::input::Input;
+use crate::lsm::Env;
+use crate::run::Run;
+use crate::writer::{NewValue, Writer};
+
+/// A block is taken over only if that ends no other one that has less than so much of its size: small blocks would stay for good.
+const SMALL_BLOCK: usize = 4;
+/// Nor if it is small itself, by what it takes on disk, where most blocks take at least one in so many bytes of what they hold.
+const COMPRESSED: usize = 16;
+
+/// A merge under way.
+pub(crate) struct Merge {
+    env: Env,
+    inputs: Vec<Input>,
+    collection: Collection,
+    writer: Writer,
+    pub log_need: CommitTs,
+    key: Vec<u8>,
+    gathered: Vec<(CommitTs, Owned)>,
+    stamps: Vec<(CommitTs, bool)>,
+    keep: Vec<bool>,
+    /// Versions that went in.
+    pub entries: u64,
+}
+
+/// A value between its source and the writer.
+enum Owned {
+    Delete,
+    Bytes(Vec<u8>),
+    Kept(u64, Vec<Arc<Block>>),
+}
+
+/// What one call did.
+pub(crate) struct Step {
+    /// Versions looked at.
+    pub entries: u64,
+    /// Nothing is left.
+    pub is_done: bool,
+}
+
+impl Merge {
+    /// A merge of `inputs` to a run of `level`; `log_need` is the highest timestamp in them, or that anything was left out of them for.
+    pub fn new(
+        env: &Env,
+        level: u8,
+        scope: AllocScope,
+        inputs: Vec<Input>,
+        collection: Collection,
+        log_need: CommitTs,
+    ) -> Self {
+        Self {
+            env: env.clone(),
+            inputs,
+            collection,
+            writer: Writer::new(env, level, scope),
+            log_need,
+            key: Vec::new(),
+            gathered: Vec::new(),
+            stamps: Vec::new(),
+            keep: Vec::new(),
+            entries: 0,
+        }
+    }
+
+    /// Goes on until about so many bytes were looked at.
+    pub fn step(&mut self, bytes: usize) -> Result<Step> {
+        let (mut seen, before) = (0, self.entries);
+        while seen < bytes {
+            let Some(least) = self.least() else { break };
+            seen += match self.take_over(least)? {
+                Some(bytes) => bytes,
+                None => self.merge_key(least)?,
+            };
+        }
+        Ok(Step { entries: self.entries - before, is_done: self.least().is_none() })
+    }
+
+    /// The run; none if nothing is left of its sources. And bytes written for it.
+    pub fn finish(self) -> Result<(Option<Arc<Run>>, u64)> {
+        self.writer.finish(self.log_need)
+    }
+
+    /// The input that stands on the lowest key.
+    fn least(&self) -> Option<usize> {
+        let standing = self.inputs.iter().enumerate().filter(|(_, input)| input.stands());
+        standing.min_by(|(_, a), (_, b)| a.key().cmp(b.key())).map(|(i, _)| i)
+    }
+
+    fn take_over(&mut self, least: usize) -> Result<Option<usize>> {
+        let Some((slot, next, run)) = self.inputs[least].whole_block() else { return Ok(None) };
+        let open = self.writer.open_bytes();
+        let small = self.env.options.node_bytes / SMALL_BLOCK;
+        let is_small = slot.block.stored_bytes() < (small / COMPRESSED) as u64;
+        if !slot.is_plain() || is_small || (open > 0 && open < small) {
+            return Ok(None);
+        }
+        // All keys of the block lie below the next one, or are at most the run's last.
+        let past = next.unwrap_or(&run.info.max_key);
+        let others = self.inputs.iter().enumerate().filter(|(i, other)| *i != least && other.stands());
+        let mut is_apart = others.map(|(_, other)| other.key()).all(|key| key > past);
+        // A key that goes on in the next block is not alone in this one.
+        is_apart &= !next.is_some_and(|next| slot.may_have(KeyHash::of(next)));
+        if !is_apart {
+            return Ok(None);
+        }
+        let (slot, past, ts) = (slot.clone(), past.to_vec(), (run.info.oldest, run.info.newest));
+        self.writer.take_over(&slot, past, ts)?;
+        self.entries += u64::from(slot.entries);
+        self.inputs[least].pass_block();
+        // It cost next to nothing.
+        Ok(Some(slot.encoded_bytes()))
+    }
+
+    /// Steps 1 to 3 for one key. Returns its bytes.
+    fn merge_key(&mut self, least: usize) -> Result<usize> {
+        let Self { env, inputs, gathered, key, .. } = self;
+        key.clear();
+        key.extend_from_slice(inputs[least].key());
+        gathered.clear();
+        let mut bytes = 0;
+        for input in inputs.iter_mut() {
+            while input.stands() && input.key() == key.as_slice() {
+                let ts = input.ts();
+                let value = input.with_value(env, |value| Ok(Owned::from(value)))?;
+                bytes += key.len() + value.bytes() + 16;
+                gathered.push((ts, value));
+                self.entries += 1;
+                input.advance(env)?;
+            }
+        }
+        gathered.sort_by_key(|(ts, _)| std::cmp::Reverse(*ts));
+        gathered.dedup_by_key(|(ts, _)| *ts);
+        self.stamps.clear();
+        self.stamps.extend(gathered.iter().map(|(ts, value)| (*ts, matches!(value, Owned::Delete))));
+        self.collection.keep(&self.stamps, &mut self.keep);
+        for ((ts, value), keep) in gathered.drain(..).zip(&self.keep) {
+            if *keep {
+                let value = match &value {
+                    Owned::Delete => NewValue::Delete,
+                    Owned::Bytes(bytes) => NewValue::Bytes(bytes),
+                    Owned::Kept(value_bytes, pieces) => {
+                        NewValue::Kept { value_bytes: *value_bytes, pieces: pieces.clone() }
+                    }
+                };
+                self.writer.push(key, ts, value)?;
+            }
+        }
+        Ok(bytes)
+    }
+}
+
+impl From<NewValue<'_>> for Owned {
+    fn from(value: NewValue<'_>) -> Self {
+        match value {
+            NewValue::Delete => Owned::Delete,
+            NewValue::Bytes(bytes) => Owned::Bytes(bytes.to_vec()),
+            NewValue::Kept { value_bytes, pieces } => Owned::Kept(value_bytes, pieces),
+        }
+    }
+}
+
+impl Owned {
+    fn bytes(&self) -> usize {
+        match self {
+            Owned::Delete => 0,
+            Owned::Bytes(bytes) => bytes.len(),
+            Owned::Kept(..) => 64,
+        }
+    }
+}

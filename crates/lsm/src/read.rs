@@ -1,0 +1,99 @@
+//! Point reads: the newest version among all sources, those with the newest versions first.
+
+use std::sync::Arc;
+
+use base::{CommitTs, Result};
+use index::ReadAt;
+use store::KeyHash;
+
+use crate::block::Value;
+use crate::cursor::moment;
+use crate::lsm::{Core, Sources};
+use crate::run::Run;
+use crate::slot::read_large;
+
+/// The best version found so far.
+#[derive(Default)]
+struct Best {
+    ts: Option<CommitTs>,
+    is_delete: bool,
+    value: Vec<u8>,
+}
+
+impl Best {
+    fn is_older_than(&self, ts: CommitTs) -> bool {
+        self.ts.is_none_or(|best| best < ts)
+    }
+
+    fn offer(&mut self, ts: CommitTs, value: Option<&[u8]>) {
+        if self.is_older_than(ts) {
+            self.ts = Some(ts);
+            self.is_delete = value.is_none();
+            self.value.clear();
+            self.value.extend_from_slice(value.unwrap_or_default());
+        }
+    }
+}
+
+impl Core {
+    pub(crate) fn get_many(
+        &self,
+        at: ReadAt,
+        keys: &[&[u8]],
+        found: &mut dyn FnMut(usize, CommitTs, &[u8]),
+    ) -> Result<()> {
+        let at = moment(at);
+        let sources = self.sources();
+        self.counters.add_point_reads(keys.len() as u64);
+        let mut best = Best::default();
+        for (i, key) in keys.iter().enumerate() {
+            best.ts = None;
+            self.get(&sources, key, at, &mut best)?;
+            if let Some(ts) = best.ts.filter(|_| !best.is_delete) {
+                found(i, ts, &best.value);
+            }
+        }
+        Ok(())
+    }
+
+    fn get(&self, sources: &Sources, key: &[u8], at: CommitTs, best: &mut Best) -> Result<()> {
+        for table in sources.memtables() {
+            table.get(key, at, |ts, value| best.offer(ts, value));
+        }
+        for attached in sources.attached.iter().filter(|attached| attached.ts <= at) {
+            if best.is_older_than(attached.ts)
+                && let Some(value) = attached.run.get(key)?
+            {
+                best.offer(attached.ts, value.as_deref());
+            }
+        }
+        let key = (key, KeyHash::of(key));
+        for run in &sources.runs {
+            // They come by their highest timestamp: what is left is older.
+            if !best.is_older_than(run.info.newest) {
+                break;
+            }
+            if run.concerns(key.0, at) {
+                self.get_in_run(run, key, at, best)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn get_in_run(&self, run: &Arc<Run>, key: (&[u8], KeyHash), at: CommitTs, best: &mut Best) -> Result<()> {
+        let mut note_read = || self.counters.count_point_block();
+        let found = run.get(&self.env, key, at, &mut note_read, |version| {
+            if best.is_older_than(version.ts) {
+                match version.value {
+                    Value::Delete => best.offer(version.ts, None),
+                    Value::Inline(value) => best.offer(version.ts, Some(value)),
+                    Value::Large(pieces) => {
+                        best.offer(version.ts, Some(&read_large(&self.env, pieces, self.env.id)?));
+                    }
+                }
+            }
+            Ok(())
+        });
+        found.map(drop)
+    }
+}

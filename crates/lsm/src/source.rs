@@ -1,0 +1,422 @@
+//! What a reader at one moment sees of one source, as a sorted source of a merge: of each key the newest version at or below the
+//! moment, tombstones included.
+
+use std::collections::VecDeque;
+use std::ops::Bound;
+use std::sync::Arc;
+
+use base::{CommitTs, Fault, Result};
+use index::damaged::just_above;
+use index::merge::{RunSource as FileSource, Source};
+use index::{DamagedRange, Direction, EntryBatch, KeyRange, Skips};
+use store::KeyHash;
+
+use crate::block::{DataBlock, Value};
+use crate::lsm::{Attached, Core};
+use crate::memtable::Memtable;
+use crate::run::Run;
+use crate::slot::{Slot, ahead_bytes, read_ahead, read_large};
+
+/// What all sources of one cursor share.
+#[derive(Clone)]
+pub(crate) struct Look {
+    pub core: Arc<Core>,
+    pub at: CommitTs,
+    pub range: KeyRange,
+    pub direction: Direction,
+    pub skips: Option<Skips>,
+}
+
+/// A memtable.
+pub(crate) struct MemtableSource {
+    look: Look,
+    table: Arc<Memtable>,
+    /// Where it goes on; none at the end.
+    position: Option<Bound<Vec<u8>>>,
+}
+
+impl MemtableSource {
+    pub fn new(look: Look, table: Arc<Memtable>) -> Self {
+        let start = if look.direction == Direction::Forward { &look.range.low } else { &look.range.high };
+        Self { position: Some(start.clone()), look, table }
+    }
+
+    fn fill_forward(&mut self, from: &Bound<Vec<u8>>, out: &mut EntryBatch, max: usize) -> Option<Bound<Vec<u8>>> {
+        let Look { at, range, .. } = &self.look;
+        let (mut is_past, mut is_full) = (false, false);
+        let next = self.table.leaf_from(from, |key, ts, value| {
+            is_past = range.is_above(key);
+            let is_known = out.len().checked_sub(1).is_some_and(|last| out.key(last) == key);
+            if is_past || ts > *at || is_known {
+                return !is_past;
+            }
+            is_full = out.len() == max;
+            if !is_full {
+                out.push_any(key, value, ts);
+            }
+            !is_full
+        });
+        match out.len().checked_sub(1) {
+            _ if is_past => None,
+            Some(last) if is_full => Some(Bound::Excluded(out.key(last).to_vec())),
+            _ => next.filter(|next| !range.is_above(next)).map(Bound::Included),
+        }
+    }
+
+    fn fill_backward(&mut self, below: &Bound<Vec<u8>>, out: &mut EntryBatch, max: usize) -> Option<Bound<Vec<u8>>> {
+        let Look { at, range, .. } = &self.look;
+        let mut seen = EntryBatch::new();
+        let low = self.table.leaf_below(below, |key, ts, value| {
+            let is_known = seen.len().checked_sub(1).is_some_and(|last| seen.key(last) == key);
+            if ts <= *at && !is_known && !range.is_below(key) {
+                seen.push_any(key, value, ts);
+            }
+        });
+        for i in (0..seen.len()).rev().take(max) {
+            let value = (!seen.is_tombstone(i)).then(|| seen.value(i));
+            out.push_any(seen.key(i), value, seen.ts(i));
+        }
+        if seen.len() > max {
+            return Some(Bound::Excluded(out.key(out.len() - 1).to_vec()));
+        }
+        low.filter(|low| !range.is_below(low)).map(Bound::Excluded)
+    }
+}
+
+impl Source for MemtableSource {
+    fn fill(&mut self, out: &mut EntryBatch, max: usize) -> Result<bool> {
+        out.clear();
+        if let Some(position) = self.position.take() {
+            self.position = match self.look.direction {
+                Direction::Forward => self.fill_forward(&position, out, max.max(1)),
+                Direction::Backward => self.fill_backward(&position, out, max.max(1)),
+            };
+        }
+        Ok(self.position.is_some())
+    }
+}
+
+/// An attached run.
+pub(crate) struct AttachedSource {
+    source: FileSource,
+    look: Look,
+    attached: Arc<Attached>,
+    /// The last key given out.
+    last: Option<Vec<u8>>,
+}
+
+impl AttachedSource {
+    pub fn new(look: Look, attached: Arc<Attached>) -> Self {
+        let source = FileSource::new(&attached.run, attached.ts, look.range.clone(), look.direction);
+        Self { source, look, attached, last: None }
+    }
+
+    /// It cannot be read from here on: all that is left of it is passed over.
+    #[cold]
+    fn pass_rest(&self, fault: Fault) -> Result<bool> {
+        let Some(skips) = &self.look.skips else { return Err(fault) };
+        let (min, max) = self.attached.run.key_range().expect("an attached run has entries");
+        let (low, high) = match (self.look.direction, &self.last) {
+            (Direction::Forward, key) => (key.as_ref().map_or(min.to_vec(), |key| just_above(key)), just_above(max)),
+            (Direction::Backward, Some(key)) => (min.to_vec(), key.clone()),
+            (Direction::Backward, None) => (min.to_vec(), just_above(max)),
+        };
+        skips.add(DamagedRange::met(fault, self.look.core.env.id, &low, Some(&high))?, self.attached.ts);
+        Ok(false)
+    }
+}
+
+impl Source for AttachedSource {
+    fn fill(&mut self, out: &mut EntryBatch, max: usize) -> Result<bool> {
+        let filled = self.source.fill(out, max);
+        if let Some(last) = out.len().checked_sub(1) {
+            self.last = Some(out.key(last).to_vec());
+        }
+        filled.or_else(|fault| self.pass_rest(fault))
+    }
+}
+
+/// A run.
+pub(crate) struct RunSource {
+    look: Look,
+    run: Arc<Run>,
+    /// Slot and, once its block is there, the version in it; none at the end, and before the first call.
+    place: Option<(usize, Option<usize>)>,
+    block: Option<Arc<DataBlock>>,
+    /// Forward: blocks behind it that were read with it, and how many blocks it has come through.
+    ahead: VecDeque<Arc<DataBlock>>,
+    passed: u32,
+    started: bool,
+    /// The key decided last (forward), or under way (backward).
+    key: Vec<u8>,
+    has_key: bool,
+    /// Backward: the newest version of `key` seen so far that the reader sees.
+    found: Option<(CommitTs, Option<Vec<u8>>)>,
+}
+
+impl RunSource {
+    pub fn new(look: Look, run: Arc<Run>) -> Self {
+        Self {
+            look,
+            run,
+            place: None,
+            block: None,
+            ahead: VecDeque::new(),
+            passed: 0,
+            started: false,
+            key: Vec::new(),
+            has_key: false,
+            found: None,
+        }
+    }
+
+    /// Finds where to begin.
+    fn start(&mut self) -> Result<()> {
+        self.started = true;
+        let core = &self.look.core;
+        let slots = match self.run.index(&core.env) {
+            Ok(index) => index,
+            Err(fault) => return self.pass_run(fault),
+        };
+        let count = slots.slots.len();
+        // A version at or behind (key, MAX) is of the key or a higher one.
+        let bound = match (self.look.direction, &self.look.range.low, &self.look.range.high) {
+            (Direction::Forward, Bound::Included(key), _) | (Direction::Backward, _, Bound::Excluded(key)) => {
+                Some(key.clone())
+            }
+            (Direction::Forward, Bound::Excluded(key), _) | (Direction::Backward, _, Bound::Included(key)) => {
+                Some(just_above(key))
+            }
+            _ => None,
+        };
+        let slot = match (&bound, self.look.direction) {
+            (Some(key), _) => slots.slot_of(key, CommitTs::MAX),
+            (None, Direction::Forward) => Some(0),
+            (None, Direction::Backward) => count.checked_sub(1),
+        };
+        match self.look.direction {
+            Direction::Forward => {
+                self.place = Some((slot.unwrap_or(0), Some(0)));
+                if let Some(key) = bound
+                    && self.enter()?
+                {
+                    let block = self.block.as_ref().expect("just entered");
+                    self.place = Some((slot.unwrap_or(0), Some(block.seek(&key, CommitTs::MAX))));
+                }
+            }
+            Direction::Backward => {
+                let Some(slot) = slot else { return Ok(()) };
+                self.place = Some((slot, None));
+                if let Some(key) = bound
+                    && self.enter()?
+                {
+                    let block = self.block.as_ref().expect("just entered");
+                    let at = block.seek(&key, CommitTs::MAX);
+                    self.place = match at.checked_sub(1) {
+                        Some(at) => Some((slot, Some(at))),
+                        None => slot.checked_sub(1).map(|slot| (slot, None)),
+                    };
+                    if at == 0 {
+                        self.block = None;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Gets the block of the place, if it has not been. False if it cannot be read, and was passed over.
+    fn enter(&mut self) -> Result<bool> {
+        if self.block.is_some() {
+            return Ok(true);
+        }
+        let Some((slot, at)) = self.place else { return Ok(false) };
+        let core = self.look.core.clone();
+        let index = self.run.index(&core.env)?;
+        let Some(named) = index.slots.get(slot) else {
+            self.place = None;
+            return Ok(false);
+        };
+        let is_past = match self.look.direction {
+            Direction::Forward => self.look.range.is_above(&named.key),
+            Direction::Backward => index.slots.get(slot + 1).is_some_and(|next| self.look.range.is_below(&next.key)),
+        };
+        if is_past {
+            self.place = None;
+            return Ok(false);
+        }
+        let block = match self.ahead.pop_front() {
+            Some(block) => Ok(block),
+            None if self.look.direction == Direction::Backward || self.passed == 0 || named.resident().is_some() => {
+                named.load(&core.env, || core.counters.count_load())
+            }
+            None => load_ahead(&core, &index.slots[slot..], self.passed).map(|blocks| {
+                self.ahead.extend(blocks);
+                self.ahead.pop_front().expect("at least one")
+            }),
+        };
+        self.passed += 1;
+        match block {
+            Ok(block) => {
+                // Backward a block is entered at its end.
+                self.place = Some((slot, Some(at.unwrap_or(block.len() - 1))));
+                self.block = Some(block);
+                Ok(true)
+            }
+            Err(fault) => {
+                let Some(skips) = &self.look.skips else { return Err(fault) };
+                let next = index.slots.get(slot + 1).map(|next| &next.key);
+                let high = match next {
+                    Some(next) if !named.may_have(KeyHash::of(next)) => next.to_vec(),
+                    Some(next) => just_above(next),
+                    None => just_above(&self.run.info.max_key),
+                };
+                let range = DamagedRange::met(fault, core.env.id, &named.key, Some(&high))?;
+                skips.add(range, self.run.info.newest);
+                self.place = match self.look.direction {
+                    Direction::Forward => Some((slot + 1, Some(0))),
+                    Direction::Backward => slot.checked_sub(1).map(|slot| (slot, None)),
+                };
+                Ok(false)
+            }
+        }
+    }
+
+    /// Nothing of the run can be read.
+    #[cold]
+    fn pass_run(&self, fault: Fault) -> Result<()> {
+        let Some(skips) = &self.look.skips else { return Err(fault) };
+        let high = just_above(&self.run.info.max_key);
+        let range = DamagedRange::met(fault, self.look.core.env.id, &self.run.info.min_key, Some(&high))?;
+        skips.add(range, self.run.info.newest);
+        Ok(())
+    }
+
+    fn value(&self, value: Value<'_>) -> Result<Option<Vec<u8>>> {
+        let env = &self.look.core.env;
+        Ok(match value {
+            Value::Delete => None,
+            Value::Inline(value) => Some(value.to_vec()),
+            Value::Large(pieces) => Some(read_large(env, pieces, env.id)?),
+        })
+    }
+
+    fn fill_forward(&mut self, out: &mut EntryBatch, max: usize) -> Result<()> {
+        while let Some((slot, _)) = self.place {
+            if !self.enter()? {
+                continue;
+            }
+            let block = self.block.clone().expect("just entered");
+            let (_, at) = self.place.expect("just entered");
+            let mut i = at.unwrap_or(0);
+            let mut is_decided = self.has_key && i < block.len() && block.is_of(i, &self.key);
+            while i < block.len() {
+                let version = block.version(i).1;
+                if !is_decided && version.ts <= self.look.at {
+                    if out.len() == max {
+                        self.place = Some((slot, Some(i)));
+                        return Ok(());
+                    }
+                    block.key_into(i, &mut self.key);
+                    self.has_key = true;
+                    if self.look.range.is_above(&self.key) {
+                        self.place = None;
+                        return Ok(());
+                    }
+                    match version.value {
+                        Value::Inline(value) => out.push_any(&self.key, Some(value), version.ts),
+                        other => {
+                            let value = self.value(other)?;
+                            out.push_any(&self.key, value.as_deref(), version.ts);
+                        }
+                    }
+                    is_decided = true;
+                }
+                i += 1;
+                is_decided &= i < block.len() && block.same_key(i, i - 1);
+            }
+            self.block = None;
+            self.place = Some((slot + 1, Some(0)));
+        }
+        Ok(())
+    }
+
+    fn fill_backward(&mut self, out: &mut EntryBatch, max: usize) -> Result<()> {
+        while let Some((slot, _)) = self.place {
+            if !self.enter()? {
+                continue;
+            }
+            let block = self.block.clone().expect("just entered");
+            let (_, at) = self.place.expect("just entered");
+            let mut i = at.expect("just entered");
+            loop {
+                if !(self.has_key && block.is_of(i, &self.key)) {
+                    self.give_found(out);
+                    if out.len() == max {
+                        self.place = Some((slot, Some(i)));
+                        return Ok(());
+                    }
+                    block.key_into(i, &mut self.key);
+                    self.has_key = true;
+                    if self.look.range.is_below(&self.key) {
+                        self.place = None;
+                        return Ok(());
+                    }
+                }
+                let version = block.version(i).1;
+                if version.ts <= self.look.at {
+                    self.found = Some((version.ts, self.value(version.value)?));
+                }
+                match i.checked_sub(1) {
+                    Some(before) => i = before,
+                    None => break,
+                }
+            }
+            self.block = None;
+            self.place = slot.checked_sub(1).map(|slot| (slot, None));
+        }
+        if out.len() < max {
+            self.give_found(out);
+        }
+        Ok(())
+    }
+
+    fn give_found(&mut self, out: &mut EntryBatch) {
+        if let Some((ts, value)) = self.found.take() {
+            out.push_any(&self.key, value.as_deref(), ts);
+        }
+    }
+}
+
+/// Reads the block of the first slot and some behind it: more the longer the reader has come.
+fn load_ahead(core: &Core, slots: &[Arc<Slot>], passed: u32) -> Result<Vec<Arc<DataBlock>>> {
+    let span = (FIRST_AHEAD_BYTES << passed.min(8)).min(ahead_bytes(&core.env));
+    let blocks = read_ahead(&core.env, slots, span)?;
+    for (slot, block) in slots.iter().zip(&blocks) {
+        core.counters.count_load();
+        // A long scan leaves memory to what is read again and again.
+        if passed < SCAN_BLOCKS || !core.env.cache.is_nearly_full() {
+            slot.keep(&core.env, block);
+        }
+    }
+    Ok(blocks)
+}
+
+/// Read ahead by who has come through one block, in bytes of the file, at most; doubled with each block.
+const FIRST_AHEAD_BYTES: u64 = 8 << 10;
+/// Who has come through so many blocks scans.
+const SCAN_BLOCKS: u32 = 16;
+
+impl Source for RunSource {
+    fn fill(&mut self, out: &mut EntryBatch, max: usize) -> Result<bool> {
+        out.clear();
+        if !self.started {
+            self.start()?;
+        }
+        match self.look.direction {
+            Direction::Forward => self.fill_forward(out, max.max(1))?,
+            Direction::Backward => self.fill_backward(out, max.max(1))?,
+        }
+        Ok(self.place.is_some() || self.found.is_some())
+    }
+}

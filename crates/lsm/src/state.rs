@@ -1,0 +1,144 @@
+//! What the manifest keeps of an index: its runs, and the file runs that were attached and are in none of them yet.
+//!
+//! | bytes | what |
+//! |---|---|
+//! | 1 | format version |
+//! | varint | number of runs; for each what [`Run::encode`] says: level (1), versions, keys with a value, deleted keys, data blocks, bytes on disk, lowest and highest timestamp, log need (varints), first key, a key that none is above (length, bytes), number of index blocks, their addresses (16 each) |
+//! | varint | number of attached runs; for each: its description, timestamp (varint) |
+//! | 4 | CRC32C of everything before, little-endian |
+//!
+//! The first byte is none that a tree's state begins with: a state that is opened as the wrong structure's is refused.
+
+use std::sync::Arc;
+
+use base::bytes::{Reader, put_varint};
+use base::checksum::crc32c;
+use base::{CommitTs, Fault, Result};
+use store::RunMeta;
+
+use crate::run::Run;
+
+const FORMAT_VERSION: u8 = 0x81;
+
+/// True if these bytes are, or were meant to be, the state of such an index.
+#[must_use]
+pub fn is_state(bytes: &[u8]) -> bool {
+    bytes.first() == Some(&FORMAT_VERSION)
+}
+
+/// An attached run as a checkpoint names it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct NamedRun {
+    pub meta: RunMeta,
+    pub ts: CommitTs,
+}
+
+/// An index as the manifest has it.
+#[derive(Debug, Default)]
+pub(crate) struct State {
+    pub runs: Vec<Arc<Run>>,
+    pub attached: Vec<NamedRun>,
+}
+
+impl State {
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = vec![FORMAT_VERSION];
+        put_varint(&mut out, self.runs.len() as u64);
+        self.runs.iter().for_each(|run| run.encode(&mut out));
+        put_varint(&mut out, self.attached.len() as u64);
+        for run in &self.attached {
+            run.meta.encode(&mut out);
+            put_varint(&mut out, run.ts.0);
+        }
+        let crc = crc32c(&out);
+        out.extend_from_slice(&crc.to_le_bytes());
+        out
+    }
+
+    pub fn decode(bytes: &[u8]) -> Result<Self> {
+        if let Some(&version) = bytes.first().filter(|version| **version != FORMAT_VERSION) {
+            return Err(Fault::Format {
+                path: "the state of an index with STRUCTURE=lsm".to_owned(),
+                found: u32::from(version),
+                supported: u32::from(FORMAT_VERSION),
+                remedy: "open the database with the version that wrote it".to_owned(),
+            });
+        }
+        let Some((body, crc)) = bytes.split_last_chunk::<4>() else {
+            return Err(damaged("length", "at least 5 bytes", format!("{} bytes", bytes.len())));
+        };
+        let (stored, computed) = (u32::from_le_bytes(*crc), crc32c(body));
+        if stored != computed {
+            return Err(damaged("checksum", &format!("{stored:08x}"), format!("{computed:08x}")));
+        }
+        Self::decode_body(body).ok_or_else(|| damaged("fields", "runs", "something else".to_owned()))
+    }
+
+    fn decode_body(body: &[u8]) -> Option<Self> {
+        let mut r = Reader::new(body);
+        r.u8()?;
+        let mut runs = Vec::new();
+        for _ in 0..r.varint()? {
+            runs.push(Run::decode(&mut r)?);
+        }
+        let mut attached = Vec::new();
+        for _ in 0..r.varint()? {
+            attached.push(NamedRun { meta: RunMeta::decode(&mut r)?, ts: CommitTs(r.varint()?) });
+        }
+        r.is_empty().then_some(Self { runs, attached })
+    }
+}
+
+fn damaged(what: &'static str, expected: &str, found: String) -> Fault {
+    Fault::corrupt("the state of an index with STRUCTURE=lsm in the manifest", 0, what, expected, found)
+}
+
+#[cfg(test)]
+mod tests {
+    use store::BlockRef;
+
+    use super::*;
+    use crate::run::RunInfo;
+
+    fn state() -> State {
+        let at = BlockRef { offset: 4096, stored_bytes: 777, crc: 0xdead_beef };
+        let info = RunInfo {
+            level: 2,
+            entries: 300,
+            live: 200,
+            deleted: 7,
+            slots: 4,
+            stored_bytes: 1 << 33,
+            oldest: CommitTs(16),
+            newest: CommitTs(960),
+            log_need: CommitTs(976),
+            min_key: Vec::new(),
+            max_key: b"zz".to_vec(),
+        };
+        let meta = RunMeta { id: 3, bytes: 9, entries: 1, height: 1, root: at, min_key: vec![1], max_key: vec![2] };
+        State { runs: vec![Run::named(info, vec![at, at])], attached: vec![NamedRun { meta, ts: CommitTs(32) }] }
+    }
+
+    #[test]
+    fn comes_back() {
+        for state in [state(), State::default()] {
+            let back = State::decode(&state.encode()).unwrap();
+            assert_eq!(back.attached, state.attached);
+            let said = |state: &State| {
+                state.runs.iter().map(|run| (run.info.clone(), run.index_at().to_vec())).collect::<Vec<_>>()
+            };
+            assert_eq!(said(&back), said(&state));
+        }
+    }
+
+    #[test]
+    fn damage_is_found() {
+        let bytes = state().encode();
+        for i in 0..bytes.len() {
+            let mut bad = bytes.clone();
+            bad[i] ^= 1 << (i % 8);
+            assert!(State::decode(&bad).is_err(), "bit of byte {i}");
+            assert!(State::decode(&bytes[..i]).is_err(), "cut at {i}");
+        }
+    }
+}

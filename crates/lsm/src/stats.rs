@@ -1,0 +1,137 @@
+//! Counts of one index, and drawings of it.
+
+use std::fmt::Write;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use base::Result;
+use base::bytes::printable;
+use index::{IndexShape, IndexStats, IndexTraffic};
+
+use crate::choose::debt;
+use crate::lsm::Core;
+
+/// Since open. Relaxed throughout: no order hangs on a count.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    changes: AtomicU64,
+    ingested_bytes: AtomicU64,
+    point_reads: AtomicU64,
+    point_blocks: AtomicU64,
+    loads: AtomicU64,
+    flushed_bytes: AtomicU64,
+    merged_bytes: AtomicU64,
+    written: AtomicU64,
+}
+
+impl Counters {
+    pub fn add_changes(&self, n: u64, bytes: u64) {
+        self.changes.fetch_add(n, Ordering::Relaxed);
+        self.ingested_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    pub fn add_point_reads(&self, n: u64) {
+        self.point_reads.fetch_add(n, Ordering::Relaxed);
+    }
+
+    pub fn count_point_block(&self) {
+        self.point_blocks.fetch_add(1, Ordering::Relaxed);
+        self.count_load();
+    }
+
+    pub fn count_load(&self) {
+        self.loads.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A run was written from a memtable.
+    pub fn add_flushed(&self, bytes: u64) {
+        self.written.fetch_add(1, Ordering::Relaxed);
+        self.flushed_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// A run was written from others.
+    pub fn add_merged(&self, bytes: u64) {
+        self.written.fetch_add(1, Ordering::Relaxed);
+        self.merged_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+}
+
+impl Core {
+    pub(crate) fn stats(&self) -> IndexStats {
+        let sources = self.sources();
+        let load = |of: &AtomicU64| of.load(Ordering::Relaxed);
+        let (mut live, mut entries) = (0u64, 0);
+        for run in sources.runs.iter().rev() {
+            live = live.saturating_sub(run.info.deleted) + run.info.live;
+            entries += run.info.entries;
+        }
+        let mut memory_bytes = 0;
+        for table in sources.sealed.iter().chain([&sources.active]) {
+            let (more, deleted) = table.keys();
+            let hides = sources.runs.is_empty() && sources.sealed.is_empty();
+            live = live.saturating_sub(if hides { 0 } else { deleted }) + more;
+            entries += table.entries();
+            memory_bytes += table.memory_bytes();
+        }
+        let stored = |of: fn(&crate::run::RunInfo) -> u64| sources.runs.iter().map(|run| of(&run.info)).sum::<u64>();
+        let traffic = IndexTraffic {
+            ingested_bytes: load(&self.counters.ingested_bytes),
+            leaf_bytes: load(&self.counters.merged_bytes),
+            segment_bytes: load(&self.counters.flushed_bytes),
+            point_reads: load(&self.counters.point_reads),
+            cold_reads: load(&self.counters.point_blocks),
+            point_blocks: load(&self.counters.point_blocks),
+            ..IndexTraffic::default()
+        };
+        IndexStats {
+            live_keys: live,
+            dead_versions: entries.saturating_sub(live),
+            disk_bytes: stored(|info| info.stored_bytes),
+            memory_bytes,
+            leaves: stored(|info| info.slots),
+            node_bytes: self.env.options.node_bytes as u64,
+            height: sources.runs.len() as u32,
+            runs: sources.attached.len() as u64,
+            run_bytes: sources.attached.iter().map(|attached| attached.run.bytes().max(1)).sum(),
+            run_keys: sources.attached.iter().map(|attached| attached.run.len() as i64).sum(),
+            changes: load(&self.counters.changes),
+            loads: load(&self.counters.loads),
+            writes: load(&self.counters.written),
+            gc_debt_bytes: debt(sources.runs.iter().map(|run| (run.info.level, run.info.stored_bytes))),
+            gc_paid_bytes: load(&self.counters.merged_bytes),
+            traffic,
+            ..IndexStats::default()
+        }
+    }
+
+    pub(crate) fn shape(&self) -> Result<IndexShape> {
+        let sources = self.sources();
+        let mut shape = IndexShape::default();
+        for run in &sources.runs {
+            shape.leaf_bytes += run.info.stored_bytes;
+            shape.live_keys += run.info.live;
+            shape.bottoms += run.index_at().len() as u64;
+        }
+        Ok(shape)
+    }
+
+    pub(crate) fn draw(&self) -> String {
+        let sources = self.sources();
+        let mut out = String::new();
+        for table in sources.memtables() {
+            let _ = writeln!(out, "memtable {} versions", table.entries());
+        }
+        for attached in &sources.attached {
+            let _ = writeln!(out, "attached {} entries at {}", attached.run.len(), attached.ts);
+        }
+        for run in &sources.runs {
+            let info = &run.info;
+            let (low, high) = (printable(&info.min_key), printable(&info.max_key));
+            let _ = writeln!(
+                out,
+                "run level {} blocks {} versions {} live {} deleted {} [{low}, {high}] {}..{}",
+                info.level, info.slots, info.entries, info.live, info.deleted, info.oldest, info.newest
+            );
+        }
+        out
+    }
+}

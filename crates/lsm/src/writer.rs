@@ -1,0 +1,243 @@
+//! Writing a run from versions in order.
+//!
+//! Blocks are written as they fill, a batch at a time. Nothing names them before the run is in the list, and no manifest before a
+//! checkpoint: a writer that is dropped gives its space back, and what is written needs no log to be durable yet [A6].
+
+use std::sync::Arc;
+
+use base::{CommitTs, Result};
+use store::{AllocScope, Block, BlockKind, Compression, Filter, KeyHash, NewBlock, UpdateGroup};
+
+use crate::block::{BlockBuilder, Pieces, Value, encode_pieces};
+use crate::lsm::Env;
+use crate::run::{Run, RunIndex, RunInfo, encode_index};
+use crate::slot::{Slot, SlotParts};
+
+/// Payload written in one batch, about.
+const BATCH_BYTES: usize = 512 << 10;
+/// Payload of an index block, about.
+const INDEX_BYTES: usize = 32 << 10;
+/// Bytes of a large value in one block, at most.
+const PIECE_BYTES: usize = 1 << 20;
+
+/// A version on its way to disk.
+pub(crate) enum NewValue<'a> {
+    Delete,
+    Bytes(&'a [u8]),
+    /// A large value that lies in these blocks already.
+    Kept {
+        value_bytes: u64,
+        pieces: Vec<Arc<Block>>,
+    },
+}
+
+/// A run being written.
+pub(crate) struct Writer {
+    env: Env,
+    scope: AllocScope,
+    level: u8,
+    builder: BlockBuilder,
+    draft: Draft,
+    batch: Vec<(NewBlock, Draft)>,
+    batch_bytes: usize,
+    slots: Vec<Arc<Slot>>,
+    /// The key pushed last; none at first, and behind a block that was taken over: its keys do not come again.
+    last_key: Option<Vec<u8>>,
+    /// No key is above.
+    max_key: Vec<u8>,
+    oldest: CommitTs,
+    newest: CommitTs,
+    /// Bytes of blocks written so far, on disk; and of those taken over as they are.
+    pub written_bytes: u64,
+    pub moved_bytes: u64,
+}
+
+/// What is known of a block before it is written.
+#[derive(Default)]
+struct Draft {
+    beside: Vec<Arc<Block>>,
+    key: Vec<u8>,
+    ts: CommitTs,
+    entries: u32,
+    live: u32,
+    deleted: u32,
+    hashes: Vec<KeyHash>,
+}
+
+impl Writer {
+    pub fn new(env: &Env, level: u8, scope: AllocScope) -> Self {
+        Self {
+            env: env.clone(),
+            scope,
+            level,
+            builder: BlockBuilder::default(),
+            draft: Draft::default(),
+            batch: Vec::new(),
+            batch_bytes: 0,
+            slots: Vec::new(),
+            last_key: None,
+            max_key: Vec::new(),
+            oldest: CommitTs::MAX,
+            newest: CommitTs::ZERO,
+            written_bytes: 0,
+            moved_bytes: 0,
+        }
+    }
+
+    fn block_bytes(&self) -> usize {
+        self.env.options.node_bytes.min(self.env.space.payload_bytes_max() / 2)
+    }
+
+    /// Appends a version, behind the last one.
+    pub fn push(&mut self, key: &[u8], ts: CommitTs, value: NewValue<'_>) -> Result<()> {
+        let is_first = self.last_key.as_deref() != Some(key);
+        if !self.builder.is_empty() && self.builder.payload_bytes() >= self.block_bytes() {
+            self.end_block()?;
+        }
+        let is_delete = matches!(value, NewValue::Delete);
+        let refs;
+        let value = match value {
+            NewValue::Delete => Value::Delete,
+            NewValue::Bytes(bytes) if bytes.len() <= self.block_bytes() / 2 => Value::Inline(bytes),
+            NewValue::Bytes(bytes) => {
+                let pieces = self.write_pieces(bytes)?;
+                refs = encode_pieces(pieces.iter().map(|piece| piece.at()));
+                self.draft.beside.extend(pieces);
+                Value::Large(Pieces::new(bytes.len() as u64, &refs))
+            }
+            NewValue::Kept { value_bytes, pieces } => {
+                refs = encode_pieces(pieces.iter().map(|piece| piece.at()));
+                self.draft.beside.extend(pieces);
+                Value::Large(Pieces::new(value_bytes, &refs))
+            }
+        };
+        if self.builder.is_empty() {
+            self.draft.key = key.to_vec();
+            self.draft.ts = ts;
+        }
+        self.builder.push(key, ts, value);
+        let draft = &mut self.draft;
+        draft.entries += 1;
+        // Of each key in it once; it may have begun in the block before.
+        if is_first || draft.hashes.is_empty() {
+            draft.hashes.push(KeyHash::of(key));
+        }
+        if is_first {
+            draft.live += u32::from(!is_delete);
+            draft.deleted += u32::from(is_delete);
+            let last = self.last_key.get_or_insert_default();
+            last.clear();
+            last.extend_from_slice(key);
+            self.max_key.clear();
+            self.max_key.extend_from_slice(key);
+        }
+        self.oldest = self.oldest.min(ts);
+        self.newest = self.newest.max(ts);
+        Ok(())
+    }
+
+    /// Takes over a block as it is: it lies behind the last version and up to `past`, and none of its keys is there already, or comes
+    /// again. `ts` are the lowest and the highest timestamp that may be in it.
+    pub fn take_over(&mut self, slot: &Arc<Slot>, past: Vec<u8>, ts: (CommitTs, CommitTs)) -> Result<()> {
+        self.end_block()?;
+        self.write_batch()?;
+        self.moved_bytes += slot.stored_bytes();
+        self.slots.push(slot.clone());
+        self.last_key = None;
+        self.max_key = past;
+        self.oldest = self.oldest.min(ts.0);
+        self.newest = self.newest.max(ts.1);
+        Ok(())
+    }
+
+    /// Bytes of a block that is under way: less are not worth ending it early.
+    pub fn open_bytes(&self) -> usize {
+        self.builder.payload_bytes()
+    }
+
+    fn new_block(&self, kind: BlockKind, group: UpdateGroup, payload: Vec<u8>) -> NewBlock {
+        let compression = if payload.len() < 64 { Compression::None } else { self.env.options.compression };
+        NewBlock { kind, index: self.env.id, compression, group, payload, cuts: Vec::new() }
+    }
+
+    fn group(&self) -> UpdateGroup {
+        if self.level == 0 { UpdateGroup::Warm } else { UpdateGroup::Cold }
+    }
+
+    fn write_pieces(&mut self, value: &[u8]) -> Result<Vec<Arc<Block>>> {
+        let bytes = PIECE_BYTES.min(self.env.space.payload_bytes_max());
+        let mut pieces = Vec::new();
+        for some in value.chunks(bytes) {
+            let block = self.new_block(BlockKind::Overflow, UpdateGroup::Cold, some.to_vec());
+            pieces.extend(self.write(vec![block])?);
+        }
+        Ok(pieces)
+    }
+
+    fn write(&mut self, blocks: Vec<NewBlock>) -> Result<Vec<Arc<Block>>> {
+        let written = self.env.space.write_in(self.scope, blocks)?;
+        self.written_bytes += written.iter().map(|block| block.stored_bytes()).sum::<u64>();
+        Ok(written)
+    }
+
+    fn end_block(&mut self) -> Result<()> {
+        if self.builder.is_empty() {
+            return Ok(());
+        }
+        let payload = self.builder.finish();
+        self.batch_bytes += payload.len();
+        let block = self.new_block(BlockKind::Run, self.group(), payload);
+        self.batch.push((block, std::mem::take(&mut self.draft)));
+        if self.batch_bytes >= BATCH_BYTES { self.write_batch() } else { Ok(()) }
+    }
+
+    fn write_batch(&mut self) -> Result<()> {
+        let (blocks, drafts): (Vec<_>, Vec<_>) = std::mem::take(&mut self.batch).into_iter().unzip();
+        self.batch_bytes = 0;
+        if blocks.is_empty() {
+            return Ok(());
+        }
+        for (block, draft) in self.write(blocks)?.into_iter().zip(drafts) {
+            let Draft { beside, key, ts, entries, live, deleted, hashes } = draft;
+            let filter = Filter::of(&hashes);
+            self.slots.push(Slot::share(SlotParts { block, beside, key, ts, entries, live, deleted, filter }));
+        }
+        Ok(())
+    }
+
+    /// Ends the run; none if nothing is in it. `log_need` is the highest timestamp that was looked at.
+    pub fn finish(mut self, log_need: CommitTs) -> Result<(Option<Arc<Run>>, u64)> {
+        self.end_block()?;
+        self.write_batch()?;
+        let slots = std::mem::take(&mut self.slots);
+        if slots.is_empty() {
+            return Ok((None, self.written_bytes));
+        }
+        let most = INDEX_BYTES.min(self.env.space.payload_bytes_max() / 2);
+        let (mut blocks, mut from, mut bytes) = (Vec::new(), 0, 0);
+        for i in 0..slots.len() {
+            bytes += slots[i].encoded_bytes();
+            if bytes >= most || i + 1 == slots.len() {
+                let block = self.new_block(BlockKind::Run, self.group(), encode_index(&slots[from..=i]));
+                blocks.extend(self.write(vec![block])?);
+                (from, bytes) = (i + 1, 0);
+            }
+        }
+        let sum = |of: fn(&Slot) -> u64| slots.iter().map(|slot| of(slot)).sum();
+        let index_bytes: u64 = blocks.iter().map(|block| block.stored_bytes()).sum();
+        let info = RunInfo {
+            level: self.level,
+            entries: sum(|slot| u64::from(slot.entries)),
+            live: sum(|slot| u64::from(slot.live)),
+            deleted: sum(|slot| u64::from(slot.deleted)),
+            slots: slots.len() as u64,
+            stored_bytes: sum(Slot::stored_bytes) + index_bytes,
+            oldest: self.oldest,
+            newest: self.newest,
+            log_need: log_need.max(self.newest),
+            min_key: slots[0].key.to_vec(),
+            max_key: std::mem::take(&mut self.max_key),
+        };
+        Ok((Some(Run::written(info, RunIndex { slots, blocks })), self.written_bytes))
+    }
+}

@@ -1,0 +1,26 @@
+//! The log-structured merge tree under the conformance suite of the seam.
+
+#![allow(clippy::unwrap_used, reason = "a test panics on what it does not expect")]
+
+use index::conformance::Bench;
+use trefoil_lsm::Lsm;
+
+fn bench() -> Bench {
+    let mut bench = Bench::new(|env, state| Ok(Lsm::open(env, state)?));
+    bench.options.node_bytes = 16 << 10;
+    bench.relieves = true;
+    bench
+}
+
+index::conformance_suite!(bench());
+
+/// The same histories on blocks so small that a few dozen keys make many, under a budget so small that memtables are sealed all the time.
+#[test]
+fn random_histories_on_tiny_blocks() {
+    let mut bench = bench();
+    bench.options.node_bytes = 512;
+    bench.budget_bytes = 1 << 20;
+    if let Err(failure) = index::conformance::history::run_many(&bench, index::conformance::history::seeds(300)) {
+        panic!("{failure}");
+    }
+}

@@ -1,0 +1,202 @@
+//! Bytes on disk that are not what was written: named where they are met, passed over by who asks for it, and in nobody else's way.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "a test breaks files behind the engine's back"
+)]
+
+use std::ops::Bound;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::Arc;
+
+use base::{CommitTs, Fault, GcView, IndexId, Lsn, Poison, Result};
+use index::{
+    Batch, Direction, EntryBatch, Index, IndexEnv, IndexOptions, LogGate, Op, ReadAt, Reservation, RunFiles, Skips,
+    Upkeep,
+};
+use store::{BlockRef, Budget, Cache, CacheOptions, Space, SpaceOptions};
+use trefoil_lsm::Lsm;
+
+const ALL: (Bound<&[u8]>, Bound<&[u8]>) = (Bound::Unbounded, Bound::Unbounded);
+const ROWS: u32 = 2000;
+
+struct Durable;
+
+impl LogGate for Durable {
+    fn durable(&self) -> Lsn {
+        Lsn(u64::MAX)
+    }
+
+    fn make_durable(&self, _: Lsn) -> Result<()> {
+        Ok(())
+    }
+}
+
+fn env(dir: &Path) -> IndexEnv {
+    let vfs: Arc<dyn vfs::Vfs> = Arc::new(vfs::RealVfs);
+    let options = SpaceOptions { extent_bytes: 1 << 20, direct: false, ..SpaceOptions::default() };
+    IndexEnv {
+        id: IndexId(3),
+        options: IndexOptions { node_bytes: 1024, ..IndexOptions::default() },
+        space: Space::open(vfs.clone(), dir, options, None, Poison::new()).unwrap(),
+        cache: Arc::new(Cache::new(Budget::new(64 << 20), CacheOptions::default())),
+        runs: RunFiles { vfs, dir: dir.to_owned() },
+        basements: true,
+        read_only: false,
+    }
+}
+
+fn key(n: u32) -> [u8; 4] {
+    n.to_be_bytes()
+}
+
+fn upkeep() -> Upkeep<'static> {
+    Upkeep { view: GcView::new(CommitTs(1600), Vec::new()), applied: Lsn(1600), log: &Durable, tight: false }
+}
+
+/// Two runs over the same keys, every row in the older one, every third in the newer.
+fn made(env: &IndexEnv) -> Arc<Lsm> {
+    let index = Lsm::open(env.clone(), None).unwrap();
+    for (ts, step) in [(160, 1), (320, 3)] {
+        let value = format!("written at {ts}").repeat(3);
+        let keys: Vec<_> = (0..ROWS).step_by(step).map(key).collect();
+        for some in keys.chunks(100) {
+            let batch: Batch = some.iter().map(|key| (key.as_slice(), Op::Put(value.as_bytes()))).collect();
+            let Reservation::Direct(room) = index.reserve(&batch).unwrap() else { panic!("small") };
+            index.apply(&batch, room, CommitTs(ts), &GcView::keep_all());
+        }
+        while index.relieve(&Durable).unwrap() > 0 {}
+    }
+    index
+}
+
+/// The blocks that a checkpoint names, with what they are said to be.
+fn blocks(index: &Lsm) -> Vec<(BlockRef, String)> {
+    index.checkpoint(&upkeep()).unwrap();
+    let mut blocks = Vec::new();
+    assert!(index.reach(&mut |at, name| blocks.push((at, name()))).unwrap().is_empty());
+    blocks
+}
+
+fn break_block(env: &IndexEnv, at: BlockRef) {
+    let file = std::fs::OpenOptions::new().read(true).write(true).open(env.space.file_name()).unwrap();
+    let (mut byte, place) = ([0], at.offset + u64::from(at.stored_bytes) / 2);
+    file.read_exact_at(&mut byte, place).unwrap();
+    file.write_all_at(&[byte[0] ^ 0x10], place).unwrap();
+}
+
+fn found(index: &Lsm, skips: &Skips, direction: Direction) -> Vec<u32> {
+    let mut cursor = index.cursor(ReadAt::Newest, ALL, direction);
+    cursor.skip_damaged(skips.clone());
+    let (mut out, mut keys) = (EntryBatch::new(), Vec::new());
+    loop {
+        let more = cursor.fill(&mut out, 50).unwrap();
+        keys.extend(out.iter().map(|(key, ..)| u32::from_be_bytes(key.try_into().unwrap())));
+        if !more {
+            return keys;
+        }
+    }
+}
+
+#[test]
+fn a_damaged_block_costs_its_own_keys() {
+    let dir = tempfile::tempdir().unwrap();
+    let env = env(dir.path());
+    let index = made(&env);
+    let data: Vec<_> = blocks(&index).into_iter().filter(|(_, name)| name.starts_with("data")).collect();
+    // Of the older run: its blocks come behind those of the newer one.
+    let (at, name) = &data[data.len() - 20];
+    break_block(&env, *at);
+
+    let is_named = |fault: &Fault| matches!(fault, Fault::Corrupt(c) if c.index == Some(IndexId(3)));
+    let mut unread = Vec::new();
+    for n in 0..ROWS {
+        match index.get_many(ReadAt::Newest, &[&key(n)], &mut |_, _, _| {}) {
+            Ok(()) => {}
+            Err(fault) if is_named(&fault) => unread.push(n),
+            Err(fault) => panic!("{name}: {fault}"),
+        }
+    }
+    // A third of the block's keys are newer elsewhere.
+    assert!(unread.len() > 3 && unread.iter().all(|n| n % 3 != 0), "{unread:?}");
+    let (low, high) = (unread[0] - 2, unread[unread.len() - 1] + 2);
+
+    let mut cursor = index.cursor(ReadAt::Newest, ALL, Direction::Forward);
+    let mut out = EntryBatch::new();
+    let fault = loop {
+        match cursor.fill(&mut out, 100) {
+            Ok(true) => {}
+            Ok(false) => panic!("nobody noticed"),
+            Err(fault) => break fault,
+        }
+    };
+    assert!(is_named(&fault), "{fault}");
+    for direction in [Direction::Forward, Direction::Backward] {
+        let skips = Skips::default();
+        let mut keys = found(&index, &skips, direction);
+        let ranges = skips.take();
+        assert_eq!(ranges.len(), 1, "{ranges:?}");
+        keys.sort_unstable();
+        let expected = (0..ROWS).filter(|n| !ranges[0].contains(&key(*n)) || n % 3 == 0);
+        assert_eq!(keys, expected.collect::<Vec<_>>(), "{direction:?}");
+        assert!(unread.iter().all(|n| ranges[0].contains(&key(*n))));
+        assert!(!ranges[0].contains(&key(low - 40)) && !ranges[0].contains(&key(high + 40)));
+    }
+    assert_eq!(index.verify().unwrap().problems.len(), 1);
+}
+
+/// A merge meets it once; then the runs are left alone, and what comes in is taken all the same.
+#[test]
+fn a_damaged_run_keeps_nobody_busy() {
+    let dir = tempfile::tempdir().unwrap();
+    let env = env(dir.path());
+    let index = made(&env);
+    let (at, _) = blocks(&index).into_iter().rfind(|(_, name)| name.starts_with("data")).unwrap();
+    break_block(&env, at);
+    let mut faults = 0;
+    for round in 0..12u64 {
+        let batch: Batch = [(key(round as u32).as_slice(), Op::Put(b"later"))].into_iter().collect();
+        let Reservation::Direct(room) = index.reserve(&batch).unwrap() else { panic!("small") };
+        index.apply(&batch, room, CommitTs(640 + 16 * round), &GcView::keep_all());
+        while index.relieve(&Durable).unwrap() > 0 {}
+        loop {
+            match index.maintain(&upkeep()) {
+                Ok(progress) if !progress.more => break,
+                Ok(_) => {}
+                Err(Fault::Corrupt(_)) => faults += 1,
+                Err(fault) => panic!("{fault}"),
+            }
+        }
+    }
+    assert_eq!(faults, 1);
+    let mut newest = None;
+    index.get_many(ReadAt::Newest, &[&key(7)], &mut |_, _, value| newest = Some(value.to_vec())).unwrap();
+    assert_eq!(newest.as_deref(), Some(b"later".as_slice()));
+}
+
+/// Nothing of a run can be read without its index: that is damage, and the rest of it stays readable.
+#[test]
+fn a_damaged_index_of_a_run_costs_the_run() {
+    let dir = tempfile::tempdir().unwrap();
+    let env = env(dir.path());
+    let index = made(&env);
+    let state = index.checkpoint(&upkeep()).unwrap();
+    let of_index: Vec<_> = blocks(&index).into_iter().filter(|(_, name)| name.starts_with("the index")).collect();
+    let (at, _) = of_index.last().unwrap();
+    break_block(&env, *at);
+    // As a reopen would find it; this life's owners of the blocks let go of nothing any more.
+    env.space.close();
+    let index = Lsm::open(env.clone(), Some(&state.bytes)).unwrap();
+    let fault = index.get_many(ReadAt::Newest, &[&key(1)], &mut |_, _, _| {}).unwrap_err();
+    assert!(matches!(&fault, Fault::Corrupt(c) if c.index == Some(IndexId(3)) && c.key_range.is_some()), "{fault}");
+    index.get_many(ReadAt::Newest, &[&key(3)], &mut |_, ts, _| assert_eq!(ts, CommitTs(320))).unwrap();
+    let skips = Skips::default();
+    assert_eq!(found(&index, &skips, Direction::Forward), (0..ROWS).step_by(3).collect::<Vec<_>>());
+    assert_eq!(skips.take().len(), 1);
+    assert!(!index.verify().unwrap().problems.is_empty());
+    assert!(!index.reach(&mut |_, _| {}).unwrap().is_empty());
+    assert!(matches!(index.destroy(), Err(Fault::Corrupt(_))));
+}
