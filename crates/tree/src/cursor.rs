@@ -88,7 +88,15 @@ impl Cursor for TreeCursor {
         loop {
             let Some(merged) = &mut self.merged else { return self.leaves.fill(out, max) };
             out.clear();
-            let more = merged.merge.fill(out, wanted)?;
+            let more = match merged.merge.fill(out, wanted) {
+                Ok(more) => more,
+                Err(fault) => {
+                    // Its heads may be wrong now; where the leaves stand has not moved.
+                    self.merged = None;
+                    out.clear();
+                    return Err(fault);
+                }
+            };
             vfs::thread::point("tree.merged");
             let last = out.len().checked_sub(1).map(|last| out.key(last).to_vec());
             if let Some(skips) = self.leaves.stand.skips.as_ref().filter(|skips| !skips.is_empty()) {
