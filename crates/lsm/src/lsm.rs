@@ -2,7 +2,7 @@
 //!
 //! # The list
 //!
-//! [`Sources`] is everything that holds versions: the memtable that takes them, sealed ones, attached runs, runs. It is replaced as a
+//! `Sources` is everything that holds versions: the memtable that takes them, sealed ones, attached runs, runs. It is replaced as a
 //! whole, under the latch `sources`. Whoever reads takes one list and keeps it; whoever applies holds the latch shared until his versions
 //! are in the memtable, so that nobody writes to a memtable once it is sealed.
 //!
