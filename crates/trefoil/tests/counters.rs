@@ -195,6 +195,35 @@ fn a21_prepared_transactions_share_a_counter() {
     });
 }
 
+/// Who has looked at a counter under its lock, and then adds, keeps others away until its end, also if it is prepared and the machine
+/// fails: found by seed 264 of the simulator.
+#[test]
+fn a21_a_prepared_transaction_that_looked_is_alone_after_a_restart() {
+    simulate(|_| {
+        let disk = disk();
+        let db = open(&disk);
+        let i = counters(&db, "i");
+        add(&db, &i, b"k", 1);
+        let mut tx = db.begin().unwrap();
+        assert_eq!(tx.get_locked(&i, b"k", LockMode::Exclusive).unwrap().map(|value| number(&value)), Some(1));
+        tx.add(&i, b"k", 10).unwrap();
+        tx.prepare(b"a").unwrap();
+        drop(i);
+        let disk = cut(&disk, db);
+        let db = open(&disk);
+        let i = db.index("i").unwrap();
+        let mut other = db.begin().unwrap();
+        other.set_lock_timeout(std::time::Duration::ZERO);
+        let beside = other.add(&i, b"k", 1000);
+        assert!(matches!(beside, Err(Error::LockTimeout { .. })), "{beside:?}");
+        drop(other);
+        db.commit_prepared(b"a").unwrap();
+        add(&db, &i, b"k", 1000);
+        assert_eq!(sums(&db, &i), [(b"k".to_vec(), 1011)]);
+        sound(&db);
+    });
+}
+
 /// Large transactions that add to the same counters: locks that nobody else has are folded, the others stay, and nothing is lost.
 /// Guards: `mode_to_fold` raises, and only where nobody else has the key; what was written says nothing of counters.
 #[test]

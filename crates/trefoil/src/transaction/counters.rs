@@ -1,12 +1,14 @@
 //! Counters of a transaction [A21]: it adds to one without looking at it, beside others that do.
 
 use index::counter::{COUNTER_BYTES, Counter};
+use txn::Mode;
 use txn::write_set::{Seq, Written};
 
 use super::Transaction;
 use crate::entry::IndexEntry;
 use crate::error::{Error, Result};
 use crate::handle::Index;
+use crate::locking::LockMode;
 
 impl Transaction {
     /// Adds `delta` to the counter of `key` in an index of counters ([`IndexOptions::counters`](crate::IndexOptions::counters));
@@ -47,7 +49,17 @@ impl Transaction {
                 Written::Delete => Counter::Sum(delta),
             };
         })?;
+        // Who has looked at it under a lock writes what it is then: a prepared transaction has its lock again after a restart by
+        // what it wrote, and beside one who adds others may.
+        if matches!(change, Counter::Delta(_)) && self.has_alone(entry, key) {
+            let now = self.get_locked(index, key, LockMode::Exclusive)?;
+            change = Counter::Sum(now.map_or(0, |now| of_reader(&now)).wrapping_add(delta));
+        }
         self.write(entry, key, Some(&change.encode()))
+    }
+
+    fn has_alone(&self, entry: &IndexEntry, key: &[u8]) -> bool {
+        self.engine.locks.mode_of(&self.locks.borrow().owner, entry.id(), key) == Some(Mode::Exclusive)
     }
 }
 
