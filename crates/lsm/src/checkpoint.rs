@@ -20,6 +20,7 @@ use index::{IndexState, Upkeep};
 use crate::lsm::Core;
 use crate::run::Run;
 use crate::state::{NamedRun, State};
+use crate::top::Top;
 
 impl Core {
     pub(crate) fn checkpoint(&self, upkeep: &Upkeep<'_>) -> Result<IndexState> {
@@ -57,17 +58,14 @@ impl Core {
             runs.iter().filter(|run| !is_in(&published, run)).collect(),
             published.iter().filter(|run| !is_in(runs, run)).collect(),
         );
-        // Whatever was merged away, or written, has its index in memory.
-        let blocks = |run: &Arc<Run>| run.index(&self.env).map(|index| index.all_blocks().cloned().collect::<Vec<_>>());
-        let new = new.into_iter().map(blocks).collect::<Result<Vec<_>>>()?;
-        let old = old.into_iter().map(blocks).collect::<Result<Vec<_>>>()?;
-        for block in new.iter().flatten() {
-            block.publish();
-        }
-        for block in old.iter().flatten() {
-            block.unpublish();
-        }
+        // Whatever was merged away, or written, has its top in memory.
+        new.iter().chain(&old).try_for_each(|run| run.top(&self.env).map(drop))?;
+        new.iter().filter_map(|run| run.loaded()).for_each(Top::publish);
+        old.iter().filter_map(|run| run.loaded()).for_each(Top::unpublish);
         *published = runs.to_vec();
+        // What the runs before had, too, and nobody reads any more.
+        let parts = runs.iter().filter_map(|run| run.loaded()).flat_map(|top| &top.partitions);
+        parts.for_each(|partition| partition.fold());
         Ok(())
     }
 

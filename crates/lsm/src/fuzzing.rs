@@ -3,8 +3,9 @@
 use base::CommitTs;
 
 use crate::block::DataBlock;
-use crate::run::decode_index;
+use crate::index_block::IndexBlock;
 use crate::state::State;
+use crate::top::decode_top;
 
 /// The payload of a data block.
 pub fn data_block(bytes: &[u8]) {
@@ -18,9 +19,15 @@ pub fn data_block(bytes: &[u8]) {
     block.seek(bytes, CommitTs(0));
 }
 
-/// The payload of an index block.
+/// The payload of an index block, and of a top block.
 pub fn index_block(bytes: &[u8]) {
-    let _ = decode_index(bytes);
+    let _ = decode_top(bytes);
+    let Ok(index) = IndexBlock::parse(bytes.to_vec()) else { return };
+    for (i, named) in index.iter().enumerate() {
+        assert_eq!(index.first_behind(named.key, named.ts), i + 1);
+        assert!(named.blocks().count() > 0 && named.entries > 0);
+        let _ = named.may_have(store::KeyHash::of(bytes));
+    }
 }
 
 /// The state in the manifest, with the checksum that these bytes would have.

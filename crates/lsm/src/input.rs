@@ -8,15 +8,22 @@ use base::{CommitTs, Result};
 use index::EntryBatch;
 use store::{Block, RunCursor};
 
-use crate::block::{DataBlock, Value};
+use crate::block::{DataBlock, Pieces, Value};
+use crate::index_block::{IndexBlock, Named};
 use crate::lsm::{Attached, Env};
 use crate::memtable::Memtable;
+use crate::partition::Partition;
 use crate::run::Run;
 use crate::slot::{Slot, ahead_bytes, read_ahead};
 use crate::writer::NewValue;
 
-/// A block, where the next one begins (none at the end), and the run.
-type WholeBlock<'a> = (&'a Arc<Slot>, Option<&'a [u8]>, &'a Arc<Run>);
+/// A block or partition that a source stands at the beginning of.
+pub(crate) struct Whole<'a, T> {
+    pub it: T,
+    /// The first key behind it in the run; none at the end.
+    pub next: Option<&'a [u8]>,
+    pub run: &'a Run,
+}
 
 /// A source on its way through a merge. It stands on a version, or at its end.
 pub(crate) struct Input {
@@ -27,24 +34,99 @@ pub(crate) struct Input {
 }
 
 enum From {
-    Memtable {
-        table: Arc<Memtable>,
-        leaf: EntryBatch,
-        at: usize,
-        next: Option<Vec<u8>>,
-    },
-    Attached {
-        cursor: RunCursor,
-        ts: CommitTs,
-    },
-    Run {
-        run: Arc<Run>,
-        slot: usize,
-        block: Option<Arc<DataBlock>>,
-        at: usize,
-        /// The blocks behind this one that were read with it.
-        ahead: VecDeque<Arc<DataBlock>>,
-    },
+    Memtable { table: Arc<Memtable>, leaf: EntryBatch, at: usize, next: Option<Vec<u8>> },
+    Attached { cursor: RunCursor, ts: CommitTs },
+    Run(Box<InRun>),
+}
+
+/// A place in a run. What it stands on is known from what is above it, so that nothing is read before it has to be: a partition from the
+/// top, a data block from its index block.
+struct InRun {
+    run: Arc<Run>,
+    partition: usize,
+    index: Option<Arc<IndexBlock>>,
+    /// The data block in the partition.
+    slot: usize,
+    block: Option<Arc<DataBlock>>,
+    /// The version in the data block.
+    at: usize,
+    /// The blocks behind this one that were read with it, of the same partition.
+    ahead: VecDeque<Arc<DataBlock>>,
+}
+
+impl InRun {
+    fn partitions(&self) -> &[Arc<Partition>] {
+        self.run.loaded().map_or(&[], |top| &top.partitions)
+    }
+
+    /// The partition, if it is not at the end.
+    fn partition(&self) -> Option<&Arc<Partition>> {
+        self.partitions().get(self.partition)
+    }
+
+    fn read_index(&mut self, env: &Env) -> Result<()> {
+        if self.index.is_none()
+            && let Some(partition) = self.partition()
+        {
+            self.index = Some(partition.share(env)?);
+        }
+        Ok(())
+    }
+
+    fn read_block(&mut self, env: &Env) -> Result<()> {
+        self.read_index(env)?;
+        let Self { index: Some(index), slot, block: block @ None, ahead, .. } = self else { return Ok(()) };
+        *block = ahead.pop_front().or_else(|| Slot { index, at: *slot }.resident());
+        if block.is_none() {
+            ahead.extend(read_ahead(env, index, *slot, ahead_bytes(env))?);
+            *block = ahead.pop_front();
+        }
+        Ok(())
+    }
+
+    /// To the next data block.
+    fn next_block(&mut self) {
+        (self.slot, self.at, self.block) = (self.slot + 1, 0, None);
+        if self.index.as_ref().is_some_and(|index| self.slot == index.len()) {
+            self.next_partition();
+        }
+    }
+
+    fn next_partition(&mut self) {
+        (self.partition, self.index, self.slot, self.at, self.block) = (self.partition + 1, None, 0, 0, None);
+        self.ahead.clear();
+    }
+
+    /// True if it stands at the beginning of a data block.
+    fn begins_block(&self) -> bool {
+        self.at == 0
+    }
+
+    /// The blocks of a large value, if the index names them.
+    fn pieces(&self, pieces: Pieces<'_>) -> Option<Vec<Arc<Block>>> {
+        let named = self.index.as_ref()?.get(self.slot);
+        let partition = self.partition()?;
+        let owner = |at| named.beside().find(|other| *other == at).and_then(|at| partition.part(at));
+        pieces.iter().map(owner).collect()
+    }
+
+    /// Takes key and timestamp of where it stands. False at the end.
+    fn note(&self, key: &mut Vec<u8>, ts: &mut CommitTs) -> bool {
+        let Some(partition) = self.partition() else { return false };
+        let first = match (&self.index, &self.block) {
+            (_, Some(block)) => {
+                block.key_into(self.at, key);
+                *ts = block.version(self.at).1.ts;
+                return true;
+            }
+            (Some(index), None) => index.first_version(self.slot),
+            (None, None) => (&*partition.info.key, partition.info.ts),
+        };
+        key.clear();
+        key.extend_from_slice(first.0);
+        *ts = first.1;
+        true
+    }
 }
 
 impl Input {
@@ -65,8 +147,9 @@ impl Input {
     }
 
     pub fn run(env: &Env, run: Arc<Run>) -> Result<Self> {
-        run.index(env)?;
-        let mut input = Self::new(From::Run { run, slot: 0, block: None, at: 0, ahead: VecDeque::new() });
+        run.top(env)?;
+        let place = InRun { run, partition: 0, index: None, slot: 0, block: None, at: 0, ahead: VecDeque::new() };
+        let mut input = Self::new(From::Run(Box::new(place)));
         input.note();
         Ok(input)
     }
@@ -98,22 +181,15 @@ impl Input {
                 None => with(NewValue::Delete),
                 Some(value) => with(NewValue::Bytes(&value)),
             },
-            From::Run { run, slot, block, at, .. } => {
-                let slot = &run.loaded().expect("loaded at first").slots[*slot];
-                match block.as_ref().expect("just read").version(*at).1.value {
-                    Value::Delete => with(NewValue::Delete),
-                    Value::Inline(value) => with(NewValue::Bytes(value)),
-                    Value::Large(pieces) => {
-                        let owner = |at| slot.beside.iter().find(|block: &&Arc<Block>| block.at() == at).cloned();
-                        let owned: Option<Vec<_>> = pieces.iter().map(owner).collect();
-                        match owned {
-                            Some(owned) => with(NewValue::Kept { value_bytes: pieces.value_bytes, pieces: owned }),
-                            // The index does not name them: they are read, or found missing.
-                            None => with(NewValue::Bytes(&crate::slot::read_large(env, pieces, env.id)?)),
-                        }
-                    }
-                }
-            }
+            From::Run(place) => match place.block.as_ref().expect("just read").version(place.at).1.value {
+                Value::Delete => with(NewValue::Delete),
+                Value::Inline(value) => with(NewValue::Bytes(value)),
+                Value::Large(pieces) => match place.pieces(pieces) {
+                    Some(owned) => with(NewValue::Kept { value_bytes: pieces.value_bytes, pieces: owned }),
+                    // The index does not name them: they are read, or found missing.
+                    None => with(NewValue::Bytes(&crate::slot::read_large(env, pieces, env.id)?)),
+                },
+            },
         }
     }
 
@@ -126,10 +202,10 @@ impl Input {
                 self.load_leaves();
             }
             From::Attached { cursor, .. } => drop(cursor.next()?),
-            From::Run { slot, block, at, .. } => {
-                *at += 1;
-                if block.as_ref().is_some_and(|block| *at == block.len()) {
-                    (*slot, *at, *block) = (*slot + 1, 0, None);
+            From::Run(place) => {
+                place.at += 1;
+                if place.block.as_ref().is_some_and(|block| place.at == block.len()) {
+                    place.next_block();
                 }
             }
         }
@@ -137,22 +213,62 @@ impl Input {
         Ok(())
     }
 
-    /// The block that it stands at the beginning of.
-    pub fn whole_block(&self) -> Option<WholeBlock<'_>> {
-        let From::Run { run, slot, at: 0, .. } = &self.from else { return None };
-        let slots = &run.loaded()?.slots;
-        Some((slots.get(*slot)?, slots.get(*slot + 1).map(|next| &*next.key), run))
+    /// The partition that it stands at the beginning of.
+    pub fn whole_partition(&self) -> Option<Whole<'_, &Arc<Partition>>> {
+        let From::Run(place) = &self.from else { return None };
+        let it = place.partition().filter(|_| place.slot == 0 && place.begins_block())?;
+        let next = place.partitions().get(place.partition + 1);
+        // A key that goes on in the next one is not alone in this one.
+        if next.is_some_and(|next| next.info.continues) {
+            return None;
+        }
+        Some(Whole { it, next: next.map(|next| &*next.info.key), run: &place.run })
+    }
+
+    /// Passes over the partition that it stands at the beginning of.
+    pub fn pass_partition(&mut self) {
+        if let From::Run(place) = &mut self.from {
+            place.next_partition();
+        }
+        self.note();
+    }
+
+    /// The block that it stands at the beginning of, if its index block was read; see [`Input::read_index`].
+    pub fn whole_block(&self) -> Option<Whole<'_, Named<'_>>> {
+        let From::Run(place) = &self.from else { return None };
+        let index = place.index.as_ref().filter(|_| place.begins_block())?;
+        let next = if place.slot + 1 < index.len() {
+            Some(index.first_version(place.slot + 1).0)
+        } else {
+            place.partitions().get(place.partition + 1).map(|next| &*next.info.key)
+        };
+        Some(Whole { it: index.get(place.slot), next, run: &place.run })
+    }
+
+    /// The blocks of the block that it stands at the beginning of, for another run to have too.
+    pub fn parts(&self) -> Option<Vec<Arc<Block>>> {
+        let From::Run(place) = &self.from else { return None };
+        let partition = place.partition()?;
+        place.index.as_ref()?.get(place.slot).blocks().map(|at| partition.part(at)).collect()
     }
 
     /// Passes over the block that it stands at the beginning of.
     pub fn pass_block(&mut self) {
-        if let From::Run { slot, block, at: 0, ahead, .. } = &mut self.from {
-            if block.take().is_none() {
-                ahead.pop_front();
+        if let From::Run(place) = &mut self.from {
+            if place.block.is_none() {
+                place.ahead.pop_front();
             }
-            *slot += 1;
+            place.next_block();
         }
         self.note();
+    }
+
+    /// Reads the index block of where it stands, if that was put off: a look at whole blocks needs it.
+    pub fn read_index(&mut self, env: &Env) -> Result<()> {
+        match &mut self.from {
+            From::Run(place) if place.begins_block() => place.read_index(env),
+            _ => Ok(()),
+        }
     }
 
     fn load_leaves(&mut self) {
@@ -168,17 +284,8 @@ impl Input {
         }
     }
 
-    /// A run's first version of a block is known from the index: the block is read only if it has to be.
     fn read_block(&mut self, env: &Env) -> Result<()> {
-        let From::Run { run, slot, block: block @ None, ahead, .. } = &mut self.from else { return Ok(()) };
-        let Some(slots) = run.loaded().and_then(|index| index.slots.get(*slot..)) else { return Ok(()) };
-        let Some(first) = slots.first() else { return Ok(()) };
-        *block = ahead.pop_front().or_else(|| first.resident());
-        if block.is_none() {
-            ahead.extend(read_ahead(env, slots, ahead_bytes(env))?);
-            *block = ahead.pop_front();
-        }
-        Ok(())
+        if let From::Run(place) = &mut self.from { place.read_block(env) } else { Ok(()) }
     }
 
     /// Takes key and timestamp of where it stands.
@@ -201,22 +308,7 @@ impl Input {
                 }
                 stands
             }
-            From::Run { run, slot, block, at, .. } => {
-                match (run.loaded().and_then(|index| index.slots.get(*slot)), block) {
-                    (None, _) => false,
-                    (Some(slot), None) => {
-                        key.clear();
-                        key.extend_from_slice(&slot.key);
-                        *ts = slot.ts;
-                        true
-                    }
-                    (Some(_), Some(block)) => {
-                        block.key_into(*at, key);
-                        *ts = block.version(*at).1.ts;
-                        true
-                    }
-                }
-            }
+            From::Run(place) => place.note(key, ts),
         };
     }
 }

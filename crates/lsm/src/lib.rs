@@ -7,8 +7,10 @@
 //! |---|---|
 //! | [`lsm`] | what all modules share, and [`Lsm`], the index behind the seam |
 //! | `memtable` | versions in memory |
-//! | `block`, `slot`, `run` | a data block's payload; a block as the index of a run names it; runs |
-//! | `writer` | a run from sorted versions |
+//! | `run`, `top`, `partition` | runs; the upper level of a run's index; a part of a run with its index block |
+//! | `index_block`, `block`, `slot` | payloads; a data block as its index block names it |
+//! | `cell` | a block while the cache has room for it |
+//! | `writer`, `index_writer` | a run from sorted versions; its index beside it |
 //! | `input`, `merge` | everything of a source in order; many sources into one run, a piece at a time |
 //! | `collect` | what stays of a key's versions |
 //! | `choose` | which runs are merged next: a pure function |
@@ -28,6 +30,7 @@
 #![forbid(unsafe_code)]
 
 mod block;
+mod cell;
 mod checkpoint;
 mod choose;
 mod collect;
@@ -35,17 +38,21 @@ mod cursor;
 mod estimate;
 #[doc(hidden)]
 pub mod fuzzing;
+mod index_block;
+mod index_writer;
 mod input;
 pub mod lsm;
 mod maintenance;
 mod memtable;
 mod merge;
+mod partition;
 mod read;
 mod run;
 mod slot;
 mod source;
 mod state;
 mod stats;
+mod top;
 mod verify;
 mod writer;
 

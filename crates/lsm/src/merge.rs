@@ -1,8 +1,8 @@
 //! Many sources into one run, a piece at a time.
 //!
 //! Steps for each key: (1) the versions of all sources that stand on it are gathered, newest first, copies of one left out; (2) what
-//! nobody may see goes ([`Collection`]); (3) the rest is written. A whole block of a run behind which every other source stands, and in
-//! which nothing can be collected, is taken over as it is, unread.
+//! nobody may see goes ([`Collection`]); (3) the rest is written. A whole partition or block of a run behind which every other
+//! source stands, and in which nothing can be collected, is taken over as it is, unread.
 //!
 //! The sources stay in the list, and are read, until the run is there: a merge that ends early has changed nothing.
 
@@ -12,7 +12,7 @@ use base::{CommitTs, Result};
 use store::{AllocScope, Block, KeyHash};
 
 use crate::collect::Collection;
-use crate::input::Input;
+use crate::input::{Input, Whole};
 use crate::lsm::Env;
 use crate::run::Run;
 use crate::writer::{NewValue, Writer};
@@ -21,6 +21,8 @@ use crate::writer::{NewValue, Writer};
 const SMALL_BLOCK: usize = 4;
 /// Nor if it is small itself, by what it takes on disk, where most blocks take at least one in so many bytes of what they hold.
 const COMPRESSED: usize = 16;
+/// What taking something over costs, as bytes of a step: next to nothing.
+const TAKEN_BYTES: usize = 512;
 
 /// A merge under way.
 pub(crate) struct Merge {
@@ -100,29 +102,54 @@ impl Merge {
         standing.min_by(|(_, a), (_, b)| a.key().cmp(b.key())).map(|(i, _)| i)
     }
 
+    /// True if every other source stands behind `past`.
+    fn is_apart(&self, least: usize, past: &[u8]) -> bool {
+        let others = self.inputs.iter().enumerate().filter(|(i, other)| *i != least && other.stands());
+        others.map(|(_, other)| other.key()).all(|key| key > past)
+    }
+
+    /// A partition or a block as it is, if that can be. Returns about what it cost.
     fn take_over(&mut self, least: usize) -> Result<Option<usize>> {
-        let Some((slot, next, run)) = self.inputs[least].whole_block() else { return Ok(None) };
         let open = self.writer.open_bytes();
         let small = self.env.options.node_bytes / SMALL_BLOCK;
-        let is_small = slot.block.stored_bytes() < (small / COMPRESSED) as u64;
-        if !slot.is_plain() || is_small || (open > 0 && open < small) {
+        if open > 0 && open < small {
             return Ok(None);
         }
+        if self.take_over_partition(least)? {
+            return Ok(Some(TAKEN_BYTES));
+        }
+        self.inputs[least].read_index(&self.env)?;
+        let Some(Whole { it: named, next, run }) = self.inputs[least].whole_block() else { return Ok(None) };
+        let is_small = u64::from(named.block.stored_bytes) < (small / COMPRESSED) as u64;
         // All keys of the block lie below the next one, or are at most the run's last.
         let past = next.unwrap_or(&run.info.max_key);
-        let others = self.inputs.iter().enumerate().filter(|(i, other)| *i != least && other.stands());
-        let mut is_apart = others.map(|(_, other)| other.key()).all(|key| key > past);
         // A key that goes on in the next block is not alone in this one.
-        is_apart &= !next.is_some_and(|next| slot.may_have(KeyHash::of(next)));
-        if !is_apart {
+        let goes_on = next.is_some_and(|next| named.may_have(KeyHash::of(next)));
+        if !named.is_plain() || is_small || goes_on || !self.is_apart(least, past) {
             return Ok(None);
         }
-        let (slot, past, ts) = (slot.clone(), past.to_vec(), (run.info.oldest, run.info.newest));
-        self.writer.take_over(&slot, past, ts)?;
-        self.entries += u64::from(slot.entries);
+        // Not all of its blocks are where the index says: it is read, and that is found.
+        let Some(parts) = self.inputs[least].parts() else { return Ok(None) };
+        let (past, ts) = (past.to_vec(), (run.info.oldest, run.info.newest));
+        self.entries += u64::from(named.entries);
+        self.writer.take_over(&named, parts, past, ts)?;
         self.inputs[least].pass_block();
-        // It cost next to nothing.
-        Ok(Some(slot.encoded_bytes()))
+        Ok(Some(TAKEN_BYTES))
+    }
+
+    fn take_over_partition(&mut self, least: usize) -> Result<bool> {
+        let Some(Whole { it: partition, next, run }) = self.inputs[least].whole_partition() else { return Ok(false) };
+        let info = &partition.info;
+        let past = next.unwrap_or(&run.info.max_key);
+        if info.live != info.entries || !self.is_apart(least, past) {
+            return Ok(false);
+        }
+        if !self.writer.take_over_partition(partition, past, (run.info.oldest, run.info.newest))? {
+            return Ok(false);
+        }
+        self.entries += info.entries;
+        self.inputs[least].pass_partition();
+        Ok(true)
     }
 
     /// Steps 1 to 3 for one key. Returns its bytes.

@@ -1,12 +1,16 @@
 //! Point reads: the newest version among all sources, those with the newest versions first.
+//!
+//! A read looks in memory first, under one epoch guard for each key: what it meets there it looks at where it is, and writes nothing. Only if
+//! that is not enough it begins anew, without the guard, and goes to the disk.
 
 use std::sync::Arc;
 
 use base::{CommitTs, Result};
 use index::ReadAt;
-use store::KeyHash;
+use store::{KeyHash, epoch};
 
 use crate::block::Value;
+use crate::cell::Reach;
 use crate::cursor::moment;
 use crate::lsm::{Core, Sources};
 use crate::run::Run;
@@ -48,7 +52,12 @@ impl Core {
         let mut best = Best::default();
         for (i, key) in keys.iter().enumerate() {
             best.ts = None;
-            self.get(&sources, key, at, &mut best)?;
+            let is_found = self.get(&sources, key, at, Reach::Memory(&epoch::pin()), &mut best)?;
+            if !is_found {
+                // No guard is held while somebody waits for the disk.
+                best.ts = None;
+                self.get(&sources, key, at, Reach::Disk, &mut best)?;
+            }
             if let Some(ts) = best.ts.filter(|_| !best.is_delete) {
                 found(i, ts, &best.value);
             }
@@ -56,7 +65,8 @@ impl Core {
         Ok(())
     }
 
-    fn get(&self, sources: &Sources, key: &[u8], at: CommitTs, best: &mut Best) -> Result<()> {
+    /// The newest version of all sources. False if that could not be found out from where the reader may look.
+    fn get(&self, sources: &Sources, key: &[u8], at: CommitTs, reach: Reach<'_>, best: &mut Best) -> Result<bool> {
         for table in sources.memtables() {
             table.get(key, at, |ts, value| best.offer(ts, value));
         }
@@ -73,27 +83,34 @@ impl Core {
             if !best.is_older_than(run.info.newest) {
                 break;
             }
-            if run.concerns(key.0, at) {
-                self.get_in_run(run, key, at, best)?;
+            if run.concerns(key.0, at) && !self.get_in_run(run, key, at, reach, best)? {
+                return Ok(false);
             }
         }
-        Ok(())
+        Ok(true)
     }
 
-    fn get_in_run(&self, run: &Arc<Run>, key: (&[u8], KeyHash), at: CommitTs, best: &mut Best) -> Result<()> {
+    fn get_in_run(
+        &self,
+        run: &Arc<Run>,
+        key: (&[u8], KeyHash),
+        at: CommitTs,
+        reach: Reach<'_>,
+        best: &mut Best,
+    ) -> Result<bool> {
         let mut note_read = || self.counters.count_point_block();
-        let found = run.get(&self.env, key, at, &mut note_read, |version| {
+        run.get(&self.env, key, at, reach, &mut note_read, |version| {
             if best.is_older_than(version.ts) {
-                match version.value {
-                    Value::Delete => best.offer(version.ts, None),
-                    Value::Inline(value) => best.offer(version.ts, Some(value)),
-                    Value::Large(pieces) => {
+                match (version.value, reach) {
+                    (Value::Delete, _) => best.offer(version.ts, None),
+                    (Value::Inline(value), _) => best.offer(version.ts, Some(value)),
+                    (Value::Large(_), Reach::Memory(_)) => return Ok(false),
+                    (Value::Large(pieces), Reach::Disk) => {
                         best.offer(version.ts, Some(&read_large(&self.env, pieces, self.env.id)?));
                     }
                 }
             }
-            Ok(())
-        });
-        found.map(drop)
+            Ok(true)
+        })
     }
 }

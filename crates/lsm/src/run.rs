@@ -1,21 +1,24 @@
-//! Sorted runs in the data file: immutable, of data blocks behind an index of them.
+//! Sorted runs in the data file: immutable, of data blocks behind an index of two levels.
 //!
-//! The manifest names a run's index blocks; an index block names data blocks, with the first version, the counts and the filter of
-//! each. The index is read when the run is first needed, and stays in memory: about a hundredth of what the run takes on disk.
-//! Until then nobody owns its blocks, and they stay what the manifest counts.
+//! The manifest names a run's top blocks; these name its partitions ([`Partition`]), each with the index block that names its data
+//! blocks, with the first version, the counts and the filter of each. The top is read when the run is first needed, and stays in memory:
+//! about a ten-thousandth of the run. Index blocks and data blocks come and go as pages of the cache. Until the top is read nobody owns
+//! the run's blocks, and they stay what the manifest counts.
 
 use std::sync::{Arc, OnceLock};
 
 use base::bytes::{Reader, printable, put_bytes, put_varint};
 use base::limits::KEY_BYTES_MAX;
 use base::{CommitTs, Corruption, Fault, Result};
-use store::{Block, BlockKind, BlockRef, KeyHash};
+use store::{BlockKind, BlockRef, KeyHash};
 use vfs::sync::Mutex;
 
+use crate::block::Version;
+use crate::cell::Reach;
 use crate::lsm::Env;
-use crate::slot::{Named, Slot};
-
-const INDEX_FORMAT: u8 = 1;
+use crate::partition::{NamedPartition, Partition};
+use crate::slot::Slot;
+use crate::top::{Top, decode_top, is_ascending};
 
 /// What is known of a run without its index.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,130 +48,75 @@ pub(crate) struct RunInfo {
 #[derive(Debug)]
 pub(crate) struct Run {
     pub info: RunInfo,
-    /// Addresses of the index blocks.
-    index_at: Vec<BlockRef>,
-    index: OnceLock<RunIndex>,
+    /// Addresses of the top blocks.
+    top_at: Vec<BlockRef>,
+    top: OnceLock<Top>,
     /// One reader loads it.
     loading: Mutex<()>,
 }
 
-/// The index in memory.
-#[derive(Debug)]
-pub(crate) struct RunIndex {
-    pub slots: Vec<Arc<Slot>>,
-    /// The index blocks.
-    pub blocks: Vec<Arc<Block>>,
-}
-
-impl RunIndex {
-    /// The last slot that begins at or before (`key`, `ts`); none if the run begins behind it.
-    pub fn slot_of(&self, key: &[u8], ts: CommitTs) -> Option<usize> {
-        self.first_behind(key, ts).checked_sub(1)
-    }
-
-    /// The first slot that begins behind (`key`, `ts`).
-    fn first_behind(&self, key: &[u8], ts: CommitTs) -> usize {
-        self.slots.partition_point(|slot| *slot.key < *key || (*slot.key == *key && slot.ts >= ts))
-    }
-
-    /// All blocks.
-    pub fn all_blocks(&self) -> impl Iterator<Item = &Arc<Block>> {
-        self.blocks.iter().chain(self.slots.iter().flat_map(|slot| slot.blocks()))
-    }
-}
-
-/// What an index block holds.
-pub(crate) fn encode_index(slots: &[Arc<Slot>]) -> Vec<u8> {
-    let mut out = vec![INDEX_FORMAT];
-    put_varint(&mut out, slots.len() as u64);
-    slots.iter().for_each(|slot| slot.encode(&mut out));
-    out
-}
-
-/// What an index block names.
-///
-/// # Errors
-/// A sentence that says what is wrong with the bytes.
-pub(crate) fn decode_index(bytes: &[u8]) -> Result<Vec<Named>, String> {
-    let mut r = Reader::new(bytes);
-    let mut decode = || {
-        if r.u8()? != INDEX_FORMAT {
-            return None;
-        }
-        let count = r.length()?;
-        let mut named: Vec<Named> = Vec::new();
-        for _ in 0..count {
-            let next = Named::decode(&mut r)?;
-            named.push(next);
-        }
-        r.is_empty().then_some(named)
-    };
-    let named = decode().ok_or("run: an index block does not hold")?;
-    let ascends = named
-        .windows(2)
-        .all(|pair| pair[0].key < pair[1].key || (pair[0].key == pair[1].key && pair[0].ts > pair[1].ts));
-    if ascends { Ok(named) } else { Err("run: an index block does not ascend".to_owned()) }
-}
-
 impl Run {
     /// A run that was just written.
-    pub fn written(info: RunInfo, index: RunIndex) -> Arc<Self> {
-        let index_at = index.blocks.iter().map(|block| block.at()).collect();
-        Arc::new(Self { info, index_at, index: OnceLock::from(index), loading: Mutex::default() })
+    pub fn written(info: RunInfo, top: Top) -> Arc<Self> {
+        let top_at = top.blocks.iter().map(|block| block.at()).collect();
+        Arc::new(Self { info, top_at, top: OnceLock::from(top), loading: Mutex::default() })
     }
 
     /// A run that the manifest names.
-    pub fn named(info: RunInfo, index_at: Vec<BlockRef>) -> Arc<Self> {
-        Arc::new(Self { info, index_at, index: OnceLock::new(), loading: Mutex::default() })
+    pub fn named(info: RunInfo, top_at: Vec<BlockRef>) -> Arc<Self> {
+        Arc::new(Self { info, top_at, top: OnceLock::new(), loading: Mutex::default() })
     }
 
-    pub fn index_at(&self) -> &[BlockRef] {
-        &self.index_at
+    pub fn top_at(&self) -> &[BlockRef] {
+        &self.top_at
     }
 
-    /// The index, if it was read.
-    pub fn loaded(&self) -> Option<&RunIndex> {
-        self.index.get()
+    /// The top, if it was read.
+    pub fn loaded(&self) -> Option<&Top> {
+        self.top.get()
     }
 
-    /// The index; read if it was not.
-    pub fn index(&self, env: &Env) -> Result<&RunIndex> {
-        if let Some(index) = self.index.get() {
-            return Ok(index);
+    /// The top; read if it was not.
+    pub fn top(&self, env: &Env) -> Result<&Top> {
+        if let Some(top) = self.top.get() {
+            return Ok(top);
         }
         let _one = self.loading.lock();
-        if let Some(index) = self.index.get() {
-            return Ok(index);
+        if let Some(top) = self.top.get() {
+            return Ok(top);
         }
-        let named = self.read_index(env)?;
+        let named = self.read_top(env)?;
         // Only now, with all of it sound: a block is adopted once.
-        let blocks = self.index_at.iter().map(|at| env.space.adopt(*at)).collect();
-        let slots = named.into_iter().map(|named| named.adopt(&env.space)).collect();
-        Ok(self.index.get_or_init(|| RunIndex { slots, blocks }))
+        let blocks = self.top_at.iter().map(|at| env.space.adopt(*at)).collect();
+        let partitions = named.into_iter().map(|named| Partition::adopt(&env.space, named)).collect();
+        Ok(self.top.get_or_init(|| Top { partitions, blocks }))
     }
 
-    /// Reads the index blocks and holds them against what is known of the run.
-    pub fn read_index(&self, env: &Env) -> Result<Vec<Named>> {
-        let mut all: Vec<Named> = Vec::new();
+    /// Reads the top blocks and holds them against what is known of the run.
+    pub fn read_top(&self, env: &Env) -> Result<Vec<NamedPartition>> {
+        let mut all: Vec<NamedPartition> = Vec::new();
         let mut bytes = Vec::new();
-        for at in &self.index_at {
-            env.space
-                .read(*at, BlockKind::Run, env.id, &mut bytes)
-                .map_err(|fault| fault.in_index(env.id, || self.keys()))?;
-            let named = decode_index(&bytes).map_err(|what| self.damage(env, *at, "a sound block", what))?;
+        for at in &self.top_at {
+            let read = env.space.read(*at, BlockKind::Run, env.id, &mut bytes);
+            read.map_err(|fault| fault.in_index(env.id, || self.keys()))?;
+            let named = decode_top(&bytes).map_err(|what| self.damage(env, *at, "a sound block", what))?;
+            if !named.iter().all(|named| named.bytes.is_within(&env.space)) {
+                return Err(self.damage(env, *at, "blocks within extents", "others".to_owned()));
+            }
             all.extend(named);
         }
-        let first = self.index_at.first().copied().unwrap_or(BlockRef { offset: 0, stored_bytes: 0, crc: 0 });
-        if all.len() as u64 != self.info.slots || all.first().is_some_and(|named| named.key != self.info.min_key) {
-            let (expected, found) =
-                (format!("{} blocks of {}", self.info.slots, self.keys()), format!("{} blocks, or others", all.len()));
-            return Err(self.damage(env, first, &expected, found));
+        let first = self.top_at.first().copied().unwrap_or(BlockRef { offset: 0, stored_bytes: 0, crc: 0 });
+        let slots = all.iter().map(|named| u64::from(named.info.slots)).sum::<u64>();
+        let begins = all.first().is_some_and(|named| *named.info.key == *self.info.min_key);
+        if slots != self.info.slots || !begins || !is_ascending(&all) {
+            let expected = format!("{} blocks of {}", self.info.slots, self.keys());
+            return Err(self.damage(env, first, &expected, format!("{slots} blocks, or others")));
         }
         Ok(all)
     }
 
     fn damage(&self, env: &Env, at: BlockRef, expected: &str, found: String) -> Fault {
-        let problem = Corruption::of_index(env.id, self.keys(), "index of a run", expected.to_owned(), found);
+        let problem = Corruption::of_index(env.id, self.keys(), "top of a run", expected.to_owned(), found);
         Fault::Corrupt(Box::new(problem.at(env.space.file_name(), at.offset)))
     }
 
@@ -182,35 +130,49 @@ impl Run {
         self.info.oldest <= at && *self.info.min_key <= *key && *key <= *self.info.max_key
     }
 
-    /// Calls `found` with the newest version of `key` at or below `at`, if there is one.
-    pub fn get<T>(
+    /// Calls `found` with the newest version of `key` at or below `at`, if there is one. False if something of what it takes is on disk,
+    /// and the reader may not go there; `found` says the same of values.
+    pub fn get(
         &self,
         env: &Env,
         (key, hash): (&[u8], KeyHash),
         at: CommitTs,
+        reach: Reach<'_>,
         note_read: &mut dyn FnMut(),
-        found: impl FnOnce(crate::block::Version<'_>) -> Result<T>,
-    ) -> Result<Option<T>> {
-        let index = self.index(env)?;
-        let slot = index.slot_of(key, at);
-        if let Some(slot) = slot.map(|slot| &index.slots[slot])
-            && slot.may_have(hash)
-        {
-            let block = slot.load(env, &mut *note_read)?;
-            let i = block.seek(key, at);
-            if i < block.len() {
-                return if block.is_of(i, key) { found(block.version(i).1).map(Some) } else { Ok(None) };
+        found: impl FnOnce(Version<'_>) -> Result<bool>,
+    ) -> Result<bool> {
+        let top = match reach {
+            Reach::Memory(_) => self.loaded(),
+            Reach::Disk => Some(self.top(env)?),
+        };
+        let Some(top) = top else { return Ok(false) };
+        let partition = top.partition_of(key, at);
+        if let Some(partition) = partition.map(|at| &top.partitions[at]) {
+            let Some(index) = partition.index(env, reach)? else { return Ok(false) };
+            let next = index.first_behind(key, at);
+            let slot = Slot { index: &index, at: next - 1 };
+            if slot.named().may_have(hash) {
+                let Some(block) = slot.open(env, reach, &mut *note_read)? else { return Ok(false) };
+                let i = block.seek(key, at);
+                if i < block.len() {
+                    return if block.is_of(i, key) { found(block.version(i).1) } else { Ok(true) };
+                }
+            }
+            // Versions of one key may lie in several blocks: the one looked for begins the next.
+            if next < index.len() {
+                let slot = Slot { index: &index, at: next };
+                if index.first_version(next).0 != key {
+                    return Ok(true);
+                }
+                let Some(block) = slot.open(env, reach, note_read)? else { return Ok(false) };
+                return found(block.version(0).1);
             }
         }
-        // Versions of one key may lie in several blocks: the one looked for begins the next.
-        let next = slot.map_or(0, |slot| slot + 1);
-        match index.slots.get(next) {
-            Some(slot) if *slot.key == *key => {
-                let block = slot.load(env, note_read)?;
-                found(block.version(0).1).map(Some)
-            }
-            _ => Ok(None),
-        }
+        let next = partition.map_or(0, |at| at + 1);
+        let Some(partition) = top.partitions.get(next).filter(|next| *next.info.key == *key) else { return Ok(true) };
+        let Some(index) = partition.index(env, reach)? else { return Ok(false) };
+        let Some(block) = (Slot { index: &index, at: 0 }).open(env, reach, note_read)? else { return Ok(false) };
+        found(block.version(0).1)
     }
 
     /// Appends what the manifest says of it.
@@ -225,8 +187,8 @@ impl Run {
         }
         put_bytes(out, &info.min_key);
         put_bytes(out, &info.max_key);
-        put_varint(out, self.index_at.len() as u64);
-        self.index_at.iter().for_each(|at| at.encode(out));
+        put_varint(out, self.top_at.len() as u64);
+        self.top_at.iter().for_each(|at| at.encode(out));
     }
 
     pub fn decode(r: &mut Reader<'_>) -> Option<Arc<Self>> {
@@ -242,9 +204,9 @@ impl Run {
         if r.rest().len() / BlockRef::BYTES < count || count == 0 || !is_ordered || !is_counted {
             return None;
         }
-        let index_at = (0..count).map(|_| BlockRef::decode(r)).collect::<Option<_>>()?;
+        let top_at = (0..count).map(|_| BlockRef::decode(r)).collect::<Option<_>>()?;
         let info =
             RunInfo { level, entries, live, deleted, slots, stored_bytes, oldest, newest, log_need, min_key, max_key };
-        Some(Self::named(info, index_at))
+        Some(Self::named(info, top_at))
     }
 }

@@ -12,6 +12,7 @@ use index::{DamagedRange, Direction, EntryBatch, KeyRange, Skips};
 use store::KeyHash;
 
 use crate::block::{DataBlock, Value};
+use crate::index_block::IndexBlock;
 use crate::lsm::{Attached, Core};
 use crate::memtable::Memtable;
 use crate::run::Run;
@@ -140,8 +141,10 @@ impl Source for AttachedSource {
 pub(crate) struct RunSource {
     look: Look,
     run: Arc<Run>,
-    /// Slot and, once its block is there, the version in it; none at the end, and before the first call.
-    place: Option<(usize, Option<usize>)>,
+    /// Where it goes on; none at the end, and before the first call.
+    place: Option<Place>,
+    /// The index block of the place's partition, and the data block of the place.
+    index: Option<Arc<IndexBlock>>,
     block: Option<Arc<DataBlock>>,
     /// Forward: blocks behind it that were read with it, and how many blocks it has come through.
     ahead: VecDeque<Arc<DataBlock>>,
@@ -154,12 +157,21 @@ pub(crate) struct RunSource {
     found: Option<(CommitTs, Option<Vec<u8>>)>,
 }
 
+/// Partition, data block in it, version in that. What is not known yet is where one that comes from the direction enters.
+#[derive(Debug, Clone, Copy)]
+struct Place {
+    partition: usize,
+    slot: Option<usize>,
+    at: Option<usize>,
+}
+
 impl RunSource {
     pub fn new(look: Look, run: Arc<Run>) -> Self {
         Self {
             look,
             run,
             place: None,
+            index: None,
             block: None,
             ahead: VecDeque::new(),
             passed: 0,
@@ -170,16 +182,20 @@ impl RunSource {
         }
     }
 
-    /// Finds where to begin.
+    fn is_forward(&self) -> bool {
+        self.look.direction == Direction::Forward
+    }
+
+    /// Finds where to begin: at the first version at or behind the bound (forward), or at the one before that (backward).
     fn start(&mut self) -> Result<()> {
         self.started = true;
-        let core = &self.look.core;
-        let slots = match self.run.index(&core.env) {
-            Ok(index) => index,
+        let core = self.look.core.clone();
+        let top = match self.run.top(&core.env) {
+            Ok(top) => top,
             Err(fault) => return self.pass_run(fault),
         };
-        let count = slots.slots.len();
-        // A version at or behind (key, MAX) is of the key or a higher one.
+        let last = top.partitions.len() - 1;
+        let enter = |partition| Some(Place { partition, slot: None, at: None });
         let bound = match (self.look.direction, &self.look.range.low, &self.look.range.high) {
             (Direction::Forward, Bound::Included(key), _) | (Direction::Backward, _, Bound::Excluded(key)) => {
                 Some(key.clone())
@@ -189,107 +205,175 @@ impl RunSource {
             }
             _ => None,
         };
-        let slot = match (&bound, self.look.direction) {
-            (Some(key), _) => slots.slot_of(key, CommitTs::MAX),
-            (None, Direction::Forward) => Some(0),
-            (None, Direction::Backward) => count.checked_sub(1),
+        let Some(bound) = bound else {
+            self.place = enter(if self.is_forward() { 0 } else { last });
+            return Ok(());
         };
-        match self.look.direction {
-            Direction::Forward => {
-                self.place = Some((slot.unwrap_or(0), Some(0)));
-                if let Some(key) = bound
-                    && self.enter()?
-                {
-                    let block = self.block.as_ref().expect("just entered");
-                    self.place = Some((slot.unwrap_or(0), Some(block.seek(&key, CommitTs::MAX))));
-                }
-            }
-            Direction::Backward => {
-                let Some(slot) = slot else { return Ok(()) };
-                self.place = Some((slot, None));
-                if let Some(key) = bound
-                    && self.enter()?
-                {
-                    let block = self.block.as_ref().expect("just entered");
-                    let at = block.seek(&key, CommitTs::MAX);
-                    self.place = match at.checked_sub(1) {
-                        Some(at) => Some((slot, Some(at))),
-                        None => slot.checked_sub(1).map(|slot| (slot, None)),
-                    };
-                    if at == 0 {
-                        self.block = None;
-                    }
-                }
-            }
+        // A version at or behind (key, MAX) is of the key or a higher one.
+        let Some(partition) = top.partition_of(&bound, CommitTs::MAX) else {
+            self.place = enter(0).filter(|_| self.is_forward());
+            return Ok(());
+        };
+        self.place = enter(partition);
+        if !self.enter_index()? {
+            return Ok(());
+        }
+        let slot = self.index.as_ref().expect("just entered").first_behind(&bound, CommitTs::MAX).saturating_sub(1);
+        self.place = Some(Place { partition, slot: Some(slot), at: None });
+        if !self.enter()? {
+            return Ok(());
+        }
+        let at = self.block.as_ref().expect("just entered").seek(&bound, CommitTs::MAX);
+        match (self.is_forward(), at.checked_sub(1)) {
+            (true, _) => self.place = Some(Place { partition, slot: Some(slot), at: Some(at) }),
+            (false, Some(at)) => self.place = Some(Place { partition, slot: Some(slot), at: Some(at) }),
+            (false, None) => self.leave_block(),
         }
         Ok(())
     }
 
-    /// Gets the block of the place, if it has not been. False if it cannot be read, and was passed over.
-    fn enter(&mut self) -> Result<bool> {
-        if self.block.is_some() {
+    /// To the next data block in the direction.
+    fn leave_block(&mut self) {
+        self.block = None;
+        let Some(Place { partition, slot: Some(slot), .. }) = self.place else { return self.leave_partition() };
+        let next = if self.is_forward() {
+            Some(slot + 1).filter(|slot| self.index.as_ref().is_some_and(|index| *slot < index.len()))
+        } else {
+            slot.checked_sub(1)
+        };
+        match next {
+            Some(slot) => self.place = Some(Place { partition, slot: Some(slot), at: None }),
+            None => self.leave_partition(),
+        }
+    }
+
+    /// To the next partition in the direction.
+    fn leave_partition(&mut self) {
+        (self.index, self.block) = (None, None);
+        self.ahead.clear();
+        let Some(Place { partition, .. }) = self.place else { return };
+        let count = self.run.loaded().map_or(0, |top| top.partitions.len());
+        let next = if self.is_forward() { Some(partition + 1) } else { partition.checked_sub(1) };
+        let next = next.filter(|partition| *partition < count);
+        self.place = next.map(|partition| Place { partition, slot: None, at: None });
+    }
+
+    /// The first key behind a place's data block; none at the end.
+    fn next_key(&self, partition: usize, index: &IndexBlock, slot: usize) -> Option<Vec<u8>> {
+        if slot + 1 < index.len() {
+            return Some(index.first_version(slot + 1).0.to_vec());
+        }
+        Some(self.run.loaded()?.partitions.get(partition + 1)?.info.key.to_vec())
+    }
+
+    /// Gets the index block of the place, if it has not been. False if the range ends before it, or it cannot be read and was passed over.
+    fn enter_index(&mut self) -> Result<bool> {
+        if self.index.is_some() {
             return Ok(true);
         }
-        let Some((slot, at)) = self.place else { return Ok(false) };
         let core = self.look.core.clone();
-        let index = self.run.index(&core.env)?;
-        let Some(named) = index.slots.get(slot) else {
-            self.place = None;
-            return Ok(false);
-        };
+        let Some(Place { partition, slot, at }) = self.place else { return Ok(false) };
+        let parts = &self.run.top(&core.env)?.partitions;
+        let info = &parts[partition].info;
+        let next = parts.get(partition + 1).map(|next| &next.info);
         let is_past = match self.look.direction {
-            Direction::Forward => self.look.range.is_above(&named.key),
-            Direction::Backward => index.slots.get(slot + 1).is_some_and(|next| self.look.range.is_below(&next.key)),
+            Direction::Forward => self.look.range.is_above(&info.key),
+            Direction::Backward => next.is_some_and(|next| self.look.range.is_below(&next.key)),
         };
         if is_past {
             self.place = None;
             return Ok(false);
         }
-        let block = match self.ahead.pop_front() {
-            Some(block) => Ok(block),
-            None if self.look.direction == Direction::Backward || self.passed == 0 || named.resident().is_some() => {
-                named.load(&core.env, || core.counters.count_load())
-            }
-            None => load_ahead(&core, &index.slots[slot..], self.passed).map(|blocks| {
-                self.ahead.extend(blocks);
-                self.ahead.pop_front().expect("at least one")
-            }),
-        };
-        self.passed += 1;
-        match block {
-            Ok(block) => {
-                // Backward a block is entered at its end.
-                self.place = Some((slot, Some(at.unwrap_or(block.len() - 1))));
-                self.block = Some(block);
+        match parts[partition].share(&core.env) {
+            Ok(index) => {
+                let slot = slot.unwrap_or(if self.is_forward() { 0 } else { index.len() - 1 });
+                self.place = Some(Place { partition, slot: Some(slot), at });
+                self.index = Some(index);
                 Ok(true)
             }
             Err(fault) => {
-                let Some(skips) = &self.look.skips else { return Err(fault) };
-                let next = index.slots.get(slot + 1).map(|next| &next.key);
                 let high = match next {
-                    Some(next) if !named.may_have(KeyHash::of(next)) => next.to_vec(),
-                    Some(next) => just_above(next),
+                    Some(next) if next.continues => just_above(&next.key),
+                    Some(next) => next.key.to_vec(),
                     None => just_above(&self.run.info.max_key),
                 };
-                let range = DamagedRange::met(fault, core.env.id, &named.key, Some(&high))?;
-                skips.add(range, self.run.info.newest);
-                self.place = match self.look.direction {
-                    Direction::Forward => Some((slot + 1, Some(0))),
-                    Direction::Backward => slot.checked_sub(1).map(|slot| (slot, None)),
-                };
+                self.pass(fault, &info.key, &high)?;
+                self.leave_partition();
                 Ok(false)
             }
         }
     }
 
-    /// Nothing of the run can be read.
+    /// Gets the block of the place, if it has not been. False if the range ends before it, or it cannot be read and was passed over.
+    fn enter(&mut self) -> Result<bool> {
+        if self.block.is_some() {
+            return Ok(true);
+        }
+        if !self.enter_index()? {
+            return Ok(false);
+        }
+        let (Some(Place { partition, slot: Some(slot), at }), Some(index)) = (self.place, self.index.clone()) else {
+            return Ok(false);
+        };
+        let named = index.get(slot);
+        let next = self.next_key(partition, &index, slot);
+        let is_past = match self.look.direction {
+            Direction::Forward => self.look.range.is_above(named.key),
+            Direction::Backward => next.as_ref().is_some_and(|next| self.look.range.is_below(next)),
+        };
+        if is_past {
+            self.place = None;
+            return Ok(false);
+        }
+        match self.load(&index, slot) {
+            Ok(block) => {
+                // Backward a block is entered at its end.
+                let at = at.unwrap_or(if self.is_forward() { 0 } else { block.len() - 1 });
+                self.place = Some(Place { partition, slot: Some(slot), at: Some(at) });
+                self.block = Some(block);
+                Ok(true)
+            }
+            Err(fault) => {
+                let high = match next {
+                    Some(next) if !named.may_have(KeyHash::of(&next)) => next,
+                    Some(next) => just_above(&next),
+                    None => just_above(&self.run.info.max_key),
+                };
+                self.pass(fault, named.key, &high)?;
+                self.leave_block();
+                Ok(false)
+            }
+        }
+    }
+
+    fn load(&mut self, index: &IndexBlock, slot: usize) -> Result<Arc<DataBlock>> {
+        let core = self.look.core.clone();
+        let place = Slot { index, at: slot };
+        let block = match self.ahead.pop_front() {
+            Some(block) => Ok(block),
+            None if !self.is_forward() || self.passed == 0 || place.resident().is_some() => {
+                place.load(&core.env, || core.counters.count_load())
+            }
+            None => load_ahead(&core, index, slot, self.passed).map(|blocks| {
+                self.ahead.extend(blocks);
+                self.ahead.pop_front().expect("at least one")
+            }),
+        };
+        self.passed += 1;
+        block
+    }
+
+    /// Passes over `[low, high)`, which cannot be read, if that is what the reader wants.
     #[cold]
-    fn pass_run(&self, fault: Fault) -> Result<()> {
+    fn pass(&self, fault: Fault, low: &[u8], high: &[u8]) -> Result<()> {
         let Some(skips) = &self.look.skips else { return Err(fault) };
-        let high = just_above(&self.run.info.max_key);
-        let range = DamagedRange::met(fault, self.look.core.env.id, &self.run.info.min_key, Some(&high))?;
-        skips.add(range, self.run.info.newest);
+        skips.add(DamagedRange::met(fault, self.look.core.env.id, low, Some(high))?, self.run.info.newest);
         Ok(())
+    }
+
+    /// Nothing of the run can be read.
+    fn pass_run(&self, fault: Fault) -> Result<()> {
+        self.pass(fault, &self.run.info.min_key, &just_above(&self.run.info.max_key))
     }
 
     fn value(&self, value: Value<'_>) -> Result<Option<Vec<u8>>> {
@@ -302,19 +386,18 @@ impl RunSource {
     }
 
     fn fill_forward(&mut self, out: &mut EntryBatch, max: usize) -> Result<()> {
-        while let Some((slot, _)) = self.place {
+        while self.place.is_some() {
             if !self.enter()? {
                 continue;
             }
             let block = self.block.clone().expect("just entered");
-            let (_, at) = self.place.expect("just entered");
-            let mut i = at.unwrap_or(0);
+            let mut i = self.place.and_then(|place| place.at).expect("just entered");
             let mut is_decided = self.has_key && i < block.len() && block.is_of(i, &self.key);
             while i < block.len() {
                 let version = block.version(i).1;
                 if !is_decided && version.ts <= self.look.at {
                     if out.len() == max {
-                        self.place = Some((slot, Some(i)));
+                        self.place = self.place.map(|place| Place { at: Some(i), ..place });
                         return Ok(());
                     }
                     block.key_into(i, &mut self.key);
@@ -335,25 +418,23 @@ impl RunSource {
                 i += 1;
                 is_decided &= i < block.len() && block.same_key(i, i - 1);
             }
-            self.block = None;
-            self.place = Some((slot + 1, Some(0)));
+            self.leave_block();
         }
         Ok(())
     }
 
     fn fill_backward(&mut self, out: &mut EntryBatch, max: usize) -> Result<()> {
-        while let Some((slot, _)) = self.place {
+        while self.place.is_some() {
             if !self.enter()? {
                 continue;
             }
             let block = self.block.clone().expect("just entered");
-            let (_, at) = self.place.expect("just entered");
-            let mut i = at.expect("just entered");
+            let mut i = self.place.and_then(|place| place.at).expect("just entered");
             loop {
                 if !(self.has_key && block.is_of(i, &self.key)) {
                     self.give_found(out);
                     if out.len() == max {
-                        self.place = Some((slot, Some(i)));
+                        self.place = self.place.map(|place| Place { at: Some(i), ..place });
                         return Ok(());
                     }
                     block.key_into(i, &mut self.key);
@@ -372,8 +453,7 @@ impl RunSource {
                     None => break,
                 }
             }
-            self.block = None;
-            self.place = slot.checked_sub(1).map(|slot| (slot, None));
+            self.leave_block();
         }
         if out.len() < max {
             self.give_found(out);
@@ -388,15 +468,15 @@ impl RunSource {
     }
 }
 
-/// Reads the block of the first slot and some behind it: more the longer the reader has come.
-fn load_ahead(core: &Core, slots: &[Arc<Slot>], passed: u32) -> Result<Vec<Arc<DataBlock>>> {
+/// Reads a data block and some behind it: more the longer the reader has come.
+fn load_ahead(core: &Core, index: &IndexBlock, slot: usize, passed: u32) -> Result<Vec<Arc<DataBlock>>> {
     let span = (FIRST_AHEAD_BYTES << passed.min(8)).min(ahead_bytes(&core.env));
-    let blocks = read_ahead(&core.env, slots, span)?;
-    for (slot, block) in slots.iter().zip(&blocks) {
+    let blocks = read_ahead(&core.env, index, slot, span)?;
+    for (i, block) in blocks.iter().enumerate() {
         core.counters.count_load();
         // A long scan leaves memory to what is read again and again.
         if passed < SCAN_BLOCKS || !core.env.cache.is_nearly_full() {
-            slot.keep(&core.env, block);
+            Slot { index, at: slot + i }.keep(&core.env, block);
         }
     }
     Ok(blocks)

@@ -3,7 +3,7 @@
 //! | bytes | what |
 //! |---|---|
 //! | 1 | format version |
-//! | varint | number of runs; for each what [`Run::encode`] says: level (1), versions, keys with a value, deleted keys, data blocks, bytes on disk, lowest and highest timestamp, log need (varints), first key, a key that none is above (length, bytes), number of index blocks, their addresses (16 each) |
+//! | varint | number of runs; for each what [`Run::encode`] says: level (1), versions, keys with a value, deleted keys, data blocks, bytes on disk, lowest and highest timestamp, log need (varints), first key, a key that none is above (length, bytes), number of top blocks, their addresses (16 each) |
 //! | varint | number of attached runs; for each: its description, timestamp (varint) |
 //! | 4 | CRC32C of everything before, little-endian |
 //!
@@ -18,7 +18,7 @@ use store::RunMeta;
 
 use crate::run::Run;
 
-const FORMAT_VERSION: u8 = 0x81;
+const FORMAT_VERSION: u8 = 0x82;
 
 /// True if these bytes are, or were meant to be, the state of such an index.
 #[must_use]
@@ -125,7 +125,7 @@ mod tests {
             let back = State::decode(&state.encode()).unwrap();
             assert_eq!(back.attached, state.attached);
             let said = |state: &State| {
-                state.runs.iter().map(|run| (run.info.clone(), run.index_at().to_vec())).collect::<Vec<_>>()
+                state.runs.iter().map(|run| (run.info.clone(), run.top_at().to_vec())).collect::<Vec<_>>()
             };
             assert_eq!(said(&back), said(&state));
         }

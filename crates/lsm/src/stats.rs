@@ -109,7 +109,7 @@ impl Core {
         for run in &sources.runs {
             shape.leaf_bytes += run.info.stored_bytes;
             shape.live_keys += run.info.live;
-            shape.bottoms += run.index_at().len() as u64;
+            shape.bottoms += run.top_at().len() as u64;
         }
         Ok(shape)
     }

@@ -1,14 +1,13 @@
 //! Checks of everything; what the last checkpoint reaches; taking an index apart.
 
-use std::sync::Arc;
-
 use base::bytes::printable;
 use base::{CommitTs, Corruption, Fault, Result};
 use index::{VerifyReport, VisitBlock};
-use store::{BlockKind, BlockRef};
+use store::{BlockKind, BlockRef, LotBytes};
 
 use crate::block::Value;
 use crate::lsm::Core;
+use crate::partition::{NamedPartition, PartitionInfo};
 use crate::run::Run;
 use crate::slot::Slot;
 
@@ -34,14 +33,14 @@ impl Core {
     }
 
     fn verify_run(&self, run: &Run, report: &mut VerifyReport) -> Result<()> {
-        let index = match run.index(&self.env) {
-            Ok(index) => index,
-            Err(fault) => return report.note(fault.of_index(self.env.id)),
+        // As a reopen would read it, whatever memory has.
+        let top = match run.read_top(&self.env).map_err(|fault| fault.of_index(self.env.id)) {
+            Ok(top) => top,
+            Err(fault) => return report.note(fault),
         };
         let mut check = RunCheck { core: self, run, last: None, sums: (0, 0, 0), is_whole: true };
-        for (i, slot) in index.slots.iter().enumerate() {
-            report.nodes += 1;
-            check.slot(slot, index.slots.get(i + 1), report)?;
+        for (i, part) in top.iter().enumerate() {
+            check.partition(part, top.get(i + 1).map(|next| &next.info), report)?;
         }
         let (entries, live, deleted) = check.sums;
         report.entries += entries;
@@ -61,18 +60,29 @@ impl Core {
         let mut problems = Vec::new();
         for run in &published {
             let keys = || run.keys();
-            run.index_at().iter().for_each(|at| visit(*at, &|| format!("the index of run {}", keys())));
+            run.top_at().iter().for_each(|at| visit(*at, &|| format!("the index of run {}", keys())));
             // As a reopen would read it.
-            let named = match run.read_index(&self.env).map_err(|fault| fault.of_index(self.env.id)) {
-                Ok(named) => named,
+            let parts = match run.read_top(&self.env).map_err(|fault| fault.of_index(self.env.id)) {
+                Ok(parts) => parts,
                 Err(fault) => {
                     problems.push(*fault.into_damage()?);
                     continue;
                 }
             };
-            for slot in &named {
-                visit(slot.block, &|| format!("data from {}", printable(&slot.key)));
-                slot.beside.iter().for_each(|at| visit(*at, &|| format!("a value of {}", printable(&slot.key))));
+            for part in &parts {
+                let info = &part.info;
+                visit(info.index, &|| format!("the index of data from {}", printable(&info.key)));
+                let index = match info.read(&self.env).map_err(|fault| fault.of_index(self.env.id)) {
+                    Ok(index) => index,
+                    Err(fault) => {
+                        problems.push(*fault.into_damage()?);
+                        continue;
+                    }
+                };
+                for named in index.iter() {
+                    visit(named.block, &|| format!("data from {}", printable(named.key)));
+                    named.beside().for_each(|at| visit(at, &|| format!("a value of {}", printable(named.key))));
+                }
             }
         }
         Ok(problems)
@@ -85,7 +95,7 @@ impl Core {
         let published = self.published.lock().clone();
         let mut damage = None;
         for run in sources.runs.iter().chain(&published) {
-            match run.index(&self.env) {
+            match run.top(&self.env) {
                 Ok(_) => {}
                 Err(fault @ (Fault::Corrupt(_) | Fault::Io { .. })) => drop(damage.get_or_insert(fault)),
                 Err(fault) => return Err(fault),
@@ -116,9 +126,62 @@ struct RunCheck<'a> {
 }
 
 impl RunCheck<'_> {
-    fn slot(&mut self, slot: &Arc<Slot>, next: Option<&Arc<Slot>>, report: &mut VerifyReport) -> Result<()> {
+    fn partition(
+        &mut self,
+        part: &NamedPartition,
+        next: Option<&PartitionInfo>,
+        report: &mut VerifyReport,
+    ) -> Result<()> {
         let env = &self.core.env;
-        let place = || format!("from {}", printable(&slot.key));
+        let info = &part.info;
+        report.nodes += 1;
+        let index = match info.read(env) {
+            Ok(index) => index,
+            Err(fault) => {
+                (self.is_whole, self.last) = (false, None);
+                return report.note(fault.of_index(env.id));
+            }
+        };
+        let continues = self.last.as_ref().is_some_and(|(last, _)| **last == *info.key);
+        let (before, was_whole) = (self.sums, self.is_whole);
+        let is_first = self.last.is_none();
+        let mut bytes = LotBytes::default();
+        bytes.add(&env.space, info.index);
+        for (i, named) in index.iter().enumerate() {
+            report.nodes += 1;
+            named.blocks().for_each(|at| bytes.add(&env.space, at));
+            let next =
+                if i + 1 < index.len() { Some(index.first_version(i + 1).0) } else { next.map(|next| &*next.key) };
+            self.slot(Slot { index: &index, at: i }, next, report)?;
+        }
+        let mut wrong = |what: &'static str, expected: String, found: String| {
+            report.add(|| {
+                Corruption::of_index(env.id, format!("from {}", printable(&info.key)), what, expected, found)
+                    .at(env.space.file_name(), info.index.offset)
+            });
+        };
+        if bytes != part.bytes {
+            wrong("bytes of a partition", format!("{:?}", part.bytes), format!("{bytes:?}"));
+        }
+        let sums = (self.sums.0 - before.0, self.sums.1 - before.1, self.sums.2 - before.2);
+        let is_whole = was_whole && self.is_whole;
+        if is_whole && sums != (info.entries, info.live, info.deleted) {
+            wrong(
+                "counts of a partition",
+                format!("{:?}", (info.entries, info.live, info.deleted)),
+                format!("{sums:?}"),
+            );
+        }
+        if is_whole && !is_first && continues != info.continues {
+            wrong("whether a key goes on in a partition", info.continues.to_string(), continues.to_string());
+        }
+        Ok(())
+    }
+
+    fn slot(&mut self, slot: Slot<'_>, next: Option<&[u8]>, report: &mut VerifyReport) -> Result<()> {
+        let env = &self.core.env;
+        let named = slot.named();
+        let place = || format!("from {}", printable(named.key));
         let block = match slot.read(env) {
             Ok(block) => block,
             Err(fault) => {
@@ -129,7 +192,7 @@ impl RunCheck<'_> {
         let mut wrong = |what: &'static str, expected: String, found: String| {
             report.add(|| {
                 Corruption::of_index(env.id, place(), what, expected, found)
-                    .at(env.space.file_name(), slot.block.at().offset)
+                    .at(env.space.file_name(), named.block.offset)
             });
         };
         let (mut live, mut deleted) = (0, 0);
@@ -143,7 +206,7 @@ impl RunCheck<'_> {
             if !ascends {
                 wrong("order of a run", "ascending versions".into(), format!("{} at {}", printable(&key), version.ts));
             }
-            if !slot.may_have(store::KeyHash::of(&key)) {
+            if !named.may_have(store::KeyHash::of(&key)) {
                 wrong("filter of a run", format!("one with {}", printable(&key)), "one without".into());
             }
             let (oldest, newest) = (self.run.info.oldest, self.run.info.newest);
@@ -159,18 +222,15 @@ impl RunCheck<'_> {
             }
             self.last = Some((key.clone(), version.ts));
         }
-        if (live, deleted) != (slot.live, slot.deleted) {
-            let said = format!("{} live keys, {} deleted", slot.live, slot.deleted);
+        if (live, deleted) != (named.live, named.deleted) {
+            let said = format!("{} live keys, {} deleted", named.live, named.deleted);
             wrong("counts of a block", said, format!("{live} live keys, {deleted} deleted"));
         }
-        if beside != slot.beside.iter().map(|block| block.at()).collect::<Vec<_>>() {
-            wrong(
-                "large values of a block",
-                format!("{} blocks", slot.beside.len()),
-                format!("{} blocks", beside.len()),
-            );
+        if !named.beside().eq(beside.iter().copied()) {
+            let said = format!("{} blocks", named.beside().count());
+            wrong("large values of a block", said, format!("{} blocks", beside.len()));
         }
-        if next.is_some_and(|next| *next.key < *key) {
+        if next.is_some_and(|next| *next < *key) {
             wrong("first key of the next block", format!("at or above {}", printable(&key)), "a lower one".into());
         }
         self.sums = (self.sums.0 + block.len() as u64, self.sums.1 + u64::from(live), self.sums.2 + u64::from(deleted));

@@ -6,17 +6,17 @@
 use std::sync::Arc;
 
 use base::{CommitTs, Result};
-use store::{AllocScope, Block, BlockKind, Compression, Filter, KeyHash, NewBlock, UpdateGroup};
+use store::{AllocScope, Block, BlockKind, Compression, KeyHash, NewBlock, UpdateGroup};
 
 use crate::block::{BlockBuilder, Pieces, Value, encode_pieces};
+use crate::index_block::Named;
+use crate::index_writer::{Draft, IndexWriter};
 use crate::lsm::Env;
-use crate::run::{Run, RunIndex, RunInfo, encode_index};
-use crate::slot::{Slot, SlotParts};
+use crate::partition::Partition;
+use crate::run::{Run, RunInfo};
 
 /// Payload written in one batch, about.
 const BATCH_BYTES: usize = 512 << 10;
-/// Payload of an index block, about.
-const INDEX_BYTES: usize = 32 << 10;
 /// Bytes of a large value in one block, at most.
 const PIECE_BYTES: usize = 1 << 20;
 
@@ -33,59 +33,51 @@ pub(crate) enum NewValue<'a> {
 
 /// A run being written.
 pub(crate) struct Writer {
-    env: Env,
-    scope: AllocScope,
-    level: u8,
+    out: Out,
     builder: BlockBuilder,
     draft: Draft,
     batch: Vec<(NewBlock, Draft)>,
     batch_bytes: usize,
-    slots: Vec<Arc<Slot>>,
+    index: IndexWriter,
     /// The key pushed last; none at first, and behind a block that was taken over: its keys do not come again.
     last_key: Option<Vec<u8>>,
     /// No key is above.
     max_key: Vec<u8>,
     oldest: CommitTs,
     newest: CommitTs,
-    /// Bytes of blocks written so far, on disk; and of those taken over as they are.
-    pub written_bytes: u64,
+    /// Bytes of blocks taken over as they are.
     pub moved_bytes: u64,
 }
 
-/// What is known of a block before it is written.
-#[derive(Default)]
-struct Draft {
-    beside: Vec<Arc<Block>>,
-    key: Vec<u8>,
-    ts: CommitTs,
-    entries: u32,
-    live: u32,
-    deleted: u32,
-    hashes: Vec<KeyHash>,
+/// Where blocks go.
+struct Out {
+    env: Env,
+    scope: AllocScope,
+    level: u8,
+    /// Bytes of blocks written so far, on disk.
+    written_bytes: u64,
 }
 
 impl Writer {
     pub fn new(env: &Env, level: u8, scope: AllocScope) -> Self {
         Self {
-            env: env.clone(),
-            scope,
-            level,
+            out: Out { env: env.clone(), scope, level, written_bytes: 0 },
             builder: BlockBuilder::default(),
             draft: Draft::default(),
             batch: Vec::new(),
             batch_bytes: 0,
-            slots: Vec::new(),
+            index: IndexWriter::new(env),
             last_key: None,
             max_key: Vec::new(),
             oldest: CommitTs::MAX,
             newest: CommitTs::ZERO,
-            written_bytes: 0,
             moved_bytes: 0,
         }
     }
 
     fn block_bytes(&self) -> usize {
-        self.env.options.node_bytes.min(self.env.space.payload_bytes_max() / 2)
+        let env = &self.out.env;
+        env.options.node_bytes.min(env.space.payload_bytes_max() / 2)
     }
 
     /// Appends a version, behind the last one.
@@ -100,7 +92,7 @@ impl Writer {
             NewValue::Delete => Value::Delete,
             NewValue::Bytes(bytes) if bytes.len() <= self.block_bytes() / 2 => Value::Inline(bytes),
             NewValue::Bytes(bytes) => {
-                let pieces = self.write_pieces(bytes)?;
+                let pieces = self.out.write_pieces(bytes)?;
                 refs = encode_pieces(pieces.iter().map(|piece| piece.at()));
                 self.draft.beside.extend(pieces);
                 Value::Large(Pieces::new(bytes.len() as u64, &refs))
@@ -114,6 +106,7 @@ impl Writer {
         if self.builder.is_empty() {
             self.draft.key = key.to_vec();
             self.draft.ts = ts;
+            self.draft.continues = !is_first;
         }
         self.builder.push(key, ts, value);
         let draft = &mut self.draft;
@@ -136,18 +129,48 @@ impl Writer {
         Ok(())
     }
 
-    /// Takes over a block as it is: it lies behind the last version and up to `past`, and none of its keys is there already, or comes
-    /// again. `ts` are the lowest and the highest timestamp that may be in it.
-    pub fn take_over(&mut self, slot: &Arc<Slot>, past: Vec<u8>, ts: (CommitTs, CommitTs)) -> Result<()> {
+    /// Takes over a block as it is, with those beside it: it lies behind the last version and up to `past`, and none of its keys is there
+    /// already, or comes again. `ts` are the lowest and the highest timestamp that may be in it.
+    pub fn take_over(
+        &mut self,
+        named: &Named<'_>,
+        blocks: Vec<Arc<Block>>,
+        past: Vec<u8>,
+        ts: (CommitTs, CommitTs),
+    ) -> Result<()> {
         self.end_block()?;
         self.write_batch()?;
-        self.moved_bytes += slot.stored_bytes();
-        self.slots.push(slot.clone());
+        self.moved_bytes += named.stored_bytes();
+        let Self { index, out, .. } = self;
+        index.take_over(named, blocks, &mut |payload| out.write_index(payload))?;
+        self.note_taken(past, ts);
+        Ok(())
+    }
+
+    /// The same for a whole partition. False if it is not wanted: small ones are better written anew.
+    pub fn take_over_partition(
+        &mut self,
+        partition: &Arc<Partition>,
+        past: &[u8],
+        ts: (CommitTs, CommitTs),
+    ) -> Result<bool> {
+        if !self.index.wants(partition) {
+            return Ok(false);
+        }
+        self.end_block()?;
+        self.write_batch()?;
+        self.moved_bytes += partition.bytes().sum();
+        let Self { index, out, .. } = self;
+        index.take_over_partition(partition, &mut |payload| out.write_index(payload))?;
+        self.note_taken(past.to_vec(), ts);
+        Ok(true)
+    }
+
+    fn note_taken(&mut self, past: Vec<u8>, ts: (CommitTs, CommitTs)) {
         self.last_key = None;
         self.max_key = past;
         self.oldest = self.oldest.min(ts.0);
         self.newest = self.newest.max(ts.1);
-        Ok(())
     }
 
     /// Bytes of a block that is under way: less are not worth ending it early.
@@ -155,6 +178,58 @@ impl Writer {
         self.builder.payload_bytes()
     }
 
+    fn end_block(&mut self) -> Result<()> {
+        if self.builder.is_empty() {
+            return Ok(());
+        }
+        let payload = self.builder.finish();
+        self.batch_bytes += payload.len();
+        let block = self.out.new_block(BlockKind::Run, self.out.group(), payload);
+        self.batch.push((block, std::mem::take(&mut self.draft)));
+        if self.batch_bytes >= BATCH_BYTES { self.write_batch() } else { Ok(()) }
+    }
+
+    fn write_batch(&mut self) -> Result<()> {
+        let (blocks, drafts): (Vec<_>, Vec<_>) = std::mem::take(&mut self.batch).into_iter().unzip();
+        self.batch_bytes = 0;
+        if blocks.is_empty() {
+            return Ok(());
+        }
+        let Self { index, out, .. } = self;
+        for (block, draft) in out.write(blocks)?.into_iter().zip(drafts) {
+            index.add(block, draft, &mut |payload| out.write_index(payload))?;
+        }
+        Ok(())
+    }
+
+    /// Ends the run; none if nothing is in it. `log_need` is the highest timestamp that was looked at.
+    pub fn finish(mut self, log_need: CommitTs) -> Result<(Option<Arc<Run>>, u64)> {
+        self.end_block()?;
+        self.write_batch()?;
+        let Self { index, mut out, .. } = self;
+        let data_bytes = index.data_bytes;
+        let Some((top, index_bytes)) = index.finish(&mut |payload| out.write_index(payload))? else {
+            return Ok((None, out.written_bytes));
+        };
+        let sum = |of: fn(&Partition) -> u64| top.partitions.iter().map(|partition| of(partition)).sum();
+        let info = RunInfo {
+            level: out.level,
+            entries: sum(|partition| partition.info.entries),
+            live: sum(|partition| partition.info.live),
+            deleted: sum(|partition| partition.info.deleted),
+            slots: sum(|partition| u64::from(partition.info.slots)),
+            stored_bytes: data_bytes + index_bytes,
+            oldest: self.oldest,
+            newest: self.newest,
+            log_need: log_need.max(self.newest),
+            min_key: top.partitions[0].info.key.to_vec(),
+            max_key: self.max_key,
+        };
+        Ok((Some(Run::written(info, top)), out.written_bytes))
+    }
+}
+
+impl Out {
     fn new_block(&self, kind: BlockKind, group: UpdateGroup, payload: Vec<u8>) -> NewBlock {
         let compression = if payload.len() < 64 { Compression::None } else { self.env.options.compression };
         NewBlock { kind, index: self.env.id, compression, group, payload, cuts: Vec::new() }
@@ -180,64 +255,9 @@ impl Writer {
         Ok(written)
     }
 
-    fn end_block(&mut self) -> Result<()> {
-        if self.builder.is_empty() {
-            return Ok(());
-        }
-        let payload = self.builder.finish();
-        self.batch_bytes += payload.len();
+    /// A block of the index.
+    fn write_index(&mut self, payload: Vec<u8>) -> Result<Arc<Block>> {
         let block = self.new_block(BlockKind::Run, self.group(), payload);
-        self.batch.push((block, std::mem::take(&mut self.draft)));
-        if self.batch_bytes >= BATCH_BYTES { self.write_batch() } else { Ok(()) }
-    }
-
-    fn write_batch(&mut self) -> Result<()> {
-        let (blocks, drafts): (Vec<_>, Vec<_>) = std::mem::take(&mut self.batch).into_iter().unzip();
-        self.batch_bytes = 0;
-        if blocks.is_empty() {
-            return Ok(());
-        }
-        for (block, draft) in self.write(blocks)?.into_iter().zip(drafts) {
-            let Draft { beside, key, ts, entries, live, deleted, hashes } = draft;
-            let filter = Filter::of(&hashes);
-            self.slots.push(Slot::share(SlotParts { block, beside, key, ts, entries, live, deleted, filter }));
-        }
-        Ok(())
-    }
-
-    /// Ends the run; none if nothing is in it. `log_need` is the highest timestamp that was looked at.
-    pub fn finish(mut self, log_need: CommitTs) -> Result<(Option<Arc<Run>>, u64)> {
-        self.end_block()?;
-        self.write_batch()?;
-        let slots = std::mem::take(&mut self.slots);
-        if slots.is_empty() {
-            return Ok((None, self.written_bytes));
-        }
-        let most = INDEX_BYTES.min(self.env.space.payload_bytes_max() / 2);
-        let (mut blocks, mut from, mut bytes) = (Vec::new(), 0, 0);
-        for i in 0..slots.len() {
-            bytes += slots[i].encoded_bytes();
-            if bytes >= most || i + 1 == slots.len() {
-                let block = self.new_block(BlockKind::Run, self.group(), encode_index(&slots[from..=i]));
-                blocks.extend(self.write(vec![block])?);
-                (from, bytes) = (i + 1, 0);
-            }
-        }
-        let sum = |of: fn(&Slot) -> u64| slots.iter().map(|slot| of(slot)).sum();
-        let index_bytes: u64 = blocks.iter().map(|block| block.stored_bytes()).sum();
-        let info = RunInfo {
-            level: self.level,
-            entries: sum(|slot| u64::from(slot.entries)),
-            live: sum(|slot| u64::from(slot.live)),
-            deleted: sum(|slot| u64::from(slot.deleted)),
-            slots: slots.len() as u64,
-            stored_bytes: sum(Slot::stored_bytes) + index_bytes,
-            oldest: self.oldest,
-            newest: self.newest,
-            log_need: log_need.max(self.newest),
-            min_key: slots[0].key.to_vec(),
-            max_key: std::mem::take(&mut self.max_key),
-        };
-        Ok((Some(Run::written(info, RunIndex { slots, blocks })), self.written_bytes))
+        Ok(self.write(vec![block])?.pop().expect("one was asked for"))
     }
 }

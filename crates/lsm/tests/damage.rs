@@ -7,78 +7,37 @@
     reason = "a test breaks files behind the engine's back"
 )]
 
-use std::ops::Bound;
+mod support;
+
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use base::{CommitTs, Fault, GcView, IndexId, Lsn, Poison, Result};
-use index::{
-    Batch, Direction, EntryBatch, Index, IndexEnv, IndexOptions, LogGate, Op, ReadAt, Reservation, RunFiles, Skips,
-    Upkeep,
-};
-use store::{BlockRef, Budget, Cache, CacheOptions, Space, SpaceOptions};
+use base::{CommitTs, Fault, GcView, IndexId};
+use index::{Batch, Direction, EntryBatch, Index, IndexEnv, Op, ReadAt, Reservation, Skips};
+use store::BlockRef;
+use support::{ALL, blocks, flush, key, put, upkeep};
 use trefoil_lsm::Lsm;
 
-const ALL: (Bound<&[u8]>, Bound<&[u8]>) = (Bound::Unbounded, Bound::Unbounded);
 const ROWS: u32 = 2000;
 
-struct Durable;
-
-impl LogGate for Durable {
-    fn durable(&self) -> Lsn {
-        Lsn(u64::MAX)
-    }
-
-    fn make_durable(&self, _: Lsn) -> Result<()> {
-        Ok(())
-    }
-}
-
 fn env(dir: &Path) -> IndexEnv {
-    let vfs: Arc<dyn vfs::Vfs> = Arc::new(vfs::RealVfs);
-    let options = SpaceOptions { extent_bytes: 1 << 20, direct: false, ..SpaceOptions::default() };
-    IndexEnv {
-        id: IndexId(3),
-        options: IndexOptions { node_bytes: 1024, ..IndexOptions::default() },
-        space: Space::open(vfs.clone(), dir, options, None, Poison::new()).unwrap(),
-        cache: Arc::new(Cache::new(Budget::new(64 << 20), CacheOptions::default())),
-        runs: RunFiles { vfs, dir: dir.to_owned() },
-        basements: true,
-        read_only: false,
-    }
-}
-
-fn key(n: u32) -> [u8; 4] {
-    n.to_be_bytes()
-}
-
-fn upkeep() -> Upkeep<'static> {
-    Upkeep { view: GcView::new(CommitTs(1600), Vec::new()), applied: Lsn(1600), log: &Durable, tight: false }
+    support::env(dir, 1024, 64 << 20)
 }
 
 /// Two runs over the same keys, every row in the older one, every third in the newer.
 fn made(env: &IndexEnv) -> Arc<Lsm> {
-    let index = Lsm::open(env.clone(), None).unwrap();
-    for (ts, step) in [(160, 1), (320, 3)] {
-        let value = format!("written at {ts}").repeat(3);
-        let keys: Vec<_> = (0..ROWS).step_by(step).map(key).collect();
-        for some in keys.chunks(100) {
-            let batch: Batch = some.iter().map(|key| (key.as_slice(), Op::Put(value.as_bytes()))).collect();
-            let Reservation::Direct(room) = index.reserve(&batch).unwrap() else { panic!("small") };
-            index.apply(&batch, room, CommitTs(ts), &GcView::keep_all());
-        }
-        while index.relieve(&Durable).unwrap() > 0 {}
-    }
-    index
+    made_of(env, ROWS)
 }
 
-/// The blocks that a checkpoint names, with what they are said to be.
-fn blocks(index: &Lsm) -> Vec<(BlockRef, String)> {
-    index.checkpoint(&upkeep()).unwrap();
-    let mut blocks = Vec::new();
-    assert!(index.reach(&mut |at, name| blocks.push((at, name()))).unwrap().is_empty());
-    blocks
+fn made_of(env: &IndexEnv, rows: u32) -> Arc<Lsm> {
+    let index = Lsm::open(env.clone(), None).unwrap();
+    for (ts, step) in [(160, 1), (320, 3)] {
+        let value = format!("written at {ts}").repeat(3).into_bytes();
+        put(&index, ts, (0..rows).step_by(step), |_| value.clone());
+        flush(&index);
+    }
+    index
 }
 
 fn break_block(env: &IndexEnv, at: BlockRef) {
@@ -161,7 +120,7 @@ fn a_damaged_run_keeps_nobody_busy() {
         let batch: Batch = [(key(round as u32).as_slice(), Op::Put(b"later"))].into_iter().collect();
         let Reservation::Direct(room) = index.reserve(&batch).unwrap() else { panic!("small") };
         index.apply(&batch, room, CommitTs(640 + 16 * round), &GcView::keep_all());
-        while index.relieve(&Durable).unwrap() > 0 {}
+        flush(&index);
         loop {
             match index.maintain(&upkeep()) {
                 Ok(progress) if !progress.more => break,
@@ -177,19 +136,23 @@ fn a_damaged_run_keeps_nobody_busy() {
     assert_eq!(newest.as_deref(), Some(b"later".as_slice()));
 }
 
-/// Nothing of a run can be read without its index: that is damage, and the rest of it stays readable.
+/// Opens an index anew; this life's owners of its blocks let go of nothing any more.
+fn reopened(env: &IndexEnv, index: &Lsm) -> Arc<Lsm> {
+    let state = index.checkpoint(&upkeep()).unwrap();
+    env.space.close();
+    Lsm::open(env.clone(), Some(&state.bytes)).unwrap()
+}
+
+/// Nothing of a run can be read without its top: that is damage, and the rest of the index stays readable.
 #[test]
-fn a_damaged_index_of_a_run_costs_the_run() {
+fn a_damaged_top_of_a_run_costs_the_run() {
     let dir = tempfile::tempdir().unwrap();
     let env = env(dir.path());
     let index = made(&env);
-    let state = index.checkpoint(&upkeep()).unwrap();
-    let of_index: Vec<_> = blocks(&index).into_iter().filter(|(_, name)| name.starts_with("the index")).collect();
-    let (at, _) = of_index.last().unwrap();
+    let tops: Vec<_> = blocks(&index).into_iter().filter(|(_, name)| name.starts_with("the index of run")).collect();
+    let (at, _) = tops.last().unwrap();
     break_block(&env, *at);
-    // As a reopen would find it; this life's owners of the blocks let go of nothing any more.
-    env.space.close();
-    let index = Lsm::open(env.clone(), Some(&state.bytes)).unwrap();
+    let index = reopened(&env, &index);
     let fault = index.get_many(ReadAt::Newest, &[&key(1)], &mut |_, _, _| {}).unwrap_err();
     assert!(matches!(&fault, Fault::Corrupt(c) if c.index == Some(IndexId(3)) && c.key_range.is_some()), "{fault}");
     index.get_many(ReadAt::Newest, &[&key(3)], &mut |_, ts, _| assert_eq!(ts, CommitTs(320))).unwrap();
@@ -199,4 +162,34 @@ fn a_damaged_index_of_a_run_costs_the_run() {
     assert!(!index.verify().unwrap().problems.is_empty());
     assert!(!index.reach(&mut |_, _| {}).unwrap().is_empty());
     assert!(matches!(index.destroy(), Err(Fault::Corrupt(_))));
+}
+
+/// An index block that cannot be read costs its own data blocks; what they take is known without it.
+#[test]
+fn a_damaged_index_block_costs_its_partition() {
+    const MANY: u32 = 30_000;
+    let dir = tempfile::tempdir().unwrap();
+    let env = env(dir.path());
+    let index = made_of(&env, MANY);
+    let parts: Vec<_> = blocks(&index).into_iter().filter(|(_, name)| name.starts_with("the index of data")).collect();
+    // Of the older run, neither its first nor its last.
+    let (at, name) = &parts[parts.len() - 2];
+    break_block(&env, *at);
+    let index = reopened(&env, &index);
+    for direction in [Direction::Forward, Direction::Backward] {
+        let skips = Skips::default();
+        let mut keys = found(&index, &skips, direction);
+        let ranges = skips.take();
+        assert_eq!(ranges.len(), 1, "{name}: {ranges:?}");
+        keys.sort_unstable();
+        let is_lost = |n: &u32| ranges[0].contains(&key(*n));
+        assert_eq!(keys, (0..MANY).filter(|n| !is_lost(n) || n % 3 == 0).collect::<Vec<_>>(), "{direction:?}");
+        let lost: Vec<_> = (0..MANY).filter(is_lost).collect();
+        assert!((1000..MANY as usize / 2).contains(&lost.len()), "{} keys", lost.len());
+        let fault = index.get_many(ReadAt::Newest, &[&key(lost[1] / 3 * 3 + 1)], &mut |_, _, _| {}).unwrap_err();
+        assert!(matches!(&fault, Fault::Corrupt(c) if c.index == Some(IndexId(3)) && c.key_range.is_some()), "{fault}");
+    }
+    assert_eq!(index.verify().unwrap().problems.len(), 1);
+    assert_eq!(index.reach(&mut |_, _| {}).unwrap().len(), 1);
+    index.destroy().unwrap();
 }

@@ -63,6 +63,8 @@ pub struct Block {
     space: Space,
     at: BlockRef,
     published: AtomicU32,
+    /// False once a lot has taken it over.
+    is_owner: bool,
     /// A pointer and no more: almost every block has nothing beside it, and there are as many blocks as leaves.
     #[allow(clippy::box_collection, reason = "a pointer of eight bytes, not of sixteen")]
     beside: OnceLock<Option<Box<Vec<Arc<Block>>>>>,
@@ -76,7 +78,7 @@ impl Block {
     pub(crate) fn new(space: &Space, at: BlockRef, published: u32) -> Arc<Self> {
         space.hold(Class::Inner, BLOCK_BYTES);
         let published = AtomicU32::new(published);
-        Arc::new(Self { space: space.clone(), at, published, beside: OnceLock::new() })
+        Arc::new(Self { space: space.clone(), at, published, is_owner: true, beside: OnceLock::new() })
     }
 
     /// The blocks that it holds, if it has been said which.
@@ -133,6 +135,17 @@ impl Block {
         before == 1
     }
 
+    /// How many images of the next manifest name it.
+    pub(crate) fn published(&self) -> u32 {
+        self.published.load(Ordering::Acquire)
+    }
+
+    /// Somebody else frees it from now on.
+    pub(crate) fn disown(mut self) -> BlockRef {
+        self.is_owner = false;
+        self.at
+    }
+
     /// True if an image of the next manifest names it.
     #[must_use]
     pub fn is_published(&self) -> bool {
@@ -142,7 +155,9 @@ impl Block {
 
 impl Drop for Block {
     fn drop(&mut self) {
-        self.space.free(self.at, *self.published.get_mut() > 0);
+        if self.is_owner {
+            self.space.free(self.at, *self.published.get_mut() > 0);
+        }
         self.space.release(Class::Inner, BLOCK_BYTES);
     }
 }

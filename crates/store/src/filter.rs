@@ -15,6 +15,7 @@ use crate::budget::allocated;
 const BITS_PER_KEY: usize = 10;
 const PROBES: u32 = 6;
 const LINE_WORDS: usize = 8;
+const LINE_BYTES: usize = LINE_WORDS * 8;
 
 /// A key, as filters know it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,17 +76,6 @@ impl Filter {
         self.0.as_flattened().iter().for_each(|word| out.extend_from_slice(&word.to_le_bytes()));
     }
 
-    /// Reads one. Any bytes of the right length are a filter; `None` if they are too few, or it has no line.
-    #[must_use]
-    pub fn decode(r: &mut Reader<'_>) -> Option<Self> {
-        let lines = r.length().filter(|lines| *lines > 0)?;
-        let bytes = r.take(lines.checked_mul(LINE_WORDS * 8)?)?;
-        let mut filter = Self(vec![[0; LINE_WORDS]; lines].into());
-        let words = bytes.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().expect("eight bytes")));
-        filter.0.as_flattened_mut().iter_mut().zip(words).for_each(|(to, from)| *to = from);
-        Some(filter)
-    }
-
     /// Bytes of memory behind it.
     #[must_use]
     pub fn memory_bytes(&self) -> u64 {
@@ -93,7 +83,41 @@ impl Filter {
     }
 
     fn line_of(&self, key: KeyHash) -> usize {
-        ((u64::from(key.line) * self.0.len() as u64) >> 32) as usize
+        line_of(key, self.0.len())
+    }
+}
+
+fn line_of(key: KeyHash, lines: usize) -> usize {
+    ((u64::from(key.line) * lines as u64) >> 32) as usize
+}
+
+/// A filter where it lies among other bytes.
+#[derive(Debug, Clone, Copy)]
+pub struct FilterRef<'a>(&'a [u8]);
+
+impl<'a> FilterRef<'a> {
+    /// Reads what [`Filter::encode`] gave. Any bytes of the right length are a filter; `None` if they are too few, or it has no line.
+    #[must_use]
+    pub fn decode(r: &mut Reader<'a>) -> Option<Self> {
+        let lines = r.length().filter(|lines| *lines > 0)?;
+        r.take(lines.checked_mul(LINE_BYTES)?).map(Self)
+    }
+
+    /// Appends it, as it was read.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        put_varint(out, (self.0.len() / LINE_BYTES) as u64);
+        out.extend_from_slice(self.0);
+    }
+
+    /// As [`Filter::may_have`].
+    #[must_use]
+    pub fn may_have(&self, key: KeyHash) -> bool {
+        let line = line_of(key, self.0.len() / LINE_BYTES) * LINE_BYTES;
+        key.places().all(|(word, bit)| {
+            let at = line + word * 8;
+            let word = u64::from_le_bytes(self.0[at..at + 8].try_into().expect("eight bytes"));
+            word & bit != 0
+        })
     }
 }
 
@@ -117,14 +141,14 @@ mod tests {
     }
 
     #[test]
-    fn it_comes_back() {
+    fn where_it_lies_it_says_the_same() {
         let filter = Filter::of(&hashes(0..300));
         let mut bytes = Vec::new();
         filter.encode(&mut bytes);
-        let back = Filter::decode(&mut Reader::new(&bytes)).expect("whole");
-        assert_eq!(back.0, filter.0);
-        assert!((0..bytes.len()).all(|n| Filter::decode(&mut Reader::new(&bytes[..n])).is_none()));
-        assert!(Filter::decode(&mut Reader::new(&[0])).is_none(), "no line");
+        let back = FilterRef::decode(&mut Reader::new(&bytes)).expect("whole");
+        assert!(hashes(0..20_000).into_iter().all(|key| back.may_have(key) == filter.may_have(key)));
+        assert!((0..bytes.len()).all(|n| FilterRef::decode(&mut Reader::new(&bytes[..n])).is_none()));
+        assert!(FilterRef::decode(&mut Reader::new(&[0])).is_none(), "no line");
     }
 
     #[test]

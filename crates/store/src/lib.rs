@@ -7,6 +7,7 @@
 //! | [`block`] | [`Block`]: a written block as an owned thing whose drop frees it |
 //! | [`budget`] | the one memory cap, by class |
 //! | [`cache`] | second-chance eviction and write-back over pages that others own |
+//! | [`lot`] | many blocks as one owned thing |
 //! | [`filter`] | which keys a block may have |
 //! | [`frame`] | buffers under pages, used again across threads; slabs that small holders share |
 //! | [`run`] | immutable sorted runs, in memory and in files |
@@ -28,6 +29,7 @@ pub mod epoch;
 pub mod filter;
 pub mod frame;
 pub mod fuzzing;
+pub mod lot;
 pub mod run;
 pub mod space;
 
@@ -38,9 +40,10 @@ pub use cache::{
 };
 pub use codec::{BlockKind, Compression, OpenBlock};
 pub use epoch::EpochCell;
-pub use filter::{Filter, KeyHash};
+pub use filter::{Filter, FilterRef, KeyHash};
 pub use frame::slab::{SlabPart, Slabs};
 pub use frame::{Frame, FramePool};
+pub use lot::{Lot, LotBytes};
 pub use run::{Run, RunCursor, RunEstimate, RunMeta, RunWriter};
 pub use space::{
     AllocScope, Census, CheckpointMark, CleaningDebt, ExtentId, NewBlock, Space, SpaceOptions, SpacePin, SpaceStats,

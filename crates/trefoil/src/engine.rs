@@ -188,11 +188,12 @@ impl Engine {
         CLEANING_EXTENTS * self.space.extent_bytes()
     }
 
-    /// What is in memory and not on disk; and all inner nodes: leaves written back since the last checkpoint leave theirs
-    /// to be written by the next one.
+    /// What is in memory and not on disk: dirty leaves, runs, and messages and memtables; and all inner nodes: leaves written back since
+    /// the last checkpoint leave theirs to be written by the next one.
     fn owed_bytes(&self) -> u64 {
         let runs: u64 = self.upkept_indexes().iter().map(|entry| entry.index.stats().run_bytes).sum();
-        self.cache.stats().dirty_bytes + runs + self.budget.used(Class::Inner) + self.prepared.owed_bytes()
+        let pages = self.cache.stats().dirty_bytes + self.budget.used(Class::Buffers) + self.budget.used(Class::Inner);
+        pages + runs + self.prepared.owed_bytes()
     }
 
     /// What a background step may rely on; the applied prefix is read before the view.

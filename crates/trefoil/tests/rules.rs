@@ -307,6 +307,38 @@ fn p4_a_full_data_file_refuses_statements_until_a_drop() {
     });
 }
 
+/// P4: the same where memtables hold most of what is admitted and not written. Guard: `owed_bytes` counts them.
+#[test]
+fn p4_what_memtables_hold_has_room_on_disk() {
+    simulate(|_| {
+        let disk = disk();
+        let limited = Options { budget_bytes: 16 << 20, data_bytes_max: Some(8 << 20), ..options(&disk) };
+        let db = Database::open("/db", limited.clone()).unwrap();
+        let lsm = IndexOptions { structure: trefoil::Structure::Lsm, ..IndexOptions::default() };
+        let big = db.create_index("big", lsm).unwrap();
+        let mut rng = vfs::random::Rng::new(3);
+        let mut rows = 0u32;
+        for round in 0..10 {
+            let refused = loop {
+                let mut tx = db.begin().unwrap();
+                let value: Vec<u8> = (0..2000).map(|_| rng.below(256) as u8).collect();
+                if let Err(error) = tx.put(&big, &rows.wrapping_mul(2_654_435_761).to_be_bytes(), &value) {
+                    break error;
+                }
+                tx.commit().unwrap();
+                rows += 1;
+            };
+            assert!(matches!(refused, Error::DiskFull { .. }), "{refused}");
+            db.checkpoint().unwrap_or_else(|error| panic!("round {round}, {rows} rows: {error}"));
+        }
+        assert_eq!(all(&db, &big).len(), rows as usize);
+        let disk = cut(&disk, db);
+        let db = Database::open("/db", Options { vfs: std::sync::Arc::new(disk), ..limited }).unwrap();
+        assert_eq!(all(&db, &db.index("big").unwrap()).len(), rows as usize);
+        sound(&db);
+    });
+}
+
 /// P4: a drop does not wait at the wall of the runs, also where the disk is full: it is what brings both back. Guard:
 /// `commit_batches` waits at the wall for ordinary commits only.
 #[test]

@@ -551,6 +551,21 @@ impl Space {
         self.0.allocator.lock().publish(at, -1);
     }
 
+    /// A lot is published, or not any more.
+    pub(crate) fn note_lot(&self, bytes: &[(ExtentId, u32)], by: i64) {
+        let mut allocator = self.0.allocator.lock();
+        bytes.iter().for_each(|(extent, bytes)| allocator.publish(self.first_of(*extent, *bytes), by));
+    }
+
+    /// Many blocks of one extent, as the allocator sees them: as one.
+    fn first_of(&self, extent: ExtentId, stored_bytes: u32) -> BlockRef {
+        BlockRef { offset: u64::from(extent) * self.0.options.extent_bytes, stored_bytes, crc: 0 }
+    }
+
+    pub(crate) fn free_lot(&self, bytes: &[(ExtentId, u32)], published: bool) {
+        bytes.iter().for_each(|(extent, bytes)| self.free(self.first_of(*extent, *bytes), published));
+    }
+
     pub(crate) fn free(&self, at: BlockRef, published: bool) {
         // Acquire, with `close`.
         if self.0.closed.load(Ordering::Acquire) {

@@ -1,0 +1,134 @@
+//! Something that was read from disk, while the cache has room for it: a page of the cache, always clean.
+//!
+//! A hit writes nothing that others read: what is there is looked at under an epoch guard, and the reference bit is set only if it is
+//! not. Whoever wants to keep it beyond the guard takes a share.
+//!
+//! The charge goes when the value is told to leave, the value a moment later, when nobody looks at it any more: so who makes room knows at
+//! once that there is some.
+
+use std::ops::Deref;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use base::Result;
+use store::epoch::{self, Guard};
+use store::{Cache, Charge, EpochCell, Evict, Page, PageWrite, WriteEnv};
+use vfs::sync::Mutex;
+
+/// What a cell and its place in the cache take beside the value, in bytes, about.
+const CELL_BYTES: u64 = 160;
+
+/// A place for one value.
+#[derive(Debug)]
+pub(crate) struct Cell<T: Send + Sync + 'static> {
+    /// Changed by who has `charge`; there is a value if and only if there is a charge.
+    value: EpochCell<Option<Arc<T>>>,
+    charge: Mutex<Option<Charge>>,
+    /// Relaxed: a hint for the cache.
+    is_referenced: AtomicBool,
+}
+
+/// Where a reader may look.
+#[derive(Clone, Copy)]
+pub(crate) enum Reach<'g> {
+    /// In memory only, as long as the guard.
+    Memory(&'g Guard),
+    /// On disk too.
+    Disk,
+}
+
+/// A value as a reader has it.
+pub(crate) enum Held<'g, T> {
+    Seen(&'g T),
+    Shared(Arc<T>),
+}
+
+impl<T> Deref for Held<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        match self {
+            Held::Seen(value) => value,
+            Held::Shared(value) => value,
+        }
+    }
+}
+
+impl<T: Send + Sync + 'static> Cell<T> {
+    pub fn new() -> Arc<Self> {
+        Arc::new(Self { value: EpochCell::new(None), charge: Mutex::new(None), is_referenced: AtomicBool::new(false) })
+    }
+
+    /// The value, if it is in memory.
+    pub fn get<'g>(&self, guard: &'g Guard) -> Option<&'g Arc<T>> {
+        let value = self.value.load(guard).as_ref()?;
+        // Read first, so that hits write nothing.
+        if !self.is_referenced.load(Ordering::Relaxed) {
+            self.is_referenced.store(true, Ordering::Relaxed);
+        }
+        Some(value)
+    }
+
+    /// A share of the value, if it is in memory.
+    pub fn share(&self) -> Option<Arc<T>> {
+        self.get(&epoch::pin()).cloned()
+    }
+
+    /// The value, from memory or, if the reader may go there, as `read` brings it from disk; then it is kept if there is room. None if
+    /// it is on disk and the reader may not.
+    pub fn open<'g>(
+        self: &Arc<Self>,
+        cache: &Cache,
+        reach: Reach<'g>,
+        read: impl FnOnce() -> Result<(T, u64)>,
+    ) -> Result<Option<Held<'g, T>>> {
+        if let Reach::Memory(guard) = reach {
+            return Ok(self.get(guard).map(|value| Held::Seen(&**value)));
+        }
+        if let Some(value) = self.share() {
+            return Ok(Some(Held::Shared(value)));
+        }
+        let (value, bytes) = read()?;
+        let value = Arc::new(value);
+        self.keep(cache, &value, bytes);
+        Ok(Some(Held::Shared(value)))
+    }
+
+    /// Keeps a value of so many bytes in memory, if there is room.
+    pub fn keep(self: &Arc<Self>, cache: &Cache, value: &Arc<T>, bytes: u64) {
+        let bytes = bytes + CELL_BYTES;
+        let mut charge = self.charge.lock();
+        if charge.is_none()
+            && let Some(grant) = cache.try_grant(bytes)
+        {
+            *charge = Some(grant.into_charge());
+            self.value.replace(Some(value.clone()));
+            drop(charge);
+            let this: Arc<dyn Page> = self.clone();
+            cache.insert(Arc::downgrade(&this), bytes);
+        }
+    }
+}
+
+impl<T: Send + Sync + 'static> Page for Cell<T> {
+    fn take_referenced(&self) -> bool {
+        self.is_referenced.swap(false, Ordering::Relaxed)
+    }
+
+    fn try_evict(&self) -> Evict {
+        let Some(mut charge) = self.charge.try_lock() else { return Evict::Busy };
+        if charge.take().is_none() {
+            return Evict::Gone;
+        }
+        self.value.replace(None);
+        Evict::Evicted
+    }
+
+    fn begin_write(self: Arc<Self>, _env: &WriteEnv) -> Result<Option<PageWrite>> {
+        Ok(None)
+    }
+
+    fn is_dirty_hint(&self) -> bool {
+        false
+    }
+}

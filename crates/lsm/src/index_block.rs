@@ -1,0 +1,315 @@
+//! A part of a run's index: what some hundred data blocks begin with, hold and may have, searched where it lies.
+//!
+//! Layout of the payload in `docs/formats/lsm.md`. Bytes from disk are checked once, by [`IndexBlock::parse`]. In memory it also has a
+//! cell for each of its data blocks that is in memory; when it leaves memory these do: each look at one was a look at it.
+
+use std::sync::{Arc, OnceLock};
+
+use base::CommitTs;
+use base::bytes::{Reader, put_bytes, put_varint};
+use base::limits::KEY_BYTES_MAX;
+use store::{BlockRef, Filter, FilterRef, KeyHash, allocated};
+
+use crate::block::DataBlock;
+use crate::cell::Cell;
+
+const INDEX_FORMAT: u8 = 2;
+/// Bytes of an entry's offset.
+const OFFSET_BYTES: usize = 4;
+
+/// What an index block says of a data block.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Named<'a> {
+    /// Its first version.
+    pub key: &'a [u8],
+    pub ts: CommitTs,
+    pub block: BlockRef,
+    /// Versions in it.
+    pub entries: u32,
+    /// Of the keys whose newest version in the run is in it: those that have a value, and those that are deleted.
+    pub live: u32,
+    pub deleted: u32,
+    beside: &'a [u8],
+    filter: FilterRef<'a>,
+}
+
+impl Named<'_> {
+    /// True if every version is the only one of its key, and a value: nothing could be collected.
+    pub fn is_plain(&self) -> bool {
+        self.live == self.entries
+    }
+
+    /// False if the key is not in it.
+    pub fn may_have(&self, key: KeyHash) -> bool {
+        self.filter.may_have(key)
+    }
+
+    /// The blocks of the large values in it.
+    pub fn beside(&self) -> impl Iterator<Item = BlockRef> {
+        self.beside.chunks_exact(BlockRef::BYTES).map(|at| BlockRef::decode(&mut Reader::new(at)).expect("16 bytes"))
+    }
+
+    /// Its block and those beside it.
+    pub fn blocks(&self) -> impl Iterator<Item = BlockRef> {
+        std::iter::once(self.block).chain(self.beside())
+    }
+
+    /// Bytes of them on disk.
+    pub fn stored_bytes(&self) -> u64 {
+        self.blocks().map(|at| u64::from(at.stored_bytes)).sum()
+    }
+}
+
+/// A data block that an index block is to name.
+pub(crate) struct NewNamed<'a> {
+    pub key: &'a [u8],
+    pub ts: CommitTs,
+    pub block: BlockRef,
+    pub entries: u32,
+    pub live: u32,
+    pub deleted: u32,
+}
+
+/// Builds the payload of one index block.
+#[derive(Debug, Default)]
+pub(crate) struct IndexBuilder {
+    bytes: Vec<u8>,
+    /// Where the entries begin in `bytes`.
+    starts: Vec<usize>,
+}
+
+impl IndexBuilder {
+    /// Bytes of the payload, about.
+    pub fn payload_bytes(&self) -> usize {
+        self.bytes.len() + self.starts.len() * OFFSET_BYTES
+    }
+
+    /// Appends a data block, behind the last one, with the filter that `put_filter` appends.
+    pub fn push(
+        &mut self,
+        new: &NewNamed<'_>,
+        beside: impl ExactSizeIterator<Item = BlockRef>,
+        put_filter: impl FnOnce(&mut Vec<u8>),
+    ) {
+        self.starts.push(self.bytes.len());
+        let out = &mut self.bytes;
+        put_bytes(out, new.key);
+        put_varint(out, new.ts.0);
+        new.block.encode(out);
+        for n in [new.entries, new.live, new.deleted] {
+            put_varint(out, u64::from(n));
+        }
+        put_varint(out, (beside.len() * BlockRef::BYTES) as u64);
+        beside.for_each(|at| at.encode(out));
+        put_filter(out);
+    }
+
+    /// Appends a block as another index names it.
+    pub fn push_named(&mut self, named: &Named<'_>) {
+        let &Named { key, ts, block, entries, live, deleted, beside, filter } = named;
+        let beside = beside.chunks_exact(BlockRef::BYTES);
+        let beside = beside.map(|at| BlockRef::decode(&mut Reader::new(at)).expect("16 bytes"));
+        self.push(&NewNamed { key, ts, block, entries, live, deleted }, beside, |out| filter.encode(out));
+    }
+
+    /// The payload; the builder is empty afterwards.
+    pub fn finish(&mut self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(self.payload_bytes() + 16);
+        out.push(INDEX_FORMAT);
+        put_varint(&mut out, self.starts.len() as u64);
+        let front = out.len();
+        out.append(&mut self.bytes);
+        for start in self.starts.drain(..) {
+            let at = u32::try_from(front + start).expect("a block is below 4 MiB");
+            out.extend_from_slice(&at.to_le_bytes());
+        }
+        out
+    }
+}
+
+/// Appends a filter of these keys.
+pub(crate) fn put_filter(keys: &[KeyHash], out: &mut Vec<u8>) {
+    Filter::of(keys).encode(out);
+}
+
+/// An index block whose bytes were checked.
+#[derive(Debug)]
+pub(crate) struct IndexBlock {
+    bytes: Vec<u8>,
+    /// Where the offsets begin.
+    offsets: usize,
+    /// By data block: those that were looked at have a cell.
+    cells: Box<[OnceLock<Arc<Cell<DataBlock>>>]>,
+}
+
+impl IndexBlock {
+    /// Checks a payload.
+    ///
+    /// # Errors
+    /// A sentence that says what is wrong with the bytes.
+    pub fn parse(bytes: Vec<u8>) -> Result<Self, String> {
+        let front = |bytes: &[u8]| {
+            let mut r = Reader::new(bytes);
+            if r.u8()? != INDEX_FORMAT {
+                return None;
+            }
+            let count = r.length().filter(|count| *count > 0)?;
+            let behind = bytes.len() - r.rest().len();
+            let offsets = bytes.len().checked_sub(count.checked_mul(OFFSET_BYTES)?)?;
+            (offsets >= behind).then_some((count, behind, offsets))
+        };
+        let (count, behind, offsets) = front(&bytes).ok_or("run: the front of an index block does not hold")?;
+        let cells = (0..count).map(|_| OnceLock::new()).collect();
+        let this = Self { bytes, offsets, cells };
+        this.check(behind)?;
+        Ok(this)
+    }
+
+    /// Every entry lies where its offset says, one behind the other, in order.
+    fn check(&self, mut at: usize) -> Result<(), String> {
+        let mut last: Option<(&[u8], CommitTs)> = None;
+        for i in 0..self.len() {
+            if self.offset(i) != at {
+                return Err("run: an offset of an index block does not name an entry".to_owned());
+            }
+            let mut r = Reader::new(&self.bytes[at..self.offsets]);
+            let named = decode(&mut r).ok_or("run: the bytes of an index block do not hold")?;
+            if last.is_some_and(|(key, ts)| !(key < named.key || (key == named.key && ts > named.ts))) {
+                return Err("run: an index block does not ascend".to_owned());
+            }
+            last = Some((named.key, named.ts));
+            at = self.offsets - r.rest().len();
+        }
+        if at == self.offsets { Ok(()) } else { Err("run: bytes behind the last entry of an index block".to_owned()) }
+    }
+
+    fn offset(&self, i: usize) -> usize {
+        let at = self.offsets + i * OFFSET_BYTES;
+        let bytes: [u8; OFFSET_BYTES] = self.bytes[at..at + OFFSET_BYTES].try_into().expect("four bytes");
+        u32::from_le_bytes(bytes) as usize
+    }
+
+    /// Number of data blocks, at least one.
+    pub fn len(&self) -> usize {
+        self.cells.len()
+    }
+
+    /// What it says of one.
+    pub fn get(&self, i: usize) -> Named<'_> {
+        decode(&mut Reader::new(&self.bytes[self.offset(i)..self.offsets])).expect("a checked block")
+    }
+
+    /// What it says of all.
+    pub fn iter(&self) -> impl Iterator<Item = Named<'_>> {
+        (0..self.len()).map(|i| self.get(i))
+    }
+
+    /// The first version of a data block.
+    pub fn first_version(&self, i: usize) -> (&[u8], CommitTs) {
+        let mut r = Reader::new(&self.bytes[self.offset(i)..self.offsets]);
+        let key = r.bytes().expect("a checked block");
+        (key, CommitTs(r.varint().expect("a checked block")))
+    }
+
+    /// The first data block that begins behind (`key`, `ts`).
+    pub fn first_behind(&self, key: &[u8], ts: CommitTs) -> usize {
+        let (mut low, mut high) = (0, self.len());
+        while low < high {
+            let mid = low + (high - low) / 2;
+            let (first, at) = self.first_version(mid);
+            if first < key || (first == key && at >= ts) {
+                low = mid + 1;
+            } else {
+                high = mid;
+            }
+        }
+        low
+    }
+
+    /// Where a data block is kept in memory.
+    pub fn cell(&self, i: usize) -> &Arc<Cell<DataBlock>> {
+        self.cells[i].get_or_init(Cell::new)
+    }
+
+    /// The same, if it was ever asked for.
+    pub fn known_cell(&self, i: usize) -> Option<&Arc<Cell<DataBlock>>> {
+        self.cells[i].get()
+    }
+
+    /// Bytes of memory.
+    pub fn memory_bytes(&self) -> u64 {
+        allocated(self.bytes.capacity()) + allocated(size_of_val(&*self.cells)) + allocated(size_of::<Self>())
+    }
+}
+
+fn decode<'a>(r: &mut Reader<'a>) -> Option<Named<'a>> {
+    let key = r.bytes().filter(|key| key.len() <= KEY_BYTES_MAX)?;
+    let ts = CommitTs(r.varint()?);
+    let block = BlockRef::decode(r)?;
+    let mut next = || u32::try_from(r.varint()?).ok();
+    let (entries, live, deleted) = (next()?, next()?, next()?);
+    if entries == 0 || u64::from(live) + u64::from(deleted) > u64::from(entries) {
+        return None;
+    }
+    let beside = r.bytes().filter(|refs| refs.len() % BlockRef::BYTES == 0)?;
+    Some(Named { key, ts, block, entries, live, deleted, beside, filter: FilterRef::decode(r)? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(n: u64) -> BlockRef {
+        BlockRef { offset: n << 12, stored_bytes: 100 + n as u32, crc: n as u32 }
+    }
+
+    fn built() -> Vec<u8> {
+        let mut builder = IndexBuilder::default();
+        for n in 0..20u8 {
+            // Two blocks of each key, the newer versions first.
+            let key = [b'k', n / 2];
+            let new = NewNamed {
+                key: &key,
+                ts: CommitTs(1000 - u64::from(n)),
+                block: at(u64::from(n)),
+                entries: 3,
+                live: 2,
+                deleted: 1,
+            };
+            let beside = (0..u64::from(n % 3)).map(|i| at(100 + i)).collect::<Vec<_>>();
+            builder.push(&new, beside.into_iter(), |out| put_filter(&[KeyHash::of(&key)], out));
+        }
+        builder.finish()
+    }
+
+    #[test]
+    fn what_is_named_comes_back() {
+        let block = IndexBlock::parse(built()).expect("what was built is sound");
+        assert_eq!(block.len(), 20);
+        let mut again = IndexBuilder::default();
+        for (n, named) in block.iter().enumerate() {
+            assert_eq!((named.key, named.ts), ([b'k', n as u8 / 2].as_slice(), CommitTs(1000 - n as u64)));
+            assert_eq!((named.block, named.beside().count()), (at(n as u64), n % 3));
+            assert!(named.may_have(KeyHash::of(named.key)) && !named.is_plain());
+            again.push_named(&named);
+        }
+        assert_eq!(again.finish(), built());
+        for (key, ts, behind) in [(0, 2000, 0), (0, 1000, 1), (0, 999, 2), (0, 0, 2), (3, 994, 7), (9, 0, 20)] {
+            assert_eq!(block.first_behind(&[b'k', key], CommitTs(ts)), behind, "{key} at {ts}");
+        }
+    }
+
+    #[test]
+    fn damaged_bytes_are_found_or_name_others() {
+        let bytes = built();
+        for i in 0..bytes.len() {
+            assert!(IndexBlock::parse(bytes[..i].to_vec()).is_err(), "cut at {i}");
+            let mut bad = bytes.clone();
+            bad[i] ^= 1 << (i % 8);
+            if let Ok(block) = IndexBlock::parse(bad) {
+                assert!(block.iter().all(|named| named.entries > 0));
+                block.first_behind(b"k", CommitTs(7));
+            }
+        }
+    }
+}

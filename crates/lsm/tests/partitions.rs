@@ -1,0 +1,158 @@
+//! Runs in parts: what of them is in memory, what a step writes, and parts that two runs have.
+
+#![allow(clippy::unwrap_used, reason = "a test panics on what it does not expect")]
+
+mod support;
+
+use base::CommitTs;
+use index::{Direction, EntryBatch, Index, ReadAt};
+use store::Class;
+use support::{ALL, assert_counted, checkpoint, env, env_of, evict, flush, key, keys, put, settle, upkeep};
+use trefoil_lsm::Lsm;
+
+const ROWS: u32 = 60_000;
+
+fn get(index: &Lsm, n: u32) -> Option<Vec<u8>> {
+    let mut found = None;
+    index.get_many(ReadAt::Newest, &[&key(n)], &mut |_, _, value| found = Some(value.to_vec())).unwrap();
+    found
+}
+
+/// The filters and first keys of small blocks are a good part of a run. They come and go like the blocks themselves; what stays is little.
+#[test]
+fn d10_indexes_of_runs_leave_memory() {
+    let dir = tempfile::tempdir().unwrap();
+    let env = env(dir.path(), 512, 64 << 20);
+    let index = Lsm::open(env.clone(), None).unwrap();
+    put(&index, 160, 0..ROWS, |n| vec![n as u8; 60]);
+    flush(&index);
+    let budget = env.cache.budget();
+    let stored = index.stats().disk_bytes;
+    assert!(stored > 5 << 20, "{stored}");
+    assert!(budget.used(Class::Frames) > stored / 20, "what was written is in memory as long as there is room");
+    let (state, _) = checkpoint(&env, &index);
+    for round in 0..2 {
+        evict(&env);
+        assert_eq!(budget.used(Class::Frames), 0, "round {round}");
+        let kept = budget.total() - budget.used(Class::Buffers);
+        assert!(kept < stored / 100, "{kept} of {stored}");
+        assert_eq!(get(&index, 777), Some(vec![777u32 as u8; 60]));
+        let read = budget.used(Class::Frames);
+        assert!((1..200 << 10).contains(&read), "one index block and one data block, not {read} bytes");
+        assert_eq!(keys(&index, ReadAt::Newest, Direction::Backward).len(), ROWS as usize);
+    }
+    // A reopening reads no more than the top.
+    env.space.close();
+    let read_before = env.space.stats().read_bytes;
+    let index = Lsm::open(env.clone(), Some(&state)).unwrap();
+    assert_eq!(get(&index, 777), Some(vec![777u32 as u8; 60]));
+    let read = env.space.stats().read_bytes - read_before;
+    assert!(read < 200 << 10, "{read} bytes were read for one key");
+}
+
+/// A step of a merge writes no more near its end, where the index was written whole, than in its middle.
+#[test]
+fn no_step_writes_a_whole_index() {
+    let dir = tempfile::tempdir().unwrap();
+    let env = env(dir.path(), 512, 256 << 20);
+    let index = Lsm::open(env.clone(), None).unwrap();
+    for ts in 1..=5u64 {
+        put(&index, ts * 16, (0..3 * ROWS).skip(ts as usize).step_by(2), |n| vec![n as u8; 60]);
+        flush(&index);
+    }
+    let mut worst = 0;
+    loop {
+        let before = env.space.stats().written_bytes;
+        let more = index.maintain(&upkeep()).unwrap().more;
+        worst = worst.max(env.space.stats().written_bytes - before);
+        if !more {
+            break;
+        }
+    }
+    let stored = index.stats().disk_bytes;
+    assert!(index.stats().height < 5 && stored > 15 << 20, "{stored}");
+    assert!(worst < 1 << 20, "{worst} bytes in one step");
+    assert!(index.verify().unwrap().problems.is_empty());
+}
+
+/// New keys behind all others, and a few in the middle: the rest of the older runs is taken over, partitions and single blocks, and large
+/// values stay where they are. What a reader of the older runs has stays until he is gone; what the manifests name is counted exactly.
+#[test]
+fn parts_of_two_runs_are_freed_with_the_last() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut env = env(dir.path(), 1024, 64 << 20);
+    let mut index = Lsm::open(env.clone(), None).unwrap();
+    let value = |n: u32| vec![n as u8; if n.is_multiple_of(997) { 5000 } else { 40 }];
+    let mut rows = 0;
+    for round in 0..12u64 {
+        put(&index, 1 + round * 32, rows..rows + ROWS / 4, value);
+        rows += ROWS / 4;
+        flush(&index);
+        // In the middle of what is there, as it is.
+        put(&index, 17 + round * 32, (0..3).map(|n| rows / 3 + n * 5), value);
+        flush(&index);
+        let mut old = index.cursor(ReadAt::Snapshot(CommitTs(1 << 30)), ALL, Direction::Forward);
+        let mut out = EntryBatch::new();
+        assert!(old.fill(&mut out, 10).unwrap());
+        let before = index.stats().traffic.leaf_bytes;
+        settle(&index);
+        let merged = index.stats().traffic.leaf_bytes - before;
+        assert!(round < 6 || merged < index.stats().disk_bytes / 2, "{merged} bytes written for a few keys");
+        checkpoint(&env, &index);
+        let mut left = 10;
+        while old.fill(&mut out, 1000).unwrap() {
+            left += out.len();
+        }
+        assert_eq!(left + out.len(), rows as usize);
+        drop(old);
+        let (state, saved) = checkpoint(&env, &index);
+        let stored = index.stats().disk_bytes;
+        assert_eq!(env.space.stats().held_bytes, stored, "round {round}: nothing but the runs");
+        let inner = env.cache.budget().used(Class::Inner);
+        assert!(inner < stored / 50, "{inner} bytes of memory for {stored} on disk: parts are still apart");
+        if round % 4 == 3 {
+            env.space.close();
+            env = env_of(dir.path(), 1024, 64 << 20, Some(&saved));
+            index = Lsm::open(env.clone(), Some(&state)).unwrap();
+        }
+    }
+    assert_eq!(keys(&index, ReadAt::Newest, Direction::Forward), (0..rows).collect::<Vec<_>>());
+    assert!(index.verify().unwrap().problems.is_empty());
+    assert_counted(&env, &index);
+    index.destroy().unwrap();
+    assert_eq!(env.space.stats().held_bytes, 0);
+}
+
+/// One key has two versions, and a partition ends between them: it is not taken over without the one behind.
+#[test]
+fn a_key_that_goes_on_in_the_next_partition_stays_whole() {
+    let dir = tempfile::tempdir().unwrap();
+    let env = env(dir.path(), 512, 64 << 20);
+    let value = |_: u32| vec![7; 60];
+    let runs = |twice: Option<u32>| {
+        let index = Lsm::open(env.clone(), None).unwrap();
+        put(&index, 16, 0..4000, value);
+        put(&index, 32, twice.into_iter(), value);
+        flush(&index);
+        index
+    };
+    // Where a partition ends if no key is there twice; with one it ends at most a few keys before.
+    let name = support::blocks(&runs(None))
+        .into_iter()
+        .filter_map(|(_, name)| Some(name.strip_prefix("the index of data from ")?.to_owned()));
+    let ends: Vec<u32> =
+        (1..4000).filter(|n| name.clone().any(|name| name == base::bytes::printable(&key(*n)))).collect();
+    assert!(!ends.is_empty());
+    for twice in ends[0] - 12..ends[0] + 2 {
+        let index = runs(Some(twice));
+        for ts in 3..8u64 {
+            put(&index, ts * 16, (0..600).map(|n| 1000 * ts as u32 + 2000 + n), value);
+            flush(&index);
+        }
+        settle(&index);
+        assert!(index.stats().height == 1, "the bottom was not merged");
+        let report = index.verify().unwrap();
+        assert!(report.problems.is_empty(), "{twice}: {:?}", report.problems);
+        index.destroy().unwrap();
+    }
+}
