@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use base::Fault;
+use base::{Fault, Lsn};
 use index::{LogGate, Upkeep};
 use store::Class;
 use vfs::sync::{Condvar, Mutex};
@@ -233,8 +233,10 @@ pub fn upkeep(engine: &Engine, worker: usize, workers: usize) {
 
 /// Body of `trefoil-checkpoint`.
 pub fn checkpoint(engine: &Engine) {
+    let mut rest = LogRest::new(engine);
     while !engine.signal.wait(Wake::Checkpoint, Duration::from_millis(100)) {
-        if engine.poison.cause().is_none() && (engine.checkpoint_due() || engine.space_is_due()) {
+        let rests = rest.look(engine) && engine.log_is_worth_trimming();
+        if engine.poison.cause().is_none() && (rests || engine.checkpoint_due() || engine.space_is_due()) {
             let result = engine.checkpoint_at_leisure();
             tolerate(engine, result);
         }
@@ -243,12 +245,9 @@ pub fn checkpoint(engine: &Engine) {
 
 /// Body of `trefoil-log`.
 pub fn log(engine: &Engine) {
-    let mut rest = (engine.wal.end(), Instant::now());
+    let mut rest = LogRest::new(engine);
     while !engine.signal.wait(Wake::Stop, Duration::from_millis(200)) {
-        let (end, now) = (engine.wal.end(), Instant::now());
-        if end != rest.0 {
-            rest = (end, now);
-        } else if now - rest.1 >= LOG_REST {
+        if rest.look(engine) {
             tolerate(engine, engine.wal.give_back().map(|_| ()));
         }
         // A commit is counted after its record is appended: whatever is counted lies below the end that is
@@ -261,6 +260,27 @@ pub fn log(engine: &Engine) {
             segments = engine.wal.prepare();
         }
         tolerate(engine, segments.map(|_| ()));
+    }
+}
+
+/// Whether commits come.
+struct LogRest {
+    end: Lsn,
+    since: Instant,
+}
+
+impl LogRest {
+    fn new(engine: &Engine) -> Self {
+        Self { end: engine.wal.end(), since: Instant::now() }
+    }
+
+    /// True if the log has not grown for [`LOG_REST`].
+    fn look(&mut self, engine: &Engine) -> bool {
+        let end = engine.wal.end();
+        if end != self.end {
+            *self = Self { end, since: Instant::now() };
+        }
+        self.since.elapsed() >= LOG_REST
     }
 }
 
@@ -393,6 +413,13 @@ impl Engine {
         behind >= (self.options.log_capacity_bytes / 2).min(replay as u64)
     }
 
+    /// True if a checkpoint gives back a segment of the log at least, and spares the next opening its replay.
+    fn log_is_worth_trimming(&self) -> bool {
+        let begun = self.log_at_checkpoint.load(Ordering::Relaxed);
+        self.wal.end().0.saturating_sub(begun)
+            >= self.options.log_segment_bytes.min(self.options.log_capacity_bytes / 4)
+    }
+
     /// True while write-back is held up: draining would only add to what it has to write.
     fn draining_waits(&self) -> bool {
         let ahead = self.cache.dirty_bytes() > self.cache.dirty_limit();
@@ -433,7 +460,7 @@ const SHEDDING_STEPS: usize = 100;
 /// Write-back that is held up looks again after so long.
 const HELD_UP: Duration = Duration::from_millis(5);
 
-/// A log that did not grow for so long gives back the segments that it keeps to use again.
+/// While no commits come for so long, a checkpoint trims the log, which gives back the segments that it keeps to use again.
 const LOG_REST: Duration = Duration::from_secs(10);
 
 /// Bytes written to the data file that are never worth a checkpoint. Of a small database they are what its file grows by:

@@ -99,3 +99,28 @@ fn numbers_of_threads_out_of_range_are_refused() {
         db.close().unwrap();
     });
 }
+
+/// Guards: a log that rests is trimmed by a checkpoint, one that grows is left to those that are due; a short one is left alone.
+#[test]
+fn a_log_that_rests_is_trimmed() {
+    simulate(|_| {
+        let disk = disk();
+        let db = Database::open("/db", Options { log_capacity_bytes: 64 << 20, ..options(&disk) }).unwrap();
+        let rows = index(&db, "i");
+        let kept = || db.stats().log.disk_bytes;
+        for tenth in 0..200 {
+            fill(&db, &rows, tenth * 10, (tenth + 1) * 10, 1000).unwrap();
+            sleep(100);
+        }
+        let grown = kept();
+        assert!(grown > 1 << 20, "{grown} bytes of 2 MB committed");
+        sleep(20_000);
+        assert!(kept() <= 3 * (256 << 10), "{} of {grown} bytes are kept", kept());
+        let before = db.stats().space.written_bytes;
+        put(&db, &rows, b"one more", b"", Durability::Sync).unwrap();
+        sleep(20_000);
+        assert_eq!(db.stats().space.written_bytes, before, "a checkpoint for one row");
+        sound(&db);
+        db.close().unwrap();
+    });
+}
