@@ -193,6 +193,8 @@ pub struct IndexStats {
     pub unlinks: u64,
     /// Leaves brought into memory from disk since open.
     pub loads: u64,
+    /// Blocks read together with their neighbours, ahead of leaves that were about to be loaded, since open.
+    pub read_ahead: u64,
     /// Point reads of leaves that stayed on disk since open.
     pub uncached_reads: u64,
     /// Leaves written back since open.

@@ -36,6 +36,8 @@ const NAMED_SHARE: usize = 4;
 const DESCRIPTOR_BYTES: usize = 48;
 /// Leaves drained in one call, at most.
 const LEAVES_PER_CALL: usize = 16;
+/// Messages are read ahead for so many leaves from the first one.
+const LEAVES_AHEAD: usize = 4 * LEAVES_PER_CALL;
 /// Inner nodes that are looked at in one call for one with messages.
 const NODES_PER_CALL: usize = 64;
 
@@ -53,6 +55,15 @@ struct Sweep {
     end: Option<Vec<u8>>,
     /// Blocks that reach beyond the leaves drained so far: each is read once.
     payloads: Payloads,
+}
+
+/// What a call drains.
+struct Step {
+    leaves: Vec<Arc<LeafHandle>>,
+    /// Where to go on.
+    next: Option<Vec<u8>>,
+    /// Blocks of messages for these leaves, and for some that come behind.
+    ahead: Vec<Arc<SegmentBlock>>,
 }
 
 impl Core {
@@ -202,8 +213,11 @@ impl Core {
     fn drain_some(&self, sweep: &mut Sweep, upkeep: &Upkeep<'_>) -> Result<(u64, bool)> {
         let path = self.load_path(&sweep.at)?;
         let handle = path.last().expect("a path has a root");
-        let Some((leaves, next)) = self.to_drain(handle, &sweep.at, upkeep) else { return Ok((1, false)) };
+        let Some(Step { leaves, next, ahead }) = self.to_drain(handle, &sweep.at, upkeep) else {
+            return Ok((1, false));
+        };
         let (mut there, mut was_resident) = (Vec::new(), Vec::new());
+        self.read_ahead(&leaves, ahead, &mut sweep.payloads);
         for leaf in &leaves {
             // Those that are damaged are not asked for again.
             let was = leaf.latch.read().resident().is_some();
@@ -228,22 +242,16 @@ impl Core {
     }
 
     /// Leaves from `at` that have messages on disk, of blocks that an image written now would be complete through: runs, or the
-    /// build of an index, may hold that back [A4]. And where to go on. `None` if the node was replaced.
-    #[allow(clippy::type_complexity)]
-    fn to_drain(
-        &self,
-        handle: &InnerHandle,
-        at: &[u8],
-        upkeep: &Upkeep<'_>,
-    ) -> Option<(Vec<Arc<LeafHandle>>, Option<Vec<u8>>)> {
+    /// build of an index, may hold that back [A4]. `None` if the node was replaced.
+    fn to_drain(&self, handle: &InnerHandle, at: &[u8], upkeep: &Upkeep<'_>) -> Option<Step> {
         let through = upkeep.applied.min(upkeep.log.durable()).min(self.runs.cap().as_lsn());
         let _latched = self.latch_structure();
         let guard = epoch::pin();
         let keys = loaded(handle, &guard)?;
         let record = handle.record.lock();
         let blocks: Vec<_> = record.segments.iter().filter(|block| block.newest.as_lsn() <= through).collect();
-        let (mut leaves, mut next) = (Vec::new(), None);
-        for i in keys.child_for(at)..keys.len() {
+        let (mut leaves, mut next, from) = (Vec::new(), None, keys.child_for(at));
+        for i in from..keys.len() {
             let (low, high) = keys.fence_of(i);
             if leaves.len() == LEAVES_PER_CALL {
                 next = Some(low);
@@ -257,7 +265,9 @@ impl Core {
                 leaves.push(leaf.clone());
             }
         }
-        Some((leaves, next))
+        let end = keys.fence_of(keys.len().min(from + LEAVES_AHEAD) - 1).1;
+        let ahead = blocks.into_iter().filter(|block| block.overlaps(at, end.as_deref())).cloned().collect();
+        Some(Step { leaves, next, ahead })
     }
 
     /// Step 1: loaded, and to be written even if nothing is missing. False if it is damaged.

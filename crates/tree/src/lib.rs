@@ -27,6 +27,7 @@
 
 #![forbid(unsafe_code)]
 
+mod ahead;
 mod apply;
 mod checkpoint;
 mod clean;

@@ -71,7 +71,7 @@ impl Core {
         };
         vfs::thread::point("tree.loading");
         let image = leaf.record.lock().image.clone().expect("a cold leaf has an image");
-        let result = self.read_resident(leaf, &image, high.as_ref(), charge);
+        let result = self.read_resident(leaf, &image, high.as_ref(), payloads.images.take(&image), charge);
         payloads.note_leaf_read();
         let result = result.and_then(|resident| Ok((resident, self.gather(leaf, high.as_ref(), &image, payloads)?)));
         vfs::thread::point("tree.loaded");
@@ -119,15 +119,19 @@ impl Core {
         }
     }
 
-    /// Step 3.
+    /// Step 3; `ahead` is the payload of the image's block, if it was read before.
     pub(crate) fn read_resident(
         &self,
         handle: &LeafHandle,
         image: &Image,
         high: Option<&Fence>,
+        ahead: Option<Vec<u8>>,
         mut charge: Charge,
     ) -> Result<Resident> {
-        let leaf = self.read_leaf_image(image.address(), &handle.low, high)?;
+        let leaf = match ahead {
+            Some(payload) => self.decode_leaf_image(image.address(), &payload, &handle.low, high)?,
+            None => self.read_leaf_image(image.address(), &handle.low, high)?,
+        };
         self.own_beside(&leaf, image);
         let beside: BTreeMap<u64, Arc<Block>> =
             image.block.beside().into_iter().flatten().map(|block| (block.at().offset, block.clone())).collect();
@@ -156,7 +160,11 @@ impl Core {
     pub(crate) fn read_leaf_image(&self, at: BlockRef, low: &[u8], high: Option<&Fence>) -> Result<Leaf> {
         let mut bytes = Vec::new();
         self.env.space.read(at, BlockKind::Leaf, self.env.id, &mut bytes)?;
-        let mut leaf = Leaf::decode_image(&bytes, low, high.map(|h| &**h), self.page_frame())
+        self.decode_leaf_image(at, &bytes, low, high)
+    }
+
+    fn decode_leaf_image(&self, at: BlockRef, bytes: &[u8], low: &[u8], high: Option<&Fence>) -> Result<Leaf> {
+        let mut leaf = Leaf::decode_image(bytes, low, high.map(|h| &**h), self.page_frame())
             .map_err(|what| self.corrupt(at, "leaf image", what))?;
         for (id, blocks, length) in leaf.missing_chains() {
             let chain = self.read_beside(&blocks, length)?;

@@ -28,6 +28,7 @@ use index::DamagedRange;
 use index::damaged::just_above;
 use store::{BlockKind, Charge, Class, Grant, KeyHash, epoch};
 
+use crate::ahead::ImagesAhead;
 use crate::handle::{LeafHandle, LeafSlot, LeafState, Resident};
 use crate::image::{Fence, Image};
 use crate::messages::{Message, Messages, sorted};
@@ -51,6 +52,8 @@ pub(crate) const TO_BE_WRITTEN: CommitTs = CommitTs(u64::MAX - 1);
 #[derive(Default)]
 pub(crate) struct Payloads {
     held: BTreeMap<u64, Held>,
+    /// Of leaves that come next.
+    pub images: ImagesAhead,
     blocks_read: u64,
     /// Bytes on disk of the blocks that the last leaf needed beside its image.
     needed_bytes: u64,
@@ -59,9 +62,16 @@ pub(crate) struct Payloads {
 struct Held {
     block: Arc<SegmentBlock>,
     payload: Vec<u8>,
-    /// Behind the messages of the last leaf.
+    /// Behind the messages of the last leaf; none before the first.
     place: Option<Place>,
     _charge: Charge,
+}
+
+impl Held {
+    fn new(core: &Core, block: &Arc<SegmentBlock>, payload: Vec<u8>) -> Self {
+        let _charge = core.env.cache.budget().charge(Class::Work, payload.capacity() as u64);
+        Self { block: block.clone(), payload, place: None, _charge }
+    }
 }
 
 impl Payloads {
@@ -73,10 +83,19 @@ impl Payloads {
                 let mut payload = Vec::new();
                 core.read_segment(block, &mut payload)?;
                 self.blocks_read += 1;
-                let _charge = core.env.cache.budget().charge(Class::Work, payload.capacity() as u64);
-                place.insert(Held { block: block.clone(), payload, place: None, _charge })
+                place.insert(Held::new(core, block, payload))
             }
         })
+    }
+
+    pub fn holds(&self, block: &SegmentBlock) -> bool {
+        self.held.contains_key(&block.block.at().offset)
+    }
+
+    /// Read ahead.
+    pub fn hold(&mut self, core: &Core, block: &Arc<SegmentBlock>, payload: Vec<u8>) {
+        self.held.insert(block.block.at().offset, Held::new(core, block, payload));
+        self.blocks_read += 1;
     }
 
     /// The leaf's own block was read.
@@ -87,6 +106,12 @@ impl Payloads {
     /// Blocks read so far, those of leaves and those of messages.
     pub fn blocks_read(&self) -> u64 {
         self.blocks_read
+    }
+
+    /// The next leaf is that of `[low, high)`: forgets what does not reach into it, unless it was read ahead and nobody has come to it.
+    fn come_to(&mut self, low: &[u8], high: Option<&[u8]>) {
+        self.held.retain(|_, held| held.place.is_none() || held.block.overlaps(low, high));
+        self.needed_bytes = 0;
     }
 
     /// Forgets what does not reach into `[low, high)`.
@@ -154,7 +179,7 @@ impl Core {
     ) -> Result<Messages> {
         let mut gathered = Messages::default();
         let (high, through) = (high.map(|high| &**high), image.complete_through());
-        payloads.move_to(&leaf.low, high);
+        payloads.come_to(&leaf.low, high);
         for block in self.segments_over(&leaf.low, high) {
             vfs::thread::point("tree.gather");
             if block.newest > through {
@@ -272,7 +297,7 @@ impl Core {
         let charge = || self.env.cache.budget().charge(Class::Frames, self.page_bytes());
         let (mut gathered, mut missing, through) = (Messages::default(), Vec::new(), image.complete_through());
         let (bounds, mut payloads) = ((&*leaf.low, high.as_deref()), Payloads::default());
-        let whole = match self.read_resident(leaf, &image, high.as_ref(), charge()) {
+        let whole = match self.read_resident(leaf, &image, high.as_ref(), None, charge()) {
             Ok(whole) => whole,
             Err(fault) => {
                 missing.push((DamagedRange::met(fault, self.env.id, bounds.0, bounds.1)?, image.max_ts));

@@ -31,6 +31,7 @@ pub(crate) struct Counters {
     splits: AtomicU64,
     unlinks: AtomicU64,
     loads: AtomicU64,
+    read_ahead: AtomicU64,
     uncached_reads: AtomicU64,
     writes: AtomicU64,
     collects: AtomicU64,
@@ -164,6 +165,10 @@ impl Counters {
         self.unlinks.fetch_add(1, Ordering::Relaxed);
     }
 
+    pub fn count_read_ahead(&self) {
+        self.read_ahead.fetch_add(1, Ordering::Relaxed);
+    }
+
     pub fn count_load(&self) {
         self.loads.fetch_add(1, Ordering::Relaxed);
     }
@@ -242,6 +247,7 @@ impl Core {
             splits: counters.splits.load(Ordering::Relaxed),
             unlinks: counters.unlinks.load(Ordering::Relaxed),
             loads: counters.loads.load(Ordering::Relaxed),
+            read_ahead: counters.read_ahead.load(Ordering::Relaxed),
             uncached_reads: counters.uncached_reads.load(Ordering::Relaxed),
             writes: counters.writes.load(Ordering::Relaxed),
             gc_debt_bytes: self.gc_debt_bytes(),

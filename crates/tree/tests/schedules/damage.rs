@@ -232,6 +232,42 @@ fn a_damaged_segment_does_not_keep_others_from_being_drained() {
     rig.verify();
 }
 
+/// Leaves that were drained together are read together by the next drain; one of them that is damaged keeps none of the others.
+#[test]
+fn neighbours_are_read_ahead_also_beside_damage() {
+    for is_damaged in [false, true] {
+        let rig = full_buffer();
+        rig.maintain_fully();
+        rig.checkpoint();
+        assert_eq!(segments(&rig).len(), 0, "drained");
+        let rig = rig.reopen(false);
+        for part in 0..3 {
+            for n in part * 260..(part + 1) * 260 {
+                rig.put(key(n), "once more thirty bytes of a message");
+            }
+            rig.checkpoint();
+        }
+        assert_eq!((rig.tree.stats().loads, segments(&rig).len()), (0, 3), "all on disk");
+        let leaf = leaf_of(&rig, &key(300));
+        if is_damaged {
+            rot(&rig, leaf);
+        }
+        rig.maintain_fully();
+        let stats = rig.tree.stats();
+        assert!(stats.read_ahead >= stats.loads / 2, "{} of {} leaves", stats.read_ahead, stats.loads);
+        rig.evict_all();
+        let others = [0, 100, 500, 700].map(|n| rig.newest(key(n)));
+        assert!(others.iter().all(|value| value.as_deref() == Some(&b"once more thirty bytes of a message"[..])));
+        if is_damaged {
+            assert_damaged(read(&rig, &key(300)));
+            rot(&rig, leaf);
+        }
+        rig.checkpoint();
+        assert_eq!(rig.keys().len(), 790);
+        rig.verify();
+    }
+}
+
 /// A node is split between the leaves of a segment that cannot be read: each half has damage of its own, on disk, too.
 #[test]
 fn a_damaged_segment_is_not_lost_when_its_node_is_split() {
