@@ -38,6 +38,8 @@ Environment:
   TREFOIL_MARIADB_CACHE   where packages and builds are kept; default target/mariadb
   TREFOIL_MARIADB_DATA    the server's data directory; default data in the cache
   TREFOIL_PROFILE         cargo's profile of the engine; default release
+  TREFOIL_BUILD           what cargo is told to build, trefoil-capi and trefoil-differential among it; default these alone.
+                          As part of the workspace they have other features, and everything below them is compiled again
   TREFOIL_MARIADB_SERVER_ARGS   more arguments of every server that is started, those of tests and suites too, such as
                           --trefoil-buffer-size=1G or --trefoil-default-structure=betree
   TREFOIL_SHED_EVERY      of a build with TREFOIL_PROFILE=sim: so many milliseconds after each other everything that may

@@ -8,7 +8,9 @@ DIFFERENTIAL_OPTIONS="--collation-server=latin1_swedish_ci --innodb-flush-log-at
 # The generator and the collations of the server, in WORK.
 prepare_differential() {
     local profile=${TREFOIL_PROFILE:-release}
-    "${CARGO:-cargo}" build --quiet --profile "$profile" --locked --manifest-path "$REPO/Cargo.toml" -p trefoil-differential
+    # shellcheck disable=SC2086
+    "${CARGO:-cargo}" build --quiet --profile "$profile" --locked --manifest-path "$REPO/Cargo.toml" \
+        ${TREFOIL_BUILD:--p trefoil-differential}
     GENERATOR=$TARGET/$profile/differential
     client -N -B -e "SELECT FULL_COLLATION_NAME, CHARACTER_SET_NAME FROM information_schema.COLLATION_CHARACTER_SET_APPLICABILITY
         WHERE CHARACTER_SET_NAME <> 'binary' ORDER BY 1, 2" > "$WORK/collations"

@@ -26,13 +26,14 @@ say_to() {
 until_done() {
     local mark="done $EPOCHREALTIME" tries
     send "$1" "SELECT '$mark';"
-    for ((tries = 0; tries < 300; tries++)); do
+    for ((tries = 0; tries < 350; tries++)); do
         if grep -qxF "$mark" "$WORK/out.$1"; then
             awk -v mark="$mark" '$0 == mark { printf "%s", all; exit } /^done / { all = ""; next } !/^-*$/ { all = all $0 "\n" }' \
                 "$WORK/out.$1"
             return 0
         fi
-        sleep 0.1
+        # Most answer at once.
+        if ((tries < 50)); then sleep 0.01; else sleep 0.1; fi
     done
     echo 'no answer'
 }

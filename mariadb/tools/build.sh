@@ -19,20 +19,31 @@ build() {
     local plugin=$PLUGINS/ha_trefoil.so.$$
     cxx=$(compiler)
     say "building ha_trefoil.so for MariaDB $VERSION"
-    "${CARGO:-cargo}" build --quiet --profile "$profile" --locked --manifest-path "$REPO/Cargo.toml" -p trefoil-capi
+    # shellcheck disable=SC2086
+    "${CARGO:-cargo}" build --quiet --profile "$profile" --locked --manifest-path "$REPO/Cargo.toml" ${TREFOIL_BUILD:--p trefoil-capi}
     mkdir -p "$objects" "$PLUGINS"
     local include=(-I"$src/gen" -I"$src/include" -I"$src/include/providers" -I"$src/sql" -I"$src/wsrep-lib/include"
         -I"$src/wsrep-lib/wsrep-API/v26")
     # Layouts depend on these: they are those of the server's own build.
     local defines=(-DHAVE_CONFIG_H -DMYSQL_DYNAMIC_PLUGIN -DMYSQL_SERVER=1 -DDBUG_OFF -DNDEBUG -D_FILE_OFFSET_BITS=64)
+    # The server's headers are not ours to mend: as system headers they are not warned about.
+    local compile=("$cxx" -std=gnu++17 -O2 -g1 -fPIC -Wall -Wextra -Wno-unused-parameter "${defines[@]}"
+        "${include[@]/#-I/-isystem}")
+    # They are most of what each file is: read once, but where a file names structures of its own before.
+    local headers=$objects/server.h with
+    printf '#include "%s"\n' "$HERE/handler/server.h" > "$headers.$$"
+    mv "$headers.$$" "$headers"
+    if is_stale "$headers.gch" "$HERE"/handler/*.h; then
+        "${compile[@]}" -x c++-header "$HERE/handler/server.h" -o "$headers.gch.$$"
+        mv "$headers.gch.$$" "$headers.gch"
+    fi
     for file in "$HERE"/handler/*.cc; do
         object=$objects/$(basename "$file" .cc).o
         linked+=("$object")
         # A header may be used by all.
-        [ -z "$(find "$file" "$HERE"/handler/*.h -newer "$object" 2> /dev/null || echo stale)" ] && continue
-        # The server's headers are not ours to mend: as system headers they are not warned about.
-        "$cxx" -std=gnu++17 -O2 -g1 -fPIC -Wall -Wextra -Wno-unused-parameter \
-            "${defines[@]}" "${include[@]/#-I/-isystem}" -c "$file" -o "$object.$$"
+        is_stale "$object" "$file" "$HERE"/handler/*.h || continue
+        if grep -q '^#define ha_' "$file"; then with=(); else with=(-include "$headers"); fi
+        "${compile[@]}" "${with[@]}" -c "$file" -o "$object.$$"
         mv "$object.$$" "$object"
     done
     "$cxx" -shared -o "$plugin" "${linked[@]}" "$archive" "$(services)" \
@@ -41,6 +52,13 @@ build() {
     mv "$plugin" "$PLUGINS/ha_trefoil.so"
     printf '%s\n' "$VERSION" > "$PLUGINS/built-for.$$"
     mv "$PLUGINS/built-for.$$" "$PLUGINS/built-for"
+}
+
+# True if a file is not there, or older than one of the others.
+is_stale() {
+    local made=$1
+    shift
+    [ ! -e "$made" ] || [ -n "$(find "$@" -newer "$made")" ]
 }
 
 compiler() { command -v "${CXX:-g++}" || die "a C++ compiler is needed; install g++"; }

@@ -1,4 +1,4 @@
-//! What `check` and `test` consist of, in order: cheap parts first, then the build, then two [`Lane`]s side by side.
+//! What `check` and `test` consist of, in order: of `test` cheap parts first, then the build, then two [`Lane`]s side by side.
 
 /// A step that is timed, counted and reported by one line.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -91,14 +91,16 @@ pub fn check() -> Vec<Part> {
 
 /// Everything.
 pub fn test() -> Vec<Part> {
-    let mut parts = check();
-    parts.push(part("docs", Work::Docs(vec!["doc", "--workspace", "--no-deps", "--locked", "--profile", "sim"])));
+    let (mut parts, lints): (Vec<Part>, Vec<Part>) = check().into_iter().partition(|part| part.name != "clippy");
     // Everything is of one profile and of the whole workspace, so that no crate is compiled twice.
     parts.push(part("build", Work::Cargo(workspace(&["test", "--no-run"]))));
     // With the tests' own dependencies, whose features are those of `build`.
     parts.push(part("programs", Work::Cargo(workspace(&["build", "--bins", "--tests"]))));
     parts.extend(tests().into_iter().map(|part| Part { lane: Lane::Tests, ..part }));
-    parts.extend(processes().into_iter().map(|part| Part { lane: Lane::Processes, ..part }));
+    // Much of these is done by one thread, one crate after the other; who builds meanwhile would wait for them.
+    let docs = part("docs", Work::Docs(vec!["doc", "--workspace", "--no-deps", "--locked", "--profile", "sim"]));
+    let last = lints.into_iter().chain([docs]);
+    parts.extend(processes().into_iter().chain(last).map(|part| Part { lane: Lane::Processes, ..part }));
     parts
 }
 
@@ -116,16 +118,19 @@ fn tests() -> Vec<Part> {
 
 fn processes() -> Vec<Part> {
     // The atomics below `EpochCell` replaced by a model checker's: its own build.
-    let model = ["test", "--release", "--locked", "-p", "trefoil-store", "--test", "epoch_loom", "--target-dir"];
-    let model = Work::Cargo(model.into_iter().chain(["target/loom"]).collect());
+    let model = ["test", "--profile", "model", "--locked", "-p", "trefoil-store", "--test", "epoch_loom"];
+    let model = Work::Cargo(model.into_iter().chain(["--target-dir", "target/loom"]).collect());
     // A server of MariaDB with the engine in it, assertions on.
     let mariadb = part("mariadb", Work::Script("mariadb/mariadb.sh", &["test"]));
+    // Of the whole workspace and a test, so that features are those of `build`: nothing is compiled twice.
+    let env = &[("TREFOIL_PROFILE", "sim"), ("TREFOIL_BUILD", "--workspace --lib --bin differential --test readme")];
+    let mariadb = Part { needs: Some(MARIADB), env, ..mariadb };
     // The lab's workloads on servers of its own.
     let servers = workspace(&["test", "--test", "agreement", "--test", "sysbench", "--test", "servers", "server"]);
     let servers = part("lab-servers", Work::Cargo(servers));
     let env = &[("TREFOIL_PROFILE", "sim"), ("TREFOIL_SERVERS", "1")];
     vec![
-        Part { needs: Some(MARIADB), env: &[("TREFOIL_PROFILE", "sim")], ..mariadb },
+        mariadb,
         Part { needs: Some(MARIADB), env, ..servers },
         Part { env: &[("RUSTFLAGS", "--cfg crossbeam_loom")], ..part("epoch-model", model) },
         part("crash", Work::Program("trefoil-crash", &["kills", "60"])),

@@ -1,7 +1,7 @@
 //! `EpochCell` under every interleaving of its memory operations, as far as a bound on preemptions allows. Built and
 //! run apart, since the atomics of `crossbeam-epoch` are replaced by the model checker's:
 //!
-//! `RUSTFLAGS="--cfg crossbeam_loom" cargo test --release -p trefoil-store --test epoch_loom --target-dir target/loom`
+//! `RUSTFLAGS="--cfg crossbeam_loom" cargo test --profile model -p trefoil-store --test epoch_loom --target-dir target/loom`
 #![allow(unexpected_cfgs, reason = "set by hand")]
 #![cfg(crossbeam_loom)]
 
