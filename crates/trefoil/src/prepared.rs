@@ -118,8 +118,9 @@ impl Transaction {
     /// db.commit_prepared(b"order 7")?; // on disk
     /// # Ok::<(), trefoil::Error>(())
     /// ```
-    pub fn prepare_with(self, xid: &[u8], durability: Durability) -> Result<()> {
+    pub fn prepare_with(mut self, xid: &[u8], durability: Durability) -> Result<()> {
         self.check_running()?;
+        self.settle_looked()?;
         let engine = self.engine.clone();
         engine.prepare_transaction(&self, xid, durability)
     }

@@ -224,6 +224,50 @@ fn a21_a_prepared_transaction_that_looked_is_alone_after_a_restart() {
     });
 }
 
+/// The same of one that adds first, and then looks: at the key, at a range, with any lock. What it took back is not added.
+/// Guard: `settle_looked` before a transaction is prepared.
+#[test]
+fn a21_a_prepared_transaction_that_looked_later_is_alone_after_a_restart() {
+    type Look = fn(&Transaction, &Index);
+    let looks: [Look; 4] = [
+        |tx, i| assert_eq!(tx.get_locked(i, b"k", LockMode::Exclusive).unwrap().map(|value| number(&value)), Some(11)),
+        |tx, i| assert_eq!(tx.get_locked(i, b"k", LockMode::Shared).unwrap().map(|value| number(&value)), Some(11)),
+        |tx, i| assert_eq!(tx.range_locked(i, .., LockMode::Exclusive).unwrap().collect().unwrap().len(), 2),
+        |tx, i| assert_eq!(tx.range_back_locked(i, .., LockMode::Shared).unwrap().collect().unwrap().len(), 2),
+    ];
+    for look in looks {
+        simulate(move |_| {
+            let disk = disk();
+            let db = open(&disk);
+            let i = counters(&db, "i");
+            add(&db, &i, b"k", 1);
+            add(&db, &i, b"l", 1);
+            let mut tx = db.begin().unwrap();
+            tx.add(&i, b"k", 10).unwrap();
+            let before = tx.savepoint();
+            tx.add(&i, b"l", 10).unwrap();
+            look(&tx, &i);
+            tx.rollback_to(before).unwrap();
+            look(&tx, &i);
+            tx.prepare(b"a").unwrap();
+            drop(i);
+            let disk = cut(&disk, db);
+            let db = open(&disk);
+            let i = db.index("i").unwrap();
+            let mut other = db.begin().unwrap();
+            other.set_lock_timeout(std::time::Duration::ZERO);
+            let beside = other.add(&i, b"k", 1000);
+            assert!(matches!(beside, Err(Error::LockTimeout { .. })), "{beside:?}");
+            other.add(&i, b"l", 100).unwrap();
+            other.commit().unwrap();
+            db.commit_prepared(b"a").unwrap();
+            add(&db, &i, b"k", 1000);
+            assert_eq!(sums(&db, &i), [(b"k".to_vec(), 1011), (b"l".to_vec(), 101)]);
+            sound(&db);
+        });
+    }
+}
+
 /// Large transactions that add to the same counters: locks that nobody else has are folded, the others stay, and nothing is lost.
 /// Guards: `mode_to_fold` raises, and only where nobody else has the key; what was written says nothing of counters.
 #[test]

@@ -1,5 +1,6 @@
 //! Counters of a transaction [A21]: it adds to one without looking at it, beside others that do.
 
+use base::IndexId;
 use index::counter::{COUNTER_BYTES, Counter};
 use txn::Mode;
 use txn::write_set::{Seq, Written};
@@ -56,6 +57,29 @@ impl Transaction {
             change = Counter::Sum(now.map_or(0, |now| of_reader(&now)).wrapping_add(delta));
         }
         self.write(entry, key, Some(&change.encode()))
+    }
+
+    /// What was added to counters that were looked at later, under a lock, becomes what they are then, as in [`Transaction::add`].
+    pub(crate) fn settle_looked(&mut self) -> Result<()> {
+        let looked = std::mem::take(&mut self.locks.borrow_mut().looked);
+        for (id, key) in looked {
+            let Some(entry) = self.touched.borrow().get(&id).cloned() else { continue };
+            if self.has_added(id, &key)? {
+                let mut now = 0;
+                self.read_newest(&entry, &[&key], &mut |_, value| now = of_reader(value))?;
+                self.write(&entry, &key, Some(&Counter::Sum(now).encode()))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// True if what it has written of a counter is what it adds to it.
+    pub(super) fn has_added(&self, index: IndexId, key: &[u8]) -> Result<bool> {
+        let mut added = false;
+        self.writes.get(index, key, Seq::LATEST, |own| {
+            added = matches!(own, Written::Put(own) if matches!(of_own(own), Counter::Delta(_)));
+        })?;
+        Ok(added)
     }
 
     fn has_alone(&self, entry: &IndexEntry, key: &[u8]) -> bool {

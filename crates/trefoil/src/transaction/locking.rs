@@ -1,6 +1,7 @@
 //! Row locks of a transaction, and the reads that take them (rule P3): find on the newest, lock, look again.
 
 use std::cell::RefMut;
+use std::collections::BTreeSet;
 use std::ops::RangeBounds;
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,11 +34,21 @@ pub(super) struct RowLocks {
     /// The index of the row that the last locking read locked, if it was that read which took the lock.
     loose: Option<IndexId>,
     loose_key: Vec<u8>,
+    /// Counters that were added to before they were looked at under a lock, of `bytes`.
+    pub(super) looked: BTreeSet<(IndexId, Vec<u8>)>,
 }
 
 impl RowLocks {
     pub(super) fn new(id: TxnId, charge: Charge) -> Self {
-        Self { owner: LockOwner::new(id), charge, bytes: 0, ranges: Vec::new(), loose: None, loose_key: Vec::new() }
+        Self {
+            owner: LockOwner::new(id),
+            charge,
+            bytes: 0,
+            ranges: Vec::new(),
+            loose: None,
+            loose_key: Vec::new(),
+            looked: BTreeSet::new(),
+        }
     }
 
     /// True if neither rows nor ranges are locked.
@@ -60,7 +71,8 @@ impl RowLocks {
         let names = |id| engine.index(id).map_or(KeyNames::Whole, |entry| entry.lock_names());
         self.loose = None;
         let ranges: usize = self.ranges.iter().map(|entry| entry.ranges.bytes_of(id)).sum();
-        self.bytes = (engine.locks.fold(&mut self.owner, writes, names) + ranges) as u64;
+        let looked: usize = self.looked.iter().map(|(_, key)| txn::lock_bytes(key)).sum();
+        self.bytes = (engine.locks.fold(&mut self.owner, writes, names) + ranges + looked) as u64;
         self.charge.set(self.bytes);
     }
 
@@ -320,7 +332,15 @@ impl Transaction {
 
     fn lock_asked(&self, entry: &IndexEntry, key: &[u8], locking: Locking) -> Result<Option<bool>> {
         check_mode(locking)?;
-        self.lock_for(entry, key, locking)
+        let fresh = self.lock_for(entry, key, locking)?;
+        if fresh.is_some() && entry.of_counters() && self.has_added(entry.id(), key)? {
+            let mut held = self.locks.borrow_mut();
+            if held.looked.insert((entry.id(), key.to_vec())) {
+                held.bytes += txn::lock_bytes(key) as u64;
+                self.charge_locks(held)?;
+            }
+        }
+        Ok(fresh)
     }
 
     fn lock_for(&self, entry: &IndexEntry, key: &[u8], locking: Locking) -> Result<Option<bool>> {
