@@ -277,6 +277,10 @@ pub trait Index: Send + Sync {
     fn relieve(&self, _log: &dyn LogGate) -> Result<u64> {
         Ok(0)
     }
+    /// About how much [`Index::relieve`] could bring to disk, in bytes of memory; 0 if that is not known.
+    fn relievable_bytes(&self) -> u64 {
+        0
+    }
     /// Writes what the next manifest needs.
     fn checkpoint(&self, upkeep: &Upkeep<'_>) -> Result<IndexState>;
     /// Counts and sizes.

@@ -15,7 +15,7 @@
 //! | `collect` | what stays of a key's versions |
 //! | `choose` | which runs are merged next: a pure function |
 //! | `maintenance` | flushes and merges in bounded steps; memory for who waits for it |
-//! | `read`, `source`, `cursor` | point reads; what a reader sees of one source; range reads |
+//! | `read`, `source`, `cursor`, `parked` | point reads; what a reader sees of one source; range reads, and those that wait |
 //! | `checkpoint`, `state` | what the manifest keeps |
 //! | `estimate`, `stats` | how many keys lie in a range; counts |
 //! | `verify` | checks; what the last checkpoint reaches; taking an index apart |
@@ -45,6 +45,7 @@ pub mod lsm;
 mod maintenance;
 mod memtable;
 mod merge;
+mod parked;
 mod partition;
 mod read;
 mod run;

@@ -27,6 +27,7 @@ use vfs::sync::{Mutex, RwLock};
 use crate::cursor::LsmCursor;
 use crate::maintenance::{Flush, Plan};
 use crate::memtable::{Memtable, cost};
+use crate::parked::Parked;
 use crate::run::Run;
 use crate::state::State;
 use crate::stats::Counters;
@@ -49,8 +50,6 @@ pub(crate) struct Attached {
 /// Everything that holds versions, as of one moment.
 #[derive(Debug, Clone)]
 pub(crate) struct Sources {
-    /// One more with each change of the list.
-    pub edition: u64,
     /// Takes what is applied.
     pub active: Arc<Memtable>,
     /// Oldest first.
@@ -58,6 +57,8 @@ pub(crate) struct Sources {
     pub attached: Vec<Arc<Attached>>,
     /// The one with the highest timestamp first.
     pub runs: Vec<Arc<Run>>,
+    /// What cursors have begun on it.
+    pub parked: Parked,
 }
 
 impl Sources {
@@ -101,9 +102,11 @@ impl Core {
     pub fn update<T>(&self, edit: impl FnOnce(&mut Sources) -> T) -> T {
         let mut list = self.sources.write();
         let mut next = Sources::clone(&list);
-        next.edition += 1;
         let result = edit(&mut next);
-        *list = Arc::new(next);
+        let old = std::mem::replace(&mut *list, Arc::new(next));
+        drop(list);
+        // With what cursors have begun on it, and whatever nothing else has.
+        drop(old);
         result
     }
 
@@ -144,6 +147,7 @@ impl Core {
         };
         let list = self.sources.read();
         let active = list.active.clone();
+        vfs::thread::point("lsm.applying");
         if !batch.is_empty() {
             active.announce(ts);
         }
@@ -210,7 +214,7 @@ impl Lsm {
         let attached = state.attached.iter().map(open).collect::<Result<_>>()?;
         let active = Arc::new(Memtable::new(env.cache.budget().charge(Class::Buffers, 0)));
         let published = state.runs.clone();
-        let mut sources = Sources { edition: 0, active, sealed: Vec::new(), attached, runs: state.runs };
+        let mut sources = Sources { active, sealed: Vec::new(), attached, runs: state.runs, parked: Parked::default() };
         sources.sort();
         let core = Core {
             env,
@@ -273,6 +277,10 @@ impl Index for Lsm {
 
     fn relieve(&self, _log: &dyn LogGate) -> Result<u64> {
         self.named(self.core.relieve())
+    }
+
+    fn relievable_bytes(&self) -> u64 {
+        self.core.relievable_bytes()
     }
 
     fn checkpoint(&self, upkeep: &Upkeep<'_>) -> Result<IndexState> {

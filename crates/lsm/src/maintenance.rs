@@ -8,6 +8,7 @@
 //! view's floor is in the list. So of a key that has a tombstone at or below the floor, and below the lowest timestamp of every source
 //! outside of the merge, the merge sees all that is older, and all that ever will be ([`whole_below`]).
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -43,9 +44,11 @@ pub(crate) struct Flush {
 #[derive(Default)]
 pub(crate) struct Plan {
     jobs: Vec<Job>,
-    cleaning: Vec<(u32, u64)>,
-    /// Runs of a merge that met damage: it would meet it again.
+    /// Extents that were passed, and the checkpoint from which on they are looked at again.
+    cleaning: BTreeMap<u32, u64>,
+    /// Runs of a merge that met damage, and attached ones: it would meet it again.
     damaged: Vec<Arc<Run>>,
+    damaged_attached: Vec<Arc<Attached>>,
     /// Runs of a merge of what everybody sees that all the same could not drop what is dead: nobody tries again.
     unpurged: Vec<Arc<Run>>,
 }
@@ -148,6 +151,11 @@ impl Core {
         Ok(())
     }
 
+    /// What [`Core::relieve`] could bring to disk, in bytes of memory.
+    pub(crate) fn relievable_bytes(&self) -> u64 {
+        self.sources().memtables().map(|table| table.memory_bytes()).sum()
+    }
+
     /// A memtable to disk, for whoever waits for memory. Waits for none, and not for the merges. How many bytes.
     pub(crate) fn relieve(&self) -> Result<u64> {
         if self.sources.read().sealed.is_empty() {
@@ -164,15 +172,8 @@ impl Core {
     /// Begins the merge that is due, if there is one and its like is not under way.
     fn begin_merge(&self, plan: &mut Plan, upkeep: &Upkeep<'_>) -> Result<()> {
         let (late, sources) = self.late_and_sources();
-        if !sources.attached.is_empty() && plan.jobs.iter().all(|job| job.attached.is_empty()) {
-            let attached: Vec<_> = sources.attached.iter().take(ATTACHED_MAX).cloned().collect();
-            let below = whole_below(&sources, late, None, &attached, &[]);
-            let collection = Collection::new(below_late(&upkeep.view, late), below);
-            let inputs = attached.iter().map(|run| Input::attached(run)).collect::<Result<_>>()?;
-            let need = attached.iter().map(|run| run.ts).max().expect("at least one");
-            let merge = Merge::new(&self.env, 0, AllocScope::RESERVE, inputs, collection, need);
-            let bytes = attached.iter().map(|run| run.run.bytes()).sum();
-            plan.jobs.push(Job { merge, runs: Vec::new(), attached, bytes, is_settled: false });
+        if plan.jobs.iter().all(|job| job.attached.is_empty()) {
+            self.begin_attached(plan, upkeep, (late, &sources))?;
         }
         if upkeep.tight {
             // What they have written is room for others.
@@ -198,7 +199,13 @@ impl Core {
             let runs: Vec<_> = inputs.into_iter().map(|i| sources.runs[i].clone()).collect();
             let below = whole_below(&sources, late, None, &[], &runs);
             let collection = Collection::new(below_late(&upkeep.view, late), below);
-            let inputs = runs.iter().map(|run| Input::run(&self.env, run.clone())).collect::<Result<_>>()?;
+            let mut inputs = Vec::new();
+            for run in &runs {
+                inputs.push(Input::run(&self.env, run.clone()).inspect_err(|fault| {
+                    // The others may be merged without it.
+                    plan.damaged.extend(is_damage(fault).then(|| run.clone()));
+                })?);
+            }
             let need = runs.iter().map(|run| run.info.log_need).max().expect("at least one");
             let merge = Merge::new(&self.env, level, AllocScope::ORDINARY, inputs, collection, need);
             let bytes = runs.iter().map(|run| run.info.stored_bytes).sum();
@@ -208,13 +215,40 @@ impl Core {
         Ok(())
     }
 
+    /// Begins to make a run of the oldest attached ones.
+    fn begin_attached(
+        &self,
+        plan: &mut Plan,
+        upkeep: &Upkeep<'_>,
+        (late, sources): (CommitTs, &Sources),
+    ) -> Result<()> {
+        let is_in = |list: &[Arc<Attached>], run: &Arc<Attached>| list.iter().any(|other| Arc::ptr_eq(run, other));
+        plan.damaged_attached.retain(|run| is_in(&sources.attached, run));
+        let sound = sources.attached.iter().filter(|run| !is_in(&plan.damaged_attached, run));
+        let attached: Vec<_> = sound.take(ATTACHED_MAX).cloned().collect();
+        let Some(need) = attached.iter().map(|run| run.ts).max() else { return Ok(()) };
+        let below = whole_below(sources, late, None, &attached, &[]);
+        let collection = Collection::new(below_late(&upkeep.view, late), below);
+        let mut inputs = Vec::new();
+        for run in &attached {
+            inputs.push(Input::attached(run).inspect_err(|fault| {
+                plan.damaged_attached.extend(is_damage(fault).then(|| run.clone()));
+            })?);
+        }
+        let merge = Merge::new(&self.env, 0, AllocScope::RESERVE, inputs, collection, need);
+        let bytes = attached.iter().map(|run| run.run.bytes()).sum();
+        plan.jobs.push(Job { merge, runs: Vec::new(), attached, bytes, is_settled: false });
+        Ok(())
+    }
+
     /// One piece of a merge; at its end its run takes the place of its sources.
     fn go_on(&self, plan: &mut Plan, at: usize) -> Result<u64> {
         // What was written so far is given back; the sources are as they were.
         let step = plan.jobs[at].merge.step(STEP_BYTES).inspect_err(|fault| {
             let job = plan.jobs.swap_remove(at);
-            if matches!(fault, Fault::Corrupt(_)) {
+            if is_damage(fault) {
                 plan.damaged.extend(job.runs);
+                plan.damaged_attached.extend(job.attached);
             }
         })?;
         if step.is_done {
@@ -237,8 +271,8 @@ impl Core {
     /// Extents that are mostly free: their blocks move when their runs are merged. Nobody waits for that.
     fn pass_extents(&self, plan: &mut Plan) {
         let checkpoint = self.checkpoints.load(Ordering::Relaxed);
-        plan.cleaning.retain(|(_, again)| *again > checkpoint);
-        let untried = |extent| !plan.cleaning.iter().any(|(passed, _)| *passed == extent);
+        plan.cleaning.retain(|_, again| *again > checkpoint);
+        let untried = |extent| !plan.cleaning.contains_key(&extent);
         let extents = self.env.space.cleaning_candidates(u64::MAX, untried);
         if !extents.is_empty() {
             self.env.space.note_passed(&extents);
@@ -251,6 +285,11 @@ impl Core {
         *self.plan.lock() = Plan::default();
         *self.flushing.lock() = None;
     }
+}
+
+/// It would be met again.
+fn is_damage(fault: &Fault) -> bool {
+    matches!(fault, Fault::Corrupt(_))
 }
 
 /// Of a key with a version at or below this, everything older lies in these sources: the lowest timestamp of all others, less one.

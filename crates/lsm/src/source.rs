@@ -11,7 +11,7 @@ use index::merge::{RunSource as FileSource, Source};
 use index::{DamagedRange, Direction, EntryBatch, KeyRange, Skips};
 use store::KeyHash;
 
-use crate::block::{DataBlock, Value};
+use crate::block::{DataBlock, Value, Version};
 use crate::index_block::IndexBlock;
 use crate::lsm::{Attached, Core};
 use crate::memtable::Memtable;
@@ -153,8 +153,8 @@ pub(crate) struct RunSource {
     /// The key decided last (forward), or under way (backward).
     key: Vec<u8>,
     has_key: bool,
-    /// Backward: the newest version of `key` seen so far that the reader sees.
-    found: Option<(CommitTs, Option<Vec<u8>>)>,
+    /// Backward: the block and place of the newest version of `key` seen so far that the reader sees. Only the last one is read.
+    found: Option<(Arc<DataBlock>, usize)>,
 }
 
 /// Partition, data block in it, version in that. What is not known yet is where one that comes from the direction enters.
@@ -376,13 +376,25 @@ impl RunSource {
         self.pass(fault, &self.run.info.min_key, &just_above(&self.run.info.max_key))
     }
 
-    fn value(&self, value: Value<'_>) -> Result<Option<Vec<u8>>> {
-        let env = &self.look.core.env;
-        Ok(match value {
-            Value::Delete => None,
-            Value::Inline(value) => Some(value.to_vec()),
-            Value::Large(pieces) => Some(read_large(env, pieces, env.id)?),
-        })
+    /// Gives out a version of `key`. A large value that cannot be read is passed over, if that is what the reader wants: what is older than
+    /// the version is not the newest of the key.
+    fn give(&self, version: Version<'_>, out: &mut EntryBatch) -> Result<()> {
+        let Version { ts, value } = version;
+        match value {
+            Value::Delete => out.push_any(&self.key, None, ts),
+            Value::Inline(value) => out.push_any(&self.key, Some(value), ts),
+            Value::Large(pieces) => {
+                let env = &self.look.core.env;
+                match (read_large(env, pieces, env.id), &self.look.skips) {
+                    (Ok(value), _) => out.push_any(&self.key, Some(&value), ts),
+                    (Err(fault), None) => return Err(fault),
+                    (Err(fault), Some(skips)) => {
+                        skips.add(DamagedRange::met(fault, env.id, &self.key, Some(&just_above(&self.key)))?, ts);
+                    }
+                }
+            }
+        }
+        Ok(())
     }
 
     fn fill_forward(&mut self, out: &mut EntryBatch, max: usize) -> Result<()> {
@@ -406,13 +418,7 @@ impl RunSource {
                         self.place = None;
                         return Ok(());
                     }
-                    match version.value {
-                        Value::Inline(value) => out.push_any(&self.key, Some(value), version.ts),
-                        other => {
-                            let value = self.value(other)?;
-                            out.push_any(&self.key, value.as_deref(), version.ts);
-                        }
-                    }
+                    self.give(version, out)?;
                     is_decided = true;
                 }
                 i += 1;
@@ -432,7 +438,7 @@ impl RunSource {
             let mut i = self.place.and_then(|place| place.at).expect("just entered");
             loop {
                 if !(self.has_key && block.is_of(i, &self.key)) {
-                    self.give_found(out);
+                    self.give_found(out)?;
                     if out.len() == max {
                         self.place = self.place.map(|place| Place { at: Some(i), ..place });
                         return Ok(());
@@ -444,9 +450,8 @@ impl RunSource {
                         return Ok(());
                     }
                 }
-                let version = block.version(i).1;
-                if version.ts <= self.look.at {
-                    self.found = Some((version.ts, self.value(version.value)?));
+                if block.version(i).1.ts <= self.look.at {
+                    self.found = Some((block.clone(), i));
                 }
                 match i.checked_sub(1) {
                     Some(before) => i = before,
@@ -456,14 +461,15 @@ impl RunSource {
             self.leave_block();
         }
         if out.len() < max {
-            self.give_found(out);
+            self.give_found(out)?;
         }
         Ok(())
     }
 
-    fn give_found(&mut self, out: &mut EntryBatch) {
-        if let Some((ts, value)) = self.found.take() {
-            out.push_any(&self.key, value.as_deref(), ts);
+    fn give_found(&mut self, out: &mut EntryBatch) -> Result<()> {
+        match self.found.take() {
+            Some((block, i)) => self.give(block.version(i).1, out),
+            None => Ok(()),
         }
     }
 }

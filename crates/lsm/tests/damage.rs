@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use base::{CommitTs, Fault, GcView, IndexId};
 use index::{Batch, Direction, EntryBatch, Index, IndexEnv, Op, ReadAt, Reservation, Skips};
-use store::BlockRef;
+use store::{BlockRef, Compression};
 use support::{ALL, blocks, flush, key, put, upkeep};
 use trefoil_lsm::Lsm;
 
@@ -41,8 +41,12 @@ fn made_of(env: &IndexEnv, rows: u32) -> Arc<Lsm> {
 }
 
 fn break_block(env: &IndexEnv, at: BlockRef) {
-    let file = std::fs::OpenOptions::new().read(true).write(true).open(env.space.file_name()).unwrap();
-    let (mut byte, place) = ([0], at.offset + u64::from(at.stored_bytes) / 2);
+    break_byte(Path::new(env.space.file_name()), at.offset + u64::from(at.stored_bytes) / 2);
+}
+
+fn break_byte(path: &Path, place: u64) {
+    let file = std::fs::OpenOptions::new().read(true).write(true).open(path).unwrap();
+    let mut byte = [0];
     file.read_exact_at(&mut byte, place).unwrap();
     file.write_all_at(&[byte[0] ^ 0x10], place).unwrap();
 }
@@ -105,6 +109,39 @@ fn a_damaged_block_costs_its_own_keys() {
         assert!(!ranges[0].contains(&key(low - 40)) && !ranges[0].contains(&key(high + 40)));
     }
     assert_eq!(index.verify().unwrap().problems.len(), 1);
+}
+
+/// Behind a fault a cursor stands where it stood: when what it met can be read again, it goes on with every key once.
+#[test]
+fn a_cursor_goes_on_behind_a_fault() {
+    let dir = tempfile::tempdir().unwrap();
+    let env = env(dir.path());
+    let index = made(&env);
+    let data: Vec<_> = blocks(&index).into_iter().filter(|(_, name)| name.starts_with("data")).collect();
+    for direction in [Direction::Forward, Direction::Backward] {
+        for (at, name) in [&data[3], &data[data.len() - 20]] {
+            support::evict(&env);
+            break_block(&env, *at);
+            let mut cursor = index.cursor(ReadAt::Snapshot(CommitTs(1600)), ALL, direction);
+            let (mut out, mut keys, mut faults) = (EntryBatch::new(), Vec::new(), 0);
+            loop {
+                let filled = cursor.fill(&mut out, 7);
+                keys.extend(out.iter().map(|(key, ..)| u32::from_be_bytes(key.try_into().unwrap())));
+                match filled {
+                    Ok(true) => {}
+                    Ok(false) => break,
+                    Err(_) if faults < 2 => faults += 1,
+                    Err(_) => {
+                        faults += 1;
+                        // Once more, and it is as it was.
+                        break_block(&env, *at);
+                    }
+                }
+            }
+            keys.sort_unstable();
+            assert_eq!((faults, keys), (3, (0..ROWS).collect()), "{name}, {direction:?}");
+        }
+    }
 }
 
 /// A merge meets it once; then the runs are left alone, and what comes in is taken all the same.
@@ -175,6 +212,7 @@ fn a_damaged_index_block_costs_its_partition() {
     // Of the older run, neither its first nor its last.
     let (at, name) = &parts[parts.len() - 2];
     break_block(&env, *at);
+    assert_eq!(index.verify().unwrap().problems.len(), 1, "memory has it sound");
     let index = reopened(&env, &index);
     for direction in [Direction::Forward, Direction::Backward] {
         let skips = Skips::default();
@@ -192,4 +230,115 @@ fn a_damaged_index_block_costs_its_partition() {
     assert_eq!(index.verify().unwrap().problems.len(), 1);
     assert_eq!(index.reach(&mut |_, _| {}).unwrap().len(), 1);
     index.destroy().unwrap();
+}
+
+/// A large value that cannot be read costs its key, and whatever of it is older; who does not skip damage is told.
+#[test]
+fn a_damaged_large_value_costs_its_key() {
+    let dir = tempfile::tempdir().unwrap();
+    let env = env(dir.path());
+    let index = Lsm::open(env.clone(), None).unwrap();
+    put(&index, 160, 0..500, |n| vec![n as u8; 40]);
+    flush(&index);
+    put(&index, 320, (0..500).step_by(50), |n| vec![n as u8; 5000]);
+    flush(&index);
+    put(&index, 480, [250].into_iter(), |_| b"newer".to_vec());
+    let values: Vec<_> = blocks(&index).into_iter().filter(|(_, name)| name.starts_with("a value")).collect();
+    assert_eq!(values.len(), 10);
+    // Of 100, and of 250, which is newer elsewhere.
+    for (at, _) in [&values[2], &values[5]] {
+        break_block(&env, *at);
+    }
+    for direction in [Direction::Forward, Direction::Backward] {
+        let mut cursor = index.cursor(ReadAt::Newest, ALL, direction);
+        let mut out = EntryBatch::new();
+        let fault = std::iter::repeat_with(|| cursor.fill(&mut out, 50)).find_map(Result::err).unwrap();
+        assert!(matches!(fault, Fault::Corrupt(_)), "{fault}");
+        let skips = Skips::default();
+        let mut keys = found(&index, &skips, direction);
+        keys.sort_unstable();
+        assert_eq!(keys, (0..500).filter(|n| *n != 100).collect::<Vec<_>>(), "{direction:?}");
+        let ranges = skips.take();
+        let is_of = |n: u32| ranges.iter().any(|range| range.contains(&key(n)) && !range.contains(&key(n + 1)));
+        assert!(ranges.len() == 2 && is_of(100) && is_of(250), "{ranges:?}");
+    }
+}
+
+/// Backward, the versions of a key come oldest first: only the one that the reader sees is read, also if it is large.
+#[test]
+fn backward_only_what_is_seen_is_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let env = env(dir.path());
+    let index = Lsm::open(env.clone(), None).unwrap();
+    for ts in 1..=20 {
+        put(&index, ts * 16, 0..3, |n| vec![n as u8; 50_000]);
+    }
+    flush(&index);
+    let before = env.space.stats().read_bytes;
+    let keys = found(&index, &Skips::default(), Direction::Backward);
+    let read = env.space.stats().read_bytes - before;
+    assert_eq!(keys, [2, 1, 0]);
+    assert!(read < 6 * 50_000, "{read} bytes were read");
+}
+
+/// A run whose top cannot be read is met when a merge begins; once, and what is sound is merged all the same.
+#[test]
+fn a_merge_that_cannot_begin_keeps_nobody_busy() {
+    let dir = tempfile::tempdir().unwrap();
+    let env = env(dir.path());
+    let index = Lsm::open(env.clone(), None).unwrap();
+    for ts in 1..=4 {
+        put(&index, ts * 16, 0..ROWS, |n| vec![n as u8; 40]);
+        flush(&index);
+    }
+    let tops: Vec<_> = blocks(&index).into_iter().filter(|(_, name)| name.starts_with("the index of run")).collect();
+    break_block(&env, tops[1].0);
+    let index = reopened(&env, &index);
+    let mut faults = 0;
+    for ts in 5..=12 {
+        put(&index, ts * 16, 0..ROWS, |n| vec![n as u8; 40]);
+        flush(&index);
+        loop {
+            match index.maintain(&upkeep()) {
+                Ok(progress) if !progress.more => break,
+                Ok(_) => {}
+                Err(Fault::Corrupt(_)) => faults += 1,
+                Err(fault) => panic!("{fault}"),
+            }
+            assert!(faults < 3, "it is tried again and again");
+        }
+    }
+    assert_eq!(faults, 1);
+    assert!(index.stats().height < 10, "nothing is merged: {}", index.draw());
+}
+
+/// The same of an attached run: it stays attached, others become runs.
+#[test]
+fn a_damaged_attached_run_keeps_nobody_busy() {
+    let dir = tempfile::tempdir().unwrap();
+    let env = env(dir.path());
+    let index = Lsm::open(env.clone(), None).unwrap();
+    let mut writer = store::RunWriter::create(env.runs.vfs.clone(), dir.path(), 1, Compression::None).unwrap();
+    (0..ROWS).for_each(|n| writer.add(&key(n), Some(b"from a file")).unwrap());
+    let meta = writer.finish().unwrap();
+    let run = store::Run::open(&*env.runs.vfs, dir.path(), &meta).unwrap();
+    let files = std::fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().path());
+    let file = files.into_iter().find(|path| path.to_str().is_some_and(|path| path.contains("run-"))).unwrap();
+    // The first data block: where a merge begins.
+    break_byte(&file, 200);
+    index.attach(run, CommitTs(160));
+    let mut faults = 0;
+    for ts in 2..=6 {
+        index.attach(store::Run::from_sorted([(key(ts), Some(b"from memory"))]), CommitTs(u64::from(ts) * 160));
+        loop {
+            match index.maintain(&upkeep()) {
+                Ok(progress) if !progress.more => break,
+                Ok(_) => {}
+                Err(Fault::Corrupt(_)) => faults += 1,
+                Err(fault) => panic!("{fault}"),
+            }
+            assert!(faults < 3, "it is tried again and again");
+        }
+    }
+    assert_eq!((faults, index.stats().runs), (1, 1), "{}", index.draw());
 }

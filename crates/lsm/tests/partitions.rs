@@ -4,8 +4,8 @@
 
 mod support;
 
-use base::CommitTs;
-use index::{Direction, EntryBatch, Index, ReadAt};
+use base::{CommitTs, GcView};
+use index::{Direction, EntryBatch, Index, ReadAt, Upkeep};
 use store::Class;
 use support::{ALL, assert_counted, checkpoint, env, env_of, evict, flush, key, keys, put, settle, upkeep};
 use trefoil_lsm::Lsm;
@@ -154,5 +154,47 @@ fn a_key_that_goes_on_in_the_next_partition_stays_whole() {
         let report = index.verify().unwrap();
         assert!(report.problems.is_empty(), "{twice}: {:?}", report.problems);
         index.destroy().unwrap();
+    }
+}
+
+/// A cursor in the middle of its range, at a snapshot: what was flushed and merged meanwhile leaves memory and disk all the same.
+#[test]
+fn a_cursor_that_waits_holds_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let env = env(dir.path(), 1024, 64 << 20);
+    let index = Lsm::open(env.clone(), None).unwrap();
+    let value = |n: u32| vec![n as u8; 60];
+    put(&index, 16, 0..ROWS / 4, value);
+    flush(&index);
+    put(&index, 32, (0..ROWS / 4).step_by(2), value);
+    let attached: Vec<_> = (0..ROWS / 4).step_by(3).map(|n| (key(n), Some(value(n)))).collect();
+    let budget = env.cache.budget();
+    let attached = store::Run::from_sorted(attached).with_charge(budget.charge(Class::Runs, 5000));
+    index.attach(attached, CommitTs(48));
+    let mut cursors = [Direction::Forward, Direction::Backward].map(|direction| {
+        let mut cursor = index.cursor(ReadAt::Snapshot(CommitTs(64)), ALL, direction);
+        let mut out = EntryBatch::new();
+        assert!(cursor.fill(&mut out, 10).unwrap());
+        (cursor, out.len())
+    });
+    assert!(budget.used(Class::Buffers) > 0);
+    flush(&index);
+    for ts in 5..10 {
+        put(&index, ts * 16, 0..ROWS / 4, value);
+        flush(&index);
+    }
+    let view = GcView::new(CommitTs(1 << 40), vec![CommitTs(64)]);
+    while index.maintain(&Upkeep { view: view.clone(), ..upkeep() }).unwrap().more {}
+    // The second manifest no longer names what the first did.
+    checkpoint(&env, &index);
+    checkpoint(&env, &index);
+    assert_eq!((budget.used(Class::Buffers), budget.used(Class::Runs)), (0, 0), "a memtable or a run is held");
+    assert_eq!(env.space.stats().held_bytes, index.stats().disk_bytes, "a run is held");
+    for (cursor, seen) in &mut cursors {
+        let mut out = EntryBatch::new();
+        while cursor.fill(&mut out, 500).unwrap() {
+            *seen += out.len();
+        }
+        assert_eq!(*seen + out.len(), ROWS as usize / 4);
     }
 }

@@ -17,6 +17,7 @@
 //! read in an index, which concerns that index alone ([`crate::quarantine`]). None of them holds a
 //! latch while it waits, and each looks at `Signal` between bounded steps, so that `close` is prompt.
 
+use std::cmp::Reverse;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -33,6 +34,9 @@ use crate::entry::IndexEntry;
 use crate::options::Options;
 use crate::pace::Paced;
 use crate::quarantine;
+
+/// What an index has less of in memory goes to disk last, in bytes.
+const WORTH_RELIEVING_BYTES: u64 = 64 << 10;
 
 /// Asks the threads to stop, or to look again now.
 #[derive(Default)]
@@ -320,8 +324,20 @@ impl Engine {
         if self.poison.cause().is_some() {
             return Ok(false);
         }
+        let mut entries = self.kept_up_indexes();
         // What dropped ones have comes back with them.
-        for entry in self.kept_up_indexes().into_iter().filter(|entry| entry.dropped_at().is_none()) {
+        entries.retain(|entry| entry.dropped_at().is_none());
+        // Who has most goes first, and who is known to have little last: a small run costs every reader as much as a large one.
+        entries.sort_by_cached_key(|entry| {
+            let bytes = entry.index.relievable_bytes();
+            let rank = match bytes {
+                WORTH_RELIEVING_BYTES.. => 0,
+                0 => 1,
+                _ => 2,
+            };
+            (rank, Reverse(bytes))
+        });
+        for entry in entries {
             if quarantine::enduring(&entry, || entry.index.relieve(self))? > 0 {
                 return Ok(true);
             }

@@ -557,3 +557,26 @@ fn d10_messages_make_room_without_upkeep() {
         assert!(is_right(&db), "behind the replay");
     });
 }
+
+/// D10: the memtable that has most makes room, not the first one with something in it: that would write a run for every few rows of its
+/// index. Guard: `Engine::relieve` asks who has how much.
+#[test]
+fn d10_the_largest_memtable_makes_room() {
+    simulate(|_| {
+        let disk = disk();
+        let quiet =
+            Options { background: false, log_capacity_bytes: 64 << 20, budget_bytes: 2 << 20, ..options(&disk) };
+        let db = Database::open("/db", quiet).unwrap();
+        let lsm = IndexOptions { structure: trefoil::Structure::Lsm, ..small_nodes() };
+        let [few, many] = ["few", "many"].map(|name| db.create_index(name, lsm).unwrap());
+        for n in 0..30_000u32 {
+            put(&db, &many, &n.to_be_bytes(), &[n as u8; 300], Durability::Buffered).unwrap();
+            if n % 40 == 0 {
+                put(&db, &few, &n.to_be_bytes(), b"few", Durability::Buffered).unwrap();
+            }
+        }
+        let (few, many) = (few.stats(), many.stats());
+        assert!(many.height >= 2, "{many:?}");
+        assert!(few.height <= 1, "{} runs of {} keys", few.height, few.live_keys);
+    });
+}

@@ -1,0 +1,116 @@
+//! Moments between two steps of one thread at which another one must find everything, under the simulator.
+
+#![allow(clippy::unwrap_used, reason = "a test panics on what it does not expect")]
+
+mod support;
+
+use std::sync::Arc;
+
+use base::{CommitTs, GcView};
+use index::{Batch, Direction, Index, Op, ReadAt, Reservation, Upkeep};
+use support::{Durable, env, flush, key, keys, put, settle, upkeep};
+use trefoil_lsm::Lsm;
+use vfs::sim::{Config, Handle, Simulation};
+
+fn simulated(body: impl FnOnce(&Handle, Arc<Lsm>) + Send + 'static) {
+    Simulation::new(1, Config::default()).run(|sim| {
+        let dir = tempfile::tempdir().unwrap();
+        let env = env(dir.path(), 1024, 64 << 20);
+        body(sim, Lsm::open(env, None).unwrap());
+    });
+}
+
+fn in_thread(index: &Arc<Lsm>, body: impl FnOnce(&Lsm) + Send + 'static) -> vfs::thread::JoinHandle<()> {
+    let index = index.clone();
+    vfs::thread::spawn("other", move || body(&index)).unwrap()
+}
+
+fn assert_has(index: &Lsm, rows: &[u32]) {
+    for n in rows {
+        let mut is_found = false;
+        index.get_many(ReadAt::Newest, &[&key(*n)], &mut |_, _, _| is_found = true).unwrap();
+        assert!(is_found, "{n}");
+    }
+    assert_eq!(keys(index, ReadAt::Newest, Direction::Forward), rows);
+    assert_eq!(keys(index, ReadAt::Snapshot(CommitTs(1 << 30)), Direction::Backward).len(), rows.len());
+}
+
+/// A commit has found the memtable that takes versions; that is sealed and flushed before its versions are in it.
+#[test]
+fn a_seal_waits_for_who_applies() {
+    simulated(|sim, index| {
+        put(&index, 16, [1].into_iter(), |_| b"before".to_vec());
+        let gate = sim.hold("lsm.applying");
+        let committer = in_thread(&index, |index| put(index, 32, [2].into_iter(), |_| b"under way".to_vec()));
+        gate.wait_reached();
+        let flusher = in_thread(&index, flush);
+        vfs::thread::sleep(std::time::Duration::from_millis(50));
+        gate.open();
+        committer.join().unwrap();
+        flusher.join().unwrap();
+        flush(&index);
+        assert_has(&index, &[1, 2]);
+    });
+}
+
+/// A memtable is flushed, runs are merged, and attached ones become runs: until the run is there, and behind that, what it is made of is read.
+#[test]
+fn sources_are_read_until_their_run_is_there() {
+    simulated(|sim, index| {
+        put(&index, 16, 0..20, |_| b"a memtable".to_vec());
+        let gate = sim.hold("lsm.flushed");
+        let flusher = in_thread(&index, flush);
+        gate.wait_reached();
+        let mut rows: Vec<u32> = (0..20).collect();
+        assert_has(&index, &rows);
+        gate.open();
+        flusher.join().unwrap();
+        assert_has(&index, &rows);
+        for n in 0..5 {
+            put(&index, 32 + u64::from(n) * 16, [20 + n].into_iter(), |_| b"a run".to_vec());
+            flush(&index);
+        }
+        rows.extend(20..25);
+        index.attach(store::Run::from_sorted([(key(25), Some(b"attached"))]), CommitTs(160));
+        rows.push(25);
+        for _ in 0..2 {
+            // First what is attached, then a merge of runs.
+            let gate = sim.hold("lsm.merged");
+            let merger = in_thread(&index, settle);
+            gate.wait_reached();
+            assert_has(&index, &rows);
+            gate.open();
+            merger.join().unwrap();
+            assert_has(&index, &rows);
+            for n in 0..5 {
+                put(&index, 320 + u64::from(n) * 16, [n].into_iter(), |_| b"a run".to_vec());
+                flush(&index);
+            }
+        }
+    });
+}
+
+/// A merge asks what may come late, then what there is. What comes late in between was still announced: its tombstone stays.
+#[test]
+fn a4_what_came_late_is_in_the_list() {
+    simulated(|sim, index| {
+        index.expect_late(Some(CommitTs(160)));
+        let batch: Batch = [(key(1).as_slice(), Op::Delete)].into_iter().collect();
+        let Reservation::Direct(room) = index.reserve(&batch).unwrap() else { panic!("small") };
+        index.apply(&batch, room, CommitTs(320), &GcView::keep_all());
+        index.relieve(&Durable).unwrap();
+        let gate = sim.hold("lsm.late_read");
+        let merger = in_thread(&index, |index| {
+            let view = GcView::new(CommitTs(400), Vec::new());
+            while index.maintain(&Upkeep { view: view.clone(), ..upkeep() }).unwrap().more {}
+        });
+        gate.wait_reached();
+        put(&index, 160, [1].into_iter(), |_| b"late".to_vec());
+        index.expect_late(None);
+        gate.open();
+        merger.join().unwrap();
+        assert_has(&index, &[]);
+        flush(&index);
+        assert_has(&index, &[]);
+    });
+}
