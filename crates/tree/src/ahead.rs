@@ -1,15 +1,17 @@
 //! Blocks for leaves that are loaded one after the other, read ahead of that.
 //!
 //! Leaves that were drained together lie behind one another in the file, in the order of their keys, and so do the blocks of a
-//! segment: a drain reads them as a few pieces, not one by one. What is read ahead is not in the cache and nobody else's: whoever
+//! segment: a drain reads them as a few pieces, not one by one, and so does a scan. What is read ahead is not in the cache and nobody else's: whoever
 //! loads a leaf meanwhile reads it himself.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use store::{Block, BlockKind, BlockRef, Charge, Class};
+use index::KeyRange;
+use store::{Block, BlockKind, BlockRef, Charge, Class, epoch};
 
-use crate::handle::{LeafHandle, LeafState};
+use crate::drain::is_void_for;
+use crate::handle::{Child, LeafHandle, LeafState};
 use crate::image::Image;
 use crate::segment::SegmentBlock;
 use crate::settle::Payloads;
@@ -19,8 +21,11 @@ use crate::tree::Core;
 const GAP_BYTES: u64 = 16 << 10;
 /// Bytes of the file that are read at once, at most.
 const SPAN_BYTES: u64 = 1 << 20;
-/// Images read ahead, and segments, may each take one in so many bytes of the budget.
+/// Images read ahead, and segments, may each take one in so many bytes of the budget; for a scan, of which there may be many, less.
 const MEMORY_SHARE: u64 = 128;
+const SCAN_MEMORY_SHARE: u64 = 1024;
+/// Leaves that a scan reads ahead, at most.
+const SCAN_LEAVES: usize = 16;
 
 /// Images of leaves by their places in the file, which are theirs as long as they are held [A20].
 #[derive(Default)]
@@ -38,6 +43,12 @@ impl ImagesAhead {
     /// The payload of the image's block, if it was read ahead.
     pub fn take(&mut self, image: &Image) -> Option<Vec<u8>> {
         self.held.remove(&image.address().offset).map(|ahead| ahead.payload)
+    }
+
+    /// True if the leaf's image was read ahead.
+    pub fn has(&self, leaf: &LeafHandle) -> bool {
+        let offset = leaf.record.lock().image.as_ref().map(|image| image.address().offset);
+        offset.is_some_and(|offset| self.held.contains_key(&offset))
     }
 }
 
@@ -65,7 +76,8 @@ impl Core {
                 payloads.images.held.insert(block.at().offset, ahead);
             },
         );
-        let wanted = segments.into_iter().filter(|block| !payloads.holds(block)).take(most).collect();
+        let wanted = segments.into_iter().filter(|block| !payloads.holds(block));
+        let wanted = wanted.take(most.saturating_sub(payloads.count())).collect();
         self.read_groups(
             BlockKind::Segment,
             wanted,
@@ -74,6 +86,41 @@ impl Core {
                 payloads.hold(self, block, payload);
             },
         );
+    }
+
+    /// What a scan will need that came by so many leaves and stands before this one: as much again, within its range.
+    pub(crate) fn read_ahead_of_scan(
+        &self,
+        leaf: &LeafHandle,
+        passed: usize,
+        range: &KeyRange,
+        payloads: &mut Payloads,
+    ) {
+        let most = (self.env.cache.budget().limit() / SCAN_MEMORY_SHARE / self.page_bytes()) as usize;
+        let count = passed.min(SCAN_LEAVES).min(most);
+        if count < 2 {
+            return;
+        }
+        let (leaves, end) = {
+            let guard = epoch::pin();
+            let path = self.path(&guard, &leaf.low);
+            let bottom = path.last().expect("a path has a root");
+            let past = (bottom.index + count).min(bottom.keys.len());
+            let leaves: Vec<_> = bottom.keys.children()[bottom.index..past]
+                .iter()
+                .filter_map(|child| match child {
+                    Child::Leaf(leaf) if !range.is_above(&leaf.low) => Some(leaf.clone()),
+                    Child::Leaf(_) | Child::Inner(_) => None,
+                })
+                .collect();
+            (leaves, bottom.keys.fence_of(past - 1).1)
+        };
+        let is_needed = |block: &Arc<SegmentBlock>| leaves.iter().any(|leaf| !is_void_for(leaf, block));
+        let segments = match self.env.options.buffered {
+            true => self.segments_over(&leaf.low, end.as_deref()).into_iter().filter(is_needed).collect(),
+            false => Vec::new(),
+        };
+        self.read_ahead(&leaves, segments, payloads);
     }
 
     /// Hands on the payloads of those that lie next to others, each such group by one read. Of several of one place the first.
@@ -91,7 +138,7 @@ impl Core {
         while let Some(first) = rest.first() {
             let is_near = |pair: &&[T]| {
                 let (here, next) = (at(&pair[0]), at(&pair[1]));
-                next.offset - here.end() <= GAP_BYTES
+                (here.end()..=here.end() + GAP_BYTES).contains(&next.offset)
                     && next.end() - at(first).offset <= SPAN_BYTES
                     && self.env.space.extent_of(here) == self.env.space.extent_of(next)
             };

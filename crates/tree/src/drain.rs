@@ -343,6 +343,6 @@ pub(crate) fn is_void(keys: &Inner<Child>, block: &SegmentBlock) -> bool {
 }
 
 /// The leaf has everything of the block, on disk; or it never had an image, and nothing of the block counts for it.
-fn is_void_for(leaf: &LeafHandle, block: &SegmentBlock) -> bool {
+pub(crate) fn is_void_for(leaf: &LeafHandle, block: &SegmentBlock) -> bool {
     leaf.complete_through().is_none_or(|through| through >= block.newest)
 }

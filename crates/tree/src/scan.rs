@@ -65,8 +65,8 @@ pub(crate) struct Stand {
     key: Vec<u8>,
     /// Blocks of messages that reach into the leaf that was loaded last.
     payloads: Payloads,
-    /// It came from a neighbour, and did not seek the leaf.
-    passing: bool,
+    /// Fences that it passed, going from neighbour to neighbour; 0: it sought the leaf.
+    passed: usize,
 }
 
 /// What a visit of a leaf came to.
@@ -104,7 +104,7 @@ impl Stand {
             ended,
             key: Vec::new(),
             payloads: Payloads::default(),
-            passing: false,
+            passed: 0,
         }
     }
 
@@ -119,7 +119,7 @@ impl Stand {
 
     /// The next entry lies at or above (below) `fence`.
     fn go_on_from(&mut self, fence: &[u8]) {
-        self.passing = true;
+        self.passed += 1;
         match self.direction {
             Direction::Forward => set_bound(&mut self.range.low, fence, false),
             Direction::Backward => set_bound(&mut self.range.high, fence, true),
@@ -192,10 +192,13 @@ impl Stand {
     }
 
     fn load(&mut self, core: &Core, leaf: &Arc<LeafHandle>) -> Result<()> {
-        match self.passing {
-            true => core.load_leaf_with(leaf, None, &mut self.payloads),
-            false => core.load_to_read(leaf, &mut self.payloads),
+        if self.passed == 0 {
+            return core.load_to_read(leaf, &mut self.payloads);
         }
+        if self.direction == Direction::Forward && !self.payloads.images.has(leaf) {
+            core.read_ahead_of_scan(leaf, self.passed, &self.range, &mut self.payloads);
+        }
+        core.load_leaf_with(leaf, None, &mut self.payloads)
     }
 
     /// One leaf that lacks messages which cannot be read: what else there is of it, if damage is passed over. It is put together

@@ -88,6 +88,11 @@ impl Payloads {
         })
     }
 
+    /// Blocks of messages that are held.
+    pub fn count(&self) -> usize {
+        self.held.len()
+    }
+
     pub fn holds(&self, block: &SegmentBlock) -> bool {
         self.held.contains_key(&block.block.at().offset)
     }

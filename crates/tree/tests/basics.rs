@@ -4,7 +4,9 @@
 
 mod common;
 
-use common::{Rig, Setup, key};
+use std::ops::Bound;
+
+use common::{Rig, Setup, key, scan};
 use index::{Direction, Index, ReadAt};
 use store::Class;
 
@@ -33,6 +35,39 @@ fn what_was_put_is_found_in_order() {
     let stats = rig.tree.stats();
     assert_eq!(stats.live_keys, 2_000);
     assert!(stats.height >= 3, "{stats:?}");
+}
+
+/// A scan of leaves on disk reads them a few at a time, once it has come by some; who looks up, or reads a short range, does not.
+#[test]
+fn a_scan_reads_ahead() {
+    for buffered in [false, true] {
+        let rig = Rig::new(Setup { buffered, node_bytes: 4096, ..Setup::default() });
+        for i in 0..20_000 {
+            rig.put(key(i), format!("value {i}"));
+        }
+        rig.checkpoint();
+        let rig = rig.reopen(false);
+        assert!(rig.newest(key(9_000)).is_some());
+        let (low, high) = (key(500), key(600));
+        let range = (Bound::Included(&*low), Bound::Excluded(&*high));
+        assert_eq!(scan(&rig.tree, ReadAt::Newest, range, Direction::Forward, 7).len(), 100);
+        assert_eq!(rig.tree.stats().read_ahead, 0, "nobody passed by many leaves");
+        for (from, to) in [(2_000, 5_000), (0, 20_000)] {
+            let before = rig.tree.stats();
+            let (low, high) = (key(from), key(to));
+            let found = scan(
+                &rig.tree,
+                ReadAt::Newest,
+                (Bound::Included(&*low), Bound::Excluded(&*high)),
+                Direction::Forward,
+                7,
+            );
+            assert!(found.into_iter().map(|(key, ..)| key).eq((from..to).map(key)));
+            let stats = rig.tree.stats();
+            let (ahead, loads) = (stats.read_ahead - before.read_ahead, stats.loads - before.loads);
+            assert!(loads > 20 && ahead > loads / 2 && ahead <= loads, "{ahead} of {loads} leaves");
+        }
+    }
 }
 
 #[test]

@@ -243,6 +243,8 @@ pub fn checkpoint(engine: &Engine) {
         if engine.poison.cause().is_none() && (rests || engine.checkpoint_due() || engine.space_is_due()) {
             let result = engine.checkpoint_at_leisure();
             tolerate(engine, result);
+            // Whether it came to an end or not: on a full disk the next one is as far off.
+            rest = LogRest::new(engine);
         }
     }
 }
