@@ -40,14 +40,18 @@ Environment:
   TREFOIL_PROFILE         cargo's profile of the engine; default release
   TREFOIL_BUILD           what cargo is told to build, trefoil-capi and trefoil-differential among it; default these alone.
                           As part of the workspace they have other features, and everything below them is compiled again
-  TREFOIL_MARIADB_SERVER_ARGS   more arguments of every server that is started, those of tests and suites too, such as
-                          --trefoil-buffer-size=1G or --trefoil-default-structure=betree
+  TREFOIL_DEFAULT_STRUCTURE   the structure of tables that name none: auto, which is betree, btree, betree or lsm; of every
+                          server that is started, those of tests and suites too
+  TREFOIL_MARIADB_SERVER_ARGS   more arguments of every such server, such as --trefoil-buffer-size=1G
   TREFOIL_SHED_EVERY      of a build with TREFOIL_PROFILE=sim: so many milliseconds after each other everything that may
                           leaves memory, and now and then there is a checkpoint
 
 Packages come from the machine's own package sources (apt), with their checksums, into the cache; it takes about 300 MB.
 END
 }
+
+[ -z "${TREFOIL_DEFAULT_STRUCTURE:-}" ] ||
+    TREFOIL_MARIADB_SERVER_ARGS="${TREFOIL_MARIADB_SERVER_ARGS:-} --trefoil-default-structure=$TREFOIL_DEFAULT_STRUCTURE"
 
 say() { printf '%s\n' "mariadb: $*" >&2; }
 die() { say "$*"; exit 1; }

@@ -12,7 +12,7 @@
 SUITES_NEEDED=(mariadb-test mariadb-test-data mariadb-server mariadb-client)
 SUITES_LIBRARIES=(libpcre2-posix3)
 # A table that is created without STRUCTURE keeps what trefoil_default_structure is, and says so if that is not `auto`.
-UNNAMED="s/ *\`STRUCTURE\`='*be*tree'*//g; s, /\*  *\*/,,g"
+UNNAMED="s/ *\`STRUCTURE\`='*\(btree\|betree\|lsm\)'*//g; s, /\*  *\*/,,g"
 GROUPS_OF_TESTS=(storage_engine engines handler parts gcol period rocksdb)
 OVERLAID=(storage_engine storage_engine/trx storage_engine/parts)
 

@@ -115,10 +115,21 @@ impl Table {
         let parts = key.parts.iter().map(|part| self.part(part)).collect::<Vec<_>>().join(", ");
         match &key.name {
             // Options are for the engine that has them, see `differential.sh`.
-            None => format!("PRIMARY KEY ({parts}){}", if key.parts.len() > 1 { " STRUCTURE=btree" } else { "" }),
+            None => {
+                let structure = match (key.parts.len(), self.columns.len() % 2) {
+                    (1, _) => "",
+                    (_, 0) => " STRUCTURE=btree",
+                    (_, _) => " STRUCTURE=lsm",
+                };
+                format!("PRIMARY KEY ({parts}){structure}")
+            }
             Some(name) => {
                 let clustering = if name.ends_with(['1', '3']) { " CLUSTERING=1" } else { "" };
-                let structure = if name.ends_with(['2', '3']) { " STRUCTURE=btree" } else { "" };
+                let structure = match name.as_bytes() {
+                    [.., b'2'] => " STRUCTURE=lsm",
+                    [.., b'3'] => " STRUCTURE=btree",
+                    _ => "",
+                };
                 format!("{}KEY {name} ({parts}){clustering}{structure}", if key.unique { "UNIQUE " } else { "" })
             }
         }
