@@ -62,7 +62,8 @@ struct Entry {
 
 const DELETE: u32 = u32::MAX;
 
-/// Ascending by key, the newest of a key first.
+/// Ascending by key, the newest of a key last: so what is newest of a key that is written again and again is put behind the others, which
+/// stay where they are.
 #[derive(Debug, Default)]
 pub(crate) struct Leaf {
     entries: Vec<Entry>,
@@ -86,13 +87,32 @@ impl Leaf {
         (entry.value_bytes != DELETE).then(|| &self.bytes[entry.value_at as usize..][..entry.value_bytes as usize])
     }
 
-    /// The first entry at or behind (`key`, `ts`).
-    fn seek(&self, key: &[u8], ts: CommitTs) -> usize {
+    /// The first entry of a higher key, or of this one and newer than `ts`.
+    fn past(&self, key: &[u8], ts: CommitTs) -> usize {
         self.entries.partition_point(|e| match self.key(e).cmp(key) {
             std::cmp::Ordering::Less => true,
             std::cmp::Ordering::Greater => false,
-            std::cmp::Ordering::Equal => e.ts > ts,
+            std::cmp::Ordering::Equal => e.ts <= ts,
         })
+    }
+
+    /// The newest version of `key` at or below `ts`.
+    fn find(&self, key: &[u8], ts: CommitTs) -> Option<&Entry> {
+        let at = self.past(key, ts).checked_sub(1)?;
+        Some(&self.entries[at]).filter(|e| self.key(e) == key)
+    }
+
+    /// The entries of a range that cuts no key, the newest of a key first, until `each` has enough.
+    fn newest_first<'a>(&'a self, range: std::ops::Range<usize>, mut each: impl FnMut(&'a Entry) -> bool) {
+        let mut first = range.start;
+        while first < range.end {
+            let key = self.key(&self.entries[first]);
+            let versions = self.entries[first..range.end].iter().take_while(|e| self.key(e) == key).count();
+            if !self.entries[first..first + versions].iter().rev().all(&mut each) {
+                return;
+            }
+            first += versions;
+        }
     }
 
     fn memory_bytes(&self) -> usize {
@@ -101,12 +121,12 @@ impl Leaf {
 
     /// Adds a version; one that is there changes nothing.
     fn insert(&mut self, key: &[u8], ts: CommitTs, op: Op<'_>, view: &GcView) -> Change {
-        let at = self.seek(key, ts);
-        let here = self.entries.get(at).filter(|e| self.key(e) == key);
+        let at = self.past(key, ts);
+        let here = self.find(key, ts);
         if here.is_some_and(|e| e.ts == ts) {
             return Change::default();
         }
-        let newer = at.checked_sub(1).map(|i| &self.entries[i]).filter(|e| self.key(e) == key);
+        let newer = self.entries.get(at).filter(|e| self.key(e) == key);
         let mut change = Change { entries: 1, ..Change::default() };
         if newer.is_none() {
             let mut count = |is_delete: bool, n: i64| if is_delete { change.deleted += n } else { change.live += n };
@@ -156,23 +176,23 @@ impl Leaf {
         if past - first == 1 {
             return 0;
         }
-        let (mut kept, mut newer, mut unused) = (first, None, 0);
-        for i in first..past {
+        let (mut kept, mut newer, mut unused) = (past, None, 0);
+        for i in (first..past).rev() {
             let entry = self.entries[i];
             if view.keeps(entry.ts, newer) {
+                kept -= 1;
                 self.entries[kept] = entry;
-                kept += 1;
             } else if entry.value_bytes != DELETE {
                 unused += entry.value_bytes as usize;
             }
             newer = Some(entry.ts);
         }
-        self.entries.drain(kept..past);
+        self.entries.drain(first..kept);
         self.unused += unused;
         if self.unused > self.bytes.len() / 2 && self.unused > 512 {
             *self = self.copy(0..self.entries.len());
         }
-        (past - kept) as i64
+        (kept - first) as i64
     }
 
     /// The entries of a range, in as many bytes as they take.
@@ -213,14 +233,14 @@ impl Leaf {
     /// (Keys whose newest version is a value, keys of which it is a delete, whether any version is a value) between the bounds.
     fn count(&self, within: impl Fn(&[u8]) -> bool) -> (u64, u64, bool) {
         let mut counts = (0, 0, false);
-        let mut last: Option<&[u8]> = None;
-        for entry in &self.entries {
+        let mut entries = self.entries.iter().peekable();
+        while let Some(entry) = entries.next() {
             let key = self.key(entry);
             if !within(key) {
                 continue;
             }
             counts.2 |= entry.value_bytes != DELETE;
-            if last.replace(key) != Some(key) {
+            if entries.peek().is_none_or(|next| self.key(next) != key) {
                 if entry.value_bytes == DELETE { counts.1 += 1 } else { counts.0 += 1 }
             }
         }
@@ -328,7 +348,7 @@ impl Memtable {
         let leaves = self.leaves.read();
         let (_, leaf) = leaves.range::<[u8], _>((Bound::Unbounded, Bound::Included(key))).next_back()?;
         let leaf = leaf.read();
-        let entry = leaf.entries.get(leaf.seek(key, at)).filter(|e| leaf.key(e) == key)?;
+        let entry = leaf.find(key, at)?;
         Some(found(entry.ts, leaf.value(entry)))
     }
 
@@ -351,10 +371,10 @@ impl Memtable {
         let leaf = leaf.read();
         let start = match from {
             Bound::Unbounded => 0,
-            Bound::Included(key) => leaf.seek(key, CommitTs::MAX),
+            Bound::Included(key) => leaf.entries.partition_point(|e| leaf.key(e) < key.as_slice()),
             Bound::Excluded(key) => leaf.entries.partition_point(|e| leaf.key(e) <= key.as_slice()),
         };
-        leaf.entries[start..].iter().all(|e| each(leaf.key(e), e.ts, leaf.value(e)));
+        leaf.newest_first(start..leaf.entries.len(), |e| each(leaf.key(e), e.ts, leaf.value(e)));
         next
     }
 
@@ -369,12 +389,15 @@ impl Memtable {
         let range: (Bound<&[u8]>, Bound<&[u8]>) = (Bound::Unbounded, below.as_ref().map(Vec::as_slice));
         let (low, leaf) = leaves.range::<[u8], _>(range).next_back()?;
         let leaf = leaf.read();
-        let is_in = |e: &&Entry| match below {
+        let past = leaf.entries.partition_point(|e| match below {
             Bound::Unbounded => true,
             Bound::Included(key) => leaf.key(e) <= key.as_slice(),
             Bound::Excluded(key) => leaf.key(e) < key.as_slice(),
-        };
-        leaf.entries.iter().take_while(is_in).for_each(|e| each(leaf.key(e), e.ts, leaf.value(e)));
+        });
+        leaf.newest_first(0..past, |e| {
+            each(leaf.key(e), e.ts, leaf.value(e));
+            true
+        });
         (!low.is_empty()).then(|| low.to_vec())
     }
 

@@ -99,18 +99,22 @@ fn a4_what_came_late_is_in_the_list() {
         let Reservation::Direct(room) = index.reserve(&batch).unwrap() else { panic!("small") };
         index.apply(&batch, room, CommitTs(320), &GcView::keep_all());
         index.relieve(&Durable).unwrap();
-        let gate = sim.hold("lsm.late_read");
+        // The flush asks first.
+        let gate = sim.hold_nth("lsm.late_read", 1);
         let merger = in_thread(&index, |index| {
             let view = GcView::new(CommitTs(400), Vec::new());
             while index.maintain(&Upkeep { view: view.clone(), ..upkeep() }).unwrap().more {}
         });
         gate.wait_reached();
+        // Into a memtable that no list had before.
+        put(&index, 336, [9].into_iter(), |_| b"another".to_vec());
+        flush(&index);
         put(&index, 160, [1].into_iter(), |_| b"late".to_vec());
         index.expect_late(None);
         gate.open();
         merger.join().unwrap();
-        assert_has(&index, &[]);
+        assert_has(&index, &[9]);
         flush(&index);
-        assert_has(&index, &[]);
+        assert_has(&index, &[9]);
     });
 }

@@ -198,3 +198,23 @@ fn a_cursor_that_waits_holds_nothing() {
         assert_eq!(*seen + out.len(), ROWS as usize / 4);
     }
 }
+
+/// Some keys twice in one run, since nothing could be collected when it was written; then the bottom is merged with new keys behind them.
+#[test]
+fn d4_a_partition_with_superseded_versions_is_not_taken_over() {
+    let dir = tempfile::tempdir().unwrap();
+    let env = env(dir.path(), 512, 64 << 20);
+    let index = Lsm::open(env.clone(), None).unwrap();
+    let value = |_: u32| vec![7; 60];
+    put(&index, 16, 0..4000, value);
+    put(&index, 32, (0..4000).step_by(5), value);
+    flush(&index);
+    assert_eq!(index.verify().unwrap().entries, 4800);
+    for ts in 3..8u64 {
+        put(&index, ts * 16, (0..1200).map(|n| 2000 * ts as u32 + n), value);
+        flush(&index);
+    }
+    settle(&index);
+    let report = index.verify().unwrap();
+    assert_eq!((report.entries, report.problems.len()), (10_000, 0), "{}", index.draw());
+}
