@@ -28,11 +28,13 @@ pub mod counter;
 pub mod damaged;
 pub mod merge;
 pub mod range;
+pub mod shape;
 pub mod traffic;
 
 pub use batch::{Batch, BatchBuilder, EntryBatch, Op, Piece, Prefix};
 pub use damaged::{DamagedRange, Skips};
 pub use range::KeyRange;
+pub use shape::{LEVELS, LevelCompression, LevelStats, MergePolicy, Shape};
 pub use store::LogGate;
 pub use traffic::{IndexShape, IndexTraffic};
 
@@ -65,11 +67,22 @@ pub struct IndexOptions {
     pub buffered: bool,
     /// Its values are [`counter`]s.
     pub counters: bool,
+    /// Of a log-structured merge tree.
+    pub shape: Shape,
+    /// Of a log-structured merge tree.
+    pub policy: MergePolicy,
 }
 
 impl Default for IndexOptions {
     fn default() -> Self {
-        Self { compression: Compression::Lz4, node_bytes: 16 * 1024, buffered: false, counters: false }
+        Self {
+            compression: Compression::Lz4,
+            node_bytes: 16 * 1024,
+            buffered: false,
+            counters: false,
+            shape: Shape::default(),
+            policy: MergePolicy::default(),
+        }
     }
 }
 
@@ -177,7 +190,7 @@ pub struct IndexStats {
     pub leaves: u64,
     /// Size of one of them in memory.
     pub node_bytes: u64,
-    /// Levels, leaves included.
+    /// Levels, leaves included; of a log-structured merge tree the strands of its runs: how many may have one key.
     pub height: u32,
     /// Attached runs not drained yet: each read merges them.
     pub runs: u64,
@@ -208,6 +221,8 @@ pub struct IndexStats {
     pub resident_leaves: u64,
     /// What was taken in, written and read since open.
     pub traffic: IndexTraffic,
+    /// Of a log-structured merge tree, the level that flushes write to first.
+    pub levels: [LevelStats; LEVELS],
 }
 
 /// What `verify` counted.

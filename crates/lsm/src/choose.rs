@@ -1,164 +1,265 @@
 //! Which runs are merged next: a pure function of what is known of them.
 //!
-//! The shape is lazy: one large run at the bottom, above it levels of at most three runs, each level of larger ones. So what is
-//! ingested is written once for each level and, with the bottom, about as often as the bottom is larger than what lies above it may be;
-//! and there are few runs to look at for one key.
+//! A level is a list of runs ordered by key, [`strand`](crate::strand)s of it where they overlap. Flushes and attached runs make runs of
+//! level 0, the bottom is [`BOTTOM`]; what lies between them, and when a level is too full, is the shape's ([`Shape`]):
 //!
-//! In this order:
-//! 1. Deletes: if what is deleted is much of what lives, and everybody sees it, what everybody sees is merged, and both are gone.
-//! 2. Four runs or more above the bottom that together have a third of what it has: everything is merged.
-//! 3. Four runs of one level above the bottom: they become one of the next level. The lowest level first: it fills fastest.
+//! | | level 0 | between | bottom |
+//! |---|---|---|---|
+//! | [`lazy`] | four strands become one of level 1 | the same, to the next level | takes everything above it that comes to a third of it |
+//! | [`leveled`] | four strands go to the base | one strand each, a tenth of the next; of one that is larger a run goes down | takes what comes |
+//! | [`universal`] | four strands, with every lower level no larger than what is merged already | one strand each | the same |
 //!
-//! Runs of a merge under way are left out; while it is one of the bottom only (3) is chosen, so that runs do not pile up meanwhile.
+//! Before that, in every shape: deletes. Where what is dead is much of what lives, and everybody sees it, all that lies there is merged, and both
+//! are gone. After that: small runs that lie side by side become larger ones.
+//!
+//! A run that would be merged with nothing is moved: its blocks stay where they are. That, and how a merge goes on piece by piece, is the
+//! worker's (`maintenance.rs`). Order among versions is by timestamp, so no choice can be wrong, only dear.
+//!
+//! Runs of a merge under way are left out, and while there is one only merges to a lower level are chosen: so they never meet, and what
+//! readers wait for goes on beside a long one.
 
-/// Runs of a level that are merged.
-const LEVEL_RUNS: usize = 4;
-/// What lies above the bottom may have one in so many bytes of what the bottom has.
-const UPPER_SHARE: u64 = 3;
+use base::CommitTs;
+use index::{LevelCompression, MergePolicy, Shape};
+use store::Compression;
+
+use crate::strand::lay_apart;
+
+mod lazy;
+mod leveled;
+#[cfg(test)]
+mod tests;
+mod universal;
+
+/// The lowest level, whatever lies above it.
+pub(crate) const BOTTOM: u8 = 7;
+/// Strands of level 0, and of the levels of `lazy`, that are merged.
+const LEVEL_STRANDS: usize = 4;
 /// Deleted keys, or versions beside the newest, for one live one: one in so many.
 const DEAD_SHARE: u64 = 4;
+/// So many runs side by side that are less than half of what a merge writes become one.
+const SMALL_RUNS: usize = 8;
 
-/// What the choice goes by.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Candidate {
+/// What the choice goes by, of one run.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Candidate<'a> {
     pub level: u8,
     pub bytes: u64,
     pub entries: u64,
     pub live: u64,
-    /// Everybody sees all of it, and nothing older lies outside of such runs, or comes.
-    pub is_settled: bool,
+    /// Its first key and its last one.
+    pub keys: (&'a [u8], &'a [u8]),
+    pub oldest: CommitTs,
+    pub newest: CommitTs,
     /// A merge has it.
     pub is_busy: bool,
+    /// A merge for the sake of what is dead could not drop it.
+    pub is_unpurged: bool,
 }
 
-/// What is to be merged.
+impl Candidate<'_> {
+    fn dead(&self) -> u64 {
+        self.entries - self.live
+    }
+
+    fn overlaps(&self, other: &Candidate<'_>) -> bool {
+        self.keys.0 <= other.keys.1 && other.keys.0 <= self.keys.1
+    }
+
+    /// Where so little is live that it may pay to look closer.
+    fn is_dense(&self) -> bool {
+        self.dead() > 0 && self.dead().saturating_mul(DEAD_SHARE) >= self.live
+    }
+}
+
+/// What the choice goes by.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Situation<'a> {
+    pub runs: &'a [Candidate<'a>],
+    pub shape: Shape,
+    pub policy: MergePolicy,
+    pub compression: LevelCompression,
+    /// Bytes that a flush writes, about; and of a run that a merge writes.
+    pub flush_bytes: u64,
+    pub run_bytes: u64,
+    /// Of the largest level below the first: moves slowly ([`damped`]).
+    pub size_bytes: u64,
+    /// Everybody sees what is at or below this, and all of it lies in runs.
+    pub settled: CommitTs,
+    /// The lowest level that a merge under way writes to.
+    pub limit: Option<u8>,
+}
+
+/// What is to be done.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Choice {
-    /// Which of the candidates, ascending.
-    pub inputs: Vec<usize>,
-    /// Of the run that they become.
-    pub level: u8,
+pub(crate) enum Choice {
+    /// These of the candidates, ascending, become runs of a level.
+    Merge {
+        inputs: Vec<usize>,
+        level: u8,
+        /// For the sake of what is dead.
+        is_purge: bool,
+    },
+    /// It becomes one of another level as it is.
+    Move { input: usize, level: u8 },
 }
 
-/// The next merge; none if everything is in shape.
-pub(crate) fn choose(runs: &[Candidate]) -> Option<Choice> {
-    let bottom = (0..runs.len()).max_by_key(|i| (runs[*i].bytes, *i))?;
-    let is_free = runs.iter().all(|run| !run.is_busy);
-    let upper: u64 = runs.iter().map(|run| run.bytes).sum::<u64>() - runs[bottom].bytes;
-    let to_bottom = |inputs: Vec<usize>| {
-        let highest = (0..runs.len()).filter(|i| *i != bottom).map(|i| runs[i].level).max();
-        let level = highest.map_or(0, |level| level.saturating_add(1)).max(runs[bottom].level).max(1);
-        Some(Choice { inputs, level })
-    };
-    if is_free && runs[bottom].is_settled && is_mostly_dead(runs) {
-        return to_bottom((0..runs.len()).filter(|i| runs[*i].is_settled).collect());
-    }
-    if is_free && runs.len() > LEVEL_RUNS && upper.saturating_mul(UPPER_SHARE) >= runs[bottom].bytes {
-        return to_bottom((0..runs.len()).collect());
-    }
-    let mut levels: Vec<u8> = runs.iter().map(|run| run.level).collect();
-    levels.sort_unstable();
-    levels.dedup();
-    levels.into_iter().find_map(|level| {
-        let is_in = |i: &usize| *i != bottom && runs[*i].level == level && !runs[*i].is_busy;
-        let inputs: Vec<_> = (0..runs.len()).filter(is_in).collect();
-        (inputs.len() >= LEVEL_RUNS).then(|| Choice { inputs, level: level.saturating_add(1) })
-    })
-}
-
-/// Bytes of runs that lie on a level beyond twice as many as are merged: what readers wait for.
-pub(crate) fn debt(runs: impl Iterator<Item = (u8, u64)>) -> u64 {
-    let mut seen: Vec<(u8, usize)> = Vec::new();
-    let is_beyond = |(level, bytes): (u8, u64)| {
-        let at = seen.iter().position(|(other, _)| *other == level).unwrap_or_else(|| {
-            seen.push((level, 0));
-            seen.len() - 1
-        });
-        seen[at].1 += 1;
-        (seen[at].1 > 2 * LEVEL_RUNS).then_some(bytes)
-    };
-    runs.filter_map(is_beyond).sum()
-}
-
-fn is_mostly_dead(runs: &[Candidate]) -> bool {
-    let live: u64 = runs.iter().map(|run| run.live).sum();
-    // Of the runs whose dead versions can be collected.
-    let dead: u64 = runs.iter().filter(|run| run.is_settled).map(|run| run.entries - run.live).sum();
-    dead > 0 && dead.saturating_mul(DEAD_SHARE) >= live
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn run(level: u8, bytes: u64) -> Candidate {
-        Candidate { level, bytes, entries: bytes, live: bytes, is_settled: true, is_busy: false }
+impl Choice {
+    fn merge(mut inputs: Vec<usize>, level: u8) -> Self {
+        inputs.sort_unstable();
+        Choice::Merge { inputs, level, is_purge: false }
     }
 
-    /// A drawing of the runs with what is chosen: `level:bytes`, `*` for an input, and the level of what comes of it.
-    fn drawn(runs: &[Candidate]) -> String {
-        let choice = choose(runs);
-        let is_input = |i| choice.as_ref().is_some_and(|choice| choice.inputs.contains(&i));
-        let mut words: Vec<String> = runs
-            .iter()
-            .enumerate()
-            .map(|(i, run)| format!("{}{}:{}", if is_input(i) { "*" } else { "" }, run.level, run.bytes))
-            .collect();
-        if let Some(choice) = &choice {
-            words.push(format!("-> {}", choice.level));
+    fn level(&self) -> u8 {
+        match self {
+            Choice::Merge { level, .. } | Choice::Move { level, .. } => *level,
         }
-        words.join(" ")
+    }
+}
+
+/// The next merge or move; none if everything is in shape.
+pub(crate) fn choose(now: &Situation<'_>) -> Option<Choice> {
+    let is_idle = now.limit.is_none();
+    let shaped = || match now.shape {
+        Shape::Lazy => lazy::choose(now),
+        Shape::Leveled => leveled::choose(now),
+        Shape::Universal => universal::choose(now),
+    };
+    let purge = || if is_idle { now.purge() } else { None };
+    let small = || if is_idle { now.join_small() } else { None };
+    let choice = purge().or_else(shaped).or_else(small)?;
+    now.limit.is_none_or(|limit| choice.level() < limit).then_some(choice)
+}
+
+/// The size that targets go by: towards the real one, a tenth a step at most, so that they do not jump when a level does.
+pub(crate) fn damped(before: u64, actual: u64) -> u64 {
+    if before == 0 { actual } else { actual.clamp(before - before / 10, before + before / 10 + 1) }
+}
+
+/// The compression of runs of a level.
+pub(crate) fn compression_of(levels: LevelCompression, level: u8) -> Compression {
+    match level {
+        0 => levels.top,
+        BOTTOM.. => levels.bottom,
+        _ => levels.middle,
+    }
+}
+
+/// What has to be written before everything is in shape, of (level, bytes of each strand): strands beyond twice as many as are
+/// merged, and of a shape that gives levels sizes, what lies beyond twice of these.
+pub(crate) fn debt(strands: &[(u8, u64)], shape: Shape, flush_bytes: u64) -> u64 {
+    let mut sum = 0;
+    for level in 0..=BOTTOM {
+        let of_level: Vec<u64> = strands.iter().filter(|(l, _)| *l == level).map(|(_, bytes)| *bytes).collect();
+        sum += of_level.iter().skip(2 * LEVEL_STRANDS).sum::<u64>();
+    }
+    if shape == Shape::Leveled {
+        let bytes = |level| strands.iter().filter(|(l, _)| *l == level).map(|(_, bytes)| *bytes).sum::<u64>();
+        let targets = leveled::Targets::of((1..=BOTTOM).map(bytes).max().unwrap_or(0), flush_bytes);
+        let beyond = |level| bytes(level).saturating_sub(targets.bytes(level).saturating_mul(2));
+        sum += (targets.base..BOTTOM).map(beyond).sum::<u64>();
+    }
+    sum
+}
+
+impl<'a> Situation<'a> {
+    fn run(&self, i: usize) -> &Candidate<'a> {
+        &self.runs[i]
     }
 
-    #[test]
-    fn a_few_runs_are_left_alone() {
-        assert_eq!(choose(&[]), None);
-        assert_eq!(drawn(&[run(0, 10)]), "0:10");
-        assert_eq!(drawn(&[run(0, 10), run(0, 10), run(0, 10), run(0, 10)]), "0:10 0:10 0:10 0:10");
+    fn places(&self) -> impl Iterator<Item = usize> + use<'a> {
+        0..self.runs.len()
     }
 
-    #[test]
-    fn a_level_becomes_one_run_of_the_next() {
-        let runs = [run(0, 10), run(0, 10), run(0, 10), run(0, 10), run(1, 40), run(3, 2000)];
-        assert_eq!(drawn(&runs), "*0:10 *0:10 *0:10 *0:10 1:40 3:2000 -> 1");
-        let runs = [run(0, 10), run(1, 40), run(1, 40), run(1, 40), run(1, 40), run(3, 2000)];
-        assert_eq!(drawn(&runs), "0:10 *1:40 *1:40 *1:40 *1:40 3:2000 -> 2");
+    fn of_level(&self, level: u8) -> Vec<usize> {
+        self.places().filter(|i| self.runs[*i].level == level).collect()
     }
 
-    #[test]
-    fn the_bottom_is_merged_when_a_third_lies_above() {
-        let runs = [run(0, 10), run(0, 10), run(0, 10), run(0, 10), run(2, 120)];
-        assert_eq!(drawn(&runs), "*0:10 *0:10 *0:10 *0:10 *2:120 -> 2");
-        let runs = [run(0, 10), run(0, 10), run(0, 10), run(0, 10), run(2, 121)];
-        assert_eq!(drawn(&runs), "*0:10 *0:10 *0:10 *0:10 2:121 -> 1");
-        let runs = [run(0, 10), run(0, 10), run(0, 10), run(2, 30)];
-        assert_eq!(drawn(&runs), "0:10 0:10 0:10 2:30");
+    /// Those that no merge has.
+    fn free_of_level(&self, level: u8) -> Vec<usize> {
+        self.places().filter(|i| self.runs[*i].level == level && !self.runs[*i].is_busy).collect()
     }
 
-    #[test]
-    fn deletes_that_everybody_sees_call_for_a_merge() {
-        let deletes = Candidate { live: 0, ..run(0, 30) };
-        assert_eq!(drawn(&[deletes, run(1, 100)]), "*0:30 *1:100 -> 1");
-        let unseen = Candidate { is_settled: false, ..deletes };
-        assert_eq!(drawn(&[unseen, run(1, 100)]), "0:30 1:100");
-        assert_eq!(drawn(&[unseen, deletes, run(1, 100)]), "0:30 *0:30 *1:100 -> 1", "without what comes in");
-        let pinned = Candidate { is_settled: false, ..run(1, 100) };
-        assert_eq!(drawn(&[deletes, pinned]), "0:30 1:100", "a dump reads what was deleted");
-        assert_eq!(drawn(&[Candidate { live: 0, ..run(0, 5) }, run(1, 100)]), "0:5 1:100", "too few");
-        assert_eq!(drawn(&[Candidate { live: 50, ..run(1, 100) }]), "*1:100 -> 1", "alone");
+    fn bytes(&self, of: &[usize]) -> u64 {
+        of.iter().map(|i| self.runs[*i].bytes).sum()
     }
 
-    #[test]
-    fn what_piles_up_is_a_debt() {
-        assert_eq!(debt((0..8).map(|n| (0, n))), 0);
-        assert_eq!(debt((0..10).map(|n| (0, n)).chain([(1, 100)])), 17);
+    /// How many strands these of one level make.
+    fn strand_count(&self, of: &[usize]) -> usize {
+        lay_apart(&of.iter().map(|i| self.runs[*i].keys).collect::<Vec<_>>()).len()
     }
 
-    #[test]
-    fn while_the_bottom_is_merged_levels_are() {
-        let busy = |run| Candidate { is_busy: true, ..run };
-        let mut runs = vec![run(0, 10); 4];
-        runs.extend([busy(run(0, 10)), busy(run(1, 40)), busy(run(2, 60))]);
-        assert_eq!(drawn(&runs), "*0:10 *0:10 *0:10 *0:10 0:10 1:40 2:60 -> 1");
+    /// With the runs of `level` that any of them overlaps; none if a merge has one of these.
+    fn with_level(&self, mut inputs: Vec<usize>, level: u8) -> Option<Vec<usize>> {
+        let is_met = |i: &usize| inputs.iter().any(|input| self.run(*input).overlaps(self.run(*i)));
+        let met: Vec<usize> = self.of_level(level).into_iter().filter(|i| !inputs.contains(i) && is_met(i)).collect();
+        if met.iter().any(|i| self.run(*i).is_busy) {
+            return None;
+        }
+        inputs.extend(met);
+        Some(inputs)
+    }
+
+    /// True if the run can become one of `level` as it is: its blocks are what they would be there, and nothing overlaps it on its own
+    /// level and below it down to there.
+    fn is_movable(&self, i: usize, level: u8) -> bool {
+        let run = self.run(i);
+        let is_between = |other: &Candidate<'_>| (run.level..=level).contains(&other.level);
+        let is_alone = self.places().all(|j| i == j || !is_between(self.run(j)) || !run.overlaps(self.run(j)));
+        let is_as_there = compression_of(self.compression, run.level) == compression_of(self.compression, level);
+        run.level < level && !run.is_busy && is_as_there && is_alone
+    }
+
+    /// Where what is dead is much: a run, and all that everybody sees of what overlaps it.
+    fn purge(&self) -> Option<Choice> {
+        let is_due = |i: &usize| {
+            let run = self.run(*i);
+            run.is_dense() && !run.is_busy && !run.is_unpurged && run.newest <= self.settled
+        };
+        self.places().filter(is_due).find_map(|i| self.purge_of(i))
+    }
+
+    fn purge_of(&self, i: usize) -> Option<Choice> {
+        let run = self.run(i);
+        let over: Vec<usize> = self.places().filter(|j| self.run(*j).overlaps(run)).collect();
+        // Of what is left out nothing may be older than anything in it.
+        let mut below = self.settled;
+        loop {
+            let out = over.iter().map(|j| self.run(*j)).filter(|other| other.newest > below);
+            let oldest = out.map(|other| other.oldest).min().unwrap_or(CommitTs::MAX);
+            if oldest > below {
+                break;
+            }
+            below = CommitTs(oldest.0.saturating_sub(1));
+        }
+        let inputs: Vec<usize> = over.into_iter().filter(|j| self.run(*j).newest <= below).collect();
+        let sum = |of: fn(&Candidate<'_>) -> u64| inputs.iter().map(|j| of(self.run(*j))).sum::<u64>();
+        let is_much = sum(|run| run.dead()).saturating_mul(DEAD_SHARE) >= sum(|run| run.live);
+        if !inputs.contains(&i) || !is_much || inputs.iter().any(|j| self.run(*j).is_busy) {
+            return None;
+        }
+        let level = inputs.iter().map(|j| self.run(*j).level).max()?;
+        let mut inputs = if level == 0 { inputs } else { self.with_level(inputs, level)? };
+        inputs.sort_unstable();
+        Some(Choice::Merge { inputs, level, is_purge: true })
+    }
+
+    /// Small runs that lie side by side in a strand.
+    fn join_small(&self) -> Option<Choice> {
+        let is_small = |i: &usize| self.run(*i).bytes * 2 < self.run_bytes;
+        for level in 0..=BOTTOM {
+            let of_level = self.free_of_level(level);
+            if of_level.iter().filter(|i| is_small(i)).count() < SMALL_RUNS {
+                continue;
+            }
+            let keys: Vec<_> = of_level.iter().map(|i| self.run(*i).keys).collect();
+            for strand in lay_apart(&keys) {
+                let strand: Vec<usize> = strand.into_iter().map(|i| of_level[i]).collect();
+                let longest = strand.split(|i| !is_small(i)).max_by_key(|small| small.len());
+                if let Some(small) = longest.filter(|small| small.len() >= SMALL_RUNS) {
+                    return Some(Choice::merge(small.to_vec(), level));
+                }
+            }
+        }
+        None
     }
 }

@@ -16,7 +16,7 @@ use index::{Cursor, Direction, EntryBatch, KeyRange, ReadAt, Skips};
 
 use crate::lsm::{Core, Sources};
 use crate::parked::{Begun, Ticket};
-use crate::source::{AttachedSource, Look, MemtableSource, RunSource};
+use crate::source::{AttachedSource, Look, MemtableSource, StrandSource};
 
 /// A cursor over one index.
 pub(crate) struct LsmCursor {
@@ -84,9 +84,10 @@ impl LsmCursor {
                 all.push(Box::new(AttachedSource::new(look.clone(), attached.clone())));
             }
         }
-        for run in sources.runs.iter().filter(|run| run.info.oldest <= look.at) {
-            if !look.range.is_above(&run.info.min_key) && !look.range.is_below(&run.info.max_key) {
-                all.push(Box::new(RunSource::new(look.clone(), run.clone())));
+        for strand in &sources.strands {
+            let source = StrandSource::new(look.clone(), strand);
+            if !source.is_empty() {
+                all.push(Box::new(source));
             }
         }
         Merge::new(look.direction, Tombstones::Hide, all)

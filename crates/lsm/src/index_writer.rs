@@ -68,6 +68,10 @@ impl IndexWriter {
         }
     }
 
+    pub fn is_empty(&self) -> bool {
+        self.partitions.is_empty() && self.info.is_none()
+    }
+
     /// Appends a data block that was written.
     pub fn add(&mut self, block: Arc<Block>, draft: Draft, write: WriteBlock<'_>) -> Result<()> {
         let Draft { beside, key, ts, continues, entries, live, deleted, hashes } = draft;

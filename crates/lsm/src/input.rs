@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use base::{CommitTs, Result};
 use index::EntryBatch;
-use store::{Block, RunCursor};
+use store::{AllocScope, Block, KeyHash, RunCursor};
 
 use crate::block::{DataBlock, Pieces, Value};
 use crate::index_block::{IndexBlock, Named};
@@ -15,7 +15,7 @@ use crate::memtable::Memtable;
 use crate::partition::Partition;
 use crate::run::Run;
 use crate::slot::{Slot, ahead_bytes, read_ahead};
-use crate::writer::NewValue;
+use crate::writer::{NewValue, Writer};
 
 /// A block or partition that a source stands at the beginning of.
 pub(crate) struct Whole<'a, T> {
@@ -43,6 +43,8 @@ enum From {
 /// top, a data block from its index block.
 struct InRun {
     run: Arc<Run>,
+    /// The runs of the strand behind it.
+    rest: VecDeque<Arc<Run>>,
     partition: usize,
     index: Option<Arc<IndexBlock>>,
     /// The data block in the partition.
@@ -55,6 +57,29 @@ struct InRun {
 }
 
 impl InRun {
+    /// The beginning of the first of these runs; none if there is none.
+    fn at_first(env: &Env, mut runs: VecDeque<Arc<Run>>) -> Result<Option<Self>> {
+        let Some(run) = runs.pop_front() else { return Ok(None) };
+        run.top(env)?;
+        let ahead = VecDeque::new();
+        Ok(Some(Self { run, rest: runs, partition: 0, index: None, slot: 0, block: None, at: 0, ahead }))
+    }
+
+    /// Behind the last block of a run: to the next run, if there is one.
+    fn enter_run(&mut self, env: &Env) -> Result<()> {
+        if self.partition().is_none()
+            && let Some(next) = Self::at_first(env, std::mem::take(&mut self.rest))?
+        {
+            *self = next;
+        }
+        Ok(())
+    }
+
+    /// True if nothing of the run was passed.
+    fn begins_run(&self) -> bool {
+        self.partition == 0 && self.slot == 0 && self.at == 0
+    }
+
     fn partitions(&self) -> &[Arc<Partition>] {
         self.run.loaded().map_or(&[], |top| &top.partitions)
     }
@@ -146,9 +171,9 @@ impl Input {
         Ok(input)
     }
 
-    pub fn run(env: &Env, run: Arc<Run>) -> Result<Self> {
-        run.top(env)?;
-        let place = InRun { run, partition: 0, index: None, slot: 0, block: None, at: 0, ahead: VecDeque::new() };
+    /// Runs that do not overlap, ascending; at least one.
+    pub fn runs(env: &Env, runs: Vec<Arc<Run>>) -> Result<Self> {
+        let place = InRun::at_first(env, runs.into())?.expect("at least one");
         let mut input = Self::new(From::Run(Box::new(place)));
         input.note();
         Ok(input)
@@ -156,6 +181,11 @@ impl Input {
 
     fn new(from: From) -> Self {
         Self { from, key: Vec::new(), ts: CommitTs::ZERO, stands: false }
+    }
+
+    /// The level of the run that it stands in; none if it is in none.
+    pub fn level(&self) -> Option<u8> {
+        if let From::Run(place) = &self.from { Some(place.run.info.level) } else { None }
     }
 
     /// True if it stands on a version.
@@ -206,11 +236,78 @@ impl Input {
                 place.at += 1;
                 if place.block.as_ref().is_some_and(|block| place.at == block.len()) {
                     place.next_block();
+                    place.enter_run(env)?;
                 }
             }
         }
         self.note();
         Ok(())
+    }
+
+    /// Runs that have what it has not come through yet, and bytes written for them: where it stands in the middle of a run, the
+    /// rest of that is made a run of its own, of the same blocks, and it goes on there. It stands on the first version of a key.
+    pub fn cut(&mut self, env: &Env) -> Result<(Vec<Arc<Run>>, u64)> {
+        let From::Run(place) = &mut self.from else { return Ok((Vec::new(), 0)) };
+        if !self.stands {
+            return Ok((Vec::new(), 0));
+        }
+        let mut bytes = 0;
+        if !place.begins_run() {
+            let (run, mut runs) = (place.run.clone(), std::mem::take(&mut place.rest));
+            let mut writer = Writer::new(env, run.info.level, AllocScope::ORDINARY);
+            self.copy_rest(env, &run, &mut writer)?;
+            let (left, written) = writer.finish(run.info.log_need)?;
+            bytes = written;
+            runs.push_front(left.expect("it stood on a version"));
+            let place = InRun::at_first(env, runs)?.expect("just put there");
+            self.from = From::Run(Box::new(place));
+            self.note();
+        }
+        let From::Run(place) = &self.from else { unreachable!("it was one") };
+        Ok((std::iter::once(&place.run).chain(&place.rest).cloned().collect(), bytes))
+    }
+
+    /// All that is left of the run, as it is where that can be: partitions, blocks, and the versions of the block that it stands in.
+    fn copy_rest(&mut self, env: &Env, run: &Run, writer: &mut Writer) -> Result<()> {
+        let ts = (run.info.oldest, run.info.newest);
+        let mut copied = Vec::new();
+        while self.stands {
+            // A key that goes on from the block before, or in the next one, is counted where it begins: both are copied.
+            let goes_on = *copied == *self.key;
+            if !goes_on && self.take_over_rest(env, run, ts, writer)? {
+                copied.clear();
+                continue;
+            }
+            loop {
+                copied.clone_from(&self.key);
+                let at = self.ts;
+                self.with_value(env, |value| writer.push(&copied, at, value))?;
+                self.advance(env)?;
+                if matches!(&self.from, From::Run(place) if place.begins_block()) {
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// One partition or block, if it stands at the beginning of one that can be taken over as it is.
+    fn take_over_rest(&mut self, env: &Env, run: &Run, ts: (CommitTs, CommitTs), writer: &mut Writer) -> Result<bool> {
+        if let Some(Whole { it, next, .. }) = self.whole_partition()
+            && writer.take_over_partition(it, next.unwrap_or(&run.info.max_key), ts)?
+        {
+            self.pass_partition(env)?;
+            return Ok(true);
+        }
+        self.read_index(env)?;
+        let Some(Whole { it: named, next, .. }) = self.whole_block() else { return Ok(false) };
+        if next.is_some_and(|next| named.may_have(KeyHash::of(next))) {
+            return Ok(false);
+        }
+        let Some(parts) = self.parts() else { return Ok(false) };
+        writer.take_over(&named, parts, next.unwrap_or(&run.info.max_key).to_vec(), ts)?;
+        self.pass_block(env)?;
+        Ok(true)
     }
 
     /// The partition that it stands at the beginning of.
@@ -226,11 +323,13 @@ impl Input {
     }
 
     /// Passes over the partition that it stands at the beginning of.
-    pub fn pass_partition(&mut self) {
+    pub fn pass_partition(&mut self, env: &Env) -> Result<()> {
         if let From::Run(place) = &mut self.from {
             place.next_partition();
+            place.enter_run(env)?;
         }
         self.note();
+        Ok(())
     }
 
     /// The block that it stands at the beginning of, if its index block was read; see [`Input::read_index`].
@@ -253,14 +352,16 @@ impl Input {
     }
 
     /// Passes over the block that it stands at the beginning of.
-    pub fn pass_block(&mut self) {
+    pub fn pass_block(&mut self, env: &Env) -> Result<()> {
         if let From::Run(place) = &mut self.from {
             if place.block.is_none() {
                 place.ahead.pop_front();
             }
             place.next_block();
+            place.enter_run(env)?;
         }
         self.note();
+        Ok(())
     }
 
     /// Reads the index block of where it stands, if that was put off: a look at whole blocks needs it.

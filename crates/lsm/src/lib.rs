@@ -13,8 +13,9 @@
 //! | `writer`, `index_writer` | a run from sorted versions; its index beside it |
 //! | `input`, `merge` | everything of a source in order; many sources into one run, a piece at a time |
 //! | `collect` | what stays of a key's versions |
-//! | `choose` | which runs are merged next: a pure function |
-//! | `maintenance` | flushes and merges in bounded steps; memory for who waits for it |
+//! | `strand` | runs of a level that do not overlap: what a reader looks at |
+//! | `choose` | which runs are merged next: a pure function, with a module for each shape |
+//! | `maintenance`, `jobs` | flushes in bounded steps, memory for who waits for it; merges in bounded steps |
 //! | `read`, `source`, `cursor`, `parked` | point reads; what a reader sees of one source; range reads, and those that wait |
 //! | `checkpoint`, `state` | what the manifest keeps |
 //! | `estimate`, `stats` | how many keys lie in a range; counts |
@@ -41,6 +42,7 @@ pub mod fuzzing;
 mod index_block;
 mod index_writer;
 mod input;
+mod jobs;
 pub mod lsm;
 mod maintenance;
 mod memtable;
@@ -53,6 +55,7 @@ mod slot;
 mod source;
 mod state;
 mod stats;
+mod strand;
 mod top;
 mod verify;
 mod writer;

@@ -25,12 +25,14 @@ use store::{Charge, Class};
 use vfs::sync::{Mutex, RwLock};
 
 use crate::cursor::LsmCursor;
-use crate::maintenance::{Flush, Plan};
+use crate::jobs::Plan;
+use crate::maintenance::Flush;
 use crate::memtable::{Memtable, cost};
 use crate::parked::Parked;
 use crate::run::Run;
 use crate::state::State;
 use crate::stats::Counters;
+use crate::strand::{Strand, strands};
 
 /// What the modules take from it: number, options, space, cache.
 pub(crate) type Env = IndexEnv;
@@ -57,6 +59,8 @@ pub(crate) struct Sources {
     pub attached: Vec<Arc<Attached>>,
     /// The one with the highest timestamp first.
     pub runs: Vec<Arc<Run>>,
+    /// The same, as readers look at them, in the same order.
+    pub strands: Vec<Strand>,
     /// What cursors have begun on it.
     pub parked: Parked,
 }
@@ -67,9 +71,10 @@ impl Sources {
         std::iter::once(&self.active).chain(self.sealed.iter().rev()).filter(|table| !table.is_empty())
     }
 
-    /// Keeps the order of runs.
-    pub fn sort(&mut self) {
+    /// After each change of `runs`.
+    pub fn arrange(&mut self) {
         self.runs.sort_by_key(|run| std::cmp::Reverse(run.info.newest));
+        self.strands = strands(&self.runs);
     }
 }
 
@@ -214,8 +219,10 @@ impl Lsm {
         let attached = state.attached.iter().map(open).collect::<Result<_>>()?;
         let active = Arc::new(Memtable::new(env.cache.budget().charge(Class::Buffers, 0)));
         let published = state.runs.clone();
-        let mut sources = Sources { active, sealed: Vec::new(), attached, runs: state.runs, parked: Parked::default() };
-        sources.sort();
+        let parked = Parked::default();
+        let mut sources =
+            Sources { active, sealed: Vec::new(), attached, runs: state.runs, strands: Vec::new(), parked };
+        sources.arrange();
         let core = Core {
             env,
             sources: RwLock::new(Arc::new(sources)),

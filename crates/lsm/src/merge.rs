@@ -1,21 +1,26 @@
-//! Many sources into one run, a piece at a time.
+//! Many sources into runs, a piece at a time.
 //!
 //! Steps for each key: (1) the versions of all sources that stand on it are gathered, newest first, copies of one left out; (2) what
 //! nobody may see goes ([`Collection`]); (3) the rest is written. A whole partition or block of a run behind which every other
 //! source stands, and in which nothing can be collected, is taken over as it is, unread.
 //!
-//! The sources stay in the list, and are read, until the run is there: a merge that ends early has changed nothing.
+//! A run is ended when it has the bytes it should, or where one begins that has to stay apart: always between two keys. There the merge can be
+//! cut ([`Merge::cut`]): what it has written has all versions of the keys passed, what is left of its sources all of the others. So its sources give
+//! way piece by piece, and it needs little more space than a few runs take. What was not handed out so is undone if the merge ends early:
+//! the sources stay in the list, and are read, until then.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use base::{CommitTs, Result};
 use store::{AllocScope, Block, KeyHash};
 
+use crate::choose::compression_of;
 use crate::collect::Collection;
 use crate::input::{Input, Whole};
 use crate::lsm::Env;
 use crate::run::Run;
-use crate::writer::{NewValue, Writer};
+use crate::writer::{NewValue, Writer, level_compression};
 
 /// A block is taken over only if that ends no other one that has less than so much of its size: small blocks would stay for good.
 const SMALL_BLOCK: usize = 4;
@@ -24,12 +29,29 @@ const COMPRESSED: usize = 16;
 /// What taking something over costs, as bytes of a step: next to nothing.
 const TAKEN_BYTES: usize = 512;
 
+/// What a merge makes.
+#[derive(Debug, Clone)]
+pub(crate) struct Outcome {
+    pub level: u8,
+    pub scope: AllocScope,
+    /// Bytes of a run, about.
+    pub run_bytes: u64,
+    /// Where runs have to end, ascending: keys at which others begin that they may not reach over.
+    pub ends: VecDeque<Vec<u8>>,
+}
+
+/// Runs that were written, and bytes that were written for them.
+pub(crate) type Written = (Vec<Arc<Run>>, u64);
+
 /// A merge under way.
 pub(crate) struct Merge {
     env: Env,
     inputs: Vec<Input>,
     collection: Collection,
+    outcome: Outcome,
     writer: Writer,
+    /// What is ended and was not handed out.
+    ended: Written,
     pub log_need: CommitTs,
     key: Vec<u8>,
     gathered: Vec<(CommitTs, Owned)>,
@@ -52,23 +74,20 @@ pub(crate) struct Step {
     pub entries: u64,
     /// Nothing is left.
     pub is_done: bool,
+    /// So many runs are ended and were not handed out; only then, and only right now, it may be cut.
+    pub ended: usize,
 }
 
 impl Merge {
-    /// A merge of `inputs` to a run of `level`; `log_need` is the highest timestamp in them, or that anything was left out of them for.
-    pub fn new(
-        env: &Env,
-        level: u8,
-        scope: AllocScope,
-        inputs: Vec<Input>,
-        collection: Collection,
-        log_need: CommitTs,
-    ) -> Self {
+    /// A merge of `inputs`; `log_need` is the highest timestamp in them, or that anything was left out of them for.
+    pub fn new(env: &Env, outcome: Outcome, inputs: Vec<Input>, collection: Collection, log_need: CommitTs) -> Self {
         Self {
             env: env.clone(),
             inputs,
             collection,
-            writer: Writer::new(env, level, scope),
+            writer: Writer::new(env, outcome.level, outcome.scope),
+            outcome,
+            ended: Written::default(),
             log_need,
             key: Vec::new(),
             gathered: Vec::new(),
@@ -78,22 +97,62 @@ impl Merge {
         }
     }
 
-    /// Goes on until about so many bytes were looked at.
+    /// Goes on until about so many bytes were looked at, or a run is ended.
     pub fn step(&mut self, bytes: usize) -> Result<Step> {
         let (mut seen, before) = (0, self.entries);
+        let ended = self.ended.0.len();
         while seen < bytes {
             let Some(least) = self.least() else { break };
+            if self.is_end(least) {
+                self.end_run()?;
+                if self.ended.0.len() > ended {
+                    let ended = self.ended.0.len();
+                    return Ok(Step { entries: self.entries - before, is_done: false, ended });
+                }
+            }
             seen += match self.take_over(least)? {
                 Some(bytes) => bytes,
                 None => self.merge_key(least)?,
             };
         }
-        Ok(Step { entries: self.entries - before, is_done: self.least().is_none() })
+        Ok(Step { entries: self.entries - before, is_done: self.least().is_none(), ended: 0 })
     }
 
-    /// The run; none if nothing is left of its sources. And bytes written for it.
-    pub fn finish(self) -> Result<(Option<Arc<Run>>, u64)> {
-        self.writer.finish(self.log_need)
+    /// True if the next key may not be in the run under way.
+    fn is_end(&mut self, least: usize) -> bool {
+        let key = self.inputs[least].key();
+        let behind = self.outcome.ends.partition_point(|end| **end <= *key);
+        self.outcome.ends.drain(..behind);
+        !self.writer.is_empty() && (behind > 0 || self.writer.stored_bytes() >= self.outcome.run_bytes)
+    }
+
+    fn end_run(&mut self) -> Result<()> {
+        let fresh = Writer::new(&self.env, self.outcome.level, self.outcome.scope);
+        let (run, bytes) = std::mem::replace(&mut self.writer, fresh).finish_before(self.log_need)?;
+        self.ended.0.extend(run);
+        self.ended.1 += bytes;
+        Ok(())
+    }
+
+    /// Right after a step that ended a run: hands out what was written, and what is left of the sources, runs of their own where
+    /// need be.
+    pub fn cut(&mut self) -> Result<(Written, Vec<Arc<Run>>)> {
+        let mut left = Vec::new();
+        for input in &mut self.inputs {
+            let (runs, bytes) = input.cut(&self.env)?;
+            left.extend(runs);
+            self.ended.1 += bytes;
+        }
+        Ok((std::mem::take(&mut self.ended), left))
+    }
+
+    /// The runs that were not handed out; none if nothing is left of the sources.
+    pub fn finish(&mut self) -> Result<Written> {
+        let fresh = Writer::new(&self.env, self.outcome.level, self.outcome.scope);
+        let (run, bytes) = std::mem::replace(&mut self.writer, fresh).finish(self.log_need)?;
+        let (mut runs, before) = std::mem::take(&mut self.ended);
+        runs.extend(run);
+        Ok((runs, before + bytes))
     }
 
     /// The input that stands on the lowest key.
@@ -112,7 +171,9 @@ impl Merge {
     fn take_over(&mut self, least: usize) -> Result<Option<usize>> {
         let open = self.writer.open_bytes();
         let small = self.env.options.node_bytes / SMALL_BLOCK;
-        if open > 0 && open < small {
+        let Some(level) = self.inputs[least].level() else { return Ok(None) };
+        let is_compressed = compression_of(level_compression(&self.env), level) == self.writer.compression();
+        if !is_compressed || (open > 0 && open < small) {
             return Ok(None);
         }
         if self.take_over_partition(least)? {
@@ -133,7 +194,7 @@ impl Merge {
         let (past, ts) = (past.to_vec(), (run.info.oldest, run.info.newest));
         self.entries += u64::from(named.entries);
         self.writer.take_over(&named, parts, past, ts)?;
-        self.inputs[least].pass_block();
+        self.inputs[least].pass_block(&self.env)?;
         Ok(Some(TAKEN_BYTES))
     }
 
@@ -148,7 +209,7 @@ impl Merge {
             return Ok(false);
         }
         self.entries += info.entries;
-        self.inputs[least].pass_partition();
+        self.inputs[least].pass_partition(&self.env)?;
         Ok(true)
     }
 
@@ -173,7 +234,7 @@ impl Merge {
         gathered.dedup_by_key(|(ts, _)| *ts);
         self.stamps.clear();
         self.stamps.extend(gathered.iter().map(|(ts, value)| (*ts, matches!(value, Owned::Delete))));
-        self.collection.keep(&self.stamps, &mut self.keep);
+        self.collection.keep(key, &self.stamps, &mut self.keep);
         for ((ts, value), keep) in gathered.drain(..).zip(&self.keep) {
             if *keep {
                 let value = match &value {

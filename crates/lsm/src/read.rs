@@ -78,12 +78,16 @@ impl Core {
             }
         }
         let key = (key, KeyHash::of(key));
-        for run in &sources.runs {
+        for strand in &sources.strands {
             // They come by their highest timestamp: what is left is older.
-            if !best.is_older_than(run.info.newest) {
+            if !best.is_older_than(strand.newest) {
                 break;
             }
-            if run.concerns(key.0, at) && !self.get_in_run(run, key, at, reach, best)? {
+            if let Some(run) = strand.run_of(key.0)
+                && run.concerns(key.0, at)
+                && best.is_older_than(run.info.newest)
+                && !self.get_in_run(run, key, at, reach, best)?
+            {
                 return Ok(false);
             }
         }

@@ -15,6 +15,7 @@ use vfs::sync::Mutex;
 
 use crate::block::Version;
 use crate::cell::Reach;
+use crate::choose::BOTTOM;
 use crate::lsm::Env;
 use crate::partition::{NamedPartition, Partition};
 use crate::slot::Slot;
@@ -23,7 +24,7 @@ use crate::top::{Top, decode_top, is_ascending};
 /// What is known of a run without its index.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct RunInfo {
-    /// 0: from a memtable or an attached run; one more for each merge of a whole level.
+    /// 0: from a memtable or an attached run; up to [`BOTTOM`].
     pub level: u8,
     pub entries: u64,
     /// Keys whose newest version in the run is a value, and keys of which it is a delete.
@@ -65,6 +66,12 @@ impl Run {
     /// A run that the manifest names.
     pub fn named(info: RunInfo, top_at: Vec<BlockRef>) -> Arc<Self> {
         Arc::new(Self { info, top_at, top: OnceLock::new(), loading: Mutex::default() })
+    }
+
+    /// The same on another level: its blocks stay where they are.
+    pub fn moved(&self, env: &Env, level: u8) -> Result<Arc<Self>> {
+        let top = self.top(env)?.clone();
+        Ok(Self::written(RunInfo { level, ..self.info.clone() }, top))
     }
 
     pub fn top_at(&self) -> &[BlockRef] {
@@ -192,7 +199,7 @@ impl Run {
     }
 
     pub fn decode(r: &mut Reader<'_>) -> Option<Arc<Self>> {
-        let level = r.u8()?;
+        let level = r.u8().filter(|level| *level <= BOTTOM)?;
         let mut next = || r.varint();
         let (entries, live, deleted, slots, stored_bytes) = (next()?, next()?, next()?, next()?, next()?);
         let (oldest, newest, log_need) = (CommitTs(next()?), CommitTs(next()?), CommitTs(next()?));
@@ -208,5 +215,28 @@ impl Run {
         let info =
             RunInfo { level, entries, live, deleted, slots, stored_bytes, oldest, newest, log_need, min_key, max_key };
         Some(Self::named(info, top_at))
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// A run of which nothing but this is looked at.
+    pub(crate) fn bare(level: u8, keys: (&[u8], &[u8]), ts: (CommitTs, CommitTs)) -> Arc<Run> {
+        let info = RunInfo {
+            level,
+            entries: 1,
+            live: 1,
+            deleted: 0,
+            slots: 1,
+            stored_bytes: 1,
+            oldest: ts.0,
+            newest: ts.1,
+            log_need: ts.1,
+            min_key: keys.0.to_vec(),
+            max_key: keys.1.to_vec(),
+        };
+        Run::named(info, Vec::new())
     }
 }

@@ -18,6 +18,10 @@ use crate::memtable::Memtable;
 use crate::run::Run;
 use crate::slot::{Slot, ahead_bytes, read_ahead, read_large};
 
+mod strand;
+
+pub(crate) use strand::StrandSource;
+
 /// What all sources of one cursor share.
 #[derive(Clone)]
 pub(crate) struct Look {
@@ -138,7 +142,7 @@ impl Source for AttachedSource {
 }
 
 /// A run.
-pub(crate) struct RunSource {
+struct RunSource {
     look: Look,
     run: Arc<Run>,
     /// Where it goes on; none at the end, and before the first call.
@@ -166,7 +170,7 @@ struct Place {
 }
 
 impl RunSource {
-    pub fn new(look: Look, run: Arc<Run>) -> Self {
+    fn new(look: Look, run: Arc<Run>) -> Self {
         Self {
             look,
             run,

@@ -3,7 +3,7 @@
 //! | bytes | what |
 //! |---|---|
 //! | 1 | format version |
-//! | varint | number of runs; for each what [`Run::encode`] says: level (1), versions, keys with a value, deleted keys, data blocks, bytes on disk, lowest and highest timestamp, log need (varints), first key, a key that none is above (length, bytes), number of top blocks, their addresses (16 each) |
+//! | varint | number of runs; for each what [`Run::encode`] says: level (1; 0 to 7), versions, keys with a value, deleted keys, data blocks, bytes on disk, lowest and highest timestamp, log need (varints), first key, a key that none is above (length, bytes), number of top blocks, their addresses (16 each) |
 //! | varint | number of attached runs; for each: its description, timestamp (varint) |
 //! | 4 | CRC32C of everything before, little-endian |
 //!

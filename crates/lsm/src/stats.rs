@@ -5,10 +5,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use base::Result;
 use base::bytes::printable;
-use index::{IndexShape, IndexStats, IndexTraffic};
+use index::{IndexShape, IndexStats, IndexTraffic, LEVELS, LevelStats};
 
-use crate::choose::debt;
-use crate::lsm::Core;
+use crate::choose::{BOTTOM, debt};
+use crate::lsm::{Core, Sources};
+
+const _: () = assert!(LEVELS == BOTTOM as usize + 1);
 
 /// Since open. Relaxed throughout: no order hangs on a count.
 #[derive(Debug, Default)]
@@ -19,7 +21,7 @@ pub(crate) struct Counters {
     point_blocks: AtomicU64,
     loads: AtomicU64,
     flushed_bytes: AtomicU64,
-    merged_bytes: AtomicU64,
+    merged_bytes: [AtomicU64; LEVELS],
     written: AtomicU64,
 }
 
@@ -48,10 +50,10 @@ impl Counters {
         self.flushed_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// A run was written from others.
-    pub fn add_merged(&self, bytes: u64) {
-        self.written.fetch_add(1, Ordering::Relaxed);
-        self.merged_bytes.fetch_add(bytes, Ordering::Relaxed);
+    /// Runs of a level were written from others.
+    pub fn add_merged(&self, level: u8, runs: usize, bytes: u64) {
+        self.written.fetch_add(runs as u64, Ordering::Relaxed);
+        self.merged_bytes[usize::from(level)].fetch_add(bytes, Ordering::Relaxed);
     }
 }
 
@@ -72,10 +74,13 @@ impl Core {
             entries += table.entries();
             memory_bytes += table.memory_bytes();
         }
+        let strands: Vec<_> = sources.strands.iter().map(|strand| (strand.level, strand.stored_bytes())).collect();
         let stored = |of: fn(&crate::run::RunInfo) -> u64| sources.runs.iter().map(|run| of(&run.info)).sum::<u64>();
+        let levels = self.levels(&sources);
+        let merged_bytes = levels.iter().map(|level| level.merged_bytes).sum();
         let traffic = IndexTraffic {
             ingested_bytes: load(&self.counters.ingested_bytes),
-            leaf_bytes: load(&self.counters.merged_bytes),
+            leaf_bytes: merged_bytes,
             segment_bytes: load(&self.counters.flushed_bytes),
             point_reads: load(&self.counters.point_reads),
             cold_reads: load(&self.counters.point_blocks),
@@ -89,18 +94,38 @@ impl Core {
             memory_bytes,
             leaves: stored(|info| info.slots),
             node_bytes: self.env.options.node_bytes as u64,
-            height: sources.runs.len() as u32,
+            height: sources.strands.len() as u32,
             runs: sources.attached.len() as u64,
             run_bytes: sources.attached.iter().map(|attached| attached.run.bytes().max(1)).sum(),
             run_keys: sources.attached.iter().map(|attached| attached.run.len() as i64).sum(),
             changes: load(&self.counters.changes),
             loads: load(&self.counters.loads),
             writes: load(&self.counters.written),
-            gc_debt_bytes: debt(sources.runs.iter().map(|run| (run.info.level, run.info.stored_bytes))),
-            gc_paid_bytes: load(&self.counters.merged_bytes),
+            gc_debt_bytes: debt(&strands, self.env.options.shape, self.flush_bytes()),
+            gc_paid_bytes: merged_bytes,
             traffic,
+            levels,
             ..IndexStats::default()
         }
+    }
+
+    fn levels(&self, sources: &Sources) -> [LevelStats; LEVELS] {
+        let mut levels = [LevelStats::default(); LEVELS];
+        for run in &sources.runs {
+            let level = &mut levels[usize::from(run.info.level)];
+            level.runs += 1;
+            level.disk_bytes += run.info.stored_bytes;
+            level.versions += run.info.entries;
+            level.live_keys += run.info.live;
+            level.deleted_keys += run.info.deleted;
+        }
+        for strand in &sources.strands {
+            levels[usize::from(strand.level)].strands += 1;
+        }
+        for (level, merged) in levels.iter_mut().zip(&self.counters.merged_bytes) {
+            level.merged_bytes = merged.load(Ordering::Relaxed);
+        }
+        levels
     }
 
     pub(crate) fn shape(&self) -> Result<IndexShape> {

@@ -11,7 +11,7 @@ use crate::partition::{NamedPartition, Partition};
 const TOP_FORMAT: u8 = 1;
 
 /// The partitions of a run.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Top {
     pub partitions: Box<[Arc<Partition>]>,
     /// The blocks that name them.

@@ -107,6 +107,7 @@ impl Core {
             sources.sealed.clear();
             sources.attached.clear();
             sources.runs.clear();
+            sources.arrange();
         });
         self.unpublish_all();
         damage.map_or(Ok(()), Err)

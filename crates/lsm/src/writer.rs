@@ -6,9 +6,11 @@
 use std::sync::Arc;
 
 use base::{CommitTs, Result};
-use store::{AllocScope, Block, BlockKind, Compression, KeyHash, NewBlock, UpdateGroup};
+use index::LevelCompression;
+use store::{AllocScope, Block, BlockKind, BlockRef, Compression, KeyHash, NewBlock, UpdateGroup};
 
-use crate::block::{BlockBuilder, Pieces, Value, encode_pieces};
+use crate::block::{BlockBuilder, DataBlock, Pieces, Value, encode_pieces};
+use crate::choose::compression_of;
 use crate::index_block::Named;
 use crate::index_writer::{Draft, IndexWriter};
 use crate::lsm::Env;
@@ -46,7 +48,22 @@ pub(crate) struct Writer {
     oldest: CommitTs,
     newest: CommitTs,
     /// Bytes of blocks taken over as they are.
-    pub moved_bytes: u64,
+    moved_bytes: u64,
+    /// What was taken over last; it has the last key if nothing was pushed since.
+    taken: Taken,
+}
+
+/// Something that was taken over.
+enum Taken {
+    Nothing,
+    Block(BlockRef),
+    Partition(Arc<Partition>),
+}
+
+/// The compression of runs of an index by level.
+pub(crate) fn level_compression(env: &Env) -> LevelCompression {
+    let options = &env.options;
+    options.policy.compression.unwrap_or_else(|| LevelCompression::of(options.compression))
 }
 
 /// Where blocks go.
@@ -54,14 +71,16 @@ struct Out {
     env: Env,
     scope: AllocScope,
     level: u8,
+    compression: Compression,
     /// Bytes of blocks written so far, on disk.
     written_bytes: u64,
 }
 
 impl Writer {
     pub fn new(env: &Env, level: u8, scope: AllocScope) -> Self {
+        let compression = compression_of(level_compression(env), level);
         Self {
-            out: Out { env: env.clone(), scope, level, written_bytes: 0 },
+            out: Out { env: env.clone(), scope, level, compression, written_bytes: 0 },
             builder: BlockBuilder::default(),
             draft: Draft::default(),
             batch: Vec::new(),
@@ -72,6 +91,7 @@ impl Writer {
             oldest: CommitTs::MAX,
             newest: CommitTs::ZERO,
             moved_bytes: 0,
+            taken: Taken::Nothing,
         }
     }
 
@@ -143,6 +163,7 @@ impl Writer {
         self.moved_bytes += named.stored_bytes();
         let Self { index, out, .. } = self;
         index.take_over(named, blocks, &mut |payload| out.write_index(payload))?;
+        self.taken = Taken::Block(named.block);
         self.note_taken(past, ts);
         Ok(())
     }
@@ -162,6 +183,7 @@ impl Writer {
         self.moved_bytes += partition.bytes().sum();
         let Self { index, out, .. } = self;
         index.take_over_partition(partition, &mut |payload| out.write_index(payload))?;
+        self.taken = Taken::Partition(partition.clone());
         self.note_taken(past.to_vec(), ts);
         Ok(true)
     }
@@ -171,6 +193,20 @@ impl Writer {
         self.max_key = past;
         self.oldest = self.oldest.min(ts.0);
         self.newest = self.newest.max(ts.1);
+    }
+
+    /// Bytes of the run so far, on disk; about, while blocks wait to be written.
+    pub fn stored_bytes(&self) -> u64 {
+        self.out.written_bytes + self.moved_bytes + self.batch_bytes as u64
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.index.is_empty() && self.batch.is_empty() && self.builder.is_empty()
+    }
+
+    /// What its blocks are compressed with.
+    pub fn compression(&self) -> Compression {
+        self.out.compression
     }
 
     /// Bytes of a block that is under way: less are not worth ending it early.
@@ -198,6 +234,34 @@ impl Writer {
         let Self { index, out, .. } = self;
         for (block, draft) in out.write(blocks)?.into_iter().zip(drafts) {
             index.add(block, draft, &mut |payload| out.write_index(payload))?;
+        }
+        Ok(())
+    }
+
+    /// Ends the run where another begins: nothing may say that keys of that one are in it. Else as [`Writer::finish`].
+    pub fn finish_before(mut self, log_need: CommitTs) -> Result<(Option<Arc<Run>>, u64)> {
+        if self.last_key.is_none() {
+            self.find_last_key()?;
+        }
+        self.finish(log_need)
+    }
+
+    /// Of what was taken over last only a key is known that none is above.
+    fn find_last_key(&mut self) -> Result<()> {
+        let env = &self.out.env;
+        let at = match &self.taken {
+            Taken::Nothing => return Ok(()),
+            Taken::Block(at) => *at,
+            Taken::Partition(partition) => {
+                let index = partition.share(env)?;
+                index.get(index.len() - 1).block
+            }
+        };
+        let mut bytes = Vec::new();
+        env.space.read(at, BlockKind::Run, env.id, &mut bytes)?;
+        // A block that is none is found, and named, by who reads its run: the bound is good enough for that.
+        if let Ok(block) = DataBlock::parse(bytes) {
+            block.key_into(block.len() - 1, &mut self.max_key);
         }
         Ok(())
     }
@@ -231,7 +295,9 @@ impl Writer {
 
 impl Out {
     fn new_block(&self, kind: BlockKind, group: UpdateGroup, payload: Vec<u8>) -> NewBlock {
-        let compression = if payload.len() < 64 { Compression::None } else { self.env.options.compression };
+        // A large value stays where it is, whatever becomes of its key's run.
+        let usual = if kind == BlockKind::Overflow { level_compression(&self.env).bottom } else { self.compression };
+        let compression = if payload.len() < 64 { Compression::None } else { usual };
         NewBlock { kind, index: self.env.id, compression, group, payload, cuts: Vec::new() }
     }
 

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test panics on what it does not expect")]
 
+use index::Shape;
 use index::conformance::Bench;
 use trefoil_lsm::Lsm;
 
@@ -14,13 +15,29 @@ fn bench() -> Bench {
 
 index::conformance_suite!(bench());
 
-/// The same histories on blocks so small that a few dozen keys make many, under a budget so small that memtables are sealed all the time.
-#[test]
-fn random_histories_on_tiny_blocks() {
+/// The same histories on blocks so small that a few dozen keys make many, under a budget so small that memtables are sealed all the time,
+/// and levels have many runs.
+fn on_tiny_blocks(shape: Shape) {
     let mut bench = bench();
     bench.options.node_bytes = 512;
+    bench.options.shape = shape;
     bench.budget_bytes = 1 << 20;
     if let Err(failure) = index::conformance::history::run_many(&bench, index::conformance::history::seeds(300)) {
         panic!("{failure}");
     }
+}
+
+#[test]
+fn random_histories_on_tiny_blocks() {
+    on_tiny_blocks(Shape::Lazy);
+}
+
+#[test]
+fn random_histories_on_tiny_blocks_leveled() {
+    on_tiny_blocks(Shape::Leveled);
+}
+
+#[test]
+fn random_histories_on_tiny_blocks_universal() {
+    on_tiny_blocks(Shape::Universal);
 }

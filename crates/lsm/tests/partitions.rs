@@ -146,7 +146,8 @@ fn a_key_that_goes_on_in_the_next_partition_stays_whole() {
     for twice in ends[0] - 12..ends[0] + 2 {
         let index = runs(Some(twice));
         for ts in 3..8u64 {
-            put(&index, ts * 16, (0..600).map(|n| 1000 * ts as u32 + 2000 + n), value);
+            // Over its end, so that it is merged, not moved.
+            put(&index, ts * 16, (0..600).map(|n| 3990 + n * ts as u32), value);
             flush(&index);
         }
         settle(&index);
@@ -211,7 +212,8 @@ fn d4_a_partition_with_superseded_versions_is_not_taken_over() {
     flush(&index);
     assert_eq!(index.verify().unwrap().entries, 4800);
     for ts in 3..8u64 {
-        put(&index, ts * 16, (0..1200).map(|n| 2000 * ts as u32 + n), value);
+        // With its last key, so that it is merged, not moved.
+        put(&index, ts * 16, std::iter::once(3999).chain((0..1200).map(|n| 2000 * ts as u32 + n)), value);
         flush(&index);
     }
     settle(&index);

@@ -255,6 +255,7 @@ impl Core {
                 * self.page_bytes(),
             resident_leaves: positive(&counters.resident),
             traffic: counters.traffic(),
+            ..IndexStats::default()
         }
     }
 

@@ -11,7 +11,7 @@ use base::bytes::{Reader, put_bytes, put_varint};
 use base::{Fault, IndexId, Result};
 use store::Compression;
 
-use crate::options::{IndexOptions, Structure};
+use crate::options::IndexOptions;
 use crate::table::Schema;
 
 const FORMAT: u8 = 1;
@@ -92,13 +92,7 @@ impl IndexDef {
             Role::Secondary(table) if self.quarantined => (3, table.0),
             Role::Secondary(table) => (2, table.0),
         };
-        let structure = match self.options.structure {
-            Structure::Auto => 0u8,
-            Structure::Btree => 1,
-            Structure::Betree => 2,
-            Structure::Lsm => 3,
-        };
-        let mut out = vec![FORMAT, role, structure, self.options.compression as u8];
+        let mut out = vec![FORMAT, role, self.options.structure_number(), self.options.compression as u8];
         put_varint(&mut out, u64::from(table));
         put_varint(&mut out, self.options.node_bytes as u64);
         put_bytes(&mut out, self.name.as_bytes());
@@ -119,20 +113,14 @@ impl IndexDef {
             2 | 3 => Role::Secondary(table),
             _ => return None,
         };
-        let structure = match structure {
-            0 => Structure::Auto,
-            1 => Structure::Btree,
-            2 => Structure::Betree,
-            3 => Structure::Lsm,
-            _ => return None,
-        };
+        let (structure, shape) = IndexOptions::of_structure_number(structure)?;
         let compression = match compression {
             0 => Compression::None,
             1 => Compression::Lz4,
             2 => Compression::Zstd,
             _ => return None,
         };
-        let options = IndexOptions { structure, compression, node_bytes: r.length()?, counters };
+        let options = IndexOptions { structure, compression, node_bytes: r.length()?, shape, counters };
         let name = String::from_utf8(r.bytes()?.to_vec()).ok()?;
         r.is_empty().then_some(Self { id, name, role, options, quarantined })
     }

@@ -150,6 +150,19 @@ pub use index::DamagedRange;
 /// # Ok::<(), trefoil::Error>(())
 /// ```
 pub use index::IndexStats;
+/// How the runs of a log-structured merge tree are kept: [`IndexOptions::shape`].
+///
+/// ```
+/// # let dir = tempfile::tempdir().expect("a temporary directory");
+/// # let db = trefoil::Database::open(dir.path(), trefoil::Options::default())?;
+/// use trefoil::{IndexOptions, Shape, Structure};
+///
+/// let lsm = IndexOptions { structure: Structure::Lsm, ..IndexOptions::default() };
+/// db.create_index("events", lsm)?; // lazy
+/// db.create_index("archive", IndexOptions { shape: Shape::Leveled, ..lsm })?; // the least space
+/// # Ok::<(), trefoil::Error>(())
+/// ```
+pub use index::Shape;
 /// Of one index: [`Database::verify`]. Sound if `problems` is empty.
 ///
 /// ```

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use base::Fault;
+use index::Shape;
 use vfs::{RealVfs, Vfs};
 
 use crate::error::Result;
@@ -200,6 +201,8 @@ pub struct IndexOptions {
     pub compression: store::Compression,
     /// Node size in memory in bytes: 4096 to 65536, a power of two; 0 = 16 KiB, of a Bε-tree 64 KiB.
     pub node_bytes: usize,
+    /// How a log-structured merge tree keeps its runs; of no other structure. Default [`Shape::Lazy`].
+    pub shape: Shape,
     /// Its values are counters: an `i64` each, of 8 bytes, little-endian, to which
     /// [`Transaction::add`](crate::Transaction::add) adds. Plain indexes only. Default false.
     pub counters: bool,
@@ -221,14 +224,16 @@ impl IndexOptions {
     /// Whether a new index may have these settings.
     ///
     /// # Errors
-    /// What creating it would give: `Unsupported` of a structure, `InvalidArgument` of a node size.
+    /// What creating it would give: `Unsupported` of a structure, `InvalidArgument` of a node size, or of a shape of another structure.
     ///
     /// ```
-    /// use trefoil::{Error, IndexOptions, Structure};
+    /// use trefoil::{Error, IndexOptions, Shape, Structure};
     ///
     /// let counters = IndexOptions { structure: Structure::Lsm, counters: true, ..IndexOptions::default() };
     /// assert!(matches!(counters.check(), Err(Error::Unsupported(_))));
     /// IndexOptions { structure: Structure::Auto, ..counters }.check()?;
+    /// let shaped = IndexOptions { structure: Structure::Btree, shape: Shape::Leveled, ..IndexOptions::default() };
+    /// assert!(matches!(shaped.check(), Err(Error::InvalidArgument(_))));
     /// # Ok::<(), trefoil::Error>(())
     /// ```
     pub fn check(&self) -> Result<()> {
@@ -254,7 +259,33 @@ impl IndexOptions {
         if !node_bytes.is_power_of_two() || !(NODE_BYTES_LEAST..=NODE_BYTES_MAX).contains(&node_bytes) {
             return Err(self.wrong_node_size());
         }
-        Ok(index::IndexOptions { compression: self.compression, node_bytes, buffered, counters: self.counters })
+        let (compression, counters, shape) = (self.compression, self.counters, self.shape);
+        Ok(index::IndexOptions { compression, node_bytes, buffered, counters, shape, ..Default::default() })
+    }
+
+    /// The number under which the catalog keeps structure and shape.
+    pub(crate) fn structure_number(&self) -> u8 {
+        match (self.structure, self.shape) {
+            (Structure::Auto, _) => 0,
+            (Structure::Btree, _) => 1,
+            (Structure::Betree, _) => 2,
+            (Structure::Lsm, Shape::Lazy) => 3,
+            (Structure::Lsm, Shape::Leveled) => 4,
+            (Structure::Lsm, Shape::Universal) => 5,
+        }
+    }
+
+    /// Structure and shape of such a number.
+    pub(crate) fn of_structure_number(number: u8) -> Option<(Structure, Shape)> {
+        Some(match number {
+            0 => (Structure::Auto, Shape::default()),
+            1 => (Structure::Btree, Shape::default()),
+            2 => (Structure::Betree, Shape::default()),
+            3 => (Structure::Lsm, Shape::Lazy),
+            4 => (Structure::Lsm, Shape::Leveled),
+            5 => (Structure::Lsm, Shape::Universal),
+            _ => return None,
+        })
     }
 
     /// The same with a structure of its own: what [`Structure::Auto`] means in a new index of a database of this format, under
@@ -285,6 +316,10 @@ impl IndexOptions {
 
     /// The same for a new index: what users may ask for. Tests make smaller nodes, see [`crate::fuzzing::small_nodes`].
     pub(crate) fn check_new(&self) -> Result<()> {
+        if self.shape != Shape::default() && self.structure != Structure::Lsm {
+            let why = format!("shape is {:?} and structure {:?}; only Lsm has shapes", self.shape, self.structure);
+            return Err(crate::Error::InvalidArgument(why));
+        }
         let small = self.node_bytes != 0 && self.node_bytes < NODE_BYTES_MIN;
         if small && !crate::fuzzing::are_nodes_small() { Err(self.wrong_node_size()) } else { Ok(()) }
     }

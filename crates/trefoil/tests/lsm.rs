@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use trefoil::{
-    ALL, ColumnType, Compression, Database, Durability, Index, IndexOptions, IndexSchema, Options, Schema, Structure,
-    Value,
+    ALL, ColumnType, Compression, Database, Durability, Error, Index, IndexOptions, IndexSchema, Options, Schema,
+    Shape, Structure, Value,
 };
 use vfs::random::Rng;
 
@@ -182,4 +182,46 @@ fn an_index_changes_its_structure_under_a_writer() {
     for (name, report) in db.verify().unwrap() {
         assert!(report.problems.is_empty(), "{name}: {:?}", report.problems);
     }
+}
+
+/// Each shape: the same rows, and what was asked for, before and after a reopening; no other structure has one.
+#[test]
+fn shapes_answer_alike_and_are_kept() {
+    let dir = tempfile::tempdir().unwrap();
+    let shaped = |shape| IndexOptions { shape, ..lsm() };
+    let mut rows = Rows::new();
+    {
+        let db = Database::open(dir.path(), options()).unwrap();
+        let lazy = db.create_index("lazy", shaped(Shape::Lazy)).unwrap();
+        let leveled = db.create_index("leveled", shaped(Shape::Leveled)).unwrap();
+        let universal = db.create_index("universal", shaped(Shape::Universal)).unwrap();
+        db.create_table("rows", schema(shaped(Shape::Universal), shaped(Shape::Leveled))).unwrap();
+        let mut rng = Rng::new(11);
+        for _ in 0..300 {
+            let mut tx = db.begin().unwrap();
+            for _ in 0..50 {
+                let key = (rng.below(20_000) as u32).wrapping_mul(2_654_435_761).to_be_bytes().to_vec();
+                let value: Vec<u8> = (0..200).map(|_| rng.below(256) as u8).collect();
+                for index in [&lazy, &leveled, &universal] {
+                    if value[0] < 60 {
+                        tx.delete(index, &key).unwrap();
+                    } else {
+                        tx.put(index, &key, &value).unwrap();
+                    }
+                }
+                if value[0] < 60 { drop(rows.remove(&key)) } else { drop(rows.insert(key, value)) }
+            }
+            tx.commit().unwrap();
+        }
+        [&lazy, &leveled, &universal].into_iter().for_each(|index| judge(&db, index, &rows));
+    }
+    let db = Database::open(dir.path(), options()).unwrap();
+    for name in ["lazy", "leveled", "universal"] {
+        judge(&db, &db.index(name).unwrap(), &rows);
+    }
+    let schema = db.table("rows").unwrap().schema();
+    assert_eq!(schema.primary_options().shape, Shape::Leveled);
+    assert_eq!(schema.indexes()[0].options().shape, Shape::Universal);
+    let tree = IndexOptions { structure: Structure::Betree, ..shaped(Shape::Leveled) };
+    assert!(matches!(db.create_index("tree", tree), Err(Error::InvalidArgument(_))));
 }

@@ -74,7 +74,8 @@ fn schema(columns: &[(ColumnType, bool)]) -> Schema {
     let last = names.len() - 1;
     let primary = if last > 0 && !columns[last].1 { vec![names[last], names[0]] } else { vec![names[0]] };
     let structure = if columns.len().is_multiple_of(4) { Structure::Betree } else { Structure::Btree };
-    let options = IndexOptions { structure, compression: store::Compression::Zstd, node_bytes: 4096, counters: false };
+    let options =
+        IndexOptions { structure, compression: store::Compression::Zstd, node_bytes: 4096, ..IndexOptions::default() };
     let backward: Vec<&str> = names.iter().rev().copied().collect();
     let indexed = IndexSchema::new("backward", &backward);
     builder

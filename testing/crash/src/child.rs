@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use trefoil::{
-    ColumnType, Database, Durability, Error, IndexOptions, IndexSchema, Options, Schema, Structure, Table, Transaction,
-    Value,
+    ColumnType, Database, Durability, Error, IndexOptions, IndexSchema, Options, Schema, Shape, Structure, Table,
+    Transaction, Value,
 };
 use vfs::random::Rng;
 
@@ -59,7 +59,9 @@ struct Structures(Rng);
 impl Structures {
     fn options(&mut self) -> IndexOptions {
         let structure = [Structure::Btree, Structure::Betree, Structure::Lsm][self.0.index(3)];
-        IndexOptions { structure, node_bytes: 4096, ..IndexOptions::default() }
+        let shapes = [Shape::Lazy, Shape::Leveled, Shape::Universal];
+        let shape = shapes[if structure == Structure::Lsm { self.0.index(3) } else { 0 }];
+        IndexOptions { structure, shape, node_bytes: 4096, ..IndexOptions::default() }
     }
 }
 

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use trefoil::{
-    ALL, ColumnType, Database, Error, Index, IndexOptions, IndexSchema, Options, Schema, Snapshot, Structure, Table,
-    Value,
+    ALL, ColumnType, Database, Error, Index, IndexOptions, IndexSchema, Options, Schema, Shape, Snapshot, Structure,
+    Table, Value,
 };
 use vfs::random::Rng;
 use vfs::sync::Mutex;
@@ -51,6 +51,8 @@ pub struct Sizes {
     pub prepares: bool,
     /// How indexes are stored.
     pub structure: Structure,
+    /// Of log-structured merge trees.
+    pub shape: Shape,
     /// With an index of counters.
     pub counters: bool,
 }
@@ -63,6 +65,10 @@ const LSMS_FROM: u64 = 2100;
 const STRUCTURES: u64 = 0x0b37_7ee5;
 /// The same of the third one.
 const LSMS: u64 = 0x0015_b7ee;
+/// Seeds from here on may have them in any shape.
+const SHAPES_FROM: u64 = 2300;
+/// The same of shapes.
+const SHAPES: u64 = 0x005a_be55;
 /// The same of counters.
 const COUNTERS: u64 = 0x00c0_0072;
 
@@ -91,6 +97,8 @@ impl Sizes {
         // A batch all over the wide index fits into a record, which the ring bounds, and that the budget.
         let betree = seed >= BTREES_BELOW && Rng::new(seed ^ STRUCTURES).chance(0.5);
         let lsm = seed >= LSMS_FROM && Rng::new(seed ^ LSMS).chance(0.5);
+        let shapes = [Shape::Lazy, Shape::Leveled, Shape::Universal];
+        let shape = shapes[if lsm && seed >= SHAPES_FROM { Rng::new(seed ^ SHAPES).index(3) } else { 0 }];
         let counters = seed >= BTREES_BELOW && Rng::new(seed ^ COUNTERS).chance(0.5);
         let budget = [256 << 10, 1 << 20, 8 << 20][if whole { 1 + rng.index(2) } else { rng.index(3) }];
         Self {
@@ -110,6 +118,7 @@ impl Sizes {
                 (false, true) => Structure::Betree,
                 (false, false) => Structure::Btree,
             },
+            shape,
             counters,
         }
     }
@@ -150,7 +159,12 @@ impl Sizes {
     /// The options of every index.
     #[must_use]
     pub fn index_options(&self) -> IndexOptions {
-        IndexOptions { structure: self.structure, node_bytes: self.node_bytes, ..IndexOptions::default() }
+        IndexOptions {
+            structure: self.structure,
+            shape: self.shape,
+            node_bytes: self.node_bytes,
+            ..IndexOptions::default()
+        }
     }
 }
 
@@ -198,7 +212,7 @@ impl World {
         let plain = (0..PLAIN).map(|n| index(&format!("plain{n}"))).collect::<Result<_, _>>()?;
         let wide = sizes.wide.then(|| index("wide")).transpose()?;
         let structure = if options.structure == Structure::Lsm { Structure::Btree } else { options.structure };
-        let of_counters = IndexOptions { counters: true, structure, ..options };
+        let of_counters = IndexOptions { counters: true, structure, shape: Shape::default(), ..options };
         let counters = sizes.counters.then(|| index_with("counters", of_counters)).transpose()?;
         let journal = index("journal")?;
         let table = match db.table("rows") {

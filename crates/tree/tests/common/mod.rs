@@ -149,6 +149,7 @@ impl Rig {
                 node_bytes: setup.node_bytes,
                 buffered: setup.buffered,
                 counters: setup.counters,
+                ..IndexOptions::default()
             },
             space: space.clone(),
             cache: cache.clone(),

@@ -149,13 +149,7 @@ fn put_key(out: &mut Vec<u8>, format: u8, numbers: &[usize], parts: &[PartOption
 }
 
 fn put_options(out: &mut Vec<u8>, options: &IndexOptions) {
-    let structure = match options.structure {
-        Structure::Auto => 0,
-        Structure::Btree => 1,
-        Structure::Betree => 2,
-        Structure::Lsm => 3,
-    };
-    out.extend_from_slice(&[structure, options.compression as u8]);
+    out.extend_from_slice(&[options.structure_number(), options.compression as u8]);
     put_varint(out, options.node_bytes as u64);
 }
 
@@ -224,13 +218,7 @@ fn take_flag(reader: &mut Reader<'_>, flag: u8) -> Option<bool> {
 }
 
 fn take_options(reader: &mut Reader<'_>) -> Option<IndexOptions> {
-    let structure = match reader.u8()? {
-        0 => Structure::Auto,
-        1 => Structure::Btree,
-        2 => Structure::Betree,
-        3 => Structure::Lsm,
-        _ => return None,
-    };
+    let (structure, shape) = IndexOptions::of_structure_number(reader.u8()?)?;
     let compression = Compression::from_stored(reader.u8()?)?;
-    Some(IndexOptions { structure, compression, node_bytes: reader.length()?, counters: false })
+    Some(IndexOptions { structure, compression, node_bytes: reader.length()?, shape, counters: false })
 }

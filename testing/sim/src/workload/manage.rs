@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use trefoil::{ColumnType, Compression, Error, IndexOptions, Isolation, Structure, TableChanges, Value};
+use trefoil::{ColumnType, Compression, Error, IndexOptions, Isolation, Shape, Structure, TableChanges, Value};
 use vfs::random::Rng;
 
 use super::doing::Doing;
@@ -149,6 +149,7 @@ fn renew(world: &World, rng: &mut Rng) -> Result<(), Error> {
     }
     if options.structure == Structure::Lsm && rng.chance(0.5) {
         options.structure = if rng.chance(0.5) { Structure::Btree } else { Structure::Betree };
+        options.shape = Shape::default();
     }
     world.db.change_table_index(&world.table, index.name(), options)
 }

@@ -1,0 +1,76 @@
+//! How the runs of a log-structured merge tree are kept in shape: values that its chooser goes by.
+
+use store::Compression;
+
+/// How many runs a reader may have to look at, against how often everything is written again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Shape {
+    /// A bottom that is one sorted run, above it levels of up to four: written little, read nearly as fast.
+    #[default]
+    Lazy,
+    /// Every level below the first is one sorted run, a tenth of the next: the fewest runs to look at and the least space, written most.
+    Leveled,
+    /// Sorted runs that are merged with their next older one when they have grown to its size: written least.
+    Universal,
+}
+
+/// What only comparisons switch: everything has a default that is meant to be left alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MergePolicy {
+    /// Of a level that is too large, the run goes first below which the least lies for each byte of it; else the largest one.
+    pub least_overlap: bool,
+    /// While what lies below is being merged, the runs that flushes wrote are merged among themselves.
+    pub merges_at_top: bool,
+    /// Compression by level; none: by that of the index ([`LevelCompression::of`]).
+    pub compression: Option<LevelCompression>,
+}
+
+impl Default for MergePolicy {
+    fn default() -> Self {
+        Self { least_overlap: true, merges_at_top: true, compression: None }
+    }
+}
+
+/// Compression of the runs that flushes write, of the bottom, and of what lies between them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LevelCompression {
+    /// What flushes write, soon merged.
+    pub top: Compression,
+    /// Between top and bottom.
+    pub middle: Compression,
+    /// Most of the bytes, seldom written.
+    pub bottom: Compression,
+}
+
+impl LevelCompression {
+    /// That of an index with this compression, which is the bottom's: what is dear is left out of what is written again soon.
+    #[must_use]
+    pub fn of(compression: Compression) -> Self {
+        match compression {
+            Compression::Zstd => Self { top: Compression::None, middle: Compression::Lz4, bottom: compression },
+            same => Self { top: same, middle: same, bottom: same },
+        }
+    }
+}
+
+/// Levels of a log-structured merge tree.
+pub const LEVELS: usize = 8;
+
+/// One level of a log-structured merge tree.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct LevelStats {
+    /// Runs in it.
+    pub runs: u64,
+    /// Of these so many at most have one key in common: what a reader has to look at for it.
+    pub strands: u64,
+    /// Bytes of their blocks on disk.
+    pub disk_bytes: u64,
+    /// Versions in them, tombstones included.
+    pub versions: u64,
+    /// Keys whose newest version in a run is a value.
+    pub live_keys: u64,
+    /// Tombstones that are a key's newest version in a run.
+    pub deleted_keys: u64,
+    /// Bytes of blocks that merges into it have written since open, indexes included. What flushes write, to the first level, is not in it.
+    pub merged_bytes: u64,
+}

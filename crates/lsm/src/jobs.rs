@@ -1,0 +1,319 @@
+//! Merges under way: what is chosen is carried out here, piece by piece.
+//!
+//! A merge of runs gives its sources back as it goes ([`Merge::cut`]): each [`CUT_RUNS`] runs that it has written take the place of
+//! what they were made of, in one change of the list. What is left of the sources stays the merge's, and is where another one begins if
+//! this one ends early. A run that is moved takes its own place, on another level.
+//!
+//! What a merge may collect is found in this order: its caller took the view; then the list is taken. Whatever was applied at or below the
+//! view's floor is in the list. So of a key that has a tombstone at or below the floor, and below the lowest timestamp of every source
+//! outside of the merge that may have the key, the merge sees all that is older, and all that ever will be ([`elsewhere`]).
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use base::{CommitTs, Fault, GcView, Result};
+use index::Upkeep;
+use store::AllocScope;
+
+use crate::choose::{BOTTOM, Candidate, Choice, Situation, choose, damped};
+use crate::collect::{Collection, Elsewhere};
+use crate::input::Input;
+use crate::lsm::{Attached, Core, Sources, below_late};
+use crate::maintenance::STEP_BYTES;
+use crate::memtable::Memtable;
+use crate::merge::{Merge, Outcome, Step, Written};
+use crate::run::Run;
+use crate::strand::strands;
+use crate::writer::level_compression;
+
+/// Attached runs merged at once.
+const ATTACHED_MAX: usize = 16;
+/// Of the memory that a flush empties one in so many bytes is written, about: less what indexes and slack take, and compressed.
+const FLUSH_SHARE: u64 = 2;
+/// A merge writes runs of one in so many bytes of a flush, so that a level has several of them.
+const RUN_SHARE: u64 = 4;
+/// Data blocks of a run, at least.
+const RUN_BLOCKS_MIN: u64 = 8;
+/// Runs of an index, about, at most: those of a large one are larger.
+const RUNS_MAX: u64 = 1024;
+/// Runs that a merge writes before they take their place. A run that is cut in two for that needs a new index, a fortieth of it.
+const CUT_RUNS: usize = 4;
+
+/// What one call of `maintain` leaves for later ones.
+#[derive(Default)]
+pub(crate) struct Plan {
+    pub jobs: Vec<Job>,
+    /// Extents that were passed, and the checkpoint from which on they are looked at again.
+    pub cleaning: BTreeMap<u32, u64>,
+    /// Runs of a merge that met damage, and attached ones: it would meet it again.
+    damaged: Vec<Arc<Run>>,
+    damaged_attached: Vec<Arc<Attached>>,
+    /// Runs of a merge for the sake of what is dead that all the same could not drop it: nobody tries again.
+    unpurged: Vec<Arc<Run>>,
+    /// What sizes of levels go by ([`damped`]).
+    size_bytes: u64,
+}
+
+/// A merge under way.
+pub(crate) struct Job {
+    merge: Merge,
+    /// Those of the list that it has not done with.
+    runs: Vec<Arc<Run>>,
+    pub attached: Vec<Arc<Attached>>,
+    pub bytes: u64,
+    level: u8,
+    is_purge: bool,
+}
+
+/// It would be met again.
+fn is_damage(fault: &Fault) -> bool {
+    matches!(fault, Fault::Corrupt(_))
+}
+
+/// A list that has these: the same runs, not ones like them.
+fn has(list: &[Arc<Run>], run: &Arc<Run>) -> bool {
+    list.iter().any(|other| Arc::ptr_eq(other, run))
+}
+
+impl Core {
+    /// Begins what is due and not under way. True if a run was moved: that is done already.
+    pub(crate) fn begin_merge(&self, plan: &mut Plan, upkeep: &Upkeep<'_>) -> Result<bool> {
+        let (late, sources) = self.late_and_sources();
+        if plan.jobs.iter().all(|job| job.attached.is_empty()) {
+            self.begin_attached(plan, &sources, late, &upkeep.view)?;
+        }
+        if upkeep.tight {
+            // What they have written is room for others.
+            plan.jobs.retain(|job| !job.attached.is_empty());
+            return Ok(false);
+        }
+        match self.choose(plan, &sources, late, &upkeep.view) {
+            Some(Choice::Move { input, level }) => {
+                let run = &sources.runs[input];
+                self.move_run(run, level).inspect_err(|fault| {
+                    plan.damaged.extend(is_damage(fault).then(|| run.clone()));
+                })?;
+                Ok(true)
+            }
+            Some(Choice::Merge { inputs, level, is_purge }) => {
+                let runs: Vec<_> = inputs.into_iter().map(|i| sources.runs[i].clone()).collect();
+                for run in &runs {
+                    run.top(&self.env).inspect_err(|fault| {
+                        // The others may be merged without it.
+                        plan.damaged.extend(is_damage(fault).then(|| run.clone()));
+                    })?;
+                }
+                plan.jobs.push(self.job_of_runs(&sources, late, &upkeep.view, (runs, level, is_purge))?);
+                Ok(false)
+            }
+            None => Ok(false),
+        }
+    }
+
+    fn choose(&self, plan: &mut Plan, sources: &Sources, late: CommitTs, view: &GcView) -> Option<Choice> {
+        plan.damaged.retain(|run| has(&sources.runs, run));
+        plan.unpurged.retain(|run| has(&sources.runs, run));
+        let busy: BTreeSet<*const Run> =
+            plan.jobs.iter().flat_map(|job| &job.runs).chain(&plan.damaged).map(Arc::as_ptr).collect();
+        let unpurged: BTreeSet<*const Run> = plan.unpurged.iter().map(Arc::as_ptr).collect();
+        let flags = |run| (busy.contains(&run), unpurged.contains(&run));
+        let candidates: Vec<_> = sources.runs.iter().map(|run| candidate(run, flags(Arc::as_ptr(run)))).collect();
+        let flush_bytes = self.flush_bytes();
+        let size_bytes = damped(plan.size_bytes, largest_level_bytes(sources));
+        let choice = choose(&Situation {
+            runs: &candidates,
+            shape: self.env.options.shape,
+            policy: self.env.options.policy,
+            compression: level_compression(&self.env),
+            flush_bytes,
+            run_bytes: self.run_bytes(sources),
+            size_bytes,
+            settled: view.oldest().min(in_memory_from(sources, late, None, &[])),
+            limit: plan.jobs.iter().filter(|job| job.attached.is_empty()).map(|job| job.level).min(),
+        });
+        // Levels change by what is chosen; nobody who only asks moves it on.
+        if choice.is_some() || plan.size_bytes == 0 {
+            plan.size_bytes = size_bytes;
+        }
+        choice
+    }
+
+    /// What a flush writes, about, in bytes.
+    pub(crate) fn flush_bytes(&self) -> u64 {
+        self.memtable_bytes_max() / FLUSH_SHARE
+    }
+
+    /// Bytes of a run that a merge writes, about.
+    fn run_bytes(&self, sources: &Sources) -> u64 {
+        let all: u64 = sources.runs.iter().map(|run| run.info.stored_bytes).sum();
+        let least = RUN_BLOCKS_MIN * self.env.options.node_bytes as u64;
+        (self.flush_bytes() / RUN_SHARE).max(least).max(all / RUNS_MAX)
+    }
+
+    /// Begins to make a run of the oldest attached ones.
+    fn begin_attached(&self, plan: &mut Plan, sources: &Sources, late: CommitTs, view: &GcView) -> Result<()> {
+        let is_in = |list: &[Arc<Attached>], run: &Arc<Attached>| list.iter().any(|other| Arc::ptr_eq(run, other));
+        plan.damaged_attached.retain(|run| is_in(&sources.attached, run));
+        let sound = sources.attached.iter().filter(|run| !is_in(&plan.damaged_attached, run));
+        let attached: Vec<_> = sound.take(ATTACHED_MAX).cloned().collect();
+        let Some(need) = attached.iter().map(|run| run.ts).max() else { return Ok(()) };
+        let elsewhere = elsewhere(sources, late, None, &attached, &[]);
+        let collection = Collection::new(below_late(view, late), elsewhere);
+        let mut inputs = Vec::new();
+        for run in &attached {
+            inputs.push(Input::attached(run).inspect_err(|fault| {
+                plan.damaged_attached.extend(is_damage(fault).then(|| run.clone()));
+            })?);
+        }
+        let merge = Merge::new(&self.env, of_level_zero(self.run_bytes(sources)), inputs, collection, need);
+        let bytes = attached.iter().map(|run| run.run.bytes()).sum();
+        plan.jobs.push(Job { merge, runs: Vec::new(), attached, bytes, level: 0, is_purge: false });
+        Ok(())
+    }
+
+    fn job_of_runs(
+        &self,
+        sources: &Sources,
+        late: CommitTs,
+        view: &GcView,
+        (runs, level, is_purge): (Vec<Arc<Run>>, u8, bool),
+    ) -> Result<Job> {
+        let elsewhere = elsewhere(sources, late, None, &[], &runs);
+        let collection = Collection::new(below_late(view, late), elsewhere);
+        let inputs = strands(&runs).into_iter().map(|strand| Input::runs(&self.env, strand.runs));
+        let inputs = inputs.collect::<Result<_>>()?;
+        let need = runs.iter().map(|run| run.info.log_need).max().expect("at least one");
+        let run_bytes = self.run_bytes(sources);
+        let outcome = Outcome { level, scope: AllocScope::ORDINARY, run_bytes, ends: ends(sources, &runs, level) };
+        let merge = Merge::new(&self.env, outcome, inputs, collection, need);
+        let bytes = runs.iter().map(|run| run.info.stored_bytes).sum();
+        Ok(Job { merge, runs, attached: Vec::new(), bytes, level, is_purge })
+    }
+
+    fn move_run(&self, run: &Arc<Run>, level: u8) -> Result<()> {
+        let moved = run.moved(&self.env, level)?;
+        self.update(|sources| {
+            for place in sources.runs.iter_mut().filter(|other| Arc::ptr_eq(other, run)) {
+                *place = moved.clone();
+            }
+            sources.arrange();
+        });
+        Ok(())
+    }
+
+    /// One piece of a merge. What it has written takes the place of what it was made of, now and then and at its end.
+    pub(crate) fn go_on(&self, plan: &mut Plan, at: usize) -> Result<u64> {
+        let mut job = plan.jobs.swap_remove(at);
+        // At a fault what was not handed out is given back; what is left of the sources is as it was.
+        let (step, written) = job.step().inspect_err(|fault| {
+            if is_damage(fault) {
+                plan.damaged.append(&mut job.runs);
+                plan.damaged_attached.append(&mut job.attached);
+            }
+        })?;
+        if let Some((written, left)) = written {
+            let runs = self.install(&mut job, written, left);
+            plan.unpurged.extend(runs.into_iter().filter(|run| job.is_purge && run.info.entries > run.info.live));
+        }
+        if !step.is_done {
+            plan.jobs.push(job);
+        }
+        Ok(step.entries.max(1))
+    }
+
+    /// What was written, and what is left of the sources, in place of the sources. Returns what was written.
+    fn install(&self, job: &mut Job, (written, bytes): Written, left: Vec<Arc<Run>>) -> Vec<Arc<Run>> {
+        self.log_need.fetch_max(job.merge.log_need.0, Ordering::Release);
+        self.counters.add_merged(job.level, written.len(), bytes);
+        vfs::thread::point("lsm.merged");
+        let Job { runs, attached, .. } = job;
+        self.update(|sources| {
+            sources.runs.retain(|run| !has(runs, run));
+            sources.attached.retain(|other| !attached.iter().any(|run| Arc::ptr_eq(run, other)));
+            sources.runs.extend(written.iter().chain(&left).cloned());
+            sources.arrange();
+        });
+        job.runs = left;
+        written
+    }
+}
+
+impl Job {
+    /// Goes on for a while; with what takes the place of its sources, if it is time for that.
+    #[expect(clippy::type_complexity, reason = "what was written, and what is left")]
+    fn step(&mut self) -> Result<(Step, Option<(Written, Vec<Arc<Run>>)>)> {
+        let step = self.merge.step(STEP_BYTES)?;
+        if step.is_done {
+            return Ok((step, Some((self.merge.finish()?, Vec::new()))));
+        }
+        // What is attached is a run of another kind, of which no part can go.
+        let is_cut = step.ended >= CUT_RUNS && self.attached.is_empty();
+        Ok((step, if is_cut { Some(self.merge.cut()?) } else { None }))
+    }
+}
+
+/// What is written of memtables and attached runs.
+pub(crate) fn of_level_zero(run_bytes: u64) -> Outcome {
+    Outcome { level: 0, scope: AllocScope::RESERVE, run_bytes, ends: VecDeque::new() }
+}
+
+/// Where runs of a level must end so that they overlap none that stays there: where those begin that none of the sources overlaps.
+fn ends(sources: &Sources, inputs: &[Arc<Run>], level: u8) -> VecDeque<Vec<u8>> {
+    let overlaps = |a: &Run, b: &Run| a.info.min_key <= b.info.max_key && b.info.min_key <= a.info.max_key;
+    let stays = |run: &&Arc<Run>| run.info.level == level && !inputs.iter().any(|input| overlaps(input, run));
+    let mut ends: Vec<_> = sources.runs.iter().filter(stays).map(|run| run.info.min_key.clone()).collect();
+    ends.sort_unstable();
+    ends.into()
+}
+
+fn candidate(run: &Run, (is_busy, is_unpurged): (bool, bool)) -> Candidate<'_> {
+    let info = &run.info;
+    Candidate {
+        level: info.level,
+        bytes: info.stored_bytes,
+        entries: info.entries,
+        live: info.live,
+        keys: (&info.min_key, &info.max_key),
+        oldest: info.oldest,
+        newest: info.newest,
+        is_busy,
+        is_unpurged,
+    }
+}
+
+fn largest_level_bytes(sources: &Sources) -> u64 {
+    let of_level = |level| {
+        let runs = sources.runs.iter().filter(|run| run.info.level == level);
+        runs.map(|run| run.info.stored_bytes).sum::<u64>()
+    };
+    (1..=BOTTOM).map(of_level).max().unwrap_or(0)
+}
+
+/// Below this nothing is in memory, or attached, or may come; without what the merge has.
+fn in_memory_from(
+    sources: &Sources,
+    late: CommitTs,
+    table: Option<&Arc<Memtable>>,
+    attached: &[Arc<Attached>],
+) -> CommitTs {
+    let tables = std::iter::once(&sources.active).chain(&sources.sealed);
+    let tables =
+        tables.filter(|other| !table.is_some_and(|table| Arc::ptr_eq(table, other))).map(|table| table.oldest());
+    let is_out = |other: &&Arc<Attached>| !attached.iter().any(|run| Arc::ptr_eq(run, other));
+    let other_attached = sources.attached.iter().filter(is_out).map(|run| run.ts);
+    let lowest = tables.chain(other_attached).min().unwrap_or(CommitTs::MAX);
+    CommitTs(lowest.min(late).0.saturating_sub(1))
+}
+
+/// What a merge of these does not see.
+pub(crate) fn elsewhere(
+    sources: &Sources,
+    late: CommitTs,
+    table: Option<&Arc<Memtable>>,
+    attached: &[Arc<Attached>],
+    runs: &[Arc<Run>],
+) -> Elsewhere {
+    let others = sources.runs.iter().filter(|run| !has(runs, run)).cloned().collect();
+    Elsewhere::new(in_memory_from(sources, late, table, attached), others)
+}
