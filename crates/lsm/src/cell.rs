@@ -91,7 +91,8 @@ impl<T: Send + Sync + 'static> Cell<T> {
         let (value, bytes) = read()?;
         let value = Arc::new(value);
         self.keep(cache, &value, bytes);
-        Ok(Some(Held::Shared(value)))
+        // Of several who read it at once all go on with what is kept.
+        Ok(Some(Held::Shared(self.share().unwrap_or(value))))
     }
 
     /// Keeps a value of so many bytes in memory, if there is room.

@@ -90,7 +90,7 @@ impl Partition {
         }
         let index = Arc::new(self.read(env)?);
         self.keep(env, &index);
-        Ok(index)
+        Ok(self.page.share().unwrap_or(index))
     }
 
     /// Keeps the index block in memory, if there is room.

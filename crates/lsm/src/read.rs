@@ -71,9 +71,13 @@ impl Core {
             table.get(key, at, |ts, value| best.offer(ts, value));
         }
         for attached in sources.attached.iter().filter(|attached| attached.ts <= at) {
-            if best.is_older_than(attached.ts)
-                && let Some(value) = attached.run.get(key)?
-            {
+            if !best.is_older_than(attached.ts) {
+                continue;
+            }
+            if matches!(reach, Reach::Memory(_)) && attached.run.meta().is_some() {
+                return Ok(false);
+            }
+            if let Some(value) = attached.run.get(key)? {
                 best.offer(attached.ts, value.as_deref());
             }
         }

@@ -31,7 +31,14 @@ impl<'a> Slot<'a> {
         reach: Reach<'g>,
         note_read: impl FnOnce(),
     ) -> Result<Option<Held<'g, DataBlock>>> {
-        self.index.cell(self.at).open(&env.cache, reach, || {
+        let cell = match reach {
+            Reach::Memory(_) => match self.index.known_cell(self.at) {
+                Some(cell) => cell,
+                None => return Ok(None),
+            },
+            Reach::Disk => self.index.cell(self.at),
+        };
+        cell.open(&env.cache, reach, || {
             note_read();
             let block = self.read(env)?;
             let bytes = page_bytes(&block);

@@ -111,16 +111,13 @@ impl Drop for Lot {
 pub struct LotBytes(Vec<(ExtentId, u32)>);
 
 impl LotBytes {
-    /// Counts one more block.
-    ///
-    /// # Panics
-    /// If an extent would have 4 GiB.
+    /// Counts one more block. No extent has 4 GiB: of addresses that are damaged no more is counted.
     pub fn add(&mut self, space: &Space, at: BlockRef) {
         let extent = space.extent_of(at);
         match self.0.binary_search_by_key(&extent, |(id, _)| *id) {
             Ok(place) => {
                 let bytes = &mut self.0[place].1;
-                *bytes = bytes.checked_add(at.stored_bytes).expect("an extent is below 4 GiB");
+                *bytes = bytes.saturating_add(at.stored_bytes);
             }
             Err(place) => self.0.insert(place, (extent, at.stored_bytes)),
         }
