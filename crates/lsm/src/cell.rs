@@ -100,7 +100,7 @@ impl<T: Send + Sync + 'static> Cell<T> {
         let bytes = bytes + CELL_BYTES;
         let mut charge = self.charge.lock();
         if charge.is_none()
-            && let Some(grant) = cache.try_grant(bytes)
+            && let Some(grant) = cache.try_grant_or_wish(bytes)
         {
             *charge = Some(grant.into_charge());
             self.value.replace(Some(value.clone()));

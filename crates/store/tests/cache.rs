@@ -357,6 +357,23 @@ fn other_classes_do_not_empty_the_cache() {
     assert_eq!(waiter.join().unwrap().unwrap(), 3 * PAGE);
 }
 
+/// Guard: who would keep a page and does not wait is heard.
+#[test]
+fn pages_at_their_floor_take_turns() {
+    let b = bench("turns", 64);
+    let mut pages: Vec<_> = (0..8).map(|id| b.load(id)).collect();
+    let _write_sets = b.cache.budget().charge(Class::WriteSets, 56 * PAGE);
+    assert_eq!(b.step().unwrap().evicted_pages, 0, "at the floor, and nobody asks");
+    for id in 8..40 {
+        assert!(b.cache.try_grant_or_wish(PAGE).is_none(), "all is taken");
+        assert_eq!(b.step().unwrap().evicted_pages, 1);
+        let grant = b.cache.try_grant_or_wish(PAGE).expect("the place of another");
+        pages.push(FakePage::load(&b.cache, id, grant.into_charge()));
+        assert_eq!((resident(&pages).len(), b.step().unwrap().evicted_pages), (8, 0));
+    }
+    assert!(pages[..8].iter().all(|page| !page.is_resident()), "the clock went around");
+}
+
 fn waiter_done(cache: &Cache) -> bool {
     vfs::thread::sleep(Duration::from_millis(1));
     cache.stats().waits >= 2

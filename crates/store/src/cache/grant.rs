@@ -48,6 +48,8 @@ pub(super) struct Grants {
     called: CachePadded<AtomicBool>,
     /// The last step could do nothing, though there was something to do. Relaxed: it only makes the worker wait.
     stalled: AtomicBool,
+    /// Bytes of pages that somebody would have kept, and did not wait for, since the last step. Relaxed: a hint.
+    wished: CachePadded<AtomicU64>,
     /// Relaxed: who misses a waiter that arrives at the same moment has come first.
     waiters: CachePadded<AtomicU64>,
     waits: AtomicU64,
@@ -73,10 +75,16 @@ impl Grants {
     }
 
     pub(super) fn note_step(&self, advanced: bool) {
+        self.wished.store(0, Ordering::Relaxed);
         self.stalled.store(!advanced, Ordering::Relaxed);
         if advanced {
             self.wake_waiters();
         }
+    }
+
+    /// Bytes of pages that somebody would have kept.
+    pub(super) fn wished_bytes(&self) -> u64 {
+        self.wished.load(Ordering::Relaxed)
     }
 
     /// Bytes waited for: of pages, and of all classes.
@@ -120,6 +128,18 @@ impl Cache {
         let charge = if waited_for { None } else { self.budget.try_charge(Class::Frames, bytes) }?;
         self.call_if_short();
         Some(Grant { charge })
+    }
+
+    /// The same for a page that is kept only if there is room. If there is none, the next step of eviction makes as much, as far as is kept
+    /// ready: a page may take the place of another, also where pages are down to their floor.
+    #[must_use]
+    pub fn try_grant_or_wish(&self, bytes: u64) -> Option<Grant> {
+        let grant = self.try_grant(bytes);
+        if grant.is_none() {
+            self.grants.wished.fetch_add(bytes, Ordering::Relaxed);
+            self.grants.call_worker();
+        }
+        grant
     }
 
     /// The same at once, past the limit if need be: for the one page through which others make room.

@@ -116,6 +116,7 @@ impl Cache {
         let free = self.budget.free();
         let above_floor = self.budget.used(Class::Frames).saturating_sub(self.budget.page_floor());
         let wished = (self.ready_bytes() + for_all).saturating_sub(free).min(above_floor);
+        let for_pages = for_pages + self.grants.wished_bytes().min(self.ready_bytes());
         let evict_bytes = wished.max(for_pages.saturating_sub(free));
         Aim { evict_bytes, write_ahead: self.dirty_bytes() > self.dirty_limit() }
     }
