@@ -232,13 +232,16 @@ impl<'a> Situation<'a> {
             below = CommitTs(oldest.0.saturating_sub(1));
         }
         let inputs: Vec<usize> = over.into_iter().filter(|j| self.run(*j).newest <= below).collect();
-        let sum = |of: fn(&Candidate<'_>) -> u64| inputs.iter().map(|j| of(self.run(*j))).sum::<u64>();
-        let is_much = sum(|run| run.dead()).saturating_mul(DEAD_SHARE) >= sum(|run| run.live);
-        if !inputs.contains(&i) || !is_much || inputs.iter().any(|j| self.run(*j).is_busy) {
+        if !inputs.contains(&i) || inputs.iter().any(|j| self.run(*j).is_busy) {
             return None;
         }
         let level = inputs.iter().map(|j| self.run(*j).level).max()?;
         let mut inputs = if level == 0 { inputs } else { self.with_level(inputs, level)? };
+        // Of all that is rewritten: a small run over many others brings these along.
+        let sum = |of: fn(&Candidate<'_>) -> u64| inputs.iter().map(|j| of(self.run(*j))).sum::<u64>();
+        if sum(|run| run.dead()).saturating_mul(DEAD_SHARE) < sum(|run| run.live) {
+            return None;
+        }
         inputs.sort_unstable();
         Some(Choice::Merge { inputs, level, is_purge: true })
     }

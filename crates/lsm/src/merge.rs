@@ -103,7 +103,7 @@ impl Merge {
         let ended = self.ended.0.len();
         while seen < bytes {
             let Some(least) = self.least() else { break };
-            if self.is_end(least) {
+            if self.is_end(least)? {
                 self.end_run()?;
                 if self.ended.0.len() > ended {
                     let ended = self.ended.0.len();
@@ -119,11 +119,15 @@ impl Merge {
     }
 
     /// True if the next key may not be in the run under way.
-    fn is_end(&mut self, least: usize) -> bool {
+    fn is_end(&mut self, least: usize) -> Result<bool> {
         let key = self.inputs[least].key();
         let behind = self.outcome.ends.partition_point(|end| **end <= *key);
         self.outcome.ends.drain(..behind);
-        !self.writer.is_empty() && (behind > 0 || self.writer.stored_bytes() >= self.outcome.run_bytes)
+        if behind == 0 && self.writer.stored_bytes() >= self.outcome.run_bytes {
+            // What waits counts as before compression: runs that end by it are too small, and would be joined to as small ones for ever.
+            self.writer.write_batch()?;
+        }
+        Ok(!self.writer.is_empty() && (behind > 0 || self.writer.stored_bytes() >= self.outcome.run_bytes))
     }
 
     fn end_run(&mut self) -> Result<()> {

@@ -225,7 +225,7 @@ impl Writer {
         if self.batch_bytes >= BATCH_BYTES { self.write_batch() } else { Ok(()) }
     }
 
-    fn write_batch(&mut self) -> Result<()> {
+    pub fn write_batch(&mut self) -> Result<()> {
         let (blocks, drafts): (Vec<_>, Vec<_>) = std::mem::take(&mut self.batch).into_iter().unzip();
         self.batch_bytes = 0;
         if blocks.is_empty() {
