@@ -51,6 +51,20 @@ fn break_byte(path: &Path, place: u64) {
     file.write_all_at(&[byte[0] ^ 0x10], place).unwrap();
 }
 
+/// How often upkeep met damage until it had nothing to do.
+fn faults_of_upkeep(index: &Lsm) -> u32 {
+    let mut faults = 0;
+    loop {
+        match index.maintain(&upkeep()) {
+            Ok(progress) if !progress.more => return faults,
+            Ok(_) => {}
+            Err(Fault::Corrupt(_)) => faults += 1,
+            Err(fault) => panic!("{fault}"),
+        }
+        assert!(faults < 3, "it is tried again and again");
+    }
+}
+
 fn found(index: &Lsm, skips: &Skips, direction: Direction) -> Vec<u32> {
     let mut cursor = index.cursor(ReadAt::Newest, ALL, direction);
     cursor.skip_damaged(skips.clone());
@@ -298,15 +312,7 @@ fn a_merge_that_cannot_begin_keeps_nobody_busy() {
     for ts in 5..=12 {
         put(&index, ts * 16, 0..ROWS, |n| vec![n as u8; 40]);
         flush(&index);
-        loop {
-            match index.maintain(&upkeep()) {
-                Ok(progress) if !progress.more => break,
-                Ok(_) => {}
-                Err(Fault::Corrupt(_)) => faults += 1,
-                Err(fault) => panic!("{fault}"),
-            }
-            assert!(faults < 3, "it is tried again and again");
-        }
+        faults += faults_of_upkeep(&index);
     }
     assert_eq!(faults, 1);
     assert!(index.stats().height < 10, "nothing is merged: {}", index.draw());
@@ -330,15 +336,7 @@ fn a_damaged_attached_run_keeps_nobody_busy() {
     let mut faults = 0;
     for ts in 2..=6 {
         index.attach(store::Run::from_sorted([(key(ts), Some(b"from memory"))]), CommitTs(u64::from(ts) * 160));
-        loop {
-            match index.maintain(&upkeep()) {
-                Ok(progress) if !progress.more => break,
-                Ok(_) => {}
-                Err(Fault::Corrupt(_)) => faults += 1,
-                Err(fault) => panic!("{fault}"),
-            }
-            assert!(faults < 3, "it is tried again and again");
-        }
+        faults += faults_of_upkeep(&index);
     }
     assert_eq!((faults, index.stats().runs), (1, 1), "{}", index.draw());
 }

@@ -403,3 +403,15 @@ fn what_piles_up_is_a_debt() {
     let levels = [(6, 1000), (7, 2000)];
     assert_eq!((debt(&levels, Shape::Lazy, FLUSH), debt(&levels, Shape::Leveled, FLUSH)), (0, 600));
 }
+
+/// A dense run is purged, but not with the whole bottom, which a small run over all of it would bring along.
+#[test]
+fn a_purge_counts_all_that_it_rewrites() {
+    let bottom = "7 ab:20, 7 cd:20, 7 ef:20, 7 gh:20, 7 ij:20, 7 kl:20";
+    for (upper, is_purged) in [("", true), (", 0 az:2", false)] {
+        let mut script = Script::new(Shape::Lazy).with(&format!("{bottom}{upper}"));
+        script.runs[1].dead = 17;
+        let choice = script.choice();
+        assert_eq!(matches!(choice, Some(Choice::Merge { is_purge: true, .. })), is_purged, "{choice:?}");
+    }
+}
