@@ -10,6 +10,7 @@
 //! whoever meets one with that gets `DefinitionChanged`.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use crate::catalog::{self, IndexDef};
 use crate::commit::Room;
@@ -17,10 +18,13 @@ use crate::database::Database;
 use crate::ddl::{CatalogChange, Wait};
 use crate::engine::Engine;
 use crate::entry::{IndexEntry, TableEntry, TableShape};
-use crate::error::Result;
+use crate::error::{Error, Result};
+use crate::foreign;
 use crate::handle::Table;
 use crate::layout::FORMAT_VERSIONS;
-use crate::table::{IndexSchema, TableChanges};
+use crate::options::TransactionOptions;
+use crate::table::{IndexSchema, Schema, TableChanges};
+use crate::transaction::Transaction;
 
 impl Database {
     /// Adds, drops, renames and moves columns of a table, drops and renames its secondary indexes: in a moment, however many rows it has. They stay as they are
@@ -64,7 +68,7 @@ impl Database {
 }
 
 impl Engine {
-    fn alter_table(&self, table: &TableEntry, changes: &TableChanges, wait: &Wait<'_>) -> Result<()> {
+    fn alter_table(self: &Arc<Self>, table: &Arc<TableEntry>, changes: &TableChanges, wait: &Wait<'_>) -> Result<()> {
         self.check_writable()?;
         self.check_room()?;
         self.check_format(FORMAT_VERSIONS)?;
@@ -73,7 +77,11 @@ impl Engine {
         shape.primary.check()?;
         self.check_undamaged(&shape.primary)?;
         // What does not fit is found before anybody has to wait.
-        self.check_format(shape.def.schema.with_changes(changes)?.format())?;
+        let planned = shape.def.schema.with_changes(changes)?;
+        self.check_format(planned.format())?;
+        let is_checked = changes.adds_foreign_keys() && !wait.options().unchecked_foreign_keys;
+        let parents = if is_checked { self.parents_of(table.name(), &planned) } else { Vec::new() };
+        let _parents = self.close_parents(&parents, wait)?;
         let _alone = self.step_alone(table, "(the whole table, for a change of its columns)", wait)?;
         vfs::thread::point("alter.closed");
         let _rows = self.catalog_rows.lock();
@@ -81,6 +89,16 @@ impl Engine {
         let schema = def.schema.with_changes(changes)?;
         if schema == def.schema {
             return Ok(());
+        }
+        let (name, followers) = (table.name(), self.followers_of_columns(table, changes));
+        let schema = renamed_in_parent(&schema, name, changes).unwrap_or(schema);
+        self.check_foreign_keys(name, &schema, wait)?;
+        self.check_followed(name, &schema, &followers, wait)?;
+        if is_checked
+            && let Some(orphan) =
+                Transaction::begin(self, TransactionOptions::default())?.first_orphan(table, &schema)?
+        {
+            return Err(orphan);
         }
         let now = table.shape();
         let named = |(index, entry): (&IndexSchema, &Arc<IndexEntry>)| (index.name().to_owned(), entry.clone());
@@ -91,6 +109,7 @@ impl Engine {
         def.schema = schema;
         def.secondaries = left.iter().map(|(_, entry)| entry.id()).collect();
         let mut change: CatalogChange = vec![(catalog::table_key(def.id).to_vec(), Some(def.encode()))];
+        change.extend(foreign::rows_of(&followers));
         change.extend(gone.iter().map(|entry| (catalog::index_key(entry.id()).to_vec(), None)));
         let renamed = || left.iter().filter(|(name, entry)| name != entry.name());
         change.extend(renamed().map(|(name, entry)| {
@@ -99,12 +118,53 @@ impl Engine {
         }));
         let ts = self.commit_catalog(change, Room::Ordinary)?;
         vfs::thread::point("alter.committed");
+        let mut names = self.names.write();
+        foreign::publish(followers, &mut names);
         table.update_shape(|now| {
             gone.iter().for_each(|entry| entry.set_dropped(ts));
             renamed().for_each(|(name, entry)| entry.rename(name));
             TableShape::new(def, now.primary.clone(), left.iter().map(|(_, entry)| entry.clone()).collect())
         });
+        names.relink(table);
+        if !names.references.is_empty() {
+            self.has_foreign_keys.store(true, Ordering::Relaxed);
+        }
+        drop(names);
         self.bury(gone, ts);
         Ok(())
     }
+
+    /// Tables whose foreign keys refer to columns that get another name.
+    fn followers_of_columns(&self, table: &TableEntry, changes: &TableChanges) -> Vec<(Arc<TableEntry>, Schema)> {
+        self.followers(table, |child| renamed_in_parent(child, table.name(), changes))
+    }
+
+    /// That the table can be the parent that it was, with the columns by their new names.
+    fn check_followed(
+        &self,
+        name: &str,
+        schema: &Schema,
+        followers: &[(Arc<TableEntry>, Schema)],
+        wait: &Wait<'_>,
+    ) -> Result<()> {
+        if followers.is_empty() {
+            return self.check_parent(name, schema, wait);
+        }
+        for (child, of_child) in followers {
+            for foreign in of_child.foreign_keys().iter().filter(|foreign| foreign.parent() == name) {
+                if let Err(what) = foreign::bind(foreign, of_child, schema) {
+                    let (constraint, table) = (foreign.name().to_owned(), child.name().to_owned());
+                    return Err(Error::NeededByForeignKey { what, constraint, table });
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The definition of a child behind a change of the names of its parent's columns; none if it does not name them.
+fn renamed_in_parent(child: &Schema, parent: &str, changes: &TableChanges) -> Option<Schema> {
+    changes.renamed_columns().fold(None, |now: Option<Schema>, (from, to)| {
+        now.as_ref().unwrap_or(child).with_parent_column_renamed(parent, from, to).or(now)
+    })
 }

@@ -28,7 +28,7 @@ mod online;
 mod tables;
 mod waiting;
 
-pub use waiting::Wait;
+pub use waiting::{LOOK, Wait};
 
 /// Of a plain index or a table. MariaDB calls a table by a path, in which a character may have five bytes.
 const NAME_BYTES_MAX: usize = 640;
@@ -62,18 +62,60 @@ impl Engine {
         check_name(name)?;
         self.check_writable()?;
         self.check_room()?;
-        let _step = self.steps.take(|| wait.look())?;
+        let schema = schema.of_new_table().with_collations(&self.options.collations);
+        self.check_format(schema.format())?;
+        let parents = self.unaware_parents_of(name, &schema);
+        let turns = parents.iter().map(|parent| self.turn_of(parent, wait)).collect::<Result<Vec<_>>>()?;
+        let step = self.steps.take(|| wait.look())?;
         if self.names.read().tables.contains_key(name) {
             return Err(Error::AlreadyExists { kind: "table", name: name.to_owned() });
         }
-        let schema = schema.of_new_table().with_collations(&self.options.collations);
-        self.check_format(schema.format())?;
+        self.check_foreign_keys(name, &schema, wait)?;
+        self.check_parent(wait.options().takes_place_of.as_deref().unwrap_or(name), &schema, wait)?;
         let (def, new) = self.new_table(name, schema)?;
-        let change = catalog_rows(&def, &new);
-        self.publish_new(&new, change)?;
-        let table = TableEntry::new(shape_of(def, new));
-        self.names.write().tables.insert(name.to_owned(), table.clone());
+        let table = TableEntry::new(shape_of(def.clone(), new.clone()));
+        if parents.is_empty() {
+            self.publish_new(&new, catalog_rows(&def, &new))?;
+            self.name_table(name, &table);
+            return Ok(table);
+        }
+        drop(step);
+        self.create_child((&table, &def, &new), &parents, wait).inspect_err(|_| {
+            self.names.write().unlink(table.id);
+            self.forget_new(&new);
+        })?;
+        drop(turns);
         Ok(table)
+    }
+
+    /// A table with foreign keys to others is announced to those who write to these, and made when all of them know.
+    fn create_child(
+        &self,
+        (table, def, new): (&Arc<TableEntry>, &TableDef, &[Arc<IndexEntry>]),
+        parents: &[Arc<TableEntry>],
+        wait: &Wait<'_>,
+    ) -> Result<()> {
+        self.has_foreign_keys.store(true, Ordering::Relaxed);
+        self.names.write().link(table);
+        vfs::thread::point("foreign.announced");
+        self.wait_for_unaware(parents, wait)?;
+        let _step = self.steps.take(|| wait.look())?;
+        if self.names.read().tables.contains_key(&def.name) {
+            return Err(Error::AlreadyExists { kind: "table", name: def.name.clone() });
+        }
+        self.check_foreign_keys(&def.name, &def.schema, wait)?;
+        self.publish_new(new, catalog_rows(def, new))?;
+        self.name_table(&def.name, table);
+        Ok(())
+    }
+
+    fn name_table(&self, name: &str, table: &Arc<TableEntry>) {
+        let mut names = self.names.write();
+        names.link(table);
+        if !names.references.is_empty() {
+            self.has_foreign_keys.store(true, Ordering::Relaxed);
+        }
+        names.tables.insert(name.to_owned(), table.clone());
     }
 
     /// A table with empty indexes, all under new numbers: the primary, then the others.
@@ -115,6 +157,7 @@ impl Engine {
         self.check_not_read_only()?;
         let (table, _turn) = self.turn_at(name, wait)?;
         let _alone = self.step_alone(&table, "(the whole table, for its drop)", wait)?;
+        self.check_unreferenced(&table, wait)?;
         let _rows = self.catalog_rows.lock();
         let shape = table.shape();
         let mut entries = vec![shape.primary.clone()];
@@ -122,7 +165,10 @@ impl Engine {
         let mut change: CatalogChange = entries.iter().map(|e| (catalog::index_key(e.id()).to_vec(), None)).collect();
         change.push((catalog::table_key(table.id).to_vec(), None));
         let ts = self.commit_catalog(change, Room::Reserve)?;
-        self.names.write().tables.remove(name);
+        let mut names = self.names.write();
+        names.tables.remove(name);
+        names.unlink(table.id);
+        drop(names);
         self.bury(entries, ts);
         Ok(())
     }

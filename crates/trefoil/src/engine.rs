@@ -66,6 +66,9 @@ pub struct Engine {
     pub writers: Writers,
     /// Open indexes and tables.
     pub names: RwLock<Names>,
+    /// There is, or was, a foreign key: without one no write looks for any. Relaxed: who has to see it comes behind a lock
+    /// that somebody gave back who had seen it, or through a gate.
+    pub has_foreign_keys: AtomicBool,
     /// One step of a change of definitions at a time.
     pub steps: Steps,
     /// Index builds under way.

@@ -286,6 +286,7 @@ pub struct TableShape {
 }
 
 /// The secondary indexes that writers keep up: the public ones, then those that are being built.
+#[derive(Clone)]
 pub struct Kept {
     /// The table's schema, with the indexes that are being built behind the others.
     pub schema: Schema,
@@ -414,6 +415,8 @@ pub struct Names {
     pub plain: BTreeMap<String, Arc<IndexEntry>>,
     /// Tables by name.
     pub tables: BTreeMap<String, Arc<TableEntry>>,
+    /// By the name of a parent, which may be missing: the tables with foreign keys to it ([`crate::foreign`]).
+    pub references: BTreeMap<String, Vec<Arc<TableEntry>>>,
     /// Dropped indexes whose blocks are not freed yet. An index leaves `indexes` and comes here in one step, so that
     /// each checkpoint names it until it is freed.
     pub dropped: Vec<Arc<IndexEntry>>,

@@ -4,7 +4,7 @@ use std::fmt;
 
 use base::{CommitTs, Corruption, Fault};
 
-use crate::table::{OwnedValue, Value};
+use crate::table::{ForeignKey, OwnedValue, Value};
 
 /// Result of the public API: its errors are [`Error`] unless another type is named.
 ///
@@ -254,6 +254,28 @@ pub enum Error {
         /// Its name.
         name: String,
     },
+    /// A row would have no parent, or rows their parent no longer: [`ForeignKey`](crate::ForeignKey). The statement did
+    /// nothing; the transaction goes on.
+    #[error("{0}")]
+    ForeignKey(Box<ForeignKeyFailure>),
+    /// A foreign key cannot be as it is described: its parent is missing, has no index on the columns, or has others.
+    #[error("foreign key {constraint:?} is refused: {why}")]
+    ForeignKeyRefused {
+        /// Its name.
+        constraint: String,
+        /// What is wrong.
+        why: String,
+    },
+    /// A table, a column or an index is to go that a foreign key needs. Drop the foreign key first.
+    #[error("foreign key {constraint:?} of table {table:?} needs {what}; drop the foreign key first")]
+    NeededByForeignKey {
+        /// What is needed.
+        what: String,
+        /// The foreign key.
+        constraint: String,
+        /// The table that has it.
+        table: String,
+    },
     /// The database behind this handle was closed.
     #[error("the database is closed")]
     Closed,
@@ -267,6 +289,72 @@ pub enum Error {
         /// The system's words.
         message: String,
     },
+}
+
+/// What a foreign key found: [`ForeignKeyFailure::kind`].
+///
+/// ```
+/// use trefoil::{Error, ForeignKeyFailureKind};
+///
+/// fn is_orphan(error: &Error) -> bool {
+///     matches!(error, Error::ForeignKey(failure) if failure.kind == ForeignKeyFailureKind::NoParent)
+/// }
+/// assert!(!is_orphan(&Error::Closed));
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ForeignKeyFailureKind {
+    /// No row of the parent has the key.
+    NoParent,
+    /// Rows have the parent that was to go, or to change its key.
+    HasChildren,
+    /// Cascades went deeper than 15 tables, or rows.
+    TooDeep,
+}
+
+/// Which foreign key was broken, and by what: [`Error::ForeignKey`].
+///
+/// ```
+/// # let dir = tempfile::tempdir().expect("a temporary directory");
+/// # let db = trefoil::Database::open(dir.path(), trefoil::Options::default())?;
+/// use trefoil::{ColumnType, ForeignKey, IndexSchema, Schema};
+///
+/// let people = Schema::builder().column("id", ColumnType::I64).nullable("boss", ColumnType::I64).primary_key(&["id"]);
+/// let people = people.index(IndexSchema::new("by_boss", &["boss"]));
+/// let people = people.foreign_key(ForeignKey::new("boss", &["boss"], "people", &["id"])).build()?;
+/// let people = db.create_table("people", people)?;
+/// let error = db.begin()?.insert(&people, &[1i64.into(), 2i64.into()]).expect_err("nobody has number 2");
+/// assert_eq!(error.to_string(), "foreign key \"boss\" of people: people has no row with (id) = (2)");
+/// # Ok::<(), trefoil::Error>(())
+/// ```
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct ForeignKeyFailure {
+    /// What was found.
+    pub kind: ForeignKeyFailureKind,
+    /// The foreign key.
+    pub constraint: ForeignKey,
+    /// The table that has it.
+    pub table: String,
+    /// The values of its columns.
+    pub key: Vec<OwnedValue>,
+}
+
+impl fmt::Display for ForeignKeyFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { kind, constraint, table, key } = self;
+        let (parent, key) = (constraint.parent(), shown(key));
+        write!(f, "foreign key {:?} of {table}: ", constraint.name())?;
+        match kind {
+            ForeignKeyFailureKind::NoParent => {
+                write!(f, "{parent} has no row with ({}) = {key}", constraint.parent_columns().join(", "))
+            }
+            ForeignKeyFailureKind::HasChildren => {
+                write!(f, "a row with ({}) = {key} needs that row of {parent}", constraint.columns().join(", "))
+            }
+            ForeignKeyFailureKind::TooDeep => write!(f, "cascades are deeper than 15, at a row of {parent} with {key}"),
+        }
+    }
 }
 
 /// What a row cannot have because another one has it: [`Error::DuplicateKey`].

@@ -21,7 +21,7 @@ use crate::error::{Error, Result};
 
 const MAGIC: &[u8; 16] = b"Trefoil database";
 /// Newest database format: what a new database has.
-pub const FORMAT: u32 = 8;
+pub const FORMAT: u32 = 9;
 /// From this on rows may be of several versions.
 pub const FORMAT_VERSIONS: u32 = 2;
 /// From this on indexes may be Bε-trees: inner images with message segments.

@@ -28,6 +28,7 @@ mod engine;
 mod entry;
 mod error;
 mod estimate;
+mod foreign;
 #[doc(hidden)]
 pub mod fuzzing;
 mod gate;
@@ -108,7 +109,7 @@ pub use builds::{BuildStage, IndexBuild};
 pub use controller::DelayStats;
 pub use cursor::Cursor;
 pub use database::Database;
-pub use error::{Duplicate, Error, Result};
+pub use error::{Duplicate, Error, ForeignKeyFailure, ForeignKeyFailureKind, Result};
 pub use estimate::TableStats;
 pub use handle::{Index, Table};
 /// Keys that a reader passed over because they cannot be read: [`Cursor::skipped`], [`Rows::skipped`]. Rows from `low` on
@@ -235,8 +236,8 @@ pub use store::Compression;
 /// ```
 pub use store::SpaceStats;
 pub use table::{
-    Collations, Column, ColumnType, FromColumn, FromRow, IndexSchema, KeyPart, OwnedValue, Schema, SchemaBuilder,
-    TableChanges, Timestamp, Value,
+    Collations, Column, ColumnType, ForeignKey, FromColumn, FromRow, IndexSchema, KeyPart, OwnedValue, ReferenceAction,
+    Schema, SchemaBuilder, TableChanges, Timestamp, Value,
 };
 pub use transaction::{Savepoint, Transaction};
 /// Row locks: [`Stats::locks`].

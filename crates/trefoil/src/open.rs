@@ -272,6 +272,7 @@ impl Opening {
             ring_bytes,
             log_step: AtomicU64::new(0).into(),
             names: RwLock::new(Names::default()),
+            has_foreign_keys: AtomicBool::new(false),
             steps: Steps::default(),
             builds: Mutex::default(),
             catalog_rows: Mutex::new(()),
@@ -387,8 +388,12 @@ fn register(engine: &Engine, catalog: Target, rows: Vec<Row>, manifest: &Manifes
     for mut def in tables {
         def.schema = def.schema.with_collations(&engine.options.collations);
         let shape = shape_of(&names, def)?;
-        names.tables.insert(shape.def.name.clone(), TableEntry::new(shape));
+        let name = shape.def.name.clone();
+        let table = TableEntry::new(shape);
+        names.link(&table);
+        names.tables.insert(name, table);
     }
+    engine.has_foreign_keys.store(!names.references.is_empty(), Ordering::Relaxed);
     *engine.names.write() = names;
     free_unknown(engine, manifest);
     Ok(())

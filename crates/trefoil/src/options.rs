@@ -130,6 +130,14 @@ pub struct ChangeOptions {
     /// Asked now and then while a change waits, and while an index is built, by whatever thread: `false` ends it with
     /// [`Error::Cancelled`](crate::Error::Cancelled).
     pub goes_on: Option<Arc<dyn Fn() -> bool + Send + Sync>>,
+    /// Foreign keys are taken as they are given: a parent may be missing, rows may have none, and tables, columns and indexes
+    /// that are referred to may go. Nothing is checked later on.
+    pub unchecked_foreign_keys: bool,
+    /// A table that is renamed leaves the foreign keys to it with its name of before, for another one that takes that name.
+    pub leave_references: bool,
+    /// A table that is created is going to take the place of the table of this name, which stays for now: it has to be fit to be
+    /// the parent of that one's children.
+    pub takes_place_of: Option<String>,
 }
 
 impl ChangeOptions {

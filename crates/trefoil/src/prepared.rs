@@ -32,6 +32,7 @@ use crate::transaction::Transaction;
 pub mod ordered;
 pub mod ordering;
 pub mod recovered;
+mod references;
 pub mod registry;
 
 use ordered::{Pending, unknown};

@@ -20,21 +20,25 @@ use crate::table::Value;
 use crate::transaction::Transaction;
 use unique::Taken;
 
+mod cascade;
 mod changing;
 mod conflicts;
 mod cursors;
+mod foreign;
 mod index_rows;
 mod locking;
 mod range;
 mod reading;
 mod unique;
 
+pub(crate) use cascade::Step;
 pub use conflicts::Upserted;
 pub use cursors::{Entries, RowRef, Rows};
 pub use index_rows::{IndexRows, Judged};
 pub use range::{ALL, ValueRange};
 
 pub(crate) use cursors::owned;
+pub(crate) use foreign::name_of;
 pub(crate) use range::{as_slice, index_number, index_range, primary_range, whole_key};
 pub(crate) use unique::duplicate;
 
@@ -133,6 +137,7 @@ impl Transaction {
     fn write_row(&mut self, shape: &Arc<TableShape>, key: &[u8], row: &[Value<'_>]) -> Result<()> {
         let schema = &shape.kept.schema;
         let (mut bytes, mut beside) = (Vec::new(), Vec::new());
+        self.lock_referenced(shape, None, Some(row))?;
         schema.row_value(row, &mut bytes)?;
         self.write(&shape.primary, key, Some(&bytes))?;
         for (n, secondary) in shape.kept.indexes.iter().enumerate() {
@@ -140,7 +145,7 @@ impl Transaction {
             schema.entry_value_of_row(n, row, &mut beside)?;
             self.write_entry(secondary, &bytes, Some(&beside))?;
         }
-        Ok(())
+        self.check_parents(shape, None, row)
     }
 
     /// Replaces the row with the same primary key: one value for each column. False if there is none. To change
@@ -205,6 +210,7 @@ impl Transaction {
                 return Err(taken.error(shape));
             }
         }
+        self.lock_referenced(shape, Some((key, old)), Some(row))?;
         self.write(&shape.primary, key, Some(&new))?;
         for (n, secondary) in shape.kept.indexes.iter().enumerate() {
             schema.secondary_key(n, key, old, &mut old_entry)?;
@@ -219,6 +225,8 @@ impl Transaction {
                 self.write_entry(secondary, &new_entry, Some(&new_beside))?;
             }
         }
+        self.check_parents(shape, Some((key, old)), row)?;
+        self.act_on_children(shape, (key, old), Some(row))?;
         Ok(true)
     }
 
@@ -326,11 +334,15 @@ impl Transaction {
             self.claim(shape, n, &[], &gone, &[])?;
         }
         for (i, row) in &rows {
+            self.lock_referenced(shape, Some((sorted[*i], row)), None)?;
             self.write(&shape.primary, sorted[*i], None)?;
             for (n, secondary) in shape.kept.indexes.iter().enumerate() {
                 schema.secondary_key(n, sorted[*i], row, &mut entry)?;
                 self.write_entry(secondary, &entry, None)?;
             }
+        }
+        for (i, row) in &rows {
+            self.act_on_children(shape, (sorted[*i], row), None)?;
         }
         Ok(rows.len())
     }

@@ -6,6 +6,7 @@
 //! | `collation` | what orders text that its bytes do not order |
 //! | `column` | a column and its type |
 //! | `index_schema` | a secondary index, as it is described |
+//! | `foreign_key` | a foreign key, as it is described |
 //! | [`schema`] | columns, primary key, secondary indexes |
 //! | `parts` | the checks of a schema, and what follows from it |
 //! | `schema_codec` | its form in the catalog |
@@ -33,6 +34,7 @@ mod changes;
 mod collation;
 mod column;
 mod entries;
+mod foreign_key;
 mod fuzzing;
 mod index_schema;
 #[doc(hidden)]
@@ -52,6 +54,7 @@ pub use builder::SchemaBuilder;
 pub use changes::TableChanges;
 pub use collation::Collations;
 pub use column::{Column, ColumnType};
+pub use foreign_key::{ForeignKey, ReferenceAction};
 #[doc(hidden)]
 pub use fuzzing::fuzz;
 pub use index_schema::{IndexSchema, KeyPart};

@@ -30,6 +30,7 @@ use crate::entry::{IndexEntry, TableEntry, TableShape};
 use crate::error::{Error, Result};
 use crate::handle::Index;
 use crate::options::{Durability, Isolation, TransactionOptions};
+use crate::rows::Step;
 
 mod counters;
 mod held;
@@ -96,6 +97,10 @@ pub struct Transaction {
     /// Some of them could not be moved.
     spill_failed: bool,
     done: Cell<bool>,
+    /// See [`Transaction::set_foreign_key_checks`].
+    pub(crate) foreign_key_checks: bool,
+    /// Changes of rows that led to one another, while one of them is under way.
+    pub(crate) steps: Vec<Step>,
 }
 
 struct OpenTable {
@@ -131,6 +136,8 @@ impl Transaction {
             spilled_bytes: 0,
             spill_failed: false,
             done: Cell::new(false),
+            foreign_key_checks: true,
+            steps: Vec::new(),
         })
     }
 
@@ -440,6 +447,13 @@ impl Transaction {
     }
 
     /// Whoever changes one of them waits for this transaction no more; it takes the shape anew that it finds.
+    /// The table of a shape that this transaction has opened.
+    pub(crate) fn entry_of(&self, shape: &TableShape) -> Arc<TableEntry> {
+        let tables = self.tables.borrow();
+        let open = tables.iter().find(|open| open.entry.id == shape.def.id);
+        open.expect("what is written to is open").entry.clone()
+    }
+
     fn leave_tables(&self) {
         for table in self.tables.take() {
             if let Some(slot) = table.slot {

@@ -135,6 +135,7 @@ impl Engine {
         let shape = table.shape();
         shape.primary.check()?;
         let n = index_number(&shape, name)?;
+        self.check_index_unneeded(table, &shape, n, wait)?;
         let (mut def, mut secondaries) = (shape.def.clone(), shape.secondaries.clone());
         def.schema = def.schema.without_index(n);
         def.secondaries.remove(n);
@@ -260,13 +261,20 @@ impl<'a> Online<'a> {
     }
 
     /// The rest of step 5. `old` is what the new index takes the place of. The caller holds `catalog_rows`.
-    fn publish(mut self, def: TableDef, secondaries: Vec<Arc<IndexEntry>>, old: Option<Arc<IndexEntry>>) -> Result<()> {
+    fn publish(
+        mut self,
+        mut def: TableDef,
+        secondaries: Vec<Arc<IndexEntry>>,
+        old: Option<Arc<IndexEntry>>,
+    ) -> Result<()> {
         for entry in &self.entries {
             // From here on a value that is taken is the writer's error.
             let before = if entry.stage() == Stage::Verifying { Stage::Verifying } else { Stage::Building };
             entry.advance(before, Stage::Public)?;
         }
         vfs::thread::point("ddl.registered");
+        // They have followed their parents meanwhile.
+        def.schema = def.schema.with_foreign_keys(self.table.shape().def.schema.foreign_keys().to_vec())?;
         let mut change: CatalogChange =
             self.entries.iter().map(|e| (catalog::index_key(e.id()).to_vec(), Some(e.def.encode()))).collect();
         change.extend(old.iter().map(|old| (catalog::index_key(old.id()).to_vec(), None)));

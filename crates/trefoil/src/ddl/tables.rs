@@ -18,6 +18,7 @@ use crate::database::Database;
 use crate::engine::Engine;
 use crate::entry::TableEntry;
 use crate::error::{Error, Result};
+use crate::foreign;
 use crate::handle::Table;
 
 impl Database {
@@ -144,10 +145,22 @@ impl Engine {
         let _rows = self.catalog_rows.lock();
         let mut def = table.shape().def.clone();
         to.clone_into(&mut def.name);
-        self.commit_catalog(vec![(catalog::table_key(def.id).to_vec(), Some(def.encode()))], Room::Reserve)?;
+        let followers = match wait.options().leave_references {
+            true => Vec::new(),
+            false => {
+                def.schema = def.schema.with_parent_renamed(name, to).unwrap_or(def.schema);
+                self.followers(&table, |child| child.with_parent_renamed(name, to))
+            }
+        };
+        self.check_parent(to, &def.schema, wait)?;
+        let mut change = foreign::rows_of(&followers);
+        change.push((catalog::table_key(def.id).to_vec(), Some(def.encode())));
+        self.commit_catalog(change, Room::Reserve)?;
         vfs::thread::point("ddl.renamed");
-        table.rename(def);
         let mut names = self.names.write();
+        table.rename(def);
+        foreign::publish(followers, &mut names);
+        names.relink(&table);
         names.tables.remove(name);
         names.tables.insert(to.to_owned(), table.clone());
         Ok(())
@@ -158,6 +171,7 @@ impl Engine {
         self.check_room()?;
         let (table, _turn) = self.turn_at(name, wait)?;
         let _alone = self.step_alone(&table, "(the whole table, to be emptied)", wait)?;
+        self.check_unreferenced(&table, wait)?;
         let _rows = self.catalog_rows.lock();
         let old = table.shape();
         let (def, new) = self.new_table(name, old.def.schema.of_new_table())?;
@@ -169,7 +183,11 @@ impl Engine {
         vfs::thread::point("ddl.truncated");
         new.iter().for_each(|entry| entry.set_usable_from(ts));
         let empty = TableEntry::new(shape_of(def, new));
-        self.names.write().tables.insert(name.to_owned(), empty.clone());
+        let mut names = self.names.write();
+        names.unlink(table.id);
+        names.link(&empty);
+        names.tables.insert(name.to_owned(), empty.clone());
+        drop(names);
         self.bury(gone, ts);
         Ok(empty)
     }

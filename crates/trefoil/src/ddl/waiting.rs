@@ -116,7 +116,7 @@ impl Engine {
         self.close_gate(table, "(the whole table, to be read as it will stay)", wait).map(drop)
     }
 
-    fn close_gate<'a>(&self, table: &'a TableEntry, why: &str, wait: &Wait<'_>) -> Result<GateClosed<'a>> {
+    pub fn close_gate<'a>(&self, table: &'a TableEntry, why: &str, wait: &Wait<'_>) -> Result<GateClosed<'a>> {
         let prepared = || self.check_unprepared(table.name(), table.id);
         loop {
             let opened = Instant::now();

@@ -12,8 +12,10 @@ use std::time::Duration;
 
 use base::{CommitTs, IndexId, Lsn, Result, TxnId};
 use store::{Budget, Charge, Class};
+use txn::Mode;
 use wal::RecordRef;
 
+use super::references;
 use super::registry::{Brief, Decided, Form, SetShare};
 use crate::catalog::Role;
 use crate::engine::Engine;
@@ -95,7 +97,18 @@ impl Undecided {
     /// The end of the log: what is left is prepared.
     pub fn restore(self, engine: &Arc<Engine>) -> Result<()> {
         engine.prepared.were_committed(self.committed);
-        self.sets.into_iter().try_for_each(|(end, found)| restore(engine, end, found))
+        let mut restored =
+            self.sets.into_iter().map(|(end, found)| restore(engine, end, found)).collect::<Result<Vec<Restored>>>()?;
+        // Behind all row locks: what nobody has of the others is theirs.
+        for mode in [Mode::Exclusive, Mode::Shared] {
+            for Restored { shares, held, .. } in &mut restored {
+                held.iter_mut().try_for_each(|held| references::retake(engine, held, shares, mode))?;
+            }
+        }
+        restored.into_iter().for_each(|Restored { brief, shares, held }| {
+            engine.prepared.register(brief, shares, held, true);
+        });
+        Ok(())
     }
 }
 
@@ -114,7 +127,14 @@ impl Found {
     }
 }
 
-fn restore(engine: &Arc<Engine>, end: Lsn, found: Found) -> Result<()> {
+/// A set that is prepared, with its locks.
+struct Restored {
+    brief: Brief,
+    shares: Vec<SetShare>,
+    held: Option<Held>,
+}
+
+fn restore(engine: &Arc<Engine>, end: Lsn, found: Found) -> Result<Restored> {
     let transaction = TxnId(engine.next_txn.fetch_add(1, Ordering::Relaxed));
     let mut shares = Vec::new();
     for (id, change) in found.changes {
@@ -136,8 +156,7 @@ fn restore(engine: &Arc<Engine>, end: Lsn, found: Found) -> Result<()> {
     }
     let (writes, bytes) = (shares.iter().map(SetShare::len).sum(), shares.iter().map(SetShare::bytes).sum());
     let brief = Brief { xid, transaction, since, start, end, writes, bytes, decision_bytes };
-    engine.prepared.register(brief, shares, held, true);
-    Ok(())
+    Ok(Restored { brief, shares, held })
 }
 
 /// Takes again what a set held.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::range::whole_key;
+use super::unique::{self, Taken};
 use crate::entry::TableShape;
 use crate::error::{Error, Result};
 use crate::handle::Table;
@@ -55,6 +56,77 @@ impl Transaction {
     }
 
     /// Changes a locked row, of which `old` is stored. False if that leaves it as it was.
+    /// Writes a row in the place of the one with this primary key; its own may be another one. Returns whether the row was there.
+    /// To foreign keys this is a change of the row, where a delete and an insert would be just that.
+    ///
+    /// # Errors
+    /// As [`Transaction::update`]; `DuplicateKey` if a row has the new primary key.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = trefoil::Database::open(dir.path(), trefoil::Options::default())?;
+    /// # use trefoil::{ColumnType, Schema};
+    /// # let schema = Schema::builder().column("id", ColumnType::I64).column("name", ColumnType::Text);
+    /// # let people = db.create_table("people", schema.primary_key(&["id"]).build()?)?;
+    /// let mut tx = db.begin()?;
+    /// tx.insert(&people, &[1i64.into(), "Ada".into()])?;
+    /// assert!(tx.move_row(&people, &[1i64.into()], &[7i64.into(), "Ada".into()])?);
+    /// assert_eq!(tx.get_row(&people, &[1i64.into()])?, None);
+    /// assert!(!tx.move_row(&people, &[1i64.into()], &[8i64.into(), "Ada".into()])?);
+    /// # Ok::<(), trefoil::Error>(())
+    /// ```
+    pub fn move_row(&mut self, table: &Table, primary_key: &[Value<'_>], row: &[Value<'_>]) -> Result<bool> {
+        self.statement(|tx| {
+            let shape = tx.open_table(&table.0, true)?;
+            let key = whole_key(&shape.def.schema, primary_key)?;
+            let Some(old) = tx.lock_newest(&shape, &key)? else { return Ok(false) };
+            tx.write_moved(&shape, &key, &old, row)?;
+            Ok(true)
+        })
+    }
+
+    /// The row at `key`, which is locked, becomes this one.
+    pub(super) fn write_moved(
+        &mut self,
+        shape: &Arc<TableShape>,
+        key: &[u8],
+        old: &[u8],
+        row: &[Value<'_>],
+    ) -> Result<()> {
+        let schema = &shape.kept.schema;
+        let mut new_key = Vec::new();
+        schema.primary_key_of_row(row, &mut new_key)?;
+        if new_key == key {
+            return self.write_over(shape, key, old, row).map(drop);
+        }
+        self.wait_for_ranges(&shape.primary, &new_key)?;
+        if let Some(stored) = self.lock_newest(shape, &new_key)? {
+            return Err(Taken::primary(&new_key, stored).error(shape));
+        }
+        let [mut bytes, mut entry] = [const { Vec::new() }; 2];
+        for &n in schema.unique_indexes() {
+            schema.secondary_key(n, key, old, &mut entry)?;
+            let new = unique::entry_of(schema, n, &new_key, row)?;
+            let leaving = [key.to_vec()];
+            if let Some(taken) = self.claim(shape, n, &[new], std::slice::from_ref(&entry), &leaving)? {
+                return Err(taken.error(shape));
+            }
+        }
+        self.lock_referenced(shape, Some((key, old)), Some(row))?;
+        schema.row_value(row, &mut bytes)?;
+        self.write(&shape.primary, key, None)?;
+        self.write(&shape.primary, &new_key, Some(&bytes))?;
+        for (n, secondary) in shape.kept.indexes.iter().enumerate() {
+            schema.secondary_key(n, key, old, &mut entry)?;
+            self.write_entry(secondary, &entry, None)?;
+            schema.index_key_of_row(n, &new_key, row, &mut entry)?;
+            schema.entry_value_of_row(n, row, &mut bytes)?;
+            self.write_entry(secondary, &entry, Some(&bytes))?;
+        }
+        self.check_parents(shape, Some((key, old)), row)?;
+        self.act_on_children(shape, (key, old), Some(row))
+    }
+
     pub(super) fn change_row(
         &mut self,
         shape: &Arc<TableShape>,

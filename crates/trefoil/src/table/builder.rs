@@ -4,6 +4,7 @@ use base::Result;
 
 use super::collation::Provider;
 use super::column::{Column, ColumnType};
+use super::foreign_key::ForeignKey;
 use super::index_schema::{IndexSchema, KeyPart};
 use super::parts::{Derived, Parts};
 use super::schema::Schema;
@@ -26,6 +27,7 @@ pub struct SchemaBuilder {
     primary: Vec<KeyPart>,
     primary_options: IndexOptions,
     indexes: Vec<IndexSchema>,
+    foreign_keys: Vec<ForeignKey>,
 }
 
 impl SchemaBuilder {
@@ -143,6 +145,22 @@ impl SchemaBuilder {
         self
     }
 
+    /// Adds a foreign key, up to 64. Its parent is looked for when the table is created.
+    ///
+    /// ```
+    /// use trefoil::{ColumnType, ForeignKey, IndexSchema, Schema};
+    ///
+    /// let dogs = Schema::builder().column("name", ColumnType::Text).column("owner_id", ColumnType::I64);
+    /// let dogs = dogs.primary_key(&["name"]).foreign_key(ForeignKey::new("owner", &["owner_id"], "people", &["id"]));
+    /// assert!(dogs.clone().build().is_err()); // whoever deletes a person has to find the dogs
+    /// assert!(dogs.index(IndexSchema::new("by_owner", &["owner_id"])).build().is_ok());
+    /// ```
+    #[must_use]
+    pub fn foreign_key(mut self, foreign_key: ForeignKey) -> Self {
+        self.foreign_keys.push(foreign_key);
+        self
+    }
+
     /// The schema, checked.
     ///
     /// # Errors
@@ -162,6 +180,7 @@ impl SchemaBuilder {
             primary_parts: self.primary.iter().map(|part| part.options).collect(),
             primary_options: self.primary_options,
             indexes: self.indexes,
+            foreign_keys: self.foreign_keys,
             versions: None,
             collations: Provider::default(),
             derived: Derived::default(),

@@ -3,6 +3,7 @@
 use base::{Fault, Result};
 
 use super::column::{Column, ColumnType};
+use super::foreign_key::ForeignKey;
 use super::parts::Parts;
 use super::row;
 use super::rows::check_value;
@@ -40,6 +41,12 @@ enum Change {
     Drop(String),
     Collate(String, u32),
     Rename {
+        from: String,
+        to: String,
+    },
+    AddForeignKey(ForeignKey),
+    DropForeignKey(String),
+    RenameForeignKey {
         from: String,
         to: String,
     },
@@ -219,6 +226,82 @@ impl TableChanges {
         self
     }
 
+    /// Adds a foreign key. That the rows there are have parents is looked at, unless
+    /// [`ChangeOptions::unchecked_foreign_keys`](crate::ChangeOptions::unchecked_foreign_keys) says otherwise.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = trefoil::Database::open(dir.path(), trefoil::Options::default())?;
+    /// # use trefoil::{ColumnType, IndexSchema, Schema};
+    /// # let schema = Schema::builder().column("id", ColumnType::I64).nullable("boss", ColumnType::I64);
+    /// # let schema = schema.primary_key(&["id"]).index(IndexSchema::new("by_boss", &["boss"])).build()?;
+    /// # let people = db.create_table("people", schema)?;
+    /// use trefoil::{Error, ForeignKey, TableChanges};
+    ///
+    /// let boss = TableChanges::new().add_foreign_key(ForeignKey::new("boss", &["boss"], "people", &["id"]));
+    /// db.alter_table(&people, &boss)?;
+    /// let mut tx = db.begin()?;
+    /// assert!(matches!(tx.insert(&people, &[1i64.into(), 2i64.into()]), Err(Error::ForeignKey(_))));
+    /// # Ok::<(), trefoil::Error>(())
+    /// ```
+    #[must_use]
+    pub fn add_foreign_key(mut self, foreign_key: ForeignKey) -> Self {
+        self.0.push(Change::AddForeignKey(foreign_key));
+        self
+    }
+
+    /// Drops a foreign key. Its index stays.
+    ///
+    /// ```
+    /// # use trefoil::{ColumnType, ForeignKey, IndexSchema, Schema};
+    /// # let schema = Schema::builder().column("id", ColumnType::I64).nullable("boss", ColumnType::I64);
+    /// # let schema = schema.primary_key(&["id"]).index(IndexSchema::new("by_boss", &["boss"]));
+    /// # let schema = schema.foreign_key(ForeignKey::new("boss", &["boss"], "people", &["id"])).build()?;
+    /// use trefoil::TableChanges;
+    ///
+    /// let free = schema.with_changes(&TableChanges::new().drop_foreign_key("boss").drop_index("by_boss"))?;
+    /// assert!(free.foreign_keys().is_empty());
+    /// assert!(schema.with_changes(&TableChanges::new().drop_index("by_boss")).is_err());
+    /// # Ok::<(), trefoil::Error>(())
+    /// ```
+    #[must_use]
+    pub fn drop_foreign_key(mut self, name: &str) -> Self {
+        self.0.push(Change::DropForeignKey(name.to_owned()));
+        self
+    }
+
+    /// Gives a foreign key another name; nothing if there is none of this one.
+    ///
+    /// ```
+    /// # use trefoil::{ColumnType, ForeignKey, IndexSchema, Schema};
+    /// # let schema = Schema::builder().column("id", ColumnType::I64).nullable("boss", ColumnType::I64);
+    /// # let schema = schema.primary_key(&["id"]).index(IndexSchema::new("by_boss", &["boss"]));
+    /// # let schema = schema.foreign_key(ForeignKey::new("boss", &["boss"], "people", &["id"])).build()?;
+    /// use trefoil::TableChanges;
+    ///
+    /// let renamed = schema.with_changes(&TableChanges::new().rename_foreign_key("boss", "their_boss"))?;
+    /// assert_eq!(renamed.foreign_keys()[0].name(), "their_boss");
+    /// # Ok::<(), trefoil::Error>(())
+    /// ```
+    #[must_use]
+    pub fn rename_foreign_key(mut self, name: &str, to: &str) -> Self {
+        self.0.push(Change::RenameForeignKey { from: name.to_owned(), to: to.to_owned() });
+        self
+    }
+
+    /// Columns that get another name, in the order of the changes.
+    pub(crate) fn renamed_columns(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.iter().filter_map(|change| match change {
+            Change::Rename { from, to } => Some((from.as_str(), to.as_str())),
+            _ => None,
+        })
+    }
+
+    /// True if there are foreign keys to add.
+    pub(crate) fn adds_foreign_keys(&self) -> bool {
+        self.0.iter().any(|change| matches!(change, Change::AddForeignKey(_)))
+    }
+
     /// What is left of secondary indexes, in their order, each with its name.
     pub(crate) fn apply_to_indexes<T>(&self, indexes: &mut Vec<(String, T)>) {
         for change in &self.0 {
@@ -257,6 +340,17 @@ impl Schema {
                 Change::Drop(name) => parts.drop_column(&mut versions, name)?,
                 Change::Collate(name, collation) => parts.collate(name, *collation)?,
                 Change::Rename { from, to } => parts.rename(from, to)?,
+                Change::AddForeignKey(foreign) => parts.foreign_keys.push(foreign.clone()),
+                Change::DropForeignKey(name) => {
+                    let n = parts.foreign_keys.iter().position(|foreign| foreign.name == *name);
+                    let n = n.ok_or_else(|| Fault::Invalid(format!("the table has no foreign key {name:?}")))?;
+                    parts.foreign_keys.remove(n);
+                }
+                Change::RenameForeignKey { from, to } => {
+                    for foreign in parts.foreign_keys.iter_mut().filter(|foreign| foreign.name == *from) {
+                        to.clone_into(&mut foreign.name);
+                    }
+                }
                 Change::DropIndex(name) => {
                     let n = parts.index_number(name)?;
                     parts.indexes.remove(n);
@@ -352,7 +446,9 @@ impl Parts {
             self.check_free(to)?;
         }
         to.clone_into(&mut self.columns[n].name);
-        for name in self.indexes.iter_mut().flat_map(|index| &mut index.columns).filter(|name| *name == from) {
+        let of_indexes = self.indexes.iter_mut().flat_map(|index| &mut index.columns);
+        let of_foreign_keys = self.foreign_keys.iter_mut().flat_map(|foreign| &mut foreign.columns);
+        for name in of_indexes.chain(of_foreign_keys).filter(|name| *name == from) {
             to.clone_into(name);
         }
         Ok(())

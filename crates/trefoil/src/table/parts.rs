@@ -7,6 +7,7 @@ use base::{Fault, Result};
 
 use super::collation::Provider;
 use super::column::{Column, ColumnType};
+use super::foreign_key::ForeignKey;
 use super::index_schema::{IndexSchema, PartOptions};
 use super::part::{Image, Part, is_string};
 use super::schema::{COLUMNS_MAX, INDEXES_MAX, KEY_COLUMNS_MAX, NAME_BYTES_MAX, Schema};
@@ -25,6 +26,7 @@ pub(super) struct Parts {
     pub(super) primary_parts: Vec<PartOptions>,
     pub(super) primary_options: IndexOptions,
     pub(super) indexes: Vec<IndexSchema>,
+    pub(super) foreign_keys: Vec<ForeignKey>,
     /// What rows of each version store, once there are several.
     pub(super) versions: Option<Versions>,
     pub(super) collations: Provider,
@@ -105,6 +107,7 @@ impl Parts {
             self.check_key(&format!("index {:?}", index.name), &numbers, &index.parts)?;
             index_columns.push(numbers);
         }
+        self.check_foreign_keys(&index_columns)?;
         self.versions.as_ref().map_or(Ok(()), |versions| versions.check(&self.columns, &self.held()))?;
         self.derived = self.derive(index_columns);
         Ok(Schema(Arc::new(self)))

@@ -10,7 +10,7 @@ use base::limits::KEY_BYTES_MAX;
 use base::{Fault, Result};
 
 use super::column::{Column, ColumnType};
-use super::part::Part;
+use super::part::{Image, Part};
 use super::parts::Place;
 use super::row;
 use super::schema::Schema;
@@ -250,6 +250,37 @@ impl Schema {
             return T::from_key(&mut key);
         }
         T::from_value(part.take(&mut key, &self.columns()[part.column])?)
+    }
+
+    /// Values of some columns of a row.
+    pub(crate) fn columns_of<'a>(&self, columns: &[usize], primary: &'a [u8], row: &'a [u8]) -> Result<Vec<Value<'a>>> {
+        self.pick(columns, primary, row).ok_or_else(|| self.unreadable(row))
+    }
+
+    /// Appends the key of some columns, whole and ascending.
+    pub(crate) fn put_plain_key(&self, columns: &[usize], values: &[Value<'_>], out: &mut Vec<u8>) -> Result<()> {
+        for (&column, value) in columns.iter().zip(values) {
+            check_value(&self.columns()[column], value)?;
+            let image = self.columns()[column].collation.map_or(Image::Whole, |number| Image::Collated(number, None));
+            self.put_part(out, &Part { column, descending: false, image }, value)?;
+        }
+        Ok(())
+    }
+
+    /// True if values of some columns are one key.
+    pub(crate) fn same_key(&self, columns: &[usize], a: &[Value<'_>], b: &[Value<'_>]) -> Result<bool> {
+        if a.iter().chain(b).any(Value::is_null) {
+            return Ok(false);
+        }
+        let (mut first, mut second) = (Vec::new(), Vec::new());
+        self.put_plain_key(columns, a, &mut first)?;
+        self.put_plain_key(columns, b, &mut second)?;
+        Ok(first == second)
+    }
+
+    /// True if these are the columns of the primary key, whole, in order.
+    pub(crate) fn has_whole_primary_key(&self, columns: &[usize]) -> bool {
+        self.primary_key() == columns && self.primary_key_parts().all(|part| part.front_length().is_none())
     }
 
     pub(super) fn primary_parts(&self) -> &[Part] {

@@ -2,12 +2,13 @@
 //!
 //! | bytes | what |
 //! |---|---|
-//! | 1 | schema format: 1; 2 once rows have several versions; 3 with what neither of them knows; 4 with a clustering index; 5 with an index that is a Bε-tree; 8 with one that is a log-structured merge tree |
+//! | 1 | schema format: 1; 2 once rows have several versions; 3 with what neither of them knows; 4 with a clustering index; 5 with an index that is a Bε-tree; 8 with one that is a log-structured merge tree; 9 with a foreign key |
 //! | varint, then per column | number of columns; name (varint length, bytes), type (1), of fixed width its width (1), flags (1: bit 0 = nullable, bit 1 = the number of a collation follows, varint) |
 //! | varint, then parts | number of parts of the primary key; the parts |
 //! | settings | of the primary index |
 //! | varint, then per index | number of indexes; name, flags (1: bit 0 = unique, from format 4 on bit 1 = clustering), number of parts, the parts, settings |
 //! | versions | in format 2: [`super::versions`]; from format 3 on behind a byte that says whether they are there |
+//! | varint, then per foreign key | from format 9 on: their number; name, parent (varint length, bytes each), actions on DELETE and UPDATE (1 each), number of columns, for each its number (varint), the parent's (varint length, bytes), the most bytes of a value that a cascade may put there (varint) |
 //!
 //! A part of a key is a column's number (varint), from format 3 on with flags behind it (1: bit 0 = descending, bit 1 = the length
 //! of its front follows, varint). Settings are structure (1), compression (1), node size in bytes (varint). Unknown formats, types, flags and settings
@@ -18,6 +19,7 @@ use base::{Fault, Result};
 use store::Compression;
 
 use super::column::{Column, ColumnType};
+use super::foreign_key::{FOREIGN_KEYS_MAX, ForeignKey};
 use super::index_schema::{IndexSchema, PartOptions};
 use super::parts::Parts;
 use super::schema::{COLUMNS_MAX, INDEXES_MAX, KEY_COLUMNS_MAX, Schema};
@@ -36,6 +38,8 @@ const FORMAT_CLUSTERING: u8 = 4;
 const FORMAT_BETREE: u8 = 5;
 /// Since this indexes may be log-structured merge trees.
 const FORMAT_LSM: u8 = 8;
+/// The one with foreign keys.
+const FORMAT_FOREIGN_KEYS: u8 = 9;
 const NULLABLE: u8 = 1;
 const COLLATED: u8 = 2;
 const UNIQUE: u8 = 1;
@@ -82,6 +86,14 @@ impl Schema {
         if let Some(versions) = &parts.versions {
             versions.encode(&mut out);
         }
+        if format >= FORMAT_FOREIGN_KEYS {
+            put_varint(&mut out, parts.foreign_keys.len() as u64);
+            for foreign in &parts.foreign_keys {
+                let number = |name| self.column_number(name).expect("a foreign key has columns of its table");
+                let columns: Vec<_> = foreign.columns().iter().map(|name| number(name)).collect();
+                foreign.encode(&columns, &mut out);
+            }
+        }
         out
     }
 
@@ -90,11 +102,11 @@ impl Schema {
     /// # Errors
     /// `Format` if a newer version wrote it; `Corrupt` if it is malformed; whatever a builder would say of it.
     pub fn decode(bytes: &[u8]) -> Result<Self> {
-        if let Some(&found) =
-            bytes.first().filter(|&&format| !(FORMAT..=FORMAT_BETREE).contains(&format) && format != FORMAT_LSM)
-        {
+        if let Some(&found) = bytes.first().filter(|&&format| {
+            !(FORMAT..=FORMAT_BETREE).contains(&format) && format < FORMAT_LSM || format > FORMAT_FOREIGN_KEYS
+        }) {
             let remedy = "open the database with the version that wrote it".to_owned();
-            let supported = u32::from(FORMAT_LSM);
+            let supported = u32::from(FORMAT_FOREIGN_KEYS);
             return Err(Fault::Format { path: "catalog schema".to_owned(), found: found.into(), supported, remedy });
         }
         let mut reader = Reader::new(bytes);
@@ -103,7 +115,13 @@ impl Schema {
         let parts = parts.filter(|parts| reader.is_empty() && bytes.first().is_some_and(|&f| f >= parts.format()));
         let at = (bytes.len() - reader.rest().len()) as u64;
         let damage = || {
-            Fault::corrupt("catalog", at, "schema", "a schema of format 1 to 5, or 8", format!("{} bytes", bytes.len()))
+            Fault::corrupt(
+                "catalog",
+                at,
+                "schema",
+                "a schema of format 1 to 5, 8 or 9",
+                format!("{} bytes", bytes.len()),
+            )
         };
         parts.ok_or_else(damage)?.checked()
     }
@@ -112,6 +130,9 @@ impl Schema {
 impl Parts {
     /// The oldest schema format that can say all of it.
     fn format(&self) -> u8 {
+        if !self.foreign_keys.is_empty() {
+            return FORMAT_FOREIGN_KEYS;
+        }
         let mut options = self.indexes.iter().map(|index| &index.options).chain([&self.primary_options]);
         if options.clone().any(|options| options.structure == Structure::Lsm) {
             return FORMAT_LSM;
@@ -179,8 +200,24 @@ fn take_parts(reader: &mut Reader<'_>) -> Option<Parts> {
         FORMAT_KEYS.. if !take_flag(reader, 1)? => None,
         _ => Some(Versions::decode(reader, columns.len())?),
     };
+    let foreign_keys = match format {
+        FORMAT_FOREIGN_KEYS.. => take_many(reader, FOREIGN_KEYS_MAX, |reader| {
+            ForeignKey::decode(reader, |n| columns.get(n).map(|column: &Column| column.name.clone()))
+        })?,
+        _ => Vec::new(),
+    };
     let (collations, derived) = Default::default();
-    Some(Parts { columns, primary, primary_parts, primary_options, indexes, versions, collations, derived })
+    Some(Parts {
+        columns,
+        primary,
+        primary_parts,
+        primary_options,
+        indexes,
+        foreign_keys,
+        versions,
+        collations,
+        derived,
+    })
 }
 
 fn take_many<T>(

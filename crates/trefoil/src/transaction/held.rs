@@ -127,6 +127,11 @@ impl Held {
         self.ask(engine, index, key, Mode::Exclusive, Some(Duration::ZERO));
     }
 
+    /// One of a key that a foreign key refers to, unless another transaction has it.
+    pub(crate) fn lock_reference(&mut self, engine: &Engine, index: IndexId, name: &[u8], mode: Mode) {
+        self.ask(engine, index, name, mode, Some(Duration::ZERO));
+    }
+
     fn ask(&mut self, engine: &Engine, index: IndexId, key: &[u8], mode: Mode, timeout: Option<Duration>) -> bool {
         let request = LockRequest { index, key, mode, timeout, weight: 0 };
         let outcome = engine.locks.lock(&mut self.locks.owner, &request);

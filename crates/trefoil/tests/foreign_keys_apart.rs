@@ -1,0 +1,271 @@
+//! Foreign keys between transactions that stand beside each other, and across a restart: whoever comes second waits, and sees. The
+//! schedules are those of `crates/trefoil/src/rows/foreign.rs`. Every test says which guard it stands for: with that guard removed
+//! it fails.
+
+#![allow(clippy::unwrap_used, reason = "a test panics on what it does not expect")]
+
+mod support;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use support::*;
+use trefoil::{
+    ColumnType, Database, Error, ForeignKey, ForeignKeyFailureKind, IndexOptions, IndexSchema, Isolation,
+    ReferenceAction, Schema, Structure, Table, Transaction, TransactionOptions, Value,
+};
+
+const LEVELS: [Isolation; 4] =
+    [Isolation::ReadUncommitted, Isolation::ReadCommitted, Isolation::RepeatableRead, Isolation::Serializable];
+/// A column of the parents that is referred to: the primary key, a unique one, the first of a key that is neither.
+const COLUMNS: [&str; 3] = ["id", "code", "kind"];
+
+fn of(structure: Structure) -> IndexOptions {
+    IndexOptions { structure, ..IndexOptions::default() }
+}
+
+/// Parents (id, code, kind) and children (id, parent).
+fn family(db: &Database, column: &str, options: IndexOptions, action: ReferenceAction) -> (Table, Table) {
+    let columns = Schema::builder().column("id", ColumnType::I64).nullable("code", ColumnType::I64);
+    let columns = columns.nullable("kind", ColumnType::I64).primary_key(&["id"]).primary_options(options);
+    let columns = columns.index(IndexSchema::new("by_code", &["code"]).unique().with_options(options));
+    let parents = columns.index(IndexSchema::new("by_kind", &["kind", "id"]).with_options(options)).build().unwrap();
+    let foreign = ForeignKey::new("of", &["parent"], "parents", &[column]).on_delete(action);
+    let columns = Schema::builder().column("id", ColumnType::I64).nullable("parent", ColumnType::I64);
+    let columns = columns.primary_key(&["id"]).primary_options(options);
+    let columns = columns.index(IndexSchema::new("by_parent", &["parent"]).with_options(options));
+    let p = db.create_table("parents", parents).unwrap();
+    let c = db.create_table("children", columns.foreign_key(foreign).build().unwrap()).unwrap();
+    let mut tx = db.begin().unwrap();
+    tx.insert(&p, &row([1, 1, 1])).unwrap();
+    tx.commit().unwrap();
+    (p, c)
+}
+
+fn row<const N: usize>(numbers: [i64; N]) -> Vec<Value<'static>> {
+    numbers.into_iter().map(Value::from).collect()
+}
+
+fn kind<T: std::fmt::Debug>(result: Result<T, Error>) -> ForeignKeyFailureKind {
+    match result {
+        Err(Error::ForeignKey(failure)) => failure.kind,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn at(isolation: Isolation) -> TransactionOptions {
+    TransactionOptions { isolation: Some(isolation), ..TransactionOptions::default() }
+}
+
+fn at_once(isolation: Isolation) -> TransactionOptions {
+    TransactionOptions { lock_timeout: Some(Duration::ZERO), ..at(isolation) }
+}
+
+fn end(tx: Transaction, commits: bool) {
+    match commits {
+        true => assert!(tx.commit().is_ok()),
+        false => tx.rollback(),
+    }
+}
+
+fn waits<T: std::fmt::Debug>(result: Result<T, Error>) {
+    assert!(matches!(result, Err(Error::LockTimeout { .. })), "{result:?}");
+}
+
+fn each(mut body: impl FnMut(Isolation, &'static str, Structure)) {
+    for isolation in LEVELS {
+        COLUMNS.into_iter().for_each(|column| body(isolation, column, Structure::Btree));
+    }
+    [Structure::Betree, Structure::Lsm].into_iter().for_each(|s| body(Isolation::RepeatableRead, "kind", s));
+}
+
+/// Guard: F2, the exclusive lock before the write. Without it the child is let in and its parent goes.
+#[test]
+fn a_child_waits_for_a_parent_that_is_going() {
+    each(|isolation, column, structure| {
+        for commits in [true, false] {
+            simulate(move |_| {
+                let db = open(&disk());
+                let (p, c) = family(&db, column, of(structure), ReferenceAction::Restrict);
+                let mut first = db.begin_with(at(isolation)).unwrap();
+                assert!(first.delete_row(&p, &[1i64.into()]).unwrap());
+                waits(db.begin_with(at_once(isolation)).unwrap().insert(&c, &row([1, 1])));
+                let (other, table) = (db.clone(), c.clone());
+                let second = vfs::thread::spawn("second", move || {
+                    let mut tx = other.begin_with(at(isolation)).unwrap();
+                    tx.insert(&table, &row([1, 1])).and_then(|()| tx.commit())
+                });
+                vfs::thread::sleep(Duration::from_millis(5));
+                end(first, commits);
+                let second = second.unwrap().join().unwrap();
+                match commits {
+                    true => assert_eq!(kind(second), ForeignKeyFailureKind::NoParent),
+                    false => drop(second.unwrap()),
+                }
+            });
+        }
+    });
+}
+
+/// Guard: F1, the shared lock that is kept. Without it the parent goes under the child.
+#[test]
+fn a_parent_waits_for_a_child_that_is_coming() {
+    each(|isolation, column, structure| {
+        for commits in [true, false] {
+            simulate(move |_| {
+                let db = open(&disk());
+                let (p, c) = family(&db, column, of(structure), ReferenceAction::Restrict);
+                let mut first = db.begin_with(at(isolation)).unwrap();
+                first.insert(&c, &row([1, 1])).unwrap();
+                // Others may have children of the same parent.
+                db.begin_with(at_once(isolation)).unwrap().insert(&c, &row([2, 1])).unwrap();
+                waits(db.begin_with(at_once(isolation)).unwrap().delete_row(&p, &[1i64.into()]));
+                let (other, table) = (db.clone(), p.clone());
+                let second = vfs::thread::spawn("second", move || {
+                    let mut tx = other.begin_with(at(isolation)).unwrap();
+                    tx.delete_row(&table, &[1i64.into()]).and_then(|_| tx.commit())
+                });
+                vfs::thread::sleep(Duration::from_millis(5));
+                end(first, commits);
+                let second = second.unwrap().join().unwrap();
+                match commits {
+                    true => assert_eq!(kind(second), ForeignKeyFailureKind::HasChildren),
+                    false => drop(second.unwrap()),
+                }
+            });
+        }
+    });
+}
+
+/// Guard: children are locked and looked at again. Without it a cascade deletes a child that has gone to another parent, or
+/// misses that one stays.
+#[test]
+fn children_that_others_change_are_waited_for() {
+    for (action, commits) in [
+        (ReferenceAction::Restrict, true),
+        (ReferenceAction::Restrict, false),
+        (ReferenceAction::Cascade, true),
+        (ReferenceAction::Cascade, false),
+    ] {
+        simulate(move |_| {
+            let db = open(&disk());
+            let (p, c) = family(&db, "id", small_nodes(), action);
+            let mut tx = db.begin().unwrap();
+            tx.insert(&p, &row([2, 2, 2])).unwrap();
+            tx.insert(&c, &row([1, 1])).unwrap();
+            tx.commit().unwrap();
+            let mut first = db.begin().unwrap();
+            assert!(first.update(&c, &row([1, 2])).unwrap());
+            let (other, table) = (db.clone(), p.clone());
+            let second = vfs::thread::spawn("second", move || {
+                let mut tx = other.begin().unwrap();
+                tx.delete_row(&table, &[1i64.into()]).and_then(|_| tx.commit())
+            });
+            vfs::thread::sleep(Duration::from_millis(5));
+            end(first, commits);
+            let second = second.unwrap().join().unwrap();
+            let child = db.begin().unwrap().get_row(&c, &[1i64.into()]).unwrap();
+            match (action, commits) {
+                (ReferenceAction::Restrict, false) => assert_eq!(kind(second), ForeignKeyFailureKind::HasChildren),
+                (_, true) => assert_eq!((second.is_ok(), child), (true, Some(row([1, 2])))),
+                (_, false) => assert_eq!((second.is_ok(), child), (true, None)),
+            }
+        });
+    }
+}
+
+/// Guard: `wait_for_unaware`. Without it the parent is removed without its key's lock, and the new table's row finds it.
+#[test]
+fn a_new_child_waits_for_who_does_not_know_of_it() {
+    simulate(|_| {
+        let db = open(&disk());
+        let (p, _) = family(&db, "id", small_nodes(), ReferenceAction::Restrict);
+        let mut first = db.begin().unwrap();
+        assert!(first.delete_row(&p, &[1i64.into()]).unwrap());
+        let columns = Schema::builder().column("kind", ColumnType::I64).primary_key(&["kind"]);
+        let schema = columns.foreign_key(ForeignKey::new("k", &["kind"], "parents", &["kind"])).build().unwrap();
+        let refused = db.create_table("kinds", schema.clone());
+        assert!(matches!(refused, Err(Error::LockTimeout { .. })));
+        assert!(db.table("kinds").is_err() && db.references_to("parents").len() == 1, "nothing is left of it");
+        let other = db.clone();
+        let second = vfs::thread::spawn("second", move || {
+            let table = other.create_table("kinds", schema).unwrap();
+            let mut tx = other.begin().unwrap();
+            tx.insert(&table, &row([1])).and_then(|()| tx.commit())
+        });
+        vfs::thread::sleep(Duration::from_millis(5));
+        first.commit().unwrap();
+        assert_eq!(kind(second.unwrap().join().unwrap()), ForeignKeyFailureKind::NoParent);
+    });
+}
+
+/// Guards: `references::retake`, each of its two steps, in memory and from run files.
+#[test]
+fn what_is_prepared_keeps_its_keys_across_a_restart() {
+    for column in COLUMNS {
+        for (child_first, through_runs) in [(true, false), (true, true), (false, false), (false, true)] {
+            simulate(move |_| {
+                let disk = disk();
+                let db = open(&disk);
+                let (p, c) = family(&db, column, small_nodes(), ReferenceAction::Restrict);
+                let mut tx = db.begin().unwrap();
+                match child_first {
+                    true => tx.insert(&c, &row([1, 1])).unwrap(),
+                    false => assert!(tx.delete_row(&p, &[1i64.into()]).unwrap()),
+                }
+                tx.prepare(b"x").unwrap();
+                if through_runs {
+                    db.checkpoint().unwrap();
+                }
+                drop((p, c));
+                let disk = cut(&disk, db);
+                let db = open(&disk);
+                let (p, c) = (db.table("parents").unwrap(), db.table("children").unwrap());
+                let mut second = db.begin_with(at_once(Isolation::ReadCommitted)).unwrap();
+                match child_first {
+                    true => waits(second.delete_row(&p, &[1i64.into()])),
+                    false => waits(second.insert(&c, &row([1, 1]))),
+                }
+                drop(second);
+                db.commit_prepared(b"x").unwrap();
+                let mut second = db.begin().unwrap();
+                match child_first {
+                    true => {
+                        assert_eq!(kind(second.delete_row(&p, &[1i64.into()])), ForeignKeyFailureKind::HasChildren);
+                    }
+                    false => assert_eq!(kind(second.insert(&c, &row([1, 1]))), ForeignKeyFailureKind::NoParent),
+                }
+            });
+        }
+    }
+}
+
+/// Two that each want what the other has: one is rolled back, and no child is without a parent. Guard: these are locks like any
+/// other, with their place in the search for deadlocks.
+#[test]
+fn deadlocks_over_parents_end() {
+    simulate(|_| {
+        let db = open(&disk());
+        let (p, c) = family(&db, "id", small_nodes(), ReferenceAction::Restrict);
+        let barrier = Arc::new(vfs::sync::Mutex::new(0));
+        let both: Vec<_> = (0..2)
+            .map(|n| {
+                let (db, p, c, barrier) = (db.clone(), p.clone(), c.clone(), barrier.clone());
+                let body = move || {
+                    let mut tx = db.begin().unwrap();
+                    tx.insert(&c, &row([n, 1])).unwrap();
+                    *barrier.lock() += 1;
+                    while *barrier.lock() < 2 {
+                        vfs::thread::sleep(Duration::from_millis(1));
+                    }
+                    tx.delete_row(&p, &[1i64.into()]).and_then(|_| tx.commit())
+                };
+                vfs::thread::spawn("one of two", body).unwrap()
+            })
+            .collect();
+        let outcomes: Vec<_> = both.into_iter().map(|one| one.join().unwrap()).collect();
+        assert!(outcomes.iter().any(|one| matches!(one, Err(Error::Deadlock { .. }))), "{outcomes:?}");
+        let refused = |one: &Result<_, Error>| matches!(one, Err(Error::ForeignKey(_)));
+        assert_eq!(outcomes.iter().filter(|one| refused(one)).count(), 1, "{outcomes:?}");
+    });
+}
