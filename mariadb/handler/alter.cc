@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only
    Tables changed in place. What the engine can do is asked of it: here stands what only the server knows. */
 #include "definition.h"
+#include "foreign.h"
 #include "errors.h"
 #include "ha_trefoil.h"
 #include "options.h"
@@ -25,7 +26,7 @@ const alter_table_operations IN_PLACE=
   ALTER_INDEX_IGNORABILITY | ALTER_ADD_VIRTUAL_COLUMN | ALTER_DROP_VIRTUAL_COLUMN | ALTER_ADD_STORED_BASE_COLUMN |
   ALTER_DROP_STORED_COLUMN | ALTER_COLUMN_NAME | ALTER_STORED_COLUMN_ORDER | ALTER_VIRTUAL_COLUMN_ORDER |
   ALTER_COLUMN_DEFAULT | ALTER_OPTIONS | ALTER_RENAME | ALTER_COLUMN_TYPE_CHANGE_BY_ENGINE |
-  ALTER_COLUMN_INDEX_LENGTH | ALTER_DROP_CHECK_CONSTRAINT;
+  ALTER_COLUMN_INDEX_LENGTH | ALTER_DROP_CHECK_CONSTRAINT | ALTER_ADD_FOREIGN_KEY | ALTER_DROP_FOREIGN_KEY;
 
 bool is_added(const Alter_inplace_info *info, const KEY &key)
 {
@@ -99,6 +100,9 @@ const char *only_by_copy(THD *thd, const TABLE *table, const TABLE *altered, con
 {
   if (info->handler_flags & ~IN_PLACE)
     return "rows are written anew, or checked";
+  /* As it is with InnoDB: the rows that are there are looked at as they are copied. */
+  if ((info->handler_flags & ALTER_ADD_FOREIGN_KEY) && !thd_test_options(thd, OPTION_NO_FOREIGN_KEY_CHECKS))
+    return "every row's parent is looked for; try foreign_key_checks=0";
   if (table->part_info || altered->part_info)
     return "partitions cannot be changed all at once";
   if (table->s->table_type == TABLE_TYPE_SEQUENCE)
@@ -120,7 +124,8 @@ int ha_trefoil::plan(TABLE *altered, Alter_inplace_info *info, trefoil_alter **o
   if ((info->unsupported_reason= origins(table, altered, info, &from)))
     return TREFOIL_UNSUPPORTED;
   Definition definition(altered);
-  return trefoil_alter_plan(m_table, definition.get(), from.data(), out, builds, &m_why);
+  Foreign_change foreign(ha_thd(), altered, info->alter_info, false);
+  return trefoil_alter_plan(m_table, definition.get(), from.data(), foreign.get(), out, builds, &m_why);
 }
 
 enum_alter_inplace_result ha_trefoil::check_if_supported_inplace_alter(TABLE *altered, Alter_inplace_info *info)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only
    What the engine can do. */
 #include "errors.h"
+#include "foreign.h"
 #include "ha_trefoil.h"
 
 ulonglong ha_trefoil::table_flags() const
@@ -26,7 +27,11 @@ ulong ha_trefoil::index_flags(uint key, uint, bool) const
 
 bool ha_trefoil::get_error_message(int error, String *text)
 {
-  if (error > TREFOIL_ERR_TEXT)
+  if (error == HA_ERR_NO_REFERENCED_ROW || error == HA_ERR_ROW_IS_REFERENCED)
+    describe_foreign(m_why, text);
+  else if (error == HA_ERR_FK_DEPTH_EXCEEDED)
+    text->append(STRING_WITH_LEN("Foreign key cascade delete/update exceeds max depth of 15"));
+  else if (error > TREFOIL_ERR_TEXT)
     text->append(m_why.text, strlen(m_why.text));
   return false;
 }

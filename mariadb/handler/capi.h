@@ -34,7 +34,15 @@ enum {
   TREFOIL_NO_XID = 17,
   TREFOIL_FAILED = 18,     /* anything else; `why.text` says what */
   TREFOIL_PANIC = 19,
-  TREFOIL_SAME = 20        /* an update that changes nothing */
+  TREFOIL_SAME = 20,       /* an update that changes nothing */
+  TREFOIL_NO_PARENT = 21,  /* `why.text` of these three: the child's name, a newline, that of the foreign key */
+  TREFOIL_HAS_CHILDREN = 22,
+  TREFOIL_TOO_DEEP = 23,
+  TREFOIL_REFERENCED = 24, /* others' foreign keys refer to what is to go */
+  TREFOIL_FOREIGN_REFUSED = 25,
+  TREFOIL_FOREIGN_EXISTS = 26,
+  TREFOIL_INDEX_NEEDED = 27,      /* by a foreign key of the table */
+  TREFOIL_FOREIGN_DUPLICATE = 28  /* in a table that a cascade came to */
 };
 
 typedef struct { const char *ptr; size_t len; } trefoil_text;
@@ -174,6 +182,41 @@ static_assert(sizeof(trefoil_key) == 40, "as in abi.rs");
 static_assert(sizeof(trefoil_definition) == 80, "as in abi.rs");
 static_assert(sizeof(trefoil_table_stats) == 40, "as in abi.rs");
 
+/* A foreign key. Names of tables are the engine's. */
+typedef struct {
+  trefoil_text name;       /* empty of one that is added: it gets one */
+  trefoil_text table;      /* who has it; not of one that is added */
+  trefoil_text parent;
+  trefoil_text parent_key; /* the key that it refers to, as far as there is one; not of one that is added */
+  const trefoil_text *columns;
+  const trefoil_text *parent_columns;
+  uint32_t count;
+  uint32_t nullable;       /* a bit for each column that may be NULL */
+  uint32_t parent_nullable;
+  uint8_t on_delete;       /* 0 restrict, 1 no action, 2 cascade, 3 set null, 4 what the engine refuses */
+  uint8_t on_update;
+  uint8_t reserved[2];
+} trefoil_foreign;
+
+/* What becomes of a table's foreign keys. */
+typedef struct {
+  trefoil_text label;      /* the table as users know it: its foreign keys without a name are called after it */
+  trefoil_text like;       /* the table whose place a new one takes, with what it has; or empty */
+  const trefoil_foreign *added;
+  const trefoil_text *dropped;
+  uint32_t added_count;
+  uint32_t dropped_count;
+  uint8_t unchecked;       /* parents may be missing */
+  uint8_t reserved[7];
+} trefoil_foreign_change;
+
+static_assert(sizeof(trefoil_foreign) == 96, "as in abi.rs");
+static_assert(sizeof(trefoil_foreign_change) == 64, "as in abi.rs");
+
+/* Shows the foreign keys of a table, or if `is_parent` those that refer to it, by name; how many. */
+uint32_t trefoil_foreign_each(trefoil_database *db, trefoil_text name, uint8_t is_parent,
+                              void (*show)(void *to, const trefoil_foreign *one), void *to);
+
 /* The database. */
 int trefoil_open(const trefoil_options *options, trefoil_database **out, trefoil_failure *why);
 void trefoil_close(trefoil_database *db);
@@ -205,14 +248,17 @@ typedef struct {
   uint64_t lock_timeout_ms;
   int (*goes_on)(void *of); /* or null */
   void *of;
+  uint8_t unchecked_foreign_keys; /* what they need may go */
+  uint8_t drops_database;         /* with all its tables: what they need of each other may go */
+  uint8_t reserved[6];
 } trefoil_patience;
 #ifdef __cplusplus
-static_assert(sizeof(trefoil_patience) == 24, "as in abi.rs");
+static_assert(sizeof(trefoil_patience) == 32, "as in abi.rs");
 #endif
 
 /* Tables, by the server's path of them. `wait` may be null: as long as is usual. */
 int trefoil_table_create(trefoil_database *db, trefoil_text name, const trefoil_definition *as,
-                         uint64_t auto_increment, trefoil_failure *why);
+                         uint64_t auto_increment, const trefoil_foreign_change *foreign, trefoil_failure *why);
 int trefoil_table_rename(trefoil_database *db, trefoil_text from, trefoil_text to, const trefoil_patience *wait,
                          trefoil_failure *why);
 /* Empties it, in a moment, while nobody else has it open; cursors are attached to it again. */
@@ -241,8 +287,9 @@ void trefoil_table_stat(const trefoil_table *table, trefoil_table_stats *out);
 
 /* A table changed in place. `from`: for each field of `to` the number of the field that it was, or -1.
    TREFOIL_UNSUPPORTED: rows would have to be written anew. */
-int trefoil_alter_plan(trefoil_table *table, const trefoil_definition *to, const int32_t *from, trefoil_alter **out,
-                       uint8_t *builds, trefoil_failure *why);
+int trefoil_alter_plan(trefoil_table *table, const trefoil_definition *to, const int32_t *from,
+                       const trefoil_foreign_change *foreign, trefoil_alter **out, uint8_t *builds,
+                       trefoil_failure *why);
 /* Builds indexes, beside writers. TREFOIL_DUPLICATE: `why.key` is the number of the key in `to`, its value in `record`. */
 int trefoil_alter_build(trefoil_alter *alter, uint8_t *record, const trefoil_patience *wait, trefoil_failure *why);
 /* While nobody else has the table open. */
@@ -268,7 +315,8 @@ void trefoil_cancel(const trefoil_canceller *canceller);
 typedef struct {
   uint8_t isolation;          /* 0 to 3, READ UNCOMMITTED to SERIALIZABLE */
   uint8_t snapshot_isolation;
-  uint8_t reserved[6];
+  uint8_t unchecked_foreign_keys;
+  uint8_t reserved[5];
   uint64_t lock_timeout_ms;
 } trefoil_begin_options;
 

@@ -168,12 +168,5 @@ bool refuse_definition(const TABLE *table, const HA_CREATE_INFO *info)
     if (!kind_of(field))
       return refuse("columns of this type", field->field_name.str);
   }
-  if (info->alter_info)
-  {
-    List_iterator<Key> keys(info->alter_info->key_list);
-    while (Key *key= keys++)
-      if (key->type == Key::FOREIGN_KEY)
-        return refuse("foreign keys", share->table_name.str);
-  }
   return refuse_options(table, info);
 }

@@ -59,6 +59,15 @@ public:
   bool commit_inplace_alter_table(TABLE *altered, Alter_inplace_info *info, bool commit) override;
   ulonglong table_version() const override { return m_table ? trefoil_table_definition_id(m_table) : 0; }
 
+  /* Foreign keys: foreign.cc. */
+  char *get_foreign_key_create_info() override;
+  void free_foreign_key_create_info(char *text) override;
+  int get_foreign_key_list(THD *thd, List<FOREIGN_KEY_INFO> *keys) override;
+  int get_parent_foreign_key_list(THD *thd, List<FOREIGN_KEY_INFO> *keys) override;
+  bool referenced_by_foreign_key() const noexcept override;
+  bool can_switch_engines() override;
+  bool is_fk_defined_on_table_or_index(uint index) override;
+
   /* Statements and how their rows are locked: locking.cc. */
   uint lock_count() const override { return 0; }
   THR_LOCK_DATA **store_lock(THD *thd, THR_LOCK_DATA **to, enum thr_lock_type type) override;
@@ -106,6 +115,8 @@ public:
                           ulonglong *reserved) override;
 
 private:
+  bool has_foreign_keys() const noexcept;
+  trefoil_text own_name() const { return table_name(table_share->normalized_path.str); }
   int attach(THD *thd);
   int attach_sequence();
   int plan(TABLE *altered, Alter_inplace_info *info, trefoil_alter **out, uint8_t *builds);

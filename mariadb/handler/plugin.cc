@@ -106,7 +106,7 @@ static int init(void *plugin)
   ignore_db_dirs_append(directory_name);
   trefoil_hton= hton;
   hton->create= create_handler;
-  hton->flags= HTON_SUPPORTS_EXTENDED_KEYS;
+  hton->flags= HTON_SUPPORTS_EXTENDED_KEYS | HTON_SUPPORTS_FOREIGN_KEYS;
   hton->tablefile_extensions= no_files;
   hton->drop_table= drop_table;
   hton->drop_database= drop_database;

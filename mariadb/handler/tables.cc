@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only
    Tables come, go, and are opened. */
 #include "definition.h"
+#include "foreign.h"
 #include "errors.h"
 #include "ha_trefoil.h"
 #include "options.h"
@@ -46,8 +47,14 @@ int ha_trefoil::create(const char *name, TABLE *form, HA_CREATE_INFO *info)
   if (refuse_definition(form, info))
     return HA_WRONG_CREATE_OPTION;
   Definition definition(form);
-  if (!trefoil_table_create(trefoil_db, table_name(name), definition.get(), info->auto_increment_value, &m_why))
+  Foreign_change foreign(ha_thd(), form, info->alter_info, takes_place(name));
+  if (foreign.get()->added_count && (info->options & HA_LEX_CREATE_TMP_TABLE))
+    return HA_ERR_CANNOT_ADD_FOREIGN;
+  if (!trefoil_table_create(trefoil_db, table_name(name), definition.get(), info->auto_increment_value, foreign.get(),
+                            &m_why))
     return 0;
+  if (int error= foreign_error(ha_thd(), m_why, takes_place(name) ? info->alter_info : nullptr))
+    return error;
   if (m_why.code == TREFOIL_UNSUPPORTED || m_why.code == TREFOIL_TOO_LONG)
   {
     uint error= m_why.code == TREFOIL_TOO_LONG ? ER_TOO_LONG_KEY : ER_UNSUPPORTED_EXTENSION;

@@ -29,7 +29,27 @@ static int is_wanted(void *of)
   return !thd_killed(thd) && (thd != current_thd || thd_is_connected(thd));
 }
 
-trefoil_patience patience_of(THD *thd) { return {lock_wait_ms(thd), is_wanted, thd}; }
+trefoil_patience patience_of(THD *thd)
+{
+  uint8_t unchecked= thd_test_options(thd, OPTION_NO_FOREIGN_KEY_CHECKS) != 0;
+  uint8_t drops_database= thd_sql_command(thd) == SQLCOM_DROP_DB;
+  return {lock_wait_ms(thd), is_wanted, thd, unchecked, drops_database, {}};
+}
+
+/* A copy of a table keeps what it had: only foreign keys that it gets have its rows looked at. */
+static bool copies_a_table(THD *thd)
+{
+  switch (thd_sql_command(thd)) {
+  case SQLCOM_ALTER_TABLE:
+  case SQLCOM_CREATE_INDEX:
+  case SQLCOM_DROP_INDEX:
+  case SQLCOM_OPTIMIZE:
+  case SQLCOM_REPAIR:
+    return !(thd->lex->alter_info.flags & ALTER_ADD_FOREIGN_KEY);
+  default:
+    return false;
+  }
+}
 
 static int connect(THD *thd, Connection **out)
 {
@@ -62,6 +82,7 @@ int begin_statement(THD *thd, Connection **out)
   trefoil_begin_options options{};
   options.isolation= isolation(thd);
   options.snapshot_isolation= wants_snapshot_isolation(thd);
+  options.unchecked_foreign_keys= thd_test_options(thd, OPTION_NO_FOREIGN_KEY_CHECKS) || copies_a_table(thd);
   options.lock_timeout_ms= lock_wait_ms(thd);
   trefoil_failure why{};
   if (trefoil_statement((*out)->session, &options, &why))

@@ -22,6 +22,7 @@ beside_innodb() {
     same_as_innodb
     same tables
     same alter
+    same foreign
     same longkeys
     same keybytes
     differ_nowhere

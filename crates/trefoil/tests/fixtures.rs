@@ -18,23 +18,24 @@ use std::sync::Arc;
 use base::bytes::{Reader, put_bytes};
 use base::checksum::crc32c;
 use trefoil::{
-    ALL, ColumnType, Database, Durability, Error, IndexOptions, IndexSchema, KeyPart, Options, Schema, Structure,
-    TableChanges, Upgraded, Value,
+    ALL, ColumnType, Database, Durability, Error, ForeignKey, IndexOptions, IndexSchema, KeyPart, Options, Schema,
+    Structure, TableChanges, Upgraded, Value,
 };
 
 mod fixture_contents;
 
 use fixture_contents::{
-    AnyCase, FORMAT_BASEMENTS, FORMAT_BETREE, FORMAT_CLUSTERING, FORMAT_COUNTERS, FORMAT_KEYS, FORMAT_LSM, ROWS,
-    change_basements, change_counters, judge, judge_basements, judge_buffered_table, judge_clustered, judge_counters,
-    judge_keys, judge_long_keys, judge_lsm, keys_schema, long_keys_row, long_keys_schema, make, make_basements,
-    make_buffered_table, make_clustered, make_counters, make_keys, make_long_keys, make_lsm, row,
+    AnyCase, FORMAT_BASEMENTS, FORMAT_BETREE, FORMAT_CLUSTERING, FORMAT_COUNTERS, FORMAT_FOREIGN_KEYS, FORMAT_KEYS,
+    FORMAT_LSM, ROWS, change_basements, change_counters, foreign_schema, judge, judge_basements, judge_buffered_table,
+    judge_clustered, judge_counters, judge_foreign, judge_keys, judge_long_keys, judge_lsm, keys_schema, long_keys_row,
+    long_keys_schema, make, make_basements, make_buffered_table, make_clustered, make_counters, make_foreign,
+    make_keys, make_long_keys, make_lsm, row,
 };
 
 type Files = BTreeMap<String, Vec<u8>>;
 
 /// The format that this build writes.
-const FORMAT: u32 = 8;
+const FORMAT: u32 = 9;
 /// The newest format that has a fixture.
 const FORMAT_KEPT: u32 = 7;
 const FIXTURE_BYTES_MAX: usize = 100 << 10;
@@ -340,6 +341,28 @@ fn lsm_needs_format_8() {
     judge_lsm(&db);
 }
 
+/// Foreign keys are refused by a database of an older format, in new tables and in old ones, and it stays as it was.
+#[test]
+fn foreign_keys_need_format_9() {
+    let dir = tempfile::tempdir().unwrap();
+    let from = FORMAT_KEPT;
+    assert!(from < FORMAT_FOREIGN_KEYS);
+    unpack(&packed(from), dir.path());
+    let db = Database::open(dir.path(), options()).unwrap();
+    let error = db.create_table("foreign", foreign_schema()).err().unwrap();
+    assert!(matches!(error, Error::UpgradeRequired { found, supported: FORMAT, .. } if found == from), "{error}");
+    let foreign = ForeignKey::new("own", &["id"], "table", &["id"]);
+    let error = db.alter_table(&db.table("table").unwrap(), &TableChanges::new().add_foreign_key(foreign)).unwrap_err();
+    assert!(matches!(error, Error::UpgradeRequired { found, supported: FORMAT, .. } if found == from), "{error}");
+    judge(&db, from);
+    db.close().unwrap();
+    drop(db);
+    assert_eq!(Database::upgrade(dir.path(), options()).unwrap(), Upgraded { from, to: FORMAT });
+    let db = Database::open(dir.path(), options()).unwrap();
+    make_foreign(&db);
+    judge_foreign(&db);
+}
+
 /// What a key can be since format 3 is refused by a database of an older one, which stays as it was.
 #[test]
 fn what_came_with_a_format_needs_it() {
@@ -419,7 +442,7 @@ fn refused(version: u32, expected: fn(&Error) -> bool) {
 
 #[test]
 fn newer_formats_are_refused_by_name() {
-    refused(FORMAT + 8, |error| matches!(error, Error::NewerFormat { found: 16, supported: 1..=FORMAT, .. }));
+    refused(FORMAT + 8, |error| matches!(error, Error::NewerFormat { found: 17, supported: 1..=FORMAT, .. }));
 }
 
 #[test]

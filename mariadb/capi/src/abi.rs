@@ -116,6 +116,36 @@ pub struct Definition {
     pub(crate) hidden: Key,
 }
 
+/// A foreign key.
+#[repr(C)]
+pub struct Foreign {
+    pub(crate) name: Text,
+    pub(crate) table: Text,
+    pub(crate) parent: Text,
+    pub(crate) parent_key: Text,
+    pub(crate) columns: *const Text,
+    pub(crate) parent_columns: *const Text,
+    pub(crate) count: u32,
+    pub(crate) nullable: u32,
+    pub(crate) parent_nullable: u32,
+    pub(crate) on_delete: u8,
+    pub(crate) on_update: u8,
+    pub(crate) reserved: [u8; 2],
+}
+
+/// What becomes of a table's foreign keys.
+#[repr(C)]
+pub struct ForeignChange {
+    pub(crate) label: Text,
+    pub(crate) like: Text,
+    pub(crate) added: *const Foreign,
+    pub(crate) dropped: *const Text,
+    pub(crate) added_count: u32,
+    pub(crate) dropped_count: u32,
+    pub(crate) unchecked: u8,
+    pub(crate) reserved: [u8; 7],
+}
+
 /// Counts for the optimiser.
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -132,7 +162,8 @@ pub struct TableStats {
 pub struct BeginOptions {
     pub(crate) isolation: u8,
     pub(crate) snapshot_isolation: u8,
-    pub(crate) reserved: [u8; 6],
+    pub(crate) unchecked_foreign_keys: u8,
+    pub(crate) reserved: [u8; 5],
     pub(crate) lock_timeout_ms: u64,
 }
 
@@ -143,6 +174,9 @@ pub struct Patience {
     pub(crate) lock_timeout_ms: u64,
     pub(crate) goes_on: Option<extern "C" fn(*mut c_void) -> i32>,
     pub(crate) of: *mut c_void,
+    pub(crate) unchecked_foreign_keys: u8,
+    pub(crate) drops_database: u8,
+    pub(crate) reserved: [u8; 6],
 }
 
 /// The name of a prepared transaction.
@@ -224,6 +258,8 @@ const _: () = assert!(size_of::<Key>() == 40);
 const _: () = assert!(size_of::<Definition>() == 80);
 const _: () = assert!(size_of::<TableStats>() == 40);
 const _: () = assert!(size_of::<BeginOptions>() == 16);
-const _: () = assert!(size_of::<Patience>() == 24);
+const _: () = assert!(size_of::<Patience>() == 32);
+const _: () = assert!(size_of::<Foreign>() == 96);
+const _: () = assert!(size_of::<ForeignChange>() == 64);
 const _: () = assert!(size_of::<Seek>() == 72);
 const _: () = assert!(size_of::<Xid>() == 144);

@@ -18,7 +18,7 @@ use trefoil::{
 use crate::crash;
 use crate::failure::{Code, Failure, Result, check_sound};
 use crate::layout::Layout;
-use crate::raw::Definition;
+use crate::raw::{Definition, ForeignChange};
 use crate::table::OpenTable;
 
 /// A change that is under way.
@@ -66,7 +66,12 @@ pub fn drop_built(db: &Database, table: &Table) -> Result<()> {
 
 impl Alter {
     /// Step 1. `from`: of each column the number of the one that it was, none if it is added.
-    pub fn plan(table: &Arc<OpenTable>, to: &Definition<'_>, from: &[Option<usize>]) -> Result<Self> {
+    pub fn plan(
+        table: &Arc<OpenTable>,
+        to: &Definition<'_>,
+        from: &[Option<usize>],
+        foreign: &ForeignChange<'_>,
+    ) -> Result<Self> {
         let layout = Layout::new(to, &table.room)?;
         layout.check_keys(&table.room)?;
         let old = finished(&table.table.schema());
@@ -75,6 +80,7 @@ impl Alter {
         plan.indexes(&old, &layout, &columns)?;
         plan.columns(&old, &layout, &columns);
         let Plan { builds, changes } = plan;
+        let changes = foreign.in_place(&table.db, table.table.name(), (&old, &layout.schema), to, changes)?;
         let all = builds.iter().try_fold(old, |schema, (_, index)| schema.with_index(index.clone()));
         let outcome = all.and_then(|schema| schema.with_changes(&changes)).map_err(Error::from)?;
         check_outcome(&outcome, &layout.schema)?;

@@ -16,10 +16,11 @@ use crate::alter;
 use crate::collation;
 use crate::crash;
 use crate::failure::{Code, Failure, Result};
+use crate::foreign;
 use crate::key_bytes::Room;
 use crate::layout::Layout;
 use crate::numbers::{Next, Numbers};
-use crate::raw::Definition;
+use crate::raw::{Definition, ForeignChange};
 use crate::shedding::Shedding;
 use crate::status::Ends;
 
@@ -79,11 +80,23 @@ impl Engine {
         self.db.set_io_budget(settings.io_budget);
     }
 
-    pub fn create_table(&self, name: &str, definition: &Definition<'_>, auto_increment: u64) -> Result<()> {
+    pub fn create_table(
+        &self,
+        name: &str,
+        definition: &Definition<'_>,
+        foreign: &ForeignChange<'_>,
+        auto_increment: u64,
+    ) -> Result<()> {
         let layout = Layout::new(definition, &self.room)?;
         layout.check_keys(&self.room)?;
         crash::point("create");
-        let table = self.db.create_table(name, layout.schema)?;
+        let schema = foreign.apply(&self.db, name, layout.schema, definition)?;
+        let options = ChangeOptions {
+            unchecked_foreign_keys: foreign.unchecked,
+            takes_place_of: foreign.like.map(str::to_owned),
+            ..ChangeOptions::default()
+        };
+        let table = self.db.changing(options).create_table(name, schema)?;
         crash::point("created");
         // A temporary one is made within transactions, which read it.
         if !is_temporary(name) {
@@ -124,7 +137,10 @@ impl Engine {
     pub fn drop_tables(&self, prefix: &str, wait: &ChangeOptions) -> Result<()> {
         let (_, tables) = self.db.names();
         let mut tables = tables.iter().filter(|name| name.starts_with(prefix));
-        tables.try_for_each(|name| self.drop_table(name, wait.clone()))
+        tables.try_for_each(|name| {
+            let unchecked = wait.unchecked_foreign_keys || foreign::is_needed_by_its_database_alone(&self.db, name);
+            self.drop_table(name, ChangeOptions { unchecked_foreign_keys: unchecked, ..wait.clone() })
+        })
     }
 
     pub fn rename_table(&self, from: &str, to: &str, wait: ChangeOptions) -> Result<()> {
@@ -132,7 +148,19 @@ impl Engine {
         self.counters(from).auto.keep_exactly(&self.numbers, from)?;
         self.numbers.keep(to, self.numbers.kept(from)?)?;
         crash::point("rename");
-        self.db.changing(to_its_end(wait)).rename_table(from, to)?;
+        // Of a change by a copy: what refers to the table goes on doing so by its name.
+        let is_of_change = is_of_change(from) || is_of_change(to);
+        let unchecked = wait.unchecked_foreign_keys || is_of_change;
+        let wait =
+            ChangeOptions { leave_references: is_of_change, unchecked_foreign_keys: unchecked, ..to_its_end(wait) };
+        let renaming = self.db.changing(wait);
+        renaming.rename_table(from, to)?;
+        let (label, new_label) = (last_part(from), last_part(to));
+        let table = self.db.table(to)?;
+        let changes = foreign::renamed(&table.schema(), label, new_label);
+        if !is_of_change && !table.schema().foreign_keys().is_empty() {
+            renaming.alter_table(&table, &changes)?;
+        }
         crash::point("renamed");
         // Its rows were copied later than a snapshot may be.
         if is_copy(from) {
@@ -233,6 +261,11 @@ fn to_its_end(wait: ChangeOptions) -> ChangeOptions {
     ChangeOptions { goes_on, ..wait }
 }
 
+/// The name of a table without its database.
+fn last_part(name: &str) -> &str {
+    name.rsplit('/').next().unwrap_or(name)
+}
+
 /// True for a name that the server gives a table while it changes one: the copy, or what was copied.
 fn is_of_change(name: &str) -> bool {
     is_copy(name) || name.rsplit('/').next().is_some_and(|last| last.starts_with("#sql-backup-"))
@@ -300,7 +333,11 @@ mod tests {
         for table in [&before, &copy] {
             writer.insert(table, &[1i64.into()]).expect("it is new");
         }
-        let ended = || ChangeOptions { goes_on: Some(Arc::new(|| false)), lock_timeout: Some(Duration::from_secs(60)) };
+        let ended = || ChangeOptions {
+            goes_on: Some(Arc::new(|| false)),
+            lock_timeout: Some(Duration::from_secs(60)),
+            ..ChangeOptions::default()
+        };
         let refused = engine.db.changing(ended()).drop_table("d/#sql-alter-1-2");
         assert!(matches!(refused, Err(Error::Cancelled)), "{refused:?}");
         std::thread::scope(|scope| {

@@ -12,12 +12,13 @@ mod sessions;
 use std::ffi::c_void;
 use std::sync::Arc;
 
-use crate::abi::{Definition, Key, Options, Patience, Seek, Settings, TableStats, Text};
+use crate::abi::{Definition, Foreign, ForeignChange, Key, Options, Patience, Seek, Settings, TableStats, Text};
 use crate::alter::{self, Alter};
 use crate::crash;
 use crate::cursor;
 use crate::database::Engine;
 use crate::failure::{Code, Done, Failure, Result, guard, quietly};
+use crate::foreign;
 use crate::layout;
 use crate::raw::{self, Record, Slot};
 use crate::session::Session;
@@ -46,6 +47,11 @@ fn text<'a>(from: Text) -> Result<&'a str> {
 fn definition(from: &Definition) -> Result<raw::Definition<'_>> {
     // SAFETY: its pointers are as long as their counts say.
     unsafe { raw::definition(from) }
+}
+
+fn foreign_change(from: &ForeignChange) -> Result<raw::ForeignChange<'_>> {
+    // SAFETY: its pointers are as long as their counts say.
+    unsafe { raw::foreign_change(from) }
 }
 
 fn bytes<'a>(ptr: *const u8, len: usize) -> &'a [u8] {
@@ -179,10 +185,30 @@ pub extern "C" fn trefoil_table_create(
     name: Text,
     definition: &Definition,
     auto_increment: u64,
+    foreign: &ForeignChange,
     why: Option<&mut Failure>,
 ) -> i32 {
     let definition = || self::definition(definition);
-    guard(why, || db.create_table(text(name)?, &definition()?, auto_increment).map(|()| Done::Ok))
+    guard(why, || {
+        db.create_table(text(name)?, &definition()?, &foreign_change(foreign)?, auto_increment).map(|()| Done::Ok)
+    })
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn trefoil_foreign_each(
+    db: &Arc<Engine>,
+    name: Text,
+    is_parent: u8,
+    show: extern "C" fn(*mut c_void, &Foreign),
+    to: *mut c_void,
+) -> u32 {
+    let mut count = 0;
+    quietly(|| {
+        if let Ok(name) = text(name) {
+            count = foreign::each(&db.db, name, is_parent != 0, |one| show(to, one)) as u32;
+        }
+    });
+    count
 }
 
 #[unsafe(no_mangle)]
@@ -194,10 +220,13 @@ pub extern "C" fn trefoil_table_drop(
     why: Option<&mut Failure>,
 ) -> i32 {
     guard(why, || {
-        let name = text(name)?;
+        let (name, mut options) = (text(name)?, raw::patience(wait));
+        if wait.is_some_and(|wait| wait.drops_database != 0) {
+            options.unchecked_foreign_keys |= foreign::is_needed_by_its_database_alone(&db.db, name);
+        }
         match of {
-            Some(session) => session.drop_table(name, raw::patience(wait))?,
-            None => db.drop_table(name, raw::patience(wait))?,
+            Some(session) => session.drop_table(name, options)?,
+            None => db.drop_table(name, options)?,
         }
         Ok(Done::Ok)
     })
@@ -213,13 +242,14 @@ pub extern "C" fn trefoil_alter_plan(
     table: &Arc<OpenTable>,
     to: &Definition,
     from: *const i32,
+    foreign: &ForeignChange,
     out: &mut *mut Alter,
     builds: &mut u8,
     why: Option<&mut Failure>,
 ) -> i32 {
     guard(why, || {
         let from: Vec<_> = numbers(from, to.field_count).iter().map(|&n| usize::try_from(n).ok()).collect();
-        let alter = Alter::plan(table, &definition(to)?, &from)?;
+        let alter = Alter::plan(table, &definition(to)?, &from, &foreign_change(foreign)?)?;
         *builds = u8::from(alter.builds());
         give(out, alter)
     })

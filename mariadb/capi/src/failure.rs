@@ -5,7 +5,7 @@ use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use trefoil::Error;
+use trefoil::{Error, ForeignKeyFailureKind};
 
 const TEXT_BYTES: usize = 504;
 
@@ -63,6 +63,14 @@ pub enum Code {
     Failed = 18,
     Panic = 19,
     Same = 20,
+    NoParent = 21,
+    HasChildren = 22,
+    TooDeep = 23,
+    Referenced = 24,
+    ForeignRefused = 25,
+    ForeignExists = 26,
+    IndexNeeded = 27,
+    ForeignDuplicate = 28,
 }
 
 impl Failure {
@@ -102,7 +110,13 @@ impl std::fmt::Debug for Failure {
 
 impl From<Error> for Box<Failure> {
     fn from(error: Error) -> Self {
-        Failure::new(code(&error), &error.to_string())
+        match &error {
+            // The server's words are made of the two.
+            Error::ForeignKey(failure) => {
+                Failure::new(code(&error), &format!("{}\n{}", failure.table, failure.constraint.name()))
+            }
+            _ => Failure::new(code(&error), &error.to_string()),
+        }
     }
 }
 
@@ -113,6 +127,13 @@ fn code(error: &Error) -> Code {
         Error::Cancelled => Code::Cancelled,
         Error::SnapshotConflict { .. } => Code::Changed,
         Error::DuplicateKey(_) => Code::Duplicate,
+        Error::ForeignKey(failure) => match failure.kind {
+            ForeignKeyFailureKind::NoParent => Code::NoParent,
+            ForeignKeyFailureKind::HasChildren => Code::HasChildren,
+            _ => Code::TooDeep,
+        },
+        Error::ForeignKeyRefused { .. } => Code::ForeignRefused,
+        Error::NeededByForeignKey { .. } => Code::Referenced,
         Error::CommitOutcomeUnknown { .. } => Code::UnknownOutcome,
         Error::Poisoned { .. } | Error::ReadOnly => Code::ReadOnly,
         Error::DiskFull { .. } => Code::Full,

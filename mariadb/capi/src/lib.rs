@@ -40,6 +40,7 @@ mod database;
 pub mod entry;
 mod failure;
 mod field;
+mod foreign;
 mod key_bytes;
 mod layout;
 mod numbers;

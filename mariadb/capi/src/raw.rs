@@ -178,8 +178,10 @@ pub fn patience(from: Option<&abi::Patience>) -> ChangeOptions {
     let Some(from) = from else { return ChangeOptions::default() };
     let wanted = from.goes_on.map(|call| Wanted { call, of: from.of });
     ChangeOptions {
+        unchecked_foreign_keys: from.unchecked_foreign_keys != 0,
         lock_timeout: Some(Duration::from_millis(from.lock_timeout_ms)),
         goes_on: wanted.map(|wanted| -> Arc<dyn Fn() -> bool + Send + Sync> { Arc::new(move || wanted.ask()) }),
+        ..ChangeOptions::default()
     }
 }
 
@@ -201,6 +203,57 @@ impl Slot {
     pub fn write<T>(self, put: impl FnOnce(&mut [u8]) -> T) -> T {
         // SAFETY: promised to `new`.
         put(unsafe { slots(self.ptr, self.len) })
+    }
+}
+
+/// A foreign key that comes.
+pub struct NewForeign<'a> {
+    /// Empty: it has none.
+    pub name: &'a str,
+    pub parent: &'a str,
+    pub columns: Vec<&'a str>,
+    pub parent_columns: Vec<&'a str>,
+    pub on_delete: u8,
+    pub on_update: u8,
+}
+
+/// What becomes of a table's foreign keys.
+pub struct ForeignChange<'a> {
+    /// The table's name as its users know it.
+    pub label: &'a str,
+    /// The table whose place it takes, with what that has.
+    pub like: Option<&'a str>,
+    pub added: Vec<NewForeign<'a>>,
+    pub dropped: Vec<&'a str>,
+    pub unchecked: bool,
+}
+
+/// # Safety
+/// All pointers in it are as `capi.h` says, for `'a`.
+pub unsafe fn foreign_change<'a>(from: &'a abi::ForeignChange) -> Result<ForeignChange<'a>> {
+    // SAFETY: promised by the caller, for each of the pointers.
+    unsafe {
+        let texts = |ptr: *const abi::Text, count: u32| -> Result<Vec<&'a str>> {
+            bytes(ptr, count as usize).iter().map(|name| text(*name)).collect()
+        };
+        let added = bytes(from.added, from.added_count as usize).iter().map(|one| {
+            Ok(NewForeign {
+                name: text(one.name)?,
+                parent: text(one.parent)?,
+                columns: texts(one.columns, one.count)?,
+                parent_columns: texts(one.parent_columns, one.count)?,
+                on_delete: one.on_delete,
+                on_update: one.on_update,
+            })
+        });
+        let like = text(from.like)?;
+        Ok(ForeignChange {
+            label: text(from.label)?,
+            like: (!like.is_empty()).then_some(like),
+            added: added.collect::<Result<_>>()?,
+            dropped: texts(from.dropped, from.dropped_count)?,
+            unchecked: from.unchecked != 0,
+        })
     }
 }
 

@@ -115,6 +115,7 @@ impl Session {
             }
         };
         if self.statement.is_none() {
+            tx.set_foreign_key_checks(options.unchecked_foreign_keys == 0);
             tx.clear_cancelled();
             tx.set_lock_timeout(Duration::from_millis(options.lock_timeout_ms));
             tx.begin_statement();

@@ -37,7 +37,7 @@ pub fn update(session: &mut Session, cursor: &mut Cursor, old: Record<'_>, new: 
     let tx = session.tx_mut()?;
     let outcome = match stays {
         true => tx.update(&table.table, &values),
-        false => move_row(tx, table, &from, &values),
+        false => tx.move_row(&table.table, &from, &values),
     };
     match met(session, table, outcome)? {
         true => {
@@ -47,24 +47,6 @@ pub fn update(session: &mut Session, cursor: &mut Cursor, old: Record<'_>, new: 
         false => return Err(gone()),
     }
     Ok(Done::Ok)
-}
-
-fn move_row(
-    tx: &mut trefoil::Transaction,
-    table: &OpenTable,
-    from: &[Value<'_>],
-    values: &[Value<'_>],
-) -> trefoil::Result<bool> {
-    let before = tx.savepoint();
-    let moved = match tx.delete_row(&table.table, from) {
-        Ok(true) => tx.insert(&table.table, values).map(|()| true),
-        other => return other,
-    };
-    // A deadlock has ended the transaction, and the savepoint with it.
-    if moved.as_ref().is_err_and(|error| !matches!(error, Error::Deadlock { .. })) {
-        tx.rollback_to(before)?;
-    }
-    moved
 }
 
 pub fn delete(session: &mut Session, cursor: &mut Cursor, record: Record<'_>) -> Result<()> {
@@ -106,6 +88,9 @@ fn give_up(session: &mut Session, table: &OpenTable, old: Record<'_>, new: Optio
 /// The number of the key goes with a duplicate.
 fn met<T>(session: &mut Session, table: &OpenTable, outcome: trefoil::Result<T>) -> Result<T> {
     let key = match &outcome {
+        Err(Error::DuplicateKey(taken)) if taken.table != table.table.name() => {
+            return Err(Failure::new(Code::ForeignDuplicate, &format!("{}\n{}", taken.table, taken.index)));
+        }
         Err(Error::DuplicateKey(taken)) => table.layout.key_number(&taken.index),
         _ => None,
     };

@@ -1,5 +1,7 @@
 //! What is in the fixtures: made by [`make`], and judged row by row.
 
+mod foreign;
+
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -30,6 +32,8 @@ pub const FORMAT_BASEMENTS: u32 = 6;
 pub const FORMAT_COUNTERS: u32 = 7;
 /// From this on there is a log-structured merge tree.
 pub const FORMAT_LSM: u32 = 8;
+
+pub use foreign::{FORMAT_FOREIGN_KEYS, foreign_schema, judge_foreign, make_foreign};
 
 /// Plain indexes: one for each compression, with large values and deleted keys, last written behind the checkpoint.
 fn plain(compression: Compression) -> BTreeMap<Vec<u8>, Vec<u8>> {
@@ -110,6 +114,7 @@ pub fn make(path: &Path) {
     make_messages(&db);
     make_counters(&db);
     make_lsm(&db);
+    make_foreign(&db);
     for compression in ALL_COMPRESSIONS {
         let small = IndexOptions { compression, node_bytes: 4096, ..IndexOptions::default() };
         let index = db.create_index(name_of(compression), small).unwrap();
@@ -621,8 +626,16 @@ pub fn judge(db: &Database, format: u32) {
     if format >= FORMAT_LSM {
         judge_lsm(db);
     }
+    if format >= FORMAT_FOREIGN_KEYS {
+        judge_foreign(db);
+    }
     let since = [("altered", FORMAT_VERSIONS), ("buffered", FORMAT_BETREE), ("clustered", FORMAT_CLUSTERING)];
-    let since = since.iter().chain(&[("keys", FORMAT_KEYS), ("long keys", FORMAT_LONG_KEYS), ("table", 1)]);
+    let since = since.iter().chain(&[
+        ("foreign", FORMAT_FOREIGN_KEYS),
+        ("keys", FORMAT_KEYS),
+        ("long keys", FORMAT_LONG_KEYS),
+        ("table", 1),
+    ]);
     let expected: Vec<&str> = since.filter(|(_, since)| format >= *since).map(|(name, _)| *name).collect();
     assert_eq!(tables, expected);
     if format >= FORMAT_BASEMENTS {

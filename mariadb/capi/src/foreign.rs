@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Foreign keys: from what the server says of them to the engine's, and back. Which hold, and what follows from them, the engine
+//! decides.
+//!
+//! A foreign key is in the engine's definition of its table. The server says only what a statement adds and drops; a table that is
+//! made to take another one's place (ALTER TABLE by a copy) takes over what that one has.
+
+use trefoil::{Database, ForeignKey, ReferenceAction, Schema, TableChanges};
+
+use crate::abi;
+use crate::failure::{Code, Failure, Result};
+use crate::raw::{self, Definition, ForeignChange, NewForeign};
+
+/// Databases are in front of the names of tables.
+fn database_of(table: &str) -> &str {
+    table.rsplit_once('/').map_or("", |(database, _)| database)
+}
+
+/// A name of the server's, whatever its letters' case.
+fn column_named(schema: &Schema, name: &str) -> Option<String> {
+    let same = |column: &&trefoil::Column| column.name.to_lowercase() == name.to_lowercase();
+    schema.columns().iter().find(same).map(|column| column.name.clone())
+}
+
+/// The most bytes of a value that a cascade may put into a column.
+fn room_of(definition: &Definition<'_>, column: &str) -> u32 {
+    let field = definition.fields.iter().find(|(name, _)| *name == column);
+    field.filter(|(_, field)| matches!(field.kind, 1 | 2 | 6 | 7)).map_or(0, |(_, field)| field.length)
+}
+
+fn refused(text: &str) -> Box<Failure> {
+    Failure::new(Code::ForeignRefused, text)
+}
+
+impl ForeignChange<'_> {
+    /// The schema of a new table with its foreign keys.
+    pub fn apply(&self, db: &Database, name: &str, schema: Schema, definition: &Definition<'_>) -> Result<Schema> {
+        let before = self.like.and_then(|like| db.table(like).ok()).map(|table| table.schema());
+        let before = before.as_ref().map_or(&[][..], Schema::foreign_keys);
+        let stay = before.iter().filter(|foreign| !self.drops(foreign.name()));
+        let inherited =
+            stay.clone().fold(TableChanges::new(), |changes, foreign| changes.add_foreign_key(foreign.clone()));
+        let kept = schema.with_changes(&inherited).map_err(|_| {
+            let name = stay.clone().next().map_or("", ForeignKey::name);
+            Failure::new(Code::IndexNeeded, name)
+        })?;
+        let added = self.added(db, name, &kept, definition, before)?;
+        let changes = added.into_iter().fold(TableChanges::new(), TableChanges::add_foreign_key);
+        kept.with_changes(&changes).map_err(|why| refused(&why.to_string()))
+    }
+
+    /// What a table that is changed in place loses and gets, in this order.
+    pub fn in_place(
+        &self,
+        db: &Database,
+        name: &str,
+        (old, new): (&Schema, &Schema),
+        definition: &Definition<'_>,
+        changes: TableChanges,
+    ) -> Result<TableChanges> {
+        let changes = self.dropped.iter().fold(changes, |changes, name| {
+            match old.foreign_keys().iter().find(|foreign| same_name(foreign.name(), name)) {
+                Some(foreign) => changes.drop_foreign_key(foreign.name()),
+                None => changes,
+            }
+        });
+        let added = self.added(db, name, new, definition, old.foreign_keys())?;
+        Ok(added.into_iter().fold(changes, TableChanges::add_foreign_key))
+    }
+
+    fn drops(&self, name: &str) -> bool {
+        self.dropped.iter().any(|dropped| same_name(dropped, name))
+    }
+
+    fn added(
+        &self,
+        db: &Database,
+        name: &str,
+        schema: &Schema,
+        definition: &Definition<'_>,
+        before: &[ForeignKey],
+    ) -> Result<Vec<ForeignKey>> {
+        let mut next = before.iter().filter_map(|foreign| number_in(foreign.name(), self.label)).max().unwrap_or(0);
+        let mut added: Vec<ForeignKey> = Vec::new();
+        for new in &self.added {
+            let constraint = match new.name {
+                "" => {
+                    next += 1;
+                    format!("{}_ibfk_{next}", self.label)
+                }
+                given => given.to_owned(),
+            };
+            let is_here = before.iter().filter(|foreign| !self.drops(foreign.name())).chain(&added);
+            if is_here.into_iter().any(|foreign| same_name(foreign.name(), &constraint))
+                || self.is_taken(db, name, &constraint)
+            {
+                return Err(Failure::new(Code::ForeignExists, &constraint));
+            }
+            added.push(self.one(db, name, schema, definition, new, &constraint)?);
+        }
+        Ok(added)
+    }
+
+    fn one(
+        &self,
+        db: &Database,
+        name: &str,
+        schema: &Schema,
+        definition: &Definition<'_>,
+        new: &NewForeign<'_>,
+        constraint: &str,
+    ) -> Result<ForeignKey> {
+        let own = |column: &&str| {
+            column_named(schema, column).ok_or_else(|| refused(&format!("there is no column `{column}`")))
+        };
+        let columns = new.columns.iter().map(own).collect::<Result<Vec<_>>>()?;
+        let is_own = new.parent == name || self.like == Some(new.parent);
+        let parent = if is_own { Some(schema.clone()) } else { db.table(new.parent).ok().map(|table| table.schema()) };
+        // As they are written there, as far as they are there.
+        let other = |column: &&str| {
+            let found = parent.as_ref().and_then(|parent| column_named(parent, column));
+            found.unwrap_or_else(|| (*column).to_owned())
+        };
+        let parent_columns: Vec<_> = new.parent_columns.iter().map(other).collect();
+        let room: Vec<_> = columns.iter().map(|column| room_of(definition, column)).collect();
+        let own: Vec<&str> = columns.iter().map(String::as_str).collect();
+        let others: Vec<&str> = parent_columns.iter().map(String::as_str).collect();
+        let foreign = ForeignKey::new(constraint, &own, new.parent, &others).room(&room);
+        Ok(foreign.on_delete(action(new.on_delete)?).on_update(action(new.on_update)?))
+    }
+
+    /// Names of foreign keys are used once in a database.
+    fn is_taken(&self, db: &Database, name: &str, constraint: &str) -> bool {
+        let database = database_of(self.like.unwrap_or(name));
+        let others = db.foreign_keys().into_iter().filter(|(table, _)| table != name && self.like != Some(table));
+        others
+            .into_iter()
+            .any(|(table, foreign)| database_of(&table) == database && same_name(foreign.name(), constraint))
+    }
+}
+
+fn same_name(a: &str, b: &str) -> bool {
+    a.to_lowercase() == b.to_lowercase()
+}
+
+/// The number in a name that was given to a foreign key of this table which had none.
+fn number_in(name: &str, table: &str) -> Option<u64> {
+    name.strip_prefix(table)?.strip_prefix("_ibfk_")?.parse().ok()
+}
+
+/// Names that foreign keys were given since they had none go with the table's.
+pub fn renamed(schema: &Schema, from: &str, to: &str) -> TableChanges {
+    schema.foreign_keys().iter().fold(TableChanges::new(), |changes, foreign| match number_in(foreign.name(), from) {
+        Some(n) => changes.rename_foreign_key(foreign.name(), &format!("{to}_ibfk_{n}")),
+        None => changes,
+    })
+}
+
+fn action(number: u8) -> Result<ReferenceAction> {
+    Ok(match number {
+        0 => ReferenceAction::Restrict,
+        1 => ReferenceAction::NoAction,
+        2 => ReferenceAction::Cascade,
+        3 => ReferenceAction::SetNull,
+        _ => return Err(refused("SET DEFAULT is not supported")),
+    })
+}
+
+/// True if all tables that refer to this one are in its database: they go along.
+pub fn is_needed_by_its_database_alone(db: &Database, name: &str) -> bool {
+    db.references_to(name).iter().all(|(child, _)| database_of(child) == database_of(name))
+}
+
+/// Shows foreign keys of a table, or with `is_parent` those that refer to it, by name; how many.
+pub fn each(db: &Database, name: &str, is_parent: bool, mut show: impl FnMut(&abi::Foreign)) -> usize {
+    let mut all = match is_parent {
+        true => db.references_to(name),
+        false => {
+            let schema = db.table(name).map(|table| table.schema());
+            let own = schema.as_ref().map_or(&[][..], |schema| schema.foreign_keys());
+            own.iter().map(|foreign| (name.to_owned(), foreign.clone())).collect()
+        }
+    };
+    all.sort_by(|(_, a), (_, b)| a.name().cmp(b.name()));
+    for (child, foreign) in &all {
+        let schema_of = |table: &str| db.table(table).ok().map(|table| table.schema());
+        let (own, parent) = (schema_of(child), schema_of(foreign.parent()));
+        let texts = |names: &[String]| names.iter().map(|name| raw::to_text(name)).collect::<Vec<_>>();
+        let (columns, parent_columns) = (texts(foreign.columns()), texts(foreign.parent_columns()));
+        let key = parent.as_ref().and_then(|parent| key_over(parent, foreign.parent_columns())).unwrap_or_default();
+        show(&abi::Foreign {
+            name: raw::to_text(foreign.name()),
+            table: raw::to_text(child),
+            parent: raw::to_text(foreign.parent()),
+            parent_key: raw::to_text(&key),
+            columns: columns.as_ptr(),
+            parent_columns: parent_columns.as_ptr(),
+            count: columns.len() as u32,
+            nullable: nullable(own.as_ref(), foreign.columns()),
+            parent_nullable: nullable(parent.as_ref(), foreign.parent_columns()),
+            on_delete: foreign.deletes() as u8,
+            on_update: foreign.updates() as u8,
+            reserved: [0; 2],
+        });
+    }
+    all.len()
+}
+
+/// A bit for each column that may be NULL.
+fn nullable(schema: Option<&Schema>, columns: &[String]) -> u32 {
+    let Some(schema) = schema else { return 0 };
+    let is_nullable = |name: &String| schema.column_number(name).is_some_and(|n| schema.columns()[n].nullable);
+    columns.iter().enumerate().filter(|(_, name)| is_nullable(name)).map(|(n, _)| 1 << n).sum()
+}
+
+/// The server's name of a key that begins with these columns.
+fn key_over(schema: &Schema, columns: &[String]) -> Option<String> {
+    let primary: Vec<_> = schema.primary_key().iter().map(|&n| schema.columns()[n].name.clone()).collect();
+    if primary.starts_with(columns) {
+        return Some("PRIMARY".to_owned());
+    }
+    let mut indexes = schema.indexes().iter();
+    indexes.find(|index| index.columns().starts_with(columns)).map(|index| index.name().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_taken_from_names_of_the_table_alone() {
+        assert_eq!(number_in("t_ibfk_12", "t"), Some(12));
+        assert_eq!(number_in("t_ibfk_x", "t"), None);
+        assert_eq!(number_in("tt_ibfk_1", "t"), None);
+        assert_eq!((database_of("d/t"), database_of("t")), ("d", ""));
+    }
+}

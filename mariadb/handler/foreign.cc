@@ -1,0 +1,309 @@
+/* SPDX-License-Identifier: GPL-2.0-only
+   Foreign keys, from the server's words to the engine's and back. What they ask of rows is the engine's. */
+#include "foreign.h"
+#include "errors.h"
+#include "ha_trefoil.h"
+
+#include "sql_show.h"
+#include "sql_table.h"
+
+namespace {
+
+/* The engine's name of a table. */
+std::string path_of(const LEX_CSTRING &db, const LEX_CSTRING &table)
+{
+  char encoded[FN_REFLEN];
+  std::string path(encoded, tablename_to_filename(db.str, encoded, sizeof encoded));
+  path+= '/';
+  path.append(encoded, tablename_to_filename(table.str, encoded, sizeof encoded));
+  return path;
+}
+
+/* The other way. */
+void names_of(trefoil_text path, std::string *db, std::string *table)
+{
+  std::string all(path.ptr, path.len);
+  size_t slash= all.rfind('/');
+  char decoded[NAME_LEN + 1];
+  std::string first= slash == std::string::npos ? std::string() : all.substr(0, slash);
+  std::string last= slash == std::string::npos ? all : all.substr(slash + 1);
+  db->assign(decoded, filename_to_tablename(first.c_str(), decoded, sizeof decoded));
+  table->assign(decoded, filename_to_tablename(last.c_str(), decoded, sizeof decoded));
+}
+
+uint8_t action_of(enum_fk_option option)
+{
+  switch (option) {
+  case FK_OPTION_CASCADE:
+    return 2;
+  case FK_OPTION_SET_NULL:
+    return 3;
+  case FK_OPTION_NO_ACTION:
+    return 1;
+  case FK_OPTION_SET_DEFAULT:
+    return 4;
+  default:
+    return 0;
+  }
+}
+
+enum_fk_option option_of(uint8_t action)
+{
+  static const enum_fk_option options[]= {FK_OPTION_RESTRICT, FK_OPTION_NO_ACTION, FK_OPTION_CASCADE,
+                                          FK_OPTION_SET_NULL};
+  return options[action & 3];
+}
+
+void append_quoted(String *to, const char *ptr, size_t length)
+{
+  append_identifier(current_thd, to, ptr, length);
+}
+
+void append_columns(String *to, const trefoil_text *columns, uint32_t count)
+{
+  to->append('(');
+  for (uint32_t n= 0; n < count; n++)
+  {
+    if (n)
+      to->append(STRING_WITH_LEN(", "));
+    append_quoted(to, columns[n].ptr, columns[n].len);
+  }
+  to->append(')');
+}
+
+/* As SHOW CREATE TABLE has it. */
+void append_foreign(String *to, const trefoil_foreign *one)
+{
+  std::string db, table, parent_db, parent;
+  names_of(one->table, &db, &table);
+  names_of(one->parent, &parent_db, &parent);
+  to->append(STRING_WITH_LEN("CONSTRAINT "));
+  append_quoted(to, one->name.ptr, one->name.len);
+  to->append(STRING_WITH_LEN(" FOREIGN KEY "));
+  append_columns(to, one->columns, one->count);
+  to->append(STRING_WITH_LEN(" REFERENCES "));
+  if (db != parent_db)
+  {
+    append_quoted(to, parent_db.data(), parent_db.size());
+    to->append('.');
+  }
+  append_quoted(to, parent.data(), parent.size());
+  to->append(' ');
+  append_columns(to, one->parent_columns, one->count);
+  static const LEX_CSTRING actions[]= {{STRING_WITH_LEN("")}, {STRING_WITH_LEN("NO ACTION")},
+                                       {STRING_WITH_LEN("CASCADE")}, {STRING_WITH_LEN("SET NULL")}};
+  if (one->on_delete & 3)
+  {
+    to->append(STRING_WITH_LEN(" ON DELETE "));
+    to->append(actions[one->on_delete & 3].str, actions[one->on_delete & 3].length);
+  }
+  if (one->on_update & 3)
+  {
+    to->append(STRING_WITH_LEN(" ON UPDATE "));
+    to->append(actions[one->on_update & 3].str, actions[one->on_update & 3].length);
+  }
+}
+
+void show_create(void *to, const trefoil_foreign *one)
+{
+  String *text= static_cast<String *>(to);
+  text->append(STRING_WITH_LEN(",\n  "));
+  append_foreign(text, one);
+}
+
+struct Search
+{
+  std::string name;
+  String *text;
+};
+
+void show_failed(void *to, const trefoil_foreign *one)
+{
+  Search *search= static_cast<Search *>(to);
+  if (search->name == std::string(one->name.ptr, one->name.len))
+    append_foreign(search->text, one);
+}
+
+void count_only(void *, const trefoil_foreign *) {}
+
+struct List_of_keys
+{
+  THD *thd;
+  List<FOREIGN_KEY_INFO> *keys;
+};
+
+LEX_CSTRING *string_of(THD *thd, const char *ptr, size_t length)
+{
+  return thd_make_lex_string(thd, nullptr, ptr, length, 1);
+}
+
+void list(void *to, const trefoil_foreign *one)
+{
+  List_of_keys *all= static_cast<List_of_keys *>(to);
+  THD *thd= all->thd;
+  FOREIGN_KEY_INFO *info= new (thd->mem_root) FOREIGN_KEY_INFO;
+  std::string db, table, parent_db, parent;
+  names_of(one->table, &db, &table);
+  names_of(one->parent, &parent_db, &parent);
+  info->foreign_id= string_of(thd, one->name.ptr, one->name.len);
+  info->foreign_db= string_of(thd, db.data(), db.size());
+  info->foreign_table= string_of(thd, table.data(), table.size());
+  info->referenced_db= string_of(thd, parent_db.data(), parent_db.size());
+  info->referenced_table= string_of(thd, parent.data(), parent.size());
+  info->referenced_key_name= one->parent_key.len ? string_of(thd, one->parent_key.ptr, one->parent_key.len) : nullptr;
+  info->delete_method= option_of(one->on_delete);
+  info->update_method= option_of(one->on_update);
+  for (uint32_t n= 0; n < one->count; n++)
+  {
+    info->foreign_fields.push_back(string_of(thd, one->columns[n].ptr, one->columns[n].len));
+    info->referenced_fields.push_back(string_of(thd, one->parent_columns[n].ptr, one->parent_columns[n].len));
+    if (one->nullable & (1U << n))
+      info->set_nullable(thd, false, n, one->count);
+    if (one->parent_nullable & (1U << n))
+      info->set_nullable(thd, true, n, one->count);
+  }
+  all->keys->push_back(info);
+}
+
+} // namespace
+
+Foreign_change::Foreign_change(THD *thd, const TABLE *table, const Alter_info *info, bool takes_place)
+{
+  const TABLE_SHARE *share= table->s;
+  m_change.label= text(share->table_name);
+  if (takes_place)
+    m_change.like= keep(path_of(share->db, share->table_name));
+  m_change.unchecked= thd_test_options(thd, OPTION_NO_FOREIGN_KEY_CHECKS);
+  if (info)
+  {
+    List_iterator_fast<Key> keys(const_cast<List<Key> &>(info->key_list));
+    while (const Key *key= keys++)
+      if (key->type == Key::FOREIGN_KEY)
+        add(table, *static_cast<const Foreign_key *>(key));
+    List_iterator_fast<Alter_drop> drops(const_cast<List<Alter_drop> &>(info->drop_list));
+    while (const Alter_drop *drop= drops++)
+      if (drop->type == Alter_drop::FOREIGN_KEY)
+        m_dropped.push_back(keep(drop->name));
+  }
+  m_change.added= m_added.data();
+  m_change.added_count= (uint32_t) m_added.size();
+  m_change.dropped= m_dropped.data();
+  m_change.dropped_count= (uint32_t) m_dropped.size();
+}
+
+trefoil_text Foreign_change::keep(const std::string &name)
+{
+  m_names.push_back(name);
+  return text(m_names.back().data(), m_names.back().size());
+}
+
+void Foreign_change::add(const TABLE *table, const Foreign_key &key)
+{
+  trefoil_foreign to{};
+  if (key.constraint_name.str)
+    to.name= text(key.constraint_name);
+  else if (key.name.str)
+    to.name= text(key.name);
+  to.parent= keep(path_of(key.ref_db.str ? key.ref_db : table->s->db, key.ref_table));
+  for (const List<Key_part_spec> *columns : {&key.columns, &key.ref_columns})
+  {
+    m_columns.emplace_back();
+    List_iterator_fast<Key_part_spec> parts(const_cast<List<Key_part_spec> &>(*columns));
+    while (const Key_part_spec *part= parts++)
+      m_columns.back().push_back(text(part->field_name));
+    (columns == &key.columns ? to.columns : to.parent_columns)= m_columns.back().data();
+  }
+  to.count= key.columns.elements;
+  to.on_delete= action_of(key.delete_opt);
+  to.on_update= action_of(key.update_opt);
+  m_added.push_back(to);
+}
+
+bool takes_place(const char *path)
+{
+  const char *last= strrchr(path, '/');
+  return !strncmp(last ? last + 1 : path, STRING_WITH_LEN("#sql-alter-"));
+}
+
+int foreign_error(THD *thd, const trefoil_failure &why, const Alter_info *info)
+{
+  switch (why.code) {
+  case TREFOIL_FOREIGN_EXISTS:
+    return HA_ERR_FOUND_DUPP_KEY;
+  case TREFOIL_FOREIGN_REFUSED:
+  case TREFOIL_REFERENCED:
+  case TREFOIL_INDEX_NEEDED:
+    if (info && (why.code == TREFOIL_INDEX_NEEDED || (why.code == TREFOIL_REFERENCED && info->drop_list.elements)))
+    {
+      List_iterator_fast<Alter_drop> drops(const_cast<List<Alter_drop> &>(info->drop_list));
+      while (const Alter_drop *drop= drops++)
+        if (drop->type == Alter_drop::KEY)
+        {
+          my_error(ER_DROP_INDEX_FK, MYF(0), drop->name);
+          return HA_WRONG_CREATE_OPTION;
+        }
+    }
+    push_warning(thd, Sql_condition::WARN_LEVEL_WARN, HA_ERR_CANNOT_ADD_FOREIGN, why.text);
+    return HA_ERR_CANNOT_ADD_FOREIGN;
+  default:
+    return 0;
+  }
+}
+
+void describe_foreign(const trefoil_failure &why, String *text)
+{
+  const char *newline= strchr(why.text, '\n');
+  if (!newline)
+    return;
+  trefoil_text child= {why.text, (size_t) (newline - why.text)};
+  std::string db, table;
+  names_of(child, &db, &table);
+  append_quoted(text, db.data(), db.size());
+  text->append('.');
+  append_quoted(text, table.data(), table.size());
+  text->append(STRING_WITH_LEN(", "));
+  Search search= {newline + 1, text};
+  trefoil_foreign_each(trefoil_db, child, 0, show_failed, &search);
+}
+
+/* Given back below. */
+char *ha_trefoil::get_foreign_key_create_info()
+{
+  String text;
+  text.set_charset(system_charset_info);
+  trefoil_foreign_each(trefoil_db, own_name(), 0, show_create, &text);
+  return text.length() ? my_strndup(PSI_NOT_INSTRUMENTED, text.ptr(), text.length(), MYF(0)) : nullptr;
+}
+
+void ha_trefoil::free_foreign_key_create_info(char *text) { my_free(text); }
+
+int ha_trefoil::get_foreign_key_list(THD *thd, List<FOREIGN_KEY_INFO> *keys)
+{
+  List_of_keys all= {thd, keys};
+  trefoil_foreign_each(trefoil_db, own_name(), 0, list, &all);
+  return 0;
+}
+
+int ha_trefoil::get_parent_foreign_key_list(THD *thd, List<FOREIGN_KEY_INFO> *keys)
+{
+  List_of_keys all= {thd, keys};
+  trefoil_foreign_each(trefoil_db, own_name(), 1, list, &all);
+  return 0;
+}
+
+bool ha_trefoil::referenced_by_foreign_key() const noexcept
+{
+  return trefoil_foreign_each(trefoil_db, own_name(), 1, count_only, nullptr) != 0;
+}
+
+bool ha_trefoil::has_foreign_keys() const noexcept
+{
+  return trefoil_foreign_each(trefoil_db, own_name(), 0, count_only, nullptr) != 0;
+}
+
+bool ha_trefoil::can_switch_engines() { return !has_foreign_keys() && !referenced_by_foreign_key(); }
+
+bool ha_trefoil::is_fk_defined_on_table_or_index(uint index)
+{
+  return index == MAX_KEY && !can_switch_engines();
+}

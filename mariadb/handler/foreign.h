@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: GPL-2.0-only
+   Foreign keys as statements say them, for the engine. */
+#ifndef TREFOIL_FOREIGN_H
+#define TREFOIL_FOREIGN_H
+
+#include <list>
+#include <string>
+#include <vector>
+
+#include "server.h"
+
+class Foreign_change
+{
+public:
+  /* `like`: a table whose place the new one takes, or null. */
+  Foreign_change(THD *thd, const TABLE *table, const Alter_info *info, bool takes_place);
+  const trefoil_foreign_change *get() const { return &m_change; }
+
+private:
+  void add(const TABLE *table, const Foreign_key &key);
+  trefoil_text keep(const std::string &name);
+
+  trefoil_foreign_change m_change{};
+  std::vector<trefoil_foreign> m_added;
+  std::vector<trefoil_text> m_dropped;
+  std::list<std::vector<trefoil_text>> m_columns;
+  std::list<std::string> m_names;
+};
+
+/* True for a table that is made by a copy of one that is changed. */
+bool takes_place(const char *path);
+/* A foreign key that cannot be as it is asked for: the server's error for it, with a warning that says why. */
+int foreign_error(THD *thd, const trefoil_failure &why, const Alter_info *info);
+/* The foreign key that failed, in the words of error 1451 and 1452. */
+void describe_foreign(const trefoil_failure &why, String *text);
+
+#endif
