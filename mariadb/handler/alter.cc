@@ -125,6 +125,11 @@ int ha_trefoil::plan(TABLE *altered, Alter_inplace_info *info, trefoil_alter **o
     return TREFOIL_UNSUPPORTED;
   Definition definition(altered);
   Foreign_change foreign(ha_thd(), altered, info->alter_info, false);
+  if (foreign.writes_under_generated(altered, own_name()))
+  {
+    info->unsupported_reason= "a cascade would write under generated columns";
+    return TREFOIL_UNSUPPORTED;
+  }
   return trefoil_alter_plan(m_table, definition.get(), from.data(), foreign.get(), out, builds, &m_why);
 }
 
@@ -137,6 +142,9 @@ enum_alter_inplace_result ha_trefoil::check_if_supported_inplace_alter(TABLE *al
   uint8_t builds= 0;
   if (plan(altered, info, &alter, &builds))
   {
+    /* A copy would find the same: said in prepare. */
+    if (m_why.code == TREFOIL_INDEX_NEEDED && !info->unsupported_reason)
+      return HA_ALTER_INPLACE_INSTANT;
     if (!info->unsupported_reason)
       info->unsupported_reason= thd->strdup(m_why.text);
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
@@ -161,6 +169,11 @@ bool ha_trefoil::prepare_inplace_alter_table(TABLE *altered, Alter_inplace_info 
     return true;
   if (plan(altered, info, &alter, &builds))
   {
+    if (m_why.code == TREFOIL_INDEX_NEEDED)
+    {
+      my_error(ER_DROP_INDEX_FK, MYF(0), m_why.text);
+      return true;
+    }
     print_error(failed(), MYF(0));
     return true;
   }

@@ -27,10 +27,8 @@ ulong ha_trefoil::index_flags(uint key, uint, bool) const
 
 bool ha_trefoil::get_error_message(int error, String *text)
 {
-  if (error == HA_ERR_NO_REFERENCED_ROW || error == HA_ERR_ROW_IS_REFERENCED)
+  if (error == HA_ERR_NO_REFERENCED_ROW || error == HA_ERR_ROW_IS_REFERENCED || error == HA_ERR_FK_DEPTH_EXCEEDED)
     describe_foreign(m_why, text);
-  else if (error == HA_ERR_FK_DEPTH_EXCEEDED)
-    text->append(STRING_WITH_LEN("Foreign key cascade delete/update exceeds max depth of 15"));
   else if (error > TREFOIL_ERR_TEXT)
     text->append(m_why.text, strlen(m_why.text));
   return false;

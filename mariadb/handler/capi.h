@@ -41,7 +41,7 @@ enum {
   TREFOIL_REFERENCED = 24, /* others' foreign keys refer to what is to go */
   TREFOIL_FOREIGN_REFUSED = 25,
   TREFOIL_FOREIGN_EXISTS = 26,
-  TREFOIL_INDEX_NEEDED = 27,      /* by a foreign key of the table */
+  TREFOIL_INDEX_NEEDED = 27,      /* by a foreign key, of this table or to it; `why.text` is the index */
   TREFOIL_FOREIGN_DUPLICATE = 28  /* in a table that a cascade came to */
 };
 

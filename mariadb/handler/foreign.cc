@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only
    Foreign keys, from the server's words to the engine's and back. What they ask of rows is the engine's. */
+#include "definition.h"
 #include "foreign.h"
 #include "errors.h"
 #include "ha_trefoil.h"
@@ -126,6 +127,11 @@ void show_failed(void *to, const trefoil_foreign *one)
 
 void count_only(void *, const trefoil_foreign *) {}
 
+/* A cascade writes its columns. */
+bool writes(const trefoil_foreign *one) { return one->on_delete == 3 || one->on_update == 2 || one->on_update == 3; }
+
+void note_writing(void *to, const trefoil_foreign *one) { *static_cast<bool *>(to)|= writes(one); }
+
 struct List_of_keys
 {
   THD *thd;
@@ -141,7 +147,7 @@ void list(void *to, const trefoil_foreign *one)
 {
   List_of_keys *all= static_cast<List_of_keys *>(to);
   THD *thd= all->thd;
-  FOREIGN_KEY_INFO *info= new (thd->mem_root) FOREIGN_KEY_INFO;
+  FOREIGN_KEY_INFO *info= new (thd->alloc(sizeof(FOREIGN_KEY_INFO))) FOREIGN_KEY_INFO;
   std::string db, table, parent_db, parent;
   names_of(one->table, &db, &table);
   names_of(one->parent, &parent_db, &parent);
@@ -178,7 +184,8 @@ Foreign_change::Foreign_change(THD *thd, const TABLE *table, const Alter_info *i
   {
     List_iterator_fast<Key> keys(const_cast<List<Key> &>(info->key_list));
     while (const Key *key= keys++)
-      if (key->type == Key::FOREIGN_KEY)
+      /* What the table has the engine knows. */
+      if (key->type == Key::FOREIGN_KEY && !key->old)
         add(table, *static_cast<const Foreign_key *>(key));
     List_iterator_fast<Alter_drop> drops(const_cast<List<Alter_drop> &>(info->drop_list));
     while (const Alter_drop *drop= drops++)
@@ -219,13 +226,29 @@ void Foreign_change::add(const TABLE *table, const Foreign_key &key)
   m_added.push_back(to);
 }
 
+/* What the server makes of other columns is kept in the row, and the engine cannot make it. */
+bool Foreign_change::writes_under_generated(const TABLE *table, trefoil_text before) const
+{
+  bool is_generated= false, is_written= false;
+  for (uint n= 0; n < table->s->fields; n++)
+    is_generated|= table->field[n]->vcol_info && !(table->field[n]->flags & LONG_UNIQUE_HASH_FIELD) &&
+                   is_kept(table, table->field[n]);
+  if (!is_generated)
+    return false;
+  for (const trefoil_foreign &one : m_added)
+    is_written|= writes(&one);
+  if (before.len)
+    trefoil_foreign_each(trefoil_db, before, 0, note_writing, &is_written);
+  return is_written;
+}
+
 bool takes_place(const char *path)
 {
   const char *last= strrchr(path, '/');
   return !strncmp(last ? last + 1 : path, STRING_WITH_LEN("#sql-alter-"));
 }
 
-int foreign_error(THD *thd, const trefoil_failure &why, const Alter_info *info)
+int foreign_error(THD *thd, const trefoil_failure &why, bool changes)
 {
   switch (why.code) {
   case TREFOIL_FOREIGN_EXISTS:
@@ -233,9 +256,10 @@ int foreign_error(THD *thd, const trefoil_failure &why, const Alter_info *info)
   case TREFOIL_FOREIGN_REFUSED:
   case TREFOIL_REFERENCED:
   case TREFOIL_INDEX_NEEDED:
-    if (info && (why.code == TREFOIL_INDEX_NEEDED || (why.code == TREFOIL_REFERENCED && info->drop_list.elements)))
+    if (changes)
     {
-      List_iterator_fast<Alter_drop> drops(const_cast<List<Alter_drop> &>(info->drop_list));
+      /* The list of the change itself has lost them by now. */
+      List_iterator_fast<Alter_drop> drops(thd->lex->alter_info.drop_list);
       while (const Alter_drop *drop= drops++)
         if (drop->type == Alter_drop::KEY)
         {

@@ -15,6 +15,8 @@ public:
   /* `like`: a table whose place the new one takes, or null. */
   Foreign_change(THD *thd, const TABLE *table, const Alter_info *info, bool takes_place);
   const trefoil_foreign_change *get() const { return &m_change; }
+  /* A cascade would write columns of a table with generated ones that are kept. `before`: whose foreign keys it has. */
+  bool writes_under_generated(const TABLE *table, trefoil_text before) const;
 
 private:
   void add(const TABLE *table, const Foreign_key &key);
@@ -29,8 +31,9 @@ private:
 
 /* True for a table that is made by a copy of one that is changed. */
 bool takes_place(const char *path);
-/* A foreign key that cannot be as it is asked for: the server's error for it, with a warning that says why. */
-int foreign_error(THD *thd, const trefoil_failure &why, const Alter_info *info);
+/* A foreign key that cannot be as it is asked for: the server's error for it, with a warning that says why; 0 for others.
+   `changes`: of a table that is changed. */
+int foreign_error(THD *thd, const trefoil_failure &why, bool changes);
 /* The foreign key that failed, in the words of error 1451 and 1452. */
 void describe_foreign(const trefoil_failure &why, String *text);
 

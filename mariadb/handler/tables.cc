@@ -50,10 +50,16 @@ int ha_trefoil::create(const char *name, TABLE *form, HA_CREATE_INFO *info)
   Foreign_change foreign(ha_thd(), form, info->alter_info, takes_place(name));
   if (foreign.get()->added_count && (info->options & HA_LEX_CREATE_TMP_TABLE))
     return HA_ERR_CANNOT_ADD_FOREIGN;
+  if (foreign.writes_under_generated(form, foreign.get()->like))
+  {
+    push_warning(ha_thd(), Sql_condition::WARN_LEVEL_WARN, HA_ERR_CANNOT_ADD_FOREIGN,
+                 "ENGINE=TREFOIL: ON UPDATE CASCADE and SET NULL are not for tables with generated columns that are stored or in a key");
+    return HA_ERR_CANNOT_ADD_FOREIGN;
+  }
   if (!trefoil_table_create(trefoil_db, table_name(name), definition.get(), info->auto_increment_value, foreign.get(),
                             &m_why))
     return 0;
-  if (int error= foreign_error(ha_thd(), m_why, takes_place(name) ? info->alter_info : nullptr))
+  if (int error= foreign_error(ha_thd(), m_why, takes_place(name)))
     return error;
   if (m_why.code == TREFOIL_UNSUPPORTED || m_why.code == TREFOIL_TOO_LONG)
   {

@@ -117,7 +117,7 @@ fn a_child_needs_a_parent_on_every_structure() {
                 tx.set_foreign_key_checks(false);
                 tx.insert(&c, &row([3, 99])).unwrap();
                 tx.set_foreign_key_checks(true);
-                assert!(tx.move_row(&c, &[3i64.into()], &row([4, 99])).unwrap());
+                assert_eq!(kind(tx.move_row(&c, &[3i64.into()], &row([4, 99]))), NoParent);
                 assert_eq!(kind(tx.insert_if_absent(&c, &row([5, 99]))), NoParent);
                 assert_eq!(kind(tx.replace(&c, &row([1, 99]))), NoParent);
                 assert_eq!(rows(&tx, &c).len(), 3);
@@ -236,11 +236,17 @@ fn a_table_may_refer_to_itself() {
         assert_eq!(kind(tx.insert(&t, &row([3, 4]))), NoParent);
         assert_eq!(kind(tx.insert_many(&t, &[row([3, 4]), row([4, 4])])), NoParent, "row by row");
         tx.insert_many(&t, &[row([4, 4]), row([3, 4])]).unwrap();
-        assert_eq!(kind(tx.move_row(&t, &[1i64.into()], &row([9, 1]))), HasChildren);
+        assert_eq!(kind(tx.move_row(&t, &[1i64.into()], &row([9, 1]))), NoParent);
         assert_eq!(kind(tx.move_row(&t, &[1i64.into()], &row([9, 9]))), HasChildren);
         assert!(tx.delete_row(&t, &[1i64.into()]).unwrap());
         assert_eq!(rows(&tx, &t), [[Some(2), None], [Some(3), Some(4)], [Some(4), Some(4)]]);
         tx.commit().unwrap();
+        let db = open(&disk());
+        let t = db.create_table("people", tree(Restrict, Restrict)).unwrap();
+        let mut tx = db.begin().unwrap();
+        insert(&mut tx, &t, &[&[1, 1]]);
+        assert_eq!(kind(tx.delete_row(&t, &[1i64.into()])), HasChildren, "it is its own child");
+        assert_eq!(kind(tx.move_row(&t, &[1i64.into()], &row([2, 2]))), HasChildren);
     });
 }
 

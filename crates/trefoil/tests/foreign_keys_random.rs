@@ -242,9 +242,10 @@ fn change(
     if let Some((id, rest)) = new {
         rows[table].insert(id, rest);
     }
+    let is_moved = old.is_some() && old.map(|(id, _)| id) != new.map(|(id, _)| id);
     for link in world.links.iter().filter(|link| link.child == table) {
         let value = |one: Option<One>| one.and_then(|one| value_of(one, link.column));
-        if let Some(wanted) = value(new).filter(|wanted| value(old) != Some(*wanted))
+        if let Some(wanted) = value(new).filter(|wanted| value(old) != Some(*wanted) || is_moved)
             && !rows[link.parent].iter().any(|(id, rest)| value_of((*id, *rest), link.of) == Some(wanted))
         {
             return false;
@@ -270,6 +271,11 @@ fn follow(
     if before.is_none() || after == Some(before) {
         return true;
     }
+    let action = if new.is_none() { link.delete } else { link.update };
+    let restricts = matches!(action, ReferenceAction::Restrict | ReferenceAction::NoAction);
+    if restricts && link.child == link.parent && value_of(old, link.column) == before {
+        return false;
+    }
     let children: Vec<i64> = rows[link.child]
         .iter()
         .filter(|(id, rest)| value_of((**id, **rest), link.column) == before)
@@ -280,9 +286,8 @@ fn follow(
         if value_of((id, rest), link.column) != before {
             continue;
         }
-        let action = if new.is_none() { link.delete } else { link.update };
         let deletes = new.is_none() && action == ReferenceAction::Cascade;
-        if matches!(action, ReferenceAction::Restrict | ReferenceAction::NoAction)
+        if restricts
             || (!deletes && steps.iter().any(|(table, deletes)| *table == link.child && !deletes))
             || steps.len() >= 15
         {

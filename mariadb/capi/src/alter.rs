@@ -17,6 +17,7 @@ use trefoil::{
 
 use crate::crash;
 use crate::failure::{Code, Failure, Result, check_sound};
+use crate::foreign;
 use crate::layout::Layout;
 use crate::raw::{Definition, ForeignChange};
 use crate::table::OpenTable;
@@ -80,6 +81,11 @@ impl Alter {
         plan.indexes(&old, &layout, &columns)?;
         plan.columns(&old, &layout, &columns);
         let Plan { builds, changes } = plan;
+        if let Some(index) =
+            foreign::needed_index((&table.db, table.table.name()), &old, &columns, &layout.schema, foreign)
+        {
+            return Err(Failure::new(Code::IndexNeeded, &index));
+        }
         let changes = foreign.in_place(&table.db, table.table.name(), (&old, &layout.schema), to, changes)?;
         let all = builds.iter().try_fold(old, |schema, (_, index)| schema.with_index(index.clone()));
         let outcome = all.and_then(|schema| schema.with_changes(&changes)).map_err(Error::from)?;
@@ -139,7 +145,7 @@ impl Alter {
 }
 
 /// Where columns go.
-struct Columns<'a> {
+pub struct Columns<'a> {
     /// Name before and name behind, of those that stay.
     stay: Vec<(&'a str, &'a str)>,
     gone: Vec<&'a str>,
@@ -163,6 +169,13 @@ impl<'a> Columns<'a> {
         let stays = |name: &&str| this.stay.iter().any(|(before, _)| before == name);
         this.gone = old.into_iter().filter(|name| !stays(name)).collect();
         Ok(this)
+    }
+
+    /// Columns under the new names; none if one goes.
+    pub fn names_after(&self, columns: &[String]) -> Option<Vec<String>> {
+        let after =
+            |name: &String| self.stay.iter().find(|(before, _)| before == name).map(|(_, after)| (*after).to_owned());
+        columns.iter().map(after).collect()
     }
 
     /// A part of a key under the new names; none if its column goes.

@@ -8,6 +8,7 @@
 use trefoil::{Database, ForeignKey, ReferenceAction, Schema, TableChanges};
 
 use crate::abi;
+use crate::alter::Columns;
 use crate::failure::{Code, Failure, Result};
 use crate::raw::{self, Definition, ForeignChange, NewForeign};
 
@@ -213,14 +214,33 @@ fn nullable(schema: Option<&Schema>, columns: &[String]) -> u32 {
     columns.iter().enumerate().filter(|(_, name)| is_nullable(name)).map(|(n, _)| 1 << n).sum()
 }
 
+/// An index that a change takes away although a foreign key needs it, of the table or, unless nobody looks, to it.
+pub fn needed_index(
+    (db, name): (&Database, &str),
+    old: &Schema,
+    columns: &Columns<'_>,
+    new: &Schema,
+    change: &ForeignChange<'_>,
+) -> Option<String> {
+    let own = old.foreign_keys().iter().filter(|foreign| !change.drops(foreign.name())).map(ForeignKey::columns);
+    let to_it = if change.unchecked { Vec::new() } else { db.references_to(name) };
+    let to_it = to_it.iter().filter(|(child, foreign)| child != name || !change.drops(foreign.name()));
+    let all = own.chain(to_it.map(|(_, foreign)| foreign.parent_columns()));
+    let is_without =
+        |wanted: &&[String]| columns.names_after(wanted).is_none_or(|after| key_over(new, &after).is_none());
+    all.filter(is_without).find_map(|wanted| key_over(old, wanted))
+}
+
 /// The server's name of a key that begins with these columns.
 fn key_over(schema: &Schema, columns: &[String]) -> Option<String> {
     let primary: Vec<_> = schema.primary_key().iter().map(|&n| schema.columns()[n].name.clone()).collect();
     if primary.starts_with(columns) {
         return Some("PRIMARY".to_owned());
     }
-    let mut indexes = schema.indexes().iter();
-    indexes.find(|index| index.columns().starts_with(columns)).map(|index| index.name().to_owned())
+    let is_whole =
+        |index: &&trefoil::IndexSchema| index.parts().take(columns.len()).all(|part| part.front_length().is_none());
+    let mut indexes = schema.indexes().iter().filter(|index| index.columns().starts_with(columns));
+    indexes.find(is_whole).map(|index| index.name().to_owned())
 }
 
 #[cfg(test)]

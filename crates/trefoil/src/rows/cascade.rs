@@ -33,6 +33,10 @@ pub(crate) struct Step {
     deletes: bool,
 }
 
+fn restricts(action: ReferenceAction) -> bool {
+    matches!(action, ReferenceAction::Restrict | ReferenceAction::NoAction)
+}
+
 /// Children of one row by one foreign key.
 struct Downward<'a> {
     foreign: &'a ForeignKey,
@@ -88,6 +92,14 @@ impl Transaction {
         if old.iter().any(Value::is_null) || new.as_ref() == Some(&old) {
             return Ok(());
         }
+        let action = if new.is_none() { foreign.deletes() } else { foreign.updates() };
+        // Its own parent: to RESTRICT a child like another, as in InnoDB.
+        if restricts(action)
+            && shape.def.id == parent.def.id
+            && shape.def.schema.same_key(&columns, &values_of(&shape.def.schema, &columns, key, stored)?, &old)?
+        {
+            return Err(failure(ForeignKeyFailureKind::HasChildren, foreign, child, &old));
+        }
         let (columns, old, new) = (columns.as_slice(), old.as_slice(), new.as_deref());
         self.act_on_rows(&Downward { foreign, child, shape: &shape, columns, old, new })
     }
@@ -111,7 +123,7 @@ impl Transaction {
     /// Steps 2 and 3 for one row.
     fn act_on_row(&mut self, at: &Downward<'_>, key: &[u8]) -> Result<()> {
         let action = if at.new.is_none() { at.foreign.deletes() } else { at.foreign.updates() };
-        let restricts = matches!(action, ReferenceAction::Restrict | ReferenceAction::NoAction);
+        let restricts = restricts(action);
         let locking = if restricts { Locking::SHARED } else { Locking::EXCLUSIVE };
         self.lock_to_keep(&at.shape.primary, key, locking)?;
         let mut stored = None;

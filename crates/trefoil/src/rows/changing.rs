@@ -123,7 +123,8 @@ impl Transaction {
             schema.entry_value_of_row(n, row, &mut bytes)?;
             self.write_entry(secondary, &entry, Some(&bytes))?;
         }
-        self.check_parents(shape, Some((key, old)), row)?;
+        // With another primary key it is a new row of each foreign key, as it is in InnoDB.
+        self.check_parents(shape, None, row)?;
         self.act_on_children(shape, (key, old), Some(row))
     }
 
