@@ -30,6 +30,9 @@ void names_of(trefoil_text path, std::string *db, std::string *table)
   std::string last= slash == std::string::npos ? all : all.substr(slash + 1);
   db->assign(decoded, filename_to_tablename(first.c_str(), decoded, sizeof decoded));
   table->assign(decoded, filename_to_tablename(last.c_str(), decoded, sizeof decoded));
+  /* The server's own names are not encoded. */
+  if (!strncmp(last.c_str(), STRING_WITH_LEN("#sql")))
+    *table= last;
 }
 
 uint8_t action_of(enum_fk_option option)

@@ -225,8 +225,8 @@ impl Transaction {
                 self.write_entry(secondary, &new_entry, Some(&new_beside))?;
             }
         }
-        self.check_parents(shape, Some((key, old)), row)?;
         self.act_on_children(shape, (key, old), Some(row))?;
+        self.check_parents(shape, Some((key, old)), row)?;
         Ok(true)
     }
 

@@ -123,9 +123,9 @@ impl Transaction {
             schema.entry_value_of_row(n, row, &mut bytes)?;
             self.write_entry(secondary, &entry, Some(&bytes))?;
         }
+        self.act_on_children(shape, (key, old), Some(row))?;
         // With another primary key it is a new row of each foreign key, as it is in InnoDB.
-        self.check_parents(shape, None, row)?;
-        self.act_on_children(shape, (key, old), Some(row))
+        self.check_parents(shape, None, row)
     }
 
     pub(super) fn change_row(
