@@ -232,7 +232,11 @@ fn a_change_that_is_not_wanted_any_more_ends() {
                 let wanted = Arc::new(AtomicBool::new(true));
                 let asked = wanted.clone();
                 let goes_on = move || asked.load(Ordering::Relaxed);
-                let options = ChangeOptions { goes_on: Some(Arc::new(goes_on)), lock_timeout: Some(LONG), ..ChangeOptions::default() };
+                let options = ChangeOptions {
+                    goes_on: Some(Arc::new(goes_on)),
+                    lock_timeout: Some(LONG),
+                    ..ChangeOptions::default()
+                };
                 let (changing, handle) = (db.changing(options), t.clone());
                 let waiting = spawn("waiting", move || match builds {
                     true => changing.create_table_indexes(&handle, vec![by_colour()]),
