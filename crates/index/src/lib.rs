@@ -221,6 +221,10 @@ pub struct IndexStats {
     pub resident_leaves: u64,
     /// What was taken in, written and read since open.
     pub traffic: IndexTraffic,
+    /// Of a log-structured merge tree: ranges that cursors hop over, since nothing is visible there.
+    pub dead_spans: u64,
+    /// Of a log-structured merge tree: entries of its sources that cursors came to and did not give out, since open.
+    pub passed: u64,
     /// Of a log-structured merge tree, the level that flushes write to first.
     pub levels: [LevelStats; LEVELS],
 }
@@ -281,9 +285,13 @@ pub trait Index: Send + Sync {
     /// Range reads.
     fn cursor(&self, at: ReadAt, range: (Bound<&[u8]>, Bound<&[u8]>), direction: Direction) -> Box<dyn Cursor>;
     /// Brings about `entries` entries of attached runs to where readers need not pass over them, as far as memory has all that
-    /// it takes; the rest is [`Index::maintain`]'s. Returns how many. For who has deleted much, before his reply.
+    /// it takes, or finds out where they are; the rest is [`Index::maintain`]'s. Returns how many. For who has deleted much, before his reply.
     fn clear_away(&self, _upkeep: &Upkeep<'_>, _entries: u64) -> Result<u64> {
         Ok(0)
+    }
+    /// True if [`Index::clear_away`] has something to do behind a batch that was applied in place.
+    fn clears_behind(&self, _batch: &Batch) -> bool {
+        false
     }
     /// One bounded step (≤ about 1 ms of CPU) of draining, purging, merging, cleaning.
     fn maintain(&self, upkeep: &Upkeep<'_>) -> Result<Progress>;
@@ -294,6 +302,13 @@ pub trait Index: Send + Sync {
     }
     /// About how much [`Index::relieve`] could bring to disk, in bytes of memory; 0 if that is not known.
     fn relievable_bytes(&self) -> u64 {
+        0
+    }
+    /// A checkpoint is about to begin: what of the last manifest no later one will name is let go now, so that it is free as soon as the
+    /// one that begins is durable, not with the one after.
+    fn before_checkpoint(&self) {}
+    /// Bytes of blocks that are kept for nothing but the last manifest: what a checkpoint would set free.
+    fn superseded_bytes(&self) -> u64 {
         0
     }
     /// Writes what the next manifest needs.

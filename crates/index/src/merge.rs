@@ -86,10 +86,14 @@ pub struct Merge<S> {
     /// Looks since an entry was given out: in a long row of tombstones as much is read ahead as was passed, so that its
     /// sources are not asked for each of them.
     passed: usize,
+    /// All looks.
+    looked: u64,
 }
 
 /// Entries read ahead for nothing, at most.
 const READ_AHEAD_MAX: usize = 512;
+/// Looks in a row for nothing, at most, before the caller gets a word in.
+const PASSED_MAX: usize = 1024;
 
 impl<S: Source> Merge<S> {
     /// A merge of sources that run in `direction`.
@@ -98,7 +102,7 @@ impl<S: Source> Merge<S> {
         let heads: Vec<_> =
             sources.into_iter().map(|source| Head { source, ahead: EntryBatch::new(), at: 0, more: true }).collect();
         let heap = Vec::with_capacity(heads.len());
-        Self { heads, heap, direction, tombstones, last: None, started: false, passed: 0 }
+        Self { heads, heap, direction, tombstones, last: None, started: false, passed: 0, looked: 0 }
     }
 
     /// Clears `out` and appends up to `max` entries. Returns false at the end.
@@ -126,10 +130,15 @@ impl<S: Source> Merge<S> {
         let mut looks = max.saturating_mul(4).max(64);
         while out.len() < max && looks > 0 && !self.heap.is_empty() {
             looks -= 1;
+            self.looked += 1;
             let given = out.len();
             self.take_least(out);
             self.passed = if out.len() > given { 0 } else { self.passed + 1 };
             self.advance_least(max.max(self.passed.min(READ_AHEAD_MAX)))?;
+            // In a long row of tombstones the caller may know better than to pass over all of it.
+            if self.passed > 0 && self.passed % PASSED_MAX == 0 {
+                break;
+            }
         }
         Ok(!self.heap.is_empty())
     }
@@ -138,6 +147,12 @@ impl<S: Source> Merge<S> {
     #[must_use]
     pub fn last_key(&self) -> Option<&[u8]> {
         self.last.as_deref()
+    }
+
+    /// Entries of all sources that it has come through: those given out, and those that hid others or were hidden.
+    #[must_use]
+    pub fn looked(&self) -> u64 {
+        self.looked
     }
 
     /// Decides on the least head: a new key is given out or hidden, a known one skipped.

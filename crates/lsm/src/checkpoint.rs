@@ -7,9 +7,12 @@
 //!    run part of the database, so nothing had to wait when it was written.
 //! 5. Its blocks become the manifest's.
 //!
+//! Before all that, what was merged away since the last manifest is let go ([`Core::let_superseded_go`]).
+//!
 //! The list is one moment's, and nothing in it changes. So whatever is flushed, merged or collected meanwhile is in it as a whole or not
 //! at all: there is nothing to hold back for a checkpoint under way.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -21,6 +24,10 @@ use crate::lsm::Core;
 use crate::run::Run;
 use crate::state::{NamedRun, State};
 use crate::top::Top;
+
+fn addresses(runs: &[Arc<Run>]) -> BTreeSet<*const Run> {
+    runs.iter().map(Arc::as_ptr).collect()
+}
 
 impl Core {
     pub(crate) fn checkpoint(&self, upkeep: &Upkeep<'_>) -> Result<IndexState> {
@@ -37,7 +44,12 @@ impl Core {
         let mut attached: Vec<NamedRun> = sources.attached.iter().filter_map(named).collect();
         // The log holds those above F.
         attached.retain(|run| run.ts.as_lsn() <= skip);
+        // Behind the list: what it has is cut out of them.
+        let mut dead = self.dead.copy();
+        // What lies above F the log may lose.
+        dead.retain(|span| span.from.as_lsn() <= skip);
         let needs = sources.runs.iter().map(|run| run.info.log_need).chain(attached.iter().map(|run| run.ts));
+        let needs = needs.chain(dead.iter().map(|span| span.from));
         let need =
             needs.chain([CommitTs(self.log_need.load(Ordering::Acquire))]).max().map_or(Lsn::ZERO, CommitTs::as_lsn);
         if upkeep.log.durable() < need {
@@ -46,8 +58,35 @@ impl Core {
         self.publish(&sources.runs)?;
         self.checkpoints.fetch_add(1, Ordering::Relaxed);
         let runs = attached.iter().map(|run| run.meta.id).collect();
-        let state = State { runs: sources.runs.clone(), attached };
+        let state = State { runs: sources.runs.clone(), attached, dead };
         Ok(IndexState { bytes: state.encode(), skip, runs })
+    }
+
+    /// Runs of the last manifest that are merged away are let go before the next checkpoint begins: no later list has them again, so no later
+    /// manifest names them, and what is freed before a checkpoint begins is free with that one (rule A20). Freed by
+    /// [`Core::publish`], behind its beginning, they would wait for one more.
+    pub(crate) fn let_superseded_go(&self) {
+        let sources = self.sources();
+        let listed = addresses(&sources.runs);
+        let mut published = self.published.lock();
+        let mut kept = Vec::with_capacity(published.len());
+        for run in published.drain(..) {
+            // Whatever was merged or moved has its top in memory.
+            match run.loaded().filter(|_| !listed.contains(&Arc::as_ptr(&run))) {
+                Some(top) => top.unpublish(),
+                None => kept.push(run),
+            }
+        }
+        *published = kept;
+    }
+
+    /// Bytes of blocks that only the last manifest's runs have.
+    pub(crate) fn superseded_bytes(&self) -> u64 {
+        let sources = self.sources();
+        let listed = addresses(&sources.runs);
+        let published = self.published.lock();
+        let superseded = published.iter().filter(|run| !listed.contains(&Arc::as_ptr(run)));
+        superseded.filter_map(|run| run.loaded()).map(Top::bytes_alone).sum()
     }
 
     /// The blocks of these runs are the next manifest's, and no others. One that both lists have stays.

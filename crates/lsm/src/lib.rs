@@ -17,6 +17,7 @@
 //! | `choose` | which runs are merged next: a pure function, with a module for each shape |
 //! | `maintenance`, `jobs` | flushes in bounded steps, memory for who waits for it; merges in bounded steps |
 //! | `read`, `source`, `cursor`, `parked` | point reads; what a reader sees of one source; range reads, and those that wait |
+//! | `dead`, `explore` | ranges of keys in which nothing is visible, over which cursors hop; who finds them |
 //! | `checkpoint`, `state` | what the manifest keeps |
 //! | `estimate`, `stats` | how many keys lie in a range; counts |
 //! | `verify` | checks; what the last checkpoint reaches; taking an index apart |
@@ -36,7 +37,9 @@ mod checkpoint;
 mod choose;
 mod collect;
 mod cursor;
+mod dead;
 mod estimate;
+mod explore;
 #[doc(hidden)]
 pub mod fuzzing;
 mod index_block;

@@ -25,6 +25,7 @@ use store::{Charge, Class};
 use vfs::sync::{Mutex, RwLock};
 
 use crate::cursor::LsmCursor;
+use crate::dead::DeadSpans;
 use crate::jobs::Plan;
 use crate::maintenance::Flush;
 use crate::memtable::{Memtable, cost};
@@ -94,6 +95,7 @@ pub(crate) struct Core {
     pub published: Mutex<Vec<Arc<Run>>>,
     /// Checkpoints so far.
     pub checkpoints: AtomicU64,
+    pub dead: DeadSpans,
     pub counters: Counters,
 }
 
@@ -159,6 +161,9 @@ impl Core {
         for (key, op) in batch.iter() {
             active.insert(key, ts, op, view);
         }
+        vfs::thread::point("lsm.applied");
+        // Before the list is let go: what is in a run was cut out of dead spans before.
+        self.note_applied(batch);
         drop(list);
         active.settle(room.0);
     }
@@ -170,7 +175,9 @@ impl Core {
         let attached = Arc::new(Attached { run, ts });
         self.update(|sources| {
             let at = sources.attached.partition_point(|other| other.ts <= ts);
-            sources.attached.insert(at, attached);
+            sources.attached.insert(at, attached.clone());
+            // Who takes a list behind this waits for the one that has it; who took one before, has a watch that is told.
+            self.note_attached(&attached.run);
         });
     }
 }
@@ -219,6 +226,7 @@ impl Lsm {
         let attached = state.attached.iter().map(open).collect::<Result<_>>()?;
         let active = Arc::new(Memtable::new(env.cache.budget().charge(Class::Buffers, 0)));
         let published = state.runs.clone();
+        let dead = DeadSpans::new(env.cache.budget().charge(Class::Inner, 0), state.dead);
         let parked = Parked::default();
         let mut sources =
             Sources { active, sealed: Vec::new(), attached, runs: state.runs, strands: Vec::new(), parked };
@@ -233,6 +241,7 @@ impl Lsm {
             log_need: AtomicU64::new(0),
             published: Mutex::new(published),
             checkpoints: AtomicU64::new(0),
+            dead,
             counters: Counters::default(),
         };
         Ok(Arc::new(Lsm { core: Arc::new(core) }))
@@ -278,6 +287,14 @@ impl Index for Lsm {
         Box::new(LsmCursor::new(self.core.clone(), at, KeyRange::new(range), direction))
     }
 
+    fn clears_behind(&self, batch: &Batch) -> bool {
+        self.core.is_desert(batch)
+    }
+
+    fn clear_away(&self, _upkeep: &Upkeep<'_>, entries: u64) -> Result<u64> {
+        self.named(self.core.clear_away(entries))
+    }
+
     fn maintain(&self, upkeep: &Upkeep<'_>) -> Result<Progress> {
         self.named(self.core.maintain(upkeep))
     }
@@ -288,6 +305,14 @@ impl Index for Lsm {
 
     fn relievable_bytes(&self) -> u64 {
         self.core.relievable_bytes()
+    }
+
+    fn before_checkpoint(&self) {
+        self.core.let_superseded_go();
+    }
+
+    fn superseded_bytes(&self) -> u64 {
+        self.core.superseded_bytes()
     }
 
     fn checkpoint(&self, upkeep: &Upkeep<'_>) -> Result<IndexState> {

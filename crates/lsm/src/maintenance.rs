@@ -1,6 +1,7 @@
 //! Flushes and merges, in bounded steps.
 //!
-//! One call of `maintain` does one of these, the first that has work: (1) a piece of a flush; a memtable that has grown is sealed first;
+//! One call of `maintain` does one of these, the first that has work: (0) a look at what was deleted together
+//! ([`explore`](crate::explore)); (1) a piece of a flush; a memtable that has grown is sealed first;
 //! (2) a piece of the merge that makes attached runs a run; (3) a piece of a merge that was chosen, the smallest one if there are
 //! several ([`jobs`](crate::jobs)); (4) blocks in extents that are mostly free are given up.
 
@@ -32,9 +33,14 @@ pub(crate) struct Flush {
 }
 
 impl Core {
-    pub(crate) fn maintain(&self, upkeep: &Upkeep<'_>) -> Result<Progress> {
+    pub(crate) fn maintain(self: &Arc<Self>, upkeep: &Upkeep<'_>) -> Result<Progress> {
         // Waits for another thread's step: who asks until nothing is left must not take "busy" for "done".
         let mut plan = self.plan.lock();
+        // What cannot be read there is met by others.
+        let looked = self.follow_hint().unwrap_or(0);
+        if looked > 0 {
+            return Ok(Progress { entries: looked, more: true });
+        }
         if self.is_memtable_due() {
             self.seal();
         }

@@ -147,6 +147,13 @@ impl Partition {
         bytes
     }
 
+    /// Bytes of its blocks that no other partition has.
+    pub fn bytes_alone(&self) -> u64 {
+        let owned = self.owned.lock();
+        let apart = owned.apart.values().filter(|block| Arc::strong_count(block) == 1);
+        owned.lot.bytes().sum() + apart.map(|block| block.stored_bytes()).sum::<u64>()
+    }
+
     /// Appends what a top block says of it.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let PartitionInfo { key, ts, continues, index, slots, entries, live, deleted } = &self.info;

@@ -5,17 +5,19 @@
 //! | 1 | format version |
 //! | varint | number of runs; for each what [`Run::encode`] says: level (1; 0 to 7), versions, keys with a value, deleted keys, data blocks, bytes on disk, lowest and highest timestamp, log need (varints), first key, a key that none is above (length, bytes), number of top blocks, their addresses (16 each) |
 //! | varint | number of attached runs; for each: its description, timestamp (varint) |
+//! | varint | number of dead spans, of which nobody at or above its timestamp sees anything, or nothing more; for each: first key (length, bytes), 1 and the key it ends before or 0, timestamp, entries that it spares (varints) |
 //! | 4 | CRC32C of everything before, little-endian |
 //!
 //! The first byte is none that a tree's state begins with: a state that is opened as the wrong structure's is refused.
 
 use std::sync::Arc;
 
-use base::bytes::{Reader, put_varint};
+use base::bytes::{Reader, put_bytes, put_varint};
 use base::checksum::crc32c;
 use base::{CommitTs, Fault, Result};
 use store::RunMeta;
 
+use crate::dead::Span;
 use crate::run::Run;
 
 const FORMAT_VERSION: u8 = 0x82;
@@ -38,6 +40,7 @@ pub(crate) struct NamedRun {
 pub(crate) struct State {
     pub runs: Vec<Arc<Run>>,
     pub attached: Vec<NamedRun>,
+    pub dead: Vec<Span>,
 }
 
 impl State {
@@ -49,6 +52,14 @@ impl State {
         for run in &self.attached {
             run.meta.encode(&mut out);
             put_varint(&mut out, run.ts.0);
+        }
+        put_varint(&mut out, self.dead.len() as u64);
+        for Span { low, high, from, worth } in &self.dead {
+            put_bytes(&mut out, low);
+            out.push(u8::from(high.is_some()));
+            high.iter().for_each(|high| put_bytes(&mut out, high));
+            put_varint(&mut out, from.0);
+            put_varint(&mut out, *worth);
         }
         let crc = crc32c(&out);
         out.extend_from_slice(&crc.to_le_bytes());
@@ -85,8 +96,29 @@ impl State {
         for _ in 0..r.varint()? {
             attached.push(NamedRun { meta: RunMeta::decode(&mut r)?, ts: CommitTs(r.varint()?) });
         }
-        r.is_empty().then_some(Self { runs, attached })
+        let mut dead: Vec<Span> = Vec::new();
+        let count = if r.is_empty() { 0 } else { r.varint()? };
+        for _ in 0..count {
+            let span = decode_span(&mut r)?;
+            let is_behind = |last: &Span| last.high.as_ref().is_some_and(|high| *high <= span.low);
+            if !dead.last().is_none_or(is_behind) {
+                return None;
+            }
+            dead.push(span);
+        }
+        r.is_empty().then_some(Self { runs, attached, dead })
     }
+}
+
+fn decode_span(r: &mut Reader<'_>) -> Option<Span> {
+    let low = r.bytes()?.to_vec();
+    let high = match r.u8()? {
+        0 => None,
+        1 => Some(r.bytes()?.to_vec()),
+        _ => return None,
+    };
+    let span = Span { low, high, from: CommitTs(r.varint()?), worth: r.varint()? };
+    span.high.as_ref().is_none_or(|high| span.low < *high).then_some(span)
 }
 
 fn damaged(what: &'static str, expected: &str, found: String) -> Fault {
@@ -116,14 +148,24 @@ mod tests {
             max_key: b"zz".to_vec(),
         };
         let meta = RunMeta { id: 3, bytes: 9, entries: 1, height: 1, root: at, min_key: vec![1], max_key: vec![2] };
-        State { runs: vec![Run::named(info, vec![at, at])], attached: vec![NamedRun { meta, ts: CommitTs(32) }] }
+        let span = |low: &[u8], high: Option<&[u8]>| Span {
+            low: low.to_vec(),
+            high: high.map(<[u8]>::to_vec),
+            from: CommitTs(64),
+            worth: 1000,
+        };
+        State {
+            runs: vec![Run::named(info, vec![at, at])],
+            attached: vec![NamedRun { meta, ts: CommitTs(32) }],
+            dead: vec![span(b"", Some(b"c")), span(b"c", Some(b"d")), span(b"x", None)],
+        }
     }
 
     #[test]
     fn comes_back() {
         for state in [state(), State::default()] {
             let back = State::decode(&state.encode()).unwrap();
-            assert_eq!(back.attached, state.attached);
+            assert_eq!((&back.attached, &back.dead), (&state.attached, &state.dead));
             let said = |state: &State| {
                 state.runs.iter().map(|run| (run.info.clone(), run.top_at().to_vec())).collect::<Vec<_>>()
             };

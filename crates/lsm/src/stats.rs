@@ -23,6 +23,7 @@ pub(crate) struct Counters {
     flushed_bytes: AtomicU64,
     merged_bytes: [AtomicU64; LEVELS],
     written: AtomicU64,
+    passed: AtomicU64,
 }
 
 impl Counters {
@@ -42,6 +43,13 @@ impl Counters {
 
     pub fn count_load(&self) {
         self.loads.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A cursor came to entries and did not give them out.
+    pub fn add_passed(&self, n: u64) {
+        if n > 0 {
+            self.passed.fetch_add(n, Ordering::Relaxed);
+        }
     }
 
     /// A run was written from a memtable.
@@ -103,6 +111,8 @@ impl Core {
             writes: load(&self.counters.written),
             gc_debt_bytes: debt(&strands, self.env.options.shape, self.flush_bytes()),
             gc_paid_bytes: merged_bytes,
+            dead_spans: self.dead.len() as u64,
+            passed: load(&self.counters.passed),
             traffic,
             levels,
             ..IndexStats::default()

@@ -45,6 +45,16 @@ impl Top {
     }
 }
 
+impl Top {
+    /// Bytes of blocks that no other run has.
+    pub fn bytes_alone(&self) -> u64 {
+        let parts = self.partitions.iter().filter(|partition| Arc::strong_count(partition) == 1);
+        let blocks = self.blocks.iter().filter(|block| Arc::strong_count(block) == 1);
+        parts.map(|partition| partition.bytes_alone()).sum::<u64>()
+            + blocks.map(|block| block.stored_bytes()).sum::<u64>()
+    }
+}
+
 /// Builds the payload of one top block.
 #[derive(Debug, Default)]
 pub(crate) struct TopBuilder {

@@ -1,19 +1,25 @@
 //! Checks of everything; what the last checkpoint reaches; taking an index apart.
 
+use std::ops::Bound;
+use std::sync::Arc;
+
 use base::bytes::printable;
 use base::{CommitTs, Corruption, Fault, Result};
-use index::{VerifyReport, VisitBlock};
+use index::merge::Tombstones;
+use index::{Direction, EntryBatch, KeyRange, ReadAt, VerifyReport, VisitBlock};
 use store::{BlockKind, BlockRef, LotBytes};
 
 use crate::block::Value;
+use crate::cursor::begin;
 use crate::lsm::Core;
 use crate::partition::{NamedPartition, PartitionInfo};
 use crate::run::Run;
 use crate::slot::Slot;
+use crate::source::Look;
 
 impl Core {
     /// Reads every block and holds it against what names it.
-    pub(crate) fn verify(&self) -> Result<VerifyReport> {
+    pub(crate) fn verify(self: &Arc<Self>) -> Result<VerifyReport> {
         let sources = self.sources();
         let mut report = VerifyReport::default();
         for table in sources.memtables() {
@@ -29,7 +35,44 @@ impl Core {
         for run in &sources.runs {
             self.verify_run(run, &mut report)?;
         }
+        self.verify_dead(&mut report);
         Ok(report)
+    }
+
+    /// What is said to be dead is.
+    fn verify_dead(self: &Arc<Self>, report: &mut VerifyReport) {
+        for span in self.dead.copy() {
+            let high = span.high.map_or(Bound::Unbounded, Bound::Excluded);
+            let range = KeyRange { low: Bound::Included(span.low), high };
+            let look =
+                Look { core: self.clone(), at: CommitTs::MAX, range, direction: Direction::Forward, skips: None };
+            let mut merge = begin(&look, &self.sources(), Tombstones::Hide);
+            let mut out = EntryBatch::new();
+            // What cannot be read was found before.
+            while let Ok(more) = merge.fill(&mut out, 256) {
+                out.iter().filter(|(key, _, ts)| self.is_hidden(key, *ts)).for_each(|(key, _, ts)| {
+                    let (said, found) = ("nothing alive in a dead span".to_owned(), format!("a value at {ts}"));
+                    report.add(|| Corruption::of_index(self.env.id, printable(key), "dead span", said, found));
+                });
+                if !more {
+                    break;
+                }
+            }
+        }
+    }
+
+    /// True if a value that was found is still the newest of its key, and dead spans hide it.
+    fn is_hidden(&self, key: &[u8], ts: CommitTs) -> bool {
+        // Who has applied it before has told the spans by now.
+        drop(self.sources.write());
+        let mut newest = None;
+        let is_read = self.get_many(ReadAt::Newest, &[key], &mut |_, found, _| newest = Some(found)).is_ok();
+        is_read && newest == Some(ts) && self.dead.has(key) && {
+            // Nor was it deleted between the two looks.
+            let mut again = None;
+            let is_read = self.get_many(ReadAt::Newest, &[key], &mut |_, found, _| again = Some(found)).is_ok();
+            is_read && again == newest
+        }
     }
 
     fn verify_run(&self, run: &Run, report: &mut VerifyReport) -> Result<()> {
@@ -110,6 +153,7 @@ impl Core {
             sources.arrange();
         });
         self.unpublish_all();
+        self.dead.clear();
         damage.map_or(Ok(()), Err)
     }
 }

@@ -461,9 +461,18 @@ impl Engine {
         self.wal.end().0.saturating_sub(begun) >= self.options.log_capacity_bytes / 2
     }
 
-    /// True if writes are refused for want of space and a checkpoint would bring some back.
+    /// True if a checkpoint brings back space that is worth one: much of what lives is only kept for the last manifest, or
+    /// somebody is refused space and any would come back. What it brings back does not wait for another one, so none calls for the next.
     pub fn space_is_due(&self) -> bool {
-        self.is_full() && (self.space.stats().pending_bytes > 0 || self.cache.stats().dirty_bytes > 0)
+        let superseded: u64 = self.upkept_indexes().iter().map(|entry| entry.index.superseded_bytes()).sum();
+        let live = self.space.written_and_live().1;
+        if superseded >= (live / SUPERSEDED_SHARE).max(SUPERSEDED_BYTES_MIN) {
+            return true;
+        }
+        let is_full = self.is_full();
+        let is_refused = self.space.take_refused() || is_full;
+        let comes_back = superseded + self.space.releasable_bytes();
+        (is_refused && comes_back > 0) || (is_full && self.cache.stats().dirty_bytes > 0)
     }
 
     /// After the poison has fallen, nobody may wait for a commit that will not come.
@@ -484,6 +493,11 @@ const LOG_REST: Duration = Duration::from_secs(10);
 /// Bytes written to the data file that are never worth a checkpoint. Of a small database they are what its file grows by:
 /// 256 MiB were ten times the data of one of 44 MiB; 32 MiB cost no throughput that could be measured.
 const REPLACED_BYTES_MIN: u64 = 32 << 20;
+
+/// Bytes that are only kept for the last manifest are worth a checkpoint from one in so many of what it names on, and from so many on.
+/// A merge of the bottom makes all of it superfluous, and writes nothing of note if it is there to drop what was deleted.
+const SUPERSEDED_SHARE: u64 = 4;
+const SUPERSEDED_BYTES_MIN: u64 = 8 << 20;
 
 /// Log replayed in a second on one core of a small machine: measured 40–80 MB/s, see docs/PERFORMANCE.md.
 const REPLAY_BYTES_PER_SECOND: f64 = 40e6;

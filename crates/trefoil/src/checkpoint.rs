@@ -1,6 +1,6 @@
 //! A checkpoint: everything committed up to a moment reaches the data file, and the log before it may go.
 //!
-//! 1. `applied` := the applied prefix; the space manager marks the moment (frees before it become reusable
+//! 1. Indexes let go what only the manifest before names. `applied` := the applied prefix; the space manager marks the moment (frees before it become reusable
 //!    when this checkpoint is durable, rule A20).
 //! 2. Each index writes what it must and returns its state and its F (decision D7, rule A9). The applied
 //!    prefix was read before any index is asked, so an idle index that answers "nothing dirty" cannot speak
@@ -55,6 +55,8 @@ impl Engine {
         self.poison.check()?;
         let log_end = self.wal.end();
         self.rewrite_prepared(Lsn(self.log_at_checkpoint.load(Ordering::Relaxed)))?;
+        // What no manifest will name any more is free with this checkpoint only if it is freed before that begins.
+        self.upkept_indexes().iter().for_each(|entry| entry.index.before_checkpoint());
         let mark = self.space.checkpoint_begin();
         let (indexes, floor) = self.index_states()?;
         vfs::thread::point("checkpoint.composed");

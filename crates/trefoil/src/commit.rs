@@ -81,10 +81,11 @@ impl Share {
         Self { entry, batch: Batch::default(), how: How::FileRun(run, meta) }
     }
 
-    /// The index, if all that it gets is a run of deletes.
+    /// The index, if all that it gets is a run of deletes, or so many in place that it wants to look after them.
     pub fn desert(&self) -> Option<Arc<IndexEntry>> {
         match &self.how {
             How::MemoryRun(run) | How::FileRun(run, _) if run.has_only_deletes() => Some(self.entry.clone()),
+            How::Direct(_) if self.entry.index.clears_behind(&self.batch) => Some(self.entry.clone()),
             _ => None,
         }
     }
@@ -110,11 +111,11 @@ pub struct Committed {
     pub ts: CommitTs,
     /// What the background gets to write for it: its record, and its run files.
     pub bytes: u64,
-    /// What was only deleted from, and so much that it was attached as a run.
+    /// What was only deleted from, and much.
     pub deserts: Deserts,
 }
 
-/// Indexes with a run of deletes that readers would pass over one by one.
+/// Indexes with many deletes that readers would pass over one by one.
 pub type Deserts = Vec<Arc<IndexEntry>>;
 
 impl Engine {

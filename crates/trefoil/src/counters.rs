@@ -176,6 +176,18 @@ impl Index for Counters {
         self.versions.relieve(log)
     }
 
+    fn clears_behind(&self, batch: &Batch) -> bool {
+        self.versions.clears_behind(batch)
+    }
+
+    fn before_checkpoint(&self) {
+        self.versions.before_checkpoint();
+    }
+
+    fn superseded_bytes(&self) -> u64 {
+        self.versions.superseded_bytes()
+    }
+
     fn checkpoint(&self, upkeep: &Upkeep<'_>) -> Result<IndexState> {
         self.versions.checkpoint(upkeep)
     }

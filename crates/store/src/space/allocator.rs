@@ -319,6 +319,12 @@ impl Allocator {
         self.usable.len() - before
     }
 
+    /// Pending extents that are free once a checkpoint that begins now is durable: no pin holds them.
+    pub(super) fn releasable_count(&self) -> u64 {
+        let oldest_pin = self.pins.keys().next().copied().unwrap_or(u64::MAX);
+        self.pending.iter().filter(|id| self.extents[**id as usize].freed_at < oldest_pin).count() as u64
+    }
+
     /// Picks `count` extents to be allocated in the file: holes first, then the end.
     pub(super) fn start_growth(&mut self, count: u64) -> Vec<ExtentId> {
         let mut ids: Vec<ExtentId> = self.bare.iter().copied().take(count as usize).collect();

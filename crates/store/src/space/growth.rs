@@ -193,6 +193,7 @@ impl Space {
     }
 
     fn no_space(&self) -> Fault {
+        self.0.refused.store(true, Ordering::Relaxed);
         Fault::NoSpace {
             what: format!("an extent of {}", self.0.data.name),
             remedy: "free space on the disk, raise the size limit, or drop what is not needed; writing resumes by \

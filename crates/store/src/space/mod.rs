@@ -218,6 +218,8 @@ struct Inner {
     moved: AtomicU64,
     /// Drops free nothing any more.
     closed: AtomicBool,
+    /// Somebody was refused space since it was last asked. Relaxed: a hint.
+    refused: AtomicBool,
 }
 
 impl fmt::Debug for Space {
@@ -268,6 +270,7 @@ impl Space {
             cleaners: AtomicU32::new(1),
             moved: AtomicU64::new(0),
             closed: AtomicBool::new(false),
+            refused: AtomicBool::new(false),
         })))
     }
 
@@ -440,6 +443,18 @@ impl Space {
         if released > 0 {
             self.space_returned();
         }
+    }
+
+    /// Bytes of empty extents that the next durable checkpoint makes usable: without those that a pin holds back.
+    #[must_use]
+    pub fn releasable_bytes(&self) -> u64 {
+        self.0.allocator.lock().releasable_count() * self.0.options.extent_bytes
+    }
+
+    /// True if somebody was refused space since the last call.
+    #[must_use]
+    pub fn take_refused(&self) -> bool {
+        self.0.refused.swap(false, Ordering::Relaxed)
     }
 
     /// Holds back reuse of what the newest durable manifest reaches: for backup and verify, which walk it.

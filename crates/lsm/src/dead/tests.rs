@@ -1,0 +1,142 @@
+use std::collections::BTreeSet;
+
+use store::{Budget, Class};
+use vfs::random::Rng;
+
+use super::*;
+
+const KEYS: u64 = 200;
+
+fn spans() -> DeadSpans {
+    DeadSpans::new(Budget::new(1 << 30).charge(Class::Inner, 0), Vec::new())
+}
+
+fn key(n: u64) -> Vec<u8> {
+    (n as u16).to_be_bytes().to_vec()
+}
+
+fn span(low: u64, high: Option<u64>, from: u64, worth: u64) -> Span {
+    Span { low: key(low), high: high.map(key), from: CommitTs(from), worth }
+}
+
+fn learn(dead: &DeadSpans, span: Span) {
+    let watch = dead.watch(&span.low);
+    dead.learn(watch, span);
+}
+
+fn put(dead: &DeadSpans, keys: &[u64]) {
+    let keys: Vec<_> = keys.iter().map(|n| key(*n)).collect();
+    dead.note_puts(keys.iter().map(Vec::as_slice));
+}
+
+/// The first of the keys at or above `place`.
+fn at_or_above(place: &[u8]) -> u64 {
+    u64::from(u16::from_be_bytes(place[..2].try_into().expect("two bytes"))) + u64::from(place.len() > 2)
+}
+
+/// The next key that a reader at `at` looks at who comes to `n`.
+fn up(dead: &DeadSpans, mut n: u64, at: u64) -> Option<u64> {
+    while n < KEYS {
+        match dead.behind(&key(n), CommitTs(at)) {
+            None => return Some(n),
+            Some(behind) => n = behind.map_or(KEYS, |behind| at_or_above(&behind)),
+        }
+    }
+    None
+}
+
+/// The same downwards.
+fn down(dead: &DeadSpans, n: u64, at: u64) -> Option<u64> {
+    let mut below = Bound::Included(key(n));
+    loop {
+        if let Some(low) = dead.below(&below, CommitTs(at)) {
+            below = Bound::Excluded(low);
+        }
+        let next = match &below {
+            Bound::Included(key) => at_or_above(key),
+            Bound::Excluded(key) => at_or_above(key).checked_sub(1)?,
+            Bound::Unbounded => KEYS - 1,
+        };
+        below = Bound::Included(key(next));
+        if dead.below(&below, CommitTs(at)).is_none() {
+            return Some(next);
+        }
+    }
+}
+
+/// Against a map from each key to the moment from which on it is dead.
+#[test]
+fn spans_say_what_was_learned_and_not_put_since() {
+    for seed in 0..200 {
+        let (mut rng, dead) = (Rng::new(seed), spans());
+        let mut model: BTreeMap<u64, u64> = BTreeMap::new();
+        for step in 0..60 {
+            let (a, b) = (rng.below(KEYS), rng.below(KEYS));
+            let (low, high) = (a.min(b), a.max(b) + 1);
+            match rng.below(4) {
+                0 | 1 => {
+                    // A learner, and whoever puts beside him; a span without an end reaches over all keys.
+                    let (from, ends) = (1 + rng.below(50), rng.chance(0.9));
+                    let watch = dead.watch(&key(low));
+                    let puts: BTreeSet<u64> = (0..rng.below(3)).map(|_| rng.below(KEYS)).collect();
+                    put(&dead, &puts.iter().copied().collect::<Vec<_>>());
+                    model.retain(|n, _| !puts.contains(n));
+                    dead.learn(watch, span(low, ends.then_some(high), from, 10));
+                    let end = if ends { high } else { KEYS };
+                    let end = puts.range(low..end).next().copied().unwrap_or(end);
+                    (low..end).for_each(|n| {
+                        model.entry(n).or_insert(from);
+                    });
+                }
+                2 => {
+                    put(&dead, &[a]);
+                    model.remove(&a);
+                }
+                _ if rng.chance(0.2) => {
+                    dead.note_range(&key(low), &key(high - 1));
+                    model.retain(|n, _| !(low..high).contains(n));
+                }
+                _ => {}
+            }
+            for n in 0..KEYS {
+                let at = rng.below(60);
+                let is_dead = |n: &u64| model.get(n).is_some_and(|from| *from <= at);
+                assert_eq!(up(&dead, n, at), (n..KEYS).find(|n| !is_dead(n)), "seed {seed} step {step}: {dead:?}");
+                let below = (0..=n).rev().find(|n| !is_dead(n));
+                assert_eq!(down(&dead, n, at), below, "seed {seed} step {step}: {dead:?}");
+            }
+            // What the manifest keeps says the same.
+            let again = DeadSpans::new(Budget::new(1 << 30).charge(Class::Inner, 0), dead.copy());
+            for n in 0..KEYS {
+                assert_eq!(again.behind(&key(n), CommitTs(n % 60)), dead.behind(&key(n), CommitTs(n % 60)));
+            }
+        }
+    }
+}
+
+#[test]
+fn they_are_few_and_those_go_that_spare_least() {
+    let budget = Budget::new(1 << 30);
+    let dead = DeadSpans::new(budget.charge(Class::Inner, 0), Vec::new());
+    // All of it dead, learned in pieces of one moment each: beyond the bound they are one.
+    (0..3000).for_each(|n| learn(&dead, span(n, Some(n + 1), n, 5)));
+    assert!(dead.len() <= SPANS_MAX, "{}", dead.len());
+    assert_eq!(dead.behind(&key(0), CommitTs::MAX), Some(Some(key(3000))));
+    // Rows are put back all over it. The largest part stays known.
+    (0..2500).for_each(|n| put(&dead, &[n]));
+    assert!(dead.len() <= SPANS_MAX, "{}", dead.len());
+    assert_eq!(dead.behind(&key(2500), CommitTs::MAX), Some(Some(key(3000))));
+    assert_eq!(dead.behind(&key(2499), CommitTs::MAX), None);
+    assert!(budget.total() > 0);
+    dead.clear();
+    assert_eq!((dead.len(), budget.total()), (0, 0));
+}
+
+#[test]
+fn a_put_splits_what_a_span_spares() {
+    let dead = spans();
+    learn(&dead, span(0, Some(1000), 7, 10_000));
+    put(&dead, &[100]);
+    let worths: Vec<u64> = dead.copy().iter().map(|span| span.worth).collect();
+    assert!((900..1100).contains(&worths[0]) && (8900..9100).contains(&worths[1]), "{worths:?}");
+}

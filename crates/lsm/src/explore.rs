@@ -1,0 +1,183 @@
+//! Who learns that a range of keys is dead ([`dead`](crate::dead)), and when.
+//!
+//! - *Who deletes.* A commit that only deletes, and not few, leaves a hint; he follows it before his reply ([`Core::clear_away`]), and what he leaves, or
+//!   a replay of the log, upkeep follows. So the first read behind a mass delete finds the span there.
+//! - *Who reads.* A cursor that has passed over many deleted keys in a row looks whether everybody would, so that the next one need not.
+//!
+//! Both go through the range once, key by key, in pieces: a piece has a watch of its own and what it finds is learned at once, so that a put
+//! somewhere in the range costs no more than the piece it falls into. What is known to be dead is hopped over and ends a piece: a span
+//! says nothing but what its learner has seen.
+
+use std::ops::Bound;
+use std::sync::Arc;
+
+use base::{CommitTs, Result};
+use index::damaged::just_above;
+use index::merge::Tombstones;
+use index::{Batch, Direction, EntryBatch, KeyRange};
+
+use crate::cursor::begin;
+use crate::dead::{Hint, Span};
+use crate::lsm::Core;
+use crate::source::Look;
+
+/// Entries of a piece, at most.
+const PIECE_ENTRIES: u64 = 4096;
+/// Entries read at once.
+const FILL_ENTRIES: usize = 256;
+/// What a beginning costs, in entries.
+const BEGIN_ENTRIES: u64 = 32;
+/// Keys with a value that are met before it is given up: much is alive there.
+const LIVE_MAX: u32 = 8;
+/// Entries that the committer goes through, as many for each that he may clear away: these are only read.
+const LOOKS_PER_CLEARED: u64 = 4;
+
+/// What ends a piece.
+enum End {
+    /// This key has a value.
+    Live(Vec<u8>),
+    /// Below this key everything was seen, or is known to be dead.
+    Paused(Vec<u8>),
+    /// The range.
+    Range,
+}
+
+impl Core {
+    /// Deleted keys in a row that are worth a span. Fewer with the small blocks of tests.
+    pub(crate) fn dead_row(&self) -> u64 {
+        (self.env.options.node_bytes as u64 / 32).clamp(8, 512)
+    }
+
+    /// A commit is applied: one of many deletes and nothing else leaves a hint.
+    pub(crate) fn note_applied(&self, batch: &Batch) {
+        if self.is_desert(batch) {
+            let (low, last) = (batch.key(0).to_vec(), batch.key(batch.len() - 1).to_vec());
+            self.dead.hint(Hint { low, last });
+        }
+        let is_put = |i: &usize| batch.op(*i).value().is_some();
+        self.dead.note_puts((0..batch.len()).filter(is_put).map(|i| batch.key(i)));
+    }
+
+    /// True if it deletes so much, and nothing else, that readers would notice.
+    pub(crate) fn is_desert(&self, batch: &Batch) -> bool {
+        batch.len() as u64 >= self.dead_row() / 8 && batch.iter().all(|(_, op)| op.value().is_none())
+    }
+
+    /// The same of a run that is attached, and in the list.
+    pub(crate) fn note_attached(&self, run: &store::Run) {
+        let Some((min, max)) = run.key_range() else { return };
+        if run.has_only_deletes() {
+            self.dead.hint(Hint { low: min.to_vec(), last: max.to_vec() });
+        } else {
+            self.dead.note_range(min, max);
+        }
+    }
+
+    /// Follows hints until so many entries were looked at. Returns how many were.
+    pub(crate) fn clear_away(self: &Arc<Self>, entries: u64) -> Result<u64> {
+        self.follow_hints(entries.saturating_mul(LOOKS_PER_CLEARED))
+    }
+
+    /// The same, one step of upkeep; none if there is no hint.
+    pub(crate) fn follow_hint(self: &Arc<Self>) -> Result<u64> {
+        self.follow_hints(PIECE_ENTRIES)
+    }
+
+    fn follow_hints(self: &Arc<Self>, most: u64) -> Result<u64> {
+        let mut looked = 0;
+        while looked < most
+            && let Some(Hint { low, last }) = self.dead.take_hint()
+        {
+            let (seen, rest) = self.explore(low, None, Some(&last), most - looked)?;
+            looked += seen;
+            if let Some(low) = rest.filter(|low| *low <= last) {
+                self.dead.hint_again(Hint { low, last });
+            }
+        }
+        Ok(looked)
+    }
+
+    /// Learns what is dead from `from` on, up to `to`, or to the first key with a value behind `last`. Returns how many entries were looked at,
+    /// about, and where it would go on if that is not all.
+    pub(crate) fn explore(
+        self: &Arc<Self>,
+        mut from: Vec<u8>,
+        to: Option<&[u8]>,
+        last: Option<&[u8]>,
+        most: u64,
+    ) -> Result<(u64, Option<Vec<u8>>)> {
+        let (mut looked, mut live) = (0, 0);
+        loop {
+            match self.dead.behind(&from, CommitTs::MAX) {
+                Some(Some(behind)) => from = behind,
+                Some(None) => return Ok((looked, None)),
+                None => {}
+            }
+            if to.is_some_and(|to| from.as_slice() >= to) {
+                return Ok((looked, None));
+            }
+            if looked >= most {
+                return Ok((looked, Some(from)));
+            }
+            let (seen, end) = self.explore_piece(&from, to, PIECE_ENTRIES.min(most - looked))?;
+            looked += seen + BEGIN_ENTRIES;
+            from = match end {
+                End::Range => return Ok((looked, None)),
+                End::Live(key) if live == LIVE_MAX || last.is_some_and(|last| key.as_slice() > last) => {
+                    return Ok((looked, None));
+                }
+                End::Live(key) => {
+                    live += 1;
+                    just_above(&key)
+                }
+                End::Paused(at) => at,
+            };
+        }
+    }
+
+    fn explore_piece(self: &Arc<Self>, from: &[u8], to: Option<&[u8]>, most: u64) -> Result<(u64, End)> {
+        let watch = self.dead.watch(from);
+        vfs::thread::point("lsm.dead_watched");
+        // Behind the watch.
+        let sources = self.sources();
+        let range = KeyRange {
+            low: Bound::Included(from.to_vec()),
+            high: to.map_or(Bound::Unbounded, |to| Bound::Excluded(to.to_vec())),
+        };
+        // The newest versions: whoever reads from the newest of these deletes on sees the same.
+        let look = Look { core: self.clone(), at: CommitTs::MAX, range, direction: Direction::Forward, skips: None };
+        let mut merge = begin(&look, &sources, Tombstones::Show);
+        let (mut out, mut seen, mut newest) = (EntryBatch::new(), 0, CommitTs::ZERO);
+        let mut at = from.to_vec();
+        let end = loop {
+            let more = merge.fill(&mut out, FILL_ENTRIES)?;
+            let alive = out.iter().position(|(_, value, _)| value.is_some());
+            let dead = alive.unwrap_or(out.len());
+            seen += dead as u64;
+            newest = (0..dead).map(|i| out.ts(i)).fold(newest, CommitTs::max);
+            if let Some(live) = alive {
+                break End::Live(out.key(live).to_vec());
+            }
+            if !more {
+                break End::Range;
+            }
+            if let Some(last) = out.len().checked_sub(1) {
+                at = just_above(out.key(last));
+            }
+            // What is known is not gone through.
+            if seen >= most || self.dead.has(&at) {
+                break End::Paused(at);
+            }
+        };
+        vfs::thread::point("lsm.dead_seen");
+        self.counters.add_passed(seen);
+        let high = match &end {
+            End::Live(key) | End::Paused(key) => Some(key.clone()),
+            End::Range => to.map(<[u8]>::to_vec),
+        };
+        if seen >= self.dead_row() / 32 {
+            self.dead.learn(watch, Span { low: from.to_vec(), high, from: newest, worth: seen });
+        }
+        Ok((seen, end))
+    }
+}

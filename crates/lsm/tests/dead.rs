@@ -1,0 +1,328 @@
+//! What deletes leave behind does not slow down who reads there: dead spans [A25, C7]. The races of learners and writers, each with the
+//! guard that it needs, are schedules under the simulator; what is passed over is counted.
+
+#![allow(clippy::unwrap_used, reason = "a test panics on what it does not expect")]
+
+mod support;
+
+use std::sync::Arc;
+
+use base::{CommitTs, GcView, Lsn};
+use index::{Batch, Direction, EntryBatch, Index, IndexEnv, Op, ReadAt, Reservation, Upkeep};
+use store::Run;
+use support::{ALL, Durable, env, env_of, flush, key, keys, put, settle, upkeep};
+use trefoil_lsm::Lsm;
+use vfs::sim::{Config, Handle, Simulation};
+
+/// Nobody collects anything: an old snapshot is open.
+fn pinned() -> Upkeep<'static> {
+    Upkeep {
+        view: GcView::new(CommitTs(1 << 40), vec![CommitTs(16)]),
+        applied: Lsn(1 << 40),
+        log: &Durable,
+        tight: false,
+    }
+}
+
+fn settle_pinned(index: &Lsm) {
+    while index.maintain(&pinned()).unwrap().more {}
+}
+
+fn apply(index: &Lsm, ts: u64, batch: &Batch) {
+    let Reservation::Direct(room) = index.reserve(batch).unwrap() else { panic!("small") };
+    index.apply(batch, room, CommitTs(ts), &GcView::keep_all());
+}
+
+fn delete(index: &Lsm, ts: u64, rows: std::ops::Range<u32>) {
+    let rows: Vec<_> = rows.map(key).collect();
+    apply(index, ts, &rows.iter().map(|key| (key.as_slice(), Op::Delete)).collect());
+}
+
+/// The first key in a direction, as a cursor that is asked for a few finds it, and how many entries were passed over for it.
+fn first(index: &Lsm, at: ReadAt, direction: Direction) -> (Option<u32>, u64) {
+    let before = index.stats().passed;
+    let mut cursor = index.cursor(at, ALL, direction);
+    let mut out = EntryBatch::new();
+    let mut more = true;
+    while more && out.is_empty() {
+        more = cursor.fill(&mut out, 4).unwrap();
+    }
+    drop(cursor);
+    let first = (!out.is_empty()).then(|| u32::from_be_bytes(out.key(0).try_into().unwrap()));
+    (first, index.stats().passed - before)
+}
+
+const AT_REST: ReadAt = ReadAt::Snapshot(CommitTs(1 << 39));
+const ROWS: u32 = 60_000;
+const LEFT: u32 = 600;
+/// Entries that the first reader behind a mass delete may pass over: a few calls of a cursor.
+const FEW: u64 = 2500;
+
+/// Rows at 16, most of them deleted from 1024 on, in commits of some thousand or as one run; who deletes clears away.
+fn deserted(env: &IndexEnv, in_one: bool) -> Arc<Lsm> {
+    let index = Lsm::open(env.clone(), None).unwrap();
+    put(&index, 16, 0..ROWS, |n| vec![n as u8; 60]);
+    flush(&index);
+    settle_pinned(&index);
+    if in_one {
+        index.attach(Run::from_sorted((0..ROWS - LEFT).map(|n| (key(n), None::<&str>))), CommitTs(1024));
+        index.clear_away(&pinned(), u64::MAX).unwrap();
+    } else {
+        for from in (0..ROWS - LEFT).step_by(3000) {
+            delete(&index, 1024 + u64::from(from), from..(from + 3000).min(ROWS - LEFT));
+            index.clear_away(&pinned(), 1 << 18).unwrap();
+        }
+    }
+    index
+}
+
+/// First and later reads of the first key behind a mass delete, an old snapshot open, in memory and once it is in runs, and after a reopening.
+/// Guards: `LsmCursor::hop`, `Core::clear_away`, `State::dead`.
+#[test]
+fn c7_the_first_read_behind_a_mass_delete_passes_over_little() {
+    for in_one in [false, true] {
+        let dir = tempfile::tempdir().unwrap();
+        let env = env(dir.path(), 16 << 10, 64 << 20);
+        let index = deserted(&env, in_one);
+        let check = |index: &Lsm, when: &str| {
+            for _ in 0..3 {
+                for at in [AT_REST, ReadAt::Newest] {
+                    let (found, passed) = first(index, at, Direction::Forward);
+                    assert_eq!(found, Some(ROWS - LEFT), "{when}");
+                    assert!(passed <= FEW, "{passed} {when}, in one: {in_one}");
+                }
+            }
+            assert_eq!(first(index, ReadAt::Snapshot(CommitTs(16)), Direction::Forward).0, Some(0), "{when}");
+            assert_eq!(keys(index, AT_REST, Direction::Forward).len(), LEFT as usize, "{when}");
+            let down = index.stats().passed;
+            assert_eq!(keys(index, AT_REST, Direction::Backward).len(), LEFT as usize, "{when}");
+            assert!(index.stats().passed - down <= FEW, "{when}, in one: {in_one}");
+        };
+        check(&index, "at once");
+        flush(&index);
+        settle_pinned(&index);
+        check(&index, "in runs");
+        let mark = env.space.checkpoint_begin();
+        let state = index.checkpoint(&pinned()).unwrap();
+        let saved = env.space.save();
+        env.space.checkpoint_durable(mark);
+        drop((index, env));
+        let env = env_of(dir.path(), 16 << 10, 64 << 20, Some(&saved));
+        let index = Lsm::open(env, Some(&state.bytes)).unwrap();
+        let loads = index.stats().loads;
+        check(&index, "after a reopening");
+        let loads = index.stats().loads - loads;
+        assert!(index.verify().unwrap().problems.is_empty());
+        // The old snapshot reads all of it once, in `first` and not further: a few blocks, and what is left.
+        assert!(loads < 60, "{loads} blocks were read");
+    }
+}
+
+/// Nobody has said that much was deleted: the first reader passes over it, and the next one does not. Guard: `LsmCursor::note_passed`.
+#[test]
+fn a_reader_learns_for_the_next_one() {
+    for direction in [Direction::Forward, Direction::Backward] {
+        let dir = tempfile::tempdir().unwrap();
+        let index = Lsm::open(env(dir.path(), 16 << 10, 64 << 20), None).unwrap();
+        put(&index, 16, 0..ROWS, |n| vec![n as u8; 60]);
+        flush(&index);
+        let gone = if direction == Direction::Forward { 0..ROWS - LEFT } else { LEFT..ROWS };
+        // A few at a time, as a queue loses them: too few for a hint.
+        for n in gone.clone() {
+            delete(&index, 1024 + u64::from(n), n..n + 1);
+        }
+        let expected = if direction == Direction::Forward { ROWS - LEFT } else { LEFT - 1 };
+        let (found, passed) = first(&index, AT_REST, direction);
+        assert!(found == Some(expected) && passed > u64::from(ROWS), "{found:?} {passed}");
+        for _ in 0..3 {
+            let (found, passed) = first(&index, AT_REST, direction);
+            assert!(found == Some(expected) && passed <= FEW, "{direction:?}: {found:?} {passed}");
+        }
+        let other = if direction == Direction::Forward { Direction::Backward } else { Direction::Forward };
+        assert_eq!(keys(&index, AT_REST, other).len(), LEFT as usize);
+        assert!(index.verify().unwrap().problems.is_empty());
+    }
+}
+
+/// Rows are put back into the span, one here and one there: each of them is found, and the rest of the span is hopped over all the same.
+#[test]
+fn what_is_put_back_is_found_and_costs_little() {
+    let dir = tempfile::tempdir().unwrap();
+    let env = env(dir.path(), 16 << 10, 64 << 20);
+    let index = deserted(&env, false);
+    let mut back = Vec::new();
+    for (i, n) in (0..ROWS - LEFT).rev().step_by(1777).enumerate() {
+        put(&index, 1 << 20 | (i as u64 * 16), [n].into_iter(), |_| b"again".to_vec());
+        back.push(n);
+        for at in [AT_REST, ReadAt::Newest] {
+            let (found, passed) = first(&index, at, Direction::Forward);
+            assert!(found == Some(n) && passed <= FEW, "{found:?} for {n}, {passed}");
+        }
+    }
+    back.reverse();
+    back.extend(ROWS - LEFT..ROWS);
+    assert_eq!(keys(&index, AT_REST, Direction::Forward), back);
+    let before = index.stats().passed;
+    assert_eq!(keys(&index, AT_REST, Direction::Forward), back);
+    let passed = index.stats().passed - before;
+    assert!(passed < u64::from(ROWS) / 2, "{passed}");
+    assert!(index.verify().unwrap().problems.is_empty());
+}
+
+/// A key of which nothing is alive is deleted again and again, as in a queue whose front moves: what was learned stays of use, and of many
+/// spans few are kept.
+#[test]
+fn a_queue_is_read_at_its_front() {
+    let dir = tempfile::tempdir().unwrap();
+    let index = Lsm::open(env(dir.path(), 16 << 10, 64 << 20), None).unwrap();
+    let mut most = 0;
+    for n in 0..20_000u32 {
+        put(&index, 16 + u64::from(n) * 32, [n + 50].into_iter(), |_| vec![7; 30]);
+        delete(&index, 32 + u64::from(n) * 32, n..n + 1);
+        if n % 10 == 9 {
+            let (found, passed) = first(&index, AT_REST, Direction::Forward);
+            assert_eq!(found, Some(if n < 50 { 50 } else { n + 1 }));
+            most = most.max(passed);
+        }
+    }
+    assert!(most <= 2 * FEW, "{most}");
+    assert!(index.stats().dead_spans < 100, "{}", index.stats().dead_spans);
+}
+
+fn simulated(body: impl FnOnce(&Handle, Arc<Lsm>) + Send + 'static) {
+    Simulation::new(1, Config::default()).run(|sim| {
+        let dir = tempfile::tempdir().unwrap();
+        let index = Lsm::open(env(dir.path(), 1024, 64 << 20), None).unwrap();
+        put(&index, 16, 0..300, |_| b"row".to_vec());
+        delete(&index, 1024, 0..200);
+        body(sim, index);
+    });
+}
+
+fn in_thread(index: &Arc<Lsm>, body: impl FnOnce(&Lsm) + Send + 'static) -> vfs::thread::JoinHandle<()> {
+    let index = index.clone();
+    vfs::thread::spawn("other", move || body(&index)).unwrap()
+}
+
+fn assert_finds(index: &Lsm, back: &[u32]) {
+    let expected: Vec<u32> = back.iter().copied().chain(200..300).collect();
+    for at in [AT_REST, ReadAt::Newest] {
+        assert_eq!(keys(index, at, Direction::Forward), expected);
+        let down: Vec<u32> = keys(index, at, Direction::Backward).into_iter().rev().collect();
+        assert_eq!(down, expected);
+    }
+    assert!(index.verify().unwrap().problems.is_empty());
+    assert!(index.stats().dead_spans > 0, "something was learned");
+}
+
+fn learn(index: &Lsm) {
+    index.clear_away(&upkeep(), 1 << 18).unwrap();
+}
+
+/// A put comes between what a learner has read and what he says. Guard: the watch in `DeadSpans::learn`.
+#[test]
+fn a_put_beside_a_learner_is_not_hidden() {
+    simulated(|sim, index| {
+        let gate = sim.hold("lsm.dead_seen");
+        let learner = in_thread(&index, learn);
+        gate.wait_reached();
+        put(&index, 2048, [77].into_iter(), |_| b"again".to_vec());
+        gate.open();
+        learner.join().unwrap();
+        assert_finds(&index, &[77]);
+    });
+}
+
+/// A put is in the memtable, and has told nobody; a learner goes through all of it. And one that is about to be: the learner is done before it is
+/// there. Guard: spans hear of a put behind it, and are cut (`note_puts`).
+#[test]
+fn a_put_under_way_is_not_hidden() {
+    for point in ["lsm.applying", "lsm.applied"] {
+        simulated(move |sim, index| {
+            let gate = sim.hold(point);
+            let writer = in_thread(&index, |index| put(index, 2048, [77].into_iter(), |_| b"again".to_vec()));
+            gate.wait_reached();
+            learn(&index);
+            gate.open();
+            writer.join().unwrap();
+            assert_finds(&index, &[77]);
+        });
+    }
+}
+
+/// A reader learns as of the newest, not as of his snapshot: a row that was put above that is another one's. Guard: `at` in `explore_piece`.
+#[test]
+fn a_reader_of_before_hides_nothing_from_later_ones() {
+    simulated(|_, index| {
+        put(&index, 2048, [77].into_iter(), |_| b"again".to_vec());
+        flush(&index);
+        assert_eq!(keys(&index, ReadAt::Snapshot(CommitTs(1040)), Direction::Forward), (200..300).collect::<Vec<_>>());
+        assert_finds(&index, &[77]);
+    });
+}
+
+/// Who is older than the deletes sees what they deleted. Guard: `from` in `DeadSpans::behind` and `just_below`.
+#[test]
+fn an_older_reader_does_not_hop() {
+    simulated(|_, index| {
+        learn(&index);
+        assert!(index.stats().dead_spans > 0);
+        for direction in [Direction::Forward, Direction::Backward] {
+            assert_eq!(keys(&index, ReadAt::Snapshot(CommitTs(1023)), direction).len(), 300);
+        }
+    });
+}
+
+/// A run with puts is attached late, with a timestamp below that of the deletes beside it, as a build of an index does. Guard: `note_attached`.
+#[test]
+fn what_is_attached_late_is_not_hidden() {
+    simulated(|sim, index| {
+        delete(&index, 1040, 400..450);
+        delete(&index, 1040, 451..500);
+        learn(&index);
+        index.attach(Run::from_sorted([(key(450), Some("late"))]), CommitTs(8));
+        assert_eq!(keys(&index, AT_REST, Direction::Forward), (200..300).chain([450]).collect::<Vec<_>>());
+        assert_eq!(keys(&index, AT_REST, Direction::Backward)[0], 450);
+        settle(&index);
+        assert_eq!(keys(&index, AT_REST, Direction::Backward)[0], 450);
+        // Beside a learner.
+        delete(&index, 1056, 600..650);
+        delete(&index, 1056, 651..700);
+        let gate = sim.hold("lsm.dead_seen");
+        let learner = in_thread(&index, learn);
+        gate.wait_reached();
+        index.attach(Run::from_sorted([(key(650), Some("late"))]), CommitTs(8));
+        gate.open();
+        learner.join().unwrap();
+        assert_eq!(keys(&index, AT_REST, Direction::Backward)[0], 650);
+    });
+}
+
+/// What a checkpoint says to be dead is so without what the log may lose: a span whose deletes lie above F stays out of it. Guard: `retain` of
+/// spans in `Core::checkpoint`.
+#[test]
+fn a_checkpoint_says_nothing_that_hangs_on_a_delete_above_f() {
+    let dir = tempfile::tempdir().unwrap();
+    let env = env(dir.path(), 1024, 64 << 20);
+    let index = Lsm::open(env.clone(), None).unwrap();
+    put(&index, 16, 0..300, |_| b"row".to_vec());
+    delete(&index, 512, 0..100);
+    learn(&index);
+    flush(&index);
+    // Runs in memory are no part of a state: what lies above the first of them is the log's.
+    index.attach(Run::from_sorted((100..200).map(|n| (key(n), None::<&str>))), CommitTs(1024));
+    learn(&index);
+    assert_eq!(first(&index, AT_REST, Direction::Forward).0, Some(200));
+    let mark = env.space.checkpoint_begin();
+    let state = index.checkpoint(&upkeep()).unwrap();
+    let saved = env.space.save();
+    env.space.checkpoint_durable(mark);
+    assert!(state.skip < Lsn(1024));
+    drop((index, env));
+    // The log ends before the second commit.
+    let env = env_of(dir.path(), 1024, 64 << 20, Some(&saved));
+    let index = Lsm::open(env, Some(&state.bytes)).unwrap();
+    assert_eq!(index.stats().dead_spans, 1);
+    assert_eq!(keys(&index, AT_REST, Direction::Forward), (100..300).collect::<Vec<_>>());
+    assert!(index.verify().unwrap().problems.is_empty());
+}
