@@ -43,9 +43,10 @@ enum End {
 }
 
 impl Core {
-    /// Deleted keys in a row that are worth a span. Fewer with the small blocks of tests.
+    /// Deleted keys in a row that are worth a span: 512, and few with the small blocks of tests.
     pub(crate) fn dead_row(&self) -> u64 {
-        (self.env.options.node_bytes as u64 / 32).clamp(8, 512)
+        let kibibytes = self.env.options.node_bytes as u64 >> 10;
+        (2 * kibibytes * kibibytes).clamp(4, 512)
     }
 
     /// A commit is applied: one of many deletes and nothing else leaves a hint.
@@ -60,7 +61,7 @@ impl Core {
 
     /// True if it deletes so much, and nothing else, that readers would notice.
     pub(crate) fn is_desert(&self, batch: &Batch) -> bool {
-        batch.len() as u64 >= self.dead_row() / 8 && batch.iter().all(|(_, op)| op.value().is_none())
+        batch.len() as u64 >= (self.dead_row() / 8).max(2) && batch.iter().all(|(_, op)| op.value().is_none())
     }
 
     /// The same of a run that is attached, and in the list.
@@ -175,7 +176,7 @@ impl Core {
             End::Live(key) | End::Paused(key) => Some(key.clone()),
             End::Range => to.map(<[u8]>::to_vec),
         };
-        if seen >= self.dead_row() / 32 {
+        if seen > self.dead_row() / 32 {
             self.dead.learn(watch, Span { low: from.to_vec(), high, from: newest, worth: seen });
         }
         Ok((seen, end))

@@ -286,6 +286,7 @@ fn what_is_attached_late_is_not_hidden() {
         settle(&index);
         assert_eq!(keys(&index, AT_REST, Direction::Backward)[0], 450);
         // Beside a learner.
+        put(&index, 1050, (600..650).chain(651..700), |_| b"row".to_vec());
         delete(&index, 1056, 600..650);
         delete(&index, 1056, 651..700);
         let gate = sim.hold("lsm.dead_seen");

@@ -470,9 +470,10 @@ impl Engine {
             return true;
         }
         let is_full = self.is_full();
-        let is_refused = self.space.take_refused() || is_full;
-        let comes_back = superseded + self.space.releasable_bytes();
-        (is_refused && comes_back > 0) || (is_full && self.cache.stats().dirty_bytes > 0)
+        if self.space.take_refused() || is_full {
+            return superseded + self.space.releasable_bytes() > 0 || (is_full && self.cache.stats().dirty_bytes > 0);
+        }
+        false
     }
 
     /// After the poison has fallen, nobody may wait for a commit that will not come.

@@ -55,6 +55,8 @@ pub struct Sizes {
     pub shape: Shape,
     /// With an index of counters.
     pub counters: bool,
+    /// Indexes are emptied now and then.
+    pub deserts: bool,
 }
 
 /// Seeds below are B-trees: those that documents name do what they did.
@@ -69,6 +71,10 @@ const LSMS: u64 = 0x0015_b7ee;
 const SHAPES_FROM: u64 = 2300;
 /// The same of shapes.
 const SHAPES: u64 = 0x005a_be55;
+/// In half of the worlds from this seed on indexes are emptied now and then.
+const DESERTS_FROM: u64 = 3000;
+/// Drawn from a stream of its own, too.
+const DESERTS: u64 = 0x00de_5e27;
 /// The same of counters.
 const COUNTERS: u64 = 0x00c0_0072;
 
@@ -95,6 +101,7 @@ impl Sizes {
         let whole = wide && rng.chance(0.8);
         let inline = [200, 2000, 1 << 20][if whole { 2 } else { rng.index(3) }];
         // A batch all over the wide index fits into a record, which the ring bounds, and that the budget.
+        let deserts = seed >= DESERTS_FROM && Rng::new(seed ^ DESERTS).chance(0.5);
         let betree = seed >= BTREES_BELOW && Rng::new(seed ^ STRUCTURES).chance(0.5);
         let lsm = seed >= LSMS_FROM && Rng::new(seed ^ LSMS).chance(0.5);
         let shapes = [Shape::Lazy, Shape::Leveled, Shape::Universal];
@@ -120,6 +127,7 @@ impl Sizes {
             },
             shape,
             counters,
+            deserts,
         }
     }
 

@@ -5,6 +5,7 @@
 //! | [`doing`] | a transaction under way, and how it ends |
 //! | [`mod@write`] | transactions of random operations, with savepoints |
 //! | [`groups`] | counters that must agree under a row lock |
+//! | [`deserts`] | an index that is emptied, and put back in part |
 //! | [`sweep`] | commits all over the wide index |
 //! | [`read`] | snapshots held for a while or for long, cursors both ways |
 //! | [`manage`] | definition changes, checkpoints |
@@ -12,6 +13,7 @@
 //! Every thread runs until its share is done or the database refuses. What it did goes into the shared history the
 //! moment it knows; the history is judged when all threads have ended.
 
+pub mod deserts;
 pub mod doing;
 pub mod groups;
 pub mod manage;

@@ -8,7 +8,7 @@ use trefoil::{Error, Index, Isolation, LockMode, Locking, Value};
 use vfs::random::Rng;
 
 use super::doing::Doing;
-use super::{Shared, Step, groups, phases, step, sweep};
+use super::{Shared, Step, deserts, groups, phases, step, sweep};
 use crate::history::Map;
 use crate::world::{Extra, KEYS, PLAIN, SPARE, World, flat, range};
 
@@ -18,7 +18,9 @@ pub fn write(world: &World, history: &Shared, rng: &mut Rng) {
         if world.sizes.prepares && rng.chance(0.4) && step(phases::decide(world, history, rng)) == Step::Over {
             return;
         }
+        let is_desert = world.sizes.deserts && rng.chance(0.2);
         let result = match rng.below(24) {
+            _ if is_desert => deserts::desert(world, history, rng),
             0..=7 => groups::count(world, history, rng),
             8 => sweep::sweep(world, history, rng),
             _ => transaction(world, history, rng),
