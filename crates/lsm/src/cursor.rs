@@ -28,6 +28,8 @@ pub(crate) struct LsmCursor {
     is_newest: bool,
     parked: Option<(Weak<Sources>, Ticket)>,
     row: Option<Row>,
+    /// It has hopped, and found nothing since.
+    is_hopping: bool,
     is_done: bool,
 }
 
@@ -72,7 +74,7 @@ impl LsmCursor {
     pub fn new(core: Arc<Core>, at: ReadAt, range: KeyRange, direction: Direction) -> Self {
         let is_done = range.is_empty();
         let look = Look { core, at: moment(at), range, direction, skips: None };
-        Self { look, is_newest: at == ReadAt::Newest, parked: None, row: None, is_done }
+        Self { look, is_newest: at == ReadAt::Newest, parked: None, row: None, is_hopping: false, is_done }
     }
 
     fn drop_parked(&mut self) {
@@ -135,6 +137,7 @@ impl LsmCursor {
             },
         };
         self.drop_parked();
+        self.is_hopping = true;
         let Some(to) = to else {
             self.is_done = true;
             return;
@@ -184,6 +187,8 @@ impl LsmCursor {
     }
 }
 
+/// What is asked for between two hops.
+const HOPPING_ENTRIES: usize = 8;
 /// A hop, as entries passed over: about what a new beginning costs.
 const HOP_ENTRIES: u64 = 16;
 /// Entries that are looked at again, at least, beside twice those that a reader has passed over: older versions are among these.
@@ -226,11 +231,14 @@ impl Cursor for LsmCursor {
         let mut merge = self.go_on(&sources);
         let before = merge.looked();
         // After a fault its heads may be wrong; the range has not moved.
+        // The next dead span may begin in a moment: a look around first.
+        let max = if self.is_hopping { max.min(HOPPING_ENTRIES) } else { max };
         let more = merge.fill(out, max.max(1)).inspect_err(|_| out.clear())?;
         let looked = merge.looked() - before;
         vfs::thread::point("lsm.cursor_filled");
         let from = merge.last_key().map(|passed| Bound::Excluded(passed.to_vec())).map(|passed| self.move_to(passed));
         self.is_done = !more;
+        self.is_hopping &= out.is_empty();
         self.note_passed(from, looked, out);
         if let Some(skips) = self.look.skips.as_ref().filter(|skips| !skips.is_empty()) {
             out.retain(|key, ts| !skips.hides(key, ts));

@@ -20,12 +20,18 @@ use store::RunMeta;
 use crate::dead::Span;
 use crate::run::Run;
 
-const FORMAT_VERSION: u8 = 0x82;
+const FORMAT_VERSION: u8 = 0x83;
+/// The same without dead spans.
+const FORMAT_WITHOUT_DEAD: u8 = 0x82;
 
 /// True if these bytes are, or were meant to be, the state of such an index.
 #[must_use]
 pub fn is_state(bytes: &[u8]) -> bool {
-    bytes.first() == Some(&FORMAT_VERSION)
+    bytes.first().is_some_and(is_known)
+}
+
+fn is_known(version: &u8) -> bool {
+    [FORMAT_VERSION, FORMAT_WITHOUT_DEAD].contains(version)
 }
 
 /// An attached run as a checkpoint names it.
@@ -67,7 +73,7 @@ impl State {
     }
 
     pub fn decode(bytes: &[u8]) -> Result<Self> {
-        if let Some(&version) = bytes.first().filter(|version| **version != FORMAT_VERSION) {
+        if let Some(&version) = bytes.first().filter(|version| !is_known(version)) {
             return Err(Fault::Format {
                 path: "the state of an index with STRUCTURE=lsm".to_owned(),
                 found: u32::from(version),
@@ -87,7 +93,7 @@ impl State {
 
     fn decode_body(body: &[u8]) -> Option<Self> {
         let mut r = Reader::new(body);
-        r.u8()?;
+        let has_dead = r.u8()? == FORMAT_VERSION;
         let mut runs = Vec::new();
         for _ in 0..r.varint()? {
             runs.push(Run::decode(&mut r)?);
@@ -97,7 +103,7 @@ impl State {
             attached.push(NamedRun { meta: RunMeta::decode(&mut r)?, ts: CommitTs(r.varint()?) });
         }
         let mut dead: Vec<Span> = Vec::new();
-        let count = if r.is_empty() { 0 } else { r.varint()? };
+        let count = if has_dead { r.varint()? } else { 0 };
         for _ in 0..count {
             let span = decode_span(&mut r)?;
             let is_behind = |last: &Span| last.high.as_ref().is_some_and(|high| *high <= span.low);
@@ -171,6 +177,20 @@ mod tests {
             };
             assert_eq!(said(&back), said(&state));
         }
+    }
+
+    #[test]
+    fn a_state_without_dead_spans_is_read() {
+        let bare = State { dead: Vec::new(), ..state() };
+        let mut bytes = bare.encode();
+        // Without the count of spans, under the number of before.
+        bytes.truncate(bytes.len() - 5);
+        bytes[0] = FORMAT_WITHOUT_DEAD;
+        let crc = crc32c(&bytes);
+        bytes.extend_from_slice(&crc.to_le_bytes());
+        assert!(is_state(&bytes));
+        let back = State::decode(&bytes).unwrap();
+        assert_eq!((back.attached, back.dead), (bare.attached, bare.dead));
     }
 
     #[test]
