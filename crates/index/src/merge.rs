@@ -136,7 +136,7 @@ impl<S: Source> Merge<S> {
             self.passed = if out.len() > given { 0 } else { self.passed + 1 };
             self.advance_least(max.max(self.passed.min(READ_AHEAD_MAX)))?;
             // In a long row of tombstones the caller may know better than to pass over all of it.
-            if self.passed > 0 && self.passed % PASSED_MAX == 0 {
+            if self.passed > 0 && self.passed.is_multiple_of(PASSED_MAX) {
                 break;
             }
         }

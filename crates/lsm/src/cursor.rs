@@ -162,7 +162,8 @@ impl LsmCursor {
         }
         let enough = core.dead_row();
         let is_over = !out.is_empty() || self.is_done;
-        if !self.row.as_ref().is_some_and(|row| row.passed >= if is_over { enough } else { 8 * enough }) {
+        let enough = if is_over { enough } else { 8 * enough };
+        if self.row.as_ref().is_none_or(|row| row.passed < enough) {
             if is_over {
                 self.row = None;
             }

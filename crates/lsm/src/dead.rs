@@ -204,7 +204,7 @@ impl DeadSpans {
                 Some(high) => place = Some(high),
             }
             let next = place.expect("just set");
-            if !spans.of(next).is_some_and(|(_, rest)| rest.from <= at) {
+            if spans.of(next).is_none_or(|(_, rest)| rest.from > at) {
                 return Some(Some(next.to_vec()));
             }
         }
