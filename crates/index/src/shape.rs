@@ -73,4 +73,29 @@ pub struct LevelStats {
     pub deleted_keys: u64,
     /// Bytes of blocks that merges into it have written since open, indexes included. What flushes write, to the first level, is not in it.
     pub merged_bytes: u64,
+    /// Bytes of blocks that came to it since open as they were: runs that were moved, and what merges took over unread.
+    pub moved_bytes: u64,
+}
+
+impl LevelStats {
+    /// How much of its versions is none that a reader of the newest finds in it, 0 to 1; 0 of an empty one.
+    #[must_use]
+    pub fn dead_share(&self) -> f64 {
+        self.versions.saturating_sub(self.live_keys) as f64 / self.versions.max(1) as f64
+    }
+
+    /// The same of two indexes together.
+    #[must_use]
+    pub fn plus(&self, other: &Self) -> Self {
+        Self {
+            runs: self.runs + other.runs,
+            strands: self.strands + other.strands,
+            disk_bytes: self.disk_bytes + other.disk_bytes,
+            versions: self.versions + other.versions,
+            live_keys: self.live_keys + other.live_keys,
+            deleted_keys: self.deleted_keys + other.deleted_keys,
+            merged_bytes: self.merged_bytes + other.merged_bytes,
+            moved_bytes: self.moved_bytes + other.moved_bytes,
+        }
+    }
 }

@@ -1,5 +1,7 @@
 //! What an index took in, wrote and read: the counts that the adviser works from.
 
+use crate::IndexStats;
+
 /// Bytes and blocks of one index since open. Log and run files are not in it: all structures write them alike.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct IndexTraffic {
@@ -36,6 +38,33 @@ pub struct IndexShape {
     pub segment_bytes: u64,
     /// Inner nodes just above the leaves.
     pub bottoms: u64,
+}
+
+impl IndexStats {
+    /// Levels of a log-structured merge tree.
+    pub const LEVELS: usize = crate::LEVELS;
+
+    /// Bytes of blocks written for one byte of keys and values that came in, since open; none if nothing came in. The log and run files are not in it.
+    #[must_use]
+    pub fn write_amplification(&self) -> Option<f64> {
+        ratio(self.traffic.written_bytes(), self.traffic.ingested_bytes)
+    }
+
+    /// Blocks read from disk for one key that was looked up, since open; none if none was.
+    #[must_use]
+    pub fn read_amplification(&self) -> Option<f64> {
+        ratio(self.traffic.point_blocks, self.traffic.point_reads)
+    }
+
+    /// Versions that are kept for one live key, its own included; none if none is live.
+    #[must_use]
+    pub fn space_amplification(&self) -> Option<f64> {
+        ratio(self.live_keys + self.dead_versions, self.live_keys)
+    }
+}
+
+fn ratio(part: u64, of: u64) -> Option<f64> {
+    (of > 0).then(|| part as f64 / of as f64)
 }
 
 impl IndexTraffic {

@@ -199,6 +199,7 @@ impl Core {
             }
             sources.arrange();
         });
+        self.counters.add_moved(level, run.info.stored_bytes);
         Ok(())
     }
 
@@ -226,6 +227,7 @@ impl Core {
     fn install(&self, job: &mut Job, (written, bytes): Written, left: Vec<Arc<Run>>) -> Vec<Arc<Run>> {
         self.log_need.fetch_max(job.merge.log_need.0, Ordering::Release);
         self.counters.add_merged(job.level, written.len(), bytes);
+        self.counters.add_moved(job.level, job.merge.pass_moved());
         vfs::thread::point("lsm.merged");
         let Job { runs, attached, .. } = job;
         self.update(|sources| {

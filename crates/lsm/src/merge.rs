@@ -52,6 +52,8 @@ pub(crate) struct Merge {
     writer: Writer,
     /// What is ended and was not handed out.
     ended: Written,
+    /// Bytes of blocks in it that were taken over.
+    moved: u64,
     pub log_need: CommitTs,
     key: Vec<u8>,
     gathered: Vec<(CommitTs, Owned)>,
@@ -88,6 +90,7 @@ impl Merge {
             writer: Writer::new(env, outcome.level, outcome.scope),
             outcome,
             ended: Written::default(),
+            moved: 0,
             log_need,
             key: Vec::new(),
             gathered: Vec::new(),
@@ -132,6 +135,7 @@ impl Merge {
 
     fn end_run(&mut self) -> Result<()> {
         let fresh = Writer::new(&self.env, self.outcome.level, self.outcome.scope);
+        self.moved += self.writer.moved_bytes();
         let (run, bytes) = std::mem::replace(&mut self.writer, fresh).finish_before(self.log_need)?;
         self.ended.0.extend(run);
         self.ended.1 += bytes;
@@ -153,10 +157,16 @@ impl Merge {
     /// The runs that were not handed out; none if nothing is left of the sources.
     pub fn finish(&mut self) -> Result<Written> {
         let fresh = Writer::new(&self.env, self.outcome.level, self.outcome.scope);
+        self.moved += self.writer.moved_bytes();
         let (run, bytes) = std::mem::replace(&mut self.writer, fresh).finish(self.log_need)?;
         let (mut runs, before) = std::mem::take(&mut self.ended);
         runs.extend(run);
         Ok((runs, before + bytes))
+    }
+
+    /// Bytes of blocks that were taken over, in what was handed out since this was asked last.
+    pub fn pass_moved(&mut self) -> u64 {
+        std::mem::take(&mut self.moved)
     }
 
     /// The input that stands on the lowest key.

@@ -22,6 +22,7 @@ pub(crate) struct Counters {
     loads: AtomicU64,
     flushed_bytes: AtomicU64,
     merged_bytes: [AtomicU64; LEVELS],
+    moved_bytes: [AtomicU64; LEVELS],
     written: AtomicU64,
     passed: AtomicU64,
 }
@@ -62,6 +63,11 @@ impl Counters {
     pub fn add_merged(&self, level: u8, runs: usize, bytes: u64) {
         self.written.fetch_add(runs as u64, Ordering::Relaxed);
         self.merged_bytes[usize::from(level)].fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Blocks came to a level as they were.
+    pub fn add_moved(&self, level: u8, bytes: u64) {
+        self.moved_bytes[usize::from(level)].fetch_add(bytes, Ordering::Relaxed);
     }
 }
 
@@ -132,8 +138,10 @@ impl Core {
         for strand in &sources.strands {
             levels[usize::from(strand.level)].strands += 1;
         }
-        for (level, merged) in levels.iter_mut().zip(&self.counters.merged_bytes) {
+        let counters = &self.counters;
+        for (level, (merged, moved)) in levels.iter_mut().zip(counters.merged_bytes.iter().zip(&counters.moved_bytes)) {
             level.merged_bytes = merged.load(Ordering::Relaxed);
+            level.moved_bytes = moved.load(Ordering::Relaxed);
         }
         levels
     }

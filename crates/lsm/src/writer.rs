@@ -200,6 +200,11 @@ impl Writer {
         self.out.written_bytes + self.moved_bytes + self.batch_bytes as u64
     }
 
+    /// Bytes of blocks in it that were taken over as they are.
+    pub fn moved_bytes(&self) -> u64 {
+        self.moved_bytes
+    }
+
     pub fn is_empty(&self) -> bool {
         self.index.is_empty() && self.batch.is_empty() && self.builder.is_empty()
     }
