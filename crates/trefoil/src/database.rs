@@ -8,6 +8,7 @@ use index::VerifyReport;
 use vfs::time::Instant;
 
 use crate::background::Threads;
+use crate::comparing::Policies;
 use crate::ddl::Wait;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
@@ -81,7 +82,11 @@ impl Database {
     /// # Ok::<(), trefoil::Error>(())
     /// ```
     pub fn open(path: impl AsRef<Path>, options: Options) -> Result<Self> {
-        let (engine, threads) = Engine::open(path.as_ref(), options)?;
+        Self::open_under(path.as_ref(), options, Policies::default())
+    }
+
+    pub(crate) fn open_under(path: &Path, options: Options, policies: Policies) -> Result<Self> {
+        let (engine, threads) = Engine::open(path, options, policies)?;
         Ok(Self { open: Arc::new(Open { engine, threads }), changes: ChangeOptions::default() })
     }
 

@@ -18,6 +18,7 @@ use wal::Wal;
 
 use crate::background::Wake;
 use crate::builds::Progress;
+use crate::comparing::Policies;
 use crate::controller::{Controller, Debts};
 use crate::entry::{IndexEntry, Names};
 use crate::error::{Error, Result};
@@ -38,6 +39,8 @@ pub struct Engine {
     pub layout: Layout,
     /// As given at open.
     pub options: Options,
+    /// What comparisons switch, as given at open.
+    pub policies: Policies,
     /// Falls with the first failed write (decision D12).
     pub poison: Poison,
     /// The one memory cap.

@@ -18,6 +18,8 @@ mod builds;
 mod catalog;
 mod checkpoint;
 mod commit;
+#[doc(hidden)]
+pub mod comparing;
 mod controller;
 mod counters;
 mod cursor;
@@ -151,6 +153,25 @@ pub use index::DamagedRange;
 /// # Ok::<(), trefoil::Error>(())
 /// ```
 pub use index::IndexStats;
+/// One level of a log-structured merge tree: [`IndexStats::levels`], that which flushes write to first.
+///
+/// ```
+/// # let dir = tempfile::tempdir().expect("a temporary directory");
+/// # let db = trefoil::Database::open(dir.path(), trefoil::Options::default())?;
+/// use trefoil::{IndexOptions, LevelStats, Structure};
+///
+/// let fruit = db.create_index("fruit", IndexOptions { structure: Structure::Lsm, ..IndexOptions::default() })?;
+/// let mut tx = db.begin()?;
+/// tx.put(&fruit, b"apple", b"12")?;
+/// tx.commit()?;
+/// db.checkpoint()?; // what was in memory is a run now
+/// let stats = fruit.stats();
+/// let used: Vec<&LevelStats> = stats.levels.iter().filter(|level| level.runs > 0).collect();
+/// assert_eq!((used.len(), used[0].versions, used[0].dead_share()), (1, 1, 0.0));
+/// assert!(stats.write_amplification() > Some(0.0) && stats.space_amplification() == Some(1.0));
+/// # Ok::<(), trefoil::Error>(())
+/// ```
+pub use index::LevelStats;
 /// How the runs of a log-structured merge tree are kept: [`IndexOptions::shape`].
 ///
 /// ```

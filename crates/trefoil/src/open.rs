@@ -20,6 +20,7 @@ use wal::{DatabaseId, Incarnation, ManifestMark, RecordRef, Wal, WalEnd, WalOpti
 
 use crate::background::{self, Lanes, Threads};
 use crate::catalog::{self, IndexDef, Role, Row, TableDef};
+use crate::comparing::Policies;
 use crate::engine::{Engine, Published};
 use crate::entry::{IndexEntry, Names, TableEntry, TableShape};
 use crate::error::{Error, Result};
@@ -39,7 +40,7 @@ const BUDGET_BYTES_MIN: u64 = 256 << 10;
 
 impl Engine {
     /// Opens or creates the database in `dir`, and starts its threads.
-    pub fn open(dir: &Path, mut options: Options) -> Result<(Arc<Self>, Arc<Threads>)> {
+    pub fn open(dir: &Path, mut options: Options, policies: Policies) -> Result<(Arc<Self>, Arc<Threads>)> {
         check(&options)?;
         if options.read_only {
             options.create = false;
@@ -57,7 +58,7 @@ impl Engine {
             let (expected, found) = (layout.database_id, manifest.database_id);
             return Err(Fault::corrupt(dir.display(), 0, "database id of the manifest", expected, found).into());
         }
-        let opening = Opening::new(layout, options, manifest)?;
+        let opening = Opening::new(layout, options, policies, manifest)?;
         opening.run()
     }
 
@@ -158,6 +159,7 @@ fn space_options(options: &Options) -> SpaceOptions {
 struct Opening {
     layout: Layout,
     options: Options,
+    policies: Policies,
     manifest: Manifest,
     poison: Poison,
     budget: Budget,
@@ -166,7 +168,7 @@ struct Opening {
 }
 
 impl Opening {
-    fn new(layout: Layout, options: Options, manifest: Manifest) -> Result<Self> {
+    fn new(layout: Layout, options: Options, policies: Policies, manifest: Manifest) -> Result<Self> {
         let poison = Poison::new();
         let saved = Some(manifest.space.as_slice());
         let budget = Budget::new(options.budget_bytes);
@@ -182,7 +184,7 @@ impl Opening {
             cache.grant_timeout = Duration::from_secs(2);
         }
         let cache = Arc::new(Cache::new(budget.clone(), cache));
-        Ok(Self { layout, options, manifest, poison, budget, space, cache })
+        Ok(Self { layout, options, policies, manifest, poison, budget, space, cache })
     }
 
     fn run(self) -> Result<(Arc<Engine>, Arc<Threads>)> {
@@ -194,6 +196,7 @@ impl Opening {
         engine.locks.search_deadlocks(engine.options.deadlock_detect);
         engine.io_budget.set(engine.options.io_budget_bytes);
         engine.controller.limit_gc(engine.options.gc_debt_limit_bytes);
+        engine.controller.delay_at_wall(engine.policies.delayed_write_rate);
         register(&engine, catalog, rows, &manifest)?;
         let threads = Arc::new(Threads::default());
         let started = recover(&engine, &threads, &manifest, &log_end);
@@ -298,6 +301,7 @@ impl Opening {
             runs: Default::default(),
             layout: self.layout,
             options: self.options,
+            policies: self.policies,
             poison: self.poison,
             budget: self.budget,
             space: self.space,
