@@ -4,6 +4,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use lab_measure::result::StepResult;
+use lab_target::known_targets;
+use lab_target::trefoil::PARAMETERS;
 
 use crate::cli::Format;
 use crate::folder::{Folder, RUNS, RunRecord, read_json, read_steps, write_whole};
@@ -65,6 +67,20 @@ fn input_of(path: &Path, record: RunRecord, steps: Vec<lab_measure::record::Step
 /// `lab report`.
 pub fn report(runs: &[PathBuf], output: Option<&Path>) -> Result<(), Failure> {
     println!("{}", write_report(runs, output)?.display());
+    Ok(())
+}
+
+/// `lab list --targets`.
+pub fn list_targets() -> Result<(), Failure> {
+    let mut out = String::from("targets, as --target NAME or --target NAME:KEY=VALUE,KEY=VALUE\n");
+    for (name, about) in known_targets() {
+        out.push_str(&format!("  {name:<9} {about}\n"));
+    }
+    out.push_str("\nkeys of trefoil; pk. or secondary. before compression, shape, compaction_pri or l0_l0: of these indexes alone\n");
+    for (name, values, about) in PARAMETERS {
+        out.push_str(&format!("  {name:<18} {values}\n  {:<18}   {about}\n", ""));
+    }
+    print!("{out}");
     Ok(())
 }
 

@@ -58,6 +58,9 @@ pub enum Command {
     List {
         /// Where runs are kept [default: bench-results]
         dir: Option<PathBuf>,
+        /// List what a target may be instead, and the parameters of trefoil
+        #[arg(long, conflicts_with = "dir")]
+        targets: bool,
     },
     /// Show plan, environment and results of one run
     Show {
@@ -229,7 +232,9 @@ Steps of the 2017 form, in order:
   gets    one row by a random key that exists, each in a read transaction of its own, with nobody writing
 
 Targets: name or name:key=value,key=value. Several --target options take turns, repetition by repetition.
-  trefoil:compression=zstd  the embedded engine; compression, structure, node_size, log_capacity, …
+  trefoil:compression=zstd  the embedded engine; compression, structure, node_size, log_capacity, …: lab list --targets
+  trefoil:structure=lsm,shape=leveled,compaction_pri=none,l0_l0=off,controller=delayed_write_rate:2m
+                            log-structured merge trees, with policies that are there to be compared with
   redb fjall lmdb sqlite rocksdb   peers, if built in: cargo run --release -p lab --features redb -- …
   server:mariadb?engine=trefoil    a private server of MariaDB with engine innodb, rocksdb or trefoil, started and wiped;
                             protocol=text|prepared, binlog=on|off, dir=BINARIES, cnf=OPTION_FILE

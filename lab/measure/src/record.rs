@@ -40,6 +40,17 @@ pub struct MinKeyRecord {
     pub total_ms: f64,
 }
 
+/// Levels of log-structured merge trees at one moment, of all of an engine's added up; level 0, to which memory is flushed, first.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct LevelsAt {
+    /// Seconds since the step began.
+    pub secs: f64,
+    /// Bytes on disk.
+    pub bytes: Vec<u64>,
+    /// Sorted runs of which each may have any key: a look-up may have to look at all of them.
+    pub strands: Vec<u64>,
+}
+
 /// A step with everything it measured.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct StepRecord {
@@ -81,6 +92,9 @@ pub struct StepRecord {
     pub counters_after: BTreeMap<String, u64>,
     /// Bytes on disk by class, at the end.
     pub size_classes: BTreeMap<String, u64>,
+    /// Once a second, of engines that have levels.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub levels: Vec<LevelsAt>,
     /// What a reader should know.
     pub notes: Vec<String>,
 }

@@ -17,6 +17,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use lab_measure::procfs::Runs;
+use lab_measure::record::LevelsAt;
 use serde::{Deserialize, Serialize};
 
 use crate::limited::DiskLimits;
@@ -190,6 +191,11 @@ pub trait Target: Send + Sync {
 
     /// The engine's counters.
     fn counters(&self) -> Result<Counters>;
+
+    /// Levels of its log-structured merge trees, where it tells of such; asked once a second while a step runs.
+    fn levels(&self) -> Option<LevelsAt> {
+        None
+    }
 
     /// The engine's own check of its structures.
     fn verify(&self) -> Result<()>;

@@ -9,7 +9,7 @@ use crate::{model, null, peers, server, trefoil};
 #[must_use]
 pub fn known_targets() -> Vec<(&'static str, &'static str)> {
     let mut known = vec![
-        ("trefoil", "the embedded engine; trefoil:structure=btree|betree, node_size, log_capacity, …"),
+        ("trefoil", "the embedded engine; trefoil:structure=btree|betree|lsm, shape, compaction_pri, …: see below"),
         ("null", "does nothing: shows what the driver itself costs"),
         ("model", "ordered maps in memory: obviously right, for checking the lab"),
         ("server", "a private server: server:mariadb?engine=innodb|rocksdb|trefoil, dir, cnf, protocol, …"),

@@ -1,8 +1,7 @@
 //! The embedded engine, through its table layer: typed rows, secondary indexes that the engine keeps, the unique
 //! check of the primary key.
 //!
-//! Parameters: `structure` (or `pk` and `secondary` apart), `compression` (before that of the run), `node_size`,
-//! `log_capacity`, `checkpoint_replay` (seconds), `extent`, `inline_batch`, `parallel_apply` (operations; 0 = off). Durability, budget and io are the run's own.
+//! Parameters are those of [`PARAMETERS`]; compression goes before that of the run. Durability, budget and io are the run's own.
 //!
 //! Keys are handed out by a counter a table, as an auto-increment column does. Every statement is one transaction;
 //! an error of any kind ends the run, a retryable one included, because autocommit statements must never conflict.
@@ -15,9 +14,11 @@ use std::time::Duration;
 
 use ::trefoil::{
     ALL, ColumnType, Compression, Database, Error, IndexOptions, IndexSchema, Options, Schema, Structure, Table,
-    Transaction, Value,
+    Transaction, Value, comparing,
 };
 use ::vfs::Vfs;
+
+use lab_measure::record::LevelsAt;
 
 use crate::api::{
     Ability, Counters, Description, PointRow, RangeQuery, Result, Session, Setup, Sizes, Target, TargetError,
@@ -30,13 +31,18 @@ use crate::sysbench::Tables;
 
 mod counters;
 mod parameters;
+mod policies;
 mod sysbench;
 mod tpcc;
 mod values;
 
-use counters::counters_of;
-use parameters::{Parameters, name_of};
+use counters::{counters_of, levels_of};
+use parameters::Parameters;
+use policies::{Kind, name_of};
 use values::{CUSTOMERID, key_of, next_entry, row_of, values_of};
+
+/// What may be given behind `trefoil:`: name, values, what they mean.
+pub const PARAMETERS: &[(&str, &str, &str)] = policies::HELP;
 
 impl From<Error> for TargetError {
     fn from(error: Error) -> TargetError {
@@ -85,11 +91,11 @@ impl TrefoilTarget {
     /// Creates a database over a file system of the caller's.
     pub fn open_over(spec: TargetSpec, setup: &Setup, disk: Arc<dyn Vfs>) -> Result<TrefoilTarget> {
         let parameters = Parameters::parse(spec)?;
-        let compression = parameters.compression(setup)?;
+        let compression = Parameters::compression(setup)?;
         let mut options = parameters.options(setup);
         let counted = CountedVfs::new(disk);
         options.vfs = Arc::new(counted.clone());
-        let database = Database::open(&setup.dir, options.clone())?;
+        let database = comparing::open(&setup.dir, options.clone(), parameters.policies())?;
         Ok(TrefoilTarget {
             database,
             options,
@@ -101,23 +107,45 @@ impl TrefoilTarget {
         })
     }
 
-    fn index_options(&self, structure: Structure) -> IndexOptions {
-        let node_bytes = self.parameters.node_bytes.unwrap_or(0) as usize;
-        IndexOptions { structure, compression: self.compression, node_bytes, ..IndexOptions::default() }
+    fn index_options(&self, kind: Kind) -> IndexOptions {
+        kind.index_options(self.compression, self.parameters.node_bytes)
     }
 
-    /// As the catalog has it, of every index of every table; before there are tables, what was asked for.
-    fn compression(&self) -> String {
+    /// As the catalog has it, of every index of every table, each value once; before there are tables, what was asked for.
+    fn of_indexes(&self, value: fn(&IndexOptions) -> Option<String>) -> String {
         let mut names: Vec<String> = Vec::new();
         let tables = self.database.names().1;
         for table in tables.iter().filter_map(|name| self.database.table(name).ok()) {
             let schema = table.schema();
-            let secondaries = schema.indexes().iter().map(|index| index.options().compression);
-            names.extend([schema.primary_options().compression].into_iter().chain(secondaries).map(name_of));
+            let all = [schema.primary_options()].into_iter().chain(schema.indexes().iter().map(IndexSchema::options));
+            names.extend(all.filter_map(|options| value(&options)));
+        }
+        if names.is_empty() {
+            let asked = [self.parameters.rows, self.parameters.secondary];
+            names.extend(asked.iter().filter_map(|kind| value(&self.index_options(*kind))));
         }
         names.sort_unstable();
         names.dedup();
-        if names.is_empty() { name_of(self.compression) } else { names.join(" and ") }
+        names.join(" and ")
+    }
+
+    /// Short name of what was asked for.
+    fn configuration(&self, compression: &str, delayed_write_rate: Option<u64>) -> String {
+        let (rows, secondary) = (self.parameters.rows.name(), self.parameters.secondary.name());
+        let mut config = if rows == secondary { rows } else { format!("{rows}+{secondary}") };
+        let kinds = [self.parameters.rows, self.parameters.secondary];
+        let asked = kinds.map(|kind| self.index_options(kind).compression);
+        let by_level = kinds.iter().find_map(|kind| kind.merges.compression);
+        if let Some(levels) = by_level {
+            config = format!("{config}-{}", [levels.top, levels.middle, levels.bottom].map(name_of).join("/"));
+        } else if asked.iter().any(|compression| *compression != Compression::default()) {
+            config = format!("{config}-{compression}");
+        }
+        delayed_write_rate.map_or(config.clone(), |rate| format!("{config}-delayed{}k", rate >> 10))
+    }
+
+    fn compression(&self) -> String {
+        self.of_indexes(|options| Some(name_of(options.compression)))
     }
 
     /// As the indexes of tables have it, each size once; before there are tables, what was asked for.
@@ -147,13 +175,12 @@ impl Target for TrefoilTarget {
     fn describe(&self) -> Description {
         let stats = self.database.stats();
         let options = &self.options;
-        let name = |structure: Structure| format!("{structure:?}").to_lowercase();
-        let (primary, secondary) = (name(self.parameters.primary), name(self.parameters.secondary));
-        let mut config = if primary == secondary { primary.clone() } else { format!("{primary}+{secondary}") };
+        let name = |kind: Kind| format!("{:?}", kind.structure).to_lowercase();
+        let (rows, secondary) = (self.parameters.rows, self.parameters.secondary);
+        let policies = comparing::of(&self.database);
         let compression = self.compression();
-        if self.compression != Compression::default() {
-            config = format!("{config}-{compression}");
-        }
+        let config = self.configuration(&compression, policies.delayed_write_rate);
+        let (primary, secondary_name) = (name(rows), name(secondary));
         let mut notes = Vec::new();
         if options.direct_io && !stats.space.direct {
             notes.push("direct i/o is not possible here: data files go through the page cache".into());
@@ -169,7 +196,7 @@ impl Target for TrefoilTarget {
         let settings = [
             ("disk", disk),
             ("primary", primary),
-            ("secondary", secondary),
+            ("secondary", secondary_name),
             ("compression", compression),
             ("node_size", self.node_sizes()),
             ("durability", format!("{:?}", options.durability).to_lowercase()),
@@ -188,13 +215,13 @@ impl Target for TrefoilTarget {
                 },
             ),
         ];
-        Description {
-            engine: "trefoil".into(),
-            version: env!("CARGO_PKG_VERSION").into(),
-            config,
-            settings: settings.into_iter().map(|(name, value)| (name.to_owned(), value)).collect::<BTreeMap<_, _>>(),
-            notes,
-        }
+        let mut settings: BTreeMap<_, _> = settings.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+        let shapes = self.of_indexes(|options| {
+            (options.structure == Structure::Lsm).then(|| format!("{:?}", options.shape).to_lowercase())
+        });
+        settings.extend((!shapes.is_empty()).then(|| ("shape".to_owned(), shapes)));
+        settings.extend(policies::in_force(&policies, rows, secondary));
+        Description { engine: "trefoil".into(), version: env!("CARGO_PKG_VERSION").into(), config, settings, notes }
     }
 
     fn ability(&self) -> Ability {
@@ -213,7 +240,7 @@ impl Target for TrefoilTarget {
                 .column("price", ColumnType::I32)
                 .nullable("data", ColumnType::Text)
                 .primary_key(&["transactionid"])
-                .primary_options(self.index_options(self.parameters.primary))
+                .primary_options(self.index_options(self.parameters.rows))
                 .build()
                 .map_err(Error::from)?;
             let table = self.database.create_table(&format!("pi{}", tables.len() + 1), schema)?;
@@ -275,6 +302,10 @@ impl Target for TrefoilTarget {
         let limited = self.limited.iter().flat_map(LimitedVfs::counters);
         counters.extend(limited.map(|(name, value)| (name.to_owned(), value)));
         Ok(counters)
+    }
+
+    fn levels(&self) -> Option<LevelsAt> {
+        levels_of(&self.database.stats())
     }
 
     fn verify(&self) -> Result<()> {

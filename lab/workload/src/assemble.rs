@@ -163,6 +163,7 @@ pub fn record(about: &About, step: StepKind, totals: Totals, around: Around) -> 
         counters_before: around.counters_before,
         counters_after: around.counters_after,
         size_classes: around.sizes.classes,
+        levels: totals.levels,
         result,
     }
 }

@@ -6,7 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use lab_measure::procfs::{Process, Runs};
+use lab_measure::record::LevelsAt;
 use lab_measure::{Clock, Kind, LiveCell, LiveTotals, Snapshot};
+use lab_target::Target;
 
 use crate::crew::Crew;
 use crate::sequence::Watcher;
@@ -20,6 +22,8 @@ pub struct Stage<'a> {
     pub clock: Clock,
     /// `major:minor` of the device that holds the database.
     pub device: Option<String>,
+    /// What is measured.
+    pub target: &'a dyn Target,
     /// Where the engine runs.
     pub engine: Runs,
     /// Set from outside to end the run; read every 20 ms.
@@ -128,6 +132,8 @@ pub(crate) struct Coordinator<'a> {
     last_tick_ns: u64,
     /// Of a load, once a second: the counters of the engine's process, and the rows so far.
     samples: Vec<(Snapshot, u64)>,
+    /// Once a second, of an engine that has levels.
+    levels: Vec<LevelsAt>,
 }
 
 impl<'a> Coordinator<'a> {
@@ -143,6 +149,7 @@ impl<'a> Coordinator<'a> {
             last: Default::default(),
             last_tick_ns: 0,
             samples: Vec::new(),
+            levels: Vec::new(),
         }
     }
 
@@ -220,6 +227,7 @@ impl<'a> Coordinator<'a> {
             stalls: self.stalls,
         };
         self.stage.watcher.tick(&self.outlook.name, &tick);
+        self.levels.extend(self.stage.target.levels().map(|levels| LevelsAt { secs: elapsed_secs, ..levels }));
         if self.outlook.statements > 0 && self.outlook.main == Kind::Insert {
             self.sample(live[main].amount);
         }
@@ -237,6 +245,7 @@ impl<'a> Coordinator<'a> {
         let rows = self.live()[Kind::Insert as usize].amount;
         totals.last_quarter = LastQuarter::of(&self.samples, rows, self.begin.at_ns, end);
         totals.rss_bytes = self.rss_bytes;
+        totals.levels = self.levels;
         totals.cut_short = self.cut_short;
     }
 }

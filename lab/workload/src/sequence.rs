@@ -164,7 +164,7 @@ pub fn run_case(
         ctx: Context {
             target,
             plan,
-            stage: Stage { clock: Clock::start(), device, engine: target.runs(), interrupt, watcher },
+            stage: Stage { clock: Clock::start(), device, target, engine: target.runs(), interrupt, watcher },
         },
         case,
         clients: clients.collect(),

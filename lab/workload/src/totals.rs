@@ -1,7 +1,7 @@
 //! What all threads of a step measured, added up.
 
 use lab_measure::clock::seconds;
-use lab_measure::record::{ClientRecord, MinKeyRecord};
+use lab_measure::record::{ClientRecord, LevelsAt, MinKeyRecord};
 use lab_measure::stall::{Gaps, Lateness, Span, common_spans};
 use lab_measure::{Difference, KindTotals, Recorder, Snapshot};
 
@@ -29,6 +29,8 @@ pub struct Totals {
     pub kernel: Difference,
     /// Of a load that ends when so many rows are in.
     pub last_quarter: Option<LastQuarter>,
+    /// Once a second, of an engine that has levels.
+    pub levels: Vec<LevelsAt>,
     /// Largest resident memory seen.
     pub rss_bytes: u64,
     /// Deletes that found fewer rows than asked.

@@ -1,9 +1,13 @@
 //! The engine's statistics as counters by name.
 
-use trefoil::Stats;
+use lab_measure::record::LevelsAt;
+use trefoil::{IndexStats, LevelStats, Stats};
 
 use crate::api::Counters;
 use crate::counted::CountedVfs;
+
+/// Levels of an index.
+const LEVELS: usize = IndexStats::LEVELS;
 
 /// Every number of the statistics. `gc_debt` is the sum of the dead versions of all indexes. `written.*` are all bytes
 /// written, by cause: the log, zeroes ahead of it, run files (commits and index builds too large for the log), dirty
@@ -66,7 +70,62 @@ pub(super) fn counters_of(stats: &Stats, counted: &CountedVfs) -> Counters {
             ("run_bytes", index.run_bytes),
         ];
         all.extend(of_index.map(|(key, value)| (format!("{name}.{key}"), value)));
+        all.extend(of_levels(index).into_iter().map(|(key, value)| (format!("{name}.{key}"), value)));
+    }
+    for delay in &stats.delays {
+        let of_reason = [("count", delay.count), ("us", delay.sum_us), ("worst_us", delay.worst_us)];
+        all.extend(of_reason.map(|(key, value)| (format!("delays.{}.{key}", delay.reason), value)));
     }
     all.push(("gc_debt".into(), stats.indexes.iter().map(|(_, index)| index.dead_versions).sum()));
     all.into_iter().collect()
+}
+
+/// True of a log-structured merge tree that has, or had, something on disk.
+fn has_levels(index: &IndexStats) -> bool {
+    index.levels.iter().any(|level| level.runs > 0 || level.merged_bytes > 0)
+}
+
+/// What came to its levels, by cause, and each level; nothing of other structures. `lsm.*` are those names of which a report makes charts.
+fn of_levels(index: &IndexStats) -> Vec<(String, u64)> {
+    if !has_levels(index) {
+        return Vec::new();
+    }
+    let moved = index.levels.iter().map(|level| level.moved_bytes).sum();
+    let of_all = [
+        ("ingested_bytes", index.traffic.ingested_bytes),
+        ("point_reads", index.traffic.point_reads),
+        ("point_blocks", index.traffic.point_blocks),
+        ("lsm.flush", index.traffic.segment_bytes),
+        ("lsm.move", moved),
+    ];
+    let mut all: Vec<(String, u64)> = of_all.map(|(key, value)| (key.to_owned(), value)).into();
+    for (number, level) in index.levels.iter().enumerate() {
+        if level.merged_bytes > 0 {
+            all.push((format!("lsm.merge_{number}"), level.merged_bytes));
+        }
+        if level.runs == 0 {
+            continue;
+        }
+        let of_level = [
+            ("runs", level.runs),
+            ("strands", level.strands),
+            ("bytes", level.disk_bytes),
+            ("versions", level.versions),
+            ("dead_versions", level.versions.saturating_sub(level.live_keys)),
+        ];
+        all.extend(of_level.map(|(key, value)| (format!("level_{number}.{key}"), value)));
+    }
+    all
+}
+
+/// The levels of all indexes that have some, added up; none if none has.
+pub(super) fn levels_of(stats: &Stats) -> Option<LevelsAt> {
+    let mut with_levels = stats.indexes.iter().map(|(_, index)| index).filter(|index| has_levels(index)).peekable();
+    with_levels.peek()?;
+    let mut sums = [LevelStats::default(); LEVELS];
+    for index in with_levels {
+        sums = std::array::from_fn(|level| sums[level].plus(&index.levels[level]));
+    }
+    let list = |of: fn(&LevelStats) -> u64| sums.iter().map(of).collect();
+    Some(LevelsAt { secs: 0.0, bytes: list(|level| level.disk_bytes), strands: list(|level| level.strands) })
 }

@@ -2,31 +2,21 @@
 
 use std::time::Duration;
 
-use trefoil::{Compression, Options, Structure};
+use trefoil::comparing::Policies;
+use trefoil::{Compression, Options};
 
-use crate::api::{Durability, IoMode, Result, Setup, TargetError};
+use super::policies::{self, Kind, compression};
+use crate::api::{Durability, IoMode, Result, Setup};
 use crate::spec::TargetSpec;
-
-const PARAMETERS: &[&str] = &[
-    "structure",
-    "pk",
-    "secondary",
-    "compression",
-    "node_size",
-    "log_capacity",
-    "checkpoint_replay",
-    "extent",
-    "inline_batch",
-    "parallel_apply",
-];
 
 /// What `trefoil:…` was given; `None` = the engine's own default.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Parameters {
-    pub(super) primary: Structure,
-    pub(super) secondary: Structure,
-    compression: Option<Compression>,
+    /// Of what holds the rows.
+    pub(super) rows: Kind,
+    pub(super) secondary: Kind,
     pub(super) node_bytes: Option<u64>,
+    delayed_write_rate: Option<u64>,
     log_capacity_bytes: Option<u64>,
     checkpoint_replay_secs: Option<u64>,
     extent_bytes: Option<u64>,
@@ -37,28 +27,35 @@ pub(super) struct Parameters {
 impl Parameters {
     /// Reads them out of a target string and refuses what is left over.
     pub(super) fn parse(mut spec: TargetSpec) -> Result<Parameters> {
-        let both = spec.take("structure");
-        let primary = spec.take("pk").or_else(|| both.clone());
-        let secondary = spec.take("secondary").or(both);
+        let (rows, secondary) = policies::kinds(&mut spec)?;
         let parameters = Parameters {
-            primary: structure(&spec, primary.as_deref())?,
-            secondary: structure(&spec, secondary.as_deref())?,
-            compression: spec.take("compression").as_deref().map(compression).transpose()?,
+            rows,
+            secondary,
             node_bytes: spec.take_bytes("node_size")?,
+            delayed_write_rate: policies::controller(&mut spec)?,
             log_capacity_bytes: spec.take_bytes("log_capacity")?,
             checkpoint_replay_secs: spec.take_number("checkpoint_replay")?,
             extent_bytes: spec.take_bytes("extent")?,
             inline_batch_bytes: spec.take_bytes("inline_batch")?,
             parallel_apply_from: spec.take_number("parallel_apply")?,
         };
-        spec.finish(PARAMETERS)?;
+        let known = policies::known();
+        spec.finish(&known.iter().map(String::as_str).collect::<Vec<_>>())?;
         Ok(parameters)
     }
 
-    /// The target's own, else that of the run, else the engine's.
-    pub(super) fn compression(&self, setup: &Setup) -> Result<Compression> {
-        let of_the_run = setup.compression.as_deref().map(compression).transpose()?;
-        Ok(self.compression.or(of_the_run).unwrap_or_default())
+    /// That of indexes whose compression the target string does not say: that of the run, else the engine's.
+    pub(super) fn compression(setup: &Setup) -> Result<Compression> {
+        Ok(setup.compression.as_deref().map(compression).transpose()?.unwrap_or_default())
+    }
+
+    /// What is switched to be compared with.
+    pub(super) fn policies(&self) -> Policies {
+        Policies {
+            rows: self.rows.merges,
+            secondary: self.secondary.merges,
+            delayed_write_rate: self.delayed_write_rate,
+        }
     }
 
     /// The engine's options under the terms of the run.
@@ -86,37 +83,10 @@ impl Parameters {
     }
 }
 
-fn structure(spec: &TargetSpec, name: Option<&str>) -> Result<Structure> {
-    match name {
-        None | Some("auto") => Ok(Structure::Auto),
-        Some("btree") => Ok(Structure::Btree),
-        Some("betree") => Ok(Structure::Betree),
-        Some("lsm") => Ok(Structure::Lsm),
-        Some(other) => {
-            Err(TargetError::Usage(format!("target `{spec}`: structure `{other}` is none of auto, btree, betree, lsm")))
-        }
-    }
-}
-
 fn durability(wanted: Durability) -> trefoil::Durability {
     match wanted {
         Durability::Sync => trefoil::Durability::Sync,
         Durability::Write => trefoil::Durability::Write,
         Durability::Buffered => trefoil::Durability::Buffered,
     }
-}
-
-/// Compression by name.
-fn compression(name: &str) -> Result<Compression> {
-    match name {
-        "none" => Ok(Compression::None),
-        "lz4" => Ok(Compression::Lz4),
-        "zstd" => Ok(Compression::Zstd),
-        other => Err(TargetError::Usage(format!("compression {other}: trefoil has none, lz4 and zstd"))),
-    }
-}
-
-/// The name of a compression.
-pub(super) fn name_of(compression: Compression) -> String {
-    format!("{compression:?}").to_lowercase()
 }

@@ -49,7 +49,7 @@ impl Tables for SysbenchTables<'_> {
                 .column("c", ColumnType::Bytes)
                 .column("pad", ColumnType::Bytes)
                 .primary_key(&["id"])
-                .primary_options(self.target.index_options(self.target.parameters.primary))
+                .primary_options(self.target.index_options(self.target.parameters.rows))
                 .build()
                 .map_err(Error::from)?;
             let name = format!("sbtest{}", tables.len() + 1);

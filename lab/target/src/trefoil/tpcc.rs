@@ -45,7 +45,7 @@ impl<'a> TpccTables<'a> {
         let names = |columns: &[usize]| columns.iter().map(|column| definition.columns[*column].0).collect::<Vec<_>>();
         let key: Vec<usize> = (0..definition.key).collect();
         let parameters = &self.target.parameters;
-        builder = builder.primary_key(&names(&key)).primary_options(self.target.index_options(parameters.primary));
+        builder = builder.primary_key(&names(&key)).primary_options(self.target.index_options(parameters.rows));
         if let Some(columns) = definition.index {
             let options = self.target.index_options(parameters.secondary);
             builder = builder.index(IndexSchema::new(INDEX, &names(columns)).with_options(options));

@@ -68,6 +68,7 @@ pub fn run_case(
         stage: Stage {
             clock: Clock::start(),
             device: disk::Mount::of(place.dir).map(|mount| mount.device),
+            target,
             engine: target.runs(),
             interrupt,
             watcher,
