@@ -3,11 +3,11 @@
 
 use crate::html::{escaped, short};
 
-const WIDTH: f64 = 860.0;
-const LEFT: f64 = 74.0;
-const RIGHT: f64 = 12.0;
+pub(crate) const WIDTH: f64 = 860.0;
+pub(crate) const LEFT: f64 = 74.0;
+pub(crate) const RIGHT: f64 = 12.0;
 /// Most points a line is drawn with; longer series are folded.
-const MOST_POINTS: usize = 600;
+pub(crate) const MOST_POINTS: usize = 600;
 /// Colours the style sheet has.
 const COLOURS: usize = 8;
 
@@ -48,7 +48,7 @@ pub fn bars(title: &str, rows: &[(String, f64, String)]) -> String {
     out + "</svg></figure>\n"
 }
 
-fn opened(title: &str, height: f64) -> String {
+pub(crate) fn opened(title: &str, height: f64) -> String {
     format!(
         "<figure class=\"chart\"><svg viewBox=\"0 0 {WIDTH:.0} {height:.0}\" role=\"img\" aria-label=\"{0}\">\n\
          <text class=\"heading\" x=\"4\" y=\"14\">{0}</text>\n",
@@ -86,7 +86,7 @@ fn folded(values: &[f64], fold: Fold) -> (usize, Vec<f64>) {
 }
 
 /// A round number of about a fifth of `most`.
-fn tick(most: f64) -> f64 {
+pub(crate) fn tick(most: f64) -> f64 {
     let raw = (most / 5.0).max(1e-9);
     let power = 10f64.powf(raw.log10().floor());
     let factor = raw / power;
@@ -183,11 +183,11 @@ fn polyline(trace: &Trace, fold: Fold, x_of: &dyn Fn(f64) -> f64, y_of: &dyn Fn(
 
 const LEGEND_ROW: f64 = 18.0;
 
-fn legend_height(traces: &[Trace]) -> f64 {
+pub(crate) fn legend_height(traces: &[Trace]) -> f64 {
     traces.len().div_ceil(2) as f64 * LEGEND_ROW + 4.0
 }
 
-fn legend(traces: &[Trace], from: f64) -> String {
+pub(crate) fn legend(traces: &[Trace], from: f64) -> String {
     let mut out = String::new();
     for (place, trace) in traces.iter().enumerate() {
         let x = LEFT + (place % 2) as f64 * (WIDTH - LEFT) / 2.0;

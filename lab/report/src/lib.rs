@@ -6,10 +6,12 @@
 //! | [`lines`] | what a row of the tables is: one target in one case, its repetitions folded into their median |
 //! | [`html`] | escaping, tables, numbers |
 //! | [`chart`] | bars and lines as SVG |
+//! | [`stack`] | stacked bars and areas as SVG |
 //! | [`contention`] | the tables of sysbench |
 //! | [`orders`] | the tables and charts of TPC-C |
 //! | [`summary`] | the tables over all steps |
 //! | [`section`] | one step |
+//! | [`levels`] | log-structured merge trees in a step |
 //! | [`appendix`] | environment, configuration, counters |
 
 #![forbid(unsafe_code)]
@@ -24,9 +26,11 @@ pub mod chart;
 pub mod colour;
 pub mod contention;
 pub mod html;
+pub mod levels;
 pub mod lines;
 pub mod orders;
 pub mod section;
+pub mod stack;
 pub mod summary;
 
 use html::escaped;

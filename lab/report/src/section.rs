@@ -7,6 +7,7 @@ use lab_measure::histogram::{CLASS_NAMES, Classes};
 use crate::chart::{self, Fold, SHARES, Trace};
 use crate::colour;
 use crate::html::{Table, anchor, coloured, escaped, rate, short, size, time_us};
+use crate::levels;
 use crate::lines::{Entry, Lines};
 
 /// The heading of a step.
@@ -44,6 +45,7 @@ pub fn section(lines: &Lines<'_>, step: &str) -> String {
     }
     out.push_str(&costs(lines, step));
     out.push_str(&written(lines, step));
+    out.push_str(&levels::part(lines, step));
     out.push_str(&steadiness(lines, step));
     out.push_str(&columns(lines, step));
     out.push_str(&notes(lines, step));

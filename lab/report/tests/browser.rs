@@ -20,7 +20,7 @@ addEventListener('load', () => {
   const extent = element => { const box = element.getBoundingClientRect(); return [box.width, box.height]; };
   const charts = [...document.querySelectorAll('svg')].map(svg => {
     const frame = svg.getBoundingClientRect();
-    const marks = [...svg.querySelectorAll('rect.fill, polyline, circle, path.line')];
+    const marks = [...svg.querySelectorAll('rect.fill, polygon.fill, polyline, circle, path.line')];
     const inside = mark => {
       const box = mark.getBoundingClientRect(), stroke = 2;
       return box.width + box.height > 0.5 && box.left >= frame.left - stroke && box.right <= frame.right + stroke

@@ -28,6 +28,9 @@ fn the_page_holds_every_part() {
         "@media print",
         "Appendix",
         "Engine counters",
+        "l.i1: bytes by level, second by second: trefoil",
+        "l.i1: sorted runs that a look-up may meet",
+        "l.i1: bytes of levels by cause",
     ] {
         assert!(html.contains(part), "{part}");
     }
@@ -55,7 +58,26 @@ fn cells_are_coloured_by_the_rules() {
     let written = row("Bytes written by cause", "trefoil");
     assert_eq!(written.matches("2.0\u{202f}MiB").count(), 2, "{written}");
     assert!(written.contains("4.0\u{202f}MiB") && written.contains("-20.0 %"), "{written}");
+    // Two indexes: 2 MiB flushed, 1 and 3 merged, 1 moved, of 2 that came in.
+    let causes = row("Levels: bytes by cause", "trefoil");
+    let cells: Vec<&str> = causes.split("<td>").skip(1).map(|cell| cell.split_once("</td>").unwrap().0).collect();
+    let mib = |n: u32| format!("{n}.0\u{202f}MiB");
+    assert_eq!(cells, [mib(2), mib(1), mib(3), mib(1), mib(6), mib(2), "3.00".into()], "{causes}");
+    assert!(row("slowed down", "trefoil").contains("<td>gc</td><td>200</td><td>1.50</td><td>20.5</td>"));
     assert!(row("Background", "target").contains("<td class=\"gray\">200</td>"));
+}
+
+#[test]
+fn what_has_no_levels_has_no_part_of_them() {
+    let mut run = fixture();
+    for record in &mut run.steps {
+        record.levels.clear();
+        let is_of_levels = |name: &str| name.contains(".lsm.") || name.starts_with("delays.");
+        record.counters_after.retain(|name, _| !is_of_levels(name));
+    }
+    let html = page(&[run]);
+    assert!(!html.contains("<h3>Levels</h3>") && !html.contains("by level"));
+    assert!(page(&[fixture()]).contains("<h3>Levels</h3>"));
 }
 
 #[test]
