@@ -152,6 +152,7 @@ typedef struct {
   uint8_t flags;         /* TREFOIL_CLAIMED, TREFOIL_CLUSTERING */
   uint32_t node_size;    /* 0: the default */
   uint32_t extended;     /* parts behind those that the server's keys may go on with: of the primary key */
+  uint8_t shape;         /* 0 not said, 1 lazy, 2 leveled, 3 universal: of lsm only */
 } trefoil_key;
 
 typedef struct {
@@ -178,8 +179,8 @@ static_assert(sizeof(trefoil_settings) == 24, "as in abi.rs");
 static_assert(sizeof(trefoil_options) == 112, "as in abi.rs");
 static_assert(sizeof(trefoil_field) == 48, "as in abi.rs");
 static_assert(sizeof(trefoil_part) == 16, "as in abi.rs");
-static_assert(sizeof(trefoil_key) == 40, "as in abi.rs");
-static_assert(sizeof(trefoil_definition) == 80, "as in abi.rs");
+static_assert(sizeof(trefoil_key) == 48, "as in abi.rs");
+static_assert(sizeof(trefoil_definition) == 88, "as in abi.rs");
 static_assert(sizeof(trefoil_table_stats) == 40, "as in abi.rs");
 
 /* A foreign key. Names of tables are the engine's. */

@@ -8,31 +8,40 @@
 /* 0 is "not said": a key then has what the table says. The other values are the table's, one further. */
 #define STRUCTURES "default,auto,btree,betree,lsm"
 #define COMPRESSIONS "default,none,lz4,zstd"
+#define SHAPES "default,lazy,leveled,universal"
 
 ha_create_table_option trefoil_key_option_list[]=
 {
   HA_IOPTION_ENUM("STRUCTURE", structure, STRUCTURES, 0),
+  HA_IOPTION_ENUM("SHAPE", shape, SHAPES, 0),
   HA_IOPTION_ENUM("COMPRESSION", compression, COMPRESSIONS, 0),
   HA_IOPTION_NUMBER("NODE_SIZE", node_size, 0, 0, 65536, 1),
   HA_IOPTION_BOOL("CLUSTERING", clustering, 0),
   HA_IOPTION_END
 };
 
+/* As the engine numbers it. */
+static const uint8_t LSM= 3;
+
 /* As the engine numbers them, whether it has them or not. */
 static trefoil_key asked(const trefoil_table_options *table, const trefoil_key_options *own)
 {
   static const uint8_t structures[]= {0, 0, 1, 2, 3};
   static const uint8_t compressions[]= {0, 1, 0, 2};
-  uint structure= own ? own->structure : 0, compression= own ? own->compression : 0;
+  uint structure= own ? own->structure : 0, compression= own ? own->compression : 0, shape= own ? own->shape : 0;
   ulonglong node_size= own ? own->node_size : 0;
   if (table)
   {
     structure= structure ? structure : table->structure + 1;
     compression= compression ? compression : table->compression + 1;
     node_size= node_size ? node_size : table->node_size;
+    /* A key of another structure than the table's has none of its shapes. */
+    if (!shape && (!own || structures[structure] == LSM))
+      shape= table->shape;
   }
   trefoil_key to{};
   to.structure= structures[structure];
+  to.shape= (uint8_t) shape;
   to.compression= compressions[compression];
   to.node_size= (uint32_t) node_size;
   return to;
@@ -51,6 +60,7 @@ void settings(const trefoil_table_options *table, const KEY *key, trefoil_key *t
   while (trefoil_key_fit(&fitting, &why) == TREFOIL_UNSUPPORTED)
     ;
   to->structure= fitting.structure;
+  to->shape= fitting.shape;
   to->compression= fitting.compression;
   to->node_size= fitting.node_size;
 }
@@ -66,7 +76,8 @@ bool options_differ(const TABLE_SHARE *share, const HA_CREATE_INFO *info)
   const trefoil_table_options *old= table_options(share), *now= info->option_struct;
   if (!old || !now)
     return false;
-  return old->structure != now->structure || old->compression != now->compression || old->node_size != now->node_size;
+  return old->structure != now->structure || old->compression != now->compression || old->node_size != now->node_size ||
+         old->shape != now->shape;
 }
 
 /* An error, or a warning that the default is taken. */
@@ -137,7 +148,12 @@ bool refuse_options(const TABLE *table, const HA_CREATE_INFO *info)
   for (uint n= 0; n < share->keys; n++)
   {
     const KEY &key= table->key_info[n];
-    if (refuse_settings(asked(nullptr, key_options(&key))) || refuse_clustering(key))
+    const trefoil_key_options *own= key_options(&key);
+    trefoil_key wanted= asked(nullptr, own);
+    /* Its shape is one of the structure that it has, be that its own or the table's. */
+    if (own && own->shape && !own->structure)
+      wanted.structure= asked(table_options(share), own).structure;
+    if (refuse_settings(wanted) || refuse_clustering(key))
       return true;
   }
   return false;

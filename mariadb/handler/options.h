@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only
-   Options of tables and keys: STRUCTURE, COMPRESSION, NODE_SIZE, CLUSTERING. */
+   Options of tables and keys: STRUCTURE, SHAPE, COMPRESSION, NODE_SIZE, CLUSTERING. */
 #ifndef TREFOIL_OPTIONS_H
 #define TREFOIL_OPTIONS_H
 
@@ -8,6 +8,7 @@
 struct trefoil_table_options
 {
   uint structure;
+  uint shape;
   uint compression;
   ulonglong node_size;
 };
@@ -15,6 +16,7 @@ struct trefoil_table_options
 struct trefoil_key_options
 {
   uint structure;
+  uint shape;
   uint compression;
   ulonglong node_size;
   bool clustering;

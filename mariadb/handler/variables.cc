@@ -118,6 +118,7 @@ static MYSQL_THDVAR_ENUM(default_compression, PLUGIN_VAR_RQCMDARG, "COMPRESSION 
 ha_create_table_option trefoil_table_option_list[]=
 {
   HA_TOPTION_SYSVAR("STRUCTURE", structure, default_structure),
+  HA_TOPTION_ENUM("SHAPE", shape, "default,lazy,leveled,universal", 0),
   HA_TOPTION_SYSVAR("COMPRESSION", compression, default_compression),
   HA_TOPTION_NUMBER("NODE_SIZE", node_size, 0, 0, 65536, 1),
   HA_TOPTION_END

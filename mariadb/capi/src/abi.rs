@@ -101,6 +101,7 @@ pub struct Key {
     pub(crate) flags: u8,
     pub(crate) node_size: u32,
     pub(crate) extended: u32,
+    pub(crate) shape: u8,
 }
 
 /// A table of the server.
@@ -254,8 +255,8 @@ const _: () = assert!(size_of::<Options>() == 112);
 const _: () = assert!(size_of::<Field>() == 48);
 const _: () = assert!(size_of::<Part>() == 16);
 const _: () = assert!(size_of::<Collation>() == 12);
-const _: () = assert!(size_of::<Key>() == 40);
-const _: () = assert!(size_of::<Definition>() == 80);
+const _: () = assert!(size_of::<Key>() == 48);
+const _: () = assert!(size_of::<Definition>() == 88);
 const _: () = assert!(size_of::<TableStats>() == 40);
 const _: () = assert!(size_of::<BeginOptions>() == 16);
 const _: () = assert!(size_of::<Patience>() == 32);

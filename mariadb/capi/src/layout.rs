@@ -7,7 +7,7 @@
 
 use std::cmp::Ordering;
 
-use trefoil::{Compression, IndexOptions, IndexSchema, KeyPart, OwnedValue, Schema, Structure, Value};
+use trefoil::{Compression, IndexOptions, IndexSchema, KeyPart, OwnedValue, Schema, Shape, Structure, Value};
 
 use crate::abi;
 use crate::alter;
@@ -492,7 +492,7 @@ fn schema(
 
 /// Takes the default for a setting that no index can have, and says which it was; to be asked until there is none.
 pub fn fit(key: &mut abi::Key) -> Result<()> {
-    let wanted = index_options(key)?;
+    let wanted = index_options(key).inspect_err(|_| key.shape = 0)?;
     let structure = IndexOptions { node_bytes: 0, ..wanted };
     structure.check().inspect_err(|_| key.structure = 0)?;
     wanted.check().inspect_err(|_| key.node_size = 0)?;
@@ -514,5 +514,19 @@ fn index_options(from: &abi::Key) -> Result<IndexOptions> {
         2 => Compression::Zstd,
         _ => return Err(unknown("a compression")),
     };
-    Ok(IndexOptions { structure, compression, node_bytes: from.node_size as usize, ..IndexOptions::default() })
+    let (shape, name) = match from.shape {
+        0 => (Shape::default(), None),
+        1 => (Shape::Lazy, Some("lazy")),
+        2 => (Shape::Leveled, Some("leveled")),
+        3 => (Shape::Universal, Some("universal")),
+        _ => return Err(unknown("a shape")),
+    };
+    if let Some(name) = name.filter(|_| structure != Structure::Lsm) {
+        let other = format!("{structure:?}").to_lowercase();
+        let why = format!(
+            "SHAPE={name} is for STRUCTURE=lsm, and this is STRUCTURE={other}; leave it out, or say SHAPE=DEFAULT"
+        );
+        return Err(Failure::new(Code::Unsupported, &why));
+    }
+    Ok(IndexOptions { structure, compression, node_bytes: from.node_size as usize, shape, ..IndexOptions::default() })
 }
