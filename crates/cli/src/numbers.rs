@@ -3,6 +3,7 @@
 use std::io::Write;
 
 use serde_json::json;
+use trefoil::{IndexStats, LevelStats};
 
 use crate::{Failure, Format, Opened};
 
@@ -32,14 +33,17 @@ pub(crate) fn run(database: &Opened, format: Format, out: &mut impl Write) -> Re
                     bytes(index.disk_bytes)
                 )?;
             }
+            levels(&stats.indexes, out)?;
         }
         Format::Json => {
-            let of_index = |(name, index): &(String, trefoil::IndexStats)| {
+            let of_index = |(name, index): &(String, IndexStats)| {
                 json!({
                     "index": name, "live_keys": index.live_keys, "dead_versions": index.dead_versions,
                     "disk_bytes": index.disk_bytes, "leaves": index.leaves, "height": index.height,
                     "runs": index.runs,
                     "run_bytes": index.run_bytes,
+                    "space_amplification": index.space_amplification(),
+                    "levels": used(index).map(of_level).collect::<Vec<_>>(),
                 })
             };
             let all = json!({
@@ -53,6 +57,63 @@ pub(crate) fn run(database: &Opened, format: Format, out: &mut impl Write) -> Re
         }
     }
     Ok(opened.close()?)
+}
+
+/// Levels of a log-structured merge tree that have something, by their numbers.
+fn used(index: &IndexStats) -> impl Iterator<Item = (usize, &LevelStats)> {
+    index.levels.iter().enumerate().filter(|(_, level)| level.runs > 0)
+}
+
+fn of_level((number, level): (usize, &LevelStats)) -> serde_json::Value {
+    json!({
+        "level": number, "runs": level.runs, "strands": level.strands, "disk_bytes": level.disk_bytes,
+        "versions": level.versions, "live_keys": level.live_keys, "tombstones": level.deleted_keys,
+        "dead_share": level.dead_share(),
+    })
+}
+
+/// A line for each level of each log-structured merge tree; nothing if there is none.
+fn levels(indexes: &[(String, IndexStats)], out: &mut impl Write) -> Result<(), Failure> {
+    if indexes.iter().all(|(_, index)| used(index).next().is_none()) {
+        return Ok(());
+    }
+    writeln!(
+        out,
+        "\n{:<32} {:>5} {:>6} {:>7} {:>10} {:>12} {:>12} {:>10} {:>6}",
+        "levels (0 is what flushes write)",
+        "level",
+        "runs",
+        "strands",
+        "disk",
+        "versions",
+        "live",
+        "tombstones",
+        "dead"
+    )?;
+    for (name, index) in indexes {
+        for (number, level) in used(index) {
+            writeln!(
+                out,
+                "{name:<32} {number:>5} {:>6} {:>7} {:>10} {:>12} {:>12} {:>10} {:>5.1}%",
+                level.runs,
+                level.strands,
+                bytes(level.disk_bytes),
+                level.versions,
+                level.live_keys,
+                level.deleted_keys,
+                level.dead_share() * 100.0
+            )?;
+        }
+        if let Some(space) = index.space_amplification().filter(|_| used(index).next().is_some()) {
+            let strands = index.height;
+            writeln!(
+                out,
+                "{name:<32} a look-up may meet {strands} sorted runs; {space:.2} versions kept for a live key"
+            )?;
+        }
+    }
+    writeln!(out, "strands: runs of one level that may have one key in common")?;
+    Ok(())
 }
 
 /// A size for people.

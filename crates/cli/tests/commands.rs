@@ -5,7 +5,7 @@
 use std::path::Path;
 use std::process::{Command, Output};
 
-use trefoil::{ColumnType, Database, IndexOptions, IndexSchema, Options, Schema, Value};
+use trefoil::{ColumnType, Database, IndexOptions, IndexSchema, Options, Schema, Structure, Value};
 
 fn trefoil(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_trefoil")).args(arguments).output().unwrap()
@@ -191,6 +191,44 @@ fn sizes_are_told() {
         all["indexes"].as_array().unwrap().iter().find(|i| i["index"] == name).unwrap()["live_keys"].as_u64()
     };
     assert_eq!((keys("orders.primary"), keys("notes")), (Some(3), Some(2)));
+}
+
+/// Of a log-structured merge tree its levels, one line each; of others none.
+#[test]
+fn levels_are_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = shop(dir.path());
+    let stats = |format: &[&str]| text(&trefoil(&[&["stats", &path], format].concat()).stdout);
+    assert!(!stats(&[]).contains("levels"), "there is none");
+    let db = Database::open(&path, Options::default()).unwrap();
+    let lsm = IndexOptions { structure: Structure::Lsm, ..IndexOptions::default() };
+    let index = db.create_index("events", lsm).unwrap();
+    // Two flushes, the second of which deletes half of the first.
+    for round in 0..2u32 {
+        let mut tx = db.begin().unwrap();
+        for key in 0..100u32 {
+            match round {
+                0 => tx.put(&index, &key.to_be_bytes(), b"value").unwrap(),
+                _ if key % 2 == 0 => tx.delete(&index, &key.to_be_bytes()).unwrap(),
+                _ => {}
+            }
+        }
+        tx.commit().unwrap();
+        db.checkpoint().unwrap();
+    }
+    db.close().unwrap();
+    let printed = stats(&[]);
+    assert!(printed.contains("levels (0 is what flushes write)"), "{printed}");
+    let all: serde_json::Value = serde_json::from_str(&stats(&["--format", "json"])).unwrap();
+    let events = all["indexes"].as_array().unwrap().iter().find(|index| index["index"] == "events").unwrap();
+    let levels = events["levels"].as_array().unwrap();
+    let sum = |key: &str| levels.iter().map(|level| level[key].as_u64().unwrap()).sum::<u64>();
+    // The background may have merged both by now: then the deleted half is gone.
+    let (live, versions) = (sum("live_keys"), sum("versions"));
+    assert!(matches!((live, versions), (100, 150) | (50, 50)), "{events}");
+    let lines = printed.lines().filter(|line| line.starts_with("events ")).count();
+    assert_eq!(lines, 1 + levels.len() + 1, "one of the index, of each level, and of all of them: {printed}");
+    assert!(printed.contains("a look-up may meet"), "{printed}");
 }
 
 #[test]
