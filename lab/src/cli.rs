@@ -5,9 +5,11 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use lab_workload::DeleteForm;
 
+mod fetch;
 mod sysbench;
 mod tpcc;
 
+pub use fetch::Fetch;
 pub use sysbench::Sysbench;
 pub use tpcc::Tpcc;
 
@@ -92,6 +94,8 @@ pub enum Command {
         /// The run folder
         run: PathBuf,
     },
+    /// Bring a server of another version from the package registries, without installing it
+    Fetch(Fetch),
     /// The process that step crash of TPC-C kills
     #[command(hide = true)]
     TpccChild {

@@ -15,6 +15,7 @@
 //! | [`browse`] | `lab report`, `lab list`, `lab show` |
 //! | [`verify`] | `lab verify` |
 //! | [`doctor`] | `lab doctor` |
+//! | [`fetch`] | `lab fetch` |
 //! | [`outcome`] | exit codes |
 
 #![forbid(unsafe_code)]
@@ -27,6 +28,7 @@ mod browse;
 mod cli;
 mod compare;
 mod doctor;
+mod fetch;
 mod folder;
 mod group;
 mod keeper;
@@ -68,6 +70,7 @@ fn main() -> ExitCode {
         cli::Command::Explain(_) => unbuilt("lab explain"),
         cli::Command::Serve(_) => unbuilt("lab serve"),
         cli::Command::Replay(_) => unbuilt("lab replay"),
+        cli::Command::Fetch(options) => fetch::fetch(&options),
         cli::Command::Verify { run } => verify::verify(&run),
         cli::Command::TpccChild { order } => run::crash_child(&order),
     };

@@ -64,6 +64,18 @@ const MARIADB: Tool = Tool {
     install: "g++, apt-get and dpkg-deb with package sources that have MariaDB 10.11 and its source",
 };
 
+/// The machine's own, or packages that are fetched; the part `programs` makes what asks.
+const POSTGRES: Tool = Tool {
+    name: "postgres",
+    probe: &["lab", "fetch", "postgres"],
+    install: "postgresql (its initdb), or apt-get and dpkg-deb with package sources that have postgresql-15",
+};
+const MYSQL: Tool = Tool {
+    name: "mysql",
+    probe: &["lab", "fetch", "mysql@9.7"],
+    install: "apt-get and dpkg-deb with package sources of Debian, whose release sid has mysql-server-core 9.7",
+};
+
 /// Everything that needs no test to run.
 pub fn check() -> Vec<Part> {
     vec![
@@ -126,12 +138,16 @@ fn processes() -> Vec<Part> {
     let env = &[("TREFOIL_PROFILE", "sim"), ("TREFOIL_BUILD", "--workspace --lib --bin differential --test readme")];
     let mariadb = Part { needs: Some(MARIADB), env, ..mariadb };
     // The lab's workloads on servers of its own.
-    let servers = workspace(&["test", "--test", "agreement", "--test", "sysbench", "--test", "servers", "server"]);
-    let servers = part("lab-servers", Work::Cargo(servers));
+    let on = |name: &'static str, which: &'static str| {
+        let tests = ["agreement", "sysbench", "tpcc", "servers"].into_iter().flat_map(|test| ["--test", test]);
+        part(name, Work::Cargo(workspace(&["test"].into_iter().chain(tests).chain([which]).collect::<Vec<_>>())))
+    };
     let env = &[("TREFOIL_PROFILE", "sim"), ("TREFOIL_SERVERS", "1")];
     vec![
         mariadb,
-        Part { needs: Some(MARIADB), env, ..servers },
+        Part { needs: Some(MARIADB), env, ..on("lab-servers", "server") },
+        Part { needs: Some(POSTGRES), env: &[("TREFOIL_POSTGRES", "1")], ..on("postgres", "postgres") },
+        Part { needs: Some(MYSQL), env: &[("TREFOIL_MYSQL", "1")], ..on("mysql", "mysql") },
         Part { env: &[("RUSTFLAGS", "--cfg crossbeam_loom")], ..part("epoch-model", model) },
         part("crash", Work::Program("trefoil-crash", &["kills", "60"])),
         part("lab-smoke", Work::Program("lab", LAB_SMOKE)),

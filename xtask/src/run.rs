@@ -113,8 +113,7 @@ fn run_part(root: &Path, part: &Part) -> Outcome {
             run_command(root, part, command)
         }
         Work::Program(name, args) => {
-            let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), Into::into);
-            let mut command = Command::new(root.join(target).join("sim").join(name));
+            let mut command = Command::new(of_the_house(root, name));
             command.args(*args);
             run_command(root, part, command)
         }
@@ -152,9 +151,18 @@ fn failed() -> Outcome {
     Outcome { verdict: Verdict::Failed, failed: 1, ..Outcome::default() }
 }
 
+/// A program that the part `programs` has built.
+fn of_the_house(root: &Path, name: &str) -> std::path::PathBuf {
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), Into::into);
+    root.join(target).join("sim").join(name)
+}
+
 fn present(root: &Path, tool: &Tool) -> bool {
     let [program, args @ ..] = tool.probe else { return false };
-    let mut probe = Command::new(program);
+    let mut probe = match *program {
+        "lab" => Command::new(of_the_house(root, program)),
+        _ => Command::new(program),
+    };
     probe.args(args).current_dir(root).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     probe.status().is_ok_and(|s| s.success())
 }

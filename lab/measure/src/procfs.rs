@@ -63,6 +63,8 @@ pub enum Runs {
     Inside,
     /// In the process of this number.
     Beside(u32),
+    /// In the process of this number and those that it started, one for each connection.
+    Family(u32),
     /// Where this machine's kernel does not see it.
     Elsewhere,
 }
@@ -72,9 +74,18 @@ impl Runs {
     fn folder(self) -> Option<String> {
         match self {
             Runs::Inside => Some("/proc/self".into()),
-            Runs::Beside(process) => Some(format!("/proc/{process}")),
+            Runs::Beside(process) | Runs::Family(process) => Some(format!("/proc/{process}")),
             Runs::Elsewhere => None,
         }
+    }
+
+    /// The folders of all its processes, the first one first.
+    fn folders(self) -> Vec<String> {
+        let mut all: Vec<String> = self.folder().into_iter().collect();
+        if let Runs::Family(process) = self {
+            all.extend(children_of(process).iter().map(|child| format!("/proc/{child}")));
+        }
+        all
     }
 }
 
@@ -105,9 +116,45 @@ impl Process {
     /// Reads the counters of the engine's process.
     #[must_use]
     pub fn of(engine: Runs) -> Option<Process> {
-        let folder = engine.folder()?;
-        let read = |name: &str| fs::read_to_string(format!("{folder}/{name}")).ok();
-        Process::parse(&read("stat")?, &read("status")?, read("io").as_deref())
+        let read = |folder: &str, name: &str| fs::read_to_string(format!("{folder}/{name}")).ok();
+        let of = |folder: &String| {
+            let (stat, status) = (read(folder, "stat")?, read(folder, "status")?);
+            let process = Process::parse(&stat, &status, read(folder, "io").as_deref())?;
+            Some((process, stat, status))
+        };
+        let mut folders = engine.folders().into_iter();
+        let (mut all, stat, status) = of(&folders.next()?)?;
+        if let Runs::Family(_) = engine {
+            // The kernel adds what an ended child did to its parent: bytes to the parent's own, time beside it.
+            let ended = Process::ended_children(&stat)?;
+            (all.user_secs, all.system_secs) = (all.user_secs + ended.0, all.system_secs + ended.1);
+            let mut shared = status_number(&status, "RssShmem:").unwrap_or(0) * KIB;
+            // One that ends meanwhile is left out; it is the parent's at the next look.
+            for (child, _, status) in folders.filter_map(|folder| of(&folder)) {
+                all.add(&child, &status, &mut shared);
+            }
+        }
+        Some(all)
+    }
+
+    /// Seconds of children that have ended: in user mode and in the kernel.
+    fn ended_children(stat: &str) -> Option<(f64, f64)> {
+        let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
+        let secs = |field: usize| Some(fields.get(field)?.parse::<f64>().ok()? / TICKS_PER_SECOND);
+        Some((secs(13)?, secs(14)?))
+    }
+
+    /// Adds a child. Of the shared memory, which each that touched a page counts, the largest share counts once.
+    fn add(&mut self, child: &Process, status: &str, shared: &mut u64) {
+        let own = status_number(status, "RssAnon:").unwrap_or(0) * KIB;
+        let of_child = status_number(status, "RssShmem:").unwrap_or(0) * KIB;
+        self.rss_bytes += own + of_child.saturating_sub(*shared);
+        *shared = of_child.max(*shared);
+        self.peak_rss_bytes = self.peak_rss_bytes.max(self.rss_bytes);
+        (self.user_secs, self.system_secs) = (self.user_secs + child.user_secs, self.system_secs + child.system_secs);
+        let sum = |all: Option<u64>, more: Option<u64>| Some(all? + more?);
+        self.read_bytes = sum(self.read_bytes, child.read_bytes);
+        self.write_bytes = sum(self.write_bytes, child.write_bytes);
     }
 
     fn parse(stat: &str, status: &str, io: Option<&str>) -> Option<Process> {
@@ -146,13 +193,23 @@ pub fn thread_switches() -> Option<u64> {
     switches_of(&fs::read_to_string("/proc/thread-self/status").ok()?)
 }
 
-/// Context switches of every living thread of the engine's process, by thread id.
+/// Processes whose parent is this one.
+fn children_of(parent: u32) -> Vec<u32> {
+    let is_child = |process: &u32| {
+        let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok();
+        let parent_of = |stat: String| stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse::<u32>().ok();
+        stat.and_then(parent_of) == Some(parent)
+    };
+    let all = fs::read_dir("/proc").into_iter().flatten().flatten();
+    all.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).filter(is_child).collect()
+}
+
+/// Context switches of every living thread of the engine's processes, by thread id.
 #[must_use]
 pub fn switches_by_thread(engine: Runs) -> Vec<(u64, u64)> {
-    let tasks = engine.folder().and_then(|folder| fs::read_dir(format!("{folder}/task")).ok());
-    let Some(tasks) = tasks else { return Vec::new() };
+    let tasks = engine.folders().into_iter().filter_map(|folder| fs::read_dir(format!("{folder}/task")).ok());
     let mut all = Vec::new();
-    for task in tasks.flatten() {
+    for task in tasks.flatten().flatten() {
         let id = task.file_name().to_str().and_then(|name| name.parse().ok());
         let count = fs::read_to_string(task.path().join("status")).ok().as_deref().and_then(switches_of);
         if let (Some(id), Some(count)) = (id, count) {
@@ -191,6 +248,29 @@ mod tests {
         assert_eq!((process.rss_bytes, process.peak_rss_bytes), (1 << 20, 2 << 20));
         assert_eq!((process.read_bytes, process.write_bytes), (Some(4_096), Some(8_192)));
         assert_eq!(Process::parse(stat, status, None).unwrap().read_bytes, None);
+    }
+
+    /// What a family did is what its members did, those that have ended included.
+    #[test]
+    fn a_family_is_counted_together() {
+        let script = "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done";
+        let mut parent = std::process::Command::new("sh");
+        // A child that works and ends, then one that works and stays.
+        parent.args(["-c", &format!("sh -c '{script}'; echo; sh -c '{script}; echo; read -r line; true'; true")]);
+        parent.stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped());
+        let mut parent = parent.spawn().unwrap();
+        let mut lines = std::io::BufRead::lines(std::io::BufReader::new(parent.stdout.take().unwrap()));
+        let family = Runs::Family(parent.id());
+        lines.next().unwrap().unwrap();
+        let first = Process::of(family).unwrap().cpu_secs();
+        lines.next().unwrap().unwrap();
+        let both = Process::of(family).unwrap();
+        let alone = Process::of(Runs::Beside(parent.id())).unwrap();
+        assert!(first > alone.cpu_secs() && both.cpu_secs() > first, "{first} {both:?} {alone:?}");
+        assert!(both.rss_bytes > alone.rss_bytes);
+        assert!(switches_by_thread(family).len() > 1);
+        drop(parent.stdin.take());
+        parent.wait().unwrap();
     }
 
     #[test]

@@ -12,15 +12,18 @@ pub fn known_targets() -> Vec<(&'static str, &'static str)> {
         ("trefoil", "the embedded engine; trefoil:structure=btree|betree|lsm, shape, compaction_pri, …: see below"),
         ("null", "does nothing: shows what the driver itself costs"),
         ("model", "ordered maps in memory: obviously right, for checking the lab"),
-        ("server", "a private server: server:mariadb?engine=innodb|rocksdb|trefoil, dir, cnf, protocol, …"),
+        ("server", "a private server: server:mariadb?engine=innodb|rocksdb|trefoil, server:mysql?…, server:postgres"),
         ("mysql", "a server that runs: mysql://user@host:port/database?engine=innodb, socket, protocol"),
+        ("postgres", "a server that runs: postgres://user:password@host:port/database, socket, passfile, protocol"),
     ];
     known.extend(peers::PEERS.iter().filter(|(_, _, built)| *built).map(|(name, about, _)| (*name, *about)));
     known
 }
 
-/// Names the lab knows about and this build does not have.
-const NOT_BUILT: &[&str] = &["mariadb", "postgres", "postgresql"];
+/// Names of servers that are no targets by themselves.
+const SERVERS: &[&str] = &["mariadb", "innodb", "myrocks"];
+/// Schemes of URLs of servers that run.
+const URLS: [&str; 3] = ["mysql", "postgres", "postgresql"];
 
 /// Whether a name is that of a peer, built in or not.
 fn is_peer(name: &str) -> bool {
@@ -36,11 +39,12 @@ pub fn check(spec: &TargetSpec) -> Result<()> {
         "trefoil" => trefoil::TrefoilTarget::check(spec.clone()),
         "null" => null::NullTarget::check(spec.clone()),
         "model" => model::ModelTarget::check(spec.clone()),
-        "server" | "mysql" => server::check(spec.clone()),
+        "server" => server::check(spec.clone()),
+        url if URLS.contains(&url) => server::check(spec.clone()),
         name if is_peer(name) => peers::check(spec.clone()),
-        name if NOT_BUILT.contains(&name) => {
-            Err(TargetError::Unsupported(format!("target `{spec}`: this build has no adapter for `{name}`")))
-        }
+        name if SERVERS.contains(&name) => Err(TargetError::Usage(format!(
+            "target `{spec}`: `{name}` is a server's: server:mariadb?engine=innodb, or mysql://user@host/database?engine=innodb"
+        ))),
         name => Err(TargetError::Usage(format!(
             "target `{spec}`: no engine is called `{name}`; this build has {}",
             known_targets().iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ")
@@ -52,7 +56,7 @@ pub fn check(spec: &TargetSpec) -> Result<()> {
 pub fn check_locking(spec: &TargetSpec, workload: &str) -> Result<()> {
     match (spec.name.as_str(), spec.parameters.get("txn").map(String::as_str)) {
         ("trefoil" | "null" | "model", _) | ("rocksdb", Some("pessimistic")) => Ok(()),
-        ("server" | "mysql", _) if workload == "sysbench" => Ok(()),
+        (name, _) if name == "server" || URLS.contains(&name) => Ok(()),
         ("rocksdb", _) => Err(TargetError::Unsupported(format!(
             "target `{spec}`: {workload} needs transactions that lock: rocksdb:txn=pessimistic"
         ))),
@@ -75,7 +79,7 @@ pub fn reaches_the_disk_itself(spec: &TargetSpec) -> bool {
 /// Whether a target is a server that somebody else started: no limit of a control group reaches it.
 #[must_use]
 pub fn is_out_of_reach(spec: &TargetSpec) -> bool {
-    spec.name == "mysql"
+    URLS.contains(&spec.name.as_str())
 }
 
 /// Refuses limits of the disk that a target would not feel: they are those of Trefoil's file layer, and other engines
@@ -105,7 +109,7 @@ pub fn open(spec: &TargetSpec, setup: &Setup) -> Result<Box<dyn Target>> {
         "trefoil" => Ok(Box::new(trefoil::TrefoilTarget::open(spec.clone(), setup)?)),
         "null" => Ok(Box::new(null::NullTarget::open(spec.clone())?)),
         "model" => Ok(Box::new(model::ModelTarget::open(spec.clone(), setup)?)),
-        "server" | "mysql" => Ok(Box::new(server::open(spec.clone(), setup)?)),
+        name if name == "server" || URLS.contains(&name) => Ok(Box::new(server::open(spec.clone(), setup)?)),
         _ => peers::open(spec.clone(), setup),
     }
 }
@@ -134,7 +138,11 @@ mod tests {
         assert!(
             matches!(complaint("mysql://root@localhost/test"), TargetError::Usage(text) if text.contains("engine="))
         );
-        assert!(matches!(complaint("postgres://root@localhost/test"), TargetError::Unsupported(_)));
+        check(&TargetSpec::parse("postgres://root@localhost/test").unwrap()).unwrap();
+        assert!(matches!(complaint("postgres:a=1"), TargetError::Usage(_)));
+        assert!(
+            matches!(complaint("innodb"), TargetError::Usage(text) if text.contains("server:mariadb?engine=innodb"))
+        );
         let redb = TargetSpec::parse("redb").unwrap();
         let disk = DiskLimits { latency_us: Some(1), ..DiskLimits::default() };
         assert!(matches!(check_disk(&redb, &disk), Err(TargetError::Unsupported(_))));

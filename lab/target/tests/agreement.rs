@@ -32,6 +32,14 @@ fn servers_are_wanted() -> bool {
     std::env::var_os("TREFOIL_SERVERS").is_some()
 }
 
+/// A directory that another user may enter: PostgreSQL does not run for the administrator.
+fn room() -> tempfile::TempDir {
+    use std::os::unix::fs::PermissionsExt;
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+    dir
+}
+
 /// A few numbers of a sequence that never ends.
 struct Dice(u64);
 
@@ -133,7 +141,7 @@ fn one_statement(dice: &mut Dice, sides: &mut [Box<dyn Session>; 2], indexed: bo
 
 /// The same statements on the model and on the target, which is given back to be asked more, with its directory.
 fn agree(target: &str, set: IndexSet, seed: u64) -> (Box<dyn Target>, tempfile::TempDir) {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = room();
     let targets = [open("model", dir.path()), open(target, dir.path())];
     let mut dice = Dice(seed);
     targets.iter().for_each(|target| target.create_table(0).unwrap());
@@ -184,7 +192,7 @@ fn compression_is_read_back() {
         ("trefoil", Some("zstd"), "zstd", "auto-zstd"),
         ("trefoil:compression=none", Some("zstd"), "none", "auto-none"),
     ] {
-        let dir = tempfile::tempdir().unwrap();
+        let dir = room();
         let compression = of_the_run.map(str::to_owned);
         let setup = Setup { compression, ..setup(dir.path()) };
         let target = registry::open(&TargetSpec::parse(text).unwrap(), &setup).unwrap();
@@ -211,7 +219,7 @@ fn structure_and_node_size_are_read_back() {
         ("trefoil:structure=betree,node_size=8192", "betree", "8192"),
         ("trefoil:pk=btree,secondary=betree", "btree+betree", "16384 and 65536"),
     ] {
-        let dir = tempfile::tempdir().unwrap();
+        let dir = room();
         let target = open(text, dir.path());
         target.create_table(0).unwrap();
         target.create_indexes(0, IndexSet::Y2017).unwrap();
@@ -226,7 +234,7 @@ fn structure_and_node_size_are_read_back() {
 #[test]
 fn compression_is_felt() {
     let bytes = ["none", "lz4", "zstd"].map(|name| {
-        let dir = tempfile::tempdir().unwrap();
+        let dir = room();
         let target = open(&format!("trefoil:compression={name}"), dir.path());
         target.create_table(0).unwrap();
         let (mut dice, mut session) = (Dice(5), target.session().unwrap());
@@ -277,6 +285,44 @@ fn every_server_answers_as_the_model_does() {
     }
 }
 
+/// What a forced index is on other servers is left to the planner's settings there: it has to come to the same.
+#[test]
+fn postgres_answers_as_the_model_does() {
+    if std::env::var_os("TREFOIL_POSTGRES").is_none() {
+        return;
+    }
+    for (server, set, seed) in
+        [("server:postgres", IndexSet::Y2023, 8), ("server:postgres?protocol=text", IndexSet::Y2017, 9)]
+    {
+        let (target, _dir) = agree(server, set, seed);
+        let description = target.describe();
+        assert!(description.version.starts_with(|first: char| first.is_ascii_digit()), "{description:?}");
+        assert_eq!(description.settings["shared_buffers"], "512MB");
+        // Durability write: at commit to the operating system, never synced.
+        let (fsync, at_commit) = (&description.settings["fsync"], &description.settings["synchronous_commit"]);
+        assert_eq!((fsync.as_str(), at_commit.as_str()), ("off", "on"));
+        let lab_measure::procfs::Runs::Family(process) = target.runs() else { panic!("it has a process a connection") };
+        target.settle(Duration::from_secs(5)).unwrap();
+        target.verify().unwrap();
+        let (sizes, counters) = (target.sizes().unwrap(), target.counters().unwrap());
+        assert!(sizes.total_bytes.unwrap() > sizes.data_bytes.unwrap() && sizes.data_bytes.unwrap() > 1 << 20);
+        assert!(counters.contains_key("gc_debt") && counters["pg_stat_wal.wal_bytes"] > 0, "{counters:?}");
+        target.close().unwrap();
+        drop(target);
+        assert!(!std::path::Path::new(&format!("/proc/{process}")).exists(), "{server}: its server is left");
+    }
+}
+
+#[test]
+fn mysql_answers_as_the_model_does() {
+    if std::env::var_os("TREFOIL_MYSQL").is_none() {
+        return;
+    }
+    let (target, _dir) = agree("server:mysql?version=9.7&engine=innodb", IndexSet::Y2023, 10);
+    assert!(target.describe().version.starts_with("9.7"), "{:?}", target.describe());
+    target.close().unwrap();
+}
+
 #[test]
 fn every_peer_answers_as_the_model_does() {
     for peer in peers() {
@@ -299,7 +345,7 @@ fn every_peer_takes_deletes_of_the_same_rows_by_turns() {
     let mut targets = peers();
     targets.extend(["trefoil", "model"]);
     for text in targets {
-        let dir = tempfile::tempdir().unwrap();
+        let dir = room();
         let target = open(text, dir.path());
         let mut dice = Dice(7);
         target.create_table(0).unwrap();
@@ -339,7 +385,7 @@ fn every_peer_takes_deletes_of_the_same_rows_by_turns() {
 #[test]
 fn errors_of_the_engine_keep_their_kind() {
     use lab_target::TargetError;
-    let dir = tempfile::tempdir().unwrap();
+    let dir = room();
     let setup = |compression: &str, budget: u64| Setup {
         dir: dir.path().to_path_buf(),
         durability: Durability::Sync,

@@ -28,6 +28,26 @@ fn servers_are_wanted() -> bool {
     std::env::var_os("TREFOIL_SERVERS").is_some()
 }
 
+const POSTGRES: [&str; 2] = ["server:postgres", "server:postgres?protocol=text"];
+
+/// PostgreSQL is on other machines than those: the part `postgres` asks for it.
+fn postgres() -> &'static [&'static str] {
+    if std::env::var_os("TREFOIL_POSTGRES").is_some() { &POSTGRES } else { &[] }
+}
+
+/// The part `mysql` asks for it.
+fn mysql() -> &'static [&'static str] {
+    if std::env::var_os("TREFOIL_MYSQL").is_some() { &["server:mysql?version=9.7&engine=innodb"] } else { &[] }
+}
+
+/// A directory that another user may enter: PostgreSQL does not run for the administrator.
+fn room() -> tempfile::TempDir {
+    use std::os::unix::fs::PermissionsExt;
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+    dir
+}
+
 /// A few numbers of a sequence that never ends.
 struct Dice(u64);
 
@@ -142,9 +162,19 @@ fn every_server_answers_as_the_model_does() {
     answers_of(&["server:mariadb?engine=trefoil", "server:mariadb?engine=innodb&protocol=text"]);
 }
 
+#[test]
+fn postgres_answers_as_the_model_does() {
+    answers_of(postgres());
+}
+
+#[test]
+fn mysql_answers_as_the_model_does() {
+    answers_of(mysql());
+}
+
 fn answers_of(targets: &[&str]) {
     for target in targets {
-        let (dir, model_dir) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let (dir, model_dir) = (room(), room());
         let (engine, model) = (open(target, dir.path()), open("model", model_dir.path()));
         let (engine, model) = (engine.sysbench().unwrap(), model.sysbench().unwrap());
         let mut sides = [filled(&*engine), filled(&*model)];
@@ -194,9 +224,14 @@ fn nobody_s_change_is_lost_on_a_server() {
     raised_on(&["server:mariadb?engine=innodb", "server:mariadb?engine=trefoil&binlog=on"]);
 }
 
+#[test]
+fn postgres_loses_nobody_s_change() {
+    raised_on(postgres());
+}
+
 fn raised_on(targets: &[&str]) {
     for target in targets {
-        let dir = tempfile::tempdir().unwrap();
+        let dir = room();
         let open = open(target, dir.path());
         let tables = open.sysbench().unwrap();
         let before = filled(&*tables).sum_k(0, 0, 0).unwrap().1;
@@ -243,9 +278,14 @@ fn a_deadlock_on_a_server_is_a_reason_to_run_again() {
     deadlock_on(&["server:mariadb?engine=trefoil", "server:mariadb?engine=innodb&protocol=text"]);
 }
 
+#[test]
+fn postgres_tells_a_deadlock_as_a_reason_to_run_again() {
+    deadlock_on(postgres().get(..1).unwrap_or_default());
+}
+
 fn deadlock_on(targets: &[&str]) {
     for target in targets {
-        let dir = tempfile::tempdir().unwrap();
+        let dir = room();
         let open = open(target, dir.path());
         let tables = open.sysbench().unwrap();
         let before = filled(&*tables).sum_k(0, 0, 2).unwrap().1;
@@ -259,13 +299,16 @@ fn deadlock_on(targets: &[&str]) {
                     assert!(session.update_k(0, first).unwrap());
                     barrier.wait();
                     let mut refused = 0;
-                    while let Err(error) = session.update_k(0, second).and_then(|_| session.commit()) {
+                    let mut done = session.update_k(0, second);
+                    done = done.and_then(|there| session.commit().map(|()| there));
+                    while let Err(error) = done {
                         assert!(matches!(error, TargetError::Retry(_)), "{target}: {error}");
                         refused += 1;
                         session.rollback();
                         session.begin().unwrap();
                         // Also what went before it.
-                        session.update_k(0, first).unwrap();
+                        done = session.update_k(0, first).and_then(|_| session.update_k(0, second));
+                        done = done.and_then(|there| session.commit().map(|()| there));
                     }
                     refused
                 })

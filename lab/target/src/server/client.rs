@@ -1,69 +1,67 @@
-//! One connection: statements with `?` for their values, sent in one of the two protocols.
+//! One connection of either protocol: statements with `?` for their values, sent as text or prepared.
+//!
+//! What differs between the languages of the servers is asked of [`Client::dialect`]; how bytes travel is in `mysql_client`
+//! and in `postgres`.
 
-use std::collections::HashMap;
 use std::fmt::Write as _;
 
-use mysql::consts::CapabilityFlags;
-use mysql::prelude::Queryable;
-use mysql::{Conn, Opts, OptsBuilder, Params, QueryResult, Row, Statement, Value};
-
 use super::dates;
+use super::mysql_client::MySqlClient;
 use super::parameters::Protocol;
+use super::postgres::{self, PostgresClient};
 use crate::api::{Result, TargetError};
 
-/// A deadlock, a lock wait, a row that has changed since the snapshot: the transaction can be run again.
-const RETRYABLE: [u16; 3] = [1213, 1205, 1020];
-/// What every connection begins with. The texts of both workloads are ASCII, and their tables latin1.
-const FIRST: [&str; 3] = [
-    "SET NAMES latin1",
-    "SET SESSION autocommit = 1, sql_mode = 'STRICT_TRANS_TABLES,NO_ENGINE_SUBSTITUTION,NO_AUTO_VALUE_ON_ZERO'",
-    "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ",
-];
+/// Whose SQL a server speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Dialect {
+    /// MariaDB and MySQL.
+    MySql,
+    /// PostgreSQL.
+    Postgres,
+}
 
-/// An error of the server or of the connection.
-pub fn wrong(error: mysql::Error) -> TargetError {
-    match error {
-        mysql::Error::MySqlError(error) if RETRYABLE.contains(&error.code) => {
-            TargetError::Retry(format!("server: {} {}", error.code, error.message))
-        }
-        mysql::Error::MySqlError(error) => TargetError::Failed(format!("server: {} {}", error.code, error.message)),
-        other => TargetError::Failed(format!("server: {other}")),
-    }
+/// Where a connection goes.
+#[derive(Clone, Debug)]
+pub enum Address {
+    /// To MariaDB or MySQL.
+    MySql(mysql::Opts),
+    /// To PostgreSQL.
+    Postgres(postgres::Address),
 }
 
 /// A value of a statement.
 #[derive(Clone, Copy, Debug)]
 pub enum Argument<'a> {
+    /// None.
+    Null,
     /// A whole number.
     Number(i64),
     /// A text.
     Text(&'a [u8]),
     /// Seconds since 1970, a DATETIME.
     Seconds(i64),
+    /// Microseconds since 1970, a DATETIME with six digits.
+    Micros(i64),
 }
 
 impl Argument<'_> {
-    fn value(self) -> Value {
+    /// As it stands in SQL.
+    pub fn write(self, dialect: Dialect, sql: &mut String) -> Result<()> {
         match self {
-            Argument::Number(number) => Value::Int(number),
-            Argument::Text(text) => Value::Bytes(text.to_vec()),
-            Argument::Seconds(seconds) => {
-                let [year, month, day, hour, minute, second] = dates::civil(seconds);
-                Value::Date(year as u16, month as u8, day as u8, hour as u8, minute as u8, second as u8, 0)
+            Argument::Null => {
+                sql.push_str("NULL");
+                Ok(())
             }
-        }
-    }
-
-    fn write(self, sql: &mut String) -> Result<()> {
-        match self {
             Argument::Number(number) => write!(sql, "{number}"),
             Argument::Text(text) => {
                 let text = std::str::from_utf8(text).ok().filter(|text| text.is_ascii());
                 let text = text.ok_or_else(|| TargetError::Failed("server: a text that is not ASCII".into()))?;
                 sql.push('\'');
                 for letter in text.chars() {
-                    if matches!(letter, '\'' | '\\') {
-                        sql.push('\\');
+                    match letter {
+                        '\'' => sql.push('\''),
+                        '\\' if dialect == Dialect::MySql => sql.push('\\'),
+                        _ => (),
                     }
                     sql.push(letter);
                 }
@@ -74,35 +72,47 @@ impl Argument<'_> {
                 let [year, month, day, hour, minute, second] = dates::civil(seconds);
                 write!(sql, "'{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02}'")
             }
+            Argument::Micros(micros) => {
+                let [year, month, day, hour, minute, second] = dates::civil(micros.div_euclid(1_000_000));
+                let rest = micros.rem_euclid(1_000_000);
+                write!(sql, "'{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02}.{rest:06}'")
+            }
         }
         .map_err(|_| TargetError::Failed("server: a statement that cannot be written".into()))
     }
 }
 
 /// The columns of a row that was found.
-pub struct Cells<'a>(&'a Row);
+pub enum Cells<'a> {
+    /// As MariaDB and MySQL send them.
+    MySql(&'a mysql::Row),
+    /// As PostgreSQL sends them.
+    Postgres(&'a postgres::Cells<'a>),
+}
 
 impl Cells<'_> {
-    fn cell(&self, place: usize) -> &Value {
-        self.0.as_ref(place).unwrap_or(&Value::NULL)
-    }
-
     fn strange(&self, place: usize, wanted: &str) -> TargetError {
-        TargetError::Failed(format!("server: column {place} is {:?}, not {wanted}", self.cell(place)))
+        TargetError::Failed(format!("server: column {place} is {:?}, not {wanted}", self.string(place)))
     }
 
     /// Whether it is NULL.
     pub fn is_null(&self, place: usize) -> bool {
-        *self.cell(place) == Value::NULL
+        match self {
+            Cells::MySql(row) => row.as_ref(place).is_none_or(|value| *value == mysql::Value::NULL),
+            Cells::Postgres(row) => row.is_null(place),
+        }
     }
 
     /// A whole number, in whatever form it comes.
     pub fn number(&self, place: usize) -> Result<i64> {
-        let number = match self.cell(place) {
-            Value::Int(number) => Some(*number),
-            Value::UInt(number) => i64::try_from(*number).ok(),
-            Value::Bytes(text) => std::str::from_utf8(text).ok().and_then(|text| text.parse().ok()),
-            _ => None,
+        let number = match self {
+            Cells::MySql(row) => match row.as_ref(place) {
+                Some(mysql::Value::Int(number)) => Some(*number),
+                Some(mysql::Value::UInt(number)) => i64::try_from(*number).ok(),
+                Some(mysql::Value::Bytes(text)) => std::str::from_utf8(text).ok().and_then(|text| text.parse().ok()),
+                _ => None,
+            },
+            Cells::Postgres(row) => row.number(place),
         };
         number.ok_or_else(|| self.strange(place, "a whole number"))
     }
@@ -114,33 +124,49 @@ impl Cells<'_> {
 
     /// A text.
     pub fn text(&self, place: usize) -> Result<&[u8]> {
-        match self.cell(place) {
-            Value::Bytes(text) => Ok(text),
-            _ => Err(self.strange(place, "a text")),
-        }
+        let text = match self {
+            Cells::MySql(row) => match row.as_ref(place) {
+                Some(mysql::Value::Bytes(text)) => Some(text.as_slice()),
+                _ => None,
+            },
+            Cells::Postgres(row) => row.text(place),
+        };
+        text.ok_or_else(|| self.strange(place, "a text"))
     }
 
     /// A text as a string, for what the server says about itself.
     pub fn string(&self, place: usize) -> String {
-        match self.cell(place) {
-            Value::Bytes(text) => String::from_utf8_lossy(text).into_owned(),
-            Value::Int(number) => number.to_string(),
-            Value::UInt(number) => number.to_string(),
-            _ => String::new(),
+        match self {
+            Cells::MySql(row) => match row.as_ref(place) {
+                Some(mysql::Value::Bytes(text)) => String::from_utf8_lossy(text).into_owned(),
+                Some(mysql::Value::Int(number)) => number.to_string(),
+                Some(mysql::Value::UInt(number)) => number.to_string(),
+                _ => String::new(),
+            },
+            Cells::Postgres(row) => row.string(place),
         }
     }
 
     /// A DATETIME as seconds since 1970.
     pub fn seconds(&self, place: usize) -> Result<i64> {
-        let seconds = match self.cell(place) {
-            Value::Date(year, month, day, hour, minute, second, _) => {
-                let small = [*month, *day, *hour, *minute, *second].map(i64::from);
-                Some(dates::seconds([i64::from(*year), small[0], small[1], small[2], small[3], small[4]]))
-            }
-            Value::Bytes(text) => dates::parse(text),
-            _ => None,
+        Ok(self.micros(place)?.div_euclid(1_000_000))
+    }
+
+    /// A DATETIME as microseconds since 1970.
+    pub fn micros(&self, place: usize) -> Result<i64> {
+        let micros = match self {
+            Cells::MySql(row) => match row.as_ref(place) {
+                Some(mysql::Value::Date(year, month, day, hour, minute, second, micros)) => {
+                    let small = [*month, *day, *hour, *minute, *second].map(i64::from);
+                    let whole = [i64::from(*year), small[0], small[1], small[2], small[3], small[4]];
+                    Some(dates::seconds(whole) * 1_000_000 + i64::from(*micros))
+                }
+                Some(mysql::Value::Bytes(text)) => dates::parse_micros(text),
+                _ => None,
+            },
+            Cells::Postgres(row) => row.micros(place),
         };
-        seconds.ok_or_else(|| self.strange(place, "a DATETIME"))
+        micros.ok_or_else(|| self.strange(place, "a DATETIME"))
     }
 }
 
@@ -149,27 +175,48 @@ impl Cells<'_> {
 pub struct Done {
     /// Rows written; of an UPDATE those that its condition found.
     pub rows: u64,
-    /// The first number that AUTO_INCREMENT handed out.
+    /// The first number that AUTO_INCREMENT handed out; PostgreSQL says it in a row.
     pub first_key: Option<u64>,
 }
 
+/// What a transaction sees.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sees {
+    /// One snapshot, and it writes nothing.
+    OneSnapshot,
+    /// One snapshot with plain reads; it writes too.
+    OneSnapshotAndWrites,
+    /// The newest rows where the server can; it writes.
+    TheNewest,
+}
+
 /// A connection.
-pub struct Client {
-    connection: Conn,
-    protocol: Protocol,
-    prepared: HashMap<String, Statement>,
-    sql: String,
+pub enum Client {
+    /// To MariaDB or MySQL.
+    MySql(Box<MySqlClient>),
+    /// To PostgreSQL.
+    Postgres(Box<PostgresClient>),
 }
 
 impl Client {
     /// Connects.
-    pub fn open(opts: &Opts, protocol: Protocol) -> mysql::Result<Client> {
-        let opts = OptsBuilder::from_opts(opts.clone())
-            .prefer_socket(false)
-            .stmt_cache_size(0)
-            .additional_capabilities(CapabilityFlags::CLIENT_FOUND_ROWS)
-            .init(FIRST.to_vec());
-        Ok(Client { connection: Conn::new(opts)?, protocol, prepared: HashMap::new(), sql: String::new() })
+    pub fn open(address: &Address, protocol: Protocol) -> Result<Client> {
+        match address {
+            Address::MySql(opts) => {
+                let client = MySqlClient::open(opts, protocol);
+                let client = client.map_err(|error| super::mysql_client::unreachable(opts, error))?;
+                Ok(Client::MySql(Box::new(client)))
+            }
+            Address::Postgres(address) => Ok(Client::Postgres(Box::new(PostgresClient::open(address, protocol)?))),
+        }
+    }
+
+    /// Whose SQL it speaks.
+    pub fn dialect(&self) -> Dialect {
+        match self {
+            Client::MySql(_) => Dialect::MySql,
+            Client::Postgres(_) => Dialect::Postgres,
+        }
     }
 
     /// Runs a statement; `each` gets the rows that it finds.
@@ -179,32 +226,23 @@ impl Client {
         arguments: &[Argument<'_>],
         each: &mut dyn FnMut(Cells<'_>) -> Result<()>,
     ) -> Result<Done> {
-        match self.protocol {
-            Protocol::Text => self.run_text(sql, arguments, each),
-            Protocol::Prepared => {
-                if !self.prepared.contains_key(sql) {
-                    let statement = self.connection.prep(sql).map_err(wrong)?;
-                    self.prepared.insert(sql.to_owned(), statement);
-                }
-                let parameters = match arguments {
-                    [] => Params::Empty,
-                    arguments => Params::Positional(arguments.iter().map(|argument| argument.value()).collect()),
-                };
-                let statement = &self.prepared[sql];
-                drain(self.connection.exec_iter(statement, parameters).map_err(wrong)?, each)
-            }
+        match self {
+            Client::MySql(client) => client.run(sql, arguments, each),
+            Client::Postgres(client) => client.run(sql, arguments, each),
         }
     }
 
-    /// The same as text whatever the protocol is, for what a server does not prepare well.
-    pub fn run_text(
+    /// The same as text whatever the protocol is, where a server of the family of MySQL does not prepare it well.
+    pub fn run_as_text_on_mysql(
         &mut self,
         sql: &str,
         arguments: &[Argument<'_>],
         each: &mut dyn FnMut(Cells<'_>) -> Result<()>,
     ) -> Result<Done> {
-        fill_in(sql, arguments, &mut self.sql)?;
-        drain(self.connection.query_iter(&self.sql).map_err(wrong)?, each)
+        match self {
+            Client::MySql(client) => client.run_text(sql, arguments, each),
+            Client::Postgres(client) => client.run(sql, arguments, each),
+        }
     }
 
     /// Runs a statement that finds no rows.
@@ -214,12 +252,26 @@ impl Client {
 
     /// Runs a statement as text whatever the protocol is: of transactions, definitions and administration.
     pub fn say(&mut self, sql: &str) -> Result<()> {
-        self.connection.query_drop(sql).map_err(wrong)
+        self.ask(sql, &mut |_| Ok(()))
     }
 
     /// The rows of such a statement.
     pub fn ask(&mut self, sql: &str, each: &mut dyn FnMut(Cells<'_>) -> Result<()>) -> Result<()> {
-        drain(self.connection.query_iter(sql).map_err(wrong)?, each).map(|_| ())
+        match self {
+            Client::MySql(client) => client.ask(sql, each),
+            Client::Postgres(client) => client.ask(sql, each),
+        }
+    }
+
+    /// Begins a transaction. Connections of MariaDB and MySQL are at REPEATABLE READ, whose locking reads and writes see
+    /// the newest rows all the same; PostgreSQL's refuse them, so that it has a level for each.
+    pub fn begin(&mut self, sees: Sees) -> Result<()> {
+        let sql = match (self.dialect(), sees) {
+            (Dialect::MySql, _) | (Dialect::Postgres, Sees::TheNewest) => "BEGIN",
+            (Dialect::Postgres, Sees::OneSnapshot) => "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY",
+            (Dialect::Postgres, Sees::OneSnapshotAndWrites) => "BEGIN ISOLATION LEVEL REPEATABLE READ",
+        };
+        self.say(sql)
     }
 
     /// The first column of the first row, if there is one that is not NULL.
@@ -236,28 +288,17 @@ impl Client {
 }
 
 /// Puts the values into a statement.
-fn fill_in(sql: &str, arguments: &[Argument<'_>], out: &mut String) -> Result<()> {
+pub fn fill_in(dialect: Dialect, sql: &str, arguments: &[Argument<'_>], out: &mut String) -> Result<()> {
     out.clear();
     let mut arguments = arguments.iter();
     for (place, piece) in sql.split('?').enumerate() {
         if place > 0 {
             let argument = arguments.next().ok_or_else(|| TargetError::Failed("server: a value is missing".into()))?;
-            argument.write(out)?;
+            argument.write(dialect, out)?;
         }
         out.push_str(piece);
     }
     Ok(())
-}
-
-fn drain<P: mysql::prelude::Protocol>(
-    mut result: QueryResult<'_, '_, '_, P>,
-    each: &mut dyn FnMut(Cells<'_>) -> Result<()>,
-) -> Result<Done> {
-    let done = Done { rows: result.affected_rows(), first_key: result.last_insert_id().filter(|key| *key > 0) };
-    for row in result.by_ref() {
-        each(Cells(&row.map_err(wrong)?))?;
-    }
-    Ok(done)
 }
 
 #[cfg(test)]
@@ -268,9 +309,14 @@ mod tests {
     fn values_are_written_into_the_text() {
         let mut sql = String::new();
         let arguments = [Argument::Number(-5), Argument::Text(b"it's a \\"), Argument::Seconds(1_700_000_000)];
-        fill_in("INSERT INTO t VALUES (?, ?, ?)", &arguments, &mut sql).unwrap();
-        assert_eq!(sql, r"INSERT INTO t VALUES (-5, 'it\'s a \\', '2023-11-14 22:13:20')");
-        assert!(fill_in("?", &[], &mut sql).is_err());
-        assert!(fill_in("?", &[Argument::Text(b"\xff")], &mut sql).is_err());
+        let statement = "INSERT INTO t VALUES (?, ?, ?)";
+        fill_in(Dialect::MySql, statement, &arguments, &mut sql).unwrap();
+        assert_eq!(sql, r"INSERT INTO t VALUES (-5, 'it''s a \\', '2023-11-14 22:13:20')");
+        fill_in(Dialect::Postgres, statement, &arguments, &mut sql).unwrap();
+        assert_eq!(sql, r"INSERT INTO t VALUES (-5, 'it''s a \', '2023-11-14 22:13:20')");
+        fill_in(Dialect::MySql, "? ?", &[Argument::Null, Argument::Micros(-1)], &mut sql).unwrap();
+        assert_eq!(sql, "NULL '1969-12-31 23:59:59.999999'");
+        assert!(fill_in(Dialect::MySql, "?", &[], &mut sql).is_err());
+        assert!(fill_in(Dialect::MySql, "?", &[Argument::Text(b"\xff")], &mut sql).is_err());
     }
 }

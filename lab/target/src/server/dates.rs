@@ -26,14 +26,17 @@ pub fn seconds([year, month, day, hour, minute, second]: [i64; 6]) -> i64 {
     (days - TO_1970) * DAY + hour * 3_600 + minute * 60 + second
 }
 
-/// `2023-11-14 22:13:20`.
-pub fn parse(text: &[u8]) -> Option<i64> {
+/// `2023-11-14 22:13:20`, or with up to six digits behind a point, in microseconds.
+pub fn parse_micros(text: &[u8]) -> Option<i64> {
+    let text = std::str::from_utf8(text).ok()?;
+    let (whole, rest) = text.split_once('.').unwrap_or((text, "0"));
     let mut parts = [0; 6];
-    let mut numbers = std::str::from_utf8(text).ok()?.split(['-', ' ', ':']);
+    let mut numbers = whole.split(['-', ' ', ':']);
     for part in &mut parts {
         *part = numbers.next()?.parse().ok()?;
     }
-    numbers.next().is_none().then(|| seconds(parts))
+    let micros: i64 = format!("{rest:0<6}").parse().ok().filter(|_| rest.len() <= 6)?;
+    numbers.next().is_none().then(|| seconds(parts) * 1_000_000 + micros)
 }
 
 #[cfg(test)]
@@ -48,12 +51,13 @@ mod tests {
             (1_700_000_000, "2023-11-14 22:13:20"),
             (4_107_542_399, "2100-02-28 23:59:59"),
         ] {
-            assert_eq!(parse(text.as_bytes()), Some(at), "{text}");
+            assert_eq!(parse_micros(text.as_bytes()), Some(at * 1_000_000), "{text}");
+            assert_eq!(parse_micros(format!("{text}.05").as_bytes()), Some(at * 1_000_000 + 50_000), "{text}");
             assert_eq!(seconds(civil(at)), at, "{text}");
         }
         for day in 0..60_000 {
             assert_eq!(seconds(civil(day * DAY + 1)), day * DAY + 1);
         }
-        assert_eq!((parse(b"2023-11-14"), parse(b"")), (None, None));
+        assert_eq!((parse_micros(b"2023-11-14"), parse_micros(b"")), (None, None));
     }
 }

@@ -9,14 +9,15 @@ use std::time::{Duration, Instant};
 use lab_measure::disk::occupied_bytes;
 use lab_measure::procfs::{Process, Runs};
 
+use super::binaries::Binaries;
 use super::client::Client;
 use super::parameters::Engine;
 use crate::api::{Durability, IoMode, Result, Setup, Sizes, TargetError};
 
 /// What an engine gets where the run names no budget.
-const BUDGET_BYTES_DEFAULT: u64 = 512 << 20;
+pub const BUDGET_BYTES_DEFAULT: u64 = 512 << 20;
 /// Log that an engine may keep before it has to write pages back or to flush.
-const LOG_BYTES: u64 = 1 << 30;
+pub const LOG_BYTES: u64 = 1 << 30;
 /// A server at rest uses less of a processor and writes nothing, so long.
 const REST: Duration = Duration::from_millis(600);
 const REST_CPU_SECS: f64 = 0.03;
@@ -34,7 +35,7 @@ impl Engine {
         match self {
             Engine::RocksDb => Some("ha_rocksdb.so"),
             Engine::Trefoil => Some("ha_trefoil.so"),
-            Engine::InnoDb | Engine::Other(_) => None,
+            Engine::InnoDb | Engine::Postgres | Engine::Other(_) => None,
         }
     }
 
@@ -44,11 +45,11 @@ impl Engine {
             (Engine::Trefoil, Some(name)) => format!(" COMPRESSION={name}"),
             _ => String::new(),
         };
-        format!("ENGINE={self} DEFAULT CHARSET=latin1{own}")
+        if *self == Engine::Postgres { String::new() } else { format!("ENGINE={self} DEFAULT CHARSET=latin1{own}") }
     }
 
     /// Settings of a private server.
-    pub fn settings(&self, setup: &Setup) -> Vec<(String, String)> {
+    pub fn settings(&self, setup: &Setup, binaries: &Binaries) -> Vec<(String, String)> {
         let budget = setup.budget_bytes.unwrap_or(BUDGET_BYTES_DEFAULT);
         let at_commit = match setup.durability {
             Durability::Sync => 1,
@@ -61,15 +62,32 @@ impl Engine {
         let without_innodb = [("innodb", "OFF".into()), ("default_storage_engine", "Aria".into())];
         let (loaded, direct) = (self.plugin().unwrap_or_default().to_owned(), setup.io != Some(IoMode::Buffered));
         match self {
-            Engine::InnoDb => set(&[
-                ("innodb_buffer_pool_size", budget.to_string()),
-                ("innodb_log_file_size", LOG_BYTES.to_string()),
-                ("innodb_flush_log_at_trx_commit", at_commit.to_string()),
-                ("innodb_flush_method", if direct { "O_DIRECT" } else { "fsync" }.into()),
-                ("innodb_flush_neighbors", "0".into()),
-                ("innodb_io_capacity", "2000".into()),
-                ("innodb_io_capacity_max", "4000".into()),
-            ]),
+            Engine::InnoDb => {
+                let mut all = set(&[
+                    ("innodb_buffer_pool_size", budget.to_string()),
+                    ("innodb_flush_log_at_trx_commit", at_commit.to_string()),
+                    ("innodb_flush_method", if direct { "O_DIRECT" } else { "fsync" }.into()),
+                    ("innodb_io_capacity", "2000".into()),
+                ]);
+                // MySQL has one size for all files of the log; MariaDB has one file since 10.5, and two before.
+                all.extend(match (binaries.is_mariadb, binaries.version) {
+                    (false, version) if version >= (8, 4) => {
+                        set(&[("innodb_redo_log_capacity", LOG_BYTES.to_string())])
+                    }
+                    (true, version) if version >= (10, 5) => set(&[("innodb_log_file_size", LOG_BYTES.to_string())]),
+                    _ => set(&[("innodb_log_file_size", (LOG_BYTES / 2).to_string())]),
+                });
+                if binaries.is_mariadb || binaries.version >= (5, 6) {
+                    all.extend(set(&[
+                        ("innodb_flush_neighbors", "0".into()),
+                        ("innodb_io_capacity_max", "4000".into()),
+                    ]));
+                }
+                if binaries.version < (5, 6) {
+                    all.extend(set(&[("innodb_file_per_table", "1".into())]));
+                }
+                all
+            }
             Engine::RocksDb => {
                 let direct_io = u8::from(setup.io == Some(IoMode::Direct)).to_string();
                 let own = set(&[
@@ -94,7 +112,7 @@ impl Engine {
                 ]);
                 [set(&without_innodb), own].concat()
             }
-            Engine::Other(_) => Vec::new(),
+            Engine::Postgres | Engine::Other(_) => Vec::new(),
         }
     }
 
@@ -119,7 +137,7 @@ impl Engine {
             Engine::Trefoil => {
                 of(&data.join("trefoil")).zip(of_files(&data.join("trefoil"), "log")).map(|(all, log)| all - log)
             }
-            Engine::InnoDb | Engine::Other(_) => of(&data.join(database)),
+            Engine::InnoDb | Engine::Postgres | Engine::Other(_) => of(&data.join(database)),
         };
         Sizes { data_bytes, total_bytes: of(data), classes: Default::default() }
     }
@@ -129,7 +147,7 @@ impl Engine {
         match self {
             Engine::InnoDb => client.say("SET GLOBAL innodb_max_dirty_pages_pct = 0"),
             Engine::RocksDb => client.say("SET GLOBAL rocksdb_force_flush_memtable_and_lzero_now = 1"),
-            Engine::Trefoil | Engine::Other(_) => client.say("FLUSH LOGS"),
+            Engine::Trefoil | Engine::Postgres | Engine::Other(_) => client.say("FLUSH LOGS"),
         }
     }
 
@@ -143,7 +161,7 @@ impl Engine {
                                ('COMPACTION_PENDING', 'MEM_TABLE_FLUSH_PENDING', 'NUM_IMMUTABLE_MEM_TABLE')";
                 Ok(client.value(pending)?.is_none_or(|sum| sum.trim_end_matches(['.', '0']).is_empty()))
             }
-            Engine::Trefoil | Engine::Other(_) => Ok(true),
+            Engine::Trefoil | Engine::Postgres | Engine::Other(_) => Ok(true),
         }
     }
 
@@ -198,8 +216,14 @@ pub fn settle(engine: &Engine, client: &mut Client, runs: Runs, limit: Duration)
     while !engine.is_calm(client)? && !is_over() {
         std::thread::sleep(Duration::from_millis(100));
     }
-    while !is_over() && !is_idle(runs) {}
+    rest(runs, limit.saturating_sub(began.elapsed()));
     engine.go_on(client)
+}
+
+/// Waits until the server's processes, if they can be seen, have nothing to do.
+pub fn rest(runs: Runs, limit: Duration) {
+    let began = Instant::now();
+    while began.elapsed() < limit && !is_idle(runs) {}
 }
 
 fn is_idle(runs: Runs) -> bool {

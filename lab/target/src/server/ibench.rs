@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::client::{Argument, Cells, Client};
+use super::client::{Argument, Cells, Client, Dialect, Sees};
 use super::sql::Sql;
 use crate::api::{PointRow, RangeQuery, Result, Session, TargetError};
 use crate::row::{Batch, Entry, RowView, Secondary};
@@ -43,6 +43,29 @@ fn entry_of(cells: &Cells<'_>, columns: usize, has_date: bool) -> Result<Entry> 
     Ok(entry)
 }
 
+/// Runs a statement whose order is that of an index, so that PostgreSQL reads that index: all that may be sorted is what it
+/// has in any order.
+pub fn reading_the_index<T>(client: &mut Client, run: &mut dyn FnMut(&mut Client) -> Result<T>) -> Result<()> {
+    let forces = client.dialect() == Dialect::Postgres;
+    if forces {
+        client.say("SET enable_sort = off")?;
+    }
+    let ran = run(client).map(|_| ());
+    if forces {
+        client.say("SET enable_sort = on")?;
+    }
+    ran
+}
+
+fn looked(client: &mut Client, sql: &str) -> Result<(u64, u64)> {
+    let mut counts = (0, 0);
+    client.run(sql, &[], &mut |cells| {
+        counts = (cells.number(0)? as u64, cells.number(1)? as u64);
+        Ok(())
+    })?;
+    Ok(counts)
+}
+
 impl Connection {
     fn sql(&self, table: u32) -> Result<Arc<Sql>> {
         table_of(&self.tables, table)
@@ -56,15 +79,6 @@ impl Connection {
         })?;
         Ok(key)
     }
-
-    fn looked(&mut self, sql: &str) -> Result<(u64, u64)> {
-        let mut counts = (0, 0);
-        self.client.run(sql, &[], &mut |cells| {
-            counts = (cells.number(0)? as u64, cells.number(1)? as u64);
-            Ok(())
-        })?;
-        Ok(counts)
-    }
 }
 
 impl Session for Connection {
@@ -77,7 +91,14 @@ impl Session for Connection {
             arguments.extend(numbers.map(|number| Argument::Number(i64::from(number))));
             arguments.push(Argument::Text(row.data));
         }
-        let done = self.client.write(&sql, &arguments)?;
+        let mut told = None;
+        let mut done = self.client.run(&sql, &arguments, &mut |cells| {
+            told = Some((cells.number(0)? as u64, cells.number(1)? as u64));
+            Ok(())
+        })?;
+        if let Some((key, rows)) = told {
+            (done.first_key, done.rows) = (Some(key), rows);
+        }
         if done.rows != rows.len() as u64 {
             return Err(failed(format!("an insert of {} rows says it inserted {}", rows.len(), done.rows)));
         }
@@ -105,7 +126,7 @@ impl Session for Connection {
         let has_date = query.index == Secondary::Pdc;
         // MariaDB 10.11 forgets that a forced index covers a prepared statement once the table was read by another index: it
         // then reads a row for each entry, with every engine.
-        self.client.run_text(statement, &arguments, &mut |cells| {
+        self.client.run_as_text_on_mysql(statement, &arguments, &mut |cells| {
             out.push(entry_of(&cells, index.columns, has_date)?);
             Ok(())
         })?;
@@ -160,7 +181,7 @@ impl Session for Connection {
 
     fn hold_begin(&mut self, table: u32) -> Result<()> {
         let sql = self.sql(table)?;
-        self.client.say("BEGIN")?;
+        self.client.begin(Sees::OneSnapshot)?;
         self.key(&sql.min_key).map(|_| ())
     }
 
@@ -189,21 +210,25 @@ impl Session for Connection {
     fn scan_index(&mut self, table: u32, index: Secondary, each: &mut dyn FnMut(Entry, u64)) -> Result<()> {
         let sql = self.sql(table)?;
         let indexed = sql.indexed(index).map_err(failed)?;
-        self.client.run(&indexed.scan, &[], &mut |cells| {
-            let entry = entry_of(&cells, indexed.columns, index == Secondary::Pdc)?;
-            each(entry, cells.number(indexed.columns)? as u64);
-            Ok(())
-        })?;
-        Ok(())
+        reading_the_index(&mut self.client, &mut |client| {
+            client.run(&indexed.scan, &[], &mut |cells| {
+                let entry = entry_of(&cells, indexed.columns, index == Secondary::Pdc)?;
+                each(entry, cells.number(indexed.columns)? as u64);
+                Ok(())
+            })
+        })
     }
 
     fn look_at_table(&mut self, table: u32) -> Result<(u64, u64)> {
         let sql = self.sql(table)?;
-        self.looked(&sql.look)
+        looked(&mut self.client, &sql.look)
     }
 
     fn look_at_index(&mut self, table: u32, index: Secondary) -> Result<(u64, u64)> {
         let sql = self.sql(table)?;
-        self.looked(&sql.indexed(index).map_err(failed)?.look)
+        let look = &sql.indexed(index).map_err(failed)?.look;
+        let mut counts = (0, 0);
+        reading_the_index(&mut self.client, &mut |client| looked(client, look).map(|found| counts = found))?;
+        Ok(counts)
     }
 }

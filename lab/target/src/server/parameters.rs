@@ -3,8 +3,36 @@
 use std::fmt;
 use std::path::PathBuf;
 
+use super::postgres;
 use crate::api::{Result, TargetError};
 use crate::spec::{PRODUCT, TargetSpec};
+
+/// A server that can be started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Product {
+    /// MariaDB.
+    MariaDb,
+    /// MySQL.
+    MySql,
+    /// PostgreSQL.
+    Postgres,
+}
+
+impl Product {
+    /// As it stands behind `server:` and before `@`.
+    pub const ALL: [(&'static str, Product); 3] =
+        [("mariadb", Product::MariaDb), ("mysql", Product::MySql), ("postgres", Product::Postgres)];
+
+    /// By its name.
+    pub fn of(name: &str) -> Option<Product> {
+        Product::ALL.iter().find(|(own, _)| *own == name).map(|(_, product)| *product)
+    }
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        Product::ALL.iter().find(|(_, product)| *product == self).map_or("", |(name, _)| name)
+    }
+}
 
 /// An engine of the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,6 +43,8 @@ pub enum Engine {
     RocksDb,
     /// This repository's plugin.
     Trefoil,
+    /// The only one of PostgreSQL.
+    Postgres,
     /// Any other, of a server that runs.
     Other(String),
 }
@@ -35,6 +65,7 @@ impl Engine {
             Engine::InnoDb => "innodb",
             Engine::RocksDb => "rocksdb",
             Engine::Trefoil => "trefoil",
+            Engine::Postgres => "postgres",
             Engine::Other(name) => name,
         }
     }
@@ -70,20 +101,28 @@ impl Protocol {
 pub enum Place {
     /// Started here.
     Private {
-        /// A directory of binaries; without it the pinned packages.
+        /// What is started.
+        product: Product,
+        /// Which of those that `lab fetch` knows.
+        version: Option<String>,
+        /// A directory of binaries; without it packages.
         dir: Option<PathBuf>,
         /// An option file that is read behind the lab's settings.
         cnf: Option<PathBuf>,
         /// Whether there is a binary log.
         binlog: bool,
+        /// Who runs a server that does not run for the administrator.
+        user: Option<String>,
     },
-    /// Started by somebody else.
+    /// MariaDB or MySQL, started by somebody else.
     Running {
         /// The URL without parameters.
         url: String,
         /// A unix socket instead of host and port.
         socket: Option<PathBuf>,
     },
+    /// PostgreSQL, started by somebody else.
+    RunningPostgres(postgres::Address),
 }
 
 /// All parameters.
@@ -102,51 +141,152 @@ impl Parameters {
     pub fn parse(mut spec: TargetSpec) -> Result<Parameters> {
         let text = spec.text.clone();
         let usage = |what: String| TargetError::Usage(format!("target `{text}`: {what}"));
-        let product = spec.take(PRODUCT);
-        let is_private = spec.name == "server";
-        if is_private && product.as_deref() != Some("mariadb") {
-            let what = "the server that can be started is MariaDB: server:mariadb?engine=innodb";
-            return Err(TargetError::Unsupported(format!("target `{text}`: {what}")));
-        }
-        let engine =
-            spec.take("engine").ok_or_else(|| usage("which engine? engine=innodb, rocksdb or trefoil".into()))?;
-        if !engine.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_') {
-            return Err(usage(format!("`{engine}` is not an engine name")));
-        }
-        let engine = Engine::of(&engine);
+        let name = spec.take(PRODUCT).unwrap_or_default();
+        let product = match spec.name.as_str() {
+            "server" => {
+                let what = || format!("target `{text}`: the servers that can be started are mariadb, mysql, postgres");
+                Some(Product::of(&name).ok_or_else(|| TargetError::Unsupported(what()))?)
+            }
+            _ => None,
+        };
+        let is_postgres = product == Some(Product::Postgres) || spec.name.starts_with("postgres");
+        let engine = match (is_postgres, spec.take("engine")) {
+            (true, None) => Engine::Postgres,
+            (true, Some(_)) => return Err(usage("PostgreSQL has one engine: leave engine= out".into())),
+            (false, engine) => engine_of(engine).map_err(usage)?,
+        };
         let protocol = match spec.take("protocol").as_deref() {
             None | Some("prepared") => Protocol::Prepared,
             Some("text") => Protocol::Text,
             Some(other) => return Err(usage(format!("protocol={other}: it is text or prepared"))),
         };
-        let place = if is_private {
-            if let Engine::Other(name) = &engine {
-                return Err(usage(format!("engine={name}: a private server has innodb, rocksdb and trefoil")));
+        let (place, known): (Place, &[&str]) = match product {
+            Some(product) => (private(&mut spec, product, &engine).map_err(usage)?, known_of(product)),
+            None if is_postgres => {
+                (Place::RunningPostgres(address(&mut spec).map_err(usage)?), &["protocol", "socket", "passfile"])
             }
-            let binlog = match spec.take("binlog").as_deref() {
-                None | Some("off") => false,
-                Some("on") => true,
-                Some(other) => return Err(usage(format!("binlog={other}: it is on or off"))),
-            };
-            Place::Private {
-                dir: spec.take("dir").map(PathBuf::from),
-                cnf: spec.take("cnf").map(PathBuf::from),
-                binlog,
+            None => {
+                let url = text.split_once('?').map_or(text.as_str(), |(url, _)| url).to_owned();
+                if mysql::Opts::from_url(&url).map_err(|error| usage(error.to_string()))?.get_db_name().is_none() {
+                    return Err(usage("which database? mysql://user@host:port/database?engine=innodb".into()));
+                }
+                let socket = spec.take("socket").map(PathBuf::from);
+                (Place::Running { url, socket }, &["engine", "protocol", "socket"])
             }
-        } else {
-            let url = text.split_once('?').map_or(text.as_str(), |(url, _)| url).to_owned();
-            if mysql::Opts::from_url(&url).map_err(|error| usage(error.to_string()))?.get_db_name().is_none() {
-                return Err(usage("which database? mysql://user@host:port/database?engine=innodb".into()));
-            }
-            Place::Running { url, socket: spec.take("socket").map(PathBuf::from) }
-        };
-        let known: &[&str] = match is_private {
-            true => &["engine", "protocol", "binlog", "dir", "cnf"],
-            false => &["engine", "protocol", "socket"],
         };
         spec.finish(known)?;
         Ok(Parameters { engine, protocol, place })
     }
+}
+
+fn engine_of(engine: Option<String>) -> Result<Engine, String> {
+    let engine = engine.ok_or("which engine? engine=innodb, rocksdb or trefoil")?;
+    if !engine.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_') {
+        return Err(format!("`{engine}` is not an engine name"));
+    }
+    Ok(Engine::of(&engine))
+}
+
+fn known_of(product: Product) -> &'static [&'static str] {
+    match product {
+        Product::MariaDb | Product::MySql => &["engine", "protocol", "binlog", "version", "dir", "cnf"],
+        Product::Postgres => &["protocol", "version", "dir", "cnf", "user"],
+    }
+}
+
+/// A server that is to be started.
+fn private(spec: &mut TargetSpec, product: Product, engine: &Engine) -> Result<Place, String> {
+    let (version, dir) = (spec.take("version"), spec.take("dir").map(PathBuf::from));
+    if version.is_some() && dir.is_some() {
+        return Err("version= is one of those that `lab fetch` brings, dir= a directory of your own: not both".into());
+    }
+    let is_other = version.is_some() || product == Product::MySql;
+    match engine {
+        Engine::Other(name) => {
+            return Err(format!("engine={name}: a private server has innodb, rocksdb and trefoil"));
+        }
+        Engine::Trefoil | Engine::RocksDb if is_other && dir.is_none() => {
+            return Err(format!(
+                "engine={engine}: its plugin is built for the pinned MariaDB; other versions and MySQL have innodb"
+            ));
+        }
+        _ => (),
+    }
+    let binlog = match spec.take("binlog").as_deref().filter(|_| product != Product::Postgres) {
+        None | Some("off") => false,
+        Some("on") => true,
+        Some(other) => return Err(format!("binlog={other}: it is on or off")),
+    };
+    let user = if product == Product::Postgres { spec.take("user") } else { None };
+    Ok(Place::Private { product, version, dir, cnf: spec.take("cnf").map(PathBuf::from), binlog, user })
+}
+
+/// `postgres://user:password@host:port/database`; a password that is not there is looked for in the password file.
+fn address(spec: &mut TargetSpec) -> Result<postgres::Address, String> {
+    let text = spec.text.clone();
+    let rest = text.split_once("://").map_or("", |(_, rest)| rest);
+    let rest = rest.split_once('?').map_or(rest, |(rest, _)| rest);
+    let (authority, database) = rest.split_once('/').unwrap_or((rest, ""));
+    let (who, at) = authority.rsplit_once('@').unwrap_or(("", authority));
+    let (user, password) = who.split_once(':').map_or((who, None), |(user, password)| (user, Some(password)));
+    let (host, port) = match at.rsplit_once(':') {
+        Some((host, port)) => (host, port.parse().map_err(|_| format!("`{port}` is no port"))?),
+        None => (at, 5432),
+    };
+    if user.is_empty() || database.is_empty() || database.contains('/') {
+        return Err("whose database, and which? postgres://user:password@host:port/database".into());
+    }
+    let mut address = postgres::Address {
+        host: if host.is_empty() { "localhost".into() } else { host.into() },
+        port,
+        socket: spec.take("socket").map(PathBuf::from),
+        user: plain(user)?,
+        password: password.map(plain).transpose()?,
+        database: plain(database)?,
+    };
+    let file = spec.take("passfile").map(PathBuf::from);
+    if let (None, Some(file)) = (&address.password, file.clone().or_else(password_file)) {
+        match std::fs::read_to_string(&file) {
+            Ok(text) => address.password = password_of(&text, &address),
+            Err(error) if spec_names(&file, spec) => return Err(format!("passfile={}: {error}", file.display())),
+            Err(_) => (),
+        }
+    }
+    Ok(address)
+}
+
+fn spec_names(file: &std::path::Path, spec: &TargetSpec) -> bool {
+    spec.text.contains(&format!("passfile={}", file.display()))
+}
+
+/// Where the server's own programs look.
+fn password_file() -> Option<PathBuf> {
+    let named = std::env::var_os("PGPASSFILE").map(PathBuf::from);
+    named.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".pgpass")))
+}
+
+/// Lines of `host:port:database:user:password`, where a star stands for anything.
+fn password_of(text: &str, address: &postgres::Address) -> Option<String> {
+    let wanted = [&address.host, &address.port.to_string(), &address.database, &address.user];
+    let of_line = |line: &str| {
+        let mut parts = line.splitn(5, ':');
+        let fits = wanted.iter().all(|own| parts.next().is_some_and(|part| part == "*" || part == own.as_str()));
+        parts.next().filter(|_| fits).map(str::to_owned)
+    };
+    text.lines().filter(|line| !line.starts_with('#')).find_map(of_line)
+}
+
+/// A part of a URL without its percent signs.
+fn plain(text: &str) -> Result<String, String> {
+    let strange = || format!("`{text}` is not a part of a URL");
+    let mut pieces = text.split('%');
+    let mut out: Vec<u8> = pieces.next().unwrap_or_default().into();
+    for piece in pieces {
+        let code = piece.get(..2).and_then(|digits| u8::from_str_radix(digits, 16).ok()).ok_or_else(strange)?;
+        out.push(code);
+        out.extend(piece[2..].bytes());
+    }
+    String::from_utf8(out).map_err(|_| strange())
 }
 
 #[cfg(test)]
@@ -161,24 +301,66 @@ mod tests {
     fn a_private_server_and_one_that_runs() {
         let private = parse("server:mariadb?engine=InnoDB&binlog=on&dir=/opt/mariadb").unwrap();
         assert_eq!((private.engine, private.protocol), (Engine::InnoDb, Protocol::Prepared));
-        assert_eq!(private.place, Place::Private { dir: Some("/opt/mariadb".into()), cnf: None, binlog: true });
+        let place = |product, version: Option<&str>, dir: Option<&str>, binlog, user: Option<&str>| Place::Private {
+            product,
+            version: version.map(str::to_owned),
+            dir: dir.map(PathBuf::from),
+            cnf: None,
+            binlog,
+            user: user.map(str::to_owned),
+        };
+        assert_eq!(private.place, place(Product::MariaDb, None, Some("/opt/mariadb"), true, None));
+        let old = parse("server:mysql?version=5.5&engine=innodb").unwrap();
+        assert_eq!(old.place, place(Product::MySql, Some("5.5"), None, false, None));
+        let postgres = parse("server:postgres?user=me&protocol=text").unwrap();
+        assert_eq!((&postgres.engine, postgres.protocol), (&Engine::Postgres, Protocol::Text));
+        assert_eq!(postgres.place, place(Product::Postgres, None, None, false, Some("me")));
         let running = parse("mysql://root:a@localhost:3307/test?engine=aria&protocol=text").unwrap();
         assert_eq!((running.engine.name(), running.protocol), ("aria", Protocol::Text));
         assert_eq!(running.place, Place::Running { url: "mysql://root:a@localhost:3307/test".into(), socket: None });
     }
 
     #[test]
+    fn a_url_of_postgres() {
+        let parsed = parse("postgres://me:a%40b@db.example:5433/test?socket=/run/pg").unwrap();
+        let Place::RunningPostgres(address) = parsed.place else { panic!("it is PostgreSQL") };
+        let wanted = postgres::Address {
+            host: "db.example".into(),
+            port: 5433,
+            socket: Some("/run/pg".into()),
+            user: "me".into(),
+            password: Some("a@b".into()),
+            database: "test".into(),
+        };
+        assert_eq!(address, wanted);
+        let file = "# mine\nother:*:*:*:no\ndb.example:*:test:me:se:cret\n";
+        assert_eq!(password_of(file, &wanted).as_deref(), Some("se:cret"));
+        assert_eq!(password_of("db.example:5432:*:*:no", &wanted), None);
+    }
+
+    #[test]
     fn mistakes_are_named() {
         for (text, word) in [
-            ("server:mysql?engine=innodb", "is MariaDB"),
+            ("server:oracle?engine=innodb", "mariadb, mysql, postgres"),
             ("server:mariadb", "which engine"),
             ("server:mariadb?engine=aria", "innodb, rocksdb and trefoil"),
             ("server:mariadb?engine=innodb&binlog=maybe", "on or off"),
             ("server:mariadb?engine=innodb&socket=/tmp/a", "no parameter `socket`"),
+            ("server:mariadb?engine=innodb&user=me", "no parameter `user`"),
+            ("server:mysql?engine=trefoil&version=9.7", "pinned MariaDB"),
+            ("server:mysql?engine=innodb&version=9.7&dir=/opt", "not both"),
+            ("server:postgres?engine=heap", "one engine"),
+            ("server:postgres?binlog=on", "no parameter `binlog`"),
             ("mysql://root@localhost/test", "which engine"),
             ("mysql://root@localhost?engine=innodb", "which database"),
             ("mysql://root@localhost/test?engine=innodb&protocol=odbc", "text or prepared"),
             ("mysql://root@localhost/test?engine=in'nodb", "not an engine name"),
+            ("postgres://localhost/test", "whose database"),
+            ("postgres://me@localhost", "whose database"),
+            ("postgres://me@localhost:x/test", "no port"),
+            ("postgres://m%zz@localhost/test", "not a part of a URL"),
+            ("postgres://me@localhost/test?sslmode=require", "no parameter `sslmode`"),
+            ("postgres://me@localhost/test?passfile=/nowhere", "/nowhere"),
         ] {
             let message = parse(text).unwrap_err().to_string();
             assert!(message.contains(word), "{text}: {message}");

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, getuid, kill_process};
 
-use super::binaries::Binaries;
+use super::binaries::{Binaries, Install};
 use crate::api::{Result, TargetError};
 
 /// A socket's path has at most 107 bytes.
@@ -23,11 +23,11 @@ const STOP_LIMIT: Duration = Duration::from_secs(120);
 const TAIL: usize = 15;
 const POLL: Duration = Duration::from_millis(30);
 
-fn failed(what: String) -> TargetError {
+pub fn failed(what: String) -> TargetError {
     TargetError::Failed(format!("server: {what}"))
 }
 
-fn io(what: &str, path: &Path) -> impl Fn(std::io::Error) -> TargetError {
+pub fn io(what: &str, path: &Path) -> impl Fn(std::io::Error) -> TargetError {
     let text = format!("cannot {what} {}", path.display());
     move |error| failed(format!("{text}: {error}"))
 }
@@ -38,13 +38,40 @@ pub struct Private {
     watchdog: Child,
     sockets: PathBuf,
     log: PathBuf,
+    stop: Signal,
     /// Its data directory.
     pub data: PathBuf,
     /// The option file that it was started with.
     pub options: String,
 }
 
+/// What belongs to a server beside its process.
+pub struct Parts {
+    /// A directory for its socket, removed at the end.
+    pub sockets: PathBuf,
+    /// Its log.
+    pub log: PathBuf,
+    /// Its data directory.
+    pub data: PathBuf,
+    /// The option file that it was started with.
+    pub options: String,
+    /// How it is told to end in good order.
+    pub stop: Signal,
+}
+
 impl Private {
+    /// Starts a server.
+    pub fn launch(mut command: Command, parts: Parts) -> Result<Private> {
+        // A Ctrl-C is for the lab, which stops the server when it has stopped asking it.
+        command.process_group(0).stdin(Stdio::null());
+        gone(&parts.data)?;
+        let program = PathBuf::from(command.get_program());
+        let child = command.spawn().map_err(io("start", &program))?;
+        let watchdog = watchdog(child.id()).map_err(|error| failed(format!("no watchdog: {error}")))?;
+        let Parts { sockets, log, data, options, stop } = parts;
+        Ok(Private { child, watchdog, sockets, log, stop, data, options })
+    }
+
     /// Makes a data directory in `dir` and starts a server on it. `has_innodb` is false where its files are in nobody's way.
     pub fn start(binaries: &Binaries, dir: &Path, settings: &str, has_innodb: bool) -> Result<Private> {
         // A path in an option file or on the command line of a server is best a whole one.
@@ -52,9 +79,12 @@ impl Private {
         let (data, options, temporary) = (dir.join("data"), dir.join("server.cnf"), dir.join("tmp"));
         // A server that starts removes what it takes for remains in this directory, also those of a server that runs.
         fs::create_dir_all(&temporary).map_err(io("make", &temporary))?;
-        install(binaries, &dir, &data)?;
-        if !has_innodb {
-            forget_innodb(&data)?;
+        // After a crash it is there already.
+        if !data.join("mysql").exists() {
+            install(binaries, &dir, &data)?;
+            if !has_innodb {
+                forget_innodb(&data)?;
+            }
         }
         let sockets = short_directory()?;
         fs::write(&options, settings).map_err(io("write", &options))?;
@@ -69,11 +99,13 @@ impl Private {
         command.args(binaries.plugins.iter().map(|plugins| path("plugin-dir", plugins)));
         command.arg("--skip-networking").args(user().map(|user| format!("--user={user}")));
         with_libraries(&mut command, binaries);
-        // A Ctrl-C is for the lab, which stops the server when it has stopped asking it.
-        command.process_group(0).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        let child = command.spawn().map_err(io("start", &binaries.server))?;
-        let watchdog = watchdog(child.id()).map_err(|error| failed(format!("no watchdog: {error}")))?;
-        Ok(Private { child, watchdog, sockets, log, data, options: settings.to_owned() })
+        command.stdout(Stdio::null()).stderr(Stdio::null());
+        Private::launch(command, Parts { sockets, log, data, options: settings.to_owned(), stop: Signal::TERM })
+    }
+
+    /// The directory of its socket.
+    pub fn sockets(&self) -> &Path {
+        &self.sockets
     }
 
     /// Its process.
@@ -125,7 +157,7 @@ impl Private {
     pub fn stop(&mut self) -> Result<()> {
         if self.child.try_wait().is_ok_and(|status| status.is_none()) {
             let process = Pid::from_raw(self.child.id() as i32);
-            let _ = process.map(|process| kill_process(process, Signal::TERM));
+            let _ = process.map(|process| kill_process(process, self.stop));
             let began = Instant::now();
             while self.child.try_wait().is_ok_and(|status| status.is_none()) {
                 if began.elapsed() > STOP_LIMIT {
@@ -153,6 +185,19 @@ impl Drop for Private {
     }
 }
 
+/// Waits for the end of a server that was killed on this directory: each of its processes works in it.
+fn gone(data: &Path) -> Result<()> {
+    let works_there = |entry: &fs::DirEntry| fs::read_link(entry.path().join("cwd")).is_ok_and(|cwd| cwd == data);
+    let began = Instant::now();
+    while fs::read_dir("/proc").into_iter().flatten().flatten().any(|entry| works_there(&entry)) {
+        if began.elapsed() > STOP_LIMIT {
+            return Err(failed(format!("another server works in {}", data.display())));
+        }
+        std::thread::sleep(POLL);
+    }
+    Ok(())
+}
+
 /// Kills the server when this process is gone without having done so.
 fn watchdog(server: u32) -> std::io::Result<Child> {
     let script = format!("read -r _; kill -KILL {server}");
@@ -161,18 +206,44 @@ fn watchdog(server: u32) -> std::io::Result<Child> {
     command.spawn()
 }
 
+/// Makes a data directory.
 fn install(binaries: &Binaries, dir: &Path, data: &Path) -> Result<()> {
     let log = dir.join("install.log");
     let out = fs::File::create(&log).map_err(io("write", &log))?;
     let err = out.try_clone().map_err(io("write", &log))?;
-    let mut command = Command::new(&binaries.install);
-    command.arg("--no-defaults").args(["--auth-root-authentication-method=normal", "--skip-test-db"]);
+    let mut command = match &binaries.install {
+        Install::Copy(from) => return copy(from, data),
+        Install::Program(program) => {
+            let mut command = Command::new(program);
+            command.arg("--no-defaults");
+            if binaries.version >= (10, 4) {
+                command.args(["--auth-root-authentication-method=normal", "--skip-test-db"]);
+            }
+            command.stdin(Stdio::null());
+            command
+        }
+        Install::ByItself => {
+            let mut command = Command::new(&binaries.server);
+            command.args(["--no-defaults", "--initialize-insecure", "--secure-file-priv="]).stdin(Stdio::null());
+            command
+        }
+        Install::Bootstrap(folder) => {
+            let mut command = Command::new(&binaries.server);
+            command.args(["--no-defaults", "--bootstrap", "--default-storage-engine=MyISAM"]);
+            fs::create_dir_all(data.join("mysql")).map_err(io("make", data))?;
+            command.stdin(system_tables(folder, dir)?);
+            command
+        }
+    };
     command.arg(format!("--basedir={}", binaries.base.display())).arg(format!("--datadir={}", data.display()));
     command.arg(format!("--tmpdir={}", dir.join("tmp").display()));
+    let tells = matches!(binaries.install, Install::Program(_));
+    command
+        .args(binaries.messages.iter().filter(|_| !tells).map(|path| format!("--lc-messages-dir={}", path.display())));
     command.args(user().map(|user| format!("--user={user}")));
     with_libraries(&mut command, binaries);
-    let status =
-        command.stdin(Stdio::null()).stdout(out).stderr(err).status().map_err(io("start", &binaries.install))?;
+    let program = PathBuf::from(command.get_program());
+    let status = command.stdout(out).stderr(err).status().map_err(io("start", &program))?;
     if status.success() {
         return Ok(());
     }
@@ -180,8 +251,37 @@ fn install(binaries: &Binaries, dir: &Path, data: &Path) -> Result<()> {
     let text = fs::read(&log).unwrap_or_default();
     let text = String::from_utf8_lossy(&text);
     let errors: Vec<&str> = text.lines().filter(|line| line.to_lowercase().contains("error")).take(TAIL).collect();
-    let install = binaries.install.display();
-    Err(failed(format!("{install} failed ({status}), its log is {}:\n{}", log.display(), errors.join("\n"))))
+    let (program, log) = (program.display(), log.display());
+    Err(failed(format!("{program} failed ({status}), its log is {log}:\n{}", errors.join("\n"))))
+}
+
+/// The statements that make the system's tables, as the server reads them at its first start.
+fn system_tables(folder: &Path, dir: &Path) -> Result<fs::File> {
+    let mut text = "CREATE DATABASE IF NOT EXISTS mysql;\nUSE mysql;\n".to_owned();
+    for name in ["mysql_system_tables.sql", "mysql_system_tables_data.sql", "fill_help_tables.sql"] {
+        match fs::read(folder.join(name)) {
+            Ok(sql) => text.push_str(&String::from_utf8_lossy(&sql)),
+            // Help is not needed.
+            Err(_) if name.starts_with("fill") => (),
+            Err(error) => return Err(io("read", &folder.join(name))(error)),
+        }
+        text.push('\n');
+    }
+    let file = dir.join("bootstrap.sql");
+    fs::write(&file, text).map_err(io("write", &file))?;
+    fs::File::open(&file).map_err(io("read", &file))
+}
+
+fn copy(from: &Path, to: &Path) -> Result<()> {
+    fs::create_dir_all(to).map_err(io("make", to))?;
+    for entry in fs::read_dir(from).map_err(io("read", from))?.flatten() {
+        let (source, target) = (entry.path(), to.join(entry.file_name()));
+        match source.is_dir() {
+            true => copy(&source, &target)?,
+            false => fs::copy(&source, &target).map(|_| ()).map_err(io("copy", &source))?,
+        }
+    }
+    Ok(())
 }
 
 /// The files of an engine that will not run: they would count as the other's.
@@ -202,7 +302,7 @@ fn user() -> Option<&'static str> {
     getuid().is_root().then_some("root")
 }
 
-fn with_libraries(command: &mut Command, binaries: &Binaries) {
+pub fn with_libraries(command: &mut Command, binaries: &Binaries) {
     let own = std::env::var_os("LD_LIBRARY_PATH").filter(|path| !path.is_empty());
     let all = binaries.libraries.iter().cloned().chain(own.map(PathBuf::from));
     let all: Vec<String> = all.map(|path| path.display().to_string()).collect();
@@ -212,7 +312,7 @@ fn with_libraries(command: &mut Command, binaries: &Binaries) {
 }
 
 /// A directory of this process's own for the socket.
-fn short_directory() -> Result<PathBuf> {
+pub fn short_directory() -> Result<PathBuf> {
     // Hands out numbers: relaxed.
     static NUMBER: AtomicU32 = AtomicU32::new(0);
     let name = format!("lab-{}-{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
