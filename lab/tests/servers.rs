@@ -25,6 +25,19 @@ fn lab(arguments: &[&str]) -> Command {
     command
 }
 
+/// PostgreSQL and MySQL have parts of their own, `postgres` and `mysql`.
+fn is_wanted(part: &str) -> bool {
+    std::env::var_os(part).is_some()
+}
+
+/// A directory that another user may enter: PostgreSQL does not run for the administrator.
+fn room() -> tempfile::TempDir {
+    use std::os::unix::fs::PermissionsExt;
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+    dir
+}
+
 /// Inside the repository, where the script that fetches MariaDB is found.
 fn run(dir: &Path, arguments: &[&str]) -> Output {
     let out = dir.join("run").display().to_string();
@@ -136,6 +149,188 @@ fn a_server_that_runs_is_asked_by_its_url() {
     server.close().unwrap();
 }
 
+/// The twelve conditions after the load, beside the transactions, after them, and after the server was killed.
+fn tpcc_on(targets: &[&str], clients: &str) {
+    let dir = room();
+    let mut arguments =
+        vec!["run", "tpcc", "--warehouses", "2", "--scale", "100", "--clients", clients, "--seconds", "1"];
+    arguments.extend(targets.iter().flat_map(|target| ["--target", target]));
+    arguments.extend(["--steps", "run,snapshot,crash", "--settle-seconds", "0", "--budget", "64m", "--format", "json"]);
+    let results = results(&run(dir.path(), &arguments));
+    assert_eq!(results.len(), 4 * targets.len());
+    for result in &results {
+        assert!(result["invariants"] == "ok", "{result}");
+        let is_timed = ["run", "snapshot"].contains(&result["step"].as_str().unwrap());
+        assert!(!is_timed || result["tpm"].as_f64().unwrap() > 0.0, "{result}");
+        assert!(!is_timed || result["retries"].as_f64().is_some(), "{result}");
+    }
+    // Every row of the load is as the plan has it, on all of them: `run` compares the checksums, and says where they differ.
+    let log = std::fs::read_to_string(dir.path().join("run/log.txt")).unwrap_or_default();
+    assert!(!log.contains("differ"), "{log}");
+}
+
+#[test]
+fn tpcc_on_servers() {
+    if servers_are_wanted() {
+        tpcc_on(&[TREFOIL, INNODB, "server:mariadb?engine=rocksdb&protocol=text"], "4");
+    }
+}
+
+#[test]
+fn tpcc_on_postgres() {
+    if is_wanted("TREFOIL_POSTGRES") {
+        tpcc_on(&["server:postgres"], "4");
+    }
+}
+
+#[test]
+fn the_insert_benchmark_and_sysbench_on_postgres() {
+    if !is_wanted("TREFOIL_POSTGRES") {
+        return;
+    }
+    for (form, steps) in [("2023", "l.i0,l.x,l.i1,l.i2,settle,qr100,qp100"), ("2017", "")] {
+        let dir = room();
+        let mut arguments = vec!["run", "ibench", "--target", "server:postgres", "--target", "model", "--form", form];
+        arguments.extend(["--rows", "3k", "--clients", "2", "--seconds", "1", "--settle-seconds", "0"]);
+        arguments.extend(["--budget", "64m", "--format", "json"]);
+        if !steps.is_empty() {
+            arguments.extend(["--steps", steps, "--htap-transaction-seconds", "1"]);
+        }
+        for result in results(&run(dir.path(), &arguments)) {
+            let of_server = result["target"] != "model";
+            assert!(result["invariants"] == "ok", "{result}");
+            assert_eq!(result.get("client_cpu_us_per_op").is_some(), of_server, "{result}");
+            assert!(!of_server || result["data_bytes"].as_f64() < result["total_bytes"].as_f64(), "{result}");
+            assert!(!of_server || result["gc_debt"].is_number(), "{result}");
+        }
+        let record: Value = serde_json::from_slice(&std::fs::read(dir.path().join("run/run.json")).unwrap()).unwrap();
+        assert_eq!(record["described"][0]["settings"]["shared_buffers"], "64MB");
+    }
+    let dir = room();
+    let tests = "point-query,scan,random-points.10,hot-points,range-covered-si,range-notcovered-si,read-only-count.10,\
+                 update-one,update-inlist,update-index,read-write.10,write-only,delete,insert";
+    let mut arguments = vec!["run", "sysbench", "--target", "server:postgres?protocol=text", "--tests", tests];
+    arguments.extend(["--rows", "2k", "--tables", "2", "--clients", "4", "--seconds", "1", "--settle-seconds", "0"]);
+    arguments.extend(["--format", "json", "--budget", "64m"]);
+    let results = results(&run(dir.path(), &arguments));
+    assert_eq!(results.len(), 15);
+    for result in results {
+        assert!(result["invariants"] == "ok" && result["ops"].as_f64().unwrap() > 0.0, "{result}");
+    }
+}
+
+/// A server of PostgreSQL that runs is left as it was; what is in the way stays.
+#[test]
+fn postgres_that_runs_is_asked_by_its_url() {
+    if !is_wanted("TREFOIL_POSTGRES") {
+        return;
+    }
+    let (server_dir, dir) = (room(), room());
+    let setup = Setup {
+        dir: server_dir.path().into(),
+        durability: Durability::Write,
+        budget_bytes: Some(64 << 20),
+        io: None,
+        compression: None,
+        disk: DiskLimits::default(),
+        seed: 1,
+    };
+    let server = registry::open(&TargetSpec::parse("server:postgres").unwrap(), &setup).unwrap();
+    let Runs::Family(process) = server.runs() else { panic!("it has a process a connection") };
+    let command = std::fs::read_to_string(format!("/proc/{process}/cmdline")).unwrap();
+    let socket = command.split('\0').skip_while(|word| *word != "-k").nth(1).unwrap().to_owned();
+    let url = |database: &str| format!("postgres://lab@localhost/{database}?socket={socket}");
+    let asked = |target: &str, arguments: &[&str]| {
+        let mut all =
+            vec!["run", "ibench", "--target", target, "--rows", "1k", "--settle-seconds", "0", "--format", "json"];
+        all.extend(arguments);
+        run(room_in(dir.path()).path(), &all)
+    };
+    let results = results(&asked(&url("lab"), &["--steps", "l.i0,l.x,settle"]));
+    // It is on this machine, so its processes are seen.
+    assert!(results[0]["cpu_us_per_op"].as_f64().is_some() && results[0]["client_cpu_us_per_op"].is_number());
+    server.create_table(0).unwrap();
+    let complaint = |target: &str| {
+        let output = asked(target, &["--steps", "l.i0"]);
+        assert_eq!(output.status.code(), Some(1));
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    };
+    assert!(complaint(&url("lab")).contains("DROP TABLE pi1"));
+    assert_eq!(server.session().unwrap().min_key(0).unwrap(), None, "somebody's table is still there");
+    assert!(complaint(&url("nowhere")).contains("CREATE DATABASE"));
+    let crash = ["run", "tpcc", "--target", &url("lab"), "--warehouses", "1", "--steps", "run,crash"];
+    let output = run(room_in(dir.path()).path(), &crash);
+    assert!(output.status.code() == Some(2) && String::from_utf8_lossy(&output.stderr).contains("after a crash"));
+    server.close().unwrap();
+}
+
+fn room_in(dir: &Path) -> tempfile::TempDir {
+    tempfile::tempdir_in(dir).unwrap()
+}
+
+/// One line, a code, and what was finished is kept.
+fn a_server_that_is_killed_in_the_middle(target: &str, of_server: &dyn Fn(&str) -> bool) {
+    let dir = room();
+    let data = dir.path().join("db").display().to_string();
+    std::fs::create_dir(&data).unwrap();
+    let out = dir.path().join("run");
+    let mut command = lab(&["run", "ibench", "--target", target, "--rows", "2k", "--rows-i1", "100m", "--dir", &data]);
+    command.args(["--steps", "l.i0,l.x,l.i1", "--settle-seconds", "0", "--quiet", "--out", &out.display().to_string()]);
+    let child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let began = Instant::now();
+    // Until two steps are finished.
+    let finished = || std::fs::read_dir(out.join("steps")).map_or(0, |entries| entries.flatten().count());
+    while finished() < 2 {
+        assert!(began.elapsed() < Duration::from_secs(120), "no step is finished");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let all = std::fs::read_dir("/proc").unwrap().flatten();
+    let numbers = all.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    let is_server = |process: &u32| {
+        let command = std::fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();
+        let command = String::from_utf8_lossy(&command).into_owned();
+        of_server(&command) && command.contains(&data)
+    };
+    let server = numbers.filter(is_server).min().unwrap();
+    Command::new("kill").args(["-KILL", &server.to_string()]).status().unwrap();
+    let output = child.wait_with_output().unwrap();
+    let complaint = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(1) && complaint.contains("the server is gone"), "{target}: {complaint}");
+    assert_eq!(finished(), 2, "{target}: what is finished is kept");
+}
+
+#[test]
+fn a_server_that_is_gone_is_said() {
+    if servers_are_wanted() {
+        a_server_that_is_killed_in_the_middle(INNODB, &|command| command.contains("mariadbd\0"));
+    }
+}
+
+#[test]
+fn postgres_that_is_gone_is_said() {
+    if is_wanted("TREFOIL_POSTGRES") {
+        a_server_that_is_killed_in_the_middle("server:postgres", &|command| command.contains("postgres\0-D\0"));
+    }
+}
+
+/// Another version than the pinned one, and another product.
+#[test]
+fn the_workloads_on_mysql() {
+    if !is_wanted("TREFOIL_MYSQL") {
+        return;
+    }
+    let target = "server:mysql?version=9.7&engine=innodb";
+    let dir = room();
+    let mut arguments =
+        vec!["run", "ibench", "--target", target, "--target", "model", "--rows", "3k", "--clients", "2"];
+    arguments.extend(["--seconds", "1", "--settle-seconds", "0", "--steps", "l.i0,l.x,l.i1,settle,qr100"]);
+    arguments.extend(["--budget", "64m", "--format", "json"]);
+    for result in results(&run(dir.path(), &arguments)) {
+        assert!(result["invariants"] == "ok", "{result}");
+    }
+    tpcc_on(&[target], "2");
+}
+
 #[test]
 fn a_server_ends_with_the_lab_that_started_it() {
     if !servers_are_wanted() {
@@ -175,20 +370,19 @@ fn what_cannot_be_reached_is_said_with_its_remedy() {
         ("mysql://root@127.0.0.1:1/test?engine=innodb", 1, "let the lab start one"),
         ("server:mariadb?engine=innodb&dir=/nowhere", 1, "/nowhere"),
         ("server:mariadb?engine=heap", 2, "innodb, rocksdb and trefoil"),
-        ("server:postgres?engine=heap", 2, "is MariaDB"),
+        ("server:postgres?engine=heap", 2, "one engine"),
+        ("server:postgres?dir=/nowhere", 1, "/nowhere"),
+        ("server:mysql?engine=innodb&version=4.0", 2, "mysql@9.7"),
+        ("postgres://me@127.0.0.1:1/test", 1, "let the lab start one"),
+        ("postgres://me@127.0.0.1:1", 2, "which"),
     ] {
         let dir = tempfile::tempdir_in(dir.path()).unwrap();
         let output = run(dir.path(), &["run", "ibench", "--target", target, "--rows", "100", "--steps", "l.i0"]);
         let complaint = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.code() == Some(code) && complaint.contains(words), "{target}: {complaint}");
     }
-    let mut arguments = vec!["run", "tpcc", "--target", INNODB, "--warehouses", "1"];
-    let output = run(dir.path(), &arguments);
-    assert!(
-        output.status.code() == Some(2) && String::from_utf8_lossy(&output.stderr).contains("no adapter for TPC-C")
-    );
     let limited = "mysql://root@127.0.0.1:1/test?engine=innodb";
-    arguments = vec!["run", "ibench", "--target", limited, "--memory-limit", "1g"];
+    let arguments = vec!["run", "ibench", "--target", limited, "--memory-limit", "1g"];
     let output = run(dir.path(), &arguments);
     let complaint = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.code() == Some(2) && complaint.contains("runs already"), "{complaint}");

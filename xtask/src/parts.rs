@@ -140,7 +140,10 @@ fn processes() -> Vec<Part> {
     // The lab's workloads on servers of its own.
     let on = |name: &'static str, which: &'static str| {
         let tests = ["agreement", "sysbench", "tpcc", "servers"].into_iter().flat_map(|test| ["--test", test]);
-        part(name, Work::Cargo(workspace(&["test"].into_iter().chain(tests).chain([which]).collect::<Vec<_>>())))
+        part(
+            name,
+            Work::Cargo(workspace(&["test", "--lib"].into_iter().chain(tests).chain([which]).collect::<Vec<_>>())),
+        )
     };
     let env = &[("TREFOIL_PROFILE", "sim"), ("TREFOIL_SERVERS", "1")];
     vec![

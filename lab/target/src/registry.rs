@@ -64,10 +64,11 @@ pub fn check_locking(spec: &TargetSpec, workload: &str) -> Result<()> {
     }
 }
 
-/// Whether what a target stores can be opened by another process.
+/// Whether what a target stores can be opened again after its process was killed. A server that somebody else started is
+/// not ours to kill.
 #[must_use]
 pub fn outlives_its_process(spec: &TargetSpec) -> bool {
-    !matches!(spec.name.as_str(), "null" | "model")
+    !matches!(spec.name.as_str(), "null" | "model") && !is_out_of_reach(spec)
 }
 
 /// Whether a target feels no limits of Trefoil's file layer.

@@ -96,6 +96,8 @@ impl Engine {
                     ("rocksdb_db_write_buffer_size", (budget / 4).to_string()),
                     ("rocksdb_max_total_wal_size", LOG_BYTES.to_string()),
                     ("rocksdb_flush_log_at_trx_commit", at_commit.to_string()),
+                    // Otherwise the log stays in the server's memory up to a second, whatever the line above says.
+                    ("rocksdb_manual_wal_flush", if at_commit == 0 { "ON" } else { "OFF" }.into()),
                     ("rocksdb_use_direct_reads", direct_io.clone()),
                     ("rocksdb_use_direct_io_for_flush_and_compaction", direct_io),
                     ("rocksdb_default_cf_options", column_family(setup.compression.as_deref())),

@@ -43,16 +43,16 @@ fn entry_of(cells: &Cells<'_>, columns: usize, has_date: bool) -> Result<Entry> 
     Ok(entry)
 }
 
-/// Runs a statement whose order is that of an index, so that PostgreSQL reads that index: all that may be sorted is what it
-/// has in any order.
+/// Runs a statement that has the order of an index within, so that PostgreSQL reads that index: it sorts only where it has
+/// to, which is without.
 pub fn reading_the_index<T>(client: &mut Client, run: &mut dyn FnMut(&mut Client) -> Result<T>) -> Result<()> {
     let forces = client.dialect() == Dialect::Postgres;
     if forces {
-        client.say("SET enable_sort = off")?;
+        client.say("SET enable_sort = off; SET enable_incremental_sort = off")?;
     }
     let ran = run(client).map(|_| ());
     if forces {
-        client.say("SET enable_sort = on")?;
+        client.say("SET enable_sort = on; SET enable_incremental_sort = on")?;
     }
     ran
 }

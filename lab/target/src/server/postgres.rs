@@ -212,6 +212,51 @@ type Written = std::result::Result<IsNull, Box<dyn std::error::Error + Sync + Se
 mod tests {
     use super::*;
 
+    /// Who is let in by which password, however the server keeps it.
+    #[test]
+    fn postgres_lets_in_by_password() {
+        if std::env::var_os("TREFOIL_POSTGRES").is_none() {
+            return;
+        }
+        use std::os::unix::fs::PermissionsExt;
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+        let (rules, cnf) = (dir.path().join("hba"), dir.path().join("cnf"));
+        let lines = [("scram", "scram-sha-256"), ("hashed", "md5"), ("clear", "password"), ("lab", "trust")];
+        let text: String = lines.iter().map(|(role, how)| format!("local all {role} {how}\n")).collect();
+        std::fs::write(&rules, text).unwrap();
+        std::fs::write(&cnf, format!("hba_file = '{}'\n", rules.display())).unwrap();
+        let spec = format!("server:postgres?cnf={}", cnf.display());
+        let parameters = super::super::Parameters::parse(crate::TargetSpec::parse(&spec).unwrap()).unwrap();
+        let setup = crate::Setup {
+            dir: dir.path().into(),
+            durability: crate::Durability::Write,
+            budget_bytes: Some(32 << 20),
+            io: None,
+            compression: None,
+            disk: crate::DiskLimits::default(),
+            seed: 1,
+        };
+        let (mut private, address, mut client) = admin::start(&parameters, &setup).unwrap();
+        client.say("CREATE ROLE scram LOGIN PASSWORD 'a:b@c'; CREATE ROLE clear LOGIN PASSWORD 'a:b@c'").unwrap();
+        client.say("SET password_encryption = md5; CREATE ROLE hashed LOGIN PASSWORD 'a:b@c'").unwrap();
+        let super::super::client::Address::Postgres(address) = address else { panic!("it is PostgreSQL") };
+        for (role, _) in &lines[..3] {
+            let with = |password: Option<&str>| {
+                let address =
+                    Address { user: (*role).into(), password: password.map(str::to_owned), ..address.clone() };
+                PostgresClient::open(&address, Protocol::Prepared)
+            };
+            assert!(with(Some("a:b@c")).is_ok(), "{role}");
+            for wrong in [with(Some("wrong")), with(None)] {
+                let complaint = wrong.err().unwrap().to_string();
+                assert!(complaint.contains("denies access") && complaint.contains("pgpass"), "{role}: {complaint}");
+            }
+        }
+        drop(client);
+        private.stop().unwrap();
+    }
+
     #[test]
     fn places_of_values_are_numbered() {
         assert_eq!(numbered("SELECT 1"), "SELECT 1");

@@ -186,7 +186,7 @@ impl Drop for Private {
 }
 
 /// Waits for the end of a server that was killed on this directory: each of its processes works in it.
-fn gone(data: &Path) -> Result<()> {
+pub fn gone(data: &Path) -> Result<()> {
     let works_there = |entry: &fs::DirEntry| fs::read_link(entry.path().join("cwd")).is_ok_and(|cwd| cwd == data);
     let began = Instant::now();
     while fs::read_dir("/proc").into_iter().flatten().flatten().any(|entry| works_there(&entry)) {
@@ -327,7 +327,8 @@ pub fn short_directory() -> Result<PathBuf> {
 pub fn option_file(settings: &[(String, String)], include: Option<&Path>) -> Result<String> {
     let mut out = Vec::new();
     let wrote = (|| {
-        writeln!(out, "[mariadbd]")?;
+        // The group that MySQL and every MariaDB reads.
+        writeln!(out, "[mysqld]")?;
         settings.iter().try_for_each(|(name, value)| writeln!(out, "{name}={value}"))?;
         // Read behind the rest, so it has the last word.
         include.map_or(Ok(()), |path| writeln!(out, "!include {}", path.display()))

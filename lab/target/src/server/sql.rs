@@ -134,13 +134,16 @@ impl Sql {
                 Dialect::MySql => {
                     (format!("SELECT {columns}, transactionid {all}"), format!("{look} {below} THEN 1 END) {all}"))
                 }
-                // The order says which index it is. That of entries of the same columns is not the key's.
-                Dialect::Postgres => (
-                    format!("SELECT {columns}, transactionid {all} ORDER BY {columns}, transactionid"),
-                    format!(
-                        "{look} {below} THEN 1 END) FROM (SELECT {columns} {all} ORDER BY {columns} OFFSET 0) AS entries"
-                    ),
-                ),
+                // The order within says which index it is. That of entries of the same columns is not the key's.
+                Dialect::Postgres => {
+                    let key = ", transactionid";
+                    let within =
+                        |more: &str| format!("(SELECT {columns}{more} {all} ORDER BY {columns} OFFSET 0) AS entries");
+                    (
+                        format!("SELECT {columns}{key} FROM {} ORDER BY {columns}{key}", within(key)),
+                        format!("{look} {below} THEN 1 END) FROM {}", within("")),
+                    )
+                }
             };
             Indexed { columns: set.columns(index).len(), from: range(">="), above: range(">"), scan, look }
         });

@@ -293,7 +293,11 @@ impl Session for Connection {
         let from = format!("WHERE k >= {}", i32::MIN);
         let sql = match self.client.dialect() {
             Dialect::MySql => format!("SELECT k, id FROM {name} FORCE INDEX ({index}) {from}"),
-            Dialect::Postgres => format!("SELECT k, id FROM {name} {from} ORDER BY k, id"),
+            Dialect::Postgres => {
+                format!(
+                    "SELECT k, id FROM (SELECT k, id FROM {name} {from} ORDER BY k OFFSET 0) AS entries ORDER BY k, id"
+                )
+            }
         };
         reading_the_index(&mut self.client, &mut |client| {
             client.run(&sql, &[], &mut |cells| {

@@ -232,7 +232,15 @@ impl Connection {
         let condition = if parts.is_empty() { String::new() } else { format!(" WHERE {}", parts.join(" AND ")) };
         let (order, limit) = (order(definition, &columns, last_alone), if last_alone { " LIMIT 1" } else { "" });
         let list = names(definition, &columns);
-        let sql = format!("SELECT {list} FROM {}{force}{condition}{order}{limit}", definition.name);
+        let is_all = prefix.is_empty() && !last_alone;
+        let sql = match self.client.dialect() {
+            // All of it is read to be checked: the order within says which index it is.
+            Dialect::Postgres if is_all => {
+                let (name, own) = (definition.name, names(definition, own));
+                format!("SELECT {list} FROM (SELECT {list} FROM {name} ORDER BY {own} OFFSET 0) AS entries{order}")
+            }
+            _ => format!("SELECT {list} FROM {}{force}{condition}{order}{limit}", definition.name),
+        };
         let pairs = own.iter().zip(prefix);
         let values: Vec<_> = pairs.map(|(column, cell)| argument(definition.columns[*column].1, cell)).collect();
         let mut run = |client: &mut Client| {
@@ -241,12 +249,8 @@ impl Connection {
                 Ok(())
             })
         };
-        // All of it is read to be checked. Of a part the statistics know the index.
-        if prefix.is_empty() {
-            reading_the_index(&mut self.client, &mut run)
-        } else {
-            run(&mut self.client).map(|_| ())
-        }
+        // Of a part the statistics know the index.
+        if is_all { reading_the_index(&mut self.client, &mut run) } else { run(&mut self.client).map(|_| ()) }
     }
 }
 

@@ -11,7 +11,7 @@ use rustix::process::{Signal, getuid};
 
 use super::super::binaries::{self, fetched};
 use super::super::parameters::Product;
-use super::super::private::{Parts, Private, failed, io, short_directory};
+use super::super::private::{Parts, Private, failed, gone, io, short_directory};
 use crate::api::Result;
 
 /// Part of a socket's name.
@@ -141,6 +141,9 @@ pub fn start(programs: &Programs, dir: &Path, options: &str, (role, wanted): (&s
         let text = fs::read_to_string(&file).map_err(io("read", &file))?;
         fs::write(&file, format!("{text}\n{options}")).map_err(io("write", &file))?;
     }
+    // A killed one that nobody has asked for its end yet counts as alive for the next one, which finds its number here.
+    gone(&data)?;
+    let _ = fs::remove_file(data.join("postmaster.pid"));
     let sockets = short_directory()?;
     own(&sockets)?;
     let log = dir.join("error.log");
