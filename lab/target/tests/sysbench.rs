@@ -198,6 +198,11 @@ fn answers_of(targets: &[&str]) {
                 _ => inside,
             };
             assert_eq!(answers[0], answers[1], "{target}: statement {number}, choice {choice}");
+            // There an error is the end of its transaction.
+            if inside && answers[0] == "exists" && target.starts_with("server:postgres") {
+                sides.iter_mut().for_each(|session| session.rollback());
+                inside = false;
+            }
         }
         sides.iter_mut().for_each(|session| session.rollback());
         let [left, right] = sides.each_mut().map(|session| contents(session.as_mut()));

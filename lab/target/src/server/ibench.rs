@@ -181,7 +181,7 @@ impl Session for Connection {
 
     fn hold_begin(&mut self, table: u32) -> Result<()> {
         let sql = self.sql(table)?;
-        self.client.begin(Sees::OneSnapshot)?;
+        self.client.begin(Sees::OneSnapshotAndWrites)?;
         self.key(&sql.min_key).map(|_| ())
     }
 

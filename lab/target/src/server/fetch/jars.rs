@@ -42,7 +42,9 @@ pub fn fetch((name, artifact): (&str, &str), folder: &Path, say: &mut dyn FnMut(
             let _ = fs::remove_dir_all(part.join("data/META-INF"));
         }
     }
-    for program in fs::read_dir(part.join("bin")).map_err(wrong)?.flatten() {
+    // An archive of this kind keeps no permissions.
+    let folders = ["bin", "scripts"].map(|folder| fs::read_dir(part.join(folder)));
+    for program in folders.into_iter().flatten().flatten().flatten() {
         executable(&program.path())?;
     }
     fs::remove_dir_all(&all).map_err(wrong)?;
