@@ -297,7 +297,7 @@ fn postgres_answers_as_the_model_does() {
         let (target, _dir) = agree(server, set, seed);
         let description = target.describe();
         assert!(description.version.starts_with(|first: char| first.is_ascii_digit()), "{description:?}");
-        assert_eq!(description.settings["shared_buffers"], "512MB");
+        assert_eq!(description.settings["shared_buffers"], "16MB");
         // Durability write: at commit to the operating system, never synced.
         let (fsync, at_commit) = (&description.settings["fsync"], &description.settings["synchronous_commit"]);
         assert_eq!((fsync.as_str(), at_commit.as_str()), ("off", "on"));

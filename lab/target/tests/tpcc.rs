@@ -176,17 +176,17 @@ fn every_target_answers_as_the_model_does() {
 
 #[test]
 fn every_server_answers_as_the_model_does() {
-    answers_of(servers("TREFOIL_SERVERS"), 250);
+    answers_of(servers("TREFOIL_SERVERS"), 120);
 }
 
 #[test]
 fn postgres_answers_as_the_model_does() {
-    answers_of(servers("TREFOIL_POSTGRES"), 250);
+    answers_of(servers("TREFOIL_POSTGRES"), 120);
 }
 
 #[test]
 fn mysql_answers_as_the_model_does() {
-    answers_of(servers("TREFOIL_MYSQL"), 250);
+    answers_of(servers("TREFOIL_MYSQL"), 120);
 }
 
 fn answers_of(targets: &[&str], transactions: usize) {

@@ -322,10 +322,10 @@ mod tests {
         assert!(!brings_its_own_loader(&root));
         wrap(&root).unwrap();
         assert!(brings_its_own_loader(&root));
-        let output = Command::new(root.join("usr/sbin/mysqld")).arg("--a b").output().unwrap();
+        let output = Command::new(root.join("usr/sbin/mysqld")).args(["--a b", "c"]).output().unwrap();
         let (lib, own) =
             (root.join("lib").display().to_string(), root.join("usr/sbin/mysqld.own").display().to_string());
-        assert_eq!(String::from_utf8_lossy(&output.stdout), format!("--library-path\n{lib}\n{own}\n--a b\n"));
+        assert_eq!(String::from_utf8_lossy(&output.stdout), format!("--library-path\n{lib}\n{own}\n--a b\nc\n"));
         assert!(!root.join("usr/sbin/resolveip.own").exists(), "a script needs no loader");
     }
 }
