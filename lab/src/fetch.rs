@@ -13,9 +13,13 @@ pub fn fetch(options: &Fetch) -> Result<(), Failure> {
         if options.versions.is_empty() {
             println!("{name:<16}{}", if wanted.is_there() { "fetched" } else { "" });
         } else {
-            // Without a version the machine's own will do, as it does for a run.
+            // Without a version the machine's own will do, as it does for a run, and it has to be one that starts here.
             let own = if name.contains('@') { None } else { wanted.installed() };
             let root = own.map_or_else(|| bring(&wanted, &mut |line| eprintln!("fetch: {line}")), Ok)?;
+            if !name.contains('@') {
+                let here = std::env::current_dir().map_err(|error| Failure::Failed(error.to_string()))?;
+                wanted.check_place(&root, &here)?;
+            }
             println!("{}", root.display());
         }
     }

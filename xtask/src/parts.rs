@@ -68,7 +68,8 @@ const MARIADB: Tool = Tool {
 const POSTGRES: Tool = Tool {
     name: "postgres",
     probe: &["lab", "fetch", "postgres"],
-    install: "postgresql (its initdb), or apt-get and dpkg-deb with package sources that have postgresql-15",
+    install: "postgresql (its initdb), or apt-get and dpkg-deb with package sources that have postgresql-15; for root in a \
+              checkout that other users may enter, since PostgreSQL does not run for root",
 };
 const MYSQL: Tool = Tool {
     name: "mysql",

@@ -12,7 +12,7 @@ Every number of sessions on every number of cores is a run of its own on fresh t
             status, delivery and stock level; no keying and think times
   snapshot  the same while the conditions are checked in one snapshot after another
   crash     the same in a process that is killed in its middle; the database is opened again, has to fulfil the conditions
-            and to hold what was acknowledged (trefoil, rocksdb)
+            and to hold what was acknowledged (trefoil, rocksdb, private servers)
 The twelve consistency conditions of the specification, rows and index entries are checked after the load and after each
 step. A session's home is the warehouse of its number modulo all. A transaction that met a deadlock, a lock wait or a
 conflict is rolled back and run again as it was drawn: key retries.

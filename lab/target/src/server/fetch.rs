@@ -130,6 +130,11 @@ impl Wanted {
         if self.product == Product::Postgres { super::postgres::private::installed() } else { None }
     }
 
+    /// Refuses folders in which a private server could not be started.
+    pub fn check_place(&self, programs: &Path, data: &Path) -> Result<()> {
+        if self.product == Product::Postgres { super::postgres::private::may_start(&[programs, data]) } else { Ok(()) }
+    }
+
     /// Whether it is there.
     #[must_use]
     pub fn is_there(&self) -> bool {

@@ -120,6 +120,14 @@ fn for_user(program: &Path, user: Option<User>, dir: &Path) -> Command {
     command
 }
 
+/// Whether a server could be started with its programs and its data below these folders.
+pub fn may_start(folders: &[&Path]) -> Result<()> {
+    match user(None)? {
+        Some(user) => folders.iter().try_for_each(|folder| may_reach(folder, user)),
+        None => Ok(()),
+    }
+}
+
 /// Makes a data directory in `dir`, if there is none, and starts a server on it.
 pub fn start(programs: &Programs, dir: &Path, options: &str, (role, wanted): (&str, Option<&str>)) -> Result<Private> {
     let dir = fs::canonicalize(dir).map_err(io("find", dir))?;
