@@ -212,7 +212,9 @@ fn private(spec: &mut TargetSpec, product: Product, engine: &Engine) -> Result<P
         }
         _ => (),
     }
-    let binlog = match spec.take("binlog").as_deref().filter(|_| product != Product::Postgres) {
+    // PostgreSQL has none, so that whoever asks for one is told.
+    let binlog = if product == Product::Postgres { None } else { spec.take("binlog") };
+    let binlog = match binlog.as_deref() {
         None | Some("off") => false,
         Some("on") => true,
         Some(other) => return Err(format!("binlog={other}: it is on or off")),
