@@ -207,16 +207,18 @@ fn levels_are_told() {
     for round in 0..2u32 {
         let mut tx = db.begin().unwrap();
         for key in 0..100u32 {
-            match round {
-                0 => tx.put(&index, &key.to_be_bytes(), b"value").unwrap(),
-                _ if key % 2 == 0 => tx.delete(&index, &key.to_be_bytes()).unwrap(),
-                _ => {}
+            if round == 0 {
+                tx.put(&index, &key.to_be_bytes(), b"value").unwrap();
+            } else if key % 2 == 0 {
+                tx.delete(&index, &key.to_be_bytes()).unwrap();
             }
         }
         tx.commit().unwrap();
         db.checkpoint().unwrap();
     }
     db.close().unwrap();
+    // Its lock goes with the last handle.
+    drop((db, index));
     let printed = stats(&[]);
     assert!(printed.contains("levels (0 is what flushes write)"), "{printed}");
     let all: serde_json::Value = serde_json::from_str(&stats(&["--format", "json"])).unwrap();
