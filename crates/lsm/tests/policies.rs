@@ -2,6 +2,7 @@
 //! `cargo test -p trefoil-lsm --test policies -- --nocapture --test-threads 1` prints them.
 
 #![allow(clippy::unwrap_used, reason = "a test panics on what it does not expect")]
+#![allow(clippy::disallowed_types, reason = "blocks are looked at as they lie in the file")]
 
 #[path = "support/load.rs"]
 mod load;
