@@ -21,6 +21,7 @@ usage: mariadb/mariadb.sh [VERB] [ARGUMENT...]     (or: make mariadb)
   build           ha_trefoil.so for the fetched version
   start [ARG...]  a server in the foreground until Ctrl-C; ARGs go to the server
   test            what \`make test\` runs: a script with its expected output, sessions, the anomaly matrix, kills
+  checks NAME...  of these the checks of that name alone: \`lock_timeout\` for check_lock_timeout in mariadb/test
   anomalies [CASE.LEVEL...]   the anomaly matrix: InnoDB and TREFOIL do the same at each isolation level
   kills [N [M]]   the server killed under load N times at random moments, M times (N) at each place of a commit
   buffers         tables of Bε-trees larger than memory do what InnoDB's do, through kills
@@ -80,6 +81,7 @@ case $verb in
     start) fetch; build; serve "$@" ;;
     run) fetch; build; run_client "$@" ;;
     test) fetch; build; . "$HERE/test/smoke.sh" ;;
+    checks) fetch; build; . "$HERE/test/checks.sh"; checks "$@" ;;
     anomalies) fetch; build; scratch; anomalies "$@"; verdicts ;;
     kills) fetch; build; scratch; kills "${1:-5}" "${2:-${1:-5}}"; verdicts ;;
     buffers) fetch; build; scratch; buffers; verdicts ;;

@@ -5,6 +5,7 @@
 #include "errors.h"
 #include "ha_trefoil.h"
 #include "options.h"
+#include "progress.h"
 #include "transaction.h"
 
 #include "sql_table.h"
@@ -184,7 +185,8 @@ bool ha_trefoil::prepare_inplace_alter_table(TABLE *altered, Alter_inplace_info 
 bool ha_trefoil::inplace_alter_table(TABLE *altered, Alter_inplace_info *info)
 {
   trefoil_alter *alter= static_cast<Change *>(info->handler_ctx)->m_alter;
-  trefoil_patience wait= patience_of(ha_thd());
+  Build_progress progress(ha_thd(), m_table);
+  trefoil_patience wait= progress.patience();
   int outcome= trefoil_alter_build(alter, altered->record[0], &wait, &m_why);
   if (outcome == TREFOIL_DUPLICATE && m_why.key >= 0)
     print_keydup_error(altered, &altered->key_info[m_why.key], MYF(0));

@@ -3,13 +3,20 @@
 #include "variables.h"
 
 #include "errors.h"
+#include "progress.h"
 
-static uint8_t goes_on(void *thd) { return thd_kill_level(static_cast<THD *>(thd)) == THD_IS_NOT_KILLED; }
+static uint8_t goes_on(void *with, uint64_t done, uint64_t total)
+{
+  const Progress *progress= static_cast<Progress *>(with);
+  progress->at(done, total);
+  return thd_kill_level(progress->thd()) == THD_IS_NOT_KILLED;
+}
 
 static bool make_backup(THD *thd, const char *directory, uint64_t rate)
 {
   trefoil_failure why{};
-  switch (trefoil_backup(trefoil_db, text(directory, strlen(directory)), rate, goes_on, thd, &why)) {
+  Progress progress(thd);
+  switch (trefoil_backup(trefoil_db, text(directory, strlen(directory)), rate, goes_on, &progress, &why)) {
   case TREFOIL_OK:
     return true;
   case TREFOIL_CANCELLED:

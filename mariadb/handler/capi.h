@@ -227,10 +227,10 @@ int trefoil_sync(trefoil_database *db, trefoil_failure *why);
 /* The same, before the server gives up a log that has these commits. */
 int trefoil_checkpoint(trefoil_database *db, trefoil_failure *why);
 void trefoil_set(trefoil_database *db, const trefoil_settings *settings);
-/* A backup into a new or empty directory, at most `rate` bytes a second; 0: as fast as it goes. It is cancelled once
-   `goes_on` answers 0, and what was copied is removed. */
-int trefoil_backup(trefoil_database *db, trefoil_text directory, uint64_t rate, uint8_t (*goes_on)(void *with),
-                   void *with, trefoil_failure *why);
+/* A backup into a new or empty directory, at most `rate` bytes a second; 0: as fast as it goes. `goes_on` is told how many
+   bytes of how many are copied; it is cancelled once that answers 0, and what was copied is removed. */
+int trefoil_backup(trefoil_database *db, trefoil_text directory, uint64_t rate,
+                   uint8_t (*goes_on)(void *with, uint64_t done, uint64_t total), void *with, trefoil_failure *why);
 
 /* For administrators: numbers with their names, as many as there is room for; a text, cut where the room ends. */
 typedef struct { const char *name; uint64_t value; } trefoil_number;
@@ -238,6 +238,39 @@ static_assert(sizeof(trefoil_number) == 16, "as in status.rs");
 uint32_t trefoil_numbers(trefoil_database *db, trefoil_number *out, uint32_t room);
 size_t trefoil_report(trefoil_database *db, char *out, size_t room);
 size_t trefoil_latest_deadlock(trefoil_database *db, char *out, size_t room);
+
+/* Tables of INFORMATION_SCHEMA, by name. A table is gathered as a whole when it is opened; nothing of the engine is held
+   while its rows are handed out. */
+enum {
+  TREFOIL_VIEW_NUMBER = 1,
+  TREFOIL_VIEW_TEXT = 2,
+  TREFOIL_VIEW_RATIO = 3,
+  TREFOIL_VIEW_TIME = 4,   /* a number: seconds since 1970 */
+  TREFOIL_VIEW_PATH = 5,   /* a text: a piece of the server's path of a table */
+  TREFOIL_VIEW_QUERY = 6   /* a number: a connection, whose statement is shown */
+};
+typedef struct {
+  const char *name;
+  uint32_t length;         /* characters of a text */
+  uint8_t kind;
+  uint8_t reserved[3];
+} trefoil_column;
+static_assert(sizeof(trefoil_column) == 16, "as in abi.rs");
+typedef struct {
+  uint8_t is_null;
+  uint8_t reserved[7];
+  uint64_t number;
+  double ratio;
+  trefoil_text text;
+} trefoil_view_value;
+static_assert(sizeof(trefoil_view_value) == 40, "as in abi.rs");
+typedef struct trefoil_view_rows trefoil_view_rows;
+/* 0: there are no more columns, or there is no such table. */
+uint8_t trefoil_view_column(trefoil_text view, uint32_t n, trefoil_column *out);
+int trefoil_view_open(trefoil_database *db, trefoil_text view, trefoil_view_rows **out, trefoil_failure *why);
+/* A value for each column, until the next call; null behind the last row. */
+const trefoil_view_value *trefoil_view_next(trefoil_view_rows *rows);
+void trefoil_view_close(trefoil_view_rows *rows);
 
 /* Takes the default for a setting of a key that no index can have: TREFOIL_UNSUPPORTED, and `why` says which it was. To be
    asked until it is TREFOIL_OK. Name and parts are not looked at. */
@@ -266,9 +299,13 @@ int trefoil_table_rename(trefoil_database *db, trefoil_text from, trefoil_text t
 int trefoil_table_truncate(trefoil_table *table, const trefoil_patience *wait, trefoil_failure *why);
 /* Until each transaction that has written to it is decided, prepared ones too. */
 int trefoil_table_wait(trefoil_table *table, const trefoil_patience *wait, trefoil_failure *why);
-/* Checks its indexes; if it is `thorough`, its rows against them. TREFOIL_CORRUPT if anything was said. */
+/* Checks its indexes; if it is `thorough`, its rows against them. TREFOIL_CORRUPT if anything was said. `report` is told how
+   much of about how much is done. */
 int trefoil_table_check(trefoil_session *session, trefoil_table *table, uint8_t thorough,
-                        void (*say)(void *to, trefoil_text what), void *to, trefoil_failure *why);
+                        void (*say)(void *to, trefoil_text what), void (*report)(void *to, uint64_t done, uint64_t total),
+                        void *to, trefoil_failure *why);
+/* Of keys that are built for it now: how many rows of about how many are in them. 0 if none are. */
+uint8_t trefoil_table_building(const trefoil_table *table, uint64_t *done, uint64_t *total);
 /* Those whose names begin with `prefix`. */
 int trefoil_tables_drop(trefoil_database *db, trefoil_text prefix, const trefoil_patience *wait, trefoil_failure *why);
 /* `of`: who drops it within a statement that has written to it, or null. Its transaction is rolled back: the server has
@@ -307,8 +344,8 @@ int trefoil_auto_reserve(trefoil_table *table, uint32_t key, uint64_t offset, ui
 int trefoil_auto_raise(trefoil_table *table, uint32_t key, uint64_t used, trefoil_failure *why);
 int trefoil_auto_next(trefoil_table *table, uint32_t key, uint64_t *next, trefoil_failure *why);
 
-/* One connection. A session is used by one thread at a time, its canceller by any. */
-int trefoil_session_open(trefoil_database *db, trefoil_session **out, trefoil_canceller **canceller,
+/* One connection, `thread` of the server; 0: of several, one after the other. A session is used by one thread at a time, its canceller by any. */
+int trefoil_session_open(trefoil_database *db, uint64_t thread, trefoil_session **out, trefoil_canceller **canceller,
                          trefoil_failure *why);
 void trefoil_session_close(trefoil_session *session, trefoil_canceller *canceller);
 void trefoil_cancel(const trefoil_canceller *canceller);

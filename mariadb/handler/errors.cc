@@ -72,7 +72,29 @@ int end_error(THD *thd, const trefoil_failure &why)
   return server_error(thd, why);
 }
 
+/* What helps, where the engine's own text says only what happened: what a user of the server can do, in its words. */
+static const char *remedy(int code)
+{
+  switch (code) {
+  case TREFOIL_FULL:
+    return "; make room on the disk of the data directory, then writes go on by themselves";
+  case TREFOIL_READ_ONLY:
+    return "; look for the first error of TREFOIL above this line, mend what it names, and restart the server";
+  case TREFOIL_DEFINITION:
+    return "; FLUSH TABLES and try again; if it stays, .frm and engine are of two times: restore both from one backup";
+  case TREFOIL_CORRUPT:
+    return "; CHECK TABLE says where; a key is made anew by ALTER TABLE t DROP KEY k, ADD KEY k (...), for rows restore a "
+           "backup, and look at the disk";
+  case TREFOIL_UNKNOWN_OUTCOME:
+    return "; restart the server and look whether it is there";
+  case TREFOIL_PANIC:
+    return "; restart the server, and report the lines above";
+  default:
+    return "";
+  }
+}
+
 void log_failure(const char *what, const trefoil_failure &why)
 {
-  sql_print_error("TREFOIL: %s: %s", what, why.text);
+  sql_print_error("TREFOIL: %s: %s%s", what, why.text, remedy(why.code));
 }

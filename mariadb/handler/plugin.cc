@@ -4,6 +4,7 @@
 
 #include "errors.h"
 #include "ha_trefoil.h"
+#include "information.h"
 #include "options.h"
 #include "transaction.h"
 #include "variables.h"
@@ -99,6 +100,8 @@ static int init(void *plugin)
     if (trefoil_open(&options, &trefoil_db, &why))
     {
       log_failure("the engine does not start", why);
+      sql_print_error("TREFOIL: the server goes on without it: its tables cannot be opened, nothing of them is changed; mend "
+                      "what is named above and restart the server, or put a backup in the place of %s", directory);
       return 1;
     }
   }
@@ -117,17 +120,25 @@ static int init(void *plugin)
   set_transaction_functions(hton);
   set_two_phase_functions(hton);
   hton->show_status= show_engine_status;
+  open_views();
   return 0;
 }
 
 static int deinit(void *)
 {
+  close_views();
   trefoil_close(trefoil_db);
   trefoil_db= nullptr;
   return 0;
 }
 
 static struct st_mysql_storage_engine engine= {MYSQL_HANDLERTON_INTERFACE_VERSION};
+
+static struct st_mysql_information_schema view= {MYSQL_INFORMATION_SCHEMA_INTERFACE_VERSION};
+
+#define VIEW(name, what) \
+  {MYSQL_INFORMATION_SCHEMA_PLUGIN, &view, name, "The Trefoil project", what, PLUGIN_LICENSE_GPL, make_view, nullptr, \
+   0x0001, nullptr, nullptr, "0.1", MariaDB_PLUGIN_MATURITY_EXPERIMENTAL}
 
 maria_declare_plugin(trefoil)
 {
@@ -144,5 +155,15 @@ maria_declare_plugin(trefoil)
   trefoil_variables,
   "0.1",
   MariaDB_PLUGIN_MATURITY_EXPERIMENTAL
-}
+},
+VIEW("TREFOIL_TRX", "Transactions that run or are prepared"),
+VIEW("TREFOIL_LOCKS", "Rows and ranges that are locked"),
+VIEW("TREFOIL_LOCK_WAITS", "Who waits for whom"),
+VIEW("TREFOIL_DEADLOCKS", "The latest deadlocks"),
+VIEW("TREFOIL_INDEXES", "Keys: settings, sizes, what they cost"),
+VIEW("TREFOIL_ADVICE", "What the other structure would cost"),
+VIEW("TREFOIL_LEVELS", "Levels of log-structured merge trees"),
+VIEW("TREFOIL_IO", "Bytes written and read, by cause"),
+VIEW("TREFOIL_STALLS", "Waits, by reason"),
+VIEW("TREFOIL_GC", "Old versions, and who keeps them")
 maria_declare_plugin_end;

@@ -5,6 +5,7 @@
 #include "errors.h"
 #include "ha_trefoil.h"
 #include "options.h"
+#include "progress.h"
 #include "transaction.h"
 
 int ha_trefoil::open(const char *name, int, uint)
@@ -91,16 +92,22 @@ int ha_trefoil::truncate()
   return 0;
 }
 
-static void say_problem(void *thd, trefoil_text what)
+static void say_problem(void *progress, trefoil_text what)
 {
-  push_warning_printf(static_cast<THD *>(thd), Sql_condition::WARN_LEVEL_WARN, ER_NOT_KEYFILE, "%.*s", (int) what.len,
+  push_warning_printf(static_cast<Progress *>(progress)->thd(), Sql_condition::WARN_LEVEL_WARN, ER_NOT_KEYFILE, "%.*s", (int) what.len,
                       what.ptr);
+}
+
+static void say_progress(void *progress, uint64_t done, uint64_t total)
+{
+  static_cast<Progress *>(progress)->at(done, total);
 }
 
 int ha_trefoil::check(THD *thd, HA_CHECK_OPT *options)
 {
+  Progress progress(thd);
   uint8_t thorough= !(options->flags & T_QUICK);
-  switch (trefoil_table_check(m_session, m_table, thorough, say_problem, thd, &m_why)) {
+  switch (trefoil_table_check(m_session, m_table, thorough, say_problem, say_progress, &progress, &m_why)) {
   case TREFOIL_OK:
     return HA_ADMIN_OK;
   case TREFOIL_CORRUPT:

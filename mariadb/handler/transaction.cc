@@ -58,7 +58,7 @@ static int connect(THD *thd, Connection **out)
     return 0;
   trefoil_failure why{};
   Connection *made= new Connection{};
-  if (trefoil_session_open(trefoil_db, &made->session, &made->canceller, &why))
+  if (trefoil_session_open(trefoil_db, thd->thread_id, &made->session, &made->canceller, &why))
   {
     delete made;
     return server_error(thd, why);

@@ -36,17 +36,7 @@ beside_innodb() {
     done
 }
 
-SERVER_ARGS=(--innodb=OFF --default-storage-engine=Aria --character-set-server=latin1 --collation-server=latin1_swedish_ci
-    --default-time-zone=+00:00 --log-bin=binlog --binlog-format=ROW)
-. "$HERE/test/reads.sh"
-. "$HERE/test/tables.sh"
-. "$HERE/test/ddl.sh"
-. "$HERE/test/waits.sh"
-. "$HERE/test/trouble.sh"
-. "$HERE/test/explain.sh"
-. "$HERE/test/ranges.sh"
-. "$HERE/test/pool.sh"
-. "$HERE/test/autoinc.sh"
+. "$HERE/test/checks.sh"
 scratch
 start_server "${SERVER_ARGS[@]}"
 check_engine
@@ -56,12 +46,14 @@ script clustering
 for name in lock_timeout wait_says_how_long shared_under_lock_tables nowait_and_skip_locked kill_query deadlock deadlock_detect backup status default_options isolation xa \
     index_beside_writers build_that_fails xa_beside_temporary_tables copies_beside_snapshots long_unique long_unique_prepared \
     long_unique_race changes_beside_prepared change_without_client savepoint_gives_back \
-    clustering_plans copy_beside_prepared gives_back_its_own reads_of_triggers duplicate_of_partition; do
+    clustering_plans copy_beside_prepared gives_back_its_own reads_of_triggers duplicate_of_partition \
+    views_of_waits view_of_deadlocks view_of_snapshots views_of_storage views_need_process progress; do
     check "$name"
 done
 killed_in_changes
 autoinc_kept
 pool_goes_on
+drills
 beside_innodb
 anomalies
 kills 4 1

@@ -122,6 +122,10 @@ check_damaged_table() {
     start_server "${SERVER_ARGS[@]}" 2> /dev/null
     case $(value 'CHECK TABLE s.broken') in *broken*orrupt*) ;; *) echo "CHECK TABLE says: $(value 'CHECK TABLE s.broken' | head -5)" ;; esac
     case $(value 'SELECT SUM(LENGTH(b)) FROM s.broken' 2>&1) in *'ERROR'*) ;; *) echo 'what is damaged is read' ;; esac
+    grep -q 'TREFOIL: damage: .*CHECK TABLE says where; .*ADD KEY' "$ERRORS" || echo 'no remedy of damage in the error log'
+    case $(value "SELECT GROUP_CONCAT(state) FROM information_schema.TREFOIL_INDEXES WHERE table_name = 'broken'") in
+        *damaged*) ;; *) echo 'it is not shown as damaged' ;;
+    esac
     expect "$(value 'SELECT COUNT(*) FROM s.t')" 3
     value 'INSERT INTO s.t VALUES (9, 9); DROP TABLE s.broken' || echo 'the others do not go on'
 }
@@ -168,7 +172,9 @@ started_without() {
     : > "$ERRORS"
     start_server "${SERVER_ARGS[@]}" 2> /dev/null
     if [ "$(value "SELECT COUNT(*) FROM information_schema.ENGINES WHERE engine = 'TREFOIL'")" = 0 ] &&
-        grep -q "TREFOIL: the engine does not start: .*$why" "$ERRORS"; then
+        [ "$(value 'SELECT COUNT(*) FROM information_schema.TREFOIL_TRX')" = 0 ] &&
+        grep -q "TREFOIL: the engine does not start: .*$why" "$ERRORS" &&
+        grep -q 'TREFOIL: the server goes on without it.*restart the server' "$ERRORS"; then
         verdict "started_without, $what" ok
     else
         grep TREFOIL "$ERRORS" || true

@@ -149,6 +149,19 @@ fetch_rocksdb() {
     if (private_libraries && ldd "$plugin" | grep 'not found' >&2); then die "MyRocks still lacks a library"; fi
 }
 
+# mariadb-dump and mariadb-binlog, which only tests of backups run. False if they are not to be had.
+fetch_tools() {
+    [ ! -x "$ROOT/bin/mariadb-binlog" ] || return 0
+    say 'mariadb-dump and mariadb-binlog'
+    own_lists
+    [ -n "$(apt_cache madison mariadb-client)" ] || update_lists
+    mkdir -p "$DIR/tools.part" &&
+        (cd "$DIR/debs" && apt_get download "mariadb-client=$(cat "$DIR/fetched")" >> ../packages.log 2>&1) &&
+        dpkg-deb -x "$DIR"/debs/mariadb-client_*.deb "$DIR/tools.part" &&
+        cp -a "$DIR/tools.part/usr/bin/." "$ROOT/bin/" || { log_tail "$DIR/packages.log"; return 1; }
+    rm -rf "$DIR/tools.part"
+}
+
 log_tail() { tail -5 "$1" >&2; }
 
 unpack() {

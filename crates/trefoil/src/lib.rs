@@ -36,6 +36,7 @@ pub mod fuzzing;
 mod gate;
 mod handle;
 mod helpers;
+mod inventory;
 mod io_budget;
 mod key_limits;
 mod layout;
@@ -203,6 +204,7 @@ pub use index::Shape;
 /// # Ok::<(), trefoil::Error>(())
 /// ```
 pub use index::VerifyReport;
+pub use inventory::{IndexHealth, IndexInfo};
 pub use locking::{LockMode, LockWait, Locking};
 pub use options::{ChangeOptions, Durability, IndexOptions, Isolation, Options, Structure, TransactionOptions};
 pub use prepared::PreparedTransaction;
@@ -302,4 +304,4 @@ pub use vfs::RealVfs;
 /// # let _ = on;
 /// ```
 pub use vfs::Vfs;
-pub use waits::{Canceller, Deadlock, LockEdge};
+pub use waits::{Canceller, Deadlock, LockEdge, RowLock};

@@ -82,6 +82,8 @@ pub struct Stats {
     pub visible: CommitTs,
     /// The oldest timestamp anyone may read at.
     pub oldest_snapshot: CommitTs,
+    /// Moments that somebody reads at just now, the oldest first: transactions, [`Snapshot`](crate::Snapshot)s, builds.
+    pub snapshots: Vec<CommitTs>,
 }
 
 impl Engine {
@@ -129,6 +131,7 @@ impl Engine {
             disk_full: self.counters.disk_full.load(Ordering::Relaxed),
             visible: self.visible.visible(),
             oldest_snapshot: self.snapshots.view().oldest(),
+            snapshots: self.snapshots.live(),
             locks: self.locks.stats(),
         }
     }

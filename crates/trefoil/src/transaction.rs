@@ -281,6 +281,43 @@ impl Transaction {
         self.writes.position() == Seq(0) && self.locks.borrow().is_empty()
     }
 
+    /// How many rows it has locked, for people: of so many that they are kept in short form, those that it has written count,
+    /// with their entries in secondary indexes.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = trefoil::Database::open(dir.path(), trefoil::Options::default())?;
+    /// # let fruit = db.create_index("fruit", trefoil::IndexOptions::default())?;
+    /// let mut tx = db.begin()?;
+    /// tx.put(&fruit, b"apple", b"12")?;
+    /// tx.get_locked(&fruit, b"pear", trefoil::LockMode::Shared)?;
+    /// assert_eq!(tx.rows_locked(), 2);
+    /// # Ok::<(), trefoil::Error>(())
+    /// ```
+    #[must_use]
+    pub fn rows_locked(&self) -> u64 {
+        let locks = self.locks.borrow();
+        let folded = if locks.owner.is_folded() { self.writes.position().0 } else { 0 };
+        locks.owner.len() as u64 + folded
+    }
+
+    /// The moment that its plain reads see, once one has been made: what is older than that is kept for it.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = trefoil::Database::open(dir.path(), trefoil::Options::default())?;
+    /// # let fruit = db.create_index("fruit", trefoil::IndexOptions::default())?;
+    /// let tx = db.begin()?;
+    /// assert_eq!(tx.snapshot_ts(), None);
+    /// tx.get(&fruit, b"apple")?;
+    /// assert_eq!(tx.snapshot_ts(), Some(db.stats().oldest_snapshot));
+    /// # Ok::<(), trefoil::Error>(())
+    /// ```
+    #[must_use]
+    pub fn snapshot_ts(&self) -> Option<CommitTs> {
+        self.snapshot.borrow().as_ref().map(Slot::ts)
+    }
+
     fn take_back(&mut self, to: Seq) {
         self.lock_again(to);
         self.writes.rollback_to(to);

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use base::IndexId;
 use txn::Mode;
-use txn::locks::WaitEdge;
+use txn::locks::{HeldLock, WaitEdge};
 
 use crate::database::Database;
 use crate::engine::Engine;
@@ -71,6 +72,39 @@ pub struct Deadlock {
     pub edges: Vec<LockEdge>,
     /// How long ago it was ended.
     pub ago: Duration,
+}
+
+/// What a running transaction has locked: [`Database::locks`](crate::Database::locks).
+///
+/// ```
+/// # let dir = tempfile::tempdir().expect("a temporary directory");
+/// # let db = trefoil::Database::open(dir.path(), trefoil::Options::default())?;
+/// use trefoil::RowLock;
+///
+/// fn show(lock: &RowLock) -> String {
+///     let RowLock { transaction, index, key, mode, waiters, .. } = lock;
+///     format!("{transaction} has {index} {key:?} {mode:?}, for which {waiters} wait")
+/// }
+/// db.locks(1000).iter().for_each(|lock| println!("{}", show(lock))); // nothing is locked here
+/// # Ok::<(), trefoil::Error>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RowLock {
+    /// The transaction: its [`Transaction::id`](crate::Transaction::id).
+    pub transaction: u64,
+    /// The index; `TABLE.primary` for a table's rows.
+    pub index: String,
+    /// The key, as it is stored. Of a range the first one in it.
+    pub key: Vec<u8>,
+    /// How it is locked.
+    pub mode: LockMode,
+    /// It is a range, in which nobody else may insert.
+    pub is_range: bool,
+    /// Of a range the key that it ends before; none: it goes on to the end of the index.
+    pub end: Option<Vec<u8>>,
+    /// How many wait for it; not known of a range, see [`Database::lock_waits`](crate::Database::lock_waits).
+    pub waiters: usize,
 }
 
 /// Ends waits of one transaction from another thread: [`Transaction::canceller`](crate::Transaction::canceller). Cheap to
@@ -168,6 +202,30 @@ impl Database {
         self.engine().lock_waits()
     }
 
+    /// What running transactions have locked, rows before ranges, at most `most` of them: a lock is looked at after the other,
+    /// and nobody is kept from what he does meanwhile. Of a transaction that locks very much a part is kept in short form,
+    /// which is not listed.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = trefoil::Database::open(dir.path(), trefoil::Options::default())?;
+    /// # let fruit = db.create_index("fruit", trefoil::IndexOptions::default())?;
+    /// use trefoil::LockMode;
+    ///
+    /// let mut tx = db.begin()?;
+    /// tx.put(&fruit, b"apple", b"12")?;
+    /// let lock = &db.locks(10)[0];
+    /// assert_eq!((lock.transaction, lock.index.as_str(), &*lock.key), (tx.id(), "fruit", &b"apple"[..]));
+    /// assert_eq!((lock.mode, lock.is_range), (LockMode::Exclusive, false));
+    /// tx.rollback();
+    /// assert!(db.locks(10).is_empty());
+    /// # Ok::<(), trefoil::Error>(())
+    /// ```
+    #[must_use]
+    pub fn locks(&self, most: usize) -> Vec<RowLock> {
+        self.engine().row_locks(most)
+    }
+
     /// The last 64 deadlocks since open, the newest first: who waited for whom, on which index and key.
     ///
     /// ```
@@ -191,6 +249,25 @@ impl Engine {
         self.locks.waits().into_iter().map(|edge| self.shown(edge)).collect()
     }
 
+    /// Rows and ranges that are locked.
+    pub fn row_locks(&self, most: usize) -> Vec<RowLock> {
+        let name = |id| self.named(id);
+        let mut all: Vec<_> = self.locks.held(most).into_iter().map(|held| row_lock(held, name)).collect();
+        for entry in self.all_indexes().iter().filter(|entry| !entry.ranges.is_quiet()) {
+            let room = most - all.len();
+            all.extend(entry.ranges.list().into_iter().take(room).map(|(txn, key, end)| RowLock {
+                transaction: txn.0,
+                index: self.index_name(entry),
+                key,
+                mode: LockMode::Shared,
+                is_range: true,
+                end,
+                waiters: 0,
+            }));
+        }
+        all
+    }
+
     /// The last deadlocks, newest first.
     pub fn deadlocks(&self) -> Vec<Deadlock> {
         let shown = |(ago, deadlock): (Duration, txn::locks::Deadlock)| Deadlock {
@@ -201,21 +278,35 @@ impl Engine {
         self.locks.deadlocks().into_iter().map(shown).collect()
     }
 
+    /// The name of an index; it may have been dropped since.
+    fn named(&self, id: IndexId) -> String {
+        let entry = self.names.read().indexes.get(&id).cloned();
+        entry.map_or_else(|| format!("index {id}"), |entry| self.index_name(&entry))
+    }
+
     fn shown(&self, edge: WaitEdge) -> LockEdge {
-        let entry = self.names.read().indexes.get(&edge.index).cloned();
         LockEdge {
             waiter: edge.waiter.0,
             blocker: edge.blocker.0,
-            // It may have been dropped since.
-            index: entry.map_or_else(|| format!("index {}", edge.index), |entry| self.index_name(&entry)),
+            index: self.named(edge.index),
             key: edge.key,
-            mode: match edge.mode {
-                Mode::Shared => LockMode::Shared,
-                Mode::Increment => LockMode::Increment,
-                Mode::Exclusive => LockMode::Exclusive,
-            },
+            mode: shown_mode(edge.mode),
             on_range: edge.on_range,
             waited: edge.waited,
         }
     }
+}
+
+fn shown_mode(mode: Mode) -> LockMode {
+    match mode {
+        Mode::Shared => LockMode::Shared,
+        Mode::Increment => LockMode::Increment,
+        Mode::Exclusive => LockMode::Exclusive,
+    }
+}
+
+fn row_lock(held: HeldLock, name: impl Fn(IndexId) -> String) -> RowLock {
+    let HeldLock { txn, index, key, mode, waiters } = held;
+    let (index, mode) = (name(index), shown_mode(mode));
+    RowLock { transaction: txn.0, index, key, mode, is_range: false, end: None, waiters }
 }

@@ -49,7 +49,7 @@ use self::entry::Wakes;
 use self::folded::Folds;
 pub use self::folded::KeyNames;
 use self::listing::Kept;
-pub use self::listing::{DEADLOCKS_KEPT, WaitEdge};
+pub use self::listing::{DEADLOCKS_KEPT, HeldLock, WaitEdge};
 pub use self::owner::{Canceller, LockOwner};
 use self::owner::{OwnerState, Place, State};
 use self::shard::Shard;

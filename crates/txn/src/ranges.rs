@@ -97,6 +97,14 @@ impl Ranges {
         table.iter().filter(|owner| owner.txn == txn).flat_map(|owner| &owner.spans).map(|(l, h)| bytes(l, h)).sum()
     }
 
+    /// All ranges: whose, from which key on, below which one or up to the end.
+    #[must_use]
+    pub fn list(&self) -> Vec<(TxnId, Vec<u8>, Option<Vec<u8>>)> {
+        let table = self.table.read();
+        let all = table.iter().flat_map(|owner| owner.spans.iter().map(|(low, high)| (owner.txn, low, high)));
+        all.map(|(txn, low, high)| (txn, low.clone(), high.clone())).collect()
+    }
+
     /// Ends all ranges of `txn`.
     pub fn unlock(&self, txn: TxnId) {
         let mut table = self.table.write();

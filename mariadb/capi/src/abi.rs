@@ -250,6 +250,28 @@ impl Default for Seek {
     }
 }
 
+/// A column of a table of INFORMATION_SCHEMA.
+#[repr(C)]
+pub struct ViewColumn {
+    pub(crate) name: *const c_char,
+    pub(crate) length: u32,
+    pub(crate) kind: u8,
+    pub(crate) reserved: [u8; 3],
+}
+
+/// What stands in one.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct ViewValue {
+    pub(crate) is_null: u8,
+    pub(crate) reserved: [u8; 7],
+    pub(crate) number: u64,
+    pub(crate) ratio: f64,
+    pub(crate) text: Text,
+}
+
+const _: () = assert!(size_of::<ViewColumn>() == 16);
+const _: () = assert!(size_of::<ViewValue>() == 40);
 const _: () = assert!(size_of::<Settings>() == 24);
 const _: () = assert!(size_of::<Options>() == 112);
 const _: () = assert!(size_of::<Field>() == 48);

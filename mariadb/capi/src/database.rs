@@ -23,6 +23,7 @@ use crate::numbers::{Next, Numbers};
 use crate::raw::{Definition, ForeignChange};
 use crate::shedding::Shedding;
 use crate::status::Ends;
+use crate::watch::Watch;
 
 /// The database behind the handlerton.
 pub struct Engine {
@@ -33,6 +34,7 @@ pub struct Engine {
     /// What of them outlives the server.
     pub numbers: Numbers,
     pub ends: Ends,
+    pub watch: Watch,
     /// For the keys of tables.
     pub room: Room,
     shedding: Option<Shedding>,
@@ -71,7 +73,15 @@ impl Engine {
 
     fn new(db: Database, room: Room) -> Result<Self> {
         let (numbers, shedding) = (Numbers::open(&db)?, Shedding::start(&db));
-        Ok(Self { numbers, db, counters: Mutex::default(), ends: Ends::default(), room, shedding })
+        Ok(Self {
+            numbers,
+            db,
+            counters: Mutex::default(),
+            ends: Ends::default(),
+            watch: Watch::default(),
+            room,
+            shedding,
+        })
     }
 
     pub fn set(&self, settings: &abi::Settings) {
@@ -207,8 +217,9 @@ impl Engine {
 }
 
 impl Engine {
-    /// A hot backup into `dir`, at most `rate` bytes a second; 0: as fast as it goes. `goes_on` is asked meanwhile.
-    pub fn backup(&self, dir: &str, rate: u64, goes_on: &dyn Fn() -> bool) -> Result<()> {
+    /// A hot backup into `dir`, at most `rate` bytes a second; 0: as fast as it goes. `goes_on` is told meanwhile how far it
+    /// is, and asked.
+    pub fn backup(&self, dir: &str, rate: u64, goes_on: &dyn Fn(u64, u64) -> bool) -> Result<()> {
         let path = Path::new(dir);
         if !path.is_absolute() {
             let why = format!("no backup in '{dir}': name a directory with its whole path, from / on");
@@ -216,7 +227,10 @@ impl Engine {
         }
         let is_new = !path.exists();
         let is_empty = is_new || fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_none());
-        let watch = |_: BackupProgress| if goes_on() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) };
+        let watch = |at: BackupProgress| match goes_on(at.copied_bytes, at.total_bytes) {
+            true => ControlFlow::Continue(()),
+            false => ControlFlow::Break(()),
+        };
         let backup = self.db.backup().rate_bytes(if rate == 0 { u64::MAX } else { rate });
         let failed = match backup.watch(&watch).to(path) {
             Ok(_) => return Ok(()),
@@ -292,13 +306,13 @@ pub fn durability(n: u8) -> Durability {
 }
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use trefoil::{ColumnType, Schema};
 
     use super::*;
     use crate::key_bytes;
 
-    fn engine() -> (tempfile::TempDir, Engine) {
+    pub fn engine() -> (tempfile::TempDir, Engine) {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let db = Database::open(dir.path(), Options::default()).expect("it opens");
         let room = key_bytes::tests::room(&db);

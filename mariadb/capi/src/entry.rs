@@ -8,6 +8,7 @@
 
 mod rows;
 mod sessions;
+mod views;
 
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -120,11 +121,12 @@ pub extern "C" fn trefoil_backup(
     db: &Arc<Engine>,
     directory: Text,
     rate: u64,
-    goes_on: extern "C" fn(*mut c_void) -> u8,
+    goes_on: extern "C" fn(*mut c_void, u64, u64) -> u8,
     with: *mut c_void,
     why: Option<&mut Failure>,
 ) -> i32 {
-    guard(why, || db.backup(text(directory)?, rate, &|| goes_on(with) != 0).map(|()| Done::Ok))
+    let goes_on = |done, total| goes_on(with, done, total) != 0;
+    guard(why, || db.backup(text(directory)?, rate, &goes_on).map(|()| Done::Ok))
 }
 
 #[unsafe(no_mangle)]
@@ -347,18 +349,32 @@ pub extern "C" fn trefoil_table_check(
     table: &Arc<OpenTable>,
     thorough: u8,
     say: extern "C" fn(*mut c_void, Text),
+    report: extern "C" fn(*mut c_void, u64, u64),
     to: *mut c_void,
     why: Option<&mut Failure>,
 ) -> i32 {
     guard(why, || {
         let slot = session.cancel_slot();
-        let problems =
-            table.check(thorough != 0, &|| !slot.is_cancelled(), |problem| say(to, raw::to_text(problem)))?;
+        let goes_on = |done, total| {
+            report(to, done, total);
+            !slot.is_cancelled()
+        };
+        let problems = table.check(thorough != 0, &goes_on, |problem| say(to, raw::to_text(problem)))?;
         match problems {
             0 => Ok(Done::Ok),
             n => Err(Failure::new(Code::Corrupt, &format!("{n} found wrong in table {}", table.table.name()))),
         }
     })
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn trefoil_table_building(table: &Arc<OpenTable>, done: &mut u64, total: &mut u64) -> u8 {
+    let mut building = None;
+    quietly(|| building = table.building());
+    if let Some((rows, of)) = building {
+        (*done, *total) = (rows, of);
+    }
+    u8::from(building.is_some())
 }
 
 #[unsafe(no_mangle)]

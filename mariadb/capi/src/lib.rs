@@ -19,6 +19,8 @@
 //! | `key_bytes` | how long keys may get, and whether there is room |
 //! | `batch` | rows read ahead, as records |
 //! | `crash` | places where tests let the server die |
+//! | `watch` | what connections do, for others to look at |
+//! | `information` | tables of INFORMATION_SCHEMA |
 //! | `shedding` | memory that tests let be short all the time |
 //! | `cursor` | reading: where a scan is, and how it goes on |
 //! | `write` | rows written |
@@ -41,6 +43,7 @@ pub mod entry;
 mod failure;
 mod field;
 mod foreign;
+mod information;
 mod key_bytes;
 mod layout;
 mod numbers;
@@ -50,4 +53,5 @@ mod session;
 mod shedding;
 mod status;
 mod table;
+mod watch;
 mod write;

@@ -21,6 +21,7 @@ use crate::crash;
 use crate::database::{Engine, at_once, is_temporary};
 use crate::failure::{Code, Failure, Result, check_sound};
 use crate::status::Ends;
+use crate::watch::Face;
 
 /// A connection.
 pub struct Session {
@@ -42,6 +43,9 @@ pub struct Session {
     engine: Arc<Engine>,
     /// Temporary tables that the transaction may have written to, dropped while it runs.
     dropped: Vec<String>,
+    /// For who looks at all connections, and the number by which it is found there.
+    face: Arc<Face>,
+    number: u64,
 }
 
 /// The same for other threads: what ends its waits.
@@ -71,7 +75,9 @@ impl CancelSlot {
 }
 
 impl Session {
-    pub fn new(engine: &Arc<Engine>) -> Self {
+    /// `thread`: the server's number of the connection.
+    pub fn new(engine: &Arc<Engine>, thread: u64) -> Self {
+        let (number, face) = engine.watch.enter(thread);
         Self {
             db: engine.db.clone(),
             tx: None,
@@ -87,6 +93,8 @@ impl Session {
             cancel: Arc::default(),
             engine: engine.clone(),
             dropped: Vec::new(),
+            face,
+            number,
         }
     }
 
@@ -111,6 +119,7 @@ impl Session {
                     snapshot_isolation: options.snapshot_isolation != 0,
                 })?;
                 self.cancel.set(Some(tx.canceller()));
+                self.face.begin(&tx, self.isolation);
                 self.tx.insert(tx)
             }
         };
@@ -131,6 +140,7 @@ impl Session {
         self.statement = None;
         if let Some(tx) = &mut self.tx {
             tx.end_statement();
+            self.face.look(tx);
         }
     }
 
@@ -229,6 +239,7 @@ impl Session {
         self.savepoints.clear();
         self.writes += 1;
         self.cancel.set(None);
+        self.face.end();
         self.tx.take()
     }
 
@@ -273,6 +284,11 @@ impl Session {
         self.tx.as_mut().ok_or_else(not_running)
     }
 
+    /// A row was written.
+    pub fn wrote_row(&self) {
+        self.face.wrote();
+    }
+
     pub fn writes(&self) -> u64 {
         self.writes
     }
@@ -284,6 +300,9 @@ impl Session {
 
     /// A call that may lock a row begins: its number.
     pub fn next_read(&mut self) -> u64 {
+        if let Some(tx) = &self.tx {
+            self.face.look(tx);
+        }
         self.reads += 1;
         self.reads
     }
@@ -305,6 +324,12 @@ impl Session {
             }
             error.into()
         })
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.engine.watch.leave(self.number);
     }
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! An open table: shared by all its handlers.
 
+use std::cell::Cell;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -35,6 +36,9 @@ pub struct OpenTable {
     /// For keys that it gets.
     pub room: Room,
 }
+
+/// Entries that the engine checks between two questions whether it is to go on.
+const CHECKED_AT_ONCE: u64 = 1024;
 
 impl OpenTable {
     pub fn open(engine: &Engine, name: &str, definition: &Definition<'_>) -> Result<Self> {
@@ -140,13 +144,37 @@ impl OpenTable {
     }
 
     /// Checks the indexes, and if it is `thorough` the rows against them. What is wrong goes to `say`; how much is.
-    pub fn check(&self, thorough: bool, goes_on: &dyn Fn() -> bool, mut say: impl FnMut(&str)) -> Result<usize> {
+    /// `goes_on` is told how much of about how much is done, and asked.
+    pub fn check(
+        &self,
+        thorough: bool,
+        goes_on: &dyn Fn(u64, u64) -> bool,
+        mut say: impl FnMut(&str),
+    ) -> Result<usize> {
         let mut problems = 0;
-        for (what, report) in self.db.verify_table(&self.table, thorough, goes_on)? {
+        // The engine asks at each index, and at each so many of its entries.
+        let stats = self.table.stats();
+        let indexes = stats.indexes.iter().chain([&stats.primary]);
+        let batches = indexes.map(|index| 1 + if thorough { index.live_keys / CHECKED_AT_ONCE } else { 0 });
+        let (total, asked) = (batches.sum::<u64>(), Cell::new(0));
+        let goes_on = || {
+            asked.set(asked.get() + 1);
+            goes_on(asked.get().min(total), total)
+        };
+        for (what, report) in self.db.verify_table(&self.table, thorough, &goes_on)? {
             problems += report.problems.len();
             report.problems.iter().for_each(|problem| say(&format!("{what}: {problem}")));
         }
         Ok(problems)
+    }
+
+    /// How many rows of about how many are in the keys that are built for it now.
+    pub fn building(&self) -> Option<(u64, u64)> {
+        let builds = self.db.index_builds();
+        let build = builds.iter().find(|build| build.table() == self.name)?;
+        // The last step is known by no number.
+        let total = build.rows_estimated().max(build.rows_read()) + 1;
+        Some((build.rows_read(), total))
     }
 
     /// Rows came, went, or were changed.

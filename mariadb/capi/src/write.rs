@@ -19,6 +19,7 @@ pub fn insert(session: &mut Session, cursor: &mut Cursor, record: Record<'_>) ->
     let outcome = session.tx_mut()?.insert(&table.table, &values);
     met(session, table, outcome)?;
     table.changed(1);
+    session.wrote_row();
     cursor.row = row;
     Ok(())
 }
@@ -42,6 +43,7 @@ pub fn update(session: &mut Session, cursor: &mut Cursor, old: Record<'_>, new: 
     match met(session, table, outcome)? {
         true => {
             table.changed(0);
+            session.wrote_row();
             cursor.wrote(&from, before, session);
         }
         false => return Err(gone()),
@@ -58,6 +60,7 @@ pub fn delete(session: &mut Session, cursor: &mut Cursor, record: Record<'_>) ->
     match met(session, table, outcome)? {
         true => {
             table.changed(-1);
+            session.wrote_row();
             cursor.wrote(&key, before, session);
         }
         false => return Err(gone()),

@@ -10,6 +10,7 @@ use vfs::time::Instant;
 
 use super::Locks;
 use super::deadlock::Deadlock;
+use super::ends::ENDS;
 use super::entry::Mode;
 
 /// Deadlocks remembered.
@@ -34,6 +35,21 @@ pub struct WaitEdge {
     pub waited: Duration,
 }
 
+/// A key that is locked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HeldLock {
+    /// Who has it.
+    pub txn: TxnId,
+    /// The index.
+    pub index: IndexId,
+    /// The key.
+    pub key: Vec<u8>,
+    /// How it is locked.
+    pub mode: Mode,
+    /// How many wait for it.
+    pub waiters: usize,
+}
+
 /// The last deadlocks, oldest first.
 #[derive(Debug, Default)]
 pub(super) struct Kept(Mutex<VecDeque<(Instant, Deadlock)>>);
@@ -54,6 +70,27 @@ impl Locks {
     pub fn deadlocks(&self) -> Vec<(Duration, Deadlock)> {
         let kept = self.deadlocks.0.lock();
         kept.iter().rev().map(|(ended, deadlock)| (ended.elapsed(), deadlock.clone())).collect()
+    }
+
+    /// Keys that are locked, each with each who has it, at most `most` of them. One shard is looked at after the other, as in
+    /// [`Locks::waits`]. What a large transaction has folded is not in the table.
+    #[must_use]
+    pub fn held(&self, most: usize) -> Vec<HeldLock> {
+        let mut held = Vec::new();
+        for slot in &self.shards {
+            let shard = slot.shard.lock();
+            for entry in shard.entries().filter(|entry| entry.index != ENDS) {
+                let waiters = entry.waiters().filter(|waiter| waiter.owner.is_live()).count();
+                for (owner, mode) in entry.holders() {
+                    if held.len() == most {
+                        return held;
+                    }
+                    let (txn, key) = (owner.txn, entry.key.as_bytes().to_vec());
+                    held.push(HeldLock { txn, index: entry.index, key, mode, waiters });
+                }
+            }
+        }
+        held
     }
 
     /// Every waiter with every transaction in its way. One shard is looked at after the other: a wait that begins or ends

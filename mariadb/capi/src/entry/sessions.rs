@@ -12,12 +12,13 @@ use crate::session::{CancelSlot, Session};
 #[unsafe(no_mangle)]
 pub extern "C" fn trefoil_session_open(
     db: &Arc<Engine>,
+    thread: u64,
     out: &mut *mut Session,
     canceller: &mut *mut Arc<CancelSlot>,
     why: Option<&mut Failure>,
 ) -> i32 {
     guard(why, || {
-        let session = Session::new(db);
+        let session = Session::new(db, thread);
         give(canceller, session.cancel_slot())?;
         give(out, session)
     })

@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: GPL-2.0-only
+# All that the smoke test checks, and one check or more by name. Sourced by mariadb.sh and smoke.sh.
+
+SERVER_ARGS=(--innodb=OFF --default-storage-engine=Aria --character-set-server=latin1 --collation-server=latin1_swedish_ci
+    --default-time-zone=+00:00 --log-bin=binlog --binlog-format=ROW)
+. "$HERE/test/reads.sh"
+. "$HERE/test/tables.sh"
+. "$HERE/test/ddl.sh"
+. "$HERE/test/waits.sh"
+. "$HERE/test/trouble.sh"
+. "$HERE/test/explain.sh"
+. "$HERE/test/ranges.sh"
+. "$HERE/test/pool.sh"
+. "$HERE/test/autoinc.sh"
+. "$HERE/test/information.sh"
+. "$HERE/test/drill.sh"
+
+# Those that `check` knows, each beside two sessions.
+checks() {
+    local name
+    scratch
+    # The library of backups' programs may have to be fetched.
+    case "$*" in *drill*) fetch_tools ;; esac
+    case "$*" in *move* | *back*) SERVER_ARGS=("${SERVER_ARGS[@]/--innodb=OFF/--innodb=ON}") ;; esac
+    start_server "${SERVER_ARGS[@]}"
+    check_engine
+    for name in "$@"; do check "$name"; done
+    verdicts
+}

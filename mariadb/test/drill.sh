@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: GPL-2.0-only
+# What docs/OPERATING.md says of backups: a backup, more writes, the data directory lost, restored, and brought forward by the
+# binary log to a moment. Sourced by smoke.sh.
+
+# A writer beside what is tested: transactions of two rows, whose sum is 0.
+start_writer() {
+    rm -f "$WORK/enough"
+    (while [ ! -e "$WORK/enough" ]; do
+        echo 'BEGIN; INSERT INTO s.acc (v) VALUES (7); INSERT INTO s.acc (v) VALUES (-7); UPDATE s.cnt SET n = n + 1; COMMIT;'
+    done) | client > /dev/null 2>&1 &
+    WRITER=$!
+    wait_for 'SELECT COUNT(*) > 20 FROM s.acc' 1
+}
+
+stop_writer() {
+    touch "$WORK/enough"
+    wait "$WRITER" || true
+}
+
+state_of_drill() { value 'SELECT COUNT(*), IFNULL(SUM(v), 0), (SELECT n FROM s.cnt) FROM s.acc'; }
+
+# Commits are held while the backup is made, so that its place in the binary log is known. Sets BINLOG and POSITION.
+backup_with_position() {
+    say_to a 'BACKUP STAGE START;' 'BACKUP STAGE FLUSH;' 'BACKUP STAGE BLOCK_DDL;' 'BACKUP STAGE BLOCK_COMMIT;'
+    read -r BINLOG POSITION _ <<< "$(say_to a 'SHOW MASTER STATUS;')"
+    value "SET GLOBAL trefoil_backup_dir = '$1'"
+    # The .frm files and the server's own tables, at the same moment.
+    mkdir "$1.frm"
+    cp -r "$DATA/s" "$1.frm/"
+    say_to a 'BACKUP STAGE END;'
+}
+
+# The binary log from a place on, up to a place.
+go_forward() {
+    local from=$1 to=$2
+    "$ROOT/bin/mariadb-binlog" --no-defaults --start-position="$from" --stop-position="$to" "$WORK/kept/$BINLOG" | client
+}
+
+tables_of_drill() {
+    client s -e 'CREATE TABLE acc (id INT AUTO_INCREMENT PRIMARY KEY, v INT, KEY v (v)) ENGINE=TREFOIL;
+        CREATE TABLE cnt (n INT PRIMARY KEY) ENGINE=TREFOIL STRUCTURE=lsm; INSERT INTO cnt VALUES (0)'
+}
+
+check_drill() {
+    local there behind
+    tables_of_drill
+    start_writer
+    backup_with_position "$WORK/drill"
+    sleep 1
+    stop_writer
+    there=$(state_of_drill)
+    read -r _ behind _ <<< "$(value 'SHOW MASTER STATUS')"
+    value 'DELETE FROM s.acc'   # what must not have happened
+    close_sessions
+    end_server
+    mkdir -p "$WORK/kept"
+    cp "$DATA/$BINLOG" "$WORK/kept/"
+    rm -rf "$DATA/trefoil" "$DATA"/s
+    cp -r "$WORK/drill" "$DATA/trefoil"
+    cp -r "$WORK/drill.frm/s" "$DATA/s"
+    (start_server "${SERVER_ARGS[@]}" --tc-heuristic-recover=ROLLBACK) > /dev/null 2>&1 || true
+    start_server "${SERVER_ARGS[@]}" 2> /dev/null
+    [ "$(state_of_drill)" != "$there" ] || echo 'nothing was written behind the backup'
+    expect "$(value 'SELECT SUM(v) = 0 AND COUNT(*) = 2 * (SELECT n FROM s.cnt) FROM s.acc')" 1
+    go_forward "$POSITION" "$behind"
+    expect "$(state_of_drill)" "$there"
+    expect "$(value 'CHECK TABLE s.acc, s.cnt' | cut -f 4 | sort -u)" OK
+    rm -rf "$WORK/drill" "$WORK/drill.frm" "$WORK/kept"
+}
+
+# The same from a dump, which has its place in the binary log inside and holds nobody up.
+check_dump_drill() {
+    local there behind
+    tables_of_drill
+    start_writer
+    "$ROOT/bin/mariadb-dump" --no-defaults --socket="$SOCKET" --user=root --single-transaction --master-data=2 --databases s \
+        > "$WORK/dump.sql"
+    read -r BINLOG POSITION <<< "$(sed -n "s/^-- CHANGE MASTER TO MASTER_LOG_FILE='\(.*\)', MASTER_LOG_POS=\([0-9]*\);/\1 \2/p" \
+        "$WORK/dump.sql")"
+    sleep 1
+    stop_writer
+    there=$(state_of_drill)
+    read -r _ behind _ <<< "$(value 'SHOW MASTER STATUS')"
+    value 'DROP DATABASE s'
+    mkdir -p "$WORK/kept"
+    cp "$DATA/$BINLOG" "$WORK/kept/"
+    client < "$WORK/dump.sql"
+    [ "$(state_of_drill)" != "$there" ] || echo 'nothing was written behind the dump'
+    expect "$(value 'SELECT SUM(v) = 0 AND COUNT(*) = 2 * (SELECT n FROM s.cnt) FROM s.acc')" 1
+    go_forward "$POSITION" "$behind"
+    expect "$(state_of_drill)" "$there"
+    rm -rf "$WORK/kept" "$WORK/dump.sql"
+}
+
+drills() {
+    if ! fetch_tools; then
+        echo 'skipped: drill, dump_drill, which need the package mariadb-client'
+        return
+    fi
+    check drill
+    check dump_drill
+}
