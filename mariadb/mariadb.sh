@@ -30,6 +30,8 @@ usage: mariadb/mariadb.sh [VERB] [ARGUMENT...]     (or: make mariadb)
   sysbench [ARG...]   the packaged sysbench on ENGINE=TREFOIL; without ARGs each of its stock tests for a moment
   differential [SEED [COUNT]]   random tables, statements and queries with this engine and with InnoDB, whose answers are
                   held against each other; a seed repeats them. \`differential collations\`: every collation of the server
+  package [DIR]   mariadb-plugin-trefoil_VERSION_ARCH.deb into DIR, by default target/package; prints its path
+  package-test    that package in a system of its own: installed, upgraded, removed, purged (root; fetches some 80 MB once)
   ready           succeeds if there is what \`test\` needs, fetching MariaDB if need be
   version         the version that is fetched
   where           its directory in the cache
@@ -63,12 +65,14 @@ die() { say "$*"; exit 1; }
 . "$HERE/tools/suites.sh"
 . "$HERE/tools/derived.sh"
 . "$HERE/tools/sysbench.sh"
+. "$HERE/tools/package.sh"
 . "$HERE/test/common.sh"
 . "$HERE/test/anomalies.sh"
 . "$HERE/test/kills.sh"
 . "$HERE/test/differential.sh"
 . "$HERE/test/sessions.sh"
 . "$HERE/test/buffers.sh"
+. "$HERE/test/package.sh"
 
 verb=${1:-run}
 [ $# -eq 0 ] || shift
@@ -87,6 +91,8 @@ case $verb in
     buffers) fetch; build; scratch; buffers; verdicts ;;
     sysbench) fetch; build; sysbench "$@" ;;
     differential) fetch; build; differential "$@" ;;
+    package) fetch; build; package "$@" ;;
+    package-test) fetch; build; locate; package_tests ;;
     suites) fetch; build; suites "$@" ;;
     version) fetched_version ;;
     where) locate; printf '%s\n' "$DIR" ;;

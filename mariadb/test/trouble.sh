@@ -93,6 +93,7 @@ check_uninstall() {
     value 'INSERT INTO s.t VALUES (5, 6)'
     expect "$(value 'CHECK TABLE s.t' | cut -f 4)" OK
     value 'UNINSTALL PLUGIN trefoil' 2> /dev/null
+    expect "$(value 'SELECT COUNT(*) FROM information_schema.TREFOIL_INDEXES')" 0
     restart_with "${SERVER_ARGS[@]}"
     expect "$(value 'SELECT COUNT(*) FROM s.t')" 5
 }
@@ -123,9 +124,6 @@ check_damaged_table() {
     case $(value 'CHECK TABLE s.broken') in *broken*orrupt*) ;; *) echo "CHECK TABLE says: $(value 'CHECK TABLE s.broken' | head -5)" ;; esac
     case $(value 'SELECT SUM(LENGTH(b)) FROM s.broken' 2>&1) in *'ERROR'*) ;; *) echo 'what is damaged is read' ;; esac
     grep -q 'TREFOIL: damage: .*CHECK TABLE says where; .*ADD KEY' "$ERRORS" || echo 'no remedy of damage in the error log'
-    case $(value "SELECT GROUP_CONCAT(state) FROM information_schema.TREFOIL_INDEXES WHERE table_name = 'broken'") in
-        *damaged*) ;; *) echo 'it is not shown as damaged' ;;
-    esac
     expect "$(value 'SELECT COUNT(*) FROM s.t')" 3
     value 'INSERT INTO s.t VALUES (9, 9); DROP TABLE s.broken' || echo 'the others do not go on'
 }

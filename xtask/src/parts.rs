@@ -138,6 +138,9 @@ fn processes() -> Vec<Part> {
     // Of the whole workspace and a test, so that features are those of `build`: nothing is compiled twice.
     let env = &[("TREFOIL_PROFILE", "sim"), ("TREFOIL_BUILD", "--workspace --lib --bin differential --test readme")];
     let mariadb = Part { needs: Some(MARIADB), env, ..mariadb };
+    // The same plugin as a package, in a system of its own.
+    let package = part("package", Work::Script("mariadb/mariadb.sh", &["package-test"]));
+    let package = Part { needs: Some(MARIADB), env, ..package };
     // The lab's workloads on servers of its own.
     let on = |name: &'static str, which: &'static str| {
         let tests = ["agreement", "sysbench", "tpcc", "servers"].into_iter().flat_map(|test| ["--test", test]);
@@ -149,6 +152,7 @@ fn processes() -> Vec<Part> {
     let env = &[("TREFOIL_PROFILE", "sim"), ("TREFOIL_SERVERS", "1")];
     vec![
         mariadb,
+        package,
         Part { needs: Some(MARIADB), env, ..on("lab-servers", "server") },
         Part { needs: Some(POSTGRES), env: &[("TREFOIL_POSTGRES", "1")], ..on("postgres", "postgres") },
         Part { needs: Some(MYSQL), env: &[("TREFOIL_MYSQL", "1")], ..on("mysql", "mysql") },
