@@ -14,6 +14,7 @@ SERVER_ARGS=(--innodb=OFF --default-storage-engine=Aria --character-set-server=l
 . "$HERE/test/autoinc.sh"
 . "$HERE/test/information.sh"
 . "$HERE/test/drill.sh"
+. "$HERE/test/migrating.sh"
 
 # Those that `check` knows, each beside two sessions.
 checks() {

@@ -30,6 +30,8 @@ beside_innodb() {
     same_plans
     same_ranges
     check unwanted
+    check there_and_back
+    check move_that_is_killed
     local name
     for name in copies limits moment; do
         same_in_sessions "$name"
