@@ -217,6 +217,12 @@ pub struct IndexStats {
     pub gc_debt_bytes: u64,
     /// The same, paid since open.
     pub gc_paid_bytes: u64,
+    /// Of a Bε-tree, messages on disk that the background has to bring into leaves, as they are stored.
+    pub message_bytes: u64,
+    /// As many as are there while it keeps up.
+    pub message_aim_bytes: u64,
+    /// Messages that it brought into leaves since open.
+    pub drained_bytes: u64,
     /// Leaves in memory.
     pub resident_leaves: u64,
     /// What was taken in, written and read since open.

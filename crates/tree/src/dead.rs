@@ -18,7 +18,6 @@
 //! Attached runs are outside marks: scans merge them anyway.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Bound;
 
 use base::{CommitTs, GcView};
 use store::epoch;
@@ -47,16 +46,6 @@ impl Places {
     /// Takes the first place, or none.
     pub fn take(&self) -> Option<(Fence, CommitTs)> {
         self.0.lock().pop_first()
-    }
-
-    /// Takes the first place from `at` on, around the end if need be: of many none waits for ever.
-    pub fn take_from(&self, at: &[u8]) -> Option<(Fence, CommitTs)> {
-        let mut places = self.0.lock();
-        let next = places.range::<[u8], _>((Bound::Included(at), Bound::Unbounded)).next().map(|(low, _)| low.clone());
-        match next {
-            Some(low) => places.remove_entry(&low),
-            None => places.pop_first(),
-        }
     }
 
     /// Forgets a place that was seen to.
@@ -143,25 +132,5 @@ impl Core {
                 return;
             }
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn no_place_waits_for_ever_behind_others() {
-        let (places, mut at, mut taken) = (Places::default(), Vec::new(), Vec::new());
-        places.offer(b"c".as_slice().into(), CommitTs::ZERO);
-        for _ in 0..4 {
-            // What lies below comes anew each time.
-            places.offer(b"a".as_slice().into(), CommitTs::ZERO);
-            places.offer(b"b".as_slice().into(), CommitTs::ZERO);
-            let (low, _) = places.take_from(&at).unwrap();
-            at = [&*low, b"+"].concat();
-            taken.push(low.to_vec());
-        }
-        assert_eq!(taken, [b"a", b"b", b"c", b"a"]);
     }
 }

@@ -1,9 +1,9 @@
 //! Messages move towards their leaves, so that neither memory nor the disk fills with them.
 //!
 //! Messages in memory are limited to a share of the budget: beyond it, node after node is flushed (`flush`). On disk they are limited
-//! for each inner node to half of what its leaves take there. Beyond that a [`Sweep`] goes over the node from its first leaf to
-//! its last, so that each leaf is written once for all of its messages, and each block is read about once. Steps, for a few
-//! neighbouring leaves at a time: (1) those with messages are loaded, which puts all their messages into them, whatever block
+//! for each inner node to half of what its leaves take there, and node after node is drained so that few come to it (`filling`): a
+//! [`Sweep`] goes over the node from its first leaf to its last, so that each leaf is written once for all of its messages, and
+//! each block is read about once. Steps, for a few neighbouring leaves at a time: (1) those with messages are loaded, which puts all their messages into them, whatever block
 //! they are in; (2) they are written, complete through now; (3) blocks of which every message is void go; (4) leaves that were
 //! read for this leave memory, if it is short.
 //!
@@ -18,6 +18,7 @@ use index::{LogGate, Upkeep};
 use store::{Class, Page, epoch};
 
 use crate::descent::{Seek, Stop, loaded};
+use crate::filling::stored_bytes;
 use crate::handle::{Child, InnerHandle, LeafHandle};
 use crate::image::Fence;
 use crate::node::Inner;
@@ -27,13 +28,6 @@ use crate::tree::Core;
 
 /// Messages in memory take at most one in so many bytes of the budget, about.
 const MEMORY_SHARE: u64 = 4;
-/// Messages on disk may take one in so many bytes of what the images of the leaves below take.
-const DISK_SHARE: u64 = 2;
-/// What an inner node's image says of them may take one in so many bytes of a block. At twice as much a checkpoint drains the node
-/// itself: upkeep did not come to it, and more might not fit into a block.
-const NAMED_SHARE: usize = 4;
-/// Of one block of them, besides its first key and its last one, about.
-const DESCRIPTOR_BYTES: usize = 48;
 /// Leaves drained in one call, at most.
 const LEAVES_PER_CALL: usize = 16;
 /// Messages are read ahead for so many leaves from the first one.
@@ -45,8 +39,6 @@ const NODES_PER_CALL: usize = 64;
 #[derive(Default)]
 pub(crate) struct Moving {
     sweep: Option<Sweep>,
-    /// Where the last sweep came to.
-    drained_to: Vec<u8>,
 }
 
 /// A drain under way: of what lies from `at` to the end that the node had when it began.
@@ -83,13 +75,13 @@ impl Core {
             }
         }
         if moving.sweep.is_none() {
-            let Some((low, _)) = self.overfull.take_from(&moving.drained_to) else { return Ok(0) };
+            let Some(low) = self.fillings.take() else { return Ok(0) };
             moving.sweep = self.begin_sweep(&low)?;
         }
         let Some(sweep) = &mut moving.sweep else { return Ok(1) };
         let (moved, is_through) = self.drain_some(sweep, upkeep)?;
         if is_through {
-            moving.drained_to = moving.sweep.take().and_then(|sweep| sweep.end).unwrap_or_default();
+            moving.sweep = None;
         }
         Ok(moved)
     }
@@ -170,37 +162,22 @@ impl Core {
         }
     }
 
-    /// True if the buffer above these leaves holds more than it should, or what the node's image says of it takes too much of that.
-    pub(crate) fn is_overfull(&self, segments: &[Arc<SegmentBlock>], keys: &Inner<Child>) -> bool {
-        let stored: u64 = segments.iter().map(|block| block.block.stored_bytes()).sum();
-        let image = |child: &Child| match child {
-            Child::Leaf(leaf) => leaf.record.lock().image.as_ref().map_or(0, |image| image.block.stored_bytes()),
-            Child::Inner(_) => 0,
-        };
-        self.are_too_many_to_name(segments, NAMED_SHARE)
-            || (stored > 0 && stored > keys.children().iter().map(image).sum::<u64>() / DISK_SHARE)
-    }
-
-    fn are_too_many_to_name(&self, segments: &[Arc<SegmentBlock>], share: usize) -> bool {
-        let named: usize = segments.iter().map(|block| block.first.len() + block.last.len() + DESCRIPTOR_BYTES).sum();
-        named > self.env.space.payload_bytes_max() / share
-    }
-
-    /// Over the node of `low`, if it still holds too much.
+    /// Over the node of `low`, if it still holds enough.
     fn begin_sweep(&self, low: &Fence) -> Result<Option<Sweep>> {
         let path = self.load_path(low)?;
         let handle = path.last().expect("a path has a root");
         let _latched = self.latch_structure();
         let guard = epoch::pin();
         let Some(keys) = loaded(handle, &guard) else { return Ok(None) };
-        let is_overfull = self.is_overfull(&handle.record.lock().segments, keys);
+        let filling = self.filling(&handle.record.lock().segments, keys);
+        self.fillings.note(keys.lo(), filling, false);
         let (at, end) = (keys.lo().to_vec(), keys.hi().map(<[u8]>::to_vec));
-        Ok(is_overfull.then(|| Sweep { at, end, payloads: Payloads::default() }))
+        Ok(filling.is_worth_draining().then(|| Sweep { at, end, payloads: Payloads::default() }))
     }
 
     /// All of a node, before it is composed, if its image might not fit into a block: upkeep did not come to it.
     pub(crate) fn drain_before_composing(&self, handle: &InnerHandle, upkeep: &Upkeep<'_>) -> Result<()> {
-        if !self.are_too_many_to_name(&handle.record.lock().segments, NAMED_SHARE / 2) {
+        if !self.may_outgrow_its_image(&handle.record.lock().segments) {
             return Ok(());
         }
         let low = loaded(handle, &epoch::pin()).map(|keys| Fence::from(keys.lo()));
@@ -318,8 +295,11 @@ impl Core {
         let mut record = bottom.handle.record.lock();
         let is_gone = |block: &mut Arc<SegmentBlock>| block.overlaps(low, high) && is_void(bottom.keys, block);
         let gone: Vec<_> = record.segments.extract_if(.., is_gone).collect();
+        let left = stored_bytes(&record.segments);
         drop(record);
         if !gone.is_empty() {
+            self.fillings.note_drained(bottom.keys.lo(), left);
+            self.counters.add_drained(stored_bytes(&gone));
             path.iter().rev().for_each(|step| step.handle.note_change());
         }
         drop((latched, gone));

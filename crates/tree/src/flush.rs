@@ -238,8 +238,9 @@ impl Core {
                 }
             }
         }
-        for node in reached.iter().filter(|node| self.is_overfull(&node.handle.record.lock().segments, node.keys)) {
-            self.overfull.offer(node.keys.lo().into(), CommitTs::ZERO);
+        for node in reached {
+            let filling = self.filling(&node.handle.record.lock().segments, node.keys);
+            self.fillings.note(node.keys.lo(), filling, true);
         }
     }
 

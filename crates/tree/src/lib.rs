@@ -19,6 +19,7 @@
 //! | `messages`, `segment` | messages for leaves that are not in memory; those on disk |
 //! | `settle` | messages into a leaf that was loaded |
 //! | `flush`, `drain` | from memory into segments; from segments into leaves |
+//! | `filling` | which node is drained next |
 //! | `checkpoint`, `compose`, `state` | the fuzzy checkpoint; an inner node's image; what the manifest keeps |
 //! | `verify`, `reach` | checks; what the last checkpoint's images reach |
 //! | `destroy` | taking a tree apart |
@@ -40,6 +41,7 @@ mod destroy;
 mod drain;
 mod draw;
 mod estimate;
+mod filling;
 mod flush;
 mod handle;
 mod image;

@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use base::bytes::printable;
-use base::{CommitTs, Fault, Result};
+use base::{Fault, Result};
 use store::{Block, BlockKind, BlockRef, Charge, Grant, epoch};
 
 use crate::collect::is_stale;
@@ -216,8 +216,8 @@ impl Core {
         revive(&keys, &segments);
         {
             let mut record = cold.handle.record.lock();
-            if self.is_overfull(&segments, &keys) {
-                self.overfull.offer(cold.low.clone(), CommitTs::ZERO);
+            if decoded.level == 1 {
+                self.fillings.note(&cold.low, self.filling(&segments, &keys), true);
             }
             self.count_segments(&keys, &segments);
             record.composed_segments.clone_from(&segments);

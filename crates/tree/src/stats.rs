@@ -38,6 +38,7 @@ pub(crate) struct Counters {
     leaf_bytes: AtomicU64,
     inner_bytes: AtomicU64,
     segment_bytes: AtomicU64,
+    drained_bytes: AtomicU64,
     beside_bytes: AtomicU64,
     cold_reads: AtomicU64,
     point_blocks: AtomicU64,
@@ -127,6 +128,11 @@ impl Counters {
             BlockKind::Overflow | BlockKind::Run => &self.beside_bytes,
         };
         count.fetch_add(blocks.iter().map(|block| block.stored_bytes()).sum(), Ordering::Relaxed);
+    }
+
+    /// Messages on disk, as they were stored, went into leaves.
+    pub fn add_drained(&self, bytes: u64) {
+        self.drained_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
     fn traffic(&self) -> IndexTraffic {
@@ -232,6 +238,7 @@ impl Core {
         let live = sum(|shard| &shard.live).max(0);
         let entries = sum(|shard| &shard.entries).max(live);
         let leaves = counters.leaves();
+        let filled = self.fillings.filled();
         IndexStats {
             live_keys: live as u64,
             dead_versions: (entries - live) as u64,
@@ -253,6 +260,9 @@ impl Core {
             gc_debt_bytes: self.gc_debt_bytes(),
             gc_paid_bytes: (counters.unlinks.load(Ordering::Relaxed) + counters.collects.load(Ordering::Relaxed))
                 * self.page_bytes(),
+            message_bytes: filled.new_bytes,
+            message_aim_bytes: filled.aim,
+            drained_bytes: counters.drained_bytes.load(Ordering::Relaxed),
             resident_leaves: positive(&counters.resident),
             traffic: counters.traffic(),
             ..IndexStats::default()

@@ -236,6 +236,7 @@ impl Core {
             }
             let keys = left_keys.merged(right_keys);
             absorb(a, b, &right_keys.lo().into(), up.handle);
+            self.fillings.forget(right_keys.lo());
             let above = &path[..path.len() - 1];
             self.replace(latched, a, step.level, keys);
             self.replace(latched, up.handle, up.level, up.keys.with_folded(left..left + 2, Child::Inner(a.clone())));

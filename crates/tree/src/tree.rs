@@ -17,6 +17,7 @@ use vfs::sync::{Condvar, Mutex};
 
 use crate::cursor::TreeCursor;
 use crate::dead::Places;
+use crate::filling::Fillings;
 use crate::handle::{Child, InnerHandle, InnerNode, InnerRecord, InnerState, LeafHandle, LeafState};
 use crate::image::{Fence, Image};
 use crate::node::{Inner, NODE_BYTES_MAX, NODE_BYTES_MIN};
@@ -45,8 +46,8 @@ pub(crate) struct Core {
     pub purge: Places,
     /// Leaves on disk with many messages.
     pub full: Places,
-    /// Inner nodes with too many messages on disk.
-    pub overfull: Places,
+    /// Messages on disk, by inner node.
+    pub fillings: Fillings,
     /// One flush at a time.
     pub flushing: Mutex<()>,
     /// Highest timestamp among what a flush has under way, 0 if there is none. Raised under the leaf's latch; Release, when the
@@ -177,7 +178,7 @@ impl Tree {
             tickets: Tickets::new(),
             purge: Places::default(),
             full: Places::default(),
-            overfull: Places::default(),
+            fillings: Fillings::default(),
             flushing: Mutex::default(),
             flushing_newest: AtomicU64::new(0),
             flush_at: Mutex::default(),

@@ -416,6 +416,11 @@ impl Engine {
         }
     }
 
+    /// Bytes of log behind the last checkpoint.
+    pub fn log_behind(&self) -> u64 {
+        self.wal.end().0.saturating_sub(self.log_at_checkpoint.load(Ordering::Relaxed))
+    }
+
     /// True if replaying the log behind the last checkpoint would take longer than allowed, the log is half full, or so
     /// much was written that what it replaced, which only a checkpoint sets free, may be half as much as there is. What
     /// the checkpoint itself wrote does not count: one that rewrites everything would call for the next one.
@@ -425,17 +430,13 @@ impl Engine {
         if replaced >= (live / 2).max(REPLACED_BYTES_MIN) {
             return true;
         }
-        let begun = self.log_at_checkpoint.load(Ordering::Relaxed);
-        let behind = self.wal.end().0.saturating_sub(begun);
         let replay = self.options.checkpoint_replay.as_secs_f64() * REPLAY_BYTES_PER_SECOND;
-        behind >= (self.options.log_capacity_bytes / 2).min(replay as u64)
+        self.log_behind() >= (self.options.log_capacity_bytes / 2).min(replay as u64)
     }
 
     /// True if a checkpoint gives back a segment of the log at least, and spares the next opening its replay.
     fn log_is_worth_trimming(&self) -> bool {
-        let begun = self.log_at_checkpoint.load(Ordering::Relaxed);
-        self.wal.end().0.saturating_sub(begun)
-            >= self.options.log_segment_bytes.min(self.options.log_capacity_bytes / 4)
+        self.log_behind() >= self.options.log_segment_bytes.min(self.options.log_capacity_bytes / 4)
     }
 
     /// True while write-back is held up: draining would only add to what it has to write.
@@ -449,16 +450,14 @@ impl Engine {
 
     /// True if commits will wait for room in the log before long.
     pub fn log_is_nearly_full(&self) -> bool {
-        let begun = self.log_at_checkpoint.load(Ordering::Relaxed);
         let capacity = self.options.log_capacity_bytes;
         let room = (capacity / 32).max(2 * self.options.log_segment_bytes.min(capacity / 4));
-        self.wal.end().0.saturating_sub(begun) >= capacity - room
+        self.log_behind() >= capacity - room
     }
 
     /// True if half of what the log may keep lies behind the last checkpoint.
     pub fn log_is_half_full(&self) -> bool {
-        let begun = self.log_at_checkpoint.load(Ordering::Relaxed);
-        self.wal.end().0.saturating_sub(begun) >= self.options.log_capacity_bytes / 2
+        self.log_behind() >= self.options.log_capacity_bytes / 2
     }
 
     /// True if a checkpoint brings back space that is worth one: much of what lives is only kept for the last manifest, or

@@ -107,7 +107,7 @@ impl Engine {
     }
 
     fn index_states(&self) -> Result<(Vec<SavedIndex>, Lsn)> {
-        let paced = Paced::new(self);
+        let paced = Paced::checkpoint(self);
         let upkeep = Upkeep { log: &paced, ..self.upkeep() };
         let mut states = Vec::new();
         let mut floor = upkeep.applied;
@@ -116,6 +116,7 @@ impl Engine {
             floor = floor.min(state.skip);
             states.push(SavedIndex { id: entry.id(), skip: state.skip, state: state.bytes, runs: state.runs });
         }
+        paced.note_checkpoint();
         Ok((states, floor))
     }
 }

@@ -7,8 +7,9 @@
 //! |---|---|---|---|
 //! | `runs` | memory of runs that are not drained; their number | an eighth of the budget; 512 | bytes committed less what they added to the runs |
 //! | `buffers` | memory of messages above what is flushed at, a quarter of the budget | another quarter | bytes committed less what they added to the messages |
+//! | `drains` | messages on disk above what is there while one node after the other is drained (`tree::filling`) | as much again, 64 MiB | such messages drained, as bytes of commits |
 //! | `dirty` | dirty leaves above what write-back aims at | what is left of the budget | bytes written to the data file, as bytes of commits |
-//! | `log` | log behind the last checkpoint, above the half at which one is due | the log's other half | bytes committed while nothing was limited |
+//! | `log` | log behind the last checkpoint, above three quarters: one is due at the half | the log's last quarter | bytes committed while nothing was limited |
 //! | `gc` | leaves to be unlinked, merged or collected, as pages | what lives in the data file, 64 MiB; or ten times a limit that was set | such pages paid, as bytes of commits |
 //! | `space` | dead bytes that cleaning can win, above half of what lives | twice what lives; 128 MiB | bytes moved by cleaning, as bytes of commits |
 //!
@@ -47,6 +48,8 @@ mod tests;
 
 /// Lag up to which nothing is limited, in seconds: half of [`SOFT_SECONDS`].
 pub(crate) const FREE_SECONDS: f64 = 1.0;
+/// Of what the log may keep, so much is free: a checkpoint is due at the half, and takes its time ([`crate::pace`]).
+pub(crate) const LOG_FREE_SHARE: f64 = 0.75;
 /// Lag at which as much is admitted as is paid off.
 const SOFT_SECONDS: f64 = 2.0;
 /// Lag at which the least is admitted.
@@ -71,6 +74,7 @@ const LINE_MAX_AT_WALL: Duration = Duration::from_secs(60);
 pub(crate) enum Reason {
     Runs,
     Buffers,
+    Drains,
     Dirty,
     Log,
     Gc,
@@ -78,8 +82,9 @@ pub(crate) enum Reason {
 }
 
 impl Reason {
-    const ALL: [Reason; 6] = [Reason::Runs, Reason::Buffers, Reason::Dirty, Reason::Log, Reason::Gc, Reason::Space];
-    const NAMES: [&'static str; 6] = ["runs", "buffers", "dirty", "log", "gc", "space"];
+    const ALL: [Reason; 7] =
+        [Reason::Runs, Reason::Buffers, Reason::Drains, Reason::Dirty, Reason::Log, Reason::Gc, Reason::Space];
+    const NAMES: [&'static str; 7] = ["runs", "buffers", "drains", "dirty", "log", "gc", "space"];
 }
 
 /// What is owed, as of one moment. Bytes unless the name says otherwise.
@@ -99,6 +104,10 @@ pub(crate) struct Debts {
     /// Memory of messages, and at how much they are flushed.
     pub buffered: u64,
     pub buffered_aim: u64,
+    /// Messages on disk, as many as are there while drains keep up, and those drained since open.
+    pub messages: u64,
+    pub messages_aim: u64,
+    pub drained: u64,
     /// Dirty leaves, what write-back aims at, and the budget.
     pub dirty: u64,
     pub dirty_aim: u64,
@@ -131,10 +140,11 @@ impl Debts {
         let share = |part: u64, whole: u64| HARD_SECONDS * part as f64 / whole.max(1) as f64;
         let runs = share(self.run_memory, self.run_memory_max).max(share(self.runs, RUNS_MAX));
         let buffers = share(self.buffered.saturating_sub(self.buffered_aim), self.buffered_aim);
+        let drains = share(self.messages.saturating_sub(self.messages_aim), self.messages_aim.max(LIVE_MIN));
         let dirty_room = (self.budget - self.budget / 8).saturating_sub(self.dirty_aim);
         let dirty = share(self.dirty.saturating_sub(self.dirty_aim), dirty_room);
-        let half = self.log_capacity / 2;
-        let log = share(self.log_behind.saturating_sub(half), half);
+        let log_free = (self.log_capacity as f64 * LOG_FREE_SHARE) as u64;
+        let log = share(self.log_behind.saturating_sub(log_free), self.log_capacity - log_free);
         let live = self.live.max(LIVE_MIN);
         let gc_most = match self.gc_limit {
             0 => live,
@@ -143,7 +153,7 @@ impl Debts {
         };
         let gc = share(self.gc, gc_most);
         let space = share(self.dead.saturating_sub(live / 2), 2 * live);
-        let lags = [runs, buffers, dirty, log, gc, space];
+        let lags = [runs, buffers, drains, dirty, log, gc, space];
         let worst = (1..lags.len()).fold(0, |worst, i| if lags[i] > lags[worst] { i } else { worst });
         (lags[worst], Reason::ALL[worst])
     }
@@ -197,7 +207,7 @@ struct Delays {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DelayStats {
-    /// `runs`, `buffers`, `dirty`, `log`, `gc` or `space`: which background work the commits ran ahead of.
+    /// `runs`, `buffers`, `drains`, `dirty`, `log`, `gc` or `space`: which background work the commits ran ahead of.
     pub reason: &'static str,
     /// Commits that were delayed.
     pub count: u64,
@@ -232,6 +242,8 @@ struct Meter {
     /// Committed and not added to the runs: applied at once, or drained.
     absorbed: Rate,
     flushed: Rate,
+    /// Messages on disk that were drained.
+    drained: Rate,
     /// Written to the data file.
     written: Rate,
     /// Pages of GC debt that were paid.
@@ -255,6 +267,7 @@ impl Meter {
                 self.free.take(came, seconds);
             }
             self.written.take(debts.written.saturating_sub(before.written) as f64, seconds);
+            self.drained.take(debts.drained.saturating_sub(before.drained) as f64, seconds);
             self.collected.take(debts.gc_paid.saturating_sub(before.gc_paid) as f64, seconds);
             self.moved.take(debts.moved.saturating_sub(before.moved) as f64, seconds);
         }
@@ -273,6 +286,7 @@ impl Meter {
         let kept_up = match reason {
             Reason::Runs => self.absorbed.get(),
             Reason::Buffers => self.flushed.get(),
+            Reason::Drains => as_commits(&self.drained, came(|debts| debts.messages, |debts| debts.drained)),
             Reason::Log => self.free.get(),
             Reason::Dirty => as_commits(&self.written, came(|_| 0, |debts| debts.written)),
             Reason::Gc => as_commits(&self.collected, came(|debts| debts.gc, |debts| debts.gc_paid)),

@@ -27,6 +27,7 @@ use crate::helpers::Helpers;
 use crate::io_budget::IoBudget;
 use crate::layout::Layout;
 use crate::options::Options;
+use crate::pace::Spread;
 use crate::prepared::ordered::Turns;
 use crate::prepared::registry::Registry;
 use crate::quarantine::Lost;
@@ -111,6 +112,8 @@ pub struct Engine {
     pub helpers: Helpers,
     /// How much the background writes.
     pub io_budget: IoBudget,
+    /// How checkpoints take their time.
+    pub spread: Spread,
     /// How fast commits are admitted.
     pub controller: Controller,
     /// Prepared transactions.
@@ -291,7 +294,7 @@ impl Engine {
             dirty: self.cache.dirty_bytes(),
             dirty_aim: self.cache.dirty_limit(),
             budget: self.budget.limit(),
-            log_behind: log_end.saturating_sub(self.log_at_checkpoint.load(Ordering::Relaxed)),
+            log_behind: self.log_behind(),
             log_capacity: self.options.log_capacity_bytes,
             live: self.space.written_and_live().1,
             io_rate: self.io_budget.rate(),
@@ -307,8 +310,11 @@ impl Engine {
                 debts.run_bytes += stats.run_bytes;
             }
             debts.gc_paid += stats.gc_paid_bytes;
+            debts.drained += stats.drained_bytes;
             if can_work && entry.is_kept_up() {
                 debts.gc += stats.gc_debt_bytes;
+                debts.messages += stats.message_bytes;
+                debts.messages_aim += stats.message_aim_bytes;
             }
         }
         let cleaning = self.space.cleaning_debt();

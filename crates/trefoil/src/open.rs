@@ -295,6 +295,7 @@ impl Opening {
             helpers: Helpers::new(&self.options),
             controller: Default::default(),
             io_budget: Default::default(),
+            spread: Default::default(),
             counters: Default::default(),
             prepared: Default::default(),
             ordered: Default::default(),

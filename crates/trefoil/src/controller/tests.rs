@@ -44,8 +44,9 @@ fn each_debt_delays_under_its_own_name() {
         (Debts { run_memory: 4 * MIB, ..in_shape() }, Reason::Runs, 5.0),
         (Debts { runs: 256, ..in_shape() }, Reason::Runs, 5.0),
         (Debts { buffered: 24 * MIB, ..in_shape() }, Reason::Buffers, 5.0),
+        (Debts { messages: 450 * MIB, messages_aim: 300 * MIB, ..in_shape() }, Reason::Drains, 5.0),
         (Debts { dirty: 56 * MIB, ..in_shape() }, Reason::Dirty, 10.0),
-        (Debts { log_behind: 768 * MIB, ..in_shape() }, Reason::Log, 5.0),
+        (Debts { log_behind: 896 * MIB, ..in_shape() }, Reason::Log, 5.0),
         (Debts { gc: 100 * MIB, live: 200 * MIB, ..in_shape() }, Reason::Gc, 5.0),
         (Debts { gc: 10 * MIB, gc_limit: 2 * MIB, ..in_shape() }, Reason::Gc, 5.0),
         (Debts { dead: 300 * MIB, live: 200 * MIB, ..in_shape() }, Reason::Space, 5.0),
@@ -57,12 +58,13 @@ fn each_debt_delays_under_its_own_name() {
     }
     let bulk_load_in_one_file = Debts { runs: 1, run_bytes: 1 << 40, ..in_shape() };
     let dirty_as_aimed = Debts { dirty: 25 * MIB, ..in_shape() };
-    let checkpoint_due = Debts { log_behind: 512 * MIB, ..in_shape() };
+    let checkpoint_due = Debts { log_behind: 768 * MIB, ..in_shape() };
     let below_its_limit = Debts { gc: 100 * MIB, gc_limit: 101 * MIB, ..in_shape() };
     let a_few_leaves = Debts { gc: 6 * MIB, ..in_shape() };
     let sparse_extents = Debts { dead: 130 * MIB, live: 200 * MIB, ..in_shape() };
     let small_file = Debts { dead: 40 * MIB, live: MIB, ..in_shape() };
-    let small = [a_few_leaves, below_its_limit, sparse_extents, small_file];
+    let few_messages = Debts { messages: 6 * MIB, messages_aim: MIB, ..in_shape() };
+    let small = [few_messages, a_few_leaves, below_its_limit, sparse_extents, small_file];
     for debts in [bulk_load_in_one_file, dirty_as_aimed, checkpoint_due].into_iter().chain(small) {
         assert!(debts.lag().0 < FREE_SECONDS, "{debts:?} is in shape");
     }
@@ -144,6 +146,20 @@ fn leaves_to_collect_settle_where_as_much_is_admitted_as_is_collected() {
     assert_settles(&steps, pays);
 }
 
+/// Two bytes of messages come to disk for one committed.
+#[test]
+fn messages_settle_where_as_much_is_admitted_as_is_drained() {
+    let pays = 4e6;
+    let steps = simulate(120.0, pays, |committed, owed| Debts {
+        committed: committed as u64,
+        messages: 100 * MIB + 2 * owed as u64,
+        messages_aim: 100 * MIB,
+        drained: (2.0 * (committed - owed)) as u64,
+        ..in_shape()
+    });
+    assert_settles(&steps, pays);
+}
+
 /// Half a byte is to be moved for one committed; moving it wins three.
 #[test]
 fn dead_space_settles_where_as_much_is_admitted_as_is_cleaned() {
@@ -190,7 +206,7 @@ fn admission_does_not_follow_itself_down() {
     let steps = simulate(120.0, 1e6, |committed, _| Debts {
         committed: committed as u64,
         written: (committed * 3.0) as u64,
-        log_behind: if committed < 30e6 { 0 } else { 700 * MIB },
+        log_behind: if committed < 30e6 { 0 } else { 864 * MIB },
         ..in_shape()
     });
     let (after_ten, last) = (steps[200].1, steps[steps.len() - 1].1);
