@@ -4,8 +4,9 @@
 //! waited for its limit, all would come to it at once, and one after the other would be drained while nothing else is, behind a
 //! time in which nothing was. So the fullest node is drained as soon as all of them together hold what they would hold on
 //! average if one after the other came to its limit: of `n` nodes `(n + 1) / 2n` of what they may. From then on a node is drained
-//! for each node's worth of messages that comes, at nearly its limit, and never many at once. A node at its limit is drained
-//! in any case, however empty the others are.
+//! for each node's worth of messages that comes, at nearly its limit, and never many at once. The first time, when all are alike,
+//! the last one comes to e/2 of its limit until it is its turn; one that holds more than that is drained in any case, however
+//! empty the others are.
 //!
 //! Invariants: a node's entry is what its buffer held when it was last flushed to, drained or loaded; one that lies where no node
 //! begins any more is forgotten with the merge that made it so. `is_new` entries have got messages since they were last taken:
@@ -24,6 +25,8 @@ use crate::tree::Core;
 
 /// Messages on disk may take one in so many bytes of what the images of the leaves below take.
 const DISK_SHARE: u64 = 2;
+/// More than this share of its limit, in eighths, no node may hold: a little more than e/2.
+const OVERFULL_EIGHTHS: u64 = 11;
 /// What an inner node's image says of them may take one in so many bytes of a block. At twice as much a checkpoint drains the node
 /// itself: upkeep did not come to it, and more might not fit into a block.
 const NAMED_SHARE: usize = 4;
@@ -43,7 +46,7 @@ pub(crate) struct Filling {
 
 impl Filling {
     fn is_overfull(&self) -> bool {
-        self.is_named_full || (self.bytes > 0 && self.bytes > self.limit)
+        self.is_named_full || (self.bytes > 0 && 8 * self.bytes > OVERFULL_EIGHTHS * self.limit)
     }
 
     /// Draining it would write each leaf for half as many messages as it may, at least.
@@ -206,10 +209,12 @@ mod tests {
         for node in 0..10 {
             fillings.note(&[node], half_of(1000, 0), true);
         }
-        fillings.note(&[3], half_of(1000, 1001), true);
+        fillings.note(&[3], half_of(1000, 1375), true);
+        assert_eq!(fillings.take(), None);
+        fillings.note(&[3], half_of(1000, 1376), true);
         assert_eq!(fillings.take().as_deref(), Some([3].as_slice()));
         assert_eq!(fillings.take(), None, "what a drain has to leave waits for more");
-        fillings.note(&[3], half_of(1000, 1002), true);
+        fillings.note(&[3], half_of(1000, 1377), true);
         assert_eq!(fillings.take().as_deref(), Some([3].as_slice()));
         fillings.note(&[4], Filling { is_named_full: true, ..half_of(1000, 1) }, true);
         assert_eq!(fillings.take().as_deref(), Some([4].as_slice()), "more might not fit into its image");
