@@ -10,16 +10,24 @@ use lab_target::trefoil::PARAMETERS;
 use crate::cli::Format;
 use crate::folder::{Folder, RUNS, RunRecord, read_json, read_steps, write_whole};
 use crate::outcome::Failure;
+use crate::run::plan;
 use crate::table;
 
-/// Makes the report of one or more runs and returns where it is.
-pub fn write_report(runs: &[PathBuf], output: Option<&Path>) -> Result<PathBuf, Failure> {
+/// What the report shows of each run, targets under their names.
+pub fn inputs_of(runs: &[PathBuf]) -> Result<Vec<lab_report::Run>, Failure> {
     let mut inputs = Vec::new();
     for run in runs {
         let (folder, record) = Folder::open(run)?;
-        let steps = read_steps(&folder.path)?;
+        let mut steps = read_steps(&folder.path)?;
+        steps.iter_mut().for_each(|step| step.result.target = record.name_of(&step.result.target).to_owned());
         inputs.push(input_of(run, record, steps));
     }
+    Ok(inputs)
+}
+
+/// Makes the report of one or more runs and returns where it is.
+pub fn write_report(runs: &[PathBuf], output: Option<&Path>) -> Result<PathBuf, Failure> {
+    let inputs = inputs_of(runs)?;
     let first = runs.first().ok_or_else(|| Failure::Usage("no run was named".into()))?;
     let path = output.map_or_else(|| first.join("report.html"), Path::to_path_buf);
     write_whole(&path, &lab_report::page(&inputs))?;
@@ -52,11 +60,18 @@ fn input_of(path: &Path, record: RunRecord, steps: Vec<lab_measure::record::Step
         rows: plan.rows(),
         settings,
         targets: targets
-            .map(|(text, described)| lab_report::TargetInfo {
-                text,
-                version: described.as_ref().map(|it| it.version.clone()).unwrap_or_default(),
-                settings: described.as_ref().map(|it| it.settings.clone()).unwrap_or_default(),
-                notes: described.map(|it| it.notes).unwrap_or_default(),
+            .map(|(text, described)| {
+                let mut settings = described.as_ref().map(|it| it.settings.clone()).unwrap_or_default();
+                let name = record.name_of(&text).to_owned();
+                if name != text {
+                    settings.insert("target".into(), text);
+                }
+                lab_report::TargetInfo {
+                    text: name,
+                    version: described.as_ref().map(|it| it.version.clone()).unwrap_or_default(),
+                    settings,
+                    notes: described.map(|it| it.notes).unwrap_or_default(),
+                }
             })
             .collect(),
         environment: record.environment,
@@ -66,6 +81,15 @@ fn input_of(path: &Path, record: RunRecord, steps: Vec<lab_measure::record::Step
 
 /// `lab report`.
 pub fn report(runs: &[PathBuf], output: Option<&Path>) -> Result<(), Failure> {
+    if let [only] = runs
+        && plan::is_plan(only)
+    {
+        println!("{}", plan::report(only, output)?.display());
+        return Ok(());
+    }
+    let first = runs.first().map(|run| run.join("report.html"));
+    let output = output.map(Path::to_path_buf).or(first.filter(|_| runs.iter().any(|run| plan::is_plan(run))));
+    let (runs, output) = (&plan::expanded(runs)?, output.as_deref());
     println!("{}", write_report(runs, output)?.display());
     Ok(())
 }
@@ -91,7 +115,17 @@ pub fn list(dir: Option<&Path>) -> Result<(), Failure> {
     for entry in fs::read_dir(dir).map_err(|error| Failure::io("list", dir, &error))?.flatten() {
         let path = entry.path();
         // `latest` points at a run that is listed under its own name.
-        if entry.file_type().is_ok_and(|kind| kind.is_symlink()) || !path.join("run.json").exists() {
+        if entry.file_type().is_ok_and(|kind| kind.is_symlink()) {
+            continue;
+        }
+        if plan::is_plan(&path) {
+            match plan::line_of(&path) {
+                Ok(line) => lines.push(line),
+                Err(failure) => eprintln!("note: {failure}"),
+            }
+            continue;
+        }
+        if !path.join("run.json").exists() {
             continue;
         }
         // One run that cannot be read does not hide the others.
@@ -123,6 +157,9 @@ pub fn list(dir: Option<&Path>) -> Result<(), Failure> {
 
 /// `lab show`.
 pub fn show(run: &Path, format: Format) -> Result<(), Failure> {
+    if plan::is_plan(run) {
+        return plan::show(run, format);
+    }
     let (folder, record) = Folder::open(run)?;
     let path = folder.path.join("results.json");
     let results: Vec<StepResult> = if path.exists() { read_json(&path)? } else { Vec::new() };

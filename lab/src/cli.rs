@@ -6,10 +6,12 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use lab_workload::DeleteForm;
 
 mod fetch;
+mod plan;
 mod sysbench;
 mod tpcc;
 
 pub use fetch::Fetch;
+pub use plan::Plan;
 pub use sysbench::Sysbench;
 pub use tpcc::Tpcc;
 
@@ -27,6 +29,7 @@ Start here:
   lab run ibench --target trefoil --rows 10m        the insert benchmark, all steps
   lab run sysbench --tests point-query,update-one   tests on 8 tables and on 1, with 1, 8 and 48 clients
   lab run tpcc --warehouses 1                       orders and payments a minute, conditions checked
+  lab run plans/seed-000.toml --scale mini          a study: targets, configurations and workloads of one file
   lab compare bench-results/latest                  better, worse, same or unclear, with intervals
   lab report bench-results/latest -o report.html    one self-contained page
 
@@ -41,11 +44,15 @@ pub struct Arguments {
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Run a workload on one or more targets
+    /// Run a workload on one or more targets, or a plan of several
+    #[command(args_conflicts_with_subcommands = true, after_help = crate::cli::plan::AFTER_HELP)]
     Run {
         /// Which workload.
         #[command(subcommand)]
-        workload: Workload,
+        workload: Option<Workload>,
+        /// A plan instead.
+        #[command(flatten)]
+        plan: Plan,
     },
     /// Make one self-contained HTML page of one or more runs
     Report {

@@ -18,6 +18,7 @@ use serde::Serialize;
 
 use crate::cli::Compare;
 use crate::outcome::Failure;
+use crate::run::plan::expanded;
 use sides::{Pair, Sides};
 use threshold::Threshold;
 
@@ -79,7 +80,7 @@ pub struct Line {
 pub fn compare(options: &Compare) -> Result<(), Failure> {
     let thresholds = options.fail_on.iter().map(|text| Threshold::parse(text)).collect::<Result<Vec<_>, _>>()?;
     let metrics = wanted(options)?;
-    let mut runs: Vec<PathBuf> = options.runs.clone();
+    let mut runs: Vec<PathBuf> = expanded(&options.runs)?;
     let base_run = options.base.as_ref().map(PathBuf::from).filter(|path| path.join("run.json").exists());
     runs.extend(base_run.filter(|base| !options.runs.iter().any(|run| sides::same_folder(run, base))));
     let sides = Sides::read(&runs)?;

@@ -121,6 +121,31 @@ pub struct RunRecord {
     /// Why it ended early.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended_by: Option<String>,
+    /// Names of the targets in tables, where a plan gives them some.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub names: Vec<String>,
+    /// Targets of a plan that were not run.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub left_out: Vec<LeftOut>,
+}
+
+/// A target that was not run, or not to the end.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LeftOut {
+    /// Its position among the targets.
+    pub target: usize,
+    /// Why.
+    pub why: String,
+    /// Whether it could not be had; otherwise it failed.
+    pub was_missing: bool,
+}
+
+impl RunRecord {
+    /// The name of a target in tables.
+    pub fn name_of<'a>(&'a self, target: &'a str) -> &'a str {
+        let place = self.targets.iter().position(|text| text == target);
+        place.and_then(|place| self.names.get(place)).map_or(target, String::as_str)
+    }
 }
 
 /// A run folder that is being written.
@@ -228,7 +253,8 @@ pub fn read_json<T: for<'a> Deserialize<'a>>(path: &Path) -> Result<T, Failure> 
     serde_json::from_str(&text).map_err(|error| Failure::Failed(format!("{} is damaged: {error}", path.display())))
 }
 
-fn write_json<T: Serialize>(path: &Path, value: &T) -> Result<(), Failure> {
+/// Writes a JSON file whole.
+pub fn write_json<T: Serialize>(path: &Path, value: &T) -> Result<(), Failure> {
     let text = serde_json::to_string_pretty(value).expect("records hold only text, numbers and lists");
     write_whole(path, &text)
 }

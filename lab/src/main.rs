@@ -56,10 +56,11 @@ fn main() -> ExitCode {
     };
     let unbuilt = |what: &str| Err(outcome::Failure::Usage(format!("unsupported: `{what}` is not built yet")));
     let result = match arguments.command {
-        cli::Command::Run { workload } => match workload {
-            cli::Workload::Ibench(options) => run::ibench(*options),
-            cli::Workload::Sysbench(options) => run::sysbench(*options),
-            cli::Workload::Tpcc(options) => run::tpcc(*options),
+        cli::Command::Run { workload, plan } => match workload {
+            Some(cli::Workload::Ibench(options)) => run::ibench(*options),
+            Some(cli::Workload::Sysbench(options)) => run::sysbench(*options),
+            Some(cli::Workload::Tpcc(options)) => run::tpcc(*options),
+            None => run::plan::run_plan(&plan),
         },
         cli::Command::Report { runs, output } => browse::report(&runs, output.as_deref()),
         cli::Command::List { targets: true, .. } => browse::list_targets(),

@@ -33,6 +33,7 @@ use crate::{browse, table};
 
 mod crash;
 mod ibench;
+pub mod plan;
 mod sysbench;
 mod tpcc;
 
@@ -153,11 +154,7 @@ fn begin(options: &Common, plan: AnyPlan) -> Result<(Folder, RunRecord, Option<M
         // What is not permitted is refused before a folder is made.
         drop(DiskGroup::enter(&disk, options.dir.as_deref().unwrap_or(Path::new(".")))?);
     }
-    if let (Some(budget), Some(limit)) = (options.budget, options.memory_limit)
-        && budget >= limit
-    {
-        return Err(Failure::Usage("--budget leaves no room below --memory-limit for driver and page cache".into()));
-    }
+    check_terms(options)?;
     let foreign = specs.iter().find(|spec| registry::is_out_of_reach(spec));
     if let (Some(spec), Some(_)) = (foreign, options.memory_limit) {
         return Err(Failure::Usage(format!(
@@ -177,6 +174,23 @@ fn begin(options: &Common, plan: AnyPlan) -> Result<(Folder, RunRecord, Option<M
     if options.out.is_none() {
         point_latest_at(&path);
     }
+    let mut record = record_of(options, plan, &path)?;
+    record.setup.memory_limit_bytes = group.as_ref().map(|group| group.limit_bytes);
+    Ok((folder, record, group))
+}
+
+/// Refuses options that contradict each other.
+fn check_terms(options: &Common) -> Result<(), Failure> {
+    if let (Some(budget), Some(limit)) = (options.budget, options.memory_limit)
+        && budget >= limit
+    {
+        return Err(Failure::Usage("--budget leaves no room below --memory-limit for driver and page cache".into()));
+    }
+    Ok(())
+}
+
+/// The record of a run that begins.
+fn record_of(options: &Common, plan: AnyPlan, path: &Path) -> Result<RunRecord, Failure> {
     let setup = SetupRecord {
         durability: match options.durability {
             Durability::Sync => lab_target::Durability::Sync,
@@ -189,12 +203,12 @@ fn begin(options: &Common, plan: AnyPlan) -> Result<(Folder, RunRecord, Option<M
             Io::Buffered => lab_target::IoMode::Buffered,
         }),
         compression: options.compression.clone(),
-        disk,
+        disk: disk_of(options)?,
         disk_group: None,
         drive_rated_bytes: options.drive_rated,
-        memory_limit_bytes: group.as_ref().map(|group| group.limit_bytes),
+        memory_limit_bytes: options.memory_limit,
     };
-    let record = RunRecord {
+    Ok(RunRecord {
         schema: SCHEMA.into(),
         began: utc_now(),
         command: std::env::args().collect(),
@@ -204,12 +218,13 @@ fn begin(options: &Common, plan: AnyPlan) -> Result<(Folder, RunRecord, Option<M
         described: vec![None; options.targets.len()],
         targets: options.targets.clone(),
         repeat: options.repeat,
-        environment: Environment::read(options.dir.as_deref().unwrap_or(&path), env!("LAB_COMMIT")),
+        environment: Environment::read(options.dir.as_deref().unwrap_or(path), env!("LAB_COMMIT")),
         turns_done: Vec::new(),
         state: State::Running,
         ended_by: None,
-    };
-    Ok((folder, record, group))
+        names: Vec::new(),
+        left_out: Vec::new(),
+    })
 }
 
 fn fresh_folder(runs: &Path, workload: &str) -> PathBuf {

@@ -25,6 +25,9 @@ const NEAR: f64 = 1e-9;
 
 /// Runs the command.
 pub fn verify(run: &Path) -> Result<(), Failure> {
+    if crate::run::plan::is_plan(run) {
+        return crate::run::plan::verify(run);
+    }
     let (folder, record) = Folder::open(run)?;
     let mut problems = Vec::new();
     let mut steps = Vec::new();
@@ -137,9 +140,12 @@ fn of_results(record: &RunRecord, steps: &[StepRecord], results: &[StepResult]) 
 
 fn of_turns(record: &RunRecord, steps: &[StepRecord]) -> Vec<String> {
     let mut problems = Vec::new();
-    let wanted = record.targets.len() * record.plan.cases().len() * record.repeat as usize;
-    if record.state == State::Done && record.turns_done.len() != wanted {
-        problems.push(format!("the run is done, but {} of {wanted} turns are", record.turns_done.len()));
+    let is_left_out = |target: usize| record.left_out.iter().any(|left| left.target == target);
+    let wanted = |target: usize| if is_left_out(target) { 0 } else { record.plan.cases().len() * record.repeat as usize };
+    let wanted: usize = (0..record.targets.len()).map(wanted).sum();
+    let done = record.turns_done.iter().filter(|turn| !is_left_out(turn.target)).count();
+    if record.state == State::Done && done != wanted {
+        problems.push(format!("the run is done, but {done} of {wanted} turns are"));
     }
     // A settle has no record of its own.
     let with_record = record.plan.steps().iter().filter(|name| *name != "settle").count();

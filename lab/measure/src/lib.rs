@@ -41,6 +41,7 @@ pub mod series;
 pub mod snapshot;
 pub mod stall;
 pub mod student;
+pub mod study;
 pub mod tpcc;
 
 pub use clock::Clock;

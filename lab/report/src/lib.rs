@@ -9,6 +9,7 @@
 //! | [`stack`] | stacked bars and areas as SVG |
 //! | [`contention`] | the tables of sysbench |
 //! | [`orders`] | the tables and charts of TPC-C |
+//! | [`study`] | the tables of a plan |
 //! | [`summary`] | the tables over all steps |
 //! | [`section`] | one step |
 //! | [`levels`] | log-structured merge trees in a step |
@@ -31,6 +32,7 @@ pub mod lines;
 pub mod orders;
 pub mod section;
 pub mod stack;
+pub mod study;
 pub mod summary;
 
 use html::escaped;
@@ -75,11 +77,18 @@ pub struct Run {
 /// The page.
 #[must_use]
 pub fn page(runs: &[Run]) -> String {
+    page_of(runs, None)
+}
+
+/// The page of a plan's runs, the tables of its study first.
+#[must_use]
+pub fn page_of(runs: &[Run], study: Option<&study::Study>) -> String {
     let lines = Lines::of(runs);
-    let title = title_of(runs, &lines);
+    let title = study.map_or_else(|| title_of(runs, &lines), |study| study.title.clone());
     let mut body = format!("<h1>{}</h1>\n", escaped(&title));
     body.push_str(&introduction(runs, &lines));
-    body.push_str(&contents(runs, &lines));
+    body.push_str(&contents(runs, &lines, study.is_some()));
+    body.push_str(&study.map(study::section).unwrap_or_default());
     body.push_str(&summary::section(&lines));
     body.push_str(&contention::section(runs));
     body.push_str(&orders::section(runs));
@@ -173,8 +182,9 @@ fn introduction(runs: &[Run], lines: &Lines<'_>) -> String {
     out
 }
 
-fn contents(runs: &[Run], lines: &Lines<'_>) -> String {
-    let mut out = String::from("<nav><a href=\"#summary\">Summary</a>");
+fn contents(runs: &[Run], lines: &Lines<'_>, has_study: bool) -> String {
+    let study = if has_study { "<a href=\"#study\">The study's tables</a> · " } else { "" };
+    let mut out = format!("<nav>{study}<a href=\"#summary\">Summary</a>");
     if has_workload(runs, "sysbench") {
         out.push_str(" · <a href=\"#contention\">Rates by clients and tables</a>");
     }

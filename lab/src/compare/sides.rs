@@ -79,8 +79,10 @@ impl Sides {
                 return Err(Failure::Failed(format!("{} holds no finished step", path.display())));
             }
             let run = runs.len();
+            let mut results = read_json::<Vec<StepResult>>(&file)?;
+            results.iter_mut().for_each(|result| result.target = record.name_of(&result.target).to_owned());
             runs.push((path.clone(), record));
-            for result in read_json::<Vec<StepResult>>(&file)? {
+            for result in results {
                 if matches!(result.repeat, Repeat::Number(_)) {
                     add(&mut all, run, result);
                 }

@@ -14,7 +14,8 @@ pub fn ibench(options: Ibench) -> Result<(), Failure> {
     sla_verdict(&options, &results)
 }
 
-fn plan_of(options: &Ibench) -> Result<AnyPlan, Failure> {
+/// The plan that options make.
+pub(super) fn plan_of(options: &Ibench) -> Result<AnyPlan, Failure> {
     let (form, form_set) = match options.form.as_str() {
         "2023" => (&Step::FORM_2023[..], IndexSet::Y2023),
         "2017" => (&Step::FORM_2017[..], IndexSet::Y2017),
@@ -70,7 +71,7 @@ mod tests {
     fn plan() -> Plan {
         use clap::Parser;
         let arguments = crate::cli::Arguments::parse_from(["lab", "run", "ibench", "--rows", "1k"]);
-        let crate::cli::Command::Run { workload: crate::cli::Workload::Ibench(options) } = arguments.command else {
+        let crate::cli::Command::Run { workload: Some(crate::cli::Workload::Ibench(options)), .. } = arguments.command else {
             unreachable!("the command line says run ibench")
         };
         let AnyPlan::Ibench(plan) = plan_of(&options).unwrap() else { unreachable!("it is one of ibench") };

@@ -13,7 +13,8 @@ pub fn sysbench(options: Sysbench) -> Result<(), Failure> {
     run(&options.common, || plan_of(&options)).map(|_| ())
 }
 
-fn plan_of(options: &Sysbench) -> Result<AnyPlan, Failure> {
+/// The plan that options make.
+pub(super) fn plan_of(options: &Sysbench) -> Result<AnyPlan, Failure> {
     let form = match options.form.as_str() {
         "today" => TODAY,
         "2017" => OF_2017,
@@ -49,7 +50,7 @@ mod tests {
     fn plan(more: &[&str]) -> Result<AnyPlan, Failure> {
         use clap::Parser;
         let arguments = ["lab", "run", "sysbench"].iter().chain(more);
-        let crate::cli::Command::Run { workload: crate::cli::Workload::Sysbench(options) } =
+        let crate::cli::Command::Run { workload: Some(crate::cli::Workload::Sysbench(options)), .. } =
             crate::cli::Arguments::parse_from(arguments).command
         else {
             unreachable!("the command line says run sysbench")

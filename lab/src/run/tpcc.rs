@@ -16,7 +16,8 @@ pub fn tpcc(options: Tpcc) -> Result<(), Failure> {
     run(&options.common, || plan_of(&options)).map(|_| ())
 }
 
-fn plan_of(options: &Tpcc) -> Result<AnyPlan, Failure> {
+/// The plan that options make.
+pub(super) fn plan_of(options: &Tpcc) -> Result<AnyPlan, Failure> {
     let steps: Vec<String> = match (options.steps.is_empty(), options.cores.is_empty()) {
         (true, true) => ["run", "snapshot"].map(String::from).into(),
         (true, false) => vec!["run".into()],
@@ -62,7 +63,7 @@ mod tests {
     fn plan(more: &[&str]) -> Result<AnyPlan, Failure> {
         use clap::Parser;
         let arguments = ["lab", "run", "tpcc"].iter().chain(more);
-        let crate::cli::Command::Run { workload: crate::cli::Workload::Tpcc(options) } =
+        let crate::cli::Command::Run { workload: Some(crate::cli::Workload::Tpcc(options)), .. } =
             crate::cli::Arguments::parse_from(arguments).command
         else {
             unreachable!("the command line says run tpcc")

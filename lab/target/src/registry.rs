@@ -25,6 +25,11 @@ const SERVERS: &[&str] = &["mariadb", "innodb", "myrocks"];
 /// Schemes of URLs of servers that run.
 const URLS: [&str; 3] = ["mysql", "postgres", "postgresql"];
 
+/// Names that are known although this build has no adapter for them, and peers that are not built in.
+pub fn names_not_built() -> impl Iterator<Item = &'static str> {
+    NOT_BUILT.iter().copied().chain(peers::PEERS.iter().map(|(name, ..)| *name))
+}
+
 /// Whether a name is that of a peer, built in or not.
 fn is_peer(name: &str) -> bool {
     peers::PEERS.iter().any(|(peer, _, _)| *peer == name)

@@ -175,6 +175,7 @@ impl Target for TrefoilTarget {
     fn describe(&self) -> Description {
         let stats = self.database.stats();
         let options = &self.options;
+        let or_own = |value: u64| if value == 0 { "the engine's own".to_owned() } else { value.to_string() };
         let name = |kind: Kind| format!("{:?}", kind.structure).to_lowercase();
         let (rows, secondary) = (self.parameters.rows, self.parameters.secondary);
         let policies = comparing::of(&self.database);
@@ -203,6 +204,9 @@ impl Target for TrefoilTarget {
             ("budget", stats.budget_bytes.to_string()),
             ("io", if stats.space.direct { "direct" } else { "buffered" }.into()),
             ("log_capacity", options.log_capacity_bytes.to_string()),
+            ("gc_debt_limit", or_own(options.gc_debt_limit_bytes)),
+            ("io_budget", or_own(options.io_budget_bytes)),
+            ("background_threads", or_own(options.background_threads as u64)),
             ("log_segment", options.log_segment_bytes.to_string()),
             ("checkpoint_replay", format!("{} s", options.checkpoint_replay.as_secs())),
             ("extent", options.extent_bytes.to_string()),

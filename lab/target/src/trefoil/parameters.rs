@@ -22,6 +22,9 @@ pub(super) struct Parameters {
     extent_bytes: Option<u64>,
     inline_batch_bytes: Option<u64>,
     parallel_apply_from: Option<u64>,
+    gc_debt_limit_bytes: Option<u64>,
+    io_budget_bytes: Option<u64>,
+    background_threads: Option<u64>,
 }
 
 impl Parameters {
@@ -38,6 +41,9 @@ impl Parameters {
             extent_bytes: spec.take_bytes("extent")?,
             inline_batch_bytes: spec.take_bytes("inline_batch")?,
             parallel_apply_from: spec.take_number("parallel_apply")?,
+            gc_debt_limit_bytes: spec.take_bytes("gc_debt_limit")?,
+            io_budget_bytes: spec.take_bytes("io_budget")?,
+            background_threads: spec.take_number("background_threads")?,
         };
         let known = policies::known();
         spec.finish(&known.iter().map(String::as_str).collect::<Vec<_>>())?;
@@ -65,6 +71,11 @@ impl Parameters {
         set(&mut options.budget_bytes, setup.budget_bytes);
         set(&mut options.log_capacity_bytes, self.log_capacity_bytes);
         set(&mut options.extent_bytes, self.extent_bytes);
+        set(&mut options.gc_debt_limit_bytes, self.gc_debt_limit_bytes);
+        set(&mut options.io_budget_bytes, self.io_budget_bytes);
+        if let Some(threads) = self.background_threads {
+            options.background_threads = threads as usize;
+        }
         // A segment may be at most a quarter of the log.
         options.log_segment_bytes = options.log_segment_bytes.min(options.log_capacity_bytes / 4);
         if let Some(seconds) = self.checkpoint_replay_secs {

@@ -41,6 +41,9 @@ pub(super) const HELP: &[(&str, &str, &str)] = &[
     ("extent", "64k..4m", "what the data file grows by"),
     ("inline_batch", "BYTES", "larger batches of an index become a run"),
     ("parallel_apply", "OPERATIONS", "commits of so many are applied by several threads; 0 is off"),
+    ("gc_debt_limit", "BYTES", "old versions and dead leaves that delay nobody"),
+    ("io_budget", "BYTES", "what the background may write in a second"),
+    ("background_threads", "2..64", "threads of the background"),
 ];
 
 /// Which indexes a value may be given for alone.
