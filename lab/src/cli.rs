@@ -87,9 +87,8 @@ pub enum Command {
     },
     /// Compare runs, or the targets of one run: better, worse, same or unclear
     Compare(Compare),
-    /// Explain a difference (not built yet)
-    #[command(hide = true)]
-    Explain(Unbuilt),
+    /// Explain a difference: where the time of an operation went, part by part
+    Explain(Explain),
     /// Watch runs in a browser (not built yet)
     #[command(hide = true)]
     Serve(Unbuilt),
@@ -103,6 +102,15 @@ pub enum Command {
     },
     /// Bring a server of another version from the package registries, without installing it
     Fetch(Fetch),
+    /// Completions for a shell, on stdout
+    Completions {
+        /// The shell.
+        shell: clap_complete::Shell,
+    },
+    /// The manual page, on stdout
+    Man,
+    /// Keys of plans and numbers of results, as Markdown on stdout
+    Reference,
     /// The process that step crash of TPC-C kills
     #[command(hide = true)]
     TpccChild {
@@ -147,11 +155,61 @@ pub struct Compare {
     /// How the comparison is printed
     #[arg(long, value_enum, default_value_t = Format::Table)]
     pub format: Format,
+
+    /// Write every comparison as a test case, for a CI system: worse is a failure, unclear is skipped
+    #[arg(long, value_name = "FILE")]
+    pub junit: Option<PathBuf>,
+
+    /// Print a line ::error, ::warning or ::notice for each that is worse, exceeds a condition, or is better
+    #[arg(long)]
+    pub annotations: bool,
 }
 
 fn percent(text: &str) -> Result<f64, String> {
     let number: f64 = text.trim_end_matches('%').parse().map_err(|_| format!("`{text}` is not a number"))?;
     if (0.0..100.0).contains(&number) { Ok(number) } else { Err("not between 0 and 100".into()) }
+}
+
+/// Options of `lab explain`.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "\
+The time of an operation is that of the threads that do it, by the operations: with c clients in a closed loop c / rate. Its
+parts add up to it: the driver, reads, writes and syncs of files, waits that the engine counts (the log's company and room, row
+locks, frames, delays by reason), processor time, waiting for a processor, and what is left as unexplained. Beside it stand
+costs that nobody waits for: background processor time, bytes, and how much of the time lies in stalls.
+
+Examples:
+  lab explain before after                              the same targets of two runs, or the only ones
+  lab explain before after --step l.i1 --format json
+  lab explain run run --base-target trefoil:structure=btree --target trefoil:structure=lsm")]
+pub struct Explain {
+    /// The run that is explained from
+    #[arg(value_name = "RUN_A")]
+    pub base: PathBuf,
+    /// The run that is explained
+    #[arg(value_name = "RUN_B")]
+    pub run: PathBuf,
+    /// The target of the first run [default: every one that both have]
+    #[arg(long, value_name = "TARGET")]
+    pub base_target: Option<String>,
+    /// The target of the second run
+    #[arg(long, value_name = "TARGET")]
+    pub target: Option<String>,
+    /// One step alone
+    #[arg(long, value_name = "STEP")]
+    pub step: Option<String>,
+    /// How it is printed
+    #[arg(long, value_enum, default_value_t = ExplainFormat::Text)]
+    pub format: ExplainFormat,
+}
+
+/// How an explanation is printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ExplainFormat {
+    /// For people
+    Text,
+    /// One array, one object a step
+    Json,
 }
 
 /// What a command that is not built yet was given.
@@ -390,6 +448,10 @@ pub struct Common {
     /// Keep the databases
     #[arg(long)]
     pub keep: bool,
+
+    /// Write the running numbers to this file once a second, as Prometheus text
+    #[arg(long, value_name = "FILE")]
+    pub metrics: Option<PathBuf>,
 
     /// How results are printed
     #[arg(long, value_enum, default_value_t = Format::Table)]

@@ -6,6 +6,7 @@
 //! 3. Every ratio is estimated and all of them are judged together ([`lab_measure::judge`]).
 //! 4. Conditions of `--fail-on` are judged by themselves: few ratios are asked for, so smaller differences are certain.
 
+mod ci;
 mod printed;
 mod sides;
 mod threshold;
@@ -92,7 +93,15 @@ pub fn compare(options: &Compare) -> Result<(), Failure> {
     }
     sides.notes(&pairs).iter().for_each(|note| eprintln!("note: {note}"));
     print!("{}", printed::printed(&lines, options.format));
-    verdict_of(&sides, &pairs, &thresholds, margin)
+    let verdict = verdict_of(&sides, &pairs, &thresholds, margin);
+    if let Some(path) = &options.junit {
+        crate::folder::write_whole(path, &ci::junit(&lines, &verdict))?;
+    }
+    if options.annotations {
+        // Beside results, and where a CI system looks for them.
+        eprint!("{}", ci::annotations(&lines, &verdict));
+    }
+    verdict
 }
 
 fn wanted(options: &Compare) -> Result<Vec<&'static str>, Failure> {

@@ -1,5 +1,6 @@
 //! Keeps what the workload reports: step records and results in the run folder, a log, the display.
 
+use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard};
 
 use lab_measure::record::StepRecord;
@@ -7,6 +8,7 @@ use lab_measure::result::{Repeat, StepResult};
 use lab_workload::{Case, Tick, Watcher};
 
 use crate::folder::{Folder, RunRecord, Turn};
+use crate::metrics::{self, Labels};
 use crate::outcome::Failure;
 use crate::progress::{COLUMNS_HEADING, Progress, columns_of};
 
@@ -16,6 +18,11 @@ pub struct Keeper {
     pub folder: Folder,
     /// The display.
     pub progress: Progress,
+    /// Where the running numbers are written for a collector.
+    pub metrics: Option<PathBuf>,
+    /// The targets by their names, and the cases.
+    names: Vec<String>,
+    cases: Vec<Case>,
     kept: Mutex<Kept>,
 }
 
@@ -47,7 +54,9 @@ impl Keeper {
         }
         let turn = Turn { target: 0, case: 0, repeat: 1 };
         let kept = Mutex::new(Kept { turn, place: 0, began: None, results, failure: None });
-        let keeper = Keeper { folder, progress, kept };
+        let names = record.targets.iter().map(|text| record.name_of(text).to_owned()).collect();
+        let cases = record.plan.cases().to_vec();
+        let keeper = Keeper { folder, progress, metrics: None, names, cases, kept };
         if !keeper.folder.path.join("progress.tsv").exists() {
             keeper.folder.append("progress.tsv", COLUMNS_HEADING);
         }
@@ -89,6 +98,11 @@ impl Watcher for Keeper {
 
     fn tick(&self, step: &str, tick: &Tick) {
         let turn = self.kept().turn;
+        if let (Some(path), Some(target), Some(case)) =
+            (&self.metrics, self.names.get(turn.target), self.cases.get(turn.case))
+        {
+            metrics::write(path, &Labels { target, step, case: [case.tables, case.clients, turn.repeat] }, tick);
+        }
         let turn = format!("t{}-c{}-r{}", turn.target + 1, turn.case + 1, turn.repeat);
         self.folder.append("progress.tsv", &format!("{turn}\t{step}\t{}", columns_of(tick)));
         self.progress.tick(step, tick);

@@ -9,7 +9,10 @@
 //! | [`keeper`] | what a run keeps while it goes on |
 //! | [`across`] | checksums of all targets, medians of repetitions |
 //! | [`compare`] | `lab compare`: sides, thresholds, verdicts |
+//! | [`explain`] | `lab explain` |
+//! | [`reference`] | completions, the manual page, the reference of keys |
 //! | [`folder`] | the run folder: names, layout, reading and writing |
+//! | [`metrics`] | `--metrics`: the running numbers as Prometheus text |
 //! | [`progress`] | what is shown while a run goes on |
 //! | [`table`] | results as a table, JSON, CSV or Markdown |
 //! | [`browse`] | `lab report`, `lab list`, `lab show` |
@@ -28,12 +31,15 @@ mod browse;
 mod cli;
 mod compare;
 mod doctor;
+mod explain;
 mod fetch;
 mod folder;
 mod group;
 mod keeper;
+mod metrics;
 mod outcome;
 mod progress;
+mod reference;
 mod run;
 mod table;
 mod verify;
@@ -68,7 +74,10 @@ fn main() -> ExitCode {
         cli::Command::Show { run, format } => browse::show(&run, format),
         cli::Command::Doctor { dir } => doctor::doctor(&dir),
         cli::Command::Compare(options) => compare::compare(&options),
-        cli::Command::Explain(_) => unbuilt("lab explain"),
+        cli::Command::Explain(options) => explain::explain(&options),
+        cli::Command::Completions { shell } => reference::completions(shell),
+        cli::Command::Man => reference::man(),
+        cli::Command::Reference => reference::print(),
         cli::Command::Serve(_) => unbuilt("lab serve"),
         cli::Command::Replay(_) => unbuilt("lab replay"),
         cli::Command::Fetch(options) => fetch::fetch(&options),

@@ -60,7 +60,8 @@ pub fn run(options: &Common, plan: impl FnOnce() -> Result<AnyPlan, Failure>) ->
     let disk_group = by_group.then(|| DiskGroup::enter(&record.setup.disk, dir)).transpose()?;
     record.setup.disk_group = disk_group.as_ref().map(|group| group.in_force.clone());
     let interrupt = interrupt_flag()?;
-    let keeper = Keeper::new(folder, Progress::new(options.quiet), &record)?;
+    let mut keeper = Keeper::new(folder, Progress::new(options.quiet), &record)?;
+    keeper.metrics = options.metrics.clone();
     record.state = State::Running;
     keeper.folder.write_run(&record)?;
     keeper.folder.log(&format!("run begins: {}", record.command.join(" ")));

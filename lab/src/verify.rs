@@ -141,7 +141,8 @@ fn of_results(record: &RunRecord, steps: &[StepRecord], results: &[StepResult]) 
 fn of_turns(record: &RunRecord, steps: &[StepRecord]) -> Vec<String> {
     let mut problems = Vec::new();
     let is_left_out = |target: usize| record.left_out.iter().any(|left| left.target == target);
-    let wanted = |target: usize| if is_left_out(target) { 0 } else { record.plan.cases().len() * record.repeat as usize };
+    let wanted =
+        |target: usize| if is_left_out(target) { 0 } else { record.plan.cases().len() * record.repeat as usize };
     let wanted: usize = (0..record.targets.len()).map(wanted).sum();
     let done = record.turns_done.iter().filter(|turn| !is_left_out(turn.target)).count();
     if record.state == State::Done && done != wanted {

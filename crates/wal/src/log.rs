@@ -314,6 +314,7 @@ impl Wal {
             disk_bytes: sizes.files * self.0.options.segment_bytes,
             recycled_segments: sizes.recycled,
             filled_bytes: counted.filled_bytes + sizes.filled_bytes,
+            company_wait_time: self.0.write_stage.waited() + self.0.sync_stage.waited(),
             ..counted
         }
     }

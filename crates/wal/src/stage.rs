@@ -22,11 +22,13 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use base::{Lsn, Poison};
 use crossbeam_utils::CachePadded;
 use vfs::sync::{Condvar, Mutex};
 use vfs::thread;
+use vfs::time::Instant;
 
 /// Turns of spinning behind a leader of short work: about as long as the work takes.
 const SPIN_TURNS: u32 = 200;
@@ -41,6 +43,8 @@ pub(crate) struct Stage {
     poison: Poison,
     /// Turns of spinning before a seat is taken; none where the work is long.
     spin_turns: u32,
+    /// How long all together sat. A statistic: relaxed.
+    waited_nanos: AtomicU64,
 }
 
 #[derive(Default)]
@@ -86,12 +90,24 @@ impl Stage {
     /// A stage whose work takes milliseconds.
     pub(crate) fn long(start: Lsn, poison: Poison) -> Self {
         let reached = CachePadded::new(AtomicU64::new(start.0));
-        Self { reached, led: AtomicBool::new(false), state: Mutex::default(), poison, spin_turns: 0 }
+        Self {
+            reached,
+            led: AtomicBool::new(false),
+            state: Mutex::default(),
+            poison,
+            spin_turns: 0,
+            waited_nanos: AtomicU64::new(0),
+        }
     }
 
     /// A stage whose work takes microseconds.
     pub(crate) fn short(start: Lsn, poison: Poison) -> Self {
         Self { spin_turns: if thread::cores() > 1 { SPIN_TURNS } else { 0 }, ..Self::long(start, poison) }
+    }
+
+    /// How long all who were not leaders sat, together.
+    pub(crate) fn waited(&self) -> Duration {
+        Duration::from_nanos(self.waited_nanos.load(Ordering::Relaxed))
     }
 
     /// How far the stage has come.
@@ -121,7 +137,11 @@ impl Stage {
             let seat = Arc::new(Seat::default());
             state.seats.push_back((upto, seat.clone()));
             drop(state);
-            if let Call::Lead(company) = seat.wait() {
+            let began = Instant::now();
+            let call = seat.wait();
+            let nanos = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
+            self.waited_nanos.fetch_add(nanos, Ordering::Relaxed);
+            if let Call::Lead(company) = call {
                 return Turn::Lead(Lead { stage: self, handed_over: true, company });
             }
         }

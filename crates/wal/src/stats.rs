@@ -36,6 +36,8 @@ pub struct WalStats {
     pub room_wait_time: Duration,
     /// The longest of them.
     pub room_wait_worst: Duration,
+    /// Time that callers waited for whoever wrote or synced for them.
+    pub company_wait_time: Duration,
 }
 
 /// Counters behind [`WalStats`]. Relaxed: each is a statistic that nothing is decided from.

@@ -20,6 +20,9 @@
 //! | [`contention`] | the tables of sysbench: rates by clients, and ratios between numbers of tables |
 //! | [`record`] | one step as it is kept in the run folder |
 //! | [`environment`] | the machine's fingerprint |
+//! | [`study`] | the tables of a plan |
+//! | [`thread_time`] | where the time of a thread went |
+//! | [`explain`] | where the time of an operation went |
 
 #![forbid(unsafe_code)]
 // The lab measures engines from outside, on real clocks, threads and files; the simulator never runs it.
@@ -29,6 +32,7 @@ pub mod clock;
 pub mod contention;
 pub mod disk;
 pub mod environment;
+pub mod explain;
 pub mod formula;
 pub mod histogram;
 pub mod judge;
@@ -42,6 +46,7 @@ pub mod snapshot;
 pub mod stall;
 pub mod student;
 pub mod study;
+pub mod thread_time;
 pub mod tpcc;
 
 pub use clock::Clock;

@@ -11,6 +11,7 @@ use crate::result::StepResult;
 use crate::series::Series;
 use crate::snapshot::Difference;
 use crate::stall::Span;
+use crate::thread_time::ThreadTimes;
 
 /// What one client did.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -81,6 +82,9 @@ pub struct StepRecord {
     /// Resident memory of this process before the target was opened: what the engine took is the peak less this.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rss_before_open_bytes: Option<u64>,
+    /// Where the time of the driver's threads went, by kind.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub threads: BTreeMap<String, ThreadTimes>,
     /// The kernel's counters over the step.
     pub kernel: Difference,
     /// The kernel's counters over the settle after the step, which the costs of a load include.

@@ -8,6 +8,7 @@ use crate::histogram::{Classes, KeptLatency, Latency};
 use crate::live::LiveCell;
 use crate::series::Series;
 use crate::stall::{Gaps, Lateness};
+use crate::thread_time::{Mark, ThreadTimes};
 
 /// The kinds of statements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -108,10 +109,17 @@ pub struct Recorder {
     pub lateness: Lateness,
     live: Arc<LiveCell>,
     from_ns: u64,
+    /// This thread when measuring began.
+    mark: Mark,
+    /// A warm-up is going on.
+    is_warming: bool,
+    statements_ns: u64,
+    /// Where the thread's time went, once it is finished.
+    pub times: ThreadTimes,
 }
 
 impl Recorder {
-    /// A recorder that ignores statements which began before `from_ns` (the warm-up), except for the live numbers.
+    /// Made on the thread that it is for. A recorder that ignores statements which began before `from_ns` (the warm-up), except for the live numbers.
     #[must_use]
     pub fn new(kind: Kind, live: Arc<LiveCell>, from_ns: u64) -> Recorder {
         Recorder {
@@ -121,7 +129,16 @@ impl Recorder {
             lateness: Lateness::default(),
             live,
             from_ns,
+            mark: Mark::now(),
+            is_warming: false,
+            statements_ns: 0,
+            times: ThreadTimes::default(),
         }
+    }
+
+    /// The thread is done: says where its time went. Called on the thread itself.
+    pub fn finish(&mut self) {
+        self.times = self.mark.until_now(self.statements_ns);
     }
 
     /// A statement ran from `begin_ns` to `end_ns` and did `amount`; in rate mode it was meant to start at
@@ -130,7 +147,13 @@ impl Recorder {
         let response_ns = end_ns - begin_ns;
         self.live.record(amount, response_ns);
         if begin_ns < self.from_ns {
+            self.is_warming = true;
             return;
+        }
+        if std::mem::take(&mut self.is_warming) {
+            self.mark = Mark::now();
+        } else {
+            self.statements_ns += response_ns;
         }
         let at_ns = end_ns - self.from_ns;
         self.totals.amount += amount;

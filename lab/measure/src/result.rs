@@ -29,16 +29,19 @@ impl Default for Repeat {
 
 /// Makes a group of numeric keys: each optional, left out when not measured, and reachable by position for medians.
 macro_rules! keys {
-    ($(#[$about:meta])* $name:ident { $($(#[$doc:meta])* $key:ident),+ $(,)? }) => {
+    ($(#[$about:meta])* $name:ident { $($(#[doc = $doc:literal])+ $key:ident),+ $(,)? }) => {
         $(#[$about])*
         #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
         pub struct $name {
-            $($(#[$doc])* #[serde(default, skip_serializing_if = "Option::is_none")] pub $key: Option<f64>,)+
+            $($(#[doc = $doc])+ #[serde(default, skip_serializing_if = "Option::is_none")] pub $key: Option<f64>,)+
         }
 
         impl $name {
             /// Names of the keys.
             pub const NAMES: &'static [&'static str] = &[$(stringify!($key)),+];
+
+            /// What each key is, as the reference tells.
+            pub const ABOUT: &'static [(&'static str, &'static str)] = &[$((stringify!($key), concat!($($doc),+))),+];
 
             /// Every key with its value.
             #[must_use]

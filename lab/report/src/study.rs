@@ -31,8 +31,10 @@ pub fn section(study: &Study) -> String {
     }
     study.tables.iter().for_each(|table| out.push_str(&table_of(table)));
     if !study.knobs.is_empty() {
-        let mut table =
-            Table::new("What each configuration becomes; a no-op is not run", &["config", "in the study", "target", "becomes"]);
+        let mut table = Table::new(
+            "What each configuration becomes; a no-op is not run",
+            &["config", "in the study", "target", "becomes"],
+        );
         for [config, about, family, becomes] in &study.knobs {
             let text = |cell: &String| (cell.clone(), "text".to_owned());
             table.row(config, [text(about), text(family), text(becomes)]);

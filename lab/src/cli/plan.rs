@@ -50,6 +50,10 @@ pub struct Plan {
     #[arg(long, value_name = "RUN")]
     pub resume: Option<PathBuf>,
 
+    /// Write the running numbers to this file once a second, as Prometheus text
+    #[arg(long, value_name = "FILE")]
+    pub metrics: Option<PathBuf>,
+
     /// How results are printed
     #[arg(long, value_enum, default_value_t = Format::Table)]
     pub format: Format,

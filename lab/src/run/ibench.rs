@@ -71,7 +71,8 @@ mod tests {
     fn plan() -> Plan {
         use clap::Parser;
         let arguments = crate::cli::Arguments::parse_from(["lab", "run", "ibench", "--rows", "1k"]);
-        let crate::cli::Command::Run { workload: Some(crate::cli::Workload::Ibench(options)), .. } = arguments.command else {
+        let crate::cli::Command::Run { workload: Some(crate::cli::Workload::Ibench(options)), .. } = arguments.command
+        else {
             unreachable!("the command line says run ibench")
         };
         let AnyPlan::Ibench(plan) = plan_of(&options).unwrap() else { unreachable!("it is one of ibench") };

@@ -35,6 +35,7 @@ use crate::outcome::Failure;
 use resolved::Resolved;
 use source::Source;
 
+pub use execute::CODES;
 pub use resolved::{expanded, is_plan};
 pub use show::{line_of, report, show, verify};
 
@@ -63,7 +64,8 @@ pub fn run_plan(options: &Plan) -> Result<(), Failure> {
         }
         (None, None) => {
             return Err(Failure::Usage(
-                "lab run needs a workload (ibench, sysbench, tpcc) or a plan: lab run plans/seed-000.toml --scale mini".into(),
+                "lab run needs a workload (ibench, sysbench, tpcc) or a plan: lab run plans/seed-000.toml --scale mini"
+                    .into(),
             ));
         }
     };

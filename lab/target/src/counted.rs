@@ -10,6 +10,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
+use lab_measure::thread_time::{Doing, timed};
 use vfs::{File, FileLock, OpenHow, Vfs};
 
 const PAGE_BYTES: u64 = 4096;
@@ -35,9 +36,9 @@ impl Kind {
     }
 }
 
-/// Bytes written by kind of file. Read for reports only: relaxed.
+/// Bytes written by kind of file, and how often files were read. Read for reports only: relaxed.
 #[derive(Debug, Default)]
-struct Written([AtomicU64; 4]);
+struct Written([AtomicU64; 4], AtomicU64);
 
 /// A file system that counts.
 #[derive(Clone)]
@@ -79,6 +80,12 @@ impl CountedVfs {
     #[must_use]
     pub fn other_bytes(&self) -> u64 {
         self.read(Kind::Names)
+    }
+
+    /// How often files were read.
+    #[must_use]
+    pub fn reads(&self) -> u64 {
+        self.written.1.load(Ordering::Relaxed)
     }
 
     /// Everything.
@@ -156,11 +163,12 @@ impl CountedFile {
 
 impl File for CountedFile {
     fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
-        self.inner.read_at(buf, offset)
+        self.written.1.fetch_add(1, Ordering::Relaxed);
+        timed(Doing::Read, || self.inner.read_at(buf, offset))
     }
 
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
-        self.inner.write_at(bytes, offset)?;
+        timed(Doing::Write, || self.inner.write_at(bytes, offset))?;
         let cost = match self.inner.is_direct() {
             true => bytes.len() as u64,
             false => made_dirty(&mut self.dirty(), offset, bytes.len() as u64) * PAGE_BYTES,
@@ -172,7 +180,7 @@ impl File for CountedFile {
     fn sync(&self) -> io::Result<()> {
         // What is written while the sync goes on is dirty after it.
         *self.dirty() = Pages::default();
-        self.inner.sync()
+        timed(Doing::Sync, || self.inner.sync())
     }
 
     fn len(&self) -> io::Result<u64> {

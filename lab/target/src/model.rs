@@ -15,6 +15,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, RwLock};
 use std::time::Duration;
 
+use lab_measure::thread_time::{Doing, timed};
+
 use crate::api::{
     Ability, Counters, Description, PointRow, RangeQuery, Result, Session, Setup, Sizes, Target, TargetError,
 };
@@ -91,7 +93,7 @@ impl Parameters {
         let planted = self.fault == Some(Planted::Panic) && statements.is_multiple_of(10);
         assert!(!planted, "planted");
         if !self.pause.is_zero() && statements.is_multiple_of(self.pause_every) {
-            std::thread::sleep(self.pause);
+            timed(Doing::Pause, || std::thread::sleep(self.pause));
         }
     }
 }

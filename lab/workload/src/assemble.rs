@@ -154,6 +154,11 @@ pub fn record(about: &About, step: StepKind, totals: Totals, around: Around) -> 
             .filter(|kind| totals.kinds[*kind as usize].statements > 0)
             .map(|kind| (kind.name().to_owned(), totals.kinds[kind as usize].kept()))
             .collect(),
+        threads: Kind::ALL
+            .into_iter()
+            .filter(|kind| totals.threads[*kind as usize].threads > 0)
+            .map(|kind| (kind.name().to_owned(), totals.threads[kind as usize]))
+            .collect(),
         stalls,
         notes: notes(&totals, &around.checked, &result),
         clients: totals.clients,

@@ -22,6 +22,7 @@ use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
 use lab_measure::clock::SECOND_NS;
+use lab_measure::thread_time::{Doing, timed};
 use lab_measure::{Clock, Latency};
 
 /// How far one worker may be ahead of the other, and the maker ahead of both.
@@ -74,7 +75,7 @@ impl Feed {
     }
 
     fn wait<'a>(&self, counts: MutexGuard<'a, Counts>) -> MutexGuard<'a, Counts> {
-        self.changed.wait(counts).expect("no thread panics while it counts")
+        timed(Doing::Partner, || self.changed.wait(counts).expect("no thread panics while it counts"))
     }
 
     /// The next statement of a side: its intended start in rate mode; `None` when there is no more.

@@ -3,6 +3,7 @@
 use lab_measure::clock::seconds;
 use lab_measure::record::{ClientRecord, LevelsAt, MinKeyRecord};
 use lab_measure::stall::{Gaps, Lateness, Span, common_spans};
+use lab_measure::thread_time::ThreadTimes;
 use lab_measure::{Difference, KindTotals, Recorder, Snapshot};
 
 use crate::feed::Pace;
@@ -17,6 +18,8 @@ pub struct Totals {
     pub kinds: [KindTotals; 3],
     /// The first client, likewise.
     pub first_client: [KindTotals; 3],
+    /// Where the threads' time went, in the same order.
+    pub threads: [ThreadTimes; 3],
     /// Stalls.
     pub stalls: Vec<Span>,
     /// The longest stall or lateness.
@@ -153,6 +156,7 @@ impl Adder<'_> {
         if is_first {
             self.totals.first_client[recorder.kind as usize].merge(&recorder.totals);
         }
+        self.totals.threads[recorder.kind as usize].add(&recorder.times);
         self.gaps.push(recorder.gaps);
         self.lateness.push(recorder.lateness);
         self.switches += switches;

@@ -110,6 +110,7 @@ pub fn insert(
         out.end_ns = end_ns;
         out.hash = (first_key..).zip(batch.iter()).fold(out.hash, |sum, (key, row)| sum.wrapping_add(row.hash(key)));
     }
+    out.recorder.finish();
     out.switches = thread_switches().unwrap_or(0);
     Ok(out)
 }
@@ -146,6 +147,7 @@ pub fn delete(
         // Pairs with the relaxed load in `points`: only a hint where live keys begin.
         shared.min_key.store(from, Ordering::Relaxed);
     }
+    out.recorder.finish();
     out.switches = thread_switches().unwrap_or(0);
     Ok(out)
 }
@@ -197,6 +199,7 @@ pub fn query(
         out.end_ns = end_ns;
         asked += 1;
     }
+    out.recorder.finish();
     out.switches = thread_switches().unwrap_or(0);
     Ok(out)
 }

@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use lab_measure::environment::counting_note;
+use lab_measure::result::StepResult;
 use lab_target::{TargetSpec, registry};
 
 use super::resolved::{FOLDER, Resolved, folder_of};
@@ -110,10 +111,11 @@ pub fn why_not(target: &str, part: &Ready) -> Option<String> {
     };
     let checked = registry::check(&spec).map_err(Failure::from);
     let checked = checked.and_then(|()| check_workload(&part.plan, std::slice::from_ref(&spec)));
-    let checked = checked.and_then(|()| match registry::is_out_of_reach(&spec) && part.options.memory_limit.is_some() {
-        true => Err(Failure::Usage("a server that runs already is outside the memory limit".into())),
-        false => Ok(()),
-    });
+    let checked =
+        checked.and_then(|()| match registry::is_out_of_reach(&spec) && part.options.memory_limit.is_some() {
+            true => Err(Failure::Usage("a server that runs already is outside the memory limit".into())),
+            false => Ok(()),
+        });
     let checked = checked.and_then(|()| {
         let disk = crate::run::disk_of(&part.options)?.without_rates();
         Ok(registry::check_disk(&spec, &disk)?)
@@ -140,8 +142,7 @@ fn opened(ready: Ready, folder: &Path, options: &Plan) -> Result<Open, Failure> 
     record.state = State::Running;
     record.ended_by = None;
     let disk = record.setup.disk;
-    let specs: Vec<TargetSpec> =
-        record.targets.iter().filter_map(|text| TargetSpec::parse(text).ok()).collect();
+    let specs: Vec<TargetSpec> = record.targets.iter().filter_map(|text| TargetSpec::parse(text).ok()).collect();
     let mut by_group = disk != disk.without_rates() && specs.iter().any(registry::reaches_the_disk_itself);
     let mut missing: Vec<Option<String>> = record.targets.iter().map(|text| why_not(text, &ready)).collect();
     if by_group {
@@ -186,7 +187,7 @@ fn all_turns(
         }
         let progress = Progress::new(options.quiet);
         progress.say(&format!("[{}/{count}] {}", number + 1, told(&part.ready, *turn)));
-        match a_turn(part, *turn, progress, interrupt) {
+        match a_turn(part, *turn, (progress, options), interrupt) {
             Ok(()) => {}
             Err(failure @ Failure::Interrupted(_)) => return Err(failure),
             Err(failure) => leave_out(part, turn.target, failure, options.quiet)?,
@@ -196,13 +197,19 @@ fn all_turns(
 }
 
 /// One turn of a part under the part's limits.
-fn a_turn(part: &mut Open, turn: Turn, progress: Progress, interrupt: &AtomicBool) -> Result<(), Failure> {
+fn a_turn(
+    part: &mut Open,
+    turn: Turn,
+    (progress, options): (Progress, &Plan),
+    interrupt: &AtomicBool,
+) -> Result<(), Failure> {
     let spec = TargetSpec::parse(&part.record.targets[turn.target])?;
     let memory = part.record.setup.memory_limit_bytes.map(MemoryGroup::enter).transpose()?;
     let place = part.ready.options.dir.as_deref().unwrap_or(&part.path);
     let disk = part.by_group.then(|| DiskGroup::enter(&part.record.setup.disk, place)).transpose()?;
     part.record.setup.disk_group = disk.as_ref().map(|group| group.in_force.clone());
-    let keeper = Keeper::new(Folder { path: part.path.clone() }, progress, &part.record)?;
+    let mut keeper = Keeper::new(Folder { path: part.path.clone() }, progress, &part.record)?;
+    keeper.metrics = options.metrics.clone();
     keeper.start_turn(turn)?;
     let ran = one_turn(&part.ready.options, &spec, turn, &mut part.record, &keeper, interrupt);
     keeper.progress.clear();
@@ -244,8 +251,9 @@ fn concluded(
     let mut violated = Vec::new();
     for part in open.iter_mut() {
         let here = Folder { path: part.path.clone() };
-        let keeper = Keeper::new(Folder { path: part.path.clone() }, Progress::new(true), &part.record)?;
-        let results = keeper.results();
+        // Steps of a turn that came to no end are sound too: their invariants were looked at.
+        let results: Vec<StepResult> =
+            crate::folder::read_steps(&part.path)?.into_iter().map(|step| step.result).collect();
         if part.record.plan.max_seconds() == 0 {
             violated.extend(compare_checksums(&results).err().map(|failure| failure.to_string()));
         }

@@ -26,10 +26,8 @@ pub const TARGET: &[Key] = &[
 ];
 
 /// Of `[[config]]`.
-pub const CONFIG: &[Key] = &[
-    ("name", "text", "its name, behind that of the target and a dot"),
-    ("about", "text", "what it is in the study"),
-];
+pub const CONFIG: &[Key] =
+    &[("name", "text", "its name, behind that of the target and a dot"), ("about", "text", "what it is in the study")];
 
 /// Of a family in a `[[config]]`, for example `[config.mariadb]`.
 pub const FAMILY: &[Key] = &[

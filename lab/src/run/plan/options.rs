@@ -15,7 +15,17 @@ pub const WORKLOADS: [&str; 3] = ["ibench", "sysbench", "tpcc"];
 
 /// Options that are not the plan's: what is measured, where results go, how they are shown.
 const NOT_OF_A_PLAN: &[&str] = &[
-    "target", "out", "resume", "keep", "format", "legacy-units", "quiet", "require-sla", "help", "version", "metrics",
+    "target",
+    "out",
+    "resume",
+    "keep",
+    "format",
+    "legacy-units",
+    "quiet",
+    "require-sla",
+    "help",
+    "version",
+    "metrics",
 ];
 
 /// An option of a workload.
@@ -129,7 +139,8 @@ impl Given {
             let text = error.to_string();
             let line = text.lines().next().unwrap_or_default().trim_start_matches("error: ");
             let key = self.0.iter().find(|(key, _)| line.contains(&format!("--{}", key.replace('_', "-"))));
-            let tip = text.lines().map(str::trim).find(|line| line.starts_with("tip:") || line.starts_with("[possible"));
+            let tip =
+                text.lines().map(str::trim).find(|line| line.starts_with("tip:") || line.starts_with("[possible"));
             let line = format!("{line}{}", tip.map(|tip| format!("; {tip}")).unwrap_or_default());
             source.mistake(key.map_or(at, |(_, value)| value.at), line)
         })

@@ -153,7 +153,10 @@ fn configs(source: &Source, top: &mut Section) -> Result<Vec<Config>, Failure> {
                 let known = keys::names(keys::CONFIG);
                 return Err(source.mistake(
                     at,
-                    format!("a [[config]] has no key `{family}`; {}, or a section for each kind of target", did_you_mean(&family, &known)),
+                    format!(
+                        "a [[config]] has no key `{family}`; {}, or a section for each kind of target",
+                        did_you_mean(&family, &known)
+                    ),
                 ));
             };
             families.insert(family, becomes(source, of_family)?);
@@ -247,9 +250,7 @@ impl Known<'_> {
         own_scale.finish(source, "[run.scale]", &known)?;
         let parsed = given.checked(source, run.at, &workload)?;
         let at = given.place(if workload == "sysbench" { "tests" } else { "steps" }).unwrap_or(run.at);
-        super::plan_of(&parsed)
-            .and_then(|plan| Ok(plan.check()?))
-            .map_err(|failure| source.mistake(at, failure))?;
+        super::plan_of(&parsed).and_then(|plan| Ok(plan.check()?)).map_err(|failure| source.mistake(at, failure))?;
         let rows = self.rows(run.at, &targets, &configs, plan)?;
         Ok(Part { name, title, workload, options: given.arguments(source)?, rows })
     }
@@ -257,7 +258,9 @@ impl Known<'_> {
     fn check_name(&self, name: &str, at: usize, plan: &Resolved) -> Result<(), Failure> {
         let is_name = |letter: char| letter.is_ascii_alphanumeric() || "-_.".contains(letter);
         if name.is_empty() || name.starts_with('.') || !name.chars().all(is_name) {
-            return Err(self.source.mistake(at, format!("`{name}` cannot be a folder: letters, digits, - _ and . can")));
+            return Err(self
+                .source
+                .mistake(at, format!("`{name}` cannot be a folder: letters, digits, - _ and . can")));
         }
         if plan.parts.iter().any(|part| part.name == name) {
             return Err(self.source.mistake(at, format!("there are two runs `{name}`")));
@@ -325,7 +328,9 @@ impl Known<'_> {
             }
         }
         if rows.is_empty() {
-            return Err(self.source.mistake(at, "a run without a target: every configuration is a no-op for all of its targets"));
+            return Err(self
+                .source
+                .mistake(at, "a run without a target: every configuration is a no-op for all of its targets"));
         }
         Ok(rows)
     }
@@ -427,7 +432,9 @@ fn table(source: &Source, mut section: Section, parts: &[Part]) -> Result<study:
         let names: Vec<&str> = parts.iter().map(|part| part.name.as_str()).collect();
         let word = run.word(source, "run")?;
         if !names.contains(&word.as_str()) {
-            return Err(source.mistake(run.at, format!("the plan has no run `{word}`; {}", did_you_mean(&word, &names))));
+            return Err(
+                source.mistake(run.at, format!("the plan has no run `{word}`; {}", did_you_mean(&word, &names)))
+            );
         }
     }
     let step = section.take_word(source, "step")?;

@@ -157,9 +157,18 @@ pub fn show(folder: &Path, format: Format) -> Result<(), Failure> {
     if format == Format::Table {
         println!("plan      {}: {} ({:?})", plan.name, plan.title, plan.state);
         println!("began     {}", plan.began);
-        println!("file      {}{}", plan.source, plan.scale.iter().map(|it| format!(", scale {it}")).collect::<String>());
+        println!(
+            "file      {}{}",
+            plan.source,
+            plan.scale.iter().map(|it| format!(", scale {it}")).collect::<String>()
+        );
         for begun in &parts {
-            println!("run       {}: {} turns done, {:?}", begun.path.display(), begun.record.turns_done.len(), begun.record.state);
+            println!(
+                "run       {}: {} turns done, {:?}",
+                begun.path.display(),
+                begun.record.turns_done.len(),
+                begun.record.state
+            );
         }
         left_out(&parts).iter().for_each(|line| println!("left out  {line}"));
     }

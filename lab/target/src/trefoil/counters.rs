@@ -26,6 +26,7 @@ pub(super) fn counters_of(stats: &Stats, counted: &CountedVfs) -> Counters {
         ("written.write_back", back_bytes),
         ("written.checkpoint", data_bytes - back_bytes),
         ("written.names", counted.other_bytes()),
+        ("read.calls", counted.reads()),
         ("space.read_bytes", space.read_bytes),
         ("space.file_bytes", space.file_bytes),
         ("space.live_bytes", space.live_bytes),
@@ -35,6 +36,7 @@ pub(super) fn counters_of(stats: &Stats, counted: &CountedVfs) -> Counters {
         ("space.moved_bytes", space.moved_bytes),
         ("log.appended_bytes", log.appended_bytes),
         ("log.syncs", log.syncs),
+        ("log.company_wait_us", log.company_wait_time.as_micros() as u64),
         ("log.room_waits", log.room_waits),
         ("log.room_wait_us", log.room_wait_time.as_micros() as u64),
         ("log.room_wait_worst_us", log.room_wait_worst.as_micros() as u64),
@@ -53,6 +55,10 @@ pub(super) fn counters_of(stats: &Stats, counted: &CountedVfs) -> Counters {
     ]
     .map(|(name, value)| (name.to_owned(), value))
     .into();
+    for delay in &stats.delays {
+        let of_reason = [("count", delay.count), ("us", delay.sum_us), ("worst_us", delay.worst_us)];
+        all.extend(of_reason.map(|(key, value)| (format!("delays.{}.{key}", delay.reason), value)));
+    }
     all.extend(stats.memory.iter().map(|(class, bytes)| (format!("memory.{class}"), *bytes)));
     for (name, index) in &stats.indexes {
         let of_index = [

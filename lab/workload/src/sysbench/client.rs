@@ -62,6 +62,7 @@ pub fn run(
         *rows += done.rows;
         *sum += done.sum;
     }
+    asked.recorder.finish();
     asked.switches = thread_switches().unwrap_or(0);
     out.asked = Some(asked);
     Ok(out)

@@ -158,6 +158,7 @@ impl Runner<'_> {
                 }
                 tables.create_index(table)?;
                 out.end_ns = clock.now_ns();
+                out.recorder.finish();
                 out.switches = lab_measure::procfs::thread_switches().unwrap_or(0);
                 Ok(out)
             })?;

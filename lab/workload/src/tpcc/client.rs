@@ -114,6 +114,7 @@ pub fn run(
             told(transactions.deeds())?;
         }
     }
+    asked.recorder.finish();
     asked.switches = thread_switches().unwrap_or(0);
     out.asked = Some(asked);
     Ok(out)

@@ -156,6 +156,7 @@ impl Runner<'_> {
                     load_part(&population, *part, session.as_mut(), clock, &mut out)?;
                 }
                 out.end_ns = clock.now_ns();
+                out.recorder.finish();
                 out.switches = lab_measure::procfs::thread_switches().unwrap_or(0);
                 Ok(out)
             })?;

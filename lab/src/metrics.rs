@@ -1,0 +1,80 @@
+//! `--metrics FILE`: what the progress line shows, once a second as Prometheus text, for a collector of text files.
+//!
+//! The file is written whole and renamed into place. Totals are those of the step, so they begin at 0 with each step, as a
+//! counter does whose process was started again.
+
+use std::path::Path;
+
+use lab_workload::Tick;
+
+/// What the numbers are of.
+pub struct Labels<'a> {
+    /// The target, by its name.
+    pub target: &'a str,
+    /// The step.
+    pub step: &'a str,
+    /// Tables, clients, repetition.
+    pub case: [u32; 3],
+}
+
+fn escaped(text: &str) -> String {
+    text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}
+
+/// The text of one moment.
+pub fn text(labels: &Labels<'_>, tick: &Tick) -> String {
+    let [tables, clients, repeat] = labels.case;
+    let common = format!(
+        "target=\"{}\",step=\"{}\",tables=\"{tables}\",clients=\"{clients}\",repeat=\"{repeat}\"",
+        escaped(labels.target),
+        escaped(labels.step)
+    );
+    let mut out = String::new();
+    let mut family = |name: &str, kind: &str, about: &str, samples: &[(&str, f64)]| {
+        out.push_str(&format!("# HELP lab_{name} {about}\n# TYPE lab_{name} {kind}\n"));
+        for (of, value) in samples {
+            let of = if of.is_empty() { String::new() } else { format!(",kind=\"{of}\"") };
+            out.push_str(&format!("lab_{name}{{{common}{of}}} {value}\n"));
+        }
+    };
+    let kinds = ["insert", "delete", "query"];
+    let by_kind = |values: [u64; 3], scale: f64| -> Vec<(&str, f64)> {
+        kinds.iter().zip(values).map(|(kind, value)| (*kind, value as f64 * scale)).collect()
+    };
+    family(
+        "operations_total",
+        "counter",
+        "Rows inserted, rows deleted and queries of the step.",
+        &by_kind(tick.totals, 1.0),
+    );
+    family("worst_seconds", "gauge", "The slowest statement of the last second.", &by_kind(tick.worst_us, 1e-6));
+    if let Some(us) = tick.p99_us {
+        family("p99_seconds", "gauge", "99 % of the statements of the last second.", &[("", us as f64 * 1e-6)]);
+    }
+    family("stalls_total", "counter", "Spans of 50 ms and more without a completion.", &[("", tick.stalls as f64)]);
+    family("step_seconds", "gauge", "Since the step began.", &[("", tick.elapsed_secs)]);
+    family("step_done_ratio", "gauge", "Share of the step that is done.", &[("", tick.done)]);
+    out
+}
+
+/// Writes the file; one that cannot be written does not end a run.
+pub fn write(path: &Path, labels: &Labels<'_>, tick: &Tick) {
+    let _ = crate::folder::write_whole(path, &text(labels, tick));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_sample_has_its_labels_and_names_are_escaped() {
+        let tick = Tick { totals: [7, 5, 3], worst_us: [2_000, 0, 1], p99_us: Some(1_500), ..Tick::default() };
+        let labels = Labels { target: "a\"b\\c", step: "l.i1", case: [1, 2, 3] };
+        let text = text(&labels, &tick);
+        let sample = "lab_operations_total{target=\"a\\\"b\\\\c\",step=\"l.i1\",tables=\"1\",clients=\"2\",repeat=\"3\",kind=\"delete\"} 5\n";
+        assert!(text.contains(sample), "{text}");
+        assert!(text.contains("kind=\"insert\"} 0.002\n") && text.contains("lab_p99_seconds{"), "{text}");
+        let of = |mark: &str| text.lines().filter(|line| line.starts_with(mark)).count();
+        assert_eq!((of("# HELP"), of("# TYPE"), of("lab_")), (6, 6, 10));
+    }
+}
