@@ -25,9 +25,9 @@ const SERVERS: &[&str] = &["mariadb", "innodb", "myrocks"];
 /// Schemes of URLs of servers that run.
 const URLS: [&str; 3] = ["mysql", "postgres", "postgresql"];
 
-/// Names that are known although this build has no adapter for them, and peers that are not built in.
+/// Names that mean something although no target has them in this build: engines of servers, and peers that are not built in.
 pub fn names_not_built() -> impl Iterator<Item = &'static str> {
-    NOT_BUILT.iter().copied().chain(peers::PEERS.iter().map(|(name, ..)| *name))
+    SERVERS.iter().copied().chain(peers::PEERS.iter().map(|(name, ..)| *name))
 }
 
 /// Whether a name is that of a peer, built in or not.
