@@ -55,10 +55,6 @@ pub(super) fn counters_of(stats: &Stats, counted: &CountedVfs) -> Counters {
     ]
     .map(|(name, value)| (name.to_owned(), value))
     .into();
-    for delay in &stats.delays {
-        let of_reason = [("count", delay.count), ("us", delay.sum_us), ("worst_us", delay.worst_us)];
-        all.extend(of_reason.map(|(key, value)| (format!("delays.{}.{key}", delay.reason), value)));
-    }
     all.extend(stats.memory.iter().map(|(class, bytes)| (format!("memory.{class}"), *bytes)));
     for (name, index) in &stats.indexes {
         let of_index = [
