@@ -7,6 +7,7 @@ use clap::{ArgAction, Command, CommandFactory, Parser};
 
 use super::near::did_you_mean;
 use super::source::{Located, Section, Source, Value};
+use crate::affinity;
 use crate::cli::{Arguments, Workload};
 use crate::outcome::Failure;
 
@@ -75,6 +76,14 @@ fn is_switch(argument: &clap::Arg) -> bool {
     matches!(argument.get_action(), ArgAction::SetTrue)
 }
 
+/// A plan is for many machines: numbers of processors that this one does not have are passed over. Of those that it
+/// has none of, the command line says so.
+fn had_here(words: Vec<String>) -> Vec<String> {
+    let is_had = |word: &String| word.parse().map_or(true, |cores: usize| cores <= affinity::available());
+    let had: Vec<String> = words.iter().filter(|word| is_had(word)).cloned().collect();
+    if had.is_empty() { words } else { had }
+}
+
 /// Values by key: what comes later replaces what came before.
 #[derive(Clone, Debug, Default)]
 pub struct Given(Vec<(String, Located)>);
@@ -111,7 +120,10 @@ impl Given {
                     return Err(source.mistake(value.at, format!("`{key}` is a value, not a section")));
                 }
                 Value::Word(_) | Value::List(_) => {
-                    let words: Vec<String> = value.words(source, key)?.into_iter().map(|(_, word)| word).collect();
+                    let mut words: Vec<String> = value.words(source, key)?.into_iter().map(|(_, word)| word).collect();
+                    if key == "cores" {
+                        words = had_here(words);
+                    }
                     out.push(format!("{option}={}", words.join(",")));
                 }
             }
@@ -196,5 +208,18 @@ pub fn parsed(workload: &str, options: &[String], more: &[String]) -> Result<Wor
     match arguments.command {
         crate::cli::Command::Run { workload: Some(workload), .. } => Ok(workload),
         _ => unreachable!("the command line names a workload"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn processors_that_this_machine_lacks_are_passed_over() {
+        let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
+        assert_eq!(had_here(words(&["1", "1000000"])), ["1"]);
+        assert_eq!(had_here(words(&["1000000"])), ["1000000"], "the command line refuses it");
+        assert_eq!(had_here(words(&["many"])), ["many"], "likewise");
     }
 }
