@@ -114,7 +114,7 @@ fn mistakes_and_what_is_not_built_are_code_2() {
         (&["--disk-limit", "iops=fast"], "above 0"),
         (&["--legacy-units", "--format", "json"], "no effect"),
         (&["--target", "rocksdb"], "unsupported"),
-        (&["--target", "postgres://root@localhost/test"], "unsupported"),
+        (&["--target", "trefoil@main"], "building version"),
         (&["--target", "mysql://root@localhost/test"], "which engine"),
         (&["--target", "oracle"], "no engine is called"),
         (&["--target", "model:speed=9"], "no parameter `speed`"),
