@@ -243,15 +243,17 @@ impl DeadSpans {
     /// Many keys of a range were deleted: somebody may look whether all of it is dead.
     pub fn hint(&self, hint: Hint) {
         let mut hints = self.hints.lock();
-        if hints.len() == HINTS_MAX {
+        while hints.len() >= HINTS_MAX {
             hints.pop_front();
         }
         hints.push_back(hint);
     }
 
-    /// A hint that was not followed to its end is followed first.
+    /// A hint that was not followed to its end is followed first; the last one is forgotten for it if they are many.
     pub fn hint_again(&self, hint: Hint) {
-        self.hints.lock().push_front(hint);
+        let mut hints = self.hints.lock();
+        hints.truncate(HINTS_MAX - 1);
+        hints.push_front(hint);
     }
 
     pub fn take_hint(&self) -> Option<Hint> {

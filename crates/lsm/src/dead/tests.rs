@@ -140,3 +140,18 @@ fn a_put_splits_what_a_span_spares() {
     let worths: Vec<u64> = dead.copy().iter().map(|span| span.worth).collect();
     assert!((900..1100).contains(&worths[0]) && (8900..9100).contains(&worths[1]), "{worths:?}");
 }
+
+/// Guard: both bounds in `hint` and `hint_again`.
+#[test]
+fn hints_are_few_however_they_come() {
+    let dead = spans();
+    let hint = |n: u64| Hint { low: key(n), last: key(n + 1) };
+    // Who follows one has it out while others come, and gives it back.
+    for n in 0..3 * HINTS_MAX as u64 {
+        let taken = dead.take_hint();
+        dead.hint(hint(n));
+        dead.hint(hint(n));
+        taken.into_iter().for_each(|hint| dead.hint_again(hint));
+    }
+    assert_eq!(std::iter::from_fn(|| dead.take_hint()).count(), HINTS_MAX);
+}
