@@ -119,7 +119,11 @@ impl DeadSpans {
     }
 
     fn count(&self, spans: &mut Spans) {
-        spans.charge.set((spans.bytes + spans.by_low.len() * 128) as u64);
+        let bytes = (spans.bytes + spans.by_low.len() * 128) as u64;
+        // All indexes share the budget: who changes nothing leaves it alone.
+        if bytes != spans.charge.bytes() {
+            spans.charge.set(bytes);
+        }
         self.known.store(spans.by_low.len() + spans.watches.len(), Ordering::SeqCst);
     }
 
@@ -306,8 +310,10 @@ impl Spans {
         (rest.from <= at).then_some(low)
     }
 
+    /// True if a put of this key is news: to the span that has it, or to a watch. One that heard of a put below learns nothing from here on.
     fn is_met(&self, key: &[u8]) -> bool {
-        self.of(key).is_some() || self.watches.values().any(|(low, _)| low.as_slice() <= key)
+        let is_news = |(low, put): &(Vec<u8>, Option<Vec<u8>>)| low.as_slice() <= key && is_before(key, put.as_deref());
+        self.watches.values().any(is_news) || self.of(key).is_some()
     }
 
     fn insert(&mut self, low: Box<[u8]>, rest: Rest) {

@@ -155,3 +155,18 @@ fn hints_are_few_however_they_come() {
     }
     assert_eq!(std::iter::from_fn(|| dead.take_hint()).count(), HINTS_MAX);
 }
+
+/// Commits that append beside a learner take no latch of their own. Guard: what the watch was told, in `Spans::is_met`.
+#[test]
+fn a_watch_is_told_once_of_what_comes_behind_a_put() {
+    let dead = spans();
+    let watch = dead.watch(&key(10));
+    let is_met = |n: u64| dead.spans.read().is_met(&key(n));
+    assert!(!is_met(9) && is_met(10) && is_met(50));
+    put(&dead, &[50]);
+    assert!(is_met(10) && is_met(49) && !is_met(50) && !is_met(51));
+    put(&dead, &[40]);
+    assert!(is_met(39) && !is_met(40));
+    dead.learn(watch, span(10, None, 7, 100));
+    assert_eq!(dead.behind(&key(10), CommitTs(7)), Some(Some(key(40))));
+}
