@@ -76,6 +76,9 @@ struct Spans {
     next_watch: u64,
     bytes: usize,
     charge: Charge,
+    /// The most that there were.
+    #[cfg(test)]
+    most: usize,
 }
 
 /// What is known of one index.
@@ -109,7 +112,15 @@ fn is_before(key: &[u8], end: Option<&[u8]>) -> bool {
 impl DeadSpans {
     /// `charge` is what they are charged to.
     pub fn new(charge: Charge, known: Vec<Span>) -> Self {
-        let spans = Spans { by_low: BTreeMap::new(), watches: BTreeMap::new(), next_watch: 0, bytes: 0, charge };
+        let spans = Spans {
+            by_low: BTreeMap::new(),
+            watches: BTreeMap::new(),
+            next_watch: 0,
+            bytes: 0,
+            charge,
+            #[cfg(test)]
+            most: 0,
+        };
         let this = Self { known: AtomicUsize::new(0), spans: RwLock::new(spans), hints: Mutex::default() };
         let mut spans = this.spans.write();
         known.into_iter().for_each(|span| spans.add(span));
@@ -175,8 +186,11 @@ impl DeadSpans {
         };
         if is_met {
             let mut spans = self.spans.write();
-            keys.for_each(|key| spans.cut(key, &just_above(key)));
-            spans.bound();
+            // After each: a batch may cut a span thousands of times.
+            keys.for_each(|key| {
+                spans.cut(key, &just_above(key));
+                spans.bound();
+            });
             self.count(&mut spans);
         }
     }
@@ -318,6 +332,10 @@ impl Spans {
 
     fn insert(&mut self, low: Box<[u8]>, rest: Rest) {
         self.bytes += low.len() + rest.high.as_ref().map_or(0, |high| high.len());
+        #[cfg(test)]
+        {
+            self.most = self.most.max(self.by_low.len() + 1);
+        }
         let before = self.by_low.insert(low, rest);
         debug_assert!(before.is_none(), "spans do not overlap");
     }

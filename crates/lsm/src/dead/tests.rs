@@ -170,3 +170,13 @@ fn a_watch_is_told_once_of_what_comes_behind_a_put() {
     dead.learn(watch, span(10, None, 7, 100));
     assert_eq!(dead.behind(&key(10), CommitTs(7)), Some(Some(key(40))));
 }
+
+/// Guard: `bound` inside the loop of `note_puts`.
+#[test]
+fn one_batch_leaves_few_at_every_moment() {
+    let dead = spans();
+    learn(&dead, span(0, Some(60_000), 7, 60_000));
+    put(&dead, &(0..60_000).step_by(7).collect::<Vec<_>>());
+    let most = dead.spans.read().most;
+    assert!(dead.len() <= SPANS_MAX && most <= SPANS_MAX + 4, "{most}");
+}
