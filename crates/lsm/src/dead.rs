@@ -75,6 +75,8 @@ struct Spans {
     watches: BTreeMap<u64, (Vec<u8>, Option<Vec<u8>>)>,
     next_watch: u64,
     bytes: usize,
+    /// A part of a span that is worth less is forgotten.
+    worth_min: u64,
     charge: Charge,
     /// The most that there were.
     #[cfg(test)]
@@ -110,13 +112,14 @@ fn is_before(key: &[u8], end: Option<&[u8]>) -> bool {
 }
 
 impl DeadSpans {
-    /// `charge` is what they are charged to.
-    pub fn new(charge: Charge, known: Vec<Span>) -> Self {
+    /// `charge` is what they are charged to. What a cut leaves of a span is kept if it is worth `worth_min`.
+    pub fn new(charge: Charge, known: Vec<Span>, worth_min: u64) -> Self {
         let spans = Spans {
             by_low: BTreeMap::new(),
             watches: BTreeMap::new(),
             next_watch: 0,
             bytes: 0,
+            worth_min,
             charge,
             #[cfg(test)]
             most: 0,
@@ -156,8 +159,9 @@ impl DeadSpans {
         Watch { dead: self, number }
     }
 
-    /// A span was found dead while it was watched from its beginning on; but for what was put meanwhile.
-    pub fn learn(&self, watch: Watch<'_>, mut span: Span) {
+    /// A span was found dead while it was watched from its beginning on; but for what was put meanwhile. Its deletes lie below `bare`. What is
+    /// behind them is a span of its own that spares nothing: rows are appended there, and cut that one once, not the deletes' again and again.
+    pub fn learn(&self, watch: Watch<'_>, mut span: Span, bare: &[u8]) {
         let mut spans = self.spans.write();
         let (low, put) = spans.watches.get(&watch.number).expect("it ends with its owner");
         debug_assert!(*low <= span.low, "a span is watched from its beginning on");
@@ -165,7 +169,14 @@ impl DeadSpans {
             span.high = Some(put.clone());
         }
         if is_before(&span.low, span.high.as_deref()) {
+            let high = span.high.clone();
+            let behind = is_before(bare, high.as_deref()) && span.low.as_slice() < bare;
+            let behind = behind.then(|| Span { low: bare.to_vec(), high, from: span.from, worth: 0 });
+            if behind.is_some() {
+                span.high = Some(bare.to_vec());
+            }
             spans.add(span);
+            behind.into_iter().for_each(|behind| spans.add(behind));
             spans.bound();
         }
         drop(spans);
@@ -340,6 +351,13 @@ impl Spans {
         debug_assert!(before.is_none(), "spans do not overlap");
     }
 
+    /// Inserts a part of a span, if it spares enough.
+    fn keep(&mut self, low: Box<[u8]>, rest: Rest) {
+        if rest.worth >= self.worth_min {
+            self.insert(low, rest);
+        }
+    }
+
     fn remove(&mut self, low: &[u8]) -> Option<Rest> {
         let (low, rest) = self.by_low.remove_entry(low)?;
         self.bytes -= low.len() + rest.high.as_ref().map_or(0, |high| high.len());
@@ -370,10 +388,12 @@ impl Spans {
         }
     }
 
-    /// Inserts a span, as one with the span before it if that ends where it begins, at the same moment.
+    /// Inserts a span, as one with the span before it if that ends where it begins, at the same moment, and both spare something or neither
+    /// does.
     fn join(&mut self, mut low: Vec<u8>, mut rest: Rest) {
         let before = self.by_low.range::<[u8], _>((Bound::Unbounded, Bound::Excluded(low.as_slice()))).next_back();
         let before = before.filter(|(_, before)| before.high.as_deref() == Some(&low) && before.from == rest.from);
+        let before = before.filter(|(_, before)| (before.worth > 0) == (rest.worth > 0));
         if let Some(first) = before.map(|(first, _)| first.to_vec()) {
             rest.worth += self.remove(&first).map_or(0, |before| before.worth);
             low = first;
@@ -398,11 +418,11 @@ impl Spans {
             let share = share_below(&low, first, high.as_deref());
             if low.as_slice() < first {
                 let worth = (worth as f64 * share) as u64;
-                self.insert(low.into(), Rest { high: Some(first.into()), from, worth });
+                self.keep(low.into(), Rest { high: Some(first.into()), from, worth });
             }
             if is_before(end, high.as_deref()) {
                 let worth = (worth as f64 * (1.0 - share)) as u64;
-                self.insert(end.into(), Rest { high, from, worth });
+                self.keep(end.into(), Rest { high, from, worth });
             }
         }
     }
@@ -437,9 +457,10 @@ impl Spans {
     }
 }
 
-/// The part of a span below a key of it, about: by the bytes behind what its ends have in common, as a number.
+/// The part of a span below a key of it, about: by the bytes behind what its ends have in common, as a number. Where it
+/// has no end, what was deleted lies below what is put: rows are appended behind it.
 fn share_below(low: &[u8], key: &[u8], high: Option<&[u8]>) -> f64 {
-    let Some(high) = high else { return 0.0 };
+    let Some(high) = high else { return 1.0 };
     let common = low.iter().zip(high).take_while(|(a, b)| a == b).count();
     let number = |bytes: &[u8]| {
         let mut number = [0; 8];

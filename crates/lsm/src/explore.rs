@@ -14,7 +14,7 @@ use std::sync::Arc;
 use base::{CommitTs, Result};
 use index::damaged::just_above;
 use index::merge::Tombstones;
-use index::{Batch, Direction, EntryBatch, KeyRange};
+use index::{Batch, Direction, EntryBatch, IndexOptions, KeyRange};
 
 use crate::cursor::begin;
 use crate::dead::{Hint, Span};
@@ -42,11 +42,20 @@ enum End {
     Range,
 }
 
+fn dead_row(options: &IndexOptions) -> u64 {
+    let kibibytes = options.node_bytes as u64 >> 10;
+    (2 * kibibytes * kibibytes).clamp(4, 512)
+}
+
+/// A span that spares fewer entries is neither learned nor kept.
+pub(crate) fn worth_min(options: &IndexOptions) -> u64 {
+    dead_row(options) / 32 + 1
+}
+
 impl Core {
     /// Deleted keys in a row that are worth a span: 512, and few with the small blocks of tests.
     pub(crate) fn dead_row(&self) -> u64 {
-        let kibibytes = self.env.options.node_bytes as u64 >> 10;
-        (2 * kibibytes * kibibytes).clamp(4, 512)
+        dead_row(&self.env.options)
     }
 
     /// A commit is applied: one of many deletes and nothing else leaves a hint.
@@ -149,6 +158,7 @@ impl Core {
         let look = Look { core: self.clone(), at: CommitTs::MAX, range, direction: Direction::Forward, skips: None };
         let mut merge = begin(&look, &sources, Tombstones::Show);
         let (mut out, mut seen, mut newest) = (EntryBatch::new(), 0, CommitTs::ZERO);
+        // Just above the last delete.
         let mut at = from.to_vec();
         let end = loop {
             let more = merge.fill(&mut out, FILL_ENTRIES)?;
@@ -156,18 +166,18 @@ impl Core {
             let dead = alive.unwrap_or(out.len());
             seen += dead as u64;
             newest = (0..dead).map(|i| out.ts(i)).fold(newest, CommitTs::max);
+            if let Some(last) = dead.checked_sub(1) {
+                at = just_above(out.key(last));
+            }
             if let Some(live) = alive {
                 break End::Live(out.key(live).to_vec());
             }
             if !more {
                 break End::Range;
             }
-            if let Some(last) = out.len().checked_sub(1) {
-                at = just_above(out.key(last));
-            }
             // What is known is not gone through.
             if seen >= most || self.dead.has(&at) {
-                break End::Paused(at);
+                break End::Paused(at.clone());
             }
         };
         vfs::thread::point("lsm.dead_seen");
@@ -176,8 +186,8 @@ impl Core {
             End::Live(key) | End::Paused(key) => Some(key.clone()),
             End::Range => to.map(<[u8]>::to_vec),
         };
-        if seen > self.dead_row() / 32 {
-            self.dead.learn(watch, Span { low: from.to_vec(), high, from: newest, worth: seen });
+        if seen >= worth_min(&self.env.options) {
+            self.dead.learn(watch, Span { low: from.to_vec(), high, from: newest, worth: seen }, &at);
         }
         Ok((seen, end))
     }

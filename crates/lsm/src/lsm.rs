@@ -26,6 +26,7 @@ use vfs::sync::{Mutex, RwLock};
 
 use crate::cursor::LsmCursor;
 use crate::dead::DeadSpans;
+use crate::explore::worth_min;
 use crate::jobs::Plan;
 use crate::maintenance::Flush;
 use crate::memtable::{Memtable, cost};
@@ -226,7 +227,7 @@ impl Lsm {
         let attached = state.attached.iter().map(open).collect::<Result<_>>()?;
         let active = Arc::new(Memtable::new(env.cache.budget().charge(Class::Buffers, 0)));
         let published = state.runs.clone();
-        let dead = DeadSpans::new(env.cache.budget().charge(Class::Inner, 0), state.dead);
+        let dead = DeadSpans::new(env.cache.budget().charge(Class::Inner, 0), state.dead, worth_min(&env.options));
         let parked = Parked::default();
         let mut sources =
             Sources { active, sealed: Vec::new(), attached, runs: state.runs, strands: Vec::new(), parked };

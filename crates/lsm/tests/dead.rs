@@ -169,6 +169,27 @@ fn what_is_put_back_is_found_and_costs_little() {
     assert!(index.verify().unwrap().problems.is_empty());
 }
 
+/// All is deleted, and rows are appended behind it: the span of its deletes ends with the last of them, so that none of the rows cuts it.
+/// Guard: what is behind them is a span of its own, in `DeadSpans::learn`.
+#[test]
+fn rows_appended_behind_a_desert_leave_it_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let index = deserted(&env(dir.path(), 16 << 10, 64 << 20), false);
+    delete(&index, 1 << 20, ROWS - LEFT..ROWS);
+    index.clear_away(&pinned(), 1 << 18).unwrap();
+    assert_eq!(first(&index, AT_REST, Direction::Forward).0, None);
+    let spans = index.stats().dead_spans;
+    for n in 0..3000 {
+        put(&index, (1 << 20) + 16 * u64::from(n + 1), [ROWS + 10 + n].into_iter(), |_| b"new".to_vec());
+    }
+    assert!(index.stats().dead_spans <= spans);
+    let (found, passed) = first(&index, AT_REST, Direction::Forward);
+    assert!(found == Some(ROWS + 10) && passed <= FEW, "{found:?} {passed}");
+    let (before, down) = (index.stats().passed, keys(&index, AT_REST, Direction::Backward));
+    assert!(down.len() == 3000 && index.stats().passed - before <= FEW, "{}", index.stats().passed - before);
+    assert!(index.verify().unwrap().problems.is_empty());
+}
+
 /// A key of which nothing is alive is deleted again and again, as in a queue whose front moves: what was learned stays of use, and of many
 /// spans few are kept.
 #[test]
@@ -323,7 +344,8 @@ fn a_checkpoint_says_nothing_that_hangs_on_a_delete_above_f() {
     // The log ends before the second commit.
     let env = env_of(dir.path(), 1024, 64 << 20, Some(&saved));
     let index = Lsm::open(env, Some(&state.bytes)).unwrap();
-    assert_eq!(index.stats().dead_spans, 1);
+    // The first commit's, and what is between its last delete and the next row.
+    assert_eq!(index.stats().dead_spans, 2);
     assert_eq!(keys(&index, AT_REST, Direction::Forward), (100..300).collect::<Vec<_>>());
     assert!(index.verify().unwrap().problems.is_empty());
 }

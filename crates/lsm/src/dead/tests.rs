@@ -8,7 +8,7 @@ use super::*;
 const KEYS: u64 = 200;
 
 fn spans() -> DeadSpans {
-    DeadSpans::new(Budget::new(1 << 30).charge(Class::Inner, 0), Vec::new())
+    DeadSpans::new(Budget::new(1 << 30).charge(Class::Inner, 0), Vec::new(), 0)
 }
 
 fn key(n: u64) -> Vec<u8> {
@@ -21,7 +21,13 @@ fn span(low: u64, high: Option<u64>, from: u64, worth: u64) -> Span {
 
 fn learn(dead: &DeadSpans, span: Span) {
     let watch = dead.watch(&span.low);
-    dead.learn(watch, span);
+    learn_bare(dead, watch, span);
+}
+
+/// Without anything behind its deletes.
+fn learn_bare(dead: &DeadSpans, watch: Watch<'_>, span: Span) {
+    let bare = span.high.clone().unwrap_or_else(|| vec![u8::MAX; 3]);
+    dead.learn(watch, span, &bare);
 }
 
 fn put(dead: &DeadSpans, keys: &[u64]) {
@@ -81,7 +87,7 @@ fn spans_say_what_was_learned_and_not_put_since() {
                     let puts: BTreeSet<u64> = (0..rng.below(3)).map(|_| rng.below(KEYS)).collect();
                     put(&dead, &puts.iter().copied().collect::<Vec<_>>());
                     model.retain(|n, _| !puts.contains(n));
-                    dead.learn(watch, span(low, ends.then_some(high), from, 10));
+                    dead.learn(watch, span(low, ends.then_some(high), from, 10), &key(rng.below(KEYS)));
                     let end = if ends { high } else { KEYS };
                     let end = puts.range(low..end).next().copied().unwrap_or(end);
                     (low..end).for_each(|n| {
@@ -106,7 +112,7 @@ fn spans_say_what_was_learned_and_not_put_since() {
                 assert_eq!(down(&dead, n, at), below, "seed {seed} step {step}: {dead:?}");
             }
             // What the manifest keeps says the same.
-            let again = DeadSpans::new(Budget::new(1 << 30).charge(Class::Inner, 0), dead.copy());
+            let again = DeadSpans::new(Budget::new(1 << 30).charge(Class::Inner, 0), dead.copy(), 0);
             for n in 0..KEYS {
                 assert_eq!(again.behind(&key(n), CommitTs(n % 60)), dead.behind(&key(n), CommitTs(n % 60)));
             }
@@ -117,7 +123,7 @@ fn spans_say_what_was_learned_and_not_put_since() {
 #[test]
 fn they_are_few_and_those_go_that_spare_least() {
     let budget = Budget::new(1 << 30);
-    let dead = DeadSpans::new(budget.charge(Class::Inner, 0), Vec::new());
+    let dead = DeadSpans::new(budget.charge(Class::Inner, 0), Vec::new(), 0);
     // All of it dead, learned in pieces of one moment each: beyond the bound they are one.
     (0..3000).for_each(|n| learn(&dead, span(n, Some(n + 1), n, 5)));
     assert!(dead.len() <= SPANS_MAX, "{}", dead.len());
@@ -167,7 +173,7 @@ fn a_watch_is_told_once_of_what_comes_behind_a_put() {
     assert!(is_met(10) && is_met(49) && !is_met(50) && !is_met(51));
     put(&dead, &[40]);
     assert!(is_met(39) && !is_met(40));
-    dead.learn(watch, span(10, None, 7, 100));
+    learn_bare(&dead, watch, span(10, None, 7, 100));
     assert_eq!(dead.behind(&key(10), CommitTs(7)), Some(Some(key(40))));
 }
 
@@ -179,4 +185,24 @@ fn one_batch_leaves_few_at_every_moment() {
     put(&dead, &(0..60_000).step_by(7).collect::<Vec<_>>());
     let most = dead.spans.read().most;
     assert!(dead.len() <= SPANS_MAX && most <= SPANS_MAX + 4, "{most}");
+}
+
+/// Guards: `keep`; the share of a span without an end.
+#[test]
+fn what_is_appended_leaves_the_worth_where_the_deletes_are() {
+    let dead = DeadSpans::new(Budget::new(1 << 30).charge(Class::Inner, 0), Vec::new(), 17);
+    // A span of a state, without an end; of a learner, with one far behind the last delete.
+    let known = DeadSpans::new(Budget::new(1 << 30).charge(Class::Inner, 0), vec![span(0, None, 7, 10_000)], 17);
+    (1000..3000).for_each(|n| put(&known, &[n]));
+    assert_eq!(known.copy(), [span(0, Some(1000), 7, 10_000)]);
+    dead.learn(dead.watch(&key(0)), span(0, Some(60_000), 7, 10_000), &key(1000));
+    assert_eq!(dead.behind(&key(0), CommitTs(7)), Some(Some(key(60_000))));
+    (1000..3000).for_each(|n| put(&dead, &[n]));
+    assert_eq!(dead.copy(), [span(0, Some(1000), 7, 10_000)]);
+    // Both parts are kept if they are worth it, and none of two that are not.
+    put(&dead, &[500]);
+    assert_eq!(dead.len(), 2);
+    learn(&dead, span(4000, Some(4020), 7, 20));
+    put(&dead, &[4010]);
+    assert_eq!(dead.len(), 2);
 }
