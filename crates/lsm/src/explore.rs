@@ -23,12 +23,13 @@ use crate::source::Look;
 
 /// Entries of a piece, at most.
 const PIECE_ENTRIES: u64 = 4096;
-/// Entries read at once.
-const FILL_ENTRIES: usize = 256;
+/// Entries read at once: few at first, since much may be alive there, and twice as many each time while all is dead.
+const FILL_ENTRIES_FIRST: usize = 8;
+const FILL_ENTRIES_MAX: usize = 256;
 /// What a beginning costs, in entries.
 const BEGIN_ENTRIES: u64 = 32;
-/// Keys with a value that are met before it is given up: much is alive there.
-const LIVE_MAX: u32 = 8;
+/// Keys with a value, and little that is dead before each, that are met before it is given up: much is alive there.
+const LIVE_MAX: u32 = 2;
 /// Entries that the committer goes through, as many for each that he may clear away: these are only read.
 const LOOKS_PER_CLEARED: u64 = 4;
 
@@ -40,6 +41,15 @@ enum End {
     Paused(Vec<u8>),
     /// The range.
     Range,
+}
+
+/// What was seen of a piece.
+struct Piece {
+    /// Deletes before its end.
+    dead: u64,
+    /// Entries that were read.
+    read: u64,
+    end: End,
 }
 
 fn dead_row(options: &IndexOptions) -> u64 {
@@ -129,23 +139,21 @@ impl Core {
             if looked >= most {
                 return Ok((looked, Some(from)));
             }
-            let (seen, end) = self.explore_piece(&from, to, PIECE_ENTRIES.min(most - looked))?;
-            looked += seen + BEGIN_ENTRIES;
+            let Piece { dead, read, end } = self.explore_piece(&from, to, PIECE_ENTRIES.min(most - looked))?;
+            looked += read + BEGIN_ENTRIES;
+            live = if dead >= worth_min(&self.env.options) { 0 } else { live + 1 };
             from = match end {
                 End::Range => return Ok((looked, None)),
-                End::Live(key) if live == LIVE_MAX || last.is_some_and(|last| key.as_slice() > last) => {
+                End::Live(key) if live >= LIVE_MAX || last.is_some_and(|last| key.as_slice() > last) => {
                     return Ok((looked, None));
                 }
-                End::Live(key) => {
-                    live += 1;
-                    just_above(&key)
-                }
+                End::Live(key) => just_above(&key),
                 End::Paused(at) => at,
             };
         }
     }
 
-    fn explore_piece(self: &Arc<Self>, from: &[u8], to: Option<&[u8]>, most: u64) -> Result<(u64, End)> {
+    fn explore_piece(self: &Arc<Self>, from: &[u8], to: Option<&[u8]>, most: u64) -> Result<Piece> {
         let watch = self.dead.watch(from);
         vfs::thread::point("lsm.dead_watched");
         // Behind the watch.
@@ -158,10 +166,13 @@ impl Core {
         let look = Look { core: self.clone(), at: CommitTs::MAX, range, direction: Direction::Forward, skips: None };
         let mut merge = begin(&look, &sources, Tombstones::Show);
         let (mut out, mut seen, mut newest) = (EntryBatch::new(), 0, CommitTs::ZERO);
+        let (mut read, mut fill) = (0, FILL_ENTRIES_FIRST);
         // Just above the last delete.
         let mut at = from.to_vec();
         let end = loop {
-            let more = merge.fill(&mut out, FILL_ENTRIES)?;
+            let more = merge.fill(&mut out, fill)?;
+            read += out.len() as u64;
+            fill = (2 * fill).min(FILL_ENTRIES_MAX);
             let alive = out.iter().position(|(_, value, _)| value.is_some());
             let dead = alive.unwrap_or(out.len());
             seen += dead as u64;
@@ -181,7 +192,9 @@ impl Core {
             }
         };
         vfs::thread::point("lsm.dead_seen");
-        self.counters.add_passed(seen);
+        // Of one source the merge counts nothing; older versions it does.
+        let read = merge.looked().max(read);
+        self.counters.add_passed(read);
         let high = match &end {
             End::Live(key) | End::Paused(key) => Some(key.clone()),
             End::Range => to.map(<[u8]>::to_vec),
@@ -189,6 +202,6 @@ impl Core {
         if seen >= worth_min(&self.env.options) {
             self.dead.learn(watch, Span { low: from.to_vec(), high, from: newest, worth: seen }, &at);
         }
-        Ok((seen, end))
+        Ok(Piece { dead: seen, read, end })
     }
 }

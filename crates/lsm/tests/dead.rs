@@ -170,7 +170,7 @@ fn what_is_put_back_is_found_and_costs_little() {
 }
 
 /// All is deleted, and rows are appended behind it: the span of its deletes ends with the last of them, so that none of the rows cuts it.
-/// Guard: what is behind them is a span of its own, in `DeadSpans::learn`.
+/// Guards, either of them: what is behind them is a span of its own, in `DeadSpans::learn`; `share_below` of a span without an end.
 #[test]
 fn rows_appended_behind_a_desert_leave_it_alone() {
     let dir = tempfile::tempdir().unwrap();
@@ -188,6 +188,21 @@ fn rows_appended_behind_a_desert_leave_it_alone() {
     let (before, down) = (index.stats().passed, keys(&index, AT_REST, Direction::Backward));
     assert!(down.len() == 3000 && index.stats().passed - before <= FEW, "{}", index.stats().passed - before);
     assert!(index.verify().unwrap().problems.is_empty());
+}
+
+/// Deletes that lie scattered among rows are looked at, and it is seen soon that nothing is to be learned. Guards: `LIVE_MAX`; the first call of a
+/// look asks for few.
+#[test]
+fn scattered_deletes_are_given_up_soon() {
+    let dir = tempfile::tempdir().unwrap();
+    let index = Lsm::open(env(dir.path(), 16 << 10, 64 << 20), None).unwrap();
+    put(&index, 16, 0..ROWS, |n| vec![n as u8; 60]);
+    flush(&index);
+    let some: Vec<_> = (0..ROWS).step_by(50).map(key).collect();
+    apply(&index, 1024, &some.iter().map(|key| (key.as_slice(), Op::Delete)).collect());
+    let looked = index.clear_away(&pinned(), 1 << 18).unwrap();
+    assert!(looked <= 200, "{looked}");
+    assert_eq!(index.stats().dead_spans, 0);
 }
 
 /// A key of which nothing is alive is deleted again and again, as in a queue whose front moves: what was learned stays of use, and of many
