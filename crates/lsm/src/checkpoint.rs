@@ -44,7 +44,11 @@ impl Core {
         let mut attached: Vec<NamedRun> = sources.attached.iter().filter_map(named).collect();
         // The log holds those above F.
         attached.retain(|run| run.ts.as_lsn() <= skip);
-        // Behind the list: what it has is cut out of them.
+        // Behind the list: what it has is cut out of them. And before `log_need` is read, below: a span may say more than the list shows.
+        // Say the list has K, alive at 10; K is deleted at 150, flushed, and merged away with its delete; then somebody learns a span over K,
+        // from 100 on, and it is copied here. It is true of a database that has the log up to 150, and of no other. Whoever
+        // learned it saw a list from behind that merge, and the merge had raised `log_need` to 150 before: read behind the copy, it is at least that,
+        // and the log is made durable up to there. Read before, it might be less.
         let mut dead = self.dead.copy();
         // What lies above F the log may lose.
         dead.retain(|span| span.from.as_lsn() <= skip);
