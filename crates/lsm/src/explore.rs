@@ -1,7 +1,8 @@
 //! Who learns that a range of keys is dead ([`dead`](crate::dead)), and when.
 //!
-//! - *Who deletes.* A commit that only deletes, and not few, leaves a hint; he follows it before his reply ([`Core::clear_away`]), and what he leaves, or
-//!   a replay of the log, upkeep follows. So the first read behind a mass delete finds the span there.
+//! - *Who deletes.* A commit that only deletes, and not few, leaves a hint; he follows it before his reply ([`Core::clear_away`]), and what he leaves
+//!   upkeep follows. So the first read behind a mass delete finds the span there. Hints are in memory only, and a replay of the log
+//!   leaves none but those of runs that it attaches: it applies commits one operation at a time. Readers learn then.
 //! - *Who reads.* A cursor that has passed over many deleted keys in a row looks whether everybody would, so that the next one need not.
 //!
 //! Both go through the range once, key by key, in pieces: a piece has a watch of its own and what it finds is learned at once, so that a put
