@@ -53,6 +53,8 @@ pub(crate) struct Plan {
     unpurged: Vec<Arc<Run>>,
     /// What sizes of levels go by ([`damped`]).
     size_bytes: u64,
+    /// The step before followed a hint.
+    pub has_looked: bool,
 }
 
 /// A merge under way.

@@ -1,7 +1,7 @@
 //! Flushes and merges, in bounded steps.
 //!
 //! One call of `maintain` does one of these, the first that has work: (0) a look at what was deleted together
-//! ([`explore`](crate::explore)); (1) a piece of a flush; a memtable that has grown is sealed first;
+//! ([`explore`](crate::explore)), unless the call before did that: deletes may come faster than they are looked at, and flushes and merges go on; (1) a piece of a flush; a memtable that has grown is sealed first;
 //! (2) a piece of the merge that makes attached runs a run; (3) a piece of a merge that was chosen, the smallest one if there are
 //! several ([`jobs`](crate::jobs)); (4) blocks in extents that are mostly free are given up.
 
@@ -37,7 +37,8 @@ impl Core {
         // Waits for another thread's step: who asks until nothing is left must not take "busy" for "done".
         let mut plan = self.plan.lock();
         // What cannot be read there is met by others.
-        let looked = self.follow_hint().unwrap_or(0);
+        let looked = if plan.has_looked { 0 } else { self.follow_hint().unwrap_or(0) };
+        plan.has_looked = looked > 0;
         if looked > 0 {
             return Ok(Progress { entries: looked, more: true });
         }
@@ -58,7 +59,9 @@ impl Core {
             return Ok(Progress { entries: 1, more: true });
         }
         self.pass_extents(&mut plan);
-        Ok(Progress::default())
+        // Nothing else to do: the next hint after all.
+        let looked = self.follow_hint().unwrap_or(0);
+        Ok(Progress { entries: looked, more: looked > 0 })
     }
 
     /// True if the memtable takes more than it should.

@@ -205,6 +205,20 @@ fn scattered_deletes_are_given_up_soon() {
     assert_eq!(index.stats().dead_spans, 0);
 }
 
+/// Deletes come as fast as upkeep looks at them; it flushes all the same. Guard: `has_looked` in `Core::maintain`.
+#[test]
+fn hints_do_not_hold_up_flushes() {
+    let dir = tempfile::tempdir().unwrap();
+    let index = Lsm::open(env(dir.path(), 16 << 10, 64 << 20), None).unwrap();
+    put(&index, 16, 0..ROWS, |n| vec![n as u8; 400]);
+    let before = index.stats().segment_bytes;
+    for n in 0..200u32 {
+        delete(&index, 1024 + u64::from(n) * 16, n * 100..n * 100 + 80);
+        index.maintain(&pinned()).unwrap();
+    }
+    assert!(index.stats().segment_bytes > before);
+}
+
 /// A key of which nothing is alive is deleted again and again, as in a queue whose front moves: what was learned stays of use, and of many
 /// spans few are kept.
 #[test]
