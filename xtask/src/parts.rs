@@ -122,9 +122,11 @@ fn tests() -> Vec<Part> {
     let tests = Work::Cargo(workspace(&["test", "--no-fail-fast"]));
     vec![
         Part { env: &[("TREFOIL_FUZZ_SECONDS", "2")], ..part("tests", tests) },
-        part("simulator", Work::Program("trefoil-sim", &["seeds", "1500"])),
+        part("simulator", Work::Program("trefoil-sim", &["seeds", "1400"])),
         // Of seeds from here on half are log-structured merge trees.
-        part("simulator-lsm", Work::Program("trefoil-sim", &["seeds", "400", "2100"])),
+        part("simulator-lsm", Work::Program("trefoil-sim", &["seeds", "300", "2100"])),
+        // From here on indexes are emptied and put back, too, in half of the worlds.
+        part("simulator-deserts", Work::Program("trefoil-sim", &["seeds", "200", "3000"])),
         part("histories", Work::Program("trefoil-histories", &["seeds", "500"])),
     ]
 }
