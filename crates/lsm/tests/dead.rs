@@ -212,7 +212,7 @@ fn hints_do_not_hold_up_flushes() {
     let index = Lsm::open(env(dir.path(), 16 << 10, 64 << 20), None).unwrap();
     put(&index, 16, 0..ROWS, |n| vec![n as u8; 400]);
     let before = index.stats().traffic.segment_bytes;
-    for n in 0..200u32 {
+    for n in 0..600u32 {
         delete(&index, 1024 + u64::from(n) * 16, n * 100..n * 100 + 80);
         index.maintain(&pinned()).unwrap();
     }

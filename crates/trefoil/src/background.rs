@@ -448,11 +448,19 @@ impl Engine {
             && !self.write_back_hurries()
     }
 
+    /// As much of the log may lie behind a checkpoint before commits are limited: one is due at the half, and takes its time.
+    pub fn log_free_bytes(&self) -> u64 {
+        (self.options.log_capacity_bytes / 4 * 3).min(self.log_full_bytes())
+    }
+
+    fn log_full_bytes(&self) -> u64 {
+        let capacity = self.options.log_capacity_bytes;
+        capacity - (capacity / 32).max(2 * self.options.log_segment_bytes.min(capacity / 4))
+    }
+
     /// True if commits will wait for room in the log before long.
     pub fn log_is_nearly_full(&self) -> bool {
-        let capacity = self.options.log_capacity_bytes;
-        let room = (capacity / 32).max(2 * self.options.log_segment_bytes.min(capacity / 4));
-        self.log_behind() >= capacity - room
+        self.log_behind() >= self.log_full_bytes()
     }
 
     /// True if half of what the log may keep lies behind the last checkpoint.

@@ -9,7 +9,7 @@
 //! | `buffers` | memory of messages above what is flushed at, a quarter of the budget | another quarter | bytes committed less what they added to the messages |
 //! | `drains` | messages on disk above what is there while one node after the other is drained (`tree::filling`) | as much again, 64 MiB | such messages drained, as bytes of commits |
 //! | `dirty` | dirty leaves above what write-back aims at | what is left of the budget | bytes written to the data file, as bytes of commits |
-//! | `log` | log behind the last checkpoint, above three quarters: one is due at the half | the log's last quarter | bytes committed while nothing was limited |
+//! | `log` | log behind the last checkpoint, above three quarters (a small log: the half), one is due at the half | the rest of the log | bytes committed while nothing was limited |
 //! | `gc` | leaves to be unlinked, merged or collected, as pages | what lives in the data file, 64 MiB; or ten times a limit that was set | such pages paid, as bytes of commits |
 //! | `space` | dead bytes that cleaning can win, above half of what lives | twice what lives; 128 MiB | bytes moved by cleaning, as bytes of commits |
 //!
@@ -48,8 +48,6 @@ mod tests;
 
 /// Lag up to which nothing is limited, in seconds: half of [`SOFT_SECONDS`].
 pub(crate) const FREE_SECONDS: f64 = 1.0;
-/// Of what the log may keep, so much is free: a checkpoint is due at the half, and takes its time ([`crate::pace`]).
-pub(crate) const LOG_FREE_SHARE: f64 = 0.75;
 /// Lag at which as much is admitted as is paid off.
 const SOFT_SECONDS: f64 = 2.0;
 /// Lag at which the least is admitted.
@@ -114,6 +112,8 @@ pub(crate) struct Debts {
     pub budget: u64,
     /// Log behind the last checkpoint, and what the log may keep.
     pub log_behind: u64,
+    /// As much of it delays nobody.
+    pub log_free: u64,
     pub log_capacity: u64,
     /// Leaves to be unlinked, merged or collected, as pages, and those paid since open.
     pub gc: u64,
@@ -143,8 +143,7 @@ impl Debts {
         let drains = share(self.messages.saturating_sub(self.messages_aim), self.messages_aim.max(LIVE_MIN));
         let dirty_room = (self.budget - self.budget / 8).saturating_sub(self.dirty_aim);
         let dirty = share(self.dirty.saturating_sub(self.dirty_aim), dirty_room);
-        let log_free = (self.log_capacity as f64 * LOG_FREE_SHARE) as u64;
-        let log = share(self.log_behind.saturating_sub(log_free), self.log_capacity - log_free);
+        let log = share(self.log_behind.saturating_sub(self.log_free), self.log_capacity - self.log_free);
         let live = self.live.max(LIVE_MIN);
         let gc_most = match self.gc_limit {
             0 => live,

@@ -295,6 +295,7 @@ impl Engine {
             dirty_aim: self.cache.dirty_limit(),
             budget: self.budget.limit(),
             log_behind: self.log_behind(),
+            log_free: self.log_free_bytes(),
             log_capacity: self.options.log_capacity_bytes,
             live: self.space.written_and_live().1,
             io_rate: self.io_budget.rate(),

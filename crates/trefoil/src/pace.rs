@@ -12,7 +12,7 @@ use index::LogGate;
 use vfs::sync::Mutex;
 use vfs::time::Instant;
 
-use crate::controller::{FREE_SECONDS, LOG_FREE_SHARE};
+use crate::controller::FREE_SECONDS;
 use crate::engine::Engine;
 
 /// The longest step that is rested for in proportion.
@@ -71,10 +71,13 @@ impl<'a> Paced<'a> {
         Self::resting(engine, *RESTS.start())
     }
 
-    /// A checkpoint begins.
+    /// A checkpoint begins. A bound on what is written in a second spreads it by itself.
     pub fn checkpoint(engine: &'a Engine) -> Self {
-        let (behind, capacity) = (engine.log_behind(), engine.options.log_capacity_bytes as f64);
-        let room = (capacity * LOG_FREE_SHARE - behind as f64).max(0.0) / behind.max(1) as f64;
+        if engine.io_budget.rate().is_some() {
+            return Self::new(engine);
+        }
+        let behind = engine.log_behind();
+        let room = engine.log_free_bytes().saturating_sub(behind) as f64 / behind.max(1) as f64;
         Self::resting(engine, engine.spread.rests(Instant::now(), room))
     }
 

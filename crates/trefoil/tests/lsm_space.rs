@@ -71,7 +71,8 @@ fn what_was_purged_is_given_back_at_rest() {
     // All of it in runs: what is in memory waits for more. The checkpoint that comes with this is one before anything is merged away.
     db.checkpoint().unwrap();
     let before = db.stats().checkpoints;
-    wait("the space comes back", || db.stats().space.file_bytes < full / 3);
+    // Less than 8 MiB of what merges left is not worth a checkpoint.
+    wait("the space comes back", || db.stats().space.file_bytes < full / 3 + (8 << 20));
     let made = db.stats().checkpoints;
     assert!(made > before && made <= before + 6, "{} checkpoints", made - before);
     wait("the index is in shape", || index.stats().dead_versions < 100);

@@ -9,6 +9,7 @@ fn in_shape() -> Debts {
         buffered_aim: 16 * MIB,
         dirty_aim: 25 * MIB,
         budget: 64 * MIB,
+        log_free: 768 * MIB,
         log_capacity: 1024 * MIB,
         ..Debts::default()
     }

@@ -97,19 +97,28 @@ impl Undecided {
     /// The end of the log: what is left is prepared.
     pub fn restore(self, engine: &Arc<Engine>) -> Result<()> {
         engine.prepared.were_committed(self.committed);
-        let mut restored =
-            self.sets.into_iter().map(|(end, found)| restore(engine, end, found)).collect::<Result<Vec<Restored>>>()?;
-        // Behind all row locks: what nobody has of the others is theirs.
-        for mode in [Mode::Exclusive, Mode::Shared] {
-            for Restored { shares, held, .. } in &mut restored {
-                held.iter_mut().try_for_each(|held| references::retake(engine, held, shares, mode))?;
-            }
-        }
+        let mut restored = Vec::new();
+        let done = self.sets.into_iter().try_for_each(|(end, found)| {
+            restored.push(restore(engine, end, found)?);
+            Ok(())
+        });
+        let done = done.and_then(|()| retake_references(engine, &mut restored));
+        // Also if that failed, and the open with it: who closes the engine gives back what is registered.
         restored.into_iter().for_each(|Restored { brief, shares, held }| {
             engine.prepared.register(brief, shares, held, true);
         });
-        Ok(())
+        done
     }
+}
+
+/// Behind all row locks: what nobody has of the others is theirs.
+fn retake_references(engine: &Arc<Engine>, restored: &mut [Restored]) -> Result<()> {
+    for mode in [Mode::Exclusive, Mode::Shared] {
+        for Restored { shares, held, .. } in restored.iter_mut() {
+            held.iter_mut().try_for_each(|held| references::retake(engine, held, shares, mode))?;
+        }
+    }
+    Ok(())
 }
 
 impl Found {
