@@ -2,7 +2,8 @@
 //! through the same writes as any other change of theirs.
 //!
 //! Steps, for each foreign key to the table whose values the row had and has no more:
-//! 1. find its children ([`Transaction::rows_with`]), some at a time, in the order of their index;
+//! 1. find its children ([`Transaction::rows_with`]), in the order of their index: all of them before the first is written, since
+//!    what is done to one may move the entry of another; some at a time if none is to be written, of one moment all the same;
 //! 2. lock each and look at it again: one that has gone elsewhere meanwhile is passed;
 //! 3. refuse, delete them, or write them with other values, and so on for *their* children.
 //!
@@ -12,6 +13,7 @@
 use std::sync::Arc;
 
 use base::IndexId;
+use index::ReadAt;
 
 use super::foreign::{columns_in, failure, values_of};
 use crate::entry::{TableEntry, TableShape};
@@ -23,7 +25,7 @@ use crate::transaction::Transaction;
 
 /// Longest chain of changes.
 const DEPTH_MAX: usize = 15;
-/// Children that are looked for at a time.
+/// Children that are looked for at a time, to refuse.
 const CHUNK: usize = 256;
 
 /// One change of a chain.
@@ -105,10 +107,14 @@ impl Transaction {
     }
 
     fn act_on_rows(&mut self, at: &Downward<'_>) -> Result<()> {
+        let action = if at.new.is_none() { at.foreign.deletes() } else { at.foreign.updates() };
+        let limit = if restricts(action) { CHUNK } else { usize::MAX };
+        let moment = self.moment()?;
         let mut behind: Option<Vec<u8>> = None;
         loop {
-            let found = self.rows_with(at.shape, at.columns, at.old, behind.as_deref(), CHUNK)?;
-            let is_last = found.len() < CHUNK;
+            let read = ReadAt::Snapshot(moment.ts());
+            let found = self.rows_with(at.shape, at.columns, at.old, read, behind.as_deref(), limit)?;
+            let is_last = found.len() < limit;
             vfs::thread::point("foreign.children_found");
             for (key, _) in &found {
                 self.act_on_row(at, key)?;

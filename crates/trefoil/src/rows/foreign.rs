@@ -3,10 +3,10 @@
 //!
 //! A key that is referred to has one lock, whoever has it: of a whole primary key the lock of its row, of other columns a name of
 //! their values in the parent's primary index ([`name_of`]). Rules:
-//! - F1: whoever writes a row with a key in it locks the key *shared*, then looks for it in the newest applied with the own
+//! - F1: whoever writes a row with a key in it locks the key *shared*, then looks for it in what is committed by then, with the own
 //!   writes on top, and keeps the lock until the end.
 //! - F2: whoever removes a key, or adds one, locks it *exclusively* before writing, and keeps that; who removes it then looks for
-//!   children in the newest applied with the own writes on top.
+//!   children in what is committed by then, with the own writes on top.
 //! - F3: both are inside the gates of both tables, so that either's definition, which says what the key is called, stays.
 //!
 //! ```text
@@ -22,8 +22,12 @@
 //! ```
 //!
 //! Without F1's lock both find what they look for, and both commit: a child without a parent. Children that are there by then and
-//! that others are changing are a matter of their row locks: they are locked and looked at again [P3]. No range is locked:
-//! nobody can bring in a child of p beside whoever has p.
+//! that others are changing are a matter of their row locks: they are locked and looked at again [P3].
+//!
+//! No range is locked. Nobody can bring in a child of p beside whoever has p, but who leaves the columns of the foreign key as
+//! they are locks nothing of p, and moves the entry within p's range if the index has more columns. So children, and the key of a
+//! parent, are looked for at one moment [`Transaction::moment`]: in the newest, an entry that goes from ahead of a scan to behind
+//! it is missed.
 //!
 //! What is prepared has its locks again after a restart: [`crate::prepared`] takes them from what it writes.
 //!
@@ -32,7 +36,7 @@
 use std::ops::Bound;
 use std::sync::Arc;
 
-use index::Direction;
+use index::{Direction, ReadAt};
 
 use crate::entry::{TableEntry, TableShape};
 use crate::error::{Error, ForeignKeyFailure, ForeignKeyFailureKind, Result};
@@ -161,7 +165,8 @@ impl Transaction {
         let name = name_of(&parent.def.schema, &columns, values)?;
         self.lock_to_keep(&parent.primary, &name, Locking::SHARED)?;
         vfs::thread::point("foreign.parent_locked");
-        if self.has_key(&parent, &columns, values)? { Ok(()) } else { Err(orphan()) }
+        let moment = self.moment()?;
+        if self.has_key(&parent, &columns, values, ReadAt::Snapshot(moment.ts()))? { Ok(()) } else { Err(orphan()) }
     }
 
     /// The table's foreign keys, each with the table that has the parent's name in the same moment.
@@ -175,18 +180,19 @@ impl Transaction {
         shape.def.schema.foreign_keys().iter().map(upward).collect()
     }
 
-    /// True if a row of the newest applied, with the own writes on top, has these values.
-    pub(super) fn has_key(&self, shape: &Arc<TableShape>, columns: &[usize], values: &[Value<'_>]) -> Result<bool> {
-        Ok(!self.rows_with(shape, columns, values, None, 1)?.is_empty())
+    /// True if a row, with the own writes on top, has these values.
+    fn has_key(&self, shape: &Arc<TableShape>, columns: &[usize], values: &[Value<'_>], at: ReadAt) -> Result<bool> {
+        Ok(!self.rows_with(shape, columns, values, at, None, 1)?.is_empty())
     }
 
-    /// Primary keys of rows of the newest applied, with the own writes on top, that have these values: at most `limit`, behind an
-    /// entry. Each with the entry by which it was found.
+    /// Primary keys of rows, with the own writes on top, that have these values: at most `limit`, behind an entry. Each with the
+    /// entry by which it was found.
     pub(super) fn rows_with(
         &self,
         shape: &Arc<TableShape>,
         columns: &[usize],
         values: &[Value<'_>],
+        at: ReadAt,
         behind: Option<&[u8]>,
         limit: usize,
     ) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
@@ -200,7 +206,15 @@ impl Transaction {
         let mut end = low.clone();
         let high = if key::successor(&mut end) { Bound::Excluded(end.as_slice()) } else { Bound::Unbounded };
         let low = behind.map_or(Bound::Included(low.as_slice()), Bound::Excluded);
-        let mut cursor = self.cursor_newest(entry, (low, high), Direction::Forward)?.expect(limit.min(64));
+        let range = (low, high);
+        let cursor = match at {
+            ReadAt::Newest => self.cursor_newest(entry, range, Direction::Forward)?,
+            ReadAt::Snapshot(_) => {
+                entry.check_snapshot(at)?;
+                self.cursor_where(entry, at, None, range, Direction::Forward)
+            }
+        };
+        let mut cursor = cursor.expect(limit.min(64));
         let mut found = Vec::new();
         while found.len() < limit && cursor.advance()? {
             let (entry, _) = cursor.entry();
@@ -255,7 +269,7 @@ impl Transaction {
             for (foreign, parent, columns) in &bound {
                 let Some(own) = columns_in(&shape.def.schema, foreign) else { continue };
                 let values = shape.def.schema.columns_of(&own, key, stored)?;
-                if !values.iter().any(Value::is_null) && !self.has_key(parent, columns, &values)? {
+                if !values.iter().any(Value::is_null) && !self.has_key(parent, columns, &values, ReadAt::Newest)? {
                     return Ok(Some(failure(ForeignKeyFailureKind::NoParent, foreign, table, &values)));
                 }
             }

@@ -221,6 +221,13 @@ impl Transaction {
         }
     }
 
+    /// What is committed, to be taken behind the lock of a key: all that whoever had it before has written is in it (A17). What is
+    /// read at it is one moment for as long as this is kept.
+    pub(crate) fn moment(&self) -> Result<Slot> {
+        self.engine.wait_visible(self.seen.get())?;
+        Ok(self.engine.snapshots.take())
+    }
+
     /// Plain point reads of ascending keys, own writes first. Returns how many were found.
     pub(crate) fn read(
         &self,
