@@ -109,7 +109,7 @@ impl Engine {
         def.schema = schema;
         def.secondaries = left.iter().map(|(_, entry)| entry.id()).collect();
         let mut change: CatalogChange = vec![(catalog::table_key(def.id).to_vec(), Some(def.encode()))];
-        change.extend(foreign::rows_of(&followers));
+        change.extend(foreign::rows_of(&followers, &self.names.read()));
         change.extend(gone.iter().map(|entry| (catalog::index_key(entry.id()).to_vec(), None)));
         let renamed = || left.iter().filter(|(name, entry)| name != entry.name());
         change.extend(renamed().map(|(name, entry)| {

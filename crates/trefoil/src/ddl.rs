@@ -80,7 +80,7 @@ impl Engine {
             return Ok(table);
         }
         drop(step);
-        self.create_child((&table, &def, &new), &parents, wait).inspect_err(|_| {
+        self.create_child((&table, &new), &parents, wait).inspect_err(|_| {
             self.names.write().unlink(table.id);
             self.forget_new(&new);
         })?;
@@ -91,7 +91,7 @@ impl Engine {
     /// A table with foreign keys to others is announced to those who write to these, and made when all of them know.
     fn create_child(
         &self,
-        (table, def, new): (&Arc<TableEntry>, &TableDef, &[Arc<IndexEntry>]),
+        (table, new): (&Arc<TableEntry>, &[Arc<IndexEntry>]),
         parents: &[Arc<TableEntry>],
         wait: &Wait<'_>,
     ) -> Result<()> {
@@ -100,6 +100,8 @@ impl Engine {
         vfs::thread::point("foreign.announced");
         self.wait_for_unaware(parents, wait)?;
         let _step = self.steps.take(|| wait.look())?;
+        // Parents may have got other names meanwhile.
+        let def = &table.shape().def;
         if self.names.read().tables.contains_key(&def.name) {
             return Err(Error::AlreadyExists { kind: "table", name: def.name.clone() });
         }

@@ -266,14 +266,16 @@ impl Engine {
     }
 }
 
-/// The catalog's rows of tables whose foreign keys follow.
-pub fn rows_of(followers: &[(Arc<TableEntry>, Schema)]) -> CatalogChange {
+/// The catalog's rows of tables whose foreign keys follow; to be called with the step taken. One that is announced and not made
+/// yet has none: it follows in memory, and its row is written from there if it is made.
+pub fn rows_of(followers: &[(Arc<TableEntry>, Schema)], names: &Names) -> CatalogChange {
     let row = |(table, schema): &(Arc<TableEntry>, Schema)| {
         let mut def = table.shape().def.clone();
         def.schema = schema.clone();
         (catalog::table_key(def.id).to_vec(), Some(def.encode()))
     };
-    followers.iter().map(row).collect()
+    let is_made = |table: &TableEntry| names.tables.get(table.name()).is_some_and(|made| made.id == table.id);
+    followers.iter().filter(|(table, _)| is_made(table)).map(row).collect()
 }
 
 /// Their new definitions are public; to be called with the names held.

@@ -221,6 +221,44 @@ fn a_child_that_moves_within_its_key_is_found() {
     }
 }
 
+/// A table that waits to be made follows a parent that gets another name, and leaves nothing behind if it is not made. Guards:
+/// `rows_of` passes it, else the database does not open any more; its definition is taken behind the wait.
+#[test]
+fn a_child_that_is_announced_follows_its_parents() {
+    for made in [true, false] {
+        simulate(move |_| {
+            let disk = disk();
+            let db = open(&disk);
+            let (p, _) = family(&db, "id", small_nodes(), ReferenceAction::Restrict);
+            let columns = Schema::builder().column("id", ColumnType::I64).primary_key(&["id"]);
+            db.create_table("others", columns.build().unwrap()).unwrap();
+            let mut first = db.begin().unwrap();
+            assert!(first.delete_row(&p, &[1i64.into()]).unwrap());
+            let columns = Schema::builder().column("kind", ColumnType::I64).primary_key(&["kind"]);
+            let columns = columns.foreign_key(ForeignKey::new("k", &["kind"], "parents", &["kind"]));
+            let schema = columns.foreign_key(ForeignKey::new("o", &["kind"], "others", &["id"])).build().unwrap();
+            let other = db.clone();
+            let second = vfs::thread::spawn("second", move || other.create_table("kinds", schema).map(drop));
+            vfs::thread::sleep(Duration::from_millis(5));
+            assert_eq!(db.references_to("others").len(), 1, "it is announced");
+            db.rename_table("others", "renamed").unwrap();
+            assert_eq!(db.references_to("renamed").len(), 1, "it follows");
+            if made {
+                first.commit().unwrap();
+                second.unwrap().join().unwrap().unwrap();
+            } else {
+                let refused = second.unwrap().join().unwrap();
+                assert!(matches!(refused, Err(Error::LockTimeout { .. })), "{refused:?}");
+                first.rollback();
+            }
+            drop(p);
+            let db = open(&cut(&disk, db));
+            assert_eq!(db.table("kinds").is_ok(), made);
+            assert_eq!(db.references_to("renamed").len(), usize::from(made));
+        });
+    }
+}
+
 /// Guard: `wait_for_unaware`. Without it the parent is removed without its key's lock, and the new table's row finds it.
 #[test]
 fn a_new_child_waits_for_who_does_not_know_of_it() {

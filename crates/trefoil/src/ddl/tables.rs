@@ -153,7 +153,7 @@ impl Engine {
             }
         };
         self.check_parent(to, &def.schema, wait)?;
-        let mut change = foreign::rows_of(&followers);
+        let mut change = foreign::rows_of(&followers, &self.names.read());
         change.push((catalog::table_key(def.id).to_vec(), Some(def.encode())));
         self.commit_catalog(change, Room::Reserve)?;
         vfs::thread::point("ddl.renamed");
