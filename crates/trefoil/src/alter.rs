@@ -20,6 +20,7 @@ use crate::engine::Engine;
 use crate::entry::{IndexEntry, TableEntry, TableShape};
 use crate::error::{Error, Result};
 use crate::foreign;
+use crate::gate::Taken;
 use crate::handle::Table;
 use crate::layout::FORMAT_VERSIONS;
 use crate::options::TransactionOptions;
@@ -72,15 +73,14 @@ impl Engine {
         self.check_writable()?;
         self.check_room()?;
         self.check_format(FORMAT_VERSIONS)?;
-        let _turn = self.turn_of(table, wait)?;
+        let is_checked = changes.adds_foreign_keys() && !wait.options().unchecked_foreign_keys;
+        let (parents, _turns) = self.turns_with_parents(table, changes, wait)?;
         let shape = table.shape();
         shape.primary.check()?;
         self.check_undamaged(&shape.primary)?;
         // What does not fit is found before anybody has to wait.
         let planned = shape.def.schema.with_changes(changes)?;
         self.check_format(planned.format())?;
-        let is_checked = changes.adds_foreign_keys() && !wait.options().unchecked_foreign_keys;
-        let parents = if is_checked { self.parents_of(table.name(), &planned) } else { Vec::new() };
         let _parents = self.close_parents(&parents, wait)?;
         let _alone = self.step_alone(table, "(the whole table, for a change of its columns)", wait)?;
         vfs::thread::point("alter.closed");
@@ -94,9 +94,11 @@ impl Engine {
         let schema = renamed_in_parent(&schema, name, changes).unwrap_or(schema);
         self.check_foreign_keys(name, &schema, wait)?;
         self.check_followed(name, &schema, &followers, wait)?;
+        // Rows are read by the definition that they have.
+        let before: Vec<_> = schema.foreign_keys().iter().map(|key| changes.foreign_key_before(name, key)).collect();
         if is_checked
             && let Some(orphan) =
-                Transaction::begin(self, TransactionOptions::default())?.first_orphan(table, &schema)?
+                Transaction::begin(self, TransactionOptions::default())?.first_orphan(table, &before)?
         {
             return Err(orphan);
         }
@@ -134,6 +136,45 @@ impl Engine {
         Ok(())
     }
 
+    /// The parents whose writers are kept out, and the turns of these and of the table, in the order of their numbers: whoever
+    /// closes the gate of a table has its turn.
+    fn turns_with_parents(
+        &self,
+        table: &Arc<TableEntry>,
+        changes: &TableChanges,
+        wait: &Wait<'_>,
+    ) -> Result<(Vec<Arc<TableEntry>>, Vec<Taken>)> {
+        loop {
+            let parents = self.parents_of_change(table, changes, wait);
+            let mut all: Vec<_> = parents.iter().chain([table]).collect();
+            all.sort_unstable_by_key(|table| table.id);
+            let turns = all.into_iter().map(|table| self.turn_of(table, wait)).collect::<Result<Vec<_>>>()?;
+            let ids = |tables: &[Arc<TableEntry>]| tables.iter().map(|table| table.id).collect::<Vec<_>>();
+            if ids(&self.parents_of_change(table, changes, wait)) == ids(&parents) {
+                return Ok((parents, turns));
+            }
+        }
+    }
+
+    /// Parents that foreign keys are added to: all of them if rows are to be checked, else those whose writers have to know, see
+    /// [`Engine::wait_for_unaware`].
+    fn parents_of_change(
+        &self,
+        table: &Arc<TableEntry>,
+        changes: &TableChanges,
+        wait: &Wait<'_>,
+    ) -> Vec<Arc<TableEntry>> {
+        // One that does not fit is refused behind the turn.
+        let planned = table.shape().def.schema.with_changes(changes).ok().filter(|_| changes.adds_foreign_keys());
+        let Some(planned) = planned else { return Vec::new() };
+        let mut parents = match wait.options().unchecked_foreign_keys {
+            true => self.unaware_parents_of(table.name(), &planned),
+            false => self.parents_of(table.name(), &planned),
+        };
+        parents.sort_unstable_by_key(|parent| parent.id);
+        parents
+    }
+
     /// Tables whose foreign keys refer to columns that get another name.
     fn followers_of_columns(&self, table: &TableEntry, changes: &TableChanges) -> Vec<(Arc<TableEntry>, Schema)> {
         self.followers(table, |child| renamed_in_parent(child, table.name(), changes))
@@ -147,19 +188,26 @@ impl Engine {
         followers: &[(Arc<TableEntry>, Schema)],
         wait: &Wait<'_>,
     ) -> Result<()> {
-        if followers.is_empty() {
-            return self.check_parent(name, schema, wait);
-        }
-        for (child, of_child) in followers {
-            for foreign in of_child.foreign_keys().iter().filter(|foreign| foreign.parent() == name) {
-                if let Err(what) = foreign::bind(foreign, of_child, schema) {
-                    let (constraint, table) = (foreign.name().to_owned(), child.name().to_owned());
-                    return Err(Error::NeededByForeignKey { what, constraint, table });
-                }
+        // The others refer to columns that keep their names, or that are gone.
+        if !wait.options().unchecked_foreign_keys {
+            let names = self.names.read();
+            let follows = |child: &&Arc<TableEntry>| followers.iter().any(|(other, _)| other.id == child.id);
+            for child in names.children(name).iter().filter(|child| child.name() != name && !follows(child)) {
+                check_bound(name, schema, child, &child.shape().def.schema)?;
             }
         }
-        Ok(())
+        followers.iter().try_for_each(|(child, of_child)| check_bound(name, schema, child, of_child))
     }
+}
+
+fn check_bound(parent: &str, schema: &Schema, child: &TableEntry, of_child: &Schema) -> Result<()> {
+    for foreign in of_child.foreign_keys().iter().filter(|foreign| foreign.parent() == parent) {
+        if let Err(what) = foreign::bind(foreign, of_child, schema) {
+            let (constraint, table) = (foreign.name().to_owned(), child.name().to_owned());
+            return Err(Error::NeededByForeignKey { what, constraint, table });
+        }
+    }
+    Ok(())
 }
 
 /// The definition of a child behind a change of the names of its parent's columns; none if it does not name them.

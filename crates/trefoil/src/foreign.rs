@@ -29,7 +29,8 @@ pub fn bind(foreign: &ForeignKey, child: &Schema, parent: &Schema) -> std::resul
         let Some(n) = parent.column_number(other) else {
             return Err(format!("table {parent_table:?} has no column {other:?}"));
         };
-        let own = child.column_number(own).expect("a foreign key has columns of its table");
+        // Of a definition that has changed since the foreign key was looked at.
+        let own = child.column_number(own).ok_or_else(|| format!("its table has no column {own:?}"))?;
         let (own, other) = (&child.columns()[own], &parent.columns()[n]);
         if own.column_type != other.column_type || own.collation != other.collation {
             let names = (&own.name, &other.name);
@@ -305,19 +306,19 @@ pub fn referenced(names: &Names, name: &str, schema: &Schema) -> Vec<Vec<usize>>
     all
 }
 
-/// Foreign keys of a table, as it is going to be, that find their parents, with these and their columns.
+/// Those of these foreign keys of a table, be they made or not, that find their parents, with these and their columns.
 pub fn bound(
     names: &Names,
     table: &Arc<TableEntry>,
-    schema: &Schema,
+    keys: &[ForeignKey],
 ) -> Vec<(ForeignKey, Arc<TableShape>, Vec<usize>)> {
     let bound = |foreign: &ForeignKey| {
         let parent = if foreign.parent() == table.name() { table } else { names.tables.get(foreign.parent())? };
         let (foreign, parent) = (foreign.clone(), parent.shape());
-        let columns = bind(&foreign, schema, &parent.def.schema).ok()?;
+        let columns = bind(&foreign, &table.shape().def.schema, &parent.def.schema).ok()?;
         Some((foreign, parent, columns))
     };
-    schema.foreign_keys().iter().filter_map(bound).collect()
+    keys.iter().filter_map(bound).collect()
 }
 
 /// Foreign keys to a table, each with the child that has it.

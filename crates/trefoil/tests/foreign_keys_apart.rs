@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use support::*;
 use trefoil::{
-    ColumnType, Database, Error, ForeignKey, ForeignKeyFailureKind, IndexOptions, IndexSchema, Isolation,
-    ReferenceAction, Schema, Structure, Table, Transaction, TransactionOptions, Value,
+    ChangeOptions, ColumnType, Database, Error, ForeignKey, ForeignKeyFailureKind, IndexOptions, IndexSchema,
+    Isolation, ReferenceAction, Schema, Structure, Table, TableChanges, Transaction, TransactionOptions, Value,
 };
 
 const LEVELS: [Isolation; 4] =
@@ -281,6 +281,99 @@ fn a_new_child_waits_for_who_does_not_know_of_it() {
         vfs::thread::sleep(Duration::from_millis(5));
         first.commit().unwrap();
         assert_eq!(kind(second.unwrap().join().unwrap()), ForeignKeyFailureKind::NoParent);
+    });
+}
+
+/// The same for a foreign key that is added, with its rows unchecked. Guard: `unaware_parents_of` in `parents_of_change`.
+#[test]
+fn a_foreign_key_added_unchecked_waits_for_who_does_not_know_of_it() {
+    simulate(|_| {
+        let db = open(&disk());
+        let (p, _) = family(&db, "id", small_nodes(), ReferenceAction::Restrict);
+        let columns = Schema::builder().column("kind", ColumnType::I64).primary_key(&["kind"]);
+        let kinds = db.create_table("kinds", columns.build().unwrap()).unwrap();
+        let mut first = db.begin().unwrap();
+        assert!(first.delete_row(&p, &[1i64.into()]).unwrap());
+        let other = db.clone();
+        let second = vfs::thread::spawn("second", move || {
+            let foreign = ForeignKey::new("k", &["kind"], "parents", &["kind"]);
+            let options = ChangeOptions { unchecked_foreign_keys: true, ..ChangeOptions::default() };
+            other.changing(options).alter_table(&kinds, &TableChanges::new().add_foreign_key(foreign)).unwrap();
+            let mut tx = other.begin().unwrap();
+            tx.insert(&kinds, &row([1])).and_then(|()| tx.commit())
+        });
+        vfs::thread::sleep(Duration::from_millis(5));
+        first.commit().unwrap();
+        assert_eq!(kind(second.unwrap().join().unwrap()), ForeignKeyFailureKind::NoParent);
+    });
+}
+
+/// Guard: the turns of parents. Without them the second meets the gate that the first has closed, and opens it.
+#[test]
+fn foreign_keys_added_to_one_parent_take_turns() {
+    simulate(|_| {
+        let db = open(&disk());
+        let (p, _) = family(&db, "id", small_nodes(), ReferenceAction::Restrict);
+        let mut first = db.begin().unwrap();
+        assert!(first.update(&p, &row([1, 2, 2])).unwrap());
+        let add = |n: usize| {
+            let columns = Schema::builder().column("id", ColumnType::I64).primary_key(&["id"]);
+            let t = db.create_table(&format!("t{n}"), columns.build().unwrap()).unwrap();
+            let (db, foreign) = (db.clone(), ForeignKey::new("f", &["id"], "parents", &["id"]));
+            let body = move || db.alter_table(&t, &TableChanges::new().add_foreign_key(foreign)).unwrap();
+            vfs::thread::spawn("adds", body).unwrap()
+        };
+        let both = [add(1), add(2)];
+        vfs::thread::sleep(Duration::from_millis(5));
+        first.commit().unwrap();
+        both.into_iter().for_each(|one| one.join().unwrap());
+        assert_eq!(db.references_to("parents").len(), 3);
+    });
+}
+
+/// Guard: a foreign key is looked up again behind its table's gate. Without it the cascade has a column's name of before.
+#[test]
+fn a_cascade_meets_a_child_whose_column_got_another_name() {
+    simulate(|_| {
+        let db = open(&disk());
+        let (p, c) = family(&db, "id", small_nodes(), ReferenceAction::Cascade);
+        let mut first = db.begin().unwrap();
+        first.insert(&c, &row([1, 1])).unwrap();
+        first.commit().unwrap();
+        let mut first = db.begin().unwrap();
+        first.set_foreign_key_checks(false);
+        first.insert(&c, &row([2, 7])).unwrap();
+        let (other, table) = (db.clone(), c.clone());
+        let body = move || other.alter_table(&table, &TableChanges::new().rename_column("parent", "of")).unwrap();
+        let renames = vfs::thread::spawn("renames", body).unwrap();
+        vfs::thread::sleep(Duration::from_millis(2));
+        let (other, table) = (db.clone(), p.clone());
+        let deletes = vfs::thread::spawn("deletes", move || {
+            let mut tx = other.begin().unwrap();
+            tx.delete_row(&table, &[1i64.into()]).and_then(|_| tx.commit())
+        });
+        vfs::thread::sleep(Duration::from_millis(2));
+        first.commit().unwrap();
+        renames.join().unwrap();
+        deletes.unwrap().join().unwrap().unwrap();
+        assert_eq!(db.begin().unwrap().get_row(&c, &[1i64.into()]).unwrap(), None);
+    });
+}
+
+/// Guard: `foreign_key_before`. Without it rows are not looked at by a foreign key of a column that gets its name with it.
+#[test]
+fn rows_are_checked_when_a_column_gets_its_name_with_the_foreign_key() {
+    simulate(|_| {
+        let db = open(&disk());
+        family(&db, "id", small_nodes(), ReferenceAction::Restrict);
+        let columns = Schema::builder().column("a", ColumnType::I64).primary_key(&["a"]);
+        let t = db.create_table("t", columns.build().unwrap()).unwrap();
+        let mut tx = db.begin().unwrap();
+        tx.insert(&t, &row([7])).unwrap();
+        tx.commit().unwrap();
+        let foreign = ForeignKey::new("f", &["b"], "parents", &["id"]);
+        let both = TableChanges::new().rename_column("a", "b").add_foreign_key(foreign);
+        assert_eq!(kind(db.alter_table(&t, &both)), ForeignKeyFailureKind::NoParent);
     });
 }
 

@@ -80,7 +80,7 @@ fn upwards(engine: &Engine, table: &Arc<TableEntry>) -> Vec<Reference> {
         let own = foreign.columns().iter().map(|name| shape.def.schema.column_number(name)).collect::<Option<_>>()?;
         Some(Reference { own, parent, columns, table: names.tables.get(foreign.parent()).cloned() })
     };
-    foreign::bound(&names, table, &shape.def.schema).into_iter().filter_map(reference).collect()
+    foreign::bound(&names, table, shape.def.schema.foreign_keys()).into_iter().filter_map(reference).collect()
 }
 
 fn one(

@@ -86,6 +86,9 @@ impl Transaction {
             Err(crate::Error::Dropped { .. }) => return Ok(()),
             opened => opened?,
         };
+        // As it is behind the gate: it may have got other columns while this waited there.
+        let foreign = shape.def.schema.foreign_keys().iter().find(|now| now.name() == foreign.name());
+        let Some(foreign) = foreign else { return Ok(()) };
         // Of another kind than the parent, since nobody checked: it refers to nothing.
         let Ok(referenced) = foreign::bind(foreign, &shape.def.schema, &parent.def.schema) else { return Ok(()) };
         let Some(columns) = columns_in(&shape.def.schema, foreign) else { return Ok(()) };

@@ -197,7 +197,9 @@ impl Transaction {
         limit: usize,
     ) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
         let schema = &shape.def.schema;
-        let n = schema.index_over(columns).expect("a foreign key has an index on either side");
+        // One that was set aside is passed if there is another one.
+        let usable = schema.index_over_of(columns, |n| shape.secondaries[n].check().is_ok());
+        let n = usable.or_else(|| schema.index_over(columns)).expect("a foreign key has an index on either side");
         let (entry, mut low) = (n.map_or(&shape.primary, |n| &shape.secondaries[n]), Vec::new());
         match n {
             None => schema.primary_prefix(values, &mut low)?,
@@ -258,10 +260,10 @@ impl Transaction {
         all.into_iter().filter(|columns| !shape.def.schema.has_whole_primary_key(columns)).collect()
     }
 
-    /// The first row of a table, as it is going to be, that has no parent. Nobody writes to any of the tables meanwhile.
-    pub(crate) fn first_orphan(&self, table: &Arc<TableEntry>, schema: &Schema) -> Result<Option<Error>> {
+    /// The first row of a table that has no parent by these foreign keys, which have the names of now. Nobody writes to any of the tables meanwhile.
+    pub(crate) fn first_orphan(&self, table: &Arc<TableEntry>, keys: &[ForeignKey]) -> Result<Option<Error>> {
         let shape = table.shape();
-        let bound = foreign::bound(&self.engine.names.read(), table, schema);
+        let bound = foreign::bound(&self.engine.names.read(), table, keys);
         let everything = (Bound::Unbounded, Bound::Unbounded);
         let mut cursor = self.cursor_newest(&shape.primary, everything, Direction::Forward)?;
         while cursor.advance()? {

@@ -297,6 +297,24 @@ impl TableChanges {
         })
     }
 
+    /// A foreign key of the table behind the changes, by the names that its columns have before them.
+    pub(crate) fn foreign_key_before(&self, table: &str, foreign: &ForeignKey) -> ForeignKey {
+        let renamed: Vec<_> = self.renamed_columns().collect();
+        let before = |name: &mut String| {
+            for (from, to) in renamed.iter().rev() {
+                if name == to {
+                    (*from).clone_into(name);
+                }
+            }
+        };
+        let mut foreign = foreign.clone();
+        foreign.columns.iter_mut().for_each(before);
+        if foreign.parent == table {
+            foreign.parent_columns.iter_mut().for_each(before);
+        }
+        foreign
+    }
+
     /// True if there are foreign keys to add.
     pub(crate) fn adds_foreign_keys(&self) -> bool {
         self.0.iter().any(|change| matches!(change, Change::AddForeignKey(_)))

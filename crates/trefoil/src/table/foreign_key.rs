@@ -294,15 +294,21 @@ impl Parts {
             if sets_null && columns.iter().any(|&n| !self.columns[n].nullable) {
                 return invalid("sets a column to NULL that may not be NULL");
             }
-            if self.index_over(&columns, index_columns, None).is_none() {
+            if self.index_over(&columns, index_columns, |_| true).is_none() {
                 return invalid("needs an index that begins with its columns");
             }
         }
         Ok(())
     }
 
-    /// An index that begins with these columns, whole, other than `without`; none inside: the primary key.
-    fn index_over(&self, columns: &[usize], all: &[Vec<usize>], without: Option<usize>) -> Option<Option<usize>> {
+    /// An index that begins with these columns, whole, the primary key or a `usable` one; none inside: the
+    /// primary key.
+    fn index_over(
+        &self,
+        columns: &[usize],
+        all: &[Vec<usize>],
+        usable: impl Fn(usize) -> bool,
+    ) -> Option<Option<usize>> {
         let begins = |own: &[usize], parts: &[super::index_schema::PartOptions]| {
             own.starts_with(columns) && parts[..columns.len()].iter().all(|part| part.front.is_none())
         };
@@ -310,7 +316,7 @@ impl Parts {
             return Some(None);
         }
         let mut indexes = self.indexes.iter().zip(all).enumerate();
-        let found = indexes.find(|(n, (index, own))| Some(*n) != without && begins(own, &index.parts));
+        let found = indexes.find(|(n, (index, own))| usable(*n) && begins(own, &index.parts));
         found.map(|(n, _)| Some(n))
     }
 }
@@ -372,12 +378,17 @@ impl Schema {
     pub(crate) fn foreign_key_on(&self, n: usize) -> Option<&ForeignKey> {
         self.0.foreign_keys.iter().find(|foreign| {
             let columns: Vec<_> = foreign.columns.iter().filter_map(|name| self.column_number(name)).collect();
-            self.0.index_over(&columns, &self.0.derived.index_columns, Some(n)).is_none()
+            self.0.index_over(&columns, &self.0.derived.index_columns, |other| other != n).is_none()
         })
     }
 
     /// An index that begins with these columns, whole; none inside: the primary key.
     pub(crate) fn index_over(&self, columns: &[usize]) -> Option<Option<usize>> {
-        self.0.index_over(columns, &self.0.derived.index_columns, None)
+        self.index_over_of(columns, |_| true)
+    }
+
+    /// The same, of the secondary ones that are `usable`.
+    pub(crate) fn index_over_of(&self, columns: &[usize], usable: impl Fn(usize) -> bool) -> Option<Option<usize>> {
+        self.0.index_over(columns, &self.0.derived.index_columns, usable)
     }
 }
