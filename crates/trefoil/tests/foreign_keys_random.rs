@@ -71,7 +71,8 @@ impl World {
         let make = |n: usize| {
             let columns = Schema::builder().column("id", ColumnType::I64).nullable("a", ColumnType::I64);
             let columns = columns.nullable("b", ColumnType::I64).primary_key(&["id"]).primary_options(options);
-            let indexes = ["a", "b"].map(|name| IndexSchema::new(name, &[name]).with_options(options));
+            let indexes = [("a", vec!["a"]), ("b", vec!["b", "a"])]
+                .map(|(name, columns)| IndexSchema::new(name, &columns).with_options(options));
             let columns = indexes.into_iter().fold(columns, |schema, index| schema.index(index));
             let foreign = |(i, link): (usize, &Link)| {
                 let (own, other) = (["id", "a", "b"][link.column], ["id", "a"][link.of]);
