@@ -8,7 +8,8 @@
 //! 2. keep them as records.
 //!
 //! The batch is given out row by row. When the session has written since it was filled, what is left of it is forgotten
-//! and the range read again behind the last row; but not for writes of the very row that was given out last.
+//! and the range read again behind the last row; but not for writes of the very row that was given out last, unless foreign keys
+//! may have written others with it (`foreign::acts_on_others`).
 //!
 //! A scan that locks takes one row at a time, unless the server will ask for all: then a batch, of which the engine locks
 //! what nobody else has.

@@ -172,6 +172,12 @@ pub fn is_needed_by_its_database_alone(db: &Database, name: &str) -> bool {
     db.references_to(name).iter().all(|(child, _)| database_of(child) == database_of(name))
 }
 
+/// True if a write of one row of the table may write others, of whatever tables: what was read ahead does not show them.
+pub fn acts_on_others(db: &Database, name: &str) -> bool {
+    let acts = |action| matches!(action, ReferenceAction::Cascade | ReferenceAction::SetNull);
+    db.references_to(name).iter().any(|(_, foreign)| acts(foreign.deletes()) || acts(foreign.updates()))
+}
+
 /// Shows foreign keys of a table, or with `is_parent` those that refer to it, by name; how many.
 pub fn each(db: &Database, name: &str, is_parent: bool, mut show: impl FnMut(&abi::Foreign)) -> usize {
     let mut all = match is_parent {

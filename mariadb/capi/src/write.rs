@@ -7,6 +7,7 @@ use trefoil::{Error, Locking, Value};
 
 use crate::cursor::{Cursor, Start};
 use crate::failure::{Code, Done, Failure, Result};
+use crate::foreign;
 use crate::layout::Way;
 use crate::raw::Record;
 use crate::session::Session;
@@ -44,7 +45,9 @@ pub fn update(session: &mut Session, cursor: &mut Cursor, old: Record<'_>, new: 
         true => {
             table.changed(0);
             session.wrote_row();
-            cursor.wrote(&from, before, session);
+            if !foreign::acts_on_others(&table.db, table.table.name()) {
+                cursor.wrote(&from, before, session);
+            }
         }
         false => return Err(gone()),
     }
@@ -55,14 +58,19 @@ pub fn delete(session: &mut Session, cursor: &mut Cursor, record: Record<'_>) ->
     let table = &cursor.table;
     let key = table.layout.primary_values(record, cursor.row);
     give_up(session, table, record, None)?;
+    let acts = foreign::acts_on_others(&table.db, table.table.name());
     let before = session.writes();
     let outcome = session.tx_mut()?.delete_row(&table.table, &key);
     match met(session, table, outcome)? {
         true => {
             table.changed(-1);
             session.wrote_row();
-            cursor.wrote(&key, before, session);
+            if !acts {
+                cursor.wrote(&key, before, session);
+            }
         }
+        // Read by the statement, and deleted by it since, with a row that it refers to: InnoDB passes it.
+        false if acts => {}
         false => return Err(gone()),
     }
     Ok(())
