@@ -126,11 +126,12 @@ int ha_trefoil::plan(TABLE *altered, Alter_inplace_info *info, trefoil_alter **o
     return TREFOIL_UNSUPPORTED;
   Definition definition(altered);
   Foreign_change foreign(ha_thd(), altered, info->alter_info, false);
-  if (foreign.writes_under_generated(altered, own_name()))
-  {
+  if (foreign.meets_versions(ha_thd(), altered, own_name()))
+    info->unsupported_reason= "foreign keys are not for tables with system versioning";
+  else if (foreign.writes_under_generated(altered, own_name()))
     info->unsupported_reason= "a cascade would write under generated columns";
+  if (info->unsupported_reason)
     return TREFOIL_UNSUPPORTED;
-  }
   return trefoil_alter_plan(m_table, definition.get(), from.data(), foreign.get(), out, builds, &m_why);
 }
 

@@ -7,6 +7,7 @@
 
 #include "sql_show.h"
 #include "sql_table.h"
+#include "table_cache.h"
 
 namespace {
 
@@ -133,7 +134,60 @@ void count_only(void *, const trefoil_foreign *) {}
 /* A cascade writes its columns. */
 bool writes(const trefoil_foreign *one) { return one->on_delete == 3 || one->on_update == 2 || one->on_update == 3; }
 
-void note_writing(void *to, const trefoil_foreign *one) { *static_cast<bool *>(to)|= writes(one); }
+/* Of the tables that foreign keys are looked at for. */
+struct Written
+{
+  const TABLE *table;
+  bool any, hashed;
+};
+
+bool is_named(const Field *field, trefoil_text name)
+{
+  return field->field_name.length == name.len &&
+         !my_strnncoll(system_charset_info, (const uchar *) field->field_name.str, name.len, (const uchar *) name.ptr, name.len);
+}
+
+/* Whether the server makes a hash of the column, for a unique key that is too long for others. */
+bool is_hashed(const TABLE *table, trefoil_text column)
+{
+  for (uint n= 0; n < table->s->keys; n++)
+  {
+    const KEY &key= table->key_info[n];
+    if (key.algorithm != HA_KEY_ALG_LONG_HASH)
+      continue;
+    /* The parts are in front of the hash, which stands for them. */
+    const Field *hash= table->field[key.key_part->fieldnr - 1];
+    uint parts= static_cast<Item_func_hash *>(hash->vcol_info->expr)->argument_count();
+    for (uint part= 1; part <= parts; part++)
+      if (is_named(table->field[(key.key_part - part)->fieldnr - 1], column))
+        return true;
+  }
+  return false;
+}
+
+void note_writing(void *to, const trefoil_foreign *one)
+{
+  Written *written= static_cast<Written *>(to);
+  if (!writes(one))
+    return;
+  written->any= true;
+  for (uint32_t n= 0; n < one->count; n++)
+    written->hashed|= is_hashed(written->table, one->columns[n]);
+}
+
+bool is_versioned(THD *thd, const LEX_CSTRING &db, const LEX_CSTRING &name)
+{
+  TABLE_LIST list;
+  list.init_one_table(&db, &name, nullptr, TL_READ);
+  Dummy_error_handler missing;
+  thd->push_internal_handler(&missing);
+  TABLE_SHARE *share= tdc_acquire_share(thd, &list, GTS_TABLE);
+  thd->pop_internal_handler();
+  bool versioned= share && share->versioned;
+  if (share)
+    tdc_release_share(share);
+  return versioned;
+}
 
 struct List_of_keys
 {
@@ -176,6 +230,17 @@ void list(void *to, const trefoil_foreign *one)
 
 } // namespace
 
+/* Whether one of them stays. */
+void Foreign_change::note_kept(void *to, const trefoil_foreign *one)
+{
+  Kept *kept= static_cast<Kept *>(to);
+  bool dropped= false;
+  for (const trefoil_text &name : kept->change->m_dropped)
+    dropped|= name.len == one->name.len && !my_strnncoll(system_charset_info, (const uchar *) name.ptr, name.len,
+                                                         (const uchar *) one->name.ptr, one->name.len);
+  kept->any|= !dropped;
+}
+
 Foreign_change::Foreign_change(THD *thd, const TABLE *table, const Alter_info *info, bool takes_place)
 {
   const TABLE_SHARE *share= table->s;
@@ -214,6 +279,7 @@ void Foreign_change::add(const TABLE *table, const Foreign_key &key)
     to.name= text(key.constraint_name);
   else if (key.name.str)
     to.name= text(key.name);
+  m_parents.emplace_back(key.ref_db.str ? key.ref_db : table->s->db, key.ref_table);
   to.parent= keep(path_of(key.ref_db.str ? key.ref_db : table->s->db, key.ref_table));
   for (const List<Key_part_spec> *columns : {&key.columns, &key.ref_columns})
   {
@@ -230,19 +296,45 @@ void Foreign_change::add(const TABLE *table, const Foreign_key &key)
 }
 
 /* What the server makes of other columns is kept in the row, and the engine cannot make it. */
-bool Foreign_change::writes_under_generated(const TABLE *table, trefoil_text before) const
+const char *Foreign_change::writes_under_generated(const TABLE *table, trefoil_text before) const
 {
-  bool is_generated= false, is_written= false;
+  bool is_generated= false;
   for (uint n= 0; n < table->s->fields; n++)
     is_generated|= table->field[n]->vcol_info && !(table->field[n]->flags & LONG_UNIQUE_HASH_FIELD) &&
                    is_kept(table, table->field[n]);
-  if (!is_generated)
-    return false;
+  Written written= {table, false, false};
   for (const trefoil_foreign &one : m_added)
-    is_written|= writes(&one);
+    note_writing(&written, &one);
   if (before.len)
-    trefoil_foreign_each(trefoil_db, before, 0, note_writing, &is_written);
-  return is_written;
+    trefoil_foreign_each(trefoil_db, before, 0, note_writing, &written);
+  if (written.hashed)
+    return "ON UPDATE CASCADE and SET NULL are not for columns of a unique key so long that the server makes a hash of it";
+  if (is_generated && written.any)
+    return "ON UPDATE CASCADE and SET NULL are not for tables with generated columns that are stored or in a key";
+  return nullptr;
+}
+
+/* With versions a row that is deleted stays, with another end: children would keep a parent that is gone. `name`: of the table,
+   or of the one that was there before. */
+bool Foreign_change::meets_versions(THD *thd, const TABLE *table, trefoil_text name) const
+{
+  Kept kept= {this, false};
+  if (name.len)
+    trefoil_foreign_each(trefoil_db, name, 0, note_kept, &kept);
+  if (table->versioned() && (m_change.added_count || kept.any ||
+                             (name.len && trefoil_foreign_each(trefoil_db, name, 1, count_only, nullptr))))
+    return true;
+  for (const auto &[db, parent] : m_parents)
+    if (is_versioned(thd, db, parent))
+      return true;
+  return false;
+}
+
+bool refuse_versions()
+{
+  my_printf_error(ER_UNSUPPORTED_EXTENSION,
+                  "ENGINE=TREFOIL does not support foreign keys of and to tables WITH SYSTEM VERSIONING", MYF(0));
+  return true;
 }
 
 bool takes_place(const char *path)

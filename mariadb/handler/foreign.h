@@ -15,20 +15,31 @@ public:
   /* `like`: a table whose place the new one takes, or null. */
   Foreign_change(THD *thd, const TABLE *table, const Alter_info *info, bool takes_place);
   const trefoil_foreign_change *get() const { return &m_change; }
-  /* A cascade would write columns of a table with generated ones that are kept. `before`: whose foreign keys it has. */
-  bool writes_under_generated(const TABLE *table, trefoil_text before) const;
+  /* Why a cascade would write columns that what is generated and kept is made of; or null. `before`: whose foreign keys it has. */
+  const char *writes_under_generated(const TABLE *table, trefoil_text before) const;
+  /* A foreign key would be of, or to, a table with system versioning. `name`: whose foreign keys it has. */
+  bool meets_versions(THD *thd, const TABLE *table, trefoil_text name) const;
 
 private:
+  struct Kept
+  {
+    const Foreign_change *change;
+    bool any;
+  };
+  static void note_kept(void *to, const trefoil_foreign *one);
   void add(const TABLE *table, const Foreign_key &key);
   trefoil_text keep(const std::string &name);
 
   trefoil_foreign_change m_change{};
   std::vector<trefoil_foreign> m_added;
   std::vector<trefoil_text> m_dropped;
+  std::vector<std::pair<LEX_CSTRING, LEX_CSTRING>> m_parents;
   std::list<std::vector<trefoil_text>> m_columns;
   std::list<std::string> m_names;
 };
 
+/* Says that there are none with versions; true. */
+bool refuse_versions();
 /* True for a table that is made by a copy of one that is changed. */
 bool takes_place(const char *path);
 /* A foreign key that cannot be as it is asked for: the server's error for it, with a warning that says why; 0 for others.

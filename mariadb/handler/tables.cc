@@ -51,10 +51,14 @@ int ha_trefoil::create(const char *name, TABLE *form, HA_CREATE_INFO *info)
   Foreign_change foreign(ha_thd(), form, info->alter_info, takes_place(name));
   if (foreign.get()->added_count && (info->options & HA_LEX_CREATE_TMP_TABLE))
     return HA_ERR_CANNOT_ADD_FOREIGN;
-  if (foreign.writes_under_generated(form, foreign.get()->like))
+  if (foreign.meets_versions(ha_thd(), form, takes_place(name) ? foreign.get()->like : table_name(name)))
   {
-    push_warning(ha_thd(), Sql_condition::WARN_LEVEL_WARN, HA_ERR_CANNOT_ADD_FOREIGN,
-                 "ENGINE=TREFOIL: ON UPDATE CASCADE and SET NULL are not for tables with generated columns that are stored or in a key");
+    refuse_versions();
+    return HA_WRONG_CREATE_OPTION;
+  }
+  if (const char *why= foreign.writes_under_generated(form, foreign.get()->like))
+  {
+    push_warning_printf(ha_thd(), Sql_condition::WARN_LEVEL_WARN, HA_ERR_CANNOT_ADD_FOREIGN, "ENGINE=TREFOIL: %s", why);
     return HA_ERR_CANNOT_ADD_FOREIGN;
   }
   if (!trefoil_table_create(trefoil_db, table_name(name), definition.get(), info->auto_increment_value, foreign.get(),

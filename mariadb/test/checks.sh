@@ -15,6 +15,7 @@ SERVER_ARGS=(--innodb=OFF --default-storage-engine=Aria --character-set-server=l
 . "$HERE/test/information.sh"
 . "$HERE/test/drill.sh"
 . "$HERE/test/migrating.sh"
+. "$HERE/test/foreign.sh"
 
 # Those that `check` knows, each beside two sessions.
 checks() {
