@@ -47,7 +47,19 @@ impl ForeignChange<'_> {
         })?;
         let added = self.added(db, name, &kept, definition, before)?;
         let changes = added.into_iter().fold(TableChanges::new(), TableChanges::add_foreign_key);
-        kept.with_changes(&changes).map_err(|why| refused(&why.to_string()))
+        let whole = kept.with_changes(&changes).map_err(|why| refused(&why.to_string()))?;
+        self.check_own(&whole)?;
+        Ok(whole)
+    }
+
+    /// What a copy refers to under the name of the table whose place it takes is the copy: the engine would look at that table.
+    fn check_own(&self, schema: &Schema) -> Result<()> {
+        let to_itself = schema.foreign_keys().iter().filter(|foreign| self.like == Some(foreign.parent()));
+        let mut unbound = to_itself.filter(|foreign| !refers_within(foreign, schema));
+        match unbound.next() {
+            Some(foreign) if !self.unchecked => Err(Failure::new(Code::IndexNeeded, foreign.name())),
+            _ => Ok(()),
+        }
     }
 
     /// What a table that is changed in place loses and gets, in this order.
@@ -235,6 +247,17 @@ pub fn needed_index(
     let is_without =
         |wanted: &&[String]| columns.names_after(wanted).is_none_or(|after| key_over(new, &after).is_none());
     all.filter(is_without).find_map(|wanted| key_over(old, wanted))
+}
+
+/// True if the foreign key finds in its own table what it refers to.
+fn refers_within(foreign: &ForeignKey, schema: &Schema) -> bool {
+    let kind = |name: &String| {
+        let column = &schema.columns()[schema.column_number(name)?];
+        Some((column.column_type, column.collation))
+    };
+    let mut pairs = foreign.columns().iter().zip(foreign.parent_columns());
+    pairs.all(|(own, other)| kind(other).is_some() && kind(own) == kind(other))
+        && key_over(schema, foreign.parent_columns()).is_some()
 }
 
 /// The server's name of a key that begins with these columns.
