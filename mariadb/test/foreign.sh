@@ -21,6 +21,32 @@ check_foreign_versions() {
         DROP TABLE c; ALTER TABLE p DROP SYSTEM VERSIONING; ALTER TABLE n ADD FOREIGN KEY (id) REFERENCES p (id)')" ''
 }
 
+# A child's writer has the key of its parent in the parent of before: a copy waits for him before it takes the place.
+check_parent_copied_beside_child() {
+    local change tries
+    open_session c
+    for change in 'ALTER TABLE p FORCE, ALGORITHM=COPY' 'OPTIMIZE TABLE p'; do
+        client s -e 'DROP TABLE IF EXISTS c, p; CREATE TABLE p (id INT PRIMARY KEY) ENGINE=TREFOIL;
+            CREATE TABLE c (id INT PRIMARY KEY, p INT, FOREIGN KEY (p) REFERENCES p (id)) ENGINE=TREFOIL; INSERT INTO p VALUES (1), (2)'
+        # Who reads keeps the copy from taking the place, when it is whole.
+        say_to c 'BEGIN;' 'SELECT COUNT(*) FROM p;' > "$WORK/change"
+        send a 'SET trefoil_lock_wait_timeout = 1;' "$change;"
+        for ((tries = 0; tries < 100; tries++)); do
+            [ "$(value "SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE state LIKE 'Waiting for table metadata%'")" = 0 ] || break
+            sleep 0.05
+        done
+        say_to b 'BEGIN;' 'INSERT INTO c VALUES (1, 1);'
+        say_to c 'COMMIT;'
+        until_done a > "$WORK/change"
+        grep -q 'Lock wait timeout\|errno: 146' "$WORK/change" || { echo "$change did not wait:"; cat "$WORK/change"; }
+        expect_error "$(say_to c 'SET trefoil_lock_wait_timeout = 1;' 'DELETE FROM p WHERE id = 1;')" 1205
+        expect "$(say_to b 'INSERT INTO c VALUES (2, 2);' 'COMMIT;')" ''
+        expect_error "$(say_to c 'DELETE FROM p WHERE id = 1;')" 1451
+        say_to a "$change;" > "$WORK/change"
+        expect "$(errors_of 'DELETE FROM p WHERE id = 2; DELETE FROM c; DELETE FROM p')" 1451
+    done
+}
+
 # A cascade does not make the hash by which the server finds duplicates of a long key.
 check_foreign_hashed() {
     local one='p INT, long_one VARCHAR(4000)' to='REFERENCES p (id) ON UPDATE'

@@ -161,10 +161,15 @@ impl Engine {
         // Of a change by a copy: what refers to the table goes on doing so by its name.
         let is_of_change = is_of_change(from) || is_of_change(to);
         let unchecked = wait.unchecked_foreign_keys || is_of_change;
+        let patient = wait.clone();
         let wait =
             ChangeOptions { leave_references: is_of_change, unchecked_foreign_keys: unchecked, ..to_its_end(wait) };
         let renaming = self.db.changing(wait);
-        renaming.rename_table(from, to)?;
+        if is_backup(to) && !self.db.references_to(from).is_empty() {
+            self.rename_without_writers(&renaming, (from, to), &patient)?;
+        } else {
+            renaming.rename_table(from, to)?;
+        }
         let (label, new_label) = (last_part(from), last_part(to));
         let table = self.db.table(to)?;
         let changes = foreign::renamed(&table.schema(), label, new_label);
@@ -182,6 +187,26 @@ impl Engine {
             all.insert(to.to_owned(), counters);
         }
         Ok(())
+    }
+
+    /// Of a table that others refer to: a child's writer holds the key of its parent in the table of before, and who removes that
+    /// key from the copy would not meet him. So he is waited for; who comes in between, before the name is gone, is found behind
+    /// it, and the name given back.
+    fn rename_without_writers(
+        &self,
+        renaming: &Database,
+        (from, to): (&str, &str),
+        patient: &ChangeOptions,
+    ) -> Result<()> {
+        loop {
+            let table = self.db.table(from)?;
+            self.db.changing(patient.clone()).wait_for_writers(&table)?;
+            renaming.rename_table(from, to)?;
+            if self.db.changing(at_once()).wait_for_writers(&table).is_ok() {
+                return Ok(());
+            }
+            renaming.rename_table(to, from)?;
+        }
     }
 
     pub fn counters(&self, name: &str) -> Arc<Counters> {
@@ -282,7 +307,12 @@ fn last_part(name: &str) -> &str {
 
 /// True for a name that the server gives a table while it changes one: the copy, or what was copied.
 fn is_of_change(name: &str) -> bool {
-    is_copy(name) || name.rsplit('/').next().is_some_and(|last| last.starts_with("#sql-backup-"))
+    is_copy(name) || is_backup(name)
+}
+
+/// True for the name of a table whose place a copy takes.
+fn is_backup(name: &str) -> bool {
+    last_part(name).starts_with("#sql-backup-")
 }
 
 /// True for the name of a temporary table. No user's table has it: in their names this character is encoded.
