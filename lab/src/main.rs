@@ -10,7 +10,7 @@
 //! | [`across`] | checksums of all targets, medians of repetitions |
 //! | [`compare`] | `lab compare`: sides, thresholds, verdicts |
 //! | [`explain`] | `lab explain` |
-//! | [`reference`] | completions, the manual page, the reference of keys |
+//! | [`mod@reference`] | completions, the manual page, the reference of keys |
 //! | [`folder`] | the run folder: names, layout, reading and writing |
 //! | [`metrics`] | `--metrics`: the running numbers as Prometheus text |
 //! | [`progress`] | what is shown while a run goes on |
