@@ -3,8 +3,8 @@
 //! Messages in memory are limited to a share of the budget: beyond it, node after node is flushed (`flush`). On disk they are limited
 //! for each inner node to half of what its leaves take there, and node after node is drained so that few come to it (`filling`): a
 //! [`Sweep`] goes over the node from its first leaf to its last, so that each leaf is written once for all of its messages, and
-//! each block is read about once. Steps, for a few neighbouring leaves at a time: (1) those with messages are loaded, which puts all their messages into them, whatever block
-//! they are in; (2) they are written, complete through now; (3) blocks of which every message is void go; (4) leaves that were
+//! each block is read about once. Steps, for a few neighbouring leaves at a time: (1) those with messages are loaded, which puts all
+//! their messages into them, whatever block they are in; (2) they are written, complete through now; (3) blocks of which every message is void go; (4) leaves that were
 //! read for this leave memory, if it is short.
 //!
 //! Leaves that cannot be read for damage are passed over, and so are blocks of which nothing else is left.
