@@ -132,13 +132,17 @@ fetch_packages() {
     find "$CACHE/apt/archives" -maxdepth 1 -name '*.deb' -exec mv -f -t "$dir/debs" {} +
 }
 
-# Libraries of the engine to compare with that neither this machine nor the server's packages have.
+# What a program names and neither this machine nor the server's packages have. Read whole: under `pipefail` a reader that
+# leaves early would fail what it reads from, and that looks like nothing found.
+lacking() { (private_libraries && ldd "$1" | sed -n '/not found/p'); }
+
+# Libraries of the engine to compare with.
 ROCKSDB_LIBRARIES=(libsnappy1v5)
 fetch_rocksdb() {
     locate
     local plugin=$ROOT/lib/mysql/plugin/ha_rocksdb.so name
     [ -f "$plugin" ] || die "there is no ha_rocksdb.so in $DIR; remove it and fetch again"
-    (private_libraries && ! ldd "$plugin" | grep -q 'not found') && return 0
+    [ -n "$(lacking "$plugin")" ] || return 0
     say "libraries of MyRocks: ${ROCKSDB_LIBRARIES[*]}"
     own_lists
     [ -n "$(apt_cache madison "${ROCKSDB_LIBRARIES[0]}")" ] || update_lists
@@ -146,7 +150,7 @@ fetch_rocksdb() {
         (cd "$DIR/debs" && apt_get download "$name" >> ../packages.log 2>&1) || { log_tail "$DIR/packages.log"; return 1; }
         dpkg-deb -x "$DIR"/debs/"$name"_*.deb "$DIR/root" || return 1
     done
-    if (private_libraries && ldd "$plugin" | grep 'not found' >&2); then die "MyRocks still lacks a library"; fi
+    [ -z "$(lacking "$plugin")" ] || die "MyRocks still lacks a library:" "$(lacking "$plugin")"
 }
 
 # mariadb-dump and mariadb-binlog, which only tests of backups run. False if they are not to be had.

@@ -55,7 +55,7 @@ impl Findings {
 
 type Rule = fn(&Tree, &mut Findings);
 
-const RULES: [Rule; 12] = [
+const RULES: [Rule; 13] = [
     layers::imports,
     sizes::files,
     sizes::functions,
@@ -65,6 +65,7 @@ const RULES: [Rule; 12] = [
     calls::unsafe_code,
     text::leftovers,
     text::machine_paths,
+    text::early_readers,
     documents::links,
     documents::invariants,
     examples::examples,

@@ -48,6 +48,15 @@ impl Drop for House {
 }
 
 #[test]
+fn a_pipe_whose_reader_leaves_is_found() {
+    let house = House::new("early");
+    house.write("a.sh", "# no ldd x | grep -q here\nldd x | grep found\ngrep -q x y\nldd x || grep -q x y\n");
+    assert_eq!(house.findings(), []);
+    house.write("a.sh", "(true && ! ldd x | grep -Fq 'not found') && exit\n");
+    house.expect("early-reader", "a.sh");
+}
+
+#[test]
 fn a_clean_house_has_no_findings() {
     assert_eq!(House::new("clean").findings(), []);
 }

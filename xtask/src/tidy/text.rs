@@ -49,3 +49,22 @@ pub fn machine_paths(tree: &Tree, findings: &mut Findings) {
         }
     }
 }
+
+/// No reader that leaves before its pipe ends. Under `pipefail` what writes into it then fails for the closed pipe, now and
+/// then: a match that was found looks like none.
+pub fn early_readers(tree: &Tree, findings: &mut Findings) {
+    let is_script = |path: &str, text: &str| path.ends_with(".sh") || text.starts_with("#!/usr/bin/env bash");
+    for (path, text) in tree.texts.iter().filter(|(path, text)| is_script(path, text)) {
+        for (i, line) in text.lines().enumerate().filter(|(_, line)| !line.trim_start().starts_with('#')) {
+            let line = line.replace("||", ";");
+            let mut words = line.split('|').skip(1).filter_map(|right| right.trim_start().strip_prefix("grep "));
+            if words.any(|after| after.split_whitespace().take_while(|word| word.starts_with('-')).any(is_quiet)) {
+                findings.add("early-reader", path, i + 1, path, "`| grep -q`: take the text first, then look in it");
+            }
+        }
+    }
+}
+
+fn is_quiet(option: &str) -> bool {
+    option == "--quiet" || !option.starts_with("--") && option.contains('q')
+}
