@@ -6,8 +6,7 @@
 //! A superseded version that nobody may see any more goes when its key is written next, so that a hot row stays small. Tombstones stay:
 //! what they hide lies in runs.
 
-use std::collections::BTreeMap;
-use std::ops::Bound;
+use std::ops::{Bound, Range};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
@@ -15,6 +14,11 @@ use base::{CommitTs, GcView};
 use index::Op;
 use store::Charge;
 use vfs::sync::{Mutex, RwLock};
+
+use crate::block::common_prefix_bytes;
+use directory::{Directory, Place};
+
+mod directory;
 
 /// Versions of a leaf, at most, unless they are of one key.
 const LEAF_ENTRIES_MAX: usize = 128;
@@ -26,8 +30,7 @@ const LEAF_OVERHEAD_BYTES: usize = 256;
 /// A memtable. Once it is sealed nobody writes to it.
 #[derive(Debug)]
 pub(crate) struct Memtable {
-    /// By lowest key; the first is the empty key.
-    leaves: RwLock<BTreeMap<Box<[u8]>, Latched>>,
+    leaves: RwLock<Directory>,
     /// Bytes of memory. Relaxed, as are the next two, which are exact once nobody writes: who seals holds the list's latch alone.
     memory: AtomicI64,
     oldest: AtomicU64,
@@ -67,6 +70,11 @@ const DELETE: u32 = u32::MAX;
 #[derive(Debug, Default)]
 pub(crate) struct Leaf {
     entries: Vec<Entry>,
+    /// Of each entry's key the four bytes behind those that all keys of the leaf have in common: what a search compares before it looks
+    /// at a key.
+    heads: Vec<u32>,
+    /// How many bytes they have in common: as many as the leaf's bounds. 0 in the last leaf, which has no upper one.
+    common: usize,
     bytes: Vec<u8>,
     /// Of `bytes`, nobody's.
     unused: usize,
@@ -87,23 +95,53 @@ impl Leaf {
         (entry.value_bytes != DELETE).then(|| &self.bytes[entry.value_at as usize..][..entry.value_bytes as usize])
     }
 
-    /// The first entry of a higher key, or of this one and newer than `ts`.
-    fn past(&self, key: &[u8], ts: CommitTs) -> usize {
-        self.entries.partition_point(|e| match self.key(e).cmp(key) {
+    /// Of a key between the leaf's bounds. Zeros stand behind a shorter one, so equal heads say nothing.
+    fn head(&self, key: &[u8]) -> u32 {
+        match key.get(self.common..self.common + 4) {
+            Some(bytes) => u32::from_be_bytes(bytes.try_into().expect("four bytes")),
+            None => key
+                .iter()
+                .skip(self.common)
+                .zip([24, 16, 8, 0])
+                .fold(0, |head, (byte, at)| head | u32::from(*byte) << at),
+        }
+    }
+
+    /// How many entries are below `key` or, of it, `is_before` by their timestamps.
+    fn place(&self, key: &[u8], is_before: impl Fn(CommitTs) -> bool) -> usize {
+        let before = |e: &Entry| match self.key(e).cmp(key) {
             std::cmp::Ordering::Less => true,
             std::cmp::Ordering::Greater => false,
-            std::cmp::Ordering::Equal => e.ts <= ts,
-        })
+            std::cmp::Ordering::Equal => is_before(e.ts),
+        };
+        let head = self.head(key);
+        // Keys that ascend.
+        if self.heads.last().is_none_or(|last| *last < head || *last == head && self.entries.last().is_some_and(before))
+        {
+            return self.entries.len();
+        }
+        let from = self.heads.partition_point(|other| *other < head);
+        let alike = self.heads[from..].partition_point(|other| *other == head);
+        from + self.entries[from..from + alike].partition_point(before)
+    }
+
+    /// The first entry of a higher key, or of this one and newer than `ts`.
+    fn past(&self, key: &[u8], ts: CommitTs) -> usize {
+        self.place(key, |other| other <= ts)
+    }
+
+    fn is_of(&self, at: usize, key: &[u8]) -> bool {
+        self.heads[at] == self.head(key) && self.key(&self.entries[at]) == key
     }
 
     /// The newest version of `key` at or below `ts`.
     fn find(&self, key: &[u8], ts: CommitTs) -> Option<&Entry> {
         let at = self.past(key, ts).checked_sub(1)?;
-        Some(&self.entries[at]).filter(|e| self.key(e) == key)
+        self.is_of(at, key).then(|| &self.entries[at])
     }
 
     /// The entries of a range that cuts no key, the newest of a key first, until `each` has enough.
-    fn newest_first<'a>(&'a self, range: std::ops::Range<usize>, mut each: impl FnMut(&'a Entry) -> bool) {
+    fn newest_first<'a>(&'a self, range: Range<usize>, mut each: impl FnMut(&'a Entry) -> bool) {
         let mut first = range.start;
         while first < range.end {
             let key = self.key(&self.entries[first]);
@@ -116,17 +154,20 @@ impl Leaf {
     }
 
     fn memory_bytes(&self) -> usize {
-        self.entries.capacity() * size_of::<Entry>() + self.bytes.capacity() + LEAF_OVERHEAD_BYTES
+        self.entries.capacity() * size_of::<Entry>()
+            + self.heads.capacity() * size_of::<u32>()
+            + self.bytes.capacity()
+            + LEAF_OVERHEAD_BYTES
     }
 
     /// Adds a version; one that is there changes nothing.
     fn insert(&mut self, key: &[u8], ts: CommitTs, op: Op<'_>, view: &GcView) -> Change {
         let at = self.past(key, ts);
-        let here = self.find(key, ts);
+        let here = at.checked_sub(1).filter(|before| self.is_of(*before, key)).map(|before| &self.entries[before]);
         if here.is_some_and(|e| e.ts == ts) {
             return Change::default();
         }
-        let newer = self.entries.get(at).filter(|e| self.key(e) == key);
+        let newer = (at < self.entries.len() && self.is_of(at, key)).then(|| &self.entries[at]);
         let mut change = Change { entries: 1, ..Change::default() };
         if newer.is_none() {
             let mut count = |is_delete: bool, n: i64| if is_delete { change.deleted += n } else { change.live += n };
@@ -159,8 +200,12 @@ impl Leaf {
         };
         let key_bytes = u16::try_from(key.len()).expect("the engine limits keys to 48 KiB");
         if self.entries.capacity() == self.entries.len() {
-            self.entries.reserve_exact((self.entries.len() / 4).max(4));
+            let more = (self.entries.len() / 4).max(4);
+            self.entries.reserve_exact(more);
+            self.heads.reserve_exact(more);
         }
+        let head = self.head(key);
+        self.heads.insert(at, head);
         self.entries.insert(at, Entry { key_at, value_at, value_bytes, key_bytes, ts });
         change.entries -= self.prune(at, key, view);
         change
@@ -171,8 +216,8 @@ impl Leaf {
         if view.floor() == CommitTs::ZERO {
             return 0;
         }
-        let first = self.entries[..at].iter().rposition(|e| self.key(e) != key).map_or(0, |i| i + 1);
-        let past = at + self.entries[at..].iter().take_while(|e| self.key(e) == key).count();
+        let first = (0..at).rev().find(|i| !self.is_of(*i, key)).map_or(0, |i| i + 1);
+        let past = (at..self.entries.len()).find(|i| !self.is_of(*i, key)).unwrap_or(self.entries.len());
         if past - first == 1 {
             return 0;
         }
@@ -188,16 +233,19 @@ impl Leaf {
             newer = Some(entry.ts);
         }
         self.entries.drain(first..kept);
+        self.heads.drain(first..kept);
         self.unused += unused;
         if self.unused > self.bytes.len() / 2 && self.unused > 512 {
-            *self = self.copy(0..self.entries.len());
+            *self = self.copy(0..self.entries.len(), self.common);
         }
         (kept - first) as i64
     }
 
-    /// The entries of a range, in as many bytes as they take.
-    fn copy(&self, range: std::ops::Range<usize>) -> Self {
-        let mut to = Self { entries: Vec::with_capacity(range.len() + 4), bytes: Vec::new(), unused: 0 };
+    /// The entries of a range, of whose keys so many bytes are the same, in as many bytes as they take.
+    fn copy(&self, range: Range<usize>, common: usize) -> Self {
+        let room = range.len() + 4;
+        let (entries, heads) = (Vec::with_capacity(room), Vec::with_capacity(room));
+        let mut to = Self { entries, heads, common, bytes: Vec::new(), unused: 0 };
         let entries = &self.entries[range];
         let bytes: usize =
             entries.iter().map(|e| usize::from(e.key_bytes) + self.value(e).map_or(0, <[u8]>::len)).sum();
@@ -212,6 +260,7 @@ impl Leaf {
             let value_at = to.bytes.len() as u32;
             to.bytes.extend_from_slice(self.value(entry).unwrap_or_default());
             to.entries.push(Entry { key_at, value_at, ..*entry });
+            to.heads.push(to.head(self.key(entry)));
         }
         to
     }
@@ -251,9 +300,8 @@ impl Leaf {
 impl Memtable {
     /// An empty one; `charge` is what its memory is charged to.
     pub fn new(charge: Charge) -> Self {
-        let leaves = BTreeMap::from([(Box::from([]), Arc::default())]);
         Self {
-            leaves: RwLock::new(leaves),
+            leaves: RwLock::new(Directory::new()),
             memory: AtomicI64::new(0),
             oldest: AtomicU64::new(u64::MAX),
             newest: AtomicU64::new(0),
@@ -293,10 +341,7 @@ impl Memtable {
     pub fn insert(&self, key: &[u8], ts: CommitTs, op: Op<'_>, view: &GcView) {
         let (low, is_full) = {
             let leaves = self.leaves.read();
-            let (low, leaf) = leaves
-                .range::<[u8], _>((Bound::Unbounded, Bound::Included(key)))
-                .next_back()
-                .expect("a leaf of the empty key");
+            let Place { low, leaf } = leaves.at(key);
             let mut leaf = leaf.write();
             let before = leaf.memory_bytes();
             let change = leaf.insert(key, ts, op, view);
@@ -323,13 +368,15 @@ impl Memtable {
 
     fn split(&self, low: &[u8]) {
         let mut leaves = self.leaves.write();
-        let is_last = leaves.range::<[u8], _>((Bound::Excluded(low), Bound::Unbounded)).next().is_none();
-        let Some(cell) = leaves.get(low).cloned() else { return };
+        let high = leaves.after(low).map(|place| place.low.clone());
+        let Some(cell) = leaves.get(low).map(|place| place.leaf.clone()) else { return };
         let mut leaf = cell.write();
-        let Some(at) = leaf.is_full().then(|| leaf.cut(is_last)).flatten() else { return };
+        let Some(at) = leaf.is_full().then(|| leaf.cut(high.is_none())).flatten() else { return };
         let before = leaf.memory_bytes();
-        let (left, right) = (leaf.copy(0..at), leaf.copy(at..leaf.entries.len()));
         let separator: Box<[u8]> = leaf.key(&leaf.entries[at]).into();
+        let left = leaf.copy(0..at, common_prefix_bytes(low, &separator));
+        let common = high.map_or(0, |high| common_prefix_bytes(&separator, &high));
+        let right = leaf.copy(at..leaf.entries.len(), common);
         let delta = (left.memory_bytes() + right.memory_bytes() + separator.len()) as i64 - before as i64;
         self.memory.fetch_add(delta, Ordering::Relaxed);
         *leaf = left;
@@ -346,8 +393,7 @@ impl Memtable {
     /// Calls `found` with the newest version of `key` at or below `at`, if there is one.
     pub fn get<T>(&self, key: &[u8], at: CommitTs, found: impl FnOnce(CommitTs, Option<&[u8]>) -> T) -> Option<T> {
         let leaves = self.leaves.read();
-        let (_, leaf) = leaves.range::<[u8], _>((Bound::Unbounded, Bound::Included(key))).next_back()?;
-        let leaf = leaf.read();
+        let leaf = leaves.at(key).leaf.read();
         let entry = leaf.find(key, at)?;
         Some(found(entry.ts, leaf.value(entry)))
     }
@@ -360,19 +406,16 @@ impl Memtable {
         mut each: impl FnMut(&[u8], CommitTs, Option<&[u8]>) -> bool,
     ) -> Option<Vec<u8>> {
         let leaves = self.leaves.read();
-        let (low, leaf) = match from {
-            Bound::Unbounded => leaves.iter().next()?,
-            Bound::Included(key) | Bound::Excluded(key) => {
-                leaves.range::<[u8], _>((Bound::Unbounded, Bound::Included(key.as_slice()))).next_back()?
-            }
+        let Place { low, leaf } = match from {
+            Bound::Unbounded => leaves.at(&[]),
+            Bound::Included(key) | Bound::Excluded(key) => leaves.at(key),
         };
-        let next =
-            leaves.range::<[u8], _>((Bound::Excluded(&**low), Bound::Unbounded)).next().map(|(low, _)| low.to_vec());
+        let next = leaves.after(low).map(|place| place.low.to_vec());
         let leaf = leaf.read();
         let start = match from {
             Bound::Unbounded => 0,
-            Bound::Included(key) => leaf.entries.partition_point(|e| leaf.key(e) < key.as_slice()),
-            Bound::Excluded(key) => leaf.entries.partition_point(|e| leaf.key(e) <= key.as_slice()),
+            Bound::Included(key) => leaf.place(key, |_| false),
+            Bound::Excluded(key) => leaf.place(key, |_| true),
         };
         leaf.newest_first(start..leaf.entries.len(), |e| each(leaf.key(e), e.ts, leaf.value(e)));
         next
@@ -386,14 +429,13 @@ impl Memtable {
         mut each: impl FnMut(&[u8], CommitTs, Option<&[u8]>),
     ) -> Option<Vec<u8>> {
         let leaves = self.leaves.read();
-        let range: (Bound<&[u8]>, Bound<&[u8]>) = (Bound::Unbounded, below.as_ref().map(Vec::as_slice));
-        let (low, leaf) = leaves.range::<[u8], _>(range).next_back()?;
+        let Place { low, leaf } = leaves.below(below.as_ref().map(Vec::as_slice))?;
         let leaf = leaf.read();
-        let past = leaf.entries.partition_point(|e| match below {
-            Bound::Unbounded => true,
-            Bound::Included(key) => leaf.key(e) <= key.as_slice(),
-            Bound::Excluded(key) => leaf.key(e) < key.as_slice(),
-        });
+        let past = match below {
+            Bound::Unbounded => leaf.entries.len(),
+            Bound::Included(key) => leaf.place(key, |_| true),
+            Bound::Excluded(key) => leaf.place(key, |_| false),
+        };
         leaf.newest_first(0..past, |e| {
             each(leaf.key(e), e.ts, leaf.value(e));
             true
@@ -408,18 +450,16 @@ impl Memtable {
             Bound::Included(low) | Bound::Excluded(low) => low,
             Bound::Unbounded => &[],
         };
-        let first = leaves.range::<[u8], _>((Bound::Unbounded, Bound::Included(from))).next_back();
-        let rest = leaves.range::<[u8], _>((Bound::Excluded(from), Bound::Unbounded));
-        let concerned = first.into_iter().chain(rest).take_while(|(low, _)| low.is_empty() || !range.is_above(low));
-        concerned.fold((0, 0, false), |sum, (_, leaf)| {
-            let (live, deleted, has_value) = leaf.read().count(|key| range.contains(key));
+        let concerned = leaves.from(from).take_while(|place| place.low.is_empty() || !range.is_above(&place.low));
+        concerned.fold((0, 0, false), |sum, place| {
+            let (live, deleted, has_value) = place.leaf.read().count(|key| range.contains(key));
             (sum.0 + live, sum.1 + deleted, sum.2 || has_value)
         })
     }
 
     /// Lowest keys of the leaves.
     pub fn leaf_keys(&self) -> Vec<Vec<u8>> {
-        self.leaves.read().keys().map(|key| key.to_vec()).collect()
+        self.leaves.read().iter().map(|place| place.low.to_vec()).collect()
     }
 
     /// Number of versions.
@@ -436,6 +476,8 @@ impl Memtable {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use index::KeyRange;
     use store::{Budget, Class};
     use vfs::random::Rng;
