@@ -280,6 +280,11 @@ impl EntryBatch {
         entries.retain(|e| wanted(&bytes[e.start..e.start + e.key_bytes as usize], e.ts));
     }
 
+    /// Keeps the live entries.
+    pub fn drop_tombstones(&mut self) {
+        self.entries.retain(|e| !e.tombstone);
+    }
+
     /// Appends a live entry.
     pub fn push(&mut self, key: &[u8], value: &[u8], ts: CommitTs) {
         self.push_any(key, Some(value), ts);

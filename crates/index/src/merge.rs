@@ -51,6 +51,8 @@ struct Head<S> {
     ahead: EntryBatch,
     at: usize,
     more: bool,
+    /// The first eight bytes of the key at `at`, as a number: heads that differ there are not looked at any further.
+    front: u64,
 }
 
 /// The merge of any number of sources.
@@ -99,8 +101,10 @@ impl<S: Source> Merge<S> {
     /// A merge of sources that run in `direction`.
     #[must_use]
     pub fn new(direction: Direction, tombstones: Tombstones, sources: Vec<S>) -> Self {
-        let heads: Vec<_> =
-            sources.into_iter().map(|source| Head { source, ahead: EntryBatch::new(), at: 0, more: true }).collect();
+        let heads: Vec<_> = sources
+            .into_iter()
+            .map(|source| Head { source, ahead: EntryBatch::new(), at: 0, more: true, front: 0 })
+            .collect();
         let heap = Vec::with_capacity(heads.len());
         Self { heads, heap, direction, tombstones, last: None, started: false, passed: 0, looked: 0 }
     }
@@ -125,6 +129,9 @@ impl<S: Source> Merge<S> {
                 self.sift_down(at);
             }
         }
+        if self.take_all(out, max)? {
+            return Ok(!self.heap.is_empty());
+        }
         // Bounded by entries looked at, not only by those given out: a long row of tombstones must not hold
         // the caller, who may want to look around between two calls.
         let mut looks = max.saturating_mul(4).max(64);
@@ -135,12 +142,41 @@ impl<S: Source> Merge<S> {
             self.take_least(out);
             self.passed = if out.len() > given { 0 } else { self.passed + 1 };
             self.advance_least(max.max(self.passed.min(READ_AHEAD_MAX)))?;
+            if !out.is_empty() && self.heap.len() == 1 && self.heads[self.heap[0]].at == 0 {
+                break;
+            }
             // In a long row of tombstones the caller may know better than to pass over all of it.
             if self.passed > 0 && self.passed.is_multiple_of(PASSED_MAX) {
                 break;
             }
         }
         Ok(!self.heap.is_empty())
+    }
+
+    /// While one source is left, what it has read ahead is given out as it is. False if that cannot be.
+    fn take_all(&mut self, out: &mut EntryBatch, max: usize) -> Result<bool> {
+        let [one] = self.heap[..] else { return Ok(false) };
+        let head = &mut self.heads[one];
+        // What was begun beside others is ended one by one, and so is what begins with a key that was decided.
+        if head.at > 0 || head.ahead.len() > max || self.last.as_deref() == Some(head.ahead.key(0)) {
+            return Ok(false);
+        }
+        std::mem::swap(out, &mut head.ahead);
+        self.looked += out.len() as u64;
+        self.passed += out.len();
+        let last = self.last.get_or_insert_default();
+        last.clear();
+        last.extend_from_slice(out.key(out.len() - 1));
+        if self.tombstones == Tombstones::Hide {
+            out.drop_tombstones();
+        }
+        if !out.is_empty() {
+            self.passed = 0;
+        }
+        if !head.refill(max.max(self.passed.min(READ_AHEAD_MAX)))? {
+            self.heap.clear();
+        }
+        Ok(true)
     }
 
     /// The key decided last, given out or hidden: a merge that begins behind it gives what this one would go on with.
@@ -176,7 +212,9 @@ impl<S: Source> Merge<S> {
     fn advance_least(&mut self, max: usize) -> Result<()> {
         let head = &mut self.heads[self.heap[0]];
         head.at += 1;
-        if head.at == head.ahead.len() && !head.refill(max)? {
+        if head.at < head.ahead.len() {
+            head.front = front(head.ahead.key(head.at));
+        } else if !head.refill(max)? {
             self.heap.swap_remove(0);
         }
         if !self.heap.is_empty() {
@@ -205,7 +243,7 @@ impl<S: Source> Merge<S> {
     /// True if head `a` comes before head `b`: by key in the direction, newest first among equal keys.
     fn before(&self, a: usize, b: usize) -> bool {
         let (a, b) = (&self.heads[a], &self.heads[b]);
-        let by_key = a.ahead.key(a.at).cmp(b.ahead.key(b.at));
+        let by_key = a.front.cmp(&b.front).then_with(|| a.ahead.key(a.at).cmp(b.ahead.key(b.at)));
         let by_key = if self.direction == Direction::Forward { by_key } else { by_key.reverse() };
         by_key.then_with(|| b.ahead.ts(b.at).cmp(&a.ahead.ts(a.at))) == Ordering::Less
     }
@@ -236,7 +274,16 @@ impl<S: Source> Head<S> {
         while self.more && self.ahead.is_empty() {
             self.more = self.source.fill(&mut self.ahead, max.max(1))?;
         }
+        self.front = if self.ahead.is_empty() { 0 } else { front(self.ahead.key(0)) };
         Ok(!self.ahead.is_empty())
+    }
+}
+
+/// In the order of keys; zeros stand behind a shorter one, so of two that are equal here nothing is known.
+fn front(key: &[u8]) -> u64 {
+    match key.first_chunk() {
+        Some(bytes) => u64::from_be_bytes(*bytes),
+        None => key.iter().zip((0..8).rev()).fold(0, |front, (byte, at)| front | u64::from(*byte) << (8 * at)),
     }
 }
 

@@ -409,14 +409,16 @@ impl RunSource {
             let block = self.block.clone().expect("just entered");
             let mut i = self.place.and_then(|place| place.at).expect("just entered");
             let mut is_decided = self.has_key && i < block.len() && block.is_of(i, &self.key);
-            while i < block.len() {
-                let version = block.version(i).1;
+            let mut next = (i < block.len()).then(|| block.version(i));
+            while let Some((suffix, version)) = next {
                 if !is_decided && version.ts <= self.look.at {
                     if out.len() == max {
                         self.place = self.place.map(|place| Place { at: Some(i), ..place });
                         return Ok(());
                     }
-                    block.key_into(i, &mut self.key);
+                    self.key.clear();
+                    self.key.extend_from_slice(block.prefix());
+                    self.key.extend_from_slice(suffix);
                     self.has_key = true;
                     if self.look.range.is_above(&self.key) {
                         self.place = None;
@@ -426,7 +428,8 @@ impl RunSource {
                     is_decided = true;
                 }
                 i += 1;
-                is_decided &= i < block.len() && block.same_key(i, i - 1);
+                next = (i < block.len()).then(|| block.version(i));
+                is_decided &= next.is_some_and(|(other, _)| other == suffix);
             }
             self.leave_block();
         }
