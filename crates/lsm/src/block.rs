@@ -7,11 +7,14 @@
 //! Bytes from disk are checked once, by [`DataBlock::parse`]; what is read later of a [`DataBlock`] holds.
 
 use std::cmp::Ordering;
+use std::ops::Range;
 
 use base::CommitTs;
 use base::bytes::{Reader, put_bytes, put_varint};
 use base::limits::KEY_BYTES_MAX;
 use store::BlockRef;
+
+use crate::signposts::Signposts;
 
 const DATA_FORMAT: u8 = 1;
 /// Codes of values; from the last on it is an inline value of so many bytes more.
@@ -20,6 +23,8 @@ const LARGE: u64 = 1;
 const INLINE: u64 = 2;
 /// Bytes of an entry's offset.
 const OFFSET_BYTES: usize = 4;
+/// One signpost in memory for so many entries.
+const POST_STEP: usize = 4;
 
 /// What a version says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -174,9 +179,10 @@ pub(crate) struct DataBlock {
     bytes: Vec<u8>,
     count: usize,
     oldest: u64,
-    prefix: std::ops::Range<usize>,
+    prefix: Range<usize>,
     /// Where the offsets begin.
     offsets: usize,
+    posts: Signposts,
 }
 
 impl DataBlock {
@@ -185,8 +191,9 @@ impl DataBlock {
     /// # Errors
     /// A sentence that says what is wrong with the bytes.
     pub fn parse(bytes: Vec<u8>) -> Result<Self, String> {
-        let this = Self::read_front(bytes).ok_or("run: the front of a block does not hold")?;
+        let mut this = Self::read_front(bytes).ok_or("run: the front of a block does not hold")?;
         this.check()?;
+        this.posts = Signposts::new(POST_STEP, this.count, |i| this.suffix(i));
         Ok(this)
     }
 
@@ -199,7 +206,7 @@ impl DataBlock {
         let prefix_bytes = r.bytes()?.len();
         let behind = bytes.len() - r.rest().len();
         let offsets = bytes.len().checked_sub(count.checked_mul(OFFSET_BYTES)?).filter(|at| *at >= behind)?;
-        Some(Self { count, oldest, prefix: behind - prefix_bytes..behind, offsets, bytes })
+        Some(Self { count, oldest, prefix: behind - prefix_bytes..behind, offsets, bytes, posts: Signposts::none() })
     }
 
     /// Every entry lies where its offset says, one behind the other, in order.
@@ -263,7 +270,7 @@ impl DataBlock {
 
     /// Bytes of memory.
     pub fn memory_bytes(&self) -> usize {
-        self.bytes.capacity()
+        self.bytes.capacity() + self.posts.memory_bytes()
     }
 
     /// What all keys start with.
@@ -296,16 +303,7 @@ impl DataBlock {
     /// The first version at or behind (`key`, `ts`): of a higher key, or of this one and not newer. [`DataBlock::len`] if there is
     /// none.
     pub fn seek(&self, key: &[u8], ts: CommitTs) -> usize {
-        let prefix = self.prefix();
-        let cut = prefix.len().min(key.len());
-        match key[..cut].cmp(&prefix[..cut]) {
-            Ordering::Less => return 0,
-            Ordering::Greater => return self.count,
-            Ordering::Equal if key.len() < prefix.len() => return 0,
-            Ordering::Equal => {}
-        }
-        let rest = &key[prefix.len()..];
-        let (mut low, mut high) = (0, self.count);
+        let (rest, Range { start: mut low, end: mut high }) = self.posts.narrow(self.prefix(), key, self.count);
         while low < high {
             let mid = low + (high - low) / 2;
             let before = match self.suffix(mid).cmp(rest) {

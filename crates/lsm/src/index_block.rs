@@ -3,6 +3,7 @@
 //! Layout of the payload in `docs/formats/lsm.md`. Bytes from disk are checked once, by [`IndexBlock::parse`]. In memory it also has a
 //! cell for each of its data blocks that is in memory; when it leaves memory these do: each look at one was a look at it.
 
+use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
 use base::CommitTs;
@@ -10,8 +11,9 @@ use base::bytes::{Reader, put_bytes, put_varint};
 use base::limits::KEY_BYTES_MAX;
 use store::{BlockRef, Filter, FilterRef, KeyHash, allocated};
 
-use crate::block::DataBlock;
+use crate::block::{DataBlock, common_prefix_bytes};
 use crate::cell::Cell;
+use crate::signposts::Signposts;
 
 const INDEX_FORMAT: u8 = 2;
 /// Bytes of an entry's offset.
@@ -138,6 +140,9 @@ pub(crate) struct IndexBlock {
     bytes: Vec<u8>,
     /// Where the offsets begin.
     offsets: usize,
+    /// What the keys of all entries start with, in bytes.
+    common: usize,
+    posts: Signposts,
     /// By data block: those that were looked at have a cell.
     cells: Box<[OnceLock<Arc<Cell<DataBlock>>>]>,
 }
@@ -160,8 +165,11 @@ impl IndexBlock {
         };
         let (count, behind, offsets) = front(&bytes).ok_or("run: the front of an index block does not hold")?;
         let cells = (0..count).map(|_| OnceLock::new()).collect();
-        let this = Self { bytes, offsets, cells };
+        let mut this = Self { bytes, offsets, common: 0, posts: Signposts::none(), cells };
         this.check(behind)?;
+        let (first, last) = (this.first_version(0).0, this.first_version(count - 1).0);
+        this.common = common_prefix_bytes(first, last);
+        this.posts = Signposts::new(1, count, |i| &this.first_version(i).0[this.common..]);
         Ok(this)
     }
 
@@ -213,7 +221,8 @@ impl IndexBlock {
 
     /// The first data block that begins behind (`key`, `ts`).
     pub fn first_behind(&self, key: &[u8], ts: CommitTs) -> usize {
-        let (mut low, mut high) = (0, self.len());
+        let prefix = &self.first_version(0).0[..self.common];
+        let (_, Range { start: mut low, end: mut high }) = self.posts.narrow(prefix, key, self.len());
         while low < high {
             let mid = low + (high - low) / 2;
             let (first, at) = self.first_version(mid);
@@ -240,7 +249,7 @@ impl IndexBlock {
     pub fn memory_bytes(&self) -> u64 {
         let cell = allocated(2 * size_of::<usize>() + size_of::<Cell<DataBlock>>()) + allocated(size_of::<usize>());
         let cells = allocated(size_of_val(&*self.cells)) + cell * self.cells.len() as u64;
-        allocated(self.bytes.capacity()) + cells + allocated(size_of::<Self>())
+        allocated(self.bytes.capacity()) + allocated(self.posts.memory_bytes()) + cells + allocated(size_of::<Self>())
     }
 }
 

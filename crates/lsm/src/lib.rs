@@ -54,6 +54,7 @@ mod parked;
 mod partition;
 mod read;
 mod run;
+mod signposts;
 mod slot;
 mod source;
 mod state;

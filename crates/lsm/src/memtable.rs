@@ -16,6 +16,7 @@ use store::Charge;
 use vfs::sync::{Mutex, RwLock};
 
 use crate::block::common_prefix_bytes;
+use crate::signposts::front;
 use directory::{Directory, Place};
 
 mod directory;
@@ -97,14 +98,7 @@ impl Leaf {
 
     /// Of a key between the leaf's bounds. Zeros stand behind a shorter one, so equal heads say nothing.
     fn head(&self, key: &[u8]) -> u32 {
-        match key.get(self.common..self.common + 4) {
-            Some(bytes) => u32::from_be_bytes(bytes.try_into().expect("four bytes")),
-            None => key
-                .iter()
-                .skip(self.common)
-                .zip([24, 16, 8, 0])
-                .fold(0, |head, (byte, at)| head | u32::from(*byte) << at),
-        }
+        front(key, self.common)
     }
 
     /// How many entries are below `key` or, of it, `is_before` by their timestamps.
