@@ -3,11 +3,13 @@
 //! 1. Sides are made of the runs: one target in one case of one run, its repetitions in order.
 //! 2. Every side but the base is set beside the base of the same case. With `--base RUN` that is the same target in
 //!    the base run (or the only one there); with `--base TARGET` that target in the same run, else the first that has it.
+//!    Only what belongs together is set side by side: runs of one workload, and of two plans the same part at the same
+//!    size. Parts of one plan never are, unless one of them is named as the base.
 //! 3. Every ratio is estimated and all of them are judged together ([`lab_measure::judge`]).
 //! 4. Conditions of `--fail-on` are judged by themselves: few ratios are asked for, so smaller differences are certain.
 
 mod ci;
-mod printed;
+pub mod printed;
 mod sides;
 mod threshold;
 
@@ -19,7 +21,7 @@ use serde::Serialize;
 
 use crate::cli::Compare;
 use crate::outcome::Failure;
-use crate::run::plan::expanded;
+use crate::run::plan::is_plan;
 use sides::{Pair, Sides};
 use threshold::Threshold;
 
@@ -77,42 +79,65 @@ pub struct Line {
     pub verdict: Verdict,
 }
 
-/// Runs the command.
-pub fn compare(options: &Compare) -> Result<(), Failure> {
-    let thresholds = options.fail_on.iter().map(|text| Threshold::parse(text)).collect::<Result<Vec<_>, _>>()?;
-    let metrics = wanted(options)?;
-    let mut runs: Vec<PathBuf> = expanded(&options.runs)?;
-    let base_run = options.base.as_ref().map(PathBuf::from).filter(|path| path.join("run.json").exists());
-    runs.extend(base_run.filter(|base| !options.runs.iter().any(|run| sides::same_folder(run, base))));
-    let sides = Sides::read(&runs)?;
-    let pairs = sides.pairs(options.base.as_deref())?;
-    let margin = options.margin / 100.0;
-    let lines = judged(&sides, &pairs, &metrics, margin, &|_, _| true);
+/// A comparison, and what it was made of.
+pub struct Compared {
+    /// One number of one step each.
+    pub lines: Vec<Line>,
+    /// What a reader has to know.
+    pub notes: Vec<String>,
+    sides: Sides,
+    pairs: Vec<Pair>,
+}
+
+/// Compares runs and plans.
+pub fn compared(
+    named: &[PathBuf],
+    base: Option<&str>,
+    metrics: &[&'static str],
+    margin: f64,
+) -> Result<Compared, Failure> {
+    let mut sources = named.to_vec();
+    let base_run = base.map(PathBuf::from).filter(|path| path.join("run.json").exists() || is_plan(path));
+    sources.extend(base_run.filter(|base| !named.iter().any(|run| sides::same_folder(run, base))));
+    let sides = Sides::read(&sources)?;
+    let (pairs, alone) = sides.pairs(base)?;
+    let lines = judged(&sides, &pairs, metrics, margin, &|_, _| true);
     if lines.is_empty() {
         return Err(Failure::Failed("the sides have no step with a common number".into()));
     }
-    sides.notes(&pairs).iter().for_each(|note| eprintln!("note: {note}"));
-    print!("{}", printed::printed(&lines, options.format));
-    let verdict = verdict_of(&sides, &pairs, &thresholds, margin);
+    let notes = sides.notes(&pairs).into_iter().chain(alone).collect();
+    Ok(Compared { lines, notes, sides, pairs })
+}
+
+/// Runs the command.
+pub fn compare(options: &Compare) -> Result<(), Failure> {
+    let thresholds = options.fail_on.iter().map(|text| Threshold::parse(text)).collect::<Result<Vec<_>, _>>()?;
+    let metrics = wanted(&options.metrics)?;
+    let margin = options.margin / 100.0;
+    let made = compared(&options.runs, options.base.as_deref(), &metrics, margin)?;
+    made.notes.iter().for_each(|note| eprintln!("note: {note}"));
+    print!("{}", printed::printed(&made.lines, options.format));
+    let verdict = verdict_of(&made.sides, &made.pairs, &thresholds, margin);
     if let Some(path) = &options.junit {
-        crate::folder::write_whole(path, &ci::junit(&lines, &verdict))?;
+        crate::folder::write_whole(path, &ci::junit(&made.lines, &verdict))?;
     }
     if options.annotations {
         // Beside results, and where a CI system looks for them.
-        eprint!("{}", ci::annotations(&lines, &verdict));
+        eprint!("{}", ci::annotations(&made.lines, &verdict));
     }
     verdict
 }
 
-fn wanted(options: &Compare) -> Result<Vec<&'static str>, Failure> {
+/// The numbers to compare by their names; the usual ones if none is named.
+pub fn wanted(names: &[String]) -> Result<Vec<&'static str>, Failure> {
     let known = sides::known_metrics();
-    if options.metrics.is_empty() {
+    if names.is_empty() {
         return Ok(known.into_iter().filter(|name| USUAL.contains(name)).collect());
     }
-    if options.metrics == ["all"] {
+    if names == ["all"] {
         return Ok(known.into_iter().filter(|name| more_is_better(name).is_some()).collect());
     }
-    options.metrics.iter().map(|name| threshold::metric(name)).collect()
+    names.iter().map(|name| threshold::metric(name)).collect()
 }
 
 /// Lines of all pairs and steps for the metrics, judged together.

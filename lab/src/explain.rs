@@ -18,7 +18,7 @@ use crate::run::plan::expanded;
 
 /// A step of both runs.
 #[derive(Debug, Serialize)]
-struct Explained {
+pub struct Explained {
     step: String,
     base: String,
     target: String,
@@ -29,23 +29,30 @@ struct Explained {
     after_us: f64,
     change_us: f64,
     /// What changed most.
-    first: String,
+    pub first: String,
     /// Of the change, in percent; of the slower side's time where nothing changed.
     unexplained_pct: f64,
-    parts: Vec<Change>,
-    beside: Vec<Change>,
+    /// What the time is made of, what changed most first.
+    pub parts: Vec<Change>,
+    /// Costs that nobody waits for.
+    pub beside: Vec<Change>,
 }
 
 /// A target in a case: its name, tables, clients, cores.
 type Key = (String, (u32, u32, Option<u32>));
 
-/// All steps of a run or a plan, targets under their names.
+/// All steps of a run or a plan, targets under their names: a plan of several parts has each part's targets apart.
 fn steps_of(run: &Path) -> Result<Vec<StepRecord>, Failure> {
     let mut all = Vec::new();
-    for path in expanded(&[run.to_path_buf()])? {
-        let (folder, record) = Folder::open(&path)?;
+    let paths = expanded(&[run.to_path_buf()])?;
+    for path in &paths {
+        let (folder, record) = Folder::open(path)?;
         let mut steps = read_steps(&folder.path)?;
-        steps.iter_mut().for_each(|step| step.result.target = record.name_of(&step.result.target).to_owned());
+        let part = path.file_name().filter(|_| paths.len() > 1);
+        let part = part.map(|part| format!(" [{}]", part.to_string_lossy())).unwrap_or_default();
+        for step in &mut steps {
+            step.result.target = format!("{}{part}", record.name_of(&step.result.target));
+        }
         all.extend(steps);
     }
     Ok(all)
@@ -78,6 +85,18 @@ fn splits(steps: &[StepRecord], key: &Key) -> Vec<(String, Split, usize)> {
 
 /// Runs the command.
 pub fn explain(options: &Explain) -> Result<(), Failure> {
+    let all = explained_steps(options)?;
+    match options.format {
+        ExplainFormat::Json => {
+            println!("{}", serde_json::to_string_pretty(&all).expect("only text and numbers"));
+        }
+        ExplainFormat::Text => all.iter().for_each(|explained| print!("{}", told(explained))),
+    }
+    Ok(())
+}
+
+/// Every step that both runs have.
+pub fn explained_steps(options: &Explain) -> Result<Vec<Explained>, Failure> {
     let (before, after) = (steps_of(&options.base)?, steps_of(&options.run)?);
     let chosen = |steps: &[StepRecord], wanted: &Option<String>, run: &PathBuf| -> Result<Vec<String>, Failure> {
         let known = targets(steps);
@@ -118,13 +137,7 @@ pub fn explain(options: &Explain) -> Result<(), Failure> {
                 .into(),
         ));
     }
-    match options.format {
-        ExplainFormat::Json => {
-            println!("{}", serde_json::to_string_pretty(&all).expect("only text and numbers"));
-        }
-        ExplainFormat::Text => all.iter().for_each(|explained| print!("{}", told(explained))),
-    }
-    Ok(())
+    Ok(all)
 }
 
 fn explained(
@@ -156,17 +169,25 @@ fn explained(
     }
 }
 
-/// For people: the whole, then the parts that matter, then what is beside the time.
-fn told(explained: &Explained) -> String {
+/// What is explained, and by how much it changed.
+pub fn headline(explained: &Explained) -> String {
     let Explained { step, base, target, tables, clients, before_us, after_us, change_us, .. } = explained;
     let times = if *before_us > 0.0 { format!(", {:.2} times", after_us / before_us) } else { String::new() };
     let names = if base == target { base.clone() } else { format!("{base} -> {target}") };
-    let mut out = format!(
-        "\n{step}, {names}, {clients} clients, {tables} tables: {before_us:.2} us an operation -> {after_us:.2} us \
-         ({change_us:+.2}{times})\n"
-    );
-    out.push_str(&format!("first: {}\n", explained.first));
-    let share = |us: f64| if *change_us == 0.0 { 0.0 } else { 100.0 * us / change_us.abs() };
+    format!(
+        "{step}, {names}, {clients} clients, {tables} tables: {before_us:.2} us an operation -> {after_us:.2} us \
+         ({change_us:+.2}{times})"
+    )
+}
+
+/// A part of the change, in percent of it.
+pub fn share(explained: &Explained, us: f64) -> f64 {
+    if explained.change_us == 0.0 { 0.0 } else { 100.0 * us / explained.change_us.abs() }
+}
+
+/// For people: the whole, then the parts that matter, then what is beside the time.
+fn told(explained: &Explained) -> String {
+    let mut out = format!("\n{}\nfirst: {}\n", headline(explained), explained.first);
     for part in &explained.parts {
         out.push_str(&format!(
             "  {:<24} {:>10.2} -> {:>10.2} us  {:>+10.2} us  {:>+7.1} % of the change\n",
@@ -174,7 +195,7 @@ fn told(explained: &Explained) -> String {
             part.before_us,
             part.after_us,
             part.change_us,
-            share(part.change_us)
+            share(explained, part.change_us)
         ));
     }
     for part in explained.beside.iter().filter(|part| part.before_us.max(part.after_us) > 0.0) {

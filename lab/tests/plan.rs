@@ -190,6 +190,7 @@ fn an_interrupted_plan_goes_on_and_what_is_done_is_not_run_again() {
         let output = lab(dir.path(), arguments);
         assert!(output.status.success(), "{arguments:?}: {}{}", text(&output.stdout), text(&output.stderr));
     }
+    parts_are_compared_within_themselves(dir.path());
     // Again there is nothing left to do.
     let again = lab(dir.path(), &["run", "--resume", "run", "--format", "json", "--quiet"]);
     let results: Value = serde_json::from_slice(&again.stdout).unwrap();
@@ -199,6 +200,48 @@ fn an_interrupted_plan_goes_on_and_what_is_done_is_not_run_again() {
     };
     assert_eq!((of("one", "first.base"), of("one", "second.log"), of("two", "first.base")), (4, 4, 4));
     assert_eq!(std::fs::metadata(&first).unwrap().modified().unwrap(), before);
+}
+
+/// Parts of a plan are other workloads: nothing is set beside what does not belong to it.
+fn parts_are_compared_within_themselves(dir: &Path) {
+    let compared = |arguments: &[&str]| {
+        let output = lab(dir, &[&["compare", "--metrics", "ips_av", "--format", "json"], arguments].concat());
+        let lines: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
+        let mut pairs: Vec<(String, String)> = Vec::new();
+        for line in lines.as_array().into_iter().flatten() {
+            let pair = ["base", "target"].map(|side| line[side].as_str().unwrap().to_owned());
+            pairs.extend((!pairs.contains(&pair.clone().into())).then_some(pair.into()));
+        }
+        (output.status.code(), pairs, text(&output.stderr))
+    };
+    let pair = |base: &str, target: &str| (base.to_owned(), target.to_owned());
+    let of_one = ["second.base [one]", "second.log [one]"].map(|target| pair("first.base [one]", target));
+    // Part two has one target alone: nothing stands beside it, and part one's base has nothing to do with it.
+    assert_eq!(compared(&["run"]).1, of_one);
+    assert_eq!(compared(&["run", "--base", "first.base"]).1, of_one);
+    let (code, _, told) = compared(&["run/parts/two"]);
+    assert!(code == Some(2) && told.contains("parts of a plan are compared within themselves"), "{told}");
+    // The same plan again: part by part, and only where both are of one size.
+    assert!(Command::new("cp").args(["-r", "run", "later"]).current_dir(dir).status().unwrap().success());
+    let names = ["first.base", "second.base", "second.log"];
+    let mut both: Vec<_> = names
+        .iter()
+        .map(|name| pair(&format!("{name} [run/parts/one]"), &format!("{name} [later/parts/one]")))
+        .collect();
+    let two = pair("first.base [run/parts/two]", "first.base [later/parts/two]");
+    both.push(two.clone());
+    assert_eq!(compared(&["run", "later"]).1, both);
+    let explained = lab(dir, &["explain", "run", "later", "--target", "first.base [two]"]);
+    assert!(text(&explained.stdout).contains("l.i0, first.base [two], 1 clients"), "{}", text(&explained.stderr));
+    let path = dir.join("later/parts/two/run.json");
+    let mut smaller = json(path.clone());
+    smaller["plan"]["rows"] = 1_000.into();
+    std::fs::write(&path, smaller.to_string()).unwrap();
+    let (_, pairs, told) = compared(&["run", "later"]);
+    assert!(!pairs.contains(&two) && pairs.len() == 3, "{pairs:?}");
+    assert!(told.contains("later/parts/two has nothing beside it: two has 2000 rows here and 1000 there"), "{told}");
+    // Whoever names a part as the base means it.
+    assert_eq!(compared(&["later/parts/two", "--base", "run/parts/one"]).1.len(), 1);
 }
 
 #[test]

@@ -31,7 +31,8 @@ fn interval(line: &Line) -> String {
     line.ratio_low.zip(line.ratio_high).map_or_else(String::new, |(low, high)| format!("{low:.3} .. {high:.3}"))
 }
 
-fn rows_of(lines: &[Line]) -> Vec<Vec<String>> {
+/// The table: headings, then a row for each line.
+pub fn rows_of(lines: &[Line]) -> Vec<Vec<String>> {
     let headings =
         ["target", "base", "step", "number", "of base", "of target", "ratio", "95 % interval", "n", "verdict"];
     let several = lines.iter().any(|line| (&line.target, &line.base) != (&lines[0].target, &lines[0].base));
@@ -55,7 +56,7 @@ fn rows_of(lines: &[Line]) -> Vec<Vec<String>> {
 }
 
 /// One line about a pair, and how many of each verdict.
-fn summary(lines: &[Line]) -> String {
+pub fn summary(lines: &[Line]) -> String {
     let count = |wanted: Verdict| lines.iter().filter(|line| line.verdict == wanted).count();
     let counts = [Verdict::Better, Verdict::Worse, Verdict::Same, Verdict::Unclear]
         .map(|verdict| format!("{} {}", count(verdict), verdict.name()));

@@ -7,6 +7,7 @@ use lab_measure::result::{Repeat, StepResult};
 
 use crate::folder::{Folder, RunRecord, read_json};
 use crate::outcome::Failure;
+use crate::run::plan::{expanded, is_plan};
 
 /// Names of all numbers.
 pub fn known_metrics() -> Vec<&'static str> {
@@ -59,38 +60,75 @@ pub struct Pair {
     pub new: usize,
 }
 
+/// A run that was read.
+#[derive(Debug)]
+struct Run {
+    path: PathBuf,
+    record: RunRecord,
+    /// What was named on the command line: the run itself, or the plan it is a part of.
+    source: usize,
+    /// Its name in that plan.
+    part: Option<String>,
+}
+
+impl Run {
+    /// Why two runs do not belong together, if they do not.
+    fn apart(&self, other: &Run) -> Option<String> {
+        if self.record.workload != other.record.workload {
+            return Some(format!("{} is not {}", self.record.workload, other.record.workload));
+        }
+        let (Some(mine), Some(theirs)) = (&self.part, &other.part) else { return None };
+        if mine != theirs {
+            return Some(format!("part {mine} is not part {theirs}"));
+        }
+        let (rows, others) = (self.record.plan.rows(), other.record.plan.rows());
+        (rows != others).then(|| format!("{mine} has {rows} rows here and {others} there: another --scale"))
+    }
+}
+
 /// All sides of all runs.
 #[derive(Debug)]
 pub struct Sides {
     /// The sides.
     pub all: Vec<Side>,
-    runs: Vec<(PathBuf, RunRecord)>,
+    runs: Vec<Run>,
+    sources: Vec<PathBuf>,
 }
 
 impl Sides {
-    /// Reads the runs.
-    pub fn read(paths: &[PathBuf]) -> Result<Sides, Failure> {
-        let mut runs = Vec::new();
-        let mut all: Vec<Side> = Vec::new();
-        for path in paths {
-            let (folder, record) = Folder::open(path)?;
-            let file = folder.path.join("results.json");
-            if !file.exists() {
-                return Err(Failure::Failed(format!("{} holds no finished step", path.display())));
-            }
-            let run = runs.len();
-            let mut results = read_json::<Vec<StepResult>>(&file)?;
-            results.iter_mut().for_each(|result| result.target = record.name_of(&result.target).to_owned());
-            runs.push((path.clone(), record));
-            for result in results {
-                if matches!(result.repeat, Repeat::Number(_)) {
-                    add(&mut all, run, result);
-                }
+    /// Reads runs, and the parts of plans.
+    pub fn read(sources: &[PathBuf]) -> Result<Sides, Failure> {
+        let mut sides = Sides { all: Vec::new(), runs: Vec::new(), sources: sources.to_vec() };
+        for (source, named) in sources.iter().enumerate() {
+            for path in expanded(std::slice::from_ref(named))? {
+                let name = path.file_name().map(|name| name.to_string_lossy().into_owned());
+                sides.read_run(path, source, name.filter(|_| is_plan(named)))?;
             }
         }
-        let mut sides = Sides { all, runs };
+        if sides.all.is_empty() {
+            let names: Vec<String> = sources.iter().map(|path| path.display().to_string()).collect();
+            return Err(Failure::Failed(format!("{} holds no finished step", names.join(", "))));
+        }
         sides.give_names();
         Ok(sides)
+    }
+
+    fn read_run(&mut self, path: PathBuf, source: usize, part: Option<String>) -> Result<(), Failure> {
+        let (folder, record) = Folder::open(&path)?;
+        let file = folder.path.join("results.json");
+        let mut results: Vec<StepResult> = match file.exists() {
+            true => read_json(&file)?,
+            // A plan goes on with its other parts.
+            false if part.is_some() => Vec::new(),
+            false => return Err(Failure::Failed(format!("{} holds no finished step", path.display()))),
+        };
+        results.iter_mut().for_each(|result| result.target = record.name_of(&result.target).to_owned());
+        let run = self.runs.len();
+        self.runs.push(Run { path, record, source, part });
+        for result in results.into_iter().filter(|result| matches!(result.repeat, Repeat::Number(_))) {
+            add(&mut self.all, run, result);
+        }
+        Ok(())
     }
 
     fn give_names(&mut self) {
@@ -101,38 +139,72 @@ impl Sides {
             if cases {
                 side.name.push_str(&format!(" {}", side.case_name));
             }
-            if self.runs.len() > 1 {
-                side.name.push_str(&format!(" [{}]", self.runs[side.run].0.display()));
+            let run = &self.runs[side.run];
+            if self.sources.len() > 1 {
+                side.name.push_str(&format!(" [{}]", run.path.display()));
+            } else if let Some(part) = run.part.as_ref().filter(|_| self.runs.len() > 1) {
+                side.name.push_str(&format!(" [{part}]"));
             }
         }
     }
 
-    /// What is set beside what; `base` is a run or a target.
-    pub fn pairs(&self, base: Option<&str>) -> Result<Vec<Pair>, Failure> {
-        let base_run = match base {
-            Some(text) => self.runs.iter().position(|(path, _)| same_folder(path, Path::new(text))),
-            None => (self.runs.len() > 1).then_some(0),
+    /// What is set beside what; `base` is a run, a plan or a target. What finds nothing it belongs to is named in the notes.
+    pub fn pairs(&self, base: Option<&str>) -> Result<(Vec<Pair>, Vec<String>), Failure> {
+        let base_source = match base {
+            Some(text) => self.sources.iter().position(|path| same_folder(path, Path::new(text))),
+            None => (self.sources.len() > 1).then_some(0),
         };
-        let pairs = match (base_run, base) {
-            (Some(run), _) => self.beside_run(run),
-            (None, Some(target)) => self.beside_target(target)?,
-            (None, None) => match self.all.first() {
-                Some(first) => self.beside_target(&first.target.clone())?,
-                None => Vec::new(),
-            },
+        let (pairs, alone) = match (base_source, base) {
+            (Some(source), _) => self.beside_source(source),
+            (None, Some(target)) => (self.beside_target(target)?, Vec::new()),
+            // Every run by itself: parts of a plan do not belong together.
+            (None, None) => ((0..self.runs.len()).flat_map(|run| self.beside_first(run)).collect(), Vec::new()),
         };
         if pairs.is_empty() {
-            return Err(Failure::Usage(
-                "there is nothing to compare: name a second run, or a run with several targets, with the same tables and clients".into(),
-            ));
+            let reasons = if alone.is_empty() { String::new() } else { format!(" ({})", alone.join("; ")) };
+            return Err(Failure::Usage(format!(
+                "there is nothing to compare{reasons}: name a second run of the same workload, or a run with several \
+                 targets, with the same tables and clients; parts of a plan are compared within themselves, or with the \
+                 same part of another run of the plan"
+            )));
         }
-        Ok(pairs)
+        Ok((pairs, alone))
     }
 
-    fn beside_run(&self, run: usize) -> Vec<Pair> {
+    /// The other targets of a run beside its first.
+    fn beside_first(&self, run: usize) -> Vec<Pair> {
+        let of_run = || self.all.iter().enumerate().filter(move |(_, side)| side.run == run);
+        let Some((_, first)) = of_run().next() else { return Vec::new() };
+        let base_of = |case: Case| of_run().find(|(_, side)| side.case == case && side.target == first.target);
+        let others = of_run().filter(|(_, side)| side.target != first.target);
+        others.filter_map(|(new, side)| Some(Pair { base: base_of(side.case)?.0, new })).collect()
+    }
+
+    /// Sides of other sources beside those of one, and runs that have none there that they belong to.
+    fn beside_source(&self, source: usize) -> (Vec<Pair>, Vec<String>) {
+        let (mut pairs, mut alone) = (Vec::new(), Vec::new());
+        let bases: Vec<usize> = (0..self.runs.len()).filter(|run| self.runs[*run].source == source).collect();
+        for (run, other) in self.runs.iter().enumerate().filter(|(_, other)| other.source != source) {
+            if bases.iter().any(|base| same_folder(&self.runs[*base].path, &other.path)) {
+                continue;
+            }
+            match bases.iter().find(|base| self.runs[**base].apart(other).is_none()) {
+                Some(base) => pairs.extend(self.beside_run(*base, run)),
+                None => {
+                    let same_part = |base: &&usize| self.runs[**base].part == other.part;
+                    let near = bases.iter().find(same_part).or(bases.first());
+                    let why = near.and_then(|base| self.runs[*base].apart(other)).unwrap_or_default();
+                    alone.push(format!("{} has nothing beside it: {why}", other.path.display()));
+                }
+            }
+        }
+        (pairs, alone)
+    }
+
+    fn beside_run(&self, base_run: usize, run: usize) -> Vec<Pair> {
         let mut pairs = Vec::new();
-        for (new, side) in self.all.iter().enumerate().filter(|(_, side)| side.run != run) {
-            let case = |other: &Side| other.run == run && other.case == side.case;
+        for (new, side) in self.all.iter().enumerate().filter(|(_, side)| side.run == run) {
+            let case = |other: &Side| other.run == base_run && other.case == side.case;
             let same = self.all.iter().position(|other| case(other) && other.target == side.target);
             let mut of_case = (0..self.all.len()).filter(|place| case(&self.all[*place]));
             // Another target is a base only where there is no choice.
@@ -145,6 +217,7 @@ impl Sides {
     fn beside_target(&self, target: &str) -> Result<Vec<Pair>, Failure> {
         if !self.all.iter().any(|side| side.target == target) {
             let mut names: Vec<&str> = self.all.iter().map(|side| side.target.as_str()).collect();
+            names.sort_unstable();
             names.dedup();
             return Err(Failure::Usage(format!(
                 "--base {target}: neither a run folder nor a target of these runs ({})",
@@ -153,9 +226,14 @@ impl Sides {
         }
         let mut pairs = Vec::new();
         for (new, side) in self.all.iter().enumerate().filter(|(_, side)| side.target != target) {
+            let own = &self.runs[side.run];
             let fits = |other: &Side| other.target == target && other.case == side.case;
+            let belongs = |other: &Side| {
+                let run = &self.runs[other.run];
+                fits(other) && run.source != own.source && run.apart(own).is_none()
+            };
             let here = self.all.iter().position(|other| fits(other) && other.run == side.run);
-            let base = here.or_else(|| self.all.iter().position(fits));
+            let base = here.or_else(|| self.all.iter().position(belongs));
             pairs.extend(base.map(|base| Pair { base, new }));
         }
         Ok(pairs)
@@ -171,7 +249,7 @@ impl Sides {
         };
         for pair in pairs {
             let (base, new) = (&self.all[pair.base], &self.all[pair.new]);
-            let (before, after) = (&self.runs[base.run].1, &self.runs[new.run].1);
+            let (before, after) = (&self.runs[base.run].record, &self.runs[new.run].record);
             if base.run != new.run {
                 note("sides of different runs did not take turns: a change of the machine in between looks like a difference".into());
                 for (what, differs) in [
