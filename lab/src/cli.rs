@@ -83,10 +83,14 @@ pub enum Command {
     Doctor {
         /// Where the database would be
         #[arg(long, default_value = ".")]
+    #[command(after_help = "Ends with code 0 whatever was found; with --strict, with 1 if there is a warning.")]
         dir: PathBuf,
     },
     /// Compare runs, or the targets of one run: better, worse, same or unclear
     Compare(Compare),
+        /// End with code 1 if there is a warning
+        #[arg(long)]
+        strict: bool,
     /// Explain a difference: where the time of an operation went, part by part
     Explain(Explain),
     /// Watch runs in a browser (not built yet)

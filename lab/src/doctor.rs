@@ -1,5 +1,7 @@
 //! `lab doctor`: is this machine fit for measuring? Each line is ok, a note, or a warning with its remedy.
 
+mod machine;
+
 use std::fs;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
@@ -15,14 +17,23 @@ const O_DIRECT: i32 = if cfg!(any(target_arch = "aarch64", target_arch = "arm"))
 /// Open files that a database with many tables needs.
 const OPEN_FILES_WANTED: u64 = 4_096;
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Verdict {
     Ok,
     Note(&'static str),
     Warning(&'static str),
 }
 
-/// Prints the findings. Warnings do not fail the command: a measurement on this machine is still a measurement.
-pub fn doctor(dir: &Path) -> Result<(), Failure> {
+/// What was looked at, what was found, what it means.
+type Finding = (&'static str, String, Verdict);
+
+/// Prints the findings. Warnings do not fail the command unless that is asked for: a measurement on this machine is still a
+/// measurement.
+pub fn doctor(dir: &Path, strict: bool) -> Result<(), Failure> {
+    if !dir.is_dir() {
+        let why = "is no directory: name the one where databases would be made with --dir";
+        return Err(Failure::Usage(format!("{} {why}", dir.display())));
+    }
     let environment = Environment::read(dir, env!("LAB_COMMIT"));
     let mut warnings = 0;
     for (what, found, verdict) in findings(&environment, dir) {
@@ -39,12 +50,13 @@ pub fn doctor(dir: &Path) -> Result<(), Failure> {
     }
     match warnings {
         0 => println!("\nfit for measuring; try: lab run ibench --rows 1m --seconds 10"),
+        _ if strict => return Err(Failure::Failed(format!("{warnings} warnings, and --strict was given"))),
         _ => println!("\n{warnings} warnings: numbers will be noisier or slower than this hardware can do"),
     }
     Ok(())
 }
 
-fn findings(environment: &Environment, dir: &Path) -> Vec<(&'static str, String, Verdict)> {
+fn findings(environment: &Environment, dir: &Path) -> Vec<Finding> {
     let mut all = vec![
         ("build", format!("{} of commit {}", environment.build, environment.commit), build(environment)),
         ("processor", format!("{}, {} usable", environment.cpu, environment.cores), cores(environment)),
@@ -74,6 +86,7 @@ fn findings(environment: &Environment, dir: &Path) -> Vec<(&'static str, String,
         Some(limit) => ("open files", limit.to_string(), Verdict::Ok),
         None => ("open files", "not visible".into(), Verdict::Ok),
     });
+    all.extend(machine::findings(dir, environment.cores, environment.huge_pages.as_deref()));
     all.push(storage(environment));
     all.push(direct_io(dir));
     all.push(kernel_counters());
@@ -111,7 +124,7 @@ fn memory(environment: &Environment) -> Verdict {
     }
 }
 
-fn storage(environment: &Environment) -> (&'static str, String, Verdict) {
+fn storage(environment: &Environment) -> Finding {
     let Some(mount) = &environment.mount else {
         return ("file system", "not visible".into(), Verdict::Warning("device counters will be missing"));
     };
@@ -126,7 +139,7 @@ fn storage(environment: &Environment) -> (&'static str, String, Verdict) {
     ("file system", found, verdict)
 }
 
-fn direct_io(dir: &Path) -> (&'static str, String, Verdict) {
+fn direct_io(dir: &Path) -> Finding {
     let path = dir.join(format!(".lab-doctor-{}", std::process::id()));
     let opened = fs::OpenOptions::new().create(true).truncate(true).write(true).custom_flags(O_DIRECT).open(&path);
     let _ = fs::remove_file(&path);
@@ -136,7 +149,7 @@ fn direct_io(dir: &Path) -> (&'static str, String, Verdict) {
     }
 }
 
-fn kernel_counters() -> (&'static str, String, Verdict) {
+fn kernel_counters() -> Finding {
     match Process::read().and_then(|process| process.write_bytes) {
         Some(_) => ("process i/o", "counted".into(), Verdict::Ok),
         None => ("process i/o", "not counted".into(), Verdict::Warning("bytes an operation will be missing")),

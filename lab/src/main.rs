@@ -72,7 +72,7 @@ fn main() -> ExitCode {
         cli::Command::List { targets: true, .. } => browse::list_targets(),
         cli::Command::List { dir, .. } => browse::list(dir.as_deref()),
         cli::Command::Show { run, format } => browse::show(&run, format),
-        cli::Command::Doctor { dir } => doctor::doctor(&dir),
+        cli::Command::Doctor { dir, strict } => doctor::doctor(&dir, strict),
         cli::Command::Compare(options) => compare::compare(&options),
         cli::Command::Explain(options) => explain::explain(&options),
         cli::Command::Completions { shell } => reference::completions(shell),

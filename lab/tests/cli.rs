@@ -102,7 +102,18 @@ fn the_last_lines_are_the_table_the_report_and_the_next_command() {
     let report = lab(dir.path(), &["report", "bench-results/latest", "-o", "all.html"]);
     assert!(report.status.success() && dir.path().join("all.html").exists());
     assert_eq!(lab(dir.path(), &["show", "nowhere"]).status.code(), Some(1));
-    assert_eq!(lab(dir.path(), &["doctor"]).status.code(), Some(0));
+    let doctor = lab(dir.path(), &["doctor"]);
+    assert_eq!(doctor.status.code(), Some(0));
+    let told = text(&doctor.stdout);
+    for what in
+        ["free memory", "swap", "huge pages", "free disk", "stolen time", "governor", "clock", "direct i/o", "load"]
+    {
+        assert!(told.lines().any(|line| line[6..].starts_with(what)), "{what}: {told}");
+    }
+    let warned = told.lines().any(|line| line.starts_with("WARN"));
+    assert_eq!(lab(dir.path(), &["doctor", "--strict"]).status.code(), Some(if warned { 1 } else { 0 }), "{told}");
+    let nowhere = lab(dir.path(), &["doctor", "--dir", "nowhere"]);
+    assert!(nowhere.status.code() == Some(2) && text(&nowhere.stderr).contains("is no directory"));
 }
 
 #[test]
