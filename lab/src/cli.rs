@@ -7,11 +7,13 @@ use lab_workload::DeleteForm;
 
 mod fetch;
 mod plan;
+mod serve;
 mod sysbench;
 mod tpcc;
 
 pub use fetch::Fetch;
 pub use plan::Plan;
+pub use serve::Serve;
 pub use sysbench::Sysbench;
 pub use tpcc::Tpcc;
 
@@ -32,6 +34,7 @@ Start here:
   lab run plans/seed-000.toml --scale mini          a study: targets, configurations and workloads of one file
   lab compare bench-results/latest                  better, worse, same or unclear, with intervals
   lab report bench-results/latest -o report.html    one self-contained page
+  lab serve                                         watch a run, browse and compare the others
 
 Exit codes: 0 ok, 1 failed, 2 usage, 3 regression, 4 an invariant was violated, 5 rate missed, 130 interrupted."
 )]
@@ -80,22 +83,21 @@ pub enum Command {
         format: Format,
     },
     /// Check whether this machine is fit for measuring
+    #[command(after_help = "Ends with code 0 whatever was found; with --strict, with 1 if there is a warning.")]
     Doctor {
         /// Where the database would be
         #[arg(long, default_value = ".")]
-    #[command(after_help = "Ends with code 0 whatever was found; with --strict, with 1 if there is a warning.")]
         dir: PathBuf,
-    },
-    /// Compare runs, or the targets of one run: better, worse, same or unclear
-    Compare(Compare),
         /// End with code 1 if there is a warning
         #[arg(long)]
         strict: bool,
+    },
+    /// Compare runs, or the targets of one run: better, worse, same or unclear
+    Compare(Compare),
     /// Explain a difference: where the time of an operation went, part by part
     Explain(Explain),
-    /// Watch runs in a browser (not built yet)
-    #[command(hide = true)]
-    Serve(Unbuilt),
+    /// Watch a run under way and browse the others, in a browser
+    Serve(Serve),
     /// Replay a recorded workload (not built yet)
     #[command(hide = true)]
     Replay(Unbuilt),

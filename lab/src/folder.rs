@@ -4,7 +4,9 @@
 //! run.json            plan, setup, targets as they described themselves, environment, finished turns, state
 //! results.json        one object per step and repetition (the same as --format json)
 //! steps/*.json        one record per step: series, histograms, counters
-//! progress.tsv        one line a second, the insert benchmark's 17 columns behind turn and step
+//! progress.tsv        one line a second, the insert benchmark's 17 columns behind turn and step; whoever writes the run
+//!                     holds it, so that others can tell a run under way from one that was killed
+//! metrics.prom        while the run is under way: what `--metrics` writes
 //! log.txt             what happened when
 //! report.html         the report
 //! ```
@@ -19,12 +21,17 @@ use lab_measure::record::StepRecord;
 use lab_measure::result::{SCHEMA, StepResult};
 use lab_target::{Description, DiskLimits, Durability, IoMode};
 use lab_workload::AnyPlan;
+use rustix::fs::FlockOperation;
 use serde::{Deserialize, Serialize};
 
 use crate::outcome::Failure;
 
 /// Where runs are kept unless told otherwise.
 pub const RUNS: &str = "bench-results";
+/// One line a second.
+pub const PROGRESS: &str = "progress.tsv";
+/// The running numbers of a run under way.
+pub const METRICS: &str = "metrics.prom";
 
 /// What every target was opened with.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -222,10 +229,24 @@ impl Folder {
         }
     }
 
+    /// Holds the run as being under way until what is returned is dropped, or its process ends however it ends.
+    pub fn hold(&self) -> Option<fs::File> {
+        let file = fs::OpenOptions::new().create(true).append(true).open(self.path.join(PROGRESS)).ok()?;
+        // Others look for a moment; nobody else holds it for long.
+        rustix::fs::flock(&file, FlockOperation::LockShared).ok()?;
+        Some(file)
+    }
+
     /// Appends to the log.
     pub fn log(&self, text: &str) {
         self.append("log.txt", &format!("{} {text}", utc_now()));
     }
+}
+
+/// Whether some process writes this run now.
+pub fn is_under_way(run: &Path) -> bool {
+    let held = |file: &fs::File| rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive);
+    fs::File::open(run.join(PROGRESS)).is_ok_and(|file| held(&file) == Err(rustix::io::Errno::WOULDBLOCK))
 }
 
 /// The files of all steps, in the order of turns and steps.

@@ -1,5 +1,6 @@
 //! Keeps what the workload reports: step records and results in the run folder, a log, the display.
 
+use std::fs::File;
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard};
 
@@ -7,7 +8,7 @@ use lab_measure::record::StepRecord;
 use lab_measure::result::{Repeat, StepResult};
 use lab_workload::{Case, Tick, Watcher};
 
-use crate::folder::{Folder, RunRecord, Turn};
+use crate::folder::{Folder, METRICS, PROGRESS, RunRecord, Turn};
 use crate::metrics::{self, Labels};
 use crate::outcome::Failure;
 use crate::progress::{COLUMNS_HEADING, Progress, columns_of};
@@ -18,8 +19,10 @@ pub struct Keeper {
     pub folder: Folder,
     /// The display.
     pub progress: Progress,
-    /// Where the running numbers are written for a collector.
+    /// Where the running numbers are written for a collector, beside the run folder.
     pub metrics: Option<PathBuf>,
+    /// Says that the run is under way.
+    _held: Option<File>,
     /// The targets by their names, and the cases.
     names: Vec<String>,
     cases: Vec<Case>,
@@ -56,11 +59,11 @@ impl Keeper {
         let kept = Mutex::new(Kept { turn, place: 0, began: None, results, failure: None });
         let names = record.targets.iter().map(|text| record.name_of(text).to_owned()).collect();
         let cases = record.plan.cases().to_vec();
-        let keeper = Keeper { folder, progress, metrics: None, names, cases, kept };
-        if !keeper.folder.path.join("progress.tsv").exists() {
-            keeper.folder.append("progress.tsv", COLUMNS_HEADING);
+        if !folder.path.join(PROGRESS).exists() {
+            folder.append(PROGRESS, COLUMNS_HEADING);
         }
-        Ok(keeper)
+        let held = folder.hold();
+        Ok(Keeper { folder, progress, metrics: None, _held: held, names, cases, kept })
     }
 
     fn kept(&self) -> MutexGuard<'_, Kept> {
@@ -80,9 +83,20 @@ impl Keeper {
         self.kept().results.iter().map(|(_, _, result)| result.clone()).collect()
     }
 
+    fn metrics_files(&self) -> Vec<PathBuf> {
+        self.metrics.iter().cloned().chain([self.folder.path.join(METRICS)]).collect()
+    }
+
     /// The first thing that could not be written.
     pub fn take_failure(&self) -> Result<(), Failure> {
         self.kept().failure.take().map_or(Ok(()), Err)
+    }
+}
+
+/// What is no longer under way has no running numbers. A killed run leaves them, and nobody takes them for a run's.
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(self.folder.path.join(METRICS));
     }
 }
 
@@ -98,13 +112,12 @@ impl Watcher for Keeper {
 
     fn tick(&self, step: &str, tick: &Tick) {
         let turn = self.kept().turn;
-        if let (Some(path), Some(target), Some(case)) =
-            (&self.metrics, self.names.get(turn.target), self.cases.get(turn.case))
-        {
-            metrics::write(path, &Labels { target, step, case: [case.tables, case.clients, turn.repeat] }, tick);
+        if let (Some(target), Some(case)) = (self.names.get(turn.target), self.cases.get(turn.case)) {
+            let labels = Labels { target, step, case: [case.tables, case.clients, turn.repeat] };
+            metrics::write(&self.metrics_files(), &metrics::text(&labels, tick));
         }
         let turn = format!("t{}-c{}-r{}", turn.target + 1, turn.case + 1, turn.repeat);
-        self.folder.append("progress.tsv", &format!("{turn}\t{step}\t{}", columns_of(tick)));
+        self.folder.append(PROGRESS, &format!("{turn}\t{step}\t{}", columns_of(tick)));
         self.progress.tick(step, tick);
     }
 

@@ -16,6 +16,7 @@
 //! | [`progress`] | what is shown while a run goes on |
 //! | [`table`] | results as a table, JSON, CSV or Markdown |
 //! | [`browse`] | `lab report`, `lab list`, `lab show` |
+//! | [`mod@serve`] | `lab serve` |
 //! | [`verify`] | `lab verify` |
 //! | [`doctor`] | `lab doctor` |
 //! | [`fetch`] | `lab fetch` |
@@ -41,6 +42,7 @@ mod outcome;
 mod progress;
 mod reference;
 mod run;
+mod serve;
 mod table;
 mod verify;
 
@@ -78,7 +80,7 @@ fn main() -> ExitCode {
         cli::Command::Completions { shell } => reference::completions(shell),
         cli::Command::Man => reference::man(),
         cli::Command::Reference => reference::print(),
-        cli::Command::Serve(_) => unbuilt("lab serve"),
+        cli::Command::Serve(options) => serve::serve(&options),
         cli::Command::Replay(_) => unbuilt("lab replay"),
         cli::Command::Fetch(options) => fetch::fetch(&options),
         cli::Command::Verify { run } => verify::verify(&run),

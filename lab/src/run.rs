@@ -250,7 +250,7 @@ fn point_latest_at(path: &Path) {
     let _ = std::os::unix::fs::symlink(name, &link);
 }
 
-fn interrupt_flag() -> Result<Arc<AtomicBool>, Failure> {
+pub fn interrupt_flag() -> Result<Arc<AtomicBool>, Failure> {
     let flag = Arc::new(AtomicBool::new(false));
     let shared = Arc::clone(&flag);
     let handler = ctrlc::set_handler(move || {

@@ -67,7 +67,8 @@ fn repeat_of(result: &StepResult) -> String {
 type CellOf = Box<dyn Fn(&StepResult) -> String>;
 
 /// Heading and rows; columns that say the same for all rows are left out.
-fn rows_of(results: &[StepResult], legacy_units: bool) -> Vec<Vec<String>> {
+/// The table: headings, then a row for each result.
+pub fn rows_of(results: &[StepResult], legacy_units: bool) -> Vec<Vec<String>> {
     let differ = |of: &dyn Fn(&StepResult) -> String| results.windows(2).any(|pair| of(&pair[0]) != of(&pair[1]));
     let mut leading: Vec<(&str, CellOf)> = Vec::new();
     if differ(&|result| result.target.clone()) {

@@ -96,14 +96,19 @@ pub fn page_of(runs: &[Run], study: Option<&study::Study>) -> String {
         body.push_str(&section::section(&lines, step));
     }
     body.push_str(&appendix::section(runs, &lines));
+    document(&title, &colour::shade_styles(), &body)
+}
+
+/// A whole page in the report's looks: more rules of style, and the body as HTML.
+#[must_use]
+pub fn document(title: &str, styles: &str, body: &str) -> String {
     format!(
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
          <meta name=\"color-scheme\" content=\"light dark\">\n\
-         <link rel=\"icon\" href=\"data:,\">\n<title>{}</title>\n<style>\n{}{}</style>\n</head>\n<body>\n{body}</body>\n</html>\n",
-        escaped(&title),
+         <link rel=\"icon\" href=\"data:,\">\n<title>{}</title>\n<style>\n{}{styles}</style>\n</head>\n<body>\n{body}</body>\n</html>\n",
+        escaped(title),
         include_str!("style.css"),
-        colour::shade_styles(),
     )
 }
 

@@ -37,7 +37,7 @@ use source::Source;
 
 pub use execute::CODES;
 pub use resolved::{expanded, is_plan};
-pub use show::{line_of, report, show, verify};
+pub use show::{Summary, line_of, report, show, study_of, summary_of, verify};
 
 /// Runs a plan, or says what it would run.
 pub fn run_plan(options: &Plan) -> Result<(), Failure> {

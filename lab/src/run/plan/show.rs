@@ -10,7 +10,7 @@ use lab_report::study::Study;
 use super::resolved::{Part, Resolved, expanded, folder_of};
 use crate::browse::inputs_of;
 use crate::cli::{Format, Plan};
-use crate::folder::{Folder, RunRecord, read_steps, write_whole};
+use crate::folder::{Folder, RunRecord, State, read_steps, write_whole};
 use crate::outcome::Failure;
 use crate::table;
 
@@ -224,6 +224,39 @@ fn printed(plan: &Resolved, parts: &[Begun], format: Format) -> Result<String, F
     Ok(out)
 }
 
+/// What a list of runs tells of a plan.
+pub struct Summary {
+    /// Its short name.
+    pub name: String,
+    /// What it is about.
+    pub title: String,
+    /// The scale, if one was asked for.
+    pub scale: Option<String>,
+    /// When it began.
+    pub began: String,
+    /// How far it got.
+    pub state: State,
+    /// Its parts: the folder's name and what it is.
+    pub parts: Vec<(String, String)>,
+    /// The targets of all parts by their names.
+    pub targets: Vec<String>,
+}
+
+/// What a list of runs tells of the plan in a folder.
+pub fn summary_of(folder: &Path) -> Result<Summary, Failure> {
+    let Resolved { name, title, scale, began, state, parts, .. } = Resolved::open(folder)?;
+    let targets = parts.iter().flat_map(|part| part.rows.iter().map(|row| row.name.clone())).collect();
+    let parts = parts.into_iter().map(|part| (part.name, part.title)).collect();
+    Ok(Summary { name, title, scale, began, state, parts, targets })
+}
+
+/// The tables of a plan's study and what was left out, for a page.
+pub fn study_of(folder: &Path) -> Result<(Vec<Filled>, Vec<String>), Failure> {
+    let plan = Resolved::open(folder)?;
+    let parts = begun(&plan, folder)?;
+    Ok((tables(&plan, &parts), left_out(&parts)))
+}
+
 /// The line of a plan in the list of runs.
 pub fn line_of(folder: &Path) -> Result<String, Failure> {
     let plan = Resolved::open(folder)?;
@@ -246,7 +279,7 @@ pub fn verify(folder: &Path) -> Result<(), Failure> {
     for part in &plan.parts {
         let path = folder_of(folder, &part.name);
         if !path.join("run.json").exists() {
-            if plan.state == crate::folder::State::Done {
+            if plan.state == State::Done {
                 println!("the plan is done, but its part {} is not there", part.name);
                 problems += 1;
             }
