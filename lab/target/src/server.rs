@@ -19,6 +19,7 @@ mod dates;
 mod engines;
 pub mod fetch;
 mod ibench;
+mod knobs;
 mod mysql_client;
 mod parameters;
 mod postgres;
@@ -100,6 +101,9 @@ pub fn open(spec: TargetSpec, setup: &Setup) -> Result<ServerTarget> {
         }
     }
     notes.extend(private.iter().flat_map(Private::warnings));
+    if let (Some(private), false) = (&private, is_postgres) {
+        notes.extend(knobs::without_effect(&private.options, &admin::variables(&mut client)?));
+    }
     let description = describe(&parameters, &mut client, setup, private.as_ref(), notes)?;
     Ok(ServerTarget {
         table_options: engine.table_options(setup.compression.as_deref()),

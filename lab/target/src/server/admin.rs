@@ -89,16 +89,21 @@ pub fn process_of(client: &mut Client) -> Option<u32> {
     (host == here.trim() && is_server).then_some(process)
 }
 
-/// Every setting of the engine, and some of the server.
-pub fn settings(engine: &Engine, client: &mut Client) -> Result<BTreeMap<String, String>> {
-    let (prefix, mut settings) = (engine.prefix(), BTreeMap::new());
+/// Every setting of the server.
+pub fn variables(client: &mut Client) -> Result<BTreeMap<String, String>> {
+    let mut all = BTreeMap::new();
     client.ask("SHOW GLOBAL VARIABLES", &mut |row| {
-        let name = row.string(0);
-        if name.starts_with(&prefix) || VARIABLES.contains(&name.as_str()) {
-            settings.insert(name, row.string(1));
-        }
+        all.insert(row.string(0).to_lowercase(), row.string(1));
         Ok(())
     })?;
+    Ok(all)
+}
+
+/// Every setting of the engine, and some of the server.
+pub fn settings(engine: &Engine, client: &mut Client) -> Result<BTreeMap<String, String>> {
+    let prefix = engine.prefix();
+    let mut settings = variables(client)?;
+    settings.retain(|name, _| name.starts_with(&prefix) || VARIABLES.contains(&name.as_str()));
     Ok(settings)
 }
 
