@@ -74,6 +74,7 @@ fn input_of(path: &Path, record: RunRecord, steps: Vec<lab_measure::record::Step
                 }
             })
             .collect(),
+        flames: crate::sample::flames_of(path, &record),
         environment: record.environment,
         steps,
     }

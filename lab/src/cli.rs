@@ -6,12 +6,14 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use lab_workload::DeleteForm;
 
 mod fetch;
+mod flame;
 mod plan;
 mod serve;
 mod sysbench;
 mod tpcc;
 
 pub use fetch::Fetch;
+pub use flame::Flame;
 pub use plan::Plan;
 pub use serve::Serve;
 pub use sysbench::Sysbench;
@@ -96,6 +98,8 @@ pub enum Command {
     Compare(Compare),
     /// Explain a difference: where the time of an operation went, part by part
     Explain(Explain),
+    /// Draw the flame graph of a sampled step, or what changed from one run to another
+    Flame(Flame),
     /// Watch a run under way and browse the others, in a browser
     Serve(Serve),
     /// Replay a recorded workload (not built yet)
@@ -458,6 +462,10 @@ pub struct Common {
     /// Write the running numbers to this file once a second, as Prometheus text
     #[arg(long, value_name = "FILE")]
     pub metrics: Option<PathBuf>,
+
+    /// One more repetition of each target whose stacks perf samples: flame graphs in the report, and in no number
+    #[arg(long)]
+    pub sample: bool,
 
     /// How results are printed
     #[arg(long, value_enum, default_value_t = Format::Table)]

@@ -9,6 +9,7 @@
 //! metrics.prom        while the run is under way: what `--metrics` writes
 //! log.txt             what happened when
 //! report.html         the report
+//! sampled/            with `--sample`: the run folder of a repetition whose stacks were sampled, and the stacks
 //! ```
 
 use std::fs;
@@ -131,6 +132,9 @@ pub struct RunRecord {
     /// Names of the targets in tables, where a plan gives them some.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub names: Vec<String>,
+    /// Whether stacks were sampled meanwhile: such numbers are no measurement.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_sampled: bool,
     /// Targets of a plan that were not run.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub left_out: Vec<LeftOut>,

@@ -12,6 +12,7 @@ use crate::folder::{Folder, METRICS, PROGRESS, RunRecord, Turn};
 use crate::metrics::{self, Labels};
 use crate::outcome::Failure;
 use crate::progress::{COLUMNS_HEADING, Progress, columns_of};
+use crate::sample::Sampler;
 
 /// Writes what the workload reports, and shows it.
 pub struct Keeper {
@@ -21,6 +22,8 @@ pub struct Keeper {
     pub progress: Progress,
     /// Where the running numbers are written for a collector, beside the run folder.
     pub metrics: Option<PathBuf>,
+    /// Samples the steps of a repetition that is not measured.
+    pub sampler: Option<Sampler>,
     /// Says that the run is under way.
     _held: Option<File>,
     /// The targets by their names, and the cases.
@@ -63,7 +66,7 @@ impl Keeper {
             folder.append(PROGRESS, COLUMNS_HEADING);
         }
         let held = folder.hold();
-        Ok(Keeper { folder, progress, metrics: None, _held: held, names, cases, kept })
+        Ok(Keeper { folder, progress, metrics: None, sampler: None, _held: held, names, cases, kept })
     }
 
     fn kept(&self) -> MutexGuard<'_, Kept> {
@@ -108,6 +111,9 @@ impl Watcher for Keeper {
         }
         self.progress.begins(step);
         self.folder.log(&format!("step {step} begins"));
+        if let Some(sampler) = &self.sampler {
+            sampler.begins(step);
+        }
     }
 
     fn tick(&self, step: &str, tick: &Tick) {
@@ -122,6 +128,9 @@ impl Watcher for Keeper {
     }
 
     fn finished(&self, step: &str, record: &StepRecord) {
+        if let Some(sampler) = &self.sampler {
+            sampler.ends();
+        }
         let mut kept = self.kept();
         // A record that comes again belongs to the load before the settle that is under way.
         let again = kept.began.as_deref() == Some("settle");
@@ -141,6 +150,10 @@ impl Watcher for Keeper {
     }
 
     fn phase(&self, text: &str) {
+        // What a check does is no part of the step.
+        if let Some(sampler) = self.sampler.as_ref().filter(|_| text.starts_with("checking")) {
+            sampler.ends();
+        }
         self.progress.phase(text);
     }
 }

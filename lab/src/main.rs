@@ -16,6 +16,8 @@
 //! | [`progress`] | what is shown while a run goes on |
 //! | [`table`] | results as a table, JSON, CSV or Markdown |
 //! | [`browse`] | `lab report`, `lab list`, `lab show` |
+//! | [`sample`] | `--sample`: stacks of a repetition that is not measured |
+//! | [`mod@flame`] | `lab flame` |
 //! | [`mod@serve`] | `lab serve` |
 //! | [`verify`] | `lab verify` |
 //! | [`doctor`] | `lab doctor` |
@@ -34,6 +36,7 @@ mod compare;
 mod doctor;
 mod explain;
 mod fetch;
+mod flame;
 mod folder;
 mod group;
 mod keeper;
@@ -42,6 +45,7 @@ mod outcome;
 mod progress;
 mod reference;
 mod run;
+mod sample;
 mod serve;
 mod table;
 mod verify;
@@ -76,6 +80,7 @@ fn main() -> ExitCode {
         cli::Command::Show { run, format } => browse::show(&run, format),
         cli::Command::Doctor { dir, strict } => doctor::doctor(&dir, strict),
         cli::Command::Compare(options) => compare::compare(&options),
+        cli::Command::Flame(options) => flame::flame(&options),
         cli::Command::Explain(options) => explain::explain(&options),
         cli::Command::Completions { shell } => reference::completions(shell),
         cli::Command::Man => reference::man(),

@@ -34,6 +34,7 @@ use crate::{browse, table};
 mod crash;
 mod ibench;
 pub mod plan;
+mod sampled;
 mod sysbench;
 mod tpcc;
 
@@ -47,6 +48,9 @@ pub const DEFAULT_TARGET: &str = "trefoil";
 
 /// Runs a workload: what `plan` makes of its own options, or what a run that is gone on with has. Returns the results.
 pub fn run(options: &Common, plan: impl FnOnce() -> Result<AnyPlan, Failure>) -> Result<Vec<StepResult>, Failure> {
+    if options.sample {
+        crate::sample::check()?;
+    }
     let (folder, mut record, group) = match &options.resume {
         Some(path) => {
             let (folder, record) = Folder::open(path)?;
@@ -76,6 +80,10 @@ pub fn run(options: &Common, plan: impl FnOnce() -> Result<AnyPlan, Failure>) ->
     }
     let outcome = turns(options, &specs, &mut record, &keeper, &interrupt);
     keeper.progress.clear();
+    let outcome = match outcome {
+        Ok(()) if options.sample => sampled::sampled(options, &specs, &record, &keeper, &interrupt),
+        other => other,
+    };
     // A step that a time limit ended holds whatever was done by then.
     let comparable = record.plan.max_seconds() == 0;
     let outcome = outcome.and_then(|()| if comparable { compare_checksums(&keeper.results()) } else { Ok(()) });
@@ -224,6 +232,7 @@ fn record_of(options: &Common, plan: AnyPlan, path: &Path) -> Result<RunRecord, 
         state: State::Running,
         ended_by: None,
         names: Vec::new(),
+        is_sampled: false,
         left_out: Vec::new(),
     })
 }
@@ -335,6 +344,9 @@ fn one_turn(
     }
     record.described[turn.target] = Some(description);
     keeper.folder.write_run(record)?;
+    if let Some(sampler) = &keeper.sampler {
+        sampler.watch(target.runs(), turn);
+    }
     let case = record.plan.cases()[turn.case];
     let (repeat, drive_rated_bytes) = (turn.repeat, record.setup.drive_rated_bytes);
     let place = Place { target: &spec.text, dir: &dir, case, repeat, text, rss_before_open_bytes, drive_rated_bytes };

@@ -133,6 +133,7 @@ fn runs_are_listed_searched_shown_compared_and_explained() {
     let explained = page("/explain?run=new&run=old");
     assert!(explained.contains("l.i1, model") && explained.contains("foreground processor"), "{explained}");
     assert!(page("/metrics").contains("\nlab_runs 0\n"));
+    assert!(!runs().join("runs/new/metrics.prom").exists(), "what is done has no running numbers");
     assert!(page("/live").contains("No run is under way"));
     let live: Value = serde_json::from_str(&page("/live.json?run=new")).unwrap();
     assert_eq!((live["running"].clone(), live["step"].clone()), (false.into(), "qr100".into()));

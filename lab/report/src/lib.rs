@@ -12,6 +12,7 @@
 //! | [`study`] | the tables of a plan |
 //! | [`summary`] | the tables over all steps |
 //! | [`section`] | one step |
+//! | [`flame`] | flame graphs of sampled repetitions |
 //! | [`levels`] | log-structured merge trees in a step |
 //! | [`appendix`] | environment, configuration, counters |
 
@@ -26,6 +27,7 @@ pub mod appendix;
 pub mod chart;
 pub mod colour;
 pub mod contention;
+pub mod flame;
 pub mod html;
 pub mod levels;
 pub mod lines;
@@ -72,6 +74,8 @@ pub struct Run {
     pub environment: Environment,
     /// All steps.
     pub steps: Vec<StepRecord>,
+    /// Stacks of a sampled repetition, if there was one.
+    pub flames: Vec<flame::Flame>,
 }
 
 /// The page.
@@ -94,6 +98,7 @@ pub fn page_of(runs: &[Run], study: Option<&study::Study>) -> String {
     body.push_str(&orders::section(runs));
     for step in &lines.steps {
         body.push_str(&section::section(&lines, step));
+        body.push_str(&flame::section(runs, step));
     }
     body.push_str(&appendix::section(runs, &lines));
     document(&title, &colour::shade_styles(), &body)

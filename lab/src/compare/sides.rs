@@ -115,6 +115,9 @@ impl Sides {
 
     fn read_run(&mut self, path: PathBuf, source: usize, part: Option<String>) -> Result<(), Failure> {
         let (folder, record) = Folder::open(&path)?;
+        if record.is_sampled {
+            return Err(Failure::Usage(format!("{} is sampled: its numbers are no measurement", path.display())));
+        }
         let file = folder.path.join("results.json");
         let mut results: Vec<StepResult> = match file.exists() {
             true => read_json(&file)?,

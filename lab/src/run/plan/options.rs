@@ -27,6 +27,7 @@ const NOT_OF_A_PLAN: &[&str] = &[
     "help",
     "version",
     "metrics",
+    "sample",
 ];
 
 /// An option of a workload.

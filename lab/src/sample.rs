@@ -1,0 +1,236 @@
+//! `lab run --sample`: one more repetition of every target in every case, in which perf samples the stacks of the engine's
+//! process while a step runs.
+//!
+//! 1. It is run behind all others into `sampled/` of the run folder, a run folder of its own that is marked as sampled: no
+//!    number of it can come among those of the run.
+//! 2. perf is started when a step begins and ended when its operations are done, before invariants are looked at.
+//! 3. Its stacks become text, `sampled/flames/tNN-cNN-STEP.folded`, which the report draws, and other programs read.
+//!
+//! perf samples by the processor's clock, so it needs no counters of the hardware, and unwinds by copies of the stack, so it
+//! needs no frame pointers.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use lab_measure::procfs::Runs;
+use lab_report::flame::{Flame, folded, parsed};
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::folder::{RunRecord, Turn};
+use crate::outcome::Failure;
+
+/// Where sampled repetitions are, in a run folder.
+pub const FOLDER: &str = "sampled";
+/// Where their stacks are, in there.
+const FLAMES: &str = "flames";
+/// Samples a second and thread; no multiple of what else happens so often.
+const RATE: &str = "97";
+const PERF: &str = "perf";
+/// perf that has not begun by then is not waited for.
+const ATTACHES_WITHIN: Duration = Duration::from_secs(5);
+
+/// Samples the steps of a turn.
+#[derive(Debug)]
+pub struct Sampler {
+    flames: PathBuf,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    process: Option<u32>,
+    turn: Option<Turn>,
+    /// perf, and the step.
+    running: Option<(Child, String)>,
+    failure: Option<String>,
+}
+
+impl Sampler {
+    /// A sampler that writes into the folder of sampled repetitions.
+    pub fn new(sampled: &Path) -> Result<Sampler, Failure> {
+        let flames = sampled.join(FLAMES);
+        fs::create_dir_all(&flames).map_err(|error| Failure::io("make", &flames, &error))?;
+        Ok(Sampler { flames, state: Mutex::default() })
+    }
+
+    /// Whose stacks are sampled from now on.
+    pub fn watch(&self, runs: Runs, turn: Turn) {
+        let mut state = self.state();
+        state.turn = Some(turn);
+        state.process = match runs {
+            Runs::Inside => Some(std::process::id()),
+            Runs::Beside(process) => Some(process),
+            // perf is given processes that are there, and these come and go.
+            Runs::Family(_) | Runs::Elsewhere => None,
+        };
+        if state.process.is_none() {
+            state.failure.get_or_insert("not sampled: an engine of many processes, or of another machine".into());
+        }
+    }
+
+    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+        self.state.lock().expect("no thread panics while it samples")
+    }
+
+    fn data(&self) -> PathBuf {
+        self.flames.join("perf.data")
+    }
+
+    /// A step begins.
+    pub fn begins(&self, step: &str) {
+        self.ends();
+        let mut state = self.state();
+        let Some(process) = state.process else { return };
+        let mut command = Command::new(PERF);
+        command.args(["record", "--quiet", "--event=cpu-clock", "--call-graph=dwarf,16384", "--freq", RATE]);
+        command.arg("--pid").arg(process.to_string()).arg("--output").arg(self.data());
+        match command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn() {
+            Ok(mut perf) => {
+                // Threads of the step are seen because those that make them are: perf has to be there first.
+                let began = Instant::now();
+                let is_there = || fs::metadata(self.data()).is_ok_and(|data| data.len() > 0);
+                while !is_there()
+                    && perf.try_wait().is_ok_and(|ended| ended.is_none())
+                    && began.elapsed() < ATTACHES_WITHIN
+                {
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+                state.running = Some((perf, step.to_owned()));
+            }
+            Err(error) => {
+                state.failure.get_or_insert(format!("perf did not start: {error}"));
+            }
+        }
+    }
+
+    /// The operations of the step are done; nothing if that was said already.
+    pub fn ends(&self) {
+        let mut state = self.state();
+        let Some((mut perf, step)) = state.running.take() else { return };
+        if let Some(process) = Pid::from_raw(perf.id() as i32) {
+            let _ = kill_process(process, Signal::INT);
+        }
+        let _ = perf.wait();
+        let Some(turn) = state.turn else { return };
+        let made = self.stacks().and_then(|stacks| {
+            let file = self.flames.join(file_name(turn, &step));
+            fs::write(&file, folded(&stacks)).map_err(|error| format!("{}: {error}", file.display()))
+        });
+        let _ = fs::remove_file(self.data());
+        if let Err(why) = made {
+            state.failure.get_or_insert(format!("{step} was not sampled: {why}"));
+        }
+    }
+
+    fn stacks(&self) -> Result<BTreeMap<String, u64>, String> {
+        let mut command = Command::new(PERF);
+        command.args(["script", "--no-inline", "--fields", "comm,ip,sym", "--input"]).arg(self.data());
+        let output = command.stdin(Stdio::null()).output().map_err(|error| error.to_string())?;
+        match output.status.success() {
+            true => Ok(stacks_of(&String::from_utf8_lossy(&output.stdout))),
+            false => Err(String::from_utf8_lossy(&output.stderr).trim().to_owned()),
+        }
+    }
+
+    /// The first thing that went wrong.
+    pub fn take_failure(&self) -> Option<String> {
+        self.state().failure.take()
+    }
+}
+
+/// A run that ends in the middle of a step leaves no perf behind.
+impl Drop for Sampler {
+    fn drop(&mut self) {
+        self.ends();
+    }
+}
+
+fn file_name(turn: Turn, step: &str) -> String {
+    format!("t{:02}-c{:02}-{step}.folded", turn.target + 1, turn.case + 1)
+}
+
+/// Whether perf is here, and may sample.
+pub fn check() -> Result<(), Failure> {
+    let tried = Command::new(PERF)
+        .args(["record", "--quiet", "--event=cpu-clock", "--output=/dev/null", "--", "true"])
+        .stdin(Stdio::null())
+        .output();
+    match tried {
+        Ok(output) if output.status.success() => Ok(()),
+        Ok(output) => Err(Failure::Usage(format!(
+            "unsupported: --sample: perf may not sample here (sysctl kernel.perf_event_paranoid=1 allows it): {}",
+            String::from_utf8_lossy(&output.stderr).trim()
+        ))),
+        Err(error) => {
+            Err(Failure::Usage(format!("unsupported: --sample needs perf, install linux-perf or linux-tools: {error}")))
+        }
+    }
+}
+
+/// Stacks of what `perf script` prints: a line with the thread's name, then its frames from the innermost out. The name is left
+/// out: perf does not know that of every thread, and a difference wants the same stacks in both runs.
+fn stacks_of(text: &str) -> BTreeMap<String, u64> {
+    let mut stacks = BTreeMap::new();
+    let mut frames: Vec<String> = Vec::new();
+    let mut end = |frames: &mut Vec<String>| {
+        frames.reverse();
+        if !frames.is_empty() {
+            *stacks.entry(frames.join(";")).or_default() += 1;
+        }
+        frames.clear();
+    };
+    for line in text.lines() {
+        if line.starts_with([' ', '\t']) && !line.trim().is_empty() {
+            let name = line.trim_start().split_once(' ').map_or("[unknown]", |(_, name)| name.trim());
+            frames.push(name.replace(';', ":"));
+        } else {
+            end(&mut frames);
+        }
+    }
+    end(&mut frames);
+    stacks
+}
+
+/// All graphs of a run, none if it was not sampled.
+pub fn flames_of(run: &Path, record: &RunRecord) -> Vec<Flame> {
+    let mut all = Vec::new();
+    let entries = fs::read_dir(run.join(FOLDER).join(FLAMES)).into_iter().flatten().flatten();
+    let mut names: Vec<String> = entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+    names.sort();
+    for name in names {
+        let Some(flame) = flame_of(record, &name) else { continue };
+        let text = fs::read_to_string(run.join(FOLDER).join(FLAMES).join(&name)).unwrap_or_default();
+        all.push(Flame { stacks: parsed(&text), ..flame });
+    }
+    all.retain(|flame| !flame.stacks.is_empty());
+    all
+}
+
+fn flame_of(record: &RunRecord, name: &str) -> Option<Flame> {
+    let mut parts = name.strip_suffix(".folded")?.splitn(3, '-');
+    let mut number = |letter: char| parts.next()?.strip_prefix(letter)?.parse::<usize>().ok()?.checked_sub(1);
+    let (target, case) = (number('t')?, number('c')?);
+    let cases = record.plan.cases();
+    let here = cases.get(case)?;
+    let case =
+        if cases.len() > 1 { format!("{} clients, {} tables", here.clients, here.tables) } else { String::new() };
+    let target = record.name_of(record.targets.get(target)?).to_owned();
+    Some(Flame { target, case, step: parts.next()?.to_owned(), stacks: BTreeMap::new() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stacks_go_from_the_outermost_to_the_innermost_frame() {
+        let text = "lab\n\t          8d5330 <A as B>::range\n\t          7893a5 main;1\n\n:71 \n\t 1\n\n:72\n\t 2 <A as B>::range\n\t 3 main;1\n";
+        let found = stacks_of(text);
+        assert_eq!(found.get("main:1;<A as B>::range"), Some(&2), "{found:?}");
+        assert_eq!(found.get("[unknown]"), Some(&1), "{found:?}");
+    }
+}
