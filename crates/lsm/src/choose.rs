@@ -10,7 +10,10 @@
 //! | [`universal`] | four strands, with every lower level no larger than what is merged already | one strand each | the same |
 //!
 //! Before that, in every shape: deletes. Where what is dead is much of what lives, and everybody sees it, all that lies there is merged, and both
-//! are gone. After that: small runs that lie side by side become larger ones.
+//! are gone. After that: small runs that lie side by side become larger ones. Last, whatever lies above the bottom goes there once ranges that were
+//! read in more than one strand have cost as much as that merge will: so what is read much is in one strand, what is only written is not written more
+//! often for readers that do not come, and both together cost at most twice what would have been best had it been known before
+//! (the ski rental problem; Karlin, Manasse, Rudolph, Sleator, 1988).
 //!
 //! A run that would be merged with nothing is moved: its blocks stay where they are. That, and how a merge goes on piece by piece, is the
 //! worker's (`maintenance.rs`). Order among versions is by timestamp, so no choice can be wrong, only dear.
@@ -36,6 +39,8 @@ pub(crate) const BOTTOM: u8 = 7;
 const LEVEL_STRANDS: usize = 4;
 /// Deleted keys, or versions beside the newest, for one live one: one in so many.
 const DEAD_SHARE: u64 = 4;
+/// A strand more for a range to begin in takes about as long as merging so many bytes.
+pub(crate) const STRAND_BYTES: u64 = 64;
 /// So many runs side by side that are less than half of what a merge writes become one.
 const SMALL_RUNS: usize = 8;
 
@@ -83,6 +88,8 @@ pub(crate) struct Situation<'a> {
     pub run_bytes: u64,
     /// Of the largest level below the first: moves slowly ([`damped`]).
     pub size_bytes: u64,
+    /// What ranges have cost beside what they would in one strand, since the last merge for their sake, as bytes merged.
+    pub range_bytes: u64,
     /// Everybody sees what is at or below this, and all of it lies in runs.
     pub settled: CommitTs,
     /// The lowest level that a merge under way writes to.
@@ -98,6 +105,8 @@ pub(crate) enum Choice {
         level: u8,
         /// For the sake of what is dead.
         is_purge: bool,
+        /// For the sake of ranges.
+        is_for_ranges: bool,
     },
     /// It becomes one of another level as it is.
     Move { input: usize, level: u8 },
@@ -106,7 +115,7 @@ pub(crate) enum Choice {
 impl Choice {
     fn merge(mut inputs: Vec<usize>, level: u8) -> Self {
         inputs.sort_unstable();
-        Choice::Merge { inputs, level, is_purge: false }
+        Choice::Merge { inputs, level, is_purge: false, is_for_ranges: false }
     }
 
     fn level(&self) -> u8 {
@@ -126,7 +135,8 @@ pub(crate) fn choose(now: &Situation<'_>) -> Option<Choice> {
     };
     let purge = || if is_idle { now.purge() } else { None };
     let small = || if is_idle { now.join_small() } else { None };
-    let choice = purge().or_else(shaped).or_else(small)?;
+    let for_ranges = || if is_idle { now.merge_for_ranges() } else { None };
+    let choice = purge().or_else(shaped).or_else(small).or_else(for_ranges)?;
     now.limit.is_none_or(|limit| choice.level() < limit).then_some(choice)
 }
 
@@ -243,7 +253,22 @@ impl<'a> Situation<'a> {
             return None;
         }
         inputs.sort_unstable();
-        Some(Choice::Merge { inputs, level, is_purge: true })
+        Some(Choice::Merge { inputs, level, is_purge: true, is_for_ranges: false })
+    }
+
+    /// All that lies above the bottom, with what it overlaps there, if ranges have paid for it.
+    fn merge_for_ranges(&self) -> Option<Choice> {
+        let all: Vec<usize> = self.places().collect();
+        let upper: Vec<usize> = all.iter().copied().filter(|i| self.run(*i).level < BOTTOM).collect();
+        if self.range_bytes == 0 || self.strand_count(&all) < 2 || upper.iter().any(|i| self.run(*i).is_busy) {
+            return None;
+        }
+        let mut inputs = self.with_level(upper, BOTTOM)?;
+        if self.range_bytes < self.bytes(&inputs) {
+            return None;
+        }
+        inputs.sort_unstable();
+        Some(Choice::Merge { inputs, level: BOTTOM, is_purge: false, is_for_ranges: true })
     }
 
     /// Small runs that lie side by side in a strand.

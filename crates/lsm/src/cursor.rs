@@ -61,12 +61,14 @@ pub(crate) fn begin(look: &Look, sources: &Sources, tombstones: Tombstones) -> B
             all.push(Box::new(AttachedSource::new(look.clone(), attached.clone())));
         }
     }
+    let beside = all.len();
     for strand in &sources.strands {
         let source = StrandSource::new(look.clone(), strand);
         if !source.is_empty() {
             all.push(Box::new(source));
         }
     }
+    look.core.counters.count_range(all.len() - beside);
     Merge::new(look.direction, tombstones, all)
 }
 

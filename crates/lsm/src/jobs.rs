@@ -16,7 +16,7 @@ use base::{CommitTs, Fault, GcView, Result};
 use index::Upkeep;
 use store::AllocScope;
 
-use crate::choose::{BOTTOM, Candidate, Choice, Situation, choose, damped};
+use crate::choose::{BOTTOM, Candidate, Choice, STRAND_BYTES, Situation, choose, damped};
 use crate::collect::{Collection, Elsewhere};
 use crate::input::Input;
 use crate::lsm::{Attached, Core, Sources, below_late};
@@ -53,6 +53,8 @@ pub(crate) struct Plan {
     unpurged: Vec<Arc<Run>>,
     /// What sizes of levels go by ([`damped`]).
     size_bytes: u64,
+    /// [`Counters::more_strands`](crate::stats::Counters::more_strands) at the last merge for the sake of ranges.
+    strands_paid: u64,
     /// The step before followed a hint.
     pub has_looked: bool,
 }
@@ -98,7 +100,10 @@ impl Core {
                 })?;
                 Ok(true)
             }
-            Some(Choice::Merge { inputs, level, is_purge }) => {
+            Some(Choice::Merge { inputs, level, is_purge, is_for_ranges }) => {
+                if is_for_ranges {
+                    plan.strands_paid = self.counters.more_strands();
+                }
                 let runs: Vec<_> = inputs.into_iter().map(|i| sources.runs[i].clone()).collect();
                 for run in &runs {
                     run.top(&self.env).inspect_err(|fault| {
@@ -131,6 +136,7 @@ impl Core {
             flush_bytes,
             run_bytes: self.run_bytes(sources),
             size_bytes,
+            range_bytes: (self.counters.more_strands() - plan.strands_paid).saturating_mul(STRAND_BYTES),
             settled: view.oldest().min(in_memory_from(sources, late, None, &[])),
             limit: plan.jobs.iter().filter(|job| job.attached.is_empty()).map(|job| job.level).min(),
         });

@@ -25,6 +25,7 @@ pub(crate) struct Counters {
     moved_bytes: [AtomicU64; LEVELS],
     written: AtomicU64,
     passed: AtomicU64,
+    more_strands: AtomicU64,
 }
 
 impl Counters {
@@ -51,6 +52,18 @@ impl Counters {
         if n > 0 {
             self.passed.fetch_add(n, Ordering::Relaxed);
         }
+    }
+
+    /// A range began in so many strands.
+    pub fn count_range(&self, strands: usize) {
+        if strands > 1 {
+            self.more_strands.fetch_add(strands as u64 - 1, Ordering::Relaxed);
+        }
+    }
+
+    /// Strands in which ranges began, beside one each.
+    pub fn more_strands(&self) -> u64 {
+        self.more_strands.load(Ordering::Relaxed)
     }
 
     /// A run was written from a memtable.

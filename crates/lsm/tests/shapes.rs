@@ -2,9 +2,11 @@
 
 #![allow(clippy::unwrap_used, reason = "a test panics on what it does not expect")]
 
+use std::ops::Bound;
+
 use index::conformance::world::World;
 use index::conformance::{Bench, Complaint};
-use index::{LEVELS, MergePolicy, Shape};
+use index::{LEVELS, MergePolicy, ReadAt, Shape};
 use store::Compression;
 use trefoil_lsm::Lsm;
 use vfs::random::Rng;
@@ -186,6 +188,45 @@ fn a_merge_of_the_bottom_needs_little_more_space() {
         // Each block is written once more, so all of it would be there twice; 410 KB of 9.3 MB when this was written.
         assert!(steps > 50 && most - before < before / 10, "{shape:?}: {before}, {most} in {steps} steps");
         done(world.check_verify());
+    }
+}
+
+/// Three flushes over each other, which no shape merges. Ranges that begin in all three pay for one strand, once; without them nothing is
+/// written.
+#[test]
+fn ranges_pay_for_one_strand() {
+    for shape in SHAPES {
+        let bench = bench(shape);
+        let mut world = done(World::new(&bench));
+        for round in 0..3 {
+            done(world.commit(&(0..400).map(|n| row(3 * n + round, 200)).collect::<Vec<_>>()));
+            done(world.evict());
+        }
+        done(world.settle());
+        let stats = world.index().stats();
+        assert_eq!((stats.height, stats.traffic.leaf_bytes), (3, 0), "{shape:?}");
+        // Each costs two strands too many, at 64 bytes.
+        let due = stats.disk_bytes.div_ceil(2 * 64);
+        let read = |world: &mut World<'_>, times: u64| {
+            for n in 0..times {
+                let (low, high) = (row(n % 1200, 0).0, row(n % 1200 + 10, 0).0);
+                let range = (Bound::Included(&*low), Bound::Excluded(&*high));
+                done(world.check_range(ReadAt::Newest, range));
+            }
+            done(world.settle());
+            let stats = world.index().stats();
+            (stats.height, stats.traffic.leaf_bytes)
+        };
+        // A check reads both ways, and goes on until there is nothing left.
+        assert_eq!(read(&mut world, due / 8), (3, 0), "{shape:?}");
+        let (strands, written) = read(&mut world, due);
+        assert!(strands == 1 && written > stats.disk_bytes / 2, "{shape:?}: {strands}, {written}");
+        assert_eq!(read(&mut world, due), (1, written), "{shape:?}");
+        // What was paid for once is not paid for again.
+        done(world.commit(&(0..400).map(|n| row(3 * n, 200)).collect::<Vec<_>>()));
+        done(world.evict());
+        assert_eq!(read(&mut world, 10), (2, written), "{shape:?}");
+        done(world.check());
     }
 }
 

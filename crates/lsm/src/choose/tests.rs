@@ -28,6 +28,7 @@ struct Script {
     size_bytes: u64,
     settled: u64,
     limit: Option<u8>,
+    range_bytes: u64,
     /// Bytes that merges wrote.
     written: u64,
     now: u64,
@@ -37,7 +38,8 @@ impl Script {
     fn new(shape: Shape) -> Self {
         let policy = MergePolicy::default();
         let runs = Vec::new();
-        Self { shape, policy, runs, size_bytes: 0, settled: u64::MAX, limit: None, written: 0, now: 1 }
+        let (settled, limit) = (u64::MAX, None);
+        Self { shape, policy, runs, size_bytes: 0, settled, limit, range_bytes: 0, written: 0, now: 1 }
     }
 
     /// Runs as they are drawn: `level letters:bytes`, the oldest first.
@@ -97,6 +99,7 @@ impl Script {
             flush_bytes: FLUSH,
             run_bytes: RUN,
             size_bytes,
+            range_bytes: self.range_bytes,
             settled: CommitTs(self.settled),
             limit: self.limit,
         });
@@ -111,7 +114,7 @@ impl Script {
                 self.runs[*input].level = *level;
                 return;
             }
-            Choice::Merge { inputs, level, is_purge } => (inputs, *level, *is_purge),
+            Choice::Merge { inputs, level, is_purge, .. } => (inputs, *level, *is_purge),
         };
         let mut letters = [0f64; 128];
         let mut covered = [false; 128];
@@ -170,6 +173,7 @@ impl Script {
         }
         lines.push(match choice {
             Some(Choice::Merge { level, is_purge: true, .. }) => format!("purge -> {level}"),
+            Some(Choice::Merge { level, is_for_ranges: true, .. }) => format!("merge for ranges -> {level}"),
             Some(Choice::Merge { level, .. }) => format!("merge -> {level}"),
             Some(Choice::Move { level, .. }) => format!("move -> {level}"),
             None => "-".to_owned(),
@@ -393,6 +397,27 @@ fn small_runs_side_by_side_become_larger_ones() {
         Script::new(Shape::Leveled).with("7 aa:20, 7 bb:3, 7 cc:3, 7 dd:3, 7 ee:3, 7 ff:3, 7 gg:3, 7 hh:3, 7 zz:3");
     drawn("7| aa:20 *bb:3 *cc:3 *dd:3 *ee:3 *ff:3 *gg:3 *hh:3 *zz:3\nmerge -> 7", &script.step());
     drawn("7| aa:20 bh:21 zz:3\n-", &script.asked());
+}
+
+/// Ranges that began in several strands pay for one.
+#[test]
+fn ranges_pay_for_one_strand() {
+    for shape in [Shape::Lazy, Shape::Leveled, Shape::Universal] {
+        let mut script = Script::new(shape).with("7 am:2000, 7 nz:2000, 0 al:40, 0 bl:40");
+        script.range_bytes = 2079;
+        drawn("0| al:40 bl:40\n7| am:2000 nz:2000\n-", &script.asked());
+        script.range_bytes = 2080;
+        drawn("0| *al:40 *bl:40\n7| *am:2000 nz:2000\nmerge for ranges -> 7", &script.asked());
+        script.limit = Some(5);
+        assert_eq!(script.choice(), None, "beside another merge");
+        script.limit = None;
+        script.runs[2].is_busy = true;
+        assert_eq!(script.choice(), None, "a run that another merge has");
+        script.runs[2].is_busy = false;
+        script.step();
+        script.range_bytes = u64::MAX;
+        assert_eq!(script.choice().map(|choice| choice.level()), None, "one strand is what was wanted");
+    }
 }
 
 #[test]
