@@ -25,8 +25,9 @@ fn runs() -> &'static Path {
     static RUNS: OnceLock<tempfile::TempDir> = OnceLock::new();
     let made = || {
         let dir = tempfile::tempdir().unwrap();
-        let common = "--settle-seconds 0 --quiet --seconds 2 --repeat 1";
-        for (name, more) in [("old", "--target model"), ("new", "--target model --target null")] {
+        let common = "--settle-seconds 0 --quiet";
+        for (name, more) in [("old", "--seconds 1 --target model"), ("new", "--seconds 2 --target model --target null")]
+        {
             let run =
                 format!("run ibench --rows 2k --steps l.i0,l.x,l.i1,settle,qr100 {common} {more} --out runs/{name}");
             let output = lab(dir.path(), &run);
@@ -289,7 +290,7 @@ fn in_a_browser_the_numbers_are_drawn_and_nothing_is_asked_of_others() {
         let svg = page.split(&format!("<svg id=\"{id}\"")).nth(1).and_then(|rest| rest.split("</svg>").next());
         svg.unwrap_or_else(|| panic!("no chart {id}: {page}")).matches("<polyline").count()
     };
-    assert!(drawn("rates") >= 2 && drawn("worst") >= 2, "inserts and queries: {page}");
+    assert!(drawn("rates") >= 1 && drawn("worst") >= 1, "{page}");
     assert!(page.contains("<b>qr100</b>step") && page.contains("This run is not under way: done."), "{page}");
     assert!(page.contains("<th>model</th><td>l.i0</td>"), "{page}");
 }
