@@ -125,6 +125,20 @@ static void warn_directory(const char *path, const char *option)
                       ER_THD(thd, WARN_OPTION_IGNORED), option);
 }
 
+/* Keys lie beside their rows. As InnoDB has it this is error 1005, and a warning says why. */
+static bool refuse_index_directory(const char *path)
+{
+  THD *thd= current_thd;
+  if (!path || !wants_strict_options(thd))
+  {
+    warn_directory(path, "INDEX DIRECTORY");
+    return false;
+  }
+  push_warning_printf(thd, Sql_condition::WARN_LEVEL_WARN, ER_ILLEGAL_HA_CREATE_OPTION,
+                      ER_THD(thd, ER_ILLEGAL_HA_CREATE_OPTION), "TREFOIL", "INDEX DIRECTORY");
+  return true;
+}
+
 /* The primary key has the rows anyway, and a hash orders nothing. */
 static bool refuse_clustering(const KEY &key)
 {
@@ -142,8 +156,7 @@ bool refuse_options(const TABLE *table, const HA_CREATE_INFO *info)
 {
   const TABLE_SHARE *share= table->s;
   warn_directory(info->data_file_name, "DATA DIRECTORY");
-  warn_directory(info->index_file_name, "INDEX DIRECTORY");
-  if (refuse_row_format(info) || refuse_settings(asked(table_options(share), nullptr)))
+  if (refuse_index_directory(info->index_file_name) || refuse_row_format(info) || refuse_settings(asked(table_options(share), nullptr)))
     return true;
   for (uint n= 0; n < share->keys; n++)
   {
