@@ -26,7 +26,8 @@ usage: mariadb/mariadb.sh [VERB] [ARGUMENT...]     (or: make mariadb)
   kills [N [M]]   the server killed under load N times at random moments, M times (N) at each place of a commit
   buffers         tables of Bε-trees larger than memory do what InnoDB's do, through kills
   suites [GROUP] [ARG...]   the server's own suites; prints a table; ARGs go to its test runner. Groups: storage_engine,
-                  the default; engines (iuds and funcs); handler, parts, gcol, period, rocksdb with the engine changed
+                  the default; engines (iuds and funcs); handler, parts, gcol, period, rocksdb, and foreign, InnoDB's tests
+                  of foreign keys, with the engine changed
   sysbench [ARG...]   the packaged sysbench on ENGINE=TREFOIL; without ARGs each of its stock tests for a moment
   differential [SEED [COUNT]]   random tables, statements and queries with this engine and with InnoDB, whose answers are
                   held against each other; a seed repeats them. \`differential collations\`: every collation of the server

@@ -33,7 +33,13 @@ class Build_progress : public Progress
 {
 public:
   Build_progress(THD *thd, const trefoil_table *table) : Progress(thd), m_table(table), m_wait(patience_of(thd)) {}
-  trefoil_patience patience() { return {m_wait.lock_timeout_ms, goes_on, this}; }
+  trefoil_patience patience()
+  {
+    trefoil_patience wait= m_wait;
+    wait.goes_on= goes_on;
+    wait.of= this;
+    return wait;
+  }
 
 private:
   static int goes_on(void *of)

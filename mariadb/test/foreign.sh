@@ -58,3 +58,54 @@ check_foreign_hashed() {
         SET foreign_key_checks = 0; ALTER TABLE y ADD FOREIGN KEY (p) $to SET NULL; SET foreign_key_checks = 1;
         ALTER TABLE y ADD FOREIGN KEY (p) REFERENCES p (id) ON DELETE CASCADE")" '1005 1005 1005 1005 1005'
 }
+
+# Who waits at a parent whose definition is being changed waits as for a row.
+check_parent_being_changed() {
+    local id
+    open_session c
+    client s -e 'CREATE TABLE p (id INT PRIMARY KEY) ENGINE=TREFOIL; INSERT INTO p VALUES (1), (2);
+        CREATE TABLE c (id INT PRIMARY KEY, p INT, FOREIGN KEY (p) REFERENCES p (id)) ENGINE=TREFOIL'
+    say_to b 'BEGIN;' 'INSERT INTO c VALUES (1, 1);'
+    send a 'SET trefoil_lock_wait_timeout = 60;' 'ALTER TABLE p ADD COLUMN more INT, ALGORITHM=INSTANT;'
+    # It waits for the child's writer, and whoever wants to write a child waits for it.
+    until_waiting 'ALTER TABLE p%' > "$WORK/change"
+    say_to c 'BEGIN;' 'SET trefoil_lock_wait_timeout = 1;'
+    expect_error "$(say_to c 'INSERT INTO c VALUES (2, 2);')" 1205
+    send c 'SET trefoil_lock_wait_timeout = 60;' 'INSERT INTO c VALUES (3, 2);'
+    id=$(until_waiting 'INSERT INTO c VALUES (3%')
+    value "KILL QUERY $id"
+    expect_error "$(until_done c)" 1317
+    send c 'INSERT INTO c VALUES (4, 2);'
+    until_waiting 'INSERT INTO c VALUES (4%' > "$WORK/change"
+    say_to b 'COMMIT;'
+    expect "$(until_done a)" ''
+    expect "$(until_done c)" ''
+    expect "$(say_to c 'COMMIT;')" ''
+    expect "$(value 'SELECT GROUP_CONCAT(id ORDER BY id) FROM s.c')" 1,4
+}
+
+# The number of a session whose statement is like this, once it has stood still for a moment.
+until_waiting() {
+    local tries id
+    for ((tries = 0; tries < 100; tries++)); do
+        id=$(value "SELECT id FROM information_schema.PROCESSLIST WHERE info LIKE '$1' AND time_ms > 300")
+        [ -z "$id" ] || break
+        sleep 0.05
+    done
+    printf '%s\n' "$id"
+}
+
+# A copy takes the place of a parent again and again: its child's rows find it under either table.
+check_parent_copied_over_and_over() {
+    local n
+    client s -e 'CREATE TABLE p (id INT PRIMARY KEY) ENGINE=TREFOIL; INSERT INTO p VALUES (1), (2);
+        CREATE TABLE c (id INT AUTO_INCREMENT PRIMARY KEY, p INT, FOREIGN KEY (p) REFERENCES p (id)) ENGINE=TREFOIL'
+    send a 'SET trefoil_lock_wait_timeout = 10;'
+    for ((n = 0; n < 20; n++)); do send a 'ALTER TABLE p FORCE, ALGORITHM=COPY;' 'DO SLEEP(0.01);'; done
+    send b 'SET trefoil_lock_wait_timeout = 10;'
+    for ((n = 0; n < 2000; n++)); do send b "INSERT INTO c (p) VALUES ($((n % 2 + 1)));"; done
+    expect "$(until_done b)" ''
+    # It may find a writer in its way each time that it looks.
+    until_done a | grep -v 'errno: 146\|ERROR 1205' || true
+    expect "$(value 'SELECT COUNT(*) FROM s.c')" 2000
+}

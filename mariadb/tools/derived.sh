@@ -10,9 +10,51 @@ OWN_OF='(innodb|rocksdb)_[a-z]|(innodb|rocksdb)[-_][a-z]*[-_]|show engine|have_d
 # The same by the test's name.
 OWN_NAME='bloom|bulk_load|bypass|rqg|rpl|binlog|qcache|collation|native|compact|memtable|slow_query|stats|ttl|log_dir|mariadb_'
 
+# Lines of InnoDB's tests of foreign keys that are about it alone: its own tables, variables and log, a server that does not let it
+# write, a key FULLTEXT beside the foreign one.
+ITS_OWN=(-e '/INNODB_SYS_/d' -e '/innodb_stats_persistent/d' -e '/innodb_file_per_table/d' -e '/innodb_max_purge_lag_wait/d'
+    -e '/innodb_fast_shutdown/d' -e '/innodb_buffer_pool/d' -e '/wait_all_purged/d' -e '/^let SEARCH_/d' -e '/search_pattern_in_file/d'
+    -e '/restart_parameters/d' -e '/ER_OPEN_AS_READONLY/,+1d' -e 's/FULLTEXT KEY(a), //' -e 's/@@innodb_page_size/16384/')
+# What a warning says of a foreign key that cannot be is each engine's own.
+ITS_WORDS='/^ *show warnings/I i --replace_regex /\t(150|1215|1030)\t[^\n]*/\t\1/'
+
+# Tests of foreign keys of InnoDB's suite and of `main`, made once, without those for debug builds. Of those of which a line was
+# left out InnoDB says anew what they print.
+foreign_of_innodb() {
+    local tests=$1 to=$1/suite/foreign_of_innodb part=$1/suite/foreign_part file name changed=() log=$DIR/suites.reference.foreign.log
+    [ ! -d "$to" ] || return 0
+    rm -rf "$part"
+    mkdir -p "$part/t" "$part/r"
+    cp "$tests"/suite/innodb/t/alter_sql_mode.* "$part/t"
+    for file in "$tests"/suite/innodb/t/*foreign*.test "$tests"/suite/innodb/t/*fk*.test "$tests"/main/foreign_key.test; do
+        grep -qiE 'have_debug|debug_dbug|_crash' <<< "$file $(cat "$file")" && continue
+        name=$(basename "$file" .test)
+        case $file in */main/*) name=main_$name ;; esac
+        sed "${ITS_OWN[@]}" -e "$ITS_WORDS" "$file" > "$part/t/$name.test"
+        case $file in
+            */main/*) cp "${file%.test}.result" "$part/r/$name.result" ;;
+            *) cp "$tests/suite/innodb/r/$name".result "$tests/suite/innodb/r/$name",*.rdiff "$part/r" 2> /dev/null || true
+                cp "${file%.test}".combinations "$part/t" 2> /dev/null || true ;;
+        esac
+        if ls "$part/r/$name",*.rdiff > /dev/null 2>&1; then
+            cp "$file" "$part/t/$name.test"
+        elif ! cmp -s "$file" "$part/t/$name.test"; then
+            changed+=("foreign_part.$name")
+            # Of the same however it reads ahead.
+            rm -f "$part/t/$name.combinations"
+        fi
+    done
+    say 'recording what InnoDB prints of tests of foreign keys'
+    mtr "$tests" --record --mysqld=--innodb "${changed[@]}" > "$log" 2>&1 || true
+    mtr "$tests" --suite=foreign_part --mysqld=--innodb >> "$log" 2>&1 ||
+        { log_tail "$log"; die "InnoDB does not print what is recorded of its tests of foreign keys; see $log"; }
+    mv "$part" "$to"
+}
+
 # Sets NAME, the engine's as a pattern, and FROM, the suite's directory.
 derived_from() {
     case $2 in
+        foreign) FROM=$1/suite/foreign_of_innodb NAME=innodb ;;
         rocksdb) FROM=$1/plugin/rocksdb/rocksdb NAME=rocksdb ;;
         *) FROM=$1/suite/$2 NAME=innodb ;;
     esac
@@ -20,16 +62,18 @@ derived_from() {
 
 derive() {
     local tests=$1 group=$2 to=$1/suite/trefoil_$2 FROM NAME file
+    [ "$group" != foreign ] || foreign_of_innodb "$tests"
     derived_from "$tests" "$group"
     rm -rf "$to"
     cp -r "$FROM" "$to"
     rm -f "$to"/{my.cnf,suite.pm,suite.opt,combinations}
-    find "$to" -name '*.combinations' | while read -r file; do printf '[trefoil]\ndefault-storage-engine=TREFOIL\n' > "$file"; done
+    [ "$group" = foreign ] || find "$to" -name '*.combinations' | while read -r file; do printf '[trefoil]\ndefault-storage-engine=TREFOIL\n' > "$file"; done
     for file in "$to"/t/*.test "$to"/*.test; do
         [ -f "$file" ] || continue
         is_neutral "$file" "$group" || rm -f "$file" "${file%.test}".{opt,cnf} "${file%.test}-master.opt"
     done
-    find "$to" -type f | xargs sed -i -e "s,suite/$group/,suite/trefoil_$group/,g" -e "s,plugin/rocksdb/rocksdb/,suite/trefoil_rocksdb/,g" \
+    find "$to" -type f | xargs sed -i -e "s,suite/$group/,suite/trefoil_$group/,g" \
+        -e 's/foreign_part/trefoil_foreign/g' -e "s,plugin/rocksdb/rocksdb/,suite/trefoil_rocksdb/,g" \
         -e "s/${NAME^^}/TREFOIL/g" -e 's/InnoDB\|Innodb\|RocksDB/TREFOIL/g' -e "s/$NAME/trefoil/g"
     find "$to" -name "*$NAME*" -type f | while read -r file; do mv "$file" "${file%/*}/$(basename "$file" | sed "s/$NAME/trefoil/g")"; done
     find "$to" -name disabled.def | xargs -r sed -i -E 's/^[a-z_]+\.([a-zA-Z0-9_-]+ *:)/\1/'
@@ -42,6 +86,7 @@ is_neutral() {
     local text read=
     grep -qE "$OWN_NAME" <<< "$(basename "$1")" && return 1
     case $2 in
+        foreign) return 0 ;;
         handler) case $1 in *innodb*) return 0 ;; *) return 1 ;; esac ;;
         period) grep -q engines.inc "$1" || return 1 ;;
         gcol | parts) case $1 in *innodb*) ;; *) return 1 ;; esac ;;
@@ -58,6 +103,8 @@ derived() {
     local tests=$1 group=$2
     shift 2
     [ "$group" != rocksdb ] || set -- --mysqld=--sql-mode=NO_ENGINE_SUBSTITUTION --mysqld=--explicit-defaults-for-timestamp=1 "$@"
+    # Those name their engine where it matters.
+    [ "$group" = foreign ] || set -- --mysqld=--default-storage-engine=TREFOIL "$@"
     mtr "$tests" --suite="trefoil_$group" --mysqld=--partition --mysqld=--plugin-load-add=ha_trefoil.so \
-        --mysqld=--default-storage-engine=TREFOIL --mysqld=--loose-trefoil-lock-wait-timeout=1 --suite-timeout=60 "$@"
+        --mysqld=--loose-trefoil-lock-wait-timeout=1 --suite-timeout=60 "$@"
 }

@@ -13,7 +13,7 @@ SUITES_NEEDED=(mariadb-test mariadb-test-data mariadb-server mariadb-client)
 SUITES_LIBRARIES=(libpcre2-posix3)
 # A table that is created without STRUCTURE keeps what trefoil_default_structure is, and says so if that is not `auto`.
 UNNAMED="s/ *\`STRUCTURE\`='*\(btree\|betree\|lsm\)'*//g; s, /\*  *\*/,,g"
-GROUPS_OF_TESTS=(storage_engine engines handler parts gcol period rocksdb)
+GROUPS_OF_TESTS=(storage_engine engines handler parts gcol period rocksdb foreign)
 OVERLAID=(storage_engine storage_engine/trx storage_engine/parts)
 
 # The first argument may be a group; the rest goes to the test runner.

@@ -28,7 +28,7 @@ mod online;
 mod tables;
 mod waiting;
 
-pub use waiting::{LOOK, Wait};
+pub use waiting::{LOOK, Wait, WaitForChange};
 
 /// Of a plain index or a table. MariaDB calls a table by a path, in which a character may have five bytes.
 const NAME_BYTES_MAX: usize = 640;
@@ -117,6 +117,7 @@ impl Engine {
         if !names.references.is_empty() {
             self.has_foreign_keys.store(true, Ordering::Relaxed);
         }
+        names.left.remove(name);
         names.tables.insert(name.to_owned(), table.clone());
     }
 
@@ -169,6 +170,7 @@ impl Engine {
         let ts = self.commit_catalog(change, Room::Reserve)?;
         let mut names = self.names.write();
         names.tables.remove(name);
+        names.left.retain(|_, by| *by != table.id);
         names.unlink(table.id);
         drop(names);
         self.bury(entries, ts);

@@ -417,6 +417,8 @@ pub struct Names {
     pub tables: BTreeMap<String, Arc<TableEntry>>,
     /// By the name of a parent, which may be missing: the tables with foreign keys to it ([`crate::foreign`]).
     pub references: BTreeMap<String, Vec<Arc<TableEntry>>>,
+    /// Names of parents that are missing for a moment: left to another table by the one that had it, which is given.
+    pub left: BTreeMap<String, IndexId>,
     /// Dropped indexes whose blocks are not freed yet. An index leaves `indexes` and comes here in one step, so that
     /// each checkpoint names it until it is freed.
     pub dropped: Vec<Arc<IndexEntry>>,

@@ -31,18 +31,20 @@ pub struct WriterGate {
 impl WriterGate {
     const SLOTS: usize = 16;
 
-    /// Counts a writer in, waiting while the definition is being changed. Returns the slot for `leave`.
-    pub fn enter(&self, hint: u64) -> usize {
+    /// Counts a writer in, waiting while the definition is being changed; `look` as in [`WriterGate::close`]. Returns the slot for
+    /// `leave`.
+    pub fn enter(&self, hint: u64, mut look: impl FnMut() -> Result<Duration>) -> Result<usize> {
         loop {
             let slot = self.half.load(Ordering::SeqCst) * Self::SLOTS + (hint as usize) % Self::SLOTS;
             self.count(slot).fetch_add(1, Ordering::SeqCst);
             if self.closed.load(Ordering::SeqCst) == 0 {
-                return slot;
+                return Ok(slot);
             }
             self.leave(slot);
             let mut held = self.mutex.lock();
             while self.closed.load(Ordering::SeqCst) != 0 {
-                self.changed.wait(&mut held);
+                let next = look()?;
+                self.changed.wait_for(&mut held, next);
             }
         }
     }
@@ -216,7 +218,8 @@ mod tests {
     #[test]
     fn the_gate_waits_for_writers_and_holds_new_ones_back() {
         let gate = Arc::new(WriterGate::default());
-        let slot = gate.enter(3);
+        let enters = |gate: &WriterGate, hint| gate.enter(hint, || Ok(Duration::from_secs(60))).expect("it waits");
+        let slot = enters(&gate, 3);
         let order = Arc::new(Mutex::new(Vec::new()));
         let (g, o) = (gate.clone(), order.clone());
         let changer = vfs::thread::spawn("changer", move || {
@@ -229,7 +232,7 @@ mod tests {
         }
         let (g, o) = (gate.clone(), order.clone());
         let writer = vfs::thread::spawn("writer", move || {
-            let slot = g.enter(7);
+            let slot = enters(&g, 7);
             o.lock().push("wrote");
             g.leave(slot);
         })

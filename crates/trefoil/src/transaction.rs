@@ -25,6 +25,7 @@ use txn::write_set::Seq;
 use txn::{SharedWriteSet, Snapshot as Slot};
 
 use crate::commit::Room;
+use crate::ddl::WaitForChange;
 use crate::engine::Engine;
 use crate::entry::{IndexEntry, TableEntry, TableShape};
 use crate::error::{Error, Result};
@@ -463,6 +464,7 @@ impl Transaction {
     /// The table's shape for this transaction; `write` enters its gate until the end.
     pub(crate) fn open_table(&mut self, table: &Arc<TableEntry>, write: bool) -> Result<Arc<TableShape>> {
         self.check_running()?;
+        let entered = if write && !self.is_inside(table) { Some(self.enter_gate(table)?) } else { None };
         let tables = self.tables.get_mut();
         let at = tables.iter().position(|t| t.entry.id == table.id);
         let at = at.unwrap_or_else(|| {
@@ -470,13 +472,28 @@ impl Transaction {
             tables.len() - 1
         });
         let open = &mut tables[at];
-        if write && open.slot.is_none() {
-            open.slot = Some(table.gate.enter(self.id.0));
+        if entered.is_some() {
+            open.slot = entered;
             // The definition may have changed while nobody of this transaction was inside.
             open.shape = table.shape();
         }
         open.shape.primary.check()?;
         Ok(open.shape.clone())
+    }
+
+    /// True if it is inside the gate of this table.
+    pub(crate) fn is_inside(&self, table: &TableEntry) -> bool {
+        self.tables.borrow().iter().any(|open| open.entry.id == table.id && open.slot.is_some())
+    }
+
+    fn enter_gate(&self, table: &TableEntry) -> Result<usize> {
+        let mut wait = None;
+        table.gate.enter(self.id.0, || wait.get_or_insert_with(|| self.wait_for_change()).look(table.name()))
+    }
+
+    /// A wait for who changes a definition, which begins.
+    pub(crate) fn wait_for_change(&self) -> WaitForChange {
+        WaitForChange::new(&self.engine, self.locks.borrow().owner.canceller(), self.lock_timeout)
     }
 
     /// The table's shape for reading.

@@ -147,7 +147,8 @@ impl Canceller {
 }
 
 impl Database {
-    /// From now on `report` is called by a thread that is about to wait for a row lock, with true, and with false when it has
+    /// From now on `report` is called by a thread that is about to wait for a row lock, or for a table that is being changed, with
+    /// true, and with false when it has
     /// waited: so that somebody who counts threads lets another one run meanwhile. What was given first stays; it may not
     /// use the database.
     ///

@@ -268,6 +268,55 @@ fn a_cascade_puts_nothing_where_it_has_no_room() {
     });
 }
 
+/// Guards: characters are counted, and kept with the definition. Without the first four letters of a byte each get in, without
+/// the second everything does behind a restart.
+#[test]
+fn a_cascade_measures_text_in_characters() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = support::collation::open_collating(dir.path());
+    let text = |columns: &[&str]| {
+        let all = columns.iter().fold(Schema::builder(), |all, &name| all.column(name, ColumnType::Text));
+        columns.iter().fold(all, |all, name| all.collate(name, support::collation::NOCASE)).primary_key(&[columns[0]])
+    };
+    let p = db.create_table("parents", text(&["code"]).build().unwrap()).unwrap();
+    let foreign = ForeignKey::new("of", &["code"], "parents", &["code"]).on_update(Cascade);
+    let schema = text(&["code"]).foreign_key(foreign.room(&[12]).room_in_characters(&[3])).build().unwrap();
+    let c = db.create_table("children", schema).unwrap();
+    let mut tx = db.begin().unwrap();
+    tx.insert(&p, &["a".into()]).unwrap();
+    tx.insert(&c, &["a".into()]).unwrap();
+    tx.commit().unwrap();
+    drop((p, c, db));
+    let db = support::collation::open_collating(dir.path());
+    let (p, c) = (db.table("parents").unwrap(), db.table("children").unwrap());
+    let mut tx = db.begin().unwrap();
+    assert_eq!(kind(tx.move_row(&p, &["a".into()], &["abcd".into()])), HasChildren);
+    assert!(tx.move_row(&p, &["a".into()], &["äöü".into()]).unwrap());
+    assert!(tx.get_row(&c, &["äöü".into()]).unwrap().is_some());
+    assert_eq!(kind(tx.move_row(&p, &["äöü".into()], &["äöüß".into()])), HasChildren);
+}
+
+/// What rows get in an added column no foreign key is held against; so none is of such a column: it has no index yet. Guard: a
+/// foreign key needs an index in the definition that it comes into.
+#[test]
+fn no_foreign_key_comes_with_its_column() {
+    simulate(|_| {
+        let (db, _, c) = family(small_nodes(), "id", (Restrict, Restrict));
+        let foreign = || ForeignKey::new("late", &["late"], "parents", &["id"]);
+        let add = TableChanges::new().add_column("late", ColumnType::I64, 7i64.into());
+        for db in [db.clone(), unchecked(&db)] {
+            let refused = db.alter_table(&c, &add.clone().add_foreign_key(foreign()));
+            assert!(matches!(&refused, Err(Error::InvalidArgument(why)) if why.contains("index")), "{refused:?}");
+        }
+        let mut tx = db.begin().unwrap();
+        tx.insert(&c, &[1i64.into(), Value::Null]).unwrap();
+        tx.commit().unwrap();
+        db.alter_table(&c, &add).unwrap();
+        db.create_table_indexes(&c, vec![IndexSchema::new("by_late", &["late"])]).unwrap();
+        assert_eq!(kind(db.alter_table(&c, &TableChanges::new().add_foreign_key(foreign()))), NoParent);
+    });
+}
+
 /// Guards: `check_unreferenced`, `check_index_unneeded`, `check_parent`; that others may go.
 #[test]
 fn what_a_foreign_key_needs_stays() {

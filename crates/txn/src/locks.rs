@@ -191,7 +191,8 @@ impl Locks {
         self.report.set(report).ok();
     }
 
-    fn tell(&self, begins: bool) {
+    /// Of a wait that is for no lock, and is told as one.
+    pub fn tell(&self, begins: bool) {
         if let Some(report) = self.report.get() {
             report(begins);
         }

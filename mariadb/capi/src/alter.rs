@@ -17,7 +17,7 @@ use trefoil::{
 
 use crate::crash;
 use crate::failure::{Code, Failure, Result, check_sound};
-use crate::foreign;
+use crate::foreign::{self, Rooms};
 use crate::layout::Layout;
 use crate::raw::{Definition, ForeignChange};
 use crate::table::OpenTable;
@@ -86,7 +86,9 @@ impl Alter {
         {
             return Err(Failure::new(Code::IndexNeeded, &index));
         }
-        let changes = foreign.in_place(&table.db, table.table.name(), (&old, &layout.schema), to, changes)?;
+        let rooms = Rooms { definition: to, collations: &table.room.collations };
+        let changes =
+            foreign.in_place(&table.db, table.table.name(), (&old, &columns, &layout.schema), &rooms, changes)?;
         let all = builds.iter().try_fold(old, |schema, (_, index)| schema.with_index(index.clone()));
         let outcome = all.and_then(|schema| schema.with_changes(&changes)).map_err(Error::from)?;
         check_outcome(&outcome, &layout.schema)?;

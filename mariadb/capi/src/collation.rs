@@ -177,6 +177,16 @@ impl Server {
 }
 
 impl Collations for Server {
+    fn characters(&self, collation: u32, text: &[u8]) -> Result<usize> {
+        let id = collation % IDS;
+        if collation >= FLOAT || self.known(id).is_none() {
+            return Err(Error::InvalidArgument(format!("the server has no collation {id}")));
+        }
+        let mut found = 0;
+        (self.calls.front)(id, text.as_ptr(), text.len(), usize::MAX, &mut found);
+        Ok(found)
+    }
+
     fn sort_key(&self, collation: u32, text: &[u8], characters: Option<u32>, out: &mut Vec<u8>) -> Result<()> {
         let done = match collation {
             FLOAT => text.try_into().ok().map(|bits| out.extend(order_32(f32::from_le_bytes(bits)))),

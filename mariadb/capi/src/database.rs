@@ -16,7 +16,7 @@ use crate::alter;
 use crate::collation;
 use crate::crash;
 use crate::failure::{Code, Failure, Result};
-use crate::foreign;
+use crate::foreign::{self, Rooms};
 use crate::key_bytes::Room;
 use crate::layout::Layout;
 use crate::numbers::{Next, Numbers};
@@ -100,7 +100,8 @@ impl Engine {
         let layout = Layout::new(definition, &self.room)?;
         layout.check_keys(&self.room)?;
         crash::point("create");
-        let schema = foreign.apply(&self.db, name, layout.schema, definition)?;
+        let schema =
+            foreign.apply(&self.db, name, layout.schema, &Rooms { definition, collations: &self.room.collations })?;
         let options = ChangeOptions {
             unchecked_foreign_keys: foreign.unchecked,
             takes_place_of: foreign.like.map(str::to_owned),

@@ -9,6 +9,7 @@ use trefoil::{Database, ForeignKey, ReferenceAction, Schema, TableChanges};
 
 use crate::abi;
 use crate::alter::Columns;
+use crate::collation::Server;
 use crate::failure::{Code, Failure, Result};
 use crate::raw::{self, Definition, ForeignChange, NewForeign};
 
@@ -23,10 +24,28 @@ fn column_named(schema: &Schema, name: &str) -> Option<String> {
     schema.columns().iter().find(same).map(|column| column.name.clone())
 }
 
-/// The most bytes of a value that a cascade may put into a column.
-fn room_of(definition: &Definition<'_>, column: &str) -> u32 {
-    let field = definition.fields.iter().find(|(name, _)| *name == column);
-    field.filter(|(_, field)| matches!(field.kind, 1 | 2 | 6 | 7)).map_or(0, |(_, field)| field.length)
+/// The columns of a definition, to say how much of a value a cascade may put into each.
+pub struct Rooms<'a> {
+    pub definition: &'a Definition<'a>,
+    pub collations: &'a Server,
+}
+
+impl Rooms<'_> {
+    /// Bytes, and characters of text; 0: any.
+    fn of(&self, column: &str) -> (u32, u32) {
+        let field = self.definition.fields.iter().find(|(name, _)| *name == column).map(|(_, field)| field);
+        match field.filter(|field| matches!(field.kind, 1 | 2 | 6 | 7)) {
+            Some(field) if field.kind > 2 && field.collation != 0 => {
+                (field.length, field.length / self.collations.longest(field.collation) as u32)
+            }
+            Some(field) => (field.length, 0),
+            None => (0, 0),
+        }
+    }
+
+    fn of_all(&self, columns: &[String]) -> (Vec<u32>, Vec<u32>) {
+        columns.iter().map(|column| self.of(column)).unzip()
+    }
 }
 
 fn refused(text: &str) -> Box<Failure> {
@@ -35,17 +54,20 @@ fn refused(text: &str) -> Box<Failure> {
 
 impl ForeignChange<'_> {
     /// The schema of a new table with its foreign keys.
-    pub fn apply(&self, db: &Database, name: &str, schema: Schema, definition: &Definition<'_>) -> Result<Schema> {
+    pub fn apply(&self, db: &Database, name: &str, schema: Schema, rooms: &Rooms<'_>) -> Result<Schema> {
         let before = self.like.and_then(|like| db.table(like).ok()).map(|table| table.schema());
         let before = before.as_ref().map_or(&[][..], Schema::foreign_keys);
-        let stay = before.iter().filter(|foreign| !self.drops(foreign.name()));
-        let inherited =
-            stay.clone().fold(TableChanges::new(), |changes, foreign| changes.add_foreign_key(foreign.clone()));
+        let fitted = before.iter().filter(|foreign| !self.drops(foreign.name())).map(|foreign| {
+            let (bytes, characters) = rooms.of_all(foreign.columns());
+            foreign.clone().room(&bytes).room_in_characters(&characters)
+        });
+        let stay: Vec<_> = fitted.collect();
+        let inherited = stay.iter().cloned().fold(TableChanges::new(), TableChanges::add_foreign_key);
         let kept = schema.with_changes(&inherited).map_err(|_| {
-            let name = stay.clone().next().map_or("", ForeignKey::name);
+            let name = stay.first().map_or("", ForeignKey::name);
             Failure::new(Code::IndexNeeded, name)
         })?;
-        let added = self.added(db, name, &kept, definition, before)?;
+        let added = self.added(db, name, &kept, rooms, before)?;
         let changes = added.into_iter().fold(TableChanges::new(), TableChanges::add_foreign_key);
         let whole = kept.with_changes(&changes).map_err(|why| refused(&why.to_string()))?;
         self.check_own(&whole)?;
@@ -62,13 +84,13 @@ impl ForeignChange<'_> {
         }
     }
 
-    /// What a table that is changed in place loses and gets, in this order.
+    /// What a table that is changed in place loses and gets, in this order; a column may get longer.
     pub fn in_place(
         &self,
         db: &Database,
         name: &str,
-        (old, new): (&Schema, &Schema),
-        definition: &Definition<'_>,
+        (old, columns, new): (&Schema, &Columns<'_>, &Schema),
+        rooms: &Rooms<'_>,
         changes: TableChanges,
     ) -> Result<TableChanges> {
         let changes = self.dropped.iter().fold(changes, |changes, name| {
@@ -77,7 +99,15 @@ impl ForeignChange<'_> {
                 None => changes,
             }
         });
-        let added = self.added(db, name, new, definition, old.foreign_keys())?;
+        let stay = old.foreign_keys().iter().filter(|foreign| !self.drops(foreign.name()));
+        let changes = stay.fold(changes, |changes, foreign| match columns.names_after(foreign.columns()) {
+            Some(columns) => {
+                let (bytes, characters) = rooms.of_all(&columns);
+                changes.fit_foreign_key(foreign.name(), &bytes, &characters)
+            }
+            None => changes,
+        });
+        let added = self.added(db, name, new, rooms, old.foreign_keys())?;
         Ok(added.into_iter().fold(changes, TableChanges::add_foreign_key))
     }
 
@@ -90,7 +120,7 @@ impl ForeignChange<'_> {
         db: &Database,
         name: &str,
         schema: &Schema,
-        definition: &Definition<'_>,
+        rooms: &Rooms<'_>,
         before: &[ForeignKey],
     ) -> Result<Vec<ForeignKey>> {
         let mut next = before.iter().filter_map(|foreign| number_in(foreign.name(), self.label)).max().unwrap_or(0);
@@ -109,7 +139,7 @@ impl ForeignChange<'_> {
             {
                 return Err(Failure::new(Code::ForeignExists, &constraint));
             }
-            added.push(self.one(db, name, schema, definition, new, &constraint)?);
+            added.push(self.one(db, name, schema, rooms, new, &constraint)?);
         }
         Ok(added)
     }
@@ -119,7 +149,7 @@ impl ForeignChange<'_> {
         db: &Database,
         name: &str,
         schema: &Schema,
-        definition: &Definition<'_>,
+        rooms: &Rooms<'_>,
         new: &NewForeign<'_>,
         constraint: &str,
     ) -> Result<ForeignKey> {
@@ -135,10 +165,11 @@ impl ForeignChange<'_> {
             found.unwrap_or_else(|| (*column).to_owned())
         };
         let parent_columns: Vec<_> = new.parent_columns.iter().map(other).collect();
-        let room: Vec<_> = columns.iter().map(|column| room_of(definition, column)).collect();
+        let (bytes, characters) = rooms.of_all(&columns);
         let own: Vec<&str> = columns.iter().map(String::as_str).collect();
         let others: Vec<&str> = parent_columns.iter().map(String::as_str).collect();
-        let foreign = ForeignKey::new(constraint, &own, new.parent, &others).room(&room);
+        let foreign = ForeignKey::new(constraint, &own, new.parent, &others);
+        let foreign = foreign.room(&bytes).room_in_characters(&characters);
         Ok(foreign.on_delete(action(new.on_delete)?).on_update(action(new.on_update)?))
     }
 

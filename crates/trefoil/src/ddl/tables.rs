@@ -19,6 +19,7 @@ use crate::engine::Engine;
 use crate::entry::TableEntry;
 use crate::error::{Error, Result};
 use crate::foreign;
+use crate::gate::{GateClosed, Step};
 use crate::handle::Table;
 
 impl Database {
@@ -135,7 +136,7 @@ impl Engine {
         self.check_open()?;
         self.check_not_read_only()?;
         let (table, _turn) = self.turn_at(name, wait)?;
-        let _step = self.steps.take(|| wait.look())?;
+        let (_alone, _step) = self.step_of_rename(&table, to, wait)?;
         if name == to {
             return Ok(());
         }
@@ -162,8 +163,41 @@ impl Engine {
         foreign::publish(followers, &mut names);
         names.relink(&table);
         names.tables.remove(name);
+        names.left.retain(|left, by| left != to && *by != table.id);
+        if wait.options().leave_references && !names.children(name).is_empty() {
+            names.left.insert(name.to_owned(), table.id);
+        }
         names.tables.insert(to.to_owned(), table.clone());
         Ok(())
+    }
+
+    /// The step of a table that gets the name `to`. Writers that do not know of the children that wait for a table of that name are
+    /// let out first, as for a new child: see [`Engine::wait_for_unaware`].
+    fn step_of_rename<'a>(
+        &'a self,
+        table: &'a TableEntry,
+        to: &str,
+        wait: &Wait<'_>,
+    ) -> Result<(Option<GateClosed<'a>>, Step<'a>)> {
+        let has_unaware = || {
+            let (names, shape) = (self.names.read(), table.shape());
+            // One that comes back to its name was written to under it.
+            let is_back = table.name() == to || names.left.get(to) == Some(&table.id);
+            let mut columns = foreign::referenced(&names, to, &shape.def.schema).into_iter();
+            !is_back && columns.any(|columns| !shape.def.schema.has_whole_primary_key(&columns))
+        };
+        loop {
+            if has_unaware() {
+                let (closed, step) =
+                    self.step_alone(table, "(the whole table, for the tables that refer to its new name)", wait)?;
+                return Ok((Some(closed), step));
+            }
+            let step = self.steps.take(|| wait.look())?;
+            // A child may have been made meanwhile.
+            if !has_unaware() {
+                return Ok((None, step));
+            }
+        }
     }
 
     fn truncate_table(&self, name: &str, wait: &Wait<'_>) -> Result<Arc<TableEntry>> {

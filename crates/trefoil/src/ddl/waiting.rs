@@ -8,10 +8,14 @@
 //!    steps up for long: a gate is opened again until it is over.
 //!
 //! 1 and 2 take as long as [`ChangeOptions`] say. Each wait looks every [`LOOK`] whether the change is still wanted.
+//!
+//! Who wants to write meanwhile waits at the gate ([`WaitForChange`]), or for a parent whose name is about to be that of another
+//! table: as long as for a row.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use txn::locks::Canceller;
 use vfs::time::Instant;
 
 use crate::engine::Engine;
@@ -70,6 +74,43 @@ impl<'a> Wait<'a> {
     pub fn timeout(&self, table: &TableEntry, what: &str) -> Error {
         let waited_ms = self.timeout.as_millis() as u64;
         Error::LockTimeout { index: table.name().to_owned(), key: what.to_owned(), waited_ms }
+    }
+}
+
+/// The other side: the wait of a transaction for a change of a definition. What ends its waits for rows ends this one: its time
+/// limit, and who cancels it.
+pub struct WaitForChange {
+    engine: Arc<Engine>,
+    canceller: Canceller,
+    timeout: Duration,
+    began: Instant,
+}
+
+impl WaitForChange {
+    /// It begins now.
+    pub fn new(engine: &Arc<Engine>, canceller: Canceller, timeout: Duration) -> Self {
+        engine.locks.tell(true);
+        Self { engine: engine.clone(), canceller, timeout, began: Instant::now() }
+    }
+
+    /// How long to wait for the table of this name before the next look, or why no longer.
+    pub fn look(&self, table: &str) -> Result<Duration> {
+        self.engine.check_open()?;
+        if self.canceller.is_cancelled() {
+            return Err(Error::Cancelled);
+        }
+        let left = self.timeout.saturating_sub(self.began.elapsed());
+        if left.is_zero() {
+            let (key, waited_ms) = ("(the whole table, which is being changed)", self.timeout.as_millis() as u64);
+            return Err(Error::LockTimeout { index: table.to_owned(), key: key.to_owned(), waited_ms });
+        }
+        Ok(left.min(LOOK))
+    }
+}
+
+impl Drop for WaitForChange {
+    fn drop(&mut self) {
+        self.engine.locks.tell(false);
     }
 }
 

@@ -157,7 +157,9 @@ impl Transaction {
         let mut row = schema.decode_row(key, &stored)?;
         for (n, &column) in at.columns.iter().enumerate() {
             row[column] = match at.new.filter(|_| action == ReferenceAction::Cascade) {
-                Some(new) if !at.foreign.has_room(n, &new[n]) => return refuse(ForeignKeyFailureKind::HasChildren),
+                Some(new) if !schema.has_room(at.foreign, n, &new[n])? => {
+                    return refuse(ForeignKeyFailureKind::HasChildren);
+                }
                 // NULL at the parent, where the child may not have it.
                 Some(new) if new[n].is_null() && !schema.columns()[column].nullable => {
                     return refuse(ForeignKeyFailureKind::HasChildren);

@@ -35,6 +35,7 @@
 
 use std::ops::Bound;
 use std::sync::Arc;
+use std::time::Duration;
 
 use index::{Direction, ReadAt};
 
@@ -47,11 +48,15 @@ use crate::transaction::Transaction;
 
 /// What the name of a key that is not a primary key begins with.
 const NAME: &[u8] = b"\xFFforeign\0";
+/// How often who waits for a table that takes a parent's name looks whether it is there.
+const BETWEEN_LOOKS: Duration = Duration::from_millis(2);
 
 /// A foreign key of a child, as it is now, and its parent, if there is one.
 struct Upward {
     foreign: ForeignKey,
     parent: Option<Arc<TableEntry>>,
+    /// There is none, and another one is about to take its name.
+    comes: bool,
 }
 
 /// The lock of a key that is referred to, in the parent's primary index.
@@ -132,8 +137,9 @@ impl Transaction {
         }
         let table = self.entry_of(shape);
         let schema = &shape.kept.schema;
-        for upward in self.upwards(&table) {
-            let Some(columns) = columns_in(schema, &upward.foreign) else { continue };
+        let mut upwards = self.upwards(&table);
+        for n in 0..upwards.len() {
+            let Some(columns) = columns_in(schema, &upwards[n].foreign) else { continue };
             let values: Vec<Value<'_>> = columns.iter().map(|&n| row[n].clone()).collect();
             if values.iter().any(Value::is_null) {
                 continue;
@@ -143,7 +149,8 @@ impl Transaction {
             {
                 continue;
             }
-            self.check_parent(&table, schema, &upward, &values)?;
+            let parent = self.enter_parent(&table, &mut upwards, n)?;
+            self.check_parent(&table, schema, (&upwards[n].foreign, parent), &values)?;
         }
         Ok(())
     }
@@ -152,15 +159,11 @@ impl Transaction {
         &mut self,
         table: &TableEntry,
         schema: &Schema,
-        Upward { foreign, parent }: &Upward,
+        (foreign, parent): (&ForeignKey, Option<Arc<TableShape>>),
         values: &[Value<'_>],
     ) -> Result<()> {
         let orphan = || failure(ForeignKeyFailureKind::NoParent, foreign, table, values);
-        let parent = parent.as_ref().ok_or_else(orphan)?;
-        let parent = match self.open_table(parent, true) {
-            Err(Error::Dropped { .. }) => return Err(orphan()),
-            opened => opened?,
-        };
+        let parent = parent.ok_or_else(orphan)?;
         let columns = foreign::bind(foreign, schema, &parent.def.schema).map_err(|_| orphan())?;
         let name = name_of(&parent.def.schema, &columns, values)?;
         self.lock_to_keep(&parent.primary, &name, Locking::SHARED)?;
@@ -169,13 +172,47 @@ impl Transaction {
         if self.has_key(&parent, &columns, values, ReadAt::Snapshot(moment.ts()))? { Ok(()) } else { Err(orphan()) }
     }
 
+    /// F3 for the parent of foreign key `n`: the table that has its name while this transaction is inside the gate; none if there
+    /// is none. What is known of foreign keys and parents is that of then.
+    ///
+    /// A table that leaves its name to another one (ALTER TABLE by a copy) does so when nobody is inside; who comes in behind that
+    /// finds the other one. In between the name is missing, which is waited for.
+    fn enter_parent(
+        &mut self,
+        table: &TableEntry,
+        upwards: &mut Vec<Upward>,
+        n: usize,
+    ) -> Result<Option<Arc<TableShape>>> {
+        let mut wait = None;
+        loop {
+            let Upward { foreign, parent, comes } = &upwards[n];
+            match parent {
+                Some(parent) => {
+                    let was_inside = self.is_inside(parent);
+                    match self.open_table(parent, true) {
+                        Ok(shape) if was_inside => return Ok(Some(shape)),
+                        Ok(_) | Err(Error::Dropped { .. }) => {}
+                        Err(error) => return Err(error),
+                    }
+                }
+                None if *comes => {
+                    let next = wait.get_or_insert_with(|| self.wait_for_change()).look(foreign.parent())?;
+                    vfs::thread::sleep(next.min(BETWEEN_LOOKS));
+                }
+                None => return Ok(None),
+            }
+            vfs::thread::point("foreign.parent_entered");
+            *upwards = self.upwards(table);
+        }
+    }
+
     /// The table's foreign keys, each with the table that has the parent's name in the same moment.
     fn upwards(&self, table: &TableEntry) -> Vec<Upward> {
         let names = self.engine.names.read();
         let shape = table.shape();
         let upward = |foreign: &ForeignKey| {
             let parent = names.tables.get(foreign.parent()).cloned();
-            Upward { foreign: foreign.clone(), parent }
+            Upward { foreign: foreign.clone(), parent, comes: names.left.contains_key(foreign.parent()) }
         };
         shape.def.schema.foreign_keys().iter().map(upward).collect()
     }

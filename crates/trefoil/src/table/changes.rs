@@ -50,6 +50,11 @@ enum Change {
         from: String,
         to: String,
     },
+    FitForeignKey {
+        name: String,
+        bytes: Vec<u32>,
+        characters: Vec<u32>,
+    },
     DropIndex(String),
     RenameIndex {
         from: String,
@@ -289,6 +294,27 @@ impl TableChanges {
         self
     }
 
+    /// Gives the columns of a foreign key other room ([`ForeignKey::room`], [`ForeignKey::room_in_characters`]); nothing if
+    /// there is none of this name.
+    ///
+    /// ```
+    /// # use trefoil::{ColumnType, ForeignKey, IndexSchema, Schema};
+    /// # let schema = Schema::builder().column("id", ColumnType::I64).nullable("boss", ColumnType::I64);
+    /// # let schema = schema.primary_key(&["id"]).index(IndexSchema::new("by_boss", &["boss"]));
+    /// # let schema = schema.foreign_key(ForeignKey::new("boss", &["boss"], "people", &["id"]).room(&[2])).build()?;
+    /// use trefoil::TableChanges;
+    ///
+    /// let wider = schema.with_changes(&TableChanges::new().fit_foreign_key("boss", &[4], &[0]))?;
+    /// assert_eq!(wider.foreign_keys()[0], schema.foreign_keys()[0].clone().room(&[4]));
+    /// # Ok::<(), trefoil::Error>(())
+    /// ```
+    #[must_use]
+    pub fn fit_foreign_key(mut self, name: &str, bytes: &[u32], characters: &[u32]) -> Self {
+        let (bytes, characters) = (bytes.to_vec(), characters.to_vec());
+        self.0.push(Change::FitForeignKey { name: name.to_owned(), bytes, characters });
+        self
+    }
+
     /// Columns that get another name, in the order of the changes.
     pub(crate) fn renamed_columns(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0.iter().filter_map(|change| match change {
@@ -367,6 +393,11 @@ impl Schema {
                 Change::RenameForeignKey { from, to } => {
                     for foreign in parts.foreign_keys.iter_mut().filter(|foreign| foreign.name == *from) {
                         to.clone_into(&mut foreign.name);
+                    }
+                }
+                Change::FitForeignKey { name, bytes, characters } => {
+                    for foreign in parts.foreign_keys.iter_mut().filter(|foreign| foreign.name == *name) {
+                        *foreign = foreign.clone().room(bytes).room_in_characters(characters);
                     }
                 }
                 Change::DropIndex(name) => {

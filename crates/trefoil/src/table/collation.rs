@@ -71,6 +71,34 @@ pub trait Collations: Send + Sync {
     /// # Ok::<(), trefoil::Error>(())
     /// ```
     fn sort_key(&self, collation: u32, text: &[u8], characters: Option<u32>, out: &mut Vec<u8>) -> crate::Result<()>;
+
+    /// How many characters a text has. Needed where a foreign key says how many have room
+    /// ([`ForeignKey::room_in_characters`](crate::ForeignKey::room_in_characters)), otherwise never asked.
+    ///
+    /// # Errors
+    /// As [`Collations::sort_key`]; one that does not count.
+    ///
+    /// ```
+    /// # use trefoil::Collations;
+    /// struct Utf8;
+    ///
+    /// impl Collations for Utf8 {
+    ///     fn sort_key(&self, _: u32, text: &[u8], _: Option<u32>, out: &mut Vec<u8>) -> trefoil::Result<()> {
+    ///         out.extend(text);
+    ///         Ok(())
+    ///     }
+    ///     fn characters(&self, _: u32, text: &[u8]) -> trefoil::Result<usize> {
+    ///         Ok(String::from_utf8_lossy(text).chars().count())
+    ///     }
+    /// }
+    ///
+    /// assert_eq!(Utf8.characters(1, "Löß".as_bytes())?, 3);
+    /// # Ok::<(), trefoil::Error>(())
+    /// ```
+    fn characters(&self, collation: u32, text: &[u8]) -> crate::Result<usize> {
+        let _ = text;
+        Err(crate::Error::InvalidArgument(format!("collation {collation} counts no characters")))
+    }
 }
 
 /// The collations of the database that a schema belongs to, if it was opened with any. No part of what a schema says: two
@@ -93,6 +121,17 @@ impl fmt::Debug for Provider {
 }
 
 impl Provider {
+    /// How many characters a value of `column` has.
+    pub fn characters(&self, column: &Column, collation: u32, text: &[u8]) -> Result<usize> {
+        let failed = |why: &dyn fmt::Display| {
+            Fault::Invalid(format!("characters of column {:?} are not counted: {why}", column.name))
+        };
+        let Some(collations) = &self.0 else {
+            return Err(failed(&"the database was opened without collations (`Options::collations`)"));
+        };
+        collations.characters(collation, text).map_err(|error| failed(&error))
+    }
+
     /// Appends the sort key of a value of `column`.
     pub fn sort_key(
         &self,

@@ -74,8 +74,27 @@ pub struct ForeignKey {
     pub(super) parent_columns: Vec<String>,
     pub(super) on_delete: ReferenceAction,
     pub(super) on_update: ReferenceAction,
-    /// For each column the most bytes of a value that a cascade may put there; 0: any.
-    pub(super) room: Vec<u32>,
+    /// For each column what a cascade may put there at most.
+    pub(super) room: Vec<Room>,
+}
+
+/// The most of a value that has room in a column; 0: any.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Room {
+    bytes: u32,
+    /// Of text with a collation.
+    characters: u32,
+}
+
+impl Room {
+    /// One of bytes alone as it was before there was one of characters.
+    fn number(self) -> u64 {
+        u64::from(self.characters) << 32 | u64::from(self.bytes)
+    }
+
+    fn of_number(number: u64) -> Self {
+        Self { bytes: number as u32, characters: (number >> 32) as u32 }
+    }
 }
 
 impl ForeignKey {
@@ -98,7 +117,7 @@ impl ForeignKey {
             parent_columns: owned(parent_columns),
             on_delete: ReferenceAction::default(),
             on_update: ReferenceAction::default(),
-            room: vec![0; columns.len()],
+            room: vec![Room::default(); columns.len()],
         }
     }
 
@@ -141,7 +160,23 @@ impl ForeignKey {
     /// ```
     #[must_use]
     pub fn room(mut self, bytes: &[u32]) -> Self {
-        self.room = bytes.to_vec();
+        self.room.resize(bytes.len(), Room::default());
+        self.room.iter_mut().zip(bytes).for_each(|(room, &bytes)| room.bytes = bytes);
+        self
+    }
+
+    /// The same in characters, for text with a collation, which counts them ([`Collations::characters`](crate::Collations)); 0: any.
+    ///
+    /// ```
+    /// use trefoil::ForeignKey;
+    ///
+    /// let of_bytes = ForeignKey::new("code", &["code"], "codes", &["code"]).room(&[12]);
+    /// assert_ne!(of_bytes.clone().room_in_characters(&[3]), of_bytes);
+    /// ```
+    #[must_use]
+    pub fn room_in_characters(mut self, characters: &[u32]) -> Self {
+        self.room.resize(characters.len(), Room::default());
+        self.room.iter_mut().zip(characters).for_each(|(room, &characters)| room.characters = characters);
         self
     }
 
@@ -210,8 +245,8 @@ impl ForeignKey {
     }
 
     /// True if a value has room in column `n` of its columns.
-    pub(crate) fn has_room(&self, n: usize, value: &Value<'_>) -> bool {
-        let bytes = match self.room[n] {
+    fn has_bytes(&self, n: usize, value: &Value<'_>) -> bool {
+        let bytes = match self.room[n].bytes {
             0 => return true,
             bytes => bytes as usize,
         };
@@ -252,7 +287,7 @@ impl ForeignKey {
         for ((&n, parent), &room) in columns.iter().zip(&self.parent_columns).zip(&self.room) {
             put_varint(out, n as u64);
             put_bytes(out, parent.as_bytes());
-            put_varint(out, room.into());
+            put_varint(out, room.number());
         }
     }
 
@@ -267,7 +302,7 @@ impl ForeignKey {
         for _ in 0..count {
             columns.push(name_of(reader.length()?)?);
             parent_columns.push(text(reader)?);
-            room.push(reader.varint()?.try_into().ok()?);
+            room.push(Room::of_number(reader.varint()?));
         }
         Some(Self { name, columns, parent, parent_columns, on_delete, on_update, room })
     }
@@ -322,6 +357,23 @@ impl Parts {
 }
 
 impl Schema {
+    /// True if a value has room in column `n` of the columns of one of its foreign keys.
+    pub(crate) fn has_room(&self, foreign: &ForeignKey, n: usize, value: &Value<'_>) -> Result<bool> {
+        let (limit, column) = (foreign.room[n].characters, self.column_number(&foreign.columns[n]));
+        let column = column.map(|n| &self.columns()[n]);
+        let counted = column.and_then(|column| Some((column, column.collation?))).filter(|_| limit > 0);
+        let (Some((column, collation)), true) = (counted, foreign.has_bytes(n, value)) else {
+            return Ok(foreign.has_bytes(n, value));
+        };
+        match value {
+            Value::Text(text) => {
+                Ok(self.0.collations.characters(column, collation, text.as_bytes())? <= limit as usize)
+            }
+            Value::Bytes(bytes) => Ok(self.0.collations.characters(column, collation, bytes)? <= limit as usize),
+            _ => Ok(true),
+        }
+    }
+
     /// Its foreign keys.
     ///
     /// ```

@@ -144,7 +144,8 @@ impl Held {
     /// Enters the gate of a table that it has written to.
     pub(crate) fn enter(&mut self, table: &Arc<TableEntry>) {
         if self.tables.iter().all(|open| open.entry.id != table.id) {
-            let slot = Some(table.gate.enter(self.id.0));
+            let slot = table.gate.enter(self.id.0, || Ok(crate::ddl::LOOK));
+            let slot = Some(slot.expect("this wait has no end of its own"));
             self.tables.push(OpenTable { entry: table.clone(), shape: table.shape(), slot });
         }
     }

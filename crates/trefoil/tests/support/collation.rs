@@ -25,6 +25,10 @@ impl Collations for PadSpace {
         out.resize(start + PADDED, b' ');
         Ok(())
     }
+
+    fn characters(&self, _: u32, text: &[u8]) -> trefoil::Result<usize> {
+        Ok(String::from_utf8_lossy(text).chars().count())
+    }
 }
 
 /// In a directory, with the collation.

@@ -330,4 +330,10 @@ impl Canceller {
     pub fn cancel(&self) {
         self.0.cancel();
     }
+
+    /// True from then on until it is forgotten: for waits that are for no lock.
+    #[must_use]
+    pub fn is_cancelled(&self) -> bool {
+        self.0.cancelled.load(Ordering::SeqCst)
+    }
 }

@@ -1,0 +1,214 @@
+//! Foreign keys beside changes of definitions: who waits at a parent, and for how long; a parent whose name goes from one table to
+//! another. Every test says which guard it stands for: with that guard removed it fails.
+
+#![allow(clippy::unwrap_used, reason = "a test panics on what it does not expect")]
+
+mod support;
+
+use std::time::Duration;
+
+use support::{disk, open, simulate, sleep, small_nodes, spawn};
+use trefoil::{
+    ChangeOptions, ColumnType, Database, Error, ForeignKey, ForeignKeyFailureKind, IndexSchema, Schema, Table,
+    TableChanges, Transaction, TransactionOptions, Value,
+};
+
+/// Parents (id, kind).
+fn parents() -> Schema {
+    let columns = Schema::builder().column("id", ColumnType::I64).column("kind", ColumnType::I64);
+    let columns = columns.primary_key(&["id"]).primary_options(small_nodes());
+    columns.index(IndexSchema::new("by_kind", &["kind"]).with_options(small_nodes())).build().unwrap()
+}
+
+/// Children (id, parent) of a column of the parents.
+fn children(column: &str) -> Schema {
+    let columns = Schema::builder().column("id", ColumnType::I64).column("parent", ColumnType::I64);
+    let columns = columns.primary_key(&["id"]).primary_options(small_nodes());
+    let columns = columns.index(IndexSchema::new("by_parent", &["parent"]).with_options(small_nodes()));
+    columns.foreign_key(ForeignKey::new("of", &["parent"], "parents", &[column])).build().unwrap()
+}
+
+fn row(numbers: [i64; 2]) -> [Value<'static>; 2] {
+    numbers.map(Value::from)
+}
+
+fn add(db: &Database, table: &Table, numbers: [i64; 2]) -> Result<(), Error> {
+    let mut tx = db.begin()?;
+    tx.insert(table, &row(numbers))?;
+    tx.commit().map(drop)
+}
+
+/// Parents with the row (1, 1), and their children.
+fn family(db: &Database, column: &str) -> (Table, Table) {
+    let p = db.create_table("parents", parents()).unwrap();
+    add(db, &p, [1, 1]).unwrap();
+    (p, db.create_table("children", children(column)).unwrap())
+}
+
+fn is_orphan<T>(result: &Result<T, Error>) -> bool {
+    matches!(result, Err(Error::ForeignKey(failure)) if failure.kind == ForeignKeyFailureKind::NoParent)
+}
+
+fn patient(db: &Database, timeout: Duration) -> Transaction {
+    db.begin_with(TransactionOptions { lock_timeout: Some(timeout), ..TransactionOptions::default() }).unwrap()
+}
+
+/// For changes that wait longer than any transaction here.
+fn changing(db: &Database) -> Database {
+    db.changing(ChangeOptions { lock_timeout: Some(Duration::from_secs(60)), ..ChangeOptions::default() })
+}
+
+/// As ALTER TABLE by a copy gives names.
+fn swapping(db: &Database) -> Database {
+    db.changing(ChangeOptions { leave_references: true, unchecked_foreign_keys: true, ..ChangeOptions::default() })
+}
+
+/// A wait that is longer than it may be, and one that is cancelled, both by statements after which their transaction goes on.
+fn ends_in_time_and_when_cancelled(db: &Database, c: &Table) {
+    let mut tx = patient(db, Duration::from_millis(200));
+    let refused = tx.insert(c, &row([2, 1]));
+    assert!(matches!(&refused, Err(Error::LockTimeout { index, .. }) if index == "parents"), "{refused:?}");
+    let mut tx = patient(db, Duration::from_secs(30));
+    let (canceller, table) = (tx.canceller(), c.clone());
+    let waits = spawn("waits", move || (tx.insert(&table, &row([3, 1])), tx));
+    sleep(100);
+    canceller.cancel();
+    let (refused, tx) = waits.join().unwrap();
+    assert!(matches!(refused, Err(Error::Cancelled)), "{refused:?}");
+    tx.clear_cancelled();
+    assert_eq!(tx.get_row(c, &[3i64.into()]).unwrap(), None);
+    tx.commit().unwrap();
+}
+
+/// Guard: `WaitForChange::look`, its time limit and its look at the cancellation.
+#[test]
+fn a_wait_at_a_parents_gate_ends_in_time_and_when_cancelled() {
+    simulate(|_| {
+        let db = open(&disk());
+        let (p, c) = family(&db, "id");
+        let mut first = db.begin().unwrap();
+        first.insert(&c, &row([1, 1])).unwrap();
+        let (other, table) = (db.clone(), p.clone());
+        let changes = TableChanges::new().add_nullable("more", ColumnType::I64, Value::Null);
+        let change = spawn("changes", move || changing(&other).alter_table(&table, &changes));
+        sleep(10);
+        ends_in_time_and_when_cancelled(&db, &c);
+        let (other, table) = (db.clone(), c.clone());
+        let waits = spawn("waits", move || {
+            let mut tx = patient(&other, Duration::from_secs(30));
+            tx.insert(&table, &row([4, 1])).and_then(|()| tx.commit())
+        });
+        sleep(100);
+        first.commit().unwrap();
+        change.join().unwrap().unwrap();
+        waits.join().unwrap().unwrap();
+    });
+}
+
+/// Guard: foreign keys are looked up again behind the gate of a parent. Without it the parent's column is looked for by its name
+/// of before.
+#[test]
+fn a_child_that_waited_at_its_parent_knows_its_columns_new_name() {
+    simulate(|_| {
+        let db = open(&disk());
+        let (p, c) = family(&db, "kind");
+        let mut first = db.begin().unwrap();
+        first.insert(&c, &row([1, 1])).unwrap();
+        let (other, table) = (db.clone(), p.clone());
+        let changes = TableChanges::new().rename_column("kind", "sort");
+        let change = spawn("changes", move || changing(&other).alter_table(&table, &changes));
+        sleep(10);
+        let (other, table) = (db.clone(), c.clone());
+        let waits = spawn("waits", move || {
+            let mut tx = patient(&other, Duration::from_secs(30));
+            tx.insert(&table, &row([2, 1])).and_then(|()| tx.commit())
+        });
+        sleep(100);
+        first.commit().unwrap();
+        change.join().unwrap().unwrap();
+        waits.join().unwrap().unwrap();
+    });
+}
+
+/// Guard: `Names::left`. Without it the child finds no parent while the name is nobody's.
+#[test]
+fn a_child_waits_while_its_parents_name_goes_to_another_table() {
+    simulate(|_| {
+        let db = open(&disk());
+        let (_, c) = family(&db, "id");
+        let copy = db.create_table("copy", parents()).unwrap();
+        add(&db, &copy, [1, 1]).unwrap();
+        swapping(&db).rename_table("parents", "before").unwrap();
+        ends_in_time_and_when_cancelled(&db, &c);
+        // Who has it not to do with the parent goes on.
+        let mut tx = patient(&db, Duration::ZERO);
+        tx.set_foreign_key_checks(false);
+        tx.insert(&c, &row([5, 1])).unwrap();
+        tx.rollback();
+        let (other, table) = (db.clone(), c.clone());
+        let waits = spawn("waits", move || {
+            let mut tx = patient(&other, Duration::from_secs(30));
+            tx.insert(&table, &row([1, 1])).and_then(|()| tx.commit())
+        });
+        sleep(100);
+        swapping(&db).rename_table("copy", "parents").unwrap();
+        waits.join().unwrap().unwrap();
+        db.drop_table("before").unwrap();
+        assert!(is_orphan(&add(&db, &c, [2, 7])));
+    });
+}
+
+/// Guards: who has left the name is known, so that it can come back, and cannot once it is dropped.
+#[test]
+fn a_parents_name_is_waited_for_as_long_as_it_may_come_back() {
+    simulate(|_| {
+        let db = open(&disk());
+        let (_, c) = family(&db, "id");
+        swapping(&db).rename_table("parents", "before").unwrap();
+        swapping(&db).rename_table("before", "parents").unwrap();
+        add(&db, &c, [1, 1]).unwrap();
+        swapping(&db).rename_table("parents", "before").unwrap();
+        swapping(&db).drop_table("before").unwrap();
+        assert!(is_orphan(&add(&db, &c, [2, 1])));
+        let p = db.create_table("parents", parents()).unwrap();
+        add(&db, &p, [1, 1]).unwrap();
+        swapping(&db).rename_table("parents", "before").unwrap();
+        // Another name: it is not to come back.
+        db.rename_table("before", "elsewhere").unwrap();
+        assert!(is_orphan(&add(&db, &c, [2, 1])));
+        swapping(&db).rename_table("elsewhere", "parents").unwrap();
+        swapping(&db).rename_table("parents", "before").unwrap();
+        db.create_table("parents", parents()).unwrap();
+        assert!(is_orphan(&add(&db, &c, [2, 1])));
+    });
+}
+
+/// Guard: `step_of_rename`. Without it the row of the table that becomes the parent is found, and then goes without a look for
+/// children.
+#[test]
+fn a_table_that_becomes_a_parent_by_its_name_waits_for_who_does_not_know() {
+    simulate(|_| {
+        let db = open(&disk());
+        let unchecked = ChangeOptions { unchecked_foreign_keys: true, ..ChangeOptions::default() };
+        let c = db.changing(unchecked).create_table("children", children("kind")).unwrap();
+        let p = db.create_table("others", parents()).unwrap();
+        add(&db, &p, [1, 1]).unwrap();
+        let mut first = db.begin().unwrap();
+        assert!(first.delete_row(&p, &[1i64.into()]).unwrap());
+        let refused = db.rename_table("others", "parents");
+        assert!(matches!(refused, Err(Error::LockTimeout { .. })), "{refused:?}");
+        assert!(db.table("others").is_ok());
+        let (other, table) = (db.clone(), c.clone());
+        let second = spawn("second", move || {
+            changing(&other).rename_table("others", "parents").unwrap();
+            add(&other, &table, [1, 1])
+        });
+        sleep(10);
+        first.commit().unwrap();
+        assert!(is_orphan(&second.join().unwrap()));
+        // Behind the name writers know.
+        add(&db, &p, [2, 2]).unwrap();
+        add(&db, &c, [2, 2]).unwrap();
+        assert!(db.begin().unwrap().delete_row(&p, &[2i64.into()]).is_err());
+    });
+}
