@@ -14,7 +14,7 @@ OWN_NAME='bloom|bulk_load|bypass|rqg|rpl|binlog|qcache|collation|native|compact|
 # write, a key FULLTEXT beside the foreign one.
 ITS_OWN=(-e '/INNODB_SYS_/d' -e '/innodb_stats_persistent/d' -e '/innodb_file_per_table/d' -e '/innodb_max_purge_lag_wait/d'
     -e '/innodb_fast_shutdown/d' -e '/innodb_buffer_pool/d' -e '/wait_all_purged/d' -e '/^let SEARCH_/d' -e '/search_pattern_in_file/d'
-    -e '/restart_parameters/d' -e '/ER_OPEN_AS_READONLY/,+1d' -e 's/FULLTEXT KEY(a), //' -e 's/@@innodb_page_size/16384/')
+    -e '/restart_parameters/d' -e '/ER_OPEN_AS_READONLY/,+1d' -e 's/FULLTEXT KEY(a), //')
 # What a warning says of a foreign key that cannot be is each engine's own.
 ITS_WORDS='/^ *show warnings/I i --replace_regex /\t(150|1215|1030)\t[^\n]*/\t\1/'
 
@@ -73,7 +73,7 @@ derive() {
         is_neutral "$file" "$group" || rm -f "$file" "${file%.test}".{opt,cnf} "${file%.test}-master.opt"
     done
     find "$to" -type f | xargs sed -i -e "s,suite/$group/,suite/trefoil_$group/,g" \
-        -e 's/foreign_part/trefoil_foreign/g' -e "s,plugin/rocksdb/rocksdb/,suite/trefoil_rocksdb/,g" \
+        -e 's/foreign_part/trefoil_foreign/g' -e 's/@@innodb_page_size/16384/g' -e "s,plugin/rocksdb/rocksdb/,suite/trefoil_rocksdb/,g" \
         -e "s/${NAME^^}/TREFOIL/g" -e 's/InnoDB\|Innodb\|RocksDB/TREFOIL/g' -e "s/$NAME/trefoil/g"
     find "$to" -name "*$NAME*" -type f | while read -r file; do mv "$file" "${file%/*}/$(basename "$file" | sed "s/$NAME/trefoil/g")"; done
     find "$to" -name disabled.def | xargs -r sed -i -E 's/^[a-z_]+\.([a-zA-Z0-9_-]+ *:)/\1/'
