@@ -125,11 +125,11 @@ static void warn_directory(const char *path, const char *option)
                       ER_THD(thd, WARN_OPTION_IGNORED), option);
 }
 
-/* Keys lie beside their rows. As InnoDB has it this is error 1005, and a warning says why. */
-static bool refuse_index_directory(const char *path)
+/* Keys lie beside their rows. As InnoDB has it this is error 1005, and a warning says why; of a partition it is ignored. */
+static bool refuse_index_directory(const char *path, bool is_partition)
 {
   THD *thd= current_thd;
-  if (!path || !wants_strict_options(thd))
+  if (!path || is_partition || !wants_strict_options(thd))
   {
     warn_directory(path, "INDEX DIRECTORY");
     return false;
@@ -156,7 +156,8 @@ bool refuse_options(const TABLE *table, const HA_CREATE_INFO *info)
 {
   const TABLE_SHARE *share= table->s;
   warn_directory(info->data_file_name, "DATA DIRECTORY");
-  if (refuse_index_directory(info->index_file_name) || refuse_row_format(info) || refuse_settings(asked(table_options(share), nullptr)))
+  if (refuse_index_directory(info->index_file_name, table->part_info) || refuse_row_format(info) ||
+      refuse_settings(asked(table_options(share), nullptr)))
     return true;
   for (uint n= 0; n < share->keys; n++)
   {

@@ -109,3 +109,14 @@ check_parent_copied_over_and_over() {
     until_done a | grep -v 'errno: 146\|ERROR 1205' || true
     expect "$(value 'SELECT COUNT(*) FROM s.c')" 2000
 }
+
+# What has room follows a column that gets longer, in place and by a copy; InnoDB has no such change.
+check_foreign_widened() {
+    client s -e "CREATE TABLE p (s VARCHAR(20) CHARACTER SET utf8mb4 PRIMARY KEY) ENGINE=TREFOIL; INSERT INTO p VALUES ('a');
+        CREATE TABLE c (s VARCHAR(2) CHARACTER SET utf8mb4, FOREIGN KEY (s) REFERENCES p (s) ON UPDATE CASCADE) ENGINE=TREFOIL;
+        INSERT INTO c VALUES ('a')"
+    expect "$(errors_of "UPDATE p SET s = 'abc'; ALTER TABLE c MODIFY s VARCHAR(3) CHARACTER SET utf8mb4, ALGORITHM=INSTANT;
+        UPDATE p SET s = 'abc'; UPDATE p SET s = 'abcd'; ALTER TABLE c MODIFY s VARCHAR(4) CHARACTER SET utf8mb4, ALGORITHM=COPY;
+        UPDATE p SET s = 'abcd'; UPDATE p SET s = 'abcde'")" '1451 1451 1451'
+    expect "$(value 'SELECT s FROM s.c')" abcd
+}
