@@ -145,7 +145,7 @@ enum_alter_inplace_result ha_trefoil::check_if_supported_inplace_alter(TABLE *al
   if (plan(altered, info, &alter, &builds))
   {
     /* A copy would find the same: said in prepare. */
-    if (m_why.code == TREFOIL_INDEX_NEEDED && !info->unsupported_reason)
+    if ((m_why.code == TREFOIL_INDEX_NEEDED || m_why.code == TREFOIL_FOREIGN_EXISTS) && !info->unsupported_reason)
       return HA_ALTER_INPLACE_INSTANT;
     if (!info->unsupported_reason)
       info->unsupported_reason= thd->strdup(m_why.text);
@@ -174,6 +174,11 @@ bool ha_trefoil::prepare_inplace_alter_table(TABLE *altered, Alter_inplace_info 
     if (m_why.code == TREFOIL_INDEX_NEEDED)
     {
       my_error(ER_DROP_INDEX_FK, MYF(0), m_why.text);
+      return true;
+    }
+    if (m_why.code == TREFOIL_FOREIGN_EXISTS)
+    {
+      my_error(ER_DUP_CONSTRAINT_NAME, MYF(0), "FOREIGN KEY", m_why.text);
       return true;
     }
     print_error(failed(), MYF(0));

@@ -247,7 +247,7 @@ Foreign_change::Foreign_change(THD *thd, const TABLE *table, const Alter_info *i
   m_change.label= text(share->table_name);
   if (takes_place)
     m_change.like= keep(path_of(share->db, share->table_name));
-  m_change.unchecked= thd_test_options(thd, OPTION_NO_FOREIGN_KEY_CHECKS);
+  m_change.unchecked= thd_test_options(thd, OPTION_NO_FOREIGN_KEY_CHECKS) != 0;
   if (info)
   {
     List_iterator_fast<Key> keys(const_cast<List<Key> &>(info->key_list));
@@ -335,6 +335,14 @@ bool refuse_versions()
   my_printf_error(ER_UNSUPPORTED_EXTENSION,
                   "ENGINE=TREFOIL does not support foreign keys of and to tables WITH SYSTEM VERSIONING", MYF(0));
   return true;
+}
+
+std::string label_of(trefoil_text path)
+{
+  std::string all(path.ptr, path.len);
+  char decoded[NAME_LEN + 1];
+  /* A partition's is none, and not complained of. */
+  return std::string(decoded, filename_to_tablename(all.c_str() + all.rfind('/') + 1, decoded, sizeof decoded, true));
 }
 
 bool takes_place(const char *path)

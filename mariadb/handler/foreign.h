@@ -40,6 +40,8 @@ private:
 
 /* Says that there are none with versions; true. */
 bool refuse_versions();
+/* The table's name, as it is shown, in a name of the engine's. */
+std::string label_of(trefoil_text path);
 /* True for a table that is made by a copy of one that is changed. */
 bool takes_place(const char *path);
 /* A foreign key that cannot be as it is asked for: the server's error for it, with a warning that says why; 0 for others.

@@ -84,7 +84,9 @@ int ha_trefoil::delete_table(const char *name)
 int ha_trefoil::rename_table(const char *from, const char *to)
 {
   trefoil_patience wait= patience_of(ha_thd());
-  return trefoil_table_rename(trefoil_db, table_name(from), table_name(to), &wait, &m_why) ? failed() : 0;
+  std::string label= label_of(table_name(from)), new_label= label_of(table_name(to));
+  return trefoil_table_rename(trefoil_db, table_name(from), table_name(to), text(label.data(), label.size()),
+                              text(new_label.data(), new_label.size()), &wait, &m_why) ? failed() : 0;
 }
 
 int ha_trefoil::truncate()

@@ -15,7 +15,7 @@ OWN_NAME='bloom|bulk_load|bypass|rqg|rpl|binlog|qcache|collation|native|compact|
 ITS_OWN=(-e '/INNODB_SYS_/d' -e '/innodb_stats_persistent/d' -e '/innodb_file_per_table/d' -e '/innodb_max_purge_lag_wait/d'
     -e '/innodb_fast_shutdown/d' -e '/innodb_buffer_pool/d' -e '/wait_all_purged/d' -e '/^let SEARCH_/d' -e '/search_pattern_in_file/d'
     -e '/restart_parameters/d' -e '/ER_OPEN_AS_READONLY/,+1d' -e 's/FULLTEXT KEY(a), //' -e 's/ FULLTEXT INDEX(b),//'
-    -e '/ADD FULLTEXT INDEX/Id' -e '1i --disable_abort_on_error')
+    -e '/ADD FULLTEXT INDEX/Id' -e '/^ *--* *error /Id' -e '1i --disable_abort_on_error')
 # What a warning says of a foreign key that cannot be is each engine's own.
 ITS_WORDS='/^ *show warnings/Ii --replace_column 3 #'
 

@@ -154,7 +154,13 @@ impl Engine {
         })
     }
 
-    pub fn rename_table(&self, from: &str, to: &str, wait: ChangeOptions) -> Result<()> {
+    /// `labels`: the table's names in the server's words, with which foreign keys begin that were given none.
+    pub fn rename_table(
+        &self,
+        (from, to): (&str, &str),
+        (label, new_label): (&str, &str),
+        wait: ChangeOptions,
+    ) -> Result<()> {
         // Under both names meanwhile: whichever the table has after a crash, its number is there.
         self.counters(from).auto.keep_exactly(&self.numbers, from)?;
         self.numbers.keep(to, self.numbers.kept(from)?)?;
@@ -171,7 +177,6 @@ impl Engine {
         } else {
             renaming.rename_table(from, to)?;
         }
-        let (label, new_label) = (last_part(from), last_part(to));
         let table = self.db.table(to)?;
         let changes = foreign::renamed(&table.schema(), label, new_label);
         if !is_of_change && !table.schema().foreign_keys().is_empty() {
@@ -393,7 +398,7 @@ pub mod tests {
             while engine.db.changing(at_once()).rename_table(own, own).is_ok() {
                 std::thread::yield_now();
             }
-            let back = scope.spawn(|| engine.rename_table("d/#sql-backup-1-2", "d/t", ended()));
+            let back = scope.spawn(|| engine.rename_table(("d/#sql-backup-1-2", "d/t"), ("t", "t"), ended()));
             let gone = scope.spawn(|| engine.drop_table("d/#sql-alter-1-2", ended()));
             std::thread::sleep(Duration::from_millis(200));
             assert!(!back.is_finished() && !gone.is_finished());

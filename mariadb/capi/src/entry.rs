@@ -303,10 +303,15 @@ pub extern "C" fn trefoil_table_rename(
     db: &Arc<Engine>,
     from: Text,
     to: Text,
+    label: Text,
+    new_label: Text,
     wait: Option<&Patience>,
     why: Option<&mut Failure>,
 ) -> i32 {
-    guard(why, || db.rename_table(text(from)?, text(to)?, raw::patience(wait)).map(|()| Done::Ok))
+    guard(why, || {
+        let labels = (text(label)?, text(new_label)?);
+        db.rename_table((text(from)?, text(to)?), labels, raw::patience(wait)).map(|()| Done::Ok)
+    })
 }
 
 #[unsafe(no_mangle)]
