@@ -178,7 +178,8 @@ bool ha_trefoil::prepare_inplace_alter_table(TABLE *altered, Alter_inplace_info 
     }
     if (m_why.code == TREFOIL_FOREIGN_EXISTS)
     {
-      my_error(ER_DUP_CONSTRAINT_NAME, MYF(0), "FOREIGN KEY", m_why.text);
+      std::string name= std::string(table->s->db.str) + '/' + m_why.text;
+      my_error(ER_DUP_CONSTRAINT_NAME, MYF(0), "FOREIGN KEY", name.c_str());
       return true;
     }
     print_error(failed(), MYF(0));

@@ -279,7 +279,11 @@ void Foreign_change::add(const TABLE *table, const Foreign_key &key)
     to.name= text(key.constraint_name);
   else if (key.name.str)
     to.name= text(key.name);
-  m_parents.emplace_back(key.ref_db.str ? key.ref_db : table->s->db, key.ref_table);
+  const LEX_CSTRING &db= key.ref_db.str ? key.ref_db : table->s->db;
+  /* The table's own definition is not to be looked for while it is made: the server would keep it if that fails. */
+  if (my_strcasecmp(table_alias_charset, db.str, table->s->db.str) ||
+      my_strcasecmp(table_alias_charset, key.ref_table.str, table->s->table_name.str))
+    m_parents.emplace_back(db, key.ref_table);
   to.parent= keep(path_of(key.ref_db.str ? key.ref_db : table->s->db, key.ref_table));
   for (const List<Key_part_spec> *columns : {&key.columns, &key.ref_columns})
   {

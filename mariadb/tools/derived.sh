@@ -75,7 +75,7 @@ derive() {
     done
     find "$to" -type f | xargs sed -i -e "s,suite/$group/,suite/trefoil_$group/,g" \
         -e 's/foreign_part/trefoil_foreign/g' -e 's/@@innodb_page_size/16384/g' -e "s,plugin/rocksdb/rocksdb/,suite/trefoil_rocksdb/,g" \
-        -e "s/${NAME^^}/TREFOIL/g" -e 's/InnoDB\|Innodb\|RocksDB/TREFOIL/g' -e "s/$NAME/trefoil/g"
+        -e "s/${NAME^^}/TREFOIL/g" -e 's/InnoDB\|InnODB\|Innodb\|RocksDB/TREFOIL/g' -e "s/$NAME/trefoil/g"
     find "$to" -name "*$NAME*" -type f | while read -r file; do mv "$file" "${file%/*}/$(basename "$file" | sed "s/$NAME/trefoil/g")"; done
     find "$to" -name disabled.def | xargs -r sed -i -E 's/^[a-z_]+\.([a-zA-Z0-9_-]+ *:)/\1/'
     [ ! -d "$to/include" ] || : > "$to/include/have_trefoil.inc"

@@ -159,6 +159,8 @@ impl Engine {
         self.check_open()?;
         self.check_not_read_only()?;
         let (table, _turn) = self.turn_at(name, wait)?;
+        // Nobody is waited for in vain: those inside may be writers of its children.
+        self.check_unreferenced(&table, wait)?;
         let _alone = self.step_alone(&table, "(the whole table, for its drop)", wait)?;
         self.check_unreferenced(&table, wait)?;
         let _rows = self.catalog_rows.lock();

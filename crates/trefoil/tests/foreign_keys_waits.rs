@@ -105,6 +105,22 @@ fn a_wait_at_a_parents_gate_ends_in_time_and_when_cancelled() {
     });
 }
 
+/// Guard: `check_unreferenced` before the gate is closed. Without it a drop that cannot be waits for a child's writer first.
+#[test]
+fn a_parent_that_may_not_go_is_refused_at_once() {
+    simulate(|_| {
+        let db = open(&disk());
+        let (_, c) = family(&db, "id");
+        let mut first = db.begin().unwrap();
+        first.insert(&c, &row([1, 1])).unwrap();
+        let refused = db.drop_table("parents");
+        assert!(matches!(refused, Err(Error::NeededByForeignKey { .. })), "{refused:?}");
+        let refused = db.truncate_table("parents").map(drop);
+        assert!(matches!(refused, Err(Error::NeededByForeignKey { .. })), "{refused:?}");
+        first.commit().unwrap();
+    });
+}
+
 /// Guard: foreign keys are looked up again behind the gate of a parent. Without it the parent's column is looked for by its name
 /// of before.
 #[test]
@@ -180,6 +196,8 @@ fn a_parents_name_is_waited_for_as_long_as_it_may_come_back() {
         swapping(&db).rename_table("parents", "before").unwrap();
         db.create_table("parents", parents()).unwrap();
         assert!(is_orphan(&add(&db, &c, [2, 1])));
+        swapping(&db).drop_table("parents").unwrap();
+        assert!(is_orphan(&add(&db, &c, [2, 1])), "the new one was there, and left nothing to come back");
     });
 }
 

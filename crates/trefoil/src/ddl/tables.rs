@@ -204,6 +204,7 @@ impl Engine {
         self.check_writable()?;
         self.check_room()?;
         let (table, _turn) = self.turn_at(name, wait)?;
+        self.check_unreferenced(&table, wait)?;
         let _alone = self.step_alone(&table, "(the whole table, to be emptied)", wait)?;
         self.check_unreferenced(&table, wait)?;
         let _rows = self.catalog_rows.lock();
