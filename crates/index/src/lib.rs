@@ -291,8 +291,9 @@ pub trait Index: Send + Sync {
     /// Range reads.
     fn cursor(&self, at: ReadAt, range: (Bound<&[u8]>, Bound<&[u8]>), direction: Direction) -> Box<dyn Cursor>;
     /// Brings about `entries` entries of attached runs to where readers need not pass over them, as far as memory has all that
-    /// it takes, or finds out where they are; the rest is [`Index::maintain`]'s. Returns how many. For who has deleted much, before his reply.
-    fn clear_away(&self, _upkeep: &Upkeep<'_>, _entries: u64) -> Result<u64> {
+    /// it takes, or finds out where those are that the commit at `ts` deleted; the rest is [`Index::maintain`]'s. Returns how many. For who has
+    /// deleted much, before his reply.
+    fn clear_away(&self, _upkeep: &Upkeep<'_>, _ts: CommitTs, _entries: u64) -> Result<u64> {
         Ok(0)
     }
     /// True if [`Index::clear_away`] has something to do behind a batch that was applied in place.

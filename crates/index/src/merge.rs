@@ -344,13 +344,20 @@ pub struct RunSource {
     range: KeyRange,
     direction: Direction,
     started: bool,
+    keys_only: bool,
 }
 
 impl RunSource {
     /// The operations of `run` within `range`.
     #[must_use]
     pub fn new(run: &Run, ts: CommitTs, range: KeyRange, direction: Direction) -> Self {
-        Self { cursor: run.cursor(), ts, range, direction, started: false }
+        Self { cursor: run.cursor(), ts, range, direction, started: false, keys_only: false }
+    }
+
+    /// It gives out empty values, and reads none: for whoever asks only what is there.
+    #[must_use]
+    pub fn keys_only(self) -> Self {
+        Self { keys_only: true, ..self }
     }
 
     /// To the first entry within the bounds.
@@ -382,7 +389,12 @@ impl Source for RunSource {
         let mut stands = if self.started { self.cursor.is_valid() } else { self.start()? };
         self.started = true;
         while stands && out.len() < max && self.range.contains(self.cursor.key()) {
-            out.push_any(self.cursor.key(), self.cursor.value()?.as_deref(), self.ts);
+            if self.keys_only {
+                let value = if self.cursor.is_delete() { None } else { Some([].as_slice()) };
+                out.push_any(self.cursor.key(), value, self.ts);
+            } else {
+                out.push_any(self.cursor.key(), self.cursor.value()?.as_deref(), self.ts);
+            }
             stands = match self.direction {
                 Direction::Forward => self.cursor.next()?,
                 Direction::Backward => self.cursor.prev()?,

@@ -75,7 +75,7 @@ pub(crate) fn begin(look: &Look, sources: &Sources, tombstones: Tombstones) -> B
 impl LsmCursor {
     pub fn new(core: Arc<Core>, at: ReadAt, range: KeyRange, direction: Direction) -> Self {
         let is_done = range.is_empty();
-        let look = Look { core, at: moment(at), range, direction, skips: None };
+        let look = Look { core, at: moment(at), range, direction, skips: None, keys_only: false };
         Self { look, is_newest: at == ReadAt::Newest, parked: None, row: None, is_hopping: false, is_done }
     }
 

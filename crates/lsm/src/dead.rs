@@ -66,6 +66,9 @@ pub(crate) struct Hint {
     pub low: Vec<u8>,
     /// The last key.
     pub last: Vec<u8>,
+    /// Of whose commit, and how many.
+    pub ts: CommitTs,
+    pub deletes: u64,
 }
 
 #[derive(Debug)]
@@ -90,6 +93,8 @@ pub(crate) struct DeadSpans {
     known: AtomicUsize,
     spans: RwLock<Spans>,
     hints: Mutex<VecDeque<Hint>>,
+    /// Who looks whether anything lies in them: in which round, and where he goes on; none at its end.
+    looked: Mutex<(u64, Option<Vec<u8>>)>,
 }
 
 /// A watch on the keys from one on; it ends when this is dropped.
@@ -124,7 +129,12 @@ impl DeadSpans {
             #[cfg(test)]
             most: 0,
         };
-        let this = Self { known: AtomicUsize::new(0), spans: RwLock::new(spans), hints: Mutex::default() };
+        let this = Self {
+            known: AtomicUsize::new(0),
+            spans: RwLock::new(spans),
+            hints: Mutex::default(),
+            looked: Mutex::default(),
+        };
         let mut spans = this.spans.write();
         known.into_iter().for_each(|span| spans.add(span));
         this.count(&mut spans);
@@ -285,8 +295,48 @@ impl DeadSpans {
         hints.push_front(hint);
     }
 
+    /// The hint of one commit.
+    pub fn take_hint_of(&self, ts: CommitTs) -> Option<Hint> {
+        let mut hints = self.hints.lock();
+        let at = hints.iter().rposition(|hint| hint.ts == ts)?;
+        hints.remove(at)
+    }
+
     pub fn take_hint(&self) -> Option<Hint> {
         self.hints.lock().pop_front()
+    }
+
+    /// The next span that nobody has asked for since `round` began; each once.
+    pub fn next_unlooked(&self, round: u64) -> Option<Span> {
+        if self.is_idle() {
+            return None;
+        }
+        let mut looked = self.looked.lock();
+        if looked.0 != round {
+            *looked = (round, Some(Vec::new()));
+        }
+        let spans = self.spans.read();
+        let from = looked.1.take()?;
+        let mut left = spans.by_low.range::<[u8], _>((Bound::Included(from.as_slice()), Bound::Unbounded));
+        // Those that spare nothing belong to the one before.
+        let (low, rest) = left.find(|(_, rest)| rest.worth > 0)?;
+        looked.1 = Some(just_above(low));
+        Some(rest.span(low))
+    }
+
+    /// Forgets a span, if it is as it was, and one behind it that spares nothing: rows that are appended would cut that, but for it this one.
+    pub fn forget(&self, span: &Span) {
+        let mut spans = self.spans.write();
+        if spans.by_low.get(span.low.as_slice()).is_none_or(|rest| rest.span(&span.low) != *span) {
+            return;
+        }
+        spans.remove(&span.low);
+        if let Some(high) = &span.high
+            && spans.by_low.get(high.as_slice()).is_some_and(|rest| rest.worth == 0)
+        {
+            spans.remove(high);
+        }
+        self.count(&mut spans);
     }
 
     /// Forgets everything: the index is taken apart.

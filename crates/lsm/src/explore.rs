@@ -1,16 +1,21 @@
 //! Who learns that a range of keys is dead ([`dead`](crate::dead)), and when.
 //!
-//! - *Who deletes.* A commit that only deletes, and not few, leaves a hint; he follows it before his reply ([`Core::clear_away`]), and what he leaves
+//! - *Who deletes.* A commit that only deletes, and not few, leaves a hint; he follows it before his reply ([`Core::clear_away`]): his own, and no
+//!   further than a few entries for each of his deletes, so that what others left is no part of his commit. What he leaves
 //!   upkeep follows. So the first read behind a mass delete finds the span there. Hints are in memory only, and a replay of the log
 //!   leaves none but those of runs that it attaches: it applies commits one operation at a time. Readers learn then.
 //! - *Who reads.* A cursor that has passed over many deleted keys in a row looks whether everybody would, so that the next one need not.
 //!
 //! Both go through the range once, key by key, in pieces: a piece has a watch of its own and what it finds is learned at once, so that a put
 //! somewhere in the range costs no more than the piece it falls into. What is known to be dead is hopped over and ends a piece: a span
-//! says nothing but what its learner has seen.
+//! says nothing but what its learner has seen. Keys and timestamps are all that is looked at: no value is read for it.
+//!
+//! Where merges have dropped all that lay in a span it spares nobody anything: upkeep finds those with one look each, and forgets them
+//! ([`Core::forget_hollow`]). That is always right: what no span says is gone through.
 
 use std::ops::Bound;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use base::{CommitTs, Result};
 use index::damaged::just_above;
@@ -19,7 +24,7 @@ use index::{Batch, Direction, EntryBatch, IndexOptions, KeyRange};
 
 use crate::cursor::begin;
 use crate::dead::{Hint, Span};
-use crate::lsm::Core;
+use crate::lsm::{Attached, Core};
 use crate::source::Look;
 
 /// Entries of a piece, at most.
@@ -31,8 +36,8 @@ const FILL_ENTRIES_MAX: usize = 256;
 const BEGIN_ENTRIES: u64 = 32;
 /// Keys with a value, and little that is dead before each, that are met before it is given up: much is alive there.
 const LIVE_MAX: u32 = 2;
-/// Entries that the committer goes through, as many for each that he may clear away: these are only read.
-const LOOKS_PER_CLEARED: u64 = 4;
+/// Entries that a committer goes through, for each that he has deleted: the delete, what it deleted, and some that is older or beside.
+const LOOKS_PER_DELETE: u64 = 4;
 
 /// What ends a piece.
 enum End {
@@ -70,10 +75,10 @@ impl Core {
     }
 
     /// A commit is applied: one of many deletes and nothing else leaves a hint.
-    pub(crate) fn note_applied(&self, batch: &Batch) {
+    pub(crate) fn note_applied(&self, batch: &Batch, ts: CommitTs) {
         if self.is_desert(batch) {
             let (low, last) = (batch.key(0).to_vec(), batch.key(batch.len() - 1).to_vec());
-            self.dead.hint(Hint { low, last });
+            self.dead.hint(Hint { low, last, ts, deletes: batch.len() as u64 });
         }
         let is_put = |i: &usize| batch.op(*i).value().is_some();
         self.dead.note_puts((0..batch.len()).filter(is_put).map(|i| batch.key(i)));
@@ -85,37 +90,73 @@ impl Core {
     }
 
     /// The same of a run that is attached, and in the list.
-    pub(crate) fn note_attached(&self, run: &store::Run) {
+    pub(crate) fn note_attached(&self, Attached { run, ts }: &Attached) {
         let Some((min, max)) = run.key_range() else { return };
         if run.has_only_deletes() {
-            self.dead.hint(Hint { low: min.to_vec(), last: max.to_vec() });
+            self.dead.hint(Hint { low: min.to_vec(), last: max.to_vec(), ts: *ts, deletes: run.len() });
         } else {
             self.dead.note_range(min, max);
         }
     }
 
-    /// Follows hints until so many entries were looked at. Returns how many were.
-    pub(crate) fn clear_away(self: &Arc<Self>, entries: u64) -> Result<u64> {
-        self.follow_hints(entries.saturating_mul(LOOKS_PER_CLEARED))
+    /// Follows the hint of the commit at `ts`, as far as what it deleted is worth, and `entries` deletes at most. Returns how many
+    /// entries were looked at.
+    pub(crate) fn clear_away(self: &Arc<Self>, ts: CommitTs, entries: u64) -> Result<u64> {
+        let Some(hint) = self.dead.take_hint_of(ts) else { return Ok(0) };
+        let most = hint.deletes.min(entries).saturating_mul(LOOKS_PER_DELETE);
+        self.follow(hint, most)
     }
 
-    /// The same, one step of upkeep; none if there is no hint.
+    /// One step of upkeep: hints, whoever left them; none if there is no hint.
     pub(crate) fn follow_hint(self: &Arc<Self>) -> Result<u64> {
-        self.follow_hints(PIECE_ENTRIES)
-    }
-
-    fn follow_hints(self: &Arc<Self>, most: u64) -> Result<u64> {
         let mut looked = 0;
-        while looked < most
-            && let Some(Hint { low, last }) = self.dead.take_hint()
+        while looked < PIECE_ENTRIES
+            && let Some(hint) = self.dead.take_hint()
         {
-            let (seen, rest) = self.explore(low, None, Some(&last), most - looked)?;
-            looked += seen;
-            if let Some(low) = rest.filter(|low| *low <= last) {
-                self.dead.hint_again(Hint { low, last });
-            }
+            looked += self.follow(hint, PIECE_ENTRIES - looked)?;
         }
         Ok(looked)
+    }
+
+    /// Goes through what a hint names until so many entries were looked at; what is left of it is a hint again.
+    fn follow(self: &Arc<Self>, Hint { low, last, ts, deletes }: Hint, most: u64) -> Result<u64> {
+        let (looked, rest) = self.explore(low, None, Some(&last), most)?;
+        if let Some(low) = rest.filter(|low| *low <= last) {
+            self.dead.hint_again(Hint { low, last, ts, deletes });
+        }
+        Ok(looked)
+    }
+
+    /// Looks whether anything still lies in a span that was not looked at since a merge that may have dropped that, and forgets it if not. Returns how many entries that cost,
+    /// about; none if there is no such span.
+    pub(crate) fn forget_hollow(self: &Arc<Self>) -> Result<u64> {
+        let purges = self.purges.load(Ordering::Acquire);
+        let Some(span) = self.dead.next_unlooked(purges) else { return Ok(0) };
+        let high = span.high.clone().map_or(Bound::Unbounded, Bound::Excluded);
+        let range = KeyRange { low: Bound::Included(span.low.clone()), high };
+        let sources = self.sources();
+        let mut merge = begin(&self.look(range), &sources, Tombstones::Show);
+        let mut out = EntryBatch::new();
+        let mut more = true;
+        while more && out.is_empty() {
+            more = merge.fill(&mut out, 1)?;
+        }
+        if out.is_empty() {
+            self.dead.forget(&span);
+        }
+        Ok(BEGIN_ENTRIES)
+    }
+
+    /// The newest versions of a range, and of these no values.
+    pub(crate) fn look(self: &Arc<Self>, range: KeyRange) -> Look {
+        Look {
+            core: self.clone(),
+            at: CommitTs::MAX,
+            range,
+            direction: Direction::Forward,
+            skips: None,
+            keys_only: true,
+        }
     }
 
     /// Learns what is dead from `from` on, up to `to`, or to the first key with a value behind `last`. Returns how many entries were looked at,
@@ -164,8 +205,7 @@ impl Core {
             high: to.map_or(Bound::Unbounded, |to| Bound::Excluded(to.to_vec())),
         };
         // The newest versions: whoever reads from the newest of these deletes on sees the same.
-        let look = Look { core: self.clone(), at: CommitTs::MAX, range, direction: Direction::Forward, skips: None };
-        let mut merge = begin(&look, &sources, Tombstones::Show);
+        let mut merge = begin(&self.look(range), &sources, Tombstones::Show);
         let (mut out, mut seen, mut newest) = (EntryBatch::new(), 0, CommitTs::ZERO);
         let (mut read, mut fill) = (0, FILL_ENTRIES_FIRST);
         // Just above the last delete.
@@ -187,13 +227,12 @@ impl Core {
             if !more {
                 break End::Range;
             }
-            // What is known is not gone through.
-            if seen >= most || self.dead.has(&at) {
+            // What is known is not gone through. Of one source the merge counts nothing; older versions it does.
+            if merge.looked().max(read) >= most || self.dead.has(&at) {
                 break End::Paused(at.clone());
             }
         };
         vfs::thread::point("lsm.dead_seen");
-        // Of one source the merge counts nothing; older versions it does.
         let read = merge.looked().max(read);
         self.counters.add_passed(read);
         let high = match &end {

@@ -238,12 +238,17 @@ impl Core {
         self.counters.add_moved(job.level, job.merge.pass_moved());
         vfs::thread::point("lsm.merged");
         let Job { runs, attached, .. } = job;
-        self.update(|sources| {
+        let deepest = self.update(|sources| {
             sources.runs.retain(|run| !has(runs, run));
             sources.attached.retain(|other| !attached.iter().any(|run| Arc::ptr_eq(run, other)));
             sources.runs.extend(written.iter().chain(&left).cloned());
             sources.arrange();
+            sources.runs.iter().map(|run| run.info.level).max()
         });
+        // What is dead goes for good where nothing is below.
+        if job.is_purge || deepest.is_none_or(|deepest| job.level >= deepest) {
+            self.purges.fetch_add(1, Ordering::Release);
+        }
         job.runs = left;
         written
     }

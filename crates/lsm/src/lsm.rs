@@ -97,6 +97,8 @@ pub(crate) struct Core {
     /// Checkpoints so far.
     pub checkpoints: AtomicU64,
     pub dead: DeadSpans,
+    /// Merges that may have dropped what lay in dead spans, so far: of the deepest level. Release and Acquire: who reads it sees their lists.
+    pub purges: AtomicU64,
     pub counters: Counters,
 }
 
@@ -164,7 +166,7 @@ impl Core {
         }
         vfs::thread::point("lsm.applied");
         // Before the list is let go: what is in a run was cut out of dead spans before.
-        self.note_applied(batch);
+        self.note_applied(batch, ts);
         drop(list);
         active.settle(room.0);
     }
@@ -178,7 +180,7 @@ impl Core {
             let at = sources.attached.partition_point(|other| other.ts <= ts);
             sources.attached.insert(at, attached.clone());
             // Who takes a list behind this waits for the one that has it; who took one before, has a watch that is told.
-            self.note_attached(&attached.run);
+            self.note_attached(&attached);
         });
     }
 }
@@ -243,6 +245,7 @@ impl Lsm {
             published: Mutex::new(published),
             checkpoints: AtomicU64::new(0),
             dead,
+            purges: AtomicU64::new(0),
             counters: Counters::default(),
         };
         Ok(Arc::new(Lsm { core: Arc::new(core) }))
@@ -292,8 +295,8 @@ impl Index for Lsm {
         self.core.is_desert(batch)
     }
 
-    fn clear_away(&self, _upkeep: &Upkeep<'_>, entries: u64) -> Result<u64> {
-        self.named(self.core.clear_away(entries))
+    fn clear_away(&self, _upkeep: &Upkeep<'_>, ts: CommitTs, entries: u64) -> Result<u64> {
+        self.named(self.core.clear_away(ts, entries))
     }
 
     fn maintain(&self, upkeep: &Upkeep<'_>) -> Result<Progress> {

@@ -3,7 +3,7 @@
 //! One call of `maintain` does one of these, the first that has work: (0) a look at what was deleted together
 //! ([`explore`](crate::explore)), unless the call before did that: deletes may come faster than they are looked at, and flushes and merges go on; (1) a piece of a flush; a memtable that has grown is sealed first;
 //! (2) a piece of the merge that makes attached runs a run; (3) a piece of a merge that was chosen, the smallest one if there are
-//! several ([`jobs`](crate::jobs)); (4) blocks in extents that are mostly free are given up.
+//! several ([`jobs`](crate::jobs)); (4) blocks in extents that are mostly free are given up; (5) a look whether anything still lies in a dead span.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -61,6 +61,7 @@ impl Core {
         self.pass_extents(&mut plan);
         // Nothing else to do: the next hint after all.
         let looked = self.follow_hint().unwrap_or(0);
+        let looked = if looked == 0 { self.forget_hollow().unwrap_or(0) } else { looked };
         Ok(Progress { entries: looked, more: looked > 0 })
     }
 

@@ -30,6 +30,14 @@ pub(crate) struct Look {
     pub range: KeyRange,
     pub direction: Direction,
     pub skips: Option<Skips>,
+    /// Whoever looks wants no values: those that are given out are empty.
+    pub keys_only: bool,
+}
+
+impl Look {
+    fn value<'a>(&self, value: Option<&'a [u8]>) -> Option<&'a [u8]> {
+        if self.keys_only { value.map(|_| [].as_slice()) } else { value }
+    }
 }
 
 /// A memtable.
@@ -57,7 +65,7 @@ impl MemtableSource {
             }
             is_full = out.len() == max;
             if !is_full {
-                out.push_any(key, value, ts);
+                out.push_any(key, self.look.value(value), ts);
             }
             !is_full
         });
@@ -113,6 +121,7 @@ pub(crate) struct AttachedSource {
 impl AttachedSource {
     pub fn new(look: Look, attached: Arc<Attached>) -> Self {
         let source = FileSource::new(&attached.run, attached.ts, look.range.clone(), look.direction);
+        let source = if look.keys_only { source.keys_only() } else { source };
         Self { source, look, attached, last: None }
     }
 
@@ -386,7 +395,8 @@ impl RunSource {
         let Version { ts, value } = version;
         match value {
             Value::Delete => out.push_any(&self.key, None, ts),
-            Value::Inline(value) => out.push_any(&self.key, Some(value), ts),
+            Value::Inline(value) => out.push_any(&self.key, self.look.value(Some(value)), ts),
+            Value::Large(_) if self.look.keys_only => out.push_any(&self.key, Some(&[]), ts),
             Value::Large(pieces) => {
                 let env = &self.look.core.env;
                 match (read_large(env, pieces, env.id), &self.look.skips) {

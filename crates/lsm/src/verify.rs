@@ -6,7 +6,7 @@ use std::sync::Arc;
 use base::bytes::printable;
 use base::{CommitTs, Corruption, Fault, Result};
 use index::merge::Tombstones;
-use index::{Direction, EntryBatch, KeyRange, ReadAt, VerifyReport, VisitBlock};
+use index::{EntryBatch, KeyRange, ReadAt, VerifyReport, VisitBlock};
 use store::{BlockKind, BlockRef, LotBytes};
 
 use crate::block::Value;
@@ -15,7 +15,6 @@ use crate::lsm::Core;
 use crate::partition::{NamedPartition, PartitionInfo};
 use crate::run::Run;
 use crate::slot::Slot;
-use crate::source::Look;
 
 impl Core {
     /// Reads every block and holds it against what names it.
@@ -44,9 +43,7 @@ impl Core {
         for span in self.dead.copy() {
             let high = span.high.map_or(Bound::Unbounded, Bound::Excluded);
             let range = KeyRange { low: Bound::Included(span.low), high };
-            let look =
-                Look { core: self.clone(), at: CommitTs::MAX, range, direction: Direction::Forward, skips: None };
-            let mut merge = begin(&look, &self.sources(), Tombstones::Hide);
+            let mut merge = begin(&self.look(range), &self.sources(), Tombstones::Hide);
             let mut out = EntryBatch::new();
             // What cannot be read was found before.
             while let Ok(more) = merge.fill(&mut out, 256) {

@@ -66,11 +66,11 @@ fn deserted(env: &IndexEnv, in_one: bool) -> Arc<Lsm> {
     settle_pinned(&index);
     if in_one {
         index.attach(Run::from_sorted((0..ROWS - LEFT).map(|n| (key(n), None::<&str>))), CommitTs(1024));
-        index.clear_away(&pinned(), u64::MAX).unwrap();
+        index.clear_away(&pinned(), CommitTs(1024), u64::MAX).unwrap();
     } else {
         for from in (0..ROWS - LEFT).step_by(3000) {
             delete(&index, 1024 + u64::from(from), from..(from + 3000).min(ROWS - LEFT));
-            index.clear_away(&pinned(), 1 << 18).unwrap();
+            index.clear_away(&pinned(), CommitTs(1024 + u64::from(from)), 1 << 18).unwrap();
         }
     }
     index
@@ -176,7 +176,7 @@ fn rows_appended_behind_a_desert_leave_it_alone() {
     let dir = tempfile::tempdir().unwrap();
     let index = deserted(&env(dir.path(), 16 << 10, 64 << 20), false);
     delete(&index, 1 << 20, ROWS - LEFT..ROWS);
-    index.clear_away(&pinned(), 1 << 18).unwrap();
+    index.clear_away(&pinned(), CommitTs(1 << 20), 1 << 18).unwrap();
     assert_eq!(first(&index, AT_REST, Direction::Forward).0, None);
     let spans = index.stats().dead_spans;
     for n in 0..3000 {
@@ -200,9 +200,85 @@ fn scattered_deletes_are_given_up_soon() {
     flush(&index);
     let some: Vec<_> = (0..ROWS).step_by(50).map(key).collect();
     apply(&index, 1024, &some.iter().map(|key| (key.as_slice(), Op::Delete)).collect());
-    let looked = index.clear_away(&pinned(), 1 << 18).unwrap();
+    let looked = index.clear_away(&pinned(), CommitTs(1024), 1 << 18).unwrap();
     assert!(looked <= 200, "{looked}");
     assert_eq!(index.stats().dead_spans, 0);
+}
+
+/// A commit of a few deletes looks at as little as that is, however much others have deleted among them and left: that is upkeep's. Guards: `take_hint_of`
+/// in `Core::clear_away`; its bound by the commit's own deletes; what a piece has looked at in `Core::explore_piece`.
+#[test]
+fn a_commit_looks_only_after_what_it_deleted() {
+    let dir = tempfile::tempdir().unwrap();
+    let index = Lsm::open(env(dir.path(), 16 << 10, 64 << 20), None).unwrap();
+    put(&index, 16, 0..ROWS, |n| vec![n as u8; 60]);
+    flush(&index);
+    settle_pinned(&index);
+    // Most rows, and whoever deleted them did not look.
+    let gone: Vec<_> = (0..ROWS - LEFT).filter(|n| n % 800 != 0).map(key).collect();
+    for (i, some) in gone.chunks(3000).enumerate() {
+        apply(&index, 1024 + 16 * i as u64, &some.iter().map(|key| (key.as_slice(), Op::Delete)).collect());
+    }
+    let own: Vec<_> = (0..ROWS - LEFT).step_by(800).map(key).collect();
+    assert!(own.len() > 64);
+    apply(&index, 1 << 20, &own.iter().map(|key| (key.as_slice(), Op::Delete)).collect());
+    let looked = index.clear_away(&pinned(), CommitTs(1 << 20), 1 << 18).unwrap();
+    assert!((1..=1000).contains(&looked), "{looked} for {} deletes", own.len());
+    assert_eq!(index.clear_away(&pinned(), CommitTs(1), 1 << 18).unwrap(), 0, "nobody's");
+    settle_pinned(&index);
+    let (found, passed) = first(&index, AT_REST, Direction::Forward);
+    assert!(found == Some(ROWS - LEFT) && passed <= FEW, "{found:?} {passed}");
+}
+
+/// Who looks for what is dead reads keys, not large values: neither those that were deleted nor those behind them. Guard: `keys_only` in
+/// `Core::look`, at each kind of source.
+#[test]
+fn a_look_reads_no_large_value() {
+    const VALUE_BYTES: usize = 200 << 10;
+    for in_one in [false, true] {
+        let dir = tempfile::tempdir().unwrap();
+        let env = env(dir.path(), 16 << 10, 64 << 20);
+        let index = Lsm::open(env.clone(), None).unwrap();
+        for n in 0..150 {
+            put(&index, 16, [n].into_iter(), |n| vec![n as u8; VALUE_BYTES]);
+            flush(&index);
+        }
+        settle_pinned(&index);
+        let before = env.space.stats().read_bytes;
+        if in_one {
+            index.attach(Run::from_sorted((0..100).map(|n| (key(n), None::<&str>))), CommitTs(1024));
+        } else {
+            delete(&index, 1024, 0..100);
+        }
+        assert!(index.clear_away(&pinned(), CommitTs(1024), 1 << 18).unwrap() >= 100);
+        assert!(index.stats().dead_spans > 0);
+        let read = env.space.stats().read_bytes - before;
+        assert!(read < VALUE_BYTES as u64, "{read} bytes were read");
+        assert_eq!(first(&index, AT_REST, Direction::Forward).0, Some(100));
+    }
+}
+
+/// Merges have dropped all that lay in a span: it goes, and one where something still lies stays. Guard: `Core::forget_hollow`.
+#[test]
+fn spans_of_nothing_are_forgotten() {
+    let dir = tempfile::tempdir().unwrap();
+    let index = deserted(&env(dir.path(), 16 << 10, 64 << 20), false);
+    flush(&index);
+    settle_pinned(&index);
+    // Merges, of which an old snapshot keeps them from dropping anything.
+    for n in 0..8u32 {
+        put(&index, (1 << 20) + u64::from(n), ROWS - LEFT..ROWS, |n| vec![n as u8; 60]);
+        flush(&index);
+        settle_pinned(&index);
+    }
+    let merged: u64 = index.stats().levels.iter().map(|level| level.merged_bytes).sum();
+    assert!(merged > 0 && index.stats().dead_spans > 0, "{merged} bytes merged, {}", index.draw());
+    let (found, passed) = first(&index, AT_REST, Direction::Forward);
+    assert!(found == Some(ROWS - LEFT) && passed <= FEW, "{found:?} {passed}");
+    // It is closed.
+    settle(&index);
+    assert_eq!((index.stats().dead_versions, index.stats().dead_spans), (0, 0), "{}", index.draw());
+    assert_eq!(first(&index, AT_REST, Direction::Forward), (Some(ROWS - LEFT), 0));
 }
 
 /// Deletes come as fast as upkeep looks at them; it flushes all the same. Guard: `has_looked` in `Core::maintain`.
@@ -265,8 +341,11 @@ fn assert_finds(index: &Lsm, back: &[u32]) {
     assert!(index.stats().dead_spans > 0, "something was learned");
 }
 
+/// Every hint that commits of these tests have left.
 fn learn(index: &Lsm) {
-    index.clear_away(&upkeep(), 1 << 18).unwrap();
+    for ts in [512, 1024, 1040, 1056] {
+        while index.clear_away(&upkeep(), CommitTs(ts), 1 << 18).unwrap() > 0 {}
+    }
 }
 
 /// A put comes between what a learner has read and what he says. Guard: the watch in `DeadSpans::learn`.

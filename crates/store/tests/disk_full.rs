@@ -189,6 +189,23 @@ fn the_size_limit_is_a_disk_too() {
     assert!(space.stats().file_bytes <= 16 * EXTENT);
 }
 
+/// A merge that does not fit calls for nothing, however often it is tried; a statement that is refused does, once each time. Guard: `refused` is set in
+/// `check_room`, and not in `no_space`.
+#[test]
+fn who_is_refused_at_his_statement_calls_for_space() {
+    let dir = Scratch::new("refused");
+    let options = SpaceOptions { max_bytes: Some(16 * EXTENT), reserve_bytes: 4 * EXTENT, ..options() };
+    let space = Space::open(common::real(), dir.path(), options, None, Poison::new()).unwrap();
+    let _kept = fill(&space, AllocScope::ORDINARY);
+    for seed in 100..105 {
+        let fault = space.write_in(AllocScope::ORDINARY, large(&space, seed)).unwrap_err();
+        assert!(matches!(fault, Fault::NoSpace { .. }), "{fault}");
+        assert!(!space.take_refused(), "a merge did not fit");
+    }
+    assert!(is_full(space.check_room(0)));
+    assert!(space.take_refused() && !space.take_refused(), "a statement was refused");
+}
+
 /// What was written and replaced between two checkpoints is in no manifest: its extent is used again at once.
 #[test]
 fn what_no_manifest_names_is_reused_at_once() {

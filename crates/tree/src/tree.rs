@@ -260,7 +260,7 @@ impl Index for Tree {
         Box::new(TreeCursor::new(self.hand().clone(), at, KeyRange::new(range), direction))
     }
 
-    fn clear_away(&self, upkeep: &Upkeep<'_>, entries: u64) -> Result<u64> {
+    fn clear_away(&self, upkeep: &Upkeep<'_>, _ts: CommitTs, entries: u64) -> Result<u64> {
         self.named(self.core.clear_away(self.hand(), upkeep, entries))
     }
 

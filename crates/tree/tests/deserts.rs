@@ -66,7 +66,7 @@ fn c7_a_cleared_run_of_deletes_is_hopped_over() {
         let old = ReadAt::Snapshot(rig.now());
         rig.snapshots.lock().push(rig.now());
         rig.attach(deletes(gone.clone()));
-        assert_eq!(rig.tree.clear_away(&rig.upkeep(), u64::MAX).unwrap(), ROWS - LEFT);
+        assert_eq!(rig.tree.clear_away(&rig.upkeep(), CommitTs::MAX, u64::MAX).unwrap(), ROWS - LEFT);
         assert_eq!(rig.tree.stats().runs, 0);
         to_disk(&rig);
         let left = if direction == Direction::Forward { key(gone.end) } else { key(gone.start - 1) };
@@ -84,7 +84,7 @@ fn c7_a_cleared_run_of_deletes_is_hopped_over() {
 fn c7_what_is_drained_of_a_run_is_hopped_over() {
     let rig = filled(ROWS);
     rig.attach_file(1, deletes(0..ROWS - LEFT));
-    let undrained = ROWS - LEFT - rig.tree.clear_away(&rig.upkeep(), ROWS - 600).unwrap();
+    let undrained = ROWS - LEFT - rig.tree.clear_away(&rig.upkeep(), CommitTs::MAX, ROWS - 600).unwrap();
     assert!((1..600).contains(&undrained), "{undrained}");
     assert_eq!(rig.tree.stats().runs, 1);
     to_disk(&rig);
@@ -116,7 +116,7 @@ fn clearing_away_reads_no_leaf() {
     to_disk(&rig);
     rig.attach(deletes(0..ROWS - LEFT));
     let loads = rig.tree.stats().loads;
-    assert_eq!(rig.tree.clear_away(&rig.upkeep(), u64::MAX).unwrap(), 0);
+    assert_eq!(rig.tree.clear_away(&rig.upkeep(), CommitTs::MAX, u64::MAX).unwrap(), 0);
     assert_eq!((rig.tree.stats().loads, rig.tree.stats().runs), (loads, 1));
     assert_eq!(rig.keys().len(), LEFT as usize);
 }
@@ -134,7 +134,7 @@ fn a_row_put_into_a_desert_that_is_cleared_is_seen() {
                 let clearing = {
                     let rig = rig.clone();
                     vfs::thread::spawn("clearing", move || {
-                        rig.tree.clear_away(&rig.upkeep(), u64::MAX).unwrap();
+                        rig.tree.clear_away(&rig.upkeep(), CommitTs::MAX, u64::MAX).unwrap();
                     })
                     .unwrap()
                 };
@@ -211,7 +211,9 @@ fn readers_beside_runs_of_deletes_see_what_the_commits_say() {
                 }
                 5..=6 => assert!(rig.put(key(a), &what) > before),
                 7 => assert!(rig.delete(key(a)) > before),
-                8 => assert!(rig.tree.clear_away(&rig.upkeep(), 1 + numbers.below(300)).unwrap() < 1 << 20),
+                8 => assert!(
+                    rig.tree.clear_away(&rig.upkeep(), CommitTs::MAX, 1 + numbers.below(300)).unwrap() < 1 << 20
+                ),
                 9 => (0..numbers.below(6)).for_each(|_| assert!(rig.maintain().entries < 1 << 20)),
                 10 => match numbers.below(4) {
                     0 => to_disk(&rig),

@@ -10,7 +10,7 @@
 //! 5. The range is marked applied: `visible` moves over it when everything before it is (rule A12).
 //! 6. Row locks are released and keep the timestamp, so that their next owner's snapshot waits for it (A17).
 //! 7. The log is handed over or synced, as the durability asks. An error here is `CommitOutcomeUnknown`.
-//! 8. The reply waits until `visible` has reached the commit, and until deletes that became runs are cleared away
+//! 8. The reply waits until `visible` has reached the commit, and until much that it deleted is cleared away
 //!    ([`Engine::clear_away`]).
 //!
 //! Invariant: between 3 and 5 there is no return. A thread that left there would hold `visible` for ever.
@@ -201,14 +201,14 @@ impl Engine {
 
     /// Behind step 8: who has deleted much clears it away, as far as that is in memory. Nobody waits for it but him, and who
     /// reads next hops over what is gone. The entries that he holds keep indexes that are dropped meanwhile.
-    pub fn clear_away(&self, deserts: &Deserts) {
+    pub fn clear_away(&self, deserts: &Deserts, ts: CommitTs) {
         if deserts.is_empty() {
             return;
         }
         let upkeep = self.upkeep();
         for entry in deserts.iter().filter(|entry| entry.is_kept_up()) {
             // What fails here the background meets again, and knows what to do about it.
-            let _ = entry.index.clear_away(&upkeep, CLEARED_ENTRIES_MAX);
+            let _ = entry.index.clear_away(&upkeep, ts, CLEARED_ENTRIES_MAX);
         }
     }
 

@@ -164,8 +164,8 @@ impl Index for Counters {
         self.versions.expect_late(ts);
     }
 
-    fn clear_away(&self, upkeep: &Upkeep<'_>, entries: u64) -> Result<u64> {
-        self.versions.clear_away(upkeep, entries)
+    fn clear_away(&self, upkeep: &Upkeep<'_>, ts: CommitTs, entries: u64) -> Result<u64> {
+        self.versions.clear_away(upkeep, ts, entries)
     }
 
     fn maintain(&self, upkeep: &Upkeep<'_>) -> Result<Progress> {

@@ -305,7 +305,7 @@ impl Engine {
             Err(_) if durability == Durability::Buffered => {}
             done => done?,
         }
-        self.clear_away(pending.deserts());
+        self.clear_away(pending.deserts(), ts);
         Ok(ts)
     }
 

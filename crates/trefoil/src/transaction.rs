@@ -412,7 +412,7 @@ impl Transaction {
         self.finish(Some(committed.ts));
         self.engine.pay(committed.bytes);
         self.engine.finish_commit(committed.ts, durability)?;
-        self.engine.clear_away(&committed.deserts);
+        self.engine.clear_away(&committed.deserts, committed.ts);
         Ok(committed.ts)
     }
 

@@ -151,7 +151,7 @@ fn a_put_splits_what_a_span_spares() {
 #[test]
 fn hints_are_few_however_they_come() {
     let dead = spans();
-    let hint = |n: u64| Hint { low: key(n), last: key(n + 1) };
+    let hint = |n: u64| Hint { low: key(n), last: key(n + 1), ts: CommitTs(n), deletes: 2 };
     // Who follows one has it out while others come, and gives it back.
     for n in 0..3 * HINTS_MAX as u64 {
         let taken = dead.take_hint();

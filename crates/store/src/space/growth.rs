@@ -69,7 +69,13 @@ impl Space {
         if growth.examined.is_none_or(|at| at.elapsed() >= RECHECK) {
             self.examine(&mut growth)?;
         }
-        if self.has_room(owed_bytes) { Ok(()) } else { Err(self.no_space()) }
+        if self.has_room(owed_bytes) {
+            return Ok(());
+        }
+        // Only who is refused here waits for what a checkpoint gives back. A merge that does not fit is tried again all the time: each try would
+        // call for one.
+        self.0.refused.store(true, Ordering::Relaxed);
+        Err(self.no_space())
     }
 
     /// Extents became usable without a checkpoint.
@@ -193,7 +199,6 @@ impl Space {
     }
 
     fn no_space(&self) -> Fault {
-        self.0.refused.store(true, Ordering::Relaxed);
         Fault::NoSpace {
             what: format!("an extent of {}", self.0.data.name),
             remedy: "free space on the disk, raise the size limit, or drop what is not needed; writing resumes by \
