@@ -38,6 +38,7 @@ struct Place {
     /// 0 for a delete.
     value_bytes: u32,
     delete: bool,
+    fresh: bool,
 }
 
 /// Operations of one commit on one index: ascending keys, each once.
@@ -73,6 +74,19 @@ impl BatchBuilder {
     /// # Panics
     /// If `key` is not above the last one.
     pub fn push(&mut self, key: &[u8], op: Op<'_>) {
+        self.push_as(key, op, false);
+    }
+
+    /// Appends a put of a key of which its writer knows that nothing is alive, in the newest committed state and of his own [A15]. A structure may use
+    /// that, and whoever passes the operation on may forget it.
+    ///
+    /// # Panics
+    /// If `key` is not above the last one.
+    pub fn push_fresh(&mut self, key: &[u8], value: &[u8]) {
+        self.push_as(key, Op::Put(value), true);
+    }
+
+    fn push_as(&mut self, key: &[u8], op: Op<'_>, fresh: bool) {
         assert!(self.0.last_key().is_none_or(|last| last < key), "keys of a batch ascend");
         let start = self.0.bytes.len();
         self.0.bytes.extend_from_slice(key);
@@ -84,7 +98,7 @@ impl BatchBuilder {
             Op::Delete => (0, true),
         };
         let key_bytes = u32::try_from(key.len()).expect("the engine limits keys to 48 KiB");
-        self.0.places.push(Place { start, key_bytes, value_bytes, delete });
+        self.0.places.push(Place { start, key_bytes, value_bytes, delete, fresh });
     }
 
     /// The finished batch.
@@ -129,6 +143,12 @@ impl Batch {
         }
         let start = p.start + p.key_bytes as usize;
         Op::Put(&self.bytes[start..start + p.value_bytes as usize])
+    }
+
+    /// True if it was appended by [`BatchBuilder::push_fresh`].
+    #[must_use]
+    pub fn is_fresh(&self, i: usize) -> bool {
+        self.places[i].fresh
     }
 
     /// All operations, ascending.

@@ -2,7 +2,7 @@
 //!
 //! Layout of the payload in `docs/formats/lsm.md`: a format byte, the number of versions, the lowest timestamp, what all keys
 //! start with, the versions, and the offset of each of them, so that a look-up halves the block without decoding it. Ascending by
-//! key, the newest of a key first. A large value is a list of blocks of its own.
+//! key, the newest of a key first. A large value is a list of blocks of its own, and never fresh.
 //!
 //! Bytes from disk are checked once, by [`DataBlock::parse`]; what is read later of a [`DataBlock`] holds.
 
@@ -17,6 +17,8 @@ use store::BlockRef;
 use crate::signposts::Signposts;
 
 const DATA_FORMAT: u8 = 1;
+/// The same of a block that has fresh puts: the lowest bit of what an inline value's code has more says which are.
+const FRESH_FORMAT: u8 = 3;
 /// Codes of values; from the last on it is an inline value of so many bytes more.
 const DELETE: u64 = 0;
 const LARGE: u64 = 1;
@@ -33,6 +35,8 @@ pub(crate) enum Value<'a> {
     Delete,
     /// The value itself.
     Inline(&'a [u8]),
+    /// The same, of a key of which nothing was alive [A15].
+    Fresh(&'a [u8]),
     /// A value in blocks of its own.
     Large(Pieces<'a>),
 }
@@ -73,6 +77,7 @@ pub(crate) struct BlockBuilder {
     entries: Vec<Drawn>,
     /// Bytes of the entries as they will be, about.
     payload_bytes: usize,
+    has_fresh: bool,
 }
 
 #[derive(Debug)]
@@ -86,7 +91,7 @@ struct Drawn {
 
 #[derive(Debug)]
 enum DrawnValue {
-    Inline(usize),
+    Inline { bytes: usize, is_fresh: bool },
     Large { value_bytes: u64, refs: usize },
 }
 
@@ -106,9 +111,11 @@ impl BlockBuilder {
         self.bytes.extend_from_slice(key);
         let value = match value {
             Value::Delete => None,
-            Value::Inline(value) => {
-                self.bytes.extend_from_slice(value);
-                Some(DrawnValue::Inline(value.len()))
+            Value::Inline(bytes) | Value::Fresh(bytes) => {
+                let is_fresh = matches!(value, Value::Fresh(_));
+                self.bytes.extend_from_slice(bytes);
+                self.has_fresh |= is_fresh;
+                Some(DrawnValue::Inline { bytes: bytes.len(), is_fresh })
             }
             Value::Large(pieces) => {
                 self.bytes.extend_from_slice(pieces.refs);
@@ -128,7 +135,7 @@ impl BlockBuilder {
         let prefix = common_prefix_bytes(key(first), key(last));
         let oldest = self.entries.iter().map(|entry| entry.ts.0).min().unwrap_or(0);
         let mut out = Vec::with_capacity(self.payload_bytes + 64);
-        out.push(DATA_FORMAT);
+        out.push(if self.has_fresh { FRESH_FORMAT } else { DATA_FORMAT });
         put_varint(&mut out, self.entries.len() as u64);
         put_varint(&mut out, oldest);
         put_bytes(&mut out, &key(first)[..prefix]);
@@ -140,8 +147,9 @@ impl BlockBuilder {
             let at = entry.start + entry.key_bytes;
             match entry.value {
                 None => put_varint(&mut out, DELETE),
-                Some(DrawnValue::Inline(bytes)) => {
-                    put_varint(&mut out, INLINE + bytes as u64);
+                Some(DrawnValue::Inline { bytes, is_fresh }) => {
+                    let more = bytes as u64;
+                    put_varint(&mut out, INLINE + if self.has_fresh { 2 * more + u64::from(is_fresh) } else { more });
                     out.extend_from_slice(&self.bytes[at..at + bytes]);
                 }
                 Some(DrawnValue::Large { value_bytes, refs }) => {
@@ -155,6 +163,7 @@ impl BlockBuilder {
         self.bytes.clear();
         self.entries.clear();
         self.payload_bytes = 0;
+        self.has_fresh = false;
         out
     }
 }
@@ -178,6 +187,7 @@ impl<'a> Pieces<'a> {
 pub(crate) struct DataBlock {
     bytes: Vec<u8>,
     count: usize,
+    has_fresh: bool,
     oldest: u64,
     prefix: Range<usize>,
     /// Where the offsets begin.
@@ -199,14 +209,17 @@ impl DataBlock {
 
     fn read_front(bytes: Vec<u8>) -> Option<Self> {
         let mut r = Reader::new(&bytes);
-        if r.u8()? != DATA_FORMAT {
-            return None;
-        }
+        let has_fresh = match r.u8()? {
+            DATA_FORMAT => false,
+            FRESH_FORMAT => true,
+            _ => return None,
+        };
         let (count, oldest) = (r.length().filter(|count| *count > 0)?, r.varint()?);
         let prefix_bytes = r.bytes()?.len();
         let behind = bytes.len() - r.rest().len();
         let offsets = bytes.len().checked_sub(count.checked_mul(OFFSET_BYTES)?).filter(|at| *at >= behind)?;
-        Some(Self { count, oldest, prefix: behind - prefix_bytes..behind, offsets, bytes, posts: Signposts::none() })
+        let prefix = behind - prefix_bytes..behind;
+        Some(Self { count, has_fresh, oldest, prefix, offsets, bytes, posts: Signposts::none() })
     }
 
     /// Every entry lies where its offset says, one behind the other, in order.
@@ -242,6 +255,11 @@ impl DataBlock {
                     return None;
                 }
                 Value::Large(Pieces { value_bytes, refs })
+            }
+            inline if self.has_fresh => {
+                let more = inline - INLINE;
+                let value = r.take(usize::try_from(more / 2).ok()?)?;
+                if more % 2 == 1 { Value::Fresh(value) } else { Value::Inline(value) }
             }
             inline => Value::Inline(r.take(usize::try_from(inline - INLINE).ok()?)?),
         };
@@ -363,6 +381,29 @@ mod tests {
             assert!(block.is_of(i, expected) && !block.is_of(i, b"row") && !block.is_of(i, b"row/d"));
         }
         assert_eq!(Pieces::new(1, &refs).iter().map(|at| at.offset).collect::<Vec<_>>(), [1 << 20, 5]);
+    }
+
+    /// Only a block that has fresh puts is of the format that says so, and both kinds of values come back from it.
+    #[test]
+    fn fresh_puts_come_back() {
+        let entries: [(&[u8], u64, Value<'_>); 4] = [
+            (b"row/a", 64, Value::Fresh(b"")),
+            (b"row/a", 48, Value::Delete),
+            (b"row/b", 16, Value::Inline(b"some value")),
+            (b"row/c", 32, Value::Fresh(&[7; 300])),
+        ];
+        for (of, format) in [(&entries[..], FRESH_FORMAT), (&entries[1..3], DATA_FORMAT)] {
+            let block = block(of);
+            assert_eq!((block.bytes[0], block.len()), (format, of.len()));
+            for (i, (_, ts, value)) in of.iter().enumerate() {
+                assert_eq!(block.version(i).1, Version { ts: CommitTs(*ts), value: *value });
+            }
+        }
+        let mut builder = BlockBuilder::default();
+        entries.iter().for_each(|(key, ts, value)| builder.push(key, CommitTs(*ts), *value));
+        assert_eq!(builder.finish()[0], FRESH_FORMAT);
+        builder.push(b"row", CommitTs(1), Value::Inline(b""));
+        assert_eq!(builder.finish()[0], DATA_FORMAT, "the builder is empty in between");
     }
 
     #[test]

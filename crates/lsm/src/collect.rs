@@ -1,10 +1,100 @@
-//! What is kept of one key's versions: the interval rule (decision D4), as a function of values.
+//! What is kept of one key's versions: the interval rule (decision D4) and the rule of single deletes [A15], as functions of values.
+//!
+//! # Single deletes
+//!
+//! A put is *fresh* if its writer knew that nothing of its key was alive. A delete and the fresh put that it deletes go together, at any level, if
+//! nobody may see the put: what is below them is dead as it is. Any other delete is a tombstone that stays over whatever may be older.
+//!
+//! Invariant: *the next older version of a fresh put, wherever it lies, is a delete, or there is none.* It holds when the put is applied. Each step keeps
+//! it:
+//!
+//! - A fresh put and its delete go: what was above the delete has now below it what was below the put, which is dead.
+//! - A put goes since nobody may see it: no fresh put stands on a put.
+//! - A delete goes, superseded: a fresh put may stand on it. Schedule: put@10, delete@15, fresh put@20. Below put@20 the delete is as good as gone,
+//!   nobody sees it, and goes; delete@30 comes, takes put@20 with it, and put@10 is back. So it goes only if nothing is below it, or if the one above it is known:
+//!   then that one is plain from now on ([`Fate::Plain`]).
+//!
+//! *The next* is known if nothing else has a version between the two, nor a copy of either ([`Around::is_apart`]): behind a replay there may be two of a
+//! version, of which the one that comes from the log is plain. Of copies that meet it does not matter which is kept. Where it is not known deletes stay a little longer.
 
 use std::sync::Arc;
 
 use base::{CommitTs, GcView};
 
 use crate::run::Run;
+
+/// What a version says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Says {
+    Delete,
+    Put,
+    /// A put of a key of which nothing was alive.
+    Fresh,
+}
+
+/// What becomes of a version.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fate {
+    Stays,
+    /// A fresh put stays, as any other put.
+    Plain,
+    Goes,
+}
+
+/// What is known of the versions of a key that are not judged.
+pub(crate) trait Around {
+    /// Somebody may see a version, the next newer one being `newer`.
+    fn keeps(&self, ts: CommitTs, newer: CommitTs) -> bool;
+    /// Nothing else has, or will have, a version from `older` up to `newer`.
+    fn is_apart(&self, older: CommitTs, newer: CommitTs) -> bool;
+    /// Something else may have an older version.
+    fn may_have_older(&self, ts: CommitTs) -> bool;
+}
+
+/// Judges versions of one key, newest first, each timestamp once.
+pub(crate) fn judge(around: &impl Around, versions: &[(CommitTs, Says)], fates: &mut Vec<Fate>) {
+    fates.clear();
+    fates.resize(versions.len(), Fate::Stays);
+    // Mostly of one version.
+    if versions.windows(2).all(|pair| around.keeps(pair[1].0, pair[0].0)) {
+        return;
+    }
+    // Places of those that stay so far, the newest of them last.
+    let mut staying: Vec<usize> = Vec::with_capacity(versions.len());
+    for i in (0..versions.len()).rev() {
+        let (ts, mut says) = versions[i];
+        let mut stays = true;
+        while let Some(&last) = staying.last()
+            && !around.keeps(versions[last].0, ts)
+        {
+            let (older, below) = (versions[last].0, versions[last].1);
+            let is_fresh = below == Says::Fresh && fates[last] == Fate::Stays;
+            match below {
+                Says::Put | Says::Fresh if says == Says::Delete && is_fresh && around.is_apart(older, ts) => {
+                    stays = false;
+                }
+                Says::Put | Says::Fresh => {}
+                Says::Delete if staying.len() == 1 && !around.may_have_older(older) => {}
+                Says::Delete if around.is_apart(older, ts) => {
+                    if says == Says::Fresh {
+                        (says, fates[i]) = (Says::Put, Fate::Plain);
+                    }
+                }
+                Says::Delete => break,
+            }
+            fates[last] = Fate::Goes;
+            staying.pop();
+            if !stays {
+                break;
+            }
+        }
+        if stays {
+            staying.push(i);
+        } else {
+            fates[i] = Fate::Goes;
+        }
+    }
+}
 
 /// What a pass does not see.
 #[derive(Debug, Clone)]
@@ -21,10 +111,20 @@ impl Elsewhere {
         Self { below, runs }
     }
 
+    /// Runs that may have versions of the key at or below a timestamp.
+    fn runs_of(&self, key: &[u8], ts: CommitTs) -> impl Iterator<Item = &Arc<Run>> {
+        let is_of = move |run: &&Arc<Run>| *run.info.min_key <= *key && *key <= *run.info.max_key;
+        self.runs.iter().take_while(move |run| run.info.oldest <= ts).filter(is_of)
+    }
+
     /// False if whatever is older than this of the key is in the pass.
     fn may_have_older(&self, key: &[u8], ts: CommitTs) -> bool {
-        let is_of = |run: &Arc<Run>| *run.info.min_key <= *key && *key <= *run.info.max_key;
-        ts > self.below || self.runs.iter().take_while(|run| run.info.oldest <= ts).any(is_of)
+        ts > self.below || self.runs_of(key, ts).next().is_some()
+    }
+
+    /// True if all of the key from one timestamp to the other is in the pass.
+    fn is_apart(&self, key: &[u8], older: CommitTs, newer: CommitTs) -> bool {
+        newer <= self.below && !self.runs_of(key, newer).any(|run| run.info.newest >= older)
     }
 }
 
@@ -33,6 +133,23 @@ impl Elsewhere {
 pub(crate) struct Collection {
     view: GcView,
     elsewhere: Elsewhere,
+}
+
+/// One key in it.
+struct OfKey<'a>(&'a Collection, &'a [u8]);
+
+impl Around for OfKey<'_> {
+    fn keeps(&self, ts: CommitTs, newer: CommitTs) -> bool {
+        self.0.view.keeps(ts, Some(newer))
+    }
+
+    fn is_apart(&self, older: CommitTs, newer: CommitTs) -> bool {
+        self.0.elsewhere.is_apart(self.1, older, newer)
+    }
+
+    fn may_have_older(&self, ts: CommitTs) -> bool {
+        self.0.elsewhere.may_have_older(self.1, ts)
+    }
 }
 
 impl Collection {
@@ -47,113 +164,23 @@ impl Collection {
         Self::new(GcView::keep_all(), Elsewhere::new(CommitTs::ZERO, Vec::new()))
     }
 
-    /// Which of a key's versions stay; they come newest first, each timestamp once: (timestamp, is a delete).
+    /// What becomes of a key's versions; they come newest first, each timestamp once.
     ///
-    /// 1. A version goes if nobody may see it below its next newer one.
+    /// 1. What nobody may see goes, as far as the rule of single deletes lets it ([`judge`]).
     /// 2. Then the oldest go while they are tombstones: over nothing older they are the same as no entry.
-    pub fn keep(&self, key: &[u8], versions: &[(CommitTs, bool)], keep: &mut Vec<bool>) {
-        keep.clear();
-        let mut newer = None;
-        for (ts, _) in versions {
-            keep.push(self.view.keeps(*ts, newer));
-            newer = Some(*ts);
-        }
-        for (i, (ts, is_delete)) in versions.iter().enumerate().rev() {
-            if !keep[i] {
+    pub fn judge(&self, key: &[u8], versions: &[(CommitTs, Says)], fates: &mut Vec<Fate>) {
+        judge(&OfKey(self, key), versions, fates);
+        for (fate, (ts, says)) in fates.iter_mut().zip(versions).rev() {
+            if *fate == Fate::Goes {
                 continue;
             }
-            if !is_delete || *ts > self.view.floor() || self.elsewhere.may_have_older(key, *ts) {
+            if *says != Says::Delete || *ts > self.view.floor() || self.elsewhere.may_have_older(key, *ts) {
                 break;
             }
-            keep[i] = false;
+            *fate = Fate::Goes;
         }
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use vfs::random::Rng;
-
-    fn kept(collection: &Collection, versions: &[(u64, bool)]) -> Vec<u64> {
-        let versions: Vec<_> = versions.iter().map(|(ts, delete)| (CommitTs(*ts), *delete)).collect();
-        let mut keep = Vec::new();
-        collection.keep(b"k", &versions, &mut keep);
-        versions.iter().zip(&keep).filter(|(_, keep)| **keep).map(|((ts, _), _)| ts.0).collect()
-    }
-
-    fn collection(view: GcView, below: CommitTs) -> Collection {
-        Collection::new(view, Elsewhere::new(below, Vec::new()))
-    }
-
-    fn view(floor: u64, snapshots: &[u64]) -> GcView {
-        GcView::new(CommitTs(floor), snapshots.iter().map(|ts| CommitTs(*ts)).collect())
-    }
-
-    #[test]
-    fn tombstones_go_when_nothing_older_can_be() {
-        let put_and_delete = [(50, true), (30, false)];
-        let whole = collection(view(100, &[]), CommitTs::MAX);
-        assert!(kept(&whole, &put_and_delete).is_empty());
-        assert_eq!(kept(&whole, &[(50, true), (30, true), (20, false)]), [] as [u64; 0]);
-        assert_eq!(kept(&whole, &[(110, true), (30, false)]), [110, 30], "newer than the floor");
-        let part = collection(view(100, &[]), CommitTs(49));
-        assert_eq!(kept(&part, &put_and_delete), [50], "something older may lie elsewhere");
-        let dump = collection(view(100, &[40]), CommitTs::MAX);
-        assert_eq!(kept(&dump, &put_and_delete), [50, 30]);
-        assert_eq!(kept(&dump, &[(90, false), (50, true), (35, true)]), [90], "the dump sees a tombstone: nothing");
-        assert_eq!(kept(&Collection::nothing(), &put_and_delete), [50, 30]);
-    }
-
-    #[test]
-    fn a_run_elsewhere_holds_back_its_own_keys_only() {
-        let run = |keys: (&[u8], &[u8]), oldest| crate::run::tests::bare(0, keys, (CommitTs(oldest), CommitTs(90)));
-        let elsewhere = |runs: Vec<Arc<Run>>| Collection::new(view(100, &[]), Elsewhere::new(CommitTs(70), runs));
-        let deleted = [(50, true)];
-        assert!(kept(&elsewhere(vec![run((b"l", b"z"), 10), run((b"a", b"j"), 10)]), &deleted).is_empty());
-        assert!(kept(&elsewhere(vec![run((b"a", b"z"), 51)]), &deleted).is_empty(), "all newer");
-        for keys in [(b"k", b"z"), (b"a", b"k")] {
-            assert_eq!(kept(&elsewhere(vec![run((b"a", b"z"), 60), run((keys.0, keys.1), 50)]), &deleted), [50]);
-        }
-        assert_eq!(kept(&elsewhere(Vec::new()), &[(80, true)]), [80], "in memory");
-    }
-
-    /// Every reader that the view knows finds the same, whatever older version lies elsewhere above `whole_below`.
-    #[test]
-    fn d4_nobody_sees_a_difference() {
-        let mut rng = Rng::new(5);
-        let visible = |versions: &[(u64, bool)], at: u64| {
-            versions
-                .iter()
-                .filter(|(ts, _)| *ts <= at)
-                .max_by_key(|(ts, _)| *ts)
-                .filter(|(_, delete)| !delete)
-                .map(|(ts, _)| *ts)
-        };
-        for _ in 0..20_000 {
-            let mut seen: Vec<(u64, bool)> = (0..rng.below(6)).map(|_| (rng.below(40), rng.chance(0.5))).collect();
-            seen.sort_by_key(|(ts, _)| std::cmp::Reverse(*ts));
-            seen.dedup_by_key(|(ts, _)| *ts);
-            let whole_below = rng.below(40);
-            let elsewhere: Vec<(u64, bool)> = (0..rng.below(3))
-                .map(|_| (whole_below + 1 + rng.below(20), rng.chance(0.3)))
-                .filter(|(ts, _)| seen.iter().all(|(other, _)| other != ts))
-                .collect();
-            let floor = rng.below(60);
-            let view = view(floor, &(0..rng.below(3)).map(|_| rng.below(40)).collect::<Vec<_>>());
-            let collection = collection(view.clone(), CommitTs(whole_below));
-            let left: Vec<_> = kept(&collection, &seen)
-                .into_iter()
-                .map(|ts| *seen.iter().find(|(t, _)| *t == ts).expect("one of them"))
-                .collect();
-            for at in view.snapshots().iter().map(|ts| ts.0).chain(floor..70) {
-                let (before, after) = ([&seen[..], &elsewhere].concat(), [&left[..], &elsewhere].concat());
-                assert_eq!(
-                    visible(&before, at),
-                    visible(&after, at),
-                    "at {at}: {seen:?} became {left:?}, {elsewhere:?} elsewhere, {collection:?}"
-                );
-            }
-        }
-    }
-}
+mod tests;

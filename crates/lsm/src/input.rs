@@ -34,7 +34,7 @@ pub(crate) struct Input {
 }
 
 enum From {
-    Memtable { table: Arc<Memtable>, leaf: EntryBatch, at: usize, next: Option<Vec<u8>> },
+    Memtable { table: Arc<Memtable>, leaf: EntryBatch, fresh: Vec<bool>, at: usize, next: Option<Vec<u8>> },
     Attached { cursor: RunCursor, ts: CommitTs },
     Run(Box<InRun>),
 }
@@ -157,7 +157,8 @@ impl InRun {
 impl Input {
     /// The versions of a memtable to which nobody writes any more.
     pub fn memtable(table: Arc<Memtable>) -> Self {
-        let mut input = Self::new(From::Memtable { table, leaf: EntryBatch::new(), at: 0, next: Some(Vec::new()) });
+        let (leaf, fresh, next) = (EntryBatch::new(), Vec::new(), Some(Vec::new()));
+        let mut input = Self::new(From::Memtable { table, leaf, fresh, at: 0, next });
         input.load_leaves();
         input.note();
         input
@@ -201,23 +202,24 @@ impl Input {
         self.ts
     }
 
-    /// The version's value, handed to `with`; of a run the block is read if that was put off.
-    pub fn with_value<T>(&mut self, env: &Env, with: impl FnOnce(NewValue<'_>) -> Result<T>) -> Result<T> {
+    /// The version's value, handed to `with`, and whether it is a fresh put; of a run the block is read if that was put off.
+    pub fn with_value<T>(&mut self, env: &Env, with: impl FnOnce(NewValue<'_>, bool) -> Result<T>) -> Result<T> {
         self.read_block(env)?;
         match &self.from {
-            From::Memtable { leaf, at, .. } if leaf.is_tombstone(*at) => with(NewValue::Delete),
-            From::Memtable { leaf, at, .. } => with(NewValue::Bytes(leaf.value(*at))),
+            From::Memtable { leaf, at, .. } if leaf.is_tombstone(*at) => with(NewValue::Delete, false),
+            From::Memtable { leaf, fresh, at, .. } => with(NewValue::Bytes(leaf.value(*at)), fresh[*at]),
             From::Attached { cursor, .. } => match cursor.value()? {
-                None => with(NewValue::Delete),
-                Some(value) => with(NewValue::Bytes(&value)),
+                None => with(NewValue::Delete, false),
+                Some(value) => with(NewValue::Bytes(&value), false),
             },
             From::Run(place) => match place.block.as_ref().expect("just read").version(place.at).1.value {
-                Value::Delete => with(NewValue::Delete),
-                Value::Inline(value) => with(NewValue::Bytes(value)),
+                Value::Delete => with(NewValue::Delete, false),
+                Value::Inline(value) => with(NewValue::Bytes(value), false),
+                Value::Fresh(value) => with(NewValue::Bytes(value), true),
                 Value::Large(pieces) => match place.pieces(pieces) {
-                    Some(owned) => with(NewValue::Kept { value_bytes: pieces.value_bytes, pieces: owned }),
+                    Some(owned) => with(NewValue::Kept { value_bytes: pieces.value_bytes, pieces: owned }, false),
                     // The index does not name them: they are read, or found missing.
-                    None => with(NewValue::Bytes(&crate::slot::read_large(env, pieces, env.id)?)),
+                    None => with(NewValue::Bytes(&crate::slot::read_large(env, pieces, env.id)?), false),
                 },
             },
         }
@@ -281,7 +283,7 @@ impl Input {
             loop {
                 copied.clone_from(&self.key);
                 let at = self.ts;
-                self.with_value(env, |value| writer.push(&copied, at, value))?;
+                self.with_value(env, |value, is_fresh| writer.push(&copied, at, value, is_fresh))?;
                 self.advance(env)?;
                 if matches!(&self.from, From::Run(place) if place.begins_block()) {
                     break;
@@ -373,13 +375,15 @@ impl Input {
     }
 
     fn load_leaves(&mut self) {
-        let From::Memtable { table, leaf, at, next } = &mut self.from else { return };
+        let From::Memtable { table, leaf, fresh, at, next } = &mut self.from else { return };
         while *at == leaf.len() {
             let Some(from) = next.take() else { return };
             (*at, *next) = (0, None);
             leaf.clear();
-            *next = table.leaf_from(&Bound::Included(from), |key, ts, value| {
+            fresh.clear();
+            *next = table.leaf_from(&Bound::Included(from), |key, ts, value, is_fresh| {
                 leaf.push_any(key, value, ts);
+                fresh.push(is_fresh);
                 true
             });
         }

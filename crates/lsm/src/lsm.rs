@@ -29,7 +29,7 @@ use crate::dead::DeadSpans;
 use crate::explore::worth_min;
 use crate::jobs::Plan;
 use crate::maintenance::Flush;
-use crate::memtable::{Memtable, cost};
+use crate::memtable::{Memtable, Prune, cost};
 use crate::parked::Parked;
 use crate::run::Run;
 use crate::state::State;
@@ -58,6 +58,7 @@ pub(crate) struct Sources {
     pub active: Arc<Memtable>,
     /// Oldest first.
     pub sealed: Vec<Arc<Memtable>>,
+    /// Oldest first.
     pub attached: Vec<Arc<Attached>>,
     /// The one with the highest timestamp first.
     pub runs: Vec<Arc<Run>>,
@@ -71,6 +72,13 @@ impl Sources {
     /// Memtables that have something.
     pub fn memtables(&self) -> impl Iterator<Item = &Arc<Memtable>> {
         std::iter::once(&self.active).chain(self.sealed.iter().rev()).filter(|table| !table.is_empty())
+    }
+
+    /// The highest timestamp of what is not in the memtable that takes versions.
+    fn newest_beside(&self) -> CommitTs {
+        let sealed = self.sealed.iter().map(|table| table.newest());
+        let attached = self.attached.last().map(|run| run.ts);
+        sealed.chain(attached).chain(self.runs.first().map(|run| run.info.newest)).max().unwrap_or(CommitTs::ZERO)
     }
 
     /// After each change of `runs`.
@@ -161,8 +169,9 @@ impl Core {
         if !batch.is_empty() {
             active.announce(ts);
         }
-        for (key, op) in batch.iter() {
-            active.insert(key, ts, op, view);
+        let prune = Prune { view, above: list.newest_beside() };
+        for (i, (key, op)) in batch.iter().enumerate() {
+            active.insert(key, ts, (op, batch.is_fresh(i)), &prune);
         }
         vfs::thread::point("lsm.applied");
         // Before the list is let go: what is in a run was cut out of dead spans before.

@@ -3,8 +3,8 @@
 //! Leaves of a few dozen versions, each under a latch of its own, below one map from their lowest keys. A writer holds the map's latch
 //! shared and one leaf's; only a split takes the map's alone, for the time it takes to cut one leaf. No latch is held over I/O.
 //!
-//! A superseded version that nobody may see any more goes when its key is written next, so that a hot row stays small. Tombstones stay:
-//! what they hide lies in runs.
+//! A superseded version that nobody may see any more goes when its key is written next, so that a hot row stays small. The newest stays whatever it is:
+//! what a tombstone hides lies in runs.
 
 use std::ops::{Bound, Range};
 use std::sync::Arc;
@@ -16,6 +16,7 @@ use store::Charge;
 use vfs::sync::{Mutex, RwLock};
 
 use crate::block::common_prefix_bytes;
+use crate::collect::{Around, Fate, Says, judge};
 use crate::signposts::front;
 use directory::{Directory, Place};
 
@@ -61,10 +62,49 @@ struct Entry {
     /// `DELETE` for a delete.
     value_bytes: u32,
     key_bytes: u16,
+    /// A put of a key of which nothing was alive [A15].
+    is_fresh: bool,
     ts: CommitTs,
 }
 
 const DELETE: u32 = u32::MAX;
+
+impl Entry {
+    fn says(&self) -> Says {
+        match self.value_bytes {
+            DELETE => Says::Delete,
+            _ if self.is_fresh => Says::Fresh,
+            _ => Says::Put,
+        }
+    }
+}
+
+/// What an insert drops of a key's other versions.
+pub(crate) struct Prune<'a> {
+    pub view: &'a GcView,
+    /// Nothing that is not in this memtable has a version above this.
+    pub above: CommitTs,
+}
+
+/// The versions of one key, for [`judge`].
+struct OfKey<'a> {
+    prune: &'a Prune<'a>,
+    newest: CommitTs,
+}
+
+impl Around for OfKey<'_> {
+    fn keeps(&self, ts: CommitTs, newer: CommitTs) -> bool {
+        self.prune.view.keeps(ts, Some(newer))
+    }
+
+    fn is_apart(&self, older: CommitTs, newer: CommitTs) -> bool {
+        older > self.prune.above && newer < self.newest
+    }
+
+    fn may_have_older(&self, _: CommitTs) -> bool {
+        true
+    }
+}
 
 /// Ascending by key, the newest of a key last: so what is newest of a key that is written again and again is put behind the others, which
 /// stay where they are.
@@ -155,7 +195,7 @@ impl Leaf {
     }
 
     /// Adds a version; one that is there changes nothing.
-    fn insert(&mut self, key: &[u8], ts: CommitTs, op: Op<'_>, view: &GcView) -> Change {
+    fn insert(&mut self, key: &[u8], ts: CommitTs, (op, is_fresh): (Op<'_>, bool), prune: &Prune<'_>) -> Change {
         let at = self.past(key, ts);
         let here = at.checked_sub(1).filter(|before| self.is_of(*before, key)).map(|before| &self.entries[before]);
         if here.is_some_and(|e| e.ts == ts) {
@@ -200,14 +240,14 @@ impl Leaf {
         }
         let head = self.head(key);
         self.heads.insert(at, head);
-        self.entries.insert(at, Entry { key_at, value_at, value_bytes, key_bytes, ts });
-        change.entries -= self.prune(at, key, view);
+        self.entries.insert(at, Entry { key_at, value_at, value_bytes, key_bytes, is_fresh, ts });
+        change.entries -= self.prune(at, key, prune);
         change
     }
 
     /// Drops the versions of the key at `at` that nobody may see. Returns how many.
-    fn prune(&mut self, at: usize, key: &[u8], view: &GcView) -> i64 {
-        if view.floor() == CommitTs::ZERO {
+    fn prune(&mut self, at: usize, key: &[u8], prune: &Prune<'_>) -> i64 {
+        if prune.view.floor() == CommitTs::ZERO {
             return 0;
         }
         let first = (0..at).rev().find(|i| !self.is_of(*i, key)).map_or(0, |i| i + 1);
@@ -215,16 +255,23 @@ impl Leaf {
         if past - first == 1 {
             return 0;
         }
-        let (mut kept, mut newer, mut unused) = (past, None, 0);
-        for i in (first..past).rev() {
-            let entry = self.entries[i];
-            if view.keeps(entry.ts, newer) {
+        let around = OfKey { prune, newest: self.entries[past - 1].ts };
+        if (first + 1..past).all(|i| around.keeps(self.entries[i - 1].ts, self.entries[i].ts)) {
+            return 0;
+        }
+        let mut fates = Vec::new();
+        let versions: Vec<_> = self.entries[first..past].iter().rev().map(|e| (e.ts, e.says())).collect();
+        judge(&around, &versions, &mut fates);
+        let (mut kept, mut unused) = (past, 0);
+        for (i, fate) in (first..past).rev().zip(&fates) {
+            let mut entry = self.entries[i];
+            if *fate != Fate::Goes {
                 kept -= 1;
+                entry.is_fresh &= *fate == Fate::Stays;
                 self.entries[kept] = entry;
             } else if entry.value_bytes != DELETE {
                 unused += entry.value_bytes as usize;
             }
-            newer = Some(entry.ts);
         }
         self.entries.drain(first..kept);
         self.heads.drain(first..kept);
@@ -331,14 +378,14 @@ impl Memtable {
         self.newest.fetch_max(ts.0, Ordering::Relaxed);
     }
 
-    /// Adds a version.
-    pub fn insert(&self, key: &[u8], ts: CommitTs, op: Op<'_>, view: &GcView) {
+    /// Adds a version, said to be a fresh put or not.
+    pub fn insert(&self, key: &[u8], ts: CommitTs, op: (Op<'_>, bool), prune: &Prune<'_>) {
         let (low, is_full) = {
             let leaves = self.leaves.read();
             let Place { low, leaf } = leaves.at(key);
             let mut leaf = leaf.write();
             let before = leaf.memory_bytes();
-            let change = leaf.insert(key, ts, op, view);
+            let change = leaf.insert(key, ts, op, prune);
             self.count_change(change);
             let delta = leaf.memory_bytes() as i64 - before as i64;
             if delta != 0 {
@@ -392,12 +439,12 @@ impl Memtable {
         Some(found(entry.ts, leaf.value(entry)))
     }
 
-    /// Calls `each` for the versions of the leaf that has the keys from `from` on, ascending, the newest of a key first. Returns where the
-    /// next leaf begins. Keys of a leaf are in no other one. `each` says whether to go on.
+    /// Calls `each` for the versions of the leaf that has the keys from `from` on, ascending, the newest of a key first, with whether it is a fresh put.
+    /// Returns where the next leaf begins. Keys of a leaf are in no other one. `each` says whether to go on.
     pub fn leaf_from(
         &self,
         from: &Bound<Vec<u8>>,
-        mut each: impl FnMut(&[u8], CommitTs, Option<&[u8]>) -> bool,
+        mut each: impl FnMut(&[u8], CommitTs, Option<&[u8]>, bool) -> bool,
     ) -> Option<Vec<u8>> {
         let leaves = self.leaves.read();
         let Place { low, leaf } = match from {
@@ -411,7 +458,7 @@ impl Memtable {
             Bound::Included(key) => leaf.place(key, |_| false),
             Bound::Excluded(key) => leaf.place(key, |_| true),
         };
-        leaf.newest_first(start..leaf.entries.len(), |e| each(leaf.key(e), e.ts, leaf.value(e)));
+        leaf.newest_first(start..leaf.entries.len(), |e| each(leaf.key(e), e.ts, leaf.value(e), e.is_fresh));
         next
     }
 
@@ -469,107 +516,4 @@ impl Memtable {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::collections::BTreeMap;
-
-    use index::KeyRange;
-    use store::{Budget, Class};
-    use vfs::random::Rng;
-
-    use super::*;
-
-    type Model = BTreeMap<(Vec<u8>, std::cmp::Reverse<u64>), Option<Vec<u8>>>;
-
-    fn memtable(budget: &Budget) -> Memtable {
-        Memtable::new(budget.charge(Class::Buffers, 0))
-    }
-
-    fn insert(table: &Memtable, key: &[u8], ts: u64, value: Option<&[u8]>, view: &GcView) {
-        table.announce(CommitTs(ts));
-        table.insert(key, CommitTs(ts), value.map_or(Op::Delete, Op::Put), view);
-    }
-
-    /// All versions, leaf by leaf, forward and backward.
-    fn versions(table: &Memtable) -> Model {
-        let (mut forward, mut backward) = (Model::new(), Model::new());
-        let mut next = Some(Bound::Unbounded);
-        while let Some(from) = next {
-            next = table
-                .leaf_from(&from, |key, ts, value| {
-                    let place = (key.to_vec(), std::cmp::Reverse(ts.0));
-                    assert!(forward.last_key_value().is_none_or(|(last, _)| *last < place), "ascending");
-                    forward.insert(place, value.map(<[u8]>::to_vec));
-                    true
-                })
-                .map(Bound::Included);
-        }
-        let mut next = Some(Bound::Unbounded);
-        while let Some(below) = next {
-            let each = |key: &[u8], ts: CommitTs, value: Option<&[u8]>| {
-                backward.insert((key.to_vec(), std::cmp::Reverse(ts.0)), value.map(<[u8]>::to_vec));
-            };
-            next = table.leaf_below(&below, each).map(Bound::Excluded);
-        }
-        assert_eq!(forward, backward);
-        forward
-    }
-
-    #[test]
-    fn it_is_a_map_of_versions() {
-        for seed in 0..30 {
-            let mut rng = Rng::new(seed);
-            let (budget, mut model) = (Budget::new(1 << 30), Model::new());
-            let table = memtable(&budget);
-            let keys = [5, 300, 5000][rng.index(3)];
-            for ts in 1..2000 {
-                // Not in order, and some twice.
-                let ts = if rng.chance(0.1) { 1 + rng.below(ts) } else { ts };
-                let key = rng.below(keys).to_be_bytes()[6..].to_vec();
-                let bytes = if rng.chance(0.01) { 20_000 } else { rng.index(60) };
-                let value = rng.chance(0.8).then(|| vec![ts as u8; bytes]);
-                insert(&table, &key, ts, value.as_deref(), &GcView::keep_all());
-                model.entry((key, std::cmp::Reverse(ts))).or_insert(value);
-            }
-            assert_eq!(versions(&table), model, "seed {seed}");
-            assert_eq!(table.entries(), model.len() as u64);
-            let mut newest: BTreeMap<&[u8], bool> = BTreeMap::new();
-            for ((key, _), value) in &model {
-                newest.entry(key).or_insert(value.is_some());
-            }
-            let live = newest.values().filter(|live| **live).count() as u64;
-            assert_eq!(table.keys(), (live, newest.len() as u64 - live));
-            let (live, deleted, _) = table.count(&KeyRange::all());
-            assert_eq!((live, deleted), table.keys());
-            for ((key, ts), _) in model.iter().step_by(7) {
-                let at = ts.0 - rng.below(2);
-                let expected =
-                    model.range((key.clone(), std::cmp::Reverse(at))..).next().filter(|((k, _), _)| k == key);
-                let found = table.get(key, CommitTs(at), |ts, value| (ts.0, value.map(<[u8]>::to_vec)));
-                assert_eq!(found, expected.map(|((_, ts), value)| (ts.0, value.clone())));
-            }
-            // About what it is charged for: each byte is in a leaf, with some room.
-            let bytes: usize =
-                model.iter().map(|((key, _), value)| key.len() + value.as_ref().map_or(0, Vec::len)).sum();
-            let most = 2 * (bytes + model.len() * size_of::<Entry>()) + 4096;
-            assert!((bytes..most).contains(&(table.memory_bytes() as usize)), "{} for {bytes}", table.memory_bytes());
-            table.settle(budget.charge(Class::Buffers, 12));
-            assert_eq!(budget.used(Class::Buffers), table.memory_bytes());
-            drop(table);
-            assert_eq!(budget.total(), 0);
-        }
-    }
-
-    #[test]
-    fn a_hot_key_takes_little_and_a_dump_keeps_its_version() {
-        let budget = Budget::new(1 << 30);
-        let table = memtable(&budget);
-        for ts in 1..=50_000u64 {
-            let view = GcView::new(CommitTs(ts - 1), if ts > 100 { vec![CommitTs(100)] } else { Vec::new() });
-            insert(&table, b"hot", ts, Some(&ts.to_le_bytes().repeat(10)), &view);
-        }
-        assert!(table.entries() <= 4 && table.memory_bytes() < 16 << 10, "{table:?}");
-        assert_eq!(table.get(b"hot", CommitTs(100), |ts, _| ts), Some(CommitTs(100)));
-        assert_eq!(table.get(b"hot", CommitTs(60_000), |ts, _| ts), Some(CommitTs(50_000)));
-        assert_eq!((table.oldest(), table.newest()), (CommitTs(1), CommitTs(50_000)));
-    }
-}
+mod tests;

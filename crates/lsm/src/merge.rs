@@ -16,7 +16,7 @@ use base::{CommitTs, Result};
 use store::{AllocScope, Block, KeyHash};
 
 use crate::choose::compression_of;
-use crate::collect::Collection;
+use crate::collect::{Collection, Fate, Says};
 use crate::input::{Input, Whole};
 use crate::lsm::Env;
 use crate::run::Run;
@@ -56,9 +56,9 @@ pub(crate) struct Merge {
     moved: u64,
     pub log_need: CommitTs,
     key: Vec<u8>,
-    gathered: Vec<(CommitTs, Owned)>,
-    stamps: Vec<(CommitTs, bool)>,
-    keep: Vec<bool>,
+    gathered: Vec<(CommitTs, Owned, bool)>,
+    stamps: Vec<(CommitTs, Says)>,
+    fates: Vec<Fate>,
     /// Versions that went in.
     pub entries: u64,
 }
@@ -95,7 +95,7 @@ impl Merge {
             key: Vec::new(),
             gathered: Vec::new(),
             stamps: Vec::new(),
-            keep: Vec::new(),
+            fates: Vec::new(),
             entries: 0,
         }
     }
@@ -237,20 +237,20 @@ impl Merge {
         for input in inputs.iter_mut() {
             while input.stands() && input.key() == key.as_slice() {
                 let ts = input.ts();
-                let value = input.with_value(env, |value| Ok(Owned::from(value)))?;
+                let (value, is_fresh) = input.with_value(env, |value, is_fresh| Ok((Owned::from(value), is_fresh)))?;
                 bytes += key.len() + value.bytes() + 16;
-                gathered.push((ts, value));
+                gathered.push((ts, value, is_fresh));
                 self.entries += 1;
                 input.advance(env)?;
             }
         }
-        gathered.sort_by_key(|(ts, _)| std::cmp::Reverse(*ts));
-        gathered.dedup_by_key(|(ts, _)| *ts);
+        gathered.sort_by_key(|(ts, ..)| std::cmp::Reverse(*ts));
+        gathered.dedup_by_key(|(ts, ..)| *ts);
         self.stamps.clear();
-        self.stamps.extend(gathered.iter().map(|(ts, value)| (*ts, matches!(value, Owned::Delete))));
-        self.collection.keep(key, &self.stamps, &mut self.keep);
-        for ((ts, value), keep) in gathered.drain(..).zip(&self.keep) {
-            if *keep {
+        self.stamps.extend(gathered.iter().map(|(ts, value, is_fresh)| (*ts, says(value, *is_fresh))));
+        self.collection.judge(key, &self.stamps, &mut self.fates);
+        for ((ts, value, is_fresh), fate) in gathered.drain(..).zip(&self.fates) {
+            if *fate != Fate::Goes {
                 let value = match &value {
                     Owned::Delete => NewValue::Delete,
                     Owned::Bytes(bytes) => NewValue::Bytes(bytes),
@@ -258,10 +258,18 @@ impl Merge {
                         NewValue::Kept { value_bytes: *value_bytes, pieces: pieces.clone() }
                     }
                 };
-                self.writer.push(key, ts, value)?;
+                self.writer.push(key, ts, value, is_fresh && *fate == Fate::Stays)?;
             }
         }
         Ok(bytes)
+    }
+}
+
+fn says(value: &Owned, is_fresh: bool) -> Says {
+    match value {
+        Owned::Delete => Says::Delete,
+        _ if is_fresh => Says::Fresh,
+        _ => Says::Put,
     }
 }
 

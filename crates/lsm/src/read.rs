@@ -111,7 +111,7 @@ impl Core {
             if best.is_older_than(version.ts) {
                 match (version.value, reach) {
                     (Value::Delete, _) => best.offer(version.ts, None),
-                    (Value::Inline(value), _) => best.offer(version.ts, Some(value)),
+                    (Value::Inline(value) | Value::Fresh(value), _) => best.offer(version.ts, Some(value)),
                     (Value::Large(_), Reach::Memory(_)) => return Ok(false),
                     (Value::Large(pieces), Reach::Disk) => {
                         best.offer(version.ts, Some(&read_large(&self.env, pieces, self.env.id)?));

@@ -57,7 +57,7 @@ impl MemtableSource {
     fn fill_forward(&mut self, from: &Bound<Vec<u8>>, out: &mut EntryBatch, max: usize) -> Option<Bound<Vec<u8>>> {
         let Look { at, range, .. } = &self.look;
         let (mut is_past, mut is_full) = (false, false);
-        let next = self.table.leaf_from(from, |key, ts, value| {
+        let next = self.table.leaf_from(from, |key, ts, value, _| {
             is_past = range.is_above(key);
             let is_known = out.len().checked_sub(1).is_some_and(|last| out.key(last) == key);
             if is_past || ts > *at || is_known {
@@ -395,7 +395,7 @@ impl RunSource {
         let Version { ts, value } = version;
         match value {
             Value::Delete => out.push_any(&self.key, None, ts),
-            Value::Inline(value) => out.push_any(&self.key, self.look.value(Some(value)), ts),
+            Value::Inline(value) | Value::Fresh(value) => out.push_any(&self.key, self.look.value(Some(value)), ts),
             Value::Large(_) if self.look.keys_only => out.push_any(&self.key, Some(&[]), ts),
             Value::Large(pieces) => {
                 let env = &self.look.core.env;

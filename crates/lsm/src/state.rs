@@ -8,6 +8,8 @@
 //! | varint | number of dead spans, of which nobody at or above its timestamp sees anything, or nothing more; for each: first key (length, bytes), 1 and the key it ends before or 0, timestamp, entries that it spares (varints) |
 //! | 4 | CRC32C of everything before, little-endian |
 //!
+//! With the format came fresh puts in data blocks: a program that knows neither refuses the state, and meets none of these blocks.
+//!
 //! The first byte is none that a tree's state begins with: a state that is opened as the wrong structure's is refused.
 
 use std::sync::Arc;
@@ -20,18 +22,23 @@ use store::RunMeta;
 use crate::dead::Span;
 use crate::run::Run;
 
-const FORMAT_VERSION: u8 = 0x83;
-/// The same without dead spans.
+const FORMAT_VERSION: u8 = 0x84;
+/// The same, of a program that has no fresh puts.
+const FORMAT_WITHOUT_FRESH: u8 = 0x83;
+/// And no dead spans.
 const FORMAT_WITHOUT_DEAD: u8 = 0x82;
 
-/// True if these bytes are, or were meant to be, the state of such an index.
+/// First bytes of such states, of this version and of later ones.
+const FORMATS: std::ops::RangeInclusive<u8> = 0x80..=0x8f;
+
+/// True if these bytes are, or were meant to be, the state of such an index, of whatever version.
 #[must_use]
 pub fn is_state(bytes: &[u8]) -> bool {
-    bytes.first().is_some_and(is_known)
+    bytes.first().is_some_and(|version| FORMATS.contains(version))
 }
 
 fn is_known(version: &u8) -> bool {
-    [FORMAT_VERSION, FORMAT_WITHOUT_DEAD].contains(version)
+    [FORMAT_VERSION, FORMAT_WITHOUT_FRESH, FORMAT_WITHOUT_DEAD].contains(version)
 }
 
 /// An attached run as a checkpoint names it.
@@ -93,7 +100,7 @@ impl State {
 
     fn decode_body(body: &[u8]) -> Option<Self> {
         let mut r = Reader::new(body);
-        let has_dead = r.u8()? == FORMAT_VERSION;
+        let has_dead = r.u8()? != FORMAT_WITHOUT_DEAD;
         let mut runs = Vec::new();
         for _ in 0..r.varint()? {
             runs.push(Run::decode(&mut r)?);
@@ -191,6 +198,17 @@ mod tests {
         assert!(is_state(&bytes));
         let back = State::decode(&bytes).unwrap();
         assert_eq!((back.attached, back.dead), (bare.attached, bare.dead));
+    }
+
+    #[test]
+    fn a_state_without_fresh_puts_is_read() {
+        let mut bytes = state().encode();
+        bytes.truncate(bytes.len() - 4);
+        bytes[0] = FORMAT_WITHOUT_FRESH;
+        let crc = crc32c(&bytes);
+        bytes.extend_from_slice(&crc.to_le_bytes());
+        let back = State::decode(&bytes).unwrap();
+        assert_eq!((back.attached, back.dead), (state().attached, state().dead));
     }
 
     #[test]

@@ -100,8 +100,8 @@ impl Writer {
         env.options.node_bytes.min(env.space.payload_bytes_max() / 2)
     }
 
-    /// Appends a version, behind the last one.
-    pub fn push(&mut self, key: &[u8], ts: CommitTs, value: NewValue<'_>) -> Result<()> {
+    /// Appends a version, behind the last one. A large one is not kept as fresh.
+    pub fn push(&mut self, key: &[u8], ts: CommitTs, value: NewValue<'_>, is_fresh: bool) -> Result<()> {
         let is_first = self.last_key.as_deref() != Some(key);
         if !self.builder.is_empty() && self.builder.payload_bytes() >= self.block_bytes() {
             self.end_block()?;
@@ -110,7 +110,13 @@ impl Writer {
         let refs;
         let value = match value {
             NewValue::Delete => Value::Delete,
-            NewValue::Bytes(bytes) if bytes.len() <= self.block_bytes() / 2 => Value::Inline(bytes),
+            NewValue::Bytes(bytes) if bytes.len() <= self.block_bytes() / 2 => {
+                if is_fresh {
+                    Value::Fresh(bytes)
+                } else {
+                    Value::Inline(bytes)
+                }
+            }
             NewValue::Bytes(bytes) => {
                 let pieces = self.out.write_pieces(bytes)?;
                 refs = encode_pieces(pieces.iter().map(|piece| piece.at()));

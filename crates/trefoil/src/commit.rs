@@ -279,7 +279,7 @@ impl Engine {
         let mut writer = RunWriter::create(vfs, &dir, id, entry.def.options.compression)?;
         match changes {
             Changes::Batch(batch) => batch.iter().try_for_each(|(key, op)| writer.add(key, op.value())),
-            Changes::Spilled(writes) => writes.net(entry.id(), |key, written| writer.add(key, written.value())),
+            Changes::Spilled(writes) => writes.net(entry.id(), |key, written, _| writer.add(key, written.value())),
         }?;
         if writer.is_empty() {
             drop(writer);

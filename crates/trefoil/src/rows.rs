@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use index::{Direction, KeyRange};
 
-use crate::entry::{IndexEntry, TableShape};
+use crate::entry::{IndexEntry, Stage, TableShape};
 use crate::error::Result;
 use crate::handle::Table;
 use crate::table::Value;
@@ -143,7 +143,7 @@ impl Transaction {
         for (n, secondary) in shape.kept.indexes.iter().enumerate() {
             schema.index_key_of_row(n, key, row, &mut bytes)?;
             schema.entry_value_of_row(n, row, &mut beside)?;
-            self.write_entry(secondary, &bytes, Some(&beside))?;
+            self.write_new_entry(secondary, &bytes, &beside)?;
         }
         self.check_parents(shape, None, row)
     }
@@ -220,8 +220,10 @@ impl Transaction {
             if old_entry != new_entry {
                 self.write_entry(secondary, &old_entry, None)?;
             }
-            // Also if the key is the same and says less than the columns do.
-            if old_entry != new_entry || old_beside != new_beside {
+            if old_entry != new_entry {
+                self.write_new_entry(secondary, &new_entry, &new_beside)?;
+            } else if old_beside != new_beside {
+                // The key is the same, and says less than the columns do: this one stands over the old one.
                 self.write_entry(secondary, &new_entry, Some(&new_beside))?;
             }
         }
@@ -313,6 +315,13 @@ impl Transaction {
     /// Writes an entry of a secondary index, unless the index was set aside or is gone.
     fn write_entry(&mut self, secondary: &Arc<IndexEntry>, key: &[u8], value: Option<&[u8]>) -> Result<()> {
         if secondary.is_written() { self.write(secondary, key, value) } else { Ok(()) }
+    }
+
+    /// An entry that its row, which is locked, did not have: nothing of its key is alive, since an entry ends with its row's key. Said so where the key
+    /// determines the entry [A15], and not while the index is built: rows come to it behind what is written meanwhile.
+    fn write_new_entry(&mut self, secondary: &Arc<IndexEntry>, key: &[u8], value: &[u8]) -> Result<()> {
+        let is_absent = value.is_empty() && secondary.stage() == Stage::Public;
+        if secondary.is_written() { self.write_known(secondary, key, Some(value), is_absent) } else { Ok(()) }
     }
 
     /// Locks ascending keys, then deletes those rows that are still there.

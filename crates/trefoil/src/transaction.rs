@@ -439,6 +439,18 @@ impl Transaction {
 
     /// Adds an operation to the write set, or on an error does nothing; the row is locked.
     pub(crate) fn write(&mut self, entry: &Arc<IndexEntry>, key: &[u8], value: Option<&[u8]>) -> Result<()> {
+        self.write_known(entry, key, value, false)
+    }
+
+    /// The same; with `is_absent` the newest committed state with the own writes on top is known to have nothing of the key, and will until the end of
+    /// the transaction [A15].
+    pub(crate) fn write_known(
+        &mut self,
+        entry: &Arc<IndexEntry>,
+        key: &[u8],
+        value: Option<&[u8]>,
+        is_absent: bool,
+    ) -> Result<()> {
         self.check_running()?;
         self.engine.check_key(entry, key)?;
         // While only the reserve of the disk is left, work is refused here and before its commit, never later (P4).
@@ -453,7 +465,7 @@ impl Transaction {
         if !self.is_writer.replace(true) {
             self.engine.writers.enter(self.id, &self.writes);
         }
-        let (before, bytes) = self.enter_write(entry, key, value)?;
+        let (before, bytes) = self.enter_write(entry, key, value, is_absent)?;
         self.touched.get_mut().entry(entry.id()).or_insert_with(|| entry.clone());
         self.charge_writes(bytes).inspect_err(|_| {
             self.lock_again(before);

@@ -80,6 +80,7 @@ struct Operation {
     map: u32,
     key_bytes: u16,
     delete: bool,
+    fresh: bool,
 }
 const _: () = assert!(size_of::<Operation>() == 24 && KEY_BYTES_MAX <= u16::MAX as usize);
 const _: () = assert!(VALUE_BYTES_MAX <= u32::MAX as u64);
@@ -158,6 +159,18 @@ impl WriteSet {
         self.append(index, key, value, false)
     }
 
+    /// Writes a value of a key of which the newest committed state with the own writes on top has nothing: a fresh put, unless this set has an
+    /// operation on the key. If it has, something committed may be alive that only that one deletes.
+    ///
+    /// # Errors
+    /// As [`WriteSet::put`].
+    pub fn put_fresh(&mut self, index: IndexId, key: &[u8], value: &[u8]) -> Result<Seq> {
+        let at = self.append(index, key, value, false)?;
+        let operation = self.log.operations.last_mut().expect("just appended");
+        operation.fresh = operation.previous == NONE;
+        Ok(at)
+    }
+
     /// Deletes a key, whether there is something to delete or not. Returns the position before the operation.
     ///
     /// # Errors
@@ -231,6 +244,13 @@ impl WriteSet {
         self.range(index, (Bound::Unbounded, Bound::Unbounded), Seq::LATEST)
     }
 
+    /// The same, each with whether it is a fresh put.
+    pub(crate) fn net_fresh(&self, index: IndexId) -> impl Iterator<Item = (&[u8], Written<'_>, bool)> {
+        let mut range = self.net(index);
+        std::iter::from_fn(move || range.next_op())
+            .map(move |op| (self.log.key(op), self.log.written(op), self.log.operations[op as usize].fresh))
+    }
+
     /// Indexes with a net effect, ascending, with the number of keys written in each.
     pub fn indexes(&self) -> impl Iterator<Item = (IndexId, usize)> {
         let maps = self.by_index.iter().map(|&number| &self.maps[number as usize]);
@@ -302,6 +322,7 @@ impl WriteSet {
             map,
             key_bytes: key.len() as u16,
             delete,
+            fresh: false,
         });
         let replaced = self.maps[map as usize].ordered.insert(number as u32, &self.log);
         if let Some(replaced) = replaced {

@@ -214,7 +214,7 @@ proptest! {
             prop_assert_eq!(set.net(IndexId(index)).map(owned).collect::<Vec<_>>(),
                 naive(&ops, index).into_iter().collect::<Vec<_>>());
             let mut net = Vec::new();
-            shared.net(IndexId(index), |key, written| -> Result<()> { net.push(owned((key, written))); Ok(()) })?;
+            shared.net(IndexId(index), |key, written, _| -> Result<()> { net.push(owned((key, written))); Ok(()) })?;
             prop_assert_eq!(net, naive(&ops, index).into_iter().collect::<Vec<_>>());
         }
         let (written, third) = (ops.len(), ops.len() / 3);
@@ -286,7 +286,7 @@ fn few_files_are_open_whatever_the_order_of_keys() {
         assert!(there < 90, "{there} files open after {n}");
     }
     let mut found = 0;
-    set.net(IndexId(1), |_, _| -> Result<()> {
+    set.net(IndexId(1), |_, _, _| -> Result<()> {
         found += 1;
         Ok(())
     })

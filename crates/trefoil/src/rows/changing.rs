@@ -121,7 +121,7 @@ impl Transaction {
             self.write_entry(secondary, &entry, None)?;
             schema.index_key_of_row(n, &new_key, row, &mut entry)?;
             schema.entry_value_of_row(n, row, &mut bytes)?;
-            self.write_entry(secondary, &entry, Some(&bytes))?;
+            self.write_new_entry(secondary, &entry, &bytes)?;
         }
         self.act_on_children(shape, (key, old), Some(row))?;
         // With another primary key it is a new row of each foreign key, as it is in InnoDB.

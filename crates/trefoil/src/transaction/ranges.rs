@@ -118,10 +118,17 @@ impl Transaction {
 
     /// Adds an operation to the write set: its position, and the memory of the set. A key that is new, and comes into a range
     /// that another transaction has locked, waits for that one's end.
-    pub(super) fn enter_write(&self, entry: &IndexEntry, key: &[u8], value: Option<&[u8]>) -> Result<(Seq, u64)> {
+    pub(super) fn enter_write(
+        &self,
+        entry: &IndexEntry,
+        key: &[u8],
+        value: Option<&[u8]>,
+        is_absent: bool,
+    ) -> Result<(Seq, u64)> {
         let id = entry.id();
         let add = |writes: &mut txn::WriteSet| -> Result<(Seq, u64)> {
             let before = match value {
+                Some(value) if is_absent => writes.put_fresh(id, key, value)?,
                 Some(value) => writes.put(id, key, value)?,
                 None => writes.delete(id, key)?,
             };

@@ -127,12 +127,12 @@ impl Transaction {
                 continue;
             }
             let mut builder = BatchBuilder::new();
-            self.writes.net(entry.id(), |key, written| -> Result<()> {
-                let op = match written {
-                    Written::Put(value) => Op::Put(value),
-                    Written::Delete => Op::Delete,
-                };
-                builder.push(key, op);
+            self.writes.net(entry.id(), |key, written, is_fresh| -> Result<()> {
+                match written {
+                    Written::Put(value) if is_fresh => builder.push_fresh(key, value),
+                    Written::Put(value) => builder.push(key, Op::Put(value)),
+                    Written::Delete => builder.push(key, Op::Delete),
+                }
                 Ok(())
             })?;
             let batch = builder.finish();

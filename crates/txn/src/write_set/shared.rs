@@ -198,18 +198,19 @@ impl SharedWriteSet {
         merge_in(&layers, copied, index, range, view, backward, (entries_max, bytes_max))
     }
 
-    /// The net effect on an index, in key order, at the end of the transaction: nothing is written any more.
+    /// The net effect on an index, in key order, at the end of the transaction: nothing is written any more. With each operation comes whether it is a
+    /// fresh put: none is once anything was moved to files, since what is in memory does not know what was written there.
     ///
     /// # Errors
     /// As [`SharedWriteSet::get`], and those of `with`.
     pub fn net<E: From<base::Fault>>(
         &self,
         index: IndexId,
-        mut with: impl FnMut(&[u8], Written<'_>) -> std::result::Result<(), E>,
+        mut with: impl FnMut(&[u8], Written<'_>, bool) -> std::result::Result<(), E>,
     ) -> std::result::Result<(), E> {
         let inner = self.inner.lock();
         if inner.layers.is_empty() {
-            return inner.memory.net(index).try_for_each(|(key, written)| with(key, written));
+            return inner.memory.net_fresh(index).try_for_each(|(key, written, fresh)| with(key, written, fresh));
         }
         drop(inner);
         self.freeze();
@@ -218,7 +219,7 @@ impl SharedWriteSet {
         let mut merged = Merged::new(&layers, Vec::new(), index, all, Seq::LATEST, false);
         while merged.advance()? {
             let (key, value) = merged.entry();
-            with(key, value.as_ref().map_or(Written::Delete, |value| Written::Put(value)))?;
+            with(key, value.as_ref().map_or(Written::Delete, |value| Written::Put(value)), false)?;
         }
         Ok(())
     }

@@ -1,0 +1,101 @@
+use std::collections::BTreeMap;
+
+use index::KeyRange;
+use store::{Budget, Class};
+use vfs::random::Rng;
+
+use super::*;
+
+type Model = BTreeMap<(Vec<u8>, std::cmp::Reverse<u64>), Option<Vec<u8>>>;
+
+fn memtable(budget: &Budget) -> Memtable {
+    Memtable::new(budget.charge(Class::Buffers, 0))
+}
+
+fn insert(table: &Memtable, key: &[u8], ts: u64, value: Option<&[u8]>, view: &GcView) {
+    table.announce(CommitTs(ts));
+    let prune = Prune { view, above: CommitTs::ZERO };
+    table.insert(key, CommitTs(ts), (value.map_or(Op::Delete, Op::Put), false), &prune);
+}
+
+/// All versions, leaf by leaf, forward and backward.
+fn versions(table: &Memtable) -> Model {
+    let (mut forward, mut backward) = (Model::new(), Model::new());
+    let mut next = Some(Bound::Unbounded);
+    while let Some(from) = next {
+        next = table
+            .leaf_from(&from, |key, ts, value, _| {
+                let place = (key.to_vec(), std::cmp::Reverse(ts.0));
+                assert!(forward.last_key_value().is_none_or(|(last, _)| *last < place), "ascending");
+                forward.insert(place, value.map(<[u8]>::to_vec));
+                true
+            })
+            .map(Bound::Included);
+    }
+    let mut next = Some(Bound::Unbounded);
+    while let Some(below) = next {
+        let each = |key: &[u8], ts: CommitTs, value: Option<&[u8]>| {
+            backward.insert((key.to_vec(), std::cmp::Reverse(ts.0)), value.map(<[u8]>::to_vec));
+        };
+        next = table.leaf_below(&below, each).map(Bound::Excluded);
+    }
+    assert_eq!(forward, backward);
+    forward
+}
+
+#[test]
+fn it_is_a_map_of_versions() {
+    for seed in 0..30 {
+        let mut rng = Rng::new(seed);
+        let (budget, mut model) = (Budget::new(1 << 30), Model::new());
+        let table = memtable(&budget);
+        let keys = [5, 300, 5000][rng.index(3)];
+        for ts in 1..2000 {
+            // Not in order, and some twice.
+            let ts = if rng.chance(0.1) { 1 + rng.below(ts) } else { ts };
+            let key = rng.below(keys).to_be_bytes()[6..].to_vec();
+            let bytes = if rng.chance(0.01) { 20_000 } else { rng.index(60) };
+            let value = rng.chance(0.8).then(|| vec![ts as u8; bytes]);
+            insert(&table, &key, ts, value.as_deref(), &GcView::keep_all());
+            model.entry((key, std::cmp::Reverse(ts))).or_insert(value);
+        }
+        assert_eq!(versions(&table), model, "seed {seed}");
+        assert_eq!(table.entries(), model.len() as u64);
+        let mut newest: BTreeMap<&[u8], bool> = BTreeMap::new();
+        for ((key, _), value) in &model {
+            newest.entry(key).or_insert(value.is_some());
+        }
+        let live = newest.values().filter(|live| **live).count() as u64;
+        assert_eq!(table.keys(), (live, newest.len() as u64 - live));
+        let (live, deleted, _) = table.count(&KeyRange::all());
+        assert_eq!((live, deleted), table.keys());
+        for ((key, ts), _) in model.iter().step_by(7) {
+            let at = ts.0 - rng.below(2);
+            let expected = model.range((key.clone(), std::cmp::Reverse(at))..).next().filter(|((k, _), _)| k == key);
+            let found = table.get(key, CommitTs(at), |ts, value| (ts.0, value.map(<[u8]>::to_vec)));
+            assert_eq!(found, expected.map(|((_, ts), value)| (ts.0, value.clone())));
+        }
+        // About what it is charged for: each byte is in a leaf, with some room.
+        let bytes: usize = model.iter().map(|((key, _), value)| key.len() + value.as_ref().map_or(0, Vec::len)).sum();
+        let most = 2 * (bytes + model.len() * size_of::<Entry>()) + 4096;
+        assert!((bytes..most).contains(&(table.memory_bytes() as usize)), "{} for {bytes}", table.memory_bytes());
+        table.settle(budget.charge(Class::Buffers, 12));
+        assert_eq!(budget.used(Class::Buffers), table.memory_bytes());
+        drop(table);
+        assert_eq!(budget.total(), 0);
+    }
+}
+
+#[test]
+fn a_hot_key_takes_little_and_a_dump_keeps_its_version() {
+    let budget = Budget::new(1 << 30);
+    let table = memtable(&budget);
+    for ts in 1..=50_000u64 {
+        let view = GcView::new(CommitTs(ts - 1), if ts > 100 { vec![CommitTs(100)] } else { Vec::new() });
+        insert(&table, b"hot", ts, Some(&ts.to_le_bytes().repeat(10)), &view);
+    }
+    assert!(table.entries() <= 4 && table.memory_bytes() < 16 << 10, "{table:?}");
+    assert_eq!(table.get(b"hot", CommitTs(100), |ts, _| ts), Some(CommitTs(100)));
+    assert_eq!(table.get(b"hot", CommitTs(60_000), |ts, _| ts), Some(CommitTs(50_000)));
+    assert_eq!((table.oldest(), table.newest()), (CommitTs(1), CommitTs(50_000)));
+}
