@@ -67,6 +67,9 @@ pub struct IndexOptions {
     pub buffered: bool,
     /// Its values are [`counter`]s.
     pub counters: bool,
+    /// Puts may say that nothing of their key was alive ([`BatchBuilder::push_fresh`]). Where none does, a superseded delete need not be kept for
+    /// their sake.
+    pub single_deletes: bool,
     /// Of a log-structured merge tree.
     pub shape: Shape,
     /// Of a log-structured merge tree.
@@ -80,6 +83,7 @@ impl Default for IndexOptions {
             node_bytes: 16 * 1024,
             buffered: false,
             counters: false,
+            single_deletes: true,
             shape: Shape::default(),
             policy: MergePolicy::default(),
         }

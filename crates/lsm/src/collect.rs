@@ -14,12 +14,13 @@
 //!   nobody sees it, and goes; delete@30 comes, takes put@20 with it, and put@10 is back. So it goes only if nothing is below it, or if the one above it is known:
 //!   then that one is plain from now on ([`Fate::Plain`]).
 //!
-//! *The next* is known if nothing else has a version between the two, nor a copy of either ([`Around::is_apart`]): behind a replay there may be two of a
+//! Where no put ever is fresh ([`IndexOptions::single_deletes`]) a superseded delete goes at once. *The next* is known if nothing else has a version between the two, nor a copy of either ([`Around::is_apart`]): behind a replay there may be two of a
 //! version, of which the one that comes from the log is plain. Of copies that meet it does not matter which is kept. Where it is not known deletes stay a little longer.
 
 use std::sync::Arc;
 
 use base::{CommitTs, GcView};
+use index::IndexOptions;
 
 use crate::run::Run;
 
@@ -133,6 +134,8 @@ impl Elsewhere {
 pub(crate) struct Collection {
     view: GcView,
     elsewhere: Elsewhere,
+    /// Puts may be fresh.
+    single_deletes: bool,
 }
 
 /// One key in it.
@@ -144,7 +147,7 @@ impl Around for OfKey<'_> {
     }
 
     fn is_apart(&self, older: CommitTs, newer: CommitTs) -> bool {
-        self.0.elsewhere.is_apart(self.1, older, newer)
+        !self.0.single_deletes || self.0.elsewhere.is_apart(self.1, older, newer)
     }
 
     fn may_have_older(&self, ts: CommitTs) -> bool {
@@ -156,7 +159,12 @@ impl Collection {
     /// Drops superseded versions by `view`, and tombstones at or below its floor, of which nothing older is `elsewhere`: the
     /// pass sees all that is older.
     pub fn new(view: GcView, elsewhere: Elsewhere) -> Self {
-        Self { view, elsewhere }
+        Self { view, elsewhere, single_deletes: true }
+    }
+
+    /// Of an index whose puts never are fresh no superseded delete is kept for their sake.
+    pub fn of(self, options: &IndexOptions) -> Self {
+        Self { single_deletes: options.single_deletes, ..self }
     }
 
     /// Drops nothing.

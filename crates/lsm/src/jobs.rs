@@ -167,7 +167,7 @@ impl Core {
         let attached: Vec<_> = sound.take(ATTACHED_MAX).cloned().collect();
         let Some(need) = attached.iter().map(|run| run.ts).max() else { return Ok(()) };
         let elsewhere = elsewhere(sources, late, None, &attached, &[]);
-        let collection = Collection::new(below_late(view, late), elsewhere);
+        let collection = Collection::new(below_late(view, late), elsewhere).of(&self.env.options);
         let mut inputs = Vec::new();
         for run in &attached {
             inputs.push(Input::attached(run).inspect_err(|fault| {
@@ -188,7 +188,7 @@ impl Core {
         (runs, level, is_purge): (Vec<Arc<Run>>, u8, bool),
     ) -> Result<Job> {
         let elsewhere = elsewhere(sources, late, None, &[], &runs);
-        let collection = Collection::new(below_late(view, late), elsewhere);
+        let collection = Collection::new(below_late(view, late), elsewhere).of(&self.env.options);
         let inputs = strands(&runs).into_iter().map(|strand| Input::runs(&self.env, strand.runs));
         let inputs = inputs.collect::<Result<_>>()?;
         let need = runs.iter().map(|run| run.info.log_need).max().expect("at least one");

@@ -169,9 +169,10 @@ impl Core {
         if !batch.is_empty() {
             active.announce(ts);
         }
-        let prune = Prune { view, above: list.newest_beside() };
+        let single_deletes = self.env.options.single_deletes;
+        let prune = Prune { view, single_deletes, above: list.newest_beside() };
         for (i, (key, op)) in batch.iter().enumerate() {
-            active.insert(key, ts, (op, batch.is_fresh(i)), &prune);
+            active.insert(key, ts, (op, single_deletes && batch.is_fresh(i)), &prune);
         }
         vfs::thread::point("lsm.applied");
         // Before the list is let go: what is in a run was cut out of dead spans before.

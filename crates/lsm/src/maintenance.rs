@@ -95,7 +95,10 @@ impl Core {
             let (late, sources) = self.late_and_sources();
             let Some(table) = sources.sealed.first() else { return Ok(None) };
             let collection = match view {
-                Some(view) => Collection::new(below_late(view, late), elsewhere(&sources, late, Some(table), &[], &[])),
+                Some(view) => {
+                    let elsewhere = elsewhere(&sources, late, Some(table), &[], &[]);
+                    Collection::new(below_late(view, late), elsewhere).of(&self.env.options)
+                }
                 None => Collection::nothing(),
             };
             let inputs = vec![Input::memtable(table.clone())];

@@ -82,6 +82,8 @@ impl Entry {
 /// What an insert drops of a key's other versions.
 pub(crate) struct Prune<'a> {
     pub view: &'a GcView,
+    /// Puts may be fresh. Where none is, no delete is kept for their sake.
+    pub single_deletes: bool,
     /// Nothing that is not in this memtable has a version above this.
     pub above: CommitTs,
 }
@@ -98,7 +100,7 @@ impl Around for OfKey<'_> {
     }
 
     fn is_apart(&self, older: CommitTs, newer: CommitTs) -> bool {
-        older > self.prune.above && newer < self.newest
+        !self.prune.single_deletes || (older > self.prune.above && newer < self.newest)
     }
 
     fn may_have_older(&self, _: CommitTs) -> bool {
@@ -260,18 +262,25 @@ impl Leaf {
             return 0;
         }
         let mut fates = Vec::new();
-        let versions: Vec<_> = self.entries[first..past].iter().rev().map(|e| (e.ts, e.says())).collect();
-        judge(&around, &versions, &mut fates);
-        let (mut kept, mut unused) = (past, 0);
-        for (i, fate) in (first..past).rev().zip(&fates) {
+        // Of puts alone, as of a row that is changed again and again, each goes that nobody sees.
+        let are_puts = self.entries[first..past].iter().all(|e| e.value_bytes != DELETE);
+        if !are_puts {
+            let versions: Vec<_> = self.entries[first..past].iter().rev().map(|e| (e.ts, e.says())).collect();
+            judge(&around, &versions, &mut fates);
+        }
+        let (mut kept, mut unused, mut newer) = (past, 0, None);
+        for i in (first..past).rev() {
             let mut entry = self.entries[i];
-            if *fate != Fate::Goes {
+            let seen = if prune.view.keeps(entry.ts, newer) { Fate::Stays } else { Fate::Goes };
+            let fate = if are_puts { seen } else { fates[past - 1 - i] };
+            if fate != Fate::Goes {
                 kept -= 1;
-                entry.is_fresh &= *fate == Fate::Stays;
+                entry.is_fresh &= fate == Fate::Stays;
                 self.entries[kept] = entry;
             } else if entry.value_bytes != DELETE {
                 unused += entry.value_bytes as usize;
             }
+            newer = Some(entry.ts);
         }
         self.entries.drain(first..kept);
         self.heads.drain(first..kept);

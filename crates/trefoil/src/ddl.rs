@@ -238,7 +238,11 @@ impl Engine {
     pub fn open_structure(&self, def: &IndexDef, state: Option<&[u8]>) -> Result<Arc<dyn index::Index>> {
         let env = IndexEnv {
             id: def.id,
-            options: index::IndexOptions { policy: self.policies.of(def.role), ..def.options.resolve()? },
+            options: index::IndexOptions {
+                policy: self.policies.of(def.role),
+                single_deletes: matches!(def.role, Role::Secondary(_)),
+                ..def.options.resolve()?
+            },
             space: self.space.clone(),
             cache: self.cache.clone(),
             runs: RunFiles { vfs: self.layout.vfs.clone(), dir: self.layout.runs() },

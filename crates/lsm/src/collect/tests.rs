@@ -43,6 +43,17 @@ fn tombstones_go_when_nothing_older_can_be() {
     assert_eq!(kept(&Collection::nothing(), &put_and_delete), [50, 30]);
 }
 
+/// A superseded delete, over what may lie elsewhere: kept for a fresh put that may stand on it, and only where there are any.
+#[test]
+fn a15_where_no_put_is_fresh_superseded_deletes_go() {
+    let versions = [(90, false), (50, true)];
+    for (single_deletes, expected) in [(true, &[90, 50][..]), (false, &[90])] {
+        let options = IndexOptions { single_deletes, ..IndexOptions::default() };
+        let part = collection(view(100, &[]), CommitTs(49)).of(&options);
+        assert_eq!(kept(&part, &versions), expected);
+    }
+}
+
 #[test]
 fn a_run_elsewhere_holds_back_its_own_keys_only() {
     let run = |keys: (&[u8], &[u8]), oldest| crate::run::tests::bare(0, keys, (CommitTs(oldest), CommitTs(90)));
@@ -207,7 +218,12 @@ impl History {
         let op = if says == DELETE { Op::Delete } else { Op::Put(b"") };
         let above = self.runs.iter().flatten().map(|(ts, _)| *ts).max().unwrap_or(0);
         self.table.announce(CommitTs(ts));
-        self.table.insert(b"k", CommitTs(ts), (op, says == FRESH), &Prune { view, above: CommitTs(above) });
+        self.table.insert(
+            b"k",
+            CommitTs(ts),
+            (op, says == FRESH),
+            &Prune { view, single_deletes: true, above: CommitTs(above) },
+        );
     }
 
     /// A writer who knows what is there.

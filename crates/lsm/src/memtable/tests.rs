@@ -14,7 +14,7 @@ fn memtable(budget: &Budget) -> Memtable {
 
 fn insert(table: &Memtable, key: &[u8], ts: u64, value: Option<&[u8]>, view: &GcView) {
     table.announce(CommitTs(ts));
-    let prune = Prune { view, above: CommitTs::ZERO };
+    let prune = Prune { view, single_deletes: true, above: CommitTs::ZERO };
     table.insert(key, CommitTs(ts), (value.map_or(Op::Delete, Op::Put), false), &prune);
 }
 
@@ -98,4 +98,23 @@ fn a_hot_key_takes_little_and_a_dump_keeps_its_version() {
     assert_eq!(table.get(b"hot", CommitTs(100), |ts, _| ts), Some(CommitTs(100)));
     assert_eq!(table.get(b"hot", CommitTs(60_000), |ts, _| ts), Some(CommitTs(50_000)));
     assert_eq!((table.oldest(), table.newest()), (CommitTs(1), CommitTs(50_000)));
+}
+
+/// As of a primary key that is deleted and put back beside runs that are attached: nothing is kept for the sake of fresh puts.
+#[test]
+fn a15_where_no_put_is_fresh_a_row_put_back_again_and_again_takes_little() {
+    for (single_deletes, most) in [(false, 4), (true, 400)] {
+        let budget = Budget::new(1 << 30);
+        let table = memtable(&budget);
+        for round in 0..200u64 {
+            for (ts, op) in [(2 * round + 1, Op::Put(b"back")), (2 * round + 2, Op::Delete)] {
+                table.announce(CommitTs(ts));
+                let view = GcView::new(CommitTs(ts - 1), Vec::new());
+                let prune = Prune { view: &view, single_deletes, above: CommitTs(ts) };
+                table.insert(b"row", CommitTs(ts), (op, false), &prune);
+            }
+        }
+        assert!(table.entries() <= most, "{} versions", table.entries());
+        assert_eq!(table.entries() > 100, single_deletes, "so many are kept where puts may be fresh");
+    }
 }
