@@ -24,6 +24,8 @@ usage: mariadb/mariadb.sh [VERB] [ARGUMENT...]     (or: make mariadb)
   checks NAME...  of these the checks of that name alone: \`lock_timeout\` for check_lock_timeout in mariadb/test
   anomalies [CASE.LEVEL...]   the anomaly matrix: InnoDB and TREFOIL do the same at each isolation level
   kills [N [M]]   the server killed under load N times at random moments, M times (N) at each place of a commit
+  replication [SECONDS]   a primary and a replica, one of them or both with TREFOIL, under load, killed at random moments: all pairs,
+                  formats of the log and kinds of apply, again and again for so many seconds; both hold the same afterwards
   buffers         tables of Bε-trees larger than memory do what InnoDB's do, through kills
   suites [GROUP] [ARG...]   the server's own suites; prints a table; ARGs go to its test runner. Groups: storage_engine,
                   the default; engines (iuds and funcs); handler, parts, gcol, period, rocksdb, and foreign, InnoDB's tests
@@ -74,6 +76,7 @@ die() { say "$*"; exit 1; }
 . "$HERE/test/sessions.sh"
 . "$HERE/test/buffers.sh"
 . "$HERE/test/package.sh"
+. "$HERE/test/replication.sh"
 
 verb=${1:-run}
 [ $# -eq 0 ] || shift
@@ -89,6 +92,7 @@ case $verb in
     checks) fetch; build; . "$HERE/test/checks.sh"; checks "$@" ;;
     anomalies) fetch; build; scratch; anomalies "$@"; verdicts ;;
     kills) fetch; build; scratch; kills "${1:-5}" "${2:-${1:-5}}"; verdicts ;;
+    replication) fetch; build; replication "$@"; verdicts ;;
     buffers) fetch; build; scratch; buffers; verdicts ;;
     sysbench) fetch; build; sysbench "$@" ;;
     differential) fetch; build; differential "$@" ;;

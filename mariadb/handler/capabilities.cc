@@ -17,6 +17,21 @@ ulonglong ha_trefoil::table_flags() const
   return flags;
 }
 
+/* Of how many rows a statement inserts nobody knows before: their numbers come in pieces, and others take some between. Whoever
+   repeats the statement gets them in one piece; so its rows are logged (MIXED), or the server warns (STATEMENT). */
+bool ha_trefoil::autoinc_lock_mode_stmt_unsafe() const
+{
+  switch (thd_sql_command(ha_thd())) {
+  case SQLCOM_INSERT_SELECT:
+  case SQLCOM_REPLACE_SELECT:
+  case SQLCOM_CREATE_TABLE:
+  case SQLCOM_LOAD:
+    return true;
+  default:
+    return false;
+  }
+}
+
 ulong ha_trefoil::index_flags(uint key, uint, bool) const
 {
   /* An entry gives back what was stored, also where its key says less: the server asks for whole columns alone. */

@@ -221,16 +221,22 @@ uint32_t trefoil_foreign_each(trefoil_database *db, trefoil_text name, uint8_t i
 /* The database. */
 int trefoil_open(const trefoil_options *options, trefoil_database **out, trefoil_failure *why);
 void trefoil_close(trefoil_database *db);
-/* `report` is called by a thread that begins to wait for a row lock, with 1, and when it has waited, with 0. */
-void trefoil_report_waits(trefoil_database *db, void (*report)(uint8_t begins));
+/* `report` is called by each thread that waits for a row lock, which holds no lock inside the engine then: when it begins to
+   wait; for each connection in its way, which does not end its transaction, nor is closed, until `report` returns; and when it has
+   waited. It answers the first with the milliseconds after which it hears again who is in the way; 0: not at all. */
+enum { TREFOIL_WAIT_BEGINS= 0, TREFOIL_WAIT_BLOCKED= 1, TREFOIL_WAIT_ENDS= 2 };
+void trefoil_report_waits(trefoil_database *db, uint32_t (*report)(uint8_t what, void *connection));
 int trefoil_sync(trefoil_database *db, trefoil_failure *why);
 /* The same, before the server gives up a log that has these commits. */
 int trefoil_checkpoint(trefoil_database *db, trefoil_failure *why);
 void trefoil_set(trefoil_database *db, const trefoil_settings *settings);
 /* A backup into a new or empty directory, at most `rate` bytes a second; 0: as fast as it goes. `goes_on` is told how many
-   bytes of how many are copied; it is cancelled once that answers 0, and what was copied is removed. */
+   bytes of how many are copied; `at_moment` calls `let_come(moment)`, once: what was ordered before is in the backup, what is ordered
+   behind it is not. It may write into the directory. Once either answers 0 the backup is cancelled, and what was copied removed. */
 int trefoil_backup(trefoil_database *db, trefoil_text directory, uint64_t rate,
-                   uint8_t (*goes_on)(void *with, uint64_t done, uint64_t total), void *with, trefoil_failure *why);
+                   uint8_t (*goes_on)(void *with, uint64_t done, uint64_t total),
+                   uint8_t (*at_moment)(void *with, void (*let_come)(void *moment), void *moment), void *with,
+                   trefoil_failure *why);
 
 /* For administrators: numbers with their names, as many as there is room for; a text, cut where the room ends. */
 typedef struct { const char *name; uint64_t value; } trefoil_number;
@@ -345,9 +351,9 @@ int trefoil_auto_reserve(trefoil_table *table, uint32_t key, uint64_t offset, ui
 int trefoil_auto_raise(trefoil_table *table, uint32_t key, uint64_t used, trefoil_failure *why);
 int trefoil_auto_next(trefoil_table *table, uint32_t key, uint64_t *next, trefoil_failure *why);
 
-/* One connection, `thread` of the server; 0: of several, one after the other. A session is used by one thread at a time, its canceller by any. */
-int trefoil_session_open(trefoil_database *db, uint64_t thread, trefoil_session **out, trefoil_canceller **canceller,
-                         trefoil_failure *why);
+/* One connection, `thread` of the server, which calls it `connection`; 0: of several, one after the other. A session is used by one thread at a time, its canceller by any. */
+int trefoil_session_open(trefoil_database *db, uint64_t thread, void *connection, trefoil_session **out,
+                         trefoil_canceller **canceller, trefoil_failure *why);
 void trefoil_session_close(trefoil_session *session, trefoil_canceller *canceller);
 void trefoil_cancel(const trefoil_canceller *canceller);
 

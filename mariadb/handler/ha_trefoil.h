@@ -30,6 +30,7 @@ public:
   const key_map *keys_to_use_for_scanning() override { return &key_map_full; }
   uint8 table_cache_type() override { return HA_CACHE_TBL_NOCACHE; }
   bool get_error_message(int error, String *text) override;
+  bool autoinc_lock_mode_stmt_unsafe() const override;
 
   /* For the optimiser: statistics.cc. */
   int info(uint flag) override;

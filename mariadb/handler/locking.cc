@@ -72,7 +72,7 @@ int ha_trefoil::attach_sequence()
   options.lock_timeout_ms= lock_wait_ms(ha_thd());
   m_lock= {TREFOIL_UNLOCKED, TREFOIL_WAIT};
   trefoil_cursor_attach(m_cursor, m_table);
-  if (!m_own_session && trefoil_session_open(trefoil_db, 0, &m_own_session, &m_own_canceller, &m_why))
+  if (!m_own_session && trefoil_session_open(trefoil_db, 0, nullptr, &m_own_session, &m_own_canceller, &m_why))
     return failed();
   m_session= m_own_session;
   return trefoil_statement(m_session, &options, &m_why) ? failed() : 0;

@@ -77,15 +77,6 @@ private:
   sigset_t m_before;
 };
 
-/* For the thread pool: meanwhile another one of its threads may run. */
-static void report_wait(uint8_t begins)
-{
-  if (begins)
-    thd_wait_begin(nullptr, THD_WAIT_ROW_LOCK);
-  else
-    thd_wait_end(nullptr);
-}
-
 static int init(void *plugin)
 {
   handlerton *hton= static_cast<handlerton *>(plugin);
@@ -105,7 +96,7 @@ static int init(void *plugin)
       return 1;
     }
   }
-  trefoil_report_waits(trefoil_db, report_wait);
+  report_waits();
   ignore_db_dirs_append(directory_name);
   trefoil_hton= hton;
   hton->create= create_handler;

@@ -58,7 +58,7 @@ static int connect(THD *thd, Connection **out)
     return 0;
   trefoil_failure why{};
   Connection *made= new Connection{};
-  if (trefoil_session_open(trefoil_db, thd->thread_id, &made->session, &made->canceller, &why))
+  if (trefoil_session_open(trefoil_db, thd->thread_id, thd, &made->session, &made->canceller, &why))
   {
     delete made;
     return server_error(thd, why);
@@ -87,6 +87,9 @@ int begin_statement(THD *thd, Connection **out)
   trefoil_failure why{};
   if (trefoil_statement((*out)->session, &options, &why))
     return server_error(thd, why);
+  /* Whoever ended it before did that to the statement before. */
+  if (thd_killed(thd))
+    trefoil_cancel((*out)->canceller);
   trans_register_ha(thd, false, trefoil_hton, 0);
   if (is_in_transaction(thd))
     trans_register_ha(thd, true, trefoil_hton, 0);

@@ -28,6 +28,8 @@ trefoil_session *session_of_drop(THD *thd);
 trefoil_patience patience_of(THD *thd);
 /* Of a transaction that is not in the binary log: what other engines have of it may be lost. */
 void warn_of_other_engines();
+/* The server hears of waits for row locks: waits.cc. */
+void report_waits();
 void set_transaction_functions(handlerton *hton);
 /* Two-phase commit: two_phase.cc. */
 void set_two_phase_functions(handlerton *hton);

@@ -62,4 +62,7 @@ beside_innodb
 anomalies
 kills 4 1
 trouble
+# With servers of their own.
+end_server
+if (FAILED=0; replication 0 short && [ "$FAILED" = 0 ]); then verdict replication ok; else verdict replication FAILED; fi
 verdicts

@@ -4,7 +4,8 @@
 //!    neither a block that its manifest reaches nor a record behind its floor goes away.
 //! 2. The extents that the manifest reaches are copied. In between, the log is copied as it grows and the hold moves
 //!    on, so that a long backup does not keep the log.
-//! 3. The log is made durable and the rest of it copied: its end is the moment that the backup shows. Then the run
+//! 3. The log is made durable and the rest of it copied: its end is the moment that the backup shows. Who keeps an order of
+//!    commits beside the database holds them up for just that, and knows its place there ([`Backup::moment`]). Then the run
 //!    files, which are durable before the records that name them.
 //! 4. The manifest is written, with that end as its durable mark: a damaged end of the copy's log is corruption, not
 //!    a torn tail. Last comes the header file: without it the directory is not a database.
@@ -66,9 +67,11 @@ pub struct Backup<'a> {
     engine: &'a Engine,
     rate_bytes: Option<u64>,
     watch: Option<Watch<'a>>,
+    moment: Option<Moment<'a>>,
 }
 
 type Watch<'a> = &'a dyn Fn(BackupProgress) -> ControlFlow<()>;
+type Moment<'a> = &'a dyn Fn(&mut dyn FnMut()) -> ControlFlow<()>;
 
 /// How far a backup is: [`Backup::watch`].
 ///
@@ -101,7 +104,7 @@ impl Database {
     /// # Ok::<(), trefoil::Error>(())
     /// ```
     pub fn backup(&self) -> Backup<'_> {
-        Backup { engine: self.engine(), rate_bytes: None, watch: None }
+        Backup { engine: self.engine(), rate_bytes: None, watch: None, moment: None }
     }
 
     /// Copies the database to `dir`, which is empty or not there yet, while readers and writers go on; changes of
@@ -166,6 +169,32 @@ impl<'a> Backup<'a> {
         Backup { watch: Some(look), ..self }
     }
 
+    /// Calls `around` when the moment comes that the backup shows: between what that does before and behind it. For who keeps
+    /// an order of commits beside the database and knows its place there while nobody moves on; what is ordered by
+    /// [`ReadyCommit::order`](crate::ReadyCommit::order) before the moment is in the backup, what is ordered behind it is not. It
+    /// may write files of its own into the directory. Once it answers `Break` the backup ends with [`Error::Cancelled`].
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = trefoil::Database::open(dir.path().join("fruit.db"), trefoil::Options::default())?;
+    /// use std::ops::ControlFlow;
+    ///
+    /// let (monday, order) = (dir.path().join("monday"), std::sync::Mutex::new(7));
+    /// let around = |moment: &mut dyn FnMut()| {
+    ///     let place = order.lock().expect("nobody panics"); // nobody moves on
+    ///     moment();
+    ///     std::fs::write(monday.join("place"), place.to_string()).expect("the directory is there");
+    ///     ControlFlow::Continue(())
+    /// };
+    /// db.backup().moment(&around).to(&monday)?;
+    /// assert_eq!(std::fs::read_to_string(monday.join("place")).expect("it was written"), "7");
+    /// trefoil::Database::open(&monday, trefoil::Options::default())?; // files of others do not matter
+    /// # Ok::<(), trefoil::Error>(())
+    /// ```
+    pub fn moment(self, around: &'a dyn Fn(&mut dyn FnMut()) -> ControlFlow<()>) -> Self {
+        Backup { moment: Some(around), ..self }
+    }
+
     /// Makes the backup in `dir`, which is empty or not there yet, and returns the moment it shows.
     ///
     /// # Errors
@@ -179,7 +208,7 @@ impl<'a> Backup<'a> {
     /// # Ok::<(), trefoil::Error>(())
     /// ```
     pub fn to(self, dir: impl AsRef<Path>) -> Result<CommitTs> {
-        self.engine.backup_to(dir.as_ref(), &mut Pace::new(self.rate_bytes, self.watch))
+        self.engine.backup_to(dir.as_ref(), &mut Pace::new(&self))
     }
 }
 
@@ -187,6 +216,7 @@ impl<'a> Backup<'a> {
 struct Pace<'a> {
     rate_bytes: Option<u64>,
     watch: Option<Watch<'a>>,
+    moment: Option<Moment<'a>>,
     progress: BackupProgress,
     /// The watcher has ended it.
     cancelled: bool,
@@ -197,9 +227,10 @@ struct Pace<'a> {
 }
 
 impl<'a> Pace<'a> {
-    fn new(rate_bytes: Option<u64>, watch: Option<Watch<'a>>) -> Self {
+    fn new(of: &Backup<'a>) -> Self {
         let now = Instant::now();
-        Pace { rate_bytes, watch, progress: BackupProgress::default(), cancelled: false, began: now, paid: now }
+        let Backup { rate_bytes, watch, moment, .. } = *of;
+        Pace { rate_bytes, watch, moment, progress: BackupProgress::default(), cancelled: false, began: now, paid: now }
     }
 
     fn ask(&mut self) -> base::Result<()> {
@@ -286,7 +317,8 @@ impl Engine {
         vfs::thread::point("backup.begun");
         let mut log = LogCopy { segments: 0, end: manifest.log_floor };
         self.copy_data(dir, &manifest, &pin, &mut log, pace)?;
-        self.copy_log(dir, &mut log)?;
+        let moment = self.moment(pace)?;
+        self.copy_log(dir, &mut log, moment)?;
         *self.held_log.lock() = Some(RUNS_ONLY);
         vfs::thread::point("backup.log_copied");
         self.copy_runs(dir, pace)?;
@@ -346,7 +378,11 @@ impl Engine {
     fn look(&self, dir: &Path, log: &mut LogCopy) -> base::Result<()> {
         self.check_not_closing()?;
         let held = self.wal.end().0.saturating_sub(log.end.0);
-        if held < LOG_EVERY_BYTES.min(self.options.log_capacity_bytes / 8) { Ok(()) } else { self.copy_log(dir, log) }
+        if held < LOG_EVERY_BYTES.min(self.options.log_capacity_bytes / 8) {
+            Ok(())
+        } else {
+            self.copy_log(dir, log, self.wal.settle()?)
+        }
     }
 
     fn check_not_closing(&self) -> base::Result<()> {
@@ -356,9 +392,23 @@ impl Engine {
         }
     }
 
-    fn copy_log(&self, dir: &Path, log: &mut LogCopy) -> base::Result<()> {
-        let end = self.wal.copy_to(&dir.join("wal"), log.end, log.segments + 1)?;
+    /// The end of the log as of now, between what somebody does before and behind it.
+    fn moment(&self, pace: &Pace<'_>) -> Result<Lsn> {
+        let Some(around) = pace.moment else { return Ok(self.wal.settle()?) };
+        let mut end = None;
+        let goes_on = around(&mut || end = Some(self.wal.settle()));
+        match (goes_on, end) {
+            (ControlFlow::Break(()), _) => Err(Error::Cancelled),
+            (ControlFlow::Continue(()), Some(end)) => Ok(end?),
+            (ControlFlow::Continue(()), None) => {
+                Err(Error::InvalidArgument("whoever goes around a backup's moment has to let it come".into()))
+            }
+        }
+    }
+
+    fn copy_log(&self, dir: &Path, log: &mut LogCopy, end: Lsn) -> base::Result<()> {
         if end > log.end {
+            self.wal.copy_to(&dir.join("wal"), log.end, end, log.segments + 1)?;
             *log = LogCopy { segments: log.segments + 1, end };
             *self.held_log.lock() = Some(end);
         }

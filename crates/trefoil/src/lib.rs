@@ -304,4 +304,4 @@ pub use vfs::RealVfs;
 /// # let _ = on;
 /// ```
 pub use vfs::Vfs;
-pub use waits::{Canceller, Deadlock, LockEdge, RowLock};
+pub use waits::{Canceller, Deadlock, LockEdge, LockWaitNews, RowLock};

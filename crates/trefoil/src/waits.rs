@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use base::IndexId;
 use txn::Mode;
-use txn::locks::{HeldLock, WaitEdge};
+use txn::locks::{HeldLock, WaitEdge, WaitNews};
 
 use crate::database::Database;
 use crate::engine::Engine;
@@ -107,6 +107,31 @@ pub struct RowLock {
     pub waiters: usize,
 }
 
+/// What a thread that waits for a row lock tells [`Database::report_lock_waits`](crate::Database::report_lock_waits).
+///
+/// ```
+/// use trefoil::LockWaitNews;
+///
+/// fn show(news: LockWaitNews<'_>) -> String {
+///     match news {
+///         LockWaitNews::Begins => "waits".into(),
+///         LockWaitNews::Blocked(by) => format!("waits for {by:?}"),
+///         LockWaitNews::Ends => "goes on".into(),
+///     }
+/// }
+/// assert_eq!(show(LockWaitNews::Blocked(&[7])), "waits for [7]");
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LockWaitNews<'a> {
+    /// It is about to wait.
+    Begins,
+    /// Transactions that are in its way now, by their [`Transaction::id`](crate::Transaction::id): they have the lock, or
+    /// stand before it. They may have ended since. Told at first, and then as often as was asked for.
+    Blocked(&'a [u64]),
+    /// It has waited.
+    Ends,
+}
+
 /// Ends waits of one transaction from another thread: [`Transaction::canceller`](crate::Transaction::canceller). Cheap to
 /// clone, and good for as long as anybody likes.
 ///
@@ -147,31 +172,43 @@ impl Canceller {
 }
 
 impl Database {
-    /// From now on `report` is called by a thread that is about to wait for a row lock, or for a table that is being changed, with
-    /// true, and with false when it has
-    /// waited: so that somebody who counts threads lets another one run meanwhile. What was given first stays; it may not
-    /// use the database.
+    /// From now on `report` is called by each thread that waits for a row lock, or for a table that is
+    /// being changed, with what [`LockWaitNews`] says: so that
+    /// somebody who counts threads lets another one run meanwhile, or who wants transactions to commit in an order ends one
+    /// that is in another's way. It answers [`LockWaitNews::Begins`] with how often it wants to hear who is in the way; `None`:
+    /// not at all. What was given first stays; it may end transactions and their waits, and wait for none.
     ///
     /// ```
     /// # let dir = tempfile::tempdir().expect("a temporary directory");
     /// # let db = trefoil::Database::open(dir.path(), trefoil::Options::default())?;
     /// # let fruit = db.create_index("fruit", trefoil::IndexOptions::default())?;
-    /// use std::sync::mpsc;
+    /// use std::{sync::mpsc, time::Duration};
+    /// use trefoil::LockWaitNews;
     ///
     /// let (told, hear) = mpsc::channel();
-    /// db.report_lock_waits(move |begins| told.send(begins).expect("somebody hears it"));
+    /// db.report_lock_waits(move |news| {
+    ///     if let LockWaitNews::Blocked(by) = news { told.send(by.to_vec()).expect("somebody hears it") }
+    ///     Some(Duration::from_secs(3600))
+    /// });
     /// let (mut first, mut second) = (db.begin()?, db.begin()?);
+    /// let holder = first.id();
     /// first.put(&fruit, b"apple", b"12")?;
     /// std::thread::scope(|s| {
     ///     s.spawn(|| { let mut second = second; second.put(&fruit, b"apple", b"13") });
-    ///     assert_eq!(hear.recv(), Ok(true));
+    ///     assert_eq!(hear.recv(), Ok(vec![holder]));
     ///     first.rollback();
-    ///     assert_eq!(hear.recv(), Ok(false));
     /// });
     /// # Ok::<(), trefoil::Error>(())
     /// ```
-    pub fn report_lock_waits(&self, report: impl Fn(bool) + Send + Sync + 'static) {
-        self.engine().locks.report_waits(Box::new(report));
+    pub fn report_lock_waits(&self, report: impl Fn(LockWaitNews<'_>) -> Option<Duration> + Send + Sync + 'static) {
+        self.engine().locks.report_waits(Box::new(move |news| match news {
+            WaitNews::Begins => report(LockWaitNews::Begins),
+            WaitNews::Ends => report(LockWaitNews::Ends),
+            WaitNews::Blocked(by) => {
+                let by: Vec<u64> = by.iter().map(|txn| txn.0).collect();
+                report(LockWaitNews::Blocked(&by))
+            }
+        }));
     }
 
     /// Who waits for a row lock now, with everybody in the way: those who hold it, and those who came before.

@@ -29,6 +29,7 @@ mod ends;
 mod entry;
 mod folded;
 mod listing;
+mod news;
 mod owner;
 mod shard;
 
@@ -50,6 +51,7 @@ use self::folded::Folds;
 pub use self::folded::KeyNames;
 use self::listing::Kept;
 pub use self::listing::{DEADLOCKS_KEPT, HeldLock, WaitEdge};
+pub use self::news::{Report, WaitNews};
 pub use self::owner::{Canceller, LockOwner};
 use self::owner::{OwnerState, Place, State};
 use self::shard::Shard;
@@ -154,9 +156,6 @@ pub struct Locks {
     report: OnceLock<Report>,
 }
 
-/// Called by a thread that is about to wait for a lock, with true, and when it has waited, with false.
-pub type Report = Box<dyn Fn(bool) + Send + Sync>;
-
 impl fmt::Debug for Locks {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Locks({} bytes, {:?})", self.bytes(), self.stats())
@@ -183,18 +182,6 @@ impl Locks {
             stats: CachePadded::new(Counters::default()),
             deadlocks: Kept::default(),
             report: OnceLock::new(),
-        }
-    }
-
-    /// From now on waits are told to `report`, unless somebody else is told already.
-    pub fn report_waits(&self, report: Report) {
-        self.report.set(report).ok();
-    }
-
-    /// Of a wait that is for no lock, and is told as one.
-    pub fn tell(&self, begins: bool) {
-        if let Some(report) = self.report.get() {
-            report(begins);
         }
     }
 
@@ -395,15 +382,14 @@ impl Locks {
         if spins {
             self.spin(&owner.state, place);
         }
-        let is_told = owner.state.is_waiting();
-        if is_told {
-            self.tell(true);
-        }
+        // Somebody may be faster than one who spins was told of the lock: then the wait begins later.
+        let mut told = None;
         let outcome = loop {
             thread::point("locks.queued");
             if owner.state.is_waiting() {
+                let every = *told.get_or_insert_with(|| self.tell(WaitNews::Begins));
                 deadlock::resolve(self, &owner.state);
-                owner.state.sleep(deadline);
+                self.sleep(&owner.state, place, deadline, every);
             }
             thread::point("locks.woken");
             let late = deadline.is_some_and(|deadline| Instant::now() >= deadline);
@@ -412,8 +398,8 @@ impl Locks {
             }
         };
         owner.state.end_wait();
-        if is_told {
-            self.tell(false);
+        if told.is_some() {
+            self.tell(WaitNews::Ends);
         }
         if held.is_none() && matches!(outcome, LockOutcome::Granted { .. }) {
             owner.held.push(place.pack());

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use base::{IndexId, TxnId};
+use trefoil_txn::locks::WaitNews;
 use trefoil_txn::{LockOutcome, LockOwner, LockRequest, Locks, Mode};
 use vfs::random::Rng;
 use vfs::sim::{Config, Simulation};
@@ -123,6 +124,53 @@ fn waits_and_deadlocks_are_listed() {
             assert_eq!(sides, [(100, &b"second"[..]), (101, &b"first"[..])]);
         }
     });
+}
+
+/// Who waits tells who is in the way, also of one who took the lock behind its back, and whoever hears it may end that one: no
+/// latch is held. Guards: `Locks::sleep` looks again, `Locks::blockers` gives its latch back.
+#[test]
+fn who_is_in_the_way_is_told_while_the_wait_lasts() {
+    for seed in 0..20 {
+        Simulation::new(seed, Config { cores: 2, ..Config::default() }).run(|_| {
+            let locks = Arc::new(Locks::new());
+            let ask = |mode| LockRequest { index: IndexId(7), key: b"row", mode, timeout: None, weight: 0 };
+            let later = Arc::new(Mutex::new(None::<LockOwner>));
+            let heard = Arc::new(Mutex::new(Vec::new()));
+            let (weak, ends, hears) = (Arc::downgrade(&locks), later.clone(), heard.clone());
+            locks.report_waits(Box::new(move |news| {
+                match news {
+                    WaitNews::Blocked(by) => hears.lock().push(by.iter().map(|txn| txn.0).collect()),
+                    WaitNews::Begins => hears.lock().push(vec![]),
+                    WaitNews::Ends => hears.lock().push(vec![0]),
+                }
+                if matches!(news, WaitNews::Blocked([TxnId(2)])) {
+                    let (locks, owner) = (weak.upgrade().expect("somebody waits"), ends.lock().take());
+                    locks.release_all(&mut owner.expect("it is ended once"), None);
+                }
+                Some(Duration::from_millis(20))
+            }));
+            let mut first = LockOwner::new(TxnId(1));
+            assert!(matches!(locks.lock(&mut first, &ask(Mode::Shared)), LockOutcome::Granted { .. }));
+            let of_waiter = locks.clone();
+            let waiter = start("waiter", move || {
+                let mut owner = LockOwner::new(TxnId(3));
+                assert!(matches!(of_waiter.lock(&mut owner, &ask(Mode::Exclusive)), LockOutcome::Granted { .. }));
+                of_waiter.release_all(&mut owner, None);
+            });
+            while heard.lock().len() < 2 {
+                vfs::thread::sleep(Duration::from_millis(1));
+            }
+            let mut second = LockOwner::new(TxnId(2));
+            assert!(matches!(locks.lock(&mut second, &ask(Mode::Shared)), LockOutcome::Granted { .. }), "ahead of it");
+            *later.lock() = Some(second);
+            locks.release_all(&mut first, None);
+            // Nobody wakes it: it has to look by itself.
+            join(vec![waiter]);
+            let heard = heard.lock();
+            let expect: [Vec<u64>; 4] = [vec![], vec![1], vec![2], vec![0]];
+            assert_eq!(*heard, expect);
+        });
+    }
 }
 
 /// Who is rolled back finds the deadlock in the list: it is written to the error log then.

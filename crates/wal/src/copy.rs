@@ -21,26 +21,33 @@ use crate::recovery::read_open;
 use crate::relog::Copy;
 
 impl Wal {
-    /// Copies what lies between `from` and the end into segment `number` (from 1) of the log in `to`. Returns the end
-    /// of the copy. Nothing is made if nothing lies between.
-    ///
-    /// `from` is a position to which this log was not trimmed, or the end of the copy before.
+    /// Makes everything durable and returns its end, at which a copy may end.
     ///
     /// # Errors
-    /// A fault of this log's sync, which poisons; of reading it or of writing the copy, which do not.
-    pub fn copy_to(&self, to: &Path, from: Lsn, number: u64) -> Result<Lsn> {
+    /// A fault of this log's sync, which poisons.
+    pub fn settle(&self) -> Result<Lsn> {
         self.sync_all()?;
-        let end = self.durable();
+        Ok(self.durable())
+    }
+
+    /// Copies what lies between `from` and `end` into segment `number` (from 1) of the log in `to`. Nothing is made if nothing
+    /// lies between.
+    ///
+    /// `from` is a position to which this log was not trimmed, or the end of the copy before; `end` came from
+    /// [`Wal::settle`].
+    ///
+    /// # Errors
+    /// Faults of reading this log or of writing the copy.
+    pub fn copy_to(&self, to: &Path, from: Lsn, end: Lsn, number: u64) -> Result<()> {
         if end <= from {
-            return Ok(from);
+            return Ok(());
         }
         let (vfs, dir, database) = self.place();
         let id = SegmentId(number);
         let path = to.join(id.file_name());
         let mut copy = Copy::create(vfs, &path, (database, self.incarnation(), id), end)?;
         read_open(vfs, dir, database, (from, end), &mut |frame| copy.add(frame))?;
-        copy.finish()?;
-        Ok(end)
+        copy.finish()
     }
 
     /// Reads what lies between `from` and the end of what is durable, record by record.

@@ -12,6 +12,13 @@ pub struct Text {
     pub(crate) len: usize,
 }
 
+/// What the server hears of a wait for a row lock: it begins,
+pub const WAIT_BEGINS: u8 = 0;
+/// this connection is in its way,
+pub const WAIT_BLOCKED: u8 = 1;
+/// it is over.
+pub const WAIT_ENDS: u8 = 2;
+
 /// What may be set anew at any time.
 #[repr(C)]
 pub struct Settings {

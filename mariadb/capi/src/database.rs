@@ -2,6 +2,7 @@
 //! The one database of a server, and what is counted for its tables as long as it is open.
 
 use std::collections::BTreeMap;
+use std::ffi::c_void;
 use std::fs;
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -9,7 +10,7 @@ use std::sync::atomic::{AtomicI64, AtomicU64};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use trefoil::{BackupProgress, ChangeOptions, Database, Durability, Error, Options};
+use trefoil::{BackupProgress, ChangeOptions, Database, Durability, Error, LockWaitNews, Options};
 
 use crate::abi;
 use crate::alter;
@@ -34,7 +35,7 @@ pub struct Engine {
     /// What of them outlives the server.
     pub numbers: Numbers,
     pub ends: Ends,
-    pub watch: Watch,
+    pub watch: Arc<Watch>,
     /// For the keys of tables.
     pub room: Room,
     shedding: Option<Shedding>,
@@ -78,7 +79,7 @@ impl Engine {
             db,
             counters: Mutex::default(),
             ends: Ends::default(),
-            watch: Watch::default(),
+            watch: Arc::default(),
             room,
             shedding,
         })
@@ -88,6 +89,27 @@ impl Engine {
         self.db.set_deadlock_detect(settings.deadlock_detect != 0);
         self.db.set_gc_debt_limit(settings.gc_debt_limit);
         self.db.set_io_budget(settings.io_budget);
+    }
+
+    /// From now on the server hears of waits for row locks. See `capi.h`.
+    pub fn report_waits(&self, report: extern "C" fn(u8, *mut c_void) -> u32) {
+        let watch = self.watch.clone();
+        self.db.report_lock_waits(move |news| match news {
+            LockWaitNews::Begins => match report(abi::WAIT_BEGINS, std::ptr::null_mut()) {
+                0 => None,
+                again_ms => Some(Duration::from_millis(u64::from(again_ms))),
+            },
+            LockWaitNews::Blocked(by) => {
+                for &transaction in by {
+                    watch.tell(transaction, |connection| _ = report(abi::WAIT_BLOCKED, connection));
+                }
+                None
+            }
+            LockWaitNews::Ends => {
+                report(abi::WAIT_ENDS, std::ptr::null_mut());
+                None
+            }
+        });
     }
 
     pub fn create_table(
@@ -249,8 +271,14 @@ impl Engine {
 
 impl Engine {
     /// A hot backup into `dir`, at most `rate` bytes a second; 0: as fast as it goes. `goes_on` is told meanwhile how far it
-    /// is, and asked.
-    pub fn backup(&self, dir: &str, rate: u64, goes_on: &dyn Fn(u64, u64) -> bool) -> Result<()> {
+    /// is, and asked; `at_moment` lets the moment come that the backup shows, and answers the same.
+    pub fn backup(
+        &self,
+        dir: &str,
+        rate: u64,
+        goes_on: &dyn Fn(u64, u64) -> bool,
+        at_moment: &dyn Fn(&mut dyn FnMut()) -> bool,
+    ) -> Result<()> {
         let path = Path::new(dir);
         if !path.is_absolute() {
             let why = format!("no backup in '{dir}': name a directory with its whole path, from / on");
@@ -258,12 +286,11 @@ impl Engine {
         }
         let is_new = !path.exists();
         let is_empty = is_new || fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_none());
-        let watch = |at: BackupProgress| match goes_on(at.copied_bytes, at.total_bytes) {
-            true => ControlFlow::Continue(()),
-            false => ControlFlow::Break(()),
-        };
+        let or_end = |is_wanted| if is_wanted { ControlFlow::Continue(()) } else { ControlFlow::Break(()) };
+        let watch = |at: BackupProgress| or_end(goes_on(at.copied_bytes, at.total_bytes));
+        let around = |moment: &mut dyn FnMut()| or_end(at_moment(moment));
         let backup = self.db.backup().rate_bytes(if rate == 0 { u64::MAX } else { rate });
-        let failed = match backup.watch(&watch).to(path) {
+        let failed = match backup.watch(&watch).moment(&around).to(path) {
             Ok(_) => return Ok(()),
             Err(failed) => failed,
         };

@@ -107,8 +107,8 @@ pub extern "C" fn trefoil_close(db: *mut Arc<Engine>) {
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn trefoil_report_waits(db: &Arc<Engine>, report: extern "C" fn(u8)) {
-    quietly(|| db.db.report_lock_waits(move |begins| report(u8::from(begins))));
+pub extern "C" fn trefoil_report_waits(db: &Arc<Engine>, report: extern "C" fn(u8, *mut c_void) -> u32) {
+    quietly(|| db.report_waits(report));
 }
 
 #[unsafe(no_mangle)]
@@ -122,11 +122,20 @@ pub extern "C" fn trefoil_backup(
     directory: Text,
     rate: u64,
     goes_on: extern "C" fn(*mut c_void, u64, u64) -> u8,
+    at_moment: extern "C" fn(*mut c_void, extern "C" fn(*mut c_void), *mut c_void) -> u8,
     with: *mut c_void,
     why: Option<&mut Failure>,
 ) -> i32 {
     let goes_on = |done, total| goes_on(with, done, total) != 0;
-    guard(why, || db.backup(text(directory)?, rate, &goes_on).map(|()| Done::Ok))
+    let at_moment = |mut moment: &mut dyn FnMut()| at_moment(with, let_come, (&raw mut moment).cast()) != 0;
+    guard(why, || db.backup(text(directory)?, rate, &goes_on, &at_moment).map(|()| Done::Ok))
+}
+
+/// The moment of a backup, given to the server as a pointer and called by it.
+extern "C" fn let_come(moment: *mut c_void) {
+    // SAFETY: what `trefoil_backup` gave out with this function, called before that returns.
+    let moment = unsafe { &mut *moment.cast::<&mut dyn FnMut()>() };
+    quietly(moment);
 }
 
 #[unsafe(no_mangle)]

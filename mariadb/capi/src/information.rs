@@ -220,7 +220,7 @@ mod tests {
         let schema = Schema::builder().column("id", ColumnType::I64).primary_key(&["id"]).build().expect("a schema");
         let table = engine.db.create_table("d/t", schema).expect("it is new");
         let engine = Arc::new(engine);
-        let (_, face) = engine.watch.enter(7);
+        let (_, face) = engine.watch.enter(7, std::ptr::null_mut());
         let mut tx = engine.db.begin().expect("it begins");
         face.begin(&tx, trefoil::Isolation::RepeatableRead);
         tx.insert(&table, &[1i64.into()]).expect("it is new");

@@ -7,6 +7,7 @@
 //! In two phases: a prepared transaction belongs to the database, under its name; the session keeps the name, and what its
 //! commit needs if the server is going to order it. A session that is closed leaves it prepared.
 
+use std::ffi::c_void;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -75,9 +76,9 @@ impl CancelSlot {
 }
 
 impl Session {
-    /// `thread`: the server's number of the connection.
-    pub fn new(engine: &Arc<Engine>, thread: u64) -> Self {
-        let (number, face) = engine.watch.enter(thread);
+    /// `thread`: the server's number of the connection; `connection`: its pointer.
+    pub fn new(engine: &Arc<Engine>, thread: u64, connection: *mut c_void) -> Self {
+        let (number, face) = engine.watch.enter(thread, connection);
         Self {
             db: engine.db.clone(),
             tx: None,
@@ -183,6 +184,7 @@ impl Session {
     }
 
     pub fn commit(&mut self, durability: Durability) -> Result<()> {
+        self.face.let_go();
         let prepared = self.prepared.take();
         // What the server does not log it does not order: then its place is here.
         if let Some(ordered) = self.ordered.take().or_else(|| self.ready.take().map(ReadyCommit::order)) {
@@ -202,6 +204,7 @@ impl Session {
     }
 
     pub fn rollback(&mut self) -> Result<()> {
+        self.face.let_go();
         let prepared = self.prepared.take();
         if self.take().is_some() || prepared.is_some() {
             Ends::count(&self.engine.ends.rollbacks);
@@ -321,6 +324,7 @@ impl Session {
             if matches!(error, Error::Deadlock { .. }) {
                 Ends::count(&self.engine.ends.rollbacks);
                 drop(self.take());
+                self.face.let_go();
             }
             error.into()
         })
@@ -329,6 +333,7 @@ impl Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
+        self.face.let_go();
         self.engine.watch.leave(self.number);
     }
 }

@@ -3,8 +3,13 @@
 //!
 //! A session writes at its statements and reads, without a lock; what is read of it may be of two moments that lie next to
 //! each other. Relaxed throughout: numbers for people.
+//!
+//! One thing of it is more: whose locks a transaction holds. The server is told of a connection that is in another's way, and may
+//! look at all that this one does then; so its transaction does not end, and the connection is not closed, while it is told
+//! ([`Watch::tell`]). Nothing is waited for under `Face::told`, by neither side.
 
 use std::collections::BTreeMap;
+use std::ffi::c_void;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -16,6 +21,12 @@ use trefoil::{Isolation, Transaction};
 pub struct Face {
     /// The server's number of the connection; 0: of several.
     thread: u64,
+    /// The same as the server's pointer; 0: of several.
+    connection: usize,
+    /// The transaction whose locks are this connection's, prepared or not; 0: none.
+    holds: AtomicU64,
+    /// Held while the server is told of `holds`, and when that ends.
+    told: Mutex<()>,
     /// The transaction; 0: none runs.
     transaction: AtomicU64,
     /// Seconds since 1970.
@@ -55,6 +66,15 @@ impl Face {
         self.rows_written.store(0, Ordering::Relaxed);
         self.look(tx);
         self.transaction.store(tx.id(), Ordering::Relaxed);
+        self.holds.store(tx.id(), Ordering::Relaxed);
+    }
+
+    /// The transaction is about to end, or has been ended: from now on nobody is told of it.
+    pub fn let_go(&self) {
+        if self.holds.load(Ordering::Relaxed) != 0 {
+            let _told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+            self.holds.store(0, Ordering::Relaxed);
+        }
     }
 
     /// How it stands now.
@@ -99,8 +119,8 @@ struct Faces {
 
 impl Watch {
     /// Of a connection that comes, and the number to leave by.
-    pub fn enter(&self, thread: u64) -> (u64, Arc<Face>) {
-        let face = Arc::new(Face { thread, ..Face::default() });
+    pub fn enter(&self, thread: u64, connection: *mut c_void) -> (u64, Arc<Face>) {
+        let face = Arc::new(Face { thread, connection: connection as usize, ..Face::default() });
         let mut faces = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         faces.next += 1;
         let number = faces.next;
@@ -110,6 +130,19 @@ impl Watch {
 
     pub fn leave(&self, number: u64) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).all.remove(&number);
+    }
+
+    /// Calls `tell` with the connection that has the locks of `transaction`, unless that has ended; it does not end, nor is the
+    /// connection closed, until this returns.
+    pub fn tell(&self, transaction: u64, tell: impl FnOnce(*mut c_void)) {
+        let faces = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = faces.all.values().find(|face| face.holds.load(Ordering::Relaxed) == transaction).cloned();
+        drop(faces);
+        let Some(face) = found.filter(|face| face.connection != 0) else { return };
+        let _told = face.told.lock().unwrap_or_else(PoisonError::into_inner);
+        if face.holds.load(Ordering::Relaxed) == transaction {
+            tell(face.connection as *mut c_void);
+        }
     }
 
     /// Transactions that run now, in the order of their numbers.

@@ -15,7 +15,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use txn::locks::Canceller;
+use txn::locks::{Canceller, WaitNews};
 use vfs::time::Instant;
 
 use crate::engine::Engine;
@@ -89,7 +89,7 @@ pub struct WaitForChange {
 impl WaitForChange {
     /// It begins now.
     pub fn new(engine: &Arc<Engine>, canceller: Canceller, timeout: Duration) -> Self {
-        engine.locks.tell(true);
+        engine.locks.tell(WaitNews::Begins);
         Self { engine: engine.clone(), canceller, timeout, began: Instant::now() }
     }
 
@@ -110,7 +110,7 @@ impl WaitForChange {
 
 impl Drop for WaitForChange {
     fn drop(&mut self) {
-        self.engine.locks.tell(false);
+        self.engine.locks.tell(WaitNews::Ends);
     }
 }
 

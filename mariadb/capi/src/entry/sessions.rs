@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Of `capi.h`: connections, their statements and transactions.
 
+use std::ffi::c_void;
 use std::sync::Arc;
 
 use super::{close, give, slots};
@@ -13,12 +14,13 @@ use crate::session::{CancelSlot, Session};
 pub extern "C" fn trefoil_session_open(
     db: &Arc<Engine>,
     thread: u64,
+    connection: *mut c_void,
     out: &mut *mut Session,
     canceller: &mut *mut Arc<CancelSlot>,
     why: Option<&mut Failure>,
 ) -> i32 {
     guard(why, || {
-        let session = Session::new(db, thread);
+        let session = Session::new(db, thread, connection);
         give(canceller, session.cancel_slot())?;
         give(out, session)
     })

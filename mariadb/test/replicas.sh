@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: GPL-2.0-only
+# Replicas in moments that luck seldom brings: an earlier transaction that waits for a later one, logs that an isolation level does
+# not allow; and replicas that begin with a backup. Sourced by replication.sh.
+
+# A check of a pair; what it prints is why it failed.
+check_of_pair() {
+    "$@" > "$WORK/why" 2>&1 || echo 'it failed' >> "$WORK/why"
+    if [ -s "$WORK/why" ]; then cat "$WORK/why"; verdict "$*" FAILED; else verdict "$*" ok; fi
+}
+
+# The replica's first transaction waits for somebody outside; meanwhile the second takes a row that the first comes to. It must be
+# taken from it: it may not commit before.
+later_gives_way() {
+    local mode=$1 tries
+    new_pair TREFOIL TREFOIL ROW "$mode" --trefoil-lock-wait-timeout=600
+    at primary client < "$HERE/test/replication.sql"
+    value_at replica 'START SLAVE'
+    check_same
+    value_at replica 'STOP SLAVE'
+    value_at primary 'USE rep; BEGIN; UPDATE acc SET v = 1 WHERE id = 1; UPDATE acc SET v = 1 WHERE id = 2; COMMIT;
+        UPDATE acc SET v = 2 WHERE id = 2; UPDATE acc SET v = 3 WHERE id = 2'
+    side replica
+    (echo 'BEGIN; UPDATE acc SET v = 0 WHERE id = 1;'; until [ -e "$WORK/enough" ]; do sleep 0.1; done; echo 'ROLLBACK;') |
+        client --unbuffered rep &
+    local holder=$!
+    for ((tries = 0; tries < 100; tries++)); do
+        [ "$(value_at replica 'SELECT COUNT(*) FROM information_schema.TREFOIL_TRX')" = 0 ] || break
+        sleep 0.1
+    done
+    value_at replica 'START SLAVE'
+    # The first one waits, a later one has the row.
+    for ((tries = 0; tries < 100; tries++)); do
+        [ "$(value_at replica "SELECT COUNT(*) FROM information_schema.TREFOIL_TRX WHERE trx_state <> 'LOCK WAIT'")" -lt 2 ] || break
+        sleep 0.1
+    done
+    touch "$WORK/enough"
+    wait "$holder"
+    rm "$WORK/enough"
+    REPLICATION_PATIENCE=30 check_same
+    [ "$(value_at replica "SHOW STATUS LIKE 'Slave_retried_transactions'" | cut -f 2)" != 0 ] || echo 'nobody gave way'
+}
+
+# What a log of statements would repeat otherwise is refused as with InnoDB, and a log that may choose has its rows.
+formats_as_innodb() {
+    local engine isolation
+    new_side primary TREFOIL --server-id=1 --log-bin=binlog
+    start_side primary
+    side primary
+    for engine in InnoDB TREFOIL; do
+        client -e "DROP DATABASE IF EXISTS f; CREATE DATABASE f; CREATE TABLE f.t (id INT AUTO_INCREMENT PRIMARY KEY, v INT) ENGINE=$engine"
+        for isolation in 'READ UNCOMMITTED' 'READ COMMITTED' 'REPEATABLE READ' SERIALIZABLE; do
+            client --force f 2>&1 <<< "
+                SET SESSION TRANSACTION ISOLATION LEVEL $isolation; RESET MASTER;
+                SET binlog_format = STATEMENT;
+                INSERT INTO t (v) VALUES (1); UPDATE t SET v = v + 1; DELETE FROM t WHERE v > 3;
+                SET binlog_format = MIXED;
+                INSERT INTO t (v) VALUES (1); UPDATE t SET v = v + 1; DELETE FROM t WHERE v > 3;
+                SET binlog_format = ROW;
+                INSERT INTO t (v) VALUES (1); UPDATE t SET v = v + 1; DELETE FROM t WHERE v > 3;" | sed -n 's/^\(ERROR [0-9]*\).*/\1/p'
+            value 'SHOW BINLOG EVENTS' | awk -F '\t' '$3 != "Gtid" && $3 !~ /Xid|list|desc|Start_|Binlog/ { print $3 }'
+        done > "$WORK/formats.$engine"
+    done
+    expect "$(cat "$WORK/formats.TREFOIL")" "$(cat "$WORK/formats.InnoDB")"
+    expect "$(grep -c 'ERROR 1665' "$WORK/formats.TREFOIL")" 6
+}
+
+# Numbers of rows that several statements insert at once: the log has the rows, unless it may have statements alone.
+numbers_are_logged_as_rows() {
+    new_side primary TREFOIL --server-id=1 --log-bin=binlog --binlog-format=MIXED
+    start_side primary
+    side primary
+    client -e "CREATE DATABASE f; USE f; CREATE TABLE t (id INT AUTO_INCREMENT PRIMARY KEY, v INT); INSERT INTO t (v) VALUES (1), (2);
+        RESET MASTER; INSERT INTO t (v) SELECT v FROM t; INSERT INTO t (v) VALUES (3)"
+    expect "$(value 'SHOW BINLOG EVENTS' | awk -F '\t' '$3 ~ /Query|rows/ { print $3 }' | sort | uniq -c | xargs)" '1 Annotate_rows 1 Query 1 Write_rows_v1'
+}
+
+# A backup of a primary that is written to, made a replica that goes on from the place in it, named by `how`: gtid or offset.
+replica_from_backup() {
+    local how=$1 file offset gtids frm=$WORK/backup.frm
+    new_pair TREFOIL TREFOIL ROW conservative
+    at primary client < "$HERE/test/replication.sql"
+    start_load 1 0
+    sleep 1
+    value_at primary "SET GLOBAL trefoil_backup_dir = '$WORK/backup'"
+    cp -a "$WORK/primary/rep" "$frm"
+    sleep 1
+    end_load
+    IFS=$'\t' read -r file offset gtids < "$WORK/backup/binlog_position"
+    new_side replica TREFOIL --server-id=2 --relay-log=relay --gtid-pos-auto-engines=TREFOIL
+    mv "$WORK/backup" "$WORK/replica/trefoil"
+    mv "$frm" "$WORK/replica/rep"
+    # It ends itself, once what was between the two phases of its commit is rolled back.
+    (SIDE_ARGS[replica]+=' --tc-heuristic-recover=ROLLBACK'; start_side replica) > /dev/null 2>&1 || true
+    start_side replica
+    [ "$(rows_at replica journal)" != "$(rows_at primary journal)" ] || echo 'nothing was written behind the backup'
+    if [ "$how" = gtid ]; then
+        value_at replica "SET GLOBAL gtid_slave_pos = '$gtids'"
+        change_master 'MASTER_USE_GTID=slave_pos'
+    else
+        change_master "MASTER_USE_GTID=no, MASTER_LOG_FILE='$file', MASTER_LOG_POS=$offset"
+    fi
+    value_at replica 'START SLAVE'
+    check_same
+}
+
+# Whoever is held up by BACKUP STAGE holds nobody up, and without a log there is no place in it.
+backups_beside_others() {
+    new_side primary TREFOIL
+    start_side primary
+    side primary
+    client -e "CREATE DATABASE rep; CREATE TABLE rep.t (id INT PRIMARY KEY); BACKUP STAGE START; BACKUP STAGE FLUSH; BACKUP STAGE BLOCK_DDL;
+        BACKUP STAGE BLOCK_COMMIT; SET lock_wait_timeout = 5; SET GLOBAL trefoil_backup_dir = '$WORK/backup'; BACKUP STAGE END"
+    expect "$(find "$WORK/backup" -name binlog_position)" ''
+    rm -rf "$WORK/backup"
+}
+
+# $1: short leaves out what is another form of the same.
+replica_checks() {
+    check_of_pair later_gives_way optimistic
+    check_of_pair formats_as_innodb
+    check_of_pair numbers_are_logged_as_rows
+    check_of_pair replica_from_backup gtid
+    check_of_pair backups_beside_others
+    [ "${1:-}" != short ] || return 0
+    check_of_pair later_gives_way aggressive
+    check_of_pair replica_from_backup offset
+}

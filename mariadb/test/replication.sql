@@ -1,0 +1,11 @@
+-- Tables of a primary and its replica, in the engine that each of them takes for one that names none.
+DROP DATABASE IF EXISTS rep;
+CREATE DATABASE rep;
+USE rep;
+CREATE TABLE acc (id INT PRIMARY KEY, v INT);
+CREATE TABLE items (id BIGINT AUTO_INCREMENT PRIMARY KEY, u INT UNIQUE, k INT, pad VARCHAR(60), KEY k (k));
+CREATE TABLE nokey (a INT, b VARCHAR(20), KEY a (a));
+CREATE TABLE counts (n INT, i INT, k INT, c INT, PRIMARY KEY (n, i));
+CREATE TABLE journal (n INT, i INT, PRIMARY KEY (n, i));
+INSERT INTO acc SELECT seq, 100 FROM seq_0_to_9;
+INSERT INTO items (u, k, pad) SELECT seq * 7, seq % 12, REPEAT('x', seq % 50) FROM seq_1_to_200;
