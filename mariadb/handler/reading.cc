@@ -95,6 +95,9 @@ int ha_trefoil::read_range_first(const key_range *start, const key_range *end, b
 bool ha_trefoil::reads_all() const
 {
   const LEX *lex= ha_thd()->lex;
+  /* Threads of the server read tables without one: a replica's place, when it starts. Then nothing of it is set. */
+  if (!lex->is_lex_started)
+    return false;
   SELECT_LEX *only= lex->all_selects_list;
   if (!only || only->next_select_in_list() || only->limit_params.explicit_limit)
     return false;
