@@ -9,6 +9,7 @@
 #include "transaction.h"
 
 #include "sql_table.h"
+#include "versions.h"
 
 namespace {
 
@@ -32,7 +33,7 @@ const alter_table_operations IN_PLACE=
 bool is_added(const Alter_inplace_info *info, const KEY &key)
 {
   for (uint n= 0; n < info->index_add_count; n++)
-    if (!my_strcasecmp(system_charset_info, info->key_info_buffer[info->index_add_buffer[n]].name.str, key.name.str))
+    if (is_same_name(info->key_info_buffer[info->index_add_buffer[n]].name, key.name))
       return true;
   return false;
 }
@@ -47,7 +48,7 @@ const Field *hash_before(const TABLE *table, const TABLE *altered, const Alter_i
       continue;
     for (uint old= 0; old < table->s->keys; old++)
       if (table->key_info[old].algorithm == HA_KEY_ALG_LONG_HASH &&
-          !my_strcasecmp(system_charset_info, table->key_info[old].name.str, key.name.str))
+          is_same_name(table->key_info[old].name, key.name))
         return table->field[table->key_info[old].key_part->fieldnr - 1];
   }
   return nullptr;

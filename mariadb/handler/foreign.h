@@ -29,6 +29,7 @@ private:
   static void note_kept(void *to, const trefoil_foreign *one);
   void add(const TABLE *table, const Foreign_key &key);
   trefoil_text keep(const std::string &name);
+  trefoil_text keep(const LEX_CSTRING &name) { return keep(std::string(name.str, name.length)); }
 
   trefoil_foreign_change m_change{};
   std::vector<trefoil_foreign> m_added;

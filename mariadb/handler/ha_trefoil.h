@@ -3,6 +3,7 @@
 #ifndef HA_TREFOIL_H
 #define HA_TREFOIL_H
 
+#include "costs.h"
 #include "server.h"
 #include "transaction.h"
 
@@ -15,10 +16,10 @@ public:
   trefoil_table *const m_table;
 };
 
-class ha_trefoil final : public handler
+class ha_trefoil final : public Handler_with_costs
 {
 public:
-  ha_trefoil(handlerton *hton, TABLE_SHARE *share) : handler(hton, share) {}
+  ha_trefoil(handlerton *hton, TABLE_SHARE *share) : Handler_with_costs(hton, share) {}
 
   /* What the engine can do: capabilities.cc. */
   ulonglong table_flags() const override;
@@ -37,8 +38,6 @@ public:
   int analyze(THD *thd, HA_CHECK_OPT *options) override;
   ha_rows records_in_range(uint key, const key_range *min, const key_range *max, page_range *pages) override;
   ha_rows estimate_rows_upper_bound() override;
-  double scan_time() override;
-  double read_time(uint key, uint ranges, ha_rows rows) override;
 
   /* Tables: tables.cc. */
   int open(const char *name, int mode, uint test_if_locked) override;
@@ -103,7 +102,7 @@ public:
   int multi_range_read_init(RANGE_SEQ_IF *sequence, void *with, uint ranges, uint mode, HANDLER_BUFFER *buffer) override;
   int multi_range_read_next(range_id_t *range) override;
   ha_rows multi_range_read_info_const(uint key, RANGE_SEQ_IF *sequence, void *with, uint ranges, uint *buffer_bytes,
-                                      uint *mode, Cost_estimate *cost) override;
+                                      uint *mode, TREFOIL_ROWS_LIMIT Cost_estimate *cost) override;
   ha_rows multi_range_read_info(uint key, uint ranges, uint rows, uint parts, uint *buffer_bytes, uint *mode,
                                 Cost_estimate *cost) override;
   int multi_range_read_explain_info(uint mode, char *text, size_t room) override;
@@ -116,6 +115,7 @@ public:
                           ulonglong *reserved) override;
 
 private:
+  ulonglong pages() const override { return m_pages; }
   bool has_foreign_keys() const noexcept;
   trefoil_text own_name() const { return table_name(table_share->normalized_path.str); }
   int attach(THD *thd);

@@ -10,6 +10,7 @@
 #include "sql_show.h"
 #include "sql_table.h"
 #include "tztime.h"
+#include "versions.h"
 
 #include <shared_mutex>
 #include <vector>
@@ -141,7 +142,7 @@ static int fill(THD *thd, TABLE_LIST *tables, COND *)
 {
   if (check_global_access(thd, PROCESS_ACL))
     return 1;
-  const char *view= tables->schema_table->table_name;
+  const char *view= chars(tables->schema_table->table_name);
   TABLE *table= tables->table;
   trefoil_view_rows *rows= nullptr;
   if (gather(view, &rows))
@@ -165,7 +166,7 @@ static int fill(THD *thd, TABLE_LIST *tables, COND *)
 int make_view(void *plugin)
 {
   ST_SCHEMA_TABLE *schema= static_cast<ST_SCHEMA_TABLE *>(plugin);
-  schema->fields_info= columns_of(schema->table_name)->data();
+  schema->fields_info= columns_of(chars(schema->table_name))->data();
   schema->fill_table= fill;
   return 0;
 }

@@ -4,6 +4,7 @@
 #include "options.h"
 
 #include "variables.h"
+#include "versions.h"
 
 /* 0 is "not said": a key then has what the table says. The other values are the table's, one further. */
 #define STRUCTURES "default,auto,btree,betree,lsm"
@@ -139,12 +140,14 @@ static bool refuse_index_directory(const char *path, bool is_partition)
   return true;
 }
 
+static const LEX_CSTRING primary_key_name= {STRING_WITH_LEN("PRIMARY")};
+
 /* The primary key has the rows anyway, and a hash orders nothing. */
 static bool refuse_clustering(const KEY &key)
 {
   const trefoil_key_options *own= key_options(&key);
   bool is_hash= key.algorithm == HA_KEY_ALG_LONG_HASH;
-  if (!own || !own->clustering || (!is_hash && my_strcasecmp(system_charset_info, key.name.str, "PRIMARY")))
+  if (!own || !own->clustering || (!is_hash && !is_same_name(key.name, primary_key_name)))
     return false;
   char why[NAME_LEN + 96];
   my_snprintf(why, sizeof why, "ENGINE=TREFOIL: CLUSTERING=1 is not for %s (`%s`)",

@@ -110,6 +110,7 @@ static int init(void *plugin)
   hton->index_options= trefoil_key_option_list;
   set_transaction_functions(hton);
   set_two_phase_functions(hton);
+  ha_trefoil::set_costs(hton);
   hton->show_status= show_engine_status;
   open_views();
   return 0;

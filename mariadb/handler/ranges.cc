@@ -7,10 +7,11 @@
 #include "ha_trefoil.h"
 
 ha_rows ha_trefoil::multi_range_read_info_const(uint key, RANGE_SEQ_IF *sequence, void *with, uint ranges,
-                                                uint *buffer_bytes, uint *mode, Cost_estimate *cost)
+                                                uint *buffer_bytes, uint *mode, TREFOIL_ROWS_LIMIT
+                                                Cost_estimate *cost)
 {
   m_plans.init(this, table);
-  return m_plans.dsmrr_info_const(key, sequence, with, ranges, buffer_bytes, mode, cost);
+  return m_plans.dsmrr_info_const(key, sequence, with, ranges, buffer_bytes, mode, TREFOIL_ROWS_LIMIT_GIVEN cost);
 }
 
 ha_rows ha_trefoil::multi_range_read_info(uint key, uint ranges, uint rows, uint parts, uint *buffer_bytes, uint *mode,

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only
-   What the optimiser is told: rows, ranges, different values, and what reading costs. Costs are InnoDB's, so that a table
-   gets the plans that it had there. */
+   What the optimiser is told: rows, ranges, different values. What reading costs: costs.h. */
 #include "errors.h"
 #include "ha_trefoil.h"
 #include "options.h"
@@ -127,18 +126,4 @@ ha_rows ha_trefoil::estimate_rows_upper_bound()
     least+= is_variable ? 1 : field->pack_length();
   }
   return 2 * m_pages * page_bytes / least;
-}
-
-double ha_trefoil::scan_time() { return (double) m_pages; }
-
-/* Along a clustering key rows cost what they cost along the primary key. The server is not told HA_CLUSTERED_INDEX of it: it
-   takes that for the order of the rows, and of such keys for columns that all others have, where it merges indexes. */
-double ha_trefoil::read_time(uint key, uint ranges, ha_rows rows)
-{
-  if (key != table->s->primary_key && !is_clustering(table->key_info[key]))
-    return handler::read_time(key, ranges, rows);
-  if (rows <= 2)
-    return (double) rows;
-  ha_rows all= estimate_rows_upper_bound();
-  return all < rows ? scan_time() : ranges + (double) rows / (double) all * scan_time();
 }

@@ -5,6 +5,7 @@
 
 #include "errors.h"
 #include "variables.h"
+#include "versions.h"
 
 bool is_in_transaction(THD *thd)
 {
@@ -96,7 +97,7 @@ int begin_statement(THD *thd, Connection **out)
   return 0;
 }
 
-static int commit(handlerton *, THD *thd, bool all)
+static int commit(THD *thd, bool all)
 {
   Connection *at= connection(thd);
   if (!at)
@@ -118,7 +119,7 @@ static int commit(handlerton *, THD *thd, bool all)
   return end_error(thd, why);
 }
 
-static int rollback(handlerton *, THD *thd, bool all)
+static int rollback(THD *thd, bool all)
 {
   Connection *at= connection(thd);
   if (!at)
@@ -132,7 +133,7 @@ static int rollback(handlerton *, THD *thd, bool all)
   return server_error(thd, why);
 }
 
-static int close_connection(handlerton *, THD *thd)
+static int connection_ends(THD *thd)
 {
   Connection *at= connection(thd);
   /* Whoever kills it looks for it under the lock that this takes. */
@@ -152,21 +153,21 @@ static void kill_query(handlerton *, THD *thd, enum thd_kill_levels)
 
 static uint64_t *number_at(void *place) { return static_cast<uint64_t *>(place); }
 
-static int savepoint_set(handlerton *, THD *thd, void *place)
+static int savepoint_set(THD *thd, void *place)
 {
   Connection *at= connection(thd);
   trefoil_failure why{};
   return at && trefoil_savepoint(at->session, number_at(place), &why) ? server_error(thd, why) : 0;
 }
 
-static int savepoint_rollback(handlerton *, THD *thd, void *place)
+static int savepoint_rollback(THD *thd, void *place)
 {
   Connection *at= connection(thd);
   trefoil_failure why{};
   return at && trefoil_savepoint_undo(at->session, *number_at(place), &why) ? server_error(thd, why) : 0;
 }
 
-static int savepoint_release(handlerton *, THD *thd, void *place)
+static int savepoint_release(THD *thd, void *place)
 {
   if (Connection *at= connection(thd))
     trefoil_savepoint_release(at->session, *number_at(place));
@@ -174,7 +175,7 @@ static int savepoint_release(handlerton *, THD *thd, void *place)
 }
 
 /* Otherwise the definitions of tables used since stay as they are until the end of the transaction. */
-static bool can_give_definitions_back(handlerton *, THD *thd)
+static bool can_give_definitions_back(THD *thd)
 {
   Connection *at= connection(thd);
   return !at || trefoil_holds_nothing(at->session);
@@ -192,13 +193,13 @@ static bool flush_logs(handlerton *)
 void set_transaction_functions(handlerton *hton)
 {
   hton->savepoint_offset= sizeof(uint64_t);
-  hton->commit= commit;
-  hton->rollback= rollback;
-  hton->close_connection= close_connection;
+  hton->commit= Called<commit>::by_server;
+  hton->rollback= Called<rollback>::by_server;
+  hton->close_connection= Called<connection_ends>::by_server;
   hton->kill_query= kill_query;
-  hton->savepoint_set= savepoint_set;
-  hton->savepoint_rollback= savepoint_rollback;
-  hton->savepoint_rollback_can_release_mdl= can_give_definitions_back;
-  hton->savepoint_release= savepoint_release;
+  hton->savepoint_set= Called<savepoint_set>::by_server;
+  hton->savepoint_rollback= Called<savepoint_rollback>::by_server;
+  hton->savepoint_rollback_can_release_mdl= Called<can_give_definitions_back>::by_server;
+  hton->savepoint_release= Called<savepoint_release>::by_server;
   hton->flush_logs= flush_logs;
 }

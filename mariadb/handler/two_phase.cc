@@ -10,6 +10,7 @@
 #include "errors.h"
 #include "transaction.h"
 #include "variables.h"
+#include "versions.h"
 
 /* In the server for engines, and in none of its headers. */
 void mysql_bin_log_commit_pos(THD *thd, ulonglong *out_pos, const char **out_file);
@@ -56,7 +57,7 @@ void warn_of_other_engines()
                       "rolls back what it finds prepared in them. To keep them the same, use --log-bin.");
 }
 
-static int prepare(handlerton *, THD *thd, bool all)
+static int prepare(THD *thd, bool all)
 {
   Connection *at= connection(thd);
   if (!at)
@@ -78,7 +79,7 @@ static int prepare(handlerton *, THD *thd, bool all)
   return trefoil_prepare(at->session, &name, !is_users, durability, &why) ? end_error(thd, why) : 0;
 }
 
-static void commit_ordered(handlerton *, THD *thd, bool)
+static void commit_ordered(THD *thd, bool)
 {
   Connection *at= connection(thd);
   if (!at || !at->is_to_be_ordered)
@@ -92,7 +93,7 @@ static void commit_ordered(handlerton *, THD *thd, bool)
 }
 
 /* Called until fewer come than there is room for. */
-static int recover(handlerton *, XID *list, uint room)
+static int recover(XID *list, uint room)
 {
   static uint32_t told= 0;
   uint count= 0;
@@ -123,8 +124,8 @@ static int decide(XID *xid, bool commit)
   }
 }
 
-static int commit_by_xid(handlerton *, XID *xid) { return decide(xid, true); }
-static int rollback_by_xid(handlerton *, XID *xid) { return decide(xid, false); }
+static int commit_by_xid(XID *xid) { return decide(xid, true); }
+static int rollback_by_xid(XID *xid) { return decide(xid, false); }
 
 /* The server may forget the log that holds these commits: they have to be on disk here. */
 static void commit_checkpoint_request(void *cookie)
@@ -136,7 +137,7 @@ static void commit_checkpoint_request(void *cookie)
     commit_checkpoint_notify_ha(cookie);
 }
 
-static int start_consistent_snapshot(handlerton *, THD *thd)
+static int start_consistent_snapshot(THD *thd)
 {
   Connection *at= nullptr;
   if (int error= begin_statement(thd, &at))
@@ -147,11 +148,11 @@ static int start_consistent_snapshot(handlerton *, THD *thd)
 
 void set_two_phase_functions(handlerton *hton)
 {
-  hton->prepare= prepare;
-  hton->commit_ordered= commit_ordered;
-  hton->recover= recover;
-  hton->commit_by_xid= commit_by_xid;
-  hton->rollback_by_xid= rollback_by_xid;
+  hton->prepare= Called<prepare>::by_server;
+  hton->commit_ordered= Called<commit_ordered>::by_server;
+  hton->recover= Called<recover>::by_server;
+  hton->commit_by_xid= Called<commit_by_xid>::by_server;
+  hton->rollback_by_xid= Called<rollback_by_xid>::by_server;
   hton->commit_checkpoint_request= commit_checkpoint_request;
-  hton->start_consistent_snapshot= start_consistent_snapshot;
+  hton->start_consistent_snapshot= Called<start_consistent_snapshot>::by_server;
 }

@@ -7,6 +7,9 @@ locate() {
     VERSION=$(fetched_version)
     DIR=$CACHE/$VERSION
     ROOT=$DIR/root/usr
+    # Texts of the server; since 11 under its own name.
+    MESSAGES=$ROOT/share/mariadb
+    [ -d "$MESSAGES/english" ] || MESSAGES=$ROOT/share/mysql
     PLUGINS=$DIR/plugin
 }
 
@@ -70,7 +73,7 @@ check_symbols() {
     local missing
     missing=$(comm -23 \
         <(nm -D --undefined-only "$1" | awk '$1 == "U" { print $2 }' | grep -v '@' | sort -u) \
-        <(nm -D --defined-only "$ROOT/sbin/mariadbd" | awk '{ print $3 }' | sed 's/@.*//' | sort -u))
+        <(nm -D --defined-only "$(server_elf)" | awk '{ print $3 }' | sed 's/@.*//' | sort -u))
     [ -z "$missing" ] || die "mariadbd $VERSION does not export what the plugin needs:" $missing
 }
 

@@ -2,7 +2,8 @@
 # Packages of one MariaDB version in the cache: the server with the libraries it needs, headers, the small archive of
 # services. Sourced by mariadb.sh.
 #
-#   CACHE/apt/           package lists of our own, so that source packages can be found and nothing of the machine changes
+#   CACHE/apt/           package lists of our own, so that source packages can be found and nothing of the machine changes;
+#   CACHE/apt.RELEASE/   those of another release of the system
 #   CACHE/VERSION/debs/  packages as fetched; the package client checks their hashes
 #   CACHE/VERSION/root/  the same unpacked
 #   CACHE/VERSION/src/   headers of the source
@@ -23,13 +24,24 @@ fetched_version() {
 apt_get() { apt-get -q -y "${APT[@]}" "$@"; }
 apt_cache() { apt-cache "${APT[@]}" "$@"; }
 
-# The machine's sources, asked for source packages too.
+# The machine's sources, asked for source packages too; of another release of the system if one is named. Against an empty machine
+# then: its programs need libraries of their own, the C library among them.
 own_lists() {
     command -v apt-get > /dev/null && command -v dpkg-deb > /dev/null ||
         die "apt-get and dpkg-deb are needed to fetch MariaDB; they come with Debian and what is made from it"
-    local apt=$CACHE/apt file
+    local release=${1:-} apt=$CACHE/apt${1:+.$1} file
     mkdir -p "$apt/sources" "$apt/lists/partial" "$apt/archives/partial"
     rm -f "$apt"/sources/*
+    APT=(-o Dir::Etc::SourceList=/dev/null -o "Dir::Etc::SourceParts=$apt/sources" -o "Dir::State::Lists=$apt/lists"
+        -o "Dir::Cache=$apt" -o APT::Sandbox::User= -o Debug::NoLocking=1 -o Acquire::Retries=3)
+    if [ -n "$release" ]; then
+        file=$(main_source)
+        [ -n "$file" ] || die "no source of whole releases is among this machine's package sources"
+        printf 'deb %s %s main\ndeb-src %s %s main\n' "$file" "$release" "$file" "$release" > "$apt/sources/release.list"
+        : > "$apt/status"
+        APT+=(-o "Dir::State::status=$apt/status")
+        return
+    fi
     for file in /etc/apt/sources.list /etc/apt/sources.list.d/*.list; do
         [ -f "$file" ] || continue
         sed -n -e 's/#.*//' -e '/^deb /{p;s/^deb /deb-src /p}' "$file" > "$apt/sources/$(basename "$file" .list).list"
@@ -38,9 +50,26 @@ own_lists() {
         [ -f "$file" ] || continue
         sed 's/^Types:.*/Types: deb deb-src/' "$file" > "$apt/sources/$(basename "$file")"
     done
-    APT=(-o Dir::Etc::SourceList=/dev/null -o "Dir::Etc::SourceParts=$apt/sources" -o "Dir::State::Lists=$apt/lists"
-        -o "Dir::Cache=$apt" -o APT::Sandbox::User= -o Debug::NoLocking=1 -o Acquire::Retries=3)
 }
+
+# Of the machine's sources the first that has whole releases: [signed-by=FILE] ADDRESS. Updates and security have names with more
+# behind the release's.
+main_source() {
+    {
+        sed -n -e 's/#.*//' -e 's/^deb \(\[[^]]*\] *\)\{0,1\}\([^ ]*\) [a-z]* \(.* \)\{0,1\}main\( .*\)\{0,1\}$/\1\2/p' \
+            /etc/apt/sources.list /etc/apt/sources.list.d/*.list 2> /dev/null || true
+        sed -s -e '/^#/d' -e '$G' /etc/apt/sources.list.d/*.sources 2> /dev/null | awk -v RS= '
+            function field(name) { return match($0, "(^|\n)" name ":[^\n]*") ? substr($0, RSTART, RLENGTH) : "" }
+            field("Types") ~ /[ :]deb( |$)/ && field("Components") ~ / main( |$)/ && field("Suites") ~ / [a-z]+( |$)/ {
+                split(field("URIs"), uri, / +/)
+                split(field("Signed-By"), key, / +/)
+                print (key[2] ~ /^\// ? "[signed-by=" key[2] "] " : "") uri[2]
+            }' || true
+    } | sed -n 1p
+}
+
+# The release of Debian that has a series which others do not have.
+release_of() { case $1 in 11.8 | 11.8.*) echo trixie ;; esac; }
 
 update_lists() {
     say 'reading the package sources of this machine'
@@ -52,37 +81,53 @@ update_lists() {
 available() { apt_cache madison mariadb-server-core | awk '{ print $3 }' | sort -Vru; }
 
 # 1:10.11.18-0+deb12u1 -> 10.11.18
-upstream() { local v=${1#*:}; printf '%s\n' "${v%%-*}"; }
+upstream() { local v=${1#*:}; printf '%s\n' "${v%%[-+]*}"; }
+
+# True if a version is the one that is asked for, or of the series.
+is_asked() { case $1 in "$MARIADB_VERSION" | "$MARIADB_VERSION".*) [ -n "$MARIADB_VERSION" ] ;; *) return 1 ;; esac; }
 
 # Those asked for, newest first.
 candidates() {
     local version
     for version in $(available); do
         case $(upstream "$version") in
-            "${MARIADB_VERSION:-none}") printf '%s\n' "$version" ;;
             "$SERIES".*) [ -n "$MARIADB_VERSION" ] || printf '%s\n' "$version" ;;
         esac
-        [ "$version" != "$MARIADB_VERSION" ] || printf '%s\n' "$version"
+        ! is_asked "$(upstream "$version")" && [ "$version" != "$MARIADB_VERSION" ] || printf '%s\n' "$version"
     done
 }
 
+# The newest that is there of what is asked for.
+fetched_already() {
+    local current version
+    current=$(cat "$CACHE/current" 2> /dev/null) || true
+    [ -n "$MARIADB_VERSION" ] || { [ -n "$current" ] && [ -e "$CACHE/$current/fetched" ]; return; }
+    version=$(cd "$CACHE" 2> /dev/null && for version in */fetched; do
+        ! is_asked "${version%/fetched}" || printf '%s\n' "${version%/fetched}"
+    done | sort -V | tail -n 1)
+    [ -n "$version" ] && printf '%s\n' "$version" > "$CACHE/current"
+}
+
 fetch() {
-    local current=
-    [ ! -s "$CACHE/current" ] || current=$(cat "$CACHE/current")
-    if [ -n "$current" ] && [ -e "$CACHE/$current/fetched" ]; then
-        case $MARIADB_VERSION in "" | "$current") return 0 ;; esac
-    fi
-    if [ -n "$MARIADB_VERSION" ] && [ -e "$CACHE/$MARIADB_VERSION/fetched" ]; then
-        printf '%s\n' "$MARIADB_VERSION" > "$CACHE/current"
-        return 0
-    fi
+    local version found release
+    ! fetched_already || return 0
     mkdir -p "$CACHE"
     exec 9> "$CACHE/lock"
     flock 9
-    own_lists
-    update_lists
-    local version found
-    found=$(candidates)
+    release=$(release_of "${MARIADB_VERSION:-$SERIES}")
+    if [ -n "${TREFOIL_MARIADB_PACKAGES:-}" ]; then
+        found=$(given_version)
+    else
+        own_lists
+        update_lists
+        found=$(candidates)
+    fi
+    if [ -n "$release" ] && { [ -z "$found" ] || [ -n "${TREFOIL_MARIADB_PACKAGES:-}" ]; }; then
+        say "packages of Debian $release, with libraries of their own"
+        own_lists "$release"
+        update_lists
+        [ -n "$found" ] || found=$(candidates)
+    fi
     if [ -z "$found" ]; then
         die "there is no MariaDB ${MARIADB_VERSION:-$SERIES} in this machine's package sources; there is:" $(available)
     fi
@@ -96,13 +141,21 @@ fetch() {
     die "no version could be fetched whole, of:" $found
 }
 
+# Of packages that are in a folder.
+given_version() {
+    local deb
+    deb=$(find "$TREFOIL_MARIADB_PACKAGES" -maxdepth 1 -name 'mariadb-server-core_*.deb' | sort -V | tail -n 1)
+    [ -n "$deb" ] || die "there is no mariadb-server-core_*.deb in $TREFOIL_MARIADB_PACKAGES (TREFOIL_MARIADB_PACKAGES)"
+    dpkg-deb -f "$deb" Version
+}
+
 fetch_version() {
     local version=$1 dir
     dir=$CACHE/$(upstream "$version")
     mkdir -p "$dir/debs"
     fetch_source "$version" "$dir" || return 1
     fetch_packages "$version" "$dir" || return 1
-    unpack "$dir" && headers "$dir" || return 1
+    unpack "$dir" && own_loader "$dir" && headers "$dir" || return 1
     rm -rf "$dir/source"
     printf '%s\n' "$version" > "$dir/fetched"
     say "MariaDB $(upstream "$version") is in $dir"
@@ -112,8 +165,12 @@ fetch_version() {
 fetch_source() {
     local version=$1 dir=$2
     [ ! -d "$dir/src" ] || return 0
-    say "the source of $version (about 115 MB)"
     mkdir -p "$dir/source"
+    if [ -n "${TREFOIL_MARIADB_PACKAGES:-}" ]; then
+        cp "$TREFOIL_MARIADB_PACKAGES"/mariadb_"$(upstream "$version")"*.orig.tar.* "$dir/source/"
+        return
+    fi
+    say "the source of $version (about 115 MB)"
     if ! (cd "$dir/source" && apt_get source --download-only --only-source "mariadb=$version" > ../source.log 2>&1); then
         say "its source is not to be had: $(grep -m1 '^E:' "$dir/source.log" || echo "see $dir/source.log")"
         rm -rf "$dir/source"
@@ -125,11 +182,29 @@ fetch_source() {
 fetch_packages() {
     local version=$1 dir=$2
     say "packages of $version (about 18 MB)"
+    if [ -n "${TREFOIL_MARIADB_PACKAGES:-}" ]; then
+        given_packages "$dir"
+        return
+    fi
     apt_get install --download-only --no-install-recommends --allow-downgrades --reinstall \
         "${NEEDED[@]/%/=$version}" > "$dir/packages.log" 2>&1 || { log_tail "$dir/packages.log"; return 1; }
     (cd "$dir/debs" && apt_get download "${NEEDED[@]/%/=$version}" "${FILES_ONLY[@]/%/=$version}" \
         >> ../packages.log 2>&1) || { log_tail "$dir/packages.log"; return 1; }
-    find "$CACHE/apt/archives" -maxdepth 1 -name '*.deb' -exec mv -f -t "$dir/debs" {} +
+    find "$CACHE"/apt*/archives -maxdepth 1 -name '*.deb' -exec mv -f -t "$dir/debs" {} +
+}
+
+# Those of a folder, and what they depend on.
+given_packages() {
+    local dir=$1 name file given=()
+    for name in "${NEEDED[@]}" "${FILES_ONLY[@]}"; do
+        file=$(find "$TREFOIL_MARIADB_PACKAGES" -maxdepth 1 -name "${name}_*.deb" | sort -V | tail -n 1)
+        [ -n "$file" ] || die "there is no ${name}_*.deb in $TREFOIL_MARIADB_PACKAGES (TREFOIL_MARIADB_PACKAGES)"
+        cp "$file" "$dir/debs/"
+        case " ${NEEDED[*]} " in *" $name "*) given+=("$file") ;; esac
+    done
+    apt_get install --download-only --no-install-recommends --allow-downgrades --reinstall "${given[@]}" \
+        > "$dir/packages.log" 2>&1 || { log_tail "$dir/packages.log"; return 1; }
+    find "$CACHE"/apt*/archives -maxdepth 1 -name '*.deb' -exec mv -f -t "$dir/debs" {} +
 }
 
 # What a program names and neither this machine nor the server's packages have. Read whole: under `pipefail` a reader that
@@ -178,6 +253,23 @@ unpack() {
         dpkg-deb -x "$deb" "$dir/root.part" || return 1
     done
     mv "$dir/root.part" "$dir/root"
+}
+
+# Programs with a C library of their own start through its loader: a script takes the place of each.
+own_loader() {
+    local dir=$1 loader libraries program own
+    loader=$(find "$dir/root" -name 'ld-linux*' | sed -n 1p)
+    [ -n "$loader" ] || return 0
+    libraries=$(find "$dir/root" -path '*/lib*' -name 'lib*.so*' -printf '%h\n' | sort -u | paste -sd:)
+    for program in mariadbd mariadb my_print_defaults resolveip mariadb-binlog mariadb-dump; do
+        program=$(find "$dir/root/usr" -path "*bin/$program" -type f | sed -n 1p)
+        [ -n "$program" ] && [ "$(head -c 4 "$program")" = $'\x7fELF' ] || continue
+        own=$program.own
+        mv "$program" "$own"
+        printf '#!/bin/sh\nexec "%s" --library-path "%s" "%s" "$@"\n' "$loader" "$libraries" "$own" > "$program"
+        chmod +x "$program"
+    done
+    printf '%s\n' "$loader" > "$dir/root/loader"
 }
 
 # Of the source what engines are compiled with, 10 MB; of the generated headers those of the distribution's own build.

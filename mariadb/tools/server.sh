@@ -3,9 +3,14 @@
 
 server_program() { printf '%s\n' "$ROOT/sbin/mariadbd"; }
 
+# The same where it is started by a script (packages.sh).
+server_elf() { if [ -e "$ROOT/sbin/mariadbd.own" ]; then printf '%s\n' "$ROOT/sbin/mariadbd.own"; else server_program; fi; }
+
 # Libraries that the machine lacks are beside the server, or in the tree that is named.
 private_libraries() {
     local dirs
+    # Programs that have a loader of their own find them by it.
+    [ ! -e "${1:-$DIR/root}/loader" ] || return 0
     dirs=$(find "${1:-$DIR/root}" -name 'lib*.so.*' -path '*/lib/*' -printf '%h\n' | sort -u | paste -sd:)
     export LD_LIBRARY_PATH=$dirs${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 }
@@ -41,7 +46,7 @@ start_server() {
     # shellcheck disable=SC2086
     set -- "$@" ${TREFOIL_MARIADB_SERVER_ARGS:-}
     ERRORS=$DATA/error.log
-    "$(server_program)" --no-defaults --basedir="$ROOT" --lc-messages-dir="$ROOT/share/mysql" --datadir="$DATA" \
+    "$(server_program)" --no-defaults --basedir="$ROOT" --lc-messages-dir="$MESSAGES" --datadir="$DATA" \
         --plugin-dir="$PLUGINS" --socket="$SOCKET" --pid-file="$SOCKETS/pid" --tmpdir="$SOCKETS" --skip-networking \
         --user="$(id -un)" --log-error="$ERRORS" --plugin-maturity=experimental --plugin-load-add=ha_trefoil.so "$@" < /dev/null &
     SERVER=$!
