@@ -127,7 +127,7 @@ fn waits_and_deadlocks_are_listed() {
 }
 
 /// Who waits tells who is in the way, also of one who took the lock behind its back, and whoever hears it may end that one: no
-/// latch is held. Guards: `Locks::sleep` looks again, `Locks::blockers` gives its latch back.
+/// latch is held. Guard: `Locks::sleep` looks again.
 #[test]
 fn who_is_in_the_way_is_told_while_the_wait_lasts() {
     for seed in 0..20 {
