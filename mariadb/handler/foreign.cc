@@ -281,8 +281,9 @@ void Foreign_change::add(const TABLE *table, const Foreign_key &key)
     to.name= text(key.name);
   const LEX_CSTRING &db= key.ref_db.str ? key.ref_db : table->s->db;
   /* The table's own definition is not to be looked for while it is made: the server would keep it if that fails. */
-  if (my_strcasecmp(table_alias_charset, db.str, table->s->db.str) ||
-      my_strcasecmp(table_alias_charset, key.ref_table.str, table->s->table_name.str))
+  auto differ= [](const LEX_CSTRING &a, const LEX_CSTRING &b)
+  { return table_alias_charset->strnncoll(a.str, a.length, b.str, b.length) != 0; };
+  if (differ(db, table->s->db) || differ(key.ref_table, table->s->table_name))
     m_parents.emplace_back(db, key.ref_table);
   to.parent= keep(path_of(key.ref_db.str ? key.ref_db : table->s->db, key.ref_table));
   for (const List<Key_part_spec> *columns : {&key.columns, &key.ref_columns})
