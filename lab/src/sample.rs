@@ -33,6 +33,9 @@ const PERF: &str = "perf";
 /// perf that has not begun by then is not waited for.
 const ATTACHES_WITHIN: Duration = Duration::from_secs(5);
 
+/// What perf lacks, as a rule.
+const REMEDY: &str = "sysctl kernel.perf_event_paranoid=1 allows it";
+
 /// Samples the steps of a turn.
 #[derive(Debug)]
 pub struct Sampler {
@@ -44,8 +47,8 @@ pub struct Sampler {
 struct State {
     process: Option<u32>,
     turn: Option<Turn>,
-    /// perf, and the step.
-    running: Option<(Child, String)>,
+    /// perf, and the step that it samples, whichever comes next.
+    running: Option<(Child, Turn, String)>,
     failure: Option<String>,
 }
 
@@ -80,15 +83,28 @@ impl Sampler {
         self.flames.join("perf.data")
     }
 
+    /// What perf says.
+    fn said(&self) -> PathBuf {
+        self.flames.join("perf.txt")
+    }
+
+    /// What perf said, with what can be done.
+    fn complaint(&self) -> String {
+        let said = fs::read_to_string(self.said()).unwrap_or_default();
+        let lines: Vec<&str> = said.lines().map(str::trim).filter(|line| !line.is_empty()).take(3).collect();
+        format!("perf: {} ({REMEDY})", if lines.is_empty() { "it said nothing".into() } else { lines.join(" ") })
+    }
+
     /// A step begins.
     pub fn begins(&self, step: &str) {
         self.ends();
         let mut state = self.state();
-        let Some(process) = state.process else { return };
+        let (Some(process), Some(turn)) = (state.process, state.turn) else { return };
         let mut command = Command::new(PERF);
         command.args(["record", "--quiet", "--event=cpu-clock", "--call-graph=dwarf,16384", "--freq", RATE]);
         command.arg("--pid").arg(process.to_string()).arg("--output").arg(self.data());
-        match command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn() {
+        let said = fs::File::create(self.said()).map_or_else(|_| Stdio::null(), Stdio::from);
+        match command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(said).spawn() {
             Ok(mut perf) => {
                 // Threads of the step are seen because those that make them are: perf has to be there first.
                 let began = Instant::now();
@@ -99,7 +115,7 @@ impl Sampler {
                 {
                     std::thread::sleep(Duration::from_millis(5));
                 }
-                state.running = Some((perf, step.to_owned()));
+                state.running = Some((perf, turn, step.to_owned()));
             }
             Err(error) => {
                 state.failure.get_or_insert(format!("perf did not start: {error}"));
@@ -110,20 +126,22 @@ impl Sampler {
     /// The operations of the step are done; nothing if that was said already.
     pub fn ends(&self) {
         let mut state = self.state();
-        let Some((mut perf, step)) = state.running.take() else { return };
-        if let Some(process) = Pid::from_raw(perf.id() as i32) {
+        let Some((mut perf, turn, step)) = state.running.take() else { return };
+        // One that has ended has given its number back, and another process may have it.
+        if let (Ok(None), Some(process)) = (perf.try_wait(), Pid::from_raw(perf.id() as i32)) {
             let _ = kill_process(process, Signal::INT);
         }
         let _ = perf.wait();
-        let Some(turn) = state.turn else { return };
         let made = self.stacks().and_then(|stacks| {
             let file = self.flames.join(file_name(turn, &step));
             fs::write(&file, folded(&stacks)).map_err(|error| format!("{}: {error}", file.display()))
         });
         let _ = fs::remove_file(self.data());
         if let Err(why) = made {
-            state.failure.get_or_insert(format!("{step} was not sampled: {why}"));
+            let complaint = self.complaint();
+            state.failure.get_or_insert(format!("{step} was not sampled: {why}; {complaint}"));
         }
+        let _ = fs::remove_file(self.said());
     }
 
     fn stacks(&self) -> Result<BTreeMap<String, u64>, String> {
@@ -142,7 +160,8 @@ impl Sampler {
     }
 }
 
-/// A run that ends in the middle of a step leaves no perf behind.
+/// A run that ends in the middle of a step leaves no perf behind. Of one that is killed perf ends by itself, with the process
+/// that it watches: this one, or a server that ends with this one.
 impl Drop for Sampler {
     fn drop(&mut self) {
         self.ends();
@@ -162,7 +181,7 @@ pub fn check() -> Result<(), Failure> {
     match tried {
         Ok(output) if output.status.success() => Ok(()),
         Ok(output) => Err(Failure::Usage(format!(
-            "unsupported: --sample: perf may not sample here (sysctl kernel.perf_event_paranoid=1 allows it): {}",
+            "unsupported: --sample: perf may not sample here ({REMEDY}): {}",
             String::from_utf8_lossy(&output.stderr).trim()
         ))),
         Err(error) => {
@@ -215,16 +234,35 @@ fn flame_of(record: &RunRecord, name: &str) -> Option<Flame> {
     let mut number = |letter: char| parts.next()?.strip_prefix(letter)?.parse::<usize>().ok()?.checked_sub(1);
     let (target, case) = (number('t')?, number('c')?);
     let cases = record.plan.cases();
-    let here = cases.get(case)?;
+    let (number, here) = (case + 1, cases.get(case)?);
     let case =
         if cases.len() > 1 { format!("{} clients, {} tables", here.clients, here.tables) } else { String::new() };
     let target = record.name_of(record.targets.get(target)?).to_owned();
-    Some(Flame { target, case, step: parts.next()?.to_owned(), stacks: BTreeMap::new() })
+    Some(Flame { target, case, number, step: parts.next()?.to_owned(), stacks: BTreeMap::new() })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A settle behind no load is not said to be finished: what is sampled of it stays with its own turn.
+    #[test]
+    fn what_runs_on_is_filed_under_the_turn_in_which_it_began() {
+        let dir = tempfile::tempdir().unwrap();
+        let sampler = Sampler::new(dir.path()).unwrap();
+        let turn = |case| Turn { target: 0, case, repeat: 1 };
+        sampler.watch(Runs::Inside, turn(0));
+        let ended = Command::new("true").spawn().unwrap();
+        sampler.state().running = Some((ended, turn(0), "settle".into()));
+        sampler.watch(Runs::Inside, turn(1));
+        assert_eq!(sampler.state().running.as_ref().map(|(_, turn, _)| turn.case), Some(0));
+        fs::write(sampler.said(), "  no permission\n\n").unwrap();
+        sampler.ends();
+        let why = sampler.take_failure().unwrap();
+        assert!(why.starts_with("settle was not sampled: "), "{why}");
+        assert!(why.contains("perf: no permission (sysctl kernel.perf_event_paranoid=1"), "{why}");
+        assert!(sampler.state().running.is_none() && !sampler.said().exists());
+    }
 
     #[test]
     fn stacks_go_from_the_outermost_to_the_innermost_frame() {

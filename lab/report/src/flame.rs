@@ -16,6 +16,8 @@ const ROW: f64 = 17.0;
 const LEAST_WIDTH: f64 = 0.8;
 /// About what a letter takes.
 const LETTER: f64 = 6.4;
+/// Frames of a stack that are drawn, from the outermost in: a recursion without an end has no picture.
+const DEEPEST: usize = 256;
 /// A change of this share is as red, or as blue, as it gets.
 const FULL_CHANGE: f64 = 0.10;
 
@@ -26,6 +28,8 @@ pub struct Flame {
     pub target: String,
     /// Tables and clients in words, where there are several.
     pub case: String,
+    /// The position of the case in its run, from 1.
+    pub number: usize,
     /// The step.
     pub step: String,
     /// How often each stack was met.
@@ -66,7 +70,7 @@ impl Frame {
             let share = *count as f64 / all;
             let mut frame = &mut *self;
             frame.count(share, *count, is_before);
-            for name in stack.split(';') {
+            for name in stack.split(';').take(DEEPEST) {
                 frame = frame.called.entry(name.to_owned()).or_default();
                 frame.count(share, *count, is_before);
             }
@@ -222,6 +226,13 @@ mod tests {
         assert!(svg.contains("b: 40.0 %, 40 samples, -10.0 points") && svg.contains("fill=\"#5555ff\""), "{svg}");
         let same = drawn("t", &stacks(&[("a", 6)]), Some(&stacks(&[("a", 600)])));
         assert!(same.contains("+0.0 points") && !same.contains("#5555ff") && same.contains("#ffffff"), "{same}");
+    }
+
+    #[test]
+    fn a_stack_without_an_end_is_cut() {
+        let deep = vec!["f"; 200_000].join(";");
+        let svg = drawn("t", &stacks(&[(&deep, 1)]), None);
+        assert_eq!(frames(&svg).len(), DEEPEST + 1);
     }
 
     #[test]

@@ -27,6 +27,9 @@ pub struct Flame {
     /// The target [default: the only one]
     #[arg(long, value_name = "TARGET")]
     pub target: Option<String>,
+    /// The case of tables and clients, by its position in the run from 1 [default: the only one]
+    #[arg(long, value_name = "N")]
+    pub case: Option<usize>,
     /// Where the picture is written [default: stdout]
     #[arg(short, long, value_name = "FILE.svg")]
     pub output: Option<PathBuf>,

@@ -87,19 +87,26 @@ fn room_of(free: u64, total: u64) -> Finding {
     )
 }
 
+/// The control groups for processor time that a process is in, as `/proc/self/cgroup` names them, with all above them.
+fn groups_of(text: &str) -> Vec<String> {
+    let mut paths = vec![String::new()];
+    for line in text.lines() {
+        let mut parts = line.splitn(3, ':').skip(1);
+        if let (Some(controllers), Some(path)) = (parts.next(), parts.next())
+            && (controllers.is_empty() || controllers.split(',').any(|name| name == "cpu"))
+        {
+            let above = Path::new(path).ancestors().map(|path| path.display().to_string());
+            paths.extend(above.filter(|path| path != "/"));
+        }
+    }
+    paths
+}
+
 /// Processor time that the control groups allow: of all groups this process is in, the tightest.
 fn quota(groups: &str, cores: u32) -> Option<Finding> {
     let mut limits = Vec::new();
     let read = |path: String| fs::read_to_string(path).ok();
-    let mut paths = vec![String::new()];
-    for line in groups.lines() {
-        let mut parts = line.splitn(3, ':').skip(1);
-        if let (Some(controllers), Some(path)) = (parts.next(), parts.next()) {
-            let is_its = controllers.is_empty() || controllers.split(',').any(|name| name == "cpu");
-            paths.extend(is_its.then(|| path.trim_end_matches('/').to_owned()));
-        }
-    }
-    for path in paths {
+    for path in groups_of(groups) {
         limits.extend(read(format!("/sys/fs/cgroup{path}/cpu.max")).and_then(|text| processors(&text)));
         for first in ["cpu", "cpu,cpuacct"] {
             let file = |name: &str| read(format!("/sys/fs/cgroup/{first}{path}/cpu.cfs_{name}_us"));
@@ -180,6 +187,12 @@ mod tests {
         let gib = 1u64 << 30;
         assert_eq!(room_of(50 * gib, 100 * gib), ("free disk", "50.0 of 100.0 GiB".into(), Verdict::Ok));
         assert_eq!((mark(&room_of(gib, 10 * gib)), mark(&room_of(40 * gib, 1_000 * gib))), ("warning", "warning"));
+    }
+
+    #[test]
+    fn a_group_is_limited_by_all_above_it() {
+        assert_eq!(groups_of("0::/a/b/c\n"), ["", "/a/b/c", "/a/b", "/a"]);
+        assert_eq!(groups_of("4:cpu,cpuacct:/x\n3:memory:/y\n0::/\n"), ["", "/x"]);
     }
 
     #[test]
