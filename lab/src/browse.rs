@@ -8,7 +8,7 @@ use lab_target::known_targets;
 use lab_target::trefoil::PARAMETERS;
 
 use crate::cli::Format;
-use crate::folder::{Folder, RUNS, RunRecord, read_json, read_steps, write_whole};
+use crate::folder::{Folder, RUNS, RunRecord, SAMPLED, read_json, read_steps, write_whole};
 use crate::outcome::Failure;
 use crate::run::plan;
 use crate::table;
@@ -51,6 +51,7 @@ fn input_of(path: &Path, record: RunRecord, steps: Vec<lab_measure::record::Step
     settings.extend(record.setup.disk_group.clone().map(|rates| ("disk's control group".into(), rates)));
     settings
         .extend(record.setup.memory_limit_bytes.map(|bytes| ("memory limit".into(), format!("{} MiB", bytes >> 20))));
+    settings.extend(record.is_sampled.then(|| ("sampled".into(), SAMPLED.into())));
     let targets = record.targets.iter().cloned().zip(record.described.iter().cloned());
     lab_report::Run {
         name: path.display().to_string(),
@@ -175,6 +176,9 @@ pub fn show(run: &Path, format: Format) -> Result<(), Failure> {
             println!("storage   {} on {} ({})", mount.filesystem, mount.source, mount.options);
         }
         println!("commit    {} ({})", environment.commit, environment.build);
+        if record.is_sampled {
+            println!("sampled   {SAMPLED}");
+        }
         if let Some(why) = &record.ended_by {
             println!("ended by  {why}");
         }

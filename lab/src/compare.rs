@@ -3,12 +3,13 @@
 //! 1. Sides are made of the runs: one target in one case of one run, its repetitions in order.
 //! 2. Every side but the base is set beside the base of the same case. With `--base RUN` that is the same target in
 //!    the base run (or the only one there); with `--base TARGET` that target in the same run, else the first that has it.
-//!    Only what belongs together is set side by side: runs of one workload, and of two plans the same part at the same
-//!    size. Parts of one plan never are, unless one of them is named as the base.
+//!    Only what belongs together is set side by side ([`origin`]): runs of one workload, of two runs of a plan the same part
+//!    at the same size, of a plan and a run the part of that size. Parts of one plan never are, unless one of them is named as the base.
 //! 3. Every ratio is estimated and all of them are judged together ([`lab_measure::judge`]).
 //! 4. Conditions of `--fail-on` are judged by themselves: few ratios are asked for, so smaller differences are certain.
 
 mod ci;
+pub mod origin;
 pub mod printed;
 mod sides;
 mod threshold;
@@ -79,12 +80,33 @@ pub struct Line {
     pub verdict: Verdict,
 }
 
+/// What is compared with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Base {
+    /// A run or a plan.
+    Run(PathBuf),
+    /// A target by its name.
+    Target(String),
+    /// A target by its position among [`Compared::targets`], from 1.
+    Number(usize),
+}
+
+impl Base {
+    /// As `--base` names it.
+    fn named(text: &str) -> Base {
+        let path = PathBuf::from(text);
+        if path.join("run.json").exists() || is_plan(&path) { Base::Run(path) } else { Base::Target(text.to_owned()) }
+    }
+}
+
 /// A comparison, and what it was made of.
 pub struct Compared {
     /// One number of one step each.
     pub lines: Vec<Line>,
     /// What a reader has to know.
     pub notes: Vec<String>,
+    /// The targets of all sides by their names.
+    pub targets: Vec<String>,
     sides: Sides,
     pairs: Vec<Pair>,
 }
@@ -92,13 +114,16 @@ pub struct Compared {
 /// Compares runs and plans.
 pub fn compared(
     named: &[PathBuf],
-    base: Option<&str>,
+    base: Option<&Base>,
     metrics: &[&'static str],
     margin: f64,
 ) -> Result<Compared, Failure> {
     let mut sources = named.to_vec();
-    let base_run = base.map(PathBuf::from).filter(|path| path.join("run.json").exists() || is_plan(path));
-    sources.extend(base_run.filter(|base| !named.iter().any(|run| sides::same_folder(run, base))));
+    if let Some(Base::Run(base)) = base
+        && !named.iter().any(|run| sides::same_folder(run, base))
+    {
+        sources.push(base.clone());
+    }
     let sides = Sides::read(&sources)?;
     let (pairs, alone) = sides.pairs(base)?;
     let lines = judged(&sides, &pairs, metrics, margin, &|_, _| true);
@@ -106,7 +131,7 @@ pub fn compared(
         return Err(Failure::Failed("the sides have no step with a common number".into()));
     }
     let notes = sides.notes(&pairs).into_iter().chain(alone).collect();
-    Ok(Compared { lines, notes, sides, pairs })
+    Ok(Compared { lines, notes, targets: sides.targets(), sides, pairs })
 }
 
 /// Runs the command.
@@ -114,7 +139,7 @@ pub fn compare(options: &Compare) -> Result<(), Failure> {
     let thresholds = options.fail_on.iter().map(|text| Threshold::parse(text)).collect::<Result<Vec<_>, _>>()?;
     let metrics = wanted(&options.metrics)?;
     let margin = options.margin / 100.0;
-    let made = compared(&options.runs, options.base.as_deref(), &metrics, margin)?;
+    let made = compared(&options.runs, options.base.as_deref().map(Base::named).as_ref(), &metrics, margin)?;
     made.notes.iter().for_each(|note| eprintln!("note: {note}"));
     print!("{}", printed::printed(&made.lines, options.format));
     let verdict = verdict_of(&made.sides, &made.pairs, &thresholds, margin);

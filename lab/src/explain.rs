@@ -1,20 +1,20 @@
 //! `lab explain RUN_A RUN_B`: why is an operation slower or faster, part by part? The model is in [`lab_measure::explain`].
 //!
-//! 1. Steps are set side by side: the same target (by its name), case and step of both runs; with one target in each run,
-//!    whatever they are called.
+//! 1. Steps are set side by side: of runs that belong together ([`crate::compare::origin`]; of plans part by part) the same
+//!    target (by its name), case and step; with one target on each side, whatever they are called.
 //! 2. Repetitions are averaged, which keeps parts adding up.
 //! 3. The part that changed most comes first.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use lab_measure::explain::{Change, Split, UNEXPLAINED, changes, mean, split};
 use lab_measure::record::StepRecord;
 use serde::Serialize;
 
 use crate::cli::{Explain, ExplainFormat};
-use crate::folder::{Folder, read_steps};
+use crate::compare::origin::Origin;
+use crate::folder::read_steps;
 use crate::outcome::Failure;
-use crate::run::plan::expanded;
 
 /// A step of both runs.
 #[derive(Debug, Serialize)]
@@ -38,38 +38,62 @@ pub struct Explained {
     pub beside: Vec<Change>,
 }
 
-/// A target in a case: its name, tables, clients, cores.
-type Key = (String, (u32, u32, Option<u32>));
-
-/// All steps of a run or a plan, targets under their names: a plan of several parts has each part's targets apart.
-fn steps_of(run: &Path) -> Result<Vec<StepRecord>, Failure> {
-    let mut all = Vec::new();
-    let paths = expanded(&[run.to_path_buf()])?;
-    for path in &paths {
-        let (folder, record) = Folder::open(path)?;
-        let mut steps = read_steps(&folder.path)?;
-        let part = path.file_name().filter(|_| paths.len() > 1);
-        let part = part.map(|part| format!(" [{}]", part.to_string_lossy())).unwrap_or_default();
-        for step in &mut steps {
-            step.result.target = format!("{}{part}", record.name_of(&step.result.target));
-        }
-        all.extend(steps);
-    }
-    Ok(all)
+/// A run or a part of a plan with its steps, targets under their names.
+struct Side {
+    origin: Origin,
+    steps: Vec<StepRecord>,
 }
 
-fn targets(steps: &[StepRecord]) -> Vec<&str> {
-    let mut names: Vec<&str> = steps.iter().map(|step| step.result.target.as_str()).collect();
-    names.sort_unstable();
-    names.dedup();
-    names
+impl Side {
+    fn all(run: &Path) -> Result<Vec<Side>, Failure> {
+        let read = |origin: Origin| {
+            let mut steps = read_steps(&origin.path)?;
+            for step in &mut steps {
+                step.result.target = origin.record.name_of(&step.result.target).to_owned();
+            }
+            Ok(Side { origin, steps })
+        };
+        Origin::all(run)?.into_iter().map(read).collect()
+    }
+
+    fn targets(&self) -> Vec<&str> {
+        let mut names: Vec<&str> = self.steps.iter().map(|step| step.result.target.as_str()).collect();
+        names.sort_unstable();
+        names.dedup();
+        names
+    }
+
+    /// How a target is called where all parts stand beside each other.
+    fn shown(&self, target: &str) -> String {
+        match self.origin.part.as_ref().filter(|part| part.has_others) {
+            Some(part) => format!("{target} [{}]", part.name),
+            None => target.to_owned(),
+        }
+    }
+
+    /// The targets that are looked at.
+    fn chosen(&self, wanted: Option<&String>) -> Vec<&str> {
+        let is_it = |name: &&str| wanted.is_none_or(|wanted| wanted == name || *wanted == self.shown(name));
+        self.targets().into_iter().filter(is_it).collect()
+    }
+}
+
+/// As [`lab_measure::result::StepResult::case`].
+type Case = (u32, u32, Option<u32>);
+
+/// A name that no side has is a mistake.
+fn check_name(sides: &[Side], wanted: Option<&String>, run: &Path) -> Result<(), Failure> {
+    let Some(name) = wanted.filter(|_| sides.iter().all(|side| side.chosen(wanted).is_empty())) else { return Ok(()) };
+    let mut known: Vec<String> = Vec::new();
+    sides.iter().for_each(|side| known.extend(side.targets().into_iter().map(|target| side.shown(target))));
+    Err(Failure::Usage(format!("{} has no target {name}; it has {}", run.display(), known.join(", "))))
 }
 
 /// Steps of one target and case with their averages, in the order in which they ran.
-fn splits(steps: &[StepRecord], key: &Key) -> Vec<(String, Split, usize)> {
+fn splits(steps: &[StepRecord], target: &str, case: Case) -> Vec<(String, Split, usize)> {
     let mut names: Vec<&str> = Vec::new();
     let own: Vec<&StepRecord> =
-        steps.iter().filter(|step| (&step.result.target, step.result.case()) == (&key.0, key.1)).collect();
+        steps.iter().filter(|step| (step.result.target.as_str(), step.result.case()) == (target, case)).collect();
     for step in &own {
         if !names.contains(&step.result.step.as_str()) {
             names.push(&step.result.step);
@@ -85,7 +109,8 @@ fn splits(steps: &[StepRecord], key: &Key) -> Vec<(String, Split, usize)> {
 
 /// Runs the command.
 pub fn explain(options: &Explain) -> Result<(), Failure> {
-    let all = explained_steps(options)?;
+    let (all, notes) = explained_steps(options)?;
+    notes.iter().for_each(|note| eprintln!("note: {note}"));
     match options.format {
         ExplainFormat::Json => {
             println!("{}", serde_json::to_string_pretty(&all).expect("only text and numbers"));
@@ -95,54 +120,69 @@ pub fn explain(options: &Explain) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Every step that both runs have.
-pub fn explained_steps(options: &Explain) -> Result<Vec<Explained>, Failure> {
-    let (before, after) = (steps_of(&options.base)?, steps_of(&options.run)?);
-    let chosen = |steps: &[StepRecord], wanted: &Option<String>, run: &PathBuf| -> Result<Vec<String>, Failure> {
-        let known = targets(steps);
-        match wanted {
-            None => Ok(known.into_iter().map(String::from).collect()),
-            Some(name) if known.contains(&name.as_str()) => Ok(vec![name.clone()]),
-            Some(name) => {
-                Err(Failure::Usage(format!("{} has no target {name}; it has {}", run.display(), known.join(", "))))
-            }
+/// Every step that both runs have, and what a reader has to know.
+pub fn explained_steps(options: &Explain) -> Result<(Vec<Explained>, Vec<String>), Failure> {
+    let (before, after) = (Side::all(&options.base)?, Side::all(&options.run)?);
+    let (base_target, target) = (options.base_target.as_ref(), options.target.as_ref());
+    check_name(&before, base_target, &options.base)?;
+    check_name(&after, target, &options.run)?;
+    let (mut all, mut notes, mut apart) = (Vec::new(), Vec::new(), Vec::new());
+    for other in &after {
+        let Some(base) = before.iter().find(|base| base.origin.apart(&other.origin).is_none()) else {
+            let why = before.first().and_then(|base| base.origin.apart(&other.origin)).unwrap_or_default();
+            apart.push(format!("{} has nothing beside it: {why}", other.origin.path.display()));
+            continue;
+        };
+        let found = pair(base, other, options);
+        if !found.is_empty() {
+            let differences = base.origin.differences(&other.origin);
+            let [left, right] = [base, other].map(|side| side.origin.path.display());
+            notes.extend(differences.iter().map(|what| format!("{left} and {right} differ in their {what}")));
         }
-    };
-    let bases = chosen(&before, &options.base_target, &options.base)?;
-    let others = chosen(&after, &options.target, &options.run)?;
-    let pairs: Vec<(&String, &String)> = match (bases.as_slice(), others.as_slice()) {
-        ([base], [other]) => vec![(base, other)],
-        _ => bases.iter().filter_map(|base| Some((base, others.iter().find(|other| *other == base)?))).collect(),
+        all.extend(found);
+    }
+    if all.is_empty() {
+        let reasons = if apart.is_empty() { String::new() } else { format!(" ({})", apart.join("; ")) };
+        return Err(Failure::Usage(format!(
+            "the runs have no step of statements in common{reasons}, with the same tables and clients; name targets with \
+             --base-target and --target, or runs of this lab's version"
+        )));
+    }
+    notes.extend(apart);
+    Ok((all, notes))
+}
+
+/// The steps of two runs that belong together.
+fn pair(before: &Side, after: &Side, options: &Explain) -> Vec<Explained> {
+    let bases = before.chosen(options.base_target.as_ref());
+    let others = after.chosen(options.target.as_ref());
+    let pairs: Vec<(&str, &str)> = match (bases.as_slice(), others.as_slice()) {
+        ([base], [other]) => vec![(*base, *other)],
+        _ => bases.iter().copied().filter(|base| others.contains(base)).map(|base| (base, base)).collect(),
     };
     let mut all = Vec::new();
     for (base, other) in pairs {
-        let mut cases: Vec<_> =
-            before.iter().filter(|step| step.result.target == *base).map(|step| step.result.case()).collect();
+        let mut cases: Vec<Case> =
+            before.steps.iter().filter(|step| step.result.target == base).map(|step| step.result.case()).collect();
         cases.dedup();
         for case in cases {
-            let of_after = splits(&after, &(other.clone(), case));
-            for (step, left, left_count) in splits(&before, &(base.clone(), case)) {
+            let of_after = splits(&after.steps, other, case);
+            for (step, left, left_count) in splits(&before.steps, base, case) {
                 if options.step.as_ref().is_some_and(|wanted| *wanted != step) {
                     continue;
                 }
                 let Some((_, right, count)) = of_after.iter().find(|(name, ..)| *name == step) else { continue };
-                all.push(explained((base, other), case, &step, (&left, left_count), (right, *count)));
+                let names = (before.shown(base), after.shown(other));
+                all.push(explained((&names.0, &names.1), case, &step, (&left, left_count), (right, *count)));
             }
         }
     }
-    if all.is_empty() {
-        return Err(Failure::Usage(
-            "the runs have no step of statements in common, with the same tables and clients; name targets with \
-             --base-target and --target, or runs of this lab's version"
-                .into(),
-        ));
-    }
-    Ok(all)
+    all
 }
 
 fn explained(
     (base, target): (&str, &str),
-    (tables, clients, _): (u32, u32, Option<u32>),
+    (tables, clients, _): Case,
     step: &str,
     (before, before_count): (&Split, usize),
     (after, after_count): (&Split, usize),

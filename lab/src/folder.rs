@@ -31,8 +31,14 @@ use crate::outcome::Failure;
 pub const RUNS: &str = "bench-results";
 /// One line a second.
 pub const PROGRESS: &str = "progress.tsv";
+/// How often, and how far apart, a writer asks for a run that somebody looks at.
+const HOLD_TRIES: u32 = 200;
+const HOLD_PAUSE: std::time::Duration = std::time::Duration::from_millis(5);
 /// The running numbers of a run under way.
 pub const METRICS: &str = "metrics.prom";
+
+/// Why numbers of a sampled run are not used.
+pub const SAMPLED: &str = "stacks were sampled meanwhile, so its numbers are no measurement";
 
 /// What every target was opened with.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -233,12 +239,22 @@ impl Folder {
         }
     }
 
-    /// Holds the run as being under way until what is returned is dropped, or its process ends however it ends.
-    pub fn hold(&self) -> Option<fs::File> {
-        let file = fs::OpenOptions::new().create(true).append(true).open(self.path.join(PROGRESS)).ok()?;
-        // Others look for a moment; nobody else holds it for long.
-        rustix::fs::flock(&file, FlockOperation::LockShared).ok()?;
-        Some(file)
+    /// Holds the run as being under way until what is returned is dropped, or its process ends however it ends; nothing on a
+    /// file system without locks. Whoever looks holds it for a moment, and together with others who look; two writers do not.
+    pub fn hold(&self) -> Result<Option<fs::File>, Failure> {
+        let file = fs::OpenOptions::new().create(true).append(true).open(self.path.join(PROGRESS));
+        let Ok(file) = file else { return Ok(None) };
+        for _ in 0..HOLD_TRIES {
+            match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => return Ok(Some(file)),
+                Err(rustix::io::Errno::WOULDBLOCK) => std::thread::sleep(HOLD_PAUSE),
+                Err(_) => return Ok(None),
+            }
+        }
+        Err(Failure::Usage(format!(
+            "{} is under way in another process: wait for its end, or end it",
+            self.path.display()
+        )))
     }
 
     /// Appends to the log.
@@ -249,7 +265,7 @@ impl Folder {
 
 /// Whether some process writes this run now.
 pub fn is_under_way(run: &Path) -> bool {
-    let held = |file: &fs::File| rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive);
+    let held = |file: &fs::File| rustix::fs::flock(file, FlockOperation::NonBlockingLockShared);
     fs::File::open(run.join(PROGRESS)).is_ok_and(|file| held(&file) == Err(rustix::io::Errno::WOULDBLOCK))
 }
 
@@ -323,6 +339,23 @@ fn civil(days: i64) -> (i64, i64, i64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn those_who_look_do_not_see_each_other_and_two_do_not_write() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = Folder { path: dir.path().to_path_buf() };
+        assert!(!is_under_way(dir.path()));
+        fs::write(dir.path().join(PROGRESS), "").unwrap();
+        let looks = fs::File::open(dir.path().join(PROGRESS)).unwrap();
+        rustix::fs::flock(&looks, FlockOperation::NonBlockingLockShared).unwrap();
+        assert!(!is_under_way(dir.path()), "another look is no writer");
+        drop(looks);
+        let held = folder.hold().unwrap();
+        assert!(held.is_some() && is_under_way(dir.path()));
+        assert!(folder.hold().is_err_and(|failure| failure.to_string().contains("another process")));
+        drop(held);
+        assert!(!is_under_way(dir.path()));
+    }
 
     #[test]
     fn dates_are_right() {

@@ -65,7 +65,7 @@ impl Keeper {
         if !folder.path.join(PROGRESS).exists() {
             folder.append(PROGRESS, COLUMNS_HEADING);
         }
-        let held = folder.hold();
+        let held = folder.hold()?;
         Ok(Keeper { folder, progress, metrics: None, sampler: None, _held: held, names, cases, kept })
     }
 
@@ -86,6 +86,11 @@ impl Keeper {
         self.kept().results.iter().map(|(_, _, result)| result.clone()).collect()
     }
 
+    /// What goes on is no step of this run: its running numbers end.
+    pub fn end_metrics(&self) {
+        let _ = std::fs::remove_file(self.folder.path.join(METRICS));
+    }
+
     fn metrics_files(&self) -> Vec<PathBuf> {
         self.metrics.iter().cloned().chain([self.folder.path.join(METRICS)]).collect()
     }
@@ -99,7 +104,7 @@ impl Keeper {
 /// What is no longer under way has no running numbers. A killed run leaves them, and nobody takes them for a run's.
 impl Drop for Keeper {
     fn drop(&mut self) {
-        let _ = std::fs::remove_file(self.folder.path.join(METRICS));
+        self.end_metrics();
     }
 }
 

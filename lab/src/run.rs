@@ -29,6 +29,7 @@ use crate::group::{DiskGroup, MemoryGroup};
 use crate::keeper::Keeper;
 use crate::outcome::Failure;
 use crate::progress::Progress;
+use crate::sample::Sampler;
 use crate::{browse, table};
 
 mod crash;
@@ -81,7 +82,10 @@ pub fn run(options: &Common, plan: impl FnOnce() -> Result<AnyPlan, Failure>) ->
     let outcome = turns(options, &specs, &mut record, &keeper, &interrupt);
     keeper.progress.clear();
     let outcome = match outcome {
-        Ok(()) if options.sample => sampled::sampled(options, &specs, &record, &keeper, &interrupt),
+        Ok(()) if options.sample => {
+            keeper.end_metrics();
+            sampled::sampled(options, &specs, &record, &keeper, &interrupt)
+        }
         other => other,
     };
     // A step that a time limit ended holds whatever was done by then.
@@ -344,13 +348,13 @@ fn one_turn(
     }
     record.described[turn.target] = Some(description);
     keeper.folder.write_run(record)?;
-    if let Some(sampler) = &keeper.sampler {
-        sampler.watch(target.runs(), turn);
-    }
+    keeper.sampler.iter().for_each(|sampler| sampler.watch(target.runs(), turn));
     let case = record.plan.cases()[turn.case];
     let (repeat, drive_rated_bytes) = (turn.repeat, record.setup.drive_rated_bytes);
     let place = Place { target: &spec.text, dir: &dir, case, repeat, text, rss_before_open_bytes, drive_rated_bytes };
     let ran = record.plan.run_case(&*target, &place, interrupt, keeper);
+    // The last step may be one that nobody says is finished.
+    keeper.sampler.iter().for_each(Sampler::ends);
     // Once more: some knobs can be read back only when there are tables.
     record.described[turn.target] = Some(target.describe());
     let before = match (&record.plan, &ran) {

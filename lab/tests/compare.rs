@@ -6,7 +6,7 @@
 use std::path::Path;
 use std::process::{Command, Output};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 fn lab(dir: &Path, arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_lab")).args(arguments).current_dir(dir).output().unwrap()
@@ -135,4 +135,42 @@ fn a_real_comparison_of_an_engine_with_itself_claims_nothing() {
         said.push(claimed);
     }
     panic!("the same engine is said to differ from itself, twice: {said:#?}");
+}
+
+#[test]
+fn a_plan_and_a_run_stand_side_by_side_where_they_have_one_size() {
+    let dir = tempfile::tempdir().unwrap();
+    let run = |out: &str, rows: &str| {
+        let arguments = format!("run ibench --target model --rows {rows} --steps l.i0 --repeat 1 --quiet --out {out}");
+        let output = lab(dir.path(), &arguments.split(' ').collect::<Vec<_>>());
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    };
+    run("small", "1k");
+    run("large", "2k");
+    // Plans with two parts, of which one has begun.
+    for plan in ["one", "other"] {
+        std::fs::create_dir_all(dir.path().join(plan).join("parts")).unwrap();
+        copy(dir.path(), "large", &format!("{plan}/parts/a"));
+        let part = |name: &str| json!({ "name": name, "title": "", "workload": "ibench", "options": [], "rows": [] });
+        let record = json!({
+            "schema": "trefoil-lab-plan/1", "name": plan, "title": "", "about": "", "source": "", "scale": null,
+            "began": "", "state": "running", "parts": [part("a"), part("b")], "knobs": [], "tables": [], "files": {},
+        });
+        std::fs::write(dir.path().join(plan).join("plan.json"), record.to_string()).unwrap();
+    }
+    for command in ["compare", "explain"] {
+        for (arguments, words) in [
+            ([command, "one", "small"], "another --scale"),
+            ([command, "small", "one"], "another --scale"),
+            ([command, "one", "other"], "plan one is not plan other"),
+        ] {
+            let output = lab(dir.path(), &arguments);
+            let said = text(&output.stderr);
+            assert!(output.status.code() == Some(2) && said.contains(words), "{arguments:?}: {said}");
+        }
+        let output = lab(dir.path(), &[command, "large", "one"]);
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    }
+    // Its name does not depend on how many parts have begun.
+    assert!(text(&lab(dir.path(), &["explain", "large", "one"]).stdout).contains("model -> model [a], "));
 }

@@ -20,6 +20,9 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
+/// A target with a password that is written otherwise in HTML and in an address.
+const URL: &str = "mysql://root:s'e&cr@t@h/d?engine=innodb";
+
 /// Two finished runs of one workload, and one of another, made once; `old` has a password in a target's name.
 fn runs() -> &'static Path {
     static RUNS: OnceLock<tempfile::TempDir> = OnceLock::new();
@@ -39,6 +42,24 @@ fn runs() -> &'static Path {
         std::fs::write(&file, record).unwrap();
         std::fs::write(dir.path().join("secret.txt"), "hunter2").unwrap();
         std::os::unix::fs::symlink("../../secret.txt", dir.path().join("runs/old/link.txt")).unwrap();
+        let copied = |from: &str, to: &str| {
+            let ran = Command::new("cp").args(["-r", from, to]).current_dir(dir.path()).status().unwrap();
+            assert!(ran.success());
+        };
+        // A run that lies outside, one with a file that does, and one whose target is an address with a hard password.
+        copied("runs/old", "outside");
+        copied("runs/old", "runs/linked");
+        std::fs::remove_file(dir.path().join("runs/linked/report.html")).unwrap();
+        std::os::unix::fs::symlink("../../secret.txt", dir.path().join("runs/linked/report.html")).unwrap();
+        copied("runs/new", "runs/urls");
+        std::fs::remove_file(dir.path().join("runs/urls/report.html")).unwrap();
+        let steps = std::fs::read_dir(dir.path().join("runs/urls/steps")).unwrap();
+        let records = ["run.json", "results.json"].map(|name| dir.path().join("runs/urls").join(name));
+        for file in steps.map(|entry| entry.unwrap().path()).chain(records) {
+            let record = std::fs::read_to_string(&file).unwrap().replace("\"model\"", &format!("\"{URL}\""));
+            std::fs::write(&file, record).unwrap();
+        }
+        std::fs::write(dir.path().join("runs/old/large.txt"), vec![b'x'; 16 << 20]).unwrap();
         std::fs::create_dir(dir.path().join("runs/broken")).unwrap();
         std::fs::write(dir.path().join("runs/broken/run.json"), "{\"schema\": \"trefoil-lab/0\"}").unwrap();
         dir
@@ -67,13 +88,18 @@ impl Served {
     }
 
     fn asked(&self, request: &str) -> (u16, String) {
+        let (head, body) = self.answered(request);
+        (head.split(' ').nth(1).unwrap().parse().unwrap(), body)
+    }
+
+    fn answered(&self, request: &str) -> (String, String) {
         let mut stream = TcpStream::connect(&self.address).unwrap();
         stream.write_all(request.as_bytes()).unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();
         let (head, body) = answer.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no answer: {answer}"));
         assert!(head.contains("default-src 'none'"), "{head}");
-        (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
+        (head.to_owned(), body.to_owned())
     }
 
     fn get(&self, path: &str) -> (u16, String) {
@@ -129,7 +155,8 @@ fn runs_are_listed_searched_shown_compared_and_explained() {
     assert!(compared.contains("model [new] against model [old]"), "{compared}");
     assert!(compared.contains("unclear") && compared.contains("did not take turns"), "{compared}");
     let own = page("/compare?run=new");
-    assert!(own.contains("null against model") && own.contains("base=null"), "{own}");
+    assert!(own.contains("null against model") && own.contains("/compare?run=new&amp;target=2\">null<"), "{own}");
+    assert!(page("/compare?run=new&target=2").contains("model against null"));
     assert!(page("/compare?run=new&base=null").contains("model against null"));
     let explained = page("/explain?run=new&run=old");
     assert!(explained.contains("l.i1, model") && explained.contains("foreground processor"), "{explained}");
@@ -168,6 +195,18 @@ fn nothing_outside_is_read_and_nobody_else_is_answered() {
         assert_eq!(served.get(path).0, 404, "{path}");
     }
     assert_eq!((served.get("/%ff").0, served.get("/?q=%4").0), (400, 400));
+    // What a run's files lead to, and what a base that is no run here leads to.
+    for path in ["/report/linked", "/run/linked", "/file/linked/report.html", "/compare?run=new&base=linked"] {
+        let (status, body) = served.get(path);
+        assert!(status == 403 && body.contains("outside") && !body.contains("hunter2"), "{path}: {status} {body}");
+    }
+    assert!(served.get("/").1.contains("linked/report.html leads outside of the folder of runs"));
+    let absolute = format!("/compare?run=new&base={}", runs().join("outside").display());
+    for path in ["/compare?run=new&base=outside", "/compare?run=new&base=..%2Foutside", absolute.as_str()] {
+        let (status, body) = served.get(path);
+        assert!(status == 422 && body.contains("neither a run folder nor a target"), "{path}: {status} {body}");
+    }
+    assert_eq!(served.get("/compare?run=new&target=3").0, 422);
     assert_eq!((served.get("/compare").0, served.get("/explain?run=old").0), (422, 422));
     assert_eq!(served.get("/run/broken").0, 500);
     // A password in a target's address stays on the disk.
@@ -180,9 +219,75 @@ fn nothing_outside_is_read_and_nobody_else_is_answered() {
     for (host, status) in [("example.invalid", 403), ("127.0.0.1:1", 200), ("[::1]", 200)] {
         assert_eq!(served.asked(&format!("GET / HTTP/1.0\r\nHost: {host}\r\n\r\n")).0, status, "{host}");
     }
+    for (site, status) in [("cross-site", 403), ("same-origin", 200), ("none", 200)] {
+        let request = format!("GET / HTTP/1.1\r\nHost: localhost\r\nSec-Fetch-Site: {site}\r\n\r\n");
+        assert_eq!(served.asked(&request).0, status, "{site}");
+    }
+    // What a run wrote is no page of this server.
+    for (path, is_of_run) in [("/report/new", true), ("/file/new/report.html", true), ("/run/new", false)] {
+        let (head, _) = served.answered(&format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n"));
+        assert_eq!((head.contains("sandbox"), head.contains("script-src 'none'")), (is_of_run, is_of_run), "{head}");
+    }
     let posted = served.asked("POST / HTTP/1.0\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n");
     assert_eq!(posted.0, 405);
     assert!(served.address.starts_with("127.0.0.1:"), "{}", served.address);
+}
+
+#[test]
+fn passwords_of_targets_are_on_no_page() {
+    let served = Served::of(runs(), "runs --port 0");
+    let pages = [
+        "/",
+        "/run/urls",
+        "/report/urls",
+        "/compare?run=urls",
+        "/compare?run=urls&target=1",
+        "/compare?run=urls&target=2",
+        "/compare?run=new&run=urls&base=null",
+        "/explain?run=urls&run=urls",
+        "/live/urls",
+        "/live.json?run=urls",
+        "/file/urls/run.json",
+        "/file/urls/results.json",
+    ];
+    for path in pages {
+        let (status, body) = served.get(path);
+        assert!(status == 200 && body.contains("root:***@h/d"), "{path}: {status} {body}");
+        for piece in ["s'e", "s&#39;e", "s%27e", "cr@t", "cr%40t"] {
+            assert!(!body.contains(piece), "{path}: {piece} in {body}");
+        }
+    }
+    assert!(served.get("/compare?run=urls&target=1").1.contains("null against mysql://root:***@h/d"));
+}
+
+#[test]
+fn nobody_holds_the_server_and_no_claim_is_believed() {
+    let served = Served::of(runs(), "runs --port 0");
+    // Some never end their request, some never read their answer.
+    let slow: Vec<TcpStream> = (0..20)
+        .map(|number| {
+            let mut stream = TcpStream::connect(&served.address).unwrap();
+            let end = if number % 2 == 0 { "" } else { "\r\n\r\n" };
+            stream.write_all(format!("GET /file/old/large.txt HTTP/1.1\r\nHost: localhost{end}").as_bytes()).unwrap();
+            stream
+        })
+        .collect();
+    let began = Instant::now();
+    assert_eq!(served.get("/run/new").0, 200);
+    assert!(began.elapsed() < Duration::from_secs(40), "{:?}", began.elapsed());
+    for length in ["4611686018427387904", "99999999999999999999999999", "-1"] {
+        let request =
+            |method: &str| format!("{method} /run/new HTTP/1.1\r\nHost: localhost\r\nContent-Length: {length}\r\n\r\n");
+        assert_eq!((served.asked(&request("POST")).0, served.asked(&request("GET")).0), (405, 200), "{length}");
+    }
+    let mut endless = TcpStream::connect(&served.address).unwrap();
+    let taken = (0..1_000).take_while(|_| endless.write_all(&[b'x'; 64 << 10]).is_ok()).count();
+    assert!(taken < 1_000, "64 MB of a head were taken");
+    let nonsense = TcpStream::connect(&served.address).unwrap().write_all(b"\xff\xfe\r\n\r\n");
+    assert!(nonsense.is_ok() && served.asked("GET x HTTP/1.1\r\n\r\n").0 == 400);
+    let again: Vec<TcpStream> = (0..20).map(|_| TcpStream::connect(&served.address).unwrap()).collect();
+    assert_eq!(served.ended(), (Some(0), "ended\n".into()), "Ctrl-C waits for no client");
+    drop((slow, again));
 }
 
 #[test]

@@ -10,7 +10,8 @@ use clap::Args;
 #[command(after_help = "\
 Pages: the runs with a search, each with its tables and report; two of them compared and explained; the run under way, second
 by second. /metrics has its running numbers for Prometheus. Nothing is written, nothing outside of DIR is read, and passwords
-in targets are hidden. Ctrl-C ends it, with code 0.
+in targets are hidden. With --listen browsers ask under the address in numbers; other names are refused. Ctrl-C ends it, with
+code 0.
 
 Examples:
   lab serve                                         http://127.0.0.1:7878/

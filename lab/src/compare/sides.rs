@@ -5,9 +5,10 @@ use std::path::{Path, PathBuf};
 use lab_measure::judge::LEAST_REPEATS;
 use lab_measure::result::{Repeat, StepResult};
 
-use crate::folder::{Folder, RunRecord, read_json};
+use super::Base;
+use super::origin::Origin;
+use crate::folder::read_json;
 use crate::outcome::Failure;
-use crate::run::plan::{expanded, is_plan};
 
 /// Names of all numbers.
 pub fn known_metrics() -> Vec<&'static str> {
@@ -63,27 +64,9 @@ pub struct Pair {
 /// A run that was read.
 #[derive(Debug)]
 struct Run {
-    path: PathBuf,
-    record: RunRecord,
+    origin: Origin,
     /// What was named on the command line: the run itself, or the plan it is a part of.
     source: usize,
-    /// Its name in that plan.
-    part: Option<String>,
-}
-
-impl Run {
-    /// Why two runs do not belong together, if they do not.
-    fn apart(&self, other: &Run) -> Option<String> {
-        if self.record.workload != other.record.workload {
-            return Some(format!("{} is not {}", self.record.workload, other.record.workload));
-        }
-        let (Some(mine), Some(theirs)) = (&self.part, &other.part) else { return None };
-        if mine != theirs {
-            return Some(format!("part {mine} is not part {theirs}"));
-        }
-        let (rows, others) = (self.record.plan.rows(), other.record.plan.rows());
-        (rows != others).then(|| format!("{mine} has {rows} rows here and {others} there: another --scale"))
-    }
 }
 
 /// All sides of all runs.
@@ -100,9 +83,8 @@ impl Sides {
     pub fn read(sources: &[PathBuf]) -> Result<Sides, Failure> {
         let mut sides = Sides { all: Vec::new(), runs: Vec::new(), sources: sources.to_vec() };
         for (source, named) in sources.iter().enumerate() {
-            for path in expanded(std::slice::from_ref(named))? {
-                let name = path.file_name().map(|name| name.to_string_lossy().into_owned());
-                sides.read_run(path, source, name.filter(|_| is_plan(named)))?;
+            for origin in Origin::all(named)? {
+                sides.read_run(origin, source)?;
             }
         }
         if sides.all.is_empty() {
@@ -113,21 +95,18 @@ impl Sides {
         Ok(sides)
     }
 
-    fn read_run(&mut self, path: PathBuf, source: usize, part: Option<String>) -> Result<(), Failure> {
-        let (folder, record) = Folder::open(&path)?;
-        if record.is_sampled {
-            return Err(Failure::Usage(format!("{} is sampled: its numbers are no measurement", path.display())));
-        }
-        let file = folder.path.join("results.json");
+    fn read_run(&mut self, origin: Origin, source: usize) -> Result<(), Failure> {
+        let (path, record) = (&origin.path, &origin.record);
+        let file = path.join("results.json");
         let mut results: Vec<StepResult> = match file.exists() {
             true => read_json(&file)?,
             // A plan goes on with its other parts.
-            false if part.is_some() => Vec::new(),
+            false if origin.part.is_some() => Vec::new(),
             false => return Err(Failure::Failed(format!("{} holds no finished step", path.display()))),
         };
         results.iter_mut().for_each(|result| result.target = record.name_of(&result.target).to_owned());
         let run = self.runs.len();
-        self.runs.push(Run { path, record, source, part });
+        self.runs.push(Run { origin, source });
         for result in results.into_iter().filter(|result| matches!(result.repeat, Repeat::Number(_))) {
             add(&mut self.all, run, result);
         }
@@ -142,26 +121,32 @@ impl Sides {
             if cases {
                 side.name.push_str(&format!(" {}", side.case_name));
             }
-            let run = &self.runs[side.run];
+            let origin = &self.runs[side.run].origin;
             if self.sources.len() > 1 {
-                side.name.push_str(&format!(" [{}]", run.path.display()));
-            } else if let Some(part) = run.part.as_ref().filter(|_| self.runs.len() > 1) {
-                side.name.push_str(&format!(" [{part}]"));
+                side.name.push_str(&format!(" [{}]", origin.path.display()));
+            } else if let Some(part) = origin.part.as_ref().filter(|part| part.has_others) {
+                side.name.push_str(&format!(" [{}]", part.name));
             }
         }
     }
 
     /// What is set beside what; `base` is a run, a plan or a target. What finds nothing it belongs to is named in the notes.
-    pub fn pairs(&self, base: Option<&str>) -> Result<(Vec<Pair>, Vec<String>), Failure> {
-        let base_source = match base {
-            Some(text) => self.sources.iter().position(|path| same_folder(path, Path::new(text))),
-            None => (self.sources.len() > 1).then_some(0),
-        };
-        let (pairs, alone) = match (base_source, base) {
-            (Some(source), _) => self.beside_source(source),
-            (None, Some(target)) => (self.beside_target(target)?, Vec::new()),
+    pub fn pairs(&self, base: Option<&Base>) -> Result<(Vec<Pair>, Vec<String>), Failure> {
+        let (pairs, alone) = match base {
+            Some(Base::Run(run)) => {
+                let place = self.sources.iter().position(|path| same_folder(path, run));
+                self.beside_source(place.expect("the base is among what was read"))
+            }
+            Some(Base::Target(target)) => (self.beside_target(target)?, Vec::new()),
+            Some(Base::Number(number)) => {
+                let targets = self.targets();
+                let target = number.checked_sub(1).and_then(|place| targets.get(place));
+                let none = || Failure::Usage(format!("there is no target {number} among {}", targets.len()));
+                (self.beside_target(target.ok_or_else(none)?)?, Vec::new())
+            }
+            None if self.sources.len() > 1 => self.beside_source(0),
             // Every run by itself: parts of a plan do not belong together.
-            (None, None) => ((0..self.runs.len()).flat_map(|run| self.beside_first(run)).collect(), Vec::new()),
+            None => ((0..self.runs.len()).flat_map(|run| self.beside_first(run)).collect(), Vec::new()),
         };
         if pairs.is_empty() {
             let reasons = if alone.is_empty() { String::new() } else { format!(" ({})", alone.join("; ")) };
@@ -172,6 +157,14 @@ impl Sides {
             )));
         }
         Ok((pairs, alone))
+    }
+
+    /// All targets by their names, in the order of names.
+    pub fn targets(&self) -> Vec<String> {
+        let mut names: Vec<String> = self.all.iter().map(|side| side.target.clone()).collect();
+        names.sort_unstable();
+        names.dedup();
+        names
     }
 
     /// The other targets of a run beside its first.
@@ -188,15 +181,17 @@ impl Sides {
         let (mut pairs, mut alone) = (Vec::new(), Vec::new());
         let bases: Vec<usize> = (0..self.runs.len()).filter(|run| self.runs[*run].source == source).collect();
         for (run, other) in self.runs.iter().enumerate().filter(|(_, other)| other.source != source) {
-            if bases.iter().any(|base| same_folder(&self.runs[*base].path, &other.path)) {
+            let other = &other.origin;
+            let origin = |base: &usize| &self.runs[*base].origin;
+            if bases.iter().any(|base| same_folder(&origin(base).path, &other.path)) {
                 continue;
             }
-            match bases.iter().find(|base| self.runs[**base].apart(other).is_none()) {
+            match bases.iter().find(|base| origin(base).apart(other).is_none()) {
                 Some(base) => pairs.extend(self.beside_run(*base, run)),
                 None => {
-                    let same_part = |base: &&usize| self.runs[**base].part == other.part;
+                    let same_part = |base: &&usize| origin(base).part == other.part;
                     let near = bases.iter().find(same_part).or(bases.first());
-                    let why = near.and_then(|base| self.runs[*base].apart(other)).unwrap_or_default();
+                    let why = near.and_then(|base| origin(base).apart(other)).unwrap_or_default();
                     alone.push(format!("{} has nothing beside it: {why}", other.path.display()));
                 }
             }
@@ -219,12 +214,9 @@ impl Sides {
 
     fn beside_target(&self, target: &str) -> Result<Vec<Pair>, Failure> {
         if !self.all.iter().any(|side| side.target == target) {
-            let mut names: Vec<&str> = self.all.iter().map(|side| side.target.as_str()).collect();
-            names.sort_unstable();
-            names.dedup();
             return Err(Failure::Usage(format!(
                 "--base {target}: neither a run folder nor a target of these runs ({})",
-                names.join(", ")
+                self.targets().join(", ")
             )));
         }
         let mut pairs = Vec::new();
@@ -233,7 +225,7 @@ impl Sides {
             let fits = |other: &Side| other.target == target && other.case == side.case;
             let belongs = |other: &Side| {
                 let run = &self.runs[other.run];
-                fits(other) && run.source != own.source && run.apart(own).is_none()
+                fits(other) && run.source != own.source && run.origin.apart(&own.origin).is_none()
             };
             let here = self.all.iter().position(|other| fits(other) && other.run == side.run);
             let base = here.or_else(|| self.all.iter().position(belongs));
@@ -252,19 +244,10 @@ impl Sides {
         };
         for pair in pairs {
             let (base, new) = (&self.all[pair.base], &self.all[pair.new]);
-            let (before, after) = (&self.runs[base.run].record, &self.runs[new.run].record);
             if base.run != new.run {
                 note("sides of different runs did not take turns: a change of the machine in between looks like a difference".into());
-                for (what, differs) in [
-                    ("plan", serde_json::to_value(&before.plan).ok() != serde_json::to_value(&after.plan).ok()),
-                    ("setup", before.setup != after.setup),
-                    ("processor", before.environment.cpu != after.environment.cpu),
-                    ("kernel", before.environment.kernel != after.environment.kernel),
-                    ("build", before.environment.build != after.environment.build),
-                ] {
-                    if differs {
-                        note(format!("{} and {} differ in their {what}", base.name, new.name));
-                    }
+                for what in self.runs[base.run].origin.differences(&self.runs[new.run].origin) {
+                    note(format!("{} and {} differ in their {what}", base.name, new.name));
                 }
             }
             let repeats = |side: &Side| side.steps.first().map_or(0, |step| side.values(step, "secs").len());

@@ -5,7 +5,7 @@
 //! | `/` | the runs, with `?q=` those that have all of its words |
 //! | `/run/RUN` | a run or plan: what it is, its tables, its files |
 //! | `/report/RUN` | its report; made for the answer if the run has none yet |
-//! | `/compare?run=RUN&run=RUN` | as `lab compare`; with one run its targets; `&base=` as `--base` |
+//! | `/compare?run=RUN&run=RUN` | as `lab compare`, with one run its targets; `&base=RUN`, `&base=TARGET`, `&target=N` |
 //! | `/explain?run=RUN&run=RUN` | as `lab explain` |
 //! | `/live`, `/live/RUN`, `/live.json?run=RUN` | a run under way, and its numbers |
 //! | `/metrics` | the running numbers, for Prometheus |
@@ -14,13 +14,14 @@
 use std::net::IpAddr;
 use std::path::PathBuf;
 
-use super::pages;
-use super::place::{Refused, below, decoded};
-use super::{history, live};
+use super::http::Head;
+use super::place::{LARGEST_FILE_BYTES, Refused, below, decoded, sound};
+use super::secrets::Secrets;
+use super::{history, live, pages};
+use crate::compare::Base;
 use crate::outcome::Failure;
+use crate::run::plan::expanded;
 
-/// Larger files are for other programs.
-const LARGEST_FILE_BYTES: u64 = 32 << 20;
 /// Files of a run folder that are shown; data of a database are not.
 const SHOWN: [&str; 8] = ["json", "tsv", "txt", "toml", "cnf", "html", "svg", "prom"];
 
@@ -41,7 +42,9 @@ pub struct Answer {
     /// The type of the body.
     pub kind: &'static str,
     /// The body.
-    pub body: Vec<u8>,
+    pub body: String,
+    /// Whether it is a page that a run wrote, and not one of this server.
+    pub is_of_run: bool,
 }
 
 const HTML: &str = "text/html; charset=utf-8";
@@ -50,32 +53,46 @@ const JSON: &str = "application/json";
 
 impl Answer {
     fn of(kind: &'static str, body: String) -> Answer {
-        Answer { status: 200, kind, body: masked(body).into_bytes() }
+        Answer { status: 200, kind, body, is_of_run: false }
     }
 
     /// A page that says why there is nothing else.
     pub fn refused(status: u16, why: &str) -> Answer {
         Answer { status, ..Answer::of(HTML, pages::refused(why)) }
     }
-}
 
-/// Hides passwords of targets, wherever they stand: `://user:password@`.
-fn masked(text: String) -> String {
-    let ends = |letter: char| letter.is_whitespace() || "/\"'<>?&".contains(letter);
-    let mut out = String::with_capacity(text.len());
-    let mut rest = text.as_str();
-    while let Some(place) = rest.find("://") {
-        let (before, behind) = rest.split_at(place + 3);
-        out.push_str(before);
-        let place = &behind[..behind.find(ends).unwrap_or(behind.len())];
-        rest = behind;
-        if let Some((user, _)) = place.rsplit_once('@').and_then(|(user, _)| user.split_once(':')) {
-            out.push_str(&format!("{user}:***"));
-            rest = &behind[place.rfind('@').unwrap_or(0)..];
-        }
+    /// Everything before the body.
+    pub fn head(&self) -> String {
+        let reason = match self.status {
+            200 => "OK",
+            400 => "Bad Request",
+            403 => "Forbidden",
+            404 => "Not Found",
+            405 => "Method Not Allowed",
+            408 => "Request Timeout",
+            413 => "Content Too Large",
+            422 => "Unprocessable Content",
+            431 => "Request Header Fields Too Large",
+            _ => "Internal Server Error",
+        };
+        // Scripts are the pages' own; nothing comes from elsewhere, and nobody frames it.
+        let policy = match self.is_of_run {
+            true => "sandbox; default-src 'none'; style-src 'unsafe-inline'; script-src 'none'; img-src data:",
+            false => {
+                "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; \
+                 img-src data:; form-action 'self'"
+            }
+        };
+        let allow = if self.status == 405 { "Allow: GET, HEAD\r\n" } else { "" };
+        format!(
+            "HTTP/1.1 {} {reason}\r\nContent-Type: {}\r\nContent-Length: {}\r\nConnection: close\r\n\
+             Content-Security-Policy: {policy}; base-uri 'none'; frame-ancestors 'none'\r\n\
+             X-Content-Type-Options: nosniff\r\nCache-Control: no-store\r\n{allow}\r\n",
+            self.status,
+            self.kind,
+            self.body.len()
+        )
     }
-    out.push_str(rest);
-    out
 }
 
 /// The parts of a query, decoded.
@@ -105,15 +122,52 @@ impl Query {
 
 impl Site {
     /// The answer to a request.
-    pub fn answer(&self, address: &str, host: Option<&str>) -> Answer {
-        if self.is_loopback && !host.is_none_or(is_loopback_name) {
-            return Answer::refused(403, "this server answers to localhost and 127.0.0.1 alone");
+    pub fn answer(&self, head: &Head) -> Answer {
+        if let Some(host) = head.host.as_deref().filter(|host| !is_answered(host, self.is_loopback)) {
+            let names = if self.is_loopback { "localhost and 127.0.0.1" } else { "its address in numbers" };
+            return Answer::refused(403, &format!("this server answers to {names} alone, not to {host}"));
         }
-        let (path, query) = address.split_once('?').unwrap_or((address, ""));
+        if head.site.as_deref() == Some("cross-site") {
+            return Answer::refused(403, "a page of another site asked for this; type the address to see it");
+        }
+        let (path, query) = head.address.split_once('?').unwrap_or((&head.address, ""));
         match (decoded(path, false), Query::of(query)) {
-            (Some(path), Some(query)) => self.routed(&path, &query).unwrap_or_else(|answer| answer),
+            (Some(path), Some(query)) => {
+                let answer = self.routed(&path, &query).unwrap_or_else(|answer| answer);
+                let body = Secrets::of(&self.concerned(&path, &query)).hidden(answer.body);
+                Answer { body, ..answer }
+            }
             _ => Answer::refused(400, "this address is no text"),
         }
+    }
+
+    /// The folders of the runs and plans that an answer can be of.
+    fn concerned(&self, path: &str, query: &Query) -> Vec<PathBuf> {
+        let mut found = Vec::new();
+        match path.trim_start_matches('/').split_once('/') {
+            Some((_, name)) => found.extend(below(&self.root, name)),
+            // The list, the running numbers and what is under way are of all.
+            None if query.all("run").is_empty() => {
+                let children = std::fs::read_dir(&self.root).into_iter().flatten().flatten();
+                found.extend(children.map(|child| child.path()));
+            }
+            None => {}
+        }
+        let named = query.all("run").into_iter().chain(query.all("base"));
+        found.extend(named.filter_map(|name| below(&self.root, name).ok()));
+        let mut folders = Vec::new();
+        for path in found {
+            // A file and a part are of the run or plan that they lie in.
+            for folder in path.ancestors().take_while(|folder| *folder != self.root) {
+                if sound(&self.root, folder, false).is_ok() {
+                    folders.push(folder.to_path_buf());
+                    folders.extend(expanded(&[folder.to_path_buf()]).unwrap_or_default());
+                }
+            }
+        }
+        folders.sort();
+        folders.dedup();
+        folders
     }
 
     fn routed(&self, path: &str, query: &Query) -> Result<Answer, Answer> {
@@ -143,7 +197,8 @@ impl Site {
             }
             "/compare" => {
                 let runs = self.runs(query, 1)?;
-                return Ok(Answer::of(HTML, pages::compare(&self.root, &runs, query.first("base")).map_err(unable)?));
+                let base = self.base(query)?;
+                return Ok(Answer::of(HTML, pages::compare(&self.root, &runs, base).map_err(unable)?));
             }
             "/explain" => {
                 let runs = self.runs(query, 2)?;
@@ -158,7 +213,8 @@ impl Site {
             }
             Some(("report", name)) => {
                 let (_, path) = self.run(name)?;
-                Ok(Answer::of(HTML, pages::report(&path).map_err(failed)?))
+                let body = pages::report(&path).map_err(failed)?;
+                Ok(Answer { is_of_run: true, ..Answer::of(HTML, body) })
             }
             Some(("live", name)) => self.live(name),
             Some(("file", name)) => self.file(name),
@@ -183,10 +239,24 @@ impl Site {
     fn run(&self, name: &str) -> Result<(String, PathBuf), Answer> {
         let name = name.trim_end_matches('/');
         let path = self.place(name)?;
-        match path.join("run.json").exists() || crate::run::plan::is_plan(&path) {
-            true => Ok((name.to_owned(), path)),
-            false => Err(Answer::refused(404, &format!("{name} is no run"))),
+        if !path.join("run.json").exists() && !crate::run::plan::is_plan(&path) {
+            return Err(Answer::refused(404, &format!("{name} is no run")));
         }
+        sound(&self.root, &path, true).map_err(|why| Answer::refused(403, &why))?;
+        Ok((name.to_owned(), path))
+    }
+
+    /// What is compared with: a run below the folder, or a target. Nothing else becomes a path.
+    fn base(&self, query: &Query) -> Result<Option<Base>, Answer> {
+        if let Some(number) = query.first("target") {
+            let number = number.parse().map_err(|_| Answer::refused(422, "targets are numbered from 1"))?;
+            return Ok(Some(Base::Number(number)));
+        }
+        let Some(name) = query.first("base") else { return Ok(None) };
+        Ok(Some(match below(&self.root, name) {
+            Ok(_) => Base::Run(self.run(name)?.1),
+            Err(_) => Base::Target(name.to_owned()),
+        }))
     }
 
     fn runs(&self, query: &Query, least: usize) -> Result<Vec<String>, Answer> {
@@ -214,18 +284,20 @@ impl Site {
             _ => TEXT,
         };
         let text = std::fs::read_to_string(&path);
-        text.map(|text| Answer::of(kind, text)).map_err(|error| Answer::refused(500, &format!("{name}: {error}")))
+        let text = text.map_err(|error| Answer::refused(500, &format!("{name}: {error}")))?;
+        Ok(Answer { is_of_run: true, ..Answer::of(kind, text) })
     }
 }
 
-/// Whether a name that a browser asks for is one of this machine's own.
-fn is_loopback_name(host: &str) -> bool {
+/// Whether a server is answered for under a name: a name that is no address may be led anywhere by whom it belongs to.
+fn is_answered(host: &str, is_loopback: bool) -> bool {
     let without_port = match host.rsplit_once(':') {
         Some((name, port)) if port.bytes().all(|digit| digit.is_ascii_digit()) => name,
         _ => host,
     };
     let name = without_port.trim_start_matches('[').trim_end_matches(']');
-    name.eq_ignore_ascii_case("localhost") || name.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+    let address = name.parse::<IpAddr>();
+    name.eq_ignore_ascii_case("localhost") || address.is_ok_and(|address| !is_loopback || address.is_loopback())
 }
 
 #[cfg(test)]
@@ -233,24 +305,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn passwords_are_hidden_wherever_they_stand() {
-        let hidden = |text: &str| masked(text.to_owned());
-        assert_eq!(
-            hidden("a mysql://root:s@e:c@host:3306/db?engine=innodb, b \"postgres://me:x@h/d\""),
-            "a mysql://root:***@host:3306/db?engine=innodb, b \"postgres://me:***@h/d\""
-        );
-        for text in ["mysql://root@host:3306/db", "http://127.0.0.1:80/ a:b@c", "no address", "x://"] {
-            assert_eq!(hidden(text), text);
-        }
-    }
-
-    #[test]
     fn only_names_of_this_machine_are_answered() {
         for name in ["localhost", "localhost:7878", "127.0.0.1:1", "[::1]:7878", "[::1]", "LOCALHOST:1", "127.0.0.2"] {
-            assert!(is_loopback_name(name), "{name}");
+            assert!(is_answered(name, true) && is_answered(name, false), "{name}");
         }
-        for name in ["example.invalid", "example.invalid:7878", "10.0.0.1:7878", "localhost.example.invalid", ""] {
-            assert!(!is_loopback_name(name), "{name}");
+        for name in ["example.invalid", "example.invalid:7878", "localhost.example.invalid", ""] {
+            assert!(!is_answered(name, true) && !is_answered(name, false), "{name}");
         }
+        assert_eq!((is_answered("10.0.0.1:7878", true), is_answered("10.0.0.1:7878", false)), (false, true));
     }
 }

@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::Path;
 
+use super::place::sound;
 use crate::folder::{Folder, RunRecord, State, is_under_way};
 use crate::outcome::Failure;
 use crate::run::plan::{Summary, expanded, is_plan, summary_of};
@@ -85,10 +86,14 @@ pub fn entries(root: &Path, search: &str) -> Result<(Vec<Entry>, Vec<String>), F
     let (mut all, mut unreadable) = (Vec::new(), Vec::new());
     for child in fs::read_dir(root).map_err(|error| Failure::io("list", root, &error))?.flatten() {
         // `latest` points at a run that is listed under its own name.
-        if child.file_type().is_ok_and(|kind| kind.is_symlink()) {
+        if !child.file_type().is_ok_and(|kind| kind.is_dir()) {
             continue;
         }
         let name = child.file_name().to_string_lossy().into_owned();
+        if let Err(why) = sound(root, &child.path(), false) {
+            unreadable.push(why);
+            continue;
+        }
         match entry_of(&child.path(), &name) {
             Some(Ok(entry)) if matches(&entry, search) => all.push(entry),
             Some(Ok(_)) | None => {}

@@ -9,9 +9,9 @@ use serde_json::Value;
 use super::history::{Entry, state_of};
 use super::place::encoded;
 use crate::cli::{Explain, ExplainFormat};
-use crate::compare::{compared, printed, wanted};
+use crate::compare::{Base, compared, printed, wanted};
 use crate::explain::{explained_steps, headline, share};
-use crate::folder::{Folder, is_under_way, read_json};
+use crate::folder::{Folder, SAMPLED, is_under_way, read_json};
 use crate::outcome::Failure;
 use crate::run::plan::{expanded, is_plan, study_of, summary_of};
 use crate::table;
@@ -126,10 +126,12 @@ fn run_body(path: &Path, name: &str) -> Result<String, Failure> {
         ("storage", mount.unwrap_or_else(|| "not visible".into())),
         ("commit", format!("{} ({})", environment.commit, environment.build)),
     ];
+    rows.extend(record.is_sampled.then(|| ("sampled", SAMPLED.to_owned())));
     rows.extend(record.ended_by.clone().map(|why| ("ended by", why)));
     let live = if is_under_way(path) { format!(" · {}", link("live", name, "live")) } else { String::new() };
     let mut body = format!("<p>{}{live}</p>\n{}", link("report", name, "report"), facts(&rows));
-    let left = record.left_out.iter().map(|left| format!("{} was left out: {}", record.targets[left.target], left.why));
+    let name_of = |target: usize| record.targets.get(target).map_or("a target", |text| record.name_of(text));
+    let left = record.left_out.iter().map(|left| format!("{} was left out: {}", name_of(left.target), left.why));
     body.push_str(&notes(&left.collect::<Vec<_>>()));
     let file = path.join("results.json");
     let results: Vec<lab_measure::result::StepResult> = if file.exists() { read_json(&file)? } else { Vec::new() };
@@ -188,12 +190,10 @@ fn oldest_first(root: &Path, names: &[String]) -> Vec<PathBuf> {
 }
 
 /// Runs compared.
-pub fn compare(root: &Path, names: &[String], base: Option<&str>) -> Result<String, Failure> {
+pub fn compare(root: &Path, names: &[String], base: Option<Base>) -> Result<String, Failure> {
     let short = |failure: Failure| Failure::Failed(shortened(root, &failure.to_string()));
     let runs = oldest_first(root, names);
-    let of_root =
-        base.map(|base| super::place::below(root, base).map_or(base.to_owned(), |path| path.display().to_string()));
-    let made = compared(&runs, of_root.as_deref(), &wanted(&[])?, MARGIN).map_err(short)?;
+    let made = compared(&runs, base.as_ref(), &wanted(&[])?, MARGIN).map_err(short)?;
     let class = |cell: &str| match cell {
         "better" => "green",
         "worse" => "red",
@@ -208,14 +208,11 @@ pub fn compare(root: &Path, names: &[String], base: Option<&str>) -> Result<Stri
     let mut body = format!("<p>{}</p>\n{}", escaped(&shortened(root, &printed::summary(&made.lines))), notes(&lines));
     body.push_str(&table_of("ratios with 95 % intervals; the verdicts of lab compare", &rows, &class));
     if let [run] = names {
-        let mut targets: Vec<&str> = made.lines.iter().flat_map(|line| [line.base.as_str(), &line.target]).collect();
-        targets.sort_unstable();
-        targets.dedup();
-        let against = |target: &&str| {
-            let address = format!("/compare?run={}&base={}", encoded(run), encoded(target).replace('/', "%2F"));
-            format!("<a href=\"{}\">{}</a>", escaped(&address), escaped(target))
+        // By number: a target may be an address with a password, and stands under other names where it has several cases.
+        let against = |(place, target): (usize, &String)| {
+            format!("<a href=\"/compare?run={}&amp;target={}\">{}</a>", encoded(run), place + 1, escaped(target))
         };
-        let links: Vec<String> = targets.iter().map(against).collect();
+        let links: Vec<String> = made.targets.iter().enumerate().map(against).collect();
         body.push_str(&format!("<p>Against another: {}</p>\n", links.join(" · ")));
     }
     Ok(page("Compared", &body))
@@ -235,9 +232,11 @@ pub fn explain(root: &Path, names: &[String]) -> Result<String, Failure> {
         step: None,
         format: ExplainFormat::Text,
     };
-    let all = explained_steps(&options).map_err(|failure| Failure::Failed(shortened(root, &failure.to_string())))?;
+    let (all, lines) =
+        explained_steps(&options).map_err(|failure| Failure::Failed(shortened(root, &failure.to_string())))?;
     let mut body =
         format!("<p>From {} to {}.</p>\n", link("run", &names[1], &names[1]), link("run", &names[0], &names[0]));
+    body.push_str(&notes(&lines.iter().map(|line| shortened(root, line)).collect::<Vec<_>>()));
     for explained in &all {
         body.push_str(&format!("<h2>{}</h2>\n", escaped(&headline(explained))));
         let mut table = Table::new(

@@ -2,7 +2,7 @@
 //! plan's folder, so that what was run can be read, and gone on with, without the file that it came from.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use lab_measure::study;
 use serde::{Deserialize, Serialize};
@@ -96,7 +96,19 @@ impl Resolved {
                 plan.schema
             )));
         }
-        Ok(plan)
+        let is_a_name = |name: &str| {
+            let mut parts = Path::new(name).components();
+            matches!((parts.next(), parts.next()), (Some(Component::Normal(only)), None) if only == name)
+        };
+        match plan.parts.iter().find(|part| !is_a_name(&part.name)) {
+            // Its folder would be anywhere.
+            Some(part) => Err(Failure::Failed(format!(
+                "{} is damaged: `{}` is no name of a part's folder",
+                folder.join(FILE).display(),
+                part.name
+            ))),
+            None => Ok(plan),
+        }
     }
 
     /// Writes it.
@@ -137,4 +149,43 @@ pub fn expanded(paths: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
         }
     }
     Ok(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_lies_in_the_plans_folder() {
+        let dir = tempfile::tempdir().unwrap();
+        let plan = |name: &str| {
+            let part = Part {
+                name: name.into(),
+                title: String::new(),
+                workload: String::new(),
+                options: vec![],
+                rows: vec![],
+            };
+            Resolved {
+                schema: SCHEMA.into(),
+                name: "p".into(),
+                title: String::new(),
+                about: String::new(),
+                source: String::new(),
+                scale: None,
+                began: String::new(),
+                state: State::Done,
+                parts: vec![part],
+                knobs: vec![],
+                tables: vec![],
+                files: BTreeMap::new(),
+            }
+        };
+        for (name, is_one) in
+            [("main", true), ("/x", false), ("../..", false), ("a/b", false), ("", false), (".", false), ("a/", false)]
+        {
+            plan(name).write(dir.path()).unwrap();
+            assert_eq!(Resolved::open(dir.path()).is_ok(), is_one, "{name:?}");
+        }
+    }
 }

@@ -103,7 +103,8 @@ fn lines(begun: &Begun) -> Vec<(String, Vec<&StepRecord>)> {
 fn left_out(parts: &[Begun]) -> Vec<String> {
     let line = |begun: &Begun, left: &crate::folder::LeftOut| {
         let what = if left.was_missing { "not to be had" } else { "failed" };
-        format!("{}: {} {what}: {}", begun.part.name, begun.record.names[left.target], left.why)
+        let name = begun.record.names.get(left.target).map_or("a target", String::as_str);
+        format!("{}: {name} {what}: {}", begun.part.name, left.why)
     };
     parts.iter().flat_map(|begun| begun.record.left_out.iter().map(move |left| line(begun, left))).collect()
 }
