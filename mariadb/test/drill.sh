@@ -23,7 +23,8 @@ state_of_drill() { value 'SELECT COUNT(*), IFNULL(SUM(v), 0), (SELECT n FROM s.c
 backup_with_position() {
     say_to a 'BACKUP STAGE START;' 'BACKUP STAGE FLUSH;' 'BACKUP STAGE BLOCK_DDL;' 'BACKUP STAGE BLOCK_COMMIT;'
     read -r BINLOG POSITION _ <<< "$(say_to a 'SHOW MASTER STATUS;')"
-    value "SET GLOBAL trefoil_backup_dir = '$1'"
+    # From here: to any other connection BACKUP STAGE lets no backup begin.
+    say_to a "SET GLOBAL trefoil_backup_dir = '$1';"
     # The .frm files and the server's own tables, at the same moment.
     mkdir "$1.frm"
     cp -r "$DATA/s" "$1.frm/"
