@@ -79,12 +79,12 @@ replica_from_backup() {
     local how=$1 file offset gtids frm=$WORK/backup.frm
     new_pair TREFOIL TREFOIL ROW conservative
     at primary client < "$HERE/test/replication.sql"
-    start_load 1 0
+    start_clients 1 0
     sleep 1
     value_at primary "SET GLOBAL trefoil_backup_dir = '$WORK/backup'"
     cp -a "$WORK/primary/rep" "$frm"
     sleep 1
-    end_load
+    end_clients
     IFS=$'\t' read -r file offset gtids < "$WORK/backup/binlog_position"
     new_side replica TREFOIL --server-id=2 --relay-log=relay --gtid-pos-auto-engines=TREFOIL
     mv "$WORK/backup" "$WORK/replica/trefoil"

@@ -34,7 +34,7 @@ at() {
 
 end_sides() {
     local name
-    [ -z "${LOAD[*]:-}" ] || end_load
+    [ -z "${LOAD[*]:-}" ] || end_clients
     for name in "${!SIDE_SERVER[@]}"; do at "$name" end_server; done
 }
 
@@ -105,7 +105,7 @@ change_master() {
 }
 
 # Starts the clients of the primary. What fails of a transaction leaves the rest of it. $1, $2: rows and ddl of replication.awk.
-start_load() {
+start_clients() {
     local n rows=$1 ddl=${2:-1}
     LOAD=() FROM=$((FROM + 1000000))
     side primary
@@ -116,7 +116,7 @@ start_load() {
     done
 }
 
-end_load() {
+end_clients() {
     kill -KILL "${LOAD[@]}" 2> /dev/null || true
     wait "${LOAD[@]}" 2> /dev/null || true
     LOAD=()
@@ -193,7 +193,7 @@ replicated() {
     new_pair "$primary" "$replica" "$format" "$mode" "${more[@]}"
     at primary client < "$HERE/test/replication.sql"
     value_at replica 'START SLAVE'
-    start_load "$rows"
+    start_clients "$rows"
     for name in $kills; do
         sleep 1
         nap
@@ -201,8 +201,8 @@ replicated() {
         if [ "$name" = primary ]; then
             kill -KILL "${LOAD[@]}" 2> /dev/null || true
             start_side primary
-            end_load
-            start_load "$rows"
+            end_clients
+            start_clients "$rows"
         else
             start_side replica
             check_place
@@ -210,7 +210,7 @@ replicated() {
         fi
     done
     nap
-    end_load
+    end_clients
     check_same
     [ "$replica" = InnoDB ] || check_engine_of_place "$replica"
 }
