@@ -55,7 +55,7 @@ impl Findings {
 
 type Rule = fn(&Tree, &mut Findings);
 
-const RULES: [Rule; 13] = [
+const RULES: [Rule; 14] = [
     layers::imports,
     sizes::files,
     sizes::functions,
@@ -66,6 +66,7 @@ const RULES: [Rule; 13] = [
     text::leftovers,
     text::machine_paths,
     text::early_readers,
+    text::same_functions,
     documents::links,
     documents::invariants,
     examples::examples,

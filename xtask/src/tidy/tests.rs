@@ -48,6 +48,17 @@ impl Drop for House {
 }
 
 #[test]
+fn two_functions_of_one_name_are_found() {
+    let house = House::new("functions");
+    house.write("mariadb/a.sh", "load() {\n}\nstart_load() {\n}\n");
+    house.write("mariadb/b.sh", "# start_load() {\nload_all() { true; }\n");
+    house.write("elsewhere.sh", "load() {\n}\n");
+    assert_eq!(house.findings(), []);
+    house.write("mariadb/b.sh", "start_load() {\n}\n");
+    house.expect("same-function", "mariadb/b.sh");
+}
+
+#[test]
 fn a_pipe_whose_reader_leaves_is_found() {
     let house = House::new("early");
     house.write("a.sh", "# no ldd x | grep -q here\nldd x | grep found\ngrep -q x y\nldd x || grep -q x y\n");

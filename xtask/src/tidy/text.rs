@@ -1,5 +1,7 @@
 //! What must not stand in any text.
 
+use std::collections::BTreeMap;
+
 use super::Findings;
 use crate::source::Source;
 use crate::tree::Tree;
@@ -67,4 +69,19 @@ pub fn early_readers(tree: &Tree, findings: &mut Findings) {
 
 fn is_quiet(option: &str) -> bool {
     option == "--quiet" || !option.starts_with("--") && option.contains('q')
+}
+
+/// Each function of MariaDB's scripts has a name of its own: `mariadb.sh` sources all of them, and the last one would count.
+pub fn same_functions(tree: &Tree, findings: &mut Findings) {
+    let mut known: BTreeMap<&str, &str> = BTreeMap::new();
+    for (path, text) in tree.texts.iter().filter(|(path, _)| path.starts_with("mariadb/") && path.ends_with(".sh")) {
+        for (i, line) in text.lines().enumerate() {
+            let Some((name, _)) = line.split_once("() {") else { continue };
+            if name.chars().all(|c| c.is_alphanumeric() || c == '_')
+                && let Some(other) = known.insert(name, path)
+            {
+                findings.add("same-function", path, i + 1, name, format!("{name} is in {other} already"));
+            }
+        }
+    }
 }
