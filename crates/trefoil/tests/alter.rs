@@ -2,13 +2,11 @@
 
 #![allow(clippy::unwrap_used, reason = "a test panics on what it does not expect")]
 
-mod support;
-
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use support::*;
+use crate::support::*;
 use trefoil::{ALL, ColumnType, Database, Error, IndexSchema, Locking, OwnedValue, Schema, Table, TableChanges, Value};
 use vfs::random::Rng;
 use vfs::sim::SimDisk;

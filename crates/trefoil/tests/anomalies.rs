@@ -3,13 +3,11 @@
 
 #![allow(clippy::unwrap_used, reason = "a test panics on what it does not expect")]
 
-mod support;
-
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use support::*;
+use crate::support::*;
 use trefoil::{Database, Error, Index, Isolation, LockMode, Transaction, TransactionOptions};
 use vfs::sync::Mutex;
 

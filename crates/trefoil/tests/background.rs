@@ -2,11 +2,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a test panics on what it does not expect")]
 
-mod support;
-
 use std::time::Duration;
 
-use support::*;
+use crate::support::*;
 use trefoil::{Database, Durability, Error, Options};
 use vfs::sim::{DiskConfig, SimDisk};
 use vfs::time::Instant;

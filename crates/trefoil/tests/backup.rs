@@ -2,15 +2,13 @@
 
 #![allow(clippy::unwrap_used, reason = "a test panics on what it does not expect")]
 
-mod support;
-
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use support::*;
+use crate::support::*;
 use trefoil::{Backup, CommitTs, Database, Durability, Error, Index, Options};
 use vfs::fault::{Action, Class, Rule};
 use vfs::sim::{Config, DiskConfig, SimDisk, explore};

@@ -1,11 +1,9 @@
 //! What comparisons switch reaches the engine, and tells: bytes by level, and how commits are slowed down. In simulated time, so the figures are
-//! the same each time: `cargo test -p trefoil --test comparing -- --nocapture` prints them.
+//! the same each time: `cargo test -p trefoil --test all comparing -- --nocapture` prints them.
 
 #![allow(clippy::unwrap_used, reason = "a test panics on what it does not expect")]
 
-mod support;
-
-use support::*;
+use crate::support::*;
 use trefoil::comparing::{self, LevelCompression, MergePolicy, Policies};
 use trefoil::{Compression, Database, Durability, Index, IndexOptions, IndexStats, Options, Shape, Structure};
 use vfs::random::Rng;

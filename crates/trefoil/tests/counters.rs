@@ -3,12 +3,10 @@
 
 #![allow(clippy::unwrap_used, reason = "a test panics on what it does not expect")]
 
-mod support;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
-use support::*;
+use crate::support::*;
 use trefoil::{
     ColumnType, Database, Durability, Error, Index, IndexOptions, LockMode, Locking, Options, Schema, Structure,
     Transaction, TransactionOptions,

@@ -4,14 +4,12 @@
 
 #![allow(clippy::unwrap_used, reason = "a test panics on what it does not expect")]
 
-mod support;
-
 use std::path::Path;
 
+use crate::support::damage::*;
+use crate::support::surgery::{DIR, Part, Surgeon, rot};
+use crate::support::*;
 use store::BlockKind;
-use support::damage::*;
-use support::surgery::{DIR, Part, Surgeon, rot};
-use support::*;
 use trefoil::Database;
 use trefoil::fuzzing::write_raw;
 use vfs::Vfs;

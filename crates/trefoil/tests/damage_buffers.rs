@@ -2,16 +2,14 @@
 
 #![allow(clippy::unwrap_used, reason = "a test panics on what it does not expect")]
 
-mod support;
-
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use crate::support::damage::block_of;
+use crate::support::surgery::{DIR, Part, Surgeon, rot};
+use crate::support::*;
 use base::{CommitTs, Corruption};
 use store::BlockRef;
-use support::damage::block_of;
-use support::surgery::{DIR, Part, Surgeon, rot};
-use support::*;
 use tree::node::{ChildDescriptor, InnerImage, NodeKind, SegmentDescriptor};
 use trefoil::{DamagedRange, Database, Durability, IndexOptions, Options, Structure, Value};
 use vfs::sim::SimDisk;

@@ -4,13 +4,11 @@
 
 #![allow(clippy::unwrap_used, reason = "a test panics on what it does not expect")]
 
-mod support;
-
+use crate::support::damage::*;
+use crate::support::surgery::{Content, Part, Surgeon, leaf_image};
+use crate::support::*;
 use base::CommitTs;
 use store::{BlockKind, BlockRef};
-use support::damage::*;
-use support::surgery::{Content, Part, Surgeon, leaf_image};
-use support::*;
 use tree::node::{ChildDescriptor, Inner, InnerImage};
 
 /// What keys leaf 20 may hold: its lower fence and behind it.

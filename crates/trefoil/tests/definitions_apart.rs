@@ -3,13 +3,11 @@
 
 #![allow(clippy::unwrap_used, reason = "a test panics on what it does not expect")]
 
-mod support;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use support::*;
+use crate::support::*;
 use trefoil::{ChangeOptions, ColumnType, Database, Error, IndexOptions, TableChanges, Value};
 use vfs::time::Instant;
 

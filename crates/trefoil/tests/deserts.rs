@@ -2,9 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test panics on what it does not expect")]
 
-mod support;
-
-use support::*;
+use crate::support::*;
 use trefoil::{Database, Durability, Index, Options};
 
 const ROWS: u32 = 3_000;

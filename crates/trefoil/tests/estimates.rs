@@ -2,11 +2,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a test panics on what it does not expect")]
 
-mod support;
-
 use std::ops::Bound;
 
-use support::*;
+use crate::support::*;
 use trefoil::{ALL, ColumnType, Database, Error, IndexSchema, KeyPart, OwnedValue, Schema, Table, Value};
 use vfs::random::Rng;
 

@@ -7,11 +7,9 @@
 
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "a test panics on what it does not expect")]
 
-mod support;
-
 use std::collections::BTreeSet;
 
-use support::*;
+use crate::support::*;
 use trefoil::{Database, Durability, Error, Options};
 use vfs::fault::{Action, Class, Rule};
 use vfs::sim::{Config, SimDisk, explore};

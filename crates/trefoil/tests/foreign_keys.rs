@@ -3,9 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test panics on what it does not expect")]
 
-mod support;
-
-use support::*;
+use crate::support::*;
 use trefoil::ForeignKeyFailureKind::{HasChildren, NoParent, TooDeep};
 use trefoil::ReferenceAction::{Cascade, NoAction, Restrict, SetNull};
 use trefoil::{
@@ -273,10 +271,13 @@ fn a_cascade_puts_nothing_where_it_has_no_room() {
 #[test]
 fn a_cascade_measures_text_in_characters() {
     let dir = tempfile::tempdir().unwrap();
-    let db = support::collation::open_collating(dir.path());
+    let db = crate::support::collation::open_collating(dir.path());
     let text = |columns: &[&str]| {
         let all = columns.iter().fold(Schema::builder(), |all, &name| all.column(name, ColumnType::Text));
-        columns.iter().fold(all, |all, name| all.collate(name, support::collation::NOCASE)).primary_key(&[columns[0]])
+        columns
+            .iter()
+            .fold(all, |all, name| all.collate(name, crate::support::collation::NOCASE))
+            .primary_key(&[columns[0]])
     };
     let p = db.create_table("parents", text(&["code"]).build().unwrap()).unwrap();
     let foreign = ForeignKey::new("of", &["code"], "parents", &["code"]).on_update(Cascade);
@@ -287,7 +288,7 @@ fn a_cascade_measures_text_in_characters() {
     tx.insert(&c, &["a".into()]).unwrap();
     tx.commit().unwrap();
     drop((p, c, db));
-    let db = support::collation::open_collating(dir.path());
+    let db = crate::support::collation::open_collating(dir.path());
     let (p, c) = (db.table("parents").unwrap(), db.table("children").unwrap());
     let mut tx = db.begin().unwrap();
     assert_eq!(kind(tx.move_row(&p, &["a".into()], &["abcd".into()])), HasChildren);

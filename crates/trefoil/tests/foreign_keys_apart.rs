@@ -4,12 +4,10 @@
 
 #![allow(clippy::unwrap_used, reason = "a test panics on what it does not expect")]
 
-mod support;
-
 use std::sync::Arc;
 use std::time::Duration;
 
-use support::*;
+use crate::support::*;
 use trefoil::{
     ChangeOptions, ColumnType, Database, Error, ForeignKey, ForeignKeyFailureKind, IndexOptions, IndexSchema,
     Isolation, ReferenceAction, Schema, Structure, Table, TableChanges, Transaction, TransactionOptions, Value,

@@ -3,12 +3,10 @@
 
 #![allow(clippy::unwrap_used, reason = "a test panics on what it does not expect")]
 
-mod support;
-
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use support::*;
+use crate::support::*;
 use trefoil::{
     ALL, ColumnType, Database, Error, ForeignKey, IndexOptions, IndexSchema, Isolation, Options, ReferenceAction,
     Schema, Structure, Table, Transaction, TransactionOptions, Value,

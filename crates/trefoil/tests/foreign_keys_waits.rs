@@ -3,11 +3,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a test panics on what it does not expect")]
 
-mod support;
-
 use std::time::Duration;
 
-use support::{disk, open, simulate, sleep, small_nodes, spawn};
+use crate::support::{disk, open, simulate, sleep, small_nodes, spawn};
 use trefoil::{
     ChangeOptions, ColumnType, Database, Error, ForeignKey, ForeignKeyFailureKind, IndexSchema, Schema, Table,
     TableChanges, Transaction, TransactionOptions, Value,

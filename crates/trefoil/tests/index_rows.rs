@@ -3,11 +3,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a test panics on what it does not expect")]
 
-mod support;
-
 use std::ops::Bound;
 
-use support::*;
+use crate::support::*;
 use trefoil::{
     ALL, Database, Error, IndexRows, IndexSchema, Isolation, Judged, LockMode, Locking, Table, Transaction, Value,
 };

@@ -2,13 +2,11 @@
 
 #![allow(clippy::unwrap_used, reason = "a test panics on what it does not expect")]
 
-mod support;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use support::*;
+use crate::support::*;
 use trefoil::{Database, Durability, Index, IndexOptions, Options};
 use vfs::random::Rng;
 use vfs::time::Instant;

@@ -6,13 +6,11 @@
     reason = "a test on real files panics on what it does not expect"
 )]
 
-mod support;
-
 use std::cmp::Ordering;
 use std::ops::Bound;
 
+use crate::support::collation::{NOCASE, open_collating};
 use proptest::prelude::*;
-use support::collation::{NOCASE, open_collating};
 use trefoil::{
     ColumnType, Database, Error, IndexOptions, IndexSchema, KeyPart, Locking, OwnedValue, Schema, Structure, Table,
     TableChanges, Upserted, Value,

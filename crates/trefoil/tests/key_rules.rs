@@ -6,11 +6,9 @@
     reason = "a test on real files panics on what it does not expect"
 )]
 
-mod support;
-
 use std::ops::Bound;
 
-use support::collation::{NOCASE, PADDED, collating, open_collating};
+use crate::support::collation::{NOCASE, PADDED, collating, open_collating};
 use trefoil::{
     ALL, ColumnType, Database, Error, IndexSchema, KeyPart, Locking, Options, OwnedValue, Schema, Table, TableChanges,
     Value,

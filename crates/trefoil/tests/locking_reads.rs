@@ -2,11 +2,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a test panics on what it does not expect")]
 
-mod support;
-
 use std::ops::Bound;
 
-use support::*;
+use crate::support::*;
 use trefoil::{
     ALL, Database, Durability, Error, Isolation, LockMode, Locking, Table, Transaction, TransactionOptions, Value,
 };

@@ -3,11 +3,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a test panics on what it does not expect")]
 
-mod support;
-
 use std::time::Duration;
 
-use support::*;
+use crate::support::*;
 use trefoil::{
     ALL, BuildStage, Compression, Database, Error, IndexOptions, IndexSchema, Options, Structure, Table, Transaction,
     Value,

@@ -3,12 +3,10 @@
 
 #![allow(clippy::unwrap_used, reason = "a test panics on what it does not expect")]
 
-mod support;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use support::*;
+use crate::support::*;
 use trefoil::{ALL, Database, Error, Options, Table, Value};
 use vfs::fault::{Action, Class, Rule};
 use vfs::sim::{Gate, Handle, SimDisk};

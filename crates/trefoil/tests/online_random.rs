@@ -2,12 +2,10 @@
 
 #![allow(clippy::unwrap_used, reason = "a test panics on what it does not expect")]
 
-mod support;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use support::*;
+use crate::support::*;
 use trefoil::{Database, Error, IndexSchema, Options, Table, Value};
 use vfs::sim::{Config, SimDisk, Simulation};
 use vfs::thread::JoinHandle;

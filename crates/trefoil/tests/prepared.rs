@@ -2,11 +2,9 @@
 
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "a test panics on what it does not expect")]
 
-mod support;
-
 use std::time::Duration;
 
-use support::*;
+use crate::support::*;
 use trefoil::{
     ColumnType, Database, Durability, Error, Index, IndexSchema, Isolation, LockMode, Locking, Options, Schema,
     Transaction, Value,

@@ -3,14 +3,12 @@
 
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "a test panics on what it does not expect")]
 
-mod support;
-
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use support::damage::block_of;
-use support::surgery::{DIR, rot};
-use support::*;
+use crate::support::damage::block_of;
+use crate::support::surgery::{DIR, rot};
+use crate::support::*;
 use trefoil::{Database, Durability, Error, Index, Locking, Options};
 use vfs::fault::{Action, Rule};
 use vfs::sim::{Config, SimDisk, explore};

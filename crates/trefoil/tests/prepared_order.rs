@@ -2,9 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "a test panics on what it does not expect")]
 
-mod support;
-
-use support::*;
+use crate::support::*;
 use trefoil::{Database, Durability, Error, Index, IndexOptions, Isolation, Options};
 use vfs::fault::{Action, Class, Rule};
 

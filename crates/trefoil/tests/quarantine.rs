@@ -3,16 +3,14 @@
 
 #![allow(clippy::unwrap_used, reason = "a test panics on what it does not expect")]
 
-mod support;
-
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use support::damage::block_of;
-use support::surgery::{DIR, Surgeon, rot};
-use support::*;
+use crate::support::damage::block_of;
+use crate::support::surgery::{DIR, Surgeon, rot};
+use crate::support::*;
 use trefoil::{ALL, Cursor, Database, Durability, Error, Options, Table, Value};
 use vfs::fault::{Action, Class, Rule};
 use vfs::sim::SimDisk;

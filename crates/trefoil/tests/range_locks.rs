@@ -3,12 +3,10 @@
 
 #![allow(clippy::unwrap_used, reason = "a test panics on what it does not expect")]
 
-mod support;
-
 use std::ops::Bound;
 use std::time::Duration;
 
-use support::*;
+use crate::support::*;
 use trefoil::{
     ALL, Cursor, Database, Durability, Error, Index, Isolation, LockMode, Locking, Options, Table, Transaction,
     TransactionOptions, Value,
@@ -380,7 +378,7 @@ fn serializable_reads_see_the_newest() {
         drop((tx, writer, i, t));
         db.close().unwrap();
         drop(db);
-        let db = Database::open("/db", Options { read_only: true, ..support::options(&disk) }).unwrap();
+        let db = Database::open("/db", Options { read_only: true, ..crate::support::options(&disk) }).unwrap();
         let i = db.index("i").unwrap();
         let tx = db.begin_with(Isolation::Serializable).unwrap();
         assert_eq!(keys(tx.range(&i, ..).unwrap()).len(), 5);

@@ -3,13 +3,11 @@
 
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "a test panics on what it does not expect")]
 
-mod support;
-
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use support::*;
+use crate::support::*;
 use trefoil::{ALL, Database, Error, IndexOptions, IndexSchema, Options, Value};
 
 fn plenty() -> Options {

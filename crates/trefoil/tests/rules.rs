@@ -3,11 +3,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a test panics on what it does not expect")]
 
-mod support;
-
 use std::time::Duration;
 
-use support::*;
+use crate::support::*;
 use trefoil::{Database, Durability, Error, IndexOptions, Isolation, LockMode, Options};
 use vfs::fault::{Action, Class, Rule};
 use vfs::sim::SimDisk;

@@ -3,9 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test panics on what it does not expect")]
 
-mod support;
-
-use support::*;
+use crate::support::*;
 use trefoil::{ALL, Database, Durability, Error, Options};
 use vfs::fault::{Action, Class, Rule};
 

@@ -3,11 +3,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a test panics on what it does not expect")]
 
-mod support;
-
 use std::collections::BTreeMap;
 
-use support::*;
+use crate::support::*;
 use trefoil::{ALL, Database, Durability, Error, LockMode, Options, Transaction, Value};
 
 /// What a transaction sees in its table.

@@ -3,14 +3,12 @@
 
 #![allow(clippy::unwrap_used, reason = "a test panics on what it does not expect")]
 
-mod support;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use support::damage::block_of;
-use support::surgery::{DIR, rot};
-use support::*;
+use crate::support::damage::block_of;
+use crate::support::surgery::{DIR, rot};
+use crate::support::*;
 use trefoil::{ALL, DamagedRange, Database, Durability, Error, IndexOptions, Options, Structure, Value};
 use vfs::fault::{Action, Class, Rule};
 use vfs::sim::SimDisk;
@@ -360,7 +358,7 @@ fn p10_rows_of_a_damaged_table_are_read_around_the_damage() {
         let mut found = BTreeSet::new();
         while let Some(row) = scan.next().unwrap() {
             let Value::U64(id) = row[0] else { panic!("a number") };
-            assert_eq!(row[..], support::row(id)[..]);
+            assert_eq!(row[..], crate::support::row(id)[..]);
             found.insert(id);
         }
         assert!(found.len() > 900 && found.len() < 1000, "{}", found.len());

@@ -2,12 +2,10 @@
 
 #![allow(clippy::unwrap_used, reason = "a test panics on what it does not expect")]
 
-mod support;
-
 use std::collections::BTreeMap;
 
-use support::collation::{NOCASE, collating};
-use support::sound;
+use crate::support::collation::{NOCASE, collating};
+use crate::support::sound;
 use trefoil::{ALL, ColumnType, Database, IndexOptions, IndexSchema, Options, Schema, Structure, Table, Transaction};
 use vfs::random::Rng;
 

@@ -2,12 +2,10 @@
 
 #![allow(clippy::unwrap_used, reason = "a test panics on what it does not expect")]
 
-mod support;
-
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 
-use support::*;
+use crate::support::*;
 use trefoil::{ALL, ColumnType, Database, Error, IndexSchema, OwnedValue, Schema, Table, TableChanges, Value};
 use vfs::sim::SimDisk;
 

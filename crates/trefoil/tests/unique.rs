@@ -3,12 +3,10 @@
 
 #![allow(clippy::unwrap_used, reason = "a test panics on what it does not expect")]
 
-mod support;
-
 use std::ops::Bound;
 use std::time::Duration;
 
-use support::*;
+use crate::support::*;
 use trefoil::{
     ALL, ColumnType, Database, Duplicate, Error, IndexOptions, IndexSchema, LockMode, Options, OwnedValue, Schema,
     Table, Transaction, TransactionOptions, Upserted, Value,
