@@ -35,6 +35,7 @@ usage: mariadb/mariadb.sh [VERB] [ARGUMENT...]     (or: make mariadb)
                   held against each other; a seed repeats them. \`differential collations\`: every collation of the server
   package [DIR]   mariadb-plugin-trefoil_VERSION_ARCH.deb into DIR, by default target/package; prints its path
   package-test    that package in a system of its own: installed, upgraded, removed, purged (root; fetches some 80 MB once)
+  bare            \`make mariadb\` in a bare root: debootstrap, apt, gcc, make, this machine's Rust, nothing else (root; some 15 minutes)
   ready           succeeds if there is what \`test\` needs, fetching MariaDB if need be
   version         the version that is fetched
   where           its directory in the cache
@@ -79,6 +80,7 @@ die() { say "$*"; exit 1; }
 . "$HERE/test/sessions.sh"
 . "$HERE/test/buffers.sh"
 . "$HERE/test/package.sh"
+. "$HERE/test/bare.sh"
 . "$HERE/test/replication.sh"
 
 verb=${1:-run}
@@ -101,6 +103,7 @@ case $verb in
     differential) fetch; build; differential "$@" ;;
     package) fetch; build; package "$@" ;;
     package-test) fetch; build; locate; package_tests ;;
+    bare) bare ;;
     suites) fetch; build; suites "$@" ;;
     version) fetched_version ;;
     where) locate; printf '%s\n' "$DIR" ;;

@@ -16,6 +16,7 @@ SERVER_ARGS=(--innodb=OFF --default-storage-engine=Aria --character-set-server=l
 . "$HERE/test/drill.sh"
 . "$HERE/test/migrating.sh"
 . "$HERE/test/foreign.sh"
+. "$HERE/test/statements.sh"
 
 # Those that `check` knows, each beside two sessions.
 checks() {
@@ -23,7 +24,7 @@ checks() {
     scratch
     # The library of backups' programs may have to be fetched.
     case "$*" in *drill*) fetch_tools ;; esac
-    case "$*" in *move* | *back*) SERVER_ARGS=("${SERVER_ARGS[@]/--innodb=OFF/--innodb=ON}") ;; esac
+    case "$*" in *move* | *back* | *one_moment*) SERVER_ARGS=("${SERVER_ARGS[@]/--innodb=OFF/--innodb=ON}") ;; esac
     start_server "${SERVER_ARGS[@]}"
     check_engine
     for name in "$@"; do check "$name"; done

@@ -21,6 +21,13 @@ without_asked() {
     sed "/^| trefoil_/d; $UNNAMED; s/---*/--/g; s/   */ /g" "$@"
 }
 
+# A check of this name, and what it printed if it went wrong.
+step() {
+    local why
+    why=$("${@:2}" 2>&1) || why+=' failed'
+    if [ -z "$why" ]; then verdict "$1" ok; else printf '%s\n' "$why"; verdict "$1" FAILED; fi
+}
+
 value() { client -N -B -e "$1"; }
 
 # Sets WORK and prepares a data directory in it, which goes when the test ends, however it ends.
@@ -28,7 +35,15 @@ scratch() {
     WORK=$(mktemp -d "${TMPDIR:-/tmp}/trefoil-test.XXXXXX")
     TREFOIL_MARIADB_DATA=$WORK/data
     prepare
+    # Servers of this test die where this file says, once it is there: kill_at.
+    export TREFOIL_CRASH_AT=$WORK/crash
     trap 'stop_server || true; umount "$WORK"/data/trefoil 2> /dev/null || true; rm -rf "$WORK"' EXIT
+}
+
+# From now on, at a place and which time it is reached from now on. Known to builds with debug assertions alone.
+kill_at() {
+    printf '%s\n' "$1" > "$WORK/crash.part"
+    mv "$WORK/crash.part" "$WORK/crash"
 }
 
 # Starts the server with other arguments than before.

@@ -140,8 +140,7 @@ kills_at_places() {
             count=$((1 + RANDOM % 200))
             [[ $place != *rotate* ]] || count=$((1 + RANDOM % 8))
             kills_tables
-            end_server
-            TREFOIL_CRASH_AT=$place:$count start_server "${SERVER_ARGS[@]}" 2> /dev/null
+            kill_at "$place:$count"
             start_load
             await_death
             if [ -n "$SERVER" ]; then

@@ -79,13 +79,6 @@ install_in_system() {
     in_system dpkg --install /tmp/plugin.deb 2>&1
 }
 
-# A step whose name it is, and what it printed if it went wrong.
-package_step() {
-    local why
-    why=$("${@:2}" 2>&1) || why+=' failed'
-    if [ -z "$why" ]; then verdict "package: $1" ok; else printf '%s\n' "$why"; verdict "package: $1" FAILED; fi
-}
-
 check_reproducible() {
     local second
     mkdir "$WORK/again"
@@ -155,27 +148,27 @@ package_tests() {
     trap '[ -z "$SYSTEM_SERVER" ] || kill "$SYSTEM_SERVER"; rm -rf "$WORK"' EXIT
     first=$(package "$WORK")
     second=$(TREFOIL_PACKAGE_REVISION=2 package "$WORK")
-    package_step contents check_contents "$first"
-    package_step reproducible check_reproducible "$first"
+    step 'package: contents' check_contents "$first"
+    step 'package: reproducible' check_reproducible "$first"
     if [ "$(id -u)" != 0 ] || ! system_packages || ! make_system "$SYSTEM_ROOT" > "$WORK/system.log" 2>&1; then
         tail -3 "$WORK/system.log" 2> /dev/null || true
         echo 'skipped: the package in a system of its own, which takes root and the packages of one'
         verdicts
         return
     fi
-    package_step installed check_installed "$first"
+    step 'package: installed' check_installed "$first"
     start_in_system
-    package_step serves check_serves
-    package_step upgraded check_upgraded "$second"
+    step 'package: serves' check_serves
+    step 'package: upgraded' check_upgraded "$second"
     stop_in_system
     start_in_system
-    package_step 'rows behind an upgrade, by another server' expect "$(in_client -e 'SELECT SUM(v) FROM p.t')" 5
+    step 'package: rows behind an upgrade, by another server' expect "$(in_client -e 'SELECT SUM(v) FROM p.t')" 5
     stop_in_system
-    package_step removed check_removed
+    step 'package: removed' check_removed
     start_in_system
-    package_step 'a server without it' expect "$(in_client -e "SELECT COUNT(*) FROM information_schema.ENGINES WHERE engine = 'TREFOIL'")" 0
+    step 'package: a server without it' expect "$(in_client -e "SELECT COUNT(*) FROM information_schema.ENGINES WHERE engine = 'TREFOIL'")" 0
     stop_in_system
-    package_step purged check_purged "$first"
-    package_step 'refused by another server' check_refused "$first"
+    step 'package: purged' check_purged "$first"
+    step 'package: refused by another server' check_refused "$first"
     verdicts
 }

@@ -32,8 +32,9 @@ beside_innodb() {
     check unwanted
     check there_and_back
     check move_that_is_killed
+    check one_moment
     local name
-    for name in copies limits moment; do
+    for name in copies limits moment errors; do
         same_in_sessions "$name"
     done
 }
@@ -51,7 +52,8 @@ for name in lock_timeout wait_says_how_long shared_under_lock_tables nowait_and_
     clustering_plans copy_beside_prepared gives_back_its_own reads_of_triggers duplicate_of_partition \
     views_of_waits view_of_deadlocks view_of_snapshots views_of_storage views_need_process progress foreign_versions \
     parent_copied_beside_child parent_being_changed \
-    parent_copied_over_and_over foreign_hashed foreign_widened; do
+    parent_copied_over_and_over foreign_hashed foreign_widened \
+    kill_connection options_any_case estimates other_version; do
     check "$name"
 done
 killed_in_changes

@@ -31,12 +31,12 @@ build() {
     local defines=(-DHAVE_CONFIG_H -DMYSQL_DYNAMIC_PLUGIN -DMYSQL_SERVER=1 -DDBUG_OFF -DNDEBUG -D_FILE_OFFSET_BITS=64)
     # The server's headers are not ours to mend: as system headers they are not warned about.
     local compile=("$cxx" -std=gnu++17 -O2 -g1 -fPIC -Wall -Wextra -Wno-unused-parameter "${defines[@]}"
-        "${include[@]/#-I/-isystem}")
+        -I"$HERE/capi/include" "${include[@]/#-I/-isystem}")
     # They are most of what each file is: read once, but where a file names structures of its own before.
     local headers=$objects/server.h with
     printf '#include "%s"\n' "$HERE/handler/server.h" > "$headers.$$"
     mv "$headers.$$" "$headers"
-    if is_stale "$headers.gch" "$HERE"/handler/*.h; then
+    if is_stale "$headers.gch" "$HERE"/{handler,capi/include}/*.h; then
         "${compile[@]}" -x c++-header "$HERE/handler/server.h" -o "$headers.gch.$$"
         mv "$headers.gch.$$" "$headers.gch"
     fi
@@ -44,7 +44,7 @@ build() {
         object=$objects/$(basename "$file" .cc).o
         linked+=("$object")
         # A header may be used by all.
-        is_stale "$object" "$file" "$HERE"/handler/*.h || continue
+        is_stale "$object" "$file" "$HERE"/{handler,capi/include}/*.h || continue
         if grep -q '^#define ha_' "$file"; then with=(); else with=(-include "$headers"); fi
         "${compile[@]}" "${with[@]}" -c "$file" -o "$object.$$"
         mv "$object.$$" "$object"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! What both sides of the boundary know: `mariadb/handler/capi.h` in Rust.
+//! What both sides of the boundary know: `mariadb/capi/include/capi.h` in Rust.
 
 use std::ffi::{c_char, c_void};
 use std::ptr::{null, null_mut};

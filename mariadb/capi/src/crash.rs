@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Places where tests let the server die, as by SIGKILL: `TREFOIL_CRASH_AT=NAME:COUNT` names one and which time it is
-//! reached. In builds with debug assertions (the profile `sim`) alone; `mariadb/test/kills.sh` lists the names.
+//! reached. `TREFOIL_CRASH_AT=/FILE`: the same, from when the file is there, which goes then; so a test needs no other server for
+//! each place. In builds with debug assertions (the profile `sim`) alone; `mariadb/test/kills.sh` lists the names.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -23,14 +24,42 @@ impl Wanted {
     }
 }
 
+/// What is asked for, and since when.
+struct Asked {
+    by: Option<String>,
+    wanted: OnceLock<Option<Wanted>>,
+}
+
+impl Asked {
+    fn new(by: Option<String>) -> Self {
+        Self { by, wanted: OnceLock::new() }
+    }
+
+    fn wanted(&self) -> Option<&Wanted> {
+        let by = self.by.as_ref()?;
+        if self.wanted.get().is_none() {
+            let text = if by.starts_with('/') { &take(by)? } else { by };
+            return self.wanted.get_or_init(|| Wanted::parse(text)).as_ref();
+        }
+        self.wanted.get()?.as_ref()
+    }
+}
+
+/// What a file says, to the one of all who look that takes it away.
+fn take(path: &str) -> Option<String> {
+    let text = std::fs::read_to_string(path).ok()?;
+    std::fs::remove_file(path).ok()?;
+    Some(text.trim().to_owned())
+}
+
 /// A place that a test may ask for.
 pub fn point(name: &str) {
-    static WANTED: OnceLock<Option<Wanted>> = OnceLock::new();
+    static ASKED: OnceLock<Asked> = OnceLock::new();
     if !cfg!(debug_assertions) {
         return;
     }
-    let wanted = WANTED.get_or_init(|| Wanted::parse(&std::env::var("TREFOIL_CRASH_AT").ok()?));
-    if wanted.as_ref().is_some_and(|wanted| wanted.is_now(name)) {
+    let asked = ASKED.get_or_init(|| Asked::new(std::env::var("TREFOIL_CRASH_AT").ok()));
+    if asked.wanted().is_some_and(|wanted| wanted.is_now(name)) {
         // Nobody is told, nothing is written: as if the machine's memory were gone.
         let killed = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
         killed.expect("a process may end itself");
@@ -47,5 +76,17 @@ mod tests {
         let met = ["prepared", "ordered", "prepared", "prepared"].map(|name| wanted.is_now(name));
         assert_eq!(met, [false, false, true, false]);
         assert!(["prepared", "prepared:", "prepared:0", "prepared:x"].iter().all(|text| Wanted::parse(text).is_none()));
+    }
+
+    #[test]
+    fn a_file_asks_from_when_it_is_there() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("at").display().to_string();
+        let asked = Asked::new(Some(path.clone()));
+        assert!(asked.wanted().is_none());
+        std::fs::write(&path, "ordered:2\n").expect("a file");
+        let met = ["ordered", "prepared", "ordered"].map(|name| asked.wanted().is_some_and(|wanted| wanted.is_now(name)));
+        assert_eq!(met, [false, false, true]);
+        assert!(!std::path::Path::new(&path).exists());
     }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! The engine behind a C interface, for the handler of MariaDB (`mariadb/handler/capi.h`). No policy: what a statement
+//! The engine behind a C interface, for the handler of MariaDB (`mariadb/capi/include/capi.h`). No policy: what a statement
 //! needs is asked for by the handler; storage, locks and transactions are the engine's tables.
 //!
 //! | module | owns |

@@ -55,10 +55,11 @@ impl Findings {
 
 type Rule = fn(&Tree, &mut Findings);
 
-const RULES: [Rule; 14] = [
+const RULES: [Rule; 15] = [
     layers::imports,
     sizes::files,
     sizes::functions,
+    sizes::handler,
     sizes::dead_files,
     calls::banned,
     calls::unwraps,

@@ -59,6 +59,17 @@ fn two_functions_of_one_name_are_found() {
 }
 
 #[test]
+fn a_handler_that_grows_is_found() {
+    let house = House::new("handler");
+    house.write("mariadb/handler/a.cc", &"int a;\n".repeat(2000));
+    house.write("mariadb/handler/a.h", &"int a;\n".repeat(1999));
+    house.write("mariadb/capi/include/capi.h", "int a;\n");
+    assert_eq!(house.findings(), []);
+    house.write("mariadb/handler/b.h", "int a;\n");
+    house.expect("handler-lines", "mariadb/handler");
+}
+
+#[test]
 fn a_pipe_whose_reader_leaves_is_found() {
     let house = House::new("early");
     house.write("a.sh", "# no ldd x | grep -q here\nldd x | grep found\ngrep -q x y\nldd x || grep -q x y\n");
