@@ -23,7 +23,8 @@ usage: mariadb/mariadb.sh [VERB] [ARGUMENT...]     (or: make mariadb)
   test            what \`make test\` runs: a script with its expected output, sessions, the anomaly matrix, kills
   checks NAME...  of these the checks of that name alone: \`lock_timeout\` for check_lock_timeout in mariadb/test
   anomalies [CASE.LEVEL...]   the anomaly matrix: InnoDB and TREFOIL do the same at each isolation level
-  kills [N [M]]   the server killed under load N times at random moments, M times (N) at each place of a commit
+  kills [N [M]]   the server killed under load N times at random moments, M times (N) at each place of a commit, and within each
+                  kind of change of a table at each of its steps
   replication [SECONDS]   a primary and a replica, one of them or both with TREFOIL, under load, killed at random moments: all pairs,
                   formats of the log and kinds of apply, again and again for so many seconds; both hold the same afterwards
   buffers         tables of Bε-trees larger than memory do what InnoDB's do, through kills
@@ -96,7 +97,7 @@ case $verb in
     test) fetch; build; . "$HERE/test/smoke.sh" ;;
     checks) fetch; build; . "$HERE/test/checks.sh"; checks "$@" ;;
     anomalies) fetch; build; scratch; anomalies "$@"; verdicts ;;
-    kills) fetch; build; scratch; kills "${1:-5}" "${2:-${1:-5}}"; verdicts ;;
+    kills) fetch; build; . "$HERE/test/checks.sh"; scratch; kills "${1:-5}" "${2:-${1:-5}}"; killed_in_changes "${2:-${1:-5}}"; verdicts ;;
     replication) fetch; build; replication "$@"; verdicts ;;
     buffers) fetch; build; scratch; buffers; verdicts ;;
     sysbench) fetch; build; sysbench "$@" ;;

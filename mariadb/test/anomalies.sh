@@ -107,10 +107,11 @@ begin_case() {
 
 # Whoever is left waits for one of the others, who go first.
 end_case() {
-    local engine=$1 name tries
-    for ((tries = 0; tries < 4; tries++)); do
+    local engine=$1 name tries left=1
+    for ((tries = 0; tries < 4 && left; tries++)); do
+        left=0
         for name in "${SESSIONS[@]}"; do
-            [ "${OWED[$name]}" -gt 0 ] || tell "$name" 'ROLLBACK'
+            if [ "${OWED[$name]}" -gt 0 ]; then left=1; else tell "$name" 'ROLLBACK'; fi
         done
         settle "$engine" > "$WORK/ends.$engine"
     done

@@ -113,13 +113,13 @@ bare() {
     bare_system
     bare_contents
     in_bare dpkg-query -W > "$WORK/packages.before"
-    step 'bare: what is missing is named' check_bare_refusals
+    judged 'bare: what is missing is named' check_bare_refusals
     printf 'ENGINE\tTABLE_ROWS\nTREFOIL\t1000\nv\nrow 777\nid\n42\n' > "$WORK/expected"
-    step 'bare: make mariadb, a statement on standard input' check_bare_output "$BARE_SQL" "$WORK/expected"
+    judged 'bare: make mariadb, a statement on standard input' check_bare_output "$BARE_SQL" "$WORK/expected"
     # A second server, from what is there.
     printf 'COUNT(*)\n1000\n' > "$WORK/expected.again"
-    step 'bare: once more, the rows are there' check_bare_output 'SELECT COUNT(*) FROM bare.t' "$WORK/expected.again"
-    step 'bare: nothing is installed' check_bare_clean
+    judged 'bare: once more, the rows are there' check_bare_output 'SELECT COUNT(*) FROM bare.t' "$WORK/expected.again"
+    judged 'bare: nothing is installed' check_bare_clean
     say "MariaDB $(cat "$BARE_ROOT/root/trefoil/target/mariadb/current" 2> /dev/null)," \
         "$(in_bare 'rustc --version; g++ --version | head -1' | paste -sd';'), $(wc -l < "$WORK/packages.before") packages"
     verdicts

@@ -22,7 +22,7 @@ without_asked() {
 }
 
 # A check of this name, and what it printed if it went wrong.
-step() {
+judged() {
     local why
     why=$("${@:2}" 2>&1) || why+=' failed'
     if [ -z "$why" ]; then verdict "$1" ok; else printf '%s\n' "$why"; verdict "$1" FAILED; fi

@@ -11,7 +11,7 @@ prepare_differential() {
     # shellcheck disable=SC2086
     "${CARGO:-cargo}" build --quiet --profile "$profile" --locked --manifest-path "$REPO/Cargo.toml" \
         ${TREFOIL_BUILD:--p trefoil-differential}
-    GENERATOR=$TARGET/$profile/differential
+    GENERATOR=$(built_in "$profile")/differential
     client -N -B -e "SELECT FULL_COLLATION_NAME, CHARACTER_SET_NAME FROM information_schema.COLLATION_CHARACTER_SET_APPLICABILITY
         WHERE CHARACTER_SET_NAME <> 'binary' ORDER BY 1, 2" > "$WORK/collations"
 }

@@ -148,27 +148,27 @@ package_tests() {
     trap '[ -z "$SYSTEM_SERVER" ] || kill "$SYSTEM_SERVER"; rm -rf "$WORK"' EXIT
     first=$(package "$WORK")
     second=$(TREFOIL_PACKAGE_REVISION=2 package "$WORK")
-    step 'package: contents' check_contents "$first"
-    step 'package: reproducible' check_reproducible "$first"
+    judged 'package: contents' check_contents "$first"
+    judged 'package: reproducible' check_reproducible "$first"
     if [ "$(id -u)" != 0 ] || ! system_packages || ! make_system "$SYSTEM_ROOT" > "$WORK/system.log" 2>&1; then
         tail -3 "$WORK/system.log" 2> /dev/null || true
         echo 'skipped: the package in a system of its own, which takes root and the packages of one'
         verdicts
         return
     fi
-    step 'package: installed' check_installed "$first"
+    judged 'package: installed' check_installed "$first"
     start_in_system
-    step 'package: serves' check_serves
-    step 'package: upgraded' check_upgraded "$second"
+    judged 'package: serves' check_serves
+    judged 'package: upgraded' check_upgraded "$second"
     stop_in_system
     start_in_system
-    step 'package: rows behind an upgrade, by another server' expect "$(in_client -e 'SELECT SUM(v) FROM p.t')" 5
+    judged 'package: rows behind an upgrade, by another server' expect "$(in_client -e 'SELECT SUM(v) FROM p.t')" 5
     stop_in_system
-    step 'package: removed' check_removed
+    judged 'package: removed' check_removed
     start_in_system
-    step 'package: a server without it' expect "$(in_client -e "SELECT COUNT(*) FROM information_schema.ENGINES WHERE engine = 'TREFOIL'")" 0
+    judged 'package: a server without it' expect "$(in_client -e "SELECT COUNT(*) FROM information_schema.ENGINES WHERE engine = 'TREFOIL'")" 0
     stop_in_system
-    step 'package: purged' check_purged "$first"
-    step 'package: refused by another server' check_refused "$first"
+    judged 'package: purged' check_purged "$first"
+    judged 'package: refused by another server' check_refused "$first"
     verdicts
 }

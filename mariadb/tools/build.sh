@@ -2,6 +2,9 @@
 # ha_trefoil.so: the handler (C++) and the engine behind its C interface (Rust), linked for one version of the server.
 # Sourced by mariadb.sh.
 
+# Where cargo puts what it builds in a profile.
+built_in() { case $1 in dev) printf '%s\n' "$TARGET/debug" ;; *) printf '%s\n' "$TARGET/$1" ;; esac; }
+
 # Sets DIR (of the fetched version), ROOT, PLUGINS.
 locate() {
     VERSION=$(fetched_version)
@@ -18,7 +21,8 @@ build() {
     local profile=${TREFOIL_PROFILE:-release} cxx file object linked=()
     # Builds of one cache may run at once, from several checkouts: each of those has objects of its own, and what is written
     # has the number of its process until it is whole.
-    local src=$DIR/src objects=$DIR/objects.$(cksum <<< "$HERE" | cut -d' ' -f1) archive=$TARGET/$profile/libtrefoil_capi.a
+    local src=$DIR/src objects=$DIR/objects.$(cksum <<< "$HERE" | cut -d' ' -f1) archive
+    archive=$(built_in "$profile")/libtrefoil_capi.a
     local plugin=$PLUGINS/ha_trefoil.so.$$
     cxx=$(compiler)
     say "building ha_trefoil.so for MariaDB $VERSION"
