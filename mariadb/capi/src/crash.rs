@@ -85,7 +85,8 @@ mod tests {
         let asked = Asked::new(Some(path.clone()));
         assert!(asked.wanted().is_none());
         std::fs::write(&path, "ordered:2\n").expect("a file");
-        let met = ["ordered", "prepared", "ordered"].map(|name| asked.wanted().is_some_and(|wanted| wanted.is_now(name)));
+        let met =
+            ["ordered", "prepared", "ordered"].map(|name| asked.wanted().is_some_and(|wanted| wanted.is_now(name)));
         assert_eq!(met, [false, false, true]);
         assert!(!std::path::Path::new(&path).exists());
     }

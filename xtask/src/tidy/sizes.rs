@@ -36,10 +36,13 @@ pub fn functions(tree: &Tree, findings: &mut Findings) {
 /// MariaDB's handler stays small.
 pub fn handler(tree: &Tree, findings: &mut Findings) {
     const DIR: &str = "mariadb/handler";
-    let files = tree.texts.iter().filter(|(path, _)| path.starts_with(DIR) && path.as_bytes().get(DIR.len()) == Some(&b'/'));
+    let files =
+        tree.texts.iter().filter(|(path, _)| path.starts_with(DIR) && path.as_bytes().get(DIR.len()) == Some(&b'/'));
     let lines: usize = files.map(|(_, text)| text.lines().count()).sum();
     if lines >= HANDLER_LINES_MAX {
-        let what = format!("{lines} lines in all, they must be fewer than {HANDLER_LINES_MAX}: what is no call of the server is Rust");
+        let what = format!(
+            "{lines} lines in all, they must be fewer than {HANDLER_LINES_MAX}: what is no call of the server is Rust"
+        );
         findings.add("handler-lines", DIR, 0, DIR, what);
     }
 }
