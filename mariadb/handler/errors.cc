@@ -33,6 +33,9 @@ int server_error(THD *thd, const trefoil_failure &why)
   case TREFOIL_CANCELLED:
     return HA_ERR_ABORTED_BY_USER;
   case TREFOIL_CHANGED:
+    /* As with InnoDB: what it has done came of a snapshot that others have overtaken, and whoever tries again begins anew. */
+    if (thd)
+      thd->mark_transaction_to_rollback(true);
     return HA_ERR_RECORD_CHANGED;
   case TREFOIL_FULL:
     return HA_ERR_DISK_FULL;

@@ -115,7 +115,7 @@ check_wait_says_how_long() {
 # Under LOCK TABLES too rows are locked if the statement says so.
 check_shared_under_lock_tables() {
     leave_prepared
-    say_to a 'SET trefoil_lock_wait_timeout = 1;' 'SET autocommit = 0;' 'LOCK TABLES t READ;' > /dev/null
+    say_to a 'SET trefoil_lock_wait_timeout = 0;' 'SET autocommit = 0;' 'LOCK TABLES t READ;' > /dev/null
     expect "$(say_to a 'SELECT COUNT(*) FROM t;')" 3
     expect_error "$(say_to a 'SELECT COUNT(*) FROM t LOCK IN SHARE MODE;')" 1205
     expect "$(say_to a 'SELECT COUNT(*) FROM t LOCK IN SHARE MODE SKIP LOCKED;')" 3
