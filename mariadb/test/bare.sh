@@ -3,9 +3,9 @@
 # and nothing else. Whatever the scripts need besides they have to fetch themselves, or to ask for. Sourced by mariadb.sh.
 #
 #   CACHE/bare.XXXXXX/           the root; goes with the test unless TREFOIL_BARE_KEEP is set
-#   …/root/trefoil               what is committed, without git
+#   …/srv/trefoil                what is committed, without git
 #   …/opt/rust                   this machine's Rust (`rustc --print sysroot`), lent for the time of a command, read-only
-#   …/root/.cargo                a copy of what this machine's cargo has downloaded: the crates of Cargo.lock, packed
+#   …/srv/home/.cargo            a copy of what this machine's cargo has downloaded: the crates of Cargo.lock, packed
 #
 # Mounts are made in a mount namespace of the command's own: none is left behind, however it ends.
 
@@ -50,14 +50,14 @@ bare_system() {
     bare_debootstrap --variant=minbase --include="$BARE_PACKAGES" "$release" "$BARE_ROOT" "${source##* }" > "$WORK/debootstrap.log" 2>&1 ||
         { log_tail "$WORK/debootstrap.log"; die "debootstrap failed"; }
     bare_sources "$release" "$BARE_ROOT/etc/apt"
-    mkdir -p "$BARE_ROOT"/{opt/rust,root/trefoil,root/.cargo/registry}
+    mkdir -p "$BARE_ROOT"/{opt/rust,srv/trefoil,srv/home/.cargo/registry}
 }
 
 bare_contents() {
     local cargo=${CARGO_HOME:-$HOME/.cargo}/registry dir
-    git -C "$REPO" archive HEAD | tar -x -C "$BARE_ROOT/root/trefoil"
+    git -C "$REPO" archive HEAD | tar -x -C "$BARE_ROOT/srv/trefoil"
     for dir in index cache; do
-        [ ! -d "$cargo/$dir" ] || cp -a "$cargo/$dir" "$BARE_ROOT/root/.cargo/registry/"
+        [ ! -d "$cargo/$dir" ] || cp -a "$cargo/$dir" "$BARE_ROOT/srv/home/.cargo/registry/"
     done
 }
 
@@ -68,8 +68,8 @@ in_bare() {
         root=$1 rust=$2; shift 2
         mount --bind "$rust" "$root/opt/rust" && mount -o remount,bind,ro "$root/opt/rust" &&
             mount -t proc proc "$root/proc" && mount -t tmpfs tmpfs "$root/tmp" || exit 1
-        exec env -i PATH=/opt/rust/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C '"${TREFOIL_PROFILE:+TREFOIL_PROFILE=$TREFOIL_PROFILE}"' \
-            chroot "$root" /bin/sh -c "cd /root/trefoil && $*"' - "$BARE_ROOT" "$(rustc --print sysroot)" "$@"
+        exec env -i PATH=/opt/rust/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/srv/home LC_ALL=C '"${TREFOIL_PROFILE:+TREFOIL_PROFILE=$TREFOIL_PROFILE}"' \
+            chroot "$root" /bin/sh -c "cd /srv/trefoil && $*"' - "$BARE_ROOT" "$(rustc --print sysroot)" "$@"
 }
 
 BARE_SQL="CREATE DATABASE bare; CREATE TABLE bare.t (id INT PRIMARY KEY, v VARCHAR(20), KEY (v)) ENGINE=TREFOIL;
@@ -89,10 +89,10 @@ check_bare_refusals() {
     esac
 }
 
-# Nothing is installed: neither packages nor files outside of the checkout, the home directory and the folder for scratch.
+# Nothing is installed: neither packages nor files outside of the checkout, cargo's folder and the one for scratch.
 check_bare_clean() {
     diff "$WORK/packages.before" <(in_bare dpkg-query -W) || echo 'packages were installed'
-    (cd "$BARE_ROOT" && find . -xdev \( -path ./root -o -path ./tmp -o -path ./proc -o -path ./opt/rust \) -prune -o \
+    (cd "$BARE_ROOT" && find . -xdev \( -path ./srv -o -path ./tmp -o -path ./proc -o -path ./opt/rust \) -prune -o \
         -type f -newer "$WORK/packages.before" -print)
 }
 
@@ -120,7 +120,7 @@ bare() {
     printf 'COUNT(*)\n1000\n' > "$WORK/expected.again"
     judged 'bare: once more, the rows are there' check_bare_output 'SELECT COUNT(*) FROM bare.t' "$WORK/expected.again"
     judged 'bare: nothing is installed' check_bare_clean
-    say "MariaDB $(cat "$BARE_ROOT/root/trefoil/target/mariadb/current" 2> /dev/null)," \
+    say "MariaDB $(cat "$BARE_ROOT/srv/trefoil/target/mariadb/current" 2> /dev/null)," \
         "$(in_bare 'rustc --version; g++ --version | head -1' | paste -sd';'), $(wc -l < "$WORK/packages.before") packages"
     verdicts
 }

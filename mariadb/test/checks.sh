@@ -18,15 +18,17 @@ SERVER_ARGS=(--innodb=OFF --default-storage-engine=Aria --character-set-server=l
 . "$HERE/test/foreign.sh"
 . "$HERE/test/statements.sh"
 
-# Those that `check` knows, each beside two sessions.
+# Those that `check` knows, each beside two sessions; and those of sessions with both engines: errors, copies, limits, moment.
 checks() {
     local name
     scratch
     # The library of backups' programs may have to be fetched.
     case "$*" in *drill*) fetch_tools ;; esac
-    case "$*" in *move* | *back* | *one_moment*) SERVER_ARGS=("${SERVER_ARGS[@]/--innodb=OFF/--innodb=ON}") ;; esac
+    case "$*" in *move* | *back* | *moment* | *errors* | *copies* | *limits*) SERVER_ARGS=("${SERVER_ARGS[@]/--innodb=OFF/--innodb=ON}") ;; esac
     start_server "${SERVER_ARGS[@]}"
     check_engine
-    for name in "$@"; do check "$name"; done
+    for name in "$@"; do
+        if declare -F "sessions_$name" > /dev/null; then same_in_sessions "$name"; else check "$name"; fi
+    done
     verdicts
 }

@@ -54,8 +54,8 @@ start_server() {
     until client --silent -e 'DO 1' > /dev/null 2>&1; do
         kill -0 "$SERVER" 2> /dev/null || { tail -20 "$ERRORS" >&2; SERVER=; die "the server did not start; see $ERRORS"; }
         tries=$((tries + 1))
-        [ "$tries" -lt 600 ] || die "the server does not answer; see $ERRORS"
-        sleep 0.1
+        [ "$tries" -lt 3000 ] || die "the server does not answer; see $ERRORS"
+        sleep 0.04
     done
 }
 
