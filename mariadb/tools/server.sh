@@ -32,7 +32,8 @@ prepare() {
         say "a new data directory in $DATA"
         rm -rf "$DATA.part"
         mkdir -p "$DATA.part"
-        TMPDIR=$SOCKETS "$ROOT/bin/mariadb-install-db" --no-defaults --basedir="$ROOT" --datadir="$DATA.part" --user="$(id -un)" \
+        # By force: without, it wants the names of this machine looked up, and a bare one has none. Nobody comes by network.
+        TMPDIR=$SOCKETS "$ROOT/bin/mariadb-install-db" --no-defaults --basedir="$ROOT" --datadir="$DATA.part" --user="$(id -un)" --force \
             --auth-root-authentication-method=normal --skip-test-db > "$DIR/install.log" 2>&1 ||
             { log_tail "$DIR/install.log"; die "mariadb-install-db failed"; }
         mkdir -p "$(dirname "$DATA")"
