@@ -72,7 +72,7 @@ in_bare() {
             chroot "$root" /bin/sh -c "cd /srv/trefoil && $*"' - "$BARE_ROOT" "$(rustc --print sysroot)" "$@"
 }
 
-BARE_SQL="CREATE DATABASE bare; CREATE TABLE bare.t (id INT PRIMARY KEY, v VARCHAR(20), KEY (v)) ENGINE=TREFOIL;
+BARE_SQL="CREATE DATABASE bare; USE bare; CREATE TABLE bare.t (id INT PRIMARY KEY, v VARCHAR(20), KEY (v)) ENGINE=TREFOIL;
     INSERT INTO bare.t SELECT seq, CONCAT('row ', seq) FROM seq_1_to_1000;
     SELECT ENGINE, TABLE_ROWS FROM information_schema.TABLES WHERE TABLE_NAME = 't';
     SELECT v FROM bare.t WHERE id = 777; SELECT id FROM bare.t WHERE v = 'row 42';"
