@@ -282,6 +282,10 @@ pub type VisitBlock<'a> = dyn FnMut(BlockRef, &dyn Fn() -> String) + 'a;
 pub trait Index: Send + Sync {
     /// Step 1b of a commit: everything `apply` can need, all or nothing.
     fn reserve(&self, batch: &Batch) -> Result<Reservation>;
+    /// Bytes of memory that others lack while a reservation of this batch is held, about, at most.
+    fn held_bytes(&self, batch: &Batch) -> u64 {
+        batch.bytes() as u64
+    }
     /// Step 3: applies a sorted batch at `ts`. No I/O, cannot fail.
     fn apply(&self, batch: &Batch, reserved: Box<dyn Reserved>, ts: CommitTs, view: &GcView);
     /// Attaches an immutable sorted run at `ts`, O(1): large or cold batches, index builds.

@@ -23,6 +23,7 @@ use base::{CommitTs, GcView};
 use index::IndexOptions;
 
 use crate::run::Run;
+use crate::strand::{Strand, strands};
 
 /// What a version says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -102,20 +103,18 @@ pub(crate) fn judge(around: &impl Around, versions: &[(CommitTs, Says)], fates: 
 pub(crate) struct Elsewhere {
     /// Nothing at or below this is in memory, or may arrive.
     below: CommitTs,
-    /// Runs, the one that begins earliest first.
-    runs: Vec<Arc<Run>>,
+    /// Runs, by strands: of each one run at most may have a key, and it is asked for every pair that goes.
+    strands: Vec<Strand>,
 }
 
 impl Elsewhere {
-    pub fn new(below: CommitTs, mut runs: Vec<Arc<Run>>) -> Self {
-        runs.sort_by_key(|run| run.info.oldest);
-        Self { below, runs }
+    pub fn new(below: CommitTs, runs: &[Arc<Run>]) -> Self {
+        Self { below, strands: strands(runs) }
     }
 
     /// Runs that may have versions of the key at or below a timestamp.
     fn runs_of(&self, key: &[u8], ts: CommitTs) -> impl Iterator<Item = &Arc<Run>> {
-        let is_of = move |run: &&Arc<Run>| *run.info.min_key <= *key && *key <= *run.info.max_key;
-        self.runs.iter().take_while(move |run| run.info.oldest <= ts).filter(is_of)
+        self.strands.iter().filter_map(|strand| strand.run_of(key)).filter(move |run| run.info.oldest <= ts)
     }
 
     /// False if whatever is older than this of the key is in the pass.
@@ -169,7 +168,7 @@ impl Collection {
 
     /// Drops nothing.
     pub fn nothing() -> Self {
-        Self::new(GcView::keep_all(), Elsewhere::new(CommitTs::ZERO, Vec::new()))
+        Self::new(GcView::keep_all(), Elsewhere::new(CommitTs::ZERO, &[]))
     }
 
     /// What becomes of a key's versions; they come newest first, each timestamp once.

@@ -329,6 +329,6 @@ pub(crate) fn elsewhere(
     attached: &[Arc<Attached>],
     runs: &[Arc<Run>],
 ) -> Elsewhere {
-    let others = sources.runs.iter().filter(|run| !has(runs, run)).cloned().collect();
-    Elsewhere::new(in_memory_from(sources, late, table, attached), others)
+    let others: Vec<_> = sources.runs.iter().filter(|run| !has(runs, run)).cloned().collect();
+    Elsewhere::new(in_memory_from(sources, late, table, attached), &others)
 }

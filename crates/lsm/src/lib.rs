@@ -20,6 +20,7 @@
 //! | `dead`, `explore` | ranges of keys in which nothing is visible, over which cursors hop; who finds them |
 //! | `checkpoint`, `state` | what the manifest keeps |
 //! | `estimate`, `stats` | how many keys lie in a range; counts |
+//! | `fresh` | what fresh puts stand on, for `verify` |
 //! | `verify` | checks; what the last checkpoint reaches; taking an index apart |
 //!
 //! # Order is by timestamp
@@ -40,6 +41,7 @@ mod cursor;
 mod dead;
 mod estimate;
 mod explore;
+mod fresh;
 #[doc(hidden)]
 pub mod fuzzing;
 mod index_block;

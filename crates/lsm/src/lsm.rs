@@ -145,7 +145,7 @@ impl Core {
     }
 
     fn reserve(&self, batch: &Batch) -> Result<Reservation> {
-        let bytes = batch.iter().map(|(key, op)| cost(key, op)).sum();
+        let bytes = cost_of(batch);
         // Attached, it is in memory, or on disk, once; a memtable would end half empty for it.
         if bytes > self.memtable_bytes_max() / 2 {
             return Ok(Reservation::TooCold);
@@ -198,6 +198,11 @@ impl Core {
 /// The view, held back below what may come late [A4]; MAX if nothing does.
 pub(crate) fn below_late(view: &GcView, late: CommitTs) -> GcView {
     if late == CommitTs::MAX { view.clone() } else { view.capped(CommitTs(late.0.saturating_sub(1))) }
+}
+
+/// Memory to be had for a batch, in bytes.
+fn cost_of(batch: &Batch) -> u64 {
+    batch.iter().map(|(key, op)| cost(key, op)).sum()
 }
 
 /// Memory for one batch.
@@ -276,6 +281,10 @@ impl Lsm {
 impl Index for Lsm {
     fn reserve(&self, batch: &Batch) -> Result<Reservation> {
         self.core.reserve(batch)
+    }
+
+    fn held_bytes(&self, batch: &Batch) -> u64 {
+        cost_of(batch)
     }
 
     fn apply(&self, batch: &Batch, reserved: Box<dyn Reserved>, ts: CommitTs, view: &GcView) {

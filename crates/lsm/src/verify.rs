@@ -35,6 +35,7 @@ impl Core {
             self.verify_run(run, &mut report)?;
         }
         self.verify_dead(&mut report);
+        self.verify_fresh(&mut report)?;
         Ok(report)
     }
 

@@ -103,3 +103,39 @@ fn a15_fresh_puts_outlive_a_reopening() {
         assert!(index.verify().unwrap().problems.is_empty());
     }
 }
+
+fn one(index: &Lsm, ts: u64, op: impl Fn(&mut BatchBuilder, &[u8])) {
+    apply(index, ts, [7].into_iter(), op);
+}
+
+/// A mark that is wrong brings a value back once a delete takes its put: `verify` says so, wherever the two lie. Guard: `verify_fresh` in `verify`.
+#[test]
+fn a15_verify_finds_a_fresh_put_over_a_value() {
+    let dir = tempfile::tempdir().unwrap();
+    let places = (0..3).flat_map(|below| [false, true].map(|flushed| (below, flushed)));
+    for ((below, is_flushed), is_deleted) in places.flat_map(|place| [(place, false), (place, true)]) {
+        let dir = dir.path().join(format!("{below}{is_flushed}{is_deleted}"));
+        std::fs::create_dir(&dir).unwrap();
+        let index = Lsm::open(env(&dir, 1024, 64 << 20), None).unwrap();
+        put(&index, 8, 0..20, |_| b"around".to_vec());
+        match below {
+            0 => one(&index, 16, |builder, key| builder.push(key, Op::Put(b"old"))),
+            1 => {
+                one(&index, 16, |builder, key| builder.push(key, Op::Put(b"old")));
+                flush(&index);
+            }
+            _ => index.attach(store::Run::from_sorted([(key(7), Some(b"old"))]), CommitTs(16)),
+        }
+        if is_deleted {
+            one(&index, 32, |builder, key| builder.push(key, Op::Delete));
+        }
+        one(&index, 48, |builder, key| builder.push_fresh(key, b"new"));
+        if is_flushed {
+            flush(&index);
+        }
+        let problems = index.verify().unwrap().problems;
+        let found: Vec<String> = problems.iter().map(ToString::to_string).collect();
+        assert_eq!(found.len(), usize::from(!is_deleted), "{below} {is_flushed}: {found:?}");
+        assert!(found.iter().all(|problem| problem.contains("fresh put")), "{found:?}");
+    }
+}

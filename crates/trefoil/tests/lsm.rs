@@ -78,7 +78,9 @@ fn larger_than_memory_and_left_without_a_close() {
     judge(&db, &db.index("rows").unwrap(), &rows);
 }
 
-/// What was deleted, and what was dropped, comes back to the data file.
+/// What was deleted, and what was dropped, comes back to the data file. No row is like another: what merges leave at rest, dead rows and tombstones up to a
+/// quarter of what lives there, is then a small part of what was deleted. Of rows that compress to a dozen bytes it is as much as the test allows, or more,
+/// depending on how many flushes a busy machine makes of the deletes.
 #[test]
 fn space_comes_back() {
     let dir = tempfile::tempdir().unwrap();
@@ -88,8 +90,10 @@ fn space_comes_back() {
     let mut rng = Rng::new(3);
     for some in all.chunks(500) {
         let mut tx = db.begin().unwrap();
-        let value: Vec<u8> = (0..150).map(|_| rng.below(256) as u8).collect();
-        some.iter().for_each(|n| tx.put(&index, &n.to_be_bytes(), &value).unwrap());
+        for n in some {
+            let value: Vec<u8> = (0..150).map(|_| rng.below(256) as u8).collect();
+            tx.put(&index, &n.to_be_bytes(), &value).unwrap();
+        }
         tx.commit().unwrap();
     }
     let settle = || {

@@ -21,7 +21,7 @@ fn kept(collection: &Collection, versions: &[(u64, bool)]) -> Vec<u64> {
 }
 
 fn collection(view: GcView, below: CommitTs) -> Collection {
-    Collection::new(view, Elsewhere::new(below, Vec::new()))
+    Collection::new(view, Elsewhere::new(below, &[]))
 }
 
 fn view(floor: u64, snapshots: &[u64]) -> GcView {
@@ -57,7 +57,7 @@ fn a15_where_no_put_is_fresh_superseded_deletes_go() {
 #[test]
 fn a_run_elsewhere_holds_back_its_own_keys_only() {
     let run = |keys: (&[u8], &[u8]), oldest| crate::run::tests::bare(0, keys, (CommitTs(oldest), CommitTs(90)));
-    let elsewhere = |runs: Vec<Arc<Run>>| Collection::new(view(100, &[]), Elsewhere::new(CommitTs(70), runs));
+    let elsewhere = |runs: Vec<Arc<Run>>| Collection::new(view(100, &[]), Elsewhere::new(CommitTs(70), &runs));
     let deleted = [(50, true)];
     assert!(kept(&elsewhere(vec![run((b"l", b"z"), 10), run((b"a", b"j"), 10)]), &deleted).is_empty());
     assert!(kept(&elsewhere(vec![run((b"a", b"z"), 51)]), &deleted).is_empty(), "all newer");
@@ -119,7 +119,7 @@ const FRESH: Says = Says::Fresh;
 fn a15_a_delete_goes_with_the_fresh_put_below_it() {
     let below = crate::run::tests::bare(6, (b"a", b"z"), (CommitTs(1), CommitTs(5)));
     let over =
-        |snapshots: &[u64]| Collection::new(view(100, snapshots), Elsewhere::new(CommitTs(70), vec![below.clone()]));
+        |snapshots: &[u64]| Collection::new(view(100, snapshots), Elsewhere::new(CommitTs(70), &[below.clone()]));
     assert!(fates(&over(&[]), &[(50, DELETE), (30, FRESH)]).is_empty());
     assert_eq!(fates(&over(&[]), &[(50, DELETE), (30, PUT)]), [(50, DELETE)]);
     // One after the other, down to what was there before.
@@ -130,7 +130,7 @@ fn a15_a_delete_goes_with_the_fresh_put_below_it() {
     assert_eq!(fates(&over(&[40]), &[(50, DELETE), (30, FRESH)]), [(50, DELETE), (30, FRESH)]);
     assert!(fates(&over(&[29]), &[(50, DELETE), (30, FRESH)]).is_empty());
     assert!(fates(&over(&[50]), &[(50, DELETE), (30, FRESH)]).is_empty(), "who is behind both sees neither");
-    let late = Collection::new(view(49, &[]), Elsewhere::new(CommitTs(70), vec![below.clone()]));
+    let late = Collection::new(view(49, &[]), Elsewhere::new(CommitTs(70), &[below.clone()]));
     assert_eq!(fates(&late, &[(50, DELETE), (30, FRESH)]), [(50, DELETE), (30, FRESH)]);
     // An update is between: not the next older one.
     assert_eq!(fates(&over(&[]), &[(50, DELETE), (40, PUT), (30, FRESH)]), [(50, DELETE)]);
@@ -143,7 +143,7 @@ fn a15_only_the_next_older_version_goes_with_a_delete() {
     let run = |keys: (&[u8], &[u8]), ts| crate::run::tests::bare(0, keys, ts);
     let kept = |below, ts: (u64, u64), keys: (&[u8], &[u8])| {
         let runs = vec![run(keys, (CommitTs(ts.0), CommitTs(ts.1))), run((b"a", b"z"), (CommitTs(1), CommitTs(5)))];
-        let collection = Collection::new(view(100, &[]), Elsewhere::new(CommitTs(below), runs));
+        let collection = Collection::new(view(100, &[]), Elsewhere::new(CommitTs(below), &runs));
         fates(&collection, &[(50, DELETE), (30, FRESH)])
     };
     assert!(kept(50, (60, 70), (b"a", b"z")).is_empty());
@@ -159,7 +159,7 @@ fn a15_only_the_next_older_version_goes_with_a_delete() {
 #[test]
 fn a15_a_fresh_put_that_loses_its_delete_is_plain() {
     let below = crate::run::tests::bare(6, (b"a", b"z"), (CommitTs(1), CommitTs(5)));
-    let over = |runs| Collection::new(view(100, &[]), Elsewhere::new(CommitTs(70), runs));
+    let over = |runs: Vec<Arc<Run>>| Collection::new(view(100, &[]), Elsewhere::new(CommitTs(70), &runs));
     assert_eq!(fates(&over(vec![below.clone()]), &[(50, FRESH), (30, DELETE)]), [(50, PUT)]);
     assert_eq!(fates(&over(Vec::new()), &[(50, FRESH), (30, DELETE)]), [(50, FRESH)], "nothing is below it");
     let between = crate::run::tests::bare(0, (b"a", b"z"), (CommitTs(35), CommitTs(45)));
@@ -253,7 +253,7 @@ impl History {
             crate::run::tests::bare(0, (b"a", b"z"), (ts(run.last()), ts(run.first())))
         });
         let below = if from_memory { CommitTs::MAX } else { CommitTs(self.table.oldest().0.saturating_sub(1)) };
-        let collection = Collection::new(self.view(), Elsewhere::new(below, elsewhere.collect()));
+        let collection = Collection::new(self.view(), Elsewhere::new(below, &elsewhere.collect::<Vec<_>>()));
         let mut all: Vec<_> = sources.concat();
         all.sort_by_key(|(ts, _)| std::cmp::Reverse(*ts));
         all.dedup_by_key(|(ts, _)| *ts);

@@ -14,8 +14,8 @@
 //! `count` is raised before the position is taken, and a committer takes its own position after that: so it finds every
 //! ordered commit below its own.
 //!
-//! What is ready holds leaves in memory and room in the log. Both are bounded: past [`PINNED_PART`] of the budget a share
-//! becomes a run in memory, which holds no page; past [`ROOM_PART`] of the ring nobody else gets ready without being
+//! What is ready holds memory (leaves, or room in a memtable) and room in the log. Both are bounded: past [`PINNED_PART`] of the
+//! budget a share becomes a run in memory, which holds no page and waits for nothing; past [`ROOM_PART`] of the ring nobody else gets ready without being
 //! ordered at once.
 
 use std::collections::VecDeque;
@@ -34,7 +34,7 @@ use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::record;
 
-/// Part of the budget that leaves held by ready commits take, at most.
+/// Part of the budget that reservations of ready commits hold, at most.
 const PINNED_PART: u64 = 16;
 /// Part of the log's ring that ready commits hold, at most.
 const ROOM_PART: u64 = 4;
@@ -46,7 +46,7 @@ pub struct Turns {
     list: Mutex<VecDeque<Arc<Pending>>>,
     /// Raised before a position is taken, lowered when its commit is applied. SeqCst, with the log's counter.
     count: AtomicU64,
-    /// Bytes of leaves that ready commits may hold.
+    /// Bytes of memory that reservations of ready commits hold, at most.
     pinned: AtomicU64,
     /// Bytes of the ring that ready commits hold while they wait.
     held: AtomicU64,
@@ -137,7 +137,7 @@ impl Engine {
         Ok(ready)
     }
 
-    /// Everything apply can need, and bytes of leaves that are held for it.
+    /// Everything apply can need, and bytes of memory that are held for it.
     fn shares_of(&self, set: &[SetShare]) -> Result<(Vec<Share>, u64)> {
         let limit = self.budget.limit() / PINNED_PART;
         let mut pinned = Pinned { engine: self, bytes: 0 };
@@ -154,9 +154,8 @@ impl Engine {
                     Share::of_file(entry, run, meta.clone())
                 }
                 Form::Inline(batch) => {
-                    let leaf = entry.def.options.resolve()?.node_bytes as u64;
                     let batch = Arc::unwrap_or_clone(batch.clone());
-                    match pinned.add(batch.len() as u64 * leaf, limit) {
+                    match pinned.add(entry.index.held_bytes(&batch), limit) {
                         true => self.share_in_place(entry, batch)?,
                         false => self.share_in_memory(entry, batch),
                     }
@@ -286,7 +285,7 @@ impl Pending {
     }
 }
 
-/// Leaves held while shares are gathered.
+/// Memory held while shares are gathered.
 struct Pinned<'a> {
     engine: &'a Engine,
     bytes: u64,
