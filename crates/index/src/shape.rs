@@ -43,13 +43,11 @@ pub struct LevelCompression {
 }
 
 impl LevelCompression {
-    /// That of an index with this compression, which is the bottom's: what is dear is left out of what is written again soon.
+    /// That of an index with this compression: the same on all levels. So a run that overlaps nothing sinks to the bottom as it is, and what was just
+    /// written takes no more of the disk than what has been merged.
     #[must_use]
     pub fn of(compression: Compression) -> Self {
-        match compression {
-            Compression::Zstd => Self { top: Compression::None, middle: Compression::Lz4, bottom: compression },
-            same => Self { top: same, middle: same, bottom: same },
-        }
+        Self { top: compression, middle: compression, bottom: compression }
     }
 }
 

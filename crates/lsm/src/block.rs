@@ -1,10 +1,11 @@
 //! A data block of a run: sorted versions, searched where they lie.
 //!
 //! Layout of the payload in `docs/formats/lsm.md`: a format byte, the number of versions, the lowest timestamp, what all keys
-//! start with, the versions, and the offset of each of them, so that a look-up halves the block without decoding it. Ascending by
-//! key, the newest of a key first. A large value is a list of blocks of its own, and never fresh.
+//! start with, and the versions. Ascending by key, the newest of a key first. A large value is a list of blocks of its own, and never fresh.
 //!
-//! Bytes from disk are checked once, by [`DataBlock::parse`]; what is read later of a [`DataBlock`] holds.
+//! Bytes from disk are checked once, by [`DataBlock::parse`]; what is read later of a [`DataBlock`] holds. That walk also finds where each version begins,
+//! so that a look-up halves the block without decoding it. On disk that would be four bytes for each version of which compression makes no less than two or
+//! three: of a secondary index that is compressed a fifth of everything.
 
 use std::cmp::Ordering;
 use std::ops::Range;
@@ -16,15 +17,19 @@ use store::BlockRef;
 
 use crate::signposts::Signposts;
 
-const DATA_FORMAT: u8 = 1;
+const DATA_FORMAT: u8 = 4;
 /// The same of a block that has fresh puts: the lowest bit of what an inline value's code has more says which are.
-const FRESH_FORMAT: u8 = 3;
+const FRESH_FORMAT: u8 = 5;
+/// Both of before, with the offset of each version behind the versions.
+const OFFSETS_FORMATS: [u8; 2] = [1, 3];
 /// Codes of values; from the last on it is an inline value of so many bytes more.
 const DELETE: u64 = 0;
 const LARGE: u64 = 1;
 const INLINE: u64 = 2;
-/// Bytes of an entry's offset.
+/// Bytes of an entry's offset, in memory, and on disk where that has them.
 const OFFSET_BYTES: usize = 4;
+/// A version takes at least so many: three lengths, one of them with its timestamp.
+const ENTRY_BYTES_MIN: usize = 3;
 /// One signpost in memory for so many entries.
 const POST_STEP: usize = 4;
 
@@ -139,9 +144,7 @@ impl BlockBuilder {
         put_varint(&mut out, self.entries.len() as u64);
         put_varint(&mut out, oldest);
         put_bytes(&mut out, &key(first)[..prefix]);
-        let mut offsets = Vec::with_capacity(self.entries.len() * OFFSET_BYTES);
         for entry in &self.entries {
-            offsets.extend_from_slice(&u32::try_from(out.len()).expect("a block is below 4 MiB").to_le_bytes());
             put_bytes(&mut out, &key(entry)[prefix..]);
             put_varint(&mut out, entry.ts.0 - oldest);
             let at = entry.start + entry.key_bytes;
@@ -159,7 +162,6 @@ impl BlockBuilder {
                 }
             }
         }
-        out.extend_from_slice(&offsets);
         self.bytes.clear();
         self.entries.clear();
         self.payload_bytes = 0;
@@ -185,13 +187,13 @@ impl<'a> Pieces<'a> {
 /// A block whose bytes were checked.
 #[derive(Debug)]
 pub(crate) struct DataBlock {
+    /// Up to where the last version ends.
     bytes: Vec<u8>,
-    count: usize,
     has_fresh: bool,
     oldest: u64,
     prefix: Range<usize>,
-    /// Where the offsets begin.
-    offsets: usize,
+    /// Where each version begins in `bytes`.
+    offsets: Box<[u32]>,
     posts: Signposts,
 }
 
@@ -201,46 +203,57 @@ impl DataBlock {
     /// # Errors
     /// A sentence that says what is wrong with the bytes.
     pub fn parse(bytes: Vec<u8>) -> Result<Self, String> {
-        let mut this = Self::read_front(bytes).ok_or("run: the front of a block does not hold")?;
-        this.check()?;
-        this.posts = Signposts::new(POST_STEP, this.count, |i| this.suffix(i));
+        let (mut this, count, table) = Self::read_front(bytes).ok_or("run: the front of a block does not hold")?;
+        this.offsets = this.walk(count)?;
+        let is_as_said = table.as_chunks().0.iter().map(|at| u32::from_le_bytes(*at)).eq(this.offsets.iter().copied());
+        if !table.is_empty() && !is_as_said {
+            return Err("run: an offset does not name an entry".to_owned());
+        }
+        this.posts = Signposts::new(POST_STEP, this.offsets.len(), |i| this.suffix(i));
         Ok(this)
     }
 
-    fn read_front(bytes: Vec<u8>) -> Option<Self> {
+    /// A block without its offsets, the number of versions, and the table of offsets if there is one.
+    fn read_front(mut bytes: Vec<u8>) -> Option<(Self, usize, Vec<u8>)> {
         let mut r = Reader::new(&bytes);
-        let has_fresh = match r.u8()? {
-            DATA_FORMAT => false,
-            FRESH_FORMAT => true,
-            _ => return None,
-        };
+        let format = r.u8()?;
+        let has_fresh = format == FRESH_FORMAT || format == OFFSETS_FORMATS[1];
+        let has_table = OFFSETS_FORMATS.contains(&format);
+        if !has_fresh && !has_table && format != DATA_FORMAT {
+            return None;
+        }
         let (count, oldest) = (r.length().filter(|count| *count > 0)?, r.varint()?);
         let prefix_bytes = r.bytes()?.len();
         let behind = bytes.len() - r.rest().len();
-        let offsets = bytes.len().checked_sub(count.checked_mul(OFFSET_BYTES)?).filter(|at| *at >= behind)?;
+        let table_bytes = if has_table { count.checked_mul(OFFSET_BYTES)? } else { 0 };
+        let end = bytes.len().checked_sub(table_bytes).filter(|end| *end >= behind)?;
+        if (end - behind) / ENTRY_BYTES_MIN < count {
+            return None;
+        }
+        let table = bytes.split_off(end);
         let prefix = behind - prefix_bytes..behind;
-        Some(Self { count, has_fresh, oldest, prefix, offsets, bytes, posts: Signposts::none() })
+        Some((
+            Self { has_fresh, oldest, prefix, offsets: Box::default(), bytes, posts: Signposts::none() },
+            count,
+            table,
+        ))
     }
 
-    /// Every entry lies where its offset says, one behind the other, in order.
-    fn check(&self) -> Result<(), String> {
-        let broken = || "run: the bytes of a block do not hold".to_owned();
-        let mut at = self.prefix.end;
+    /// Finds the versions: one behind the other, in order, up to the end.
+    fn walk(&self, count: usize) -> Result<Box<[u32]>, String> {
+        let mut offsets = Vec::with_capacity(count);
+        let mut r = Reader::new(&self.bytes[self.prefix.end..]);
         let mut last: Option<(&[u8], CommitTs)> = None;
-        for i in 0..self.count {
-            if self.offset(i) != at {
-                return Err("run: an offset does not name an entry".to_owned());
-            }
-            let mut r = Reader::new(&self.bytes[at..self.offsets]);
-            let (suffix, version) = self.decode(&mut r).ok_or_else(broken)?;
+        for _ in 0..count {
+            offsets.push((self.bytes.len() - r.rest().len()) as u32);
+            let (suffix, version) = self.decode(&mut r).ok_or("run: the bytes of a block do not hold")?;
             let ascends = last.is_none_or(|(key, ts)| key < suffix || (key == suffix && ts > version.ts));
             if !ascends || self.prefix.len() + suffix.len() > KEY_BYTES_MAX {
                 return Err("run: versions do not ascend".to_owned());
             }
             last = Some((suffix, version.ts));
-            at = self.offsets - r.rest().len();
         }
-        if at == self.offsets { Ok(()) } else { Err("run: bytes behind the last version".to_owned()) }
+        if r.is_empty() { Ok(offsets.into()) } else { Err("run: bytes behind the last version".to_owned()) }
     }
 
     fn decode<'a>(&self, r: &mut Reader<'a>) -> Option<(&'a [u8], Version<'a>)> {
@@ -266,29 +279,23 @@ impl DataBlock {
         Some((suffix, Version { ts, value }))
     }
 
-    fn offset(&self, i: usize) -> usize {
-        let at = self.offsets + i * OFFSET_BYTES;
-        let bytes: [u8; OFFSET_BYTES] = self.bytes[at..at + OFFSET_BYTES].try_into().expect("four bytes");
-        u32::from_le_bytes(bytes) as usize
-    }
-
     fn entry(&self, i: usize) -> (&[u8], Version<'_>) {
-        let mut r = Reader::new(&self.bytes[self.offset(i)..self.offsets]);
+        let mut r = Reader::new(&self.bytes[self.offsets[i] as usize..]);
         self.decode(&mut r).expect("a checked block")
     }
 
     fn suffix(&self, i: usize) -> &[u8] {
-        Reader::new(&self.bytes[self.offset(i)..self.offsets]).bytes().expect("a checked block")
+        Reader::new(&self.bytes[self.offsets[i] as usize..]).bytes().expect("a checked block")
     }
 
     /// Number of versions, at least one.
     pub fn len(&self) -> usize {
-        self.count
+        self.offsets.len()
     }
 
     /// Bytes of memory.
     pub fn memory_bytes(&self) -> usize {
-        self.bytes.capacity() + self.posts.memory_bytes()
+        self.bytes.capacity() + size_of_val(&*self.offsets) + self.posts.memory_bytes()
     }
 
     /// What all keys start with.
@@ -321,7 +328,7 @@ impl DataBlock {
     /// The first version at or behind (`key`, `ts`): of a higher key, or of this one and not newer. [`DataBlock::len`] if there is
     /// none.
     pub fn seek(&self, key: &[u8], ts: CommitTs) -> usize {
-        let (rest, Range { start: mut low, end: mut high }) = self.posts.narrow(self.prefix(), key, self.count);
+        let (rest, Range { start: mut low, end: mut high }) = self.posts.narrow(self.prefix(), key, self.offsets.len());
         while low < high {
             let mid = low + (high - low) / 2;
             let before = match self.suffix(mid).cmp(rest) {
@@ -404,6 +411,28 @@ mod tests {
         assert_eq!(builder.finish()[0], FRESH_FORMAT);
         builder.push(b"row", CommitTs(1), Value::Inline(b""));
         assert_eq!(builder.finish()[0], DATA_FORMAT, "the builder is empty in between");
+    }
+
+    /// Blocks of before are read; of one whose table names another place nothing is.
+    #[test]
+    fn a_block_with_offsets_is_read() {
+        let entries: [(&[u8], u64, Value<'_>); 3] = [
+            (b"row/a", 64, Value::Fresh(b"new")),
+            (b"row/a", 48, Value::Delete),
+            (b"row/b", 16, Value::Inline(b"some value")),
+        ];
+        for (of, format) in [(&entries[..], 3), (&entries[1..], 1)] {
+            let new = block(of);
+            let mut old = new.bytes.clone();
+            old[0] = format;
+            new.offsets.iter().for_each(|at| old.extend_from_slice(&at.to_le_bytes()));
+            let read = DataBlock::parse(old.clone()).expect("it is sound");
+            assert!((0..of.len()).all(|i| read.version(i) == new.version(i)), "{format}");
+            assert_eq!((read.len(), read.memory_bytes() < 2 * old.len()), (of.len(), true));
+            *old.last_mut().expect("it has a table") ^= 1;
+            assert!(DataBlock::parse(old).is_err());
+        }
+        assert!(DataBlock::parse([&[2], &block(&entries).bytes[1..]].concat()).is_err(), "an index block");
     }
 
     #[test]

@@ -8,7 +8,8 @@
 //! | varint | number of dead spans, of which nobody at or above its timestamp sees anything, or nothing more; for each: first key (length, bytes), 1 and the key it ends before or 0, timestamp, entries that it spares (varints) |
 //! | 4 | CRC32C of everything before, little-endian |
 //!
-//! With the format came fresh puts in data blocks: a program that knows neither refuses the state, and meets none of these blocks.
+//! With the format came data blocks without offsets, with the one before fresh puts: a program that does not know them refuses the state, and meets none of
+//! these blocks.
 //!
 //! The first byte is none that a tree's state begins with: a state that is opened as the wrong structure's is refused.
 
@@ -22,8 +23,10 @@ use store::RunMeta;
 use crate::dead::Span;
 use crate::run::Run;
 
-const FORMAT_VERSION: u8 = 0x84;
-/// The same, of a program that has no fresh puts.
+const FORMAT_VERSION: u8 = 0x85;
+/// The same, of a program whose data blocks have offsets.
+const FORMAT_WITH_OFFSETS: u8 = 0x84;
+/// And no fresh puts.
 const FORMAT_WITHOUT_FRESH: u8 = 0x83;
 /// And no dead spans.
 const FORMAT_WITHOUT_DEAD: u8 = 0x82;
@@ -38,7 +41,7 @@ pub fn is_state(bytes: &[u8]) -> bool {
 }
 
 fn is_known(version: &u8) -> bool {
-    [FORMAT_VERSION, FORMAT_WITHOUT_FRESH, FORMAT_WITHOUT_DEAD].contains(version)
+    [FORMAT_VERSION, FORMAT_WITH_OFFSETS, FORMAT_WITHOUT_FRESH, FORMAT_WITHOUT_DEAD].contains(version)
 }
 
 /// An attached run as a checkpoint names it.
@@ -201,14 +204,16 @@ mod tests {
     }
 
     #[test]
-    fn a_state_without_fresh_puts_is_read() {
-        let mut bytes = state().encode();
-        bytes.truncate(bytes.len() - 4);
-        bytes[0] = FORMAT_WITHOUT_FRESH;
-        let crc = crc32c(&bytes);
-        bytes.extend_from_slice(&crc.to_le_bytes());
-        let back = State::decode(&bytes).unwrap();
-        assert_eq!((back.attached, back.dead), (state().attached, state().dead));
+    fn a_state_of_before_is_read() {
+        for version in [FORMAT_WITH_OFFSETS, FORMAT_WITHOUT_FRESH] {
+            let mut bytes = state().encode();
+            bytes.truncate(bytes.len() - 4);
+            bytes[0] = version;
+            let crc = crc32c(&bytes);
+            bytes.extend_from_slice(&crc.to_le_bytes());
+            let back = State::decode(&bytes).unwrap();
+            assert_eq!((back.attached, back.dead), (state().attached, state().dead));
+        }
     }
 
     #[test]

@@ -15,11 +15,11 @@ fn lsm(shape: Shape) -> IndexOptions {
     IndexOptions { structure: Structure::Lsm, compression: Compression::None, shape, ..IndexOptions::default() }
 }
 
-/// Commits of four rows of some hundred bytes, at random places.
+/// Commits of four rows of some hundred bytes, of which three in eight are zeros, at random places.
 fn change(db: &Database, index: &Index, rng: &mut Rng) {
     let mut tx = db.begin().unwrap();
     for _ in 0..4 {
-        let value: Vec<u8> = (0..60).flat_map(|_| rng.u64().to_le_bytes()).collect();
+        let value: Vec<u8> = (0..60).flat_map(|_| (rng.u64() >> 24).to_le_bytes()).collect();
         tx.put(index, &((rng.u64() % 30_000) as u32).to_be_bytes(), &value).unwrap();
     }
     tx.commit_with(Durability::Buffered).unwrap();
@@ -68,8 +68,10 @@ fn policies_of_merges_reach_the_indexes() {
     let (top, middle, bottom) = (Compression::None, Compression::Lz4, Compression::Zstd);
     let rows = MergePolicy { compression: Some(LevelCompression { top, middle, bottom }), ..MergePolicy::default() };
     let zstd = loaded(Shape::Leveled, Policies { rows, ..Policies::default() });
-    println!("compression: {} B on disk, {} plain", zstd.disk_bytes, with.disk_bytes);
-    assert!(zstd.disk_bytes < with.disk_bytes);
+    // Of a version at the bottom: how much else lies there depends on when it was merged last.
+    let of_version = |stats: &IndexStats| stats.levels[7].disk_bytes / stats.levels[7].versions;
+    println!("compression: {} B on disk of a version, {} with one for all", of_version(&zstd), of_version(&with));
+    assert!(of_version(&zstd) < of_version(&with));
     // Those of secondary indexes are no business of a plain one.
     let secondary = MergePolicy { least_overlap: false, ..MergePolicy::default() };
     let other = loaded(Shape::Leveled, Policies { secondary, ..Policies::default() });
