@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use base::Result;
 use store::epoch::{self, Guard};
-use store::{Cache, Charge, EpochCell, Evict, Page, PageWrite, WriteEnv};
+use store::{Cache, Charge, EpochCell, Evict, Grant, Page, PageWrite, WriteEnv};
 use vfs::sync::Mutex;
 
 /// What a cell and its place in the cache take beside the value, in bytes, about.
@@ -97,10 +97,19 @@ impl<T: Send + Sync + 'static> Cell<T> {
 
     /// Keeps a value of so many bytes in memory, if there is room.
     pub fn keep(self: &Arc<Self>, cache: &Cache, value: &Arc<T>, bytes: u64) {
+        self.keep_if(cache, value, bytes, |bytes| cache.try_grant_or_wish(bytes));
+    }
+
+    /// Keeps a value that nobody has asked for yet, if nothing has to leave memory for it.
+    pub fn keep_spare(self: &Arc<Self>, cache: &Cache, value: &Arc<T>, bytes: u64) {
+        self.keep_if(cache, value, bytes, |bytes| cache.try_grant_spare(bytes));
+    }
+
+    fn keep_if(self: &Arc<Self>, cache: &Cache, value: &Arc<T>, bytes: u64, grant: impl FnOnce(u64) -> Option<Grant>) {
         let bytes = bytes + CELL_BYTES;
         let mut charge = self.charge.lock();
         if charge.is_none()
-            && let Some(grant) = cache.try_grant_or_wish(bytes)
+            && let Some(grant) = grant(bytes)
         {
             *charge = Some(grant.into_charge());
             self.value.replace(Some(value.clone()));

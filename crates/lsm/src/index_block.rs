@@ -235,6 +235,12 @@ impl IndexBlock {
         low
     }
 
+    /// A data block has a place in memory already: it was just written, or another index block names it, too.
+    pub fn adopt_cell(&self, i: usize, cell: Arc<Cell<DataBlock>>) {
+        let adopted = self.cells[i].set(cell);
+        debug_assert!(adopted.is_ok(), "before anybody asks for it");
+    }
+
     /// Where a data block is kept in memory.
     pub fn cell(&self, i: usize) -> &Arc<Cell<DataBlock>> {
         self.cells[i].get_or_init(Cell::new)

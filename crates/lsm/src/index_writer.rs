@@ -6,6 +6,8 @@ use std::sync::Arc;
 use base::{CommitTs, Result};
 use store::{Block, BlockRef, KeyHash, Lot};
 
+use crate::block::DataBlock;
+use crate::cell::Cell;
 use crate::index_block::{IndexBlock, IndexBuilder, Named, NewNamed, put_filter};
 use crate::lsm::Env;
 use crate::partition::{Partition, PartitionInfo};
@@ -34,6 +36,14 @@ pub(crate) struct Draft {
     pub live: u32,
     pub deleted: u32,
     pub hashes: Vec<KeyHash>,
+    /// Where it is in memory.
+    pub cell: Option<Arc<Cell<DataBlock>>>,
+}
+
+/// The blocks of a data block of another run, and where that is in memory.
+pub(crate) struct Parts {
+    pub blocks: Vec<Arc<Block>>,
+    pub cell: Option<Arc<Cell<DataBlock>>>,
 }
 
 /// The index of a run being written.
@@ -45,6 +55,8 @@ pub(crate) struct IndexWriter {
     info: Option<PartitionInfo>,
     lot: Lot,
     apart: Vec<Arc<Block>>,
+    /// Of its data blocks, those that are in memory: they stay there with the index block, or leave with it.
+    cells: Vec<Option<Arc<Cell<DataBlock>>>>,
     partitions: Vec<Arc<Partition>>,
     top: TopBuilder,
     top_blocks: Vec<Arc<Block>>,
@@ -61,6 +73,7 @@ impl IndexWriter {
             info: None,
             lot: Lot::new(&env.space),
             apart: Vec::new(),
+            cells: Vec::new(),
             partitions: Vec::new(),
             top: TopBuilder::default(),
             top_blocks: Vec::new(),
@@ -74,21 +87,23 @@ impl IndexWriter {
 
     /// Appends a data block that was written.
     pub fn add(&mut self, block: Arc<Block>, draft: Draft, write: WriteBlock<'_>) -> Result<()> {
-        let Draft { beside, key, ts, continues, entries, live, deleted, hashes } = draft;
+        let Draft { beside, key, ts, continues, entries, live, deleted, hashes, cell } = draft;
         let new = NewNamed { key: &key, ts, block: block.at(), entries, live, deleted };
         self.count(&new, continues);
         self.builder.push(&new, beside.iter().map(|block| block.at()), |out| put_filter(&hashes, out));
         self.own(std::iter::once(block).chain(beside));
+        self.cells.push(cell);
         if self.builder.payload_bytes() >= self.most_bytes { self.end_partition(write) } else { Ok(()) }
     }
 
-    /// Appends a data block of another run, whose blocks are these.
-    pub fn take_over(&mut self, named: &Named<'_>, blocks: Vec<Arc<Block>>, write: WriteBlock<'_>) -> Result<()> {
+    /// Appends a data block of another run.
+    pub fn take_over(&mut self, named: &Named<'_>, parts: Parts, write: WriteBlock<'_>) -> Result<()> {
         let &Named { key, ts, block, entries, live, deleted, .. } = named;
         // No key of it was there before.
         self.count(&NewNamed { key, ts, block, entries, live, deleted }, false);
         self.builder.push_named(named);
-        self.own(blocks);
+        self.own(parts.blocks);
+        self.cells.push(parts.cell);
         if self.builder.payload_bytes() >= self.most_bytes { self.end_partition(write) } else { Ok(()) }
     }
 
@@ -141,6 +156,8 @@ impl IndexWriter {
         self.apart.extend(self.lot.fold(block));
         let lot = std::mem::replace(&mut self.lot, Lot::new(&self.env.space));
         let partition = Partition::new(&self.env.space, info, lot, std::mem::take(&mut self.apart));
+        let cells = std::mem::take(&mut self.cells).into_iter().enumerate();
+        cells.for_each(|(i, cell)| cell.into_iter().for_each(|cell| index.adopt_cell(i, cell)));
         if !self.env.cache.is_nearly_full() {
             partition.keep(&self.env, &index);
         }

@@ -10,6 +10,7 @@ use store::{AllocScope, Block, KeyHash, RunCursor};
 
 use crate::block::{DataBlock, Pieces, Value};
 use crate::index_block::{IndexBlock, Named};
+use crate::index_writer::Parts;
 use crate::lsm::{Attached, Env};
 use crate::memtable::Memtable;
 use crate::partition::Partition;
@@ -347,10 +348,11 @@ impl Input {
     }
 
     /// The blocks of the block that it stands at the beginning of, for another run to have too.
-    pub fn parts(&self) -> Option<Vec<Arc<Block>>> {
+    pub fn parts(&self) -> Option<Parts> {
         let From::Run(place) = &self.from else { return None };
-        let partition = place.partition()?;
-        place.index.as_ref()?.get(place.slot).blocks().map(|at| partition.part(at)).collect()
+        let (partition, index) = (place.partition()?, place.index.as_ref()?);
+        let blocks = index.get(place.slot).blocks().map(|at| partition.part(at)).collect::<Option<_>>()?;
+        Some(Parts { blocks, cell: index.known_cell(place.slot).cloned() })
     }
 
     /// Passes over the block that it stands at the beginning of.

@@ -7,7 +7,7 @@ use base::{Corruption, Fault, IndexId, Result};
 use store::{BlockKind, allocated};
 
 use crate::block::{DataBlock, Pieces};
-use crate::cell::{Held, Reach};
+use crate::cell::{Cell, Held, Reach};
 use crate::index_block::{IndexBlock, Named};
 use crate::lsm::Env;
 
@@ -134,6 +134,18 @@ pub(crate) fn ahead_bytes(env: &Env) -> u64 {
 /// One in so many bytes of the budget, for each source of a merge.
 const AHEAD_SHARE: u64 = 1024;
 const AHEAD_BYTES_MAX: u64 = 256 << 10;
+
+/// A block that is about to be written, in memory while nothing has to leave for it: what was written last is read soon, by the next merge if by nobody
+/// else, and then need not be brought back, uncompressed and checked.
+pub(crate) fn written(env: &Env, payload: &[u8]) -> Option<Arc<Cell<DataBlock>>> {
+    if env.cache.is_nearly_full() {
+        return None;
+    }
+    let block = Arc::new(DataBlock::parse(payload.to_vec()).expect("what is written is sound"));
+    let cell = Cell::new();
+    cell.keep_spare(&env.cache, &block, page_bytes(&block));
+    Some(cell)
+}
 
 /// What a block takes in memory, as charged.
 fn page_bytes(block: &DataBlock) -> u64 {

@@ -12,10 +12,11 @@ use store::{AllocScope, Block, BlockKind, BlockRef, Compression, KeyHash, NewBlo
 use crate::block::{BlockBuilder, DataBlock, Pieces, Value, encode_pieces};
 use crate::choose::compression_of;
 use crate::index_block::Named;
-use crate::index_writer::{Draft, IndexWriter};
+use crate::index_writer::{Draft, IndexWriter, Parts};
 use crate::lsm::Env;
 use crate::partition::Partition;
 use crate::run::{Run, RunInfo};
+use crate::slot::written;
 
 /// Payload written in one batch, about.
 const BATCH_BYTES: usize = 512 << 10;
@@ -160,7 +161,7 @@ impl Writer {
     pub fn take_over(
         &mut self,
         named: &Named<'_>,
-        blocks: Vec<Arc<Block>>,
+        parts: Parts,
         past: Vec<u8>,
         ts: (CommitTs, CommitTs),
     ) -> Result<()> {
@@ -168,7 +169,7 @@ impl Writer {
         self.write_batch()?;
         self.moved_bytes += named.stored_bytes();
         let Self { index, out, .. } = self;
-        index.take_over(named, blocks, &mut |payload| out.write_index(payload))?;
+        index.take_over(named, parts, &mut |payload| out.write_index(payload))?;
         self.taken = Taken::Block(named.block);
         self.note_taken(past, ts);
         Ok(())
@@ -230,6 +231,7 @@ impl Writer {
             return Ok(());
         }
         let payload = self.builder.finish();
+        self.draft.cell = written(&self.out.env, &payload);
         self.batch_bytes += payload.len();
         let block = self.out.new_block(BlockKind::Run, self.out.group(), payload);
         self.batch.push((block, std::mem::take(&mut self.draft)));

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use base::{CommitTs, Fault, GcView, IndexId};
 use index::{Batch, Direction, EntryBatch, Index, IndexEnv, Op, ReadAt, Reservation, Skips};
 use store::{BlockRef, Compression};
-use support::{ALL, blocks, flush, key, put, upkeep};
+use support::{ALL, blocks, evict, flush, key, put, upkeep};
 use trefoil_lsm::Lsm;
 
 const ROWS: u32 = 2000;
@@ -37,6 +37,8 @@ fn made_of(env: &IndexEnv, rows: u32) -> Arc<Lsm> {
         put(&index, ts, (0..rows).step_by(step), |_| value.clone());
         flush(&index);
     }
+    // What is read is read from disk.
+    evict(env);
     index
 }
 

@@ -142,6 +142,12 @@ impl Cache {
         grant
     }
 
+    /// The same for a page that nobody has asked for yet: only as long as nothing has to leave memory for it, now or soon.
+    #[must_use]
+    pub fn try_grant_spare(&self, bytes: u64) -> Option<Grant> {
+        if self.is_nearly_full() { None } else { self.try_grant(bytes) }
+    }
+
     /// The same at once, past the limit if need be: for the one page through which others make room.
     pub fn grant_at_once(&self, bytes: u64) -> Grant {
         Grant { charge: self.budget.charge(Class::Frames, bytes) }
