@@ -111,12 +111,10 @@ fn one(index: &Lsm, ts: u64, op: impl Fn(&mut BatchBuilder, &[u8])) {
 /// A mark that is wrong brings a value back once a delete takes its put: `verify` says so, wherever the two lie. Guard: `verify_fresh` in `verify`.
 #[test]
 fn a15_verify_finds_a_fresh_put_over_a_value() {
-    let dir = tempfile::tempdir().unwrap();
     let places = (0..3).flat_map(|below| [false, true].map(|flushed| (below, flushed)));
     for ((below, is_flushed), is_deleted) in places.flat_map(|place| [(place, false), (place, true)]) {
-        let dir = dir.path().join(format!("{below}{is_flushed}{is_deleted}"));
-        std::fs::create_dir(&dir).unwrap();
-        let index = Lsm::open(env(&dir, 1024, 64 << 20), None).unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let index = Lsm::open(env(dir.path(), 1024, 64 << 20), None).unwrap();
         put(&index, 8, 0..20, |_| b"around".to_vec());
         match below {
             0 => one(&index, 16, |builder, key| builder.push(key, Op::Put(b"old"))),

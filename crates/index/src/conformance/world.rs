@@ -252,7 +252,7 @@ impl<'b> World<'b> {
     fn marked(&self, batch: &Batch) -> Batch {
         let mut builder = BatchBuilder::new();
         for (key, op) in batch.iter() {
-            let is_fresh = self.model.get(CommitTs::MAX, key).is_none() && self.end.0 / LSN_UNIT % 4 > 0;
+            let is_fresh = self.model.get(CommitTs::MAX, key).is_none() && !(self.end.0 / LSN_UNIT).is_multiple_of(4);
             match op {
                 Op::Put(value) if is_fresh => builder.push_fresh(key, value),
                 op => builder.push(key, op),
