@@ -97,26 +97,30 @@ impl<T: Send + Sync + 'static> Cell<T> {
 
     /// Keeps a value of so many bytes in memory, if there is room.
     pub fn keep(self: &Arc<Self>, cache: &Cache, value: &Arc<T>, bytes: u64) {
-        self.keep_if(cache, value, bytes, |bytes| cache.try_grant_or_wish(bytes));
-    }
-
-    /// Keeps a value that nobody has asked for yet, if nothing has to leave memory for it.
-    pub fn keep_spare(self: &Arc<Self>, cache: &Cache, value: &Arc<T>, bytes: u64) {
-        self.keep_if(cache, value, bytes, |bytes| cache.try_grant_spare(bytes));
-    }
-
-    fn keep_if(self: &Arc<Self>, cache: &Cache, value: &Arc<T>, bytes: u64, grant: impl FnOnce(u64) -> Option<Grant>) {
-        let bytes = bytes + CELL_BYTES;
-        let mut charge = self.charge.lock();
-        if charge.is_none()
-            && let Some(grant) = grant(bytes)
-        {
-            *charge = Some(grant.into_charge());
-            self.value.replace(Some(value.clone()));
-            drop(charge);
+        if self.hold(value, bytes, |bytes| cache.try_grant_or_wish(bytes)) {
             let this: Arc<dyn Page> = self.clone();
-            cache.insert(Arc::downgrade(&this), bytes);
+            cache.insert(Arc::downgrade(&this), bytes + CELL_BYTES);
         }
+    }
+
+    /// Keeps a value that nobody has asked for yet, if nothing has to leave memory for it; it leaves before what has been read.
+    pub fn keep_spare(self: &Arc<Self>, cache: &Cache, value: &Arc<T>, bytes: u64) {
+        if self.hold(value, bytes, |bytes| cache.try_grant_spare(bytes)) {
+            let this: Arc<dyn Page> = self.clone();
+            cache.insert_spare(Arc::downgrade(&this), bytes + CELL_BYTES);
+        }
+    }
+
+    /// Puts a value in, if there is none and its bytes are granted. True if it was put in: it needs a place in the clock.
+    fn hold(&self, value: &Arc<T>, bytes: u64, grant: impl FnOnce(u64) -> Option<Grant>) -> bool {
+        let mut charge = self.charge.lock();
+        if charge.is_some() {
+            return false;
+        }
+        let Some(grant) = grant(bytes + CELL_BYTES) else { return false };
+        *charge = Some(grant.into_charge());
+        self.value.replace(Some(value.clone()));
+        true
     }
 }
 

@@ -34,6 +34,8 @@ impl Core {
         for run in &sources.runs {
             self.verify_run(run, &mut report)?;
         }
+        // What was flushed and merged meanwhile goes before everything is gone through again.
+        drop(sources);
         self.verify_dead(&mut report);
         self.verify_fresh(&mut report)?;
         Ok(report)

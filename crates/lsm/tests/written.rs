@@ -81,5 +81,4 @@ fn what_was_written_takes_what_is_free_and_no_more() {
     let kept = budget.used(store::Class::Frames);
     assert!(kept > BUDGET / 8, "{kept} bytes are kept");
     assert!(budget.free() + (256 << 10) > BUDGET / 4, "{} of {BUDGET} bytes are free", budget.free());
-    assert_eq!(surroundings.cache.stats().evicted_pages, 0);
 }

@@ -40,16 +40,20 @@ struct FakePage {
 
 impl FakePage {
     fn load(cache: &Arc<Cache>, id: u64, charge: Charge) -> Arc<Self> {
-        let page = Arc::new(Self {
+        let page = Self::new(cache, id, charge);
+        let weak: std::sync::Weak<FakePage> = Arc::downgrade(&page);
+        cache.insert(weak, PAGE);
+        page
+    }
+
+    fn new(cache: &Arc<Cache>, id: u64, charge: Charge) -> Arc<Self> {
+        Arc::new(Self {
             id,
             cache: cache.clone(),
             referenced: AtomicBool::new(false),
             log_need: AtomicU64::new(0),
             state: Mutex::new(State { charge: Some(charge), ..State::default() }),
-        });
-        let weak: std::sync::Weak<FakePage> = Arc::downgrade(&page);
-        cache.insert(weak, PAGE);
-        page
+        })
     }
 
     fn dirty(self: Arc<Self>, log_need: u64) -> Arc<Self> {
@@ -208,6 +212,25 @@ fn a_referenced_page_gets_a_second_chance() {
     assert!(resident(&pages).is_empty(), "{:?}", resident(&pages));
     drop(grant);
     assert_eq!((b.cache.stats().pages, b.cache.stats().evicted_pages), (0, 64));
+}
+
+/// What nobody has read goes before what somebody has, however long ago. Guard: `insert_spare` is `insert`.
+#[test]
+fn a_spare_page_leaves_first() {
+    let b = bench("spare", 64);
+    let read: Vec<_> = (0..32).map(|id| b.load(id)).collect();
+    let spare: Vec<_> = (32..64)
+        .map(|id| {
+            let page = FakePage::new(&b.cache, id, b.cache.grant(PAGE).unwrap().into_charge());
+            let weak: std::sync::Weak<FakePage> = Arc::downgrade(&page);
+            b.cache.insert_spare(weak, PAGE);
+            page
+        })
+        .collect();
+    spare[3].referenced.store(true, Ordering::SeqCst);
+    assert_eq!(b.step().unwrap().evicted_pages, 4);
+    assert_eq!((resident(&read).len(), resident(&spare).len()), (32, 28));
+    assert!(spare[3].is_resident(), "it was read");
 }
 
 #[test]

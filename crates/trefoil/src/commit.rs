@@ -256,6 +256,15 @@ impl Engine {
         })
     }
 
+    /// The same of a transaction that was promised to commit: what there is no memory for in place is attached.
+    pub fn share_of_prepared(&self, entry: Arc<IndexEntry>, batch: Batch) -> Result<Share> {
+        match entry.index.reserve(&batch) {
+            Ok(Reservation::Direct(reserved)) => Ok(Share { entry, batch, how: How::Direct(reserved) }),
+            Ok(Reservation::TooCold) | Err(Fault::Limit { .. }) => Ok(self.share_in_memory(entry, batch)),
+            Err(fault) => Err(as_damage(&entry, fault).into()),
+        }
+    }
+
     /// A share that will be attached: it holds no page.
     pub fn share_in_memory(&self, entry: Arc<IndexEntry>, batch: Batch) -> Share {
         // Charged past the limit if need be: the write set, as large, is let go in a moment.

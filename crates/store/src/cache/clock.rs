@@ -40,6 +40,12 @@ impl Clock {
         self.shards[shard].lock().push_back(Place { page, bytes });
     }
 
+    /// The same for a page that nobody has read yet: the sweep comes to it first, and finds it referenced if somebody has by then.
+    pub(super) fn insert_first(&self, page: Weak<dyn Page>, bytes: u64) {
+        let shard = self.insert_at.fetch_add(1, Ordering::Relaxed) as usize % SHARDS;
+        self.shards[shard].lock().push_front(Place { page, bytes });
+    }
+
     /// Takes up to `max` places from the next shard; returns the shard to put survivors back into.
     pub(super) fn take(&self, max: usize) -> (usize, Vec<Place>) {
         let shard = self.hand.fetch_add(1, Ordering::Relaxed) as usize % SHARDS;

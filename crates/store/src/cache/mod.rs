@@ -223,6 +223,11 @@ impl Cache {
         self.clock.insert(page, bytes);
     }
 
+    /// The same for a page that nobody has read yet: until somebody has, it is the first to leave.
+    pub fn insert_spare(&self, page: Weak<dyn Page>, bytes: u64) {
+        self.clock.insert_first(page, bytes);
+    }
+
     /// A clean page of `bytes` became dirty. Told on the change of state only, not on every write.
     pub fn note_dirty(&self, bytes: u64) {
         let before = self.dirty_bytes.fetch_add(bytes as i64, Ordering::Relaxed);

@@ -156,7 +156,7 @@ impl Engine {
                 Form::Inline(batch) => {
                     let batch = Arc::unwrap_or_clone(batch.clone());
                     match pinned.add(entry.index.held_bytes(&batch), limit) {
-                        true => self.share_in_place(entry, batch)?,
+                        true => self.share_of_prepared(entry, batch)?,
                         false => self.share_in_memory(entry, batch),
                     }
                 }
