@@ -354,6 +354,58 @@ fn a1_a_commit_with_messages_beside_too_many_leaves_is_a_run() {
     }
 }
 
+/// An attached run, in memory or in a file, whose keys lie far apart: the drain puts them beside leaves on disk as it does a commit's,
+/// a flush brings them into segments, and hardly any leaf is read or written for it.
+#[test]
+fn a3_an_attached_run_is_drained_through_buffers() {
+    for in_file in [false, true] {
+        let rig = wide(64 << 20);
+        let before = rig.tree.stats();
+        let writes: Vec<_> = (0..4000).step_by(40).map(|n| (key(n * 2), Some(b"of the run".to_vec()))).collect();
+        if in_file {
+            rig.attach_file(9, writes.clone())
+        } else {
+            rig.attach(writes.clone())
+        };
+        rig.maintain_fully();
+        let stats = rig.tree.stats();
+        let read = stats.loads - before.loads;
+        assert!(stats.runs == 0 && read < 5, "{read} leaves were read for a hundred rows, in a file: {in_file}");
+        assert!(rig.cache.budget().used(Class::Buffers) > 0, "messages, in a file: {in_file}");
+        rig.checkpoint();
+        let stats = rig.tree.stats();
+        let written = stats.writes - before.writes;
+        assert!(written < 5, "{written} leaves were written, in a file: {in_file}");
+        assert!(stats.traffic.segment_bytes > before.traffic.segment_bytes, "in a file: {in_file}");
+        let rig = rig.reopen(false);
+        assert!(writes.iter().all(|(key, value)| rig.newest(key) == *value), "in a file: {in_file}");
+        rig.verify();
+    }
+}
+
+/// What is ingested in key order comes as a run. Where it makes up most of a leaf, that leaf is read and gets it at once, since no segment
+/// would spare a write; where it is a row here and there, it waits as a message. Behind the last key fresh leaves are filled.
+#[test]
+fn a3_sorted_ingest_goes_to_the_leaves_that_it_fills_and_to_buffers_elsewhere() {
+    let rig = wide(64 << 20);
+    let before = rig.tree.stats();
+    let row = |n: u64| (key(n), Some(vec![b'i'; 100]));
+    let dense = (1000..1400).map(|n| row(n * 2 + 1));
+    let (sparse, behind) = ((2000..4000).step_by(100).map(|n| row(n * 2 + 1)), (9000..9400).map(row));
+    let writes: Vec<_> = dense.chain(sparse).chain(behind).collect();
+    rig.attach_file(9, writes.clone());
+    rig.maintain_fully();
+    let stats = rig.tree.stats();
+    let read = stats.loads - before.loads;
+    assert!((1..400 / 4).contains(&read), "leaves of the dense part, many rows each: {read}");
+    let waiting = rig.cache.budget().used(Class::Buffers);
+    assert!(waiting > 0, "the rows here and there wait");
+    rig.checkpoint();
+    let rig = rig.reopen(false);
+    assert!(writes.iter().all(|(key, value)| rig.newest(key) == *value));
+    rig.verify();
+}
+
 /// The memory that is granted is enough, although each inner node gets slabs of its own and nothing else is free.
 #[test]
 fn a1_what_is_granted_is_enough_for_messages() {
