@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use lab_workload::DeleteForm;
 
+mod endure;
 mod fetch;
 mod flame;
 mod plan;
@@ -12,6 +13,7 @@ mod serve;
 mod sysbench;
 mod tpcc;
 
+pub use endure::{Endure, Proof};
 pub use fetch::Fetch;
 pub use flame::Flame;
 pub use plan::Plan;
@@ -36,6 +38,7 @@ Start here:
   lab run plans/seed-000.toml --scale mini          a study: targets, configurations and workloads of one file
   lab compare bench-results/latest                  better, worse, same or unclear, with intervals
   lab report bench-results/latest -o report.html    one self-contained page
+  lab endure soak --out soak --budget 256m          half an hour close to the highest rate, and a verdict
   lab serve                                         watch a run, browse and compare the others
 
 Exit codes: 0 ok, 1 failed, 2 usage, 3 regression, 4 an invariant was violated, 5 rate missed, 130 interrupted."
@@ -102,6 +105,8 @@ pub enum Command {
     Flame(Flame),
     /// Watch a run under way and browse the others, in a browser
     Serve(Serve),
+    /// Show what has to hold for half an hour: debt under deletes, or a soak close to the highest rate
+    Endure(Endure),
     /// Replay a recorded workload (not built yet)
     #[command(hide = true)]
     Replay(Unbuilt),

@@ -20,6 +20,7 @@
 //! | [`mod@flame`] | `lab flame` |
 //! | [`mod@serve`] | `lab serve` |
 //! | [`verify`] | `lab verify` |
+//! | [`mod@endure`] | `lab endure`: proofs of half an hour |
 //! | [`doctor`] | `lab doctor` |
 //! | [`fetch`] | `lab fetch` |
 //! | [`outcome`] | exit codes |
@@ -34,6 +35,7 @@ mod browse;
 mod cli;
 mod compare;
 mod doctor;
+mod endure;
 mod explain;
 mod fetch;
 mod flame;
@@ -85,6 +87,7 @@ fn main() -> ExitCode {
         cli::Command::Completions { shell } => reference::completions(shell),
         cli::Command::Man => reference::man(),
         cli::Command::Reference => reference::print(),
+        cli::Command::Endure(options) => endure::endure(&options),
         cli::Command::Serve(options) => serve::serve(&options),
         cli::Command::Replay(_) => unbuilt("lab replay"),
         cli::Command::Fetch(options) => fetch::fetch(&options),
