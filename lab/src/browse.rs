@@ -8,7 +8,9 @@ use lab_target::known_targets;
 use lab_target::trefoil::PARAMETERS;
 
 use crate::cli::Format;
-use crate::folder::{Folder, RUNS, RunRecord, SAMPLED, read_json, read_steps, write_whole};
+use crate::folder::{
+    Folder, RUNS, RunRecord, SAMPLED, is_under_way, read_json, read_steps, state_in_a_word, write_whole,
+};
 use crate::outcome::Failure;
 use crate::run::plan;
 use crate::table;
@@ -82,18 +84,49 @@ fn input_of(path: &Path, record: RunRecord, steps: Vec<lab_measure::record::Step
 }
 
 /// `lab report`.
-pub fn report(runs: &[PathBuf], output: Option<&Path>) -> Result<(), Failure> {
-    if let [only] = runs
-        && plan::is_plan(only)
-    {
-        println!("{}", plan::report(only, output)?.display());
-        return Ok(());
+pub fn report(runs: &[PathBuf], output: Option<&Path>, gallery: Option<&Path>) -> Result<(), Failure> {
+    let page = match runs {
+        [only] if plan::is_plan(only) => plan::report(only, output)?,
+        runs => {
+            let first = runs.first().map(|run| run.join("report.html"));
+            let output = output.map(Path::to_path_buf).or(first.filter(|_| runs.iter().any(|run| plan::is_plan(run))));
+            write_report(&plan::expanded(runs)?, output.as_deref())?
+        }
+    };
+    println!("{}", page.display());
+    match (gallery, runs) {
+        (None, _) => Ok(()),
+        (Some(folder), [only]) => {
+            println!("{}", write_gallery(only, &page, folder)?.display());
+            Ok(())
+        }
+        (Some(_), _) => Err(Failure::Usage("--gallery is of one run, or of one plan".into())),
     }
-    let first = runs.first().map(|run| run.join("report.html"));
-    let output = output.map(Path::to_path_buf).or(first.filter(|_| runs.iter().any(|run| plan::is_plan(run))));
-    let (runs, output) = (&plan::expanded(runs)?, output.as_deref());
-    println!("{}", write_report(runs, output)?.display());
-    Ok(())
+}
+
+/// Tables as Markdown and charts as pictures, in a folder.
+fn write_gallery(run: &Path, page: &Path, folder: &Path) -> Result<PathBuf, Failure> {
+    fs::create_dir_all(folder).map_err(|error| Failure::io("make", folder, &error))?;
+    let page = fs::read_to_string(page).map_err(|error| Failure::io("read", page, &error))?;
+    let (heading, tables) = match plan::is_plan(run) {
+        true => plan::in_words(run)?,
+        false => {
+            let (here, record) = Folder::open(run)?;
+            let results: Vec<StepResult> = read_steps(&here.path)?.into_iter().map(|step| step.result).collect();
+            (format!("# {}\n", record.workload), table::printed(&results, Format::Md, false))
+        }
+    };
+    let mut text = format!("{heading}\n{}\n", tables.trim());
+    for (number, chart) in lab_report::gallery::charts(&page).into_iter().enumerate() {
+        let name: String =
+            chart.section.chars().map(|letter| if letter.is_ascii_alphanumeric() { letter } else { '-' }).collect();
+        let file = format!("{:02}-{}.svg", number + 1, name.trim_matches('-').to_lowercase());
+        write_whole(&folder.join(&file), &chart.svg)?;
+        text.push_str(&format!("\n{}\n\n![{}]({file})\n", chart.section, chart.section));
+    }
+    let path = folder.join("README.md");
+    write_whole(&path, &text)?;
+    Ok(path)
 }
 
 /// `lab list --targets`.
@@ -112,6 +145,13 @@ pub fn list_targets() -> Result<(), Failure> {
 
 /// `lab list`.
 pub fn list(dir: Option<&Path>) -> Result<(), Failure> {
+    let none_yet = |dir: &Path| {
+        println!("no runs in {}; make one with: lab run ibench --rows 100k --seconds 2", dir.display());
+    };
+    if dir.is_none() && !Path::new(RUNS).exists() {
+        none_yet(Path::new(RUNS));
+        return Ok(());
+    }
     let dir = dir.unwrap_or(Path::new(RUNS));
     let mut lines = Vec::new();
     for entry in fs::read_dir(dir).map_err(|error| Failure::io("list", dir, &error))?.flatten() {
@@ -138,7 +178,7 @@ pub fn list(dir: Option<&Path>) -> Result<(), Failure> {
                 continue;
             }
         };
-        let state = format!("{:?}", run.state).to_lowercase();
+        let state = state_in_a_word(run.state, is_under_way(&path));
         let text = format!(
             "{}  {state:<11}  {:<8} {:>10} rows  {}  {}",
             run.began,
@@ -147,14 +187,22 @@ pub fn list(dir: Option<&Path>) -> Result<(), Failure> {
             run.targets.join(" "),
             path.display()
         );
-        lines.push(text);
+        lines.push(with_remedy(text, state, &format!("lab run {} --resume {}", run.workload, path.display())));
     }
     lines.sort();
     if lines.is_empty() {
-        println!("no runs in {}; make one with: lab run ibench --rows 100k --seconds 2", dir.display());
+        none_yet(dir);
     }
     lines.iter().rev().for_each(|line| println!("{line}"));
     Ok(())
+}
+
+/// A run's line, and below it how one that came to no end goes on.
+pub fn with_remedy(line: String, state: &str, resume: &str) -> String {
+    match state {
+        "interrupted" | "failed" => format!("{line}\n    goes on with: {resume}"),
+        _ => line,
+    }
 }
 
 /// `lab show`.
@@ -167,7 +215,7 @@ pub fn show(run: &Path, format: Format) -> Result<(), Failure> {
     let results: Vec<StepResult> = if path.exists() { read_json(&path)? } else { Vec::new() };
     if format == Format::Table {
         let environment = &record.environment;
-        println!("run       {} ({:?})", run.display(), record.state);
+        println!("run       {} ({})", run.display(), state_in_a_word(record.state, is_under_way(run)));
         println!("began     {}", record.began);
         println!("command   {}", record.command.join(" "));
         println!("targets   {}", record.targets.join(" "));

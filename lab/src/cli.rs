@@ -70,6 +70,9 @@ pub enum Command {
         /// Where to write [default: report.html in the first run folder]
         #[arg(short, long, value_name = "FILE")]
         output: Option<PathBuf>,
+        /// Write a folder for documents as well: README.md with the tables, and the first chart of each section as a picture
+        #[arg(long, value_name = "DIR")]
+        gallery: Option<PathBuf>,
     },
     /// List the runs of a directory, newest first
     List {
@@ -297,6 +300,15 @@ impl From<DeleteFormArgument> for DeleteForm {
     }
 }
 
+/// What kind of column `price` is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum PriceArgument {
+    /// A whole number, since December 2023
+    Int,
+    /// FLOAT with two decimals, which goes up with the customer, until then
+    Float,
+}
+
 /// Options of `lab run ibench`.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
@@ -366,6 +378,10 @@ pub struct Ibench {
     /// Definition of the secondary indexes [default: that of the form]
     #[arg(long, value_name = "2017|2023")]
     pub index_set: Option<String>,
+
+    /// Column `price`
+    #[arg(long, value_enum, default_value_t = PriceArgument::Int)]
+    pub price: PriceArgument,
 
     /// How rows to delete are chosen
     #[arg(long, value_enum, default_value_t = DeleteFormArgument::Limit)]

@@ -269,6 +269,16 @@ pub fn is_under_way(run: &Path) -> bool {
     fs::File::open(run.join(PROGRESS)).is_ok_and(|file| held(&file) == Err(rustix::io::Errno::WOULDBLOCK))
 }
 
+/// How far a run got, in a word: one that says it is running, and that no process writes, was killed.
+pub fn state_in_a_word(state: State, is_under_way: bool) -> &'static str {
+    match state {
+        State::Running if is_under_way => "running",
+        State::Running | State::Interrupted => "interrupted",
+        State::Done => "done",
+        State::Failed => "failed",
+    }
+}
+
 /// The files of all steps, in the order of turns and steps.
 pub fn step_files(run: &Path) -> Result<Vec<PathBuf>, Failure> {
     let steps = run.join("steps");
@@ -355,6 +365,13 @@ mod tests {
         assert!(folder.hold().is_err_and(|failure| failure.to_string().contains("another process")));
         drop(held);
         assert!(!is_under_way(dir.path()));
+    }
+
+    #[test]
+    fn a_run_that_nobody_writes_is_not_running() {
+        assert_eq!(state_in_a_word(State::Running, true), "running");
+        assert_eq!(state_in_a_word(State::Running, false), "interrupted");
+        assert_eq!(state_in_a_word(State::Done, false), "done");
     }
 
     #[test]

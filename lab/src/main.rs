@@ -76,7 +76,7 @@ fn main() -> ExitCode {
             Some(cli::Workload::Tpcc(options)) => run::tpcc(*options),
             None => run::plan::run_plan(&plan),
         },
-        cli::Command::Report { runs, output } => browse::report(&runs, output.as_deref()),
+        cli::Command::Report { runs, output, gallery } => browse::report(&runs, output.as_deref(), gallery.as_deref()),
         cli::Command::List { targets: true, .. } => browse::list_targets(),
         cli::Command::List { dir, .. } => browse::list(dir.as_deref()),
         cli::Command::Show { run, format } => browse::show(&run, format),

@@ -17,6 +17,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use lab_measure::environment::{Environment, counting_note};
 use lab_measure::procfs::{Process, Runs};
 use lab_measure::result::{Repeat, SCHEMA, StepResult};
+use lab_target::secret::{masked_target, masked_text};
 use lab_target::{DiskLimits, Setup, TargetSpec, registry};
 use lab_workload::rows::text_pool;
 use lab_workload::{AnyPlan, Case, Place, RunError};
@@ -60,7 +61,9 @@ pub fn run(options: &Common, plan: impl FnOnce() -> Result<AnyPlan, Failure>) ->
         }
         None => begin(options, plan()?)?,
     };
-    let (specs, by_group) = checked_targets(&record.targets, &record.setup.disk)?;
+    // What a folder has of a target lacks its password.
+    let targets = if options.resume.is_some() { &record.targets } else { &options.targets };
+    let (specs, by_group) = checked_targets(targets, &record.setup.disk)?;
     let dir = options.dir.as_deref().unwrap_or(&folder.path);
     let disk_group = by_group.then(|| DiskGroup::enter(&record.setup.disk, dir)).transpose()?;
     record.setup.disk_group = disk_group.as_ref().map(|group| group.in_force.clone());
@@ -224,12 +227,12 @@ fn record_of(options: &Common, plan: AnyPlan, path: &Path) -> Result<RunRecord, 
     Ok(RunRecord {
         schema: SCHEMA.into(),
         began: utc_now(),
-        command: std::env::args().collect(),
+        command: std::env::args().map(|word| masked_text(&word, &options.targets)).collect(),
         workload: plan.workload().into(),
         plan,
         setup,
         described: vec![None; options.targets.len()],
-        targets: options.targets.clone(),
+        targets: options.targets.iter().map(|target| masked_target(target)).collect(),
         repeat: options.repeat,
         environment: Environment::read(options.dir.as_deref().unwrap_or(path), env!("LAB_COMMIT")),
         turns_done: Vec::new(),
@@ -289,7 +292,8 @@ fn turns(
             for place in 0..specs.len() {
                 let target = if repeat % 2 == 0 { specs.len() - 1 - place } else { place };
                 let (spec, turn) = (&specs[target], Turn { target, case, repeat });
-                if record.turns_done.contains(&turn) {
+                let is_left_out = record.left_out.iter().any(|left| left.target == target);
+                if record.turns_done.contains(&turn) || is_left_out {
                     continue;
                 }
                 if many {
@@ -334,6 +338,7 @@ fn one_turn(
             None => record.setup.disk,
         },
         seed: record.plan.seed(),
+        price: record.plan.price(),
     };
     // Before the engine is opened, so that its threads are restricted too.
     let restricted = record.plan.cases()[turn.case].cores.map(Restricted::to).transpose()?;

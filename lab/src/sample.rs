@@ -45,7 +45,7 @@ pub struct Sampler {
 
 #[derive(Debug, Default)]
 struct State {
-    process: Option<u32>,
+    runs: Option<Runs>,
     turn: Option<Turn>,
     /// perf, and the step that it samples, whichever comes next.
     running: Option<(Child, Turn, String)>,
@@ -64,14 +64,9 @@ impl Sampler {
     pub fn watch(&self, runs: Runs, turn: Turn) {
         let mut state = self.state();
         state.turn = Some(turn);
-        state.process = match runs {
-            Runs::Inside => Some(std::process::id()),
-            Runs::Beside(process) => Some(process),
-            // perf is given processes that are there, and these come and go.
-            Runs::Family(_) | Runs::Elsewhere => None,
-        };
-        if state.process.is_none() {
-            state.failure.get_or_insert("not sampled: an engine of many processes, or of another machine".into());
+        state.runs = (runs != Runs::Elsewhere).then_some(runs);
+        if state.runs.is_none() {
+            state.failure.get_or_insert("not sampled: an engine on another machine".into());
         }
     }
 
@@ -99,10 +94,12 @@ impl Sampler {
     pub fn begins(&self, step: &str) {
         self.ends();
         let mut state = self.state();
-        let (Some(process), Some(turn)) = (state.process, state.turn) else { return };
+        let (Some(runs), Some(turn)) = (state.runs, state.turn) else { return };
         let mut command = Command::new(PERF);
         command.args(["record", "--quiet", "--event=cpu-clock", "--call-graph=dwarf,16384", "--freq", RATE]);
-        command.arg("--pid").arg(process.to_string()).arg("--output").arg(self.data());
+        // Of an engine with a process for each connection those that are there; perf goes on with what they start.
+        let processes: Vec<String> = runs.processes().iter().map(u32::to_string).collect();
+        command.arg("--pid").arg(processes.join(",")).arg("--output").arg(self.data());
         let said = fs::File::create(self.said()).map_or_else(|_| Stdio::null(), Stdio::from);
         match command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(said).spawn() {
             Ok(mut perf) => {

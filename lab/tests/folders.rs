@@ -4,7 +4,8 @@
 #![allow(clippy::disallowed_methods, clippy::disallowed_types, clippy::unwrap_used)]
 
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
@@ -78,4 +79,100 @@ fn a_sound_folder_is_sound_and_each_contradiction_is_found() {
     let list = lab(dir, &["list", "."]);
     assert_eq!((list.status.code(), text(&list.stdout).lines().count()), (Some(0), 1));
     assert!(text(&list.stderr).contains("changed has schema none"), "{}", text(&list.stderr));
+}
+
+/// A run that was killed says of itself that it is running; whoever looks sees that nobody writes it, and how it goes on.
+#[test]
+fn a_killed_run_is_interrupted_and_goes_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let mut child = Command::new(env!("CARGO_BIN_EXE_lab"))
+        .args("run ibench --target model --rows 100m --steps l.i0 --quiet --out killed".split(' '))
+        .current_dir(dir)
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    let began = Instant::now();
+    while !std::fs::read_to_string(dir.join("killed/log.txt")).unwrap_or_default().contains("step l.i0 begins") {
+        assert!(began.elapsed() < Duration::from_secs(60) && child.try_wait().unwrap().is_none(), "no step began");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let listed = || text(&lab(dir, &["list", "."]).stdout);
+    assert!(listed().contains("  running ") && !listed().contains("goes on with"), "{}", listed());
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let told = listed();
+    assert!(
+        told.contains("  interrupted ") && told.contains("goes on with: lab run ibench --resume ./killed"),
+        "{told}"
+    );
+    assert!(text(&lab(dir, &["show", "killed"]).stdout).contains("(interrupted)"));
+}
+
+/// All text files below a folder.
+fn all_text(dir: &Path) -> String {
+    let mut all = String::new();
+    for entry in std::fs::read_dir(dir).unwrap().flatten() {
+        match entry.path().is_dir() {
+            true => all.push_str(&all_text(&entry.path())),
+            false => all.push_str(&String::from_utf8_lossy(&std::fs::read(entry.path()).unwrap())),
+        }
+    }
+    all
+}
+
+/// Nobody answers there; what a folder says of the target lacks its password, and whoever goes on has it from elsewhere.
+#[test]
+fn passwords_are_in_no_file_and_in_no_message() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let target = "mysql://me:s3,cr'et@127.0.0.1:1/test?engine=innodb";
+    let run =
+        ["run", "ibench", "--rows", "1k", "--steps", "l.i0", "--target", "model", "--target", target, "--out", "run"];
+    let output = lab(dir, &run);
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output.stderr));
+    let plan = format!(
+        "name = \"secret\"\n[[target]]\nname = \"model\"\nuse = \"model\"\n[[target]]\nname = \"far\"\nuse = \"{target}\"\n\
+         [[run]]\nname = \"one\"\nworkload = \"ibench\"\nrows = \"1k\"\nsteps = [\"l.i0\"]\n"
+    );
+    std::fs::write(dir.join("secret.toml"), plan).unwrap();
+    let of_plan = lab(dir, &["run", "secret.toml", "--out", "plan"]);
+    assert_eq!(of_plan.status.code(), Some(0), "{}", text(&of_plan.stderr));
+    let dry = lab(dir, &["run", "secret.toml", "--dry-run"]);
+    let said: String = [&output.stdout, &output.stderr, &of_plan.stdout, &of_plan.stderr, &dry.stdout, &dry.stderr]
+        .map(|it| text(it))
+        .concat();
+    for (place, all) in [("messages", said), ("run", all_text(&dir.join("run"))), ("plan", all_text(&dir.join("plan")))]
+    {
+        assert!(!all.contains("s3,cr") && all.contains("me:***@127.0.0.1:1"), "{place}: {all}");
+    }
+    for file in ["plan/plan.json", "plan/plan.toml", "plan/report.html", "run/run.json", "run/log.txt"] {
+        assert!(dir.join(file).exists(), "{file}");
+    }
+    let again = |variable: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_lab"));
+        command.args(["run", "ibench", "--resume", "run"]).current_dir(dir).env("HOME", dir).env(variable, "x");
+        text(&command.output().unwrap().stderr)
+    };
+    assert!(again("NOTHING").contains("not kept in run folders"), "{}", again("NOTHING"));
+    assert!(again("MYSQL_PWD").contains("no server answers"), "{}", again("MYSQL_PWD"));
+    // The plan's file has it still.
+    let file = lab(dir, &["run", "secret.toml", "--resume", "plan"]);
+    assert!(text(&file.stderr).contains("no server answers"), "{}", text(&file.stderr));
+}
+
+/// Where nothing can be written, that is said before anything is run, and by which folder.
+#[test]
+fn a_folder_that_cannot_be_written_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    std::fs::write(dir.join("file"), "").unwrap();
+    for arguments in [
+        &["run", "ibench", "--target", "model", "--rows", "1k", "--out", "file/run"][..],
+        &["run", "ibench", "--target", "model", "--rows", "1k", "--out", "run", "--dir", "file/data"],
+    ] {
+        let output = lab(dir, arguments);
+        let told = text(&output.stderr);
+        assert!(output.status.code() == Some(1) && told.contains("cannot make file/"), "{arguments:?}: {told}");
+    }
 }

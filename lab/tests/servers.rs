@@ -3,6 +3,7 @@
 // A test outside the engine: real clocks, threads and files; a failed unwrap is a failed test.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types, clippy::unwrap_used)]
 
+use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -123,6 +124,7 @@ fn a_server_that_runs_is_asked_by_its_url() {
         compression: None,
         disk: DiskLimits::default(),
         seed: 1,
+        price: lab_target::Price::Int,
     };
     let server = registry::open(&TargetSpec::parse(INNODB).unwrap(), &setup).unwrap();
     let Runs::Beside(process) = server.runs() else { panic!("it has a process of its own") };
@@ -240,6 +242,7 @@ fn postgres_that_runs_is_asked_by_its_url() {
         compression: None,
         disk: DiskLimits::default(),
         seed: 1,
+        price: lab_target::Price::Int,
     };
     let server = registry::open(&TargetSpec::parse("server:postgres").unwrap(), &setup).unwrap();
     let Runs::Family(process) = server.runs() else { panic!("it has a process a connection") };
@@ -319,6 +322,64 @@ fn postgres_that_is_gone_is_said() {
     if is_wanted("TREFOIL_POSTGRES") {
         a_server_that_is_killed_in_the_middle("server:postgres", &|command| command.contains("postgres\0-D\0"));
     }
+}
+
+/// A small file system of its own, if this process may have one; gone with the value.
+struct SmallDisk(std::path::PathBuf);
+
+impl SmallDisk {
+    fn of(place: &Path) -> Option<SmallDisk> {
+        let mut command = Command::new("mount");
+        command.args(["-t", "tmpfs", "-o", "size=320m", "none"]).arg(place).stderr(Stdio::null());
+        command.status().is_ok_and(|status| status.success()).then(|| SmallDisk(place.to_owned()))
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("--lazy").arg(&self.0).status();
+    }
+}
+
+/// The disk fills up behind the first step: that is said with the remedy, and what was finished is kept.
+#[test]
+fn a_disk_that_is_full_is_said_by_a_server() {
+    if !servers_are_wanted() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let (data, out) = (dir.path().join("small"), dir.path().join("run"));
+    std::fs::create_dir(&data).unwrap();
+    let Some(_disk) = SmallDisk::of(&data) else {
+        let _ = writeln!(std::io::stderr(), "skipped: a server's full disk, run where file systems may be mounted");
+        return;
+    };
+    let cnf = dir.path().join("cnf");
+    std::fs::write(&cnf, "[mysqld]\ninnodb_log_file_size = 16M\n").unwrap();
+    let target = format!("{INNODB}&cnf={}", cnf.display());
+    let mut command = lab(&["run", "ibench", "--target", &target, "--rows", "20k", "--rows-i1", "100m", "--quiet"]);
+    command.args(["--steps", "l.i0,l.x,l.i1", "--settle-seconds", "0", "--budget", "32m", "--io", "buffered"]);
+    command.args(["--dir", &data.display().to_string(), "--out", &out.display().to_string()]);
+    let child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let began = Instant::now();
+    while std::fs::read_dir(out.join("steps")).map_or(0, |entries| entries.flatten().count()) < 2 {
+        assert!(began.elapsed() < Duration::from_secs(120), "no step is finished");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    // All that is left but a little.
+    let ballast = std::fs::File::create(data.join("ballast")).unwrap();
+    let _ = rustix::fs::statvfs(&data).map(|disk| {
+        let left = disk.f_bavail * disk.f_frsize;
+        rustix::fs::fallocate(&ballast, rustix::fs::FallocateFlags::empty(), 0, left.saturating_sub(2 << 20))
+    });
+    let output = child.wait_with_output().unwrap();
+    let complaint = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{complaint}");
+    assert!(complaint.contains("disk is full: make room") && complaint.contains("--resume"), "{complaint}");
+    let record: Value = serde_json::from_slice(&std::fs::read(out.join("run.json")).unwrap()).unwrap();
+    assert_eq!(record["state"], "failed");
+    let results: Value = serde_json::from_slice(&std::fs::read(out.join("results.json")).unwrap()).unwrap();
+    assert_eq!(results.as_array().unwrap().len(), 2, "what is finished is kept");
 }
 
 /// Another version than the pinned one, and another product.

@@ -79,6 +79,17 @@ impl Runs {
         }
     }
 
+    /// The numbers of all its processes, the first one first.
+    #[must_use]
+    pub fn processes(self) -> Vec<u32> {
+        match self {
+            Runs::Inside => vec![std::process::id()],
+            Runs::Beside(process) => vec![process],
+            Runs::Family(process) => [vec![process], children_of(process)].concat(),
+            Runs::Elsewhere => Vec::new(),
+        }
+    }
+
     /// The folders of all its processes, the first one first.
     fn folders(self) -> Vec<String> {
         let mut all: Vec<String> = self.folder().into_iter().collect();

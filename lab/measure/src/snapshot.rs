@@ -49,7 +49,8 @@ impl Snapshot {
             secs: seconds(self.at_ns - earlier.at_ns),
             host_cpu_pct: host.map(|(now, then)| {
                 let busy = now.user_secs + now.system_secs - then.user_secs - then.system_secs;
-                100.0 * busy / (now.total_secs() - then.total_secs()).max(1e-9)
+                // The kernel's own accounts may go back by a tick.
+                100.0 * busy.max(0.0) / (now.total_secs() - then.total_secs()).max(1e-9)
             }),
             host_steal_pct: host.map(|(now, then)| {
                 100.0 * (now.steal_secs - then.steal_secs) / (now.total_secs() - then.total_secs()).max(1e-9)

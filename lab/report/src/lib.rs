@@ -28,6 +28,7 @@ pub mod chart;
 pub mod colour;
 pub mod contention;
 pub mod flame;
+pub mod gallery;
 pub mod html;
 pub mod levels;
 pub mod lines;

@@ -38,6 +38,10 @@ pub struct Plan {
     #[arg(long)]
     pub require_targets: bool,
 
+    /// Behind everything else one more repetition of each target, whose stacks perf samples: flame graphs, and in no number
+    #[arg(long)]
+    pub sample: bool,
+
     /// Where databases are made [default: what the plan says, else in the run folder]
     #[arg(long, value_name = "DIR")]
     pub dir: Option<PathBuf>,

@@ -45,6 +45,7 @@ pub fn child(order: &str) -> Result<(), Failure> {
         compression: order.compression,
         disk: order.disk,
         seed: order.plan.seed,
+        price: lab_target::Price::Int,
     };
     let target = registry::open(&TargetSpec::parse(&order.target)?, &setup)?;
     Ok(sessions(&*target, &order.plan, order.clients, std::io::stdout())?)

@@ -1,11 +1,11 @@
 //! `lab run ibench`: from its options to a plan, and whether the agreed rate was kept.
 
 use lab_measure::result::StepResult;
-use lab_target::IndexSet;
+use lab_target::{IndexSet, Price};
 use lab_workload::{AnyPlan, Case, Plan, Step};
 
 use super::run;
-use crate::cli::Ibench;
+use crate::cli::{Ibench, PriceArgument};
 use crate::outcome::Failure;
 
 /// Runs the insert benchmark.
@@ -51,6 +51,10 @@ pub(super) fn plan_of(options: &Ibench) -> Result<AnyPlan, Failure> {
         inserts_per_second: options.inserts_per_second,
         htap_seconds: options.htap_transaction_seconds,
         seed: options.common.seed,
+        price: match options.price {
+            PriceArgument::Int => Price::Int,
+            PriceArgument::Float => Price::Float,
+        },
     };
     Ok(AnyPlan::Ibench(plan))
 }

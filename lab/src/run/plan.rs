@@ -37,7 +37,7 @@ use source::Source;
 
 pub use execute::CODES;
 pub use resolved::{expanded, is_plan};
-pub use show::{Summary, line_of, report, show, study_of, summary_of, verify};
+pub use show::{Summary, in_words, line_of, report, show, study_of, summary_of, verify};
 
 /// Runs a plan, or says what it would run.
 pub fn run_plan(options: &Plan) -> Result<(), Failure> {
@@ -60,7 +60,8 @@ pub fn run_plan(options: &Plan) -> Result<(), Failure> {
                     folder.display()
                 )));
             }
-            then
+            // What the folder has lacks passwords.
+            Resolved { parts: now.parts, ..then }
         }
         (None, None) => {
             return Err(Failure::Usage(

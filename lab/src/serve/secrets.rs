@@ -1,4 +1,4 @@
-//! Passwords of targets stay on the disk.
+//! Passwords of targets, which run folders of today hold none of, and those of before may.
 //!
 //! Two walls: the targets of the runs that an answer is of are known, so what stands before the `@` of their addresses is
 //! hidden in every form that text has in an answer; and whatever else looks like `://user:password@` is hidden too.
@@ -6,6 +6,7 @@
 use std::path::{Path, PathBuf};
 
 use lab_report::html::escaped;
+use lab_target::secret::{masked, user_and_password};
 use serde_json::Value;
 
 use super::place::encoded;
@@ -52,14 +53,7 @@ fn targets_of(folder: &Path) -> Vec<String> {
 
 /// User and password of a target in every form: as it is, in HTML, in JSON, in both, in an address.
 fn pairs_of(target: &str) -> Vec<(String, String)> {
-    let Some((_, rest)) = target.split_once("://") else { return Vec::new() };
-    let rest = rest.split_once('?').map_or(rest, |(rest, _)| rest);
-    let Some((user, password)) = rest.rsplit_once('@').and_then(|(who, _)| who.split_once(':')) else {
-        return Vec::new();
-    };
-    if password.is_empty() {
-        return Vec::new();
-    }
+    let Some((user, password)) = user_and_password(target) else { return Vec::new() };
     let (secret, instead) = (format!("{user}:{password}@"), format!("{user}:***@"));
     let json = |text: &str| Value::from(text).to_string().trim_matches('"').to_owned();
     let forms: [&dyn Fn(&str) -> String; 7] = [
@@ -74,39 +68,9 @@ fn pairs_of(target: &str) -> Vec<(String, String)> {
     forms.iter().map(|form| (form(&secret), form(&instead))).collect()
 }
 
-/// Hides what looks like a password: `://user:password@`.
-fn masked(text: &str) -> String {
-    let ends = |letter: char| letter.is_whitespace() || "/\"'<>?&".contains(letter);
-    let mut out = String::with_capacity(text.len());
-    let mut rest = text;
-    while let Some(place) = rest.find("://") {
-        let (before, behind) = rest.split_at(place + 3);
-        out.push_str(before);
-        let place = &behind[..behind.find(ends).unwrap_or(behind.len())];
-        rest = behind;
-        if let Some((user, _)) = place.rsplit_once('@').and_then(|(user, _)| user.split_once(':')) {
-            out.push_str(&format!("{user}:***"));
-            rest = &behind[place.rfind('@').unwrap_or(0)..];
-        }
-    }
-    out.push_str(rest);
-    out
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn what_looks_like_a_password_is_hidden_wherever_it_stands() {
-        assert_eq!(
-            masked("a mysql://root:s@e:c@host:3306/db?engine=innodb, b \"postgres://me:x@h/d\""),
-            "a mysql://root:***@host:3306/db?engine=innodb, b \"postgres://me:***@h/d\""
-        );
-        for text in ["mysql://root@host:3306/db", "http://127.0.0.1:80/ a:b@c", "no address", "x://"] {
-            assert_eq!(masked(text), text);
-        }
-    }
 
     #[test]
     fn a_known_password_is_hidden_in_every_form() {

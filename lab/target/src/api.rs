@@ -21,7 +21,7 @@ use lab_measure::record::LevelsAt;
 use serde::{Deserialize, Serialize};
 
 use crate::limited::DiskLimits;
-use crate::row::{Batch, Entry, IndexSet, RowView, Secondary};
+use crate::row::{Batch, Entry, IndexSet, Price, RowView, Secondary};
 use crate::sysbench::Tables;
 use crate::tpcc;
 
@@ -84,6 +84,8 @@ pub struct Setup {
     pub disk: DiskLimits,
     /// The seed of the run.
     pub seed: u64,
+    /// What kind of column the insert benchmark's `price` is.
+    pub price: Price,
 }
 
 /// What a target says about itself once it is open: every knob as it was read back.

@@ -7,6 +7,7 @@
 //! | [`sysbench`] | what the sysbench tests ask of an engine |
 //! | [`tpcc`] | what TPC-C asks of an engine |
 //! | [`spec`] | the target string, `name:key=value,…` |
+//! | [`secret`] | passwords in target strings, and texts without them |
 //! | [`counted`] | what Trefoil writes, by file |
 //! | [`limited`] | a disk that is slower or smaller than the machine's |
 //! | [`registry`] | from a target string to an open target |
@@ -32,6 +33,7 @@ pub mod null;
 pub mod peers;
 pub mod registry;
 pub mod row;
+pub mod secret;
 pub mod server;
 pub mod spec;
 pub mod sysbench;
@@ -44,5 +46,5 @@ pub use api::{
 };
 pub use limited::DiskLimits;
 pub use registry::{known_targets, open};
-pub use row::{Batch, Column, Entry, IndexSet, RowView, Secondary};
+pub use row::{Batch, Column, Entry, IndexSet, Price, RowView, Secondary};
 pub use spec::TargetSpec;

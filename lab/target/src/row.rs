@@ -17,7 +17,7 @@ pub struct RowView<'a> {
     pub customerid: i32,
     /// Uniform in 0..10 000.
     pub productid: i32,
-    /// Uniform in 0..500.
+    /// Uniform in 0..500; where the column is a FLOAT, hundredths.
     pub price: i32,
     /// The `data` column.
     pub data: &'a [u8],
@@ -172,6 +172,18 @@ impl Column {
             Column::Price => i64::from(row.price),
         }
     }
+}
+
+/// What kind of column `price` is. Its values are whole numbers for the driver in either case: of a FLOAT they are hundredths,
+/// which servers get and give as such a number, and embedded engines keep in the same 32 bits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Price {
+    /// A whole number, since December 2023.
+    #[default]
+    Int,
+    /// A FLOAT with two decimals, which goes up with `customerid`, until then.
+    Float,
 }
 
 /// The three secondary indexes, all non-unique.

@@ -2,8 +2,8 @@
 //!
 //! | module | owns |
 //! |---|---|
-//! | `parameters` | what a target string says |
-//! | `binaries`, `private`, `fetch` | a server of the run's own: found or fetched, installed, started, stopped |
+//! | `parameters`, `passwords`, `tls` | what a target string says, what stands elsewhere, who may listen |
+//! | `binaries`, `private`, `made`, `fetch` | a server of the run's own: found or fetched, installed, started, stopped |
 //! | `engines`, `admin` | MariaDB and MySQL: settings on equal terms, rest, sizes, counters |
 //! | `postgres` | the same of PostgreSQL, and its connection |
 //! | `client`, `mysql_client` | one connection, text or prepared |
@@ -20,12 +20,15 @@ mod engines;
 pub mod fetch;
 mod ibench;
 mod knobs;
+mod made;
 mod mysql_client;
 mod parameters;
+mod passwords;
 mod postgres;
 mod private;
 mod sql;
 mod sysbench;
+mod tls;
 mod tpcc;
 
 use std::sync::{Arc, Mutex, MutexGuard, RwLock};
@@ -35,7 +38,7 @@ use lab_measure::procfs::Runs;
 use mysql::{Opts, OptsBuilder};
 
 use crate::api::{Ability, Counters, Description, Result, Session, Setup, Sizes, Target, TargetError};
-use crate::row::IndexSet;
+use crate::row::{IndexSet, Price};
 use crate::spec::TargetSpec;
 use crate::sysbench::Tables;
 use client::{Address, Client, Dialect};
@@ -49,6 +52,7 @@ pub struct ServerTarget {
     parameters: Parameters,
     address: Address,
     table_options: String,
+    price: Price,
     description: Description,
     runs: Runs,
     /// For definitions, administration and questions.
@@ -75,16 +79,8 @@ pub fn open(spec: TargetSpec, setup: &Setup) -> Result<ServerTarget> {
             let (private, address, client) = start(&parameters, setup)?;
             (Some(private), address, client)
         }
-        Place::Running { url, socket } => {
-            let opts =
-                OptsBuilder::from_opts(Opts::from_url(url).map_err(|error| TargetError::Usage(error.to_string()))?);
-            let opts = Opts::from(opts.socket(socket.as_ref().map(|path| path.display().to_string())));
-            let address = Address::MySql(opts);
-            let client = Client::open(&address, parameters.protocol)?;
-            (None, address, client)
-        }
-        Place::RunningPostgres(address) => {
-            let address = Address::Postgres(address.clone());
+        Place::Running { .. } | Place::RunningPostgres(_) => {
+            let address = address_of(&parameters.place)?;
             let client = Client::open(&address, parameters.protocol)?;
             (None, address, client)
         }
@@ -107,6 +103,7 @@ pub fn open(spec: TargetSpec, setup: &Setup) -> Result<ServerTarget> {
     let description = describe(&parameters, &mut client, setup, private.as_ref(), notes)?;
     Ok(ServerTarget {
         table_options: engine.table_options(setup.compression.as_deref()),
+        price: setup.price,
         parameters,
         address,
         description,
@@ -116,6 +113,20 @@ pub fn open(spec: TargetSpec, setup: &Setup) -> Result<ServerTarget> {
         tables: RwLock::default(),
         created: Mutex::default(),
     })
+}
+
+/// Where a server that runs is reached.
+fn address_of(place: &Place) -> Result<Address> {
+    match place {
+        Place::Private { .. } => Err(TargetError::Failed("server: it is not started yet".into())),
+        Place::RunningPostgres(address) => Ok(Address::Postgres(address.clone())),
+        Place::Running { url, socket, password, tls } => {
+            let opts = Opts::from_url(&url.0).map_err(|error| TargetError::Usage(error.to_string()))?;
+            let opts = OptsBuilder::from_opts(opts).pass(password.as_ref().map(|password| &password.0));
+            let socket = socket.as_ref().map(|path| path.display().to_string());
+            Ok(Address::MySql(opts.ssl_opts(tls.options()).socket(socket).into()))
+        }
+    }
 }
 
 /// Where it runs. PostgreSQL has a process for each connection.
@@ -216,7 +227,7 @@ impl Target for ServerTarget {
     fn create_table(&self, table: u32) -> Result<()> {
         let mut tables = self.tables.write().expect("no thread panics while it holds the list");
         while tables.len() <= table as usize {
-            let sql = Sql::new(tables.len() as u32, &self.table_options, self.dialect());
+            let sql = Sql::new(tables.len() as u32, &self.table_options, self.dialect(), self.price);
             self.create(sql.name(), &sql.create_table)?;
             tables.push(Arc::new(sql));
         }

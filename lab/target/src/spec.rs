@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use crate::api::{Result, TargetError};
+use crate::secret::{Secret, masked_target};
 
 /// The parameter that holds what kind of server `server:` starts.
 pub const PRODUCT: &str = "product";
@@ -14,8 +15,10 @@ pub const PRODUCT: &str = "product";
 /// A parsed target string.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TargetSpec {
-    /// What the user wrote.
+    /// What the user wrote, without the password of a URL: it stands in records and messages.
     pub text: String,
+    /// The same with the password, for whoever connects.
+    pub whole: Secret,
     /// The engine, or the scheme of a URL.
     pub name: String,
     /// The wanted version, after `@`.
@@ -27,14 +30,16 @@ pub struct TargetSpec {
 impl TargetSpec {
     /// Parses a target string.
     pub fn parse(text: &str) -> Result<TargetSpec> {
-        let usage = |what: String| TargetError::Usage(format!("target `{text}`: {what}"));
+        let shown = masked_target(text);
+        let whole = Secret(text.to_owned());
+        let usage = |what: String| TargetError::Usage(format!("target `{shown}`: {what}"));
         if text.trim() != text || text.is_empty() {
             return Err(usage("empty, or blanks around it; example: trefoil:structure=btree".into()));
         }
         if let Some((scheme, rest)) = text.split_once("://") {
             let parameters = rest.split_once('?').map_or("", |(_, parameters)| parameters);
             let parameters = parameters_of(parameters, &['&']).map_err(usage)?;
-            return Ok(TargetSpec { text: text.into(), name: scheme.into(), version: None, parameters });
+            return Ok(TargetSpec { text: shown, whole, name: scheme.into(), version: None, parameters });
         }
         let (head, tail) = text.split_once(':').unwrap_or((text, ""));
         if text.ends_with(':') {
@@ -54,7 +59,7 @@ impl TargetSpec {
         };
         let mut parameters = parameters_of(tail, &[',', '?', '&']).map_err(usage)?;
         parameters.extend(product.map(|product| (PRODUCT.to_owned(), product.to_owned())));
-        Ok(TargetSpec { text: text.into(), name: name.into(), version, parameters })
+        Ok(TargetSpec { text: text.into(), whole, name: name.into(), version, parameters })
     }
 
     /// Takes a parameter out, so that what is left over can be reported.
@@ -145,6 +150,8 @@ mod tests {
         let spec = TargetSpec::parse("mysql://root:a,b@localhost/test?engine=innodb&protocol=text").unwrap();
         assert_eq!((spec.name.as_str(), spec.parameters.len()), ("mysql", 2));
         assert_eq!(spec.parameters["engine"], "innodb");
+        assert_eq!(spec.text, "mysql://root:***@localhost/test?engine=innodb&protocol=text");
+        assert!(!format!("{spec:?}").contains("a,b") && spec.whole.0.contains("a,b"));
         let mut spec = TargetSpec::parse("server:mariadb?engine=rocksdb&dir=/opt/a").unwrap();
         assert_eq!(spec.take(PRODUCT).as_deref(), Some("mariadb"));
         assert_eq!(spec.parameters["dir"], "/opt/a");

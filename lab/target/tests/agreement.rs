@@ -20,6 +20,7 @@ fn setup(dir: &std::path::Path) -> Setup {
         compression: Some("lz4".into()),
         disk: DiskLimits::default(),
         seed: 1,
+        price: lab_target::Price::Int,
     }
 }
 
@@ -394,6 +395,7 @@ fn errors_of_the_engine_keep_their_kind() {
         compression: Some(compression.into()),
         disk: DiskLimits::default(),
         seed: 1,
+        price: lab_target::Price::Int,
     };
     let spec = TargetSpec::parse("trefoil").unwrap();
     let complaint = |setup: &Setup| registry::open(&spec, setup).err().unwrap();

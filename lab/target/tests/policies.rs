@@ -22,6 +22,7 @@ fn open(text: &str) -> TrefoilTarget {
         compression: Some("none".into()),
         disk: DiskLimits::default(),
         seed: 1,
+        price: lab_target::Price::Int,
     };
     let disk = SimDisk::new(DiskConfig::seed(7));
     TrefoilTarget::open_over(TargetSpec::parse(text).unwrap(), &setup, Arc::new(disk)).unwrap()
@@ -122,6 +123,7 @@ fn what_is_in_force_is_read_back() {
         compression: None,
         disk: DiskLimits::default(),
         seed: 1,
+        price: lab_target::Price::Int,
     };
     let target = TrefoilTarget::open(TargetSpec::parse(text).unwrap(), &setup).unwrap();
     for _ in 0..2 {

@@ -119,6 +119,7 @@ fn bytes_by_cause_are_what_the_kernel_counted() {
         compression: None,
         disk: DiskLimits::default(),
         seed: 1,
+        price: lab_target::Price::Int,
     };
     let counted_before = written_by_process();
     let spec = TargetSpec::parse("trefoil:log_capacity=32m,inline_batch=256k").unwrap();

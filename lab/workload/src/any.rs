@@ -2,7 +2,7 @@
 
 use std::sync::atomic::AtomicBool;
 
-use lab_target::Target;
+use lab_target::{Price, Target};
 use serde::{Deserialize, Serialize};
 
 use crate::plan::{Case, Plan, PlanError};
@@ -82,6 +82,15 @@ impl AnyPlan {
         }
     }
 
+    /// What kind of column the price of the insert benchmark is.
+    #[must_use]
+    pub fn price(&self) -> Price {
+        match self {
+            AnyPlan::Ibench(plan) => plan.price,
+            AnyPlan::Sysbench(_) | AnyPlan::Tpcc(_) => Price::Int,
+        }
+    }
+
     /// Checks what the types do not.
     pub fn check(&self) -> Result<(), PlanError> {
         match self {
@@ -101,6 +110,7 @@ impl AnyPlan {
                 ("warm-up seconds".into(), plan.warmup.to_string()),
                 ("index set".into(), format!("{:?}", plan.index_set).trim_start_matches('Y').into()),
                 ("delete form".into(), format!("{:?}", plan.delete_form).to_lowercase()),
+                ("price".into(), format!("{:?}", plan.price).to_lowercase()),
             ],
             AnyPlan::Sysbench(plan) => vec![
                 ("rows of all tables".into(), plan.rows.to_string()),

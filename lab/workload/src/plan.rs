@@ -3,7 +3,7 @@
 use std::fmt;
 
 use lab_measure::result::StepResult;
-use lab_target::{IndexSet, Secondary};
+use lab_target::{IndexSet, Price, Secondary};
 use serde::{Deserialize, Serialize};
 
 /// Rows a statement in l.i0 and l.x, and in all of the 2017 form.
@@ -236,6 +236,9 @@ pub struct Plan {
     pub htap_seconds: u64,
     /// The seed of all rows and queries.
     pub seed: u64,
+    /// What kind of column `price` is.
+    #[serde(default)]
+    pub price: Price,
 }
 
 /// What the threads of one client do in a step.
@@ -307,7 +310,10 @@ impl Plan {
             return usage("--rows and --seconds have to be at least 1".into());
         }
         for case in &self.cases {
-            if case.clients == 0 || case.tables == 0 || case.tables > case.clients {
+            if case.clients == 0 || case.tables == 0 {
+                return usage("--clients and --tables have to be at least 1".into());
+            }
+            if case.tables > case.clients {
                 return usage(format!(
                     "{} tables for {} clients: a client works on one table, so there are 1 to {} tables",
                     case.tables, case.clients, case.clients
@@ -385,6 +391,7 @@ mod tests {
             inserts_per_second: 0,
             htap_seconds: 0,
             seed: 1,
+            price: Price::Int,
         }
     }
 

@@ -85,6 +85,7 @@ mod tests {
             compression: None,
             disk: DiskLimits::default(),
             seed: 7,
+            price: lab_target::Price::Int,
         };
         let target = registry::open(&TargetSpec::parse("model").unwrap(), &setup).unwrap();
         target.create_table(0).unwrap();

@@ -9,7 +9,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use lab_target::{Batch, RowView};
+use lab_target::{Batch, Price, RowView};
 
 use crate::random::Random;
 
@@ -19,8 +19,10 @@ pub const CASH_REGISTERS: u32 = 1_000;
 pub const CUSTOMERS: u32 = 100_000;
 /// `productid` is below this.
 pub const PRODUCTS: u32 = 10_000;
-/// `price` is below this.
+/// `price` is below this; a FLOAT is less than so many hundredths above a hundredth of `customerid`.
 pub const MAX_PRICE: u32 = 500;
+/// A FLOAT is below this, in hundredths.
+pub const MAX_HUNDREDTHS: u32 = CUSTOMERS + MAX_PRICE;
 /// Length of the text pool.
 pub const POOL_BYTES: usize = 4 << 20;
 /// Shortest `data`.
@@ -58,13 +60,25 @@ pub struct RowMaker {
     random: Random,
     pool: Arc<[u8]>,
     time_us: u64,
+    price: Price,
 }
 
 impl RowMaker {
     /// The maker of client number `client`.
     #[must_use]
     pub fn new(seed: u64, client: u32, pool: Arc<[u8]>) -> RowMaker {
-        RowMaker { random: Random::new(seed, 0x726f_7773_0000_0000 | u64::from(client)), pool, time_us: 0 }
+        RowMaker {
+            random: Random::new(seed, 0x726f_7773_0000_0000 | u64::from(client)),
+            pool,
+            time_us: 0,
+            price: Price::Int,
+        }
+    }
+
+    /// The same with another kind of price.
+    #[must_use]
+    pub fn with_price(self, price: Price) -> RowMaker {
+        RowMaker { price, ..self }
     }
 
     /// Fills `batch` with the rows of the next statement; the clock ticks by `rows` at `rows_per_second`.
@@ -79,7 +93,7 @@ impl RowMaker {
 
     fn push(&mut self, batch: &mut Batch, dateandtime: i64) {
         let random = &mut self.random;
-        let row = RowView {
+        let mut row = RowView {
             dateandtime,
             cashregisterid: random.below(CASH_REGISTERS) as i32,
             customerid: random.below(CUSTOMERS) as i32,
@@ -87,6 +101,9 @@ impl RowMaker {
             price: random.below(MAX_PRICE) as i32,
             data: &[],
         };
+        if self.price == Price::Float {
+            row.price += row.customerid;
+        }
         let length = DATA_MIN + random.below(DATA_MAX - DATA_MIN + 1);
         let random_length = (length * RANDOM_SHARE.0 / RANDOM_SHARE.1) as usize;
         let at = random.below((POOL_BYTES - random_length) as u32) as usize;
@@ -100,13 +117,14 @@ impl RowMaker {
 
 /// Whether a maker could have made this row: every column within its bounds.
 #[must_use]
-pub fn could_be_made(row: &RowView<'_>) -> bool {
+pub fn could_be_made(row: &RowView<'_>, price: Price) -> bool {
+    let least_price = if price == Price::Float { row.customerid } else { 0 };
     let below = |value: i32, bound: u32| u32::try_from(value).is_ok_and(|value| value < bound);
     row.dateandtime >= EPOCH_SECS
         && below(row.cashregisterid, CASH_REGISTERS)
         && below(row.customerid, CUSTOMERS)
         && below(row.productid, PRODUCTS)
-        && below(row.price, MAX_PRICE)
+        && row.price.checked_sub(least_price).is_some_and(|price| below(price, MAX_PRICE))
         && (DATA_MIN as usize..=DATA_MAX as usize).contains(&row.data.len())
         && row.data[0] == b'a'
 }
@@ -209,10 +227,9 @@ mod tests {
         for row in batch.iter() {
             assert!((0..1_000).contains(&row.cashregisterid) && (0..100_000).contains(&row.customerid));
             assert!((0..10_000).contains(&row.productid) && (0..500).contains(&row.price));
-            assert!(could_be_made(&row) && !could_be_made(&RowView { data: &row.data[..9], ..row }));
-            assert!(
-                !could_be_made(&RowView { price: 500, ..row }) && !could_be_made(&RowView { productid: -1, ..row })
-            );
+            let could = |row: RowView<'_>| could_be_made(&row, Price::Int);
+            assert!(could(row) && !could(RowView { data: &row.data[..9], ..row }));
+            assert!(!could(RowView { price: 500, ..row }) && !could(RowView { productid: -1, ..row }));
             let length = row.data.len();
             lengths[length] += 1;
             let random_length = length * 3 / 8;
@@ -224,6 +241,18 @@ mod tests {
         assert_eq!((10 * 3 / 8, 15 * 3 / 8, 20 * 3 / 8), (3, 5, 7));
         let share = 1.0 - random_characters as f64 / all as f64;
         assert!((0.62..0.70).contains(&share), "{share}");
+    }
+
+    /// As the original had it: half a unit of the customer's number at most, and a FLOAT gives the hundredths back.
+    #[test]
+    fn a_float_goes_up_with_the_customer() {
+        let mut batch = Batch::default();
+        RowMaker::new(1, 0, text_pool(1)).with_price(Price::Float).fill(&mut batch, 10_000, ROWS_PER_SECOND);
+        for row in batch.iter() {
+            assert!((0..500).contains(&(row.price - row.customerid)) && could_be_made(&row, Price::Float));
+            assert!(!could_be_made(&RowView { price: row.customerid - 1, ..row }, Price::Float));
+            assert_eq!((f64::from((f64::from(row.price) / 100.0) as f32) * 100.0).round(), f64::from(row.price));
+        }
     }
 
     #[test]

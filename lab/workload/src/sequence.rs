@@ -155,7 +155,7 @@ pub fn run_case(
     plan.check()?;
     let (case, dir) = (place.case, place.dir);
     let clients = (0..case.clients).map(|number| {
-        let maker = RowMaker::new(plan.seed, number, place.text.clone());
+        let maker = RowMaker::new(plan.seed, number, place.text.clone()).with_price(plan.price);
         let replay = Replay::of(&maker);
         Client { number, table: number % case.tables, maker, replay, inserted: 0, deleted: 0, inserted_hash: 0 }
     });

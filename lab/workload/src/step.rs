@@ -166,6 +166,7 @@ fn shared_of<'a>(ctx: &'a Context<'_>, client: &Client, work: Work) -> Shared<'a
         table: client.table,
         work,
         clock: &ctx.stage.clock,
+        price: ctx.plan.price,
     }
 }
 

@@ -13,12 +13,12 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use lab_measure::{Clock, Recorder, procfs::thread_switches};
-use lab_target::{Batch, Entry, IndexSet, PointRow, RangeQuery, Secondary, Session, TargetError};
+use lab_target::{Batch, Entry, IndexSet, PointRow, Price, RangeQuery, Secondary, Session, TargetError};
 
 use crate::feed::{Feed, Side, sleep_until};
 use crate::plan::{DeleteForm, MAX_KEY_REFRESH, QueryKind, RESYNC_STATEMENTS, ROWS_PER_QUERY, STOP_CHECK, Work};
 use crate::random::Random;
-use crate::rows::{CASH_REGISTERS, MAX_PRICE, PRODUCTS, ROWS_PER_SECOND, RowMaker, could_be_made};
+use crate::rows::{CASH_REGISTERS, MAX_HUNDREDTHS, MAX_PRICE, PRODUCTS, ROWS_PER_SECOND, RowMaker, could_be_made};
 
 /// Why a worker gave up.
 #[derive(Clone, Debug)]
@@ -50,6 +50,8 @@ pub struct Shared<'a> {
     pub work: Work,
     /// The run's clock.
     pub clock: &'a Clock,
+    /// What kind of column `price` is.
+    pub price: Price,
 }
 
 /// What an inserter or deleter hands back.
@@ -204,6 +206,9 @@ pub fn query(
     Ok(out)
 }
 
+/// Hundredths of a FLOAT that queries begin at are multiples of this.
+const QUARTER: u32 = 25;
+
 fn range(
     shared: &Shared<'_>,
     session: &mut dyn Session,
@@ -212,12 +217,14 @@ fn range(
     entries: &mut Vec<Entry>,
 ) -> Result<(u64, u64, usize), WorkerError> {
     let index = Secondary::ALL[random.below(3) as usize];
-    let bound = match (index, set) {
-        (Secondary::Market, IndexSet::Y2023) => PRODUCTS,
-        (Secondary::Register, _) => CASH_REGISTERS,
-        (Secondary::Market | Secondary::Pdc, _) => MAX_PRICE,
+    let (bound, unit) = match (index, set, shared.price) {
+        (Secondary::Market, IndexSet::Y2023, _) => (PRODUCTS, 1),
+        (Secondary::Register, ..) => (CASH_REGISTERS, 1),
+        (Secondary::Market | Secondary::Pdc, _, Price::Int) => (MAX_PRICE, 1),
+        // Quarters are the same in decimals and in binary, so that every engine compares alike.
+        (Secondary::Market | Secondary::Pdc, _, Price::Float) => (MAX_HUNDREDTHS / QUARTER, QUARTER),
     };
-    let first = i64::from(random.below(bound));
+    let first = i64::from(random.below(bound) * unit);
     let strict = index == Secondary::Register;
     let begin_ns = shared.clock.now_ns();
     session.range(shared.table, RangeQuery { index, first, strict, limit: ROWS_PER_QUERY }, entries)?;
@@ -293,7 +300,7 @@ impl Gets {
         let mut sound = false;
         let begin_ns = shared.clock.now_ns();
         let found = session.get(shared.table, key, &mut |transactionid, row| {
-            sound = transactionid == key && could_be_made(&row);
+            sound = transactionid == key && could_be_made(&row, shared.price);
         })?;
         let end_ns = shared.clock.now_ns();
         match found && sound {

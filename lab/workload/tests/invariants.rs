@@ -40,6 +40,7 @@ impl Watcher for Collector {
 
 fn plan(steps: &[&str]) -> Plan {
     Plan {
+        price: lab_target::Price::Int,
         rows: 3_000,
         rows_i1: 1_500,
         rows_i2: 400,
@@ -72,6 +73,7 @@ fn run_into(target: &str, plan: &Plan, tables: u32, clients: u32, collector: &Co
         compression: None,
         disk: DiskLimits::default(),
         seed: plan.seed,
+        price: lab_target::Price::Int,
     };
     let target = registry::open(&TargetSpec::parse(target).unwrap(), &setup).unwrap();
     let case = Case { tables, clients, cores: None };

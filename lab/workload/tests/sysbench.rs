@@ -50,6 +50,7 @@ fn run(target: &str, tests: &[&str], tables: u32, clients: u32) -> (Result<(), R
         compression: None,
         disk: DiskLimits::default(),
         seed: plan.seed,
+        price: lab_target::Price::Int,
     };
     let open = registry::open(&TargetSpec::parse(target).unwrap(), &setup).unwrap();
     let place = Place {

@@ -47,6 +47,7 @@ fn open(target: &str, dir: &Path) -> Box<dyn Target> {
         compression: None,
         disk: DiskLimits::default(),
         seed: 7,
+        price: lab_target::Price::Int,
     };
     registry::open(&TargetSpec::parse(target).unwrap(), &setup).unwrap()
 }

@@ -97,6 +97,7 @@ fn open(text: &str, dir: &std::path::Path) -> Box<dyn Target> {
         compression: None,
         disk: DiskLimits::default(),
         seed: 1,
+        price: lab_target::Price::Int,
     };
     registry::open(&TargetSpec::parse(text).unwrap(), &setup).unwrap()
 }

@@ -3,7 +3,8 @@
 //! 1. The folder is made: `plan.json`, the plan's file, the option files of configurations; a run folder for each part.
 //! 2. Turn by turn in the order of [`super::schedule`]; a turn that is done is passed over. What cannot be had is left out
 //!    with one line; what fails is not run any further, and the rest goes on.
-//! 3. After each turn the part's record is written. At the end, however it came, each part has its results and report, and
+//! 3. With `--sample`: behind all turns, one more of each target in each case, which is in no number.
+//! 4. After each turn the part's record is written. At the end, however it came, each part has its results and report, and
 //!    the plan its own.
 //!
 //! Targets that were left out are tried again when the plan is gone on with: they may be there now.
@@ -39,6 +40,9 @@ struct Open {
 
 /// Runs a plan.
 pub fn execute(plan: Resolved, options: &Plan) -> Result<(), Failure> {
+    if options.sample {
+        crate::sample::check()?;
+    }
     let parts = schedule::ready(&plan)?;
     parts.iter().try_for_each(|part| check_terms(&part.options))?;
     let folder = made_folder(&plan, options)?;
@@ -60,6 +64,10 @@ pub fn execute(plan: Resolved, options: &Plan) -> Result<(), Failure> {
     plan.write(&folder)?;
     let interrupt = interrupt_flag()?;
     let ended = all_turns(&mut open, &turns, options, &interrupt);
+    let ended = match ended {
+        Ok(()) if options.sample => open.iter().try_for_each(|part| sampled_part(part, options, &interrupt)),
+        other => other,
+    };
     let outcome = concluded(&mut plan, &mut open, &folder, ended, options);
     show::print(&plan, &folder, options)?;
     if matches!(outcome, Err(Failure::Interrupted(_))) {
@@ -94,7 +102,8 @@ fn made_folder(plan: &Resolved, options: &Plan) -> Result<PathBuf, Failure> {
     }
     if let Some(file) = &options.file {
         // For whoever reads the folder; what counts is plan.json.
-        fs::copy(file, folder.join("plan.toml")).map_err(|error| Failure::io("copy", file, &error))?;
+        let text = fs::read_to_string(file).map_err(|error| Failure::io("read", file, &error))?;
+        crate::folder::write_whole(&folder.join("plan.toml"), &plan.without_passwords(&text))?;
     }
     plan.write(&folder)?;
     if options.out.is_none() {
@@ -142,14 +151,15 @@ fn opened(ready: Ready, folder: &Path, options: &Plan) -> Result<Open, Failure> 
     record.state = State::Running;
     record.ended_by = None;
     let disk = record.setup.disk;
-    let specs: Vec<TargetSpec> = record.targets.iter().filter_map(|text| TargetSpec::parse(text).ok()).collect();
+    let targets = ready.options.targets.clone();
+    let specs: Vec<TargetSpec> = targets.iter().filter_map(|text| TargetSpec::parse(text).ok()).collect();
     let mut by_group = disk != disk.without_rates() && specs.iter().any(registry::reaches_the_disk_itself);
-    let mut missing: Vec<Option<String>> = record.targets.iter().map(|text| why_not(text, &ready)).collect();
+    let mut missing: Vec<Option<String>> = targets.iter().map(|text| why_not(text, &ready)).collect();
     if by_group {
         let place = ready.options.dir.as_deref().unwrap_or(&path);
         if let Err(failure) = DiskGroup::enter(&disk, place) {
             by_group = false;
-            for (why, text) in missing.iter_mut().zip(&record.targets) {
+            for (why, text) in missing.iter_mut().zip(&targets) {
                 let reaches = TargetSpec::parse(text).is_ok_and(|spec| registry::reaches_the_disk_itself(&spec));
                 if reaches && why.is_none() {
                     *why = Some(format!("it would not feel the slower disk: {failure}"));
@@ -203,7 +213,7 @@ fn a_turn(
     (progress, options): (Progress, &Plan),
     interrupt: &AtomicBool,
 ) -> Result<(), Failure> {
-    let spec = TargetSpec::parse(&part.record.targets[turn.target])?;
+    let spec = TargetSpec::parse(&part.ready.options.targets[turn.target])?;
     let memory = part.record.setup.memory_limit_bytes.map(MemoryGroup::enter).transpose()?;
     let place = part.ready.options.dir.as_deref().unwrap_or(&part.path);
     let disk = part.by_group.then(|| DiskGroup::enter(&part.record.setup.disk, place)).transpose()?;
@@ -217,6 +227,19 @@ fn a_turn(
     ran?;
     part.record.turns_done.push(turn);
     keeper.folder.write_run(&part.record)
+}
+
+/// One more repetition of what a part has, sampled, under the part's limits. What was left out is left out here too.
+fn sampled_part(part: &Open, options: &Plan, interrupt: &AtomicBool) -> Result<(), Failure> {
+    let targets = &part.ready.options.targets;
+    let specs = targets.iter().map(|text| TargetSpec::parse(text)).collect::<Result<Vec<_>, _>>()?;
+    let _memory = part.record.setup.memory_limit_bytes.map(MemoryGroup::enter).transpose()?;
+    let place = part.ready.options.dir.as_deref().unwrap_or(&part.path);
+    let _disk = part.by_group.then(|| DiskGroup::enter(&part.record.setup.disk, place)).transpose()?;
+    let keeper = Keeper::new(Folder { path: part.path.clone() }, Progress::new(options.quiet), &part.record)?;
+    keeper.end_metrics();
+    let own = crate::cli::Common { quiet: options.quiet, ..part.ready.options.clone() };
+    super::super::sampled::sampled(&own, &specs, &part.record, &keeper, interrupt)
 }
 
 /// A target that could not be opened, or failed, is not run any further.

@@ -94,6 +94,7 @@ pub fn resolved(source: &Source, scale: Option<&str>) -> Result<Resolved, Failur
     for table in tables {
         plan.tables.push(self::table(source, table, &plan.parts)?);
     }
+    known.all_knobs(&mut plan);
     Ok(plan)
 }
 
@@ -333,6 +334,38 @@ impl Known<'_> {
                 .mistake(at, "a run without a target: every configuration is a no-op for all of its targets"));
         }
         Ok(rows)
+    }
+
+    /// What every configuration becomes for every kind of target that has it, whether or not this scale runs it; in the order of
+    /// the file.
+    fn all_knobs(&self, plan: &mut Resolved) {
+        let made = std::mem::take(&mut plan.knobs);
+        let of = |config: &Config, family: &str| {
+            let known = made.iter().find(|knob| knob.config == config.name && knob.family == family);
+            let becomes = config.families.get(family);
+            let new = || {
+                let becomes = becomes?;
+                let (words, is_no_op) = match &becomes.no_op {
+                    Some(why) => (why.clone(), true),
+                    None => (becomes.words.clone(), false),
+                };
+                let (config, about) = (config.name.clone(), config.about.clone());
+                Some(Knob { config, about, family: family.to_owned(), becomes: words, is_no_op })
+            };
+            known.cloned().or_else(new)
+        };
+        for config in self.configs {
+            let has = |target: &&Target| {
+                target.configs.as_ref().is_none_or(|own| own.iter().any(|(_, name)| *name == config.name))
+            };
+            let mut families: Vec<&str> = self.targets.iter().filter(has).map(|it| it.family.as_str()).collect();
+            families.dedup();
+            for (place, family) in families.iter().enumerate() {
+                if !families[..place].contains(family) {
+                    plan.knobs.extend(of(config, family));
+                }
+            }
+        }
     }
 
     fn row(

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::path::{Component, Path, PathBuf};
 
 use lab_measure::study;
+use lab_target::secret::{masked_target, masked_text};
 use serde::{Deserialize, Serialize};
 
 use crate::folder::{State, read_json, write_json};
@@ -111,14 +112,26 @@ impl Resolved {
         }
     }
 
-    /// Writes it.
+    /// Writes it, without the passwords of its targets.
     pub fn write(&self, folder: &Path) -> Result<(), Failure> {
-        write_json(&folder.join(FILE), self)
+        write_json(&folder.join(FILE), &Resolved { parts: self.shown(), ..self.clone() })
+    }
+
+    /// The parts as they may be seen.
+    fn shown(&self) -> Vec<Part> {
+        let row = |row: &Row| Row { name: row.name.clone(), target: masked_target(&row.target) };
+        self.parts.iter().map(|part| Part { rows: part.rows.iter().map(row).collect(), ..part.clone() }).collect()
+    }
+
+    /// A text without the passwords of its targets.
+    pub fn without_passwords(&self, text: &str) -> String {
+        let rows = self.parts.iter().flat_map(|part| part.rows.iter().map(|row| row.target.clone()));
+        masked_text(text, &rows.collect::<Vec<_>>())
     }
 
     /// Whether two are the same work.
     pub fn is_the_work_of(&self, other: &Resolved) -> bool {
-        (&self.parts, &self.files, &self.scale) == (&other.parts, &other.files, &other.scale)
+        (self.shown(), &self.files, &self.scale) == (other.shown(), &other.files, &other.scale)
     }
 }
 

@@ -8,9 +8,9 @@ use lab_measure::study::{Filled, filled};
 use lab_report::study::Study;
 
 use super::resolved::{Part, Resolved, expanded, folder_of};
-use crate::browse::inputs_of;
+use crate::browse::{inputs_of, with_remedy};
 use crate::cli::{Format, Plan};
-use crate::folder::{Folder, RunRecord, State, read_steps, write_whole};
+use crate::folder::{Folder, RunRecord, State, is_under_way, read_steps, state_in_a_word, write_whole};
 use crate::outcome::Failure;
 use crate::table;
 
@@ -225,6 +225,19 @@ fn printed(plan: &Resolved, parts: &[Begun], format: Format) -> Result<String, F
     Ok(out)
 }
 
+/// A plan for a document: its heading with what was run where, and its tables as Markdown.
+pub fn in_words(folder: &Path) -> Result<(String, String), Failure> {
+    let plan = Resolved::open(folder)?;
+    let parts = begun(&plan, folder)?;
+    let scale = plan.scale.as_ref().map(|scale| format!(" --scale {scale}")).unwrap_or_default();
+    let environment = parts.first().map(|begun| &begun.record.environment);
+    let machine = environment.map(|it| format!("{}, {} processors", it.cpu, it.cores)).unwrap_or_default();
+    let mut heading = format!("# {}\n\n{}\n\n", plan.title, plan.about);
+    heading.push_str(&format!("Made by `lab run plans/{}.toml{scale}` on {machine}.\n", plan.name));
+    left_out(&parts).iter().for_each(|line| heading.push_str(&format!("\nLeft out: {line}\n")));
+    Ok((heading, printed(&plan, &parts, Format::Md)?))
+}
+
 /// What a list of runs tells of a plan.
 pub struct Summary {
     /// Its short name.
@@ -261,16 +274,19 @@ pub fn study_of(folder: &Path) -> Result<(Vec<Filled>, Vec<String>), Failure> {
 /// The line of a plan in the list of runs.
 pub fn line_of(folder: &Path) -> Result<String, Failure> {
     let plan = Resolved::open(folder)?;
-    let state = format!("{:?}", plan.state).to_lowercase();
+    let parts: Vec<PathBuf> = plan.parts.iter().map(|part| folder_of(folder, &part.name)).collect();
+    let state = state_in_a_word(plan.state, parts.iter().any(|part| is_under_way(part)));
+    let resume = format!("lab run --resume {}", folder.display());
     let scale = plan.scale.as_ref().map(|scale| format!(" at {scale}")).unwrap_or_default();
     let rows: usize = plan.parts.iter().map(|part| part.rows.len()).sum();
-    Ok(format!(
+    let line = format!(
         "{}  {state:<11}  {:<8} {rows:>10} targets  {}{scale}  {}",
         plan.began,
         "plan",
         plan.name,
         folder.display()
-    ))
+    );
+    Ok(with_remedy(line, state, &resume))
 }
 
 /// Whether every part is sound, and says what the plan says.

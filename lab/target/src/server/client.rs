@@ -36,6 +36,8 @@ pub enum Argument<'a> {
     Null,
     /// A whole number.
     Number(i64),
+    /// A FLOAT in hundredths.
+    Hundredths(i32),
     /// A text.
     Text(&'a [u8]),
     /// Seconds since 1970, a DATETIME.
@@ -53,6 +55,7 @@ impl Argument<'_> {
                 Ok(())
             }
             Argument::Number(number) => write!(sql, "{number}"),
+            Argument::Hundredths(number) => write!(sql, "{}.{:02}", number / 100, number % 100),
             Argument::Text(text) => {
                 let text = std::str::from_utf8(text).ok().filter(|text| text.is_ascii());
                 let text = text.ok_or_else(|| TargetError::Failed("server: a text that is not ASCII".into()))?;
@@ -120,6 +123,22 @@ impl Cells<'_> {
     /// A column of 32 bits.
     pub fn small(&self, place: usize) -> Result<i32> {
         i32::try_from(self.number(place)?).map_err(|_| self.strange(place, "a number of 32 bits"))
+    }
+
+    /// A FLOAT in hundredths, in whatever form it comes.
+    pub fn hundredths(&self, place: usize) -> Result<i32> {
+        let number = match self {
+            Cells::MySql(row) => match row.as_ref(place) {
+                Some(mysql::Value::Float(number)) => Some(f64::from(*number)),
+                Some(mysql::Value::Double(number)) => Some(*number),
+                Some(mysql::Value::Bytes(text)) => std::str::from_utf8(text).ok().and_then(|text| text.parse().ok()),
+                _ => None,
+            },
+            Cells::Postgres(row) => row.float(place),
+        };
+        let hundredths =
+            number.map(|number| (number * 100.0).round()).filter(|number| number.abs() < f64::from(i32::MAX));
+        hundredths.map(|number| number as i32).ok_or_else(|| self.strange(place, "a FLOAT"))
     }
 
     /// A text.
@@ -316,6 +335,8 @@ mod tests {
         assert_eq!(sql, r"INSERT INTO t VALUES (-5, 'it''s a \', '2023-11-14 22:13:20')");
         fill_in(Dialect::MySql, "? ?", &[Argument::Null, Argument::Micros(-1)], &mut sql).unwrap();
         assert_eq!(sql, "NULL '1969-12-31 23:59:59.999999'");
+        fill_in(Dialect::Postgres, "?", &[Argument::Hundredths(100_405)], &mut sql).unwrap();
+        assert_eq!(sql, "1004.05");
         assert!(fill_in(Dialect::MySql, "?", &[], &mut sql).is_err());
         assert!(fill_in(Dialect::MySql, "?", &[Argument::Text(b"\xff")], &mut sql).is_err());
     }

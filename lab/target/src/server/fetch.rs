@@ -178,7 +178,7 @@ pub fn brings_its_own_loader(root: &Path) -> bool {
 }
 
 /// The cache of all versions.
-fn cache() -> PathBuf {
+pub fn cache() -> PathBuf {
     if let Some(path) = std::env::var_os(CACHE) {
         return path.into();
     }

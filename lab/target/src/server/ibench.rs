@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::client::{Argument, Cells, Client, Dialect, Sees};
 use super::sql::Sql;
 use crate::api::{PointRow, RangeQuery, Result, Session, TargetError};
-use crate::row::{Batch, Entry, RowView, Secondary};
+use crate::row::{Batch, Column, Entry, Price, RowView, Secondary};
 
 /// A connection and the statements on each table.
 pub struct Connection {
@@ -23,22 +23,26 @@ pub fn table_of(tables: &[Arc<Sql>], table: u32) -> Result<Arc<Sql>> {
 }
 
 /// The columns behind the key.
-fn row_of<'a>(cells: &'a Cells<'_>) -> Result<RowView<'a>> {
+fn row_of<'a>(cells: &'a Cells<'_>, price: Price) -> Result<RowView<'a>> {
     Ok(RowView {
         dateandtime: cells.seconds(1)?,
         cashregisterid: cells.small(2)?,
         customerid: cells.small(3)?,
         productid: cells.small(4)?,
-        price: cells.small(5)?,
+        price: if price == Price::Float { cells.hundredths(5)? } else { cells.small(5)? },
         data: cells.text(6)?,
     })
 }
 
-/// The columns of an index: numbers, and of one a DATETIME in the middle.
-fn entry_of(cells: &Cells<'_>, columns: usize, has_date: bool) -> Result<Entry> {
+/// The columns of an index.
+fn entry_of(cells: &Cells<'_>, columns: &[Column], price: Price) -> Result<Entry> {
     let mut entry = [0; 3];
-    for (place, value) in entry.iter_mut().take(columns).enumerate() {
-        *value = if has_date && place == 1 { cells.seconds(place)? } else { cells.number(place)? };
+    for (place, (value, column)) in entry.iter_mut().zip(columns).enumerate() {
+        *value = match (column, price) {
+            (Column::DateAndTime, _) => cells.seconds(place)?,
+            (Column::Price, Price::Float) => cells.hundredths(place)?.into(),
+            _ => cells.number(place)?,
+        };
     }
     Ok(entry)
 }
@@ -83,12 +87,17 @@ impl Connection {
 
 impl Session for Connection {
     fn insert(&mut self, table: u32, rows: &Batch) -> Result<u64> {
-        let sql = self.sql(table)?.insert(rows.len());
+        let table = self.sql(table)?;
+        let sql = table.insert(rows.len());
         let mut arguments = Vec::with_capacity(rows.len() * 6);
         for row in rows.iter() {
-            let numbers = [row.cashregisterid, row.customerid, row.productid, row.price];
+            let numbers = [row.cashregisterid, row.customerid, row.productid];
             arguments.push(Argument::Seconds(row.dateandtime));
             arguments.extend(numbers.map(|number| Argument::Number(i64::from(number))));
+            arguments.push(match table.price {
+                Price::Int => Argument::Number(i64::from(row.price)),
+                Price::Float => Argument::Hundredths(row.price),
+            });
             arguments.push(Argument::Text(row.data));
         }
         let mut told = None;
@@ -122,12 +131,18 @@ impl Session for Connection {
         let sql = self.sql(table)?;
         let index = sql.indexed(query.index).map_err(failed)?;
         let statement = if query.strict { &index.above } else { &index.from };
-        let arguments = [Argument::Number(query.first), Argument::Number(i64::from(query.limit))];
-        let has_date = query.index == Secondary::Pdc;
+        let first = match (index.columns.first(), sql.price) {
+            (Some(Column::Price), Price::Float) => {
+                let hundredths = i32::try_from(query.first).map_err(|_| failed("a price that is none"))?;
+                Argument::Hundredths(hundredths)
+            }
+            _ => Argument::Number(query.first),
+        };
+        let arguments = [first, Argument::Number(i64::from(query.limit))];
         // MariaDB 10.11 forgets that a forced index covers a prepared statement once the table was read by another index: it
         // then reads a row for each entry, with every engine.
         self.client.run_as_text_on_mysql(statement, &arguments, &mut |cells| {
-            out.push(entry_of(&cells, index.columns, has_date)?);
+            out.push(entry_of(&cells, index.columns, sql.price)?);
             Ok(())
         })?;
         Ok(())
@@ -138,7 +153,7 @@ impl Session for Connection {
         let mut there = false;
         self.client.run(&sql.get, &[Argument::Number(key as i64)], &mut |cells| {
             there = true;
-            found(cells.number(0)? as u64, row_of(&cells)?);
+            found(cells.number(0)? as u64, row_of(&cells, sql.price)?);
             Ok(())
         })?;
         Ok(there)
@@ -192,7 +207,7 @@ impl Session for Connection {
     fn scan_table(&mut self, table: u32, each: &mut dyn FnMut(u64, RowView<'_>)) -> Result<()> {
         let sql = self.sql(table)?;
         self.client.run(&sql.scan, &[], &mut |cells| {
-            each(cells.number(0)? as u64, row_of(&cells)?);
+            each(cells.number(0)? as u64, row_of(&cells, sql.price)?);
             Ok(())
         })?;
         Ok(())
@@ -212,8 +227,8 @@ impl Session for Connection {
         let indexed = sql.indexed(index).map_err(failed)?;
         reading_the_index(&mut self.client, &mut |client| {
             client.run(&indexed.scan, &[], &mut |cells| {
-                let entry = entry_of(&cells, indexed.columns, index == Secondary::Pdc)?;
-                each(entry, cells.number(indexed.columns)? as u64);
+                let entry = entry_of(&cells, indexed.columns, sql.price)?;
+                each(entry, cells.number(indexed.columns.len())? as u64);
                 Ok(())
             })
         })

@@ -59,7 +59,8 @@ pub fn unreachable(opts: &Opts, error: mysql::Error) -> TargetError {
             _ => format!("the server at {place}: {} {}", error.code, error.message),
         },
         other => format!(
-            "no server answers at {place} ({other}); start it, or let the lab start one: server:mariadb?engine=innodb"
+            "no server answers at {place}, or not as it is asked ({other}); start it, or let the lab start one: \
+             server:mariadb?engine=innodb"
         ),
     })
 }
@@ -72,6 +73,7 @@ fn value_of(argument: Argument<'_>) -> Value {
     match argument {
         Argument::Null => Value::NULL,
         Argument::Number(number) => Value::Int(number),
+        Argument::Hundredths(number) => Value::Float((f64::from(number) / 100.0) as f32),
         Argument::Text(text) => Value::Bytes(text.to_vec()),
         Argument::Seconds(seconds) => date(seconds, 0),
         Argument::Micros(micros) => date(micros.div_euclid(1_000_000), micros.rem_euclid(1_000_000)),

@@ -3,8 +3,10 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use super::postgres;
+use super::tls::Tls;
+use super::{passwords, postgres};
 use crate::api::{Result, TargetError};
+use crate::secret::{STARS, Secret, masked_text};
 use crate::spec::{PRODUCT, TargetSpec};
 
 /// A server that can be started.
@@ -117,9 +119,13 @@ pub enum Place {
     /// MariaDB or MySQL, started by somebody else.
     Running {
         /// The URL without parameters.
-        url: String,
+        url: Secret,
         /// A unix socket instead of host and port.
         socket: Option<PathBuf>,
+        /// The password, wherever it was found.
+        password: Option<Secret>,
+        /// Whether what is said on the way can be read there.
+        tls: Tls,
     },
     /// PostgreSQL, started by somebody else.
     RunningPostgres(postgres::Address),
@@ -162,17 +168,11 @@ impl Parameters {
         };
         let (place, known): (Place, &[&str]) = match product {
             Some(product) => (private(&mut spec, product, &engine).map_err(usage)?, known_of(product)),
-            None if is_postgres => {
-                (Place::RunningPostgres(address(&mut spec).map_err(usage)?), &["protocol", "socket", "passfile"])
-            }
-            None => {
-                let url = text.split_once('?').map_or(text.as_str(), |(url, _)| url).to_owned();
-                if mysql::Opts::from_url(&url).map_err(|error| usage(error.to_string()))?.get_db_name().is_none() {
-                    return Err(usage("which database? mysql://user@host:port/database?engine=innodb".into()));
-                }
-                let socket = spec.take("socket").map(PathBuf::from);
-                (Place::Running { url, socket }, &["engine", "protocol", "socket"])
-            }
+            None if is_postgres => (
+                Place::RunningPostgres(address(&mut spec).map_err(usage)?),
+                &["protocol", "socket", "passfile", "tls", "ca"],
+            ),
+            None => (running(&mut spec).map_err(usage)?, &["engine", "protocol", "socket", "passfile", "tls", "ca"]),
         };
         spec.finish(known)?;
         Ok(Parameters { engine, protocol, place })
@@ -223,13 +223,16 @@ fn private(spec: &mut TargetSpec, product: Product, engine: &Engine) -> Result<P
     Ok(Place::Private { product, version, dir, cnf: spec.take("cnf").map(PathBuf::from), binlog, user })
 }
 
-/// `postgres://user:password@host:port/database`; a password that is not there is looked for in the password file.
+/// `postgres://user:password@host:port/database`; a password that is not there is looked for elsewhere.
 fn address(spec: &mut TargetSpec) -> Result<postgres::Address, String> {
-    let text = spec.text.clone();
+    let text = spec.whole.0.clone();
     let rest = text.split_once("://").map_or("", |(_, rest)| rest);
     let rest = rest.split_once('?').map_or(rest, |(rest, _)| rest);
-    let (authority, database) = rest.split_once('/').unwrap_or((rest, ""));
-    let (who, at) = authority.rsplit_once('@').unwrap_or(("", authority));
+    let (at_and_database, who) = match rest.rsplit_once('@') {
+        Some((who, rest)) => (rest, who),
+        None => (rest, ""),
+    };
+    let (at, database) = at_and_database.split_once('/').unwrap_or((at_and_database, ""));
     let (user, password) = who.split_once(':').map_or((who, None), |(user, password)| (user, Some(password)));
     let (host, port) = match at.rsplit_once(':') {
         Some((host, port)) => (host, port.parse().map_err(|_| format!("`{port}` is no port"))?),
@@ -243,44 +246,38 @@ fn address(spec: &mut TargetSpec) -> Result<postgres::Address, String> {
         port,
         socket: spec.take("socket").map(PathBuf::from),
         user: plain(user)?,
-        password: password.map(plain).transpose()?,
+        password: password.filter(|password| *password != STARS).map(plain).transpose()?.map(Secret),
         database: plain(database)?,
+        tls: Tls::of(spec)?,
     };
-    let file = spec.take("passfile").map(PathBuf::from);
-    if let (None, Some(file)) = (&address.password, file.clone().or_else(password_file)) {
-        match std::fs::read_to_string(&file) {
-            Ok(text) => address.password = password_of(&text, &address),
-            Err(error) if spec_names(&file, spec) => return Err(format!("passfile={}: {error}", file.display())),
-            Err(_) => (),
-        }
-    }
+    address.password = passwords::of_postgres(spec, &address, password == Some(STARS))?;
     Ok(address)
 }
 
-fn spec_names(file: &std::path::Path, spec: &TargetSpec) -> bool {
-    spec.text.contains(&format!("passfile={}", file.display()))
-}
-
-/// Where the server's own programs look.
-fn password_file() -> Option<PathBuf> {
-    let named = std::env::var_os("PGPASSFILE").map(PathBuf::from);
-    named.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".pgpass")))
-}
-
-/// Lines of `host:port:database:user:password`, where a star stands for anything.
-fn password_of(text: &str, address: &postgres::Address) -> Option<String> {
-    let wanted = [&address.host, &address.port.to_string(), &address.database, &address.user];
-    let of_line = |line: &str| {
-        let mut parts = line.splitn(5, ':');
-        let fits = wanted.iter().all(|own| parts.next().is_some_and(|part| part == "*" || part == own.as_str()));
-        parts.next().filter(|_| fits).map(str::to_owned)
+/// `mysql://user:password@host:port/database`, with the password from elsewhere where it is not there.
+fn running(spec: &mut TargetSpec) -> Result<Place, String> {
+    let text = spec.whole.0.clone();
+    let url = text.split_once('?').map_or(text.as_str(), |(url, _)| url);
+    let opts = mysql::Opts::from_url(url).map_err(|error| {
+        let what = masked_text(&error.to_string(), std::slice::from_ref(&text));
+        format!("{what}; in a user's name or a password / ? # @ and % are written %2F %3F %23 %40 and %25")
+    })?;
+    if opts.get_db_name().is_none() {
+        return Err("which database? mysql://user@host:port/database?engine=innodb".into());
+    }
+    let given = opts.get_pass().filter(|password| !password.is_empty());
+    let password = given.filter(|password| *password != STARS).map(|password| Secret(password.to_owned()));
+    let password = match password {
+        Some(password) => Some(password),
+        None => passwords::of_mysql(spec, opts.get_user().unwrap_or_default(), given == Some(STARS))?,
     };
-    text.lines().filter(|line| !line.starts_with('#')).find_map(of_line)
+    let socket = spec.take("socket").map(PathBuf::from);
+    Ok(Place::Running { url: Secret(url.to_owned()), socket, password, tls: Tls::of(spec)? })
 }
 
 /// A part of a URL without its percent signs.
 fn plain(text: &str) -> Result<String, String> {
-    let strange = || format!("`{text}` is not a part of a URL");
+    let strange = || "user, password or database is not a part of a URL: a percent sign is written %25".to_owned();
     let mut pieces = text.split('%');
     let mut out: Vec<u8> = pieces.next().unwrap_or_default().into();
     for piece in pieces {
@@ -319,7 +316,13 @@ mod tests {
         assert_eq!(postgres.place, place(Product::Postgres, None, None, false, Some("me")));
         let running = parse("mysql://root:a@localhost:3307/test?engine=aria&protocol=text").unwrap();
         assert_eq!((running.engine.name(), running.protocol), ("aria", Protocol::Text));
-        assert_eq!(running.place, Place::Running { url: "mysql://root:a@localhost:3307/test".into(), socket: None });
+        let wanted = Place::Running {
+            url: Secret("mysql://root:a@localhost:3307/test".into()),
+            socket: None,
+            password: Some(Secret("a".into())),
+            tls: Tls::Off,
+        };
+        assert_eq!(running.place, wanted);
     }
 
     #[test]
@@ -331,13 +334,11 @@ mod tests {
             port: 5433,
             socket: Some("/run/pg".into()),
             user: "me".into(),
-            password: Some("a@b".into()),
+            password: Some(Secret("a@b".into())),
             database: "test".into(),
+            tls: Tls::Off,
         };
         assert_eq!(address, wanted);
-        let file = "# mine\nother:*:*:*:no\ndb.example:*:test:me:se:cret\n";
-        assert_eq!(password_of(file, &wanted).as_deref(), Some("se:cret"));
-        assert_eq!(password_of("db.example:5432:*:*:no", &wanted), None);
     }
 
     #[test]
@@ -361,6 +362,13 @@ mod tests {
             ("postgres://me@localhost", "whose database"),
             ("postgres://me@localhost:x/test", "no port"),
             ("postgres://m%zz@localhost/test", "not a part of a URL"),
+            ("postgres://me@localhost/test?tls=maybe", "on, unverified or off"),
+            ("postgres://me@localhost/test?ca=/nowhere", "tls=on"),
+            ("mysql://root@localhost/test?engine=innodb&tls=on&ca=/nowhere", "/nowhere"),
+            ("mysql://root@localhost/test?engine=innodb&passfile=/nowhere", "/nowhere"),
+            ("mysql://root:a/b@localhost/test?engine=innodb", "written %2F"),
+            ("mysql://ro:***@localhost/test?engine=innodb&passfile=/dev/null", "not kept in run folders"),
+            ("postgres://ro:***@localhost/test?passfile=/dev/null", "not kept in run folders"),
             ("postgres://me@localhost/test?sslmode=require", "no parameter `sslmode`"),
             ("postgres://me@localhost/test?passfile=/nowhere", "/nowhere"),
         ] {

@@ -236,6 +236,7 @@ mod tests {
             compression: None,
             disk: crate::DiskLimits::default(),
             seed: 1,
+            price: crate::Price::Int,
         };
         let (mut private, address, mut client) = admin::start(&parameters, &setup).unwrap();
         client.say("CREATE ROLE scram LOGIN PASSWORD 'a:b@c'; CREATE ROLE clear LOGIN PASSWORD 'a:b@c'").unwrap();
@@ -243,8 +244,8 @@ mod tests {
         let super::super::client::Address::Postgres(address) = address else { panic!("it is PostgreSQL") };
         for (role, _) in &lines[..3] {
             let with = |password: Option<&str>| {
-                let address =
-                    Address { user: (*role).into(), password: password.map(str::to_owned), ..address.clone() };
+                let password = password.map(|text| crate::secret::Secret(text.to_owned()));
+                let address = Address { user: (*role).into(), password, ..address.clone() };
                 PostgresClient::open(&address, Protocol::Prepared)
             };
             assert!(with(Some("a:b@c")).is_ok(), "{role}");

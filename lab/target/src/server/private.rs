@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, getuid, kill_process};
 
 use super::binaries::{Binaries, Install};
+use super::made;
 use crate::api::{Result, TargetError};
 
 /// A socket's path has at most 107 bytes.
@@ -72,8 +73,14 @@ impl Private {
         Ok(Private { child, watchdog, sockets, log, stop, data, options })
     }
 
-    /// Makes a data directory in `dir` and starts a server on it. `has_innodb` is false where its files are in nobody's way.
-    pub fn start(binaries: &Binaries, dir: &Path, settings: &str, has_innodb: bool) -> Result<Private> {
+    /// Makes a data directory in `dir` and starts a server on it. `has_innodb` is false where its files are in somebody's way,
+    /// `listens` where it is asked through its socket alone.
+    pub fn start(
+        binaries: &Binaries,
+        dir: &Path,
+        settings: &str,
+        (has_innodb, listens): (bool, bool),
+    ) -> Result<Private> {
         // A path in an option file or on the command line of a server is best a whole one.
         let dir = fs::canonicalize(dir).map_err(io("find", dir))?;
         let (data, options, temporary) = (dir.join("data"), dir.join("server.cnf"), dir.join("tmp"));
@@ -81,7 +88,7 @@ impl Private {
         fs::create_dir_all(&temporary).map_err(io("make", &temporary))?;
         // After a crash it is there already.
         if !data.join("mysql").exists() {
-            install(binaries, &dir, &data)?;
+            made::made(&binaries.server, "data", &data, || install(binaries, &dir, &data))?;
             if !has_innodb {
                 forget_innodb(&data)?;
             }
@@ -97,7 +104,7 @@ impl Private {
         command.arg(path("tmpdir", &temporary));
         command.args(binaries.messages.iter().map(|messages| path("lc-messages-dir", messages)));
         command.args(binaries.plugins.iter().map(|plugins| path("plugin-dir", plugins)));
-        command.arg("--skip-networking").args(user().map(|user| format!("--user={user}")));
+        command.args((!listens).then_some("--skip-networking")).args(user().map(|user| format!("--user={user}")));
         with_libraries(&mut command, binaries);
         command.stdout(Stdio::null()).stderr(Stdio::null());
         Private::launch(command, Parts { sockets, log, data, options: settings.to_owned(), stop: Signal::TERM })
@@ -212,7 +219,7 @@ fn install(binaries: &Binaries, dir: &Path, data: &Path) -> Result<()> {
     let out = fs::File::create(&log).map_err(io("write", &log))?;
     let err = out.try_clone().map_err(io("write", &log))?;
     let mut command = match &binaries.install {
-        Install::Copy(from) => return copy(from, data),
+        Install::Copy(from) => return made::copy(from, data),
         Install::Program(program) => {
             let mut command = Command::new(program);
             command.arg("--no-defaults");
@@ -270,18 +277,6 @@ fn system_tables(folder: &Path, dir: &Path) -> Result<fs::File> {
     let file = dir.join("bootstrap.sql");
     fs::write(&file, text).map_err(io("write", &file))?;
     fs::File::open(&file).map_err(io("read", &file))
-}
-
-fn copy(from: &Path, to: &Path) -> Result<()> {
-    fs::create_dir_all(to).map_err(io("make", to))?;
-    for entry in fs::read_dir(from).map_err(io("read", from))?.flatten() {
-        let (source, target) = (entry.path(), to.join(entry.file_name()));
-        match source.is_dir() {
-            true => copy(&source, &target)?,
-            false => fs::copy(&source, &target).map(|_| ()).map_err(io("copy", &source))?,
-        }
-    }
-    Ok(())
 }
 
 /// The files of an engine that will not run: they would count as the other's.

@@ -39,6 +39,7 @@ pub fn start(parameters: &Parameters, setup: &Setup) -> Result<(Private, Address
             user: ROLE.into(),
             password: None,
             database: database.into(),
+            tls: super::super::tls::Tls::Off,
         })
     };
     let (first, own) = (address("postgres"), address(ROLE));

@@ -10,6 +10,7 @@ use std::process::{Command, Stdio};
 use rustix::process::{Signal, getuid};
 
 use super::super::binaries::{self, fetched};
+use super::super::made;
 use super::super::parameters::Product;
 use super::super::private::{Parts, Private, failed, gone, io, short_directory};
 use crate::api::Result;
@@ -61,13 +62,15 @@ fn newest(folder: &Path) -> Option<PathBuf> {
 
 /// Somebody else than the administrator.
 #[derive(Clone, Copy, Debug)]
-struct User {
-    uid: u32,
-    gid: u32,
+pub struct User {
+    /// Of the user.
+    pub uid: u32,
+    /// Of the group.
+    pub gid: u32,
 }
 
 /// Who runs the server: nobody in particular if the lab does not run for the administrator.
-fn user(wanted: Option<&str>) -> Result<Option<User>> {
+pub fn user(wanted: Option<&str>) -> Result<Option<User>> {
     if !getuid().is_root() {
         return Ok(None);
     }
@@ -142,9 +145,13 @@ pub fn start(programs: &Programs, dir: &Path, options: &str, (role, wanted): (&s
         None => Ok(()),
     };
     if !data.join("PG_VERSION").exists() {
-        fs::create_dir_all(&data).map_err(io("make", &data))?;
-        own(&data)?;
-        install(programs, user, &dir, &data, role)?;
+        // For each user one of his own, who owns it.
+        let how = format!("{role} of {:?}", user.map(|user| user.uid));
+        made::made(&programs.bin.join("initdb"), &how, &data, || {
+            fs::create_dir_all(&data).map_err(io("make", &data))?;
+            own(&data)?;
+            install(programs, user, &dir, &data, role)
+        })?;
         let file = data.join("postgresql.conf");
         let text = fs::read_to_string(&file).map_err(io("read", &file))?;
         fs::write(&file, format!("{text}\n{options}")).map_err(io("write", &file))?;

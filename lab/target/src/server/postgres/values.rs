@@ -14,6 +14,7 @@ const BIGINT: u32 = 20;
 const SMALLINT: u32 = 21;
 const INTEGER: u32 = 23;
 const BOOLEAN: u32 = 16;
+const REAL: u32 = 700;
 const CHARACTER: u32 = 1042;
 const TIMESTAMP: u32 = 1114;
 /// Microseconds from 1970 to 2000, where the server's times begin.
@@ -24,6 +25,11 @@ pub fn write(kind: u32, argument: Argument<'_>, out: &mut BytesMut) -> Written {
     let number = match argument {
         Argument::Null => return Ok(IsNull::Yes),
         Argument::Number(number) => number,
+        Argument::Hundredths(number) if kind == REAL => {
+            out.put_f32((f64::from(number) / 100.0) as f32);
+            return Ok(IsNull::No);
+        }
+        Argument::Hundredths(number) => number.into(),
         Argument::Seconds(seconds) => seconds * 1_000_000 - TO_2000,
         Argument::Micros(micros) => micros - TO_2000,
         Argument::Text(text) => {
@@ -85,6 +91,16 @@ impl Cells<'_> {
         }
     }
 
+    /// A REAL.
+    pub fn float(&self, place: usize) -> Option<f64> {
+        let bytes = self.bytes(place)?;
+        match (self.binary, self.kind(place)) {
+            (true, REAL) => Some(f32::from_be_bytes(bytes.try_into().ok()?).into()),
+            (false, _) => std::str::from_utf8(bytes).ok()?.parse().ok(),
+            _ => None,
+        }
+    }
+
     /// A text. What CHAR is filled up with is no part of it.
     pub fn text(&self, place: usize) -> Option<&[u8]> {
         let bytes = self.bytes(place)?;
@@ -122,7 +138,7 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read_again() {
-        let kinds = [SMALLINT, INTEGER, BIGINT, TIMESTAMP, CHARACTER, BIGINT];
+        let kinds = [SMALLINT, INTEGER, BIGINT, TIMESTAMP, CHARACTER, BIGINT, REAL];
         let values = [
             Argument::Number(-7),
             Argument::Number(1 << 20),
@@ -130,6 +146,7 @@ mod tests {
             Argument::Micros(1_700_000_000_123_456),
             Argument::Text(b"a b  "),
             Argument::Null,
+            Argument::Hundredths(100_499),
         ];
         let (mut buffer, mut ranges) = (BytesMut::new(), Vec::new());
         for (kind, value) in kinds.into_iter().zip(values) {
@@ -140,7 +157,8 @@ mod tests {
         let cells = Cells { buffer: &buffer, ranges: &ranges, types: &kinds, binary: true };
         assert_eq!([0, 1, 2].map(|place| cells.number(place)), [Some(-7), Some(1 << 20), Some(i64::MIN)]);
         assert_eq!((cells.micros(3), cells.text(4)), (Some(1_700_000_000_123_456), Some(&b"a b"[..])));
-        assert!(cells.is_null(5) && cells.is_null(6) && !cells.is_null(0));
+        assert!(cells.is_null(5) && cells.is_null(7) && !cells.is_null(0));
+        assert_eq!(cells.float(6).map(|number| (number * 100.0).round()), Some(100_499.0));
         assert!(write(SMALLINT, Argument::Number(1 << 20), &mut buffer).is_err());
     }
 }

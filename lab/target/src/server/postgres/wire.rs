@@ -12,8 +12,12 @@ use postgres_protocol::authentication::sasl::{ChannelBinding, SCRAM_SHA_256, Scr
 use postgres_protocol::message::backend::{ErrorResponseBody, Message};
 use postgres_protocol::message::frontend;
 
+use super::super::tls::{self, Secured, Tls};
 use crate::api::{Result, TargetError};
+use crate::secret::Secret;
 
+/// The first message of a connection that is to be encrypted, before the protocol's version.
+const ASKS_FOR_TLS: [u8; 8] = [0, 0, 0, 8, 0x04, 0xd2, 0x16, 0x2f];
 /// Bytes that are asked for at a time.
 const PIECE: usize = 64 << 10;
 
@@ -29,9 +33,11 @@ pub struct Address {
     /// The role.
     pub user: String,
     /// Its password.
-    pub password: Option<String>,
+    pub password: Option<Secret>,
     /// The database.
     pub database: String,
+    /// Whether what is said on the way can be read there; a socket has no way.
+    pub tls: Tls,
 }
 
 impl Address {
@@ -64,7 +70,7 @@ impl Address {
     fn silent(&self, error: &io::Error) -> TargetError {
         let place = self.place();
         TargetError::Failed(format!(
-            "no server answers at {place} ({error}); start it, or let the lab start one: server:postgres"
+            "no server answers at {place}, or not as it is asked ({error}); start it, or let the lab start one: server:postgres"
         ))
     }
 }
@@ -96,7 +102,54 @@ impl Complaint {
 
 enum Stream {
     Tcp(TcpStream),
+    Secured(Box<Secured>),
     Unix(UnixStream),
+}
+
+impl Stream {
+    /// Over the network, encrypted if it shall be.
+    fn reach(address: &Address) -> io::Result<Stream> {
+        let mut stream = TcpStream::connect((address.host.as_str(), address.port))?;
+        stream.set_nodelay(true)?;
+        if address.tls == Tls::Off {
+            return Ok(Stream::Tcp(stream));
+        }
+        stream.write_all(&ASKS_FOR_TLS)?;
+        let mut answer = [0];
+        stream.read_exact(&mut answer)?;
+        match answer {
+            [b'S'] => Ok(Stream::Secured(Box::new(tls::secured(&address.tls, &address.host, stream)?))),
+            _ => Err(io::Error::new(io::ErrorKind::Unsupported, "it has no TLS: ssl = on there, or tls=off here")),
+        }
+    }
+}
+
+impl Read for Stream {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Stream::Tcp(stream) => stream.read(buffer),
+            Stream::Secured(stream) => stream.read(buffer),
+            Stream::Unix(stream) => stream.read(buffer),
+        }
+    }
+}
+
+impl Write for Stream {
+    fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
+        match self {
+            Stream::Tcp(stream) => stream.write(buffer),
+            Stream::Secured(stream) => stream.write(buffer),
+            Stream::Unix(stream) => stream.write(buffer),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match self {
+            Stream::Tcp(stream) => stream.flush(),
+            Stream::Secured(stream) => stream.flush(),
+            Stream::Unix(stream) => stream.flush(),
+        }
+    }
 }
 
 /// A connection.
@@ -112,10 +165,7 @@ impl Wire {
     pub fn open(address: &Address) -> Result<Wire> {
         let stream = match &address.socket {
             Some(_) => UnixStream::connect(address.socket_file()).map(Stream::Unix),
-            None => TcpStream::connect((address.host.as_str(), address.port)).and_then(|stream| {
-                stream.set_nodelay(true)?;
-                Ok(Stream::Tcp(stream))
-            }),
+            None => Stream::reach(address),
         };
         let stream = stream.map_err(|error| address.silent(&error))?;
         let mut wire = Wire { stream, input: BytesMut::new(), output: BytesMut::new() };
@@ -128,10 +178,7 @@ impl Wire {
 
     /// Sends what was written into `output`.
     pub fn send(&mut self) -> io::Result<()> {
-        let sent = match &mut self.stream {
-            Stream::Tcp(stream) => stream.write_all(&self.output),
-            Stream::Unix(stream) => stream.write_all(&self.output),
-        };
+        let sent = self.stream.write_all(&self.output).and_then(|()| self.stream.flush());
         self.output.clear();
         sent
     }
@@ -144,10 +191,7 @@ impl Wire {
             }
             let there = self.input.len();
             self.input.resize(there + PIECE, 0);
-            let read = match &mut self.stream {
-                Stream::Tcp(stream) => stream.read(&mut self.input[there..]),
-                Stream::Unix(stream) => stream.read(&mut self.input[there..]),
-            };
+            let read = self.stream.read(&mut self.input[there..]);
             self.input.truncate(there + read.as_ref().copied().unwrap_or(0));
             if read? == 0 {
                 return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the server closed it"));
@@ -163,7 +207,7 @@ impl Wire {
         self.send()?;
         let password = || {
             let missing = || Complaint { code: "28P01".into(), message: "it wants a password".into() };
-            address.password.as_deref().ok_or_else(missing)
+            address.password.as_ref().map(|password| password.0.as_str()).ok_or_else(missing)
         };
         let mut scram: Option<ScramSha256> = None;
         loop {
