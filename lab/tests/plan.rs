@@ -279,13 +279,26 @@ fn what_cannot_be_had_is_one_line_and_a_violation_is_code_4() {
     );
 }
 
-/// Runs a study in miniature: every table is there, with every column and every cell; the page is written.
+/// Runs a study in miniature, without servers.
 fn in_miniature(number: usize, rows: &[&str]) {
+    at_scale(number, "test", rows);
+}
+
+/// The same with rows on servers of the pinned packages, which are not on every machine: the part `lab-servers` asks for it.
+fn on_servers(number: usize, rows: &[&str]) {
+    if std::env::var_os("TREFOIL_SERVERS").is_some() {
+        at_scale(number, "servers", rows);
+    }
+}
+
+/// Runs a study: every table is there, with every column and every cell; the page is written.
+fn at_scale(number: usize, scale: &str, rows: &[&str]) {
     let dir = tempfile::tempdir().unwrap();
     let plan = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../plans/seed-{number:03}.toml"));
     let plan = plan.to_str().unwrap();
-    let output = lab(dir.path(), &["run", plan, "--scale", "test", "--out", "run", "--dir", ".", "--format", "md"]);
+    let output = lab(dir.path(), &["run", plan, "--scale", scale, "--out", "run", "--dir", ".", "--format", "md"]);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    assert!(!text(&output.stderr).contains("not to be had"), "{}", text(&output.stderr));
     let printed = text(&output.stdout);
     let tables = json(dir.path().join("run/plan.json"))["tables"].as_array().unwrap().clone();
     for table in tables {
@@ -337,6 +350,34 @@ fn fourteen_configurations_in_miniature() {
 }
 
 #[test]
+fn versions_and_scans_on_servers() {
+    on_servers(0, &["mariadb ", "trefoil.btree", "2+3+4", "Mcpu/o"]);
+}
+
+#[test]
+fn contention_on_servers() {
+    on_servers(1, &["QPS ratio: 1 table by 8 tables", "hot-points", "inno-mariadb"]);
+}
+
+#[test]
+fn engines_and_redo_logs_on_servers() {
+    on_servers(2, &["InnoDB-MariaDB.redo4", "InnoDB-MariaDB.redo32", "Trefoil.lsm.nokmin.apr"]);
+}
+
+#[test]
+fn orders_by_cores_on_servers() {
+    on_servers(3, &["mariadb 2c 1w 2 cores", "trefoil.btree 2c 1w 1 cores"]);
+}
+
+#[test]
+fn configurations_on_servers() {
+    on_servers(
+        4,
+        &["maria.base", "innodb_log_file_size=32M", "no-op: one buffer pool and one page cleaner since 10.5"],
+    );
+}
+
+#[test]
 fn every_configuration_is_named_and_says_what_it_becomes() {
     let dir = tempfile::tempdir().unwrap();
     let plan = Path::new(env!("CARGO_MANIFEST_DIR")).join("../plans/seed-004.toml");
@@ -344,7 +385,7 @@ fn every_configuration_is_named_and_says_what_it_becomes() {
     let told = text(&output.stdout);
     assert!(output.status.success(), "{}", text(&output.stderr));
     for config in "base a2 a7 a10 a12 a13 a17 a18 a19 a20 a21 a22 ps1 ps2".split(' ') {
-        for family in ["mariadb", "postgres", "trefoil"] {
+        for family in ["mysql", "mariadb", "postgres", "trefoil"] {
             let begin = format!("config {config:<6} {family:<10} ");
             assert!(told.lines().any(|line| line.starts_with(&begin)), "{config} for {family}: {told}");
         }

@@ -150,7 +150,7 @@ fn processes() -> Vec<Part> {
     let package = Part { needs: Some(MARIADB), env, ..package };
     // The lab's workloads on servers of its own.
     let on = |name: &'static str, which: &'static str| {
-        let tests = ["agreement", "sysbench", "tpcc", "servers"].into_iter().flat_map(|test| ["--test", test]);
+        let tests = ["agreement", "sysbench", "tpcc", "servers", "plan"].into_iter().flat_map(|test| ["--test", test]);
         part(
             name,
             Work::Cargo(workspace(&["test", "--lib"].into_iter().chain(tests).chain([which]).collect::<Vec<_>>())),
