@@ -32,6 +32,8 @@ usage: mariadb/mariadb.sh [VERB] [ARGUMENT...]     (or: make mariadb)
                   the default; engines (iuds and funcs); handler, parts, gcol, period, rocksdb, and foreign, InnoDB's tests
                   of foreign keys, with the engine changed
   sysbench [ARG...]   the packaged sysbench on ENGINE=TREFOIL; without ARGs each of its stock tests for a moment
+  drivers [SECONDS]   what the lab's driver costs: the same statements to InnoDB by the packaged sysbench, by the lab, and, with
+                  MYTOOLS=FOLDER, by the client of the public insert benchmark, each on a processor of its own
   differential [SEED [COUNT]]   random tables, statements and queries with this engine and with InnoDB, whose answers are
                   held against each other; a seed repeats them. \`differential collations\`: every collation of the server
   package [DIR]   mariadb-plugin-trefoil_VERSION_ARCH.deb into DIR, by default target/package; prints its path
@@ -73,6 +75,7 @@ die() { say "$*"; exit 1; }
 . "$HERE/tools/suites.sh"
 . "$HERE/tools/derived.sh"
 . "$HERE/tools/sysbench.sh"
+. "$HERE/tools/drivers.sh"
 . "$HERE/tools/package.sh"
 . "$HERE/test/common.sh"
 . "$HERE/test/anomalies.sh"
@@ -101,6 +104,7 @@ case $verb in
     replication) fetch; build; replication "$@"; verdicts ;;
     buffers) fetch; build; scratch; buffers; verdicts ;;
     sysbench) fetch; build; sysbench "$@" ;;
+    drivers) fetch; drivers "$@" ;;
     differential) fetch; build; differential "$@" ;;
     package) fetch; build; package "$@" ;;
     package-test) fetch; build; locate; package_tests ;;

@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: GPL-2.0-only
+# What the lab's driver costs beside others: the same statements to one server with InnoDB, by the packaged sysbench, by the
+# public insert benchmark's own client, and by the lab, each on one processor of its own. Sourced by mariadb.sh.
+#
+# The insert benchmark's client is no package of a registry: MYTOOLS names a checkout of mdcallag/mytools, and PYTHON a python
+# that has MySQLdb (package python3-mysqldb, or `pip install mysqlclient`). Without it the lab is held against sysbench alone.
+
+DRIVER_ROWS=100000
+
+# The server is on the first processor, who asks on the last one; of a machine with a single one nobody can be kept apart.
+# drive NAME COMMAND...: runs it there; its output is in WORK/NAME, its processor seconds in WORK/NAME.cpu.
+drive() {
+    local name=$1 TIMEFORMAT='%U %S'
+    shift
+    { time (
+        [ "$(nproc)" -le 1 ] || taskset -a -c -p $(($(nproc) - 1)) "$BASHPID"
+        "$@"
+    ) > "$WORK/$name" 2> "$WORK/$name.err"; } 2> "$WORK/$name.time" ||
+        { tail -5 "$WORK/$name" "$WORK/$name.err" >&2; die "$name failed"; }
+    tail -1 "$WORK/$name.time" | awk '{ print $1 + $2 }' > "$WORK/$name.cpu"
+}
+
+# told WORK DRIVER RATE US: a line of the table, kept for the verdicts.
+told() { printf '%s\t%s\t%.0f\t%.1f\n' "$1" "$2" "$3" "$4" | tee -a "$WORK/table"; }
+
+drivers() {
+    local seconds=${1:-20} lab=${LAB:-}
+    sysbench_tree
+    if [ -z "$lab" ]; then
+        (cd "$REPO" && "${CARGO:-cargo}" build --release --locked -p lab) || die 'the lab was not built'
+        lab=$TARGET/release/lab
+    fi
+    scratch
+    private_libraries "$CACHE/sysbench/root"
+    start_server --innodb-buffer-pool-size=1G --innodb-log-file-size=1G --innodb-flush-log-at-trx-commit=2 --max-connections=100
+    taskset -a -c -p 0 "$SERVER" > /dev/null 2>&1 || say 'taskset is missing: server and clients share processors'
+    : > "$WORK/table"
+    printf 'what\tdriver\ta second\tclient us\n'
+    driver_sysbench "$seconds"
+    driver_lab_sysbench "$lab" "$seconds"
+    if [ -n "${MYTOOLS:-}" ]; then
+        driver_python "$seconds"
+        driver_lab_ibench "$lab" "$seconds"
+    else
+        say 'skipped: the public insert-benchmark client, clone mdcallag/mytools and set MYTOOLS to its folder'
+    fi
+    driver_verdict insert sysbench 1.0
+    driver_verdict point-query sysbench 1.0
+    if [ -n "${MYTOOLS:-}" ]; then
+        driver_verdict insert-100 iibench.py 1.2
+        driver_verdict point-query-10 iibench.py 1.2
+    fi
+    verdicts
+}
+
+driver_sysbench() {
+    local seconds=$1 test ops name
+    client -e 'CREATE DATABASE sbtest; CREATE DATABASE lab DEFAULT CHARACTER SET latin1; CREATE DATABASE ib'
+    for test in point_select insert; do
+        local arguments=("oltp_$test" --tables=1 --table-size=$DRIVER_ROWS --threads=1 --time="$seconds" --mysql_storage_engine=InnoDB)
+        sysbench_program "${arguments[@]}" prepare > "$WORK/prepare" || die 'sysbench did not prepare'
+        drive "sysbench-$test" sysbench_program "${arguments[@]}" run
+        sysbench_program "${arguments[@]}" cleanup > "$WORK/cleanup" || die 'sysbench did not clean up'
+        ops=$(awk '/transactions:/ { print $2 }' "$WORK/sysbench-$test")
+        [ "${ops:-0}" -gt 0 ] || die "sysbench $test did nothing"
+        case $test in point_select) name=point-query ;; *) name=insert ;; esac
+        told "$name" sysbench "$(awk -v ops="$ops" -v secs="$seconds" 'BEGIN { print ops / secs }')" \
+            "$(awk -v ops="$ops" '{ print $1 * 1e6 / ops }' "$WORK/sysbench-$test.cpu")"
+    done
+}
+
+# lab_told FOLDER STEP WHAT NUMBER: rate and processor time of a step of the lab's.
+lab_told() {
+    "${LAB_PROGRAM:?}" show "$1" --format csv | awk -F, -v step="$2" -v number="$4" '
+        NR == 1 { for (i = 1; i <= NF; i++) column[$i] = i; next }
+        $(column["step"]) == step { print $(column[number]), $(column["client_cpu_us_per_op"]) }' > "$WORK/told"
+    # shellcheck disable=SC2046
+    told "$3" lab $(head -1 "$WORK/told")
+}
+
+driver_lab_sysbench() {
+    LAB_PROGRAM=$1
+    drive lab-sysbench "$1" run sysbench --target "mysql://root@localhost/lab?engine=innodb&socket=$SOCKET" --tests point-query,insert \
+        --rows $DRIVER_ROWS --tables 1 --clients 1 --seconds "$2" --settle-seconds 0 --out "$WORK/lab1" --quiet
+    lab_told "$WORK/lab1" point-query point-query qps_av
+    lab_told "$WORK/lab1" insert insert qps_av
+}
+
+driver_lab_ibench() {
+    LAB_PROGRAM=$1
+    # Beside its point queries nearly nothing is inserted.
+    drive lab-ibench "$1" run ibench --target "mysql://root@localhost/lab?engine=innodb&socket=$SOCKET&protocol=text" \
+        --steps l.i0,l.x,qp1 --rows 100m --max-seconds "$2" --clients 1 --seconds "$2" --settle-seconds 0 --out "$WORK/lab2" --quiet
+    lab_told "$WORK/lab2" l.i0 insert-100 ips_av
+    lab_told "$WORK/lab2" qp1 point-query-10 qps_av
+}
+
+driver_python() {
+    local seconds=$1 python=${PYTHON:-python3} program=$MYTOOLS/bench/ibench/iibench.py
+    [ -f "$program" ] || program=$MYTOOLS/iibench.py
+    [ -f "$program" ] || die "there is no iibench.py in $MYTOOLS"
+    "$python" -c 'import MySQLdb' 2> /dev/null || die "$python has no MySQLdb: pip install mysqlclient, or PYTHON=another one"
+    local common=("$python" "$program" --dbms=mysql --db_name=ib --db_socket="$SOCKET" --table_name=pi1 --engine=innodb --secs_per_report=1
+        --rows_per_commit=100 --num_secondary_indexes=0 --data_length_min=10 --data_length_max=20 --max_seconds="$seconds" --my_id=1)
+    drive python-insert "${common[@]}" --setup --max_rows=100000000
+    python_told python-insert 4 3 insert-100
+    drive python-query "${common[@]}" --no_inserts --query_threads=1 --query_pk_only --max_rows=100000000
+    python_told python-query 8 7 point-query-10
+}
+
+# Of its lines with a number a second: the average so far, and the sum of what was done.
+python_told() {
+    awk -v average="$2" -v each="$3" 'NF >= 17 && $1 ~ /^[0-9.]+$/ { rate = $average; sum += $each * $1 } END { print rate, sum }' \
+        "$WORK/$1" > "$WORK/told"
+    # shellcheck disable=SC2046
+    set -- "$1" "$4" $(cat "$WORK/told")
+    [ "${4%.*}" -gt 0 ] || die "$1 did nothing that could be read"
+    told "$2" iibench.py "$3" "$(awk -v ops="$4" '{ print $1 * 1e6 / ops }' "$WORK/$1.cpu")"
+}
+
+# The lab's rate is at least so many times the other one's.
+driver_verdict() {
+    local line
+    line=$(awk -F'\t' -v what="$1" -v other="$2" -v asked="$3" '
+        $1 == what && $2 == other { theirs = $3 }
+        $1 == what && $2 == "lab" { ours = $3 }
+        END { printf "%s %.2f", (theirs > 0 && ours / theirs >= asked) ? "ok" : "FAILED", theirs > 0 ? ours / theirs : 0 }' "$WORK/table")
+    verdict "driver: $1 at ${line#* } times the rate of $2, asked $3" "${line%% *}"
+}
