@@ -20,6 +20,7 @@ XTASK := $(CARGO) run --quiet --locked --package xtask --
 help:
 	@echo 'make bench        the insert benchmark on the embedded engine (1 M rows), its table and report'
 	@echo 'make bench-peers  the same with rocksdb, sqlite, lmdb, redb and fjall beside it, on equal terms'
+	@echo 'make gallery      docs/gallery anew: the five studies in miniature, their tables and charts'
 	@echo 'make check        formatting, lints, rules of the house'
 	@echo 'make test         check and every test'
 	@echo 'make mariadb      a private MariaDB server with ENGINE=TREFOIL and a client; nothing is installed'
@@ -37,6 +38,17 @@ test:
 bench:
 	$(CARGO) build --release --locked --package lab
 	$(CARGO) run --quiet --release --locked --package lab -- run ibench --target trefoil --rows 1m --form 2023 --seconds 10
+
+# The gallery of docs/gallery: the five studies in miniature, with whatever servers can be had.
+GALLERY := target/gallery
+.PHONY: gallery
+gallery:
+	$(CARGO) build --release --locked --package lab
+	for plan in seed-000 seed-001 seed-002 seed-003 seed-004; do \
+	  rm -rf $(GALLERY)/$$plan docs/gallery/$$plan; \
+	  target/release/lab run plans/$$plan.toml --scale mini --out $(GALLERY)/$$plan --quiet > /dev/null; \
+	  target/release/lab report $(GALLERY)/$$plan --gallery docs/gallery/$$plan; \
+	done
 
 # Every decoder and every sequence of operations under libFuzzer, SECONDS each.
 SECONDS_EACH ?= 60

@@ -161,7 +161,7 @@ mod tests {
     /// Who is let in by `tls=`, with and without the authority, and what is said otherwise.
     fn is_let_in(url: &str, encrypted: &str) {
         let spec = |more: &str| TargetSpec::parse(&format!("{url}{more}")).unwrap();
-        let open = |more: &str| super::super::open(spec(more), &setup(Path::new("/tmp"))).map(|target| drop(target));
+        let open = |more: &str| super::super::open(spec(more), &setup(Path::new("/tmp"))).map(drop);
         let authority = format!("tls=on&ca={}", kept("ca.pem").display());
         assert!(open(&authority).is_ok(), "{:?}", open(&authority));
         assert!(open("tls=unverified").is_ok(), "{:?}", open("tls=unverified"));
