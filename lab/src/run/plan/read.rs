@@ -12,6 +12,7 @@
 use std::collections::BTreeMap;
 
 use lab_measure::study::{self, number_names};
+use lab_target::secret::masked_target;
 use lab_target::spec::PRODUCT;
 use lab_target::{TargetSpec, known_targets, registry};
 
@@ -324,7 +325,8 @@ impl Known<'_> {
         }
         for (place, row) in rows.iter().enumerate() {
             if let Some(other) = rows[..place].iter().find(|other| other.target == row.target) {
-                let what = format!("`{}` and `{}` are the same target, {}", other.name, row.name, row.target);
+                let target = masked_target(&row.target);
+                let what = format!("`{}` and `{}` are the same target, {target}", other.name, row.name);
                 return Err(self.source.mistake(at, what));
             }
         }

@@ -6,6 +6,7 @@
 
 use std::path::Path;
 
+use lab_target::secret::masked_target;
 use lab_workload::AnyPlan;
 
 use super::resolved::{Part, Resolved, folder_of};
@@ -119,8 +120,8 @@ pub fn dry_run(plan: &Resolved, resumed: Option<&Path>) -> Result<(), Failure> {
         println!("    steps {}", part.plan.steps().join(" "));
         for row in &part.part.rows {
             match super::execute::why_not(&row.target, part) {
-                None => println!("    {:<24} {}", row.name, row.target),
-                Some(why) => println!("    {:<24} {}  not to be had: {why}", row.name, row.target),
+                None => println!("    {:<24} {}", row.name, masked_target(&row.target)),
+                Some(why) => println!("    {:<24} {}  not to be had: {why}", row.name, masked_target(&row.target)),
             }
         }
     }
