@@ -44,3 +44,38 @@ fn ranges_are_counted_in_memory_and_in_files() {
     let meta = writer.finish().unwrap();
     check(&Run::open(&*vfs, dir.path(), &meta).unwrap(), entries, false);
 }
+
+/// Most entries have keys that are like their neighbours and hardly take a byte, and a few have large values. Guard: the blocks that are
+/// looked at in `entries_of`, the bytes up to the next block.
+#[test]
+fn entries_of_unlike_sizes_are_counted() {
+    let dir = Scratch::new("run-estimate-unlike");
+    let vfs = real();
+    let mut writer = RunWriter::create(vfs.clone(), dir.path(), 1, Compression::Lz4).unwrap();
+    let mut random = Rng::new(3);
+    let unlike = |random: &mut Rng, n: u64| {
+        let text: Vec<u8> = (0..60).map(|_| b'a' + random.below(26) as u8).collect();
+        [&(n << 32).to_be_bytes()[..], &text].concat()
+    };
+    // 24,000 alike, 6,000 unlike, 2,000 with values in blocks of their own, one behind the other.
+    let alike = |n: u64| [&[0, 0, 0, 1][..], &n.to_be_bytes()].concat();
+    (0..24_000).for_each(|n| writer.add(&alike(n), Some(b"")).unwrap());
+    for n in 2..6002 {
+        writer.add(&unlike(&mut random, n), Some(b"")).unwrap();
+    }
+    let large: Vec<u8> = (0..9000).map(|_| random.below(256) as u8).collect();
+    (10_000..12_000).for_each(|n: u64| writer.add(&(n << 32).to_be_bytes(), Some(&large)).unwrap());
+    let meta = writer.finish().unwrap();
+    let run = Run::open(&*vfs, dir.path(), &meta).unwrap();
+    let near = |low: &[u8], high: &[u8], exact: u64| {
+        let found = run.estimate(Bound::Included(low), Bound::Excluded(high)).unwrap().puts;
+        assert!(found * 2 >= exact && found <= exact * 2, "{found} of {exact}");
+    };
+    let at = |n: u64| (n << 32).to_be_bytes();
+    near(&alike(0), &at(2), 24_000);
+    near(&alike(1000), &alike(4000), 3000);
+    near(&at(1000), &at(5000), 4000);
+    near(&at(10_100), &at(11_900), 1800);
+    near(&alike(0), &at(20_000), 32_000);
+    near(&at(4000), &at(11_000), 3002);
+}

@@ -260,7 +260,7 @@ impl Engine {
     pub fn share_of_prepared(&self, entry: Arc<IndexEntry>, batch: Batch) -> Result<Share> {
         match entry.index.reserve(&batch) {
             Ok(Reservation::Direct(reserved)) => Ok(Share { entry, batch, how: How::Direct(reserved) }),
-            Ok(Reservation::TooCold) | Err(Fault::Limit { .. }) => Ok(self.share_in_memory(entry, batch)),
+            Ok(Reservation::TooCold) | Err(base::Fault::Limit { .. }) => Ok(self.share_in_memory(entry, batch)),
             Err(fault) => Err(as_damage(&entry, fault).into()),
         }
     }

@@ -258,9 +258,15 @@ impl RunBlock {
         self.payload.capacity() + self.restarts.capacity() * 4
     }
 
-    /// Which part of the block's bytes lies before an entry.
-    pub(super) fn before(&self, spot: &Spot) -> f64 {
-        (spot.start - 1) as f64 / (self.entries_end - 1) as f64
+    /// How many entries it has, to one restart.
+    pub(super) fn entries(&self) -> u64 {
+        self.restarts.len() as u64 * u64::from(RESTART_INTERVAL)
+    }
+
+    /// How many entries lie before one, to one restart.
+    pub(super) fn entries_before(&self, spot: &Spot) -> u64 {
+        let restarts = self.restarts.partition_point(|restart| (*restart as usize) < spot.start);
+        restarts as u64 * u64::from(RESTART_INTERVAL)
     }
 
     /// Moves to the first entry; false if there is none. After false, `spot` is meaningless.

@@ -18,6 +18,25 @@ pub struct RunCursor {
     at: At,
 }
 
+/// Where an entry lies in a run.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Place {
+    /// So many lie before it.
+    Entry(u64),
+    /// In this block of a file, the root if it is none, that has about so many entries, so many before this one.
+    InBlock { at: Option<BlockRef>, entries: u64, before: u64 },
+}
+
+impl Place {
+    /// That of the entry behind it.
+    pub(super) fn next(self) -> Self {
+        match self {
+            Self::Entry(at) => Self::Entry(at + 1),
+            Self::InBlock { at, entries, before } => Self::InBlock { at, entries, before: before + 1 },
+        }
+    }
+}
+
 enum At {
     Memory {
         run: Arc<MemoryRun>,
@@ -143,21 +162,19 @@ impl RunCursor {
         }
     }
 
-    /// Which part of the run lies before the cursor, from 0 to 1, about; 1 if it stands nowhere.
-    pub(super) fn fraction(&self) -> f64 {
+    /// The place of the entry, to count from and to.
+    ///
+    /// # Panics
+    /// If the cursor stands nowhere.
+    pub(super) fn place(&self) -> Place {
         match &self.at {
-            At::Memory { run, at } => at.map_or(1.0, |at| at as f64 / run.len() as f64),
-            At::File(cursor) => match &cursor.path[..] {
-                [] => 1.0,
-                [(root, spot)] => root.before(spot),
-                // Blocks lie in the file in the order of their keys.
-                [.., (_, above), (block, spot)] => {
-                    let at = child(above);
-                    let bytes = at.offset as f64 + f64::from(at.stored_bytes) * block.before(spot);
-                    bytes / cursor.run.meta.bytes as f64
-                }
-            },
-            At::Lost(_) => 1.0,
+            At::Memory { at, .. } => Place::Entry(at.expect(STANDS) as u64),
+            At::File(cursor) => {
+                let (block, spot) = cursor.leaf();
+                let above = cursor.path.len().checked_sub(2).map(|above| child(&cursor.path[above].1));
+                Place::InBlock { at: above, entries: block.entries(), before: block.entries_before(spot) }
+            }
+            At::Lost(_) => unreachable!("{STANDS}"),
         }
     }
 

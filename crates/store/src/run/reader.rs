@@ -96,6 +96,32 @@ impl FileRun {
         parse(payload, &self.name, at, level)
     }
 
+    /// The data block at or before an offset of the file, the first one if there is none, and the bytes from it to the next, large values
+    /// between them included; nothing if the root is the only block.
+    pub(super) fn data_block_at(&self, offset: u64) -> Result<Option<(Arc<RunBlock>, u64)>> {
+        let (mut block, mut level) = (self.root.clone(), self.meta.height);
+        let mut bytes = None;
+        while level > 0 {
+            let (mut spot, mut next) = (Spot::default(), Spot::default());
+            block.first(&mut spot);
+            next.clone_from(&spot);
+            bytes = Some(u64::from(child(&spot).stored_bytes));
+            while block.next(&mut next) {
+                // Blocks of an index lie behind all that they lead to.
+                let is_behind = if level > 1 { child(&spot).offset > offset } else { child(&next).offset > offset };
+                bytes = Some(child(&next).offset - child(&spot).offset);
+                if is_behind {
+                    break;
+                }
+                spot.clone_from(&next);
+                bytes = Some(u64::from(child(&spot).stored_bytes));
+            }
+            level -= 1;
+            block = self.block(child(&spot), level)?;
+        }
+        Ok(bytes.map(|bytes| (block, bytes)))
+    }
+
     /// Whole sectors of the file.
     pub(super) fn read_sectors(&self, sectors: &mut [u8], offset: u64) -> Result<()> {
         self.file.read_at(sectors, offset).map_err(|e| Fault::io("read", &self.name, &e))
