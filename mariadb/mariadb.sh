@@ -26,7 +26,15 @@ usage: mariadb/mariadb.sh [VERB] [ARGUMENT...]     (or: make mariadb)
   kills [N [M]]   the server killed under load N times at random moments, M times (N) at each place of a commit, and within each
                   kind of change of a table at each of its steps
   replication [SECONDS]   a primary and a replica, one of them or both with TREFOIL, under load, killed at random moments: all pairs,
-                  formats of the log and kinds of apply, again and again for so many seconds; both hold the same afterwards
+                  formats of the log and kinds of apply, again and again for so many seconds; both hold the same afterwards. With
+                  TREFOIL_REPLICATION_LOG=FILE what is done is kept there, and the same command goes on behind it
+  many [CONNECTIONS [TABLES]]   what one more connection, and one more table, take of the server, held against stated bounds; by
+                  default of 100 and 1000
+  moving [ROWS]   a table of InnoDB with so many rows, a million by default, comes to TREFOIL and goes back: timed, its progress followed,
+                  the server and the statement killed half-way
+  speed [N [FOLDER]]   every stock test of sysbench, the insert benchmark and TPC-C beside InnoDB and MyRocks, the log written and not
+                  synced at commit, binary log off and on: medians of N turns, 5 by default, and what they are by the better of the two. Ended,
+                  it goes on where it was. Hours, on a machine that does nothing else. FOLDER: default target/speed
   buffers         tables of Bε-trees larger than memory do what InnoDB's do, through kills
   suites [GROUP] [ARG...]   the server's own suites; prints a table; ARGs go to its test runner. Groups: storage_engine,
                   the default; engines (iuds and funcs); handler, parts, gcol, period, rocksdb, and foreign, InnoDB's tests
@@ -86,6 +94,9 @@ die() { say "$*"; exit 1; }
 . "$HERE/test/package.sh"
 . "$HERE/test/bare.sh"
 . "$HERE/test/replication.sh"
+. "$HERE/test/many.sh"
+. "$HERE/test/moving.sh"
+. "$HERE/test/speed.sh"
 
 verb=${1:-run}
 [ $# -eq 0 ] || shift
@@ -102,6 +113,9 @@ case $verb in
     anomalies) fetch; build; scratch; anomalies "$@"; verdicts ;;
     kills) fetch; build; . "$HERE/test/checks.sh"; scratch; kills "${1:-5}" "${2:-${1:-5}}"; killed_in_changes "${2:-${1:-5}}"; verdicts ;;
     replication) fetch; build; replication "$@"; verdicts ;;
+    moving) fetch; build; moving "$@"; verdicts ;;
+    speed) fetch; build; speed "$@" ;;
+    many) fetch; build; many "$@"; verdicts ;;
     buffers) fetch; build; scratch; buffers; verdicts ;;
     sysbench) fetch; build; sysbench "$@" ;;
     drivers) fetch; drivers "$@" ;;

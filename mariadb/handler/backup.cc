@@ -1,10 +1,15 @@
 /* SPDX-License-Identifier: GPL-2.0-only
    SET GLOBAL trefoil_backup_dir: a hot backup. The caller's transaction, if there is one, stays as it is.
 
-   With the binary log its place is in the file `binlog_position` of the directory: name, offset, GTIDs. A commit takes its place in
-   the engine under LOCK_commit_ordered, in the order of the binary log; so under that lock both stand at one place, which is the
-   backup's. Definitions have no such place: statements that change them are kept out by the lock that BACKUP STAGE BLOCK_DDL
-   takes, from before the backup to its end. */
+   With the binary log its place is in the file `binlog_position` of the directory: name, offset, GTIDs. A transaction takes its place
+   in the binary log first and in the engine later, and what is between differs: a commit that waits for a replica (AFTER_SYNC), users'
+   XA, --binlog-optimize-thread-scheduling=OFF. So for the moment of the backup nobody is in between: the lock of BACKUP STAGE
+   BLOCK_COMMIT is taken, which everybody who commits has shared from before the binary log to behind the engine. Then the binary log
+   ends where the engine does. Whoever wants to commit waits for it, so it is asked for in short tries, and given back after one sync.
+
+   Definitions have no such place: statements that change them are kept out by the lock that BACKUP STAGE BLOCK_DDL takes, from
+   before the backup to its end. It is one backup's at a time, so no two of them wait for each other's locks. Whoever holds the stages
+   of BACKUP STAGE himself has both, for himself. */
 #include "variables.h"
 
 #include "errors.h"
@@ -21,29 +26,25 @@ struct Backup
 {
   Progress progress;
   const char *directory;
-  /* The place could not be written, and the client knows why. */
+  /* There is no place, or it could not be written, and the client knows why. */
   bool is_refused= false;
 
   Backup(THD *thd, const char *to) : progress(thd), directory(to) {}
 };
 
-struct Place
-{
-  char file[FN_REFLEN];
-  my_off_t offset;
-};
-
-/* Keeps definitions as they are. */
-class Definitions_kept
+/* A lock of the key BACKUP, if it is got. */
+class Backup_lock
 {
 public:
-  explicit Definitions_kept(THD *thd) : m_thd(thd) {}
-  bool acquire()
+  explicit Backup_lock(THD *thd) : m_thd(thd) {}
+  Backup_lock(const Backup_lock &)= delete;
+  void operator=(const Backup_lock &)= delete;
+  bool acquire(enum_mdl_type type, double seconds)
   {
-    MDL_REQUEST_INIT(&m_request, MDL_key::BACKUP, "", "", MDL_BACKUP_BLOCK_DDL, MDL_EXPLICIT);
-    return m_is_held= !m_thd->mdl_context.acquire_lock(&m_request, m_thd->variables.lock_wait_timeout);
+    MDL_REQUEST_INIT(&m_request, MDL_key::BACKUP, "", "", type, MDL_EXPLICIT);
+    return m_is_held= !m_thd->mdl_context.acquire_lock(&m_request, seconds);
   }
-  ~Definitions_kept()
+  ~Backup_lock()
   {
     if (m_is_held)
       m_thd->mdl_context.release_lock(m_request.ticket);
@@ -54,7 +55,35 @@ private:
   MDL_request m_request;
   bool m_is_held= false;
 };
+
+/* Commits wait for so long at a time, and have so long in between. */
+const double try_seconds= 1;
+const ulong rest_microseconds= 300000;
+/* The engine's log is kept meanwhile, so it is not for long. */
+const double all_tries_seconds= 60;
 } // namespace
+
+/* Nobody is between the binary log and the engine from then on. */
+static bool hold_commits(THD *thd, Backup_lock &commits)
+{
+  ulonglong began= microsecond_interval_timer();
+  double limit= MY_MIN(all_tries_seconds, (double) thd->variables.lock_wait_timeout);
+  for (;;)
+  {
+    Dummy_error_handler not_yet;
+    thd->push_internal_handler(&not_yet);
+    bool is_held= commits.acquire(MDL_BACKUP_WAIT_COMMIT, MY_MIN(try_seconds, limit));
+    thd->pop_internal_handler();
+    if (is_held || thd_kill_level(thd) != THD_IS_NOT_KILLED)
+      return is_held;
+    if ((double) (microsecond_interval_timer() - began) / 1e6 >= limit)
+    {
+      my_error(ER_LOCK_WAIT_TIMEOUT, MYF(0));
+      return false;
+    }
+    my_sleep(rest_microseconds);
+  }
+}
 
 static uint8_t goes_on(void *with, uint64_t done, uint64_t total)
 {
@@ -82,20 +111,26 @@ static uint8_t at_moment(void *with, void (*let_come)(void *), void *moment)
     let_come(moment);
     return 1;
   }
-  Place place;
-  mysql_mutex_lock(&LOCK_commit_ordered);
-  strmake_buf(place.file, mysql_bin_log.last_commit_pos_file);
-  place.offset= mysql_bin_log.last_commit_pos_offset;
-  let_come(moment);
-  mysql_mutex_unlock(&LOCK_commit_ordered);
-  const char *file= place.file + dirname_length(place.file);
+  LOG_INFO place;
+  {
+    THD *thd= backup->progress.thd();
+    Backup_lock commits(thd);
+    if (!hold_commits(thd, commits))
+    {
+      backup->is_refused= thd_kill_level(thd) == THD_IS_NOT_KILLED;
+      return 0;
+    }
+    mysql_bin_log.get_current_log(&place);
+    let_come(moment);
+  }
+  const char *file= place.log_file_name + dirname_length(place.log_file_name);
   StringBuffer<1024> gtids;
-  if (gtid_state_from_binlog_pos(file, (uint32) place.offset, &gtids))
+  if (gtid_state_from_binlog_pos(file, (uint32) place.pos, &gtids))
     gtids.length(0);
   StringBuffer<2048> line;
   line.append(file, strlen(file));
   line.append('\t');
-  line.append_ulonglong(place.offset);
+  line.append_ulonglong(place.pos);
   line.append('\t');
   line.append(gtids.ptr(), gtids.length());
   line.append('\n');
@@ -107,8 +142,8 @@ static bool make_backup(THD *thd, const char *directory, uint64_t rate)
 {
   trefoil_failure why{};
   Backup backup(thd, directory);
-  Definitions_kept kept(thd);
-  if (!kept.acquire())
+  Backup_lock definitions(thd);
+  if (!definitions.acquire(MDL_BACKUP_BLOCK_DDL, (double) thd->variables.lock_wait_timeout))
     return false;
   switch (trefoil_backup(trefoil_db, text(directory, strlen(directory)), rate, goes_on, at_moment, &backup, &why)) {
   case TREFOIL_OK:

@@ -61,7 +61,8 @@ int ha_trefoil::create(const char *name, TABLE *form, HA_CREATE_INFO *info)
     push_warning_printf(ha_thd(), Sql_condition::WARN_LEVEL_WARN, HA_ERR_CANNOT_ADD_FOREIGN, "ENGINE=TREFOIL: %s", why);
     return HA_ERR_CANNOT_ADD_FOREIGN;
   }
-  if (!trefoil_table_create(trefoil_db, table_name(name), definition.get(), info->auto_increment_value, foreign.get(),
+  trefoil_patience wait= patience_of(ha_thd());
+  if (!trefoil_table_create(trefoil_db, table_name(name), definition.get(), info->auto_increment_value, foreign.get(), &wait,
                             &m_why))
     return 0;
   if (int error= foreign_error(ha_thd(), m_why, takes_place(name)))

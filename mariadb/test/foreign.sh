@@ -95,6 +95,20 @@ until_waiting() {
     printf '%s\n' "$id"
 }
 
+# Whoever has changed keys of a parent without knowing of a child that is being made is waited for, until KILL.
+check_child_that_waits_is_killed() {
+    local id
+    client s -e 'CREATE TABLE p (id INT PRIMARY KEY, k INT, UNIQUE (k)) ENGINE=TREFOIL; INSERT INTO p VALUES (1, 1)'
+    say_to a 'BEGIN;' 'DELETE FROM p;'
+    send b 'SET trefoil_lock_wait_timeout = 60;' 'CREATE TABLE c (id INT PRIMARY KEY, k INT, FOREIGN KEY (k) REFERENCES p (k)) ENGINE=TREFOIL;'
+    id=$(until_waiting 'CREATE TABLE c%')
+    value "KILL QUERY $id"
+    takes_at_most 3 expect_error "$(until_done b)" 1317
+    say_to a 'ROLLBACK;'
+    expect "$(say_to b 'CREATE TABLE c (id INT PRIMARY KEY, k INT, FOREIGN KEY (k) REFERENCES p (k)) ENGINE=TREFOIL;')" ''
+    expect "$(find "$DATA/s" -name '#sql*')" ''
+}
+
 # A copy takes the place of a parent again and again: its child's rows find it under either table.
 check_parent_copied_over_and_over() {
     local n

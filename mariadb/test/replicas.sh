@@ -40,6 +40,54 @@ later_gives_way() {
     [ "$(value_at replica "SHOW STATUS LIKE 'Slave_retried_transactions'" | cut -f 2)" != 0 ] || echo 'nobody gave way'
 }
 
+# A transaction that has waited for another one's row says so in the binary log: a replica does not begin it on trial beside those before.
+# One that waited for nobody does not.
+waits_are_marked() {
+    local tries
+    fetch_tools || { echo 'the package mariadb-client is needed'; return; }
+    new_side primary TREFOIL --server-id=1 --log-bin=binlog --binlog-format=ROW
+    start_side primary
+    side primary
+    client -e 'CREATE DATABASE f; CREATE TABLE f.t (id INT PRIMARY KEY, v INT) ENGINE=TREFOIL; INSERT INTO f.t VALUES (1, 0), (2, 0); RESET MASTER'
+    (echo 'BEGIN; UPDATE t SET v = 1 WHERE id = 1;'; until [ -e "$WORK/enough" ]; do sleep 0.1; done; echo 'COMMIT;') | client --unbuffered f &
+    local holder=$! waiter
+    for ((tries = 0; tries < 100; tries++)); do
+        [ "$(value 'SELECT COUNT(*) FROM information_schema.TREFOIL_LOCKS')" = 0 ] || break
+        sleep 0.1
+    done
+    client f -e 'UPDATE t SET v = 2 WHERE id = 1' &
+    waiter=$!
+    for ((tries = 0; tries < 100; tries++)); do
+        [ "$(value 'SELECT COUNT(*) FROM information_schema.TREFOIL_LOCK_WAITS')" = 0 ] || break
+        sleep 0.1
+    done
+    touch "$WORK/enough"
+    wait "$holder" "$waiter"
+    rm "$WORK/enough"
+    client f -e 'UPDATE t SET v = 3 WHERE id = 2; FLUSH BINARY LOGS'
+    expect "$("$ROOT/bin/mariadb-binlog" --no-defaults "$DATA/binlog.000001" | sed -n 's/.*GTID \(0-1-[0-9]*\)\(.*\)$/\1 \2/p' |
+        awk '{ print $1, (/ waited/ ? "waited" : "-") }' | xargs)" '0-1-1 - 0-1-2 waited 0-1-3 -'
+}
+
+# A group of commits that waits for one more goes on as soon as somebody waits for a row of it.
+group_that_is_waited_for() {
+    local began waiter
+    new_side primary TREFOIL --server-id=1 --log-bin=binlog --binlog-format=ROW --binlog-commit-wait-usec=8000000
+    start_side primary
+    side primary
+    client -e 'CREATE DATABASE f; CREATE TABLE f.t (id INT PRIMARY KEY, v INT) ENGINE=TREFOIL;
+        INSERT INTO f.t VALUES (1, 0); SET GLOBAL binlog_commit_wait_count = 2'
+    began=$EPOCHREALTIME
+    client f -e 'UPDATE t SET v = v + 1 WHERE id = 1' &
+    waiter=$!
+    sleep 1
+    # It waits for the row, and so the first one is committed.
+    client f -e 'BEGIN; UPDATE t SET v = v + 1 WHERE id = 1; ROLLBACK'
+    wait "$waiter"
+    awk -v began="$began" -v now="$EPOCHREALTIME" 'BEGIN { if (now - began > 5) print "the group waited for", now - began, "seconds" }'
+    expect "$(value 'SELECT v FROM f.t')" 1
+}
+
 # What a log of statements would repeat otherwise is refused as with InnoDB, and a log that may choose has its rows.
 formats_as_innodb() {
     local engine isolation
@@ -74,21 +122,19 @@ numbers_are_logged_as_rows() {
     expect "$(value 'SHOW BINLOG EVENTS' | awk -F '\t' '$3 ~ /Query|rows/ { print $3 }' | sort | uniq -c | xargs)" '1 Annotate_rows 1 Query 1 Write_rows_v1'
 }
 
-# A backup of a primary that is written to, made a replica that goes on from the place in it, named by `how`: gtid or offset.
-replica_from_backup() {
-    local how=$1 file offset gtids frm=$WORK/backup.frm
-    new_pair TREFOIL TREFOIL ROW conservative
-    at primary client < "$HERE/test/replication.sql"
-    start_clients 1 0
-    sleep 1
+# A backup of the primary, with the files that the server has for its tables.
+take_backup() {
     value_at primary "SET GLOBAL trefoil_backup_dir = '$WORK/backup'"
-    cp -a "$WORK/primary/rep" "$frm"
-    sleep 1
-    end_clients
+    cp -a "$WORK/primary/rep" "$WORK/backup.frm"
+}
+
+# The replica begins with the backup and goes on from the place in it, named by `how`: gtid or offset.
+begin_with_backup() {
+    local how=$1 file offset gtids
     IFS=$'\t' read -r file offset gtids < "$WORK/backup/binlog_position"
     new_side replica TREFOIL --server-id=2 --relay-log=relay --gtid-pos-auto-engines=TREFOIL
     mv "$WORK/backup" "$WORK/replica/trefoil"
-    mv "$frm" "$WORK/replica/rep"
+    mv "$WORK/backup.frm" "$WORK/replica/rep"
     # It ends itself, once what was between the two phases of its commit is rolled back.
     (SIDE_ARGS[replica]+=' --tc-heuristic-recover=ROLLBACK'; start_side replica) > /dev/null 2>&1 || true
     start_side replica
@@ -101,6 +147,63 @@ replica_from_backup() {
     fi
     value_at replica 'START SLAVE'
     check_same
+}
+
+# A backup of a primary that is written to, made a replica. Behind `how`: more arguments of the primary.
+replica_from_backup() {
+    local how=$1
+    shift
+    PRIMARY_ARGS="$*" new_pair TREFOIL TREFOIL ROW conservative
+    at primary client < "$HERE/test/replication.sql"
+    start_clients 1 0
+    sleep 1
+    take_backup
+    sleep 1
+    end_clients
+    begin_with_backup "$how"
+}
+
+# A backup while a transaction is in the binary log and not in the engine: one that its client prepared and another one commits. Nobody
+# orders these two, so only who waits for all commits has a place where they are the same.
+backup_between_log_and_engine() {
+    local committer
+    TREFOIL_PAUSE_AT=to_decide:3000 new_pair TREFOIL TREFOIL ROW conservative
+    at primary client < "$HERE/test/replication.sql"
+    value_at primary "USE rep; XA START 'one'; INSERT INTO journal VALUES (1, 1); XA END 'one'; XA PREPARE 'one'"
+    side primary
+    client rep -e "XA COMMIT 'one'" &
+    committer=$!
+    sleep 1
+    value 'SELECT COUNT(*) FROM rep.journal' > "$WORK/during"
+    take_backup
+    wait "$committer"
+    expect "$(cat "$WORK/during")" 0
+    value_at primary 'INSERT INTO rep.journal VALUES (2, 2)'
+    begin_with_backup gtid
+}
+
+# A backup does not wait for ever for who is in between, holds the others up for moments only, and leaves nothing behind.
+backup_gives_up() {
+    local holder began=$SECONDS
+    TREFOIL_PAUSE_AT=to_decide:9000 new_pair TREFOIL TREFOIL ROW conservative
+    at primary client < "$HERE/test/replication.sql"
+    value_at primary "USE rep; XA START 'one'; INSERT INTO journal VALUES (1, 1); XA END 'one'; XA PREPARE 'one'"
+    side primary
+    client rep -e "XA COMMIT 'one'" &
+    holder=$!
+    sleep 1
+    (client -e "SET lock_wait_timeout = 4; SET GLOBAL trefoil_backup_dir = '$WORK/backup'" > "$WORK/gave_up" 2>&1 || true) &
+    local backup=$!
+    while kill -0 "$backup" 2> /dev/null; do
+        value "INSERT INTO rep.counts (n, i) SELECT 0, COUNT(*) FROM rep.counts"
+        sleep 0.1
+    done
+    wait "$backup"
+    expect_error "$(cat "$WORK/gave_up")" 1205
+    [ ! -e "$WORK/backup" ] || echo 'something was left behind'
+    [ "$(value 'SELECT COUNT(*) FROM rep.counts')" -ge 2 ] || echo 'nobody committed meanwhile'
+    wait "$holder"
+    ((SECONDS - began < 60)) || echo "it took $((SECONDS - began)) seconds"
 }
 
 # Whoever is held up by BACKUP STAGE holds nobody up, and without a log there is no place in it.
@@ -119,9 +222,17 @@ replica_checks() {
     check_of_pair later_gives_way optimistic
     check_of_pair formats_as_innodb
     check_of_pair numbers_are_logged_as_rows
+    check_of_pair waits_are_marked
+    check_of_pair group_that_is_waited_for
     check_of_pair replica_from_backup gtid
     check_of_pair backups_beside_others
+    case ${TREFOIL_PROFILE:-release} in
+        release) echo 'skipped: backup_between_log_and_engine, which TREFOIL_PROFILE=sim compiles' ;;
+        *) check_of_pair backup_between_log_and_engine; check_of_pair backup_gives_up ;;
+    esac
     [ "${1:-}" != short ] || return 0
     check_of_pair later_gives_way aggressive
     check_of_pair replica_from_backup offset
+    check_of_pair replica_from_backup offset --binlog-optimize-thread-scheduling=OFF --max-binlog-size=65536
+    check_of_pair replica_from_backup gtid --rpl-semi-sync-master-enabled=ON --rpl-semi-sync-master-wait-point=AFTER_SYNC
 }

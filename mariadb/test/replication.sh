@@ -84,12 +84,13 @@ start_side() {
 kill_side() { at "$1" kill_server; }
 value_at() { local name=$1; shift; at "$name" value "$1"; }
 
-# An empty primary, and a replica that has not begun. $3: how the log is written; $4: how it is applied, behind it more arguments.
+# An empty primary, and a replica that has not begun. $3: how the log is written; $4: how it is applied, behind it more arguments of the
+# replica; PRIMARY_ARGS: more of the primary.
 new_pair() {
     local primary=$1 replica=$2 format=$3 mode=$4
     shift 4
     new_side primary "$primary" --server-id=1 --log-bin=binlog --binlog-format="$format" --gtid-strict-mode=ON \
-        --binlog-commit-wait-count=3 --binlog-commit-wait-usec=1000
+        --binlog-commit-wait-count=3 --binlog-commit-wait-usec=1000 ${PRIMARY_ARGS:-}
     new_side replica "$replica" --server-id=2 --relay-log=relay --gtid-pos-auto-engines=TREFOIL,InnoDB \
         --slave-parallel-threads=4 --slave-parallel-mode="$mode" --slave-transaction-retries=100 "$@"
     start_side primary
@@ -188,7 +189,6 @@ replicated() {
     read -r primary replica format mode kills <<< "$1"
     [ "$format" != STATEMENT ] || rows=0
     # Every other time the replica writes a log of its own, which is then a part of each of its commits.
-    WITH_LOG=$((1 - WITH_LOG))
     ((!WITH_LOG)) || more=(--log-bin=binlog --log-slave-updates)
     new_pair "$primary" "$replica" "$format" "$mode" "${more[@]}"
     at primary client < "$HERE/test/replication.sql"
@@ -230,17 +230,37 @@ replicated_round() {
 
 . "$HERE/test/replicas.sh"
 
-# For so many seconds rounds under load, each kind at least once; before them what needs no luck. `short`: three rounds.
+# Lines of what was run before: round, seconds, ok or FAILED, the seed. What stands there is not run again.
+rounds_done() { if [ -s "${TREFOIL_REPLICATION_LOG:-}" ]; then wc -l < "$TREFOIL_REPLICATION_LOG"; else echo 0; fi; }
+seconds_done() { if [ -s "${TREFOIL_REPLICATION_LOG:-}" ]; then awk -F '\t' '{ s += $2 } END { print s + 0 }' "$TREFOIL_REPLICATION_LOG"; else echo 0; fi; }
+
+logged_round() {
+    local before=$FAILED began=$SECONDS outcome=ok
+    replicated_round "$1"
+    ((FAILED == before)) || outcome=FAILED
+    [ -z "${TREFOIL_REPLICATION_LOG:-}" ] ||
+        printf '%s\t%s\t%s\t%s\n' "$1" "$((SECONDS - began))" "$outcome" "$2" >> "$TREFOIL_REPLICATION_LOG"
+}
+
+# Rounds until they have taken so many seconds in sum, each kind at least once; before them what needs no luck. `short`: three rounds. With
+# TREFOIL_REPLICATION_LOG each round that is done is kept, and the same command goes on behind the last of them.
 replication() {
-    local seconds=${1:-0} seed=${TREFOIL_REPLICATION_SEED:-$$} n
+    local seconds=${1:-0} seed=${TREFOIL_REPLICATION_SEED:-$$} n first
     RANDOM=$seed FROM=0 WITH_LOG=0
     say "replication of seed $seed (TREFOIL_REPLICATION_SEED)"
     sides
-    if [ -n "${TREFOIL_REPLICATION_ONLY:-}" ]; then REPLICATION_ROUNDS=("$TREFOIL_REPLICATION_ONLY"); else replica_checks "${2:-}"; fi
-    SECONDS=0
-    for ((n = 0; n < ${#REPLICATION_ROUNDS[@]} || SECONDS < seconds; n++)); do
+    first=$(rounds_done)
+    if [ -n "${TREFOIL_REPLICATION_ONLY:-}" ]; then
+        REPLICATION_ROUNDS=("$TREFOIL_REPLICATION_ONLY")
+    elif ((!first)); then
+        replica_checks "${2:-}"
+    fi
+    SECONDS=$(seconds_done)
+    for ((n = first; n < ${#REPLICATION_ROUNDS[@]} || SECONDS < seconds; n++)); do
         [ "${2:-}" != short ] || ((n < 3)) || break
-        replicated_round "${REPLICATION_ROUNDS[n % ${#REPLICATION_ROUNDS[@]}]}"
+        # An odd number of kinds: each is run with and without in turns.
+        WITH_LOG=$((1 - n % 2))
+        logged_round "${REPLICATION_ROUNDS[n % ${#REPLICATION_ROUNDS[@]}]}" "$seed"
     done
     end_sides
 }

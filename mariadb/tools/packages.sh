@@ -73,8 +73,8 @@ release_of() { case $1 in 11.8 | 11.8.*) echo trixie ;; esac; }
 
 update_lists() {
     say 'reading the package sources of this machine'
-    apt_get update > "$CACHE/apt/update.log" 2>&1 ||
-        { tail -5 "$CACHE/apt/update.log" >&2; die "the machine's package sources cannot be read (apt-get update)"; }
+    apt_get update > "$CACHE/update.log" 2>&1 ||
+        { tail -5 "$CACHE/update.log" >&2; die "the machine's package sources cannot be read (apt-get update)"; }
 }
 
 # Versions that have a server package, newest first.

@@ -317,7 +317,7 @@ impl Engine {
         vfs::thread::point("backup.begun");
         let mut log = LogCopy { segments: 0, end: manifest.log_floor };
         self.copy_data(dir, &manifest, &pin, &mut log, pace)?;
-        let moment = self.moment(pace)?;
+        let moment = self.moment(dir, &mut log, pace)?;
         self.copy_log(dir, &mut log, moment)?;
         *self.held_log.lock() = Some(RUNS_ONLY);
         vfs::thread::point("backup.log_copied");
@@ -393,8 +393,11 @@ impl Engine {
     }
 
     /// The end of the log as of now, between what somebody does before and behind it.
-    fn moment(&self, pace: &Pace<'_>) -> Result<Lsn> {
+    fn moment(&self, dir: &Path, log: &mut LogCopy, pace: &Pace<'_>) -> Result<Lsn> {
         let Some(around) = pace.moment else { return Ok(self.wal.settle()?) };
+        // It may wait for commits, which may wait for room in the log, and then hold them up: so little of the log is held from here
+        // on, and little is left to be synced within.
+        self.copy_log(dir, log, self.wal.settle()?)?;
         let mut end = None;
         let goes_on = around(&mut || end = Some(self.wal.settle()));
         match (goes_on, end) {

@@ -33,6 +33,8 @@ impl WriterGate {
 
     /// Counts a writer in, waiting while the definition is being changed; `look` as in [`WriterGate::close`]. Returns the slot for
     /// `leave`.
+    ///
+    /// Here as below whoever waits is asked with nothing held: what it looks at may itself leave a gate, or open one.
     pub fn enter(&self, hint: u64, mut look: impl FnMut() -> Result<Duration>) -> Result<usize> {
         loop {
             let slot = self.half.load(Ordering::SeqCst) * Self::SLOTS + (hint as usize) % Self::SLOTS;
@@ -41,10 +43,12 @@ impl WriterGate {
                 return Ok(slot);
             }
             self.leave(slot);
-            let mut held = self.mutex.lock();
             while self.closed.load(Ordering::SeqCst) != 0 {
                 let next = look()?;
-                self.changed.wait_for(&mut held, next);
+                let mut held = self.mutex.lock();
+                if self.closed.load(Ordering::SeqCst) != 0 {
+                    self.changed.wait_for(&mut held, next);
+                }
             }
         }
     }
@@ -103,17 +107,14 @@ impl WriterGate {
         let before = self.closed.swap(1, Ordering::SeqCst);
         debug_assert_eq!(before, 0, "definitions are changed one at a time");
         let closed = GateClosed(self);
-        let mut held = self.mutex.lock();
-        while !(self.is_empty(0) && self.is_empty(1)) {
-            match look() {
-                Ok(next) => drop(self.changed.wait_for(&mut held, next)),
-                Err(error) => {
-                    drop(held);
-                    return Err(error);
-                }
+        let has_writers = || !(self.is_empty(0) && self.is_empty(1));
+        while has_writers() {
+            let next = look()?;
+            let mut held = self.mutex.lock();
+            if has_writers() {
+                self.changed.wait_for(&mut held, next);
             }
         }
-        drop(held);
         Ok(closed)
     }
 }
@@ -144,13 +145,19 @@ pub struct Turn {
 impl Turn {
     /// Waits for the turn; `look` as in [`WriterGate::close`].
     pub fn take(self: &Arc<Self>, mut look: impl FnMut() -> Result<Duration>) -> Result<Taken> {
-        let mut taken = self.taken.lock();
-        while *taken {
-            let next = look()?;
-            self.changed.wait_for(&mut taken, next);
+        let mut next = None;
+        loop {
+            let mut taken = self.taken.lock();
+            if *taken && let Some(next) = next {
+                self.changed.wait_for(&mut taken, next);
+            }
+            if !*taken {
+                *taken = true;
+                return Ok(Taken(self.clone()));
+            }
+            drop(taken);
+            next = Some(look()?);
         }
-        *taken = true;
-        Ok(Taken(self.clone()))
     }
 }
 
@@ -175,12 +182,18 @@ pub struct Steps {
 impl Steps {
     /// Waits for the step; `look` as in [`WriterGate::close`].
     pub fn take(&self, mut look: impl FnMut() -> Result<Duration>) -> Result<Step<'_>> {
-        let mut kept = self.kept.lock();
-        while *kept {
-            let next = look()?;
-            self.changed.wait_for(&mut kept, next);
+        let mut next = None;
+        loop {
+            let mut kept = self.kept.lock();
+            if *kept && let Some(next) = next {
+                self.changed.wait_for(&mut kept, next);
+            }
+            if !*kept {
+                return Ok(Step(kept));
+            }
+            drop(kept);
+            next = Some(look()?);
         }
-        Ok(Step(kept))
     }
 
     /// The step, after others at most; none while definitions are kept.
@@ -213,6 +226,8 @@ impl Drop for Kept<'_> {
 
 #[cfg(test)]
 mod tests {
+    use vfs::sim::{Config, Simulation};
+
     use super::*;
 
     #[test]
@@ -242,5 +257,40 @@ mod tests {
         changer.join().expect("no panic");
         writer.join().expect("no panic");
         assert_eq!(*order.lock(), ["left", "changed", "wrote"]);
+    }
+
+    /// Guard: `look` is called before the mutex is taken, in all four waits. What it does here takes that very mutex.
+    #[test]
+    fn who_is_asked_while_he_waits_may_open_what_he_waits_for() {
+        Simulation::new(1, Config::default()).run(|_| {
+            let soon = || Ok(Duration::from_secs(60));
+            let gate = WriterGate::default();
+            let mut closed = Some(gate.close(soon).expect("nobody is inside"));
+            let opens = || {
+                closed = None;
+                soon()
+            };
+            let slot = gate.enter(3, opens).expect("it is open by then");
+            let mut inside = Some(slot);
+            let leaves = || {
+                inside.take().into_iter().for_each(|slot| gate.leave(slot));
+                soon()
+            };
+            drop(gate.close(leaves).expect("nobody is inside by then"));
+            let turn = Arc::new(Turn::default());
+            let mut taken = Some(turn.take(soon).expect("it is nobody's"));
+            let ends = || {
+                taken = None;
+                soon()
+            };
+            drop(turn.take(ends).expect("it is nobody's by then"));
+            let steps = Steps::default();
+            let mut kept = Some(steps.keep());
+            let lets_go = || {
+                kept = None;
+                soon()
+            };
+            drop(steps.take(lets_go).expect("definitions are not kept by then"));
+        });
     }
 }

@@ -135,6 +135,9 @@ pub struct ChangeOptions {
     pub unchecked_foreign_keys: bool,
     /// A table that is renamed leaves the foreign keys to it with its name of before, for another one that takes that name.
     pub leave_references: bool,
+    /// A table that is renamed is so while none of its writers is inside: those who are decide first, who comes meanwhile waits until
+    /// it has its new name.
+    pub without_writers: bool,
     /// A table that is created is going to take the place of the table of this name, which stays for now: it has to be fit to be
     /// the parent of that one's children.
     pub takes_place_of: Option<String>,

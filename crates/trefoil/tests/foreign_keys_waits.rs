@@ -3,6 +3,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a test panics on what it does not expect")]
 
+use std::ops::Bound;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::support::{disk, open, simulate, sleep, small_nodes, spawn};
@@ -10,6 +13,8 @@ use trefoil::{
     ChangeOptions, ColumnType, Database, Error, ForeignKey, ForeignKeyFailureKind, IndexSchema, Schema, Table,
     TableChanges, Transaction, TransactionOptions, Value,
 };
+use vfs::thread::JoinHandle;
+use vfs::time::Instant;
 
 /// Parents (id, kind).
 fn parents() -> Schema {
@@ -226,5 +231,113 @@ fn a_table_that_becomes_a_parent_by_its_name_waits_for_who_does_not_know() {
         add(&db, &p, [2, 2]).unwrap();
         add(&db, &c, [2, 2]).unwrap();
         assert!(db.begin().unwrap().delete_row(&p, &[2i64.into()]).is_err());
+    });
+}
+
+/// Starts somebody who writes children of the parent 1 without pause, each transaction as long as that, until `enough`.
+fn writes_children(db: &Database, c: &Table, from: i64, takes_ms: u64, enough: &Arc<AtomicBool>) -> JoinHandle<i64> {
+    let (db, c, enough) = (db.clone(), c.clone(), enough.clone());
+    spawn("writes", move || {
+        let mut next = from;
+        while !enough.load(Ordering::Relaxed) {
+            let mut tx = patient(&db, Duration::from_secs(60));
+            tx.insert(&c, &row([next, 1])).unwrap();
+            sleep(takes_ms);
+            tx.commit().unwrap();
+            next += 1;
+        }
+        next - from
+    })
+}
+
+/// A parent whose children are written all the time leaves its name once, with none of their writers inside; these go on with the
+/// table that gets the name. Guard: the gate stays closed over the name's change, `without_writers` in `step_of_rename`.
+#[test]
+fn a_parent_of_busy_children_leaves_its_name_with_nobody_inside() {
+    simulate(|_| {
+        let db = open(&disk());
+        let (_, c) = family(&db, "id");
+        let copy = db.create_table("copy", parents()).unwrap();
+        add(&db, &copy, [1, 1]).unwrap();
+        let leaving = |timeout| {
+            let names = ChangeOptions { leave_references: true, unchecked_foreign_keys: true, ..ChangeOptions::default() };
+            db.changing(ChangeOptions { without_writers: true, lock_timeout: Some(timeout), ..names })
+        };
+        let mut first = db.begin().unwrap();
+        first.insert(&c, &row([1, 1])).unwrap();
+        let refused = leaving(Duration::ZERO).rename_table("parents", "before");
+        assert!(matches!(&refused, Err(Error::LockTimeout { index, .. }) if index == "parents"), "{refused:?}");
+        first.commit().unwrap();
+        let enough = Arc::new(AtomicBool::new(false));
+        let writers = [100, 200].map(|from| {
+            sleep(15);
+            writes_children(&db, &c, from, 30, &enough)
+        });
+        sleep(100);
+        let began = Instant::now();
+        leaving(Duration::from_secs(60)).rename_table("parents", "before").unwrap();
+        assert!(began.elapsed() < Duration::from_millis(500), "{:?}", began.elapsed());
+        // Of those who came meanwhile none has a key of the table of before.
+        let before = db.table("before").unwrap();
+        assert!(patient(&db, Duration::ZERO).delete_row(&before, &[1i64.into()]).unwrap());
+        swapping(&db).rename_table("copy", "parents").unwrap();
+        sleep(100);
+        enough.store(true, Ordering::Relaxed);
+        let written: i64 = writers.into_iter().map(|writer| writer.join().unwrap()).sum();
+        let (tx, mut found) = (db.begin().unwrap(), 0);
+        let mut rows = tx.scan(&c, (Bound::<&[Value<'_>]>::Unbounded, Bound::Unbounded)).unwrap();
+        while rows.next().unwrap().is_some() {
+            found += 1;
+        }
+        assert_eq!(found, written + 1);
+    });
+}
+
+/// T1 is inside the gate, waits for T2's row, and T2 waits at the gate: nobody sees that ring. Guard: `close_gate` opens it for a
+/// moment.
+#[test]
+fn a_ring_through_a_gate_that_is_closed_ends() {
+    simulate(|_| {
+        let db = open(&disk());
+        let (p, c) = family(&db, "id");
+        let others = db.create_table("others", parents()).unwrap();
+        add(&db, &others, [1, 1]).unwrap();
+        let mut first = patient(&db, Duration::from_secs(60));
+        first.insert(&c, &row([1, 1])).unwrap();
+        let mut second = patient(&db, Duration::from_secs(60));
+        assert!(second.delete_row(&others, &[1i64.into()]).unwrap());
+        let (other, table) = (db.clone(), p.clone());
+        let changes = TableChanges::new().add_nullable("more", ColumnType::I64, Value::Null);
+        let change = spawn("changes", move || changing(&other).alter_table(&table, &changes));
+        sleep(10);
+        let child = c.clone();
+        let second = spawn("second", move || second.insert(&child, &row([2, 1])).and_then(|()| second.commit()));
+        sleep(10);
+        let began = Instant::now();
+        assert!(!first.delete_row(&others, &[1i64.into()]).unwrap(), "it waits for the second one");
+        first.commit().unwrap();
+        second.join().unwrap().unwrap();
+        change.join().unwrap().unwrap();
+        assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    });
+}
+
+/// Transactions that last longer than a gate is closed at first, one of them inside at any time, do not keep a change out for good.
+/// Guard: `close_gate` closes it for longer each time.
+#[test]
+fn a_gate_is_closed_for_as_long_as_its_writers_take() {
+    simulate(|_| {
+        let db = open(&disk());
+        let (p, c) = family(&db, "id");
+        let enough = Arc::new(AtomicBool::new(false));
+        let writers = [100, 200].map(|from| {
+            sleep(1000);
+            writes_children(&db, &c, from, 1500, &enough)
+        });
+        sleep(700);
+        let changes = TableChanges::new().add_nullable("more", ColumnType::I64, Value::Null);
+        changing(&db).alter_table(&p, &changes).unwrap();
+        enough.store(true, Ordering::Relaxed);
+        writers.into_iter().for_each(|writer| assert!(writer.join().unwrap() > 0));
     });
 }

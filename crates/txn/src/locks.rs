@@ -51,7 +51,7 @@ use self::folded::Folds;
 pub use self::folded::KeyNames;
 use self::listing::Kept;
 pub use self::listing::{DEADLOCKS_KEPT, HeldLock, WaitEdge};
-pub use self::news::{Report, WaitNews};
+pub use self::news::{Report, TOLD_MAX, WaitNews};
 pub use self::owner::{Canceller, LockOwner};
 use self::owner::{OwnerState, Place, State};
 use self::shard::Shard;

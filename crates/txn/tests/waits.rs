@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use base::{IndexId, TxnId};
-use trefoil_txn::locks::WaitNews;
+use trefoil_txn::locks::{TOLD_MAX, WaitNews};
 use trefoil_txn::{LockOutcome, LockOwner, LockRequest, Locks, Mode};
 use vfs::random::Rng;
 use vfs::sim::{Config, Simulation};
@@ -171,6 +171,46 @@ fn who_is_in_the_way_is_told_while_the_wait_lasts() {
             assert_eq!(*heard, expect);
         });
     }
+}
+
+/// Of many in the way some are told at a time, and all of them in turns: one whom the wait is never told of may be the one who has to
+/// give way. Guards: `blockers` takes `TOLD_MAX`, and skips those told before.
+#[test]
+fn of_many_in_the_way_all_are_told_in_turns() {
+    Simulation::new(1, Config { cores: 2, ..Config::default() }).run(|_| {
+        let locks = Arc::new(Locks::new());
+        let ask = |mode| LockRequest { index: IndexId(7), key: b"row", mode, timeout: None, weight: 0 };
+        let heard = Arc::new(Mutex::new(Vec::<Vec<u64>>::new()));
+        let hears = heard.clone();
+        locks.report_waits(Box::new(move |news| {
+            if let WaitNews::Blocked(by) = news {
+                hears.lock().push(by.iter().map(|txn| txn.0).collect());
+            }
+            Some(Duration::from_millis(20))
+        }));
+        let count = 2 * TOLD_MAX as u64 + 10;
+        let mut holders: Vec<_> = (1..=count).map(|txn| LockOwner::new(TxnId(txn))).collect();
+        for holder in &mut holders {
+            assert!(matches!(locks.lock(holder, &ask(Mode::Shared)), LockOutcome::Granted { .. }));
+        }
+        let of_waiter = locks.clone();
+        let waiter = start("waiter", move || {
+            let mut owner = LockOwner::new(TxnId(1000));
+            assert!(matches!(of_waiter.lock(&mut owner, &ask(Mode::Exclusive)), LockOutcome::Granted { .. }));
+            of_waiter.release_all(&mut owner, None);
+        });
+        while heard.lock().len() < 4 {
+            vfs::thread::sleep(Duration::from_millis(1));
+        }
+        holders.iter_mut().for_each(|holder| locks.release_all(holder, None));
+        join(vec![waiter]);
+        let heard = heard.lock();
+        assert!(heard.iter().all(|told| told.len() <= TOLD_MAX));
+        let mut told = heard[..3].concat();
+        told.sort_unstable();
+        assert!(told.into_iter().eq(1..=count), "each once");
+        assert_eq!(heard[3], heard[0], "and from the beginning");
+    });
 }
 
 /// Who is rolled back finds the deadlock in the list: it is written to the error log then.

@@ -298,7 +298,8 @@ static_assert(sizeof(trefoil_patience) == 32, "as in abi.rs");
 
 /* Tables, by the server's path of them. `wait` may be null: as long as is usual. */
 int trefoil_table_create(trefoil_database *db, trefoil_text name, const trefoil_definition *as,
-                         uint64_t auto_increment, const trefoil_foreign_change *foreign, trefoil_failure *why);
+                         uint64_t auto_increment, const trefoil_foreign_change *foreign, const trefoil_patience *wait,
+                         trefoil_failure *why);
 /* The labels are its names as the server shows them: what foreign keys are called that were given no name begins with them. */
 int trefoil_table_rename(trefoil_database *db, trefoil_text from, trefoil_text to, trefoil_text label, trefoil_text new_label,
                          const trefoil_patience *wait, trefoil_failure *why);

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Places where tests let the server die, as by SIGKILL: `TREFOIL_CRASH_AT=NAME:COUNT` names one and which time it is
 //! reached. `TREFOIL_CRASH_AT=/FILE`: the same, from when the file is there, which goes then; so a test needs no other server for
-//! each place. In builds with debug assertions (the profile `sim`) alone; `mariadb/test/kills.sh` lists the names.
+//! each place. `TREFOIL_PAUSE_AT=NAME:MILLISECONDS` lets whoever comes to a place stand there for so long, so that others meet him.
+//! In builds with debug assertions (the profile `sim`) alone; `mariadb/test/kills.sh` lists the names.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
-/// A place, and how often it is passed before the process dies there.
+/// A place, and how often it is passed before the process dies there; or how many milliseconds it takes to pass it.
 struct Wanted {
     name: String,
     left: AtomicU64,
@@ -55,8 +57,13 @@ fn take(path: &str) -> Option<String> {
 /// A place that a test may ask for.
 pub fn point(name: &str) {
     static ASKED: OnceLock<Asked> = OnceLock::new();
+    static PAUSE: OnceLock<Option<Wanted>> = OnceLock::new();
     if !cfg!(debug_assertions) {
         return;
+    }
+    let pause = PAUSE.get_or_init(|| Wanted::parse(&std::env::var("TREFOIL_PAUSE_AT").ok()?));
+    if let Some(pause) = pause.as_ref().filter(|pause| pause.name == name) {
+        std::thread::sleep(Duration::from_millis(pause.left.load(Ordering::Relaxed)));
     }
     let asked = ASKED.get_or_init(|| Asked::new(std::env::var("TREFOIL_CRASH_AT").ok()));
     if asked.wanted().is_some_and(|wanted| wanted.is_now(name)) {

@@ -118,6 +118,7 @@ impl Engine {
         definition: &Definition<'_>,
         foreign: &ForeignChange<'_>,
         auto_increment: u64,
+        wait: ChangeOptions,
     ) -> Result<()> {
         let layout = Layout::new(definition, &self.room)?;
         layout.check_keys(&self.room)?;
@@ -127,7 +128,7 @@ impl Engine {
         let options = ChangeOptions {
             unchecked_foreign_keys: foreign.unchecked,
             takes_place_of: foreign.like.map(str::to_owned),
-            ..ChangeOptions::default()
+            ..wait
         };
         let table = self.db.changing(options).create_table(name, schema)?;
         crash::point("created");
@@ -190,15 +191,17 @@ impl Engine {
         // Of a change by a copy: what refers to the table goes on doing so by its name.
         let is_of_change = is_of_change(from) || is_of_change(to);
         let unchecked = wait.unchecked_foreign_keys || is_of_change;
-        let patient = wait.clone();
-        let wait =
-            ChangeOptions { leave_references: is_of_change, unchecked_foreign_keys: unchecked, ..to_its_end(wait) };
-        let renaming = self.db.changing(wait);
-        if is_backup(to) && !self.db.references_to(from).is_empty() {
-            self.rename_without_writers(&renaming, (from, to), &patient)?;
-        } else {
-            renaming.rename_table(from, to)?;
-        }
+        // Of a table that others refer to: a child's writer holds the key of its parent in the table of before, and who removes that
+        // key from the copy would not meet him. So none is inside when the name goes, and who comes finds the copy.
+        let is_left = is_backup(to) && !self.db.references_to(from).is_empty();
+        let wait = if is_left { wait } else { to_its_end(wait) };
+        let renaming = self.db.changing(ChangeOptions {
+            leave_references: is_of_change,
+            unchecked_foreign_keys: unchecked,
+            without_writers: is_left,
+            ..wait
+        });
+        renaming.rename_table(from, to)?;
         let table = self.db.table(to)?;
         let changes = foreign::renamed(&table.schema(), label, new_label);
         if !is_of_change && !table.schema().foreign_keys().is_empty() {
@@ -215,26 +218,6 @@ impl Engine {
             all.insert(to.to_owned(), counters);
         }
         Ok(())
-    }
-
-    /// Of a table that others refer to: a child's writer holds the key of its parent in the table of before, and who removes that
-    /// key from the copy would not meet him. So he is waited for; who comes in between, before the name is gone, is found behind
-    /// it, and the name given back.
-    fn rename_without_writers(
-        &self,
-        renaming: &Database,
-        (from, to): (&str, &str),
-        patient: &ChangeOptions,
-    ) -> Result<()> {
-        loop {
-            let table = self.db.table(from)?;
-            self.db.changing(patient.clone()).wait_for_writers(&table)?;
-            renaming.rename_table(from, to)?;
-            if self.db.changing(at_once()).wait_for_writers(&table).is_ok() {
-                return Ok(());
-            }
-            renaming.rename_table(to, from)?;
-        }
     }
 
     pub fn counters(&self, name: &str) -> Arc<Counters> {
@@ -258,6 +241,7 @@ impl Engine {
 
     /// Commits what is prepared, or rolls it back.
     pub fn decide(&self, xid: &[u8], commit: bool) -> Result<()> {
+        crash::point("to_decide");
         let decided = match commit {
             true => self.db.commit_prepared(xid).map(|_| ()),
             false => self.db.rollback_prepared(xid),

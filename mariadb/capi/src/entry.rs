@@ -197,11 +197,13 @@ pub extern "C" fn trefoil_table_create(
     definition: &Definition,
     auto_increment: u64,
     foreign: &ForeignChange,
+    wait: Option<&Patience>,
     why: Option<&mut Failure>,
 ) -> i32 {
-    let definition = || self::definition(definition);
     guard(why, || {
-        db.create_table(text(name)?, &definition()?, &foreign_change(foreign)?, auto_increment).map(|()| Done::Ok)
+        let (definition, foreign) = (self::definition(definition)?, foreign_change(foreign)?);
+        let wait = raw::patience(wait);
+        db.create_table(text(name)?, &definition, &foreign, auto_increment, wait).map(|()| Done::Ok)
     })
 }
 

@@ -6,19 +6,32 @@
 //!
 //! One thing of it is more: whose locks a transaction holds. The server is told of a connection that is in another's way, and may
 //! look at all that this one does then; so its transaction does not end, and the connection is not closed, while it is told
-//! ([`Watch::tell`]). Nothing is waited for under `Face::told`, by neither side.
+//! ([`Watch::tell`]). Nothing is waited for under `Face::told`, by neither side. Where hundreds wait for one row each of them tells of
+//! dozens: so a transaction leaves a note of whose it is, in a place of its number, and all connections are looked through only for one
+//! whose note was overwritten.
 
 use std::collections::BTreeMap;
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use trefoil::{Isolation, Transaction};
 
+/// Places for notes; a power of two.
+const NOTES: usize = 4096;
+
+/// Where the note of a transaction is. Those that begin one after the other do not share a cache line.
+fn note_of(transaction: u64) -> usize {
+    (transaction.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - NOTES.ilog2())) as usize
+}
+
 /// Of one connection.
 #[derive(Debug, Default)]
 pub struct Face {
+    /// Its number in [`Watch`], and where it notes that.
+    number: u64,
+    notes: Arc<[AtomicU64]>,
     /// The server's number of the connection; 0: of several.
     thread: u64,
     /// The same as the server's pointer; 0: of several.
@@ -67,6 +80,13 @@ impl Face {
         self.look(tx);
         self.transaction.store(tx.id(), Ordering::Relaxed);
         self.holds.store(tx.id(), Ordering::Relaxed);
+        self.note(tx.id());
+    }
+
+    fn note(&self, transaction: u64) {
+        if let Some(note) = self.notes.get(note_of(transaction)) {
+            note.store(self.number, Ordering::Relaxed);
+        }
     }
 
     /// The transaction is about to end, or has been ended: from now on nobody is told of it.
@@ -108,8 +128,14 @@ impl Face {
 }
 
 /// All of them.
-#[derive(Debug, Default)]
-pub struct Watch(Mutex<Faces>);
+#[derive(Debug)]
+pub struct Watch {
+    faces: Mutex<Faces>,
+    /// Numbers of connections, by [`note_of`] a transaction; 0: none. What is there may be out of date.
+    notes: Arc<[AtomicU64]>,
+    /// How often all connections were looked through.
+    looks: AtomicU64,
+}
 
 #[derive(Debug, Default)]
 struct Faces {
@@ -117,26 +143,49 @@ struct Faces {
     all: BTreeMap<u64, Arc<Face>>,
 }
 
+impl Faces {
+    fn next(&mut self) -> u64 {
+        self.next += 1;
+        self.next
+    }
+}
+
+impl Default for Watch {
+    fn default() -> Self {
+        let notes = (0..NOTES).map(|_| AtomicU64::new(0)).collect();
+        Self { faces: Mutex::default(), notes, looks: AtomicU64::new(0) }
+    }
+}
+
 impl Watch {
+    fn faces(&self) -> MutexGuard<'_, Faces> {
+        self.faces.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Of a connection that comes, and the number to leave by.
     pub fn enter(&self, thread: u64, connection: *mut c_void) -> (u64, Arc<Face>) {
-        let face = Arc::new(Face { thread, connection: connection as usize, ..Face::default() });
-        let mut faces = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        faces.next += 1;
-        let number = faces.next;
+        let mut faces = self.faces();
+        let (number, notes) = (faces.next(), self.notes.clone());
+        let face = Arc::new(Face { number, notes, thread, connection: connection as usize, ..Face::default() });
         faces.all.insert(number, face.clone());
         (number, face)
     }
 
     pub fn leave(&self, number: u64) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).all.remove(&number);
+        self.faces().all.remove(&number);
     }
 
     /// Calls `tell` with the connection that has the locks of `transaction`, unless that has ended; it does not end, nor is the
     /// connection closed, until this returns.
     pub fn tell(&self, transaction: u64, tell: impl FnOnce(*mut c_void)) {
-        let faces = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let found = faces.all.values().find(|face| face.holds.load(Ordering::Relaxed) == transaction).cloned();
+        let has_it = |face: &Arc<Face>| face.holds.load(Ordering::Relaxed) == transaction;
+        let noted = self.notes[note_of(transaction)].load(Ordering::Relaxed);
+        let faces = self.faces();
+        let found = faces.all.get(&noted).filter(|face| has_it(face)).cloned().or_else(|| {
+            self.looks.fetch_add(1, Ordering::Relaxed);
+            let found = faces.all.values().find(|face| has_it(face)).cloned();
+            found.inspect(|face| face.note(transaction))
+        });
         drop(faces);
         let Some(face) = found.filter(|face| face.connection != 0) else { return };
         let _told = face.told.lock().unwrap_or_else(PoisonError::into_inner);
@@ -147,7 +196,7 @@ impl Watch {
 
     /// Transactions that run now, in the order of their numbers.
     pub fn running(&self) -> Vec<Running> {
-        let faces = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let faces = self.faces();
         let mut running: Vec<_> = faces.all.values().filter_map(|face| face.running()).collect();
         drop(faces);
         running.sort_by_key(|of| of.transaction);
@@ -158,4 +207,44 @@ impl Watch {
 /// Now, since 1970.
 pub fn seconds() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Who is in the way is found without a look at all connections, and once with one if his note was overwritten. Guards: a
+    /// transaction notes whose it is; who was looked for notes it again; a note is believed only if the connection says so.
+    #[test]
+    fn whose_a_transaction_is_is_noted() {
+        let (_dir, engine) = crate::database::tests::engine();
+        let watch = &engine.watch;
+        let open = |n: usize| {
+            let (_, face) = watch.enter(n as u64, std::ptr::without_provenance_mut(n));
+            let tx = engine.db.begin().expect("it begins");
+            face.begin(&tx, Isolation::RepeatableRead);
+            (face, tx)
+        };
+        let mut all: Vec<_> = (1..=300).map(open).collect();
+        let told = |tx: &Transaction| {
+            let mut told = None;
+            watch.tell(tx.id(), |connection| told = Some(connection.addr()));
+            told
+        };
+        for (n, (_, tx)) in all.iter().enumerate() {
+            assert_eq!(told(tx), Some(n + 1));
+        }
+        let met = watch.looks.load(Ordering::Relaxed);
+        assert!(met < 30, "{met} of 300 share a note with another one");
+        // One that has run for so long that others have its note.
+        let last = all[299].0.number;
+        watch.notes.iter().for_each(|note| note.store(last, Ordering::Relaxed));
+        for _ in 0..10 {
+            assert_eq!(told(&all[0].1), Some(1));
+        }
+        assert_eq!(watch.looks.load(Ordering::Relaxed), met + 1);
+        let (face, tx) = all.swap_remove(0);
+        face.let_go();
+        assert_eq!(told(&tx), None, "nobody is told of who has ended");
+    }
 }

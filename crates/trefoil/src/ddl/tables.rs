@@ -172,7 +172,8 @@ impl Engine {
     }
 
     /// The step of a table that gets the name `to`. Writers that do not know of the children that wait for a table of that name are
-    /// let out first, as for a new child: see [`Engine::wait_for_unaware`].
+    /// let out first, as for a new child: see [`Engine::wait_for_unaware`]. Nobody is inside if that is asked for: then the gate is
+    /// closed until the name is another one.
     fn step_of_rename<'a>(
         &'a self,
         table: &'a TableEntry,
@@ -186,6 +187,10 @@ impl Engine {
             let mut columns = foreign::referenced(&names, to, &shape.def.schema).into_iter();
             !is_back && columns.any(|columns| !shape.def.schema.has_whole_primary_key(&columns))
         };
+        if wait.options().without_writers {
+            let (closed, step) = self.step_alone(table, "(the whole table, to be renamed)", wait)?;
+            return Ok((Some(closed), step));
+        }
         loop {
             if has_unaware() {
                 let (closed, step) =

@@ -3,7 +3,10 @@
 //! 1. **Other changes of the same table**: it takes its turn ([`Turn`](crate::gate::Turn)), and keeps it to its end. Whatever
 //!    is read of the definition from there on stays so; a table that was dropped or renamed meanwhile is found to be so.
 //! 2. **Writers**, if it cannot go beside them: its gate is closed, and those inside leave. For one that is prepared, which may
-//!    take days, it is not kept closed: that would keep every other writer of the table out.
+//!    take days, it is not kept closed: that would keep every other writer of the table out. Nor is it for good for others: it is
+//!    opened for a moment after a second, after two more, after four, and so on. Schedule: T1 is inside, T2 comes to the closed
+//!    gate, T1 waits for T2, for a row or because T2 commits first on a replica; nobody knows of that ring, and it ends when T2
+//!    is let in.
 //! 3. **The step in the catalog**, a commit: one at a time in the whole database ([`Steps`](crate::gate::Steps)). A backup holds
 //!    steps up for long: a gate is opened again until it is over.
 //!
@@ -29,6 +32,10 @@ pub const LOOK: Duration = Duration::from_millis(50);
 
 /// And as long it is open in between, unless that is decided.
 const OPEN: Duration = Duration::from_secs(1);
+
+/// For so long at first is a gate closed for writers that do not leave. It gets longer, so that it is closed for as long as the
+/// longest of them takes in the end.
+const CLOSED: Duration = Duration::from_secs(1);
 
 /// The wait of one change.
 pub struct Wait<'a> {
@@ -157,8 +164,10 @@ impl Engine {
         self.close_gate(table, "(the whole table, to be read as it will stay)", wait).map(drop)
     }
 
+    /// 2.
     pub fn close_gate<'a>(&self, table: &'a TableEntry, why: &str, wait: &Wait<'_>) -> Result<GateClosed<'a>> {
         let prepared = || self.check_unprepared(table.name(), table.id);
+        let mut closed_for = CLOSED;
         loop {
             let opened = Instant::now();
             while let Err(held) = prepared()
@@ -167,12 +176,21 @@ impl Engine {
                 vfs::thread::sleep(wait.look_in_time(|| held)?);
             }
             let closing = Instant::now();
+            let mut opens = false;
             let closed = table.gate.close(|| match prepared() {
                 Err(held) if closing.elapsed() >= LOOK => Err(held),
+                Ok(()) if closing.elapsed() >= closed_for => {
+                    opens = true;
+                    Err(wait.timeout(table, why))
+                }
                 held => wait.look_in_time(|| held.err().unwrap_or_else(|| wait.timeout(table, why))),
             });
             match closed {
                 Err(Error::HeldByPrepared { .. }) if !wait.is_over() => {}
+                Err(late) if opens => {
+                    vfs::thread::sleep(wait.look_in_time(|| late)?);
+                    closed_for *= 2;
+                }
                 done => return done,
             }
         }

@@ -331,6 +331,14 @@ impl Entry {
         !Arc::ptr_eq(&waiter.owner, other) && (held() || earlier())
     }
 
+    /// All for whom [`Entry::blocks`] is true of the waiter at `at`, holders first, in one pass.
+    pub(super) fn blockers(&self, at: usize) -> impl Iterator<Item = &Arc<OwnerState>> {
+        let waiter = self.waiters().nth(at).expect("position is in range");
+        let holders = self.holders().filter(|(_, held)| waiter.mode.conflicts(*held)).map(|(other, _)| other);
+        let before = self.waiters().take(at).filter(|w| waiter.mode.conflicts(w.mode) && w.owner.is_live());
+        holders.chain(before.map(|w| &w.owner)).filter(|other| !Arc::ptr_eq(&waiter.owner, other))
+    }
+
     /// The waiter at `at` and one in its way, for people to look at.
     pub(super) fn edge(&self, at: usize, blocker: &Arc<OwnerState>) -> WaitEdge {
         let waiter = self.waiters().nth(at).expect("position is in range");

@@ -105,9 +105,7 @@ impl Locks {
             let shard = slot.shard.lock();
             for entry in shard.entries() {
                 for (at, _) in entry.waiters().enumerate().filter(|(_, waiter)| waiter.owner.is_live()) {
-                    let others = entry.holders().map(|(owner, _)| owner);
-                    let in_the_way = others.chain(entry.waiters().take(at).map(|waiter| &waiter.owner));
-                    edges.extend(in_the_way.filter(|o| entry.blocks(at, o)).map(|o| entry.edge(at, o)));
+                    edges.extend(entry.blockers(at).map(|blocker| entry.edge(at, blocker)));
                 }
             }
         }
