@@ -65,6 +65,9 @@ int ha_trefoil::create(const char *name, TABLE *form, HA_CREATE_INFO *info)
   if (!trefoil_table_create(trefoil_db, table_name(name), definition.get(), info->auto_increment_value, foreign.get(), &wait,
                             &m_why))
     return 0;
+  /* The server would tell it as a table that cannot be created. */
+  if (m_why.code == TREFOIL_CANCELLED)
+    ha_thd()->send_kill_message();
   if (int error= foreign_error(ha_thd(), m_why, takes_place(name)))
     return error;
   if (m_why.code == TREFOIL_UNSUPPORTED || m_why.code == TREFOIL_TOO_LONG)

@@ -69,8 +69,10 @@ check_parent_being_changed() {
     send a 'SET trefoil_lock_wait_timeout = 60;' 'ALTER TABLE p ADD COLUMN more INT, ALGORITHM=INSTANT;'
     # It waits for the child's writer, and whoever wants to write a child waits for it.
     until_waiting 'ALTER TABLE p%' > "$WORK/change"
-    say_to c 'BEGIN;' 'SET trefoil_lock_wait_timeout = 1;'
+    say_to c 'BEGIN;' 'SET trefoil_lock_wait_timeout = 0;'
     expect_error "$(say_to c 'INSERT INTO c VALUES (2, 2);')" 1205
+    # The gate was closed for a second, then for two, for four; now it is for eight.
+    sleep 7
     send c 'SET trefoil_lock_wait_timeout = 60;' 'INSERT INTO c VALUES (3, 2);'
     id=$(until_waiting 'INSERT INTO c VALUES (3%')
     value "KILL QUERY $id"

@@ -28,7 +28,7 @@ each_took() {
 
 is_same() { if [ "$2" = "$3" ]; then verdict "$1" ok; else verdict "$1: $3, not $2" FAILED; fi; }
 
-# Opens the connections, each with its statement sent and answered.
+# Each of so many connections sends its statements and is answered.
 everybody_says() {
     local n
     for ((n = 1; n <= $1; n++)); do send "m$n" "${@:2}"; done
@@ -37,7 +37,7 @@ everybody_says() {
 
 many_connections() {
     local count=$1 n bare idle read within files threads
-    client -e 'CREATE DATABASE IF NOT EXISTS s; CREATE TABLE s.t (id INT PRIMARY KEY, v INT, KEY (v)) ENGINE=TREFOIL;
+    client -e 'CREATE DATABASE IF NOT EXISTS s; USE s; CREATE TABLE s.t (id INT PRIMARY KEY, v INT, KEY (v)) ENGINE=TREFOIL;
         INSERT INTO s.t SELECT seq, seq FROM seq_1_to_10000'
     client -e 'SELECT COUNT(*) FROM s.t' > /dev/null
     bare=$(resident_kib) files=$(files_open) threads=$(threads_there)

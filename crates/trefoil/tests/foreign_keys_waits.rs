@@ -260,7 +260,8 @@ fn a_parent_of_busy_children_leaves_its_name_with_nobody_inside() {
         let copy = db.create_table("copy", parents()).unwrap();
         add(&db, &copy, [1, 1]).unwrap();
         let leaving = |timeout| {
-            let names = ChangeOptions { leave_references: true, unchecked_foreign_keys: true, ..ChangeOptions::default() };
+            let names =
+                ChangeOptions { leave_references: true, unchecked_foreign_keys: true, ..ChangeOptions::default() };
             db.changing(ChangeOptions { without_writers: true, lock_timeout: Some(timeout), ..names })
         };
         let mut first = db.begin().unwrap();

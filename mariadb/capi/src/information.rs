@@ -247,6 +247,25 @@ mod tests {
         assert_eq!(filled, VIEWS.len() - 3, "all but waits, deadlocks and levels");
     }
 
+    /// Guard: each row of the table in `docs/OPERATING.md`. Where it stands with several others, by its whole name too.
+    #[test]
+    fn every_column_is_in_the_documents() {
+        let page = include_str!("../../../docs/OPERATING.md");
+        for view in &VIEWS {
+            let row = page.lines().find(|line| line.starts_with(&format!("| `{}` |", view.name)));
+            let row = row.unwrap_or_else(|| panic!("{} has no row", view.name));
+            let of_indexes = ["TABLE_SCHEMA", "TABLE_NAME", "INDEX_NAME"];
+            for column in view.columns {
+                let name = column.name.to_str().expect("a name in ASCII");
+                assert!(
+                    row.contains(&format!("`{name}`")) || of_indexes.contains(&name),
+                    "{}.{name} is not in docs/OPERATING.md",
+                    view.name
+                );
+            }
+        }
+    }
+
     #[test]
     fn places_of_indexes_are_the_servers() {
         let of = |table, index| {
