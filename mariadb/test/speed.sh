@@ -10,6 +10,8 @@ SPEED_ENGINES=(InnoDB RocksDB TREFOIL)
 SPEED_THREADS=(4 16)
 SPEED_ROWS=${TREFOIL_SPEED_ROWS:-1000000}
 SPEED_SECONDS=${TREFOIL_SPEED_SECONDS:-20}
+# shellcheck disable=SC2206
+SPEED_TESTS=(${TREFOIL_SPEED_TESTS:-${STOCK_TESTS[*]}})
 
 is_measured() { [ "$(awk -F '\t' -v of="$1" 'index($0, of "\t") == 1 { n++ } END { print n + 0 }' "$SPEED/sysbench.tsv")" -gt 0 ]; }
 
@@ -45,7 +47,7 @@ speed_of_test() {
 
 speed_turn() {
     local turn=$1 binlog=$2 engine=$3 test threads key fresh=1
-    for test in "${STOCK_TESTS[@]}"; do
+    for test in "${SPEED_TESTS[@]}"; do
         for threads in "${SPEED_THREADS[@]}"; do
             key=$(printf '%s\t%s\t%s\t%s\t%s' "$turn" "$binlog" "$engine" "$test" "$threads")
             ! is_measured "$key" || continue
