@@ -40,8 +40,9 @@ until_done() {
 
 close_sessions() {
     local name
+    # A client has the pipes of those before it open, too: they end when it does.
+    for name in "${!PIPE[@]}"; do exec {PIPE[$name]}>&-; done
     for name in "${!PIPE[@]}"; do
-        exec {PIPE[$name]}>&-
         wait "${PID[$name]}" 2> /dev/null || true
         rm -f "$WORK/pipe.$name"
     done
