@@ -232,13 +232,23 @@ fetch_rocksdb() {
 fetch_tools() {
     [ ! -x "$ROOT/bin/mariadb-binlog" ] || return 0
     say 'mariadb-dump and mariadb-binlog'
-    own_lists
-    [ -n "$(apt_cache madison mariadb-client)" ] || update_lists
-    mkdir -p "$DIR/tools.part" &&
-        (cd "$DIR/debs" && apt_get download "mariadb-client=$(cat "$DIR/fetched")" >> ../packages.log 2>&1) &&
+    mkdir -p "$DIR/tools.part" && package_of_tools &&
         dpkg-deb -x "$DIR"/debs/mariadb-client_*.deb "$DIR/tools.part" &&
         cp -a "$DIR/tools.part/usr/bin/." "$ROOT/bin/" || { log_tail "$DIR/packages.log"; return 1; }
     rm -rf "$DIR/tools.part"
+}
+
+# The package that they are in, from the folder that is named or the package sources.
+package_of_tools() {
+    local given
+    given=$(find "${TREFOIL_MARIADB_PACKAGES:-$DIR/debs}" -maxdepth 1 -name "mariadb-client_$(sed 's/^[0-9]*://' "$DIR/fetched")_*.deb" | sed -n 1p)
+    if [ -n "$given" ]; then
+        [ -n "$(find "$DIR/debs" -name "$(basename "$given")")" ] || cp "$given" "$DIR/debs/"
+        return
+    fi
+    own_lists
+    [ -n "$(apt_cache madison mariadb-client)" ] || update_lists
+    (cd "$DIR/debs" && apt_get download "mariadb-client=$(cat "$DIR/fetched")" >> ../packages.log 2>&1)
 }
 
 log_tail() { tail -5 "$1" >&2; }
