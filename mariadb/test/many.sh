@@ -7,8 +7,8 @@
 MANY_CONNECTION_KIB=200
 MANY_SESSION_KIB=32
 MANY_TRANSACTION_KIB=16
-MANY_TABLE_KIB=96
-MANY_OPEN_TABLE_KIB=160
+MANY_TABLE_KIB=128
+MANY_OPEN_TABLE_KIB=48
 
 resident_kib() { awk '$1 == "VmRSS:" { print $2 }' "/proc/$SERVER/status"; }
 files_open() { find "/proc/$SERVER/fd" -mindepth 1 | wc -l; }
