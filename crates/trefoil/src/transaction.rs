@@ -521,6 +521,16 @@ impl Transaction {
         open.expect("what is written to is open").entry.clone()
     }
 
+    /// Leaves the gate of a table of which nothing was done since it was entered.
+    pub(crate) fn leave_table(&mut self, table: &TableEntry) {
+        let tables = self.tables.get_mut();
+        if let Some(at) = tables.iter().position(|open| open.entry.id == table.id)
+            && let Some(slot) = tables[at].slot
+        {
+            tables.remove(at).entry.gate.leave(slot);
+        }
+    }
+
     fn leave_tables(&self) {
         for table in self.tables.take() {
             if let Some(slot) = table.slot {

@@ -342,3 +342,47 @@ fn a_gate_is_closed_for_as_long_as_its_writers_take() {
         writers.into_iter().for_each(|writer| assert!(writer.join().unwrap() > 0));
     });
 }
+
+/// Who waited at the gate of a parent that left its name meanwhile is inside that table no more: it can be dropped beside the open
+/// transaction. Guard: `enter_parent` leaves a table whose name it has no more.
+#[test]
+fn a_parent_that_left_its_name_is_dropped_beside_who_waited_for_it() {
+    simulate(|_| {
+        let db = open(&disk());
+        let (_, c) = family(&db, "id");
+        let copy = db.create_table("copy", parents()).unwrap();
+        add(&db, &copy, [1, 1]).unwrap();
+        let mut first = db.begin().unwrap();
+        first.insert(&c, &row([1, 1])).unwrap();
+        let other = db.clone();
+        let leaves = spawn("leaves", move || {
+            let names =
+                ChangeOptions { leave_references: true, unchecked_foreign_keys: true, ..ChangeOptions::default() };
+            let names = ChangeOptions { without_writers: true, lock_timeout: Some(Duration::from_secs(60)), ..names };
+            other.changing(names).rename_table("parents", "before")
+        });
+        sleep(10);
+        let (other, table) = (db.clone(), c.clone());
+        let waits = spawn("waits", move || {
+            let mut tx = patient(&other, Duration::from_secs(60));
+            tx.insert(&table, &row([2, 1])).map(|()| tx)
+        });
+        sleep(10);
+        first.commit().unwrap();
+        leaves.join().unwrap().unwrap();
+        sleep(100);
+        let names = ChangeOptions { leave_references: true, unchecked_foreign_keys: true, ..ChangeOptions::default() };
+        let at_once = ChangeOptions { lock_timeout: Some(Duration::from_secs(1)), ..names };
+        swapping(&db).rename_table("copy", "parents").unwrap();
+        let second = waits.join().unwrap().unwrap();
+        db.changing(at_once).drop_table("before").unwrap();
+        assert!(matches!(db.table("before"), Err(Error::NotFound { .. })));
+        // It is inside the table that has the name.
+        let parents = db.table("parents").unwrap();
+        assert!(matches!(
+            patient(&db, Duration::ZERO).delete_row(&parents, &[1i64.into()]),
+            Err(Error::LockTimeout { .. })
+        ));
+        second.commit().unwrap();
+    });
+}

@@ -176,7 +176,8 @@ impl Transaction {
     /// is none. What is known of foreign keys and parents is that of then.
     ///
     /// A table that leaves its name to another one (ALTER TABLE by a copy) does so when nobody is inside; who comes in behind that
-    /// finds the other one. In between the name is missing, which is waited for.
+    /// finds the other one. In between the name is missing, which is waited for: outside of the table of before, whose drop would
+    /// wait for this transaction.
     fn enter_parent(
         &mut self,
         table: &TableEntry,
@@ -185,6 +186,7 @@ impl Transaction {
     ) -> Result<Option<Arc<TableShape>>> {
         let mut wait = None;
         loop {
+            let mut entered = None;
             let Upward { foreign, parent, comes } = &upwards[n];
             match parent {
                 Some(parent) => {
@@ -194,6 +196,7 @@ impl Transaction {
                         Ok(_) | Err(Error::Dropped { .. }) => {}
                         Err(error) => return Err(error),
                     }
+                    entered = Some(parent.clone()).filter(|_| !was_inside);
                 }
                 None if *comes => {
                     let next = wait.get_or_insert_with(|| self.wait_for_change()).look(foreign.parent())?;
@@ -203,6 +206,10 @@ impl Transaction {
             }
             vfs::thread::point("foreign.parent_entered");
             *upwards = self.upwards(table);
+            let now = upwards[n].parent.as_ref().map(|parent| parent.id);
+            if let Some(before) = entered.filter(|before| now != Some(before.id)) {
+                self.leave_table(&before);
+            }
         }
     }
 
