@@ -81,8 +81,9 @@ impl Engine {
         // What does not fit is found before anybody has to wait.
         let planned = shape.def.schema.with_changes(changes)?;
         self.check_format(planned.format())?;
-        let _parents = self.close_parents(&parents, wait)?;
-        let _alone = self.step_alone(table, "(the whole table, for a change of its columns)", wait)?;
+        let mut all: Vec<_> = parents.iter().map(|parent| (&**parent, foreign::OF_PARENT)).collect();
+        all.push((table, "(the whole table, for a change of its columns)"));
+        let _alone = self.step_alone_in(&all, wait)?;
         vfs::thread::point("alter.closed");
         let _rows = self.catalog_rows.lock();
         let mut def = table.shape().def.clone();

@@ -18,8 +18,11 @@ use crate::ddl::{CatalogChange, Wait};
 use crate::engine::Engine;
 use crate::entry::{Names, TableEntry, TableShape};
 use crate::error::{Error, Result};
-use crate::gate::{GateClosed, GateWait};
+use crate::gate::GateWait;
 use crate::table::{ForeignKey, Schema};
+
+/// What is waited for at a parent.
+pub const OF_PARENT: &str = "(the whole table, for a foreign key that refers to it)";
 
 /// The columns of the parent that a foreign key refers to, or why it can refer to nothing there.
 pub fn bind(foreign: &ForeignKey, child: &Schema, parent: &Schema) -> std::result::Result<Vec<usize>, String> {
@@ -242,17 +245,11 @@ impl Engine {
                 self.check_open()?;
                 if wait.is_over() {
                     self.check_unprepared(parent.name(), parent.id)?;
-                    return Err(wait.timeout(parent, "(the whole table, for a foreign key that refers to it)"));
+                    return Err(wait.timeout(parent, OF_PARENT));
                 }
             }
         }
         Ok(())
-    }
-
-    /// Their gates are closed: nobody changes what foreign keys to be checked refer to.
-    pub fn close_parents<'a>(&self, parents: &'a [Arc<TableEntry>], wait: &Wait<'_>) -> Result<Vec<GateClosed<'a>>> {
-        let why = "(the whole table, for a foreign key that refers to it)";
-        parents.iter().map(|parent| self.close_gate(parent, why, &wait.again())).collect()
     }
 
     /// Tables whose foreign keys follow a change of names at the parent, with their new definitions: `change` gives that.

@@ -294,7 +294,7 @@ fn a_parent_of_busy_children_leaves_its_name_with_nobody_inside() {
     });
 }
 
-/// T1 is inside the gate, waits for T2's row, and T2 waits at the gate: nobody sees that ring. Guard: `close_gate` opens it for a
+/// T1 is inside the gate, waits for T2's row, and T2 waits at the gate: nobody sees that ring. Guard: `close_gates` opens it for a
 /// moment.
 #[test]
 fn a_ring_through_a_gate_that_is_closed_ends() {
@@ -324,7 +324,7 @@ fn a_ring_through_a_gate_that_is_closed_ends() {
 }
 
 /// Transactions that last longer than a gate is closed at first, one of them inside at any time, do not keep a change out for good.
-/// Guard: `close_gate` closes it for longer each time.
+/// Guard: `close_gates` closes it for longer each time.
 #[test]
 fn a_gate_is_closed_for_as_long_as_its_writers_take() {
     simulate(|_| {
@@ -384,5 +384,71 @@ fn a_parent_that_left_its_name_is_dropped_beside_who_waited_for_it() {
             Err(Error::LockTimeout { .. })
         ));
         second.commit().unwrap();
+    });
+}
+
+/// Children (id, parent) without a foreign key, and the change that adds it.
+fn plain_children() -> (Schema, TableChanges) {
+    let columns = Schema::builder().column("id", ColumnType::I64).column("parent", ColumnType::I64);
+    let columns = columns.primary_key(&["id"]);
+    let plain = columns.index(IndexSchema::new("by_parent", &["parent"]).with_options(small_nodes())).build().unwrap();
+    (plain, TableChanges::new().add_foreign_key(ForeignKey::new("of", &["parent"], "parents", &["id"])))
+}
+
+/// A foreign key is added: T1 is inside the child, waits for T2's row, and T2 waits at the parent. Guard: `close_gates` opens all
+/// of them together.
+#[test]
+fn a_ring_through_a_parent_of_a_new_foreign_key_ends() {
+    simulate(|_| {
+        let db = open(&disk());
+        let p = db.create_table("parents", parents()).unwrap();
+        let (plain, adding) = plain_children();
+        let c = db.create_table("children", plain).unwrap();
+        let others = db.create_table("others", parents()).unwrap();
+        [&p, &others].into_iter().for_each(|table| add(&db, table, [1, 1]).unwrap());
+        let mut first = patient(&db, Duration::from_secs(60));
+        first.insert(&c, &row([1, 1])).unwrap();
+        let mut second = patient(&db, Duration::from_secs(60));
+        assert!(second.delete_row(&others, &[1i64.into()]).unwrap());
+        let (other, table) = (db.clone(), c.clone());
+        let change = spawn("changes", move || changing(&other).alter_table(&table, &adding));
+        sleep(10);
+        let parent = p.clone();
+        let second = spawn("second", move || second.insert(&parent, &row([2, 1])).and_then(|()| second.commit()));
+        sleep(10);
+        let began = Instant::now();
+        assert!(!first.delete_row(&others, &[1i64.into()]).unwrap(), "it waits for the second one");
+        first.commit().unwrap();
+        second.join().unwrap().unwrap();
+        change.join().unwrap().unwrap();
+        assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    });
+}
+
+/// While a backup keeps the catalog, who adds a foreign key keeps nobody out of its tables. Guard: `step_alone_in` opens all gates
+/// before it waits for the step.
+#[test]
+fn parents_are_open_while_a_backup_keeps_the_catalog() {
+    simulate(|_| {
+        let db = open(&disk());
+        let p = db.create_table("parents", parents()).unwrap();
+        let (plain, adding) = plain_children();
+        let c = db.create_table("children", plain).unwrap();
+        add(&db, &p, [1, 1]).unwrap();
+        let change = std::cell::Cell::new(None);
+        let around = |moment: &mut dyn FnMut()| {
+            let (other, table, adding) = (db.clone(), c.clone(), adding.clone());
+            change.set(Some(spawn("changes", move || changing(&other).alter_table(&table, &adding))));
+            sleep(100);
+            for (table, numbers) in [(&p, [2, 1]), (&c, [1, 1])] {
+                let mut tx = patient(&db, Duration::ZERO);
+                tx.insert(table, &row(numbers)).unwrap();
+                tx.commit().unwrap();
+            }
+            moment();
+            std::ops::ControlFlow::Continue(())
+        };
+        db.backup().moment(&around).to("/backup").unwrap();
+        change.take().unwrap().join().unwrap().unwrap();
     });
 }

@@ -179,7 +179,7 @@ impl Engine {
         table: &'a TableEntry,
         to: &str,
         wait: &Wait<'_>,
-    ) -> Result<(Option<GateClosed<'a>>, Step<'a>)> {
+    ) -> Result<(Vec<GateClosed<'a>>, Step<'a>)> {
         let has_unaware = || {
             let (names, shape) = (self.names.read(), table.shape());
             // One that comes back to its name was written to under it.
@@ -188,19 +188,17 @@ impl Engine {
             !is_back && columns.any(|columns| !shape.def.schema.has_whole_primary_key(&columns))
         };
         if wait.options().without_writers {
-            let (closed, step) = self.step_alone(table, "(the whole table, to be renamed)", wait)?;
-            return Ok((Some(closed), step));
+            return self.step_alone(table, "(the whole table, to be renamed)", wait);
         }
         loop {
             if has_unaware() {
-                let (closed, step) =
-                    self.step_alone(table, "(the whole table, for the tables that refer to its new name)", wait)?;
-                return Ok((Some(closed), step));
+                let why = "(the whole table, for the tables that refer to its new name)";
+                return self.step_alone(table, why, wait);
             }
             let step = self.steps.take(|| wait.look())?;
             // A child may have been made meanwhile.
             if !has_unaware() {
-                return Ok((None, step));
+                return Ok((Vec::new(), step));
             }
         }
     }

@@ -4,9 +4,9 @@
 //!    is read of the definition from there on stays so; a table that was dropped or renamed meanwhile is found to be so.
 //! 2. **Writers**, if it cannot go beside them: its gate is closed, and those inside leave. For one that is prepared, which may
 //!    take days, it is not kept closed: that would keep every other writer of the table out. Nor is it for good for others: it is
-//!    opened for a moment after a second, after two more, after four, and so on. Schedule: T1 is inside, T2 comes to the closed
-//!    gate, T1 waits for T2, for a row or because T2 commits first on a replica; nobody knows of that ring, and it ends when T2
-//!    is let in.
+//!    opened for a moment after a second, after two more, after four, and so on.
+//!    Of several tables all are closed and opened together. Schedule: T1 is inside, T2 comes to the closed gate, T1 waits for T2,
+//!    for a row or because T2 commits first on a replica; nobody knows of that ring, and it ends when T2 is let in.
 //! 3. **The step in the catalog**, a commit: one at a time in the whole database ([`Steps`](crate::gate::Steps)). A backup holds
 //!    steps up for long: a gate is opened again until it is over.
 //!
@@ -60,9 +60,14 @@ impl<'a> Wait<'a> {
         self.options
     }
 
+    /// For so long it may still last.
+    fn left(&self) -> Duration {
+        self.timeout.saturating_sub(self.began.elapsed())
+    }
+
     /// True once it has lasted as long as it may.
     pub fn is_over(&self) -> bool {
-        self.began.elapsed() >= self.timeout
+        self.left().is_zero()
     }
 
     /// How long to wait before the next look, however long it has lasted; an error if it is not wanted any more.
@@ -73,7 +78,7 @@ impl<'a> Wait<'a> {
     /// The same, and an error if it has lasted as long as it may.
     fn look_in_time(&self, why: impl FnOnce() -> Error) -> Result<Duration> {
         self.options.check()?;
-        let left = self.timeout.saturating_sub(self.began.elapsed());
+        let left = self.left();
         if left.is_zero() { Err(why()) } else { Ok(left.min(LOOK)) }
     }
 
@@ -146,9 +151,19 @@ impl Engine {
         table: &'a TableEntry,
         why: &str,
         wait: &Wait<'_>,
-    ) -> Result<(GateClosed<'a>, Step<'a>)> {
+    ) -> Result<(Vec<GateClosed<'a>>, Step<'a>)> {
+        self.step_alone_in(&[(table, why)], wait)
+    }
+
+    /// The same of several tables, each with what is said of the wait for its writers. None of them is closed while another one is
+    /// opened for a moment, nor while the catalog is kept: who waits there would still be kept out, and so a ring would be.
+    pub fn step_alone_in<'a>(
+        &'a self,
+        tables: &[(&'a TableEntry, &str)],
+        wait: &Wait<'_>,
+    ) -> Result<(Vec<GateClosed<'a>>, Step<'a>)> {
         loop {
-            let closed = self.close_gate(table, why, &wait.again())?;
+            let closed = self.close_gates(tables, &wait.again())?;
             if let Some(step) = self.steps.take_unless_kept() {
                 return Ok((closed, step));
             }
@@ -161,12 +176,12 @@ impl Engine {
     pub fn wait_for_writers(&self, table: &TableEntry, wait: &Wait<'_>) -> Result<()> {
         self.check_open()?;
         let _turn = self.turn_of(table, wait)?;
-        self.close_gate(table, "(the whole table, to be read as it will stay)", wait).map(drop)
+        self.close_gates(&[(table, "(the whole table, to be read as it will stay)")], wait).map(drop)
     }
 
-    /// 2.
-    pub fn close_gate<'a>(&self, table: &'a TableEntry, why: &str, wait: &Wait<'_>) -> Result<GateClosed<'a>> {
-        let prepared = || self.check_unprepared(table.name(), table.id);
+    /// 2, of all these tables at once: each time they are closed one behind the other, and opened together.
+    fn close_gates<'a>(&self, tables: &[(&'a TableEntry, &str)], wait: &Wait<'_>) -> Result<Vec<GateClosed<'a>>> {
+        let prepared = || tables.iter().try_for_each(|(table, _)| self.check_unprepared(table.name(), table.id));
         let mut closed_for = CLOSED;
         loop {
             let opened = Instant::now();
@@ -177,14 +192,17 @@ impl Engine {
             }
             let closing = Instant::now();
             let mut opens = false;
-            let closed = table.gate.close(|| match prepared() {
-                Err(held) if closing.elapsed() >= LOOK => Err(held),
-                Ok(()) if closing.elapsed() >= closed_for => {
-                    opens = true;
-                    Err(wait.timeout(table, why))
-                }
-                held => wait.look_in_time(|| held.err().unwrap_or_else(|| wait.timeout(table, why))),
-            });
+            let close = |&(table, why): &(&'a TableEntry, &str)| {
+                table.gate.close(|| match prepared() {
+                    Err(held) if closing.elapsed() >= LOOK => Err(held),
+                    Ok(()) if closing.elapsed() >= closed_for => {
+                        opens = true;
+                        Err(wait.timeout(table, why))
+                    }
+                    held => wait.look_in_time(|| held.err().unwrap_or_else(|| wait.timeout(table, why))),
+                })
+            };
+            let closed: Result<Vec<_>> = tables.iter().map(close).collect();
             match closed {
                 Err(Error::HeldByPrepared { .. }) if !wait.is_over() => {}
                 Err(late) if opens => {
