@@ -452,3 +452,24 @@ fn parents_are_open_while_a_backup_keeps_the_catalog() {
         change.take().unwrap().join().unwrap().unwrap();
     });
 }
+
+/// Transactions that take two fifths of what a change may wait, one of them inside at any time, do not make it fail. Guard: the last
+/// time a gate is closed for all that is left.
+#[test]
+fn the_last_time_a_gate_is_closed_for_all_that_is_left() {
+    simulate(|_| {
+        let db = open(&disk());
+        let (p, c) = family(&db, "id");
+        let enough = Arc::new(AtomicBool::new(false));
+        let writers = [(100, 10_000), (200, 5_000)].map(|(from, then)| {
+            let writer = writes_children(&db, &c, from, 20_000, &enough);
+            sleep(then);
+            writer
+        });
+        let changes = TableChanges::new().add_nullable("more", ColumnType::I64, Value::Null);
+        let wait = ChangeOptions { lock_timeout: Some(Duration::from_secs(50)), ..ChangeOptions::default() };
+        db.changing(wait).alter_table(&p, &changes).unwrap();
+        enough.store(true, Ordering::Relaxed);
+        writers.into_iter().for_each(|writer| assert!(writer.join().unwrap() > 0));
+    });
+}

@@ -4,7 +4,7 @@
 //!    is read of the definition from there on stays so; a table that was dropped or renamed meanwhile is found to be so.
 //! 2. **Writers**, if it cannot go beside them: its gate is closed, and those inside leave. For one that is prepared, which may
 //!    take days, it is not kept closed: that would keep every other writer of the table out. Nor is it for good for others: it is
-//!    opened for a moment after a second, after two more, after four, and so on.
+//!    opened for a moment after a second, after two more, after four, and so on, until less would be left than the next of these.
 //!    Of several tables all are closed and opened together. Schedule: T1 is inside, T2 comes to the closed gate, T1 waits for T2,
 //!    for a row or because T2 commits first on a replica; nobody knows of that ring, and it ends when T2 is let in.
 //! 3. **The step in the catalog**, a commit: one at a time in the whole database ([`Steps`](crate::gate::Steps)). A backup holds
@@ -191,6 +191,10 @@ impl Engine {
                 vfs::thread::sleep(wait.look_in_time(|| held)?);
             }
             let closing = Instant::now();
+            // Less would be left behind it than the next time takes: then it is this one's, at least half of the whole wait.
+            if closed_for > CLOSED && wait.left() < closed_for * 3 {
+                closed_for = wait.left();
+            }
             let mut opens = false;
             let close = |&(table, why): &(&'a TableEntry, &str)| {
                 table.gate.close(|| match prepared() {
