@@ -56,8 +56,9 @@ private:
   bool m_is_held= false;
 };
 
-/* Commits wait for so long at a time, and have so long in between. */
-const double try_seconds= 1;
+/* Commits wait for so long at a time, and have so long in between. Less than the shortest lock_wait_timeout but 0: a commit that does
+   not get its lock in that time is rolled back. */
+const double try_seconds= 0.3;
 const ulong rest_microseconds= 300000;
 /* The engine's log is kept meanwhile, so it is not for long. */
 const double all_tries_seconds= 60;
