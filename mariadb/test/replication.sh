@@ -230,16 +230,27 @@ replicated_round() {
 
 . "$HERE/test/replicas.sh"
 
-# Lines of what was run before: round, seconds, ok or FAILED, the seed. What stands there is not run again.
-rounds_done() { if [ -s "${TREFOIL_REPLICATION_LOG:-}" ]; then wc -l < "$TREFOIL_REPLICATION_LOG"; else echo 0; fi; }
-seconds_done() { if [ -s "${TREFOIL_REPLICATION_LOG:-}" ]; then awk -F '\t' '{ s += $2 } END { print s + 0 }' "$TREFOIL_REPLICATION_LOG"; else echo 0; fi; }
+# Lines of what was run before: round, or `checks` of replicas.sh, seconds, ok or FAILED, the seed. What stands there is not run again,
+# but checks that failed; a round that failed makes all of them fail. $1: what awk counts.
+log_says() { if [ -s "${TREFOIL_REPLICATION_LOG:-}" ]; then awk -F '\t' "$1"' END { print n + 0 }' "$TREFOIL_REPLICATION_LOG"; else echo 0; fi; }
 
-logged_round() {
-    local before=$FAILED began=$SECONDS outcome=ok
-    replicated_round "$1"
+log_outcome() {
+    local what=$1 began=$2 before=$3 seed=$4 outcome=ok
     ((FAILED == before)) || outcome=FAILED
     [ -z "${TREFOIL_REPLICATION_LOG:-}" ] ||
-        printf '%s\t%s\t%s\t%s\n' "$1" "$((SECONDS - began))" "$outcome" "$2" >> "$TREFOIL_REPLICATION_LOG"
+        printf '%s\t%s\t%s\t%s\n' "$what" "$((SECONDS - began))" "$outcome" "$seed" >> "$TREFOIL_REPLICATION_LOG"
+}
+
+logged_round() {
+    local before=$FAILED began=$SECONDS
+    replicated_round "$1"
+    log_outcome "$1" "$began" "$before" "$2"
+}
+
+logged_checks() {
+    local before=$FAILED began=$SECONDS
+    replica_checks "$1"
+    log_outcome checks "$began" "$before" "$2"
 }
 
 # Rounds until they have taken so many seconds in sum, each kind at least once; before them what needs no luck. `short`: three rounds. With
@@ -249,13 +260,14 @@ replication() {
     RANDOM=$seed FROM=0 WITH_LOG=0
     say "replication of seed $seed (TREFOIL_REPLICATION_SEED)"
     sides
-    first=$(rounds_done)
+    first=$(log_says '$1 != "checks" { n++ }')
+    FAILED=$((FAILED + $(log_says '$1 != "checks" && $3 == "FAILED" { n++ }')))
     if [ -n "${TREFOIL_REPLICATION_ONLY:-}" ]; then
         REPLICATION_ROUNDS=("$TREFOIL_REPLICATION_ONLY")
-    elif ((!first)); then
-        replica_checks "${2:-}"
+    elif [ "$(log_says '$1 == "checks" && $3 == "ok" { n++ }')" = 0 ]; then
+        logged_checks "${2:-}" "$seed"
     fi
-    SECONDS=$(seconds_done)
+    SECONDS=$(log_says '$1 != "checks" { n += $2 }')
     for ((n = first; n < ${#REPLICATION_ROUNDS[@]} || SECONDS < seconds; n++)); do
         [ "${2:-}" != short ] || ((n < 3)) || break
         # An odd number of kinds: each is run with and without in turns.
