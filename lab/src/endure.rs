@@ -53,6 +53,7 @@ pub fn endure(options: &Endure) -> Result<(), Failure> {
             budget_bytes: plan.budget_bytes,
             io: None,
             compression: None,
+            price: lab_target::Price::Int,
             disk,
             seed: SEED,
         };

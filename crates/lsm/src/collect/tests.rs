@@ -118,8 +118,9 @@ const FRESH: Says = Says::Fresh;
 #[test]
 fn a15_a_delete_goes_with_the_fresh_put_below_it() {
     let below = crate::run::tests::bare(6, (b"a", b"z"), (CommitTs(1), CommitTs(5)));
-    let over =
-        |snapshots: &[u64]| Collection::new(view(100, snapshots), Elsewhere::new(CommitTs(70), &[below.clone()]));
+    let over = |snapshots: &[u64]| {
+        Collection::new(view(100, snapshots), Elsewhere::new(CommitTs(70), std::slice::from_ref(&below)))
+    };
     assert!(fates(&over(&[]), &[(50, DELETE), (30, FRESH)]).is_empty());
     assert_eq!(fates(&over(&[]), &[(50, DELETE), (30, PUT)]), [(50, DELETE)]);
     // One after the other, down to what was there before.
@@ -130,7 +131,7 @@ fn a15_a_delete_goes_with_the_fresh_put_below_it() {
     assert_eq!(fates(&over(&[40]), &[(50, DELETE), (30, FRESH)]), [(50, DELETE), (30, FRESH)]);
     assert!(fates(&over(&[29]), &[(50, DELETE), (30, FRESH)]).is_empty());
     assert!(fates(&over(&[50]), &[(50, DELETE), (30, FRESH)]).is_empty(), "who is behind both sees neither");
-    let late = Collection::new(view(49, &[]), Elsewhere::new(CommitTs(70), &[below.clone()]));
+    let late = Collection::new(view(49, &[]), Elsewhere::new(CommitTs(70), std::slice::from_ref(&below)));
     assert_eq!(fates(&late, &[(50, DELETE), (30, FRESH)]), [(50, DELETE), (30, FRESH)]);
     // An update is between: not the next older one.
     assert_eq!(fates(&over(&[]), &[(50, DELETE), (40, PUT), (30, FRESH)]), [(50, DELETE)]);
