@@ -161,6 +161,50 @@ fn passwords_are_in_no_file_and_in_no_message() {
     assert!(text(&file.stderr).contains("no server answers"), "{}", text(&file.stderr));
 }
 
+/// A mark in a password is no beginning of parameters; the copy of a plan's file lacks passwords however they are written there,
+/// and those of targets that no run has.
+#[test]
+fn passwords_are_hidden_however_they_are_written() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let plan = r#"name = "secret"
+[[target]]
+name = "model"
+use = "model"
+[[target]]
+name = "far"
+use = "postgres://me:a?s3cr1@127.0.0.1:1/d?protocol=text"
+[[target]]
+name = "near"
+use = "mysql://me:x?s3cr2@127.0.0.1:1/d?engine=innodb"
+[[target]]
+name = "escaped"
+use = "postgres://me:s3cr3@127.0.0.1:1/d"
+[[target]]
+name = "unused"
+use = "postgres://me:a/'<>&s3cr4@127.0.0.1:1/d"
+[[run]]
+name = "one"
+targets = ["model", "far", "near", "escaped"]
+workload = "ibench"
+rows = "1k"
+steps = ["l.i0"]
+"#;
+    std::fs::write(dir.join("secret.toml"), plan).unwrap();
+    let run = lab(dir, &["run", "secret.toml", "--out", "plan"]);
+    assert_eq!(run.status.code(), Some(0), "{}", text(&run.stderr));
+    let dry = lab(dir, &["run", "secret.toml", "--dry-run"]);
+    let said = [&run.stdout, &run.stderr, &dry.stdout, &dry.stderr].map(|it| text(it)).concat();
+    for (place, all) in [("messages", said), ("plan", all_text(&dir.join("plan")))] {
+        assert!(!all.contains("s3cr") && all.contains("me:***@127.0.0.1:1/d"), "{place}: {all}");
+    }
+    let copy = std::fs::read_to_string(dir.join("plan/plan.toml")).unwrap();
+    assert_eq!(copy.matches("me:***@127.0.0.1:1/d").count(), 4, "{copy}");
+    std::fs::write(dir.join("copy.toml"), copy).unwrap();
+    let again = lab(dir, &["run", "copy.toml", "--dry-run"]);
+    assert_eq!(again.status.code(), Some(0), "{}", text(&again.stderr));
+}
+
 /// Where nothing can be written, that is said before anything is run, and by which folder.
 #[test]
 fn a_folder_that_cannot_be_written_is_named() {

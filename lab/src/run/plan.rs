@@ -7,6 +7,7 @@
 //! | `keys`, `options` | which keys there are: a plan's own, and those of the workloads, which are their options |
 //! | `read` | from the file to a plan that can be carried out |
 //! | `resolved` | that plan, `plan.json` of its folder |
+//! | `copied` | the file as the folder has it |
 //! | `schedule` | the order of turns, and how long they take |
 //! | `execute` | carrying it out |
 //! | `show` | its folder: tables of the study, report, list, verify |
@@ -16,6 +17,7 @@
 //! done is never run again, and an interrupted turn is run from its beginning, because a database in the middle of a step
 //! cannot be continued.
 
+mod copied;
 mod execute;
 pub mod keys;
 mod near;

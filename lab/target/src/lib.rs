@@ -8,6 +8,7 @@
 //! | [`tpcc`] | what TPC-C asks of an engine |
 //! | [`spec`] | the target string, `name:key=value,…` |
 //! | [`secret`] | passwords in target strings, and texts without them |
+//! | [`url`] | where the URL of a server is cut |
 //! | [`counted`] | what Trefoil writes, by file |
 //! | [`limited`] | a disk that is slower or smaller than the machine's |
 //! | [`registry`] | from a target string to an open target |
@@ -39,6 +40,7 @@ pub mod spec;
 pub mod sysbench;
 pub mod tpcc;
 pub mod trefoil;
+pub mod url;
 
 pub use api::{
     Ability, Counters, Description, Durability, IoMode, PointRow, RangeQuery, Result, Session, Setup, Sizes, Target,

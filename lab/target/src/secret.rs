@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::url::Url;
+
 /// Stands where a password was.
 pub const STARS: &str = "***";
 
@@ -18,9 +20,7 @@ impl fmt::Debug for Secret {
 /// User and password of a URL as they stand in it; nothing where there is no password.
 #[must_use]
 pub fn user_and_password(target: &str) -> Option<(&str, &str)> {
-    let (_, rest) = target.split_once("://")?;
-    let rest = rest.split_once('?').map_or(rest, |(rest, _)| rest);
-    let (user, password) = rest.rsplit_once('@').and_then(|(who, _)| who.split_once(':'))?;
+    let (user, password) = Url::of(target)?.who?.split_once(':')?;
     (!password.is_empty()).then_some((user, password))
 }
 
@@ -77,6 +77,20 @@ mod tests {
         );
         for text in ["mysql://root@host:3306/db", "http://127.0.0.1:80/ a:b@c", "no address", "x://"] {
             assert_eq!(masked(text), text);
+        }
+    }
+
+    #[test]
+    fn a_password_with_a_question_mark_is_hidden() {
+        for (target, shown) in [
+            ("postgres://me:a?b@h/d?tls=on", "postgres://me:***@h/d?tls=on"),
+            ("postgres://me:a?b@h/d", "postgres://me:***@h/d"),
+            ("mysql://me:a@b?c=d@h/d?engine=innodb", "mysql://me:***@h/d?engine=innodb"),
+            ("mysql://me:a@h/d?engine=innodb&ca=/a@b", "mysql://me:***@h/d?engine=innodb&ca=/a@b"),
+        ] {
+            assert_eq!(masked_target(target), shown);
+            assert_eq!(masked_target(shown), shown);
+            assert_eq!(masked_text(&format!("`{target}`"), &[target.to_owned()]), format!("`{shown}`"));
         }
     }
 

@@ -8,6 +8,7 @@ use std::fmt;
 
 use crate::api::{Result, TargetError};
 use crate::secret::{Secret, masked_target};
+use crate::url::Url;
 
 /// The parameter that holds what kind of server `server:` starts.
 pub const PRODUCT: &str = "product";
@@ -36,10 +37,9 @@ impl TargetSpec {
         if text.trim() != text || text.is_empty() {
             return Err(usage("empty, or blanks around it; example: trefoil:structure=btree".into()));
         }
-        if let Some((scheme, rest)) = text.split_once("://") {
-            let parameters = rest.split_once('?').map_or("", |(_, parameters)| parameters);
-            let parameters = parameters_of(parameters, &['&']).map_err(usage)?;
-            return Ok(TargetSpec { text: shown, whole, name: scheme.into(), version: None, parameters });
+        if let Some(url) = Url::of(text) {
+            let parameters = parameters_of(url.parameters, &['&']).map_err(usage)?;
+            return Ok(TargetSpec { text: shown, whole, name: url.scheme.into(), version: None, parameters });
         }
         let (head, tail) = text.split_once(':').unwrap_or((text, ""));
         if text.ends_with(':') {

@@ -17,9 +17,11 @@ use lab_measure::environment::counting_note;
 use lab_measure::result::StepResult;
 use lab_target::{TargetSpec, registry};
 
+use super::copied::without_passwords;
 use super::resolved::{FOLDER, Resolved, folder_of};
 use super::schedule::{self, Ready, told};
 use super::show;
+use super::source::Source;
 use crate::across::{compare_checksums, with_medians};
 use crate::cli::Plan;
 use crate::folder::{Folder, LeftOut, RUNS, RunRecord, State, Turn};
@@ -102,8 +104,7 @@ fn made_folder(plan: &Resolved, options: &Plan) -> Result<PathBuf, Failure> {
     }
     if let Some(file) = &options.file {
         // For whoever reads the folder; what counts is plan.json.
-        let text = fs::read_to_string(file).map_err(|error| Failure::io("read", file, &error))?;
-        crate::folder::write_whole(&folder.join("plan.toml"), &plan.without_passwords(&text))?;
+        crate::folder::write_whole(&folder.join("plan.toml"), &without_passwords(&Source::read(file)?)?)?;
     }
     plan.write(&folder)?;
     if options.out.is_none() {

@@ -14,6 +14,7 @@ use std::collections::BTreeMap;
 use lab_measure::study::{self, number_names};
 use lab_target::secret::masked_target;
 use lab_target::spec::PRODUCT;
+use lab_target::url::Url;
 use lab_target::{TargetSpec, known_targets, registry};
 
 use super::keys;
@@ -434,7 +435,12 @@ fn with_parameter(text: &str, key: &str, value: &str) -> String {
         true => (&['&'], '?'),
         false => (&[',', '?', '&'], ':'),
     };
-    let Some((head, tail)) = text.split_once(first) else { return format!("{text}{first}{key}={value}") };
+    let cut = match Url::of(text) {
+        // There may be a mark in a password.
+        Some(url) => (!url.parameters.is_empty()).then_some((url.head, url.parameters)),
+        None => text.split_once(first),
+    };
+    let Some((head, tail)) = cut else { return format!("{text}{first}{key}={value}") };
     let keep = |part: &&str| part.split_once('=').is_none_or(|(name, _)| name != key);
     let mut parts: Vec<String> = tail.split(separators).filter(keep).map(str::to_owned).collect();
     parts.push(format!("{key}={value}"));

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::{Component, Path, PathBuf};
 
 use lab_measure::study;
-use lab_target::secret::{masked_target, masked_text};
+use lab_target::secret::masked_target;
 use serde::{Deserialize, Serialize};
 
 use crate::folder::{State, read_json, write_json};
@@ -121,12 +121,6 @@ impl Resolved {
     fn shown(&self) -> Vec<Part> {
         let row = |row: &Row| Row { name: row.name.clone(), target: masked_target(&row.target) };
         self.parts.iter().map(|part| Part { rows: part.rows.iter().map(row).collect(), ..part.clone() }).collect()
-    }
-
-    /// A text without the passwords of its targets.
-    pub fn without_passwords(&self, text: &str) -> String {
-        let rows = self.parts.iter().flat_map(|part| part.rows.iter().map(|row| row.target.clone()));
-        masked_text(text, &rows.collect::<Vec<_>>())
     }
 
     /// Whether two are the same work.

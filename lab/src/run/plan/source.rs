@@ -7,6 +7,7 @@ use std::fmt::Display;
 use std::fs;
 use std::path::Path;
 
+use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::near::did_you_mean;
@@ -21,11 +22,13 @@ pub struct Source {
     pub text: String,
 }
 
-/// A value and the byte at which it begins.
+/// A value and its bytes in the file.
 #[derive(Clone, Debug)]
 pub struct Located {
     /// Where it begins.
     pub at: usize,
+    /// Where it ends.
+    pub end: usize,
     /// What it is.
     pub value: Value,
 }
@@ -76,11 +79,15 @@ impl Source {
     fn section(&self, at: usize, table: DeTable<'_>) -> Result<Section, Failure> {
         let mut keys = BTreeMap::new();
         for (key, value) in table {
-            let (key_at, at) = (key.span().start, value.span().start);
-            let value = self.value(at, value.into_inner())?;
-            keys.insert(key.into_inner().into_owned(), (key_at, Located { at, value }));
+            let (key_at, value) = (key.span().start, self.located(value)?);
+            keys.insert(key.into_inner().into_owned(), (key_at, value));
         }
         Ok(Section { at, keys })
+    }
+
+    fn located(&self, value: Spanned<DeValue<'_>>) -> Result<Located, Failure> {
+        let span = value.span();
+        Ok(Located { at: span.start, end: span.end, value: self.value(span.start, value.into_inner())? })
     }
 
     fn value(&self, at: usize, value: DeValue<'_>) -> Result<Value, Failure> {
@@ -90,12 +97,7 @@ impl Source {
             DeValue::Float(number) => Value::Word(number.as_str().replace('_', "")),
             DeValue::Boolean(flag) => Value::Flag(flag),
             DeValue::Array(items) => {
-                let mut list = Vec::new();
-                for item in items {
-                    let at = item.span().start;
-                    list.push(Located { at, value: self.value(at, item.into_inner())? });
-                }
-                Value::List(list)
+                Value::List(items.into_iter().map(|item| self.located(item)).collect::<Result<_, _>>()?)
             }
             DeValue::Table(table) => Value::Section(self.section(at, table)?),
             DeValue::Integer(_) | DeValue::Datetime(_) => {
@@ -150,7 +152,7 @@ impl Section {
     pub fn take_section(&mut self, source: &Source, key: &str) -> Result<Section, Failure> {
         match self.take(key) {
             None => Ok(Section { at: self.at, ..Section::default() }),
-            Some(Located { value: Value::Section(section), at }) => Ok(Section { at, ..section }),
+            Some(Located { value: Value::Section(section), at, .. }) => Ok(Section { at, ..section }),
             Some(other) => Err(source.mistake(other.at, format!("`{key}` has to be a section: [{key}]"))),
         }
     }

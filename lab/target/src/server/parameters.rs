@@ -8,6 +8,7 @@ use super::{passwords, postgres};
 use crate::api::{Result, TargetError};
 use crate::secret::{STARS, Secret, masked_text};
 use crate::spec::{PRODUCT, TargetSpec};
+use crate::url::{PARAMETERS, Url};
 
 /// A server that can be started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -168,11 +169,8 @@ impl Parameters {
         };
         let (place, known): (Place, &[&str]) = match product {
             Some(product) => (private(&mut spec, product, &engine).map_err(usage)?, known_of(product)),
-            None if is_postgres => (
-                Place::RunningPostgres(address(&mut spec).map_err(usage)?),
-                &["protocol", "socket", "passfile", "tls", "ca"],
-            ),
-            None => (running(&mut spec).map_err(usage)?, &["engine", "protocol", "socket", "passfile", "tls", "ca"]),
+            None if is_postgres => (Place::RunningPostgres(address(&mut spec).map_err(usage)?), &PARAMETERS[1..]),
+            None => (running(&mut spec).map_err(usage)?, &PARAMETERS),
         };
         spec.finish(known)?;
         Ok(Parameters { engine, protocol, place })
@@ -226,13 +224,8 @@ fn private(spec: &mut TargetSpec, product: Product, engine: &Engine) -> Result<P
 /// `postgres://user:password@host:port/database`; a password that is not there is looked for elsewhere.
 fn address(spec: &mut TargetSpec) -> Result<postgres::Address, String> {
     let text = spec.whole.0.clone();
-    let rest = text.split_once("://").map_or("", |(_, rest)| rest);
-    let rest = rest.split_once('?').map_or(rest, |(rest, _)| rest);
-    let (at_and_database, who) = match rest.rsplit_once('@') {
-        Some((who, rest)) => (rest, who),
-        None => (rest, ""),
-    };
-    let (at, database) = at_and_database.split_once('/').unwrap_or((at_and_database, ""));
+    let (who, place) = Url::of(&text).map_or(("", ""), |url| (url.who.unwrap_or_default(), url.place));
+    let (at, database) = place.split_once('/').unwrap_or((place, ""));
     let (user, password) = who.split_once(':').map_or((who, None), |(user, password)| (user, Some(password)));
     let (host, port) = match at.rsplit_once(':') {
         Some((host, port)) => (host, port.parse().map_err(|_| format!("`{port}` is no port"))?),
@@ -241,14 +234,15 @@ fn address(spec: &mut TargetSpec) -> Result<postgres::Address, String> {
     if user.is_empty() || database.is_empty() || database.contains('/') {
         return Err("whose database, and which? postgres://user:password@host:port/database".into());
     }
+    let (socket, tls) = socket_and_tls(spec)?;
     let mut address = postgres::Address {
         host: if host.is_empty() { "localhost".into() } else { host.into() },
         port,
-        socket: spec.take("socket").map(PathBuf::from),
+        socket,
         user: plain(user)?,
         password: password.filter(|password| *password != STARS).map(plain).transpose()?.map(Secret),
         database: plain(database)?,
-        tls: Tls::of(spec)?,
+        tls,
     };
     address.password = passwords::of_postgres(spec, &address, password == Some(STARS))?;
     Ok(address)
@@ -257,11 +251,16 @@ fn address(spec: &mut TargetSpec) -> Result<postgres::Address, String> {
 /// `mysql://user:password@host:port/database`, with the password from elsewhere where it is not there.
 fn running(spec: &mut TargetSpec) -> Result<Place, String> {
     let text = spec.whole.0.clone();
-    let url = text.split_once('?').map_or(text.as_str(), |(url, _)| url);
-    let opts = mysql::Opts::from_url(url).map_err(|error| {
-        let what = masked_text(&error.to_string(), std::slice::from_ref(&text));
+    let Url { head: url, who, .. } = Url::of(&text).ok_or("it is no URL")?;
+    let strange = |what: String| {
         format!("{what}; in a user's name or a password / ? # @ and % are written %2F %3F %23 %40 and %25")
-    })?;
+    };
+    if who.is_some_and(|who| who.contains(['/', '?', '#'])) {
+        // The client would cut it there, and complain of the rest of the password in clear.
+        return Err(strange("a part of the address is no part of a URL".into()));
+    }
+    let opts = mysql::Opts::from_url(url)
+        .map_err(|error| strange(masked_text(&error.to_string(), std::slice::from_ref(&text))))?;
     if opts.get_db_name().is_none() {
         return Err("which database? mysql://user@host:port/database?engine=innodb".into());
     }
@@ -269,10 +268,24 @@ fn running(spec: &mut TargetSpec) -> Result<Place, String> {
     let password = given.filter(|password| *password != STARS).map(|password| Secret(password.to_owned()));
     let password = match password {
         Some(password) => Some(password),
-        None => passwords::of_mysql(spec, opts.get_user().unwrap_or_default(), given == Some(STARS))?,
+        None => {
+            let (user, host) = (opts.get_user().unwrap_or_default(), opts.get_ip_or_hostname());
+            passwords::of_mysql(spec, user, &host, given == Some(STARS))?
+        }
     };
-    let socket = spec.take("socket").map(PathBuf::from);
-    Ok(Place::Running { url: Secret(url.to_owned()), socket, password, tls: Tls::of(spec)? })
+    let (socket, tls) = socket_and_tls(spec)?;
+    Ok(Place::Running { url: Secret(url.to_owned()), socket, password, tls })
+}
+
+/// A socket is a file of this machine, on which nothing is encrypted: who asks for both would believe it was.
+fn socket_and_tls(spec: &mut TargetSpec) -> Result<(Option<PathBuf>, Tls), String> {
+    match (spec.take("socket").map(PathBuf::from), Tls::of(spec)?) {
+        (Some(socket), Tls::Verified(_) | Tls::Unverified) => Err(format!(
+            "tls= with socket={}: nothing is encrypted on a socket; leave one of them out",
+            socket.display()
+        )),
+        both => Ok(both),
+    }
 }
 
 /// A part of a URL without its percent signs.
@@ -342,6 +355,22 @@ mod tests {
     }
 
     #[test]
+    fn a_password_with_a_question_mark_is_read_and_hidden() {
+        let spec = TargetSpec::parse("postgres://me:a?b@h/d?protocol=text").unwrap();
+        assert_eq!(spec.text, "postgres://me:***@h/d?protocol=text");
+        let Place::RunningPostgres(address) = Parameters::parse(spec).unwrap().place else { panic!("PostgreSQL") };
+        assert_eq!((address.host.as_str(), address.password), ("h", Some(Secret("a?b".into()))));
+        for text in [
+            "mysql://me:1?s3cr@h/d?engine=innodb",
+            "mysql://me:1/s3cr?x@h/d?engine=innodb",
+            "postgres://me:a?s3cr@h/d?x=y",
+        ] {
+            let message = parse(text).unwrap_err().to_string();
+            assert!(message.contains("me:***@h/d") && !message.contains("s3cr"), "{message}");
+        }
+    }
+
+    #[test]
     fn mistakes_are_named() {
         for (text, word) in [
             ("server:oracle?engine=innodb", "mariadb, mysql, postgres"),
@@ -367,8 +396,17 @@ mod tests {
             ("mysql://root@localhost/test?engine=innodb&tls=on&ca=/nowhere", "/nowhere"),
             ("mysql://root@localhost/test?engine=innodb&passfile=/nowhere", "/nowhere"),
             ("mysql://root:a/b@localhost/test?engine=innodb", "written %2F"),
-            ("mysql://ro:***@localhost/test?engine=innodb&passfile=/dev/null", "not kept in run folders"),
-            ("postgres://ro:***@localhost/test?passfile=/dev/null", "not kept in run folders"),
+            ("mysql://root:1?b@h/d?engine=innodb", "written %2F %3F"),
+            ("mysql://root@localhost/test?engine=innodb&tls=on&socket=/a", "leave one"),
+            ("postgres://me@localhost/test?tls=unverified&socket=/a", "leave one"),
+            (
+                "mysql://ro:***@localhost/test?engine=innodb&passfile=/dev/null",
+                "passfile=/dev/null: no password for ro at",
+            ),
+            (
+                "postgres://ro:***@db.example/test?passfile=/dev/null",
+                "passfile=/dev/null: no line for db.example:5432:test:ro",
+            ),
             ("postgres://me@localhost/test?sslmode=require", "no parameter `sslmode`"),
             ("postgres://me@localhost/test?passfile=/nowhere", "/nowhere"),
         ] {

@@ -197,6 +197,7 @@ mod tests {
         );
         // The password may stand elsewhere.
         std::fs::write(&cnf, "[client]\npassword = \"a b\"\n").unwrap();
+        std::fs::set_permissions(&cnf, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
         let elsewhere =
             format!("mysql://coded@127.0.0.78:3306/lab?engine=innodb&tls=unverified&passfile={}", cnf.display());
         super::super::open(TargetSpec::parse(&elsewhere).unwrap(), &setup(dir.path())).unwrap();
