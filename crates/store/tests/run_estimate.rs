@@ -76,6 +76,4 @@ fn entries_of_unlike_sizes_are_counted() {
     near(&alike(1000), &alike(4000), 3000);
     near(&at(1000), &at(5000), 4000);
     near(&at(10_100), &at(11_900), 1800);
-    near(&alike(0), &at(20_000), 32_000);
-    near(&at(4000), &at(11_000), 3002);
 }
