@@ -217,9 +217,9 @@ fn a_referenced_page_gets_a_second_chance() {
 /// What nobody has read goes before what somebody has, however long ago. Guard: `insert_spare` is `insert`.
 #[test]
 fn a_spare_page_leaves_first() {
-    let b = bench("spare", 64);
-    let read: Vec<_> = (0..32).map(|id| b.load(id)).collect();
-    let spare: Vec<_> = (32..64)
+    let b = bench("spare", 2048);
+    let read: Vec<_> = (0..1024).map(|id| b.load(id)).collect();
+    let spare: Vec<_> = (1024..2048)
         .map(|id| {
             let page = FakePage::new(&b.cache, id, b.cache.grant(PAGE).unwrap().into_charge());
             let weak: std::sync::Weak<FakePage> = Arc::downgrade(&page);
@@ -227,10 +227,11 @@ fn a_spare_page_leaves_first() {
             page
         })
         .collect();
-    spare[3].referenced.store(true, Ordering::SeqCst);
-    assert_eq!(b.step().unwrap().evicted_pages, 4);
-    assert_eq!((resident(&read).len(), resident(&spare).len()), (32, 28));
-    assert!(spare[3].is_resident(), "it was read");
+    spare.iter().step_by(2).for_each(|page| page.referenced.store(true, Ordering::SeqCst));
+    let evicted = b.step().unwrap().evicted_pages as usize;
+    assert!(evicted > 0, "memory is short");
+    assert_eq!((resident(&read).len(), resident(&spare).len()), (1024, 1024 - evicted));
+    assert!(spare.iter().step_by(2).all(|page| page.is_resident()), "these were read");
 }
 
 #[test]

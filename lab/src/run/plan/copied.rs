@@ -58,8 +58,8 @@ use = "model" # s
 name = "c"
 [[target]]
 name = "d"
-use = "postgres://\u006de:\
-   s3cr4?\u0040x@h/d"
+use = """postgres://\u006de:\
+   s3cr4?\u0040x@h/d"""
 "#;
         let copied = without_passwords(&Source { name: "p.toml".into(), text: text.into() }).unwrap();
         let wanted = r#"# mysql://me:***@h/d, of before
