@@ -360,18 +360,30 @@ fn a_disk_that_is_full_is_said_by_a_server() {
     let mut command = lab(&["run", "ibench", "--target", &target, "--rows", "20k", "--rows-i1", "100m", "--quiet"]);
     command.args(["--steps", "l.i0,l.x,l.i1", "--settle-seconds", "0", "--budget", "32m", "--io", "buffered"]);
     command.args(["--dir", &data.display().to_string(), "--out", &out.display().to_string()]);
-    let child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
     let began = Instant::now();
     while std::fs::read_dir(out.join("steps")).map_or(0, |entries| entries.flatten().count()) < 2 {
         assert!(began.elapsed() < Duration::from_secs(120), "no step is finished");
         std::thread::sleep(Duration::from_millis(20));
     }
-    // All that is left but a little.
+    // All that is left but a little, of which the server may take more meanwhile. It writes no more than it deletes: what is left has to be less than
+    // it takes for itself.
     let ballast = std::fs::File::create(data.join("ballast")).unwrap();
-    let _ = rustix::fs::statvfs(&data).map(|disk| {
+    let mut filled = 0;
+    while child.try_wait().unwrap().is_none() {
+        let disk = rustix::fs::statvfs(&data).unwrap();
         let left = disk.f_bavail * disk.f_frsize;
-        rustix::fs::fallocate(&ballast, rustix::fs::FallocateFlags::empty(), 0, left.saturating_sub(2 << 20))
-    });
+        if left > 256 << 10
+            && rustix::fs::fallocate(&ballast, rustix::fs::FallocateFlags::empty(), filled, left / 2).is_ok()
+        {
+            filled += left / 2;
+        }
+        if began.elapsed() > Duration::from_secs(120) {
+            let _ = child.kill();
+            panic!("a full disk, and the run goes on");
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
     let output = child.wait_with_output().unwrap();
     let complaint = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{complaint}");
