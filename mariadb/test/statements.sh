@@ -67,27 +67,29 @@ check_options_any_case() {
     case $(value 'CREATE TABLE s.bad (a INT, KEY (a) CLUSTERING=5) ENGINE=TREFOIL' 2>&1) in *ERROR*) ;; *) echo 'CLUSTERING=5 was taken' ;; esac
 }
 
-# Of values of which a few are in most rows, and most in few. Statements of few rows: what one of many has written is a run at
-# first, of which less is known (docs/LIMITS.md).
+# Of values of which a few are in most rows, and most in few; what statements of few rows have written, and what one of all has,
+# a run that may not be drained yet.
 check_estimates() {
-    local structure low n
+    local structure low n rows
     RANDOM=5
     for structure in btree betree lsm; do
-        {
-            echo "CREATE OR REPLACE TABLE e (id INT PRIMARY KEY, k INT, KEY k (k)) ENGINE=TREFOIL STRUCTURE=$structure;"
-            for ((n = 1; n < 30000; n += 500)); do
-                echo "INSERT INTO e SELECT seq, POW(seq * 7919 % 30011 / 30011.0, 8) * 1000000 FROM seq_${n}_to_$((n + 499));"
-            done
-            echo 'ANALYZE TABLE e;'
-        } | client s > "$WORK/analyzed"
-        for ((n = 0; n < 50; n++)); do
-            low=$((RANDOM * RANDOM % (1 << (n % 20 + 1))))
-            printf '%s;\n' "EXPLAIN SELECT COUNT(*) FROM e FORCE INDEX (k) WHERE k BETWEEN $low AND $((low + 1 + RANDOM % (1 << (n % 15 + 1))))"
-        done > "$WORK/explains"
-        sed 'p; s/^EXPLAIN //' "$WORK/explains" | client -N -B s | awk -F '\t' -v structure="$structure" '
-            NF > 8 { rows = $9; ranges += $4 == "range"; next }
-            { if (rows > 2 * $1 + 1 || 2 * rows + 1 < $1) print structure ": a range of " $1 " rows is taken for " rows; most = $1 > most ? $1 : most }
-            END { if (ranges < 50 || most < 5000) print structure ": " ranges " ranges, the longest of " most " rows" }'
+        for rows in 500 30000; do
+            {
+                echo "CREATE OR REPLACE TABLE e (id INT PRIMARY KEY, k INT, KEY k (k)) ENGINE=TREFOIL STRUCTURE=$structure;"
+                for ((n = 1; n < 30000; n += rows)); do
+                    echo "INSERT INTO e SELECT seq, POW(seq * 7919 % 30011 / 30011.0, 8) * 1000000 FROM seq_${n}_to_$((n + rows - 1));"
+                done
+                echo 'ANALYZE TABLE e;'
+            } | client s > "$WORK/analyzed"
+            for ((n = 0; n < 50; n++)); do
+                low=$((RANDOM * RANDOM % (1 << (n % 20 + 1))))
+                printf '%s;\n' "EXPLAIN SELECT COUNT(*) FROM e FORCE INDEX (k) WHERE k BETWEEN $low AND $((low + 1 + RANDOM % (1 << (n % 15 + 1))))"
+            done > "$WORK/explains"
+            sed 'p; s/^EXPLAIN //' "$WORK/explains" | client -N -B s | awk -F '\t' -v "of=$structure, $rows rows a statement" '
+                NF > 8 { rows = $9; ranges += $4 == "range"; next }
+                { if (rows > 2 * $1 + 1 || 2 * rows + 1 < $1) print of ": a range of " $1 " rows is taken for " rows; most = $1 > most ? $1 : most }
+                END { if (ranges < 50 || most < 5000) print of ": " ranges " ranges, the longest of " most " rows" }'
+        done
     done
 }
 
