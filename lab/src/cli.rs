@@ -9,6 +9,7 @@ mod endure;
 mod fetch;
 mod flame;
 mod plan;
+pub mod resume;
 mod serve;
 mod sysbench;
 mod tpcc;
@@ -407,8 +408,8 @@ pub struct Ibench {
 /// Options that every workload has.
 #[derive(Clone, Debug, Args)]
 pub struct Common {
-    /// Engine under test, repeatable
-    #[arg(long = "target", value_name = "TARGET", default_value = crate::run::DEFAULT_TARGET)]
+    /// Engine under test, repeatable [default: trefoil]
+    #[arg(long = "target", value_name = "TARGET")]
     pub targets: Vec<String>,
 
     /// Unmeasured seconds before each step that has a length
@@ -472,7 +473,8 @@ pub struct Common {
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
 
-    /// Go on with an interrupted run: finished targets and repetitions are kept; other options come from its plan
+    /// Go on with an interrupted run: finished targets and repetitions are kept. What it does is in its folder, and cannot be given
+    /// again; but --target, for a password, which no folder has
     #[arg(long, value_name = "RUN", conflicts_with = "out")]
     pub resume: Option<PathBuf>,
 

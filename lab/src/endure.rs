@@ -6,7 +6,7 @@
 //! | [`load`] | clients, deleter and looks of one part |
 //! | [`judge`] | conditions, as pure functions of the seconds |
 //!
-//! Steps: (1) the plan is written, or found to be that of the folder; (2) each part that is not done begins with a fresh database of
+//! Steps: (1) the folder is locked, and the plan written, or found to be that of the folder; (2) each part that is not done begins with a fresh database of
 //! `rows` rows, is driven second by second, each second appended, and then noted as done; (3) the conditions are judged from what was
 //! kept, printed and written.
 
@@ -14,6 +14,7 @@ pub mod judge;
 pub mod keep;
 pub mod load;
 
+use std::collections::BTreeMap;
 use std::time::Instant;
 
 use lab_target::{DiskLimits, Durability, Setup, TargetSpec, registry};
@@ -23,7 +24,7 @@ use crate::outcome::Failure;
 use crate::run::interrupt_flag;
 
 use judge::{Condition, Seconds};
-use keep::{Folder, Outcome, Plan, Second};
+use keep::{Folder, Outcome, Plan, Second, Verdict};
 use load::{Load, Work};
 
 /// The parts of a proof, in order.
@@ -40,13 +41,16 @@ pub fn endure(options: &Endure) -> Result<(), Failure> {
     let spec = TargetSpec::parse(&options.target)?;
     registry::check(&spec)?;
     let interrupt = interrupt_flag()?;
+    let _held = keep::lock(&options.out)?;
+    // Before anything is opened.
+    let memory_before = load::resident_bytes();
     let folder = Folder::open(&options.out, &plan)?;
     for part in parts(plan.proof) {
         if folder.outcome(part)?.is_some() {
             eprintln!("{part}: done before");
             continue;
         }
-        let (disk, work) = asked(&plan, &folder, part)?;
+        let (rows, disk, work) = asked(&plan, &folder, part)?;
         let setup = Setup {
             dir: folder.database()?,
             durability: Durability::Write,
@@ -58,66 +62,100 @@ pub fn endure(options: &Endure) -> Result<(), Failure> {
             seed: SEED,
         };
         registry::check_disk(&spec, &setup.disk)?;
-        let memory_before = load::resident_bytes();
+        load::forget_peak()?;
         let target = registry::open(&spec, &setup)?;
         let load = Load::new(&*target, work, interrupt.clone());
         let begun = Instant::now();
-        let filled = load.fill(plan.rows)?;
+        let filled = load.fill(rows)?;
         let attempt = folder.attempt(part)?;
-        eprintln!("{part}: {} rows in {:.0} s; now {} s", plan.rows, begun.elapsed().as_secs_f64(), work.seconds);
+        eprintln!("{part}: {rows} rows in {:.0} s; now {} s", begun.elapsed().as_secs_f64(), work.seconds);
         load.drive(|second| {
             print_second(part, &second, work.seconds);
             folder.append(part, attempt, &second)
         })?;
         let outcome = Outcome {
             attempt,
+            filled_rows: rows,
             filled_bytes: filled,
             disk_size: disk.size_bytes,
             rate: work.rate,
             memory_before,
             budget_bytes: load::budget_of(&*target, plan.budget_bytes),
+            settings: target.describe().settings,
         };
         drop(load);
         target.close()?;
         drop(target);
         folder.note_done(part, &outcome)?;
     }
-    let conditions = judged(&plan, &folder)?;
-    folder.keep_verdict(&conditions)?;
+    let (conditions, target) = judged(&plan, &folder)?;
+    folder.keep_verdict(&Verdict { conditions: &conditions, target: &target, not_covered: NOT_COVERED })?;
     conditions.iter().for_each(|condition| println!("{condition}"));
+    let said: Vec<String> = SAID.iter().filter_map(|name| Some(format!("{name} {}", target.get(*name)?))).collect();
+    println!(
+        "target {}: {}",
+        plan.target,
+        if said.is_empty() { "says nothing of itself".into() } else { said.join(", ") }
+    );
+    println!("not covered: {NOT_COVERED}");
     let missed = conditions.iter().filter(|condition| !condition.holds).count();
     if missed == 0 { Ok(()) } else { Err(Failure::Regression(format!("{missed} of the conditions do not hold"))) }
 }
 
-/// The disk and the work of a part.
-fn asked(plan: &Plan, folder: &Folder, part: &str) -> Result<(DiskLimits, Work), Failure> {
+/// The rows that a part begins with, its disk and its work.
+fn asked(plan: &Plan, folder: &Folder, part: &str) -> Result<(u64, DiskLimits, Work), Failure> {
     let work = Work { seconds: plan.seconds, clients: plan.clients, rate: None, deletes: false, holds: false };
     Ok(match part {
-        "deletes" => (DiskLimits::default(), Work { deletes: true, ..work }),
-        "search" => (DiskLimits::default(), Work { seconds: plan.search_seconds, ..work }),
+        "deletes" => {
+            // As large all the time as the other is on average.
+            let (alone, seconds) = folder.done("alone", plan.seconds)?;
+            let rows = judge::mean_rows(alone.filled_rows, &seconds) as u64;
+            (rows, DiskLimits::default(), Work { deletes: true, ..work })
+        }
+        "search" => (plan.rows, DiskLimits::default(), Work { seconds: plan.search_seconds, ..work }),
         "soak" => {
-            let (search, seconds) = folder.done("search")?;
+            let (search, seconds) = folder.done("search", plan.search_seconds)?;
             let rate = plan.share as f64 / 100.0 * judge::highest_rate(&seconds);
+            if rate <= 0.0 {
+                return Err(Failure::Failed(format!(
+                    "the search inserted no row in the second half of its {} s, so there is no rate to keep: give another --out and \
+                     more --search-seconds",
+                    plan.search_seconds
+                )));
+            }
             let rows = rate * plan.seconds as f64;
-            let disk_bytes = judge::disk_bytes(search.filled_bytes, &seconds, rows);
+            let disk_bytes = judge::disk_bytes(search.filled_bytes, &seconds, rows).ok_or_else(|| {
+                Failure::Usage(format!(
+                    "{}: does not tell its bytes on disk, by which a soak sizes its disk",
+                    plan.target
+                ))
+            })?;
             let budget = search.budget_bytes.unwrap_or(0);
             // What is in memory has to find room, and a reserve of 64 MiB beside it: that decides in small proofs alone.
             let size = (disk_bytes * 100 / plan.full).max(disk_bytes + 4 * budget + (128 << 20));
             let disk = DiskLimits { size_bytes: Some(size), ..DiskLimits::default() };
-            (disk, Work { rate: Some(rate), holds: true, ..work })
+            (plan.rows, disk, Work { rate: Some(rate), holds: true, ..work })
         }
-        _ => (DiskLimits::default(), work),
+        _ => (plan.rows, DiskLimits::default(), work),
     })
 }
 
-fn judged(plan: &Plan, folder: &Folder) -> Result<Vec<Condition>, Failure> {
-    let [first, second] = parts(plan.proof);
-    let ((_, before), (outcome, seconds)) = (folder.done(first)?, folder.done(second)?);
-    Ok(match plan.proof {
-        Proof::GcDebt => judge::gc_debt(&before, &seconds),
-        Proof::Soak => judge::soak(plan, &outcome, &seconds),
-    })
+/// The conditions, and what the target said about itself in the second part.
+fn judged(plan: &Plan, folder: &Folder) -> Result<(Vec<Condition>, BTreeMap<String, String>), Failure> {
+    let [first, second] = parts(plan.proof).map(|part| folder.done(part, plan.seconds_of(part)));
+    let (first, second) = (first?, second?);
+    let conditions = match plan.proof {
+        Proof::GcDebt => judge::gc_debt(&first, &second),
+        Proof::Soak => judge::soak(plan, &second.0, &second.1),
+    };
+    Ok((conditions, second.0.settings))
 }
+
+/// What is printed of the target's settings; verdict.json has them all.
+const SAID: [&str; 7] = ["primary", "secondary", "shape", "compression", "io", "budget", "durability"];
+
+/// Neither proof says anything about it.
+const NOT_COVERED: &str = "bytes written and processor time a row, ranges, look-ups by key (points)";
 
 fn print_second(part: &str, second: &Second, of: u64) {
     // Each second of a short one, one in ten of a long one.
@@ -129,8 +167,8 @@ fn print_second(part: &str, second: &Second, of: u64) {
             second.deleted,
             second.worst_us as f64 / 1e3,
             second.min_key_us as f64 / 1e3,
-            second.dead,
-            second.disk_bytes >> 20
+            second.dead.map_or_else(|| "unknown".into(), |dead| dead.to_string()),
+            second.disk_bytes.unwrap_or(0) >> 20
         );
     }
 }

@@ -54,13 +54,15 @@ mod verify;
 
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{CommandFactory, FromArgMatches};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    let arguments = match cli::Arguments::try_parse() {
+    let read = cli::Arguments::command().try_get_matches();
+    let passed_over = read.as_ref().ok().and_then(cli::resume::passed_over);
+    let arguments = match read.and_then(|matches| cli::Arguments::from_arg_matches(&matches)) {
         Ok(arguments) => arguments,
         Err(error) => {
             // Help and version are results and go to stdout; mistakes go to stderr.
@@ -68,6 +70,13 @@ fn main() -> ExitCode {
             return if error.use_stderr() { outcome::USAGE.into() } else { ExitCode::SUCCESS };
         }
     };
+    if let Some(option) = passed_over {
+        eprintln!(
+            "lab: --{option} is of a run's beginning, and the folder that --resume names has it: leave it out, or leave --resume out \
+             to begin anew"
+        );
+        return outcome::USAGE.into();
+    }
     let unbuilt = |what: &str| Err(outcome::Failure::Usage(format!("unsupported: `{what}` is not built yet")));
     let result = match arguments.command {
         cli::Command::Run { workload, plan } => match workload {

@@ -49,20 +49,26 @@ pub use tpcc::tpcc;
 pub const DEFAULT_TARGET: &str = "trefoil";
 
 /// Runs a workload: what `plan` makes of its own options, or what a run that is gone on with has. Returns the results.
-pub fn run(options: &Common, plan: impl FnOnce() -> Result<AnyPlan, Failure>) -> Result<Vec<StepResult>, Failure> {
+pub fn run(
+    options: &Common,
+    workload: &str,
+    plan: impl FnOnce() -> Result<AnyPlan, Failure>,
+) -> Result<Vec<StepResult>, Failure> {
     if options.sample {
         crate::sample::check()?;
     }
+    let options = &with_targets(options);
     let (folder, mut record, group) = match &options.resume {
         Some(path) => {
             let (folder, record) = Folder::open(path)?;
+            check_resumed(options, workload, path, &record)?;
             let group = record.setup.memory_limit_bytes.map(MemoryGroup::enter).transpose()?;
             (folder, record, group)
         }
         None => begin(options, plan()?)?,
     };
     // What a folder has of a target lacks its password.
-    let targets = if options.resume.is_some() { &record.targets } else { &options.targets };
+    let targets = if options.targets.is_empty() { &record.targets } else { &options.targets };
     let (specs, by_group) = checked_targets(targets, &record.setup.disk)?;
     let dir = options.dir.as_deref().unwrap_or(&folder.path);
     let disk_group = by_group.then(|| DiskGroup::enter(&record.setup.disk, dir)).transpose()?;
@@ -109,6 +115,35 @@ pub fn run(options: &Common, plan: impl FnOnce() -> Result<AnyPlan, Failure>) ->
     conclude(options, &record, &keeper)?;
     outcome?;
     Ok(keeper.results())
+}
+
+/// The options with the target that is meant where none is named.
+fn with_targets(options: &Common) -> Common {
+    let mut options = options.clone();
+    if options.targets.is_empty() && options.resume.is_none() {
+        options.targets.push(DEFAULT_TARGET.to_owned());
+    }
+    options
+}
+
+/// Refuses to go on with another run than the one that was begun.
+fn check_resumed(options: &Common, workload: &str, path: &Path, record: &RunRecord) -> Result<(), Failure> {
+    if record.workload != workload {
+        let (begun, path) = (&record.workload, path.display());
+        return Err(Failure::Usage(format!(
+            "{path} is a run of {begun}: lab run {begun} --resume {path} goes on with it"
+        )));
+    }
+    let named: Vec<String> = options.targets.iter().map(|target| masked_target(target)).collect();
+    let begun: Vec<String> = record.targets.iter().map(|target| masked_target(target)).collect();
+    if named.is_empty() || named == begun {
+        return Ok(());
+    }
+    Err(Failure::Usage(format!(
+        "--target {}: the run that --resume names has {}; leave --target out, or give it the same ones, with their passwords",
+        named.join(" --target "),
+        begun.join(" and ")
+    )))
 }
 
 /// Processors alone are measured where the data are in memory.

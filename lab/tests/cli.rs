@@ -243,7 +243,18 @@ fn ctrl_c_keeps_partial_results_and_the_run_can_be_resumed() {
     for command in [&["verify", "run"][..], &["show", "run"], &["report", "run"]] {
         assert_eq!(lab(dir.path(), command).status.code(), Some(0), "{command:?}");
     }
-    let output = lab(dir.path(), &["run", "ibench", "--resume", "run", "--format", "json"]);
+    // What it does is in its folder: who says something else is told, and the run stays as it is.
+    for (arguments, words) in [
+        (&["run", "ibench", "--resume", "run", "--rows", "2k"][..], "--rows is of a run's beginning"),
+        (&["run", "ibench", "--resume", "run", "--target", "trefoil"], "the run that --resume names has model"),
+        (&["run", "sysbench", "--resume", "run"], "run is a run of ibench: lab run ibench --resume run"),
+    ] {
+        let output = lab(dir.path(), arguments);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {}", text(&output.stderr));
+        assert!(text(&output.stderr).contains(words), "{arguments:?}: {}", text(&output.stderr));
+        assert_eq!(read("run.json")["state"], "interrupted");
+    }
+    let output = lab(dir.path(), &["run", "ibench", "--resume", "run", "--target", "model", "--format", "json"]);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     let results: Value = serde_json::from_slice(&output.stdout).unwrap();
     let repeats: Vec<String> = results.as_array().unwrap().iter().map(|result| result["repeat"].to_string()).collect();
@@ -280,7 +291,7 @@ fn sysbench_runs_every_number_of_clients_on_every_number_of_tables() {
         (&["--tests", "hot-point"][..], "no test is called `hot-point`"),
         (&["--tests", "insert,insert"], "given twice"),
         (&["--tables", "40"], "100 a table"),
-        (&["--form", "2023"], "the forms are 2017 and today"),
+        (&["--form", "2023"], "the forms are 2017, today and all"),
     ] {
         let output = of(more);
         assert_eq!((output.status.code(), text(&output.stderr).contains(words)), (Some(2), true), "{more:?}");

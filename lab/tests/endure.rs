@@ -28,11 +28,15 @@ fn text(bytes: &[u8]) -> String {
 /// The conditions of a proof that came to its end, whatever they are.
 fn verdict(dir: &Path, out: &str, output: &Output) -> Vec<Value> {
     let said = text(&output.stdout);
-    let conditions: Vec<Value> =
-        serde_json::from_slice(&std::fs::read(dir.join(out).join("verdict.json")).unwrap()).unwrap();
+    let verdict = std::fs::read(dir.join(out).join("verdict.json"));
+    let verdict: Value =
+        serde_json::from_slice(&verdict.unwrap_or_else(|_| panic!("{}", text(&output.stderr)))).unwrap();
+    let conditions = verdict["conditions"].as_array().unwrap().clone();
     let missed = conditions.iter().filter(|condition| condition["holds"] == false).count();
     assert_eq!(output.status.code(), Some(if missed == 0 { 0 } else { 3 }), "{said}{}", text(&output.stderr));
-    assert_eq!((said.lines().count(), said.matches("MISSED").count()), (conditions.len(), missed), "{said}");
+    // The last two lines are the target, and what is not covered.
+    assert_eq!((said.lines().count(), said.matches("MISSED").count()), (conditions.len() + 2, missed), "{said}");
+    assert!(said.contains("not covered: bytes"), "{said}");
     conditions
 }
 
@@ -48,7 +52,7 @@ fn seconds(dir: &Path, out: &str, part: &str, attempt: &str) -> Vec<(u64, u64)> 
 fn gc_debt_in_seconds_goes_on_where_it_was_broken_off() {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path();
-    let run = format!("endure gc-debt --out proof --seconds 3 {SMALL}");
+    let run = format!("endure gc-debt --out proof --seconds 5 {SMALL}");
     // Killed within the second part.
     let mut broken = command(dir, &run).spawn().unwrap();
     let begun = Instant::now();
@@ -56,21 +60,25 @@ fn gc_debt_in_seconds_goes_on_where_it_was_broken_off() {
         assert!(begun.elapsed() < Duration::from_secs(120) && broken.try_wait().unwrap().is_none());
         std::thread::sleep(Duration::from_millis(20));
     }
+    let second = lab(dir, &run);
+    assert_eq!(second.status.code(), Some(2), "{}", text(&second.stderr));
+    assert!(text(&second.stderr).contains("another process"), "{}", text(&second.stderr));
     broken.kill().unwrap();
     broken.wait().unwrap();
     // Its last line was cut off.
     let lines = dir.join("proof/seconds.tsv");
     let whole = std::fs::read(&lines).unwrap();
     std::fs::write(&lines, &whole[..whole.len() - 3]).unwrap();
-    let other = lab(dir, &run.replace("--seconds 3", "--seconds 4"));
+    let other = lab(dir, &run.replace("--seconds 5", "--seconds 4"));
     assert_eq!(other.status.code(), Some(2), "{}", text(&other.stderr));
     assert!(text(&other.stderr).contains("another --out"), "{}", text(&other.stderr));
     let output = lab(dir, &run);
     assert!(text(&output.stderr).contains("alone: done before"), "{}", text(&output.stderr));
     let conditions = verdict(dir, "proof", &output);
-    assert_eq!(conditions.len(), 4);
+    assert_eq!(conditions.len(), 5);
+    assert!(text(&output.stdout).contains("io ") && text(&output.stdout).contains("primary "));
     let (alone, deletes) = (seconds(dir, "proof", "alone", "1"), seconds(dir, "proof", "deletes", "2"));
-    assert_eq!((alone.len(), deletes.len()), (3, 3));
+    assert_eq!((alone.len(), deletes.len()), (5, 5));
     assert!(alone.iter().all(|(inserted, deleted)| *inserted > 0 && *deleted == 0), "{alone:?}");
     assert!(deletes.iter().all(|(inserted, deleted)| *inserted > 0 && *deleted > 0), "{deletes:?}");
     // All parts are done: only the verdict comes again.
@@ -95,4 +103,21 @@ fn a_soak_in_seconds_keeps_to_its_rate_on_a_small_disk() {
     // A fifth of what was possible: no machine is so busy that it would be exceeded.
     let inserted: u64 = kept.iter().map(|(inserted, _)| inserted).sum();
     assert!(inserted as f64 <= 3.2 * 0.2 * highest, "{kept:?} at {highest}");
+}
+
+#[test]
+fn what_a_target_does_not_tell_is_missed_and_a_folder_of_another_build_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let run = "endure gc-debt --out proof --seconds 3 --rows 1k --target null";
+    let conditions = verdict(dir, "proof", &lab(dir, run));
+    let dead: Vec<_> = conditions.iter().filter(|condition| condition["found"] == "not measured").collect();
+    assert!(dead.len() == 1 && dead[0]["holds"] == false, "{conditions:?}");
+    let plan = dir.join("proof/plan.json");
+    let mut kept: Value = serde_json::from_slice(&std::fs::read(&plan).unwrap()).unwrap();
+    kept["commit"] = "another".into();
+    std::fs::write(&plan, kept.to_string()).unwrap();
+    let other = lab(dir, run);
+    assert_eq!(other.status.code(), Some(2), "{}", text(&other.stderr));
+    assert!(text(&other.stderr).contains("another build"), "{}", text(&other.stderr));
 }

@@ -156,6 +156,10 @@ fn passwords_are_in_no_file_and_in_no_message() {
     };
     assert!(again("NOTHING").contains("not kept in run folders"), "{}", again("NOTHING"));
     assert!(again("MYSQL_PWD").contains("no server answers"), "{}", again("MYSQL_PWD"));
+    // So has the target, named again.
+    let named = lab(dir, &["run", "ibench", "--resume", "run", "--target", "model", "--target", target]);
+    assert!(text(&named.stderr).contains("no server answers"), "{}", text(&named.stderr));
+    assert!(!text(&named.stderr).contains("s3,cr"), "{}", text(&named.stderr));
     // The plan's file has it still.
     let file = lab(dir, &["run", "secret.toml", "--resume", "plan"]);
     assert!(text(&file.stderr).contains("no server answers"), "{}", text(&file.stderr));

@@ -30,24 +30,108 @@ fn without_perf_nothing_is_begun() {
         .output()
         .unwrap();
     assert_eq!(output.status.code(), Some(2));
-    assert!(text(&output.stderr).contains("--sample needs perf, install"), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("--sample: it needs perf, install"), "{}", text(&output.stderr));
     assert!(!dir.path().join("bench-results").exists());
+}
+
+/// Whether perf may sample here, or a line that says what is skipped.
+fn perf_samples() -> bool {
+    let perf = ["record", "--quiet", "--event=cpu-clock", "--output=/dev/null", "--", "true"];
+    let works = Command::new("perf").args(perf).output().is_ok_and(|output| output.status.success());
+    if !works {
+        let required = std::env::var("TREFOIL_REQUIRE").unwrap_or_default();
+        assert!(!required.split(',').any(|part| part == "perf"), "TREFOIL_REQUIRE asks for perf, which may not sample");
+        let _ = writeln!(std::io::stderr(), "skipped: sampled stacks, install linux-perf and allow it to sample");
+    }
+    works
+}
+
+fn json(dir: &Path, path: &str) -> Value {
+    serde_json::from_slice(&std::fs::read(dir.join(path)).unwrap()).unwrap()
+}
+
+const PLAN: &str = r#"name = "small"
+[[target]]
+name = "first"
+use = "model"
+[[target]]
+name = "gone"
+use = "postgres://nobody@127.0.0.1:1/nowhere"
+[[run]]
+name = "one"
+workload = "ibench"
+rows = "2k"
+steps = ["l.i0", "l.x", "qr100"]
+seconds = 1
+settle_seconds = 0
+"#;
+
+/// Each part of a plan has its sampled repetition behind all turns; what could not be had is not sampled either.
+#[test]
+fn a_plan_is_sampled_behind_its_turns_and_in_no_number() {
+    if !perf_samples() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    std::fs::write(dir.join("small.toml"), PLAN).unwrap();
+    let output = lab(dir, "run small.toml --out plan --sample");
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let turn = text(&output.stderr).find("repetition 1 of 1").unwrap();
+    assert!(turn < text(&output.stderr).find("sampled and in no number").unwrap(), "{}", text(&output.stderr));
+    let part = json(dir, "plan/parts/one/run.json");
+    assert_eq!((part.get("is_sampled"), part["turns_done"].as_array().unwrap().len()), (None, 1));
+    assert_eq!(json(dir, "plan/parts/one/sampled/run.json")["is_sampled"], true);
+    assert_eq!(json(dir, "plan/parts/one/results.json").as_array().unwrap().len(), 3);
+    let flames = std::fs::read_dir(dir.join("plan/parts/one/sampled/flames")).unwrap().flatten();
+    let mut names: Vec<String> = flames.map(|file| file.file_name().to_string_lossy().into_owned()).collect();
+    names.retain(|name| name.contains("qr100"));
+    assert_eq!(names, ["t01-c01-qr100.folded"], "of the target that was there");
+    assert!(std::fs::read_to_string(dir.join("plan/report.html")).unwrap().contains("<svg class=\"flame\""));
+    assert!(lab(dir, "verify plan").status.success());
+    assert!(lab(dir, "flame plan/parts/one --step qr100 -o one.svg").status.success());
+}
+
+/// Of all programs there are gdb and sleep alone.
+#[test]
+fn where_perf_is_not_gdb_looks_at_the_stacks() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let gdb = std::env::var("PATH").unwrap_or_default();
+    let Some(gdb) = gdb.split(':').map(|place| Path::new(place).join("gdb")).find(|gdb| gdb.is_file()) else {
+        let _ = writeln!(std::io::stderr(), "skipped: stacks by gdb, install gdb");
+        return;
+    };
+    std::fs::create_dir(dir.join("bin")).unwrap();
+    std::os::unix::fs::symlink(gdb, dir.join("bin/gdb")).unwrap();
+    let run = RUN.replace("--seconds 1", "--seconds 4");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_lab"));
+    command.args(run.split_whitespace()).args(["--out", "run"]).current_dir(dir).env("PATH", dir.join("bin"));
+    let output = command.output().unwrap();
+    let said = text(&output.stderr);
+    if output.status.code() == Some(2) && said.contains("ptrace") {
+        let _ = writeln!(std::io::stderr(), "skipped: stacks by gdb, which may not look at other processes here");
+        return;
+    }
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    let stacks = std::fs::read_to_string(dir.join("run/sampled/flames/t01-c01-qr100.folded")).unwrap();
+    assert!(stacks.lines().any(|line| line.contains("workload/src/worker.rs")), "{stacks}");
+    assert!(!stacks.contains("sample/gdb.rs"), "who looks is not looked at: {stacks}");
+    let log = std::fs::read_to_string(dir.join("run/sampled/log.txt")).unwrap();
+    assert!(log.contains("by the clock on the wall"), "{log}");
+    assert_eq!(json(dir, "run/results.json").as_array().unwrap().len(), 3);
 }
 
 #[test]
 fn a_sampled_repetition_is_drawn_and_in_no_number() {
-    let perf = ["record", "--quiet", "--event=cpu-clock", "--output=/dev/null", "--", "true"];
-    if !Command::new("perf").args(perf).output().is_ok_and(|output| output.status.success()) {
-        let required = std::env::var("TREFOIL_REQUIRE").unwrap_or_default();
-        assert!(!required.split(',').any(|part| part == "perf"), "TREFOIL_REQUIRE asks for perf, which may not sample");
-        let _ = writeln!(std::io::stderr(), "skipped: sampled stacks, install linux-perf and allow it to sample");
+    if !perf_samples() {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path();
     let output = lab(dir, &format!("{RUN} --out run"));
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
-    let json = |path: &str| -> Value { serde_json::from_slice(&std::fs::read(dir.join(path)).unwrap()).unwrap() };
+    let json = |path: &str| json(dir, path);
     let (record, results) = (json("run/run.json"), json("run/results.json"));
     assert_eq!((record["turns_done"].as_array().unwrap().len(), results.as_array().unwrap().len()), (1, 3));
     assert_eq!((record.get("is_sampled"), json("run/sampled/run.json")["is_sampled"].clone()), (None, true.into()));

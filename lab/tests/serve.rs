@@ -329,7 +329,7 @@ fn a_run_under_way_is_watched_and_a_killed_one_is_none() {
     assert!(metrics.contains("lab_runs 1\n") && metrics.contains("lab_operations_total{run=\"now\",target=\"model\""));
     child.kill().unwrap();
     child.wait().unwrap();
-    assert!(served.get("/").1.contains("not ended"));
+    assert!(served.get("/").1.contains("interrupted"));
     let (_, metrics) = served.get("/metrics");
     assert!(metrics.contains("lab_runs 0\n") && !metrics.contains("lab_operations_total"), "{metrics}");
 }

@@ -157,6 +157,29 @@ fn a_server_that_runs_is_asked_by_its_url() {
     server.close().unwrap();
 }
 
+/// Of four knobs one works, one is none of this server's, one is taken back by the server, and one it calls old.
+#[test]
+fn a_knob_of_a_server_without_effect_is_told() {
+    if !servers_are_wanted() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let cnf = dir.path().join("own.cnf");
+    let knobs = "innodb_io_capacity=300\nloose_no_such_knob=1\ninnodb_lru_scan_depth=1\ninnodb_page_cleaners=4\n";
+    std::fs::write(&cnf, format!("[mysqld]\n{knobs}")).unwrap();
+    let target = format!("{INNODB}&cnf={}", cnf.display());
+    let arguments = ["run", "ibench", "--target", &target, "--rows", "1k", "--steps", "l.i0", "--format", "json"];
+    results(&run(dir.path(), &arguments));
+    let record: Value = serde_json::from_slice(&std::fs::read(dir.path().join("run/run.json")).unwrap()).unwrap();
+    let described = &record["described"][0];
+    assert_eq!(described["settings"]["innodb_io_capacity"], "300", "the one that works is read back");
+    let notes: Vec<&str> = described["notes"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
+    let about = |knob: &str| notes.iter().filter(|note| note.contains(knob)).count();
+    assert!(notes.contains(&"no_such_knob: the server has no such variable, so it has no effect"), "{notes:?}");
+    assert!(notes.contains(&"innodb_lru_scan_depth: 1 was asked for, 100 is in force"), "{notes:?}");
+    assert_eq!((about("io_capacity"), about("page_cleaners") + about("page-cleaners")), (0, 1), "{notes:?}");
+}
+
 /// The twelve conditions after the load, beside the transactions, after them, and after the server was killed.
 fn tpcc_on(targets: &[&str], clients: &str) {
     let dir = room();
@@ -225,6 +248,25 @@ fn the_insert_benchmark_and_sysbench_on_postgres() {
     for result in results {
         assert!(result["invariants"] == "ok" && result["ops"].as_f64().unwrap() > 0.0, "{result}");
     }
+}
+
+/// The processes of its connections are there when a step has begun: perf goes on with what the server starts.
+#[test]
+fn the_processes_of_postgres_are_sampled() {
+    let perf = ["record", "--quiet", "--event=cpu-clock", "--output=/dev/null", "--", "true"];
+    let may_sample = || Command::new("perf").args(perf).output().is_ok_and(|output| output.status.success());
+    if !is_wanted("TREFOIL_POSTGRES") || !may_sample() {
+        return;
+    }
+    let dir = room();
+    let mut arguments = vec!["run", "ibench", "--target", "server:postgres", "--rows", "3k", "--seconds", "1"];
+    arguments.extend(["--steps", "l.i0,l.x,qr100", "--settle-seconds", "0", "--budget", "64m", "--sample"]);
+    let results = results(&run(dir.path(), &[&arguments[..], &["--format", "json"]].concat()));
+    assert_eq!(results.len(), 3, "what is sampled is in no number");
+    let stacks = std::fs::read_to_string(dir.path().join("run/sampled/flames/t01-c01-qr100.folded")).unwrap();
+    // The loop of a connection's process, and what it is asked to do.
+    assert!(stacks.lines().any(|line| line.contains("PostgresMain;")), "{stacks}");
+    assert!(!stacks.contains("lab_workload::"), "the driver is another process: {stacks}");
 }
 
 /// A server of PostgreSQL that runs is left as it was; what is in the way stays.

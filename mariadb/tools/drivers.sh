@@ -101,10 +101,11 @@ driver_python() {
     [ -f "$program" ] || die "there is no iibench.py in $MYTOOLS"
     "$python" -c 'import MySQLdb' 2> /dev/null || die "$python has no MySQLdb: pip install mysqlclient, or PYTHON=another one"
     local common=("$python" "$program" --dbms=mysql --db_name=ib --db_socket="$SOCKET" --table_name=pi1 --engine=innodb --secs_per_report=1
-        --rows_per_commit=100 --num_secondary_indexes=0 --data_length_min=10 --data_length_max=20 --max_seconds="$seconds" --my_id=1)
-    drive python-insert "${common[@]}" --setup --max_rows=100000000
+        --num_secondary_indexes=0 --data_length_min=10 --data_length_max=20 --max_seconds="$seconds" --max_rows=100000000 --my_id=1)
+    drive python-insert "${common[@]}" --rows_per_commit=100 --setup
     python_told python-insert 4 3 insert-100
-    drive python-query "${common[@]}" --no_inserts --query_threads=1 --query_pk_only --max_rows=100000000
+    # Without inserts it knows no end: one row a second, as step qp1 has it.
+    drive python-query "${common[@]}" --rows_per_commit=1 --inserts_per_second=1 --query_threads=1 --query_pk_only
     python_told python-query 8 7 point-query-10
 }
 

@@ -20,17 +20,21 @@ pub enum Proof {
 /// Options of `lab endure`.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
-gc-debt: (1) inserts alone; (2) the same with deletes of the oldest rows at the rate of the inserts. Conditions: the deletes
-keep up, dead versions do not grow from the middle third to the last one, the smallest key is found within 10 ms at each look (one a
-second), and (2) inserts at least 0.9 times as fast as (1).
+gc-debt: (1) inserts alone, from --rows rows on; (2) the same with deletes of the oldest rows at the rate of the inserts, in a table
+that begins with as many rows as (1) had on average, and keeps to them. Conditions: the deletes keep up, a straight line through the dead
+versions of the last two thirds grows by no more than five seconds of deletes leave, the smallest key is found within 10 ms at each look
+(one a second), (2) inserts at least 0.9 times as fast as (1), and its table has 0.9 to 1.1 times as many rows as that of (1), each on
+average over its seconds: rates are compared at equal mean size.
 
 soak: (1) the highest rate; (2) --share percent of it, with a snapshot held open from the first second and the disk as small as makes
 it --full percent full at the end. Conditions: the rate is kept, 99.9 % of the inserts are back within 20 ms of when they were due, none
-takes longer than 100 ms, 99 % of the seconds reach 0.7 times the average, the disk is as full as asked within 10 percent, and resident
-memory grew by the budget and 5 % of it, 32 MiB at least.
+takes longer than 100 ms, 99 % of the seconds reach 0.7 times the average, the disk is as full at the end as asked within 10
+percent, and resident memory grew at its peak, the fill included, by the budget and 5 % of it, 32 MiB at least.
+
+Neither covers bytes written and processor time a row, ranges, and look-ups by key. What was not measured is a condition missed.
 
 Each second is a line of seconds.tsv. The same command with the same --out goes on with an interrupted proof: parts that are done are
-kept, the one that was under way begins again, since what is asked is that long without a break. verdict.json has the conditions; the
+kept, the one that was under way begins again, since what is asked is that long without a break; another build, host or process beside it is refused. verdict.json has the conditions; the
 code is 3 if one of them does not hold.
 
 Examples:
@@ -47,10 +51,10 @@ pub struct Endure {
     #[arg(long, value_name = "TARGET", default_value = crate::run::DEFAULT_TARGET)]
     pub target: String,
     /// Length of each part
-    #[arg(long, default_value_t = 1800, value_name = "SECONDS")]
+    #[arg(long, default_value_t = 1800, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(3..))]
     pub seconds: u64,
     /// Of a soak, length of the search for the highest rate, of which the second half counts
-    #[arg(long, default_value_t = 300, value_name = "SECONDS")]
+    #[arg(long, default_value_t = 300, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
     pub search_seconds: u64,
     /// Rows that are there before each part
     #[arg(long, default_value = "1m", value_parser = count, value_name = "N")]

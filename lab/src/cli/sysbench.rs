@@ -16,6 +16,7 @@ the order given. Tests of today, in order:
   points-covered-pk -notcovered-pk range-covered-pk -notcovered-pk, the same with -si on the index of k
   delete insert
 A number behind a dot is rows of a range or keys of a list; any other can be given, and without one all of today's run.
+--form all is each of the 42 tests that the original knows: reads before any write beside those of today.
 .pre, .post, .warm and .warmpre name the same test once more; those with .warm are left out of the tables of rates.
 An event that met a deadlock, a lock wait or a conflict is rolled back and another is started: key retries.
 
@@ -32,7 +33,7 @@ pub struct Sysbench {
     pub tests: Vec<String>,
 
     /// Order of the tests where none are named
-    #[arg(long, default_value = "today", value_name = "2017|today")]
+    #[arg(long, default_value = "today", value_name = "2017|today|all")]
     pub form: String,
 
     /// Rows of all tables together (k, m, g = thousands, millions, billions)

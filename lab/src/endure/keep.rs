@@ -7,11 +7,16 @@
 //! | `done-PART.json` | written when the part is done: which attempt counts, and what it began with |
 //! | `verdict.json` | the conditions |
 //! | `database` | of the part under way; removed when the next one begins |
+//! | `lock` | held while a proof is under way |
 
+use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
+use rustix::fs::FlockOperation;
+use rustix::io::Errno;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -32,6 +37,11 @@ pub struct Plan {
     pub budget_bytes: Option<u64>,
     pub share: u64,
     pub full: u64,
+    /// What was built, and where it runs: the parts of one proof are of one build on one machine.
+    #[serde(default)]
+    pub commit: String,
+    #[serde(default)]
+    pub host: String,
 }
 
 impl Plan {
@@ -47,7 +57,14 @@ impl Plan {
             budget_bytes: options.budget,
             share: options.share,
             full: options.full,
+            commit: format!("{} {}", env!("LAB_COMMIT"), if cfg!(debug_assertions) { "dev" } else { "release" }),
+            host: fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim().to_owned(),
         }
+    }
+
+    /// How many seconds a part has.
+    pub fn seconds_of(&self, part: &str) -> u64 {
+        if part == "search" { self.search_seconds } else { self.seconds }
     }
 }
 
@@ -56,8 +73,9 @@ impl Plan {
 pub struct Outcome {
     /// Which lines count.
     pub attempt: u64,
-    /// Bytes on disk before the first second.
-    pub filled_bytes: u64,
+    /// Rows before the first second, and bytes on disk.
+    pub filled_rows: u64,
+    pub filled_bytes: Option<u64>,
     /// The disk, if it was a small one.
     pub disk_size: Option<u64>,
     /// Rows a second that were asked for.
@@ -66,9 +84,20 @@ pub struct Outcome {
     pub memory_before: Option<u64>,
     /// Memory of the engine, as far as it says.
     pub budget_bytes: Option<u64>,
+    /// What the target said about itself.
+    pub settings: BTreeMap<String, String>,
 }
 
-/// What one second came to.
+/// In the end.
+#[derive(Clone, Debug, Serialize)]
+pub struct Verdict<'a> {
+    pub conditions: &'a [Condition],
+    /// Structures, i/o and the like of the target.
+    pub target: &'a BTreeMap<String, String>,
+    pub not_covered: &'a str,
+}
+
+/// What one second came to; what was not measured is none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Second {
     /// From 1.
@@ -84,48 +113,70 @@ pub struct Second {
     /// The look-up of the smallest key.
     pub min_key_us: u64,
     /// Dead versions and tombstones, as the engine counts them.
-    pub dead: u64,
-    pub disk_bytes: u64,
-    pub resident_bytes: u64,
+    pub dead: Option<u64>,
+    pub disk_bytes: Option<u64>,
+    /// The most that was resident since the part began, its fill included.
+    pub peak_bytes: Option<u64>,
 }
 
-const HEAD: &str = "part\tattempt\tsecond\tinserted\tdeleted\tstatements\tslow\tworst_us\tmin_key_us\tdead\tdisk_bytes\tresident_bytes";
+const HEAD: &str =
+    "part\tattempt\tsecond\tinserted\tdeleted\tstatements\tslow\tworst_us\tmin_key_us\tdead\tdisk_bytes\tpeak_bytes";
+
+/// In a line: not measured.
+const NONE: &str = "-";
 
 impl Second {
-    fn numbers(&self) -> [u64; 10] {
-        let Self {
-            second,
-            inserted,
-            deleted,
-            statements,
-            slow,
-            worst_us,
-            min_key_us,
-            dead,
-            disk_bytes,
-            resident_bytes,
-        } = *self;
-        [second, inserted, deleted, statements, slow, worst_us, min_key_us, dead, disk_bytes, resident_bytes]
+    fn numbers(&self) -> [Option<u64>; 10] {
+        let Self { second, inserted, deleted, statements, slow, worst_us, min_key_us, dead, disk_bytes, peak_bytes } =
+            *self;
+        let [second, inserted, deleted] = [second, inserted, deleted].map(Some);
+        let [statements, slow, worst_us, min_key_us] = [statements, slow, worst_us, min_key_us].map(Some);
+        [second, inserted, deleted, statements, slow, worst_us, min_key_us, dead, disk_bytes, peak_bytes]
     }
 
-    fn of(numbers: [u64; 10]) -> Self {
-        let [second, inserted, deleted, statements, slow, worst_us, min_key_us, dead, disk_bytes, resident_bytes] =
-            numbers;
-        Self { second, inserted, deleted, statements, slow, worst_us, min_key_us, dead, disk_bytes, resident_bytes }
+    fn of(numbers: [Option<u64>; 10]) -> Option<Self> {
+        let [second, inserted, deleted, statements, slow, worst_us, min_key_us, dead, disk_bytes, peak_bytes] = numbers;
+        let (second, inserted, deleted) = (second?, inserted?, deleted?);
+        let (statements, slow, worst_us, min_key_us) = (statements?, slow?, worst_us?, min_key_us?);
+        Some(Self { second, inserted, deleted, statements, slow, worst_us, min_key_us, dead, disk_bytes, peak_bytes })
     }
 
     /// Part, attempt and second of a line; none of the head, and of a line that was cut off.
     fn parse(line: &str) -> Option<(&str, u64, Self)> {
         let mut fields = line.split('\t');
         let (part, attempt) = (fields.next()?, fields.next()?.parse().ok()?);
-        let numbers: Vec<u64> = fields.map(str::parse).collect::<Result<_, _>>().ok()?;
-        Some((part, attempt, Self::of(numbers.try_into().ok()?)))
+        let number = |field: &str| if field == NONE { Ok(None) } else { field.parse().map(Some) };
+        let numbers: Vec<Option<u64>> = fields.map(number).collect::<Result<_, _>>().ok()?;
+        Some((part, attempt, Self::of(numbers.try_into().ok()?)?))
     }
 }
 
 /// The folder.
 #[derive(Debug)]
 pub struct Folder(PathBuf);
+
+/// A process that was killed a moment ago still holds its lock: so often, and so long each time, it is tried.
+const LOCK_TRIES: u32 = 20;
+const LOCK_PAUSE: Duration = Duration::from_millis(100);
+
+/// Nobody else goes on with the proof in the folder while it is held.
+pub fn lock(path: &Path) -> Result<File, Failure> {
+    fs::create_dir_all(path).map_err(|error| Failure::io("make", path, &error))?;
+    let name = path.join("lock");
+    let failed = |error: std::io::Error| Failure::io("lock", &name, &error);
+    let file = OpenOptions::new().create(true).append(true).open(&name).map_err(failed)?;
+    for _ in 0..LOCK_TRIES {
+        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Ok(file),
+            Err(Errno::WOULDBLOCK) => std::thread::sleep(LOCK_PAUSE),
+            Err(error) => return Err(failed(error.into())),
+        }
+    }
+    let path = path.display();
+    Err(Failure::Usage(format!(
+        "{path} is under way in another process: wait for its end, end it, or give another --out"
+    )))
+}
 
 impl Folder {
     /// A new one, or that of the same plan.
@@ -135,7 +186,7 @@ impl Folder {
         match folder.read::<Plan>("plan.json")? {
             Some(kept) if kept != *plan => {
                 return Err(Failure::Usage(format!(
-                    "{} holds a proof with other options (plan.json): give those, or another --out",
+                    "{} holds a proof with other options, of another build or of another host (plan.json): give those, or another --out",
                     path.display()
                 )));
             }
@@ -167,7 +218,8 @@ impl Folder {
 
     /// A second of an attempt.
     pub fn append(&self, part: &str, attempt: u64, second: &Second) -> Result<(), Failure> {
-        let numbers: Vec<String> = second.numbers().iter().map(u64::to_string).collect();
+        let text = |number: &Option<u64>| number.map_or_else(|| NONE.to_owned(), |number| number.to_string());
+        let numbers: Vec<String> = second.numbers().iter().map(text).collect();
         self.append_line(&format!("{part}\t{attempt}\t{}", numbers.join("\t")))
     }
 
@@ -199,22 +251,31 @@ impl Folder {
         self.read(&format!("done-{part}.json"))
     }
 
-    /// A part that is done.
-    pub fn done(&self, part: &str) -> Result<Part, Failure> {
-        let lacks = || Failure::Failed(format!("{}: part {part} is not done", self.0.display()));
-        let outcome = self.outcome(part)?.ok_or_else(lacks)?;
+    /// A part that is done: all of its seconds, from the first to the last.
+    pub fn done(&self, part: &str, of: u64) -> Result<Part, Failure> {
+        let failed = |text: &str| Failure::Failed(format!("{}: part {part} {text}", self.0.display()));
+        let outcome = self.outcome(part)?.ok_or_else(|| failed("is not done"))?;
         let mut seconds = Seconds::default();
         self.lines(|name, attempt, second| {
             if name == part && attempt == outcome.attempt {
                 seconds.push(second);
             }
         })?;
-        if seconds.is_empty() { Err(lacks()) } else { Ok((outcome, seconds)) }
+        if seconds.iter().map(|second| second.second).eq(1..=of) {
+            Ok((outcome, seconds))
+        } else {
+            let text = format!(
+                "has {} lines in seconds.tsv instead of one for each second from 1 to {of}: remove done-{part}.json and what \
+                 came after it, or give another --out",
+                seconds.len()
+            );
+            Err(failed(&text))
+        }
     }
 
-    /// The conditions, in the end.
-    pub fn keep_verdict(&self, conditions: &[Condition]) -> Result<(), Failure> {
-        self.write("verdict.json", &conditions)
+    /// The conditions and what goes with them, in the end.
+    pub fn keep_verdict(&self, verdict: &Verdict<'_>) -> Result<(), Failure> {
+        self.write("verdict.json", verdict)
     }
 
     fn read<T: DeserializeOwned>(&self, name: &str) -> Result<Option<T>, Failure> {
@@ -234,5 +295,52 @@ impl Folder {
         let text = serde_json::to_string_pretty(value).map_err(|error| Failure::Failed(error.to_string()))?;
         let written = fs::write(&whole, text + "\n").and_then(|()| fs::rename(&whole, &path));
         written.map_err(|error| Failure::io("write", &path, &error))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    // Real files; a failed unwrap is a failed test.
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    fn second(second: u64) -> Second {
+        Second { second, inserted: 50, dead: None, disk_bytes: Some(7), ..Second::default() }
+    }
+
+    #[test]
+    fn what_was_not_measured_is_none_in_a_line_and_a_part_without_all_its_seconds_is_not_judged() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = Folder(dir.path().to_path_buf());
+        let outcome = Outcome {
+            attempt: 2,
+            filled_rows: 0,
+            filled_bytes: None,
+            disk_size: None,
+            rate: None,
+            memory_before: None,
+            budget_bytes: None,
+            settings: BTreeMap::new(),
+        };
+        folder.append("alone", 1, &second(3)).unwrap();
+        [1, 2].iter().for_each(|number| folder.append("alone", 2, &second(*number)).unwrap());
+        assert!(folder.done("alone", 2).is_err(), "not done");
+        folder.note_done("alone", &outcome).unwrap();
+        assert_eq!(folder.done("alone", 2).unwrap().1, [second(1), second(2)]);
+        let short = folder.done("alone", 3).unwrap_err().to_string();
+        assert!(short.contains("2 lines") && short.contains("1 to 3"), "{short}");
+        folder.append("alone", 2, &second(4)).unwrap();
+        assert!(folder.done("alone", 3).is_err(), "the third is missing");
+    }
+
+    #[test]
+    fn a_folder_is_held_by_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let held = lock(dir.path()).unwrap();
+        let refused = lock(dir.path()).unwrap_err();
+        assert!(matches!(&refused, Failure::Usage(text) if text.contains("another process")), "{refused}");
+        drop(held);
+        lock(dir.path()).unwrap();
     }
 }

@@ -40,9 +40,10 @@ pub struct Load<'a> {
     interrupt: Arc<AtomicBool>,
     counts: Counts,
     stop: AtomicBool,
+    begun: Instant,
 }
 
-/// Of the second under way, taken by the look at its end; `inserted_ever` and `deleted_ever` are of the part. Relaxed: numbers.
+/// Of the second under way, taken by the look at its end; `inserted_ever` is of the part. Relaxed: numbers.
 #[derive(Debug, Default)]
 struct Counts {
     inserted: AtomicU64,
@@ -51,15 +52,19 @@ struct Counts {
     slow: AtomicU64,
     worst_us: AtomicU64,
     inserted_ever: AtomicU64,
+    /// Of each client, when the statement that is under way was due, in microseconds since the part began, and one more; 0: none is.
+    under_way: Vec<AtomicU64>,
 }
 
 impl<'a> Load<'a> {
     pub fn new(target: &'a dyn Target, work: Work, interrupt: Arc<AtomicBool>) -> Self {
-        Self { target, work, interrupt, counts: Counts::default(), stop: AtomicBool::new(false) }
+        let under_way = (0..work.clients).map(|_| AtomicU64::new(0)).collect();
+        let counts = Counts { under_way, ..Counts::default() };
+        Self { target, work, interrupt, counts, stop: AtomicBool::new(false), begun: Instant::now() }
     }
 
     /// A table of so many rows with its three indexes. Returns the bytes on disk.
-    pub fn fill(&self, rows: u64) -> Result<u64, Failure> {
+    pub fn fill(&self, rows: u64) -> Result<Option<u64>, Failure> {
         self.target.create_table(0)?;
         self.target.create_indexes(0, IndexSet::Y2017)?;
         let (mut session, mut maker) = (self.target.session()?, RowMaker::new(SEED, 0, text_pool(SEED)));
@@ -77,8 +82,8 @@ impl<'a> Load<'a> {
         self.disk_bytes()
     }
 
-    /// All of the part; `each` gets every second.
-    pub fn drive(&self, each: impl FnMut(Second) -> Result<(), Failure>) -> Result<(), Failure> {
+    /// All of the part; `each` gets every second, the last one when all clients are back.
+    pub fn drive(&self, mut each: impl FnMut(Second) -> Result<(), Failure>) -> Result<(), Failure> {
         let mut held = self.target.session()?;
         if self.work.holds {
             held.hold_begin(0)?;
@@ -87,11 +92,13 @@ impl<'a> Load<'a> {
             let clients: Vec<_> =
                 (0..self.work.clients).map(|client| scope.spawn(move || self.insert(client))).collect();
             let deleter = self.work.deletes.then(|| scope.spawn(|| self.delete()));
-            let looked = self.look(each);
+            let looked = self.look(&mut each);
             self.stop.store(true, Ordering::Relaxed);
             let ended = clients.into_iter().chain(deleter).map(|thread| thread.join().expect("no client panics"));
             let ended: Vec<Result<(), TargetError>> = ended.collect();
-            looked.and(ended.into_iter().collect::<Result<(), TargetError>>().map_err(Failure::from))
+            let last = looked?;
+            ended.into_iter().collect::<Result<(), TargetError>>()?;
+            last.map_or(Ok(()), |last| each(self.counts.with_late(last)))
         });
         if self.work.holds {
             held.hold_end()?;
@@ -106,8 +113,8 @@ impl<'a> Load<'a> {
         Ok(())
     }
 
-    /// A look each second.
-    fn look(&self, mut each: impl FnMut(Second) -> Result<(), Failure>) -> Result<(), Failure> {
+    /// A look each second; the last one is handed back, for what is under way at its end counts too.
+    fn look(&self, each: &mut dyn FnMut(Second) -> Result<(), Failure>) -> Result<Option<Second>, Failure> {
         let mut session = self.target.session()?;
         let begun = Instant::now();
         for second in 1..=self.work.seconds {
@@ -118,13 +125,17 @@ impl<'a> Load<'a> {
                 self.check()?;
                 if self.stop.load(Ordering::Relaxed) {
                     // A client failed, and says why.
-                    return Ok(());
+                    return Ok(None);
                 }
                 std::thread::sleep(left.min(Duration::from_millis(50)));
             }
-            each(self.second(second, &mut *session)?)?;
+            let looked = self.second(second, &mut *session)?;
+            if second == self.work.seconds {
+                return Ok(Some(looked));
+            }
+            each(looked)?;
         }
-        Ok(())
+        Ok(None)
     }
 
     fn second(&self, second: u64, session: &mut dyn Session) -> Result<Second, Failure> {
@@ -132,6 +143,7 @@ impl<'a> Load<'a> {
         let counts = &self.counts;
         let (inserted, deleted) = (take(&counts.inserted), take(&counts.deleted));
         let (statements, slow, worst_us) = (take(&counts.statements), take(&counts.slow), take(&counts.worst_us));
+        let worst_us = worst_us.max(counts.longest_under_way(self.begun.elapsed()));
         let begun = Instant::now();
         session.min_key(0)?;
         let min_key_us = begun.elapsed().as_micros() as u64;
@@ -143,9 +155,9 @@ impl<'a> Load<'a> {
             slow,
             worst_us,
             min_key_us,
-            dead: self.target.counters()?.get("gc_debt").copied().unwrap_or(0),
+            dead: self.target.counters()?.get("gc_debt").copied(),
             disk_bytes: self.disk_bytes()?,
-            resident_bytes: resident_bytes().unwrap_or(0),
+            peak_bytes: peak_bytes(),
         })
     }
 
@@ -173,7 +185,10 @@ impl<'a> Load<'a> {
             }
             maker.fill(&mut batch, ROWS, ROWS_PER_SECOND);
             let from = due.unwrap_or_else(|| begun.elapsed());
+            let under_way = &self.counts.under_way[client as usize];
+            under_way.store((begun - self.begun + from).as_micros() as u64 + 1, Ordering::Relaxed);
             session.insert(0, &batch)?;
+            under_way.store(0, Ordering::Relaxed);
             self.counts.note_insert(begun.elapsed().saturating_sub(from));
         }
         Ok(())
@@ -203,10 +218,10 @@ impl<'a> Load<'a> {
         Ok(())
     }
 
-    fn disk_bytes(&self) -> Result<u64, Failure> {
+    fn disk_bytes(&self) -> Result<Option<u64>, Failure> {
         let sizes = self.target.sizes()?;
         let beside: u64 = ["log", "runs"].iter().filter_map(|class| sizes.classes.get(*class)).sum();
-        Ok(sizes.data_bytes.unwrap_or(0) + beside)
+        Ok(sizes.data_bytes.map(|data| data + beside))
     }
 }
 
@@ -218,12 +233,44 @@ impl Counts {
         self.slow.fetch_add(u64::from(took > SLOW), Ordering::Relaxed);
         self.worst_us.fetch_max(took.as_micros() as u64, Ordering::Relaxed);
     }
+
+    /// How long ago the oldest statement that is under way was due.
+    fn longest_under_way(&self, now: Duration) -> u64 {
+        let dues = self.under_way.iter().map(|due| due.load(Ordering::Relaxed)).filter(|due| *due > 0);
+        dues.map(|due| (now.as_micros() as u64).saturating_sub(due - 1)).max().unwrap_or(0)
+    }
+
+    /// The last second with the statements that came back behind its end. Their rows are not of it, their time is.
+    fn with_late(&self, last: Second) -> Second {
+        let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        Second {
+            statements: last.statements + read(&self.statements),
+            slow: last.slow + read(&self.slow),
+            worst_us: last.worst_us.max(read(&self.worst_us)),
+            ..last
+        }
+    }
 }
 
 /// Resident memory of this process, which has the engine in it.
 pub fn resident_bytes() -> Option<u64> {
+    of_status("VmRSS:")
+}
+
+/// The most that was resident since [`forget_peak`].
+fn peak_bytes() -> Option<u64> {
+    of_status("VmHWM:")
+}
+
+/// The peak counts from here on.
+pub fn forget_peak() -> Result<(), Failure> {
+    let path = std::path::Path::new("/proc/self/clear_refs");
+    std::fs::write(path, "5").map_err(|error| Failure::io("reset the peak of memory by", path, &error))
+}
+
+fn of_status(name: &str) -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find(|line| line.starts_with("VmRSS:"))?;
+    let line = status.lines().find(|line| line.starts_with(name))?;
     Some(line.split_whitespace().nth(1)?.parse::<u64>().ok()? << 10)
 }
 
@@ -231,4 +278,30 @@ pub fn resident_bytes() -> Option<u64> {
 pub fn budget_of(target: &dyn Target, asked: Option<u64>) -> Option<u64> {
     let said = target.describe().settings.get("budget").and_then(|text| text.parse().ok());
     asked.or(said)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_statement_that_hangs_counts_before_it_is_back_and_when_it_is_back_too_late() {
+        let counts = Counts { under_way: vec![AtomicU64::new(0), AtomicU64::new(0)], ..Counts::default() };
+        assert_eq!(counts.longest_under_way(Duration::from_secs(9)), 0);
+        counts.under_way[1].store(2_000_001, Ordering::Relaxed);
+        assert_eq!(counts.longest_under_way(Duration::from_secs(9)), 7_000_000);
+        counts.note_insert(Duration::from_secs(8));
+        let last = Second { inserted: 50, statements: 1, worst_us: 300, ..Second::default() };
+        let late = counts.with_late(last);
+        assert_eq!((late.inserted, late.statements, late.slow, late.worst_us), (50, 2, 1, 8_000_000));
+    }
+
+    #[test]
+    fn a_peak_is_what_was_resident_once() {
+        forget_peak().expect("Linux resets it");
+        let before = peak_bytes().expect("Linux tells it");
+        let held = std::hint::black_box(vec![1u8; 64 << 20]);
+        drop(held);
+        assert!(peak_bytes() >= Some(before + (60 << 20)), "{:?} behind {before}", peak_bytes());
+    }
 }

@@ -10,7 +10,7 @@ use crate::outcome::Failure;
 
 /// Runs the insert benchmark.
 pub fn ibench(options: Ibench) -> Result<(), Failure> {
-    let results = run(&options.common, || plan_of(&options))?;
+    let results = run(&options.common, "ibench", || plan_of(&options))?;
     sla_verdict(&options, &results)
 }
 

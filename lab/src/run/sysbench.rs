@@ -1,6 +1,6 @@
 //! `lab run sysbench`: from its options to a plan.
 
-use lab_workload::sysbench::catalogue::{OF_2017, TODAY, spelled_out};
+use lab_workload::sysbench::catalogue::{OF_2017, TODAY, all, spelled_out};
 use lab_workload::sysbench::{Plan, Step};
 use lab_workload::{AnyPlan, Case};
 
@@ -10,15 +10,16 @@ use crate::outcome::Failure;
 
 /// Runs sysbench.
 pub fn sysbench(options: Sysbench) -> Result<(), Failure> {
-    run(&options.common, || plan_of(&options)).map(|_| ())
+    run(&options.common, "sysbench", || plan_of(&options)).map(|_| ())
 }
 
 /// The plan that options make.
 pub(super) fn plan_of(options: &Sysbench) -> Result<AnyPlan, Failure> {
     let form = match options.form.as_str() {
-        "today" => TODAY,
-        "2017" => OF_2017,
-        other => return Err(Failure::Usage(format!("--form {other}: the forms are 2017 and today"))),
+        "today" => TODAY.to_vec(),
+        "all" => all(),
+        "2017" => OF_2017.to_vec(),
+        other => return Err(Failure::Usage(format!("--form {other}: the forms are 2017, today and all"))),
     };
     let tests = match options.tests.is_empty() {
         true => form.iter().map(|name| (*name).to_owned()).collect(),
@@ -67,6 +68,7 @@ mod tests {
         assert!(plan.check().is_ok());
         let old = super::tests::plan(&["--form", "2017", "--rows", "10k"]).unwrap();
         assert_eq!((old.steps().len(), old.rows()), (2 + OF_2017.len(), 10_000));
+        assert_eq!(super::tests::plan(&["--form", "all"]).unwrap().steps().len(), 2 + all().len());
     }
 
     #[test]

@@ -13,7 +13,7 @@ const SESSIONS: [u32; 4] = [1, 2, 4, 8];
 
 /// Runs TPC-C.
 pub fn tpcc(options: Tpcc) -> Result<(), Failure> {
-    run(&options.common, || plan_of(&options)).map(|_| ())
+    run(&options.common, "tpcc", || plan_of(&options)).map(|_| ())
 }
 
 /// The plan that options make.

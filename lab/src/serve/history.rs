@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use super::place::sound;
-use crate::folder::{Folder, RunRecord, State, is_under_way};
+use crate::folder::{Folder, RunRecord, State, is_under_way, state_in_a_word};
 use crate::outcome::Failure;
 use crate::run::plan::{Summary, expanded, is_plan, summary_of};
 use crate::table::brief_count;
@@ -28,15 +28,11 @@ pub struct Entry {
     more: String,
 }
 
-/// How far a run got, seen from outside: one that is neither done nor under way was killed, or waits for its turn in a plan.
+/// How far a run got, in the word that `lab list` has for it. A part of a plan waits for its turn while another one has it.
 pub fn state_of(path: &Path, state: State) -> &'static str {
-    match state {
-        State::Running if is_under_way(path) => "running",
-        State::Running => "not ended",
-        State::Done => "done",
-        State::Interrupted => "interrupted",
-        State::Failed => "failed",
-    }
+    let plan = path.parent().and_then(Path::parent).filter(|folder| is_plan(folder));
+    let parts = plan.and_then(|plan| expanded(&[plan.to_path_buf()]).ok()).unwrap_or_default();
+    state_in_a_word(state, is_under_way(path) || parts.iter().any(|part| is_under_way(part)))
 }
 
 /// Reads the run or plan in a folder; `None` if there is none.
@@ -66,10 +62,7 @@ fn run_entry(path: &Path, name: &str, run: RunRecord) -> Entry {
 
 fn plan_entry(path: &Path, name: &str, plan: Summary) -> Entry {
     let parts = expanded(&[path.to_path_buf()]).unwrap_or_default();
-    let state = match plan.state {
-        State::Running if parts.iter().any(|part| is_under_way(part)) => "running",
-        other => state_of(path, other),
-    };
+    let state = state_in_a_word(plan.state, parts.iter().any(|part| is_under_way(part)));
     Entry {
         name: name.to_owned(),
         began: plan.began,
@@ -127,6 +120,29 @@ pub fn under_way(root: &Path) -> Result<Vec<String>, Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_part_waits_while_another_one_is_under_way() {
+        let dir = tempfile::tempdir().unwrap();
+        let parts = ["first", "second"].map(|name| dir.path().join("parts").join(name));
+        for part in &parts {
+            fs::create_dir_all(part).unwrap();
+            fs::write(part.join("run.json"), "{}").unwrap();
+        }
+        let part =
+            |name: &str| format!(r#"{{"name": "{name}", "title": "", "workload": "", "options": [], "rows": []}}"#);
+        let plan = format!(
+            r#"{{"schema": "trefoil-lab-plan/1", "name": "p", "title": "", "about": "", "source": "", "scale": null, "began": "",
+               "state": "running", "parts": [{}, {}], "knobs": [], "tables": [], "files": {{}}}}"#,
+            part("first"),
+            part("second")
+        );
+        fs::write(dir.path().join("plan.json"), plan).unwrap();
+        assert_eq!(state_of(&parts[1], State::Running), "interrupted", "nobody is at work");
+        let held = Folder { path: parts[0].clone() }.hold().unwrap();
+        assert_eq!(parts.map(|part| state_of(&part, State::Running)), ["running"; 2]);
+        drop(held);
+    }
 
     #[test]
     fn a_search_wants_every_word_wherever_it_stands() {

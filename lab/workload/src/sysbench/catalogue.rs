@@ -141,6 +141,31 @@ pub const TODAY: &[&str] = &[
     "insert",
 ];
 
+/// Reads before any write, which the original has and leaves out unless told otherwise; they come behind `point-query.pre`.
+const BEFORE_WRITES: &[&str] = &[
+    "random-points.10.pre",
+    "random-points.100.pre",
+    "random-points.1000.pre",
+    "read-only.10.pre",
+    "read-only.100.pre",
+    "read-only.10000.pre",
+    "points-covered-pk.pre",
+    "points-notcovered-pk.pre",
+    "points-covered-si.pre",
+    "points-notcovered-si.pre",
+    "range-covered-pk.pre",
+    "range-notcovered-pk.pre",
+    "range-covered-si.pre",
+];
+
+/// Every test that the original has by name: those of today, and those that it leaves out.
+#[must_use]
+pub fn all() -> Vec<&'static str> {
+    let behind = 1 + TODAY.iter().position(|name| *name == "point-query.pre").expect("it is one of today's");
+    let (before, after) = TODAY.split_at(behind);
+    [before, BEFORE_WRITES, after].concat()
+}
+
 /// The tests in the order of 2017.
 pub const OF_2017: &[&str] = &[
     "point-query.warmpre",
@@ -316,6 +341,23 @@ mod tests {
             let complaint = Step::parse(wrong).unwrap_err().to_string();
             assert!(complaint.contains("hot-points"), "{wrong}: {complaint}");
         }
+    }
+
+    /// The script of the original knows 43 names, of which `update-rate` measures nothing.
+    #[test]
+    fn all_of_them_are_the_42_names_of_the_original() {
+        let without_rows = |name: &&str| -> String {
+            let is_number = |part: &&str| part.parse::<u32>().is_ok();
+            name.split('.').filter(|part| !is_number(part)).collect::<Vec<_>>().join(".")
+        };
+        let mut names: Vec<String> = all().iter().map(without_rows).filter(|name| name != "settle").collect();
+        names.sort();
+        names.dedup();
+        assert_eq!(names.len(), 42, "{names:?}");
+        assert!(all().iter().all(|name| Step::parse(name).is_ok()));
+        let written = |name: &&str| Step::parse(name).is_ok_and(|step| !step.only_reads());
+        let first = all().iter().position(written);
+        assert!(BEFORE_WRITES.iter().all(|name| all().iter().position(|other| other == name) < first));
     }
 
     #[test]
