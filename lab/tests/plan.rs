@@ -339,7 +339,8 @@ fn at_scale(number: usize, scale: &str, rows: &[&str]) -> (String, Duration) {
         }
         assert!(of_table.count() > 2, "{title} has no row: {printed}");
     }
-    rows.iter().for_each(|row| assert!(printed.contains(row), "{row}: {printed}"));
+    let said = format!("{printed}{}", text(&output.stderr));
+    rows.iter().for_each(|row| assert!(said.contains(row), "{row}: {said}"));
     let verified = lab(dir.path(), &["verify", "run"]);
     assert!(verified.status.success(), "{}", text(&verified.stdout));
     let page = std::fs::read_to_string(dir.path().join("run/report.html")).unwrap();

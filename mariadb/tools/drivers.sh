@@ -30,6 +30,7 @@ drivers() {
         (cd "$REPO" && "${CARGO:-cargo}" build --release --locked -p lab) || die 'the lab was not built'
         lab=$TARGET/release/lab
     fi
+    WITHOUT_ENGINE=1
     scratch
     private_libraries "$CACHE/sysbench/root"
     start_server --innodb-buffer-pool-size=1G --innodb-log-file-size=1G --innodb-flush-log-at-trx-commit=2 --max-connections=100

@@ -20,7 +20,7 @@ private_libraries() {
 prepare() {
     locate
     private_libraries
-    check_version
+    [ -n "${WITHOUT_ENGINE:-}" ] || check_version
     DATA=${TREFOIL_MARIADB_DATA:-$DIR/data}
     SOCKETS=$(mktemp -d /tmp/trefoil-mariadb.XXXXXX)
     SOCKET=$SOCKETS/socket
@@ -47,9 +47,12 @@ start_server() {
     # shellcheck disable=SC2086
     set -- "$@" ${TREFOIL_MARIADB_SERVER_ARGS:-}
     ERRORS=$DATA/error.log
+    # Whoever asks InnoDB alone needs nothing that is built here.
+    [ -n "${WITHOUT_ENGINE:-}" ] ||
+        set -- --plugin-dir="$PLUGINS" --plugin-maturity=experimental --plugin-load-add=ha_trefoil.so "$@"
     "$(server_program)" --no-defaults --basedir="$ROOT" --lc-messages-dir="$MESSAGES" --datadir="$DATA" \
-        --plugin-dir="$PLUGINS" --socket="$SOCKET" --pid-file="$SOCKETS/pid" --tmpdir="$SOCKETS" --skip-networking \
-        --user="$(id -un)" --log-error="$ERRORS" --plugin-maturity=experimental --plugin-load-add=ha_trefoil.so "$@" < /dev/null &
+        --socket="$SOCKET" --pid-file="$SOCKETS/pid" --tmpdir="$SOCKETS" --skip-networking \
+        --user="$(id -un)" --log-error="$ERRORS" "$@" < /dev/null &
     SERVER=$!
     local tries=0
     until client --silent -e 'DO 1' > /dev/null 2>&1; do
