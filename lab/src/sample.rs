@@ -1,5 +1,5 @@
 //! `lab run --sample`: one more repetition of every target in every case, in which perf samples the stacks of the engine's
-//! process while a step runs.
+//! process while a step runs, or, where perf is not here or may not, gdb looks at them ([`gdb`]).
 //!
 //! 1. It is run behind all others into `sampled/` of the run folder, a run folder of its own that is marked as sampled: no
 //!    number of it can come among those of the run.
@@ -9,11 +9,14 @@
 //! perf samples by the processor's clock, so it needs no counters of the hardware, and unwinds by copies of the stack, so it
 //! needs no frame pointers.
 
+mod gdb;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use lab_measure::procfs::Runs;
@@ -30,16 +33,48 @@ const FLAMES: &str = "flames";
 /// Samples a second and thread; no multiple of what else happens so often.
 const RATE: &str = "97";
 const PERF: &str = "perf";
+/// A step has its first connection by then, or none of its own; the others follow.
+const CONNECTS_WITHIN: Duration = Duration::from_millis(500);
+const CONNECTS_TOGETHER: Duration = Duration::from_millis(100);
 /// perf that has not begun by then is not waited for.
 const ATTACHES_WITHIN: Duration = Duration::from_secs(5);
 
 /// What perf lacks, as a rule.
 const REMEDY: &str = "sysctl kernel.perf_event_paranoid=1 allows it";
 
+/// What stacks are taken with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tool {
+    Perf,
+    Gdb,
+}
+
+impl Tool {
+    /// What its numbers are.
+    pub fn in_words(self) -> &'static str {
+        match self {
+            Tool::Perf => "stacks by perf: samples of the processor's clock",
+            Tool::Gdb => {
+                "stacks by gdb, as perf may not sample here: looks by the clock on the wall, threads that wait among them"
+            }
+        }
+    }
+}
+
+/// At work.
+#[derive(Debug)]
+enum Running {
+    Perf(Child),
+    /// perf that begins when the step's connections have their processes.
+    Coming(JoinHandle<Result<Child, String>>),
+    Gdb(gdb::Looks),
+}
+
 /// Samples the steps of a turn.
 #[derive(Debug)]
 pub struct Sampler {
     flames: PathBuf,
+    tool: Tool,
     state: Mutex<State>,
 }
 
@@ -47,17 +82,17 @@ pub struct Sampler {
 struct State {
     runs: Option<Runs>,
     turn: Option<Turn>,
-    /// perf, and the step that it samples, whichever comes next.
-    running: Option<(Child, Turn, String)>,
+    /// Who samples, and the step that is sampled, whichever comes next.
+    running: Option<(Running, Turn, String)>,
     failure: Option<String>,
 }
 
 impl Sampler {
     /// A sampler that writes into the folder of sampled repetitions.
-    pub fn new(sampled: &Path) -> Result<Sampler, Failure> {
+    pub fn new(sampled: &Path, tool: Tool) -> Result<Sampler, Failure> {
         let flames = sampled.join(FLAMES);
         fs::create_dir_all(&flames).map_err(|error| Failure::io("make", &flames, &error))?;
-        Ok(Sampler { flames, state: Mutex::default() })
+        Ok(Sampler { flames, tool, state: Mutex::default() })
     }
 
     /// Whose stacks are sampled from now on.
@@ -78,7 +113,7 @@ impl Sampler {
         self.flames.join("perf.data")
     }
 
-    /// What perf says.
+    /// What perf says of itself, and what gdb says of stacks.
     fn said(&self) -> PathBuf {
         self.flames.join("perf.txt")
     }
@@ -95,50 +130,57 @@ impl Sampler {
         self.ends();
         let mut state = self.state();
         let (Some(runs), Some(turn)) = (state.runs, state.turn) else { return };
-        let mut command = Command::new(PERF);
-        command.args(["record", "--quiet", "--event=cpu-clock", "--call-graph=dwarf,16384", "--freq", RATE]);
-        // Of an engine with a process for each connection those that are there; perf goes on with what they start.
-        let processes: Vec<String> = runs.processes().iter().map(u32::to_string).collect();
-        command.arg("--pid").arg(processes.join(",")).arg("--output").arg(self.data());
-        let said = fs::File::create(self.said()).map_or_else(|_| Stdio::null(), Stdio::from);
-        match command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(said).spawn() {
-            Ok(mut perf) => {
-                // Threads of the step are seen because those that make them are: perf has to be there first.
-                let began = Instant::now();
-                let is_there = || fs::metadata(self.data()).is_ok_and(|data| data.len() > 0);
-                while !is_there()
-                    && perf.try_wait().is_ok_and(|ended| ended.is_none())
-                    && began.elapsed() < ATTACHES_WITHIN
-                {
-                    std::thread::sleep(Duration::from_millis(5));
-                }
-                state.running = Some((perf, turn, step.to_owned()));
-            }
-            Err(error) => {
-                state.failure.get_or_insert(format!("perf did not start: {error}"));
-            }
+        if self.tool == Tool::Gdb {
+            state.running = Some((Running::Gdb(gdb::Looks::at(runs, self.said())), turn, step.to_owned()));
+            return;
+        }
+        let (data, said) = (self.data(), self.said());
+        if matches!(runs, Runs::Family(_)) {
+            let coming = std::thread::spawn(move || {
+                until_one_more(runs);
+                attached(runs, &data, &said)
+            });
+            state.running = Some((Running::Coming(coming), turn, step.to_owned()));
+            return;
+        }
+        match attached(runs, &data, &said) {
+            Ok(perf) => state.running = Some((Running::Perf(perf), turn, step.to_owned())),
+            Err(why) => drop(state.failure.get_or_insert(why)),
         }
     }
 
     /// The operations of the step are done; nothing if that was said already.
     pub fn ends(&self) {
         let mut state = self.state();
-        let Some((mut perf, turn, step)) = state.running.take() else { return };
-        // One that has ended has given its number back, and another process may have it.
-        if let (Ok(None), Some(process)) = (perf.try_wait(), Pid::from_raw(perf.id() as i32)) {
-            let _ = kill_process(process, Signal::INT);
-        }
-        let _ = perf.wait();
-        let made = self.stacks().and_then(|stacks| {
+        let Some((running, turn, step)) = state.running.take() else { return };
+        let is_perf = !matches!(running, Running::Gdb(_));
+        let stacks = match running {
+            Running::Gdb(looks) => looks.end(),
+            Running::Perf(perf) => self.ended(perf),
+            Running::Coming(coming) => {
+                coming.join().expect("attaching does not panic").and_then(|perf| self.ended(perf))
+            }
+        };
+        let made = stacks.and_then(|stacks| {
             let file = self.flames.join(file_name(turn, &step));
             fs::write(&file, folded(&stacks)).map_err(|error| format!("{}: {error}", file.display()))
         });
         let _ = fs::remove_file(self.data());
         if let Err(why) = made {
-            let complaint = self.complaint();
+            let complaint = if is_perf { self.complaint() } else { String::new() };
             state.failure.get_or_insert(format!("{step} was not sampled: {why}; {complaint}"));
         }
         let _ = fs::remove_file(self.said());
+    }
+
+    /// The stacks of a perf that is told to end.
+    fn ended(&self, mut perf: Child) -> Result<BTreeMap<String, u64>, String> {
+        // One that has ended has given its number back, and another process may have it.
+        if let (Ok(None), Some(process)) = (perf.try_wait(), Pid::from_raw(perf.id() as i32)) {
+            let _ = kill_process(process, Signal::INT);
+        }
+        let _ = perf.wait();
+        self.stacks()
     }
 
     fn stacks(&self) -> Result<BTreeMap<String, u64>, String> {
@@ -165,25 +207,57 @@ impl Drop for Sampler {
     }
 }
 
+/// perf at work. Threads of the step are seen because those that make them are: perf has to be there first.
+fn attached(runs: Runs, data: &Path, said: &Path) -> Result<Child, String> {
+    let mut command = Command::new(PERF);
+    command.args(["record", "--quiet", "--event=cpu-clock", "--call-graph=dwarf,16384", "--freq", RATE]);
+    let processes: Vec<String> = runs.processes().iter().map(u32::to_string).collect();
+    command.arg("--pid").arg(processes.join(",")).arg("--output").arg(data);
+    let said = fs::File::create(said).map_or_else(|_| Stdio::null(), Stdio::from);
+    let started = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(said).spawn();
+    let mut perf = started.map_err(|error| format!("perf did not start: {error}"))?;
+    let began = Instant::now();
+    let is_there = || fs::metadata(data).is_ok_and(|data| data.len() > 0);
+    while !is_there() && perf.try_wait().is_ok_and(|ended| ended.is_none()) && began.elapsed() < ATTACHES_WITHIN {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    Ok(perf)
+}
+
+/// Waits for the processes of the step's connections: of one that begins while perf watches its parent, perf takes samples that have
+/// no frames of the program.
+fn until_one_more(runs: Runs) {
+    let (before, began) = (runs.processes().len(), Instant::now());
+    while runs.processes().len() <= before && began.elapsed() < CONNECTS_WITHIN {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    std::thread::sleep(CONNECTS_TOGETHER);
+}
+
 fn file_name(turn: Turn, step: &str) -> String {
     format!("t{:02}-c{:02}-{step}.folded", turn.target + 1, turn.case + 1)
 }
 
-/// Whether perf is here, and may sample.
-pub fn check() -> Result<(), Failure> {
+/// perf if it is here and may sample, else gdb.
+pub fn check() -> Result<Tool, Failure> {
+    let Err(of_perf) = perf_samples() else { return Ok(Tool::Perf) };
+    match gdb::check() {
+        Ok(()) => Ok(Tool::Gdb),
+        Err(of_gdb) => Err(Failure::Usage(format!("unsupported: --sample: {of_perf}; nor does {of_gdb}"))),
+    }
+}
+
+fn perf_samples() -> Result<(), String> {
     let tried = Command::new(PERF)
         .args(["record", "--quiet", "--event=cpu-clock", "--output=/dev/null", "--", "true"])
         .stdin(Stdio::null())
         .output();
     match tried {
         Ok(output) if output.status.success() => Ok(()),
-        Ok(output) => Err(Failure::Usage(format!(
-            "unsupported: --sample: perf may not sample here ({REMEDY}): {}",
-            String::from_utf8_lossy(&output.stderr).trim()
-        ))),
-        Err(error) => {
-            Err(Failure::Usage(format!("unsupported: --sample needs perf, install linux-perf or linux-tools: {error}")))
+        Ok(output) => {
+            Err(format!("perf may not sample here ({REMEDY}): {}", String::from_utf8_lossy(&output.stderr).trim()))
         }
+        Err(error) => Err(format!("it needs perf, install linux-perf or linux-tools, or gdb: {error}")),
     }
 }
 
@@ -246,11 +320,11 @@ mod tests {
     #[test]
     fn what_runs_on_is_filed_under_the_turn_in_which_it_began() {
         let dir = tempfile::tempdir().unwrap();
-        let sampler = Sampler::new(dir.path()).unwrap();
+        let sampler = Sampler::new(dir.path(), Tool::Perf).unwrap();
         let turn = |case| Turn { target: 0, case, repeat: 1 };
         sampler.watch(Runs::Inside, turn(0));
         let ended = Command::new("true").spawn().unwrap();
-        sampler.state().running = Some((ended, turn(0), "settle".into()));
+        sampler.state().running = Some((Running::Perf(ended), turn(0), "settle".into()));
         sampler.watch(Runs::Inside, turn(1));
         assert_eq!(sampler.state().running.as_ref().map(|(_, turn, _)| turn.case), Some(0));
         fs::write(sampler.said(), "  no permission\n\n").unwrap();

@@ -259,7 +259,7 @@ fn the_processes_of_postgres_are_sampled() {
         return;
     }
     let dir = room();
-    let mut arguments = vec!["run", "ibench", "--target", "server:postgres", "--rows", "3k", "--seconds", "1"];
+    let mut arguments = vec!["run", "ibench", "--target", "server:postgres", "--rows", "3k", "--seconds", "3"];
     arguments.extend(["--steps", "l.i0,l.x,qr100", "--settle-seconds", "0", "--budget", "64m", "--sample"]);
     let results = results(&run(dir.path(), &[&arguments[..], &["--format", "json"]].concat()));
     assert_eq!(results.len(), 3, "what is sampled is in no number");

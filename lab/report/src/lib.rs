@@ -12,6 +12,7 @@
 //! | [`study`] | the tables of a plan |
 //! | [`summary`] | the tables over all steps |
 //! | [`section`] | one step |
+//! | [`tenths`] | a rate in tenths of a step |
 //! | [`flame`] | flame graphs of sampled repetitions |
 //! | [`levels`] | log-structured merge trees in a step |
 //! | [`appendix`] | environment, configuration, counters |
@@ -37,6 +38,7 @@ pub mod section;
 pub mod stack;
 pub mod study;
 pub mod summary;
+pub mod tenths;
 
 use html::escaped;
 use lines::Lines;

@@ -9,6 +9,7 @@ use crate::colour;
 use crate::html::{Table, anchor, coloured, escaped, rate, short, size, time_us};
 use crate::levels;
 use crate::lines::{Entry, Lines};
+use crate::tenths;
 
 /// The heading of a step.
 fn title_of(step: &str) -> String {
@@ -40,6 +41,7 @@ pub fn section(lines: &Lines<'_>, step: &str) -> String {
     let mut out = format!("<h2 id=\"{}\">{}: {}</h2>\n", anchor(step), escaped(step), escaped(&title_of(step)));
     out.push_str(&bars(lines, step));
     out.push_str(&over_time(lines, step));
+    out.push_str(&tenths::part(lines, step));
     for kind in [Kind::Query, Kind::Insert, Kind::Delete] {
         out.push_str(&responses(lines, step, kind));
     }

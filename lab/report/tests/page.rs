@@ -24,6 +24,8 @@ fn the_page_holds_every_part() {
         "Response times: query",
         "from the intended start",
         "21 columns",
+        "queries/s in each tenth of the step, and in most of its seconds",
+        "99 % reach",
         "prefers-color-scheme: dark",
         "@media print",
         "Appendix",

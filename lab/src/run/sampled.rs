@@ -29,8 +29,11 @@ pub fn sampled(
     let mut own = RunRecord { repeat: 1, turns_done: Vec::new(), is_sampled: true, ..record.clone() };
     let progress = Progress::new(options.quiet);
     progress.say("one more repetition, sampled and in no number");
+    let tool = crate::sample::check()?;
+    progress.say(tool.in_words());
+    folder.log(tool.in_words());
     let mut own_keeper = Keeper::new(folder, progress, &own)?;
-    own_keeper.sampler = Some(Sampler::new(&path)?);
+    own_keeper.sampler = Some(Sampler::new(&path, tool)?);
     own_keeper.folder.write_run(&own)?;
     let ran = turns(options, specs, &mut own, &own_keeper, interrupt);
     own_keeper.progress.clear();

@@ -74,6 +74,13 @@ pub fn without_effect(options: &str, in_force: &BTreeMap<String, String>) -> Vec
     notes
 }
 
+/// Whether a line of a server's log says that a setting is old or does nothing. MariaDB takes options that it had once, says this
+/// and has no variable for them.
+pub fn is_told_to_be_void(line: &str) -> bool {
+    let words = ["deprecated", "ignored", "was removed", "does nothing"];
+    line.contains("[Warning]") && words.iter().any(|word| line.contains(word))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -106,6 +113,19 @@ mod tests {
                 "innodb_log_file_size: 4M was asked for, 8388608 is in force"
             ]
         );
+    }
+
+    #[test]
+    fn lines_about_settings_are_told_from_others() {
+        for line in [
+            "2026-01-01 0:00:00 0 [Warning] 'innodb-page-cleaners' was removed. It does nothing now and exists only for my.cnf",
+            "0 [Warning] [MY-011068] [Server] The syntax 'x' is deprecated and will be removed in a future release.",
+            "0 [Warning] innodb_open_files 300 should not be greater than 32; ignored",
+        ] {
+            assert!(is_told_to_be_void(line), "{line}");
+        }
+        assert!(!is_told_to_be_void("0 [Note] InnoDB: 10.11.18 started; it does nothing yet"));
+        assert!(!is_told_to_be_void("0 [Warning] Aborted connection 4"));
     }
 
     #[test]

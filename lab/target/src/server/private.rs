@@ -155,9 +155,7 @@ impl Private {
     pub fn warnings(&self) -> Vec<String> {
         let text = fs::read(&self.log).unwrap_or_default();
         let text = String::from_utf8_lossy(&text);
-        let warns =
-            |line: &&str| line.contains("[Warning]") && (line.contains("deprecated") || line.contains("ignored"));
-        text.lines().filter(warns).map(str::to_owned).collect()
+        text.lines().filter(|line| super::knobs::is_told_to_be_void(line)).map(str::to_owned).collect()
     }
 
     /// Ends it in good order.
