@@ -25,11 +25,10 @@ namespace
 struct Backup
 {
   Progress progress;
-  const char *directory;
   /* There is no place, or it could not be written, and the client knows why. */
   bool is_refused= false;
 
-  Backup(THD *thd, const char *to) : progress(thd), directory(to) {}
+  explicit Backup(THD *thd) : progress(thd) {}
 };
 
 /* A lock of the key BACKUP, if it is got. */
@@ -65,7 +64,7 @@ const double all_tries_seconds= 60;
 } // namespace
 
 /* Nobody is between the binary log and the engine from then on. */
-static bool hold_commits(THD *thd, Backup_lock &commits)
+static bool hold_commits(THD *thd, Backup_lock &commits, trefoil_moment *moment)
 {
   ulonglong began= microsecond_interval_timer();
   double limit= MY_MIN(all_tries_seconds, (double) thd->variables.lock_wait_timeout);
@@ -75,7 +74,8 @@ static bool hold_commits(THD *thd, Backup_lock &commits)
     thd->push_internal_handler(&not_yet);
     bool is_held= commits.acquire(MDL_BACKUP_WAIT_COMMIT, MY_MIN(try_seconds, limit));
     thd->pop_internal_handler();
-    if (is_held || thd_kill_level(thd) != THD_IS_NOT_KILLED)
+    /* Others may wait for room in the log, and have what is waited for here. */
+    if (is_held || thd_kill_level(thd) != THD_IS_NOT_KILLED || !trefoil_moment_wait(moment))
       return is_held;
     if ((double) (microsecond_interval_timer() - began) / 1e6 >= limit)
     {
@@ -93,10 +93,15 @@ static uint8_t goes_on(void *with, uint64_t done, uint64_t total)
   return thd_kill_level(progress.thd()) == THD_IS_NOT_KILLED;
 }
 
-static bool write_position(const char *directory, const char *line, size_t length)
+static bool write_position(trefoil_text directory, const char *line, size_t length)
 {
   char path[FN_REFLEN];
-  my_snprintf(path, sizeof path, "%s/%s", directory, position_file);
+  if (directory.len + sizeof position_file + 1 > sizeof path)
+  {
+    my_error(ER_PATH_LENGTH, MYF(0), "trefoil_backup_dir");
+    return false;
+  }
+  my_snprintf(path, sizeof path, "%.*s/%s", (int) directory.len, directory.ptr, position_file);
   File file= my_create(path, 0, O_WRONLY | O_EXCL, MYF(MY_WME));
   if (file < 0)
     return false;
@@ -104,26 +109,29 @@ static bool write_position(const char *directory, const char *line, size_t lengt
   return !my_close(file, MYF(MY_WME)) && is_written;
 }
 
-static uint8_t at_moment(void *with, void (*let_come)(void *), void *moment)
+static uint8_t at_moment(void *with, trefoil_moment *moment, trefoil_text directory)
 {
   Backup *backup= static_cast<Backup *>(with);
   if (!mysql_bin_log.is_open())
   {
-    let_come(moment);
+    trefoil_moment_come(moment);
     return 1;
   }
   LOG_INFO place;
   {
     THD *thd= backup->progress.thd();
     Backup_lock commits(thd);
-    if (!hold_commits(thd, commits))
+    if (!hold_commits(thd, commits, moment))
     {
       backup->is_refused= thd_kill_level(thd) == THD_IS_NOT_KILLED;
       return 0;
     }
     mysql_bin_log.get_current_log(&place);
-    let_come(moment);
+    trefoil_moment_come(moment);
   }
+  /* Reading the binary log may take a while: the engine's log goes on. */
+  if (!trefoil_moment_wait(moment))
+    return 0;
   const char *file= place.log_file_name + dirname_length(place.log_file_name);
   StringBuffer<1024> gtids;
   if (gtid_state_from_binlog_pos(file, (uint32) place.pos, &gtids))
@@ -135,14 +143,14 @@ static uint8_t at_moment(void *with, void (*let_come)(void *), void *moment)
   line.append('\t');
   line.append(gtids.ptr(), gtids.length());
   line.append('\n');
-  backup->is_refused= !write_position(backup->directory, line.ptr(), line.length());
+  backup->is_refused= !write_position(directory, line.ptr(), line.length());
   return !backup->is_refused;
 }
 
 static bool make_backup(THD *thd, const char *directory, uint64_t rate)
 {
   trefoil_failure why{};
-  Backup backup(thd, directory);
+  Backup backup(thd);
   Backup_lock definitions(thd);
   if (!definitions.acquire(MDL_BACKUP_BLOCK_DDL, (double) thd->variables.lock_wait_timeout))
     return false;

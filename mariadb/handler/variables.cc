@@ -85,7 +85,7 @@ static void update_backup_dir(THD *thd, struct st_mysql_sys_var *, void *to, con
 
 static MYSQL_SYSVAR_STR(backup_dir, backup_dir, PLUGIN_VAR_NOCMDOPT | PLUGIN_VAR_MEMALLOC,
   "SET GLOBAL makes a backup in this directory, which is new or empty, while everybody goes on, and returns when it is "
-  "there. The last one is shown", NULL, update_backup_dir, NULL);
+  "there. '/new SINCE /base': an increment to the backup in /base. The last one is shown", NULL, update_backup_dir, NULL);
 
 static my_bool print_all_deadlocks;
 static MYSQL_SYSVAR_BOOL(print_all_deadlocks, print_all_deadlocks, PLUGIN_VAR_OPCMDARG,

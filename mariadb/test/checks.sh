@@ -23,7 +23,7 @@ checks() {
     local name
     scratch
     # The library of backups' programs may have to be fetched.
-    case "$*" in *drill*) fetch_tools ;; esac
+    case "$*" in *drill* | *increments*) fetch_tools ;; esac
     case "$*" in *move* | *back* | *moment* | *errors* | *copies* | *limits*) SERVER_ARGS=("${SERVER_ARGS[@]/--innodb=OFF/--innodb=ON}") ;; esac
     start_server "${SERVER_ARGS[@]}"
     check_engine

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-# What docs/OPERATING.md says of backups: a backup, more writes, the data directory lost, restored, and brought forward by the
-# binary log to a moment. Sourced by smoke.sh.
+# What docs/OPERATING.md says of backups: a backup, or a full one and increments, more writes, the data directory lost, restored, and
+# brought forward by the binary log to a moment. Sourced by smoke.sh.
 
 # A writer beside what is tested: transactions of two rows, whose sum is 0.
 start_writer() {
@@ -93,11 +93,58 @@ check_dump_drill() {
     rm -rf "$WORK/kept" "$WORK/dump.sql"
 }
 
+# A full backup and two increments to it beside a writer, the data lost, a database made of the three, and brought forward.
+check_increments() {
+    local there behind offset trefoil
+    "${CARGO:-cargo}" build --quiet --profile "${TREFOIL_PROFILE:-release}" --locked --manifest-path "$REPO/Cargo.toml" -p trefoil-cli
+    trefoil=$(built_in "${TREFOIL_PROFILE:-release}")/trefoil
+    tables_of_drill
+    client s -e 'CREATE TABLE still (id INT PRIMARY KEY, v VARCHAR(1000)) ENGINE=TREFOIL;
+        INSERT INTO still SELECT seq, REPEAT(SHA2(seq, 512), 7) FROM seq_1_to_20000'
+    start_writer
+    say_to a "SET GLOBAL trefoil_backup_dir = '$WORK/inc.0';"
+    sleep 1
+    say_to a "SET GLOBAL trefoil_backup_dir = '$WORK/inc.1 SINCE $WORK/inc.0';"
+    sleep 1
+    say_to a "SET GLOBAL trefoil_backup_dir = '$WORK/inc.2 SINCE $WORK/inc.1';"
+    expect "$(value 'SELECT @@GLOBAL.trefoil_backup_dir')" "$WORK/inc.2 SINCE $WORK/inc.1"
+    # What is no base is named, and nothing is left behind.
+    expect_error "$(say_to a "SET GLOBAL trefoil_backup_dir = '$WORK/inc.x SINCE $WORK/nothing';")" 1296
+    expect_error "$(say_to a "SET GLOBAL trefoil_backup_dir = '$WORK/inc.x SINCE inc.0';")" 1296
+    expect_error "$(say_to a "SET GLOBAL trefoil_backup_dir = '$WORK/inc.1 SINCE $WORK/inc.0';")" 1296
+    [ ! -e "$WORK/inc.x" ] || echo 'something was left behind'
+    (($(stat -c %b "$WORK/inc.2/extents.trefoil") * 2 < $(stat -c %b "$WORK/inc.0/data.trefoil"))) || echo 'the increment has more than what changed'
+    sleep 1
+    stop_writer
+    there=$(state_of_drill)
+    read -r _ behind _ <<< "$(value 'SHOW MASTER STATUS')"
+    value 'DELETE FROM s.acc'   # what must not have happened
+    close_sessions
+    end_server
+    mkdir -p "$WORK/kept"
+    # Neither without the one in between, nor by the increment alone.
+    ! "$trefoil" restore "$WORK/inc.0" "$WORK/inc.2" "$WORK/no" > /dev/null 2>&1 || echo 'an increment was missing'
+    ! "$trefoil" restore "$WORK/inc.2" "$WORK/no" > /dev/null 2>&1 || echo 'an increment is no backup by itself'
+    rm -rf "$DATA/trefoil" "$WORK/no"
+    "$trefoil" restore "$WORK/inc.0" "$WORK/inc.1" "$WORK/inc.2" "$DATA/trefoil" > "$WORK/restored.out" 2>&1 || cat "$WORK/restored.out"
+    read -r BINLOG offset _ < "$DATA/trefoil/binlog_position"
+    cp "$DATA/$BINLOG" "$WORK/kept/"
+    (start_server "${SERVER_ARGS[@]}" --tc-heuristic-recover=ROLLBACK) > /dev/null 2>&1 || true
+    start_server "${SERVER_ARGS[@]}" 2> /dev/null
+    [ "$(state_of_drill)" != "$there" ] || echo 'nothing was written behind the backup'
+    expect "$(value 'SELECT SUM(v) = 0 AND COUNT(*) = 2 * (SELECT n FROM s.cnt) FROM s.acc')" 1
+    go_forward "$offset" "$behind"
+    expect "$(state_of_drill)" "$there"
+    expect "$(value 'CHECK TABLE s.acc, s.cnt, s.still' | cut -f 4 | sort -u)" OK
+    rm -rf "$WORK"/inc.* "$WORK/kept" "$WORK/restored.out"
+}
+
 drills() {
     if ! fetch_tools; then
-        echo 'skipped: drill, dump_drill, which need the package mariadb-client'
+        echo 'skipped: drill, increments, dump_drill, which need the package mariadb-client'
         return
     fi
     check drill
+    check increments
     check dump_drill
 }

@@ -188,6 +188,7 @@ check_duplicate_of_partition() {
 # A backup beside writers, out of a transaction that goes on: a server on it has each transaction as a whole or not at all.
 check_backup() {
     local to=$WORK/backup writer before tries
+    rm -f "$WORK/enough"
     value 'CREATE TABLE s.w (id INT AUTO_INCREMENT PRIMARY KEY, v INT, KEY v (v)) ENGINE=TREFOIL;
         CREATE TABLE s.big (id INT PRIMARY KEY, v VARCHAR(1000)) ENGINE=TREFOIL;
         USE s; INSERT INTO s.big SELECT seq, REPEAT(SHA2(seq, 512), 7) FROM seq_1_to_4000'

@@ -7,6 +7,7 @@
 //! | [`gc`] | the GC view and the interval rule that decides which versions may be dropped |
 //! | [`bytes`] | little-endian and variable-length integers, bounded readers |
 //! | [`checksum`] | CRC32C |
+//! | [`sum`] | what long pieces of bytes are told apart by |
 //! | [`fault`] | what can go wrong below the public API |
 //! | [`link_buffer`] | the contiguous-prefix tracker behind `visible` and the log's written prefix |
 //! | [`limits`] | sizes that are promises to the user |
@@ -20,6 +21,7 @@ pub mod gc;
 pub mod ids;
 pub mod limits;
 pub mod link_buffer;
+pub mod sum;
 
 pub use fault::{Corruption, Fault, Poison, Result};
 pub use gc::GcView;

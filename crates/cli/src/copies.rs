@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::{self, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use trefoil::{Database, Options, Upgraded};
 
@@ -10,18 +10,27 @@ use crate::{Failure, Opened};
 
 /// The file that makes a directory a database: copied last.
 const HEADER: &str = "TREFOIL";
+/// The file in which a backup says what it is made of.
+const DESCRIPTION: &str = "BACKUP";
 
 /// Copies a database that no other process has open: as fast as it goes, unless a rate is named.
 pub(crate) fn backup(
     database: &Opened,
     to: &Path,
     rate_bytes: Option<u64>,
+    since: Option<PathBuf>,
     out: &mut impl Write,
 ) -> Result<(), Failure> {
     let opened = database.open()?;
-    let moment = opened.backup().rate_bytes(rate_bytes.unwrap_or(u64::MAX)).to(to)?;
+    let backup = opened.backup().rate_bytes(rate_bytes.unwrap_or(u64::MAX));
+    let moment = match &since {
+        Some(base) => backup.since(base),
+        None => backup,
+    };
+    let moment = moment.to(to)?;
     opened.close()?;
-    writeln!(out, "{}: backup of {} as of {moment}", to.display(), database.path().display())?;
+    let since = since.map(|base| format!(", since {}", base.display())).unwrap_or_default();
+    writeln!(out, "{}: backup of {} as of {moment}{since}", to.display(), database.path().display())?;
     Ok(())
 }
 
@@ -38,21 +47,17 @@ pub(crate) fn rate(text: &str) -> Result<u64, String> {
     bytes.ok_or_else(|| format!("`{text}` is not a number of bytes above 0, such as 100m (k, m, g = KiB, MiB, GiB)"))
 }
 
-/// Copies a backup to where the database shall be, opens it there and checks everything.
-pub(crate) fn restore(from: &Path, database: &Opened, out: &mut impl Write) -> Result<(), Failure> {
+/// Makes a database of backups where it shall be, opens it there and checks everything.
+pub(crate) fn restore(backups: &[PathBuf], database: &Opened, out: &mut impl Write) -> Result<(), Failure> {
     let to = database.path();
-    if !from.join(HEADER).is_file() {
-        return Err(Failure::Failed(format!("{} is no backup: it has no file {HEADER}", from.display())));
+    match backups {
+        [one] if !is_described(one) => copy_backup(one, to)?,
+        _ => {
+            eprintln!("copying {} backups to {}", backups.len(), to.display());
+            Database::restore(backups, to, database.options())?;
+            backups.iter().next_back().map_or(Ok(()), |last| copy_beside(last, to))?;
+        }
     }
-    let used = to.exists() && fs::read_dir(to).map_err(|e| failed("read", to, &e))?.next().is_some();
-    if used {
-        let text = format!("{} is not empty; move it away first, a restore overwrites nothing", to.display());
-        return Err(Failure::Failed(text));
-    }
-    eprintln!("copying {} to {}", from.display(), to.display());
-    copy_dir(from, to)?;
-    copy_file(&from.join(HEADER), &to.join(HEADER))?;
-    sync(to)?;
     eprintln!("checking {}", to.display());
     let opened = Database::open(to, Options { create: false, ..database.options() })?;
     let problems: usize = opened.verify()?.iter().map(|(_, report)| report.problems.len()).sum();
@@ -64,6 +69,42 @@ pub(crate) fn restore(from: &Path, database: &Opened, out: &mut impl Write) -> R
     opened.close()?;
     writeln!(out, "{}: ok, {} tables and {} plain indexes", to.display(), tables.len(), indexes.len())?;
     Ok(())
+}
+
+/// What others have put into the backup's directory, and is not there yet.
+fn copy_beside(from: &Path, to: &Path) -> Result<(), Failure> {
+    for entry in fs::read_dir(from).map_err(|e| failed("read", from, &e))? {
+        let entry = entry.map_err(|e| failed("read", from, &e))?;
+        let (path, target) = (entry.path(), to.join(entry.file_name()));
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let is_ours = matches!(name.as_str(), HEADER | DESCRIPTION | "LOCK" | "data.trefoil" | "extents.trefoil");
+        if is_ours || name.starts_with("MANIFEST-") || target.exists() {
+            continue;
+        }
+        if path.is_dir() { copy_dir(&path, &target)? } else { copy_file(&path, &target)? }
+    }
+    sync(to)
+}
+
+/// Whether it says what it is made of, and was not opened since: what has lived on is a database like any other.
+fn is_described(backup: &Path) -> bool {
+    backup.join(DESCRIPTION).is_file() && !backup.join("LOCK").exists()
+}
+
+/// A backup of a release that described none, or a database that nobody has open: copied as it is.
+fn copy_backup(from: &Path, to: &Path) -> Result<(), Failure> {
+    if !from.join(HEADER).is_file() {
+        return Err(Failure::Failed(format!("{} is no backup: it has no file {HEADER}", from.display())));
+    }
+    let used = to.exists() && fs::read_dir(to).map_err(|e| failed("read", to, &e))?.next().is_some();
+    if used {
+        let text = format!("{} is not empty; move it away first, a restore overwrites nothing", to.display());
+        return Err(Failure::Failed(text));
+    }
+    eprintln!("copying {} to {}", from.display(), to.display());
+    copy_dir(from, to)?;
+    copy_file(&from.join(HEADER), &to.join(HEADER))?;
+    sync(to)
 }
 
 /// Brings a database to the newest format.

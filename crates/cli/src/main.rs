@@ -48,7 +48,10 @@ Examples:
   trefoil dump shop.db --table orders --salvage
                                              the rows that can be read, whatever is damaged
   trefoil backup shop.db monday              a copy of a database that is not in use
+  trefoil backup shop.db tuesday --since monday
+                                             only what was written since monday's
   trefoil restore monday shop.db             the copy back in place, checked
+  trefoil restore monday tuesday shop.db     the same of a full backup and the increments to it
   trefoil upgrade shop.db                    the newest format, for what came with it
   trefoil rebuild shop.db orders.by_day      a damaged secondary index, made anew
   trefoil prepared shop.db                   transactions that wait for their decision
@@ -130,6 +133,9 @@ enum Command {
         /// Read and write at most so many bytes a second (k, m, g = KiB, MiB, GiB) [default: as fast as it goes]
         #[arg(long, value_name = "BYTES", value_parser = copies::rate)]
         rate: Option<u64>,
+        /// Make an increment to the backup in this directory, full or an increment itself: only what was written since
+        #[arg(long, value_name = "BACKUP")]
+        since: Option<PathBuf>,
     },
     /// List prepared transactions: they hold their locks until somebody commits them or rolls them back
     Prepared {
@@ -160,8 +166,9 @@ enum Command {
     },
     /// Put a backup in place as a database, and check it
     Restore {
-        /// The directory of the backup
-        backup: PathBuf,
+        /// The directory of the backup; then those of the increments to it, in the order in which they were made
+        #[arg(required = true, value_name = "BACKUP")]
+        backups: Vec<PathBuf>,
         #[command(flatten)]
         database: Opened,
     },
@@ -247,8 +254,8 @@ fn main() -> ExitCode {
         Command::Rebuild { database, index } => check::rebuild(&database, &index, out),
         Command::Stats { database, format } => numbers::run(&database, format, out),
         Command::Advise { database, format } => advise::run(&database, format, out),
-        Command::Backup { database, target, rate } => copies::backup(&database, &target, rate, out),
-        Command::Restore { backup, database } => copies::restore(&backup, &database, out),
+        Command::Backup { database, target, rate, since } => copies::backup(&database, &target, rate, since, out),
+        Command::Restore { backups, database } => copies::restore(&backups, &database, out),
         Command::Upgrade { database } => copies::upgrade(&database, out),
         Command::Prepared { database, format } => prepared::list(&database, format, out),
         Command::Commit { database, xid } => prepared::decide(&database, &xid, Decision::Commit, out),

@@ -46,6 +46,6 @@ pub use frame::{Frame, FramePool};
 pub use lot::{Lot, LotBytes};
 pub use run::{Run, RunCursor, RunEstimate, RunMeta, RunWriter};
 pub use space::{
-    AllocScope, Census, CheckpointMark, CleaningDebt, ExtentId, NewBlock, Space, SpaceOptions, SpacePin, SpaceStats,
-    Tally, UpdateGroup,
+    AllocScope, Census, CheckpointMark, CleaningDebt, CopiedExtent, CopyProgress, Earlier, ExtentId, NewBlock, Space,
+    SpaceOptions, SpacePin, SpaceStats, Tally, UpdateGroup,
 };

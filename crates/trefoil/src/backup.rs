@@ -8,7 +8,21 @@
 //!    commits beside the database holds them up for just that, and knows its place there ([`Backup::moment`]). Then the run
 //!    files, which are durable before the records that name them.
 //! 4. The manifest is written, with that end as its durable mark: a damaged end of the copy's log is corruption, not
-//!    a torn tail. Last comes the header file: without it the directory is not a database.
+//!    a torn tail. Then what the backup is made of ([`described`]). Last comes the header file: without it the directory is not a
+//!    database.
+//!
+//! **An increment** ([`Backup::since`]) has in step 2 only the extents that its base, and what that is an increment to, do not have; all
+//! else as a full one, but neither manifest nor header: step 4 ends with the description, and [`Database::restore`] makes a database
+//! of all of them. The base is not read but for its description.
+//!
+//! | file | owns |
+//! |---|---|
+//! | `backup.rs` | the public face, the steps |
+//! | `backup/pace.rs` | how fast it goes |
+//! | `backup/moment.rs` | the moment, for who lets it come |
+//! | `backup/described.rs` | the file `BACKUP` |
+//! | `backup/target.rs` | the directory that it goes to |
+//! | `backup/restore.rs` | a database made of backups |
 //!
 //! Opening the backup is an ordinary recovery. What the manifest's blocks hold above its F is in the copied log too,
 //! because no block is written before its records are durable (rule A6).
@@ -25,18 +39,28 @@ use std::io::ErrorKind;
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
+use base::sum::Sum;
 use base::{CommitTs, Fault, Lsn};
-use store::SpacePin;
+use store::{CopiedExtent, Earlier, SpacePin};
 use vfs::OpenHow;
-use vfs::time::Instant;
 
 use crate::database::Database;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
-use crate::layout::create_durably;
-use crate::manifest::Manifest;
+use crate::manifest::{self, Manifest};
+
+mod described;
+mod moment;
+mod pace;
+mod restore;
+mod target;
+
+use described::{Described, DescribedFile};
+pub use moment::BackupMoment;
+use pace::{Pace, Watch};
+pub use target::is_copy;
+use target::{finish, make_target, remove_copy, sync_dirs};
 
 /// Bytes of the log that are copied in one go while blocks are copied; less if that is an eighth of what it may keep.
 const LOG_EVERY_BYTES: u64 = 64 << 20;
@@ -44,15 +68,6 @@ const LOG_EVERY_BYTES: u64 = 64 << 20;
 const RUNS_ONLY: Lsn = Lsn(u64::MAX - 1);
 /// Bytes of a run file copied at once.
 const PIECE_BYTES: usize = 1 << 20;
-/// Pause for each unit of time that a piece took.
-const REST: u32 = 3;
-/// The longest pause after a piece: a disk that hung for a moment is not left alone for long.
-const REST_MAX: Duration = Duration::from_secs(1);
-/// A close is seen, and the log is looked at, after so long.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// What a rate that was not used up may catch up with.
-const CREDIT: Duration = Duration::from_millis(100);
-
 /// A hot backup about to be made: [`Database::backup`].
 ///
 /// ```
@@ -68,10 +83,10 @@ pub struct Backup<'a> {
     rate_bytes: Option<u64>,
     watch: Option<Watch<'a>>,
     moment: Option<Moment<'a>>,
+    since: Option<&'a Path>,
 }
 
-type Watch<'a> = &'a dyn Fn(BackupProgress) -> ControlFlow<()>;
-type Moment<'a> = &'a dyn Fn(&mut dyn FnMut()) -> ControlFlow<()>;
+type Moment<'a> = &'a dyn Fn(&mut BackupMoment<'_>) -> ControlFlow<()>;
 
 /// How far a backup is: [`Backup::watch`].
 ///
@@ -86,7 +101,7 @@ type Moment<'a> = &'a dyn Fn(&mut dyn FnMut()) -> ControlFlow<()>;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct BackupProgress {
-    /// Bytes of blocks copied so far.
+    /// Bytes of blocks done with so far: copied, or left out of an increment.
     pub copied_bytes: u64,
     /// Bytes of all blocks. The log and run files come on top.
     pub total_bytes: u64,
@@ -104,7 +119,7 @@ impl Database {
     /// # Ok::<(), trefoil::Error>(())
     /// ```
     pub fn backup(&self) -> Backup<'_> {
-        Backup { engine: self.engine(), rate_bytes: None, watch: None, moment: None }
+        Backup { engine: self.engine(), rate_bytes: None, watch: None, moment: None, since: None }
     }
 
     /// Copies the database to `dir`, which is empty or not there yet, while readers and writers go on; changes of
@@ -114,7 +129,7 @@ impl Database {
     ///
     /// # Errors
     /// `InvalidArgument` if `dir` holds something; `Io`, `DiskFull`, `Poisoned`. What was copied until then is removed, but
-    /// for directories; if that fails as well, what is left does not open as a database.
+    /// for directories, which are in nobody's way; if that fails as well, what is left does not open as a database.
     ///
     /// ```
     /// # let dir = tempfile::tempdir().expect("a temporary directory");
@@ -169,6 +184,34 @@ impl<'a> Backup<'a> {
         Backup { watch: Some(look), ..self }
     }
 
+    /// Makes an increment to the backup in `base`, a full one or another increment: of the blocks only what was written since. It is
+    /// no database by itself: [`Database::restore`] makes one of the full backup and of all increments to it, in their order. In
+    /// the life of the database in which the base was made nothing is read that is not copied; in a later one all blocks are read,
+    /// and those left out that are the same. Of the base one small file is read, `BACKUP`; to restore all of it is needed, as it
+    /// was made.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = trefoil::Database::open(dir.path().join("fruit.db"), trefoil::Options::default())?;
+    /// # let fruit = db.create_index("fruit", trefoil::IndexOptions::default())?;
+    /// use trefoil::{Database, Options};
+    ///
+    /// let [monday, tuesday] = ["monday", "tuesday"].map(|day| dir.path().join(day));
+    /// db.backup().to(&monday)?;
+    /// let mut tx = db.begin()?;
+    /// tx.put(&fruit, b"apple", b"12")?;
+    /// tx.commit()?;
+    /// db.backup().since(&monday).to(&tuesday)?;
+    /// let restored = dir.path().join("restored.db");
+    /// Database::restore(&[monday, tuesday], &restored, Options::default())?;
+    /// let copy = Database::open(&restored, Options::default())?;
+    /// assert_eq!(copy.begin()?.get(&copy.index("fruit")?, b"apple")?.as_deref(), Some(&b"12"[..]));
+    /// # Ok::<(), trefoil::Error>(())
+    /// ```
+    pub fn since(self, base: &'a (impl AsRef<Path> + ?Sized)) -> Self {
+        Backup { since: Some(base.as_ref()), ..self }
+    }
+
     /// Calls `around` when the moment comes that the backup shows: between what that does before and behind it. For who keeps
     /// an order of commits beside the database and knows its place there while nobody moves on; what is ordered by
     /// [`ReadyCommit::order`](crate::ReadyCommit::order) before the moment is in the backup, what is ordered behind it is not. It
@@ -180,9 +223,9 @@ impl<'a> Backup<'a> {
     /// use std::ops::ControlFlow;
     ///
     /// let (monday, order) = (dir.path().join("monday"), std::sync::Mutex::new(7));
-    /// let around = |moment: &mut dyn FnMut()| {
+    /// let around = |moment: &mut trefoil::BackupMoment<'_>| {
     ///     let place = order.lock().expect("nobody panics"); // nobody moves on
-    ///     moment();
+    ///     moment.come();
     ///     std::fs::write(monday.join("place"), place.to_string()).expect("the directory is there");
     ///     ControlFlow::Continue(())
     /// };
@@ -191,14 +234,15 @@ impl<'a> Backup<'a> {
     /// trefoil::Database::open(&monday, trefoil::Options::default())?; // files of others do not matter
     /// # Ok::<(), trefoil::Error>(())
     /// ```
-    pub fn moment(self, around: &'a dyn Fn(&mut dyn FnMut()) -> ControlFlow<()>) -> Self {
+    pub fn moment(self, around: &'a dyn Fn(&mut BackupMoment<'_>) -> ControlFlow<()>) -> Self {
         Backup { moment: Some(around), ..self }
     }
 
     /// Makes the backup in `dir`, which is empty or not there yet, and returns the moment it shows.
     ///
     /// # Errors
-    /// As [`Database::checkpoint_to`].
+    /// As [`Database::checkpoint_to`]; of an increment `InvalidArgument` if its base is no backup of this database, or was opened
+    /// since it was made, and `Corrupt` if it is damaged.
     ///
     /// ```
     /// # let dir = tempfile::tempdir().expect("a temporary directory");
@@ -208,65 +252,7 @@ impl<'a> Backup<'a> {
     /// # Ok::<(), trefoil::Error>(())
     /// ```
     pub fn to(self, dir: impl AsRef<Path>) -> Result<CommitTs> {
-        self.engine.backup_to(dir.as_ref(), &mut Pace::new(&self))
-    }
-}
-
-/// When the next piece may be copied.
-struct Pace<'a> {
-    rate_bytes: Option<u64>,
-    watch: Option<Watch<'a>>,
-    moment: Option<Moment<'a>>,
-    progress: BackupProgress,
-    /// The watcher has ended it.
-    cancelled: bool,
-    /// When the piece now being copied began.
-    began: Instant,
-    /// When all pieces so far are paid for, at the rate.
-    paid: Instant,
-}
-
-impl<'a> Pace<'a> {
-    fn new(of: &Backup<'a>) -> Self {
-        let now = Instant::now();
-        let Backup { rate_bytes, watch, moment, .. } = *of;
-        Pace { rate_bytes, watch, moment, progress: BackupProgress::default(), cancelled: false, began: now, paid: now }
-    }
-
-    fn ask(&mut self) -> base::Result<()> {
-        self.cancelled |= self.watch.is_some_and(|watch| watch(self.progress).is_break());
-        if self.cancelled { Err(Fault::Unsupported("a backup that was cancelled".into())) } else { Ok(()) }
-    }
-
-    /// The piece begins now; what was done before is not counted.
-    fn start(&mut self) {
-        self.began = Instant::now();
-    }
-
-    /// Waits as long as a piece of so many bytes asks for, and calls `look` in between; the next one begins then.
-    fn rest(&mut self, bytes: u64, look: &mut dyn FnMut() -> base::Result<()>) -> base::Result<()> {
-        let now = Instant::now();
-        let until = match self.rate_bytes {
-            None => now + (now - self.began).saturating_mul(REST).min(REST_MAX),
-            Some(rate) => {
-                // The clock may be younger than the credit.
-                let idle = now - self.paid;
-                let from = if idle > CREDIT { self.paid + (idle - CREDIT) } else { self.paid };
-                self.paid = from + Duration::from_secs_f64(bytes as f64 / rate as f64);
-                self.paid
-            }
-        };
-        loop {
-            look()?;
-            self.ask()?;
-            let left = until - Instant::now();
-            if left.is_zero() {
-                break;
-            }
-            vfs::thread::sleep(left.min(LOOK_EVERY));
-        }
-        self.start();
-        Ok(())
+        self.engine.backup_to(dir.as_ref(), &self, &mut Pace::new(self.rate_bytes, self.watch))
     }
 }
 
@@ -286,59 +272,87 @@ impl Drop for Held<'_> {
 }
 
 impl Engine {
-    /// Copies the database to `dir`, which is empty or not there. Returns the moment the copy shows: it holds every
-    /// commit at or below, and none above.
-    fn backup_to(&self, dir: &Path, pace: &mut Pace<'_>) -> Result<CommitTs> {
+    /// Copies the database to `dir`, which is empty or not there, or what of it the base does not have. Returns the moment the copy
+    /// shows: it holds every commit at or below, and none above.
+    fn backup_to(&self, dir: &Path, how: &Backup<'_>, pace: &mut Pace<'_>) -> Result<CommitTs> {
         self.check_writable()?;
         // One backup at a time, and no change of definitions beside it.
         let _kept = self.steps.keep();
         // The log that a damaged index needs reaches back over lives, which a copy does not.
         self.upkept_indexes().iter().try_for_each(|entry| self.check_undamaged(entry))?;
-        self.make_target(dir)?;
-        self.copy_all(dir, pace).map_err(|error| {
-            self.remove_copy(dir);
+        let base = how.since.map(|base| self.base_in(base)).transpose()?;
+        let vfs = &self.layout.vfs;
+        make_target(vfs, dir)?;
+        self.copy_all(dir, how.moment, base.as_ref(), pace).map_err(|error| {
+            remove_copy(vfs, dir);
             if pace.cancelled { Error::Cancelled } else { error }
         })
     }
 
-    /// What of a backup that failed can be removed.
-    fn remove_copy(&self, dir: &Path) {
-        for dir in [dir.to_owned(), dir.join("wal"), dir.join("runs")] {
-            for name in self.layout.vfs.list(&dir).unwrap_or_default() {
-                // Of a directory it fails; what else is left is no database without its header.
-                let _ = self.layout.vfs.remove(&dir.join(name));
-            }
+    /// The backup to which an increment is to be made.
+    fn base_in(&self, dir: &Path) -> Result<Described> {
+        let vfs = &self.layout.vfs;
+        let base = Described::read(vfs, dir)?;
+        if base.manifest.database_id != self.layout.database_id {
+            let why = format!("{} holds a backup of another database; make a full backup first", dir.display());
+            return Err(Error::InvalidArgument(why));
         }
+        // Whoever opened it has written another one.
+        let is_as_made = !base.is_full() || manifest::generations(vfs, dir)? == [base.manifest.generation];
+        if !is_as_made {
+            let why = format!(
+                "the backup in {} was opened as a database since it was made; make a full backup",
+                dir.display()
+            );
+            return Err(Error::InvalidArgument(why));
+        }
+        Ok(base)
     }
 
-    fn copy_all(&self, dir: &Path, pace: &mut Pace<'_>) -> Result<CommitTs> {
+    fn copy_all(
+        &self,
+        dir: &Path,
+        moment: Option<Moment<'_>>,
+        base: Option<&Described>,
+        pace: &mut Pace<'_>,
+    ) -> Result<CommitTs> {
+        let vfs = &self.layout.vfs;
         let (manifest, pin) = self.begin_backup()?;
         let _held = Held(self);
         vfs::thread::point("backup.begun");
         let mut log = LogCopy { segments: 0, end: manifest.log_floor };
-        self.copy_data(dir, &manifest, &pin, &mut log, pace)?;
-        let moment = self.moment(dir, &mut log, pace)?;
+        let extents = self.copy_data(dir, (&manifest, &pin), base, &mut log, pace)?;
+        // What it reaches is copied: its room may be used again.
+        let generation = pin.generation();
+        drop(pin);
+        let (moment, beside) = self.moment(dir, &mut log, moment, pace)?;
         self.copy_log(dir, &mut log, moment)?;
         *self.held_log.lock() = Some(RUNS_ONLY);
         vfs::thread::point("backup.log_copied");
         self.copy_runs(dir, pace)?;
-        self.sync_dirs(dir)?;
+        sync_dirs(vfs, dir)?;
         let end = log.end.max(manifest.log_durable);
-        Manifest { log_durable: end, ..manifest }.publish(&self.layout.vfs, dir)?;
-        self.layout.seal_copy(dir)?;
-        Ok(end.as_commit_ts())
-    }
-
-    fn make_target(&self, dir: &Path) -> Result<()> {
-        let vfs = &self.layout.vfs;
-        let io = |op, e: &std::io::Error| Error::from(Fault::io(op, dir.display(), e));
-        if vfs.exists(dir).map_err(|e| io("look at", &e))?
-            && let Some(name) = vfs.list(dir).map_err(|e| io("list", &e))?.first()
-        {
-            let why = format!("{} holds {name:?}; a backup goes to an empty or new directory", dir.display());
-            return Err(Error::InvalidArgument(why));
+        let described = Described {
+            id: vfs::random::u64().max(1),
+            base: base.map_or(0, |base| base.id),
+            format: self.layout.format,
+            life: self.space.life(),
+            generation,
+            extent_bytes: self.space.extent_bytes(),
+            moment: end.as_commit_ts(),
+            manifest: Manifest { log_durable: end, ..manifest },
+            extents,
+            files: self.describe_files(dir, &beside, pace)?,
+        };
+        if base.is_none() {
+            described.manifest.publish(vfs, dir)?;
         }
-        [dir.to_owned(), dir.join("wal"), dir.join("runs")].iter().try_for_each(|dir| create_durably(vfs, dir))
+        described.publish(vfs, dir)?;
+        if base.is_none() {
+            self.layout.seal_copy(dir)?;
+        }
+        finish(vfs, dir)?;
+        Ok(end.as_commit_ts())
     }
 
     /// Step 1.
@@ -357,21 +371,26 @@ impl Engine {
     fn copy_data(
         &self,
         dir: &Path,
-        manifest: &Manifest,
-        pin: &SpacePin,
+        (manifest, pin): (&Manifest, &SpacePin),
+        base: Option<&Described>,
         log: &mut LogCopy,
         pace: &mut Pace<'_>,
-    ) -> Result<()> {
+    ) -> Result<Vec<CopiedExtent>> {
+        let sums = base.map(Described::sums).unwrap_or_default();
+        let earlier = base.map(|base| Earlier {
+            generation: (base.life == self.space.life()).then_some(base.generation),
+            sums: &sums,
+        });
         let mut before = 0;
         pace.start();
-        self.space.copy_to(pin, &manifest.space, dir, &mut |done, total| {
-            pace.progress = BackupProgress { copied_bytes: done, total_bytes: total };
-            pace.rest(done - before, &mut || self.look(dir, log))?;
-            before = done;
+        let copied = self.space.copy_to(pin, &manifest.space, dir, earlier.as_ref(), &mut |at| {
+            pace.progress = BackupProgress { copied_bytes: at.done, total_bytes: at.total };
+            pace.rest(at.read - before, &mut || self.look(dir, log))?;
+            before = at.read;
             vfs::thread::point("backup.copying");
             Ok(())
         })?;
-        Ok(())
+        Ok(copied)
     }
 
     /// Ends the backup if the database is being closed, and copies the log if enough of it is held.
@@ -392,18 +411,29 @@ impl Engine {
         }
     }
 
-    /// The end of the log as of now, between what somebody does before and behind it.
-    fn moment(&self, dir: &Path, log: &mut LogCopy, pace: &Pace<'_>) -> Result<Lsn> {
-        let Some(around) = pace.moment else { return Ok(self.wal.settle()?) };
+    /// The end of the log as of now, between what somebody does before and behind it; and the files that he has put into the directory.
+    fn moment(
+        &self,
+        dir: &Path,
+        log: &mut LogCopy,
+        around: Option<Moment<'_>>,
+        pace: &mut Pace<'_>,
+    ) -> Result<(Lsn, Vec<String>)> {
+        let Some(around) = around else { return Ok((self.wal.settle()?, Vec::new())) };
         // It may wait for commits, which may wait for room in the log, and then hold them up: so little of the log is held from here
         // on, and little is left to be synced within.
         self.copy_log(dir, log, self.wal.settle()?)?;
-        let mut end = None;
-        let goes_on = around(&mut || end = Some(self.wal.settle()));
-        match (goes_on, end) {
-            (ControlFlow::Break(()), _) => Err(Error::Cancelled),
-            (ControlFlow::Continue(()), Some(end)) => Ok(end?),
-            (ControlFlow::Continue(()), None) => {
+        let names = || self.layout.vfs.list(dir).map_err(|e| Fault::io("list", dir.display(), &e));
+        let before = names()?;
+        let ask = &mut || pace.ask();
+        let mut moment = BackupMoment::new(self, dir, log, ask);
+        let goes_on = around(&mut moment);
+        match (moment.end()?, goes_on) {
+            (_, ControlFlow::Break(())) => Err(Error::Cancelled),
+            (Some(end), ControlFlow::Continue(())) => {
+                Ok((end, names()?.into_iter().filter(|name| !before.contains(name)).collect()))
+            }
+            (None, ControlFlow::Continue(())) => {
                 Err(Error::InvalidArgument("whoever goes around a backup's moment has to let it come".into()))
             }
         }
@@ -447,10 +477,52 @@ impl Engine {
         Ok(())
     }
 
-    fn sync_dirs(&self, dir: &Path) -> Result<()> {
-        for dir in [dir.to_owned(), dir.join("wal"), dir.join("runs")] {
-            self.layout.vfs.sync_dir(&dir).map_err(|e| Fault::io("sync directory", dir.display(), &e))?;
+    /// The log and run files, and what else belongs to the backup: files `beside` them, which whoever let the moment come has written.
+    /// What others do in the directory does not matter.
+    fn describe_files(&self, dir: &Path, beside: &[String], pace: &mut Pace<'_>) -> Result<Vec<DescribedFile>> {
+        let mut paths = beside.to_vec();
+        for below in ["wal", "runs"] {
+            let dir = dir.join(below);
+            let names = self.layout.vfs.list(&dir).map_err(|e| Fault::io("list", dir.display(), &e))?;
+            paths.extend(names.iter().map(|name| format!("{below}/{name}")));
         }
-        Ok(())
+        let mut files = Vec::new();
+        for path in paths {
+            let at = dir.join(&path);
+            // As the log is copied: no rate bounds it.
+            match self.sum_of_file(&at, path.starts_with("runs/"), pace) {
+                Ok((bytes, sum)) => files.push(DescribedFile { path, bytes, sum }),
+                // Somebody's temporary file, or a directory of his.
+                Err(Summing::Read(e)) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::IsADirectory) => {}
+                Err(Summing::Read(e)) => return Err(Fault::io("read back", at.display(), &e).into()),
+                Err(Summing::Ended(fault)) => return Err(fault.into()),
+            }
+        }
+        Ok(files)
     }
+
+    fn sum_of_file(
+        &self,
+        path: &Path,
+        is_paced: bool,
+        pace: &mut Pace<'_>,
+    ) -> std::result::Result<(u64, Sum), Summing> {
+        let file = self.layout.vfs.open(path, OpenHow::default()).map_err(Summing::Read)?;
+        let bytes = file.len().map_err(Summing::Read)?;
+        let (mut sum, mut piece) = (Sum::default(), Vec::new());
+        for at in (0..bytes).step_by(PIECE_BYTES) {
+            piece.resize(PIECE_BYTES.min((bytes - at) as usize), 0);
+            file.read_at(&mut piece, at).map_err(Summing::Read)?;
+            sum.add(&piece);
+            pace.rest(if is_paced { piece.len() as u64 } else { 0 }, &mut || self.check_not_closing())
+                .map_err(Summing::Ended)?;
+        }
+        Ok((bytes, sum))
+    }
+}
+
+/// Why a file has no sum.
+enum Summing {
+    Read(std::io::Error),
+    Ended(Fault),
 }

@@ -70,6 +70,11 @@ impl Layout {
             matches!(n.as_str(), "LOCK" | "TREFOIL.tmp" | "wal" | "runs" | "data.trefoil") || n.starts_with("MANIFEST-")
         };
         if !has_header {
+            if crate::backup::is_copy(&names) {
+                let why = "it holds an incremental backup, or a copy that did not come to its end; `trefoil restore` makes a database of a \
+                           full backup and the increments to it";
+                return Err(Error::NotADatabase { path: shown, why: why.into() });
+            }
             // Generation 1 belongs to a creation that did not finish: nothing was ever committed to it.
             if crate::manifest::generations(&vfs, dir)?.into_iter().any(|generation| generation > 1) {
                 let why = "it has a manifest but the header file TREFOIL is missing; restore it from a backup";
@@ -136,21 +141,7 @@ impl Layout {
     }
 
     fn seal_as(&self, dir: &Path, format: u32) -> Result<()> {
-        let (target, temporary) = (dir.join("TREFOIL"), dir.join("TREFOIL.tmp"));
-        let io = |op, e: &std::io::Error| Error::from(Fault::io(op, target.display(), e));
-        let mut bytes = vec![0u8; HEADER_BYTES];
-        bytes[..16].copy_from_slice(MAGIC);
-        bytes[16..20].copy_from_slice(&format.to_le_bytes());
-        bytes[24..32].copy_from_slice(&self.database_id.to_le_bytes());
-        let crc = crc32c(&bytes[..HEADER_BYTES - 4]);
-        bytes[HEADER_BYTES - 4..].copy_from_slice(&crc.to_le_bytes());
-        let how = OpenHow { write: true, create: true, ..OpenHow::default() };
-        let file = self.vfs.open(&temporary, how).map_err(|e| io("create", &e))?;
-        file.write_at(&bytes, 0).map_err(|e| io("write", &e))?;
-        file.sync().map_err(|e| io("sync", &e))?;
-        self.vfs.rename(&temporary, &target).map_err(|e| io("rename", &e))?;
-        self.vfs.sync_dir(dir).map_err(|e| io("sync directory", &e))?;
-        Ok(())
+        seal(&self.vfs, dir, self.database_id, format)
     }
 
     /// Directory of log segments.
@@ -164,6 +155,25 @@ impl Layout {
     pub fn runs(&self) -> PathBuf {
         self.dir.join("runs")
     }
+}
+
+/// Makes `dir` recognisable as the database of this number and format: all at once.
+pub(crate) fn seal(vfs: &Arc<dyn Vfs>, dir: &Path, database_id: u64, format: u32) -> Result<()> {
+    let (target, temporary) = (dir.join("TREFOIL"), dir.join("TREFOIL.tmp"));
+    let io = |op, e: &std::io::Error| Error::from(Fault::io(op, target.display(), e));
+    let mut bytes = vec![0u8; HEADER_BYTES];
+    bytes[..16].copy_from_slice(MAGIC);
+    bytes[16..20].copy_from_slice(&format.to_le_bytes());
+    bytes[24..32].copy_from_slice(&database_id.to_le_bytes());
+    let crc = crc32c(&bytes[..HEADER_BYTES - 4]);
+    bytes[HEADER_BYTES - 4..].copy_from_slice(&crc.to_le_bytes());
+    let how = OpenHow { write: true, create: true, ..OpenHow::default() };
+    let file = vfs.open(&temporary, how).map_err(|e| io("create", &e))?;
+    file.write_at(&bytes, 0).map_err(|e| io("write", &e))?;
+    file.sync().map_err(|e| io("sync", &e))?;
+    vfs.rename(&temporary, &target).map_err(|e| io("rename", &e))?;
+    vfs.sync_dir(dir).map_err(|e| io("sync directory", &e))?;
+    Ok(())
 }
 
 /// Creates a directory and its parents so that a power cut does not take them away with all that is in them: the

@@ -89,7 +89,7 @@ pub use base::Corruption;
 pub use base::IndexId;
 
 pub use advise::{Advice, Amplification};
-pub use backup::{Backup, BackupProgress};
+pub use backup::{Backup, BackupMoment, BackupProgress};
 /// Commits are ordered by it, and a snapshot sees those at or below its own. It is a position in the log, in bytes:
 /// it grows with every commit that writes, skips numbers, and is never given out twice in the life of the database.
 ///

@@ -334,3 +334,63 @@ fn a_backup_that_is_cancelled_leaves_nothing() {
         sound(&db);
     });
 }
+
+/// Who waits for his moment while commits write many times what the log may keep: none of them waits for the backup. Guard: the
+/// log is copied while he waits.
+#[test]
+fn the_log_goes_on_beside_a_backup_that_waits_for_its_moment() {
+    simulate(|_| {
+        let disk = disk();
+        let db = open(&disk);
+        let big = index(&db, "big");
+        noise(&db, &big, 0);
+        let around = |moment: &mut trefoil::BackupMoment<'_>| {
+            let writer = {
+                let (db, big) = (db.clone(), big.clone());
+                spawn("writer", move || {
+                    for n in 0..1_000 {
+                        put(&db, &big, &[n as u8], &random_bytes(n, 4_096), Durability::Write).unwrap();
+                    }
+                })
+            };
+            let began = Instant::now();
+            while !writer.is_finished() {
+                assert!(began.elapsed() < Duration::from_secs(30), "the writer waits for room in the log");
+                assert!(moment.wait());
+                sleep(300);
+            }
+            writer.join().unwrap();
+            moment.come();
+            ControlFlow::Continue(())
+        };
+        db.backup().moment(&around).to("/copy/of").unwrap();
+        let copy = open_copy(&disk);
+        assert_eq!(all(&copy, &copy.index("big").unwrap()), all(&db, &big));
+        sound(&copy);
+    });
+}
+
+/// A copy that fails while somebody waits for the moment ends his wait, and says why. Guard: what went wrong is kept.
+#[test]
+fn a_backup_that_fails_before_its_moment_says_why() {
+    simulate(|_| {
+        let disk = disk();
+        let db = open(&disk);
+        let big = index(&db, "big");
+        noise(&db, &big, 0);
+        let around = |moment: &mut trefoil::BackupMoment<'_>| {
+            disk.faults().add(Rule::new(Action::Eio).on(Class::Write).path("/copy/of").forever());
+            for n in 0..1_000 {
+                if !moment.wait() {
+                    return ControlFlow::Break(());
+                }
+                put(&db, &big, &[n as u8], &random_bytes(n, 4_096), Durability::Write).unwrap();
+            }
+            panic!("the log was not copied");
+        };
+        let error = db.backup().moment(&around).to("/copy/of").unwrap_err();
+        assert!(matches!(error, Error::Io { .. }), "{error}");
+        disk.faults().clear();
+        sound(&db);
+    });
+}

@@ -436,7 +436,7 @@ fn parents_are_open_while_a_backup_keeps_the_catalog() {
         let c = db.create_table("children", plain).unwrap();
         add(&db, &p, [1, 1]).unwrap();
         let change = std::cell::Cell::new(None);
-        let around = |moment: &mut dyn FnMut()| {
+        let around = |moment: &mut trefoil::BackupMoment<'_>| {
             let (other, table, adding) = (db.clone(), c.clone(), adding.clone());
             change.set(Some(spawn("changes", move || changing(&other).alter_table(&table, &adding))));
             sleep(100);
@@ -445,7 +445,7 @@ fn parents_are_open_while_a_backup_keeps_the_catalog() {
                 tx.insert(table, &row(numbers)).unwrap();
                 tx.commit().unwrap();
             }
-            moment();
+            moment.come();
             std::ops::ControlFlow::Continue(())
         };
         db.backup().moment(&around).to("/backup").unwrap();

@@ -231,12 +231,17 @@ int trefoil_sync(trefoil_database *db, trefoil_failure *why);
 int trefoil_checkpoint(trefoil_database *db, trefoil_failure *why);
 void trefoil_set(trefoil_database *db, const trefoil_settings *settings);
 /* A backup into a new or empty directory, at most `rate` bytes a second; 0: as fast as it goes. `goes_on` is told how many
-   bytes of how many are copied; `at_moment` calls `let_come(moment)`, once: what was ordered before is in the backup, what is ordered
-   behind it is not. It may write into the directory. Once either answers 0 the backup is cancelled, and what was copied removed. */
-int trefoil_backup(trefoil_database *db, trefoil_text directory, uint64_t rate,
+   bytes of how many are copied; `at_moment` calls `trefoil_moment_come`, once: what was ordered before is in the backup, what is
+   ordered behind it is not. It may write into the directory. Once either answers 0 the backup is cancelled, and what was copied removed.
+   `what` may be "DIRECTORY SINCE BASE": an increment to the backup in BASE. */
+typedef struct trefoil_moment trefoil_moment;
+int trefoil_backup(trefoil_database *db, trefoil_text what, uint64_t rate,
                    uint8_t (*goes_on)(void *with, uint64_t done, uint64_t total),
-                   uint8_t (*at_moment)(void *with, void (*let_come)(void *moment), void *moment), void *with,
+                   uint8_t (*at_moment)(void *with, trefoil_moment *moment, trefoil_text directory), void *with,
                    trefoil_failure *why);
+void trefoil_moment_come(trefoil_moment *moment);
+/* For who waits for it, a few times a second: the log goes on meanwhile. 0: the backup has failed, there is nothing to wait for. */
+uint8_t trefoil_moment_wait(trefoil_moment *moment);
 
 /* For administrators: numbers with their names, as many as there is room for; a text, cut where the room ends. */
 typedef struct { const char *name; uint64_t value; } trefoil_number;

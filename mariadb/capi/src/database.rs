@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicI64, AtomicU64};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use trefoil::{BackupProgress, ChangeOptions, Database, Durability, Error, LockWaitNews, Options};
+use trefoil::{BackupMoment, BackupProgress, ChangeOptions, Database, Durability, Error, LockWaitNews, Options};
 
 use crate::abi;
 use crate::alter;
@@ -254,26 +254,29 @@ impl Engine {
 }
 
 impl Engine {
-    /// A hot backup into `dir`, at most `rate` bytes a second; 0: as fast as it goes. `goes_on` is told meanwhile how far it
-    /// is, and asked; `at_moment` lets the moment come that the backup shows, and answers the same.
+    /// A hot backup, at most `rate` bytes a second; 0: as fast as it goes. `what` is the directory that it goes to; or that,
+    /// ` SINCE `, and the directory of the backup to which it is an increment. `goes_on` is told meanwhile how far it is, and
+    /// asked; `at_moment` lets the moment come that the backup shows, is told the directory, and answers the same.
     pub fn backup(
         &self,
-        dir: &str,
+        what: &str,
         rate: u64,
         goes_on: &dyn Fn(u64, u64) -> bool,
-        at_moment: &dyn Fn(&mut dyn FnMut()) -> bool,
+        at_moment: &dyn Fn(&mut BackupMoment<'_>, &str) -> bool,
     ) -> Result<()> {
+        let (dir, base) = target_and_base(what);
         let path = Path::new(dir);
-        if !path.is_absolute() {
-            let why = format!("no backup in '{dir}': name a directory with its whole path, from / on");
+        if let Some(relative) = [Some(dir), base].into_iter().flatten().find(|dir| !Path::new(dir).is_absolute()) {
+            let why = format!("no backup in '{dir}': name '{relative}' with its whole path, from / on");
             return Err(Failure::new(Code::Failed, &why));
         }
         let is_new = !path.exists();
         let is_empty = is_new || fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_none());
         let or_end = |is_wanted| if is_wanted { ControlFlow::Continue(()) } else { ControlFlow::Break(()) };
         let watch = |at: BackupProgress| or_end(goes_on(at.copied_bytes, at.total_bytes));
-        let around = |moment: &mut dyn FnMut()| or_end(at_moment(moment));
+        let around = |moment: &mut BackupMoment<'_>| or_end(at_moment(moment, dir));
         let backup = self.db.backup().rate_bytes(if rate == 0 { u64::MAX } else { rate });
+        let backup = base.map_or(backup, |base| backup.since(base));
         let failed = match backup.watch(&watch).moment(&around).to(path) {
             Ok(_) => return Ok(()),
             Err(failed) => failed,
@@ -285,11 +288,22 @@ impl Engine {
         }
         match failed {
             Error::Cancelled => Err(failed.into()),
+            Error::InvalidArgument(_) | Error::Corrupt(_) if base.is_some() => {
+                Err(Failure::new(Code::Failed, &format!("no backup in '{dir}': {failed}")))
+            }
             _ => Err(Failure::new(
                 Code::Failed,
                 &format!("no backup in '{dir}': {failed}; name a new or empty directory that the server may write to"),
             )),
         }
+    }
+}
+
+/// The two directories of an increment; of a full backup the one.
+fn target_and_base(what: &str) -> (&str, Option<&str>) {
+    match what.rsplit_once(" SINCE ") {
+        Some((dir, base)) => (dir.trim_end(), Some(base.trim_start())),
+        None => (what, None),
     }
 }
 

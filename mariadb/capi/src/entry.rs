@@ -13,6 +13,8 @@ mod views;
 use std::ffi::c_void;
 use std::sync::Arc;
 
+use trefoil::BackupMoment;
+
 use crate::abi::{Definition, Foreign, ForeignChange, Key, Options, Patience, Seek, Settings, TableStats, Text};
 use crate::alter::{self, Alter};
 use crate::crash;
@@ -122,20 +124,25 @@ pub extern "C" fn trefoil_backup(
     directory: Text,
     rate: u64,
     goes_on: extern "C" fn(*mut c_void, u64, u64) -> u8,
-    at_moment: extern "C" fn(*mut c_void, extern "C" fn(*mut c_void), *mut c_void) -> u8,
+    at_moment: extern "C" fn(*mut c_void, &mut BackupMoment<'_>, Text) -> u8,
     with: *mut c_void,
     why: Option<&mut Failure>,
 ) -> i32 {
     let goes_on = |done, total| goes_on(with, done, total) != 0;
-    let at_moment = |mut moment: &mut dyn FnMut()| at_moment(with, let_come, (&raw mut moment).cast()) != 0;
+    let at_moment = |moment: &mut BackupMoment<'_>, to: &str| at_moment(with, moment, raw::to_text(to)) != 0;
     guard(why, || db.backup(text(directory)?, rate, &goes_on, &at_moment).map(|()| Done::Ok))
 }
 
-/// The moment of a backup, given to the server as a pointer and called by it.
-extern "C" fn let_come(moment: *mut c_void) {
-    // SAFETY: what `trefoil_backup` gave out with this function, called before that returns.
-    let moment = unsafe { &mut *moment.cast::<&mut dyn FnMut()>() };
-    quietly(moment);
+#[unsafe(no_mangle)]
+pub extern "C" fn trefoil_moment_come(moment: &mut BackupMoment<'_>) {
+    quietly(|| moment.come());
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn trefoil_moment_wait(moment: &mut BackupMoment<'_>) -> u8 {
+    let mut goes_on = false;
+    quietly(|| goes_on = moment.wait());
+    u8::from(goes_on)
 }
 
 #[unsafe(no_mangle)]

@@ -8,7 +8,7 @@
 //! look at all that this one does then; so its transaction does not end, and the connection is not closed, while it is told
 //! ([`Watch::tell`]). Nothing is waited for under `Face::told`, by neither side. Where hundreds wait for one row each of them tells of
 //! dozens: so a transaction leaves a note of whose it is, in a place of its number, and all connections are looked through only for one
-//! whose note was overwritten.
+//! whose note was overwritten, and once for one that is nobody's, such as one that was prepared before the server started.
 
 use std::collections::BTreeMap;
 use std::ffi::c_void;
@@ -133,6 +133,8 @@ pub struct Watch {
     faces: Mutex<Faces>,
     /// Numbers of connections, by [`note_of`] a transaction; 0: none. What is there may be out of date.
     notes: Arc<[AtomicU64]>,
+    /// Numbers of transactions that no connection had, in the same places.
+    nobodys: Box<[AtomicU64]>,
     /// How often all connections were looked through.
     looks: AtomicU64,
 }
@@ -153,7 +155,8 @@ impl Faces {
 impl Default for Watch {
     fn default() -> Self {
         let notes = (0..NOTES).map(|_| AtomicU64::new(0)).collect();
-        Self { faces: Mutex::default(), notes, looks: AtomicU64::new(0) }
+        let nobodys = (0..NOTES).map(|_| AtomicU64::new(0)).collect();
+        Self { faces: Mutex::default(), notes, nobodys, looks: AtomicU64::new(0) }
     }
 }
 
@@ -179,12 +182,21 @@ impl Watch {
     /// connection closed, until this returns.
     pub fn tell(&self, transaction: u64, tell: impl FnOnce(*mut c_void)) {
         let has_it = |face: &Arc<Face>| face.holds.load(Ordering::Relaxed) == transaction;
+        // A connection has it from before it takes locks, or never: what is nobody's stays so.
+        let nobodys = &self.nobodys[note_of(transaction)];
+        if nobodys.load(Ordering::Relaxed) == transaction {
+            return;
+        }
         let noted = self.notes[note_of(transaction)].load(Ordering::Relaxed);
         let faces = self.faces();
         let found = faces.all.get(&noted).filter(|face| has_it(face)).cloned().or_else(|| {
             self.looks.fetch_add(1, Ordering::Relaxed);
             let found = faces.all.values().find(|face| has_it(face)).cloned();
-            found.inspect(|face| face.note(transaction))
+            match &found {
+                Some(face) => face.note(transaction),
+                None => nobodys.store(transaction, Ordering::Relaxed),
+            }
+            found
         });
         drop(faces);
         let Some(face) = found.filter(|face| face.connection != 0) else { return };
@@ -214,7 +226,8 @@ mod tests {
     use super::*;
 
     /// Who is in the way is found without a look at all connections, and once with one if his note was overwritten. Guards: a
-    /// transaction notes whose it is; who was looked for notes it again; a note is believed only if the connection says so.
+    /// transaction notes whose it is; who was looked for notes it again; a note is believed only if the connection says so;
+    /// that one is nobody's is remembered.
     #[test]
     fn whose_a_transaction_is_is_noted() {
         let (_dir, engine) = crate::database::tests::engine();
@@ -243,6 +256,12 @@ mod tests {
             assert_eq!(told(&all[0].1), Some(1));
         }
         assert_eq!(watch.looks.load(Ordering::Relaxed), met + 1);
+        // One that is no connection's, asked for by each who waits for it.
+        let alone = engine.db.begin().expect("it begins");
+        for _ in 0..10 {
+            assert_eq!(told(&alone), None);
+        }
+        assert_eq!(watch.looks.load(Ordering::Relaxed), met + 2);
         let (face, tx) = all.swap_remove(0);
         face.let_go();
         assert_eq!(told(&tx), None, "nobody is told of who has ended");

@@ -17,6 +17,9 @@
 //!    (A20). `freed_at` = number of checkpoints begun when the extent's last block was freed, so `freed_at < n`
 //!    says that checkpoint n *started* after the free.
 //!
+//! 5. An extent has the generation of the manifest after which a block of it was last published: what a copy of that manifest or
+//!    a later one has of it is all that there is of it (`is_changed_since`).
+//!
 //! Schedule behind 4: checkpoint 7 begins; it has already composed a parent that names B; B is replaced and
 //! freed; checkpoint 7 becomes durable, naming B. B must wait for checkpoint 8: `freed_at` = 7, not < 7.
 
@@ -58,6 +61,8 @@ pub(super) struct Extent {
     pub(super) named: bool,
     /// Passes of cleaning that ended with it: each index makes its own.
     pub(super) passes: u16,
+    /// How often the state had been saved when a block of it was last published; 0: before the file was opened.
+    generation: u64,
 }
 
 impl Extent {
@@ -70,6 +75,7 @@ impl Extent {
         freed_at: 0,
         named: false,
         passes: 0,
+        generation: 0,
     };
 }
 
@@ -108,6 +114,9 @@ pub(super) struct Allocator {
     begun: u64,
     /// The newest durable one.
     durable: u64,
+    /// How often the state was saved, the manifest opened from counted; and how often when the newest durable manifest was.
+    saves: u64,
+    durable_saves: u64,
     /// What each pin holds back, with a count.
     pins: BTreeMap<u64, u32>,
     held: u64,
@@ -131,6 +140,8 @@ impl Allocator {
             pending: BTreeSet::new(),
             begun: 0,
             durable: 0,
+            saves: 1,
+            durable_saves: 1,
             pins: BTreeMap::new(),
             held: 0,
             published: 0,
@@ -149,6 +160,7 @@ impl Allocator {
                 freed_at: 0,
                 named: true,
                 passes: 0,
+                generation: 0,
             };
             this.bare.remove(&id);
             this.held += bytes;
@@ -251,6 +263,9 @@ impl Allocator {
             let extent = &mut self.extents[id as usize];
             extent.published += bytes;
             extent.named = true;
+            if by > 0 {
+                extent.generation = self.saves;
+            }
             self.published += bytes;
         }
     }
@@ -283,7 +298,25 @@ impl Allocator {
     pub(super) fn finish_checkpoint(&mut self, n: u64) -> usize {
         debug_assert!(n <= self.begun, "a checkpoint is durable after it began");
         self.durable = self.durable.max(n);
+        self.durable_saves = self.saves;
         self.release()
+    }
+
+    /// The state is being saved: what is published from here on the manifest does not reach.
+    pub(super) fn note_saved(&mut self) {
+        self.saves += 1;
+    }
+
+    /// Of the newest durable manifest, for [`Allocator::is_changed_since`].
+    pub(super) fn generation(&self) -> u64 {
+        self.durable_saves
+    }
+
+    /// False if all that a manifest reaches in the extent, now or later as long as this stays false, the manifest of that
+    /// generation reached too: whoever copied the extent then has it. A block may be placed, and written, long before it is
+    /// published, so that is what counts.
+    pub(super) fn is_changed_since(&self, id: ExtentId, generation: u64) -> bool {
+        self.extents.get(id as usize).is_none_or(|extent| extent.generation >= generation)
     }
 
     /// Holds back everything that the newest durable manifest reaches.

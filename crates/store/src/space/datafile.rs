@@ -44,6 +44,10 @@ impl DataFile {
         &*self.file
     }
 
+    pub(super) fn shared(&self) -> Arc<dyn File> {
+        self.file.clone()
+    }
+
     pub(super) fn len(&self) -> Result<u64> {
         self.file.len().map_err(|e| Fault::io("read length of", &self.name, &e))
     }

@@ -8,7 +8,8 @@
 //! | `allocator.rs` | which bytes hold what, as pure state; rules A19, A20, P9 |
 //! | `growth.rs` | extents from and to the file system; the reserve (P4), a full disk (B7) |
 //! | `census.rs` | what all indexes name, against the allocator's accounts |
-//! | `copy.rs` | a copy of the file as one manifest has it |
+//! | `copy.rs` | a copy of the file as one manifest has it, whole or what an earlier one lacks; the file made of copies |
+//! | `pin.rs` | what a copy holds back from reuse |
 //! | `saved.rs` | the allocator's state in the manifest |
 //! | `datafile.rs` | the file's header, aligned reads and writes |
 //!
@@ -27,13 +28,14 @@ mod copy;
 mod datafile;
 mod growth;
 mod open;
+mod pin;
 mod saved;
 mod write;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use base::limits::SECTOR_BYTES;
 use base::{Fault, IndexId, Poison, Result};
@@ -49,7 +51,9 @@ use open::{check_options, create, reopen};
 
 pub use allocator::ExtentId;
 pub use census::{Census, Miscount, Tally};
+pub use copy::{CopiedExtent, CopyProgress, EXTENTS_FILE, Earlier, restore_extents};
 pub use datafile::DATA_FILE;
+pub use pin::SpacePin;
 pub(crate) use saved::Saved;
 
 /// Smallest extent: header block and a few sectors, for tests.
@@ -175,27 +179,6 @@ pub struct CleaningDebt {
 #[must_use = "frees become reusable only when the checkpoint is told durable"]
 pub struct CheckpointMark(u64);
 
-/// While it lives, no block that the newest durable manifest reached when the pin was taken is overwritten or
-/// given back.
-pub struct SpacePin {
-    space: Space,
-    pin: u64,
-}
-
-impl fmt::Debug for SpacePin {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "SpacePin({})", self.pin)
-    }
-}
-
-impl Drop for SpacePin {
-    fn drop(&mut self) {
-        if self.space.0.allocator.lock().unpin(self.pin) > 0 {
-            self.space.space_returned();
-        }
-    }
-}
-
 /// The data file of one database. Cheap to clone.
 #[derive(Clone)]
 pub struct Space(Arc<Inner>);
@@ -220,6 +203,8 @@ struct Inner {
     closed: AtomicBool,
     /// Somebody was refused space since it was last asked. Relaxed: a hint.
     refused: AtomicBool,
+    /// Drawn when the first copy is made: generations count from the opening.
+    life: OnceLock<u64>,
 }
 
 impl fmt::Debug for Space {
@@ -271,6 +256,7 @@ impl Space {
             moved: AtomicU64::new(0),
             closed: AtomicBool::new(false),
             refused: AtomicBool::new(false),
+            life: OnceLock::new(),
         })))
     }
 
@@ -416,7 +402,8 @@ impl Space {
     #[must_use]
     pub fn save(&self) -> Vec<u8> {
         let saved = {
-            let allocator = self.0.allocator.lock();
+            let mut allocator = self.0.allocator.lock();
+            allocator.note_saved();
             Saved {
                 database_id: self.0.database_id,
                 extent_bytes: self.0.options.extent_bytes,
@@ -455,13 +442,6 @@ impl Space {
     #[must_use]
     pub fn take_refused(&self) -> bool {
         self.0.refused.swap(false, Ordering::Relaxed)
-    }
-
-    /// Holds back reuse of what the newest durable manifest reaches: for backup and verify, which walk it.
-    #[must_use = "dropping the pin lets go"]
-    pub fn pin(&self) -> SpacePin {
-        let pin = self.0.allocator.lock().pin();
-        SpacePin { space: self.clone(), pin }
     }
 
     /// Sealed extents less than half live that `wanted` has: the emptiest, as many as hold `bytes` together. Ascending.
