@@ -150,7 +150,7 @@ fn what_is_known_to_be_the_same_is_not_read() {
 }
 
 /// While the base is copied, and while the increment is, writers write everything anew and checkpoints come: what was placed before
-/// the base's manifest and published behind it is in the increment. Guard: publication counts, not placing.
+/// the base's manifest and published behind it is in the increment. Guard: a publication raises the extent's generation.
 #[test]
 fn what_is_written_beside_a_backup_is_in_the_next() {
     for seed in 0..12 {
