@@ -28,12 +28,14 @@ pub mod counter;
 pub mod damaged;
 pub mod merge;
 pub mod range;
+pub mod ranged;
 pub mod shape;
 pub mod traffic;
 
 pub use batch::{Batch, BatchBuilder, EntryBatch, Op, Piece, Prefix};
 pub use damaged::{DamagedRange, Skips};
-pub use range::KeyRange;
+pub use range::{KeyRange, Span};
+pub use ranged::Ranged;
 pub use shape::{LEVELS, LevelCompression, LevelStats, MergePolicy, Shape};
 pub use store::LogGate;
 pub use traffic::{IndexShape, IndexTraffic};
@@ -229,6 +231,8 @@ pub struct IndexStats {
     pub drained_bytes: u64,
     /// Leaves in memory.
     pub resident_leaves: u64,
+    /// Ranges that were deleted whole and whose entries are not each marked deleted yet: each read looks at them.
+    pub deleted_ranges: u64,
     /// What was taken in, written and read since open.
     pub traffic: IndexTraffic,
     /// Of a log-structured merge tree: ranges that cursors hop over, since nothing is visible there.
@@ -280,6 +284,10 @@ pub type VisitBlock<'a> = dyn FnMut(BlockRef, &dyn Fn() -> String) + 'a;
 
 /// One ordered map of versions.
 pub trait Index: Send + Sync {
+    /// The part of it that takes deletes of ranges; none if it takes none.
+    fn as_ranged(&self) -> Option<&Ranged> {
+        None
+    }
     /// Step 1b of a commit: everything `apply` can need, all or nothing.
     fn reserve(&self, batch: &Batch) -> Result<Reservation>;
     /// Bytes of memory that others lack while a reservation of this batch is held, about, at most.

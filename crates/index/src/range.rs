@@ -2,6 +2,10 @@
 
 use std::ops::Bound;
 
+use base::bytes::{Reader, put_bytes};
+
+use crate::damaged::just_above;
+
 /// A range of keys.
 ///
 /// ```
@@ -84,6 +88,84 @@ impl KeyRange {
             (_, Bound::Excluded(high)) => high.is_empty(),
             (_, Bound::Included(_) | Bound::Unbounded) => false,
         }
+    }
+}
+
+/// From a key on, below another one or up to the end: a [`KeyRange`] in one form.
+///
+/// ```
+/// use std::ops::Bound;
+/// use trefoil_index::{KeyRange, Span};
+/// let span = Span::of(&KeyRange::new((Bound::Excluded(b"b"), Bound::Included(b"d"))));
+/// assert!(span.contains(b"b\0") && span.contains(b"d") && !span.contains(b"b") && !span.contains(b"d\0"));
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Span {
+    /// The lowest key of it.
+    pub low: Vec<u8>,
+    /// The lowest key above it; none if nothing is.
+    pub high: Option<Vec<u8>>,
+}
+
+impl Span {
+    /// The keys of a range.
+    #[must_use]
+    pub fn of(range: &KeyRange) -> Self {
+        let low = match &range.low {
+            Bound::Included(low) => low.clone(),
+            Bound::Excluded(low) => just_above(low),
+            Bound::Unbounded => Vec::new(),
+        };
+        let high = match &range.high {
+            Bound::Included(high) => Some(just_above(high)),
+            Bound::Excluded(high) => Some(high.clone()),
+            Bound::Unbounded => None,
+        };
+        Self { low, high }
+    }
+
+    /// True if `key` lies in it.
+    #[must_use]
+    pub fn contains(&self, key: &[u8]) -> bool {
+        self.low.as_slice() <= key && self.high.as_ref().is_none_or(|high| key < high.as_slice())
+    }
+
+    /// True if some key may lie in both.
+    #[must_use]
+    pub fn meets(&self, other: &Span) -> bool {
+        let ends_above = |a: &Span, b: &Span| a.high.as_ref().is_none_or(|high| *high > b.low);
+        ends_above(self, other) && ends_above(other, self)
+    }
+
+    /// True if no key lies in it.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.high.as_ref().is_some_and(|high| *high <= self.low)
+    }
+
+    /// The bounds, borrowed.
+    #[must_use]
+    pub fn bounds(&self) -> (Bound<&[u8]>, Bound<&[u8]>) {
+        let high = self.high.as_ref().map_or(Bound::Unbounded, |high| Bound::Excluded(high.as_slice()));
+        (Bound::Included(&self.low), high)
+    }
+
+    /// Appends it: low key, 1 and the high key or 0.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        put_bytes(out, &self.low);
+        out.push(u8::from(self.high.is_some()));
+        self.high.iter().for_each(|high| put_bytes(out, high));
+    }
+
+    /// Reads it; `None` if it is not one, or has no keys.
+    pub fn decode(r: &mut Reader<'_>) -> Option<Self> {
+        let low = r.bytes()?.to_vec();
+        let high = match r.u8()? {
+            0 => None,
+            1 => Some(r.bytes()?.to_vec()),
+            _ => return None,
+        };
+        Some(Self { low, high }).filter(|span| !span.is_empty())
     }
 }
 

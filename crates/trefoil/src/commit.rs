@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use base::{CommitTs, GcView, IndexId, Lsn};
-use index::{Batch, Reservation, Reserved};
+use index::{Batch, Reservation, Reserved, Span};
 use store::{Class, Run, RunMeta, RunWriter};
 use txn::SharedWriteSet;
 use wal::RecordKind;
@@ -44,11 +44,25 @@ pub enum Changes {
     Batch(Batch),
     /// Writes of which a part lies in files.
     Spilled(Arc<SharedWriteSet>),
+    /// Ranges are deleted, then come changes.
+    Behind(Vec<Span>, Box<Changes>),
+}
+
+impl Changes {
+    /// Ranges, and what comes behind them.
+    fn apart(self) -> (Vec<Span>, Changes) {
+        match self {
+            Changes::Behind(spans, changes) => (spans, *changes),
+            changes => (Vec::new(), changes),
+        }
+    }
 }
 
 /// One index's share of a commit, ready to be applied.
 pub struct Share {
     entry: Arc<IndexEntry>,
+    /// Deleted before all else.
+    spans: Vec<Span>,
     batch: Batch,
     how: How,
 }
@@ -70,6 +84,10 @@ impl Share {
 
     /// Step 4.
     pub fn apply(self, ts: CommitTs, view: &GcView) {
+        if !self.spans.is_empty() {
+            let ranged = self.entry.index.as_ranged().expect("ranges are deleted of nothing else");
+            ranged.delete_ranges(&self.spans, ts, false);
+        }
         match self.how {
             How::Direct(reserved) => self.entry.index.apply(&self.batch, reserved, ts, view),
             How::MemoryRun(run) | How::FileRun(run, _) => self.entry.index.attach(run, ts),
@@ -78,7 +96,7 @@ impl Share {
 
     /// A share whose operations are in a run file, durable already.
     pub fn of_file(entry: Arc<IndexEntry>, run: Run, meta: RunMeta) -> Self {
-        Self { entry, batch: Batch::default(), how: How::FileRun(run, meta) }
+        Self { entry, spans: Vec::new(), batch: Batch::default(), how: How::FileRun(run, meta) }
     }
 
     /// The index, if all that it gets is a run of deletes, or so many in place that it wants to look after them.
@@ -129,16 +147,16 @@ impl Engine {
         }
         let mut files = Vec::new();
         let prepared = self.prepare_all(changes, &mut files).and_then(|shares| {
-            let record = encode(&shares);
+            let (kind, record) = encode(&shares);
             let grant = match room {
                 Room::Ordinary => self.wal.reserve_space(record.len())?,
                 Room::Reserve => self.wal.reserve_space_privileged(record.len())?,
             };
             self.wait_for_window()?;
             self.poison.check()?;
-            Ok((shares, record, grant))
+            Ok((shares, kind, record, grant))
         });
-        let (shares, record, grant) = match prepared {
+        let (shares, kind, record, grant) = match prepared {
             Ok(ready) => ready,
             Err(error) => {
                 // Nothing names the files. If one cannot be removed, the next open does it.
@@ -148,7 +166,7 @@ impl Engine {
         };
         let view = self.commit_view();
 
-        let (start, end) = self.wal.append(grant, RecordKind(record::KIND_COMMIT), &record);
+        let (start, end) = self.wal.append(grant, RecordKind(kind), &record);
         vfs::thread::point("commit.logged");
         let ts = end.as_commit_ts();
         let in_files: u64 = shares.iter().map(Share::file_bytes).sum();
@@ -217,6 +235,9 @@ impl Engine {
         let mut room = self.wal.payload_bytes_max() / 2;
         let mut shares = Vec::with_capacity(changes.len());
         for (entry, changes) in changes {
+            let (spans, changes) = changes.apart();
+            let taken = spans.iter().map(|span| span.low.len() + span.high.as_ref().map_or(0, Vec::len) + 16).sum();
+            room = room.saturating_sub(taken);
             let before = room;
             match changes {
                 Changes::Batch(batch) if self.fits_record(&entry, &batch, &mut room) => {
@@ -226,11 +247,13 @@ impl Engine {
                     let (limit, got) = (before as u64, batch.bytes() as u64);
                     return Err(Error::Limit { what: "bytes of one change of definitions", limit, got });
                 }
-                changes => {
-                    let written = self.write_run(&entry, &changes, files)?;
-                    shares.extend(written.map(|(run, meta)| Share::of_file(entry, run, meta)));
-                }
+                changes => match self.write_run(&entry, &changes, files)? {
+                    Some((run, meta)) => shares.push(Share::of_file(entry, run, meta)),
+                    None if spans.is_empty() => continue,
+                    None => shares.push(self.share_in_place(entry, Batch::default())?),
+                },
             }
+            shares.last_mut().expect("just pushed").spans = spans;
         }
         Ok(shares)
     }
@@ -251,7 +274,7 @@ impl Engine {
     pub fn share_in_place(&self, entry: Arc<IndexEntry>, batch: Batch) -> Result<Share> {
         let reservation = entry.index.reserve(&batch).map_err(|fault| as_damage(&entry, fault))?;
         Ok(match reservation {
-            Reservation::Direct(reserved) => Share { entry, batch, how: How::Direct(reserved) },
+            Reservation::Direct(reserved) => Share { entry, spans: Vec::new(), batch, how: How::Direct(reserved) },
             Reservation::TooCold => self.share_in_memory(entry, batch),
         })
     }
@@ -259,7 +282,9 @@ impl Engine {
     /// The same of a transaction that was promised to commit: what there is no memory for in place is attached.
     pub fn share_of_prepared(&self, entry: Arc<IndexEntry>, batch: Batch) -> Result<Share> {
         match entry.index.reserve(&batch) {
-            Ok(Reservation::Direct(reserved)) => Ok(Share { entry, batch, how: How::Direct(reserved) }),
+            Ok(Reservation::Direct(reserved)) => {
+                Ok(Share { entry, spans: Vec::new(), batch, how: How::Direct(reserved) })
+            }
             Ok(Reservation::TooCold) | Err(base::Fault::Limit { .. }) => Ok(self.share_in_memory(entry, batch)),
             Err(fault) => Err(as_damage(&entry, fault).into()),
         }
@@ -270,7 +295,7 @@ impl Engine {
         // Charged past the limit if need be: the write set, as large, is let go in a moment.
         let charge = self.budget.charge(Class::Runs, batch.bytes() as u64);
         let run = run_of(&batch).with_charge(charge);
-        Share { entry, batch, how: How::MemoryRun(run) }
+        Share { entry, spans: Vec::new(), batch, how: How::MemoryRun(run) }
     }
 
     /// Writes changes of an index as a run file, durable on return; its number goes into `files` first. None if there are
@@ -289,6 +314,7 @@ impl Engine {
         match changes {
             Changes::Batch(batch) => batch.iter().try_for_each(|(key, op)| writer.add(key, op.value())),
             Changes::Spilled(writes) => writes.net(entry.id(), |key, written, _| writer.add(key, written.value())),
+            Changes::Behind(..) => unreachable!("what comes behind ranges comes behind none"),
         }?;
         if writer.is_empty() {
             drop(writer);
@@ -311,9 +337,16 @@ impl Engine {
     }
 }
 
-fn encode(shares: &[Share]) -> Vec<u8> {
+/// The record, and its kind.
+fn encode(shares: &[Share]) -> (u8, Vec<u8>) {
     let bytes: usize = shares.iter().map(|s| s.batch.bytes() + 8 * s.batch.len() + 32).sum();
     let mut out = Vec::with_capacity(bytes);
+    let ranged = shares.iter().filter(|share| !share.spans.is_empty());
+    let ranges: Vec<_> = ranged.map(|share| (share.entry.id(), share.spans.as_slice())).collect();
+    let kind = if ranges.is_empty() { record::KIND_COMMIT } else { record::KIND_COMMIT_RANGED };
+    if !ranges.is_empty() {
+        record::put_ranges(&mut out, &ranges);
+    }
     record::begin(&mut out, shares.len());
     for share in shares {
         match &share.how {
@@ -321,5 +354,5 @@ fn encode(shares: &[Share]) -> Vec<u8> {
             How::Direct(_) | How::MemoryRun(_) => record::put_inline(&mut out, share.entry.id(), &share.batch),
         }
     }
-    out
+    (kind, out)
 }

@@ -11,10 +11,11 @@ use std::sync::Arc;
 
 use base::Fault;
 use index::damaged::just_above;
-use index::{DamagedRange, Direction, EntryBatch, ReadAt, Skips};
+use index::{DamagedRange, Direction, EntryBatch, ReadAt, Skips, Span};
 
 use crate::entry::IndexEntry;
 use crate::error::Result;
+use crate::transaction::Outside;
 
 mod locking;
 mod own;
@@ -101,6 +102,15 @@ impl<'a> Cursor<'a> {
             skips: None,
             skipped: Vec::new(),
         }
+    }
+
+    /// Leaves out what is stored in these ranges; own writes are not stored.
+    pub(crate) fn outside(self, at: ReadAt, range: (Bound<&[u8]>, Bound<&[u8]>), spans: Vec<Span>) -> Self {
+        if spans.is_empty() {
+            return self;
+        }
+        let stored = Box::new(Outside::new(&self.entry, at, range, self.direction, spans));
+        Self { stored, ..self }
     }
 
     /// Reads what `scan` locks.

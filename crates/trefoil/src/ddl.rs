@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use base::{CommitTs, Fault, IndexId};
-use index::{BatchBuilder, IndexEnv, Op, RunFiles};
+use index::{BatchBuilder, IndexEnv, Op, Ranged, RunFiles};
 
 use crate::catalog::{self, IndexDef, Role, TableDef};
 use crate::commit::{Changes, Room};
@@ -22,6 +22,7 @@ use crate::entry::{IndexEntry, TableEntry, TableShape};
 use crate::error::{Error, Result};
 use crate::layout::FORMAT_BASEMENTS;
 use crate::options::{Durability, IndexOptions, Structure};
+use crate::ranged_runs::RangedRuns;
 use crate::table::{IndexSchema, Schema};
 
 mod online;
@@ -249,6 +250,27 @@ impl Engine {
             basements: self.layout.format >= FORMAT_BASEMENTS,
             read_only: self.options.read_only,
         };
+        if def.role == Role::Plain && def.id != IndexId::CATALOG && !def.options.counters {
+            let runs = Arc::new(RangedRuns {
+                files: env.runs.clone(),
+                compression: env.options.compression,
+                next: self.next_run.clone(),
+                registry: self.runs.clone(),
+                visible: self.visible.clone(),
+            });
+            let ranged = Ranged::open(state, runs, |state| self.open_bare(def, env, state))?;
+            // There is nothing to be replayed into an index that is new; the others are started when all is.
+            if state.is_none() && !self.recovering.load(Ordering::Acquire) {
+                ranged.start();
+            }
+            return Ok(ranged);
+        }
+        // Of an index that the catalog does not know any more nothing says what it was.
+        let state = state.map(Ranged::state_inside).transpose()?;
+        self.open_bare(def, env, state)
+    }
+
+    fn open_bare(&self, def: &IndexDef, env: IndexEnv, state: Option<&[u8]>) -> Result<Arc<dyn index::Index>> {
         // The state says whose it is: of an index that the catalog does not know any more, nothing else does.
         let is_lsm = state.map_or(def.options.structure == Structure::Lsm, lsm::is_state);
         if is_lsm {

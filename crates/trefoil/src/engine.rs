@@ -63,7 +63,7 @@ pub struct Engine {
     /// True while the log is replayed.
     pub recovering: AtomicBool,
     /// Run files and the commits that named them; see [`crate::runs`].
-    pub runs: RunRegistry,
+    pub runs: Arc<RunRegistry>,
     /// Row locks.
     pub locks: Locks,
     /// Transactions under way that have written.
@@ -83,7 +83,7 @@ pub struct Engine {
     /// Numbers for indexes.
     pub next_index: AtomicU32,
     /// Numbers for runs.
-    pub next_run: AtomicU64,
+    pub next_run: Arc<AtomicU64>,
     /// Numbers for transactions.
     pub next_txn: AtomicU64,
     /// One checkpoint at a time; what the last one published.

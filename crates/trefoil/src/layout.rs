@@ -21,7 +21,7 @@ use crate::error::{Error, Result};
 
 const MAGIC: &[u8; 16] = b"Trefoil database";
 /// Newest database format: what a new database has.
-pub const FORMAT: u32 = 9;
+pub const FORMAT: u32 = 10;
 /// From this on rows may be of several versions.
 pub const FORMAT_VERSIONS: u32 = 2;
 /// From this on indexes may be Bε-trees: inner images with message segments.
@@ -34,6 +34,8 @@ pub const FORMAT_BASEMENTS: u32 = 6;
 pub const FORMAT_COUNTERS: u32 = 7;
 /// From this on indexes may be log-structured merge trees.
 pub const FORMAT_LSM: u32 = 8;
+/// From this on ranges may be deleted whole: commit records with ranges, and states of indexes with some before them.
+pub const FORMAT_RANGES: u32 = 10;
 /// Oldest database format that is opened.
 pub const FORMAT_OLDEST: u32 = 1;
 const HEADER_BYTES: usize = 4096;

@@ -47,6 +47,7 @@ mod options;
 mod pace;
 mod prepared;
 mod quarantine;
+mod ranged_runs;
 mod read_only;
 mod record;
 mod recovery;

@@ -280,7 +280,7 @@ impl Opening {
             builds: Mutex::default(),
             catalog_rows: Mutex::new(()),
             next_index: AtomicU32::new(next_index),
-            next_run: AtomicU64::new(self.manifest.next_run),
+            next_run: Arc::new(AtomicU64::new(self.manifest.next_run)),
             next_txn: AtomicU64::new(1),
             checkpoint: Mutex::new(Published { generation: self.manifest.generation, ..Published::default() }),
             held_log: Mutex::new(None),
@@ -491,6 +491,7 @@ fn recover(engine: &Arc<Engine>, threads: &Threads, manifest: &Manifest, log_end
     engine.runs.after_recovery(&engine.layout, &keep)?;
     prepared.restore(engine)?;
     engine.recovering.store(false, Ordering::Release);
+    engine.all_indexes().iter().filter_map(|entry| entry.index.as_ranged()).for_each(index::Ranged::start);
     // Before a checkpoint: what was not replayed into a damaged index is never asked for again.
     engine
         .all_indexes()
@@ -541,6 +542,7 @@ pub fn replay(
     read_log(&engine.layout, manifest, &mut |r: RecordRef<'_>| match r.kind.0 {
         _ if r.end > log_end.end => Ok(()),
         record::KIND_COMMIT => replayer.commit(r.end, r.payload),
+        record::KIND_COMMIT_RANGED => replayer.commit_ranged(r.end, r.payload),
         _ => prepared.take(r, &mut replayer),
     })?;
     replayer.finish()?;

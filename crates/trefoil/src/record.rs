@@ -13,7 +13,7 @@
 
 use base::bytes::{Reader, put_bytes, put_varint};
 use base::{Fault, IndexId, Lsn, Result};
-use index::{Batch, BatchBuilder, Op};
+use index::{Batch, BatchBuilder, Op, Span};
 use store::RunMeta;
 
 /// Record kinds. The numbers are stored.
@@ -24,6 +24,10 @@ pub const KIND_PREPARE: u8 = 2;
 pub const KIND_COMMIT_PREPARED: u8 = 3;
 /// A prepared transaction is rolled back.
 pub const KIND_ROLLBACK_PREPARED: u8 = 4;
+
+/// A commit that deletes ranges: a number of indexes (varint), for each id u32, number of ranges (varint), the ranges; then as [`KIND_COMMIT`].
+/// Everything in a range is deleted that is older than the commit.
+pub const KIND_COMMIT_RANGED: u8 = 5;
 
 const FORM_INLINE: u8 = 0;
 const FORM_RUN: u8 = 1;
@@ -106,6 +110,38 @@ pub fn put_run(out: &mut Vec<u8>, id: IndexId, meta: &RunMeta) {
 /// Reads a commit record found at `at`; `wanted` chooses the indexes to decode.
 pub fn decode(payload: &[u8], at: Lsn, mut wanted: impl FnMut(IndexId) -> bool) -> Result<Vec<(IndexId, Change)>> {
     decode_changes(&mut Reader::new(payload), &mut wanted).ok_or_else(|| malformed(at, "commit record"))
+}
+
+/// What stands in a record of a commit that deletes ranges before [`begin`].
+pub fn put_ranges(out: &mut Vec<u8>, ranges: &[(IndexId, &[Span])]) {
+    put_varint(out, ranges.len() as u64);
+    for (id, spans) in ranges {
+        out.extend_from_slice(&id.0.to_le_bytes());
+        put_varint(out, spans.len() as u64);
+        spans.iter().for_each(|span| span.encode(out));
+    }
+}
+
+/// Ranges, and the changes behind them.
+pub type Ranged = (Vec<(IndexId, Vec<Span>)>, Vec<(IndexId, Change)>);
+
+/// Reads the record, found at `at`, of a commit that deletes ranges; `wanted` chooses the indexes to decode.
+pub fn decode_ranged(payload: &[u8], at: Lsn, mut wanted: impl FnMut(IndexId) -> bool) -> Result<Ranged> {
+    let mut r = Reader::new(payload);
+    let mut read = || {
+        let mut ranges = Vec::new();
+        for _ in 0..r.varint()? {
+            let (id, mut spans) = (IndexId(r.u32()?), Vec::new());
+            for _ in 0..r.varint()? {
+                spans.push(Span::decode(&mut r)?);
+            }
+            if wanted(id) {
+                ranges.push((id, spans));
+            }
+        }
+        Some((ranges, decode_changes(&mut r, &mut wanted)?))
+    };
+    read().ok_or_else(|| malformed(at, "commit record with ranges"))
 }
 
 /// Reads a prepare record found at `at`.
@@ -202,6 +238,25 @@ mod tests {
         assert_eq!(decode(&out, Lsn(0), |id| id == IndexId(4)).expect("decodes").len(), 1);
         for cut in 0..out.len() {
             assert!(decode(&out[..cut], Lsn(0), |_| true).is_err(), "cut {cut}");
+        }
+    }
+
+    #[test]
+    fn ranges_come_back_and_filter() {
+        let mut b = BatchBuilder::new();
+        b.push(b"b", Op::Put(b"1"));
+        let spans = [Span { low: Vec::new(), high: Some(b"c".to_vec()) }, Span { low: b"x".to_vec(), high: None }];
+        let mut out = Vec::new();
+        put_ranges(&mut out, &[(IndexId(3), &spans), (IndexId(4), &spans[1..])]);
+        begin(&mut out, 1);
+        put_inline(&mut out, IndexId(3), &b.finish());
+        let (ranges, changes) = decode_ranged(&out, Lsn(0), |_| true).expect("decodes");
+        assert_eq!(ranges, [(IndexId(3), spans.to_vec()), (IndexId(4), spans[1..].to_vec())]);
+        assert_eq!(changes.len(), 1);
+        let (ranges, changes) = decode_ranged(&out, Lsn(0), |id| id == IndexId(4)).expect("decodes");
+        assert_eq!((ranges.len(), changes.len()), (1, 0));
+        for cut in 0..out.len() {
+            assert!(decode_ranged(&out[..cut], Lsn(0), |_| true).is_err(), "cut {cut}");
         }
     }
 

@@ -121,6 +121,28 @@ impl<'a> Replayer<'a> {
         self.take(end, changes)
     }
 
+    /// Takes the record, which ends at `end`, of a commit that deletes ranges.
+    pub fn commit_ranged(&mut self, end: Lsn, payload: &[u8]) -> Result<()> {
+        let mut unknown = None;
+        let (ranges, changes) = record::decode_ranged(payload, end, |id| {
+            if self.is_unknown(id) {
+                unknown = Some(id);
+            }
+            self.targets.get(&id).is_some_and(|target| end > target.skip)
+        })?;
+        if let Some(id) = unknown {
+            return Err(Fault::corrupt("log", end.0, "index number", format!("below {}", self.next_index), id));
+        }
+        for (id, spans) in ranges {
+            let Some(ranged) = self.targets[&id].entry.index.as_ranged() else {
+                return Err(Fault::corrupt("log", end.0, "index of deleted ranges", "a plain one", id));
+            };
+            // What is put behind it, before this in the log, is hidden by it all the same: its timestamp says so.
+            ranged.delete_ranges(&spans, end.as_commit_ts(), true);
+        }
+        self.take(end, changes)
+    }
+
     /// Takes what was prepared before and is committed by the record that ends at `end`: that is its timestamp (rule P6).
     pub fn changes(&mut self, end: Lsn, mut changes: Vec<(IndexId, Change)>) -> Result<()> {
         if let Some((id, _)) = changes.iter().find(|(id, _)| self.is_unknown(*id)) {

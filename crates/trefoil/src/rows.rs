@@ -290,10 +290,10 @@ impl Transaction {
     /// # Ok::<(), trefoil::Error>(())
     /// ```
     pub fn delete_first(&mut self, table: &Table, range: ValueRange<'_>, limit: usize) -> Result<usize> {
-        self.statement(|tx| tx.delete_range(table, range, limit))
+        self.statement(|tx| tx.delete_rows(table, range, limit))
     }
 
-    fn delete_range(&mut self, table: &Table, range: ValueRange<'_>, limit: usize) -> Result<usize> {
+    fn delete_rows(&mut self, table: &Table, range: ValueRange<'_>, limit: usize) -> Result<usize> {
         let shape = self.open_table(&table.0, true)?;
         let (low, high) = primary_range(&shape.def.schema, range)?;
         let mut rest = KeyRange { low, high };

@@ -39,6 +39,11 @@ impl RunRegistry {
         removed
     }
 
+    /// Its file is gone, or never was.
+    pub fn forget(&self, id: u64) {
+        self.0.lock().remove(&id);
+    }
+
     /// Removes what neither the log from `floor` on nor a published state names.
     pub fn remove_unnamed(&self, layout: &Layout, floor: Lsn, named: &[u64]) -> Result<()> {
         let gone: Vec<u64> = {

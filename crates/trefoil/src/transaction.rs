@@ -34,6 +34,7 @@ use crate::options::{Durability, Isolation, TransactionOptions};
 use crate::rows::Step;
 
 mod counters;
+mod deleting;
 mod held;
 mod locking;
 mod ranges;
@@ -42,6 +43,8 @@ mod savepoints;
 mod spilling;
 
 pub(crate) use counters::own_sum;
+use deleting::OwnRange;
+pub(crate) use deleting::Outside;
 pub(crate) use held::Held;
 use locking::RowLocks;
 use savepoints::Rollbacks;
@@ -86,6 +89,8 @@ pub struct Transaction {
     is_writer: Cell<bool>,
     rollbacks: Rollbacks,
     locks: RefCell<RowLocks>,
+    /// Ranges deleted, of each index.
+    deleted: RefCell<BTreeMap<IndexId, Vec<OwnRange>>>,
     /// Indexes written to.
     touched: RefCell<BTreeMap<IndexId, Arc<IndexEntry>>>,
     /// Tables used, each with the shape it had when first used, and the gate slot if written to.
@@ -130,6 +135,7 @@ impl Transaction {
             is_writer: Cell::new(false),
             rollbacks: Rollbacks::default(),
             locks: RefCell::new(RowLocks::new(id, engine.budget.charge(Class::Locks, 0))),
+            deleted: RefCell::default(),
             touched: RefCell::default(),
             tables: RefCell::default(),
             seen: Cell::new(CommitTs::ZERO),
@@ -323,6 +329,7 @@ impl Transaction {
     fn take_back(&mut self, to: Seq) {
         self.lock_again(to);
         self.writes.rollback_to(to);
+        self.take_back_ranges(to);
         self.rollbacks.note(to);
     }
 
@@ -550,6 +557,7 @@ impl Transaction {
         drop(locks);
         self.leave_tables();
         self.touched.take();
+        self.deleted.take();
         if self.is_writer.get() {
             self.engine.writers.leave(self.id, &self.writes);
         }

@@ -24,6 +24,7 @@
 //! Why locks beside the tree and not bits in the leaves: structures hold committed data only, leaves are evicted and
 //! split while rows are locked, and a key that does not exist can be locked.
 
+mod areas;
 mod deadlock;
 mod ends;
 mod entry;
@@ -44,6 +45,7 @@ use vfs::sync::{Mutex, MutexGuard};
 use vfs::thread;
 use vfs::time::Instant;
 
+pub use self::areas::AreaOf;
 pub use self::deadlock::Deadlock;
 pub use self::entry::Mode;
 use self::entry::Wakes;

@@ -18,7 +18,7 @@ use vfs::random::Rng;
 
 use super::world::{Way, Write};
 use super::{Bench, Complaint, Verdict, World, guarded};
-use crate::ReadAt;
+use crate::{KeyRange, ReadAt, Span};
 
 /// A key's number, and what is written: bytes of the value, or none for a delete.
 pub type SmallWrite = (u16, Option<u32>);
@@ -28,6 +28,8 @@ pub type SmallWrite = (u16, Option<u32>);
 pub enum Step {
     /// A commit.
     Commit(Way, Vec<SmallWrite>),
+    /// A range is deleted, between bounds as those of a range that is read, and behind that something is written by the same commit.
+    Delete(Way, u16, u16, Vec<SmallWrite>),
     /// A snapshot is taken.
     Snapshot,
     /// The n-th open snapshot ends, counted around.
@@ -124,10 +126,14 @@ fn run_traced(bench: &Bench, steps: &[Step], trace: &mut Vec<Option<CommitTs>>) 
 
 fn one_step(world: &mut World<'_>, longest: usize, number: usize, step: &Step) -> Verdict<Option<CommitTs>> {
     match step {
-        Step::Commit(way, writes) => {
-            let writes: Vec<Write> =
-                writes.iter().map(|(k, v)| (key(*k, longest), v.map(|bytes| value(number, *k, bytes)))).collect();
-            return world.commit_by(*way, &writes).map(Some);
+        Step::Commit(way, writes) => return world.commit_by(*way, &written_by(number, longest, writes)).map(Some),
+        Step::Delete(way, low, high, writes) => {
+            let range = KeyRange { low: bound(*low, longest), high: bound(*high, longest) };
+            let spans = if range.is_empty() { Vec::new() } else { vec![Span::of(&range)] };
+            let writes = written_by(number, longest, writes);
+            // A run of nothing is none.
+            let way = if writes.is_empty() { Way::Apply } else { *way };
+            return world.commit_ranges(way, &spans, &writes).map(Some);
         }
         Step::Snapshot => return Ok(Some(world.snapshot())),
         Step::Release(n) if !world.snapshots.is_empty() => {
@@ -157,6 +163,10 @@ fn one_step(world: &mut World<'_>, longest: usize, number: usize, step: &Step) -
         Step::ApplyAgain => world.apply_again()?,
     }
     Ok(None)
+}
+
+fn written_by(number: usize, longest: usize, writes: &[SmallWrite]) -> Vec<Write> {
+    writes.iter().map(|(k, v)| (key(*k, longest), v.map(|bytes| value(number, *k, bytes)))).collect()
 }
 
 /// Keys of a history: the empty one, some of the longest, the rest in a family with a long common prefix.
@@ -204,7 +214,7 @@ struct Profile {
 }
 
 fn profile(random: &mut Rng) -> Profile {
-    let mut weights: Vec<(u64, u8)> = (0..12).map(|kind| (1 + random.below(4), kind)).collect();
+    let mut weights: Vec<(u64, u8)> = (0..13).map(|kind| (1 + random.below(4), kind)).collect();
     // Commits most of all; some histories lack one kind of step entirely.
     weights[0].0 = 20 + random.below(20);
     let without = random.index(24);
@@ -239,7 +249,7 @@ pub fn steps_from(bytes: &[u8]) -> Vec<Step> {
             break;
         }
         let mut next = || bytes.next().unwrap_or_default();
-        steps.push(match kind % 24 {
+        steps.push(match kind % 25 {
             13 => Step::Snapshot,
             14 => Step::Release(next()),
             15 => Step::Range(next(), u16::from(next()), u16::from(next())),
@@ -251,6 +261,11 @@ pub fn steps_from(bytes: &[u8]) -> Vec<Step> {
             21 => Step::SyncLog,
             22 => Step::Crash,
             23 => Step::ApplyAgain,
+            24 => {
+                let way = [Way::Apply, Way::Memory, Way::File][usize::from(next() % 3)];
+                let (low, high, put) = (u16::from(next()), u16::from(next()), u16::from(next()));
+                Step::Delete(way, low, high, (0..put % 3).map(|i| (put + i, Some(9))).collect())
+            }
             commit => {
                 let way = [Way::Memory, Way::File, Way::Apply][usize::from(commit).min(2)];
                 let (count, first, stride) = (1 + next() % 40, u16::from(next()), u16::from(next() % 8));
@@ -283,6 +298,18 @@ fn draw_step(random: &mut Rng, profile: &Profile) -> Step {
         8 => Step::Checkpoint,
         9 => Step::SyncLog,
         10 => Step::Crash,
+        11 => {
+            let mut bound = || if random.below(5) == 0 { u16::MAX } else { random.below(profile.keys * 2) as u16 };
+            let (one, other) = (bound(), bound());
+            // Open on one side or the other, or on both.
+            let (low, high) = match (one, other) {
+                (u16::MAX, _) | (_, u16::MAX) => (one, other),
+                _ => (one.min(other), one.max(other)),
+            };
+            let way = weighted(random, &[(8, Way::Apply), (1, Way::Memory), (1, Way::File)]);
+            let writes = if random.below(2) == 0 { Vec::new() } else { draw_writes(random, profile) };
+            Step::Delete(way, low, high, writes)
+        }
         _ => Step::ApplyAgain,
     }
 }
@@ -340,11 +367,12 @@ fn shrink(bench: &Bench, mut steps: Vec<Step>, mut complaint: Complaint) -> (Vec
         piece /= 2;
     }
     for i in 0..steps.len() {
-        let Step::Commit(_, writes) = &steps[i] else { continue };
+        let (Step::Commit(_, writes) | Step::Delete(_, _, _, writes)) = &steps[i] else { continue };
         for at in (0..writes.len()).rev() {
             let mut fewer = steps.clone();
-            let Step::Commit(_, writes) = &mut fewer[i] else { break };
-            if writes.len() == 1 {
+            let is_commit = matches!(fewer[i], Step::Commit(..));
+            let (Step::Commit(_, writes) | Step::Delete(_, _, _, writes)) = &mut fewer[i] else { break };
+            if is_commit && writes.len() == 1 {
                 break;
             }
             writes.remove(at);
@@ -388,7 +416,7 @@ pub fn picture(steps: &[Step], trace: &[Option<CommitTs>]) -> String {
 
 fn written(step: &Step) -> &[SmallWrite] {
     match step {
-        Step::Commit(_, writes) => writes,
+        Step::Commit(_, writes) | Step::Delete(_, _, _, writes) => writes,
         _ => &[],
     }
 }
@@ -407,6 +435,7 @@ fn title(step: &Step) -> String {
         Step::Commit(Way::Apply, _) => "commit".into(),
         Step::Commit(Way::Memory, _) => "attach run".into(),
         Step::Commit(Way::File, _) => "attach run file".into(),
+        Step::Delete(way, low, high, _) => format!("delete {} to {} {way:?}", side(*low), side(*high)),
         Step::Range(_, low, high) => format!("range {} to {}", side(*low), side(*high)),
         Step::Release(_) => "release".into(),
         other => format!("{other:?}").to_lowercase(),

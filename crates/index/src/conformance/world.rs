@@ -23,9 +23,10 @@ use vfs::random::Rng;
 
 use super::watch::{Watch, Watched};
 use super::{Bench, Verdict, ensure};
+use crate::ranged::RunMaker;
 use crate::{
-    Batch, BatchBuilder, Cursor, Direction, EntryBatch, Index, IndexEnv, IndexOptions, IndexState, LogGate, Op,
-    Progress, ReadAt, Reservation, RunFiles, Upkeep,
+    Batch, BatchBuilder, Cursor, Direction, EntryBatch, Index, IndexEnv, IndexOptions, IndexState, KeyRange, LogGate, Op,
+    Progress, Ranged, ReadAt, Reservation, RunFiles, Span, Upkeep,
 };
 
 /// A key and its value, or none for a delete.
@@ -44,6 +45,8 @@ pub enum Way {
 
 struct Logged {
     ts: CommitTs,
+    /// Ranges deleted, before the batch.
+    spans: Vec<Span>,
     batch: Batch,
     /// The run file that the record names, if any.
     file: Option<RunMeta>,
@@ -109,7 +112,7 @@ pub struct World<'b> {
     log: Vec<Logged>,
     end: Lsn,
     manifest: Manifest,
-    next_run: u64,
+    next_run: Arc<AtomicU64>,
     random: Rng,
     _disk: Box<dyn Any + Send>,
 }
@@ -128,7 +131,10 @@ impl<'b> World<'b> {
         let space = Space::open(vfs.clone(), &dir, space_options(), None, Poison::new())?;
         let manifest = Manifest { index: None, space: space.save() };
         let cache = new_cache(bench, options);
-        let index = (bench.open)(env(options, &space, &cache, &vfs, &dir), None)?;
+        let next_run = Arc::new(AtomicU64::new(1));
+        let runs = Arc::new(Runs { vfs: vfs.clone(), dir: dir.clone(), next: next_run.clone() });
+        let index = Ranged::open(None, runs, |state| (bench.open)(env(options, &space, &cache, &vfs, &dir), state))?;
+        index.start();
         Ok(Self {
             bench,
             options,
@@ -144,7 +150,7 @@ impl<'b> World<'b> {
             log: Vec::new(),
             end: Lsn(LSN_UNIT),
             manifest,
-            next_run: 1,
+            next_run,
             random: Rng::new(7),
             _disk: guard,
         })
@@ -171,7 +177,7 @@ impl<'b> World<'b> {
         assert!(ts.as_lsn() > self.end, "positions only grow");
         self.end = ts.as_lsn();
         self.model.commit(ts, batch.iter().map(|(key, op)| (key, value_of(op))));
-        self.log.push(Logged { ts, batch, file: None, way: Way::Apply });
+        self.log.push(Logged { ts, spans: Vec::new(), batch, file: None, way: Way::Apply });
     }
 
     /// The end of the log: everything up to here is applied.
@@ -215,34 +221,53 @@ impl<'b> World<'b> {
 
     /// Commits; of several writes of one key the last counts.
     pub fn commit_by(&mut self, way: Way, writes: &[Write]) -> Verdict<CommitTs> {
+        self.commit_ranges(way, &[], writes)
+    }
+
+    /// A range deleted, and nothing else.
+    pub fn delete_range(&mut self, range: (Bound<&[u8]>, Bound<&[u8]>)) -> Verdict<CommitTs> {
+        self.commit_ranges(Way::Apply, &[Span::of(&KeyRange::new(range))], &[])
+    }
+
+    /// Commits deletes of ranges, with writes behind them.
+    pub fn commit_ranges(&mut self, way: Way, spans: &[Span], writes: &[Write]) -> Verdict<CommitTs> {
         let batch = batch_of(writes);
-        let marked = self.marked(&batch);
+        // What a commit puts into a range that it deletes is not known to be absent.
+        let marked = if spans.is_empty() { self.marked(&batch) } else { batch_of(writes) };
         let view = self.view();
         let ts = match way {
             Way::Apply => match self.index().reserve(&marked)? {
                 Reservation::Direct(reserved) => {
                     let ts = self.advance();
                     let before = self.watch.operations();
+                    self.delete_spans(spans, ts, false);
                     self.index().apply(&marked, reserved, ts, &view);
                     let after = self.watch.operations();
                     ensure!(before == after, "apply did {} file operations (rule A1)", after - before);
                     ts
                 }
-                Reservation::TooCold => self.attach_memory(&batch),
+                Reservation::TooCold => self.attach_memory(spans, &batch),
             },
-            Way::Memory => self.attach_memory(&batch),
+            Way::Memory => self.attach_memory(spans, &batch),
             Way::File => {
                 let meta = self.write_run(&batch)?;
                 let run = Run::open(&*self.vfs, &self.dir, &meta)?;
                 let ts = self.advance();
+                self.delete_spans(spans, ts, false);
                 self.index().attach(run, ts);
-                self.log.push(Logged { ts, batch: Batch::default(), file: Some(meta), way });
+                self.log.push(Logged { ts, spans: spans.to_vec(), batch: Batch::default(), file: Some(meta), way });
                 ts
             }
         };
         if way != Way::File {
-            self.log.push(Logged { ts, batch, file: None, way });
+            self.log.push(Logged { ts, spans: spans.to_vec(), batch, file: None, way });
         }
+        let mut gone = std::collections::BTreeMap::<Vec<u8>, Option<Vec<u8>>>::new();
+        for span in spans {
+            gone.extend(self.model.range(CommitTs::MAX, span.bounds()).map(|entry| (entry.key, None)));
+        }
+        let written: std::collections::BTreeSet<&Vec<u8>> = writes.iter().map(|(key, _)| key).collect();
+        self.model.commit(ts, gone.iter().filter(|(key, _)| !written.contains(key)).map(|(k, v)| (k, v.as_ref())));
         self.model
             .commit(ts, writes.iter().map(|(k, v)| (k, v.as_ref())).collect::<std::collections::BTreeMap<_, _>>());
         Ok(ts)
@@ -261,8 +286,15 @@ impl<'b> World<'b> {
         builder.finish()
     }
 
-    fn attach_memory(&mut self, batch: &Batch) -> CommitTs {
+    fn delete_spans(&self, spans: &[Span], ts: CommitTs, is_replayed: bool) {
+        if !spans.is_empty() {
+            self.index().as_ranged().expect("the world made it").delete_ranges(spans, ts, is_replayed);
+        }
+    }
+
+    fn attach_memory(&mut self, spans: &[Span], batch: &Batch) -> CommitTs {
         let ts = self.advance();
+        self.delete_spans(spans, ts, false);
         self.index().attach(memory_run(batch), ts);
         ts
     }
@@ -273,8 +305,8 @@ impl<'b> World<'b> {
     }
 
     fn write_run(&mut self, batch: &Batch) -> Result<RunMeta> {
-        let mut writer = RunWriter::create(self.vfs.clone(), &self.dir, self.next_run, self.options.compression)?;
-        self.next_run += 1;
+        let id = self.next_run.fetch_add(1, Ordering::Relaxed);
+        let mut writer = RunWriter::create(self.vfs.clone(), &self.dir, id, self.options.compression)?;
         for (key, op) in batch.iter() {
             writer.add(key, value_of(op))?;
         }
@@ -350,7 +382,9 @@ impl<'b> World<'b> {
         self.model.forget_after(durable);
         self.snapshots.clear();
         self.reopen()?;
-        self.replay(skip, &GcView::keep_all())
+        self.replay(skip, &GcView::keep_all())?;
+        self.index().as_ranged().expect("the world made it").start();
+        Ok(())
     }
 
     /// The log becomes durable.
@@ -375,12 +409,15 @@ impl<'b> World<'b> {
         let saved = Some(self.manifest.space.as_slice());
         self.space = Space::open(self.vfs.clone(), &self.dir, space_options(), saved, Poison::new())?;
         let state = self.manifest.index.as_ref().map(|s| s.bytes.as_slice());
-        self.index = Some((self.bench.open)(env(self.options, &self.space, &self.cache, &self.vfs, &self.dir), state)?);
+        let runs = Arc::new(Runs { vfs: self.vfs.clone(), dir: self.dir.clone(), next: self.next_run.clone() });
+        let env = env(self.options, &self.space, &self.cache, &self.vfs, &self.dir);
+        self.index = Some(Ranged::open(state, runs, |state| (self.bench.open)(env, state))?);
         Ok(())
     }
 
     fn replay(&mut self, skip: Lsn, view: &GcView) -> Verdict {
         for logged in self.log.iter().filter(|l| l.ts.as_lsn() > skip) {
+            self.delete_spans(&logged.spans, logged.ts, true);
             if let Some(meta) = &logged.file {
                 self.index().attach(Run::open(&*self.vfs, &self.dir, meta)?, logged.ts);
                 continue;
@@ -469,6 +506,30 @@ impl<'b> World<'b> {
         ensure!(problems.is_empty(), "reach: {problems:#?}");
         ensure!(twice.is_empty(), "reach: {}", twice.join("; "));
         Ok(())
+    }
+}
+
+/// Run files that ranges are drained to, beside those of commits.
+struct Runs {
+    vfs: Arc<dyn vfs::Vfs>,
+    dir: PathBuf,
+    next: Arc<AtomicU64>,
+}
+
+impl RunMaker for Runs {
+    fn create(&self) -> Result<(u64, RunWriter)> {
+        let id = self.next.fetch_add(1, Ordering::Relaxed);
+        Ok((id, RunWriter::create(self.vfs.clone(), &self.dir, id, store::Compression::Lz4)?))
+    }
+
+    fn open(&self, meta: &RunMeta) -> Result<Run> {
+        Run::open(&*self.vfs, &self.dir, meta)
+    }
+
+    fn attached(&self, _id: u64) {}
+
+    fn abandoned(&self, id: u64) -> Result<()> {
+        store::run::remove(&*self.vfs, &self.dir, id)
     }
 }
 

@@ -284,7 +284,7 @@ impl Transaction {
                     found(i, value);
                 }
             })?;
-            if !written {
+            if !written && !self.has_deleted(entry, key) {
                 rest.push(*key);
                 places.push(i);
             }
@@ -344,7 +344,7 @@ impl Transaction {
         direction: Direction,
     ) -> Cursor<'a> {
         let own = self.has_touched(entry).then(|| OwnWrites::new(self, entry, range, direction));
-        Cursor::new(entry, at, range, slot, own, direction)
+        Cursor::new(entry, at, range, slot, own, direction).outside(at, range, self.spans_deleted(entry))
     }
 
     /// A cursor over the newest applied versions, for statements that lock what they find.
@@ -356,7 +356,8 @@ impl Transaction {
     ) -> Result<Cursor<'a>> {
         entry.check()?;
         let own = self.has_touched(entry).then(|| OwnWrites::new(self, entry, range, direction));
-        Ok(Cursor::new(entry, ReadAt::Newest, range, None, own, direction))
+        let cursor = Cursor::new(entry, ReadAt::Newest, range, None, own, direction);
+        Ok(cursor.outside(ReadAt::Newest, range, self.spans_deleted(entry)))
     }
 
     fn has_touched(&self, entry: &IndexEntry) -> bool {

@@ -122,8 +122,10 @@ impl Transaction {
         let touched = self.touched.borrow();
         let mut all = Vec::with_capacity(touched.len());
         for entry in touched.values().filter(|entry| entry.is_written()) {
+            let spans = self.spans_deleted(entry);
+            let behind = |changes| if spans.is_empty() { changes } else { Changes::Behind(spans, Box::new(changes)) };
             if self.writes.is_spilled(entry.id()) {
-                all.push((entry.clone(), Changes::Spilled(self.writes.clone())));
+                all.push((entry.clone(), behind(Changes::Spilled(self.writes.clone()))));
                 continue;
             }
             let mut builder = BatchBuilder::new();
@@ -137,7 +139,7 @@ impl Transaction {
             })?;
             let batch = builder.finish();
             if !batch.is_empty() {
-                all.push((entry.clone(), Changes::Batch(batch)));
+                all.push((entry.clone(), behind(Changes::Batch(batch))));
             }
         }
         Ok(all)

@@ -109,6 +109,7 @@ fn log(engine: &Engine, floor: Lsn, records: &mut u64) -> base::Result<()> {
         *records += 1;
         match found.kind.0 {
             record::KIND_COMMIT => record::decode(found.payload, found.end, |_| true).map(|_| ()),
+            record::KIND_COMMIT_RANGED => record::decode_ranged(found.payload, found.end, |_| true).map(|_| ()),
             record::KIND_PREPARE => record::decode_prepare(found.payload, found.end).map(|_| ()),
             record::KIND_COMMIT_PREPARED | record::KIND_ROLLBACK_PREPARED => {
                 record::decode_decision(found.payload, found.end).map(|_| ())

@@ -24,12 +24,13 @@
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use base::{CommitTs, IndexId, Result, TxnId};
 use vfs::sync::RwLock;
 
 use super::Locks;
+use super::areas::Area;
 use super::ends::ENDS;
 use super::entry::{Mode, Wakes};
 use super::owner::{LockOwner, OwnerState, Place};
@@ -54,26 +55,35 @@ pub enum KeyNames {
 }
 
 /// From a key to another, both included, locked so.
-type Spans = BTreeMap<Vec<u8>, (Vec<u8>, Mode)>;
+pub(super) type Spans = BTreeMap<Vec<u8>, (Vec<u8>, Mode)>;
 
 /// What one transaction has folded.
 #[derive(Debug)]
 pub(super) struct Fold {
-    txn: TxnId,
-    writes: Arc<SharedWriteSet>,
-    spans: RwLock<BTreeMap<IndexId, Spans>>,
+    pub(super) txn: TxnId,
+    pub(super) writes: Arc<SharedWriteSet>,
+    pub(super) spans: RwLock<BTreeMap<IndexId, Spans>>,
+    /// Locks on what was written were dropped: the write set tells them. Release and Acquire, before they are dropped.
+    tells_writes: AtomicBool,
+    /// Locked as a whole, exclusively: [`super::areas`].
+    pub(super) areas: RwLock<Vec<Area>>,
 }
 
 /// All of them. Lock-free as long as there are none.
 #[derive(Debug, Default)]
 pub(super) struct Folds {
-    count: AtomicUsize,
+    pub(super) count: AtomicUsize,
     /// Newest commit of a transaction that had folded locks: no bucket knows it (rule A17).
     left: AtomicU64,
-    table: RwLock<Vec<Arc<Fold>>>,
+    pub(super) table: RwLock<Vec<Arc<Fold>>>,
 }
 
 impl Fold {
+    pub(super) fn new(txn: TxnId, writes: Arc<SharedWriteSet>) -> Self {
+        let (spans, areas) = Default::default();
+        Self { txn, writes, spans, tells_writes: AtomicBool::new(false), areas }
+    }
+
     fn stands_against(&self, index: IndexId, key: &[u8], mode: Mode, names: KeyNames) -> Result<bool> {
         let spans = self.spans.read();
         if let Some(spans) = spans.get(&index) {
@@ -83,7 +93,11 @@ impl Fold {
             }
         }
         drop(spans);
-        Ok(names != KeyNames::Counters && self.writes.wrote(index, key, names == KeyNames::Fronts)?)
+        if self.areas.read().iter().any(|area| area.has(index, key)) {
+            return Ok(true);
+        }
+        let is_told = self.tells_writes.load(Ordering::Acquire) && names != KeyNames::Counters;
+        Ok(is_told && self.writes.wrote(index, key, names == KeyNames::Fronts)?)
     }
 
     /// Adds spans over ascending keys.
@@ -104,8 +118,9 @@ impl Fold {
     }
 
     fn bytes(&self) -> usize {
+        let areas: usize = self.areas.read().iter().map(Area::bytes).sum();
         let spans = self.spans.read();
-        spans.values().flatten().map(|(low, (high, _))| low.len() + high.len() + SPAN_BYTES).sum()
+        areas + spans.values().flatten().map(|(low, (high, _))| low.len() + high.len() + SPAN_BYTES).sum::<usize>()
     }
 }
 
@@ -161,10 +176,10 @@ impl Locks {
         }
         owner.held = kept;
         let fold = owner.fold.get_or_insert_with(|| {
-            let (txn, writes, spans) = (owner.state.txn, writes.clone(), RwLock::default());
-            Arc::new(Fold { txn, writes, spans })
+            Arc::new(Fold::new(owner.state.txn, writes.clone()))
         });
         let fold = fold.clone();
+        fold.tells_writes.store(true, Ordering::Release);
         for (index, mut keys) in spans {
             self.announce_end(owner, index);
             keys.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
@@ -249,6 +264,22 @@ impl Folds {
             table.push(fold.clone());
             self.count.store(table.len(), Ordering::Release);
         }
+    }
+
+    /// The same with an area, unless that of another one is in its way.
+    pub(super) fn publish_area(&self, fold: &Arc<Fold>, wanted: Area) -> std::result::Result<(), TxnId> {
+        let mut table = self.table.write();
+        for other in table.iter().filter(|other| !Arc::ptr_eq(other, fold)) {
+            if other.areas.read().iter().any(|area| area.meets(&wanted)) {
+                return Err(other.txn);
+            }
+        }
+        fold.areas.write().push(wanted);
+        if !table.iter().any(|other| Arc::ptr_eq(other, fold)) {
+            table.push(fold.clone());
+            self.count.store(table.len(), Ordering::Release);
+        }
+        Ok(())
     }
 
     /// The end of a transaction: before its other locks are released.

@@ -47,6 +47,11 @@ impl Shard {
         self.left[left_bucket(hash)]
     }
 
+    /// Newest commit that released any lock of the shard.
+    pub(super) fn newest_left(&self) -> CommitTs {
+        self.left.iter().copied().max().unwrap_or(CommitTs::ZERO)
+    }
+
     pub(super) fn leave(&mut self, hash: u64, ts: CommitTs) {
         let left = &mut self.left[left_bucket(hash)];
         *left = ts.max(*left);

@@ -1,0 +1,383 @@
+//! Ranges deleted whole: an index around a structure, which holds them until each of their keys is marked deleted.
+//!
+//! It owns the list of ranges {low, high, timestamp} that commits have deleted ([`Ranged::delete_ranges`]). Steps of one:
+//! 1. The commit puts it in the list, before it is marked applied. From now on every read leaves out what the list hides
+//!    ([`list::List::hides`], the one rule), and cursors hop over the range.
+//! 2. Once the commit is applied and the log durable to it, the drain ([`drain`]) looks through the range as of its timestamp and writes a run
+//!    file of deletes, a piece at a time. Each is attached at the timestamp of the range, as a commit of as many deletes would have been, and
+//!    the range shrinks by what it says.
+//! 3. The structure drains the runs in its own way. The range stays listed for those who hop until it has.
+//!
+//! A checkpoint names what is not drained before the structure's state ([`state`]); replay lists again what lies above F, and
+//! draining twice changes nothing: what is deleted by then is not found alive.
+//!
+//! Invariants:
+//! - Who deletes a range keeps all others from writing there until its commit is applied. So whatever of it is older than the range lies in the
+//!   structure before the range is listed, and whatever comes later is newer.
+//! - A range leaves the list behind the moment at which the structure has all its deletes. Readers take the list BEFORE the structure: they find
+//!   the range in one of the two, or both.
+//! - A checkpoint takes the list before it asks the structure, for the same reason.
+//! - Until its deletes are attached they are expected late: nothing above the timestamp before the range is collected. So the drain, which reads as of
+//!   the range, reads what every reader of then would; and a version of the commit itself is not mistaken for an older one.
+//!
+//! Why around the structures and not in each: what hides a version is its timestamp alone, and that all of them give out. A structure that
+//! knew ranges could drop blocks that lie in one unread; here the drain reads every key of it once.
+
+use std::collections::BTreeSet;
+use std::ops::Bound;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use base::{CommitTs, Corruption, GcView, Result};
+use store::run::{Run, RunMeta, RunWriter};
+use vfs::sync::{Mutex, RwLock};
+
+use crate::{
+    Batch, Cursor, Direction, Index, IndexShape, IndexState, IndexStats, KeyRange, LogGate, Progress, ReadAt, Reservation,
+    Reserved, Span, Upkeep, VerifyReport, VisitBlock,
+};
+
+mod cursor;
+mod drain;
+mod list;
+mod state;
+
+use cursor::RangedCursor;
+use drain::Drain;
+use list::{Deleted, List, Written};
+pub use state::fuzz as fuzz_state;
+
+/// Makes the run files that ranges are drained to.
+pub trait RunMaker: Send + Sync {
+    /// A new file, under a number of its own.
+    fn create(&self) -> Result<(u64, RunWriter)>;
+    /// A finished one.
+    fn open(&self, meta: &RunMeta) -> Result<Run>;
+    /// It is attached: it is kept until no state names it.
+    fn attached(&self, id: u64);
+    /// Nobody needs it.
+    fn abandoned(&self, id: u64) -> Result<()>;
+}
+
+/// An index of which ranges can be deleted.
+pub struct Ranged {
+    shared: Arc<Shared>,
+    runs: Arc<dyn RunMaker>,
+    drain: Mutex<Option<Drain>>,
+    /// The log is replayed, and whatever could not be replayed is attached.
+    is_ready: AtomicBool,
+}
+
+/// What cursors share with it.
+struct Shared {
+    inner: Arc<dyn Index>,
+    list: RwLock<Arc<List>>,
+    /// Ranges in it. Release, with the list; Acquire: who finds none sees a structure that has what they hid.
+    listed: AtomicUsize,
+    /// Taken under `list`.
+    written: Mutex<Written>,
+    /// What is expected late from outside.
+    late: Mutex<Option<CommitTs>>,
+}
+
+impl Shared {
+    fn list(&self) -> Arc<List> {
+        self.list.read().clone()
+    }
+
+    fn is_quiet(&self) -> bool {
+        self.listed.load(Ordering::Acquire) == 0
+    }
+
+    /// Puts another list in place of the one that is there.
+    fn update(&self, edit: impl FnOnce(&mut Vec<Deleted>)) {
+        let late = self.late.lock();
+        let mut list = self.list.write();
+        let mut all = list.all.clone();
+        edit(&mut all);
+        *list = Arc::new(List::new(all));
+        let oldest = list.pending().next().map(|deleted| deleted.ts);
+        let expected = late.into_iter().chain(oldest).min();
+        self.inner.expect_late(expected);
+        if list.is_empty() {
+            self.written.lock().clear();
+        }
+        self.listed.store(list.all.len(), Ordering::Release);
+    }
+
+    /// Notes keys that come into listed ranges. To be called before they do.
+    fn note_written<'a>(&self, mut keys: impl Iterator<Item = &'a [u8]>) {
+        let list = self.list.read();
+        let mut written = self.written.lock();
+        let is_noted = keys.all(|key| !list.covers(key) || written.note(key));
+        drop((written, list));
+        if !is_noted {
+            self.forget_written();
+        }
+    }
+
+    /// Nobody knows any more what was written where.
+    fn forget_written(&self) {
+        self.update(|all| all.iter_mut().for_each(|deleted| deleted.is_known = false));
+    }
+}
+
+impl Ranged {
+    /// Around a structure, which `open` opens from its part of the state. Nothing is drained before [`Ranged::start`].
+    ///
+    /// # Errors
+    /// Damage of the state; what `open` says.
+    pub fn open<E: From<base::Fault>>(
+        state: Option<&[u8]>,
+        runs: Arc<dyn RunMaker>,
+        open: impl FnOnce(Option<&[u8]>) -> Result<Arc<dyn Index>, E>,
+    ) -> Result<Arc<Self>, E> {
+        let (deleted, state) = match state {
+            Some(bytes) => {
+                let (deleted, state) = state::split(bytes)?;
+                (deleted, Some(state))
+            }
+            None => (Vec::new(), None),
+        };
+        let shared = Shared {
+            inner: open(state)?,
+            list: RwLock::default(),
+            listed: AtomicUsize::new(0),
+            written: Mutex::default(),
+            late: Mutex::default(),
+        };
+        if !deleted.is_empty() {
+            shared.update(|all| *all = deleted);
+        }
+        let (drain, is_ready) = (Mutex::default(), AtomicBool::new(false));
+        Ok(Arc::new(Self { shared: Arc::new(shared), runs, drain, is_ready }))
+    }
+
+    /// The structure of a state that [`Index::checkpoint`] gave: its part of it.
+    ///
+    /// # Errors
+    /// Damage of the rest.
+    pub fn state_inside(state: &[u8]) -> Result<&[u8]> {
+        state::split(state).map(|(_, inside)| inside)
+    }
+
+    /// All of the log is replayed: ranges are drained from now on.
+    pub fn start(&self) {
+        self.is_ready.store(true, Ordering::Release);
+    }
+
+    /// Step 3 of a commit at `ts`, before what it puts is applied: everything in these ranges that is older is deleted. The caller keeps others from
+    /// writing there until the commit is applied; or else it is replayed, and what was written since is not known.
+    pub fn delete_ranges(&self, spans: &[Span], ts: CommitTs, is_replayed: bool) {
+        self.shared.update(|all| {
+            for span in spans.iter().filter(|span| !span.is_empty()) {
+                let is_there = |other: &Deleted| other.ts == ts && other.span == *span && !other.is_drained;
+                if !all.iter().any(is_there) {
+                    all.push(Deleted { span: span.clone(), ts, is_known: !is_replayed, is_drained: false });
+                }
+            }
+        });
+    }
+
+    /// Entries of ranges of keys that lie in a listed one are counted by what was written there.
+    fn estimate_around(&self, range: &KeyRange, list: &List) -> Result<u64> {
+        let (mut rest, mut sum) = (Span::of(range), 0);
+        let mut ends: BTreeSet<&[u8]> = BTreeSet::new();
+        for deleted in &list.all {
+            ends.extend([Some(deleted.span.low.as_slice()), deleted.span.high.as_deref()].into_iter().flatten());
+        }
+        if ends.len() > ESTIMATED_ENDS_MAX {
+            return self.shared.inner.estimate(range.bounds());
+        }
+        for end in ends.into_iter().map(Some).chain([None]) {
+            if end.is_some_and(|end| end <= rest.low.as_slice()) {
+                continue;
+            }
+            let high = match (end, &rest.high) {
+                (Some(end), Some(high)) => Some(end.min(high).to_vec()),
+                (end, high) => end.map(<[u8]>::to_vec).or_else(|| high.clone()),
+            };
+            let piece = Span { low: std::mem::take(&mut rest.low), high };
+            if piece.is_empty() {
+                break;
+            }
+            let inside = self.shared.inner.estimate(piece.bounds())?;
+            // Older readers may find something there.
+            sum += if list.covers(&piece.low) { inside.min(1) } else { inside };
+            match piece.high {
+                Some(high) if rest.high.as_ref() != Some(&high) => rest.low = high,
+                _ => break,
+            }
+        }
+        Ok(sum)
+    }
+}
+
+/// Past so many ends of ranges an estimate takes no notice of them.
+const ESTIMATED_ENDS_MAX: usize = 16;
+/// Entries of a run that are noted as written one by one.
+const NOTED_MAX: u64 = 1024;
+
+impl Index for Ranged {
+    fn as_ranged(&self) -> Option<&Ranged> {
+        Some(self)
+    }
+
+    fn reserve(&self, batch: &Batch) -> Result<Reservation> {
+        self.shared.inner.reserve(batch)
+    }
+
+    fn held_bytes(&self, batch: &Batch) -> u64 {
+        self.shared.inner.held_bytes(batch)
+    }
+
+    fn apply(&self, batch: &Batch, reserved: Box<dyn Reserved>, ts: CommitTs, view: &GcView) {
+        if !self.shared.is_quiet() {
+            self.shared.note_written(batch.iter().map(|(key, _)| key));
+        }
+        self.shared.inner.apply(batch, reserved, ts, view);
+    }
+
+    fn attach(&self, run: Run, ts: CommitTs) {
+        if !self.shared.is_quiet()
+            && let Some((low, high)) = run.key_range()
+            && self.shared.list().meets(low, high)
+        {
+            match keys_of(&run) {
+                Some(keys) => self.shared.note_written(keys.iter().map(Vec::as_slice)),
+                None => self.shared.forget_written(),
+            }
+        }
+        self.shared.inner.attach(run, ts);
+    }
+
+    fn expect_late(&self, ts: Option<CommitTs>) {
+        *self.shared.late.lock() = ts;
+        self.shared.update(|_| {});
+    }
+
+    fn get_many(&self, at: ReadAt, keys: &[&[u8]], found: &mut dyn FnMut(usize, CommitTs, &[u8])) -> Result<()> {
+        if self.shared.is_quiet() {
+            return self.shared.inner.get_many(at, keys, found);
+        }
+        let (list, moment) = (self.shared.list(), moment(at));
+        vfs::thread::point("ranged.listed");
+        self.shared.inner.get_many(at, keys, &mut |i, ts, value| {
+            if !list.hides(keys[i], ts, moment) {
+                found(i, ts, value);
+            }
+        })
+    }
+
+    fn cursor(&self, at: ReadAt, range: (Bound<&[u8]>, Bound<&[u8]>), direction: Direction) -> Box<dyn Cursor> {
+        // What a snapshot sees deleted was listed before it was taken.
+        if self.shared.is_quiet() && matches!(at, ReadAt::Snapshot(_)) {
+            return self.shared.inner.cursor(at, range, direction);
+        }
+        Box::new(RangedCursor::new(self.shared.clone(), at, KeyRange::new(range), direction))
+    }
+
+    fn clear_away(&self, upkeep: &Upkeep<'_>, ts: CommitTs, entries: u64) -> Result<u64> {
+        self.shared.inner.clear_away(upkeep, ts, entries)
+    }
+
+    fn clears_behind(&self, batch: &Batch) -> bool {
+        self.shared.inner.clears_behind(batch)
+    }
+
+    fn maintain(&self, upkeep: &Upkeep<'_>) -> Result<Progress> {
+        if !self.shared.is_quiet()
+            && self.is_ready.load(Ordering::Acquire)
+            && let Some(entries) = self.drain_some(upkeep)?
+        {
+            return Ok(Progress { entries, more: true });
+        }
+        self.shared.inner.maintain(upkeep)
+    }
+
+    fn relieve(&self, log: &dyn LogGate) -> Result<u64> {
+        self.shared.inner.relieve(log)
+    }
+
+    fn relievable_bytes(&self) -> u64 {
+        self.shared.inner.relievable_bytes()
+    }
+
+    fn before_checkpoint(&self) {
+        self.shared.inner.before_checkpoint();
+    }
+
+    fn superseded_bytes(&self) -> u64 {
+        self.shared.inner.superseded_bytes()
+    }
+
+    fn checkpoint(&self, upkeep: &Upkeep<'_>) -> Result<IndexState> {
+        // What is newer the log has, above F. What is drained behind this the structure may have too.
+        let list = self.shared.list();
+        let pending: Vec<Deleted> =
+            list.pending().filter(|deleted| deleted.ts.as_lsn() <= upkeep.applied).cloned().collect();
+        vfs::thread::point("ranged.checkpoint");
+        if let Some(newest) = pending.last()
+            && upkeep.log.durable() < newest.ts.as_lsn()
+        {
+            upkeep.log.make_durable(newest.ts.as_lsn())?;
+        }
+        let inside = self.shared.inner.checkpoint(upkeep)?;
+        Ok(IndexState { bytes: state::encode(&pending, inside.bytes), ..inside })
+    }
+
+    fn stats(&self) -> IndexStats {
+        let deleted_ranges = self.shared.list().pending().count() as u64;
+        IndexStats { deleted_ranges, ..self.shared.inner.stats() }
+    }
+
+    fn shape(&self) -> Result<IndexShape> {
+        self.shared.inner.shape()
+    }
+
+    fn estimate(&self, range: (Bound<&[u8]>, Bound<&[u8]>)) -> Result<u64> {
+        if self.shared.is_quiet() {
+            return self.shared.inner.estimate(range);
+        }
+        self.estimate_around(&KeyRange::new(range), &self.shared.list())
+    }
+
+    fn split_keys(&self, count: usize) -> Result<Vec<Vec<u8>>> {
+        self.shared.inner.split_keys(count)
+    }
+
+    fn verify(&self) -> Result<VerifyReport> {
+        self.shared.inner.verify()
+    }
+
+    fn reach(&self, visit: &mut VisitBlock<'_>) -> Result<Vec<Corruption>> {
+        self.shared.inner.reach(visit)
+    }
+
+    fn destroy(&self) -> Result<()> {
+        self.abandon_drain();
+        self.shared.inner.destroy()
+    }
+}
+
+/// The timestamp at which a reader looks.
+fn moment(at: ReadAt) -> CommitTs {
+    match at {
+        ReadAt::Snapshot(ts) => ts,
+        ReadAt::Newest => CommitTs::MAX,
+    }
+}
+
+/// The keys of a small run in memory.
+fn keys_of(run: &Run) -> Option<Vec<Vec<u8>>> {
+    if run.meta().is_some() || run.len() > NOTED_MAX {
+        return None;
+    }
+    let (mut keys, mut cursor) = (Vec::new(), run.cursor());
+    let mut is_there = cursor.seek_first().ok()?;
+    while is_there {
+        keys.push(cursor.key().to_vec());
+        is_there = cursor.next().ok()?;
+    }
+    Some(keys)
+}
