@@ -54,8 +54,14 @@ pub fn catalog_row(bytes: &[u8]) {
 /// A record of a commit, in one phase or two.
 pub fn commit_record(bytes: &[u8]) {
     let _ = crate::record::decode(bytes, base::Lsn::ZERO, |_| true);
+    let _ = crate::record::decode_ranged(bytes, base::Lsn::ZERO, |_| true);
     let _ = crate::record::decode_prepare(bytes, base::Lsn::ZERO);
     let _ = crate::record::decode_decision(bytes, base::Lsn::ZERO);
+}
+
+/// The state of an index of which ranges were deleted.
+pub fn ranged_state(bytes: &[u8]) {
+    index::ranged::fuzz_state(bytes);
 }
 
 /// A manifest file, its checksum made right so that the payload is reached.

@@ -14,6 +14,7 @@ mod damage_buffers;
 mod damage_nodes;
 mod damaged_rows;
 mod definitions_apart;
+mod delete_range;
 mod deserts;
 mod estimates;
 mod fail_nth;

@@ -35,7 +35,7 @@ use fixture_contents::{
 type Files = BTreeMap<String, Vec<u8>>;
 
 /// The format that this build writes.
-const FORMAT: u32 = 9;
+const FORMAT: u32 = 10;
 /// The newest format that has a fixture.
 const FORMAT_KEPT: u32 = 7;
 const FIXTURE_BYTES_MAX: usize = 100 << 10;
@@ -442,7 +442,7 @@ fn refused(version: u32, expected: fn(&Error) -> bool) {
 
 #[test]
 fn newer_formats_are_refused_by_name() {
-    refused(FORMAT + 8, |error| matches!(error, Error::NewerFormat { found: 17, supported: 1..=FORMAT, .. }));
+    refused(FORMAT + 8, |error| matches!(error, Error::NewerFormat { found: 18, supported: 1..=FORMAT, .. }));
 }
 
 #[test]

@@ -8,11 +8,13 @@
 //! 2. every transaction is there whole or not at all: its rows name how many they are;
 //! 3. an index reported as created is there, one reported as dropped is not;
 //! 4. `verify` finds nothing, secondary indexes agree with their rows, those too that are built and dropped meanwhile;
-//! 5. what was prepared is there until it is decided, and is decided as the coordinator's own file says ([`two_phase`]).
+//! 5. an index that is emptied and filled by each transaction holds what one of them left, and none before the last acknowledged ([`rounds`]);
+//! 6. what was prepared is there until it is decided, and is decided as the coordinator's own file says ([`two_phase`]).
 
 #![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "not part of the engine, never simulated")]
 
 mod child;
+mod rounds;
 mod two_phase;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -33,6 +35,8 @@ struct Reported {
     definitions: BTreeMap<String, Option<bool>>,
     /// Transactions of two phases.
     sets: two_phase::Sets,
+    /// The last round acknowledged ([`rounds`]).
+    round: Option<u64>,
     /// Where the next child starts to count.
     next: u64,
 }
@@ -136,6 +140,7 @@ impl Reported {
             ["begun", id, "."] => self.next = self.next.max(id.parse::<u64>().expect("a number") + 1),
             ["committed", id, "."] => drop(self.committed.insert(id.parse().expect("a number"))),
             [word @ ("prepared" | "ended"), id, "."] => self.sets.take(word, id.parse().expect("a number")),
+            ["round", round, "."] => self.round = Some(round.parse().expect("a number")),
             ["changing", name, "."] => drop(self.definitions.insert(name.to_owned(), None)),
             ["created", name, "."] => drop(self.definitions.insert(name.to_owned(), Some(true))),
             ["dropped", name, "."] => drop(self.definitions.insert(name.to_owned(), Some(false))),
@@ -149,6 +154,7 @@ fn check(path: &Path, reported: &mut Reported, close: bool) -> Result<(), String
         Ok(db) => db,
         Err(error) => return Err(format!("open: {error}")),
     };
+    rounds::check(&db, reported.round)?;
     // A child that was killed early may not have made its table yet.
     match db.table("rows") {
         Err(Error::NotFound { .. }) if reported.committed.is_empty() && reported.sets.len() == 0 => return Ok(()),

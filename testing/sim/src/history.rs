@@ -1,6 +1,7 @@
 //! What every transaction did and what every reader saw.
 
 use std::collections::BTreeMap;
+use std::ops::Bound;
 
 use base::CommitTs;
 use index::counter::Counter;
@@ -25,6 +26,15 @@ pub enum Map {
 
 /// Writes of one transaction: the last on each key; of a counter, as versions are stored.
 pub type Writes = BTreeMap<(Map, Vec<u8>), Option<Vec<u8>>>;
+
+/// A range that a transaction deleted: from this key on, up to that one, not included. What it wrote there is among its writes.
+pub type Range = (Map, Vec<u8>, Vec<u8>);
+
+/// True if one of the ranges has the key.
+#[must_use]
+pub fn has(ranges: &[Range], map: Map, key: &[u8]) -> bool {
+    ranges.iter().any(|(of, low, high)| *of == map && low.as_slice() <= key && key < high.as_slice())
+}
 
 /// How sure its owner is that a commit happened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,6 +67,8 @@ pub struct Commit {
     pub id: u64,
     /// Its timestamp.
     pub ts: CommitTs,
+    /// What it deleted whole, before all that it wrote.
+    pub ranges: Vec<Range>,
     /// What it wrote.
     pub writes: Writes,
     /// What it read under row locks before it wrote: the newest before `ts`.
@@ -145,6 +157,13 @@ impl History {
         let mut commits: Vec<_> = self.commits.iter().collect();
         commits.sort_unstable_by_key(|commit| commit.ts);
         for commit in commits {
+            for (map, low, high) in &commit.ranges {
+                let model = models.entry(*map).or_default();
+                let range = (Bound::Included(low.as_slice()), Bound::Excluded(high.as_slice()));
+                let there: Vec<_> = model.range(CommitTs::MAX, range).map(|entry| entry.key).collect();
+                let untouched = |key: &&Vec<u8>| !commit.writes.contains_key(&(*map, (*key).clone()));
+                there.iter().filter(untouched).for_each(|key| model.put(commit.ts, key, None));
+            }
             for ((map, key), value) in &commit.writes {
                 let model = models.entry(*map).or_default();
                 if *map == Map::Counters {

@@ -8,7 +8,7 @@
 //!
 //! A step that fails gives up the file under way, and the next one begins anew where the range begins.
 
-use base::{CommitTs, Lsn, Result};
+use base::{CommitTs, Result};
 use store::run::RunWriter;
 
 use super::Ranged;
@@ -162,10 +162,5 @@ impl Ranged {
     pub(super) fn abandon_drain(&self) {
         let drain = self.drain.lock().take();
         self.give_up(drain);
-    }
-
-    /// Timestamps of ranges that wait for the log: for whoever drains until nothing is left.
-    pub fn waits_for(&self) -> Option<Lsn> {
-        self.shared.list().pending().next().map(|oldest| oldest.ts.as_lsn())
     }
 }

@@ -18,9 +18,13 @@ pub fn desert(world: &World, history: &Shared, rng: &mut Rng) -> Result<(), Erro
     let left = [0.0, 0.02, 0.1][rng.index(3)];
     // The keys of groups agree with each other: they are left alone.
     let (low, high) = (0u64.to_be_bytes(), KEYS.to_be_bytes());
-    for (key, _) in doing.tx.range(index, range(&low, &high))?.collect()? {
-        if !rng.chance(left) {
-            doing.delete(map, index, &key)?;
+    if rng.chance(0.4) {
+        doing.delete_range(map, index, &low, &high)?;
+    } else {
+        for (key, _) in doing.tx.range(index, range(&low, &high))?.collect()? {
+            if !rng.chance(left) {
+                doing.delete(map, index, &key)?;
+            }
         }
     }
     doing.commit(history, rng)?;

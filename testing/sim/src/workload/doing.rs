@@ -8,7 +8,7 @@ use trefoil::{Duplicate, Durability, Error, Index, Isolation, LockMode, Locking,
 use vfs::random::Rng;
 
 use super::Shared;
-use crate::history::{Acknowledged, Commit, Current, Map, Writes};
+use crate::history::{self, Acknowledged, Commit, Current, Map, Range, Writes};
 use crate::world::{Extra, Unique, World, flat};
 
 /// What a transaction under way has done.
@@ -19,6 +19,8 @@ pub struct Doing<'a> {
     pub tx: Transaction,
     /// What its plain reads see.
     pub isolation: Isolation,
+    /// Ranges deleted, without those that were taken back.
+    pub ranges: Vec<Range>,
     /// The last write on each key, without those that were taken back.
     pub writes: Writes,
     /// What it read under locks before it wrote there.
@@ -32,7 +34,8 @@ impl<'a> Doing<'a> {
     pub fn begin(world: &'a World, history: &Shared, isolation: Isolation) -> Result<Self, Error> {
         let id = history.lock().number();
         let tx = world.db.begin_with(isolation)?;
-        Ok(Self { world, tx, isolation, writes: Writes::new(), current_reads: Vec::new(), id })
+        let (ranges, writes, current_reads) = Default::default();
+        Ok(Self { world, tx, isolation, ranges, writes, current_reads, id })
     }
 
     /// Sets a key.
@@ -86,6 +89,16 @@ impl<'a> Doing<'a> {
         Ok(())
     }
 
+    /// Removes all keys from `low` on, below `high`.
+    pub fn delete_range(&mut self, map: Map, index: &Index, low: &[u8], high: &[u8]) -> Result<(), Error> {
+        self.tx.delete_range(index, low..high)?;
+        let range = (map, low.to_vec(), high.to_vec());
+        let own = self.writes.iter_mut().filter(|((map, key), _)| history::has(std::slice::from_ref(&range), *map, key));
+        own.for_each(|(_, value)| *value = None);
+        self.ranges.push(range);
+        Ok(())
+    }
+
     /// Locks a key and reads it.
     pub fn get_locked(
         &mut self,
@@ -117,6 +130,7 @@ impl<'a> Doing<'a> {
     fn note_value(&mut self, map: Map, key: &[u8], value: Option<Vec<u8>>) {
         match self.writes.get(&(map, key.to_vec())) {
             Some(own) => assert_eq!(*own, value, "a current read sees the own write"),
+            None if history::has(&self.ranges, map, key) => assert_eq!(value, None, "it has deleted the range"),
             None => self.current_reads.push((map, key.to_vec(), Current::Is(value))),
         }
     }
@@ -238,6 +252,7 @@ impl<'a> Doing<'a> {
     fn note_existence(&mut self, map: Map, key: &[u8], there: bool) {
         match self.writes.get(&(map, key.to_vec())) {
             Some(own) => assert_eq!(own.is_some(), there, "a statement on {key:?} of {map:?} sees the own write"),
+            None if history::has(&self.ranges, map, key) => assert!(!there, "it has deleted the range"),
             None => self.current_reads.push((map, key.to_vec(), Current::Exists(there))),
         }
     }
@@ -271,7 +286,7 @@ impl<'a> Doing<'a> {
 
     /// Commits with a durability drawn. Whoever was told so finds it: the next snapshot of the same thread sees it.
     pub fn commit(self, history: &Shared, rng: &mut Rng) -> Result<(), Error> {
-        if self.world.sizes.prepares && rng.chance(0.25) {
+        if self.world.sizes.prepares && self.ranges.is_empty() && rng.chance(0.25) {
             return self.prepare(history);
         }
         let (durability, acknowledged) = match rng.below(3) {
@@ -289,7 +304,7 @@ impl<'a> Doing<'a> {
         durability: Durability,
         acknowledged: Acknowledged,
     ) -> Result<(), Error> {
-        let Self { world, mut tx, mut writes, current_reads, id, .. } = self;
+        let Self { world, mut tx, ranges, mut writes, current_reads, id, .. } = self;
         let row = id.to_be_bytes();
         tx.put(&world.journal, &row, b"")?;
         writes.insert((Map::Journal, row.to_vec()), Some(Vec::new()));
@@ -301,7 +316,7 @@ impl<'a> Doing<'a> {
         };
         // Nothing between the reply and the snapshot.
         let seen = if result.is_ok() { Some(world.db.snapshot()) } else { None };
-        history.lock().commits.push(Commit { id, ts, writes, current_reads, acknowledged, prepared: false });
+        history.lock().commits.push(Commit { id, ts, ranges, writes, current_reads, acknowledged, prepared: false });
         result?;
         let snapshot = seen.expect("it was acknowledged")?;
         assert!(snapshot.get(&world.journal, &row)?.is_some(), "the commit at {ts} is not seen at {}", snapshot.ts());

@@ -116,7 +116,7 @@ fn rollback(world: &World, history: &Shared, id: u64) -> Result<(), Error> {
 
 fn committed(history: &mut History, id: u64, ts: base::CommitTs, acknowledged: Acknowledged) {
     let Prepared { writes, current_reads, .. } = history.prepared.remove(&id).expect("it is there");
-    history.commits.push(Commit { id, ts, writes, current_reads, acknowledged, prepared: true });
+    history.commits.push(Commit { id, ts, ranges: Vec::new(), writes, current_reads, acknowledged, prepared: true });
 }
 
 /// After a reopen, before the commits that are gone leave the history: what must be prepared is, with the locks of what it

@@ -9,7 +9,7 @@ use vfs::random::Rng;
 
 use super::doing::Doing;
 use super::{Shared, Step, deserts, groups, phases, step, sweep};
-use crate::history::Map;
+use crate::history::{self, Map};
 use crate::world::{Extra, KEYS, PLAIN, SPARE, World, flat, range};
 
 /// A writer's life.
@@ -81,12 +81,12 @@ fn transaction(world: &World, history: &Shared, rng: &mut Rng) -> Result<(), Err
 fn part(doing: &mut Doing<'_>, rng: &mut Rng, operations: u64, depth: u32) -> Result<(), Error> {
     for _ in 0..operations {
         if depth < 3 && rng.chance(0.1) {
-            let (savepoint, before) = (doing.tx.savepoint(), doing.writes.clone());
+            let (savepoint, before) = (doing.tx.savepoint(), (doing.writes.clone(), doing.ranges.clone()));
             for _ in 0..1 + rng.below(2) {
                 let operations = 1 + rng.below(4);
                 part(doing, rng, operations, depth + 1)?;
                 doing.tx.rollback_to(savepoint)?;
-                doing.writes.clone_from(&before);
+                (doing.writes, doing.ranges) = before.clone();
             }
             continue;
         }
@@ -151,6 +151,10 @@ fn operation(doing: &mut Doing<'_>, rng: &mut Rng) -> Result<(), Error> {
     }
     let bytes = key.to_be_bytes();
     match handle {
+        Extra::Index(index) if rng.chance(0.05) => {
+            let high = (key + 1 + rng.below(if rng.chance(0.2) { KEYS } else { 8 })).min(KEYS).to_be_bytes();
+            doing.delete_range(map, &index, &bytes, &high)
+        }
         Extra::Index(index) => match rng.below(11) {
             0..=5 => doing.put(map, &index, &bytes, value(rng, max)),
             6..=7 => doing.delete(map, &index, &bytes),
@@ -209,6 +213,7 @@ fn look_again(doing: &Doing<'_>, before: &Before) -> Result<(), Error> {
         return Ok(());
     }
     let mut expected: BTreeMap<Vec<u8>, Vec<u8>> = before.entries.iter().cloned().collect();
+    expected.retain(|key, _| !history::has(&doing.ranges, Map::Plain(before.n), key));
     for ((_, key), value) in doing.writes.iter().filter(|((map, _), _)| *map == Map::Plain(before.n)) {
         if *key < before.low || *key >= before.high {
             continue;
