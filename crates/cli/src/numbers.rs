@@ -40,7 +40,7 @@ pub(crate) fn run(database: &Opened, format: Format, out: &mut impl Write) -> Re
                 json!({
                     "index": name, "live_keys": index.live_keys, "dead_versions": index.dead_versions,
                     "disk_bytes": index.disk_bytes, "leaves": index.leaves, "height": index.height,
-                    "runs": index.runs,
+                    "runs": index.runs, "deleted_ranges": index.deleted_ranges,
                     "run_bytes": index.run_bytes,
                     "space_amplification": index.space_amplification(),
                     "levels": used(index).map(of_level).collect::<Vec<_>>(),

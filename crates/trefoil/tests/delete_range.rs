@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test panics on what it does not expect")]
 
+use std::collections::BTreeMap;
 use std::ops::{Bound, RangeBounds};
 use std::time::Duration;
 
@@ -327,6 +328,120 @@ fn a_copy_and_a_database_that_is_only_read_have_it() {
         drop((db, index));
         let db = Database::open(path, quiet()).unwrap();
         assert_eq!(numbers(&db.begin().unwrap(), &db.index("it").unwrap()).len(), 20);
+    }
+}
+
+type Map = BTreeMap<Vec<u8>, Vec<u8>>;
+
+fn content(entries: trefoil::Result<trefoil::Cursor<'_>>) -> Map {
+    entries.unwrap().collect().unwrap().into_iter().collect()
+}
+
+/// Transactions with savepoints, snapshots held across everything, upkeep, checkpoints, and processes that end without a word.
+fn random_life(structure: Structure, seed: u64) {
+    let mut rng = vfs::random::Rng::new(seed);
+    let dir = tempfile::tempdir().unwrap();
+    let mut db = Database::open(dir.path(), quiet()).unwrap();
+    let mut index = filled(&db, structure, 0);
+    let mut map = Map::new();
+    for _ in 0..40 {
+        let mut snapshots = Vec::new();
+        for _ in 0..rng.below(6) {
+            let mut tx = db.begin().unwrap();
+            let mut own = map.clone();
+            let mut savepoints = Vec::new();
+            for step in 0..rng.below(30) {
+                let n = rng.below(400) as u32;
+                match rng.below(12) {
+                    0 | 1 => {
+                        let high = n + 1 + rng.below(if rng.below(3) == 0 { 400 } else { 12 }) as u32;
+                        delete(&mut tx, &index, n, high).unwrap();
+                        own.retain(|there, _| *there < key(n) || *there >= key(high));
+                    }
+                    2 => savepoints.push((tx.savepoint(), own.clone())),
+                    3 if !savepoints.is_empty() => {
+                        savepoints.truncate(1 + rng.index(savepoints.len()));
+                        let (savepoint, then) = savepoints.last().unwrap();
+                        tx.rollback_to(*savepoint).unwrap();
+                        own.clone_from(then);
+                    }
+                    4 | 5 => assert_eq!(tx.delete(&index, &key(n)).unwrap(), own.remove(&key(n)).is_some()),
+                    6 => assert_eq!(tx.get(&index, &key(n)).unwrap(), own.get(&key(n)).cloned()),
+                    7 if rng.below(4) == 0 => {
+                        assert_eq!(content(tx.range(&index, ..)), own);
+                        assert_eq!(content(tx.range_back(&index, key(n).as_slice()..)), own.split_off(&key(n)));
+                        own = content(tx.range(&index, ..));
+                    }
+                    _ => {
+                        for n in n..n + 1 + rng.below(20) as u32 {
+                            let value = format!("{seed} {step} {n}").into_bytes();
+                            tx.put(&index, &key(n), &value).unwrap();
+                            own.insert(key(n), value);
+                        }
+                    }
+                }
+            }
+            assert_eq!(content(tx.range(&index, ..)), own, "seed {seed}: its own view");
+            if rng.below(5) > 0 {
+                tx.commit().unwrap();
+                map = own;
+            }
+            if rng.below(3) == 0 {
+                snapshots.push((db.snapshot().unwrap(), map.clone()));
+            }
+        }
+        match rng.below(4) {
+            0 => upkeep(&db),
+            1 => db.checkpoint().unwrap(),
+            2 => drop(db.settle_for(Duration::from_micros(rng.below(300))).unwrap()),
+            _ => {}
+        }
+        for (snapshot, then) in &snapshots {
+            assert_eq!(content(snapshot.range(&index, ..)), *then, "seed {seed}: a snapshot of before");
+            assert_eq!(content(snapshot.range_back(&index, ..)), *then, "seed {seed}: downwards");
+        }
+        drop(snapshots);
+        if rng.below(4) == 0 {
+            drop((db, index));
+            db = Database::open(dir.path(), quiet()).unwrap();
+            index = db.index("it").unwrap();
+        }
+        assert_eq!(content(db.begin().unwrap().range(&index, ..)), map, "seed {seed}");
+    }
+    assert!(db.verify().unwrap().iter().all(|(_, report)| report.problems.is_empty()), "seed {seed}");
+}
+
+#[test]
+fn random_transactions_agree_with_a_map() {
+    for structure in STRUCTURES {
+        (0..6).for_each(|seed| random_life(structure, seed));
+    }
+}
+
+/// The first key behind a range is found in as few steps as any, with a snapshot of before open, whatever was put there since.
+#[test]
+fn c7_the_first_key_behind_a_deleted_range_is_near() {
+    for structure in STRUCTURES {
+        let dir = tempfile::tempdir().unwrap();
+        let db = Database::open(dir.path(), quiet()).unwrap();
+        let index = filled(&db, structure, 50_000);
+        upkeep(&db);
+        let _before = db.snapshot().unwrap();
+        let mut tx = db.begin().unwrap();
+        delete(&mut tx, &index, 0, 49_990).unwrap();
+        tx.commit().unwrap();
+        let passed = || db.stats().indexes.iter().map(|(_, stats)| stats.passed + stats.loads + stats.uncached_reads).sum::<u64>();
+        let look = |wanted: u32| {
+            let (before, snapshot) = (passed(), db.snapshot().unwrap());
+            let mut cursor = snapshot.range(&index, ..).unwrap().expect(1);
+            assert_eq!(cursor.next().unwrap().map(|(found, _)| found.to_vec()), Some(key(wanted)), "{structure:?}");
+            assert!(passed() - before < 100, "{structure:?}: {} entries were passed over", passed() - before);
+        };
+        look(49_990);
+        let mut tx = db.begin().unwrap();
+        tx.put(&index, &key(30_000), b"since").unwrap();
+        tx.commit().unwrap();
+        look(30_000);
     }
 }
 

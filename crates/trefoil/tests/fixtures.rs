@@ -363,6 +363,35 @@ fn foreign_keys_need_format_9() {
     judge_foreign(&db);
 }
 
+/// Ranges are deleted whole in a database of format 10 and later only; an older one stays as it was.
+#[test]
+fn deleted_ranges_need_format_10() {
+    let dir = tempfile::tempdir().unwrap();
+    let from = FORMAT_KEPT;
+    unpack(&packed(from), dir.path());
+    let db = Database::open(dir.path(), options()).unwrap();
+    let index = db.create_index("ranges", IndexOptions::default()).unwrap();
+    let mut tx = db.begin().unwrap();
+    tx.put(&index, b"k", b"v").unwrap();
+    let error = tx.delete_range(&index, ..).unwrap_err();
+    assert!(matches!(error, Error::UpgradeRequired { found, supported: FORMAT, .. } if found == from), "{error}");
+    tx.commit().unwrap();
+    judge(&db, from);
+    db.close().unwrap();
+    drop((db, index));
+    assert_eq!(Database::upgrade(dir.path(), options()).unwrap(), Upgraded { from, to: FORMAT });
+    let db = Database::open(dir.path(), options()).unwrap();
+    let index = db.index("ranges").unwrap();
+    let mut tx = db.begin().unwrap();
+    tx.delete_range(&index, ..).unwrap();
+    tx.commit().unwrap();
+    db.close().unwrap();
+    drop((db, index));
+    let db = Database::open(dir.path(), options()).unwrap();
+    let index = db.index("ranges").unwrap();
+    assert!(db.begin().unwrap().get(&index, b"k").unwrap().is_none());
+}
+
 /// What a key can be since format 3 is refused by a database of an older one, which stays as it was.
 #[test]
 fn what_came_with_a_format_needs_it() {

@@ -108,7 +108,10 @@ impl Cursor for RangedCursor {
             }
         };
         let more = inner.fill(out, max)?;
-        if let Some(last) = out.len().checked_sub(1) {
+        // Where nothing is listed nobody hops, and where the cursor stands need not be known.
+        if let Some(last) = out.len().checked_sub(1)
+            && self.lists.iter().any(|list| !list.is_empty())
+        {
             let key = out.key(last);
             self.looks = self.hides(key, out.ts(last));
             let bound = Bound::Excluded(key.to_vec());
@@ -116,9 +119,7 @@ impl Cursor for RangedCursor {
                 Direction::Forward => self.rest.low = bound,
                 Direction::Backward => self.rest.high = bound,
             }
-            if self.lists.iter().any(|list| !list.is_empty()) {
-                out.retain(|key, ts| !self.hides(key, ts));
-            }
+            out.retain(|key, ts| !self.hides(key, ts));
         }
         Ok(more)
     }

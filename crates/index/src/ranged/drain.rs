@@ -21,7 +21,7 @@ const STEP_ENTRIES: usize = 512;
 /// Deletes in a file, at most.
 const FILE_ENTRIES: u64 = 1 << 18;
 /// Deletes that are brought to where nobody passes over them before the range is not listed any more.
-const CLEARED_ENTRIES: u64 = 1 << 18;
+const CLEARED_ENTRIES: u64 = 1 << 14;
 /// Ranges that are listed only for those who hop.
 const HOPPED_MAX: usize = 64;
 

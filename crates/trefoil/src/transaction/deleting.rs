@@ -144,14 +144,15 @@ impl Transaction {
             }
         }
         vfs::thread::point("deleting.published");
-        loop {
-            let other = self.engine.locks.folded_in(&self.locks.borrow().owner, entry.id(), keys)?;
-            let Some(other) = other else { break };
-            self.wait_for_end(other, entry, &span.low, patience)?;
-        }
         let (others, seen) = self.engine.locks.others_in(&self.locks.borrow().owner, entry.id(), keys);
         self.seen.set(self.seen.get().max(seen));
-        others.iter().try_for_each(|key| self.lock_for_write(entry, key))
+        others.iter().try_for_each(|key| self.lock_for_write(entry, key))?;
+        // Behind the look at the table: whoever had something there by then has it still, or has folded it meanwhile.
+        loop {
+            let other = self.engine.locks.folded_in(&self.locks.borrow().owner, entry.id(), keys)?;
+            let Some(other) = other else { return Ok(()) };
+            self.wait_for_end(other, entry, &span.low, patience)?;
+        }
     }
 
     /// Step 2.

@@ -6,7 +6,8 @@
 //! 2. Whoever has got a lock before that is in the table ([`Locks::others_in`]), or has folded it ([`Locks::folded_in`]). He is waited for, as an ordinary
 //!    owner of that key is.
 //!
-//! Why one look at the table is enough: who gets a lock behind the publication gives it back.
+//! Why one look at the table is enough: who gets a lock behind the publication gives it back. And the look at what is folded comes behind it: who folds a lock
+//! publishes that before the table loses it.
 
 use std::ops::Bound;
 use std::sync::Arc;
