@@ -33,8 +33,8 @@ use store::run::{Run, RunMeta, RunWriter};
 use vfs::sync::{Mutex, RwLock};
 
 use crate::{
-    Batch, Cursor, Direction, Index, IndexShape, IndexState, IndexStats, KeyRange, LogGate, Progress, ReadAt, Reservation,
-    Reserved, Span, Upkeep, VerifyReport, VisitBlock,
+    Batch, Cursor, Direction, Index, IndexShape, IndexState, IndexStats, KeyRange, LogGate, Progress, ReadAt,
+    Reservation, Reserved, Span, Upkeep, VerifyReport, VisitBlock,
 };
 
 mod cursor;

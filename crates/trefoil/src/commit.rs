@@ -236,7 +236,8 @@ impl Engine {
         let mut shares = Vec::with_capacity(changes.len());
         for (entry, changes) in changes {
             let (spans, changes) = changes.apart();
-            let taken: usize = spans.iter().map(|span| span.low.len() + span.high.as_ref().map_or(0, Vec::len) + 16).sum();
+            let taken: usize =
+                spans.iter().map(|span| span.low.len() + span.high.as_ref().map_or(0, Vec::len) + 16).sum();
             room = room.saturating_sub(taken);
             let before = room;
             match changes {

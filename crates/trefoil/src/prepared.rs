@@ -122,7 +122,8 @@ impl Transaction {
     pub fn prepare_with(mut self, xid: &[u8], durability: Durability) -> Result<()> {
         self.check_running()?;
         if self.has_deleted_ranges() {
-            let what = "preparing a transaction that has deleted ranges; commit it in one step, or delete its keys one by one";
+            let what =
+                "preparing a transaction that has deleted ranges; commit it in one step, or delete its keys one by one";
             return Err(Error::Unsupported(what.into()));
         }
         self.settle_looked()?;

@@ -43,8 +43,8 @@ mod savepoints;
 mod spilling;
 
 pub(crate) use counters::own_sum;
-use deleting::OwnRange;
 pub(crate) use deleting::Outside;
+use deleting::OwnRange;
 pub(crate) use held::Held;
 use locking::RowLocks;
 use savepoints::Rollbacks;

@@ -7,7 +7,8 @@ use std::ops::{Bound, RangeBounds};
 use std::time::Duration;
 
 use trefoil::{
-    Database, Error, Index, IndexOptions, Isolation, LockMode, Locking, Options, Structure, Transaction, TransactionOptions,
+    Database, Error, Index, IndexOptions, Isolation, LockMode, Locking, Options, Structure, Transaction,
+    TransactionOptions,
 };
 
 const STRUCTURES: [Structure; 3] = [Structure::Btree, Structure::Betree, Structure::Lsm];
@@ -147,7 +148,8 @@ fn others_are_kept_out_until_it_ends() {
     let index = filled(&db, Structure::Auto, 300);
     let mut tx = db.begin().unwrap();
     delete(&mut tx, &index, 100, 200).unwrap();
-    let options = || TransactionOptions { lock_timeout: Some(Duration::from_millis(10)), ..TransactionOptions::default() };
+    let options =
+        || TransactionOptions { lock_timeout: Some(Duration::from_millis(10)), ..TransactionOptions::default() };
     let mut other = db.begin_with(options()).unwrap();
     let timed_out = |result: trefoil::Result<()>| matches!(result, Err(Error::LockTimeout { .. }));
     assert!(timed_out(other.put(&index, &key(150), b"x")), "a row that is there");
@@ -208,7 +210,10 @@ fn it_waits_for_locks_that_were_folded() {
     }
     let mut tx = db.begin().unwrap();
     tx.set_lock_timeout(Duration::from_millis(10));
-    assert!(matches!(tx.delete_range(&index, b"key 00000005".as_slice()..b"key 00000007".as_slice()), Err(Error::LockTimeout { .. })));
+    assert!(matches!(
+        tx.delete_range(&index, b"key 00000005".as_slice()..b"key 00000007".as_slice()),
+        Err(Error::LockTimeout { .. })
+    ));
     drop(tx);
     large.commit().unwrap();
     let mut tx = db.begin().unwrap();
@@ -301,7 +306,10 @@ fn a_reopened_database_has_it_whatever_was_done_by_then() {
                 let db = Database::open(dir.path(), quiet()).unwrap();
                 let index = db.index("it").unwrap();
                 assert_eq!(numbers(&db.begin().unwrap(), &index), expected, "{structure:?} {stage}");
-                assert!(db.verify().unwrap().iter().all(|(_, report)| report.problems.is_empty()), "{structure:?} {stage}");
+                assert!(
+                    db.verify().unwrap().iter().all(|(_, report)| report.problems.is_empty()),
+                    "{structure:?} {stage}"
+                );
                 upkeep(&db);
                 assert_eq!(numbers(&db.begin().unwrap(), &index), expected, "{structure:?} {stage}");
                 db.close().unwrap();
@@ -354,7 +362,8 @@ fn random_life(structure: Structure, seed: u64) {
                 let n = rng.below(400) as u32;
                 match rng.below(12) {
                     0 | 1 => {
-                        let high = n + 1 + rng.below(if rng.below(3) == 0 { 400 } else { 12 }) as u32;
+                        let most = if rng.below(3) == 0 { 400 } else { 12 };
+                        let high = n + 1 + rng.below(most) as u32;
                         delete(&mut tx, &index, n, high).unwrap();
                         own.retain(|there, _| *there < key(n) || *there >= key(high));
                     }
@@ -430,7 +439,9 @@ fn c7_the_first_key_behind_a_deleted_range_is_near() {
         let mut tx = db.begin().unwrap();
         delete(&mut tx, &index, 0, 49_990).unwrap();
         tx.commit().unwrap();
-        let passed = || db.stats().indexes.iter().map(|(_, stats)| stats.passed + stats.loads + stats.uncached_reads).sum::<u64>();
+        let passed = || {
+            db.stats().indexes.iter().map(|(_, stats)| stats.passed + stats.loads + stats.uncached_reads).sum::<u64>()
+        };
         let look = |wanted: u32| {
             let (before, snapshot) = (passed(), db.snapshot().unwrap());
             let mut cursor = snapshot.range(&index, ..).unwrap().expect(1);

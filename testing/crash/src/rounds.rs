@@ -68,7 +68,10 @@ pub fn check(db: &Database, acknowledged: Option<u64>) -> Result<(), String> {
         return Err(format!("{NAME} has round {round}, and at {key:?} {:?}", round_of(other)));
     }
     if up.len() != count || acknowledged.is_some_and(|last| round < last) {
-        return Err(format!("{NAME} has {} of {count} entries of round {round}, {acknowledged:?} was acknowledged", up.len()));
+        return Err(format!(
+            "{NAME} has {} of {count} entries of round {round}, {acknowledged:?} was acknowledged",
+            up.len()
+        ));
     }
     Ok(())
 }

@@ -25,8 +25,8 @@ use super::watch::{Watch, Watched};
 use super::{Bench, Verdict, ensure};
 use crate::ranged::RunMaker;
 use crate::{
-    Batch, BatchBuilder, Cursor, Direction, EntryBatch, Index, IndexEnv, IndexOptions, IndexState, KeyRange, LogGate, Op,
-    Progress, Ranged, ReadAt, Reservation, RunFiles, Span, Upkeep,
+    Batch, BatchBuilder, Cursor, Direction, EntryBatch, Index, IndexEnv, IndexOptions, IndexState, KeyRange, LogGate,
+    Op, Progress, Ranged, ReadAt, Reservation, RunFiles, Span, Upkeep,
 };
 
 /// A key and its value, or none for a delete.

@@ -175,9 +175,7 @@ impl Locks {
             }
         }
         owner.held = kept;
-        let fold = owner.fold.get_or_insert_with(|| {
-            Arc::new(Fold::new(owner.state.txn, writes.clone()))
-        });
+        let fold = owner.fold.get_or_insert_with(|| Arc::new(Fold::new(owner.state.txn, writes.clone())));
         let fold = fold.clone();
         fold.tells_writes.store(true, Ordering::Release);
         for (index, mut keys) in spans {
@@ -297,7 +295,7 @@ impl LockOwner {
     /// True if locks of this owner were folded.
     #[must_use]
     pub fn is_folded(&self) -> bool {
-        self.fold.is_some()
+        self.fold.as_ref().is_some_and(|fold| fold.tells_writes.load(Ordering::Relaxed))
     }
 }
 

@@ -93,7 +93,8 @@ impl<'a> Doing<'a> {
     pub fn delete_range(&mut self, map: Map, index: &Index, low: &[u8], high: &[u8]) -> Result<(), Error> {
         self.tx.delete_range(index, low..high)?;
         let range = (map, low.to_vec(), high.to_vec());
-        let own = self.writes.iter_mut().filter(|((map, key), _)| history::has(std::slice::from_ref(&range), *map, key));
+        let own =
+            self.writes.iter_mut().filter(|((map, key), _)| history::has(std::slice::from_ref(&range), *map, key));
         own.for_each(|(_, value)| *value = None);
         self.ranges.push(range);
         Ok(())

@@ -3,7 +3,7 @@
 use std::ops::Bound;
 
 use super::{key, puts};
-use crate::conformance::world::{Way, Write, World, read_all};
+use crate::conformance::world::{Way, World, Write, read_all};
 use crate::conformance::{Bench, Verdict, ensure};
 use crate::{Direction, KeyRange, ReadAt, Span};
 
@@ -183,10 +183,9 @@ pub fn cursors_hop_over_a_deleted_range(bench: &Bench) -> Verdict {
     delete(&mut world, 100, 5900)?;
     world.put(&key(3000), b"put since")?;
     world.evict()?;
-    for (range, direction, wanted) in [
-        ((100, 6000), Direction::Forward, [3000, 5900]),
-        ((0, 5900), Direction::Backward, [3000, 99]),
-    ] {
+    for (range, direction, wanted) in
+        [((100, 6000), Direction::Forward, [3000, 5900]), ((0, 5900), Direction::Backward, [3000, 99])]
+    {
         let range = KeyRange { low: Bound::Included(key(range.0)), high: Bound::Excluded(key(range.1)) };
         let before = world.watch.operations();
         let mut cursor = world.index().cursor(ReadAt::Snapshot(world.end().as_commit_ts()), range.bounds(), direction);
