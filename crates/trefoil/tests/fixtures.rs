@@ -370,13 +370,13 @@ fn deleted_ranges_need_format_10() {
     let from = FORMAT_KEPT;
     unpack(&packed(from), dir.path());
     let db = Database::open(dir.path(), options()).unwrap();
+    judge(&db, from);
     let index = db.create_index("ranges", IndexOptions::default()).unwrap();
     let mut tx = db.begin().unwrap();
     tx.put(&index, b"k", b"v").unwrap();
     let error = tx.delete_range(&index, ..).unwrap_err();
     assert!(matches!(error, Error::UpgradeRequired { found, supported: FORMAT, .. } if found == from), "{error}");
     tx.commit().unwrap();
-    judge(&db, from);
     db.close().unwrap();
     drop((db, index));
     assert_eq!(Database::upgrade(dir.path(), options()).unwrap(), Upgraded { from, to: FORMAT });

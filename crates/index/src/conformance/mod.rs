@@ -28,6 +28,7 @@ use store::Compression;
 use crate::{Index, IndexEnv, IndexOptions};
 
 pub mod checks;
+mod given;
 pub mod history;
 pub mod watch;
 pub mod world;

@@ -12,7 +12,7 @@ use std::any::Any;
 use std::ops::Bound;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use base::limits::LSN_UNIT;
 use base::{CommitTs, Fault, GcView, IndexId, Lsn, Poison, Result};
@@ -21,9 +21,10 @@ use store::run::{Run, RunMeta, RunWriter};
 use store::{Budget, Cache, CacheOptions, Class, Space, SpaceOptions, WriteEnv};
 use vfs::random::Rng;
 
+pub use super::given::Gate;
+use super::given::Runs;
 use super::watch::{Watch, Watched};
 use super::{Bench, Verdict, ensure};
-use crate::ranged::RunMaker;
 use crate::{
     Batch, BatchBuilder, Cursor, Direction, EntryBatch, Index, IndexEnv, IndexOptions, IndexState, KeyRange, LogGate,
     Op, Progress, Ranged, ReadAt, Reservation, RunFiles, Span, Upkeep,
@@ -59,34 +60,6 @@ pub struct Manifest {
     pub index: Option<IndexState>,
     /// The data file's accounting.
     pub space: Vec<u8>,
-}
-
-/// The log's durable mark. Relaxed throughout: a world has one thread, or joins the others before it looks.
-#[derive(Debug, Default)]
-pub struct Gate {
-    durable: AtomicU64,
-    refuses: AtomicBool,
-}
-
-impl Gate {
-    /// From now on nothing is made durable any more.
-    pub fn refuse(&self, refuse: bool) {
-        self.refuses.store(refuse, Ordering::Relaxed);
-    }
-}
-
-impl LogGate for Gate {
-    fn durable(&self) -> Lsn {
-        Lsn(self.durable.load(Ordering::Relaxed))
-    }
-
-    fn make_durable(&self, lsn: Lsn) -> Result<()> {
-        if lsn > self.durable() && self.refuses.load(Ordering::Relaxed) {
-            return Err(Fault::Poisoned("the log refuses as told".into()));
-        }
-        self.durable.fetch_max(lsn.0, Ordering::Relaxed);
-        Ok(())
-    }
 }
 
 /// One index and everything around it.
@@ -506,30 +479,6 @@ impl<'b> World<'b> {
         ensure!(problems.is_empty(), "reach: {problems:#?}");
         ensure!(twice.is_empty(), "reach: {}", twice.join("; "));
         Ok(())
-    }
-}
-
-/// Run files that ranges are drained to, beside those of commits.
-struct Runs {
-    vfs: Arc<dyn vfs::Vfs>,
-    dir: PathBuf,
-    next: Arc<AtomicU64>,
-}
-
-impl RunMaker for Runs {
-    fn create(&self) -> Result<(u64, RunWriter)> {
-        let id = self.next.fetch_add(1, Ordering::Relaxed);
-        Ok((id, RunWriter::create(self.vfs.clone(), &self.dir, id, store::Compression::Lz4)?))
-    }
-
-    fn open(&self, meta: &RunMeta) -> Result<Run> {
-        Run::open(&*self.vfs, &self.dir, meta)
-    }
-
-    fn attached(&self, _id: u64) {}
-
-    fn abandoned(&self, id: u64) -> Result<()> {
-        store::run::remove(&*self.vfs, &self.dir, id)
     }
 }
 

@@ -152,7 +152,8 @@ fn operation(doing: &mut Doing<'_>, rng: &mut Rng) -> Result<(), Error> {
     let bytes = key.to_be_bytes();
     match handle {
         Extra::Index(index) if rng.chance(0.05) => {
-            let high = (key + 1 + rng.below(if rng.chance(0.2) { KEYS } else { 8 })).min(KEYS).to_be_bytes();
+            let most = if rng.chance(0.2) { KEYS } else { 8 };
+            let high = (key + 1 + rng.below(most)).min(KEYS).to_be_bytes();
             doing.delete_range(map, &index, &bytes, &high)
         }
         Extra::Index(index) => match rng.below(11) {
