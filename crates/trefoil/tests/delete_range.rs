@@ -230,14 +230,15 @@ fn two_that_delete_the_same_range_go_one_after_the_other() {
     let mut first = db.begin().unwrap();
     delete(&mut first, &index, 0, 200).unwrap();
     let (other, there) = (db.clone(), index.clone());
-    let second = std::thread::spawn(move || {
+    let work = move || {
         let mut tx = other.begin().unwrap();
         delete(&mut tx, &there, 100, 300).unwrap();
         tx.put(&there, &key(150), b"second").unwrap();
         tx.commit().unwrap();
-    });
+    };
+    let second = vfs::thread::spawn("second", work).unwrap();
     while db.lock_waits().is_empty() {
-        std::thread::yield_now();
+        vfs::thread::spin();
     }
     first.put(&index, &key(150), b"first").unwrap();
     first.commit().unwrap();

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use base::limits::LSN_UNIT;
-use base::{CommitTs, Fault, GcView, IndexId, Lsn, Poison, Result};
+use base::{CommitTs, GcView, IndexId, Lsn, Poison, Result};
 use model::{Entry, Model};
 use store::run::{Run, RunMeta, RunWriter};
 use store::{Budget, Cache, CacheOptions, Class, Space, SpaceOptions, WriteEnv};
