@@ -1,11 +1,13 @@
 //! Ranges deleted whole: an index around a structure, which holds them until each of their keys is marked deleted.
 //!
 //! It owns the list of ranges {low, high, timestamp} that commits have deleted ([`Ranged::delete_ranges`]). Steps of one:
-//! 1. The commit puts it in the list, before it is marked applied. From now on every read leaves out what the list hides
-//!    ([`list::List::hides`], the one rule), and cursors hop over the range.
+//! 1. The commit puts it in the list, behind what it has put itself and before it is marked applied. From now on every read leaves out what the list hides
+//!    ([`list::List::hides`], the one rule), and cursors hop over the range. Listed first, a reader of the newest would miss, in between, a key that the commit
+//!    deletes and puts anew: the old version is hidden, the new one not there; so a locking read would pass over a row that was there before and is there behind.
 //! 2. Once the commit is applied and the log durable to it, the drain ([`drain`]) looks through the range as of its timestamp and writes a run
 //!    file of deletes, a piece at a time. Each is attached at the timestamp of the range, as a commit of as many deletes would have been, and
 //!    the range shrinks by what it says.
+//!    The drain begins a file only while the structure has few runs, and gives way to its upkeep at every other step.
 //! 3. The structure drains the runs in its own way. The range stays listed for those who hop until it has.
 //!
 //! A checkpoint names what is not drained before the structure's state ([`state`]); replay lists again what lies above F, and
@@ -64,6 +66,8 @@ pub struct Ranged {
     shared: Arc<Shared>,
     runs: Arc<dyn RunMaker>,
     drain: Mutex<Option<Drain>>,
+    /// Drain and structure take turns.
+    is_drains_turn: AtomicBool,
     /// The log is replayed, and whatever could not be replayed is attached.
     is_ready: AtomicBool,
 }
@@ -91,11 +95,25 @@ impl Shared {
 
     /// Puts another list in place of the one that is there.
     fn update(&self, edit: impl FnOnce(&mut Vec<Deleted>)) {
+        self.update_with(edit, std::iter::empty());
+    }
+
+    /// The same; `put` came to be in the new ranges before they are listed, and lies above them.
+    fn update_with<'a>(&self, edit: impl FnOnce(&mut Vec<Deleted>), mut put: impl Iterator<Item = &'a [u8]>) {
         let late = self.late.lock();
         let mut list = self.list.write();
         let mut all = list.all.clone();
         edit(&mut all);
-        *list = Arc::new(List::new(all));
+        let mut next = List::new(all);
+        {
+            let mut written = self.written.lock();
+            if !put.all(|key| !next.covers(key) || written.note(key)) {
+                let mut all = next.all;
+                all.iter_mut().for_each(|deleted| deleted.is_known = false);
+                next = List::new(all);
+            }
+        }
+        *list = Arc::new(next);
         let oldest = list.pending().next().map(|deleted| deleted.ts);
         let expected = late.into_iter().chain(oldest).min();
         self.inner.expect_late(expected);
@@ -108,6 +126,9 @@ impl Shared {
     /// Notes keys that come into listed ranges. To be called before they do.
     fn note_written<'a>(&self, mut keys: impl Iterator<Item = &'a [u8]>) {
         let list = self.list.read();
+        if !list.has_known() {
+            return;
+        }
         let mut written = self.written.lock();
         let is_noted = keys.all(|key| !list.covers(key) || written.note(key));
         drop((written, list));
@@ -118,6 +139,9 @@ impl Shared {
 
     /// Nobody knows any more what was written where.
     fn forget_written(&self) {
+        if !self.list().has_known() {
+            return;
+        }
         self.update(|all| all.iter_mut().for_each(|deleted| deleted.is_known = false));
     }
 }
@@ -147,10 +171,13 @@ impl Ranged {
             late: Mutex::default(),
         };
         if !deleted.is_empty() {
-            shared.update(|all| *all = deleted);
+            shared.update(|all| {
+                *all = deleted;
+                list::leave_out_covered(all);
+            });
         }
-        let (drain, is_ready) = (Mutex::default(), AtomicBool::new(false));
-        Ok(Arc::new(Self { shared: Arc::new(shared), runs, drain, is_ready }))
+        let (drain, is_ready, is_drains_turn) = (Mutex::default(), AtomicBool::new(false), AtomicBool::new(true));
+        Ok(Arc::new(Self { shared: Arc::new(shared), runs, drain, is_drains_turn, is_ready }))
     }
 
     /// The structure of a state that [`Index::checkpoint`] gave: its part of it.
@@ -166,17 +193,35 @@ impl Ranged {
         self.is_ready.store(true, Ordering::Release);
     }
 
-    /// Step 3 of a commit at `ts`, before what it puts is applied: everything in these ranges that is older is deleted. The caller keeps others from
-    /// writing there until the commit is applied; or else it is replayed, and what was written since is not known.
-    pub fn delete_ranges(&self, spans: &[Span], ts: CommitTs, is_replayed: bool) {
+    /// Step 4 of a commit at `ts`, behind what it puts: everything in these ranges that is older is deleted. The caller keeps others from
+    /// writing there until the commit is applied. `put` has the keys that it has put itself; none if they are not known.
+    pub fn delete_ranges<'a>(&self, spans: &[Span], ts: CommitTs, put: Option<impl Iterator<Item = &'a [u8]>>) {
+        let is_known = put.is_some();
+        let new = spans.iter().filter(|span| !span.is_empty());
+        let new = new.map(|span| Deleted { span: span.clone(), ts, is_known, is_drained: false });
+        self.shared.update_with(|all| all.extend(new), put.into_iter().flatten());
+    }
+
+    /// Ranges that were deleted before this life, ascending by timestamp: what was written there since is not known, and nobody reads as of before the last of
+    /// them. So those that lie within newer ones are left out.
+    pub fn replay_ranges(&self, ranges: Vec<(CommitTs, Vec<Span>)>) {
         self.shared.update(|all| {
-            for span in spans.iter().filter(|span| !span.is_empty()) {
-                let is_there = |other: &Deleted| other.ts == ts && other.span == *span && !other.is_drained;
-                if !all.iter().any(is_there) {
-                    all.push(Deleted { span: span.clone(), ts, is_known: !is_replayed, is_drained: false });
+            for (ts, spans) in ranges {
+                for span in spans {
+                    let new = Deleted { span, ts, is_known: false, is_drained: false };
+                    if !all.contains(&new) {
+                        all.push(new);
+                    }
                 }
             }
+            list::leave_out_covered(all);
         });
+    }
+
+    /// How many are not drained: each makes reads and commits dearer, so whoever adds more of them helps first.
+    #[must_use]
+    pub fn pending(&self) -> usize {
+        if self.shared.is_quiet() { 0 } else { self.shared.list().pending().count() }
     }
 
     /// Entries of ranges of keys that lie in a listed one are counted by what was written there.
@@ -286,13 +331,22 @@ impl Index for Ranged {
     }
 
     fn maintain(&self, upkeep: &Upkeep<'_>) -> Result<Progress> {
-        if !self.shared.is_quiet()
-            && self.is_ready.load(Ordering::Acquire)
+        if self.shared.is_quiet() || !self.is_ready.load(Ordering::Acquire) {
+            return self.shared.inner.maintain(upkeep);
+        }
+        // Relaxed: whose turn it is matters to nobody but for speed.
+        if self.is_drains_turn.fetch_xor(true, Ordering::Relaxed)
             && let Some(entries) = self.drain_some(upkeep)?
         {
             return Ok(Progress { entries, more: true });
         }
-        self.shared.inner.maintain(upkeep)
+        let done = self.shared.inner.maintain(upkeep)?;
+        if !done.more
+            && let Some(entries) = self.drain_some(upkeep)?
+        {
+            return Ok(Progress { entries: done.entries + entries, more: true });
+        }
+        Ok(done)
     }
 
     fn relieve(&self, log: &dyn LogGate) -> Result<u64> {
@@ -369,7 +423,8 @@ fn moment(at: ReadAt) -> CommitTs {
 }
 
 /// The keys of a small run in memory.
-fn keys_of(run: &Run) -> Option<Vec<Vec<u8>>> {
+#[must_use]
+pub fn keys_of(run: &Run) -> Option<Vec<Vec<u8>>> {
     if run.meta().is_some() || run.len() > NOTED_MAX {
         return None;
     }

@@ -40,7 +40,9 @@ fn a_failing_history_is_shrunk_and_drawn() {
     let failure = history::run_many(&bench(Bug::DrainLosesDeletes), 0..200).expect_err("the bug is found");
     assert!(failure.steps.len() <= 8, "{failure}");
     assert!(failure.steps.len() < failure.drawn, "{failure}");
-    assert!(failure.to_string().contains("attach run"), "{failure}");
+    // Deletes come to a drain from a run, or from a range.
+    let picture = failure.to_string();
+    assert!(picture.contains("attach run") || picture.contains("delete k"), "{failure}");
     println!("{failure}");
 }
 

@@ -400,7 +400,8 @@ impl Engine {
         entries
     }
 
-    fn maintain(&self, entry: &IndexEntry) -> base::Result<bool> {
+    /// A step for one index. True if there is more to do now.
+    pub fn maintain(&self, entry: &IndexEntry) -> base::Result<bool> {
         let paced = Paced::new(self);
         let upkeep = Upkeep { log: &paced, ..self.upkeep() };
         vfs::thread::point("background.maintain");

@@ -84,13 +84,15 @@ impl Share {
 
     /// Step 4.
     pub fn apply(self, ts: CommitTs, view: &GcView) {
-        if !self.spans.is_empty() {
-            let ranged = self.entry.index.as_ranged().expect("ranges are deleted of nothing else");
-            ranged.delete_ranges(&self.spans, ts, false);
-        }
+        let is_in_file = matches!(self.how, How::FileRun(..));
         match self.how {
             How::Direct(reserved) => self.entry.index.apply(&self.batch, reserved, ts, view),
             How::MemoryRun(run) | How::FileRun(run, _) => self.entry.index.attach(run, ts),
+        }
+        if !self.spans.is_empty() {
+            let ranged = self.entry.index.as_ranged().expect("ranges are deleted of nothing else");
+            let put = self.batch.iter().map(|(key, _)| key);
+            ranged.delete_ranges(&self.spans, ts, (!is_in_file).then_some(put));
         }
     }
 

@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use base::{CommitTs, Fault, GcView, IndexId, Lsn, Result};
-use index::{Batch, BatchBuilder, Reservation};
+use index::{Batch, BatchBuilder, Reservation, Span};
 use store::{Budget, Charge, Class, Run, RunMeta};
 
 use crate::entry::IndexEntry;
@@ -70,6 +70,8 @@ pub struct Replayer<'a> {
     settle: &'a dyn Fn() -> Result<()>,
     pending: BTreeMap<IndexId, Vec<(CommitTs, Replayed)>>,
     pending_bytes: u64,
+    /// Deleted by the commits gathered: listed together, before what they put.
+    ranges: BTreeMap<IndexId, Vec<(CommitTs, Vec<Span>)>>,
     chunk: Charge,
     /// Operations taken so far.
     pub operations: u64,
@@ -96,6 +98,7 @@ impl<'a> Replayer<'a> {
             settle,
             pending: BTreeMap::new(),
             pending_bytes: 0,
+            ranges: BTreeMap::new(),
             chunk: budget.charge(Class::Work, (budget.limit() / 8).min(CHUNK_BYTES_MAX)),
             operations: 0,
             runs: BTreeMap::new(),
@@ -134,11 +137,11 @@ impl<'a> Replayer<'a> {
             return Err(Fault::corrupt("log", end.0, "index number", format!("below {}", self.next_index), id));
         }
         for (id, spans) in ranges {
-            let Some(ranged) = self.targets[&id].entry.index.as_ranged() else {
+            if self.targets[&id].entry.index.as_ranged().is_none() {
                 return Err(Fault::corrupt("log", end.0, "index of deleted ranges", "a plain one", id));
-            };
-            // What is put behind it, before this in the log, is hidden by it all the same: its timestamp says so.
-            ranged.delete_ranges(&spans, end.as_commit_ts(), true);
+            }
+            self.pending_bytes += spans.iter().map(|span| OPERATION_BYTES + span.low.len()).sum::<usize>() as u64;
+            self.ranges.entry(id).or_default().push((end.as_commit_ts(), spans));
         }
         self.take(end, changes)
     }
@@ -199,6 +202,11 @@ impl<'a> Replayer<'a> {
     /// Applies what is gathered.
     pub fn drain(&mut self) -> Result<()> {
         self.pending_bytes = 0;
+        for (id, ranges) in std::mem::take(&mut self.ranges) {
+            let ranged = self.targets[&id].entry.index.as_ranged().expect("looked at when they were read");
+            // What is put before one of them in the log is hidden by it all the same: its timestamp says so.
+            ranged.replay_ranges(ranges);
+        }
         for (id, commits) in std::mem::take(&mut self.pending) {
             replay_index(&self.targets[&id], commits)?;
         }

@@ -223,6 +223,53 @@ fn it_waits_for_locks_that_were_folded() {
 }
 
 #[test]
+fn it_waits_for_what_was_taken_back_when_it_was_in_files() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = Database::open(dir.path(), Options { budget_bytes: 8 << 20, ..quiet() }).unwrap();
+    let index = filled(&db, Structure::Auto, 0);
+    let mut large = db.begin().unwrap();
+    let before = large.savepoint();
+    for n in 0..60_000u32 {
+        large.put(&index, format!("key {n:08}").as_bytes(), b"a value that is not short").unwrap();
+    }
+    assert!(db.stats().spills > 0);
+    large.rollback_to(before).unwrap();
+    let mut tx = db.begin().unwrap();
+    tx.set_lock_timeout(Duration::from_millis(10));
+    let range = b"key 00000005".as_slice()..b"key 00000007".as_slice();
+    assert!(matches!(tx.delete_range(&index, range), Err(Error::LockTimeout { .. })));
+    drop(tx);
+    large.put(&index, b"key 00000005", b"again").unwrap();
+    large.commit().unwrap();
+    assert!(db.begin().unwrap().get(&index, b"key 00000005").unwrap().is_some());
+}
+
+/// A queue that nobody keeps up: the list stays short, also when it is replayed.
+#[test]
+fn who_deletes_many_ranges_helps_to_drain_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = Database::open(dir.path(), quiet()).unwrap();
+    let index = filled(&db, Structure::Auto, 1000);
+    let pending = |db: &Database| db.stats().indexes.iter().map(|(_, stats)| stats.deleted_ranges).sum::<u64>();
+    for n in 0..300 {
+        let mut tx = db.begin().unwrap();
+        tx.delete_range(&index, ..key(n).as_slice()).unwrap();
+        tx.put(&index, &key(n / 2), b"new").unwrap();
+        tx.commit_with(trefoil::Durability::Write).unwrap();
+        assert!(pending(&db) <= 65, "{} ranges wait", pending(&db));
+    }
+    let expected: Vec<u32> = [149].into_iter().chain(299..1000).collect();
+    assert_eq!(numbers(&db.begin().unwrap(), &index), expected);
+    drop((db, index));
+    let db = Database::open(dir.path(), quiet()).unwrap();
+    let index = db.index("it").unwrap();
+    assert_eq!(pending(&db), 1, "those within newer ones are left out");
+    assert_eq!(numbers(&db.begin().unwrap(), &index), expected);
+    upkeep(&db);
+    assert_eq!(numbers(&db.begin().unwrap(), &index), expected);
+}
+
+#[test]
 fn two_that_delete_the_same_range_go_one_after_the_other() {
     let dir = tempfile::tempdir().unwrap();
     let db = Database::open(dir.path(), quiet()).unwrap();

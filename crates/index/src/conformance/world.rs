@@ -213,8 +213,8 @@ impl<'b> World<'b> {
                 Reservation::Direct(reserved) => {
                     let ts = self.advance();
                     let before = self.watch.operations();
-                    self.delete_spans(spans, ts, false);
                     self.index().apply(&marked, reserved, ts, &view);
+                    self.delete_spans(spans, ts, Some(&batch));
                     let after = self.watch.operations();
                     ensure!(before == after, "apply did {} file operations (rule A1)", after - before);
                     ts
@@ -226,8 +226,8 @@ impl<'b> World<'b> {
                 let meta = self.write_run(&batch)?;
                 let run = Run::open(&*self.vfs, &self.dir, &meta)?;
                 let ts = self.advance();
-                self.delete_spans(spans, ts, false);
                 self.index().attach(run, ts);
+                self.delete_spans(spans, ts, None);
                 self.log.push(Logged { ts, spans: spans.to_vec(), batch: Batch::default(), file: Some(meta), way });
                 ts
             }
@@ -259,16 +259,17 @@ impl<'b> World<'b> {
         builder.finish()
     }
 
-    fn delete_spans(&self, spans: &[Span], ts: CommitTs, is_replayed: bool) {
+    fn delete_spans(&self, spans: &[Span], ts: CommitTs, put: Option<&Batch>) {
         if !spans.is_empty() {
-            self.index().as_ranged().expect("the world made it").delete_ranges(spans, ts, is_replayed);
+            let ranged = self.index().as_ranged().expect("the world made it");
+            ranged.delete_ranges(spans, ts, put.map(|batch| batch.iter().map(|(key, _)| key)));
         }
     }
 
     fn attach_memory(&mut self, spans: &[Span], batch: &Batch) -> CommitTs {
         let ts = self.advance();
-        self.delete_spans(spans, ts, false);
         self.index().attach(memory_run(batch), ts);
+        self.delete_spans(spans, ts, Some(batch));
         ts
     }
 
@@ -390,7 +391,13 @@ impl<'b> World<'b> {
 
     fn replay(&mut self, skip: Lsn, view: &GcView) -> Verdict {
         for logged in self.log.iter().filter(|l| l.ts.as_lsn() > skip) {
-            self.delete_spans(&logged.spans, logged.ts, true);
+            // With somebody to read as of between two ranges, both are needed.
+            if self.snapshots.is_empty() && !logged.spans.is_empty() {
+                let ranged = self.index().as_ranged().expect("the world made it");
+                ranged.replay_ranges(vec![(logged.ts, logged.spans.clone())]);
+            } else {
+                self.delete_spans(&logged.spans, logged.ts, None);
+            }
             if let Some(meta) = &logged.file {
                 self.index().attach(Run::open(&*self.vfs, &self.dir, meta)?, logged.ts);
                 continue;

@@ -32,11 +32,14 @@ pub(super) struct RangedCursor {
 
 impl RangedCursor {
     pub fn new(shared: Arc<Shared>, at: ReadAt, range: KeyRange, direction: Direction) -> Self {
-        let lists = vec![shared.list()];
+        let lists = if shared.is_quiet() { Vec::new() } else { vec![shared.list()] };
         Self { shared, at, direction, rest: range, lists, inner: None, looks: true, skips: None }
     }
 
     fn take_list(&mut self) {
+        if self.shared.is_quiet() {
+            return;
+        }
         let list = self.shared.list();
         if self.lists.last().is_none_or(|last| !Arc::ptr_eq(last, &list)) {
             self.lists.retain(|list| !list.is_empty());
@@ -50,6 +53,9 @@ impl RangedCursor {
 
     /// Hops, if there is somewhere to hop to. False if nothing is left.
     fn hop(&mut self) -> bool {
+        if self.shared.is_quiet() {
+            return true;
+        }
         // The list of now: what was written is noted for what is in it.
         let list = self.shared.list.read();
         if list.is_empty() {

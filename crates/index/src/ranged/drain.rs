@@ -8,6 +8,8 @@
 //!
 //! A step that fails gives up the file under way, and the next one begins anew where the range begins.
 
+use std::sync::atomic::Ordering;
+
 use base::{CommitTs, Result};
 use store::run::RunWriter;
 
@@ -20,6 +22,11 @@ use crate::{Cursor, Direction, EntryBatch, ReadAt, Span, Upkeep};
 const STEP_ENTRIES: usize = 512;
 /// Deletes in a file, at most.
 const FILE_ENTRIES: u64 = 1 << 18;
+/// Bytes of their keys; the one that passes it is the last. Of a disk that has only its reserve left a file takes little: it is what gives space back.
+const FILE_BYTES: usize = 16 << 20;
+const FILE_BYTES_TIGHT: usize = 1 << 20;
+/// No range is begun while the structure has so many runs attached.
+const RUNS_MAX: u64 = 4;
 /// Deletes that are brought to where nobody passes over them before the range is not listed any more.
 const CLEARED_ENTRIES: u64 = 1 << 14;
 /// Ranges that are listed only for those who hop.
@@ -33,6 +40,7 @@ pub(super) struct Drain {
     batch: EntryBatch,
     file: Option<(u64, RunWriter)>,
     written: u64,
+    bytes: usize,
     /// Everything below is looked at.
     up_to: Vec<u8>,
 }
@@ -41,13 +49,17 @@ impl Ranged {
     /// A piece of the oldest range that can be drained. None if there is none.
     pub(super) fn drain_some(&self, upkeep: &Upkeep<'_>) -> Result<Option<u64>> {
         let mut under_way = self.drain.lock();
+        if !self.is_ready.load(Ordering::Acquire) {
+            return Ok(None);
+        }
         if under_way.is_none() {
             self.forget_hopped();
             let list = self.shared.list();
             let can_go = |ts: CommitTs| ts.as_lsn() <= upkeep.applied.min(upkeep.log.durable());
-            let Some(oldest) = list.pending().next().filter(|oldest| !upkeep.tight && can_go(oldest.ts)) else {
+            let Some(oldest) = list.pending().next().filter(|oldest| can_go(oldest.ts)) else { return Ok(None) };
+            if self.shared.inner.stats().runs >= RUNS_MAX {
                 return Ok(None);
-            };
+            }
             *under_way = Some(self.begin(oldest));
         }
         let drain = under_way.as_mut().expect("just begun");
@@ -74,6 +86,7 @@ impl Ranged {
             batch: EntryBatch::new(),
             file: None,
             written: 0,
+            bytes: 0,
             up_to: span.low.clone(),
         }
     }
@@ -91,12 +104,14 @@ impl Ranged {
             let (_, writer) = drain.file.as_mut().expect("just made");
             writer.add(drain.batch.key(i), None)?;
             drain.written += 1;
+            drain.bytes += drain.batch.key(i).len();
         }
         let seen = drain.batch.len();
         if seen > 0 {
             drain.up_to = just_above(drain.batch.key(seen - 1));
         }
-        let is_done = !more || drain.written >= FILE_ENTRIES;
+        let bytes_max = if upkeep.tight { FILE_BYTES_TIGHT } else { FILE_BYTES };
+        let is_done = !more || drain.written >= FILE_ENTRIES || drain.bytes >= bytes_max;
         if is_done {
             self.attach_drained(drain, upkeep)?;
             self.shrink(drain, more);
@@ -136,8 +151,19 @@ impl Ranged {
                 all.push(Deleted { span: rest, ..done.clone() });
                 done.span.high = Some(drain.up_to.clone());
             }
-            if done.is_known && !done.span.is_empty() {
-                all.push(Deleted { is_drained: true, ..done });
+            if !done.is_known || done.span.is_empty() {
+                return;
+            }
+            // One piece behind the other stays one range.
+            let is_before = |other: &&mut Deleted| {
+                other.is_drained
+                    && other.is_known
+                    && other.ts == done.ts
+                    && other.span.high.as_ref() == Some(&done.span.low)
+            };
+            match all.iter_mut().find(is_before) {
+                Some(before) => before.span.high = done.span.high,
+                None => all.push(Deleted { is_drained: true, ..done }),
             }
         });
     }
@@ -160,7 +186,11 @@ impl Ranged {
 
     /// The index goes.
     pub(super) fn abandon_drain(&self) {
-        let drain = self.drain.lock().take();
+        let mut under_way = self.drain.lock();
+        // Nobody begins another one.
+        self.is_ready.store(false, Ordering::Release);
+        let drain = under_way.take();
+        drop(under_way);
         self.give_up(drain);
     }
 }

@@ -63,6 +63,11 @@ impl List {
         self.fragments[..at].last().filter(|fragment| fragment.span.contains(key))
     }
 
+    /// True if somebody may hop over one of them.
+    pub fn has_known(&self) -> bool {
+        self.all.iter().any(|deleted| deleted.is_known)
+    }
+
     /// True if some range has the key.
     pub fn covers(&self, key: &[u8]) -> bool {
         self.over(key).is_some()
@@ -140,6 +145,46 @@ fn cut(all: &[Deleted]) -> Vec<Fragment> {
         }
     }
     fragments
+}
+
+/// Leaves out what is to be drained and lies within what is newer, where nobody reads as of between the two.
+pub(crate) fn leave_out_covered(all: &mut Vec<Deleted>) {
+    // Disjoint, not touching: from each of these keys to below that one, or to the end.
+    let mut newer: BTreeMap<Vec<u8>, Option<Vec<u8>>> = BTreeMap::new();
+    all.sort_by_key(|deleted| std::cmp::Reverse(deleted.ts));
+    all.retain(|deleted| {
+        if deleted.is_drained {
+            return true;
+        }
+        let Span { mut low, mut high } = deleted.span.clone();
+        let ends_above = |end: &Option<Vec<u8>>, key: &Vec<u8>| end.as_ref().is_none_or(|end| end >= key);
+        if let Some((start, end)) = newer.range::<Vec<u8>, _>(..=&low).next_back() {
+            let holds = match (end, &high) {
+                (None, _) => true,
+                (Some(end), Some(high)) => end >= high,
+                (Some(_), None) => false,
+            };
+            if holds {
+                return false;
+            }
+            if ends_above(end, &low) {
+                low.clone_from(start);
+            }
+        }
+        while let Some((start, end)) = newer.range::<Vec<u8>, _>(&low..).next() {
+            if !ends_above(&high, start) {
+                break;
+            }
+            high = match (high, end) {
+                (Some(high), Some(end)) => Some(high.max(end.clone())),
+                _ => None,
+            };
+            let start = start.clone();
+            newer.remove(&start);
+        }
+        newer.insert(low, high);
+        true
+    });
 }
 
 /// Keys that were written into listed ranges since those were listed.
@@ -222,6 +267,36 @@ mod tests {
                 assert!(lowest <= key && (lowest == 0 || may_see(lowest - 1)), "{key}: {down:?} {first:?} {all:?}");
             }
         }
+    }
+
+    /// Whatever a reader of behind all of them does not see, he does not see without those that were left out.
+    #[test]
+    fn covered_ranges_are_left_out() {
+        let mut rng = Rng::new(5);
+        for _ in 0..2000 {
+            let all: Vec<_> = (0..1 + rng.below(8))
+                .map(|n| {
+                    let low = rng.below(20) as u8;
+                    range(low, (rng.below(6) > 0).then(|| low + 1 + rng.below(10) as u8), 16 * (n + 1), false)
+                })
+                .collect();
+            let mut fewer = all.clone();
+            leave_out_covered(&mut fewer);
+            let covered = |d: &&Deleted| {
+                let holds = |key: u8| all.iter().any(|o| o.ts > d.ts && o.span.contains(&[key]));
+                !(0..64).any(|key| d.span.contains(&[key]) && !holds(key))
+            };
+            assert_eq!(fewer.len(), all.len() - all.iter().filter(covered).count(), "{all:?}");
+            let (list, short) = (List::new(all), List::new(fewer));
+            for key in 0..64u8 {
+                let version = CommitTs(rng.below(160));
+                assert_eq!(list.hides(&[key], version, CommitTs::MAX), short.hides(&[key], version, CommitTs::MAX));
+            }
+        }
+        // One that grows is one.
+        let mut nested: Vec<_> = (1..200u8).map(|n| range(0, Some(n), 16 * u64::from(n), false)).collect();
+        leave_out_covered(&mut nested);
+        assert_eq!(nested.len(), 1);
     }
 
     #[test]

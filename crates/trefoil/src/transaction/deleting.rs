@@ -28,6 +28,9 @@ use crate::layout::FORMAT_RANGES;
 
 /// Ranges of one transaction, at most.
 const RANGES_MAX: usize = 1024;
+/// Ranges of an index that wait to be drained, past which whoever deletes more helps; and steps of his, at most.
+const PENDING_MAX: usize = 64;
+const HELP_ROUNDS_MAX: usize = 10_000;
 /// Bytes of their keys, at most: one record has them all.
 const RANGES_BYTES_MAX: usize = 64 << 10;
 /// The transaction's own writes are copied so many at a time, and so many bytes of them.
@@ -88,6 +91,7 @@ impl Transaction {
         self.engine.check_writable()?;
         self.engine.check_undamaged(&entry)?;
         self.engine.check_room()?;
+        self.help_drain(&entry)?;
         self.lock_area(&entry, &span)?;
         self.statement(|tx| {
             tx.check_range_unchanged(&entry, &range)?;
@@ -125,6 +129,20 @@ impl Transaction {
         Ok(span)
     }
 
+    /// Who deletes ranges faster than they are drained drains some himself, before he has locked anything for this one.
+    fn help_drain(&self, entry: &IndexEntry) -> Result<()> {
+        let pending = || entry.index.as_ranged().map_or(0, index::Ranged::pending);
+        let mut rounds = 0;
+        while pending() > PENDING_MAX && entry.is_kept_up() && rounds < HELP_ROUNDS_MAX {
+            rounds += 1;
+            self.engine.wal.sync_to(self.engine.visible.visible().as_lsn())?;
+            if !self.engine.maintain(entry)? {
+                break;
+            }
+        }
+        Ok(())
+    }
+
     /// Step 1.
     fn lock_area(&self, entry: &IndexEntry, span: &Span) -> Result<()> {
         let keys = (span.low.as_slice(), span.high.as_deref());
@@ -150,9 +168,12 @@ impl Transaction {
         // Behind the look at the table: whoever had something there by then has it still, or has folded it meanwhile.
         loop {
             let other = self.engine.locks.folded_in(&self.locks.borrow().owner, entry.id(), keys)?;
-            let Some(other) = other else { return Ok(()) };
+            let Some(other) = other else { break };
             self.wait_for_end(other, entry, &span.low, patience)?;
         }
+        // Who had folded something there may have committed between the looks (rule A17).
+        self.seen.set(self.seen.get().max(self.engine.locks.left_by_folded()));
+        Ok(())
     }
 
     /// Step 2.

@@ -18,7 +18,7 @@ use base::{CommitTs, IndexId, Result, TxnId};
 use super::Locks;
 use super::folded::Fold;
 use super::owner::LockOwner;
-use crate::write_set::{Seq, SharedWriteSet};
+use crate::write_set::SharedWriteSet;
 
 /// Part of an index.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,6 +33,15 @@ pub(super) struct Area {
 impl Area {
     pub fn has(&self, index: IndexId, key: &[u8]) -> bool {
         self.index == index && *self.low <= *key && self.high.as_ref().is_none_or(|high| key < high.as_slice())
+    }
+
+    pub fn covers(&self, other: &Area) -> bool {
+        let reaches = match (&self.high, &other.high) {
+            (None, _) => true,
+            (Some(high), Some(other)) => high >= other,
+            (Some(_), None) => false,
+        };
+        self.index == other.index && self.low <= other.low && reaches
     }
 
     pub fn meets(&self, other: &Area) -> bool {
@@ -117,7 +126,7 @@ impl Locks {
 }
 
 impl Fold {
-    /// Something of the area is folded, or was written by its owner. What he has taken back since stays locked, and is told by locks in the table.
+    /// Something of the area is folded, or was written by its owner, taken back or not.
     fn has_in(&self, wanted: &Area) -> Result<bool> {
         if self.areas.read().iter().any(|area| area.meets(wanted)) || self.has_span_in(wanted) {
             return Ok(true);
@@ -126,8 +135,7 @@ impl Fold {
         if !self.spans.read().contains_key(&wanted.index) {
             return Ok(false);
         }
-        let copied = self.writes.copy(wanted.index, wanted.bounds(), Seq::LATEST, false, (1, usize::MAX))?;
-        Ok(!copied.entries.is_empty())
+        self.writes.wrote_in(wanted.index, wanted.bounds())
     }
 
     fn has_span_in(&self, wanted: &Area) -> bool {

@@ -272,7 +272,11 @@ impl Folds {
                 return Err(other.txn);
             }
         }
-        fold.areas.write().push(wanted);
+        let mut areas = fold.areas.write();
+        if !areas.iter().any(|area| area.covers(&wanted)) {
+            areas.push(wanted);
+        }
+        drop(areas);
         if !table.iter().any(|other| Arc::ptr_eq(other, fold)) {
             table.push(fold.clone());
             self.count.store(table.len(), Ordering::Release);

@@ -154,6 +154,21 @@ impl SharedWriteSet {
         Ok(merged.advance()? && merged.entry().0.starts_with(key))
     }
 
+    /// True if something was written to a key in `range`: now, or taken back when it was in memory no more.
+    ///
+    /// # Errors
+    /// As [`SharedWriteSet::get`].
+    pub fn wrote_in(&self, index: IndexId, range: (Bound<&[u8]>, Bound<&[u8]>)) -> Result<bool> {
+        let layers: Vec<Layer> = {
+            let inner = self.inner.lock();
+            if inner.memory.range(index, range, Seq::LATEST).next().is_some() {
+                return Ok(true);
+            }
+            inner.released.iter().chain(inner.layers.iter()).cloned().collect()
+        };
+        Merged::new(&layers, Vec::new(), index, range, Seq::LATEST, false).advance()
+    }
+
     /// True if something was written to `key`, or with `front` to a key that begins with it, and is still in memory.
     #[must_use]
     pub fn has_in_memory(&self, index: IndexId, key: &[u8], front: bool) -> bool {
