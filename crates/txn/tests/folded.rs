@@ -67,6 +67,33 @@ fn lock(locks: &Locks, owner: &mut LockOwner, writes: &SharedWriteSet, names: Ke
     }
 }
 
+/// Guards: `Locks::keep_before_areas`, and that `Fold::has_in` asks for spans behind the write set.
+#[test]
+fn what_is_taken_back_beside_an_area_is_waited_for() {
+    let (locks, writes) = (Locks::new(), Arc::new(SharedWriteSet::new()));
+    let (mut large, mut area) = (LockOwner::new(TxnId(1)), LockOwner::new(TxnId(2)));
+    let before = writes.position();
+    for key in 0..KEYS {
+        assert!(lock(&locks, &mut large, &writes, KeyNames::Whole, key, Mode::Exclusive));
+        writes.write(|set| set.put(INDEX, &key.to_be_bytes(), b"")).expect("put");
+    }
+    locks.fold(&mut large, &writes, |_| KeyNames::Whole);
+    let (low, high) = (3u64.to_be_bytes(), 5u64.to_be_bytes());
+    let keys = (&low[..], Some(&high[..]));
+    let nobodys = Arc::new(SharedWriteSet::new());
+    assert!(locks.lock_area(&mut area, &nobodys, INDEX, keys).is_ok());
+    assert!(locks.others_in(&area, INDEX, keys).0.is_empty(), "the table has none of them");
+    // As a transaction does that goes back to a savepoint.
+    for (index, key) in writes.keys_since(before) {
+        let request = LockRequest { index, key: &key, mode: Mode::Exclusive, timeout: None, weight: usize::MAX };
+        assert!(matches!(locks.lock(&mut large, &request), LockOutcome::Granted { fresh: true, .. }));
+        locks.keep_before_areas(&large, index, &key);
+    }
+    writes.rollback_to(before);
+    assert_eq!(locks.folded_in(&area, INDEX, keys).expect("all is in memory"), Some(TxnId(1)));
+    [&mut large, &mut area].into_iter().for_each(|owner| locks.release_all(owner, None));
+}
+
 fn client(locks: &Locks, held: &Held, names: KeyNames, first: u64, rng: &mut Rng) -> (u64, u64) {
     let adds = usize::from(names == KeyNames::Counters);
     let (mut granted, mut deadlocks) = (0, 0);

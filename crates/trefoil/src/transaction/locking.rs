@@ -481,6 +481,7 @@ impl Transaction {
             if let LockOutcome::Granted { fresh: true, .. } = self.engine.locks.lock(&mut held.owner, &request) {
                 held.bytes += txn::lock_bytes(&key) as u64;
             }
+            self.engine.locks.keep_before_areas(&held.owner, entry.id(), &key);
         }
         let mut held = self.locks.borrow_mut();
         let bytes = held.bytes;

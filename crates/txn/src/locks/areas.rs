@@ -7,7 +7,8 @@
 //!    owner of that key is.
 //!
 //! Why one look at the table is enough: who gets a lock behind the publication gives it back. And the look at what is folded comes behind it: who folds a lock
-//! publishes that before the table loses it.
+//! publishes that before the table loses it. Who takes back what he has written has the lock in the table again, maybe behind the look at it: so where somebody's area
+//! has the key, it becomes something folded before the write set forgets it ([`Locks::keep_before_areas`]), and what was written is asked before that is.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -106,6 +107,16 @@ impl Locks {
         (found, seen)
     }
 
+    /// What `owner` takes back, of what it has written and folded, stays locked by what is folded, where an area that came behind it has the key: to be called
+    /// behind the lock of the key in the table, and before the write set forgets it.
+    pub fn keep_before_areas(&self, owner: &LockOwner, index: IndexId, key: &[u8]) {
+        let Some(own) = &owner.fold else { return };
+        let is_in = |fold: &Arc<Fold>| fold.areas.read().iter().any(|area| area.has(index, key));
+        if self.folds.table.read().iter().any(|fold| !Arc::ptr_eq(fold, own) && is_in(fold)) {
+            own.add_one(index, key);
+        }
+    }
+
     /// Step 2: another transaction that has folded locks in the area.
     ///
     /// # Errors
@@ -128,14 +139,14 @@ impl Locks {
 impl Fold {
     /// Something of the area is folded, or was written by its owner, taken back or not.
     fn has_in(&self, wanted: &Area) -> Result<bool> {
-        if self.areas.read().iter().any(|area| area.meets(wanted)) || self.has_span_in(wanted) {
+        // Of an index where it has dropped none, locks in the table tell; and nobody could wait for its end there.
+        let is_told = self.spans.read().contains_key(&wanted.index);
+        // First: what is taken back in between is a span by then.
+        if is_told && self.writes.wrote_in(wanted.index, wanted.bounds())? {
             return Ok(true);
         }
-        // Of an index where it has dropped none, locks in the table tell; and nobody could wait for its end there.
-        if !self.spans.read().contains_key(&wanted.index) {
-            return Ok(false);
-        }
-        self.writes.wrote_in(wanted.index, wanted.bounds())
+        super::thread::point("locks.written_looked_at");
+        Ok(self.areas.read().iter().any(|area| area.meets(wanted)) || self.has_span_in(wanted))
     }
 
     fn has_span_in(&self, wanted: &Area) -> bool {

@@ -117,6 +117,12 @@ impl Fold {
         }
     }
 
+    /// Adds a key, locked exclusively.
+    pub(super) fn add_one(&self, index: IndexId, key: &[u8]) {
+        let mut all = self.spans.write();
+        join(all.entry(index).or_default(), key.to_vec(), key.to_vec(), Mode::Exclusive);
+    }
+
     fn bytes(&self) -> usize {
         let areas: usize = self.areas.read().iter().map(Area::bytes).sum();
         let spans = self.spans.read();
