@@ -11,6 +11,7 @@
 //!    returns the newest applied one. Attached runs not yet drained are merged into every read (rule A3).
 //! 4. A version is dropped only by the interval rule of one GC view, capped below the oldest undrained run and below what
 //!    is expected late; of a counter, as [`counter`] says.
+//!    What an index's [`expiry`] says nobody sees any more may be dropped, too.
 //! 5. The state returned by `checkpoint` with skip position `F` contains every version with `ts <= F` that the
 //!    interval rule keeps, and nothing that the log is not durable to: no version, no collection (rule A6), no run
 //!    file whose record could be lost.
@@ -26,6 +27,7 @@ pub mod batch;
 pub mod conformance;
 pub mod counter;
 pub mod damaged;
+pub mod expiry;
 pub mod merge;
 pub mod range;
 pub mod ranged;
@@ -34,6 +36,7 @@ pub mod traffic;
 
 pub use batch::{Batch, BatchBuilder, EntryBatch, Op, Piece, Prefix};
 pub use damaged::{DamagedRange, Skips};
+pub use expiry::{Expiry, Tick};
 pub use range::{KeyRange, Span};
 pub use ranged::Ranged;
 pub use shape::{LEVELS, LevelCompression, LevelStats, MergePolicy, Shape};
@@ -110,6 +113,8 @@ pub struct IndexEnv {
     /// Nothing is committed once the log is replayed. So what is attached is newer than all that lies on disk, and a run
     /// file that its state names may be unreadable.
     pub read_only: bool,
+    /// Since when which of its versions have expired; none: they never do.
+    pub expiry: Option<Arc<Expiry>>,
 }
 
 /// Where run files lie: a structure opens those its state names with `Run::open`; it never removes one (the
@@ -239,6 +244,16 @@ pub struct IndexStats {
     pub dead_spans: u64,
     /// Of a log-structured merge tree: entries of its sources that cursors came to and did not give out, since open.
     pub passed: u64,
+    /// Of an index whose versions expire, how long they live, in seconds; else 0.
+    pub ttl_seconds: u64,
+    /// What lies at or below this timestamp has expired for who reads the newest.
+    pub expired_through: CommitTs,
+    /// Of a log-structured merge tree: versions in runs that have expired and are still on disk (estimate).
+    pub expired_versions: u64,
+    /// The same, dropped by flushes and merges since open, runs that went as a whole included.
+    pub expired_dropped: u64,
+    /// Runs of which everything had expired, and which went without being read or written, since open.
+    pub expired_runs: u64,
     /// Of a log-structured merge tree, the level that flushes write to first.
     pub levels: [LevelStats; LEVELS],
 }
@@ -298,6 +313,14 @@ pub trait Index: Send + Sync {
     fn apply(&self, batch: &Batch, reserved: Box<dyn Reserved>, ts: CommitTs, view: &GcView);
     /// Attaches an immutable sorted run at `ts`, O(1): large or cold batches, index builds.
     fn attach(&self, run: store::run::Run, ts: CommitTs);
+    /// Since when which of its versions have expired, if they do.
+    fn expiry(&self) -> Option<&Arc<Expiry>> {
+        None
+    }
+    /// True if anything in it has not expired yet.
+    fn has_unexpired(&self) -> bool {
+        false
+    }
     /// From now on entries may come late, with this timestamp though newer ones are there: nothing above the one below it is
     /// collected, whatever the views say. `None`: no more of them. For the build of an index beside its writers.
     fn expect_late(&self, ts: Option<CommitTs>);

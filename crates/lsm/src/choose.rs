@@ -9,7 +9,9 @@
 //! | [`leveled`] | four strands go to the base | one strand each, a tenth of the next; of one that is larger a run goes down | takes what comes |
 //! | [`universal`] | four strands, with every lower level no larger than what is merged already | one strand each | the same |
 //!
-//! Before that, in every shape: deletes. Where what is dead is much of what lives, and everybody sees it, all that lies there is merged, and both
+//! Before that, in every shape: what has expired ([`index::expiry`]). A run of which nothing is left goes unread, whoever is busy (`jobs.rs`); one of which half
+//! has, by its lowest and highest timestamp, is written anew for itself: no key of it need meet another version, and each version is on disk for half
+//! as long again as it lives, at most. Then deletes. Where what is dead is much of what lives, and everybody sees it, all that lies there is merged, and both
 //! are gone. After that: small runs that lie side by side become larger ones. Last, whatever lies above the bottom goes there once ranges that were
 //! read in more than one strand have cost as much as that merge will: so what is read much is in one strand, what is only written is not written more
 //! often for readers that do not come, and both together cost at most twice what would have been best had it been known before
@@ -39,6 +41,8 @@ pub(crate) const BOTTOM: u8 = 7;
 const LEVEL_STRANDS: usize = 4;
 /// Deleted keys, or versions beside the newest, for one live one: one in so many.
 const DEAD_SHARE: u64 = 4;
+/// A run is written anew once so much of it has expired.
+const EXPIRED_SHARE: f64 = 0.5;
 /// A strand more for a range to begin in takes about as long as merging so many bytes.
 pub(crate) const STRAND_BYTES: u64 = 64;
 /// So many runs side by side that are less than half of what a merge writes become one.
@@ -70,6 +74,11 @@ impl Candidate<'_> {
         self.keys.0 <= other.keys.1 && other.keys.0 <= self.keys.1
     }
 
+    /// About how much of it has expired if all at or below the cut has.
+    fn expired_share(&self, cut: CommitTs) -> f64 {
+        share_at_or_below(cut, self.oldest, self.newest)
+    }
+
     /// Where so little is live that it may pay to look closer.
     fn is_dense(&self) -> bool {
         self.dead() > 0 && self.dead().saturating_mul(DEAD_SHARE) >= self.live
@@ -90,6 +99,8 @@ pub(crate) struct Situation<'a> {
     pub size_bytes: u64,
     /// What ranges have cost beside what they would in one strand, since the last merge for their sake, as bytes merged.
     pub range_bytes: u64,
+    /// For everybody all at or below has expired.
+    pub expired: CommitTs,
     /// Everybody sees what is at or below this, and all of it lies in runs.
     pub settled: CommitTs,
     /// The lowest level that a merge under way writes to.
@@ -125,6 +136,14 @@ impl Choice {
     }
 }
 
+/// About how many of the versions between two timestamps lie at or below a cut: as if they lay evenly in the log.
+pub(crate) fn share_at_or_below(cut: CommitTs, oldest: CommitTs, newest: CommitTs) -> f64 {
+    if cut < oldest || cut == CommitTs::ZERO {
+        return 0.0;
+    }
+    ((cut.0 - oldest.0 + 1) as f64 / (newest.0 - oldest.0 + 1) as f64).min(1.0)
+}
+
 /// The next merge or move; none if everything is in shape.
 pub(crate) fn choose(now: &Situation<'_>) -> Option<Choice> {
     let is_idle = now.limit.is_none();
@@ -136,7 +155,8 @@ pub(crate) fn choose(now: &Situation<'_>) -> Option<Choice> {
     let purge = || if is_idle { now.purge() } else { None };
     let small = || if is_idle { now.join_small() } else { None };
     let for_ranges = || if is_idle { now.merge_for_ranges() } else { None };
-    let choice = purge().or_else(shaped).or_else(small).or_else(for_ranges)?;
+    let expired = || if is_idle { now.expire() } else { None };
+    let choice = expired().or_else(purge).or_else(shaped).or_else(small).or_else(for_ranges)?;
     now.limit.is_none_or(|limit| choice.level() < limit).then_some(choice)
 }
 
@@ -217,6 +237,14 @@ impl<'a> Situation<'a> {
         let is_alone = self.places().all(|j| i == j || !is_between(self.run(j)) || !run.overlaps(self.run(j)));
         let is_as_there = compression_of(self.compression, run.level) == compression_of(self.compression, level);
         run.level < level && !run.is_busy && is_as_there && is_alone
+    }
+
+    /// The run of which most has expired, if that is half of it.
+    fn expire(&self) -> Option<Choice> {
+        let expired = |i: &usize| self.run(*i).expired_share(self.expired);
+        let due = self.places().filter(|i| !self.run(*i).is_busy && expired(i) >= EXPIRED_SHARE);
+        let most = due.max_by(|a, b| expired(a).total_cmp(&expired(b)))?;
+        Some(Choice::merge(vec![most], self.run(most).level))
     }
 
     /// Where what is dead is much: a run, and all that everybody sees of what overlaps it.

@@ -16,6 +16,11 @@
 //!
 //! Where no put ever is fresh ([`IndexOptions::single_deletes`]) a superseded delete goes at once. *The next* is known if nothing else has a version between the two, nor a copy of either ([`Around::is_apart`]): behind a replay there may be two of a
 //! version, of which the one that comes from the log is plain. Of copies that meet it does not matter which is kept. Where it is not known deletes stay a little longer.
+//!
+//! # What has expired
+//!
+//! Nobody sees anything at or below the cut of all readers ([`index::expiry`]), nor will anybody: all of that goes, and what is above is judged as if nothing
+//! were below. In the invariant a version at or below the cut is as good as none: a fresh put may stand on it.
 
 use std::sync::Arc;
 
@@ -117,9 +122,9 @@ impl Elsewhere {
         self.strands.iter().filter_map(|strand| strand.run_of(key)).filter(move |run| run.info.oldest <= ts)
     }
 
-    /// False if whatever is older than this of the key is in the pass.
-    fn may_have_older(&self, key: &[u8], ts: CommitTs) -> bool {
-        ts > self.below || self.runs_of(key, ts).next().is_some()
+    /// False if whatever is older than this of the key is in the pass, or has expired.
+    fn may_have_older(&self, key: &[u8], ts: CommitTs, expired: CommitTs) -> bool {
+        ts > self.below || self.runs_of(key, ts).any(|run| run.info.newest > expired)
     }
 
     /// True if all of the key from one timestamp to the other is in the pass.
@@ -132,6 +137,8 @@ impl Elsewhere {
 #[derive(Debug, Clone)]
 pub(crate) struct Collection {
     view: GcView,
+    /// All at or below has expired for everybody.
+    expired: CommitTs,
     elsewhere: Elsewhere,
     /// Puts may be fresh.
     single_deletes: bool,
@@ -150,7 +157,7 @@ impl Around for OfKey<'_> {
     }
 
     fn may_have_older(&self, ts: CommitTs) -> bool {
-        self.0.elsewhere.may_have_older(self.1, ts)
+        self.0.may_have_older(self.1, ts)
     }
 }
 
@@ -158,7 +165,22 @@ impl Collection {
     /// Drops superseded versions by `view`, and tombstones at or below its floor, of which nothing older is `elsewhere`: the
     /// pass sees all that is older.
     pub fn new(view: GcView, elsewhere: Elsewhere) -> Self {
-        Self { view, elsewhere, single_deletes: true }
+        Self { view, expired: CommitTs::ZERO, elsewhere, single_deletes: true }
+    }
+
+    /// Drops what has expired for all readers, too: what lies at or below `cut`.
+    pub fn expiring(self, cut: CommitTs) -> Self {
+        Self { expired: cut, ..self }
+    }
+
+    /// What lies at or below has expired for all readers.
+    pub fn expired(&self) -> CommitTs {
+        self.expired
+    }
+
+    /// False if whatever is older than this of the key is in the pass, or has expired.
+    fn may_have_older(&self, key: &[u8], ts: CommitTs) -> bool {
+        self.elsewhere.may_have_older(key, ts, self.expired)
     }
 
     /// Of an index whose puts never are fresh no superseded delete is kept for their sake.
@@ -173,19 +195,24 @@ impl Collection {
 
     /// What becomes of a key's versions; they come newest first, each timestamp once.
     ///
-    /// 1. What nobody may see goes, as far as the rule of single deletes lets it ([`judge`]).
-    /// 2. Then the oldest go while they are tombstones: over nothing older they are the same as no entry.
+    /// 1. What has expired goes.
+    /// 2. What nobody may see goes, as far as the rule of single deletes lets it ([`judge`]).
+    /// 3. Then the oldest go while they are tombstones: over nothing older they are the same as no entry.
     pub fn judge(&self, key: &[u8], versions: &[(CommitTs, Says)], fates: &mut Vec<Fate>) {
+        let all = versions.len();
+        let alive = versions.partition_point(|(ts, _)| *ts > self.expired);
+        let versions = versions.split_at(alive).0;
         judge(&OfKey(self, key), versions, fates);
         for (fate, (ts, says)) in fates.iter_mut().zip(versions).rev() {
             if *fate == Fate::Goes {
                 continue;
             }
-            if *says != Says::Delete || *ts > self.view.floor() || self.elsewhere.may_have_older(key, *ts) {
+            if *says != Says::Delete || *ts > self.view.floor() || self.may_have_older(key, *ts) {
                 break;
             }
             *fate = Fate::Goes;
         }
+        fates.resize(all, Fate::Goes);
     }
 }
 

@@ -4,6 +4,8 @@
 //! taken. Between two calls the list keeps what was begun ([`Parked`](crate::parked::Parked)), so that a cursor that nobody moves holds nothing.
 //! A reader of the newest begins anew from where it stands at each call, so that it sees what was applied since.
 //!
+//! What has expired for the reader ([`index::expiry`]) is a delete to him, and what has nothing else is no source of his.
+//!
 //! What is known to be dead is hopped over ([`dead`](crate::dead)); a cursor that passes over many deleted keys in a row finds that out for the next one.
 //!
 //! A cursor that skips damage leaves out, in the ranges that its sources passed over, what is not known to be the newest.
@@ -51,10 +53,10 @@ pub(crate) fn moment(at: ReadAt) -> CommitTs {
 /// What a reader sees of all sources that concern him.
 pub(crate) fn begin(look: &Look, sources: &Sources, tombstones: Tombstones) -> Begun {
     let mut all: Vec<Box<dyn Source>> = Vec::new();
-    for table in sources.memtables().filter(|table| table.oldest() <= look.at) {
+    for table in sources.memtables().filter(|table| table.oldest() <= look.at && table.newest() > look.cut) {
         all.push(Box::new(MemtableSource::new(look.clone(), table.clone())));
     }
-    for attached in sources.attached.iter().filter(|attached| attached.ts <= look.at) {
+    for attached in sources.attached.iter().filter(|attached| attached.ts <= look.at && attached.ts > look.cut) {
         let is_apart =
             attached.run.key_range().is_none_or(|(min, max)| look.range.is_above(min) || look.range.is_below(max));
         if !is_apart {
@@ -75,7 +77,8 @@ pub(crate) fn begin(look: &Look, sources: &Sources, tombstones: Tombstones) -> B
 impl LsmCursor {
     pub fn new(core: Arc<Core>, at: ReadAt, range: KeyRange, direction: Direction) -> Self {
         let is_done = range.is_empty();
-        let look = Look { core, at: moment(at), range, direction, skips: None, keys_only: false };
+        let cut = core.cut(at);
+        let look = Look { core, at: moment(at), cut, range, direction, skips: None, keys_only: false };
         Self { look, is_newest: at == ReadAt::Newest, parked: None, row: None, is_hopping: false, is_done }
     }
 
@@ -87,6 +90,9 @@ impl LsmCursor {
     /// What was begun on this list, or a beginning from where the cursor stands.
     fn go_on(&mut self, sources: &Arc<Sources>) -> Begun {
         let begun = self.unpark(sources).filter(|_| !self.is_newest);
+        if self.is_newest {
+            self.look.cut = self.look.core.cut(ReadAt::Newest);
+        }
         begun.unwrap_or_else(|| begin(&self.look, sources, Tombstones::Hide))
     }
 

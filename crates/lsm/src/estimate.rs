@@ -1,16 +1,17 @@
 //! About how many keys lie in a range, and keys that cut the index: from the counts of leaves and blocks.
 //!
 //! Source by source, the oldest first: what is deleted takes away from what older sources have, what lives adds to it. A key that two
-//! sources have counts twice.
+//! sources have counts twice. Of a run of which a part has expired as much counts as lies above the cut, if its versions lie evenly in the log.
 
 use std::ops::Bound;
 
-use base::Result;
-use index::KeyRange;
+use base::{CommitTs, Result};
 use index::damaged::just_above;
+use index::{KeyRange, ReadAt};
 use store::KeyHash;
 
 use crate::block::DataBlock;
+use crate::choose::share_at_or_below;
 use crate::index_block::IndexBlock;
 use crate::lsm::Core;
 use crate::run::Run;
@@ -35,15 +36,19 @@ impl Core {
             sum = sum.saturating_sub(deleted) + live;
             has_value |= has;
         };
-        for run in sources.runs.iter().rev() {
-            add(self.count_in_run(run, range)?);
+        let cuts = (self.cut(ReadAt::Newest), self.env.expiry.as_ref().map_or(CommitTs::ZERO, |expiry| expiry.least()));
+        for run in sources.runs.iter().rev().filter(|run| run.info.newest > cuts.1) {
+            let (live, deleted, has) = self.count_in_run(run, range)?;
+            let alive = 1.0 - share_at_or_below(cuts.0, run.info.oldest, run.info.newest);
+            add(((live as f64 * alive) as u64, (deleted as f64 * alive) as u64, has));
         }
         let (low, high) = range.bounds();
-        for attached in &sources.attached {
+        for attached in sources.attached.iter().filter(|attached| attached.ts > cuts.1) {
             let estimate = attached.run.estimate(low, high)?;
-            add((estimate.puts, estimate.deletes, estimate.puts > 0));
+            let puts = if attached.ts > cuts.0 { estimate.puts } else { 0 };
+            add((puts, estimate.deletes, estimate.puts > 0));
         }
-        for table in sources.sealed.iter().chain([&sources.active]) {
+        for table in sources.sealed.iter().chain([&sources.active]).filter(|table| table.newest() > cuts.1) {
             add(table.count(range));
         }
         Ok(if has_value { sum.max(1) } else { 0 })

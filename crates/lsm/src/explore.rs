@@ -10,6 +10,8 @@
 //! somewhere in the range costs no more than the piece it falls into. What is known to be dead is hopped over and ends a piece: a span
 //! says nothing but what its learner has seen. Keys and timestamps are all that is looked at: no value is read for it.
 //!
+//! What has expired for who reads the newest is as a delete, for all who read from there on where that cut holds: a span says so by its moment.
+//!
 //! Where merges have dropped all that lay in a span it spares nobody anything: upkeep finds those with one look each, and forgets them
 //! ([`Core::forget_hollow`]). That is always right: what no span says is gone through.
 
@@ -20,7 +22,7 @@ use std::sync::atomic::Ordering;
 use base::{CommitTs, Result};
 use index::damaged::just_above;
 use index::merge::Tombstones;
-use index::{Batch, Direction, EntryBatch, IndexOptions, KeyRange};
+use index::{Batch, Direction, EntryBatch, IndexOptions, KeyRange, ReadAt};
 
 use crate::cursor::begin;
 use crate::dead::{Hint, Span};
@@ -152,6 +154,7 @@ impl Core {
         Look {
             core: self.clone(),
             at: CommitTs::MAX,
+            cut: self.cut(ReadAt::Newest),
             range,
             direction: Direction::Forward,
             skips: None,
@@ -204,9 +207,10 @@ impl Core {
             low: Bound::Included(from.to_vec()),
             high: to.map_or(Bound::Unbounded, |to| Bound::Excluded(to.to_vec())),
         };
-        // The newest versions: whoever reads from the newest of these deletes on sees the same.
-        let mut merge = begin(&self.look(range), &sources, Tombstones::Show);
-        let (mut out, mut seen, mut newest) = (EntryBatch::new(), 0, CommitTs::ZERO);
+        // The newest versions: whoever reads from the newest of these deletes on, and from where what has expired here has for him, sees the same.
+        let (expired_from, cut) = self.env.expiry.as_ref().map(|expiry| expiry.newest()).unwrap_or_default();
+        let mut merge = begin(&Look { cut, ..self.look(range) }, &sources, Tombstones::Show);
+        let (mut out, mut seen, mut newest) = (EntryBatch::new(), 0, expired_from);
         let (mut read, mut fill) = (0, FILL_ENTRIES_FIRST);
         // Just above the last delete.
         let mut at = from.to_vec();

@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering;
 
 use base::bytes::printable;
 use base::{CommitTs, Corruption, Fault, Result};
-use index::VerifyReport;
+use index::{ReadAt, VerifyReport};
 
 use crate::collect::Says;
 use crate::input::Input;
@@ -82,9 +82,11 @@ impl Core {
                 }
             }
             versions.sort_by_key(|(ts, _)| std::cmp::Reverse(*ts));
+            // Whoever put it saw nothing of what had expired.
+            let expired = self.cut(ReadAt::Newest);
             for (i, (ts, _)) in versions.iter().enumerate().filter(|(_, (_, says))| *says == Says::Fresh) {
                 // Copies of it, or of the one below, say the same.
-                let below = versions[i..].iter().find(|(older, _)| older < ts);
+                let below = versions[i..].iter().find(|(older, _)| older < ts).filter(|(older, _)| *older > expired);
                 if let Some((older, _)) = below.filter(|(_, says)| *says != Says::Delete) {
                     wrong.push((key.clone(), *ts, *older));
                 }

@@ -190,6 +190,11 @@ impl Input {
         if let From::Run(place) = &self.from { Some(place.run.info.level) } else { None }
     }
 
+    /// The lowest timestamp of the run that it stands in; none if it is in none.
+    pub fn oldest_of_run(&self) -> Option<CommitTs> {
+        if let From::Run(place) = &self.from { Some(place.run.info.oldest) } else { None }
+    }
+
     /// True if it stands on a version.
     pub fn stands(&self) -> bool {
         self.stands

@@ -87,6 +87,11 @@ impl Core {
         if plan.jobs.iter().all(|job| job.attached.is_empty()) {
             self.begin_attached(plan, &sources, late, &upkeep.view)?;
         }
+        // That takes no space.
+        if let Some(runs) = self.expired_runs(plan, &sources, late, &upkeep.view) {
+            self.drop_expired(&runs);
+            return Ok(true);
+        }
         if upkeep.tight {
             // What they have written is room for others.
             plan.jobs.retain(|job| !job.attached.is_empty());
@@ -118,6 +123,34 @@ impl Core {
         }
     }
 
+    /// What a pass may drop: by a view, and what has expired for all that it knows of.
+    pub(crate) fn collection(&self, view: GcView, elsewhere: Elsewhere) -> Collection {
+        let expired = self.cut_of_all(&view);
+        Collection::new(view, elsewhere).of(&self.env.options).expiring(expired)
+    }
+
+    /// Runs of which everything has expired for everybody, and that no merge has; none if there are none.
+    fn expired_runs(&self, plan: &Plan, sources: &Sources, late: CommitTs, view: &GcView) -> Option<Vec<Arc<Run>>> {
+        let expired = self.cut_of_all(&below_late(view, late));
+        let is_busy = |run: &Arc<Run>| plan.jobs.iter().any(|job| has(&job.runs, run));
+        let runs = sources.runs.iter().filter(|run| run.info.newest <= expired && !is_busy(run));
+        let runs: Vec<_> = runs.cloned().collect();
+        (!runs.is_empty()).then_some(runs)
+    }
+
+    /// They leave the list, unread. What they justified leaving out elsewhere is needed as before.
+    fn drop_expired(&self, runs: &[Arc<Run>]) {
+        let need = runs.iter().map(|run| run.info.log_need.0).max().unwrap_or(0);
+        self.log_need.fetch_max(need, Ordering::Release);
+        self.update(|sources| {
+            sources.runs.retain(|run| !has(runs, run));
+            sources.arrange();
+        });
+        self.counters.add_expired(runs.iter().map(|run| run.info.entries).sum());
+        self.counters.add_expired_runs(runs.len() as u64);
+        self.purges.fetch_add(1, Ordering::Release);
+    }
+
     fn choose(&self, plan: &mut Plan, sources: &Sources, late: CommitTs, view: &GcView) -> Option<Choice> {
         plan.damaged.retain(|run| has(&sources.runs, run));
         plan.unpurged.retain(|run| has(&sources.runs, run));
@@ -137,6 +170,7 @@ impl Core {
             run_bytes: self.run_bytes(sources),
             size_bytes,
             range_bytes: (self.counters.more_strands() - plan.strands_paid).saturating_mul(STRAND_BYTES),
+            expired: self.cut_of_all(&below_late(view, late)),
             settled: view.oldest().min(in_memory_from(sources, late, None, &[])),
             limit: plan.jobs.iter().filter(|job| job.attached.is_empty()).map(|job| job.level).min(),
         });
@@ -167,7 +201,7 @@ impl Core {
         let attached: Vec<_> = sound.take(ATTACHED_MAX).cloned().collect();
         let Some(need) = attached.iter().map(|run| run.ts).max() else { return Ok(()) };
         let elsewhere = elsewhere(sources, late, None, &attached, &[]);
-        let collection = Collection::new(below_late(view, late), elsewhere).of(&self.env.options);
+        let collection = self.collection(below_late(view, late), elsewhere);
         let mut inputs = Vec::new();
         for run in &attached {
             inputs.push(Input::attached(run).inspect_err(|fault| {
@@ -188,7 +222,7 @@ impl Core {
         (runs, level, is_purge): (Vec<Arc<Run>>, u8, bool),
     ) -> Result<Job> {
         let elsewhere = elsewhere(sources, late, None, &[], &runs);
-        let collection = Collection::new(below_late(view, late), elsewhere).of(&self.env.options);
+        let collection = self.collection(below_late(view, late), elsewhere);
         let inputs = strands(&runs).into_iter().map(|strand| Input::runs(&self.env, strand.runs));
         let inputs = inputs.collect::<Result<_>>()?;
         let need = runs.iter().map(|run| run.info.log_need).max().expect("at least one");
@@ -236,6 +270,8 @@ impl Core {
         self.log_need.fetch_max(job.merge.log_need.0, Ordering::Release);
         self.counters.add_merged(job.level, written.len(), bytes);
         self.counters.add_moved(job.level, job.merge.pass_moved());
+        let expired = job.merge.pass_expired();
+        self.counters.add_expired(expired);
         vfs::thread::point("lsm.merged");
         let Job { runs, attached, .. } = job;
         let deepest = self.update(|sources| {
@@ -246,7 +282,7 @@ impl Core {
             sources.runs.iter().map(|run| run.info.level).max()
         });
         // What is dead goes for good where nothing is below.
-        if job.is_purge || deepest.is_none_or(|deepest| job.level >= deepest) {
+        if job.is_purge || expired > 0 || deepest.is_none_or(|deepest| job.level >= deepest) {
             self.purges.fetch_add(1, Ordering::Release);
         }
         job.runs = left;

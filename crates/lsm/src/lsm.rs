@@ -18,8 +18,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use base::{CommitTs, Corruption, Fault, GcView, Result};
 use index::{
-    Batch, Cursor, Direction, Index, IndexEnv, IndexShape, IndexState, IndexStats, KeyRange, LogGate, Progress, ReadAt,
-    Reservation, Reserved, Upkeep, VerifyReport, VisitBlock,
+    Batch, Cursor, Direction, Expiry, Index, IndexEnv, IndexShape, IndexState, IndexStats, KeyRange, LogGate, Progress,
+    ReadAt, Reservation, Reserved, Upkeep, VerifyReport, VisitBlock,
 };
 use store::{Charge, Class};
 use vfs::sync::{Mutex, RwLock};
@@ -135,6 +135,22 @@ impl Core {
     /// A memtable is sealed beyond this, in bytes.
     pub fn memtable_bytes_max(&self) -> u64 {
         (self.env.cache.budget().limit() / MEMTABLE_SHARE).clamp(*MEMTABLE_BYTES.start(), *MEMTABLE_BYTES.end())
+    }
+
+    /// A reader sees nothing at or below this.
+    pub fn cut(&self, at: ReadAt) -> CommitTs {
+        self.env.expiry.as_ref().map_or(CommitTs::ZERO, |expiry| expiry.cut(at))
+    }
+
+    /// Nobody of whom a view knows sees anything at or below this, nor will anybody.
+    pub fn cut_of_all(&self, view: &GcView) -> CommitTs {
+        self.env.expiry.as_ref().map_or(CommitTs::ZERO, |expiry| expiry.cut_of_all(view))
+    }
+
+    /// True if any source has something above.
+    fn has_above(&self, cut: CommitTs) -> bool {
+        let sources = self.sources();
+        sources.memtables().any(|table| table.newest() > cut) || sources.newest_beside() > cut
     }
 
     /// What may come late, and the list, read in this order: what came late and is over is in the list.
@@ -296,6 +312,14 @@ impl Index for Lsm {
     fn attach(&self, run: store::Run, ts: CommitTs) {
         self.core.counters.add_changes(run.len(), run.bytes());
         self.core.attach(run, ts);
+    }
+
+    fn expiry(&self) -> Option<&Arc<Expiry>> {
+        self.core.env.expiry.as_ref()
+    }
+
+    fn has_unexpired(&self) -> bool {
+        self.core.has_above(self.core.cut(ReadAt::Newest))
     }
 
     fn expect_late(&self, ts: Option<CommitTs>) {

@@ -42,7 +42,7 @@ impl Core {
         if looked > 0 {
             return Ok(Progress { entries: looked, more: true });
         }
-        if self.is_memtable_due() {
+        if self.is_memtable_due() || self.is_memtable_expired(&upkeep.view) {
             self.seal();
         }
         if let Some(entries) = self.flush_some(Some(&upkeep.view))? {
@@ -75,6 +75,12 @@ impl Core {
             || (may_be_small && budget.used(Class::Buffers) > budget.limit() / MEMORY_SHARE)
     }
 
+    /// True if nobody sees anything in the memtable any more: its flush gives the memory back and writes nothing.
+    fn is_memtable_expired(&self, view: &GcView) -> bool {
+        let table = &self.sources().active;
+        !table.is_empty() && table.newest() <= self.cut_of_all(view)
+    }
+
     /// Seals the memtable, if it has anything.
     pub(crate) fn seal(&self) {
         if self.sources.read().active.is_empty() {
@@ -97,7 +103,7 @@ impl Core {
             let collection = match view {
                 Some(view) => {
                     let elsewhere = elsewhere(&sources, late, Some(table), &[], &[]);
-                    Collection::new(below_late(view, late), elsewhere).of(&self.env.options)
+                    self.collection(below_late(view, late), elsewhere)
                 }
                 None => Collection::nothing(),
             };
@@ -111,6 +117,7 @@ impl Core {
             let Flush { table, mut merge } = under_way.take().expect("it was just stepped");
             self.log_need.fetch_max(merge.log_need.0, Ordering::Release);
             let (runs, bytes) = merge.finish()?;
+            self.counters.add_expired(merge.pass_expired());
             self.counters.add_flushed(bytes);
             vfs::thread::point("lsm.flushed");
             self.update(|sources| {

@@ -2,7 +2,7 @@
 //!
 //! Steps for each key: (1) the versions of all sources that stand on it are gathered, newest first, copies of one left out; (2) what
 //! nobody may see goes ([`Collection`]); (3) the rest is written. A whole partition or block of a run behind which every other
-//! source stands, and in which nothing can be collected, is taken over as it is, unread.
+//! source stands, and in which nothing can be collected, is taken over as it is, unread; none of a run of which something has expired for everybody.
 //!
 //! A run is ended when it has the bytes it should, or where one begins that has to stay apart: always between two keys. There the merge can be
 //! cut ([`Merge::cut`]): what it has written has all versions of the keys passed, what is left of its sources all of the others. So its sources give
@@ -61,6 +61,8 @@ pub(crate) struct Merge {
     fates: Vec<Fate>,
     /// Versions that went in.
     pub entries: u64,
+    /// Of these, so many went since they had expired, and nobody was told yet.
+    expired: u64,
 }
 
 /// A value between its source and the writer.
@@ -97,6 +99,7 @@ impl Merge {
             stamps: Vec::new(),
             fates: Vec::new(),
             entries: 0,
+            expired: 0,
         }
     }
 
@@ -169,6 +172,11 @@ impl Merge {
         std::mem::take(&mut self.moved)
     }
 
+    /// Versions that had expired, since this was asked last.
+    pub fn pass_expired(&mut self) -> u64 {
+        std::mem::take(&mut self.expired)
+    }
+
     /// The input that stands on the lowest key.
     fn least(&self) -> Option<usize> {
         let standing = self.inputs.iter().enumerate().filter(|(_, input)| input.stands());
@@ -186,6 +194,9 @@ impl Merge {
         let open = self.writer.open_bytes();
         let small = self.env.options.node_bytes / SMALL_BLOCK;
         let Some(level) = self.inputs[least].level() else { return Ok(None) };
+        if self.may_have_expired(least) {
+            return Ok(None);
+        }
         let is_compressed = compression_of(level_compression(&self.env), level) == self.writer.compression();
         if !is_compressed || (open > 0 && open < small) {
             return Ok(None);
@@ -210,6 +221,12 @@ impl Merge {
         self.writer.take_over(&named, parts, past, ts)?;
         self.inputs[least].pass_block(&self.env)?;
         Ok(Some(TAKEN_BYTES))
+    }
+
+    /// Blocks do not say how old their versions are, runs do.
+    fn may_have_expired(&self, least: usize) -> bool {
+        let expired = self.collection.expired();
+        expired > CommitTs::ZERO && self.inputs[least].oldest_of_run().is_none_or(|oldest| oldest <= expired)
     }
 
     fn take_over_partition(&mut self, least: usize) -> Result<bool> {
@@ -249,6 +266,8 @@ impl Merge {
         self.stamps.clear();
         self.stamps.extend(gathered.iter().map(|(ts, value, is_fresh)| (*ts, says(value, *is_fresh))));
         self.collection.judge(key, &self.stamps, &mut self.fates);
+        let expired = self.collection.expired();
+        self.expired += self.stamps.iter().filter(|(ts, _)| *ts <= expired).count() as u64;
         for ((ts, value, is_fresh), fate) in gathered.drain(..).zip(&self.fates) {
             if *fate != Fate::Goes {
                 let value = match &value {

@@ -1,5 +1,8 @@
 //! Point reads: the newest version among all sources, those with the newest versions first.
 //!
+//! What has expired for the reader lies at or below his cut ([`index::expiry`]), and so does whatever it hides: a read begins as if a delete had been
+//! found there, and passes over what is not above.
+//!
 //! A read looks in memory first, under one epoch guard for each key: what it meets there it looks at where it is, and writes nothing. Only if
 //! that is not enough it begins anew, without the guard, and goes to the disk.
 
@@ -25,6 +28,12 @@ struct Best {
 }
 
 impl Best {
+    /// Nothing but that all at or below `cut` has expired.
+    fn begin(&mut self, cut: CommitTs) {
+        self.ts = Some(cut).filter(|cut| *cut > CommitTs::ZERO);
+        self.is_delete = true;
+    }
+
     fn is_older_than(&self, ts: CommitTs) -> bool {
         self.ts.is_none_or(|best| best < ts)
     }
@@ -46,16 +55,16 @@ impl Core {
         keys: &[&[u8]],
         found: &mut dyn FnMut(usize, CommitTs, &[u8]),
     ) -> Result<()> {
-        let at = moment(at);
+        let (cut, at) = (self.cut(at), moment(at));
         let sources = self.sources();
         self.counters.add_point_reads(keys.len() as u64);
         let mut best = Best::default();
         for (i, key) in keys.iter().enumerate() {
-            best.ts = None;
+            best.begin(cut);
             let is_found = self.get(&sources, key, at, Reach::Memory(&epoch::pin()), &mut best)?;
             if !is_found {
                 // No guard is held while somebody waits for the disk.
-                best.ts = None;
+                best.begin(cut);
                 self.get(&sources, key, at, Reach::Disk, &mut best)?;
             }
             if let Some(ts) = best.ts.filter(|_| !best.is_delete) {

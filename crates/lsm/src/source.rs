@@ -27,6 +27,8 @@ pub(crate) use strand::StrandSource;
 pub(crate) struct Look {
     pub core: Arc<Core>,
     pub at: CommitTs,
+    /// What lies at or below has expired for the reader.
+    pub cut: CommitTs,
     pub range: KeyRange,
     pub direction: Direction,
     pub skips: Option<Skips>,
@@ -35,7 +37,9 @@ pub(crate) struct Look {
 }
 
 impl Look {
-    fn value<'a>(&self, value: Option<&'a [u8]>) -> Option<&'a [u8]> {
+    /// What the reader has of a version's value: none of what has expired.
+    fn value<'a>(&self, ts: CommitTs, value: Option<&'a [u8]>) -> Option<&'a [u8]> {
+        let value = value.filter(|_| ts > self.cut);
         if self.keys_only { value.map(|_| [].as_slice()) } else { value }
     }
 }
@@ -65,7 +69,7 @@ impl MemtableSource {
             }
             is_full = out.len() == max;
             if !is_full {
-                out.push_any(key, self.look.value(value), ts);
+                out.push_any(key, self.look.value(ts, value), ts);
             }
             !is_full
         });
@@ -82,7 +86,7 @@ impl MemtableSource {
         let low = self.table.leaf_below(below, |key, ts, value| {
             let is_known = seen.len().checked_sub(1).is_some_and(|last| seen.key(last) == key);
             if ts <= *at && !is_known && !range.is_below(key) {
-                seen.push_any(key, value, ts);
+                seen.push_any(key, self.look.value(ts, value), ts);
             }
         });
         for i in (0..seen.len()).rev().take(max) {
@@ -394,8 +398,9 @@ impl RunSource {
     fn give(&self, version: Version<'_>, out: &mut EntryBatch) -> Result<()> {
         let Version { ts, value } = version;
         match value {
+            _ if ts <= self.look.cut => out.push_any(&self.key, None, ts),
             Value::Delete => out.push_any(&self.key, None, ts),
-            Value::Inline(value) | Value::Fresh(value) => out.push_any(&self.key, self.look.value(Some(value)), ts),
+            Value::Inline(value) | Value::Fresh(value) => out.push_any(&self.key, self.look.value(ts, Some(value)), ts),
             Value::Large(_) if self.look.keys_only => out.push_any(&self.key, Some(&[]), ts),
             Value::Large(pieces) => {
                 let env = &self.look.core.env;

@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use base::Result;
 use base::bytes::printable;
-use index::{IndexShape, IndexStats, IndexTraffic, LEVELS, LevelStats};
+use index::{IndexShape, IndexStats, IndexTraffic, LEVELS, LevelStats, ReadAt};
 
-use crate::choose::{BOTTOM, debt};
+use crate::choose::{BOTTOM, debt, share_at_or_below};
 use crate::lsm::{Core, Sources};
 
 const _: () = assert!(LEVELS == BOTTOM as usize + 1);
@@ -26,6 +26,8 @@ pub(crate) struct Counters {
     written: AtomicU64,
     passed: AtomicU64,
     more_strands: AtomicU64,
+    expired: AtomicU64,
+    expired_runs: AtomicU64,
 }
 
 impl Counters {
@@ -52,6 +54,18 @@ impl Counters {
         if n > 0 {
             self.passed.fetch_add(n, Ordering::Relaxed);
         }
+    }
+
+    /// Versions were dropped since they had expired.
+    pub fn add_expired(&self, n: u64) {
+        if n > 0 {
+            self.expired.fetch_add(n, Ordering::Relaxed);
+        }
+    }
+
+    /// Runs went as a whole since all of them had expired.
+    pub fn add_expired_runs(&self, n: u64) {
+        self.expired_runs.fetch_add(n, Ordering::Relaxed);
     }
 
     /// A range began in so many strands.
@@ -88,14 +102,18 @@ impl Core {
     pub(crate) fn stats(&self) -> IndexStats {
         let sources = self.sources();
         let load = |of: &AtomicU64| of.load(Ordering::Relaxed);
-        let (mut live, mut entries) = (0u64, 0);
+        let (mut live, mut entries, mut expired) = (0u64, 0, 0);
+        let cut = self.cut(ReadAt::Newest);
         for run in sources.runs.iter().rev() {
-            live = live.saturating_sub(run.info.deleted) + run.info.live;
+            let gone = share_at_or_below(cut, run.info.oldest, run.info.newest);
+            let unexpired = |of: u64| of - (of as f64 * gone) as u64;
+            live = live.saturating_sub(unexpired(run.info.deleted)) + unexpired(run.info.live);
             entries += run.info.entries;
+            expired += run.info.entries - unexpired(run.info.entries);
         }
         let mut memory_bytes = 0;
         for table in sources.sealed.iter().chain([&sources.active]) {
-            let (more, deleted) = table.keys();
+            let (more, deleted) = if table.newest() > cut { table.keys() } else { (0, 0) };
             let hides = sources.runs.is_empty() && sources.sealed.is_empty();
             live = live.saturating_sub(if hides { 0 } else { deleted }) + more;
             entries += table.entries();
@@ -132,6 +150,11 @@ impl Core {
             gc_paid_bytes: merged_bytes,
             dead_spans: self.dead.len() as u64,
             passed: load(&self.counters.passed),
+            ttl_seconds: self.env.expiry.as_ref().map_or(0, |expiry| expiry.ttl_seconds()),
+            expired_through: cut,
+            expired_versions: expired,
+            expired_dropped: load(&self.counters.expired),
+            expired_runs: load(&self.counters.expired_runs),
             traffic,
             levels,
             ..IndexStats::default()

@@ -369,7 +369,7 @@ impl Engine {
             more |= self.maintain(&entry)?;
         }
         self.after_upkeep();
-        Ok(more)
+        Ok(more | self.keep_time()?)
     }
 
     /// The same by worker number `worker` of so many, as far as no other one is about it.
@@ -389,6 +389,7 @@ impl Engine {
         }
         if worker == 0 {
             self.after_upkeep();
+            more |= self.keep_time()?;
         }
         Ok(more)
     }

@@ -1,14 +1,15 @@
 //! The catalog: index 0, changed only by logged transactions (rule A26), and its image in memory.
 //!
 //! Rows of index 0, by first key byte:
-//! `i` + index id (u32 big-endian) → one [`IndexDef`]; `t` + table id → one [`TableDef`].
-//! The table id is the id of its primary index. Values start with a format byte.
+//! `i` + index id (u32 big-endian) → one [`IndexDef`]; `t` + table id → one [`TableDef`]; `c` + id of an index whose versions expire →
+//! the last [`Tick`] of its clock. The table id is the id of its primary index. Values start with a format byte.
 //!
 //! Ids come from one counter that the manifest also keeps, so an id is never used again, whatever became of
 //! the transaction that took it.
 
 use base::bytes::{Reader, put_bytes, put_varint};
 use base::{Fault, IndexId, Result};
+use index::Tick;
 use store::Compression;
 
 use crate::options::IndexOptions;
@@ -67,6 +68,12 @@ pub fn table_key(id: IndexId) -> [u8; 5] {
     row_key(b't', id)
 }
 
+/// Key of the clock of an index whose versions expire.
+#[must_use]
+pub fn clock_key(id: IndexId) -> [u8; 5] {
+    row_key(b'c', id)
+}
+
 fn row_key(kind: u8, id: IndexId) -> [u8; 5] {
     let n = id.0.to_be_bytes();
     [kind, n[0], n[1], n[2], n[3]]
@@ -79,6 +86,12 @@ impl IndexDef {
             let why = format!("index {:?} of a table has IndexOptions::counters: only plain indexes may", self.name);
             return Err(crate::Error::InvalidArgument(why));
         }
+        if self.options.ttl_seconds.is_some() && self.role != Role::Plain {
+            // A row that is written anew is younger than the entries of it that did not change: they would expire without it.
+            let why =
+                format!("index {:?} of a table with IndexOptions::ttl_seconds: only plain indexes may", self.name);
+            return Err(Fault::Unsupported(why).into());
+        }
         self.options.check_new()
     }
 
@@ -87,6 +100,7 @@ impl IndexDef {
     pub fn encode(&self) -> Vec<u8> {
         let (role, table) = match self.role {
             Role::Plain if self.options.counters => (4u8, 0),
+            Role::Plain if self.options.ttl_seconds.is_some() => (5, 0),
             Role::Plain => (0, 0),
             Role::Primary => (1, 0),
             Role::Secondary(table) if self.quarantined => (3, table.0),
@@ -95,6 +109,7 @@ impl IndexDef {
         let mut out = vec![FORMAT, role, self.options.structure_number(), self.options.compression as u8];
         put_varint(&mut out, u64::from(table));
         put_varint(&mut out, self.options.node_bytes as u64);
+        self.options.ttl_seconds.iter().for_each(|seconds| put_varint(&mut out, *seconds));
         put_bytes(&mut out, self.name.as_bytes());
         out
     }
@@ -106,9 +121,9 @@ impl IndexDef {
         }
         let (role, structure, compression) = (r.u8()?, r.u8()?, r.u8()?);
         let table = IndexId(u32::try_from(r.varint()?).ok()?);
-        let (quarantined, counters) = (role == 3, role == 4);
+        let (quarantined, counters, expires) = (role == 3, role == 4, role == 5);
         let role = match role {
-            0 | 4 => Role::Plain,
+            0 | 4 | 5 => Role::Plain,
             1 => Role::Primary,
             2 | 3 => Role::Secondary(table),
             _ => return None,
@@ -120,7 +135,9 @@ impl IndexDef {
             2 => Compression::Zstd,
             _ => return None,
         };
-        let options = IndexOptions { structure, compression, node_bytes: r.length()?, shape, counters };
+        let node_bytes = r.length()?;
+        let ttl_seconds = if expires { Some(r.varint()?) } else { None };
+        let options = IndexOptions { structure, compression, node_bytes, shape, counters, ttl_seconds };
         let name = String::from_utf8(r.bytes()?.to_vec()).ok()?;
         r.is_empty().then_some(Self { id, name, role, options, quarantined })
     }
@@ -162,6 +179,8 @@ pub enum Row {
     Index(IndexDef),
     /// A table.
     Table(TableDef),
+    /// The clock of an index whose versions expire, which may be dropped already.
+    Clock(IndexId, Tick),
 }
 
 /// Reads a row of index 0.
@@ -175,6 +194,7 @@ pub fn decode_row(key: &[u8], value: &[u8]) -> Result<Row> {
         match kind {
             b'i' => IndexDef::decode(id, value).map(Row::Index),
             b't' => TableDef::decode(id, value).map(Row::Table),
+            b'c' => Tick::decode(value).map(|tick| Row::Clock(id, tick)),
             _ => None,
         }
     };

@@ -141,6 +141,16 @@ pub type Deserts = Vec<Arc<IndexEntry>>;
 impl Engine {
     /// Steps 2 to 5, ascending by index.
     pub fn commit_changes(&self, changes: Vec<(Arc<IndexEntry>, Changes)>, room: Room) -> Result<Committed> {
+        self.commit_changes_noting(changes, room, |_| {})
+    }
+
+    /// The same. `note` is told the timestamp before anybody can have a snapshot that sees the commit; it cannot fail.
+    pub fn commit_changes_noting(
+        &self,
+        changes: Vec<(Arc<IndexEntry>, Changes)>,
+        room: Room,
+        note: impl FnOnce(CommitTs),
+    ) -> Result<Committed> {
         self.check_not_read_only()?;
         changes.iter().try_for_each(|(entry, _)| self.check_undamaged(entry))?;
         // A drop gives space back, which the drain may be waiting for on a full disk (P4).
@@ -171,6 +181,7 @@ impl Engine {
         let (start, end) = self.wal.append(grant, RecordKind(kind), &record);
         vfs::thread::point("commit.logged");
         let ts = end.as_commit_ts();
+        note(ts);
         let in_files: u64 = shares.iter().map(Share::file_bytes).sum();
         if in_files > 0 {
             self.controller.note_files(in_files);

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use base::{CommitTs, Fault, IndexId};
-use index::{BatchBuilder, IndexEnv, Op, Ranged, RunFiles};
+use index::{BatchBuilder, Expiry, IndexEnv, Op, Ranged, RunFiles};
 
 use crate::catalog::{self, IndexDef, Role, TableDef};
 use crate::commit::{Changes, Room};
@@ -148,7 +148,12 @@ impl Engine {
         let entry = self.names.read().plain.get(name).cloned();
         let entry = entry.ok_or_else(|| Error::NotFound { kind: "index", name: name.to_owned() })?;
         self.check_unprepared(name, entry.id())?;
-        let ts = self.commit_catalog(vec![(catalog::index_key(entry.id()).to_vec(), None)], Room::Reserve)?;
+        let _rows = self.catalog_rows.lock();
+        let mut change: CatalogChange = vec![(catalog::index_key(entry.id()).to_vec(), None)];
+        if entry.index.expiry().is_some() {
+            change.push((catalog::clock_key(entry.id()).to_vec(), None));
+        }
+        let ts = self.commit_catalog(change, Room::Reserve)?;
         vfs::thread::point("ddl.dropped");
         self.names.write().plain.remove(name);
         self.bury(vec![entry], ts);
@@ -249,6 +254,7 @@ impl Engine {
             runs: RunFiles { vfs: self.layout.vfs.clone(), dir: self.layout.runs() },
             basements: self.layout.format >= FORMAT_BASEMENTS,
             read_only: self.options.read_only,
+            expiry: def.options.ttl_seconds.map(Expiry::new),
         };
         if def.role == Role::Plain && def.id != IndexId::CATALOG && !def.options.counters {
             let runs = Arc::new(RangedRuns {
@@ -325,7 +331,17 @@ impl Engine {
     }
 
     /// Commits rows of index 0.
-    pub fn commit_catalog(&self, mut change: CatalogChange, room: Room) -> Result<CommitTs> {
+    pub fn commit_catalog(&self, change: CatalogChange, room: Room) -> Result<CommitTs> {
+        self.commit_catalog_noting(change, room, |_| {})
+    }
+
+    /// The same; of `note`, see [`Engine::commit_changes_noting`].
+    pub fn commit_catalog_noting(
+        &self,
+        mut change: CatalogChange,
+        room: Room,
+        note: impl FnOnce(CommitTs),
+    ) -> Result<CommitTs> {
         self.poison.check()?;
         change.sort();
         let mut batch = BatchBuilder::new();
@@ -333,7 +349,7 @@ impl Engine {
             batch.push(key, value.as_deref().map_or(Op::Delete, Op::Put));
         }
         let catalog = self.index(IndexId::CATALOG).expect("the catalog is open while the database is");
-        let committed = self.commit_changes(vec![(catalog, Changes::Batch(batch.finish()))], room)?;
+        let committed = self.commit_changes_noting(vec![(catalog, Changes::Batch(batch.finish()))], room, note)?;
         self.finish_commit(committed.ts, Durability::Sync)?;
         Ok(committed.ts)
     }

@@ -22,6 +22,7 @@ use crate::comparing::Policies;
 use crate::controller::{Controller, Debts};
 use crate::entry::{IndexEntry, Names};
 use crate::error::{Error, Result};
+use crate::expiry::Clock;
 use crate::gate::Steps;
 use crate::helpers::Helpers;
 use crate::io_budget::IoBudget;
@@ -112,6 +113,8 @@ pub struct Engine {
     pub helpers: Helpers,
     /// How much the background writes.
     pub io_budget: IoBudget,
+    /// What versions expire by.
+    pub clock: Clock,
     /// How checkpoints take their time.
     pub spread: Spread,
     /// How fast commits are admitted.

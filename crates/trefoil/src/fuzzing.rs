@@ -46,7 +46,8 @@ pub fn damaged(db: &crate::Database, met: Box<crate::Corruption>) -> crate::Erro
 
 /// A row of the catalog.
 pub fn catalog_row(bytes: &[u8]) {
-    for key in [crate::catalog::index_key(base::IndexId(1)), crate::catalog::table_key(base::IndexId(1))] {
+    let id = base::IndexId(1);
+    for key in [crate::catalog::index_key(id), crate::catalog::table_key(id), crate::catalog::clock_key(id)] {
         let _ = crate::catalog::decode_row(&key, bytes);
     }
 }

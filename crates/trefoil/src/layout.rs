@@ -36,6 +36,8 @@ pub const FORMAT_COUNTERS: u32 = 7;
 pub const FORMAT_LSM: u32 = 8;
 /// From this on ranges may be deleted whole: commit records with ranges, and states of indexes with some before them.
 pub const FORMAT_RANGES: u32 = 10;
+/// From this on versions of an index may expire.
+pub const FORMAT_TTL: u32 = 10;
 /// Oldest database format that is opened.
 pub const FORMAT_OLDEST: u32 = 1;
 const HEADER_BYTES: usize = 4096;

@@ -30,6 +30,7 @@ mod engine;
 mod entry;
 mod error;
 mod estimate;
+mod expiry;
 mod foreign;
 #[doc(hidden)]
 pub mod fuzzing;

@@ -70,7 +70,10 @@ impl Engine {
         // A poisoned database says so here as well: what `Buffered` commits left may be lost.
         let result = match self.options.read_only {
             true => Ok(()),
-            false => self.poison.check().and_then(|()| self.run_checkpoint()),
+            false => self.poison.check().and_then(|()| {
+                self.keep_time_at_close();
+                self.run_checkpoint()
+            }),
         };
         self.stop(threads);
         result.map_err(Error::from)
@@ -217,6 +220,7 @@ impl Opening {
             runs: index::RunFiles { vfs: self.layout.vfs.clone(), dir: self.layout.runs() },
             basements: self.layout.format >= FORMAT_BASEMENTS,
             read_only: self.options.read_only,
+            expiry: None,
         };
         let index = tree::Tree::open(env, saved.map(|e| e.state.as_slice()))?;
         let def = IndexDef {
@@ -295,6 +299,7 @@ impl Opening {
             helpers: Helpers::new(&self.options),
             controller: Default::default(),
             io_budget: Default::default(),
+            clock: Default::default(),
             spread: Default::default(),
             counters: Default::default(),
             prepared: Default::default(),
@@ -375,11 +380,12 @@ fn register(engine: &Engine, catalog: Target, rows: Vec<Row>, manifest: &Manifes
     let state_of = |id: IndexId| manifest.indexes.iter().find(|e| e.id == id).map(|e| e.state.as_slice());
     let mut names = Names::default();
     names.indexes.insert(IndexId::CATALOG, catalog.entry);
-    let (mut indexes, mut tables) = (Vec::new(), Vec::new());
+    let (mut indexes, mut tables, mut clocks) = (Vec::new(), Vec::new(), Vec::new());
     for row in rows {
         match row {
             Row::Index(def) => indexes.push(def),
             Row::Table(def) => tables.push(def),
+            Row::Clock(id, tick) => clocks.push((id, tick)),
         }
     }
     for def in indexes {
@@ -389,6 +395,13 @@ fn register(engine: &Engine, catalog: Target, rows: Vec<Row>, manifest: &Manifes
             names.plain.insert(entry.def.name.clone(), entry.clone());
         }
         names.indexes.insert(entry.id(), entry);
+    }
+    for (id, tick) in clocks {
+        // It may have been dropped while its clock ticked.
+        if let Some(expiry) = names.indexes.get(&id).and_then(|entry| entry.index.expiry()) {
+            engine.clock.go_on_from(tick.ms());
+            expiry.restore(tick);
+        }
     }
     for mut def in tables {
         def.schema = def.schema.with_collations(&engine.options.collations);
@@ -500,6 +513,8 @@ fn recover(engine: &Arc<Engine>, threads: &Threads, manifest: &Manifest, log_end
         .try_for_each(|entry| engine.record_quarantine(entry).map(|_| ()))?;
     engine.quarantine_noted()?;
     engine.run_checkpoint()?;
+    // Nobody reads before what has expired meanwhile is known to have.
+    engine.keep_time_at_open()?;
     if engine.options.background {
         for n in 0..lanes.merge {
             threads.start("trefoil-upkeep", engine, move |engine| background::upkeep(engine, n, lanes.merge))?;

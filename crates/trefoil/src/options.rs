@@ -8,7 +8,7 @@ use index::Shape;
 use vfs::{RealVfs, Vfs};
 
 use crate::error::Result;
-use crate::layout::{FORMAT_BETREE, FORMAT_COUNTERS, FORMAT_LSM, FORMAT_OLDEST};
+use crate::layout::{FORMAT_BETREE, FORMAT_COUNTERS, FORMAT_LSM, FORMAT_OLDEST, FORMAT_TTL};
 
 /// How durable a commit is when `commit` returns: of the database ([`Options::durability`]) or of one commit
 /// ([`Transaction::commit_with`](crate::Transaction::commit_with)).
@@ -217,6 +217,10 @@ pub struct IndexOptions {
     /// Its values are counters: an `i64` each, of 8 bytes, little-endian, to which
     /// [`Transaction::add`](crate::Transaction::add) adds. Plain indexes only. Default false.
     pub counters: bool,
+    /// Versions expire so many seconds after their commit, as if they had been deleted then: readers do not find them, and their space comes back
+    /// by itself. Plain indexes with [`Structure::Lsm`] only; 1 to [`IndexOptions::TTL_SECONDS_MAX`], fixed at creation. None, the default: never.
+    /// See [`Structure::Lsm`] for how exact that is.
+    pub ttl_seconds: Option<u64>,
 }
 
 /// Sizes of nodes that users may ask for.
@@ -232,6 +236,18 @@ const BETREE_BUDGET_BYTES_MIN: u64 = 4 << 20;
 const NODE_BYTES_LEAST: usize = tree::node::NODE_BYTES_MIN;
 
 impl IndexOptions {
+    /// The longest [`IndexOptions::ttl_seconds`]: a hundred years.
+    ///
+    /// ```
+    /// use trefoil::{Error, IndexOptions, Structure};
+    ///
+    /// let kept = |ttl_seconds| IndexOptions { structure: Structure::Lsm, ttl_seconds: Some(ttl_seconds), ..IndexOptions::default() };
+    /// kept(IndexOptions::TTL_SECONDS_MAX).check()?;
+    /// assert!(matches!(kept(IndexOptions::TTL_SECONDS_MAX + 1).check(), Err(Error::InvalidArgument(_))));
+    /// # Ok::<(), trefoil::Error>(())
+    /// ```
+    pub const TTL_SECONDS_MAX: u64 = 100 * 366 * 86_400;
+
     /// Whether a new index may have these settings.
     ///
     /// # Errors
@@ -318,6 +334,7 @@ impl IndexOptions {
     /// The oldest format of a database that may have it.
     pub(crate) fn format(&self) -> u32 {
         match self.structure {
+            Structure::Lsm if self.ttl_seconds.is_some() => FORMAT_TTL,
             Structure::Lsm => FORMAT_LSM,
             _ if self.counters => FORMAT_COUNTERS,
             Structure::Betree => FORMAT_BETREE,
@@ -331,8 +348,26 @@ impl IndexOptions {
             let why = format!("shape is {:?} and structure {:?}; only Lsm has shapes", self.shape, self.structure);
             return Err(crate::Error::InvalidArgument(why));
         }
+        self.check_ttl()?;
         let small = self.node_bytes != 0 && self.node_bytes < NODE_BYTES_MIN;
         if small && !crate::fuzzing::are_nodes_small() { Err(self.wrong_node_size()) } else { Ok(()) }
+    }
+
+    fn check_ttl(&self) -> Result<()> {
+        let Some(seconds) = self.ttl_seconds else { return Ok(()) };
+        let range = 1..=Self::TTL_SECONDS_MAX;
+        if !range.contains(&seconds) {
+            let why = format!("ttl_seconds is {seconds}; it must be from {} to {}", range.start(), range.end());
+            return Err(crate::Error::InvalidArgument(why));
+        }
+        if self.structure != Structure::Lsm {
+            let why = format!(
+                "ttl_seconds with structure {:?}; only in an index with Structure::Lsm do versions expire",
+                self.structure
+            );
+            return Err(Fault::Unsupported(why).into());
+        }
+        Ok(())
     }
 
     fn wrong_node_size(&self) -> crate::Error {

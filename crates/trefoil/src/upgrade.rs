@@ -5,7 +5,7 @@
 //! keys of columns descending or the front of them since format 3, clustering indexes since format 4, Bε-trees
 //! (inner images with message segments) and keys longer than 3 KiB since format 5, leaves in basements (blocks of several parts)
 //! since format 6, counters since format 7, log-structured merge trees since format 8, foreign keys since format 9,
-//! ranges deleted whole since format 10.
+//! ranges deleted whole and indexes whose versions expire since format 10.
 //! Nothing that is there changes, so an upgrade is one step: the header is written anew, by a rename, and is the old one or the
 //! new one whatever happens.
 

@@ -53,6 +53,7 @@ mod support;
 mod table_codec;
 mod tables;
 mod transactions;
+mod ttl;
 mod unique;
 
 /// A file that is named nowhere would never run.

@@ -38,13 +38,18 @@ impl std::ops::Add<Duration> for Instant {
     }
 }
 
-/// Time since 1970, for people to read; it may jump.
+/// Time since 1970. It may jump, back too: whoever decides by it has to bear that.
 #[must_use]
 pub fn unix_time() -> Duration {
     /// Where simulations begin: 2026-01-01.
     const SIMULATED_START: Duration = Duration::from_secs(1_767_225_600);
     match simulated() {
-        Some(elapsed) => SIMULATED_START + elapsed,
+        Some(elapsed) => {
+            let shift = context::with(|thread| thread.state().unix_shift_seconds).unwrap_or(0);
+            let by = Duration::from_secs(shift.unsigned_abs());
+            let now = SIMULATED_START + elapsed;
+            if shift < 0 { now.saturating_sub(by) } else { now + by }
+        }
         None => std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default(),
     }
 }

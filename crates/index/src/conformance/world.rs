@@ -513,6 +513,7 @@ fn env(
         runs: RunFiles { vfs: vfs.clone(), dir: dir.to_owned() },
         basements: true,
         read_only: false,
+        expiry: None,
     }
 }
 

@@ -27,6 +27,7 @@ struct Script {
     runs: Vec<Run>,
     size_bytes: u64,
     settled: u64,
+    expired: u64,
     limit: Option<u8>,
     range_bytes: u64,
     /// Bytes that merges wrote.
@@ -39,7 +40,7 @@ impl Script {
         let policy = MergePolicy::default();
         let runs = Vec::new();
         let (settled, limit) = (u64::MAX, None);
-        Self { shape, policy, runs, size_bytes: 0, settled, limit, range_bytes: 0, written: 0, now: 1 }
+        Self { shape, policy, runs, size_bytes: 0, settled, expired: 0, limit, range_bytes: 0, written: 0, now: 1 }
     }
 
     /// Runs as they are drawn: `level letters:bytes`, the oldest first.
@@ -101,6 +102,7 @@ impl Script {
             size_bytes,
             range_bytes: self.range_bytes,
             settled: CommitTs(self.settled),
+            expired: CommitTs(self.expired),
             limit: self.limit,
         });
         self.size_bytes = size_bytes;

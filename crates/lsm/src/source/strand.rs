@@ -25,7 +25,7 @@ impl StrandSource {
         let from = strand.runs.partition_point(|run| range.is_below(&run.info.max_key));
         let past = strand.runs.partition_point(|run| !range.is_above(&run.info.min_key));
         let met = strand.runs.get(from..past).unwrap_or_default().iter();
-        let met = met.filter(|run| run.info.oldest <= look.at).cloned();
+        let met = met.filter(|run| run.info.oldest <= look.at && run.info.newest > look.cut).cloned();
         let rest = match look.direction {
             Direction::Forward => met.collect(),
             Direction::Backward => met.rev().collect(),

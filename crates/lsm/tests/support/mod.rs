@@ -51,6 +51,7 @@ pub fn env_of(dir: &Path, node_bytes: usize, budget_bytes: u64, saved: Option<&[
         runs: RunFiles { vfs, dir: dir.to_owned() },
         basements: true,
         read_only: false,
+        expiry: None,
     }
 }
 

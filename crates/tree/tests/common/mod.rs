@@ -156,6 +156,7 @@ impl Rig {
             runs: RunFiles { vfs: vfs.clone(), dir: dir() },
             basements: true,
             read_only: false,
+            expiry: None,
         };
         let tree = Tree::open(env, manifest.state.as_deref()).unwrap();
         Self {

@@ -257,5 +257,5 @@ fn take_flag(reader: &mut Reader<'_>, flag: u8) -> Option<bool> {
 fn take_options(reader: &mut Reader<'_>) -> Option<IndexOptions> {
     let (structure, shape) = IndexOptions::of_structure_number(reader.u8()?)?;
     let compression = Compression::from_stored(reader.u8()?)?;
-    Some(IndexOptions { structure, compression, node_bytes: reader.length()?, shape, counters: false })
+    Some(IndexOptions { structure, compression, node_bytes: reader.length()?, shape, ..IndexOptions::default() })
 }

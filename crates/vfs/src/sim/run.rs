@@ -272,6 +272,11 @@ impl Handle {
         Duration::from_nanos(self.shared.state.lock().now_nanos)
     }
 
+    /// Sets the time of day ahead by so many seconds, or back: what [`crate::time::unix_time`] says. The monotonic clock goes on.
+    pub fn shift_unix_time(&self, seconds: i64) {
+        self.shared.state.lock().unix_shift_seconds += seconds;
+    }
+
     /// Makes `value` part of the trace hash: something two runs of one seed must agree on.
     pub fn note(&self, value: u64) {
         self.shared.state.lock().trace.value(value);

@@ -97,6 +97,8 @@ pub(crate) struct State {
     pub(crate) chooser: Chooser,
     pub(crate) random: Rng,
     pub(crate) now_nanos: u64,
+    /// By how much the time of day was set ahead, or back, in seconds.
+    pub(crate) unix_shift_seconds: i64,
     pub(crate) steps: u64,
     pub(crate) switches: u64,
     pub(crate) trace: Trace,
@@ -118,6 +120,7 @@ impl State {
             chooser: Chooser::new(rng.fork(), config),
             random: rng.fork(),
             now_nanos: 0,
+            unix_shift_seconds: 0,
             steps: 0,
             switches: 0,
             trace: Trace::new(seed, config.trace_tail),

@@ -1,0 +1,314 @@
+//! Indexes whose versions expire, in a whole database: by whatever way they are read, behind crashes, with a clock that is set back, and the space that comes back.
+
+#![allow(clippy::unwrap_used, reason = "a test panics on what it does not expect")]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use trefoil::{
+    ColumnType, Database, Durability, Error, Index, IndexOptions, IndexSchema, LockMode, Options, Schema, Structure,
+};
+use vfs::sim::{Config, Handle, SimDisk, Simulation};
+
+use crate::support::{all, cut, disk, get, open, options, put, simulate, sound};
+
+const TTL: u64 = 600;
+const DAY: i64 = 86_400;
+
+fn expiring(ttl_seconds: u64) -> IndexOptions {
+    trefoil::fuzzing::small_nodes();
+    IndexOptions {
+        structure: Structure::Lsm,
+        node_bytes: 512,
+        ttl_seconds: Some(ttl_seconds),
+        ..IndexOptions::default()
+    }
+}
+
+fn pass(seconds: u64) {
+    vfs::thread::sleep(Duration::from_secs(seconds));
+}
+
+fn fill(db: &Database, index: &Index, keys: std::ops::Range<u32>) {
+    for some in keys.collect::<Vec<_>>().chunks(50) {
+        let mut tx = db.begin().unwrap();
+        some.iter().for_each(|n| tx.put(index, &n.to_be_bytes(), &[*n as u8; 30]).unwrap());
+        tx.commit().unwrap();
+    }
+}
+
+fn stats(db: &Database) -> trefoil::IndexStats {
+    db.stats().indexes.into_iter().find(|(name, _)| name == "sessions").unwrap().1
+}
+
+/// By every way of reading: rows are there before their time, and gone soon after; what an older snapshot has it keeps; whoever writes finds nothing.
+#[test]
+fn rows_expire_for_every_reader_and_not_before_their_time() {
+    simulate(|_| {
+        let disk = disk();
+        let db = open(&disk);
+        let index = db.create_index("sessions", expiring(TTL)).unwrap();
+        fill(&db, &index, 0..200);
+        db.checkpoint().unwrap();
+        fill(&db, &index, 0..20);
+        pass(TTL / 2);
+        put(&db, &index, b"young", b"1", Durability::Sync).unwrap();
+        pass(TTL / 2 - 20);
+        let before = db.snapshot().unwrap();
+        let mut repeatable = db.begin().unwrap();
+        assert_eq!(all(&db, &index).len(), 201, "20 seconds before their time");
+        assert_eq!(repeatable.get(&index, &7u32.to_be_bytes()).unwrap(), Some(vec![7; 30]));
+        pass(20 + TTL / 16);
+        assert_eq!(all(&db, &index), [(b"young".to_vec(), b"1".to_vec())]);
+        let tx = db.begin().unwrap();
+        for n in [0u32, 7, 19, 20, 199] {
+            assert_eq!(tx.get(&index, &n.to_be_bytes()).unwrap(), None);
+            assert_eq!(tx.get_locked(&index, &n.to_be_bytes(), LockMode::Exclusive).unwrap(), None);
+        }
+        let back: Vec<_> = tx.range_back(&index, ..).unwrap().collect().unwrap();
+        assert_eq!(back, [(b"young".to_vec(), b"1".to_vec())]);
+        drop(tx);
+        let mut tx = db.begin().unwrap();
+        assert!(!tx.delete(&index, &7u32.to_be_bytes()).unwrap(), "there is nothing to delete");
+        drop(tx);
+        assert_eq!(before.range(&index, ..).unwrap().collect().unwrap().len(), 201, "a snapshot keeps its moment");
+        assert_eq!(repeatable.get(&index, &8u32.to_be_bytes()).unwrap(), Some(vec![8; 30]));
+        assert_eq!(repeatable.range(&index, ..).unwrap().collect().unwrap().len(), 201);
+        repeatable.put(&index, &7u32.to_be_bytes(), b"again").unwrap();
+        repeatable.commit().unwrap();
+        drop(before);
+        assert_eq!(get(&db, &index, &7u32.to_be_bytes()), Some(b"again".to_vec()), "it lives from its commit on");
+        sound(&db);
+        pass(TTL + TTL / 16);
+        assert_eq!(all(&db, &index), []);
+        db.close().unwrap();
+    });
+}
+
+/// Nobody reads, and nobody deletes: the space of what has expired comes back by itself. Guard: `expired_runs` and `expire` in the choice.
+#[test]
+fn the_space_of_what_has_expired_comes_back_by_itself() {
+    simulate(|_| {
+        let disk = disk();
+        let db = open(&disk);
+        let index = db.create_index("sessions", expiring(TTL)).unwrap();
+        fill(&db, &index, 0..3000);
+        db.settle().unwrap();
+        let full = stats(&db);
+        assert!(full.disk_bytes > 50_000 && full.ttl_seconds == TTL);
+        pass(TTL + TTL / 16);
+        let left = stats(&db);
+        assert_eq!((left.disk_bytes, left.live_keys), (0, 0), "{left:?}");
+        assert!(left.expired_dropped >= 3000 && left.expired_runs > 0);
+        let live = db.stats().space.live_bytes;
+        db.checkpoint().unwrap();
+        assert!(db.stats().space.live_bytes < live.max(full.disk_bytes) / 2);
+        // Nothing is left to expire: the clock stands still, and writes nothing.
+        let log = db.stats().log.appended_bytes;
+        pass(10 * TTL);
+        assert_eq!(db.stats().log.appended_bytes, log);
+        fill(&db, &index, 0..100);
+        assert_eq!(all(&db, &index).len(), 100, "and goes on");
+        pass(TTL - 10);
+        assert_eq!(all(&db, &index).len(), 100);
+        pass(10 + TTL / 16);
+        assert_eq!(all(&db, &index).len(), 0);
+    });
+}
+
+/// Behind a crash, a close, and a restored copy, each with the clock set back by a day. Guards: `Expiry::restore`; a tick goes by the moment of the one before.
+#[test]
+fn what_has_expired_stays_so_whatever_the_clock_says() {
+    simulate(|sim| {
+        let disk = disk();
+        let db = open(&disk);
+        let index = db.create_index("sessions", expiring(TTL)).unwrap();
+        fill(&db, &index, 0..100);
+        // In no run: what a replay brings back.
+        pass(TTL + TTL / 16);
+        assert_eq!(all(&db, &index).len(), 0);
+        fill(&db, &index, 200..210);
+        sim.shift_unix_time(-DAY);
+        let disk = cut(&disk, db);
+        let db = open(&disk);
+        let index = db.index("sessions").unwrap();
+        assert_eq!(all(&db, &index).len(), 10, "behind a crash");
+        db.backup().to("/copy").unwrap();
+        db.close().unwrap();
+        sim.shift_unix_time(-DAY);
+        for path in ["/db", "/copy"] {
+            let db = Database::open(path, options(&disk)).unwrap();
+            let index = db.index("sessions").unwrap();
+            assert_eq!(all(&db, &index).len(), 10, "{path}");
+            // By itself the clock goes on.
+            pass(TTL + TTL / 16);
+            assert_eq!(all(&db, &index).len(), 0, "{path}");
+            db.close().unwrap();
+            let read_only = Options { read_only: true, ..options(&disk) };
+            let db = Database::open(path, read_only).unwrap();
+            assert_eq!(all(&db, &db.index("sessions").unwrap()).len(), 0, "{path}, only read");
+        }
+    });
+}
+
+/// What expires while nobody has the database open has expired when it is opened, before anybody reads. Guard: `keep_time_at_open`.
+#[test]
+fn time_passes_while_the_database_is_closed() {
+    simulate(|_| {
+        let disk = disk();
+        let db = open(&disk);
+        let index = db.create_index("sessions", expiring(TTL)).unwrap();
+        fill(&db, &index, 0..100);
+        db.close().unwrap();
+        drop((db, index));
+        pass(TTL + 1);
+        let db = open(&disk);
+        assert_eq!(all(&db, &db.index("sessions").unwrap()).len(), 0);
+        db.close().unwrap();
+    });
+}
+
+fn refused<T>(result: Result<T, Error>, with: &str) {
+    match result {
+        Err(Error::Unsupported(why) | Error::InvalidArgument(why)) => assert!(why.contains(with), "{why}"),
+        Err(other) => panic!("{other}"),
+        Ok(_) => panic!("it was not refused"),
+    }
+}
+
+/// What would be half of it is refused by name: rows and their entries in secondary indexes would not expire together.
+#[test]
+fn tables_and_other_structures_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = Database::open(dir.path(), Options::default()).unwrap();
+    for structure in [Structure::Auto, Structure::Btree, Structure::Betree] {
+        let options = IndexOptions { structure, ttl_seconds: Some(60), ..IndexOptions::default() };
+        refused(options.check(), "Structure::Lsm");
+        refused(db.create_index("sessions", options), "Structure::Lsm");
+    }
+    let lsm = IndexOptions { structure: Structure::Lsm, ttl_seconds: Some(60), ..IndexOptions::default() };
+    for seconds in [0, IndexOptions::TTL_SECONDS_MAX + 1] {
+        refused(db.create_index("sessions", IndexOptions { ttl_seconds: Some(seconds), ..lsm }), "ttl_seconds");
+    }
+    let table = |primary, secondary| {
+        let schema = Schema::builder().column("id", ColumnType::U64).column("at", ColumnType::U64);
+        let by_at = IndexSchema::new("by_at", &["at"]).with_options(secondary);
+        db.create_table("rows", schema.primary_key(&["id"]).primary_options(primary).index(by_at).build().unwrap())
+    };
+    let plain = IndexOptions { ttl_seconds: None, ..lsm };
+    refused(table(lsm, plain), "of a table");
+    refused(table(plain, lsm), "of a table");
+    assert_eq!(db.names(), (Vec::<String>::new(), Vec::<String>::new()), "nothing is left of it");
+    db.create_index("sessions", lsm).unwrap();
+    drop(db);
+    let db = Database::open(dir.path(), Options::default()).unwrap();
+    let index = db.index("sessions").unwrap();
+    assert_eq!(index.stats().ttl_seconds, 60, "it comes back");
+    db.drop_index("sessions").unwrap();
+}
+
+/// What writers did: of each key the numbers of its values, with the time at which each was committed at the latest, and at the earliest.
+type Written = BTreeMap<u32, Vec<(u64, Duration, Duration)>>;
+
+struct Judge {
+    written: Written,
+    /// Values that somebody missed who should have seen them, but for their time.
+    gone: BTreeSet<u64>,
+    ttl: Duration,
+    /// When the clock was set back, or the database was not open, what is gone may be late by that.
+    slack: Duration,
+}
+
+impl Judge {
+    /// Everything is read at once; the newest value of each key is there or has expired, and what was gone is gone.
+    fn look(&mut self, sim: &Handle, db: &Database, index: &Index) {
+        let began = sim.elapsed();
+        let found: BTreeMap<u32, u64> = all(db, index)
+            .into_iter()
+            .map(|(k, v)| (u32::from_be_bytes(k.try_into().unwrap()), u64::from_be_bytes(v.try_into().unwrap())))
+            .collect();
+        let ended = sim.elapsed();
+        for (key, versions) in &self.written {
+            let Some((number, earliest, latest)) = versions.last().copied() else { continue };
+            match found.get(key) {
+                // 0 is a delete.
+                None if number != 0 => {
+                    assert!(earliest + self.ttl <= ended, "{key}: {number} is gone before its time");
+                    self.gone.insert(number);
+                }
+                Some(seen) => {
+                    assert_eq!(*seen, number, "{key}");
+                    assert!(!self.gone.contains(seen), "{key}: {number} is back");
+                    let late = latest + self.ttl + self.slack + self.ttl / 16 + Duration::from_secs(2);
+                    assert!(began <= late, "{key}: {number} of {latest:?} is still there at {began:?}");
+                }
+                None => {}
+            }
+        }
+        assert!(found.keys().all(|key| self.written.contains_key(key)));
+    }
+}
+
+/// Random writes, deletes, pauses, checkpoints, crashes, and a clock that is set back now and then: nothing is gone before its time, all is soon after, and
+/// nothing comes back.
+fn history(sim: &Handle) {
+    let mut rng = sim.rng();
+    let mut disk = SimDisk::new(vfs::sim::DiskConfig::seed(sim.seed()));
+    let ttl = [4, 60, 3600][rng.index(3)];
+    let mut judge =
+        Judge { written: Written::new(), gone: BTreeSet::new(), ttl: Duration::from_secs(ttl), slack: Duration::ZERO };
+    let mut number = 0;
+    for life in 0..4 {
+        let db = Database::open("/db", options(&disk)).unwrap();
+        let index = if life == 0 { db.create_index("sessions", expiring(ttl)) } else { db.index("sessions") }.unwrap();
+        for _ in 0..30 {
+            judge.look(sim, &db, &index);
+            let mut tx = db.begin().unwrap();
+            let mut writes = BTreeMap::new();
+            for _ in 0..1 + rng.index(12) {
+                let key = rng.below(60) as u32;
+                if rng.chance(0.2) {
+                    tx.delete(&index, &key.to_be_bytes()).unwrap();
+                    writes.insert(key, 0);
+                } else {
+                    number += 1;
+                    tx.put(&index, &key.to_be_bytes(), &u64::to_be_bytes(number)).unwrap();
+                    writes.insert(key, number);
+                }
+            }
+            let earliest = sim.elapsed();
+            tx.commit().unwrap();
+            let latest = sim.elapsed();
+            for (key, number) in writes {
+                judge.written.entry(key).or_default().push((number, earliest, latest));
+            }
+            match rng.index(10) {
+                0 => db.checkpoint().unwrap(),
+                1 => db.settle().unwrap(),
+                2 => sim.shift_unix_time(-(rng.below(3 * ttl) as i64)),
+                _ => {}
+            }
+            vfs::thread::sleep(Duration::from_millis(rng.below(ttl * 150)));
+        }
+        sound(&db);
+        drop(index);
+        if rng.chance(0.5) {
+            db.close().unwrap();
+            drop(db);
+        } else {
+            disk = cut(&disk, db);
+        }
+        // With the clock that may have been set back nobody knows how long that was.
+        let closed = rng.below(ttl);
+        pass(closed);
+        judge.slack += Duration::from_secs(closed) + Duration::from_secs(ttl) / 16;
+    }
+}
+
+#[test]
+fn random_histories_of_what_expires() {
+    let seeds: u64 = std::env::var("TREFOIL_HISTORIES").ok().and_then(|n| n.parse().ok()).unwrap_or(12);
+    for seed in 0..seeds {
+        Simulation::new(seed, Config { steps_max: 40_000_000, ..Config::default() }).run(history);
+    }
+}
