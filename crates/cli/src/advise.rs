@@ -36,7 +36,7 @@ pub(crate) fn run(database: &Opened, format: Format, out: &mut impl Write) -> Re
             writeln!(
                 out,
                 "\nWrites and reads are counted while a program has the database open, and are asked for there: Database::advise.\n\
-                 Nothing was changed. Nothing is said of lsm."
+                 Nothing was changed. Nothing is said of lsm, nor could an index whose versions expire be anything else."
             )?;
         }
         Format::Json => {

@@ -34,6 +34,7 @@ pub(crate) fn run(database: &Opened, format: Format, out: &mut impl Write) -> Re
                 )?;
             }
             levels(&stats.indexes, out)?;
+            expiring(&stats.indexes, out)?;
         }
         Format::Json => {
             let of_index = |(name, index): &(String, IndexStats)| {
@@ -43,6 +44,8 @@ pub(crate) fn run(database: &Opened, format: Format, out: &mut impl Write) -> Re
                     "runs": index.runs, "deleted_ranges": index.deleted_ranges,
                     "run_bytes": index.run_bytes,
                     "space_amplification": index.space_amplification(),
+                    "ttl_seconds": (index.ttl_seconds > 0).then_some(index.ttl_seconds),
+                    "expired_versions": index.expired_versions,
                     "levels": used(index).map(of_level).collect::<Vec<_>>(),
                 })
             };
@@ -113,6 +116,15 @@ fn levels(indexes: &[(String, IndexStats)], out: &mut impl Write) -> Result<(), 
         }
     }
     writeln!(out, "strands: runs of one level that may have one key in common")?;
+    Ok(())
+}
+
+/// A line for each index whose versions expire.
+fn expiring(indexes: &[(String, IndexStats)], out: &mut impl Write) -> Result<(), Failure> {
+    for (name, index) in indexes.iter().filter(|(_, index)| index.ttl_seconds > 0) {
+        let (seconds, expired) = (index.ttl_seconds, index.expired_versions);
+        writeln!(out, "{name:<32} versions expire after {seconds} s; about {expired} that have are still on disk")?;
+    }
     Ok(())
 }
 

@@ -389,9 +389,9 @@ fn an_upgrade_says_what_it_did() {
         assert_eq!(out.status.code(), Some(0), "{}", text(&out.stderr));
         assert!(text(&out.stdout).contains(expected), "{}", text(&out.stdout));
     };
-    said("upgraded from format 1 to 9");
+    said("upgraded from format 1 to 10");
     let upgraded = std::fs::read(&header).unwrap();
-    said("already at format 9");
+    said("already at format 10");
     assert_eq!(std::fs::read(&header).unwrap(), upgraded);
     assert_eq!(trefoil(&["verify", &db]).status.code(), Some(0));
     let out = trefoil(&["upgrade", dir.path().join("nothing").to_str().unwrap()]);

@@ -85,7 +85,8 @@ fn what_has_expired_is_found_by_nobody_and_what_it_hid_neither() {
         match place {
             0 => put(&index, 32, 0..10, |_| b"old".to_vec()),
             1 => {
-                put(&index, 32, 0..10, |_| b"old".to_vec());
+                // Every other one is a large value.
+                put(&index, 32, 0..10, |n| vec![n as u8; if n % 2 == 0 { 700 } else { 7 }]);
                 flush(&index);
             }
             _ => {

@@ -115,6 +115,7 @@ impl Engine {
         let committed = self.commit_catalog_noting(change, Room::Reserve, |ts| {
             ticks.into_iter().for_each(|(expiry, tick)| expiry.take(ts, tick));
         });
+        vfs::thread::point("expiry.committed");
         committed.map(|_| true).map_err(as_fault)
     }
 }

@@ -196,12 +196,15 @@ pub enum Structure {
 /// ```
 /// # let dir = tempfile::tempdir().expect("a temporary directory");
 /// # let db = trefoil::Database::open(dir.path(), trefoil::Options::default())?;
-/// use trefoil::{Compression, Error, IndexOptions};
+/// use trefoil::{Compression, Error, IndexOptions, Structure};
 ///
 /// let archive = IndexOptions { compression: Compression::Zstd, node_bytes: 64 << 10, ..IndexOptions::default() };
 /// db.create_index("archive", archive)?;
 /// let odd = IndexOptions { node_bytes: 10_000, ..archive }; // no power of two
 /// assert!(matches!(db.create_index("odd", odd), Err(Error::InvalidArgument(_))));
+/// let a_day = IndexOptions { structure: Structure::Lsm, ttl_seconds: Some(86_400), ..IndexOptions::default() };
+/// let sessions = db.create_index("sessions", a_day)?; // what is put there is gone a day later, by itself
+/// assert_eq!(sessions.stats().ttl_seconds, 86_400);
 /// # Ok::<(), trefoil::Error>(())
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -219,7 +222,7 @@ pub struct IndexOptions {
     pub counters: bool,
     /// Versions expire so many seconds after their commit, as if they had been deleted then: readers do not find them, and their space comes back
     /// by itself. Plain indexes with [`Structure::Lsm`] only; 1 to [`IndexOptions::TTL_SECONDS_MAX`], fixed at creation. None, the default: never.
-    /// See [`Structure::Lsm`] for how exact that is.
+    /// None expires sooner; how much later, by which clock, and what readers keep: docs/LIMITS.md. Needs a database of format 10.
     pub ttl_seconds: Option<u64>,
 }
 

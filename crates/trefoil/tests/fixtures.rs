@@ -392,6 +392,29 @@ fn deleted_ranges_need_format_10() {
     assert!(db.begin().unwrap().get(&index, b"k").unwrap().is_none());
 }
 
+/// An index whose versions expire is refused by a database of an older format, which stays as it was.
+#[test]
+fn ttl_needs_format_10() {
+    let dir = tempfile::tempdir().unwrap();
+    let from = FORMAT_KEPT;
+    unpack(&packed(from), dir.path());
+    let db = Database::open(dir.path(), options()).unwrap();
+    let expiring = IndexOptions { structure: Structure::Lsm, ttl_seconds: Some(3600), ..IndexOptions::default() };
+    let error = db.create_index("sessions", expiring).err().unwrap();
+    assert!(matches!(error, Error::UpgradeRequired { found, supported: FORMAT, .. } if found == from), "{error}");
+    judge(&db, from);
+    db.close().unwrap();
+    drop(db);
+    assert_eq!(Database::upgrade(dir.path(), options()).unwrap(), Upgraded { from, to: FORMAT });
+    let db = Database::open(dir.path(), options()).unwrap();
+    db.create_index("sessions", expiring).unwrap();
+    db.close().unwrap();
+    drop(db);
+    let db = Database::open(dir.path(), options()).unwrap();
+    assert_eq!(db.index("sessions").unwrap().stats().ttl_seconds, 3600);
+    judge(&db, from);
+}
+
 /// What a key can be since format 3 is refused by a database of an older one, which stays as it was.
 #[test]
 fn what_came_with_a_format_needs_it() {

@@ -151,6 +151,51 @@ fn what_has_expired_stays_so_whatever_the_clock_says() {
     });
 }
 
+/// A snapshot between a tick's commit and whatever follows it. Guard: ticks are taken by `note` of `commit_changes_noting`, not behind it.
+#[test]
+fn a_snapshot_taken_beside_a_tick_keeps_its_moment() {
+    simulate(|sim| {
+        let disk = disk();
+        let db = open(&disk);
+        let index = db.create_index("sessions", expiring(TTL)).unwrap();
+        fill(&db, &index, 0..100);
+        pass(TTL - 30);
+        let mut seen = 101;
+        while seen > 0 {
+            let gate = sim.hold("expiry.committed");
+            gate.wait_reached();
+            let snapshot = db.snapshot().unwrap();
+            let read = || snapshot.range(&index, ..).unwrap().collect().unwrap().len();
+            seen = read();
+            gate.open();
+            pass(2);
+            assert_eq!(read(), seen);
+        }
+        db.close().unwrap();
+    });
+}
+
+/// A row that is committed while the clock is read lives its time. Guard: the log's end is read before the clock.
+#[test]
+fn a_row_that_is_committed_beside_a_tick_lives_its_time() {
+    simulate(|sim| {
+        let disk = disk();
+        let db = open(&disk);
+        let index = db.create_index("sessions", expiring(60)).unwrap();
+        put(&db, &index, b"first", b"1", Durability::Sync).unwrap();
+        let gate = sim.hold("expiry.log_end");
+        gate.wait_reached();
+        pass(20);
+        put(&db, &index, b"second", b"1", Durability::Sync).unwrap();
+        gate.open();
+        pass(58);
+        assert!(get(&db, &index, b"second").is_some());
+        pass(6);
+        assert_eq!(all(&db, &index), []);
+        db.close().unwrap();
+    });
+}
+
 /// What expires while nobody has the database open has expired when it is opened, before anybody reads. Guard: `keep_time_at_open`.
 #[test]
 fn time_passes_while_the_database_is_closed() {
