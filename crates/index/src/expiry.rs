@@ -34,6 +34,12 @@ const TICK_MS_MIN: u64 = 250;
 const SAMPLES_MAX: usize = 4 * TICKS_PER_TTL as usize;
 const FORMAT: u8 = 1;
 
+/// True if a version is not there for a reader with this cut; nothing has expired by cut 0.
+#[must_use]
+pub fn has_expired(ts: CommitTs, cut: CommitTs) -> bool {
+    ts <= cut && cut > CommitTs::ZERO
+}
+
 /// What was committed at or below `through` was committed before `ms`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Sample {

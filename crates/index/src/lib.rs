@@ -75,6 +75,8 @@ pub struct IndexOptions {
     /// Puts may say that nothing of their key was alive ([`BatchBuilder::push_fresh`]). Where none does, a superseded delete need not be kept for
     /// their sake.
     pub single_deletes: bool,
+    /// Of a log-structured merge tree: its filters know the first so many bytes of keys, too; 0: they do not.
+    pub prefix_bytes: usize,
     /// Of a log-structured merge tree.
     pub shape: Shape,
     /// Of a log-structured merge tree.
@@ -89,6 +91,7 @@ impl Default for IndexOptions {
             buffered: false,
             counters: false,
             single_deletes: true,
+            prefix_bytes: 0,
             shape: Shape::default(),
             policy: MergePolicy::default(),
         }
@@ -244,6 +247,10 @@ pub struct IndexStats {
     pub dead_spans: u64,
     /// Of a log-structured merge tree: entries of its sources that cursors came to and did not give out, since open.
     pub passed: u64,
+    /// Of a log-structured merge tree with filters of prefixes: runs that ranges passed over without reading a data block of theirs, since open.
+    pub prefix_skipped_runs: u64,
+    /// The same: data blocks, of those runs and others.
+    pub prefix_skipped_blocks: u64,
     /// Of an index whose versions expire, how long they live, in seconds; else 0.
     pub ttl_seconds: u64,
     /// What lies at or below this timestamp has expired for who reads the newest.

@@ -328,9 +328,15 @@ impl DataBlock {
     /// The first version at or behind (`key`, `ts`): of a higher key, or of this one and not newer. [`DataBlock::len`] if there is
     /// none.
     pub fn seek(&self, key: &[u8], ts: CommitTs) -> usize {
+        self.seek_noting(key, ts, || {})
+    }
+
+    /// The same; `note` is told of each key that is looked at.
+    fn seek_noting(&self, key: &[u8], ts: CommitTs, mut note: impl FnMut()) -> usize {
         let (rest, Range { start: mut low, end: mut high }) = self.posts.narrow(self.prefix(), key, self.offsets.len());
         while low < high {
             let mid = low + (high - low) / 2;
+            note();
             let before = match self.suffix(mid).cmp(rest) {
                 Ordering::Less => true,
                 Ordering::Greater => false,
@@ -474,6 +480,50 @@ mod tests {
                     block.seek(b"row/b", CommitTs(20));
                 }
             }
+        }
+    }
+
+    /// What a look-up in a block costs, in keys that are looked at: what a table of hashes would have to win against (decision 0014).
+    #[test]
+    fn a_search_looks_at_few_keys() {
+        let mut rng = vfs::random::Rng::new(11);
+        let spread = |n: u64| n.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes().to_vec();
+        type Key<'a> = &'a dyn Fn(u64) -> Vec<u8>;
+        let kinds: [(&str, Key<'_>, usize, f64); 4] = [
+            ("numbers, spread", &spread, 100, 2.5),
+            ("numbers in a row", &|n| n.to_be_bytes().to_vec(), 100, 2.5),
+            ("words and numbers", &|n| format!("user{:012}", n * 7919 % 1_000_000_007).into_bytes(), 100, 2.5),
+            ("short entries, three columns", &|n| [spread(n % 50)[..4].to_vec(), spread(n)].concat(), 0, 9.0),
+        ];
+        for (what, key, value_bytes, most) in kinds {
+            let mut keys: Vec<_> = (0..1_000_000u64).step_by(37).map(key).collect();
+            keys.sort();
+            keys.dedup();
+            let (mut builder, mut blocks, mut first) = (BlockBuilder::default(), Vec::new(), 0);
+            for (i, key) in keys.iter().enumerate() {
+                builder.push(key, CommitTs(1000 + i as u64), Value::Inline(&vec![7; value_bytes]));
+                if builder.payload_bytes() >= 16 << 10 {
+                    blocks.push((first..i + 1, DataBlock::parse(builder.finish()).expect("sound")));
+                    first = i + 1;
+                }
+            }
+            let (mut looks, mut compared, mut versions, mut bytes) = (0u32, 0u32, 0, 0);
+            for (range, block) in &blocks {
+                (versions, bytes) = (versions + block.len(), bytes + block.memory_bytes());
+                for _ in 0..50 {
+                    let i = range.start + rng.index(range.len());
+                    let found = block.seek_noting(&keys[i], CommitTs::MAX, || compared += 1);
+                    assert_eq!(found, i - range.start);
+                    looks += 1;
+                }
+            }
+            let mean = f64::from(compared) / f64::from(looks);
+            println!(
+                "{what:<30} {} versions a block, {:.1} bytes of memory each; {mean:.2} keys looked at",
+                versions / blocks.len(),
+                bytes as f64 / versions as f64
+            );
+            assert!(mean < most, "{what}: {mean}");
         }
     }
 }

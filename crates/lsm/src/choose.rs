@@ -9,7 +9,7 @@
 //! | [`leveled`] | four strands go to the base | one strand each, a tenth of the next; of one that is larger a run goes down | takes what comes |
 //! | [`universal`] | four strands, with every lower level no larger than what is merged already | one strand each | the same |
 //!
-//! Before that, in every shape: what has expired ([`index::expiry`]). A run of which nothing is left goes unread, whoever is busy (`jobs.rs`); one of which half
+//! Before that, in every shape: what has expired ([`index::expiry`]). A run of which nothing is left goes without being read, whoever is busy (`jobs.rs`); one of which half
 //! has, by its lowest and highest timestamp, is written anew for itself: no key of it need meet another version, and each version is on disk for half
 //! as long again as it lives, at most. Then deletes. Where what is dead is much of what lives, and everybody sees it, all that lies there is merged, and both
 //! are gone. After that: small runs that lie side by side become larger ones. Last, whatever lies above the bottom goes there once ranges that were

@@ -26,6 +26,7 @@ use std::sync::Arc;
 
 use base::{CommitTs, GcView};
 use index::IndexOptions;
+use index::expiry::has_expired;
 
 use crate::run::Run;
 use crate::strand::{Strand, strands};
@@ -124,7 +125,7 @@ impl Elsewhere {
 
     /// False if whatever is older than this of the key is in the pass, or has expired.
     fn may_have_older(&self, key: &[u8], ts: CommitTs, expired: CommitTs) -> bool {
-        ts > self.below || self.runs_of(key, ts).any(|run| run.info.newest > expired)
+        ts > self.below || self.runs_of(key, ts).any(|run| !has_expired(run.info.newest, expired))
     }
 
     /// True if all of the key from one timestamp to the other is in the pass.
@@ -200,7 +201,7 @@ impl Collection {
     /// 3. Then the oldest go while they are tombstones: over nothing older they are the same as no entry.
     pub fn judge(&self, key: &[u8], versions: &[(CommitTs, Says)], fates: &mut Vec<Fate>) {
         let all = versions.len();
-        let alive = versions.partition_point(|(ts, _)| *ts > self.expired);
+        let alive = versions.partition_point(|(ts, _)| !has_expired(*ts, self.expired));
         let versions = versions.split_at(alive).0;
         judge(&OfKey(self, key), versions, fates);
         for (fate, (ts, says)) in fates.iter_mut().zip(versions).rev() {

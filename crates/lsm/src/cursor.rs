@@ -16,6 +16,7 @@ use std::sync::{Arc, Weak};
 use base::checksum::crc32c;
 use base::{CommitTs, Result};
 use index::damaged::just_above;
+use index::expiry::has_expired;
 use index::merge::{Merge, Source, Tombstones};
 use index::{Cursor, Direction, EntryBatch, KeyRange, ReadAt, Skips};
 
@@ -53,10 +54,13 @@ pub(crate) fn moment(at: ReadAt) -> CommitTs {
 /// What a reader sees of all sources that concern him.
 pub(crate) fn begin(look: &Look, sources: &Sources, tombstones: Tombstones) -> Begun {
     let mut all: Vec<Box<dyn Source>> = Vec::new();
-    for table in sources.memtables().filter(|table| table.oldest() <= look.at && table.newest() > look.cut) {
+    for table in sources.memtables().filter(|table| table.oldest() <= look.at && !has_expired(table.newest(), look.cut))
+    {
         all.push(Box::new(MemtableSource::new(look.clone(), table.clone())));
     }
-    for attached in sources.attached.iter().filter(|attached| attached.ts <= look.at && attached.ts > look.cut) {
+    for attached in
+        sources.attached.iter().filter(|attached| attached.ts <= look.at && !has_expired(attached.ts, look.cut))
+    {
         let is_apart =
             attached.run.key_range().is_none_or(|(min, max)| look.range.is_above(min) || look.range.is_below(max));
         if !is_apart {

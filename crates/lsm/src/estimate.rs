@@ -7,6 +7,7 @@ use std::ops::Bound;
 
 use base::{CommitTs, Result};
 use index::damaged::just_above;
+use index::expiry::has_expired;
 use index::{KeyRange, ReadAt};
 use store::KeyHash;
 
@@ -37,18 +38,19 @@ impl Core {
             has_value |= has;
         };
         let cuts = (self.cut(ReadAt::Newest), self.env.expiry.as_ref().map_or(CommitTs::ZERO, |expiry| expiry.least()));
-        for run in sources.runs.iter().rev().filter(|run| run.info.newest > cuts.1) {
+        for run in sources.runs.iter().rev().filter(|run| !has_expired(run.info.newest, cuts.1)) {
             let (live, deleted, has) = self.count_in_run(run, range)?;
             let alive = 1.0 - share_at_or_below(cuts.0, run.info.oldest, run.info.newest);
             add(((live as f64 * alive) as u64, (deleted as f64 * alive) as u64, has));
         }
         let (low, high) = range.bounds();
-        for attached in sources.attached.iter().filter(|attached| attached.ts > cuts.1) {
+        for attached in sources.attached.iter().filter(|attached| !has_expired(attached.ts, cuts.1)) {
             let estimate = attached.run.estimate(low, high)?;
-            let puts = if attached.ts > cuts.0 { estimate.puts } else { 0 };
+            let puts = if has_expired(attached.ts, cuts.0) { 0 } else { estimate.puts };
             add((puts, estimate.deletes, estimate.puts > 0));
         }
-        for table in sources.sealed.iter().chain([&sources.active]).filter(|table| table.newest() > cuts.1) {
+        for table in sources.sealed.iter().chain([&sources.active]).filter(|table| !has_expired(table.newest(), cuts.1))
+        {
             add(table.count(range));
         }
         Ok(if has_value { sum.max(1) } else { 0 })

@@ -12,6 +12,7 @@ use std::sync::atomic::Ordering;
 
 use base::bytes::printable;
 use base::{CommitTs, Corruption, Fault, Result};
+use index::expiry::has_expired;
 use index::{ReadAt, VerifyReport};
 
 use crate::collect::Says;
@@ -86,7 +87,10 @@ impl Core {
             let expired = self.cut(ReadAt::Newest);
             for (i, (ts, _)) in versions.iter().enumerate().filter(|(_, (_, says))| *says == Says::Fresh) {
                 // Copies of it, or of the one below, say the same.
-                let below = versions[i..].iter().find(|(older, _)| older < ts).filter(|(older, _)| *older > expired);
+                let below = versions[i..]
+                    .iter()
+                    .find(|(older, _)| older < ts)
+                    .filter(|(older, _)| !has_expired(*older, expired));
                 if let Some((older, _)) = below.filter(|(_, says)| *says != Says::Delete) {
                     wrong.push((key.clone(), *ts, *older));
                 }

@@ -35,7 +35,10 @@ pub(crate) struct Draft {
     pub entries: u32,
     pub live: u32,
     pub deleted: u32,
+    /// Of its keys, and of what they begin with if that is kept.
     pub hashes: Vec<KeyHash>,
+    /// What its last key begins with.
+    pub prefix: Option<KeyHash>,
     /// Where it is in memory.
     pub cell: Option<Arc<Cell<DataBlock>>>,
 }
@@ -87,7 +90,7 @@ impl IndexWriter {
 
     /// Appends a data block that was written.
     pub fn add(&mut self, block: Arc<Block>, draft: Draft, write: WriteBlock<'_>) -> Result<()> {
-        let Draft { beside, key, ts, continues, entries, live, deleted, hashes, cell } = draft;
+        let Draft { beside, key, ts, continues, entries, live, deleted, hashes, prefix: _, cell } = draft;
         let new = NewNamed { key: &key, ts, block: block.at(), entries, live, deleted };
         self.count(&new, continues);
         self.builder.push(&new, beside.iter().map(|block| block.at()), |out| put_filter(&hashes, out));

@@ -14,6 +14,7 @@ use std::sync::atomic::Ordering;
 
 use base::{CommitTs, Fault, GcView, Result};
 use index::Upkeep;
+use index::expiry::has_expired;
 use store::AllocScope;
 
 use crate::choose::{BOTTOM, Candidate, Choice, STRAND_BYTES, Situation, choose, damped};
@@ -89,7 +90,7 @@ impl Core {
         }
         // That takes no space.
         if let Some(runs) = self.expired_runs(plan, &sources, late, &upkeep.view) {
-            self.drop_expired(&runs);
+            self.drop_expired(plan, &runs)?;
             return Ok(true);
         }
         if upkeep.tight {
@@ -132,14 +133,18 @@ impl Core {
     /// Runs of which everything has expired for everybody, and that no merge has; none if there are none.
     fn expired_runs(&self, plan: &Plan, sources: &Sources, late: CommitTs, view: &GcView) -> Option<Vec<Arc<Run>>> {
         let expired = self.cut_of_all(&below_late(view, late));
-        let is_busy = |run: &Arc<Run>| plan.jobs.iter().any(|job| has(&job.runs, run));
-        let runs = sources.runs.iter().filter(|run| run.info.newest <= expired && !is_busy(run));
+        let is_busy = |run: &Arc<Run>| plan.jobs.iter().any(|job| has(&job.runs, run)) || has(&plan.damaged, run);
+        let runs = sources.runs.iter().filter(|run| has_expired(run.info.newest, expired) && !is_busy(run));
         let runs: Vec<_> = runs.cloned().collect();
         (!runs.is_empty()).then_some(runs)
     }
 
-    /// They leave the list, unread. What they justified leaving out elsewhere is needed as before.
-    fn drop_expired(&self, runs: &[Arc<Run>]) {
+    /// They leave the list, unread but for their tops, which say what blocks come back. What they justified leaving out elsewhere is needed as before.
+    fn drop_expired(&self, plan: &mut Plan, runs: &[Arc<Run>]) -> Result<()> {
+        for run in runs {
+            // One that is damaged stays, and nobody looks at it.
+            run.top(&self.env).inspect_err(|fault| plan.damaged.extend(is_damage(fault).then(|| run.clone())))?;
+        }
         let need = runs.iter().map(|run| run.info.log_need.0).max().unwrap_or(0);
         self.log_need.fetch_max(need, Ordering::Release);
         self.update(|sources| {
@@ -149,6 +154,7 @@ impl Core {
         self.counters.add_expired(runs.iter().map(|run| run.info.entries).sum());
         self.counters.add_expired_runs(runs.len() as u64);
         self.purges.fetch_add(1, Ordering::Release);
+        Ok(())
     }
 
     fn choose(&self, plan: &mut Plan, sources: &Sources, late: CommitTs, view: &GcView) -> Option<Choice> {

@@ -14,6 +14,7 @@
 //! | `input`, `merge` | everything of a source in order; many sources into one run, a piece at a time |
 //! | `collect` | what stays of a key's versions |
 //! | `strand` | runs of a level that do not overlap: what a reader looks at |
+//! | `prefix` | which blocks a range passes over unread, since nothing in them begins as its keys do |
 //! | `choose` | which runs are merged next: a pure function, with a module for each shape |
 //! | `maintenance`, `jobs` | flushes in bounded steps, memory for who waits for it; merges in bounded steps |
 //! | `read`, `source`, `cursor`, `parked` | point reads; what a reader sees of one source; range reads, and those that wait |
@@ -54,6 +55,7 @@ mod memtable;
 mod merge;
 mod parked;
 mod partition;
+mod prefix;
 mod read;
 mod run;
 mod signposts;

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use base::{GcView, Result};
+use index::expiry::has_expired;
 use index::{Progress, Upkeep};
 use store::Class;
 
@@ -78,7 +79,7 @@ impl Core {
     /// True if nobody sees anything in the memtable any more: its flush gives the memory back and writes nothing.
     fn is_memtable_expired(&self, view: &GcView) -> bool {
         let table = &self.sources().active;
-        !table.is_empty() && table.newest() <= self.cut_of_all(view)
+        !table.is_empty() && has_expired(table.newest(), self.cut_of_all(view))
     }
 
     /// Seals the memtable, if it has anything.

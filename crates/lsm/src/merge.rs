@@ -13,6 +13,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use base::{CommitTs, Result};
+use index::expiry::has_expired;
 use store::{AllocScope, Block, KeyHash};
 
 use crate::choose::compression_of;
@@ -226,7 +227,7 @@ impl Merge {
     /// Blocks do not say how old their versions are, runs do.
     fn may_have_expired(&self, least: usize) -> bool {
         let expired = self.collection.expired();
-        expired > CommitTs::ZERO && self.inputs[least].oldest_of_run().is_none_or(|oldest| oldest <= expired)
+        self.inputs[least].oldest_of_run().is_some_and(|oldest| has_expired(oldest, expired))
     }
 
     fn take_over_partition(&mut self, least: usize) -> Result<bool> {
@@ -267,7 +268,7 @@ impl Merge {
         self.stamps.extend(gathered.iter().map(|(ts, value, is_fresh)| (*ts, says(value, *is_fresh))));
         self.collection.judge(key, &self.stamps, &mut self.fates);
         let expired = self.collection.expired();
-        self.expired += self.stamps.iter().filter(|(ts, _)| *ts <= expired).count() as u64;
+        self.expired += self.stamps.iter().filter(|(ts, _)| has_expired(*ts, expired)).count() as u64;
         for ((ts, value, is_fresh), fate) in gathered.drain(..).zip(&self.fates) {
             if *fate != Fate::Goes {
                 let value = match &value {

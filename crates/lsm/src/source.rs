@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use base::{CommitTs, Fault, Result};
 use index::damaged::just_above;
+use index::expiry::has_expired;
 use index::merge::{RunSource as FileSource, Source};
 use index::{DamagedRange, Direction, EntryBatch, KeyRange, Skips};
 use store::KeyHash;
@@ -15,6 +16,7 @@ use crate::block::{DataBlock, Value, Version};
 use crate::index_block::IndexBlock;
 use crate::lsm::{Attached, Core};
 use crate::memtable::Memtable;
+use crate::prefix::common_prefix;
 use crate::run::Run;
 use crate::slot::{Slot, ahead_bytes, read_ahead, read_large};
 
@@ -39,7 +41,7 @@ pub(crate) struct Look {
 impl Look {
     /// What the reader has of a version's value: none of what has expired.
     fn value<'a>(&self, ts: CommitTs, value: Option<&'a [u8]>) -> Option<&'a [u8]> {
-        let value = value.filter(|_| ts > self.cut);
+        let value = value.filter(|_| !has_expired(ts, self.cut));
         if self.keys_only { value.map(|_| [].as_slice()) } else { value }
     }
 }
@@ -167,6 +169,10 @@ struct RunSource {
     ahead: VecDeque<Arc<DataBlock>>,
     passed: u32,
     started: bool,
+    /// What all keys of the range begin with, if filters know: blocks without any of these are passed over.
+    prefix: Option<KeyHash>,
+    /// Blocks that were.
+    skipped: u32,
     /// The key decided last (forward), or under way (backward).
     key: Vec<u8>,
     has_key: bool,
@@ -184,9 +190,14 @@ struct Place {
 
 impl RunSource {
     fn new(look: Look, run: Arc<Run>) -> Self {
+        let prefix_bytes = look.core.env.options.prefix_bytes;
+        // Who passes over damage has to meet it.
+        let prefix = common_prefix(&look.range, prefix_bytes).filter(|_| look.skips.is_none()).map(KeyHash::of);
         Self {
             look,
             run,
+            prefix,
+            skipped: 0,
             place: None,
             index: None,
             block: None,
@@ -247,6 +258,14 @@ impl RunSource {
             (false, None) => self.leave_block(),
         }
         Ok(())
+    }
+
+    /// Past a data block that has nothing of the range, unread.
+    fn skip_block(&mut self) {
+        self.skipped += 1;
+        // It may have been read with the one before.
+        self.ahead.pop_front();
+        self.leave_block();
     }
 
     /// To the next data block in the direction.
@@ -342,6 +361,10 @@ impl RunSource {
             self.place = None;
             return Ok(false);
         }
+        if self.prefix.is_some_and(|prefix| !named.may_have(prefix)) {
+            self.skip_block();
+            return Ok(false);
+        }
         match self.load(&index, slot) {
             Ok(block) => {
                 // Backward a block is entered at its end.
@@ -398,7 +421,7 @@ impl RunSource {
     fn give(&self, version: Version<'_>, out: &mut EntryBatch) -> Result<()> {
         let Version { ts, value } = version;
         match value {
-            _ if ts <= self.look.cut => out.push_any(&self.key, None, ts),
+            _ if has_expired(ts, self.look.cut) => out.push_any(&self.key, None, ts),
             Value::Delete => out.push_any(&self.key, None, ts),
             Value::Inline(value) | Value::Fresh(value) => out.push_any(&self.key, self.look.value(ts, Some(value)), ts),
             Value::Large(_) if self.look.keys_only => out.push_any(&self.key, Some(&[]), ts),
@@ -514,6 +537,14 @@ fn load_ahead(core: &Core, index: &IndexBlock, slot: usize, passed: u32) -> Resu
 const FIRST_AHEAD_BYTES: u64 = 8 << 10;
 /// Who has come through so many blocks scans.
 const SCAN_BLOCKS: u32 = 16;
+
+impl Drop for RunSource {
+    fn drop(&mut self) {
+        if self.skipped > 0 {
+            self.look.core.counters.add_prefix_skips(self.passed == 0, u64::from(self.skipped));
+        }
+    }
+}
 
 impl Source for RunSource {
     fn fill(&mut self, out: &mut EntryBatch, max: usize) -> Result<bool> {

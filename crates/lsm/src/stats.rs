@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use base::Result;
 use base::bytes::printable;
+use index::expiry::has_expired;
 use index::{IndexShape, IndexStats, IndexTraffic, LEVELS, LevelStats, ReadAt};
 
 use crate::choose::{BOTTOM, debt, share_at_or_below};
@@ -26,6 +27,8 @@ pub(crate) struct Counters {
     written: AtomicU64,
     passed: AtomicU64,
     more_strands: AtomicU64,
+    prefix_skipped_runs: AtomicU64,
+    prefix_skipped_blocks: AtomicU64,
     expired: AtomicU64,
     expired_runs: AtomicU64,
 }
@@ -54,6 +57,12 @@ impl Counters {
         if n > 0 {
             self.passed.fetch_add(n, Ordering::Relaxed);
         }
+    }
+
+    /// A range passed over blocks of a run, perhaps over all of it.
+    pub fn add_prefix_skips(&self, is_whole_run: bool, blocks: u64) {
+        self.prefix_skipped_runs.fetch_add(u64::from(is_whole_run), Ordering::Relaxed);
+        self.prefix_skipped_blocks.fetch_add(blocks, Ordering::Relaxed);
     }
 
     /// Versions were dropped since they had expired.
@@ -113,7 +122,7 @@ impl Core {
         }
         let mut memory_bytes = 0;
         for table in sources.sealed.iter().chain([&sources.active]) {
-            let (more, deleted) = if table.newest() > cut { table.keys() } else { (0, 0) };
+            let (more, deleted) = if has_expired(table.newest(), cut) { (0, 0) } else { table.keys() };
             let hides = sources.runs.is_empty() && sources.sealed.is_empty();
             live = live.saturating_sub(if hides { 0 } else { deleted }) + more;
             entries += table.entries();
@@ -150,6 +159,8 @@ impl Core {
             gc_paid_bytes: merged_bytes,
             dead_spans: self.dead.len() as u64,
             passed: load(&self.counters.passed),
+            prefix_skipped_runs: load(&self.counters.prefix_skipped_runs),
+            prefix_skipped_blocks: load(&self.counters.prefix_skipped_blocks),
             ttl_seconds: self.env.expiry.as_ref().map_or(0, |expiry| expiry.ttl_seconds()),
             expired_through: cut,
             expired_versions: expired,

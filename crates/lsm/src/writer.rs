@@ -15,6 +15,7 @@ use crate::index_block::Named;
 use crate::index_writer::{Draft, IndexWriter, Parts};
 use crate::lsm::Env;
 use crate::partition::Partition;
+use crate::prefix;
 use crate::run::{Run, RunInfo};
 use crate::slot::written;
 
@@ -141,6 +142,11 @@ impl Writer {
         // Of each key in it once; it may have begun in the block before.
         if is_first || draft.hashes.is_empty() {
             draft.hashes.push(KeyHash::of(key));
+            if let Some(prefix) = prefix::hash_of(key, self.out.env.options.prefix_bytes)
+                && draft.prefix.replace(prefix) != Some(prefix)
+            {
+                draft.hashes.push(prefix);
+            }
         }
         if is_first {
             draft.live += u32::from(!is_delete);

@@ -92,6 +92,11 @@ impl IndexDef {
                 format!("index {:?} of a table with IndexOptions::ttl_seconds: only plain indexes may", self.name);
             return Err(Fault::Unsupported(why).into());
         }
+        if self.options.prefix_bytes > 0 && self.role != Role::Plain {
+            let why =
+                format!("index {:?} of a table with IndexOptions::prefix_bytes: only plain indexes may", self.name);
+            return Err(Fault::Unsupported(why).into());
+        }
         self.options.check_new()
     }
 
@@ -100,7 +105,7 @@ impl IndexDef {
     pub fn encode(&self) -> Vec<u8> {
         let (role, table) = match self.role {
             Role::Plain if self.options.counters => (4u8, 0),
-            Role::Plain if self.options.ttl_seconds.is_some() => (5, 0),
+            Role::Plain if self.options.has_extras() => (5, 0),
             Role::Plain => (0, 0),
             Role::Primary => (1, 0),
             Role::Secondary(table) if self.quarantined => (3, table.0),
@@ -109,7 +114,10 @@ impl IndexDef {
         let mut out = vec![FORMAT, role, self.options.structure_number(), self.options.compression as u8];
         put_varint(&mut out, u64::from(table));
         put_varint(&mut out, self.options.node_bytes as u64);
-        self.options.ttl_seconds.iter().for_each(|seconds| put_varint(&mut out, *seconds));
+        if role == 5 {
+            put_varint(&mut out, self.options.ttl_seconds.unwrap_or(0));
+            put_varint(&mut out, self.options.prefix_bytes as u64);
+        }
         put_bytes(&mut out, self.name.as_bytes());
         out
     }
@@ -121,7 +129,7 @@ impl IndexDef {
         }
         let (role, structure, compression) = (r.u8()?, r.u8()?, r.u8()?);
         let table = IndexId(u32::try_from(r.varint()?).ok()?);
-        let (quarantined, counters, expires) = (role == 3, role == 4, role == 5);
+        let (quarantined, counters, has_extras) = (role == 3, role == 4, role == 5);
         let role = match role {
             0 | 4 | 5 => Role::Plain,
             1 => Role::Primary,
@@ -136,8 +144,9 @@ impl IndexDef {
             _ => return None,
         };
         let node_bytes = r.length()?;
-        let ttl_seconds = if expires { Some(r.varint()?) } else { None };
-        let options = IndexOptions { structure, compression, node_bytes, shape, counters, ttl_seconds };
+        let (ttl_seconds, prefix_bytes) = if has_extras { (r.varint()?, r.length()?) } else { (0, 0) };
+        let ttl_seconds = Some(ttl_seconds).filter(|seconds| *seconds > 0);
+        let options = IndexOptions { structure, compression, node_bytes, shape, counters, ttl_seconds, prefix_bytes };
         let name = String::from_utf8(r.bytes()?.to_vec()).ok()?;
         r.is_empty().then_some(Self { id, name, role, options, quarantined })
     }

@@ -205,6 +205,8 @@ pub enum Structure {
 /// let a_day = IndexOptions { structure: Structure::Lsm, ttl_seconds: Some(86_400), ..IndexOptions::default() };
 /// let sessions = db.create_index("sessions", a_day)?; // what is put there is gone a day later, by itself
 /// assert_eq!(sessions.stats().ttl_seconds, 86_400);
+/// let by_device = IndexOptions { structure: Structure::Lsm, prefix_bytes: 8, ..IndexOptions::default() };
+/// db.create_index("readings", by_device)?; // keys begin with a device's number, which is what is asked for
 /// # Ok::<(), trefoil::Error>(())
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -224,6 +226,10 @@ pub struct IndexOptions {
     /// by itself. Plain indexes with [`Structure::Lsm`] only; 1 to [`IndexOptions::TTL_SECONDS_MAX`], fixed at creation. None, the default: never.
     /// None expires sooner; how much later, by which clock, and what readers keep: docs/LIMITS.md. Needs a database of format 10.
     pub ttl_seconds: Option<u64>,
+    /// The filters of its runs know the first so many bytes of keys, beside the keys: a range of which all keys have these in common reads nothing of runs
+    /// that have none. What it takes for keys of the same beginning, a tenant or a device, read some at a time. Plain indexes with [`Structure::Lsm`] only; up
+    /// to 256, fixed at creation; 0, the default: no. Needs a database of format 10.
+    pub prefix_bytes: usize,
 }
 
 /// Sizes of nodes that users may ask for.
@@ -237,6 +243,8 @@ const NODE_BYTES_BUFFERED: usize = 64 * 1024;
 const BETREE_BUDGET_BYTES_MIN: u64 = 4 << 20;
 /// The smallest that tests may.
 const NODE_BYTES_LEAST: usize = tree::node::NODE_BYTES_MIN;
+/// Longest prefix that filters may know.
+const PREFIX_BYTES_MAX: usize = 256;
 
 impl IndexOptions {
     /// The longest [`IndexOptions::ttl_seconds`]: a hundred years.
@@ -290,7 +298,16 @@ impl IndexOptions {
             return Err(self.wrong_node_size());
         }
         let (compression, counters, shape) = (self.compression, self.counters, self.shape);
-        Ok(index::IndexOptions { compression, node_bytes, buffered, counters, shape, ..Default::default() })
+        let prefix_bytes = self.prefix_bytes;
+        Ok(index::IndexOptions {
+            compression,
+            node_bytes,
+            buffered,
+            counters,
+            prefix_bytes,
+            shape,
+            ..Default::default()
+        })
     }
 
     /// The number under which the catalog keeps structure and shape.
@@ -337,7 +354,7 @@ impl IndexOptions {
     /// The oldest format of a database that may have it.
     pub(crate) fn format(&self) -> u32 {
         match self.structure {
-            Structure::Lsm if self.ttl_seconds.is_some() => FORMAT_TTL,
+            Structure::Lsm if self.has_extras() => FORMAT_TTL,
             Structure::Lsm => FORMAT_LSM,
             _ if self.counters => FORMAT_COUNTERS,
             Structure::Betree => FORMAT_BETREE,
@@ -352,8 +369,30 @@ impl IndexOptions {
             return Err(crate::Error::InvalidArgument(why));
         }
         self.check_ttl()?;
+        self.check_prefix()?;
         let small = self.node_bytes != 0 && self.node_bytes < NODE_BYTES_MIN;
         if small && !crate::fuzzing::are_nodes_small() { Err(self.wrong_node_size()) } else { Ok(()) }
+    }
+
+    /// True if it has anything that came with format 10.
+    pub(crate) fn has_extras(&self) -> bool {
+        self.ttl_seconds.is_some() || self.prefix_bytes > 0
+    }
+
+    fn check_prefix(&self) -> Result<()> {
+        let bytes = self.prefix_bytes;
+        if bytes > PREFIX_BYTES_MAX {
+            let why = format!("prefix_bytes is {bytes}; it must be at most {PREFIX_BYTES_MAX}");
+            return Err(crate::Error::InvalidArgument(why));
+        }
+        if bytes > 0 && self.structure != Structure::Lsm {
+            let why = format!(
+                "prefix_bytes with structure {:?}; only indexes with Structure::Lsm have filters of prefixes",
+                self.structure
+            );
+            return Err(Fault::Unsupported(why).into());
+        }
+        Ok(())
     }
 
     fn check_ttl(&self) -> Result<()> {

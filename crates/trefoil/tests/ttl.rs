@@ -12,7 +12,7 @@ use vfs::sim::{Config, Handle, SimDisk, Simulation};
 
 use crate::support::{all, cut, disk, get, open, options, put, simulate, sound};
 
-const TTL: u64 = 600;
+const TTL: u64 = 64;
 const DAY: i64 = 86_400;
 
 fn expiring(ttl_seconds: u64) -> IndexOptions {
@@ -53,12 +53,12 @@ fn rows_expire_for_every_reader_and_not_before_their_time() {
         fill(&db, &index, 0..20);
         pass(TTL / 2);
         put(&db, &index, b"young", b"1", Durability::Sync).unwrap();
-        pass(TTL / 2 - 20);
+        pass(TTL / 2 - 4);
         let before = db.snapshot().unwrap();
         let mut repeatable = db.begin().unwrap();
-        assert_eq!(all(&db, &index).len(), 201, "20 seconds before their time");
+        assert_eq!(all(&db, &index).len(), 201, "four seconds before their time");
         assert_eq!(repeatable.get(&index, &7u32.to_be_bytes()).unwrap(), Some(vec![7; 30]));
-        pass(20 + TTL / 16);
+        pass(4 + TTL / 16);
         assert_eq!(all(&db, &index), [(b"young".to_vec(), b"1".to_vec())]);
         let tx = db.begin().unwrap();
         for n in [0u32, 7, 19, 20, 199] {
@@ -109,9 +109,9 @@ fn the_space_of_what_has_expired_comes_back_by_itself() {
         assert_eq!(db.stats().log.appended_bytes, log);
         fill(&db, &index, 0..100);
         assert_eq!(all(&db, &index).len(), 100, "and goes on");
-        pass(TTL - 10);
+        pass(TTL - 4);
         assert_eq!(all(&db, &index).len(), 100);
-        pass(10 + TTL / 16);
+        pass(4 + TTL / 16);
         assert_eq!(all(&db, &index).len(), 0);
     });
 }
@@ -128,6 +128,7 @@ fn what_has_expired_stays_so_whatever_the_clock_says() {
         pass(TTL + TTL / 16);
         assert_eq!(all(&db, &index).len(), 0);
         fill(&db, &index, 200..210);
+        drop(index);
         sim.shift_unix_time(-DAY);
         let disk = cut(&disk, db);
         let db = open(&disk);
@@ -135,6 +136,7 @@ fn what_has_expired_stays_so_whatever_the_clock_says() {
         assert_eq!(all(&db, &index).len(), 10, "behind a crash");
         db.backup().to("/copy").unwrap();
         db.close().unwrap();
+        drop((db, index));
         sim.shift_unix_time(-DAY);
         for path in ["/db", "/copy"] {
             let db = Database::open(path, options(&disk)).unwrap();
@@ -144,6 +146,7 @@ fn what_has_expired_stays_so_whatever_the_clock_says() {
             pass(TTL + TTL / 16);
             assert_eq!(all(&db, &index).len(), 0, "{path}");
             db.close().unwrap();
+            drop((db, index));
             let read_only = Options { read_only: true, ..options(&disk) };
             let db = Database::open(path, read_only).unwrap();
             assert_eq!(all(&db, &db.index("sessions").unwrap()).len(), 0, "{path}, only read");
@@ -159,18 +162,20 @@ fn a_snapshot_taken_beside_a_tick_keeps_its_moment() {
         let db = open(&disk);
         let index = db.create_index("sessions", expiring(TTL)).unwrap();
         fill(&db, &index, 0..100);
-        pass(TTL - 30);
+        pass(TTL - 8);
         let mut seen = 101;
+        let mut gate = sim.hold("expiry.committed");
         while seen > 0 {
-            let gate = sim.hold("expiry.committed");
             gate.wait_reached();
             let snapshot = db.snapshot().unwrap();
             let read = || snapshot.range(&index, ..).unwrap().collect().unwrap().len();
             seen = read();
-            gate.open();
-            pass(2);
+            // The next one follows at once.
+            std::mem::replace(&mut gate, sim.hold("expiry.committed")).open();
+            pass(1);
             assert_eq!(read(), seen);
         }
+        gate.open();
         db.close().unwrap();
     });
 }
@@ -299,7 +304,7 @@ impl Judge {
 fn history(sim: &Handle) {
     let mut rng = sim.rng();
     let mut disk = SimDisk::new(vfs::sim::DiskConfig::seed(sim.seed()));
-    let ttl = [4, 60, 3600][rng.index(3)];
+    let ttl = [4, 15, 60][rng.index(3)];
     let mut judge =
         Judge { written: Written::new(), gone: BTreeSet::new(), ttl: Duration::from_secs(ttl), slack: Duration::ZERO };
     let mut number = 0;
@@ -333,7 +338,7 @@ fn history(sim: &Handle) {
                 2 => sim.shift_unix_time(-(rng.below(3 * ttl) as i64)),
                 _ => {}
             }
-            vfs::thread::sleep(Duration::from_millis(rng.below(ttl * 150)));
+            vfs::thread::sleep(Duration::from_millis(rng.below(ttl * 100)));
         }
         sound(&db);
         drop(index);

@@ -57,6 +57,8 @@ pub struct Sizes {
     pub counters: bool,
     /// Indexes are emptied now and then.
     pub deserts: bool,
+    /// Plain indexes have a clock, by which nothing expires so soon, and filters of prefixes.
+    pub extras: bool,
 }
 
 /// Seeds below are B-trees: those that documents name do what they did.
@@ -75,6 +77,10 @@ const SHAPES: u64 = 0x005a_be55;
 const DESERTS_FROM: u64 = 3000;
 /// Drawn from a stream of its own, too.
 const DESERTS: u64 = 0x00de_5e27;
+/// In half of the worlds on log-structured merge trees from this seed on plain indexes have all that only they can.
+const EXTRAS_FROM: u64 = 4000;
+/// Drawn from a stream of its own, too.
+const EXTRAS: u64 = 0x00e8_72a5;
 /// The same of counters.
 const COUNTERS: u64 = 0x00c0_0072;
 
@@ -106,6 +112,7 @@ impl Sizes {
         let lsm = seed >= LSMS_FROM && Rng::new(seed ^ LSMS).chance(0.5);
         let shapes = [Shape::Lazy, Shape::Leveled, Shape::Universal];
         let shape = shapes[if lsm && seed >= SHAPES_FROM { Rng::new(seed ^ SHAPES).index(3) } else { 0 }];
+        let extras = lsm && seed >= EXTRAS_FROM && Rng::new(seed ^ EXTRAS).chance(0.5);
         let counters = seed >= BTREES_BELOW && Rng::new(seed ^ COUNTERS).chance(0.5);
         let budget = [256 << 10, 1 << 20, 8 << 20][if whole { 1 + rng.index(2) } else { rng.index(3) }];
         Self {
@@ -128,6 +135,7 @@ impl Sizes {
             shape,
             counters,
             deserts,
+            extras,
         }
     }
 
@@ -164,7 +172,14 @@ impl Sizes {
         }
     }
 
-    /// The options of every index.
+    /// The options of plain indexes.
+    #[must_use]
+    pub fn plain_options(&self) -> IndexOptions {
+        let (ttl_seconds, prefix_bytes) = if self.extras { (Some(3600), 3) } else { (None, 0) };
+        IndexOptions { ttl_seconds, prefix_bytes, ..self.index_options() }
+    }
+
+    /// The options of the indexes of tables.
     #[must_use]
     pub fn index_options(&self) -> IndexOptions {
         IndexOptions {
@@ -211,7 +226,7 @@ impl World {
     /// Opens the database and makes what is not there yet. `extras` is empty.
     pub fn open(disk: Arc<dyn vfs::Vfs>, sizes: &Sizes) -> Result<Self, Error> {
         let db = Database::open("/db", sizes.options(disk))?;
-        let options = sizes.index_options();
+        let options = sizes.plain_options();
         let index_with = |name: &str, options| match db.index(name) {
             Err(Error::NotFound { .. }) => db.create_index(name, options),
             other => other,
@@ -220,7 +235,14 @@ impl World {
         let plain = (0..PLAIN).map(|n| index(&format!("plain{n}"))).collect::<Result<_, _>>()?;
         let wide = sizes.wide.then(|| index("wide")).transpose()?;
         let structure = if options.structure == Structure::Lsm { Structure::Btree } else { options.structure };
-        let of_counters = IndexOptions { counters: true, structure, shape: Shape::default(), ..options };
+        let of_counters = IndexOptions {
+            counters: true,
+            structure,
+            shape: Shape::default(),
+            ttl_seconds: None,
+            prefix_bytes: 0,
+            ..options
+        };
         let counters = sizes.counters.then(|| index_with("counters", of_counters)).transpose()?;
         let journal = index("journal")?;
         let table = match db.table("rows") {

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use base::Result;
+use index::expiry::has_expired;
 use index::merge::Source;
 use index::{Direction, EntryBatch};
 
@@ -25,7 +26,7 @@ impl StrandSource {
         let from = strand.runs.partition_point(|run| range.is_below(&run.info.max_key));
         let past = strand.runs.partition_point(|run| !range.is_above(&run.info.min_key));
         let met = strand.runs.get(from..past).unwrap_or_default().iter();
-        let met = met.filter(|run| run.info.oldest <= look.at && run.info.newest > look.cut).cloned();
+        let met = met.filter(|run| run.info.oldest <= look.at && !has_expired(run.info.newest, look.cut)).cloned();
         let rest = match look.direction {
             Direction::Forward => met.collect(),
             Direction::Backward => met.rev().collect(),

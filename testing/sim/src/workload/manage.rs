@@ -63,7 +63,7 @@ fn create(world: &World, history: &Shared, name: &str, rng: &mut Rng) -> Result<
     let made = if name.starts_with("table") {
         world.db.create_table(name, schema(&world.sizes)).map(Extra::Table)
     } else {
-        world.db.create_index(name, world.sizes.index_options()).map(Extra::Index)
+        world.db.create_index(name, world.sizes.plain_options()).map(Extra::Index)
     };
     note(certain(&made, true));
     let handle = made?;
