@@ -9,6 +9,8 @@
 //! 1. A version never expires before its time: a tick's `through` is read before its clock.
 //! 2. A snapshot's cut is fixed: it follows from the last tick that was committed at or below the snapshot. A tick is known before any
 //!    snapshot can have it, since it is taken before its commit is marked applied.
+//!    Who reads the newest goes by the last tick that is visible, as a snapshot taken now would: were it the last that is taken, he would miss a row
+//!    that a snapshot behind him finds [A17].
 //! 3. Cuts only ascend, from snapshot to snapshot, whatever the clock does.
 //! 4. **What has expired for anybody stays so behind a crash.** The moment that a tick lets readers go by is that of the tick *before*, which was
 //!    durable when this one was written. Whatever is lost of the log, who opens it finds that one, and goes by its moment from the start:
@@ -118,6 +120,13 @@ struct Moments {
     last: Tick,
 }
 
+impl Moments {
+    fn at(&self, ts: CommitTs) -> (CommitTs, CommitTs) {
+        let known = self.cuts.partition_point(|(from, _)| *from <= ts);
+        self.cuts[..known].last().or(self.cuts.first()).copied().unwrap_or_default()
+    }
+}
+
 /// Since when which versions of one index have expired.
 pub struct Expiry {
     ttl_seconds: u64,
@@ -125,7 +134,12 @@ pub struct Expiry {
     moments: EpochCell<Arc<Moments>>,
     /// Held by who replaces `moments`.
     changing: Mutex<()>,
+    /// The newest moment that a snapshot may be taken at.
+    visible: Visible,
 }
+
+/// The newest moment that a snapshot may be taken at.
+pub type Visible = Box<dyn Fn() -> CommitTs + Send + Sync>;
 
 impl std::fmt::Debug for Expiry {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -134,11 +148,17 @@ impl std::fmt::Debug for Expiry {
 }
 
 impl Expiry {
-    /// Of an index whose versions live for so long, and of which no tick is known.
+    /// Of an index whose versions live for so long, and of which no tick is known; whatever is applied is visible.
     #[must_use]
     pub fn new(ttl_seconds: u64) -> Arc<Self> {
+        Self::beside(ttl_seconds, Box::new(|| CommitTs::MAX))
+    }
+
+    /// The same beside others: what is visible is asked for.
+    #[must_use]
+    pub fn beside(ttl_seconds: u64, visible: Visible) -> Arc<Self> {
         let moments = Moments { cuts: vec![(CommitTs::ZERO, CommitTs::ZERO)], last: Tick::default() };
-        Arc::new(Self { ttl_seconds, moments: EpochCell::new(Arc::new(moments)), changing: Mutex::new(()) })
+        Arc::new(Self { ttl_seconds, moments: EpochCell::new(Arc::new(moments)), changing: Mutex::new(()), visible })
     }
 
     /// How long a version lives, in seconds.
@@ -172,25 +192,32 @@ impl Expiry {
     /// The cut of a reader: he sees nothing at or below it.
     #[must_use]
     pub fn cut(&self, at: ReadAt) -> CommitTs {
-        let guard = epoch::pin();
-        let cuts = &self.moments.load(&guard).cuts;
-        let known = match at {
-            ReadAt::Newest => cuts.len(),
-            ReadAt::Snapshot(ts) => cuts.partition_point(|(from, _)| *from <= ts),
-        };
-        known.checked_sub(1).map_or(CommitTs::ZERO, |last| cuts[last].1)
+        match at {
+            ReadAt::Newest => self.newest().1,
+            ReadAt::Snapshot(ts) => self.at(ts).1,
+        }
     }
 
-    /// The highest cut, and from which snapshot on it holds.
+    /// The cut of who reads the newest, and from which snapshot on it holds.
     #[must_use]
     pub fn newest(&self) -> (CommitTs, CommitTs) {
-        self.now().cuts.last().copied().unwrap_or_default()
+        // Behind the cuts: asked before, it may lie below all that are left when these are read. A tick that comes between is simply not there yet.
+        let moments = self.now();
+        vfs::thread::point("expiry.moments_read");
+        let visible = (self.visible)();
+        moments.at(visible)
+    }
+
+    fn at(&self, ts: CommitTs) -> (CommitTs, CommitTs) {
+        let guard = epoch::pin();
+        self.moments.load(&guard).at(ts)
     }
 
     /// The cut that everybody has whom a view knows of, or a higher one.
     #[must_use]
     pub fn cut_of_all(&self, view: &GcView) -> CommitTs {
-        self.cut(ReadAt::Snapshot(view.oldest()))
+        // The view may be older than one by which cuts were forgotten: then nobody has them.
+        self.at(view.oldest()).1.max(self.least())
     }
 
     /// The same without a view: no reader has a lower one.
@@ -214,6 +241,12 @@ impl Expiry {
 
     fn tick_ms(&self) -> u64 {
         (self.ttl_ms() / TICKS_PER_TTL).max(TICK_MS_MIN)
+    }
+
+    /// True if something expires by this tick, or by the one behind it: it is how space comes back.
+    #[must_use]
+    pub fn is_worth_space(&self, tick: &Tick) -> bool {
+        tick.cut > self.now().last.cut || tick.cut_at_its_moment(self.ttl_ms()) > tick.cut
     }
 
     /// The next tick, to be committed: the one before is durable. `through` was the log's end before the clock said `now_ms`. The last one for
@@ -302,6 +335,20 @@ mod tests {
         let again = Expiry::new(10);
         again.restore(Tick::decode(&expiry.now().last.encode()).expect("decodes"));
         assert!(again.cut(ReadAt::Newest) >= ts(99));
+    }
+
+    /// A tick that has its place and is not visible yet is no reader's. Guard: `visible` in [`Expiry::newest`].
+    #[test]
+    fn who_reads_the_newest_is_not_ahead_of_who_takes_a_snapshot() {
+        let visible = Arc::new(std::sync::atomic::AtomicU64::new(0));
+        let asked = visible.clone();
+        let expiry = Expiry::beside(10, Box::new(move || ts(asked.load(std::sync::atomic::Ordering::Acquire))));
+        ticked(&expiry, &[(100, 1000), (200, 1020), (300, 1020)]);
+        assert_eq!((expiry.cut(ReadAt::Newest), expiry.newest()), (ts(0), (ts(0), ts(0))));
+        visible.store(299, std::sync::atomic::Ordering::Release);
+        assert_eq!(expiry.cut(ReadAt::Newest), expiry.cut(ReadAt::Snapshot(ts(299))));
+        visible.store(300, std::sync::atomic::Ordering::Release);
+        assert_eq!(expiry.newest(), (ts(300), ts(99)));
     }
 
     /// Rule 4, by every prefix of the ticks that may be left of a log of which all but the last tick was durable. Guard: `Expiry::restore` goes by

@@ -88,11 +88,6 @@ impl Core {
         if plan.jobs.iter().all(|job| job.attached.is_empty()) {
             self.begin_attached(plan, &sources, late, &upkeep.view)?;
         }
-        // That takes no space.
-        if let Some(runs) = self.expired_runs(plan, &sources, late, &upkeep.view) {
-            self.drop_expired(plan, &runs)?;
-            return Ok(true);
-        }
         if upkeep.tight {
             // What they have written is room for others.
             plan.jobs.retain(|job| !job.attached.is_empty());
@@ -128,6 +123,14 @@ impl Core {
     pub(crate) fn collection(&self, view: GcView, elsewhere: Elsewhere) -> Collection {
         let expired = self.cut_of_all(&view);
         Collection::new(view, elsewhere).of(&self.env.options).expiring(expired)
+    }
+
+    /// Lets runs go of which everything has expired for everybody. True if there were any.
+    pub(crate) fn let_expired_go(&self, plan: &mut Plan, view: &GcView) -> Result<bool> {
+        let (late, sources) = self.late_and_sources();
+        let Some(runs) = self.expired_runs(plan, &sources, late, view) else { return Ok(false) };
+        self.drop_expired(plan, &runs)?;
+        Ok(true)
     }
 
     /// Runs of which everything has expired for everybody, and that no merge has; none if there are none.

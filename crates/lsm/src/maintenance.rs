@@ -1,7 +1,7 @@
 //! Flushes and merges, in bounded steps.
 //!
 //! One call of `maintain` does one of these, the first that has work: (0) a look at what was deleted together
-//! ([`explore`](crate::explore)), unless the call before did that: deletes may come faster than they are looked at, and flushes and merges go on; (1) a piece of a flush; a memtable that has grown is sealed first;
+//! ([`explore`](crate::explore)), unless the call before did that: deletes may come faster than they are looked at, and flushes and merges go on; runs of which all has expired go, which takes no space; (1) a piece of a flush; a memtable that has grown is sealed first;
 //! (2) a piece of the merge that makes attached runs a run; (3) a piece of a merge that was chosen, the smallest one if there are
 //! several ([`jobs`](crate::jobs)); (4) blocks in extents that are mostly free are given up; (5) a look whether anything still lies in a dead span.
 
@@ -42,6 +42,10 @@ impl Core {
         plan.has_looked = looked > 0;
         if looked > 0 {
             return Ok(Progress { entries: looked, more: true });
+        }
+        // Before whatever takes space.
+        if self.let_expired_go(&mut plan, &upkeep.view)? {
+            return Ok(Progress { entries: 1, more: true });
         }
         if self.is_memtable_due() || self.is_memtable_expired(&upkeep.view) {
             self.seal();

@@ -55,8 +55,11 @@ impl Core {
         keys: &[&[u8]],
         found: &mut dyn FnMut(usize, CommitTs, &[u8]),
     ) -> Result<()> {
-        let (cut, at) = (self.cut(at), moment(at));
         let sources = self.sources();
+        vfs::thread::point("lsm.read_listed");
+        // Behind the list: who reads the newest is in no view. Asked for before, the cut may be an old one, by which a put is alive whose delete has expired,
+        // and left the list, by the new one.
+        let (cut, at) = (self.cut(at), moment(at));
         self.counters.add_point_reads(keys.len() as u64);
         let mut best = Best::default();
         for (i, key) in keys.iter().enumerate() {

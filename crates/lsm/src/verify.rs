@@ -46,7 +46,8 @@ impl Core {
         for span in self.dead.copy() {
             let high = span.high.map_or(Bound::Unbounded, Bound::Excluded);
             let range = KeyRange { low: Bound::Included(span.low), high };
-            let mut merge = begin(&self.look(range), &self.sources(), Tombstones::Hide);
+            let sources = self.sources();
+            let mut merge = begin(&self.look(range), &sources, Tombstones::Hide);
             let mut out = EntryBatch::new();
             // What cannot be read was found before.
             while let Ok(more) = merge.fill(&mut out, 256) {

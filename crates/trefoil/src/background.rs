@@ -212,6 +212,10 @@ pub fn evict(engine: &Engine) {
 pub fn upkeep(engine: &Engine, worker: usize, workers: usize) {
     let mut pause = Duration::from_millis(1);
     loop {
+        // Whatever holds up the rest: what expires is how space comes back.
+        if worker == 0 && engine.poison.cause().is_none() {
+            tolerate(engine, engine.keep_time_if_can().map(drop));
+        }
         if engine.draining_waits() {
             if engine.signal.wait(Wake::Stop, HELD_UP) {
                 return;
@@ -362,18 +366,19 @@ impl Engine {
 
     /// One step of the merge lane over every index. True if there is more to do now.
     pub fn upkeep_step(&self) -> base::Result<bool> {
-        // First: on a full disk the rest fails, and what was dropped is how space comes back.
+        // First: on a full disk the rest fails, and what was dropped, or has expired, is how space comes back.
         self.free_dropped()?;
-        let mut more = false;
+        let mut more = self.keep_time_if_can()?;
         for entry in self.kept_up_indexes() {
             more |= self.maintain(&entry)?;
         }
         self.after_upkeep();
-        Ok(more | self.keep_time()?)
+        Ok(more)
     }
 
     /// The same by worker number `worker` of so many, as far as no other one is about it.
     fn upkeep_share(&self, worker: usize, workers: usize) -> base::Result<bool> {
+        let mut more = false;
         if worker == 0 {
             self.free_dropped()?;
         }
@@ -381,7 +386,6 @@ impl Engine {
         entries.retain(|entry| worker == 0 || entry.dropped_at().is_none());
         let first = entries.len() * worker / workers;
         entries.rotate_left(first);
-        let mut more = false;
         for entry in entries {
             if let Some(_in_hand) = InHand::take(&entry.in_hand) {
                 more |= self.maintain(&entry)?;
@@ -389,7 +393,6 @@ impl Engine {
         }
         if worker == 0 {
             self.after_upkeep();
-            more |= self.keep_time()?;
         }
         Ok(more)
     }

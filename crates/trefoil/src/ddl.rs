@@ -150,7 +150,7 @@ impl Engine {
         self.check_unprepared(name, entry.id())?;
         let _rows = self.catalog_rows.lock();
         let mut change: CatalogChange = vec![(catalog::index_key(entry.id()).to_vec(), None)];
-        if entry.index.expiry().is_some() {
+        if entry.def.options.ttl_seconds.is_some() {
             change.push((catalog::clock_key(entry.id()).to_vec(), None));
         }
         let ts = self.commit_catalog(change, Room::Reserve)?;
@@ -254,7 +254,10 @@ impl Engine {
             runs: RunFiles { vfs: self.layout.vfs.clone(), dir: self.layout.runs() },
             basements: self.layout.format >= FORMAT_BASEMENTS,
             read_only: self.options.read_only,
-            expiry: def.options.ttl_seconds.map(Expiry::new),
+            expiry: def.options.ttl_seconds.map(|seconds| {
+                let visible = self.visible.clone();
+                Expiry::beside(seconds, Box::new(move || visible.visible()))
+            }),
         };
         if def.role == Role::Plain && def.id != IndexId::CATALOG && !def.options.counters {
             let runs = Arc::new(RangedRuns {

@@ -1,6 +1,6 @@
 //! The clock that versions expire by ([`index::expiry`]): read now and then, and committed.
 //!
-//! A tick is a row of the catalog, one for each index whose versions expire, all that are due in one commit. So it is logged, replayed, backed up and
+//! A tick is a row of the catalog, one for each index whose versions expire, some that are due in one commit. So it is logged, replayed, backed up and
 //! restored as definitions are, and no state of an index can be met without it. One that brings anything about is followed by another at once:
 //! what a tick says counts from the one behind it on, when it is durable. While nothing in an index can expire its clock stands still.
 //!
@@ -15,6 +15,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use base::{Fault, Result};
+use index::Expiry;
 use vfs::sync::Mutex;
 use vfs::time::Instant;
 
@@ -55,6 +56,12 @@ enum Due {
     AtClose,
 }
 
+/// Their rows have a few hundred bytes each, up to 1.5 KiB, and a record under the least budget 4 KiB.
+const INDEXES_PER_COMMIT: usize = 2;
+
+/// On a full disk a tick that brings nothing about comes so many times while a version lives.
+const SELDOM: u64 = 8;
+
 /// One tick says what the clock is, one that it counts.
 const TICKS: usize = 2;
 
@@ -68,11 +75,11 @@ impl Engine {
         Ok(ticks > 0)
     }
 
-    /// The same before anybody has the database: that it is full, or memory is short, is no reason not to open it.
-    pub fn keep_time_at_open(&self) -> Result<()> {
+    /// The same; that the disk is full, or memory short, keeps nobody from going on.
+    pub fn keep_time_if_can(&self) -> Result<bool> {
         match self.keep_time() {
-            Err(Fault::NoSpace { .. } | Fault::Limit { .. }) => Ok(()),
-            other => other.map(drop),
+            Err(Fault::NoSpace { .. } | Fault::Limit { .. }) => Ok(false),
+            other => other,
         }
     }
 
@@ -84,34 +91,54 @@ impl Engine {
 
     /// True if any clock has ticked.
     fn tick(&self, due: Due) -> Result<bool> {
-        let expires = |entry: &Arc<IndexEntry>| entry.index.expiry().is_some();
-        if !self.names.read().plain.values().any(expires) {
+        let is_wanted = |entry: &&Arc<IndexEntry>| {
+            let is_due = |expiry: &Arc<Expiry>| due == Due::AtClose || expiry.is_due(self.clock.now_ms());
+            entry.index.expiry().is_some_and(is_due) && entry.index.has_unexpired()
+        };
+        if !self.names.read().plain.values().any(|entry| is_wanted(&entry)) {
             return Ok(false);
         }
-        // Who has it may wait for what this thread does beside.
-        let Some(_rows) = self.catalog_rows.try_lock() else { return Ok(false) };
+        let _rows = match due {
+            // Who has it may wait for what this thread does beside.
+            Due::Now => match self.catalog_rows.try_lock() {
+                Some(rows) => rows,
+                None => return Ok(false),
+            },
+            Due::AtClose => self.catalog_rows.lock(),
+        };
         // What was dropped has left the names under the latch.
-        let entries: Vec<_> = self.names.read().plain.values().filter(|entry| expires(entry)).cloned().collect();
+        let entries: Vec<_> = self.names.read().plain.values().filter(is_wanted).cloned().collect();
+        let mut ticked = false;
+        for some in entries.chunks(INDEXES_PER_COMMIT) {
+            ticked |= self.tick_some(some, due)?;
+        }
+        Ok(ticked)
+    }
+
+    /// One commit of the ticks of a few indexes. Beside them little else fits into a record.
+    fn tick_some(&self, entries: &[Arc<IndexEntry>], due: Due) -> Result<bool> {
         let through = self.wal.end().as_commit_ts();
         vfs::thread::point("expiry.log_end");
         let now_ms = self.clock.now_ms();
         let view = self.snapshots.view();
-        let mut ticks = Vec::new();
+        let (mut ticks, mut is_worth, mut is_long) = (Vec::new(), false, false);
         let mut change: CatalogChange = Vec::new();
-        for entry in &entries {
+        for entry in entries {
             let expiry = entry.index.expiry().expect("just looked at");
             expiry.trim(&view);
-            let is_due = due == Due::AtClose || expiry.is_due(now_ms);
-            if is_due && entry.index.has_unexpired() {
-                let tick = expiry.next(through, now_ms, due == Due::AtClose);
-                change.push((catalog::clock_key(entry.id()).to_vec(), Some(tick.encode())));
-                ticks.push((expiry, tick));
-            }
+            let tick = expiry.next(through, now_ms, due == Due::AtClose);
+            is_worth |= expiry.is_worth_space(&tick);
+            is_long |= now_ms >= expiry.last_ms().saturating_add(expiry.ttl_seconds().saturating_mul(1000) / SELDOM);
+            change.push((catalog::clock_key(entry.id()).to_vec(), Some(tick.encode())));
+            ticks.push((expiry, tick));
         }
-        if change.is_empty() {
+        // What others were promised of the log is touched only if space comes back by it. On a full disk now and then all the same: what was written last
+        // expires by a tick behind it.
+        let is_tight = self.log_is_half_full() || (self.is_full() && !is_long);
+        if due == Due::Now && is_tight && !is_worth {
             return Ok(false);
         }
-        // Space comes back by it: on a full disk, too.
+        // Without a wait for others, who may wait for this thread.
         let committed = self.commit_catalog_noting(change, Room::Reserve, |ts| {
             ticks.into_iter().for_each(|(expiry, tick)| expiry.take(ts, tick));
         });

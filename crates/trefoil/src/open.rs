@@ -514,7 +514,7 @@ fn recover(engine: &Arc<Engine>, threads: &Threads, manifest: &Manifest, log_end
     engine.quarantine_noted()?;
     engine.run_checkpoint()?;
     // Nobody reads before what has expired meanwhile is known to have.
-    engine.keep_time_at_open()?;
+    engine.keep_time_if_can()?;
     if engine.options.background {
         for n in 0..lanes.merge {
             threads.start("trefoil-upkeep", engine, move |engine| background::upkeep(engine, n, lanes.merge))?;

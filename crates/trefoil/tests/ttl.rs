@@ -180,6 +180,62 @@ fn a_snapshot_taken_beside_a_tick_keeps_its_moment() {
     });
 }
 
+/// While an earlier commit is applied a tick is not visible: who locks a row and who reads it find the same [A17]. Guard: `visible` in `Expiry::newest`.
+#[test]
+fn a_locking_read_is_not_ahead_of_the_reads_behind_it() {
+    simulate(|sim| {
+        let disk = disk();
+        let db = open(&disk);
+        let index = db.create_index("sessions", expiring(TTL)).unwrap();
+        fill(&db, &index, 0..3);
+        pass(TTL - 4);
+        let key = 1u32.to_be_bytes();
+        let mut gate = sim.hold("expiry.committed");
+        for n in 100u32.. {
+            gate.wait_reached();
+            let stop = sim.hold("commit.logged");
+            let committer = {
+                let (db, index) = (db.clone(), index.clone());
+                crate::support::spawn("committer", move || fill(&db, &index, n..n + 1))
+            };
+            stop.wait_reached();
+            std::mem::replace(&mut gate, sim.hold("expiry.committed")).open();
+            crate::support::sleep(100);
+            let tx = db.begin_with(trefoil::Isolation::ReadCommitted).unwrap();
+            let locked = tx.get_locked(&index, &key, LockMode::Exclusive).unwrap();
+            assert_eq!(tx.get(&index, &key).unwrap(), locked, "round {n}");
+            drop(tx);
+            stop.open();
+            committer.join().unwrap();
+            if get(&db, &index, &key).is_none() {
+                break;
+            }
+        }
+        gate.open();
+        db.close().unwrap();
+    });
+}
+
+/// More indexes than ticks fit into one record under a small budget. Guard: `INDEXES_PER_COMMIT`.
+#[test]
+fn however_many_indexes_expire_all_do() {
+    simulate(|_| {
+        let disk = disk();
+        let small = Options { budget_bytes: 1 << 20, ..options(&disk) };
+        let db = Database::open("/db", small).unwrap();
+        let all_of: Vec<_> =
+            (0..60).map(|n| db.create_index(&format!("sessions {n}"), expiring(TTL)).unwrap()).collect();
+        for index in &all_of {
+            put(&db, index, b"k", b"v", Durability::Sync).unwrap();
+        }
+        pass(TTL / 2);
+        assert!(all_of.iter().all(|index| get(&db, index, b"k").is_some()));
+        pass(TTL);
+        assert!(all_of.iter().all(|index| get(&db, index, b"k").is_none()));
+        db.close().unwrap();
+    });
+}
+
 /// A row that is committed while the clock is read lives its time. Guard: the log's end is read before the clock.
 #[test]
 fn a_row_that_is_committed_beside_a_tick_lives_its_time() {
@@ -201,7 +257,7 @@ fn a_row_that_is_committed_beside_a_tick_lives_its_time() {
     });
 }
 
-/// What expires while nobody has the database open has expired when it is opened, before anybody reads. Guard: `keep_time_at_open`.
+/// What expires while nobody has the database open has expired when it is opened, before anybody reads. Guard: `keep_time_if_can`.
 #[test]
 fn time_passes_while_the_database_is_closed() {
     simulate(|_| {
@@ -215,6 +271,41 @@ fn time_passes_while_the_database_is_closed() {
         let db = open(&disk);
         assert_eq!(all(&db, &db.index("sessions").unwrap()).len(), 0);
         db.close().unwrap();
+    });
+}
+
+/// A disk that is full of what expires has room again when it has. Guard: `keep_time_if_can` comes before whatever fails on a full disk.
+#[test]
+fn a_full_disk_gets_its_space_back_from_what_expires() {
+    simulate(|_| {
+        let disk = SimDisk::new(vfs::sim::DiskConfig { capacity_bytes: 6 << 20, ..vfs::sim::DiskConfig::seed(7) });
+        let db = open(&disk);
+        let index = db.create_index("sessions", expiring(TTL)).unwrap();
+        let beside = db.create_index("beside", IndexOptions { ttl_seconds: None, ..expiring(TTL) }).unwrap();
+        let mut rng = vfs::random::Rng::new(3);
+        let mut write = |index: &Index, n: u32| {
+            let value: Vec<u8> = (0..400).map(|_| rng.below(256) as u8).collect();
+            let mut tx = db.begin()?;
+            (0..20).try_for_each(|i| tx.put(index, &(20 * n + i).to_be_bytes(), &value))?;
+            tx.commit().map(drop)
+        };
+        let mut n = 0;
+        let full = loop {
+            n += 1;
+            if let Err(error) = write(if n % 8 == 0 { &beside } else { &index }, n) {
+                break error;
+            }
+            assert!(n < 5000, "it never was full");
+        };
+        assert!(matches!(full, Error::DiskFull { .. }), "{full}");
+        pass(TTL + TTL / 4);
+        let begun = std::iter::repeat_with(|| {
+            pass(1);
+            write(&index, 1_000_000).is_ok()
+        });
+        assert!(begun.take(60).any(|done| done), "nothing came back: {:?}", stats(&db));
+        assert!(stats(&db).expired_dropped > 0);
+        sound(&db);
     });
 }
 

@@ -149,7 +149,8 @@ impl Transaction {
     /// In the newest committed state, or written by this transaction, if only to delete it.
     fn is_there(&self, entry: &IndexEntry, key: &[u8]) -> Result<bool> {
         let mut there = self.writes.contains(entry.id(), key, Seq::LATEST)?;
-        if !there {
+        // What is there and may expire meanwhile is not there for who has locked the range, and locks no row of it.
+        if !there && entry.index.expiry().is_none() {
             entry.index.get_many(ReadAt::Newest, &[key], &mut |_, _, _| there = true)?;
         }
         Ok(there)
