@@ -132,9 +132,9 @@ impl Engine {
             change.push((catalog::clock_key(entry.id()).to_vec(), Some(tick.encode())));
             ticks.push((expiry, tick));
         }
-        // What others were promised of the log is touched only if space comes back by it. On a full disk now and then all the same: what was written last
+        // What others were promised of the log is touched only if space comes back by it. On a full disk, or with a log that no checkpoint trims, now and then all the same: what was written last
         // expires by a tick behind it.
-        let is_tight = self.log_is_half_full() || (self.is_full() && !is_long);
+        let is_tight = !is_long && (self.log_is_half_full() || self.is_full());
         if due == Due::Now && is_tight && !is_worth {
             return Ok(false);
         }
