@@ -35,7 +35,7 @@ use store::run::{Run, RunMeta, RunWriter};
 use vfs::sync::{Mutex, RwLock};
 
 use crate::{
-    Batch, Cursor, Direction, Index, IndexShape, IndexState, IndexStats, KeyRange, LogGate, Progress, ReadAt,
+    Batch, Cursor, Direction, Expiry, Index, IndexShape, IndexState, IndexStats, KeyRange, LogGate, Progress, ReadAt,
     Reservation, Reserved, Span, Upkeep, VerifyReport, VisitBlock,
 };
 
@@ -294,6 +294,14 @@ impl Index for Ranged {
             }
         }
         self.shared.inner.attach(run, ts);
+    }
+
+    fn expiry(&self) -> Option<&Arc<Expiry>> {
+        self.shared.inner.expiry()
+    }
+
+    fn has_unexpired(&self) -> bool {
+        self.shared.inner.has_unexpired()
     }
 
     fn expect_late(&self, ts: Option<CommitTs>) {

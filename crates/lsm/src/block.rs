@@ -483,7 +483,7 @@ mod tests {
         }
     }
 
-    /// What a look-up in a block costs, in keys that are looked at: what a table of hashes would have to win against (decision 0015).
+    /// What a look-up in a block costs, in keys that are looked at: what a table of hashes would have to win against (decision 0016).
     #[test]
     fn a_search_looks_at_few_keys() {
         let mut rng = vfs::random::Rng::new(11);
