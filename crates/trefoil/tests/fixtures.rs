@@ -412,6 +412,7 @@ fn ttl_needs_format_10() {
     drop(db);
     let db = Database::open(dir.path(), options()).unwrap();
     assert_eq!(db.index("sessions").unwrap().stats().ttl_seconds, 3600);
+    db.drop_index("sessions").unwrap();
     judge(&db, from);
 }
 
