@@ -122,10 +122,13 @@ fn tests() -> Vec<Part> {
     let tests = Work::Cargo(workspace(&["test", "--no-fail-fast"]));
     vec![
         Part { env: &[("TREFOIL_FUZZ_SECONDS", "2")], ..part("tests", tests) },
+        part("simulator", Work::Program("trefoil-sim", &["seeds", "900"])),
         // Of seeds from here on half are log-structured merge trees.
         part("simulator-lsm", Work::Program("trefoil-sim", &["seeds", "300", "2100"])),
         // From here on indexes are emptied and put back, too, in half of the worlds.
         part("simulator-deserts", Work::Program("trefoil-sim", &["seeds", "200", "3000"])),
+        // From here on what is written may expire.
+        part("simulator-ttl", Work::Program("trefoil-sim", &["seeds", "100", "4000"])),
         part("histories", Work::Program("trefoil-histories", &["seeds", "500"])),
         part("crash", Work::Program("trefoil-crash", &["kills", "60"])),
         part("lab-smoke", Work::Program("lab", LAB_SMOKE)),
@@ -162,7 +165,6 @@ fn processes() -> Vec<Part> {
         Part { needs: Some(POSTGRES), env: &[("TREFOIL_POSTGRES", "1")], ..on("postgres", "postgres") },
         Part { needs: Some(MYSQL), env: &[("TREFOIL_MYSQL", "1")], ..on("mysql", "mysql") },
         // No servers: so that both lanes end at about the same time.
-        part("simulator", Work::Program("trefoil-sim", &["seeds", "1400"])),
         Part { env: &[("RUSTFLAGS", "--cfg crossbeam_loom")], ..part("epoch-model", model) },
     ]
 }
