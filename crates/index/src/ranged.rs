@@ -2,15 +2,15 @@
 //!
 //! It owns the list of ranges {low, high, timestamp} that commits have deleted ([`Ranged::delete_ranges`]). Steps of one:
 //! 1. The commit puts it in the list, behind what it has put itself and before it is marked applied. From now on every read leaves out what the list hides
-//!    ([`list::List::hides`], the one rule), and cursors hop over the range. Listed first, a reader of the newest would miss, in between, a key that the commit
+//!    (`List::hides` in `list`, the one rule), and cursors hop over the range. Listed first, a reader of the newest would miss, in between, a key that the commit
 //!    deletes and puts anew: the old version is hidden, the new one not there; so a locking read would pass over a row that was there before and is there behind.
-//! 2. Once the commit is applied and the log durable to it, the drain ([`drain`]) looks through the range as of its timestamp and writes a run
+//! 2. Once the commit is applied and the log durable to it, the drain (`drain`) looks through the range as of its timestamp and writes a run
 //!    file of deletes, a piece at a time. Each is attached at the timestamp of the range, as a commit of as many deletes would have been, and
 //!    the range shrinks by what it says.
 //!    The drain begins a file only while the structure has few runs, and gives way to its upkeep at every other step.
 //! 3. The structure drains the runs in its own way. The range stays listed for those who hop until it has.
 //!
-//! A checkpoint names what is not drained before the structure's state ([`state`]); replay lists again what lies above F, and
+//! A checkpoint names what is not drained before the structure's state (`state`); replay lists again what lies above F, and
 //! draining twice changes nothing: what is deleted by then is not found alive.
 //!
 //! Invariants:
