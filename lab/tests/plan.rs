@@ -289,15 +289,21 @@ fn in_miniature(number: usize, rows: &[&str]) {
 }
 
 /// The same with its rows on servers, which are not on every machine: the part `lab-servers` asks for it. `rows` are those of
-/// the pinned packages; of `others`, each a version and its row, what cannot be had is skipped. To fetch these takes minutes: with
-/// TREFOIL_VERSIONS only.
+/// the pinned packages; of `others`, each a version and its row, what cannot be had is skipped. A plan that has such fetches them, for
+/// minutes: with TREFOIL_VERSIONS only.
 fn on_servers(number: usize, rows: &[&str], others: &[(&str, &str)]) {
     if std::env::var_os("TREFOIL_SERVERS").is_none() {
         return;
     }
     let repository = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut rows = rows.to_vec();
-    let others = if std::env::var_os("TREFOIL_VERSIONS").is_some() { others } else { &[] };
+    if !others.is_empty() && std::env::var_os("TREFOIL_VERSIONS").is_none() {
+        let _ = writeln!(
+            std::io::stderr(),
+            "skipped: seed-{number:03} on servers: it fetches versions, set TREFOIL_VERSIONS=1"
+        );
+        return;
+    }
     for (version, row) in others {
         let output = lab(repository, &["fetch", version]);
         match output.status.success() {
