@@ -143,6 +143,15 @@ pub fn list_targets() -> Result<(), Failure> {
     Ok(())
 }
 
+/// `lab list --plans`.
+pub fn list_plans() -> Result<(), Failure> {
+    for (name, title) in crate::run::plan::studies::all() {
+        println!("{name}  {title}");
+    }
+    println!("\nlab run NAME --dry-run tells what one would do, --scale mini does it in less than a minute");
+    Ok(())
+}
+
 /// `lab list`.
 pub fn list(dir: Option<&Path>) -> Result<(), Failure> {
     let none_yet = |dir: &Path| {

@@ -14,7 +14,7 @@ mod serve;
 mod sysbench;
 mod tpcc;
 
-pub use endure::{Endure, Proof};
+pub use endure::{Bounds, Endure, Proof};
 pub use fetch::Fetch;
 pub use flame::Flame;
 pub use plan::Plan;
@@ -36,7 +36,7 @@ Start here:
   lab run ibench --target trefoil --rows 10m        the insert benchmark, all steps
   lab run sysbench --tests point-query,update-one   tests on 8 tables and on 1, with 1, 8 and 48 clients
   lab run tpcc --warehouses 1                       orders and payments a minute, conditions checked
-  lab run plans/seed-000.toml --scale mini          a study: targets, configurations and workloads of one file
+  lab run seed-000 --scale mini                     a study: targets, configurations and workloads of one file
   lab compare bench-results/latest                  better, worse, same or unclear, with intervals
   lab report bench-results/latest -o report.html    one self-contained page
   lab endure soak --out soak --budget 256m          half an hour close to the highest rate, and a verdict
@@ -82,6 +82,9 @@ pub enum Command {
         /// List what a target may be instead, and the parameters of trefoil
         #[arg(long, conflicts_with = "dir")]
         targets: bool,
+        /// List the plans that are built in instead
+        #[arg(long, conflicts_with_all = ["dir", "targets"])]
+        plans: bool,
     },
     /// Show plan, environment and results of one run
     Show {

@@ -87,6 +87,7 @@ fn main() -> ExitCode {
         },
         cli::Command::Report { runs, output, gallery } => browse::report(&runs, output.as_deref(), gallery.as_deref()),
         cli::Command::List { targets: true, .. } => browse::list_targets(),
+        cli::Command::List { plans: true, .. } => browse::list_plans(),
         cli::Command::List { dir, .. } => browse::list(dir.as_deref()),
         cli::Command::Show { run, format } => browse::show(&run, format),
         cli::Command::Doctor { dir, strict } => doctor::doctor(&dir, strict),

@@ -49,6 +49,18 @@ impl Failure {
         }
     }
 
+    /// What another process of this program ended with.
+    pub fn of_code(code: u8, text: String) -> Failure {
+        match code {
+            USAGE => Failure::Usage(text),
+            REGRESSION => Failure::Regression(text),
+            VIOLATED => Failure::Violated(text),
+            SLA_MISSED => Failure::SlaMissed(text),
+            INTERRUPTED => Failure::Interrupted(text),
+            _ => Failure::Failed(text),
+        }
+    }
+
     /// A file or folder could not be used.
     pub fn io(what: &str, path: &std::path::Path, error: &std::io::Error) -> Failure {
         Failure::Failed(format!("cannot {what} {}: {error}", path.display()))

@@ -2,7 +2,8 @@
 //!
 //! 1. Every file can be read and has this lab's schema.
 //! 2. Each step belongs to a target, a case and a step of the plan, and its file has its turn's name.
-//! 3. Within a step, statements, histogram, classes and series count the same; rates are what was done by time.
+//! 3. Within a step, statements, histogram, classes and series count the same, series of clients add up to that of all; rates are what
+//!    was done by time.
 //! 4. `results.json` holds exactly the results of the steps, and medians that follow from them.
 //! 5. A run that is done has every turn, and every turn every step.
 //! 6. All targets hold the same rows after the same step.
@@ -12,6 +13,7 @@
 use std::fs;
 use std::path::Path;
 
+use lab_measure::Series;
 use lab_measure::record::StepRecord;
 use lab_measure::result::{Repeat, SCHEMA, StepResult};
 use lab_workload::Case;
@@ -84,6 +86,10 @@ fn of_step(record: &RunRecord, name: &str, step: &StepRecord) -> Vec<String> {
         );
         let by_second = step.series.get(kind).map(|series| series.counts.iter().sum::<u64>());
         say(by_second != Some(kept.amount), format!("{} of {kind}, second by second {by_second:?}", kept.amount));
+        let mut of_clients = Series::default();
+        step.by_client.iter().filter_map(|client| client.get(kind)).for_each(|series| of_clients.merge(series));
+        let adds_up = step.by_client.is_empty() || step.series.get(kind) == Some(&of_clients);
+        say(!adds_up, format!("{kind} of all clients, second by second, is not the sum of theirs"));
     }
     let throughput = &result.throughput;
     if let (Some(rows), Some(secs), Some(rate)) = (throughput.rows, throughput.secs, throughput.ips_av) {

@@ -41,12 +41,13 @@ fn a_sound_folder_is_sound_and_each_contradiction_is_found() {
     assert_eq!(sound.status.code(), Some(0), "{}", text(&sound.stdout));
     assert!(text(&sound.stdout).contains("16 steps, 24 results, done: sound"), "{}", text(&sound.stdout));
     let step = "steps/t01-c01-r01-02-li1.json";
-    let changes: [(&str, Change, &str); 9] = [
+    let changes: [(&str, Change, &str); 10] = [
         (step, |step| step["schema"] = "trefoil-lab/0".into(), "schema trefoil-lab/0"),
         (step, |step| step["result"]["step"] = "l.i7".into(), "step l.i7 is none of the plan"),
         (step, |step| step["result"]["target"] = "trefoil".into(), "its name is not that of its target"),
         (step, |step| step["histograms"]["insert"]["statements"] = 3.into(), "3 insert statements"),
         (step, |step| step["series"]["delete"]["counts"] = vec![1].into(), "second by second Some(1)"),
+        (step, |step| step["by_client"][0]["delete"]["counts"] = vec![1].into(), "delete of all clients"),
         (step, |step| step["result"]["ips_av"] = 7.into(), "are not 7 rows/s"),
         (step, |step| step["result"]["rows"] = 9.into(), "Some(9.0) rows"),
         (step, |step| step["result"]["checksum"] = "0".into(), "holds other rows"),

@@ -283,27 +283,32 @@ fn what_cannot_be_had_is_one_line_and_a_violation_is_code_4() {
 
 /// Runs a study in miniature, without servers.
 fn in_miniature(number: usize, rows: &[&str]) {
-    let (said, took) = at_scale(number, "test", rows);
+    let (said, took) = at_scale(number, "test", rows, None);
     assert!(!said.contains("not to be had"), "{said}");
     assert!(took < Duration::from_secs(60), "{took:?}");
 }
 
-/// The same with its rows on servers, which are not on every machine: the part `lab-servers` asks for it. `rows` are those of
-/// the pinned packages; of `others`, each a version and its row, what cannot be had is skipped. A plan that has such fetches them, for
-/// minutes: with TREFOIL_VERSIONS only.
-fn on_servers(number: usize, rows: &[&str], others: &[(&str, &str)]) {
+/// The same on two engines of one MariaDB, whose rows are `engines` in every table that has servers' rows at all: the part
+/// `lab-servers` asks for it.
+fn on_servers(number: usize, engines: [&str; 2], rows: &[&str]) {
     if std::env::var_os("TREFOIL_SERVERS").is_none() {
+        return;
+    }
+    let rows: Vec<&str> = rows.iter().copied().chain(engines).collect();
+    let (said, took) = at_scale(number, "servers", &rows, Some(engines));
+    assert!(!said.contains("not to be had"), "{said}");
+    let _ = writeln!(std::io::stderr(), "seed-{number:03} on two engines of a server: {:.0} s", took.as_secs_f64());
+    assert!(took < Duration::from_secs(60), "{took:?}");
+}
+
+/// At `mini`, which is for a machine that has everything: `rows` are those of the pinned packages; of `others`, each a version and its
+/// row, what cannot be had is skipped. They are fetched, for minutes: with TREFOIL_VERSIONS only.
+fn with_versions(number: usize, rows: &[&str], others: &[(&str, &str)]) {
+    if ["TREFOIL_SERVERS", "TREFOIL_VERSIONS"].iter().any(|name| std::env::var_os(name).is_none()) {
         return;
     }
     let repository = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut rows = rows.to_vec();
-    if !others.is_empty() && std::env::var_os("TREFOIL_VERSIONS").is_none() {
-        let _ = writeln!(
-            std::io::stderr(),
-            "skipped: seed-{number:03} on servers: it fetches versions, set TREFOIL_VERSIONS=1"
-        );
-        return;
-    }
     for (version, row) in others {
         let output = lab(repository, &["fetch", version]);
         match output.status.success() {
@@ -315,14 +320,15 @@ fn on_servers(number: usize, rows: &[&str], others: &[(&str, &str)]) {
             }
         }
     }
-    let (_, took) = at_scale(number, "mini", &rows);
+    let (_, took) = at_scale(number, "mini", &rows, None);
     let _ = writeln!(std::io::stderr(), "seed-{number:03} at mini, on servers: {:.0} s", took.as_secs_f64());
     // A minute on a machine that does nothing else; here other parts are beside it.
     assert!(took < Duration::from_secs(120), "{took:?}");
 }
 
-/// Runs a study: every table is there, with every column and every cell; the page is written. Returns what was said, and the time.
-fn at_scale(number: usize, scale: &str, rows: &[&str]) -> (String, Duration) {
+/// Runs a study: every table is there, with every column and every cell; the page is written. A table that has one of two engines has
+/// the other, and each column of the study is in such a table. Returns what was said, and the time.
+fn at_scale(number: usize, scale: &str, rows: &[&str], engines: Option<[&str; 2]>) -> (String, Duration) {
     let dir = tempfile::tempdir().unwrap();
     // PostgreSQL is started for another user, who has to be able to enter.
     std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
@@ -345,7 +351,11 @@ fn at_scale(number: usize, scale: &str, rows: &[&str]) -> (String, Duration) {
             assert_eq!(cells.len(), columns + 1, "{title}: {line}");
             assert!(cells.iter().all(|cell| !cell.trim().is_empty()), "{title}: {line}");
         }
-        assert!(of_table.count() > 2, "{title} has no row: {printed}");
+        assert!(of_table.clone().count() > 2, "{title} has no row: {printed}");
+        if let Some(engines) = engines {
+            let has = engines.map(|engine| of_table.clone().any(|line| line.contains(engine)));
+            assert!(has == [true; 2] || title.contains("Slow SSD"), "{title}: {has:?} of {engines:?}: {printed}");
+        }
     }
     let said = format!("{printed}{}", text(&output.stderr));
     rows.iter().for_each(|row| assert!(said.contains(row), "{row}: {said}"));
@@ -386,9 +396,10 @@ fn fourteen_configurations_in_miniature() {
 
 #[test]
 fn versions_and_scans_on_servers() {
-    on_servers(
+    on_servers(0, ["| mariadb ", "| mariadb-trefoil "], &["2+3+4", "Mcpu/o"]);
+    with_versions(
         0,
-        &["mariadb ", "trefoil.btree", "trefoil.betree", "2+3+4", "Mcpu/o", "8.0.3 not to be had: no source of"],
+        &["mariadb ", "mariadb-trefoil ", "trefoil.btree", "trefoil.betree", "8.0.3 not to be had: no source of"],
         &[
             ("mysql@5.5", "mysql-5.5 "),
             ("mysql@9.7", "mysql-9.7 "),
@@ -402,12 +413,14 @@ fn versions_and_scans_on_servers() {
 
 #[test]
 fn contention_on_servers() {
-    on_servers(1, &["QPS ratio: 1 table by 8 tables", "hot-points", "inno-mariadb"], &[]);
+    on_servers(1, ["myrocks", "inno-mariadb"], &["QPS ratio: 1 table by 8 tables", "hot-points"]);
+    with_versions(1, &["QPS ratio: 1 table by 8 tables", "hot-points", "myrocks", "inno-mariadb"], &[]);
 }
 
 #[test]
 fn engines_and_redo_logs_on_servers() {
-    on_servers(
+    on_servers(2, ["Rocks.def10.kmin.apr", "InnoDB-MariaDB.redo4"], &["Trefoil.lsm.kmin.apr"]);
+    with_versions(
         2,
         &["InnoDB-MariaDB.redo4", "InnoDB-MariaDB.redo32", "Trefoil.lsm.nokmin.apr", "Trefoil.betree.zlib"],
         &[],
@@ -416,23 +429,20 @@ fn engines_and_redo_logs_on_servers() {
 
 #[test]
 fn orders_by_cores_on_servers() {
-    on_servers(
+    on_servers(3, ["| mariadb 2c", "| mariadb-trefoil 2c"], &["the best number of sessions"]);
+    with_versions(
         3,
-        &["mariadb 2c 1w 2 cores", "trefoil.btree 2c 1w 1 cores", "rocksdb not to be had: "],
+        &["mariadb 2c 1w 2 cores", "mariadb-trefoil 2c 1w 2 cores", "rocksdb not to be had: "],
         &[("mysql@9.7", "mysql-9.7 2c 1w 1 cores"), ("postgres", "postgres 2c 1w 1 cores")],
     );
 }
 
 #[test]
 fn configurations_on_servers() {
-    on_servers(
+    on_servers(4, ["maria.base", "trefoil-maria.base"], &["no-op: one buffer pool and one page cleaner since 10.5"]);
+    with_versions(
         4,
-        &[
-            "maria.base",
-            "maria.a13",
-            "innodb_log_file_size=32M",
-            "no-op: one buffer pool and one page cleaner since 10.5",
-        ],
+        &["maria.base", "maria.a13", "trefoil-maria.base", "innodb_log_file_size=32M"],
         &[("mysql@9.7", "my9.7.a13"), ("postgres", "postgres.base")],
     );
 }

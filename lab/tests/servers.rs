@@ -74,6 +74,7 @@ fn the_insert_benchmark_on_servers() {
             assert_eq!(result.get(key).is_some(), there, "{key} {result}");
         }
         assert!(!of_server || result["data_bytes"].as_f64().unwrap() > 0.0, "{result}");
+        assert!(!of_server || result["gc_debt"].is_number(), "{result}");
         let latency = if step.starts_with('q') { "query_p99_us" } else { "insert_p99_us" };
         assert!(step == "l.x" || result[latency].as_f64().unwrap() > 0.0, "{result}");
     }
@@ -194,6 +195,7 @@ fn tpcc_on(targets: &[&str], clients: &str) {
         let is_timed = ["run", "snapshot"].contains(&result["step"].as_str().unwrap());
         assert!(!is_timed || result["tpm"].as_f64().unwrap() > 0.0, "{result}");
         assert!(!is_timed || result["retries"].as_f64().is_some(), "{result}");
+        assert!(!is_timed || result["gc_debt"].is_number(), "{result}");
     }
     // Every row of the load is as the plan has it, on all of them: `run` compares the checksums, and says where they differ.
     let log = std::fs::read_to_string(dir.path().join("run/log.txt")).unwrap_or_default();

@@ -66,8 +66,9 @@ pub struct StepRecord {
     pub paced_at: Option<u64>,
     /// Per-second series by kind, all clients.
     pub series: BTreeMap<String, Series>,
-    /// Per-second series by kind, the first client.
-    pub first_client: BTreeMap<String, Series>,
+    /// The same of each client. Records from before this was kept have none.
+    #[serde(default)]
+    pub by_client: Vec<BTreeMap<String, Series>>,
     /// Histograms by kind, all clients.
     pub histograms: BTreeMap<String, KeptKind>,
     /// Histograms by kind of transaction, where a workload has several.

@@ -13,6 +13,7 @@
 //! | [`summary`] | the tables over all steps |
 //! | [`section`] | one step |
 //! | [`tenths`] | a rate in tenths of a step |
+//! | [`clients`] | the clients of a step, each by itself |
 //! | [`flame`] | flame graphs of sampled repetitions |
 //! | [`levels`] | log-structured merge trees in a step |
 //! | [`appendix`] | environment, configuration, counters |
@@ -26,6 +27,7 @@ use lab_measure::record::StepRecord;
 
 pub mod appendix;
 pub mod chart;
+pub mod clients;
 pub mod colour;
 pub mod contention;
 pub mod flame;

@@ -5,6 +5,7 @@ use lab_measure::formula::COLUMN_NAMES;
 use lab_measure::histogram::{CLASS_NAMES, Classes};
 
 use crate::chart::{self, Fold, SHARES, Trace};
+use crate::clients;
 use crate::colour;
 use crate::html::{Table, anchor, coloured, escaped, rate, short, size, time_us};
 use crate::levels;
@@ -42,6 +43,7 @@ pub fn section(lines: &Lines<'_>, step: &str) -> String {
     out.push_str(&bars(lines, step));
     out.push_str(&over_time(lines, step));
     out.push_str(&tenths::part(lines, step));
+    out.push_str(&clients::part(lines, step));
     for kind in [Kind::Query, Kind::Insert, Kind::Delete] {
         out.push_str(&responses(lines, step, kind));
     }
@@ -80,7 +82,7 @@ fn bars(lines: &Lines<'_>, step: &str) -> String {
 }
 
 /// Every second that was complete; the last part of a second would look like a drop.
-fn complete<T: Copy>(values: &[T], entry: &Entry<'_>) -> Vec<T> {
+pub(crate) fn complete<T: Copy>(values: &[T], entry: &Entry<'_>) -> Vec<T> {
     let secs = entry.record.result.throughput.secs.unwrap_or(0.0) as usize;
     values[..secs.min(values.len())].to_vec()
 }

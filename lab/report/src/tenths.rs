@@ -7,7 +7,7 @@ use crate::html::{Table, rate};
 use crate::lines::Lines;
 
 /// Seconds below which a tenth is none.
-const LEAST_SECS: usize = 10;
+pub(crate) const LEAST_SECS: usize = 10;
 /// Rates that so many percent of the seconds reach.
 const PERCENTS: [f64; 5] = [50.0, 75.0, 90.0, 95.0, 99.0];
 
@@ -15,30 +15,48 @@ const PERCENTS: [f64; 5] = [50.0, 75.0, 90.0, 95.0, 99.0];
 #[must_use]
 pub fn part(lines: &Lines<'_>, step: &str) -> String {
     let mut out = String::new();
-    for (kind, what) in [(Kind::Query, "queries/s"), (Kind::Insert, "inserts/s"), (Kind::Delete, "deletes/s")] {
+    for kind in [Kind::Query, Kind::Insert, Kind::Delete] {
         let mut rows = Vec::new();
         for (line, entry) in lines.with(step) {
             let secs = entry.record.result.throughput.secs.unwrap_or(0.0) as usize;
             let Some(series) = entry.record.series_of(kind) else { continue };
             let counts = &series.counts[..secs.min(series.counts.len())];
             if counts.len() >= LEAST_SECS {
-                let tenths = means(counts).map(rate).into_iter();
-                let low = PERCENTS.map(|percent| rate_percentile(counts, percent).map(rate).unwrap_or_default());
-                rows.push((line.name.clone(), tenths.chain(low).collect::<Vec<String>>()));
+                rows.push((line.name.clone(), cells(counts)));
             }
         }
         if rows.is_empty() {
             continue;
         }
-        let tenths = (1..=10).map(|tenth| format!("{tenth}/10"));
-        let low = PERCENTS.map(|percent| format!("{percent} % reach"));
-        let headings: Vec<String> = std::iter::once("target".to_owned()).chain(tenths).chain(low).collect();
+        let headings: Vec<String> = std::iter::once("target".to_owned()).chain(headings()).collect();
         let headings: Vec<&str> = headings.iter().map(String::as_str).collect();
-        let mut table = Table::new(&format!("{what} in each tenth of the step, and in most of its seconds"), &headings);
+        let caption = format!("{} in each tenth of the step, and in most of its seconds", unit(kind));
+        let mut table = Table::new(&caption, &headings);
         rows.into_iter().for_each(|(name, cells)| table.plain_row(&name, cells));
         out.push_str(&table.finished());
     }
     out
+}
+
+/// What is counted a second.
+pub(crate) fn unit(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Query => "queries/s",
+        Kind::Insert => "inserts/s",
+        Kind::Delete => "deletes/s",
+    }
+}
+
+/// Of [`cells`].
+pub(crate) fn headings() -> impl Iterator<Item = String> {
+    let tenths = (1..=10).map(|tenth| format!("{tenth}/10"));
+    tenths.chain(PERCENTS.map(|percent| format!("{percent} % reach")))
+}
+
+/// A series of at least ten seconds.
+pub(crate) fn cells(counts: &[u64]) -> Vec<String> {
+    let low = PERCENTS.map(|percent| rate_percentile(counts, percent).map(rate).unwrap_or_default());
+    means(counts).map(rate).into_iter().chain(low).collect()
 }
 
 /// Means of ten parts of a series of at least ten seconds, which differ by a second at most.

@@ -26,6 +26,8 @@ fn the_page_holds_every_part() {
         "21 columns",
         "queries/s in each tenth of the step, and in most of its seconds",
         "99 % reach",
+        "qr100: queries/s of each client, second by second: trefoil",
+        "qr100: worst query of each client in each second, µs: trefoil",
         "prefers-color-scheme: dark",
         "@media print",
         "Appendix",
@@ -67,6 +69,32 @@ fn cells_are_coloured_by_the_rules() {
     assert_eq!(cells, [mib(2), mib(1), mib(3), mib(1), mib(6), mib(2), "3.00".into()], "{causes}");
     assert!(row("slowed down", "trefoil").contains("<td>gc</td><td>200</td><td>1.50</td><td>20.5</td>"));
     assert!(row("Background", "target").contains("<td class=\"gray\">200</td>"));
+}
+
+#[test]
+fn each_client_has_its_rates_and_one_alone_has_none() {
+    let html = page(&[fixture()]);
+    let caption =
+        "trefoil, queries/s of each client in each tenth of the step, and in most of its seconds</figcaption>";
+    let table = html.split_once(caption).expect("a table").1.split_once("</table>").unwrap().0;
+    let cells = |client: u32| -> Vec<&str> {
+        let row = table
+            .split_once(&format!("<th scope=\"row\">{client}</th>"))
+            .expect("a row")
+            .1
+            .split_once("</tr>")
+            .unwrap()
+            .0;
+        row.split("<td>").skip(1).map(|cell| cell.split_once("</td>").unwrap().0).collect()
+    };
+    // In all, ten tenths, and five rates; the second client does nothing in the first six of twelve seconds.
+    let (first, second) = (cells(1), cells(2));
+    assert_eq!((first.len(), second.len()), (16, 16), "{table}");
+    assert!(second[1..6].iter().all(|rate| *rate == "0.000") && second[6..11] == first[6..11], "{table}");
+    assert_eq!(second[15], "0.000", "99 % of the seconds");
+    let mut alone = fixture();
+    alone.steps.iter_mut().for_each(|record| record.by_client.truncate(1));
+    assert!(!page(&[alone]).contains("<h3>Clients</h3>"));
 }
 
 #[test]

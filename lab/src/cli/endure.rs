@@ -26,16 +26,21 @@ versions of the last two thirds grows by no more than five seconds of deletes le
 (one a second), (2) inserts at least 0.9 times as fast as (1), and its table has 0.9 to 1.1 times as many rows as that of (1), each on
 average over its seconds: rates are compared at equal mean size.
 
-soak: (1) the highest rate; (2) --share percent of it, with a snapshot held open from the first second and the disk as small as makes
-it --full percent full at the end. Conditions: the rate is kept, 99.9 % of the inserts are back within 20 ms of when they were due, none
-takes longer than 100 ms, 99 % of the seconds reach 0.7 times the average, the disk is as full at the end as asked within 10
-percent, and resident memory grew at its peak, the fill included, by the budget and 5 % of it, 32 MiB at least.
+soak: (1) the highest rate; (2) --share percent of it, with a snapshot held open from the first second, the rows that it sees deleted
+bit by bit by somebody else, and the disk --full percent full all the time: what the data leave of that is ballast. Conditions: the rate
+is kept, 99.9 % of the inserts are back within 20 ms of when they were due, none takes longer than 100 ms, 99 % of the seconds reach
+0.7 times the average, the disk is never emptier than asked (5 percent aside), resident memory grew at its peak, the fill included, by
+the budget and 5 % of it, 32 MiB at least, the snapshot sees at the end what it saw at the beginning, and, behind the last second of each
+part, with the snapshot still held, ranges and look-ups by key are at least half as fast as behind (1). An insert writes at most 2 times the
+bytes and takes at most 1.5 times the processor time of (1), driver included. --ranges, --points, --bytes-a-row and --cpu-a-row are
+bounds of your own in place of those last four.
 
-Neither covers bytes written and processor time a row, ranges, and look-ups by key. What was not measured is a condition missed.
+Each part runs in a process of its own, and ends with a check of all rows and index entries; a part that fails it is code 4. What was not
+measured is a condition missed.
 
 Each second is a line of seconds.tsv. The same command with the same --out goes on with an interrupted proof: parts that are done are
-kept, the one that was under way begins again, since what is asked is that long without a break; another build, host or process beside it is refused. verdict.json has the conditions; the
-code is 3 if one of them does not hold.
+kept, the one that was under way begins again, since what is asked is that long without a break; another build, host or process beside
+it is refused. verdict.json has the conditions; the code is 3 if one of them does not hold.
 
 Examples:
   lab endure gc-debt --out gc-debt --budget 256m
@@ -68,7 +73,33 @@ pub struct Endure {
     /// Of a soak, percent of the highest rate
     #[arg(long, default_value_t = 95, value_name = "PERCENT", value_parser = clap::value_parser!(u64).range(1..=100))]
     pub share: u64,
-    /// Of a soak, percent of the disk that are full at the end
+    /// Of a soak, percent of the disk that are full
     #[arg(long, default_value_t = 85, value_name = "PERCENT", value_parser = clap::value_parser!(u64).range(1..=99))]
     pub full: u64,
+    /// Of a soak, length of the ranges, and of the look-ups, behind each part
+    #[arg(long, default_value_t = 10, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
+    pub read_seconds: u64,
+    /// Of a soak, the bounds in place of those by its first part
+    #[command(flatten)]
+    pub bounds: Bounds,
+    /// The part that this process runs
+    #[arg(long, hide = true)]
+    pub part: Option<String>,
+}
+
+/// What a soak is held to, where it is not what its first part found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Args, Serialize, Deserialize)]
+pub struct Bounds {
+    /// The most bytes that an inserted row writes
+    #[arg(long, value_name = "BYTES")]
+    pub bytes_a_row: Option<f64>,
+    /// The most processor time that an inserted row takes, driver included, in microseconds
+    #[arg(long, value_name = "MICROSECONDS")]
+    pub cpu_a_row: Option<f64>,
+    /// The least ten-row ranges a second, one thread
+    #[arg(long, value_name = "N")]
+    pub ranges: Option<f64>,
+    /// The least look-ups by key a second, one thread
+    #[arg(long, value_name = "N")]
+    pub points: Option<f64>,
 }

@@ -8,22 +8,22 @@ use super::Format;
 
 /// What follows the help of `lab run`.
 pub const AFTER_HELP: &str = "\
-A plan is a file of targets, configurations, workloads and tables; plans/ has five, and lab/REFERENCE.md every key. Targets
-take turns within a workload and workloads within a repetition. Each turn that is done is kept: the same command with
+A plan is a file of targets, configurations, workloads and tables; five are built in (lab list --plans), and lab reference tells
+every key. Targets take turns within a workload and workloads within a repetition. Each turn that is done is kept: the same command with
 --resume FOLDER goes on with the first one that is not. A target that cannot be had is named with the reason, and the plan
 goes on; the code at the end is still 0, or 1 with --require-targets, or where no target at all could be had. A target that
 fails or violates an invariant is not run any further; the plan goes on, and ends with code 1 or 4.
 
 Examples:
-  lab run plans/seed-000.toml --dry-run             what would be run, and how long it would take
-  lab run plans/seed-000.toml --scale mini          all of it in less than a minute
-  lab run plans/seed-000.toml --resume bench-results/latest";
+  lab run seed-000 --dry-run                what would be run, and how long it would take
+  lab run seed-000 --scale mini             all of it in less than a minute
+  lab run my-plan.toml --resume bench-results/latest";
 
 /// Options of `lab run plan.toml`.
 #[derive(Clone, Debug, Args)]
 pub struct Plan {
-    /// The plan's file
-    #[arg(value_name = "PLAN.toml")]
+    /// The plan's file, or the name of one that is built in
+    #[arg(value_name = "PLAN")]
     pub file: Option<PathBuf>,
 
     /// Another size that the plan has, for example mini

@@ -16,6 +16,7 @@ the order given. Tests of today, in order:
   points-covered-pk -notcovered-pk range-covered-pk -notcovered-pk, the same with -si on the index of k
   delete insert
 A number behind a dot is rows of a range or keys of a list; any other can be given, and without one all of today's run.
+update-rate.N is in no form: k + 1 of N rows behind one another (1000 by itself) in one statement, then a second's pause.
 --form all is each of the 42 tests that the original knows: reads before any write beside those of today.
 .pre, .post, .warm and .warmpre name the same test once more; those with .warm are left out of the tables of rates.
 An event that met a deadlock, a lock wait or a conflict is rolled back and another is started: key retries.

@@ -5,7 +5,7 @@ use std::fmt;
 use serde::Serialize;
 
 use super::Part;
-use super::keep::{Outcome, Plan, Second};
+use super::keep::{Outcome, Plan, Reads, Second, Snapshot};
 
 /// Of one attempt of a part, in order.
 pub type Seconds = Vec<Second>;
@@ -76,48 +76,103 @@ fn growth(seconds: &[Second], of: fn(&Second) -> Option<u64>) -> Option<f64> {
     (spread > 0.0).then(|| along / spread * (count - 1.0))
 }
 
-/// Close to the highest rate.
-pub fn soak(plan: &Plan, outcome: &Outcome, seconds: &[Second]) -> Vec<Condition> {
+/// Close to the highest rate, which the first part has found.
+pub fn soak(plan: &Plan, search: &Part, (outcome, seconds): &Part) -> Vec<Condition> {
     let slow = sum(seconds, |s| s.slow) as f64 / sum(seconds, |s| s.statements).max(1) as f64;
-    let last = seconds.last().and_then(|second| second.disk_bytes);
-    let full = last.zip(outcome.disk_size).map(|(bytes, size)| 100.0 * bytes as f64 / size.max(1) as f64);
+    let rate = average(seconds);
+    let mut all = vec![
+        at_least("rows/s as a share of those asked for", outcome.rate.map(|asked| rate / asked.max(1.0)), 0.99),
+        at_most("inserts back later than 20 ms, percent", 100.0 * slow, 0.1),
+        at_most("the slowest insert, ms", most(seconds, |s| s.worst_us) as f64 / 1e3, 100.0),
+        at_least("rows/s of 99 % of the seconds, of the average", slowest_percent(seconds) / rate.max(1.0), 0.7),
+        at_least(
+            "the disk at its emptiest, percent full",
+            emptiest(outcome, seconds),
+            (plan.full - plan.full.min(5)) as f64,
+        ),
+        memory(outcome, seconds),
+        snapshot(outcome),
+    ];
+    all.extend(reads(plan, &search.0, outcome));
+    all.extend(costs(plan, &search.1, seconds));
+    all
+}
+
+/// A disk is looked at once a second, its ballast included.
+fn emptiest(outcome: &Outcome, seconds: &[Second]) -> Option<f64> {
+    let taken: Vec<u64> = seconds.iter().map(|second| second.taken_bytes).collect::<Option<_>>()?;
+    Some(100.0 * taken.into_iter().min()? as f64 / outcome.disk_size.filter(|size| *size > 0)? as f64)
+}
+
+fn memory(outcome: &Outcome, seconds: &[Second]) -> Condition {
     // One second without it, and it was not measured.
     let peaks: Option<Vec<u64>> = seconds.iter().map(|second| second.peak_bytes).collect();
     let peak = peaks.and_then(|peaks| peaks.into_iter().max());
     let grown = peak.zip(outcome.memory_before).map(|(peak, before)| (peak.saturating_sub(before) >> 20) as f64);
-    let allowed = outcome.budget_bytes.map(|budget| ((budget + (budget / 20).max(32 << 20)) >> 20) as f64);
-    vec![
-        at_least(
-            "rows/s as a share of those asked for",
-            outcome.rate.map(|rate| average(seconds) / rate.max(1.0)),
-            0.99,
-        ),
-        at_most("inserts back later than 20 ms, percent", 100.0 * slow, 0.1),
-        at_most("the slowest insert, ms", most(seconds, |s| s.worst_us) as f64 / 1e3, 100.0),
-        at_least(
-            "rows/s of 99 % of the seconds, of the average",
-            slowest_percent(seconds) / average(seconds).max(1.0),
-            0.7,
-        ),
-        Condition {
-            what: "the disk at the end, percent full",
-            asked: format!("{} to {}", plan.full.saturating_sub(10), (plan.full + 10).min(100)),
-            found: full
-                .map_or_else(not_measured, |full| format!("{full:.0} of {} MiB", outcome.disk_size.unwrap_or(0) >> 20)),
-            holds: full.is_some_and(|full| (full - plan.full as f64).abs() <= 10.0),
+    match outcome.budget_bytes.map(|budget| ((budget + (budget / 20).max(32 << 20)) >> 20) as f64) {
+        Some(allowed) => at_most(MEMORY, grown, allowed),
+        None => Condition {
+            what: MEMORY,
+            asked: "at most the budget, which is not known: give --budget".into(),
+            found: not_measured(),
+            holds: false,
         },
-        match allowed {
-            Some(allowed) => at_most(MEMORY, grown, allowed),
-            None => Condition {
-                what: MEMORY,
-                asked: "at most the budget, which is not known: give --budget".into(),
-                found: not_measured(),
-                holds: false,
-            },
-        },
-    ]
+    }
 }
 
+/// Somebody deleted what it sees, all but a statement or two, and it still sees all of it and nothing else.
+fn snapshot(outcome: &Outcome) -> Condition {
+    let filled = outcome.filled_rows;
+    let sees_all = |seen: &Snapshot| seen.first == seen.last && seen.first.0 == filled;
+    let found = outcome.snapshot.map(|seen| {
+        let (first, last, deleted) = (seen.first.0, seen.last.0, seen.deleted);
+        let same = if first == last && seen.first.1 != seen.last.1 { ", others" } else { "" };
+        format!("{first}, at the end {last}{same}, {deleted} of them deleted")
+    });
+    Condition {
+        what: SNAPSHOT,
+        asked: format!("{filled} each time, at least nine tenths deleted"),
+        found: found.unwrap_or_else(not_measured),
+        holds: outcome.snapshot.is_some_and(|seen| sees_all(&seen) && seen.deleted >= filled - filled / 10),
+    }
+}
+
+/// Reads behind the last second, beside the bounds or half of those behind the search.
+fn reads(plan: &Plan, search: &Outcome, outcome: &Outcome) -> [Condition; 2] {
+    let judged = |what, bound: Option<f64>, of: fn(&Reads) -> f64| {
+        let asked = bound.or(search.reads.as_ref().map(|reads| of(reads) / 2.0));
+        let found = outcome.reads.as_ref().map(of);
+        match asked {
+            Some(asked) => at_least(what, found, asked.round()),
+            None => Condition { what, asked: not_measured(), found: not_measured(), holds: false },
+        }
+    };
+    [judged(RANGES, plan.bounds.ranges, |reads| reads.ranges), judged(POINTS, plan.bounds.points, |reads| reads.points)]
+}
+
+/// What a row takes, beside the bounds or the second half of the search: by then the first memory is used up.
+fn costs(plan: &Plan, search: &[Second], seconds: &[Second]) -> [Condition; 2] {
+    let judged = |what, bound: Option<f64>, more: f64, of: fn(&Second) -> Option<u64>| {
+        let asked = bound.or(a_row(&search[search.len() / 2..], of).map(|found| found * more));
+        match asked {
+            Some(asked) => at_most(what, a_row(seconds, of), (asked * 10.0).ceil() / 10.0),
+            None => Condition { what, asked: not_measured(), found: not_measured(), holds: false },
+        }
+    };
+    [judged(BYTES, plan.bounds.bytes_a_row, 2.0, |s| s.written), judged(CPU, plan.bounds.cpu_a_row, 1.5, |s| s.cpu_us)]
+}
+
+/// By row; one second without it, and it was not measured.
+fn a_row(seconds: &[Second], of: fn(&Second) -> Option<u64>) -> Option<f64> {
+    let all: u64 = seconds.iter().map(of).sum::<Option<u64>>()?;
+    Some(all as f64 / sum(seconds, |s| s.inserted).max(1) as f64)
+}
+
+const SNAPSHOT: &str = "rows that the snapshot sees";
+const RANGES: &str = "ten-row ranges/s behind it";
+const POINTS: &str = "look-ups by key/s behind it";
+const BYTES: &str = "bytes written a row";
+const CPU: &str = "processor time a row, driver included, µs";
 const MEMORY: &str = "resident memory grew at its peak by, MiB";
 
 /// Rows a second of the second half of a search: by then the first memory is used up.
@@ -173,7 +228,7 @@ fn slowest_percent(seconds: &[Second]) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::Proof;
+    use crate::cli::{Bounds, Proof};
 
     /// A minute without a fault.
     fn sound() -> Seconds {
@@ -188,6 +243,9 @@ mod tests {
             dead: Some(9000),
             disk_bytes: Some(100_000_000 + second * 1_000_000),
             peak_bytes: Some(300 << 20),
+            cpu_us: Some(9_000),
+            written: Some(300_000),
+            taken_bytes: Some(160_000_000),
         };
         (1..=60).map(second).collect()
     }
@@ -202,6 +260,27 @@ mod tests {
             memory_before: Some(100 << 20),
             budget_bytes: Some(200 << 20),
             settings: Default::default(),
+            process: 1,
+            snapshot: Some(Snapshot { first: (filled_rows, 7), last: (filled_rows, 7), deleted: filled_rows }),
+            reads: Some(Reads { ranges: 1000.0, points: 2000.0 }),
+        }
+    }
+
+    fn plan() -> Plan {
+        Plan {
+            proof: Proof::Soak,
+            target: "trefoil".into(),
+            seconds: 60,
+            search_seconds: 60,
+            rows: 0,
+            clients: 1,
+            budget_bytes: None,
+            share: 95,
+            full: 85,
+            read_seconds: 1,
+            bounds: Bounds::default(),
+            commit: String::new(),
+            host: String::new(),
         }
     }
 
@@ -241,24 +320,12 @@ mod tests {
 
     #[test]
     fn each_condition_of_a_soak_is_missed_by_its_own_fault() {
-        let plan = Plan {
-            proof: Proof::Soak,
-            target: "trefoil".into(),
-            seconds: 60,
-            search_seconds: 60,
-            rows: 0,
-            clients: 1,
-            budget_bytes: None,
-            share: 95,
-            full: 85,
-            commit: String::new(),
-            host: String::new(),
-        };
-        let outcome = outcome(0);
+        let plan = plan();
+        let (outcome, search) = (outcome(1000), (outcome(1000), sound()));
         let with = |change: fn(&mut Second)| {
             let mut seconds = sound();
             seconds.iter_mut().for_each(change);
-            missed(&soak(&plan, &outcome, &seconds))
+            missed(&soak(&plan, &search, &(outcome.clone(), seconds)))
         };
         assert!(with(|_| ()).is_empty());
         assert_eq!(with(|s| s.inserted = 985), ["rows/s as a share of those asked for"]);
@@ -267,20 +334,55 @@ mod tests {
         assert_eq!(with(|s| s.worst_us = 100_000 + u64::from(s.second == 9)), ["the slowest insert, ms"]);
         let dip = with(|s| s.inserted = if s.second == 9 { 690 } else { 1010 });
         assert_eq!(dip, ["rows/s of 99 % of the seconds, of the average"]);
-        assert_eq!(with(|s| s.disk_bytes = Some(130_000_000)), ["the disk at the end, percent full"]);
+        let emptier = ["the disk at its emptiest, percent full"];
+        assert_eq!(with(|s| s.taken_bytes = Some(if s.second == 9 { 150_000_000 } else { 160_000_000 })), emptier);
+        assert!(with(|s| s.taken_bytes = Some(180_000_000)).is_empty(), "a fuller one is harder");
+        assert_eq!(with(|s| s.written = Some(601_000)), [BYTES]);
+        assert_eq!(with(|s| s.cpu_us = Some(13_700)), [CPU]);
+        assert!(with(|s| (s.written, s.cpu_us) = (Some(599_000), Some(13_400))).is_empty());
         assert_eq!(with(|s| s.peak_bytes = if s.second == 9 { Some(333 << 20) } else { s.peak_bytes }), [MEMORY]);
         // What was not measured is missed, each by itself.
         assert_eq!(with(|s| s.peak_bytes = s.peak_bytes.filter(|_| s.second != 9)), [MEMORY]);
-        assert_eq!(with(|s| s.disk_bytes = None), ["the disk at the end, percent full"]);
+        assert_eq!(with(|s| s.taken_bytes = s.taken_bytes.filter(|_| s.second != 9)), emptier);
+        assert_eq!(with(|s| s.written = s.written.filter(|_| s.second != 9)), [BYTES]);
+        assert_eq!(with(|s| s.cpu_us = s.cpu_us.filter(|_| s.second != 9)), [CPU]);
         let without = |change: fn(&mut Outcome)| {
             let mut outcome = outcome.clone();
             change(&mut outcome);
-            missed(&soak(&plan, &outcome, &sound()))
+            missed(&soak(&plan, &search, &(outcome, sound())))
         };
         assert_eq!(without(|o| o.budget_bytes = None), [MEMORY]);
         assert_eq!(without(|o| o.memory_before = None), [MEMORY]);
-        assert_eq!(without(|o| o.disk_size = None), ["the disk at the end, percent full"]);
+        assert_eq!(without(|o| o.disk_size = None), emptier);
         assert_eq!(without(|o| o.rate = None), ["rows/s as a share of those asked for"]);
+        let seen = |first, last, deleted| Some(Snapshot { first, last, deleted });
+        assert_eq!(without(|o| o.snapshot = None), [SNAPSHOT]);
+        for wrong in [
+            seen((1000, 7), (999, 7), 1000),
+            seen((1000, 7), (1000, 8), 1000),
+            seen((1050, 7), (1050, 7), 1000),
+            seen((1000, 7), (1000, 7), 899),
+        ] {
+            let mut outcome = outcome.clone();
+            outcome.snapshot = wrong;
+            assert_eq!(missed(&soak(&plan, &search, &(outcome, sound()))), [SNAPSHOT], "{wrong:?}");
+        }
+        assert_eq!(without(|o| o.reads = None), [RANGES, POINTS]);
+        assert_eq!(without(|o| o.reads = Some(Reads { ranges: 499.0, points: 1000.0 })), [RANGES]);
+        assert_eq!(without(|o| o.reads = Some(Reads { ranges: 500.0, points: 999.0 })), [POINTS]);
+    }
+
+    #[test]
+    fn bounds_of_ones_own_come_before_what_the_search_found() {
+        let bounds =
+            Bounds { bytes_a_row: Some(299.9), cpu_a_row: Some(8.9), ranges: Some(1001.0), points: Some(2001.0) };
+        let part = (outcome(1000), sound());
+        let judged = |bounds| missed(&soak(&Plan { bounds, ..plan() }, &part, &part));
+        assert_eq!(judged(bounds), [RANGES, POINTS, BYTES, CPU]);
+        assert!(judged(Bounds::default()).is_empty());
+        let mut unknown = part.clone();
+        (unknown.0.reads, unknown.1[59].written, unknown.1[59].cpu_us) = (None, None, None);
+        assert_eq!(missed(&soak(&plan(), &unknown, &part)), [RANGES, POINTS, BYTES, CPU], "nothing to hold it to");
     }
 
     #[test]

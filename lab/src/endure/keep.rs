@@ -7,7 +7,7 @@
 //! | `done-PART.json` | written when the part is done: which attempt counts, and what it began with |
 //! | `verdict.json` | the conditions |
 //! | `database` | of the part under way; removed when the next one begins |
-//! | `lock` | held while a proof is under way |
+//! | `lock` | held while a proof, or a process of one of its parts, is under way |
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -22,11 +22,11 @@ use serde::{Deserialize, Serialize};
 
 use super::judge::Condition;
 use super::{Part, Seconds};
-use crate::cli::{Endure, Proof};
+use crate::cli::{Bounds, Endure, Proof};
 use crate::outcome::Failure;
 
 /// What was asked.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
     pub proof: Proof,
     pub target: String,
@@ -37,6 +37,10 @@ pub struct Plan {
     pub budget_bytes: Option<u64>,
     pub share: u64,
     pub full: u64,
+    #[serde(default)]
+    pub read_seconds: u64,
+    #[serde(default)]
+    pub bounds: Bounds,
     /// What was built, and where it runs: the parts of one proof are of one build on one machine.
     #[serde(default)]
     pub commit: String,
@@ -57,6 +61,8 @@ impl Plan {
             budget_bytes: options.budget,
             share: options.share,
             full: options.full,
+            read_seconds: options.read_seconds,
+            bounds: options.bounds,
             commit: format!("{} {}", env!("LAB_COMMIT"), if cfg!(debug_assertions) { "dev" } else { "release" }),
             host: fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim().to_owned(),
         }
@@ -86,6 +92,31 @@ pub struct Outcome {
     pub budget_bytes: Option<u64>,
     /// What the target said about itself.
     pub settings: BTreeMap<String, String>,
+    /// Number of the process that ran it.
+    #[serde(default)]
+    pub process: u32,
+    /// What a snapshot saw that was held all the time.
+    #[serde(default)]
+    pub snapshot: Option<Snapshot>,
+    /// Reads behind the last second.
+    #[serde(default)]
+    pub reads: Option<Reads>,
+}
+
+/// What a snapshot saw in the first moment and in the last: rows, and the sum of their hashes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Snapshot {
+    pub first: (u64, u64),
+    pub last: (u64, u64),
+    /// How many of them were deleted meanwhile.
+    pub deleted: u64,
+}
+
+/// Operations a second of one thread.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Reads {
+    pub ranges: f64,
+    pub points: f64,
 }
 
 /// In the end.
@@ -117,28 +148,38 @@ pub struct Second {
     pub disk_bytes: Option<u64>,
     /// The most that was resident since the part began, its fill included.
     pub peak_bytes: Option<u64>,
+    /// Processor time of this process, and bytes that the engine wrote, in the second.
+    pub cpu_us: Option<u64>,
+    pub written: Option<u64>,
+    /// Of a disk with ballast, what is taken of it.
+    pub taken_bytes: Option<u64>,
 }
 
-const HEAD: &str =
-    "part\tattempt\tsecond\tinserted\tdeleted\tstatements\tslow\tworst_us\tmin_key_us\tdead\tdisk_bytes\tpeak_bytes";
+/// Numbers of a line behind part and attempt.
+const NUMBERS: usize = 13;
+const HEAD: &str = "part\tattempt\tsecond\tinserted\tdeleted\tstatements\tslow\tworst_us\tmin_key_us\tdead\tdisk_bytes\tpeak_bytes\t\
+                    cpu_us\twritten\ttaken_bytes";
 
 /// In a line: not measured.
 const NONE: &str = "-";
 
 impl Second {
-    fn numbers(&self) -> [Option<u64>; 10] {
-        let Self { second, inserted, deleted, statements, slow, worst_us, min_key_us, dead, disk_bytes, peak_bytes } =
-            *self;
-        let [second, inserted, deleted] = [second, inserted, deleted].map(Some);
-        let [statements, slow, worst_us, min_key_us] = [statements, slow, worst_us, min_key_us].map(Some);
-        [second, inserted, deleted, statements, slow, worst_us, min_key_us, dead, disk_bytes, peak_bytes]
+    fn numbers(&self) -> [Option<u64>; NUMBERS] {
+        let [second, inserted, deleted] = [self.second, self.inserted, self.deleted].map(Some);
+        let [statements, slow, worst_us, min_key_us] =
+            [self.statements, self.slow, self.worst_us, self.min_key_us].map(Some);
+        let (dead, disk, peak) = (self.dead, self.disk_bytes, self.peak_bytes);
+        let (cpu, written, taken) = (self.cpu_us, self.written, self.taken_bytes);
+        [second, inserted, deleted, statements, slow, worst_us, min_key_us, dead, disk, peak, cpu, written, taken]
     }
 
-    fn of(numbers: [Option<u64>; 10]) -> Option<Self> {
-        let [second, inserted, deleted, statements, slow, worst_us, min_key_us, dead, disk_bytes, peak_bytes] = numbers;
+    fn of(numbers: [Option<u64>; NUMBERS]) -> Option<Self> {
+        let [second, inserted, deleted, statements, slow, worst_us, min_key_us, ..] = numbers;
+        let [.., dead, disk_bytes, peak_bytes, cpu_us, written, taken_bytes] = numbers;
         let (second, inserted, deleted) = (second?, inserted?, deleted?);
         let (statements, slow, worst_us, min_key_us) = (statements?, slow?, worst_us?, min_key_us?);
-        Some(Self { second, inserted, deleted, statements, slow, worst_us, min_key_us, dead, disk_bytes, peak_bytes })
+        let told = Self { second, inserted, deleted, statements, slow, worst_us, min_key_us, ..Self::default() };
+        Some(Self { dead, disk_bytes, peak_bytes, cpu_us, written, taken_bytes, ..told })
     }
 
     /// Part, attempt and second of a line; none of the head, and of a line that was cut off.
@@ -306,7 +347,7 @@ mod tests {
     use super::*;
 
     fn second(second: u64) -> Second {
-        Second { second, inserted: 50, dead: None, disk_bytes: Some(7), ..Second::default() }
+        Second { second, inserted: 50, dead: None, disk_bytes: Some(7), taken_bytes: Some(9), ..Second::default() }
     }
 
     #[test]
@@ -322,6 +363,9 @@ mod tests {
             memory_before: None,
             budget_bytes: None,
             settings: BTreeMap::new(),
+            process: 0,
+            snapshot: None,
+            reads: None,
         };
         folder.append("alone", 1, &second(3)).unwrap();
         [1, 2].iter().for_each(|number| folder.append("alone", 2, &second(*number)).unwrap());

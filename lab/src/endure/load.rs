@@ -1,23 +1,27 @@
 //! The load of one part: threads that insert, one that deletes, and a look once a second.
 //!
 //! A statement inserts [`ROWS`] rows. With a rate each has its moment, and its time counts from then, so that one that comes late
-//! because of the one before it is late. The deleter takes the oldest rows, as many as were inserted, and never more.
+//! because of the one before it is late. The deleter takes the oldest rows: as many as were inserted, and never more; or beside a
+//! snapshot those that it sees, bit by bit.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use lab_measure::procfs::Process;
 use lab_target::{Batch, IndexSet, Session, Target, TargetError};
+use lab_workload::check::check_counts;
 use lab_workload::rows::{ROWS_PER_SECOND, RowMaker, text_pool};
 
 use super::SEED;
-use super::keep::Second;
+use super::keep::{Second, Snapshot};
 use crate::outcome::Failure;
 
 /// Rows of a statement.
 const ROWS: u32 = 50;
 /// A statement that is back later than this after it was due is slow.
 const SLOW: Duration = Duration::from_millis(20);
+const INDEXES: IndexSet = IndexSet::Y2017;
 /// The engine may write so long what filled it before a part begins.
 const SETTLE: Duration = Duration::from_secs(60);
 
@@ -28,14 +32,26 @@ pub struct Work {
     pub clients: u32,
     /// Rows a second of all clients; none: as fast as possible.
     pub rate: Option<f64>,
-    pub deletes: bool,
+    pub deletes: Deletes,
     /// A snapshot is held open from the first second to the last.
     pub holds: bool,
+}
+
+/// Whether rows are deleted, the oldest first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Deletes {
+    None,
+    /// As many as are inserted.
+    AsInserted,
+    /// Those that were there before, spread over all of the part.
+    OfBefore,
 }
 
 /// A target under a part's load.
 pub struct Load<'a> {
     target: &'a dyn Target,
+    /// Rows that it begins with.
+    filled: u64,
     work: Work,
     interrupt: Arc<AtomicBool>,
     counts: Counts,
@@ -43,7 +59,7 @@ pub struct Load<'a> {
     begun: Instant,
 }
 
-/// Of the second under way, taken by the look at its end; `inserted_ever` is of the part. Relaxed: numbers.
+/// Of the second under way, taken by the look at its end; what was ever done is of the part. Relaxed: numbers.
 #[derive(Debug, Default)]
 struct Counts {
     inserted: AtomicU64,
@@ -52,24 +68,25 @@ struct Counts {
     slow: AtomicU64,
     worst_us: AtomicU64,
     inserted_ever: AtomicU64,
+    deleted_ever: AtomicU64,
     /// Of each client, when the statement that is under way was due, in microseconds since the part began, and one more; 0: none is.
     under_way: Vec<AtomicU64>,
 }
 
 impl<'a> Load<'a> {
-    pub fn new(target: &'a dyn Target, work: Work, interrupt: Arc<AtomicBool>) -> Self {
+    pub fn new(target: &'a dyn Target, filled: u64, work: Work, interrupt: Arc<AtomicBool>) -> Self {
         let under_way = (0..work.clients).map(|_| AtomicU64::new(0)).collect();
         let counts = Counts { under_way, ..Counts::default() };
-        Self { target, work, interrupt, counts, stop: AtomicBool::new(false), begun: Instant::now() }
+        Self { target, filled, work, interrupt, counts, stop: AtomicBool::new(false), begun: Instant::now() }
     }
 
-    /// A table of so many rows with its three indexes. Returns the bytes on disk.
-    pub fn fill(&self, rows: u64) -> Result<Option<u64>, Failure> {
+    /// A table with its three indexes. Returns the bytes on disk.
+    pub fn fill(&self) -> Result<Option<u64>, Failure> {
         self.target.create_table(0)?;
-        self.target.create_indexes(0, IndexSet::Y2017)?;
+        self.target.create_indexes(0, INDEXES)?;
         let (mut session, mut maker) = (self.target.session()?, RowMaker::new(SEED, 0, text_pool(SEED)));
         let mut batch = Batch::with_capacity(ROWS as usize);
-        let mut left = rows;
+        let mut left = self.filled;
         while left > 0 {
             self.check()?;
             let some = left.min(u64::from(ROWS)) as u32;
@@ -82,28 +99,61 @@ impl<'a> Load<'a> {
         self.disk_bytes()
     }
 
-    /// All of the part; `each` gets every second, the last one when all clients are back.
-    pub fn drive(&self, mut each: impl FnMut(Second) -> Result<(), Failure>) -> Result<(), Failure> {
+    /// All of the part; `each` gets every second, the last one when all clients are back, `behind` comes while the snapshot is still
+    /// held. Returns what the snapshot saw, if there was one, and what `behind` did.
+    pub fn drive<T>(
+        &self,
+        mut each: impl FnMut(Second) -> Result<(), Failure>,
+        behind: impl FnOnce() -> Result<T, Failure>,
+    ) -> Result<(Option<Snapshot>, T), Failure> {
         let mut held = self.target.session()?;
         if self.work.holds {
             held.hold_begin(0)?;
         }
-        let result = std::thread::scope(|scope| {
+        let first = self.held_rows(&mut *held)?;
+        self.run(&mut each)?;
+        let last = self.held_rows(&mut *held)?;
+        let done = behind()?;
+        if self.work.holds {
+            held.hold_end()?;
+        }
+        let deleted = self.counts.deleted_ever.load(Ordering::Relaxed).min(self.filled);
+        Ok((first.zip(last).map(|(first, last)| Snapshot { first, last, deleted }), done))
+    }
+
+    /// What the snapshot sees of the rows that were there before, and of as many keys behind them; none where it is not told.
+    fn held_rows(&self, held: &mut dyn Session) -> Result<Option<(u64, u64)>, Failure> {
+        if !self.work.holds {
+            return Ok(None);
+        }
+        match held.held_rows(0, 2 * self.filled) {
+            Ok(rows) => Ok(Some(rows)),
+            Err(TargetError::Unsupported(_)) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Rows, keys and index entries are those that the part leaves, and the engine finds nothing wrong.
+    pub fn check_rows(&self) -> Result<(), Failure> {
+        let ever = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        let inserted = self.filled + ever(&self.counts.inserted_ever);
+        Ok(check_counts(self.target, (inserted, ever(&self.counts.deleted_ever)), INDEXES)?)
+    }
+
+    fn run(&self, each: &mut dyn FnMut(Second) -> Result<(), Failure>) -> Result<(), Failure> {
+        std::thread::scope(|scope| {
             let clients: Vec<_> =
                 (0..self.work.clients).map(|client| scope.spawn(move || self.insert(client))).collect();
-            let deleter = self.work.deletes.then(|| scope.spawn(|| self.delete()));
-            let looked = self.look(&mut each);
+            let deletes = self.work.deletes != Deletes::None;
+            let deleter = deletes.then(|| scope.spawn(|| self.delete()));
+            let looked = self.look(each);
             self.stop.store(true, Ordering::Relaxed);
             let ended = clients.into_iter().chain(deleter).map(|thread| thread.join().expect("no client panics"));
             let ended: Vec<Result<(), TargetError>> = ended.collect();
             let last = looked?;
             ended.into_iter().collect::<Result<(), TargetError>>()?;
             last.map_or(Ok(()), |last| each(self.counts.with_late(last)))
-        });
-        if self.work.holds {
-            held.hold_end()?;
-        }
-        result
+        })
     }
 
     fn check(&self) -> Result<(), Failure> {
@@ -116,6 +166,7 @@ impl<'a> Load<'a> {
     /// A look each second; the last one is handed back, for what is under way at its end counts too.
     fn look(&self, each: &mut dyn FnMut(Second) -> Result<(), Failure>) -> Result<Option<Second>, Failure> {
         let mut session = self.target.session()?;
+        let mut used = Used::now(self.target)?;
         let begun = Instant::now();
         for second in 1..=self.work.seconds {
             let end = Duration::from_secs(second);
@@ -129,7 +180,7 @@ impl<'a> Load<'a> {
                 }
                 std::thread::sleep(left.min(Duration::from_millis(50)));
             }
-            let looked = self.second(second, &mut *session)?;
+            let looked = self.second(second, &mut *session, &mut used)?;
             if second == self.work.seconds {
                 return Ok(Some(looked));
             }
@@ -138,7 +189,7 @@ impl<'a> Load<'a> {
         Ok(None)
     }
 
-    fn second(&self, second: u64, session: &mut dyn Session) -> Result<Second, Failure> {
+    fn second(&self, second: u64, session: &mut dyn Session, used: &mut Used) -> Result<Second, Failure> {
         let take = |count: &AtomicU64| count.swap(0, Ordering::Relaxed);
         let counts = &self.counts;
         let (inserted, deleted) = (take(&counts.inserted), take(&counts.deleted));
@@ -147,6 +198,9 @@ impl<'a> Load<'a> {
         let begun = Instant::now();
         session.min_key(0)?;
         let min_key_us = begun.elapsed().as_micros() as u64;
+        let (now, counters) = (Used::now(self.target)?, self.target.counters()?);
+        let before = std::mem::replace(used, now);
+        let since = |of: fn(&Used) -> Option<u64>| Some(of(used)?.saturating_sub(of(&before)?));
         Ok(Second {
             second,
             inserted,
@@ -155,9 +209,12 @@ impl<'a> Load<'a> {
             slow,
             worst_us,
             min_key_us,
-            dead: self.target.counters()?.get("gc_debt").copied(),
+            dead: counters.get("gc_debt").copied(),
             disk_bytes: self.disk_bytes()?,
             peak_bytes: peak_bytes(),
+            cpu_us: since(|used| used.cpu_us),
+            written: since(|used| used.written),
+            taken_bytes: counters.get("disk_limit.taken_bytes").copied(),
         })
     }
 
@@ -204,15 +261,23 @@ impl<'a> Load<'a> {
 
     fn delete_until_end(&self) -> Result<(), TargetError> {
         let mut session = self.target.session()?;
-        let (mut from, mut deleted) = (1, 0);
+        let (begun, length) = (Instant::now(), Duration::from_secs(self.work.seconds));
+        let ever = &self.counts.deleted_ever;
+        let mut from = 1;
         while !self.stop.load(Ordering::Relaxed) {
-            if deleted >= self.counts.inserted_ever.load(Ordering::Relaxed) {
+            let allowed = match self.work.deletes {
+                Deletes::OfBefore => (self.filled as f64 * begun.elapsed().div_duration_f64(length).min(1.0)) as u64,
+                _ => self.counts.inserted_ever.load(Ordering::Relaxed),
+            };
+            let left = allowed.saturating_sub(ever.load(Ordering::Relaxed));
+            // Of rows that were there before what is left in the end is less than a statement.
+            if left == 0 || self.work.deletes == Deletes::OfBefore && left < u64::from(ROWS) {
                 std::thread::sleep(Duration::from_micros(200));
                 continue;
             }
             let gone = u64::from(session.delete_smallest(0, from, ROWS)?);
             from += u64::from(ROWS);
-            deleted += gone;
+            ever.fetch_add(gone, Ordering::Relaxed);
             self.counts.deleted.fetch_add(gone, Ordering::Relaxed);
         }
         Ok(())
@@ -249,6 +314,21 @@ impl Counts {
             worst_us: last.worst_us.max(read(&self.worst_us)),
             ..last
         }
+    }
+}
+
+/// What this process and the engine in it have used so far.
+struct Used {
+    cpu_us: Option<u64>,
+    written: Option<u64>,
+}
+
+impl Used {
+    fn now(target: &dyn Target) -> Result<Used, Failure> {
+        let cpu = Process::read().map(|process| ((process.user_secs + process.system_secs) * 1e6) as u64);
+        let counters = target.counters()?;
+        let causes = counters.iter().filter(|(name, _)| name.starts_with("written."));
+        Ok(Used { cpu_us: cpu, written: causes.map(|(_, bytes)| *bytes).reduce(|left, right| left + right) })
     }
 }
 

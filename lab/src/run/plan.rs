@@ -3,6 +3,7 @@
 //! | module | owns |
 //! |---|---|
 //! | `source` | the file, with the place of everything in it |
+//! | `studies` | the five that are built in |
 //! | `near` | did you mean …? |
 //! | `keys`, `options` | which keys there are: a plan's own, and those of the workloads, which are their options |
 //! | `read` | from the file to a plan that can be carried out |
@@ -27,6 +28,7 @@ mod resolved;
 mod schedule;
 mod show;
 mod source;
+pub mod studies;
 
 use std::path::Path;
 
@@ -44,10 +46,11 @@ pub use show::{Summary, in_words, line_of, report, show, study_of, summary_of, v
 /// Runs a plan, or says what it would run.
 pub fn run_plan(options: &Plan) -> Result<(), Failure> {
     let read = |path: &Path| {
-        if !path.exists() {
-            return Err(missing(path));
-        }
-        read::resolved(&Source::read(path)?, options.scale.as_deref())
+        let source = match path.exists() {
+            true => Source::read(path)?,
+            false => studies::named(path).ok_or_else(|| missing(path))?,
+        };
+        read::resolved(&source, options.scale.as_deref())
     };
     let plan = match (&options.file, &options.resume) {
         (Some(file), None) => read(file)?,
@@ -67,8 +70,7 @@ pub fn run_plan(options: &Plan) -> Result<(), Failure> {
         }
         (None, None) => {
             return Err(Failure::Usage(
-                "lab run needs a workload (ibench, sysbench, tpcc) or a plan: lab run plans/seed-000.toml --scale mini"
-                    .into(),
+                "lab run needs a workload (ibench, sysbench, tpcc) or a plan: lab run seed-000 --scale mini".into(),
             ));
         }
     };
@@ -92,12 +94,18 @@ fn of_folder(folder: &Path) -> Result<Resolved, Failure> {
 /// A word that is neither a file nor a workload.
 fn missing(path: &Path) -> Failure {
     let word = path.display().to_string();
-    match near::nearest(&word, &options::WORKLOADS) {
-        Some(workload) => {
-            Failure::Usage(format!("no workload and no plan is called `{word}`; did you mean `{workload}`?"))
+    let studies: Vec<&str> = studies::all().map(|(name, _)| name).collect();
+    let known = [&options::WORKLOADS[..], &studies].concat();
+    match (near::nearest(&word, &known), studies::like(path)) {
+        (Some(name), _) => {
+            Failure::Usage(format!("no workload and no plan is called `{word}`; did you mean `{name}`?"))
         }
-        None => Failure::Usage(format!(
-            "the plan {word} does not exist; plans/ has five, and the workloads are {}",
+        (None, Some(study)) => {
+            Failure::Usage(format!("the plan {word} does not exist; {study} is built in: lab run {study}"))
+        }
+        (None, None) => Failure::Usage(format!(
+            "the plan {word} does not exist; {} are built in, and the workloads are {}",
+            studies.join(", "),
             options::WORKLOADS.join(", ")
         )),
     }

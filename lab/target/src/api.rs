@@ -236,6 +236,11 @@ pub trait Session: Send {
     /// Opens a transaction and reads one row in it, so that its snapshot is held from here on.
     fn hold_begin(&mut self, table: u32) -> Result<()>;
 
+    /// Reads rows with keys up to `to` in the transaction that holds the snapshot: how many, and the sum of their hashes.
+    fn held_rows(&mut self, _table: u32, _to: u64) -> Result<(u64, u64)> {
+        Err(TargetError::Unsupported("what a held snapshot sees is not read here".into()))
+    }
+
     /// Commits the transaction that holds the snapshot.
     fn hold_end(&mut self) -> Result<()>;
 

@@ -8,6 +8,8 @@
 //!    what is limited. Names, lengths and allocations cost nothing.
 //! 4. Size: before a file grows, or space in it is allocated, what all files occupy is known to leave room for it. What
 //!    was added since the last look counts in full; only when that would not fit the files are looked at again.
+//! 5. Ballast: a disk that is to be so full from its first moment on has something of others on it, which gives way to the files at
+//!    most once in `BALLAST_PAUSE`. What is left free is then always the same, and no more than that can be taken at once.
 //!
 //! One mutex for the timelines and one for the sizes, neither held while anything waits or while the other is taken.
 
@@ -23,6 +25,8 @@ use vfs::{File, FileLock, OpenHow, RealVfs, Vfs};
 
 /// The most that an idle disk may do at once afterwards.
 const CREDIT: Duration = Duration::from_millis(10);
+/// How long the ballast stays as it is.
+const BALLAST_PAUSE: Duration = Duration::from_secs(1);
 const MIB: f64 = 1024.0 * 1024.0;
 
 /// What a disk can do; `None` = what the machine's can.
@@ -36,6 +40,8 @@ pub struct DiskLimits {
     pub latency_us: Option<u64>,
     /// Bytes that all files may occupy.
     pub size_bytes: Option<u64>,
+    /// Percent of them that are taken at least, by ballast where not by the files.
+    pub full_pct: Option<u64>,
 }
 
 impl DiskLimits {
@@ -90,6 +96,7 @@ impl fmt::Display for DiskLimits {
         parts.extend(self.bytes_per_second.map(|bytes| format!("mb={}", bytes as f64 / MIB)));
         parts.extend(self.latency_us.map(|us| format!("latency={us}us")));
         parts.extend(self.size_bytes.map(|bytes| format!("size={bytes}")));
+        parts.extend(self.full_pct.map(|percent| format!("full={percent}%")));
         formatter.write_str(&parts.join(","))
     }
 }
@@ -101,11 +108,20 @@ struct Timelines {
     bytes: Instant,
 }
 
-/// What the files occupied when they were looked at, and what was added since.
+/// What the files occupied when they were looked at, what was added since, and what others occupy since when.
 #[derive(Debug)]
 struct Occupied {
     seen: u64,
     added: u64,
+    ballast: u64,
+    since: Option<Instant>,
+}
+
+impl Occupied {
+    /// What is taken at the last look.
+    fn taken(&self) -> u64 {
+        self.seen + self.ballast
+    }
 }
 
 /// State that all files share. The counters are read for reports only: relaxed.
@@ -150,17 +166,22 @@ impl Disk {
 
     /// Bytes that the files occupy, as far as known.
     fn look(&self, occupied: &mut Occupied) {
-        *occupied = Occupied { seen: lab_measure::disk::occupied_bytes(&self.root).unwrap_or(0), added: 0 };
+        (occupied.seen, occupied.added) = (lab_measure::disk::occupied_bytes(&self.root).unwrap_or(0), 0);
+        let DiskLimits { size_bytes: Some(size), full_pct: Some(percent), .. } = self.limits else { return };
+        if occupied.since.is_none_or(|since| since.elapsed() >= BALLAST_PAUSE) {
+            occupied.ballast = (size / 100 * percent).saturating_sub(occupied.seen);
+            occupied.since = Some(Instant::now());
+        }
     }
 
     /// Makes sure that so many bytes more fit.
     fn grow(&self, bytes: u64) -> io::Result<()> {
         let Some(size) = self.limits.size_bytes else { return Ok(()) };
         let mut occupied = self.occupied.lock().expect("no thread panics while it holds the sizes");
-        if occupied.seen + occupied.added + bytes > size {
+        if occupied.taken() + occupied.added + bytes > size {
             self.look(&mut occupied);
         }
-        if occupied.seen + bytes > size {
+        if occupied.taken() + bytes > size {
             self.refusals.fetch_add(1, Ordering::Relaxed);
             return Err(io::Error::new(io::ErrorKind::StorageFull, format!("the disk of {size} bytes is full")));
         }
@@ -186,7 +207,7 @@ impl LimitedVfs {
             root: root.to_path_buf(),
             timelines: Mutex::new(Timelines { operations: now, bytes: now }),
             // Looked at before anything is added.
-            occupied: Mutex::new(Occupied { seen: 0, added: limits.size_bytes.unwrap_or(0) }),
+            occupied: Mutex::new(Occupied { seen: 0, added: limits.size_bytes.unwrap_or(0), ballast: 0, since: None }),
             waits: AtomicU64::new(0),
             wait_us: AtomicU64::new(0),
             refusals: AtomicU64::new(0),
@@ -200,11 +221,14 @@ impl LimitedVfs {
         self.disk.limits
     }
 
-    /// How often somebody waited, for how many microseconds altogether, and how often there was no room.
+    /// How often somebody waited, for how many microseconds altogether, how often there was no room, and what is taken now.
     #[must_use]
-    pub fn counters(&self) -> [(&'static str, u64); 3] {
+    pub fn counters(&self) -> [(&'static str, u64); 4] {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let mut occupied = self.disk.occupied.lock().expect("no thread panics while it holds the sizes");
+        self.disk.look(&mut occupied);
         [
+            ("disk_limit.taken_bytes", occupied.taken()),
             ("disk_limit.waits", read(&self.disk.waits)),
             ("disk_limit.wait_us", read(&self.disk.wait_us)),
             ("disk_limit.refusals", read(&self.disk.refusals)),
@@ -253,7 +277,7 @@ impl Vfs for LimitedVfs {
         let Some(size) = self.disk.limits.size_bytes else { return Ok(free) };
         let mut occupied = self.disk.occupied.lock().expect("no thread panics while it holds the sizes");
         self.disk.look(&mut occupied);
-        Ok(free.min(size.saturating_sub(occupied.seen)))
+        Ok(free.min(size.saturating_sub(occupied.taken())))
     }
 }
 
@@ -383,8 +407,27 @@ mod tests {
         (0..8).for_each(|_| file.write_at(&vec![1; 512 << 10], 0).unwrap());
         file.punch(0, 512 << 10).unwrap();
         file.allocate(768 << 10, 256 << 10).unwrap();
-        assert_eq!(vfs.counters()[2], ("disk_limit.refusals", 2));
+        assert!(vfs.counters().contains(&("disk_limit.refusals", 2)));
         std::fs::remove_dir_all(dir).unwrap();
+    }
+
+    #[test]
+    fn ballast_keeps_a_disk_full_and_gives_way_once_a_second() {
+        let dir = tempfile::tempdir().unwrap();
+        let dir = dir.path();
+        let limits = DiskLimits { size_bytes: Some(10 << 20), full_pct: Some(80), ..DiskLimits::default() };
+        let vfs = LimitedVfs::new(limits, dir);
+        let file = file(&vfs, dir);
+        let free = || vfs.free_bytes(dir).unwrap() >> 10;
+        assert_eq!(free(), 2 << 10, "a fifth");
+        file.allocate(0, 1 << 20).unwrap();
+        // Within the second the ballast is as large as it was.
+        assert_eq!(free(), 1 << 10);
+        assert_eq!(file.allocate(1 << 20, 2 << 20).unwrap_err().kind(), io::ErrorKind::StorageFull);
+        std::thread::sleep(BALLAST_PAUSE);
+        assert_eq!(free(), 2 << 10, "the same again");
+        file.allocate(1 << 20, 2 << 20).unwrap();
+        assert_eq!(free(), 0);
     }
 
     #[test]

@@ -132,6 +132,18 @@ pub trait Session: Send {
     /// `UPDATE … SET k = k + 1 WHERE id = ?`: says whether there is such a row.
     fn update_k(&mut self, table: u32, id: i32) -> Result<bool>;
 
+    /// `UPDATE … SET k = k + 1 WHERE id BETWEEN from AND to`, outside of a transaction: how many such rows there are. An engine
+    /// without SQL does it row by row in a transaction.
+    fn update_k_between(&mut self, table: u32, from: i32, to: i32) -> Result<u64> {
+        let mut rows = 0;
+        self.begin()?;
+        for id in from..=to {
+            rows += u64::from(self.update_k(table, id)?);
+        }
+        self.commit()?;
+        Ok(rows)
+    }
+
     /// `UPDATE … SET c = ? WHERE id IN (ids)`, sorted and different: returns how many such rows there are.
     fn update_c(&mut self, table: u32, ids: &[i32], c: &[u8; C_BYTES]) -> Result<usize>;
 

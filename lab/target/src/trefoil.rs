@@ -443,6 +443,19 @@ impl Session for TrefoilSession {
         Ok(())
     }
 
+    fn held_rows(&mut self, table: u32, to: u64) -> Result<(u64, u64)> {
+        let none = || TargetError::Failed("trefoil: no snapshot is held".into());
+        let last = [Value::I64(to as i64)];
+        let range = (Bound::Unbounded, Bound::Included(&last[..]));
+        let mut rows = self.held.as_ref().ok_or_else(none)?.scan(&self.open(table)?.table, range)?;
+        let (mut count, mut hash) = (0, 0u64);
+        while let Some(columns) = rows.next_as()? {
+            let (key, row) = row_of(&columns);
+            (count, hash) = (count + 1, hash.wrapping_add(row.hash(key)));
+        }
+        Ok((count, hash))
+    }
+
     fn hold_end(&mut self) -> Result<()> {
         match self.held.take() {
             Some(transaction) => Ok(transaction.commit().map(|_| ())?),

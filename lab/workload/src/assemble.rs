@@ -1,12 +1,13 @@
 //! From the totals of a step to the record that is kept.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use lab_measure::formula::{Columns, Facts, fairness_pct, rate_percentile, sla_rate};
 use lab_measure::record::StepRecord;
 use lab_measure::result::{Costs, LastQuarter, Repeat, Responses, SCHEMA, Space, Steadiness, StepResult, Throughput};
 use lab_measure::stall::{Span, slow_seconds};
-use lab_measure::{Difference, Kind, KindTotals};
+use lab_measure::{Difference, Kind, Series};
 use lab_target::{Counters, Description, Sizes};
 
 use crate::check::Checked;
@@ -137,9 +138,9 @@ pub fn record(about: &About, step: StepKind, totals: Totals, around: Around) -> 
     let mut stalls: Vec<Span> = totals.stalls.clone();
     stalls.sort_by_key(|span| std::cmp::Reverse(span.length_ns()));
     stalls.truncate(KEPT_STALLS);
-    let by_kind = |kinds: &[KindTotals; 3]| {
-        let used = Kind::ALL.into_iter().filter(|kind| kinds[*kind as usize].statements > 0);
-        used.map(|kind| (kind.name().to_owned(), kinds[kind as usize].series.clone())).collect()
+    let used: Vec<Kind> = Kind::ALL.into_iter().filter(|kind| totals.kinds[*kind as usize].statements > 0).collect();
+    let by_kind = |of: &dyn Fn(usize) -> Series| {
+        used.iter().map(|kind| (kind.name().to_owned(), of(*kind as usize))).collect::<BTreeMap<_, _>>()
     };
     StepRecord {
         schema: SCHEMA.into(),
@@ -147,13 +148,9 @@ pub fn record(about: &About, step: StepKind, totals: Totals, around: Around) -> 
         rss_before_open_bytes: about.rss_before_open_bytes,
         paced_at: step.paced_at,
         transactions: Default::default(),
-        series: by_kind(&totals.kinds),
-        first_client: by_kind(&totals.first_client),
-        histograms: Kind::ALL
-            .into_iter()
-            .filter(|kind| totals.kinds[*kind as usize].statements > 0)
-            .map(|kind| (kind.name().to_owned(), totals.kinds[kind as usize].kept()))
-            .collect(),
+        series: by_kind(&|kind| totals.kinds[kind].series.clone()),
+        by_client: totals.of_clients.iter().map(|client| by_kind(&|kind| client[kind].clone())).collect(),
+        histograms: used.iter().map(|kind| (kind.name().to_owned(), totals.kinds[*kind as usize].kept())).collect(),
         threads: Kind::ALL
             .into_iter()
             .filter(|kind| totals.threads[*kind as usize].threads > 0)
@@ -193,7 +190,7 @@ fn facts(step: &StepKind, totals: &Totals, sizes: &Sizes) -> Facts {
         total_bytes: sizes.total_bytes,
         rss_bytes: (totals.rss_bytes > 0).then_some(totals.rss_bytes),
         largest_response_secs: totals.kinds[main as usize].service.max_us().map(|us| us / 1e6),
-        first_client: totals.first_client[main as usize].series.clone(),
+        first_client: totals.of_clients.first().map(|client| client[main as usize].clone()).unwrap_or_default(),
     }
 }
 

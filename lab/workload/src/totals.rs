@@ -4,7 +4,7 @@ use lab_measure::clock::seconds;
 use lab_measure::record::{ClientRecord, LevelsAt, MinKeyRecord};
 use lab_measure::stall::{Gaps, Lateness, Span, common_spans};
 use lab_measure::thread_time::ThreadTimes;
-use lab_measure::{Difference, KindTotals, Recorder, Snapshot};
+use lab_measure::{Difference, KindTotals, Recorder, Series, Snapshot};
 
 use crate::feed::Pace;
 use crate::worker::{Asked, Written};
@@ -16,8 +16,8 @@ pub struct Totals {
     pub secs: f64,
     /// By kind, in the order of [`lab_measure::Kind::ALL`].
     pub kinds: [KindTotals; 3],
-    /// The first client, likewise.
-    pub first_client: [KindTotals; 3],
+    /// Second by second of each client, in the same order.
+    pub of_clients: Vec<[Series; 3]>,
     /// Where the threads' time went, in the same order.
     pub threads: [ThreadTimes; 3],
     /// Stalls.
@@ -89,9 +89,7 @@ pub(crate) struct Terms {
 /// Adds up what all clients brought.
 pub(crate) fn add_up(totals: &mut Totals, collected: Vec<Collected>, terms: Terms) {
     let mut adder = Adder { totals, terms, end_ns: terms.from_ns, switches: 0, gaps: Vec::new(), lateness: Vec::new() };
-    for (place, brought) in collected.into_iter().enumerate() {
-        adder.client(place == 0, brought);
-    }
+    collected.into_iter().for_each(|brought| adder.client(brought));
     adder.finish();
 }
 
@@ -119,20 +117,21 @@ struct Adder<'a> {
 }
 
 impl Adder<'_> {
-    fn client(&mut self, is_first: bool, brought: Collected) {
+    fn client(&mut self, brought: Collected) {
+        self.totals.of_clients.push(Default::default());
         let mut record = ClientRecord::default();
         let mut end_ns = self.terms.from_ns;
         if let Some(written) = brought.inserted {
             record.inserted = written.recorder.totals.amount;
             end_ns = end_ns.max(written.end_ns);
-            self.recorder(is_first, written.recorder, written.switches);
+            self.recorder(written.recorder, written.switches);
         }
         if let Some(deleted) = brought.deleted {
             self.totals.short_deletes += deleted.short_deletes;
             add_probes(&mut self.totals.min_key, &deleted.probes_ns);
             record.deleted = deleted.recorder.totals.amount;
             end_ns = end_ns.max(deleted.end_ns);
-            self.recorder(is_first, deleted.recorder, deleted.switches);
+            self.recorder(deleted.recorder, deleted.switches);
         }
         if let Some((pace, pace_end_ns)) = brought.pace {
             end_ns = end_ns.max(pace_end_ns);
@@ -144,17 +143,17 @@ impl Adder<'_> {
             if self.terms.alone {
                 end_ns = end_ns.max(asked.end_ns);
             }
-            self.recorder(is_first, asked.recorder, asked.switches);
+            self.recorder(asked.recorder, asked.switches);
         }
         record.secs = (end_ns - self.terms.from_ns) as f64 / 1e9;
         self.end_ns = self.end_ns.max(end_ns);
         self.totals.clients.push(record);
     }
 
-    fn recorder(&mut self, is_first: bool, recorder: Recorder, switches: u64) {
+    fn recorder(&mut self, recorder: Recorder, switches: u64) {
         self.totals.kinds[recorder.kind as usize].merge(&recorder.totals);
-        if is_first {
-            self.totals.first_client[recorder.kind as usize].merge(&recorder.totals);
+        if let Some(client) = self.totals.of_clients.last_mut() {
+            client[recorder.kind as usize].merge(&recorder.totals.series);
         }
         self.totals.threads[recorder.kind as usize].add(&recorder.times);
         self.gaps.push(recorder.gaps);
@@ -178,9 +177,13 @@ impl Adder<'_> {
         let totals = self.totals;
         totals.secs = length_ns as f64 / 1e9;
         totals.kernel.process_switches = totals.kernel.process_switches.map(|engine| engine + self.switches);
-        for kind in totals.kinds.iter_mut().chain(&mut totals.first_client) {
-            kind.series.cover(length_ns);
-        }
+        let of_clients = totals.of_clients.iter_mut().flatten();
+        totals
+            .kinds
+            .iter_mut()
+            .map(|kind| &mut kind.series)
+            .chain(of_clients)
+            .for_each(|series| series.cover(length_ns));
         if self.terms.paced {
             let worst = self.lateness.iter().map(|lateness| lateness.largest_ns).max().unwrap_or(0);
             totals.stall_longest_ns = totals.stall_longest_ns.max(worst);

@@ -116,6 +116,20 @@ fn the_engine_passes_with_clients_that_meet() {
     }
 }
 
+/// A statement a second and client, many rows of it: the pause is neither a response nor a stall.
+#[test]
+fn a_rate_of_updates_pauses_and_changes_what_it_says() {
+    for target in ["model", "trefoil:node_size=4096"] {
+        let (result, records) = run(target, &["update-rate.50", "read-only-sum.50"], 1, 2);
+        result.unwrap();
+        let record = records.iter().find(|record| record.result.step == "update-rate.50").unwrap();
+        let statements = record.histograms["query"].statements;
+        assert!((2..=4).contains(&statements), "{target}: {statements} of two clients in a second");
+        assert!(record.result.responses.max_us < Some(500_000.0), "{:?}", record.result.responses);
+        assert_eq!(record.result.steadiness.stalls, None);
+    }
+}
+
 /// One second each is too long for a test of every step, so the null target: it answers at once.
 #[test]
 fn every_test_of_today_runs_and_what_is_not_checked_is_not_called_ok() {
@@ -134,6 +148,7 @@ fn a_planted_bug_is_caught_in_the_test_that_meets_it() {
         ("model:fault=short-range", "read-only-order.50", "texts cannot be"),
         ("model:fault=short-range", "range-covered-pk", "cannot be"),
         ("model:fault=lose-update", "update-index", "after update-index: table 1: the sum of k should be"),
+        ("model:fault=lose-update", "update-rate.20", "after update-rate.20: table 1: the sum of k should be"),
         ("model:fault=lose-entry", "update-index", "entries for"),
         ("model:fault=lose-delete", "delete", "rows should be there"),
         ("model:fault=flip-value", "point-query", "after load: table 1: a row does not hold what was sent"),

@@ -233,7 +233,7 @@ pub fn in_words(folder: &Path) -> Result<(String, String), Failure> {
     let environment = parts.first().map(|begun| &begun.record.environment);
     let machine = environment.map(|it| format!("{}, {} processors", it.cpu, it.cores)).unwrap_or_default();
     let mut heading = format!("# {}\n\n{}\n\n", plan.title, plan.about);
-    heading.push_str(&format!("Made by `lab run plans/{}.toml{scale}` on {machine}.\n", plan.name));
+    heading.push_str(&format!("Made by `lab run {}{scale}` on {machine}.\n", plan.source));
     left_out(&parts).iter().for_each(|line| heading.push_str(&format!("\nLeft out: {line}\n")));
     Ok((heading, printed(&plan, &parts, Format::Md)?))
 }

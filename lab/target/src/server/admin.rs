@@ -121,10 +121,23 @@ pub fn counters(engine: &Engine, client: &mut Client) -> Result<Counters> {
         }
         Ok(())
     })?;
-    if let Some(history) = counters.get("innodb_history_list_length").copied() {
-        counters.insert("gc_debt".into(), history);
-    }
+    let debt = match engine {
+        Engine::RocksDb => asked(client, TOMBSTONES),
+        Engine::Trefoil => asked(client, DEAD_VERSIONS),
+        _ => counters.get("innodb_history_list_length").copied(),
+    };
+    counters.extend(debt.map(|debt| ("gc_debt".to_owned(), debt)));
     Ok(counters)
+}
+
+/// Of the files of MyRocks; what is in memory it does not tell.
+const TOMBSTONES: &str =
+    "SELECT COALESCE(SUM(ENTRY_DELETES + ENTRY_SINGLEDELETES), 0) FROM information_schema.ROCKSDB_INDEX_FILE_MAP";
+const DEAD_VERSIONS: &str = "SELECT COALESCE(SUM(DEAD_VERSIONS), 0) FROM information_schema.TREFOIL_INDEXES";
+
+/// A whole number; none where this user may not ask, or the server does not have it.
+fn asked(client: &mut Client, sql: &str) -> Option<u64> {
+    client.value(sql).ok().flatten()?.parse().ok()
 }
 
 /// `CHECK TABLE`; an engine that cannot be asked says so in a note.

@@ -71,6 +71,7 @@ struct Statements {
     index: String,
     point: String,
     update_k: String,
+    update_k_between: String,
     delete: String,
     insert: String,
     sum: String,
@@ -84,6 +85,7 @@ impl Statements {
             index: format!("k_{}", table + 1),
             point: format!("SELECT c FROM {name} WHERE id = ?"),
             update_k: format!("UPDATE {name} SET k = k + 1 WHERE id = ?"),
+            update_k_between: format!("UPDATE {name} SET k = k + 1 WHERE id BETWEEN ? AND ?"),
             delete: format!("DELETE FROM {name} WHERE id = ?"),
             insert: format!("INSERT INTO {name} (id, k, c, pad) VALUES (?, ?, ?, ?)"),
             sum: format!("SELECT COUNT(k), COALESCE(SUM(k), 0) FROM {name} WHERE id BETWEEN ? AND ?"),
@@ -256,6 +258,10 @@ impl Session for Connection {
 
     fn update_k(&mut self, table: u32, id: i32) -> Result<bool> {
         Ok(self.run(table, |all| &all.update_k, &[number(id)], &mut |_| Ok(()))? == 1)
+    }
+
+    fn update_k_between(&mut self, table: u32, from: i32, to: i32) -> Result<u64> {
+        self.run(table, |all| &all.update_k_between, &[number(from), number(to)], &mut |_| Ok(()))
     }
 
     fn update_c(&mut self, table: u32, ids: &[i32], c: &[u8; C_BYTES]) -> Result<usize> {

@@ -33,6 +33,11 @@ pub enum Test {
     UpdateInlist,
     /// `k + 1` of one row.
     UpdateIndex,
+    /// `k + 1` of many rows behind one another, and a second's pause.
+    UpdateRate {
+        /// How many.
+        rows: i32,
+    },
     /// `c` of one row.
     UpdateNonindex,
     /// `c` of the row with id 1.
@@ -158,7 +163,10 @@ const BEFORE_WRITES: &[&str] = &[
     "range-covered-si.pre",
 ];
 
-/// Every test that the original has by name: those of today, and those that it leaves out.
+/// The 43rd name of the original, in none of its sequences: most of its time is a pause.
+const UPDATE_RATE: &str = "update-rate";
+
+/// Every test that the original runs by name: those of today, and those that it leaves out.
 #[must_use]
 pub fn all() -> Vec<&'static str> {
     let behind = 1 + TODAY.iter().position(|name| *name == "point-query.pre").expect("it is one of today's");
@@ -192,6 +200,8 @@ pub const OF_2017: &[&str] = &[
 const LABELS: &[&str] = &["pre", "post", "warm", "warmpre"];
 /// Rows of the ranges of `read-only-simple` and its like.
 const ONE_RANGE_ROWS: i32 = 1_000;
+/// Rows of `update-rate`.
+const RATE_ROWS: i32 = 1_000;
 /// Rows of `hot-points`.
 const HOT_ROWS: i32 = 100;
 
@@ -210,8 +220,8 @@ impl Step {
     /// Reads a step's name.
     pub fn parse(name: &str) -> Result<Step, PlanError> {
         let stranger = || {
-            let mut known: Vec<&str> =
-                TODAY.iter().map(|name| base_of(name)).filter(|name| *name != "settle").collect();
+            let today = TODAY.iter().map(|name| base_of(name)).filter(|name| *name != "settle");
+            let mut known: Vec<&str> = today.chain([UPDATE_RATE]).collect();
             known.sort_unstable();
             known.dedup();
             PlanError::Usage(format!(
@@ -247,7 +257,10 @@ impl Step {
     /// Whether `k` of rows may be another after it, or in the middle of it.
     #[must_use]
     pub fn changes_k(&self) -> bool {
-        matches!(self, Step::Test(Test::UpdateIndex | Test::WriteOnly | Test::ReadWrite { .. }))
+        matches!(
+            self,
+            Step::Test(Test::UpdateIndex | Test::UpdateRate { .. } | Test::WriteOnly | Test::ReadWrite { .. })
+        )
     }
 
     /// Whether rows are put back with another `k` than they had.
@@ -288,6 +301,7 @@ fn test_of(base: &str, rows: Option<i32>) -> Option<Test> {
         "read-only-order" => return Some(one(RangeForm::ALL[2])),
         "read-only-distinct" => return Some(one(RangeForm::ALL[3])),
         "read-only-count" => return Some(Test::Count { rows: rows.unwrap_or(ONE_RANGE_ROWS) }),
+        UPDATE_RATE => return Some(Test::UpdateRate { rows: rows.unwrap_or(RATE_ROWS) }),
         "hot-points" => return Some(Test::HotPoints { rows: rows.unwrap_or(HOT_ROWS) }),
         "point-query" => Test::PointQuery,
         "scan" => Test::Scan,
@@ -337,13 +351,15 @@ mod tests {
         }
         assert_eq!(Step::parse("read-only.7.pre"), Ok(Step::Test(Test::ReadOnly { rows: 7 })));
         assert_eq!(Step::parse("point-query.warm"), Ok(Step::Test(Test::PointQuery)));
+        assert_eq!(Step::parse("update-rate"), Ok(Step::Test(Test::UpdateRate { rows: 1_000 })));
+        assert_eq!(Step::parse("update-rate.10.post"), Ok(Step::Test(Test::UpdateRate { rows: 10 })));
         for wrong in ["read-only", "read-only.0", "insert.5", "scan.again", "scan.pre.pre", "point-queries", ""] {
             let complaint = Step::parse(wrong).unwrap_err().to_string();
             assert!(complaint.contains("hot-points"), "{wrong}: {complaint}");
         }
     }
 
-    /// The script of the original knows 43 names, of which `update-rate` measures nothing.
+    /// The script of the original knows 43 names, and never runs `update-rate`.
     #[test]
     fn all_of_them_are_the_42_names_of_the_original() {
         let without_rows = |name: &&str| -> String {

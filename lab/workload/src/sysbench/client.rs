@@ -2,6 +2,7 @@
 //! another is started in its place, as sysbench does; the time that was lost is part of the response.
 
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use lab_measure::procfs::thread_switches;
 use lab_measure::{Clock, Recorder};
@@ -10,6 +11,11 @@ use lab_target::sysbench::Session;
 use super::catalogue::Test;
 use super::event::{Events, Stopped};
 use crate::worker::{Asked, WorkerError};
+
+/// What follows an event of `update-rate`: no part of its response.
+const PAUSE: Duration = Duration::from_secs(1);
+/// The coordinator does not wait longer for a client that pauses.
+const LOOKS: u32 = 50;
 
 /// What a client hands back.
 #[derive(Debug)]
@@ -61,9 +67,21 @@ pub fn run(
         let (rows, sum) = &mut out.changed[done.table as usize];
         *rows += done.rows;
         *sum += done.sum;
+        if matches!(test, Test::UpdateRate { .. }) {
+            pause(stop);
+        }
     }
     asked.recorder.finish();
     asked.switches = thread_switches().unwrap_or(0);
     out.asked = Some(asked);
     Ok(out)
+}
+
+fn pause(stop: &AtomicBool) {
+    for _ in 0..LOOKS {
+        if stop.load(Ordering::Relaxed) {
+            return;
+        }
+        std::thread::sleep(PAUSE / LOOKS);
+    }
 }

@@ -171,6 +171,7 @@ impl<'a> Events<'a> {
                 self.points(On::Id, Select::C, session)
             }
             Test::UpdateIndex => self.raise_k(session),
+            Test::UpdateRate { rows } => self.raise_many(rows, session),
             Test::UpdateInlist => {
                 self.choose_keys(INLIST);
                 let c = c_of(&mut self.random, self.done.table, 0);
@@ -369,6 +370,16 @@ impl<'a> Events<'a> {
         self.done.queries += 1;
         self.done.sum += i64::from(there);
         self.there(id, there)
+    }
+
+    /// `k + 1` of so many rows from a random one on; fewer at the end of the table.
+    fn raise_many(&mut self, rows: i32, session: &mut dyn Session) -> Result<()> {
+        let from = self.random_id();
+        let to = from.saturating_add(rows - 1).min(self.world.table_rows as i32);
+        let there = session.update_k_between(self.done.table, from, to)?;
+        self.done.queries += 1;
+        self.done.sum += there as i64;
+        if self.fits(from, to, there) { Ok(()) } else { self.wrong_range(from, to, &format!("{there} rows updated")) }
     }
 
     fn set_c_of(&mut self, id: i32, session: &mut dyn Session) -> Result<()> {

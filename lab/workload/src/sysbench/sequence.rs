@@ -239,7 +239,10 @@ impl Runner<'_> {
     ) -> StepRecord {
         let events = totals.kinds[Kind::Query as usize].statements;
         let found: u64 = totals.clients.iter().map(|client| client.fetched).sum();
-        let mut record = assemble::record(&self.about, StepKind::plain("sysbench", name, true), totals, around);
+        // Its pauses are no stalls.
+        let has_statements = !matches!(test, Test::UpdateRate { .. });
+        let kind = StepKind { has_statements, ..StepKind::plain("sysbench", name, true) };
+        let mut record = assemble::record(&self.about, kind, totals, around);
         let throughput = &mut record.result.throughput;
         throughput.tpm = throughput.secs.filter(|secs| *secs > 0.0).map(|secs| events as f64 * 60.0 / secs);
         throughput.rows = (test == Test::Scan).then_some(found as f64);

@@ -1,0 +1,78 @@
+//! The program alone, as `cargo install` leaves it: no checkout above it, none above the working directory.
+
+// A test outside the engine: real clocks, threads and files; a failed unwrap is a failed test.
+#![allow(clippy::disallowed_methods, clippy::disallowed_types, clippy::unwrap_used)]
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use tempfile::TempDir;
+
+/// Scratch files of a whole test run lie within the checkout; this one may not.
+const OUTSIDE: &str = "/tmp";
+
+fn installed() -> TempDir {
+    let dir = tempfile::tempdir_in(OUTSIDE).unwrap();
+    assert!(dir.path().ancestors().all(|above| !above.join("mariadb/mariadb.sh").exists()));
+    std::fs::create_dir_all(dir.path().join("bin")).unwrap();
+    std::fs::create_dir_all(dir.path().join("work")).unwrap();
+    std::fs::copy(env!("CARGO_BIN_EXE_lab"), dir.path().join("bin/lab")).unwrap();
+    dir
+}
+
+fn lab(dir: &Path, arguments: &str) -> Output {
+    let mut command = Command::new(dir.join("bin/lab"));
+    command.env("TREFOIL_SERVERS_CACHE", dir.join("servers")).current_dir(dir.join("work"));
+    command.args(arguments.split_whitespace()).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[test]
+fn the_program_alone_does_everything_but_build_a_plugin() {
+    let dir = installed();
+    for (arguments, words) in [
+        ("--help", "Exit codes:"),
+        ("completions bash", "complete -F _lab"),
+        ("man", "lab run ibench"),
+        ("reference", "## Keys of results"),
+        ("doctor", "huge pages"),
+        ("list --targets", "trefoil"),
+        ("list --plans", "seed-004  "),
+        ("fetch", "mysql@9.7"),
+        ("run ibench --rows 2k --steps l.i0,l.x,l.i1 --settle-seconds 0 --out run", "l.i1"),
+        ("show run", "l.i0"),
+        ("verify run", "sound"),
+        ("run seed-000 --scale test --dry-run", "trefoil.lsm"),
+        ("run seed-003 --scale test --out plan --dry-run", "trefoil.btree"),
+    ] {
+        let output = lab(dir.path(), arguments);
+        assert_eq!(output.status.code(), Some(0), "{arguments}: {}", text(&output.stderr));
+        assert!(text(&output.stdout).contains(words), "{arguments}: {}", text(&output.stdout));
+    }
+    let plugin = lab(dir.path(), "run ibench --rows 2k --target server:mariadb?engine=trefoil --out plugin");
+    let told = text(&plugin.stderr);
+    assert!(plugin.status.code() == Some(1) && told.contains("run inside the checkout, or name a directory"), "{told}");
+    assert!(!dir.path().join("servers").exists(), "nothing is fetched for what cannot be had");
+}
+
+#[test]
+fn a_plan_is_a_file_or_the_name_of_one_that_is_built_in() {
+    let dir = installed();
+    for (arguments, words) in [
+        ("run plans/seed-003.toml", "seed-003 is built in: lab run seed-003"),
+        ("run seed-005", "did you mean `seed-000`?"),
+        ("run nowhere.toml", "seed-004 are built in, and the workloads are"),
+    ] {
+        let output = lab(dir.path(), arguments);
+        assert_eq!(output.status.code(), Some(2), "{arguments}");
+        assert!(text(&output.stderr).contains(words), "{arguments}: {}", text(&output.stderr));
+    }
+    // A file comes before what is built in.
+    std::fs::write(dir.path().join("work/seed-000"), "name = \"own\"\n").unwrap();
+    let own = lab(dir.path(), "run seed-000 --dry-run");
+    assert!(text(&own.stderr).contains("at least one [[target]]"), "{}", text(&own.stderr));
+    std::fs::remove_file(dir.path().join("work/seed-000")).unwrap();
+}
