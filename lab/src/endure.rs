@@ -153,8 +153,10 @@ fn asked(plan: &Plan, folder: &Folder, part: &str) -> Result<(u64, DiskLimits, W
                 ))
             })?;
             let budget = search.budget_bytes.unwrap_or(0);
-            // What is in memory has to find room, and a reserve of 64 MiB beside it: that decides in small proofs alone.
-            let size = (disk_bytes * 100 / plan.full).max(disk_bytes + 4 * budget + (128 << 20));
+            // What is in memory has to find room in what is free, and a reserve of 64 MiB beside it: that decides in small proofs alone,
+            // whose disk is mostly ballast.
+            let room = 4 * budget + (128 << 20);
+            let size = (disk_bytes * 100 / plan.full).max(room * 100 / (100 - plan.full)).max(disk_bytes + room);
             let disk = DiskLimits { size_bytes: Some(size), full_pct: Some(plan.full), ..DiskLimits::default() };
             (plan.rows, disk, Work { rate: Some(rate), deletes: Deletes::OfBefore, holds: true, ..work })
         }
