@@ -4,7 +4,8 @@
 #![allow(clippy::disallowed_methods, clippy::disallowed_types, clippy::unwrap_used)]
 
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
@@ -75,4 +76,21 @@ fn a_plan_is_a_file_or_the_name_of_one_that_is_built_in() {
     let own = lab(dir.path(), "run seed-000 --dry-run");
     assert!(text(&own.stderr).contains("at least one [[target]]"), "{}", text(&own.stderr));
     std::fs::remove_file(dir.path().join("work/seed-000")).unwrap();
+    // It is run, kept in its folder, and gone on with, under its name.
+    let mut run = Command::new(dir.path().join("bin/lab"));
+    run.args(["run", "seed-002", "--scale", "test", "--out", "run", "--quiet"]).current_dir(dir.path().join("work"));
+    let mut run = run.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let progress = dir.path().join("work/run/parts/memory.fast/progress.tsv");
+    let begun = Instant::now();
+    while !progress.exists() {
+        assert!(begun.elapsed() < Duration::from_secs(60) && run.try_wait().unwrap().is_none(), "nothing was begun");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert!(Command::new("kill").args(["-INT", &run.id().to_string()]).status().unwrap().success());
+    let output = run.wait_with_output().unwrap();
+    let told = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(130), "{told}");
+    assert!(told.contains("lab run seed-002 --scale test --resume run"), "{told}");
+    let kept = std::fs::read_to_string(dir.path().join("work/run/plan.toml")).unwrap();
+    assert_eq!(kept, include_str!("../../plans/seed-002.toml"));
 }

@@ -45,13 +45,7 @@ pub use show::{Summary, in_words, line_of, report, show, study_of, summary_of, v
 
 /// Runs a plan, or says what it would run.
 pub fn run_plan(options: &Plan) -> Result<(), Failure> {
-    let read = |path: &Path| {
-        let source = match path.exists() {
-            true => Source::read(path)?,
-            false => studies::named(path).ok_or_else(|| missing(path))?,
-        };
-        read::resolved(&source, options.scale.as_deref())
-    };
+    let read = |path: &Path| read::resolved(&source_of(path)?, options.scale.as_deref());
     let plan = match (&options.file, &options.resume) {
         (Some(file), None) => read(file)?,
         (None, Some(folder)) => of_folder(folder)?,
@@ -78,6 +72,14 @@ pub fn run_plan(options: &Plan) -> Result<(), Failure> {
         return schedule::dry_run(&plan, options.resume.as_deref());
     }
     execute::execute(plan, options)
+}
+
+/// The text of a file, or of the plan that is built in under this name.
+fn source_of(path: &Path) -> Result<Source, Failure> {
+    match path.exists() {
+        true => Source::read(path),
+        false => studies::named(path).ok_or_else(|| missing(path)),
+    }
 }
 
 fn of_folder(folder: &Path) -> Result<Resolved, Failure> {

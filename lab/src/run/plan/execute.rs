@@ -21,7 +21,6 @@ use super::copied::without_passwords;
 use super::resolved::{FOLDER, Resolved, folder_of};
 use super::schedule::{self, Ready, told};
 use super::show;
-use super::source::Source;
 use crate::across::{compare_checksums, with_medians};
 use crate::cli::Plan;
 use crate::folder::{Folder, LeftOut, RUNS, RunRecord, State, Turn};
@@ -104,7 +103,7 @@ fn made_folder(plan: &Resolved, options: &Plan) -> Result<PathBuf, Failure> {
     }
     if let Some(file) = &options.file {
         // For whoever reads the folder; what counts is plan.json.
-        crate::folder::write_whole(&folder.join("plan.toml"), &without_passwords(&Source::read(file)?)?)?;
+        crate::folder::write_whole(&folder.join("plan.toml"), &without_passwords(&super::source_of(file)?)?)?;
     }
     plan.write(&folder)?;
     if options.out.is_none() {
