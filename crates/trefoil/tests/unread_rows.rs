@@ -77,7 +77,7 @@ fn a_row_is_put_or_removed_whatever_was_there() {
     }
 }
 
-/// The row is locked as by any write, and a range that is locked keeps out a row that may be new. Guards: both waits.
+/// The row is locked as by any write, and a range that is locked keeps out a row that may be new. Guard: the lock.
 #[test]
 fn it_waits_for_locks_of_rows_and_ranges() {
     simulate(|_| {
