@@ -84,6 +84,7 @@ public:
   int rnd_end() override { return 0; }
   int rnd_next(uchar *record) override;
   int rnd_pos(uchar *record, uchar *ref) override;
+  int rnd_pos_by_record(uchar *record) override;
   void position(const uchar *record) override;
   int cmp_ref(const uchar *a, const uchar *b) override { return trefoil_compare_refs(m_table, a, b); }
   int index_init(uint key, bool sorted) override;
@@ -129,6 +130,10 @@ private:
   int step(uint8_t where, uchar *record, int none);
   void count_distinct();
   int raise_auto();
+  bool is_unread();
+  int apply_update(const uchar *record);
+  int apply_delete();
+  int applied(int code);
   bool reads_all() const;
   trefoil_seek seek_at(const uchar *key, uint length, uint8_t how);
   bool has_condition() const;
@@ -151,6 +156,8 @@ private:
   bool m_shows_locked= false;
   trefoil_lock m_stored_lock= {TREFOIL_UNLOCKED, TREFOIL_WAIT};
   bool m_is_first= false;
+  /* The row at `ref` is taken to be what a replica's log says, and was not read: applying.cc. */
+  bool m_is_unread= false;
   /* What a scan reads. */
   ulonglong m_pages= 1;
   /* What is read is a range, or the table. */

@@ -91,6 +91,11 @@ static my_bool print_all_deadlocks;
 static MYSQL_SYSVAR_BOOL(print_all_deadlocks, print_all_deadlocks, PLUGIN_VAR_OPCMDARG,
   "Each deadlock is written to the error log, as SHOW ENGINE TREFOIL STATUS shows the latest", NULL, NULL, FALSE);
 
+static my_bool read_free_apply;
+static MYSQL_SYSVAR_BOOL(read_free_apply, read_free_apply, PLUGIN_VAR_OPCMDARG,
+  "A replica changes rows with a primary key without reading them first, where the log has them whole. Of a row that is not "
+  "there, of a table with no other key, it does not notice that", NULL, NULL, FALSE);
+
 static MYSQL_THDVAR_ULONG(lock_wait_timeout, PLUGIN_VAR_RQCMDARG,
   "Longest wait for a row lock in seconds, of statements that begin from now on; a smaller lock_wait_timeout of the "
   "server counts, and one that is set for a statement alone, as by WAIT n", NULL, NULL, 50, 0, 1024 * 1024 * 1024, 0);
@@ -140,6 +145,7 @@ struct st_mysql_sys_var *trefoil_variables[]=
   MYSQL_SYSVAR(gc_debt_limit),
   MYSQL_SYSVAR(deadlock_detect),
   MYSQL_SYSVAR(print_all_deadlocks),
+  MYSQL_SYSVAR(read_free_apply),
   MYSQL_SYSVAR(strict_options),
   MYSQL_SYSVAR(default_structure),
   MYSQL_SYSVAR(default_compression),
@@ -186,3 +192,5 @@ bool wants_snapshot_isolation(THD *thd) { return THDVAR(thd, snapshot_isolation)
 bool wants_strict_options(THD *thd) { return THDVAR(thd, strict_options); }
 
 bool wants_deadlocks_printed() { return print_all_deadlocks; }
+
+bool wants_read_free_apply() { return read_free_apply; }

@@ -16,6 +16,7 @@ bool wants_snapshot_isolation(THD *thd);
 /* Options that do not fit are errors. */
 bool wants_strict_options(THD *thd);
 bool wants_deadlocks_printed();
+bool wants_read_free_apply();
 
 /* backup.cc. */
 void set_backup_dir(THD *thd, uint64_t rate, char **to, const char *directory);

@@ -32,16 +32,25 @@ int ha_trefoil::update_row(const uchar *old, const uchar *record)
 {
   Field *number= table->found_next_number_field;
   bool is_raised= number && record == table->record[0] && number->cmp_offset(old - record);
-  int code= trefoil_update(m_session, m_cursor, old, record, &m_why);
-  if (code == TREFOIL_SAME)
-    return HA_ERR_RECORD_IS_THE_SAME;
-  if (int error= settle(code ? failed() : 0))
+  int error;
+  if (is_unread())
+    error= apply_update(record);
+  else
+  {
+    int code= trefoil_update(m_session, m_cursor, old, record, &m_why);
+    if (code == TREFOIL_SAME)
+      return HA_ERR_RECORD_IS_THE_SAME;
+    error= settle(code ? failed() : 0);
+  }
+  if (error)
     return error;
   return is_raised ? raise_auto() : 0;
 }
 
 int ha_trefoil::delete_row(const uchar *record)
 {
+  if (is_unread())
+    return apply_delete();
   return trefoil_delete(m_session, m_cursor, record, &m_why) ? failed() : 0;
 }
 

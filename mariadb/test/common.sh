@@ -37,7 +37,7 @@ scratch() {
     prepare
     # Servers of this test die where this file says, once it is there: kill_at.
     export TREFOIL_CRASH_AT=$WORK/crash
-    trap 'stop_server || true; umount "$WORK"/data/trefoil 2> /dev/null || true; rm -rf "$WORK"' EXIT
+    trap '[ -z "${BESIDE:-}" ] || kill "$BESIDE" || true; stop_server || true; umount "$WORK"/data/trefoil 2> /dev/null || true; rm -rf "$WORK"' EXIT
 }
 
 # From now on, at a place and which time it is reached from now on. Known to builds with debug assertions alone.

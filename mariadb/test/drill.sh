@@ -96,8 +96,7 @@ check_dump_drill() {
 # A full backup and two increments to it beside a writer, the data lost, a database made of the three, and brought forward.
 check_increments() {
     local there behind offset trefoil
-    "${CARGO:-cargo}" build --quiet --profile "${TREFOIL_PROFILE:-release}" --locked --manifest-path "$REPO/Cargo.toml" -p trefoil-cli
-    trefoil=$(built_in "${TREFOIL_PROFILE:-release}")/trefoil
+    trefoil=$(build_program)
     tables_of_drill
     client s -e 'CREATE TABLE still (id INT PRIMARY KEY, v VARCHAR(1000)) ENGINE=TREFOIL;
         INSERT INTO still SELECT seq, REPEAT(SHA2(seq, 512), 7) FROM seq_1_to_20000'

@@ -91,7 +91,7 @@ check_contents() {
     local file files
     files=$(dpkg-deb -c "$1")
     expect "$(awk '{ print $2 }' <<< "$files" | sort -u)" root/root
-    for file in usr/lib/mysql/plugin/ha_trefoil.so etc/mysql/mariadb.conf.d/trefoil.cnf usr/share/doc/mariadb-plugin-trefoil/copyright \
+    for file in usr/bin/trefoil usr/lib/mysql/plugin/ha_trefoil.so etc/mysql/mariadb.conf.d/trefoil.cnf usr/share/doc/mariadb-plugin-trefoil/copyright \
         usr/share/doc/mariadb-plugin-trefoil/changelog.Debian.gz; do
         grep -q "\./$file\$" <<< "$files" || echo "no $file"
     done
@@ -109,6 +109,21 @@ check_serves() {
         INSERT INTO p.t VALUES (1, 2), (2, 3)'
     expect "$(in_client -e 'SELECT SUM(v) FROM p.t')" 5
     expect "$(in_client -e "SELECT COUNT(*) FROM information_schema.TREFOIL_INDEXES WHERE table_name = 't'")" 2
+}
+
+# A full backup and an increment to it, and what is lost behind them.
+check_backups() {
+    in_client -e "SET GLOBAL trefoil_backup_dir = '/tmp/full'; INSERT INTO p.t VALUES (3, 7);
+        SET GLOBAL trefoil_backup_dir = '/tmp/increment SINCE /tmp/full'; DELETE FROM p.t"
+}
+
+# With what the package has: a database made of both.
+check_restores() {
+    expect "$(in_system trefoil --version)" "trefoil $(package_version | sed 's/+.*//')"
+    expect "$(in_system trefoil --help | grep -c '^  trefoil restore')" 2
+    rm -rf "$SYSTEM_ROOT/var/lib/mysql/trefoil"
+    in_system trefoil restore /tmp/full /tmp/increment /var/lib/mysql/trefoil > "$WORK/restored.log" 2>&1 || cat "$WORK/restored.log"
+    rm -rf "$SYSTEM_ROOT"/tmp/{full,increment}
 }
 
 check_upgraded() {
@@ -159,6 +174,12 @@ package_tests() {
     judged 'package: installed' check_installed "$first"
     start_in_system
     judged 'package: serves' check_serves
+    judged 'package: backups' check_backups
+    stop_in_system
+    judged 'package: restores increments' check_restores
+    start_in_system
+    judged 'package: rows of an increment' expect "$(in_client -e 'SELECT SUM(v) FROM p.t')" 12
+    in_client -e 'DELETE FROM p.t WHERE id = 3'
     judged 'package: upgraded' check_upgraded "$second"
     stop_in_system
     start_in_system

@@ -233,6 +233,7 @@ replica_checks() {
     check_of_pair group_that_is_waited_for
     check_of_pair replica_from_backup gtid
     check_of_pair backups_beside_others
+    unread_checks
     case ${TREFOIL_PROFILE:-release} in
         release) echo 'skipped: backup_between_log_and_engine, which TREFOIL_PROFILE=sim compiles' ;;
         *) check_of_pair backup_between_log_and_engine; check_of_pair backup_gives_up ;;

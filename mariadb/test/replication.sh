@@ -229,6 +229,7 @@ replicated_round() {
 }
 
 . "$HERE/test/replicas.sh"
+. "$HERE/test/unread.sh"
 
 # Lines of what was run before: round, or `checks` of replicas.sh, seconds, ok or FAILED, the seed. What stands there is not run again,
 # but checks that failed; a round that failed makes all of them fail. $1: what awk counts.

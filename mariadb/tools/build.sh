@@ -61,6 +61,16 @@ build() {
     mv "$PLUGINS/built-for.$$" "$PLUGINS/built-for"
 }
 
+# The program `trefoil` in the profile of the plugin; prints its path.
+build_program() {
+    local profile=${TREFOIL_PROFILE:-release} what=(-p trefoil-cli)
+    # With what the plugin was built with: as part of the workspace it has the features of that build, and nothing is compiled twice.
+    # shellcheck disable=SC2206
+    [ -z "${TREFOIL_BUILD:-}" ] || what=($TREFOIL_BUILD --bin trefoil)
+    "${CARGO:-cargo}" build --quiet --profile "$profile" --locked --manifest-path "$REPO/Cargo.toml" "${what[@]}"
+    printf '%s\n' "$(built_in "$profile")/trefoil"
+}
+
 # True if a file is not there, or older than one of the others.
 is_stale() {
     local made=$1

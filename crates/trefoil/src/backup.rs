@@ -297,9 +297,14 @@ impl Engine {
             let why = format!("{} holds a backup of another database; make a full backup first", dir.display());
             return Err(Error::InvalidArgument(why));
         }
-        // Whoever opened it has written another one.
-        let is_as_made = !base.is_full() || manifest::generations(vfs, dir)? == [base.manifest.generation];
-        if !is_as_made {
+        // Whoever opens it to write begins a life of the log, in a segment of its own, before he writes anything else; and closed, or at
+        // its first checkpoint, it has another manifest.
+        let is_as_made = || {
+            Ok::<_, Error>(
+                manifest::generations(vfs, dir)? == [base.manifest.generation] && base.has_its_log(vfs, dir)?,
+            )
+        };
+        if base.is_full() && !is_as_made()? {
             let why = format!(
                 "the backup in {} was opened as a database since it was made; make a full backup",
                 dir.display()

@@ -30,6 +30,7 @@ mod locking;
 mod range;
 mod reading;
 mod unique;
+mod unread;
 
 pub(crate) use cascade::Step;
 pub use conflicts::Upserted;

@@ -55,6 +55,7 @@ mod tables;
 mod transactions;
 mod ttl;
 mod unique;
+mod unread_rows;
 
 /// A file that is named nowhere would never run.
 #[allow(clippy::disallowed_methods, reason = "the files themselves, as they were compiled")]

@@ -242,6 +242,27 @@ fn what_does_not_belong_together_is_refused() {
     });
 }
 
+/// A base that somebody opened to write, and that came to no checkpoint of its own, is as good as another database: an increment to it
+/// would be found worthless when it is needed. One that is only read stays what it was. Guard: the base's log is looked at.
+#[test]
+fn a_base_that_was_opened_and_not_checkpointed_is_refused() {
+    simulate(|_| {
+        let disk = disk();
+        let db = open(&disk);
+        index(&db, "i");
+        noise(&db, "i", 0..300, 1);
+        db.backup().to("/copy/0").unwrap();
+        drop(Database::open("/copy/0", Options { read_only: true, ..options(&disk) }).unwrap());
+        db.backup().since("/copy/0").to("/copy/1").unwrap();
+        disk.faults().add(Rule::new(Action::Eio).on(Class::Write).path("/copy/0/MANIFEST").forever());
+        Database::open("/copy/0", options(&disk)).map(|copy| noise(&copy, "i", 0..10, 2)).ok();
+        assert!(disk.faults().fired() > 0, "no checkpoint was kept from it");
+        disk.faults().clear();
+        let error = db.backup().since("/copy/0").to("/copy/2").unwrap_err();
+        assert!(error.to_string().contains("opened as a database"), "{error}");
+    });
+}
+
 /// Each file of the base and of the increment, cut, changed in one byte, or gone: told, by its name, or of no account. Guards: the
 /// sums of extents and of files are looked at; the description has a checksum.
 #[test]

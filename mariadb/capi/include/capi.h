@@ -474,6 +474,11 @@ int trefoil_insert(trefoil_session *session, trefoil_cursor *cursor, const uint8
 int trefoil_update(trefoil_session *session, trefoil_cursor *cursor, const uint8_t *old, const uint8_t *record,
                    trefoil_failure *why);
 int trefoil_delete(trefoil_session *session, trefoil_cursor *cursor, const uint8_t *record, trefoil_failure *why);
+/* The same of a row that nobody has read, named by its reference: `record` is all of what it becomes. TREFOIL_NOT_FOUND if it was
+   looked for and is not there; it is not looked for where a table keeps nothing of a row but the row. */
+int trefoil_apply_update(trefoil_session *session, trefoil_cursor *cursor, const uint8_t *ref, const uint8_t *record,
+                         trefoil_failure *why);
+int trefoil_apply_delete(trefoil_session *session, trefoil_cursor *cursor, const uint8_t *ref, trefoil_failure *why);
 }
 
 #endif

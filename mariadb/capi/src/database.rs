@@ -35,6 +35,8 @@ pub struct Engine {
     /// What of them outlives the server.
     pub numbers: Numbers,
     pub ends: Ends,
+    /// Of rows that a replica applies: see [`crate::write::apply_update`].
+    pub reads_left_out: AtomicU64,
     pub watch: Arc<Watch>,
     /// For the keys of tables.
     pub room: Room,
@@ -79,6 +81,7 @@ impl Engine {
             db,
             counters: Mutex::default(),
             ends: Ends::default(),
+            reads_left_out: AtomicU64::default(),
             watch: Arc::default(),
             room,
             shedding,

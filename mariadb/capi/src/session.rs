@@ -292,6 +292,10 @@ impl Session {
         self.face.wrote();
     }
 
+    pub fn engine(&self) -> &Engine {
+        &self.engine
+    }
+
     pub fn writes(&self) -> u64 {
         self.writes
     }

@@ -96,6 +96,7 @@ fn log(stats: &Stats) -> Vec<Named> {
 
 fn transactions(engine: &Engine, stats: &Stats) -> Vec<Named> {
     vec![
+        (c"apply_reads_left_out", engine.reads_left_out.load(Ordering::Relaxed)),
         (c"commit_delays", stats.delays.iter().map(|of| of.count).sum()),
         (c"commit_delay_time_us", stats.delays.iter().map(|of| of.sum_us).sum()),
         (c"commits", engine.ends.commits.load(Ordering::Relaxed)),

@@ -2,6 +2,7 @@
 //! Rows written.
 
 use std::ops::Bound;
+use std::sync::atomic::Ordering;
 
 use trefoil::{Error, Locking, Value};
 
@@ -74,6 +75,42 @@ pub fn delete(session: &mut Session, cursor: &mut Cursor, record: Record<'_>) ->
         false => return Err(gone()),
     }
     Ok(())
+}
+
+/// A row as the log of a primary has it, in the place of the one with this primary key, which the server has not read. Nobody reads it
+/// where the row is all that its table keeps of it; else the engine does, and what the row was is what stands there.
+pub fn apply_update(session: &mut Session, cursor: &Cursor, key: &[Value<'_>], new: Record<'_>) -> Result<Done> {
+    let (table, layout) = (&cursor.table, &cursor.table.layout);
+    let (values, to) = (layout.values(new, 0), layout.primary_values(new, 0));
+    let stays = layout.is_same_primary(key, &to)?;
+    let tx = session.tx_mut()?;
+    let is_unread = if stays { tx.put_row(&table.table, &values) } else { Ok(false) };
+    let outcome = is_unread.and_then(|is_unread| match (is_unread, stays) {
+        (true, _) => Ok(Some(2)),
+        (false, true) => tx.update(&table.table, &values).map(|there| there.then_some(1)),
+        (false, false) => tx.move_row(&table.table, key, &values).map(|there| there.then_some(1)),
+    });
+    applied(session, table, outcome, 0)
+}
+
+/// The same of a row that goes.
+pub fn apply_delete(session: &mut Session, cursor: &Cursor, key: &[Value<'_>]) -> Result<Done> {
+    let table = &cursor.table;
+    let tx = session.tx_mut()?;
+    let outcome = tx.remove_row(&table.table, key).and_then(|is_unread| match is_unread {
+        true => Ok(Some(2)),
+        false => tx.delete_row(&table.table, key).map(|there| there.then_some(1)),
+    });
+    applied(session, table, outcome, -1)
+}
+
+/// With so many reads left out of the two that a row takes otherwise, the server's and the engine's. None: the row is not there.
+fn applied(session: &mut Session, table: &OpenTable, outcome: trefoil::Result<Option<u64>>, rows: i64) -> Result<Done> {
+    let Some(reads) = met(session, table, outcome)? else { return Ok(Done::NotFound) };
+    session.engine().reads_left_out.fetch_add(reads, Ordering::Relaxed);
+    table.changed(rows);
+    session.wrote_row();
+    Ok(Done::Ok)
 }
 
 /// Before the server looks for a value that no two rows may have: whoever else wants it waits.

@@ -65,6 +65,16 @@ impl Described {
         self.base == 0
     }
 
+    /// Whether `wal/` in the backup's directory has the files that are described, and no others.
+    pub fn has_its_log(&self, vfs: &Arc<dyn Vfs>, dir: &Path) -> Result<bool> {
+        let path = dir.join("wal");
+        let mut found = vfs.list(&path).map_err(|e| Fault::io("list", path.display(), &e))?;
+        found.sort_unstable();
+        let mut described: Vec<_> = self.files.iter().filter_map(|file| file.path.strip_prefix("wal/")).collect();
+        described.sort_unstable();
+        Ok(found == described)
+    }
+
     /// The sums of all extents.
     pub fn sums(&self) -> BTreeMap<ExtentId, Sum> {
         self.extents.iter().map(|of| (of.extent, of.sum)).collect()

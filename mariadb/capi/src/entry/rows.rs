@@ -183,3 +183,30 @@ pub extern "C" fn trefoil_delete(
         write::delete(session, cursor, record).map(|()| Done::Ok)
     })
 }
+
+#[unsafe(no_mangle)]
+pub extern "C" fn trefoil_apply_update(
+    session: &mut Session,
+    cursor: &Cursor,
+    reference: *const u8,
+    record: *const u8,
+    why: Option<&mut Failure>,
+) -> i32 {
+    guard(why, || {
+        let key = cursor.table.layout.ref_values(bytes(reference, cursor.table.layout.ref_bytes()))?;
+        write::apply_update(session, cursor, &key, super::record(record, &cursor.table))
+    })
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn trefoil_apply_delete(
+    session: &mut Session,
+    cursor: &Cursor,
+    reference: *const u8,
+    why: Option<&mut Failure>,
+) -> i32 {
+    guard(why, || {
+        let key = cursor.table.layout.ref_values(bytes(reference, cursor.table.layout.ref_bytes()))?;
+        write::apply_delete(session, cursor, &key)
+    })
+}
