@@ -325,6 +325,7 @@ impl Engine {
             // Nobody waits for what is not drained.
             if entry.damage().is_none() {
                 debts.runs += stats.runs;
+                debts.ranges += stats.deleted_ranges;
                 debts.run_bytes += stats.run_bytes;
             }
             debts.gc_paid += stats.gc_paid_bytes;
