@@ -31,6 +31,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use base::{CommitTs, Corruption, GcView, Result};
+use store::Charge;
 use store::run::{Run, RunMeta, RunWriter};
 use vfs::sync::{Mutex, RwLock};
 
@@ -80,6 +81,8 @@ struct Shared {
     listed: AtomicUsize,
     /// Taken under `list`.
     written: Mutex<Written>,
+    /// Memory of both. Taken under both.
+    charge: Mutex<Charge>,
     /// What is expected late from outside.
     late: Mutex<Option<CommitTs>>,
 }
@@ -117,9 +120,12 @@ impl Shared {
         let oldest = list.pending().next().map(|deleted| deleted.ts);
         let expected = late.into_iter().chain(oldest).min();
         self.inner.expect_late(expected);
+        let mut written = self.written.lock();
         if list.is_empty() {
-            self.written.lock().clear();
+            written.clear();
         }
+        self.charge.lock().set(list.bytes + written.bytes());
+        drop(written);
         self.listed.store(list.all.len(), Ordering::Release);
     }
 
@@ -131,6 +137,7 @@ impl Shared {
         }
         let mut written = self.written.lock();
         let is_noted = keys.all(|key| !list.covers(key) || written.note(key));
+        self.charge.lock().set(list.bytes + written.bytes());
         drop((written, list));
         if !is_noted {
             self.forget_written();
@@ -147,13 +154,14 @@ impl Shared {
 }
 
 impl Ranged {
-    /// Around a structure, which `open` opens from its part of the state. Nothing is drained before [`Ranged::start`].
+    /// Around a structure, which `open` opens from its part of the state. Nothing is drained before [`Ranged::start`]. `charge` counts the memory of the list.
     ///
     /// # Errors
     /// Damage of the state; what `open` says.
     pub fn open<E: From<base::Fault>>(
         state: Option<&[u8]>,
         runs: Arc<dyn RunMaker>,
+        charge: Charge,
         open: impl FnOnce(Option<&[u8]>) -> Result<Arc<dyn Index>, E>,
     ) -> Result<Arc<Self>, E> {
         let (deleted, state) = match state {
@@ -168,6 +176,7 @@ impl Ranged {
             list: RwLock::default(),
             listed: AtomicUsize::new(0),
             written: Mutex::default(),
+            charge: Mutex::new(charge),
             late: Mutex::default(),
         };
         if !deleted.is_empty() {

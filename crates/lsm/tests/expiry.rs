@@ -73,7 +73,7 @@ fn snapshot(ts: u64) -> ReadAt {
     ReadAt::Snapshot(CommitTs(ts))
 }
 
-/// Wherever a version lies. Guards: `Best::begin` in `get_many`; `Look::value`; `ts <= self.look.cut` in `RunSource::give`; the filter of attached runs in
+/// Wherever a version lies. Guards: `Best::begin` in `get_many`; `Look::value`; `has_expired` in `RunSource::give`; the filter of attached runs in
 /// `begin`; the cut that a cursor of the newest asks for anew.
 #[test]
 fn what_has_expired_is_found_by_nobody_and_what_it_hid_neither() {
@@ -121,7 +121,7 @@ fn what_has_expired_is_found_by_nobody_and_what_it_hid_neither() {
     }
 }
 
-/// Guards: `expired_runs` in `begin_merge`, `is_memtable_expired`; the view in `cut_of_all` (an open snapshot).
+/// Guards: `let_expired_go` and `is_memtable_expired` in `maintain`; the view in `cut_of_all` (an open snapshot).
 #[test]
 fn runs_of_which_all_has_expired_go_unread_once_nobody_sees_them() {
     let dir = tempfile::tempdir().unwrap();

@@ -152,6 +152,24 @@ fn p4_the_reserve_is_kept_for_what_must_go_on() {
     space.write_in(AllocScope::ORDINARY, large(&space, 1)).unwrap();
 }
 
+/// What can wait leaves what was admitted and is not written, whatever it finds first; what must go on has it. Guards: ordinary writes ask; for what they write,
+/// too; the disk is looked at again.
+#[test]
+fn p4_what_is_owed_is_left_by_what_can_wait() {
+    let dir = Scratch::new("p4-owed");
+    let vfs = FaultyVfs::new(40 * EXTENT);
+    let (space, _) = space(&dir, &vfs, 8);
+    space.check_room(0).unwrap();
+    space.note_owed(10 * EXTENT);
+    let ordinary = fill(&space, AllocScope::ORDINARY);
+    assert!((19..=22).contains(&ordinary.len()), "{} of 40, 8 and 10 are left", ordinary.len());
+    let owed = fill(&space, AllocScope::RESERVE);
+    assert!(owed.len() >= 18, "{} for what was admitted", owed.len());
+    vfs.0.free_bytes.fetch_add(50 * EXTENT, Ordering::SeqCst);
+    vfs::thread::sleep(std::time::Duration::from_millis(60));
+    space.write_in(AllocScope::ORDINARY, large(&space, 1)).expect("looked at again by itself");
+}
+
 #[test]
 fn p4_on_a_tight_disk_the_reserve_is_in_the_file() {
     let dir = Scratch::new("p4-tight");

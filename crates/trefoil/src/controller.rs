@@ -5,7 +5,7 @@
 //!
 //! | kind | debt | allowed | r |
 //! |---|---|---|---|
-//! | `runs` | memory of runs that are not drained; their number | an eighth of the budget; 512 | bytes committed less what they added to the runs |
+//! | `runs` | memory of runs that are not drained; their number; that of deleted ranges | an eighth of the budget; 512; 4096 | bytes committed less what they added to the runs |
 //! | `buffers` | memory of messages above what is flushed at, a quarter of the budget | another quarter | bytes committed less what they added to the messages |
 //! | `drains` | messages on disk above what is there while one node after the other is drained (`tree::filling`) | as much again, 64 MiB | such messages drained, as bytes of commits |
 //! | `dirty` | dirty leaves above what write-back aims at | what is left of the budget | bytes written to the data file, as bytes of commits |
@@ -96,6 +96,8 @@ pub(crate) struct Debts {
     pub run_bytes: u64,
     /// Number of runs, of all indexes.
     pub runs: u64,
+    /// Number of deleted ranges that are not drained to runs yet, of all indexes.
+    pub ranges: u64,
     /// Memory of runs, and what they may take.
     pub run_memory: u64,
     pub run_memory_max: u64,
@@ -131,6 +133,8 @@ pub(crate) struct Debts {
 
 /// Runs at the wall: each read merges those of its index, and each one in a file holds a descriptor.
 const RUNS_MAX: u64 = 512;
+/// Deleted ranges: each is a run that is to be made. Four times what one transaction may delete. There is no wall: who deletes more helps first.
+const RANGES_MAX: u64 = 4096;
 /// As much counts as living at least: what is dead in a small file does no harm.
 const LIVE_MIN: u64 = 64 << 20;
 
@@ -139,6 +143,7 @@ impl Debts {
     fn lag(&self) -> (f64, Reason) {
         let share = |part: u64, whole: u64| HARD_SECONDS * part as f64 / whole.max(1) as f64;
         let runs = share(self.run_memory, self.run_memory_max).max(share(self.runs, RUNS_MAX));
+        let runs = runs.max(share(self.ranges, RANGES_MAX));
         let buffers = share(self.buffered.saturating_sub(self.buffered_aim), self.buffered_aim);
         let drains = share(self.messages.saturating_sub(self.messages_aim), self.messages_aim.max(LIVE_MIN));
         let dirty_room = (self.budget - self.budget / 8).saturating_sub(self.dirty_aim);

@@ -13,6 +13,7 @@ use std::sync::atomic::Ordering;
 
 use base::{CommitTs, Fault, IndexId};
 use index::{BatchBuilder, Expiry, IndexEnv, Op, Ranged, RunFiles};
+use store::Class;
 
 use crate::catalog::{self, IndexDef, Role, TableDef};
 use crate::commit::{Changes, Room};
@@ -267,7 +268,8 @@ impl Engine {
                 registry: self.runs.clone(),
                 visible: self.visible.clone(),
             });
-            let ranged = Ranged::open(state, runs, |state| self.open_bare(def, env, state))?;
+            let charge = self.budget.charge(Class::Inner, 0);
+            let ranged = Ranged::open(state, runs, charge, |state| self.open_bare(def, env, state))?;
             // There is nothing to be replayed into an index that is new; the others are started when all is.
             if state.is_none() && !self.recovering.load(Ordering::Acquire) {
                 ranged.start();

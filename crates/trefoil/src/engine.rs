@@ -34,6 +34,7 @@ use crate::prepared::registry::Registry;
 use crate::quarantine::Lost;
 use crate::runs::RunRegistry;
 use crate::stats::Counters;
+use crate::transaction::promise::Promised;
 
 /// The parts of an open database.
 pub struct Engine {
@@ -117,6 +118,8 @@ pub struct Engine {
     pub clock: Clock,
     /// How checkpoints take their time.
     pub spread: Spread,
+    /// Room on the disk that running transactions were let in for.
+    pub promised: Promised,
     /// How fast commits are admitted.
     pub controller: Controller,
     /// Prepared transactions.
@@ -177,11 +180,16 @@ impl Engine {
     /// An error while the disk has no room for more than what was admitted before (rule P4). What frees space is asked
     /// for: a checkpoint.
     pub fn check_room(&self) -> base::Result<()> {
-        if !self.is_full() {
+        self.check_room_for(0)
+    }
+
+    /// The same for what will owe so much.
+    pub fn check_room_for(&self, bytes: u64) -> base::Result<()> {
+        let beside = self.cleaning_bytes() + bytes;
+        if self.has_room_beside(beside) {
             return Ok(());
         }
-        let owed = self.owed_bytes() + self.cleaning_bytes();
-        self.space.check_room(owed).inspect_err(|_| self.signal.wake(Wake::Checkpoint))
+        self.space.check_room(self.owed_bytes() + beside).inspect_err(|_| self.signal.wake(Wake::Checkpoint))
     }
 
     /// True while [`Engine::check_room`] refuses, so far as known without asking the file system.
@@ -192,7 +200,13 @@ impl Engine {
     /// Is there room for what is owed and `bytes` more?
     fn has_room_beside(&self, bytes: u64) -> bool {
         // More than memory can owe: no need to add it up.
-        self.space.has_room(2 * self.budget.limit() + bytes) || self.space.has_room(self.owed_bytes() + bytes)
+        if self.space.has_room(2 * self.budget.limit() + self.promised.bytes() + bytes) {
+            return true;
+        }
+        let owed = self.owed_bytes();
+        // Whatever writes at leisure leaves it alone.
+        self.space.note_owed(owed);
+        self.space.has_room(owed + bytes)
     }
 
     /// What cleaning may take before it gives anything back: so much is left to it when statements are refused.
@@ -201,11 +215,11 @@ impl Engine {
     }
 
     /// What is in memory and not on disk: dirty leaves, runs, and messages and memtables; and all inner nodes: leaves written back since
-    /// the last checkpoint leave theirs to be written by the next one.
+    /// the last checkpoint leave theirs to be written by the next one. And what running transactions were let in for.
     fn owed_bytes(&self) -> u64 {
         let runs: u64 = self.upkept_indexes().iter().map(|entry| entry.index.stats().run_bytes).sum();
         let pages = self.cache.stats().dirty_bytes + self.budget.used(Class::Buffers) + self.budget.used(Class::Inner);
-        pages + runs + self.prepared.owed_bytes()
+        pages + runs + self.prepared.owed_bytes() + self.promised.bytes()
     }
 
     /// What a background step may rely on; the applied prefix is read before the view.
@@ -311,6 +325,7 @@ impl Engine {
             // Nobody waits for what is not drained.
             if entry.damage().is_none() {
                 debts.runs += stats.runs;
+                debts.ranges += stats.deleted_ranges;
                 debts.run_bytes += stats.run_bytes;
             }
             debts.gc_paid += stats.gc_paid_bytes;

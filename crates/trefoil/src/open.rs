@@ -297,6 +297,7 @@ impl Opening {
             opened: Instant::now(),
             signal: background::Signal::default(),
             helpers: Helpers::new(&self.options),
+            promised: Default::default(),
             controller: Default::default(),
             io_budget: Default::default(),
             clock: Default::default(),

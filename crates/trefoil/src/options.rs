@@ -278,6 +278,20 @@ impl IndexOptions {
         self.check_new().and_then(|()| self.resolve()).map(drop)
     }
 
+    /// As given, or what there is in its place.
+    fn node_bytes(&self) -> usize {
+        match (self.node_bytes, self.structure) {
+            (0, Structure::Betree) => NODE_BYTES_BUFFERED,
+            (0, _) => NODE_BYTES,
+            (bytes, _) => bytes,
+        }
+    }
+
+    /// What a write may make dirty beside itself.
+    pub(crate) fn leaf_bytes(&self) -> u64 {
+        if self.structure == Structure::Lsm { 0 } else { self.node_bytes() as u64 }
+    }
+
     /// The settings for the structure, checked.
     pub(crate) fn resolve(&self) -> Result<index::IndexOptions> {
         let buffered = match self.structure {
@@ -289,11 +303,7 @@ impl IndexOptions {
             }
             Structure::Lsm => false,
         };
-        let node_bytes = match self.node_bytes {
-            0 if buffered => NODE_BYTES_BUFFERED,
-            0 => NODE_BYTES,
-            bytes => bytes,
-        };
+        let node_bytes = self.node_bytes();
         if !node_bytes.is_power_of_two() || !(NODE_BYTES_LEAST..=NODE_BYTES_MAX).contains(&node_bytes) {
             return Err(self.wrong_node_size());
         }

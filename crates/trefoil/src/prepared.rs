@@ -235,7 +235,6 @@ impl Engine {
             return Err(Error::Limit { what: "length of the name of a prepared transaction in bytes", limit, got });
         }
         self.check_writable()?;
-        self.check_room()?;
         self.prepared.claim(xid)?;
         let mut files = Vec::new();
         let end = self.log_prepare(tx, xid, &mut files).inspect_err(|_| {

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use base::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
+use base::limits::KEY_BYTES_MAX;
 use base::{CommitTs, IndexId, TxnId};
 use index::counter::COUNTER_BYTES;
 use store::{Charge, Class};
@@ -37,16 +37,19 @@ mod counters;
 mod deleting;
 mod held;
 mod locking;
+pub(crate) mod promise;
 mod ranges;
 mod reading;
 mod savepoints;
 mod spilling;
+mod writing;
 
 pub(crate) use counters::own_sum;
 pub(crate) use deleting::Outside;
 use deleting::OwnRange;
 pub(crate) use held::Held;
 use locking::RowLocks;
+use promise::Promise;
 use savepoints::Rollbacks;
 pub use savepoints::Savepoint;
 
@@ -98,6 +101,8 @@ pub struct Transaction {
     /// Commits this transaction has met through locks: its next snapshot waits for them (rule A17).
     seen: Cell<CommitTs>,
     charge: RefCell<Charge>,
+    /// Room on the disk.
+    promise: RefCell<Promise>,
     /// Memory of writes that were moved to files.
     spilled_bytes: u64,
     /// Some of them could not be moved.
@@ -140,6 +145,7 @@ impl Transaction {
             tables: RefCell::default(),
             seen: Cell::new(CommitTs::ZERO),
             charge: RefCell::new(engine.budget.charge(Class::WriteSets, 0)),
+            promise: RefCell::default(),
             spilled_bytes: 0,
             spill_failed: false,
             done: Cell::new(false),
@@ -330,6 +336,7 @@ impl Transaction {
         self.lock_again(to);
         self.writes.rollback_to(to);
         self.take_back_ranges(to);
+        self.promise.get_mut().take_back(&self.engine.promised, to);
         self.rollbacks.note(to);
     }
 
@@ -403,7 +410,7 @@ impl Transaction {
             return Ok(seen);
         }
         self.engine.check_writable()?;
-        self.engine.check_room()?;
+        // Its writes have their room: a full disk was told to their statements (P4).
         let committed = loop {
             match self.engine.commit_changes(changes, Room::Ordinary) {
                 // A damaged secondary index is set aside, and the commit goes on without it. If that fails, this commit
@@ -442,42 +449,6 @@ impl Transaction {
     /// ```
     pub fn rollback(self) {
         self.finish(None);
-    }
-
-    /// Adds an operation to the write set, or on an error does nothing; the row is locked.
-    pub(crate) fn write(&mut self, entry: &Arc<IndexEntry>, key: &[u8], value: Option<&[u8]>) -> Result<()> {
-        self.write_known(entry, key, value, false)
-    }
-
-    /// The same; with `is_absent` the newest committed state with the own writes on top is known to have nothing of the key, and will until the end of
-    /// the transaction [A15].
-    pub(crate) fn write_known(
-        &mut self,
-        entry: &Arc<IndexEntry>,
-        key: &[u8],
-        value: Option<&[u8]>,
-        is_absent: bool,
-    ) -> Result<()> {
-        self.check_running()?;
-        self.engine.check_key(entry, key)?;
-        // While only the reserve of the disk is left, work is refused here and before its commit, never later (P4).
-        self.engine.check_room()?;
-        if let Some(value) = value
-            && value.len() as u64 > VALUE_BYTES_MAX
-        {
-            let got = value.len() as u64;
-            return Err(Error::Limit { what: "length of a value in bytes", limit: VALUE_BYTES_MAX, got });
-        }
-        self.spill_again()?;
-        if !self.is_writer.replace(true) {
-            self.engine.writers.enter(self.id, &self.writes);
-        }
-        let (before, bytes) = self.enter_write(entry, key, value, is_absent)?;
-        self.touched.get_mut().entry(entry.id()).or_insert_with(|| entry.clone());
-        self.charge_writes(bytes).inspect_err(|_| {
-            self.lock_again(before);
-            self.writes.rollback_to(before);
-        })
     }
 
     /// The table's shape for this transaction; `write` enters its gate until the end.
@@ -564,6 +535,7 @@ impl Transaction {
         self.writes.clear();
         self.snapshot.take();
         self.charge.borrow_mut().set(0);
+        self.promise.borrow_mut().take_back(&self.engine.promised, Seq(0));
     }
 }
 

@@ -23,6 +23,7 @@ mod foreign_keys;
 mod foreign_keys_apart;
 mod foreign_keys_random;
 mod foreign_keys_waits;
+mod full_disk;
 mod gc_debt;
 mod increments;
 mod index_rows;

@@ -269,6 +269,42 @@ fn who_deletes_many_ranges_helps_to_drain_them() {
     assert_eq!(numbers(&db.begin().unwrap(), &index), expected);
 }
 
+/// Guards: the list is charged, and what is written into it; ranges are a debt, which delays commits until they are drained.
+#[test]
+fn ranges_that_wait_are_charged_and_a_debt() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = Database::open(dir.path(), quiet()).unwrap();
+    let index = filled(&db, Structure::Lsm, 1000);
+    let other = db.create_index("other", IndexOptions::default()).unwrap();
+    let charged = || db.stats().memory.iter().find(|(class, _)| *class == "inner").expect("a class").1;
+    let delays = || db.stats().delays.iter().find(|delay| delay.reason == "runs").expect("a reason").count;
+    let before = charged();
+    let mut tx = db.begin().unwrap();
+    (0..1000).for_each(|n| delete(&mut tx, &index, n, n + 1).unwrap());
+    tx.commit().unwrap();
+    let listed = charged();
+    assert!(listed >= before + 1000 * 100, "{before} before, {listed} with a thousand ranges");
+    let mut tx = db.begin().unwrap();
+    // The lowest keys of the ranges their own commit has written.
+    let inside = |n: u32| [key(2 * n), b" since".to_vec()].concat();
+    (0..500).for_each(|n| tx.put(&index, &inside(n), b"new").unwrap());
+    tx.commit().unwrap();
+    let noted = charged();
+    assert!(noted >= listed + 500 * 40, "{listed} before, {noted} with what was put there since");
+    let none = delays();
+    let began = vfs::time::Instant::now();
+    while delays() == none && began.elapsed() < Duration::from_secs(20) {
+        let mut tx = db.begin().unwrap();
+        tx.put(&other, b"k", b"v").unwrap();
+        tx.commit_with(trefoil::Durability::Write).unwrap();
+    }
+    assert!(delays() > none, "commits that come meanwhile are delayed");
+    upkeep(&db);
+    assert!(charged() < before + 50_000, "{before} before, {} after", charged());
+    let all = db.begin().unwrap().range(&index, ..).unwrap().collect().unwrap();
+    assert!(all.into_iter().map(|(key, _)| key).eq((0..500).map(inside)));
+}
+
 #[test]
 fn two_that_delete_the_same_range_go_one_after_the_other() {
     let dir = tempfile::tempdir().unwrap();

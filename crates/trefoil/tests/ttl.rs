@@ -85,7 +85,7 @@ fn rows_expire_for_every_reader_and_not_before_their_time() {
     });
 }
 
-/// Nobody reads, and nobody deletes: the space of what has expired comes back by itself. Guard: `expired_runs` and `expire` in the choice.
+/// Nobody reads, and nobody deletes: the space of what has expired comes back by itself. Guards: `let_expired_go`; `expire` in the choice.
 #[test]
 fn the_space_of_what_has_expired_comes_back_by_itself() {
     simulate(|_| {
@@ -154,7 +154,7 @@ fn what_has_expired_stays_so_whatever_the_clock_says() {
     });
 }
 
-/// A snapshot between a tick's commit and whatever follows it. Guard: ticks are taken by `note` of `commit_changes_noting`, not behind it.
+/// A snapshot between a tick's commit and whatever follows it. Guard: ticks are taken by `note` of `commit_catalog_noting`, not behind it.
 #[test]
 fn a_snapshot_taken_beside_a_tick_keeps_its_moment() {
     simulate(|sim| {

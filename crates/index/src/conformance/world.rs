@@ -106,7 +106,9 @@ impl<'b> World<'b> {
         let cache = new_cache(bench, options);
         let next_run = Arc::new(AtomicU64::new(1));
         let runs = Arc::new(Runs { vfs: vfs.clone(), dir: dir.clone(), next: next_run.clone() });
-        let index = Ranged::open(None, runs, |state| (bench.open)(env(options, &space, &cache, &vfs, &dir), state))?;
+        let charge = cache.budget().charge(Class::Inner, 0);
+        let index =
+            Ranged::open(None, runs, charge, |state| (bench.open)(env(options, &space, &cache, &vfs, &dir), state))?;
         index.start();
         Ok(Self {
             bench,
@@ -385,7 +387,8 @@ impl<'b> World<'b> {
         let state = self.manifest.index.as_ref().map(|s| s.bytes.as_slice());
         let runs = Arc::new(Runs { vfs: self.vfs.clone(), dir: self.dir.clone(), next: self.next_run.clone() });
         let env = env(self.options, &self.space, &self.cache, &self.vfs, &self.dir);
-        self.index = Some(Ranged::open(state, runs, |state| (self.bench.open)(env, state))?);
+        let charge = self.cache.budget().charge(Class::Inner, 0);
+        self.index = Some(Ranged::open(state, runs, charge, |state| (self.bench.open)(env, state))?);
         Ok(())
     }
 

@@ -22,7 +22,7 @@ pub(crate) struct Deleted {
 #[derive(Debug)]
 struct Fragment {
     span: Span,
-    /// Timestamps of the ranges, newest first, and whether they are known.
+    /// Timestamps of the ranges, newest first, each once, and whether one with it is known.
     stamps: Vec<(CommitTs, bool)>,
 }
 
@@ -33,13 +33,21 @@ pub(crate) struct List {
     pub all: Vec<Deleted>,
     /// Ascending, disjoint.
     fragments: Vec<Fragment>,
+    /// Memory, in bytes.
+    pub bytes: u64,
 }
 
 impl List {
     pub fn new(mut all: Vec<Deleted>) -> Self {
         all.sort_by_key(|deleted| deleted.ts);
         let fragments = cut(&all);
-        Self { all, fragments }
+        let of_span = |span: &Span| span.low.len() + span.high.as_ref().map_or(0, Vec::len);
+        let of_ranges = all.iter().map(|deleted| size_of::<Deleted>() + of_span(&deleted.span));
+        let of_fragments = fragments
+            .iter()
+            .map(|fragment| size_of::<Fragment>() + of_span(&fragment.span) + size_of_val(fragment.stamps.as_slice()));
+        let bytes = of_ranges.chain(of_fragments).sum::<usize>() as u64;
+        Self { all, fragments, bytes }
     }
 
     pub fn is_empty(&self) -> bool {
@@ -139,8 +147,15 @@ fn cut(all: &[Deleted]) -> Vec<Fragment> {
         open.extend(begun);
         if !open.is_empty() {
             let high = points.peek().map(|(high, _)| high.to_vec());
-            // They ascend by timestamp.
-            let stamps = open.iter().rev().map(|i| (all[*i].ts, all[*i].is_known)).collect();
+            let mut stamps: Vec<(CommitTs, bool)> = Vec::new();
+            // They ascend by timestamp. Those of one commit say the same: however they lie over each other, they take no more than one.
+            for deleted in open.iter().rev().map(|i| &all[*i]) {
+                match stamps.last_mut() {
+                    Some((ts, is_known)) if *ts == deleted.ts => *is_known |= deleted.is_known,
+                    _ => stamps.push((deleted.ts, deleted.is_known)),
+                }
+            }
+            stamps.shrink_to_fit();
             fragments.push(Fragment { span: Span { low: low.to_vec(), high }, stamps });
         }
     }
@@ -211,6 +226,11 @@ impl Written {
             self.keys.insert(key.to_vec());
         }
         true
+    }
+
+    /// Memory, in bytes.
+    pub fn bytes(&self) -> u64 {
+        self.bytes as u64
     }
 
     pub fn clear(&mut self) {
@@ -297,6 +317,14 @@ mod tests {
         let mut nested: Vec<_> = (1..200u8).map(|n| range(0, Some(n), 16 * u64::from(n), false)).collect();
         leave_out_covered(&mut nested);
         assert_eq!(nested.len(), 1);
+    }
+
+    /// Guard: ranges of one commit are one stamp.
+    #[test]
+    fn ranges_of_one_commit_take_memory_each_once() {
+        let nested = |ts: fn(u8) -> u64| List::new((1..=200u8).map(|n| range(0, Some(n), ts(n), true)).collect()).bytes;
+        let (one_commit, many) = (nested(|_| 16), nested(|n| 16 * u64::from(n)));
+        assert!(one_commit < 200 * 200 && many > 200 * 200 / 2 * 16, "{one_commit} {many}");
     }
 
     #[test]

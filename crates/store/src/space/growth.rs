@@ -13,7 +13,8 @@
 //!
 //! What was admitted is written later: pages that are dirty in memory, and the nodes above them, each need a place
 //! before anything comes back. `check_room` is told how much that is; without it, more can be admitted than the
-//! reserve holds, no checkpoint ever succeeds again, and a drop gives nothing back.
+//! reserve holds, no checkpoint ever succeeds again, and a drop gives nothing back. Ordinary work, as merges are, leaves
+//! alone what is owed ([`Space::note_owed`]): it would else take it in between.
 //!
 //! Invariant: `left` is what the last examination found, less the extents opened since, and those usable again.
 
@@ -57,25 +58,43 @@ struct Left {
 
 impl Space {
     /// Refuses work that would need new space while only the reserve is left beside `owed_bytes`, which what was
-    /// admitted before will still take: asked at statement time and before a commit takes its LSN, never later (P4).
+    /// admitted before will still take, and this will: asked at statement time, never later (P4).
     ///
     /// # Errors
     /// [`Fault::NoSpace`].
     pub fn check_room(&self, owed_bytes: u64) -> Result<()> {
-        if self.has_room(owed_bytes) {
-            return Ok(());
-        }
-        let mut growth = self.0.growth.lock();
-        if growth.examined.is_none_or(|at| at.elapsed() >= RECHECK) {
-            self.examine(&mut growth)?;
-        }
-        if self.has_room(owed_bytes) {
+        if self.finds_room(owed_bytes)? {
             return Ok(());
         }
         // Only who is refused here waits for what a checkpoint gives back. A merge that does not fit is tried again all the time: each try would
         // call for one.
         self.0.refused.store(true, Ordering::Relaxed);
         Err(self.no_space())
+    }
+
+    /// [`Space::has_room`], after another look at the disk if there seems to be none.
+    fn finds_room(&self, owed_bytes: u64) -> Result<bool> {
+        if self.has_room(owed_bytes) {
+            return Ok(true);
+        }
+        let mut growth = self.0.growth.lock();
+        if growth.examined.is_none_or(|at| at.elapsed() >= RECHECK) {
+            self.examine(&mut growth)?;
+        }
+        Ok(self.has_room(owed_bytes))
+    }
+
+    /// So much was admitted and is not written yet: ordinary work leaves it alone, as it does the reserve.
+    pub fn note_owed(&self, bytes: u64) {
+        // Relaxed: what is let in a moment before or after a write has looked is covered by the reserve.
+        self.0.owed.store(bytes, Ordering::Relaxed);
+    }
+
+    /// Before a write of `bytes`: ordinary work does not take what is owed.
+    pub(super) fn check_owed(&self, scope: AllocScope, bytes: u64) -> Result<()> {
+        let owed = self.0.owed.load(Ordering::Relaxed);
+        // Where nothing is owed the reserve is all that is kept, by whole extents.
+        if scope.may_use_reserve || owed == 0 || self.finds_room(owed + bytes)? { Ok(()) } else { Err(self.no_space()) }
     }
 
     /// Extents became usable without a checkpoint.

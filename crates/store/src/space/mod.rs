@@ -194,6 +194,8 @@ struct Inner {
     growth: Mutex<growth::Growth>,
     /// Bytes that may still be taken, the reserve included; a hint (relaxed: a moment late is no harm).
     left: AtomicU64,
+    /// What was admitted and is not written ([`Space::note_owed`]).
+    owed: AtomicU64,
     /// Live bytes of the manifest last saved, and of the newest durable one; under no other latch.
     saved_live: Mutex<(u64, u64)>,
     /// Indexes that clean, each in passes of its own; what they moved. Relaxed: statistics.
@@ -251,6 +253,7 @@ impl Space {
             growth: Mutex::new(growth::Growth::default()),
             // Not examined yet: the first growth does.
             left: AtomicU64::new(u64::MAX),
+            owed: AtomicU64::new(0),
             saved_live: Mutex::new((live, live)),
             cleaners: AtomicU32::new(1),
             moved: AtomicU64::new(0),

@@ -91,6 +91,7 @@ impl Space {
     }
 
     fn reserve(&self, scope: AllocScope, wishes: &[Wish<'_>]) -> Result<Vec<Vec<Piece>>> {
+        self.check_owed(scope, wishes.iter().flat_map(|wish| wish.sizes).map(|bytes| u64::from(*bytes)).sum())?;
         loop {
             let kept = self.kept_extents(scope);
             let (reserved, opened) = {

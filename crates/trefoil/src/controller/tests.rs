@@ -44,6 +44,7 @@ fn each_debt_delays_under_its_own_name() {
     let cases = [
         (Debts { run_memory: 4 * MIB, ..in_shape() }, Reason::Runs, 5.0),
         (Debts { runs: 256, ..in_shape() }, Reason::Runs, 5.0),
+        (Debts { ranges: 2048, ..in_shape() }, Reason::Runs, 5.0),
         (Debts { buffered: 24 * MIB, ..in_shape() }, Reason::Buffers, 5.0),
         (Debts { messages: 450 * MIB, messages_aim: 300 * MIB, ..in_shape() }, Reason::Drains, 5.0),
         (Debts { dirty: 56 * MIB, ..in_shape() }, Reason::Dirty, 10.0),

@@ -200,11 +200,15 @@ impl Registry {
         inner.sets.values().flatten().find(keeps).map(|set| printable(&set.brief.xid))
     }
 
-    /// Bytes of operations that will be written in place once they are committed.
+    /// Bytes that come into the indexes once they are committed.
     pub fn owed_bytes(&self) -> u64 {
         let inner = self.0.lock();
         let shares = inner.sets.values().flatten().flat_map(|set| &set.shares);
-        shares.map(|share| if let Form::Inline(batch) = &share.form { batch.bytes() as u64 } else { 0 }).sum()
+        let bytes_of = |form: &Form| match form {
+            Form::Inline(batch) => batch.bytes() as u64,
+            Form::File(meta) => meta.bytes,
+        };
+        shares.map(|share| bytes_of(&share.form)).sum()
     }
 
     /// What a checkpoint with these states keeps. Of decided sets, those are forgotten that no index needs any more.

@@ -67,7 +67,7 @@ impl Transaction {
             if self.has_added(id, &key)? {
                 let mut now = 0;
                 self.read_newest(&entry, &[&key], &mut |_, value| now = of_reader(value))?;
-                self.write(&entry, &key, Some(&Counter::Sum(now).encode()))?;
+                self.write_let_in(&entry, &key, Some(&Counter::Sum(now).encode()), false)?;
             }
         }
         Ok(())

@@ -7,6 +7,7 @@ use base::{CommitTs, Fault, IndexId, Result, TxnId};
 use index::Batch;
 use index::counter::Counter;
 use store::{Charge, Class};
+use txn::write_set::Seq;
 use txn::{LockOutcome, LockRequest, Mode, SharedWriteSet};
 
 use super::locking::RowLocks;
@@ -39,6 +40,8 @@ impl Transaction {
         locks.owner.set_prepared();
         self.touched.take();
         self.snapshot.take();
+        // The registry says from now on what it will owe.
+        self.promise.borrow_mut().take_back(&self.engine.promised, Seq(0));
         Held {
             id: self.id,
             locks,

@@ -1,6 +1,7 @@
 //! What is in the fixtures: made by [`make`], and judged row by row.
 
 mod foreign;
+mod ten;
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -34,6 +35,8 @@ pub const FORMAT_COUNTERS: u32 = 7;
 pub const FORMAT_LSM: u32 = 8;
 
 pub use foreign::{FORMAT_FOREIGN_KEYS, foreign_schema, judge_foreign, make_foreign};
+pub use ten::{FORMAT_TEN, judge_expired};
+use ten::{judge_ten, make_ten, make_ten_cold, make_ten_late};
 
 /// Plain indexes: one for each compression, with large values and deleted keys, last written behind the checkpoint.
 fn plain(compression: Compression) -> BTreeMap<Vec<u8>, Vec<u8>> {
@@ -115,6 +118,7 @@ pub fn make(path: &Path) {
     make_counters(&db);
     make_lsm(&db);
     make_foreign(&db);
+    make_ten(&db);
     for compression in ALL_COMPRESSIONS {
         let small = IndexOptions { compression, node_bytes: 4096, ..IndexOptions::default() };
         let index = db.create_index(name_of(compression), small).unwrap();
@@ -162,6 +166,7 @@ pub fn make(path: &Path) {
     make_late_messages(&db);
     change_basements(&db);
     change_counters(&db);
+    make_ten_late(&db);
     let mut tx = db.begin().unwrap();
     (ROWS - 20..ROWS).for_each(|n| tx.insert(&table, &row(n)).unwrap());
     tx.commit().unwrap();
@@ -317,6 +322,7 @@ fn make_cold(path: &Path) {
     tx.commit().unwrap();
     make_buffered_table(&db);
     make_basements(&db);
+    make_ten_cold(&db);
     // The first commit is a run otherwise.
     db.settle().unwrap();
     db.close().unwrap();
@@ -629,6 +635,9 @@ pub fn judge(db: &Database, format: u32) {
     if format >= FORMAT_FOREIGN_KEYS {
         judge_foreign(db);
     }
+    if format >= FORMAT_TEN {
+        judge_ten(db);
+    }
     let since = [("altered", FORMAT_VERSIONS), ("buffered", FORMAT_BETREE), ("clustered", FORMAT_CLUSTERING)];
     let since = since.iter().chain(&[
         ("foreign", FORMAT_FOREIGN_KEYS),
@@ -641,7 +650,7 @@ pub fn judge(db: &Database, format: u32) {
     if format >= FORMAT_BASEMENTS {
         judge_basements(db);
     }
-    let since = [(FORMAT_BETREE, 1), (FORMAT_BASEMENTS, 2), (FORMAT_COUNTERS, 2), (FORMAT_LSM, 1)];
+    let since = [(FORMAT_BETREE, 1), (FORMAT_BASEMENTS, 2), (FORMAT_COUNTERS, 2), (FORMAT_LSM, 1), (FORMAT_TEN, 6)];
     let more: usize = since.iter().filter(|(since, _)| format >= *since).map(|(_, count)| count).sum();
     assert_eq!(indexes.len(), 5 + more);
     for (name, report) in db.verify().unwrap() {

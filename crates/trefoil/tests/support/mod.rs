@@ -23,7 +23,12 @@ pub type Entries = Vec<(Vec<u8>, Vec<u8>)>;
 
 /// Runs a named schedule.
 pub fn simulate(body: impl FnOnce(&Handle) + Send + 'static) {
-    Simulation::new(1, Config { steps_max: 20_000_000, ..Config::default() }).run(body);
+    simulate_by(1, body);
+}
+
+/// In the simulation's schedule of this seed.
+pub fn simulate_by(seed: u64, body: impl FnOnce(&Handle) + Send + 'static) {
+    Simulation::new(seed, Config { steps_max: 20_000_000, ..Config::default() }).run(body);
 }
 
 /// A disk.

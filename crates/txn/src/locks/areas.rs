@@ -97,7 +97,7 @@ impl Locks {
         for slot in &self.shards {
             let shard = slot.shard.lock();
             seen = seen.max(shard.newest_left());
-            for entry in shard.entries().filter(|entry| wanted.has(entry.index, entry.key.as_bytes())) {
+            for entry in shard.entries_of(index).filter(|entry| wanted.has(entry.index, entry.key.as_bytes())) {
                 if entry.holders().any(|(holder, _)| holder.txn != owner.txn()) {
                     found.push(entry.key.as_bytes().to_vec());
                 }

@@ -18,6 +18,8 @@ const LEFT_BUCKETS: usize = 16;
 /// A table that has become empty keeps at most this many entries.
 const KEPT_ENTRIES: usize = 256;
 const BUCKETS_MIN: usize = 16;
+/// Groups of indexes, of which a shard knows how many entries it has.
+const GROUPS: usize = 16;
 
 #[derive(Debug)]
 pub(super) struct Shard {
@@ -28,6 +30,7 @@ pub(super) struct Shard {
     used: usize,
     key_heap_bytes: usize,
     left: [CommitTs; LEFT_BUCKETS],
+    of_group: [u32; GROUPS],
 }
 
 impl Shard {
@@ -39,6 +42,7 @@ impl Shard {
             used: 0,
             key_heap_bytes: 0,
             left: [CommitTs::ZERO; LEFT_BUCKETS],
+            of_group: [0; GROUPS],
         }
     }
 
@@ -68,6 +72,12 @@ impl Shard {
     /// All entries, also those that are vacant.
     pub(super) fn entries(&self) -> impl Iterator<Item = &Entry> {
         self.entries.iter()
+    }
+
+    /// Those of one index that are in use, and perhaps some of other ones. Looks at none if there are none.
+    pub(super) fn entries_of(&self, index: IndexId) -> impl Iterator<Item = &Entry> {
+        let of_group = move |entry: &&Entry| group(entry.index) == group(index) && !entry.is_unused();
+        self.entries.iter().filter(of_group).take(self.of_group[group(index)] as usize)
     }
 
     /// For the deadlock search, whose numbers may be out of date.
@@ -112,6 +122,7 @@ impl Shard {
         };
         self.buckets[bucket] = number;
         self.used += 1;
+        self.of_group[group(index)] += 1;
         number
     }
 
@@ -132,6 +143,7 @@ impl Shard {
             self.entry_mut(before).next = next;
         }
         self.key_heap_bytes -= self.entry(number).key.heap_bytes();
+        self.of_group[group(self.entry(number).index)] -= 1;
         let free = self.free;
         let entry = self.entry_mut(number);
         entry.vacate();
@@ -165,6 +177,10 @@ impl Shard {
             }
         }
     }
+}
+
+fn group(index: IndexId) -> usize {
+    index.0 as usize % GROUPS
 }
 
 /// Bits that neither the shard nor the hash bucket uses first.
