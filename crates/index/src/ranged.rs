@@ -338,6 +338,10 @@ impl Index for Ranged {
         self.shared.inner.clears_behind(batch)
     }
 
+    fn assist(&self, upkeep: &Upkeep<'_>, may_split: bool) -> Result<Progress> {
+        self.shared.inner.assist(upkeep, may_split)
+    }
+
     fn maintain(&self, upkeep: &Upkeep<'_>) -> Result<Progress> {
         if self.shared.is_quiet() || !self.is_ready.load(Ordering::Acquire) {
             return self.shared.inner.maintain(upkeep);

@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 
 use base::{GcView, Result};
 use index::expiry::has_expired;
-use index::{Progress, Upkeep};
+use index::{Progress, Subcompactions, Upkeep};
 use store::Class;
 
 use crate::collect::Collection;
@@ -35,7 +35,6 @@ pub(crate) struct Flush {
 
 impl Core {
     pub(crate) fn maintain(self: &Arc<Self>, upkeep: &Upkeep<'_>) -> Result<Progress> {
-        // Waits for another thread's step: who asks until nothing is left must not take "busy" for "done".
         let mut plan = self.plan.lock();
         // What cannot be read there is met by others.
         let looked = if plan.has_looked { 0 } else { self.follow_hint().unwrap_or(0) };
@@ -54,20 +53,39 @@ impl Core {
             return Ok(Progress { entries, more: true });
         }
         let is_moved = self.begin_merge(&mut plan, upkeep)?;
-        // The smallest: what is attached, or a level.
-        let next = (0..plan.jobs.len()).min_by_key(|i| (plan.jobs[*i].attached.is_empty(), plan.jobs[*i].bytes));
-        if let Some(next) = next.filter(|next| !upkeep.tight || !plan.jobs[*next].attached.is_empty()) {
-            let entries = self.go_on(&mut plan, next)?;
+        if let Some(next) = plan.next(upkeep.tight) {
+            let entries = self.go_on(plan, next, &upkeep.view)?;
             return Ok(Progress { entries, more: true });
         }
         if is_moved {
             return Ok(Progress { entries: 1, more: true });
+        }
+        if plan.in_hand > 0 {
+            // Another thread's step: who asks until nothing is left must not take "busy" for "done".
+            self.stepped.wait(&mut plan);
+            return Ok(Progress { entries: 0, more: true });
         }
         self.pass_extents(&mut plan);
         // Nothing else to do: the next hint after all.
         let looked = self.follow_hint().unwrap_or(0);
         let looked = if looked == 0 { self.forget_hollow().unwrap_or(0) } else { looked };
         Ok(Progress { entries: looked, more: looked > 0 })
+    }
+
+    /// A piece of a merge that no thread has in hand, for a thread that has nothing of its own to do. If there is none, and it may ask for that, what others
+    /// have in hand is cut in two as soon as that can be.
+    pub(crate) fn assist(&self, upkeep: &Upkeep<'_>, may_split: bool) -> Result<Progress> {
+        if upkeep.tight || self.env.options.policy.subcompactions == Subcompactions::Off {
+            return Ok(Progress::default());
+        }
+        // Whoever has the plan is about something else than a merge.
+        let Some(mut plan) = self.plan.try_lock() else { return Ok(Progress::default()) };
+        if let Some(next) = plan.next(false) {
+            let entries = self.go_on(plan, next, &upkeep.view)?;
+            return Ok(Progress { entries, more: true });
+        }
+        plan.is_split_wanted |= may_split && plan.in_hand > 0;
+        Ok(Progress::default())
     }
 
     /// True if the memtable takes more than it should.
@@ -178,7 +196,10 @@ impl Core {
 
     /// Nothing is under way any more.
     pub(crate) fn abandon(&self) {
-        *self.plan.lock() = Plan::default();
+        let mut plan = self.plan.lock();
+        plan.clear();
+        self.stepped.wait_while(&mut plan, |plan| plan.in_hand > 0);
+        drop(plan);
         *self.flushing.lock() = None;
     }
 }

@@ -13,6 +13,10 @@
 //! list, and passes by those that another one has in hand (`IndexEntry::in_hand`). Only the first of them looks after
 //! indexes that were dropped: they are freed when nobody else holds their entries.
 //!
+//! One that finds nothing to do goes on with what others have begun ([`index::Index::assist`]): merges of log-structured merge trees, of which a
+//! large one is cut in two for it. So does a thread of the urgent lane that has nothing to do, while commits are held back or none come: with two threads
+//! in all it is the second one that merges.
+//!
 //! A fault in one of them poisons the database, except a full disk or full memory, which are tried again, and damage that is
 //! read in an index, which concerns that index alone ([`crate::quarantine`]). None of them holds a
 //! latch while it waits, and each looks at `Signal` between bounded steps, so that `close` is prompt.
@@ -29,6 +33,7 @@ use vfs::sync::{Condvar, Mutex};
 use vfs::thread::JoinHandle;
 use vfs::time::Instant;
 
+use crate::controller::FREE_SECONDS;
 use crate::engine::Engine;
 use crate::entry::IndexEntry;
 use crate::options::Options;
@@ -193,7 +198,12 @@ pub fn writeback(engine: &Engine) {
         let idle = matches!(worked, Ok(false));
         tolerate(engine, worked.map(|_| ()));
         if idle || engine.poison.cause().is_some() {
-            engine.cache.wait_for_work(Duration::from_millis(20));
+            let assisted = if idle && engine.merges_want_help() { engine.assist() } else { Ok(false) };
+            let more = matches!(assisted, Ok(true));
+            tolerate(engine, assisted.map(|_| ()));
+            if !more {
+                engine.cache.wait_for_work(Duration::from_millis(20));
+            }
         }
     }
 }
@@ -243,7 +253,8 @@ pub fn upkeep(engine: &Engine, worker: usize, workers: usize) {
 pub fn checkpoint(engine: &Engine) {
     let mut rest = LogRest::new(engine);
     while !engine.signal.wait(Wake::Checkpoint, Duration::from_millis(100)) {
-        let rests = rest.look(engine) && engine.log_is_worth_trimming();
+        // Commits that come slowly would take long to make one due, and all of the log from a faster time would be kept until then.
+        let rests = rest.look(engine, engine.log_behind() / SLOW_SHARE) && engine.log_is_worth_trimming();
         if engine.poison.cause().is_none() && (rests || engine.checkpoint_due() || engine.space_is_due()) {
             let result = engine.checkpoint_at_leisure();
             tolerate(engine, result);
@@ -257,7 +268,8 @@ pub fn checkpoint(engine: &Engine) {
 pub fn log(engine: &Engine) {
     let mut rest = LogRest::new(engine);
     while !engine.signal.wait(Wake::Stop, Duration::from_millis(200)) {
-        if rest.look(engine) {
+        // What was trimmed is kept to be used again only while it is: of one segment in that time a new one is soon made.
+        if rest.look(engine, engine.segment_bytes()) {
             tolerate(engine, engine.wal.give_back().map(|_| ()));
         }
         // A commit is counted after its record is appended: whatever is counted lies below the end that is
@@ -273,7 +285,7 @@ pub fn log(engine: &Engine) {
     }
 }
 
-/// Whether commits come.
+/// Whether commits come, and how fast.
 struct LogRest {
     end: Lsn,
     since: Instant,
@@ -284,10 +296,10 @@ impl LogRest {
         Self { end: engine.wal.end(), since: Instant::now() }
     }
 
-    /// True if the log has not grown for [`LOG_REST`].
-    fn look(&mut self, engine: &Engine) -> bool {
+    /// True if the log has grown by no more than so many bytes for [`LOG_REST`].
+    fn look(&mut self, engine: &Engine, allowed: u64) -> bool {
         let end = engine.wal.end();
-        if end != self.end {
+        if end.0 - self.end.0 > allowed {
             *self = Self { end, since: Instant::now() };
         }
         self.since.elapsed() >= LOG_REST
@@ -394,7 +406,32 @@ impl Engine {
         if worker == 0 {
             self.after_upkeep();
         }
-        Ok(more)
+        // Nothing but what others have in hand.
+        Ok(more || (workers > 1 && self.assist()?))
+    }
+
+    /// True if the thread of the urgent lane, which has nothing to do, may take a processor for merges: commits are held back for what is owed,
+    /// or there are none.
+    fn merges_want_help(&self) -> bool {
+        let is_delayed = self.controller.lag(self.opened.elapsed()).is_none_or(|lag| lag >= FREE_SECONDS);
+        is_delayed && self.options.background && !self.recovering.load(Ordering::Acquire) && self.may_write()
+    }
+
+    /// A piece of what other threads have begun, of one index or more; if there is none, one is asked to divide what it has in hand. True if something was done.
+    fn assist(&self) -> base::Result<bool> {
+        let mut entries = self.kept_up_indexes();
+        entries.retain(|entry| entry.dropped_at().is_none());
+        let paced = Paced::new(self);
+        let upkeep = Upkeep { log: &paced, ..self.upkeep() };
+        for may_split in [false, true] {
+            for entry in &entries {
+                if quarantine::enduring(entry, || entry.index.assist(&upkeep, may_split))?.more {
+                    paced.give_way();
+                    return Ok(true);
+                }
+            }
+        }
+        Ok(false)
     }
 
     fn kept_up_indexes(&self) -> Vec<Arc<IndexEntry>> {
@@ -441,7 +478,12 @@ impl Engine {
 
     /// True if a checkpoint gives back a segment of the log at least, and spares the next opening its replay.
     fn log_is_worth_trimming(&self) -> bool {
-        self.log_behind() >= self.options.log_segment_bytes.min(self.options.log_capacity_bytes / 4)
+        self.log_behind() >= self.segment_bytes()
+    }
+
+    /// Bytes of a segment of the log, about.
+    fn segment_bytes(&self) -> u64 {
+        self.options.log_segment_bytes.min(self.options.log_capacity_bytes / 4)
     }
 
     /// True while write-back is held up: draining would only add to what it has to write.
@@ -500,8 +542,11 @@ const SHEDDING_STEPS: usize = 100;
 /// Write-back that is held up looks again after so long.
 const HELD_UP: Duration = Duration::from_millis(5);
 
-/// While no commits come for so long, a checkpoint trims the log, which gives back the segments that it keeps to use again.
+/// While no commits come for so long, or few, a checkpoint trims the log, which gives back the segments that it keeps to use again.
 const LOG_REST: Duration = Duration::from_secs(10);
+
+/// Few are those that make the log longer by at most one in so many bytes of what lies behind the last checkpoint.
+const SLOW_SHARE: u64 = 8;
 
 /// Bytes written to the data file that are never worth a checkpoint. Of a small database they are what its file grows by:
 /// 256 MiB were ten times the data of one of 44 MiB; 32 MiB cost no throughput that could be measured.

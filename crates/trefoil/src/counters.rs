@@ -176,6 +176,10 @@ impl Index for Counters {
         self.versions.maintain(upkeep)
     }
 
+    fn assist(&self, upkeep: &Upkeep<'_>, may_split: bool) -> Result<Progress> {
+        self.versions.assist(upkeep, may_split)
+    }
+
     fn relieve(&self, log: &dyn LogGate) -> Result<u64> {
         self.versions.relieve(log)
     }

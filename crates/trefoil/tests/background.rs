@@ -98,6 +98,32 @@ fn numbers_of_threads_out_of_range_are_refused() {
     });
 }
 
+/// Commits that go on, slowly, behind many: the log of the many goes, though it never rests. Guards: a log that has hardly grown rests; what was trimmed is not kept for
+/// commits that do not use it.
+#[test]
+fn a_log_that_hardly_grows_is_trimmed() {
+    simulate(|_| {
+        let disk = disk();
+        let db = Database::open("/db", Options { log_capacity_bytes: 64 << 20, ..options(&disk) }).unwrap();
+        let rows = index(&db, "i");
+        let kept = || db.stats().log.disk_bytes;
+        fill(&db, &rows, 0, 2000, 1000).unwrap();
+        let grown = kept();
+        assert!(grown > 1 << 20, "{grown} bytes of 2 MB committed");
+        for second in 0..40 {
+            put(&db, &rows, format!("slow {second}").as_bytes(), b"", Durability::Sync).unwrap();
+            sleep(1000);
+        }
+        assert!(kept() <= 3 * (256 << 10), "{} of {grown} bytes are kept", kept());
+        assert!(db.stats().checkpoints < 6, "{} checkpoints for 40 rows", db.stats().checkpoints);
+        // All of it is there behind a power cut, from the manifest and what is left of the log.
+        let db = open(&cut(&disk, db));
+        assert_eq!(all(&db, &db.index("i").unwrap()).len(), 2040);
+        sound(&db);
+        db.close().unwrap();
+    });
+}
+
 /// Guards: a log that rests is trimmed by a checkpoint, one that grows is left to those that are due; a short one is left alone.
 #[test]
 fn a_log_that_rests_is_trimmed() {
