@@ -80,6 +80,49 @@ fn a_thread_with_nothing_to_do_gets_a_part() {
     });
 }
 
+/// The only merge is in another thread's hand: who asks whether anything is left is told so, once that step is done.
+#[test]
+fn busy_is_not_done() {
+    simulated(|sim, env| {
+        let index = made(&env, ROWS);
+        assert!(index.maintain(&upkeep()).unwrap().more, "a merge has begun");
+        let gate = sim.hold("lsm.merging");
+        let assistant = in_thread(&index, |index| assert!(index.assist(&upkeep(), true).unwrap().more));
+        gate.wait_reached();
+        let is_told = Arc::new(AtomicBool::new(false));
+        let asker = {
+            let is_told = is_told.clone();
+            in_thread(&index, move |index| {
+                assert!(index.maintain(&upkeep()).unwrap().more);
+                is_told.store(true, Ordering::Release);
+            })
+        };
+        vfs::thread::sleep(std::time::Duration::from_millis(50));
+        assert!(!is_told.load(Ordering::Acquire), "nobody knows yet");
+        gate.open();
+        asker.join().unwrap();
+        assistant.join().unwrap();
+        settle(&index);
+        assert_has(&index, ROWS);
+    });
+}
+
+/// What is small is not worth a second thread.
+#[test]
+fn a_small_merge_stays_whole() {
+    simulated(|sim, env| {
+        let index = made(&env, 12_000);
+        let gate = sim.hold("lsm.merging");
+        let merger = in_thread(&index, settle);
+        gate.wait_reached();
+        assert!(!index.assist(&upkeep(), true).unwrap().more);
+        gate.open();
+        merger.join().unwrap();
+        assert_eq!(index.stats().split_merges, 0);
+        assert_has(&index, 12_000);
+    });
+}
+
 /// Nobody comes: nothing is cut.
 #[test]
 fn a_merge_is_cut_for_nobody_who_does_not_come() {

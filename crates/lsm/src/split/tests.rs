@@ -167,5 +167,5 @@ fn a_merge_in_parts_gives_what_it_gives_in_one_piece() {
         assert_eq!(told(parts), told(whole), "seed {seed}");
         splits += split;
     }
-    assert!(splits > 100, "{splits} merges were cut");
+    assert!(splits > 60, "{splits} merges were cut, each where it began");
 }
