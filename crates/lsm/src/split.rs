@@ -52,7 +52,8 @@ impl Core {
         let Ok(sides) = apart(&self.env, &job.runs, &key) else { return Ok(false) };
         self.update(|sources| {
             sources.runs.retain(|run| !sides.cut.iter().any(|cut| Arc::ptr_eq(cut, run)));
-            let halves = sides.low.iter().chain(&sides.high).filter(|run| !job.runs.iter().any(|of| Arc::ptr_eq(of, run)));
+            let halves =
+                sides.low.iter().chain(&sides.high).filter(|run| !job.runs.iter().any(|of| Arc::ptr_eq(of, run)));
             sources.runs.extend(halves.cloned());
             sources.arrange();
         });

@@ -2,8 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test panics on what it does not expect")]
 
-use index::{Shape, Subcompactions};
 use index::conformance::Bench;
+use index::{Shape, Subcompactions};
 use trefoil_lsm::Lsm;
 
 fn bench() -> Bench {

@@ -90,7 +90,7 @@ fn halves_have_what_the_run_had() {
         let env = env(dir.path());
         let keys = 1 + rng.below(if round % 4 == 0 { 3000 } else { 200 });
         let run = random_run(&env, &mut rng, 3, (0..keys, 16));
-        let whole = versions(&env, &[run.clone()]);
+        let whole = versions(&env, std::slice::from_ref(&run));
         for _ in 0..6 {
             let cut = key(rng.below(keys + 3));
             let ((low, high), bytes) = halves(&env, &run, &cut).expect("there is room");
