@@ -179,6 +179,18 @@ pub struct Progress {
     pub more: bool,
 }
 
+/// What [`Index::assist`] found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Assisted {
+    /// Nothing to do, and nothing to divide.
+    #[default]
+    Nothing,
+    /// All that is under way is in hand; whoever has it was asked to divide it.
+    Asked,
+    /// A step was done.
+    Step,
+}
+
 /// A cursor over one index.
 pub trait Cursor: Send {
     /// Clears `out` and appends up to `max` live entries in cursor order. Returns false at the end. May return
@@ -350,10 +362,10 @@ pub trait Index: Send + Sync {
     }
     /// One bounded step (≤ about 1 ms of CPU) of draining, purging, merging, cleaning.
     fn maintain(&self, upkeep: &Upkeep<'_>) -> Result<Progress>;
-    /// One such step of work that [`Index::maintain`] has begun, beside other threads, for one that has nothing else to do; it waits for nobody.
-    /// If there is none and `may_split`, what is under way may be divided, so that there is some before long.
-    fn assist(&self, _upkeep: &Upkeep<'_>, _may_split: bool) -> Result<Progress> {
-        Ok(Progress::default())
+    /// One such step of work that [`Index::maintain`] has begun, beside other threads, for one that has nothing else to do. It waits for no memory, and for no step of
+    /// another thread. If there is none and `may_split`, what is under way is divided if it is large enough, so that there is some before long.
+    fn assist(&self, _upkeep: &Upkeep<'_>, _may_split: bool) -> Result<Assisted> {
+        Ok(Assisted::Nothing)
     }
     /// Brings to disk some of what holds memory and is in no page of the cache, for whoever waits for memory. Waits for no memory,
     /// and not for [`Index::maintain`], which may be what waits. Returns how much that was: 0 if there is none.

@@ -30,7 +30,7 @@ pub struct MergePolicy {
 /// When a merge is cut in two by keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Subcompactions {
-    /// Never: each index has one thread at a time.
+    /// Never; and who has nothing to do takes no merge that others have begun.
     Off,
     /// If a thread has nothing else to do, and the merge is large enough.
     #[default]

@@ -315,7 +315,7 @@ impl Core {
         stepped: Result<Stepped>,
         view: &GcView,
     ) -> Result<u64> {
-        // It was given up, with all others. meanwhile.
+        // It was given up meanwhile, with all others.
         let Some(at) = plan.jobs.iter().position(|job| job.number == number) else { return Ok(0) };
         let mut job = plan.jobs.swap_remove(at);
         let (step, written) = stepped.inspect_err(|fault| {
@@ -396,6 +396,8 @@ impl Drop for InHand<'_> {
         if is_lost {
             plan.jobs.retain(|job| job.number != self.number);
         }
+        // Who asked, asked for what is no more; he comes again if he still has nothing to do.
+        plan.is_split_wanted &= !plan.jobs.is_empty();
         drop(plan);
         self.core.stepped.notify_all();
     }
@@ -476,6 +478,12 @@ pub(crate) fn elsewhere(
     attached: &[Arc<Attached>],
     runs: &[Arc<Run>],
 ) -> Elsewhere {
-    let others: Vec<_> = sources.runs.iter().filter(|run| !has(runs, run)).cloned().collect();
+    // Asked only for keys of the merge. What has none of them is left out: it would stay on disk until the merge ends, and the parts of one merge would
+    // each hold on to what the other has given back.
+    let low = runs.iter().map(|run| &run.info.min_key).min();
+    let high = runs.iter().map(|run| &run.info.max_key).max();
+    let may_have =
+        |run: &Run| low.is_none_or(|low| *low <= run.info.max_key) && high.is_none_or(|high| run.info.min_key <= *high);
+    let others: Vec<_> = sources.runs.iter().filter(|run| may_have(run) && !has(runs, run)).cloned().collect();
     Elsewhere::new(in_memory_from(sources, late, table, attached), &others)
 }

@@ -18,8 +18,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use base::{CommitTs, Corruption, Fault, GcView, Result};
 use index::{
-    Batch, Cursor, Direction, Expiry, Index, IndexEnv, IndexShape, IndexState, IndexStats, KeyRange, LogGate, Progress,
-    ReadAt, Reservation, Reserved, Upkeep, VerifyReport, VisitBlock,
+    Assisted, Batch, Cursor, Direction, Expiry, Index, IndexEnv, IndexShape, IndexState, IndexStats, KeyRange, LogGate,
+    Progress, ReadAt, Reservation, Reserved, Upkeep, VerifyReport, VisitBlock,
 };
 use store::{Charge, Class};
 use vfs::sync::{Condvar, Mutex, RwLock};
@@ -349,7 +349,7 @@ impl Index for Lsm {
         self.named(self.core.maintain(upkeep))
     }
 
-    fn assist(&self, upkeep: &Upkeep<'_>, may_split: bool) -> Result<Progress> {
+    fn assist(&self, upkeep: &Upkeep<'_>, may_split: bool) -> Result<Assisted> {
         self.named(self.core.assist(upkeep, may_split))
     }
 

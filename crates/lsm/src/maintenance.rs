@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 
 use base::{GcView, Result};
 use index::expiry::has_expired;
-use index::{Progress, Subcompactions, Upkeep};
+use index::{Assisted, Progress, Subcompactions, Upkeep};
 use store::Class;
 
 use crate::collect::Collection;
@@ -35,9 +35,10 @@ pub(crate) struct Flush {
 
 impl Core {
     pub(crate) fn maintain(self: &Arc<Self>, upkeep: &Upkeep<'_>) -> Result<Progress> {
-        let mut plan = self.plan.lock();
         // What cannot be read there is met by others.
-        let looked = if plan.has_looked { 0 } else { self.follow_hint().unwrap_or(0) };
+        let may_look = !self.plan.lock().has_looked;
+        let looked = if may_look { self.follow_hint().unwrap_or(0) } else { 0 };
+        let mut plan = self.plan.lock();
         plan.has_looked = looked > 0;
         if looked > 0 {
             return Ok(Progress { entries: looked, more: true });
@@ -46,12 +47,15 @@ impl Core {
         if self.let_expired_go(&mut plan, &upkeep.view)? {
             return Ok(Progress { entries: 1, more: true });
         }
+        // A thread that comes to help finds the merges at rest while this one flushes.
+        drop(plan);
         if self.is_memtable_due() || self.is_memtable_expired(&upkeep.view) {
             self.seal();
         }
         if let Some(entries) = self.flush_some(Some(&upkeep.view))? {
             return Ok(Progress { entries, more: true });
         }
+        let mut plan = self.plan.lock();
         let is_moved = self.begin_merge(&mut plan, upkeep)?;
         if let Some(next) = plan.next(upkeep.tight) {
             let entries = self.go_on(plan, next, &upkeep.view)?;
@@ -74,18 +78,21 @@ impl Core {
 
     /// A piece of a merge that no thread has in hand, for a thread that has nothing of its own to do. If there is none, and it may ask for that, what others
     /// have in hand is cut in two as soon as that can be.
-    pub(crate) fn assist(&self, upkeep: &Upkeep<'_>, may_split: bool) -> Result<Progress> {
+    pub(crate) fn assist(&self, upkeep: &Upkeep<'_>, may_split: bool) -> Result<Assisted> {
         if upkeep.tight || self.env.options.policy.subcompactions == Subcompactions::Off {
-            return Ok(Progress::default());
+            return Ok(Assisted::Nothing);
         }
-        // Whoever has the plan is about something else than a merge.
-        let Some(mut plan) = self.plan.try_lock() else { return Ok(Progress::default()) };
+        // Whoever has the plan chooses.
+        let Some(mut plan) = self.plan.try_lock() else { return Ok(Assisted::Nothing) };
         if let Some(next) = plan.next(false) {
-            let entries = self.go_on(plan, next, &upkeep.view)?;
-            return Ok(Progress { entries, more: true });
+            self.go_on(plan, next, &upkeep.view)?;
+            return Ok(Assisted::Step);
         }
-        plan.is_split_wanted |= may_split && plan.in_hand > 0;
-        Ok(Progress::default())
+        if !may_split || plan.in_hand == 0 {
+            return Ok(Assisted::Nothing);
+        }
+        plan.is_split_wanted = true;
+        Ok(Assisted::Asked)
     }
 
     /// True if the memtable takes more than it should.
@@ -198,7 +205,11 @@ impl Core {
     pub(crate) fn abandon(&self) {
         let mut plan = self.plan.lock();
         plan.clear();
-        self.stepped.wait_while(&mut plan, |plan| plan.in_hand > 0);
+        while plan.in_hand > 0 {
+            self.stepped.wait(&mut plan);
+            // Somebody may have begun another one.
+            plan.clear();
+        }
         drop(plan);
         *self.flushing.lock() = None;
     }

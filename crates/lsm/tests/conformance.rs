@@ -53,3 +53,14 @@ fn random_histories_on_tiny_blocks_with_merges_in_parts() {
         on_tiny_blocks_cut(shape, Subcompactions::Always);
     }
 }
+
+/// Several threads with parts of merges in hand, beside checkpoints, and a crash behind that.
+#[test]
+fn everything_at_once_with_merges_in_parts() {
+    let mut bench = bench();
+    bench.options.node_bytes = 512;
+    bench.options.policy.subcompactions = Subcompactions::Always;
+    bench.budget_bytes = 1 << 20;
+    let verdict = index::conformance::checks::threads::everything_at_once(&bench);
+    verdict.unwrap_or_else(|complaint| panic!("{}", complaint.0));
+}

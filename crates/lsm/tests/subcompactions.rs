@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use base::Fault;
 use index::conformance::{Bench, World};
-use index::{Direction, Index, IndexEnv, ReadAt, Shape, Subcompactions};
+use index::{Assisted, Direction, Index, IndexEnv, ReadAt, Shape, Subcompactions, Upkeep};
 use support::{blocks, env, evict, flush, key, keys, put, settle, upkeep};
 use trefoil_lsm::Lsm;
 use vfs::random::Rng;
@@ -63,7 +63,7 @@ fn a_thread_with_nothing_to_do_gets_a_part() {
         let gate = sim.hold("lsm.merging");
         let merger = in_thread(&index, settle);
         gate.wait_reached();
-        assert!(!index.assist(&upkeep(), true).unwrap().more, "there is one merge, and it is in hand");
+        assert_eq!(index.assist(&upkeep(), true).unwrap(), Assisted::Asked, "there is one merge, and it is in hand");
         gate.open();
         // One thread stops with a part in hand; the other one gets on with the rest.
         let split = sim.hold("lsm.split");
@@ -71,8 +71,7 @@ fn a_thread_with_nothing_to_do_gets_a_part() {
         let gate = sim.hold("lsm.merging");
         split.open();
         gate.wait_reached();
-        let progress = index.assist(&upkeep(), false).unwrap();
-        assert!(progress.more && progress.entries > 0, "the other part is at rest");
+        assert_eq!(index.assist(&upkeep(), false).unwrap(), Assisted::Step, "the other part is at rest");
         gate.open();
         merger.join().unwrap();
         assert_eq!(index.stats().split_merges, 1);
@@ -87,7 +86,7 @@ fn busy_is_not_done() {
         let index = made(&env, ROWS);
         assert!(index.maintain(&upkeep()).unwrap().more, "a merge has begun");
         let gate = sim.hold("lsm.merging");
-        let assistant = in_thread(&index, |index| assert!(index.assist(&upkeep(), true).unwrap().more));
+        let assistant = in_thread(&index, |index| assert_eq!(index.assist(&upkeep(), true).unwrap(), Assisted::Step));
         gate.wait_reached();
         let is_told = Arc::new(AtomicBool::new(false));
         let asker = {
@@ -115,12 +114,50 @@ fn a_small_merge_stays_whole() {
         let gate = sim.hold("lsm.merging");
         let merger = in_thread(&index, settle);
         gate.wait_reached();
-        assert!(!index.assist(&upkeep(), true).unwrap().more);
+        assert_eq!(index.assist(&upkeep(), true).unwrap(), Assisted::Asked);
         gate.open();
         merger.join().unwrap();
         assert_eq!(index.stats().split_merges, 0);
         assert_has(&index, 12_000);
+        // Who asked then has gone: a large one later is for nobody.
+        for n in 4..8u64 {
+            put(&index, 160 * (n + 1), 0..ROWS, |_| b"a row of a large merge".to_vec());
+            flush(&index);
+        }
+        settle(&index);
+        assert_eq!(index.stats().split_merges, 0);
+        assert_has(&index, ROWS);
     });
+}
+
+/// One thread flushes, and the merge waits for it: another one goes on with that.
+#[test]
+fn a_merge_goes_on_beside_a_flush() {
+    simulated(|sim, env| {
+        let index = made(&env, ROWS);
+        assert!(index.maintain(&upkeep()).unwrap().more, "a merge has begun");
+        put(&index, 1600, 0..12_000, |_| vec![7; 100]);
+        let gate = sim.hold("lsm.flushed");
+        let flusher = in_thread(&index, |index| while index.maintain(&upkeep()).unwrap().more {});
+        gate.wait_reached();
+        assert_eq!(index.assist(&upkeep(), false).unwrap(), Assisted::Step);
+        gate.open();
+        flusher.join().unwrap();
+        assert_has(&index, ROWS);
+    });
+}
+
+/// On a tight disk nobody helps, nor where that is switched off.
+#[test]
+fn nobody_helps_who_should_not() {
+    for (subcompactions, tight) in [(Subcompactions::On, true), (Subcompactions::Off, false)] {
+        let dir = tempfile::tempdir().unwrap();
+        let mut env = env(dir.path(), 1024, 8 << 20);
+        env.options.policy.subcompactions = subcompactions;
+        let index = made(&env, ROWS);
+        assert!(index.maintain(&upkeep()).unwrap().more, "a merge is at rest");
+        assert_eq!(index.assist(&Upkeep { tight, ..upkeep() }, true).unwrap(), Assisted::Nothing);
+    }
 }
 
 /// Nobody comes: nothing is cut.
@@ -146,7 +183,7 @@ fn two_threads_merge_one_index() {
                 let done = done.clone();
                 in_thread(&index, move |index| {
                     while !done.load(Ordering::Acquire) {
-                        if !index.assist(&upkeep(), true).unwrap().more {
+                        if index.assist(&upkeep(), true).unwrap() != Assisted::Step {
                             vfs::thread::sleep(std::time::Duration::from_micros(50));
                         }
                     }

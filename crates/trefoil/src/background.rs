@@ -27,7 +27,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use base::{Fault, Lsn};
-use index::{LogGate, Upkeep};
+use index::{Assisted, LogGate, Upkeep};
 use store::Class;
 use vfs::sync::{Condvar, Mutex};
 use vfs::thread::JoinHandle;
@@ -182,6 +182,7 @@ fn tolerate(engine: &Engine, result: base::Result<()>) {
 /// Body of `trefoil-writeback`.
 pub fn writeback(engine: &Engine) {
     let mut eased = false;
+    let mut help = Help::default();
     while !engine.signal.stopping() {
         if !engine.may_write() {
             // What is clean makes room first; whoever waits then still asks for more.
@@ -198,13 +199,44 @@ pub fn writeback(engine: &Engine) {
         let idle = matches!(worked, Ok(false));
         tolerate(engine, worked.map(|_| ()));
         if idle || engine.poison.cause().is_some() {
-            let assisted = if idle && engine.merges_want_help() { engine.assist() } else { Ok(false) };
-            let more = matches!(assisted, Ok(true));
-            tolerate(engine, assisted.map(|_| ()));
-            if !more {
+            if !(idle && help.give(engine)) {
                 engine.cache.wait_for_work(Duration::from_millis(20));
             }
         }
+    }
+}
+
+/// What a thread of the urgent lane does for merges while it has nothing to do.
+#[derive(Default)]
+struct Help {
+    /// Not before this, and so long after it if there still is nothing.
+    again: Option<(Instant, Duration)>,
+}
+
+impl Help {
+    /// True if something was done. While no commits come, and there is nothing, it looks ever more seldom.
+    fn give(&mut self, engine: &Engine) -> bool {
+        let lag = engine.controller.lag(engine.opened.elapsed());
+        // Commits come, and are not held back: they want the processor.
+        if lag.is_some_and(|lag| lag < FREE_SECONDS) || !engine.may_assist() {
+            return false;
+        }
+        let (now, waited) = (Instant::now(), self.again.filter(|_| lag.is_none()));
+        if waited.is_some_and(|(again, _)| now < again) {
+            return false;
+        }
+        match engine.assist() {
+            Ok(true) => {
+                self.again = None;
+                return true;
+            }
+            // A full disk, or memory: those who keep the index up meet it again, and wait. Pages may use the reserve.
+            Ok(false) | Err(Fault::NoSpace { .. } | Fault::Limit { .. }) => {}
+            Err(fault) => tolerate(engine, Err(fault)),
+        }
+        let pause = waited.map_or(HELP_PAUSES.0, |(_, pause)| (2 * pause).min(HELP_PAUSES.1));
+        self.again = Some((now + pause, pause));
+        false
     }
 }
 
@@ -251,15 +283,16 @@ pub fn upkeep(engine: &Engine, worker: usize, workers: usize) {
 
 /// Body of `trefoil-checkpoint`.
 pub fn checkpoint(engine: &Engine) {
-    let mut rest = LogRest::new(engine);
+    let (mut rest, mut last) = (LogRest::new(engine), Instant::now());
     while !engine.signal.wait(Wake::Checkpoint, Duration::from_millis(100)) {
         // Commits that come slowly would take long to make one due, and all of the log from a faster time would be kept until then.
-        let rests = rest.look(engine, engine.log_behind() / SLOW_SHARE) && engine.log_is_worth_trimming();
+        let usual = LOG_REST.as_secs_f64() / last.elapsed().max(LOG_REST).as_secs_f64() * engine.log_behind() as f64;
+        let rests = rest.look(engine, usual as u64 / SLOW_SHARE) && engine.log_is_worth_trimming();
         if engine.poison.cause().is_none() && (rests || engine.checkpoint_due() || engine.space_is_due()) {
             let result = engine.checkpoint_at_leisure();
             tolerate(engine, result);
             // Whether it came to an end or not: on a full disk the next one is as far off.
-            rest = LogRest::new(engine);
+            (rest, last) = (LogRest::new(engine), Instant::now());
         }
     }
 }
@@ -410,24 +443,26 @@ impl Engine {
         Ok(more || (workers > 1 && self.assist()?))
     }
 
-    /// True if the thread of the urgent lane, which has nothing to do, may take a processor for merges: commits are held back for what is owed,
-    /// or there are none.
-    fn merges_want_help(&self) -> bool {
-        let is_delayed = self.controller.lag(self.opened.elapsed()).is_none_or(|lag| lag >= FREE_SECONDS);
-        is_delayed && self.options.background && !self.recovering.load(Ordering::Acquire) && self.may_write()
+    /// True if there is a background that may write.
+    fn may_assist(&self) -> bool {
+        self.options.background && !self.recovering.load(Ordering::Acquire) && self.may_write()
     }
 
-    /// A piece of what other threads have begun, of one index or more; if there is none, one is asked to divide what it has in hand. True if something was done.
+    /// A piece of a merge that other threads have begun; if there is none, one index is asked to divide what it has in hand. True if something was done.
     fn assist(&self) -> base::Result<bool> {
-        let mut entries = self.kept_up_indexes();
-        entries.retain(|entry| entry.dropped_at().is_none());
+        let mut entries = self.upkept_indexes();
+        entries.retain(|entry| entry.is_kept_up() && entry.dropped_at().is_none());
         let paced = Paced::new(self);
         let upkeep = Upkeep { log: &paced, ..self.upkeep() };
         for may_split in [false, true] {
             for entry in &entries {
-                if quarantine::enduring(entry, || entry.index.assist(&upkeep, may_split))?.more {
-                    paced.give_way();
-                    return Ok(true);
+                match quarantine::enduring(entry, || entry.index.assist(&upkeep, may_split))? {
+                    Assisted::Nothing => {}
+                    Assisted::Asked => return Ok(false),
+                    Assisted::Step => {
+                        paced.give_way();
+                        return Ok(true);
+                    }
                 }
             }
         }
@@ -545,8 +580,12 @@ const HELD_UP: Duration = Duration::from_millis(5);
 /// While no commits come for so long, or few, a checkpoint trims the log, which gives back the segments that it keeps to use again.
 const LOG_REST: Duration = Duration::from_secs(10);
 
-/// Few are those that make the log longer by at most one in so many bytes of what lies behind the last checkpoint.
-const SLOW_SHARE: u64 = 8;
+/// Few are those that make the log longer by at most one in so many bytes of what came in the same time since the last checkpoint: a log that
+/// grows steadily is left to the checkpoints that are due.
+const SLOW_SHARE: u64 = 4;
+
+/// While no commits come, a thread of the urgent lane looks for merges after so long, at first and at most.
+const HELP_PAUSES: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(320));
 
 /// Bytes written to the data file that are never worth a checkpoint. Of a small database they are what its file grows by:
 /// 256 MiB were ten times the data of one of 44 MiB; 32 MiB cost no throughput that could be measured.

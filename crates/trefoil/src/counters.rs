@@ -16,8 +16,8 @@ use base::{CommitTs, Fault, GcView, IndexId, Result};
 use index::counter::Counter;
 use index::damaged::just_above;
 use index::{
-    Batch, Cursor, DamagedRange, Direction, EntryBatch, Index, IndexShape, IndexState, IndexStats, LogGate, Progress,
-    ReadAt, Reservation, Reserved, Skips, Upkeep, VerifyReport, VisitBlock,
+    Assisted, Batch, Cursor, DamagedRange, Direction, EntryBatch, Index, IndexShape, IndexState, IndexStats, LogGate,
+    Progress, ReadAt, Reservation, Reserved, Skips, Upkeep, VerifyReport, VisitBlock,
 };
 use store::run::Run;
 
@@ -176,7 +176,7 @@ impl Index for Counters {
         self.versions.maintain(upkeep)
     }
 
-    fn assist(&self, upkeep: &Upkeep<'_>, may_split: bool) -> Result<Progress> {
+    fn assist(&self, upkeep: &Upkeep<'_>, may_split: bool) -> Result<Assisted> {
         self.versions.assist(upkeep, may_split)
     }
 

@@ -63,7 +63,8 @@ fn random_run(env: &Env, rng: &mut Rng, level: u8, (keys, ts): (Range<u64>, u64)
                 4 => NewValue::Bytes(&large),
                 _ => NewValue::Bytes(&small),
             };
-            writer.push(&key(n), CommitTs(ts + 16 * i), value, false).expect("there is room");
+            let is_fresh = matches!(value, NewValue::Bytes(bytes) if bytes.len() < 100) && rng.below(3) == 0;
+            writer.push(&key(n), CommitTs(ts + 16 * i), value, is_fresh).expect("there is room");
         }
     }
     writer.finish(CommitTs(ts + 2000)).expect("there is room").0.expect("the first key is in it")

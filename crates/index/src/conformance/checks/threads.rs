@@ -19,7 +19,7 @@ use vfs::sync::Mutex;
 use super::{key, puts};
 use crate::conformance::world::{Gate, Manifest, Write, batch_of, read_all};
 use crate::conformance::{Bench, Complaint, Verdict, World, ensure};
-use crate::{Batch, Direction, Index, Progress, ReadAt, Reservation, Upkeep};
+use crate::{Assisted, Batch, Direction, Index, Progress, ReadAt, Reservation, Upkeep};
 
 /// Pairs of keys of each writer.
 const PAIRS: usize = 60;
@@ -268,7 +268,7 @@ fn maintainer(shared: &Shared, _: u64) -> Verdict {
 /// Goes on with what the maintainer has begun.
 fn assistant(shared: &Shared, _: u64) -> Verdict {
     while !shared.stopped() {
-        if !shared.index.assist(&shared.upkeep(), true)?.more {
+        if shared.index.assist(&shared.upkeep(), true)? != Assisted::Step {
             vfs::thread::sleep(std::time::Duration::from_micros(200));
         }
     }
