@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use crate::support::*;
-use trefoil::{Database, Durability, Error, Options};
+use trefoil::{Compression, Database, Durability, Error, IndexOptions, Options, Structure};
 use vfs::sim::{DiskConfig, SimDisk};
 use vfs::time::Instant;
 
@@ -80,6 +80,36 @@ fn an_index_is_kept_in_shape_by_one_worker_at_a_time() {
         third.open();
         db.close().unwrap();
     });
+}
+
+/// An index that is a log-structured merge tree, on a slow disk, behind a load: with two threads in all the second one, of the urgent lane, merges too; with three two of the
+/// merge lane do. Meanwhile the database may be closed. Guards: who has nothing to do helps, of each lane.
+#[test]
+fn threads_with_nothing_to_do_merge() {
+    for threads in [2, 3] {
+        simulate(move |_| {
+            let disk =
+                SimDisk::new(DiskConfig { times: [3_000, 3_000, 10, 10].map(Duration::from_micros), ..DiskConfig::seed(7) });
+            let options = Options { log_capacity_bytes: 64 << 20, background_threads: threads, ..options(&disk) };
+            let db = Database::open("/db", options.clone()).unwrap();
+            let lsm = IndexOptions { structure: Structure::Lsm, compression: Compression::None, ..IndexOptions::default() };
+            let rows = db.create_index("i", lsm).unwrap();
+            let split_merges = || db.stats().indexes.iter().map(|(_, stats)| stats.split_merges).sum::<u64>();
+            let mut loads = 0;
+            while split_merges() == 0 {
+                loads += 1;
+                assert!(loads < 20, "nobody helps");
+                (0..40).for_each(|n| fill(&db, &rows, n * 500, n * 500 + 500, 400).unwrap());
+                sleep(2000);
+            }
+            db.close().unwrap();
+            drop((rows, db));
+            let db = Database::open("/db", options).unwrap();
+            assert_eq!(all(&db, &db.index("i").unwrap()).len(), 20_000);
+            sound(&db);
+            db.close().unwrap();
+        });
+    }
 }
 
 /// Guard: the range is looked at.
