@@ -39,7 +39,7 @@ pub use damaged::{DamagedRange, Skips};
 pub use expiry::{Expiry, Tick};
 pub use range::{KeyRange, Span};
 pub use ranged::Ranged;
-pub use shape::{LEVELS, LevelCompression, LevelStats, MergePolicy, Shape};
+pub use shape::{LEVELS, LevelCompression, LevelStats, MergePolicy, Shape, Subcompactions};
 pub use store::LogGate;
 pub use traffic::{IndexShape, IndexTraffic};
 
@@ -179,6 +179,18 @@ pub struct Progress {
     pub more: bool,
 }
 
+/// What [`Index::assist`] found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Assisted {
+    /// Nothing to do, and nothing to divide.
+    #[default]
+    Nothing,
+    /// All that is under way is in hand; whoever has it was asked to divide it.
+    Asked,
+    /// A step was done.
+    Step,
+}
+
 /// A cursor over one index.
 pub trait Cursor: Send {
     /// Clears `out` and appends up to `max` live entries in cursor order. Returns false at the end. May return
@@ -243,6 +255,8 @@ pub struct IndexStats {
     pub deleted_ranges: u64,
     /// What was taken in, written and read since open.
     pub traffic: IndexTraffic,
+    /// Of a log-structured merge tree: merges that were cut in two for another thread, since open.
+    pub split_merges: u64,
     /// Of a log-structured merge tree: ranges that cursors hop over, since nothing is visible there.
     pub dead_spans: u64,
     /// Of a log-structured merge tree: entries of its sources that cursors came to and did not give out, since open.
@@ -348,6 +362,11 @@ pub trait Index: Send + Sync {
     }
     /// One bounded step (≤ about 1 ms of CPU) of draining, purging, merging, cleaning.
     fn maintain(&self, upkeep: &Upkeep<'_>) -> Result<Progress>;
+    /// One such step of work that [`Index::maintain`] has begun, beside other threads, for one that has nothing else to do. It waits for no memory, and for no step of
+    /// another thread. If there is none and `may_split`, what is under way is divided if it is large enough, so that there is some before long.
+    fn assist(&self, _upkeep: &Upkeep<'_>, _may_split: bool) -> Result<Assisted> {
+        Ok(Assisted::Nothing)
+    }
     /// Brings to disk some of what holds memory and is in no page of the cache, for whoever waits for memory. Waits for no memory,
     /// and not for [`Index::maintain`], which may be what waits. Returns how much that was: 0 if there is none.
     fn relieve(&self, _log: &dyn LogGate) -> Result<u64> {

@@ -36,8 +36,8 @@ use store::run::{Run, RunMeta, RunWriter};
 use vfs::sync::{Mutex, RwLock};
 
 use crate::{
-    Batch, Cursor, Direction, Expiry, Index, IndexShape, IndexState, IndexStats, KeyRange, LogGate, Progress, ReadAt,
-    Reservation, Reserved, Span, Upkeep, VerifyReport, VisitBlock,
+    Assisted, Batch, Cursor, Direction, Expiry, Index, IndexShape, IndexState, IndexStats, KeyRange, LogGate, Progress,
+    ReadAt, Reservation, Reserved, Span, Upkeep, VerifyReport, VisitBlock,
 };
 
 mod cursor;
@@ -345,6 +345,10 @@ impl Index for Ranged {
 
     fn clears_behind(&self, batch: &Batch) -> bool {
         self.shared.inner.clears_behind(batch)
+    }
+
+    fn assist(&self, upkeep: &Upkeep<'_>, may_split: bool) -> Result<Assisted> {
+        self.shared.inner.assist(upkeep, may_split)
     }
 
     fn maintain(&self, upkeep: &Upkeep<'_>) -> Result<Progress> {

@@ -21,13 +21,27 @@ pub struct MergePolicy {
     pub least_overlap: bool,
     /// While what lies below is being merged, the runs that flushes wrote are merged among themselves.
     pub merges_at_top: bool,
+    /// Whether threads that have nothing to do go on with merges that others have begun, and a merge is cut in two for one.
+    pub subcompactions: Subcompactions,
     /// Compression by level; none: by that of the index ([`LevelCompression::of`]).
     pub compression: Option<LevelCompression>,
 }
 
+/// When a merge is cut in two by keys.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Subcompactions {
+    /// Never; and who has nothing to do takes no merge that others have begun.
+    Off,
+    /// If a thread has nothing else to do, and the merge is large enough.
+    #[default]
+    On,
+    /// Whenever it can be, however small it is, whoever is there: for tests.
+    Always,
+}
+
 impl Default for MergePolicy {
     fn default() -> Self {
-        Self { least_overlap: true, merges_at_top: true, compression: None }
+        Self { least_overlap: true, merges_at_top: true, subcompactions: Subcompactions::On, compression: None }
     }
 }
 

@@ -31,9 +31,12 @@ use crate::strand::lay_apart;
 
 mod lazy;
 mod leveled;
+mod split;
 #[cfg(test)]
 mod tests;
 mod universal;
+
+pub(crate) use split::split_key;
 
 /// The lowest level, whatever lies above it.
 pub(crate) const BOTTOM: u8 = 7;

@@ -263,7 +263,7 @@ impl Input {
         if !place.begins_run() {
             let (run, mut runs) = (place.run.clone(), std::mem::take(&mut place.rest));
             let mut writer = Writer::new(env, run.info.level, AllocScope::ORDINARY);
-            self.copy_rest(env, &run, &mut writer)?;
+            self.copy_until(env, &run, None, &mut writer)?;
             let (left, written) = writer.finish(run.info.log_need)?;
             bytes = written;
             runs.push_front(left.expect("it stood on a version"));
@@ -275,14 +275,16 @@ impl Input {
         Ok((std::iter::once(&place.run).chain(&place.rest).cloned().collect(), bytes))
     }
 
-    /// All that is left of the run, as it is where that can be: partitions, blocks, and the versions of the block that it stands in.
-    fn copy_rest(&mut self, env: &Env, run: &Run, writer: &mut Writer) -> Result<()> {
+    /// What is left of the run below a key, as it is where that can be: partitions, blocks, and the versions of blocks of which only a part is
+    /// left. None: all of it.
+    pub fn copy_until(&mut self, env: &Env, run: &Run, until: Option<&[u8]>, writer: &mut Writer) -> Result<()> {
         let ts = (run.info.oldest, run.info.newest);
+        let is_below = |key: &[u8]| until.is_none_or(|until| key < until);
         let mut copied = Vec::new();
-        while self.stands {
+        while self.stands && is_below(&self.key) {
             // A key that goes on from the block before, or in the next one, is counted where it begins: both are copied.
             let goes_on = *copied == *self.key;
-            if !goes_on && self.take_over_rest(env, run, ts, writer)? {
+            if !goes_on && self.take_over_rest(env, run, (ts, until), writer)? {
                 copied.clear();
                 continue;
             }
@@ -291,7 +293,8 @@ impl Input {
                 let at = self.ts;
                 self.with_value(env, |value, is_fresh| writer.push(&copied, at, value, is_fresh))?;
                 self.advance(env)?;
-                if matches!(&self.from, From::Run(place) if place.begins_block()) {
+                let begins_block = matches!(&self.from, From::Run(place) if place.begins_block());
+                if begins_block || !is_below(&self.key) {
                     break;
                 }
             }
@@ -299,16 +302,25 @@ impl Input {
         Ok(())
     }
 
-    /// One partition or block, if it stands at the beginning of one that can be taken over as it is.
-    fn take_over_rest(&mut self, env: &Env, run: &Run, ts: (CommitTs, CommitTs), writer: &mut Writer) -> Result<bool> {
-        if let Some(Whole { it, next, .. }) = self.whole_partition()
+    /// One partition or block, if it stands at the beginning of one that can be taken over as it is, and that lies below `until`.
+    fn take_over_rest(
+        &mut self,
+        env: &Env,
+        run: &Run,
+        (ts, until): ((CommitTs, CommitTs), Option<&[u8]>),
+        writer: &mut Writer,
+    ) -> Result<bool> {
+        let is_below = |next: Option<&[u8]>| until.is_none_or(|until| next.is_some_and(|next| next <= until));
+        if let Some(Whole { it, next, .. }) = self.whole_partition().filter(|whole| is_below(whole.next))
             && writer.take_over_partition(it, next.unwrap_or(&run.info.max_key), ts)?
         {
             self.pass_partition(env)?;
             return Ok(true);
         }
         self.read_index(env)?;
-        let Some(Whole { it: named, next, .. }) = self.whole_block() else { return Ok(false) };
+        let Some(Whole { it: named, next, .. }) = self.whole_block().filter(|whole| is_below(whole.next)) else {
+            return Ok(false);
+        };
         if next.is_some_and(|next| named.may_have(KeyHash::of(next))) {
             return Ok(false);
         }

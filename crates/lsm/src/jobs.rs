@@ -4,6 +4,10 @@
 //! what they were made of, in one change of the list. What is left of the sources stays the merge's, and is where another one begins if
 //! this one ends early. A run that is moved takes its own place, on another level.
 //!
+//! A step of a merge takes the plan's latch at its beginning and its end only: meanwhile other threads take other steps. A merge under way is taken
+//! out of its job and put back ([`Core::go_on`]), so no two have the same one in hand; its runs stay the job's, and are nobody else's. For a thread that
+//! finds nothing to do a large merge is cut in two ([`crate::split`]).
+//!
 //! What a merge may collect is found in this order: its caller took the view; then the list is taken. Whatever was applied at or below the
 //! view's floor is in the list. So of a key that has a tombstone at or below the floor, and below the lowest timestamp of every source
 //! outside of the merge that may have the key, the merge sees all that is older, and all that ever will be ([`elsewhere`]).
@@ -16,6 +20,7 @@ use base::{CommitTs, Fault, GcView, Result};
 use index::Upkeep;
 use index::expiry::has_expired;
 use store::AllocScope;
+use vfs::sync::MutexGuard;
 
 use crate::choose::{BOTTOM, Candidate, Choice, STRAND_BYTES, Situation, choose, damped};
 use crate::collect::{Collection, Elsewhere};
@@ -39,7 +44,7 @@ const RUN_BLOCKS_MIN: u64 = 8;
 /// Runs of an index, about, at most: those of a large one are larger.
 const RUNS_MAX: u64 = 1024;
 /// Runs that a merge writes before they take their place. A run that is cut in two for that needs a new index, a fortieth of it.
-const CUT_RUNS: usize = 4;
+pub(crate) const CUT_RUNS: usize = 4;
 
 /// What one call of `maintain` leaves for later ones.
 #[derive(Default)]
@@ -58,17 +63,46 @@ pub(crate) struct Plan {
     strands_paid: u64,
     /// The step before followed a hint.
     pub has_looked: bool,
+    /// A thread found no merge that it could go on with: the next one that is large enough is cut in two.
+    pub is_split_wanted: bool,
+    /// Merges that threads have in hand.
+    pub in_hand: usize,
+    /// Jobs so far.
+    jobs_so_far: u64,
 }
 
 /// A merge under way.
 pub(crate) struct Job {
-    merge: Merge,
+    number: u64,
+    /// None while a thread has it in hand.
+    merge: Option<Box<Merge>>,
     /// Those of the list that it has not done with.
-    runs: Vec<Arc<Run>>,
+    pub runs: Vec<Arc<Run>>,
     pub attached: Vec<Arc<Attached>>,
     pub bytes: u64,
-    level: u8,
-    is_purge: bool,
+    pub level: u8,
+    pub is_purge: bool,
+}
+
+impl Plan {
+    pub fn push(&mut self, job: Job) {
+        self.jobs_so_far += 1;
+        self.jobs.push(Job { number: self.jobs_so_far, ..job });
+    }
+
+    /// The smallest that no thread has in hand; on a tight disk of what is attached only.
+    pub fn next(&self, tight: bool) -> Option<usize> {
+        let is_next = |job: &Job| job.merge.is_some() && !(tight && job.attached.is_empty());
+        let next = (0..self.jobs.len()).filter(|i| is_next(&self.jobs[*i]));
+        // What is attached, or a level.
+        next.min_by_key(|i| (self.jobs[*i].attached.is_empty(), self.jobs[*i].bytes))
+    }
+
+    /// Nothing is under way any more; a thread that comes back with something finds no job that it belongs to.
+    pub fn clear(&mut self) {
+        let Plan { in_hand, jobs_so_far, .. } = *self;
+        *self = Plan { in_hand, jobs_so_far, ..Plan::default() };
+    }
 }
 
 /// It would be met again.
@@ -90,7 +124,7 @@ impl Core {
         }
         if upkeep.tight {
             // What they have written is room for others.
-            plan.jobs.retain(|job| !job.attached.is_empty());
+            plan.jobs.retain(|job| !job.attached.is_empty() || job.merge.is_none());
             return Ok(false);
         }
         match self.choose(plan, &sources, late, &upkeep.view) {
@@ -112,7 +146,10 @@ impl Core {
                         plan.damaged.extend(is_damage(fault).then(|| run.clone()));
                     })?;
                 }
-                plan.jobs.push(self.job_of_runs(&sources, late, &upkeep.view, (runs, level, is_purge))?);
+                let job = self.job_of_runs(&sources, late, &upkeep.view, (runs, level, is_purge))?;
+                if !self.split(plan, &job, &upkeep.view)? {
+                    plan.push(job);
+                }
                 Ok(false)
             }
             None => Ok(false),
@@ -199,7 +236,7 @@ impl Core {
     }
 
     /// Bytes of a run that a merge writes, about.
-    fn run_bytes(&self, sources: &Sources) -> u64 {
+    pub(crate) fn run_bytes(&self, sources: &Sources) -> u64 {
         let all: u64 = sources.runs.iter().map(|run| run.info.stored_bytes).sum();
         let least = RUN_BLOCKS_MIN * self.env.options.node_bytes as u64;
         (self.flush_bytes() / RUN_SHARE).max(least).max(all / RUNS_MAX)
@@ -222,11 +259,11 @@ impl Core {
         }
         let merge = Merge::new(&self.env, of_level_zero(self.run_bytes(sources)), inputs, collection, need);
         let bytes = attached.iter().map(|run| run.run.bytes()).sum();
-        plan.jobs.push(Job { merge, runs: Vec::new(), attached, bytes, level: 0, is_purge: false });
+        plan.push(Job::new(merge, (Vec::new(), attached), bytes, (0, false)));
         Ok(())
     }
 
-    fn job_of_runs(
+    pub(crate) fn job_of_runs(
         &self,
         sources: &Sources,
         late: CommitTs,
@@ -242,7 +279,7 @@ impl Core {
         let outcome = Outcome { level, scope: AllocScope::ORDINARY, run_bytes, ends: ends(sources, &runs, level) };
         let merge = Merge::new(&self.env, outcome, inputs, collection, need);
         let bytes = runs.iter().map(|run| run.info.stored_bytes).sum();
-        Ok(Job { merge, runs, attached: Vec::new(), bytes, level, is_purge })
+        Ok(Job::new(merge, (runs, Vec::new()), bytes, (level, is_purge)))
     }
 
     fn move_run(&self, run: &Arc<Run>, level: u8) -> Result<()> {
@@ -257,32 +294,64 @@ impl Core {
         Ok(())
     }
 
-    /// One piece of a merge. What it has written takes the place of what it was made of, now and then and at its end.
-    pub(crate) fn go_on(&self, plan: &mut Plan, at: usize) -> Result<u64> {
+    /// One piece of a merge that no thread has in hand; the plan is free for others meanwhile. What it has written takes the place of what it was made
+    /// of, now and then and at its end.
+    pub(crate) fn go_on(&self, mut plan: MutexGuard<'_, Plan>, at: usize, view: &GcView) -> Result<u64> {
+        let job = &mut plan.jobs[at];
+        let (number, is_attached) = (job.number, !job.attached.is_empty());
+        let mut in_hand = InHand { core: self, number, merge: job.merge.take() };
+        plan.in_hand += 1;
+        drop(plan);
+        vfs::thread::point("lsm.merging");
+        let stepped = step(in_hand.merge.as_mut().expect("it was at rest"), is_attached);
+        let mut plan = self.plan.lock();
+        let merge = in_hand.merge.take().expect("just stepped");
+        self.note_step(&mut plan, number, merge, stepped, view)
+    }
+
+    /// What a step did. At a fault what was not handed out is given back; what is left of the sources is as it was.
+    fn note_step(
+        &self,
+        plan: &mut Plan,
+        number: u64,
+        mut merge: Box<Merge>,
+        stepped: Result<Stepped>,
+        view: &GcView,
+    ) -> Result<u64> {
+        // It was given up meanwhile, with all others.
+        let Some(at) = plan.jobs.iter().position(|job| job.number == number) else { return Ok(0) };
         let mut job = plan.jobs.swap_remove(at);
-        // At a fault what was not handed out is given back; what is left of the sources is as it was.
-        let (step, written) = job.step().inspect_err(|fault| {
+        let (step, written) = stepped.inspect_err(|fault| {
             if is_damage(fault) {
                 plan.damaged.append(&mut job.runs);
                 plan.damaged_attached.append(&mut job.attached);
             }
         })?;
         if let Some((written, left)) = written {
-            let runs = self.install(&mut job, written, left);
+            let runs = self.install(&mut job, &mut merge, written, left);
             plan.unpurged.extend(runs.into_iter().filter(|run| job.is_purge && run.info.entries > run.info.live));
+            if !step.is_done && self.split(plan, &job, view)? {
+                return Ok(step.entries.max(1));
+            }
         }
         if !step.is_done {
-            plan.jobs.push(job);
+            plan.jobs.push(Job { merge: Some(merge), ..job });
         }
         Ok(step.entries.max(1))
     }
 
     /// What was written, and what is left of the sources, in place of the sources. Returns what was written.
-    fn install(&self, job: &mut Job, (written, bytes): Written, left: Vec<Arc<Run>>) -> Vec<Arc<Run>> {
-        self.log_need.fetch_max(job.merge.log_need.0, Ordering::Release);
+    fn install(
+        &self,
+        job: &mut Job,
+        merge: &mut Merge,
+        (written, bytes): Written,
+        left: Vec<Arc<Run>>,
+    ) -> Vec<Arc<Run>> {
+        self.log_need.fetch_max(merge.log_need.0, Ordering::Release);
         self.counters.add_merged(job.level, written.len(), bytes);
-        self.counters.add_moved(job.level, job.merge.pass_moved());
-        let expired = job.merge.pass_expired();
+        self.counters.add_moved(job.level, merge.pass_moved());
+        let expired = merge.pass_expired();
         self.counters.add_expired(expired);
         vfs::thread::point("lsm.merged");
         let Job { runs, attached, .. } = job;
@@ -303,17 +372,52 @@ impl Core {
 }
 
 impl Job {
-    /// Goes on for a while; with what takes the place of its sources, if it is time for that.
-    #[expect(clippy::type_complexity, reason = "what was written, and what is left")]
-    fn step(&mut self) -> Result<(Step, Option<(Written, Vec<Arc<Run>>)>)> {
-        let step = self.merge.step(STEP_BYTES)?;
-        if step.is_done {
-            return Ok((step, Some((self.merge.finish()?, Vec::new()))));
-        }
-        // What is attached is a run of another kind, of which no part can go.
-        let is_cut = step.ended >= CUT_RUNS && self.attached.is_empty();
-        Ok((step, if is_cut { Some(self.merge.cut()?) } else { None }))
+    fn new(
+        merge: Merge,
+        (runs, attached): (Vec<Arc<Run>>, Vec<Arc<Attached>>),
+        bytes: u64,
+        (level, is_purge): (u8, bool),
+    ) -> Self {
+        Self { number: 0, merge: Some(Box::new(merge)), runs, attached, bytes, level, is_purge }
     }
+}
+
+/// A merge that a thread has in hand.
+struct InHand<'a> {
+    core: &'a Core,
+    number: u64,
+    /// None once it was given back.
+    merge: Option<Box<Merge>>,
+}
+
+impl Drop for InHand<'_> {
+    fn drop(&mut self) {
+        // A step that panicked: what it has written is nobody's, and its job ends with it.
+        let is_lost = self.merge.take().is_some();
+        let mut plan = self.core.plan.lock();
+        plan.in_hand -= 1;
+        if is_lost {
+            plan.jobs.retain(|job| job.number != self.number);
+        }
+        // Who asked, asked for what is no more; he comes again if he still has nothing to do.
+        plan.is_split_wanted &= !plan.jobs.is_empty();
+        drop(plan);
+        self.core.stepped.notify_all();
+    }
+}
+
+/// What a step did, and what takes the place of the sources: what was written, and what is left of them.
+type Stepped = (Step, Option<(Written, Vec<Arc<Run>>)>);
+
+/// Goes on for a while.
+fn step(merge: &mut Merge, is_attached: bool) -> Result<Stepped> {
+    let step = merge.step(STEP_BYTES)?;
+    if step.is_done {
+        return Ok((step, Some((merge.finish()?, Vec::new()))));
+    }
+    // What is attached is a run of another kind, of which no part can go.
+    let is_cut = step.ended >= CUT_RUNS && !is_attached;
+    Ok((step, if is_cut { Some(merge.cut()?) } else { None }))
 }
 
 /// What is written of memtables and attached runs.
@@ -377,6 +481,12 @@ pub(crate) fn elsewhere(
     attached: &[Arc<Attached>],
     runs: &[Arc<Run>],
 ) -> Elsewhere {
-    let others: Vec<_> = sources.runs.iter().filter(|run| !has(runs, run)).cloned().collect();
+    // Asked only for keys of the merge. What has none of them is left out: it would stay on disk until the merge ends, and the parts of one merge would
+    // each hold on to what the other has given back.
+    let low = runs.iter().map(|run| &run.info.min_key).min();
+    let high = runs.iter().map(|run| &run.info.max_key).max();
+    let may_have =
+        |run: &Run| low.is_none_or(|low| *low <= run.info.max_key) && high.is_none_or(|high| run.info.min_key <= *high);
+    let others: Vec<_> = sources.runs.iter().filter(|run| may_have(run) && !has(runs, run)).cloned().collect();
     Elsewhere::new(in_memory_from(sources, late, table, attached), &others)
 }

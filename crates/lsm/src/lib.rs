@@ -17,6 +17,7 @@
 //! | `prefix` | which blocks a range passes over unread, since nothing in them begins as its keys do |
 //! | `choose` | which runs are merged next: a pure function, with a module for each shape |
 //! | `maintenance`, `jobs` | flushes in bounded steps, memory for who waits for it; merges in bounded steps |
+//! | `split` | a merge cut in two, for a thread that has nothing to do |
 //! | `read`, `source`, `cursor`, `parked` | point reads; what a reader sees of one source; range reads, and those that wait |
 //! | `dead`, `explore` | ranges of keys in which nothing is visible, over which cursors hop; who finds them |
 //! | `checkpoint`, `state` | what the manifest keeps |
@@ -32,6 +33,10 @@
 //! merged [A18], and an entry may come late [A4].
 
 #![forbid(unsafe_code)]
+
+// What tests share speaks of this crate from without.
+#[cfg(test)]
+extern crate self as trefoil_lsm;
 
 mod block;
 mod cell;
@@ -61,6 +66,7 @@ mod run;
 mod signposts;
 mod slot;
 mod source;
+mod split;
 mod state;
 mod stats;
 mod strand;

@@ -8,7 +8,7 @@
 //!
 //! # Latches, in this order
 //!
-//! `plan` (one merge step at a time) → `checkpointing` → `flushing` (one flush at a time; waits for no memory) → `sources` → a memtable's
+//! `plan` (what is under way; not held while a merge goes on) → `checkpointing` → `flushing` (one flush at a time; waits for no memory) → `sources` → a memtable's
 //! map → a leaf. No I/O under `sources` or below it.
 
 use std::any::Any;
@@ -18,11 +18,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use base::{CommitTs, Corruption, Fault, GcView, Result};
 use index::{
-    Batch, Cursor, Direction, Expiry, Index, IndexEnv, IndexShape, IndexState, IndexStats, KeyRange, LogGate, Progress,
-    ReadAt, Reservation, Reserved, Upkeep, VerifyReport, VisitBlock,
+    Assisted, Batch, Cursor, Direction, Expiry, Index, IndexEnv, IndexShape, IndexState, IndexStats, KeyRange, LogGate,
+    Progress, ReadAt, Reservation, Reserved, Upkeep, VerifyReport, VisitBlock,
 };
 use store::{Charge, Class};
-use vfs::sync::{Mutex, RwLock};
+use vfs::sync::{Condvar, Mutex, RwLock};
 
 use crate::cursor::LsmCursor;
 use crate::dead::DeadSpans;
@@ -95,6 +95,8 @@ pub(crate) struct Core {
     /// Nothing above the timestamp below this is collected; MAX if nothing comes late. Release and Acquire.
     pub late: AtomicU64,
     pub plan: Mutex<Plan>,
+    /// Told when a merge is in nobody's hand any more.
+    pub stepped: Condvar,
     pub flushing: Mutex<Option<Flush>>,
     pub checkpointing: Mutex<()>,
     /// The highest timestamp that a flush or merge of this life has looked at: what is missing may be missing for it, also if nothing is left
@@ -232,7 +234,7 @@ impl Reserved for Room {
 
 /// A log-structured merge tree: one index.
 pub struct Lsm {
-    core: Arc<Core>,
+    pub(crate) core: Arc<Core>,
 }
 
 impl std::fmt::Debug for Lsm {
@@ -270,6 +272,7 @@ impl Lsm {
             sources: RwLock::new(Arc::new(sources)),
             late: AtomicU64::new(u64::MAX),
             plan: Mutex::default(),
+            stepped: Condvar::default(),
             flushing: Mutex::default(),
             checkpointing: Mutex::default(),
             log_need: AtomicU64::new(0),
@@ -344,6 +347,10 @@ impl Index for Lsm {
 
     fn maintain(&self, upkeep: &Upkeep<'_>) -> Result<Progress> {
         self.named(self.core.maintain(upkeep))
+    }
+
+    fn assist(&self, upkeep: &Upkeep<'_>, may_split: bool) -> Result<Assisted> {
+        self.named(self.core.assist(upkeep, may_split))
     }
 
     fn relieve(&self, _log: &dyn LogGate) -> Result<u64> {

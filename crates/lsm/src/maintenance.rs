@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 
 use base::{GcView, Result};
 use index::expiry::has_expired;
-use index::{Progress, Upkeep};
+use index::{Assisted, Progress, Subcompactions, Upkeep};
 use store::Class;
 
 use crate::collect::Collection;
@@ -35,10 +35,10 @@ pub(crate) struct Flush {
 
 impl Core {
     pub(crate) fn maintain(self: &Arc<Self>, upkeep: &Upkeep<'_>) -> Result<Progress> {
-        // Waits for another thread's step: who asks until nothing is left must not take "busy" for "done".
-        let mut plan = self.plan.lock();
         // What cannot be read there is met by others.
-        let looked = if plan.has_looked { 0 } else { self.follow_hint().unwrap_or(0) };
+        let may_look = !self.plan.lock().has_looked;
+        let looked = if may_look { self.follow_hint().unwrap_or(0) } else { 0 };
+        let mut plan = self.plan.lock();
         plan.has_looked = looked > 0;
         if looked > 0 {
             return Ok(Progress { entries: looked, more: true });
@@ -47,27 +47,52 @@ impl Core {
         if self.let_expired_go(&mut plan, &upkeep.view)? {
             return Ok(Progress { entries: 1, more: true });
         }
+        // A thread that comes to help finds the merges at rest while this one flushes.
+        drop(plan);
         if self.is_memtable_due() || self.is_memtable_expired(&upkeep.view) {
             self.seal();
         }
         if let Some(entries) = self.flush_some(Some(&upkeep.view))? {
             return Ok(Progress { entries, more: true });
         }
+        let mut plan = self.plan.lock();
         let is_moved = self.begin_merge(&mut plan, upkeep)?;
-        // The smallest: what is attached, or a level.
-        let next = (0..plan.jobs.len()).min_by_key(|i| (plan.jobs[*i].attached.is_empty(), plan.jobs[*i].bytes));
-        if let Some(next) = next.filter(|next| !upkeep.tight || !plan.jobs[*next].attached.is_empty()) {
-            let entries = self.go_on(&mut plan, next)?;
+        if let Some(next) = plan.next(upkeep.tight) {
+            let entries = self.go_on(plan, next, &upkeep.view)?;
             return Ok(Progress { entries, more: true });
         }
         if is_moved {
             return Ok(Progress { entries: 1, more: true });
+        }
+        if plan.in_hand > 0 {
+            // Another thread's step: who asks until nothing is left must not take "busy" for "done".
+            self.stepped.wait(&mut plan);
+            return Ok(Progress { entries: 0, more: true });
         }
         self.pass_extents(&mut plan);
         // Nothing else to do: the next hint after all.
         let looked = self.follow_hint().unwrap_or(0);
         let looked = if looked == 0 { self.forget_hollow().unwrap_or(0) } else { looked };
         Ok(Progress { entries: looked, more: looked > 0 })
+    }
+
+    /// A piece of a merge that no thread has in hand, for a thread that has nothing of its own to do. If there is none, and it may ask for that, what others
+    /// have in hand is cut in two as soon as that can be.
+    pub(crate) fn assist(&self, upkeep: &Upkeep<'_>, may_split: bool) -> Result<Assisted> {
+        if upkeep.tight || self.env.options.policy.subcompactions == Subcompactions::Off {
+            return Ok(Assisted::Nothing);
+        }
+        // Whoever has the plan chooses.
+        let Some(mut plan) = self.plan.try_lock() else { return Ok(Assisted::Nothing) };
+        if let Some(next) = plan.next(false) {
+            self.go_on(plan, next, &upkeep.view)?;
+            return Ok(Assisted::Step);
+        }
+        if !may_split || plan.in_hand == 0 {
+            return Ok(Assisted::Nothing);
+        }
+        plan.is_split_wanted = true;
+        Ok(Assisted::Asked)
     }
 
     /// True if the memtable takes more than it should.
@@ -178,7 +203,14 @@ impl Core {
 
     /// Nothing is under way any more.
     pub(crate) fn abandon(&self) {
-        *self.plan.lock() = Plan::default();
+        let mut plan = self.plan.lock();
+        plan.clear();
+        while plan.in_hand > 0 {
+            self.stepped.wait(&mut plan);
+            // Somebody may have begun another one.
+            plan.clear();
+        }
+        drop(plan);
         *self.flushing.lock() = None;
     }
 }

@@ -25,6 +25,7 @@ pub(crate) struct Counters {
     merged_bytes: [AtomicU64; LEVELS],
     moved_bytes: [AtomicU64; LEVELS],
     written: AtomicU64,
+    split_merges: AtomicU64,
     passed: AtomicU64,
     more_strands: AtomicU64,
     prefix_skipped_runs: AtomicU64,
@@ -101,6 +102,11 @@ impl Counters {
         self.merged_bytes[usize::from(level)].fetch_add(bytes, Ordering::Relaxed);
     }
 
+    /// A merge was cut in two for another thread.
+    pub fn count_split_merge(&self) {
+        self.split_merges.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// Blocks came to a level as they were.
     pub fn add_moved(&self, level: u8, bytes: u64) {
         self.moved_bytes[usize::from(level)].fetch_add(bytes, Ordering::Relaxed);
@@ -157,6 +163,7 @@ impl Core {
             writes: load(&self.counters.written),
             gc_debt_bytes: debt(&strands, self.env.options.shape, self.flush_bytes()),
             gc_paid_bytes: merged_bytes,
+            split_merges: load(&self.counters.split_merges),
             dead_spans: self.dead.len() as u64,
             passed: load(&self.counters.passed),
             prefix_skipped_runs: load(&self.counters.prefix_skipped_runs),

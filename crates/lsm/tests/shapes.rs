@@ -6,7 +6,7 @@ use std::ops::Bound;
 
 use index::conformance::world::World;
 use index::conformance::{Bench, Complaint};
-use index::{LEVELS, MergePolicy, ReadAt, Shape};
+use index::{LEVELS, MergePolicy, ReadAt, Shape, Subcompactions};
 use store::Compression;
 use trefoil_lsm::Lsm;
 use vfs::random::Rng;
@@ -166,8 +166,19 @@ fn least_overlap_saves_writing() {
 /// Four flushes over a bottom of a hundred runs: the sources give way as they are merged.
 #[test]
 fn a_merge_of_the_bottom_needs_little_more_space() {
+    needs_little_more_space(Subcompactions::On);
+}
+
+/// Guard: no part holds on to what another one has given back.
+#[test]
+fn nor_does_it_in_parts() {
+    needs_little_more_space(Subcompactions::Always);
+}
+
+fn needs_little_more_space(subcompactions: Subcompactions) {
     for shape in SHAPES {
         let mut bench = bench(shape);
+        bench.options.policy.subcompactions = subcompactions;
         bench.budget_bytes = 8 << 20;
         let mut world = done(World::new(&bench));
         for n in 0..16_000 / 100 {

@@ -13,6 +13,10 @@
 //! list, and passes by those that another one has in hand (`IndexEntry::in_hand`). Only the first of them looks after
 //! indexes that were dropped: they are freed when nobody else holds their entries.
 //!
+//! One that finds nothing to do goes on with what others have begun ([`index::Index::assist`]): merges of log-structured merge trees, of which a
+//! large one is cut in two for it. So does a thread of the urgent lane that has nothing to do, while commits are held back or none come: with two threads
+//! in all it is the second one that merges.
+//!
 //! A fault in one of them poisons the database, except a full disk or full memory, which are tried again, and damage that is
 //! read in an index, which concerns that index alone ([`crate::quarantine`]). None of them holds a
 //! latch while it waits, and each looks at `Signal` between bounded steps, so that `close` is prompt.
@@ -23,12 +27,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use base::{Fault, Lsn};
-use index::{LogGate, Upkeep};
+use index::{Assisted, LogGate, Upkeep};
 use store::Class;
 use vfs::sync::{Condvar, Mutex};
 use vfs::thread::JoinHandle;
 use vfs::time::Instant;
 
+use crate::controller::FREE_SECONDS;
 use crate::engine::Engine;
 use crate::entry::IndexEntry;
 use crate::options::Options;
@@ -177,6 +182,7 @@ fn tolerate(engine: &Engine, result: base::Result<()>) {
 /// Body of `trefoil-writeback`.
 pub fn writeback(engine: &Engine) {
     let mut eased = false;
+    let mut help = Help::default();
     while !engine.signal.stopping() {
         if !engine.may_write() {
             // What is clean makes room first; whoever waits then still asks for more.
@@ -193,8 +199,44 @@ pub fn writeback(engine: &Engine) {
         let idle = matches!(worked, Ok(false));
         tolerate(engine, worked.map(|_| ()));
         if idle || engine.poison.cause().is_some() {
-            engine.cache.wait_for_work(Duration::from_millis(20));
+            if !(idle && help.give(engine)) {
+                engine.cache.wait_for_work(Duration::from_millis(20));
+            }
         }
+    }
+}
+
+/// What a thread of the urgent lane does for merges while it has nothing to do.
+#[derive(Default)]
+struct Help {
+    /// Not before this, and so long after it if there still is nothing.
+    again: Option<(Instant, Duration)>,
+}
+
+impl Help {
+    /// True if something was done. While no commits come, and there is nothing, it looks ever more seldom.
+    fn give(&mut self, engine: &Engine) -> bool {
+        let lag = engine.controller.lag(engine.opened.elapsed());
+        // Commits come, and are not held back: they want the processor.
+        if lag.is_some_and(|lag| lag < FREE_SECONDS) || !engine.may_assist() {
+            return false;
+        }
+        let (now, waited) = (Instant::now(), self.again.filter(|_| lag.is_none()));
+        if waited.is_some_and(|(again, _)| now < again) {
+            return false;
+        }
+        match engine.assist() {
+            Ok(true) => {
+                self.again = None;
+                return true;
+            }
+            // A full disk, or memory: those who keep the index up meet it again, and wait. Pages may use the reserve.
+            Ok(false) | Err(Fault::NoSpace { .. } | Fault::Limit { .. }) => {}
+            Err(fault) => tolerate(engine, Err(fault)),
+        }
+        let pause = waited.map_or(HELP_PAUSES.0, |(_, pause)| (2 * pause).min(HELP_PAUSES.1));
+        self.again = Some((now + pause, pause));
+        false
     }
 }
 
@@ -241,14 +283,16 @@ pub fn upkeep(engine: &Engine, worker: usize, workers: usize) {
 
 /// Body of `trefoil-checkpoint`.
 pub fn checkpoint(engine: &Engine) {
-    let mut rest = LogRest::new(engine);
+    let (mut rest, mut last) = (LogRest::new(engine), Instant::now());
     while !engine.signal.wait(Wake::Checkpoint, Duration::from_millis(100)) {
-        let rests = rest.look(engine) && engine.log_is_worth_trimming();
+        // Commits that come slowly would take long to make one due, and all of the log from a faster time would be kept until then.
+        let usual = LOG_REST.as_secs_f64() / last.elapsed().max(LOG_REST).as_secs_f64() * engine.log_behind() as f64;
+        let rests = rest.look(engine, usual as u64 / SLOW_SHARE) && engine.log_is_worth_trimming();
         if engine.poison.cause().is_none() && (rests || engine.checkpoint_due() || engine.space_is_due()) {
             let result = engine.checkpoint_at_leisure();
             tolerate(engine, result);
             // Whether it came to an end or not: on a full disk the next one is as far off.
-            rest = LogRest::new(engine);
+            (rest, last) = (LogRest::new(engine), Instant::now());
         }
     }
 }
@@ -257,7 +301,8 @@ pub fn checkpoint(engine: &Engine) {
 pub fn log(engine: &Engine) {
     let mut rest = LogRest::new(engine);
     while !engine.signal.wait(Wake::Stop, Duration::from_millis(200)) {
-        if rest.look(engine) {
+        // What was trimmed is kept to be used again only while it is: of one segment in that time a new one is soon made.
+        if rest.look(engine, engine.segment_bytes()) {
             tolerate(engine, engine.wal.give_back().map(|_| ()));
         }
         // A commit is counted after its record is appended: whatever is counted lies below the end that is
@@ -273,7 +318,7 @@ pub fn log(engine: &Engine) {
     }
 }
 
-/// Whether commits come.
+/// Whether commits come, and how fast.
 struct LogRest {
     end: Lsn,
     since: Instant,
@@ -284,10 +329,10 @@ impl LogRest {
         Self { end: engine.wal.end(), since: Instant::now() }
     }
 
-    /// True if the log has not grown for [`LOG_REST`].
-    fn look(&mut self, engine: &Engine) -> bool {
+    /// True if the log has grown by no more than so many bytes for [`LOG_REST`].
+    fn look(&mut self, engine: &Engine, allowed: u64) -> bool {
         let end = engine.wal.end();
-        if end != self.end {
+        if end.0 - self.end.0 > allowed {
             *self = Self { end, since: Instant::now() };
         }
         self.since.elapsed() >= LOG_REST
@@ -394,7 +439,34 @@ impl Engine {
         if worker == 0 {
             self.after_upkeep();
         }
-        Ok(more)
+        // Nothing but what others have in hand.
+        Ok(more || (workers > 1 && self.assist()?))
+    }
+
+    /// True if there is a background that may write.
+    fn may_assist(&self) -> bool {
+        self.options.background && !self.recovering.load(Ordering::Acquire) && self.may_write()
+    }
+
+    /// A piece of a merge that other threads have begun; if there is none, one index is asked to divide what it has in hand. True if something was done.
+    fn assist(&self) -> base::Result<bool> {
+        let mut entries = self.upkept_indexes();
+        entries.retain(|entry| entry.is_kept_up() && entry.dropped_at().is_none());
+        let paced = Paced::new(self);
+        let upkeep = Upkeep { log: &paced, ..self.upkeep() };
+        for may_split in [false, true] {
+            for entry in &entries {
+                match quarantine::enduring(entry, || entry.index.assist(&upkeep, may_split))? {
+                    Assisted::Nothing => {}
+                    Assisted::Asked => return Ok(false),
+                    Assisted::Step => {
+                        paced.give_way();
+                        return Ok(true);
+                    }
+                }
+            }
+        }
+        Ok(false)
     }
 
     fn kept_up_indexes(&self) -> Vec<Arc<IndexEntry>> {
@@ -441,7 +513,12 @@ impl Engine {
 
     /// True if a checkpoint gives back a segment of the log at least, and spares the next opening its replay.
     fn log_is_worth_trimming(&self) -> bool {
-        self.log_behind() >= self.options.log_segment_bytes.min(self.options.log_capacity_bytes / 4)
+        self.log_behind() >= self.segment_bytes()
+    }
+
+    /// Bytes of a segment of the log, about.
+    fn segment_bytes(&self) -> u64 {
+        self.options.log_segment_bytes.min(self.options.log_capacity_bytes / 4)
     }
 
     /// True while write-back is held up: draining would only add to what it has to write.
@@ -500,8 +577,15 @@ const SHEDDING_STEPS: usize = 100;
 /// Write-back that is held up looks again after so long.
 const HELD_UP: Duration = Duration::from_millis(5);
 
-/// While no commits come for so long, a checkpoint trims the log, which gives back the segments that it keeps to use again.
+/// While no commits come for so long, or few, a checkpoint trims the log, which gives back the segments that it keeps to use again.
 const LOG_REST: Duration = Duration::from_secs(10);
+
+/// Few are those that make the log longer by at most one in so many bytes of what came in the same time since the last checkpoint: a log that
+/// grows steadily is left to the checkpoints that are due.
+const SLOW_SHARE: u64 = 4;
+
+/// While no commits come, a thread of the urgent lane looks for merges after so long, at first and at most.
+const HELP_PAUSES: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(320));
 
 /// Bytes written to the data file that are never worth a checkpoint. Of a small database they are what its file grows by:
 /// 256 MiB were ten times the data of one of 44 MiB; 32 MiB cost no throughput that could be measured.

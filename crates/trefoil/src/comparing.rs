@@ -6,7 +6,7 @@
 
 use std::path::Path;
 
-pub use index::{LevelCompression, MergePolicy};
+pub use index::{LevelCompression, MergePolicy, Subcompactions};
 
 use crate::catalog::Role;
 use crate::database::Database;

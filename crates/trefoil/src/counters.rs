@@ -16,8 +16,8 @@ use base::{CommitTs, Fault, GcView, IndexId, Result};
 use index::counter::Counter;
 use index::damaged::just_above;
 use index::{
-    Batch, Cursor, DamagedRange, Direction, EntryBatch, Index, IndexShape, IndexState, IndexStats, LogGate, Progress,
-    ReadAt, Reservation, Reserved, Skips, Upkeep, VerifyReport, VisitBlock,
+    Assisted, Batch, Cursor, DamagedRange, Direction, EntryBatch, Index, IndexShape, IndexState, IndexStats, LogGate,
+    Progress, ReadAt, Reservation, Reserved, Skips, Upkeep, VerifyReport, VisitBlock,
 };
 use store::run::Run;
 
@@ -174,6 +174,10 @@ impl Index for Counters {
 
     fn maintain(&self, upkeep: &Upkeep<'_>) -> Result<Progress> {
         self.versions.maintain(upkeep)
+    }
+
+    fn assist(&self, upkeep: &Upkeep<'_>, may_split: bool) -> Result<Assisted> {
+        self.versions.assist(upkeep, may_split)
     }
 
     fn relieve(&self, log: &dyn LogGate) -> Result<u64> {

@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use crate::support::*;
-use trefoil::{Database, Durability, Error, Options};
+use trefoil::{Compression, Database, Durability, Error, IndexOptions, Options, Structure};
 use vfs::sim::{DiskConfig, SimDisk};
 use vfs::time::Instant;
 
@@ -82,6 +82,36 @@ fn an_index_is_kept_in_shape_by_one_worker_at_a_time() {
     });
 }
 
+/// An index that is a log-structured merge tree, on a slow disk, behind a load: with two threads in all the second one, of the urgent lane, merges too; with three two of the
+/// merge lane do. Meanwhile the database may be closed. Guards: who has nothing to do helps, of each lane.
+#[test]
+fn threads_with_nothing_to_do_merge() {
+    for threads in [2, 3] {
+        simulate(move |_| {
+            let disk =
+                SimDisk::new(DiskConfig { times: [3_000, 3_000, 10, 10].map(Duration::from_micros), ..DiskConfig::seed(7) });
+            let options = Options { log_capacity_bytes: 64 << 20, background_threads: threads, ..options(&disk) };
+            let db = Database::open("/db", options.clone()).unwrap();
+            let lsm = IndexOptions { structure: Structure::Lsm, compression: Compression::None, ..IndexOptions::default() };
+            let rows = db.create_index("i", lsm).unwrap();
+            let split_merges = || db.stats().indexes.iter().map(|(_, stats)| stats.split_merges).sum::<u64>();
+            let mut loads = 0;
+            while split_merges() == 0 {
+                loads += 1;
+                assert!(loads < 20, "nobody helps");
+                (0..40).for_each(|n| fill(&db, &rows, n * 500, n * 500 + 500, 400).unwrap());
+                sleep(2000);
+            }
+            db.close().unwrap();
+            drop((rows, db));
+            let db = Database::open("/db", options).unwrap();
+            assert_eq!(all(&db, &db.index("i").unwrap()).len(), 20_000);
+            sound(&db);
+            db.close().unwrap();
+        });
+    }
+}
+
 /// Guard: the range is looked at.
 #[test]
 fn numbers_of_threads_out_of_range_are_refused() {
@@ -94,6 +124,32 @@ fn numbers_of_threads_out_of_range_are_refused() {
         }
         let db = Database::open("/db", Options { background_threads: 64, ..options(&disk) }).unwrap();
         fill(&db, &index(&db, "i"), 0, 100, 10).unwrap();
+        db.close().unwrap();
+    });
+}
+
+/// Commits that go on, slowly, behind many: the log of the many goes, though it never rests. Guards: a log that has hardly grown rests; what was trimmed is not kept for
+/// commits that do not use it.
+#[test]
+fn a_log_that_hardly_grows_is_trimmed() {
+    simulate(|_| {
+        let disk = disk();
+        let db = Database::open("/db", Options { log_capacity_bytes: 64 << 20, ..options(&disk) }).unwrap();
+        let rows = index(&db, "i");
+        let kept = || db.stats().log.disk_bytes;
+        (0..200).for_each(|tenth| fill(&db, &rows, tenth * 10, (tenth + 1) * 10, 1000).unwrap());
+        let grown = kept();
+        assert!(grown >= 1 << 20, "{grown} bytes of 2 MB committed");
+        for second in 0..40 {
+            put(&db, &rows, format!("slow {second}").as_bytes(), b"", Durability::Sync).unwrap();
+            sleep(1000);
+        }
+        assert!(kept() <= 3 * (256 << 10), "{} of {grown} bytes are kept", kept());
+        assert!(db.stats().checkpoints < 6, "{} checkpoints for 40 rows", db.stats().checkpoints);
+        // All of it is there behind a power cut, from the manifest and what is left of the log.
+        let db = open(&cut(&disk, db));
+        assert_eq!(all(&db, &db.index("i").unwrap()).len(), 2040);
+        sound(&db);
         db.close().unwrap();
     });
 }

@@ -3,7 +3,7 @@
 //! A key without a prefix is for all indexes, `pk.` and `secondary.` before it for these: `l0_l0=off,pk.shape=leveled`. What log-structured merge trees
 //! alone have does not count for others, and is an error where there is none of them.
 
-use trefoil::comparing::{LevelCompression, MergePolicy, Policies};
+use trefoil::comparing::{LevelCompression, MergePolicy, Policies, Subcompactions};
 use trefoil::{Compression, IndexOptions, Shape, Structure};
 
 use crate::api::{Result, TargetError};
@@ -32,6 +32,11 @@ pub(super) const HELP: &[(&str, &str, &str)] = &[
         "of a leveled or universal lsm: whether flushes are merged among themselves while what lies below is being merged",
     ),
     (
+        "subcompactions",
+        "on|off|always",
+        "of an lsm: whether idle threads go on with merges that others began, cutting large ones in two; always: whenever that can be",
+    ),
+    (
         "controller",
         "debt|delayed_write_rate:BYTES",
         "how commits are slowed down: by what is owed, or as RocksDB was, not before the wall and then to so many bytes a second",
@@ -46,10 +51,18 @@ pub(super) const HELP: &[(&str, &str, &str)] = &[
     ("background_threads", "2..64", "threads of the background"),
 ];
 
+/// By name.
+const SUBCOMPACTIONS: [(&str, Subcompactions); 3] =
+    [("on", Subcompactions::On), ("off", Subcompactions::Off), ("always", Subcompactions::Always)];
+
+fn name_of_subcompactions(value: Subcompactions) -> &'static str {
+    SUBCOMPACTIONS.iter().find(|(_, other)| *other == value).map_or("", |(name, _)| name)
+}
+
 /// Which indexes a value may be given for alone.
 const KINDS: [&str; 2] = ["pk", "secondary"];
 /// What may be given for one kind alone.
-const OF_ONE_KIND: [&str; 4] = ["compression", "shape", "compaction_pri", "l0_l0"];
+const OF_ONE_KIND: [&str; 5] = ["compression", "shape", "compaction_pri", "l0_l0", "subcompactions"];
 
 /// Every key that may be given.
 pub(super) fn known() -> Vec<String> {
@@ -111,6 +124,7 @@ impl Kind {
                 self.merges.least_overlap = one_of(spec, key, value, &[("min_overlap", true), ("none", false)])?;
             }
             "l0_l0" => self.merges.merges_at_top = one_of(spec, key, value, &[("on", true), ("off", false)])?,
+            "subcompactions" => self.merges.subcompactions = one_of(spec, key, value, &SUBCOMPACTIONS)?,
             _ => unreachable!("all that may be given for one kind are named above"),
         }
         Ok(())
@@ -154,6 +168,9 @@ impl Kind {
                 name.push_str(&format!("-{what}"));
             }
         }
+        if self.merges.subcompactions != Subcompactions::default() {
+            name.push_str(&format!("-sub{}", name_of_subcompactions(self.merges.subcompactions)));
+        }
         name.to_lowercase()
     }
 }
@@ -168,6 +185,7 @@ pub(super) fn in_force(policies: &Policies, rows: Kind, secondary: Kind) -> Vec<
         let word = |is_on: bool, on: &str, off: &str| if is_on { on.to_owned() } else { off.to_owned() };
         all.push((format!("{name}.compaction_pri"), word(merges.least_overlap, "min_overlap", "none")));
         all.push((format!("{name}.l0_l0"), word(merges.merges_at_top, "on", "off")));
+        all.push((format!("{name}.subcompactions"), name_of_subcompactions(merges.subcompactions).to_owned()));
         let by_level = |levels: LevelCompression| [levels.top, levels.middle, levels.bottom].map(name_of).join("/");
         all.extend(merges.compression.map(|levels| (format!("{name}.compression"), by_level(levels))));
     }
@@ -259,7 +277,7 @@ mod tests {
         let (rows, secondary, rate) = parsed(text).unwrap();
         let zstd = Some(Compression::Zstd);
         assert_eq!(rows, Kind { structure: Structure::Betree, compression: zstd, ..Kind::default() });
-        let merges = MergePolicy { least_overlap: false, merges_at_top: false, compression: None };
+        let merges = MergePolicy { least_overlap: false, merges_at_top: false, ..MergePolicy::default() };
         let shape = Some(Shape::Leveled);
         assert_eq!(secondary, Kind { structure: Structure::Lsm, compression: zstd, shape, merges });
         assert_eq!((rate, secondary.name().as_str()), (None, "lsm-leveled-nopri-nol0l0"));
@@ -280,6 +298,7 @@ mod tests {
             ("trefoil:structure=lsm,shape=tiered", "shape `tiered` is none of lazy, leveled, universal"),
             ("trefoil:structure=lsm,compaction_pri=oldest", "compaction_pri `oldest` is none of min_overlap, none"),
             ("trefoil:structure=lsm,pk.l0_l0=yes", "l0_l0 `yes` is none of on, off"),
+            ("trefoil:structure=lsm,subcompactions=4", "subcompactions `4` is none of on, off, always"),
             ("trefoil:structure=lsm,compression=none/lz4", "one for all levels, or three"),
             ("trefoil:structure=lsm,compression=none/lz4/snappy", "compression snappy: trefoil has none, lz4 and zstd"),
             ("trefoil:controller=stop", "controller `stop` is none of debt, delayed_write_rate:BYTES"),

@@ -19,7 +19,7 @@ use vfs::sync::Mutex;
 use super::{key, puts};
 use crate::conformance::world::{Gate, Manifest, Write, batch_of, read_all};
 use crate::conformance::{Bench, Complaint, Verdict, World, ensure};
-use crate::{Batch, Direction, Index, Progress, ReadAt, Reservation, Upkeep};
+use crate::{Assisted, Batch, Direction, Index, Progress, ReadAt, Reservation, Upkeep};
 
 /// Pairs of keys of each writer.
 const PAIRS: usize = 60;
@@ -265,6 +265,16 @@ fn maintainer(shared: &Shared, _: u64) -> Verdict {
     Ok(())
 }
 
+/// Goes on with what the maintainer has begun.
+fn assistant(shared: &Shared, _: u64) -> Verdict {
+    while !shared.stopped() {
+        if shared.index.assist(&shared.upkeep(), true)? != Assisted::Step {
+            vfs::thread::sleep(std::time::Duration::from_micros(200));
+        }
+    }
+    Ok(())
+}
+
 /// One checkpoint after the other, each with its manifest; a crash afterwards judges the last one.
 fn checkpointer(shared: &Shared, _: u64) -> Verdict {
     let mut last = Lsn::ZERO;
@@ -326,7 +336,7 @@ pub fn a9_checkpoints_while_leaves_split(bench: &Bench) -> Verdict {
 /// Everything at once.
 pub fn everything_at_once(bench: &Bench) -> Verdict {
     let mut world = World::new(bench)?;
-    run(&mut world, &[writer, writer, writer, appender], &[reader, evictor, maintainer, checkpointer])?;
+    run(&mut world, &[writer, writer, writer, appender], &[reader, evictor, maintainer, assistant, checkpointer])?;
     world.check()?;
     world.settle()?;
     world.check()?;
