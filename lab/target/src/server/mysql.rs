@@ -322,3 +322,128 @@ fn rows(
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::super::client::{Address as AnyAddress, Client};
+    use super::super::parameters::Parameters;
+    use super::super::{admin, tls::Tls};
+    use super::*;
+    use crate::secret::Secret;
+    use crate::{DiskLimits, Durability, Price, Setup, TargetSpec};
+
+    /// A server on a socket and on an address of this machine that nobody has.
+    fn started(product: &str, host: &str, dir: &Path) -> (super::super::private::Private, Address, Client) {
+        let cnf = dir.join("cnf");
+        std::fs::write(&cnf, format!("[mysqld]\nport=3306\nbind_address={host}\n")).unwrap();
+        let spec = TargetSpec::parse(&format!("server:{product}engine=innodb&cnf={}", cnf.display())).unwrap();
+        let setup = Setup {
+            dir: dir.into(),
+            durability: Durability::Write,
+            budget_bytes: Some(32 << 20),
+            io: None,
+            compression: None,
+            disk: DiskLimits::default(),
+            seed: 1,
+            price: Price::Int,
+        };
+        let (private, address, client) = admin::start(&Parameters::parse(spec).unwrap(), &setup).unwrap();
+        let AnyAddress::MySql(address) = address else { panic!("it speaks the protocol of MySQL") };
+        (private, address, client)
+    }
+
+    fn is_let_in(address: &Address, tls: Tls, password: Option<&str>) -> Result<()> {
+        let password = password.map(|text| Secret(text.to_owned()));
+        let address = Address { user: "me".into(), password, tls, ..address.clone() };
+        MySqlClient::open(&address, Protocol::Prepared).map(drop)
+    }
+
+    fn lets_in_by_password(product: &str, host: &str, plugins: &[&str]) {
+        let dir = tempfile::tempdir().unwrap();
+        let (mut private, local, mut client) = started(product, host, dir.path());
+        let remote = Address { socket: None, host: host.into(), port: 3306, ..local.clone() };
+        for plugin in plugins {
+            client.say(&format!("CREATE USER me@'%' IDENTIFIED {plugin}")).unwrap();
+            client.say("GRANT ALL ON *.* TO me@'%'").unwrap();
+            // The first time is the one in which a server that keeps no password wants it.
+            for address in [&remote, &remote, &local] {
+                is_let_in(address, Tls::Off, Some("a:b@c")).unwrap();
+                for password in [Some("wrong"), Some(""), None] {
+                    let complaint = is_let_in(address, Tls::Off, password).unwrap_err().to_string();
+                    assert!(complaint.contains("denies access"), "{plugin} {password:?}: {complaint}");
+                }
+            }
+            client.say("DROP USER me@'%'").unwrap();
+        }
+        drop(client);
+        private.stop().unwrap();
+    }
+
+    #[test]
+    fn mariadb_lets_in_by_password() {
+        if std::env::var_os("TREFOIL_SERVERS").is_some() {
+            lets_in_by_password("mariadb?", "127.0.0.79", &["BY 'a:b@c'"]);
+        }
+    }
+
+    /// Passwords that the server does not keep: in the clear where nobody listens, else by its key or encrypted.
+    #[test]
+    fn mysql_lets_in_by_password() {
+        if std::env::var_os("TREFOIL_MYSQL").is_none() {
+            return;
+        }
+        let product = "mysql?version=9.7&";
+        lets_in_by_password(product, "127.0.0.80", &["WITH caching_sha2_password BY 'a:b@c'"]);
+        let dir = tempfile::tempdir().unwrap();
+        let (mut private, local, mut client) = started(product, "127.0.0.80", dir.path());
+        let remote = Address { socket: None, host: "127.0.0.80".into(), port: 3306, ..local };
+        client.say("CREATE USER me@'%' IDENTIFIED BY 'a:b@c' REQUIRE SSL").unwrap();
+        client.say("GRANT ALL ON *.* TO me@'%'").unwrap();
+        is_let_in(&remote, Tls::Unverified, Some("a:b@c")).unwrap();
+        is_let_in(&remote, Tls::Unverified, Some("wrong")).unwrap_err();
+        is_let_in(&remote, Tls::Off, Some("a:b@c")).unwrap_err();
+        drop(client);
+        private.stop().unwrap();
+    }
+
+    /// What one connection is asked after each other: errors, NULL, texts longer than a packet, answers that are given up.
+    #[test]
+    fn a_connection_goes_on_behind_whatever_was_asked() {
+        if std::env::var_os("TREFOIL_SERVERS").is_none() {
+            return;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let (mut private, local, mut client) = started("mariadb?", "127.0.0.81", dir.path());
+        client.say("SET GLOBAL max_allowed_packet = 64 << 20").unwrap();
+        client.say("CREATE TABLE t (id INT PRIMARY KEY, c LONGTEXT) ENGINE=InnoDB").unwrap();
+        let long = vec![b'x'; (16 << 20) + 5];
+        for protocol in [Protocol::Text, Protocol::Prepared] {
+            let mut client = MySqlClient::open(&local, protocol).unwrap();
+            let nothing = &mut |_: AnyCells<'_>| Ok(());
+            let insert = "INSERT INTO t VALUES (?, ?), (2, ?)";
+            let arguments = [Argument::Number(1), Argument::Null, Argument::Text(&long)];
+            assert_eq!(client.run(insert, &arguments, nothing).unwrap().rows, 2);
+            let again = client.run(insert, &arguments, nothing).unwrap_err().to_string();
+            assert!(again.contains("1062"), "{again}");
+            let missing = client.run("SELECT * FROM nowhere", &[], nothing).unwrap_err().to_string();
+            assert!(missing.contains("1146"), "{missing}");
+            let mut found = Vec::new();
+            let all = "SELECT id, c FROM t WHERE id >= ? ORDER BY id";
+            client
+                .run(all, &[Argument::Number(0)], &mut |cells| {
+                    found.push((cells.number(0)?, if cells.is_null(1) { None } else { Some(cells.text(1)?.len()) }));
+                    Ok(())
+                })
+                .unwrap();
+            assert_eq!(found, [(1, None), (2, Some(long.len()))]);
+            // An answer with a row that does not please is read to its end all the same.
+            let refused = client.run(all, &[Argument::Number(0)], &mut |cells| cells.text(1).map(|_| ()));
+            assert!(refused.unwrap_err().to_string().contains("not a text"));
+            assert_eq!(client.run("DELETE FROM t WHERE id > ?", &[Argument::Number(0)], nothing).unwrap().rows, 2);
+        }
+        drop(client);
+        private.stop().unwrap();
+    }
+}
