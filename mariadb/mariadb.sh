@@ -40,8 +40,10 @@ usage: mariadb/mariadb.sh [VERB] [ARGUMENT...]     (or: make mariadb)
                   the default; engines (iuds and funcs); handler, parts, gcol, period, rocksdb, and foreign, InnoDB's tests
                   of foreign keys, with the engine changed
   sysbench [ARG...]   the packaged sysbench on ENGINE=TREFOIL; without ARGs each of its stock tests for a moment
-  drivers [SECONDS]   what the lab's driver costs: the same statements to InnoDB by the packaged sysbench, by the lab, and, with
-                  MYTOOLS=FOLDER, by the client of the public insert benchmark, each on a processor of its own
+  drivers [SECONDS [TURNS]]   what the lab's driver costs: the same statements to InnoDB by the packaged sysbench, by the lab, and,
+                  with MYTOOLS=FOLDER, by the client of the public insert benchmark (its checkout; PYTHON names a python with MySQLdb),
+                  each on a processor of its own, for so many seconds (20), so many times (3). Fails if the lab needs more of its
+                  processor than it may. LAB names a program of the lab's; without it one is built
   differential [SEED [COUNT]]   random tables, statements and queries with this engine and with InnoDB, whose answers are
                   held against each other; a seed repeats them. \`differential collations\`: every collation of the server
   package [DIR]   mariadb-plugin-trefoil_VERSION_ARCH.deb into DIR, by default target/package; prints its path

@@ -1,6 +1,14 @@
 # SPDX-License-Identifier: GPL-2.0-only
 # What the lab's driver costs beside others: the same statements to one server with InnoDB, by the packaged sysbench, by the
-# public insert benchmark's own client, and by the lab, each on one processor of its own. Sourced by mariadb.sh.
+# public insert benchmark's own client, and by the lab, each on one processor of its own, in turns. Sourced by mariadb.sh.
+#
+# What is held against what: points as prepared statements; single inserts as text, which is how sysbench sends them; inserts
+# of a hundred rows and IN lists of ten keys as text, as the insert benchmark's client does. Same socket, same rows, all of them
+# in the server's memory, one client, every statement a transaction.
+#
+# The client's processor time is that of its whole process in user and system mode: of sysbench and iibench.py from start to end,
+# which over 20 seconds is one part in a thousand more than their statements; of the lab during the step, with the threads that
+# watch it and without the load. What the server takes is in neither.
 #
 # The insert benchmark's client is no package of a registry: MYTOOLS names a checkout of mdcallag/mytools, and PYTHON a python
 # that has MySQLdb (package python3-mysqldb, or `pip install mysqlclient`). Without it the lab is held against sysbench alone.
@@ -23,31 +31,35 @@ drive() {
         "$WORK/$name.times" > "$WORK/$name.cpu"
 }
 
-# told WORK DRIVER RATE US: a line of the table, kept for the verdicts.
-told() { printf '%s\t%s\t%.0f\t%.1f\n' "$1" "$2" "$3" "$4" | tee -a "$WORK/table"; }
+# told WHAT DRIVER RATE US: a line of the table, kept for the verdicts.
+told() { printf '%s\t%s\t%.0f\t%.2f\n' "$1" "$2" "$3" "$4" | tee -a "$WORK/table"; }
 
 drivers() {
-    local seconds=${1:-20} lab=${LAB:-}
+    local seconds=${1:-20} turns=${2:-3} turn lab=${LAB:-}
+    case $seconds$turns in *[!0-9]*) die 'drivers [SECONDS [TURNS]]: both are whole numbers' ;; esac
     sysbench_tree
     if [ -z "$lab" ]; then
         (cd "$REPO" && "${CARGO:-cargo}" build --release --locked -p lab) || die 'the lab was not built'
         lab=$TARGET/release/lab
     fi
+    [ -x "$lab" ] || die "there is no program $lab: LAB names one, or leave it out"
     WITHOUT_ENGINE=1
     scratch
     private_libraries "$CACHE/sysbench/root"
     start_server --innodb-buffer-pool-size=1G --innodb-log-file-size=1G --innodb-flush-log-at-trx-commit=2 --max-connections=100
     taskset -a -c -p 0 "$SERVER" > /dev/null 2>&1 || say 'taskset is missing: server and clients share processors'
+    client -e 'CREATE DATABASE sbtest; CREATE DATABASE lab DEFAULT CHARACTER SET latin1; CREATE DATABASE ib'
     : > "$WORK/table"
+    [ -n "${MYTOOLS:-}" ] || say 'skipped: the public insert-benchmark client, clone mdcallag/mytools and set MYTOOLS to its folder'
     printf 'what\tdriver\ta second\tclient us\n'
-    driver_sysbench "$seconds"
-    driver_lab_sysbench "$lab" "$seconds"
-    if [ -n "${MYTOOLS:-}" ]; then
+    for ((turn = 0; turn < turns; turn++)); do
+        driver_sysbench "$seconds"
+        driver_lab_sysbench "$lab" "$seconds"
+        [ -n "${MYTOOLS:-}" ] || continue
         driver_python "$seconds"
         driver_lab_ibench "$lab" "$seconds"
-    else
-        say 'skipped: the public insert-benchmark client, clone mdcallag/mytools and set MYTOOLS to its folder'
-    fi
+    done
+    driver_medians
     driver_verdict insert sysbench 1.0
     driver_verdict point-query sysbench 1.0
     if [ -n "${MYTOOLS:-}" ]; then
@@ -57,9 +69,27 @@ drivers() {
     verdicts
 }
 
+# Of each work and driver: the median of its turns, and the least and the most.
+driver_medians() {
+    sort -t "$(printf '\t')" -k 1,2 -k 4,4n "$WORK/table" > "$WORK/sorted"
+    awk -F'\t' '
+        function median(v, n) { return n % 2 ? v[(n + 1) / 2] : (v[n / 2] + v[n / 2 + 1]) / 2 }
+        function sorted(v, n, i, j, x) { for (i = 2; i <= n; i++) for (j = i; j > 1 && v[j] < v[j - 1]; j--) { x = v[j]; v[j] = v[j - 1]; v[j - 1] = x } }
+        function close_group() {
+            if (!n) return
+            sorted(rate, n)
+            printf "%s\t%s\t%.0f\t%.2f\t%.0f\t%.0f\t%.1f\t%.1f\n", what, driver, median(rate, n), median(us, n), rate[1], rate[n], us[1], us[n]
+            n = 0
+        }
+        $1 != what || $2 != driver { close_group(); what = $1; driver = $2 }
+        { n++; rate[n] = $3 + 0; us[n] = $4 + 0 }
+        END { close_group() }' "$WORK/sorted" > "$WORK/medians"
+    awk -F'\t' 'BEGIN { print "medians [least-most]" }
+        { printf "%s\t%s\t%s [%s-%s] a second\t%.1f [%s-%s] us\n", $1, $2, $3, $5, $6, $4, $7, $8 }' "$WORK/medians"
+}
+
 driver_sysbench() {
     local seconds=$1 test ops name
-    client -e 'CREATE DATABASE sbtest; CREATE DATABASE lab DEFAULT CHARACTER SET latin1; CREATE DATABASE ib'
     for test in point_select insert; do
         local arguments=("oltp_$test" --tables=1 --table-size=$DRIVER_ROWS --threads=1 --time="$seconds" --mysql_storage_engine=InnoDB)
         sysbench_program "${arguments[@]}" prepare > "$WORK/prepare" || die 'sysbench did not prepare'
@@ -83,15 +113,20 @@ lab_told() {
 }
 
 driver_lab_sysbench() {
+    local test protocol
     LAB_PROGRAM=$1
-    drive lab-sysbench "$1" run sysbench --target "mysql://root@localhost/lab?engine=innodb&socket=$SOCKET" --tests point-query,insert \
-        --rows $DRIVER_ROWS --tables 1 --clients 1 --seconds "$2" --settle-seconds 0 --out "$WORK/lab1" --quiet
-    lab_told "$WORK/lab1" point-query point-query qps_av
-    lab_told "$WORK/lab1" insert insert qps_av
+    for test in point-query insert; do
+        case $test in point-query) protocol=prepared ;; *) protocol=text ;; esac
+        rm -rf "$WORK/lab1"
+        drive "lab-$test" "$1" run sysbench --target "mysql://root@localhost/lab?engine=innodb&socket=$SOCKET&protocol=$protocol" \
+            --tests "$test" --rows $DRIVER_ROWS --tables 1 --clients 1 --seconds "$2" --settle-seconds 0 --out "$WORK/lab1" --quiet
+        lab_told "$WORK/lab1" "$test" "$test" qps_av
+    done
 }
 
 driver_lab_ibench() {
     LAB_PROGRAM=$1
+    rm -rf "$WORK/lab2"
     # Beside its point queries nearly nothing is inserted.
     drive lab-ibench "$1" run ibench --target "mysql://root@localhost/lab?engine=innodb&socket=$SOCKET&protocol=text" \
         --steps l.i0,l.x,qp1 --rows 100m --max-seconds "$2" --clients 1 --seconds "$2" --settle-seconds 0 --out "$WORK/lab2" --quiet
@@ -134,7 +169,7 @@ driver_verdict() {
             of_time = our_us + 0 ? their_us / our_us : 0
             verdict = of_time >= asked + 0 ? "ok" : "FAILED"
             printf "%s %.2f %.2f", verdict, of_time, theirs + 0 ? ours / theirs : 0
-        }' "$WORK/table")
+        }' "$WORK/medians")
     set -- "$@" $line
     verdict "driver: $1 at $5 times the rate of $2 at equal processor time of the client, asked $3; as they ran $6" "$4"
 }

@@ -6,12 +6,14 @@
 //! | `binaries`, `private`, `made`, `fetch` | a server of the run's own: found or fetched, installed, started, stopped |
 //! | `engines`, `admin` | MariaDB and MySQL: settings on equal terms, rest, sizes, counters |
 //! | `postgres` | the same of PostgreSQL, and its connection |
-//! | `client`, `mysql_client` | one connection, text or prepared |
+//! | `address`, `stream` | where a server is; the bytes on the way |
+//! | `client`, `mysql` | one connection, text or prepared |
 //! | `sql`, `ibench`, `sysbench`, `tpcc` | the statements, and sessions that send them |
 //!
 //! `server:mariadb?engine=…` starts a private server; `mysql://…?engine=…` and `postgres://…` ask one that runs. There the
 //! terms are the server's own: nothing global is set, and the run's tables are dropped at its end.
 
+mod address;
 mod admin;
 mod binaries;
 mod client;
@@ -21,12 +23,13 @@ pub mod fetch;
 mod ibench;
 mod knobs;
 mod made;
-mod mysql_client;
+mod mysql;
 mod parameters;
 mod passwords;
 mod postgres;
 mod private;
 mod sql;
+mod stream;
 mod sysbench;
 mod tls;
 mod tpcc;
@@ -35,7 +38,6 @@ use std::sync::{Arc, Mutex, MutexGuard, RwLock};
 use std::time::Duration;
 
 use lab_measure::procfs::Runs;
-use mysql::{Opts, OptsBuilder};
 
 use crate::api::{Ability, Counters, Description, Result, Session, Setup, Sizes, Target, TargetError};
 use crate::row::{IndexSet, Price};
@@ -79,7 +81,7 @@ pub fn open(spec: TargetSpec, setup: &Setup) -> Result<ServerTarget> {
             let (private, address, client) = start(&parameters, setup)?;
             (Some(private), address, client)
         }
-        Place::Running { .. } | Place::RunningPostgres(_) => {
+        Place::Running(_) | Place::RunningPostgres(_) => {
             let address = address_of(&parameters.place)?;
             let client = Client::open(&address, parameters.protocol)?;
             (None, address, client)
@@ -120,12 +122,7 @@ fn address_of(place: &Place) -> Result<Address> {
     match place {
         Place::Private { .. } => Err(TargetError::Failed("server: it is not started yet".into())),
         Place::RunningPostgres(address) => Ok(Address::Postgres(address.clone())),
-        Place::Running { url, socket, password, tls } => {
-            let opts = Opts::from_url(&url.0).map_err(|error| TargetError::Usage(error.to_string()))?;
-            let opts = OptsBuilder::from_opts(opts).pass(password.as_ref().map(|password| &password.0));
-            let socket = socket.as_ref().map(|path| path.display().to_string());
-            Ok(Address::MySql(opts.ssl_opts(tls.options()).socket(socket).into()))
-        }
+        Place::Running(address) => Ok(Address::MySql(address.clone())),
     }
 }
 

@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use mysql::OptsBuilder;
-
+use super::address;
 use super::binaries::Binaries;
 use super::client::{Address, Client};
 use super::engines;
 use super::parameters::{Engine, Parameters, Place};
 use super::private::{Private, option_file};
+use super::tls::Tls;
 use crate::api::{Counters, Durability, Result, Setup, TargetError};
 
 /// The database of a private server.
@@ -62,12 +62,22 @@ pub fn start(parameters: &Parameters, setup: &Setup) -> Result<(Private, Address
     let text = cnf.as_ref().map(|path| std::fs::read_to_string(path).unwrap_or_default()).unwrap_or_default();
     let listens = text.lines().any(|line| line.trim_start().starts_with("port"));
     let mut private = Private::start(&binaries, &setup.dir, &options, (*engine == Engine::InnoDb, listens))?;
-    let root = OptsBuilder::new().user(Some("root")).socket(Some(private.socket().display().to_string()));
-    let anywhere = Address::MySql(root.clone().into());
+    let address = |database: Option<&str>| {
+        Address::MySql(address::Address {
+            host: String::new(),
+            port: 0,
+            socket: Some(private.socket().to_owned()),
+            user: "root".into(),
+            password: None,
+            database: database.map(str::to_owned),
+            tls: Tls::Off,
+        })
+    };
+    let (anywhere, own) = (address(None), address(Some(DATABASE)));
     let mut client = private.wait(|| Client::open(&anywhere, parameters.protocol))?;
     client.say(&format!("CREATE DATABASE IF NOT EXISTS {DATABASE} DEFAULT CHARACTER SET latin1"))?;
     client.say(&format!("USE {DATABASE}"))?;
-    Ok((private, Address::MySql(root.db_name(Some(DATABASE)).into()), client))
+    Ok((private, own, client))
 }
 
 /// A server goes on without an engine that did not start; its log says why.

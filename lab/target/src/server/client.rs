@@ -1,12 +1,13 @@
 //! One connection of either protocol: statements with `?` for their values, sent as text or prepared.
 //!
-//! What differs between the languages of the servers is asked of [`Client::dialect`]; how bytes travel is in `mysql_client`
-//! and in `postgres`.
+//! What differs between the languages of the servers is asked of [`Client::dialect`]; how bytes travel is in `mysql` and
+//! in `postgres`.
 
 use std::fmt::Write as _;
 
+use super::address::Address as Place;
 use super::dates;
-use super::mysql_client::MySqlClient;
+use super::mysql::{self, MySqlClient};
 use super::parameters::Protocol;
 use super::postgres::{self, PostgresClient};
 use crate::api::{Result, TargetError};
@@ -24,9 +25,9 @@ pub enum Dialect {
 #[derive(Clone, Debug)]
 pub enum Address {
     /// To MariaDB or MySQL.
-    MySql(mysql::Opts),
+    MySql(Place),
     /// To PostgreSQL.
-    Postgres(postgres::Address),
+    Postgres(Place),
 }
 
 /// A value of a statement.
@@ -88,7 +89,7 @@ impl Argument<'_> {
 /// The columns of a row that was found.
 pub enum Cells<'a> {
     /// As MariaDB and MySQL send them.
-    MySql(&'a mysql::Row),
+    MySql(&'a mysql::Cells<'a>),
     /// As PostgreSQL sends them.
     Postgres(&'a postgres::Cells<'a>),
 }
@@ -101,7 +102,7 @@ impl Cells<'_> {
     /// Whether it is NULL.
     pub fn is_null(&self, place: usize) -> bool {
         match self {
-            Cells::MySql(row) => row.as_ref(place).is_none_or(|value| *value == mysql::Value::NULL),
+            Cells::MySql(row) => row.is_null(place),
             Cells::Postgres(row) => row.is_null(place),
         }
     }
@@ -109,12 +110,7 @@ impl Cells<'_> {
     /// A whole number, in whatever form it comes.
     pub fn number(&self, place: usize) -> Result<i64> {
         let number = match self {
-            Cells::MySql(row) => match row.as_ref(place) {
-                Some(mysql::Value::Int(number)) => Some(*number),
-                Some(mysql::Value::UInt(number)) => i64::try_from(*number).ok(),
-                Some(mysql::Value::Bytes(text)) => std::str::from_utf8(text).ok().and_then(|text| text.parse().ok()),
-                _ => None,
-            },
+            Cells::MySql(row) => row.number(place),
             Cells::Postgres(row) => row.number(place),
         };
         number.ok_or_else(|| self.strange(place, "a whole number"))
@@ -128,12 +124,7 @@ impl Cells<'_> {
     /// A FLOAT in hundredths, in whatever form it comes.
     pub fn hundredths(&self, place: usize) -> Result<i32> {
         let number = match self {
-            Cells::MySql(row) => match row.as_ref(place) {
-                Some(mysql::Value::Float(number)) => Some(f64::from(*number)),
-                Some(mysql::Value::Double(number)) => Some(*number),
-                Some(mysql::Value::Bytes(text)) => std::str::from_utf8(text).ok().and_then(|text| text.parse().ok()),
-                _ => None,
-            },
+            Cells::MySql(row) => row.float(place),
             Cells::Postgres(row) => row.float(place),
         };
         let hundredths =
@@ -144,10 +135,7 @@ impl Cells<'_> {
     /// A text.
     pub fn text(&self, place: usize) -> Result<&[u8]> {
         let text = match self {
-            Cells::MySql(row) => match row.as_ref(place) {
-                Some(mysql::Value::Bytes(text)) => Some(text.as_slice()),
-                _ => None,
-            },
+            Cells::MySql(row) => row.text(place),
             Cells::Postgres(row) => row.text(place),
         };
         text.ok_or_else(|| self.strange(place, "a text"))
@@ -156,12 +144,7 @@ impl Cells<'_> {
     /// A text as a string, for what the server says about itself.
     pub fn string(&self, place: usize) -> String {
         match self {
-            Cells::MySql(row) => match row.as_ref(place) {
-                Some(mysql::Value::Bytes(text)) => String::from_utf8_lossy(text).into_owned(),
-                Some(mysql::Value::Int(number)) => number.to_string(),
-                Some(mysql::Value::UInt(number)) => number.to_string(),
-                _ => String::new(),
-            },
+            Cells::MySql(row) => row.string(place),
             Cells::Postgres(row) => row.string(place),
         }
     }
@@ -174,15 +157,7 @@ impl Cells<'_> {
     /// A DATETIME as microseconds since 1970.
     pub fn micros(&self, place: usize) -> Result<i64> {
         let micros = match self {
-            Cells::MySql(row) => match row.as_ref(place) {
-                Some(mysql::Value::Date(year, month, day, hour, minute, second, micros)) => {
-                    let small = [*month, *day, *hour, *minute, *second].map(i64::from);
-                    let whole = [i64::from(*year), small[0], small[1], small[2], small[3], small[4]];
-                    Some(dates::seconds(whole) * 1_000_000 + i64::from(*micros))
-                }
-                Some(mysql::Value::Bytes(text)) => dates::parse_micros(text),
-                _ => None,
-            },
+            Cells::MySql(row) => row.micros(place),
             Cells::Postgres(row) => row.micros(place),
         };
         micros.ok_or_else(|| self.strange(place, "a DATETIME"))
@@ -221,11 +196,7 @@ impl Client {
     /// Connects.
     pub fn open(address: &Address, protocol: Protocol) -> Result<Client> {
         match address {
-            Address::MySql(opts) => {
-                let client = MySqlClient::open(opts, protocol);
-                let client = client.map_err(|error| super::mysql_client::unreachable(opts, error))?;
-                Ok(Client::MySql(Box::new(client)))
-            }
+            Address::MySql(address) => Ok(Client::MySql(Box::new(MySqlClient::open(address, protocol)?))),
             Address::Postgres(address) => Ok(Client::Postgres(Box::new(PostgresClient::open(address, protocol)?))),
         }
     }

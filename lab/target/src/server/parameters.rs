@@ -3,10 +3,9 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use super::tls::Tls;
-use super::{passwords, postgres};
+use super::address::Address;
+use super::passwords;
 use crate::api::{Result, TargetError};
-use crate::secret::{STARS, Secret, masked_text};
 use crate::spec::{PRODUCT, TargetSpec};
 use crate::url::{PARAMETERS, Url};
 
@@ -118,18 +117,9 @@ pub enum Place {
         user: Option<String>,
     },
     /// MariaDB or MySQL, started by somebody else.
-    Running {
-        /// The URL without parameters.
-        url: Secret,
-        /// A unix socket instead of host and port.
-        socket: Option<PathBuf>,
-        /// The password, wherever it was found.
-        password: Option<Secret>,
-        /// Whether what is said on the way can be read there.
-        tls: Tls,
-    },
+    Running(Address),
     /// PostgreSQL, started by somebody else.
-    RunningPostgres(postgres::Address),
+    RunningPostgres(Address),
 }
 
 /// All parameters.
@@ -169,7 +159,7 @@ impl Parameters {
         };
         let (place, known): (Place, &[&str]) = match product {
             Some(product) => (private(&mut spec, product, &engine).map_err(usage)?, known_of(product)),
-            None if is_postgres => (Place::RunningPostgres(address(&mut spec).map_err(usage)?), &PARAMETERS[1..]),
+            None if is_postgres => (running_postgres(&mut spec).map_err(usage)?, &PARAMETERS[1..]),
             None => (running(&mut spec).map_err(usage)?, &PARAMETERS),
         };
         spec.finish(known)?;
@@ -222,88 +212,42 @@ fn private(spec: &mut TargetSpec, product: Product, engine: &Engine) -> Result<P
 }
 
 /// `postgres://user:password@host:port/database`; a password that is not there is looked for elsewhere.
-fn address(spec: &mut TargetSpec) -> Result<postgres::Address, String> {
-    let text = spec.whole.0.clone();
-    let (who, place) = Url::of(&text).map_or(("", ""), |url| (url.who.unwrap_or_default(), url.place));
-    let (at, database) = place.split_once('/').unwrap_or((place, ""));
-    let (user, password) = who.split_once(':').map_or((who, None), |(user, password)| (user, Some(password)));
-    let (host, port) = match at.rsplit_once(':') {
-        Some((host, port)) => (host, port.parse().map_err(|_| format!("`{port}` is no port"))?),
-        None => (at, 5432),
-    };
-    if user.is_empty() || database.is_empty() || database.contains('/') {
+fn running_postgres(spec: &mut TargetSpec) -> Result<Place, String> {
+    let (mut address, is_masked) = Address::of(spec, 5432)?;
+    let is_whole = !address.user.is_empty() && address.database.as_ref().is_some_and(|name| !name.contains('/'));
+    if !is_whole {
         return Err("whose database, and which? postgres://user:password@host:port/database".into());
     }
-    let (socket, tls) = socket_and_tls(spec)?;
-    let mut address = postgres::Address {
-        host: if host.is_empty() { "localhost".into() } else { host.into() },
-        port,
-        socket,
-        user: plain(user)?,
-        password: password.filter(|password| *password != STARS).map(plain).transpose()?.map(Secret),
-        database: plain(database)?,
-        tls,
-    };
-    address.password = passwords::of_postgres(spec, &address, password == Some(STARS))?;
-    Ok(address)
+    address.password = passwords::of_postgres(spec, &address, is_masked)?;
+    Ok(Place::RunningPostgres(address))
 }
 
 /// `mysql://user:password@host:port/database`, with the password from elsewhere where it is not there.
 fn running(spec: &mut TargetSpec) -> Result<Place, String> {
-    let text = spec.whole.0.clone();
-    let Url { head: url, who, .. } = Url::of(&text).ok_or("it is no URL")?;
-    let strange = |what: String| {
-        format!("{what}; in a user's name or a password / ? # @ and % are written %2F %3F %23 %40 and %25")
-    };
+    let who = Url::of(&spec.whole.0).ok_or("it is no URL")?.who;
     if who.is_some_and(|who| who.contains(['/', '?', '#'])) {
-        // The client would cut it there, and complain of the rest of the password in clear.
-        return Err(strange("a part of the address is no part of a URL".into()));
+        // Other programs would cut it there.
+        return Err(
+            "a part of the address is no part of a URL; in a user's name or a password / ? # @ and % are written \
+                    %2F %3F %23 %40 and %25"
+                .into(),
+        );
     }
-    let opts = mysql::Opts::from_url(url)
-        .map_err(|error| strange(masked_text(&error.to_string(), std::slice::from_ref(&text))))?;
-    if opts.get_db_name().is_none() {
+    let (mut address, is_masked) = Address::of(spec, 3306)?;
+    if address.database.is_none() {
         return Err("which database? mysql://user@host:port/database?engine=innodb".into());
     }
-    let given = opts.get_pass().filter(|password| !password.is_empty());
-    let password = given.filter(|password| *password != STARS).map(|password| Secret(password.to_owned()));
-    let password = match password {
-        Some(password) => Some(password),
-        None => {
-            let (user, host) = (opts.get_user().unwrap_or_default(), opts.get_ip_or_hostname());
-            passwords::of_mysql(spec, user, &host, given == Some(STARS))?
-        }
-    };
-    let (socket, tls) = socket_and_tls(spec)?;
-    Ok(Place::Running { url: Secret(url.to_owned()), socket, password, tls })
-}
-
-/// A socket is a file of this machine, on which nothing is encrypted: who asks for both would believe it was.
-fn socket_and_tls(spec: &mut TargetSpec) -> Result<(Option<PathBuf>, Tls), String> {
-    match (spec.take("socket").map(PathBuf::from), Tls::of(spec)?) {
-        (Some(socket), Tls::Verified(_) | Tls::Unverified) => Err(format!(
-            "tls= with socket={}: nothing is encrypted on a socket; leave one of them out",
-            socket.display()
-        )),
-        both => Ok(both),
+    if address.password.is_none() {
+        address.password = passwords::of_mysql(spec, &address.user, &address.host, is_masked)?;
     }
-}
-
-/// A part of a URL without its percent signs.
-fn plain(text: &str) -> Result<String, String> {
-    let strange = || "user, password or database is not a part of a URL: a percent sign is written %25".to_owned();
-    let mut pieces = text.split('%');
-    let mut out: Vec<u8> = pieces.next().unwrap_or_default().into();
-    for piece in pieces {
-        let code = piece.get(..2).and_then(|digits| u8::from_str_radix(digits, 16).ok()).ok_or_else(strange)?;
-        out.push(code);
-        out.extend(piece[2..].bytes());
-    }
-    String::from_utf8(out).map_err(|_| strange())
+    Ok(Place::Running(address))
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::tls::Tls;
     use super::*;
+    use crate::secret::Secret;
 
     fn parse(text: &str) -> Result<Parameters> {
         Parameters::parse(TargetSpec::parse(text).unwrap())
@@ -329,26 +273,29 @@ mod tests {
         assert_eq!(postgres.place, place(Product::Postgres, None, None, false, Some("me")));
         let running = parse("mysql://root:a@localhost:3307/test?engine=aria&protocol=text").unwrap();
         assert_eq!((running.engine.name(), running.protocol), ("aria", Protocol::Text));
-        let wanted = Place::Running {
-            url: Secret("mysql://root:a@localhost:3307/test".into()),
+        let wanted = Address {
+            host: "localhost".into(),
+            port: 3307,
             socket: None,
+            user: "root".into(),
             password: Some(Secret("a".into())),
+            database: Some("test".into()),
             tls: Tls::Off,
         };
-        assert_eq!(running.place, wanted);
+        assert_eq!(running.place, Place::Running(wanted));
     }
 
     #[test]
     fn a_url_of_postgres() {
         let parsed = parse("postgres://me:a%40b@db.example:5433/test?socket=/run/pg").unwrap();
         let Place::RunningPostgres(address) = parsed.place else { panic!("it is PostgreSQL") };
-        let wanted = postgres::Address {
+        let wanted = Address {
             host: "db.example".into(),
             port: 5433,
             socket: Some("/run/pg".into()),
             user: "me".into(),
             password: Some(Secret("a@b".into())),
-            database: "test".into(),
+            database: Some("test".into()),
             tls: Tls::Off,
         };
         assert_eq!(address, wanted);

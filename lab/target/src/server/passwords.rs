@@ -5,7 +5,7 @@ use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use super::postgres;
+use super::address::Address;
 use crate::secret::Secret;
 use crate::spec::TargetSpec;
 
@@ -17,16 +17,13 @@ fn none_found(variable: &str, file: &str) -> String {
 }
 
 /// PostgreSQL's: what the target has, else lines of `host:port:database:user:password`. `is_wanted`: it has to be somewhere.
-pub fn of_postgres(
-    spec: &mut TargetSpec,
-    address: &postgres::Address,
-    is_wanted: bool,
-) -> Result<Option<Secret>, String> {
+pub fn of_postgres(spec: &mut TargetSpec, address: &Address, is_wanted: bool) -> Result<Option<Secret>, String> {
     let named = spec.take("passfile").map(PathBuf::from);
     if address.password.is_some() {
         return Ok(address.password.clone());
     }
-    let postgres::Address { host, port, database, user, .. } = address;
+    let Address { host, port, user, .. } = address;
+    let database = address.database.as_deref().unwrap_or_default();
     let places = Places {
         variable: "PGPASSWORD",
         file_variable: "PGPASSFILE",
@@ -104,14 +101,16 @@ fn read(path: &Path) -> std::io::Result<(String, bool)> {
 }
 
 /// Lines of `host:port:database:user:password`, where a star stands for anything, and `\:` and `\\` for what is behind the stroke.
-fn line_for(text: &str, address: &postgres::Address) -> Option<String> {
-    let wanted = [&address.host, &address.port.to_string(), &address.database, &address.user];
+fn line_for(text: &str, address: &Address) -> Option<String> {
+    let port = address.port.to_string();
+    let database = address.database.as_deref().unwrap_or_default();
+    let wanted = [address.host.as_str(), &port, database, &address.user];
     let of_line = |line: &str| {
         let mut rest = line;
         for own in wanted {
             let (part, behind) = field(rest)?;
             rest = behind;
-            if part != "*" && unescaped(part) != **own {
+            if part != "*" && unescaped(part) != own {
                 return None;
             }
         }
@@ -170,20 +169,20 @@ mod tests {
 
     #[test]
     fn a_line_of_postgres_and_a_group_of_mysql() {
-        let wanted = postgres::Address {
+        let wanted = Address {
             host: "db.example".into(),
             port: 5433,
             socket: None,
             user: "me".into(),
             password: None,
-            database: "test".into(),
+            database: Some("test".into()),
             tls: Tls::Off,
         };
         let file = "# mine\nother:*:*:*:no\ndb.example:*:test:me:se:cret\n";
         assert_eq!(line_for(file, &wanted).as_deref(), Some("se:cret"));
         assert_eq!(line_for("db.example:5432:*:*:no", &wanted), None);
         // Strokes, as PostgreSQL's own client reads them.
-        let address = postgres::Address { host: "::1".into(), user: "a\\b".into(), ..wanted };
+        let address = Address { host: "::1".into(), user: "a\\b".into(), ..wanted };
         assert_eq!(line_for(r"\:\:1:5433:*:a\\b:s\:e\\c:r\x\", &address).as_deref(), Some(r"s:e\c:rx\"));
         assert_eq!(line_for(r"::1:5433:*:a\\b:no", &address), None);
         assert_eq!(line_for(r"\:\:1:5433:*:a\b:no", &address), None);

@@ -16,12 +16,12 @@ use postgres_protocol::IsNull;
 use postgres_protocol::message::backend::{DataRowBody, Message};
 use postgres_protocol::message::frontend;
 
+use super::address::Address;
 use super::client::{Argument, Cells as AnyCells, Dialect, Done, fill_in};
-use super::mysql_client::{GONE, NO_SPACE};
+use super::mysql::{GONE, NO_SPACE};
 use super::parameters::Protocol;
 use crate::api::{Result, TargetError};
 pub use values::Cells;
-pub use wire::Address;
 use wire::{Complaint, Wire};
 
 /// What every connection begins with. Indexes are forced as far as the server lets itself be: what an index serves is not

@@ -1,13 +1,12 @@
 //! Encrypted connections to servers that run: `tls=on` checks who the server is, `tls=unverified` does not.
 //!
-//! MariaDB's and MySQL's client does the rest by itself; for PostgreSQL, [`secured`] wraps the stream.
+//! Each protocol asks in its own way for what [`secured`] then does.
 
 use std::io;
 use std::net::TcpStream;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use mysql::SslOpts;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::pem::PemObject;
@@ -28,7 +27,7 @@ pub enum Tls {
     Unverified,
 }
 
-/// The stream to a server of PostgreSQL.
+/// A stream that nobody on the way reads.
 pub type Secured = StreamOwned<ClientConnection, TcpStream>;
 
 impl Tls {
@@ -45,18 +44,6 @@ impl Tls {
             (Tls::Verified(_), Some(file)) => authorities(&file).map(|_| tls),
             (_, Some(_)) => Err("ca= is a file of certificates for tls=on".into()),
             _ => Ok(tls),
-        }
-    }
-
-    /// For the client of MariaDB and MySQL.
-    pub fn options(&self) -> Option<SslOpts> {
-        match self {
-            Tls::Off => None,
-            Tls::Verified(ca) => Some(SslOpts::default().with_root_cert_path(ca.clone())),
-            Tls::Unverified => {
-                let anybody = SslOpts::default().with_danger_accept_invalid_certs(true);
-                Some(anybody.with_danger_skip_domain_validation(true))
-            }
         }
     }
 }

@@ -32,13 +32,13 @@ pub fn start(parameters: &Parameters, setup: &Setup) -> Result<(Private, Address
     let options = options(setup, cnf.as_deref());
     let mut private = private::start(&programs, &setup.dir, &options, (ROLE, user.as_deref()))?;
     let address = |database: &str| {
-        Address::Postgres(super::Address {
+        Address::Postgres(super::super::address::Address {
             host: String::new(),
             port: private::PORT,
             socket: Some(private.sockets().to_owned()),
             user: ROLE.into(),
             password: None,
-            database: database.into(),
+            database: Some(database.into()),
             tls: super::super::tls::Tls::Off,
         })
     };
@@ -115,7 +115,7 @@ pub fn settings(client: &mut Client) -> Result<BTreeMap<String, String>> {
 }
 
 /// The postmaster of a server that somebody else started, if it is on this machine: the parent of this connection's process.
-pub fn process_of(client: &mut Client, address: &super::Address) -> Option<u32> {
+pub fn process_of(client: &mut Client, address: &super::super::address::Address) -> Option<u32> {
     let is_here = address.socket.is_some() || ["localhost", "127.0.0.1", "::1"].contains(&address.host.as_str());
     let own = client.value("SELECT pg_backend_pid()").ok().flatten()?;
     let stat = std::fs::read_to_string(format!("/proc/{own}/stat")).ok()?;

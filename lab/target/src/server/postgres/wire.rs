@@ -1,8 +1,6 @@
 //! Bytes to and from PostgreSQL, and how a connection is allowed: `trust`, a password in clear, MD5 or SCRAM.
 
 use std::io::{self, Read, Write};
-use std::net::TcpStream;
-use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 
 use bytes::BytesMut;
@@ -12,67 +10,47 @@ use postgres_protocol::authentication::sasl::{ChannelBinding, SCRAM_SHA_256, Scr
 use postgres_protocol::message::backend::{ErrorResponseBody, Message};
 use postgres_protocol::message::frontend;
 
-use super::super::tls::{self, Secured, Tls};
+use super::super::address::Address;
+use super::super::stream::Stream;
+use super::super::tls::Tls;
 use crate::api::{Result, TargetError};
-use crate::secret::Secret;
 
 /// The first message of a connection that is to be encrypted, before the protocol's version.
 const ASKS_FOR_TLS: [u8; 8] = [0, 0, 0, 8, 0x04, 0xd2, 0x16, 0x2f];
 /// Bytes that are asked for at a time.
 const PIECE: usize = 64 << 10;
 
-/// Where a server is, and who asks.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Address {
-    /// A name or number of a machine.
-    pub host: String,
-    /// The port, which is part of a socket's name too.
-    pub port: u16,
-    /// A directory with a unix socket, instead of the host.
-    pub socket: Option<PathBuf>,
-    /// The role.
-    pub user: String,
-    /// Its password.
-    pub password: Option<Secret>,
-    /// The database.
-    pub database: String,
-    /// Whether what is said on the way can be read there; a socket has no way.
-    pub tls: Tls,
+fn place(address: &Address) -> String {
+    match &address.socket {
+        Some(_) => format!("the socket {}", socket_file(address).display()),
+        None => format!("{}:{}", address.host, address.port),
+    }
 }
 
-impl Address {
-    fn place(&self) -> String {
-        match &self.socket {
-            Some(_) => format!("the socket {}", self.socket_file().display()),
-            None => format!("{}:{}", self.host, self.port),
-        }
-    }
+fn socket_file(address: &Address) -> PathBuf {
+    let folder = address.socket.clone().unwrap_or_default();
+    if folder.is_dir() { folder.join(format!(".s.PGSQL.{}", address.port)) } else { folder }
+}
 
-    fn socket_file(&self) -> PathBuf {
-        let folder = self.socket.clone().unwrap_or_default();
-        if folder.is_dir() { folder.join(format!(".s.PGSQL.{}", self.port)) } else { folder }
-    }
+/// Why there is no connection, and what to do.
+fn refused(address: &Address, complaint: &Complaint) -> TargetError {
+    let (place, Complaint { code, message }) = (place(address), complaint);
+    TargetError::Failed(match code.as_str() {
+        "28P01" | "28000" => format!(
+            "the server at {place} denies access ({message}); user and password stand in the target, \
+             postgres://user:password@host/database, or the password in ~/.pgpass"
+        ),
+        "3D000" => format!("the server at {place}: {message}; CREATE DATABASE makes it"),
+        "57P03" => format!("the server at {place} does not answer yet: {message}"),
+        _ => format!("the server at {place}: {code} {message}"),
+    })
+}
 
-    /// Why there is no connection, and what to do.
-    fn refused(&self, complaint: &Complaint) -> TargetError {
-        let (place, Complaint { code, message }) = (self.place(), complaint);
-        TargetError::Failed(match code.as_str() {
-            "28P01" | "28000" => format!(
-                "the server at {place} denies access ({message}); user and password stand in the target, \
-                 postgres://user:password@host/database, or the password in ~/.pgpass"
-            ),
-            "3D000" => format!("the server at {place}: {message}; CREATE DATABASE makes it"),
-            "57P03" => format!("the server at {place} does not answer yet: {message}"),
-            _ => format!("the server at {place}: {code} {message}"),
-        })
-    }
-
-    fn silent(&self, error: &io::Error) -> TargetError {
-        let place = self.place();
-        TargetError::Failed(format!(
-            "no server answers at {place}, or not as it is asked ({error}); start it, or let the lab start one: server:postgres"
-        ))
-    }
+fn silent(address: &Address, error: &io::Error) -> TargetError {
+    let place = place(address);
+    TargetError::Failed(format!(
+        "no server answers at {place}, or not as it is asked ({error}); start it, or let the lab start one: server:postgres"
+    ))
 }
 
 /// What the server complains about.
@@ -100,55 +78,18 @@ impl Complaint {
     }
 }
 
-enum Stream {
-    Tcp(TcpStream),
-    Secured(Box<Secured>),
-    Unix(UnixStream),
-}
-
-impl Stream {
-    /// Over the network, encrypted if it shall be.
-    fn reach(address: &Address) -> io::Result<Stream> {
-        let mut stream = TcpStream::connect((address.host.as_str(), address.port))?;
-        stream.set_nodelay(true)?;
-        if address.tls == Tls::Off {
-            return Ok(Stream::Tcp(stream));
-        }
-        stream.write_all(&ASKS_FOR_TLS)?;
-        let mut answer = [0];
-        stream.read_exact(&mut answer)?;
-        match answer {
-            [b'S'] => Ok(Stream::Secured(Box::new(tls::secured(&address.tls, &address.host, stream)?))),
-            _ => Err(io::Error::new(io::ErrorKind::Unsupported, "it has no TLS: ssl = on there, or tls=off here")),
-        }
+/// Over the network, encrypted if it shall be.
+fn reach(address: &Address) -> io::Result<Stream> {
+    let mut stream = Stream::remote(&address.host, address.port)?;
+    if address.tls == Tls::Off {
+        return Ok(stream);
     }
-}
-
-impl Read for Stream {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        match self {
-            Stream::Tcp(stream) => stream.read(buffer),
-            Stream::Secured(stream) => stream.read(buffer),
-            Stream::Unix(stream) => stream.read(buffer),
-        }
-    }
-}
-
-impl Write for Stream {
-    fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
-        match self {
-            Stream::Tcp(stream) => stream.write(buffer),
-            Stream::Secured(stream) => stream.write(buffer),
-            Stream::Unix(stream) => stream.write(buffer),
-        }
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        match self {
-            Stream::Tcp(stream) => stream.flush(),
-            Stream::Secured(stream) => stream.flush(),
-            Stream::Unix(stream) => stream.flush(),
-        }
+    stream.write_all(&ASKS_FOR_TLS)?;
+    let mut answer = [0];
+    stream.read_exact(&mut answer)?;
+    match answer {
+        [b'S'] => stream.secured(&address.tls, &address.host),
+        _ => Err(io::Error::new(io::ErrorKind::Unsupported, "it has no TLS: ssl = on there, or tls=off here")),
     }
 }
 
@@ -164,14 +105,14 @@ impl Wire {
     /// Connects, and is let in.
     pub fn open(address: &Address) -> Result<Wire> {
         let stream = match &address.socket {
-            Some(_) => UnixStream::connect(address.socket_file()).map(Stream::Unix),
-            None => Stream::reach(address),
+            Some(_) => Stream::local(&socket_file(address)),
+            None => reach(address),
         };
-        let stream = stream.map_err(|error| address.silent(&error))?;
+        let stream = stream.map_err(|error| silent(address, &error))?;
         let mut wire = Wire { stream, input: BytesMut::new(), output: BytesMut::new() };
         wire.enter(address).map_err(|refusal| match refusal {
-            Refusal::Lost(error) => address.silent(&error),
-            Refusal::Told(complaint) => address.refused(&complaint),
+            Refusal::Lost(error) => silent(address, &error),
+            Refusal::Told(complaint) => refused(address, &complaint),
         })?;
         Ok(wire)
     }
@@ -201,8 +142,8 @@ impl Wire {
 
     /// From the first message to the first time that the server waits for a statement.
     fn enter(&mut self, address: &Address) -> Result<(), Refusal> {
-        let parameters =
-            [("user", address.user.as_str()), ("database", &address.database), ("application_name", "lab")];
+        let database = address.database.as_deref().unwrap_or(&address.user);
+        let parameters = [("user", address.user.as_str()), ("database", database), ("application_name", "lab")];
         frontend::startup_message(parameters, &mut self.output)?;
         self.send()?;
         let password = || {
