@@ -88,11 +88,14 @@ fn an_index_is_kept_in_shape_by_one_worker_at_a_time() {
 fn threads_with_nothing_to_do_merge() {
     for threads in [2, 3] {
         simulate(move |_| {
-            let disk =
-                SimDisk::new(DiskConfig { times: [3_000, 3_000, 10, 10].map(Duration::from_micros), ..DiskConfig::seed(7) });
+            let disk = SimDisk::new(DiskConfig {
+                times: [3_000, 3_000, 10, 10].map(Duration::from_micros),
+                ..DiskConfig::seed(7)
+            });
             let options = Options { log_capacity_bytes: 64 << 20, background_threads: threads, ..options(&disk) };
             let db = Database::open("/db", options.clone()).unwrap();
-            let lsm = IndexOptions { structure: Structure::Lsm, compression: Compression::None, ..IndexOptions::default() };
+            let lsm =
+                IndexOptions { structure: Structure::Lsm, compression: Compression::None, ..IndexOptions::default() };
             let rows = db.create_index("i", lsm).unwrap();
             let split_merges = || db.stats().indexes.iter().map(|(_, stats)| stats.split_merges).sum::<u64>();
             let mut loads = 0;
