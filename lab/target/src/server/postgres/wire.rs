@@ -96,6 +96,8 @@ fn reach(address: &Address) -> io::Result<Stream> {
 /// A connection.
 pub struct Wire {
     stream: Stream,
+    /// Where bytes are read to: not filled with zeros each time.
+    piece: Vec<u8>,
     input: BytesMut,
     /// Messages that [`Wire::send`] sends.
     pub output: BytesMut,
@@ -109,7 +111,7 @@ impl Wire {
             None => reach(address),
         };
         let stream = stream.map_err(|error| silent(address, &error))?;
-        let mut wire = Wire { stream, input: BytesMut::new(), output: BytesMut::new() };
+        let mut wire = Wire { stream, piece: vec![0; PIECE], input: BytesMut::new(), output: BytesMut::new() };
         wire.enter(address).map_err(|refusal| match refusal {
             Refusal::Lost(error) => silent(address, &error),
             Refusal::Told(complaint) => refused(address, &complaint),
@@ -130,12 +132,9 @@ impl Wire {
             if let Some(message) = Message::parse(&mut self.input)? {
                 return Ok(message);
             }
-            let there = self.input.len();
-            self.input.resize(there + PIECE, 0);
-            let read = self.stream.read(&mut self.input[there..]);
-            self.input.truncate(there + read.as_ref().copied().unwrap_or(0));
-            if read? == 0 {
-                return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the server closed it"));
+            match self.stream.read(&mut self.piece)? {
+                0 => return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the server closed it")),
+                read => self.input.extend_from_slice(&self.piece[..read]),
             }
         }
     }
