@@ -123,8 +123,11 @@ impl Core {
             self.begin_attached(plan, &sources, late, &upkeep.view)?;
         }
         if upkeep.tight {
-            // What they have written is room for others.
-            plan.jobs.retain(|job| !job.attached.is_empty() || job.merge.is_none());
+            // What they have written is room for others, if that is what is short, and not what may be written in this second: then they wait. More than
+            // memory can owe is what the engine looks for first, too.
+            if !self.env.space.has_room(2 * self.env.cache.budget().limit()) {
+                plan.jobs.retain(|job| !job.attached.is_empty() || job.merge.is_none());
+            }
             return Ok(false);
         }
         match self.choose(plan, &sources, late, &upkeep.view) {

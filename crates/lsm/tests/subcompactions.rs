@@ -147,6 +147,21 @@ fn a_merge_goes_on_beside_a_flush() {
     });
 }
 
+/// As under a bound on what is written in a second: every other step is none for merges. They go on where they were.
+#[test]
+fn a_merge_that_has_to_wait_is_not_begun_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let index = made(&env(dir.path(), 1024, 8 << 20), ROWS);
+    let mut steps = 0;
+    while index.maintain(&upkeep()).unwrap().more {
+        steps += 1;
+        assert!(steps < 200, "it begins again and again");
+        index.maintain(&Upkeep { tight: true, ..upkeep() }).unwrap();
+    }
+    assert!(steps > 10, "{steps}");
+    assert_has(&index, ROWS);
+}
+
 /// On a tight disk nobody helps, nor where that is switched off.
 #[test]
 fn nobody_helps_who_should_not() {
