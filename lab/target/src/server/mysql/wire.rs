@@ -37,9 +37,13 @@ impl<S: Read + Write> Wire<S> {
         Wire { stream, input: Vec::new(), unread: 0..0, payload: 0..0, output: Vec::new(), number: 0 }
     }
 
-    /// Goes on over another stream.
+    /// Goes on over another stream. What has come over this one and was not asked for is refused: who listens on the way could have it taken for
+    /// what comes encrypted.
     pub fn over<T>(self, change: impl FnOnce(S) -> io::Result<T>) -> io::Result<Wire<T>> {
         let Wire { stream, input, unread, payload, output, number } = self;
+        if !unread.is_empty() {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "bytes in clear before what is to be encrypted"));
+        }
         Ok(Wire { stream: change(stream)?, input, unread, payload, output, number })
     }
 
@@ -277,6 +281,25 @@ mod tests {
             }
             assert_eq!(wire.receive().unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
         }
+    }
+
+    /// Guard: what came before in clear goes with the stream that it came over.
+    #[test]
+    fn what_nobody_asked_for_is_not_taken_along_to_another_stream() {
+        let mut wire = echo(usize::MAX);
+        for _ in 0..2 {
+            wire.reply().push(7);
+            wire.send().unwrap();
+        }
+        wire.number = 0;
+        wire.receive().unwrap();
+        assert!(wire.over(Ok).map(|_| ()).unwrap_err().to_string().contains("in clear"));
+        let mut wire = echo(usize::MAX);
+        wire.command(7);
+        wire.send().unwrap();
+        wire.number = 0;
+        wire.receive().unwrap();
+        assert!(wire.over(Ok).is_ok());
     }
 
     #[test]
