@@ -90,12 +90,11 @@ fn shapes_and_compression_tell_by_bytes() {
     let compressed = bytes(&loaded(&text), ".");
     println!("{text:<90} flushed, merged, on disk {compressed:?}");
     assert!(compressed[2] < usual[2], "compression: {compressed:?}, none {usual:?}");
-    for shape in ["lazy", "universal"] {
-        let text = base.replace("leveled", shape);
-        let other = bytes(&loaded(&text), ".");
-        println!("{text:<90} flushed, merged, on disk {other:?}");
-        assert!(other[1] < usual[1], "{shape}: {other:?}, leveled {usual:?}");
-    }
+    // Lazy levels cost what others do as long as there are two of them: `crates/lsm/src/choose/tests.rs` has more.
+    let text = base.replace("leveled", "universal");
+    let universal = bytes(&loaded(&text), ".");
+    println!("{text:<90} flushed, merged, on disk {universal:?}");
+    assert!(universal[1] < usual[1], "universal: {universal:?}, leveled {usual:?}");
 }
 
 /// What is given for one kind of index is in force for that kind alone.
@@ -113,7 +112,7 @@ fn a_prefix_is_for_one_kind_of_index() {
 #[test]
 fn what_is_in_force_is_read_back() {
     let dir = tempfile::tempdir().unwrap();
-    let text = "trefoil:structure=lsm,shape=leveled,secondary.shape=universal,compaction_pri=none,l0_l0=off,\
+    let text = "trefoil:structure=lsm,shape=lazy,secondary.shape=universal,compaction_pri=none,l0_l0=off,\
                 secondary.compression=none/lz4/zstd,controller=delayed_write_rate:2m";
     let setup = Setup {
         dir: dir.path().to_path_buf(),
@@ -129,11 +128,11 @@ fn what_is_in_force_is_read_back() {
     for _ in 0..2 {
         let description = target.describe();
         let setting = |name: &str| description.settings.get(name).map(String::as_str);
-        assert_eq!(setting("shape"), Some("leveled and universal"));
+        assert_eq!(setting("shape"), Some("lazy and universal"));
         assert_eq!(setting("controller"), Some("delayed_write_rate:2097152"));
         assert_eq!((setting("pk.compaction_pri"), setting("secondary.l0_l0")), (Some("none"), Some("off")));
         assert_eq!((setting("secondary.compression"), setting("pk.compression")), (Some("none/lz4/zstd"), None));
-        let name = "lsm-leveled-nopri-nol0l0+lsm-universal-nopri-nol0l0-none/lz4/zstd-delayed2048k";
+        let name = "lsm-lazy-nopri-nol0l0+lsm-universal-nopri-nol0l0-none/lz4/zstd-delayed2048k";
         assert_eq!(description.config, name);
         // Once more with tables, as the catalog has them.
         target.create_table(0).unwrap();
