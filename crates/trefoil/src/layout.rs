@@ -163,21 +163,34 @@ impl Layout {
 
 /// Makes `dir` recognisable as the database of this number and format: all at once.
 pub(crate) fn seal(vfs: &Arc<dyn Vfs>, dir: &Path, database_id: u64, format: u32) -> Result<()> {
-    let (target, temporary) = (dir.join("TREFOIL"), dir.join("TREFOIL.tmp"));
-    let io = |op, e: &std::io::Error| Error::from(Fault::io(op, target.display(), e));
     let mut bytes = vec![0u8; HEADER_BYTES];
     bytes[..16].copy_from_slice(MAGIC);
     bytes[16..20].copy_from_slice(&format.to_le_bytes());
     bytes[24..32].copy_from_slice(&database_id.to_le_bytes());
     let crc = crc32c(&bytes[..HEADER_BYTES - 4]);
     bytes[HEADER_BYTES - 4..].copy_from_slice(&crc.to_le_bytes());
-    let how = OpenHow { write: true, create: true, ..OpenHow::default() };
-    let file = vfs.open(&temporary, how).map_err(|e| io("create", &e))?;
-    file.write_at(&bytes, 0).map_err(|e| io("write", &e))?;
-    file.sync().map_err(|e| io("sync", &e))?;
-    vfs.rename(&temporary, &target).map_err(|e| io("rename", &e))?;
-    vfs.sync_dir(dir).map_err(|e| io("sync directory", &e))?;
+    publish(vfs, dir, "TREFOIL", &bytes, |op, e| Fault::io(op, dir.join("TREFOIL").display(), e))?;
     Ok(())
+}
+
+/// Puts a file into `dir`, whole or not at all, whatever happens meanwhile: written under another name, synced, renamed, and the
+/// name made durable. `fault` says what an error of one of these steps is.
+pub(crate) fn publish(
+    vfs: &Arc<dyn Vfs>,
+    dir: &Path,
+    name: &str,
+    bytes: &[u8],
+    fault: impl Fn(&'static str, &std::io::Error) -> Fault,
+) -> base::Result<()> {
+    let temporary = dir.join(format!("{name}.tmp"));
+    let how = OpenHow { write: true, create: true, ..OpenHow::default() };
+    let file = vfs.open(&temporary, how).map_err(|e| fault("create", &e))?;
+    // What a try before this one has left may be longer.
+    file.set_len(0).map_err(|e| fault("truncate", &e))?;
+    file.write_at(bytes, 0).map_err(|e| fault("write", &e))?;
+    file.sync().map_err(|e| fault("sync", &e))?;
+    vfs.rename(&temporary, &dir.join(name)).map_err(|e| fault("rename", &e))?;
+    vfs.sync_dir(dir).map_err(|e| fault("sync directory", &e))
 }
 
 /// Creates a directory and its parents so that a power cut does not take them away with all that is in them: the

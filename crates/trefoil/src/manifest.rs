@@ -16,6 +16,8 @@ use base::{Fault, IndexId, Lsn, Result};
 use store::RunMeta;
 use vfs::{OpenHow, Vfs};
 
+use crate::layout::publish;
+
 const MAGIC: &[u8; 8] = b"TREFMAN1";
 /// Newest format this build writes and reads: with prepared sets.
 pub const FORMAT: u32 = 2;
@@ -196,24 +198,17 @@ impl Manifest {
     /// Publishes the manifest in `dir` and removes older ones.
     pub fn publish(&self, vfs: &Arc<dyn Vfs>, dir: &Path) -> Result<()> {
         let name = format!("{PREFIX}{:020}", self.generation);
-        let (target, temporary) = (dir.join(&name), dir.join(format!("{name}.tmp")));
+        let target = dir.join(&name);
         let io = |op, e: &std::io::Error| Fault::io(op, target.display(), e);
         // A full disk is an ordinary error until the file has its name: the next try begins it again (B7).
-        let early = |op, e: &std::io::Error| match e.kind() {
-            std::io::ErrorKind::StorageFull => Fault::NoSpace {
+        let fault = |op, e: &std::io::Error| match e.kind() {
+            std::io::ErrorKind::StorageFull if matches!(op, "create" | "truncate" | "write") => Fault::NoSpace {
                 what: format!("the manifest {}", target.display()),
                 remedy: "free some space; checkpoints are tried again by themselves".into(),
             },
             _ => io(op, e),
         };
-        let how = OpenHow { write: true, create: true, ..OpenHow::default() };
-        let file = vfs.open(&temporary, how).map_err(|e| early("create", &e))?;
-        let bytes = self.encode();
-        file.set_len(0).map_err(|e| early("truncate", &e))?;
-        file.write_at(&bytes, 0).map_err(|e| early("write", &e))?;
-        file.sync().map_err(|e| io("sync", &e))?;
-        vfs.rename(&temporary, &target).map_err(|e| io("rename", &e))?;
-        vfs.sync_dir(dir).map_err(|e| io("sync directory", &e))?;
+        publish(vfs, dir, &name, &self.encode(), fault)?;
         for other in generations(vfs, dir)? {
             if other < self.generation {
                 vfs.remove(&dir.join(format!("{PREFIX}{other:020}"))).map_err(|e| io("remove older", &e))?;

@@ -21,6 +21,7 @@ use store::{CopiedExtent, ExtentId};
 use vfs::{OpenHow, Vfs};
 
 use crate::error::{Error, Result};
+use crate::layout::publish;
 use crate::manifest::Manifest;
 
 /// Name of the file.
@@ -172,20 +173,14 @@ impl Described {
 
     /// Writes it to `dir`, all at once.
     pub fn publish(&self, vfs: &Arc<dyn Vfs>, dir: &Path) -> base::Result<()> {
-        let (target, temporary) = (dir.join(DESCRIPTION), dir.join(format!("{DESCRIPTION}.tmp")));
-        let io = |op, e: &std::io::Error| match e.kind() {
+        let fault = |op, e: &std::io::Error| match e.kind() {
             ErrorKind::StorageFull => Fault::NoSpace {
                 what: format!("the backup in {}", dir.display()),
                 remedy: "free space there, or choose another place".to_owned(),
             },
-            _ => Fault::io(op, target.display(), e),
+            _ => Fault::io(op, dir.join(DESCRIPTION).display(), e),
         };
-        let how = OpenHow { write: true, create: true, ..OpenHow::default() };
-        let file = vfs.open(&temporary, how).map_err(|e| io("create", &e))?;
-        file.write_at(&self.encode(), 0).map_err(|e| io("write", &e))?;
-        file.sync().map_err(|e| io("sync", &e))?;
-        vfs.rename(&temporary, &target).map_err(|e| io("rename", &e))?;
-        vfs.sync_dir(dir).map_err(|e| io("sync directory", &e))
+        publish(vfs, dir, DESCRIPTION, &self.encode(), fault)
     }
 }
 
