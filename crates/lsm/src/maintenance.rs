@@ -22,10 +22,7 @@ use crate::merge::Merge;
 
 /// Bytes looked at in one step.
 pub(crate) const STEP_BYTES: usize = 128 << 10;
-/// Memtables of all indexes together may take one in so many bytes of the budget; then those go that take more than
-/// [`SEALED_BYTES_MIN`].
-const MEMORY_SHARE: u64 = 4;
-/// Less is not worth a run.
+/// Less is not worth a run: where memtables of all indexes are beyond what they aim at, those are sealed that take more.
 const SEALED_BYTES_MIN: u64 = 32 << 10;
 /// A flush under way.
 pub(crate) struct Flush {
@@ -102,7 +99,7 @@ impl Core {
         // What is sealed gives memory back soon: another one, half full, would only be another run.
         let may_be_small = bytes > SEALED_BYTES_MIN && sources.sealed.is_empty();
         bytes > self.memtable_bytes_max()
-            || (may_be_small && budget.used(Class::Buffers) > budget.limit() / MEMORY_SHARE)
+            || (may_be_small && budget.used(Class::Buffers) > budget.buffered_aim())
     }
 
     /// True if nobody sees anything in the memtable any more: its flush gives the memory back and writes nothing.

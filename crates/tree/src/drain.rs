@@ -26,8 +26,6 @@ use crate::segment::SegmentBlock;
 use crate::settle::{Payloads, TO_BE_WRITTEN};
 use crate::tree::Core;
 
-/// Messages in memory take at most one in so many bytes of the budget, about.
-const MEMORY_SHARE: u64 = 4;
 /// Leaves drained in one call, at most.
 const LEAVES_PER_CALL: usize = 16;
 /// Messages are read ahead for so many leaves from the first one.
@@ -68,7 +66,7 @@ impl Core {
             return self.load_full(&low);
         }
         let budget = self.env.cache.budget();
-        if budget.used(Class::Buffers) > budget.limit() / MEMORY_SHARE {
+        if budget.used(Class::Buffers) > budget.buffered_aim() {
             let flushed = self.flush_next(|handle| self.flush(handle, upkeep.log))?;
             if flushed > 0 {
                 return Ok(flushed);

@@ -306,8 +306,7 @@ impl Engine {
             run_memory: self.budget.used(Class::Runs),
             run_memory_max: self.budget.limit() / 8,
             buffered: self.budget.used(Class::Buffers),
-            // As much as the trees flush at (`MEMORY_SHARE` of `drain.rs`).
-            buffered_aim: self.budget.limit() / 4,
+            buffered_aim: self.budget.buffered_aim(),
             dirty: self.cache.dirty_bytes(),
             dirty_aim: self.cache.dirty_limit(),
             budget: self.budget.limit(),
