@@ -198,10 +198,9 @@ pub fn writeback(engine: &Engine) {
         let worked = engine.write_back_step();
         let idle = matches!(worked, Ok(false));
         tolerate(engine, worked.map(|_| ()));
-        if idle || engine.poison.cause().is_some() {
-            if !(idle && help.give(engine)) {
-                engine.cache.wait_for_work(Duration::from_millis(20));
-            }
+        let helped = idle && help.give(engine);
+        if !helped && (idle || engine.poison.cause().is_some()) {
+            engine.cache.wait_for_work(Duration::from_millis(20));
         }
     }
 }
