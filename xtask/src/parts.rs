@@ -129,7 +129,6 @@ fn tests() -> Vec<Part> {
         part("simulator-deserts", Work::Program("trefoil-sim", &["seeds", "200", "3000"])),
         // From here on what is written may expire.
         part("simulator-ttl", Work::Program("trefoil-sim", &["seeds", "100", "4000"])),
-        part("histories", Work::Program("trefoil-histories", &["seeds", "500"])),
         part("crash", Work::Program("trefoil-crash", &["kills", "60"])),
         part("lab-smoke", Work::Program("lab", LAB_SMOKE)),
         part("lab-sysbench", Work::Program("lab", LAB_SYSBENCH)),
@@ -165,6 +164,7 @@ fn processes() -> Vec<Part> {
         Part { needs: Some(POSTGRES), env: &[("TREFOIL_POSTGRES", "1")], ..on("postgres", "postgres") },
         Part { needs: Some(MYSQL), env: &[("TREFOIL_MYSQL", "1")], ..on("mysql", "mysql") },
         // No servers: so that both lanes end at about the same time.
+        part("histories", Work::Program("trefoil-histories", &["seeds", "500"])),
         Part { env: &[("RUSTFLAGS", "--cfg crossbeam_loom")], ..part("epoch-model", model) },
     ]
 }

@@ -98,8 +98,7 @@ impl Core {
         let (bytes, budget) = (sources.active.memory_bytes(), self.env.cache.budget());
         // What is sealed gives memory back soon: another one, half full, would only be another run.
         let may_be_small = bytes > SEALED_BYTES_MIN && sources.sealed.is_empty();
-        bytes > self.memtable_bytes_max()
-            || (may_be_small && budget.used(Class::Buffers) > budget.buffered_aim())
+        bytes > self.memtable_bytes_max() || (may_be_small && budget.used(Class::Buffers) > budget.buffered_aim())
     }
 
     /// True if nobody sees anything in the memtable any more: its flush gives the memory back and writes nothing.

@@ -189,8 +189,8 @@ fn every_allocation_of_recovery_meets_a_full_disk() {
     fail_recovery(|nth| Rule::new(Action::StorageFull).on(Class::Allocate).nth(nth).times(2), 1);
 }
 
-const ROWS: u64 = 400;
-const ALL_ROWS: u64 = 3000;
+const ROWS: u64 = 200;
+const ALL_ROWS: u64 = 1500;
 
 /// A table whose index is set aside.
 fn set_aside(disk: &SimDisk) -> Database {
@@ -306,9 +306,9 @@ fn sparse(disk: &SimDisk) -> (Database, Entries) {
     let quiet = Options { background: false, ..small(disk) };
     let db = Database::open("/db", quiet.clone()).unwrap();
     let i = index(&db, "i");
-    (0..12).for_each(|n| fill(&db, &i, n * 50, n * 50 + 50, 100).unwrap());
+    (0..6).for_each(|n| fill(&db, &i, n * 50, n * 50 + 50, 100).unwrap());
     db.settle().unwrap();
-    (0..12).for_each(|n| fill(&db, &i, n * 50, n * 50 + 40, 90).unwrap());
+    (0..6).for_each(|n| fill(&db, &i, n * 50, n * 50 + 40, 90).unwrap());
     db.checkpoint().unwrap();
     let entries = all(&db, &i);
     (db, entries)

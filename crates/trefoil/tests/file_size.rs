@@ -7,7 +7,7 @@ const BUDGET_BYTES: u64 = 16 << 20;
 const ROWS: u64 = 150_000;
 const ROWS_PER_TRANSACTION: u64 = 100;
 /// Written over what was loaded: some fifteen times the data.
-const OVERWRITTEN_BYTES: u64 = 700 << 20;
+const OVERWRITTEN_BYTES: u64 = 400 << 20;
 
 /// The promise: three times what lives, and three times what is written between two checkpoints of a small database.
 fn file_bytes_max(live_bytes: u64) -> u64 {

@@ -83,7 +83,7 @@ fn a16f_a_build_is_durable_beside_a_run_in_memory() {
 #[test]
 fn a16e_a_commit_goes_on_without_a_build_that_failed() {
     let met = Arc::new(AtomicU64::new(0));
-    for n in 0..8 {
+    for n in 0..4 {
         let met = met.clone();
         simulate(move |sim| {
             let disk = disk();
@@ -107,7 +107,7 @@ fn a16e_a_commit_goes_on_without_a_build_that_failed() {
 #[test]
 fn a16e_damage_fails_the_build_and_not_the_writer() {
     let met = Arc::new(AtomicU64::new(0));
-    for nth in (0..30).step_by(3) {
+    for nth in (0..30).step_by(6) {
         let met = met.clone();
         simulate(move |sim| {
             let disk = disk();
