@@ -108,7 +108,7 @@ impl Tick {
     /// What has expired at its own moment.
     fn cut_at_its_moment(&self, ttl_ms: u64) -> CommitTs {
         let expired = self.samples.partition_point(|sample| sample.ms.saturating_add(ttl_ms) <= self.ms);
-        expired.checked_sub(1).map_or(self.cut, |last| self.samples[last].through.max(self.cut))
+        expired.checked_sub(1).map_or(self.cut, |last| self.samples[last].through)
     }
 }
 
@@ -121,6 +121,7 @@ struct Moments {
 }
 
 impl Moments {
+    /// Of a moment from before all cuts that are left, the first: nobody reads as of that.
     fn at(&self, ts: CommitTs) -> (CommitTs, CommitTs) {
         let known = self.cuts.partition_point(|(from, _)| *from <= ts);
         self.cuts[..known].last().or(self.cuts.first()).copied().unwrap_or_default()
@@ -217,7 +218,7 @@ impl Expiry {
     #[must_use]
     pub fn cut_of_all(&self, view: &GcView) -> CommitTs {
         // The view may be older than one by which cuts were forgotten: then nobody has them.
-        self.at(view.oldest()).1.max(self.least())
+        self.at(view.oldest()).1
     }
 
     /// The same without a view: no reader has a lower one.
@@ -322,6 +323,40 @@ mod tests {
         assert!(!expiry.is_due(1_100_001));
         assert_eq!(expiry.cut(ReadAt::Snapshot(ts(499))), ts(0), "a snapshot from before keeps its moment");
         assert_eq!(expiry.cut(ReadAt::Snapshot(ts(500))), ts(99));
+        assert!(has_expired(ts(99), ts(99)) && !has_expired(ts(100), ts(99)) && !has_expired(ts(0), ts(0)));
+    }
+
+    /// What is committed of it can be read again, is short, and cuts ascend, whatever comes between ticks. Guards, in `next`: samples at or below the cut go;
+    /// those of nothing new, of what lies below the cut, and those that come too early are none; of last ticks there are so many. In `take`: cuts that say the same.
+    #[test]
+    fn ticks_are_sound_and_short_whatever_the_clock_says() {
+        let mut rng = vfs::random::Rng::new(9);
+        for seed in 0..30 {
+            let (expiry, mut end, mut clock, mut longest) = (Expiry::new(10), 0, 1_000_000, 0);
+            // In some of them each tick is the last for a while.
+            let last_of = [1, 2, 1000][seed % 3];
+            for _ in 0..1000 {
+                end += 16 * rng.below(3);
+                clock = match rng.below(1000) {
+                    0..5 => clock - rng.below(5000),
+                    5..8 => clock + 20_000,
+                    8..200 => clock + rng.below(300),
+                    _ => clock,
+                };
+                let tick = expiry.next(ts(end), clock, rng.below(last_of) == 0);
+                assert_eq!(Tick::decode(&tick.encode()), Some(tick.clone()));
+                assert!(tick.samples.is_sorted_by(|a, b| a.through < b.through && a.ms <= b.ms), "{tick:?}");
+                assert!(tick.samples.first().is_none_or(|first| first.through > tick.cut), "{tick:?}");
+                longest = longest.max(tick.samples.len());
+                end += 16 * rng.below(2);
+                expiry.take(ts(end), tick);
+                let cuts = expiry.now().cuts.clone();
+                assert!(cuts.is_sorted_by(|a, b| a.1 < b.1), "{cuts:?}");
+            }
+            // Past so many of last ticks come those whose time has come.
+            let most = TICKS_PER_TTL as usize + if last_of == 1000 { 16 } else { SAMPLES_MAX };
+            assert!((10..=most).contains(&longest), "{longest} samples; of {last_of} ticks one is the last");
+        }
     }
 
     /// Guard: `ms` of a tick is at least that of the tick before.
@@ -397,5 +432,12 @@ mod tests {
         for cut in 0..bytes.len() {
             assert_eq!(Tick::decode(&bytes[..cut]), None, "{cut}");
         }
+        let of = |through, ms| Tick { ms: 5, cut: ts(7), samples: vec![Sample { through: ts(through), ms }] }.encode();
+        assert!(Tick::decode(&of(8, 5)).is_some());
+        assert_eq!(
+            (Tick::decode(&of(7, 5)), Tick::decode(&of(8, 6))),
+            (None, None),
+            "not above the cut; behind the clock"
+        );
     }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use base::{CommitTs, GcView, Lsn};
 use index::conformance::{Bench, World};
-use index::{Batch, Direction, EntryBatch, Index, Op, ReadAt, Reservation, Upkeep};
+use index::{Batch, Direction, EntryBatch, Index, Op, ReadAt, Reservation, Span, Upkeep};
 use store::Run;
 use trefoil_lsm::Lsm;
 
@@ -73,13 +73,17 @@ fn a4_a_tombstone_waits_for_what_is_older_elsewhere() {
     assert_eq!(world.index().verify().unwrap().entries, 0, "both are gone in the end");
 }
 
-/// The same with an entry that is announced, and comes after the tombstone could have been collected.
+/// The same with an entry that is announced, and comes after the tombstone could have been collected; also where a range is deleted and drained meanwhile,
+/// whose deletes are announced, too. Guards: [`index::Ranged`] passes on at once what is announced, and announces the earlier of both.
 #[test]
 fn a4_a_tombstone_waits_for_what_is_announced() {
     let bench = bench();
     let world = world(&bench);
     world.index().expect_late(Some(CommitTs(160)));
     apply(world.index(), 320, &[(b"k", Op::Delete)]);
+    let span = Span { low: b"x".to_vec(), high: None };
+    let ranged = world.index().as_ranged().unwrap();
+    ranged.delete_ranges(&[span], CommitTs(336), Some(std::iter::empty()));
     flush(&world);
     maintain(&world, 400);
     apply(world.index(), 160, &[(b"k", Op::Put(b"old"))]);

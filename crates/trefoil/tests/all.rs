@@ -15,6 +15,7 @@ mod damage_nodes;
 mod damaged_rows;
 mod definitions_apart;
 mod delete_range;
+mod delete_range_schedules;
 mod deserts;
 mod estimates;
 mod fail_nth;

@@ -171,6 +171,44 @@ pub fn ranges_over_ranges(bench: &Bench) -> Verdict {
     check_while_it_drains(&mut world)
 }
 
+/// A cursor of the newest that has begun sees nothing of what is deleted meanwhile, whether there was another range before or not, drained since or not.
+pub fn who_reads_on_sees_nothing_of_it(bench: &Bench) -> Verdict {
+    for (direction, is_listed) in [Direction::Forward, Direction::Backward]
+        .into_iter()
+        .flat_map(|direction| [(direction, false), (direction, true)])
+    {
+        let mut world = World::new(bench)?;
+        world.commit(&puts(0..KEYS, 0))?;
+        if is_listed {
+            delete(&mut world, 590, 595)?;
+        }
+        let mut cursor = world.index().cursor(ReadAt::Newest, (Bound::Unbounded, Bound::Unbounded), direction);
+        let (mut found, mut out) = (Vec::new(), crate::EntryBatch::new());
+        let mut read = |found: &mut Vec<Vec<u8>>, most: usize| -> Verdict<bool> {
+            let more = cursor.fill(&mut out, most)?;
+            found.extend((0..out.len()).map(|i| out.key(i).to_vec()));
+            Ok(more)
+        };
+        read(&mut found, 5)?;
+        delete(&mut world, 100, 400)?;
+        read(&mut found, 5)?;
+        world.sync_log()?;
+        world.settle()?;
+        delete(&mut world, 450, 500)?;
+        for _ in 0..10 * KEYS {
+            if !read(&mut found, 7)? {
+                break;
+            }
+        }
+        found.sort();
+        let gone =
+            |n: &usize| (100..400).contains(n) || (450..500).contains(n) || (is_listed && (590..595).contains(n));
+        let expected: Vec<_> = (0..KEYS).filter(|n| !gone(n)).map(key).collect();
+        ensure!(found == expected, "{direction:?}: {} keys of {}", found.len(), expected.len());
+    }
+    Ok(())
+}
+
 /// The first key behind a deleted range takes as much reading as a look at a key, also if some were put there since.
 pub fn cursors_hop_over_a_deleted_range(bench: &Bench) -> Verdict {
     let mut world = World::new(bench)?;
