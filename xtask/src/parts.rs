@@ -136,14 +136,17 @@ fn tests() -> Vec<Part> {
     ]
 }
 
+/// What the script of the plugin builds: of the whole workspace and a test, so that features are those of `build` and nothing is compiled twice.
+/// Without it the engine would be compiled once more, with those of the plugin alone.
+const BUILT: (&str, &str) = ("TREFOIL_BUILD", "--workspace --lib --bin differential --test readme");
+
 fn processes() -> Vec<Part> {
     // The atomics below `EpochCell` replaced by a model checker's: its own build.
     let model = ["test", "--profile", "model", "--locked", "-p", "trefoil-store", "--test", "epoch_loom"];
     let model = Work::Cargo(model.into_iter().chain(["--target-dir", "target/loom"]).collect());
     // A server of MariaDB with the engine in it, assertions on.
     let mariadb = part("mariadb", Work::Script("mariadb/mariadb.sh", &["test"]));
-    // Of the whole workspace and a test, so that features are those of `build`: nothing is compiled twice.
-    let env = &[("TREFOIL_PROFILE", "sim"), ("TREFOIL_BUILD", "--workspace --lib --bin differential --test readme")];
+    let env = &[("TREFOIL_PROFILE", "sim"), BUILT];
     let mariadb = Part { needs: Some(MARIADB), env, ..mariadb };
     // The same plugin as a package, in a system of its own.
     let package = part("package", Work::Script("mariadb/mariadb.sh", &["package-test"]));
@@ -156,7 +159,8 @@ fn processes() -> Vec<Part> {
             Work::Cargo(workspace(&["test", "--lib"].into_iter().chain(tests).chain([which]).collect::<Vec<_>>())),
         )
     };
-    let env = &[("TREFOIL_PROFILE", "sim"), ("TREFOIL_SERVERS", "1")];
+    // A server with the engine in it asks for the plugin, which has been built by now: its tests wait for no compiler.
+    let env = &[("TREFOIL_PROFILE", "sim"), BUILT, ("TREFOIL_SERVERS", "1")];
     vec![
         mariadb,
         package,

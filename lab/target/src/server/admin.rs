@@ -134,7 +134,8 @@ pub fn counters(engine: &Engine, client: &mut Client) -> Result<Counters> {
     let debt = match engine {
         Engine::RocksDb => asked(client, TOMBSTONES),
         Engine::Trefoil => asked(client, DEAD_VERSIONS),
-        _ => counters.get("innodb_history_list_length").copied(),
+        Engine::InnoDb => history(client)?,
+        Engine::Postgres | Engine::Other(_) => None,
     };
     counters.extend(debt.map(|debt| ("gc_debt".to_owned(), debt)));
     Ok(counters)
@@ -144,6 +145,28 @@ pub fn counters(engine: &Engine, client: &mut Client) -> Result<Counters> {
 const TOMBSTONES: &str =
     "SELECT COALESCE(SUM(ENTRY_DELETES + ENTRY_SINGLEDELETES), 0) FROM information_schema.ROCKSDB_INDEX_FILE_MAP";
 const DEAD_VERSIONS: &str = "SELECT COALESCE(SUM(DEAD_VERSIONS), 0) FROM information_schema.TREFOIL_INDEXES";
+
+/// Length of InnoDB's history of versions that are not purged. MariaDB has a counter of it; MySQL has it in the engine's report alone,
+/// which not every user may read: then it is not known.
+pub fn history(client: &mut Client) -> Result<Option<u64>> {
+    let mut length = None;
+    client.ask("SHOW GLOBAL STATUS LIKE 'Innodb_history_list_length'", &mut |row| {
+        length = row.string(1).parse().ok();
+        Ok(())
+    })?;
+    if length.is_some() {
+        return Ok(length);
+    }
+    let _ = client.ask("SHOW ENGINE INNODB STATUS", &mut |row| {
+        length = history_in(&row.string(2));
+        Ok(())
+    });
+    Ok(length)
+}
+
+fn history_in(report: &str) -> Option<u64> {
+    report.lines().find_map(|line| line.strip_prefix("History list length ")?.trim().parse().ok())
+}
 
 /// A whole number; none where this user may not ask, or the server does not have it.
 fn asked(client: &mut Client, sql: &str) -> Option<u64> {
@@ -185,4 +208,16 @@ pub fn settle(
         client.ask(&format!("ANALYZE TABLE {table}"), &mut |_| Ok(()))?;
     }
     if is_private { engines::settle(engine, client, runs, limit) } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_history_is_read_from_the_report_of_innodb() {
+        let report = "TRANSACTIONS\n------------\nTrx id counter 1807\nHistory list length 42\nLIST OF TRANSACTIONS";
+        assert_eq!(history_in(report), Some(42));
+        assert_eq!(history_in("TRANSACTIONS\n"), None);
+    }
 }

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use lab_measure::disk::occupied_bytes;
 use lab_measure::procfs::{Process, Runs};
 
+use super::admin;
 use super::binaries::Binaries;
 use super::client::Client;
 use super::parameters::Engine;
@@ -157,7 +158,7 @@ impl Engine {
     pub fn is_calm(&self, client: &mut Client) -> Result<bool> {
         match self {
             Engine::InnoDb => Ok(status(client, "Innodb_buffer_pool_pages_dirty")? == 0
-                && status(client, "Innodb_history_list_length")? <= HISTORY_AT_REST),
+                && admin::history(client)?.is_none_or(|length| length <= HISTORY_AT_REST)),
             Engine::RocksDb => {
                 let pending = "SELECT COALESCE(SUM(VALUE), 0) FROM information_schema.ROCKSDB_CFSTATS WHERE STAT_TYPE IN \
                                ('COMPACTION_PENDING', 'MEM_TABLE_FLUSH_PENDING', 'NUM_IMMUTABLE_MEM_TABLE')";
