@@ -103,7 +103,13 @@ bool ha_trefoil::reads_all() const
     return false;
   if (lex->sql_command == SQLCOM_UPDATE || lex->sql_command == SQLCOM_DELETE)
     return true;
-  return m_is_range && lex->query_tables && !lex->query_tables->next_global;
+  const TABLE_LIST *last= lex->query_tables;
+  /* In front of the table that is copied stands the one that it is copied to. */
+  bool copies= lex->sql_command == SQLCOM_INSERT_SELECT || lex->sql_command == SQLCOM_REPLACE_SELECT ||
+               (lex->sql_command == SQLCOM_CREATE_TABLE && last && last == lex->create_last_non_select_table);
+  if (copies && last)
+    last= last->next_global;
+  return m_is_range && last && !last->next_global;
 }
 
 /* A copy takes the place of its table: what is prepared by a session that is gone, whose metadata locks went with it, has to be

@@ -104,4 +104,24 @@ sessions_moment() {
     value 'UPDATE s.t SET v = v + 1000; UPDATE s.t SET k = k + 100 WHERE id < 20; DELETE FROM s.t WHERE id > 38'
     until_done b
     say_to b 'SELECT COUNT(*), SUM(v), SUM(k) FROM t;'
+    # And each of the statements that a HANDLER reads its rows with another one.
+    say_to b 'HANDLER t OPEN;' 'HANDLER t READ `PRIMARY` FIRST;'
+    value 'UPDATE s.t SET v = v + 1000 WHERE id = 2'
+    say_to b 'HANDLER t READ `PRIMARY` NEXT;' 'HANDLER t CLOSE;'
+}
+
+# Writes of other tables leave what was read ahead as it is: no entry is read, and judged, a second time.
+check_read_ahead_once() {
+    client s -e 'CREATE TABLE w (id INT PRIMARY KEY AUTO_INCREMENT, k INT, v INT, KEY k (k)) ENGINE=TREFOIL;
+        INSERT INTO w (k, v) SELECT seq, 0 FROM seq_1_to_400; CREATE TABLE x (id INT PRIMARY KEY) ENGINE=TREFOIL'
+    client s --delimiter=// -e 'CREATE FUNCTION to_another(n INT) RETURNS INT DETERMINISTIC BEGIN INSERT INTO x VALUES (n); RETURN n; END'
+    judged_by 'SELECT SUM(to_another(id)), SUM(v) FROM w FORCE INDEX (k) WHERE k > 0 AND k % 3 < 2' 400
+    judged_by 'INSERT INTO x SELECT id + 1000 FROM w FORCE INDEX (k) WHERE k > 0 AND k % 3 < 2 AND v = 0' 400
+    judged_by 'CREATE TABLE y ENGINE=TREFOIL SELECT id, v FROM w FORCE INDEX (k) WHERE k > 0 AND k % 3 < 2' 400
+}
+
+# Entries that the server says of whether it wants them.
+judged_by() {
+    say_to a 'FLUSH STATUS;' "$1;" > "$WORK/judged"
+    expect "$(say_to a "SHOW SESSION STATUS LIKE 'Handler_icp_attempts';" | grep -o '[0-9]*$')" "$2"
 }

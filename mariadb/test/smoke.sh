@@ -24,6 +24,7 @@ beside_innodb() {
     same alter
     same foreign
     same longkeys
+    same ahead
     same keybytes
     differ_nowhere
     same autoinc
@@ -57,7 +58,7 @@ for name in lock_timeout wait_says_how_long shared_under_lock_tables nowait_and_
     views_of_waits view_of_deadlocks view_of_snapshots views_of_storage views_need_process progress foreign_versions \
     parent_copied_beside_child parent_being_changed child_that_waits_is_killed \
     parent_copied_over_and_over foreign_hashed foreign_widened \
-    kill_connection options_any_case estimates other_version; do
+    kill_connection options_any_case estimates read_ahead_once other_version; do
     check "$name"
 done
 killed_in_changes

@@ -7,9 +7,10 @@
 //!    is not read;
 //! 2. keep them as records.
 //!
-//! The batch is given out row by row. When the session has written since it was filled, what is left of it is forgotten
-//! and the range read again behind the last row; but not for writes of the very row that was given out last, unless foreign keys
-//! may have written others with it (`foreign::acts_on_others`).
+//! The batch is given out row by row. When the session has written to the table since it was filled, what is left of it is
+//! forgotten and the range read again behind the last row; but not for writes of the very row that was given out last. Where
+//! foreign keys may write other rows with a row (`foreign::acts_on_others`) any table may have been written to, and behind what takes
+//! rows back, too (`writes`).
 //!
 //! A scan that locks takes one row at a time, unless the server will ask for all: then a batch, of which the engine locks
 //! what nobody else has.
@@ -28,6 +29,7 @@ use crate::ranges::Ranges;
 use crate::raw::{Judge, RangeSource, Slot, Tag};
 use crate::session::Session;
 use crate::table::OpenTable;
+use crate::writes::Moment;
 
 const BATCH_ROWS_FIRST: usize = 4;
 /// Where the server will ask for all rows of a range, and none is locked: a range of a hundred is read in two pieces, not five.
@@ -76,8 +78,8 @@ struct Scan {
     /// The last step led past the last row: there it stays, and whoever turns comes by that row again.
     is_past: bool,
     rows_next: usize,
-    /// The session's writes when the batch was filled.
-    writes: u64,
+    /// What was read ahead is what would be read at this moment of the session's writes.
+    read_at: Moment,
 }
 
 /// Which row a step leads to.
@@ -172,7 +174,7 @@ impl Cursor {
             is_last: false,
             is_past: false,
             rows_next: if reads_all && locking.is_none() { BATCH_ROWS_ALL } else { BATCH_ROWS_FIRST },
-            writes: session.writes(),
+            read_at: session.writes().now(),
         };
         scan.batch.clear();
         self.scan = Some(scan);
@@ -202,14 +204,22 @@ impl Cursor {
         Ok(Done::Ok)
     }
 
-    /// The row with this primary key was written, and nothing else since `before`. If it is the one given out last, what was
-    /// read ahead stays as it is.
-    pub fn wrote(&mut self, key: &[Value<'_>], before: u64, session: &Session) {
-        let Some(scan) = self.scan.as_mut().filter(|scan| scan.writes == before && scan.given > 0) else { return };
+    /// The row with this primary key was written, and nothing else of the table since `before`. If it is the one given out last,
+    /// what was read ahead stays as it is.
+    pub fn wrote(&mut self, key: &[Value<'_>], before: Moment, session: &Session) {
+        let Some(scan) = self.scan.as_mut().filter(|scan| scan.read_at == before && scan.given > 0) else { return };
         let (record, row) = scan.batch.record(&self.table.layout, scan.given - 1);
         if self.table.layout.primary_values(record, row) == key {
-            scan.writes = session.writes();
+            scan.read_at = session.writes().now();
         }
+    }
+
+    /// What was read ahead, unless the table was written to since, is what would be read at the moment that is returned: now.
+    pub fn settle(&mut self, session: &Session) -> Moment {
+        if let Some(scan) = &mut self.scan {
+            scan.settle(&self.table, session);
+        }
+        session.writes().now()
     }
 
     /// The row with this primary key into `record`.
@@ -274,7 +284,7 @@ impl Scan {
             *near = std::mem::replace(far, Bound::Unbounded);
             self.given = 0;
         }
-        if turns || self.writes != session.writes() {
+        if !self.settle(table, session) || turns {
             self.move_behind_given(table);
             self.batch.clear();
             self.given = 0;
@@ -293,7 +303,17 @@ impl Scan {
             self.is_last = false;
         }
         self.is_exact &= !turns && !widens;
-        self.writes = session.writes();
+        self.read_at = session.writes().now();
+    }
+
+    /// True if what was read ahead is what would be read now.
+    fn settle(&mut self, table: &OpenTable, session: &Session) -> bool {
+        let writes = session.writes();
+        let is_good = !writes.reached(table.number(), self.read_at);
+        if is_good {
+            self.read_at = writes.now();
+        }
+        is_good
     }
 
     /// The near end of the range moves behind the row given out last, or to it if it was only shown.

@@ -6,7 +6,7 @@ use std::ffi::c_void;
 use std::fs;
 use std::ops::ControlFlow;
 use std::path::Path;
-use std::sync::atomic::{AtomicI64, AtomicU64};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -25,6 +25,7 @@ use crate::raw::{Definition, ForeignChange};
 use crate::shedding::Shedding;
 use crate::status::Ends;
 use crate::watch::Watch;
+use crate::writes::TableNumber;
 
 /// The database behind the handlerton.
 pub struct Engine {
@@ -32,6 +33,8 @@ pub struct Engine {
     /// By the name of the table. They outlive its last handler: a transaction may have taken numbers that no
     /// committed row shows yet.
     counters: Mutex<BTreeMap<String, Arc<Counters>>>,
+    /// How many have had counters.
+    tables: AtomicU64,
     /// What of them outlives the server.
     pub numbers: Numbers,
     pub ends: Ends,
@@ -43,15 +46,24 @@ pub struct Engine {
     shedding: Option<Shedding>,
 }
 
-/// Numbers given out for one table.
-#[derive(Debug, Default)]
+/// Numbers of one table, and those given out for it.
+#[derive(Debug)]
 pub struct Counters {
+    /// Its own: two handlers with the same one read and write the same rows.
+    pub table: TableNumber,
     /// The next row number of a table without a primary key. 0: not looked up yet.
     pub row: AtomicU64,
     /// The next number of AUTO_INCREMENT.
     pub auto: Next,
     /// When rows were last changed, in seconds since 1970; 0: not since the database was opened.
     pub changed_at: AtomicI64,
+}
+
+impl Counters {
+    fn new(table: TableNumber) -> Self {
+        let (row, auto, changed_at) = Default::default();
+        Self { table, row, auto, changed_at }
+    }
 }
 
 impl Engine {
@@ -80,6 +92,7 @@ impl Engine {
             numbers,
             db,
             counters: Mutex::default(),
+            tables: AtomicU64::default(),
             ends: Ends::default(),
             reads_left_out: AtomicU64::default(),
             watch: Arc::default(),
@@ -225,7 +238,8 @@ impl Engine {
 
     pub fn counters(&self, name: &str) -> Arc<Counters> {
         let mut all = self.counters.lock().unwrap_or_else(PoisonError::into_inner);
-        all.entry(name.to_owned()).or_default().clone()
+        let made = || Arc::new(Counters::new(TableNumber(self.tables.fetch_add(1, Ordering::Relaxed))));
+        all.entry(name.to_owned()).or_insert_with(made).clone()
     }
 }
 

@@ -55,3 +55,4 @@ mod status;
 mod table;
 mod watch;
 mod write;
+mod writes;

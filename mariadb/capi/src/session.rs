@@ -23,6 +23,7 @@ use crate::database::{Engine, at_once, is_temporary};
 use crate::failure::{Code, Failure, Result, check_sound};
 use crate::status::Ends;
 use crate::watch::Face;
+use crate::writes::{TableNumber, Writes};
 
 /// A connection.
 pub struct Session {
@@ -36,8 +37,8 @@ pub struct Session {
     statement: Option<Savepoint>,
     savepoints: Vec<(u64, Savepoint)>,
     next_savepoint: u64,
-    /// Rows written: who has read ahead looks whether it has changed.
-    writes: u64,
+    /// Who has read ahead looks at them.
+    writes: Writes,
     /// Calls that may have locked a row: the engine gives back the lock of the last one.
     reads: u64,
     cancel: Arc<CancelSlot>,
@@ -89,7 +90,7 @@ impl Session {
             statement: None,
             savepoints: Vec::new(),
             next_savepoint: 0,
-            writes: 0,
+            writes: Writes::default(),
             reads: 0,
             cancel: Arc::default(),
             engine: engine.clone(),
@@ -132,7 +133,9 @@ impl Session {
             self.cancel.cancelled.store(false, Ordering::Relaxed);
             self.statement = Some(tx.savepoint());
             // What a cursor has read ahead was read in another moment.
-            self.writes += u64::from(self.isolation <= Isolation::ReadCommitted);
+            if self.isolation <= Isolation::ReadCommitted {
+                self.writes.any();
+            }
         }
         Ok(())
     }
@@ -148,7 +151,7 @@ impl Session {
     pub fn undo_statement(&mut self) -> Result<()> {
         let statement = self.statement.take();
         if let (Some(tx), Some(savepoint)) = (&mut self.tx, statement) {
-            self.writes += 1;
+            self.writes.any();
             tx.end_statement();
             tx.rollback_to(savepoint)?;
         }
@@ -240,7 +243,7 @@ impl Session {
     fn take(&mut self) -> Option<Transaction> {
         self.statement = None;
         self.savepoints.clear();
-        self.writes += 1;
+        self.writes.any();
         self.cancel.set(None);
         self.face.end();
         self.tx.take()
@@ -259,7 +262,7 @@ impl Session {
         let savepoint = found.ok_or_else(|| Failure::new(Code::Failed, "no such savepoint"))?;
         self.savepoints.retain(|(of, _)| *of <= id);
         self.statement = None;
-        self.writes += 1;
+        self.writes.any();
         match &mut self.tx {
             Some(tx) => Ok(tx.rollback_to(savepoint)?),
             None => Ok(()),
@@ -280,10 +283,13 @@ impl Session {
         self.tx.as_ref().ok_or_else(not_running)
     }
 
-    /// The same to write with.
-    pub fn tx_mut(&mut self) -> Result<&mut Transaction> {
+    /// The same to write rows of this table with, and if `acts` with them, by what foreign keys say, those of any table.
+    pub fn tx_to_write(&mut self, table: TableNumber, acts: bool) -> Result<&mut Transaction> {
         check_sound()?;
-        self.writes += 1;
+        match acts {
+            true => self.writes.any(),
+            false => self.writes.one(table),
+        }
         self.tx.as_mut().ok_or_else(not_running)
     }
 
@@ -296,8 +302,8 @@ impl Session {
         &self.engine
     }
 
-    pub fn writes(&self) -> u64 {
-        self.writes
+    pub fn writes(&self) -> &Writes {
+        &self.writes
     }
 
     /// Rows that were read and are not wanted are unlocked again.

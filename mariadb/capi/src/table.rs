@@ -13,10 +13,12 @@ use crate::crash;
 use crate::cursor::Start;
 use crate::database::{Counters, Engine};
 use crate::failure::{Code, Failure, Result, check_sound};
+use crate::foreign;
 use crate::key_bytes::Room;
 use crate::layout::{Layout, Way};
 use crate::numbers::Numbers;
 use crate::raw::Definition;
+use crate::writes::TableNumber;
 
 /// Statistics of the engine are read again after this.
 const STATS_AGE_MAX: Duration = Duration::from_secs(1);
@@ -52,6 +54,16 @@ impl OpenTable {
         let (db, numbers) = (engine.db.clone(), engine.numbers.clone());
         let room = engine.room.clone();
         Ok(Self { table, layout, name, db, numbers, counters, stats, grown, room })
+    }
+
+    /// Of the table, the same for all that have it open.
+    pub fn number(&self) -> TableNumber {
+        self.counters.table
+    }
+
+    /// With a row of it others may be written, of whatever tables.
+    pub fn acts_on_others(&self) -> bool {
+        foreign::acts_on_others(&self.db, self.table.name())
     }
 
     /// The number of a new row.

@@ -8,7 +8,6 @@ use trefoil::{Error, Locking, Value};
 
 use crate::cursor::{Cursor, Start};
 use crate::failure::{Code, Done, Failure, Result};
-use crate::foreign;
 use crate::layout::Way;
 use crate::raw::Record;
 use crate::session::Session;
@@ -18,7 +17,8 @@ pub fn insert(session: &mut Session, cursor: &mut Cursor, record: Record<'_>) ->
     let table = &cursor.table;
     let row = if table.layout.has_row_numbers() { table.next_row()? } else { 0 };
     let values = table.layout.values(record, row);
-    let outcome = session.tx_mut()?.insert(&table.table, &values);
+    // No foreign key has others come with a row.
+    let outcome = session.tx_to_write(table.number(), false)?.insert(&table.table, &values);
     met(session, table, outcome)?;
     table.changed(1);
     session.wrote_row();
@@ -28,6 +28,7 @@ pub fn insert(session: &mut Session, cursor: &mut Cursor, record: Record<'_>) ->
 
 /// Of a row whose primary key changes the old one goes and a new one comes.
 pub fn update(session: &mut Session, cursor: &mut Cursor, old: Record<'_>, new: Record<'_>) -> Result<Done> {
+    let before = cursor.settle(session);
     let (table, layout) = (&cursor.table, &cursor.table.layout);
     let values = layout.values(new, cursor.row);
     if layout.values(old, cursor.row) == values {
@@ -36,8 +37,8 @@ pub fn update(session: &mut Session, cursor: &mut Cursor, old: Record<'_>, new: 
     let (from, to) = (layout.primary_values(old, cursor.row), layout.primary_values(new, cursor.row));
     let stays = layout.is_same_primary(&from, &to)?;
     give_up(session, table, old, Some(new))?;
-    let before = session.writes();
-    let tx = session.tx_mut()?;
+    let acts = table.acts_on_others();
+    let tx = session.tx_to_write(table.number(), acts)?;
     let outcome = match stays {
         true => tx.update(&table.table, &values),
         false => tx.move_row(&table.table, &from, &values),
@@ -46,7 +47,7 @@ pub fn update(session: &mut Session, cursor: &mut Cursor, old: Record<'_>, new: 
         true => {
             table.changed(0);
             session.wrote_row();
-            if !foreign::acts_on_others(&table.db, table.table.name()) {
+            if !acts {
                 cursor.wrote(&from, before, session);
             }
         }
@@ -56,12 +57,12 @@ pub fn update(session: &mut Session, cursor: &mut Cursor, old: Record<'_>, new: 
 }
 
 pub fn delete(session: &mut Session, cursor: &mut Cursor, record: Record<'_>) -> Result<()> {
+    let before = cursor.settle(session);
     let table = &cursor.table;
     let key = table.layout.primary_values(record, cursor.row);
     give_up(session, table, record, None)?;
-    let acts = foreign::acts_on_others(&table.db, table.table.name());
-    let before = session.writes();
-    let outcome = session.tx_mut()?.delete_row(&table.table, &key);
+    let acts = table.acts_on_others();
+    let outcome = session.tx_to_write(table.number(), acts)?.delete_row(&table.table, &key);
     match met(session, table, outcome)? {
         true => {
             table.changed(-1);
@@ -83,7 +84,7 @@ pub fn apply_update(session: &mut Session, cursor: &Cursor, key: &[Value<'_>], n
     let (table, layout) = (&cursor.table, &cursor.table.layout);
     let (values, to) = (layout.values(new, 0), layout.primary_values(new, 0));
     let stays = layout.is_same_primary(key, &to)?;
-    let tx = session.tx_mut()?;
+    let tx = session.tx_to_write(table.number(), table.acts_on_others())?;
     let is_unread = if stays { tx.put_row(&table.table, &values) } else { Ok(false) };
     let outcome = is_unread.and_then(|is_unread| match (is_unread, stays) {
         (true, _) => Ok(Some(2)),
@@ -96,7 +97,7 @@ pub fn apply_update(session: &mut Session, cursor: &Cursor, key: &[Value<'_>], n
 /// The same of a row that goes.
 pub fn apply_delete(session: &mut Session, cursor: &Cursor, key: &[Value<'_>]) -> Result<Done> {
     let table = &cursor.table;
-    let tx = session.tx_mut()?;
+    let tx = session.tx_to_write(table.number(), table.acts_on_others())?;
     let outcome = tx.remove_row(&table.table, key).and_then(|is_unread| match is_unread {
         true => Ok(Some(2)),
         false => tx.delete_row(&table.table, key).map(|there| there.then_some(1)),
