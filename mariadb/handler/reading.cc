@@ -104,7 +104,7 @@ bool ha_trefoil::reads_all() const
   if (lex->sql_command == SQLCOM_UPDATE || lex->sql_command == SQLCOM_DELETE)
     return true;
   const TABLE_LIST *last= lex->query_tables;
-  /* In front of the table that is copied stands the one that it is copied to. */
+  /* What a statement copies from stands behind what it copies to. */
   bool copies= lex->sql_command == SQLCOM_INSERT_SELECT || lex->sql_command == SQLCOM_REPLACE_SELECT ||
                (lex->sql_command == SQLCOM_CREATE_TABLE && last && last == lex->create_last_non_select_table);
   if (copies && last)

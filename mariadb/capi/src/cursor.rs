@@ -289,6 +289,8 @@ impl Scan {
             self.batch.clear();
             self.given = 0;
             self.is_last = false;
+            // Of a table that is written to between its rows few are read for nothing.
+            self.rows_next = BATCH_ROWS_FIRST;
         }
         if turns {
             // The bound that moved is where the other direction starts.
@@ -296,7 +298,6 @@ impl Scan {
             let start = std::mem::replace(behind, Bound::Unbounded);
             (self.low, self.high) = if self.is_forward { (Bound::Unbounded, start) } else { (start, Bound::Unbounded) };
             self.is_forward = !self.is_forward;
-            self.rows_next = BATCH_ROWS_FIRST;
         }
         if widens {
             *(if self.is_forward { &mut self.high } else { &mut self.low }) = Bound::Unbounded;
