@@ -23,11 +23,16 @@
 //! | [`mod@endure`] | `lab endure`: proofs of half an hour |
 //! | [`doctor`] | `lab doctor` |
 //! | [`fetch`] | `lab fetch` |
+//! | [`out`] | stdout |
 //! | [`outcome`] | exit codes |
 
 #![forbid(unsafe_code)]
 // A program of its own beside the engine: real clocks, threads and files.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]
+
+// Its `print!` is that of all modules below.
+#[macro_use]
+mod out;
 
 mod across;
 mod affinity;

@@ -11,7 +11,10 @@ use crate::run::plan::{CODES, keys, options};
 
 /// `lab completions`.
 pub fn completions(shell: clap_complete::Shell) -> Result<(), Failure> {
-    clap_complete::generate(shell, &mut Arguments::command(), "lab", &mut std::io::stdout());
+    // The generator panics where it cannot write.
+    let mut out = Vec::new();
+    clap_complete::generate(shell, &mut Arguments::command(), "lab", &mut out);
+    print!("{}", String::from_utf8_lossy(&out));
     Ok(())
 }
 

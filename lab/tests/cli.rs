@@ -198,6 +198,26 @@ fn what_cannot_be_written_is_code_1_and_an_old_run_is_not_overwritten() {
 }
 
 #[test]
+fn a_reader_that_has_read_enough_ends_nothing_and_a_full_disk_behind_stdout_is_one_line() {
+    let dir = tempfile::tempdir().unwrap();
+    for command in [&["man"][..], &["reference"], &["completions", "bash"], &["list", "--targets"]] {
+        let of = |out: Stdio| {
+            let mut lab = Command::new(env!("CARGO_BIN_EXE_lab"));
+            lab.args(command).current_dir(dir.path()).stdout(out).stderr(Stdio::piped()).output().unwrap()
+        };
+        // Nobody reads.
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let enough = of(writer.into());
+        assert!(enough.status.success() && enough.stderr.is_empty(), "{command:?}: {}", text(&enough.stderr));
+        let full = of(std::fs::File::options().write(true).open("/dev/full").unwrap().into());
+        let told = text(&full.stderr);
+        assert_eq!((full.status.code(), told.lines().count()), (Some(1), 1), "{command:?}: {told}");
+        assert!(told.starts_with("lab: cannot write to stdout: No space left"), "{told}");
+    }
+}
+
+#[test]
 fn ctrl_c_keeps_partial_results_and_the_run_can_be_resumed() {
     let dir = tempfile::tempdir().unwrap();
     let arguments = [

@@ -295,10 +295,20 @@ fn on_servers(number: usize, engines: [&str; 2], rows: &[&str]) {
         return;
     }
     let rows: Vec<&str> = rows.iter().copied().chain(engines).collect();
+    plugin_is_built();
     let (said, took) = at_scale(number, "servers", &rows, Some(engines));
     assert!(!said.contains("not to be had"), "{said}");
     let _ = writeln!(std::io::stderr(), "seed-{number:03} on two engines of a server: {:.0} s", took.as_secs_f64());
     assert!(took < Duration::from_secs(60), "{took:?}");
+}
+
+/// What a compiler takes is no plan's time: those that want the engine in a server would wait for it.
+fn plugin_is_built() {
+    static BUILT: std::sync::Once = std::sync::Once::new();
+    BUILT.call_once(|| {
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../mariadb/mariadb.sh");
+        assert!(Command::new(script).arg("build").status().unwrap().success(), "mariadb/mariadb.sh build failed");
+    });
 }
 
 /// At `mini`, which is for a machine that has everything: `rows` are those of the pinned packages; of `others`, each a version and its

@@ -456,6 +456,15 @@ fn the_workloads_on_mysql() {
     tpcc_on(&[target], "2");
 }
 
+/// The oldest there is: it knows no parts of a second, and tells the length of its history in a report alone. It is fetched: with
+/// TREFOIL_VERSIONS only.
+#[test]
+fn tpcc_on_an_old_server() {
+    if is_wanted("TREFOIL_VERSIONS") {
+        tpcc_on(&["server:mysql?version=5.5&engine=innodb"], "2");
+    }
+}
+
 #[test]
 fn a_server_ends_with_the_lab_that_started_it() {
     if !servers_are_wanted() {

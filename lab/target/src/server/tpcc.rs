@@ -1,7 +1,7 @@
 //! The tables of TPC-C on a server. A row is locked and read in one statement and changed in a second one, of those columns
 //! that have changed; deadlocks and lock waits are told, never tried again here.
 //!
-//! Amounts of money are whole hundredths (BIGINT), as on every target; times have six digits; texts are compared by their
+//! Amounts of money are whole hundredths (BIGINT), as on every target; times have six digits where the server has them; texts are compared by their
 //! bytes.
 
 use super::ServerTarget;
@@ -37,9 +37,19 @@ fn names(definition: &Definition, columns: &[usize]) -> String {
     columns.iter().map(|column| definition.columns[*column].0).collect::<Vec<_>>().join(", ")
 }
 
-fn kind_of(table: Table, column: usize, dialect: Dialect) -> String {
+/// The type of a time. MySQL before 5.6.4 knows no parts of a second, and drops them where it is told some: nothing reads them.
+fn time_of(dialect: Dialect, version: &str) -> &'static str {
+    let mut numbers = version.split(|letter: char| !letter.is_ascii_digit()).map_while(|part| part.parse::<u32>().ok());
+    let mut next = || numbers.next().unwrap_or(0);
+    match dialect {
+        Dialect::Postgres => "TIMESTAMP(6)",
+        Dialect::MySql if !version.contains("MariaDB") && (next(), next(), next()) < (5, 6, 4) => "DATETIME",
+        Dialect::MySql => "DATETIME(6)",
+    }
+}
+
+fn kind_of(table: Table, column: usize, dialect: Dialect, time: &str) -> String {
     let bytes = if table == Table::Customer && column == customer::DATA { LONG_TEXT_BYTES } else { TEXT_BYTES };
-    let time = if dialect == Dialect::MySql { "DATETIME(6)" } else { "TIMESTAMP(6)" };
     let order = if dialect == Dialect::MySql { "COLLATE latin1_bin" } else { "COLLATE \"C\"" };
     match table.definition().columns[column].1 {
         Kind::Int => "INT NOT NULL".into(),
@@ -52,9 +62,9 @@ fn kind_of(table: Table, column: usize, dialect: Dialect) -> String {
 }
 
 /// Creates a table, and on PostgreSQL by a statement of its own its index.
-fn create(table: Table, dialect: Dialect, options: &str) -> (String, Option<String>) {
-    let definition = table.definition();
-    let column = |number: usize| format!("{} {}", definition.columns[number].0, kind_of(table, number, dialect));
+fn create(table: Table, (dialect, version): (Dialect, &str), options: &str) -> (String, Option<String>) {
+    let (definition, time) = (table.definition(), time_of(dialect, version));
+    let column = |number: usize| format!("{} {}", definition.columns[number].0, kind_of(table, number, dialect, time));
     let mut parts: Vec<String> = (0..definition.columns.len()).map(column).collect();
     parts.push(format!("PRIMARY KEY ({})", names(definition, &(0..definition.key).collect::<Vec<_>>())));
     let (name, by) = (definition.name, index_name(definition));
@@ -71,7 +81,8 @@ fn create(table: Table, dialect: Dialect, options: &str) -> (String, Option<Stri
 impl Tables for TpccTables<'_> {
     fn create(&self) -> Result<()> {
         for table in Table::ALL {
-            let (first, second) = create(*table, self.target.dialect(), &self.target.table_options);
+            let of = (self.target.dialect(), self.target.description.version.as_str());
+            let (first, second) = create(*table, of, &self.target.table_options);
             self.target.create(table.definition().name, &first)?;
             second.iter().try_for_each(|sql| self.target.own()?.say(sql))?;
         }
@@ -418,13 +429,27 @@ mod tests {
     }
 
     #[test]
+    fn times_have_what_the_version_knows() {
+        for (version, kind) in [
+            ("5.5.9", "DATETIME"),
+            ("5.6.3-m6", "DATETIME"),
+            ("5.6.4", "DATETIME(6)"),
+            ("9.7.4-2", "DATETIME(6)"),
+            ("5.5.68-MariaDB", "DATETIME(6)"),
+            ("10.2.11-MariaDB", "DATETIME(6)"),
+        ] {
+            assert_eq!(time_of(Dialect::MySql, version), kind, "{version}");
+        }
+    }
+
+    #[test]
     fn tables_are_made_in_both_languages() {
-        let (sql, second) = create(Table::Orders, Dialect::MySql, "ENGINE=innodb");
+        let (sql, second) = create(Table::Orders, (Dialect::MySql, "9.7.4"), "ENGINE=innodb");
         assert!(
             sql.contains("o_carrier_id INT NULL") && sql.contains("INDEX orders_by (o_w_id, o_d_id, o_c_id, o_id)")
         );
         assert!(sql.contains("o_entry_d DATETIME(6) NOT NULL") && sql.ends_with("ENGINE=innodb") && second.is_none());
-        let (sql, second) = create(Table::Customer, Dialect::Postgres, "");
+        let (sql, second) = create(Table::Customer, (Dialect::Postgres, "15.18"), "");
         assert!(sql.contains("c_data VARCHAR(500) COLLATE \"C\" NOT NULL"), "{sql}");
         assert_eq!(second.unwrap(), "CREATE INDEX customer_by ON customer (c_w_id, c_d_id, c_last, c_first)");
     }
