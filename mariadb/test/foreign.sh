@@ -84,12 +84,13 @@ check_parent_being_changed() {
     id=$(until_waiting 'INSERT INTO c VALUES (3%')
     value "KILL QUERY $id"
     expect_error "$(until_done c)" 1317
+    # A transaction of its own: if it comes in while the gate is open, the change does not wait for more of it.
+    say_to c 'ROLLBACK;'
     send c 'INSERT INTO c VALUES (4, 2);'
     until_waiting 'INSERT INTO c VALUES (4%' > "$WORK/change"
     say_to b 'COMMIT;'
     expect "$(until_done a)" ''
     expect "$(until_done c)" ''
-    expect "$(say_to c 'COMMIT;')" ''
     expect "$(value 'SELECT GROUP_CONCAT(id ORDER BY id) FROM s.c')" 1,4
 }
 
