@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use base::{CommitTs, GcView, Lsn};
 use index::{BatchBuilder, Direction, EntryBatch, Expiry, Index, IndexEnv, Op, ReadAt, Reservation, Upkeep};
-use support::{ALL, Durable, env, flush, key, keys, put};
+use support::{ALL, Durable, checkpoint, env, env_of, flush, key, keys, put};
 use trefoil_lsm::Lsm;
 use vfs::sim::{Config, Simulation};
 
@@ -121,6 +121,25 @@ fn what_has_expired_is_found_by_nobody_and_what_it_hid_neither() {
     }
 }
 
+/// What has expired beside what has not, in a block that has to be read. Guard: the second look of `get_many`, with the disk, begins at the cut too.
+#[test]
+fn what_has_expired_on_disk_is_not_found() {
+    let dir = tempfile::tempdir().unwrap();
+    let (env, expiry) = expiring(dir.path());
+    let index = Lsm::open(env.clone(), None).unwrap();
+    put(&index, 16, (0..40).step_by(2), |_| b"old".to_vec());
+    put(&index, 900, (1..40).step_by(2), |_| b"alive".to_vec());
+    flush(&index);
+    let (state, saved) = checkpoint(&env, &index);
+    drop((index, env));
+    let env = IndexEnv { expiry: Some(expiry.clone()), ..env_of(dir.path(), 1024, 64 << 20, Some(&saved)) };
+    let index = Lsm::open(env, Some(&state)).unwrap();
+    expire(&expiry, 64, 1000);
+    let loads = index.stats().loads;
+    assert!((0..40).all(|n| get(&index, ReadAt::Newest, n).is_some() == (n % 2 == 1)));
+    assert!(index.stats().loads > loads, "it was read");
+}
+
 /// Guards: `let_expired_go` and `is_memtable_expired` in `maintain`; the view in `cut_of_all` (an open snapshot).
 #[test]
 fn runs_of_which_all_has_expired_go_unread_once_nobody_sees_them() {
@@ -150,6 +169,28 @@ fn runs_of_which_all_has_expired_go_unread_once_nobody_sees_them() {
     assert_eq!((stats.expired_dropped, stats.expired_runs), (12_050, full.levels.iter().map(|level| level.runs).sum()));
     assert_eq!((merged(&index), stats.loads), (merged_before, loads), "nothing was written, nothing read");
     assert_eq!(index.estimate(ALL).unwrap(), 0);
+}
+
+/// What has expired for the newest is there for a snapshot of before, also in what a flush and a merge write beside it. Guard: a pass drops what has expired for all
+/// of its view (`collection` in `jobs.rs`), not for who reads the newest.
+#[test]
+fn a_merge_keeps_what_has_not_expired_for_an_open_snapshot() {
+    let dir = tempfile::tempdir().unwrap();
+    let (env, expiry) = expiring(dir.path());
+    let index = Lsm::open(env, None).unwrap();
+    // Those of later lie between them.
+    let old: Vec<u32> = (0..40).chain([5000]).collect();
+    put(&index, 16, old.iter().copied(), |_| b"old".to_vec());
+    flush(&index);
+    expire(&expiry, 64, 160);
+    for round in 0..20 {
+        put(&index, 176 + round, 40..1000, |n| vec![n as u8; 100]);
+        flush(&index);
+        settle(&index, &upkeep(400, &[150]));
+    }
+    assert!(index.stats().levels.iter().any(|level| level.merged_bytes > 0), "{}", index.draw());
+    assert_eq!(both_ways(&index, snapshot(150)), old);
+    assert_eq!(keys(&index, ReadAt::Newest, Direction::Forward).len(), 960);
 }
 
 /// A run of which half has expired is written anew, though nobody reads and nothing is deleted, and all that has expired is out of it. Guards: `expire`
