@@ -180,6 +180,7 @@ impl Expiry {
         let _one = self.changing.lock();
         let mut next = Moments::clone(self.moments.load(&epoch::pin()));
         change(&mut next);
+        vfs::thread::point("expiry.changed");
         self.moments.replace(Arc::new(next));
     }
 

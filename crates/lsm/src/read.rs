@@ -55,6 +55,7 @@ impl Core {
         keys: &[&[u8]],
         found: &mut dyn FnMut(usize, CommitTs, &[u8]),
     ) -> Result<()> {
+        vfs::thread::point("lsm.reading");
         let sources = self.sources();
         vfs::thread::point("lsm.read_listed");
         // Behind the list: who reads the newest is in no view. Asked for before, the cut may be an old one, by which a put is alive whose delete has expired,

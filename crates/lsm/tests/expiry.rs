@@ -285,25 +285,79 @@ fn a15_a_fresh_put_may_stand_on_what_has_expired() {
 /// full. Guard: the cut is asked for behind the list in `get_many`.
 #[test]
 fn a_reader_with_an_old_cut_has_an_old_list() {
+    for point in ["lsm.reading", "lsm.read_listed"] {
+        Simulation::new(1, Config::default()).run(move |sim| {
+            let dir = tempfile::tempdir().unwrap();
+            let (env, expiry) = expiring(dir.path());
+            let index = Lsm::open(env, None).unwrap();
+            put(&index, 16, 0..40, |_| b"hidden".to_vec());
+            put(&index, 900, 100..140, |_| b"alive".to_vec());
+            flush(&index);
+            apply(&index, 32, 7, |builder, key| builder.push(key, Op::Delete));
+            flush(&index);
+            let gate = sim.hold(point);
+            let reader = {
+                let index = index.clone();
+                vfs::thread::spawn("reader", move || get(&index, ReadAt::Newest, 7)).unwrap()
+            };
+            gate.wait_reached();
+            expire(&expiry, 64, 1000);
+            settle(&index, &upkeep(1100, &[]));
+            assert!(!index.draw().contains("deleted 1"), "the delete is gone: {}", index.draw());
+            gate.open();
+            assert_eq!(reader.join().unwrap(), None);
+        });
+    }
+}
+
+/// Who forgets cuts beside a tick, and the tick, both have done it in the end. Guard: `changing`.
+#[test]
+fn a_tick_beside_who_forgets_cuts_is_kept() {
     Simulation::new(1, Config::default()).run(|sim| {
-        let dir = tempfile::tempdir().unwrap();
-        let (env, expiry) = expiring(dir.path());
-        let index = Lsm::open(env, None).unwrap();
-        put(&index, 16, 0..40, |_| b"hidden".to_vec());
-        put(&index, 900, 100..140, |_| b"alive".to_vec());
-        flush(&index);
-        apply(&index, 32, 7, |builder, key| builder.push(key, Op::Delete));
-        flush(&index);
-        let gate = sim.hold("lsm.read_listed");
-        let reader = {
-            let index = index.clone();
-            vfs::thread::spawn("reader", move || get(&index, ReadAt::Newest, 7)).unwrap()
-        };
+        let expiry = Expiry::new(TTL);
+        expire(&expiry, 64, 160);
+        assert_eq!(expiry.least(), CommitTs(0));
+        let later = expiry.last_ms() / 1000 + 10;
+        let gate = sim.hold("expiry.changed");
+        let (first, second) = (expiry.clone(), expiry.clone());
+        let forgets = move || first.trim(&GcView::new(CommitTs(200), Vec::new()));
+        let forgetful = vfs::thread::spawn("forgetful", forgets).unwrap();
         gate.wait_reached();
-        expire(&expiry, 64, 1000);
-        settle(&index, &upkeep(1100, &[]));
-        assert!(!index.draw().contains("deleted 1"), "the delete is gone: {}", index.draw());
+        let ticker = vfs::thread::spawn("ticker", move || tick(&second, 320, later)).unwrap();
+        vfs::thread::sleep(std::time::Duration::from_millis(10));
         gate.open();
-        assert_eq!(reader.join().unwrap(), None);
+        forgetful.join().unwrap();
+        ticker.join().unwrap();
+        assert_eq!((expiry.last_ms(), expiry.least()), (later * 1000, CommitTs(64)));
     });
+}
+
+/// A run of which all has expired is not read, and an estimate counts what is alive. Guards: the filter of runs in `StrandSource::new`; the share of what has expired
+/// in `estimate`.
+#[test]
+fn what_has_expired_is_neither_read_nor_counted() {
+    let dir = tempfile::tempdir().unwrap();
+    let (env, expiry) = expiring(dir.path());
+    let index = Lsm::open(env.clone(), None).unwrap();
+    put(&index, 16, 0..2000, |n| vec![n as u8; 40]);
+    flush(&index);
+    put(&index, 48, 2000..4000, |n| vec![n as u8; 40]);
+    put(&index, 80, 4000..4500, |n| vec![n as u8; 40]);
+    flush(&index);
+    support::evict(&env);
+    assert_eq!(keys(&index, ReadAt::Newest, Direction::Forward).len(), 4500);
+    assert!(index.stats().loads > 0);
+    assert!(index.estimate(ALL).unwrap() > 4000);
+    expire(&expiry, 64, 160);
+    // Nobody has forgotten the cut of before: no estimate leaves out whole runs.
+    assert!(index.estimate(ALL).unwrap() < 2000, "{}", index.estimate(ALL).unwrap());
+    support::evict(&env);
+    let loads = index.stats().loads;
+    let (low, high) = (key(0), key(1999));
+    let mut cursor = index.cursor(ReadAt::Newest, (Bound::Included(&low), Bound::Included(&high)), Direction::Forward);
+    let mut out = EntryBatch::new();
+    while cursor.fill(&mut out, 50).unwrap() {
+        assert!(out.is_empty());
+    }
+    assert_eq!(index.stats().loads, loads, "what has expired is not read");
 }
