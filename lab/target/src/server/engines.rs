@@ -24,6 +24,8 @@ const REST: Duration = Duration::from_millis(600);
 const REST_CPU_SECS: f64 = 0.03;
 /// Versions that are not reclaimed, of a history that is empty but for InnoDB's own.
 const HISTORY_AT_REST: u64 = 50;
+/// After how many rounds of purge history is cut off; versions of today's MariaDB have no such setting.
+const TRUNCATE_FREQUENCY: &str = "innodb_purge_rseg_truncate_frequency";
 
 impl Engine {
     /// How the names of its variables and counters begin.
@@ -145,17 +147,37 @@ impl Engine {
         Sizes { data_bytes, total_bytes: of(data), classes: Default::default() }
     }
 
+    /// The settings that [`Engine::calm`] changes, as they are now: somebody's own file may have them. A limit comes before what
+    /// the server keeps below it.
+    fn changed_to_be_calm(&self, client: &mut Client) -> Result<Vec<(String, String)>> {
+        let mut all = Vec::new();
+        if *self == Engine::InnoDb {
+            for name in ["innodb_max_dirty_pages_pct", "innodb_max_dirty_pages_pct_lwm", TRUNCATE_FREQUENCY] {
+                client.ask(&format!("SHOW GLOBAL VARIABLES LIKE '{name}'"), &mut |row| {
+                    all.push((row.string(0), row.string(1)));
+                    Ok(())
+                })?;
+            }
+        }
+        Ok(all)
+    }
+
     /// Asks the engine to do what it put off.
-    pub fn calm(&self, client: &mut Client) -> Result<()> {
+    fn calm(&self, client: &mut Client, before: &[(String, String)]) -> Result<()> {
         match self {
-            Engine::InnoDb => client.say("SET GLOBAL innodb_max_dirty_pages_pct = 0"),
+            Engine::InnoDb => {
+                client.say("SET GLOBAL innodb_max_dirty_pages_pct = 0")?;
+                // Purged history counts until it is cut off, which MySQL at rest does after minutes.
+                let truncates = before.iter().any(|(name, _)| name == TRUNCATE_FREQUENCY);
+                if truncates { client.say(&format!("SET GLOBAL {TRUNCATE_FREQUENCY} = 1")) } else { Ok(()) }
+            }
             Engine::RocksDb => client.say("SET GLOBAL rocksdb_force_flush_memtable_and_lzero_now = 1"),
             Engine::Trefoil | Engine::Postgres | Engine::Other(_) => client.say("FLUSH LOGS"),
         }
     }
 
     /// Whether anything is left of that.
-    pub fn is_calm(&self, client: &mut Client) -> Result<bool> {
+    fn is_calm(&self, client: &mut Client) -> Result<bool> {
         match self {
             Engine::InnoDb => Ok(status(client, "Innodb_buffer_pool_pages_dirty")? == 0
                 && admin::history(client)?.is_none_or(|length| length <= HISTORY_AT_REST)),
@@ -165,14 +187,6 @@ impl Engine {
                 Ok(client.value(pending)?.is_none_or(|sum| sum.trim_end_matches(['.', '0']).is_empty()))
             }
             Engine::Trefoil | Engine::Postgres | Engine::Other(_) => Ok(true),
-        }
-    }
-
-    /// Takes back what [`Engine::calm`] has set.
-    pub fn go_on(&self, client: &mut Client) -> Result<()> {
-        match self {
-            Engine::InnoDb => client.say("SET GLOBAL innodb_max_dirty_pages_pct = DEFAULT"),
-            _ => Ok(()),
         }
     }
 }
@@ -211,16 +225,32 @@ fn status(client: &mut Client, name: &str) -> Result<u64> {
     Ok(value)
 }
 
-/// Brings the engine to rest: nothing is left to do, and its process, if it can be seen, has nothing to do.
+/// Brings the engine to rest: nothing is left to do, and its process, if it can be seen, has nothing to do. Settings are as
+/// before at the end, however that came.
 pub fn settle(engine: &Engine, client: &mut Client, runs: Runs, limit: Duration) -> Result<()> {
-    let began = Instant::now();
-    let is_over = || began.elapsed() >= limit;
-    engine.calm(client)?;
-    while !engine.is_calm(client)? && !is_over() {
-        std::thread::sleep(Duration::from_millis(100));
-    }
-    rest(runs, limit.saturating_sub(began.elapsed()));
-    engine.go_on(client)
+    with_settings_back(engine, client, |client, before| {
+        let began = Instant::now();
+        engine.calm(client, before)?;
+        while !engine.is_calm(client)? && began.elapsed() < limit {
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        rest(runs, limit.saturating_sub(began.elapsed()));
+        Ok(())
+    })
+}
+
+/// Does `work`, which may change settings and may fail, and sets them as they were.
+fn with_settings_back(
+    engine: &Engine,
+    client: &mut Client,
+    work: impl FnOnce(&mut Client, &[(String, String)]) -> Result<()>,
+) -> Result<()> {
+    let before = engine.changed_to_be_calm(client)?;
+    let done = work(client, &before);
+    let back = before.iter().map(|(name, value)| client.say(&format!("SET GLOBAL {name} = {value}")));
+    // Each of them, also behind one that failed.
+    let back = back.fold(Ok(()), |all: Result<()>, one| all.and(one));
+    done.and(back)
 }
 
 /// Waits until the server's processes, if they can be seen, have nothing to do.
@@ -256,4 +286,69 @@ pub fn check_engine(engine: &Engine, client: &mut Client) -> Result<()> {
         "the server has no engine `{engine}`; it has {}; {remedy}",
         there.join(", ").to_lowercase()
     )))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::parameters::Parameters;
+    use super::*;
+    use crate::{DiskLimits, Price, TargetSpec};
+
+    /// Within seconds what is purged is off the list, too, and settings are as the option file has them.
+    fn comes_to_rest(product: &str) {
+        let dir = tempfile::tempdir().unwrap();
+        let cnf = dir.path().join("cnf");
+        std::fs::write(&cnf, "[mysqld]\ninnodb_max_dirty_pages_pct=50\ninnodb_max_dirty_pages_pct_lwm=20\n").unwrap();
+        let spec = TargetSpec::parse(&format!("server:{product}engine=innodb&cnf={}", cnf.display())).unwrap();
+        let setup = Setup {
+            dir: dir.path().into(),
+            durability: Durability::Write,
+            budget_bytes: Some(32 << 20),
+            io: None,
+            compression: None,
+            disk: DiskLimits::default(),
+            seed: 1,
+            price: Price::Int,
+        };
+        let (mut private, _, mut client) = admin::start(&Parameters::parse(spec).unwrap(), &setup).unwrap();
+        client.say("CREATE TABLE t (a INT PRIMARY KEY, b INT NOT NULL) ENGINE=InnoDB").unwrap();
+        (0..100).for_each(|number| client.say(&format!("INSERT INTO t VALUES ({number}, 0)")).unwrap());
+        (0..100).for_each(|number| client.say(&format!("UPDATE t SET b = 1 WHERE a = {number}")).unwrap());
+        let set = |client: &mut Client| {
+            let names = ["innodb_max_dirty_pages_pct", "innodb_max_dirty_pages_pct_lwm", TRUNCATE_FREQUENCY];
+            let all = admin::variables(client).unwrap();
+            names.map(|name| all.get(name).and_then(|value| value.parse::<f64>().ok()))
+        };
+        let before = set(&mut client);
+        assert_eq!(before[..2], [Some(50.0), Some(20.0)]);
+        let began = Instant::now();
+        settle(&Engine::InnoDb, &mut client, Runs::Beside(private.process()), Duration::from_secs(300)).unwrap();
+        assert!(began.elapsed() < Duration::from_secs(60), "{product} {:?}", began.elapsed());
+        assert!(admin::history(&mut client).unwrap().unwrap() <= HISTORY_AT_REST);
+        assert_eq!(set(&mut client), before, "{product}");
+        settle(&Engine::InnoDb, &mut client, Runs::Beside(private.process()), Duration::ZERO).unwrap();
+        assert_eq!(set(&mut client), before, "{product} out of time");
+        let fails = with_settings_back(&Engine::InnoDb, &mut client, |client, before| {
+            Engine::InnoDb.calm(client, before)?;
+            client.say("SELECT nothing")
+        });
+        assert!(fails.unwrap_err().to_string().contains("nothing"));
+        assert_eq!(set(&mut client), before, "{product} after a failure");
+        drop(client);
+        private.stop().unwrap();
+    }
+
+    #[test]
+    fn mariadb_comes_to_rest() {
+        if std::env::var_os("TREFOIL_SERVERS").is_some() {
+            comes_to_rest("mariadb?");
+        }
+    }
+
+    #[test]
+    fn mysql_comes_to_rest() {
+        if std::env::var_os("TREFOIL_MYSQL").is_some() {
+            comes_to_rest("mysql?version=9.7&");
+        }
+    }
 }
