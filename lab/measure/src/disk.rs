@@ -76,6 +76,51 @@ pub struct Disk {
     pub writes: u64,
     /// Bytes written.
     pub write_bytes: u64,
+    /// Merges and times.
+    #[serde(default)]
+    pub queue: DiskQueue,
+}
+
+/// What a device's line has beside numbers of requests and bytes: what became of requests on their way.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DiskQueue {
+    /// Reads that were merged with others before the device got them.
+    pub read_merges: u64,
+    /// Writes that were merged.
+    pub write_merges: u64,
+    /// Milliseconds that reads took, waiting included, all of them added.
+    pub read_ms: u64,
+    /// The same of writes.
+    pub write_ms: u64,
+    /// Milliseconds with a request under way.
+    pub busy_ms: u64,
+    /// Milliseconds, each times the requests that were under way or waiting in it.
+    pub weighted_ms: u64,
+}
+
+impl DiskQueue {
+    /// What came since `earlier`.
+    #[must_use]
+    pub fn since(&self, earlier: &DiskQueue) -> DiskQueue {
+        self.with(earlier, u64::saturating_sub)
+    }
+
+    /// This and what came in a later span.
+    #[must_use]
+    pub fn plus(&self, more: &DiskQueue) -> DiskQueue {
+        self.with(more, |left, right| left + right)
+    }
+
+    fn with(&self, other: &DiskQueue, of: impl Fn(u64, u64) -> u64) -> DiskQueue {
+        DiskQueue {
+            read_merges: of(self.read_merges, other.read_merges),
+            write_merges: of(self.write_merges, other.write_merges),
+            read_ms: of(self.read_ms, other.read_ms),
+            write_ms: of(self.write_ms, other.write_ms),
+            busy_ms: of(self.busy_ms, other.busy_ms),
+            weighted_ms: of(self.weighted_ms, other.weighted_ms),
+        }
+    }
 }
 
 impl Disk {
@@ -88,7 +133,7 @@ impl Disk {
     fn parse(diskstats: &str, device: &str) -> Option<Disk> {
         for line in diskstats.lines() {
             let words: Vec<&str> = line.split_whitespace().collect();
-            if words.len() < 10 || format!("{}:{}", words[0], words[1]) != device {
+            if words.len() < 14 || format!("{}:{}", words[0], words[1]) != device {
                 continue;
             }
             let number = |field: usize| words[field].parse::<u64>().ok();
@@ -97,6 +142,14 @@ impl Disk {
                 read_bytes: number(5)? * SECTOR_BYTES,
                 writes: number(7)?,
                 write_bytes: number(9)? * SECTOR_BYTES,
+                queue: DiskQueue {
+                    read_merges: number(4)?,
+                    write_merges: number(8)?,
+                    read_ms: number(6)?,
+                    write_ms: number(10)?,
+                    busy_ms: number(12)?,
+                    weighted_ms: number(13)?,
+                },
             });
         }
         None
@@ -134,10 +187,21 @@ mod tests {
 
     #[test]
     fn sectors_become_bytes() {
-        let text = " 254 0 vda 30099 6703 5262066 13926 6316 11352 1092504 3418 0 5684\n 7 0 loop0 0 0 0 0 0 0 0 0\n";
+        let text = " 254 0 vda 30099 6703 5262066 13926 6316 11352 1092504 3418 0 5684 \
+            17344\n 7 0 loop0 0 0 0 0 0 0 0 0 0 0 0\n";
         let disk = Disk::parse(text, "254:0").unwrap();
         assert_eq!((disk.reads, disk.writes), (30_099, 6_316));
         assert_eq!((disk.read_bytes, disk.write_bytes), (5_262_066 * 512, 1_092_504 * 512));
+        let queue = DiskQueue {
+            read_merges: 6_703,
+            write_merges: 11_352,
+            read_ms: 13_926,
+            write_ms: 3_418,
+            busy_ms: 5_684,
+            weighted_ms: 17_344,
+        };
+        assert_eq!(disk.queue, queue);
+        assert_eq!(queue.plus(&queue).since(&queue), queue);
         assert_eq!(Disk::parse(text, "0:27"), None);
     }
 }

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::clock::{Clock, seconds};
-use crate::disk::Disk;
+use crate::disk::{Disk, DiskQueue};
 use crate::procfs::{Host, Process, Runs, switches_by_thread};
 
 /// The counters at one moment.
@@ -65,6 +65,7 @@ impl Snapshot {
             disk_writes: disk.map(|(now, then)| now.writes.saturating_sub(then.writes)),
             disk_read_bytes: disk.map(|(now, then)| now.read_bytes.saturating_sub(then.read_bytes)),
             disk_write_bytes: disk.map(|(now, then)| now.write_bytes.saturating_sub(then.write_bytes)),
+            disk_queue: disk.map(|(now, then)| now.queue.since(&then.queue)),
         }
     }
 }
@@ -105,6 +106,9 @@ pub struct Difference {
     pub disk_read_bytes: Option<u64>,
     /// Bytes written to the device.
     pub disk_write_bytes: Option<u64>,
+    /// Merges and times of the device.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disk_queue: Option<DiskQueue>,
 }
 
 impl Difference {
@@ -129,6 +133,7 @@ impl Difference {
             disk_writes: add(self.disk_writes, more.disk_writes),
             disk_read_bytes: add(self.disk_read_bytes, more.disk_read_bytes),
             disk_write_bytes: add(self.disk_write_bytes, more.disk_write_bytes),
+            disk_queue: self.disk_queue.zip(more.disk_queue).map(|(left, right)| left.plus(&right)),
         }
     }
 }
@@ -145,7 +150,9 @@ mod tests {
             context_switches: 100 * scale,
             ..Host::default()
         };
-        let disk = Disk { reads: scale, read_bytes: 4_096 * scale, writes: 2 * scale, write_bytes: 8_192 * scale };
+        let queue = DiskQueue { read_ms: 10 * scale, busy_ms: 5 * scale, ..DiskQueue::default() };
+        let (read_bytes, write_bytes) = (4_096 * scale, 8_192 * scale);
+        let disk = Disk { reads: scale, read_bytes, writes: 2 * scale, write_bytes, queue };
         let process = Process { user_secs: scale as f64, write_bytes: Some(10 * scale), ..Process::default() };
         Snapshot {
             at_ns: secs * crate::clock::SECOND_NS,
@@ -171,5 +178,6 @@ mod tests {
         assert_eq!((both.secs, both.disk_reads), (4.0, Some(4)));
         assert!((both.host_cpu_pct.unwrap() - 37.5).abs() < 1e-9);
         assert_eq!(both.driver_cpu_secs, Some(8.0));
+        assert_eq!(both.disk_queue, Some(DiskQueue { read_ms: 40, busy_ms: 20, ..DiskQueue::default() }));
     }
 }

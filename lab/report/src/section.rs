@@ -7,6 +7,7 @@ use lab_measure::histogram::{CLASS_NAMES, Classes};
 use crate::chart::{self, Fold, SHARES, Trace};
 use crate::clients;
 use crate::colour;
+use crate::device;
 use crate::html::{Table, anchor, coloured, escaped, rate, short, size, time_us};
 use crate::levels;
 use crate::lines::{Entry, Lines};
@@ -52,6 +53,7 @@ pub fn section(lines: &Lines<'_>, step: &str) -> String {
     out.push_str(&levels::part(lines, step));
     out.push_str(&steadiness(lines, step));
     out.push_str(&columns(lines, step));
+    out.push_str(&device::part(lines, step));
     out.push_str(&notes(lines, step));
     out
 }
