@@ -27,6 +27,14 @@ use crate::tree::Core;
 /// Children of one group that are looked at.
 const LOOKS: usize = 16;
 
+/// Counts before those that a drain has come in between of are good enough.
+const TRIES: usize = 2;
+
+fn live(leaves: &Counted, (puts, deletes): (u64, u64)) -> u64 {
+    let live = (leaves.live.round() as u64 + puts).saturating_sub(deletes);
+    live.max(u64::from(leaves.any || puts + deletes > 0))
+}
+
 /// What was counted.
 #[derive(Debug, Default)]
 struct Counted {
@@ -48,16 +56,29 @@ impl Core {
         if range.is_empty() {
             return Ok(0);
         }
-        // Before the leaves: what is drained meanwhile is counted twice, rather than not at all.
+        let mut left = self.left_of_runs(range)?;
+        for _ in 0..TRIES {
+            let leaves = self.count_leaves(range)?;
+            // What is drained meanwhile is counted twice.
+            let (before, now) = (left, self.left_of_runs(range)?);
+            left = now;
+            if before == now {
+                return Ok(live(&leaves, before));
+            }
+        }
+        // Rather twice than not at all: the runs before the leaves.
+        Ok(live(&self.count_leaves(range)?, left))
+    }
+
+    /// Step 1: puts and deletes of undrained runs.
+    fn left_of_runs(&self, range: &KeyRange) -> Result<(u64, u64)> {
         let (mut puts, mut deletes) = (0, 0);
         for run in self.runs.seen_at(ReadAt::Newest) {
             let left = run.left_in(range)?;
             puts += left.puts;
             deletes += left.deletes;
         }
-        let leaves = self.count_leaves(range)?;
-        let live = (leaves.live.round() as u64 + puts).saturating_sub(deletes);
-        Ok(live.max(u64::from(leaves.any || puts + deletes > 0)))
+        Ok((puts, deletes))
     }
 
     /// Steps 2 to 4.
