@@ -5,14 +5,19 @@
 //! on; the call more costs less than a third of a wake-up.
 
 use std::io::{self, Read, Write};
-use std::net::TcpStream;
+use std::net::{TcpStream, ToSocketAddrs};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::retry_on_intr;
 
 use super::tls::{self, Secured, Tls};
+
+/// How long whoever is asked over the network may take to answer, until it has let in: another service than a database may listen
+/// there and say nothing. A statement may take as long as it takes.
+const ENTRY_LIMIT: Duration = Duration::from_secs(20);
 
 /// A connection.
 pub enum Stream {
@@ -30,11 +35,33 @@ impl Stream {
         UnixStream::connect(path).map(Stream::Unix)
     }
 
-    /// Over the network, not encrypted yet.
+    /// Over the network, not encrypted yet. Until [`Stream::is_let_in`] silence is an error.
     pub fn remote(host: &str, port: u16) -> io::Result<Stream> {
-        let stream = TcpStream::connect((host, port))?;
-        stream.set_nodelay(true)?;
-        Ok(Stream::Tcp(stream))
+        Stream::within(host, port, ENTRY_LIMIT)
+    }
+
+    fn within(host: &str, port: u16, limit: Duration) -> io::Result<Stream> {
+        let mut last = io::Error::new(io::ErrorKind::NotFound, "the host has no address");
+        for address in (host, port).to_socket_addrs()? {
+            match TcpStream::connect_timeout(&address, limit) {
+                Ok(stream) => {
+                    stream.set_nodelay(true)?;
+                    stream.set_read_timeout(Some(limit))?;
+                    return Ok(Stream::Tcp(stream));
+                }
+                Err(error) => last = error,
+            }
+        }
+        Err(last)
+    }
+
+    /// From here on an answer may take as long as it takes.
+    pub fn is_let_in(&self) -> io::Result<()> {
+        match self {
+            Stream::Tcp(stream) => stream.set_read_timeout(None),
+            Stream::Secured(stream) => stream.get_ref().set_read_timeout(None),
+            Stream::Unix(_) => Ok(()),
+        }
     }
 
     /// Encrypted from here on, as both sides have agreed.
@@ -54,13 +81,21 @@ impl Stream {
 impl Read for Stream {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         match self {
-            Stream::Tcp(stream) => stream.read(buffer),
-            Stream::Secured(stream) => stream.read(buffer),
+            Stream::Tcp(stream) => stream.read(buffer).map_err(in_words),
+            Stream::Secured(stream) => stream.read(buffer).map_err(in_words),
             Stream::Unix(stream) => {
                 retry_on_intr(|| poll(&mut [PollFd::new(&*stream, PollFlags::IN)], None))?;
                 stream.read(buffer)
             }
         }
+    }
+}
+
+/// The system's own words for a limit of time are `Resource temporarily unavailable`.
+fn in_words(error: io::Error) -> io::Error {
+    match error.kind() {
+        io::ErrorKind::WouldBlock => io::Error::new(io::ErrorKind::TimedOut, "it says nothing"),
+        _ => error,
     }
 }
 
@@ -91,6 +126,24 @@ mod tests {
         let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
         let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:")).unwrap();
         line.trim().parse().unwrap()
+    }
+
+    /// Somebody who listens and says nothing, for whom a run would wait for ever.
+    #[test]
+    fn a_server_that_says_nothing_is_an_error_until_it_has_let_in() {
+        let listens = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listens.local_addr().unwrap().port();
+        let mut stream = Stream::within("127.0.0.1", port, Duration::from_millis(50)).unwrap();
+        let error = stream.read(&mut [0]).unwrap_err();
+        assert_eq!((error.kind(), error.to_string()), (io::ErrorKind::TimedOut, "it says nothing".to_owned()));
+        let (mut other, _) = listens.accept().unwrap();
+        stream.is_let_in().unwrap();
+        let late = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(200));
+            other.write_all(b"a").unwrap();
+        });
+        assert_eq!(stream.read(&mut [0]).unwrap(), 1);
+        late.join().unwrap();
     }
 
     /// An answer that comes a moment after the question was taken: one sleep for both.

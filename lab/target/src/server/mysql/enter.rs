@@ -84,6 +84,7 @@ pub fn open(address: &Address) -> Result<Wire, Refusal> {
     response.with_mariadb_ext_capabilities(more).serialize(wire.reply());
     wire.send()?;
     prove(&mut wire, plugin, nonce, password)?;
+    wire.stream.is_let_in()?;
     Ok(wire)
 }
 

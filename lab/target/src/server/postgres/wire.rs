@@ -177,7 +177,7 @@ impl Wire {
                     scram.as_mut().ok_or_else(|| unknown("an answer to nothing"))?.finish(body.data())?;
                 }
                 Message::ErrorResponse(body) => return Err(Complaint::of(&body).into()),
-                Message::ReadyForQuery(_) => return Ok(()),
+                Message::ReadyForQuery(_) => return Ok(self.stream.is_let_in()?),
                 Message::AuthenticationOk
                 | Message::ParameterStatus(_)
                 | Message::BackendKeyData(_)
