@@ -52,14 +52,8 @@ mod tests {
 
     #[test]
     fn means_are_those_of_iostat() {
-        let queue = DiskQueue {
-            read_merges: 4,
-            write_merges: 20,
-            read_ms: 50,
-            write_ms: 0,
-            busy_ms: 500,
-            weighted_ms: 3_000,
-        };
+        let queue =
+            DiskQueue { read_merges: 4, write_merges: 20, read_ms: 50, write_ms: 0, busy_ms: 500, weighted_ms: 3_000 };
         let mut span = Difference {
             secs: 2.0,
             disk_reads: Some(100),
