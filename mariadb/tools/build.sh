@@ -27,7 +27,7 @@ build() {
     cxx=$(compiler)
     say "building ha_trefoil.so for MariaDB $VERSION"
     # shellcheck disable=SC2086
-    "${CARGO:-cargo}" build --quiet --profile "$profile" --locked --manifest-path "$REPO/Cargo.toml" ${TREFOIL_BUILD:--p trefoil-capi}
+    cargo_builds "$profile" ${TREFOIL_BUILD:--p trefoil-capi}
     mkdir -p "$objects" "$PLUGINS"
     local include=(-I"$src/gen" -I"$src/include" -I"$src/include/providers" -I"$src/sql" -I"$src/wsrep-lib/include"
         -I"$src/wsrep-lib/wsrep-API/v26")
@@ -61,13 +61,22 @@ build() {
     mv "$PLUGINS/built-for.$$" "$PLUGINS/built-for"
 }
 
+# cargo_builds PROFILE WHAT...: without what a test under cargo has in its environment of its own package. Some build scripts look at that,
+# and all that stands on them would be built anew, here and then there.
+cargo_builds() (
+    local profile=$1
+    shift
+    unset "${!CARGO_PKG_@}" "${!CARGO_MANIFEST_@}"
+    exec "${CARGO:-cargo}" build --quiet --profile "$profile" --locked --manifest-path "$REPO/Cargo.toml" "$@"
+)
+
 # The program `trefoil` in the profile of the plugin; prints its path.
 build_program() {
     local profile=${TREFOIL_PROFILE:-release} what=(-p trefoil-cli)
     # With what the plugin was built with: as part of the workspace it has the features of that build, and nothing is compiled twice.
     # shellcheck disable=SC2206
     [ -z "${TREFOIL_BUILD:-}" ] || what=($TREFOIL_BUILD --bin trefoil)
-    "${CARGO:-cargo}" build --quiet --profile "$profile" --locked --manifest-path "$REPO/Cargo.toml" "${what[@]}"
+    cargo_builds "$profile" "${what[@]}"
     printf '%s\n' "$(built_in "$profile")/trefoil"
 }
 

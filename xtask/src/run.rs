@@ -202,6 +202,12 @@ fn follow(root: &Path, name: &str, mut command: Command) -> std::io::Result<(Out
     command.current_dir(root).stdin(Stdio::null());
     command.stdout(writer.try_clone()?).stderr(writer);
     command.env("CARGO_TERM_COLOR", "never").env("TMPDIR", root.join("target/tmp"));
+    // Of the package that runs this. Some build scripts look at them, and what they built would be built anew by a cargo that has others.
+    for name in std::env::vars_os().filter_map(|(name, _)| name.into_string().ok()) {
+        if name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_") {
+            command.env_remove(name);
+        }
+    }
     let mut child = command.spawn()?;
     // The command holds the writing ends: without this the pipe would never end.
     drop(command);
