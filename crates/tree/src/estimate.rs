@@ -9,7 +9,8 @@
 //! A child that is not in memory says what its image says of it; nothing is read for it. One that is latched, or whose
 //! image is of another range, is left to the average of the others.
 //!
-//! Nothing is held between the steps, and the tree may change: it is an estimate. That there is nothing is said only if
+//! Nothing is held between the steps, and the tree may change: it is an estimate. Where step 1 says something else behind the others, a drain
+//! has moved what was counted, and all is counted again. That there is nothing is said only if
 //! no key was seen, dead ones included, and no leaf lies between.
 
 use std::ops::{Bound, Range};
@@ -27,7 +28,7 @@ use crate::tree::Core;
 /// Children of one group that are looked at.
 const LOOKS: usize = 16;
 
-/// Counts before those that a drain has come in between of are good enough.
+/// So often it is counted in the hope that no drain comes in between; then once more, and that counts.
 const TRIES: usize = 2;
 
 fn live(leaves: &Counted, (puts, deletes): (u64, u64)) -> u64 {

@@ -15,7 +15,7 @@
 //! | [`tenths`] | a rate in tenths of a step |
 //! | [`clients`] | the clients of a step, each by itself |
 //! | [`flame`] | flame graphs of sampled repetitions |
-//! | [`device`] | the device in a step, as iostat has it
+//! | [`device`] | the device in a step, as iostat has it |
 //! | [`levels`] | log-structured merge trees in a step |
 //! | [`appendix`] | environment, configuration, counters |
 

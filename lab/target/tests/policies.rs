@@ -90,7 +90,8 @@ fn shapes_and_compression_tell_by_bytes() {
     let compressed = bytes(&loaded(&text), ".");
     println!("{text:<90} flushed, merged, on disk {compressed:?}");
     assert!(compressed[2] < usual[2], "compression: {compressed:?}, none {usual:?}");
-    // Lazy levels cost what others do as long as there are two of them: `crates/lsm/src/choose/tests.rs` has more.
+    // Lazy levels cost what others do as long as there are two of them: `shapes_trade_writing_against_strands` of
+    // `crates/lsm/tests/shapes.rs` has more of them, and their bytes.
     let text = base.replace("leveled", "universal");
     let universal = bytes(&loaded(&text), ".");
     println!("{text:<90} flushed, merged, on disk {universal:?}");
