@@ -59,6 +59,7 @@ impl Core {
         }
         let mut left = self.left_of_runs(range)?;
         for _ in 0..TRIES {
+            vfs::thread::point("tree.runs_estimated");
             let leaves = self.count_leaves(range)?;
             // What is drained meanwhile is counted twice.
             let (before, now) = (left, self.left_of_runs(range)?);

@@ -5,7 +5,7 @@
 use std::ops::Bound;
 
 use crate::support::*;
-use trefoil::{ALL, ColumnType, Database, Error, IndexSchema, KeyPart, OwnedValue, Schema, Table, Value};
+use trefoil::{ALL, ColumnType, Database, Error, IndexSchema, KeyPart, Options, OwnedValue, Schema, Table, Value};
 use vfs::random::Rng;
 
 const ROWS: i64 = 100_000;
@@ -162,4 +162,24 @@ fn a_table_that_is_gone_says_so() {
     assert!(matches!(table.estimate_rows(None, ALL), Err(Error::Dropped { .. })));
     assert!(matches!(table.distinct(None), Err(Error::Dropped { .. })));
     assert!(matches!(table.analyze(), Err(Error::Dropped { .. })));
+}
+
+/// A large commit lies in a run, and is drained between the look at runs and the look at leaves. Guard: then it is counted again.
+#[test]
+fn what_is_drained_meanwhile_counts_once() {
+    simulate(|sim| {
+        let disk = disk();
+        let db =
+            Database::open("/db", Options { background: false, inline_batch_bytes: 1000, ..options(&disk) }).unwrap();
+        let rows = table(&db, "rows");
+        insert(&db, &rows, 0..2000).unwrap();
+        let gate = sim.hold("tree.runs_estimated");
+        let of = rows.clone();
+        let asks = spawn("asks", move || of.estimate_rows(None, ALL).unwrap());
+        gate.wait_reached();
+        db.settle().unwrap();
+        gate.open();
+        let found = asks.join().unwrap();
+        assert!((1800..2200).contains(&found), "2000 rows are taken for {found}");
+    });
 }
