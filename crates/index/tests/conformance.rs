@@ -2,6 +2,7 @@
 
 use trefoil_index::conformance::{Bench, checks, history, judge};
 
+mod ranged;
 mod reference;
 
 use reference::Bug;

@@ -209,6 +209,68 @@ pub fn who_reads_on_sees_nothing_of_it(bench: &Bench) -> Verdict {
     Ok(())
 }
 
+/// What a cursor of the newest had copied before a range was deleted it does not give out, also when the range was drained since and others are listed.
+/// Guard: the lists of before are kept.
+pub fn what_was_copied_before_is_not_given_out(bench: &Bench) -> Verdict {
+    for direction in [Direction::Forward, Direction::Backward] {
+        let mut world = World::new(bench)?;
+        world.commit(&puts(0..KEYS, 0))?;
+        let mut cursor = world.index().cursor(ReadAt::Newest, (Bound::Unbounded, Bound::Unbounded), direction);
+        let mut out = crate::EntryBatch::new();
+        cursor.fill(&mut out, 5)?;
+        let mut found: Vec<Vec<u8>> = (0..out.len()).map(|i| out.key(i).to_vec()).collect();
+        delete(&mut world, 8, KEYS - 8)?;
+        cursor.fill(&mut out, 1)?;
+        found.extend((0..out.len()).map(|i| out.key(i).to_vec()));
+        // Where what is written is not known, nothing stays listed for who hops.
+        world.commit_ranges(Way::File, &[span(KEYS, KEYS + 1)], &puts([KEYS], 0))?;
+        world.sync_log()?;
+        world.settle()?;
+        delete(&mut world, KEYS, KEYS + 1)?;
+        for _ in 0..10 * KEYS {
+            let more = cursor.fill(&mut out, 7)?;
+            found.extend((0..out.len()).map(|i| out.key(i).to_vec()));
+            if !more {
+                break;
+            }
+        }
+        found.sort();
+        let expected: Vec<_> = (0..8).chain(KEYS - 8..KEYS).map(key).collect();
+        ensure!(found == expected, "{direction:?}: {} keys of {}", found.len(), expected.len());
+    }
+    Ok(())
+}
+
+/// Who asks again at the end gets nothing again. Guard: who finds nothing to hop to looks again.
+pub fn the_end_stays_the_end(bench: &Bench) -> Verdict {
+    let mut world = World::new(bench)?;
+    world.commit(&puts(0..KEYS, 0))?;
+    world.delete_range((Bound::Included(key(400).as_slice()), Bound::Unbounded))?;
+    world.delete_range((Bound::Unbounded, Bound::Excluded(key(200).as_slice())))?;
+    let (low, high) = (key(450), key(150));
+    let ranges = [
+        (Direction::Forward, (Bound::Included(low.as_slice()), Bound::Unbounded)),
+        (Direction::Backward, (Bound::Unbounded, Bound::Excluded(high.as_slice()))),
+        // The range of the cursor ends within the deleted one, too.
+        (Direction::Forward, (Bound::Included(low.as_slice()), Bound::Excluded(b"table/row/000460".as_slice()))),
+        (Direction::Backward, (Bound::Included(b"table/row/000140".as_slice()), Bound::Excluded(high.as_slice()))),
+    ];
+    for (direction, range) in ranges {
+        for at in [ReadAt::Newest, ReadAt::Snapshot(world.end().as_commit_ts())] {
+            let (mut cursor, mut out) = (world.index().cursor(at, range, direction), crate::EntryBatch::new());
+            for call in 0..4 {
+                let more = cursor.fill(&mut out, 3)?;
+                ensure!(
+                    !more && out.is_empty(),
+                    "{direction:?} {at:?}, call {call}: {} entries, more: {more}",
+                    out.len()
+                );
+            }
+        }
+    }
+    Ok(())
+}
+
 /// The first key behind a deleted range takes as much reading as a look at a key, also if some were put there since.
 pub fn cursors_hop_over_a_deleted_range(bench: &Bench) -> Verdict {
     let mut world = World::new(bench)?;
