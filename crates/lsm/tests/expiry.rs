@@ -310,6 +310,34 @@ fn a_reader_with_an_old_cut_has_an_old_list() {
     }
 }
 
+/// Runs that a merge has in hand do not go beside it: what it writes of them would be there again. Guard: `is_busy` in `expired_runs`.
+#[test]
+fn what_a_merge_has_in_hand_goes_once() {
+    Simulation::new(1, Config::default()).run(|sim| {
+        let dir = tempfile::tempdir().unwrap();
+        let (env, expiry) = expiring(dir.path());
+        let index = Lsm::open(env, None).unwrap();
+        for round in 0..4u32 {
+            put(&index, 16 + u64::from(round), (0..2000).map(|n| 4 * n + round), |n| vec![n as u8; 40]);
+            flush(&index);
+        }
+        let gate = sim.hold("lsm.merging");
+        let spawn = |floor: u64, index: Arc<Lsm>| {
+            vfs::thread::spawn("upkeep", move || settle(&index, &upkeep(floor, &[]))).unwrap()
+        };
+        let merger = spawn(100, index.clone());
+        gate.wait_reached();
+        expire(&expiry, 64, 160);
+        expiry.trim(&GcView::new(CommitTs(200), Vec::new()));
+        let other = spawn(200, index.clone());
+        vfs::thread::sleep(std::time::Duration::from_millis(10));
+        gate.open();
+        merger.join().unwrap();
+        other.join().unwrap();
+        assert_eq!((index.stats().expired_dropped, index.stats().disk_bytes), (8000, 0), "{}", index.draw());
+    });
+}
+
 /// Who forgets cuts beside a tick, and the tick, both have done it in the end. Guard: `changing`.
 #[test]
 fn a_tick_beside_who_forgets_cuts_is_kept() {
