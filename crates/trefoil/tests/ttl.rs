@@ -8,6 +8,7 @@ use std::time::Duration;
 use trefoil::{
     ColumnType, Database, Durability, Error, Index, IndexOptions, IndexSchema, LockMode, Options, Schema, Structure,
 };
+use vfs::fault::{Action, Class, Rule};
 use vfs::sim::{Config, Handle, SimDisk, Simulation};
 
 use crate::support::{all, cut, disk, get, open, options, put, simulate, sound};
@@ -270,6 +271,54 @@ fn time_passes_while_the_database_is_closed() {
         pass(TTL + 1);
         let db = open(&disk);
         assert_eq!(all(&db, &db.index("sessions").unwrap()).len(), 0);
+        db.close().unwrap();
+    });
+}
+
+/// Recovery writes nothing before the checkpoint that ends it, so a crash within it leaves what was there. Guard: `recovering` in `keep_time`.
+#[test]
+fn the_clock_stands_still_while_the_log_is_replayed() {
+    simulate(|sim| {
+        let disk = disk();
+        let db = open(&disk);
+        let index = db.create_index("sessions", expiring(TTL)).unwrap();
+        fill(&db, &index, 0..100);
+        pass(2 * TTL);
+        fill(&db, &index, 0..10);
+        drop(index);
+        let disk = cut(&disk, db);
+        pass(TTL);
+        let gate = sim.hold("expiry.log_end");
+        disk.faults().add(Rule::new(Action::Eio).on(Class::Write).path("MANIFEST").forever());
+        let there = disk.clone();
+        let opener = vfs::thread::spawn("opener", move || Database::open("/db", options(&there)).is_err()).unwrap();
+        pass(10);
+        assert!(opener.is_finished(), "it ticks");
+        assert!(opener.join().unwrap(), "it could not be opened");
+        gate.open();
+        disk.faults().clear();
+        let db = open(&disk);
+        assert_eq!(all(&db, &db.index("sessions").unwrap()).len(), 10, "no tick has come behind them");
+        sound(&db);
+        db.close().unwrap();
+    });
+}
+
+/// What was written since the last tick counts as written when the database was closed, not when it is opened again. Guard: the tick at close, due or not.
+#[test]
+fn what_was_written_last_expires_by_when_it_was_closed() {
+    simulate(|_| {
+        let disk = disk();
+        let db = open(&disk);
+        let index = db.create_index("sessions", expiring(TTL)).unwrap();
+        fill(&db, &index, 0..100);
+        pass(3);
+        put(&db, &index, b"late", b"1", Durability::Sync).unwrap();
+        db.close().unwrap();
+        drop((db, index));
+        pass(TTL + 1);
+        let db = open(&disk);
+        assert_eq!(all(&db, &db.index("sessions").unwrap()), []);
         db.close().unwrap();
     });
 }
