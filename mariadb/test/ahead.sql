@@ -57,6 +57,25 @@ BEGIN; DELETE p FROM p STRAIGHT_JOIN n ON n.p > p.id AND n.p < p.id + 3; SELECT 
 BEGIN; SELECT id, takes_parent(id + 1) FROM c WHERE id < 9; ROLLBACK; BEGIN; SELECT id, p, takes_parent(id + 1) FROM n WHERE id < 5; ROLLBACK;
 BEGIN; SELECT id, p, takes_parent(id + 1) FROM n FORCE INDEX (p) WHERE p < 9 ORDER BY p; ROLLBACK;
 BEGIN; UPDATE c SET v = takes_parent(id + 1); SELECT * FROM c; ROLLBACK; BEGIN; DELETE FROM c WHERE takes_parent(id + 1) > 3; SELECT * FROM c; ROLLBACK;
+SELECT '-- many ranges at once' AS '';
+-- InnoDB has gathered references then, and ends where one leads to nothing: it reads range by range.
+SET @many = IF(@@default_storage_engine = 'TREFOIL', 'on', 'off'), @join_cache_level = @@join_cache_level;
+SET optimizer_switch = CONCAT('mrr_cost_based=off,mrr_sort_keys=', @many, ',mrr=', @many), join_cache_level = IF(@many = 'on', 6, 0);
+DELIMITER //
+CREATE FUNCTION moves_parent(n INT) RETURNS INT BEGIN UPDATE p SET id = id + 100 WHERE id = n; RETURN n; END//
+CREATE FUNCTION takes_back(n INT) RETURNS INT BEGIN SAVEPOINT f; DELETE FROM p WHERE id > n; ROLLBACK TO f; RETURN n; END//
+CREATE FUNCTION fails(n INT) RETURNS INT BEGIN DECLARE CONTINUE HANDLER FOR SQLEXCEPTION BEGIN END; UPDATE p SET id = IF(id = n + 2, 20, id + 100) WHERE id > n AND id < n + 4 ORDER BY id; RETURN n; END//
+DELIMITER ;
+BEGIN; SELECT *, takes_parent(id + 1) FROM c FORCE INDEX (p) WHERE p IN (1, 2, 3, 5, 6, 8, 9); ROLLBACK; BEGIN; SELECT *, takes_parent(id + 1) FROM c FORCE INDEX (p) WHERE p BETWEEN 1 AND 3 OR p BETWEEN 5 AND 7; ROLLBACK;
+BEGIN; SELECT *, takes_parent(id + 1) FROM c FORCE INDEX (PRIMARY) WHERE id IN (1, 2, 3, 5, 6, 8, 9); ROLLBACK; BEGIN; SELECT *, takes_parent(id + 1) FROM c FORCE INDEX (PRIMARY) WHERE id BETWEEN 1 AND 3 OR id BETWEEN 5 AND 7; ROLLBACK;
+BEGIN; SELECT *, takes_parent(id + 1) FROM n FORCE INDEX (PRIMARY) WHERE id IN (1, 2, 3, 5, 6, 8, 9); SELECT *, takes_parent(id + 1) FROM n FORCE INDEX (p) WHERE p IN (3, 4, 10, 11, 12); ROLLBACK;
+BEGIN; SELECT *, moves_parent(p) FROM c FORCE INDEX (p) WHERE p BETWEEN 1 AND 3 OR p BETWEEN 101 AND 102 OR p = 103; SELECT *, moves_parent(p - 1) FROM c FORCE INDEX (PRIMARY) WHERE id IN (4, 5, 6) OR id BETWEEN 8 AND 9; ROLLBACK;
+BEGIN; SELECT *, takes_back(id) FROM c FORCE INDEX (p) WHERE p IN (1, 2, 3); SELECT *, fails(id) FROM c FORCE INDEX (p) WHERE p IN (1, 2, 3, 4); SELECT *, takes_back(id) + takes_parent(id + 1) + takes_back(id) FROM n FORCE INDEX (PRIMARY) WHERE id IN (1, 2, 3, 4); ROLLBACK;
+BEGIN; SELECT u.id, c.*, takes_parent(u.id + 1) FROM u STRAIGHT_JOIN c FORCE INDEX (p) ON c.p = u.id; ROLLBACK; BEGIN; SELECT u.id, n.*, takes_parent(u.id + 1) FROM u STRAIGHT_JOIN n FORCE INDEX (PRIMARY) ON n.id = u.id; ROLLBACK; BEGIN; SELECT u.id, c.*, moves_parent(c.p) FROM u STRAIGHT_JOIN c FORCE INDEX (p) ON c.p = u.id OR c.p = u.id + 99; ROLLBACK;
+-- Rows with a TEXT InnoDB does not read ahead.
+CREATE TABLE d (a INT, id INT, p INT, s TEXT, PRIMARY KEY (a, id), FOREIGN KEY (p) REFERENCES p (id) ON DELETE CASCADE ON UPDATE CASCADE); INSERT INTO d SELECT x.seq, y.seq, y.seq + 1, y.seq FROM seq_1_to_3 x, seq_1_to_8 y;
+BEGIN; SELECT u.id, d.*, takes_parent(d.id + 2) FROM u STRAIGHT_JOIN d FORCE INDEX (PRIMARY) ON d.a = u.id; ROLLBACK; BEGIN; SELECT u.id, d.*, moves_parent(d.p + 1) FROM u STRAIGHT_JOIN d FORCE INDEX (PRIMARY) ON d.a = u.id; ROLLBACK; DROP TABLE d;
+SET optimizer_switch = DEFAULT, join_cache_level = @join_cache_level;
 CREATE TABLE log (id INT PRIMARY KEY AUTO_INCREMENT, c INT); CREATE TRIGGER of_c AFTER UPDATE ON c FOR EACH ROW DELETE FROM p WHERE id = NEW.id + 1; CREATE TRIGGER before_c BEFORE UPDATE ON c FOR EACH ROW INSERT INTO log (c) VALUES (NEW.id);
 BEGIN; UPDATE c FORCE INDEX (p) SET v = v + 1 WHERE p > 0; SELECT * FROM c; SELECT * FROM log; ROLLBACK; BEGIN; UPDATE c SET v = v + 1 ORDER BY id DESC; SELECT * FROM c; SELECT c FROM log; ROLLBACK;
 DROP TRIGGER of_c; BEGIN; UPDATE c SET v = v + 1; SELECT COUNT(*), SUM(v) FROM c; SELECT COUNT(*) FROM log; ROLLBACK;

@@ -110,6 +110,23 @@ impl Database {
         }
         all
     }
+
+    /// True if there is such a foreign key to the table of this name: what is asked with each row copies none.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = trefoil::Database::open(dir.path(), trefoil::Options::default())?;
+    /// assert!(!db.any_reference_to("people", |_| true));
+    /// # Ok::<(), trefoil::Error>(())
+    /// ```
+    #[must_use]
+    pub fn any_reference_to(&self, table: &str, is_such: impl Fn(&ForeignKey) -> bool) -> bool {
+        let names = self.engine().names.read();
+        names.children(table).iter().any(|child| {
+            let shape = child.shape();
+            shape.def.schema.foreign_keys().iter().any(|foreign| foreign.parent() == table && is_such(foreign))
+        })
+    }
 }
 
 impl Database {

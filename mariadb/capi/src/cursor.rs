@@ -31,7 +31,8 @@ use crate::session::Session;
 use crate::table::OpenTable;
 use crate::writes::Moment;
 
-const BATCH_ROWS_FIRST: usize = 4;
+/// Of a table that is written to between its rows few are read for nothing.
+pub const BATCH_ROWS_FIRST: usize = 4;
 /// Where the server will ask for all rows of a range, and none is locked: a range of a hundred is read in two pieces, not five.
 const BATCH_ROWS_ALL: usize = 64;
 const BATCH_ROWS_MAX: usize = 256;
@@ -258,7 +259,8 @@ impl Start {
 
     /// The range is one primary key.
     pub fn is_whole_key(&self, table: &OpenTable) -> bool {
-        self.whole_key().is_some_and(|key| key.len() == table.layout.schema.primary_key().len())
+        matches!(self.way, Way::Rows)
+            && self.whole_key().is_some_and(|key| key.len() == table.layout.schema.primary_key().len())
     }
 }
 
@@ -289,7 +291,6 @@ impl Scan {
             self.batch.clear();
             self.given = 0;
             self.is_last = false;
-            // Of a table that is written to between its rows few are read for nothing.
             self.rows_next = BATCH_ROWS_FIRST;
         }
         if turns {

@@ -218,7 +218,7 @@ pub fn is_needed_by_its_database_alone(db: &Database, name: &str) -> bool {
 /// True if a write of one row of the table may write others, of whatever tables: what was read ahead does not show them.
 pub fn acts_on_others(db: &Database, name: &str) -> bool {
     let acts = |action| matches!(action, ReferenceAction::Cascade | ReferenceAction::SetNull);
-    db.references_to(name).iter().any(|(_, foreign)| acts(foreign.deletes()) || acts(foreign.updates()))
+    db.any_reference_to(name, |foreign| acts(foreign.deletes()) || acts(foreign.updates()))
 }
 
 /// Shows foreign keys of a table, or with `is_parent` those that refer to it, by name; how many.

@@ -3,7 +3,10 @@
 //! 1. ask for ranges, as many as rows are wanted;
 //! 2. read: rows whose primary keys are given whole all at once; along a secondary index the entries of one range behind
 //!    another, then the rows of all at once; other ranges of primary keys one by one;
-//! 3. keep the rows as records, each with its range's tag. A range that is not read to its end is the first of the next batch.
+//! 3. keep the rows as records, each with its range. A range that is not read to its end is the first of the next batch.
+//!
+//! When the session has written to the table since, what is left of a batch is forgotten, as that of a scan (`cursor`), and the ranges
+//! are read again behind the row given out last: until then they are kept.
 //!
 //! Nothing here locks: what locks is read range by range (`cursor`).
 
@@ -14,12 +17,13 @@ use std::ops::Bound;
 use trefoil::{OwnedValue, Transaction, ValueRange};
 
 use crate::batch::Batch;
-use crate::cursor::{BATCH_BYTES_MAX, Met, Start, judged, range, read_rows};
+use crate::cursor::{self, BATCH_BYTES_MAX, Met, Start, judged, range, read_rows};
 use crate::failure::Result;
 use crate::layout::Way;
 use crate::raw::{RangeSource, Slot, Tag};
 use crate::session::Session;
 use crate::table::OpenTable;
+use crate::writes::Moment;
 
 /// Who asks for many ranges wants most of their rows.
 const BATCH_ROWS_FIRST: usize = 64;
@@ -28,21 +32,26 @@ const BATCH_ROWS_MAX: usize = 4096;
 /// What is left of the ranges, and the rows read ahead.
 pub struct Ranges {
     source: RangeSource,
-    /// Asked for and not read to their ends.
+    /// Asked for, those of the batch first.
     rest: VecDeque<Start>,
+    /// How many of them the batch has to their ends.
+    read: usize,
     /// The server has no more.
     is_last: bool,
     batch: Batch,
-    /// In the order to give out: places in the batch.
-    order: Vec<(usize, Tag)>,
+    /// In the order to give out: places in the batch, and in `rest` those of their ranges.
+    order: Vec<(usize, usize)>,
     given: usize,
     rows_next: usize,
+    /// The batch is what would be read at this moment of the session's writes.
+    read_at: Moment,
 }
 
 impl Ranges {
     pub fn new(source: RangeSource) -> Self {
-        let (rest, batch, order) = Default::default();
-        Self { source, rest, is_last: false, batch, order, given: 0, rows_next: BATCH_ROWS_FIRST }
+        let (rest, batch, order, read_at) = Default::default();
+        let (read, given, rows_next) = (0, 0, BATCH_ROWS_FIRST);
+        Self { source, rest, read, is_last: false, batch, order, given, rows_next, read_at }
     }
 
     /// The next row, its number and its range's tag.
@@ -52,20 +61,42 @@ impl Ranges {
         session: &mut Session,
         record: Slot,
     ) -> Result<Option<(&[u8], u64, Tag)>> {
-        if self.given == self.order.len() {
+        let is_good = self.order.is_empty() || !session.writes().reached(table.number(), self.read_at);
+        if !is_good || self.given == self.order.len() {
+            self.go_on(table, is_good);
             self.fill(table, session, record)?;
         }
-        let Some((place, tag)) = self.order.get(self.given) else { return Ok(None) };
+        let Some(&(place, range)) = self.order.get(self.given) else { return Ok(None) };
         self.given += 1;
-        let (bytes, row) = self.batch.get(&table.layout, *place);
-        Ok(Some((bytes, row, *tag)))
+        let (bytes, row) = self.batch.get(&table.layout, place);
+        Ok(Some((bytes, row, self.rest[range].tag)))
     }
 
-    fn fill(&mut self, table: &OpenTable, session: &mut Session, record: Slot) -> Result<()> {
+    /// What is left begins behind the batch, or if that is not good any more, behind the row of it that was given out last.
+    fn go_on(&mut self, table: &OpenTable, is_good: bool) {
+        let mut done = if is_good { self.read } else { 0 };
+        if let Some((place, range)) = self.given.checked_sub(1).map(|last| self.order[last]) {
+            let start = &mut self.rest[range];
+            done = done.max(range + usize::from(start.is_whole_key(table)));
+            if done == range {
+                let (record, row) = self.batch.record(&table.layout, place);
+                start.low = Bound::Excluded(table.layout.entry_values(start.way, record, row));
+            }
+        }
+        self.rest.drain(..done);
+        self.read = 0;
         self.batch.clear();
         self.order.clear();
         self.given = 0;
+        if !is_good {
+            self.rows_next = cursor::BATCH_ROWS_FIRST;
+        }
+    }
+
+    fn fill(&mut self, table: &OpenTable, session: &mut Session, record: Slot) -> Result<()> {
+        self.read_at = session.writes().now();
         while self.order.is_empty() {
+            self.rest.drain(..std::mem::take(&mut self.read));
             self.ask(table)?;
             let Some(first) = self.rest.front() else { break };
             let tx = session.tx()?;
@@ -101,9 +132,8 @@ impl Ranges {
             places[at] = Some(batch.len());
             batch.push(&table.layout, |record, blobs| table.layout.put(values, record, blobs))
         })?;
-        for (place, start) in places.iter().zip(self.rest.drain(..places.len())) {
-            self.order.extend(place.map(|place| (place, start.tag)));
-        }
+        self.read = places.len();
+        self.order.extend(places.iter().enumerate().filter_map(|(range, place)| Some(((*place)?, range))));
         Ok(())
     }
 
@@ -112,22 +142,20 @@ impl Ranges {
         let mut rows = tx.scan(&table.table, range(&start.low, &start.high))?.expect(self.rows_next);
         while self.batch.len() < self.rows_next && self.batch.bytes() < BATCH_BYTES_MAX {
             let Some(row) = rows.next_row()? else {
-                drop(rows);
-                self.rest.pop_front();
-                return Ok(());
+                self.read = 1;
+                break;
             };
             let values = row.values()?;
-            self.order.push((self.batch.len(), start.tag));
+            self.order.push((self.batch.len(), 0));
             self.batch.push(&table.layout, |record, blobs| table.layout.put(&values, record, blobs))?;
         }
-        drop(rows);
-        self.go_on_behind_last(table, 0);
         Ok(())
     }
 
     fn fill_along(&mut self, table: &OpenTable, tx: &Transaction, n: usize, record: Slot) -> Result<(), Met> {
         let (layout, index) = (&table.layout, table.layout.index_name(n));
-        let ranges: Vec<ValueRange<'_>> = self.rest.iter().map(|start| range(&start.low, &start.high)).collect();
+        let ranges = self.rest.iter().take(self.rows_next).map(|start| range(&start.low, &start.high));
+        let ranges: Vec<ValueRange<'_>> = ranges.collect();
         let failed = Cell::new(None);
         let (at, rest) = (&failed, &self.rest);
         let mut rows = tx.scan_index_ranges(&table.table, index, &ranges)?.expect(self.rows_next);
@@ -137,35 +165,17 @@ impl Ranges {
                 judge.map_or(trefoil::Judged::Take, |judge| judged(layout, n, (judge, *tag), record, entry, at))
             });
         }
-        let mut last = None;
         while self.batch.len() < self.rows_next && self.batch.bytes() < BATCH_BYTES_MAX {
             let Some(row) = rows.next_row()? else {
-                last = None;
+                self.read = ranges.len();
                 break;
             };
             let values = row.values()?;
             self.batch.push(layout, |record, blobs| layout.put(&values, record, blobs))?;
-            let number = rows.range();
-            self.order.push((self.batch.len() - 1, self.rest[number].tag));
-            last = Some(number);
+            self.read = rows.range();
+            self.order.push((self.batch.len() - 1, self.read));
         }
         drop(rows);
-        if let Some(failure) = failed.take() {
-            return Err(Met::Own(failure));
-        }
-        match last {
-            Some(number) => self.go_on_behind_last(table, number),
-            None => self.rest.clear(),
-        }
-        Ok(())
-    }
-
-    /// The last row of the batch lies in that range.
-    fn go_on_behind_last(&mut self, table: &OpenTable, number: usize) {
-        self.rest.drain(..number);
-        if let (Some(start), Some(last)) = (self.rest.front_mut(), self.batch.len().checked_sub(1)) {
-            let (record, row) = self.batch.record(&table.layout, last);
-            start.low = Bound::Excluded(table.layout.entry_values(start.way, record, row));
-        }
+        failed.take().map_or(Ok(()), |failure| Err(Met::Own(failure)))
     }
 }
