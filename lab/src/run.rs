@@ -210,7 +210,7 @@ fn begin(options: &Common, plan: AnyPlan) -> Result<(Folder, RunRecord, Option<M
     if let (Some(spec), Some(_)) = (foreign, options.memory_limit) {
         return Err(Failure::Usage(format!(
             "unsupported: target `{spec}`: a server that runs already is outside --memory-limit; \
-             server:mariadb?engine=… starts one inside it"
+             one that the lab starts is inside: server:mariadb?engine=…, server:mysql?engine=…, server:postgres"
         )));
     }
     if options.legacy_units && matches!(options.format, Format::Json | Format::Csv) {
@@ -379,7 +379,10 @@ fn one_turn(
     let restricted = record.plan.cases()[turn.case].cores.map(Restricted::to).transpose()?;
     let text = text_pool(record.plan.seed());
     let before_open = Process::read().map(|process| process.rss_bytes);
-    let target = registry::open(spec, &setup)?;
+    let target = registry::open(spec, &setup).inspect_err(|_| {
+        // What a server left of its start is looked at; where nothing was begun there is nothing to see.
+        let _ = fs::remove_dir(&dir);
+    })?;
     // A server's memory is its own from the start.
     let rss_before_open_bytes = before_open.filter(|_| target.runs() == Runs::Inside);
     let description = target.describe();

@@ -93,8 +93,8 @@ pub fn is_out_of_reach(spec: &TargetSpec) -> bool {
 pub fn check_disk(spec: &TargetSpec, disk: &DiskLimits) -> Result<()> {
     if disk.is_any() && is_out_of_reach(spec) {
         return Err(TargetError::Unsupported(format!(
-            "target `{spec}`: a server that runs already feels no limit of the disk; server:mariadb?engine=… starts one \
-             that does"
+            "target `{spec}`: a server that runs already feels no limit of the disk; one that the lab starts does: \
+             server:mariadb?engine=…, server:mysql?engine=…, server:postgres"
         )));
     }
     if disk.is_any() && reaches_the_disk_itself(spec) {

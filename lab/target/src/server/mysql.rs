@@ -116,7 +116,7 @@ impl Refusal {
             Refusal::Told { code, message } => format!("the server at {place}: {code} {message}"),
             Refusal::Lost(error) => format!(
                 "no server answers at {place}, or not as it is asked ({error}); start it, or let the lab start one: \
-                 server:mariadb?engine=innodb"
+                 server:mariadb?engine=innodb or server:mysql?engine=innodb"
             ),
         })
     }

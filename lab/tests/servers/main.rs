@@ -3,10 +3,10 @@
 // A test outside the engine: real clocks, threads and files; a failed unwrap is a failed test.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types, clippy::unwrap_used)]
 
-use std::io::Write;
+mod trouble;
+
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
-use std::time::{Duration, Instant};
+use std::process::{Command, Output};
 
 use lab_measure::procfs::Runs;
 use lab_target::{DiskLimits, Durability, Setup, TargetSpec, registry};
@@ -321,123 +321,6 @@ fn room_in(dir: &Path) -> tempfile::TempDir {
     tempfile::tempdir_in(dir).unwrap()
 }
 
-/// One line, a code, and what was finished is kept.
-fn a_server_that_is_killed_in_the_middle(target: &str, of_server: &dyn Fn(&str) -> bool) {
-    let dir = room();
-    let data = dir.path().join("db").display().to_string();
-    std::fs::create_dir(&data).unwrap();
-    let out = dir.path().join("run");
-    let mut command = lab(&["run", "ibench", "--target", target, "--rows", "2k", "--rows-i1", "100m", "--dir", &data]);
-    command.args(["--steps", "l.i0,l.x,l.i1", "--settle-seconds", "0", "--quiet", "--out", &out.display().to_string()]);
-    let child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
-    let began = Instant::now();
-    // Until two steps are finished.
-    let finished = || std::fs::read_dir(out.join("steps")).map_or(0, |entries| entries.flatten().count());
-    while finished() < 2 {
-        assert!(began.elapsed() < Duration::from_secs(120), "no step is finished");
-        std::thread::sleep(Duration::from_millis(50));
-    }
-    let all = std::fs::read_dir("/proc").unwrap().flatten();
-    let numbers = all.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-    let is_server = |process: &u32| {
-        let command = std::fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();
-        let command = String::from_utf8_lossy(&command).into_owned();
-        of_server(&command) && command.contains(&data)
-    };
-    let server = numbers.filter(is_server).min().unwrap();
-    Command::new("kill").args(["-KILL", &server.to_string()]).status().unwrap();
-    let output = child.wait_with_output().unwrap();
-    let complaint = String::from_utf8_lossy(&output.stderr);
-    // In the middle of a statement, or of the connections of the next step.
-    let says = complaint.contains("the server is gone") || complaint.contains("no server answers");
-    assert!(output.status.code() == Some(1) && says, "{target}: {complaint}");
-    assert_eq!(finished(), 2, "{target}: what is finished is kept");
-}
-
-#[test]
-fn a_server_that_is_gone_is_said() {
-    if servers_are_wanted() {
-        a_server_that_is_killed_in_the_middle(INNODB, &|command| command.contains("mariadbd\0"));
-    }
-}
-
-#[test]
-fn postgres_that_is_gone_is_said() {
-    if is_wanted("TREFOIL_POSTGRES") {
-        a_server_that_is_killed_in_the_middle("server:postgres", &|command| command.contains("postgres\0-D\0"));
-    }
-}
-
-/// A small file system of its own, if this process may have one; gone with the value.
-struct SmallDisk(std::path::PathBuf);
-
-impl SmallDisk {
-    fn of(place: &Path) -> Option<SmallDisk> {
-        let mut command = Command::new("mount");
-        command.args(["-t", "tmpfs", "-o", "size=320m", "none"]).arg(place).stderr(Stdio::null());
-        command.status().is_ok_and(|status| status.success()).then(|| SmallDisk(place.to_owned()))
-    }
-}
-
-impl Drop for SmallDisk {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg("--lazy").arg(&self.0).status();
-    }
-}
-
-/// The disk fills up behind the first step: that is said with the remedy, and what was finished is kept.
-#[test]
-fn a_disk_that_is_full_is_said_by_a_server() {
-    if !servers_are_wanted() {
-        return;
-    }
-    let dir = tempfile::tempdir().unwrap();
-    let (data, out) = (dir.path().join("small"), dir.path().join("run"));
-    std::fs::create_dir(&data).unwrap();
-    let Some(_disk) = SmallDisk::of(&data) else {
-        let _ = writeln!(std::io::stderr(), "skipped: a server's full disk, run where file systems may be mounted");
-        return;
-    };
-    let cnf = dir.path().join("cnf");
-    std::fs::write(&cnf, "[mysqld]\ninnodb_log_file_size = 16M\n").unwrap();
-    let target = format!("{INNODB}&cnf={}", cnf.display());
-    let mut command = lab(&["run", "ibench", "--target", &target, "--rows", "20k", "--rows-i1", "100m", "--quiet"]);
-    command.args(["--steps", "l.i0,l.x,l.i1", "--settle-seconds", "0", "--budget", "32m", "--io", "buffered"]);
-    command.args(["--dir", &data.display().to_string(), "--out", &out.display().to_string()]);
-    let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
-    let began = Instant::now();
-    while std::fs::read_dir(out.join("steps")).map_or(0, |entries| entries.flatten().count()) < 2 {
-        assert!(began.elapsed() < Duration::from_secs(120), "no step is finished");
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    // All that is left but a little, of which the server may take more meanwhile. It writes no more than it deletes: what is left has to be less than
-    // it takes for itself.
-    let ballast = std::fs::File::create(data.join("ballast")).unwrap();
-    let mut filled = 0;
-    while child.try_wait().unwrap().is_none() {
-        let disk = rustix::fs::statvfs(&data).unwrap();
-        let left = disk.f_bavail * disk.f_frsize;
-        if left > 256 << 10
-            && rustix::fs::fallocate(&ballast, rustix::fs::FallocateFlags::empty(), filled, left / 2).is_ok()
-        {
-            filled += left / 2;
-        }
-        if began.elapsed() > Duration::from_secs(120) {
-            let _ = child.kill();
-            panic!("a full disk, and the run goes on");
-        }
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    let output = child.wait_with_output().unwrap();
-    let complaint = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(1), "{complaint}");
-    assert!(complaint.contains("disk is full: make room") && complaint.contains("--resume"), "{complaint}");
-    let record: Value = serde_json::from_slice(&std::fs::read(out.join("run.json")).unwrap()).unwrap();
-    assert_eq!(record["state"], "failed");
-    let results: Value = serde_json::from_slice(&std::fs::read(out.join("results.json")).unwrap()).unwrap();
-    assert_eq!(results.as_array().unwrap().len(), 2, "what is finished is kept");
-}
-
 /// Another version than the pinned one, and another product.
 #[test]
 fn the_workloads_on_mysql() {
@@ -463,61 +346,4 @@ fn tpcc_on_an_old_server() {
     if is_wanted("TREFOIL_VERSIONS") {
         tpcc_on(&["server:mysql?version=5.5&engine=innodb"], "2");
     }
-}
-
-#[test]
-fn a_server_ends_with_the_lab_that_started_it() {
-    if !servers_are_wanted() {
-        return;
-    }
-    let dir = tempfile::tempdir().unwrap();
-    let data = dir.path().join("db").display().to_string();
-    std::fs::create_dir(&data).unwrap();
-    let mut command = lab(&["run", "ibench", "--target", INNODB, "--rows", "100m", "--dir", &data, "--quiet"]);
-    command.args(["--out", &dir.path().join("run").display().to_string()]);
-    let mut child = command.stdout(Stdio::null()).spawn().unwrap();
-    let server = || {
-        let of_this = |path: &Path| {
-            let command = std::fs::read(path.join("cmdline")).unwrap_or_default();
-            let command = String::from_utf8_lossy(&command);
-            command.contains("mariadbd\0") && command.contains(&format!("--datadir={data}"))
-        };
-        std::fs::read_dir("/proc").unwrap().flatten().map(|entry| entry.path()).find(|path| of_this(path))
-    };
-    let wait = |wanted: bool| {
-        let began = Instant::now();
-        while server().is_some() != wanted {
-            assert!(began.elapsed() < Duration::from_secs(60), "is a server there? {}", server().is_some());
-            std::thread::sleep(Duration::from_millis(20));
-        }
-    };
-    wait(true);
-    child.kill().unwrap();
-    child.wait().unwrap();
-    wait(false);
-}
-
-#[test]
-fn what_cannot_be_reached_is_said_with_its_remedy() {
-    let dir = tempfile::tempdir().unwrap();
-    for (target, code, words) in [
-        ("mysql://root@127.0.0.1:1/test?engine=innodb", 1, "let the lab start one"),
-        ("server:mariadb?engine=innodb&dir=/nowhere", 1, "/nowhere"),
-        ("server:mariadb?engine=heap", 2, "innodb, rocksdb and trefoil"),
-        ("server:postgres?engine=heap", 2, "one engine"),
-        ("server:postgres?dir=/nowhere", 1, "/nowhere"),
-        ("server:mysql?engine=innodb&version=4.0", 2, "mysql@9.7"),
-        ("postgres://me@127.0.0.1:1/test", 1, "let the lab start one"),
-        ("postgres://me@127.0.0.1:1", 2, "which"),
-    ] {
-        let dir = tempfile::tempdir_in(dir.path()).unwrap();
-        let output = run(dir.path(), &["run", "ibench", "--target", target, "--rows", "100", "--steps", "l.i0"]);
-        let complaint = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.code() == Some(code) && complaint.contains(words), "{target}: {complaint}");
-    }
-    let limited = "mysql://root@127.0.0.1:1/test?engine=innodb";
-    let arguments = vec!["run", "ibench", "--target", limited, "--memory-limit", "1g"];
-    let output = run(dir.path(), &arguments);
-    let complaint = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.code() == Some(2) && complaint.contains("runs already"), "{complaint}");
 }
