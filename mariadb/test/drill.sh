@@ -98,8 +98,9 @@ check_increments() {
     local there behind offset trefoil
     trefoil=$(build_program)
     tables_of_drill
-    client s -e 'CREATE TABLE still (id INT PRIMARY KEY, v VARCHAR(1000)) ENGINE=TREFOIL;
-        INSERT INTO still SELECT seq, REPEAT(SHA2(seq, 512), 7) FROM seq_1_to_20000'
+    client s -e 'CREATE TABLE still (id INT PRIMARY KEY, v VARCHAR(1000)) ENGINE=TREFOIL COMPRESSION=none;
+        INSERT INTO still SELECT seq, CONCAT("it stays", REPEAT(SHA2(seq, 512), 7)) FROM seq_1_to_20000'
+    all_in_the_file 'it stays' 20000
     start_writer
     say_to a "SET GLOBAL trefoil_backup_dir = '$WORK/inc.0';"
     sleep 1
