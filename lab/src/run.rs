@@ -18,7 +18,8 @@ use lab_measure::environment::{Environment, counting_note};
 use lab_measure::procfs::{Process, Runs};
 use lab_measure::result::{Repeat, SCHEMA, StepResult};
 use lab_target::secret::{masked_target, masked_text};
-use lab_target::{DiskLimits, Setup, TargetSpec, registry};
+use lab_target::server::NO_SPACE;
+use lab_target::{DiskLimits, Setup, TargetError, TargetSpec, registry};
 use lab_workload::rows::text_pool;
 use lab_workload::{AnyPlan, Case, Place, RunError};
 
@@ -396,6 +397,7 @@ fn one_turn(
     let (repeat, drive_rated_bytes) = (turn.repeat, record.setup.drive_rated_bytes);
     let place = Place { target: &spec.text, dir: &dir, case, repeat, text, rss_before_open_bytes, drive_rated_bytes };
     let ran = record.plan.run_case(&*target, &place, interrupt, keeper);
+    let ran = ran.map_err(|error| of_a_full_disk(error, spec, &dir));
     // The last step may be one that nobody says is finished.
     keeper.sampler.iter().for_each(Sampler::ends);
     // Once more: some knobs can be read back only when there are tables.
@@ -421,6 +423,21 @@ fn one_turn(
     ran?;
     closed?;
     keeper.take_failure()
+}
+
+/// A server of the lab's own whose disk is full may be gone before it says so.
+fn of_a_full_disk(error: RunError, spec: &TargetSpec, dir: &Path) -> RunError {
+    const HARDLY_ANY_BYTES: u64 = 1 << 20;
+    let left = rustix::fs::statvfs(dir).map_or(u64::MAX, |disk| disk.f_bavail * disk.f_frsize);
+    let is_ours = spec.name == "server";
+    match error {
+        RunError::Target(TargetError::Failed(text))
+            if is_ours && left < HARDLY_ANY_BYTES && !text.ends_with(NO_SPACE) =>
+        {
+            RunError::Target(TargetError::Failed(format!("{text}{NO_SPACE}")))
+        }
+        error => error,
+    }
 }
 
 /// Results, report and the next command to try. What was finished is shown even when the run was not.

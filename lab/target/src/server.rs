@@ -44,6 +44,7 @@ use crate::row::{IndexSet, Price};
 use crate::spec::TargetSpec;
 use crate::sysbench::Tables;
 use client::{Address, Client, Dialect};
+pub use mysql::NO_SPACE;
 pub use parameters::Product;
 use parameters::{Engine, Parameters, Place};
 use private::Private;
