@@ -18,7 +18,7 @@ use lab_measure::environment::{Environment, counting_note};
 use lab_measure::procfs::{Process, Runs};
 use lab_measure::result::{Repeat, SCHEMA, StepResult};
 use lab_target::secret::{masked_target, masked_text};
-use lab_target::server::NO_SPACE;
+use lab_target::server::{ERROR_LOG, NO_SPACE};
 use lab_target::{DiskLimits, Setup, TargetError, TargetSpec, registry};
 use lab_workload::rows::text_pool;
 use lab_workload::{AnyPlan, Case, Place, RunError};
@@ -406,7 +406,9 @@ fn one_turn(
         (AnyPlan::Tpcc(plan), Ok(())) if plan.crashes() => Some((plan, crash::counts(&*target, plan)?)),
         _ => None,
     };
-    let mut closed = target.close().map_err(Failure::from);
+    // A server that failed may never end in good order: PostgreSQL waits for ever if it is told to while it recovers.
+    let is_lost = is_own_server(spec) && matches!(ran, Err(RunError::Target(_)));
+    let mut closed = if is_lost { Ok(()) } else { target.close().map_err(Failure::from) };
     drop(target);
     if let (Some((plan, before)), Ok(())) = (before, &closed) {
         let description = record.described[turn.target].clone().unwrap_or_default();
@@ -425,15 +427,17 @@ fn one_turn(
     keeper.take_failure()
 }
 
-/// A server of the lab's own whose disk is full may be gone before it says so.
+/// Whether the lab starts the server, in the turn's directory.
+fn is_own_server(spec: &TargetSpec) -> bool {
+    spec.name == "server"
+}
+
+/// A server of the lab's own whose disk is full may be gone before it says so to who asks; its log has it.
 fn of_a_full_disk(error: RunError, spec: &TargetSpec, dir: &Path) -> RunError {
-    const HARDLY_ANY_BYTES: u64 = 1 << 20;
-    let left = rustix::fs::statvfs(dir).map_or(u64::MAX, |disk| disk.f_bavail * disk.f_frsize);
-    let is_ours = spec.name == "server";
+    let log = fs::read(dir.join(ERROR_LOG)).unwrap_or_default();
+    let is_full = is_own_server(spec) && String::from_utf8_lossy(&log).contains("No space left on device");
     match error {
-        RunError::Target(TargetError::Failed(text))
-            if is_ours && left < HARDLY_ANY_BYTES && !text.ends_with(NO_SPACE) =>
-        {
+        RunError::Target(TargetError::Failed(text)) if is_full && !text.ends_with(NO_SPACE) => {
             RunError::Target(TargetError::Failed(format!("{text}{NO_SPACE}")))
         }
         error => error,

@@ -47,6 +47,7 @@ use client::{Address, Client, Dialect};
 pub use mysql::NO_SPACE;
 pub use parameters::Product;
 use parameters::{Engine, Parameters, Place};
+pub use private::ERROR_LOG;
 use private::Private;
 use sql::Sql;
 

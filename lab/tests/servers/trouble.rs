@@ -150,15 +150,11 @@ fn a_full_disk_is_said(target: &str, cnf: &str) {
     // All that is left but a little, of which the server may take more meanwhile. It writes no more than it deletes: what is left
     // has to be less than it takes for itself.
     let ballast = std::fs::File::create(long.data.join("ballast")).unwrap();
-    let (full_since, mut filled) = (Instant::now(), 0);
+    let mut filled = 0;
     while long.child.try_wait().unwrap().is_none() {
         let disk = rustix::fs::statvfs(&long.data).unwrap();
         let left = disk.f_bavail * disk.f_frsize;
-        // A server that met a full disk may need room for its end: now and then somebody makes it.
-        if full_since.elapsed().as_secs() % 15 >= 10 {
-            ballast.set_len(0).unwrap();
-            filled = 0;
-        } else if left > 256 << 10
+        if left > 256 << 10
             && rustix::fs::fallocate(&ballast, rustix::fs::FallocateFlags::empty(), filled, left / 2).is_ok()
         {
             filled += left / 2;

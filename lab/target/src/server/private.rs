@@ -20,6 +20,8 @@ use crate::api::{Result, TargetError};
 const SOCKET_PATH_MAX: usize = 107;
 const START_LIMIT: Duration = Duration::from_secs(180);
 const STOP_LIMIT: Duration = Duration::from_secs(120);
+/// A server's log, beside its data.
+pub const ERROR_LOG: &str = "error.log";
 /// Lines of the error log that are shown when it does not start.
 const TAIL: usize = 15;
 const POLL: Duration = Duration::from_millis(30);
@@ -95,7 +97,7 @@ impl Private {
         }
         let sockets = short_directory()?;
         fs::write(&options, settings).map_err(io("write", &options))?;
-        let log = dir.join("error.log");
+        let log = dir.join(ERROR_LOG);
         let path = |name: &str, path: &Path| format!("--{name}={}", path.display());
         let mut command = Command::new(&binaries.server);
         command.arg(path("defaults-file", &options));

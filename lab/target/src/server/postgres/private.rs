@@ -12,7 +12,7 @@ use rustix::process::{Signal, getuid};
 use super::super::binaries::{self, fetched};
 use super::super::made;
 use super::super::parameters::Product;
-use super::super::private::{Parts, Private, failed, gone, io, short_directory};
+use super::super::private::{ERROR_LOG, Parts, Private, failed, gone, io, short_directory};
 use crate::api::Result;
 
 /// Part of a socket's name.
@@ -161,7 +161,7 @@ pub fn start(programs: &Programs, dir: &Path, options: &str, (role, wanted): (&s
     let _ = fs::remove_file(data.join("postmaster.pid"));
     let sockets = short_directory()?;
     own(&sockets)?;
-    let log = dir.join("error.log");
+    let log = dir.join(ERROR_LOG);
     let file = fs::OpenOptions::new().create(true).append(true).open(&log).map_err(io("write", &log))?;
     let program = programs.bin.join("postgres");
     let mut command = for_user(&program, user, &dir);
