@@ -363,19 +363,7 @@ fn one_turn(
     let name = format!("db-{}-{}", std::process::id(), epoch_secs());
     let dir = parent.join(format!("{name}-t{}-c{}-r{}", turn.target + 1, turn.case + 1, turn.repeat));
     fs::create_dir_all(&dir).map_err(|error| Failure::io("make", &dir, &error))?;
-    let setup = Setup {
-        dir: dir.clone(),
-        durability: record.setup.durability,
-        budget_bytes: record.setup.budget_bytes,
-        io: record.setup.io,
-        compression: record.setup.compression.clone(),
-        disk: match record.setup.disk_group {
-            Some(_) => record.setup.disk.without_rates(),
-            None => record.setup.disk,
-        },
-        seed: record.plan.seed(),
-        price: record.plan.price(),
-    };
+    let setup = setup_of(record, &dir);
     // Before the engine is opened, so that its threads are restricted too.
     let restricted = record.plan.cases()[turn.case].cores.map(Restricted::to).transpose()?;
     let text = text_pool(record.plan.seed());
@@ -425,6 +413,23 @@ fn one_turn(
     ran?;
     closed?;
     keeper.take_failure()
+}
+
+/// What a target is given for a turn in that directory.
+fn setup_of(record: &RunRecord, dir: &Path) -> Setup {
+    Setup {
+        dir: dir.to_owned(),
+        durability: record.setup.durability,
+        budget_bytes: record.setup.budget_bytes,
+        io: record.setup.io,
+        compression: record.setup.compression.clone(),
+        disk: match record.setup.disk_group {
+            Some(_) => record.setup.disk.without_rates(),
+            None => record.setup.disk,
+        },
+        seed: record.plan.seed(),
+        price: record.plan.price(),
+    }
 }
 
 /// Whether the lab starts the server, in the turn's directory.

@@ -3,6 +3,7 @@
 // A test outside the engine: real clocks, threads and files; a failed unwrap is a failed test.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types, clippy::unwrap_used)]
 
+#[path = "servers/trouble.rs"]
 mod trouble;
 
 use std::path::Path;
