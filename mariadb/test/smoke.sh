@@ -44,7 +44,9 @@ beside_innodb() {
 scratch
 # Beside all the others, on servers of its own: it waits more than it works. It ends with this test, however that ends.
 fetch_tools || true
-(FAILED=0; replication 0 short && [ "$FAILED" = 0 ]) > "$WORK/replication.out" 2>&1 &
+# That it went well is a file: its process number may be another's when this shell, with so many children, asks.
+REPLICATED=$WORK/replication.ok
+(FAILED=0; replication 0 short && [ "$FAILED" = 0 ] && : > "$REPLICATED") > "$WORK/replication.out" 2>&1 &
 BESIDE=$!
 start_server "${SERVER_ARGS[@]}"
 check_engine
@@ -70,7 +72,8 @@ anomalies
 kills 4 1
 trouble
 end_server
-if wait "$BESIDE"; then replicated=ok; else replicated=FAILED; fi
+wait "$BESIDE" 2> /dev/null || true
+if [ -e "$REPLICATED" ]; then replicated=ok; else replicated=FAILED; fi
 BESIDE=
 cat "$WORK/replication.out"
 verdict replication "$replicated"
