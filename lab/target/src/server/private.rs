@@ -69,8 +69,11 @@ impl Private {
         command.process_group(0).stdin(Stdio::null());
         gone(&parts.data)?;
         let program = PathBuf::from(command.get_program());
+        // First, so that hardly a moment lies between the start of the server and its being watched.
+        let mut watchdog = watchdog().map_err(|error| failed(format!("no watchdog: {error}")))?;
         let child = command.spawn().map_err(io("start", &program))?;
-        let watchdog = watchdog(child.id()).map_err(|error| failed(format!("no watchdog: {error}")))?;
+        let told = watchdog.stdin.as_mut().map_or(Ok(()), |pipe| writeln!(pipe, "{}", child.id()));
+        told.map_err(|error| failed(format!("no watchdog: {error}")))?;
         let Parts { sockets, log, data, options, stop } = parts;
         Ok(Private { child, watchdog, sockets, log, stop, data, options })
     }
@@ -205,11 +208,15 @@ pub fn gone(data: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Kills the server when this process is gone without having done so.
-fn watchdog(server: u32) -> std::io::Result<Child> {
-    let script = format!("read -r _; kill -KILL {server}");
+/// Kills the server whose number it reads when this process is gone without having done so.
+fn watchdog() -> std::io::Result<Child> {
     let mut command = Command::new("sh");
-    command.args(["-c", &script]).process_group(0).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+    command
+        .args(["-c", "read -r server || exit; read -r _; kill -KILL \"$server\""])
+        .process_group(0)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
     command.spawn()
 }
 
