@@ -165,7 +165,6 @@ impl Transaction {
         let (others, seen) = self.engine.locks.others_in(&self.locks.borrow().owner, entry.id(), keys);
         self.seen.set(self.seen.get().max(seen));
         others.iter().try_for_each(|key| self.lock_for_write(entry, key))?;
-        vfs::thread::point("deleting.looked");
         // Behind the look at the table: whoever had something there by then has it still, or has folded it meanwhile.
         loop {
             let other = self.engine.locks.folded_in(&self.locks.borrow().owner, entry.id(), keys)?;
