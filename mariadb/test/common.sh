@@ -5,6 +5,7 @@ PASSED=0
 FAILED=0
 verdict() {
     if [ "$2" = ok ]; then PASSED=$((PASSED + 1)); else FAILED=$((FAILED + 1)); fi
+    [ ! -e "${WORK:-}/came_to" ] || printf '%s\n' "$1" > "$WORK/came_to"
     printf 'test %s ... %s\n' "$1" "$2"
 }
 
@@ -37,7 +38,40 @@ scratch() {
     prepare
     # Servers of this test die where this file says, once it is there: kill_at.
     export TREFOIL_CRASH_AT=$WORK/crash
-    trap '[ -z "${BESIDE:-}" ] || kill "$BESIDE" || true; stop_server || true; umount "$WORK"/data/trefoil 2> /dev/null || true; rm -rf "$WORK"' EXIT
+    look_after
+    trap '[ -z "${BESIDE:-}" ] || kill "$BESIDE" || true; stop_looking; stop_server || true; umount "$WORK"/data/trefoil 2> /dev/null || true; rm -rf "$WORK"' EXIT
+}
+
+# When a test has come to nothing for QUIET seconds its servers are asked, once, what they do: whoever ends it finds that in its log.
+exec 7>&2
+QUIET=${TREFOIL_QUIET:-240}
+look_after() {
+    stop_looking
+    echo 'the first' > "$WORK/came_to"
+    (trap - EXIT INT TERM
+    local since told=
+    # The sleep holds no output open: it may end later than the test.
+    while sleep 10 7>&- && since=$(stat -c %Y "$WORK/came_to"); do
+        (($(date +%s) - since < QUIET)) || [ "$told" = "$since" ] || { told=$since; say_what_servers_do >&7 2>&1; }
+    done) > /dev/null 2>&1 &
+    LOOKER=$!
+}
+
+stop_looking() {
+    [ -z "${LOOKER:-}" ] || kill "$LOOKER" 2> /dev/null || true
+    LOOKER=
+}
+
+say_what_servers_do() {
+    printf 'nothing for %d seconds behind: test %s\n' "$QUIET" "$(cat "$WORK/came_to")"
+    local socket
+    for socket in $(find "$SOCKETS" -type s -name socket); do
+        printf '%s: connections, waits for locks\n' "$socket"
+        timeout 10 "$ROOT/bin/mariadb" --no-defaults --socket="$socket" --user=root --connect-timeout=5 --force -N -B -e "
+            SELECT id, command, time, state, LEFT(info, 80) FROM information_schema.PROCESSLIST WHERE id <> CONNECTION_ID();
+            SELECT * FROM information_schema.TREFOIL_LOCK_WAITS" || echo 'no answer'
+    done
+    tail -q -n 2 "$WORK"/{data,primary,replica}/error.log 2> /dev/null || true
 }
 
 # From now on, at a place and which time it is reached from now on. Known to builds with debug assertions alone.

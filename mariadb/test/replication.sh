@@ -54,8 +54,7 @@ sides() {
     scratch
     SIDES=$SOCKETS
     # Who does not start ends the test, wherever its output goes then.
-    exec {SAYS}>&2
-    trap '[ -z "${STARTS:-}" ] || tail -n 90 "$WORK/$STARTS/error.log" >&$SAYS; end_sides; rm -rf "$SIDES" "$WORK"' EXIT
+    trap '[ -z "${STARTS:-}" ] || tail -n 90 "$WORK/$STARTS/error.log" >&7; stop_looking; end_sides; rm -rf "$SIDES" "$WORK"' EXIT
     mv "$DATA" "$WORK/empty"
     for name in primary replica; do
         mkdir -p "$SIDES/$name"

@@ -1,6 +1,6 @@
 //! Runs parts. Each part writes its log to `target/logs/PART.log` and one line here, with its seconds; the
 //! lines of its tests are shown as they pass. A failed part shows its whole log. The last lines repeat the
-//! parts, then the result of each test program, then one line with the sum.
+//! parts, then the result of each test program, then why parts failed, in few words, then one line with the sum.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use crate::parts::{Lane, Part, Tool, Work};
 use crate::tidy;
-use crate::watchdog::Watchdog;
+use crate::watchdog::{ENDED, LIMITS, Watchdog};
 
 /// What came of a part.
 #[derive(Debug, Default)]
@@ -19,6 +19,8 @@ struct Outcome {
     failed: u64,
     /// `test result` lines with the name of their program.
     programs: Vec<String>,
+    /// Tests that failed, or else the last words of the part.
+    why: Vec<String>,
     took: Duration,
 }
 
@@ -79,6 +81,11 @@ fn close(outcomes: &[(&str, Outcome)]) -> bool {
     println!();
     for program in outcomes.iter().flat_map(|(_, o)| &o.programs) {
         println!("{program}");
+    }
+    // Whoever sees the end of it alone sees these.
+    for (name, outcome) in outcomes.iter().filter(|(_, o)| o.failed > 0) {
+        outcome.why.iter().for_each(|why| println!("{name}: {why}"));
+        println!("{}", line(name, outcome));
     }
     let passed: u64 = outcomes.iter().map(|(_, o)| o.passed).sum();
     let failed: u64 = outcomes.iter().map(|(_, o)| o.failed).sum();
@@ -175,9 +182,11 @@ fn run_command(root: &Path, part: &Part, mut command: Command) -> Outcome {
         Ok((mut outcome, false)) => {
             outcome.verdict = Verdict::Failed;
             outcome.failed = outcome.failed.max(1);
+            let log = std::fs::read_to_string(root.join(log_path(part.name))).unwrap_or_default();
             println!("---- log of {}: {shown}", part.name);
-            print!("{}", std::fs::read_to_string(root.join(log_path(part.name))).unwrap_or_default());
+            print!("{log}");
             println!("---- end of the log of {}", part.name);
+            outcome.why = why(&log);
             outcome
         }
         Err(error) => {
@@ -211,18 +220,34 @@ fn follow(root: &Path, name: &str, mut command: Command) -> std::io::Result<(Out
     let mut child = command.spawn()?;
     // The command holds the writing ends: without this the pipe would never end.
     drop(command);
-    let _watchdog = Watchdog::new(child.id());
+    let watchdog = Watchdog::new(child.id(), LIMITS);
     let mut log = std::fs::File::create(root.join(log_path(name)))?;
     let mut outcome = Outcome::default();
     let mut counter = Counter::default();
     for line in BufReader::new(reader).lines() {
         let line = line.unwrap_or_else(|_| "(a line that is not UTF-8)".to_owned());
+        watchdog.hear();
         writeln!(log, "{line}")?;
         if counter.take(&line, &mut outcome) {
             println!("{line}");
         }
     }
-    Ok((outcome, child.wait()?.success()))
+    let success = child.wait()?.success();
+    if let Some(why) = watchdog.close() {
+        writeln!(log, "{why}")?;
+    }
+    Ok((outcome, success))
+}
+
+/// Of a log that ends in failure: the tests that failed, or what it said last; and of a part that was ended what ran.
+fn why(log: &str) -> Vec<String> {
+    let short = |line: &str| line.chars().take(200).collect::<String>();
+    let (log, ended) = log.find(ENDED).map_or((log, ""), |at| log.split_at(log[..at].rfind('\n').map_or(0, |n| n + 1)));
+    let is_failed = |line: &&str| line.starts_with("test ") && line.ends_with("FAILED");
+    let failed: Vec<&str> = log.lines().filter(is_failed).take(12).collect();
+    let last = log.lines().skip(log.lines().count().saturating_sub(16));
+    let told = if failed.is_empty() { last.collect() } else { failed };
+    told.into_iter().chain(ended.lines().take(24)).map(short).collect()
 }
 
 /// Understands the output of test programs.
@@ -277,6 +302,16 @@ mod tests {
         let log = "warning: unresolved link to `A12`\n --> a.rs:1:2\nwarning: unresolved link to `Gone`\n  --> b.rs:3:4\n\
             warning: `x` (lib doc) generated 2 warnings";
         assert_eq!(doc_warnings(log).collect::<Vec<_>>(), ["warning: unresolved link to `Gone`", "  --> b.rs:3:4"]);
+    }
+
+    #[test]
+    fn why_a_part_failed_are_its_failed_tests_or_its_last_words() {
+        let log = "test a ... ok\ntest b ... FAILED\nmuch\n1 passed, 1 failed";
+        assert_eq!(why(log), ["test b ... FAILED"]);
+        let log: Vec<String> = (0..20).map(|n| n.to_string()).collect();
+        assert_eq!(why(&log.join("\n")), log[4..]);
+        let hung = format!("test b ... FAILED\nmuch\n5 minutes: {ENDED}\n  1 of 0 S");
+        assert_eq!(why(&hung), ["test b ... FAILED", &format!("5 minutes: {ENDED}"), "  1 of 0 S"]);
     }
 
     #[test]
