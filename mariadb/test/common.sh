@@ -36,6 +36,8 @@ scratch() {
     WORK=$(mktemp -d "${TMPDIR:-/tmp}/trefoil-test.XXXXXX")
     TREFOIL_MARIADB_DATA=$WORK/data
     prepare
+    # Whoever waits for a table longer is told so: by default it would be a day.
+    TEST_ARGS='--lock-wait-timeout=300'
     # Servers of this test die where this file says, once it is there: kill_at.
     export TREFOIL_CRASH_AT=$WORK/crash
     look_after

@@ -45,7 +45,7 @@ prepare() {
 # Starts the server and returns when it answers. What the environment asks for comes last, so it counts.
 start_server() {
     # shellcheck disable=SC2086
-    set -- "$@" ${TREFOIL_MARIADB_SERVER_ARGS:-}
+    set -- ${TEST_ARGS:-} "$@" ${TREFOIL_MARIADB_SERVER_ARGS:-}
     ERRORS=$DATA/error.log
     # Whoever asks InnoDB alone needs nothing that is built here.
     [ -n "${WITHOUT_ENGINE:-}" ] ||
@@ -73,8 +73,26 @@ check_engine() {
 end_server() {
     [ -n "${SERVER:-}" ] || return 0
     kill "$SERVER" 2> /dev/null || true
+    # Somebody's own server has the time it needs.
+    [ -z "${TEST_ARGS:-}" ] || await_end 180
     wait "$SERVER" 2> /dev/null || true
     SERVER=
+}
+
+# One that does not end in so many seconds is killed, and that is a test's failure.
+await_end() {
+    local began=$SECONDS
+    while kill -0 "$SERVER" 2> /dev/null; do
+        if ((SECONDS - began > $1)); then
+            say "the server does not end; see $ERRORS"
+            ! command -v gdb > /dev/null || gdb -p "$SERVER" -batch -ex 'thread apply all bt 30' 2> /dev/null >&2 || true
+            tail -n 20 "$ERRORS" >&2 || true
+            FAILED=$((${FAILED:-0} + 1))
+            kill -KILL "$SERVER"
+            return 0
+        fi
+        sleep 0.05
+    done
 }
 
 stop_server() {
