@@ -116,8 +116,16 @@ start_clients() {
     done
 }
 
+# A number of a client that has ended may be another process's.
+kill_clients() {
+    local pid
+    for pid in "${LOAD[@]}"; do
+        [ "$(cat "/proc/$pid/comm" 2> /dev/null)" != mariadb ] || kill -KILL "$pid" 2> /dev/null || true
+    done
+}
+
 end_clients() {
-    kill -KILL "${LOAD[@]}" 2> /dev/null || true
+    kill_clients
     wait "${LOAD[@]}" 2> /dev/null || true
     LOAD=()
     # What they said last may be in the log, and in the replica, before it is done here.
@@ -198,7 +206,7 @@ replicated() {
         nap
         kill_side "$name"
         if [ "$name" = primary ]; then
-            kill -KILL "${LOAD[@]}" 2> /dev/null || true
+            kill_clients
             start_side primary
             end_clients
             start_clients "$rows"

@@ -42,6 +42,15 @@ prepare() {
     fi
 }
 
+# What this shell has open for its clients is not the server's: a client that waits for the end of a pipe would wait for the server's.
+close_pipes() {
+    local fd
+    for fd in /proc/self/fd/*; do
+        fd=${fd##*/}
+        ((fd < 10 || fd == 255)) || eval "exec $fd>&-"
+    done
+}
+
 # Starts the server and returns when it answers. What the environment asks for comes last, so it counts.
 start_server() {
     # shellcheck disable=SC2086
@@ -50,9 +59,10 @@ start_server() {
     # Whoever asks InnoDB alone needs nothing that is built here.
     [ -n "${WITHOUT_ENGINE:-}" ] ||
         set -- --plugin-dir="$PLUGINS" --plugin-maturity=experimental --plugin-load-add=ha_trefoil.so "$@"
-    "$(server_program)" --no-defaults --basedir="$ROOT" --lc-messages-dir="$MESSAGES" --datadir="$DATA" \
+    (close_pipes
+    exec "$(server_program)" --no-defaults --basedir="$ROOT" --lc-messages-dir="$MESSAGES" --datadir="$DATA" \
         --socket="$SOCKET" --pid-file="$SOCKETS/pid" --tmpdir="$SOCKETS" --skip-networking \
-        --user="$(id -un)" --log-error="$ERRORS" "$@" < /dev/null &
+        --user="$(id -un)" --log-error="$ERRORS" "$@" < /dev/null) &
     SERVER=$!
     local tries=0
     until client --silent -e 'DO 1' > /dev/null 2>&1; do
