@@ -80,6 +80,7 @@ impl Walk<'_> {
             Ok(slots) => slots,
             Err(outcome) => return outcome,
         };
+        vfs::thread::point("tree.slots_chosen");
         let (low, high) = (node.keys.lo(), node.keys.hi());
         let shared: Vec<_> = segments.iter().filter(|block| !block.lies_in(low, high)).cloned().collect();
         if !shared.is_empty() {
@@ -189,14 +190,17 @@ impl Walk<'_> {
     fn settle(&self, handle: &InnerHandle, keys: &Inner<Child>, slots: &[Slot]) -> bool {
         let mut still_dirty = false;
         let mut outdated: Vec<Arc<Block>> = Vec::new();
-        let mut slot = slots.iter().peekable();
+        let (mut slot, mut chosen) = (slots.iter().peekable(), None);
         for (i, child) in keys.children().iter().enumerate() {
             let starts = slot.next_if(|slot| slot.first == i);
+            chosen = starts.map_or(chosen, |slot| slot.image.as_ref());
             let named = starts.and_then(|slot| slot.image.as_ref()).map(|image| image.block.clone());
             let before = match child {
                 Child::Leaf(leaf) => {
                     let mut record = leaf.record.lock();
-                    still_dirty |= record.is_dirty() || record.oldest_pending != CommitTs::MAX;
+                    // A write that landed since the slots were chosen: the leaf is clean, by an image that this one does not name.
+                    let has_newer = record.image.as_ref().map(Arc::as_ptr) != chosen.map(Arc::as_ptr);
+                    still_dirty |= has_newer || record.is_dirty() || record.oldest_pending != CommitTs::MAX;
                     record.in_parent_image = starts.is_some();
                     std::mem::replace(&mut record.composed, named.clone())
                 }

@@ -65,6 +65,34 @@ fn a9_a_write_in_flight_is_waited_for() {
     });
 }
 
+/// A leaf that lacks what is newer than F is being written, and the write lands when its parent, which is being composed, has chosen
+/// the image before. The leaf is clean from then on; the next checkpoint names what it has.
+#[test]
+fn a9_a_write_that_lands_while_its_parent_is_composed_is_noted() {
+    simulated(|sim| {
+        let rig = Arc::new(filled(small(), 10));
+        rig.checkpoint();
+        let old = rig.now();
+        rig.put(key(4), b"again");
+        let landing = sim.hold("tree.leaf_written");
+        let clock = in_thread(&rig, Rig::evict_all);
+        landing.wait_reached();
+        let composing = sim.hold("tree.slots_chosen");
+        let checkpoint = in_thread(&rig, move |rig| {
+            rig.checkpoint_as_of(old).unwrap();
+        });
+        composing.wait_reached();
+        landing.open();
+        clock.join().unwrap();
+        composing.open();
+        checkpoint.join().unwrap();
+        rig.checkpoint();
+        let rig = Arc::into_inner(rig).unwrap().reopen(false);
+        assert_eq!(rig.newest(key(4)), Some(b"again".to_vec()));
+        rig.verify();
+    });
+}
+
 /// Leaves split while the walker is about them.
 #[test]
 fn a9_a_leaf_splits_in_mid_walk() {
