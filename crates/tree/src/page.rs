@@ -1,7 +1,8 @@
 //! A leaf as a page of the cache: eviction and write-back.
 //!
 //! Steps of a write: (1) under the latch, the leaf is collected by one GC view [A5]; (2) if large values or chains
-//! are not on disk yet, this write is theirs, and the leaf stays dirty: its image names their blocks; (3) otherwise
+//! are not on disk yet, this write is theirs, and the leaf stays dirty: its image will name their blocks. It lacks something of
+//! unknown age from now on, so that the next checkpoint writes it: until then nobody names these; (3) otherwise
 //! the image is encoded, and what was unwritten is now in flight; (4) without a latch: the log is made durable to
 //! `log_need` [A6], the blocks are written; (5) the image is published and nothing is in flight any more, or, after
 //! a fault, what was in flight is unwritten again.
@@ -213,12 +214,13 @@ impl Core {
             let mut slot = handle.latch.write();
             if let (Ok(blocks), Some(resident)) = (written, slot.resident_mut()) {
                 core.counters.add_written(BlockKind::Overflow, &blocks);
-                let mut blocks = blocks.into_iter();
+                let (mut blocks, mut are_held) = (blocks.into_iter(), false);
                 for (id, edition, count) in owners {
                     let mine: Vec<_> = blocks.by_ref().take(count).collect();
                     let refs: Vec<BlockRef> = mine.iter().map(|block| block.at()).collect();
                     // Replaced or moved to a right half meanwhile: the blocks go again.
                     if resident.leaf.set_stored(id, edition, refs) {
+                        are_held = true;
                         resident.beside.extend(mine.into_iter().map(|block| (block.at().offset, block)));
                     }
                 }
@@ -226,6 +228,9 @@ impl Core {
                     resident.leaf.release_stored_values();
                 }
                 resident.charge.set(resident.leaf.memory_bytes() as u64);
+                if are_held {
+                    core.note_applied(&handle, resident, CommitTs::ZERO);
+                }
             }
             handle.record.lock().in_flight = false;
             drop(slot);

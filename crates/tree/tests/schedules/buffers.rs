@@ -445,3 +445,31 @@ fn a_node_does_not_name_more_messages_than_it_can() {
     }
     rig.verify();
 }
+
+/// A drain has written chains of versions, not yet the leaves that name them: no image has their blocks, and what the leaves lack is
+/// in segments, so that by its age alone no checkpoint would wait for it.
+#[test]
+fn chains_that_a_drain_has_written_are_named_by_the_next_checkpoint() {
+    let rig = cold();
+    for n in 0..10 {
+        for row in (0..400).step_by(10) {
+            let ts = rig.put(key(row), [n; 60]);
+            rig.snapshots.lock().push(ts);
+        }
+    }
+    rig.checkpoint();
+    assert_eq!(rig.tree.stats().traffic.beside_bytes, 0, "messages still");
+    rig.maintain_fully();
+    let written = rig.tree.stats().traffic.beside_bytes;
+    assert!(written > 40 * 60, "{written} bytes of chains were written");
+    // What a checkpoint frees counts until the next one.
+    rig.checkpoint();
+    rig.checkpoint();
+    let (space, tree) = (rig.space.stats(), rig.tree.stats());
+    assert_eq!(space.held_bytes, space.live_bytes, "{tree:?}");
+    assert_eq!(tree.disk_bytes, space.live_bytes, "{tree:?}");
+    let rig = rig.reopen(false);
+    assert_eq!(rig.keys().len(), 200);
+    assert_eq!(rig.newest(key(10)), Some(vec![9; 60]));
+    rig.verify();
+}
