@@ -352,7 +352,7 @@ impl Index for Ranged {
     }
 
     fn maintain(&self, upkeep: &Upkeep<'_>) -> Result<Progress> {
-        if self.shared.is_quiet() || !self.is_ready.load(Ordering::Acquire) {
+        if self.shared.is_quiet() {
             return self.shared.inner.maintain(upkeep);
         }
         // Relaxed: whose turn it is matters to nobody but for speed.

@@ -90,6 +90,7 @@ impl Share {
             How::MemoryRun(run) | How::FileRun(run, _) => self.entry.index.attach(run, ts),
         }
         if !self.spans.is_empty() {
+            vfs::thread::point("commit.ranges");
             let ranged = self.entry.index.as_ranged().expect("ranges are deleted of nothing else");
             let put = self.batch.iter().map(|(key, _)| key);
             ranged.delete_ranges(&self.spans, ts, (!is_in_file).then_some(put));

@@ -141,6 +141,36 @@ fn a_savepoint_takes_it_back() {
     assert_eq!(numbers(&db.begin().unwrap(), &index).len(), 300, "rolled back");
 }
 
+/// Guard: `delete_own` goes on behind what it has copied.
+#[test]
+fn however_much_it_has_put_there_itself_goes() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = Database::open(dir.path(), quiet()).unwrap();
+    let index = filled(&db, Structure::Auto, 0);
+    let mut tx = db.begin().unwrap();
+    (0..2500).for_each(|n| tx.put(&index, &key(n), b"mine").unwrap());
+    delete(&mut tx, &index, 10, 2490).unwrap();
+    assert_eq!(tx.range(&index, ..).unwrap().collect().unwrap().len(), 20);
+    tx.commit().unwrap();
+    assert_eq!(db.begin().unwrap().range(&index, ..).unwrap().collect().unwrap().len(), 20);
+}
+
+/// A commit whose puts are in a file has them behind its ranges. Guard: what a file puts is not known, so nobody hops over it.
+#[test]
+fn what_a_commit_puts_by_a_file_is_found() {
+    for structure in STRUCTURES {
+        let dir = tempfile::tempdir().unwrap();
+        let db = Database::open(dir.path(), Options { inline_batch_bytes: 4096, ..quiet() }).unwrap();
+        let index = filled(&db, structure, 10);
+        let mut tx = db.begin().unwrap();
+        tx.delete_range(&index, ..).unwrap();
+        (5..300).for_each(|n| tx.put(&index, &key(n), b"a value that is not short").unwrap());
+        tx.commit().unwrap();
+        assert_eq!(index.stats().runs, 1, "it is in a file");
+        assert_eq!(numbers(&db.begin().unwrap(), &index), (5..300).collect::<Vec<_>>(), "{structure:?}");
+    }
+}
+
 #[test]
 fn others_are_kept_out_until_it_ends() {
     let dir = tempfile::tempdir().unwrap();

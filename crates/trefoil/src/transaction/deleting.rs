@@ -165,6 +165,7 @@ impl Transaction {
         let (others, seen) = self.engine.locks.others_in(&self.locks.borrow().owner, entry.id(), keys);
         self.seen.set(self.seen.get().max(seen));
         others.iter().try_for_each(|key| self.lock_for_write(entry, key))?;
+        vfs::thread::point("deleting.looked");
         // Behind the look at the table: whoever had something there by then has it still, or has folded it meanwhile.
         loop {
             let other = self.engine.locks.folded_in(&self.locks.borrow().owner, entry.id(), keys)?;
@@ -223,6 +224,12 @@ impl Transaction {
     pub(super) fn has_deleted(&self, entry: &IndexEntry, key: &[u8]) -> bool {
         let deleted = self.deleted.borrow();
         deleted.get(&entry.id()).is_some_and(|all| all.iter().any(|own| own.span.contains(key)))
+    }
+
+    /// True if this key is the place of a range that it has deleted (step 4).
+    pub(super) fn is_place_of_range(&self, entry: &IndexEntry, key: &[u8]) -> bool {
+        let deleted = self.deleted.borrow();
+        deleted.get(&entry.id()).is_some_and(|all| all.iter().any(|own| own.span.low == key))
     }
 
     /// What it has deleted of an index.

@@ -148,7 +148,10 @@ impl Transaction {
 
     /// In the newest committed state, or written by this transaction, if only to delete it.
     fn is_there(&self, entry: &IndexEntry, key: &[u8]) -> Result<bool> {
-        let mut there = self.writes.contains(entry.id(), key, Seq::LATEST)?;
+        let mut there = false;
+        // Where a range was deleted its place is a write, of a key that may never have been there: who locks a range around it need not have met it.
+        let is_place = self.is_place_of_range(entry, key);
+        self.writes.get(entry.id(), key, Seq::LATEST, |written| there = !is_place || written.value().is_some())?;
         // What is there and may expire meanwhile is not there for who has locked the range, and locks no row of it.
         if !there && entry.index.expiry().is_none() {
             entry.index.get_many(ReadAt::Newest, &[key], &mut |_, _, _| there = true)?;
