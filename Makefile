@@ -24,7 +24,7 @@ help:
 	@echo 'make check        formatting, lints, rules of the house'
 	@echo 'make test         check and every test'
 	@echo 'make mariadb      a private MariaDB server with ENGINE=TREFOIL and a client; nothing is installed'
-	@echo 'make mariadb-test the smoke test through that server, and small benchmarks on servers'
+	@echo 'make mariadb-test the smoke test through that server, small benchmarks on servers, and suites of the server (an hour)'
 	@echo 'make package      mariadb-plugin-trefoil_VERSION_ARCH.deb in target/package'
 	@echo 'make soak         the simulator and killed processes for SOAK_SECONDS=1800'
 	@echo 'make fuzz         every decoder under libFuzzer, SECONDS_EACH=60'
@@ -97,6 +97,7 @@ mariadb:
 
 mariadb-test:
 	@$(XTASK) test mariadb lab-servers
+	@CARGO='$(CARGO)' TREFOIL_PROFILE=sim TREFOIL_BUILD='--workspace --lib --bin differential --test readme' mariadb/mariadb.sh suites all
 
 # A package of the plugin for the version of the server that `make mariadb` runs.
 .PHONY: package

@@ -38,7 +38,8 @@ usage: mariadb/mariadb.sh [VERB] [ARGUMENT...]     (or: make mariadb)
   buffers         tables of Bε-trees larger than memory do what InnoDB's do, through kills
   suites [GROUP] [ARG...]   the server's own suites; prints a table; ARGs go to its test runner. Groups: storage_engine,
                   the default; engines (iuds and funcs); handler, parts, gcol, period, rocksdb, and foreign, InnoDB's tests
-                  of foreign keys, with the engine changed
+                  of foreign keys, with the engine changed. \`suites all\`: each of them, half an hour; fails if others fail than
+                  mysql-test/known names
   sysbench [ARG...]   the packaged sysbench on ENGINE=TREFOIL; without ARGs each of its stock tests for a moment
   drivers [SECONDS [TURNS]]   what the lab's driver costs: the same statements to InnoDB by the packaged sysbench, by the lab, and,
                   with MYTOOLS=FOLDER, by the client of the public insert benchmark (its checkout; PYTHON names a python with MySQLdb),
@@ -125,7 +126,7 @@ case $verb in
     package) fetch; build; package "$@" ;;
     package-test) fetch; build; locate; package_tests ;;
     bare) bare ;;
-    suites) fetch; build; suites "$@" ;;
+    suites) fetch; build; if [ "${1:-}" = all ]; then all_suites; else suites "$@"; fi ;;
     version) fetched_version ;;
     where) locate; printf '%s\n' "$DIR" ;;
     *) usage >&2; exit 2 ;;

@@ -118,10 +118,13 @@ start_clients() {
 
 # A number of a client that has ended may be another process's.
 kill_clients() {
-    local pid
+    local pid name clients=()
     for pid in "${LOAD[@]}"; do
-        [ "$(cat "/proc/$pid/comm" 2> /dev/null)" != mariadb ] || kill -KILL "$pid" 2> /dev/null || true
+        { read -r name < "/proc/$pid/comm"; } 2> /dev/null || name=
+        [ "$name" != mariadb ] || clients+=("$pid")
     done
+    # All at once: the shell tells of each that is gone when it comes to it.
+    [ "${#clients[@]}" = 0 ] || kill -KILL "${clients[@]}" 2> /dev/null || true
 }
 
 end_clients() {
