@@ -30,10 +30,10 @@ foreign_of_innodb() {
     for file in "$tests"/suite/innodb/t/*foreign*.test "$tests"/suite/innodb/t/*fk*.test "$tests"/main/foreign_key.test; do
         grep -qiE 'have_debug|debug_dbug|_crash' <<< "$file $(cat "$file")" && continue
         name=$(basename "$file" .test)
-        case $file in */main/*) name=main_$name ;; esac
+        case $file in "$tests"/main/*) name=main_$name ;; esac
         sed "${ITS_OWN[@]}" -e "$ITS_WORDS" "$file" > "$part/t/$name.test"
         case $file in
-            */main/*) cp "${file%.test}.result" "$part/r/$name.result" ;;
+            "$tests"/main/*) cp "${file%.test}.result" "$part/r/$name.result" ;;
             *) cp "$tests/suite/innodb/r/$name".result "$tests/suite/innodb/r/$name",*.rdiff "$part/r" 2> /dev/null || true
                 cp "${file%.test}".combinations "$part/t" 2> /dev/null || true ;;
         esac
