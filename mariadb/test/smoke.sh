@@ -46,7 +46,7 @@ scratch
 fetch_tools || true
 # That it went well is a file: its process number may be another's when this shell, with so many children, asks.
 REPLICATED=$WORK/replication.ok
-(FAILED=0; replication 0 short && [ "$FAILED" = 0 ] && : > "$REPLICATED") > "$WORK/replication.out" 2>&1 &
+(FAILED=0 LOOKER=; replication 0 short && [ "$FAILED" = 0 ] && : > "$REPLICATED") > "$WORK/replication.out" 2>&1 &
 BESIDE=$!
 start_server "${SERVER_ARGS[@]}"
 check_engine
