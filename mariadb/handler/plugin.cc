@@ -18,8 +18,17 @@ trefoil_database *trefoil_db;
 extern bool ignore_db_dirs_append(const char *name);
 static const char directory_name[]= "trefoil";
 
+/* What a killed server was changing is finished, or undone, and logged. */
+static bool is_ddl_recovered;
+
+/* The server logs the changes that it finishes without saying that they are some (10.11, 11.8: only statements of clients are marked). A
+   replica that applies in parallel would let what comes behind one go on beside it, and wait for ever: the change for their
+   locks of the table, they for it to commit. It asks for a handler of no table before each of them. */
 static handler *create_handler(handlerton *hton, TABLE_SHARE *table, MEM_ROOT *root)
 {
+  THD *thd= current_thd;
+  if (!is_ddl_recovered && !table && thd)
+    thd->transaction->stmt.mark_trans_did_ddl();
   return new (root) ha_trefoil(hton, table);
 }
 
@@ -55,6 +64,7 @@ static int check_version(handlerton *, const char *path, const LEX_CUSTRING *, u
 /* What is prepared is decided by now, unless a user has to decide it: a table that waits for that is left. */
 static int ddl_recovery_done(handlerton *)
 {
+  is_ddl_recovered= true;
   trefoil_failure why{};
   if (trefoil_leftovers_drop(trefoil_db, &why))
     log_failure("temporary tables left behind", why);
