@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use base::Result;
 use store::epoch::{self, Guard};
-use store::{Cache, Charge, EpochCell, Evict, Grant, Page, PageWrite, WriteEnv};
+use store::{Cache, Charge, EpochCell, Evict, Grant, LeftAt, LeftMark, Page, PageWrite, WriteEnv};
 use vfs::sync::Mutex;
 
 /// What a cell and its place in the cache take beside the value, in bytes, about.
@@ -26,6 +26,8 @@ pub(crate) struct Cell<T: Send + Sync + 'static> {
     charge: Mutex<Option<Charge>>,
     /// Relaxed: a hint for the cache.
     is_referenced: AtomicBool,
+    /// When it last left memory.
+    left: LeftMark,
 }
 
 /// Where a reader may look.
@@ -56,7 +58,12 @@ impl<T> Deref for Held<'_, T> {
 
 impl<T: Send + Sync + 'static> Cell<T> {
     pub fn new() -> Arc<Self> {
-        Arc::new(Self { value: EpochCell::new(None), charge: Mutex::new(None), is_referenced: AtomicBool::new(false) })
+        Arc::new(Self {
+            value: EpochCell::new(None),
+            charge: Mutex::new(None),
+            is_referenced: AtomicBool::new(false),
+            left: LeftMark::default(),
+        })
     }
 
     /// The value, if it is in memory.
@@ -89,10 +96,16 @@ impl<T: Send + Sync + 'static> Cell<T> {
             return Ok(Some(Held::Shared(value)));
         }
         let (value, bytes) = read()?;
+        self.note_read(cache, bytes);
         let value = Arc::new(value);
         self.keep(cache, &value, bytes);
         // Of several who read it at once all go on with what is kept.
         Ok(Some(Held::Shared(self.share().unwrap_or(value))))
+    }
+
+    /// A value of so many bytes is read from disk.
+    pub fn note_read(&self, cache: &Cache, bytes: u64) {
+        cache.note_page_read(self.left.get(), bytes);
     }
 
     /// Keeps a value of so many bytes in memory, if there is room.
@@ -136,6 +149,10 @@ impl<T: Send + Sync + 'static> Page for Cell<T> {
         }
         self.value.replace(None);
         Evict::Evicted
+    }
+
+    fn note_left(&self, at: LeftAt) {
+        self.left.set(at);
     }
 
     fn begin_write(self: Arc<Self>, _env: &WriteEnv) -> Result<Option<PageWrite>> {

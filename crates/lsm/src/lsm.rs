@@ -41,8 +41,8 @@ pub(crate) type Env = IndexEnv;
 
 /// The least and the most that a memtable takes before it is sealed.
 const MEMTABLE_BYTES: std::ops::RangeInclusive<u64> = 64 << 10..=64 << 20;
-/// One in so many bytes of the budget, between these.
-const MEMTABLE_SHARE: u64 = 8;
+/// One in so many bytes of what may be buffered, between these.
+const MEMTABLE_SHARE: u64 = 2;
 
 /// A run as it was attached, with its commit's timestamp.
 #[derive(Debug)]
@@ -136,7 +136,7 @@ impl Core {
 
     /// A memtable is sealed beyond this, in bytes.
     pub fn memtable_bytes_max(&self) -> u64 {
-        (self.env.cache.budget().limit() / MEMTABLE_SHARE).clamp(*MEMTABLE_BYTES.start(), *MEMTABLE_BYTES.end())
+        (self.env.cache.buffered_aim() / MEMTABLE_SHARE).clamp(*MEMTABLE_BYTES.start(), *MEMTABLE_BYTES.end())
     }
 
     /// A reader sees nothing at or below this.

@@ -95,10 +95,11 @@ impl Core {
     /// True if the memtable takes more than it should.
     fn is_memtable_due(&self) -> bool {
         let sources = self.sources();
-        let (bytes, budget) = (sources.active.memory_bytes(), self.env.cache.budget());
+        let (bytes, cache) = (sources.active.memory_bytes(), &self.env.cache);
         // What is sealed gives memory back soon: another one, half full, would only be another run.
         let may_be_small = bytes > SEALED_BYTES_MIN && sources.sealed.is_empty();
-        bytes > self.memtable_bytes_max() || (may_be_small && budget.used(Class::Buffers) > budget.buffered_aim())
+        bytes > self.memtable_bytes_max()
+            || (may_be_small && cache.budget().used(Class::Buffers) > cache.buffered_aim())
     }
 
     /// True if nobody sees anything in the memtable any more: its flush gives the memory back and writes nothing.

@@ -53,6 +53,7 @@ impl<'a> Slot<'a> {
         }
         note_read();
         let block = Arc::new(self.read(env)?);
+        self.index.cell(self.at).note_read(&env.cache, page_bytes(&block));
         self.keep(env, &block);
         Ok(block)
     }

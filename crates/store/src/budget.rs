@@ -144,13 +144,6 @@ impl Budget {
         self.0.limit / 8
     }
 
-    /// What [`Class::Buffers`] aims at, in bytes: beyond it messages are flushed and memtables sealed, and the rest is left to
-    /// pages. A quarter, whatever is read and written.
-    #[must_use]
-    pub fn buffered_aim(&self) -> u64 {
-        self.0.limit / 4
-    }
-
     /// Charges if the limit allows it.
     #[must_use]
     pub fn try_charge(&self, class: Class, bytes: u64) -> Option<Charge> {

@@ -24,6 +24,8 @@ use base::bytes::Reader;
 use base::checksum::{crc32c, crc32c_append};
 use base::{Corruption, Fault, IndexId, Result};
 
+use crate::parts::Parts;
+
 /// First two bytes of every block.
 pub const MAGIC: u16 = 0x4c42; // "BL"
 /// Newest version of the block format: a payload in parts.
@@ -312,6 +314,22 @@ impl OpenBlock<'_> {
         Ok(first)
     }
 
+    /// How to read one of its parts next time; none if it is one part.
+    #[must_use]
+    pub fn parts(&self) -> Option<Parts> {
+        if self.header.version < FORMAT_VERSION {
+            return None;
+        }
+        let begin = HEADER_BYTES + size_of::<u32>() + self.table.len();
+        let mut rest = self.stored;
+        let parts = rows(self.table).map(|(bytes, stored_bytes)| {
+            let (stored, behind) = rest.split_at(stored_bytes);
+            rest = behind;
+            (bytes, stored)
+        });
+        Some(Parts::new(self.header.compression, begin, parts))
+    }
+
     /// A fault that names the block, for who finds that what was read from it does not hold.
     #[must_use]
     pub fn corrupt(&self, what: &'static str, expected: impl ToString, found: impl ToString) -> Fault {
@@ -327,14 +345,15 @@ pub fn header(file: &dyn std::fmt::Display, offset: u64, block: &[u8], index: In
     parse_header(&Place { file, offset, index }, block)
 }
 
-struct Place<'a> {
-    file: &'a dyn std::fmt::Display,
-    offset: u64,
-    index: IndexId,
+/// A block, for whoever finds fault with it.
+pub(crate) struct Place<'a> {
+    pub file: &'a dyn std::fmt::Display,
+    pub offset: u64,
+    pub index: IndexId,
 }
 
 impl Place<'_> {
-    fn corrupt(&self, what: &'static str, expected: impl ToString, found: impl ToString) -> Fault {
+    pub fn corrupt(&self, what: &'static str, expected: impl ToString, found: impl ToString) -> Fault {
         Fault::from(Corruption {
             file: self.file.to_string(),
             offset: Some(self.offset),
@@ -483,7 +502,13 @@ fn zstd_decompress(stored: &[u8], out: &mut [u8]) -> Result<usize, String> {
 }
 
 /// Appends a part of `bytes` bytes to `out`; stored with as many, it is as it was.
-fn decompress(place: &Place<'_>, how: Compression, stored: &[u8], bytes: usize, out: &mut Vec<u8>) -> Result<()> {
+pub(crate) fn decompress(
+    place: &Place<'_>,
+    how: Compression,
+    stored: &[u8],
+    bytes: usize,
+    out: &mut Vec<u8>,
+) -> Result<()> {
     let start = out.len();
     if stored.len() == bytes {
         out.extend_from_slice(stored);

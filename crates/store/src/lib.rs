@@ -4,8 +4,10 @@
 //! |---|---|
 //! | [`codec`] | decision D8: compress → (room for encryption) → CRC32C over payload and address |
 //! | [`space`] | the data file: extents, packed writes, live-byte accounting, freeing, cleaning candidates |
+//! | [`parts`] | a part of a block, read without the others |
 //! | [`block`] | [`Block`]: a written block as an owned thing whose drop frees it |
 //! | [`budget`] | the one memory cap, by class |
+//! | [`balance`] | how it is shared between pages and what is buffered |
 //! | [`cache`] | second-chance eviction and write-back over pages that others own |
 //! | [`lot`] | many blocks as one owned thing |
 //! | [`filter`] | which keys a block may have |
@@ -18,6 +20,7 @@
 
 #![deny(unsafe_code)]
 
+pub mod balance;
 pub mod block;
 mod blockio;
 pub mod budget;
@@ -30,9 +33,11 @@ pub mod filter;
 pub mod frame;
 pub mod fuzzing;
 pub mod lot;
+pub mod parts;
 pub mod run;
 pub mod space;
 
+pub use balance::{Balance, LeftAt, LeftMark};
 pub use block::{Block, BlockRef};
 pub use budget::{Budget, Charge, Class, OverCommit, allocated};
 pub use cache::{
@@ -44,6 +49,7 @@ pub use filter::{Filter, FilterRef, KeyHash};
 pub use frame::slab::{SlabPart, Slabs};
 pub use frame::{Frame, FramePool};
 pub use lot::{Lot, LotBytes};
+pub use parts::Parts;
 pub use run::{Run, RunCursor, RunEstimate, RunMeta, RunWriter};
 pub use space::{
     AllocScope, Census, CheckpointMark, CleaningDebt, CopiedExtent, CopyProgress, Earlier, ExtentId, NewBlock, Space,

@@ -15,7 +15,7 @@
 //! - another slot, not a neighbour, names the same image (an EMPTY slot stands between).
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use base::{CommitTs, Lsn};
 use store::{Block, epoch};
@@ -281,6 +281,7 @@ impl Composed {
             dead_from: self.dead_from,
             max_ts: self.max_ts,
             write_lsn: self.write_lsn,
+            outline: OnceLock::new(),
         }
         .share()
     }

@@ -66,7 +66,7 @@ impl Core {
             return self.load_full(&low);
         }
         let budget = self.env.cache.budget();
-        if budget.used(Class::Buffers) > budget.buffered_aim() {
+        if budget.used(Class::Buffers) > self.env.cache.buffered_aim() {
             let flushed = self.flush_next(|handle| self.flush(handle, upkeep.log))?;
             if flushed > 0 {
                 return Ok(flushed);

@@ -18,7 +18,7 @@ use std::sync::{Arc, OnceLock};
 
 use base::{CommitTs, Fault, Result};
 use index::LogGate;
-use store::{Block, BlockKind, NewBlock, UpdateGroup, epoch};
+use store::{Block, BlockKind, LeftAt, NewBlock, UpdateGroup, epoch};
 
 use crate::descent::Step;
 use crate::handle::{Arrival, Child, InnerHandle, InnerState, LeafHandle, LeafSlot, LeafState};
@@ -172,7 +172,8 @@ impl Core {
         for (_, messages) in flushing {
             blocks.add(&sorted([&**messages]));
         }
-        let segment = self.write_segment(blocks, log)?;
+        let bytes = flushing.iter().map(|(_, messages)| messages.bytes() as u64).sum();
+        let segment = self.write_segment(blocks, log, self.env.cache.balance().note_flushed(bytes))?;
         vfs::thread::point("tree.segment_written");
         self.place(&segment);
         vfs::thread::point("tree.segment_placed");
@@ -194,7 +195,7 @@ impl Core {
     }
 
     /// Step 4.
-    fn write_segment(&self, blocks: Blocks, log: &dyn LogGate) -> Result<Vec<Arc<SegmentBlock>>> {
+    fn write_segment(&self, blocks: Blocks, log: &dyn LogGate, flushed: LeftAt) -> Result<Vec<Arc<SegmentBlock>>> {
         let (parts, payloads) = blocks.finish();
         let Some(need) = parts.iter().map(|part| part.newest.as_lsn()).max() else { return Ok(Vec::new()) };
         if log.durable() < need {
@@ -210,7 +211,7 @@ impl Core {
         };
         let written = self.env.space.write(payloads.into_iter().map(block).collect())?;
         self.counters.add_written(BlockKind::Segment, &written);
-        Ok(parts.into_iter().zip(written).map(|(part, block)| part.with(block).share()).collect())
+        Ok(parts.into_iter().zip(written).map(|(part, block)| part.with(block, flushed).share()).collect())
     }
 
     /// Step 5.
@@ -272,7 +273,7 @@ impl Core {
                 Err(Fault::Corrupt(_)) => blocks.add_lost(block, low, &last_low),
                 Err(fault) => return Err(fault),
             }
-            let written = self.write_segment(blocks, log)?;
+            let written = self.write_segment(blocks, log, block.flushed)?;
             let _latched = self.latch_structure();
             let mut record = handle.record.lock();
             let before = record.segments.len();
@@ -323,9 +324,9 @@ struct Part {
 }
 
 impl Part {
-    fn with(self, block: Arc<Block>) -> SegmentBlock {
+    fn with(self, block: Arc<Block>, flushed: LeftAt) -> SegmentBlock {
         let Self { first, last, count, deletes, bytes, newest } = self;
-        SegmentBlock { block, first, last, count, deletes, bytes, newest, filter: OnceLock::new() }
+        SegmentBlock { block, first, last, count, deletes, bytes, newest, flushed, filter: OnceLock::new() }
     }
 }
 

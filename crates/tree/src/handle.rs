@@ -36,7 +36,7 @@ use std::sync::{Arc, Weak};
 
 use base::CommitTs;
 use index::ReadAt;
-use store::{Block, Charge, Class, EpochCell, Slabs, allocated};
+use store::{Block, Cache, Charge, Class, EpochCell, LeftAt, LeftMark, Slabs, allocated};
 use vfs::sync::{Condvar, Mutex, RwLock};
 
 use crate::image::{Fence, Image};
@@ -134,6 +134,8 @@ pub(crate) struct LeafHandle {
     read: AtomicBool,
     /// Reads that found it on disk while memory was short, counted anew from each that loads it. Relaxed: a hint.
     uncached_reads: AtomicU8,
+    /// When it last left memory.
+    left: LeftMark,
     last_reserved: AtomicU64,
     /// The tree, for the cache, which knows pages only.
     pub core: Weak<Core>,
@@ -297,6 +299,7 @@ impl LeafHandle {
             referenced: AtomicBool::new(true),
             read: AtomicBool::new(false),
             uncached_reads: AtomicU8::new(0),
+            left: LeftMark::default(),
             last_reserved: AtomicU64::new(0),
             core,
         }
@@ -305,6 +308,16 @@ impl LeafHandle {
     /// An EMPTY slot.
     pub fn empty(core: Weak<Core>, low: Fence, high: Option<Fence>) -> Self {
         Self::new(core, low, high, LeafState::Empty, LeafRecord::clean(None))
+    }
+
+    /// It left memory.
+    pub fn note_left(&self, at: LeftAt) {
+        self.left.set(at);
+    }
+
+    /// Its image is read from disk.
+    pub fn note_image_read(&self, cache: &Cache, image: &Image) {
+        cache.note_page_read(self.left.get(), image.block.stored_bytes());
     }
 
     /// What its image is complete through, if it has one.

@@ -13,12 +13,12 @@
 //!    that names the image covers a part of it.
 //! 4. `is_exact` ⇒ the node had no key outside `[low, high)`.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use base::{CommitTs, Lsn};
 use store::{Block, BlockRef, Class, Space, allocated};
 
-use crate::node::{NodeDescriptor, NodeKind};
+use crate::node::{NodeDescriptor, NodeKind, Outline};
 
 /// A fence: shared between neighbours.
 pub(crate) type Fence = Arc<[u8]>;
@@ -37,6 +37,8 @@ pub(crate) struct Image {
     pub dead_from: Option<CommitTs>,
     pub max_ts: CommitTs,
     pub write_lsn: Lsn,
+    /// Of a leaf, once it was read for one key.
+    pub outline: OnceLock<Box<Outline>>,
 }
 
 impl Image {
@@ -59,6 +61,16 @@ impl Image {
             dead_from: descriptor.dead_from,
             max_ts: descriptor.max_ts,
             write_lsn: descriptor.write_lsn,
+            outline: OnceLock::new(),
+        }
+    }
+
+    /// Keeps in mind where its basements lie, and charges for it.
+    pub fn learn(&self, outline: Outline) {
+        let bytes = outline.memory_bytes();
+        // Of several readers one has it set.
+        if self.outline.set(Box::new(outline)).is_ok() {
+            self.block.space().hold(Class::Inner, bytes);
         }
     }
 
@@ -106,7 +118,8 @@ const IMAGE_BYTES: u64 = allocated(2 * size_of::<usize>() + size_of::<Image>());
 
 impl Drop for Image {
     fn drop(&mut self) {
-        self.block.space().release(Class::Inner, IMAGE_BYTES);
+        let outline_bytes = self.outline.get().map_or(0, |outline| outline.memory_bytes());
+        self.block.space().release(Class::Inner, IMAGE_BYTES + outline_bytes);
     }
 }
 

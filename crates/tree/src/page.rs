@@ -15,10 +15,10 @@
 //! image and segments lack.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use base::{CommitTs, Lsn, Result};
-use store::{Block, BlockKind, BlockRef, Evict, NewBlock, Page, PageWrite, UpdateGroup, WriteEnv};
+use store::{Block, BlockKind, BlockRef, Evict, LeftAt, NewBlock, Page, PageWrite, UpdateGroup, WriteEnv};
 
 use crate::collect::is_stale;
 use crate::handle::{LeafHandle, LeafSlot, LeafState, Resident};
@@ -62,6 +62,10 @@ impl Page for LeafHandle {
         drop(leaf);
         core.counters.add_resident(-1);
         Evict::Evicted
+    }
+
+    fn note_left(&self, at: LeftAt) {
+        LeafHandle::note_left(self, at);
     }
 
     fn begin_write(self: Arc<Self>, env: &WriteEnv) -> Result<Option<PageWrite>> {
@@ -282,6 +286,7 @@ impl Encoded {
             dead_from: self.dead_from,
             max_ts: self.log_need,
             write_lsn: self.write_lsn,
+            outline: OnceLock::new(),
         }
         .share()
     }

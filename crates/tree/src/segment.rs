@@ -12,7 +12,7 @@ use base::CommitTs;
 use base::bytes::{Reader, put_bytes, put_varint};
 use base::limits::KEY_BYTES_MAX;
 use index::Op;
-use store::{Block, BlockRef, Class, Filter, KeyHash, Space, allocated};
+use store::{Block, BlockRef, Cache, Class, Filter, KeyHash, LeftAt, Space, allocated};
 
 use crate::image::Fence;
 use crate::messages::{Message, Messages};
@@ -34,6 +34,8 @@ pub(crate) struct SegmentBlock {
     /// Before compression.
     pub bytes: u64,
     pub newest: CommitTs,
+    /// When its messages left memory, if that was since the database was opened.
+    pub flushed: LeftAt,
     /// Once it was read for one key.
     pub filter: OnceLock<Filter>,
 }
@@ -49,6 +51,7 @@ impl SegmentBlock {
             deletes: from.deletes,
             bytes: from.bytes,
             newest: from.newest,
+            flushed: LeftAt::default(),
             filter: OnceLock::new(),
         }
     }
@@ -87,6 +90,11 @@ impl SegmentBlock {
             self.block.space().hold(Class::Inner, bytes);
         }
         Ok(())
+    }
+
+    /// It is read from disk.
+    pub fn note_read(&self, cache: &Cache) {
+        cache.note_messages_read(self.flushed, self.block.stored_bytes());
     }
 
     /// What the inner node's image says of it.

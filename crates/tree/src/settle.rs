@@ -81,6 +81,7 @@ impl Payloads {
             Entry::Occupied(read) => read.into_mut(),
             Entry::Vacant(place) => {
                 let mut payload = Vec::new();
+                block.note_read(&core.env.cache);
                 core.read_segment(block, &mut payload)?;
                 self.blocks_read += 1;
                 place.insert(Held::new(core, block, payload))
@@ -99,6 +100,7 @@ impl Payloads {
 
     /// Read ahead.
     pub fn hold(&mut self, core: &Core, block: &Arc<SegmentBlock>, payload: Vec<u8>) {
+        block.note_read(&core.env.cache);
         self.held.insert(block.block.at().offset, Held::new(core, block, payload));
         self.blocks_read += 1;
     }

@@ -15,19 +15,23 @@
 //! leaf, at step 3. Blocks on disk are not reused while somebody holds them [A20]. What is committed after step 1 may be seen or not,
 //! as by any reader who came at that moment.
 //!
+//! Of an image that is read like this for the first time all is read and checked, and its outline kept in memory: its front, and where each basement
+//! lies, with its checksum. From then on one basement is read.
+//!
 //! What is newer than all of the rest needs no look at the rest. Large values, version chains and damage are left to the loader. Of a
 //! damaged leaf whoever needs what is damaged is told; whoever does not may get an answer until a load has met the damage.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use base::{CommitTs, Fault, Result};
 use index::ReadAt;
-use store::BlockKind;
+use store::{BlockKind, Class};
 
 use crate::handle::{LeafHandle, LeafSlot, LeafState};
 use crate::image::Image;
 use crate::messages::Messages;
-use crate::node::{ImageLookup, look_up_in_image};
+use crate::node::{ImageLookup, Outline, Payload, look_up_in_image};
 use crate::read::{Newest, Version};
 use crate::segment;
 use crate::settle::Payloads;
@@ -35,6 +39,8 @@ use crate::tree::Core;
 
 /// A leaf comes into memory when so many reads of it found it on disk while memory was short.
 const LOADED_AT: u8 = 8;
+/// Outlines of images are kept while nodes, handles and all that goes with them take less than one part in so many of the budget.
+const OUTLINES_SHARE: u64 = 5;
 
 /// How a leaf was read.
 pub(crate) enum Read<R, U> {
@@ -109,6 +115,7 @@ impl Core {
             if newest.is_at_least(block.newest) {
                 break;
             }
+            block.note_read(&self.env.cache);
             self.read_segment(&block, &mut bytes)?;
             self.counters.add_point_blocks(1);
             let offer = |ts, value: Option<&[u8]>| {
@@ -125,15 +132,68 @@ impl Core {
         }
         let mut buffers = [Vec::new(), bytes];
         self.counters.add_point_blocks(1);
-        self.env.space.read_with(image.address(), BlockKind::Leaf, self.env.id, |block| {
-            match look_up_in_image(block, key, limit, &mut buffers)? {
-                ImageLookup::Version(ts, value) => newest.offer(ts, || value.map(<[u8]>::to_vec)),
-                ImageLookup::Absent => {}
-                ImageLookup::Beside => return Ok(None),
+        leaf.note_image_read(&self.env.cache, &image);
+        let is_all = match image.outline.get() {
+            Some(outline) => {
+                let block = Outlined { core: self, image: &image, outline };
+                offer_from(&block, (key, limit), &mut buffers, &mut newest)
             }
-            Ok(Some(newest.version))
-        })
+            None => self.env.space.read_with(image.address(), BlockKind::Leaf, self.env.id, |block| {
+                let outline = if self.has_room_for_outlines() { Outline::of(block)? } else { None };
+                outline.into_iter().for_each(|outline| image.learn(outline));
+                offer_from(block, (key, limit), &mut buffers, &mut newest)
+            }),
+        }?;
+        Ok(is_all.then_some(newest.version))
     }
+
+    fn has_room_for_outlines(&self) -> bool {
+        let budget = self.env.cache.budget();
+        budget.used(Class::Inner) < budget.limit() / OUTLINES_SHARE
+    }
+}
+
+/// An image of which one basement is read: that is what a point read costs, where all of the block would take as long again.
+struct Outlined<'a> {
+    core: &'a Core,
+    image: &'a Image,
+    outline: &'a Outline,
+}
+
+impl Payload for Outlined<'_> {
+    fn payload_bytes(&self) -> usize {
+        self.outline.parts.payload_bytes()
+    }
+
+    fn read(&self, range: Range<usize>, out: &mut Vec<u8>) -> Result<usize> {
+        let front = &self.outline.front;
+        if range.end <= front.len() {
+            out.clear();
+            out.extend_from_slice(front);
+            return Ok(0);
+        }
+        let env = &self.core.env;
+        env.space.read_parts(self.image.address(), env.id, &self.outline.parts, range, out)
+    }
+
+    fn corrupt(&self, what: &str) -> Fault {
+        self.core.corrupt(self.image.address(), "leaf image", what.to_owned())
+    }
+}
+
+/// Offers what the image has of the key; false if that is to be looked for beside it.
+fn offer_from(
+    block: &impl Payload,
+    (key, limit): (&[u8], CommitTs),
+    buffers: &mut [Vec<u8>; 2],
+    newest: &mut Newest,
+) -> Result<bool> {
+    match look_up_in_image(block, key, limit, buffers)? {
+        ImageLookup::Version(ts, value) => newest.offer(ts, || value.map(<[u8]>::to_vec)),
+        ImageLookup::Absent => {}
+        ImageLookup::Beside => return Ok(false),
+    }
+    Ok(true)
 }
 
 /// The image of a COLD leaf whose range has the key, if it can be read and all of the leaf is in it: large values and chains are not.

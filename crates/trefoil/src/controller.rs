@@ -6,7 +6,7 @@
 //! | kind | debt | allowed | r |
 //! |---|---|---|---|
 //! | `runs` | memory of runs that are not drained; their number; that of deleted ranges | an eighth of the budget; 512; 4096 | bytes committed less what they added to the runs |
-//! | `buffers` | memory of messages above what is flushed at, a quarter of the budget | another quarter | bytes committed less what they added to the messages |
+//! | `buffers` | memory of messages above what is flushed at (`store::balance`) | a quarter of the budget | bytes committed less what they added to the messages |
 //! | `drains` | messages on disk above what is there while one node after the other is drained (`tree::filling`) | as much again, 64 MiB | such messages drained, as bytes of commits |
 //! | `dirty` | dirty leaves above what write-back aims at | what is left of the budget | bytes written to the data file, as bytes of commits |
 //! | `log` | log behind the last checkpoint, above three quarters (a small log: the half), one is due at the half | the rest of the log | bytes committed while nothing was limited |
@@ -144,7 +144,7 @@ impl Debts {
         let share = |part: u64, whole: u64| HARD_SECONDS * part as f64 / whole.max(1) as f64;
         let runs = share(self.run_memory, self.run_memory_max).max(share(self.runs, RUNS_MAX));
         let runs = runs.max(share(self.ranges, RANGES_MAX));
-        let buffers = share(self.buffered.saturating_sub(self.buffered_aim), self.buffered_aim);
+        let buffers = share(self.buffered.saturating_sub(self.buffered_aim), self.budget / 4);
         let drains = share(self.messages.saturating_sub(self.messages_aim), self.messages_aim.max(LIVE_MIN));
         let dirty_room = (self.budget - self.budget / 8).saturating_sub(self.dirty_aim);
         let dirty = share(self.dirty.saturating_sub(self.dirty_aim), dirty_room);

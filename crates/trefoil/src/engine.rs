@@ -306,7 +306,7 @@ impl Engine {
             run_memory: self.budget.used(Class::Runs),
             run_memory_max: self.budget.limit() / 8,
             buffered: self.budget.used(Class::Buffers),
-            buffered_aim: self.budget.buffered_aim(),
+            buffered_aim: self.cache.buffered_aim(),
             dirty: self.cache.dirty_bytes(),
             dirty_aim: self.cache.dirty_limit(),
             budget: self.budget.limit(),

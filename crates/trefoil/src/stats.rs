@@ -52,6 +52,9 @@ pub struct Stats {
     pub memory: Vec<(&'static str, u64)>,
     /// The memory cap.
     pub budget_bytes: u64,
+    /// What is buffered, messages and memtables, is flushed beyond this: between an eighth and a half of the cap, to where a little more
+    /// memory would spare more reads and writes.
+    pub buffered_aim_bytes: u64,
     /// The data file.
     pub space: SpaceStats,
     /// The log.
@@ -117,6 +120,7 @@ impl Engine {
         Stats {
             memory: classes.iter().map(|(n, c)| (*n, self.budget.used(*c))).collect(),
             budget_bytes: self.budget.limit(),
+            buffered_aim_bytes: self.cache.buffered_aim(),
             space: self.space.stats(),
             log: self.wal.stats(),
             quarantined: quarantined.iter().map(|entry| self.index_name(entry)).collect(),

@@ -7,6 +7,7 @@ mod alter;
 mod anomalies;
 mod background;
 mod backup;
+mod balance;
 mod comparing;
 mod counters;
 mod damage;

@@ -217,6 +217,11 @@ fn memory_section(stats: &Stats) -> Section {
     for (class, bytes) in &stats.memory {
         writeln!(text, "  {class} {bytes}")?;
     }
+    writeln!(
+        text,
+        "Messages and memtables are flushed beyond {} bytes, pages have the rest",
+        stats.buffered_aim_bytes
+    )?;
     writeln!(text, "Changed, not written back {} bytes", stats.cache.dirty_bytes)?;
     let reads: u64 = stats.indexes.iter().map(|(_, of)| of.loads + of.uncached_reads).sum();
     let cache = &stats.cache;

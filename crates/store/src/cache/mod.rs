@@ -26,7 +26,7 @@ use std::time::Duration;
 use base::{GcView, Lsn, Result};
 use crossbeam_utils::CachePadded;
 
-use crate::{Block, Budget, Class, Frame, FramePool, NewBlock, Slabs};
+use crate::{Balance, Block, Budget, Class, Frame, FramePool, LeftAt, NewBlock, Slabs};
 
 pub use grant::Grant;
 pub use step::StepReport;
@@ -75,6 +75,8 @@ pub trait Page: Send + Sync {
     fn take_referenced(&self) -> bool;
     /// Leaves memory if clean and unpinned. Never blocks.
     fn try_evict(&self) -> Evict;
+    /// It left memory to make room, at this moment; it may be there again. To be told to [`Cache::note_page_read`].
+    fn note_left(&self, _at: LeftAt) {}
     /// Starts writing a dirty page: encodes it under its latch, leaves it readable and writable. `Ok(None)`
     /// if it is clean, gone or already being written.
     fn begin_write(self: Arc<Self>, env: &WriteEnv) -> Result<Option<PageWrite>>;
@@ -160,6 +162,7 @@ pub struct CacheStats {
 pub struct Cache {
     budget: Budget,
     options: CacheOptions,
+    balance: Balance,
     frames: Arc<FramePool>,
     clock: clock::Clock,
     grants: grant::Grants,
@@ -182,6 +185,7 @@ impl Cache {
     #[must_use]
     pub fn new(budget: Budget, options: CacheOptions) -> Self {
         Self {
+            balance: Balance::new(budget.limit()),
             frames: FramePool::new(budget.limit(), ready_bytes(&budget, &options)),
             budget,
             options,
@@ -198,6 +202,36 @@ impl Cache {
     #[must_use]
     pub fn budget(&self) -> &Budget {
         &self.budget
+    }
+
+    /// How it is shared between pages and what is buffered.
+    #[must_use]
+    pub fn balance(&self) -> &Balance {
+        &self.balance
+    }
+
+    /// What is buffered is flushed beyond this, in bytes.
+    #[must_use]
+    pub fn buffered_aim(&self) -> u64 {
+        self.balance.buffered_aim()
+    }
+
+    /// A page that left memory at that moment is read from disk, as `bytes`.
+    pub fn note_page_read(&self, left: LeftAt, bytes: u64) {
+        self.balance.note_page_read(left, bytes);
+        self.balance.look_if_due(self.budget.used(Class::Buffers));
+    }
+
+    /// Messages that were flushed at that moment are read from disk, as `bytes`.
+    pub fn note_messages_read(&self, flushed: LeftAt, bytes: u64) {
+        self.balance.note_messages_read(flushed, bytes);
+        self.balance.look_if_due(self.budget.used(Class::Buffers));
+    }
+
+    /// A merge wrote `bytes` of an index that has `data_bytes` on disk.
+    pub fn note_merged(&self, bytes: u64, data_bytes: u64) {
+        self.balance.note_merged(bytes, data_bytes);
+        self.balance.look_if_due(self.budget.used(Class::Buffers));
     }
 
     /// Pages of one write-back batch, at most: for who writes pages beside the cache.

@@ -173,6 +173,7 @@ impl Cache {
             Evict::Evicted => {
                 report.evicted_pages += 1;
                 report.evicted_bytes += place.bytes;
+                page.note_left(self.balance.note_evicted(place.bytes));
                 Visit::Forget
             }
             Evict::Gone => Visit::Forget,

@@ -6,12 +6,63 @@
 //!
 //! The block may be cut elsewhere, or not at all, if compression shrinks nothing: what is read of it is a range of bytes.
 
+use std::ops::Range;
+
 use base::bytes::{Reader, put_bytes, put_varint};
-use base::{CommitTs, Result};
-use store::OpenBlock;
+use base::{CommitTs, Fault, Result};
+use store::{OpenBlock, Parts, allocated};
 
 use super::image::{Content, Decoder, Front, Place};
 use super::key::Key;
+
+/// What a leaf image is read from: a block, or the part of one that is in memory and the disk.
+pub(crate) trait Payload {
+    /// All of it, in bytes.
+    fn payload_bytes(&self) -> usize;
+    /// Puts what has some of `range` into `out` (cleared first). Returns where in the payload that begins.
+    fn read(&self, range: Range<usize>, out: &mut Vec<u8>) -> Result<usize>;
+    /// A fault that names it.
+    fn corrupt(&self, what: &str) -> Fault;
+}
+
+impl Payload for OpenBlock<'_> {
+    fn payload_bytes(&self) -> usize {
+        OpenBlock::payload_bytes(self)
+    }
+
+    fn read(&self, range: Range<usize>, out: &mut Vec<u8>) -> Result<usize> {
+        OpenBlock::read(self, range, out)
+    }
+
+    fn corrupt(&self, what: &str) -> Fault {
+        OpenBlock::corrupt(self, "leaf image", "a well-formed one", what)
+    }
+}
+
+/// The front of an image in basements, and where its basements lie: kept in memory, it spares the next point read all but one of these.
+#[derive(Debug)]
+pub(crate) struct Outline {
+    pub front: Box<[u8]>,
+    pub parts: Parts,
+}
+
+impl Outline {
+    /// Of a block that was read whole; none of one that has no parts.
+    ///
+    /// # Errors
+    /// Corruption.
+    pub fn of(block: &OpenBlock<'_>) -> Result<Option<Self>> {
+        let Some(parts) = block.parts() else { return Ok(None) };
+        let mut front = Vec::new();
+        block.read(0..1, &mut front)?;
+        Ok(Some(Self { front: front.into(), parts }))
+    }
+
+    /// Memory, in bytes.
+    pub fn memory_bytes(&self) -> u64 {
+        allocated(size_of::<Self>()) + allocated(self.front.len()) + self.parts.memory_bytes()
+    }
+}
 
 /// Where a basement begins.
 #[derive(Debug, Clone, Copy)]
@@ -129,18 +180,18 @@ pub(crate) enum ImageLookup<'a> {
     Beside,
 }
 
-/// The newest version of `key` at or below `limit` in the leaf image that `block` has, without making a page of it: front and
+/// The newest version of `key` at or below `limit` in the leaf image `block`, without making a page of it: front and
 /// one basement are decompressed. Their order is checked as far as they are read.
 ///
 /// # Errors
 /// Corruption.
 pub(crate) fn look_up_in_image<'a>(
-    block: &OpenBlock<'_>,
+    block: &impl Payload,
     key: &[u8],
     limit: CommitTs,
     buffers: &'a mut [Vec<u8>; 2],
 ) -> Result<ImageLookup<'a>> {
-    let corrupt = |what: &str| block.corrupt("leaf image", "a well-formed one", what);
+    let corrupt = |what: &str| block.corrupt(what);
     let [front_bytes, basement_bytes] = buffers;
     block.read(0..1, front_bytes)?;
     let front_bytes: &'a [u8] = front_bytes;

@@ -36,7 +36,7 @@ mod read;
 mod search;
 mod split;
 
-pub(crate) use basement::{ImageLookup, look_up_in_image};
+pub(crate) use basement::{ImageLookup, Outline, Payload, look_up_in_image};
 pub use descriptor::{ChildDescriptor, InnerImage, NodeDescriptor, NodeKind, SegmentDescriptor};
 pub use inner::Inner;
 pub use key::Key;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use base::CommitTs;
 use index::{Direction, EntryBatch, Index, ReadAt};
-use store::{Charge, Class};
+use store::{Charge, Class, Compression};
 
 use crate::common::{Numbers, Rig, Setup, key};
 use crate::{filled, in_thread, simulated, small};
@@ -92,6 +92,67 @@ fn a_block_of_messages_is_read_once_for_keys_that_it_does_not_have() {
     }
     // The first reads block and leaf; who finds a message does not read the leaf.
     assert_eq!(blocks, [2, 1, 1, 1, 1, 1]);
+}
+
+/// A leaf of three basements that is not in memory, and a key of each.
+fn of_basements() -> (Rig, Vec<Vec<u8>>) {
+    let setup = Setup { node_bytes: 64 << 10, compression: Compression::Lz4, buffered: true, ..small() };
+    let rig = filled(setup, 0);
+    for from in (0..700).step_by(50) {
+        rig.commit((from..from + 50).map(|n| (key(n), Some(format!("{n:060}").into_bytes()))).collect());
+    }
+    rig.checkpoint();
+    rig.evict_all();
+    (rig, [10, 300, 690].map(key).into())
+}
+
+/// Guard: `Image::learn`.
+#[test]
+fn of_a_leaf_that_was_read_before_one_basement_is_read() {
+    let (rig, keys) = of_basements();
+    let _hog = nearly_full(&rig);
+    let cost = |key: &Vec<u8>| {
+        let before = rig.space.stats().read_bytes;
+        assert!(read(&rig, key).is_some());
+        rig.space.stats().read_bytes - before
+    };
+    let whole = cost(&keys[0]);
+    let parts: Vec<_> = keys.iter().map(cost).collect();
+    assert!(parts.iter().all(|part| (1..whole / 2).contains(part)), "{parts:?} of {whole} bytes");
+    assert!(parts.iter().sum::<u64>() < whole, "{parts:?} of {whole} bytes");
+    assert_eq!((rig.tree.stats().loads, read(&rig, key(701))), (0, None));
+}
+
+/// Guard: the checksum in `Wanted::open`.
+#[test]
+fn a_basement_that_rots_behind_the_first_read_is_not_believed() {
+    let (rig, keys) = of_basements();
+    let mut blocks = Vec::new();
+    rig.tree.reach(&mut |at, who| blocks.extend(who().starts_with("Leaf").then_some(at))).unwrap();
+    let [block] = blocks[..] else { panic!("one leaf: {blocks:?}") };
+    let (mut right, mut damaged, mut reads) = (0, 0, 0);
+    for place in (block.offset + 200..block.end()).step_by(97) {
+        for key in &keys {
+            let hog = nearly_full(&rig);
+            assert!(read(&rig, key).is_some());
+            rig.vfs.rot(place);
+            reads += 1;
+            let mut value = None;
+            let at = ReadAt::Snapshot(rig.now());
+            match rig.tree.get_many(at, &[key], &mut |_, _, found| value = Some(found.len())) {
+                Ok(()) => right += i32::from(value == Some(60)),
+                Err(fault) => damaged += i32::from(fault.into_damage().is_ok()),
+            }
+            rig.vfs.rot(place);
+            drop(hog);
+            // Sound again, for whoever loads it.
+            assert!(rig.newest(key).is_some());
+            rig.evict_all();
+        }
+    }
+    // Each place lies in one basement, which one of three keys is in; now and then a read is the eighth, which loads all of the leaf.
+    assert!(damaged > 10 && right > 10, "{right} right, {damaged} damaged");
+    assert_eq!(right + damaged, reads);
 }
 
 /// Guards: `load_to_read` marks the leaf; `read_leaf` loads with it; a scan that comes from a neighbour does not.

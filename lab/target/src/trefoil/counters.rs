@@ -56,6 +56,7 @@ pub(super) fn counters_of(stats: &Stats, counted: &CountedVfs) -> Counters {
     .map(|(name, value)| (name.to_owned(), value))
     .into();
     all.extend(stats.memory.iter().map(|(class, bytes)| (format!("memory.{class}"), *bytes)));
+    all.push(("memory.buffered_aim".to_owned(), stats.buffered_aim_bytes));
     for (name, index) in &stats.indexes {
         let of_index = [
             ("live_keys", index.live_keys),
