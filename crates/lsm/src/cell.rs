@@ -96,7 +96,6 @@ impl<T: Send + Sync + 'static> Cell<T> {
             return Ok(Some(Held::Shared(value)));
         }
         let (value, bytes) = read()?;
-        self.note_read(cache, bytes);
         let value = Arc::new(value);
         self.keep(cache, &value, bytes);
         // Of several who read it at once all go on with what is kept.

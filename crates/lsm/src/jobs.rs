@@ -354,8 +354,10 @@ impl Core {
         self.log_need.fetch_max(merge.log_need.0, Ordering::Release);
         self.counters.add_merged(job.level, written.len(), bytes);
         self.counters.add_moved(job.level, merge.pass_moved());
-        let data_bytes = self.sources().runs.iter().map(|run| run.info.stored_bytes).sum();
-        self.env.cache.note_merged(bytes, data_bytes);
+        if self.may_memtable_grow() {
+            let data_bytes = self.sources().runs.iter().map(|run| run.info.stored_bytes).sum();
+            self.env.cache.note_merged(bytes, data_bytes);
+        }
         let expired = merge.pass_expired();
         self.counters.add_expired(expired);
         vfs::thread::point("lsm.merged");

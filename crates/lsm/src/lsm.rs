@@ -139,6 +139,11 @@ impl Core {
         (self.env.cache.buffered_aim() / MEMTABLE_SHARE).clamp(*MEMTABLE_BYTES.start(), *MEMTABLE_BYTES.end())
     }
 
+    /// More memory would make it larger.
+    pub fn may_memtable_grow(&self) -> bool {
+        self.memtable_bytes_max() < *MEMTABLE_BYTES.end()
+    }
+
     /// A reader sees nothing at or below this.
     pub fn cut(&self, at: ReadAt) -> CommitTs {
         self.env.expiry.as_ref().map_or(CommitTs::ZERO, |expiry| expiry.cut(at))

@@ -40,6 +40,7 @@ impl<'a> Slot<'a> {
         };
         cell.open(&env.cache, reach, || {
             note_read();
+            cell.note_read(&env.cache, u64::from(self.named().block.stored_bytes));
             let block = self.read(env)?;
             let bytes = page_bytes(&block);
             Ok((block, bytes))
@@ -52,8 +53,8 @@ impl<'a> Slot<'a> {
             return Ok(block);
         }
         note_read();
+        self.index.cell(self.at).note_read(&env.cache, u64::from(self.named().block.stored_bytes));
         let block = Arc::new(self.read(env)?);
-        self.index.cell(self.at).note_read(&env.cache, page_bytes(&block));
         self.keep(env, &block);
         Ok(block)
     }

@@ -10,8 +10,10 @@
 //!   what they read and write (the derivative of Luo and Carey, "Breaking Down Memory Walls", VLDB 2021).
 //!
 //! At most once a second the aim takes a step of 1/64 of the budget to where more is spared, if that is more by a quarter, and worth it: more
-//! than 1/256 of the budget of late. What was spared fades by a quarter at each look. Floors: an eighth of the budget for what is
-//! buffered, and a half for everything else. Who neither reads nor flushes moves nothing.
+//! than 1/256 of the budget of late. What was spared fades by a quarter a second. Floors: a quarter of the budget for what is
+//! buffered (less made more blocks of messages to read beside leaves, and won nothing in any measurement), and a half for everything else. It does not rise
+//! to where a quarter of the budget more, the wall of the write controller, would not be left beside nodes and runs; it falls only as fast as what is buffered
+//! follows, so that nobody's commit is delayed for it. Who neither reads nor flushes moves nothing.
 //!
 //! Counts are taken where a file is read or written, never at a hit.
 
@@ -21,19 +23,22 @@ use std::time::Duration;
 use crossbeam_utils::CachePadded;
 use vfs::time::Instant;
 
+use crate::{Budget, Class};
+
 /// One part in so many of the budget: what is asked about.
 const MORE_SHARE: u64 = 16;
-/// The least and the most that is buffered, as parts of the budget, and what it is at first.
-const LEAST_SHARE: u64 = 8;
+/// The least and the most that is buffered, as parts of the budget. The least at first.
+const LEAST_SHARE: u64 = 4;
 const MOST_SHARE: u64 = 2;
-const FIRST_SHARE: u64 = 4;
+/// So much more than the aim is the wall of the controller.
+const WALL_SHARE: u64 = 4;
 /// A step, and what must be spared for one, as parts of the budget.
 const STEP_SHARE: u64 = 64;
 const WORTH_SHARE: u64 = 256;
 /// Between two looks.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// So much of what was spared fades at each.
-const FADING_SHARE: u64 = 4;
+/// So much of what was spared is left after a second.
+const FADING: f64 = 0.75;
 
 /// When something left memory, as bytes of its kind that had left until then, in KiB; 0: never, or nobody knows. It comes around after
 /// 4 TiB: a page that was gone for so long may count as just gone.
@@ -96,7 +101,7 @@ impl Balance {
         Self {
             limit: limit_bytes,
             began: Instant::now(),
-            aim: CachePadded::new(AtomicU64::new(limit_bytes / FIRST_SHARE)),
+            aim: CachePadded::new(AtomicU64::new(limit_bytes / LEAST_SHARE)),
             evicted: CachePadded::default(),
             flushed: CachePadded::default(),
             spared: CachePadded::default(),
@@ -149,8 +154,8 @@ impl Balance {
         self.spared.by_buffers.fetch_add(spared as u64, Ordering::Relaxed);
     }
 
-    /// Moves the aim, if it is time. `buffered`: what is buffered now, in bytes.
-    pub fn look_if_due(&self, buffered: u64) {
+    /// Moves the aim of this budget, if it is time.
+    pub fn look_if_due(&self, budget: &Budget) {
         let (now, looked) = (self.began.elapsed(), self.looked.load(Ordering::Relaxed));
         let now = u64::try_from(now.as_nanos()).unwrap_or(u64::MAX);
         let is_due = now.saturating_sub(looked) >= LOOK_EVERY.as_nanos() as u64;
@@ -158,10 +163,18 @@ impl Balance {
         if !is_due || self.looked.compare_exchange(looked, now, Ordering::Relaxed, Ordering::Relaxed).is_err() {
             return;
         }
-        let fade = |of: &AtomicU64| of.fetch_sub(of.load(Ordering::Relaxed) / FADING_SHARE, Ordering::Relaxed);
+        let seconds = Duration::from_nanos(now.saturating_sub(looked)).as_secs_f64();
+        let left = FADING.powf(seconds);
+        let fade = |of: &AtomicU64| {
+            let faded = |bytes: u64| Some((bytes as f64 * left) as u64);
+            of.fetch_update(Ordering::Relaxed, Ordering::Relaxed, faded).unwrap_or_else(|bytes| bytes)
+        };
         let spared = (fade(&self.spared.by_pages), fade(&self.spared.by_buffers));
         let aim = self.buffered_aim();
-        let next = next_aim(self.limit, aim, spared, buffered);
+        let room = self.limit - self.limit / 8;
+        let room = room.saturating_sub(budget.used(Class::Inner) + budget.used(Class::Runs));
+        let most = (self.limit / MOST_SHARE).min(room.saturating_sub(self.limit / WALL_SHARE));
+        let next = next_aim(self.limit, aim, spared, budget.used(Class::Buffers), most);
         if next != aim {
             self.aim.store(next, Ordering::Relaxed);
         }
@@ -185,14 +198,15 @@ fn left_at(bytes: u64) -> LeftAt {
     LeftAt(((bytes >> KIB_BITS) as u32).max(1))
 }
 
-/// The aim after `aim`, where more memory would have spared so much, for pages and for what is buffered.
-fn next_aim(limit: u64, aim: u64, (by_pages, by_buffers): (u64, u64), buffered: u64) -> u64 {
+/// The aim after `aim`, where more memory would have spared so much, for pages and for what is buffered, which is `buffered` now and may be `most`.
+fn next_aim(limit: u64, aim: u64, (by_pages, by_buffers): (u64, u64), buffered: u64, most: u64) -> u64 {
     let is_more = |one: u64, other: u64| one > other + other / 4 && one > limit / WORTH_SHARE;
-    let step = limit / STEP_SHARE;
-    if is_more(by_pages, by_buffers) {
-        (aim - step.min(aim)).max(limit / LEAST_SHARE)
-    } else if is_more(by_buffers, by_pages) && buffered > aim / 2 {
-        (aim + step).min(limit / MOST_SHARE)
+    let (step, least) = (limit / STEP_SHARE, limit / LEAST_SHARE);
+    if is_more(by_pages, by_buffers) || aim > most {
+        // What is above the aim is a debt.
+        if buffered > aim + step / 4 { aim } else { aim.saturating_sub(step).max(least) }
+    } else if is_more(by_buffers, by_pages) && buffered > aim / 4 {
+        (aim + step).min(most.max(least))
     } else {
         aim
     }
@@ -207,23 +221,35 @@ mod tests {
 
     #[test]
     fn the_aim_goes_where_more_is_spared_and_stays_between_its_floors() {
-        let (mut aim, full) = (LIMIT / 4, LIMIT);
+        let (mut aim, most) = (LIMIT / 4, LIMIT / 2);
         for _ in 0..100 {
-            aim = next_aim(LIMIT, aim, (20 * MIB, 10 * MIB), full);
-        }
-        assert_eq!(aim, LIMIT / 8);
-        let first = next_aim(LIMIT, aim, (10 * MIB, 20 * MIB), full);
-        assert_eq!(first, LIMIT / 8 + LIMIT / 64);
-        for _ in 0..100 {
-            aim = next_aim(LIMIT, aim, (10 * MIB, 20 * MIB), full);
+            aim = next_aim(LIMIT, aim, (10 * MIB, 20 * MIB), aim, most);
         }
         assert_eq!(aim, LIMIT / 2);
+        let first = next_aim(LIMIT, aim, (20 * MIB, 10 * MIB), aim, most);
+        assert_eq!(first, LIMIT / 2 - LIMIT / 64);
+        // Before more falls due, what was buffered is flushed.
+        assert_eq!(next_aim(LIMIT, first, (20 * MIB, 10 * MIB), aim, most), first);
+        for _ in 0..100 {
+            aim = next_aim(LIMIT, aim, (20 * MIB, 10 * MIB), aim, most);
+        }
+        assert_eq!(aim, LIMIT / 4);
         // Neither little more, nor little, nor for who does not take what there is.
-        assert_eq!(next_aim(LIMIT, LIMIT / 4, (10 * MIB, 12 * MIB), full), LIMIT / 4);
-        assert_eq!(next_aim(LIMIT, LIMIT / 4, (12 * MIB, 10 * MIB), full), LIMIT / 4);
-        assert_eq!(next_aim(LIMIT, LIMIT / 4, (0, 2 * MIB), full), LIMIT / 4);
-        assert_eq!(next_aim(LIMIT, LIMIT / 4, (0, 20 * MIB), LIMIT / 16), LIMIT / 4);
-        assert_eq!(next_aim(0, 0, (20, 10), 0), 0);
+        let third = LIMIT / 3;
+        assert_eq!(next_aim(LIMIT, third, (10 * MIB, 12 * MIB), third, most), third);
+        assert_eq!(next_aim(LIMIT, third, (12 * MIB, 10 * MIB), third, most), third);
+        assert_eq!(next_aim(LIMIT, third, (0, 2 * MIB), third, most), third);
+        assert_eq!(next_aim(LIMIT, third, (0, 20 * MIB), LIMIT / 16, most), third);
+        assert_eq!(next_aim(0, 0, (20, 10), 0, 0), 0);
+    }
+
+    #[test]
+    fn the_wall_of_the_controller_stays_within_the_budget() {
+        let most = LIMIT / 3;
+        let aim = next_aim(LIMIT, most, (0, 20 * MIB), most, most);
+        assert_eq!(aim, most);
+        assert!(next_aim(LIMIT, LIMIT / 2, (0, 20 * MIB), LIMIT / 2, most) < LIMIT / 2);
+        assert_eq!(next_aim(LIMIT, LIMIT / 4, (0, 20 * MIB), LIMIT / 4, 0), LIMIT / 4);
     }
 
     #[test]

@@ -34,7 +34,7 @@ pub enum Class {
     Log,
     /// Row locks.
     Locks,
-    /// Buffers of running I/O, checkpoints, sorts.
+    /// Buffers of running I/O, checkpoints, sorts; and outlines of images on disk.
     Work,
 }
 

@@ -61,6 +61,12 @@ impl Parts {
         self.parts.iter().map(|part| part.bytes as usize).sum()
     }
 
+    /// How many there are.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.parts.len()
+    }
+
     /// Memory beside the value itself, in bytes.
     #[must_use]
     pub fn memory_bytes(&self) -> u64 {

@@ -315,9 +315,9 @@ impl LeafHandle {
         self.left.set(at);
     }
 
-    /// Its image is read from disk.
-    pub fn note_image_read(&self, cache: &Cache, image: &Image) {
-        cache.note_page_read(self.left.get(), image.block.stored_bytes());
+    /// So many bytes of its image are read from disk.
+    pub fn note_image_read(&self, cache: &Cache, bytes: u64) {
+        cache.note_page_read(self.left.get(), bytes);
     }
 
     /// What its image is complete through, if it has one.

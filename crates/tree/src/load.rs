@@ -71,7 +71,7 @@ impl Core {
         };
         vfs::thread::point("tree.loading");
         let image = leaf.record.lock().image.clone().expect("a cold leaf has an image");
-        leaf.note_image_read(&self.env.cache, &image);
+        leaf.note_image_read(&self.env.cache, image.block.stored_bytes());
         let result = self.read_resident(leaf, &image, high.as_ref(), payloads.images.take(&image), charge);
         payloads.note_leaf_read();
         let result = result.and_then(|resident| Ok((resident, self.gather(leaf, high.as_ref(), &image, payloads)?)));

@@ -39,8 +39,8 @@ use crate::tree::Core;
 
 /// A leaf comes into memory when so many reads of it found it on disk while memory was short.
 const LOADED_AT: u8 = 8;
-/// Outlines of images are kept while nodes, handles and all that goes with them take less than one part in so many of the budget.
-const OUTLINES_SHARE: u64 = 5;
+/// Outlines of images are kept while they, and what else is [`Class::Work`], take less than one part in so many of the budget.
+const OUTLINES_SHARE: u64 = 16;
 
 /// How a leaf was read.
 pub(crate) enum Read<R, U> {
@@ -132,7 +132,9 @@ impl Core {
         }
         let mut buffers = [Vec::new(), bytes];
         self.counters.add_point_blocks(1);
-        leaf.note_image_read(&self.env.cache, &image);
+        // Of basements about alike, one.
+        let parts = image.outline.get().map_or(1, |outline| outline.parts.count().max(2) - 1);
+        leaf.note_image_read(&self.env.cache, image.block.stored_bytes() / parts as u64);
         let is_all = match image.outline.get() {
             Some(outline) => {
                 let block = Outlined { core: self, image: &image, outline };
@@ -149,7 +151,7 @@ impl Core {
 
     fn has_room_for_outlines(&self) -> bool {
         let budget = self.env.cache.budget();
-        budget.used(Class::Inner) < budget.limit() / OUTLINES_SHARE
+        budget.used(Class::Work) < budget.limit() / OUTLINES_SHARE
     }
 }
 

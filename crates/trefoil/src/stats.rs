@@ -52,7 +52,7 @@ pub struct Stats {
     pub memory: Vec<(&'static str, u64)>,
     /// The memory cap.
     pub budget_bytes: u64,
-    /// What is buffered, messages and memtables, is flushed beyond this: between an eighth and a half of the cap, to where a little more
+    /// What is buffered, messages and memtables, is flushed beyond this: between a quarter and a half of the cap, to where a little more
     /// memory would spare more reads and writes.
     pub buffered_aim_bytes: u64,
     /// The data file.

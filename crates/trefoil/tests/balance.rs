@@ -73,9 +73,9 @@ fn share_after(bytes: u64, seconds: u64, reads_and_changes: (usize, usize)) -> f
 }
 
 #[test]
-fn pages_get_memory_where_they_nearly_fit() {
+fn messages_get_no_more_where_pages_nearly_fit() {
     let share = share_after(6 << 20, 10, (100, 20));
-    assert!(share < 0.2, "{share} of the budget is for messages");
+    assert!(share <= 0.25, "{share} of the budget is for messages");
 }
 
 #[test]

@@ -219,19 +219,19 @@ impl Cache {
     /// A page that left memory at that moment is read from disk, as `bytes`.
     pub fn note_page_read(&self, left: LeftAt, bytes: u64) {
         self.balance.note_page_read(left, bytes);
-        self.balance.look_if_due(self.budget.used(Class::Buffers));
+        self.balance.look_if_due(&self.budget);
     }
 
     /// Messages that were flushed at that moment are read from disk, as `bytes`.
     pub fn note_messages_read(&self, flushed: LeftAt, bytes: u64) {
         self.balance.note_messages_read(flushed, bytes);
-        self.balance.look_if_due(self.budget.used(Class::Buffers));
+        self.balance.look_if_due(&self.budget);
     }
 
     /// A merge wrote `bytes` of an index that has `data_bytes` on disk.
     pub fn note_merged(&self, bytes: u64, data_bytes: u64) {
         self.balance.note_merged(bytes, data_bytes);
-        self.balance.look_if_due(self.budget.used(Class::Buffers));
+        self.balance.look_if_due(&self.budget);
     }
 
     /// Pages of one write-back batch, at most: for who writes pages beside the cache.
@@ -323,10 +323,11 @@ impl Cache {
         self.dirty_bytes.load(Ordering::Relaxed).max(0) as u64
     }
 
-    /// Dirty bytes above which pages are written ahead of eviction.
+    /// Dirty bytes above which pages are written ahead of eviction: less where more of the budget is for what is buffered.
     #[must_use]
     pub fn dirty_limit(&self) -> u64 {
-        self.budget.limit() / 100 * self.options.dirty_percent
+        let more_buffered = self.buffered_aim().saturating_sub(self.budget.limit() / 4);
+        (self.budget.limit() / 100 * self.options.dirty_percent).saturating_sub(more_buffered / 2)
     }
 
     fn ready_bytes(&self) -> u64 {
