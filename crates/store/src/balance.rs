@@ -1,7 +1,7 @@
 //! How memory is shared between pages and what is buffered: by what a little more of it would spare either of them.
 //!
 //! What is buffered (messages for leaves on disk, memtables) is flushed beyond an *aim*; the rest of the budget is left to pages. The aim
-//! follows the reads and writes that a sixteenth of the budget more ([`Counts::more`]) would have spared, in bytes of files:
+//! follows the reads and writes that a sixteenth of the budget more would have spared, in bytes of files:
 //!
 //! - *Pages.* A page that is read again, and left memory less than so many bytes of pages ago, would have been there still. That is the
 //!   refault distance of Linux (`mm/workingset.c`): a list of what has left, without the list.

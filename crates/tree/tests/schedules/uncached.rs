@@ -14,7 +14,7 @@ use crate::{filled, in_thread, simulated, small};
 /// Memory that is nearly full as long as this is held; there is room for a few pages.
 pub fn nearly_full(rig: &Rig) -> Charge {
     let budget = rig.cache.budget();
-    let hog = budget.charge(Class::Work, budget.limit() - budget.total() - (1 << 20));
+    let hog = budget.charge(Class::WriteSets, budget.limit() - budget.total() - (1 << 20));
     assert!(rig.cache.is_nearly_full());
     hog
 }
