@@ -1,4 +1,5 @@
-//! Memory goes to where a little more of it spares more: to pages where these nearly fit, to messages where pages never will.
+//! Memory goes to where a little more of it spares more: messages get more than their least where pages never fit, and not where these
+//! nearly do.
 
 #![allow(clippy::unwrap_used, reason = "a test panics on what it does not expect")]
 
