@@ -9,7 +9,8 @@ pub struct IndexTraffic {
     pub ingested_bytes: u64,
     /// Changes were made in so many leaves, one counted once for each commit.
     pub visits: u64,
-    /// Of these, leaves that were on disk: a B-tree loads them, a Bε-tree puts messages beside them.
+    /// Of these, leaves that were on disk: a B-tree loads them, a Bε-tree puts messages beside them, which counts once for all that one thread puts
+    /// there before it comes to another one on disk.
     pub cold_visits: u64,
     /// Blocks of leaves written, in bytes on disk.
     pub leaf_bytes: u64,

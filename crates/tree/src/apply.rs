@@ -175,7 +175,7 @@ impl Core {
     ) -> usize {
         assert!(self.env.options.buffered, "a reserved leaf is in memory");
         if !matches!(slot.state, LeafState::Parked(_)) {
-            self.counters.add_cold_visits(1);
+            self.counters.count_cold_visit(handle);
         }
         let is_here = |i: &usize| *i == first || slot.is_below_high(batch.key(*i));
         let end = (first..batch.len()).take_while(is_here).last().map_or(first, |last| last + 1);

@@ -5,7 +5,7 @@
 //! them what it applies.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
 
 use base::{CommitTs, Result};
 use crossbeam_utils::CachePadded;
@@ -53,6 +53,8 @@ struct Shard {
     ingested_bytes: AtomicU64,
     visits: AtomicU64,
     cold_visits: AtomicU64,
+    /// Address of the leaf on disk that got messages last.
+    last_cold: AtomicUsize,
     point_reads: AtomicU64,
 }
 
@@ -101,6 +103,16 @@ impl Counters {
     /// So many of these are on disk.
     pub fn add_cold_visits(&self, n: u64) {
         self.shard().cold_visits.fetch_add(n, Ordering::Relaxed);
+    }
+
+    /// One of these is on disk, and gets messages. Counted once while what comes to leaves on disk comes to this one: with it in memory, as a
+    /// B-tree had it, all of that were hits.
+    pub fn count_cold_visit(&self, leaf: &LeafHandle) {
+        let (shard, leaf) = (self.shard(), std::ptr::from_ref(leaf).addr());
+        if shard.last_cold.load(Ordering::Relaxed) != leaf {
+            shard.last_cold.store(leaf, Ordering::Relaxed);
+            shard.cold_visits.fetch_add(1, Ordering::Relaxed);
+        }
     }
 
     /// Keys are looked up.

@@ -94,6 +94,24 @@ fn a_block_of_messages_is_read_once_for_keys_that_it_does_not_have() {
     assert_eq!(blocks, [2, 1, 1, 1, 1, 1]);
 }
 
+/// Guard: `Counters::count_cold_visit` knows the leaf of the visit before.
+#[test]
+fn what_comes_in_key_order_to_one_leaf_on_disk_visits_it_once() {
+    let rig = cold(true);
+    let cold = || rig.tree.stats().traffic.cold_visits;
+    let before = cold();
+    for n in 500..520 {
+        rig.put(key(n), "appended");
+    }
+    assert_eq!(cold(), before + 1, "a B-tree would have loaded it with the first");
+    for _ in 0..5 {
+        rig.put(key(3), "low");
+        rig.put(key(520), "high");
+    }
+    assert_eq!(cold(), before + 11, "leaves by turns: at random, for all that is known");
+    assert!(are_in_one_leaf(&rig, &key(500), &key(520)) && !are_in_one_leaf(&rig, &key(3), &key(500)));
+}
+
 /// A leaf of three basements that is not in memory, and a key of each.
 fn of_basements() -> (Rig, Vec<Vec<u8>>) {
     let setup = Setup { node_bytes: 64 << 10, compression: Compression::Lz4, buffered: true, ..small() };
