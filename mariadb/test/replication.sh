@@ -116,12 +116,12 @@ start_clients() {
     done
 }
 
-# A number of a client that has ended may be another process's.
+# A number of a client that has ended may be another process's. One that has just begun is still a copy of this shell.
 kill_clients() {
     local pid name clients=()
     for pid in "${LOAD[@]}"; do
         { read -r name < "/proc/$pid/comm"; } 2> /dev/null || name=
-        [ "$name" != mariadb ] || clients+=("$pid")
+        case $name in mariadb | bash) clients+=("$pid") ;; esac
     done
     # All at once: the shell tells of each that is gone when it comes to it.
     [ "${#clients[@]}" = 0 ] || kill -KILL "${clients[@]}" 2> /dev/null || true
