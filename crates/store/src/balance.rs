@@ -12,8 +12,8 @@
 //! At most once a second the aim takes a step of 1/64 of the budget to where more is spared, if that is more by a quarter, and worth it: more
 //! than 1/256 of the budget of late. What was spared fades by a quarter a second. Floors: a quarter of the budget for what is
 //! buffered (less made more blocks of messages to read beside leaves, and won nothing in any measurement), and a half for everything else. It does not rise
-//! to where a quarter of the budget more, the wall of the write controller, would not be left beside nodes and runs; it falls only as fast as what is buffered
-//! follows, so that nobody's commit is delayed for it. Who neither reads nor flushes moves nothing.
+//! to where a quarter of the budget more, the wall of the write controller, would not be left beside all else and an eighth for pages; it falls by a quarter of a step
+//! while what is buffered does not follow, so that commits are not delayed for it by much. Who neither reads nor flushes moves nothing.
 //!
 //! Counts are taken where a file is read or written, never at a hit.
 
@@ -166,15 +166,12 @@ impl Balance {
         let seconds = Duration::from_nanos(now.saturating_sub(looked)).as_secs_f64();
         let left = FADING.powf(seconds);
         let fade = |of: &AtomicU64| {
-            let faded = |bytes: u64| Some((bytes as f64 * left) as u64);
-            of.fetch_update(Ordering::Relaxed, Ordering::Relaxed, faded).unwrap_or_else(|bytes| bytes)
+            let faded = |bytes: u64| (bytes as f64 * left) as u64;
+            faded(of.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |bytes| Some(faded(bytes))).unwrap_or(0))
         };
         let spared = (fade(&self.spared.by_pages), fade(&self.spared.by_buffers));
         let aim = self.buffered_aim();
-        let room = self.limit - self.limit / 8;
-        let room = room.saturating_sub(budget.used(Class::Inner) + budget.used(Class::Runs));
-        let most = (self.limit / MOST_SHARE).min(room.saturating_sub(self.limit / WALL_SHARE));
-        let next = next_aim(self.limit, aim, spared, budget.used(Class::Buffers), most);
+        let next = next_aim(self.limit, aim, spared, budget.used(Class::Buffers), most_buffered(budget));
         if next != aim {
             self.aim.store(next, Ordering::Relaxed);
         }
@@ -198,13 +195,23 @@ fn left_at(bytes: u64) -> LeftAt {
     LeftAt(((bytes >> KIB_BITS) as u32).max(1))
 }
 
+/// As much as may be buffered: with the wall of the controller above, what pages have for themselves, and all else as it is now, it fits.
+fn most_buffered(budget: &Budget) -> u64 {
+    let limit = budget.limit();
+    let other = |class: &&Class| !matches!(class, Class::Frames | Class::Buffers);
+    let used: u64 = Class::ALL.iter().filter(other).map(|class| budget.used(*class)).sum();
+    let least_of_pages = limit / 8;
+    (limit / MOST_SHARE).min(limit.saturating_sub(least_of_pages + limit / WALL_SHARE + used))
+}
+
 /// The aim after `aim`, where more memory would have spared so much, for pages and for what is buffered, which is `buffered` now and may be `most`.
 fn next_aim(limit: u64, aim: u64, (by_pages, by_buffers): (u64, u64), buffered: u64, most: u64) -> u64 {
     let is_more = |one: u64, other: u64| one > other + other / 4 && one > limit / WORTH_SHARE;
     let (step, least) = (limit / STEP_SHARE, limit / LEAST_SHARE);
     if is_more(by_pages, by_buffers) || aim > most {
-        // What is above the aim is a debt.
-        if buffered > aim + step / 4 { aim } else { aim.saturating_sub(step).max(least) }
+        // What is above the aim is a debt: it does not grow at once.
+        let fall = if buffered > aim + step / 4 { step / 4 } else { step };
+        aim.saturating_sub(fall).max(least)
     } else if is_more(by_buffers, by_pages) && buffered > aim / 4 {
         (aim + step).min(most.max(least))
     } else {
@@ -228,8 +235,8 @@ mod tests {
         assert_eq!(aim, LIMIT / 2);
         let first = next_aim(LIMIT, aim, (20 * MIB, 10 * MIB), aim, most);
         assert_eq!(first, LIMIT / 2 - LIMIT / 64);
-        // Before more falls due, what was buffered is flushed.
-        assert_eq!(next_aim(LIMIT, first, (20 * MIB, 10 * MIB), aim, most), first);
+        // While what was buffered is flushed, little more falls due.
+        assert_eq!(next_aim(LIMIT, first, (20 * MIB, 10 * MIB), aim, most), first - LIMIT / 256);
         for _ in 0..100 {
             aim = next_aim(LIMIT, aim, (20 * MIB, 10 * MIB), aim, most);
         }
@@ -249,7 +256,22 @@ mod tests {
         let aim = next_aim(LIMIT, most, (0, 20 * MIB), most, most);
         assert_eq!(aim, most);
         assert!(next_aim(LIMIT, LIMIT / 2, (0, 20 * MIB), LIMIT / 2, most) < LIMIT / 2);
+        // Also while it is passed, for what others took is not there.
+        assert!(next_aim(LIMIT, LIMIT / 2, (0, 20 * MIB), LIMIT, most) < LIMIT / 2);
         assert_eq!(next_aim(LIMIT, LIMIT / 4, (0, 20 * MIB), LIMIT / 4, 0), LIMIT / 4);
+    }
+
+    #[test]
+    fn what_others_hold_is_not_there_for_messages() {
+        let budget = Budget::new(LIMIT);
+        let _pages = budget.charge(Class::Frames, LIMIT / 2);
+        let _messages = budget.charge(Class::Buffers, LIMIT / 4);
+        assert_eq!(most_buffered(&budget), LIMIT / 2);
+        let _sets = budget.charge(Class::WriteSets, LIMIT / 8);
+        let _log = budget.charge(Class::Log, LIMIT / 16);
+        assert_eq!(most_buffered(&budget), LIMIT - LIMIT / 8 - LIMIT / 4 - LIMIT / 8 - LIMIT / 16);
+        let _work = budget.charge(Class::Work, LIMIT);
+        assert_eq!(most_buffered(&budget), 0);
     }
 
     #[test]

@@ -34,13 +34,15 @@ pub enum Class {
     Log,
     /// Row locks.
     Locks,
-    /// Buffers of running I/O, checkpoints, sorts; and outlines of images on disk.
+    /// Buffers of running I/O, checkpoints, sorts.
     Work,
+    /// Where the parts of blocks on disk lie, with their checksums.
+    Outlines,
 }
 
 impl Class {
     /// All classes.
-    pub const ALL: [Class; 8] = [
+    pub const ALL: [Class; 9] = [
         Class::Frames,
         Class::Inner,
         Class::Buffers,
@@ -49,6 +51,7 @@ impl Class {
         Class::Log,
         Class::Locks,
         Class::Work,
+        Class::Outlines,
     ];
 }
 

@@ -173,7 +173,7 @@ impl Core {
             blocks.add(&sorted([&**messages]));
         }
         let bytes = flushing.iter().map(|(_, messages)| messages.bytes() as u64).sum();
-        let segment = self.write_segment(blocks, log, self.env.cache.balance().note_flushed(bytes))?;
+        let segment = self.write_segment(blocks, log, self.env.cache.note_flushed(bytes))?;
         vfs::thread::point("tree.segment_written");
         self.place(&segment);
         vfs::thread::point("tree.segment_placed");

@@ -70,7 +70,7 @@ impl Image {
         let bytes = outline.memory_bytes();
         // Of several readers one has it set.
         if self.outline.set(Box::new(outline)).is_ok() {
-            self.block.space().hold(Class::Work, bytes);
+            self.block.space().hold(Class::Outlines, bytes);
         }
     }
 
@@ -120,7 +120,7 @@ impl Drop for Image {
     fn drop(&mut self) {
         self.block.space().release(Class::Inner, IMAGE_BYTES);
         let outline_bytes = self.outline.get().map_or(0, |outline| outline.memory_bytes());
-        self.block.space().release(Class::Work, outline_bytes);
+        self.block.space().release(Class::Outlines, outline_bytes);
     }
 }
 

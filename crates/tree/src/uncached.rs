@@ -39,7 +39,7 @@ use crate::tree::Core;
 
 /// A leaf comes into memory when so many reads of it found it on disk while memory was short.
 const LOADED_AT: u8 = 8;
-/// Outlines of images are kept while they, and what else is [`Class::Work`], take less than one part in so many of the budget.
+/// Outlines of images are kept while they take less than one part in so many of the budget.
 const OUTLINES_SHARE: u64 = 16;
 
 /// How a leaf was read.
@@ -151,7 +151,7 @@ impl Core {
 
     fn has_room_for_outlines(&self) -> bool {
         let budget = self.env.cache.budget();
-        budget.used(Class::Work) < budget.limit() / OUTLINES_SHARE
+        budget.used(Class::Outlines) < budget.limit() / OUTLINES_SHARE
     }
 }
 

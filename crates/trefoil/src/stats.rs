@@ -48,7 +48,7 @@ pub(crate) struct Counters {
 #[derive(Debug, Clone, Default)]
 #[non_exhaustive]
 pub struct Stats {
-    /// Memory charged, by class: frames, inner nodes, message buffers, write sets, runs, log, locks, work.
+    /// Memory charged, by class: frames, inner nodes, message buffers, write sets, runs, log, locks, work, outlines.
     pub memory: Vec<(&'static str, u64)>,
     /// The memory cap.
     pub budget_bytes: u64,
@@ -113,6 +113,7 @@ impl Engine {
             ("log", Class::Log),
             ("locks", Class::Locks),
             ("work", Class::Work),
+            ("outlines", Class::Outlines),
         ];
         let cache = self.cache.stats();
         let (quarantined, usable): (Vec<_>, Vec<_>) =

@@ -62,25 +62,56 @@ impl Table {
     }
 }
 
-fn share_after(bytes: u64, seconds: u64, reads_and_changes: (usize, usize)) -> f64 {
-    let share = Arc::new(Mutex::new(0.0));
-    let found = share.clone();
+/// As [`Table::run`] of several works, one behind the other.
+fn shares_after(bytes: u64, works: &'static [(u64, (usize, usize))]) -> Vec<f64> {
+    let out = Arc::new(Mutex::new(Vec::new()));
+    let found = out.clone();
     simulate(move |_| {
         let mut table = Table::of(bytes);
-        *found.lock() = table.run(seconds, reads_and_changes);
+        *found.lock() = works.iter().map(|(seconds, work)| table.run(*seconds, *work)).collect();
         table.db.close().unwrap();
     });
-    *share.lock()
+    Arc::into_inner(out).unwrap().into_inner()
 }
 
 #[test]
 fn messages_get_no_more_where_pages_nearly_fit() {
-    let share = share_after(6 << 20, 10, (100, 20));
+    let share = shares_after(6 << 20, &[(10, (100, 20))])[0];
     assert!(share <= 0.25, "{share} of the budget is for messages");
 }
 
+/// And give it back to pages, where these are all that is missing. Guard: `next_aim` falls.
 #[test]
 fn messages_get_memory_where_pages_never_fit() {
-    let share = share_after(40 << 20, 25, (50, 50));
-    assert!(share > 0.3, "{share} of the budget is for messages");
+    let shares = shares_after(40 << 20, &[(25, (50, 50)), (25, (200, 0))]);
+    assert!(shares[0] > 0.3, "{} of the budget is for messages", shares[0]);
+    assert!(shares[1] < shares[0] - 0.05, "still {} of the budget is for messages, of {}", shares[1], shares[0]);
+}
+
+/// Where the basements of a leaf lie is kept in mind, whatever else an open database holds, and one of them is read. Guard: outlines are a class of their own.
+#[test]
+fn look_ups_of_leaves_on_disk_read_a_basement() {
+    simulate(|_| {
+        let db = Database::open("/db", options(&disk())).unwrap();
+        let index = db.create_index("i", IndexOptions { structure: Structure::Betree, ..Default::default() }).unwrap();
+        let (keys, value) =
+            (200_000_u64, |key: u64| [key.to_be_bytes(), (key * 7).to_be_bytes(), [7; 8], [8; 8]].concat());
+        for from in (0..keys).step_by(500) {
+            let mut tx = db.begin().unwrap();
+            (from..from + 500).for_each(|key| tx.put(&index, &key.to_be_bytes(), &value(key)).unwrap());
+            tx.commit_with(Durability::Buffered).unwrap();
+        }
+        db.checkpoint().unwrap();
+        let read_bytes = || {
+            let before = db.stats().space.read_bytes;
+            for key in (0..keys).step_by(500) {
+                let found = db.begin().unwrap().get(&index, &key.to_be_bytes()).unwrap();
+                assert_eq!(found.as_deref(), Some(&*value(key)));
+            }
+            db.stats().space.read_bytes - before
+        };
+        let (first, second) = (read_bytes(), read_bytes());
+        assert!(second < first / 3 * 2, "{second} bytes were read, and {first} before basements were known");
+        db.close().unwrap();
+    });
 }

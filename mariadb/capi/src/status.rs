@@ -52,7 +52,7 @@ fn memory(stats: &Stats) -> Vec<Named> {
     vec![
         (c"buffer_limit_bytes", stats.budget_bytes),
         (c"buffer_bytes", stats.memory.iter().map(|(_, bytes)| bytes).sum()),
-        (c"buffer_page_bytes", used(stats, "frames") + used(stats, "inner")),
+        (c"buffer_page_bytes", used(stats, "frames") + used(stats, "inner") + used(stats, "outlines")),
         (c"buffer_dirty_bytes", stats.cache.dirty_bytes),
         (c"buffer_message_bytes", used(stats, "buffers")),
         (c"buffer_write_set_bytes", used(stats, "write_sets")),

@@ -222,6 +222,13 @@ impl Cache {
         self.balance.look_if_due(&self.budget);
     }
 
+    /// Messages that took `bytes` of memory are flushed.
+    pub fn note_flushed(&self, bytes: u64) -> LeftAt {
+        let at = self.balance.note_flushed(bytes);
+        self.balance.look_if_due(&self.budget);
+        at
+    }
+
     /// Messages that were flushed at that moment are read from disk, as `bytes`.
     pub fn note_messages_read(&self, flushed: LeftAt, bytes: u64) {
         self.balance.note_messages_read(flushed, bytes);
