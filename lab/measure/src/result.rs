@@ -456,4 +456,15 @@ mod tests {
         assert_eq!(median(&odd).unwrap().throughput.ips_av, None);
         assert!(median(&[]).is_none());
     }
+
+    /// What is written twice is read as the same number. Guard: the feature `float_roundtrip` of `serde_json`.
+    #[test]
+    fn a_number_that_was_written_comes_back() {
+        for number in
+            [2.2737367543826898e-9, 9.999999999999787, 9.999999999999789, 1.0 / 3.0, f64::MIN_POSITIVE, f64::MAX]
+        {
+            let text = serde_json::to_string(&number).unwrap();
+            assert_eq!(serde_json::from_str::<f64>(&text).unwrap().to_bits(), f64::to_bits(number), "{text}");
+        }
+    }
 }
