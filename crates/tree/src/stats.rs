@@ -53,7 +53,7 @@ struct Shard {
     ingested_bytes: AtomicU64,
     visits: AtomicU64,
     cold_visits: AtomicU64,
-    /// Address of the leaf on disk that got messages last.
+    /// Address of the leaf on disk that got messages last, from whichever thread has this shard. Compared only; a stale one counts one visit too few.
     last_cold: AtomicUsize,
     point_reads: AtomicU64,
 }
