@@ -6,14 +6,18 @@
 //! Bytes from disk are checked once, by [`DataBlock::parse`]; what is read later of a [`DataBlock`] holds. That walk also finds where each version begins,
 //! so that a look-up halves the block without decoding it. On disk that would be four bytes for each version of which compression makes no less than two or
 //! three: of a secondary index that is compressed a fifth of everything.
+//!
+//! In memory all of a block lies in one frame of the page cache, behind the versions their offsets and the signposts. A [`BlockBuilder`] says what a block
+//! will take there, so that a writer ends it where the frame ends.
 
 use std::cmp::Ordering;
 use std::ops::Range;
+use std::sync::Arc;
 
 use base::CommitTs;
 use base::bytes::{Reader, put_bytes, put_varint};
 use base::limits::KEY_BYTES_MAX;
-use store::BlockRef;
+use store::{BlockRef, Frame, FramePool};
 
 use crate::signposts::Signposts;
 
@@ -28,6 +32,10 @@ const LARGE: u64 = 1;
 const INLINE: u64 = 2;
 /// Bytes of an entry's offset, in memory, and on disk where that has them.
 const OFFSET_BYTES: usize = 4;
+/// Bytes before the first version, at most, beside what all keys start with: a format byte, the number of versions, a timestamp, a length.
+const FRONT_BYTES_MAX: usize = 1 + 4 + 10 + 3;
+/// Bytes of a large value's two lengths, at most.
+const LARGE_FRONT_BYTES_MAX: usize = 10 + 5;
 /// A version takes at least so many: three lengths, one of them with its timestamp.
 const ENTRY_BYTES_MIN: usize = 3;
 /// One signpost in memory for so many entries.
@@ -50,6 +58,15 @@ impl Value<'_> {
     pub fn is_delete(self) -> bool {
         self == Value::Delete
     }
+
+    /// Bytes of it in its block, beside its code, at most.
+    fn block_bytes(self) -> usize {
+        match self {
+            Value::Delete => 0,
+            Value::Inline(bytes) | Value::Fresh(bytes) => bytes.len(),
+            Value::Large(pieces) => Pieces::block_bytes(pieces.refs.len() / BlockRef::BYTES),
+        }
+    }
 }
 
 /// The blocks of a large value, in order.
@@ -61,6 +78,11 @@ pub(crate) struct Pieces<'a> {
 }
 
 impl Pieces<'_> {
+    /// Bytes of so many of them, at most.
+    pub fn block_bytes(pieces: usize) -> usize {
+        pieces * BlockRef::BYTES + LARGE_FRONT_BYTES_MAX
+    }
+
     /// Their addresses.
     pub fn iter(&self) -> impl Iterator<Item = BlockRef> {
         self.refs.chunks_exact(BlockRef::BYTES).map(|at| BlockRef::decode(&mut Reader::new(at)).expect("16 bytes"))
@@ -80,9 +102,38 @@ pub(crate) struct BlockBuilder {
     /// Keys and values back to back.
     bytes: Vec<u8>,
     entries: Vec<Drawn>,
-    /// Bytes of the entries as they will be, about.
-    payload_bytes: usize,
+    sums: Sums,
     has_fresh: bool,
+}
+
+/// What the size of a block hangs on, whatever its keys are cut to.
+#[derive(Debug, Clone, Copy, Default)]
+struct Sums {
+    entries: usize,
+    key_bytes: usize,
+    /// Of values and of all lengths.
+    other_bytes: usize,
+    /// Bytes that all keys start with.
+    prefix: usize,
+    oldest: u64,
+    newest: u64,
+}
+
+impl Sums {
+    /// Bytes of the payload, at most.
+    fn payload_bytes(&self) -> usize {
+        let ts = varint_bytes(self.newest - self.oldest);
+        FRONT_BYTES_MAX + self.prefix + self.key_bytes - self.entries * self.prefix + self.other_bytes + self.entries * ts
+    }
+
+    /// Bytes of memory, at most.
+    fn memory_bytes(&self) -> usize {
+        self.payload_bytes() + (self.entries + Signposts::count(POST_STEP, self.entries)) * OFFSET_BYTES
+    }
+}
+
+fn varint_bytes(n: u64) -> usize {
+    (u64::BITS - (n | 1).leading_zeros()).div_ceil(7) as usize
 }
 
 #[derive(Debug)]
@@ -105,13 +156,37 @@ impl BlockBuilder {
         self.entries.is_empty()
     }
 
-    /// Bytes of the payload, about: keys are not cut yet.
+    /// Bytes of the payload, at most, if there is anything.
     pub fn payload_bytes(&self) -> usize {
-        self.payload_bytes
+        if self.is_empty() { 0 } else { self.sums.payload_bytes() }
+    }
+
+    /// True if the block takes no more than so many bytes of memory with this version, of whose value it has so many.
+    pub fn fits(&self, key: &[u8], ts: CommitTs, value_bytes: usize, most: usize) -> bool {
+        self.with(key, ts, value_bytes).memory_bytes() <= most
+    }
+
+    fn with(&self, key: &[u8], ts: CommitTs, value_bytes: usize) -> Sums {
+        let Sums { entries, key_bytes, other_bytes, prefix, oldest, newest } = self.sums;
+        let prefix = match self.entries.first() {
+            Some(first) => common_prefix_bytes(&self.bytes[first.start..][..first.key_bytes.min(prefix)], key),
+            None => key.len(),
+        };
+        // The code of a value has a bit more, and one that says the kind.
+        let more = varint_bytes(key.len() as u64) + varint_bytes(INLINE + 2 * value_bytes as u64 + 1) + value_bytes;
+        Sums {
+            entries: entries + 1,
+            key_bytes: key_bytes + key.len(),
+            other_bytes: other_bytes + more,
+            prefix,
+            oldest: if entries == 0 { ts.0 } else { oldest.min(ts.0) },
+            newest: newest.max(ts.0),
+        }
     }
 
     /// Appends a version, behind the last one: the caller keeps the order.
     pub fn push(&mut self, key: &[u8], ts: CommitTs, value: Value<'_>) {
+        self.sums = self.with(key, ts, value.block_bytes());
         let start = self.bytes.len();
         self.bytes.extend_from_slice(key);
         let value = match value {
@@ -127,7 +202,6 @@ impl BlockBuilder {
                 Some(DrawnValue::Large { value_bytes: pieces.value_bytes, refs: pieces.refs.len() })
             }
         };
-        self.payload_bytes += self.bytes.len() - start + OFFSET_BYTES + 10;
         self.entries.push(Drawn { start, key_bytes: key.len(), ts, value });
     }
 
@@ -138,8 +212,8 @@ impl BlockBuilder {
             unreachable!("a block has versions")
         };
         let prefix = common_prefix_bytes(key(first), key(last));
-        let oldest = self.entries.iter().map(|entry| entry.ts.0).min().unwrap_or(0);
-        let mut out = Vec::with_capacity(self.payload_bytes + 64);
+        let oldest = self.sums.oldest;
+        let mut out = Vec::with_capacity(self.sums.payload_bytes());
         out.push(if self.has_fresh { FRESH_FORMAT } else { DATA_FORMAT });
         put_varint(&mut out, self.entries.len() as u64);
         put_varint(&mut out, oldest);
@@ -164,7 +238,7 @@ impl BlockBuilder {
         }
         self.bytes.clear();
         self.entries.clear();
-        self.payload_bytes = 0;
+        self.sums = Sums::default();
         self.has_fresh = false;
         out
     }
@@ -184,79 +258,15 @@ impl<'a> Pieces<'a> {
     }
 }
 
-/// A block whose bytes were checked.
-#[derive(Debug)]
-pub(crate) struct DataBlock {
-    /// Up to where the last version ends.
-    bytes: Vec<u8>,
+/// How a block writes its versions.
+#[derive(Debug, Clone, Copy)]
+struct Coding {
     has_fresh: bool,
     oldest: u64,
-    prefix: Range<usize>,
-    /// Where each version begins in `bytes`.
-    offsets: Box<[u32]>,
-    posts: Signposts,
 }
 
-impl DataBlock {
-    /// Checks a payload.
-    ///
-    /// # Errors
-    /// A sentence that says what is wrong with the bytes.
-    pub fn parse(bytes: Vec<u8>) -> Result<Self, String> {
-        let (mut this, count, table) = Self::read_front(bytes).ok_or("run: the front of a block does not hold")?;
-        this.offsets = this.walk(count)?;
-        let is_as_said = table.as_chunks().0.iter().map(|at| u32::from_le_bytes(*at)).eq(this.offsets.iter().copied());
-        if !table.is_empty() && !is_as_said {
-            return Err("run: an offset does not name an entry".to_owned());
-        }
-        this.posts = Signposts::new(POST_STEP, this.offsets.len(), |i| this.suffix(i));
-        Ok(this)
-    }
-
-    /// A block without its offsets, the number of versions, and the table of offsets if there is one.
-    fn read_front(mut bytes: Vec<u8>) -> Option<(Self, usize, Vec<u8>)> {
-        let mut r = Reader::new(&bytes);
-        let format = r.u8()?;
-        let has_fresh = format == FRESH_FORMAT || format == OFFSETS_FORMATS[1];
-        let has_table = OFFSETS_FORMATS.contains(&format);
-        if !has_fresh && !has_table && format != DATA_FORMAT {
-            return None;
-        }
-        let (count, oldest) = (r.length().filter(|count| *count > 0)?, r.varint()?);
-        let prefix_bytes = r.bytes()?.len();
-        let behind = bytes.len() - r.rest().len();
-        let table_bytes = if has_table { count.checked_mul(OFFSET_BYTES)? } else { 0 };
-        let end = bytes.len().checked_sub(table_bytes).filter(|end| *end >= behind)?;
-        if (end - behind) / ENTRY_BYTES_MIN < count {
-            return None;
-        }
-        let table = bytes.split_off(end);
-        let prefix = behind - prefix_bytes..behind;
-        Some((
-            Self { has_fresh, oldest, prefix, offsets: Box::default(), bytes, posts: Signposts::none() },
-            count,
-            table,
-        ))
-    }
-
-    /// Finds the versions: one behind the other, in order, up to the end.
-    fn walk(&self, count: usize) -> Result<Box<[u32]>, String> {
-        let mut offsets = Vec::with_capacity(count);
-        let mut r = Reader::new(&self.bytes[self.prefix.end..]);
-        let mut last: Option<(&[u8], CommitTs)> = None;
-        for _ in 0..count {
-            offsets.push((self.bytes.len() - r.rest().len()) as u32);
-            let (suffix, version) = self.decode(&mut r).ok_or("run: the bytes of a block do not hold")?;
-            let ascends = last.is_none_or(|(key, ts)| key < suffix || (key == suffix && ts > version.ts));
-            if !ascends || self.prefix.len() + suffix.len() > KEY_BYTES_MAX {
-                return Err("run: versions do not ascend".to_owned());
-            }
-            last = Some((suffix, version.ts));
-        }
-        if r.is_empty() { Ok(offsets.into()) } else { Err("run: bytes behind the last version".to_owned()) }
-    }
-
-    fn decode<'a>(&self, r: &mut Reader<'a>) -> Option<(&'a [u8], Version<'a>)> {
+impl Coding {
+    fn decode<'a>(self, r: &mut Reader<'a>) -> Option<(&'a [u8], Version<'a>)> {
         let suffix = r.bytes()?;
         let ts = CommitTs(self.oldest.checked_add(r.varint()?)?);
         let value = match r.varint()? {
@@ -278,29 +288,110 @@ impl DataBlock {
         };
         Some((suffix, Version { ts, value }))
     }
+}
+
+/// What lies before the versions.
+struct Front {
+    coding: Coding,
+    /// Number of versions.
+    count: usize,
+    prefix: Range<usize>,
+    /// Where the last version ends, and a table of offsets begins if there is one.
+    end: usize,
+}
+
+/// A block whose bytes were checked.
+///
+/// Its frame has the payload up to where the last version ends; where each version begins; the signposts.
+#[derive(Debug)]
+pub(crate) struct DataBlock {
+    frame: Frame,
+    coding: Coding,
+    prefix: Range<u32>,
+    end: u32,
+    count: u32,
+}
+
+impl DataBlock {
+    /// Checks a payload.
+    ///
+    /// # Errors
+    /// A sentence that says what is wrong with the bytes.
+    pub fn parse(mut bytes: Vec<u8>, frames: &Arc<FramePool>) -> Result<Self, String> {
+        let front = Self::read_front(&bytes).ok_or("run: the front of a block does not hold")?;
+        let Front { coding, count, prefix, end } = front;
+        let (versions, table) = bytes.split_at(end);
+        let offsets = walk(versions, coding, &prefix, count)?;
+        let is_as_said = table.as_chunks().0.iter().map(|at| u32::from_le_bytes(*at)).eq(offsets.iter().copied());
+        if !table.is_empty() && !is_as_said {
+            return Err("run: an offset does not name an entry".to_owned());
+        }
+        let suffix = |i: usize| Reader::new(&versions[offsets[i] as usize..]).bytes().expect("just checked");
+        let mut posts = Vec::with_capacity(Signposts::count(POST_STEP, count) * OFFSET_BYTES);
+        Signposts::put(POST_STEP, count, suffix, &mut posts);
+        bytes.truncate(end);
+        offsets.iter().for_each(|at| bytes.extend_from_slice(&at.to_le_bytes()));
+        bytes.extend_from_slice(&posts);
+        let prefix = prefix.start as u32..prefix.end as u32;
+        Ok(Self { frame: frames.frame_of(&bytes), coding, prefix, end: end as u32, count: count as u32 })
+    }
+
+    fn read_front(bytes: &[u8]) -> Option<Front> {
+        let mut r = Reader::new(bytes);
+        let format = r.u8()?;
+        let has_fresh = format == FRESH_FORMAT || format == OFFSETS_FORMATS[1];
+        let has_table = OFFSETS_FORMATS.contains(&format);
+        if !has_fresh && !has_table && format != DATA_FORMAT {
+            return None;
+        }
+        let (count, oldest) = (r.length().filter(|count| *count > 0)?, r.varint()?);
+        let prefix_bytes = r.bytes()?.len();
+        let behind = bytes.len() - r.rest().len();
+        let table_bytes = if has_table { count.checked_mul(OFFSET_BYTES)? } else { 0 };
+        let end = bytes.len().checked_sub(table_bytes).filter(|end| *end >= behind && *end <= u32::MAX as usize)?;
+        if (end - behind) / ENTRY_BYTES_MIN < count {
+            return None;
+        }
+        Some(Front { coding: Coding { has_fresh, oldest }, count, prefix: behind - prefix_bytes..behind, end })
+    }
+
+    fn versions(&self) -> &[u8] {
+        &self.frame[..self.end as usize]
+    }
+
+    fn offset(&self, i: usize) -> usize {
+        let offsets = self.frame[self.end as usize..].as_chunks().0;
+        u32::from_le_bytes(offsets[i]) as usize
+    }
+
+    fn posts(&self) -> Signposts<'_> {
+        let at = self.end as usize + self.len() * OFFSET_BYTES;
+        let fronts = self.frame[at..].as_chunks().0;
+        Signposts::new(POST_STEP, &fronts[..Signposts::count(POST_STEP, self.len())])
+    }
 
     fn entry(&self, i: usize) -> (&[u8], Version<'_>) {
-        let mut r = Reader::new(&self.bytes[self.offsets[i] as usize..]);
-        self.decode(&mut r).expect("a checked block")
+        let mut r = Reader::new(&self.versions()[self.offset(i)..]);
+        self.coding.decode(&mut r).expect("a checked block")
     }
 
     fn suffix(&self, i: usize) -> &[u8] {
-        Reader::new(&self.bytes[self.offsets[i] as usize..]).bytes().expect("a checked block")
+        Reader::new(&self.versions()[self.offset(i)..]).bytes().expect("a checked block")
     }
 
     /// Number of versions, at least one.
     pub fn len(&self) -> usize {
-        self.offsets.len()
+        self.count as usize
     }
 
-    /// Bytes of memory.
+    /// Bytes of memory beside the value itself.
     pub fn memory_bytes(&self) -> usize {
-        self.bytes.capacity() + size_of_val(&*self.offsets) + self.posts.memory_bytes()
+        self.frame.len()
     }
 
     /// What all keys start with.
     pub fn prefix(&self) -> &[u8] {
-        &self.bytes[self.prefix.clone()]
+        &self.frame[self.prefix.start as usize..self.prefix.end as usize]
     }
 
     /// The `i`-th version, and its key behind [`DataBlock::prefix`].
@@ -333,7 +424,7 @@ impl DataBlock {
 
     /// The same; `note` is told of each key that is looked at.
     fn seek_noting(&self, key: &[u8], ts: CommitTs, mut note: impl FnMut()) -> usize {
-        let (rest, Range { start: mut low, end: mut high }) = self.posts.narrow(self.prefix(), key, self.offsets.len());
+        let (rest, Range { start: mut low, end: mut high }) = self.posts().narrow(self.prefix(), key, self.len());
         while low < high {
             let mid = low + (high - low) / 2;
             note();
@@ -352,6 +443,23 @@ impl DataBlock {
     }
 }
 
+/// Finds the versions: one behind the other, in order, up to the end.
+fn walk(versions: &[u8], coding: Coding, prefix: &Range<usize>, count: usize) -> Result<Vec<u32>, String> {
+    let mut offsets = Vec::with_capacity(count);
+    let mut r = Reader::new(&versions[prefix.end..]);
+    let mut last: Option<(&[u8], CommitTs)> = None;
+    for _ in 0..count {
+        offsets.push((versions.len() - r.rest().len()) as u32);
+        let (suffix, version) = coding.decode(&mut r).ok_or("run: the bytes of a block do not hold")?;
+        let ascends = last.is_none_or(|(key, ts)| key < suffix || (key == suffix && ts > version.ts));
+        if !ascends || prefix.len() + suffix.len() > KEY_BYTES_MAX {
+            return Err("run: versions do not ascend".to_owned());
+        }
+        last = Some((suffix, version.ts));
+    }
+    if r.is_empty() { Ok(offsets) } else { Err("run: bytes behind the last version".to_owned()) }
+}
+
 /// Bytes that two keys start with both.
 pub(crate) fn common_prefix_bytes(a: &[u8], b: &[u8]) -> usize {
     a.iter().zip(b).take_while(|(x, y)| x == y).count()
@@ -361,10 +469,14 @@ pub(crate) fn common_prefix_bytes(a: &[u8], b: &[u8]) -> usize {
 mod tests {
     use super::*;
 
+    fn parse(bytes: Vec<u8>) -> Result<DataBlock, String> {
+        DataBlock::parse(bytes, &FramePool::new(1 << 20, 0))
+    }
+
     fn block(entries: &[(&[u8], u64, Value<'_>)]) -> DataBlock {
         let mut builder = BlockBuilder::default();
         entries.iter().for_each(|(key, ts, value)| builder.push(key, CommitTs(*ts), *value));
-        DataBlock::parse(builder.finish()).expect("what was built is sound")
+        parse(builder.finish()).expect("what was built is sound")
     }
 
     fn refs() -> Vec<u8> {
@@ -407,7 +519,7 @@ mod tests {
         ];
         for (of, format) in [(&entries[..], FRESH_FORMAT), (&entries[1..3], DATA_FORMAT)] {
             let block = block(of);
-            assert_eq!((block.bytes[0], block.len()), (format, of.len()));
+            assert_eq!((block.versions()[0], block.len()), (format, of.len()));
             for (i, (_, ts, value)) in of.iter().enumerate() {
                 assert_eq!(block.version(i).1, Version { ts: CommitTs(*ts), value: *value });
             }
@@ -429,16 +541,16 @@ mod tests {
         ];
         for (of, format) in [(&entries[..], 3), (&entries[1..], 1)] {
             let new = block(of);
-            let mut old = new.bytes.clone();
+            let mut old = new.versions().to_vec();
             old[0] = format;
-            new.offsets.iter().for_each(|at| old.extend_from_slice(&at.to_le_bytes()));
-            let read = DataBlock::parse(old.clone()).expect("it is sound");
+            (0..new.len()).for_each(|i| old.extend_from_slice(&(new.offset(i) as u32).to_le_bytes()));
+            let read = parse(old.clone()).expect("it is sound");
             assert!((0..of.len()).all(|i| read.version(i) == new.version(i)), "{format}");
-            assert_eq!((read.len(), read.memory_bytes() < 2 * old.len()), (of.len(), true));
+            assert_eq!((read.len(), read.memory_bytes()), (of.len(), new.memory_bytes()));
             *old.last_mut().expect("it has a table") ^= 1;
-            assert!(DataBlock::parse(old).is_err());
+            assert!(parse(old).is_err());
         }
-        assert!(DataBlock::parse([&[2], &block(&entries).bytes[1..]].concat()).is_err(), "an index block");
+        assert!(parse([&[2], &block(&entries).versions()[1..]].concat()).is_err(), "an index block");
     }
 
     #[test]
@@ -471,16 +583,50 @@ mod tests {
         entries.iter().for_each(|(key, ts, value)| builder.push(key, CommitTs(*ts), *value));
         let bytes = builder.finish();
         for i in 0..bytes.len() {
-            assert!(DataBlock::parse(bytes[..i].to_vec()).is_err(), "cut at {i}");
+            assert!(parse(bytes[..i].to_vec()).is_err(), "cut at {i}");
             for bit in 0..8 {
                 let mut bad = bytes.clone();
                 bad[i] ^= 1 << bit;
-                if let Ok(block) = DataBlock::parse(bad) {
+                if let Ok(block) = parse(bad) {
                     assert!((0..block.len()).all(|i| block.version(i).1.ts <= CommitTs::MAX));
                     block.seek(b"row/b", CommitTs(20));
                 }
             }
         }
+    }
+
+    /// What a builder says of a block's memory is at least what that takes, and not much more: a frame is filled, and no block needs a larger one.
+    #[test]
+    fn a_builder_knows_what_its_block_takes_in_memory() {
+        const MOST: usize = 8 << 10;
+        let mut rng = vfs::random::Rng::new(5);
+        for round in 0..200u64 {
+            let front = vec![b'k'; rng.index(40)];
+            let (values, commits) = ([0, 8, 100, 700][rng.index(4)], [1, 300, 1 << 40][rng.index(3)]);
+            let (mut builder, mut n) = (BlockBuilder::default(), rng.below(1 << 20));
+            loop {
+                n += 1 + rng.below(500);
+                let key = [&front[..], &n.to_be_bytes()[4..], &vec![1; rng.index(9)]].concat();
+                let (ts, bytes) = (CommitTs(1 + (1 << 50) + rng.below(commits)), vec![3; rng.index(values + 1)]);
+                let value = [Value::Inline(&bytes), Value::Fresh(&bytes), Value::Delete][rng.index(3)];
+                if !builder.fits(&key, ts, value.block_bytes(), MOST) {
+                    break;
+                }
+                builder.push(&key, ts, value);
+            }
+            let (most, payload_most) = (builder.sums.memory_bytes(), builder.payload_bytes());
+            let payload = builder.finish();
+            assert!(payload.len() <= payload_most, "{round}: {} of {payload_most}", payload.len());
+            let block = parse(payload).expect("sound");
+            let taken = block.end as usize + (block.len() + block.len().div_ceil(POST_STEP)) * OFFSET_BYTES;
+            assert!((taken..=taken + taken / 8).contains(&most), "{round}: {most} for {taken} of {} versions", block.len());
+            assert_eq!(block.memory_bytes(), MOST, "{round}: one frame, and no half");
+        }
+        assert!([0, 1, 127, 128, 16383, 16384, u64::MAX].iter().all(|n| {
+            let mut out = Vec::new();
+            put_varint(&mut out, *n);
+            out.len() == varint_bytes(*n)
+        }));
     }
 
     /// What a look-up in a block costs, in keys that are looked at: what a table of hashes would have to win against (decision 0016).
@@ -501,11 +647,12 @@ mod tests {
             keys.dedup();
             let (mut builder, mut blocks, mut first) = (BlockBuilder::default(), Vec::new(), 0);
             for (i, key) in keys.iter().enumerate() {
-                builder.push(key, CommitTs(1000 + i as u64), Value::Inline(&vec![7; value_bytes]));
-                if builder.payload_bytes() >= 16 << 10 {
-                    blocks.push((first..i + 1, DataBlock::parse(builder.finish()).expect("sound")));
-                    first = i + 1;
+                let ts = CommitTs(1000 + i as u64);
+                if !builder.fits(key, ts, value_bytes, 16 << 10) {
+                    blocks.push((first..i, parse(builder.finish()).expect("sound")));
+                    first = i;
                 }
+                builder.push(key, ts, Value::Inline(&vec![7; value_bytes]));
             }
             let (mut looks, mut compared, mut versions, mut bytes) = (0u32, 0u32, 0, 0);
             for (range, block) in &blocks {

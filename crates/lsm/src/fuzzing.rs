@@ -1,6 +1,7 @@
 //! Bodies of fuzz targets: the decoders on hostile bytes.
 
 use base::CommitTs;
+use store::FramePool;
 
 use crate::block::DataBlock;
 use crate::index_block::IndexBlock;
@@ -9,7 +10,7 @@ use crate::top::decode_top;
 
 /// The payload of a data block.
 pub fn data_block(bytes: &[u8]) {
-    let Ok(block) = DataBlock::parse(bytes.to_vec()) else { return };
+    let Ok(block) = DataBlock::parse(bytes.to_vec(), &FramePool::new(1 << 20, 0)) else { return };
     let mut key = Vec::new();
     for i in 0..block.len() {
         block.key_into(i, &mut key);
@@ -22,7 +23,7 @@ pub fn data_block(bytes: &[u8]) {
 /// The payload of an index block, and of a top block.
 pub fn index_block(bytes: &[u8]) {
     let _ = decode_top(bytes);
-    let Ok(index) = IndexBlock::parse(bytes.to_vec()) else { return };
+    let Ok(index) = IndexBlock::parse(bytes, &FramePool::new(1 << 20, 0)) else { return };
     for (i, named) in index.iter().enumerate() {
         assert_eq!(index.first_behind(named.key, named.ts), i + 1);
         assert!(named.blocks().count() > 0 && named.entries > 0);

@@ -1,7 +1,7 @@
 //! A part of a run's index: what some hundred data blocks begin with, hold and may have, searched where it lies.
 //!
-//! Layout of the payload in `docs/formats/lsm.md`. Bytes from disk are checked once, by [`IndexBlock::parse`]. In memory it also has a
-//! cell for each of its data blocks that is in memory; when it leaves memory these do: each look at one was a look at it.
+//! Layout of the payload in `docs/formats/lsm.md`. Bytes from disk are checked once, by [`IndexBlock::parse`]. In memory it lies in one frame
+//! of the page cache, with a signpost for each entry behind the payload, and has a cell for each of its data blocks that is in memory; when it leaves memory these do: each look at one was a look at it.
 
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
@@ -9,7 +9,7 @@ use std::sync::{Arc, OnceLock};
 use base::CommitTs;
 use base::bytes::{Reader, put_bytes, put_varint};
 use base::limits::KEY_BYTES_MAX;
-use store::{BlockRef, Filter, FilterRef, KeyHash, allocated};
+use store::{BlockRef, Filter, FilterRef, Frame, FramePool, KeyHash, allocated};
 
 use crate::block::{DataBlock, common_prefix_bytes};
 use crate::cell::Cell;
@@ -18,6 +18,8 @@ use crate::signposts::Signposts;
 const INDEX_FORMAT: u8 = 2;
 /// Bytes of an entry's offset.
 const OFFSET_BYTES: usize = 4;
+/// Bytes before the first entry, at most.
+const FRONT_BYTES: usize = 1 + 4;
 
 /// What an index block says of a data block.
 #[derive(Debug, Clone, Copy)]
@@ -81,9 +83,16 @@ pub(crate) struct IndexBuilder {
 }
 
 impl IndexBuilder {
-    /// Bytes of the payload, about.
-    pub fn payload_bytes(&self) -> usize {
-        self.bytes.len() + self.starts.len() * OFFSET_BYTES
+    /// Bytes of memory, with a signpost for each entry, about.
+    pub fn memory_bytes(&self) -> usize {
+        FRONT_BYTES + self.bytes.len() + 2 * self.starts.len() * OFFSET_BYTES
+    }
+
+    /// True if it is to be ended: another entry like the last one would not fit into so many bytes of memory.
+    pub fn is_full(&self, most: usize) -> bool {
+        let last = self.starts.last().map_or(0, |start| self.bytes.len() - start);
+        // Filters differ by the entries of their blocks.
+        self.memory_bytes() + last + last / 4 + 2 * OFFSET_BYTES > most
     }
 
     /// Appends a data block, behind the last one, with the filter that `put_filter` appends.
@@ -116,7 +125,7 @@ impl IndexBuilder {
 
     /// The payload; the builder is empty afterwards.
     pub fn finish(&mut self) -> Vec<u8> {
-        let mut out = Vec::with_capacity(self.payload_bytes() + 16);
+        let mut out = Vec::with_capacity(self.memory_bytes());
         out.push(INDEX_FORMAT);
         put_varint(&mut out, self.starts.len() as u64);
         let front = out.len();
@@ -137,12 +146,12 @@ pub(crate) fn put_filter(keys: &[KeyHash], out: &mut Vec<u8>) {
 /// An index block whose bytes were checked.
 #[derive(Debug)]
 pub(crate) struct IndexBlock {
-    bytes: Vec<u8>,
+    /// The payload, and signposts.
+    frame: Frame,
     /// Where the offsets begin.
     offsets: usize,
     /// What the keys of all entries start with, in bytes.
     common: usize,
-    posts: Signposts,
     /// By data block: those that were looked at have a cell.
     cells: Box<[OnceLock<Arc<Cell<DataBlock>>>]>,
 }
@@ -152,8 +161,8 @@ impl IndexBlock {
     ///
     /// # Errors
     /// A sentence that says what is wrong with the bytes.
-    pub fn parse(bytes: Vec<u8>) -> Result<Self, String> {
-        let front = |bytes: &[u8]| {
+    pub fn parse(bytes: &[u8], frames: &Arc<FramePool>) -> Result<Self, String> {
+        let front = || {
             let mut r = Reader::new(bytes);
             if r.u8()? != INDEX_FORMAT {
                 return None;
@@ -163,13 +172,17 @@ impl IndexBlock {
             let offsets = bytes.len().checked_sub(count.checked_mul(OFFSET_BYTES)?)?;
             (offsets >= behind).then_some((count, behind, offsets))
         };
-        let (count, behind, offsets) = front(&bytes).ok_or("run: the front of an index block does not hold")?;
+        let (count, behind, offsets) = front().ok_or("run: the front of an index block does not hold")?;
         let cells = (0..count).map(|_| OnceLock::new()).collect();
-        let mut this = Self { bytes, offsets, common: 0, posts: Signposts::none(), cells };
+        let mut frame = frames.frame(FramePool::bytes_for(bytes.len() + count * OFFSET_BYTES));
+        frame[..bytes.len()].copy_from_slice(bytes);
+        let mut this = Self { frame, offsets, common: 0, cells };
         this.check(behind)?;
         let (first, last) = (this.first_version(0).0, this.first_version(count - 1).0);
         this.common = common_prefix_bytes(first, last);
-        this.posts = Signposts::new(1, count, |i| &this.first_version(i).0[this.common..]);
+        let mut posts = Vec::with_capacity(count * OFFSET_BYTES);
+        Signposts::put(1, count, |i| &this.first_version(i).0[this.common..], &mut posts);
+        this.frame[bytes.len()..][..posts.len()].copy_from_slice(&posts);
         Ok(this)
     }
 
@@ -180,7 +193,7 @@ impl IndexBlock {
             if self.offset(i) != at {
                 return Err("run: an offset of an index block does not name an entry".to_owned());
             }
-            let mut r = Reader::new(&self.bytes[at..self.offsets]);
+            let mut r = Reader::new(&self.frame[at..self.offsets]);
             let named = decode(&mut r).ok_or("run: the bytes of an index block do not hold")?;
             if last.is_some_and(|(key, ts)| !(key < named.key || (key == named.key && ts > named.ts))) {
                 return Err("run: an index block does not ascend".to_owned());
@@ -192,9 +205,13 @@ impl IndexBlock {
     }
 
     fn offset(&self, i: usize) -> usize {
-        let at = self.offsets + i * OFFSET_BYTES;
-        let bytes: [u8; OFFSET_BYTES] = self.bytes[at..at + OFFSET_BYTES].try_into().expect("four bytes");
-        u32::from_le_bytes(bytes) as usize
+        let offsets = self.frame[self.offsets..].as_chunks().0;
+        u32::from_le_bytes(offsets[i]) as usize
+    }
+
+    fn posts(&self) -> Signposts<'_> {
+        let fronts = self.frame[self.offsets + self.len() * OFFSET_BYTES..].as_chunks().0;
+        Signposts::new(1, &fronts[..self.len()])
     }
 
     /// Number of data blocks, at least one.
@@ -204,7 +221,7 @@ impl IndexBlock {
 
     /// What it says of one.
     pub fn get(&self, i: usize) -> Named<'_> {
-        decode(&mut Reader::new(&self.bytes[self.offset(i)..self.offsets])).expect("a checked block")
+        decode(&mut Reader::new(&self.frame[self.offset(i)..self.offsets])).expect("a checked block")
     }
 
     /// What it says of all.
@@ -214,7 +231,7 @@ impl IndexBlock {
 
     /// The first version of a data block.
     pub fn first_version(&self, i: usize) -> (&[u8], CommitTs) {
-        let mut r = Reader::new(&self.bytes[self.offset(i)..self.offsets]);
+        let mut r = Reader::new(&self.frame[self.offset(i)..self.offsets]);
         let key = r.bytes().expect("a checked block");
         (key, CommitTs(r.varint().expect("a checked block")))
     }
@@ -222,7 +239,7 @@ impl IndexBlock {
     /// The first data block that begins behind (`key`, `ts`).
     pub fn first_behind(&self, key: &[u8], ts: CommitTs) -> usize {
         let prefix = &self.first_version(0).0[..self.common];
-        let (_, Range { start: mut low, end: mut high }) = self.posts.narrow(prefix, key, self.len());
+        let (_, Range { start: mut low, end: mut high }) = self.posts().narrow(prefix, key, self.len());
         while low < high {
             let mid = low + (high - low) / 2;
             let (first, at) = self.first_version(mid);
@@ -255,7 +272,7 @@ impl IndexBlock {
     pub fn memory_bytes(&self) -> u64 {
         let cell = allocated(2 * size_of::<usize>() + size_of::<Cell<DataBlock>>()) + allocated(size_of::<usize>());
         let cells = allocated(size_of_val(&*self.cells)) + cell * self.cells.len() as u64;
-        allocated(self.bytes.capacity()) + allocated(self.posts.memory_bytes()) + cells + allocated(size_of::<Self>())
+        self.frame.len() as u64 + cells + allocated(size_of::<Self>())
     }
 }
 
@@ -275,6 +292,10 @@ fn decode<'a>(r: &mut Reader<'a>) -> Option<Named<'a>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn frames() -> Arc<FramePool> {
+        FramePool::new(1 << 20, 0)
+    }
 
     fn at(n: u64) -> BlockRef {
         BlockRef { offset: n << 12, stored_bytes: 100 + n as u32, crc: n as u32 }
@@ -301,7 +322,7 @@ mod tests {
 
     #[test]
     fn what_is_named_comes_back() {
-        let block = IndexBlock::parse(built()).expect("what was built is sound");
+        let block = IndexBlock::parse(&built(), &frames()).expect("what was built is sound");
         assert_eq!(block.len(), 20);
         let mut again = IndexBuilder::default();
         for (n, named) in block.iter().enumerate() {
@@ -320,10 +341,10 @@ mod tests {
     fn damaged_bytes_are_found_or_name_others() {
         let bytes = built();
         for i in 0..bytes.len() {
-            assert!(IndexBlock::parse(bytes[..i].to_vec()).is_err(), "cut at {i}");
+            assert!(IndexBlock::parse(&bytes[..i], &frames()).is_err(), "cut at {i}");
             let mut bad = bytes.clone();
             bad[i] ^= 1 << (i % 8);
-            if let Ok(block) = IndexBlock::parse(bad) {
+            if let Ok(block) = IndexBlock::parse(&bad, &frames()) {
                 assert!(block.iter().all(|named| named.entries > 0));
                 block.first_behind(b"k", CommitTs(7));
             }

@@ -13,7 +13,7 @@ use crate::lsm::Env;
 use crate::partition::{Partition, PartitionInfo};
 use crate::top::{Top, TopBuilder};
 
-/// Payload of an index block, about.
+/// Bytes of an index block in memory, at most, if its entries are alike.
 const INDEX_BYTES: usize = 32 << 10;
 /// Payload of a top block, about.
 const TOP_BYTES: usize = 64 << 10;
@@ -96,7 +96,7 @@ impl IndexWriter {
         self.builder.push(&new, beside.iter().map(|block| block.at()), |out| put_filter(&hashes, out));
         self.own(std::iter::once(block).chain(beside));
         self.cells.push(cell);
-        if self.builder.payload_bytes() >= self.most_bytes { self.end_partition(write) } else { Ok(()) }
+        if self.builder.is_full(self.most_bytes) { self.end_partition(write) } else { Ok(()) }
     }
 
     /// Appends a data block of another run.
@@ -107,14 +107,14 @@ impl IndexWriter {
         self.builder.push_named(named);
         self.own(parts.blocks);
         self.cells.push(parts.cell);
-        if self.builder.payload_bytes() >= self.most_bytes { self.end_partition(write) } else { Ok(()) }
+        if self.builder.is_full(self.most_bytes) { self.end_partition(write) } else { Ok(()) }
     }
 
     /// True if a partition of another run is to be taken over as it is, if nothing else speaks against it.
     pub fn wants(&self, partition: &Partition) -> bool {
         let least = self.most_bytes / SMALL_PARTITION;
         let is_small = (partition.info.index.stored_bytes as usize) < least / 2;
-        let ends_early = self.info.is_some() && self.builder.payload_bytes() < least;
+        let ends_early = self.info.is_some() && self.builder.memory_bytes() < least;
         !is_small && !ends_early
     }
 
@@ -153,7 +153,7 @@ impl IndexWriter {
         let Some(mut info) = self.info.take() else { return Ok(()) };
         let payload = self.builder.finish();
         // Held against what readers ask of it, before it leaves.
-        let index = Arc::new(IndexBlock::parse(payload.clone()).expect("what is written is sound"));
+        let index = Arc::new(IndexBlock::parse(&payload, self.env.cache.frames()).expect("what is written is sound"));
         let block = write(payload)?;
         info.index = block.at();
         self.apart.extend(self.lot.fold(block));

@@ -131,7 +131,7 @@ impl Core {
     }
 
     pub fn memtable(&self) -> Arc<Memtable> {
-        Arc::new(Memtable::new(self.env.cache.budget().charge(Class::Buffers, 0)))
+        Arc::new(Memtable::new(&self.env.cache))
     }
 
     /// A memtable is sealed beyond this, in bytes.
@@ -173,11 +173,11 @@ impl Core {
         if bytes > self.memtable_bytes_max() / 2 {
             return Ok(Reservation::TooCold);
         }
-        let charge = self.env.cache.charge_waiting(Class::Buffers, bytes)?;
+        let charge = self.env.cache.charge_waiting(Class::Buffers, Memtable::room_for(bytes))?;
         Ok(Reservation::Direct(Box::new(Room(charge))))
     }
 
-    fn apply(&self, batch: &Batch, room: Room, ts: CommitTs, view: &GcView) {
+    fn apply(&self, batch: &Batch, Room(mut room): Room, ts: CommitTs, view: &GcView) {
         let capped;
         let view = match CommitTs(self.late.load(Ordering::Acquire)) {
             CommitTs::MAX => view,
@@ -195,13 +195,13 @@ impl Core {
         let single_deletes = self.env.options.single_deletes;
         let prune = Prune { view, single_deletes, above: list.newest_beside() };
         for (i, (key, op)) in batch.iter().enumerate() {
-            active.insert(key, ts, (op, single_deletes && batch.is_fresh(i)), &prune);
+            active.insert(key, ts, (op, single_deletes && batch.is_fresh(i)), &prune, &mut room);
         }
         vfs::thread::point("lsm.applied");
         // Before the list is let go: what is in a run was cut out of dead spans before.
         self.note_applied(batch, ts);
         drop(list);
-        active.settle(room.0);
+        active.settle(room);
     }
 
     fn attach(&self, run: store::Run, ts: CommitTs) {
@@ -265,7 +265,7 @@ impl Lsm {
             Ok(Arc::new(Attached { run, ts: named.ts }))
         };
         let attached = state.attached.iter().map(open).collect::<Result<_>>()?;
-        let active = Arc::new(Memtable::new(env.cache.budget().charge(Class::Buffers, 0)));
+        let active = Arc::new(Memtable::new(&env.cache));
         let published = state.runs.clone();
         let dead = DeadSpans::new(env.cache.budget().charge(Class::Inner, 0), state.dead, worth_min(&env.options));
         let parked = Parked::default();

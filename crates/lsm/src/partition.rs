@@ -185,7 +185,7 @@ impl PartitionInfo {
             let problem = Corruption::of_index(env.id, place(), "index block of a run", expected.to_owned(), found);
             Fault::Corrupt(Box::new(problem.at(env.space.file_name(), self.index.offset)))
         };
-        let index = IndexBlock::parse(bytes).map_err(|what| damage("a sound block", what))?;
+        let index = IndexBlock::parse(&bytes, env.cache.frames()).map_err(|what| damage("a sound block", what))?;
         if (index.len(), index.first_version(0)) != (self.slots as usize, (&*self.key, self.ts)) {
             let (key, ts) = index.first_version(0);
             let expected = format!("{} data blocks from {} at {}", self.slots, printable(&self.key), self.ts);

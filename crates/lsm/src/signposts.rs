@@ -17,29 +17,31 @@ pub(crate) fn front(key: &[u8], common: usize) -> u32 {
 }
 
 /// Of every `step`-th entry, from the first one on.
-#[derive(Debug)]
-pub(crate) struct Signposts {
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Signposts<'a> {
     step: usize,
-    fronts: Box<[u32]>,
+    /// As [`Signposts::put`] writes them.
+    fronts: &'a [[u8; 4]],
 }
 
-impl Signposts {
-    /// Of a block whose `i`-th key is the common start and `rest(i)`.
-    pub fn new<'a>(step: usize, count: usize, rest: impl Fn(usize) -> &'a [u8]) -> Self {
-        Self { step, fronts: (0..count).step_by(step).map(|i| front(rest(i), 0)).collect() }
+impl<'a> Signposts<'a> {
+    pub fn new(step: usize, fronts: &'a [[u8; 4]]) -> Self {
+        Self { step, fronts }
     }
 
-    pub fn none() -> Self {
-        Self { step: 1, fronts: Box::default() }
+    /// How many there are of so many entries, each of four bytes.
+    pub fn count(step: usize, entries: usize) -> usize {
+        entries.div_ceil(step)
     }
 
-    pub fn memory_bytes(&self) -> usize {
-        size_of_val(&*self.fronts)
+    /// Appends those of a block whose `i`-th key is the common start and `rest(i)`.
+    pub fn put<'k>(step: usize, count: usize, rest: impl Fn(usize) -> &'k [u8], out: &mut Vec<u8>) {
+        (0..count).step_by(step).for_each(|i| out.extend_from_slice(&front(rest(i), 0).to_le_bytes()));
     }
 
     /// What is left of a search for `key` in a block of `count` entries that all start with `prefix`: `key` behind that, and the entries
     /// of which it is not known that they lie below it, or above.
-    pub fn narrow<'k>(&self, prefix: &[u8], key: &'k [u8], count: usize) -> (&'k [u8], Range<usize>) {
+    pub fn narrow<'k>(self, prefix: &[u8], key: &'k [u8], count: usize) -> (&'k [u8], Range<usize>) {
         let cut = prefix.len().min(key.len());
         match key[..cut].cmp(&prefix[..cut]) {
             Ordering::Less => return (&[], 0..0),
@@ -49,8 +51,8 @@ impl Signposts {
         }
         let rest = &key[prefix.len()..];
         let front = front(rest, 0);
-        let from = self.fronts.partition_point(|other| *other < front);
-        let past = from + self.fronts[from..].partition_point(|other| *other == front);
+        let from = self.fronts.partition_point(|other| u32::from_le_bytes(*other) < front);
+        let past = from + self.fronts[from..].partition_point(|other| u32::from_le_bytes(*other) == front);
         let start = from.checked_sub(1).map_or(0, |below| below * self.step + 1);
         (rest, start..(past * self.step).min(count))
     }
@@ -71,7 +73,10 @@ mod tests {
             let mut rests: Vec<_> = (0..1 + rng.index(60)).map(|_| suffix(&mut rng)).collect();
             rests.sort();
             let step = 1 + rng.index(5);
-            let posts = Signposts::new(step, rests.len(), |i| &rests[i]);
+            let mut fronts = Vec::new();
+            Signposts::put(step, rests.len(), |i| &rests[i], &mut fronts);
+            let posts = Signposts::new(step, fronts.as_chunks().0);
+            assert_eq!(posts.fronts.len(), Signposts::count(step, rests.len()));
             for _ in 0..100 {
                 let front = if rng.chance(0.8) { prefix } else { &b"prefy"[..rng.index(6)] };
                 let key: Vec<u8> = front.iter().copied().chain(suffix(&mut rng)).collect();

@@ -78,7 +78,7 @@ impl<'a> Slot<'a> {
 }
 
 fn parse(env: &Env, named: &Named<'_>, bytes: Vec<u8>) -> Result<DataBlock> {
-    let block = DataBlock::parse(bytes).map_err(|what| damage(env, named, "a sound block", &what))?;
+    let block = DataBlock::parse(bytes, env.cache.frames()).map_err(|what| damage(env, named, "a sound block", &what))?;
     let agrees =
         block.len() == named.entries as usize && block.is_of(0, named.key) && block.version(0).1.ts == named.ts;
     if !agrees {
@@ -144,7 +144,7 @@ pub(crate) fn written(env: &Env, payload: &[u8]) -> Option<Arc<Cell<DataBlock>>>
         return None;
     }
     // Of sources that do not ascend a merge makes a block that does not, either: whoever reads it says so, as of any other.
-    let block = Arc::new(DataBlock::parse(payload.to_vec()).ok()?);
+    let block = Arc::new(DataBlock::parse(payload.to_vec(), env.cache.frames()).ok()?);
     let cell = Cell::new();
     cell.keep_spare(&env.cache, &block, page_bytes(&block));
     Some(cell)
@@ -152,7 +152,7 @@ pub(crate) fn written(env: &Env, payload: &[u8]) -> Option<Arc<Cell<DataBlock>>>
 
 /// What a block takes in memory, as charged.
 fn page_bytes(block: &DataBlock) -> u64 {
-    allocated(block.memory_bytes()) + allocated(size_of::<DataBlock>())
+    block.memory_bytes() as u64 + allocated(2 * size_of::<usize>() + size_of::<DataBlock>())
 }
 
 /// Reads a large value.

@@ -97,6 +97,7 @@ impl Writer {
         }
     }
 
+    /// Bytes of memory that a block takes, at most, unless one version takes more.
     fn block_bytes(&self) -> usize {
         let env = &self.out.env;
         env.options.node_bytes.min(env.space.payload_bytes_max() / 2)
@@ -105,14 +106,21 @@ impl Writer {
     /// Appends a version, behind the last one. A large one is not kept as fresh.
     pub fn push(&mut self, key: &[u8], ts: CommitTs, value: NewValue<'_>, is_fresh: bool) -> Result<()> {
         let is_first = self.last_key.as_deref() != Some(key);
-        if !self.builder.is_empty() && self.builder.payload_bytes() >= self.block_bytes() {
+        let most = self.block_bytes();
+        let value_bytes = match &value {
+            NewValue::Delete => 0,
+            NewValue::Bytes(bytes) if bytes.len() <= most / 2 => bytes.len(),
+            NewValue::Bytes(bytes) => Pieces::block_bytes(bytes.len().div_ceil(self.out.piece_bytes())),
+            NewValue::Kept { pieces, .. } => Pieces::block_bytes(pieces.len()),
+        };
+        if !self.builder.is_empty() && !self.builder.fits(key, ts, value_bytes, most) {
             self.end_block()?;
         }
         let is_delete = matches!(value, NewValue::Delete);
         let refs;
         let value = match value {
             NewValue::Delete => Value::Delete,
-            NewValue::Bytes(bytes) if bytes.len() <= self.block_bytes() / 2 => {
+            NewValue::Bytes(bytes) if bytes.len() <= most / 2 => {
                 if is_fresh {
                     Value::Fresh(bytes)
                 } else {
@@ -279,7 +287,7 @@ impl Writer {
         let mut bytes = Vec::new();
         env.space.read(at, BlockKind::Run, env.id, &mut bytes)?;
         // A block that is none is found, and named, by who reads its run: the bound is good enough for that.
-        if let Ok(block) = DataBlock::parse(bytes) {
+        if let Ok(block) = DataBlock::parse(bytes, env.cache.frames()) {
             block.key_into(block.len() - 1, &mut self.max_key);
         }
         Ok(())
@@ -324,8 +332,13 @@ impl Out {
         if self.level == 0 { UpdateGroup::Warm } else { UpdateGroup::Cold }
     }
 
+    /// Bytes of a piece of a large value, at most.
+    fn piece_bytes(&self) -> usize {
+        PIECE_BYTES.min(self.env.space.payload_bytes_max())
+    }
+
     fn write_pieces(&mut self, value: &[u8]) -> Result<Vec<Arc<Block>>> {
-        let bytes = PIECE_BYTES.min(self.env.space.payload_bytes_max());
+        let bytes = self.piece_bytes();
         let mut pieces = Vec::new();
         for some in value.chunks(bytes) {
             let block = self.new_block(BlockKind::Overflow, UpdateGroup::Cold, some.to_vec());

@@ -14,6 +14,7 @@
 
 #[allow(unsafe_code, reason = "cuts memory of the system into pieces, behind a safe face")]
 mod chunk;
+pub mod arena;
 pub mod slab;
 
 use std::collections::BTreeMap;
@@ -27,6 +28,9 @@ use self::chunk::Piece;
 /// Sizes kept: powers of two from 512 B, the smallest node, to 64 KiB, the largest.
 const SIZES: usize = 8;
 const SMALLEST_SHIFT: u32 = 9;
+const LEAST_BYTES: usize = 1 << SMALLEST_SHIFT;
+/// A larger frame is a mapping of its own, of so many bytes or a multiple.
+const OWN_STEP_BYTES: usize = 4 << 10;
 const CHUNK_BYTES_MAX: u64 = 2 << 20;
 
 /// Frames that nobody uses, for the next page. One mutex for each size: a frame changes hands when a page is read from
@@ -60,15 +64,35 @@ impl FramePool {
     /// A frame of zeroes, which comes back to this pool when it is dropped.
     #[must_use]
     pub fn frame(self: &Arc<Self>, bytes: usize) -> Frame {
+        let mut frame = self.written_frame(bytes);
+        frame.fill(0);
+        frame
+    }
+
+    /// A frame that begins with these bytes; what it had before may stand behind them.
+    #[must_use]
+    pub fn frame_of(self: &Arc<Self>, bytes: &[u8]) -> Frame {
+        let mut frame = self.written_frame(Self::bytes_for(bytes.len()));
+        frame[..bytes.len()].copy_from_slice(bytes);
+        frame
+    }
+
+    /// Bytes of a frame that has so many: of one that is kept, or whole pages of the system.
+    #[must_use]
+    pub const fn bytes_for(bytes: usize) -> usize {
+        let kept = if bytes < LEAST_BYTES { LEAST_BYTES } else { bytes.next_power_of_two() };
+        if kept <= LEAST_BYTES << (SIZES - 1) { kept } else { bytes.next_multiple_of(OWN_STEP_BYTES) }
+    }
+
+    /// A frame with what was written to it before.
+    fn written_frame(self: &Arc<Self>, bytes: usize) -> Frame {
         let Some(size) = self.size(bytes) else { return Frame::from(bytes) };
-        let (chunk, mut buffer) = {
-            let mut chunks = size.lock();
-            if chunks.spare.is_empty() {
-                chunks.add(bytes, (self.chunk_bytes as usize / bytes).max(1));
-            }
-            chunks.take(bytes)
-        };
-        buffer.fill(0);
+        let mut chunks = size.lock();
+        if chunks.spare.is_empty() {
+            chunks.add(bytes, (self.chunk_bytes as usize / bytes).max(1));
+        }
+        let (chunk, buffer) = chunks.take(bytes);
+        drop(chunks);
         Frame { buffer, chunk, pool: Some(self.clone()) }
     }
 
@@ -220,6 +244,17 @@ mod tests {
         assert_eq!(again.clone().len(), 4096);
         assert_eq!((chunks(&pool), pool.spare_bytes()), (2, 4096), "an odd size or a frame without a pool is not kept");
         assert_eq!(pool.frame(8192).len(), 8192, "another size has chunks of its own");
+    }
+
+    #[test]
+    fn bytes_come_into_the_smallest_frame_that_has_them() {
+        let pool = FramePool::new(1 << 20, 1 << 20);
+        for (bytes, taken) in [(0, 512), (512, 512), (513, 1024), (40_000, 65_536), (65_537, 69_632), (100_000, 102_400)] {
+            let from: Vec<u8> = (0..bytes).map(|i| i as u8).collect();
+            let frame = pool.frame_of(&from);
+            assert_eq!((frame.len(), &frame[..bytes]), (taken, &from[..]));
+            assert_eq!(frame.pool.is_some(), bytes <= 65_536, "{bytes}");
+        }
     }
 
     #[test]

@@ -11,7 +11,7 @@
 //! | [`cache`] | second-chance eviction and write-back over pages that others own |
 //! | [`lot`] | many blocks as one owned thing |
 //! | [`filter`] | which keys a block may have |
-//! | [`frame`] | buffers under pages, used again across threads; slabs that small holders share |
+//! | [`frame`] | buffers under pages, used again across threads; slabs and arenas that small holders share |
 //! | [`run`] | immutable sorted runs, in memory and in files |
 //! | [`epoch`] | `EpochCell`: a value replaced under readers |
 //! | [`fuzzing`] | the bodies of the fuzz targets |
@@ -46,6 +46,7 @@ pub use cache::{
 pub use codec::{BlockKind, Compression, OpenBlock};
 pub use epoch::EpochCell;
 pub use filter::{Filter, FilterRef, KeyHash};
+pub use frame::arena::{Arena, ArenaPart};
 pub use frame::slab::{SlabPart, Slabs};
 pub use frame::{Frame, FramePool};
 pub use lot::{Lot, LotBytes};

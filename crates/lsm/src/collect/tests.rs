@@ -1,5 +1,5 @@
 use index::Op;
-use store::{Budget, Class};
+use store::{Budget, Cache, CacheOptions, Class};
 use vfs::random::Rng;
 
 use super::*;
@@ -171,7 +171,7 @@ fn a15_a_fresh_put_that_loses_its_delete_is_plain() {
 /// One key in a memtable and runs, with all that was ever written to it, what a checkpoint has saved of it, and who may read.
 struct History {
     rng: Rng,
-    budget: Budget,
+    cache: Cache,
     written: Vec<(u64, Says)>,
     table: Memtable,
     runs: Vec<Vec<(u64, Says)>>,
@@ -182,11 +182,11 @@ struct History {
 
 impl History {
     fn new(seed: u64) -> Self {
-        let budget = Budget::new(1 << 30);
-        let table = Memtable::new(budget.charge(Class::Buffers, 0));
+        let cache = Cache::new(Budget::new(1 << 30), CacheOptions::default());
+        let table = Memtable::new(&cache);
         let (written, runs, snapshots) = (vec![(1, PUT)], vec![vec![(1, PUT)]], Vec::new());
         let saved = (runs.clone(), 1);
-        Self { rng: Rng::new(seed), budget, written, table, runs, saved, floor: 0, snapshots }
+        Self { rng: Rng::new(seed), cache, written, table, runs, saved, floor: 0, snapshots }
     }
 
     fn last(&self) -> u64 {
@@ -224,6 +224,7 @@ impl History {
             CommitTs(ts),
             (op, says == FRESH),
             &Prune { view, single_deletes: true, above: CommitTs(above) },
+            &mut self.cache.budget().charge(Class::Buffers, 0),
         );
     }
 
@@ -265,7 +266,7 @@ impl History {
         let all = self.in_memory();
         let stays = self.pass(std::slice::from_ref(&all), true);
         self.runs.push(stays);
-        self.table = Memtable::new(self.budget.charge(Class::Buffers, 0));
+        self.table = Memtable::new(&self.cache);
         self.runs.retain(|run| !run.is_empty());
     }
 
@@ -286,7 +287,7 @@ impl History {
     fn crash(&mut self) {
         let (runs, f) = self.saved.clone();
         self.runs = runs;
-        self.table = Memtable::new(self.budget.charge(Class::Buffers, 0));
+        self.table = Memtable::new(&self.cache);
         self.snapshots.clear();
         let f = f.saturating_sub(self.rng.below(8));
         for (ts, says) in self.written.clone().into_iter().filter(|(ts, _)| *ts > f) {

@@ -1,21 +1,30 @@
 use std::collections::BTreeMap;
 
 use index::KeyRange;
-use store::{Budget, Class};
+use base::GcView;
+use store::{Budget, CacheOptions};
 use vfs::random::Rng;
 
+use super::leaf::ENTRY_BYTES;
 use super::*;
 
 type Model = BTreeMap<(Vec<u8>, std::cmp::Reverse<u64>), Option<Vec<u8>>>;
 
 fn memtable(budget: &Budget) -> Memtable {
-    Memtable::new(budget.charge(Class::Buffers, 0))
+    Memtable::new(&Cache::new(budget.clone(), CacheOptions::default()))
 }
 
-fn insert(table: &Memtable, key: &[u8], ts: u64, value: Option<&[u8]>, view: &GcView) {
+/// As a commit does.
+fn insert_one(table: &Memtable, budget: &Budget, key: &[u8], ts: u64, op: Op<'_>, prune: &Prune<'_>) {
     table.announce(CommitTs(ts));
+    let mut room = budget.charge(Class::Buffers, Memtable::room_for(cost(key, op)));
+    table.insert(key, CommitTs(ts), (op, false), prune, &mut room);
+    table.settle(room);
+}
+
+fn insert(table: &Memtable, budget: &Budget, key: &[u8], ts: u64, value: Option<&[u8]>, view: &GcView) {
     let prune = Prune { view, single_deletes: true, above: CommitTs::ZERO };
-    table.insert(key, CommitTs(ts), (value.map_or(Op::Delete, Op::Put), false), &prune);
+    insert_one(table, budget, key, ts, value.map_or(Op::Delete, Op::Put), &prune);
 }
 
 /// All versions, leaf by leaf, forward and backward.
@@ -56,7 +65,7 @@ fn it_is_a_map_of_versions() {
             let key = rng.below(keys).to_be_bytes()[6..].to_vec();
             let bytes = if rng.chance(0.01) { 20_000 } else { rng.index(60) };
             let value = rng.chance(0.8).then(|| vec![ts as u8; bytes]);
-            insert(&table, &key, ts, value.as_deref(), &GcView::keep_all());
+            insert(&table, &budget, &key, ts, value.as_deref(), &GcView::keep_all());
             model.entry((key, std::cmp::Reverse(ts))).or_insert(value);
         }
         assert_eq!(versions(&table), model, "seed {seed}");
@@ -77,10 +86,9 @@ fn it_is_a_map_of_versions() {
         }
         // About what it is charged for: each byte is in a leaf, with some room.
         let bytes: usize = model.iter().map(|((key, _), value)| key.len() + value.as_ref().map_or(0, Vec::len)).sum();
-        let most = 2 * (bytes + model.len() * size_of::<Entry>()) + 4096;
+        let most = 2 * (bytes + model.len() * ENTRY_BYTES) + (72 << 10);
         assert!((bytes..most).contains(&(table.memory_bytes() as usize)), "{} for {bytes}", table.memory_bytes());
-        table.settle(budget.charge(Class::Buffers, 12));
-        assert_eq!(budget.used(Class::Buffers), table.memory_bytes());
+        assert_eq!((budget.used(Class::Buffers), budget.total()), (table.memory_bytes(), table.memory_bytes()));
         drop(table);
         assert_eq!(budget.total(), 0);
     }
@@ -92,7 +100,7 @@ fn a_hot_key_takes_little_and_a_dump_keeps_its_version() {
     let table = memtable(&budget);
     for ts in 1..=50_000u64 {
         let view = GcView::new(CommitTs(ts - 1), if ts > 100 { vec![CommitTs(100)] } else { Vec::new() });
-        insert(&table, b"hot", ts, Some(&ts.to_le_bytes().repeat(10)), &view);
+        insert(&table, &budget, b"hot", ts, Some(&ts.to_le_bytes().repeat(10)), &view);
     }
     assert!(table.entries() <= 4 && table.memory_bytes() < 16 << 10, "{table:?}");
     assert_eq!(table.get(b"hot", CommitTs(100), |ts, _| ts), Some(CommitTs(100)));
@@ -108,13 +116,36 @@ fn a15_where_no_put_is_fresh_a_row_put_back_again_and_again_takes_little() {
         let table = memtable(&budget);
         for round in 0..200u64 {
             for (ts, op) in [(2 * round + 1, Op::Put(b"back")), (2 * round + 2, Op::Delete)] {
-                table.announce(CommitTs(ts));
                 let view = GcView::new(CommitTs(ts - 1), Vec::new());
                 let prune = Prune { view: &view, single_deletes, above: CommitTs(ts) };
-                table.insert(b"row", CommitTs(ts), (op, false), &prune);
+                insert_one(&table, &budget, b"row", ts, op, &prune);
             }
         }
         assert!(table.entries() <= most, "{} versions", table.entries());
         assert_eq!(table.entries() > 100, single_deletes, "so many are kept where puts may be fresh");
+    }
+}
+
+/// Most of what is charged is used, whatever the rows are like: it is what decides how often a memtable is flushed. And a memtable with a row or two
+/// takes about as much.
+#[test]
+fn most_of_a_memtable_is_used() {
+    for (key_bytes, value_bytes, in_order) in [(8, 0, false), (8, 0, true), (20, 10, false), (12, 100, false), (12, 100, true), (12, 3000, false)] {
+        let budget = Budget::new(1 << 30);
+        let table = memtable(&budget);
+        let value = vec![7; value_bytes];
+        let put = |n: u64| {
+            let spread = if in_order { n } else { n.wrapping_mul(0x9e37_79b9_7f4a_7c15) };
+            let key = [&spread.to_be_bytes()[..], &vec![1; key_bytes - 8]].concat();
+            insert(&table, &budget, &key, n, Some(&value), &GcView::keep_all());
+        };
+        put(1);
+        assert!(table.memory_bytes() < 800 + 2 * value_bytes as u64, "{}", table.memory_bytes());
+        let each = key_bytes + value_bytes + ENTRY_BYTES + 4;
+        let rows = (8 << 20) / each as u64;
+        (2..=rows).for_each(put);
+        let used = rows as f64 * each as f64 / table.memory_bytes() as f64;
+        println!("keys of {key_bytes}, values of {value_bytes}, in order {in_order}: {:.0} % used", used * 100.0);
+        assert!(used > 0.7, "{key_bytes} {value_bytes} {in_order}: {used}");
     }
 }

@@ -253,6 +253,12 @@ impl Cache {
         self.frames.frame(bytes)
     }
 
+    /// Where its frames come from.
+    #[must_use]
+    pub fn frames(&self) -> &Arc<FramePool> {
+        &self.frames
+    }
+
     /// Slabs of `bytes` each from the same frames, charged to `class`.
     #[must_use]
     pub fn slabs(&self, class: Class, bytes: usize) -> Arc<Slabs> {

@@ -8,7 +8,10 @@
 //! * what [`Piece::release`] gives back is whole pages of the system within the piece;
 //! * a [`Part`] lies within its frame, and no two parts of one frame overlap: [`Shared::take`], the only one that makes parts,
 //!   takes granules whose bits are clear and sets them; [`Part::end`] alone clears them, and ends the part; a part is neither
-//!   `Clone` nor `Copy`. The frame is there as long as a part of it: each holds the [`Shared`], which looks into it nowhere else.
+//!   `Clone` nor `Copy`. The frame is there as long as a part of it: each holds the [`Shared`], which looks into it nowhere else;
+//! * a [`Cut`] lies within its frame, and no two of one frame overlap: the first, which [`Cut::new`] makes of a frame that nobody else
+//!   has, has all of it; [`Cut::split_front`] takes from one what it gives to another, and [`Cut::join`] makes one of two neighbours of one frame, which
+//!   end; a cut is neither `Clone` nor `Copy`. The frame is there as long as a cut of it: each holds the [`Whole`], which looks into it nowhere else.
 //!
 //! Why not the allocator: glibc's maps a mebibyte only until the first one is freed; later ones come from its heaps, between
 //! whatever else lives there, and stay resident when they are freed. Under a budget of 64 MiB that was 35 MiB.
@@ -213,9 +216,120 @@ impl<T> Deref for Part<T> {
     }
 }
 
+/// A frame that is cut, and whose it is. Nobody looks into it but through its cuts.
+struct Whole<T> {
+    _frame: Frame,
+    keeper: T,
+}
+
+/// Some bytes of a frame that are nobody else's. The frame goes with the last of them.
+pub(super) struct Cut<T> {
+    start: NonNull<u8>,
+    len: usize,
+    of: Arc<Whole<T>>,
+}
+
+// SAFETY: a cut is the only way to its bytes, like a box; what it shares can be sent and shared.
+unsafe impl<T: Send + Sync> Send for Cut<T> {}
+// SAFETY: without `&mut` its bytes can only be read.
+unsafe impl<T: Send + Sync> Sync for Cut<T> {}
+
+impl<T> Cut<T> {
+    /// All of a frame.
+    pub(super) fn new(frame: Frame, keeper: T) -> Self {
+        let (start, len) = (frame.buffer.start, frame.buffer.len);
+        Self { start, len, of: Arc::new(Whole { _frame: frame, keeper }) }
+    }
+
+    pub(super) fn keeper(&self) -> &T {
+        &self.of.keeper
+    }
+
+    /// Takes so many bytes from the front, if it has them.
+    pub(super) fn split_front(&mut self, bytes: usize) -> Option<Self> {
+        let rest = self.len.checked_sub(bytes)?;
+        let front = Self { start: self.start, len: bytes, of: self.of.clone() };
+        // SAFETY: `bytes <= len`, so this is within the frame or just behind it.
+        self.start = unsafe { self.start.add(bytes) };
+        self.len = rest;
+        Some(front)
+    }
+
+    /// Where it begins: of two of one frame the one that ends where the other begins is right before it.
+    pub(super) fn address(&self) -> usize {
+        self.start.as_ptr().addr()
+    }
+
+    /// Takes over the one right behind it; that comes back if it is not, or of another frame.
+    pub(super) fn join(&mut self, next: Self) -> Option<Self> {
+        if !Arc::ptr_eq(&self.of, &next.of) || self.address() + self.len != next.address() {
+            return Some(next);
+        }
+        self.len += next.len;
+        None
+    }
+}
+
+impl<T> Deref for Cut<T> {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        // SAFETY: within the frame, whose bytes were mapped and zeroed by the system and are there by `of`; no other cut has these.
+        unsafe { slice::from_raw_parts(self.start.as_ptr(), self.len) }
+    }
+}
+
+impl<T> DerefMut for Cut<T> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as above, and `&mut self` is the only reference to this cut.
+        unsafe { slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Cuts have the whole frame and do not overlap, and it is there as long as one of them.
+    #[test]
+    fn cuts_of_a_frame_do_not_overlap() {
+        let mut rng = vfs::random::Rng::new(1);
+        for bytes in [512, 4096, 64 << 10] {
+            let kept = Arc::new(());
+            let mut rest = Cut::new(Frame::from(bytes), kept.clone());
+            let mut cuts = Vec::new();
+            while !rest.is_empty() {
+                assert!(rest.split_front(rest.len() + 1).is_none());
+                let mut cut = rest.split_front(1 + rng.index(rest.len())).expect("it has so many");
+                cut.fill(cuts.len() as u8);
+                cuts.push(cut);
+            }
+            assert!(cuts[0].join(rest).is_some_and(|rest| cuts.len() > 1 || rest.is_empty()));
+            for (n, cut) in cuts.iter_mut().enumerate() {
+                assert!(cut.iter().all(|byte| *byte == n as u8));
+                cut.fill(n as u8 + 1);
+            }
+            assert_eq!(cuts.iter().map(|cut| cut.len()).sum::<usize>(), bytes);
+            let apart = Cut::new(Frame::from(bytes), kept.clone());
+            let last = cuts.len() - 1;
+            assert!(cuts[last].join(apart).is_some(), "of another frame");
+            while cuts.len() > 2 && rng.chance(0.5) {
+                let at = rng.index(cuts.len() - 1);
+                let next = cuts.remove(at + 1);
+                let (len, with) = (cuts[at].len() + next.len(), cuts[at].first().copied().unwrap_or(0));
+                assert!(cuts[at].join(next).is_none() && cuts[at].len() == len);
+                cuts[at].fill(with);
+            }
+            while cuts.len() > 1 {
+                drop(cuts.swap_remove(rng.index(cuts.len())));
+            }
+            assert!(cuts[0].iter().all(|byte| *byte == cuts[0][0]) && Arc::strong_count(&kept) == 2);
+            drop(cuts);
+            assert_eq!(Arc::strong_count(&kept), 1);
+        }
+    }
 
     /// Parts do not overlap, lie in the frame, and keep what is written to them, whatever is taken and given back around them.
     #[test]
