@@ -32,9 +32,13 @@ const SMALL_BYTES: u64 = 16 << 10;
 
 /// Whose a frame is.
 struct Keeper {
-    is_shared: bool,
+    /// Of a frame that is shared: which of the arena's it is.
+    number: Option<u64>,
     charge: Charge,
 }
+
+/// Where a piece begins: number of its frame, offset in it. Not its address: the same requests shall be served in the same way each time.
+type Place = (u64, usize);
 
 /// Memory that goes all at once. One mutex, for those who take a part or give one back.
 ///
@@ -61,10 +65,11 @@ pub struct Arena {
 /// What nobody has, of frames that are shared.
 #[derive(Default)]
 struct Free {
-    /// By where it begins.
-    pieces: BTreeMap<usize, Cut<Keeper>>,
-    /// How large it is, and where.
-    sizes: BTreeSet<(usize, usize)>,
+    pieces: BTreeMap<Place, Cut<Keeper>>,
+    /// How large each is, and where.
+    sizes: BTreeSet<(usize, Place)>,
+    /// Frames so far.
+    frames: u64,
 }
 
 impl fmt::Debug for Arena {
@@ -97,28 +102,30 @@ impl Arena {
     #[must_use]
     pub fn take(&self, bytes: usize, room: &mut Charge) -> ArenaPart {
         if bytes > FRAME_BYTES || self.bytes() + bytes as u64 <= SMALL_BYTES {
-            return ArenaPart(self.frame(FramePool::bytes_for(bytes), false, room));
+            return ArenaPart(self.frame(FramePool::bytes_for(bytes), None, room));
         }
         let bytes = bytes.next_multiple_of(STEP_BYTES);
         let mut free = self.free.lock();
         if let Some(part) = free.take(bytes) {
             return ArenaPart(part);
         }
-        free.put(self.frame(FRAME_BYTES, true, room));
+        free.frames += 1;
+        let frame = self.frame(FRAME_BYTES, Some(free.frames), room);
+        free.put(frame);
         ArenaPart(free.take(bytes).expect("no more than a frame"))
     }
 
     /// Takes a part back.
     pub fn give_back(&self, part: ArenaPart) {
-        let Keeper { is_shared, charge } = part.0.keeper();
-        if *is_shared {
+        let Keeper { number, charge } = part.0.keeper();
+        if number.is_some() {
             self.free.lock().put(part.0);
         } else {
             self.charged.fetch_sub(charge.bytes(), Ordering::Relaxed);
         }
     }
 
-    fn frame(&self, bytes: usize, is_shared: bool, room: &mut Charge) -> Cut<Keeper> {
+    fn frame(&self, bytes: usize, number: Option<u64>, room: &mut Charge) -> Cut<Keeper> {
         let needed = charged_bytes(bytes);
         let mut charge = self.budget.charge(self.class, 0);
         if room.bytes() < needed {
@@ -127,47 +134,54 @@ impl Arena {
             charge.merge(room.split(needed));
         }
         self.charged.fetch_add(needed, Ordering::Relaxed);
-        Cut::new(self.pool.written_frame(bytes), Keeper { is_shared, charge })
+        Cut::new(self.pool.written_frame(bytes), Keeper { number, charge })
     }
+}
+
+fn place(piece: &Cut<Keeper>) -> Place {
+    (piece.keeper().number.unwrap_or(0), piece.offset())
 }
 
 impl Free {
     fn put(&mut self, mut piece: Cut<Keeper>) {
-        let end = piece.address() + piece.len();
-        if let Some(next) = self.pieces.remove(&end) {
-            self.sizes.remove(&(next.len(), end));
-            piece.join(next).into_iter().for_each(|next| self.insert(next));
+        let (number, offset) = place(&piece);
+        if let Some(next) = self.remove((number, offset + piece.len())) {
+            piece = joined(piece, next);
         }
-        let last = self.pieces.range(..piece.address()).next_back();
-        let last = last.map(|(at, last)| (*at, last.len())).filter(|(at, len)| at + len == piece.address());
-        if let Some((at, len)) = last
-            && let Some(mut last) = self.pieces.remove(&at)
-        {
-            self.sizes.remove(&(len, at));
-            // Frames may be neighbours, too.
-            let apart = last.join(piece);
-            self.insert(last);
-            apart.into_iter().for_each(|piece| self.insert(piece));
-            return;
+        let before = self.pieces.range(..(number, offset)).next_back().map(|(at, before)| (*at, before.len()));
+        let before = before.filter(|((of, at), len)| *of == number && at + len == offset);
+        if let Some(before) = before.and_then(|(at, _)| self.remove(at)) {
+            piece = joined(before, piece);
         }
         self.insert(piece);
     }
 
     fn insert(&mut self, piece: Cut<Keeper>) {
-        self.sizes.insert((piece.len(), piece.address()));
-        self.pieces.insert(piece.address(), piece);
+        self.sizes.insert((piece.len(), place(&piece)));
+        self.pieces.insert(place(&piece), piece);
+    }
+
+    fn remove(&mut self, at: Place) -> Option<Cut<Keeper>> {
+        let piece = self.pieces.remove(&at)?;
+        self.sizes.remove(&(piece.len(), at));
+        Some(piece)
     }
 
     fn take(&mut self, bytes: usize) -> Option<Cut<Keeper>> {
-        let found = *self.sizes.range((bytes, 0)..).next()?;
-        self.sizes.remove(&found);
-        let mut piece = self.pieces.remove(&found.1)?;
+        let (_, at) = *self.sizes.range((bytes, (0, 0))..).next()?;
+        let mut piece = self.remove(at)?;
         let front = piece.split_front(bytes);
         if !piece.is_empty() {
             self.insert(piece);
         }
         front
     }
+}
+
+fn joined(mut piece: Cut<Keeper>, next: Cut<Keeper>) -> Cut<Keeper> {
+    let apart = piece.join(next);
+    debug_assert!(apart.is_none(), "neighbours of one frame");
+    piece
 }
 
 /// What a frame of so many bytes is charged with.
@@ -252,6 +266,32 @@ mod tests {
         drop(parts);
         drop(arena);
         assert_eq!(budget.total(), 0);
+    }
+
+    /// A simulation that is run again does the same. Guard: pieces are in the order of their frames, not of their addresses.
+    #[test]
+    fn the_same_requests_are_served_in_the_same_way() {
+        let served = |above: bool| {
+            let (budget, arena) = arena();
+            // Frames of the pool come in the order in which they were given back.
+            let mut frames: Vec<_> = (0..40).map(|_| arena.pool.frame(FRAME_BYTES)).collect();
+            while !frames.is_empty() {
+                drop(frames.remove(if above { frames.len() - 1 } else { 0 }));
+            }
+            let mut rng = Rng::new(2);
+            let mut parts: Vec<ArenaPart> = Vec::new();
+            let mut served = Vec::new();
+            for _ in 0..3000 {
+                if rng.chance(0.6) {
+                    parts.push(arena.take(17_000 + rng.index(9000), &mut budget.charge(Class::Buffers, 0)));
+                } else if !parts.is_empty() {
+                    arena.give_back(parts.swap_remove(rng.index(parts.len())));
+                }
+                served.push((arena.bytes(), parts.last().map(|part| place(&part.0))));
+            }
+            served
+        };
+        assert!(served(false) == served(true));
     }
 
     #[test]

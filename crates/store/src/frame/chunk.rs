@@ -218,7 +218,7 @@ impl<T> Deref for Part<T> {
 
 /// A frame that is cut, and whose it is. Nobody looks into it but through its cuts.
 struct Whole<T> {
-    _frame: Frame,
+    frame: Frame,
     keeper: T,
 }
 
@@ -238,7 +238,7 @@ impl<T> Cut<T> {
     /// All of a frame.
     pub(super) fn new(frame: Frame, keeper: T) -> Self {
         let (start, len) = (frame.buffer.start, frame.buffer.len);
-        Self { start, len, of: Arc::new(Whole { _frame: frame, keeper }) }
+        Self { start, len, of: Arc::new(Whole { frame, keeper }) }
     }
 
     pub(super) fn keeper(&self) -> &T {
@@ -255,14 +255,14 @@ impl<T> Cut<T> {
         Some(front)
     }
 
-    /// Where it begins: of two of one frame the one that ends where the other begins is right before it.
-    pub(super) fn address(&self) -> usize {
-        self.start.as_ptr().addr()
+    /// Where in the frame it begins.
+    pub(super) fn offset(&self) -> usize {
+        self.start.as_ptr().addr() - self.of.frame.buffer.start.as_ptr().addr()
     }
 
     /// Takes over the one right behind it; that comes back if it is not, or of another frame.
     pub(super) fn join(&mut self, next: Self) -> Option<Self> {
-        if !Arc::ptr_eq(&self.of, &next.of) || self.address() + self.len != next.address() {
+        if !Arc::ptr_eq(&self.of, &next.of) || self.offset() + self.len != next.offset() {
             return Some(next);
         }
         self.len += next.len;
