@@ -173,7 +173,8 @@ impl Core {
         if bytes > self.memtable_bytes_max() / 2 {
             return Ok(Reservation::TooCold);
         }
-        let charge = self.env.cache.charge_waiting(Class::Buffers, Memtable::room_for(bytes))?;
+        let cache = &self.env.cache;
+        let charge = cache.charge_waiting(Class::Buffers, Memtable::room_for(cache, bytes))?;
         Ok(Reservation::Direct(Box::new(Room(charge))))
     }
 

@@ -87,8 +87,8 @@ impl Memtable {
     }
 
     /// What is to be granted for the memory of operations that cost so many bytes together.
-    pub fn room_for(bytes: u64) -> u64 {
-        bytes + Arena::bytes_for(1)
+    pub fn room_for(cache: &Cache, bytes: u64) -> u64 {
+        bytes + Arena::bytes_for(cache.budget(), 1)
     }
 
     /// Adds a version, said to be a fresh put or not. Its memory is charged from `room` as long as that lasts.

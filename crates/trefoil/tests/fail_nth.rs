@@ -89,9 +89,9 @@ fn judge(db: &Database, told: &BTreeSet<u32>, what: &str) {
     sound(db);
 }
 
-/// Seeds of the scheduler: the background meets the fault at other moments.
+/// Seeds of the scheduler: the background meets the fault at other moments. Two, or as many as `TREFOIL_FAULT_SEEDS` says.
 fn seeds() -> std::ops::Range<u64> {
-    0..4
+    0..std::env::var("TREFOIL_FAULT_SEEDS").map_or(2, |seeds| seeds.parse().expect("TREFOIL_FAULT_SEEDS is a number"))
 }
 
 /// Fails operation `nth` of a life for each `nth`, of which there are `at_least` so many.

@@ -17,7 +17,7 @@ fn memtable(budget: &Budget) -> Memtable {
 /// As a commit does.
 fn insert_one(table: &Memtable, budget: &Budget, key: &[u8], ts: u64, op: Op<'_>, prune: &Prune<'_>) {
     table.announce(CommitTs(ts));
-    let mut room = budget.charge(Class::Buffers, Memtable::room_for(cost(key, op)));
+    let mut room = budget.charge(Class::Buffers, cost(key, op) + Arena::bytes_for(budget, 1));
     table.insert(key, CommitTs(ts), (op, false), prune, &mut room);
     table.settle(room);
 }

@@ -1,6 +1,6 @@
 //! Arenas: memory for what is small, grows, and goes all at once, as what a memtable has.
 //!
-//! An [`Arena`] takes frames of the page cache, [`FRAME_BYTES`] each, and gives them out as [`ArenaPart`]s, which never move: of what is free the
+//! An [`Arena`] takes frames of the page cache, 64 KiB each (less under a small budget), and gives them out as [`ArenaPart`]s, which never move: of what is free the
 //! smallest piece that is large enough. What comes back is free, together with what is free beside it; its frame goes with the arena.
 //! The first few parts, as long as all of them together are small, are frames of their own: of ten thousand memtables most have
 //! a row or two.
@@ -23,12 +23,13 @@ use super::FramePool;
 use super::chunk::Cut;
 use crate::{Budget, Cache, Charge, Class, allocated};
 
-/// Bytes of a frame that is given out in parts.
-const FRAME_BYTES: usize = 64 << 10;
+/// Bytes of a frame that is given out in parts: one in so many of the budget, between these.
+const FRAME_SHARE: u64 = 256;
+const FRAME_BYTES: std::ops::RangeInclusive<usize> = 4 << 10..=64 << 10;
 /// Bytes of a part, or a multiple of them: parts share no cache line.
 const STEP_BYTES: usize = 64;
-/// Up to so many bytes in all a part is a frame of its own.
-const SMALL_BYTES: u64 = 16 << 10;
+/// Up to one in so many bytes of a frame in all a part is a frame of its own.
+const SMALL_SHARE: u64 = 4;
 
 /// Whose a frame is.
 struct Keeper {
@@ -57,6 +58,7 @@ pub struct Arena {
     pool: Arc<FramePool>,
     budget: Budget,
     class: Class,
+    frame_bytes: usize,
     /// What all its frames are charged with. Relaxed: nothing hangs on it but sizes.
     charged: AtomicU64,
     free: Mutex<Free>,
@@ -83,7 +85,8 @@ impl Arena {
     #[must_use]
     pub fn new(cache: &Cache, class: Class) -> Self {
         let (pool, budget) = (cache.frames().clone(), cache.budget().clone());
-        Self { pool, budget, class, charged: AtomicU64::new(0), free: Mutex::default() }
+        let frame_bytes = frame_bytes(&budget);
+        Self { pool, budget, class, frame_bytes, charged: AtomicU64::new(0), free: Mutex::default() }
     }
 
     /// Bytes charged.
@@ -92,16 +95,17 @@ impl Arena {
         self.charged.load(Ordering::Relaxed)
     }
 
-    /// What one more part of so many bytes costs, at most.
+    /// What one more part of so many bytes costs under a budget, at most.
     #[must_use]
-    pub const fn bytes_for(bytes: usize) -> u64 {
-        charged_bytes(if bytes <= FRAME_BYTES { FRAME_BYTES } else { FramePool::bytes_for(bytes) })
+    pub fn bytes_for(budget: &Budget, bytes: usize) -> u64 {
+        charged_bytes(if bytes <= frame_bytes(budget) { frame_bytes(budget) } else { FramePool::bytes_for(bytes) })
     }
 
     /// A part of at least so many bytes, with anything in it. It is charged from `room` if that has as much; else the limit may be passed.
     #[must_use]
     pub fn take(&self, bytes: usize, room: &mut Charge) -> ArenaPart {
-        if bytes > FRAME_BYTES || self.bytes() + bytes as u64 <= SMALL_BYTES {
+        let frame_bytes = self.frame_bytes;
+        if bytes > frame_bytes || self.bytes() + bytes as u64 <= frame_bytes as u64 / SMALL_SHARE {
             return ArenaPart(self.frame(FramePool::bytes_for(bytes), None, room));
         }
         let bytes = bytes.next_multiple_of(STEP_BYTES);
@@ -110,7 +114,7 @@ impl Arena {
             return ArenaPart(part);
         }
         free.frames += 1;
-        let frame = self.frame(FRAME_BYTES, Some(free.frames), room);
+        let frame = self.frame(frame_bytes, Some(free.frames), room);
         free.put(frame);
         ArenaPart(free.take(bytes).expect("no more than a frame"))
     }
@@ -182,6 +186,11 @@ fn joined(mut piece: Cut<Keeper>, next: Cut<Keeper>) -> Cut<Keeper> {
     let apart = piece.join(next);
     debug_assert!(apart.is_none(), "neighbours of one frame");
     piece
+}
+
+fn frame_bytes(budget: &Budget) -> usize {
+    let share = (budget.limit() / FRAME_SHARE).max(1).next_power_of_two();
+    usize::try_from(share).unwrap_or(usize::MAX).clamp(*FRAME_BYTES.start(), *FRAME_BYTES.end())
 }
 
 /// What a frame of so many bytes is charged with.
@@ -274,7 +283,7 @@ mod tests {
         let served = |above: bool| {
             let (budget, arena) = arena();
             // Frames of the pool come in the order in which they were given back.
-            let mut frames: Vec<_> = (0..40).map(|_| arena.pool.frame(FRAME_BYTES)).collect();
+            let mut frames: Vec<_> = (0..40).map(|_| arena.pool.frame(arena.frame_bytes)).collect();
             while !frames.is_empty() {
                 drop(frames.remove(if above { frames.len() - 1 } else { 0 }));
             }
@@ -308,9 +317,9 @@ mod tests {
         let large = arena.take(100_000, &mut room);
         assert_eq!(large.len(), 102_400);
         let with_large = arena.bytes();
-        assert!(with_large <= 2 * Arena::bytes_for(1) + Arena::bytes_for(100_000));
+        assert!(with_large <= 2 * Arena::bytes_for(&budget, 1) + Arena::bytes_for(&budget, 100_000));
         arena.give_back(large);
-        assert_eq!(with_large - arena.bytes(), Arena::bytes_for(100_000));
+        assert_eq!(with_large - arena.bytes(), Arena::bytes_for(&budget, 100_000));
         assert_eq!(budget.total(), arena.bytes());
         drop((second, third, arena));
         assert_eq!(budget.total(), 0);
@@ -320,7 +329,7 @@ mod tests {
     #[test]
     fn d10_frames_of_an_arena_are_charged() {
         let (budget, arena) = arena();
-        let mut room = budget.charge(Class::Frames, Arena::bytes_for(1) + 10);
+        let mut room = budget.charge(Class::Frames, Arena::bytes_for(&budget, 1) + 10);
         let hog = budget.charge(Class::Frames, budget.free());
         let first = arena.take(20_000, &mut room);
         assert_eq!((room.bytes(), budget.over_commits().count), (10, 0));
