@@ -88,8 +88,11 @@ impl IndexBuilder {
         FRONT_BYTES + self.bytes.len() + 2 * self.starts.len() * OFFSET_BYTES
     }
 
-    /// True if it is to be ended: another entry like the last one would not fit into so many bytes of memory.
+    /// True if it is to be ended: another entry like the last one would not fit into so many bytes of memory. One alone never is.
     pub fn is_full(&self, most: usize) -> bool {
+        if self.starts.len() < 2 {
+            return false;
+        }
         let last = self.starts.last().map_or(0, |start| self.bytes.len() - start);
         // Filters differ by the entries of their blocks.
         self.memory_bytes() + last + last / 4 + 2 * OFFSET_BYTES > most

@@ -9,7 +9,7 @@
 //! # Latches, in this order
 //!
 //! `plan` (what is under way; not held while a merge goes on) → `checkpointing` → `flushing` (one flush at a time; waits for no memory) → `sources` → a memtable's
-//! map → a leaf. No I/O under `sources` or below it.
+//! map → a leaf → its arena. No I/O under `sources` or below it.
 
 use std::any::Any;
 use std::ops::Bound;
@@ -173,8 +173,12 @@ impl Core {
         if bytes > self.memtable_bytes_max() / 2 {
             return Ok(Reservation::TooCold);
         }
-        let cache = &self.env.cache;
-        let charge = cache.charge_waiting(Class::Buffers, Memtable::room_for(cache, bytes))?;
+        let wanted = self.sources.read().active.wants_frame();
+        if let Some(frame) = wanted {
+            let charge = self.env.cache.charge_waiting(Class::Buffers, frame)?;
+            self.sources.read().active.bring(charge);
+        }
+        let charge = self.env.cache.charge_waiting(Class::Buffers, bytes)?;
         Ok(Reservation::Direct(Box::new(Room(charge))))
     }
 

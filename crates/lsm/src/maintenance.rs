@@ -97,7 +97,7 @@ impl Core {
         let sources = self.sources();
         let (bytes, cache) = (sources.active.memory_bytes(), &self.env.cache);
         // What is sealed gives memory back soon: another one, half full, would only be another run.
-        let may_be_small = bytes > SEALED_BYTES_MIN && sources.sealed.is_empty();
+        let may_be_small = sources.active.used_bytes() > SEALED_BYTES_MIN && sources.sealed.is_empty();
         bytes > self.memtable_bytes_max()
             || (may_be_small && cache.budget().used(Class::Buffers) > cache.buffered_aim())
     }
@@ -116,6 +116,7 @@ impl Core {
         let fresh = self.memtable();
         self.update(|sources| {
             if !sources.active.is_empty() {
+                sources.active.close();
                 sources.sealed.push(std::mem::replace(&mut sources.active, fresh));
             }
         });

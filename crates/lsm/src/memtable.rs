@@ -86,9 +86,24 @@ impl Memtable {
         self.newest.fetch_max(ts.0, Ordering::Relaxed);
     }
 
-    /// What is to be granted for the memory of operations that cost so many bytes together.
-    pub fn room_for(cache: &Cache, bytes: u64) -> u64 {
-        bytes + Arena::bytes_for(cache.budget(), 1)
+    /// Of its memory, what leaves have.
+    pub fn used_bytes(&self) -> u64 {
+        self.arena.used_bytes() + self.beside.load(Ordering::Relaxed)
+    }
+
+    /// What is to be granted for the next frame of the arena beside what operations cost: one of those who ask brings it.
+    pub fn wants_frame(&self) -> Option<u64> {
+        self.arena.wants_frame()
+    }
+
+    /// Brings it.
+    pub fn bring(&self, charge: Charge) {
+        self.arena.bring(charge);
+    }
+
+    /// Nobody will write to it any more.
+    pub fn close(&self) {
+        self.arena.close();
     }
 
     /// Adds a version, said to be a fresh put or not. Its memory is charged from `room` as long as that lasts.

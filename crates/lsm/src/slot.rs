@@ -78,7 +78,8 @@ impl<'a> Slot<'a> {
 }
 
 fn parse(env: &Env, named: &Named<'_>, bytes: Vec<u8>) -> Result<DataBlock> {
-    let block = DataBlock::parse(bytes, env.cache.frames()).map_err(|what| damage(env, named, "a sound block", &what))?;
+    let block =
+        DataBlock::parse(bytes, env.cache.frames()).map_err(|what| damage(env, named, "a sound block", &what))?;
     let agrees =
         block.len() == named.entries as usize && block.is_of(0, named.key) && block.version(0).1.ts == named.ts;
     if !agrees {

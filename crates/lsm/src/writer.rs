@@ -21,6 +21,8 @@ use crate::slot::written;
 
 /// Payload written in one batch, about.
 const BATCH_BYTES: usize = 512 << 10;
+/// What a version takes in its block's memory beside key and value, at most, with a share of the block's front.
+const VERSION_BYTES: usize = 48;
 /// Bytes of a large value in one block, at most.
 const PIECE_BYTES: usize = 1 << 20;
 
@@ -107,9 +109,11 @@ impl Writer {
     pub fn push(&mut self, key: &[u8], ts: CommitTs, value: NewValue<'_>, is_fresh: bool) -> Result<()> {
         let is_first = self.last_key.as_deref() != Some(key);
         let most = self.block_bytes();
+        // Two of the largest fit into a block.
+        let is_inline = |bytes: &[u8]| bytes.len() + key.len() + VERSION_BYTES <= most / 2;
         let value_bytes = match &value {
             NewValue::Delete => 0,
-            NewValue::Bytes(bytes) if bytes.len() <= most / 2 => bytes.len(),
+            NewValue::Bytes(bytes) if is_inline(bytes) => bytes.len(),
             NewValue::Bytes(bytes) => Pieces::block_bytes(bytes.len().div_ceil(self.out.piece_bytes())),
             NewValue::Kept { pieces, .. } => Pieces::block_bytes(pieces.len()),
         };
@@ -120,7 +124,7 @@ impl Writer {
         let refs;
         let value = match value {
             NewValue::Delete => Value::Delete,
-            NewValue::Bytes(bytes) if bytes.len() <= most / 2 => {
+            NewValue::Bytes(bytes) if is_inline(bytes) => {
                 if is_fresh {
                     Value::Fresh(bytes)
                 } else {

@@ -8,19 +8,21 @@
 //! a whole.
 //!
 //! Invariants: a chunk's spare frames are in `spare` under its number, if there are any; `spare_bytes` is their sum; a
-//! chunk whose last frame becomes spare stays only if all spare frames of its size together are at most `keep_bytes`
-//! then. What is spare is not charged: for each size in use at most as much as the cache keeps ready. The gaps in chunks beyond
+//! chunk whose last frame becomes spare stays only if all spare frames are at most `keep_bytes` then, or those of its size an eighth
+//! of that. What is spare is not charged: at most twice as much as the cache keeps ready. The gaps in chunks beyond
 //! that are given back to the system where frames are whole pages of it: their addresses stay, their memory goes.
 
+pub mod arena;
 #[allow(unsafe_code, reason = "cuts memory of the system into pieces, behind a safe face")]
 mod chunk;
-pub mod arena;
 pub mod slab;
 
 use std::collections::BTreeMap;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
+use crossbeam_utils::CachePadded;
 use vfs::sync::Mutex;
 
 use self::chunk::Piece;
@@ -38,6 +40,8 @@ const CHUNK_BYTES_MAX: u64 = 2 << 20;
 #[derive(Debug)]
 pub struct FramePool {
     sizes: [Mutex<Chunks>; SIZES],
+    /// Bytes that are spare, of all sizes. Relaxed: a threshold.
+    spare_bytes: CachePadded<AtomicU64>,
     chunk_bytes: u64,
     keep_bytes: u64,
 }
@@ -58,7 +62,7 @@ impl FramePool {
     #[must_use]
     pub fn new(budget_bytes: u64, keep_bytes: u64) -> Arc<Self> {
         let chunk_bytes = (budget_bytes / 64).min(CHUNK_BYTES_MAX);
-        Arc::new(Self { sizes: Default::default(), chunk_bytes, keep_bytes })
+        Arc::new(Self { sizes: Default::default(), spare_bytes: CachePadded::default(), chunk_bytes, keep_bytes })
     }
 
     /// A frame of zeroes, which comes back to this pool when it is dropped.
@@ -81,25 +85,31 @@ impl FramePool {
     #[must_use]
     pub const fn bytes_for(bytes: usize) -> usize {
         let kept = if bytes < LEAST_BYTES { LEAST_BYTES } else { bytes.next_power_of_two() };
-        if kept <= LEAST_BYTES << (SIZES - 1) { kept } else { bytes.next_multiple_of(OWN_STEP_BYTES) }
+        if kept <= LEAST_BYTES << (SIZES - 1) { kept } else { Self::bytes_alone(bytes) }
+    }
+
+    /// The same of a frame that is a mapping of its own.
+    const fn bytes_alone(bytes: usize) -> usize {
+        bytes.next_multiple_of(OWN_STEP_BYTES)
     }
 
     /// A frame with what was written to it before.
     fn written_frame(self: &Arc<Self>, bytes: usize) -> Frame {
         let Some(size) = self.size(bytes) else { return Frame::from(bytes) };
         let mut chunks = size.lock();
-        if chunks.spare.is_empty() {
-            chunks.add(bytes, (self.chunk_bytes as usize / bytes).max(1));
-        }
+        let added =
+            if chunks.spare.is_empty() { chunks.add(bytes, (self.chunk_bytes as usize / bytes).max(1)) } else { 0 };
         let (chunk, buffer) = chunks.take(bytes);
         drop(chunks);
+        // Wraps, if it must, for the moment between another's two steps.
+        self.spare_bytes.fetch_add(added.wrapping_sub(bytes as u64), Ordering::Relaxed);
         Frame { buffer, chunk, pool: Some(self.clone()) }
     }
 
     /// Bytes of the frames that nobody uses.
     #[must_use]
     pub fn spare_bytes(&self) -> u64 {
-        self.sizes.iter().map(|size| size.lock().spare_bytes).sum()
+        self.spare_bytes.load(Ordering::Relaxed)
     }
 
     /// Bytes of all chunks.
@@ -114,12 +124,18 @@ impl FramePool {
 
     fn give_back(&self, chunk: u64, mut buffer: Piece) {
         let Some(size) = self.size(buffer.len()) else { return };
-        if size.lock().spare_bytes >= self.keep_bytes {
+        let bytes = buffer.len() as u64;
+        let spare_bytes = self.spare_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        // Of each size some stay, also where others have more.
+        let is_kept = |of_size: u64| spare_bytes <= self.keep_bytes || of_size <= self.keep_bytes / SIZES as u64;
+        if !is_kept(size.lock().spare_bytes + bytes) {
             buffer.release();
         }
         let frames = (self.chunk_bytes as usize / buffer.len()).max(1);
-        // Dropped without the mutex.
-        let _whole = size.lock().give_back(chunk, buffer, frames, self.keep_bytes);
+        let whole = size.lock().give_back(chunk, buffer, frames, is_kept);
+        if let Some(whole) = whole {
+            self.spare_bytes.fetch_sub(bytes * whole.len() as u64, Ordering::Relaxed);
+        }
     }
 
     fn size(&self, bytes: usize) -> Option<&Mutex<Chunks>> {
@@ -129,11 +145,13 @@ impl FramePool {
 }
 
 impl Chunks {
-    fn add(&mut self, bytes: usize, frames: usize) {
+    /// Another chunk. Bytes of its frames.
+    fn add(&mut self, bytes: usize, frames: usize) -> u64 {
         self.spare.insert(self.next, chunk::cut(bytes, frames));
         self.next += 1;
         self.count += 1;
         self.spare_bytes += (bytes * frames) as u64;
+        (bytes * frames) as u64
     }
 
     fn take(&mut self, bytes: usize) -> (u64, Piece) {
@@ -148,12 +166,18 @@ impl Chunks {
     }
 
     /// Returns the frames of the chunk if it is to go.
-    fn give_back(&mut self, number: u64, buffer: Piece, frames: usize, keep_bytes: u64) -> Option<Vec<Piece>> {
+    fn give_back(
+        &mut self,
+        number: u64,
+        buffer: Piece,
+        frames: usize,
+        is_kept: impl Fn(u64) -> bool,
+    ) -> Option<Vec<Piece>> {
         let bytes = buffer.len() as u64;
         self.spare_bytes += bytes;
         let spare = self.spare.entry(number).or_default();
         spare.push(buffer);
-        if spare.len() < frames || self.spare_bytes <= keep_bytes {
+        if spare.len() < frames || is_kept(self.spare_bytes) {
             return None;
         }
         self.spare_bytes -= bytes * frames as u64;
@@ -249,12 +273,26 @@ mod tests {
     #[test]
     fn bytes_come_into_the_smallest_frame_that_has_them() {
         let pool = FramePool::new(1 << 20, 1 << 20);
-        for (bytes, taken) in [(0, 512), (512, 512), (513, 1024), (40_000, 65_536), (65_537, 69_632), (100_000, 102_400)] {
+        for (bytes, taken) in
+            [(0, 512), (512, 512), (513, 1024), (40_000, 65_536), (65_537, 69_632), (100_000, 102_400)]
+        {
             let from: Vec<u8> = (0..bytes).map(|i| i as u8).collect();
             let frame = pool.frame_of(&from);
             assert_eq!((frame.len(), &frame[..bytes]), (taken, &from[..]));
             assert_eq!(frame.pool.is_some(), bytes <= 65_536, "{bytes}");
         }
+    }
+
+    /// Guard: what is kept is kept of all sizes together.
+    #[test]
+    fn d10_of_all_sizes_together_no_more_is_kept_than_twice_as_allowed() {
+        let pool = FramePool::new(64 << 20, 1 << 20);
+        for shift in 9..=16 {
+            drop((0..(4 << 20) >> shift).map(|_| pool.frame(1 << shift)).collect::<Vec<_>>());
+            assert_eq!(pool.spare_bytes(), pool.sizes.iter().map(|size| size.lock().spare_bytes).sum::<u64>());
+        }
+        assert!(pool.spare_bytes() <= 2 << 20, "{}", pool.spare_bytes());
+        assert!(pool.sizes.iter().all(|size| size.lock().count <= 1));
     }
 
     #[test]

@@ -41,8 +41,10 @@ fn resident_memory_keeps_to_the_budget_when_data_is_several_times_as_large() {
     for (structure, _) in structures {
         let program = std::env::current_exe().expect("this one");
         let mut one = std::process::Command::new(program);
-        let status = one.args(["--exact", name, "--nocapture"]).env(STRUCTURE, structure).status().expect("starts");
-        assert!(status.success(), "{structure}");
+        let output = one.args(["--exact", name, "--nocapture"]).env(STRUCTURE, structure).output().expect("starts");
+        let told = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
+        println!("{told}");
+        assert!(output.status.success() && told.contains("grew by"), "{structure}: {told}");
     }
 }
 

@@ -1,7 +1,7 @@
 //! A leaf of a memtable: some dozen versions in one part of the memtable's arena.
 //!
 //! The part has, each array with room for as many entries: heads, entries, and behind them keys and values as they came. When one of them is full all
-//! move to a larger part: by a quarter, so that what is charged is what is used, about.
+//! move to a larger part: by an eighth, so that what is charged is what is used, about; by a quarter where the leaf is of one key and has outgrown others.
 //!
 //! Invariants: entries ascend by key, the newest of a key last, so that what is newest of a key that is written again and again is put behind the
 //! others, which stay where they are; neighbours of one key share its bytes; `heads[i]` is the head of the key of `entries[i]`.
@@ -144,6 +144,17 @@ pub(super) struct View<'a> {
     common: usize,
 }
 
+/// Room for what comes.
+#[derive(Clone, Copy)]
+struct Room {
+    entries: usize,
+    bytes: usize,
+}
+
+impl Room {
+    const LITTLE: Self = Self { entries: 4, bytes: 0 };
+}
+
 /// Memory to be had for one operation, in bytes, at least.
 pub(crate) fn cost(key: &[u8], op: Op<'_>) -> u64 {
     let bytes = key.len() + op.value_bytes() + ENTRY_BYTES + HEAD_BYTES;
@@ -156,7 +167,7 @@ fn head(key: &[u8], common: usize) -> u32 {
 }
 
 fn position(at: usize) -> u32 {
-    u32::try_from(at).expect("a leaf is cut long before 4 GiB, and a value ends there")
+    u32::try_from(at).ok().filter(|at| *at != DELETE).expect("a leaf is cut long before 4 GiB, and a value ends there")
 }
 
 impl<'a> View<'a> {
@@ -306,9 +317,11 @@ impl Leaf {
         if self.entries < self.room && more <= capacity - self.bytes {
             return;
         }
-        // What is large may be the only one, and needs no room beside it.
-        let bytes = self.bytes + more.max((self.bytes / 8).clamp(64, LEAF_BYTES_MAX / 4));
-        let mut to = Self::with_room(self.entries + (self.entries / 8).max(4), bytes, self.common, memory);
+        // How much of one is moved again and again is bounded: it may be of one key, and grow to any size.
+        let is_large = self.entries > LEAF_ENTRIES_MAX || self.bytes > LEAF_BYTES_MAX;
+        let share = if is_large { 4 } else { 8 };
+        let bytes = self.bytes + more.max(self.bytes / share).max(64);
+        let mut to = Self::with_room(self.entries + (self.entries / share).max(4), bytes, self.common, memory);
         let (of, all) = (self.view(), self.bytes);
         let (heads, entries, rest) = to.parts();
         heads[..of.len() * HEAD_BYTES].copy_from_slice(of.heads.as_flattened());
@@ -404,18 +417,25 @@ impl Leaf {
         self.shift(kept, first);
         self.unused += unused;
         if self.unused > self.bytes / 2 && self.unused > 512 {
-            let copy = self.copy(0..self.entries, self.common, memory);
+            let copy = self.copy(0..self.entries, self.common, Room::LITTLE, memory);
             self.replace(copy, memory);
         }
         (kept - first) as i64
     }
 
-    /// The entries of a range, of whose keys so many bytes are the same, in as many bytes as they take.
-    fn copy(&self, range: Range<usize>, common: usize, memory: &mut Memory<'_>) -> Self {
+    /// The entries of a range, of whose keys so many bytes are the same, with room for some more.
+    fn copy(&self, range: Range<usize>, common: usize, more: Room, memory: &mut Memory<'_>) -> Self {
         let of = self.view();
         let entries = || of.entries[range.clone()].iter().map(Entry::from);
-        let bytes: usize = entries().map(|e| usize::from(e.key_bytes) + of.value(&e).map_or(0, <[u8]>::len)).sum();
-        let mut to = Self::with_room(range.len() + 4, bytes, common, memory);
+        let (mut bytes, mut known) = (more.bytes, None);
+        for entry in entries() {
+            bytes += of.value(&entry).map_or(0, <[u8]>::len);
+            // Neighbours of one key share its bytes.
+            let key = of.key(&entry);
+            bytes += if known == Some(key) { 0 } else { key.len() };
+            known = Some(key);
+        }
+        let mut to = Self::with_room(range.len() + more.entries, bytes, common, memory);
         let mut last: Option<(&[u8], u32)> = None;
         for entry in entries() {
             let key = of.key(&entry);
@@ -441,9 +461,12 @@ impl Leaf {
         let at = self.is_full().then(|| self.cut(high.is_none())).flatten()?;
         let of = self.view();
         let separator: Box<[u8]> = of.key(&of.entry(at)).into();
-        let left = self.copy(0..at, common_prefix_bytes(low, &separator), memory);
+        let left = self.copy(0..at, common_prefix_bytes(low, &separator), Room::LITTLE, memory);
         let common = high.map_or(0, |high| common_prefix_bytes(&separator, high));
-        let right = self.copy(at..self.entries, common, memory);
+        // Keys that ascend come into the last leaf: it will be as large as this one.
+        let room =
+            if high.is_some() { Room::LITTLE } else { Room { entries: at, bytes: left.bytes.min(LEAF_BYTES_MAX) } };
+        let right = self.copy(at..self.entries, common, room, memory);
         self.replace(left, memory);
         Some((separator, right))
     }

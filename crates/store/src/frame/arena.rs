@@ -1,9 +1,12 @@
 //! Arenas: memory for what is small, grows, and goes all at once, as what a memtable has.
 //!
-//! An [`Arena`] takes frames of the page cache, 64 KiB each (less under a small budget), and gives them out as [`ArenaPart`]s, which never move: of what is free the
+//! An [`Arena`] takes frames of the page cache, and gives them out as [`ArenaPart`]s, which never move: of what is free the
 //! smallest piece that is large enough. What comes back is free, together with what is free beside it; its frame goes with the arena.
-//! The first few parts, as long as all of them together are small, are frames of their own: of ten thousand memtables most have
-//! a row or two.
+//! A frame is as large as all before it together, up to 64 KiB (less under a small budget): of ten thousand memtables most have a row or two. What is
+//! larger than a third of that is a mapping of its own.
+//!
+//! Whoever must not pass the budget asks [`Arena::wants_frame`] first, and brings the charge of the next frame when it is near: one of all who
+//! ask has to.
 //!
 //! Invariants: a frame is charged from before it is taken until it is back in its pool; `free` and `sizes` have the same pieces, of which no two are neighbours.
 //!
@@ -15,7 +18,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use vfs::sync::Mutex;
 
@@ -30,6 +33,8 @@ const FRAME_BYTES: std::ops::RangeInclusive<usize> = 4 << 10..=64 << 10;
 const STEP_BYTES: usize = 64;
 /// Up to one in so many bytes of a frame in all a part is a frame of its own.
 const SMALL_SHARE: u64 = 4;
+/// A part that is larger than one in so many bytes of a frame is a mapping of its own: what is left of a frame could be none like it.
+const ALONE_SHARE: usize = 3;
 
 /// Whose a frame is.
 struct Keeper {
@@ -61,7 +66,12 @@ pub struct Arena {
     frame_bytes: usize,
     /// What all its frames are charged with. Relaxed: nothing hangs on it but sizes.
     charged: AtomicU64,
+    /// Bytes of pieces in `free`, and of the largest. Relaxed, likewise.
+    free_bytes: AtomicU64,
+    largest: AtomicUsize,
     free: Mutex<Free>,
+    /// Charged for the next frame.
+    next: Mutex<Option<Charge>>,
 }
 
 /// What nobody has, of frames that are shared.
@@ -70,6 +80,8 @@ struct Free {
     pieces: BTreeMap<Place, Cut<Keeper>>,
     /// How large each is, and where.
     sizes: BTreeSet<(usize, Place)>,
+    /// Bytes of all.
+    bytes: u64,
     /// Frames so far.
     frames: u64,
 }
@@ -86,7 +98,9 @@ impl Arena {
     pub fn new(cache: &Cache, class: Class) -> Self {
         let (pool, budget) = (cache.frames().clone(), cache.budget().clone());
         let frame_bytes = frame_bytes(&budget);
-        Self { pool, budget, class, frame_bytes, charged: AtomicU64::new(0), free: Mutex::default() }
+        let (charged, free_bytes, largest) = Default::default();
+        let (free, next) = (Mutex::default(), Mutex::default());
+        Self { pool, budget, class, frame_bytes, charged, free_bytes, largest, free, next }
     }
 
     /// Bytes charged.
@@ -95,48 +109,87 @@ impl Arena {
         self.charged.load(Ordering::Relaxed)
     }
 
-    /// What one more part of so many bytes costs under a budget, at most.
+    /// Bytes that parts have.
     #[must_use]
-    pub fn bytes_for(budget: &Budget, bytes: usize) -> u64 {
-        charged_bytes(if bytes <= frame_bytes(budget) { frame_bytes(budget) } else { FramePool::bytes_for(bytes) })
+    pub fn used_bytes(&self) -> u64 {
+        self.bytes().saturating_sub(self.free_bytes.load(Ordering::Relaxed))
     }
 
-    /// A part of at least so many bytes, with anything in it. It is charged from `room` if that has as much; else the limit may be passed.
+    /// What the next frame will be charged with, if that is near and nobody has brought it.
+    #[must_use]
+    pub fn wants_frame(&self) -> Option<u64> {
+        // No piece is large enough for any part that may come.
+        let is_near = self.bytes() > 0 && self.largest.load(Ordering::Relaxed) < self.frame_bytes / ALONE_SHARE;
+        (is_near && self.next.lock().is_none()).then(|| charged_bytes(self.next_bytes(0)))
+    }
+
+    /// Brings the charge of the next frame.
+    pub fn bring(&self, charge: Charge) {
+        self.next.lock().get_or_insert(charge);
+    }
+
+    /// Nobody will ask for more: gives back what was brought.
+    pub fn close(&self) {
+        drop(self.next.lock().take());
+    }
+
+    /// Bytes of the next frame, for a part of so many.
+    fn next_bytes(&self, bytes: usize) -> usize {
+        let so_far = usize::try_from(self.bytes()).unwrap_or(usize::MAX).min(self.frame_bytes);
+        so_far.next_power_of_two().min(self.frame_bytes).max(bytes.next_power_of_two())
+    }
+
+    /// A part of at least so many bytes, with anything in it. It is charged from what was brought and from `room`; beyond that the limit may be passed.
     #[must_use]
     pub fn take(&self, bytes: usize, room: &mut Charge) -> ArenaPart {
-        let frame_bytes = self.frame_bytes;
-        if bytes > frame_bytes || self.bytes() + bytes as u64 <= frame_bytes as u64 / SMALL_SHARE {
+        if bytes > self.frame_bytes / ALONE_SHARE {
+            return ArenaPart(self.frame(FramePool::bytes_alone(bytes), None, room));
+        }
+        if self.bytes() + bytes as u64 <= self.frame_bytes as u64 / SMALL_SHARE {
             return ArenaPart(self.frame(FramePool::bytes_for(bytes), None, room));
         }
         let bytes = bytes.next_multiple_of(STEP_BYTES);
         let mut free = self.free.lock();
-        if let Some(part) = free.take(bytes) {
-            return ArenaPart(part);
+        loop {
+            if let Some(part) = free.take(bytes) {
+                self.note_free(&free);
+                return ArenaPart(part);
+            }
+            free.frames += 1;
+            let number = free.frames;
+            // Mapped by the system, perhaps: others go on meanwhile.
+            drop(free);
+            let frame = self.frame(self.next_bytes(bytes), Some(number), room);
+            free = self.free.lock();
+            free.put(frame);
         }
-        free.frames += 1;
-        let frame = self.frame(frame_bytes, Some(free.frames), room);
-        free.put(frame);
-        ArenaPart(free.take(bytes).expect("no more than a frame"))
     }
 
     /// Takes a part back.
     pub fn give_back(&self, part: ArenaPart) {
         let Keeper { number, charge } = part.0.keeper();
         if number.is_some() {
-            self.free.lock().put(part.0);
+            let mut free = self.free.lock();
+            free.put(part.0);
+            self.note_free(&free);
         } else {
             self.charged.fetch_sub(charge.bytes(), Ordering::Relaxed);
         }
     }
 
+    fn note_free(&self, free: &Free) {
+        self.free_bytes.store(free.bytes, Ordering::Relaxed);
+        self.largest.store(free.sizes.last().map_or(0, |(bytes, _)| *bytes), Ordering::Relaxed);
+    }
+
     fn frame(&self, bytes: usize, number: Option<u64>, room: &mut Charge) -> Cut<Keeper> {
         let needed = charged_bytes(bytes);
         let mut charge = self.budget.charge(self.class, 0);
-        if room.bytes() < needed {
-            charge.grow(needed);
-        } else {
-            charge.merge(room.split(needed));
+        if let Some(brought) = self.next.lock().take() {
+            charge.merge(brought);
         }
+        charge.merge(room.split(needed.saturating_sub(charge.bytes()).min(room.bytes())));
+        charge.set(needed);
         self.charged.fetch_add(needed, Ordering::Relaxed);
         Cut::new(self.pool.written_frame(bytes), Keeper { number, charge })
     }
@@ -161,12 +214,14 @@ impl Free {
     }
 
     fn insert(&mut self, piece: Cut<Keeper>) {
+        self.bytes += piece.len() as u64;
         self.sizes.insert((piece.len(), place(&piece)));
         self.pieces.insert(place(&piece), piece);
     }
 
     fn remove(&mut self, at: Place) -> Option<Cut<Keeper>> {
         let piece = self.pieces.remove(&at)?;
+        self.bytes -= piece.len() as u64;
         self.sizes.remove(&(piece.len(), at));
         Some(piece)
     }
@@ -269,6 +324,8 @@ mod tests {
             assert_eq!(budget.used(Class::Buffers), arena.bytes());
         }
         assert!(parts.iter().all(|(part, _, with)| part.iter().all(|byte| byte == with)));
+        let held_bytes: usize = parts.iter().map(|(part, ..)| part.len()).sum();
+        assert!((held_bytes as u64..=held_bytes as u64 + arena.bytes() / 100).contains(&arena.used_bytes()));
         let (held, used) = parts.iter().fold((0, 0), |sum, (part, used, _)| (sum.0 + part.len(), sum.1 + used));
         let charged = arena.bytes() as usize;
         assert!(held <= charged && used > charged / 3 * 2, "{used} used, {held} held, {charged} charged");
@@ -312,30 +369,48 @@ mod tests {
         let second = arena.take(3000, &mut room);
         arena.give_back(first);
         assert!((4096..4500).contains(&arena.bytes()), "the first is gone: {}", arena.bytes());
-        let third = arena.take(30_000, &mut room);
-        assert_eq!((third.len(), arena.bytes() > 64 << 10), (30_016, true));
-        let large = arena.take(100_000, &mut room);
-        assert_eq!(large.len(), 102_400);
-        let with_large = arena.bytes();
-        assert!(with_large <= 2 * Arena::bytes_for(&budget, 1) + Arena::bytes_for(&budget, 100_000));
-        arena.give_back(large);
-        assert_eq!(with_large - arena.bytes(), Arena::bytes_for(&budget, 100_000));
+        let third = arena.take(14_000, &mut room);
+        assert!((14_000..14_100).contains(&third.len()) && arena.bytes() < 21 << 10, "{}", arena.bytes());
+        let before = arena.bytes();
+        for bytes in [23_000, 33_000, 100_000] {
+            let large = arena.take(bytes, &mut room);
+            assert!((bytes..bytes + 4096).contains(&large.len()));
+            assert!((arena.bytes() - before).abs_diff(large.len() as u64) < 200);
+            arena.give_back(large);
+            assert_eq!(arena.bytes(), before);
+        }
+        let parts: Vec<_> = (0..20).map(|_| arena.take(15_000, &mut room)).collect();
+        assert!(arena.bytes() < 20 * 15_000 + (80 << 10), "no more than a frame is free: {}", arena.bytes());
         assert_eq!(budget.total(), arena.bytes());
-        drop((second, third, arena));
+        drop((second, third, parts, arena));
         assert_eq!(budget.total(), 0);
     }
 
-    /// Guard: what is charged comes from the room as long as it lasts.
+    /// Guard: what is charged comes from what was brought and from the room, as long as these last.
     #[test]
     fn d10_frames_of_an_arena_are_charged() {
         let (budget, arena) = arena();
-        let mut room = budget.charge(Class::Frames, Arena::bytes_for(&budget, 1) + 10);
-        let hog = budget.charge(Class::Frames, budget.free());
-        let first = arena.take(20_000, &mut room);
-        assert_eq!((room.bytes(), budget.over_commits().count), (10, 0));
-        let second = arena.take(60_000, &mut room);
-        assert_eq!((room.bytes(), budget.over_commits().count), (10, 1));
-        drop((first, second, arena, hog, room));
+        let mut parts = Vec::new();
+        assert_eq!(arena.wants_frame(), None, "nothing was taken yet");
+        let mut brought = 0;
+        for round in 0..200 {
+            if let Some(bytes) = arena.wants_frame() {
+                arena.bring(budget.charge(Class::Frames, bytes));
+                assert_eq!((arena.wants_frame(), budget.used(Class::Frames)), (None, bytes));
+                brought += 1;
+            }
+            // All else is somebody's.
+            let hog = budget.charge(Class::Locks, budget.free() - 5000);
+            let mut room = budget.charge(Class::Frames, 5000);
+            parts.push(arena.take(5000, &mut room));
+            drop(hog);
+            assert!(budget.over_commits().count <= 1, "{round}: only the first frame comes unasked for");
+        }
+        assert!((16..24).contains(&brought), "{brought} frames for a million bytes");
+        arena.bring(budget.charge(Class::Frames, 9));
+        arena.close();
+        assert_eq!((budget.used(Class::Buffers), budget.total()), (arena.bytes(), arena.bytes()));
+        drop((parts, arena));
         assert_eq!(budget.total(), 0);
     }
 }
