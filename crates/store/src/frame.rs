@@ -20,7 +20,7 @@ pub mod slab;
 use std::collections::BTreeMap;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, Ordering};
 
 use crossbeam_utils::CachePadded;
 use vfs::sync::Mutex;
@@ -40,8 +40,8 @@ const CHUNK_BYTES_MAX: u64 = 2 << 20;
 #[derive(Debug)]
 pub struct FramePool {
     sizes: [Mutex<Chunks>; SIZES],
-    /// Bytes that are spare, of all sizes. Relaxed: a threshold.
-    spare_bytes: CachePadded<AtomicU64>,
+    /// Bytes that are spare, of all sizes. Relaxed: a threshold. Signed: who takes of another's new chunk may tell first.
+    spare_bytes: CachePadded<AtomicI64>,
     chunk_bytes: u64,
     keep_bytes: u64,
 }
@@ -101,15 +101,14 @@ impl FramePool {
             if chunks.spare.is_empty() { chunks.add(bytes, (self.chunk_bytes as usize / bytes).max(1)) } else { 0 };
         let (chunk, buffer) = chunks.take(bytes);
         drop(chunks);
-        // Wraps, if it must, for the moment between another's two steps.
-        self.spare_bytes.fetch_add(added.wrapping_sub(bytes as u64), Ordering::Relaxed);
+        self.spare_bytes.fetch_add(added as i64 - bytes as i64, Ordering::Relaxed);
         Frame { buffer, chunk, pool: Some(self.clone()) }
     }
 
     /// Bytes of the frames that nobody uses.
     #[must_use]
     pub fn spare_bytes(&self) -> u64 {
-        self.spare_bytes.load(Ordering::Relaxed)
+        self.spare_bytes.load(Ordering::Relaxed).max(0) as u64
     }
 
     /// Bytes of all chunks.
@@ -125,7 +124,7 @@ impl FramePool {
     fn give_back(&self, chunk: u64, mut buffer: Piece) {
         let Some(size) = self.size(buffer.len()) else { return };
         let bytes = buffer.len() as u64;
-        let spare_bytes = self.spare_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        let spare_bytes = (self.spare_bytes.fetch_add(bytes as i64, Ordering::Relaxed) + bytes as i64).max(0) as u64;
         // Of each size some stay, also where others have more.
         let is_kept = |of_size: u64| spare_bytes <= self.keep_bytes || of_size <= self.keep_bytes / SIZES as u64;
         if !is_kept(size.lock().spare_bytes + bytes) {
@@ -134,7 +133,7 @@ impl FramePool {
         let frames = (self.chunk_bytes as usize / buffer.len()).max(1);
         let whole = size.lock().give_back(chunk, buffer, frames, is_kept);
         if let Some(whole) = whole {
-            self.spare_bytes.fetch_sub(bytes * whole.len() as u64, Ordering::Relaxed);
+            self.spare_bytes.fetch_sub((bytes * whole.len() as u64) as i64, Ordering::Relaxed);
         }
     }
 
