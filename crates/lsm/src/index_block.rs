@@ -1,7 +1,8 @@
 //! A part of a run's index: what some hundred data blocks begin with, hold and may have, searched where it lies.
 //!
 //! Layout of the payload in `docs/formats/lsm.md`. Bytes from disk are checked once, by [`IndexBlock::parse`]. In memory it lies in one frame
-//! of the page cache, with a signpost for each entry behind the payload, and has a cell for each of its data blocks that is in memory; when it leaves memory these do: each look at one was a look at it.
+//! of the page cache, with a signpost for each entry behind the payload, and has a cell for each of its data blocks that is in memory; when it
+//! leaves memory these do: each look at one was a look at it.
 
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
