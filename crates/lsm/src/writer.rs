@@ -7,10 +7,10 @@ use std::sync::Arc;
 
 use base::{CommitTs, Result};
 use index::LevelCompression;
-use store::{AllocScope, Block, BlockKind, BlockRef, Compression, KeyHash, NewBlock, UpdateGroup};
+use store::{AllocScope, Block, BlockKind, BlockRef, Compression, KeyHash, NewBlock, RunDepth, UpdateGroup};
 
 use crate::block::{BlockBuilder, DataBlock, Pieces, Value, encode_pieces};
-use crate::choose::compression_of;
+use crate::choose::{BOTTOM, compression_of};
 use crate::index_block::Named;
 use crate::index_writer::{Draft, IndexWriter, Parts};
 use crate::lsm::Env;
@@ -333,7 +333,12 @@ impl Out {
     }
 
     fn group(&self) -> UpdateGroup {
-        if self.level == 0 { UpdateGroup::Warm } else { UpdateGroup::Cold }
+        let depth = match self.level {
+            0 => RunDepth::Top,
+            BOTTOM.. => RunDepth::Bottom,
+            _ => RunDepth::Middle,
+        };
+        UpdateGroup::of_runs(self.env.id, depth)
     }
 
     /// Bytes of a piece of a large value, at most.

@@ -11,10 +11,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use base::bytes::{Reader, put_bytes, put_varint};
-use base::{Fault, Poison, Result};
+use base::{Fault, IndexId, Poison, Result};
 use common::{INDEX, noise};
 use trefoil_store::{
-    Block, BlockKind, BlockRef, Compression, Run, RunMeta, RunWriter, Space, SpaceOptions, UpdateGroup,
+    Block, BlockKind, BlockRef, Compression, Run, RunDepth, RunMeta, RunWriter, Space, SpaceOptions, UpdateGroup,
 };
 use vfs::random::Rng;
 
@@ -101,7 +101,9 @@ impl Db {
                 let bytes = rng.below(9000) as usize;
                 seeds.push((seed, bytes));
                 let mut block = noise(seed, bytes);
-                block.group = [UpdateGroup::Hot, UpdateGroup::Warm, UpdateGroup::Cold][rng.index(3)];
+                let runs =
+                    UpdateGroup::of_runs(IndexId(rng.below(3) as u32), [RunDepth::Top, RunDepth::Bottom][rng.index(2)]);
+                block.group = [UpdateGroup::Hot, UpdateGroup::Warm, UpdateGroup::Cold, runs][rng.index(4)];
                 block
             })
             .collect();
@@ -180,7 +182,7 @@ impl Db {
         }
         self.space.checkpoint_durable(mark);
         if rng.chance(0.3) {
-            self.space.give_back()?;
+            self.space.give_back(true, |_| true)?;
         }
         Ok(())
     }

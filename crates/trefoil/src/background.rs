@@ -283,15 +283,26 @@ pub fn upkeep(engine: &Engine, worker: usize, workers: usize) {
 /// Body of `trefoil-checkpoint`.
 pub fn checkpoint(engine: &Engine) {
     let (mut rest, mut last) = (LogRest::new(engine), Instant::now());
+    let mut given = Instant::now();
     while !engine.signal.wait(Wake::Checkpoint, Duration::from_millis(100)) {
         // Commits that come slowly would take long to make one due, and all of the log from a faster time would be kept until then.
         let usual = LOG_REST.as_secs_f64() / last.elapsed().max(LOG_REST).as_secs_f64() * engine.log_behind() as f64;
-        let rests = rest.look(engine, usual as u64 / SLOW_SHARE) && engine.log_is_worth_trimming();
-        if engine.poison.cause().is_none() && (rests || engine.checkpoint_due() || engine.space_is_due()) {
+        let rests = rest.look(engine, usual as u64 / SLOW_SHARE);
+        if engine.poison.cause().is_some() {
+            continue;
+        }
+        if (rests && engine.log_is_worth_trimming()) || engine.checkpoint_due() || engine.space_is_due() {
             let result = engine.checkpoint_at_leisure();
             tolerate(engine, result);
             // Whether it came to an end or not: on a full disk the next one is as far off.
             (rest, last) = (LogRest::new(engine), Instant::now());
+            given = Instant::now();
+        } else if engine.space_waits.load(Ordering::Relaxed) {
+            tolerate(engine, engine.give_space_back(true));
+        } else if rests && given.elapsed() >= LOG_REST {
+            // What is kept for steady work is not wanted while there is none.
+            tolerate(engine, engine.give_space_back(false));
+            given = Instant::now();
         }
     }
 }

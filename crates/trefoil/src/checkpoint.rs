@@ -9,7 +9,7 @@
 //! 3. The log floor := the least F. Blocks that lost their owner are looked for, if there are any
 //!    ([`crate::quarantine`]). The allocator's state is taken: it counts exactly the blocks the states reach (rule P9).
 //! 4. Blocks are synced, then the manifest is published (written, synced, renamed, directory synced).
-//! 5. Only now: freed blocks become reusable, the log is trimmed, files that nobody names are removed.
+//! 5. Only now: freed blocks become reusable, the log is trimmed, files that nobody names are removed, free space goes back to the file system.
 //!
 //! A crash before 4 leaves the older manifest, whose blocks are untouched, and the log it needs. A crash
 //! between 4 and 5 leaves work for the next checkpoint.
@@ -17,13 +17,19 @@
 //! One checkpoint runs at a time (`Engine::checkpoint`); commits, reads and write-back go on.
 
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use base::{Fault, Lsn, Result};
 use index::Upkeep;
 
+use vfs::time::Instant;
+
 use crate::engine::{Engine, Published};
 use crate::manifest::{IndexEntry as SavedIndex, Manifest};
 use crate::pace::Paced;
+
+/// Who asks for a checkpoint waits so long for what it gives back.
+const GIVE_BACK_AWAITED: Duration = Duration::from_millis(500);
 
 impl Engine {
     /// Runs a checkpoint now.
@@ -33,13 +39,17 @@ impl Engine {
 
     /// Runs one as the background does: within the budget of its writing, unless somebody waits for it.
     pub fn checkpoint_at_leisure(&self) -> Result<()> {
-        self.make_checkpoint().map(drop)
+        self.make_checkpoint()?;
+        self.give_space_back(true)
     }
 
     /// Runs one, and tells what it published.
     pub fn checkpoint_now(&self) -> Result<Manifest> {
-        let _awaited = self.await_checkpoint();
-        self.make_checkpoint()
+        let awaited = self.await_checkpoint();
+        let done = self.make_checkpoint()?;
+        drop(awaited);
+        self.give_some_space_back()?;
+        Ok(done)
     }
 
     fn make_checkpoint(&self) -> Result<Manifest> {
@@ -102,8 +112,24 @@ impl Engine {
             let named: Vec<u64> = done.indexes.iter().flat_map(|index| &index.runs).copied().collect();
             self.runs.remove_unnamed(&self.layout, done.log_floor, &named)?;
         }
-        self.space.give_back()?;
         Ok(())
+    }
+
+    /// Free space to the file system, a little at a time.
+    pub fn give_space_back(&self, is_busy: bool) -> Result<()> {
+        self.space_waits.store(false, Ordering::Relaxed);
+        self.space.give_back(is_busy, |took| self.rest_from_giving_back(took)).map(drop)
+    }
+
+    /// Of free space what the file system takes at once; the rest is left to the background.
+    fn give_some_space_back(&self) -> Result<()> {
+        let began = Instant::now();
+        let goes_on = |_| {
+            let goes_on = !self.options.background || began.elapsed() < GIVE_BACK_AWAITED;
+            self.space_waits.store(!goes_on, Ordering::Relaxed);
+            goes_on
+        };
+        self.space.give_back(true, goes_on).map(drop)
     }
 
     fn index_states(&self) -> Result<(Vec<SavedIndex>, Lsn)> {

@@ -98,6 +98,8 @@ pub struct Engine {
     pub log_at_checkpoint: AtomicU64,
     /// Bytes written to the data file when the last checkpoint ended, for `checkpoint_due`.
     pub written_at_checkpoint: AtomicU64,
+    /// There is free space that who asked for a checkpoint did not wait for. Relaxed: a hint.
+    pub space_waits: AtomicBool,
     /// Bytes of the log's ring.
     pub ring_bytes: u64,
     /// The log's ring and the trackers of its prefixes.

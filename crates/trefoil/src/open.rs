@@ -290,6 +290,7 @@ impl Opening {
             held_log: Mutex::new(None),
             incarnation: u64::from(log_end.next_incarnation.0),
             log_at_checkpoint: AtomicU64::new(start.first_lsn.0),
+            space_waits: AtomicBool::new(false),
             written_at_checkpoint: AtomicU64::new(0),
             closed: AtomicBool::new(false),
             recovering: AtomicBool::new(true),

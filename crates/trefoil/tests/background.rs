@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crate::support::*;
 use trefoil::{Compression, Database, Durability, Error, IndexOptions, Options, Structure};
+use vfs::fault::{Action, Class, Rule};
 use vfs::sim::{DiskConfig, SimDisk};
 use vfs::time::Instant;
 
@@ -177,6 +178,78 @@ fn a_log_that_rests_is_trimmed() {
         put(&db, &rows, b"one more", b"", Durability::Sync).unwrap();
         sleep(20_000);
         assert_eq!(db.stats().space.written_bytes, before, "a checkpoint for one row");
+        sound(&db);
+        db.close().unwrap();
+    });
+}
+
+/// Guard: space that was kept for steady work goes back to the file system once there is none.
+#[test]
+fn spare_space_goes_back_when_nothing_is_written() {
+    simulate(|_| {
+        let disk = disk();
+        let options = Options { checkpoint_replay: Duration::from_secs(60), ..options(&disk) };
+        let db = Database::open("/db", options.clone()).unwrap();
+        let as_is = IndexOptions { compression: Compression::None, ..IndexOptions::default() };
+        let rows = db.create_index("i", as_is).unwrap();
+        for _ in 0..8 {
+            fill(&db, &rows, 0, 2_000, 1000).unwrap();
+        }
+        db.checkpoint().unwrap();
+        let free = || db.stats().space.free_bytes / options.extent_bytes;
+        let spare = free();
+        assert!(spare > 2, "{spare} extents are kept");
+        sleep(30_000);
+        assert!(free() <= 2, "{} of {spare} extents are kept", free());
+        sound(&db);
+        db.close().unwrap();
+    });
+}
+
+/// Guards: who asks for a checkpoint does not wait for all that it gives back; the background gives back the rest, and rests meanwhile; it stops where
+/// a checkpoint is due.
+#[test]
+fn much_space_goes_back_in_the_background() {
+    simulate(|_| {
+        let disk = disk();
+        let options = Options { log_capacity_bytes: 4 << 20, ..options(&disk) };
+        let db = Database::open("/db", options.clone()).unwrap();
+        let as_is = || IndexOptions { compression: Compression::None, ..IndexOptions::default() };
+        let (large, behind) = (db.create_index("large", as_is()).unwrap(), db.create_index("behind", as_is()).unwrap());
+        (0..24).for_each(|n| fill(&db, &large, n * 1000, (n + 1) * 1000, 1000).unwrap());
+        db.settle().unwrap();
+        fill(&db, &behind, 0, 1000, 1000).unwrap();
+        db.settle().unwrap();
+        drop(large);
+        db.drop_index("large").unwrap();
+        disk.faults().add(Rule::new(Action::Slow(Duration::from_millis(100))).on(Class::Punch).path("data").forever());
+        let mut waited = Duration::ZERO;
+        for _ in 0..4 {
+            sleep(50);
+            let began = Instant::now();
+            db.checkpoint().unwrap();
+            waited = waited.max(began.elapsed());
+        }
+        let free = || db.stats().space.free_bytes / options.extent_bytes;
+        assert!(waited >= Duration::from_millis(500) && waited < Duration::from_millis(1000), "{waited:?}");
+        let left = free();
+        assert!(left > 100, "{left} extents are left to the background");
+        sleep(2_000);
+        assert!(left - free() <= 3 * 16, "{left}, then {}: it rests", free());
+        // A checkpoint in between; it is not held up by what goes on.
+        let (began, before) = (Instant::now(), db.stats().checkpoints);
+        let mut n = 0;
+        while db.stats().checkpoints == before {
+            put(&db, &behind, b"again", &[7; 1000], Durability::Buffered).unwrap();
+            sleep(1);
+            n += 1;
+            assert!(n < 10_000, "none comes");
+        }
+        assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
+        let left = free();
+        assert!(left > 50, "{left} extents are still to go");
+        sleep(120_000);
+        assert!(free() <= 2, "{}", free());
         sound(&db);
         db.close().unwrap();
     });

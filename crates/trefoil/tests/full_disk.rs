@@ -229,7 +229,8 @@ fn p4_transactions_share_the_room() {
             tx.commit().unwrap();
         }
         db.checkpoint().expect("what was let in can be written");
-        assert_eq!(all(&db, &index).len(), first / 2 + second);
+        let of_the_others = (0..first).filter(|row| row % 10 >= 5).count();
+        assert_eq!(all(&db, &index).len(), of_the_others + second);
         drop(several);
         db.drop_index("i").unwrap();
         drop(index);

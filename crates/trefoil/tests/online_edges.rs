@@ -83,7 +83,7 @@ fn a16f_a_build_is_durable_beside_a_run_in_memory() {
 #[test]
 fn a16e_a_commit_goes_on_without_a_build_that_failed() {
     let met = Arc::new(AtomicU64::new(0));
-    for n in 0..4 {
+    for n in (0..20).step_by(5) {
         let met = met.clone();
         simulate(move |sim| {
             let disk = disk();

@@ -108,6 +108,8 @@ pub(super) struct Allocator {
     usable: BTreeSet<ExtentId>,
     /// Free, not backed (punched, or of unknown backing since open).
     bare: BTreeSet<ExtentId>,
+    /// Of these, the ones of unknown backing.
+    doubtful: BTreeSet<ExtentId>,
     open: [Option<ExtentId>; UpdateGroup::COUNT],
     pending: BTreeSet<ExtentId>,
     /// Checkpoints begun.
@@ -123,6 +125,8 @@ pub(super) struct Allocator {
     published: i64,
     /// Extents that are `backed`.
     backed: u64,
+    /// Of these, on their way back to the file system.
+    returning: u64,
     /// Extents opened since space was last given back: what steady work takes.
     opened: u64,
 }
@@ -136,6 +140,7 @@ impl Allocator {
             extents: vec![Extent::BARE; extent_count.max(1) as usize],
             usable: BTreeSet::new(),
             bare: (1..extent_count).collect(),
+            doubtful: BTreeSet::new(),
             open: [None; UpdateGroup::COUNT],
             pending: BTreeSet::new(),
             begun: 0,
@@ -146,6 +151,7 @@ impl Allocator {
             held: 0,
             published: 0,
             backed: live.len() as u64,
+            returning: 0,
             opened: 0,
         };
         this.extents[0].state = State::Sealed;
@@ -166,6 +172,7 @@ impl Allocator {
             this.held += bytes;
             this.published += published;
         }
+        this.doubtful = this.bare.clone();
         this
     }
 
@@ -185,7 +192,7 @@ impl Allocator {
     }
 
     fn room_in_open(&self, group: UpdateGroup) -> u64 {
-        self.open[group as usize].map_or(0, |id| self.extent_bytes - self.extents[id as usize].fill)
+        self.open[group.place()].map_or(0, |id| self.extent_bytes - self.extents[id as usize].fill)
     }
 
     fn extents_needed(&self, wish: &Wish<'_>) -> u64 {
@@ -217,7 +224,7 @@ impl Allocator {
                 continue;
             }
             let bytes = wish.sizes[first..first + count].iter().map(|size| u64::from(*size)).sum();
-            let id = self.open[wish.group as usize].expect("blocks fit only an open extent");
+            let id = self.open[wish.group.place()].expect("blocks fit only an open extent");
             let extent = &mut self.extents[id as usize];
             pieces.push(Piece { offset: u64::from(id) * self.extent_bytes + extent.fill, first, count, bytes });
             extent.fill = round_up(extent.fill + bytes, SECTOR_BYTES as u64);
@@ -229,12 +236,12 @@ impl Allocator {
     }
 
     fn open_next(&mut self, group: UpdateGroup) {
-        if let Some(full) = self.open[group as usize].take() {
+        if let Some(full) = self.open[group.place()].take() {
             self.seal(full);
         }
         let id = self.usable.pop_first().expect("the need was counted before");
         self.extents[id as usize] = Extent { state: State::Open, backed: true, ..Extent::BARE };
-        self.open[group as usize] = Some(id);
+        self.open[group.place()] = Some(id);
         self.opened += 1;
     }
 
@@ -291,6 +298,16 @@ impl Allocator {
 
     pub(super) fn begin_checkpoint(&mut self) -> u64 {
         self.begun += 1;
+        // An extent that is being filled is not given up when all in it is: what comes next might be put behind it.
+        for open in 0..self.open.len() {
+            let is_empty = |id: &mut ExtentId| {
+                let extent = &self.extents[*id as usize];
+                extent.held == 0 && extent.fill > 0
+            };
+            if let Some(id) = self.open[open].take_if(is_empty) {
+                self.seal(id);
+            }
+        }
         self.begun
     }
 
@@ -363,6 +380,7 @@ impl Allocator {
         let mut ids: Vec<ExtentId> = self.bare.iter().copied().take(count as usize).collect();
         for id in &ids {
             self.bare.remove(id);
+            self.doubtful.remove(id);
         }
         while (ids.len() as u64) < count {
             ids.push(ExtentId::try_from(self.extents.len()).expect("2^32 extents are more than any file holds"));
@@ -381,15 +399,21 @@ impl Allocator {
         if backed { &mut self.usable } else { &mut self.bare }.insert(id);
     }
 
-    /// Takes free extents beyond `spare` out of use, the last ones of the file first.
-    pub(super) fn start_give_back(&mut self, spare: u64) -> Vec<ExtentId> {
-        self.opened = 0;
+    /// Takes free extents beyond `spare` out of use, the last ones of the file first, and then such as may have to be given back since the file was
+    /// opened; no more than `most`.
+    pub(super) fn start_give_back(&mut self, spare: u64, most: usize) -> Vec<ExtentId> {
         let mut ids = Vec::new();
-        while self.usable.len() as u64 > spare {
-            let id = self.usable.pop_last().expect("more than none");
-            self.extents[id as usize].state = State::Moving;
+        while self.usable.len() as u64 > spare && ids.len() < most {
+            ids.extend(self.usable.pop_last());
+        }
+        self.returning += ids.len() as u64;
+        while ids.len() < most
+            && let Some(id) = self.doubtful.pop_last()
+        {
+            self.bare.remove(&id);
             ids.push(id);
         }
+        ids.iter().for_each(|id| self.extents[*id as usize].state = State::Moving);
         ids
     }
 
@@ -403,12 +427,14 @@ impl Allocator {
     pub(super) fn truncate(&mut self, count: u32) {
         self.extents.truncate(count as usize);
         self.bare.split_off(&count);
+        self.doubtful.split_off(&count);
     }
 
     /// The file system has taken the space of an extent of `start_give_back`.
     pub(super) fn finish_give_back(&mut self, id: ExtentId) {
-        self.extents[id as usize] = Extent::BARE;
-        self.backed -= 1;
+        let extent = std::mem::replace(&mut self.extents[id as usize], Extent::BARE);
+        self.backed -= u64::from(extent.backed);
+        self.returning -= u64::from(extent.backed);
         self.bare.insert(id);
     }
 
@@ -416,9 +442,9 @@ impl Allocator {
         self.extents.len() as u32
     }
 
-    /// Extents opened since space was last given back.
-    pub(super) fn opened_count(&self) -> u64 {
-        self.opened
+    /// Extents opened since this was last asked.
+    pub(super) fn take_opened(&mut self) -> u64 {
+        std::mem::take(&mut self.opened)
     }
 
     pub(super) fn usable_count(&self) -> u64 {
@@ -428,6 +454,11 @@ impl Allocator {
     /// Extents the file system has allocated, the header's not counted.
     pub(super) fn backed_count(&self) -> u64 {
         self.backed
+    }
+
+    /// Those of them that are on their way back to the file system.
+    pub(super) fn returning_count(&self) -> u64 {
+        self.returning
     }
 
     pub(super) fn extents(&self) -> impl Iterator<Item = (ExtentId, &Extent)> {

@@ -30,6 +30,8 @@ struct Model {
     saved: Option<(Saved, Reached)>,
     durable: (Saved, Reached),
     pins: Vec<(u64, Reached)>,
+    /// Holes that are being punched.
+    returning: Vec<ExtentId>,
     reused: u64,
 }
 
@@ -44,14 +46,15 @@ impl Model {
             saved: None,
             durable: (saved, Vec::new()),
             pins: Vec::new(),
+            returning: Vec::new(),
             reused: 0,
         }
     }
 
     fn write(&mut self, rng: &mut Rng) {
         let mut sizes: Vec<(UpdateGroup, Vec<u32>)> = Vec::new();
-        for group in UpdateGroup::ALL {
-            let count = rng.below(5);
+        for group in UpdateGroup::all() {
+            let count = rng.below(if matches!(group, UpdateGroup::Runs(_)) { 2 } else { 5 });
             let most = if rng.chance(0.1) { EXTENT } else { 9000 };
             sizes.push((group, (0..count).map(|_| 40 + rng.below(most - 40) as u32).collect()));
         }
@@ -85,6 +88,8 @@ impl Model {
     /// A write of whole sectors meets nothing that anybody needs.
     fn check_untouched(&mut self, offset: u64, bytes: u64) {
         assert_eq!(offset % SECTOR, 0, "a call starts on a fresh sector");
+        let id = (offset / EXTENT) as ExtentId;
+        assert!(!self.returning.contains(&id), "extent {id} is used while it is given back");
         let (start, end) = (offset / SECTOR, (offset + bytes).div_ceil(SECTOR));
         let meets = |i: usize| {
             let at = self.blocks[i].at;
@@ -149,8 +154,15 @@ impl Model {
         }
     }
 
+    /// The end is cut at once, other steps come between holes.
     fn give_back(&mut self, rng: &mut Rng) {
-        let ids = self.allocator.start_give_back(rng.below(3));
+        if !self.returning.is_empty() {
+            for id in self.returning.split_off(rng.index(self.returning.len())) {
+                self.allocator.finish_give_back(id);
+            }
+            return;
+        }
+        let ids = self.allocator.start_give_back(rng.below(3), 1 + rng.index(20));
         for &id in &ids {
             self.check_untouched(u64::from(id) * EXTENT, EXTENT);
         }
@@ -160,10 +172,10 @@ impl Model {
             let reached = block.live || self.durable.1.contains(&i);
             assert!(!reached || block.at.end() <= end, "the file is cut below block {i}");
         }
-        for id in ids {
-            self.allocator.finish_give_back(id);
-        }
+        let (holes, end): (Vec<_>, Vec<_>) = ids.into_iter().partition(|id| *id < used);
+        end.into_iter().for_each(|id| self.allocator.finish_give_back(id));
         self.allocator.truncate(used);
+        self.returning = holes;
     }
 
     fn check_sums(&self) {
@@ -181,6 +193,8 @@ impl Model {
         }
         let backed = self.allocator.extents().filter(|(_, e)| e.backed).count();
         assert_eq!(self.allocator.backed_count(), backed as u64);
+        let returning = self.allocator.extents().filter(|(id, e)| e.backed && self.returning.contains(id)).count();
+        assert_eq!(self.allocator.returning_count(), returning as u64);
         assert_eq!(self.allocator.held_bytes(), held.iter().sum::<u64>());
         assert_eq!(self.allocator.published_bytes() as i64, published.iter().sum::<i64>());
     }
@@ -203,6 +217,7 @@ impl Model {
         }
         (self.begun, self.saved) = (None, None);
         self.pins.clear();
+        self.returning.clear();
     }
 
     fn step(&mut self, rng: &mut Rng) {
@@ -211,11 +226,11 @@ impl Model {
             40..62 => self.free(rng),
             62..86 => self.checkpoint_step(rng),
             86..90 => self.pins.push((self.allocator.pin(), self.durable.1.clone())),
-            90..95 if !self.pins.is_empty() => {
+            90..93 if !self.pins.is_empty() => {
                 let (pin, _) = self.pins.swap_remove(rng.index(self.pins.len()));
                 self.allocator.unpin(pin);
             }
-            95..98 => self.give_back(rng),
+            93..98 => self.give_back(rng),
             98 => self.crash(),
             _ => {}
         }

@@ -1,4 +1,4 @@
-//! Extents from and to the file system.
+//! Extents from the file system.
 //!
 //! Space is allocated by whole extents with `File::allocate` before it is used, so that a full disk shows here
 //! and nowhere else (B7): [`Fault::NoSpace`], an ordinary error.
@@ -16,7 +16,8 @@
 //! reserve holds, no checkpoint ever succeeds again, and a drop gives nothing back. Ordinary work, as merges are, leaves
 //! alone what is owed ([`Space::note_owed`]): it would else take it in between.
 //!
-//! Invariant: `left` is what the last examination found, less the extents opened since, and those usable again.
+//! Invariant: `left` is what the last examination found, less the extents opened since, and those usable again. What is on
+//! its way back to the file system counts all the while.
 
 use std::io;
 use std::sync::atomic::Ordering;
@@ -26,17 +27,12 @@ use base::{Fault, Result};
 use vfs::time::Instant;
 
 use super::allocator::ExtentId;
-use super::{AllocScope, Space};
+use super::{AllocScope, Space, UpdateGroup};
 
 /// The disk is tight when less than this many reserves are left on it.
 const TIGHT_FACTOR: u64 = 8;
 /// A file grows by at most this much more than what is missing.
 const GROW_AHEAD_BYTES: u64 = 16 << 20;
-/// Free extents kept when space is given back, at least, beside the reserve of a tight disk.
-const SPARE_EXTENTS: u64 = 2;
-/// What steady work takes between two times is kept too, up to this share of the file: giving it back would only
-/// mean to allocate it again.
-const SPARE_SHARE: u64 = 8;
 /// How often a full disk is looked at again.
 const RECHECK: Duration = Duration::from_millis(50);
 
@@ -44,7 +40,7 @@ const RECHECK: Duration = Duration::from_millis(50);
 #[derive(Debug, Default)]
 pub(super) struct Growth {
     /// The reserve is held as allocated extents.
-    tight: bool,
+    pub(super) tight: bool,
     examined: Option<Instant>,
 }
 
@@ -52,6 +48,8 @@ pub(super) struct Growth {
 struct Left {
     /// In extents that are allocated and free.
     usable: u64,
+    /// In extents that are on their way back to the file system.
+    returning: u64,
     /// What the file may still grow by.
     growable: u64,
 }
@@ -107,7 +105,8 @@ impl Space {
     /// [`Space::check_room`] as last seen: one relaxed read.
     #[must_use]
     pub fn has_room(&self, owed_bytes: u64) -> bool {
-        let needed = self.reserve_extents() * self.0.options.extent_bytes + self.0.options.extent_bytes;
+        // What is to be written is cut into whole extents by each group that has some of it.
+        let needed = (self.reserve_extents() + 1 + UpdateGroup::FLUSHED) * self.0.options.extent_bytes;
         self.0.left.load(Ordering::Relaxed) >= needed.saturating_add(owed_bytes)
     }
 
@@ -124,30 +123,32 @@ impl Space {
         if scope.may_use_reserve || !self.0.growth.lock().tight { 0 } else { self.reserve_extents() }
     }
 
-    fn reserve_extents(&self) -> u64 {
+    pub(super) fn reserve_extents(&self) -> u64 {
         self.0.options.reserve_bytes.div_ceil(self.0.options.extent_bytes)
     }
 
     fn left(&self) -> Result<Left> {
         let extent_bytes = self.0.options.extent_bytes;
-        let (usable, backed) = {
+        let (usable, returning, backed) = {
             let allocator = self.0.allocator.lock();
-            (allocator.usable_count() * extent_bytes, allocator.backed_count() * extent_bytes)
+            (allocator.usable_count(), allocator.returning_count(), allocator.backed_count())
         };
         let on_disk = self
             .0
             .vfs
             .free_bytes(&self.0.dir)
             .map_err(|e| Fault::io("read free space of", self.0.dir.display(), &e))?;
-        let allowed = self.0.options.max_bytes.map_or(u64::MAX, |max| max.saturating_sub(backed + extent_bytes));
-        Ok(Left { usable, growable: on_disk.min(allowed) / extent_bytes * extent_bytes })
+        let allowed = self.0.options.max_bytes.map_or(u64::MAX, |max| max.saturating_sub((backed + 1) * extent_bytes));
+        let growable = on_disk.min(allowed) / extent_bytes * extent_bytes;
+        Ok(Left { usable: usable * extent_bytes, returning: returning * extent_bytes, growable })
     }
 
     /// Looks at what is left; sets `left` and `tight`.
     fn examine(&self, growth: &mut Growth) -> Result<Left> {
         let left = self.left()?;
         let reserve = self.reserve_extents() * self.0.options.extent_bytes;
-        self.0.left.store(left.usable.saturating_add(left.growable), Ordering::Relaxed);
+        let all = left.usable + left.returning;
+        self.0.left.store(all.saturating_add(left.growable), Ordering::Relaxed);
         growth.tight = left.growable < reserve.saturating_mul(TIGHT_FACTOR);
         growth.examined = Some(Instant::now());
         Ok(left)
@@ -158,7 +159,14 @@ impl Space {
     pub(super) fn grow(&self, count: u64) -> Result<()> {
         let mut growth = self.0.growth.lock();
         let extent_bytes = self.0.options.extent_bytes;
-        let left = self.examine(&mut growth)?;
+        let mut left = self.examine(&mut growth)?;
+        while left.growable / extent_bytes < count && left.returning > 0 {
+            // What is on its way to the file system can be had of it in a moment.
+            drop(growth);
+            drop(self.0.under_way.lock());
+            growth = self.0.growth.lock();
+            left = self.examine(&mut growth)?;
+        }
         let growable = left.growable / extent_bytes;
         if growable < count {
             return Err(self.no_space());
@@ -232,55 +240,9 @@ impl Space {
         // If the file system does not answer now, the next `check_room` asks again.
         let _ = self.examine(&mut growth);
     }
-
-    /// Gives free extents beyond a small spare back to the file system: those at the end by cutting the file,
-    /// others by punching holes. Returns the bytes given back.
-    ///
-    /// # Errors
-    /// The fault of the file system, which poisons.
-    pub fn give_back(&self) -> Result<u64> {
-        self.0.poison.check()?;
-        let growth = self.0.growth.lock();
-        let (ids, used) = {
-            let mut allocator = self.0.allocator.lock();
-            let steady = allocator.opened_count().min(allocator.backed_count() / SPARE_SHARE);
-            let spare = steady.max(SPARE_EXTENTS) + if growth.tight { self.reserve_extents() } else { 0 };
-            let ids = allocator.start_give_back(spare);
-            (ids, allocator.used_extents())
-        };
-        let extent_bytes = self.0.options.extent_bytes;
-        let result = self.cut_and_punch(&ids, used);
-        let mut allocator = self.0.allocator.lock();
-        for &id in &ids {
-            // After a failure too: an extent that may have been punched is allocated again before use.
-            allocator.finish_give_back(id);
-        }
-        if result.is_ok() {
-            allocator.truncate(used);
-        }
-        drop(allocator);
-        drop(growth);
-        match result {
-            Ok(()) => Ok(ids.len() as u64 * extent_bytes),
-            Err(e) => Err(self.0.poison.set(Fault::io("give back space of", &self.0.data.name, &e))),
-        }
-    }
-
-    fn cut_and_punch(&self, ids: &[ExtentId], used: u32) -> io::Result<()> {
-        let extent_bytes = self.0.options.extent_bytes;
-        let file = self.0.data.file();
-        for id in ids.iter().filter(|id| **id < used) {
-            file.punch(u64::from(*id) * extent_bytes, extent_bytes)?;
-        }
-        let len = u64::from(used) * extent_bytes;
-        if file.len()? > len.max(base::limits::SECTOR_BYTES as u64) {
-            file.set_len(if used <= 1 { base::limits::SECTOR_BYTES as u64 } else { len })?;
-        }
-        Ok(())
-    }
 }
 
 /// Splits ascending ids into runs of neighbours.
-fn contiguous(ids: &[ExtentId]) -> impl Iterator<Item = &[ExtentId]> {
+pub(super) fn contiguous(ids: &[ExtentId]) -> impl Iterator<Item = &[ExtentId]> {
     ids.chunk_by(|a, b| *a + 1 == *b)
 }

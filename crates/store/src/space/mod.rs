@@ -7,14 +7,15 @@
 //! | `open.rs` | creating the file, finding it again |
 //! | `write.rs` | packed writes |
 //! | `allocator.rs` | which bytes hold what, as pure state; rules A19, A20, P9 |
-//! | `growth.rs` | extents from and to the file system; the reserve (P4), a full disk (B7) |
+//! | `growth.rs` | extents from the file system; the reserve (P4), a full disk (B7) |
+//! | `give_back.rs` | extents back to the file system |
 //! | `census.rs` | what all indexes name, against the allocator's accounts |
 //! | `copy.rs` | a copy of the file as one manifest has it, whole or what an earlier one lacks; the file made of copies |
 //! | `pin.rs` | what a copy holds back from reuse |
 //! | `saved.rs` | the allocator's state in the manifest |
 //! | `datafile.rs` | the file's header, aligned reads and writes |
 //!
-//! Latches, outermost first: `growth` (one thread changes the file's size, with I/O) → `allocator` (short, never
+//! Latches, outermost first: `giving_back` (never waited for) → `under_way` (some holes are being punched) → `growth` (one thread changes the file's size, with I/O) → `allocator` (short, never
 //! with I/O; nothing that may drop a [`Block`] happens under it).
 //!
 //! Publish order of a checkpoint: [`Space::checkpoint_begin`] → blocks written, parents composed (publish,
@@ -27,6 +28,7 @@ mod allocator_model;
 mod census;
 mod copy;
 mod datafile;
+mod give_back;
 mod growth;
 mod open;
 mod pin;
@@ -65,7 +67,7 @@ const EXTENT_BYTES_MAX: u64 = 4 << 20;
 
 const _: () = assert!(PAYLOAD_BYTES_MAX + HEADER_BYTES == EXTENT_BYTES_MAX as usize);
 
-/// Blocks that are rewritten about equally often share extents.
+/// Blocks that are rewritten, or given up, at about the same time share extents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum UpdateGroup {
     /// Inner nodes and leaves rewritten at every checkpoint.
@@ -74,11 +76,57 @@ pub enum UpdateGroup {
     Warm,
     /// Leaves filled once (append), overflow values, blocks moved by cleaning.
     Cold,
+    /// Runs of some indexes, as [`UpdateGroup::of_runs`] says.
+    Runs(RunGroup),
 }
 
+/// Which indexes' runs, and how deep they lie.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct RunGroup(u8);
+
+/// How long a run lives, about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum RunDepth {
+    /// As it was flushed.
+    Top,
+    /// Merged, and to be merged again soon.
+    Middle,
+    /// Of the deepest level.
+    Bottom,
+}
+
+/// Indexes with the same number modulo this share extents for their runs: not those of a table with up to three secondary indexes, if they were made together.
+/// Each group has an extent that is being filled, so there are not many.
+const RUN_INDEXES: u32 = 4;
+const RUN_DEPTHS: u8 = 3;
+
 impl UpdateGroup {
-    const ALL: [UpdateGroup; 3] = [Self::Hot, Self::Warm, Self::Cold];
-    const COUNT: usize = Self::ALL.len();
+    const COUNT: usize = 3 + RUN_INDEXES as usize * RUN_DEPTHS as usize;
+    /// Groups of what memtables become.
+    const FLUSHED: u64 = RUN_INDEXES as u64;
+
+    /// Runs of one index at about one depth are given up at about one time, those of another index at another: an index that is written in key order keeps
+    /// its own, and beside the others' would hold their extents for good.
+    #[must_use]
+    pub fn of_runs(index: IndexId, depth: RunDepth) -> Self {
+        Self::Runs(RunGroup((index.0 % RUN_INDEXES) as u8 * RUN_DEPTHS + depth as u8))
+    }
+
+    #[cfg(test)]
+    fn all() -> impl Iterator<Item = Self> {
+        let runs = (0..(Self::COUNT - 3) as u8).map(|n| Self::Runs(RunGroup(n)));
+        [Self::Hot, Self::Warm, Self::Cold].into_iter().chain(runs)
+    }
+
+    /// Its place among all.
+    fn place(self) -> usize {
+        match self {
+            Self::Hot => 0,
+            Self::Warm => 1,
+            Self::Cold => 2,
+            Self::Runs(RunGroup(n)) => 3 + usize::from(n),
+        }
+    }
 }
 
 /// A block to write.
@@ -194,6 +242,10 @@ struct Inner {
     database_id: u64,
     allocator: Mutex<Allocator>,
     growth: Mutex<growth::Growth>,
+    /// Whoever gives space back, until he has.
+    giving_back: Mutex<()>,
+    /// The extents of it that the file system is just taking.
+    under_way: Mutex<()>,
     /// Bytes that may still be taken, the reserve included; a hint (relaxed: a moment late is no harm).
     left: AtomicU64,
     /// What was admitted and is not written ([`Space::note_owed`]).
@@ -253,6 +305,8 @@ impl Space {
             database_id,
             allocator: Mutex::new(allocator),
             growth: Mutex::new(growth::Growth::default()),
+            giving_back: Mutex::new(()),
+            under_way: Mutex::new(()),
             // Not examined yet: the first growth does.
             left: AtomicU64::new(u64::MAX),
             owed: AtomicU64::new(0),
@@ -367,6 +421,12 @@ impl Space {
     #[must_use]
     pub fn releasable_bytes(&self) -> u64 {
         self.0.allocator.lock().releasable_count() * self.0.options.extent_bytes
+    }
+
+    /// What [`Space::take_refused`] would say, and goes on to.
+    #[must_use]
+    pub fn is_refused(&self) -> bool {
+        self.0.refused.load(Ordering::Relaxed)
     }
 
     /// True if somebody was refused space since the last call.

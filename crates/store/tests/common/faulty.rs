@@ -25,6 +25,10 @@ pub struct Faults {
     pub allocations_break: AtomicBool,
     /// Bytes punched or cut.
     pub punched_bytes: AtomicU64,
+    /// The next of them waits, for at most ten seconds, until a write comes.
+    pub punch_awaits_write: AtomicBool,
+    /// A hole takes so long, in milliseconds.
+    pub punch_takes: AtomicU64,
     /// Writes begun.
     pub writes: AtomicU64,
     /// Each write waits, for at most ten seconds, until this many are under way at once.
@@ -41,6 +45,14 @@ impl Faults {
         self.met.notify_all();
         while *under_way < wanted {
             assert!(!self.met.wait_for(&mut under_way, Duration::from_secs(10)), "writes never were under way at once");
+        }
+    }
+
+    fn await_write(&self) {
+        let mut under_way = self.under_way.lock();
+        let before = *under_way;
+        while *under_way == before {
+            assert!(!self.met.wait_for(&mut under_way, Duration::from_secs(10)), "no write came");
         }
     }
 }
@@ -127,6 +139,10 @@ impl File for FaultyFile {
     }
     fn punch(&self, offset: u64, len: u64) -> io::Result<()> {
         self.faults.punched_bytes.fetch_add(len, Ordering::SeqCst);
+        if self.faults.punch_awaits_write.swap(false, Ordering::SeqCst) {
+            self.faults.await_write();
+        }
+        vfs::thread::sleep(Duration::from_millis(self.faults.punch_takes.load(Ordering::SeqCst)));
         self.faults.free_bytes.fetch_add(len, Ordering::SeqCst);
         self.inner.punch(offset, len)
     }
