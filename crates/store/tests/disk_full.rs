@@ -13,6 +13,7 @@ use base::{Fault, Poison};
 use common::{EXTENT, INDEX, Scratch, noise, options};
 use faulty::FaultyVfs;
 use trefoil_store::{AllocScope, Block, BlockKind, Compression, NewBlock, RunWriter, Space, SpaceOptions};
+use vfs::thread::JoinHandle;
 
 fn space(dir: &Scratch, vfs: &FaultyVfs, reserve_extents: u64) -> (Space, Poison) {
     let poison = Poison::new();
@@ -316,17 +317,22 @@ fn nobody_misses_what_is_being_given_back() {
     let (space, _) = space(&dir, &faulty, 0);
     let _kept = emptied(&faulty, &space);
     faulty.0.punch_awaits_write.store(true, Ordering::SeqCst);
-    std::thread::scope(|scope| {
-        let giver = scope.spawn(|| space.give_back(true, |_| true).unwrap());
-        while faulty.0.punched_bytes.load(Ordering::SeqCst) == 0 {
-            std::thread::yield_now();
-        }
-        vfs::thread::sleep(std::time::Duration::from_millis(60));
-        assert!(is_full(space.check_room(1000 * EXTENT)), "looks at the disk again");
-        space.check_room(30 * EXTENT).unwrap();
-        space.write_in(AllocScope::ORDINARY, large(&space, 7)).unwrap();
-        giver.join().unwrap();
-    });
+    let giver = giver(&faulty, &space);
+    vfs::thread::sleep(std::time::Duration::from_millis(60));
+    assert!(is_full(space.check_room(1000 * EXTENT)), "looks at the disk again");
+    space.check_room(30 * EXTENT).unwrap();
+    space.write_in(AllocScope::ORDINARY, large(&space, 7)).unwrap();
+    giver.join().unwrap();
+}
+
+/// Whoever gives back, and is in the middle of the first hole.
+fn giver(vfs: &FaultyVfs, space: &Space) -> JoinHandle<u64> {
+    let space = space.clone();
+    let giver = vfs::thread::spawn("gives back", move || space.give_back(true, |_| true).unwrap()).unwrap();
+    while vfs.0.punched_bytes.load(Ordering::SeqCst) == 0 {
+        vfs::thread::spin();
+    }
+    giver
 }
 
 /// Guard: who finds no space waits for what is on its way to the file system. The reserve is there for who may use it, all the while.
@@ -338,16 +344,11 @@ fn p4_what_is_being_given_back_is_waited_for() {
         let (space, _) = space(&dir, &vfs, reserve);
         let _kept = emptied(&vfs, &space);
         vfs.0.punch_takes.store(200, Ordering::SeqCst);
-        std::thread::scope(|scope_of_threads| {
-            let giver = scope_of_threads.spawn(|| space.give_back(true, |_| true).unwrap());
-            while vfs.0.punched_bytes.load(Ordering::SeqCst) == 0 {
-                std::thread::yield_now();
-            }
-            // Two are kept; more than those and the reserve has to come back from the file system.
-            let written: Vec<_> = (0..12).map(|seed| space.write_in(scope, large(&space, seed)).unwrap()).collect();
-            giver.join().unwrap();
-            drop(written);
-        });
+        let giver = giver(&vfs, &space);
+        // Two are kept; more than those and the reserve has to come back from the file system.
+        let written: Vec<_> = (0..12).map(|seed| space.write_in(scope, large(&space, seed)).unwrap()).collect();
+        giver.join().unwrap();
+        drop(written);
     }
 }
 

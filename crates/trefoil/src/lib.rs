@@ -26,6 +26,7 @@ mod cursor;
 mod database;
 mod ddl;
 mod distinct;
+mod due;
 mod engine;
 mod entry;
 mod error;

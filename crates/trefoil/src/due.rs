@@ -1,0 +1,82 @@
+//! When a checkpoint is due: the log behind the last one, what was written since, and space that only another one sets free.
+
+use std::sync::atomic::Ordering;
+
+use crate::engine::Engine;
+
+/// Bytes written to the data file that are never worth a checkpoint. Of a small database they are what its file grows by:
+/// 256 MiB were ten times the data of one of 44 MiB; 32 MiB cost no throughput that could be measured.
+const REPLACED_BYTES_MIN: u64 = 32 << 20;
+
+/// Bytes that are only kept for the last manifest are worth a checkpoint from one in so many of what it names on, and from so many on.
+/// A merge of the bottom makes all of it superfluous, and writes nothing of note if it is there to drop what was deleted.
+const SUPERSEDED_SHARE: u64 = 4;
+const SUPERSEDED_BYTES_MIN: u64 = 8 << 20;
+
+/// Log replayed in a second on one core of a small machine: measured 40–80 MB/s, see docs/PERFORMANCE.md.
+const REPLAY_BYTES_PER_SECOND: f64 = 40e6;
+
+impl Engine {
+    /// Bytes of log behind the last checkpoint.
+    pub fn log_behind(&self) -> u64 {
+        self.wal.end().0.saturating_sub(self.log_at_checkpoint.load(Ordering::Relaxed))
+    }
+
+    /// True if replaying the log behind the last checkpoint would take longer than allowed, the log is half full, or so
+    /// much was written that what it replaced, which only a checkpoint sets free, may be half as much as there is. What
+    /// the checkpoint itself wrote does not count: one that rewrites everything would call for the next one.
+    pub fn checkpoint_due(&self) -> bool {
+        let (written, live) = self.space.written_and_live();
+        let replaced = written.saturating_sub(self.written_at_checkpoint.load(Ordering::Relaxed));
+        if replaced >= (live / 2).max(REPLACED_BYTES_MIN) {
+            return true;
+        }
+        let replay = self.options.checkpoint_replay.as_secs_f64() * REPLAY_BYTES_PER_SECOND;
+        self.log_behind() >= (self.options.log_capacity_bytes / 2).min(replay as u64)
+    }
+
+    /// True if a checkpoint gives back a segment of the log at least, and spares the next opening its replay.
+    pub fn log_is_worth_trimming(&self) -> bool {
+        self.log_behind() >= self.segment_bytes()
+    }
+
+    /// Bytes of a segment of the log, about.
+    pub fn segment_bytes(&self) -> u64 {
+        self.options.log_segment_bytes.min(self.options.log_capacity_bytes / 4)
+    }
+
+    /// As much of the log may lie behind a checkpoint before commits are limited: one is due at the half, and takes its time.
+    pub fn log_free_bytes(&self) -> u64 {
+        (self.options.log_capacity_bytes / 4 * 3).min(self.log_full_bytes())
+    }
+
+    fn log_full_bytes(&self) -> u64 {
+        let capacity = self.options.log_capacity_bytes;
+        capacity - (capacity / 32).max(2 * self.options.log_segment_bytes.min(capacity / 4))
+    }
+
+    /// True if commits will wait for room in the log before long.
+    pub fn log_is_nearly_full(&self) -> bool {
+        self.log_behind() >= self.log_full_bytes()
+    }
+
+    /// True if half of what the log may keep lies behind the last checkpoint.
+    pub fn log_is_half_full(&self) -> bool {
+        self.log_behind() >= self.options.log_capacity_bytes / 2
+    }
+
+    /// True if a checkpoint brings back space that is worth one: much of what lives is only kept for the last manifest, or
+    /// somebody is refused space and any would come back. What it brings back does not wait for another one, so none calls for the next.
+    pub fn space_is_due(&self) -> bool {
+        let superseded: u64 = self.upkept_indexes().iter().map(|entry| entry.index.superseded_bytes()).sum();
+        let live = self.space.written_and_live().1;
+        if superseded >= (live / SUPERSEDED_SHARE).max(SUPERSEDED_BYTES_MIN) {
+            return true;
+        }
+        let is_full = self.is_full();
+        if self.space.take_refused() || is_full {
+            return superseded + self.space.releasable_bytes() > 0 || (is_full && self.cache.stats().dirty_bytes > 0);
+        }
+        false
+    }
+}
