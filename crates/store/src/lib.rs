@@ -53,6 +53,6 @@ pub use lot::{Lot, LotBytes};
 pub use parts::Parts;
 pub use run::{Run, RunCursor, RunEstimate, RunMeta, RunWriter};
 pub use space::{
-    AllocScope, Census, CheckpointMark, CleaningDebt, CopiedExtent, CopyProgress, Earlier, ExtentId, NewBlock,
-    RunDepth, Space, SpaceOptions, SpacePin, SpaceStats, Tally, UpdateGroup,
+    AllocScope, Census, CheckpointMark, CleaningDebt, CopiedExtent, CopyProgress, Earlier, ExtentId, GivenBack,
+    NewBlock, RunDepth, Space, SpaceOptions, SpacePin, SpaceStats, Tally, UpdateGroup,
 };

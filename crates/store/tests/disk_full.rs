@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering;
 use base::{Fault, Poison};
 use common::{EXTENT, INDEX, Scratch, noise, options};
 use faulty::FaultyVfs;
-use trefoil_store::{AllocScope, Block, BlockKind, Compression, NewBlock, RunWriter, Space, SpaceOptions};
+use trefoil_store::{AllocScope, Block, BlockKind, Compression, GivenBack, NewBlock, RunWriter, Space, SpaceOptions};
 use vfs::thread::JoinHandle;
 
 fn space(dir: &Scratch, vfs: &FaultyVfs, reserve_extents: u64) -> (Space, Poison) {
@@ -259,7 +259,7 @@ fn space_is_given_back() {
     assert_eq!(before.pending_bytes, 19 * EXTENT, "the last extent is still open");
     two_checkpoints(&space);
     assert_eq!(space.stats().pending_bytes, 0);
-    let given = space.give_back(true, |_| true).unwrap();
+    let given = space.give_back(true, |_| true).unwrap().bytes;
     assert!(given >= 17 * EXTENT, "{given}");
     assert!(vfs.0.punched_bytes.load(Ordering::SeqCst) >= given);
     let after = space.stats();
@@ -291,7 +291,7 @@ fn space_is_given_back_a_little_at_a_time() {
     let (space, _) = space(&dir, &vfs, 0);
     let kept = emptied(&vfs, &space);
     let given = |vfs: &FaultyVfs| vfs.0.punched_bytes.load(Ordering::SeqCst) / EXTENT;
-    space.give_back(true, |_| false).unwrap();
+    assert!(space.give_back(true, |_| false).unwrap().is_more);
     assert_eq!(given(&vfs), 16);
     let mut before = given(&vfs);
     let mut rests = 0;
@@ -326,7 +326,7 @@ fn nobody_misses_what_is_being_given_back() {
 }
 
 /// Whoever gives back, and is in the middle of the first hole.
-fn giver(vfs: &FaultyVfs, space: &Space) -> JoinHandle<u64> {
+fn giver(vfs: &FaultyVfs, space: &Space) -> JoinHandle<GivenBack> {
     let space = space.clone();
     let giver = vfs::thread::spawn("gives back", move || space.give_back(true, |_| true).unwrap()).unwrap();
     while vfs.0.punched_bytes.load(Ordering::SeqCst) == 0 {
@@ -375,7 +375,7 @@ fn what_was_not_given_back_before_a_crash_is_given_back_after_it() {
     space.give_back(true, |_| true).unwrap();
     assert_eq!(vfs.0.punched_bytes.load(Ordering::SeqCst), 38 * EXTENT);
     space.write(large(&space, 1)).unwrap();
-    assert_eq!(space.give_back(true, |_| true).unwrap(), 0, "once");
+    assert_eq!(space.give_back(true, |_| true).unwrap(), GivenBack { bytes: 0, is_more: false }, "once");
 }
 
 #[test]

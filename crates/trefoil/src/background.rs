@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | `trefoil-writeback`, several | frames ready before anyone needs one, dirty pages to disk | urgent |
 //! | `trefoil-upkeep`, several | draining, purging, merging, cleaning in bounded steps; frees dropped indexes | merge |
-//! | `trefoil-checkpoint` | a checkpoint when the log behind the last one nears its bound | merge |
+//! | `trefoil-checkpoint` | a checkpoint when the log behind the last one nears its bound; free space back to the file system | merge |
 //! | `trefoil-evict` | alone in a database that is only read: frames ready, nothing to disk | urgent |
 //! | `trefoil-log` | syncs what `Buffered` commits left, within a second; makes log segments ahead of their use | urgent |
 //!
@@ -19,7 +19,7 @@
 //!
 //! A fault in one of them poisons the database, except a full disk or full memory, which are tried again, and damage that is
 //! read in an index, which concerns that index alone ([`crate::quarantine`]). None of them holds a
-//! latch while it waits, and each looks at `Signal` between bounded steps, so that `close` is prompt.
+//! latch that another waits for while it waits, and each looks at `Signal` between bounded steps, so that `close` is prompt.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -297,10 +297,11 @@ pub fn checkpoint(engine: &Engine) {
             // Whether it came to an end or not: on a full disk the next one is as far off.
             (rest, last) = (LogRest::new(engine), Instant::now());
             given = Instant::now();
-        } else if engine.space_waits.load(Ordering::Relaxed) {
+        } else if engine.space_waits.load(Ordering::Relaxed) && given.elapsed() >= GIVE_BACK_REST {
             tolerate(engine, engine.give_space_back(true));
+            given = Instant::now();
         } else if rests && given.elapsed() >= LOG_REST {
-            // What is kept for steady work is not wanted while there is none.
+            // What is kept for steady work is not wanted while there is next to none.
             tolerate(engine, engine.give_space_back(false));
             given = Instant::now();
         }
@@ -526,6 +527,9 @@ const HELD_UP: Duration = Duration::from_millis(5);
 
 /// While no commits come for so long, or few, a checkpoint trims the log, which gives back the segments that it keeps to use again.
 const LOG_REST: Duration = Duration::from_secs(10);
+
+/// The file is held up for a tenth of the time in which much space goes back to the file system.
+const GIVE_BACK_REST: Duration = Duration::from_millis(2250);
 
 /// Few are those that make the log longer by at most one in so many bytes of what came in the same time since the last checkpoint: a log that
 /// grows steadily is left to the checkpoints that are due.

@@ -28,8 +28,9 @@ use crate::engine::{Engine, Published};
 use crate::manifest::{IndexEntry as SavedIndex, Manifest};
 use crate::pace::Paced;
 
-/// Who asks for a checkpoint waits so long for what it gives back.
-const GIVE_BACK_AWAITED: Duration = Duration::from_millis(500);
+/// Space is given back for so long at once. Not a little all the time: what a journal of the file system commits while holes are punched the device may have
+/// to discard at that moment, for which reads wait, 50 to 500 ms whether it is little or much (docs/PERFORMANCE.md).
+const GIVE_BACK_TURN: Duration = Duration::from_millis(250);
 
 impl Engine {
     /// Runs a checkpoint now.
@@ -37,10 +38,10 @@ impl Engine {
         self.checkpoint_now().map(drop)
     }
 
-    /// Runs one as the background does: within the budget of its writing, unless somebody waits for it.
+    /// Runs one as the background does: within the budget of its writing, unless somebody waits for it. Free space is left for later.
     pub fn checkpoint_at_leisure(&self) -> Result<()> {
-        self.make_checkpoint()?;
-        self.give_space_back(true)
+        self.space_waits.store(true, Ordering::Relaxed);
+        self.make_checkpoint().map(drop)
     }
 
     /// Runs one, and tells what it published.
@@ -48,7 +49,7 @@ impl Engine {
         let awaited = self.await_checkpoint();
         let done = self.make_checkpoint()?;
         drop(awaited);
-        self.give_some_space_back()?;
+        self.give_back(true)?;
         Ok(done)
     }
 
@@ -115,21 +116,20 @@ impl Engine {
         Ok(())
     }
 
-    /// Free space to the file system, a little at a time.
+    /// Free space to the file system, for a moment; the rest is left for later.
     pub fn give_space_back(&self, is_busy: bool) -> Result<()> {
+        // Before it begins: others leave more meanwhile.
         self.space_waits.store(false, Ordering::Relaxed);
-        self.space.give_back(is_busy, |took| self.rest_from_giving_back(took)).map(drop)
+        self.give_back(is_busy)
     }
 
-    /// Of free space what the file system takes at once; the rest is left to the background.
-    fn give_some_space_back(&self) -> Result<()> {
+    fn give_back(&self, is_busy: bool) -> Result<()> {
         let began = Instant::now();
-        let goes_on = |_| {
-            let goes_on = !self.options.background || began.elapsed() < GIVE_BACK_AWAITED;
-            self.space_waits.store(!goes_on, Ordering::Relaxed);
-            goes_on
-        };
-        self.space.give_back(true, goes_on).map(drop)
+        let goes_on = |_| !self.options.background || began.elapsed() < GIVE_BACK_TURN;
+        if self.space.give_back(is_busy, goes_on)?.is_more {
+            self.space_waits.store(true, Ordering::Relaxed);
+        }
+        Ok(())
     }
 
     fn index_states(&self) -> Result<(Vec<SavedIndex>, Lsn)> {

@@ -18,8 +18,6 @@ use crate::engine::Engine;
 
 /// What a bucket holds that nobody empties: bytes of so much time.
 const CREDIT: Duration = Duration::from_millis(100);
-/// Of the time in which space goes back to the file system, the file is held up for one part in so many.
-const GIVE_BACK_SHARE: u32 = 10;
 /// What is urgent is seen after so long.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
@@ -103,22 +101,6 @@ impl Engine {
 
     fn must_end(&self) -> bool {
         self.signal.stopping() || self.poison.cause().is_some()
-    }
-
-    /// Rests after the file system has taken some space back, for which it `took` so long. False if the rest of it has to wait for
-    /// another time: who gives it back is wanted elsewhere.
-    pub fn rest_from_giving_back(&self, took: Duration) -> bool {
-        let began = Instant::now();
-        loop {
-            if self.must_end() || self.checkpoint_due() || self.is_full() || self.space.is_refused() {
-                return false;
-            }
-            let left = (took * (GIVE_BACK_SHARE - 1)).saturating_sub(began.elapsed());
-            if left.is_zero() {
-                return true;
-            }
-            vfs::thread::sleep(left.min(LOOK_EVERY));
-        }
     }
 
     /// Waits until the background may write, or has to. With no latch held that a reader or writer may want.

@@ -206,8 +206,7 @@ fn spare_space_goes_back_when_nothing_is_written() {
     });
 }
 
-/// Guards: who asks for a checkpoint does not wait for all that it gives back; the background gives back the rest, and rests meanwhile; it stops where
-/// a checkpoint is due.
+/// Guards: who asks for a checkpoint does not wait for all that it gives back; the background gives back the rest, and rests meanwhile; checkpoints go on.
 #[test]
 fn much_space_goes_back_in_the_background() {
     simulate(|_| {
@@ -231,11 +230,11 @@ fn much_space_goes_back_in_the_background() {
             waited = waited.max(began.elapsed());
         }
         let free = || db.stats().space.free_bytes / options.extent_bytes;
-        assert!(waited >= Duration::from_millis(500) && waited < Duration::from_millis(1000), "{waited:?}");
+        assert!(waited >= Duration::from_millis(200) && waited < Duration::from_millis(500), "{waited:?}");
         let left = free();
         assert!(left > 100, "{left} extents are left to the background");
         sleep(2_000);
-        assert!(left - free() <= 3 * 16, "{left}, then {}: it rests", free());
+        assert!(left - free() <= 4 * 16, "{left}, then {}: it rests", free());
         // A checkpoint in between; it is not held up by what goes on.
         let (began, before) = (Instant::now(), db.stats().checkpoints);
         let mut n = 0;

@@ -12,7 +12,7 @@
 //!    reaches (P9); an extent that is not in the saved list is free at open.
 //! 3. `fill` (the next byte to write) only grows within one life, each reservation starts at a multiple of the
 //!    sector, and no two reservations share a byte (A19).
-//! 4. pending → free only when nothing in the extent was ever published, so that no manifest can name it: what
+//! 4. pending → free, and open → free of one that is empty again, only when nothing in the extent was ever published, so that no manifest can name it: what
 //!    write-back wrote and wrote again between two checkpoints; or when `freed_at < horizon`, where `horizon` = min(newest durable checkpoint, oldest pin)
 //!    (A20). `freed_at` = number of checkpoints begun when the extent's last block was freed, so `freed_at < n`
 //!    says that checkpoint n *started* after the free.
@@ -77,6 +77,11 @@ impl Extent {
         passes: 0,
         generation: 0,
     };
+
+    /// True if something was put into it, and was freed before checkpoint `n` began; nothing is in it since.
+    fn was_emptied_before(&self, n: u64) -> bool {
+        self.held == 0 && self.fill > 0 && self.freed_at < n
+    }
 }
 
 /// A contiguous reservation: blocks `first..first + count` of one group, packed from `offset`.
@@ -127,8 +132,9 @@ pub(super) struct Allocator {
     backed: u64,
     /// Of these, on their way back to the file system.
     returning: u64,
-    /// Extents opened since space was last given back: what steady work takes.
+    /// Extents opened since the newest durable checkpoint, and between that and the one before.
     opened: u64,
+    steady: u64,
 }
 
 impl Allocator {
@@ -153,6 +159,7 @@ impl Allocator {
             backed: live.len() as u64,
             returning: 0,
             opened: 0,
+            steady: 0,
         };
         this.extents[0].state = State::Sealed;
         for &(id, bytes) in live {
@@ -298,16 +305,6 @@ impl Allocator {
 
     pub(super) fn begin_checkpoint(&mut self) -> u64 {
         self.begun += 1;
-        // An extent that is being filled is not given up when all in it is: what comes next might be put behind it.
-        for open in 0..self.open.len() {
-            let is_empty = |id: &mut ExtentId| {
-                let extent = &self.extents[*id as usize];
-                extent.held == 0 && extent.fill > 0
-            };
-            if let Some(id) = self.open[open].take_if(is_empty) {
-                self.seal(id);
-            }
-        }
         self.begun
     }
 
@@ -316,6 +313,7 @@ impl Allocator {
         debug_assert!(n <= self.begun, "a checkpoint is durable after it began");
         self.durable = self.durable.max(n);
         self.durable_saves = self.saves;
+        self.steady = std::mem::take(&mut self.opened);
         self.release()
     }
 
@@ -366,13 +364,22 @@ impl Allocator {
             }
             !reusable
         });
+        // What is being filled, too, if nothing is in it any more: the next block might come long after.
+        for open in &mut self.open {
+            if let Some(id) = open.take_if(|id| extents[*id as usize].was_emptied_before(horizon)) {
+                extents[id as usize] = Extent { backed: true, ..Extent::BARE };
+                self.usable.insert(id);
+            }
+        }
         self.usable.len() - before
     }
 
-    /// Pending extents that are free once a checkpoint that begins now is durable: no pin holds them.
+    /// Extents that are free once a checkpoint that begins now is durable: no pin holds them.
     pub(super) fn releasable_count(&self) -> u64 {
         let oldest_pin = self.pins.keys().next().copied().unwrap_or(u64::MAX);
-        self.pending.iter().filter(|id| self.extents[**id as usize].freed_at < oldest_pin).count() as u64
+        let pending = self.pending.iter().filter(|id| self.extents[**id as usize].freed_at < oldest_pin);
+        let open = self.open.iter().flatten().filter(|id| self.extents[**id as usize].was_emptied_before(oldest_pin));
+        (pending.count() + open.count()) as u64
     }
 
     /// Picks `count` extents to be allocated in the file: holes first, then the end.
@@ -397,6 +404,10 @@ impl Allocator {
         self.extents[id as usize] = Extent { backed, ..Extent::BARE };
         self.backed += u64::from(backed);
         if backed { &mut self.usable } else { &mut self.bare }.insert(id);
+        if !backed {
+            // Some of it may have been.
+            self.doubtful.insert(id);
+        }
     }
 
     /// Takes free extents beyond `spare` out of use, the last ones of the file first, and then such as may have to be given back since the file was
@@ -442,9 +453,9 @@ impl Allocator {
         self.extents.len() as u32
     }
 
-    /// Extents opened since this was last asked.
-    pub(super) fn take_opened(&mut self) -> u64 {
-        std::mem::take(&mut self.opened)
+    /// Extents opened between the two newest checkpoints: what steady work takes.
+    pub(super) fn steady_count(&self) -> u64 {
+        self.steady
     }
 
     pub(super) fn usable_count(&self) -> u64 {

@@ -1,8 +1,8 @@
 //! Extents back to the file system: those at the end of the file by cutting it, others by punching holes.
 //!
 //! A large table that was dropped frees more than the file system takes in a moment: 0.4 ms a hole on ext4, and all reads and writes of the file wait
-//! meanwhile. So extents go a few at a time, and the caller rests in between. No latch is held while holes are punched but that of the few that are
-//! under way, which is waited for by who finds no space without them ([`Space::grow`]).
+//! meanwhile. So extents go a few at a time, and between them the caller is asked whether to go on. No latch is held while holes are punched but that of
+//! the few that are under way, which is waited for by who finds no space without them ([`Space::grow`]).
 //!
 //! What is free when the file is opened may be a hole or not: nobody wrote down what had been given back when the process ended. It is punched, too.
 //!
@@ -27,30 +27,41 @@ const SPARE_SHARE: u64 = 8;
 /// As many go between two rests.
 const LOT: usize = 16;
 
+/// What came of giving back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GivenBack {
+    /// Bytes of extents; those count, too, that may have been holes since the file was opened.
+    pub bytes: u64,
+    /// There is more: the caller did not go on, or somebody else is at it.
+    pub is_more: bool,
+}
+
 impl Space {
-    /// Gives free extents back to the file system but a small spare: with `is_busy` also what was opened since this was last asked, as far as it is a
-    /// small part of the file. After every few `goes_on` is told how long they took: it rests, and says whether to go on. Nothing if somebody else is
-    /// giving back. Returns the bytes given back.
+    /// Gives free extents back to the file system but a small spare: with `is_busy` also what was opened between the two newest checkpoints, as far as it
+    /// is a small part of the file. After every few `goes_on` is told how long they took, and says whether to go on. Nothing if somebody else
+    /// is giving back.
     ///
     /// # Errors
     /// The fault of the file system, which poisons.
-    pub fn give_back(&self, is_busy: bool, mut goes_on: impl FnMut(Duration) -> bool) -> Result<u64> {
-        let Some(_alone) = self.0.giving_back.try_lock() else { return Ok(0) };
-        let steady = {
-            let mut allocator = self.0.allocator.lock();
-            let opened = allocator.take_opened();
-            if is_busy { opened.min(allocator.backed_count() / SPARE_SHARE) } else { 0 }
-        };
-        let mut given = 0;
+    pub fn give_back(&self, is_busy: bool, mut goes_on: impl FnMut(Duration) -> bool) -> Result<GivenBack> {
+        let mut given = GivenBack { bytes: 0, is_more: true };
+        let Some(_alone) = self.0.giving_back.try_lock() else { return Ok(given) };
+        let steady = if is_busy { self.steady_extents() } else { 0 };
         loop {
             self.0.poison.check()?;
             let start = Instant::now();
             let some = self.give_back_some(steady.max(SPARE_EXTENTS))?;
-            given += some as u64 * self.0.options.extent_bytes;
-            if some < LOT || !goes_on(start.elapsed()) {
+            given.bytes += some as u64 * self.0.options.extent_bytes;
+            given.is_more = some == LOT;
+            if !given.is_more || !goes_on(start.elapsed()) {
                 return Ok(given);
             }
         }
+    }
+
+    fn steady_extents(&self) -> u64 {
+        let allocator = self.0.allocator.lock();
+        allocator.steady_count().min(allocator.backed_count() / SPARE_SHARE)
     }
 
     /// The last free extents of the file, as many as go at once. Returns how many there were.

@@ -57,6 +57,7 @@ pub use allocator::ExtentId;
 pub use census::{Census, Miscount, Tally};
 pub use copy::{CopiedExtent, CopyProgress, EXTENTS_FILE, Earlier, restore_extents};
 pub use datafile::DATA_FILE;
+pub use give_back::GivenBack;
 pub use pin::SpacePin;
 pub(crate) use saved::Saved;
 
@@ -421,12 +422,6 @@ impl Space {
     #[must_use]
     pub fn releasable_bytes(&self) -> u64 {
         self.0.allocator.lock().releasable_count() * self.0.options.extent_bytes
-    }
-
-    /// What [`Space::take_refused`] would say, and goes on to.
-    #[must_use]
-    pub fn is_refused(&self) -> bool {
-        self.0.refused.load(Ordering::Relaxed)
     }
 
     /// True if somebody was refused space since the last call.
