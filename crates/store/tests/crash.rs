@@ -183,7 +183,7 @@ impl Db {
         }
         self.space.checkpoint_durable(mark);
         if rng.chance(0.3) {
-            self.space.give_back(true, |_| true)?;
+            self.space.give_back(true, || true)?;
         }
         Ok(())
     }

@@ -254,12 +254,12 @@ fn space_is_given_back() {
     // A hole in the middle, and the end.
     blocks.truncate(30);
     blocks.drain(5..15);
-    space.give_back(true, |_| true).unwrap();
+    space.give_back(true, || true).unwrap();
     let before = space.stats();
     assert_eq!(before.pending_bytes, 19 * EXTENT, "the last extent is still open");
     two_checkpoints(&space);
     assert_eq!(space.stats().pending_bytes, 0);
-    let given = space.give_back(true, |_| true).unwrap().bytes;
+    let given = space.give_back(true, || true).unwrap().bytes;
     assert!(given >= 17 * EXTENT, "{given}");
     assert!(vfs.0.punched_bytes.load(Ordering::SeqCst) >= given);
     let after = space.stats();
@@ -274,7 +274,7 @@ fn space_is_given_back() {
     assert!(before - vfs.0.free_bytes.load(Ordering::SeqCst) >= 27 * EXTENT);
 }
 
-/// A full disk of `extents`, of which all but the first are free in the file.
+/// A full disk, of whose extents all but the first and the last are free in the file; the blocks in those two.
 fn emptied(vfs: &FaultyVfs, space: &Space) -> Vec<Arc<Block>> {
     let mut blocks = fill(space, AllocScope::RESERVE);
     blocks.drain(1..blocks.len() - 1);
@@ -283,7 +283,7 @@ fn emptied(vfs: &FaultyVfs, space: &Space) -> Vec<Arc<Block>> {
     blocks
 }
 
-/// Guard: a few extents go between two rests, and no more when the caller is wanted elsewhere.
+/// Guard: a few extents go before the caller is asked, and no more if he does not go on.
 #[test]
 fn space_is_given_back_a_little_at_a_time() {
     let dir = Scratch::new("give-back-lots");
@@ -291,19 +291,19 @@ fn space_is_given_back_a_little_at_a_time() {
     let (space, _) = space(&dir, &vfs, 0);
     let kept = emptied(&vfs, &space);
     let given = |vfs: &FaultyVfs| vfs.0.punched_bytes.load(Ordering::SeqCst) / EXTENT;
-    assert!(space.give_back(true, |_| false).unwrap().is_more);
+    assert!(space.give_back(true, || false).unwrap().is_more);
     assert_eq!(given(&vfs), 16);
     let mut before = given(&vfs);
-    let mut rests = 0;
+    let mut asked = 0;
     space
-        .give_back(true, |_| {
+        .give_back(true, || {
             assert!(given(&vfs) - before <= 16);
-            (before, rests) = (given(&vfs), rests + 1);
+            (before, asked) = (given(&vfs), asked + 1);
             true
         })
         .unwrap();
     // Besides the two that are in use, two are spare.
-    assert_eq!((given(&vfs), rests), (96, 5));
+    assert_eq!((given(&vfs), asked), (96, 5));
     assert_eq!(space.stats().file_bytes, 4 * EXTENT + 4096, "the header too");
     let mut out = Vec::new();
     kept.iter().for_each(|block| space.read(block.at(), BlockKind::Leaf, INDEX, &mut out).unwrap());
@@ -328,7 +328,7 @@ fn nobody_misses_what_is_being_given_back() {
 /// Whoever gives back, and is in the middle of the first hole.
 fn giver(vfs: &FaultyVfs, space: &Space) -> JoinHandle<GivenBack> {
     let space = space.clone();
-    let giver = vfs::thread::spawn("gives back", move || space.give_back(true, |_| true).unwrap()).unwrap();
+    let giver = vfs::thread::spawn("gives back", move || space.give_back(true, || true).unwrap()).unwrap();
     while vfs.0.punched_bytes.load(Ordering::SeqCst) == 0 {
         vfs::thread::spin();
     }
@@ -372,10 +372,10 @@ fn what_was_not_given_back_before_a_crash_is_given_back_after_it() {
     let poison = Poison::new();
     let space = Space::open(Arc::new(vfs.clone()), dir.path(), options(), Some(&saved), poison).unwrap();
     assert!(is_full(space.write(large(&space, 1))), "the disk is full");
-    space.give_back(true, |_| true).unwrap();
+    space.give_back(true, || true).unwrap();
     assert_eq!(vfs.0.punched_bytes.load(Ordering::SeqCst), 38 * EXTENT);
     space.write(large(&space, 1)).unwrap();
-    assert_eq!(space.give_back(true, |_| true).unwrap(), GivenBack { bytes: 0, is_more: false }, "once");
+    assert_eq!(space.give_back(true, || true).unwrap(), GivenBack { bytes: 0, is_more: false }, "once");
 }
 
 #[test]

@@ -72,7 +72,7 @@ fn what_one_index_keeps_does_not_hold_the_extents_of_another() {
         });
         checkpoint(&space, &[]);
         let (stats, gone) = (space.stats(), (ways.len() - way) as u64);
-        // Of its four extents each keeps the one that is being filled, and a little of the others is padding.
+        // A little of its four extents is padding; one of them may be in the middle of being filled.
         assert!(stats.dead_bytes < (gone + 1) * EXTENT, "{way}: {stats:?}");
         assert!(stats.free_bytes + stats.pending_bytes >= gone * 3 * EXTENT, "{way}: {stats:?}");
     }
@@ -188,7 +188,7 @@ fn p9_dropping_an_adopted_block_gives_its_extent_back_after_a_checkpoint() {
     let saved = checkpoint(&space, &[]);
     let stats = space.stats();
     assert_eq!((stats.live_bytes, stats.pending_bytes), (0, 0));
-    space.give_back(true, |_| true).unwrap();
+    space.give_back(true, || true).unwrap();
     drop(space);
     let space = open(dir.path(), Some(&saved));
     assert!(space.stats().file_bytes < 10 * EXTENT);

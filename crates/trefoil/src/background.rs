@@ -296,7 +296,6 @@ pub fn checkpoint(engine: &Engine) {
             tolerate(engine, result);
             // Whether it came to an end or not: on a full disk the next one is as far off.
             (rest, last) = (LogRest::new(engine), Instant::now());
-            given = Instant::now();
         } else if engine.space_waits.load(Ordering::Relaxed) && given.elapsed() >= GIVE_BACK_REST {
             tolerate(engine, engine.give_space_back(true));
             given = Instant::now();

@@ -21,7 +21,6 @@ use std::time::Duration;
 
 use base::{Fault, Lsn, Result};
 use index::Upkeep;
-
 use vfs::time::Instant;
 
 use crate::engine::{Engine, Published};
@@ -40,8 +39,9 @@ impl Engine {
 
     /// Runs one as the background does: within the budget of its writing, unless somebody waits for it. Free space is left for later.
     pub fn checkpoint_at_leisure(&self) -> Result<()> {
+        self.make_checkpoint()?;
         self.space_waits.store(true, Ordering::Relaxed);
-        self.make_checkpoint().map(drop)
+        Ok(())
     }
 
     /// Runs one, and tells what it published.
@@ -49,7 +49,7 @@ impl Engine {
         let awaited = self.await_checkpoint();
         let done = self.make_checkpoint()?;
         drop(awaited);
-        self.give_back(true)?;
+        self.give_space_back(true)?;
         Ok(done)
     }
 
@@ -118,14 +118,10 @@ impl Engine {
 
     /// Free space to the file system, for a moment; the rest is left for later.
     pub fn give_space_back(&self, is_busy: bool) -> Result<()> {
-        // Before it begins: others leave more meanwhile.
+        // Before it begins: what becomes free meanwhile, or is left, is noted again.
         self.space_waits.store(false, Ordering::Relaxed);
-        self.give_back(is_busy)
-    }
-
-    fn give_back(&self, is_busy: bool) -> Result<()> {
         let began = Instant::now();
-        let goes_on = |_| !self.options.background || began.elapsed() < GIVE_BACK_TURN;
+        let goes_on = || !self.options.background || began.elapsed() < GIVE_BACK_TURN;
         if self.space.give_back(is_busy, goes_on)?.is_more {
             self.space_waits.store(true, Ordering::Relaxed);
         }

@@ -98,7 +98,7 @@ pub struct Engine {
     pub log_at_checkpoint: AtomicU64,
     /// Bytes written to the data file when the last checkpoint ended, for `checkpoint_due`.
     pub written_at_checkpoint: AtomicU64,
-    /// There is free space that who asked for a checkpoint did not wait for. Relaxed: a hint.
+    /// There may be free space that is left for the checkpoint's thread to give back. Relaxed: a hint.
     pub space_waits: AtomicBool,
     /// Bytes of the log's ring.
     pub ring_bytes: u64,

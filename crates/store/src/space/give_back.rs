@@ -10,10 +10,8 @@
 //! grow, to who holds the growth latch. So whoever has both knows that what is moving is his own.
 
 use std::io;
-use std::time::Duration;
 
 use base::{Fault, Result};
-use vfs::time::Instant;
 
 use super::Space;
 use super::allocator::ExtentId;
@@ -21,10 +19,10 @@ use super::growth::contiguous;
 
 /// Free extents kept, at least, beside the reserve of a tight disk.
 const SPARE_EXTENTS: u64 = 2;
-/// What steady work takes between two times is kept too, up to this share of the file: giving it back would only
+/// What steady work takes between two checkpoints is kept too, up to this share of the file: giving it back would only
 /// mean to allocate it again.
 const SPARE_SHARE: u64 = 8;
-/// As many go between two rests.
+/// As many go before the caller is asked again.
 const LOT: usize = 16;
 
 /// What came of giving back.
@@ -38,22 +36,20 @@ pub struct GivenBack {
 
 impl Space {
     /// Gives free extents back to the file system but a small spare: with `is_busy` also what was opened between the two newest checkpoints, as far as it
-    /// is a small part of the file. After every few `goes_on` is told how long they took, and says whether to go on. Nothing if somebody else
-    /// is giving back.
+    /// is a small part of the file. After every few `goes_on` says whether to go on. Nothing if somebody else is giving back.
     ///
     /// # Errors
     /// The fault of the file system, which poisons.
-    pub fn give_back(&self, is_busy: bool, mut goes_on: impl FnMut(Duration) -> bool) -> Result<GivenBack> {
+    pub fn give_back(&self, is_busy: bool, mut goes_on: impl FnMut() -> bool) -> Result<GivenBack> {
         let mut given = GivenBack { bytes: 0, is_more: true };
         let Some(_alone) = self.0.giving_back.try_lock() else { return Ok(given) };
         let steady = if is_busy { self.steady_extents() } else { 0 };
         loop {
             self.0.poison.check()?;
-            let start = Instant::now();
             let some = self.give_back_some(steady.max(SPARE_EXTENTS))?;
             given.bytes += some as u64 * self.0.options.extent_bytes;
             given.is_more = some == LOT;
-            if !given.is_more || !goes_on(start.elapsed()) {
+            if !given.is_more || !goes_on() {
                 return Ok(given);
             }
         }
