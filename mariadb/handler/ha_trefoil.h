@@ -129,6 +129,7 @@ private:
   int find(const uchar *key, uint length, uint8_t how, const key_range *end, uchar *record);
   int step(uint8_t where, uchar *record, int none);
   void count_distinct();
+  int number_row();
   int raise_auto();
   bool is_unread();
   int apply_update(const uchar *record);

@@ -11,11 +11,20 @@ int ha_trefoil::write_row(const uchar *record)
       return error;
   bool is_new= table->next_number_field && record == table->record[0];
   if (is_new)
-    if (int error= update_auto_increment())
+    if (int error= number_row())
       return error;
   if (int error= settle(trefoil_insert(m_session, m_cursor, record, &m_why) ? failed() : 0))
     return error;
   return is_new ? raise_auto() : 0;
+}
+
+/* The server knows one error of a number that cannot be had, 1467, which does not say why: that is for numbers that are used up. */
+int ha_trefoil::number_row()
+{
+  m_why.code= TREFOIL_OK;
+  int error= update_auto_increment();
+  bool has_reason= m_why.code != TREFOIL_OK && m_why.code != TREFOIL_TOO_LONG;
+  return error == HA_ERR_AUTOINC_READ_FAILED && has_reason ? failed() : error;
 }
 
 /* The number that the row in record[0] has is taken. */

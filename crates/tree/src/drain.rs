@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use base::Result;
 use index::{LogGate, Upkeep};
-use store::{Class, Page, epoch};
+use store::{Class, epoch};
 
 use crate::descent::{Seek, Stop, loaded};
 use crate::filling::stored_bytes;
@@ -206,7 +206,7 @@ impl Core {
         let budget = self.env.cache.budget();
         for (leaf, _) in there.iter().zip(was_resident).filter(|(_, was_resident)| !was_resident) {
             if budget.free() < budget.page_floor() {
-                leaf.try_evict();
+                self.env.cache.let_go(&**leaf);
             }
         }
         let next = next.filter(|next| sweep.end.as_ref().is_none_or(|end| next < end));

@@ -275,6 +275,13 @@ impl Cache {
         self.clock.insert_first(page, bytes);
     }
 
+    /// A page that its owner does not need any more leaves memory, if it can at once.
+    pub fn let_go(&self, page: &dyn Page) {
+        if page.try_evict() == Evict::Evicted {
+            self.evicted_pages.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
     /// A clean page of `bytes` became dirty. Told on the change of state only, not on every write.
     pub fn note_dirty(&self, bytes: u64) {
         let before = self.dirty_bytes.fetch_add(bytes as i64, Ordering::Relaxed);
