@@ -11,11 +11,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 use base::CommitTs;
-use index::Op;
+use index::{KeyRange, Op};
 use store::{Arena, Cache, Charge, Class};
 use vfs::sync::{Mutex, RwLock};
 
-use directory::{Directory, Place};
+use crate::estimate::{Counts, of_some};
+use directory::{At, Directory, Place};
 use leaf::{Change, Leaf, Memory};
 pub(crate) use leaf::{Prune, cost};
 
@@ -111,7 +112,7 @@ impl Memtable {
         let mut memory = Memory { arena: &self.arena, room };
         let full = {
             let leaves = self.leaves.read();
-            let Place { low, leaf } = leaves.at(key);
+            let Place { low, leaf } = &leaves[leaves.at(key)];
             let mut leaf = leaf.write();
             let change = leaf.insert(key, ts, op, prune, &mut memory);
             self.count_change(change);
@@ -133,8 +134,9 @@ impl Memtable {
 
     fn split(&self, low: &[u8], memory: &mut Memory<'_>) {
         let mut leaves = self.leaves.write();
-        let high = leaves.after(low).map(|place| place.low.clone());
-        let Some(cell) = leaves.get(low).map(|place| place.leaf.clone()) else { return };
+        let Some(at) = leaves.get(low) else { return };
+        let high = leaves.behind(at, 1).map(|behind| leaves[behind].low.clone());
+        let cell = leaves[at].leaf.clone();
         let Some((separator, right)) = cell.write().split(low, high.as_deref(), memory) else { return };
         self.beside.fetch_add(LEAF_OVERHEAD_BYTES + separator.len() as u64, Ordering::Relaxed);
         leaves.insert(separator, Arc::new(RwLock::new(right)));
@@ -153,7 +155,7 @@ impl Memtable {
     /// Calls `found` with the newest version of `key` at or below `at`, if there is one.
     pub fn get<T>(&self, key: &[u8], at: CommitTs, found: impl FnOnce(CommitTs, Option<&[u8]>) -> T) -> Option<T> {
         let leaves = self.leaves.read();
-        let leaf = leaves.at(key).leaf.read();
+        let leaf = leaves[leaves.at(key)].leaf.read();
         let of = leaf.view();
         let entry = of.find(key, at)?;
         Some(found(entry.ts, of.value(&entry)))
@@ -167,12 +169,12 @@ impl Memtable {
         mut each: impl FnMut(&[u8], CommitTs, Option<&[u8]>, bool) -> bool,
     ) -> Option<Vec<u8>> {
         let leaves = self.leaves.read();
-        let Place { low, leaf } = match from {
+        let at = match from {
             Bound::Unbounded => leaves.at(&[]),
             Bound::Included(key) | Bound::Excluded(key) => leaves.at(key),
         };
-        let next = leaves.after(low).map(|place| place.low.to_vec());
-        let leaf = leaf.read();
+        let next = leaves.behind(at, 1).map(|behind| leaves[behind].low.to_vec());
+        let leaf = leaves[at].leaf.read();
         let of = leaf.view();
         let start = match from {
             Bound::Unbounded => 0,
@@ -191,7 +193,7 @@ impl Memtable {
         mut each: impl FnMut(&[u8], CommitTs, Option<&[u8]>),
     ) -> Option<Vec<u8>> {
         let leaves = self.leaves.read();
-        let Place { low, leaf } = leaves.below(below.as_ref().map(Vec::as_slice))?;
+        let Place { low, leaf } = &leaves[leaves.below(below.as_ref().map(Vec::as_slice))?];
         let leaf = leaf.read();
         let of = leaf.view();
         let past = match below {
@@ -206,18 +208,42 @@ impl Memtable {
         (!low.is_empty()).then(|| low.to_vec())
     }
 
-    /// (Keys with a value, deleted keys) by their newest versions, in a range.
-    pub fn count(&self, range: &index::KeyRange) -> (u64, u64, bool) {
+    /// What lies in a range, about: what leaves at its ends have of it is counted, what lies between them by a few of the leaves.
+    pub fn count(&self, range: &KeyRange) -> Counts {
+        if *range == KeyRange::all() {
+            let (live, deleted) = self.keys();
+            return Counts { live, deleted, has_value: self.entries() > deleted };
+        }
         let leaves = self.leaves.read();
-        let from: &[u8] = match &range.low {
-            Bound::Included(low) | Bound::Excluded(low) => low,
-            Bound::Unbounded => &[],
+        let first = match &range.low {
+            Bound::Included(low) | Bound::Excluded(low) => leaves.at(low),
+            Bound::Unbounded => leaves.at(&[]),
         };
-        let concerned = leaves.from(from).take_while(|place| place.low.is_empty() || !range.is_above(&place.low));
-        concerned.fold((0, 0, false), |sum, place| {
-            let (live, deleted, has_value) = place.leaf.read().view().count(|key| range.contains(key));
-            (sum.0 + live, sum.1 + deleted, sum.2 || has_value)
-        })
+        let last = leaves.below(range.bounds().1).filter(|last| *last >= first);
+        let Some(last) = last else { return Counts::default() };
+        let mut counts = Counts::default();
+        let part = |at: At| {
+            let leaf = leaves[at].leaf.read();
+            let of = leaf.view();
+            let start = match &range.low {
+                Bound::Included(low) if at == first => of.place(low, |_| false),
+                Bound::Excluded(low) if at == first => of.place(low, |_| true),
+                _ => 0,
+            };
+            let past = match &range.high {
+                Bound::Included(high) if at == last => of.place(high, |_| true),
+                Bound::Excluded(high) if at == last => of.place(high, |_| false),
+                _ => of.len(),
+            };
+            of.count(start..past.max(start))
+        };
+        counts.add(part(first));
+        if first < last {
+            counts.add(part(last));
+            let whole = |n| leaves.behind(first, n).map(|at| leaves[at].leaf.read().counts());
+            counts.add(of_some(1..leaves.steps(first, last), |n| whole(n).unwrap_or_default()));
+        }
+        counts
     }
 
     /// Lowest keys of the leaves.

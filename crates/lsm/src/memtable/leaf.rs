@@ -4,7 +4,8 @@
 //! move to a larger part: by an eighth, so that what is charged is what is used, about; by a quarter where the leaf is of one key and has outgrown others.
 //!
 //! Invariants: entries ascend by key, the newest of a key last, so that what is newest of a key that is written again and again is put behind the
-//! others, which stay where they are; neighbours of one key share its bytes; `heads[i]` is the head of the key of `entries[i]`.
+//! others, which stay where they are; neighbours of one key share its bytes; `heads[i]` is the head of the key of `entries[i]`; `live` and `deleted` are what
+//! [`View::count`] says of all.
 
 use std::ops::Range;
 
@@ -15,6 +16,7 @@ use store::{Arena, ArenaPart, Charge};
 
 use crate::block::common_prefix_bytes;
 use crate::collect::{Around, Fate, Says, judge};
+use crate::estimate::Counts;
 use crate::signposts::front;
 
 /// Versions of a leaf, at most, unless they are of one key.
@@ -130,6 +132,9 @@ pub(super) struct Leaf {
     bytes: usize,
     /// Of those, nobody's.
     unused: usize,
+    /// What all entries say: a value or a delete, of each key's newest.
+    live: u32,
+    deleted: u32,
     /// How many bytes all its keys have in common: as many as the leaf's bounds. 0 in the last leaf, which has no upper one. A head is the four
     /// bytes behind: what a search compares before it looks at a key.
     common: usize,
@@ -240,18 +245,17 @@ impl<'a> View<'a> {
         }
     }
 
-    /// (Keys whose newest version is a value, keys of which it is a delete, whether any version is a value) between the bounds.
-    pub fn count(self, within: impl Fn(&[u8]) -> bool) -> (u64, u64, bool) {
-        let mut counts = (0, 0, false);
-        let mut entries = self.entries.iter().map(Entry::from).peekable();
+    /// What the entries of a range say, which cuts no key.
+    pub fn count(self, range: Range<usize>) -> Counts {
+        let mut counts = Counts::default();
+        let mut entries = self.entries[range].iter().map(Entry::from).peekable();
         while let Some(entry) = entries.next() {
-            let key = self.key(&entry);
-            if !within(key) {
-                continue;
-            }
-            counts.2 |= entry.value_bytes != DELETE;
-            if entries.peek().is_none_or(|next| self.key(next) != key) {
-                if entry.value_bytes == DELETE { counts.1 += 1 } else { counts.0 += 1 }
+            let is_delete = entry.value_bytes == DELETE;
+            counts.has_value |= !is_delete;
+            // Neighbours of one key share its bytes.
+            let goes_on = |next: &Entry| (next.key_at, next.key_bytes) == (entry.key_at, entry.key_bytes);
+            if !entries.peek().is_some_and(goes_on) {
+                if is_delete { counts.deleted += 1 } else { counts.live += 1 }
             }
         }
         counts
@@ -328,6 +332,7 @@ impl Leaf {
         entries[..of.len() * ENTRY_BYTES].copy_from_slice(of.entries.as_flattened());
         rest[..all].copy_from_slice(&of.bytes[..all]);
         (to.entries, to.bytes, to.unused) = (self.entries, self.bytes, self.unused);
+        (to.live, to.deleted) = (self.live, self.deleted);
         self.replace(to, memory);
     }
 
@@ -373,6 +378,8 @@ impl Leaf {
         self.shift(at, at + 1);
         let entry = Entry { key_at, value_at, value_bytes, key_bytes, is_fresh, ts };
         self.set(at, entry, head(key, self.common));
+        self.live = self.live.wrapping_add_signed(change.live as i32);
+        self.deleted = self.deleted.wrapping_add_signed(change.deleted as i32);
         change.entries -= self.prune(at, key, prune, memory);
         change
     }
@@ -446,7 +453,14 @@ impl Leaf {
             to.entries += 1;
             to.set(to.entries - 1, Entry { key_at, value_at, ..entry }, head(key, common));
         }
+        let counts = to.view().count(0..to.entries);
+        (to.live, to.deleted) = (counts.live as u32, counts.deleted as u32);
         to
+    }
+
+    /// What all its entries say.
+    pub fn counts(&self) -> Counts {
+        Counts { live: self.live.into(), deleted: self.deleted.into(), has_value: self.entries > self.deleted as usize }
     }
 
     /// Of one key it never is: there is nowhere to cut it.

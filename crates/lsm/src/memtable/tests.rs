@@ -79,8 +79,15 @@ fn it_is_a_map_of_versions() {
         }
         let live = newest.values().filter(|live| **live).count() as u64;
         assert_eq!(table.keys(), (live, newest.len() as u64 - live));
-        let (live, deleted, _) = table.count(&KeyRange::all());
-        assert_eq!((live, deleted), table.keys());
+        let all = table.count(&KeyRange::all());
+        assert_eq!((all.live, all.deleted), table.keys());
+        let mut by_leaves = Counts::default();
+        table.leaves.read().iter().for_each(|place| {
+            let leaf = place.leaf.read();
+            assert_eq!(leaf.counts(), leaf.view().count(0..leaf.view().len()));
+            by_leaves.add(leaf.counts());
+        });
+        assert_eq!(by_leaves, all);
         for ((key, ts), _) in model.iter().step_by(7) {
             let at = ts.0 - rng.below(2);
             let expected = model.range((key.clone(), std::cmp::Reverse(at))..).next().filter(|((k, _), _)| k == key);
@@ -95,6 +102,46 @@ fn it_is_a_map_of_versions() {
         assert_eq!((budget.used(Class::Buffers), budget.total()), (table.memory_bytes(), table.memory_bytes()));
         drop(table);
         assert_eq!(budget.total(), 0);
+    }
+}
+
+/// What a range counts for is near to what it has, and exact where that lies in two leaves; however much it is, few leaves are looked at.
+#[test]
+fn a_range_is_counted_by_some_of_its_leaves() {
+    let mut rng = Rng::new(11);
+    let budget = Budget::new(1 << 30);
+    let table = memtable(&budget);
+    let key = |n: u64| n.to_be_bytes()[4..].to_vec();
+    // Of low keys every second one is deleted, and of the highest a few are left.
+    let lives = |n: u64| if n < 30_000 { n % 2 == 0 } else { n < 58_000 || n % 100 == 0 };
+    for i in 0..60_000 {
+        // Each once, in no order.
+        let n = i * 7_919 % 60_000;
+        insert(&table, &budget, &key(n), i + 1, lives(n).then_some(&b"value"[..]), &GcView::keep_all());
+    }
+    for round in 0..600 {
+        let width = [40, 3_000, 60_000][round % 3];
+        let a = rng.below(60_000);
+        let b = (a + rng.below(width)).min(60_000);
+        let (low, high) = (key(a), key(b));
+        let ends = [Bound::Included(&low[..]), Bound::Excluded(&low[..]), Bound::Unbounded];
+        let tops = [Bound::Included(&high[..]), Bound::Excluded(&high[..]), Bound::Unbounded];
+        let range = KeyRange::new((ends[round / 3 % 2], tops[round / 6 % 2]));
+        let inside = |n: &u64| range.contains(&key(*n));
+        let live = (0..60_000).filter(inside).filter(|n| lives(*n)).count() as u64;
+        let deleted = (0..60_000).filter(inside).count() as u64 - live;
+        let counts = table.count(&range);
+        if width == 40 {
+            assert_eq!((counts.live, counts.deleted, counts.has_value), (live, deleted, live > 0), "{range:?}");
+        } else {
+            // One of eight parts may be like no other.
+            let is_near = |n: u64, real: u64| n.abs_diff(real) <= (live + deleted) / 8 + 150;
+            assert!(
+                is_near(counts.live, live) && is_near(counts.deleted, deleted),
+                "{counts:?} for {live} and {deleted} in {range:?}"
+            );
+            assert!(counts.has_value || live == 0);
+        }
     }
 }
 
