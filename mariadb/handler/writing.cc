@@ -18,7 +18,8 @@ int ha_trefoil::write_row(const uchar *record)
   return is_new ? raise_auto() : 0;
 }
 
-/* The server knows one error of a number that cannot be had, 1467, which does not say why: that is for numbers that are used up. */
+/* The server knows one error of a number that cannot be had, 1467, which does not say why: that is for numbers that are used up, which is what
+   TREFOIL_TOO_LONG says here. */
 int ha_trefoil::number_row()
 {
   m_why.code= TREFOIL_OK;

@@ -3,8 +3,8 @@
 //! Source by source, the oldest first: what is deleted takes away from what older sources have, what lives adds to it. A key that two
 //! sources have counts twice. Of a run of which a part has expired as much counts as lies above the cut, if its versions lie evenly in the log.
 //!
-//! A query planner asks before each query, so what it takes hangs on the number of sources and not on what lies in the range: of what lies in it whole some
-//! stand for all ([`of_some`]), and blocks at its ends are looked into only where they may matter ([`ENOUGH`]).
+//! A query planner asks before each query, so little of what lies in the range is looked at: runs know sums of what lies in it whole, memtables know what a
+//! leaf has, and blocks at its ends are read where they matter.
 
 use std::ops::{Bound, Range};
 
@@ -16,19 +16,18 @@ use store::KeyHash;
 
 use crate::block::DataBlock;
 use crate::choose::share_at_or_below;
-use crate::index_block::{IndexBlock, Named};
+use crate::index_block::IndexBlock;
 use crate::lsm::Core;
+use crate::partition::Partition;
 use crate::run::Run;
 use crate::slot::Slot;
 
 /// Partitions whose counts are added up one by one; of more, the share of the run's that they are.
 const COUNTED_MAX: usize = 1024;
-/// Blocks or leaves that are looked at; if there are more, in as many equal parts of them one.
-const LOOKS: usize = 8;
-/// Where so many blocks, or partitions, lie in the range whole, half of each of the two at its ends is taken, unread.
-const ENOUGH: usize = 16;
-/// Versions at an end of the range that are looked at one by one; of more, as many of their keys live as in all of the block.
-const COUNTED_VERSIONS: usize = 64;
+/// Of a block, or a partition, at an end of the range half is taken, unread, if so many times as many keys live in what lies in it whole.
+const ENOUGH: u64 = 8;
+/// Versions of a block at an end of the range that are looked at; of more, as many that lie evenly among them.
+const VERSIONS_LOOKED_AT: usize = 64;
 /// So many partitions for each cut, and nobody looks into them.
 const PARTITIONS_PER_CUT: usize = 4;
 /// Keys that are looked at for each cut, about.
@@ -40,42 +39,44 @@ pub(crate) struct Counts {
     /// Keys whose newest version there is a value, and keys of which it is a delete.
     pub live: u64,
     pub deleted: u64,
-    /// Some version is a value: somebody may see one that is not its key's newest.
-    pub has_value: bool,
+    /// All versions.
+    pub entries: u64,
 }
 
 impl Counts {
-    fn new(live: u64, deleted: u64, entries: u64) -> Self {
-        Self { live, deleted, has_value: entries > deleted }
-    }
-
-    fn of_block(named: &Named<'_>) -> Self {
-        Self::new(named.live.into(), named.deleted.into(), named.entries.into())
+    pub fn new(live: u64, deleted: u64, entries: u64) -> Self {
+        Self { live, deleted, entries }
     }
 
     pub fn add(&mut self, other: Self) {
         self.live += other.live;
         self.deleted += other.deleted;
-        self.has_value |= other.has_value;
+        self.entries += other.entries;
+    }
+
+    /// Without what is part of it.
+    pub fn less(self, part: Self) -> Self {
+        Self::new(self.live - part.live, self.deleted - part.deleted, self.entries - part.entries)
     }
 
     /// A share of it, or a multiple.
-    fn times(self, share: f64) -> Self {
+    pub fn times(self, share: f64) -> Self {
         let of = |n: u64| (n as f64 * share).round() as u64;
-        Self { live: of(self.live), deleted: of(self.deleted), ..self }
+        // That there is no value is said of nothing that may have one.
+        let more = u64::from(self.may_have_value());
+        let (live, deleted) = (of(self.live), of(self.deleted));
+        Self::new(live, deleted, of(self.entries).max(live + deleted).max(deleted + more))
     }
-}
 
-/// The counts of many neighbours: of all if they are few, otherwise of the middle ones of equal parts, which stand for the others.
-pub(crate) fn of_some(of: Range<usize>, mut count: impl FnMut(usize) -> Counts) -> Counts {
-    let looks = of.len().min(LOOKS);
-    let mut sum = Counts::default();
-    (0..looks).for_each(|n| sum.add(count(of.start + of.len() * (2 * n + 1) / (2 * looks))));
-    if looks == of.len() {
-        return sum;
+    /// Somebody may see a value, of a key's newest version or an older one.
+    pub fn may_have_value(self) -> bool {
+        self.live > 0 || self.entries > self.deleted
     }
-    // That there is no value is only said of all.
-    Counts { has_value: true, ..sum.times(of.len() as f64 / looks as f64) }
+
+    /// Half of it may be wrong by as much again, beside what is known.
+    fn is_little_beside(self, known: Self) -> bool {
+        (self.live + self.deleted) * ENOUGH <= known.live
+    }
 }
 
 impl Core {
@@ -87,7 +88,7 @@ impl Core {
         let (mut sum, mut has_value) = (0u64, false);
         let mut add = |counts: Counts| {
             sum = sum.saturating_sub(counts.deleted) + counts.live;
-            has_value |= counts.has_value;
+            has_value |= counts.may_have_value();
         };
         let cuts = (self.cut(ReadAt::Newest), self.env.expiry.as_ref().map_or(CommitTs::ZERO, |expiry| expiry.least()));
         for run in sources.runs.iter().rev().filter(|run| !has_expired(run.info.newest, cuts.1)) {
@@ -98,7 +99,7 @@ impl Core {
         for attached in sources.attached.iter().filter(|attached| !has_expired(attached.ts, cuts.1)) {
             let estimate = attached.run.estimate(low, high)?;
             let live = if has_expired(attached.ts, cuts.0) { 0 } else { estimate.puts };
-            add(Counts { live, deleted: estimate.deletes, has_value: estimate.puts > 0 });
+            add(Counts::new(live, estimate.deletes, estimate.puts + estimate.deletes));
         }
         for table in sources.sealed.iter().chain([&sources.active]).filter(|table| !has_expired(table.newest(), cuts.1))
         {
@@ -107,6 +108,7 @@ impl Core {
         Ok(if has_value { sum.max(1) } else { 0 })
     }
 
+    /// What a run has in a range.
     fn count_in_run(&self, run: &Run, range: &KeyRange) -> Result<Counts> {
         if range.is_above(&run.info.min_key) || range.is_below(&run.info.max_key) {
             return Ok(Counts::default());
@@ -117,30 +119,35 @@ impl Core {
         let first = parts.partition_point(|part| *part.info.key < *low).saturating_sub(1);
         let past = parts.partition_point(|part| !range.is_above(&part.info.key)).max(first + 1).min(parts.len());
         let end = |i: usize| parts.get(i + 1).map_or(End::At(&run.info.max_key), |next| End::Before(&next.info.key));
-        let whole = whole(first..past, !range.is_below(&parts[first].info.key), end(past - 1).is_within(range));
+        let inside = inside(first..past, !range.is_below(&parts[first].info.key), end(past - 1).is_within(range));
+        let counts_of = |part: &Partition| Counts::new(part.info.live, part.info.deleted, part.info.entries);
         let mut counts = Counts::default();
-        if whole.len() > COUNTED_MAX {
+        if inside.len() > COUNTED_MAX {
             // As far as they are like the others of the run.
             let all = Counts::new(run.info.live, run.info.deleted, run.info.entries);
-            counts.add(all.times(whole.len() as f64 / parts.len() as f64));
+            counts.add(all.times(inside.len() as f64 / parts.len() as f64));
         } else {
-            for part in &parts[whole.clone()] {
-                counts.add(Counts::new(part.info.live, part.info.deleted, part.info.entries));
-            }
+            parts[inside.clone()].iter().for_each(|part| counts.add(counts_of(part)));
         }
-        for i in at_the_ends(first..past, &whole) {
-            let info = &parts[i].info;
-            counts.add(if whole.len() >= ENOUGH {
-                Counts::new(info.live, info.deleted, info.entries).times(0.5)
+        for i in at_the_ends(first..past, &inside) {
+            let all = counts_of(&parts[i]);
+            counts.add(if all.is_little_beside(counts) {
+                all.times(0.5)
             } else {
-                self.count_in_partition(&*parts[i].share(&self.env)?, end(i), whole.len(), range)?
+                self.count_in_partition(&*parts[i].share(&self.env)?, end(i), counts, range)?
             });
         }
         Ok(counts)
     }
 
-    /// The same of a partition that ends there, where beside it so many lie in the range whole.
-    fn count_in_partition(&self, index: &IndexBlock, end: End<'_>, beside: usize, range: &KeyRange) -> Result<Counts> {
+    /// What a partition has in it, that ends there; so much is known to lie in it beside.
+    fn count_in_partition(
+        &self,
+        index: &IndexBlock,
+        last: End<'_>,
+        beside: Counts,
+        range: &KeyRange,
+    ) -> Result<Counts> {
         let low = low_end(range);
         let first = index.first_behind(&low, CommitTs::MAX).saturating_sub(1);
         let past = match &range.high {
@@ -151,10 +158,13 @@ impl Core {
         if past <= first {
             return Ok(Counts::default());
         }
-        let end = |i: usize| if i + 1 < index.len() { End::Before(index.first_version(i + 1).0) } else { end };
-        let whole = whole(first..past, !range.is_below(index.first_version(first).0), end(past - 1).is_within(range));
-        let mut counts = of_some(whole.clone(), |i| Counts::of_block(&index.get(i)));
-        for i in at_the_ends(first..past, &whole) {
+        let end = |i: usize| if i + 1 < index.len() { End::Before(index.first_version(i + 1).0) } else { last };
+        let is_first = !range.is_below(index.first_version(first).0);
+        let inside = inside(first..past, is_first, end(past - 1).is_within(range));
+        let mut counts = index.counts(inside.clone());
+        let mut known = beside;
+        known.add(counts);
+        for i in at_the_ends(first..past, &inside) {
             let named = index.get(i);
             let may_reach = match end(i) {
                 End::Before(next) => *next > *low || (*next == *low && named.may_have(KeyHash::of(next))),
@@ -163,10 +173,10 @@ impl Core {
             if !may_reach {
                 continue;
             }
-            counts.add(if beside > 0 || whole.len() >= ENOUGH {
-                Counts::of_block(&named).times(0.5)
+            counts.add(if named.counts().is_little_beside(known) {
+                named.counts().times(0.5)
             } else {
-                count_in_block(&*Slot { index, at: i }.load(&self.env, || self.counters.count_load())?, &named, range)
+                count_in_block(&*Slot { index, at: i }.load(&self.env, || self.counters.count_load())?, range)
             });
         }
         Ok(counts)
@@ -207,10 +217,11 @@ impl Core {
     }
 }
 
-/// Where a part of a run ends: before the next one's first key, or at its own last one.
+/// Where a part of a run ends: before the next one's first key, or where the run does.
 #[derive(Clone, Copy)]
 enum End<'a> {
     Before(&'a [u8]),
+    /// No key is above.
     At(&'a [u8]),
 }
 
@@ -223,14 +234,14 @@ impl End<'_> {
 }
 
 /// Of the parts of which something may lie in the range, those that lie in it whole, if the first one does and the last one does.
-fn whole(of: Range<usize>, is_first: bool, is_last: bool) -> Range<usize> {
+fn inside(of: Range<usize>, is_first: bool, is_last: bool) -> Range<usize> {
     let start = of.start + usize::from(!is_first);
     start..(of.end - usize::from(!is_last)).max(start)
 }
 
 /// The others.
-fn at_the_ends(of: Range<usize>, whole: &Range<usize>) -> impl Iterator<Item = usize> + use<> {
-    (of.start..whole.start.min(of.end)).chain(whole.end.min(of.end)..of.end)
+fn at_the_ends(of: Range<usize>, inside: &Range<usize>) -> impl Iterator<Item = usize> + use<> {
+    (of.start..inside.start).chain(inside.end..of.end)
 }
 
 /// No key of the range is below.
@@ -242,23 +253,26 @@ fn low_end(range: &KeyRange) -> Vec<u8> {
     }
 }
 
-fn count_in_block(block: &DataBlock, named: &Named<'_>, range: &KeyRange) -> Counts {
+fn count_in_block(block: &DataBlock, range: &KeyRange) -> Counts {
     let start = block.seek(&low_end(range), CommitTs::MAX);
     let past = match &range.high {
         Bound::Included(high) => block.seek(&just_above(high), CommitTs::MAX),
         Bound::Excluded(high) => block.seek(high, CommitTs::MAX),
         Bound::Unbounded => block.len(),
     };
-    if past.saturating_sub(start) > COUNTED_VERSIONS {
-        return Counts::of_block(named).times((past - start) as f64 / block.len() as f64);
-    }
+    let all = past.saturating_sub(start);
+    let looks = all.min(VERSIONS_LOOKED_AT);
     let mut counts = Counts::default();
-    for i in start..past {
+    for i in (0..looks).map(|n| start + all * n / looks) {
         let is_newest = i == 0 || !block.same_key(i, i - 1);
         let is_delete = block.version(i).1.value.is_delete();
-        counts.live += u64::from(is_newest && !is_delete);
-        counts.deleted += u64::from(is_newest && is_delete);
-        counts.has_value |= !is_delete;
+        // What is an older version's is no key's: it counts for a value, unless it is a delete.
+        let entries = u64::from(is_newest || !is_delete);
+        counts.add(Counts::new(u64::from(is_newest && !is_delete), u64::from(is_newest && is_delete), entries));
+    }
+    if looks < all {
+        counts.entries += 1;
+        counts = counts.times(all as f64 / looks as f64);
     }
     counts
 }

@@ -14,6 +14,7 @@ use store::{BlockRef, Filter, FilterRef, Frame, FramePool, KeyHash, allocated};
 
 use crate::block::{DataBlock, common_prefix_bytes};
 use crate::cell::Cell;
+use crate::estimate::Counts;
 use crate::signposts::Signposts;
 
 const INDEX_FORMAT: u8 = 2;
@@ -21,6 +22,8 @@ const INDEX_FORMAT: u8 = 2;
 const OFFSET_BYTES: usize = 4;
 /// Bytes before the first entry, at most.
 const FRONT_BYTES: usize = 1 + 4;
+/// What lies before each so many data blocks is kept as a sum.
+const SUM_STEP: usize = 16;
 
 /// What an index block says of a data block.
 #[derive(Debug, Clone, Copy)]
@@ -42,6 +45,10 @@ impl Named<'_> {
     /// True if every version is the only one of its key, and a value: nothing could be collected.
     pub fn is_plain(&self) -> bool {
         self.live == self.entries
+    }
+
+    pub fn counts(&self) -> Counts {
+        Counts::new(self.live.into(), self.deleted.into(), self.entries.into())
     }
 
     /// False if the key is not in it.
@@ -156,6 +163,8 @@ pub(crate) struct IndexBlock {
     offsets: usize,
     /// What the keys of all entries start with, in bytes.
     common: usize,
+    /// What is in the first data blocks: none, [`SUM_STEP`], twice as many, and so on.
+    sums: Box<[Counts]>,
     /// By data block: those that were looked at have a cell.
     cells: Box<[OnceLock<Arc<Cell<DataBlock>>>]>,
 }
@@ -180,8 +189,8 @@ impl IndexBlock {
         let cells = (0..count).map(|_| OnceLock::new()).collect();
         let mut frame = frames.frame(FramePool::bytes_for(bytes.len() + count * OFFSET_BYTES));
         frame[..bytes.len()].copy_from_slice(bytes);
-        let mut this = Self { frame, offsets, common: 0, cells };
-        this.check(behind)?;
+        let mut this = Self { frame, offsets, common: 0, sums: Box::default(), cells };
+        this.sums = this.check(behind)?;
         let (first, last) = (this.first_version(0).0, this.first_version(count - 1).0);
         this.common = common_prefix_bytes(first, last);
         let mut posts = Vec::with_capacity(count * OFFSET_BYTES);
@@ -190,10 +199,14 @@ impl IndexBlock {
         Ok(this)
     }
 
-    /// Every entry lies where its offset says, one behind the other, in order.
-    fn check(&self, mut at: usize) -> Result<(), String> {
+    /// Every entry lies where its offset says, one behind the other, in order. Returns the sums.
+    fn check(&self, mut at: usize) -> Result<Box<[Counts]>, String> {
         let mut last: Option<(&[u8], CommitTs)> = None;
+        let (mut sum, mut sums) = (Counts::default(), Vec::with_capacity(self.len() / SUM_STEP + 1));
         for i in 0..self.len() {
+            if i % SUM_STEP == 0 {
+                sums.push(sum);
+            }
             if self.offset(i) != at {
                 return Err("run: an offset of an index block does not name an entry".to_owned());
             }
@@ -203,9 +216,14 @@ impl IndexBlock {
                 return Err("run: an index block does not ascend".to_owned());
             }
             last = Some((named.key, named.ts));
+            sum.add(named.counts());
             at = self.offsets - r.rest().len();
         }
-        if at == self.offsets { Ok(()) } else { Err("run: bytes behind the last entry of an index block".to_owned()) }
+        if at == self.offsets {
+            Ok(sums.into())
+        } else {
+            Err("run: bytes behind the last entry of an index block".to_owned())
+        }
     }
 
     fn offset(&self, i: usize) -> usize {
@@ -231,6 +249,17 @@ impl IndexBlock {
     /// What it says of all.
     pub fn iter(&self) -> impl Iterator<Item = Named<'_>> {
         (0..self.len()).map(|i| self.get(i))
+    }
+
+    /// What some neighbours have together.
+    pub fn counts(&self, of: Range<usize>) -> Counts {
+        let before = |end: usize| {
+            let step = (end / SUM_STEP).min(self.sums.len() - 1);
+            let mut sum = self.sums[step];
+            (step * SUM_STEP..end).for_each(|i| sum.add(self.get(i).counts()));
+            sum
+        };
+        before(of.end).less(before(of.start))
     }
 
     /// The first version of a data block.
@@ -276,7 +305,7 @@ impl IndexBlock {
     pub fn memory_bytes(&self) -> u64 {
         let cell = allocated(2 * size_of::<usize>() + size_of::<Cell<DataBlock>>()) + allocated(size_of::<usize>());
         let cells = allocated(size_of_val(&*self.cells)) + cell * self.cells.len() as u64;
-        self.frame.len() as u64 + cells + allocated(size_of::<Self>())
+        self.frame.len() as u64 + cells + allocated(size_of_val(&*self.sums)) + allocated(size_of::<Self>())
     }
 }
 

@@ -6,16 +6,17 @@
 //! A superseded version that nobody may see any more goes when its key is written next, so that a hot row stays small. The newest stays whatever it is:
 //! what a tombstone hides lies in runs.
 
-use std::ops::Bound;
+use std::ops::{Bound, Range};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 use base::CommitTs;
 use index::{KeyRange, Op};
 use store::{Arena, Cache, Charge, Class};
+use vfs::random::Rng;
 use vfs::sync::{Mutex, RwLock};
 
-use crate::estimate::{Counts, of_some};
+use crate::estimate::Counts;
 use directory::{At, Directory, Place};
 use leaf::{Change, Leaf, Memory};
 pub(crate) use leaf::{Prune, cost};
@@ -33,7 +34,7 @@ pub(crate) struct Memtable {
     beside: AtomicU64,
     oldest: AtomicU64,
     newest: AtomicU64,
-    /// Relaxed: statistics.
+    /// Relaxed: statistics; that a range is empty is said of it when all three say so.
     entries: AtomicI64,
     live: AtomicI64,
     deleted: AtomicI64,
@@ -42,6 +43,9 @@ pub(crate) struct Memtable {
 }
 
 type Latched = Arc<RwLock<Leaf>>;
+
+/// Leaves that are looked at for a count, at most, between the two at its ends.
+const LOOKS: usize = 32;
 
 /// What a leaf takes beside its part of the arena, about, with its place in the map.
 const LEAF_OVERHEAD_BYTES: u64 = 256;
@@ -212,7 +216,7 @@ impl Memtable {
     pub fn count(&self, range: &KeyRange) -> Counts {
         if *range == KeyRange::all() {
             let (live, deleted) = self.keys();
-            return Counts { live, deleted, has_value: self.entries() > deleted };
+            return Counts::new(live, deleted, self.entries());
         }
         let leaves = self.leaves.read();
         let first = match &range.low {
@@ -240,8 +244,13 @@ impl Memtable {
         counts.add(part(first));
         if first < last {
             counts.add(part(last));
-            let whole = |n| leaves.behind(first, n).map(|at| leaves[at].leaf.read().counts());
-            counts.add(of_some(1..leaves.steps(first, last), |n| whole(n).unwrap_or_default()));
+            let mut at = leaves.behind(first, 1);
+            let mut passed = 1;
+            counts.add(of_some(1..leaves.steps(first, last), |n| {
+                at = at.and_then(|at| leaves.behind(at, n - passed));
+                passed = n;
+                at.map_or(Counts::default(), |at| leaves[at].leaf.read().counts())
+            }));
         }
         counts
     }
@@ -261,6 +270,24 @@ impl Memtable {
         let load = |of: &AtomicI64| u64::try_from(of.load(Ordering::Relaxed)).unwrap_or(0);
         (load(&self.live), load(&self.deleted))
     }
+}
+
+/// The counts of many neighbours: of all if they are few, otherwise of one in each of equal parts, somewhere in it, which stand for the others.
+fn of_some(of: Range<usize>, mut count: impl FnMut(usize) -> Counts) -> Counts {
+    let looks = of.len().min(LOOKS);
+    // Not at equal distances: leaves may take turns in what they hold.
+    let mut random = Rng::new(of.len() as u64);
+    let mut sum = Counts::default();
+    for n in 0..looks {
+        let part = of.len() * n / looks..of.len() * (n + 1) / looks;
+        sum.add(count(of.start + part.start + random.index(part.len())));
+    }
+    if looks == of.len() {
+        return sum;
+    }
+    // That there is no value is only said of all.
+    sum.entries += 1;
+    sum.times(of.len() as f64 / looks as f64)
 }
 
 #[cfg(test)]

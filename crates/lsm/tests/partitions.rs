@@ -4,8 +4,6 @@
 
 mod support;
 
-use std::ops::Bound;
-
 use base::{CommitTs, GcView};
 use index::{Direction, EntryBatch, Index, ReadAt, Upkeep};
 use store::Class;
@@ -50,33 +48,6 @@ fn d10_indexes_of_runs_leave_memory() {
     assert_eq!(get(&index, 777), Some(vec![777u32 as u8; 60]));
     let read = env.space.stats().read_bytes - read_before;
     assert!(read < 200 << 10, "{read} bytes were read for one key");
-}
-
-/// A planner asks before each query: blocks at the ends of a range are read where they are a good part of it, and nowhere else.
-#[test]
-fn an_estimate_reads_what_may_matter() {
-    let dir = tempfile::tempdir().unwrap();
-    let env = env(dir.path(), 512, 64 << 20);
-    let index = Lsm::open(env.clone(), None).unwrap();
-    put(&index, 160, 0..ROWS, |n| vec![n as u8; 60]);
-    flush(&index);
-    checkpoint(&env, &index);
-    // Rows of it; an error of so many at most; data blocks that may be read.
-    for (rows, error, blocks) in [(2, 0, 2), (6, 0, 2), (30_000, 30_000 / 16, 0), (ROWS - 300, i64::from(ROWS) / 16, 0)]
-    {
-        for from in [0, 7, 251] {
-            evict(&env);
-            let before = index.stats().loads;
-            let (low, high) = (key(from), key(from + rows));
-            let range = (Bound::Included(low.as_slice()), Bound::Excluded(high.as_slice()));
-            let estimate = index.estimate(range).unwrap() as i64;
-            let read = index.stats().loads - before;
-            assert!(
-                (estimate - i64::from(rows)).abs() <= error && read <= blocks,
-                "{estimate} of {rows}, {read} blocks"
-            );
-        }
-    }
 }
 
 /// A step of a merge writes no more near its end, where the index was written whole, than in its middle.

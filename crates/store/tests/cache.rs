@@ -214,6 +214,16 @@ fn a_referenced_page_gets_a_second_chance() {
     assert_eq!((b.cache.stats().pages, b.cache.stats().evicted_pages), (0, 64));
 }
 
+/// A page that its owner lets go counts as others do that leave.
+#[test]
+fn what_is_let_go_counts_as_evicted() {
+    let b = bench("let-go", 64);
+    let page = b.load(1);
+    b.cache.let_go(&*page);
+    b.cache.let_go(&*page);
+    assert_eq!((page.is_resident(), b.cache.stats().evicted_pages), (false, 1));
+}
+
 /// What nobody has read goes before what somebody has, however long ago. Guard: `insert_spare` is `insert`.
 #[test]
 fn a_spare_page_leaves_first() {

@@ -60,6 +60,8 @@ fn interval(text: &str) -> Option<Duration> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Instant;
+
     use trefoil::{IndexOptions, Options, Stats};
 
     use super::*;
@@ -80,8 +82,9 @@ mod tests {
             tx.commit().expect("it is committed");
             let holds_some =
                 |stats: &Stats| stats.memory.iter().any(|(class, bytes)| HOLD_ROWS.contains(class) && *bytes > 0);
-            let mut stats = db.stats();
+            let (mut stats, started) = (db.stats(), Instant::now());
             while holds_some(&stats) || stats.checkpoints == before {
+                assert!(started.elapsed() < Duration::from_secs(120), "still in memory: {:?}", stats.memory);
                 std::thread::sleep(Duration::from_millis(1));
                 stats = db.stats();
             }

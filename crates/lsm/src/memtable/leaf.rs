@@ -4,8 +4,8 @@
 //! move to a larger part: by an eighth, so that what is charged is what is used, about; by a quarter where the leaf is of one key and has outgrown others.
 //!
 //! Invariants: entries ascend by key, the newest of a key last, so that what is newest of a key that is written again and again is put behind the
-//! others, which stay where they are; neighbours of one key share its bytes; `heads[i]` is the head of the key of `entries[i]`; `live` and `deleted` are what
-//! [`View::count`] says of all.
+//! others, which stay where they are; neighbours of one key share its bytes; `heads[i]` is the head of the key of `entries[i]`; `live` and `deleted` are those
+//! that [`View::count`] finds in all.
 
 use std::ops::Range;
 
@@ -247,11 +247,10 @@ impl<'a> View<'a> {
 
     /// What the entries of a range say, which cuts no key.
     pub fn count(self, range: Range<usize>) -> Counts {
-        let mut counts = Counts::default();
+        let mut counts = Counts::new(0, 0, range.len() as u64);
         let mut entries = self.entries[range].iter().map(Entry::from).peekable();
         while let Some(entry) = entries.next() {
             let is_delete = entry.value_bytes == DELETE;
-            counts.has_value |= !is_delete;
             // Neighbours of one key share its bytes.
             let goes_on = |next: &Entry| (next.key_at, next.key_bytes) == (entry.key_at, entry.key_bytes);
             if !entries.peek().is_some_and(goes_on) {
@@ -378,8 +377,8 @@ impl Leaf {
         self.shift(at, at + 1);
         let entry = Entry { key_at, value_at, value_bytes, key_bytes, is_fresh, ts };
         self.set(at, entry, head(key, self.common));
-        self.live = self.live.wrapping_add_signed(change.live as i32);
-        self.deleted = self.deleted.wrapping_add_signed(change.deleted as i32);
+        let sum = |of: u32, n: i64| of.checked_add_signed(n as i32).expect("a leaf has the keys that it loses");
+        (self.live, self.deleted) = (sum(self.live, change.live), sum(self.deleted, change.deleted));
         change.entries -= self.prune(at, key, prune, memory);
         change
     }
@@ -460,7 +459,7 @@ impl Leaf {
 
     /// What all its entries say.
     pub fn counts(&self) -> Counts {
-        Counts { live: self.live.into(), deleted: self.deleted.into(), has_value: self.entries > self.deleted as usize }
+        Counts::new(self.live.into(), self.deleted.into(), self.entries as u64)
     }
 
     /// Of one key it never is: there is nowhere to cut it.
