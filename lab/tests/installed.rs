@@ -3,8 +3,10 @@
 // A test outside the engine: real clocks, threads and files; a failed unwrap is a failed test.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types, clippy::unwrap_used)]
 
+use std::io::ErrorKind;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
+use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
@@ -24,7 +26,14 @@ fn installed() -> TempDir {
 fn lab(dir: &Path, arguments: &str) -> Output {
     let mut command = Command::new(dir.join("bin/lab"));
     command.env("TREFOIL_SERVERS_CACHE", dir.join("servers")).current_dir(dir.join("work"));
-    command.args(arguments.split_whitespace()).output().unwrap()
+    command.args(arguments.split_whitespace());
+    // A program that another test starts at this moment holds the copy open for writing until it is itself.
+    loop {
+        match command.output() {
+            Err(fault) if fault.kind() == ErrorKind::ExecutableFileBusy => sleep(Duration::from_millis(10)),
+            output => return output.unwrap(),
+        }
+    }
 }
 
 fn text(bytes: &[u8]) -> String {

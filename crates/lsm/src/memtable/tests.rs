@@ -121,7 +121,7 @@ fn a_range_is_counted_by_some_of_its_leaves() {
     let table = memtable(&budget);
     let key = |n: u64| n.to_be_bytes()[4..].to_vec();
     // Of low keys every second one is deleted, and of the highest a few are left.
-    let lives = |n: u64| if n < 30_000 { n % 2 == 0 } else { n < 58_000 || n % 100 == 0 };
+    let lives = |n: u64| if n < 30_000 { n.is_multiple_of(2) } else { n < 58_000 || n.is_multiple_of(100) };
     for i in 0..60_000 {
         // Each once, in no order.
         let n = i * 7_919 % 60_000;
