@@ -135,7 +135,7 @@ private:
   int apply_update(const uchar *record);
   int apply_delete();
   int applied(int code);
-  bool reads_all() const;
+  ulonglong sure_rows() const;
   trefoil_seek seek_at(const uchar *key, uint length, uint8_t how);
   bool has_condition() const;
   bool filters_refs() const;
@@ -163,6 +163,8 @@ private:
   ulonglong m_pages= 1;
   /* What is read is a range, or the table. */
   bool m_is_range= false;
+  /* Rows given to the statement. */
+  ulonglong m_given= 0;
   /* How the server's plans name a read of many ranges, and when they choose one: as with InnoDB. */
   DsMrr_impl m_plans;
   uint m_ranges_mode= 0;

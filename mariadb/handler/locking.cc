@@ -130,6 +130,7 @@ void ha_trefoil::try_semi_consistent_read(bool is_wanted)
 int ha_trefoil::reset()
 {
   m_shows_locked= m_is_unread= false;
+  m_given= 0;
   trefoil_cursor_reset(m_cursor);
   return 0;
 }

@@ -7,6 +7,7 @@ int ha_trefoil::step(uint8_t where, uchar *record, int none)
 {
   switch (trefoil_step(m_session, m_cursor, where, record, &m_why)) {
   case TREFOIL_OK:
+    m_given++;
     return 0;
   case TREFOIL_END:
     return none;
@@ -35,7 +36,7 @@ int ha_trefoil::find(const uchar *key, uint length, uint8_t how, const key_range
 {
   trefoil_seek seek= seek_at(key, length, how);
   seek.only_key= keyread == active_index;
-  seek.reads_all= reads_all();
+  seek.sure= sure_rows();
   /* The server looks whether a value is taken, through a handler that no statement has said its locks to. */
   if (table->key_info[active_index].algorithm == HA_KEY_ALG_LONG_HASH && get_lock_type() == F_WRLCK)
   {
@@ -91,25 +92,33 @@ int ha_trefoil::read_range_first(const key_range *start, const key_range *end, b
   return error;
 }
 
-/* The statement asks for every row of the range that it begins to read: nothing ends it before but an error. */
-bool ha_trefoil::reads_all() const
+/* So many rows of the range that it begins to read the statement asks for, as far as there are: every one, or as many as it is to change, if
+   nothing ends it before but an error. */
+ulonglong ha_trefoil::sure_rows() const
 {
   const LEX *lex= ha_thd()->lex;
   /* Threads of the server read tables without one: a replica's place, when it starts. Then nothing of it is set. */
   if (!lex->is_lex_started)
-    return false;
+    return 0;
   SELECT_LEX *only= lex->all_selects_list;
-  if (!only || only->next_select_in_list() || only->limit_params.explicit_limit)
-    return false;
-  if (lex->sql_command == SQLCOM_UPDATE || lex->sql_command == SQLCOM_DELETE)
-    return true;
+  if (!only || only->next_select_in_list())
+    return 0;
+  bool changes= lex->sql_command == SQLCOM_UPDATE || lex->sql_command == SQLCOM_DELETE;
+  if (only->limit_params.explicit_limit)
+  {
+    /* Not one of several handlers, of partitions or of a merge of indexes: any of them may have all of it. */
+    ulonglong wanted= changes && table->file == this ? lex->unit.lim.get_select_limit() : 0;
+    return wanted > m_given ? wanted - m_given : 0;
+  }
+  if (changes)
+    return ULONGLONG_MAX;
   const TABLE_LIST *last= lex->query_tables;
   /* What a statement copies from stands behind what it copies to. */
   bool copies= lex->sql_command == SQLCOM_INSERT_SELECT || lex->sql_command == SQLCOM_REPLACE_SELECT ||
                (lex->sql_command == SQLCOM_CREATE_TABLE && last && last == lex->create_last_non_select_table);
   if (copies && last)
     last= last->next_global;
-  return m_is_range && last && !last->next_global;
+  return m_is_range && last && !last->next_global ? ULONGLONG_MAX : 0;
 }
 
 /* A copy takes the place of its table: what is prepared by a session that is gone, whose metadata locks went with it, has to be
@@ -145,7 +154,7 @@ int ha_trefoil::rnd_init(bool scan)
   seek.shows_locked= m_shows_locked;
   m_is_first= true;
   m_is_range= true;
-  seek.reads_all= reads_all();
+  seek.sure= sure_rows();
   m_is_range= false;
   return trefoil_find(m_session, m_cursor, &seek, &m_why) ? failed() : 0;
 }

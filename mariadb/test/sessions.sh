@@ -82,6 +82,22 @@ check_nowait_and_skip_locked() {
     expect "$(say_to b 'SELECT v FROM t WHERE id = 1;')" 1
 }
 
+# A statement that is to change so many rows locks as many ahead, and none behind the last one: of one range or several, wanted or passed by.
+check_limit_locks_no_more() {
+    local last
+    value 'USE s; CREATE TABLE many (id INT PRIMARY KEY, v INT) ENGINE=TREFOIL; INSERT INTO many SELECT seq, seq % 2 FROM seq_1_to_300'
+    while IFS='|' read -r last statement; do
+        say_to a 'BEGIN;' "$statement;" > /dev/null
+        expect "$statement: $(say_to b 'SELECT id FROM many WHERE id > 1 ORDER BY id LIMIT 1 FOR UPDATE SKIP LOCKED;')" "$statement: $last"
+        say_to a 'ROLLBACK;' > /dev/null
+    done <<- 'END'
+	101|DELETE FROM many WHERE id >= 1 ORDER BY id LIMIT 100
+	4|DELETE FROM many WHERE id >= 1 AND v = 1 ORDER BY id LIMIT 2
+	41|UPDATE many SET v = 7 WHERE id > 0 ORDER BY id LIMIT 40
+	32|DELETE FROM many WHERE id BETWEEN 1 AND 30 OR id BETWEEN 31 AND 200 ORDER BY id LIMIT 31
+	END
+}
+
 check_kill_query() {
     local id= tries
     say_to a 'BEGIN;' 'UPDATE t SET v = 10 WHERE id = 1;'

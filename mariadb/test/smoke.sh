@@ -53,7 +53,7 @@ check_engine
 script smoke
 script keys
 script clustering
-for name in lock_timeout wait_says_how_long shared_under_lock_tables nowait_and_skip_locked kill_query deadlock deadlock_detect backup status default_options isolation xa \
+for name in lock_timeout wait_says_how_long shared_under_lock_tables nowait_and_skip_locked limit_locks_no_more kill_query deadlock deadlock_detect backup status default_options isolation xa \
     index_beside_writers build_that_fails xa_beside_temporary_tables copies_beside_snapshots long_unique long_unique_prepared \
     long_unique_race changes_beside_prepared change_without_client savepoint_gives_back \
     clustering_plans copy_beside_prepared gives_back_its_own reads_of_triggers duplicate_of_partition \

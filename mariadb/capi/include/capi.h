@@ -429,17 +429,17 @@ typedef struct {
   uint8_t end_is;
   trefoil_lock lock;
   uint8_t only_key;        /* records get the columns of the key and of the primary key, and no others */
-  uint8_t reads_all;       /* all rows of the range will be asked for: they may be locked ahead */
   uint8_t claims;          /* first locks the value of the key, exclusively, until the end of the transaction */
   uint8_t judges_refs;     /* `judge` gets references of the rows, otherwise null */
   uint8_t shows_locked;    /* rows that others have locked are shown before they are waited for: trefoil_is_shown */
-  uint8_t reserved[3];
+  uint8_t reserved[4];
+  uint64_t sure;           /* so many rows will be asked for, as far as there are: they may be locked ahead; UINT64_MAX: all */
   /* Or null: says of an entry whose columns stand in the record of trefoil_step whether its row is wanted. */
   trefoil_judge judge;
   void *judge_with;
   void *tag;               /* what the caller knows the range by: never followed */
 } trefoil_seek;
-static_assert(sizeof(trefoil_seek) == 72, "as in abi.rs");
+static_assert(sizeof(trefoil_seek) == 80, "as in abi.rs");
 
 /* About how many committed rows lie in a range, given as for reading: 0 if surely none. */
 int trefoil_estimate(const trefoil_table *table, const trefoil_seek *range, uint64_t *rows, trefoil_failure *why);

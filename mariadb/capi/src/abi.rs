@@ -223,11 +223,11 @@ pub struct Seek {
     pub(crate) end_is: u8,
     pub(crate) lock: Lock,
     pub(crate) only_key: u8,
-    pub(crate) reads_all: u8,
     pub(crate) claims: u8,
     pub(crate) judges_refs: u8,
     pub(crate) shows_locked: u8,
-    pub(crate) reserved: [u8; 3],
+    pub(crate) reserved: [u8; 4],
+    pub(crate) sure: u64,
     pub(crate) judge: Option<JudgeCall>,
     pub(crate) judge_with: *mut c_void,
     pub(crate) tag: *mut c_void,
@@ -245,11 +245,11 @@ impl Default for Seek {
             end_is: 0,
             lock: Lock { mode: 0, wait: 0 },
             only_key: 0,
-            reads_all: 0,
             claims: 0,
             judges_refs: 0,
             shows_locked: 0,
-            reserved: [0; 3],
+            reserved: [0; 4],
+            sure: 0,
             judge: None,
             judge_with: null_mut(),
             tag: null_mut(),
@@ -291,5 +291,5 @@ const _: () = assert!(size_of::<BeginOptions>() == 16);
 const _: () = assert!(size_of::<Patience>() == 32);
 const _: () = assert!(size_of::<Foreign>() == 96);
 const _: () = assert!(size_of::<ForeignChange>() == 64);
-const _: () = assert!(size_of::<Seek>() == 72);
+const _: () = assert!(size_of::<Seek>() == 80);
 const _: () = assert!(size_of::<Xid>() == 144);

@@ -33,7 +33,7 @@ use crate::writes::Moment;
 
 /// Of a table that is written to between its rows few are read for nothing.
 pub const BATCH_ROWS_FIRST: usize = 4;
-/// Where the server will ask for all rows of a range, and none is locked: a range of a hundred is read in two pieces, not five.
+/// Where the server will ask for all rows of a range, and none is locked, or for as many as it says: a range of a hundred is read in two pieces, not five.
 const BATCH_ROWS_ALL: usize = 64;
 const BATCH_ROWS_MAX: usize = 256;
 pub const BATCH_BYTES_MAX: usize = 1 << 20;
@@ -58,8 +58,8 @@ struct Scan {
     is_forward: bool,
     /// Records get no more than the index has.
     only_key: bool,
-    /// The server will ask for all rows.
-    reads_all: bool,
+    /// So many more rows the server will ask for, as far as there are; of all nobody knows how many.
+    sure: usize,
     judge: Option<Judge>,
     tag: Tag,
     /// Rows of others are shown before they are waited for.
@@ -100,7 +100,7 @@ pub struct Start {
     pub is_forward: bool,
     pub is_exact: bool,
     pub only_key: bool,
-    pub reads_all: bool,
+    pub sure: usize,
     pub judge: Option<Judge>,
     /// For the judge, and of many ranges to tell their rows apart.
     pub tag: Tag,
@@ -156,12 +156,12 @@ impl Cursor {
 
     pub fn start(&mut self, session: &Session, start: Start) {
         let batch = self.scan.take().map_or_else(Batch::default, |scan| scan.batch);
-        let Start { way, is_forward, is_exact, only_key, reads_all, judge, tag, shows, low, high, locking } = start;
+        let Start { way, is_forward, is_exact, only_key, sure, judge, tag, shows, low, high, locking } = start;
         let mut scan = Scan {
             way,
             is_forward,
             only_key,
-            reads_all,
+            sure,
             judge,
             tag,
             shows,
@@ -174,7 +174,10 @@ impl Cursor {
             given: 0,
             is_last: false,
             is_past: false,
-            rows_next: if reads_all && locking.is_none() { BATCH_ROWS_ALL } else { BATCH_ROWS_FIRST },
+            rows_next: match (sure, &locking) {
+                (0, _) | (usize::MAX, Some(_)) => BATCH_ROWS_FIRST,
+                _ => BATCH_ROWS_ALL,
+            },
             read_at: session.writes().now(),
         };
         scan.batch.clear();
@@ -201,6 +204,7 @@ impl Cursor {
         let (bytes, row) = scan.batch.get(&self.table.layout, scan.given);
         record.write(|record| record.copy_from_slice(bytes));
         scan.given += 1;
+        scan.sure = scan.sure.saturating_sub(1);
         self.row = row;
         Ok(Done::Ok)
     }
@@ -342,8 +346,9 @@ impl Scan {
     }
 
     fn fill_once(&mut self, table: &OpenTable, session: &Session, record: Slot) -> Result<(), Met> {
-        let is_ahead = self.locking.is_none() || (self.reads_all && !session.gives_locks_back());
-        let wanted = if is_ahead { self.rows_next } else { 1 };
+        // A lock that is taken ahead is one that the server would have asked for.
+        let may_lock = if session.gives_locks_back() { 1 } else { self.sure.max(1) };
+        let wanted = if self.locking.is_none() { self.rows_next } else { self.rows_next.min(may_lock) };
         let tx = session.tx()?;
         match self.way {
             Way::Rows if self.is_exact && self.is_whole_key(table) => self.fill_row(table, tx),
@@ -587,7 +592,7 @@ pub fn start(table: &OpenTable, seek: &abi::Seek, parts: Option<&[u8]>, end: Opt
     };
     let (low, high) = if is_forward { (near, far) } else { (far, near) };
     let (is_exact, judge) = (seek.how == 0 || seek.how == 3, Judge::new(seek));
-    let (only_key, reads_all, shows) = (seek.only_key != 0, seek.reads_all != 0, seek.shows_locked != 0);
-    let tag = Tag::new(seek);
-    Ok(Start { way, is_forward, is_exact, only_key, reads_all, judge, tag, shows, low, high, locking })
+    let (only_key, shows) = (seek.only_key != 0, seek.shows_locked != 0);
+    let (sure, tag) = (usize::try_from(seek.sure).unwrap_or(usize::MAX), Tag::new(seek));
+    Ok(Start { way, is_forward, is_exact, only_key, sure, judge, tag, shows, low, high, locking })
 }

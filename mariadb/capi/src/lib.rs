@@ -27,8 +27,8 @@
 //!
 //! A cursor of the engine borrows its transaction, and a statement writes between two reads. So rows are read in batches,
 //! as records; a scan goes on behind the last row given out. What was read ahead is forgotten when the session writes:
-//! the scan meets its own writes as they are. Reads that lock read nothing ahead: a lock is taken for rows that
-//! the server has asked for, no others.
+//! the scan meets its own writes as they are. Reads that lock read ahead what the server is sure to ask for: a
+//! lock is taken for no other rows.
 
 #![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "not part of the engine, never simulated")]
 
