@@ -28,12 +28,18 @@ fn lab(dir: &Path, arguments: &str) -> Output {
     command.env("TREFOIL_SERVERS_CACHE", dir.join("servers")).current_dir(dir.join("work"));
     command.args(arguments.split_whitespace());
     // A program that another test starts at this moment holds the copy open for writing until it is itself.
-    loop {
-        match command.output() {
-            Err(fault) if fault.kind() == ErrorKind::ExecutableFileBusy => sleep(Duration::from_millis(10)),
-            output => return output.unwrap(),
+    let is_busy = |output: &std::io::Result<Output>| {
+        output.as_ref().is_err_and(|fault| fault.kind() == ErrorKind::ExecutableFileBusy)
+    };
+    let mut output = command.output();
+    for _ in 0..500 {
+        if !is_busy(&output) {
+            break;
         }
+        sleep(Duration::from_millis(10));
+        output = command.output();
     }
+    output.unwrap()
 }
 
 fn text(bytes: &[u8]) -> String {
