@@ -10,10 +10,9 @@ use std::sync::{Arc, OnceLock};
 use base::CommitTs;
 use base::bytes::{Reader, put_bytes, put_varint};
 use base::limits::KEY_BYTES_MAX;
-use store::{BlockRef, Filter, FilterRef, Frame, FramePool, KeyHash, allocated};
+use store::{BlockRef, Cell, Filter, FilterRef, Frame, FramePool, KeyHash, allocated};
 
 use crate::block::{DataBlock, common_prefix_bytes};
-use crate::cell::Cell;
 use crate::estimate::Counts;
 use crate::signposts::Signposts;
 

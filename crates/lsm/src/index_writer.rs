@@ -4,10 +4,9 @@
 use std::sync::Arc;
 
 use base::{CommitTs, Result};
-use store::{Block, BlockRef, KeyHash, Lot};
+use store::{Block, BlockRef, Cell, KeyHash, Lot};
 
 use crate::block::DataBlock;
-use crate::cell::Cell;
 use crate::index_block::{IndexBlock, IndexBuilder, Named, NewNamed, put_filter};
 use crate::lsm::Env;
 use crate::partition::{Partition, PartitionInfo};

@@ -9,7 +9,6 @@
 //! | `memtable` | versions in memory |
 //! | `run`, `top`, `partition` | runs; the upper level of a run's index; a part of a run with its index block |
 //! | `index_block`, `block`, `slot` | payloads; a data block as its index block names it |
-//! | `cell` | a block while the cache has room for it |
 //! | `writer`, `index_writer` | a run from sorted versions; its index beside it |
 //! | `input`, `merge` | everything of a source in order; many sources into one run, a piece at a time |
 //! | `collect` | what stays of a key's versions |
@@ -39,7 +38,6 @@
 extern crate self as trefoil_lsm;
 
 mod block;
-mod cell;
 mod checkpoint;
 mod choose;
 mod collect;

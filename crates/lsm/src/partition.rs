@@ -13,10 +13,9 @@ use std::sync::Arc;
 use base::bytes::{Reader, printable, put_bytes, put_varint};
 use base::limits::KEY_BYTES_MAX;
 use base::{CommitTs, Corruption, Fault, Result};
-use store::{Block, BlockKind, BlockRef, Class, Lot, LotBytes, Space, allocated};
+use store::{Block, BlockKind, BlockRef, Cell, Class, Held, Lot, LotBytes, Reach, Space, allocated};
 use vfs::sync::Mutex;
 
-use crate::cell::{Cell, Held, Reach};
 use crate::index_block::IndexBlock;
 use crate::lsm::Env;
 

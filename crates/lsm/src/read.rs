@@ -10,10 +10,9 @@ use std::sync::Arc;
 
 use base::{CommitTs, Result};
 use index::ReadAt;
-use store::{KeyHash, epoch};
+use store::{KeyHash, Reach, epoch};
 
 use crate::block::Value;
-use crate::cell::Reach;
 use crate::cursor::moment;
 use crate::lsm::{Core, Sources};
 use crate::run::Run;

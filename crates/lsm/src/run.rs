@@ -10,11 +10,10 @@ use std::sync::{Arc, OnceLock};
 use base::bytes::{Reader, printable, put_bytes, put_varint};
 use base::limits::KEY_BYTES_MAX;
 use base::{CommitTs, Corruption, Fault, Result};
-use store::{BlockKind, BlockRef, KeyHash};
+use store::{BlockKind, BlockRef, KeyHash, Reach};
 use vfs::sync::Mutex;
 
 use crate::block::Version;
-use crate::cell::Reach;
 use crate::choose::BOTTOM;
 use crate::lsm::Env;
 use crate::partition::{NamedPartition, Partition};

@@ -4,10 +4,9 @@ use std::sync::Arc;
 
 use base::bytes::printable;
 use base::{Corruption, Fault, IndexId, Result};
-use store::{BlockKind, allocated};
+use store::{BlockKind, Cell, Held, Reach, allocated};
 
 use crate::block::{DataBlock, Pieces};
-use crate::cell::{Cell, Held, Reach};
 use crate::index_block::{IndexBlock, Named};
 use crate::lsm::Env;
 

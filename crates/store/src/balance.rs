@@ -45,6 +45,16 @@ const FADING: f64 = 0.75;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct LeftAt(u32);
 
+impl LeftAt {
+    /// The later of two moments.
+    #[must_use]
+    pub fn later(self, other: Self) -> Self {
+        let is_before =
+            self == Self::default() || (other != Self::default() && (self.0.wrapping_sub(other.0) as i32) < 0);
+        if is_before { other } else { self }
+    }
+}
+
 /// A [`LeftAt`] that whoever has it may change. Relaxed: a hint.
 #[derive(Debug, Default)]
 pub struct LeftMark(AtomicU32);
@@ -124,6 +134,12 @@ impl Balance {
     /// A page of `bytes` left memory to make room.
     pub fn note_evicted(&self, bytes: u64) -> LeftAt {
         left_at(self.evicted.fetch_add(bytes, Ordering::Relaxed) + bytes)
+    }
+
+    /// How often as much as half of the budget, which pages have about, has left memory: what is read twice in one turn is worth a place.
+    #[must_use]
+    pub fn turn(&self) -> u32 {
+        (self.evicted.load(Ordering::Relaxed) / (self.limit / 2).max(1)) as u32
     }
 
     /// A page that left memory then is read from disk, as `bytes`. Who calls this looks ([`Balance::look_if_due`]) some time.

@@ -19,12 +19,14 @@
 
 use std::cell::RefCell;
 use std::ops::Range;
+use std::sync::Arc;
 
 use base::bytes::Reader;
 use base::checksum::{crc32c, crc32c_append};
 use base::{Corruption, Fault, IndexId, Result};
 
-use crate::parts::Parts;
+use crate::FramePool;
+use crate::parts::{Packed, Parts};
 
 /// First two bytes of every block.
 pub const MAGIC: u16 = 0x4c42; // "BL"
@@ -328,6 +330,12 @@ impl OpenBlock<'_> {
             (bytes, stored)
         });
         Some(Parts::new(self.header.compression, begin, parts))
+    }
+
+    /// The stored bytes of its parts, to be kept.
+    #[must_use]
+    pub fn pack(&self, pool: &Arc<FramePool>) -> Packed {
+        Packed::new(pool, self.stored)
     }
 
     /// A fault that names the block, for who finds that what was read from it does not hold.

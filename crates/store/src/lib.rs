@@ -8,6 +8,7 @@
 //! | [`block`] | [`Block`]: a written block as an owned thing whose drop frees it |
 //! | [`budget`] | the one memory cap, by class |
 //! | [`balance`] | how it is shared between pages and what is buffered |
+//! | [`cell`] | a place for what was read, while the cache has room for it |
 //! | [`cache`] | second-chance eviction and write-back over pages that others own |
 //! | [`lot`] | many blocks as one owned thing |
 //! | [`filter`] | which keys a block may have |
@@ -25,6 +26,7 @@ pub mod block;
 mod blockio;
 pub mod budget;
 pub mod cache;
+pub mod cell;
 pub mod codec;
 #[allow(unsafe_code, reason = "dereferences and retires values under epoch guards, behind a safe face")]
 #[allow(unexpected_cfgs, reason = "`crossbeam_loom` is set by hand, for tests/epoch_loom.rs")]
@@ -43,6 +45,7 @@ pub use budget::{Budget, Charge, Class, OverCommit, allocated};
 pub use cache::{
     Cache, CacheOptions, CacheStats, Evict, Grant, LogGate, Page, PageWrite, StepReport, WriteDone, WriteEnv,
 };
+pub use cell::{Cell, Held, Reach};
 pub use codec::{BlockKind, Compression, OpenBlock};
 pub use epoch::EpochCell;
 pub use filter::{Filter, FilterRef, KeyHash};
@@ -50,7 +53,7 @@ pub use frame::arena::{Arena, ArenaPart};
 pub use frame::slab::{SlabPart, Slabs};
 pub use frame::{Frame, FramePool};
 pub use lot::{Lot, LotBytes};
-pub use parts::Parts;
+pub use parts::{Packed, Parts};
 pub use run::{Run, RunCursor, RunEstimate, RunMeta, RunWriter};
 pub use space::{
     AllocScope, Census, CheckpointMark, CleaningDebt, CopiedExtent, CopyProgress, Earlier, ExtentId, GivenBack,

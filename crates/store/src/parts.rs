@@ -3,14 +3,18 @@
 //! A block's checksum covers all of it. Whoever has read and checked the whole can keep, in memory, where each part lies and the
 //! checksum of its stored bytes ([`Parts`]); the next reader fetches the part that it needs and checks that. Nothing of this is on disk.
 //! What a part's checksum says is as good as the block's: it was taken of bytes that the block's own had covered, at that address.
+//!
+//! The stored bytes can be kept in memory, too ([`Packed`]): they are a fraction of what a page of them takes, and one part is decompressed in a
+//! fraction of what a read takes.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use base::checksum::crc32c;
 use base::{IndexId, Result};
 
 use crate::codec::{Compression, Place, decompress};
-use crate::{BlockRef, allocated};
+use crate::{BlockRef, Frame, FramePool, allocated};
 
 /// The parts of one block.
 #[derive(Debug)]
@@ -30,14 +34,40 @@ struct Part {
     crc: u32,
 }
 
+/// The stored bytes of a block's parts, in memory. In pieces, so that blocks of all lengths fill their frames.
+#[derive(Debug)]
+pub struct Packed(Box<[Frame]>);
+
+/// Bytes of a piece.
+const PIECE_BYTES: usize = 4 << 10;
+
+impl Packed {
+    pub(crate) fn new(pool: &Arc<FramePool>, stored: &[u8]) -> Self {
+        Self(stored.chunks(PIECE_BYTES).map(|piece| pool.frame_of(piece)).collect())
+    }
+
+    /// Puts the bytes of `range` into `out` (cleared first).
+    fn copy(&self, range: Range<usize>, out: &mut Vec<u8>) {
+        out.clear();
+        let mut at = range.start;
+        while at < range.end {
+            let (piece, from) = (&self.0[at / PIECE_BYTES], at % PIECE_BYTES);
+            let bytes = (PIECE_BYTES - from).min(range.end - at);
+            out.extend_from_slice(&piece[from..from + bytes]);
+            at += bytes;
+        }
+    }
+}
+
 /// Neighbouring parts of a block.
 pub(crate) struct Wanted<'a> {
     compression: Compression,
     parts: &'a [Part],
     /// Where they begin in the payload.
     begin: usize,
-    /// Where they lie in the block.
+    /// Where they lie in the block, and where its first part does.
     stored: Range<usize>,
+    first: usize,
 }
 
 impl Parts {
@@ -67,6 +97,15 @@ impl Parts {
         self.parts.len()
     }
 
+    /// Memory of its stored bytes ([`Packed`]).
+    #[must_use]
+    pub fn packed_bytes(&self) -> u64 {
+        let stored: usize = self.parts.iter().map(|part| part.stored_bytes as usize).sum();
+        let (pieces, rest) = (stored / PIECE_BYTES, stored % PIECE_BYTES);
+        let rest = if rest > 0 { FramePool::bytes_for(rest) } else { 0 };
+        (pieces * PIECE_BYTES + rest) as u64 + allocated((pieces + 1) * size_of::<Frame>())
+    }
+
     /// Memory beside the value itself, in bytes.
     #[must_use]
     pub fn memory_bytes(&self) -> u64 {
@@ -88,7 +127,13 @@ impl Parts {
         while let Some(part) = self.parts.get(past).filter(|_| end < range.end) {
             (past, end, stored_end) = (past + 1, end + part.bytes as usize, stored_end + part.stored_bytes as usize);
         }
-        Wanted { compression: self.compression, parts: &self.parts[first..past], begin, stored: stored..stored_end }
+        Wanted {
+            compression: self.compression,
+            parts: &self.parts[first..past],
+            begin,
+            stored: stored..stored_end,
+            first: self.begin as usize,
+        }
     }
 }
 
@@ -97,6 +142,20 @@ impl Wanted<'_> {
     pub fn place(&self, at: BlockRef) -> Option<BlockRef> {
         let (offset, stored_bytes) = (at.offset + self.stored.start as u64, self.stored.len() as u32);
         (stored_bytes > 0).then_some(BlockRef { offset, stored_bytes, ..at })
+    }
+
+    /// The same from the stored bytes of all parts of the block at `at`.
+    pub fn open_packed(
+        &self,
+        file: &dyn std::fmt::Display,
+        at: BlockRef,
+        index: IndexId,
+        packed: &Packed,
+        out: &mut Vec<u8>,
+    ) -> Result<usize> {
+        let mut bytes = Vec::with_capacity(self.stored.len());
+        packed.copy(self.stored.start - self.first..self.stored.end - self.first, &mut bytes);
+        self.open(file, at, index, &bytes, out)
     }
 
     /// Checks and decompresses their `bytes` into `out` (cleared first). Returns where in the payload that begins.

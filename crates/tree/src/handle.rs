@@ -31,7 +31,7 @@
 //! thread that took the second one without waiting.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use base::CommitTs;
@@ -134,6 +134,8 @@ pub(crate) struct LeafHandle {
     read: AtomicBool,
     /// Reads that found it on disk while memory was short, counted anew from each that loads it. Relaxed: a hint.
     uncached_reads: AtomicU8,
+    /// The same of reads that found its image packed, in one turn of the balance, and which that is. Relaxed: a hint.
+    packed_reads: AtomicU32,
     /// When it last left memory.
     left: LeftMark,
     last_reserved: AtomicU64,
@@ -299,6 +301,7 @@ impl LeafHandle {
             referenced: AtomicBool::new(true),
             read: AtomicBool::new(false),
             uncached_reads: AtomicU8::new(0),
+            packed_reads: AtomicU32::new(0),
             left: LeftMark::default(),
             last_reserved: AtomicU64::new(0),
             core,
@@ -316,8 +319,9 @@ impl LeafHandle {
     }
 
     /// So many bytes of its image are read from disk.
-    pub fn note_image_read(&self, cache: &Cache, bytes: u64) {
-        cache.note_page_read(self.left.get(), bytes);
+    pub fn note_image_read(&self, cache: &Cache, image: &Image, bytes: u64) {
+        let left = image.outline.get().map(|outline| outline.packed.left()).unwrap_or_default();
+        cache.note_page_read(self.left.get().later(left), bytes);
     }
 
     /// What its image is complete through, if it has one.
@@ -347,6 +351,20 @@ impl LeafHandle {
         let reads = self.uncached_reads.load(Ordering::Relaxed) + 1;
         self.uncached_reads.store(reads % loaded_at, Ordering::Relaxed);
         reads < loaded_at
+    }
+
+    /// The same of a read that finds its image packed, of those in one turn.
+    pub fn may_stay_packed(&self, turn: u32, loaded_at: u8) -> bool {
+        let (turn, last) = (turn << u8::BITS, self.packed_reads.load(Ordering::Relaxed));
+        let loaded_at = u32::from(loaded_at);
+        let reads = if last & !0xff == turn { (last & 0xff) + 1 } else { 1 };
+        self.packed_reads.store(turn | (reads % loaded_at), Ordering::Relaxed);
+        reads < loaded_at
+    }
+
+    /// Its image is packed.
+    pub fn note_packed(&self) {
+        self.uncached_reads.store(0, Ordering::Relaxed);
     }
 
     pub fn take_read(&self) -> bool {

@@ -16,7 +16,7 @@
 use std::sync::{Arc, OnceLock};
 
 use base::{CommitTs, Lsn};
-use store::{Block, BlockRef, Class, Space, allocated};
+use store::{Block, BlockRef, Class, Packed, Space, allocated};
 
 use crate::node::{NodeDescriptor, NodeKind, Outline};
 
@@ -72,6 +72,11 @@ impl Image {
         if self.outline.set(Box::new(outline)).is_ok() {
             self.block.space().hold(Class::Outlines, bytes);
         }
+    }
+
+    /// Its stored bytes, if they are in memory.
+    pub fn packed(&self) -> Option<Arc<Packed>> {
+        self.outline.get()?.packed.share()
     }
 
     /// Shares it, and charges for it.

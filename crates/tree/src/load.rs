@@ -71,9 +71,13 @@ impl Core {
         };
         vfs::thread::point("tree.loading");
         let image = leaf.record.lock().image.clone().expect("a cold leaf has an image");
-        leaf.note_image_read(&self.env.cache, image.block.stored_bytes());
-        let result = self.read_resident(leaf, &image, high.as_ref(), payloads.images.take(&image), charge);
-        payloads.note_leaf_read();
+        let packed = self.take_packed(&image);
+        if packed.is_none() {
+            leaf.note_image_read(&self.env.cache, &image, image.block.stored_bytes());
+            payloads.note_leaf_read();
+        }
+        let ahead = packed.or_else(|| payloads.images.take(&image));
+        let result = self.read_resident(leaf, &image, high.as_ref(), ahead, charge);
         let result = result.and_then(|resident| Ok((resident, self.gather(leaf, high.as_ref(), &image, payloads)?)));
         vfs::thread::point("tree.loaded");
         let mut slot = leaf.latch.write();

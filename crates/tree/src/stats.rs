@@ -32,7 +32,6 @@ pub(crate) struct Counters {
     unlinks: AtomicU64,
     loads: AtomicU64,
     read_ahead: AtomicU64,
-    uncached_reads: AtomicU64,
     writes: AtomicU64,
     collects: AtomicU64,
     leaf_bytes: AtomicU64,
@@ -56,6 +55,7 @@ struct Shard {
     /// Address of the leaf on disk that got messages last, from whichever thread has this shard. Compared only; a stale one counts one visit too few.
     last_cold: AtomicUsize,
     point_reads: AtomicU64,
+    uncached_reads: AtomicU64,
 }
 
 impl Counters {
@@ -192,7 +192,11 @@ impl Counters {
     }
 
     pub fn count_uncached_read(&self) {
-        self.uncached_reads.fetch_add(1, Ordering::Relaxed);
+        self.shard().uncached_reads.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn uncached_reads(&self) -> u64 {
+        self.shards.iter().map(|shard| shard.uncached_reads.load(Ordering::Relaxed)).sum()
     }
 
     pub fn count_write(&self) {
@@ -267,7 +271,7 @@ impl Core {
             unlinks: counters.unlinks.load(Ordering::Relaxed),
             loads: counters.loads.load(Ordering::Relaxed),
             read_ahead: counters.read_ahead.load(Ordering::Relaxed),
-            uncached_reads: counters.uncached_reads.load(Ordering::Relaxed),
+            uncached_reads: counters.uncached_reads(),
             writes: counters.writes.load(Ordering::Relaxed),
             gc_debt_bytes: self.gc_debt_bytes(),
             gc_paid_bytes: (counters.unlinks.load(Ordering::Relaxed) + counters.collects.load(Ordering::Relaxed))

@@ -1,8 +1,8 @@
 //! Point reads of leaves that stay on disk.
 //!
 //! While memory is short, a leaf that comes in for one key pushes out another one that is read as often, and making a page of it
-//! costs more than reading it. So a leaf is loaded when it is read at a snapshot for the [`LOADED_AT`]-th time; until then the key's
-//! version is taken from what the leaf is made of: image, segments and pending messages. Who reads what is newest is about to write,
+//! costs more than reading it. So the key's version is taken from what the leaf is made of: image, segments and pending messages. A leaf is
+//! loaded when it is read at a snapshot for the [`LOADED_AT`]-th time, or, if its image is packed, for the [`LOADED_PACKED_AT`]-th in one turn. Who reads what is newest is about to write,
 //! and needs the leaf anyway: that read loads it.
 //!
 //! Steps: (1) under the leaf's shared latch: it is COLD; its image, and what is pending for the key; (2) under the structure latch:
@@ -16,7 +16,10 @@
 //! as by any reader who came at that moment.
 //!
 //! Of an image that is read like this for the first time all is read and checked, and its outline kept in memory: its front, and where each basement
-//! lies, with its checksum. From then on one basement is read.
+//! lies, with its checksum. Its stored bytes are kept, too, packed, as a page of the cache: in the same memory there is place for twice as many leaves
+//! or more, and a basement of one is decompressed in a tenth of what a read takes. Of an image that is not packed any more one basement is read, and
+//! all of it once more when it is read twice in one turn of the cache. A turn is how long it takes for as much as the budget to leave memory.
+//! A packed image that is loaded is not packed any more.
 //!
 //! What is newer than all of the rest needs no look at the rest. Large values, version chains and damage are left to the loader. Of a
 //! damaged leaf whoever needs what is damaged is told; whoever does not may get an answer until a load has met the damage.
@@ -26,7 +29,7 @@ use std::sync::Arc;
 
 use base::{CommitTs, Fault, Result};
 use index::ReadAt;
-use store::{BlockKind, Class};
+use store::{BlockKind, Cache, Cell, Class, Grant, OpenBlock, Packed};
 
 use crate::handle::{LeafHandle, LeafSlot, LeafState};
 use crate::image::Image;
@@ -39,6 +42,8 @@ use crate::tree::Core;
 
 /// A leaf comes into memory when so many reads of it found it on disk while memory was short.
 const LOADED_AT: u8 = 8;
+/// The same of a leaf whose stored bytes are in memory.
+const LOADED_PACKED_AT: u8 = 64;
 /// Outlines of images are kept while they take less than one part in so many of the budget.
 const OUTLINES_SHARE: u64 = 16;
 
@@ -49,7 +54,7 @@ pub(crate) enum Read<R, U> {
 }
 
 impl Core {
-    /// As [`Core::look_up_uncached`]; if that finds nothing, the leaf is in memory.
+    /// The version of the first of some ascending keys, which lies in `leaf`, which is on disk; if there is none, the leaf is in memory now.
     #[cold]
     pub(crate) fn look_up_cold(
         &self,
@@ -57,8 +62,14 @@ impl Core {
         at: ReadAt,
         keys: &[&[u8]],
     ) -> Result<Option<Option<Version>>> {
-        self.counters.count_cold_read();
-        if let found @ Some(_) = self.look_up_uncached(leaf, at, keys)? {
+        let is_packed = is_packed(leaf);
+        if !is_packed {
+            self.counters.count_cold_read();
+        }
+        if let ReadAt::Snapshot(limit) = at
+            && self.may_stay(leaf, is_packed)
+            && let found @ Some(_) = self.look_up_uncached(leaf, limit, keys)?
+        {
             return Ok(found);
         }
         let mut payloads = Payloads::default();
@@ -67,19 +78,8 @@ impl Core {
         Ok(None)
     }
 
-    /// The version of the first of some ascending keys, which lies in `leaf`; `None` if the leaf is to be loaded.
-    #[cold]
-    pub(crate) fn look_up_uncached(
-        &self,
-        leaf: &LeafHandle,
-        at: ReadAt,
-        keys: &[&[u8]],
-    ) -> Result<Option<Option<Version>>> {
-        let ReadAt::Snapshot(limit) = at else { return Ok(None) };
-        // A message that the image has, too, may be a sum there [A21]: the loader looks at the image first.
-        if self.env.options.counters || !self.env.cache.is_nearly_full() || !leaf.may_stay_on_disk(LOADED_AT) {
-            return Ok(None);
-        }
+    /// That version; `None` if the leaf is to be loaded.
+    fn look_up_uncached(&self, leaf: &LeafHandle, limit: CommitTs, keys: &[&[u8]]) -> Result<Option<Option<Version>>> {
         match self.version_on_disk(leaf, limit, keys).map_err(Fault::into_damage) {
             Ok(found) => {
                 found.iter().for_each(|_| self.counters.count_uncached_read());
@@ -88,6 +88,17 @@ impl Core {
             Err(Ok(_damage)) => Ok(None),
             Err(Err(fault)) => Err(fault),
         }
+    }
+
+    /// Counts a read of a leaf that is not in memory; false if it is to come there.
+    fn may_stay(&self, leaf: &LeafHandle, is_packed: bool) -> bool {
+        let cache = &self.env.cache;
+        // A message that the image has, too, may be a sum there [A21]: the loader looks at the image first.
+        !self.env.options.counters
+            && match is_packed {
+                true => leaf.may_stay_packed(cache.balance().turn(), LOADED_PACKED_AT),
+                false => cache.is_nearly_full() && leaf.may_stay_on_disk(LOADED_AT),
+            }
     }
 
     fn version_on_disk(&self, leaf: &LeafHandle, limit: CommitTs, keys: &[&[u8]]) -> Result<Option<Option<Version>>> {
@@ -130,23 +141,72 @@ impl Core {
         if newest.is_at_least(image.max_ts) {
             return Ok(Some(newest.version));
         }
-        let mut buffers = [Vec::new(), bytes];
-        self.counters.add_point_blocks(1);
-        // Of basements about alike, one.
-        let parts = image.outline.get().map_or(1, |outline| outline.parts.count().max(2) - 1);
-        leaf.note_image_read(&self.env.cache, image.block.stored_bytes() / parts as u64);
-        let is_all = match image.outline.get() {
-            Some(outline) => {
-                let block = Outlined { core: self, image: &image, outline };
-                offer_from(&block, (key, limit), &mut buffers, &mut newest)
-            }
-            None => self.env.space.read_with(image.address(), BlockKind::Leaf, self.env.id, |block| {
-                let outline = if self.has_room_for_outlines() { Outline::of(block)? } else { None };
-                outline.into_iter().for_each(|outline| image.learn(outline));
-                offer_from(block, (key, limit), &mut buffers, &mut newest)
-            }),
-        }?;
+        let is_all = self.offer_from_image(leaf, &image, (key, limit), [Vec::new(), bytes], &mut newest)?;
         Ok(is_all.then_some(newest.version))
+    }
+
+    /// Offers what the image has of the key; false if that is to be looked for beside it.
+    fn offer_from_image(
+        &self,
+        leaf: &LeafHandle,
+        image: &Image,
+        wanted: (&[u8], CommitTs),
+        mut buffers: [Vec<u8>; 2],
+        newest: &mut Newest,
+    ) -> Result<bool> {
+        let (cache, mut grant) = (&self.env.cache, None);
+        if let Some(outline) = image.outline.get() {
+            let packed = outline.packed.share();
+            if packed.is_none() && outline.is_wanted_again(cache.balance().turn()) {
+                grant = grant_packed(cache, outline);
+            }
+            if grant.is_none() {
+                if packed.is_none() {
+                    self.counters.add_point_blocks(1);
+                    // Of basements about alike, one.
+                    let bytes = image.block.stored_bytes() / (outline.parts.count().max(2) - 1) as u64;
+                    leaf.note_image_read(cache, image, bytes);
+                }
+                return offer_from(&Outlined { core: self, image, outline, packed }, wanted, &mut buffers, newest);
+            }
+        }
+        self.counters.add_point_blocks(1);
+        leaf.note_image_read(cache, image, image.block.stored_bytes());
+        self.env.space.read_with(image.address(), BlockKind::Leaf, self.env.id, |block| {
+            self.keep_packed(leaf, image, grant, block)?;
+            offer_from(block, wanted, &mut buffers, newest)
+        })
+    }
+
+    /// Keeps what was read of an image as it is stored, if there is room.
+    fn keep_packed(
+        &self,
+        leaf: &LeafHandle,
+        image: &Image,
+        mut grant: Option<Grant>,
+        block: &OpenBlock<'_>,
+    ) -> Result<()> {
+        let cache = &self.env.cache;
+        if image.outline.get().is_none() {
+            let outline = if self.has_room_for_outlines() { Outline::of(block)? } else { None };
+            outline.into_iter().for_each(|outline| image.learn(outline));
+            grant = image.outline.get().and_then(|outline| grant_packed(cache, outline));
+        }
+        if let (Some(outline), Some(grant)) = (image.outline.get(), grant) {
+            outline.packed.keep_granted(cache, &Arc::new(block.pack(cache.frames())), grant);
+            leaf.note_packed();
+        }
+        Ok(())
+    }
+
+    /// The payload of an image whose stored bytes are in memory, where they are not needed any more. What does not hold is read from disk again.
+    pub(crate) fn take_packed(&self, image: &Image) -> Option<Vec<u8>> {
+        let outline = image.outline.get()?;
+        let packed = outline.packed.share()?;
+        self.env.cache.let_go(&*outline.packed);
+        let (mut payload, all) = (Vec::new(), 0..outline.parts.payload_bytes());
+        let read = self.env.space.unpack(image.address(), self.env.id, &outline.parts, &packed, all, &mut payload);
+        read.ok().map(|_| payload)
     }
 
     fn has_room_for_outlines(&self) -> bool {
@@ -155,11 +215,23 @@ impl Core {
     }
 }
 
+/// Room for the stored bytes of an image; if there is none, some is made for the next one.
+fn grant_packed(cache: &Cache, outline: &Outline) -> Option<Grant> {
+    cache.try_grant_or_wish(Cell::<Packed>::bytes_for(outline.parts.packed_bytes()))
+}
+
+/// True if what the image of the leaf is read from is in memory.
+fn is_packed(leaf: &LeafHandle) -> bool {
+    let image = leaf.record.lock().image.clone();
+    image.is_some_and(|image| image.packed().is_some())
+}
+
 /// An image of which one basement is read: that is what a point read costs, where all of the block would take as long again.
 struct Outlined<'a> {
     core: &'a Core,
     image: &'a Image,
     outline: &'a Outline,
+    packed: Option<Arc<Packed>>,
 }
 
 impl Payload for Outlined<'_> {
@@ -174,8 +246,11 @@ impl Payload for Outlined<'_> {
             out.extend_from_slice(front);
             return Ok(0);
         }
-        let env = &self.core.env;
-        env.space.read_parts(self.image.address(), env.id, &self.outline.parts, range, out)
+        let (env, parts) = (&self.core.env, &self.outline.parts);
+        match &self.packed {
+            Some(packed) => env.space.unpack(self.image.address(), env.id, parts, packed, range, out),
+            None => env.space.read_parts(self.image.address(), env.id, parts, range, out),
+        }
     }
 
     fn corrupt(&self, what: &str) -> Fault {

@@ -6,7 +6,7 @@ use base::{Fault, IndexId, Result};
 
 use super::Space;
 use crate::codec::{self, HEADER_BYTES, OpenBlock};
-use crate::{BlockKind, BlockRef, Parts};
+use crate::{BlockKind, BlockRef, Packed, Parts};
 
 impl Space {
     /// Reads, checks and decompresses a block into `out` (cleared first).
@@ -55,6 +55,22 @@ impl Space {
             return Ok(range.start);
         };
         self.0.data.read(place, |bytes| wanted.open(&self.0.data.name, at, index, bytes, out))
+    }
+
+    /// The same from the stored bytes of that block's parts.
+    ///
+    /// # Errors
+    /// [`Fault::Corrupt`].
+    pub fn unpack(
+        &self,
+        at: BlockRef,
+        index: IndexId,
+        parts: &Parts,
+        packed: &Packed,
+        range: Range<usize>,
+        out: &mut Vec<u8>,
+    ) -> Result<usize> {
+        parts.over(&range).open_packed(&self.0.data.name, at, index, packed, out)
     }
 
     /// Reads blocks that lie one behind the other in one extent, ascending, with little between them, as one read of the file, and

@@ -7,10 +7,12 @@
 //! The block may be cut elsewhere, or not at all, if compression shrinks nothing: what is read of it is a range of bytes.
 
 use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use base::bytes::{Reader, put_bytes, put_varint};
 use base::{CommitTs, Fault, Result};
-use store::{OpenBlock, Parts, allocated};
+use store::{Cell, OpenBlock, Packed, Parts, allocated};
 
 use super::image::{Content, Decoder, Front, Place};
 use super::key::Key;
@@ -44,7 +46,14 @@ impl Payload for OpenBlock<'_> {
 pub(crate) struct Outline {
     pub front: Box<[u8]>,
     pub parts: Parts,
+    /// What they are read from, while the cache has room for it.
+    pub packed: Arc<Cell<Packed>>,
+    /// In which turn of the balance one was read from disk last, and 1. Relaxed: a hint.
+    read_in: AtomicU32,
 }
+
+/// A cell without what it holds.
+const CELL_BYTES: u64 = allocated(2 * size_of::<usize>() + size_of::<Cell<Packed>>());
 
 impl Outline {
     /// Of a block that was read whole; none of one that has no parts.
@@ -55,12 +64,18 @@ impl Outline {
         let Some(parts) = block.parts() else { return Ok(None) };
         let mut front = Vec::new();
         block.read(0..1, &mut front)?;
-        Ok(Some(Self { front: front.into(), parts }))
+        Ok(Some(Self { front: front.into(), parts, packed: Cell::new(), read_in: AtomicU32::new(0) }))
+    }
+
+    /// Notes that it is read from disk. True if it was in the same turn of the balance: then all of it is worth its place in memory.
+    pub fn is_wanted_again(&self, turn: u32) -> bool {
+        let now = turn.wrapping_add(1);
+        self.read_in.swap(now, Ordering::Relaxed) == now
     }
 
     /// Memory, in bytes.
     pub fn memory_bytes(&self) -> u64 {
-        allocated(size_of::<Self>()) + allocated(self.front.len()) + self.parts.memory_bytes()
+        allocated(size_of::<Self>()) + CELL_BYTES + allocated(self.front.len()) + self.parts.memory_bytes()
     }
 }
 

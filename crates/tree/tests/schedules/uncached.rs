@@ -124,21 +124,82 @@ fn of_basements() -> (Rig, Vec<Vec<u8>>) {
     (rig, [10, 300, 690].map(key).into())
 }
 
-/// Guard: `Image::learn`.
+/// Bytes that a read of `key`, which is there, reads from disk.
+fn cost(rig: &Rig, key: &Vec<u8>) -> u64 {
+    let before = rig.space.stats().read_bytes;
+    assert!(read(rig, key).is_some());
+    rig.space.stats().read_bytes - before
+}
+
+/// As much as the budget has leaves memory.
+fn next_turn(rig: &Rig) {
+    rig.cache.balance().note_evicted(rig.cache.budget().limit());
+}
+
+/// Guards: `Image::learn`; a read that is not wanted again in `offer_from_image`.
 #[test]
 fn of_a_leaf_that_was_read_before_one_basement_is_read() {
     let (rig, keys) = of_basements();
-    let _hog = nearly_full(&rig);
-    let cost = |key: &Vec<u8>| {
-        let before = rig.space.stats().read_bytes;
-        assert!(read(&rig, key).is_some());
-        rig.space.stats().read_bytes - before
+    let whole = {
+        let _hog = nearly_full(&rig);
+        cost(&rig, &keys[0])
     };
-    let whole = cost(&keys[0]);
-    let parts: Vec<_> = keys.iter().map(cost).collect();
+    let parts: Vec<_> = keys
+        .iter()
+        .map(|key| {
+            rig.evict_all();
+            next_turn(&rig);
+            let _hog = nearly_full(&rig);
+            cost(&rig, key)
+        })
+        .collect();
     assert!(parts.iter().all(|part| (1..whole / 2).contains(part)), "{parts:?} of {whole} bytes");
     assert!(parts.iter().sum::<u64>() < whole, "{parts:?} of {whole} bytes");
     assert_eq!((rig.tree.stats().loads, read(&rig, key(701))), (0, None));
+}
+
+/// Guards: `keep_packed` keeps; `is_wanted_again`; `take_packed` in `load_leaf_with`.
+#[test]
+fn what_was_read_of_a_leaf_stays_in_memory_as_it_is_stored() {
+    let (rig, keys) = of_basements();
+    let hog = nearly_full(&rig);
+    let frames = || rig.cache.budget().used(Class::Frames);
+    let before = frames();
+    let whole = cost(&rig, &keys[0]);
+    assert!((whole / 2..64 << 10).contains(&(frames() - before)), "{} bytes for {whole}", frames() - before);
+    keys.iter().for_each(|key| assert_eq!(cost(&rig, key), 0, "from memory"));
+    let at_disk = rig.space.stats().read_bytes;
+    assert_eq!((read(&rig, key(701)), rig.space.stats().read_bytes), (None, at_disk));
+    drop(hog);
+    rig.evict_all();
+    assert_eq!(frames(), before, "it leaves memory like any page");
+    let hog = nearly_full(&rig);
+    assert!(cost(&rig, &keys[1]) < whole / 2, "once in a turn is not worth a place");
+    assert_eq!(cost(&rig, &keys[1]), whole, "twice is");
+    assert_eq!(cost(&rig, &keys[2]), 0);
+    drop(hog);
+    // Who needs the leaf makes it of that, and has it once.
+    let at_disk = rig.space.stats().read_bytes;
+    assert!(rig.newest(&keys[0]).is_some());
+    assert_eq!((rig.space.stats().read_bytes, rig.tree.stats().loads), (at_disk, 1));
+    rig.evict_all();
+    assert_eq!(frames(), before);
+}
+
+/// Guards: the turn in `LeafHandle::may_stay_packed`; that it counts.
+#[test]
+fn what_is_packed_comes_into_memory_if_it_is_read_often_in_one_turn() {
+    let (rig, keys) = of_basements();
+    let hog = nearly_full(&rig);
+    assert!(cost(&rig, &keys[0]) > 0);
+    for _ in 0..5 {
+        (0..40).for_each(|_| assert_eq!(cost(&rig, &keys[0]), 0));
+        next_turn(&rig);
+    }
+    assert_eq!(rig.tree.stats().loads, 0, "it is not read more often than others");
+    (0..64).for_each(|_| assert_eq!(cost(&rig, &keys[0]), 0));
+    assert_eq!(rig.tree.stats().loads, 1);
+    drop(hog);
 }
 
 /// Guard: the checksum in `Wanted::open`.
@@ -153,6 +214,10 @@ fn a_basement_that_rots_behind_the_first_read_is_not_believed() {
         for key in &keys {
             let hog = nearly_full(&rig);
             assert!(read(&rig, key).is_some());
+            drop(hog);
+            rig.evict_all();
+            next_turn(&rig);
+            let hog = nearly_full(&rig);
             rig.vfs.rot(place);
             reads += 1;
             let mut value = None;
@@ -168,7 +233,7 @@ fn a_basement_that_rots_behind_the_first_read_is_not_believed() {
             rig.evict_all();
         }
     }
-    // Each place lies in one basement, which one of three keys is in; now and then a read is the eighth, which loads all of the leaf.
+    // Each place lies in one basement, which one of three keys is in.
     assert!(damaged > 10 && right > 10, "{right} right, {damaged} damaged");
     assert_eq!(right + damaged, reads);
 }
@@ -220,11 +285,13 @@ fn a_leaf_that_is_looked_into_keeps_the_messages_it_was_given() {
 /// Whatever came before: reads of every key, at every snapshot kept, say what the history says.
 #[test]
 fn reads_of_leaves_on_disk_say_what_the_history_says() {
-    let (mut uncached, mut reads) = (0, 0);
+    let (mut uncached, mut packed, mut reads) = (0, 0, 0);
     for seed in 0..24 {
         let mut numbers = Numbers(seed);
         let node_bytes = if seed % 3 == 0 { 2048 } else { 512 };
-        let rig = Rig::new(Setup { buffered: seed % 4 != 0, node_bytes, ..small() });
+        // Where compression shrinks them, images stay packed.
+        let compression = if seed % 2 == 0 { Compression::None } else { Compression::Lz4 };
+        let rig = Rig::new(Setup { buffered: seed % 4 != 0, node_bytes, compression, ..small() });
         let mut snapshots = vec![CommitTs::ZERO];
         for round in 0..6 {
             for _ in 0..60 {
@@ -233,7 +300,7 @@ fn reads_of_leaves_on_disk_say_what_the_history_says() {
                     0 | 1 => None,
                     // Beside the leaf, now and then: such a leaf is loaded.
                     2 if seed % 2 == 0 => Some(vec![b'l'; 700]),
-                    _ => Some(numbers.below(1 << 30).to_be_bytes().to_vec()),
+                    _ => Some([&numbers.below(1 << 30).to_be_bytes()[..], &[0; 24]].concat()),
                 };
                 // A few keys have many versions.
                 let key_of = |numbers: &mut Numbers| match numbers.below(3) {
@@ -271,7 +338,11 @@ fn reads_of_leaves_on_disk_say_what_the_history_says() {
                 let rows = of_history(&rig, if let ReadAt::Snapshot(s) = at { s } else { CommitTs::MAX });
                 for _ in 0..40 {
                     let key = key(numbers.below(302));
+                    let counts = || (rig.tree.stats().uncached_reads, rig.space.stats().read_bytes);
+                    let before = counts();
                     assert_eq!(rig.get(at, &key).as_ref(), rows.get(&key), "seed {seed}, round {round}, {at:?}");
+                    let after = counts();
+                    packed += u64::from(after.0 > before.0 && after.1 == before.1);
                     reads += 1;
                 }
             }
@@ -280,6 +351,7 @@ fn reads_of_leaves_on_disk_say_what_the_history_says() {
         rig.verify();
     }
     assert!(uncached > reads / 10, "{uncached} of {reads} reads were of leaves that stayed on disk");
+    assert!(packed > reads / 50, "{packed} of {reads} reads were of those that are packed");
 }
 
 /// A reader has seen what is pending. It goes to a segment, and is pending no more, before the reader asks for segments; or it

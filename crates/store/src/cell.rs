@@ -11,16 +11,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use base::Result;
-use store::epoch::{self, Guard};
-use store::{Cache, Charge, EpochCell, Evict, Grant, LeftAt, LeftMark, Page, PageWrite, WriteEnv};
 use vfs::sync::Mutex;
+
+use crate::epoch::{self, Guard};
+use crate::{Cache, Charge, EpochCell, Evict, Grant, LeftAt, LeftMark, Page, PageWrite, WriteEnv};
 
 /// What a cell and its place in the cache take beside the value, in bytes, about.
 const CELL_BYTES: u64 = 160;
 
 /// A place for one value.
 #[derive(Debug)]
-pub(crate) struct Cell<T: Send + Sync + 'static> {
+pub struct Cell<T: Send + Sync + 'static> {
     /// Changed by who has `charge`; there is a value if and only if there is a charge.
     value: EpochCell<Option<Arc<T>>>,
     charge: Mutex<Option<Charge>>,
@@ -31,8 +32,8 @@ pub(crate) struct Cell<T: Send + Sync + 'static> {
 }
 
 /// Where a reader may look.
-#[derive(Clone, Copy)]
-pub(crate) enum Reach<'g> {
+#[derive(Debug, Clone, Copy)]
+pub enum Reach<'g> {
     /// In memory only, as long as the guard.
     Memory(&'g Guard),
     /// On disk too.
@@ -40,8 +41,11 @@ pub(crate) enum Reach<'g> {
 }
 
 /// A value as a reader has it.
-pub(crate) enum Held<'g, T> {
+#[derive(Debug)]
+pub enum Held<'g, T> {
+    /// As long as the guard.
     Seen(&'g T),
+    /// As long as it is wanted.
     Shared(Arc<T>),
 }
 
@@ -57,6 +61,8 @@ impl<T> Deref for Held<'_, T> {
 }
 
 impl<T: Send + Sync + 'static> Cell<T> {
+    /// An empty one.
+    #[must_use]
     pub fn new() -> Arc<Self> {
         Arc::new(Self {
             value: EpochCell::new(None),
@@ -67,6 +73,7 @@ impl<T: Send + Sync + 'static> Cell<T> {
     }
 
     /// The value, if it is in memory.
+    #[must_use]
     pub fn get<'g>(&self, guard: &'g Guard) -> Option<&'g Arc<T>> {
         let value = self.value.load(guard).as_ref()?;
         // Read first, so that hits write nothing.
@@ -77,12 +84,16 @@ impl<T: Send + Sync + 'static> Cell<T> {
     }
 
     /// A share of the value, if it is in memory.
+    #[must_use]
     pub fn share(&self) -> Option<Arc<T>> {
         self.get(&epoch::pin()).cloned()
     }
 
     /// The value, from memory or, if the reader may go there, as `read` brings it from disk; then it is kept if there is room. None if
     /// it is on disk and the reader may not.
+    ///
+    /// # Errors
+    /// Those of `read`.
     pub fn open<'g>(
         self: &Arc<Self>,
         cache: &Cache,
@@ -115,6 +126,27 @@ impl<T: Send + Sync + 'static> Cell<T> {
         }
     }
 
+    /// Bytes to be granted for a value of so many.
+    #[must_use]
+    pub const fn bytes_for(bytes: u64) -> u64 {
+        bytes + CELL_BYTES
+    }
+
+    /// Keeps a value in memory for which there is a grant of [`Cell::bytes_for`] its bytes, unless there is one.
+    pub fn keep_granted(self: &Arc<Self>, cache: &Cache, value: &Arc<T>, grant: Grant) {
+        let bytes = grant.bytes();
+        if self.hold(value, 0, |_| Some(grant)) {
+            let this: Arc<dyn Page> = self.clone();
+            cache.insert(Arc::downgrade(&this), bytes);
+        }
+    }
+
+    /// When it last left memory.
+    #[must_use]
+    pub fn left(&self) -> LeftAt {
+        self.left.get()
+    }
+
     /// Keeps a value that nobody has asked for yet, if nothing has to leave memory for it; it leaves before what has been read.
     pub fn keep_spare(self: &Arc<Self>, cache: &Cache, value: &Arc<T>, bytes: u64) {
         if self.hold(value, bytes, |bytes| cache.try_grant_spare(bytes)) {
@@ -129,7 +161,7 @@ impl<T: Send + Sync + 'static> Cell<T> {
         if charge.is_some() {
             return false;
         }
-        let Some(grant) = grant(bytes + CELL_BYTES) else { return false };
+        let Some(grant) = grant(Self::bytes_for(bytes)) else { return false };
         *charge = Some(grant.into_charge());
         self.value.replace(Some(value.clone()));
         true
