@@ -310,6 +310,14 @@ mod tests {
     }
 
     #[test]
+    fn the_later_mark_counts_also_where_marks_come_around() {
+        let (never, old, new, around) = (LeftAt::default(), LeftAt(u32::MAX - 5), LeftAt(u32::MAX), LeftAt(3));
+        for (earlier, later) in [(never, old), (old, new), (new, around), (old, around), (never, never), (new, new)] {
+            assert_eq!((earlier.later(later), later.later(earlier)), (later, later), "{earlier:?} and {later:?}");
+        }
+    }
+
+    #[test]
     fn distances_hold_where_their_marks_come_around() {
         let balance = Balance::new(LIMIT);
         balance.evicted.store((4 << 40) - MIB, Ordering::Relaxed);

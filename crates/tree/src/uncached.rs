@@ -2,8 +2,8 @@
 //!
 //! While memory is short, a leaf that comes in for one key pushes out another one that is read as often, and making a page of it
 //! costs more than reading it. So the key's version is taken from what the leaf is made of: image, segments and pending messages. A leaf is
-//! loaded when it is read at a snapshot for the [`LOADED_AT`]-th time, or, if its image is packed, for the [`LOADED_PACKED_AT`]-th in one turn. Who reads what is newest is about to write,
-//! and needs the leaf anyway: that read loads it.
+//! loaded when it is read at a snapshot for the [`LOADED_AT`]-th time, or, if its image is packed, for the [`LOADED_PACKED_AT`]-th in one turn.
+//! Who reads what is newest is about to write, and needs the leaf anyway: that read loads it.
 //!
 //! Steps: (1) under the leaf's shared latch: it is COLD; its image, and what is pending for the key; (2) under the structure latch:
 //! the blocks of the buffer above that may have the key, as far as their filters are known (`filter`); (3) under the latch again: the
@@ -18,7 +18,7 @@
 //! Of an image that is read like this for the first time all is read and checked, and its outline kept in memory: its front, and where each basement
 //! lies, with its checksum. Its stored bytes are kept, too, packed, as a page of the cache: in the same memory there is place for twice as many leaves
 //! or more, and a basement of one is decompressed in a tenth of what a read takes. Of an image that is not packed any more one basement is read, and
-//! all of it once more when it is read twice in one turn of the cache. A turn is how long it takes for as much as the budget to leave memory.
+//! all of it once more when it is read twice in one turn of the cache. In a turn as much as half of the budget leaves memory.
 //! A packed image that is loaded is not packed any more.
 //!
 //! What is newer than all of the rest needs no look at the rest. Large values, version chains and damage are left to the loader. Of a
@@ -42,7 +42,7 @@ use crate::tree::Core;
 
 /// A leaf comes into memory when so many reads of it found it on disk while memory was short.
 const LOADED_AT: u8 = 8;
-/// The same of a leaf whose stored bytes are in memory.
+/// A leaf whose image is packed comes there when so many reads found it so in one turn, whether memory is short or not.
 const LOADED_PACKED_AT: u8 = 64;
 /// Outlines of images are kept while they take less than one part in so many of the budget.
 const OUTLINES_SHARE: u64 = 16;
