@@ -7,10 +7,13 @@
 //! comes next, the oldest chunk's first: since every page is evicted some day, the youngest chunks empty, and go back as
 //! a whole.
 //!
-//! Invariants: a chunk's spare frames are in `spare` under its number, if there are any; `spare_bytes` is their sum; a
-//! chunk whose last frame becomes spare stays only if all spare frames are at most `keep_bytes` then, or those of its size an eighth
-//! of that. What is spare is not charged: at most twice as much as the cache keeps ready. The gaps in chunks beyond
-//! that are given back to the system where frames are whole pages of it: their addresses stay, their memory goes.
+//! What is spare is not charged: at most twice as much as the cache keeps ready. The memory of a frame beyond that is given back to the
+//! system where a frame is whole pages of it: the frame is bare then, an address without memory, and is not taken as long as one has some. To give memory
+//! back and be given it again costs more than to fill the frame.
+//!
+//! Invariants: the frames of a chunk that nobody uses are in `spare` or `bare` under its number, if there are any; `spare_bytes` is the
+//! sum of `spare`, and whether one more stays is asked of that alone; a chunk of which nobody uses a frame stays only if none is bare
+//! and all spare frames are at most `keep_bytes`, or those of its size an eighth of that.
 
 pub mod arena;
 #[allow(unsafe_code, reason = "cuts memory of the system into pieces, behind a safe face")]
@@ -40,7 +43,7 @@ const CHUNK_BYTES_MAX: u64 = 2 << 20;
 #[derive(Debug)]
 pub struct FramePool {
     sizes: [Mutex<Chunks>; SIZES],
-    /// Bytes that are spare, of all sizes. Relaxed: a threshold. Signed: who takes of another's new chunk may tell first.
+    /// Bytes that are spare, of all sizes. Relaxed: a threshold. Signed: who takes a frame may tell before who has given it back.
     spare_bytes: CachePadded<AtomicI64>,
     chunk_bytes: u64,
     keep_bytes: u64,
@@ -49,9 +52,11 @@ pub struct FramePool {
 /// The chunks of one frame size.
 #[derive(Debug, Default)]
 struct Chunks {
-    /// By number of the chunk, oldest first.
+    /// Frames with memory, by number of the chunk, oldest first.
     spare: BTreeMap<u64, Vec<Piece>>,
     spare_bytes: u64,
+    /// Frames without.
+    bare: BTreeMap<u64, Vec<Piece>>,
     /// Chunks there are, spare or not.
     count: u64,
     next: u64,
@@ -96,44 +101,54 @@ impl FramePool {
     /// A frame with what was written to it before.
     fn written_frame(self: &Arc<Self>, bytes: usize) -> Frame {
         let Some(size) = self.size(bytes) else { return Frame::from(bytes) };
-        let mut chunks = size.lock();
-        let added =
-            if chunks.spare.is_empty() { chunks.add(bytes, (self.chunk_bytes as usize / bytes).max(1)) } else { 0 };
-        let (chunk, buffer) = chunks.take(bytes);
-        drop(chunks);
-        self.spare_bytes.fetch_add(added as i64 - bytes as i64, Ordering::Relaxed);
+        let (chunk, buffer, was_spare) = size.lock().take(bytes, self.frames_of(bytes));
+        if was_spare {
+            self.spare_bytes.fetch_sub(bytes as i64, Ordering::Relaxed);
+        }
         Frame { buffer, chunk, pool: Some(self.clone()) }
     }
 
-    /// Bytes of the frames that nobody uses.
+    /// Frames of so many bytes in a chunk.
+    fn frames_of(&self, bytes: usize) -> usize {
+        (self.chunk_bytes as usize / bytes).max(1)
+    }
+
+    /// Bytes of the frames that nobody uses and that have memory.
     #[must_use]
     pub fn spare_bytes(&self) -> u64 {
         self.spare_bytes.load(Ordering::Relaxed).max(0) as u64
     }
 
-    /// Bytes of all chunks.
+    /// Bytes of the frames that somebody uses.
     #[cfg(test)]
-    fn mapped_bytes(&self) -> u64 {
+    fn used_bytes(&self) -> u64 {
         let of = |(n, size): (usize, &Mutex<Chunks>)| {
-            let bytes = 1_u64 << (SMALLEST_SHIFT + n as u32);
-            size.lock().count * (self.chunk_bytes / bytes).max(1) * bytes
+            let (bytes, chunks) = (LEAST_BYTES << n, size.lock());
+            let unused: usize = chunks.spare.values().chain(chunks.bare.values()).map(Vec::len).sum();
+            (bytes * (chunks.count as usize * self.frames_of(bytes) - unused)) as u64
         };
         self.sizes.iter().enumerate().map(of).sum()
     }
 
-    fn give_back(&self, chunk: u64, mut buffer: Piece) {
+    fn give_back(&self, chunk: u64, buffer: Piece) {
         let Some(size) = self.size(buffer.len()) else { return };
-        let bytes = buffer.len() as u64;
-        let spare_bytes = (self.spare_bytes.fetch_add(bytes as i64, Ordering::Relaxed) + bytes as i64).max(0) as u64;
+        let (bytes, frames) = (buffer.len(), self.frames_of(buffer.len()));
+        let all = self.spare_bytes.load(Ordering::Relaxed).max(0) as u64 + bytes as u64;
         // Of each size some stay, also where others have more.
-        let is_kept = |of_size: u64| spare_bytes <= self.keep_bytes || of_size <= self.keep_bytes / SIZES as u64;
-        if !is_kept(size.lock().spare_bytes + bytes) {
+        let is_kept = |of_size: u64| all <= self.keep_bytes || of_size <= self.keep_bytes / SIZES as u64;
+        let mut chunks = size.lock();
+        let before = chunks.spare_bytes;
+        let gone = chunks.give_back(chunk, buffer, frames, is_kept);
+        let surplus = if gone.is_none() && !is_kept(chunks.spare_bytes) { chunks.take_youngest(bytes) } else { None };
+        let more = chunks.spare_bytes as i64 - before as i64;
+        drop(chunks);
+        self.spare_bytes.fetch_add(more, Ordering::Relaxed);
+        drop(gone);
+        if let Some((chunk, mut buffer)) = surplus {
+            // Without the mutex: the system takes its time.
             buffer.release();
-        }
-        let frames = (self.chunk_bytes as usize / buffer.len()).max(1);
-        let whole = size.lock().give_back(chunk, buffer, frames, is_kept);
-        if let Some(whole) = whole {
-            self.spare_bytes.fetch_sub((bytes * whole.len() as u64) as i64, Ordering::Relaxed);
+            let gone = size.lock().give_back_bare(chunk, buffer, frames);
+            drop(gone);
         }
     }
 
@@ -144,24 +159,23 @@ impl FramePool {
 }
 
 impl Chunks {
-    /// Another chunk. Bytes of its frames.
-    fn add(&mut self, bytes: usize, frames: usize) -> u64 {
-        self.spare.insert(self.next, chunk::cut(bytes, frames));
-        self.next += 1;
-        self.count += 1;
-        self.spare_bytes += (bytes * frames) as u64;
-        (bytes * frames) as u64
-    }
-
-    fn take(&mut self, bytes: usize) -> (u64, Piece) {
-        let mut oldest = self.spare.first_entry().expect("a chunk was added if there was none");
-        let (number, buffer) =
-            (*oldest.key(), oldest.get_mut().pop().expect("chunks without spare frames are not kept"));
+    /// A frame with the number of its chunk, of a new one if there is none; and whether it was spare, or else bare.
+    fn take(&mut self, bytes: usize, frames: usize) -> (u64, Piece, bool) {
+        let was_spare = !self.spare.is_empty();
+        if was_spare {
+            self.spare_bytes -= bytes as u64;
+        } else if self.bare.is_empty() {
+            self.bare.insert(self.next, chunk::cut(bytes, frames));
+            self.next += 1;
+            self.count += 1;
+        }
+        let unused = if was_spare { &mut self.spare } else { &mut self.bare };
+        let mut oldest = unused.first_entry().expect("a chunk was added if there was none");
+        let (number, buffer) = (*oldest.key(), oldest.get_mut().pop().expect("chunks without any are not listed"));
         if oldest.get().is_empty() {
             oldest.remove();
         }
-        self.spare_bytes -= bytes as u64;
-        (number, buffer)
+        (number, buffer, was_spare)
     }
 
     /// Returns the frames of the chunk if it is to go.
@@ -171,19 +185,44 @@ impl Chunks {
         buffer: Piece,
         frames: usize,
         is_kept: impl Fn(u64) -> bool,
-    ) -> Option<Vec<Piece>> {
-        let bytes = buffer.len() as u64;
-        self.spare_bytes += bytes;
-        let spare = self.spare.entry(number).or_default();
-        spare.push(buffer);
-        if spare.len() < frames || is_kept(self.spare_bytes) {
+    ) -> Option<Unused> {
+        self.spare_bytes += buffer.len() as u64;
+        self.spare.entry(number).or_default().push(buffer);
+        let has_bare = self.bare.contains_key(&number);
+        if has_bare || !is_kept(self.spare_bytes) { self.take_whole(number, frames) } else { None }
+    }
+
+    /// A spare frame of the youngest chunk, to become bare, if frames of this size can; and its number.
+    fn take_youngest(&mut self, bytes: usize) -> Option<(u64, Piece)> {
+        let mut youngest = self.spare.last_entry().filter(|_| chunk::can_be_released(bytes))?;
+        let (number, buffer) = (*youngest.key(), youngest.get_mut().pop()?);
+        if youngest.get().is_empty() {
+            youngest.remove();
+        }
+        self.spare_bytes -= bytes as u64;
+        Some((number, buffer))
+    }
+
+    fn give_back_bare(&mut self, number: u64, buffer: Piece, frames: usize) -> Option<Unused> {
+        self.bare.entry(number).or_default().push(buffer);
+        self.take_whole(number, frames)
+    }
+
+    /// All frames of a chunk, if nobody uses one.
+    fn take_whole(&mut self, number: u64, frames: usize) -> Option<Unused> {
+        let unused = [&self.spare, &self.bare].map(|unused| unused.get(&number).map_or(0, Vec::len));
+        if unused[0] + unused[1] < frames {
             return None;
         }
-        self.spare_bytes -= bytes * frames as u64;
         self.count -= 1;
-        self.spare.remove(&number)
+        let spare = self.spare.remove(&number);
+        self.spare_bytes -= spare.iter().flatten().map(|buffer| buffer.len() as u64).sum::<u64>();
+        Some([spare, self.bare.remove(&number)])
     }
 }
+
+/// Frames of a chunk, spare and bare.
+type Unused = [Option<Vec<Piece>>; 2];
 
 /// The buffer of one page.
 #[derive(Debug)]
@@ -259,7 +298,7 @@ mod tests {
         frames.iter_mut().for_each(|frame| frame.fill(7));
         assert_eq!((chunks(&pool), pool.spare_bytes()), (2, 0), "four frames a chunk");
         let (late, early) = (frames.remove(7).chunk, frames.remove(0).chunk);
-        assert_eq!((late, early, pool.spare_bytes()), (1, 0, 2 * 4096));
+        assert_eq!((late, early, pool.spare_bytes(), pool.used_bytes()), (1, 0, 2 * 4096, 6 * 4096));
         let again = pool.frame(4096);
         assert!(again.chunk == 0 && again.iter().all(|byte| *byte == 0));
         drop(pool.frame(5000));
@@ -292,6 +331,33 @@ mod tests {
         }
         assert!(pool.spare_bytes() <= 2 << 20, "{}", pool.spare_bytes());
         assert!(pool.sizes.iter().all(|size| size.lock().count <= 1));
+    }
+
+    /// Guards: what has memory is taken before what has none; what has none is not counted.
+    #[test]
+    fn d10_frames_that_come_and_go_beside_a_gap_keep_their_memory() {
+        let pool = FramePool::new(64 * 4 * 4096, 4 * 4096);
+        let mut frames: Vec<Frame> = (0..64).map(|_| pool.frame(4096)).collect();
+        let mut nth = 0;
+        frames.retain(|_| {
+            nth += 1;
+            nth % 4 == 1
+        });
+        let bare = || pool.size(4096).map(|size| size.lock().bare.values().map(Vec::len).sum::<usize>());
+        assert_eq!((chunks(&pool), pool.used_bytes(), pool.spare_bytes()), (16, 16 * 4096, 4 * 4096));
+        assert_eq!(bare(), Some(44), "of three quarters four keep their memory");
+        for _ in 0..100 {
+            let some: Vec<Frame> = (0..4).map(|_| pool.frame(4096)).collect();
+            assert_eq!((pool.spare_bytes(), bare()), (0, Some(44)));
+            drop(some);
+            assert_eq!((pool.spare_bytes(), bare()), (4 * 4096, Some(44)));
+        }
+        let fifth: Vec<Frame> = (0..5).map(|_| pool.frame(4096)).collect();
+        assert_eq!(bare(), Some(43), "a bare one comes when there is no other");
+        assert!(fifth.iter().all(|frame| frame.iter().all(|byte| *byte == 0)));
+        drop((fifth, frames));
+        assert_eq!(pool.used_bytes(), 0);
+        assert!(bare() == Some(0) && chunks(&pool) <= 1, "a chunk with bare frames that nobody uses goes");
     }
 
     #[test]

@@ -78,12 +78,17 @@ pub(super) fn cut(bytes: usize, count: usize) -> Vec<Piece> {
     (0..count).map(piece).collect()
 }
 
+/// True if pieces of so many bytes are whole pages of the system.
+pub(super) const fn can_be_released(bytes: usize) -> bool {
+    bytes.is_multiple_of(SYSTEM_PAGE_BYTES)
+}
+
 impl Piece {
     /// Gives the memory back to the system if it is whole pages of it; the bytes are zeroes then. The piece is as good as before.
     pub(super) fn release(&mut self) {
         let Some(chunk) = &self.chunk else { return };
         let offset = self.start.as_ptr().addr() - chunk.as_mut_ptr().addr();
-        if !self.len.is_multiple_of(SYSTEM_PAGE_BYTES) || !offset.is_multiple_of(SYSTEM_PAGE_BYTES) {
+        if !can_be_released(self.len) || !offset.is_multiple_of(SYSTEM_PAGE_BYTES) {
             return;
         }
         // SAFETY: the bytes are this piece's, which `&mut self` alone reaches, and no others: a mapping begins at a page of

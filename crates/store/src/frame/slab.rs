@@ -117,7 +117,7 @@ impl Slabs {
             }
             None => self.budget.charge(self.class, needed),
         };
-        Arc::new(Shared::new(self.pool.frame(bytes), Keeper { slabs: self.clone(), _charge: charge }))
+        Arc::new(Shared::new(self.pool.written_frame(bytes), Keeper { slabs: self.clone(), _charge: charge }))
     }
 }
 
@@ -220,15 +220,15 @@ mod tests {
             } else if !parts.is_empty() {
                 drop(parts.swap_remove(rng.index(parts.len())));
             }
-            let in_use = pool.mapped_bytes() - pool.spare_bytes();
+            let in_use = pool.used_bytes();
             assert!(in_use <= budget.used(Class::Buffers), "round {round}: {in_use} of {}", budget.total());
             assert!(parts.iter().all(|(part, with)| part.iter().all(|byte| byte == with)));
         }
         let charged = budget.total();
         assert!(charged > 100 * SLAB as u64, "{charged}");
         drop(parts);
-        assert_eq!((budget.total(), pool.mapped_bytes() - pool.spare_bytes()), (0, 0));
-        assert!(pool.mapped_bytes() <= KEEP * 2, "{} bytes, for two sizes", pool.mapped_bytes());
+        assert_eq!((budget.total(), pool.used_bytes()), (0, 0));
+        assert!(pool.spare_bytes() <= KEEP * 2, "{} bytes, for two sizes", pool.spare_bytes());
     }
 
     /// Parts that lie together share slabs, which are filled before there is another one; what is free is used again.
