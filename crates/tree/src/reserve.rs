@@ -172,9 +172,8 @@ impl Core {
                         let slot = place.leaf.latch.read();
                         if place.is_for(Seek::At(key), &slot, &guard) {
                             place.leaf.reserve_for(ticket);
-                            let end = (first + 1..batch.len())
-                                .find(|i| !slot.is_below_high(batch.key(*i)))
-                                .unwrap_or(batch.len());
+                            let behind = (first + 1..batch.len()).map(|i| batch.key(i));
+                            let end = first + 1 + place.count_below_high(behind, &slot, &guard);
                             survey.leaves.push(Known { first, leaf: place.leaf.clone() });
                             survey.note(self, &place, &slot, batch, first..end);
                             return Ok(end);
