@@ -117,6 +117,15 @@ fn check(options: &Options) -> Result<()> {
     if options.log_capacity_bytes < 1 << 20 {
         return invalid(format!("log_capacity_bytes is {}; the least is 1 MiB", options.log_capacity_bytes));
     }
+    let least = space_options(options).max_bytes_min();
+    if let Some(max) = options.data_bytes_max.filter(|&max| max < least && !options.read_only) {
+        let reserve = options.disk_reserve_bytes;
+        return invalid(format!(
+            "data_bytes_max is {max}, with which nothing could be written; with disk_reserve_bytes of {reserve} and \
+             extent_bytes of {} it must be at least {least}, and more for each index",
+            options.extent_bytes
+        ));
+    }
     Ok(())
 }
 

@@ -27,7 +27,7 @@ use base::{Fault, Result};
 use vfs::time::Instant;
 
 use super::allocator::ExtentId;
-use super::{AllocScope, Space, UpdateGroup};
+use super::{AllocScope, Space, SpaceOptions, UpdateGroup};
 
 /// The disk is tight when less than this many reserves are left on it.
 const TIGHT_FACTOR: u64 = 8;
@@ -52,6 +52,23 @@ struct Left {
     returning: u64,
     /// What the file may still grow by.
     growable: u64,
+}
+
+impl SpaceOptions {
+    fn reserve_extents(&self) -> u64 {
+        self.reserve_bytes.div_ceil(self.extent_bytes)
+    }
+
+    /// What has to be left for a statement to be let in: what is to be written is cut into whole extents by each group that has some of it.
+    fn room_bytes(&self) -> u64 {
+        (self.reserve_extents() + 1 + UpdateGroup::FLUSHED).saturating_mul(self.extent_bytes)
+    }
+
+    /// The least `max_bytes` with which an empty file, which has one extent, lets a statement in.
+    #[must_use]
+    pub fn max_bytes_min(&self) -> u64 {
+        self.room_bytes().saturating_add(self.extent_bytes)
+    }
 }
 
 impl Space {
@@ -105,8 +122,7 @@ impl Space {
     /// [`Space::check_room`] as last seen: one relaxed read.
     #[must_use]
     pub fn has_room(&self, owed_bytes: u64) -> bool {
-        // What is to be written is cut into whole extents by each group that has some of it.
-        let needed = (self.reserve_extents() + 1 + UpdateGroup::FLUSHED) * self.0.options.extent_bytes;
+        let needed = self.0.options.room_bytes();
         self.0.left.load(Ordering::Relaxed) >= needed.saturating_add(owed_bytes)
     }
 
@@ -124,7 +140,7 @@ impl Space {
     }
 
     pub(super) fn reserve_extents(&self) -> u64 {
-        self.0.options.reserve_bytes.div_ceil(self.0.options.extent_bytes)
+        self.0.options.reserve_extents()
     }
 
     fn left(&self) -> Result<Left> {
