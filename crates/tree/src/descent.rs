@@ -123,26 +123,12 @@ impl<'g> Place<'g> {
     /// Step 4, under the leaf's latch.
     #[inline]
     pub fn is_for(&self, seek: Seek<'_>, slot: &LeafSlot, guard: &Guard) -> bool {
-        let current = self.is_current(guard);
+        let current =
+            matches!(self.parent.cell.load(guard), InnerState::Loaded(node) if ptr::eq(&node.keys, self.keys));
         if matches!(slot.state, LeafState::Obsolete) {
             return false;
         }
         (current && !seek.is_beyond(self.keys, self.index)) || seek.is_below(slot.high.as_deref())
-    }
-
-    /// How many of some ascending keys are below the leaf's upper fence, under its latch: of a leaf that is the right one for the first.
-    pub fn count_below_high<'k>(&self, keys: impl Iterator<Item = &'k [u8]>, slot: &LeafSlot, guard: &Guard) -> usize {
-        // What the parent says has just been looked at; the leaf's fence lies elsewhere in memory.
-        match self.is_current(guard) {
-            true => keys.take_while(|key| self.keys.is_below_hi_of(self.index, key)).count(),
-            false => keys.take_while(|key| slot.is_below_high(key)).count(),
-        }
-    }
-
-    /// The parent is still the node that led here.
-    #[inline]
-    fn is_current(&self, guard: &Guard) -> bool {
-        matches!(self.parent.cell.load(guard), InnerState::Loaded(node) if ptr::eq(&node.keys, self.keys))
     }
 }
 

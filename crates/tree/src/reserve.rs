@@ -172,8 +172,9 @@ impl Core {
                         let slot = place.leaf.latch.read();
                         if place.is_for(Seek::At(key), &slot, &guard) {
                             place.leaf.reserve_for(ticket);
-                            let behind = (first + 1..batch.len()).map(|i| batch.key(i));
-                            let end = first + 1 + place.count_below_high(behind, &slot, &guard);
+                            let end = (first + 1..batch.len())
+                                .find(|i| !slot.is_below_high(batch.key(*i)))
+                                .unwrap_or(batch.len());
                             survey.leaves.push(Known { first, leaf: place.leaf.clone() });
                             survey.note(self, &place, &slot, batch, first..end);
                             return Ok(end);

@@ -114,12 +114,6 @@ impl Separators {
         Err(base)
     }
 
-    /// Is `key` below separator `i`?
-    fn is_above(&self, i: usize, key: &[u8]) -> bool {
-        let Some(suffix) = key.strip_prefix(&*self.prefix) else { return *key < *self.prefix };
-        self.heads[i].cmp(&head(suffix)).then_with(|| self.suffix(i).cmp(suffix)).is_gt()
-    }
-
     /// The same separators and one more at place `i`.
     fn with(&self, i: usize, separator: &[u8]) -> Self {
         let Some(suffix) = separator.strip_prefix(&*self.prefix).filter(|_| self.len() > 0) else {
@@ -243,12 +237,6 @@ impl<C: Clone> Inner<C> {
     #[must_use]
     pub fn child_before(&self, key: &[u8]) -> usize {
         self.keys.search(key).unwrap_or_else(|below| below)
-    }
-
-    /// Is `key` below the upper fence of child `i`?
-    #[must_use]
-    pub fn is_below_hi_of(&self, i: usize, key: &[u8]) -> bool {
-        if i < self.keys.len() { self.keys.is_above(i, key) } else { self.hi().is_none_or(|hi| key < hi) }
     }
 
     /// Fences of child `i`.
