@@ -142,7 +142,7 @@ pub struct Published {
 }
 
 /// Extents left to cleaning on a full disk: what one pass of a tree moves, at most.
-const CLEANING_EXTENTS: u64 = 4;
+pub(crate) const CLEANING_EXTENTS: u64 = 4;
 
 /// How long a commit waits for runs to be drained before it is refused.
 const WALL_MAX: Duration = Duration::from_secs(10);

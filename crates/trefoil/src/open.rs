@@ -21,7 +21,7 @@ use wal::{DatabaseId, Incarnation, ManifestMark, RecordRef, Wal, WalEnd, WalOpti
 use crate::background::{self, Lanes, Threads};
 use crate::catalog::{self, IndexDef, Role, Row, TableDef};
 use crate::comparing::Policies;
-use crate::engine::{Engine, Published};
+use crate::engine::{CLEANING_EXTENTS, Engine, Published};
 use crate::entry::{IndexEntry, Names, TableEntry, TableShape};
 use crate::error::{Error, Result};
 use crate::gate::Steps;
@@ -48,6 +48,7 @@ impl Engine {
         }
         let layout = Layout::open(options.vfs.clone(), dir, options.create)?;
         if layout.created {
+            check_bound(&options)?;
             create(&layout, &options)?;
         }
         let manifest = Manifest::newest(&layout.vfs, &layout.dir)?.ok_or_else(|| Error::NotADatabase {
@@ -117,16 +118,23 @@ fn check(options: &Options) -> Result<()> {
     if options.log_capacity_bytes < 1 << 20 {
         return invalid(format!("log_capacity_bytes is {}; the least is 1 MiB", options.log_capacity_bytes));
     }
-    let least = space_options(options).max_bytes_min();
-    if let Some(max) = options.data_bytes_max.filter(|&max| max < least && !options.read_only) {
-        let reserve = options.disk_reserve_bytes;
-        return invalid(format!(
-            "data_bytes_max is {max}, with which nothing could be written; with disk_reserve_bytes of {reserve} and \
-             extent_bytes of {} it must be at least {least}, and more for each index",
-            options.extent_bytes
-        ));
-    }
     Ok(())
+}
+
+/// A new database whose data file may not grow to what a statement is let in with would never have a row. One that is there has rows to read,
+/// to drop, and room in its file.
+fn check_bound(options: &Options) -> Result<()> {
+    let extent_bytes = options.extent_bytes;
+    // What cleaning is left, the catalog, and what the statement owes: nodes are as large as the smallest extents.
+    let least = space_options(options).max_bytes_min() + (CLEANING_EXTENTS + 6) * extent_bytes;
+    match options.data_bytes_max.filter(|&max| max < least) {
+        Some(max) => Err(Error::InvalidArgument(format!(
+            "data_bytes_max is {max}, with which nothing could be written; with disk_reserve_bytes of {} and extent_bytes of \
+             {extent_bytes} the least is {least}",
+            options.disk_reserve_bytes
+        ))),
+        None => Ok(()),
+    }
 }
 
 /// First manifest, header, second manifest: a crash leaves nothing, or something that a next creation

@@ -482,7 +482,7 @@ pub struct Options {
     pub gc_debt_limit_bytes: u64,
     /// Data files bypass the page cache where the file system can. Default true.
     pub direct_io: bool,
-    /// Upper bound of the data file in bytes, at least `disk_reserve_bytes` and six extents. Default none.
+    /// Upper bound of the data file in bytes; of a new one at least `disk_reserve_bytes` and sixteen extents. Default none.
     pub data_bytes_max: Option<u64>,
     /// Disk space kept for checkpoints, drops and commits in flight, in bytes. Default 64 MiB.
     pub disk_reserve_bytes: u64,

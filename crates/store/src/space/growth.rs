@@ -64,7 +64,7 @@ impl SpaceOptions {
         (self.reserve_extents() + 1 + UpdateGroup::FLUSHED).saturating_mul(self.extent_bytes)
     }
 
-    /// The least `max_bytes` with which an empty file, which has one extent, lets a statement in.
+    /// The least `max_bytes` with which a file that has one extent has room for a statement that owes nothing.
     #[must_use]
     pub fn max_bytes_min(&self) -> u64 {
         self.room_bytes().saturating_add(self.extent_bytes)
