@@ -228,7 +228,7 @@ mod tests {
         assert!(charged > 100 * SLAB as u64, "{charged}");
         drop(parts);
         assert_eq!((budget.total(), pool.used_bytes()), (0, 0));
-        assert!(pool.spare_bytes() <= KEEP * 2, "{} bytes, for two sizes", pool.spare_bytes());
+        assert!(pool.mapped_bytes() <= KEEP * 2, "{} bytes, for two sizes", pool.mapped_bytes());
     }
 
     /// Parts that lie together share slabs, which are filled before there is another one; what is free is used again.
