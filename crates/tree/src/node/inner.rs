@@ -4,7 +4,7 @@
 //! from `lo`, the last one up to `hi`. Every change makes a new node that shares the children (`C` is a counted
 //! pointer [A2]) and, where it can, the keys.
 //!
-//! Keys: a common prefix is stripped, four-byte heads are searched first, and what follows the prefix lies in
+//! Keys: a common prefix is stripped, eight-byte heads are searched first, and what follows the prefix lies in
 //! one piece. Why immutable: readers walk without a latch, so a node is never seen half changed; splits are rare
 //! enough to copy a few kilobytes.
 //!
@@ -13,10 +13,10 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::key::{Key, common_prefix_bytes, head};
+use super::key::{Key, common_prefix_bytes, long_head};
 use super::search::lower_bound;
 
-/// Bytes of a node besides suffix and child: head, end, and room for the child's descriptor in the image.
+/// Bytes of a node besides suffix and child, about: its end, and room for the child's descriptor in the image.
 const CHILD_BYTES: usize = 24;
 /// A split at the right edge leaves this share on the left, in percent.
 const EDGE_LEFT_PERCENT: usize = 90;
@@ -35,7 +35,7 @@ struct Separators {
     hi: Option<Box<[u8]>>,
     /// All separators start with this.
     prefix: Box<[u8]>,
-    heads: Vec<u32>,
+    heads: Vec<u64>,
     /// Where each suffix ends in `suffixes`.
     ends: Vec<u32>,
     suffixes: Vec<u8>,
@@ -65,7 +65,7 @@ impl Separators {
             let n = out.prefix.len();
             out.suffixes.extend_from_slice(&key.prefix[n.min(key.prefix.len())..]);
             out.suffixes.extend_from_slice(&key.suffix[n.saturating_sub(key.prefix.len())..]);
-            out.heads.push(head(&out.suffixes[start..]));
+            out.heads.push(long_head(&out.suffixes[start..]));
             out.ends.push(end_of(&out.suffixes));
         }
         out
@@ -96,7 +96,7 @@ impl Separators {
         let Some(suffix) = key.strip_prefix(&*self.prefix) else {
             return Err(if *key < *self.prefix { 0 } else { self.len() });
         };
-        let wanted = head(suffix);
+        let wanted = long_head(suffix);
         let heads = &self.heads[..];
         let mut base = lower_bound(heads.len(), wanted, |i| heads[i]);
         if base == heads.len() || heads[base] != wanted {
@@ -125,7 +125,7 @@ impl Separators {
         let added = end_of(suffix);
         let mut heads = Vec::with_capacity(self.len() + 1);
         heads.extend_from_slice(&self.heads[..i]);
-        heads.push(head(suffix));
+        heads.push(long_head(suffix));
         heads.extend_from_slice(&self.heads[i..]);
         let mut ends = Vec::with_capacity(self.len() + 1);
         ends.extend_from_slice(&self.ends[..i]);
@@ -143,7 +143,8 @@ impl Separators {
             + self.hi.as_ref().map_or(0, |hi| hi.len())
             + self.prefix.len()
             + self.suffixes.capacity()
-            + 4 * (self.heads.capacity() + self.ends.capacity())
+            + size_of::<u64>() * self.heads.capacity()
+            + size_of::<u32>() * self.ends.capacity()
     }
 }
 

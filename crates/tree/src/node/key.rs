@@ -70,10 +70,60 @@ pub fn head(suffix: &[u8]) -> u32 {
     }
 }
 
+/// The first eight bytes of a suffix as [`head`] has four: what leads to few children has room for them, and keys whose first column has few
+/// values differ in these.
+#[must_use]
+#[inline]
+pub fn long_head(suffix: &[u8]) -> u64 {
+    match suffix.first_chunk::<8>() {
+        Some(eight) => u64::from_be_bytes(*eight),
+        None => (short_bytes(suffix) >> 64) as u64,
+    }
+}
+
+/// Fewer than sixteen bytes, big-endian, zeros after their end. Read in two pieces that overlap: a copy of so few bytes is a call.
+#[inline]
+pub(super) fn short_bytes(bytes: &[u8]) -> u128 {
+    let n = bytes.len();
+    debug_assert!(n < 16, "{n} bytes");
+    // The bytes of `last` that `first` does not have come behind it.
+    let join = |first: u64, last: u64, width: usize| {
+        let behind = u128::from(last) << (128 - 8 * n);
+        u128::from(first) << (128 - 8 * width) | behind
+    };
+    if let (Some(first), Some(last)) = (bytes.first_chunk(), bytes.last_chunk()) {
+        join(u64::from_be_bytes(*first), u64::from_be_bytes(*last), 8)
+    } else if let (Some(first), Some(last)) = (bytes.first_chunk(), bytes.last_chunk()) {
+        join(u32::from_be_bytes(*first).into(), u32::from_be_bytes(*last).into(), 4)
+    } else {
+        bytes.iter().enumerate().fold(0, |sum, (i, byte)| sum | u128::from(*byte) << (120 - 8 * i))
+    }
+}
+
 /// The shortest key `s` with `left < s <= right`: a prefix of `right` (Bayer and Unterauer, "Prefix
 /// B-trees", ACM TODS 1977).
 #[must_use]
 pub fn shortest_separator<'a>(left: &[u8], right: &'a [u8]) -> &'a [u8] {
     debug_assert!(left < right);
     &right[..right.len().min(common_prefix_bytes(left, right) + 1)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn heads_are_the_first_bytes_with_zeros_behind() {
+        let bytes: Vec<u8> = (0..16).map(|i| 0xf1 - 7 * i).collect();
+        for n in 0..16 {
+            let padded = |width: usize| {
+                let mut padded = vec![0; width.max(n)];
+                padded[..n].copy_from_slice(&bytes[..n]);
+                padded[..width].iter().fold(0u128, |sum, byte| sum << 8 | u128::from(*byte))
+            };
+            assert_eq!(short_bytes(&bytes[..n]), padded(16), "{n} bytes");
+            assert_eq!(u128::from(long_head(&bytes[..n])), padded(8), "{n} bytes");
+            assert_eq!(u128::from(head(&bytes[..n])), padded(4), "{n} bytes");
+        }
+    }
 }

@@ -7,7 +7,7 @@
 
 use std::cmp::Ordering;
 
-use super::key::head;
+use super::key::{head, short_bytes};
 use super::page::{Page, Slot};
 
 /// Entries looked at together.
@@ -22,7 +22,7 @@ impl Page {
         let wanted = head(suffix);
         let slots = &self.slots()[from..];
         let head_at = |i: usize| Slot::from_bytes(slots[i]).head();
-        let base = lower_bound(slots.len(), wanted, head_at);
+        let base = lower_bound(slots.len(), wanted.into(), |i| head_at(i).into());
         if base == slots.len() || head_at(base) != wanted {
             return Err(from + base);
         }
@@ -94,11 +94,7 @@ fn tail(suffix: &[u8]) -> u128 {
     let rest = suffix.get(size_of::<u32>()..).unwrap_or_default();
     match rest.first_chunk::<16>() {
         Some(tail) => u128::from_be_bytes(*tail),
-        None => {
-            let mut tail = [0; 16];
-            tail[..rest.len()].copy_from_slice(rest);
-            u128::from_be_bytes(tail)
-        }
+        None => short_bytes(rest),
     }
 }
 
@@ -113,7 +109,7 @@ const GUESS_STEP: usize = 8;
 /// Peterson, "Addressing for random-access storage", 1957). From the guess, steps that double enclose the place, so that
 /// heads in clumps cost a few steps more, and a binary search ends it.
 #[inline]
-pub fn lower_bound(count: usize, wanted: u32, head_at: impl Fn(usize) -> u32) -> usize {
+pub fn lower_bound(count: usize, wanted: u64, head_at: impl Fn(usize) -> u64) -> usize {
     // Heads before `low` are below `wanted`; that at `high`, if there is one, is not.
     let (mut low, mut high) = (0, count);
     if count >= GUESSED_FROM {
@@ -124,7 +120,9 @@ pub fn lower_bound(count: usize, wanted: u32, head_at: impl Fn(usize) -> u32) ->
         if wanted > last {
             return count;
         }
-        let share = u64::from(wanted - first) * (count - 1) as u64 / u64::from(last - first);
+        // As exact as 32 bits are, so that their product is a word.
+        let less = 32 - (last - first).leading_zeros().min(32);
+        let share = ((wanted - first) >> less) * (count - 1) as u64 / ((last - first) >> less);
         let mut step = GUESS_STEP;
         if head_at(share as usize) < wanted {
             low = share as usize + 1;
@@ -170,14 +168,15 @@ mod tests {
     #[test]
     fn a_guess_changes_no_answer() {
         for count in [0usize, 1, 2, 31, 32, 33, 40, 100, 1000] {
-            let spread: Vec<u32> = (0..count).map(|i| (i as u32).wrapping_mul(4_294_967)).collect();
-            let clumps: Vec<u32> = (0..count).map(|i| (i / 17 * i / 17) as u32).collect();
-            let steep: Vec<u32> = (0..count).map(|i| u32::MAX >> (count - i).min(31)).collect();
-            let ends: Vec<u32> = (0..count).map(|i| if i < count / 2 { 0 } else { u32::MAX }).collect();
-            for mut heads in [spread, clumps, steep, ends, vec![7; count]] {
+            let spread: Vec<u64> = (0..count).map(|i| (i as u64).wrapping_mul(4_294_967)).collect();
+            let wide: Vec<u64> = spread.iter().map(|head| head << 32 | head).collect();
+            let clumps: Vec<u64> = (0..count).map(|i| (i / 17 * i / 17) as u64).collect();
+            let steep: Vec<u64> = (0..count).map(|i| u64::MAX >> (count - i).min(63)).collect();
+            let ends: Vec<u64> = (0..count).map(|i| if i < count / 2 { 0 } else { u64::MAX }).collect();
+            for mut heads in [spread, wide, clumps, steep, ends, vec![7; count]] {
                 heads.sort_unstable();
-                let around = |h: &u32| [h.saturating_sub(1), *h, h.saturating_add(1)];
-                let wanted = heads.iter().flat_map(around).chain([0, 1, 8, u32::MAX / 2, u32::MAX]);
+                let around = |h: &u64| [h.saturating_sub(1), *h, h.saturating_add(1)];
+                let wanted = heads.iter().flat_map(around).chain([0, 1, 8, u64::MAX / 2, u64::MAX]);
                 for wanted in wanted {
                     let found = lower_bound(heads.len(), wanted, |i| heads[i]);
                     assert_eq!(found, heads.partition_point(|h| *h < wanted), "{wanted} among {heads:?}");
