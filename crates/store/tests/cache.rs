@@ -408,6 +408,75 @@ fn pages_at_their_floor_take_turns() {
     assert!(pages[..8].iter().all(|page| !page.is_resident()), "the clock went around");
 }
 
+/// Guard: eviction alone goes on behind a batch of dirty pages.
+#[test]
+fn what_is_clean_is_evicted_behind_more_dirty_pages_than_a_batch_has() {
+    let mut b = bench("evict-alone", 64);
+    let options = CacheOptions { batch_pages: 4, ..cache_options() };
+    b.cache = Arc::new(Cache::new(Budget::new(64 * PAGE), options));
+    let dirty: Vec<_> = (0..40).map(|id| b.load(id).dirty(1)).collect();
+    let clean: Vec<_> = (40..60).map(|id| b.load(id)).collect();
+    let _held = b.cache.grant(4 * PAGE).unwrap();
+    let report = b.cache.evict_step();
+    assert_eq!((report.evicted_pages, report.more), (4, false), "as many as are kept ready");
+    assert_eq!((resident(&dirty).len(), resident(&clean).len()), (40, 16));
+}
+
+/// A log that takes its time, until it is let go.
+struct SlowLog {
+    log: Log,
+    is_asked: AtomicBool,
+    may_go_on: AtomicBool,
+}
+
+impl LogGate for SlowLog {
+    fn durable(&self) -> Lsn {
+        self.log.durable()
+    }
+
+    fn make_durable(&self, lsn: Lsn) -> Result<()> {
+        self.is_asked.store(true, Ordering::SeqCst);
+        while !self.may_go_on.load(Ordering::SeqCst) {
+            vfs::thread::sleep(Duration::from_millis(1));
+        }
+        self.log.make_durable(lsn)
+    }
+}
+
+/// The worker waits for the log with a batch of dirty pages while somebody wants memory, and clean pages stand behind that batch. Guard: the first
+/// waiter evicts after a slice in vain.
+#[test]
+fn who_waits_for_memory_evicts_what_is_clean_while_the_worker_waits_for_the_log() {
+    let mut b = bench("slow-log", 64);
+    let options = CacheOptions { batch_pages: 4, grant_timeout: Duration::from_secs(20), ..cache_options() };
+    b.cache = Arc::new(Cache::new(Budget::new(64 * PAGE), options));
+    let dirty: Vec<_> = (0..30).map(|id| b.load(id).dirty(1)).collect();
+    let clean: Vec<_> = (30..60).map(|id| b.load(id)).collect();
+    let log = SlowLog { log: Log::default(), is_asked: AtomicBool::new(false), may_go_on: AtomicBool::new(false) };
+    let (log, b) = (Arc::new(log), Arc::new(b));
+    let worker = {
+        let (log, b) = (log.clone(), b.clone());
+        let body = move || {
+            while !log.may_go_on.load(Ordering::SeqCst) {
+                if b.cache.wait_for_work(Duration::from_millis(20)) {
+                    b.cache.step(&env(), &*log, &b.space).unwrap();
+                }
+            }
+        };
+        vfs::thread::spawn("worker", body).unwrap()
+    };
+    let mut held = Vec::new();
+    while !log.is_asked.load(Ordering::SeqCst) || held.len() < 20 {
+        held.push(b.cache.grant(PAGE).expect("clean pages make room"));
+        assert!(held.len() <= 30, "the worker meets a dirty page");
+    }
+    assert!(!log.may_go_on.load(Ordering::SeqCst) && dirty.iter().all(|page| page.is_resident()));
+    assert!(clean.iter().filter(|page| !page.is_resident()).count() >= held.len() - 4);
+    assert!(b.cache.stats().wait_worst_us < 5_000_000, "{:?}", b.cache.stats());
+    log.may_go_on.store(true, Ordering::SeqCst);
+    worker.join().unwrap();
+}
+
 fn waiter_done(cache: &Cache) -> bool {
     vfs::thread::sleep(Duration::from_millis(1));
     cache.stats().waits >= 2

@@ -3,7 +3,8 @@
 //! A grant, in steps: 1. if nobody waits, charge and go; 2. otherwise take a place at the end of the queue, call
 //! the worker, and wait in slices until this place is the first and the charge succeeds. The queue is first come,
 //! first served, so a large grant is not passed for ever by small ones. Slices of at most [`SLICE`]: charges that
-//! others drop (write sets, runs) tell nobody, so a waiter also looks for itself.
+//! others drop (write sets, runs) tell nobody, so a waiter also looks for itself. If a slice went by in vain, the first waiter evicts
+//! what is clean: the worker may be waiting for the disk, with a batch of dirty pages or for the log, for a third of a second now and then.
 //!
 //! Invariant: `waiters` = length of the queue, changed under the mutex, read without it by step 1.
 
@@ -196,7 +197,13 @@ impl Cache {
             }
             self.grants.called.store(true, Ordering::Release);
             self.grants.work.notify_one();
-            self.grants.freed.wait_for(&mut queue, SLICE);
+            let in_vain = self.grants.freed.wait_for(&mut queue, SLICE);
+            if in_vain && queue.waiting.front().is_some_and(|first| first.ticket == ticket) {
+                drop(queue);
+                vfs::thread::point("cache.waiter_evicts");
+                self.evict_step();
+                queue = self.grants.queue.lock();
+            }
         };
         queue.waiting.retain(|other| other.ticket != ticket);
         self.grants.waiters.fetch_sub(1, Ordering::Relaxed);

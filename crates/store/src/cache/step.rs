@@ -94,7 +94,8 @@ impl Cache {
         result.map(|()| report)
     }
 
-    /// One step of eviction alone: what is dirty stays as it is. For a database that is only read.
+    /// One step of eviction alone: what is dirty stays as it is. For a database that is only read, and for who waits while [`Cache::step`]
+    /// waits for the disk.
     pub fn evict_step(&self) -> StepReport {
         let mut report = StepReport::default();
         let aim = Aim { write_ahead: false, ..self.aim() };
@@ -102,8 +103,14 @@ impl Cache {
             return report;
         }
         epoch::pin().flush();
-        for Dirty { shard, place, .. } in self.sweep(aim, &mut report) {
-            self.clock.put_back(shard, [place]);
+        // A sweep ends with a batch of what is dirty; what is clean may stand behind it.
+        for _ in 0..=self.clock.len() / self.options.batch_pages as u64 {
+            for Dirty { shard, place, .. } in self.sweep(aim, &mut report) {
+                self.clock.put_back(shard, [place]);
+            }
+            if report.evicted_bytes >= aim.evict_bytes {
+                break;
+            }
         }
         self.evicted_pages.fetch_add(report.evicted_pages, Ordering::Relaxed);
         self.grants.note_step(report.advanced());
