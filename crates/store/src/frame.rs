@@ -137,7 +137,7 @@ impl FramePool {
     /// Bytes of all chunks.
     #[cfg(test)]
     fn mapped_bytes(&self) -> u64 {
-        let of = |n: usize| self.sizes[n].lock().count * (self.frames_of(LEAST_BYTES << n) * LEAST_BYTES << n) as u64;
+        let of = |n: usize| self.sizes[n].lock().count * (self.frames_of(LEAST_BYTES << n) * (LEAST_BYTES << n)) as u64;
         (0..SIZES).map(of).sum()
     }
 
