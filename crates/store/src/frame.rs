@@ -13,8 +13,8 @@
 //! nobody uses one of their chunk.
 //!
 //! Invariants: the frames of a chunk that nobody uses are in `spare` or `bare` under its number, if there are any, but for one that a thread is
-//! about to make bare; of each size `spare_bytes` is the sum of `spare`, and the pool's is the sum of those whose frames can become bare; only
-//! what is in `spare` counts for whether one more keeps its memory.
+//! about to make bare; of each size `spare_bytes` is the sum of `spare`, and the pool has two sums, of the sizes whose frames can become bare and
+//! of the smaller ones; only what is in `spare` counts for whether one more keeps its memory.
 
 pub mod arena;
 #[allow(unsafe_code, reason = "cuts memory of the system into pieces, behind a safe face")]
@@ -39,14 +39,16 @@ const LEAST_BYTES: usize = 1 << SMALLEST_SHIFT;
 /// A larger frame is a mapping of its own, of so many bytes or a multiple.
 const OWN_STEP_BYTES: usize = 4 << 10;
 const CHUNK_BYTES_MAX: u64 = 2 << 20;
+const SMALL_CHUNK_BYTES_MAX: u64 = 128 << 10;
 
 /// Frames that nobody uses, for the next page. One mutex for each size: a frame changes hands when a page is read from
 /// disk or split, which takes a hundred times as long as what is done under it.
 #[derive(Debug)]
 pub struct FramePool {
     sizes: [Mutex<Chunks>; SIZES],
-    /// Bytes that are spare, of all sizes whose frames can become bare. Changed under a size's mutex. Relaxed: a threshold.
-    spare_bytes: CachePadded<AtomicU64>,
+    /// Bytes that are spare, of all sizes whose frames cannot become bare, and of all others. Changed under a size's mutex. Relaxed: a
+    /// threshold.
+    spare_bytes: [CachePadded<AtomicU64>; 2],
     chunk_bytes: u64,
     keep_bytes: u64,
 }
@@ -70,7 +72,7 @@ impl FramePool {
     #[must_use]
     pub fn new(budget_bytes: u64, keep_bytes: u64) -> Arc<Self> {
         let chunk_bytes = (budget_bytes / 64).min(CHUNK_BYTES_MAX);
-        Arc::new(Self { sizes: Default::default(), spare_bytes: CachePadded::default(), chunk_bytes, keep_bytes })
+        Arc::new(Self { sizes: Default::default(), spare_bytes: Default::default(), chunk_bytes, keep_bytes })
     }
 
     /// A frame of zeroes, which comes back to this pool when it is dropped.
@@ -113,24 +115,31 @@ impl FramePool {
         let mut chunks = size.lock();
         let before = chunks.spare_bytes;
         let result = change(&mut chunks);
-        if chunk::can_be_released(bytes) {
-            // Wraps around for less, as the sum does.
-            self.spare_bytes.fetch_add(chunks.spare_bytes.wrapping_sub(before), Ordering::Relaxed);
-        }
+        // Wraps around for less, as the sum does.
+        self.spare_of_all(bytes).fetch_add(chunks.spare_bytes.wrapping_sub(before), Ordering::Relaxed);
         result
+    }
+
+    fn spare_of_all(&self, bytes: usize) -> &AtomicU64 {
+        &self.spare_bytes[usize::from(chunk::can_be_released(bytes))]
     }
 
     /// Frames of so many bytes in a chunk.
     fn frames_of(&self, bytes: usize) -> usize {
-        (self.chunk_bytes as usize / bytes).max(1)
+        // All frames of a chunk have to be unused for small ones to give their memory back.
+        let most = if chunk::can_be_released(bytes) { CHUNK_BYTES_MAX } else { SMALL_CHUNK_BYTES_MAX };
+        (self.chunk_bytes.min(most) as usize / bytes).max(1)
     }
 
     /// Bytes of the frames that nobody uses and that have memory.
     #[cfg(test)]
     fn spare_bytes(&self) -> u64 {
         let sizes: Vec<u64> = self.sizes.iter().map(|size| size.lock().spare_bytes).collect();
-        let of_all: u64 = (0..SIZES).filter(|n| chunk::can_be_released(LEAST_BYTES << n)).map(|n| sizes[n]).sum();
-        assert_eq!(self.spare_bytes.load(Ordering::Relaxed), of_all, "the sum is that of {sizes:?}");
+        for kind in [false, true] {
+            let of_kind = (0..SIZES).filter(|n| chunk::can_be_released(LEAST_BYTES << n) == kind).map(|n| sizes[n]);
+            let sum = self.spare_bytes[usize::from(kind)].load(Ordering::Relaxed);
+            assert_eq!(sum, of_kind.sum::<u64>(), "the sum of those of {sizes:?}");
+        }
         sizes.iter().sum()
     }
 
@@ -159,10 +168,11 @@ impl FramePool {
         let (bytes, frames) = (buffer.len(), self.frames_of(buffer.len()));
         let can_be_bare = chunk::can_be_released(bytes);
         let surplus = self.change(size, bytes, |chunks| {
-            let others = self.spare_bytes.load(Ordering::Relaxed).saturating_sub(chunks.spare_bytes);
-            // Of each size some stay, also where others have more; those that cannot become bare leave the rest to the others.
-            let is_kept = |of_size: u64| {
-                of_size <= self.keep_bytes / SIZES as u64 || can_be_bare && others + of_size <= self.keep_bytes
+            let others = self.spare_of_all(bytes).load(Ordering::Relaxed).saturating_sub(chunks.spare_bytes);
+            // Of each size some stay, also where others have more; of small ones half as much in all.
+            let is_kept = |of_size: u64| match can_be_bare {
+                true => of_size <= self.keep_bytes / SIZES as u64 || others + of_size <= self.keep_bytes,
+                false => others + of_size <= self.keep_bytes / 2,
             };
             chunks.give_back(chunk, buffer, frames, can_be_bare, is_kept)
         });
@@ -183,9 +193,14 @@ impl Chunks {
     /// A frame with the number of its chunk, of a new one if there is none.
     fn take(&mut self, bytes: usize, frames: usize) -> (u64, Piece) {
         if self.spare.is_empty() && self.bare.is_empty() {
-            // On huge pages all of it has memory once a byte is written.
-            self.spare.insert(self.next, chunk::cut(bytes, frames));
-            self.spare_bytes += (bytes * frames) as u64;
+            let cut = chunk::cut(bytes, frames);
+            if chunk::is_on_huge_pages(bytes * frames) {
+                // All of it has memory once a byte is written.
+                self.spare.insert(self.next, cut);
+                self.spare_bytes += (bytes * frames) as u64;
+            } else {
+                self.bare.insert(self.next, cut);
+            }
             self.next += 1;
             self.count += 1;
         }
@@ -371,10 +386,14 @@ mod tests {
             drop((0..(4 << 20) >> shift).map(|_| pool.frame(1 << shift)).collect::<Vec<_>>());
         }
         assert!(pool.spare_bytes() <= 2 << 20, "{}", pool.spare_bytes());
-        assert!(pool.sizes.iter().all(|size| size.lock().count <= 1));
+        let chunks_of = |n: usize| pool.sizes[n].lock().count;
+        let most = |n: usize| if chunk::can_be_released(LEAST_BYTES << n) { 1 } else { 4 };
+        assert!((0..SIZES).all(|n| chunks_of(n) <= most(n)), "{:?}", (0..SIZES).map(chunks_of).collect::<Vec<_>>());
         // Of small frames, which cannot become bare, the larger ones know nothing.
-        let (small, others) = (pool.frame(512), pool.spare_bytes.load(Ordering::Relaxed));
-        assert_eq!((pool.spare_bytes(), small.len()), (others + (1 << 20) - 512, 512));
+        let (others, small) =
+            (pool.spare_of_all(4096).load(Ordering::Relaxed), [512; 3].map(|bytes| pool.frame(bytes)));
+        drop(small);
+        assert_eq!(pool.spare_of_all(4096).load(Ordering::Relaxed), others);
     }
 
     /// Guards: what has memory is taken before what has none, of that the oldest chunk's first; what has none is not counted.

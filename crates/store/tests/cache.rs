@@ -408,20 +408,6 @@ fn pages_at_their_floor_take_turns() {
     assert!(pages[..8].iter().all(|page| !page.is_resident()), "the clock went around");
 }
 
-/// Guard: eviction alone goes on behind a batch of dirty pages.
-#[test]
-fn what_is_clean_is_evicted_behind_more_dirty_pages_than_a_batch_has() {
-    let mut b = bench("evict-alone", 64);
-    let options = CacheOptions { batch_pages: 4, ..cache_options() };
-    b.cache = Arc::new(Cache::new(Budget::new(64 * PAGE), options));
-    let dirty: Vec<_> = (0..40).map(|id| b.load(id).dirty(1)).collect();
-    let clean: Vec<_> = (40..60).map(|id| b.load(id)).collect();
-    let _held = b.cache.grant(4 * PAGE).unwrap();
-    let report = b.cache.evict_step();
-    assert_eq!((report.evicted_pages, report.more), (4, false), "as many as are kept ready");
-    assert_eq!((resident(&dirty).len(), resident(&clean).len()), (40, 16));
-}
-
 /// A log that takes its time, until it is let go.
 struct SlowLog {
     log: Log,

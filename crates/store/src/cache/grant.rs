@@ -22,6 +22,8 @@ use crate::{Charge, Class};
 
 /// The longest single wait (B8).
 const SLICE: Duration = Duration::from_millis(20);
+/// Places of the clock that a waiter looks at after a slice in vain: less than a millisecond of work.
+const PLACES_MAX: usize = 2048;
 /// How long the worker waits after a step that could do nothing: what is pinned or latched is so for microseconds.
 const STALLED: Duration = Duration::from_millis(1);
 
@@ -114,7 +116,8 @@ impl Grants {
 
 impl Cache {
     /// Promises `bytes` of page memory. Waits while memory is short (reason `frames`): so it is called before
-    /// locks and an LSN are taken.
+    /// locks and an LSN are taken. Who waits may evict: the caller holds nothing that [`Page::try_evict`](crate::Page::try_evict) or the drop
+    /// of what is evicted waits for, as no latch of a page, and no mutex of the clock, of frames or of slabs.
     ///
     /// # Errors
     /// [`Fault::Limit`] if the budget can never give that much, or did not for ten seconds.
@@ -201,7 +204,7 @@ impl Cache {
             if in_vain && queue.waiting.front().is_some_and(|first| first.ticket == ticket) {
                 drop(queue);
                 vfs::thread::point("cache.waiter_evicts");
-                self.evict_step();
+                self.evict_for_waiters(PLACES_MAX);
                 queue = self.grants.queue.lock();
             }
         };

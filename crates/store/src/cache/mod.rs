@@ -10,7 +10,7 @@
 //!
 //! The engine's background thread loops: [`Cache::wait_for_work`] → [`Cache::step`]. A foreground thread never
 //! writes a page (B8): it takes a [`Grant`] first, and if memory is short it waits for the background, before it
-//! holds a lock or an LSN.
+//! holds a latch or an LSN; where the background waits for the disk, it evicts what is clean.
 //!
 //! Why a clock and not an order of use: a hit sets a bit in the page, which is read first, so that a hot page's
 //! hits write nothing; an order of use would move list entries under a lock.

@@ -94,8 +94,7 @@ impl Cache {
         result.map(|()| report)
     }
 
-    /// One step of eviction alone: what is dirty stays as it is. For a database that is only read, and for who waits while [`Cache::step`]
-    /// waits for the disk.
+    /// One step of eviction alone: what is dirty stays as it is. For a database that is only read.
     pub fn evict_step(&self) -> StepReport {
         let mut report = StepReport::default();
         let aim = Aim { write_ahead: false, ..self.aim() };
@@ -103,14 +102,8 @@ impl Cache {
             return report;
         }
         epoch::pin().flush();
-        // A sweep ends with a batch of what is dirty; what is clean may stand behind it.
-        for _ in 0..=self.clock.len() / self.options.batch_pages as u64 {
-            for Dirty { shard, place, .. } in self.sweep(aim, &mut report) {
-                self.clock.put_back(shard, [place]);
-            }
-            if report.evicted_bytes >= aim.evict_bytes {
-                break;
-            }
+        for Dirty { shard, place, .. } in self.sweep(aim, &mut report) {
+            self.clock.put_back(shard, [place]);
         }
         self.evicted_pages.fetch_add(report.evicted_pages, Ordering::Relaxed);
         self.grants.note_step(report.advanced());
@@ -118,13 +111,37 @@ impl Cache {
         report
     }
 
+    /// Evicts what is clean until there is what grants wait for, or so many places were looked at: for who waits while the worker waits for
+    /// the disk. What the worker was told stays as it is.
+    pub(super) fn evict_for_waiters(&self, mut places_left: usize) {
+        let (aim, mut report) = (Aim { write_ahead: false, ..self.aim_beyond(0, 0) }, StepReport::default());
+        let mut empty_shards = 0;
+        while places_left > 0 && report.evicted_bytes < aim.evict_bytes && empty_shards < SHARDS {
+            let (shard, places) = self.clock.take(STRIDE.min(places_left));
+            places_left -= places.len();
+            empty_shards = if places.is_empty() { empty_shards + 1 } else { 0 };
+            let stay = places.into_iter().filter(|place| {
+                let Some(page) = place.page.upgrade() else { return false };
+                page.take_referenced() || !matches!(self.visit(aim, &*page, place, &mut report), Visit::Forget)
+            });
+            let stay: Vec<Place> = stay.collect();
+            self.clock.put_back(shard, stay);
+        }
+        self.evicted_pages.fetch_add(report.evicted_pages, Ordering::Relaxed);
+        epoch::pin().flush();
+    }
+
     fn aim(&self) -> Aim {
+        self.aim_beyond(self.ready_bytes(), self.grants.wished_bytes().min(self.ready_bytes()))
+    }
+
+    /// What grants wait for, and so much more: that is kept ready, for pages.
+    fn aim_beyond(&self, ready: u64, wished: u64) -> Aim {
         let (for_pages, for_all) = self.grants.waiting_bytes();
         let free = self.budget.free();
         let above_floor = self.budget.used(Class::Frames).saturating_sub(self.budget.page_floor());
-        let wished = (self.ready_bytes() + for_all).saturating_sub(free).min(above_floor);
-        let for_pages = for_pages + self.grants.wished_bytes().min(self.ready_bytes());
-        let evict_bytes = wished.max(for_pages.saturating_sub(free));
+        let for_all = (ready + for_all).saturating_sub(free).min(above_floor);
+        let evict_bytes = for_all.max((for_pages + wished).saturating_sub(free));
         Aim { evict_bytes, write_ahead: self.dirty_bytes() > self.dirty_limit() }
     }
 

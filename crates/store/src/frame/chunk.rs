@@ -64,7 +64,7 @@ pub(super) fn cut(bytes: usize, count: usize) -> Vec<Piece> {
     let Ok(mapping) = MmapMut::map_anon(mapped) else {
         handle_alloc_error(Layout::from_size_align(mapped, 1).expect("an alignment of one"));
     };
-    if mapped.is_multiple_of(HUGE_BYTES) {
+    if is_on_huge_pages(mapped) {
         // Neighbours with the same advice are one area to the system, in which a huge page may lie across chunks; of areas a
         // process may have some 65,000. Refused by systems that have no huge pages: then they are small ones.
         let _ = mapping.advise(Advice::HugePage);
@@ -76,6 +76,11 @@ pub(super) fn cut(bytes: usize, count: usize) -> Vec<Piece> {
         Piece { start: NonNull::new(start).expect("a mapping is not at zero"), len: bytes, chunk: Some(chunk.clone()) }
     };
     (0..count).map(piece).collect()
+}
+
+/// True if a chunk of so many bytes may have memory as soon as one is written.
+pub(super) const fn is_on_huge_pages(bytes: usize) -> bool {
+    bytes.is_multiple_of(HUGE_BYTES)
 }
 
 /// True if pieces of so many bytes are whole pages of the system.
