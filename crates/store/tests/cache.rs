@@ -35,6 +35,7 @@ struct FakePage {
     cache: Arc<Cache>,
     referenced: AtomicBool,
     log_need: AtomicU64,
+    tried: AtomicU64,
     state: Mutex<State>,
 }
 
@@ -52,6 +53,7 @@ impl FakePage {
             cache: cache.clone(),
             referenced: AtomicBool::new(false),
             log_need: AtomicU64::new(0),
+            tried: AtomicU64::new(0),
             state: Mutex::new(State { charge: Some(charge), ..State::default() }),
         })
     }
@@ -78,6 +80,7 @@ impl Page for FakePage {
     }
 
     fn try_evict(&self) -> Evict {
+        self.tried.fetch_add(1, Ordering::SeqCst);
         let Some(mut state) = self.state.try_lock() else { return Evict::Busy };
         match () {
             () if state.charge.is_none() => Evict::Gone,
@@ -406,6 +409,21 @@ fn pages_at_their_floor_take_turns() {
         assert_eq!((resident(&pages).len(), b.step().unwrap().evicted_pages), (8, 0));
     }
     assert!(pages[..8].iter().all(|page| !page.is_resident()), "the clock went around");
+}
+
+/// Nothing can be evicted, and nobody writes. Guard: in each slice a waiter goes around twice, and no further (histories 106, 133, 205, 366, 372,
+/// 458).
+#[test]
+fn who_waits_in_vain_goes_around_twice_a_slice() {
+    let b = bench("in-vain", 32);
+    let pages: Vec<_> = (0..8).map(|id| b.load(id).dirty(1)).collect();
+    let _held = b.cache.grant(24 * PAGE).unwrap();
+    assert!(b.cache.grant(PAGE).is_err(), "refused in the end");
+    let slices = b.cache.stats().wait_worst_us / 20_000 + 1;
+    for page in &pages {
+        let tried = page.tried.load(Ordering::SeqCst);
+        assert!((1..=2 * slices).contains(&tried), "page {} in {slices} slices: {tried} times", page.id);
+    }
 }
 
 /// A log that takes its time, until it is let go.

@@ -113,8 +113,10 @@ impl Cache {
 
     /// Evicts what is clean until there is what grants wait for, or so many places were looked at: for who waits while the worker waits for
     /// the disk. What the worker was told stays as it is.
-    pub(super) fn evict_for_waiters(&self, mut places_left: usize) {
+    pub(super) fn evict_for_waiters(&self, places_max: usize) {
         let (aim, mut report) = (Aim { write_ahead: false, ..self.aim_beyond(0, 0) }, StepReport::default());
+        // Twice around at most: a first turn may only take reference bits.
+        let mut places_left = places_max.min(2 * self.clock.len() as usize);
         let mut empty_shards = 0;
         while places_left > 0 && report.evicted_bytes < aim.evict_bytes && empty_shards < SHARDS {
             let (shard, places) = self.clock.take(STRIDE.min(places_left));
