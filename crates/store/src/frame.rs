@@ -110,7 +110,7 @@ impl FramePool {
         Frame { buffer, chunk, pool: Some(self.clone()) }
     }
 
-    /// Changes the chunks of a size, and the sum over all sizes with them.
+    /// Changes the chunks of a size, and with them the sum that it is in.
     fn change<R>(&self, size: &Mutex<Chunks>, bytes: usize, change: impl FnOnce(&mut Chunks) -> R) -> R {
         let mut chunks = size.lock();
         let before = chunks.spare_bytes;
@@ -458,8 +458,8 @@ mod tests {
         assert_eq!((chunks.count, chunks.spare_bytes, chunks.bare.len()), (0, 0, 0));
     }
 
-    /// Frames of several sizes come and go in any order, by two threads. Guards: each change is told to the sum; frames that cannot become bare
-    /// are not in it.
+    /// Frames of several sizes come and go in any order, by two threads. Guards: each change is told to its sum; frames that cannot become bare
+    /// have one of their own.
     #[test]
     #[expect(clippy::disallowed_methods, reason = "threads of a test")]
     fn d10_what_is_spare_is_bounded_whatever_comes_and_goes() {

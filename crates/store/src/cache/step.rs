@@ -137,7 +137,7 @@ impl Cache {
         self.aim_beyond(self.ready_bytes(), self.grants.wished_bytes().min(self.ready_bytes()))
     }
 
-    /// What grants wait for, and so much more: that is kept ready, for pages.
+    /// What grants wait for; `ready` bytes more for all classes, and `wished` more for pages.
     fn aim_beyond(&self, ready: u64, wished: u64) -> Aim {
         let (for_pages, for_all) = self.grants.waiting_bytes();
         let free = self.budget.free();
