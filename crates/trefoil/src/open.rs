@@ -63,7 +63,7 @@ impl Engine {
         opening.run()
     }
 
-    /// Stops the threads, checkpoints, and lets go of the files. Later calls give `Closed`.
+    /// Checkpoints, stops the threads, gives back what the log kept to use again, and lets go of the files. Later calls give `Closed`.
     pub fn close(&self, threads: &Threads) -> Result<()> {
         if self.closed.swap(true, Ordering::SeqCst) {
             return Ok(());
@@ -77,6 +77,10 @@ impl Engine {
             }),
         };
         self.stop(threads);
+        if result.is_ok() && !self.options.read_only {
+            // Best effort: what is not removed now is used again, or removed, behind the next opening.
+            let _ = self.wal.give_back();
+        }
         result.map_err(Error::from)
     }
 

@@ -2,10 +2,12 @@
 
 #![allow(clippy::unwrap_used, reason = "a test panics on what it does not expect")]
 
+use std::path::Path;
 use std::time::Duration;
 
 use crate::support::*;
 use trefoil::{Compression, Database, Durability, Error, IndexOptions, Options, Structure};
+use vfs::Vfs;
 use vfs::fault::{Action, Class, Rule};
 use vfs::sim::{DiskConfig, SimDisk};
 use vfs::time::Instant;
@@ -178,6 +180,28 @@ fn a_log_that_rests_is_trimmed() {
         put(&db, &rows, b"one more", b"", Durability::Sync).unwrap();
         sleep(20_000);
         assert_eq!(db.stats().space.written_bytes, before, "a checkpoint for one row");
+        sound(&db);
+        db.close().unwrap();
+    });
+}
+
+/// Guard: a database that is closed keeps no log to use again, nor one that is half made.
+#[test]
+fn a_log_that_is_closed_keeps_what_is_ready_and_no_more() {
+    simulate(|_| {
+        let disk = disk();
+        let db = Database::open("/db", Options { log_capacity_bytes: 64 << 20, ..options(&disk) }).unwrap();
+        let rows = index(&db, "i");
+        (0..200).for_each(|n| fill(&db, &rows, n * 10, (n + 1) * 10, 1000).unwrap());
+        db.checkpoint().unwrap();
+        let log = db.stats().log;
+        assert!(log.segment_files > log.segments + log.spare_segments, "nothing is kept to be used again: {log:?}");
+        db.close().unwrap();
+        drop(db);
+        let files = disk.list(Path::new("/db/wal")).unwrap();
+        assert!(files.len() as u64 <= 1 + log.spare_segments.max(1), "{files:?} of {log:?}");
+        let db = Database::open("/db", options(&disk)).unwrap();
+        assert_eq!(all(&db, &db.index("i").unwrap()).len(), 2000);
         sound(&db);
         db.close().unwrap();
     });

@@ -262,8 +262,8 @@ impl Wal {
         self.0.pool.trim(floor)
     }
 
-    /// Gives the file system what was trimmed and is kept to be used again: for a log that is at rest. What is ready for the
-    /// next records stays. True if there was any.
+    /// Gives the file system what was trimmed and is kept to be used again, and a segment that is half made: for a log that is at rest.
+    /// What is ready for the next records stays. True if there was any.
     ///
     /// # Errors
     /// A file that cannot be removed poisons the database.

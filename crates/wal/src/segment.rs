@@ -70,6 +70,8 @@ struct Files {
     live: VecDeque<Live>,
     spares: VecDeque<Spare>,
     recyclable: VecDeque<SegmentId>,
+    /// There is a file of [`Making`], which has its full length from the first step on.
+    is_making: bool,
     next_id: SegmentId,
     recycled: u64,
     filled_bytes: u64,
@@ -144,6 +146,7 @@ impl Pool {
                 live: VecDeque::new(),
                 spares: VecDeque::new(),
                 recyclable: VecDeque::new(),
+                is_making: false,
                 next_id: SegmentId(1),
                 recycled: 0,
                 filled_bytes: 0,
@@ -283,6 +286,7 @@ impl Pool {
         let tmp = self.dir.join(MAKING_NAME);
         let Some(made) = making else {
             *making = Some(Making { file: self.allocate(&tmp)?, filled: SEGMENT_HEADER_BYTES });
+            self.files.lock().is_making = true;
             return Ok(false);
         };
         if made.filled < self.segment_bytes && !(in_a_hurry && made.filled >= FILL_BYTES.min(self.segment_bytes)) {
@@ -294,6 +298,7 @@ impl Pool {
         }
         made.file.sync().map_err(|e| self.fault("sync", &tmp, &e))?;
         let made = making.take().expect("it is being made");
+        self.files.lock().is_making = false;
         self.add_spare(&tmp, made.file, made.filled)?;
         Ok(true)
     }
@@ -357,13 +362,23 @@ impl Pool {
         removed.iter().try_for_each(|id| self.remove(&self.dir.join(id.file_name())))
     }
 
-    /// Removes the trimmed segments that nothing has used again so far. True if there were any.
+    /// Removes the trimmed segments that nothing has used again so far, and one that was begun and not needed since: while trimmed ones
+    /// are used again nobody goes on with it. True if there were any.
     pub(crate) fn give_back(&self) -> Result<bool> {
         // Nobody makes a spare of one of them meanwhile.
-        let _making = self.making.lock();
-        let unused = std::mem::take(&mut self.files.lock().recyclable);
-        unused.iter().try_for_each(|id| self.remove(&self.dir.join(id.file_name())))?;
-        Ok(!unused.is_empty())
+        let mut making = self.making.lock();
+        let (unused, begun) = {
+            let mut files = self.files.lock();
+            files.is_making = false;
+            (std::mem::take(&mut files.recyclable), making.take())
+        };
+        let mut paths: Vec<PathBuf> = unused.iter().map(|id| self.dir.join(id.file_name())).collect();
+        if begun.is_some() {
+            drop(begun);
+            paths.push(self.dir.join(MAKING_NAME));
+        }
+        paths.iter().try_for_each(|path| self.remove(path))?;
+        Ok(!paths.is_empty())
     }
 
     /// The file system, and the directory of the segments.
@@ -376,7 +391,7 @@ impl Pool {
         PoolSizes {
             live: files.live.len() as u64,
             spares: files.spares.len() as u64,
-            files: files.count(),
+            files: files.all(),
             recycled: files.recycled,
             filled_bytes: files.filled_bytes,
         }
@@ -394,6 +409,11 @@ impl Pool {
 impl Files {
     fn count(&self) -> u64 {
         (self.live.len() + self.spares.len() + self.recyclable.len()) as u64
+    }
+
+    /// The same with the one that is being made.
+    fn all(&self) -> u64 {
+        self.count() + u64::from(self.is_making)
     }
 }
 

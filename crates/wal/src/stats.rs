@@ -24,7 +24,7 @@ pub struct WalStats {
     pub segments: u64,
     /// Segments ready to be started.
     pub spare_segments: u64,
-    /// Segment files of any state: what the log takes on disk is this many times the segment size.
+    /// Segment files of any state, one that is being made included: what the log takes on disk is this many times the segment size.
     pub segment_files: u64,
     /// Bytes of all segment files.
     pub disk_bytes: u64,

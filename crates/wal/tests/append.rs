@@ -4,13 +4,15 @@
 
 mod support;
 
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use base::{Fault, Lsn};
 use support::{Disk, Event, Kept, SMALL, append, fresh, payload, recover, recover_from};
-use trefoil_wal::{ManifestMark, RecordKind, Wal, WalOptions};
+use trefoil_wal::{ManifestMark, RecordKind, Wal, WalOptions, WalStats};
+use vfs::Vfs;
 use vfs::sync::Mutex;
 use vfs::thread::{sleep, spawn};
 
@@ -153,6 +155,39 @@ fn what_was_trimmed_is_given_back() {
     let records = recover_from(&disk, behind, ManifestMark::default()).unwrap().0;
     assert!(records.last().is_some_and(|last| last.end == end));
     assert_eq!(records.iter().filter(|record| record.start >= behind).count(), 200);
+}
+
+/// One that was begun is not gone on with while trimmed ones are used again: at rest it goes, too.
+#[test]
+fn a_segment_that_is_half_made_is_given_back() {
+    let disk = Disk::new();
+    let wal = fresh(&disk, SMALL);
+    let half_made = || disk.list(Path::new("/")).unwrap().iter().filter(|name| name.ends_with(".tmp")).count();
+    let others = |stats: &WalStats| stats.segments + stats.spare_segments;
+    let mut i = 0;
+    let mut add = || {
+        i += 1;
+        let record = append(&wal, 1, &payload(i, 900));
+        wal.sync_to(record.end).unwrap();
+    };
+    (0..200).for_each(|_| add());
+    while wal.prepare().unwrap() {}
+    while !wal.prepare().unwrap() {
+        add();
+    }
+    let begun = wal.stats();
+    assert_eq!((half_made(), begun.segment_files), (1, others(&begun) + 1), "{begun:?}");
+    wal.trim(wal.durable()).unwrap();
+    while wal.prepare().unwrap() {}
+    assert!(wal.stats().recycled_segments > begun.recycled_segments, "nothing was used again");
+    assert_eq!(half_made(), 1, "something else was gone on with");
+    assert!(wal.give_back().unwrap());
+    let rest = wal.stats();
+    assert_eq!((half_made(), rest.segment_files), (0, others(&rest)), "{rest:?}");
+    let behind = wal.end();
+    (0..200).for_each(|_| add());
+    drop(wal);
+    assert_eq!(recover_from(&disk, behind, ManifestMark::default()).unwrap().0.len(), 200);
 }
 
 /// Commits that are only handed to the system share blocks until a sync closes them.
