@@ -23,11 +23,11 @@ struct Long {
 
 impl Long {
     /// In its third step when this returns.
-    fn begin(dir: &Path, target: &str, rows_i1: &str, arguments: &[&str]) -> Long {
+    fn begin(dir: &Path, target: &str, steps: &str, arguments: &[&str]) -> Long {
         let (data, out) = (dir.join("db"), dir.join("run"));
         std::fs::create_dir_all(&data).unwrap();
-        let mut command = lab(&["run", "ibench", "--target", target, "--rows", "2k", "--rows-i1", rows_i1, "--quiet"]);
-        command.args(["--steps", "l.i0,l.x,l.i1", "--settle-seconds", "0"]).args(arguments);
+        let mut command = lab(&["run", "ibench", "--target", target, "--rows", "2k", "--steps", steps, "--quiet"]);
+        command.args(["--settle-seconds", "0"]).args(arguments);
         command.arg("--dir").arg(&data).arg("--out").arg(&out);
         let child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
         let mut long = Long { child, began: Instant::now(), data, out };
@@ -46,7 +46,7 @@ impl Long {
 
     fn pause(&mut self) {
         std::thread::sleep(Duration::from_millis(20));
-        if self.began.elapsed() > Duration::from_secs(120) {
+        if self.began.elapsed() > Duration::from_secs(300) {
             let _ = self.child.kill();
             panic!("{} steps are finished, and it goes on", self.finished());
         }
@@ -67,7 +67,7 @@ impl Long {
 /// Whatever serves these data is killed in the middle of a step: that is said, and the run goes on to its end.
 fn a_server_that_is_killed_is_gone_on_without(target: &str, program: &str) {
     let dir = room();
-    let long = Long::begin(dir.path(), target, "100k", &[]);
+    let long = Long::begin(dir.path(), target, "l.i0,l.x,l.i1", &["--rows-i1", "100k"]);
     let data = long.data.display().to_string();
     let serves = |process: &u32| {
         let command = std::fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();
@@ -136,8 +136,13 @@ impl Drop for SmallDisk {
     }
 }
 
+/// A third step that deletes as much as it inserts, as fast as it can.
+const STEADY: &[&str] = &["l.i0,l.x,l.i1", "--rows-i1", "100m"];
+/// One that inserts a thousand rows a second and deletes none: a server that purges as fast as rows go needs no room in the other one.
+const GROWING: &[&str] = &["load,scan.pk1,q1000", "--form", "2017", "--seconds", "1000"];
+
 /// The disk fills up behind the second step: that is said with the remedy, and what was finished is kept.
-fn a_full_disk_is_said(target: &str, cnf: &str) {
+fn a_full_disk_is_said(target: &str, cnf: &str, steps: &[&str]) {
     let dir = room();
     let Some(_disk) = SmallDisk::of(&dir.path().join("db")) else { return };
     let mut target = target.to_owned();
@@ -146,9 +151,9 @@ fn a_full_disk_is_said(target: &str, cnf: &str) {
         std::fs::write(&path, cnf).unwrap();
         target = format!("{target}&cnf={}", path.display());
     }
-    let mut long = Long::begin(dir.path(), &target, "100m", &["--budget", "32m", "--io", "buffered"]);
-    // All that is left but a little, of which the server may take more meanwhile. It writes no more than it deletes: what is left
-    // has to be less than it takes for itself.
+    let arguments = [&steps[1..], &["--budget", "32m", "--io", "buffered"]].concat();
+    let mut long = Long::begin(dir.path(), &target, steps[0], &arguments);
+    // All that is left but a little, of which the server may take more meanwhile.
     let ballast = std::fs::File::create(long.data.join("ballast")).unwrap();
     let mut filled = 0;
     while long.child.try_wait().unwrap().is_none() {
@@ -168,21 +173,21 @@ fn a_full_disk_is_said(target: &str, cnf: &str) {
 #[test]
 fn a_disk_that_is_full_is_said_by_a_server() {
     if servers_are_wanted() {
-        a_full_disk_is_said(INNODB, "[mysqld]\ninnodb_log_file_size = 16M\n");
+        a_full_disk_is_said(INNODB, "[mysqld]\ninnodb_log_file_size = 16M\n", STEADY);
     }
 }
 
 #[test]
 fn a_disk_that_is_full_is_said_by_mysql() {
     if is_wanted("TREFOIL_MYSQL") {
-        a_full_disk_is_said(MYSQL, "[mysqld]\ninnodb_redo_log_capacity = 16M\n");
+        a_full_disk_is_said(MYSQL, "[mysqld]\ninnodb_redo_log_capacity = 16M\n", GROWING);
     }
 }
 
 #[test]
 fn a_disk_that_is_full_is_said_by_postgres() {
     if is_wanted("TREFOIL_POSTGRES") {
-        a_full_disk_is_said(POSTGRES, "");
+        a_full_disk_is_said(POSTGRES, "", STEADY);
     }
 }
 
