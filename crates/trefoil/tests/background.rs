@@ -185,7 +185,7 @@ fn a_log_that_rests_is_trimmed() {
     });
 }
 
-/// Guard: a database that is closed keeps no log to use again, nor one that is half made.
+/// Guard: a database that is closed keeps no log to use again.
 #[test]
 fn a_log_that_is_closed_keeps_what_is_ready_and_no_more() {
     simulate(|_| {

@@ -4,7 +4,7 @@
 //!
 //! ```text
 //!  making ──▶ spare ──▶ current ──▶ full ──trim──▶ recyclable ──▶ spare (under a new id)
-//!  (tmp)                                       └─▶ removed, above the capacity
+//!  (tmp)                                       └─▶ removed, above the capacity, or at rest (a half-made one, too)
 //! ```
 //!
 //! - *making*: allocated at full length, which is where a full disk shows (rule B7), then filled with zeroes,
@@ -70,7 +70,7 @@ struct Files {
     live: VecDeque<Live>,
     spares: VecDeque<Spare>,
     recyclable: VecDeque<SegmentId>,
-    /// There is a file of [`Making`], which has its full length from the first step on.
+    /// There is a file of [`Making`], which has its full length from the first step on. `Pool::making` says so too, but is held through I/O.
     is_making: bool,
     next_id: SegmentId,
     recycled: u64,
