@@ -63,19 +63,21 @@ pub struct Parts {
 }
 
 impl Private {
-    /// Starts a server.
+    /// Starts a server; `command` is one of [`when_watched`].
     pub fn launch(mut command: Command, parts: Parts) -> Result<Private> {
         // A Ctrl-C is for the lab, which stops the server when it has stopped asking it.
-        command.process_group(0).stdin(Stdio::null());
+        command.process_group(0).stdin(Stdio::piped());
         gone(&parts.data)?;
-        let program = PathBuf::from(command.get_program());
-        // First, so that hardly a moment lies between the start of the server and its being watched.
-        let mut watchdog = watchdog().map_err(|error| failed(format!("no watchdog: {error}")))?;
-        let child = command.spawn().map_err(io("start", &program))?;
-        let told = watchdog.stdin.as_mut().map_or(Ok(()), |pipe| writeln!(pipe, "{}", child.id()));
-        told.map_err(|error| failed(format!("no watchdog: {error}")))?;
+        let watchdog = watchdog().map_err(|error| failed(format!("no watchdog: {error}")))?;
+        let child = command.spawn().map_err(|error| failed(format!("cannot start sh: {error}")))?;
         let Parts { sockets, log, data, options, stop } = parts;
-        Ok(Private { child, watchdog, sockets, log, stop, data, options })
+        let mut server = Private { child, watchdog, sockets, log, stop, data, options };
+        let number = server.child.id();
+        let told = server.watchdog.stdin.as_mut().map_or(Ok(()), |pipe| writeln!(pipe, "{number}"));
+        told.map_err(|error| failed(format!("no watchdog: {error}")))?;
+        let go = server.child.stdin.take().map_or(Ok(()), |mut pipe| writeln!(pipe));
+        go.map_err(|error| failed(format!("cannot start it: {error}")))?;
+        Ok(server)
     }
 
     /// Makes a data directory in `dir` and starts a server on it. `has_innodb` is false where its files are in somebody's way,
@@ -102,7 +104,7 @@ impl Private {
         fs::write(&options, settings).map_err(io("write", &options))?;
         let log = dir.join(ERROR_LOG);
         let path = |name: &str, path: &Path| format!("--{name}={}", path.display());
-        let mut command = Command::new(&binaries.server);
+        let mut command = when_watched(&binaries.server);
         command.arg(path("defaults-file", &options));
         command.args([path("basedir", &binaries.base), path("datadir", &data), path("log-error", &log)]);
         command.args([path("socket", &sockets.join("socket")), path("pid-file", &sockets.join("pid"))]);
@@ -111,7 +113,9 @@ impl Private {
         command.args(binaries.plugins.iter().map(|plugins| path("plugin-dir", plugins)));
         command.args((!listens).then_some("--skip-networking")).args(user().map(|user| format!("--user={user}")));
         with_libraries(&mut command, binaries);
-        command.stdout(Stdio::null()).stderr(Stdio::null());
+        // What is said before it has opened its log, by the shell or the loader.
+        let early = fs::OpenOptions::new().create(true).append(true).open(&log).map_err(io("write", &log))?;
+        command.stdout(Stdio::null()).stderr(early);
         Private::launch(command, Parts { sockets, log, data, options: settings.to_owned(), stop: Signal::TERM })
     }
 
@@ -206,6 +210,14 @@ pub fn gone(data: &Path) -> Result<()> {
         std::thread::sleep(POLL);
     }
     Ok(())
+}
+
+/// A server that begins when it is told to on its standard input: a shell becomes it, so the number stays. One that nobody
+/// can tell any more, whose lab ended before its watchdog knew the number, never begins.
+pub fn when_watched(program: &Path) -> Command {
+    let mut command = Command::new("sh");
+    command.args(["-c", "read -r _ || exit; exec \"$0\" \"$@\" </dev/null"]).arg(program);
+    command
 }
 
 /// Kills the server whose number it reads when this process is gone without having done so.
@@ -337,4 +349,26 @@ pub fn option_file(settings: &[(String, String)], include: Option<&Path>) -> Res
     })();
     wrote.map_err(|error| failed(error.to_string()))?;
     Ok(String::from_utf8_lossy(&out).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whether a program that tells its number ended well and told the number of the shell that waited.
+    fn begun(told: &str) -> (bool, bool) {
+        let mut command = when_watched(Path::new("/bin/sh"));
+        command.args(["-c", "echo $$"]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let number = format!("{}\n", child.id());
+        child.stdin.take().unwrap().write_all(told.as_bytes()).unwrap();
+        let output = child.wait_with_output().unwrap();
+        (output.status.success(), output.stdout == number.as_bytes())
+    }
+
+    #[test]
+    fn a_server_begins_when_it_is_watched_and_not_without() {
+        assert_eq!(begun("\n"), (true, true));
+        assert_eq!(begun(""), (false, false));
+    }
 }

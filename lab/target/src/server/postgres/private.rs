@@ -12,7 +12,7 @@ use rustix::process::{Signal, getuid};
 use super::super::binaries::{self, fetched};
 use super::super::made;
 use super::super::parameters::Product;
-use super::super::private::{ERROR_LOG, Parts, Private, failed, gone, io, short_directory};
+use super::super::private::{ERROR_LOG, Parts, Private, failed, gone, io, short_directory, when_watched};
 use crate::api::Result;
 
 /// Part of a socket's name.
@@ -114,8 +114,7 @@ fn may_reach(path: &Path, user: User) -> Result<()> {
     Ok(())
 }
 
-fn for_user(program: &Path, user: Option<User>, dir: &Path) -> Command {
-    let mut command = Command::new(program);
+fn for_user(mut command: Command, user: Option<User>, dir: &Path) -> Command {
     command.current_dir(dir).stdin(Stdio::null());
     if let Some(User { uid, gid }) = user {
         command.uid(uid).gid(gid);
@@ -164,7 +163,7 @@ pub fn start(programs: &Programs, dir: &Path, options: &str, (role, wanted): (&s
     let log = dir.join(ERROR_LOG);
     let file = fs::OpenOptions::new().create(true).append(true).open(&log).map_err(io("write", &log))?;
     let program = programs.bin.join("postgres");
-    let mut command = for_user(&program, user, &dir);
+    let mut command = for_user(when_watched(&program), user, &dir);
     command.arg("-D").arg(&data).arg("-k").arg(&sockets).args(["-p", &PORT.to_string()]);
     command.stdout(Stdio::null()).stderr(file);
     // A smart end waits for connections; a fast one does not.
@@ -173,7 +172,7 @@ pub fn start(programs: &Programs, dir: &Path, options: &str, (role, wanted): (&s
 
 fn install(programs: &Programs, user: Option<User>, dir: &Path, data: &Path, role: &str) -> Result<()> {
     let program = programs.bin.join("initdb");
-    let mut command = for_user(&program, user, dir);
+    let mut command = for_user(Command::new(&program), user, dir);
     command.arg("-D").arg(data).args(["-U", role, "--auth=trust", "--encoding=LATIN1", "--locale=C"]);
     command.args(["--data-checksums", "--no-sync"]);
     let output = command.output().map_err(io("start", &program))?;
