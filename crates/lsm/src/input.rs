@@ -364,6 +364,34 @@ impl Input {
         Some(Whole { it: index.get(place.slot), next, run: &place.run })
     }
 
+    /// True if `wanted` blocks of so many bytes on disk, from the one that it stands at the beginning of on, lie below `until`; or all up
+    /// to a partition that does.
+    pub fn stretches(&self, until: Option<&[u8]>, bytes: u64, wanted: impl Fn(&Named<'_>) -> bool) -> bool {
+        let From::Run(place) = &self.from else { return false };
+        let Some(index) = &place.index else { return false };
+        let is_below = |key: &[u8]| until.is_none_or(|until| key < until);
+        let end_of = |partition: usize| match place.partitions().get(partition + 1) {
+            Some(next) => &*next.info.key,
+            None => &*place.run.info.max_key,
+        };
+        let mut seen = 0;
+        for slot in place.slot..index.len() {
+            let is_last = slot + 1 == index.len();
+            if !is_below(if is_last { end_of(place.partition) } else { index.first_version(slot + 1).0 }) {
+                return false;
+            }
+            let named = index.get(slot);
+            if !wanted(&named) {
+                return false;
+            }
+            seen += u64::from(named.block.stored_bytes);
+            if seen >= bytes {
+                return true;
+            }
+        }
+        place.partition + 1 < place.partitions().len() && is_below(end_of(place.partition + 1))
+    }
+
     /// The blocks of the block that it stands at the beginning of, for another run to have too.
     pub fn parts(&self) -> Option<Parts> {
         let From::Run(place) = &self.from else { return None };

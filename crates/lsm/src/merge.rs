@@ -1,8 +1,8 @@
 //! Many sources into runs, a piece at a time.
 //!
 //! Steps for each key: (1) the versions of all sources that stand on it are gathered, newest first, copies of one left out; (2) what
-//! nobody may see goes ([`Collection`]); (3) the rest is written. A whole partition or block of a run behind which every other
-//! source stands, and in which nothing can be collected, is taken over as it is, unread; none of a run of which something has expired for everybody.
+//! nobody may see goes ([`Collection`]); (3) the rest is written. A whole partition of a run behind which every other source stands, or a
+//! stretch of such blocks, is taken over as it is, unread, if nothing can be collected in it; none of a run of which something has expired for everybody.
 //!
 //! A run is ended when it has the bytes it should, or where one begins that has to stay apart: always between two keys. There the merge can be
 //! cut ([`Merge::cut`]): what it has written has all versions of the keys passed, what is left of its sources all of the others. So its sources give
@@ -18,6 +18,7 @@ use store::{AllocScope, Block, KeyHash};
 
 use crate::choose::compression_of;
 use crate::collect::{Collection, Fate, Says};
+use crate::index_block::Named;
 use crate::input::{Input, Whole};
 use crate::lsm::Env;
 use crate::run::Run;
@@ -27,6 +28,9 @@ use crate::writer::{NewValue, Writer, level_compression};
 const SMALL_BLOCK: usize = 4;
 /// Nor if it is small itself, by what it takes on disk, where most blocks take at least one in so many bytes of what they hold.
 const COMPRESSED: usize = 16;
+/// Nor if not so many, full and as large on disk as in memory, lie together with nobody else's keys between: a few that stay behind
+/// hold all of their extent, and end the batch of what is written around them.
+const STRETCH_BLOCKS: usize = 8;
 /// What taking something over costs, as bytes of a step: next to nothing.
 const TAKEN_BYTES: usize = 512;
 
@@ -60,6 +64,8 @@ pub(crate) struct Merge {
     gathered: Vec<(CommitTs, Owned, bool)>,
     stamps: Vec<(CommitTs, Says)>,
     fates: Vec<Fate>,
+    /// The input whose blocks are being taken over, one behind the other.
+    taking: Option<usize>,
     /// Versions that went in.
     pub entries: u64,
     /// Of these, so many went since they had expired, and nobody was told yet.
@@ -99,6 +105,7 @@ impl Merge {
             gathered: Vec::new(),
             stamps: Vec::new(),
             fates: Vec::new(),
+            taking: None,
             entries: 0,
             expired: 0,
         }
@@ -119,7 +126,10 @@ impl Merge {
             }
             seen += match self.take_over(least)? {
                 Some(bytes) => bytes,
-                None => self.merge_key(least)?,
+                None => {
+                    self.taking = None;
+                    self.merge_key(least)?
+                }
             };
         }
         Ok(Step { entries: self.entries - before, is_done: self.least().is_none(), ended: 0 })
@@ -203,16 +213,20 @@ impl Merge {
             return Ok(None);
         }
         if self.take_over_partition(least)? {
+            // The blocks behind it lie beside it.
+            self.taking = Some(least);
             return Ok(Some(TAKEN_BYTES));
         }
         self.inputs[least].read_index(&self.env)?;
         let Some(Whole { it: named, next, run }) = self.inputs[least].whole_block() else { return Ok(None) };
-        let is_small = u64::from(named.block.stored_bytes) < (small / COMPRESSED) as u64;
         // All keys of the block lie below the next one, or are at most the run's last.
         let past = next.unwrap_or(&run.info.max_key);
         // A key that goes on in the next block is not alone in this one.
         let goes_on = next.is_some_and(|next| named.may_have(KeyHash::of(next)));
-        if !named.is_plain() || is_small || goes_on || !self.is_apart(least, past) {
+        if !self.is_wanted(&named) || goes_on || !self.is_apart(least, past) {
+            return Ok(None);
+        }
+        if self.taking != Some(least) && !self.is_stretch(least) {
             return Ok(None);
         }
         // Not all of its blocks are where the index says: it is read, and that is found.
@@ -221,7 +235,22 @@ impl Merge {
         self.entries += u64::from(named.entries);
         self.writer.take_over(&named, parts, past, ts)?;
         self.inputs[least].pass_block(&self.env)?;
+        self.taking = Some(least);
         Ok(Some(TAKEN_BYTES))
+    }
+
+    /// True if a block may be taken over, as far as it is only its own affair.
+    fn is_wanted(&self, named: &Named<'_>) -> bool {
+        let small = self.env.options.node_bytes / SMALL_BLOCK;
+        named.is_plain() && u64::from(named.block.stored_bytes) >= (small / COMPRESSED) as u64
+    }
+
+    /// True if enough blocks of the input lie in front of all other sources to leave them where they are.
+    fn is_stretch(&self, least: usize) -> bool {
+        let others = self.inputs.iter().enumerate().filter(|(i, other)| *i != least && other.stands());
+        let until = others.map(|(_, other)| other.key()).min();
+        let bytes = (STRETCH_BLOCKS * self.env.options.node_bytes) as u64;
+        self.inputs[least].stretches(until, bytes, |named| self.is_wanted(named))
     }
 
     /// Blocks do not say how old their versions are, runs do.

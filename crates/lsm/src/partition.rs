@@ -4,7 +4,7 @@
 //! index block with its filters is a page of the cache. So what a run takes in memory whatever the budget is a few hundred bytes for
 //! a partition: about a ten-thousandth of it.
 //!
-//! Runs may share a partition: a merge takes one over as it is where nothing else has keys there. It may also take over single blocks, or
+//! Runs may share a partition: a merge takes one over as it is where nothing else has keys there. It may also take over stretches of blocks, or
 //! keep large values: these are cut out of the lot, and then both have them, until the one that had them first is gone.
 
 use std::collections::BTreeMap;

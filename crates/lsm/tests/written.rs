@@ -65,6 +65,33 @@ fn what_is_taken_over_stays_in_memory() {
     assert_eq!(scan(&index), 0);
 }
 
+/// Two runs whose keys take turns, so many of each: what the merge of them takes over.
+fn taken_over_in_turns(rows: u32) -> u64 {
+    let dir = tempfile::tempdir().unwrap();
+    let index = Lsm::open(env(dir.path(), 1024, 64 << 20), None).unwrap();
+    for turn in 0..2 {
+        put(&index, 16 * (1 + u64::from(turn)), (0..ROWS).filter(|n| n / rows % 2 == turn), value);
+        flush(&index);
+    }
+    // So that these are merged: a few of each more.
+    for n in 0..4 {
+        put(&index, 1024 + 16 * n, (0..ROWS).step_by(rows as usize), value);
+        flush(&index);
+    }
+    settle(&index);
+    let levels = index.stats().levels;
+    assert!(levels.iter().any(|level| level.merged_bytes > 0), "{}", index.draw());
+    assert_eq!(scan(&index), 0);
+    levels.iter().map(|level| level.moved_bytes).sum()
+}
+
+/// Guard: `Merge::is_stretch`. A row takes 60 bytes, about.
+#[test]
+fn few_blocks_between_others_are_not_taken_over() {
+    assert_eq!(taken_over_in_turns(100), 0);
+    assert!(taken_over_in_turns(2000) > 0);
+}
+
 /// Nothing leaves memory, now or soon, for what nobody asked for. (`written`, `try_grant_spare` and the end of a partition each see to it: it does not fail for want
 /// of one of the first two.)
 #[test]

@@ -35,9 +35,11 @@ impl Engine {
         self.log_behind() >= (self.options.log_capacity_bytes / 2).min(replay as u64)
     }
 
-    /// True if a checkpoint gives back a segment of the log at least, and spares the next opening its replay.
+    /// True if a checkpoint gives back a segment of the log, unless somebody holds it, or spares the next opening as much replay
+    /// as two may hold: frames are compressed, positions are not. Neither comes again before more is appended.
     pub fn log_is_worth_trimming(&self) -> bool {
-        self.log_behind() >= self.segment_bytes()
+        let starts_behind = self.wal.segment_start().0 >= self.log_at_checkpoint.load(Ordering::Relaxed);
+        starts_behind || self.log_behind() >= 2 * self.segment_bytes()
     }
 
     /// Bytes of a segment of the log, about.

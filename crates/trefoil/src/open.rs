@@ -368,7 +368,7 @@ fn segment_bytes(options: &Options) -> u64 {
 /// trackers it takes three and a half times as much, and a commit of more than an eighth of it becomes a run file.
 fn ring_bytes(options: &Options) -> u64 {
     let share = (options.budget_bytes / 64).max((options.budget_bytes / 32).min(1 << 20));
-    let most = share.min(segment_bytes(options) / 4).min(4 << 20);
+    let most = share.min(segment_bytes(options) / 2).min(4 << 20);
     1 << most.max(4096).ilog2()
 }
 

@@ -488,7 +488,7 @@ pub struct Options {
     pub disk_reserve_bytes: u64,
     /// Extent size in bytes, a power of two from 64 KiB to 4 MiB. Default 1 MiB.
     pub extent_bytes: u64,
-    /// Log segment size in bytes, at least 256 KiB, rounded down to whole sectors of 4 KiB. Default 16 MiB; a quarter of
+    /// Log segment size in bytes, at least 256 KiB, rounded down to whole sectors of 4 KiB. Default 8 MiB; a quarter of
     /// `log_capacity_bytes` if that is less.
     pub log_segment_bytes: u64,
     /// Largest batch of one index applied in place at commit, in bytes; larger ones become a run. Default 1 MiB.
@@ -532,7 +532,7 @@ impl Default for Options {
             data_bytes_max: None,
             disk_reserve_bytes: 64 << 20,
             extent_bytes: 1 << 20,
-            log_segment_bytes: 16 << 20,
+            log_segment_bytes: 8 << 20,
             inline_batch_bytes: 1 << 20,
             parallel_apply_from: 128,
             io_budget_bytes: 0,

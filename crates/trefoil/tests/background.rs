@@ -207,6 +207,60 @@ fn a_log_that_is_closed_keeps_what_is_ready_and_no_more() {
     });
 }
 
+/// Guard: the checkpoint of a log that rests keeps nothing of what it frees for steady work.
+#[test]
+fn what_a_checkpoint_of_a_rest_frees_goes_back_with_it() {
+    simulate(|_| {
+        let disk = disk();
+        let options =
+            Options { checkpoint_replay: Duration::from_secs(60), log_capacity_bytes: 1 << 30, ..options(&disk) };
+        let db = Database::open("/db", options.clone()).unwrap();
+        let as_is = IndexOptions { compression: Compression::None, ..IndexOptions::default() };
+        let rows = db.create_index("i", as_is).unwrap();
+        (0..8).for_each(|_| fill(&db, &rows, 0, 2_000, 1000).unwrap());
+        db.checkpoint().unwrap();
+        let free = || db.stats().space.free_bytes / options.extent_bytes;
+        let before = db.stats().checkpoints;
+        // In the log, and too little to make one due.
+        (0..200).for_each(|tenth| fill(&db, &rows, tenth * 10, (tenth + 1) * 10, 1000).unwrap());
+        let spare = free();
+        for _ in 0..300 {
+            sleep(100);
+            if db.stats().checkpoints > before {
+                break;
+            }
+        }
+        sleep(2_000);
+        assert_eq!(db.stats().checkpoints, before + 1);
+        assert!(free() <= 2, "{} extents are kept, {spare} were free before", free());
+        sound(&db);
+        db.close().unwrap();
+    });
+}
+
+/// Guard: a log that rests within one segment is left alone; what lies in an earlier one is trimmed, however short it is.
+#[test]
+fn a_short_log_in_two_segments_is_trimmed_in_a_rest() {
+    simulate(|_| {
+        let disk = disk();
+        let db = Database::open("/db", Options { log_capacity_bytes: 64 << 20, ..options(&disk) }).unwrap();
+        let rows = index(&db, "i");
+        let segments = || db.stats().log.segments;
+        while segments() == 1 {
+            db.checkpoint().unwrap();
+            fill(&db, &rows, 0, 20, 1000).unwrap();
+        }
+        sleep(20_000);
+        assert_eq!(segments(), 1, "the first one is kept");
+        let before = db.stats().checkpoints;
+        fill(&db, &rows, 0, 1, 1000).unwrap();
+        sleep(20_000);
+        assert_eq!((db.stats().checkpoints, segments()), (before, 1), "nothing is trimmed of it");
+        sound(&db);
+        db.close().unwrap();
+    });
+}
+
 /// Guard: space that was kept for steady work goes back to the file system once there is none.
 #[test]
 fn spare_space_goes_back_when_nothing_is_written() {

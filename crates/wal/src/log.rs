@@ -295,6 +295,12 @@ impl Wal {
         self.0.start.first_lsn
     }
 
+    /// Where the segment in use begins: what is trimmed up to here and not further leaves no other one.
+    #[must_use]
+    pub fn segment_start(&self) -> Lsn {
+        self.0.pool.newest_start()
+    }
+
     /// Number of this life.
     #[must_use]
     pub fn incarnation(&self) -> Incarnation {

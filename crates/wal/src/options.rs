@@ -50,9 +50,9 @@ impl WalOptions {
         self.counted_end() - SEGMENT_HEADER_BYTES
     }
 
-    /// Bytes that ordinary grants leave for commits that must not be refused (schedules page, P4).
+    /// Bytes that ordinary grants leave for commits that must not be refused (schedules page, P4): a longest record at least.
     pub(crate) fn reserve_bytes(&self) -> u64 {
-        self.usable_bytes() / 8
+        (self.usable_bytes() / 8).max(self.record_bytes_max())
     }
 
     pub(crate) fn check(&self) -> Result<()> {
@@ -64,9 +64,9 @@ impl WalOptions {
                 got: self.ring_bytes,
             });
         }
-        let segment_min = 2 * self.ring_bytes + 64 * 1024;
+        let segment_min = self.ring_bytes + self.ring_bytes.max(64 * 1024);
         if self.segment_bytes < segment_min || !self.segment_bytes.is_multiple_of(SECTOR_BYTES as u64) {
-            let what = "log segment, bytes, whole blocks, at least twice the ring and 64 KiB";
+            let what = "log segment, bytes, whole blocks, at least twice the ring, and 64 KiB more than it";
             return Err(Fault::Limit { what, limit: segment_min, got: self.segment_bytes });
         }
         Ok(())

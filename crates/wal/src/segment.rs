@@ -345,6 +345,11 @@ impl Pool {
         Ok(())
     }
 
+    /// Where the newest segment continues; zero if there is none.
+    pub(crate) fn newest_start(&self) -> Lsn {
+        self.files.lock().live.back().map_or(Lsn::ZERO, |newest| newest.continues_at)
+    }
+
     /// Gives up the segments that end at or below `floor`.
     pub(crate) fn trim(&self, floor: Lsn) -> Result<()> {
         let mut removed = Vec::new();
