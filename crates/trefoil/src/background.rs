@@ -321,7 +321,7 @@ pub fn log(engine: &Engine) {
     let mut rest = LogRest::new(engine);
     let mut is_half = false;
     while !engine.signal.wait(Wake::Stop, Duration::from_millis(100)) {
-        // Segments are asked for twice as often as the rest: of one that is ready, and the one in use, 30 MB are written in 200 ms.
+        // Twice as often as what follows: what one segment has room for lasts 200 ms at 30 MB/s, and nobody wakes this thread for the next.
         is_half = !is_half;
         if is_half {
             prepare_log(engine);

@@ -295,7 +295,7 @@ impl Wal {
         self.0.start.first_lsn
     }
 
-    /// Where the segment in use begins: what is trimmed up to here and not further leaves no other one.
+    /// Where the segment in use continues the log: whoever trims up to here keeps no earlier one.
     #[must_use]
     pub fn segment_start(&self) -> Lsn {
         self.0.pool.newest_start()
