@@ -387,7 +387,10 @@ impl Inner {
                 vfs::thread::point("wal.room");
                 let taken = self.room.changed.wait_until(|| {
                     let taken = self.room.take_quietly(bytes, privileged).is_some();
-                    let work = self.copied.advance() > self.written() || self.poison.cause().is_some();
+                    // Who was granted room since the look above may have taken the last space, and be done.
+                    let work = self.copied.advance() > self.written()
+                        || self.room.lacks_space_for(bytes, privileged)
+                        || self.poison.cause().is_some();
                     (taken || work).then_some(taken)
                 });
                 if taken {

@@ -250,6 +250,36 @@ fn random_schedules_with_a_fault_never_hang() {
     explore(0..300, &config, body).unwrap_or_else(|failure| panic!("{failure}"));
 }
 
+/// Nobody makes segments ahead. One finds the ring full and is about to wait for a release; the one who releases took the last space. Guard: who
+/// waits for room looks whether there is space.
+#[test]
+fn whoever_waits_for_room_makes_the_segment() {
+    let config = Config::default().bias("wal.room", 0.5);
+    let body = |_: &vfs::sim::Handle| {
+        let wal = fresh(&Disk::new(), WalOptions { ring_bytes: 4096, ..SMALL });
+        let threads: Vec<_> = (0..4u64)
+            .map(|t| {
+                let wal = wal.clone();
+                spawn("appender", move || {
+                    for i in 0..60u64 {
+                        let grant = wal.reserve_space(700).unwrap();
+                        let (start, end) = wal.append(grant, trefoil_wal::RecordKind(1), &[t as u8; 700]);
+                        if (t + i).is_multiple_of(3) {
+                            wal.write_to(end).unwrap()
+                        } else {
+                            wal.sync_to(end).unwrap()
+                        }
+                        wal.trim(start.min(wal.durable())).unwrap();
+                    }
+                })
+                .unwrap()
+            })
+            .collect();
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+    };
+    explore(0..500, &config, body).unwrap_or_else(|failure| panic!("{failure}"));
+}
+
 /// Threads that do nothing but commit share each sync, all of them: they do not split into two halves that take
 /// turns. And threads that come back late do not hold up the others for long.
 #[test]
