@@ -40,6 +40,8 @@ use crate::options::Options;
 use crate::pace::Paced;
 use crate::quarantine;
 
+/// How often the log is looked at, beside what is made for it.
+const LOG_LOOK: Duration = Duration::from_millis(200);
 /// What an index has less of in memory goes to disk last, in bytes.
 const WORTH_RELIEVING_BYTES: u64 = 64 << 10;
 
@@ -318,34 +320,38 @@ pub fn checkpoint(engine: &Engine) {
 
 /// Body of `trefoil-log`.
 pub fn log(engine: &Engine) {
-    let mut rest = LogRest::new(engine);
-    let mut is_half = false;
-    while !engine.signal.wait(Wake::Stop, Duration::from_millis(100)) {
-        // Twice as often as what follows: what one segment has room for lasts 200 ms at 30 MB/s, and nobody wakes this thread for the next.
-        is_half = !is_half;
-        if is_half {
-            prepare_log(engine);
-            continue;
+    let (mut rest, mut looked) = (LogRest::new(engine), Instant::now());
+    let mut is_making = false;
+    loop {
+        if !is_making {
+            engine.wal.wait_until_wanted(LOG_LOOK.saturating_sub(looked.elapsed()));
         }
-        // What was trimmed is kept to be used again only while it is: of one segment in that time a new one is soon made.
-        if rest.look(engine, engine.segment_bytes()) {
-            tolerate(engine, engine.wal.give_back().map(|_| ()));
+        if engine.signal.stopping() {
+            return;
         }
-        // A commit is counted after its record is appended: whatever is counted lies below the end that is
-        // synced. Whether the log grew since the last look says nothing: the count may come a look later.
-        if engine.counters.buffered.swap(0, Ordering::AcqRel) > 0 {
-            tolerate(engine, engine.wal.sync_all());
+        if looked.elapsed() >= LOG_LOOK {
+            // A commit is counted after its record is appended: whatever is counted lies below the end that is
+            // synced. Whether the log grew since the last look says nothing: the count may come a look later.
+            if engine.counters.buffered.swap(0, Ordering::AcqRel) > 0 {
+                tolerate(engine, engine.wal.sync_all());
+            }
+            // What was trimmed is kept to be used again only while it is: of one segment in that time a new one is soon made. A segment that is being
+            // made would be begun anew, again and again.
+            if rest.look(engine, engine.segment_bytes()) && !is_making {
+                tolerate(engine, engine.wal.give_back().map(|_| ()));
+            }
+            // From here: what comes next has as long, however long this took.
+            looked = Instant::now();
         }
-        prepare_log(engine);
+        // At once when it is wanted: whoever finds no room in the log makes a segment himself, and waits for the disk. Commits may use
+        // them up as fast: what else is due comes in between.
+        let mut segments = engine.wal.prepare();
+        while matches!(segments, Ok(true)) && !engine.signal.stopping() && looked.elapsed() < LOG_LOOK {
+            segments = engine.wal.prepare();
+        }
+        is_making = matches!(segments, Ok(true));
+        tolerate(engine, segments.map(|_| ()));
     }
-}
-
-fn prepare_log(engine: &Engine) {
-    let mut segments = engine.wal.prepare();
-    while matches!(segments, Ok(true)) && !engine.signal.stopping() {
-        segments = engine.wal.prepare();
-    }
-    tolerate(engine, segments.map(|_| ()));
 }
 
 /// Whether commits come, and how fast.

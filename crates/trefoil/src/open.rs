@@ -90,6 +90,7 @@ impl Engine {
         self.signal.wake(background::Wake::Stop);
         self.helpers.stop();
         self.cache.wake_worker();
+        self.wal.end_wait();
         threads.join();
         if self.poison.cause().is_none() {
             // Best effort: `Buffered` promises a second, not the end of the process.

@@ -261,6 +261,93 @@ fn a_short_log_in_two_segments_is_trimmed_in_a_rest() {
     });
 }
 
+/// Commits of rows that cannot be compressed, on a disk of these times for reads, writes, syncs and others, in microseconds, with a rest
+/// behind each.
+struct FastLog {
+    times: [u64; 4],
+    segment_bytes: u64,
+    commits: u64,
+    rows: u64,
+    row_bytes: usize,
+    rest_ms: u64,
+    durability: Durability,
+}
+
+impl FastLog {
+    /// None of the commits makes a segment, and waits for the disk. How long it took from one sync to the next at most.
+    fn finds_room(self) -> Duration {
+        let disk = SimDisk::new(DiskConfig { times: self.times.map(Duration::from_micros), ..DiskConfig::seed(7) });
+        let options = Options {
+            budget_bytes: 64 << 20,
+            log_capacity_bytes: 256 << 20,
+            log_segment_bytes: self.segment_bytes,
+            checkpoint_replay: Duration::from_secs(60),
+            ..options(&disk)
+        };
+        let db = Database::open("/db", options).unwrap();
+        let rows = index(&db, "i");
+        let mut random = vfs::random::Rng::new(1);
+        let before = db.stats().log;
+        let (mut synced, mut syncs, mut longest) = (Instant::now(), before.syncs, Duration::ZERO);
+        for _ in 0..self.commits {
+            let mut tx = db.begin().unwrap();
+            for key in 0..self.rows {
+                let value: Vec<u8> = (0..self.row_bytes / 8).flat_map(|_| random.u64().to_be_bytes()).collect();
+                tx.put(&rows, &key.to_be_bytes(), &value).unwrap();
+            }
+            tx.commit_with(self.durability).unwrap();
+            sleep(self.rest_ms);
+            if db.stats().log.syncs > syncs {
+                (longest, syncs) = (longest.max(synced.elapsed()), db.stats().log.syncs);
+                synced = Instant::now();
+            }
+        }
+        let log = db.stats().log;
+        assert!(log.segments >= before.segments + 3, "{log:?}");
+        assert_eq!(log.room_waits, before.room_waits, "{log:?}");
+        sound(&db);
+        db.close().unwrap();
+        longest.max(synced.elapsed())
+    }
+}
+
+const FAST: FastLog = FastLog {
+    times: [10, 100, 100, 10],
+    segment_bytes: 2 << 20,
+    commits: 600,
+    rows: 20,
+    row_bytes: 1520,
+    rest_ms: 1,
+    durability: Durability::Sync,
+};
+
+/// A segment lasts less than the log's thread rests. Guard: who writes the log tells that thread that a segment is wanted. Of small commits each
+/// takes a block.
+#[test]
+fn segments_are_made_before_a_fast_log_needs_them() {
+    simulate(|_| {
+        FAST.finds_room();
+        FastLog { segment_bytes: 256 << 10, rows: 1, row_bytes: 200, ..FAST }.finds_room();
+    });
+}
+
+/// Guards: what `Buffered` commits left is synced in time although segments are wanted all the while; a sync that takes longer than the rest
+/// leaves time to make segments.
+#[test]
+fn a_fast_log_is_synced_within_a_second() {
+    simulate(|_| {
+        let buffered = FastLog { durability: Durability::Buffered, ..FAST };
+        let longest =
+            FastLog { segment_bytes: 256 << 10, commits: 2000, rows: 1, row_bytes: 8000, ..buffered }.finds_room();
+        assert!(longest < Duration::from_millis(400), "{longest:?}");
+        let slow = [10, 100, 250_000, 10];
+        let longest =
+            FastLog { times: slow, segment_bytes: 8 << 20, rows: 20, row_bytes: 4000, rest_ms: 20, ..buffered }
+                .finds_room();
+        assert!(longest < Duration::from_secs(2), "{longest:?}");
+    });
+}
+
 /// Guard: space that was kept for steady work goes back to the file system once there is none.
 #[test]
 fn spare_space_goes_back_when_nothing_is_written() {

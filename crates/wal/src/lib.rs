@@ -32,6 +32,7 @@
 //! | `ring` | the bytes between append and write |
 //! | `room` | how much may be granted |
 //! | `stage` | one leader at a time, the others wait for its group |
+//! | `wanted` | where the maker of segments sleeps |
 //! | `segment` | segment files: made ahead, started, trimmed, used again |
 //! | `writer` | frames: what one group becomes on disk |
 //! | [`log`] | [`Wal`]: the steps above |
@@ -58,6 +59,7 @@ mod room;
 mod segment;
 mod stage;
 mod stats;
+mod wanted;
 mod writer;
 
 pub use format::{DatabaseId, Incarnation, SegmentId};

@@ -7,6 +7,7 @@
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use base::link_buffer::LinkBuffer;
 use base::{Fault, Lsn, Poison, Result};
@@ -252,6 +253,17 @@ impl Wal {
     /// [`Fault::NoSpace`] if the disk is full; what else goes wrong poisons the database.
     pub fn prepare(&self) -> Result<bool> {
         self.0.prepare()
+    }
+
+    /// Waits until a write leaves [`Wal::prepare`] something to do, [`Wal::end_wait`], or for so long; not if there was one of them since the last
+    /// wait. One waits at a time.
+    pub fn wait_until_wanted(&self, timeout: Duration) {
+        self.0.room.wanted.wait(timeout);
+    }
+
+    /// Ends [`Wal::wait_until_wanted`], or the next one.
+    pub fn end_wait(&self) {
+        self.0.room.wanted.tell();
     }
 
     /// Gives up the segments whose records all lie below `floor`: nobody will ask recovery for them again.
@@ -547,12 +559,11 @@ impl Inner {
     }
 
     fn prepare(&self) -> Result<bool> {
-        let usable = self.options.usable_bytes();
-        if self.room.ready() >= usable + self.room.kept_bytes() {
+        if !self.room.wants_segment() {
             return Ok(false);
         }
         if self.pool.prepare(false)? {
-            self.room.add_space(usable);
+            self.room.add_space(self.options.usable_bytes());
         }
         Ok(true)
     }

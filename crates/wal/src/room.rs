@@ -21,6 +21,7 @@ use crossbeam_utils::CachePadded;
 use vfs::sync::{Condvar, Mutex};
 
 use crate::options::{FRAME_ROOM_BYTES, WalOptions};
+use crate::wanted::Wanted;
 
 const COUNT_SHIFT: u32 = 32;
 
@@ -51,6 +52,10 @@ pub(crate) struct Room {
     ready: CachePadded<AtomicU64>,
     ring_bytes: u64,
     reserve_bytes: u64,
+    /// Space that a segment has.
+    segment_bytes: u64,
+    /// Told when less is ready than a segment has beside what ordinary grants leave.
+    pub(crate) wanted: CachePadded<Wanted>,
     /// Space that ordinary grants leave beside the reserve, for records that were promised room. Changes with a prepare
     /// and a decision; who takes room a moment before or after a change was there before or after it.
     promised: AtomicU64,
@@ -67,6 +72,8 @@ impl Room {
             ready: CachePadded::new(AtomicU64::new(0)),
             ring_bytes: options.ring_bytes,
             reserve_bytes: options.reserve_bytes(),
+            segment_bytes: options.usable_bytes(),
+            wanted: CachePadded::default(),
             promised: AtomicU64::new(0),
             changed: Signal::default(),
             turn: Mutex::new(()),
@@ -147,12 +154,25 @@ impl Room {
     pub(crate) fn use_space(&self, bytes: u64) {
         let before = self.ready.fetch_sub(bytes, Ordering::SeqCst);
         assert!(before >= bytes, "grants cover what frames take: {before} ready, {bytes} taken");
+        if before - bytes < self.aim() {
+            self.wanted.tell();
+        }
     }
 
     /// A segment is ready.
     pub(crate) fn add_space(&self, bytes: u64) {
         self.ready.fetch_add(bytes, Ordering::SeqCst);
         self.changed.wake();
+    }
+
+    /// As much is kept ready: a segment beside what ordinary grants leave.
+    fn aim(&self) -> u64 {
+        self.segment_bytes + self.kept_bytes()
+    }
+
+    /// True if another segment is wanted.
+    pub(crate) fn wants_segment(&self) -> bool {
+        self.ready() < self.aim()
     }
 
     /// Space that is ready.
