@@ -20,6 +20,7 @@ use std::sync::{Arc, OnceLock};
 use base::{CommitTs, Lsn};
 use store::{Block, epoch};
 
+use crate::buffered::Counts;
 use crate::checkpoint::Walk;
 use crate::descent::later;
 use crate::drain::is_void;
@@ -246,13 +247,14 @@ impl Composed {
     fn new(slots: &[Slot], handle: &InnerHandle, image: &InnerImage, applied: Lsn) -> Self {
         let named = || slots.iter().filter_map(|slot| slot.image.as_ref());
         let dead = |slot: &Slot| slot.image.as_ref().map_or(Some(CommitTs::ZERO), |image| image.dead_from);
+        let (entries, live) = Counts::below(image).said();
         Self {
             payload: Vec::new(),
             absorptions: handle.record.lock().absorptions,
             low: image.node.lo().into(),
             high: image.node.hi().map(Fence::from),
-            entries: named().map(|image| image.entries).sum(),
-            live: named().map(|image| image.live).sum(),
+            entries,
+            live,
             // What is buffered may be alive.
             dead_from: (slots.iter().map(dead))
                 .try_fold(CommitTs::ZERO, |all, one| later(Some(all), one))

@@ -6,8 +6,8 @@
 //! children that lie in the range whole, in groups of neighbours. A group of at most [`LOOKS`] leaves is added up; of a
 //! larger one as many children are looked at, one in each of equal parts, and stand for the others.
 //!
-//! A child that is not in memory says what its image says of it; nothing is read for it. One that is latched, or whose
-//! image is of another range, is left to the average of the others.
+//! A child that is not in memory says what its image says of it, and what the messages add that the image lacks; nothing is
+//! read for it. One that is latched, or whose image is of another range, is left to the average of the others.
 //!
 //! Nothing is held between the steps, and the tree may change: it is an estimate. Where step 1 says something else behind the others, a drain
 //! has moved what was counted, and all is counted again. That there is nothing is said only if
@@ -15,10 +15,11 @@
 
 use std::ops::{Bound, Range};
 
-use base::Result;
+use base::{CommitTs, Result};
 use index::{KeyRange, ReadAt};
 use store::epoch::{self, Guard};
 
+use crate::buffered::added_keys;
 use crate::descent::{Seek, Stop, loaded};
 use crate::handle::{Child, InnerHandle, InnerState, LeafHandle, LeafSlot, LeafState};
 use crate::image::Fence;
@@ -114,26 +115,28 @@ impl Core {
         let guard = epoch::pin();
         let mut groups = Vec::new();
         collect_whole(&self.root, Some(from), Some(to), &guard, &mut groups);
-        for (node, range) in groups {
+        for group in groups {
             counted.any = true;
-            let children = &node.children()[range];
-            let known = self.weigh(children, LOOKS, &guard);
-            counted.live += known.unwrap_or_else(|| children.len() as f64 * self.keys_of_a_leaf());
+            let known = self.weigh(&group, LOOKS, &guard);
+            counted.live += known.unwrap_or_else(|| group.children.len() as f64 * self.keys_of_a_leaf());
         }
         counted
     }
 
     /// Live keys below children, from at most `looks` of them; `None` if none of those could say.
-    fn weigh(&self, children: &[Child], looks: usize, guard: &Guard) -> Option<f64> {
+    fn weigh(&self, group: &Group<'_>, looks: usize, guard: &Guard) -> Option<f64> {
+        let Group { node, keys, children } = group;
         let looked_at = children.len().min(looks);
         let (mut sum, mut known) = (0.0, 0);
         for n in 0..looked_at {
             // One from each of the equal parts, not always from the same place in it: data may have a period. The golden
             // ratio spreads the places.
             let place = n as f64 + if looked_at < children.len() { (n as f64 * 0.618_034).fract() } else { 0.5 };
-            let child = &children[(place * children.len() as f64 / looked_at as f64) as usize];
-            let live = match child {
-                Child::Leaf(leaf) => live_of_leaf(leaf),
+            let i = children.start + (place * children.len() as f64 / looked_at as f64) as usize;
+            let live = match keys.child(i) {
+                Child::Leaf(leaf) => live_of_leaf(leaf).map(|(live, through)| {
+                    (live + through.map_or(0.0, |through| added_keys(node, keys, i, through))).max(0.0)
+                }),
                 Child::Inner(inner) => self.live_below(inner, (looks / looked_at).max(1), guard),
             };
             if let Some(live) = live {
@@ -146,7 +149,10 @@ impl Core {
 
     fn live_below(&self, inner: &InnerHandle, looks: usize, guard: &Guard) -> Option<f64> {
         match inner.cell.load(guard) {
-            InnerState::Loaded(node) => self.weigh(node.keys.children(), looks, guard),
+            InnerState::Loaded(node) => {
+                let all = Group { node: inner, keys: &node.keys, children: 0..node.keys.len() };
+                self.weigh(&all, looks, guard)
+            }
             InnerState::Cold => {
                 let record = inner.record.lock();
                 record.image.as_ref().filter(|image| image.is_exact).map(|image| image.live as f64)
@@ -229,7 +235,11 @@ fn window(leaf: &Leaf, range: &KeyRange) -> Range<usize> {
 }
 
 /// Neighbours below one node.
-type Group<'g> = (&'g Inner<Child>, Range<usize>);
+struct Group<'g> {
+    node: &'g InnerHandle,
+    keys: &'g Inner<Child>,
+    children: Range<usize>,
+}
 
 /// The children that lie between two fences whole, highest nodes first as far as they reach.
 fn collect_whole<'g>(
@@ -263,22 +273,23 @@ fn collect_whole<'g>(
         }
     };
     if !whole.is_empty() {
-        groups.push((keys, whole));
+        groups.push(Group { node: handle, keys, children: whole });
     }
 }
 
-/// What a leaf says of itself without being read.
-fn live_of_leaf(leaf: &LeafHandle) -> Option<f64> {
+/// What a leaf says of itself without being read: its live keys; and, if it is not in memory, the moment from which on messages in
+/// the buffer above add to them.
+fn live_of_leaf(leaf: &LeafHandle) -> Option<(f64, Option<CommitTs>)> {
     let slot = leaf.latch.try_read()?;
     match &slot.state {
-        LeafState::Resident(resident) => Some(resident.leaf.stats().live.into()),
-        LeafState::Empty => Some(0.0),
+        LeafState::Resident(resident) => Some((resident.leaf.stats().live.into(), None)),
+        LeafState::Empty => Some((0.0, None)),
         LeafState::Cold | LeafState::Parked(_) | LeafState::Loading(_) => {
             let record = leaf.record.lock();
-            let whole = |image: &&std::sync::Arc<crate::image::Image>| {
-                image.is_exact && image.is_whole(&leaf.low, slot.high.as_deref())
-            };
-            record.image.as_ref().filter(whole).map(|image| image.live as f64)
+            let image = record.image.as_ref()?;
+            let is_of_this = image.is_exact && image.is_whole(&leaf.low, slot.high.as_deref());
+            let pending = slot.pending.as_ref().map_or(0, |pending| pending.surplus());
+            is_of_this.then(|| (image.live as f64 + pending as f64, Some(image.complete_through())))
         }
         LeafState::Obsolete => None,
     }

@@ -321,12 +321,13 @@ struct Part {
     deletes: u64,
     bytes: u64,
     newest: CommitTs,
+    leaves: usize,
 }
 
 impl Part {
     fn with(self, block: Arc<Block>, flushed: LeftAt) -> SegmentBlock {
-        let Self { first, last, count, deletes, bytes, newest } = self;
-        SegmentBlock { block, first, last, count, deletes, bytes, newest, flushed, filter: OnceLock::new() }
+        let Self { first, last, count, deletes, bytes, newest, leaves } = self;
+        SegmentBlock { block, first, last, count, deletes, bytes, newest, leaves, flushed, filter: OnceLock::new() }
     }
 }
 
@@ -335,6 +336,7 @@ impl Part {
 struct Blocks<'a> {
     open: Vec<Message<'a>>,
     open_bytes: usize,
+    open_leaves: usize,
     parts: Vec<Part>,
     payloads: Vec<Vec<u8>>,
 }
@@ -344,6 +346,7 @@ impl<'a> Blocks<'a> {
     fn add(&mut self, messages: &[Message<'a>]) {
         self.open.extend_from_slice(messages);
         self.open_bytes += messages.iter().map(message_bytes).sum::<usize>();
+        self.open_leaves += 1;
         if self.open_bytes >= BLOCK_BYTES {
             self.close();
         }
@@ -355,8 +358,8 @@ impl<'a> Blocks<'a> {
         let first = low.max(&block.first);
         let last = first.max(last_low).min(&block.last);
         let payload = segment::lost();
-        let (count, deletes, bytes) = (0, 0, payload.len() as u64);
-        self.parts.push(Part { first: first.into(), last: last.into(), count, deletes, bytes, newest: block.newest });
+        let (count, deletes, bytes, newest) = (0, 0, payload.len() as u64, block.newest);
+        self.parts.push(Part { first: first.into(), last: last.into(), count, deletes, bytes, newest, leaves: 1 });
         self.payloads.push(payload);
     }
 
@@ -364,6 +367,7 @@ impl<'a> Blocks<'a> {
         // Also between versions of one key: of one that is not read for long, as that of a damaged leaf, there may be any number.
         let mut open = std::mem::take(&mut self.open);
         self.open_bytes = 0;
+        let leaves = std::mem::take(&mut self.open_leaves);
         while !open.is_empty() {
             let mut bytes = 0;
             let mut fits = |message: &Message<'_>| {
@@ -381,6 +385,7 @@ impl<'a> Blocks<'a> {
                 deletes: open.iter().filter(|m| m.op.value().is_none()).count() as u64,
                 bytes: payload.len() as u64,
                 newest: open.iter().map(|m| m.ts).max().unwrap_or_default(),
+                leaves,
             });
             self.payloads.push(payload);
             open = rest;

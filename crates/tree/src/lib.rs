@@ -30,6 +30,7 @@
 
 mod ahead;
 mod apply;
+mod buffered;
 mod checkpoint;
 mod clean;
 mod collect;

@@ -21,9 +21,9 @@ use base::bytes::printable;
 use base::{Fault, Result};
 use store::{Block, BlockKind, BlockRef, Charge, Grant, epoch};
 
+use crate::buffered::{Counts, leaves_reached};
 use crate::collect::is_stale;
 use crate::descent::{ColdInner, Seek, Stop};
-use crate::drain::is_void;
 use crate::handle::{
     Arrival, Child, InnerHandle, InnerRecord, InnerState, LeafHandle, LeafRecord, LeafState, Resident,
 };
@@ -216,7 +216,14 @@ impl Core {
             let low = std::mem::replace(&mut next, high.clone().unwrap_or_default());
             self.adopt_child(descriptor, low, high)
         });
-        let adopt = |segment| SegmentBlock::adopt(&self.env.space, segment).share();
+        if let (Child::Leaf(some), true) = (keys.child(0), image.is_exact) {
+            // What the counts have for the node since the database was opened, and what they lose as its leaves get their messages.
+            // The image may say more, since it says nothing below 0; or less, if it is an older one, without messages.
+            let counts = Counts::below(&decoded);
+            let missing = |counted: i128, said: u64| (counted - i128::from(said)) as i64;
+            self.counters.add(some, missing(counts.live, image.live), missing(counts.entries, image.entries));
+        }
+        let adopt = |segment| SegmentBlock::adopt(&self.env.space, segment, leaves_reached(&keys, segment)).share();
         let segments: Vec<_> = decoded.segments.iter().map(adopt).collect();
         revive(&keys, &segments);
         {
@@ -224,7 +231,6 @@ impl Core {
             if decoded.level == 1 {
                 self.fillings.note(&cold.low, self.filling(&segments, &keys), true);
             }
-            self.count_segments(&keys, &segments);
             record.composed_segments.clone_from(&segments);
             record.segments = segments;
         }
@@ -329,16 +335,6 @@ impl Core {
 
     pub(crate) fn corrupt(&self, at: BlockRef, what: &'static str, found: String) -> Fault {
         Fault::corrupt(self.env.space.file_name(), at.offset, what, "a well-formed one", found).of_index(self.env.id)
-    }
-}
-
-impl Core {
-    /// What is buffered counts until its leaf is loaded: the counts of images do not have it.
-    fn count_segments(&self, keys: &Inner<Child>, segments: &[Arc<SegmentBlock>]) {
-        let Child::Leaf(some) = keys.child(0) else { return };
-        for block in segments.iter().filter(|block| !is_void(keys, block)) {
-            self.counters.add(some, block.count as i64 - 2 * block.deletes as i64, block.count as i64);
-        }
     }
 }
 

@@ -34,6 +34,8 @@ pub(crate) struct SegmentBlock {
     /// Before compression.
     pub bytes: u64,
     pub newest: CommitTs,
+    /// Leaves that it was written for; or, if that was before the database was opened, that it reached then.
+    pub leaves: usize,
     /// When its messages left memory, if that was since the database was opened.
     pub flushed: LeftAt,
     /// Once it was read for one key.
@@ -41,8 +43,8 @@ pub(crate) struct SegmentBlock {
 }
 
 impl SegmentBlock {
-    /// The one that a description names; the block becomes this one's.
-    pub fn adopt(space: &Space, from: &SegmentDescriptor) -> Self {
+    /// The one that a description names, which reaches so many leaves; the block becomes this one's.
+    pub fn adopt(space: &Space, from: &SegmentDescriptor, leaves: usize) -> Self {
         Self {
             block: space.adopt(from.block),
             first: from.first.as_slice().into(),
@@ -51,6 +53,7 @@ impl SegmentBlock {
             deletes: from.deletes,
             bytes: from.bytes,
             newest: from.newest,
+            leaves,
             flushed: LeftAt::default(),
             filter: OnceLock::new(),
         }

@@ -251,6 +251,7 @@ impl Core {
     ) -> (i64, i64) {
         let keep_all = GcView::keep_all();
         let (mut live, mut entries, mut hint) = (0, 0, None);
+        let mut in_right_halves = (0, 0);
         while range.start < range.end {
             let message = messages[range.start];
             let resident = slot.resident_mut().expect("its latch is held");
@@ -273,7 +274,9 @@ impl Core {
                     self.link_right(handle, &right);
                     let (more_live, more_entries) =
                         self.settle(&right, &mut right_slot, messages, cut..range.end, lacks, funds);
-                    (live, entries) = (live + more_live, entries + more_entries);
+                    // Which has counted them.
+                    in_right_halves.0 += more_live;
+                    in_right_halves.1 += more_entries;
                     let resident = right_slot.resident().expect("its latch is held");
                     self.refresh_mark(&right, &resident.leaf);
                     range.end = cut;
@@ -283,7 +286,7 @@ impl Core {
         let resident = slot.resident_mut().expect("its latch is held");
         resident.charge.set(resident.leaf.memory_bytes() as u64);
         self.counters.add(handle, live, entries);
-        (live, entries)
+        (live + in_right_halves.0, entries + in_right_halves.1)
     }
 }
 
