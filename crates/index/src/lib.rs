@@ -20,7 +20,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use base::{CommitTs, Corruption, Fault, GcView, IndexId, Lsn, Result};
-use store::{BlockRef, Cache, Compression, Space};
+use store::{BlockRef, Cache, Compression, Funds, Space};
 
 pub mod batch;
 #[cfg(feature = "conformance")]
@@ -151,7 +151,7 @@ pub trait Reserved: Send {
     fn into_any(self: Box<Self>) -> Box<dyn std::any::Any + Send>;
 }
 
-/// What [`Index::reserve`] found.
+/// What [`Index::reserve_from`] found.
 pub enum Reservation {
     /// `apply` may follow.
     Direct(Box<dyn Reserved>),
@@ -324,8 +324,19 @@ pub trait Index: Send + Sync {
     fn as_ranged(&self) -> Option<&Ranged> {
         None
     }
-    /// Step 1b of a commit: everything `apply` can need, all or nothing.
-    fn reserve(&self, batch: &Batch) -> Result<Reservation>;
+    /// Step 1b of a commit: everything `apply` can need, all or nothing, with memory from `funds`. `None` if that is too little: then the caller
+    /// drops his other reservations, waits ([`Funds::wait`]) and tries again.
+    fn reserve_from(&self, batch: &Batch, funds: &mut Funds) -> Result<Option<Reservation>>;
+    /// The same for who has no other reservation: waits for memory.
+    fn reserve(&self, batch: &Batch) -> Result<Reservation> {
+        let mut funds = Funds::default();
+        loop {
+            match self.reserve_from(batch, &mut funds)? {
+                Some(reservation) => return Ok(reservation),
+                None => funds.wait()?,
+            }
+        }
+    }
     /// Bytes of memory that others lack while a reservation of this batch is held, about, at most.
     fn held_bytes(&self, batch: &Batch) -> u64 {
         batch.bytes() as u64

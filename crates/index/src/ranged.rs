@@ -31,8 +31,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use base::{CommitTs, Corruption, GcView, Result};
-use store::Charge;
 use store::run::{Run, RunMeta, RunWriter};
+use store::{Charge, Funds};
 use vfs::sync::{Mutex, RwLock};
 
 use crate::{
@@ -277,8 +277,8 @@ impl Index for Ranged {
         Some(self)
     }
 
-    fn reserve(&self, batch: &Batch) -> Result<Reservation> {
-        self.shared.inner.reserve(batch)
+    fn reserve_from(&self, batch: &Batch, funds: &mut Funds) -> Result<Option<Reservation>> {
+        self.shared.inner.reserve_from(batch, funds)
     }
 
     fn held_bytes(&self, batch: &Batch) -> u64 {

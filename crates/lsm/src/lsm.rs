@@ -21,7 +21,7 @@ use index::{
     Assisted, Batch, Cursor, Direction, Expiry, Index, IndexEnv, IndexShape, IndexState, IndexStats, KeyRange, LogGate,
     Progress, ReadAt, Reservation, Reserved, Upkeep, VerifyReport, VisitBlock,
 };
-use store::{Charge, Class};
+use store::{Charge, Class, Funds};
 use vfs::sync::{Condvar, Mutex, RwLock};
 
 use crate::cursor::LsmCursor;
@@ -167,19 +167,20 @@ impl Core {
         (late, self.sources())
     }
 
-    fn reserve(&self, batch: &Batch) -> Result<Reservation> {
+    fn reserve(&self, batch: &Batch, funds: &mut Funds) -> Option<Reservation> {
         let bytes = cost_of(batch);
         // Attached, it is in memory, or on disk, once; a memtable would end half empty for it.
         if bytes > self.memtable_bytes_max() / 2 {
-            return Ok(Reservation::TooCold);
+            return Some(Reservation::TooCold);
         }
         let wanted = self.sources.read().active.wants_frame();
-        if let Some(frame) = wanted {
-            let charge = self.env.cache.charge_waiting(Class::Buffers, frame)?;
-            self.sources.read().active.bring(charge);
+        let frame = wanted.and_then(|bytes| funds.take(&self.env.cache, Class::Buffers, bytes));
+        let is_short = wanted.is_some() && frame.is_none();
+        if let Some(frame) = frame {
+            self.sources.read().active.bring(frame);
         }
-        let charge = self.env.cache.charge_waiting(Class::Buffers, bytes)?;
-        Ok(Reservation::Direct(Box::new(Room(charge))))
+        let charge = funds.take(&self.env.cache, Class::Buffers, bytes).filter(|_| !is_short)?;
+        Some(Reservation::Direct(Box::new(Room(charge))))
     }
 
     fn apply(&self, batch: &Batch, Room(mut room): Room, ts: CommitTs, view: &GcView) {
@@ -308,8 +309,8 @@ impl Lsm {
 }
 
 impl Index for Lsm {
-    fn reserve(&self, batch: &Batch) -> Result<Reservation> {
-        self.core.reserve(batch)
+    fn reserve_from(&self, batch: &Batch, funds: &mut Funds) -> Result<Option<Reservation>> {
+        Ok(self.core.reserve(batch, funds))
     }
 
     fn held_bytes(&self, batch: &Batch) -> u64 {

@@ -43,7 +43,7 @@ pub use balance::{Balance, LeftAt, LeftMark};
 pub use block::{Block, BlockRef};
 pub use budget::{Budget, Charge, Class, OverCommit, allocated};
 pub use cache::{
-    Cache, CacheOptions, CacheStats, Evict, Grant, LogGate, Page, PageWrite, StepReport, WriteDone, WriteEnv,
+    Cache, CacheOptions, CacheStats, Evict, Funds, Grant, LogGate, Page, PageWrite, StepReport, WriteDone, WriteEnv,
 };
 pub use cell::{Cell, Held, Reach};
 pub use codec::{BlockKind, Compression, OpenBlock};

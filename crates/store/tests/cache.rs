@@ -14,7 +14,7 @@ use base::{CommitTs, Fault, GcView, Lsn, Poison, Result};
 use common::{Scratch, noise, options};
 use faulty::{Faults, FaultyVfs};
 use trefoil_store::{
-    Block, Budget, Cache, CacheOptions, Charge, Class, Evict, LogGate, Page, PageWrite, Space, WriteEnv,
+    Block, Budget, Cache, CacheOptions, Charge, Class, Evict, Funds, LogGate, Page, PageWrite, Space, WriteEnv,
 };
 use vfs::sync::Mutex;
 
@@ -512,6 +512,48 @@ fn a_large_grant_is_not_passed_for_ever_by_small_ones() {
         crowd.into_iter().for_each(|t| t.join().unwrap());
     })
     .unwrap_or_else(|failure| panic!("{failure}"));
+}
+
+/// Two indexes of a commit find memory, a third one does not, a fourth is asked all the same. Guards: nothing is given from then on, all that
+/// was asked for is waited for, and classes are kept apart.
+#[test]
+fn d10_funds_are_waited_for_in_one_piece() {
+    let bench = bench("funds", 16);
+    let (cache, budget) = (&bench.cache, bench.cache.budget());
+    let used = |class| budget.used(class) / PAGE;
+    let hog = budget.try_charge(Class::Work, 10 * PAGE).unwrap();
+    let mut funds = Funds::default();
+    let pages = funds.take(cache, Class::Frames, PAGE).expect("there is room");
+    let messages = funds.take(cache, Class::Buffers, 2 * PAGE).expect("there is room");
+    assert_eq!((used(Class::Frames), used(Class::Buffers)), (1, 2));
+    assert!(funds.take(cache, Class::Buffers, 4 * PAGE).is_none(), "13 of 16 are taken");
+    assert!(funds.take(cache, Class::Frames, PAGE).is_none(), "there is room, but the others lack more");
+    drop((pages, messages, hog));
+    funds.wait().unwrap();
+    assert_eq!(budget.total() / PAGE, 8, "all four");
+    let hog = budget.try_charge(Class::Frames, 8 * PAGE).unwrap();
+    let asked = [(Class::Frames, 1), (Class::Buffers, 2), (Class::Buffers, 4), (Class::Frames, 1)];
+    let taken = asked.map(|(class, pages)| funds.take(cache, class, pages * PAGE).expect("waited for"));
+    assert_eq!((used(Class::Frames), used(Class::Buffers)), (8 + 2, 6));
+    assert!(funds.take(cache, Class::Frames, PAGE).is_none(), "more than it waited for");
+    drop((taken, hog));
+    // Pages take what is left to them, also where they are waited for with buffers. Of this wait, what is left of the one before is no part.
+    let hog = budget.try_charge(Class::WriteSets, 7 * PAGE).unwrap();
+    funds.wait().unwrap();
+    assert_eq!((used(Class::Frames), used(Class::Buffers)), (3, 6));
+    drop((funds, hog));
+    assert_eq!(budget.total(), 0);
+    assert!(!Funds::default().are_asked_too_much());
+    for (class, pages, is_too_much) in
+        [(Class::Frames, 16, false), (Class::Frames, 17, true), (Class::Buffers, 15, true)]
+    {
+        let hog = budget.try_charge(Class::Frames, 16 * PAGE).unwrap();
+        let mut funds = Funds::default();
+        assert!(funds.take(cache, class, pages * PAGE).is_none());
+        assert_eq!(funds.are_asked_too_much(), is_too_much, "{pages} pages of {class:?}");
+        drop(hog);
+        assert_eq!(funds.wait().is_err(), is_too_much, "{pages} pages of {class:?}");
+    }
 }
 
 /// Threads load, use and dirty pages under a small budget, a background thread makes room: everybody gets on, and

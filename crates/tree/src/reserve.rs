@@ -2,9 +2,9 @@
 //!
 //! Steps: (1) a ticket is taken; (2) the batch is walked in key order: each leaf it touches notes the ticket under
 //! its shared latch, and is counted if it is cold or may split; (3) past [`COLD_LEAVES_MAX`] cold leaves the
-//! batch is too cold; (4) if memory is needed that is not granted yet, the ticket is released, memory is granted,
-//! and the steps start again: nobody waits for memory while pinning any; (5) the cold leaves are loaded with the
-//! granted memory and the ticket held.
+//! batch is too cold; (4) the memory that is needed comes from the commit's funds; if they have too little, the ticket is
+//! released, and the commit waits and starts again: nobody waits for memory while pinning any, in this index or another
+//! one; (5) the cold leaves are loaded with that memory and the ticket held.
 //!
 //! After that, every leaf of the batch is in memory or EMPTY, and what could change that (eviction) asks the
 //! tickets. Other commits may split the leaves and fill EMPTY slots: the new leaves inherit the ticket's note.
@@ -17,7 +17,7 @@ use std::sync::Arc;
 use base::{CommitTs, Fault, Result};
 use index::{Batch, Reservation, Reserved};
 use store::epoch;
-use store::{Grant, Slabs};
+use store::{Class, Funds, Grant, Slabs};
 
 use crate::descent::{Place, Seek, Stop};
 use crate::handle::{LeafHandle, LeafSlot, LeafState};
@@ -41,6 +41,15 @@ pub(crate) struct Room {
     ticket: Ticket,
     pub grant: Option<Grant>,
     pub leaves: Vec<Known>,
+}
+
+/// What a commit gets.
+pub(crate) enum Found {
+    Room(Room),
+    /// Too many cold leaves, or messages beside too many leaves.
+    TooCold,
+    /// The funds have too little.
+    TooLittle,
 }
 
 /// Where an operation of the batch, and those behind it, belonged when this was looked up.
@@ -78,24 +87,27 @@ struct Survey {
 }
 
 impl Core {
-    pub(crate) fn reserve(&self, hand: &Hand, batch: &Batch) -> Result<Reservation> {
+    pub(crate) fn reserve(&self, hand: &Hand, batch: &Batch, funds: &mut Funds) -> Result<Option<Reservation>> {
         if batch.bytes() > DIRECT_BYTES_MAX {
-            return Ok(Reservation::TooCold);
+            return Ok(Some(Reservation::TooCold));
         }
-        let room = self.reserve_room(hand, batch, COLD_LEAVES_MAX, None)?;
-        Ok(room.map_or(Reservation::TooCold, |room| Reservation::Direct(Box::new(room))))
+        Ok(match self.reserve_room(hand, batch, COLD_LEAVES_MAX, None, funds)? {
+            Found::Room(room) => Some(Reservation::Direct(Box::new(room))),
+            Found::TooCold => Some(Reservation::TooCold),
+            Found::TooLittle => None,
+        })
     }
 
-    /// `None`: more than `cold_max` cold leaves, or messages beside too many leaves; if the former is none, also if memory would have to be waited for, which the
-    /// disk makes free. With the timestamp of a run that is drained: where that is too late for a segment, the leaf is
-    /// loaded first, since neither the run nor the log has an entry any more that is drained.
+    /// With the timestamp of a run that is drained: where that is too late for a segment, the leaf is loaded first, since
+    /// neither the run nor the log has an entry any more that is drained.
     pub(crate) fn reserve_room(
         &self,
         hand: &Hand,
         batch: &Batch,
         cold_max: usize,
         drained: Option<CommitTs>,
-    ) -> Result<Option<Room>> {
+        funds: &mut Funds,
+    ) -> Result<Found> {
         self.check_keys(batch)?;
         let mut grant = None;
         loop {
@@ -103,20 +115,16 @@ impl Core {
                 Room { hand: hand.clone(), ticket: self.tickets.take(), grant: grant.take(), leaves: Vec::new() };
             let survey = self.survey(batch, room.ticket.number, cold_max, drained)?;
             if survey.cold.len() > cold_max || (batch.len() > 1 && survey.message_bytes > self.message_bytes_max()) {
-                return Ok(None);
+                return Ok(Found::TooCold);
             }
-            let needed = survey.bytes(self.page_bytes());
-            if needed > room.grant.as_ref().map_or(0, Grant::bytes) {
-                drop(room);
-                vfs::thread::point("tree.before_grant");
-                grant = match cold_max {
-                    0 => self.env.cache.try_grant(needed),
-                    _ => Some(self.env.cache.grant(needed)?),
-                };
-                if grant.is_none() {
-                    return Ok(None);
+            let (needed, granted) = (survey.bytes(self.page_bytes()), room.grant.as_ref().map_or(0, Grant::bytes));
+            if needed > granted {
+                let more = funds.take(&self.env.cache, Class::Frames, needed - granted);
+                let Some(more) = more else { return Ok(Found::TooLittle) };
+                match &mut room.grant {
+                    Some(grant) => grant.add(more),
+                    None => room.grant = Some(more.into()),
                 }
-                continue;
             }
             self.counters.add_cold_visits(survey.cold.len() as u64);
             for leaf in &survey.cold {
@@ -132,7 +140,7 @@ impl Core {
             }
             self.counters.add_visits(survey.leaves.len() as u64);
             room.leaves = survey.leaves;
-            return Ok(Some(room));
+            return Ok(Found::Room(room));
         }
     }
 

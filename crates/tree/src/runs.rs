@@ -32,9 +32,10 @@ use base::bytes::{Reader, put_bytes, put_varint};
 use base::limits::LSN_UNIT;
 use base::{CommitTs, GcView, Lsn, Result};
 use index::{Batch, BatchBuilder, KeyRange, Op, ReadAt, RunFiles, Upkeep};
-use store::{EpochCell, Run, RunCursor, RunEstimate, RunMeta, epoch};
+use store::{EpochCell, Funds, Run, RunCursor, RunEstimate, RunMeta, epoch};
 use vfs::sync::Mutex;
 
+use crate::reserve::Found;
 use crate::tree::{Core, Hand};
 
 /// Entries drained in one maintenance step, at most.
@@ -358,19 +359,25 @@ impl Core {
     ) -> Result<u64> {
         let Some(run) = self.runs.oldest() else { return Ok(0) };
         let from = run.drained_to();
-        let mut wanted = DRAIN_ENTRIES;
+        let (mut wanted, mut funds) = (DRAIN_ENTRIES, Funds::default());
         loop {
             let cursor = draining.at(&run, &from)?;
             let batch = piece(cursor, wanted)?;
             let next = cursor.is_valid().then(|| cursor.key().to_vec());
             if !batch.is_empty() {
-                let Some(mut room) = self.reserve_room(hand, &batch, cold_max, Some(run.ts))? else {
-                    if cold_max == 0 {
-                        return Ok(0);
-                    }
+                let mut room = match self.reserve_room(hand, &batch, cold_max, Some(run.ts), &mut funds)? {
+                    Found::Room(room) => room,
+                    // The disk makes memory free.
+                    _ if cold_max == 0 => return Ok(0),
                     // One entry is in one leaf, so this ends.
-                    wanted = batch.len() / 2;
-                    continue;
+                    Found::TooCold => {
+                        wanted = batch.len() / 2;
+                        continue;
+                    }
+                    Found::TooLittle => {
+                        funds.wait()?;
+                        continue;
+                    }
                 };
                 vfs::thread::point("tree.drain_reserved");
                 self.apply(&batch, &mut room, run.ts, &upkeep.view);

@@ -12,7 +12,7 @@ use index::{
     Reservation, Reserved, Upkeep, VerifyReport, VisitBlock,
 };
 use store::epoch::{self, Guard};
-use store::{Frame, Run};
+use store::{Frame, Funds, Run};
 use vfs::sync::{Condvar, Mutex};
 
 use crate::cursor::TreeCursor;
@@ -229,8 +229,8 @@ fn root(env: &IndexEnv, me: &Weak<Core>, state: Option<&State>) -> InnerHandle {
 }
 
 impl Index for Tree {
-    fn reserve(&self, batch: &Batch) -> Result<Reservation> {
-        self.named(self.core.reserve(self.hand(), batch))
+    fn reserve_from(&self, batch: &Batch, funds: &mut Funds) -> Result<Option<Reservation>> {
+        self.named(self.core.reserve(self.hand(), batch, funds))
     }
 
     fn held_bytes(&self, batch: &Batch) -> u64 {

@@ -20,7 +20,7 @@ use std::sync::atomic::Ordering;
 
 use base::{CommitTs, GcView, IndexId, Lsn};
 use index::{Batch, Reservation, Reserved, Span};
-use store::{Class, Run, RunMeta, RunWriter};
+use store::{Class, Funds, Run, RunMeta, RunWriter};
 use txn::SharedWriteSet;
 use wal::RecordKind;
 
@@ -68,6 +68,10 @@ pub struct Share {
 }
 
 enum How {
+    /// In place, once what that needs is reserved: not beyond step 2.
+    Planned,
+    /// As a run in memory, which is made once all else is reserved: not beyond step 2.
+    ToAttach,
     /// In place.
     Direct(Box<dyn Reserved>),
     /// As a run in memory; the record holds the operations.
@@ -86,6 +90,7 @@ impl Share {
     pub fn apply(self, ts: CommitTs, view: &GcView) {
         let is_in_file = matches!(self.how, How::FileRun(..));
         match self.how {
+            How::Planned | How::ToAttach => unreachable!("reserved in step 2"),
             How::Direct(reserved) => self.entry.index.apply(&self.batch, reserved, ts, view),
             How::MemoryRun(run) | How::FileRun(run, _) => self.entry.index.attach(run, ts),
         }
@@ -95,6 +100,16 @@ impl Share {
             let put = self.batch.iter().map(|(key, _)| key);
             ranged.delete_ranges(&self.spans, ts, (!is_in_file).then_some(put));
         }
+    }
+
+    /// A share whose operations are in the record, or were before; to be applied in place.
+    pub fn planned(entry: Arc<IndexEntry>, batch: Batch) -> Self {
+        Self { entry, spans: Vec::new(), batch, how: How::Planned }
+    }
+
+    /// The same, to be attached: it holds no page.
+    pub fn to_attach(entry: Arc<IndexEntry>, batch: Batch) -> Self {
+        Self { how: How::ToAttach, ..Self::planned(entry, batch) }
     }
 
     /// A share whose operations are in a run file, durable already.
@@ -111,6 +126,13 @@ impl Share {
         }
     }
 
+    /// Gives back what is reserved for it.
+    fn let_go(&mut self) {
+        if matches!(self.how, How::Direct(_)) {
+            self.how = How::Planned;
+        }
+    }
+
     /// Bytes of its run file.
     pub fn file_bytes(&self) -> u64 {
         if let How::FileRun(_, meta) = &self.how { meta.bytes } else { 0 }
@@ -124,6 +146,14 @@ pub enum Room {
     Ordinary,
     /// The reserve too: for drops, which give space back.
     Reserve,
+}
+
+/// What becomes of a commit for which the budget has no memory, in place, within ten seconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OutOfMemory {
+    Fails,
+    /// It was promised to commit: what there is no memory for is attached.
+    Attaches,
 }
 
 /// A commit past its point of no return.
@@ -256,7 +286,7 @@ impl Engine {
             let before = room;
             match changes {
                 Changes::Batch(batch) if self.fits_record(&entry, &batch, &mut room) => {
-                    shares.push(self.share_in_place(entry, batch)?);
+                    shares.push(Share::planned(entry, batch));
                 }
                 Changes::Batch(batch) if entry.id() == IndexId::CATALOG => {
                     let (limit, got) = (before as u64, batch.bytes() as u64);
@@ -265,12 +295,55 @@ impl Engine {
                 changes => match self.write_run(&entry, &changes, files)? {
                     Some((run, meta)) => shares.push(Share::of_file(entry, run, meta)),
                     None if spans.is_empty() => continue,
-                    None => shares.push(self.share_in_place(entry, Batch::default())?),
+                    None => shares.push(Share::planned(entry, Batch::default())),
                 },
             }
             shares.last_mut().expect("just pushed").spans = spans;
         }
+        self.reserve_all(&mut shares, OutOfMemory::Fails)?;
         Ok(shares)
+    }
+
+    /// Everything that shares need, all or nothing [A1]. Nobody waits for memory with a part of it in hand: of commits that do, each
+    /// may lack what the others hold. What would never fit is attached.
+    pub fn reserve_all(&self, shares: &mut [Share], then: OutOfMemory) -> Result<()> {
+        let mut funds = Funds::default();
+        loop {
+            let mut is_short = false;
+            for share in shares.iter_mut().filter(|share| matches!(share.how, How::Planned)) {
+                match share.entry.index.reserve_from(&share.batch, &mut funds) {
+                    Ok(Some(Reservation::Direct(reserved))) => {
+                        share.how = How::Direct(reserved);
+                        vfs::thread::point("commit.reserved");
+                    }
+                    Ok(Some(Reservation::TooCold)) => share.how = How::ToAttach,
+                    // The others are asked all the same: what they need is waited for with it.
+                    Ok(None) => is_short = true,
+                    Err(base::Fault::Limit { .. }) if then == OutOfMemory::Attaches => share.how = How::ToAttach,
+                    Err(fault) => return Err(as_damage(&share.entry, fault).into()),
+                }
+            }
+            if !is_short {
+                break;
+            }
+            shares.iter_mut().for_each(Share::let_go);
+            let is_hopeless = funds.are_asked_too_much();
+            match funds.wait() {
+                Err(base::Fault::Limit { .. }) if is_hopeless || then == OutOfMemory::Attaches => {
+                    shares
+                        .iter_mut()
+                        .filter(|share| matches!(share.how, How::Planned))
+                        .for_each(|s| s.how = How::ToAttach);
+                }
+                waited => waited?,
+            }
+        }
+        for share in shares.iter_mut().filter(|share| matches!(share.how, How::ToAttach)) {
+            // Charged past the limit if need be: the write set, as large, is let go in a moment.
+            let charge = self.budget.charge(Class::Runs, share.batch.bytes() as u64);
+            share.how = How::MemoryRun(run_of(&share.batch).with_charge(charge));
+        }
+        Ok(())
     }
 
     /// True if a batch goes into the record, of whose `room` it takes its part then; otherwise into a run file.
@@ -283,34 +356,6 @@ impl Engine {
             *room -= bytes;
         }
         fits
-    }
-
-    /// A share of a record that holds its operations, or held them before.
-    pub fn share_in_place(&self, entry: Arc<IndexEntry>, batch: Batch) -> Result<Share> {
-        let reservation = entry.index.reserve(&batch).map_err(|fault| as_damage(&entry, fault))?;
-        Ok(match reservation {
-            Reservation::Direct(reserved) => Share { entry, spans: Vec::new(), batch, how: How::Direct(reserved) },
-            Reservation::TooCold => self.share_in_memory(entry, batch),
-        })
-    }
-
-    /// The same of a transaction that was promised to commit: what there is no memory for in place is attached.
-    pub fn share_of_prepared(&self, entry: Arc<IndexEntry>, batch: Batch) -> Result<Share> {
-        match entry.index.reserve(&batch) {
-            Ok(Reservation::Direct(reserved)) => {
-                Ok(Share { entry, spans: Vec::new(), batch, how: How::Direct(reserved) })
-            }
-            Ok(Reservation::TooCold) | Err(base::Fault::Limit { .. }) => Ok(self.share_in_memory(entry, batch)),
-            Err(fault) => Err(as_damage(&entry, fault).into()),
-        }
-    }
-
-    /// A share that will be attached: it holds no page.
-    pub fn share_in_memory(&self, entry: Arc<IndexEntry>, batch: Batch) -> Share {
-        // Charged past the limit if need be: the write set, as large, is let go in a moment.
-        let charge = self.budget.charge(Class::Runs, batch.bytes() as u64);
-        let run = run_of(&batch).with_charge(charge);
-        Share { entry, spans: Vec::new(), batch, how: How::MemoryRun(run) }
     }
 
     /// Writes changes of an index as a run file, durable on return; its number goes into `files` first. None if there are
@@ -367,6 +412,7 @@ fn encode(shares: &[Share]) -> (u8, Vec<u8>) {
         match &share.how {
             How::FileRun(_, meta) => record::put_run(&mut out, share.entry.id(), meta),
             How::Direct(_) | How::MemoryRun(_) => record::put_inline(&mut out, share.entry.id(), &share.batch),
+            How::Planned | How::ToAttach => unreachable!("reserved before"),
         }
     }
     (kind, out)

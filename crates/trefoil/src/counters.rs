@@ -19,6 +19,7 @@ use index::{
     Assisted, Batch, Cursor, DamagedRange, Direction, EntryBatch, Index, IndexShape, IndexState, IndexStats, LogGate,
     Progress, ReadAt, Reservation, Reserved, Skips, Upkeep, VerifyReport, VisitBlock,
 };
+use store::Funds;
 use store::run::Run;
 
 /// An index whose values are counters: of eight bytes, little-endian, for whoever reads.
@@ -148,8 +149,8 @@ impl Index for Counters {
         Box::new(Sums { counters: self.clone(), at, versions, batch: EntryBatch::new(), skips: None })
     }
 
-    fn reserve(&self, batch: &Batch) -> Result<Reservation> {
-        self.versions.reserve(batch)
+    fn reserve_from(&self, batch: &Batch, funds: &mut Funds) -> Result<Option<Reservation>> {
+        self.versions.reserve_from(batch, funds)
     }
 
     fn held_bytes(&self, batch: &Batch) -> u64 {

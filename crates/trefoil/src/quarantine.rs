@@ -29,7 +29,7 @@ use index::{
     Batch, Cursor, Direction, EntryBatch, Index, IndexState, IndexStats, Progress, ReadAt, Reservation, Reserved,
     Upkeep, VerifyReport, VisitBlock,
 };
-use store::{Run, Tally};
+use store::{Funds, Run, Tally};
 
 use crate::catalog::{self, IndexDef, Role};
 use crate::commit::Room;
@@ -48,7 +48,7 @@ impl Unusable {
 }
 
 impl Index for Unusable {
-    fn reserve(&self, _: &Batch) -> base::Result<Reservation> {
+    fn reserve_from(&self, _: &Batch, _: &mut Funds) -> base::Result<Option<Reservation>> {
         Err(self.problem().into())
     }
 

@@ -38,6 +38,7 @@ mod long_keys;
 mod lsm;
 mod lsm_space;
 mod mass_delete;
+mod memory_waits;
 mod online;
 mod online_edges;
 mod online_random;

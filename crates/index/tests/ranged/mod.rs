@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use base::{CommitTs, Fault, GcView, Result};
+use store::Funds;
 use store::run::Run;
 use trefoil_index::conformance::checks::{key, puts};
 use trefoil_index::conformance::{Bench, World};
@@ -42,8 +43,8 @@ fn bench(beside: &Arc<Beside>) -> Bench {
 }
 
 impl Index for Watched {
-    fn reserve(&self, batch: &Batch) -> Result<Reservation> {
-        self.inner.reserve(batch)
+    fn reserve_from(&self, batch: &Batch, funds: &mut Funds) -> Result<Option<Reservation>> {
+        self.inner.reserve_from(batch, funds)
     }
     fn apply(&self, batch: &Batch, reserved: Box<dyn Reserved>, ts: CommitTs, view: &GcView) {
         self.inner.apply(batch, reserved, ts, view);

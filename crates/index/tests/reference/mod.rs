@@ -12,7 +12,7 @@ use std::sync::Arc;
 use base::bytes::{Reader, put_bytes, put_varint};
 use base::{CommitTs, GcView, Lsn, Result};
 use store::run::{Run, RunMeta};
-use store::{Block, BlockRef, Charge, Class, Evict, Page, PageWrite, WriteEnv};
+use store::{Block, BlockRef, Charge, Class, Evict, Funds, Page, PageWrite, WriteEnv};
 use trefoil_index::merge::{Merge, RunSource, Source, Tombstones};
 use trefoil_index::{
     Batch, Cursor, Direction, EntryBatch, Index, IndexEnv, IndexState, IndexStats, KeyRange, Progress, ReadAt,
@@ -171,13 +171,13 @@ impl Drop for Pin {
 }
 
 impl Index for Reference {
-    fn reserve(&self, batch: &Batch) -> Result<Reservation> {
+    fn reserve_from(&self, batch: &Batch, _: &mut Funds) -> Result<Option<Reservation>> {
         if batch.len() > 2_000 {
-            return Ok(Reservation::TooCold);
+            return Ok(Some(Reservation::TooCold));
         }
         if self.bug(Bug::ReserveDoesNotLoad) {
             self.0.state.lock().pins += 1;
-            return Ok(Reservation::Direct(Box::new(Pin(self.0.clone()))));
+            return Ok(Some(Reservation::Direct(Box::new(Pin(self.0.clone())))));
         }
         self.with(|state| {
             state.pins += 1;
@@ -185,7 +185,7 @@ impl Index for Reference {
                 state.data.as_mut().expect("loaded").put_all(batch, CommitTs(1));
             }
         })?;
-        Ok(Reservation::Direct(Box::new(Pin(self.0.clone()))))
+        Ok(Some(Reservation::Direct(Box::new(Pin(self.0.clone())))))
     }
 
     fn apply(&self, batch: &Batch, reserved: Box<dyn Reserved>, ts: CommitTs, view: &GcView) {

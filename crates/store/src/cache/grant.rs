@@ -17,6 +17,7 @@ use crossbeam_utils::CachePadded;
 use vfs::sync::{Condvar, Mutex};
 use vfs::time::Instant;
 
+use super::funds::Asked;
 use super::{Cache, CacheStats};
 use crate::{Charge, Class};
 
@@ -35,8 +36,7 @@ struct Queue {
 
 struct Waiter {
     ticket: u64,
-    class: Class,
-    bytes: u64,
+    asked: Asked,
 }
 
 #[derive(Default)]
@@ -128,10 +128,15 @@ impl Cache {
     /// The same, if nobody needs to wait for it.
     #[must_use]
     pub fn try_grant(&self, bytes: u64) -> Option<Grant> {
+        self.try_charge(Class::Frames, bytes).map(|charge| Grant { charge })
+    }
+
+    /// Charges `bytes` to any class, if nobody needs to wait for it, or waits already.
+    pub(super) fn try_charge(&self, class: Class, bytes: u64) -> Option<Charge> {
         let waited_for = self.grants.waiters.load(Ordering::Relaxed) > 0;
-        let charge = if waited_for { None } else { self.budget.try_charge(Class::Frames, bytes) }?;
+        let charge = if waited_for { None } else { self.budget.try_charge(class, bytes) }?;
         self.call_if_short();
-        Some(Grant { charge })
+        Some(charge)
     }
 
     /// The same for a page that is kept only if there is room. If there is none, the next step of eviction makes as much, as far as is kept
@@ -168,32 +173,45 @@ impl Cache {
     /// # Errors
     /// As [`Cache::grant`].
     pub fn charge_waiting(&self, class: Class, bytes: u64) -> Result<Charge> {
-        if self.grants.waiters.load(Ordering::Relaxed) == 0
-            && let Some(charge) = self.budget.try_charge(class, bytes)
-        {
-            self.call_if_short();
+        if let Some(charge) = self.try_charge(class, bytes) {
             return Ok(charge);
         }
-        let most =
-            if class == Class::Frames { self.budget.limit() } else { self.budget.limit() - self.budget.page_floor() };
-        if bytes > most {
-            return Err(too_much(bytes, most));
-        }
-        self.wait_for_charge(class, bytes)
+        Ok(match class {
+            Class::Frames => self.wait_for(Asked { pages: bytes, others: 0 }, Class::Buffers)?.0,
+            _ => self.wait_for(Asked { pages: 0, others: bytes }, class)?.1,
+        })
     }
 
-    fn wait_for_charge(&self, class: Class, bytes: u64) -> Result<Charge> {
+    /// # Errors
+    /// If the budget can never give that much at once.
+    pub(super) fn check_at_once(&self, asked: Asked) -> Result<()> {
+        let (all, limit) = (asked.pages + asked.others, self.budget.limit());
+        let most = limit - self.budget.page_floor();
+        if asked.others > most {
+            return Err(too_much(asked.others, most));
+        }
+        if all > limit { Err(too_much(all, limit)) } else { Ok(()) }
+    }
+
+    /// Charges what is asked for pages and for one other class, both or none, behind those that wait already.
+    pub(super) fn wait_for(&self, asked: Asked, class: Class) -> Result<(Charge, Charge)> {
+        self.check_at_once(asked)?;
+        // Pages first: what they hold counts for what others have to leave to them.
+        let try_charge = || {
+            let pages = self.budget.try_charge(Class::Frames, asked.pages)?;
+            Some((pages, self.budget.try_charge(class, asked.others)?))
+        };
         let start = Instant::now();
         let mut queue = self.grants.queue.lock();
         let ticket = queue.next;
         queue.next += 1;
-        queue.waiting.push_back(Waiter { ticket, class, bytes });
+        queue.waiting.push_back(Waiter { ticket, asked });
         self.grants.waiters.fetch_add(1, Ordering::Relaxed);
-        let charge = loop {
+        let charges = loop {
             if queue.waiting.front().is_some_and(|first| first.ticket == ticket)
-                && let Some(charge) = self.budget.try_charge(class, bytes)
+                && let Some(charges) = try_charge()
             {
-                break Some(charge);
+                break Some(charges);
             }
             if start.elapsed() >= self.options.grant_timeout {
                 break None;
@@ -214,9 +232,9 @@ impl Cache {
         self.grants.freed.notify_all();
         drop(queue);
         self.grants.count_wait(start.elapsed());
-        charge.ok_or_else(|| {
+        charges.ok_or_else(|| {
             self.grants.refused.fetch_add(1, Ordering::Relaxed);
-            too_much(bytes, self.budget.free())
+            too_much(asked.pages + asked.others, self.budget.free())
         })
     }
 
@@ -242,10 +260,8 @@ impl Cache {
 }
 
 fn waiting_bytes(queue: &Queue) -> (u64, u64) {
-    queue
-        .waiting
-        .iter()
-        .fold((0, 0), |(pages, all), w| (pages + if w.class == Class::Frames { w.bytes } else { 0 }, all + w.bytes))
+    let add = |(pages, all): (u64, u64), asked: Asked| (pages + asked.pages, all + asked.pages + asked.others);
+    queue.waiting.iter().map(|waiter| waiter.asked).fold((0, 0), add)
 }
 
 fn too_much(bytes: u64, left: u64) -> Fault {
@@ -280,8 +296,19 @@ impl Grant {
         (bytes <= self.bytes()).then(|| self.charge.split(bytes))
     }
 
+    /// Adds what was charged for the same.
+    pub fn add(&mut self, more: Charge) {
+        self.charge.merge(more);
+    }
+
     /// Turns all that is left into one charge.
     pub fn into_charge(self) -> Charge {
         self.charge
+    }
+}
+
+impl From<Charge> for Grant {
+    fn from(charge: Charge) -> Self {
+        Self { charge }
     }
 }

@@ -16,6 +16,7 @@
 //! hits write nothing; an order of use would move list entries under a lock.
 
 mod clock;
+mod funds;
 mod grant;
 mod step;
 
@@ -28,6 +29,7 @@ use crossbeam_utils::CachePadded;
 
 use crate::{Balance, Block, Budget, Class, Frame, FramePool, LeftAt, NewBlock, Slabs};
 
+pub use funds::Funds;
 pub use grant::Grant;
 pub use step::StepReport;
 

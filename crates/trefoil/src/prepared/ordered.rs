@@ -29,7 +29,7 @@ use wal::{HeldGrant, RecordKind};
 
 use super::decision;
 use super::registry::{Brief, Form, SetShare};
-use crate::commit::{Deserts, Share};
+use crate::commit::{Deserts, OutOfMemory, Share};
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::record;
@@ -156,12 +156,13 @@ impl Engine {
                 Form::Inline(batch) => {
                     let batch = Arc::unwrap_or_clone(batch.clone());
                     match pinned.add(entry.index.held_bytes(&batch), limit) {
-                        true => self.share_of_prepared(entry, batch)?,
-                        false => self.share_in_memory(entry, batch),
+                        true => Share::planned(entry, batch),
+                        false => Share::to_attach(entry, batch),
                     }
                 }
             });
         }
+        self.reserve_all(&mut shares, OutOfMemory::Attaches)?;
         Ok((shares, pinned.keep()))
     }
 

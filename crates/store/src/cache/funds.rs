@@ -1,0 +1,72 @@
+//! Memory for one commit, which may change several indexes [A1].
+//!
+//! Who holds leaves or memory does not wait for more: others who wait may lack what he holds, and he what they hold. So each index takes
+//! what it needs from the commit's funds, or from the budget while nobody waits for memory. Where one finds too little, all that
+//! was got is given back; the commit waits, with nothing in hand, for as much as all of them asked for; and they are asked again.
+
+use std::sync::Arc;
+
+use base::Result;
+
+use super::Cache;
+use crate::budget::{Charge, Class};
+
+/// What a commit has waited for, and what it is asked for.
+#[derive(Default)]
+pub struct Funds {
+    /// Waited for: of pages, and of other classes.
+    charges: Option<(Charge, Charge)>,
+    asked: Asked,
+    /// Whose memory was too little, since the last wait.
+    short_of: Option<Arc<Cache>>,
+}
+
+/// Bytes, since the last wait.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Asked {
+    pub pages: u64,
+    pub others: u64,
+}
+
+impl Funds {
+    /// `bytes` of `class`. `None` if they would have to be waited for, and from then on, until that was done.
+    pub fn take(&mut self, cache: &Arc<Cache>, class: Class, bytes: u64) -> Option<Charge> {
+        let is_page = class == Class::Frames;
+        *(if is_page { &mut self.asked.pages } else { &mut self.asked.others }) += bytes;
+        if self.short_of.is_some() {
+            return None;
+        }
+        let own = self.charges.as_mut().map(|(pages, others)| if is_page { pages } else { others });
+        let taken = match own.filter(|own| own.bytes() >= bytes) {
+            Some(own) => {
+                let mut taken = cache.budget().charge(class, 0);
+                taken.merge(own.split(bytes));
+                Some(taken)
+            }
+            None => cache.try_charge(class, bytes),
+        };
+        if taken.is_none() {
+            self.short_of = Some(cache.clone());
+        }
+        taken
+    }
+
+    /// Waits for all that was asked for. The caller holds nothing of what was taken before.
+    ///
+    /// # Errors
+    /// As [`Cache::grant`].
+    pub fn wait(&mut self) -> Result<()> {
+        self.charges = None;
+        let asked = std::mem::take(&mut self.asked);
+        let Some(cache) = self.short_of.take() else { return Ok(()) };
+        vfs::thread::point("cache.funds_wait");
+        self.charges = Some(cache.wait_for(asked, Class::Buffers)?);
+        Ok(())
+    }
+
+    /// What is asked for is more than the budget can ever give at once.
+    #[must_use]
+    pub fn are_asked_too_much(&self) -> bool {
+        self.short_of.as_ref().is_some_and(|cache| cache.check_at_once(self.asked).is_err())
+    }
+}
