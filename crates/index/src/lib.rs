@@ -155,7 +155,7 @@ pub trait Reserved: Send {
 pub enum Reservation {
     /// `apply` may follow.
     Direct(Box<dyn Reserved>),
-    /// More cold leaves than a commit may wait for: attach the batch as a run instead.
+    /// More cold leaves, or more memory, than a commit may wait for: attach the batch as a run instead.
     TooCold,
 }
 

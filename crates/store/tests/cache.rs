@@ -543,16 +543,22 @@ fn d10_funds_are_waited_for_in_one_piece() {
     assert_eq!((used(Class::Frames), used(Class::Buffers)), (3, 6));
     drop((funds, hog));
     assert_eq!(budget.total(), 0);
+    // Of what is asked for more than was waited for, the rest comes from the budget.
+    let hog = budget.try_charge(Class::Frames, 16 * PAGE).unwrap();
+    let mut funds = Funds::default();
+    assert!(funds.take(cache, Class::Frames, 2 * PAGE).is_none());
+    drop(hog);
+    funds.wait().unwrap();
+    assert_eq!(funds.take(cache, Class::Frames, 3 * PAGE).map(|taken| taken.bytes()), Some(3 * PAGE));
+    assert_eq!(budget.total(), 0);
     assert!(!Funds::default().are_asked_too_much());
-    for (class, pages, is_too_much) in
-        [(Class::Frames, 16, false), (Class::Frames, 17, true), (Class::Buffers, 15, true)]
-    {
+    for (pages, is_too_much, is_refused) in [(8, false, false), (9, true, false), (17, true, true)] {
         let hog = budget.try_charge(Class::Frames, 16 * PAGE).unwrap();
         let mut funds = Funds::default();
-        assert!(funds.take(cache, class, pages * PAGE).is_none());
-        assert_eq!(funds.are_asked_too_much(), is_too_much, "{pages} pages of {class:?}");
+        assert!(funds.take(cache, Class::Frames, pages * PAGE).is_none());
+        assert_eq!(funds.are_asked_too_much(), is_too_much, "{pages} pages");
         drop(hog);
-        assert_eq!(funds.wait().is_err(), is_too_much, "{pages} pages of {class:?}");
+        assert_eq!(funds.wait().is_err(), is_refused, "{pages} pages");
     }
 }
 

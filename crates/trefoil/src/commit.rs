@@ -2,7 +2,7 @@
 //!
 //! 1. Row locks are held and the write set is complete: the transaction did that.
 //! 2. (Step 1b.) Everything apply can need is got, all or nothing: for each touched index either its leaves, loaded
-//!    and held, or a run (a file, synced, above `inline_batch_bytes`; in memory when too many leaves are cold); and
+//!    and held, or a run (a file, synced, above `inline_batch_bytes`; in memory when too many leaves are cold, or too much memory is lacking); and
 //!    room in the log. An error here aborts the transaction and leaves no trace (rule A1).
 //! 3. The log position is reserved and the record copied. The end of the record is the commit timestamp. From here
 //!    on nothing can fail but the disk under the log.
@@ -148,11 +148,11 @@ pub enum Room {
     Reserve,
 }
 
-/// What becomes of a commit for which the budget has no memory, in place, within ten seconds.
+/// What becomes of a commit that waited for memory, in place, in vain ([`store::Cache::grant`]).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OutOfMemory {
     Fails,
-    /// It was promised to commit: what there is no memory for is attached.
+    /// It was promised to commit: it is attached.
     Attaches,
 }
 
@@ -305,7 +305,7 @@ impl Engine {
     }
 
     /// Everything that shares need, all or nothing [A1]. Nobody waits for memory with a part of it in hand: of commits that do, each
-    /// may lack what the others hold. What would never fit is attached.
+    /// may lack what the others hold. Where all together is more than a commit may wait for, the largest is attached instead.
     pub fn reserve_all(&self, shares: &mut [Share], then: OutOfMemory) -> Result<()> {
         let mut funds = Funds::default();
         loop {
@@ -327,17 +327,21 @@ impl Engine {
                 break;
             }
             shares.iter_mut().for_each(Share::let_go);
-            let is_hopeless = funds.are_asked_too_much();
+            let planned = shares.iter_mut().filter(|share| matches!(share.how, How::Planned));
+            if funds.are_asked_too_much() {
+                planned.max_by_key(|share| share.entry.index.held_bytes(&share.batch)).expect("one is short").how =
+                    How::ToAttach;
+                funds = Funds::default();
+                continue;
+            }
             match funds.wait() {
-                Err(base::Fault::Limit { .. }) if is_hopeless || then == OutOfMemory::Attaches => {
-                    shares
-                        .iter_mut()
-                        .filter(|share| matches!(share.how, How::Planned))
-                        .for_each(|s| s.how = How::ToAttach);
+                Err(base::Fault::Limit { .. }) if then == OutOfMemory::Attaches => {
+                    planned.for_each(|share| share.how = How::ToAttach)
                 }
                 waited => waited?,
             }
         }
+        drop(funds);
         for share in shares.iter_mut().filter(|share| matches!(share.how, How::ToAttach)) {
             // Charged past the limit if need be: the write set, as large, is let go in a moment.
             let charge = self.budget.charge(Class::Runs, share.batch.bytes() as u64);

@@ -37,18 +37,19 @@ impl Funds {
             return None;
         }
         let own = self.charges.as_mut().map(|(pages, others)| if is_page { pages } else { others });
-        let taken = match own.filter(|own| own.bytes() >= bytes) {
-            Some(own) => {
-                let mut taken = cache.budget().charge(class, 0);
-                taken.merge(own.split(bytes));
-                Some(taken)
-            }
-            None => cache.try_charge(class, bytes),
+        let waited_for = own.as_ref().map_or(0, |own| own.bytes().min(bytes));
+        let rest = match bytes - waited_for {
+            0 => Some(cache.budget().charge(class, 0)),
+            rest => cache.try_charge(class, rest),
         };
-        if taken.is_none() {
+        let Some(mut taken) = rest else {
             self.short_of = Some(cache.clone());
+            return None;
+        };
+        if let Some(own) = own {
+            taken.merge(own.split(waited_for));
         }
-        taken
+        Some(taken)
     }
 
     /// Waits for all that was asked for. The caller holds nothing of what was taken before.
@@ -64,9 +65,11 @@ impl Funds {
         Ok(())
     }
 
-    /// What is asked for is more than the budget can ever give at once.
+    /// What is asked for, and is not there, is more than half of the budget: to wait for it would be long, or in vain, since not all of the budget can
+    /// become free; and all others would wait behind.
     #[must_use]
     pub fn are_asked_too_much(&self) -> bool {
-        self.short_of.as_ref().is_some_and(|cache| cache.check_at_once(self.asked).is_err())
+        let asked = self.asked.pages + self.asked.others;
+        self.short_of.as_ref().is_some_and(|cache| asked > cache.budget().limit() / 2)
     }
 }

@@ -184,7 +184,7 @@ impl Cache {
 
     /// # Errors
     /// If the budget can never give that much at once.
-    pub(super) fn check_at_once(&self, asked: Asked) -> Result<()> {
+    fn check_at_once(&self, asked: Asked) -> Result<()> {
         let (all, limit) = (asked.pages + asked.others, self.budget.limit());
         let most = limit - self.budget.page_floor();
         if asked.others > most {

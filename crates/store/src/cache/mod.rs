@@ -6,6 +6,7 @@
 //! | `mod.rs` | the public face: pages, options, counters |
 //! | `clock.rs` | the places of pages, in shards |
 //! | `grant.rs` | memory promised to the foreground, and the wait for it (reason `frames`) |
+//! | `funds.rs` | memory for one commit, which may change several indexes |
 //! | `step.rs` | one step of the background: evict, write back, wake |
 //!
 //! The engine's background thread loops: [`Cache::wait_for_work`] → [`Cache::step`]. A foreground thread never

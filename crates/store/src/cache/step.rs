@@ -141,7 +141,9 @@ impl Cache {
     fn aim_beyond(&self, ready: u64, wished: u64) -> Aim {
         let (for_pages, for_all) = self.grants.waiting_bytes();
         let free = self.budget.free();
-        let above_floor = self.budget.used(Class::Frames).saturating_sub(self.budget.page_floor());
+        // Pages that are waited for with other memory hold the floor when they come.
+        let frames = self.budget.used(Class::Frames);
+        let above_floor = (frames + for_pages).saturating_sub(self.budget.page_floor()).min(frames);
         let for_all = (ready + for_all).saturating_sub(free).min(above_floor);
         let evict_bytes = for_all.max((for_pages + wished).saturating_sub(free));
         Aim { evict_bytes, write_ahead: self.dirty_bytes() > self.dirty_limit() }
