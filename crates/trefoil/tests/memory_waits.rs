@@ -1,5 +1,7 @@
 //! Commits that wait for memory.
 
+#![allow(clippy::unwrap_used, reason = "a test panics on what it does not expect")]
+
 use trefoil::{Database, Error, IndexOptions, Structure};
 use vfs::sim::SimDisk;
 
