@@ -178,8 +178,16 @@ check_same() {
     for name in $(value_at primary 'SHOW TABLES FROM rep'); do
         expect "$name $(rows_at replica "$name")" "$name $(rows_at primary "$name")"
     done
-    expect "$(value_at replica 'CHECK TABLE rep.acc, rep.items, rep.nokey, rep.counts, rep.journal' | cut -f 4 | sort -u)" OK
+    for name in primary replica; do expect "$name $(check_tables "$name")" "$name OK"; done
     expect "$(value_at replica 'SELECT @@gtid_slave_pos')" "$place"
+}
+
+# What CHECK TABLE says of the tables of TREFOIL at a side. How sound those of InnoDB are is not asked here: their rows are compared.
+check_tables() {
+    local tables
+    tables=$(value_at "$1" "SELECT CONCAT('rep.', TABLE_NAME) FROM information_schema.TABLES
+        WHERE TABLE_SCHEMA = 'rep' AND ENGINE = 'TREFOIL'" | paste -sd,)
+    if [ -z "$tables" ]; then echo OK; else value_at "$1" "CHECK TABLE $tables" | cut -f 4 | sort -u; fi
 }
 
 # The place lies in a table of the engine that the rows are in.
@@ -233,6 +241,7 @@ replicated_round() {
     retried=$(value_at replica "SHOW STATUS LIKE 'Slave_retried_transactions'" 2>&1 | cut -f 2) || true
     if [ -s "$WORK/why" ]; then
         cat "$WORK/why"
+        { grep -HEi 'corrupt|damage|assert' "$WORK"/{primary,replica}/error.log || true; } | tail -n 20
         verdict "$name" FAILED
         [ -z "${REPLICATION_KEEP:-}" ] || { end_sides; cp -a "$WORK" "$REPLICATION_KEEP"; }
     else
