@@ -174,12 +174,11 @@ impl Core {
             return Some(Reservation::TooCold);
         }
         let wanted = self.sources.read().active.wants_frame();
-        let frame = wanted.and_then(|bytes| funds.take(&self.env.cache, Class::Buffers, bytes));
-        let is_short = wanted.is_some() && frame.is_none();
-        if let Some(frame) = frame {
+        if let Some(frame) = wanted.and_then(|bytes| funds.take(&self.env.cache, Class::Buffers, bytes)) {
             self.sources.read().active.bring(frame);
         }
-        let charge = funds.take(&self.env.cache, Class::Buffers, bytes).filter(|_| !is_short)?;
+        // Nothing either where a frame was not to be had.
+        let charge = funds.take(&self.env.cache, Class::Buffers, bytes)?;
         Some(Reservation::Direct(Box::new(Room(charge))))
     }
 
