@@ -5,7 +5,7 @@
 //! instead, and what has to be waited for comes last; (3) the messages, in key order, are cut into blocks
 //! of neighbouring leaves; (4) the log is made durable to the newest of them [A6], the blocks are written; (5) under the structure
 //! latch they are put into the buffers of the nodes that have the range today: the node may have been split; (6) leaf
-//! by leaf what is in the buffer is removed, unless the leaf is being loaded [A10].
+//! by leaf what is in the buffer is removed; of one that is being loaded, its loader does that once the leaf has all [A10].
 //!
 //! After a fault everything stays where it is, and is on its way again with the next flush. Damage is no fault here: what came
 //! late for a damaged leaf stays pending, and the checkpoint's F below it.
@@ -175,23 +175,31 @@ impl Core {
         let bytes = flushing.iter().map(|(_, messages)| messages.bytes() as u64).sum();
         let segment = self.write_segment(blocks, log, self.env.cache.note_flushed(bytes))?;
         vfs::thread::point("tree.segment_written");
-        self.place(&segment);
+        self.place(&segment, flushing);
         vfs::thread::point("tree.segment_placed");
         for (leaf, messages) in flushing {
             let mut slot = leaf.latch.write();
-            let LeafSlot { state, pending: Some(pending), .. } = &mut *slot else { continue };
-            if matches!(state, LeafState::Loading(_)) || !pending.end_flush(messages) {
-                continue;
-            }
-            if let LeafState::Resident(resident) | LeafState::Parked(resident) = state {
-                resident.note_counted(-messages.surplus, -(messages.count as i64));
-            }
-            leaf.record.lock().oldest_pending = pending.oldest();
-            if pending.count() == 0 {
-                slot.pending = None;
+            // Whoever loads it does the same at the end, if he can read all of it.
+            if !matches!(slot.state, LeafState::Loading(_)) {
+                Self::end_flush(leaf, &mut slot, messages);
             }
         }
         Ok(())
+    }
+
+    /// Step 6 for one leaf: what was on its way is in the buffer, and pending no more.
+    pub(crate) fn end_flush(leaf: &LeafHandle, slot: &mut LeafSlot, messages: &Arc<Messages>) {
+        let LeafSlot { state, pending: Some(pending), .. } = slot else { return };
+        if !pending.end_flush(messages) {
+            return;
+        }
+        if let LeafState::Resident(resident) | LeafState::Parked(resident) = state {
+            resident.note_counted(-messages.surplus, -(messages.count as i64));
+        }
+        leaf.record.lock().oldest_pending = pending.oldest();
+        if pending.count() == 0 {
+            slot.pending = None;
+        }
     }
 
     /// Step 4.
@@ -215,7 +223,7 @@ impl Core {
     }
 
     /// Step 5.
-    fn place(&self, segment: &[Arc<SegmentBlock>]) {
+    fn place(&self, segment: &[Arc<SegmentBlock>], flushing: &[Flushing]) {
         let _latched = self.latch_structure();
         let guard = epoch::pin();
         let mut reached: Vec<Step<'_>> = Vec::new();
@@ -243,6 +251,7 @@ impl Core {
             let filling = self.filling(&node.handle.record.lock().segments, node.keys);
             self.fillings.note(node.keys.lo(), filling, true);
         }
+        flushing.iter().for_each(|(_, messages)| messages.note_placed());
     }
 
     fn part_of(&self, block: &SegmentBlock, low: &[u8], high: Option<&[u8]>, own: &mut Messages) -> Result<()> {

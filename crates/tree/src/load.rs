@@ -49,7 +49,7 @@ impl Core {
     ) -> Result<()> {
         let Some(charge) = self.wait_or_fund(leaf, funds)? else { return Ok(()) };
         let arrival = Arc::new(Arrival::default());
-        let high = {
+        let (high, on_its_way) = {
             let mut slot = leaf.latch.write();
             match &slot.state {
                 LeafState::Cold => slot.state = LeafState::Loading(arrival.clone()),
@@ -67,7 +67,7 @@ impl Core {
                 }
                 LeafState::Empty | LeafState::Resident(_) | LeafState::Obsolete => return Ok(()),
             }
-            slot.high.clone()
+            (slot.high.clone(), slot.pending.as_ref().and_then(|pending| pending.flushing.clone()))
         };
         vfs::thread::point("tree.loading");
         let image = leaf.record.lock().image.clone().expect("a cold leaf has an image");
@@ -78,7 +78,8 @@ impl Core {
         }
         let ahead = packed.or_else(|| payloads.images.take(&image));
         let result = self.read_resident(leaf, &image, high.as_ref(), ahead, charge);
-        let result = result.and_then(|resident| Ok((resident, self.gather(leaf, high.as_ref(), &image, payloads)?)));
+        let result =
+            result.and_then(|resident| Ok((resident, self.gather(leaf, high.as_ref(), &image, payloads, on_its_way)?)));
         vfs::thread::point("tree.loaded");
         let mut slot = leaf.latch.write();
         let result = match result {

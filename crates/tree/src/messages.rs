@@ -12,6 +12,7 @@
 //! through its timestamp. So what a loader finds is never too little, and finding it twice changes nothing.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use base::CommitTs;
 use base::bytes::Reader;
@@ -46,9 +47,19 @@ pub(crate) struct Messages {
     /// Lowest and highest timestamp; MAX and ZERO if there is none.
     pub oldest: Option<CommitTs>,
     pub newest: CommitTs,
+    /// Of what is on its way: its segment is in the buffer. Set under the structure latch.
+    is_placed: AtomicBool,
 }
 
 impl Messages {
+    pub fn note_placed(&self) {
+        self.is_placed.store(true, Ordering::Release);
+    }
+
+    pub fn is_placed(&self) -> bool {
+        self.is_placed.load(Ordering::Acquire)
+    }
+
     /// Adds one, in memory of the allocator's, which nobody charges: for what is looked at and dropped.
     pub fn push(&mut self, message: Message<'_>) {
         let (at, bytes) = (self.heap.len(), written_bytes(&message));
@@ -211,7 +222,7 @@ const SHARED_BYTES: u64 = allocated(2 * size_of::<usize>() + size_of::<Messages>
 #[derive(Debug)]
 pub(crate) struct Pending {
     pub open: Messages,
-    /// On their way into a segment; removed when that is in the buffer, if the leaf is still COLD.
+    /// On their way into a segment; removed when that is in the buffer, by the flush or by who has loaded the leaf.
     pub flushing: Option<Arc<Messages>>,
     /// Bytes of `open` that a PARKED leaf has.
     in_leaf: usize,
@@ -312,6 +323,11 @@ impl Pending {
         self.flushing = (newer.count > 0).then(|| Arc::new(newer));
         self.charge.set(self.memory_bytes());
         self.flushing.clone()
+    }
+
+    /// What is in a segment already.
+    pub fn placed(&self) -> Option<Arc<Messages>> {
+        self.flushing.clone().filter(|messages| messages.is_placed())
     }
 
     /// What was flushed is in a segment. False if it is not pending any more.

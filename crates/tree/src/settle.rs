@@ -5,7 +5,8 @@
 //! (4) under the leaf's latch, merges what it has read with what is pending, and only then lets others see the leaf.
 //!
 //! Why nothing is missed: a flush puts its segment in the buffer before it removes anything from a COLD leaf, and removes nothing
-//! from a LOADING one. If the segment is not in what step 2 found, then its messages are still pending at step 4.
+//! from a LOADING one. If the segment is not in what step 2 found, then its messages are still pending at step 4. If it is, they may be
+//! pending all the same.
 //!
 //! Messages of segments at or below what the image is complete through are void: the image has them, or has dropped them
 //! together with what hid them [A5]. The others are inserted and nothing is collected, so the leaf lacks nothing that image
@@ -46,6 +47,13 @@ pub(crate) struct Around {
 
 /// Stands for "to be written although nothing is missing": unwritten, but above every F.
 pub(crate) const TO_BE_WRITTEN: CommitTs = CommitTs(u64::MAX - 1);
+
+/// The messages that a loader has found in the buffer.
+pub(crate) struct Gathered {
+    messages: Messages,
+    /// Of them, those that are pending too: a flush had put them into the buffer, and not come to the leaf yet. They count once.
+    twice: Option<Arc<Messages>>,
+}
 
 /// Blocks that one thread has read, for leaves that are loaded one after the other, as neighbours are: those that reach into the
 /// last one. By their places, which are theirs as long as they are held [A20].
@@ -153,7 +161,7 @@ impl Core {
 
     /// Step 2.
     pub(crate) fn segments_over(&self, low: &[u8], high: Option<&[u8]>) -> Vec<Arc<SegmentBlock>> {
-        self.blocks_above(low, |block| block.overlaps(low, high))
+        self.blocks_above(low, None, |block| block.overlaps(low, high)).0
     }
 
     /// The blocks of the buffer above that may have messages newer than `above` for `key`; the newest first.
@@ -162,38 +170,47 @@ impl Core {
             return Vec::new();
         }
         let hash = KeyHash::of(key);
-        let mut blocks = self.blocks_above(key, |block| block.newest > above && block.may_have(key, hash));
+        let (mut blocks, _) = self.blocks_above(key, None, |block| block.newest > above && block.may_have(key, hash));
         blocks.sort_by_key(|block| std::cmp::Reverse(block.newest));
         blocks
     }
 
-    /// Those of the buffer above the leaf that has `key`.
-    fn blocks_above(&self, key: &[u8], wanted: impl Fn(&SegmentBlock) -> bool) -> Vec<Arc<SegmentBlock>> {
+    /// Those of the buffer above the leaf that has `key`; and whether what was on its way to it is among them.
+    fn blocks_above(
+        &self,
+        key: &[u8],
+        on_its_way: Option<&Messages>,
+        wanted: impl Fn(&SegmentBlock) -> bool,
+    ) -> (Vec<Arc<SegmentBlock>>, bool) {
         let _latched = self.latch_structure();
         let guard = epoch::pin();
         let path = self.path(&guard, key);
         let record = path.last().expect("a path has a root").handle.record.lock();
-        record.segments.iter().filter(|block| wanted(block)).cloned().collect()
+        let blocks = record.segments.iter().filter(|block| wanted(block)).cloned().collect();
+        (blocks, on_its_way.is_some_and(Messages::is_placed))
     }
 
-    /// Step 3 for the messages.
+    /// Step 3 for the messages. `on_its_way`: those that a flush has taken, and not yet removed.
     pub(crate) fn gather(
         &self,
         leaf: &LeafHandle,
         high: Option<&Fence>,
         image: &Image,
         payloads: &mut Payloads,
-    ) -> Result<Messages> {
+        on_its_way: Option<Arc<Messages>>,
+    ) -> Result<Gathered> {
         let mut gathered = Messages::default();
         let (high, through) = (high.map(|high| &**high), image.complete_through());
         payloads.come_to(&leaf.low, high);
-        for block in self.segments_over(&leaf.low, high) {
+        let reaches_in = |block: &SegmentBlock| block.overlaps(&leaf.low, high);
+        let (blocks, has_it) = self.blocks_above(&leaf.low, on_its_way.as_deref(), reaches_in);
+        for block in blocks {
             vfs::thread::point("tree.gather");
             if block.newest > through {
                 self.gather_from(&block, (&leaf.low, high), through, payloads, &mut gathered)?;
             }
         }
-        Ok(gathered)
+        Ok(Gathered { messages: gathered, twice: on_its_way.filter(|_| has_it) })
     }
 
     pub(crate) fn read_segment(&self, block: &SegmentBlock, payload: &mut Vec<u8>) -> Result<()> {
@@ -206,7 +223,7 @@ impl Core {
         handle: &Arc<LeafHandle>,
         slot: &mut LeafSlot,
         resident: Resident,
-        gathered: &Messages,
+        Gathered { messages: gathered, twice }: &Gathered,
         funds: &mut Option<Grant>,
     ) {
         slot.state = LeafState::Resident(Box::new(resident));
@@ -214,7 +231,9 @@ impl Core {
         let parts = pending.iter().flat_map(|pending| pending.parts());
         let messages = sorted(parts.chain([gathered]));
         let (pending_surplus, pending_count) = pending.as_ref().map_or((0, 0), |p| (p.surplus(), p.count() as i64));
-        let (surplus, count) = (gathered.surplus, gathered.count as i64);
+        let counts = |messages: &Messages| (messages.surplus, messages.count as i64);
+        let (twice_surplus, twice_count) = twice.as_deref().map_or((0, 0), counts);
+        let (surplus, count) = (gathered.surplus - twice_surplus, gathered.count as i64 - twice_count);
         self.counters.add(handle, -surplus - pending_surplus, -count - pending_count);
         // Nothing is written in a database that is only read: the halves go out as the whole came in.
         let lacks = if self.env.read_only { CommitTs::MAX } else { TO_BE_WRITTEN };
@@ -227,9 +246,12 @@ impl Core {
             let was_split = resident.oldest_unwritten != CommitTs::MAX;
             let is_little = through < Some(pending.oldest()) && !self.is_worth_loading(pending.bytes());
             let stays = !was_split && (is_little || self.env.read_only);
+            let placed = pending.placed();
             slot.pending = Some(pending);
-            if !stays {
-                self.give_up_pending(handle, slot);
+            match placed {
+                _ if !stays => self.give_up_pending(handle, slot),
+                Some(messages) => Self::end_flush(handle, slot, &messages),
+                None => {}
             }
         }
         let resident = slot.resident_mut().expect("it stays so");

@@ -82,6 +82,82 @@ fn a10_a_flush_leaves_a_loader_its_messages() {
     });
 }
 
+/// What a flush has put into the buffer stays pending until the flush comes to the leaf again. A loader that finds it in both, or that is
+/// not done when the flush comes, counts it once, and it is not put into the buffer again. Guards: it is taken off the counts once; the
+/// loader removes what the flush could not; what it has not found in the buffer, but is there, is on disk.
+#[test]
+fn what_a_loader_finds_twice_counts_once() {
+    for (is_found_twice, is_still_loading) in [(true, false), (true, true), (false, true)] {
+        simulated(move |sim| {
+            // One leaf, with room: what is pending beside it stays so when it is loaded.
+            let rig = Arc::new(filled(buffered(), 5));
+            rig.checkpoint();
+            rig.evict_all();
+            rig.put(key(3), "new");
+            let flushed = sim.hold(if is_found_twice { "tree.segment_placed" } else { "tree.segment_written" });
+            let checkpoint = in_thread(&rig, |rig| drop(rig.checkpoint()));
+            flushed.wait_reached();
+            let loaded = sim.hold("tree.loaded");
+            let reader = in_thread(&rig, |rig| assert!(rig.newest(key(3)).is_some()));
+            loaded.wait_reached();
+            let composing = sim.hold("tree.before_compose");
+            if is_still_loading {
+                flushed.open();
+                composing.wait_reached();
+                loaded.open();
+                reader.join().unwrap();
+            } else {
+                loaded.open();
+                reader.join().unwrap();
+                flushed.open();
+                composing.wait_reached();
+            }
+            composing.open();
+            checkpoint.join().unwrap();
+            let check = |rig: &Rig, when: &str| {
+                let stats = rig.tree.stats();
+                assert_eq!(
+                    (stats.live_keys, stats.dead_versions),
+                    (6, 0),
+                    "{when}, {is_found_twice}, {is_still_loading}"
+                );
+            };
+            check(&rig, "loaded");
+            rig.evict_all();
+            check(&rig, "thrown out");
+            assert!(rig.newest(key(3)).is_some());
+            check(&rig, "loaded again");
+            rig.checkpoint();
+            rig.evict_all();
+            check(&rig, "thrown out again");
+            rig.verify();
+            let rig = Arc::into_inner(rig).expect("the others are done").reopen(false);
+            check(&rig, "opened again");
+            assert!(rig.newest(key(3)).is_some());
+            check(&rig, "opened again and loaded");
+        });
+    }
+}
+
+/// What the log brings again, and is in the buffer already, was counted twice, and is taken off twice when the leaf gets it.
+#[test]
+fn what_is_replayed_beside_the_buffer_counts_once() {
+    let rig = filled(buffered(), 5);
+    rig.checkpoint();
+    rig.evict_all();
+    let first = rig.put(key(3), "in the checkpoint");
+    rig.put(key(5), "in the buffer, and replayed");
+    rig.checkpoint_as_of(first).unwrap();
+    let rig = rig.reopen(true);
+    assert!(rig.newest(key(3)).is_some() && rig.newest(key(5)).is_some());
+    assert_eq!(rig.tree.stats().live_keys, 7);
+    rig.checkpoint();
+    rig.evict_all();
+    let rig = rig.reopen(false);
+    assert!(rig.newest(key(3)).is_some() && rig.newest(key(5)).is_some());
+    assert_eq!(rig.tree.stats().live_keys, 7);
+}
+
 /// What a segment holds was deleted, and both are gone from the leaf: the segment does not bring it back.
 #[test]
 fn a5_a_segment_does_not_bring_back_what_was_collected() {
