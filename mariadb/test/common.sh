@@ -31,6 +31,10 @@ judged() {
 
 value() { client -N -B -e "$1"; }
 
+# What stands in a binary log. A server that was killed may have left a part of an event at its end, of which nobody was told: that is an
+# error, behind all that is whole, which comes at once for that reason.
+binlog_events() { client -N -B --quick -e "SHOW BINLOG EVENTS IN '$1'"; }
+
 # Sets WORK and prepares a data directory in it, which goes when the test ends, however it ends.
 scratch() {
     WORK=$(mktemp -d "${TMPDIR:-/tmp}/trefoil-test.XXXXXX")

@@ -143,7 +143,7 @@ end_clients() {
 journal_logged() {
     local log
     for log in $(value_at primary 'SHOW BINARY LOGS' | cut -f 1); do
-        value_at primary "SHOW BINLOG EVENTS IN '$log'"
+        at primary binlog_events "$log"
     done | awk -F '\t' -v upto="$1" '
         $3 == "Gtid" { match($6, /0-1-[0-9]+/); number = substr($6, RSTART + 4, RLENGTH - 4) + 0 }
         $6 ~ /INSERT INTO journal VALUES/ && number <= upto {
