@@ -182,12 +182,15 @@ check_same() {
     expect "$(value_at replica 'SELECT @@gtid_slave_pos')" "$place"
 }
 
-# What CHECK TABLE says of the tables of TREFOIL at a side. How sound those of InnoDB are is not asked here: their rows are compared.
+# What CHECK TABLE says of the tables at a side of TREFOIL. How sound those of InnoDB are is not asked here: their rows are compared.
 check_tables() {
-    local tables
-    tables=$(value_at "$1" "SELECT CONCAT('rep.', TABLE_NAME) FROM information_schema.TABLES
-        WHERE TABLE_SCHEMA = 'rep' AND ENGINE = 'TREFOIL'" | paste -sd,)
-    if [ -z "$tables" ]; then echo OK; else value_at "$1" "CHECK TABLE $tables" | cut -f 4 | sort -u; fi
+    local engine
+    engine=$(value_at "$1" 'SELECT @@default_storage_engine')
+    case $engine in
+        TREFOIL) value_at "$1" 'CHECK TABLE rep.acc, rep.items, rep.nokey, rep.counts, rep.journal' | cut -f 4 | sort -u ;;
+        InnoDB) echo OK ;;
+        *) echo "its engine is '$engine'" ;;
+    esac
 }
 
 # The place lies in a table of the engine that the rows are in.

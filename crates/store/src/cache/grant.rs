@@ -196,7 +196,7 @@ impl Cache {
     /// Charges what is asked for pages and for one other class, both or none, behind those that wait already.
     pub(super) fn wait_for(&self, asked: Asked, class: Class) -> Result<(Charge, Charge)> {
         self.check_at_once(asked)?;
-        // Pages first: what they hold counts for what others have to leave to them.
+        // Where the second is not to be had, the first is given back.
         let try_charge = || {
             let pages = self.budget.try_charge(Class::Frames, asked.pages)?;
             Some((pages, self.budget.try_charge(class, asked.others)?))
