@@ -193,10 +193,15 @@ impl Core {
         if !pending.end_flush(messages) {
             return;
         }
-        if let LeafState::Resident(resident) | LeafState::Parked(resident) = state {
-            resident.note_counted(-messages.surplus, -(messages.count as i64));
+        let mut record = leaf.record.lock();
+        match state {
+            LeafState::Resident(resident) | LeafState::Parked(resident) => {
+                resident.note_counted(-messages.surplus, -(messages.count as i64));
+            }
+            _ => record.note_added(messages.surplus, messages.count as i64),
         }
-        leaf.record.lock().oldest_pending = pending.oldest();
+        record.oldest_pending = pending.oldest();
+        drop(record);
         if pending.count() == 0 {
             slot.pending = None;
         }

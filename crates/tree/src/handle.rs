@@ -208,6 +208,12 @@ impl Resident {
         self.beyond_image.1 += entries;
     }
 
+    /// Live keys and entries that the counts have for image and segments.
+    pub fn counted_on_disk(&self) -> (i64, i64) {
+        let stats = self.leaf.stats();
+        (i64::from(stats.live) - self.beyond_image.0, i64::from(stats.entries) - self.beyond_image.1)
+    }
+
     /// Something was dropped by a view with this floor: all up to there was applied. And it is at or below the highest
     /// timestamp of the leaf, to which the log will be durable before an image is written.
     pub fn note_collected(&mut self, floor: CommitTs) {
@@ -228,6 +234,9 @@ pub(crate) struct LeafRecord {
     pub oldest_in_flight: CommitTs,
     /// Lowest timestamp of the pending messages that are in no segment; MAX if there are none.
     pub oldest_pending: CommitTs,
+    /// While the leaf is not in memory: live keys and entries that the counts have for segments, as far as it is known. All of it if the leaf
+    /// is marked as dead: then it died in memory, or segments have nothing that its image lacks.
+    added: (i32, i32),
     pub in_flight: bool,
     /// The parent's last image has a slot that starts at `low`.
     pub in_parent_image: bool,
@@ -243,6 +252,7 @@ impl LeafRecord {
             oldest_unwritten: CommitTs::MAX,
             oldest_in_flight: CommitTs::MAX,
             oldest_pending: CommitTs::MAX,
+            added: (0, 0),
             in_flight: false,
             in_parent_image: false,
             is_damaged: false,
@@ -253,6 +263,30 @@ impl LeafRecord {
     /// keeps them.
     pub fn is_stuck(&self) -> bool {
         self.is_damaged && self.image.as_ref().is_some_and(|image| image.complete_through() >= self.oldest_pending)
+    }
+
+    /// The leaf leaves memory: live keys and entries that the counts have for image and segments.
+    pub fn set_counted(&mut self, (live, entries): (i64, i64)) {
+        let image = self.counted_for_image();
+        self.added = (0, 0);
+        self.note_added(live - image.0, entries - image.1);
+    }
+
+    /// Messages of the leaf, which is not in memory, went into segments.
+    pub fn note_added(&mut self, surplus: i64, count: i64) {
+        let add = |to: &mut i32, n: i64| *to = to.saturating_add(n.clamp(i32::MIN.into(), i32::MAX.into()) as i32);
+        add(&mut self.added.0, surplus);
+        add(&mut self.added.1, count);
+    }
+
+    /// Live keys and entries that the counts have for image and segments, if the leaf is not in memory and marked as dead.
+    pub fn counted(&self) -> (i64, i64) {
+        let image = self.counted_for_image();
+        (image.0 + i64::from(self.added.0), image.1 + i64::from(self.added.1))
+    }
+
+    fn counted_for_image(&self) -> (i64, i64) {
+        self.image.as_ref().map_or((0, 0), |image| (image.live as i64, image.entries as i64))
     }
 
     /// Lowest timestamp that no complete image has.

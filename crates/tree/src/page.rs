@@ -34,11 +34,11 @@ impl Page for LeafHandle {
     fn try_evict(&self) -> Evict {
         let Some(core) = self.core.upgrade() else { return Evict::Gone };
         let Some(mut slot) = self.latch.try_write() else { return Evict::Busy };
-        match &slot.state {
-            LeafState::Resident(_) | LeafState::Parked(_) => {}
+        let counted = match &slot.state {
+            LeafState::Resident(resident) | LeafState::Parked(resident) => resident.counted_on_disk(),
             // A place of an earlier stay: a loader gives the leaf a new one.
             LeafState::Empty | LeafState::Cold | LeafState::Loading(_) | LeafState::Obsolete => return Evict::Gone,
-        }
+        };
         {
             let record = self.record.lock();
             if record.in_flight {
@@ -53,6 +53,7 @@ impl Page for LeafHandle {
             return Evict::Busy;
         }
         let leaf = std::mem::replace(&mut slot.state, LeafState::Cold);
+        self.record.lock().set_counted(counted);
         let (surplus, count) = slot.pending.as_ref().map_or((0, 0), |p| (p.surplus(), p.count() as i64));
         if let LeafState::Resident(resident) = &leaf {
             core.counters.add(self, surplus - resident.beyond_image.0, count - resident.beyond_image.1);

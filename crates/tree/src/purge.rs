@@ -182,36 +182,38 @@ impl Core {
     /// Step 3 for one leaf.
     fn empty_out(&self, leaf: &LeafHandle, slot: &mut LeafSlot, parent: &InnerHandle) -> Remains {
         let (state, pending) = (std::mem::replace(&mut slot.state, LeafState::Empty), slot.pending.take());
-        let (image, composed, was_dirty) = {
+        let (image, composed, was_dirty, on_disk) = {
             let mut record = leaf.record.lock();
-            let was_dirty = std::mem::replace(&mut record.oldest_unwritten, CommitTs::MAX) != CommitTs::MAX;
+            let (on_disk, was_dirty) = (record.counted(), record.oldest_unwritten != CommitTs::MAX);
+            record.oldest_unwritten = CommitTs::MAX;
             (record.oldest_pending, record.is_damaged) = (CommitTs::MAX, false);
-            (record.image.take(), record.composed.take(), was_dirty)
+            (record.image.take(), record.composed.take(), was_dirty, on_disk)
         };
         parent.record.lock().retire(&leaf.low, composed);
         if was_dirty {
             self.env.cache.note_clean(self.page_bytes());
         }
-        match &state {
+        let (live, entries) = match &state {
             LeafState::Resident(resident) => {
                 let stats = resident.leaf.stats();
                 parent.raise_log_need(stats.max_ts);
-                self.counters.add(leaf, -i64::from(stats.live), -i64::from(stats.entries));
-                self.counters.add_resident(-1);
+                (stats.live.into(), stats.entries.into())
             }
-            LeafState::Cold | LeafState::Parked(_) => {
-                if matches!(state, LeafState::Parked(_)) {
-                    self.counters.add_resident(-1);
-                }
-                let image = image.as_ref().expect("a cold leaf has an image");
-                // Whoever has an image waited for the log when it was written [A6].
-                self.counters.add(leaf, -(image.live as i64), -(image.entries as i64));
-                if let Some(pending) = &pending {
-                    parent.raise_log_need(pending.newest());
-                    self.counters.add(leaf, -pending.surplus(), -(pending.count() as i64));
-                }
-            }
+            // Whoever has an image, or messages in a segment, waited for the log when it was written [A6].
+            LeafState::Cold => on_disk,
+            LeafState::Parked(resident) => resident.counted_on_disk(),
             _ => return Remains { _state: state, _pending: pending, _image: image },
+        };
+        self.counters.add(leaf, -live, -entries);
+        match (&state, &pending) {
+            (LeafState::Resident(_), _) | (_, None) => {}
+            (_, Some(pending)) => {
+                parent.raise_log_need(pending.newest());
+                self.counters.add(leaf, -pending.surplus(), -(pending.count() as i64));
+            }
+        }
+        if !matches!(state, LeafState::Cold) {
+            self.counters.add_resident(-1);
         }
         leaf.mark.set(Some(CommitTs::ZERO));
         self.counters.add_leaves(-1);

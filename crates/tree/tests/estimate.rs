@@ -270,6 +270,53 @@ fn deletes_of_nothing_do_not_count_for_long() {
     assert!(rows.abs_diff(4000) < 200, "{rows} rows instead of 4000");
 }
 
+/// Leaves whose rows are all deleted by messages are unlinked unread, on disk or parked: what the counts have for them goes with them. Guards:
+/// with the image, what segments had when a leaf left memory, and what went there since; of a parked one what is pending, once.
+#[test]
+fn what_is_unlinked_unread_is_no_longer_counted() {
+    for (what, checkpoints, evicted, read) in [
+        ("in the buffer", 2..4, true, true),
+        ("there after the leaf went", 1..3, true, true),
+        ("in the buffer, parked before", 2..4, true, false),
+        ("parked, and pending", 2..3, false, false),
+        ("parked, pending, and in the buffer", 1..3, false, false),
+    ] {
+        let rig = Rig::new(Setup { node_bytes: 4096, buffered: true, extent_bytes: 4 << 20, ..Setup::default() });
+        let commit = |rows: Vec<Write>| rows.chunks(100).for_each(|rows| _ = rig.commit(rows.to_vec()));
+        commit((0..4000).map(|key| put(&(key, 20))).collect());
+        rig.checkpoint();
+        rig.evict_all();
+        rig.keys();
+        for round in 0..4 {
+            commit((round..4000).step_by(4).map(|key: u64| (key.to_be_bytes().to_vec(), None)).collect());
+            if read {
+                assert_eq!(rig.keys().len() as u64, 3000 - round * 1000, "{what}: all leaves are in memory");
+            }
+            if checkpoints.contains(&round) {
+                rig.checkpoint();
+            }
+        }
+        if evicted {
+            rig.evict_all();
+            rig.checkpoint();
+        }
+        rig.put("z", "moves the floor");
+        let before = rig.tree.stats();
+        rig.maintain_fully();
+        let stats = rig.tree.stats();
+        println!(
+            "{what}: {} of {} unlinked, dead {} of {}",
+            stats.unlinks, before.leaves, stats.dead_versions, before.dead_versions
+        );
+        assert!(stats.unlinks > 20 + (stats.loads - before.loads), "{what}, most unread: {stats:?}");
+        assert_eq!((before.live_keys, stats.live_keys), (1, 1), "{what}");
+        assert!(stats.dead_versions < 50 * (stats.leaves + 2), "{what}, but for leaves that are there: {stats:?}");
+        rig.put("y", "counts");
+        assert_eq!(rig.tree.stats().live_keys, 2, "{what}: nothing was below 0");
+        rig.verify();
+    }
+}
+
 /// Every inner node is cut while its buffer has blocks for leaves on both sides. Guard: each half takes its part of them, not all.
 #[test]
 fn blocks_that_two_nodes_share_count_once() {
