@@ -61,12 +61,10 @@ build() {
     mv "$PLUGINS/built-for.$$" "$PLUGINS/built-for"
 }
 
-# cargo_builds PROFILE WHAT...: without what a test under cargo has in its environment of its own package. Some build scripts look at that,
-# and all that stands on them would be built anew, here and then there.
+# cargo_builds PROFILE WHAT...
 cargo_builds() (
     local profile=$1
     shift
-    unset "${!CARGO_PKG_@}" "${!CARGO_MANIFEST_@}"
     exec "${CARGO:-cargo}" build --quiet --profile "$profile" --locked --manifest-path "$REPO/Cargo.toml" "$@"
 )
 

@@ -7,6 +7,8 @@
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use crate::run::cargo;
+
 /// As `cargo fuzz` sets them, without sanitizers.
 const RUSTFLAGS: &str = "--cfg fuzzing -Cpasses=sancov-module \
     -Cllvm-args=-sanitizer-coverage-level=4 -Cllvm-args=-sanitizer-coverage-inline-8bit-counters \
@@ -20,10 +22,9 @@ pub fn run(root: &Path, seconds: u64, names: &[&str]) -> bool {
     }
     let dir = root.join("fuzz");
     let target_dir = root.join("target/fuzz");
-    let mut build = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     // A target triple keeps the flags away from build scripts.
     let triple = host();
-    build.args(["build", "--release", "--locked", "--bins", "--target", &triple]);
+    let mut build = cargo(&["build", "--release", "--locked", "--bins", "--target", &triple]);
     build.current_dir(&dir).env("RUSTFLAGS", RUSTFLAGS).env("CARGO_TARGET_DIR", &target_dir);
     if !succeeds(&mut build) {
         return false;

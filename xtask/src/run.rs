@@ -127,9 +127,16 @@ fn run_part(root: &Path, part: &Part) -> Outcome {
     }
 }
 
-fn cargo(args: &[&str]) -> Command {
+/// A cargo that knows nothing of the one that runs this program: the build script of `ring` runs again when what that says of its package
+/// changes, and then all crates behind it are compiled again.
+pub fn cargo(args: &[&str]) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.args(args);
+    for (name, _) in std::env::vars_os() {
+        if name.to_str().is_some_and(|name| ["CARGO_PKG_", "CARGO_MANIFEST_"].iter().any(|of| name.starts_with(of))) {
+            command.env_remove(name);
+        }
+    }
     command
 }
 
@@ -296,6 +303,15 @@ fn count_before(line: &str, word: &str) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Guard: the loop in `cargo`. This test is run by a cargo.
+    #[test]
+    fn a_cargo_within_another_knows_nothing_of_it() {
+        let command = cargo(&["version"]);
+        let removed = |name: &str| command.get_envs().any(|(of, value)| of == name && value.is_none());
+        assert!(removed("CARGO_PKG_NAME") && removed("CARGO_MANIFEST_DIR") && removed("CARGO_PKG_VERSION_MAJOR"));
+        assert!(!removed("CARGO_HOME") && !removed("CARGO_TARGET_DIR"));
+    }
 
     #[test]
     fn tags_of_rules_are_no_broken_links() {

@@ -8,6 +8,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use crate::run::cargo;
+
 /// The first seed of the first soak: above those of `make test`.
 const FIRST: u64 = 1_000_000;
 /// Seeds and kills of one turn: some minutes.
@@ -16,9 +18,8 @@ const KILLS: u64 = 50;
 
 /// Turns for `seconds`; true if nothing failed. A turn that began is finished.
 pub fn run(root: &Path, seconds: u64) -> bool {
-    let mut build = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    build.args(["build", "--workspace", "--bins", "--locked", "--profile", "sim"]).current_dir(root);
-    if !succeeds(&mut build) {
+    let mut build = cargo(&["build", "--workspace", "--bins", "--locked", "--profile", "sim"]);
+    if !succeeds(build.current_dir(root)) {
         return false;
     }
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), Into::into);
