@@ -4,7 +4,7 @@
 set -euo pipefail
 # What a test under cargo has in its environment of its own package. Some build scripts look at that, and all that stands on them would be
 # built anew, here and then there.
-unset "${!CARGO_PKG_@}" "${!CARGO_MANIFEST_@}"
+unset OUT_DIR "${!CARGO_PKG_@}" "${!CARGO_MANIFEST_@}"
 
 HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 REPO=$(dirname "$HERE")

@@ -132,8 +132,9 @@ fn run_part(root: &Path, part: &Part) -> Outcome {
 pub fn cargo(args: &[&str]) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.args(args);
+    let of_a_package = |name: &str| ["OUT_DIR", "CARGO_PKG_", "CARGO_MANIFEST_"].iter().any(|of| name.starts_with(of));
     for (name, _) in std::env::vars_os() {
-        if name.to_str().is_some_and(|name| ["CARGO_PKG_", "CARGO_MANIFEST_"].iter().any(|of| name.starts_with(of))) {
+        if name.to_str().is_some_and(of_a_package) {
             command.env_remove(name);
         }
     }
