@@ -132,13 +132,17 @@ fn run_part(root: &Path, part: &Part) -> Outcome {
 pub fn cargo(args: &[&str]) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.args(args);
-    let of_a_package = |name: &str| ["OUT_DIR", "CARGO_PKG_", "CARGO_MANIFEST_"].iter().any(|of| name.starts_with(of));
     for (name, _) in std::env::vars_os() {
-        if name.to_str().is_some_and(of_a_package) {
+        if name.to_str().is_some_and(says_the_package) {
             command.env_remove(name);
         }
     }
     command
+}
+
+/// A variable by which cargo tells a program of its package.
+fn says_the_package(name: &str) -> bool {
+    name == "OUT_DIR" || ["CARGO_PKG_", "CARGO_MANIFEST_"].iter().any(|of| name.starts_with(of))
 }
 
 /// What rustdoc complains about, with its place, but for links to the tags of rules and cargo's sums.
@@ -305,13 +309,14 @@ fn count_before(line: &str, word: &str) -> u64 {
 mod tests {
     use super::*;
 
-    /// Guard: the loop in `cargo`. This test is run by a cargo.
+    /// Guards: the loop in `cargo`, and each name. This test is run by a cargo, of a package without a build script.
     #[test]
     fn a_cargo_within_another_knows_nothing_of_it() {
         let command = cargo(&["version"]);
         let removed = |name: &str| command.get_envs().any(|(of, value)| of == name && value.is_none());
         assert!(removed("CARGO_PKG_NAME") && removed("CARGO_MANIFEST_DIR") && removed("CARGO_PKG_VERSION_MAJOR"));
         assert!(!removed("CARGO_HOME") && !removed("CARGO_TARGET_DIR"));
+        assert!(says_the_package("OUT_DIR") && !says_the_package("OUT_DIRECTORY"));
     }
 
     #[test]

@@ -199,19 +199,21 @@ impl Core {
                 parent.raise_log_need(stats.max_ts);
                 (stats.live.into(), stats.entries.into())
             }
-            // Whoever has an image, or messages in a segment, waited for the log when it was written [A6].
-            LeafState::Cold => on_disk,
-            LeafState::Parked(resident) => resident.counted_on_disk(),
+            LeafState::Cold | LeafState::Parked(_) => {
+                assert!(image.is_some(), "a cold leaf has an image");
+                let (live, entries) = match &state {
+                    LeafState::Parked(resident) => resident.counted_on_disk(),
+                    _ => on_disk,
+                };
+                // Whoever has an image, or messages in a segment, waited for the log when it was written [A6].
+                let newest = pending.as_ref().map_or(CommitTs::ZERO, |pending| pending.newest());
+                parent.raise_log_need(newest);
+                let (surplus, count) = pending.as_ref().map_or((0, 0), |p| (p.surplus(), p.count() as i64));
+                (live + surplus, entries + count)
+            }
             _ => return Remains { _state: state, _pending: pending, _image: image },
         };
         self.counters.add(leaf, -live, -entries);
-        match (&state, &pending) {
-            (LeafState::Resident(_), _) | (_, None) => {}
-            (_, Some(pending)) => {
-                parent.raise_log_need(pending.newest());
-                self.counters.add(leaf, -pending.surplus(), -(pending.count() as i64));
-            }
-        }
         if !matches!(state, LeafState::Cold) {
             self.counters.add_resident(-1);
         }

@@ -304,10 +304,6 @@ fn what_is_unlinked_unread_is_no_longer_counted() {
         let before = rig.tree.stats();
         rig.maintain_fully();
         let stats = rig.tree.stats();
-        println!(
-            "{what}: {} of {} unlinked, dead {} of {}",
-            stats.unlinks, before.leaves, stats.dead_versions, before.dead_versions
-        );
         assert!(stats.unlinks > 20 + (stats.loads - before.loads), "{what}, most unread: {stats:?}");
         assert_eq!((before.live_keys, stats.live_keys), (1, 1), "{what}");
         assert!(stats.dead_versions < 50 * (stats.leaves + 2), "{what}, but for leaves that are there: {stats:?}");
