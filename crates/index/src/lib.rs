@@ -144,6 +144,15 @@ pub struct Upkeep<'a> {
     pub tight: bool,
 }
 
+/// Bytes of memory that an index has in memtables.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Memtables {
+    /// In the one that takes writes; 0 if that is too little for a run of its own, or the one before is not on disk yet.
+    pub active: u64,
+    /// In those that take none any more.
+    pub sealed: u64,
+}
+
 /// Room for one batch: leaves loaded and held, frames for splits. Opaque to the engine; dropping it gives
 /// everything back.
 pub trait Reserved: Send {
@@ -382,6 +391,14 @@ pub trait Index: Send + Sync {
     /// and not for [`Index::maintain`], which may be what waits. Returns how much that was: 0 if there is none.
     fn relieve(&self, _log: &dyn LogGate) -> Result<u64> {
         Ok(0)
+    }
+    /// What it has in memtables.
+    fn memtables(&self) -> Memtables {
+        Memtables::default()
+    }
+    /// The memtable takes no more writes, if [`Memtables::active`] counts it: [`Index::maintain`] flushes it. Returns its bytes.
+    fn seal(&self) -> u64 {
+        0
     }
     /// About how much [`Index::relieve`] could bring to disk, in bytes of memory; 0 if that is not known.
     fn relievable_bytes(&self) -> u64 {

@@ -36,8 +36,8 @@ use store::{Charge, Funds};
 use vfs::sync::{Mutex, RwLock};
 
 use crate::{
-    Assisted, Batch, Cursor, Direction, Expiry, Index, IndexShape, IndexState, IndexStats, KeyRange, LogGate, Progress,
-    ReadAt, Reservation, Reserved, Span, Upkeep, VerifyReport, VisitBlock,
+    Assisted, Batch, Cursor, Direction, Expiry, Index, IndexShape, IndexState, IndexStats, KeyRange, LogGate,
+    Memtables, Progress, ReadAt, Reservation, Reserved, Span, Upkeep, VerifyReport, VisitBlock,
 };
 
 mod cursor;
@@ -372,6 +372,14 @@ impl Index for Ranged {
 
     fn relieve(&self, log: &dyn LogGate) -> Result<u64> {
         self.shared.inner.relieve(log)
+    }
+
+    fn memtables(&self) -> Memtables {
+        self.shared.inner.memtables()
+    }
+
+    fn seal(&self) -> u64 {
+        self.shared.inner.seal()
     }
 
     fn relievable_bytes(&self) -> u64 {

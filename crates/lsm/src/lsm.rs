@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use base::{CommitTs, Corruption, Fault, GcView, Result};
 use index::{
     Assisted, Batch, Cursor, Direction, Expiry, Index, IndexEnv, IndexShape, IndexState, IndexStats, KeyRange, LogGate,
-    Progress, ReadAt, Reservation, Reserved, Upkeep, VerifyReport, VisitBlock,
+    Memtables, Progress, ReadAt, Reservation, Reserved, Upkeep, VerifyReport, VisitBlock,
 };
 use store::{Charge, Class, Funds};
 use vfs::sync::{Condvar, Mutex, RwLock};
@@ -39,8 +39,8 @@ use crate::strand::{Strand, strands};
 /// What the modules take from it: number, options, space, cache.
 pub(crate) type Env = IndexEnv;
 
-/// The least and the most that a memtable takes before it is sealed.
-const MEMTABLE_BYTES: std::ops::RangeInclusive<u64> = 64 << 10..=64 << 20;
+/// The least and the most that a memtable takes before it is sealed: less is not worth a run.
+const MEMTABLE_BYTES: std::ops::RangeInclusive<u64> = 32 << 10..=64 << 20;
 /// One in so many bytes of what may be buffered, between these.
 const MEMTABLE_SHARE: u64 = 2;
 
@@ -72,6 +72,13 @@ impl Sources {
     /// Memtables that have something.
     pub fn memtables(&self) -> impl Iterator<Item = &Arc<Memtable>> {
         std::iter::once(&self.active).chain(self.sealed.iter().rev()).filter(|table| !table.is_empty())
+    }
+
+    /// What memtables take. One that is not on disk yet gives memory back soon: the next, half full, would only be another run.
+    fn bytes(&self) -> Memtables {
+        let sealed = self.sealed.iter().map(|table| table.memory_bytes()).sum();
+        let is_worth_it = sealed == 0 && self.active.used_bytes() > *MEMTABLE_BYTES.start();
+        Memtables { active: if is_worth_it { self.active.memory_bytes() } else { 0 }, sealed }
     }
 
     /// The highest timestamp of what is not in the memtable that takes versions.
@@ -365,6 +372,14 @@ impl Index for Lsm {
 
     fn relieve(&self, _log: &dyn LogGate) -> Result<u64> {
         self.named(self.core.relieve())
+    }
+
+    fn memtables(&self) -> Memtables {
+        self.core.sources().bytes()
+    }
+
+    fn seal(&self) -> u64 {
+        self.core.seal_if(|sources| sources.bytes().active > 0)
     }
 
     fn relievable_bytes(&self) -> u64 {

@@ -11,23 +11,22 @@ use std::sync::atomic::Ordering;
 use base::{GcView, Result};
 use index::expiry::has_expired;
 use index::{Assisted, Progress, Subcompactions, Upkeep};
-use store::Class;
 
 use crate::collect::Collection;
 use crate::input::Input;
 use crate::jobs::{Plan, elsewhere, of_level_zero};
-use crate::lsm::{Core, below_late};
+use crate::lsm::{Core, Sources, below_late};
 use crate::memtable::Memtable;
 use crate::merge::Merge;
 
 /// Bytes looked at in one step.
 pub(crate) const STEP_BYTES: usize = 128 << 10;
-/// Less is not worth a run: where memtables of all indexes are beyond what they aim at, those are sealed that take more.
-const SEALED_BYTES_MIN: u64 = 32 << 10;
 /// A flush under way.
 pub(crate) struct Flush {
     table: Arc<Memtable>,
     merge: Merge,
+    /// Versions that it has been through.
+    entries: u64,
 }
 
 impl Core {
@@ -94,12 +93,7 @@ impl Core {
 
     /// True if the memtable takes more than it should.
     fn is_memtable_due(&self) -> bool {
-        let sources = self.sources();
-        let (bytes, cache) = (sources.active.memory_bytes(), &self.env.cache);
-        // What is sealed gives memory back soon: another one, half full, would only be another run.
-        let may_be_small = sources.active.used_bytes() > SEALED_BYTES_MIN && sources.sealed.is_empty();
-        bytes > self.memtable_bytes_max()
-            || (may_be_small && cache.budget().used(Class::Buffers) > cache.buffered_aim())
+        self.sources().active.memory_bytes() > self.memtable_bytes_max()
     }
 
     /// True if nobody sees anything in the memtable any more: its flush gives the memory back and writes nothing.
@@ -110,16 +104,23 @@ impl Core {
 
     /// Seals the memtable, if it has anything.
     pub(crate) fn seal(&self) {
-        if self.sources.read().active.is_empty() {
-            return;
+        if !self.sources.read().active.is_empty() {
+            self.seal_if(|_| true);
         }
+    }
+
+    /// The same, if that holds of the list. Returns its bytes.
+    pub(crate) fn seal_if(&self, is_wanted: impl FnOnce(&Sources) -> bool) -> u64 {
         let fresh = self.memtable();
         self.update(|sources| {
-            if !sources.active.is_empty() {
-                sources.active.close();
-                sources.sealed.push(std::mem::replace(&mut sources.active, fresh));
+            if sources.active.is_empty() || !is_wanted(sources) {
+                return 0;
             }
-        });
+            sources.active.close(&self.env.cache);
+            let bytes = sources.active.memory_bytes();
+            sources.sealed.push(std::mem::replace(&mut sources.active, fresh));
+            bytes
+        })
     }
 
     /// One piece of the oldest sealed memtable's flush; nothing is collected without a view. None if there is none.
@@ -137,14 +138,24 @@ impl Core {
             };
             let inputs = vec![Input::memtable(table.clone())];
             let merge = Merge::new(&self.env, of_level_zero(u64::MAX), inputs, collection, table.newest());
-            *under_way = Some(Flush { table: table.clone(), merge });
+            table.note_flushed(0);
+            *under_way = Some(Flush { table: table.clone(), merge, entries: 0 });
         }
         let flush = under_way.as_mut().expect("just made");
-        let step = flush.merge.step(STEP_BYTES).inspect_err(|_| *under_way = None)?;
+        let step = match flush.merge.step(STEP_BYTES) {
+            Ok(step) => step,
+            Err(fault) => {
+                flush.table.note_flushed(0);
+                *under_way = None;
+                return Err(fault);
+            }
+        };
+        flush.entries += step.entries;
+        flush.table.note_flushed(flush.entries);
         if step.is_done {
-            let Flush { table, mut merge } = under_way.take().expect("it was just stepped");
+            let Flush { table, mut merge, .. } = under_way.take().expect("it was just stepped");
             self.log_need.fetch_max(merge.log_need.0, Ordering::Release);
-            let (runs, bytes) = merge.finish()?;
+            let (runs, bytes) = merge.finish().inspect_err(|_| table.note_flushed(0))?;
             self.counters.add_expired(merge.pass_expired());
             self.counters.add_flushed(bytes);
             vfs::thread::point("lsm.flushed");
@@ -159,9 +170,10 @@ impl Core {
 
     /// Flushes every memtable that is sealed now.
     pub(crate) fn flush_sealed(&self, upkeep: &Upkeep<'_>) -> Result<()> {
-        let wanted = self.sources().sealed.clone();
-        let is_left =
-            || self.sources.read().sealed.iter().any(|table| wanted.iter().any(|other| Arc::ptr_eq(table, other)));
+        // Not kept until the last of them is flushed.
+        let wanted: Vec<_> = self.sources().sealed.iter().map(Arc::downgrade).collect();
+        let is_wanted = |table: &Arc<Memtable>| wanted.iter().any(|other| other.as_ptr() == Arc::as_ptr(table));
+        let is_left = || self.sources.read().sealed.iter().any(is_wanted);
         while is_left() {
             upkeep.log.rest();
             self.flush_some(Some(&upkeep.view))?;
@@ -209,6 +221,8 @@ impl Core {
             plan.clear();
         }
         drop(plan);
-        *self.flushing.lock() = None;
+        if let Some(flush) = self.flushing.lock().take() {
+            flush.table.note_flushed(0);
+        }
     }
 }

@@ -7,12 +7,12 @@
 //! what a tombstone hides lies in runs.
 
 use std::ops::{Bound, Range};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use base::CommitTs;
 use index::{KeyRange, Op};
-use store::{Arena, Cache, Charge, Class};
+use store::{Arena, Cache, Charge, Class, Sealed};
 use vfs::random::Rng;
 use vfs::sync::{Mutex, RwLock};
 
@@ -40,6 +40,8 @@ pub(crate) struct Memtable {
     deleted: AtomicI64,
     /// Of what lies beside the arena.
     charge: Mutex<Charge>,
+    /// Once nobody writes to it.
+    sealed: OnceLock<Sealed>,
 }
 
 type Latched = Arc<RwLock<Leaf>>;
@@ -63,6 +65,7 @@ impl Memtable {
             live: AtomicI64::new(0),
             deleted: AtomicI64::new(0),
             charge: Mutex::new(cache.budget().charge(Class::Buffers, 0)),
+            sealed: OnceLock::new(),
         }
     }
 
@@ -107,8 +110,17 @@ impl Memtable {
     }
 
     /// Nobody will write to it any more.
-    pub fn close(&self) {
+    pub fn close(&self, cache: &Cache) {
         self.arena.close();
+        self.sealed.get_or_init(|| cache.balance().seal(self.memory_bytes()));
+    }
+
+    /// Its flush has been through so many of its versions.
+    pub fn note_flushed(&self, entries: u64) {
+        if let Some(sealed) = self.sealed.get() {
+            let share = entries as f64 / self.entries().max(1) as f64;
+            sealed.note_written((share * self.memory_bytes() as f64) as u64);
+        }
     }
 
     /// Adds a version, said to be a fresh put or not. Its memory is charged from `room` as long as that lasts.

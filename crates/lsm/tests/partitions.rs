@@ -220,3 +220,34 @@ fn d4_a_partition_with_superseded_versions_is_not_taken_over() {
     let report = index.verify().unwrap();
     assert_eq!((report.entries, report.problems.len()), (10_000, 0), "{}", index.draw());
 }
+
+/// What a flush has written comes back at its end; the write controller knows of it before, step by step.
+#[test]
+fn what_a_flush_has_written_is_no_debt() {
+    let dir = tempfile::tempdir().unwrap();
+    let env = env(dir.path(), 4096, 64 << 20);
+    let index = Lsm::open(env.clone(), None).unwrap();
+    put(&index, 160, 0..ROWS / 4, |n| vec![n as u8; 60]);
+    let (cache, used) = (&env.cache, || env.cache.budget().used(Class::Buffers));
+    let all = used();
+    let of_index = index.memtables();
+    assert_eq!((of_index.active, of_index.sealed), (all, 0));
+    assert_eq!((cache.unsealed_bytes(), cache.unwritten_bytes()), (all, all));
+    index.seal();
+    // The next memtable has nothing yet.
+    let of_index = index.memtables();
+    assert_eq!((of_index.active, of_index.sealed), (0, all));
+    put(&index, 176, 0..1, |_| vec![0; 60]);
+    let little = used() - all;
+    assert_eq!((cache.unsealed_bytes(), cache.unwritten_bytes()), (little, all + little));
+    let (mut steps, mut before) = (0, all + little);
+    while index.memtables().sealed > 0 {
+        index.maintain(&upkeep()).unwrap();
+        let left = cache.unwritten_bytes();
+        assert!(left < before || left == little, "{left} bytes behind a step, {before} before");
+        assert_eq!(used(), if index.memtables().sealed > 0 { all + little } else { little });
+        (steps, before) = (steps + 1, left);
+    }
+    assert!(steps > 4, "{steps}");
+    assert_eq!((cache.unsealed_bytes(), cache.unwritten_bytes(), cache.balance().sealed_bytes()), (little, little, 0));
+}

@@ -12,11 +12,16 @@
 //! At most once a second the aim takes a step of 1/64 of the budget to where more is spared, if that is more by a quarter, and worth it: more
 //! than 1/256 of the budget of late. What was spared fades by a quarter a second. Floors: a quarter of the budget for what is
 //! buffered (less made more blocks of messages to read beside leaves, and won nothing in any measurement), and a half for everything else. It does not rise
-//! to where a quarter of the budget more, the wall of the write controller, would not be left beside all else and an eighth for pages; it falls by a quarter of a step
+//! to where a quarter of the budget more, the wall of the write controller, would not be left beside all else, what flushes have written and still hold, and
+//! an eighth for pages; it falls by a quarter of a step
 //! while what is buffered does not follow, so that commits are not delayed for it by much. Who neither reads nor flushes moves nothing.
 //!
 //! Counts are taken where a file is read or written, never at a hit.
+//!
+//! What a memtable takes comes back when its flush ends, all at once. So two more things are known of what is buffered: what is [`Sealed`], for which no
+//! other memtable is, and what of it is written, which is no debt any more.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -93,6 +98,7 @@ pub struct Balance {
     evicted: CachePadded<AtomicU64>,
     flushed: CachePadded<AtomicU64>,
     spared: CachePadded<Spared>,
+    coming_back: Arc<ComingBack>,
     /// When the last look was, in nanoseconds since `began`.
     looked: CachePadded<AtomicU64>,
 }
@@ -102,6 +108,50 @@ pub struct Balance {
 struct Spared {
     by_pages: AtomicU64,
     by_buffers: AtomicU64,
+}
+
+/// Bytes of memory that flushes give back: what they have to write, and what of it they have written.
+#[derive(Debug, Default)]
+struct ComingBack {
+    sealed: AtomicU64,
+    written: AtomicU64,
+}
+
+/// Memory of a memtable that takes no more writes: counted until this is dropped with it, which is when it is back.
+///
+/// ```
+/// use trefoil_store::Balance;
+///
+/// let balance = Balance::new(64 << 20);
+/// let sealed = balance.seal(100);
+/// sealed.note_written(60);
+/// assert_eq!((balance.sealed_bytes(), balance.written_bytes()), (100, 60));
+/// drop(sealed);
+/// assert_eq!((balance.sealed_bytes(), balance.written_bytes()), (0, 0));
+/// ```
+#[derive(Debug)]
+pub struct Sealed {
+    of: Arc<ComingBack>,
+    bytes: u64,
+    /// One flush at a time changes it.
+    written: AtomicU64,
+}
+
+impl Sealed {
+    /// Its flush has written what takes so much of it; 0: it begins anew.
+    pub fn note_written(&self, bytes: u64) {
+        let (now, before) = (bytes.min(self.bytes), self.written.load(Ordering::Relaxed));
+        self.written.store(now, Ordering::Relaxed);
+        // Modulo 2^64, where it is less than before.
+        self.of.written.fetch_add(now.wrapping_sub(before), Ordering::Relaxed);
+    }
+}
+
+impl Drop for Sealed {
+    fn drop(&mut self) {
+        self.note_written(0);
+        self.of.sealed.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
 }
 
 impl Balance {
@@ -115,6 +165,7 @@ impl Balance {
             evicted: CachePadded::default(),
             flushed: CachePadded::default(),
             spared: CachePadded::default(),
+            coming_back: Arc::default(),
             looked: CachePadded::default(),
         }
     }
@@ -123,6 +174,25 @@ impl Balance {
     #[must_use]
     pub fn buffered_aim(&self) -> u64 {
         self.aim.load(Ordering::Relaxed)
+    }
+
+    /// A memtable of so many bytes takes no more writes.
+    #[must_use]
+    pub fn seal(&self, bytes: u64) -> Sealed {
+        self.coming_back.sealed.fetch_add(bytes, Ordering::Relaxed);
+        Sealed { of: self.coming_back.clone(), bytes, written: AtomicU64::new(0) }
+    }
+
+    /// Bytes of memtables that take no more writes, of all indexes.
+    #[must_use]
+    pub fn sealed_bytes(&self) -> u64 {
+        self.coming_back.sealed.load(Ordering::Relaxed)
+    }
+
+    /// What of them is written.
+    #[must_use]
+    pub fn written_bytes(&self) -> u64 {
+        self.coming_back.written.load(Ordering::Relaxed)
     }
 
     /// Bytes that a sixteenth of the budget more would have spared of late: more for pages, and more for what is buffered.
@@ -187,7 +257,9 @@ impl Balance {
         };
         let spared = (fade(&self.spared.by_pages), fade(&self.spared.by_buffers));
         let aim = self.buffered_aim();
-        let next = next_aim(self.limit, aim, spared, budget.used(Class::Buffers), most_buffered(budget));
+        let written = self.written_bytes();
+        let unwritten = budget.used(Class::Buffers).saturating_sub(written);
+        let next = next_aim(self.limit, aim, spared, unwritten, most_buffered(budget).saturating_sub(written));
         if next != aim {
             self.aim.store(next, Ordering::Relaxed);
         }
@@ -220,7 +292,8 @@ fn most_buffered(budget: &Budget) -> u64 {
     (limit / MOST_SHARE).min(limit.saturating_sub(least_of_pages + limit / WALL_SHARE + used))
 }
 
-/// The aim after `aim`, where more memory would have spared so much, for pages and for what is buffered, which is `buffered` now and may be `most`.
+/// The aim after `aim`, where more memory would have spared so much, for pages and for what is buffered, of which `buffered` is not written now, and
+/// may be `most`.
 fn next_aim(limit: u64, aim: u64, (by_pages, by_buffers): (u64, u64), buffered: u64, most: u64) -> u64 {
     let is_more = |one: u64, other: u64| one > other + other / 4 && one > limit / WORTH_SHARE;
     let (step, least) = (limit / STEP_SHARE, limit / LEAST_SHARE);

@@ -39,7 +39,7 @@ pub mod parts;
 pub mod run;
 pub mod space;
 
-pub use balance::{Balance, LeftAt, LeftMark};
+pub use balance::{Balance, LeftAt, LeftMark, Sealed};
 pub use block::{Block, BlockRef};
 pub use budget::{Budget, Charge, Class, OverCommit, allocated};
 pub use cache::{

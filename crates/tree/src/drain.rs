@@ -65,8 +65,8 @@ impl Core {
         if let Some((low, _)) = self.full.take() {
             return self.load_full(&low);
         }
-        let budget = self.env.cache.budget();
-        if budget.used(Class::Buffers) > self.env.cache.buffered_aim() {
+        // What flushes of memtables have written comes back by itself.
+        if self.env.cache.unwritten_bytes() > self.env.cache.buffered_aim() {
             let flushed = self.flush_next(|handle| self.flush(handle, upkeep.log))?;
             if flushed > 0 {
                 return Ok(flushed);

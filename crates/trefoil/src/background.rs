@@ -450,7 +450,9 @@ impl Engine {
         // First: on a full disk the rest fails, and what was dropped, or has expired, is how space comes back.
         self.free_dropped()?;
         let mut more = self.keep_time_if_can()?;
-        for entry in self.kept_up_indexes() {
+        let entries = self.kept_up_indexes();
+        self.seal_the_largest(&entries);
+        for entry in entries {
             more |= self.maintain(&entry)?;
         }
         self.after_upkeep();
@@ -467,9 +469,16 @@ impl Engine {
         entries.retain(|entry| worker == 0 || entry.dropped_at().is_none());
         let first = entries.len() * worker / workers;
         entries.rotate_left(first);
-        for entry in entries {
+        for entry in &entries {
+            self.seal_the_largest(&entries);
             if let Some(_in_hand) = InHand::take(&entry.in_hand) {
-                more |= self.maintain(&entry)?;
+                more |= self.maintain(entry)?;
+                // Before others' merges go on.
+                let mut steps = FLUSH_STEPS;
+                while steps > 0 && self.flush_hurries(entry) && !self.signal.stopping() {
+                    more |= self.maintain(entry)?;
+                    steps -= 1;
+                }
             }
         }
         if worker == 0 {
@@ -546,6 +555,9 @@ impl Engine {
 
 /// Steps in which memory is shed, at most.
 const SHEDDING_STEPS: usize = 100;
+
+/// An index whose flush hurries takes so many steps more than others.
+const FLUSH_STEPS: usize = 8;
 
 /// Write-back that is held up looks again after so long.
 const HELD_UP: Duration = Duration::from_millis(5);

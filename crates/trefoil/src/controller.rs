@@ -6,7 +6,7 @@
 //! | kind | debt | allowed | r |
 //! |---|---|---|---|
 //! | `runs` | memory of runs that are not drained; their number; that of deleted ranges | an eighth of the budget; 512; 4096 | bytes committed less what they added to the runs |
-//! | `buffers` | memory of messages above what is flushed at (`store::balance`) | a quarter of the budget | bytes committed less what they added to the messages |
+//! | `buffers` | memory of messages, and of memtables that is not written yet, above what is flushed at (`store::balance`) | a quarter of the budget | bytes committed less what they added to the messages |
 //! | `drains` | messages on disk above what is there while one node after the other is drained (`tree::filling`) | as much again, 64 MiB | such messages drained, as bytes of commits |
 //! | `dirty` | dirty leaves above what write-back aims at | what is left of the budget | bytes written to the data file, as bytes of commits |
 //! | `log` | log behind the last checkpoint, above three quarters (a small log: the half), one is due at the half | the rest of the log | bytes committed while nothing was limited |
@@ -101,7 +101,7 @@ pub(crate) struct Debts {
     /// Memory of runs, and what they may take.
     pub run_memory: u64,
     pub run_memory_max: u64,
-    /// Memory of messages, and at how much they are flushed.
+    /// Memory of messages and memtables that is not written yet, and at how much it is flushed.
     pub buffered: u64,
     pub buffered_aim: u64,
     /// Messages on disk, as many as are there while drains keep up, and those drained since open.

@@ -23,6 +23,7 @@ use crate::controller::{Controller, Debts};
 use crate::entry::{IndexEntry, Names};
 use crate::error::{Error, Result};
 use crate::expiry::Clock;
+use crate::flushes::Flushes;
 use crate::gate::Steps;
 use crate::helpers::Helpers;
 use crate::io_budget::IoBudget;
@@ -124,6 +125,8 @@ pub struct Engine {
     pub promised: Promised,
     /// How fast commits are admitted.
     pub controller: Controller,
+    /// Which memtables are flushed.
+    pub flushes: Flushes,
     /// Prepared transactions.
     pub prepared: Registry,
     /// Commits of theirs that are ordered and not applied.
@@ -307,7 +310,7 @@ impl Engine {
             written: self.space.written_and_live().0,
             run_memory: self.budget.used(Class::Runs),
             run_memory_max: self.budget.limit() / 8,
-            buffered: self.budget.used(Class::Buffers),
+            buffered: self.cache.unwritten_bytes(),
             buffered_aim: self.cache.buffered_aim(),
             dirty: self.cache.dirty_bytes(),
             dirty_aim: self.cache.dirty_limit(),

@@ -32,6 +32,7 @@ mod entry;
 mod error;
 mod estimate;
 mod expiry;
+mod flushes;
 mod foreign;
 #[doc(hidden)]
 pub mod fuzzing;

@@ -322,6 +322,7 @@ impl Opening {
             helpers: Helpers::new(&self.options),
             promised: Default::default(),
             controller: Default::default(),
+            flushes: Default::default(),
             io_budget: Default::default(),
             clock: Default::default(),
             spread: Default::default(),

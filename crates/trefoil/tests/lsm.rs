@@ -12,6 +12,8 @@ use trefoil::{
 };
 use vfs::random::Rng;
 
+use crate::support::{self, charged, disk, simulate, sleep};
+
 type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
 
 fn options() -> Options {
@@ -228,4 +230,41 @@ fn shapes_answer_alike_and_are_kept() {
     assert_eq!(schema.indexes()[0].options().shape, Shape::Universal);
     let tree = IndexOptions { structure: Structure::Betree, ..shaped(Shape::Leveled) };
     assert!(matches!(db.create_index("tree", tree), Err(Error::InvalidArgument(_))));
+}
+
+/// Together three indexes have more in memory than should be buffered: the largest memtable is flushed, and no other. None is as large as to be flushed
+/// for itself.
+#[test]
+fn the_largest_memtable_is_flushed() {
+    simulate(|_| {
+        let options = Options { log_capacity_bytes: 64 << 20, ..support::options(&disk()) };
+        let db = Database::open("/db", options).unwrap();
+        let indexes = ["a", "b", "c"].map(|name| db.create_index(name, lsm()).unwrap());
+        let mut rows = [0u32; 3];
+        let mut put_some = || {
+            // So small that they are no runs.
+            for (index, (row, more)) in indexes.iter().zip(rows.iter_mut().zip([9, 12, 6])) {
+                let mut tx = db.begin().unwrap();
+                for n in *row..*row + more {
+                    tx.put(index, &n.to_be_bytes(), &[0; 900]).unwrap();
+                }
+                tx.commit_with(Durability::Buffered).unwrap();
+                *row += more;
+            }
+            sleep(100);
+            indexes.each_ref().map(|index| index.stats().levels.iter().map(|level| level.runs).sum::<u64>())
+        };
+        let aim = db.stats().buffered_aim_bytes;
+        let mut most = 0;
+        let flushed = (0..200).map(|_| (charged(&db, "buffers"), put_some())).find(|(charged, runs)| {
+            most = most.max(*charged);
+            *runs != [0; 3]
+        });
+        let (_, flushed) = flushed.expect("a flush");
+        assert!(flushed[0] == 0 && flushed[1] > 0 && flushed[2] == 0, "{flushed:?}");
+        assert!(most > aim / 10 * 9, "{most} of {aim}");
+        let left = charged(&db, "buffers");
+        assert!((aim / 2..aim / 3 * 2).contains(&left), "five ninths are left, not {left} of {aim}");
+        db.close().unwrap();
+    });
 }

@@ -219,6 +219,18 @@ impl Cache {
         self.balance.buffered_aim()
     }
 
+    /// Bytes of what is buffered beside memtables that are sealed.
+    #[must_use]
+    pub fn unsealed_bytes(&self) -> u64 {
+        self.budget.used(Class::Buffers).saturating_sub(self.balance.sealed_bytes())
+    }
+
+    /// Bytes of what is buffered that are not written yet.
+    #[must_use]
+    pub fn unwritten_bytes(&self) -> u64 {
+        self.budget.used(Class::Buffers).saturating_sub(self.balance.written_bytes())
+    }
+
     /// A page that left memory at that moment is read from disk, as `bytes`.
     pub fn note_page_read(&self, left: LeftAt, bytes: u64) {
         self.balance.note_page_read(left, bytes);
