@@ -106,7 +106,7 @@ fn it_is_a_map_of_versions() {
         let bytes: usize = model.iter().map(|((key, _), value)| key.len() + value.as_ref().map_or(0, Vec::len)).sum();
         let most = 2 * (bytes + model.len() * ENTRY_BYTES) + (72 << 10);
         assert!((bytes..most).contains(&(table.memory_bytes() as usize)), "{} for {bytes}", table.memory_bytes());
-        table.close();
+        table.close(&Cache::new(budget.clone(), CacheOptions::default()));
         assert_eq!((budget.used(Class::Buffers), budget.total()), (table.memory_bytes(), table.memory_bytes()));
         drop(table);
         assert_eq!(budget.total(), 0);
