@@ -262,7 +262,7 @@ fn the_largest_memtable_is_flushed() {
         });
         let (_, flushed) = flushed.expect("a flush");
         assert!(flushed[0] == 0 && flushed[1] > 0 && flushed[2] == 0, "{flushed:?}");
-        assert!(most > aim / 10 * 9, "{most} of {aim}");
+        assert!((aim / 10 * 9..aim / 16 * 17).contains(&most), "{most} of {aim}");
         let left = charged(&db, "buffers");
         assert!((aim / 2..aim / 3 * 2).contains(&left), "five ninths are left, not {left} of {aim}");
         db.close().unwrap();
