@@ -18,11 +18,11 @@ use crate::error::Result;
 use crate::table::{Schema, key};
 
 /// Parts that the index is cut in.
-const PIECES: usize = 24;
+const PIECES: usize = 48;
 /// Keys read of each.
-const PIECE_KEYS: usize = 512;
+const PIECE_KEYS: usize = 256;
 /// Bytes of entries after which a piece ends: rows may be long.
-const PIECE_BYTES: usize = 256 << 10;
+const PIECE_BYTES: usize = 128 << 10;
 
 /// Values hopped over in a gap, at most.
 const HOPS: usize = 16;
