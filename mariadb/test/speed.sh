@@ -4,7 +4,7 @@
 # is kept as soon as it is there: the same command goes on where it was ended. Sourced by mariadb.sh.
 #
 #   FOLDER/sysbench.tsv   turn, binary log, engine, test, threads, operations a second
-#   FOLDER/lab/           the run of speed.toml: `lab report FOLDER/lab`
+#   FOLDER/lab/           the run of speed.toml: `lab report FOLDER/lab`; at the scale TREFOIL_SPEED_SCALE, if that is set
 
 SPEED_ENGINES=(InnoDB RocksDB TREFOIL)
 SPEED_THREADS=(4 16)
