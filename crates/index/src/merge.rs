@@ -94,6 +94,8 @@ pub struct Merge<S> {
 
 /// Entries read ahead for nothing, at most.
 const READ_AHEAD_MAX: usize = 512;
+/// So few are read ahead only as far as they are wanted, and a few more: to ask once more costs about as much as those.
+const FEW: usize = 64;
 /// Looks in a row for nothing, at most, before the caller gets a word in.
 const PASSED_MAX: usize = 1024;
 
@@ -118,12 +120,20 @@ impl<S: Source> Merge<S> {
         if self.heads.len() == 1 && self.tombstones == Tombstones::Show {
             return self.heads[0].source.fill(out, max);
         }
+        // Whoever wants no more will hardly come again. (Backward a memtable copies a leaf each time that it is asked.)
+        let is_few = max <= FEW && self.direction == Direction::Forward;
         if !self.started {
             self.started = true;
+            // Each has its part.
+            let part = if is_few { (max.div_ceil(self.heads.len().max(1)) + 1).min(max) } else { max };
             for i in 0..self.heads.len() {
-                if self.heads[i].refill(max)? {
+                if self.heads[i].refill(part)? {
                     self.heap.push(i);
                 }
+            }
+            // Nobody else has a part: who begins anew with each call gets what he wants all the same.
+            if let [one] = self.heap[..] {
+                self.heads[one].read_on(max)?;
             }
             for at in (0..self.heap.len() / 2).rev() {
                 self.sift_down(at);
@@ -141,7 +151,9 @@ impl<S: Source> Merge<S> {
             let given = out.len();
             self.take_least(out);
             self.passed = if out.len() > given { 0 } else { self.passed + 1 };
-            self.advance_least(max.max(self.passed.min(READ_AHEAD_MAX)))?;
+            let left = max - out.len();
+            let wanted = if is_few { left.max(max / 4) } else { max };
+            self.advance_least(wanted.max(self.passed.min(READ_AHEAD_MAX)))?;
             if !out.is_empty() && self.heap.len() == 1 && self.heads[self.heap[0]].at == 0 {
                 break;
             }
@@ -277,10 +289,23 @@ impl<S: Source> Head<S> {
         self.front = if self.ahead.is_empty() { 0 } else { front(self.ahead.key(0)) };
         Ok(!self.ahead.is_empty())
     }
+
+    /// Reads ahead further, until there are `max`.
+    fn read_on(&mut self, max: usize) -> Result<()> {
+        let left = max.saturating_sub(self.ahead.len());
+        if self.more && left > 0 {
+            let mut behind = EntryBatch::new();
+            self.more = self.source.fill(&mut behind, left)?;
+            behind.iter().for_each(|(key, value, ts)| self.ahead.push_any(key, value, ts));
+        }
+        Ok(())
+    }
 }
 
-/// In the order of keys; zeros stand behind a shorter one, so of two that are equal here nothing is known.
-fn front(key: &[u8]) -> u64 {
+/// The first eight bytes of a key as a number, in the order of keys; zeros stand behind a shorter one, so of two that are equal here nothing is known.
+#[must_use]
+#[inline]
+pub fn front(key: &[u8]) -> u64 {
     match key.first_chunk() {
         Some(bytes) => u64::from_be_bytes(*bytes),
         None => key.iter().zip((0..8).rev()).fold(0, |front, (byte, at)| front | u64::from(*byte) << (8 * at)),

@@ -158,3 +158,35 @@ fn a_desert_is_read_in_pieces() {
     assert!(count(Op::Delete, 1) < 150, "asked {} times", count(Op::Delete, 1));
     assert_eq!(count(Op::Put(b"alive"), 1000), 1001, "one ahead");
 }
+
+/// Counts what it gives.
+struct Given<'a, S>(S, &'a std::sync::atomic::AtomicUsize);
+
+impl<S: Source> Source for Given<'_, S> {
+    fn fill(&mut self, out: &mut EntryBatch, max: usize) -> Result<bool> {
+        let more = self.0.fill(out, max)?;
+        self.1.fetch_add(out.len(), std::sync::atomic::Ordering::Relaxed);
+        Ok(more)
+    }
+}
+
+/// Who wants sixteen of five sources gets them, and five times as many are not read for it; of four empty ones and one that has all he gets no fewer.
+#[test]
+fn few_entries_are_read_ahead_as_far_as_they_are_wanted() {
+    let keys: Vec<[u8; 4]> = (0..1_000u32).map(u32::to_be_bytes).collect();
+    let every = |step: usize, from: usize| -> Batch {
+        keys.iter().skip(from).step_by(step).map(|key| (key.as_slice(), Op::Put(b"v".as_slice()))).collect()
+    };
+    let (even, one) =
+        ([0, 1, 2, 3, 4].map(|from| every(5, from)), [1000, 0, 1000, 1000, 1000].map(|from| every(1, from)));
+    for batches in [even, one] {
+        let given = std::sync::atomic::AtomicUsize::new(0);
+        let source = |batch| Given(BatchSource::new(batch, CommitTs(16), KeyRange::all(), Direction::Forward), &given);
+        let mut merge = Merge::new(Direction::Forward, Tombstones::Hide, batches.iter().map(source).collect());
+        let mut out = EntryBatch::new();
+        assert!(merge.fill(&mut out, 16).unwrap(), "more to come");
+        assert_eq!(out.len(), 16);
+        let given = given.into_inner();
+        assert!(given <= 40, "{given} were read");
+    }
+}

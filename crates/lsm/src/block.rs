@@ -17,6 +17,7 @@ use std::sync::Arc;
 use base::CommitTs;
 use base::bytes::{Reader, put_bytes, put_varint};
 use base::limits::KEY_BYTES_MAX;
+use index::Piece;
 use store::{BlockRef, Frame, FramePool};
 
 use crate::signposts::Signposts;
@@ -269,6 +270,7 @@ struct Coding {
 }
 
 impl Coding {
+    #[inline]
     fn decode<'a>(self, r: &mut Reader<'a>) -> Option<(&'a [u8], Version<'a>)> {
         let suffix = r.bytes()?;
         let ts = CommitTs(self.oldest.checked_add(r.varint()?)?);
@@ -403,6 +405,13 @@ impl DataBlock {
         self.entry(i)
     }
 
+    /// The `i`-th version and all behind it, one after the other: none if there are no more than `i`.
+    pub fn entries_from(&self, i: usize) -> Entries<'_> {
+        let versions = self.versions();
+        let from = if i < self.len() { self.offset(i) } else { versions.len() };
+        Entries { coding: self.coding, left: Reader::new(&versions[from..]) }
+    }
+
     /// True if the `i`-th version is of this key.
     pub fn is_of(&self, i: usize, key: &[u8]) -> bool {
         key.strip_prefix(self.prefix()) == Some(self.suffix(i))
@@ -415,9 +424,14 @@ impl DataBlock {
 
     /// Writes the key of the `i`-th version over `key`.
     pub fn key_into(&self, i: usize, key: &mut Vec<u8>) {
+        self.whole_key_into(self.suffix(i), key);
+    }
+
+    /// Writes a key of which this lies behind [`DataBlock::prefix`] over `key`.
+    pub fn whole_key_into(&self, suffix: &[u8], key: &mut Vec<u8>) {
         key.clear();
         key.extend_from_slice(self.prefix());
-        key.extend_from_slice(self.suffix(i));
+        key.extend_from_slice(suffix);
     }
 
     /// The first version at or behind (`key`, `ts`): of a higher key, or of this one and not newer. [`DataBlock::len`] if there is
@@ -444,6 +458,53 @@ impl DataBlock {
             }
         }
         low
+    }
+}
+
+/// Versions of a block, one after the other.
+pub(crate) struct Entries<'a> {
+    coding: Coding,
+    left: Reader<'a>,
+}
+
+/// A version where it lies.
+pub(crate) struct Entry<'a> {
+    /// Its key behind [`DataBlock::prefix`].
+    pub suffix: &'a [u8],
+    pub version: Version<'a>,
+    /// From the lengths before its key to the end of the block.
+    bytes: &'a [u8],
+}
+
+impl<'a> Iterator for Entries<'a> {
+    type Item = Entry<'a>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Entry<'a>> {
+        let bytes = self.left.rest();
+        if bytes.is_empty() {
+            return None;
+        }
+        let (suffix, version) = self.coding.decode(&mut self.left).expect("a checked block");
+        Some(Entry { suffix, version, bytes })
+    }
+}
+
+impl<'a> Entry<'a> {
+    /// All of it in one piece; none of a delete or a large value.
+    #[inline]
+    pub fn piece(&self) -> Option<Piece<'a>> {
+        let (Value::Inline(value) | Value::Fresh(value)) = self.version.value else { return None };
+        let place = |part: &[u8]| part.as_ptr().addr() - self.bytes.as_ptr().addr();
+        let key = place(self.suffix);
+        // Of two numbers, ten bytes each at most.
+        let gap = place(value) - key - self.suffix.len();
+        Some(Piece {
+            bytes: &self.bytes[key..],
+            key_bytes: self.suffix.len(),
+            gap: gap as u8,
+            value_bytes: value.len(),
+        })
     }
 }
 

@@ -53,6 +53,7 @@ pub(crate) fn moment(at: ReadAt) -> CommitTs {
 
 /// What a reader sees of all sources that concern him.
 pub(crate) fn begin(look: &Look, sources: &Sources, tombstones: Tombstones) -> Begun {
+    let look = Arc::new(look.clone());
     let mut all: Vec<Box<dyn Source>> = Vec::new();
     for table in sources.memtables().filter(|table| table.oldest() <= look.at && !has_expired(table.newest(), look.cut))
     {

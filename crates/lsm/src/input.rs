@@ -1,11 +1,13 @@
 //! Everything that a source holds, in order, for merging: every version of every key, ascending by key, the newest first.
 
+use std::cmp::Ordering;
 use std::collections::VecDeque;
 use std::ops::Bound;
 use std::sync::Arc;
 
 use base::{CommitTs, Result};
 use index::EntryBatch;
+use index::merge::front;
 use store::{AllocScope, Block, KeyHash, RunCursor};
 
 use crate::block::{DataBlock, Pieces, Value};
@@ -30,6 +32,8 @@ pub(crate) struct Whole<'a, T> {
 pub(crate) struct Input {
     from: From,
     key: Vec<u8>,
+    /// Of the key: inputs that differ there are not looked at any further.
+    front: u64,
     ts: CommitTs,
     stands: bool,
 }
@@ -141,8 +145,9 @@ impl InRun {
         let Some(partition) = self.partition() else { return false };
         let first = match (&self.index, &self.block) {
             (_, Some(block)) => {
-                block.key_into(self.at, key);
-                *ts = block.version(self.at).1.ts;
+                let (suffix, version) = block.version(self.at);
+                block.whole_key_into(suffix, key);
+                *ts = version.ts;
                 return true;
             }
             (Some(index), None) => index.first_version(self.slot),
@@ -182,7 +187,7 @@ impl Input {
     }
 
     fn new(from: From) -> Self {
-        Self { from, key: Vec::new(), ts: CommitTs::ZERO, stands: false }
+        Self { from, key: Vec::new(), front: 0, ts: CommitTs::ZERO, stands: false }
     }
 
     /// The level of the run that it stands in; none if it is in none.
@@ -204,8 +209,28 @@ impl Input {
         &self.key
     }
 
+    /// How its key compares with another one's.
+    pub fn cmp_key(&self, other: &Self) -> Ordering {
+        self.front.cmp(&other.front).then_with(|| self.key.cmp(&other.key))
+    }
+
     pub fn ts(&self) -> CommitTs {
         self.ts
+    }
+
+    /// True if its next version surely is of another key: in a run, of the same block, which is read if that was put off.
+    pub fn is_last_of_key(&mut self, env: &Env) -> Result<bool> {
+        self.read_block(env)?;
+        Ok(match &self.from {
+            // Keys of a leaf are in no other one.
+            From::Memtable { leaf, at, .. } => at + 1 == leaf.len() || leaf.key(at + 1) != self.key,
+            // Each key once.
+            From::Attached { .. } => true,
+            From::Run(place) => place.block.as_ref().is_some_and(|block| {
+                let next = place.at + 1;
+                next < block.len() && !block.same_key(place.at, next)
+            }),
+        })
     }
 
     /// The version's value, handed to `with`, and whether it is a fresh put; of a run the block is read if that was put off.
@@ -442,7 +467,7 @@ impl Input {
 
     /// Takes key and timestamp of where it stands.
     fn note(&mut self) {
-        let Self { from, key, ts, stands } = self;
+        let Self { from, key, ts, stands, .. } = self;
         *stands = match from {
             From::Memtable { leaf, at, .. } if *at < leaf.len() => {
                 key.clear();
@@ -462,5 +487,6 @@ impl Input {
             }
             From::Run(place) => place.note(key, ts),
         };
+        self.front = front(&self.key);
     }
 }

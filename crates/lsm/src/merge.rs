@@ -1,14 +1,16 @@
 //! Many sources into runs, a piece at a time.
 //!
 //! Steps for each key: (1) the versions of all sources that stand on it are gathered, newest first, copies of one left out; (2) what
-//! nobody may see goes ([`Collection`]); (3) the rest is written. A whole partition of a run behind which every other source stands, or a
-//! stretch of such blocks, is taken over as it is, unread, if nothing can be collected in it; none of a run of which something has expired for everybody.
+//! nobody may see goes ([`Collection`]); (3) the rest is written. Mostly there is one version, which need not be gathered. A whole
+//! partition of a run behind which every other source stands, or a stretch of such blocks, is taken over as it is, unread, if nothing can
+//! be collected in it; none of a run of which something has expired for everybody.
 //!
 //! A run is ended when it has the bytes it should, or where one begins that has to stay apart: always between two keys. There the merge can be
 //! cut ([`Merge::cut`]): what it has written has all versions of the keys passed, what is left of its sources all of the others. So its sources give
 //! way piece by piece, and it needs little more space than a few runs take. What was not handed out so is undone if the merge ends early:
 //! the sources stay in the list, and are read, until then.
 
+use std::cmp::Ordering;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -33,6 +35,9 @@ const COMPRESSED: usize = 16;
 const STRETCH_BLOCKS: usize = 8;
 /// What taking something over costs, as bytes of a step: next to nothing.
 const TAKEN_BYTES: usize = 512;
+/// What a version costs beside its key and value, and what a large value that stays where it is does.
+const ENTRY_BYTES: usize = 16;
+const KEPT_BYTES: usize = 64;
 
 /// What a merge makes.
 #[derive(Debug, Clone)]
@@ -116,7 +121,7 @@ impl Merge {
         let (mut seen, before) = (0, self.entries);
         let ended = self.ended.0.len();
         while seen < bytes {
-            let Some(least) = self.least() else { break };
+            let Some((least, is_alone)) = self.least() else { break };
             if self.is_end(least)? {
                 self.end_run()?;
                 if self.ended.0.len() > ended {
@@ -128,7 +133,11 @@ impl Merge {
                 Some(bytes) => bytes,
                 None => {
                     self.taking = None;
-                    self.merge_key(least)?
+                    if is_alone && self.inputs[least].is_last_of_key(&self.env)? {
+                        self.pass_version(least)?
+                    } else {
+                        self.merge_key(least)?
+                    }
                 }
             };
         }
@@ -188,10 +197,17 @@ impl Merge {
         std::mem::take(&mut self.expired)
     }
 
-    /// The input that stands on the lowest key.
-    fn least(&self) -> Option<usize> {
-        let standing = self.inputs.iter().enumerate().filter(|(_, input)| input.stands());
-        standing.min_by(|(_, a), (_, b)| a.key().cmp(b.key())).map(|(i, _)| i)
+    /// An input that stands on the lowest key, and whether no other one does.
+    fn least(&self) -> Option<(usize, bool)> {
+        let mut least: Option<(usize, bool)> = None;
+        for (i, input) in self.inputs.iter().enumerate().filter(|(_, input)| input.stands()) {
+            match least.map(|(least, _)| input.cmp_key(&self.inputs[least])) {
+                None | Some(Ordering::Less) => least = Some((i, true)),
+                Some(Ordering::Equal) => least = least.map(|(least, _)| (least, false)),
+                Some(Ordering::Greater) => {}
+            }
+        }
+        least
     }
 
     /// True if every other source stands behind `past`.
@@ -274,6 +290,30 @@ impl Merge {
         Ok(true)
     }
 
+    /// Steps 2 and 3 for a key that has one version, of one input. Returns its bytes.
+    fn pass_version(&mut self, least: usize) -> Result<usize> {
+        let Self { env, inputs, collection, writer, stamps, fates, key, .. } = self;
+        let input = &mut inputs[least];
+        let ts = input.ts();
+        key.clear();
+        key.extend_from_slice(input.key());
+        let bytes = input.with_value(env, |value, is_fresh| {
+            let bytes = key.len() + bytes_of(&value) + ENTRY_BYTES;
+            stamps.clear();
+            stamps.push((ts, says(&value, is_fresh)));
+            collection.judge(key, stamps, fates);
+            let fate = fates[0];
+            if fate != Fate::Goes {
+                writer.push(key, ts, value, is_fresh && fate == Fate::Stays)?;
+            }
+            Ok(bytes)
+        })?;
+        self.expired += u64::from(has_expired(ts, collection.expired()));
+        self.entries += 1;
+        input.advance(env)?;
+        Ok(bytes)
+    }
+
     /// Steps 1 to 3 for one key. Returns its bytes.
     fn merge_key(&mut self, least: usize) -> Result<usize> {
         let Self { env, inputs, gathered, key, .. } = self;
@@ -284,8 +324,10 @@ impl Merge {
         for input in inputs.iter_mut() {
             while input.stands() && input.key() == key.as_slice() {
                 let ts = input.ts();
-                let (value, is_fresh) = input.with_value(env, |value, is_fresh| Ok((Owned::from(value), is_fresh)))?;
-                bytes += key.len() + value.bytes() + 16;
+                let (value, is_fresh) = input.with_value(env, |value, is_fresh| {
+                    bytes += key.len() + bytes_of(&value) + ENTRY_BYTES;
+                    Ok((Owned::from(value), is_fresh))
+                })?;
                 gathered.push((ts, value, is_fresh));
                 self.entries += 1;
                 input.advance(env)?;
@@ -294,31 +336,33 @@ impl Merge {
         gathered.sort_by_key(|(ts, ..)| std::cmp::Reverse(*ts));
         gathered.dedup_by_key(|(ts, ..)| *ts);
         self.stamps.clear();
-        self.stamps.extend(gathered.iter().map(|(ts, value, is_fresh)| (*ts, says(value, *is_fresh))));
+        self.stamps.extend(gathered.iter().map(|(ts, value, is_fresh)| (*ts, says(&value.lent(), *is_fresh))));
         self.collection.judge(key, &self.stamps, &mut self.fates);
         let expired = self.collection.expired();
         self.expired += self.stamps.iter().filter(|(ts, _)| has_expired(*ts, expired)).count() as u64;
         for ((ts, value, is_fresh), fate) in gathered.drain(..).zip(&self.fates) {
             if *fate != Fate::Goes {
-                let value = match &value {
-                    Owned::Delete => NewValue::Delete,
-                    Owned::Bytes(bytes) => NewValue::Bytes(bytes),
-                    Owned::Kept(value_bytes, pieces) => {
-                        NewValue::Kept { value_bytes: *value_bytes, pieces: pieces.clone() }
-                    }
-                };
-                self.writer.push(key, ts, value, is_fresh && *fate == Fate::Stays)?;
+                self.writer.push(key, ts, value.lent(), is_fresh && *fate == Fate::Stays)?;
             }
         }
         Ok(bytes)
     }
 }
 
-fn says(value: &Owned, is_fresh: bool) -> Says {
+fn says(value: &NewValue<'_>, is_fresh: bool) -> Says {
     match value {
-        Owned::Delete => Says::Delete,
+        NewValue::Delete => Says::Delete,
         _ if is_fresh => Says::Fresh,
         _ => Says::Put,
+    }
+}
+
+/// Bytes of a value that were looked at.
+fn bytes_of(value: &NewValue<'_>) -> usize {
+    match value {
+        NewValue::Delete => 0,
+        NewValue::Bytes(bytes) => bytes.len(),
+        NewValue::Kept { .. } => KEPT_BYTES,
     }
 }
 
@@ -333,11 +377,11 @@ impl From<NewValue<'_>> for Owned {
 }
 
 impl Owned {
-    fn bytes(&self) -> usize {
+    fn lent(&self) -> NewValue<'_> {
         match self {
-            Owned::Delete => 0,
-            Owned::Bytes(bytes) => bytes.len(),
-            Owned::Kept(..) => 64,
+            Owned::Delete => NewValue::Delete,
+            Owned::Bytes(bytes) => NewValue::Bytes(bytes),
+            Owned::Kept(value_bytes, pieces) => NewValue::Kept { value_bytes: *value_bytes, pieces: pieces.clone() },
         }
     }
 }

@@ -9,10 +9,10 @@ use base::{CommitTs, Fault, Result};
 use index::damaged::just_above;
 use index::expiry::has_expired;
 use index::merge::{RunSource as FileSource, Source};
-use index::{DamagedRange, Direction, EntryBatch, KeyRange, Skips};
+use index::{DamagedRange, Direction, EntryBatch, KeyRange, Prefix, Skips};
 use store::KeyHash;
 
-use crate::block::{DataBlock, Value, Version};
+use crate::block::{DataBlock, Entry, Value, Version};
 use crate::index_block::IndexBlock;
 use crate::lsm::{Attached, Core};
 use crate::memtable::Memtable;
@@ -48,20 +48,20 @@ impl Look {
 
 /// A memtable.
 pub(crate) struct MemtableSource {
-    look: Look,
+    look: Arc<Look>,
     table: Arc<Memtable>,
     /// Where it goes on; none at the end.
     position: Option<Bound<Vec<u8>>>,
 }
 
 impl MemtableSource {
-    pub fn new(look: Look, table: Arc<Memtable>) -> Self {
+    pub fn new(look: Arc<Look>, table: Arc<Memtable>) -> Self {
         let start = if look.direction == Direction::Forward { &look.range.low } else { &look.range.high };
         Self { position: Some(start.clone()), look, table }
     }
 
     fn fill_forward(&mut self, from: &Bound<Vec<u8>>, out: &mut EntryBatch, max: usize) -> Option<Bound<Vec<u8>>> {
-        let Look { at, range, .. } = &self.look;
+        let Look { at, range, .. } = &*self.look;
         let (mut is_past, mut is_full) = (false, false);
         let next = self.table.leaf_from(from, |key, ts, value, _| {
             is_past = range.is_above(key);
@@ -83,7 +83,7 @@ impl MemtableSource {
     }
 
     fn fill_backward(&mut self, below: &Bound<Vec<u8>>, out: &mut EntryBatch, max: usize) -> Option<Bound<Vec<u8>>> {
-        let Look { at, range, .. } = &self.look;
+        let Look { at, range, .. } = &*self.look;
         let mut seen = EntryBatch::new();
         let low = self.table.leaf_below(below, |key, ts, value| {
             let is_known = seen.len().checked_sub(1).is_some_and(|last| seen.key(last) == key);
@@ -118,14 +118,14 @@ impl Source for MemtableSource {
 /// An attached run.
 pub(crate) struct AttachedSource {
     source: FileSource,
-    look: Look,
+    look: Arc<Look>,
     attached: Arc<Attached>,
     /// The last key given out.
     last: Option<Vec<u8>>,
 }
 
 impl AttachedSource {
-    pub fn new(look: Look, attached: Arc<Attached>) -> Self {
+    pub fn new(look: Arc<Look>, attached: Arc<Attached>) -> Self {
         let source = FileSource::new(&attached.run, attached.ts, look.range.clone(), look.direction);
         let source = if look.keys_only { source.keys_only() } else { source };
         Self { source, look, attached, last: None }
@@ -158,13 +158,15 @@ impl Source for AttachedSource {
 
 /// A run.
 struct RunSource {
-    look: Look,
+    look: Arc<Look>,
     run: Arc<Run>,
     /// Where it goes on; none at the end, and before the first call.
     place: Option<Place>,
     /// The index block of the place's partition, and the data block of the place.
     index: Option<Arc<IndexBlock>>,
     block: Option<Arc<DataBlock>>,
+    /// Forward: the range may end in the block.
+    may_end: bool,
     /// Forward: blocks behind it that were read with it, and how many blocks it has come through.
     ahead: VecDeque<Arc<DataBlock>>,
     passed: u32,
@@ -173,7 +175,7 @@ struct RunSource {
     prefix: Option<KeyHash>,
     /// Blocks that were.
     skipped: u32,
-    /// The key decided last (forward), or under way (backward).
+    /// The key decided last (forward, when a block is left), or under way (backward).
     key: Vec<u8>,
     has_key: bool,
     /// Backward: the block and place of the newest version of `key` seen so far that the reader sees. Only the last one is read.
@@ -189,7 +191,7 @@ struct Place {
 }
 
 impl RunSource {
-    fn new(look: Look, run: Arc<Run>) -> Self {
+    fn new(look: Arc<Look>, run: Arc<Run>) -> Self {
         let prefix_bytes = look.core.env.options.prefix_bytes;
         // Who passes over damage has to meet it.
         let prefix = common_prefix(&look.range, prefix_bytes).filter(|_| look.skips.is_none()).map(KeyHash::of);
@@ -201,6 +203,7 @@ impl RunSource {
             place: None,
             index: None,
             block: None,
+            may_end: true,
             ahead: VecDeque::new(),
             passed: 0,
             started: false,
@@ -370,6 +373,8 @@ impl RunSource {
                 // Backward a block is entered at its end.
                 let at = at.unwrap_or(if self.is_forward() { 0 } else { block.len() - 1 });
                 self.place = Some(Place { partition, slot: Some(slot), at: Some(at) });
+                // No key of it lies above the next one's first.
+                self.may_end = self.look.range.is_above(next.as_ref().unwrap_or(&self.run.info.max_key));
                 self.block = Some(block);
                 Ok(true)
             }
@@ -445,33 +450,62 @@ impl RunSource {
                 continue;
             }
             let block = self.block.clone().expect("just entered");
-            let mut i = self.place.and_then(|place| place.at).expect("just entered");
-            let mut is_decided = self.has_key && i < block.len() && block.is_of(i, &self.key);
-            let mut next = (i < block.len()).then(|| block.version(i));
-            while let Some((suffix, version)) = next {
-                if !is_decided && version.ts <= self.look.at {
-                    if out.len() == max {
-                        self.place = self.place.map(|place| Place { at: Some(i), ..place });
-                        return Ok(());
-                    }
-                    self.key.clear();
-                    self.key.extend_from_slice(block.prefix());
-                    self.key.extend_from_slice(suffix);
-                    self.has_key = true;
-                    if self.look.range.is_above(&self.key) {
-                        self.place = None;
-                        return Ok(());
-                    }
-                    self.give(version, out)?;
-                    is_decided = true;
-                }
-                i += 1;
-                next = (i < block.len()).then(|| block.version(i));
-                is_decided &= next.is_some_and(|(other, _)| other == suffix);
+            if !self.give_block(&block, out, max)? {
+                return Ok(());
             }
             self.leave_block();
         }
         Ok(())
+    }
+
+    /// Gives out what the reader sees of a block, from the place on. False if something is left and there are `max`, or if the range ends.
+    fn give_block(&mut self, block: &DataBlock, out: &mut EntryBatch, max: usize) -> Result<bool> {
+        let from = self.place.and_then(|place| place.at).expect("just entered");
+        let prefix = Prefix::new(block.prefix());
+        let mut entries = block.entries_from(from).peekable();
+        // Of the key decided last what lies behind the prefix.
+        let known = entries.peek().filter(|_| self.has_key && block.is_of(from, &self.key));
+        let mut decided = known.map(|first| first.suffix);
+        let wanted = (block.len() - from).min(max.saturating_sub(out.len()));
+        // Of one key there may be many versions, of which one is wanted.
+        let bytes = wanted * (block.memory_bytes() / block.len() + block.prefix().len());
+        out.reserve(wanted, bytes.min(block.memory_bytes()));
+        let mut is_over = false;
+        for (i, entry) in (from..).zip(entries) {
+            let Entry { suffix, version, .. } = entry;
+            if version.ts <= self.look.at && decided != Some(suffix) {
+                if out.len() == max {
+                    self.place = self.place.map(|place| Place { at: Some(i), ..place });
+                    is_over = true;
+                    break;
+                }
+                if self.may_end && self.is_past(block, suffix) {
+                    self.place = None;
+                    return Ok(false);
+                }
+                match entry.piece() {
+                    Some(piece) if !self.look.keys_only && !has_expired(version.ts, self.look.cut) => {
+                        out.push_piece(&prefix, piece, version.ts);
+                    }
+                    _ => {
+                        block.whole_key_into(suffix, &mut self.key);
+                        self.give(version, out)?;
+                    }
+                }
+                decided = Some(suffix);
+            }
+        }
+        if let Some(suffix) = decided {
+            block.whole_key_into(suffix, &mut self.key);
+            self.has_key = true;
+        }
+        Ok(!is_over)
+    }
+
+    /// True if the range ends before this key of a block.
+    fn is_past(&mut self, block: &DataBlock, suffix: &[u8]) -> bool {
+        block.whole_key_into(suffix, &mut self.key);
+        self.look.range.is_above(&self.key)
     }
 
     fn fill_backward(&mut self, out: &mut EntryBatch, max: usize) -> Result<()> {

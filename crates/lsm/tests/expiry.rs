@@ -73,7 +73,7 @@ fn snapshot(ts: u64) -> ReadAt {
     ReadAt::Snapshot(CommitTs(ts))
 }
 
-/// Wherever a version lies. Guards: `Best::begin` in `get_many`; `Look::value`; `has_expired` in `RunSource::give`; the filter of attached runs in
+/// Wherever a version lies. Guards: `Best::begin` in `get_many`; `Look::value`; `has_expired` in `RunSource::give` and `give_block`; the filter of attached runs in
 /// `begin`; the cut that a cursor of the newest asks for anew.
 #[test]
 fn what_has_expired_is_found_by_nobody_and_what_it_hid_neither() {

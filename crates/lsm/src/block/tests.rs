@@ -1,3 +1,5 @@
+use index::{EntryBatch, Prefix};
+
 use super::*;
 
 fn parse(bytes: Vec<u8>) -> Result<DataBlock, String> {
@@ -60,6 +62,37 @@ fn fresh_puts_come_back() {
     assert_eq!(builder.finish()[0], FRESH_FORMAT);
     builder.push(b"row", CommitTs(1), Value::Inline(b""));
     assert_eq!(builder.finish()[0], DATA_FORMAT, "the builder is empty in between");
+}
+
+/// One after the other they are those at their places; what lies in the block comes in one piece, however long the numbers before it are.
+#[test]
+fn versions_come_one_after_the_other() {
+    let refs = refs();
+    let large = Value::Large(Pieces::new(300, &refs));
+    let entries: [(&[u8], u64, Value<'_>); 6] = [
+        (b"row/", u64::MAX, Value::Inline(b"")),
+        (b"row/a", 1 << 62, Value::Fresh(b"some value")),
+        (b"row/a", 48, Value::Delete),
+        (b"row/b", 16, large),
+        (b"row/b", 2, Value::Inline(&[7; 300])),
+        (b"row/c", 3, Value::Fresh(b"")),
+    ];
+    let block = block(&entries);
+    for from in 0..=entries.len() {
+        let all: Vec<_> = block.entries_from(from).collect();
+        assert_eq!(all.len(), entries.len() - from);
+        for (entry, (key, ts, value)) in all.iter().zip(&entries[from..]) {
+            assert_eq!((entry.suffix, entry.version), (&key[4..], Version { ts: CommitTs(*ts), value: *value }));
+            let piece = entry.piece();
+            let (Value::Inline(value) | Value::Fresh(value)) = value else {
+                assert!(piece.is_none());
+                continue;
+            };
+            let mut batch = EntryBatch::new();
+            batch.push_piece(&Prefix::new(block.prefix()), piece.expect("in one piece"), entry.version.ts);
+            assert_eq!((batch.key(0), batch.value(0), batch.ts(0)), (*key, *value, CommitTs(*ts)));
+        }
+    }
 }
 
 /// Blocks of before are read; of one whose table names another place nothing is.

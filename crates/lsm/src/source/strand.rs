@@ -14,14 +14,14 @@ use crate::strand::Strand;
 
 /// A strand.
 pub(crate) struct StrandSource {
-    look: Look,
+    look: Arc<Look>,
     current: Option<RunSource>,
     /// In the cursor's direction.
     rest: VecDeque<Arc<Run>>,
 }
 
 impl StrandSource {
-    pub fn new(look: Look, strand: &Strand) -> Self {
+    pub fn new(look: Arc<Look>, strand: &Strand) -> Self {
         let range = &look.range;
         let from = strand.runs.partition_point(|run| range.is_below(&run.info.max_key));
         let past = strand.runs.partition_point(|run| !range.is_above(&run.info.min_key));
