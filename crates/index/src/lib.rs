@@ -28,6 +28,7 @@ pub mod conformance;
 pub mod counter;
 pub mod damaged;
 pub mod expiry;
+pub mod loser_tree;
 pub mod merge;
 pub mod range;
 pub mod ranged;

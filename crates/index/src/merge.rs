@@ -3,11 +3,11 @@
 //!
 //! 1. Each source yields, in the cursor's direction, for each key at most one entry: the newest version that
 //!    the reader may see, a tombstone included. It is read in batches.
-//! 2. The heads of the sources form a heap ordered by key, newest first among equal keys.
+//! 2. The heads of the sources play a tournament ([`LoserTree`]) by key, newest first among equal keys.
 //! 3. The first entry of a key decides: a value is given out, a tombstone hides the key. Further entries of the
 //!    same key, older or copies of the same version, are skipped.
 //!
-//! Invariants: within a source keys strictly ascend (descend); `heap[0]` is the least head; `last` is the key
+//! Invariants: within a source keys strictly ascend (descend); the winner of `order` is the least head, if any is left; `last` is the key
 //! decided last, and no head lies before it.
 //!
 //! Why a source may show a version that another one shows too: a run is drained by copying to the leaf before
@@ -20,6 +20,7 @@ use std::ops::Bound;
 use base::{CommitTs, Result};
 use store::run::{Run, RunCursor};
 
+use crate::loser_tree::LoserTree;
 use crate::{Batch, Cursor, Direction, EntryBatch, KeyRange, Op};
 
 /// What a merge reads from.
@@ -79,8 +80,9 @@ struct Head<S> {
 /// ```
 pub struct Merge<S> {
     heads: Vec<Head<S>>,
-    /// Indexes into `heads` of those that have entries, least first.
-    heap: Vec<usize>,
+    order: LoserTree,
+    /// Heads that have entries.
+    left: usize,
     direction: Direction,
     tombstones: Tombstones,
     last: Option<Vec<u8>>,
@@ -107,8 +109,8 @@ impl<S: Source> Merge<S> {
             .into_iter()
             .map(|source| Head { source, ahead: EntryBatch::new(), at: 0, more: true, front: 0 })
             .collect();
-        let heap = Vec::with_capacity(heads.len());
-        Self { heads, heap, direction, tombstones, last: None, started: false, passed: 0, looked: 0 }
+        let order = LoserTree::default();
+        Self { heads, order, left: 0, direction, tombstones, last: None, started: false, passed: 0, looked: 0 }
     }
 
     /// Clears `out` and appends up to `max` entries. Returns false at the end.
@@ -126,26 +128,22 @@ impl<S: Source> Merge<S> {
             self.started = true;
             // Each has its part.
             let part = if is_few { (max.div_ceil(self.heads.len().max(1)) + 1).min(max) } else { max };
-            for i in 0..self.heads.len() {
-                if self.heads[i].refill(part)? {
-                    self.heap.push(i);
-                }
+            for head in &mut self.heads {
+                self.left += usize::from(head.refill(part)?);
             }
+            self.order = LoserTree::new(self.heads.len(), |a, b| is_before(&self.heads, self.direction, a, b));
             // Nobody else has a part: who begins anew with each call gets what he wants all the same.
-            if let [one] = self.heap[..] {
-                self.heads[one].read_on(max)?;
-            }
-            for at in (0..self.heap.len() / 2).rev() {
-                self.sift_down(at);
+            if self.left == 1 {
+                self.least().read_on(max)?;
             }
         }
         if self.take_all(out, max)? {
-            return Ok(!self.heap.is_empty());
+            return Ok(self.left > 0);
         }
         // Bounded by entries looked at, not only by those given out: a long row of tombstones must not hold
         // the caller, who may want to look around between two calls.
         let mut looks = max.saturating_mul(4).max(64);
-        while out.len() < max && looks > 0 && !self.heap.is_empty() {
+        while out.len() < max && looks > 0 && self.left > 0 {
             looks -= 1;
             self.looked += 1;
             let given = out.len();
@@ -154,7 +152,7 @@ impl<S: Source> Merge<S> {
             let left = max - out.len();
             let wanted = if is_few { left.max(max / 4) } else { max };
             self.advance_least(wanted.max(self.passed.min(READ_AHEAD_MAX)))?;
-            if !out.is_empty() && self.heap.len() == 1 && self.heads[self.heap[0]].at == 0 {
+            if !out.is_empty() && self.left == 1 && self.least().at == 0 {
                 break;
             }
             // In a long row of tombstones the caller may know better than to pass over all of it.
@@ -162,13 +160,21 @@ impl<S: Source> Merge<S> {
                 break;
             }
         }
-        Ok(!self.heap.is_empty())
+        Ok(self.left > 0)
+    }
+
+    /// The least head; one is left.
+    fn least(&mut self) -> &mut Head<S> {
+        &mut self.heads[self.order.winner().expect("a head is left")]
     }
 
     /// While one source is left, what it has read ahead is given out as it is. False if that cannot be.
     fn take_all(&mut self, out: &mut EntryBatch, max: usize) -> Result<bool> {
-        let [one] = self.heap[..] else { return Ok(false) };
-        let head = &mut self.heads[one];
+        if self.left != 1 {
+            return Ok(false);
+        }
+        // The others have ended: it stays the winner.
+        let head = &mut self.heads[self.order.winner().expect("a head is left")];
         // What was begun beside others is ended one by one, and so is what begins with a key that was decided.
         if head.at > 0 || head.ahead.len() > max || self.last.as_deref() == Some(head.ahead.key(0)) {
             return Ok(false);
@@ -186,7 +192,7 @@ impl<S: Source> Merge<S> {
             self.passed = 0;
         }
         if !head.refill(max.max(self.passed.min(READ_AHEAD_MAX)))? {
-            self.heap.clear();
+            self.left = 0;
         }
         Ok(true)
     }
@@ -205,7 +211,7 @@ impl<S: Source> Merge<S> {
 
     /// Decides on the least head: a new key is given out or hidden, a known one skipped.
     fn take_least(&mut self, out: &mut EntryBatch) {
-        let head = &self.heads[self.heap[0]];
+        let head = &self.heads[self.order.winner().expect("a head is left")];
         let key = head.ahead.key(head.at);
         if self.last.as_deref() == Some(key) {
             return;
@@ -220,44 +226,17 @@ impl<S: Source> Merge<S> {
         }
     }
 
-    /// Moves the least head on and restores the heap.
+    /// Moves the least head on.
     fn advance_least(&mut self, max: usize) -> Result<()> {
-        let head = &mut self.heads[self.heap[0]];
+        let head = self.least();
         head.at += 1;
-        if head.at < head.ahead.len() {
+        if head.stands() {
             head.front = front(head.ahead.key(head.at));
         } else if !head.refill(max)? {
-            self.heap.swap_remove(0);
+            self.left -= 1;
         }
-        if !self.heap.is_empty() {
-            self.sift_down(0);
-        }
+        self.order.replay(|a, b| is_before(&self.heads, self.direction, a, b));
         Ok(())
-    }
-
-    fn sift_down(&mut self, mut at: usize) {
-        loop {
-            let left = 2 * at + 1;
-            let Some(&left_head) = self.heap.get(left) else { return };
-            let right = left + 1;
-            let least = match self.heap.get(right) {
-                Some(&right_head) if self.before(right_head, left_head) => right,
-                _ => left,
-            };
-            if !self.before(self.heap[least], self.heap[at]) {
-                return;
-            }
-            self.heap.swap(least, at);
-            at = least;
-        }
-    }
-
-    /// True if head `a` comes before head `b`: by key in the direction, newest first among equal keys.
-    fn before(&self, a: usize, b: usize) -> bool {
-        let (a, b) = (&self.heads[a], &self.heads[b]);
-        let by_key = a.front.cmp(&b.front).then_with(|| a.ahead.key(a.at).cmp(b.ahead.key(b.at)));
-        let by_key = if self.direction == Direction::Forward { by_key } else { by_key.reverse() };
-        by_key.then_with(|| b.ahead.ts(b.at).cmp(&a.ahead.ts(a.at))) == Ordering::Less
     }
 
     fn in_order(&self, first: &[u8], second: &[u8]) -> bool {
@@ -275,6 +254,25 @@ impl<S: Source> Cursor for Merge<S> {
     fn fill(&mut self, out: &mut EntryBatch, max: usize) -> Result<bool> {
         debug_assert_eq!(self.tombstones, Tombstones::Hide, "a cursor gives out live entries");
         Merge::fill(self, out, max)
+    }
+}
+
+/// True if head `a` comes before head `b`: by key in the direction, newest first among equal keys. One that has ended comes last.
+fn is_before<S>(heads: &[Head<S>], direction: Direction, a: usize, b: usize) -> bool {
+    let (a, b) = (&heads[a], &heads[b]);
+    if !(a.stands() && b.stands()) {
+        return a.stands();
+    }
+    let by_key = a.front.cmp(&b.front).then_with(|| a.ahead.key(a.at).cmp(b.ahead.key(b.at)));
+    let by_key = if direction == Direction::Forward { by_key } else { by_key.reverse() };
+    by_key.then_with(|| b.ahead.ts(b.at).cmp(&a.ahead.ts(a.at))) == Ordering::Less
+}
+
+impl<S> Head<S> {
+    /// It has not ended.
+    #[inline]
+    fn stands(&self) -> bool {
+        self.at < self.ahead.len()
     }
 }
 

@@ -16,6 +16,7 @@ use std::sync::Arc;
 
 use base::{CommitTs, Result};
 use index::expiry::has_expired;
+use index::loser_tree::LoserTree;
 use store::{AllocScope, Block, KeyHash};
 
 use crate::choose::compression_of;
@@ -57,6 +58,8 @@ pub(crate) type Written = (Vec<Arc<Run>>, u64);
 pub(crate) struct Merge {
     env: Env,
     inputs: Vec<Input>,
+    /// By key.
+    order: LoserTree,
     collection: Collection,
     outcome: Outcome,
     writer: Writer,
@@ -99,6 +102,7 @@ impl Merge {
     pub fn new(env: &Env, outcome: Outcome, inputs: Vec<Input>, collection: Collection, log_need: CommitTs) -> Self {
         Self {
             env: env.clone(),
+            order: LoserTree::new(inputs.len(), |a, b| is_before(&inputs, a, b)),
             inputs,
             collection,
             writer: Writer::new(env, outcome.level, outcome.scope),
@@ -121,7 +125,7 @@ impl Merge {
         let (mut seen, before) = (0, self.entries);
         let ended = self.ended.0.len();
         while seen < bytes {
-            let Some((least, is_alone)) = self.least() else { break };
+            let Some(least) = self.least() else { break };
             if self.is_end(least)? {
                 self.end_run()?;
                 if self.ended.0.len() > ended {
@@ -133,7 +137,7 @@ impl Merge {
                 Some(bytes) => bytes,
                 None => {
                     self.taking = None;
-                    if is_alone && self.inputs[least].is_last_of_key(&self.env)? {
+                    if self.has_key_alone(least) && self.inputs[least].is_last_of_key(&self.env)? {
                         self.pass_version(least)?
                     } else {
                         self.merge_key(least)?
@@ -197,23 +201,30 @@ impl Merge {
         std::mem::take(&mut self.expired)
     }
 
-    /// An input that stands on the lowest key, and whether no other one does.
-    fn least(&self) -> Option<(usize, bool)> {
-        let mut least: Option<(usize, bool)> = None;
-        for (i, input) in self.inputs.iter().enumerate().filter(|(_, input)| input.stands()) {
-            match least.map(|(least, _)| input.cmp_key(&self.inputs[least])) {
-                None | Some(Ordering::Less) => least = Some((i, true)),
-                Some(Ordering::Equal) => least = least.map(|(least, _)| (least, false)),
-                Some(Ordering::Greater) => {}
-            }
-        }
-        least
+    /// An input that stands on the lowest key.
+    fn least(&self) -> Option<usize> {
+        self.order.winner().filter(|least| self.inputs[*least].stands())
+    }
+
+    /// True if no other input stands on the key of the least one.
+    fn has_key_alone(&self, least: usize) -> bool {
+        let is_same = |other: &Input| other.stands() && other.cmp_key(&self.inputs[least]) == Ordering::Equal;
+        !self.order.beaten().any(|other| is_same(&self.inputs[other]))
+    }
+
+    /// The least input has moved on.
+    fn replay(&mut self) {
+        self.order.replay(|a, b| is_before(&self.inputs, a, b));
+    }
+
+    /// The lowest key on which another input than the least one stands.
+    fn next_key(&self) -> Option<&[u8]> {
+        self.order.beaten().map(|other| &self.inputs[other]).filter(|other| other.stands()).map(Input::key).min()
     }
 
     /// True if every other source stands behind `past`.
-    fn is_apart(&self, least: usize, past: &[u8]) -> bool {
-        let others = self.inputs.iter().enumerate().filter(|(i, other)| *i != least && other.stands());
-        others.map(|(_, other)| other.key()).all(|key| key > past)
+    fn is_apart(&self, past: &[u8]) -> bool {
+        self.next_key().is_none_or(|key| key > past)
     }
 
     /// A partition or a block as it is, if that can be. Returns about what it cost.
@@ -239,7 +250,7 @@ impl Merge {
         let past = next.unwrap_or(&run.info.max_key);
         // A key that goes on in the next block is not alone in this one.
         let goes_on = next.is_some_and(|next| named.may_have(KeyHash::of(next)));
-        if !self.is_wanted(&named) || goes_on || !self.is_apart(least, past) {
+        if !self.is_wanted(&named) || goes_on || !self.is_apart(past) {
             return Ok(None);
         }
         if self.taking != Some(least) && !self.is_stretch(least) {
@@ -251,6 +262,7 @@ impl Merge {
         self.entries += u64::from(named.entries);
         self.writer.take_over(&named, parts, past, ts)?;
         self.inputs[least].pass_block(&self.env)?;
+        self.replay();
         self.taking = Some(least);
         Ok(Some(TAKEN_BYTES))
     }
@@ -263,10 +275,8 @@ impl Merge {
 
     /// True if enough blocks of the input lie in front of all other sources to leave them where they are.
     fn is_stretch(&self, least: usize) -> bool {
-        let others = self.inputs.iter().enumerate().filter(|(i, other)| *i != least && other.stands());
-        let until = others.map(|(_, other)| other.key()).min();
         let bytes = (STRETCH_BLOCKS * self.env.options.node_bytes) as u64;
-        self.inputs[least].stretches(until, bytes, |named| self.is_wanted(named))
+        self.inputs[least].stretches(self.next_key(), bytes, |named| self.is_wanted(named))
     }
 
     /// Blocks do not say how old their versions are, runs do.
@@ -279,7 +289,7 @@ impl Merge {
         let Some(Whole { it: partition, next, run }) = self.inputs[least].whole_partition() else { return Ok(false) };
         let info = &partition.info;
         let past = next.unwrap_or(&run.info.max_key);
-        if info.live != info.entries || !self.is_apart(least, past) {
+        if info.live != info.entries || !self.is_apart(past) {
             return Ok(false);
         }
         if !self.writer.take_over_partition(partition, past, (run.info.oldest, run.info.newest))? {
@@ -287,6 +297,7 @@ impl Merge {
         }
         self.entries += info.entries;
         self.inputs[least].pass_partition(&self.env)?;
+        self.replay();
         Ok(true)
     }
 
@@ -311,27 +322,30 @@ impl Merge {
         self.expired += u64::from(has_expired(ts, collection.expired()));
         self.entries += 1;
         input.advance(env)?;
+        self.replay();
         Ok(bytes)
     }
 
     /// Steps 1 to 3 for one key. Returns its bytes.
     fn merge_key(&mut self, least: usize) -> Result<usize> {
-        let Self { env, inputs, gathered, key, .. } = self;
+        let Self { env, inputs, order, gathered, key, .. } = self;
         key.clear();
         key.extend_from_slice(inputs[least].key());
         gathered.clear();
         let mut bytes = 0;
-        for input in inputs.iter_mut() {
-            while input.stands() && input.key() == key.as_slice() {
-                let ts = input.ts();
-                let (value, is_fresh) = input.with_value(env, |value, is_fresh| {
-                    bytes += key.len() + bytes_of(&value) + ENTRY_BYTES;
-                    Ok((Owned::from(value), is_fresh))
-                })?;
-                gathered.push((ts, value, is_fresh));
-                self.entries += 1;
-                input.advance(env)?;
-            }
+        while let Some(input) = order.winner().map(|least| &mut inputs[least])
+            && input.stands()
+            && input.key() == key.as_slice()
+        {
+            let ts = input.ts();
+            let (value, is_fresh) = input.with_value(env, |value, is_fresh| {
+                bytes += key.len() + bytes_of(&value) + ENTRY_BYTES;
+                Ok((Owned::from(value), is_fresh))
+            })?;
+            gathered.push((ts, value, is_fresh));
+            self.entries += 1;
+            input.advance(env)?;
+            order.replay(|a, b| is_before(inputs, a, b));
         }
         gathered.sort_by_key(|(ts, ..)| std::cmp::Reverse(*ts));
         gathered.dedup_by_key(|(ts, ..)| *ts);
@@ -347,6 +361,12 @@ impl Merge {
         }
         Ok(bytes)
     }
+}
+
+/// True if the key of input `a` is lower than that of `b`. One that has ended comes last.
+fn is_before(inputs: &[Input], a: usize, b: usize) -> bool {
+    let (a, b) = (&inputs[a], &inputs[b]);
+    if a.stands() && b.stands() { a.cmp_key(b) == Ordering::Less } else { a.stands() }
 }
 
 fn says(value: &NewValue<'_>, is_fresh: bool) -> Says {
