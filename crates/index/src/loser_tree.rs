@@ -75,7 +75,8 @@ impl LoserTree {
         self.places[0] = winner as u32;
     }
 
-    /// Those who lost to the winner: each other source comes behind one of them, or is as good.
+    /// Those who lost to the winner: of all but him, none comes before each of them.
+    #[inline]
     pub fn beaten(&self) -> impl Iterator<Item = usize> {
         let first = self.winner().map_or(0, |winner| (winner + self.places.len()) / 2);
         std::iter::successors(Some(first), |at| Some(at / 2))

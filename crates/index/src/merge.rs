@@ -119,7 +119,7 @@ impl<S: Source> Merge<S> {
     /// The first fault of a source; the merge must not be used afterwards.
     pub fn fill(&mut self, out: &mut EntryBatch, max: usize) -> Result<bool> {
         out.clear();
-        if self.heads.len() == 1 && self.tombstones == Tombstones::Show {
+        if !self.started && self.heads.len() == 1 && self.tombstones == Tombstones::Show {
             return self.heads[0].source.fill(out, max);
         }
         // Whoever wants no more will hardly come again. (Backward a memtable copies a leaf each time that it is asked.)
@@ -129,11 +129,14 @@ impl<S: Source> Merge<S> {
             // Each has its part.
             let part = if is_few { (max.div_ceil(self.heads.len().max(1)) + 1).min(max) } else { max };
             for head in &mut self.heads {
-                self.left += usize::from(head.refill(part)?);
+                head.refill(part)?;
             }
+            // Those that have nothing would be played against all the same.
+            self.heads.retain(Head::stands);
+            self.left = self.heads.len();
             self.order = LoserTree::new(self.heads.len(), |a, b| is_before(&self.heads, self.direction, a, b));
             // Nobody else has a part: who begins anew with each call gets what he wants all the same.
-            if self.left == 1 {
+            if is_few && self.left == 1 {
                 self.least().read_on(max)?;
             }
         }

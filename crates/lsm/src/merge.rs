@@ -58,7 +58,7 @@ pub(crate) type Written = (Vec<Arc<Run>>, u64);
 pub(crate) struct Merge {
     env: Env,
     inputs: Vec<Input>,
-    /// By key.
+    /// By key; who has ended comes last.
     order: LoserTree,
     collection: Collection,
     outcome: Outcome,
@@ -208,6 +208,7 @@ impl Merge {
 
     /// True if no other input stands on the key of the least one.
     fn has_key_alone(&self, least: usize) -> bool {
+        debug_assert_eq!(self.order.winner(), Some(least), "others are known of the least one only");
         let is_same = |other: &Input| other.stands() && other.cmp_key(&self.inputs[least]) == Ordering::Equal;
         !self.order.beaten().any(|other| is_same(&self.inputs[other]))
     }
