@@ -75,7 +75,7 @@ impl LoserTree {
         self.places[0] = winner as u32;
     }
 
-    /// Those who lost to the winner: of all but him, none comes before each of them.
+    /// Those who lost to the winner. Of all others none comes before the first of these.
     #[inline]
     pub fn beaten(&self) -> impl Iterator<Item = usize> {
         let first = self.winner().map_or(0, |winner| (winner + self.places.len()) / 2);
@@ -120,7 +120,7 @@ mod tests {
         }
     }
 
-    /// A source in thousands is found again by as many comparisons as there are levels.
+    /// The least of a thousand is found again by as many comparisons as there are levels.
     #[test]
     fn as_many_comparisons_as_levels() {
         let compared = std::cell::Cell::new(0);

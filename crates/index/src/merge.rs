@@ -152,8 +152,7 @@ impl<S: Source> Merge<S> {
             let given = out.len();
             self.take_least(out);
             self.passed = if out.len() > given { 0 } else { self.passed + 1 };
-            let left = max - out.len();
-            let wanted = if is_few { left.max(max / 4) } else { max };
+            let wanted = if is_few { (max - out.len()).max(max / 4) } else { max };
             self.advance_least(wanted.max(self.passed.min(READ_AHEAD_MAX)))?;
             if !out.is_empty() && self.left == 1 && self.least().at == 0 {
                 break;
@@ -166,9 +165,14 @@ impl<S: Source> Merge<S> {
         Ok(self.left > 0)
     }
 
-    /// The least head; one is left.
+    /// Which head is the least; one is left.
+    fn least_at(&self) -> usize {
+        self.order.winner().expect("a head is left")
+    }
+
     fn least(&mut self) -> &mut Head<S> {
-        &mut self.heads[self.order.winner().expect("a head is left")]
+        let at = self.least_at();
+        &mut self.heads[at]
     }
 
     /// While one source is left, what it has read ahead is given out as it is. False if that cannot be.
@@ -177,7 +181,8 @@ impl<S: Source> Merge<S> {
             return Ok(false);
         }
         // The others have ended: it stays the winner.
-        let head = &mut self.heads[self.order.winner().expect("a head is left")];
+        let at = self.least_at();
+        let head = &mut self.heads[at];
         // What was begun beside others is ended one by one, and so is what begins with a key that was decided.
         if head.at > 0 || head.ahead.len() > max || self.last.as_deref() == Some(head.ahead.key(0)) {
             return Ok(false);
@@ -214,7 +219,7 @@ impl<S: Source> Merge<S> {
 
     /// Decides on the least head: a new key is given out or hidden, a known one skipped.
     fn take_least(&mut self, out: &mut EntryBatch) {
-        let head = &self.heads[self.order.winner().expect("a head is left")];
+        let head = &self.heads[self.least_at()];
         let key = head.ahead.key(head.at);
         if self.last.as_deref() == Some(key) {
             return;

@@ -158,6 +158,46 @@ fn a_key_that_goes_on_in_the_next_partition_stays_whole() {
     }
 }
 
+/// Another source stands right behind a partition that is taken over as it is, the last one of a run: its key is next, not the next run's.
+#[test]
+fn a_key_between_two_partitions_comes_between_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let env = env(dir.path(), 512, 8 << 20);
+    let index = Lsm::open(env, None).unwrap();
+    let (value, even) = (|_: u32| vec![7; 60], || (0..60_000).step_by(2));
+    for ts in 1..=5u64 {
+        put(&index, ts * 16, even().skip(ts as usize - 1).step_by(5), value);
+        flush(&index);
+    }
+    settle(&index);
+    assert_eq!(index.stats().height, 1, "{}", index.draw());
+    let names: Vec<_> = support::blocks(&index).into_iter().map(|(_, name)| name).collect();
+    let begins = |n: u32| format!("the index of data from {}", base::bytes::printable(&key(n)));
+    let between: Vec<u32> = even().skip(1).filter(|n| names.contains(&begins(*n))).map(|n| n - 1).collect();
+    assert!(between.len() > 4, "{between:?}");
+    let before = index.stats().traffic.leaf_bytes;
+    for ts in 6..=10u64 {
+        put(&index, ts * 16, between.iter().copied().step_by(2), value);
+        flush(&index);
+    }
+    // What was read in many strands is merged into one.
+    settle(&index);
+    for _ in 0..200 {
+        if index.stats().height > 1 {
+            keys(&index, ReadAt::Newest, Direction::Forward);
+            settle(&index);
+        }
+    }
+    let written = index.stats().traffic.leaf_bytes - before;
+    assert!(written < index.stats().disk_bytes / 2, "{written} bytes: no partition was taken over");
+    assert_eq!(index.stats().height, 1, "{}", index.draw());
+    let mut expected: Vec<u32> = even().chain(between.into_iter().step_by(2)).collect();
+    expected.sort_unstable();
+    assert_eq!(keys(&index, ReadAt::Newest, Direction::Forward), expected);
+    let report = index.verify().unwrap();
+    assert!(report.problems.is_empty(), "{:?}", report.problems);
+}
+
 /// A cursor in the middle of its range, at a snapshot: what was flushed and merged meanwhile leaves memory and disk all the same.
 #[test]
 fn a_cursor_that_waits_holds_nothing() {
