@@ -67,6 +67,7 @@ impl Core {
             let is_found = self.get(&sources, key, at, Reach::Memory(&epoch::pin()), &mut best)?;
             if !is_found {
                 // No guard is held while somebody waits for the disk.
+                self.counters.count_cold_read();
                 best.begin(cut);
                 self.get(&sources, key, at, Reach::Disk, &mut best)?;
             }

@@ -99,20 +99,64 @@ const GAP_BYTES: u64 = 4096;
 
 /// Reads a data block, with those behind it in the same index block that lie next to it in the file, within about `span` bytes of it, as
 /// one read. One that is damaged ends the list, unless it is the first.
-pub(crate) fn read_ahead(env: &Env, index: &IndexBlock, from: usize, span: u64) -> Result<Vec<Arc<DataBlock>>> {
-    let first = index.get(from).block;
-    let mut near = vec![first];
-    for at in from + 1..index.len() {
-        let (next, end) = (index.get(at).block, near[near.len() - 1].end());
-        let is_next = next.offset >= end && next.offset - end < GAP_BYTES && next.end() - first.offset <= span;
-        if !is_next
-            || env.space.extent_of(next) != env.space.extent_of(first)
-            || (Slot { index, at }).resident().is_some()
-        {
-            break;
-        }
-        near.push(next);
+pub(crate) fn read_ahead(env: &Env, place: Slot<'_>, span: u64) -> Result<Vec<Arc<DataBlock>>> {
+    let Slot { index, at: from } = place;
+    let start = place.named().block.offset;
+    let mut end = from;
+    while end + 1 < index.len()
+        && are_near(env, index, end)
+        && index.get(end + 1).block.end() - start <= span
+        && !is_resident(index, end + 1)
+    {
+        end += 1;
     }
+    let (blocks, read) = read_together(env, index, from, end);
+    match read {
+        // Whatever lies behind it may be what cannot be read.
+        Err(_) if blocks.is_empty() && from < end => Ok(vec![Arc::new(place.read(env)?)]),
+        Err(fault) if blocks.is_empty() => Err(fault),
+        _ => Ok(blocks),
+    }
+}
+
+/// The same with those before it, the last one first. Where one of these cannot be read the block comes alone.
+pub(crate) fn read_back(env: &Env, place: Slot<'_>, span: u64) -> Result<Vec<Arc<DataBlock>>> {
+    let Slot { index, at: last } = place;
+    let end = place.named().block.end();
+    let mut from = last;
+    while from > 0
+        && are_near(env, index, from - 1)
+        && end - index.get(from - 1).block.offset <= span
+        && !is_resident(index, from - 1)
+    {
+        from -= 1;
+    }
+    let (mut blocks, read) = read_together(env, index, from, last);
+    match read {
+        Err(_) if from < last => Ok(vec![Arc::new(place.read(env)?)]),
+        Err(fault) => Err(fault),
+        Ok(()) => {
+            blocks.reverse();
+            Ok(blocks)
+        }
+    }
+}
+
+/// True if a data block and the next one lie next to each other in the file.
+fn are_near(env: &Env, index: &IndexBlock, at: usize) -> bool {
+    let (block, next) = (index.get(at).block, index.get(at + 1).block);
+    next.offset >= block.end()
+        && next.offset - block.end() < GAP_BYTES
+        && env.space.extent_of(next) == env.space.extent_of(block)
+}
+
+fn is_resident(index: &IndexBlock, at: usize) -> bool {
+    Slot { index, at }.resident().is_some()
+}
+
+/// Reads data blocks that lie next to each other, the last one included: those that were read before a fault, and that.
+fn read_together(env: &Env, index: &IndexBlock, from: usize, last: usize) -> (Vec<Arc<DataBlock>>, Result<()>) {
+    let near: Vec<_> = (from..=last).map(|at| index.get(at).block).collect();
     let mut blocks = Vec::with_capacity(near.len());
     let read = env.space.read_neighbours(&near, BlockKind::Run, env.id, |i, open| {
         let mut bytes = Vec::new();
@@ -120,12 +164,7 @@ pub(crate) fn read_ahead(env: &Env, index: &IndexBlock, from: usize, span: u64) 
         blocks.push(Arc::new(parse(env, &index.get(from + i), bytes)?));
         Ok(())
     });
-    match read {
-        // Whatever lies behind it may be what cannot be read.
-        Err(_) if blocks.is_empty() && near.len() > 1 => read_ahead(env, index, from, 0),
-        Err(fault) if blocks.is_empty() => Err(fault),
-        _ => Ok(blocks),
-    }
+    (blocks, read)
 }
 
 /// How far a source of this index reads ahead, in bytes of the file.

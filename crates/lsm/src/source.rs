@@ -18,8 +18,9 @@ use crate::lsm::{Attached, Core};
 use crate::memtable::Memtable;
 use crate::prefix::common_prefix;
 use crate::run::Run;
-use crate::slot::{Slot, ahead_bytes, read_ahead, read_large};
+use crate::slot::{Slot, read_large};
 
+mod ahead;
 mod strand;
 
 pub(crate) use strand::StrandSource;
@@ -167,7 +168,7 @@ struct RunSource {
     block: Option<Arc<DataBlock>>,
     /// Forward: the range may end in the block.
     may_end: bool,
-    /// Forward: blocks behind it that were read with it, and how many blocks it has come through.
+    /// Blocks that come next and were read with it, and how many blocks it has come through.
     ahead: VecDeque<Arc<DataBlock>>,
     passed: u32,
     started: bool,
@@ -396,10 +397,10 @@ impl RunSource {
         let place = Slot { index, at: slot };
         let block = match self.ahead.pop_front() {
             Some(block) => Ok(block),
-            None if !self.is_forward() || self.passed == 0 || place.resident().is_some() => {
+            None if self.passed == 0 || place.resident().is_some() => {
                 place.load(&core.env, || core.counters.count_load())
             }
-            None => load_ahead(&core, index, slot, self.passed).map(|blocks| {
+            None => ahead::load(&core, place, self.look.direction, self.passed).map(|blocks| {
                 self.ahead.extend(blocks);
                 self.ahead.pop_front().expect("at least one")
             }),
@@ -552,25 +553,6 @@ impl RunSource {
         }
     }
 }
-
-/// Reads a data block and some behind it: more the longer the reader has come.
-fn load_ahead(core: &Core, index: &IndexBlock, slot: usize, passed: u32) -> Result<Vec<Arc<DataBlock>>> {
-    let span = (FIRST_AHEAD_BYTES << passed.min(8)).min(ahead_bytes(&core.env));
-    let blocks = read_ahead(&core.env, index, slot, span)?;
-    for (i, block) in blocks.iter().enumerate() {
-        core.counters.count_load();
-        // A long scan leaves memory to what is read again and again.
-        if passed < SCAN_BLOCKS || !core.env.cache.is_nearly_full() {
-            Slot { index, at: slot + i }.keep(&core.env, block);
-        }
-    }
-    Ok(blocks)
-}
-
-/// Read ahead by who has come through one block, in bytes of the file, at most; doubled with each block.
-const FIRST_AHEAD_BYTES: u64 = 8 << 10;
-/// Who has come through so many blocks scans.
-const SCAN_BLOCKS: u32 = 16;
 
 impl Drop for RunSource {
     fn drop(&mut self) {

@@ -21,6 +21,8 @@ pub(crate) struct Counters {
     point_reads: AtomicU64,
     point_blocks: AtomicU64,
     loads: AtomicU64,
+    read_ahead: AtomicU64,
+    cold_reads: AtomicU64,
     flushed_bytes: AtomicU64,
     merged_bytes: [AtomicU64; LEVELS],
     moved_bytes: [AtomicU64; LEVELS],
@@ -51,6 +53,16 @@ impl Counters {
 
     pub fn count_load(&self) {
         self.loads.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Blocks were read together with one before them.
+    pub fn add_read_ahead(&self, n: u64) {
+        self.read_ahead.fetch_add(n, Ordering::Relaxed);
+    }
+
+    /// A key that was looked up was not decided by what is in memory.
+    pub fn count_cold_read(&self) {
+        self.cold_reads.fetch_add(1, Ordering::Relaxed);
     }
 
     /// A cursor came to entries and did not give them out.
@@ -143,7 +155,7 @@ impl Core {
             leaf_bytes: merged_bytes,
             segment_bytes: load(&self.counters.flushed_bytes),
             point_reads: load(&self.counters.point_reads),
-            cold_reads: load(&self.counters.point_blocks),
+            cold_reads: load(&self.counters.cold_reads),
             point_blocks: load(&self.counters.point_blocks),
             ..IndexTraffic::default()
         };
@@ -160,6 +172,7 @@ impl Core {
             run_keys: sources.attached.iter().map(|attached| attached.run.len() as i64).sum(),
             changes: load(&self.counters.changes),
             loads: load(&self.counters.loads),
+            read_ahead: load(&self.counters.read_ahead),
             writes: load(&self.counters.written),
             gc_debt_bytes: debt(&strands, self.env.options.shape, self.flush_bytes()),
             gc_paid_bytes: merged_bytes,
