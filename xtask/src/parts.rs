@@ -168,7 +168,8 @@ fn processes() -> Vec<Part> {
         Part { needs: Some(POSTGRES), env: &[("TREFOIL_POSTGRES", "1")], ..on("postgres", "postgres") },
         Part { needs: Some(MYSQL), env: &[("TREFOIL_MYSQL", "1")], ..on("mysql", "mysql") },
         // No servers: so that both lanes end at about the same time.
-        part("histories", Work::Program("trefoil-histories", &["seeds", "500"])),
+        part("histories", Work::Program("trefoil-histories", &["seeds", "350"])),
+        part("histories-lsm", Work::Program("trefoil-histories", &["seeds", "150", "2100"])),
         Part { env: &[("RUSTFLAGS", "--cfg crossbeam_loom")], ..part("epoch-model", model) },
     ]
 }

@@ -64,7 +64,8 @@ fn policies_of_merges_reach_the_indexes() {
     let rows = MergePolicy { least_overlap: false, ..MergePolicy::default() };
     let without = loaded(Shape::Leveled, Policies { rows, ..Policies::default() });
     println!("compaction_pri: {} B merged by the least overlap, {} without", merged(&with), merged(&without));
-    assert_ne!(merged(&with), merged(&without));
+    // 47.1 and 53.3 MB.
+    assert!(merged(&with) * 20 < merged(&without) * 19, "{} and {}", merged(&with), merged(&without));
     let (top, middle, bottom) = (Compression::None, Compression::Lz4, Compression::Zstd);
     let rows = MergePolicy { compression: Some(LevelCompression { top, middle, bottom }), ..MergePolicy::default() };
     let zstd = loaded(Shape::Leveled, Policies { rows, ..Policies::default() });
