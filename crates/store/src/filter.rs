@@ -2,7 +2,7 @@
 //! the blocks that it could be in.
 //!
 //! A blocked Bloom filter (Putze, Sanders and Singler, "Cache-, hash- and space-efficient Bloom filters", 2007): all bits of a key
-//! are in one line of 512. With ten bits a key and six probes about one look-up of fifty finds what is not there.
+//! are in one line of 512. With ten bits a key and six probes about one look-up of a hundred finds what is not there (decision 0020 says why these).
 //!
 //! Of a block of messages it is made when the block is read for the first time, not when it is written: who only loads does not
 //! pay for it. Of a run's block it is made with the block, and kept in the run's index.
@@ -131,12 +131,13 @@ mod tests {
 
     #[test]
     fn it_knows_all_of_its_keys_and_few_others() {
-        for count in [0, 1, 50, 51, 400, 5000] {
+        for count in [0, 1, 50, 51, 135, 400, 631, 5000] {
             let filter = Filter::of(&hashes(0..count));
             assert!(hashes(0..count).into_iter().all(|key| filter.may_have(key)));
             let others = 20_000;
             let wrong = hashes(1_000_000..1_000_000 + others).into_iter().filter(|key| filter.may_have(*key)).count();
-            assert!(wrong * 25 < others as usize, "{wrong} of {others} beside {count}");
+            eprintln!("beside {count} keys it errs for {wrong} of {others}, with {} bits", filter.0.len() * 512);
+            assert!(wrong * 60 < others as usize, "{wrong} of {others} beside {count}");
         }
     }
 
