@@ -224,11 +224,19 @@ fn traffic(engine: &Arc<Engine>) -> Result<Vec<Row>> {
 /// What a commit that waits for the background runs ahead of, and what helps.
 fn remedy(reason: &str) -> &'static str {
     match reason {
-        "runs" => "merging falls behind: raise trefoil_background_threads or trefoil_io_budget; smaller transactions",
-        "buffers" => "messages are drained too slowly: raise trefoil_buffer_size, trefoil_background_threads",
+        "runs" => {
+            "large transactions are merged too slowly: raise trefoil_background_threads, trefoil_io_budget; smaller ones"
+        }
+        "buffers" => {
+            "memtables and messages are written too slowly: raise trefoil_buffer_size, trefoil_background_threads"
+        }
+        "drains" => "messages reach their pages too slowly: raise trefoil_background_threads, trefoil_buffer_size",
         "dirty" => "pages are written back too slowly: raise trefoil_io_budget, trefoil_buffer_size; a faster disk",
         "log" => "the log fills before checkpoints end: raise trefoil_log_capacity",
-        "gc" => "old versions wait to be collected: TREFOIL_GC names who keeps them; raise trefoil_gc_debt_limit",
+        "gc" => {
+            "old versions, or levels of an LSM, wait to be merged: TREFOIL_GC names who keeps them, TREFOIL_LEVELS the \
+             levels; raise trefoil_background_threads, trefoil_gc_debt_limit"
+        }
         "space" => "cleaning of the data file falls behind: raise trefoil_io_budget; more room on the disk",
         _ => "",
     }
