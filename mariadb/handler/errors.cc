@@ -38,6 +38,7 @@ int server_error(THD *thd, const trefoil_failure &why)
       thd->mark_transaction_to_rollback(true);
     return HA_ERR_RECORD_CHANGED;
   case TREFOIL_FULL:
+    log_failure("a statement is refused", why);
     return HA_ERR_DISK_FULL;
   case TREFOIL_NO_TABLE:
     return HA_ERR_NO_SUCH_TABLE;
@@ -70,34 +71,18 @@ int server_error(THD *thd, const trefoil_failure &why)
 
 int end_error(THD *thd, const trefoil_failure &why)
 {
+  int error= server_error(thd, why);
   if (why.code == TREFOIL_FULL)
     my_error(ER_DISK_FULL, MYF(0), "TREFOIL", HA_ERR_DISK_FULL);
-  return server_error(thd, why);
-}
-
-/* What helps, where the engine's own text says only what happened: what a user of the server can do, in its words. */
-static const char *remedy(int code)
-{
-  switch (code) {
-  case TREFOIL_FULL:
-    return "; make room on the disk of the data directory, then writes go on by themselves";
-  case TREFOIL_READ_ONLY:
-    return "; look for the first error of TREFOIL above this line, mend what it names, and restart the server";
-  case TREFOIL_DEFINITION:
-    return "; FLUSH TABLES and try again; if it stays, .frm and engine are of two times: restore both from one backup";
-  case TREFOIL_CORRUPT:
-    return "; CHECK TABLE says where; a key is made anew by ALTER TABLE t DROP KEY k, ADD KEY k (...), for rows restore a "
-           "backup, and look at the disk";
-  case TREFOIL_UNKNOWN_OUTCOME:
-    return "; restart the server and look whether it is there";
-  case TREFOIL_PANIC:
-    return "; restart the server, and report the lines above";
-  default:
-    return "";
-  }
+  else if (why.code == TREFOIL_READ_ONLY || why.code == TREFOIL_UNKNOWN_OUTCOME)
+    my_error(ER_GET_ERRMSG, MYF(0), error, why.text, "TREFOIL");
+  return error;
 }
 
 void log_failure(const char *what, const trefoil_failure &why)
 {
-  sql_print_error("TREFOIL: %s: %s%s", what, why.text, remedy(why.code));
+  if (const char *remedy= trefoil_line_due(why.code))
+    sql_print_error("TREFOIL: %s: %s%s", what, why.text, remedy);
 }
+
+void log_refusal(trefoil_text line) { sql_print_error("TREFOIL: %.*s", (int) line.len, line.ptr); }

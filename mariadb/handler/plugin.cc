@@ -39,7 +39,7 @@ static int drop_table(handlerton *, const char *path)
   THD *thd= current_thd;
   trefoil_patience wait= thd ? patience_of(thd) : trefoil_patience{};
   return trefoil_table_drop(trefoil_db, table_name(path), session_of_drop(thd), thd ? &wait : nullptr, &why) ?
-         server_error(nullptr, why) : 0;
+         end_error(nullptr, why) : 0;
 }
 
 /* What the server knew of is gone by then: what it did not know of remains. */

@@ -76,7 +76,7 @@ int ha_trefoil::create(const char *name, TABLE *form, HA_CREATE_INFO *info)
     my_printf_error(error, "ENGINE=TREFOIL: %s", MYF(0), m_why.text);
     return HA_WRONG_CREATE_OPTION;
   }
-  return failed();
+  return end_error(ha_thd(), m_why);
 }
 
 int ha_trefoil::delete_table(const char *name)

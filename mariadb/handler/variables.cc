@@ -4,6 +4,7 @@
 #include "variables.h"
 
 #include "collations.h"
+#include "errors.h"
 #include "set_var.h"
 
 static ulonglong buffer_size;
@@ -155,7 +156,7 @@ struct st_mysql_sys_var *trefoil_variables[]=
 trefoil_options open_options(const char *directory)
 {
   return {text(directory, strlen(directory)), buffer_size, log_capacity, disk_reserve, checkpoint_replay_seconds,
-          server_collations, background_threads == 1 ? 2 : background_threads, settings_now()};
+          server_collations, background_threads == 1 ? 2 : background_threads, settings_now(), log_refusal};
 }
 
 uint8_t commit_durability()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-# What a server does when the disk is full, files are damaged, missing or too new, and when the engine is taken away. Sourced by
+# What a server does when the disk is full, a write fails, files are damaged, missing or too new, and when the engine is taken away. Sourced by
 # smoke.sh.
 
 # The engine's directory is a file system of so many MiB; the server runs with an empty database.
@@ -28,8 +28,12 @@ until_full() {
     done | client fd 2>&1 | grep -m 1 ERROR
 }
 
+# Lines of the error log with this in them.
+lines_with() { grep -c "$1" "$ERRORS" || true; }
+
 check_full_disk_statements() {
-    local rows
+    local rows before began=$SECONDS full='TREFOIL: .*disk full: .*make room on the disk of the data directory'
+    before=$(lines_with "$full")
     client -e 'CREATE DATABASE fd; CREATE TABLE fd.t (id INT PRIMARY KEY AUTO_INCREMENT, b VARBINARY(1000)) ENGINE=TREFOIL'
     expect_error "$(until_full '' '')" 1021
     rows=$(value 'SELECT COUNT(*) FROM fd.t')
@@ -46,6 +50,9 @@ check_full_disk_statements() {
     mount -o remount,size=400m "$DATA/trefoil"
     client fd -e 'INSERT INTO t (b) SELECT RANDOM_BYTES(1000) FROM seq_1_to_1000' || echo 'no row behind that'
     expect "$(value 'SELECT COUNT(*) FROM fd.t')" "$((rows + 1000))"
+    # However many were refused.
+    before=$(($(lines_with "$full") - before))
+    [ "$before" -ge 1 ] && [ "$before" -le $((1 + (SECONDS - began) / 60)) ] || echo "the error log has $before lines of it"
 }
 
 # Space that a drop gives back is room again.
@@ -77,6 +84,42 @@ full_disk() {
         check "full_disk_$name"
         off_small_disk
     done
+}
+
+# A write of the background fails, of which no statement hears: what a commit does not wait for is written within a second, behind
+# the place in the log up to which files may go. Those of the server are shorter.
+check_writes_refused() {
+    local n said line='TREFOIL: writes are refused from now on: write .*/trefoil/wal/.*os error 27.* reading goes on.* restart the server'
+    close_sessions
+    end_server
+    # Of this signal the server would end; without it the write is an error.
+    trap '' XFSZ
+    start_server "${SERVER_ARGS[@]}" 2> /dev/null
+    trap - XFSZ
+    : > "$ERRORS"
+    client s -e "SET sql_log_bin = 0; CREATE TABLE kept (id INT PRIMARY KEY, b VARBINARY(1000)) ENGINE=TREFOIL;
+        INSERT INTO kept SELECT seq, RANDOM_BYTES(500) FROM seq_1_to_1000; INSERT INTO kept SELECT seq, RANDOM_BYTES(500) FROM seq_1001_to_2000;
+        INSERT INTO kept SELECT seq, RANDOM_BYTES(500) FROM seq_2001_to_3000; INSERT INTO kept SELECT seq, RANDOM_BYTES(500) FROM seq_3001_to_4000"
+    open_session a
+    say_to a 'BEGIN;' 'INSERT INTO t VALUES (8, 8);'
+    prlimit --pid "$SERVER" --fsize=$((1 << 20)):
+    client s -e 'SET sql_log_bin = 0; SET GLOBAL trefoil_flush_log_at_commit = 0; INSERT INTO kept VALUES (0, 0)' || echo 'a statement met it'
+    for ((n = 0; n < 100 && $(lines_with "$line") == 0; n++)); do sleep 0.1; done
+    expect "$(lines_with "$line")" 1
+    expect "$(value 'SELECT COUNT(*) FROM s.kept')" 4001
+    for n in 'COMMIT' 'INSERT INTO t VALUES (9, 9)' "UPDATE kept SET b = 'newer'" 'CREATE TABLE more (a INT) ENGINE=TREFOIL' \
+        'ALTER TABLE kept ADD KEY (b)' 'TRUNCATE TABLE kept' 'DROP TABLE kept'; do
+        said=$(say_to a "$n;")
+        case $said in *'writes are refused until the server is restarted'*'/trefoil/wal/'*) ;; *) printf '%s: %s\n' "$n" "$said" ;; esac
+    done
+    value 'CREATE TABLE s.other (a INT) ENGINE=MyISAM; INSERT INTO s.other VALUES (1)' || echo "another engine's tables are not written"
+    expect "$(lines_with 'TREFOIL: writes are refused from now on')" 1
+    close_sessions
+    end_server
+    start_server "${SERVER_ARGS[@]}" 2> /dev/null
+    expect "$(value 'SELECT COUNT(*) FROM s.kept WHERE id > 0')" 4000
+    expect "$(value 'CHECK TABLE s.kept' | cut -f 4)" OK
+    value 'INSERT INTO s.t VALUES (9, 9); DROP TABLE s.kept' || echo 'it does not write again'
 }
 
 # Taken away beside transactions, the engine goes when they have ended; then it is there again with its tables.
@@ -199,6 +242,7 @@ started_without() {
 
 trouble() {
     full_disk
+    if command -v prlimit > /dev/null; then check writes_refused; else echo 'skipped: writes_refused, which needs prlimit (util-linux)'; fi
     check uninstall
     check damaged_table
     check hidden_settings

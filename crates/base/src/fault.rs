@@ -218,7 +218,22 @@ impl Fault {
 /// The latch of decision D12: after the first failed write or sync, writes are refused until the database
 /// is reopened. The first cause is kept. Shared by the log, the store and the engine of one database.
 #[derive(Debug, Clone, Default)]
-pub struct Poison(Arc<OnceLock<Arc<str>>>);
+pub struct Poison(Arc<Latch>);
+
+/// Who is told the first cause. Whoever lets the latch fall calls it, with whatever locks he holds.
+pub type TellPoison = Arc<dyn Fn(&str) + Send + Sync>;
+
+#[derive(Default)]
+struct Latch {
+    cause: OnceLock<Arc<str>>,
+    tell: Option<TellPoison>,
+}
+
+impl fmt::Debug for Latch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Latch").field("cause", &self.cause).finish_non_exhaustive()
+    }
+}
 
 impl Poison {
     /// A latch that has not fallen.
@@ -227,10 +242,22 @@ impl Poison {
         Self::default()
     }
 
-    /// Lets the latch fall; the first cause is kept. Returns the fault unchanged, for `map_err`.
+    /// The same; `tell` is called once, when it falls.
+    #[must_use]
+    pub fn telling(tell: Option<TellPoison>) -> Self {
+        Self(Arc::new(Latch { cause: OnceLock::new(), tell }))
+    }
+
+    /// Lets the latch fall; the first cause is kept, and told. Returns the fault unchanged, for `map_err`.
     pub fn set(&self, fault: Fault) -> Fault {
         if !matches!(fault, Fault::Poisoned(_)) {
-            let _ = self.0.set(fault.to_string().into());
+            let cause: Arc<str> = fault.to_string().into();
+            // Of two threads at once one is the first.
+            if self.0.cause.set(cause.clone()).is_ok()
+                && let Some(tell) = &self.0.tell
+            {
+                tell(&cause);
+            }
         }
         fault
     }
@@ -240,7 +267,7 @@ impl Poison {
     /// # Errors
     /// The first cause.
     pub fn check(&self) -> Result<()> {
-        match self.0.get() {
+        match self.0.cause.get() {
             None => Ok(()),
             Some(cause) => Err(Fault::Poisoned(cause.clone())),
         }
@@ -249,6 +276,32 @@ impl Poison {
     /// The first cause, if the latch has fallen.
     #[must_use]
     pub fn cause(&self) -> Option<Arc<str>> {
-        self.0.get().cloned()
+        self.0.cause.get().cloned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use super::*;
+
+    /// D12. Guards: only who lets it fall tells; what is refused since is no cause.
+    #[test]
+    fn the_first_cause_is_kept_and_told_once() {
+        let told = Arc::new(AtomicU64::new(0));
+        let count = told.clone();
+        let tell = move |cause: &str| {
+            assert_eq!(cause, "unsupported: the first");
+            count.fetch_add(1, Ordering::Relaxed);
+        };
+        let poison = Poison::telling(Some(Arc::new(tell)));
+        poison.set(Fault::Poisoned("another database's".into()));
+        assert!(poison.check().is_ok());
+        for cause in ["the first", "the second"] {
+            poison.clone().set(Fault::Unsupported(cause.into()));
+        }
+        assert_eq!(told.load(Ordering::Relaxed), 1);
+        assert_eq!(poison.cause().as_deref(), Some("unsupported: the first"));
     }
 }

@@ -23,6 +23,6 @@ pub mod limits;
 pub mod link_buffer;
 pub mod sum;
 
-pub use fault::{Corruption, Fault, Poison, Result};
+pub use fault::{Corruption, Fault, Poison, Result, TellPoison};
 pub use gc::GcView;
 pub use ids::{CommitTs, IndexId, Lsn, TxnId};

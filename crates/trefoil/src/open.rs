@@ -194,7 +194,7 @@ struct Opening {
 
 impl Opening {
     fn new(layout: Layout, options: Options, policies: Policies, manifest: Manifest) -> Result<Self> {
-        let poison = Poison::new();
+        let poison = Poison::telling(options.on_poison.clone());
         let saved = Some(manifest.space.as_slice());
         let budget = Budget::new(options.budget_bytes);
         let space_options = SpaceOptions { budget: Some(budget.clone()), ..space_options(&options) };

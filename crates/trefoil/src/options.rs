@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use base::Fault;
+use base::{Fault, TellPoison};
 use index::Shape;
 use vfs::{RealVfs, Vfs};
 
@@ -511,6 +511,31 @@ pub struct Options {
     /// Without it such a database is opened, recovered, backed up and read in the order it has; what needs the sort key of a
     /// text, as writing a row does, gives `InvalidArgument`. Default none.
     pub collations: Option<Arc<dyn crate::Collations>>,
+    /// Told the first cause, once, when the database begins to refuse writes ([`Error::Poisoned`](crate::Error::Poisoned)): for a log, or an
+    /// alarm. By the thread that met the fault, which may be one of the background and may hold locks of the engine: it
+    /// returns soon, and neither calls the database nor waits for who does. Default none.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # use vfs::fault::{Action, Class, FaultVfs, Rule};
+    /// # let disk = FaultVfs::new(vfs::RealVfs);
+    /// use std::sync::{Arc, mpsc};
+    /// use trefoil::{Database, Options};
+    ///
+    /// let (alarm, alarms) = mpsc::channel();
+    /// let on_poison = move |cause: &str| drop(alarm.send(cause.to_owned()));
+    /// let options = Options { on_poison: Some(Arc::new(on_poison)), ..Options::default() };
+    /// # let options = Options { vfs: Arc::new(disk.clone()), ..options };
+    /// let db = Database::open(dir.path(), options)?;
+    /// # let fruit = db.create_index("fruit", trefoil::IndexOptions::default())?;
+    /// # disk.faults().add(Rule::new(Action::Eio).on(Class::Sync).path("wal"));
+    /// # let mut tx = db.begin()?;
+    /// # tx.put(&fruit, b"apple", b"12")?;
+    /// assert!(tx.commit().is_err()); // the disk fails
+    /// assert!(alarms.try_recv().expect("it is told").starts_with("sync "));
+    /// # Ok::<(), trefoil::Error>(())
+    /// ```
+    pub on_poison: Option<TellPoison>,
     /// The file system. Default the machine's own: [`RealVfs`].
     pub vfs: Arc<dyn Vfs>,
 }
@@ -539,6 +564,7 @@ impl Default for Options {
             background_threads: 0,
             background: true,
             collations: None,
+            on_poison: None,
             vfs: Arc::new(RealVfs),
         }
     }

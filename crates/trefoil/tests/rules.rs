@@ -3,10 +3,13 @@
 
 #![allow(clippy::unwrap_used, reason = "a test panics on what it does not expect")]
 
+use std::sync::Arc;
+
 use crate::support::*;
 use trefoil::{Database, Durability, Error, IndexOptions, Isolation, LockMode, Options, Structure};
 use vfs::fault::{Action, Class, Rule};
 use vfs::sim::SimDisk;
+use vfs::sync::Mutex;
 
 /// A1: what a commit needs is got before its place in the log, all or nothing. Guards: the run file is written
 /// before `append`; `commit_batches` removes the files of a commit that came to nothing.
@@ -183,6 +186,31 @@ fn a23_commit_outcome_unknown() {
         let found = (get(&db, &db.index("a").unwrap(), b"k"), get(&db, &db.index("b").unwrap(), b"k"));
         let (old, new) = (b"1".to_vec(), b"2".to_vec());
         assert!(found == (Some(old), None) || found == (Some(new.clone()), Some(new)), "{found:?}");
+    });
+}
+
+/// D12: from when writes are refused is told once, with the first cause, also if nobody asks: what a commit
+/// did not wait for, the background cannot sync. Guard: the options reach the latch (`Poison::telling`).
+#[test]
+fn d12_the_first_cause_is_told_once() {
+    simulate(|_| {
+        let disk = disk();
+        let told = Arc::new(Mutex::new(Vec::new()));
+        let all_told = told.clone();
+        let on_poison = move |cause: &str| all_told.lock().push(cause.to_owned());
+        let db = Database::open("/db", Options { on_poison: Some(Arc::new(on_poison)), ..options(&disk) }).unwrap();
+        let a = index(&db, "a");
+        put(&db, &a, b"k", b"1", Durability::Sync).unwrap();
+        assert!(told.lock().is_empty());
+        disk.faults().add(Rule::new(Action::Eio).on(Class::Sync).path("wal").forever());
+        put(&db, &a, b"k", b"2", Durability::Buffered).unwrap();
+        sleep(2000);
+        assert_eq!(told.lock().len(), 1);
+        disk.faults().add(Rule::new(Action::Eio).forever());
+        let Err(Error::Poisoned { cause }) = db.checkpoint() else { panic!("writes are not refused") };
+        assert!(cause.starts_with("sync ") && cause.contains("wal"), "{cause}");
+        assert!(db.close().is_err());
+        assert_eq!(*told.lock(), [cause]);
     });
 }
 

@@ -101,6 +101,9 @@ typedef struct {
   trefoil_collations collations;
   uint64_t background_threads; /* 0: by the number of cores */
   trefoil_settings settings;
+  /* Told a line for the error log, once, when the engine begins to refuse writes: the cause, and what helps. By whatever thread met the fault: it may hold locks of the
+     engine, is perhaps none of the server's, and calls nothing here. */
+  void (*writes_refused)(trefoil_text line);
 } trefoil_options;
 
 /* How a column lies in the server's record. */
@@ -176,7 +179,7 @@ typedef struct {
 
 static_assert(sizeof(trefoil_failure) == 512, "as in abi.rs");
 static_assert(sizeof(trefoil_settings) == 24, "as in abi.rs");
-static_assert(sizeof(trefoil_options) == 112, "as in abi.rs");
+static_assert(sizeof(trefoil_options) == 120, "as in abi.rs");
 static_assert(sizeof(trefoil_field) == 48, "as in abi.rs");
 static_assert(sizeof(trefoil_part) == 16, "as in abi.rs");
 static_assert(sizeof(trefoil_key) == 48, "as in abi.rs");
@@ -227,6 +230,9 @@ void trefoil_close(trefoil_database *db);
 enum { TREFOIL_WAIT_BEGINS= 0, TREFOIL_WAIT_BLOCKED= 1, TREFOIL_WAIT_ENDS= 2 };
 void trefoil_report_waits(trefoil_database *db, uint32_t (*report)(uint8_t what, void *connection));
 int trefoil_sync(trefoil_database *db, trefoil_failure *why);
+/* What ends a line of the error log about a failure of this code: what helps, or nothing. Null: no line is due, one of that kind was written
+   within the last minute. */
+const char *trefoil_line_due(int32_t code);
 /* The same, before the server gives up a log that has these commits. */
 int trefoil_checkpoint(trefoil_database *db, trefoil_failure *why);
 void trefoil_set(trefoil_database *db, const trefoil_settings *settings);

@@ -39,6 +39,7 @@ pub struct Options {
     pub(crate) collations: Collations,
     pub(crate) background_threads: u64,
     pub(crate) settings: Settings,
+    pub(crate) writes_refused: extern "C" fn(Text),
 }
 
 /// How a collation orders text.
@@ -280,7 +281,7 @@ pub struct ViewValue {
 const _: () = assert!(size_of::<ViewColumn>() == 16);
 const _: () = assert!(size_of::<ViewValue>() == 40);
 const _: () = assert!(size_of::<Settings>() == 24);
-const _: () = assert!(size_of::<Options>() == 112);
+const _: () = assert!(size_of::<Options>() == 120);
 const _: () = assert!(size_of::<Field>() == 48);
 const _: () = assert!(size_of::<Part>() == 16);
 const _: () = assert!(size_of::<Collation>() == 12);

@@ -16,12 +16,13 @@ use crate::abi;
 use crate::alter;
 use crate::collation;
 use crate::crash;
+use crate::error_log;
 use crate::failure::{Code, Failure, Result};
 use crate::foreign::{self, Rooms};
 use crate::key_bytes::Room;
 use crate::layout::Layout;
 use crate::numbers::{Next, Numbers};
-use crate::raw::{Definition, ForeignChange};
+use crate::raw::{self, Definition, ForeignChange};
 use crate::shedding::Shedding;
 use crate::status::Ends;
 use crate::watch::Watch;
@@ -69,11 +70,13 @@ impl Counters {
 impl Engine {
     pub fn open(directory: &str, options: &abi::Options) -> Result<Self> {
         let collations = Arc::new(collation::Server::new(options.collations));
+        let writes_refused = options.writes_refused;
         let options = Options {
             budget_bytes: options.buffer_size,
             log_capacity_bytes: options.log_capacity,
             disk_reserve_bytes: options.disk_reserve,
             collations: Some(collations.clone()),
+            on_poison: Some(Arc::new(move |cause| writes_refused(raw::to_text(&error_log::refusal(cause))))),
             checkpoint_replay: Duration::from_secs(options.checkpoint_replay_seconds),
             background_threads: usize::try_from(options.background_threads).unwrap_or(usize::MAX),
             io_budget_bytes: options.settings.io_budget,

@@ -10,7 +10,7 @@ mod rows;
 mod sessions;
 mod views;
 
-use std::ffi::c_void;
+use std::ffi::{c_char, c_void};
 use std::sync::Arc;
 
 use trefoil::BackupMoment;
@@ -20,6 +20,7 @@ use crate::alter::{self, Alter};
 use crate::crash;
 use crate::cursor;
 use crate::database::Engine;
+use crate::error_log;
 use crate::failure::{Code, Done, Failure, Result, guard, quietly};
 use crate::foreign;
 use crate::layout;
@@ -111,6 +112,11 @@ pub extern "C" fn trefoil_close(db: *mut Arc<Engine>) {
 #[unsafe(no_mangle)]
 pub extern "C" fn trefoil_report_waits(db: &Arc<Engine>, report: extern "C" fn(u8, *mut c_void) -> u32) {
     quietly(|| db.report_waits(report));
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn trefoil_line_due(code: i32) -> *const c_char {
+    error_log::line_due(code).map_or(std::ptr::null(), std::ffi::CStr::as_ptr)
 }
 
 #[unsafe(no_mangle)]

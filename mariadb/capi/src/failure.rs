@@ -115,6 +115,19 @@ impl From<Error> for Box<Failure> {
             Error::ForeignKey(failure) => {
                 Failure::new(code(&error), &format!("{}\n{}", failure.table, failure.constraint.name()))
             }
+            // What helps comes before the cause: a long path may cost the end. Nobody can open it anew but the server.
+            Error::Poisoned { cause } => Failure::new(
+                code(&error),
+                &format!(
+                    "writes are refused until the server is restarted, reading goes on; an earlier fault: {cause}"
+                ),
+            ),
+            Error::CommitOutcomeUnknown { cause, .. } => Failure::new(
+                code(&error),
+                &format!(
+                    "the outcome of the commit is unknown, restart the server and look whether it is there: {cause}"
+                ),
+            ),
             _ => Failure::new(code(&error), &error.to_string()),
         }
     }

@@ -18,6 +18,7 @@
 //! | `status` | numbers and a text for administrators |
 //! | `key_bytes` | how long keys may get, and whether there is room |
 //! | `batch` | rows read ahead, as records |
+//! | `error_log` | what helps, in lines of the error log, and how often |
 //! | `crash` | places where tests let the server die |
 //! | `watch` | what connections do, for others to look at |
 //! | `information` | tables of INFORMATION_SCHEMA |
@@ -40,6 +41,7 @@ mod crash;
 mod cursor;
 mod database;
 pub mod entry;
+mod error_log;
 mod failure;
 mod field;
 mod foreign;
