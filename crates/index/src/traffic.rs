@@ -22,7 +22,7 @@ pub struct IndexTraffic {
     pub beside_bytes: u64,
     /// Keys that were looked up.
     pub point_reads: u64,
-    /// Of these, keys whose leaf, or a block of a run that may have them, was on disk.
+    /// Of these, keys whose leaf was on disk; of a log-structured merge tree, keys that were not decided by what is in memory.
     pub cold_reads: u64,
     /// Blocks of leaves, of messages and of runs read for them. Large values, inner nodes and index blocks are not in it.
     pub point_blocks: u64,

@@ -119,7 +119,7 @@ pub(crate) fn read_ahead(env: &Env, place: Slot<'_>, span: u64) -> Result<Vec<Ar
     }
 }
 
-/// The same with those before it, the last one first. Where one of these cannot be read the block comes alone.
+/// The same with those before it, the last one first: down to one that cannot be read.
 pub(crate) fn read_back(env: &Env, place: Slot<'_>, span: u64) -> Result<Vec<Arc<DataBlock>>> {
     let Slot { index, at: last } = place;
     let end = place.named().block.end();
@@ -131,13 +131,17 @@ pub(crate) fn read_back(env: &Env, place: Slot<'_>, span: u64) -> Result<Vec<Arc
     {
         from -= 1;
     }
-    let (mut blocks, read) = read_together(env, index, from, last);
-    match read {
-        Err(_) if from < last => Ok(vec![Arc::new(place.read(env)?)]),
-        Err(fault) => Err(fault),
-        Ok(()) => {
-            blocks.reverse();
-            Ok(blocks)
+    loop {
+        let (mut blocks, read) = read_together(env, index, from, last);
+        // The first that cannot be read; who comes to it meets its fault.
+        let damaged = from + blocks.len();
+        match read {
+            Ok(()) => {
+                blocks.reverse();
+                return Ok(blocks);
+            }
+            Err(_) if damaged < last => from = damaged + 1,
+            Err(fault) => return Err(fault),
         }
     }
 }

@@ -342,3 +342,22 @@ fn a_damaged_attached_run_keeps_nobody_busy() {
     }
     assert_eq!((faults, index.stats().runs), (1, 1), "{}", index.draw());
 }
+
+/// Guard: backward what lies above a block that cannot be read is read together as well (`slot.rs`), and not again for each of its blocks.
+#[test]
+fn a_scan_backward_reads_each_block_beside_a_damaged_one_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let env = support::env(dir.path(), 1024, 256 << 20);
+    let index = made_of(&env, 20_000);
+    let data: Vec<_> = blocks(&index).into_iter().filter(|(_, name)| name.starts_with("data")).collect();
+    break_block(&env, data[data.len() - 100].0);
+    evict(&env);
+    let before = env.space.stats().read_bytes;
+    let skips = Skips::default();
+    let keys = found(&index, &skips, Direction::Backward);
+    assert_eq!(skips.take().len(), 1);
+    assert!(keys.len() > 19_900, "{}", keys.len());
+    let (read, stored) = (env.space.stats().read_bytes - before, index.stats().disk_bytes);
+    eprintln!("{read} bytes read of {stored}");
+    assert!(read < 2 * stored, "{read} of {stored}");
+}

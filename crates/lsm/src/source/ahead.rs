@@ -9,7 +9,7 @@ use crate::block::DataBlock;
 use crate::lsm::Core;
 use crate::slot::{Slot, ahead_bytes, read_ahead, read_back};
 
-/// Read ahead by who has come through one block, in bytes of the file, at most; doubled with each block.
+/// Half of what is read by who has come through one block, in bytes of the file, at most; doubled with each block.
 const FIRST_AHEAD_BYTES: u64 = 8 << 10;
 /// Who has come through so many blocks scans.
 const SCAN_BLOCKS: u32 = 16;
