@@ -234,8 +234,8 @@ fn remedy(reason: &str) -> &'static str {
         "dirty" => "pages are written back too slowly: raise trefoil_io_budget, trefoil_buffer_size; a faster disk",
         "log" => "the log fills before checkpoints end: raise trefoil_log_capacity",
         "gc" => {
-            "old versions, or levels of an LSM, wait to be merged: TREFOIL_GC names who keeps them, TREFOIL_LEVELS the \
-             levels; raise trefoil_background_threads, trefoil_gc_debt_limit"
+            "old versions, or levels, wait to be merged: TREFOIL_GC, TREFOIL_LEVELS; raise trefoil_background_threads, \
+             trefoil_gc_debt_limit"
         }
         "space" => "cleaning of the data file falls behind: raise trefoil_io_budget; more room on the disk",
         _ => "",
