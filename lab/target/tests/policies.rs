@@ -92,7 +92,7 @@ fn shapes_and_compression_tell_by_bytes() {
     // 3.5 and 8.1 MB.
     assert!(compressed[2] * 3 < usual[2] * 2, "compression: {compressed:?}, none {usual:?}");
     // Lazy levels cost what others do as long as there are two of them: `shapes_trade_writing_against_strands` of
-    // `crates/lsm/tests/shapes.rs` has more of them, and their bytes.
+    // `crates/lsm/tests/shapes.rs` has more of them, and their bytes. Here they are printed, for PERFORMANCE, and held against nothing.
     let [_, universal] = ["lazy", "universal"].map(|shape| {
         let text = base.replace("leveled", shape);
         let bytes = bytes(&loaded(&text), ".");
