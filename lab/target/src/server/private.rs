@@ -3,7 +3,7 @@
 //! holds, and kills it then.
 
 use std::fs;
-use std::io::Write as _;
+use std::io::{ErrorKind, Write as _};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -329,12 +329,17 @@ pub fn with_libraries(command: &mut Command, binaries: &Binaries) {
 pub fn short_directory() -> Result<PathBuf> {
     // Hands out numbers: relaxed.
     static NUMBER: AtomicU32 = AtomicU32::new(0);
-    let name = format!("lab-{}-{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
-    let temporary = std::env::temp_dir().join(&name);
-    let is_short = temporary.as_os_str().len() + "/socket".len() <= SOCKET_PATH_MAX;
-    let path = if is_short { temporary } else { Path::new("/tmp").join(name) };
-    fs::DirBuilder::new().create(&path).map_err(io("make", &path))?;
-    Ok(path)
+    loop {
+        let name = format!("lab-{}-{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
+        let temporary = std::env::temp_dir().join(&name);
+        let is_short = temporary.as_os_str().len() + "/socket".len() <= SOCKET_PATH_MAX;
+        let path = if is_short { temporary } else { Path::new("/tmp").join(name) };
+        match fs::DirBuilder::new().create(&path) {
+            // Left by a process that was killed and had this one's number.
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+            made => return made.map_err(io("make", &path)).map(|()| path),
+        }
+    }
 }
 
 /// An option file.
@@ -354,6 +359,20 @@ pub fn option_file(settings: &[(String, String)], include: Option<&Path>) -> Res
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_directory_left_by_another_process_of_this_number_is_passed_over() {
+        let first = short_directory().unwrap();
+        let name = first.file_name().unwrap().to_str().unwrap().to_owned();
+        let (process, number) = name.rsplit_once('-').unwrap();
+        // Other tests of this process ask, too: some of the next are there already.
+        let next = number.parse::<u32>().unwrap() + 1;
+        let left: Vec<PathBuf> = (next..next + 8).map(|n| first.with_file_name(format!("{process}-{n}"))).collect();
+        let left: Vec<PathBuf> = left.into_iter().filter(|path| fs::create_dir(path).is_ok()).collect();
+        let second = short_directory().unwrap();
+        assert!(second != first && !left.contains(&second) && second.is_dir(), "{}", second.display());
+        left.iter().chain([&first, &second]).for_each(|path| fs::remove_dir(path).unwrap());
+    }
 
     /// Whether a program that tells its number ended well and told the number of the shell that waited.
     fn begun(told: &str) -> (bool, bool) {
