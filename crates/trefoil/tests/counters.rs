@@ -331,6 +331,61 @@ fn a21_a_reader_starts_again_where_what_it_passed_is_gone() {
     });
 }
 
+/// The image of a leaf has what was added last, and lacks what was added before: that comes from the log, behind so much else
+/// that the leaf is written, and so collected, in between. Nothing is summed up by then. Guard: `expect_late` in `recover`.
+#[test]
+fn a21_nothing_is_summed_up_while_the_log_is_replayed() {
+    for structure in [Structure::Btree, Structure::Betree] {
+        simulate(move |sim| {
+            let disk = disk();
+            let open = |disk: &SimDisk| {
+                let options = Options { budget_bytes: 4 << 20, log_capacity_bytes: 32 << 20, ..options(disk) };
+                Database::open("/db", options).unwrap()
+            };
+            let db = open(&disk);
+            let of_rows = IndexOptions { structure: Structure::Btree, node_bytes: 8 << 10, ..IndexOptions::default() };
+            let rows = db.create_index("rows", of_rows).unwrap();
+            let i = db.create_index("i", IndexOptions { counters: true, structure, ..small_nodes() }).unwrap();
+            (0..8).for_each(|part| fill(&db, &rows, 1000 * part, 1000 * part + 1000, 1000).unwrap());
+            db.checkpoint().unwrap();
+            // Each is in the log, those that are held are not in the index, and the others wait for them to show.
+            let mut threads = Vec::new();
+            let mut commits = |body: Box<dyn Fn(&Database) + Send>| {
+                let db = db.clone();
+                threads.push(spawn("client", move || body(&db)));
+                sleep(20);
+            };
+            let adds = |key: &'static [u8], delta| {
+                let i = i.clone();
+                Box::new(move |db: &Database| add(db, &i, key, delta))
+            };
+            let gate = sim.hold("commit.logged");
+            commits(adds(b"l", 1));
+            gate.wait_reached();
+            for part in (0..8).chain(0..8) {
+                let rows = rows.clone();
+                commits(Box::new(move |db| fill(db, &rows, 1000 * part, 1000 * part + 1000, 4).unwrap()));
+            }
+            let second = sim.hold("commit.logged");
+            commits(adds(b"k", 1));
+            second.wait_reached();
+            commits(adds(b"k", 10));
+            commits(adds(b"k", 100));
+            db.checkpoint().unwrap();
+            db.sync().unwrap();
+            disk.power_cut(3);
+            (gate.open(), second.open());
+            threads.into_iter().for_each(|thread| drop(thread.join()));
+            drop((rows, i, db));
+            let db = open(&disk.reboot());
+            let i = db.index("i").unwrap();
+            assert!(db.stats().replayed_operations > 8000, "{}", db.stats().replayed_operations);
+            assert_eq!(sums(&db, &i), [(b"k".to_vec(), 111), (b"l".to_vec(), 1)], "{structure:?}");
+            sound(&db);
+        });
+    }
+}
+
 const THREADS: u64 = 3;
 const KEYS: u64 = 12;
 
