@@ -59,6 +59,7 @@ int server_error(THD *thd, const trefoil_failure &why)
     log_failure("table definition", why);
     return HA_ERR_TABLE_DEF_CHANGED;
   case TREFOIL_CORRUPT:
+  case TREFOIL_SET_ASIDE:
     log_failure("damage", why);
     return HA_ERR_CRASHED;
   case TREFOIL_PANIC:

@@ -47,6 +47,7 @@ public:
   int rename_table(const char *from, const char *to) override;
   int truncate() override;
   int check(THD *thd, HA_CHECK_OPT *options) override;
+  int repair(THD *thd, HA_CHECK_OPT *options) override;
   int optimize(THD *thd, HA_CHECK_OPT *options) override;
   bool check_if_incompatible_data(HA_CREATE_INFO *info, uint changes) override;
   void update_create_info(HA_CREATE_INFO *info) override;

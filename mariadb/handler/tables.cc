@@ -90,7 +90,7 @@ int ha_trefoil::rename_table(const char *from, const char *to)
   trefoil_patience wait= patience_of(ha_thd());
   std::string label= label_of(table_name(from)), new_label= label_of(table_name(to));
   return trefoil_table_rename(trefoil_db, table_name(from), table_name(to), text(label.data(), label.size()),
-                              text(new_label.data(), new_label.size()), &wait, &m_why) ? failed() : 0;
+                              text(new_label.data(), new_label.size()), &wait, &m_why) ? end_error(ha_thd(), m_why) : 0;
 }
 
 int ha_trefoil::truncate()
@@ -102,10 +102,10 @@ int ha_trefoil::truncate()
   return 0;
 }
 
-static void say_problem(void *progress, trefoil_text what)
+static void say(void *progress, trefoil_text what)
 {
-  push_warning_printf(static_cast<Progress *>(progress)->thd(), Sql_condition::WARN_LEVEL_WARN, ER_NOT_KEYFILE, "%.*s", (int) what.len,
-                      what.ptr);
+  THD *thd= static_cast<Progress *>(progress)->thd();
+  push_warning_printf(thd, Sql_condition::WARN_LEVEL_WARN, ER_NOT_KEYFILE, "%.*s", (int) what.len, what.ptr);
 }
 
 static void say_progress(void *progress, uint64_t done, uint64_t total)
@@ -113,22 +113,34 @@ static void say_progress(void *progress, uint64_t done, uint64_t total)
   static_cast<Progress *>(progress)->at(done, total);
 }
 
+static int end_of_check(THD *thd, int code, const trefoil_failure &why)
+{
+  if (code == TREFOIL_OK || code == TREFOIL_CORRUPT)
+    return code == TREFOIL_OK ? HA_ADMIN_OK : HA_ADMIN_CORRUPT;
+  if (code == TREFOIL_CANCELLED)
+    thd->send_kill_message();
+  else
+    push_warning(thd, Sql_condition::WARN_LEVEL_WARN, ER_GET_ERRMSG, why.text);
+  return HA_ADMIN_FAILED;
+}
+
 int ha_trefoil::check(THD *thd, HA_CHECK_OPT *options)
 {
   Progress progress(thd);
-  uint8_t thorough= !(options->flags & T_QUICK);
-  switch (trefoil_table_check(m_session, m_table, thorough, say_problem, say_progress, &progress, &m_why)) {
-  case TREFOIL_OK:
-    return HA_ADMIN_OK;
-  case TREFOIL_CORRUPT:
-    return HA_ADMIN_CORRUPT;
-  case TREFOIL_CANCELLED:
-    thd->send_kill_message();
-    return HA_ADMIN_FAILED;
-  default:
-    push_warning(thd, Sql_condition::WARN_LEVEL_WARN, ER_GET_ERRMSG, m_why.text);
-    return HA_ADMIN_FAILED;
-  }
+  int code= trefoil_table_check(m_session, m_table, !(options->flags & T_QUICK), say, say_progress, &progress, &m_why);
+  return end_of_check(thd, code, m_why);
+}
+
+/* Of rows that are damaged nothing can be made. */
+int ha_trefoil::repair(THD *thd, HA_CHECK_OPT *options)
+{
+  Build_progress building(thd, m_table);
+  Progress *progress= &building;
+  trefoil_patience wait= building.patience();
+  int code= trefoil_table_repair(m_session, m_table, !(options->flags & T_QUICK), say, say_progress, progress, &wait, &m_why);
+  if (code == TREFOIL_CORRUPT)
+    say(progress, {m_why.text, strlen(m_why.text)});
+  return end_of_check(thd, code, m_why);
 }
 
 /* A copy is packed anew. */

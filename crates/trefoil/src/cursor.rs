@@ -260,10 +260,7 @@ impl<'a> Cursor<'a> {
         loop {
             while self.position == self.batch.len() && self.more {
                 let filled = self.stored.fill(&mut self.batch, self.fill);
-                if matches!(filled, Err(Fault::Corrupt(_))) {
-                    self.entry.note_damage();
-                }
-                self.more = filled?;
+                self.more = self.entry.read(filled)?;
                 if let Some(skips) = &self.skips {
                     self.skipped.extend(skips.take());
                 }

@@ -240,6 +240,14 @@ impl IndexEntry {
         }
     }
 
+    /// What a reader gets; of damage that he met he leaves word.
+    pub fn read<T>(&self, read: base::Result<T>) -> base::Result<T> {
+        if matches!(read, Err(Fault::Corrupt(_))) {
+            self.note_damage();
+        }
+        read
+    }
+
     /// True if damage was met in an index that can be made anew.
     pub fn is_noted(&self) -> bool {
         self.noted.load(Ordering::Relaxed)

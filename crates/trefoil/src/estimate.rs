@@ -9,7 +9,7 @@ use index::IndexStats;
 
 use crate::distinct::Sampler;
 use crate::entry::{IndexEntry, TableShape};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::handle::Table;
 use crate::rows::{ValueRange, as_slice, index_number, index_range, primary_range};
 
@@ -114,7 +114,7 @@ impl Table {
             Some(n) => index_range(schema, n, range)?,
             None => primary_range(schema, range)?,
         };
-        Ok(entry.index.estimate((as_slice(&low), as_slice(&high)))?)
+        Ok(entry.read(entry.index.estimate((as_slice(&low), as_slice(&high))))?)
     }
 
     /// For 1, 2 … columns of an index, about how many different values they have, NULLs counted as one value: of the
@@ -199,8 +199,11 @@ fn count(shape: &TableShape, entry: &IndexEntry, number: Option<usize>) -> Resul
     let _one = entry.counting.lock();
     let stats = entry.index.stats();
     let keys = keys(&stats);
-    let counts = Sampler { index: &*entry.index, schema: &shape.def.schema, number, keys }.count()?;
-    let counts: Arc<[u64]> = counts.into();
+    let counted = Sampler { index: &*entry.index, schema: &shape.def.schema, number, keys }.count();
+    if matches!(counted, Err(Error::Corrupt(_))) {
+        entry.note_damage();
+    }
+    let counts: Arc<[u64]> = counted?.into();
     let distinct = Distinct { counts: counts.clone(), keys, changes: stats.changes };
     *entry.distinct.write() = Some(Arc::new(distinct));
     Ok(counts)

@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test panics on what it does not expect")]
 
+use std::ops::Bound;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -198,6 +199,75 @@ fn p10_readers_and_the_background_leave_word() {
         set_aside(&db, &rows);
         insert(&db, &rows, 15_000..15_001).unwrap();
         rebuilt(&disk, db, ROWS / 2 + 1);
+    });
+}
+
+/// So does who only asks how much there is: a server that plans its queries by that may never read such an index. Guards:
+/// `IndexEntry::read` of `Table::estimate_rows`, the same of a count.
+#[test]
+fn p10_who_estimates_leaves_word() {
+    type Ask = fn(&Table) -> Result<(), Error>;
+    let asks: [Ask; 2] = [
+        |rows| {
+            (0..7).try_for_each(|colour| {
+                let colour = [Value::U32(colour)];
+                rows.estimate_rows(Some("by_colour"), (Bound::Included(&colour), Bound::Included(&colour))).map(|_| ())
+            })
+        },
+        |rows| rows.distinct(Some("by_colour")).map(|_| ()),
+    ];
+    for ask in asks {
+        simulate(move |_| {
+            let disk = disk();
+            let (db, rows) = damaged(&disk, (0, 0));
+            let met = ask(&rows).unwrap_err();
+            assert!(matches!(met, Error::Corrupt(_)), "{met}");
+            assert!(!db.settle_for(Duration::ZERO).unwrap());
+            set_aside(&db, &rows);
+            assert!(matches!(ask(&rows), Err(Error::Quarantined { .. })));
+            drop(rows);
+            let (disk, db) = reopened(&disk, db);
+            rebuilt(&disk, db, ROWS);
+        });
+    }
+}
+
+/// What is set aside, or does not agree with its rows, is made anew; of damaged rows nothing is. Guards: those of
+/// `Database::repair_table`.
+#[test]
+fn p10_a_repair_makes_anew_what_is_wrong() {
+    simulate(|_| {
+        let disk = disk();
+        let (db, rows) = damaged(&disk, (0, 3));
+        // Found by the repair itself, before anybody else has met it.
+        assert_eq!(db.repair_table(&rows, false, &|| true).unwrap(), ["by_colour"]);
+        assert!(db.repair_table(&rows, true, &|| true).unwrap().is_empty(), "all are sound");
+        assert!(matches!(db.repair_table(&rows, true, &|| false), Err(Error::Cancelled)));
+        assert_eq!((count(&db, &rows), indexed(&db, &rows) as u64), (ROWS, ROWS));
+        sound(&db);
+        drop(rows);
+        let (_, db) = reopened(&disk, db);
+        sound(&db);
+    });
+    simulate(|_| {
+        let (db, rows) = damaged(&disk(), (0, 3));
+        delete_until_met(&db, &rows);
+        set_aside(&db, &rows);
+        assert_eq!(db.repair_table(&rows, true, &|| true).unwrap(), ["by_colour"]);
+        assert!(db.stats().quarantined.is_empty());
+        sound(&db);
+    });
+    simulate(|_| {
+        let disk = disk();
+        made(&disk);
+        damage(&disk, (0, 3));
+        damage_in(&disk, BY_COLOUR - 1, (0, 3));
+        let db = Database::open(DIR, quiet(&disk)).unwrap();
+        let rows = db.table("rows").unwrap();
+        let before = db.stats().visible;
+        let refused = db.repair_table(&rows, true, &|| true).unwrap_err();
+        assert!(matches!(refused, Error::Corrupt(_)), "{refused}");
+        assert_eq!(db.stats().visible, before, "nothing was begun");
     });
 }
 

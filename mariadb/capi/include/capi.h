@@ -42,7 +42,8 @@ enum {
   TREFOIL_FOREIGN_REFUSED = 25,
   TREFOIL_FOREIGN_EXISTS = 26,
   TREFOIL_INDEX_NEEDED = 27,      /* by a foreign key, of this table or to it; `why.text` is the index */
-  TREFOIL_FOREIGN_DUPLICATE = 28  /* in a table that a cascade came to */
+  TREFOIL_FOREIGN_DUPLICATE = 28, /* in a table that a cascade came to */
+  TREFOIL_SET_ASIDE = 29          /* a damaged key that is not used any more */
 };
 
 typedef struct { const char *ptr; size_t len; } trefoil_text;
@@ -323,6 +324,11 @@ int trefoil_table_wait(trefoil_table *table, const trefoil_patience *wait, trefo
 int trefoil_table_check(trefoil_session *session, trefoil_table *table, uint8_t thorough,
                         void (*say)(void *to, trefoil_text what), void (*report)(void *to, uint64_t done, uint64_t total),
                         void *to, trefoil_failure *why);
+/* The same, and keys in which something is wrong are made anew from the rows, which `say` is told. TREFOIL_CORRUPT if the rows
+   are damaged; then nothing was changed. */
+int trefoil_table_repair(trefoil_session *session, trefoil_table *table, uint8_t thorough,
+                         void (*say)(void *to, trefoil_text what), void (*report)(void *to, uint64_t done, uint64_t total),
+                         void *to, const trefoil_patience *wait, trefoil_failure *why);
 /* Of keys that are built for it now: how many rows of about how many are in them. 0 if none are. */
 uint8_t trefoil_table_building(const trefoil_table *table, uint64_t *done, uint64_t *total);
 /* Those whose names begin with `prefix`. */

@@ -397,6 +397,28 @@ pub extern "C" fn trefoil_table_check(
 }
 
 #[unsafe(no_mangle)]
+pub extern "C" fn trefoil_table_repair(
+    session: &Session,
+    table: &Arc<OpenTable>,
+    thorough: u8,
+    say: extern "C" fn(*mut c_void, Text),
+    report: extern "C" fn(*mut c_void, u64, u64),
+    to: *mut c_void,
+    wait: Option<&Patience>,
+    why: Option<&mut Failure>,
+) -> i32 {
+    guard(why, || {
+        let slot = session.cancel_slot();
+        let goes_on = |done, total| {
+            report(to, done, total);
+            !slot.is_cancelled()
+        };
+        table.repair(thorough != 0, &goes_on, raw::patience(wait), |what| say(to, raw::to_text(what)))?;
+        Ok(Done::Ok)
+    })
+}
+
+#[unsafe(no_mangle)]
 pub extern "C" fn trefoil_table_building(table: &Arc<OpenTable>, done: &mut u64, total: &mut u64) -> u8 {
     let mut building = None;
     quietly(|| building = table.building());

@@ -15,6 +15,8 @@ const CAUSE_BYTES: usize = 500;
 
 static FULL: Mutex<Option<Instant>> = Mutex::new(None);
 static READ_ONLY: Mutex<Option<Instant>> = Mutex::new(None);
+/// Whoever plans a query asks such a key, too.
+static SET_ASIDE: Mutex<Option<Instant>> = Mutex::new(None);
 
 /// The line for the moment from which writes are refused.
 pub fn refusal(cause: &str) -> String {
@@ -33,6 +35,7 @@ pub fn line_due(code: i32) -> Option<&'static CStr> {
     match code {
         c if c == Code::Full as i32 => is_due(&FULL)?,
         c if c == Code::ReadOnly as i32 => is_due(&READ_ONLY)?,
+        c if c == Code::SetAside as i32 => is_due(&SET_ASIDE)?,
         _ => {}
     }
     Some(remedy(code))
@@ -57,8 +60,9 @@ fn remedy(code: i32) -> &'static CStr {
             c"; FLUSH TABLES and try again; if it stays, .frm and engine are of two times: restore both from one backup"
         }
         c if c == Code::Corrupt as i32 => {
-            c"; CHECK TABLE says where; a key is made anew by ALTER TABLE t DROP KEY k, ADD KEY k (...), for rows restore a backup, and look at the disk"
+            c"; CHECK TABLE says where; REPAIR TABLE makes keys anew, for rows restore a backup, and look at the disk"
         }
+        c if c == Code::SetAside as i32 => c"; REPAIR TABLE makes it anew, and look at the disk",
         c if c == Code::Panic as i32 => c"; restart the server, and report the lines above",
         _ => c"",
     }

@@ -71,6 +71,7 @@ pub enum Code {
     ForeignExists = 26,
     IndexNeeded = 27,
     ForeignDuplicate = 28,
+    SetAside = 29,
 }
 
 impl Failure {
@@ -128,6 +129,10 @@ impl From<Error> for Box<Failure> {
                     "the outcome of the commit is unknown, restart the server and look whether it is there: {cause}"
                 ),
             ),
+            // The engine's words name its own calls.
+            Error::Quarantined { index } => {
+                Failure::new(code(&error), &format!("key {index} is damaged, is not used any more"))
+            }
             _ => Failure::new(code(&error), &error.to_string()),
         }
     }
@@ -150,7 +155,8 @@ fn code(error: &Error) -> Code {
         Error::CommitOutcomeUnknown { .. } => Code::UnknownOutcome,
         Error::Poisoned { .. } | Error::ReadOnly => Code::ReadOnly,
         Error::DiskFull { .. } => Code::Full,
-        Error::Corrupt(_) | Error::Damaged { .. } | Error::Quarantined { .. } => Code::Corrupt,
+        Error::Corrupt(_) | Error::Damaged { .. } => Code::Corrupt,
+        Error::Quarantined { .. } => Code::SetAside,
         Error::Limit { .. } => Code::TooLong,
         Error::Unsupported(_) | Error::InvalidArgument(_) => Code::Unsupported,
         Error::NotFound { .. } | Error::Dropped { .. } => Code::NoTable,

@@ -164,20 +164,38 @@ impl OpenTable {
         mut say: impl FnMut(&str),
     ) -> Result<usize> {
         let mut problems = 0;
-        // The engine asks at each index, and at each so many of its entries.
-        let stats = self.table.stats();
-        let indexes = stats.indexes.iter().chain([&stats.primary]);
-        let batches = indexes.map(|index| 1 + if thorough { index.live_keys / CHECKED_AT_ONCE } else { 0 });
-        let (total, asked) = (batches.sum::<u64>(), Cell::new(0));
-        let goes_on = || {
-            asked.set(asked.get() + 1);
-            goes_on(asked.get().min(total), total)
-        };
-        for (what, report) in self.db.verify_table(&self.table, thorough, &goes_on)? {
+        for (what, report) in self.db.verify_table(&self.table, thorough, &self.asked(thorough, goes_on))? {
             problems += report.problems.len();
             report.problems.iter().for_each(|problem| say(&format!("{what}: {problem}")));
         }
         Ok(problems)
+    }
+
+    /// The same, and keys in which something is wrong are made anew from the rows, which `say` is told.
+    pub fn repair(
+        &self,
+        thorough: bool,
+        goes_on: &dyn Fn(u64, u64) -> bool,
+        wait: ChangeOptions,
+        mut say: impl FnMut(&str),
+    ) -> Result<()> {
+        check_sound()?;
+        let made = self.db.changing(wait).repair_table(&self.table, thorough, &self.asked(thorough, goes_on))?;
+        self.stats.lock().unwrap_or_else(PoisonError::into_inner).take();
+        made.iter().for_each(|key| say(&format!("key {key} was made anew from the rows")));
+        Ok(())
+    }
+
+    /// The engine asks at each index, and at each so many of its entries.
+    fn asked<'a>(&self, thorough: bool, goes_on: &'a dyn Fn(u64, u64) -> bool) -> impl Fn() -> bool + 'a {
+        let stats = self.table.stats();
+        let indexes = stats.indexes.iter().chain([&stats.primary]);
+        let batches = indexes.map(|index| 1 + if thorough { index.live_keys / CHECKED_AT_ONCE } else { 0 });
+        let (total, asked) = (batches.sum::<u64>(), Cell::new(0));
+        move || {
+            asked.set(asked.get() + 1);
+            goes_on(asked.get().min(total), total)
+        }
     }
 
     /// How many rows of about how many are in the keys that are built for it now.

@@ -17,14 +17,14 @@ use crate::table::Schema;
 /// Gets a key and a value.
 type Visit<'a> = dyn FnMut(&[u8], &[u8]) -> Result<()> + 'a;
 
-/// Checks the rows of a table, and each secondary index against them; indexes that are `damaged` are left out, and those whose
+/// Checks the rows of a table, and each secondary index against them: reports, each with the index that it is about. Indexes that are `damaged` are left out, and those whose
 /// keys cannot be made for want of a collation.
 pub(super) fn table(
     shape: &TableShape,
     snapshot: CommitTs,
     damaged: &[IndexId],
     goes_on: &dyn Fn() -> bool,
-) -> Result<Vec<(String, VerifyReport)>> {
+) -> Result<Vec<(IndexId, String, VerifyReport)>> {
     let at = ReadAt::Snapshot(snapshot);
     if damaged.contains(&shape.primary.id()) {
         return Ok(Vec::new());
@@ -36,10 +36,11 @@ pub(super) fn table(
     };
     let secondaries: Vec<usize> = (0..shape.secondaries.len()).filter(usable).collect();
     let (rows, sums) = rows(shape, &secondaries, at, goes_on)?;
-    let mut reports = vec![(format!("{} rows", shape.def.name), rows)];
+    let mut reports = vec![(shape.primary.id(), format!("{} rows", shape.def.name), rows)];
     for (n, sum) in secondaries.into_iter().zip(sums) {
-        let name = format!("{}.{} against its rows", shape.def.name, shape.secondaries[n].name());
-        reports.push((name, entries(shape, n, at, &sum, goes_on)?));
+        let index = &shape.secondaries[n];
+        let name = format!("{}.{} against its rows", shape.def.name, index.name());
+        reports.push((index.id(), name, entries(shape, n, at, &sum, goes_on)?));
     }
     Ok(reports)
 }
