@@ -184,7 +184,11 @@ impl Core {
         for i in first..end {
             pending.push(Message { key: batch.key(i), ts, op: batch.op(i) }, grant);
         }
-        self.counters.add(handle, pending.surplus() - surplus, (pending.count() - count) as i64);
+        let lost = surplus - pending.surplus();
+        self.counters.add(handle, -lost, (pending.count() - count) as i64);
+        if lost > 0 && self.seems_dead(handle, &slot.state, pending) {
+            self.seem_dead.offer(handle.low.clone(), CommitTs::ZERO);
+        }
         if self.is_worth_loading(pending.bytes()) {
             self.full.offer(handle.low.clone(), CommitTs::ZERO);
         }
@@ -297,7 +301,8 @@ impl Core {
             if visit.pending {
                 self.note_pending(handle, ts, false);
             }
-            if visit.changed || self.is_heavy(bytes) {
+            // One that died is to be written, if it is not unlinked before: messages do not say so.
+            if visit.changed || self.is_heavy(bytes) || handle.mark.get().is_some() {
                 self.give_up_pending(handle, slot);
             } else if visit.pending && !visit.overwrote {
                 self.park_if_unread(handle, slot);

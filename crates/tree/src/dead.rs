@@ -15,6 +15,9 @@
 //!
 //! > With the mark set before the second look, to be taken back behind it: the same, by a scan that comes in between.
 //!
+//! Messages for leaves on disk are outside marks: a delete among them does not say whether its key was there. A leaf that is dead by its
+//! counts is loaded by upkeep, which sets its mark or finds it alive.
+//!
 //! Attached runs are outside marks: scans merge them anyway.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,8 +27,9 @@ use store::epoch;
 use vfs::sync::Mutex;
 
 use crate::descent::later;
-use crate::handle::{Child, LeafHandle};
+use crate::handle::{Child, LeafHandle, LeafSlot, LeafState};
 use crate::image::Fence;
+use crate::messages::Pending;
 use crate::node::{Inner, Leaf};
 use crate::structure::Latched;
 use crate::tree::Core;
@@ -94,6 +98,32 @@ fn mark_of_all(keys: &Inner<Child>) -> Option<CommitTs> {
 }
 
 impl Core {
+    /// By its counts a leaf that is not in memory is dead with what is pending. Whether it is, the leaf itself says: a message counts
+    /// as a key more or less, whether the key is there or not.
+    pub(crate) fn seems_dead(&self, handle: &LeafHandle, state: &LeafState, pending: &Pending) -> bool {
+        let live = match state {
+            LeafState::Parked(resident) => resident.counted_on_disk().0,
+            _ => handle.record.lock().counted().0,
+        };
+        live + pending.surplus() <= 0
+    }
+
+    /// A leaf that is dead by what was put into it is to be written, so that its image says so, too: messages do not, and a mark in
+    /// memory alone goes with a crash. If nobody needs it any more, it is unlinked before.
+    pub(crate) fn keep_mark(&self, handle: &LeafHandle, slot: &mut LeafSlot) {
+        if handle.mark.get().is_none() || self.env.read_only {
+            return;
+        }
+        let is_kept = handle.record.lock().image.as_ref().is_none_or(|image| image.dead_from.is_some());
+        if is_kept {
+            return;
+        }
+        self.give_up_pending(handle, slot);
+        if let Some(resident) = slot.resident_mut() {
+            self.note_applied(handle, resident, CommitTs::ZERO);
+        }
+    }
+
     /// Makes the leaf's mark follow its content. The caller holds the leaf's exclusive latch.
     pub(crate) fn refresh_mark(&self, handle: &LeafHandle, leaf: &Leaf) {
         let (before, now) = (handle.mark.get(), mark_of(leaf));

@@ -9,7 +9,8 @@
 //!
 //! Leaves that cannot be read for damage are passed over, and so are blocks of which nothing else is left.
 //!
-//! A leaf with more than half a page of pending messages is loaded at once: no segment would spare a write.
+//! A leaf with more than half a page of pending messages is loaded at once: no segment would spare a write. So is one that is dead by its
+//! counts: then its mark says so (`dead`), and readers need not come to it.
 
 use std::sync::Arc;
 
@@ -19,7 +20,7 @@ use store::{Class, epoch};
 
 use crate::descent::{Seek, Stop, loaded};
 use crate::filling::stored_bytes;
-use crate::handle::{Child, InnerHandle, LeafHandle};
+use crate::handle::{Child, InnerHandle, LeafHandle, LeafSlot, LeafState};
 use crate::image::Fence;
 use crate::node::Inner;
 use crate::segment::SegmentBlock;
@@ -63,7 +64,10 @@ impl Core {
             return Ok(0);
         }
         if let Some((low, _)) = self.full.take() {
-            return self.load_full(&low);
+            let is_full =
+                |slot: &LeafSlot| slot.pending.as_ref().is_some_and(|pending| self.is_worth_loading(pending.bytes()));
+            self.load_if(&low, &mut Payloads::default(), |_, slot| is_full(slot))?;
+            return Ok(1);
         }
         // What flushes of memtables have written comes back by itself.
         if self.env.cache.unwritten_bytes() > self.env.cache.buffered_aim() {
@@ -71,6 +75,9 @@ impl Core {
             if flushed > 0 {
                 return Ok(flushed);
             }
+        }
+        if let looked_at @ 1.. = self.look_at_dead()? {
+            return Ok(looked_at);
         }
         if moving.sweep.is_none() {
             let Some(low) = self.fillings.take() else { return Ok(0) };
@@ -93,19 +100,37 @@ impl Core {
         self.flush_next(|handle| self.flush_at_once(handle, log))
     }
 
-    fn load_full(&self, low: &Fence) -> Result<u64> {
+    /// Loads a few leaves that seem dead, neighbours one after the other. Returns how many.
+    fn look_at_dead(&self) -> Result<u64> {
+        let is_out = |slot: &LeafSlot| matches!(slot.state, LeafState::Cold | LeafState::Parked(_));
+        let (mut looked_at, mut payloads) = (0, Payloads::default());
+        while looked_at < LEAVES_PER_CALL as u64
+            && let Some((low, _)) = self.seem_dead.take()
+        {
+            self.load_if(&low, &mut payloads, |leaf, slot| leaf.mark.get().is_none() && is_out(slot))?;
+            looked_at += 1;
+        }
+        Ok(looked_at)
+    }
+
+    fn load_if(
+        &self,
+        low: &Fence,
+        payloads: &mut Payloads,
+        is_wanted: impl Fn(&LeafHandle, &LeafSlot) -> bool,
+    ) -> Result<()> {
         self.load_path(low)?;
         let leaf = {
             let guard = epoch::pin();
             self.seek(&guard, Seek::At(low)).ok().map(|place| place.leaf.clone())
         };
         if let Some(leaf) = leaf
-            && leaf.latch.read().pending.as_ref().is_some_and(|pending| self.is_worth_loading(pending.bytes()))
+            && is_wanted(&leaf, &leaf.latch.read())
             && !leaf.record.lock().is_damaged
         {
-            self.load_for_upkeep(&leaf, &mut Payloads::default())?;
+            self.load_for_upkeep(&leaf, payloads)?;
         }
-        Ok(1)
+        Ok(())
     }
 
     pub(crate) fn is_worth_loading(&self, pending_bytes: usize) -> bool {

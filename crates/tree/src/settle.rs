@@ -257,6 +257,7 @@ impl Core {
         let resident = slot.resident_mut().expect("it stays so");
         // Trimmed, or with its messages, it may be dead where the whole image is not, or alive where that is dead.
         self.refresh_mark(handle, &resident.leaf);
+        self.keep_mark(handle, slot);
     }
 
     /// Inserts the messages of `range`, which are the leaf's. If it is split, the halves lack what `lacks` says on disk. Returns the
@@ -301,6 +302,7 @@ impl Core {
                     in_right_halves.1 += more_entries;
                     let resident = right_slot.resident().expect("its latch is held");
                     self.refresh_mark(&right, &resident.leaf);
+                    self.keep_mark(&right, &mut right_slot);
                     range.end = cut;
                 }
             }

@@ -46,6 +46,8 @@ pub(crate) struct Core {
     pub purge: Places,
     /// Leaves on disk with many messages.
     pub full: Places,
+    /// Leaves on disk that are dead, if their messages delete what they seem to.
+    pub seem_dead: Places,
     /// Messages on disk, by inner node.
     pub fillings: Fillings,
     /// One flush at a time.
@@ -178,6 +180,7 @@ impl Tree {
             tickets: Tickets::new(),
             purge: Places::default(),
             full: Places::default(),
+            seem_dead: Places::default(),
             fillings: Fillings::default(),
             flushing: Mutex::default(),
             flushing_newest: AtomicU64::new(0),

@@ -109,6 +109,95 @@ fn c7_deletes_older_than_a_run_are_hopped_over() {
     assert!(leaves <= 3 && calls <= 3, "{leaves} leaves, {calls} calls");
 }
 
+/// What a look for the first row takes: leaves loaded, and reads of the file.
+fn look(rig: &Rig) -> (u64, u64) {
+    let reads = rig.vfs.reads();
+    let (found, leaves, _) = first(rig, ReadAt::Newest, Direction::Forward);
+    assert_eq!(found, Some(key(ROWS - LEFT)));
+    (leaves, rig.vfs.reads() - reads)
+}
+
+/// Rows of a Bε-tree, on disk.
+fn buffered(node_bytes: usize, value_bytes: usize) -> Rig {
+    let rig = Rig::new(Setup { buffered: true, node_bytes, ..small() });
+    for from in (0..ROWS).step_by(100) {
+        rig.commit((from..from + 100).map(|n| (key(n), Some(vec![b'v'; value_bytes]))).collect());
+    }
+    to_disk(&rig);
+    rig
+}
+
+/// All but the last rows, so many in a commit.
+fn delete_most(rig: &Rig, at_once: u64) {
+    for from in (0..ROWS - LEFT).step_by(at_once as usize) {
+        rig.commit(deletes(from..(from + at_once).min(ROWS - LEFT)));
+    }
+    rig.put(key(ROWS), b"moves the floor");
+}
+
+/// What was deleted while its leaves were on disk is passed over leaf by leaf by who comes first, and by nobody behind him, nor behind
+/// upkeep, before the deletes are drained or after them. Guards: `seem_dead.offer` in `buffer` (upkeep looks at no leaf);
+/// `keep_mark` in `publish_leaf` and in `settle` (behind an opening all is passed over again).
+#[test]
+fn c7_leaves_that_messages_delete_are_hopped_over() {
+    for (with_snapshot, in_segments) in [(false, false), (false, true), (true, false), (true, true)] {
+        for with_upkeep in [false, true] {
+            let rig = buffered(512, 22);
+            if with_snapshot {
+                rig.snapshots.lock().push(rig.now());
+            }
+            let (loads, leaves) = (rig.tree.stats().loads, rig.tree.stats().leaves);
+            delete_most(&rig, 50);
+            assert_eq!((rig.tree.stats().loads, rig.tree.stats().runs), (loads, 0), "nothing but messages");
+            if in_segments {
+                to_disk(&rig);
+            }
+            let what = format!("snapshot {with_snapshot}, in segments {in_segments}, upkeep {with_upkeep}");
+            let reads = rig.vfs.reads();
+            if with_upkeep {
+                rig.maintain_fully();
+                let (loads, reads) = (rig.tree.stats().loads - loads, rig.vfs.reads() - reads);
+                println!("{what}: {leaves} leaves, upkeep {loads}, {reads} reads");
+                assert!(loads <= leaves && reads <= 2 * leaves, "{what}: {loads} leaves, {reads} reads by upkeep");
+            }
+            let (first, second) = (look(&rig), look(&rig));
+            to_disk(&rig);
+            let third = look(&rig);
+            let rig = rig.reopen(false);
+            let reopened = look(&rig);
+            println!("{what}: {leaves} leaves, {first:?} {second:?} {third:?}, opened again {reopened:?}");
+            // Reads of neighbours are one read.
+            let most = if with_upkeep { (2, 4) } else { (leaves, leaves / 4) };
+            assert!(first.0 <= most.0 && first.1 <= most.1, "{what}: {first:?}");
+            for later in [second, third, reopened] {
+                assert!(later.0 <= 2 && later.1 <= 8, "{what}: {later:?}");
+            }
+            rig.verify();
+        }
+    }
+}
+
+/// What was deleted while its leaves were in memory is known behind an opening, too, whether it was a message beside a leaf or one
+/// beside a leaf that nobody reads (`park`). Guards: `after_apply` gives up what is pending beside a dead leaf; `keep_mark` in `unpark`.
+#[test]
+fn c7_leaves_that_died_in_memory_are_hopped_over_behind_an_opening() {
+    for at_once in [50, 1] {
+        // Some seven rows in a leaf: their deletes are little beside it, and find room, so that nothing else has it written.
+        let rig = buffered(4096, 500);
+        rig.snapshots.lock().push(rig.now());
+        assert_eq!(rig.keys().len(), ROWS as usize);
+        delete_most(&rig, at_once);
+        rig.maintain_fully();
+        to_disk(&rig);
+        let now = look(&rig);
+        let rig = rig.reopen(false);
+        let reopened = look(&rig);
+        println!("{at_once} at once: {now:?}, opened again {reopened:?}");
+        assert!(now.0 <= 2 && reopened.0 <= 2, "{at_once} at once: {now:?} {reopened:?}");
+        rig.verify();
+    }
+}
+
 /// Clearing away reads nothing from disk: that is the background's.
 #[test]
 fn clearing_away_reads_no_leaf() {

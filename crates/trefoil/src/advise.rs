@@ -53,7 +53,7 @@ pub struct Advice {
     pub index: String,
     /// How it is stored.
     pub structure: Structure,
-    /// The structure that is compared with it. There is no LSM yet, and nothing is said of one.
+    /// The tree that is compared with it. The model is of trees: of an LSM index nothing is said, and none is compared with one.
     pub other: Structure,
     /// Changes in the time that was measured.
     pub changes: u64,

@@ -4,7 +4,7 @@
 
 #![allow(clippy::disallowed_methods, reason = "the scale comes from the environment")]
 
-use trefoil::{Advice, Database, Durability, IndexOptions, Options, Structure};
+use trefoil::{Advice, Database, Durability, Index, IndexOptions, Options, Structure};
 
 /// A bijection of numbers that scatters them, twice for sixteen bytes.
 fn scattered(i: u64) -> u64 {
@@ -161,4 +161,138 @@ fn small_entries_at_random_cost_what_was_predicted() {
 fn rows_in_key_order_cost_what_was_predicted() {
     let (btree, betree) = both_ways(Shape::Sequential, 150_000, 150_000);
     assert_eq!((btree.verdict(), betree.verdict()), ("nothing to gain".to_owned(), "nothing to gain".to_owned()));
+}
+
+/// One of the indexes of a database, and its part of the stream.
+struct Part {
+    shape: Shape,
+    index: Index,
+    rows: u64,
+    written: u64,
+}
+
+impl Part {
+    fn new(db: &Database, name: &str, structure: Structure, shape: Shape) -> Self {
+        let index = db.create_index(name, IndexOptions { structure, ..IndexOptions::default() }).expect("created");
+        let mut part = Self { shape, index, rows: 0, written: 0 };
+        let mut keys: Vec<_> = (0..shape.rows()).map(|row| shape.key(row)).collect();
+        keys.sort_unstable();
+        keys.chunks(20).for_each(|some| part.put(db, some));
+        part.rows = shape.rows();
+        part
+    }
+
+    fn put(&mut self, db: &Database, keys: &[[u8; 16]]) {
+        let mut tx = db.begin().expect("begins");
+        for key in keys {
+            self.written += 1;
+            tx.put(&self.index, key, &self.shape.value(self.written)).expect("fits");
+        }
+        tx.commit().expect("commits");
+    }
+
+    /// Twenty changes, or two of a sequential one; of those one in five is looked up, or one in three.
+    fn step(&mut self, db: &Database, n: u64) {
+        let (changes, reads) = match self.shape {
+            Shape::Random => (20, 4),
+            Shape::Sequential => (2, 1),
+        };
+        let key = |i| match self.shape {
+            Shape::Random => self.shape.key(scattered((n * changes + i) ^ (1 << 40)) % self.rows),
+            Shape::Sequential => self.shape.key(self.rows + i),
+        };
+        self.put(db, &(0..changes).map(key).collect::<Vec<_>>());
+        if self.shape == Shape::Sequential {
+            self.rows += changes;
+        }
+        for i in 0..reads {
+            let key = self.shape.key(scattered((n * reads + i) ^ (1 << 50)) % self.rows);
+            assert!(db.begin().expect("begins").get(&self.index, &key).expect("readable").is_some());
+        }
+    }
+
+    /// As a user does it: a copy beside the one that is there, which is dropped behind it.
+    fn convert(self, db: &Database, from: &str, to: &str, structure: Structure) -> Self {
+        let index = db.create_index(to, IndexOptions { structure, ..IndexOptions::default() }).expect("created");
+        {
+            let snapshot = db.snapshot().expect("open");
+            let mut all = snapshot.range(&self.index, ..).expect("readable");
+            let mut is_through = false;
+            while !is_through {
+                let mut tx = db.begin().expect("begins");
+                for _ in 0..500 {
+                    let Some((key, value)) = all.next().expect("readable") else {
+                        is_through = true;
+                        break;
+                    };
+                    tx.put(&index, key, value).expect("fits");
+                }
+                tx.commit().expect("commits");
+            }
+        }
+        db.drop_index(from).expect("drops");
+        Self { index, ..self }
+    }
+}
+
+/// So many steps of all parts in turn, what the adviser says at the end of each index, with the space that it measured on average. The first
+/// quarter is to forget what was before.
+fn stream(db: &Database, parts: &mut [Part], steps: u64) -> Vec<Advice> {
+    let rounds = 24;
+    let (mut before, mut space, mut last) = (db.stats(), Vec::new(), Vec::new());
+    for round in 0..rounds {
+        if round == rounds / 4 {
+            db.checkpoint().expect("writes");
+            before = db.stats();
+        }
+        for n in round * steps / rounds..(round + 1) * steps / rounds {
+            parts.iter_mut().for_each(|part| part.step(db, n));
+        }
+        if round + 1 == rounds {
+            db.checkpoint().expect("writes");
+        }
+        last = db.advise_since(&before).expect("readable");
+        if round >= rounds / 4 {
+            space.push(last.iter().map(|advice| advice.measured.space.expect("on disk")).collect::<Vec<_>>());
+        }
+    }
+    for (i, advice) in last.iter_mut().enumerate() {
+        advice.measured.space = Some(space.iter().map(|of| of[i]).sum::<f64>() / space.len() as f64);
+    }
+    last
+}
+
+fn named<'a>(all: &'a [Advice], name: &str) -> &'a Advice {
+    all.iter().find(|advice| advice.index == name).expect("it is asked about all")
+}
+
+/// Two indexes of one database, a B-tree that is changed at random and a Bε-tree that grows at its end; the adviser says of the first
+/// what it would cost as a Bε-tree; it is copied into one, the stream goes on, and that is what it costs.
+#[test]
+fn one_of_two_indexes_costs_what_was_predicted_once_it_is_converted() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let options = Options { budget_bytes: 8 << 20, durability: Durability::Buffered, ..Options::default() };
+    let db = Database::open(dir.path(), options).expect("opens");
+    let entries = Part::new(&db, "entries", Structure::Btree, Shape::Random);
+    let mut parts = vec![entries, Part::new(&db, "rows", Structure::Betree, Shape::Sequential)];
+    let before = stream(&db, &mut parts, 3_000);
+    let entries = parts.remove(0).convert(&db, "entries", "entries2", Structure::Betree);
+    parts.insert(0, entries);
+    let after = stream(&db, &mut parts, 50_000);
+    println!("{before:?}\n{after:?}");
+    let (from, to) = (named(&before, "entries"), named(&after, "entries2"));
+    assert_eq!((before.len(), after.len()), (2, 2));
+    assert_eq!((from.structure, from.other, to.structure), (Structure::Btree, Structure::Betree, Structure::Betree));
+    assert!(from.notes.is_empty() && to.notes.is_empty(), "{from:?} {to:?}");
+    let there = check(Shape::Random, from, to);
+    // What it says of the way back is what it was.
+    let back = check(Shape::Random, to, from);
+    assert!(there.is_empty() && back.is_empty(), "{there:#?} {back:#?}");
+    // The other one stays as it was, and its reads and its space do.
+    let (was, is) = (&named(&before, "rows").measured, &named(&after, "rows").measured);
+    println!("rows: {was:?} {is:?}");
+    for (was, is) in [(was.read, is.read), (was.space, is.space)] {
+        let (was, is) = (was.expect("measured"), is.expect("measured"));
+        assert!((is / was - 1.0).abs() < Advice::ERROR, "{was} {is}");
+    }
 }

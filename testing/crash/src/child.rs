@@ -1,4 +1,4 @@
-//! The process that is killed: three writers, one that empties and fills an index, two coordinators of two-phase commits, definition changes, index builds and
+//! The process that is killed: three writers, one that empties and fills an index, two that add to counters, two coordinators of two-phase commits, definition changes, index builds and
 //! checkpoints, each acknowledged commit reported on standard output after it was acknowledged.
 
 use std::io::Write;
@@ -12,8 +12,8 @@ use trefoil::{
 };
 use vfs::random::Rng;
 
-use crate::rounds;
 use crate::two_phase::{self, Decisions};
+use crate::{adds, rounds};
 
 /// Small sizes, so that a life of milliseconds sees splits, eviction, checkpoints and runs.
 pub fn options() -> Options {
@@ -50,6 +50,11 @@ pub fn work(path: &Path, seed: u64, first: u64) {
                 scope.spawn(move || two_phase::coordinate(db, table, next, decisions, &mut Rng::new(seed ^ thread)));
             }
         });
+        let counters = adds::indexes(db, structures.options());
+        for thread in 20..22 {
+            let counters = counters.clone();
+            scope.spawn(move || adds::work(db, &counters, &mut Rng::new(seed ^ thread)));
+        }
         let options = structures.options();
         scope.spawn(move || rounds::work(db, options, &mut Rng::new(seed ^ 103)));
         scope.spawn(move || manage(db, table, &mut Rng::new(seed ^ 99), &mut structures));

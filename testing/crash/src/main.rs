@@ -9,10 +9,12 @@
 //! 3. an index reported as created is there, one reported as dropped is not;
 //! 4. `verify` finds nothing, secondary indexes agree with their rows, those too that are built and dropped meanwhile;
 //! 5. an index that is emptied and filled by each transaction holds what one of them left, and none before the last acknowledged ([`rounds`]);
-//! 6. what was prepared is there until it is decided, and is decided as the coordinator's own file says ([`two_phase`]).
+//! 6. each counter is the sum of what the transactions that are there say they added to it, once each ([`adds`]);
+//! 7. what was prepared is there until it is decided, and is decided as the coordinator's own file says ([`two_phase`]).
 
 #![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "not part of the engine, never simulated")]
 
+mod adds;
 mod child;
 mod rounds;
 mod two_phase;
@@ -37,6 +39,8 @@ struct Reported {
     sets: two_phase::Sets,
     /// The last round acknowledged ([`rounds`]).
     round: Option<u64>,
+    /// What was added to counters and acknowledged, by the numbers of its rows ([`adds`]).
+    added: BTreeSet<u64>,
     /// Where the next child starts to count.
     next: u64,
 }
@@ -54,9 +58,9 @@ fn main() -> ExitCode {
             let kills = number(1).unwrap_or(100);
             let seed = number(2).unwrap_or_else(|| u64::from(std::process::id()));
             match run(kills, seed) {
-                Ok((transactions, prepared)) => {
+                Ok([transactions, added, prepared]) => {
                     println!(
-                        "crash: {kills} kills, {transactions} acknowledged and {prepared} prepared transactions, none lost \
+                        "crash: {kills} kills, {transactions} acknowledged, {added} of counters and {prepared} prepared transactions, none lost \
                          (seed {seed})"
                     );
                     println!("{kills} passed, 0 failed");
@@ -76,19 +80,19 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(kills: u64, seed: u64) -> Result<(usize, usize), String> {
+fn run(kills: u64, seed: u64) -> Result<[usize; 3], String> {
     // On a real file system, so that direct I/O is what is tested; the build directory is on one.
     let base = std::env::current_exe().map_err(|e| e.to_string())?;
     let base = base.parent().expect("a program lies in a directory");
     let dir = tempfile::tempdir_in(base).map_err(|e| e.to_string())?;
     let mut numbers = Rng::new(seed);
-    let mut total = (0, 0);
+    let mut total = [0; 3];
     let mut path = dir.path().join("db0");
     let mut reported = Reported::default();
     for kill in 0..kills {
         // A new database now and then, so that creation is killed too and files stay small.
         if kill % 20 == 19 {
-            total = (total.0 + reported.committed.len(), total.1 + reported.sets.len());
+            total = reported.added_to(total);
             let _ = std::fs::remove_dir_all(&path);
             path = dir.path().join(format!("db{kill}"));
             reported = Reported::default();
@@ -102,7 +106,7 @@ fn run(kills: u64, seed: u64) -> Result<(usize, usize), String> {
         }
     }
     check(&path, &mut reported, true).map_err(|e| format!("at the end: {e}"))?;
-    Ok((total.0 + reported.committed.len(), total.1 + reported.sets.len()))
+    Ok(reported.added_to(total))
 }
 
 /// Starts a child, lets it live for a while, kills it and takes its reports.
@@ -133,6 +137,11 @@ fn live(path: &Path, seed: u64, life: Duration, reported: &mut Reported) -> Resu
 }
 
 impl Reported {
+    /// Transactions of rows, of counters, of two phases.
+    fn added_to(&self, total: [usize; 3]) -> [usize; 3] {
+        [total[0] + self.committed.len(), total[1] + self.added.len(), total[2] + self.sets.len()]
+    }
+
     fn take(&mut self, line: &str) {
         let words: Vec<&str> = line.split(' ').collect();
         match words[..] {
@@ -140,6 +149,7 @@ impl Reported {
             ["begun", id, "."] => self.next = self.next.max(id.parse::<u64>().expect("a number") + 1),
             ["committed", id, "."] => drop(self.committed.insert(id.parse().expect("a number"))),
             [word @ ("prepared" | "ended"), id, "."] => self.sets.take(word, id.parse().expect("a number")),
+            ["added", id, "."] => drop(self.added.insert(id.parse().expect("a number"))),
             ["round", round, "."] => self.round = Some(round.parse().expect("a number")),
             ["changing", name, "."] => drop(self.definitions.insert(name.to_owned(), None)),
             ["created", name, "."] => drop(self.definitions.insert(name.to_owned(), Some(true))),
@@ -155,6 +165,7 @@ fn check(path: &Path, reported: &mut Reported, close: bool) -> Result<(), String
         Err(error) => return Err(format!("open: {error}")),
     };
     rounds::check(&db, reported.round)?;
+    adds::check(&db, &reported.added)?;
     // A child that was killed early may not have made its table yet.
     match db.table("rows") {
         Err(Error::NotFound { .. }) if reported.committed.is_empty() && reported.sets.len() == 0 => return Ok(()),

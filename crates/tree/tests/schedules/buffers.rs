@@ -324,6 +324,50 @@ fn a25_a_buffered_put_is_not_hopped_over() {
     rig.verify();
 }
 
+/// A few changes of leaves in memory are messages beside them: the leaves go as they are, not written, and come back with their changes, from
+/// memory and from a segment. A leaf with many is written. Guard: `is_light`.
+#[test]
+fn a_leaf_with_few_changes_leaves_memory_unwritten() {
+    let rig = filled(Setup { node_bytes: 4096, ..buffered() }, 2000);
+    // Room in each leaf, so that none is split.
+    rig.commit((0..2000).filter(|n| n % 4 == 1).map(|n| (key(n * 2), None)).collect());
+    rig.put("z", "moves the floor");
+    rig.checkpoint();
+    let rig = rig.reopen(false);
+    assert_eq!(rig.keys().len(), 1501);
+    let written = |rig: &Rig| (rig.tree.stats().writes, rig.tree.stats().traffic.leaf_bytes);
+    let (leaves, before) = (rig.tree.stats().leaves, written(&rig));
+    assert_eq!(rig.tree.stats().resident_leaves, leaves);
+    // Two of each leaf or so.
+    let changed: Vec<u64> = (0..2000).step_by(70).map(|n| n * 2).collect();
+    changed.iter().for_each(|n| drop(rig.put(key(*n), "few")));
+    rig.evict_all();
+    assert_eq!(rig.tree.stats().resident_leaves, 0, "all are out");
+    assert_eq!(written(&rig), before, "no leaf was written");
+    assert!(rig.cache.budget().used(Class::Buffers) > 0, "what changed is beside them");
+    let check = |rig: &Rig, when: &str| {
+        let found = changed.iter().filter(|n| rig.newest(key(**n)).as_deref() == Some(b"few")).count();
+        assert_eq!(found, changed.len(), "{when}");
+    };
+    check(&rig, "from memory");
+    rig.evict_all();
+    rig.checkpoint();
+    rig.evict_all();
+    assert_eq!(rig.cache.budget().used(Class::Buffers), 0);
+    assert_eq!(written(&rig), before, "a checkpoint writes messages, no leaf");
+    let segment_bytes = rig.tree.stats().traffic.segment_bytes;
+    assert!(segment_bytes > 0 && segment_bytes < leaves * 4096 / 4, "{segment_bytes} bytes for {leaves} leaves");
+    check(&rig, "from a segment");
+    assert!(rig.newest(key(4)).is_some());
+    // More than a quarter of a page for one leaf.
+    (0..30).for_each(|_| drop(rig.put(key(4), vec![b'm'; 40])));
+    rig.evict_all();
+    assert_eq!(written(&rig).0, before.0 + 1, "one leaf was written");
+    let rig = rig.reopen(false);
+    check(&rig, "opened again");
+    rig.verify();
+}
+
 /// Of each block of messages an inner node names the first key and the last one: long ones would not fit.
 #[test]
 fn what_has_a_long_key_is_no_message() {
