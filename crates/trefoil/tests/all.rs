@@ -7,6 +7,7 @@ mod alter;
 mod anomalies;
 mod background;
 mod backup;
+mod backup_lsm;
 mod balance;
 mod comparing;
 mod counters;
