@@ -47,6 +47,7 @@ mod prepared;
 mod prepared_faults;
 mod prepared_order;
 mod quarantine;
+mod quarantine_lsm;
 mod range_locks;
 mod read_only;
 mod rules;
