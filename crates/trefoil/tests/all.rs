@@ -34,6 +34,7 @@ mod io_budget;
 mod key_parts;
 mod key_rules;
 mod large_transactions;
+mod level_debt;
 mod locking_reads;
 mod long_keys;
 mod lsm;
