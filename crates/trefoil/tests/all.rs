@@ -22,6 +22,7 @@ mod deserts;
 mod estimates;
 mod fail_nth;
 mod file_size;
+mod first_key;
 mod foreign_keys;
 mod foreign_keys_apart;
 mod foreign_keys_random;
