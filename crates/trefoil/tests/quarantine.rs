@@ -16,10 +16,10 @@ use trefoil::{ALL, Cursor, Database, Durability, Error, Options, Table, Value};
 use vfs::fault::{Action, Class, Rule};
 use vfs::sim::SimDisk;
 
-const ROWS: u64 = 1500;
+pub(crate) const ROWS: u64 = 1500;
 const BY_COLOUR: u32 = 2;
 
-fn quiet(disk: &SimDisk) -> Options {
+pub(crate) fn quiet(disk: &SimDisk) -> Options {
     Options { background: false, ..options(disk) }
 }
 
@@ -43,7 +43,7 @@ fn damage_in(disk: &SimDisk, index: u32, node: (u8, usize)) {
     rot_at(disk, block_of(disk, index, node).offset);
 }
 
-fn rot_at(disk: &SimDisk, at: u64) {
+pub(crate) fn rot_at(disk: &SimDisk, at: u64) {
     rot(disk, &Path::new(DIR).join("data.trefoil"), |bytes| bytes[at as usize + 70] ^= 8);
 }
 
@@ -56,7 +56,7 @@ fn damaged(disk: &SimDisk, node: (u8, usize)) -> (Database, Table) {
     (db, rows)
 }
 
-fn delete(db: &Database, rows: &Table, id: u64) -> Result<(), Error> {
+pub(crate) fn delete(db: &Database, rows: &Table, id: u64) -> Result<(), Error> {
     let mut tx = db.begin()?;
     assert!(tx.delete_row(rows, &[Value::U64(id)])?);
     tx.commit_with(Durability::Sync).map(|_| ())
@@ -73,7 +73,7 @@ fn delete_until_met(db: &Database, rows: &Table) -> u64 {
     panic!("no commit met the damage");
 }
 
-fn count(db: &Database, rows: &Table) -> u64 {
+pub(crate) fn count(db: &Database, rows: &Table) -> u64 {
     let snapshot = db.snapshot().unwrap();
     let mut all = snapshot.scan(rows, ALL).unwrap();
     let mut count = 0;
@@ -84,7 +84,7 @@ fn count(db: &Database, rows: &Table) -> u64 {
 }
 
 /// The index is set aside; everything else is in order.
-fn set_aside(db: &Database, rows: &Table) {
+pub(crate) fn set_aside(db: &Database, rows: &Table) {
     assert_eq!(db.stats().quarantined, ["rows.by_colour"]);
     let error = db.snapshot().unwrap().scan_index(rows, "by_colour", ALL).err().unwrap();
     assert!(matches!(&error, Error::Quarantined { index } if index == "by_colour"), "{error}");
@@ -96,7 +96,7 @@ fn set_aside(db: &Database, rows: &Table) {
 }
 
 /// Nothing leaks, the rebuilt index is that of the rows, also after the next open.
-fn rebuilt(disk: &SimDisk, db: Database, left: u64) {
+pub(crate) fn rebuilt(disk: &SimDisk, db: Database, left: u64) {
     let rows = db.table("rows").unwrap();
     if !db.stats().quarantined.is_empty() {
         db.rebuild_index(&rows, "by_colour").unwrap();
@@ -114,7 +114,7 @@ fn rebuilt(disk: &SimDisk, db: Database, left: u64) {
     sound(&db);
 }
 
-fn reopened(disk: &SimDisk, db: Database) -> (SimDisk, Database) {
+pub(crate) fn reopened(disk: &SimDisk, db: Database) -> (SimDisk, Database) {
     let disk = cut(disk, db);
     let db = Database::open(DIR, quiet(&disk)).unwrap();
     (disk, db)

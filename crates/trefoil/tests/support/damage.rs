@@ -1,9 +1,11 @@
 //! Seeds one damage in a database of a known shape, and looks at what is reported.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use base::Corruption;
-use store::BlockRef;
+use index::{Index as _, IndexEnv, RunFiles};
+use store::{BlockRef, Budget, Cache, CacheOptions};
 use tree::node::{ChildDescriptor, InnerImage, NodeDescriptor};
 use trefoil::{Database, Durability, Error, Options};
 use vfs::sim::SimDisk;
@@ -179,6 +181,27 @@ pub fn block_of(disk: &SimDisk, index: u32, wanted: (u8, usize)) -> BlockRef {
     }
     surgeon.space.close();
     found.get().unwrap()
+}
+
+/// The blocks of a log-structured merge tree that the newest manifest names, with what they are called.
+pub fn blocks_of_lsm(disk: &SimDisk, number: u32) -> Vec<(BlockRef, String)> {
+    let surgeon = Surgeon::new(disk, number);
+    let state = &surgeon.manifest.indexes.iter().find(|entry| entry.id == surgeon.id).unwrap().state;
+    let env = IndexEnv {
+        id: surgeon.id,
+        options: index::IndexOptions::default(),
+        space: surgeon.space.clone(),
+        cache: Arc::new(Cache::new(Budget::new(8 << 20), CacheOptions::default())),
+        runs: RunFiles { vfs: Arc::new(disk.clone()), dir: Path::new(DIR).join("runs") },
+        basements: true,
+        read_only: true,
+        expiry: None,
+    };
+    let (lsm, mut blocks) = (lsm::Lsm::open(env, Some(state)).unwrap(), Vec::new());
+    assert!(lsm.reach(&mut |at, name| blocks.push((at, name()))).unwrap().is_empty());
+    // Nothing of it is let go of.
+    surgeon.space.close();
+    blocks
 }
 
 /// The problems whose `what` is this one.
