@@ -108,6 +108,44 @@ group_that_is_waited_for() {
     expect "$(value 'SELECT v FROM f.t')" 1
 }
 
+# Three transactions that the primary committed as one group: the replica's first waits for somebody outside, and meanwhile the others have
+# done all of theirs but the commit.
+group_is_applied_at_once() {
+    local mode=$1 n tries clients=() waits="SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE state LIKE 'Waiting for prior transaction to commit%'"
+    new_pair TREFOIL TREFOIL ROW "$mode" --trefoil-lock-wait-timeout=600
+    at primary client < "$HERE/test/replication.sql"
+    value_at replica 'START SLAVE'
+    check_same
+    value_at replica 'STOP SLAVE'
+    value_at primary 'SET GLOBAL binlog_commit_wait_usec = 8000000'
+    side primary
+    for n in 1 2 3; do
+        client rep -e "UPDATE acc SET v = 1 WHERE id = $n" &
+        clients+=("$!")
+        sleep 0.3
+    done
+    wait "${clients[@]}"
+    side replica
+    (echo 'BEGIN; UPDATE acc SET v = 0 WHERE id = 1;'; until [ -e "$WORK/enough" ]; do sleep 0.1; done; echo 'ROLLBACK;') |
+        client --unbuffered rep &
+    local holder=$!
+    for ((tries = 0; tries < 100; tries++)); do
+        [ "$(value_at replica 'SELECT COUNT(*) FROM information_schema.TREFOIL_TRX')" = 0 ] || break
+        sleep 0.1
+    done
+    value_at replica 'START SLAVE'
+    for ((tries = 0; tries < 100; tries++)); do
+        [ "$(value_at replica "$waits")" -lt 2 ] || break
+        sleep 0.1
+    done
+    expect "$(value_at replica "$waits")" 2
+    expect "$(value_at replica 'SELECT COUNT(*) FROM information_schema.TREFOIL_LOCK_WAITS')" 1
+    touch "$WORK/enough"
+    wait "$holder"
+    rm "$WORK/enough"
+    REPLICATION_PATIENCE=30 check_same
+}
+
 # What a log of statements would repeat otherwise is refused as with InnoDB, and a log that may choose has its rows.
 formats_as_innodb() {
     local engine isolation
@@ -248,6 +286,7 @@ backups_beside_others() {
 # $1: short leaves out what is another form of the same.
 replica_checks() {
     check_of_pair later_gives_way optimistic
+    check_of_pair group_is_applied_at_once conservative
     check_of_pair formats_as_innodb
     check_of_pair numbers_are_logged_as_rows
     if fetch_tools; then check_of_pair waits_are_marked; else echo 'skipped: waits_are_marked, which needs the package mariadb-client'; fi

@@ -22,6 +22,19 @@ function change(   what, k) {
     if (what == 8) printf "INSERT INTO items (u, k) VALUES (%d, 1), (%d, 2) ON DUPLICATE KEY UPDATE k = k + 1, pad = 'met';", below(3000), below(3000)
 }
 
+# Parents and children of foreign keys; some are refused.
+function family(   what, o) {
+    what = below(7)
+    o = below(50)
+    if (what == 0) printf "INSERT INTO owners VALUES (%d, %d);", o, i
+    if (what == 1) printf "INSERT INTO owned (o, pad) VALUES (%d, %d), (%d, %d);", o, i, below(50), i
+    if (what == 2) printf "DELETE FROM owners WHERE id = %d;", o
+    if (what == 3) printf "UPDATE owners SET id = %d WHERE id = %d;", below(50), o
+    if (what == 4) printf "UPDATE owned SET o = %d WHERE o = %d;", below(50), o
+    if (what == 5) printf "INSERT INTO seen (o) VALUES (%d);", o
+    if (what == 6) printf "DELETE FROM owned WHERE o = %d; DELETE FROM seen WHERE o IS NULL;", o
+}
+
 function definition(   what) {
     what = below(4)
     if (what == 0) print "ALTER TABLE items ADD COLUMN IF NOT EXISTS x INT DEFAULT 7;"
@@ -38,7 +51,8 @@ BEGIN {
         if (rows) printf "SET TRANSACTION ISOLATION LEVEL %s;", below(2) ? "READ COMMITTED" : "REPEATABLE READ"
         printf "BEGIN;"
         change()
-        if (below(4) == 0) { printf "SAVEPOINT s;"; change(); change(); printf "ROLLBACK TO s;" }
+        if (below(3) == 0) family()
+        if (below(4) == 0) { printf "SAVEPOINT s;"; change(); family(); printf "ROLLBACK TO s;" }
         if (below(2)) change()
         printf "INSERT INTO journal VALUES (%d, %d);", n, i
         print (below(8) ? "COMMIT;" : "ROLLBACK;")

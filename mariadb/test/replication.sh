@@ -18,6 +18,8 @@ REPLICATION_ROUNDS=(
     'InnoDB TREFOIL ROW optimistic replica replica'
 )
 
+REPLICATION_STRUCTURES=(betree lsm btree)
+
 declare -A SIDE_SERVER SIDE_PORT SIDE_ARGS
 
 side() {
@@ -187,7 +189,7 @@ check_tables() {
     local engine
     engine=$(value_at "$1" 'SELECT @@default_storage_engine')
     case $engine in
-        TREFOIL) value_at "$1" 'CHECK TABLE rep.acc, rep.items, rep.nokey, rep.counts, rep.journal' | cut -f 4 | sort -u ;;
+        TREFOIL) value_at "$1" 'CHECK TABLE rep.acc, rep.items, rep.nokey, rep.counts, rep.journal, rep.owners, rep.owned, rep.seen' | cut -f 4 | sort -u ;;
         InnoDB) echo OK ;;
         *) echo "its engine is '$engine'" ;;
     esac
@@ -206,11 +208,13 @@ nap() { sleep "$((RANDOM % ${1:-2})).$((RANDOM % 10))"; }
 
 # One round: as many seconds as kills, and some. $1 is one of REPLICATION_ROUNDS.
 replicated() {
-    local primary replica format mode kills name rows=1 more=()
+    local primary replica format mode kills name rows=1 more=() PRIMARY_ARGS=
     read -r primary replica format mode kills <<< "$1"
     [ "$format" != STATEMENT ] || rows=0
     # Every other time the replica writes a log of its own, which is then a part of each of its commits.
     ((!WITH_LOG)) || more=(--log-bin=binlog --log-slave-updates)
+    # What a side of TREFOIL has its tables in.
+    if [ -n "$STRUCTURE" ]; then PRIMARY_ARGS="--trefoil-default-structure=$STRUCTURE" more+=("--trefoil-default-structure=$STRUCTURE"); fi
     new_pair "$primary" "$replica" "$format" "$mode" "${more[@]}"
     at primary client < "$HERE/test/replication.sql"
     value_at replica 'START SLAVE'
@@ -240,7 +244,7 @@ replicated() {
 
 replicated_round() {
     replicated "$1" > "$WORK/why" 2>&1 || echo 'it failed' >> "$WORK/why"
-    local name="replication $1, $(value_at primary 'SELECT COUNT(*) FROM rep.journal') transactions" retried
+    local name="replication $1${STRUCTURE:+, $STRUCTURE}, $(value_at primary 'SELECT COUNT(*) FROM rep.journal') transactions" retried
     retried=$(value_at replica "SHOW STATUS LIKE 'Slave_retried_transactions'" 2>&1 | cut -f 2) || true
     if [ -s "$WORK/why" ]; then
         cat "$WORK/why"
@@ -297,6 +301,9 @@ replication() {
         [ "${2:-}" != short ] || ((n < 3)) || break
         # An odd number of kinds: each is run with and without in turns.
         WITH_LOG=$((1 - n % 2))
+        # Nor a multiple of three.
+        STRUCTURE=
+        [ -n "${TREFOIL_DEFAULT_STRUCTURE:-}" ] || STRUCTURE=${REPLICATION_STRUCTURES[n % ${#REPLICATION_STRUCTURES[@]}]}
         logged_round "${REPLICATION_ROUNDS[n % ${#REPLICATION_ROUNDS[@]}]}" "$seed"
     done
     end_sides
