@@ -89,8 +89,7 @@ fn get_each(index: &Lsm, at: ReadAt, rows: &[u32]) -> Result<Found, (Found, Stri
     Ok(all)
 }
 
-/// Guards: what is wanted is read ahead (`Blocks::read`); nothing that is not wanted is; a block that begins with its key is known to be wanted
-/// (`Spot::wants`).
+/// Guards: what is wanted is read ahead (`Blocks::read`); nothing that is not wanted is.
 #[test]
 fn a_batch_reads_what_it_wants_once_and_neighbours_in_one_read() {
     const ROWS: u32 = 40_000;
@@ -116,12 +115,13 @@ fn a_batch_reads_what_it_wants_once_and_neighbours_in_one_read() {
     assert!(cold >= (few.len() + spread.len() + far.len()) as u64, "{cold}");
 }
 
-/// All blocks of a run, over the ends of partitions, where keys are that begin the next one.
+/// All blocks of a run, over the ends of partitions, where keys are that begin the next one; at last by keys of which each begins a block.
+/// Guards: a block that begins with its key is known to be wanted (`Spot::wants`); a block that several keys want is wanted once.
 #[test]
 fn a_batch_of_everything_reads_each_block_once() {
     let dir = tempfile::tempdir().unwrap();
     let (env, index, watch) = opened(dir.path(), 30_000, 256 << 20);
-    for step in [1, 2] {
+    for step in [1, 2, 20] {
         evict_data(&env, &index);
         let (loads, reads, _) = cost(&index, &watch, &(0..30_000).step_by(step).collect::<Vec<_>>());
         let leaves = index.stats().leaves;
@@ -287,8 +287,7 @@ fn break_block(env: &IndexEnv, at: BlockRef) {
     file.write_all_at(&[byte[0] ^ 0x10], place).unwrap();
 }
 
-/// Guards: a fault ends a batch at its key, and a later one at a lower key counts (`Core::finish`); what lies behind a damaged block is no reason not to read what
-/// lies before it (`read_ahead`).
+/// Guards: a fault ends a batch at its key, and a later one at a lower key counts (`Core::finish`).
 #[test]
 fn a_batch_meets_damage_as_its_keys_do_one_by_one() {
     let (mut faults, mut behind_some) = (0, 0);
@@ -314,6 +313,22 @@ fn a_batch_meets_damage_as_its_keys_do_one_by_one() {
     }
     eprintln!("{faults} batches met damage, {behind_some} of them behind keys that they answered");
     assert!(faults > 100 && behind_some > 50, "{faults} and {behind_some}");
+}
+
+/// A read of neighbours fails as a whole. Guard: then the first of them is read alone (`read_ahead`).
+#[test]
+fn a_block_that_cannot_be_read_costs_none_before_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let (env, index, _watch) = opened(dir.path(), 2000, 64 << 20);
+    let mut data: Vec<_> = blocks(&index).into_iter().filter(|(_, name)| name.starts_with("data")).collect();
+    data.sort_by_key(|(at, _)| at.offset);
+    let file = std::fs::OpenOptions::new().write(true).open(env.space.file_name()).unwrap();
+    file.set_len(data[data.len() / 2].0.offset + 1).unwrap();
+    let rows: Vec<u32> = (0..2000).collect();
+    let found = get(&index, ReadAt::Newest, &rows);
+    assert_eq!(found, get_each(&index, ReadAt::Newest, &rows));
+    let (found, fault) = found.unwrap_err();
+    assert!((900..1100).contains(&found.len()), "{} keys, then {fault}", found.len());
 }
 
 /// A disk that reads nothing: keys that memory has are answered, up to the first one that it has not.
