@@ -24,7 +24,7 @@ impl<'a> Slot<'a> {
     }
 
     /// The block, if it is in memory, as long as the guard.
-    pub fn seen<'g>(self, guard: &'g Guard) -> Option<&'g DataBlock> {
+    pub fn seen(self, guard: &Guard) -> Option<&DataBlock> {
         self.index.known_cell(self.at)?.get(guard).map(|block| &**block)
     }
 
