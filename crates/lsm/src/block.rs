@@ -70,6 +70,13 @@ impl Value<'_> {
     }
 }
 
+/// As memtables and attached runs have it.
+impl<'a> From<Option<&'a [u8]>> for Value<'a> {
+    fn from(value: Option<&'a [u8]>) -> Self {
+        value.map_or(Value::Delete, Value::Inline)
+    }
+}
+
 /// The blocks of a large value, in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Pieces<'a> {
@@ -259,6 +266,11 @@ impl<'a> Pieces<'a> {
     /// From what [`encode_pieces`] gave.
     pub fn new(value_bytes: u64, refs: &'a [u8]) -> Self {
         Self { value_bytes, refs }
+    }
+
+    /// The same.
+    pub fn refs(self) -> &'a [u8] {
+        self.refs
     }
 }
 

@@ -4,7 +4,7 @@
 //! of the page cache, with a signpost for each entry behind the payload, and has a cell for each of its data blocks that is in memory; when it
 //! leaves memory these do: each look at one was a look at it.
 
-use std::ops::Range;
+use std::ops::{Deref, Range};
 use std::sync::{Arc, OnceLock};
 
 use base::CommitTs;
@@ -12,7 +12,7 @@ use base::bytes::{Reader, put_bytes, put_varint};
 use base::limits::KEY_BYTES_MAX;
 use store::{BlockRef, Cell, Filter, FilterRef, Frame, FramePool, KeyHash, allocated};
 
-use crate::block::{DataBlock, common_prefix_bytes};
+use crate::block::{DataBlock, Version, common_prefix_bytes};
 use crate::estimate::Counts;
 use crate::signposts::Signposts;
 
@@ -284,6 +284,12 @@ impl IndexBlock {
         low
     }
 
+    /// Where the newest version of a key at or below a moment may be.
+    pub fn spot(&self, key: &[u8], hash: KeyHash, at: CommitTs) -> Spot {
+        let next = self.first_behind(key, at);
+        Spot { within: next.checked_sub(1).filter(|within| self.get(*within).may_have(hash)), next }
+    }
+
     /// A data block has a place in memory already: it was just written, or another index block names it, too.
     pub fn adopt_cell(&self, i: usize, cell: Arc<Cell<DataBlock>>) {
         let adopted = self.cells[i].set(cell);
@@ -305,6 +311,54 @@ impl IndexBlock {
         let cell = allocated(2 * size_of::<usize>() + size_of::<Cell<DataBlock>>()) + allocated(size_of::<usize>());
         let cells = allocated(size_of_val(&*self.cells)) + cell * self.cells.len() as u64;
         self.frame.len() as u64 + cells + allocated(size_of_val(&*self.sums)) + allocated(size_of::<Self>())
+    }
+}
+
+/// Where a version that is looked for may be.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Spot {
+    /// The last data block that begins at or before it, unless its filter knows better.
+    within: Option<usize>,
+    /// The one behind: it may begin with it.
+    next: usize,
+}
+
+impl Spot {
+    /// The data block that is looked at first, if there is one.
+    pub fn wants(self, index: &IndexBlock, key: &[u8]) -> Option<usize> {
+        self.within.or_else(|| self.begins_next(index, key).then_some(self.next))
+    }
+
+    fn begins_next(self, index: &IndexBlock, key: &[u8]) -> bool {
+        self.next < index.len() && index.first_version(self.next).0 == key
+    }
+
+    /// Calls `found` with the version, if there is one; `open` gives data blocks. False if it may still be what the next partition begins with.
+    #[inline]
+    pub fn find<B: Deref<Target = DataBlock>, E>(
+        self,
+        index: &IndexBlock,
+        key: &[u8],
+        at: CommitTs,
+        mut open: impl FnMut(usize) -> Result<B, E>,
+        found: impl FnOnce(Version<'_>),
+    ) -> Result<bool, E> {
+        if let Some(within) = self.within {
+            let block = open(within)?;
+            let i = block.seek(key, at);
+            if i < block.len() {
+                if block.is_of(i, key) {
+                    found(block.version(i).1);
+                }
+                return Ok(true);
+            }
+        }
+        // Versions of one key may lie in several blocks: the one looked for begins the next.
+        if self.begins_next(index, key) {
+            found(open(self.next)?.version(0).1);
+            return Ok(true);
+        }
+        Ok(self.next < index.len())
     }
 }
 

@@ -108,7 +108,7 @@ impl InRun {
         let Self { index: Some(index), slot, block: block @ None, ahead, .. } = self else { return Ok(()) };
         *block = ahead.pop_front().or_else(|| Slot { index, at: *slot }.resident());
         if block.is_none() {
-            ahead.extend(read_ahead(env, Slot { index, at: *slot }, ahead_bytes(env))?);
+            ahead.extend(read_ahead(env, Slot { index, at: *slot }, *slot + 1..index.len(), ahead_bytes(env))?);
             *block = ahead.pop_front();
         }
         Ok(())

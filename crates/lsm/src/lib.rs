@@ -37,6 +37,7 @@
 #[cfg(test)]
 extern crate self as trefoil_lsm;
 
+mod batch;
 mod block;
 mod checkpoint;
 mod choose;

@@ -13,7 +13,8 @@ use std::sync::Arc;
 use base::bytes::{Reader, printable, put_bytes, put_varint};
 use base::limits::KEY_BYTES_MAX;
 use base::{CommitTs, Corruption, Fault, Result};
-use store::{Block, BlockKind, BlockRef, Cell, Class, Held, Lot, LotBytes, Reach, Space, allocated};
+use store::epoch::Guard;
+use store::{Block, BlockKind, BlockRef, Cell, Class, Lot, LotBytes, Space, allocated};
 use vfs::sync::Mutex;
 
 use crate::index_block::IndexBlock;
@@ -73,13 +74,9 @@ impl Partition {
         Self::new(space, named.info, Lot::adopt(space, named.bytes), Vec::new())
     }
 
-    /// The index block, if the reader may go where it is.
-    pub fn index<'g>(&self, env: &Env, reach: Reach<'g>) -> Result<Option<Held<'g, IndexBlock>>> {
-        self.page.open(&env.cache, reach, || {
-            let index = self.read(env)?;
-            let bytes = index.memory_bytes();
-            Ok((index, bytes))
-        })
+    /// The index block, if it is in memory, as long as the guard.
+    pub fn seen<'g>(&self, guard: &'g Guard) -> Option<&'g IndexBlock> {
+        self.page.get(guard).map(|index| &**index)
     }
 
     /// The same for who reads from disk and keeps it.

@@ -10,7 +10,8 @@ use std::sync::{Arc, OnceLock};
 use base::bytes::{Reader, printable, put_bytes, put_varint};
 use base::limits::KEY_BYTES_MAX;
 use base::{CommitTs, Corruption, Fault, Result};
-use store::{BlockKind, BlockRef, KeyHash, Reach};
+use store::epoch::Guard;
+use store::{BlockKind, BlockRef, KeyHash};
 use vfs::sync::Mutex;
 
 use crate::block::Version;
@@ -43,6 +44,10 @@ pub(crate) struct RunInfo {
     /// No key is above.
     pub max_key: Vec<u8>,
 }
+
+/// Something of what a look-up takes is not in memory.
+#[derive(Debug)]
+pub(crate) struct OnDisk;
 
 /// A run.
 #[derive(Debug)]
@@ -136,49 +141,29 @@ impl Run {
         self.info.oldest <= at && *self.info.min_key <= *key && *key <= *self.info.max_key
     }
 
-    /// Calls `found` with the newest version of `key` at or below `at`, if there is one. False if something of what it takes is on disk,
-    /// and the reader may not go there; `found` says the same of values.
+    /// Calls `found` with the newest version of `key` at or below `at`, if there is one, from memory.
     pub fn get(
         &self,
-        env: &Env,
         (key, hash): (&[u8], KeyHash),
         at: CommitTs,
-        reach: Reach<'_>,
-        note_read: &mut dyn FnMut(),
-        found: impl FnOnce(Version<'_>) -> Result<bool>,
-    ) -> Result<bool> {
-        let top = match reach {
-            Reach::Memory(_) => self.loaded(),
-            Reach::Disk => Some(self.top(env)?),
-        };
-        let Some(top) = top else { return Ok(false) };
+        guard: &Guard,
+        mut found: impl FnMut(Version<'_>),
+    ) -> Result<(), OnDisk> {
+        let top = self.loaded().ok_or(OnDisk)?;
         let partition = top.partition_of(key, at);
         if let Some(partition) = partition.map(|at| &top.partitions[at]) {
-            let Some(index) = partition.index(env, reach)? else { return Ok(false) };
-            let next = index.first_behind(key, at);
-            let slot = Slot { index: &index, at: next - 1 };
-            if slot.named().may_have(hash) {
-                let Some(block) = slot.open(env, reach, &mut *note_read)? else { return Ok(false) };
-                let i = block.seek(key, at);
-                if i < block.len() {
-                    return if block.is_of(i, key) { found(block.version(i).1) } else { Ok(true) };
-                }
-            }
-            // Versions of one key may lie in several blocks: the one looked for begins the next.
-            if next < index.len() {
-                let slot = Slot { index: &index, at: next };
-                if index.first_version(next).0 != key {
-                    return Ok(true);
-                }
-                let Some(block) = slot.open(env, reach, note_read)? else { return Ok(false) };
-                return found(block.version(0).1);
+            let index = partition.seen(guard).ok_or(OnDisk)?;
+            let open = |at| Slot { index, at }.seen(guard).ok_or(OnDisk);
+            if index.spot(key, hash, at).find(index, key, at, open, &mut found)? {
+                return Ok(());
             }
         }
         let next = partition.map_or(0, |at| at + 1);
-        let Some(partition) = top.partitions.get(next).filter(|next| *next.info.key == *key) else { return Ok(true) };
-        let Some(index) = partition.index(env, reach)? else { return Ok(false) };
-        let Some(block) = (Slot { index: &index, at: 0 }).open(env, reach, note_read)? else { return Ok(false) };
-        found(block.version(0).1)
+        let Some(partition) = top.partitions.get(next).filter(|next| *next.info.key == *key) else { return Ok(()) };
+        let index = partition.seen(guard).ok_or(OnDisk)?;
+        let block = Slot { index, at: 0 }.seen(guard).ok_or(OnDisk)?;
+        found(block.version(0).1);
+        Ok(())
     }
 
     /// Appends what the manifest says of it.

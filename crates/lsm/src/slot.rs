@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use base::bytes::printable;
 use base::{Corruption, Fault, IndexId, Result};
-use store::{BlockKind, Cell, Held, Reach, allocated};
+use store::epoch::Guard;
+use store::{BlockKind, BlockRef, Cell, allocated};
 
 use crate::block::{DataBlock, Pieces};
 use crate::index_block::{IndexBlock, Named};
@@ -22,40 +23,26 @@ impl<'a> Slot<'a> {
         self.index.get(self.at)
     }
 
-    /// The block, from memory or, if the reader may go there, from disk; then it stays in memory if that has room. `note_read` is called
-    /// if it was on disk.
-    pub fn open<'g>(
-        self,
-        env: &Env,
-        reach: Reach<'g>,
-        note_read: impl FnOnce(),
-    ) -> Result<Option<Held<'g, DataBlock>>> {
-        let cell = match reach {
-            Reach::Memory(_) => match self.index.known_cell(self.at) {
-                Some(cell) => cell,
-                None => return Ok(None),
-            },
-            Reach::Disk => self.index.cell(self.at),
-        };
-        cell.open(&env.cache, reach, || {
-            note_read();
-            cell.note_read(&env.cache, u64::from(self.named().block.stored_bytes));
-            let block = self.read(env)?;
-            let bytes = page_bytes(&block);
-            Ok((block, bytes))
-        })
+    /// The block, if it is in memory, as long as the guard.
+    pub fn seen(self, guard: &Guard) -> Option<&DataBlock> {
+        self.index.known_cell(self.at)?.get(guard).map(|block| &**block)
     }
 
-    /// The same for who reads from disk and keeps it.
+    /// The block; from disk, if it is not in memory, and then it stays there if that has room. `note_read` is called if it was on disk.
     pub fn load(self, env: &Env, note_read: impl FnOnce()) -> Result<Arc<DataBlock>> {
         if let Some(block) = self.resident() {
             return Ok(block);
         }
         note_read();
-        self.index.cell(self.at).note_read(&env.cache, u64::from(self.named().block.stored_bytes));
+        self.note_read(env);
         let block = Arc::new(self.read(env)?);
         self.keep(env, &block);
         Ok(block)
+    }
+
+    /// It is read from disk.
+    pub fn note_read(self, env: &Env) {
+        self.index.cell(self.at).note_read(&env.cache, u64::from(self.named().block.stored_bytes));
     }
 
     /// Keeps what was read in memory, if that has room.
@@ -97,23 +84,29 @@ fn damage(env: &Env, named: &Named<'_>, expected: &str, found: &str) -> Fault {
 /// Bytes of the file between two blocks that are read together, at most: the rest of a sector.
 const GAP_BYTES: u64 = 4096;
 
-/// Reads a data block, with those behind it in the same index block that lie next to it in the file, within about `span` bytes of it, as
-/// one read. One that is damaged ends the list, unless it is the first.
-pub(crate) fn read_ahead(env: &Env, place: Slot<'_>, span: u64) -> Result<Vec<Arc<DataBlock>>> {
-    let Slot { index, at: from } = place;
+/// Reads a data block, with the first of those behind it, `more` of the same index block, that lie next to each other in the file, within about
+/// `span` bytes of it, as one read. One that is damaged ends the list, unless it is the first.
+pub(crate) fn read_ahead(
+    env: &Env,
+    place: Slot<'_>,
+    more: impl IntoIterator<Item = usize>,
+    span: u64,
+) -> Result<Vec<Arc<DataBlock>>> {
+    let Slot { index, at: first } = place;
     let start = place.named().block.offset;
-    let mut end = from;
-    while end + 1 < index.len()
-        && are_near(env, index, end)
-        && index.get(end + 1).block.end() - start <= span
-        && !is_resident(index, end + 1)
-    {
-        end += 1;
+    let (mut near, mut last) = (vec![first], place.named().block);
+    for at in more {
+        let block = index.get(at).block;
+        if !are_near(env, last, block) || block.end() - start > span || is_resident(index, at) {
+            break;
+        }
+        near.push(at);
+        last = block;
     }
-    let (blocks, read) = read_together(env, index, from, end);
+    let (blocks, read) = read_together(env, index, &near);
     match read {
         // Whatever lies behind it may be what cannot be read.
-        Err(_) if blocks.is_empty() && from < end => Ok(vec![Arc::new(place.read(env)?)]),
+        Err(_) if blocks.is_empty() && near.len() > 1 => Ok(vec![Arc::new(place.read(env)?)]),
         Err(fault) if blocks.is_empty() => Err(fault),
         _ => Ok(blocks),
     }
@@ -125,14 +118,14 @@ pub(crate) fn read_back(env: &Env, place: Slot<'_>, span: u64) -> Result<Vec<Arc
     let end = place.named().block.end();
     let mut from = last;
     while from > 0
-        && are_near(env, index, from - 1)
+        && are_near(env, index.get(from - 1).block, index.get(from).block)
         && end - index.get(from - 1).block.offset <= span
         && !is_resident(index, from - 1)
     {
         from -= 1;
     }
     loop {
-        let (mut blocks, read) = read_together(env, index, from, last);
+        let (mut blocks, read) = read_together(env, index, &(from..=last).collect::<Vec<_>>());
         // The first that cannot be read; who comes to it meets its fault.
         let damaged = from + blocks.len();
         match read {
@@ -146,9 +139,8 @@ pub(crate) fn read_back(env: &Env, place: Slot<'_>, span: u64) -> Result<Vec<Arc
     }
 }
 
-/// True if a data block and the next one lie next to each other in the file.
-fn are_near(env: &Env, index: &IndexBlock, at: usize) -> bool {
-    let (block, next) = (index.get(at).block, index.get(at + 1).block);
+/// True if a data block and one behind it lie next to each other in the file.
+fn are_near(env: &Env, block: BlockRef, next: BlockRef) -> bool {
     next.offset >= block.end()
         && next.offset - block.end() < GAP_BYTES
         && env.space.extent_of(next) == env.space.extent_of(block)
@@ -158,14 +150,14 @@ fn is_resident(index: &IndexBlock, at: usize) -> bool {
     Slot { index, at }.resident().is_some()
 }
 
-/// Reads data blocks that lie next to each other, the last one included: those that were read before a fault, and that.
-fn read_together(env: &Env, index: &IndexBlock, from: usize, last: usize) -> (Vec<Arc<DataBlock>>, Result<()>) {
-    let near: Vec<_> = (from..=last).map(|at| index.get(at).block).collect();
+/// Reads data blocks that lie next to each other: those that were read before a fault, and that.
+fn read_together(env: &Env, index: &IndexBlock, near: &[usize]) -> (Vec<Arc<DataBlock>>, Result<()>) {
+    let refs: Vec<_> = near.iter().map(|at| index.get(*at).block).collect();
     let mut blocks = Vec::with_capacity(near.len());
-    let read = env.space.read_neighbours(&near, BlockKind::Run, env.id, |i, open| {
+    let read = env.space.read_neighbours(&refs, BlockKind::Run, env.id, |i, open| {
         let mut bytes = Vec::new();
         open.read_whole(&mut bytes)?;
-        blocks.push(Arc::new(parse(env, &index.get(from + i), bytes)?));
+        blocks.push(Arc::new(parse(env, &index.get(near[i]), bytes)?));
         Ok(())
     });
     (blocks, read)

@@ -121,7 +121,8 @@ fn what_has_expired_is_found_by_nobody_and_what_it_hid_neither() {
     }
 }
 
-/// What has expired beside what has not, in a block that has to be read. Guard: the second look of `get_many`, with the disk, begins at the cut too.
+/// What has expired beside what has not, in a block that has to be read. Guard: what memory said of a key, and the cut with it, goes with it to the disk
+/// (`Wave::push`).
 #[test]
 fn what_has_expired_on_disk_is_not_found() {
     let dir = tempfile::tempdir().unwrap();

@@ -37,7 +37,7 @@ fn is_there(index: &Lsm, n: u32) -> bool {
     found
 }
 
-/// Guards: `may_have` in `Run::get`; the hashes that the writer gives a block's filter (without one a key that is there is not found).
+/// Guards: `may_have` in `IndexBlock::spot`; the hashes that the writer gives a block's filter (without one a key that is there is not found).
 #[test]
 fn filters_spare_look_ups_blocks() {
     const RUNS: u32 = 8;

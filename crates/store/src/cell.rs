@@ -6,7 +6,6 @@
 //! The charge goes when the value is told to leave, the value a moment later, when nobody looks at it any more: so who makes room knows at
 //! once that there is some.
 
-use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -29,35 +28,6 @@ pub struct Cell<T: Send + Sync + 'static> {
     is_referenced: AtomicBool,
     /// When it last left memory.
     left: LeftMark,
-}
-
-/// Where a reader may look.
-#[derive(Debug, Clone, Copy)]
-pub enum Reach<'g> {
-    /// In memory only, as long as the guard.
-    Memory(&'g Guard),
-    /// On disk too.
-    Disk,
-}
-
-/// A value as a reader has it.
-#[derive(Debug)]
-pub enum Held<'g, T> {
-    /// As long as the guard.
-    Seen(&'g T),
-    /// As long as it is wanted.
-    Shared(Arc<T>),
-}
-
-impl<T> Deref for Held<'_, T> {
-    type Target = T;
-
-    fn deref(&self) -> &T {
-        match self {
-            Held::Seen(value) => value,
-            Held::Shared(value) => value,
-        }
-    }
 }
 
 impl<T: Send + Sync + 'static> Cell<T> {
@@ -87,30 +57,6 @@ impl<T: Send + Sync + 'static> Cell<T> {
     #[must_use]
     pub fn share(&self) -> Option<Arc<T>> {
         self.get(&epoch::pin()).cloned()
-    }
-
-    /// The value, from memory or, if the reader may go there, as `read` brings it from disk; then it is kept if there is room. None if
-    /// it is on disk and the reader may not.
-    ///
-    /// # Errors
-    /// Those of `read`.
-    pub fn open<'g>(
-        self: &Arc<Self>,
-        cache: &Cache,
-        reach: Reach<'g>,
-        read: impl FnOnce() -> Result<(T, u64)>,
-    ) -> Result<Option<Held<'g, T>>> {
-        if let Reach::Memory(guard) = reach {
-            return Ok(self.get(guard).map(|value| Held::Seen(&**value)));
-        }
-        if let Some(value) = self.share() {
-            return Ok(Some(Held::Shared(value)));
-        }
-        let (value, bytes) = read()?;
-        let value = Arc::new(value);
-        self.keep(cache, &value, bytes);
-        // Of several who read it at once all go on with what is kept.
-        Ok(Some(Held::Shared(self.share().unwrap_or(value))))
     }
 
     /// A value of so many bytes is read from disk.

@@ -45,7 +45,7 @@ pub use budget::{Budget, Charge, Class, OverCommit, allocated};
 pub use cache::{
     Cache, CacheOptions, CacheStats, Evict, Funds, Grant, LogGate, Page, PageWrite, StepReport, WriteDone, WriteEnv,
 };
-pub use cell::{Cell, Held, Reach};
+pub use cell::Cell;
 pub use codec::{BlockKind, Compression, OpenBlock};
 pub use epoch::EpochCell;
 pub use filter::{Filter, FilterRef, KeyHash};

@@ -18,7 +18,7 @@ const SCAN_BLOCKS: u32 = 16;
 pub(super) fn load(core: &Core, place: Slot<'_>, direction: Direction, passed: u32) -> Result<Vec<Arc<DataBlock>>> {
     let span = (FIRST_AHEAD_BYTES << passed.min(8)).min(ahead_bytes(&core.env));
     let blocks = match direction {
-        Direction::Forward => read_ahead(&core.env, place, span)?,
+        Direction::Forward => read_ahead(&core.env, place, place.at + 1..place.index.len(), span)?,
         Direction::Backward => read_back(&core.env, place, span)?,
     };
     for (i, block) in blocks.iter().enumerate() {

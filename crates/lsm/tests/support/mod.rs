@@ -39,7 +39,17 @@ pub fn env(dir: &Path, node_bytes: usize, budget_bytes: u64) -> IndexEnv {
 
 /// The same after a close, as a manifest has saved the data file's accounts.
 pub fn env_of(dir: &Path, node_bytes: usize, budget_bytes: u64, saved: Option<&[u8]>) -> IndexEnv {
-    let vfs: Arc<dyn vfs::Vfs> = Arc::new(vfs::RealVfs);
+    env_on(Arc::new(vfs::RealVfs), dir, node_bytes, budget_bytes, saved)
+}
+
+/// The same on a file system.
+pub fn env_on(
+    vfs: Arc<dyn vfs::Vfs>,
+    dir: &Path,
+    node_bytes: usize,
+    budget_bytes: u64,
+    saved: Option<&[u8]>,
+) -> IndexEnv {
     let budget = Budget::new(budget_bytes);
     let options =
         SpaceOptions { extent_bytes: 1 << 20, direct: false, budget: Some(budget.clone()), ..SpaceOptions::default() };
