@@ -340,7 +340,9 @@ fn a_leaf_with_few_changes_leaves_memory_unwritten() {
     assert_eq!(rig.tree.stats().resident_leaves, leaves);
     // Two of each leaf or so.
     let changed: Vec<u64> = (0..2000).step_by(70).map(|n| n * 2).collect();
-    changed.iter().for_each(|n| drop(rig.put(key(*n), "few")));
+    changed.iter().for_each(|n| {
+        rig.put(key(*n), "few");
+    });
     rig.evict_all();
     assert_eq!(rig.tree.stats().resident_leaves, 0, "all are out");
     assert_eq!(written(&rig), before, "no leaf was written");
@@ -360,7 +362,9 @@ fn a_leaf_with_few_changes_leaves_memory_unwritten() {
     check(&rig, "from a segment");
     assert!(rig.newest(key(4)).is_some());
     // More than a quarter of a page for one leaf.
-    (0..30).for_each(|_| drop(rig.put(key(4), vec![b'm'; 40])));
+    (0..30).for_each(|_| {
+        rig.put(key(4), vec![b'm'; 40]);
+    });
     rig.evict_all();
     assert_eq!(written(&rig).0, before.0 + 1, "one leaf was written");
     let rig = rig.reopen(false);
