@@ -1,11 +1,11 @@
 //! Keys of a batch that memory does not decide: they go to the disk together.
 //!
 //! 1. They are gathered, with what memory said of them and with the keys behind them, to some number or size: a wave.
-//! 2. Attached runs are asked key by key, then strands, the one with the newest versions first, each for all keys that are still open.
+//! 2. Attached runs are asked key by key; if what they have is large it is answered, with all of the following, before more is asked for. Then strands, the one with the newest versions first, each for all keys that are still open.
 //! 3. In a run the keys of one partition take one look at its index block, and all of them ask their filters before any data block is read.
 //! 4. Data blocks come in the order of keys. One that is not in memory is read together with the next ones that are wanted, as far as they lie
 //!    next to each other in the file. Each is opened once, whatever number of keys it has; what no key wants is not read.
-//! 5. Keys are answered in their order; only then a large value is read, one at a time.
+//! 5. Keys are answered in their order; only then a large value of a strand is read, one at a time.
 //!
 //! A fault ends a batch at its key, as if keys were read one by one: those before it are answered, and nobody looks at those behind it any more. So
 //! of each step the first fault is the one of the lowest key, and of all steps the last one is.
@@ -19,7 +19,7 @@ use store::KeyHash;
 
 use crate::block::DataBlock;
 use crate::index_block::IndexBlock;
-use crate::lsm::{Attached, Core, Sources};
+use crate::lsm::{Core, Sources};
 use crate::read::Best;
 use crate::run::Run;
 use crate::slot::{Slot, ahead_bytes, read_ahead};
@@ -89,25 +89,22 @@ impl Core {
         found: &mut dyn FnMut(usize, CommitTs, &[u8]),
     ) -> Result<()> {
         let Wave { mut keys, .. } = std::mem::take(wave);
-        let mut outcome = Ok(());
-        let mut end = |keys: &mut Vec<Waiting<'_>>, step: Result<(), Met>| {
-            if let Err(Met { at, fault }) = step {
-                keys.truncate(at);
-                outcome = Err(fault);
+        while !keys.is_empty() {
+            let (asked, mut outcome) = read_attached(sources, at, &mut keys);
+            let rest = keys.split_off(asked);
+            for strand in &sources.strands {
+                if let Err(Met { at, fault }) = self.read_strand(strand, at, &mut keys) {
+                    keys.truncate(at);
+                    outcome = Err(fault);
+                }
             }
-        };
-        for attached in sources.attached.iter().filter(|attached| attached.ts <= at) {
-            let step = read_attached(attached, &mut keys);
-            end(&mut keys, step);
+            for Waiting { place, best, .. } in &keys {
+                best.hand_out(&self.env, |ts, value| found(*place, ts, value))?;
+            }
+            outcome?;
+            keys = rest;
         }
-        for strand in &sources.strands {
-            let step = self.read_strand(strand, at, &mut keys);
-            end(&mut keys, step);
-        }
-        for Waiting { place, best, .. } in &keys {
-            best.hand_out(&self.env, |ts, value| found(*place, ts, value))?;
-        }
-        outcome
+        Ok(())
     }
 
     fn read_strand(&self, strand: &Strand, at: CommitTs, keys: &mut [Waiting<'_>]) -> Result<(), Met> {
@@ -182,15 +179,26 @@ fn behind(first: usize) -> impl FnOnce(Met) -> Met {
     move |met| Met { at: first + met.at, ..met }
 }
 
-fn read_attached(attached: &Attached, keys: &mut [Waiting<'_>]) -> Result<(), Met> {
-    for (at, waiting) in keys.iter_mut().enumerate() {
-        if waiting.asks(attached.ts)
-            && let Some(value) = attached.run.get(waiting.key).map_err(|fault| Met { at, fault })?
-        {
-            waiting.best.offer(attached.ts, value.as_deref().into());
+/// Asks attached runs for the first keys, until what has been found is large enough to be answered. How many keys that were; a fault is of the
+/// next one.
+fn read_attached(sources: &Sources, at: CommitTs, keys: &mut [Waiting<'_>]) -> (usize, Result<()>) {
+    let mut bytes = 0;
+    for (n, waiting) in keys.iter_mut().enumerate() {
+        for attached in sources.attached.iter().filter(|attached| attached.ts <= at) {
+            if waiting.asks(attached.ts) {
+                match attached.run.get(waiting.key) {
+                    Ok(Some(value)) => waiting.best.offer(attached.ts, value.as_deref().into()),
+                    Ok(None) => {}
+                    Err(fault) => return (n, Err(fault)),
+                }
+            }
+        }
+        bytes += waiting.best.bytes();
+        if bytes >= WAVE_BYTES {
+            return (n + 1, Ok(()));
         }
     }
-    Ok(())
+    (keys.len(), Ok(()))
 }
 
 /// Data blocks of one index block, as keys of a wave come to them: ascending.

@@ -43,6 +43,7 @@ impl Best {
     fn begin(&mut self, cut: CommitTs) {
         self.ts = Some(cut).filter(|cut| *cut > CommitTs::ZERO);
         self.kind = Kind::Delete;
+        self.bytes.clear();
     }
 
     pub fn is_older_than(&self, ts: CommitTs) -> bool {

@@ -147,6 +147,14 @@ fn a_block_is_read_once_though_memory_has_no_room() {
     assert!(index.stats().loads - before >= rows.len() as u64, "one by one each key reads");
 }
 
+/// A run in a file.
+fn run_file(env: &IndexEnv, dir: &Path, id: u64, rows: impl Iterator<Item = ([u8; 4], Option<Vec<u8>>)>) -> store::Run {
+    let mut writer = store::RunWriter::create(env.runs.vfs.clone(), dir, id, Compression::None).unwrap();
+    rows.for_each(|(key, value)| writer.add(&key, value.as_deref()).unwrap());
+    let meta = writer.finish().unwrap();
+    store::Run::open(&*env.runs.vfs, dir, &meta).unwrap()
+}
+
 /// Guards: `WAVE_KEYS` and `WAVE_BYTES`: what waits to be handed out is bounded.
 #[test]
 fn a_large_batch_is_answered_in_waves() {
@@ -168,6 +176,13 @@ fn a_large_batch_is_answered_in_waves() {
     let rows: Vec<u32> = (0..1).chain(100..180).chain((10_000..20_000).step_by(200)).collect();
     let (first, all) = loads_at_first(&rows);
     assert!(first <= 2 && all > 40, "{first} of {all}");
+    // So do those of an attached run in a file, of which nothing is known before it is asked.
+    evict_data(&env, &index);
+    let rows = (200..280).map(|n| (key(n), Some(vec![9; 40_000])));
+    index.attach(run_file(&env, dir.path(), 1, rows), CommitTs(64));
+    let rows: Vec<u32> = (200..280).chain((10_100..20_000).step_by(200)).collect();
+    let (first, all) = loads_at_first(&rows);
+    assert!(first == 0 && all > 40, "{first} of {all}");
 }
 
 /// What was written, by key: newest last.
@@ -198,12 +213,7 @@ fn commit(env: &IndexEnv, dir: &Path, index: &Lsm, ts: u64, model: &mut Model, r
     let rows = rows.into_iter().map(|(n, value)| (key(n), value));
     match rng.below(8) {
         0 => index.attach(store::Run::from_sorted(rows), CommitTs(ts)),
-        1 => {
-            let mut writer = store::RunWriter::create(env.runs.vfs.clone(), dir, ts, Compression::None).unwrap();
-            rows.for_each(|(key, value)| writer.add(&key, value.as_deref()).unwrap());
-            let meta = writer.finish().unwrap();
-            index.attach(store::Run::open(&*env.runs.vfs, dir, &meta).unwrap(), CommitTs(ts));
-        }
+        1 => index.attach(run_file(env, dir, ts, rows), CommitTs(ts)),
         _ => {
             let rows: Vec<_> = rows.collect();
             let op = |value: &Option<Vec<u8>>| value.as_ref().map(|value| value.clone());

@@ -101,6 +101,9 @@ impl Core {
     /// By its counts a leaf that is not in memory is dead with what is pending. Whether it is, the leaf itself says: a message counts
     /// as a key more or less, whether the key is there or not.
     pub(crate) fn seems_dead(&self, handle: &LeafHandle, state: &LeafState, pending: &Pending) -> bool {
+        if handle.mark.get().is_some() {
+            return false;
+        }
         let live = match state {
             LeafState::Parked(resident) => resident.counted_on_disk().0,
             _ => handle.record.lock().counted().0,
@@ -111,17 +114,20 @@ impl Core {
     /// A leaf that is dead by what was put into it is to be written, so that its image says so, too: messages do not, and a mark in
     /// memory alone goes with a crash. If nobody needs it any more, it is unlinked before.
     pub(crate) fn keep_mark(&self, handle: &LeafHandle, slot: &mut LeafSlot) {
-        if handle.mark.get().is_none() || self.env.read_only {
-            return;
+        if self.wants_mark(handle) {
+            self.give_up_pending(handle, slot);
+            if let Some(resident) = slot.resident_mut() {
+                self.note_applied(handle, resident, CommitTs::ZERO);
+            }
         }
-        let is_kept = handle.record.lock().image.as_ref().is_none_or(|image| image.dead_from.is_some());
-        if is_kept {
-            return;
-        }
-        self.give_up_pending(handle, slot);
-        if let Some(resident) = slot.resident_mut() {
-            self.note_applied(handle, resident, CommitTs::ZERO);
-        }
+    }
+
+    /// True if the leaf is dead, its image does not say so, and it may be written: what nobody writes any more would stay in memory for good.
+    pub(crate) fn wants_mark(&self, handle: &LeafHandle) -> bool {
+        handle.mark.get().is_some()
+            && !self.env.read_only
+            && !self.env.space.is_poisoned()
+            && handle.record.lock().image.as_ref().is_some_and(|image| image.dead_from.is_none())
     }
 
     /// Makes the leaf's mark follow its content. The caller holds the leaf's exclusive latch.

@@ -38,6 +38,8 @@ const NODES_PER_CALL: usize = 64;
 #[derive(Default)]
 pub(crate) struct Moving {
     sweep: Option<Sweep>,
+    /// The last step looked at leaves that seem dead: a drain has the next one.
+    looked_at_dead: bool,
 }
 
 /// A drain under way: of what lies from `at` to the end that the node had when it began.
@@ -76,11 +78,14 @@ impl Core {
                 return Ok(flushed);
             }
         }
-        if let looked_at @ 1.. = self.look_at_dead()? {
+        if !std::mem::take(&mut moving.looked_at_dead)
+            && let looked_at @ 1.. = self.look_at_dead()?
+        {
+            moving.looked_at_dead = true;
             return Ok(looked_at);
         }
         if moving.sweep.is_none() {
-            let Some(low) = self.fillings.take() else { return Ok(0) };
+            let Some(low) = self.fillings.take() else { return self.look_at_dead() };
             moving.sweep = self.begin_sweep(&low)?;
         }
         let Some(sweep) = &mut moving.sweep else { return Ok(1) };

@@ -374,6 +374,12 @@ impl Space {
         data.file().sync().map_err(|e| self.0.poison.set(Fault::io("sync", &data.name, &e)))
     }
 
+    /// True if nothing is written any more.
+    #[must_use]
+    pub fn is_poisoned(&self) -> bool {
+        self.0.poison.check().is_err()
+    }
+
     /// A checkpoint starts: what is freed from now on waits for the next one.
     pub fn checkpoint_begin(&self) -> CheckpointMark {
         CheckpointMark(self.0.allocator.lock().begin_checkpoint())
