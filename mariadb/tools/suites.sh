@@ -48,11 +48,16 @@ all_suites() {
     verdicts
 }
 
-# What is otherwise: < is known to fail and passes, > fails and is not known to.
+# What is otherwise: < is known to fail and passes, > fails and is not known to, or otherwise than known: a line may say what the
+# difference is by eight digits of a checksum.
 fails_as_known() {
     local said
     said=$(suites "$1" 2>&1) || { printf '%s\n' "$said"; return 1; }
-    diff <(sed -n "s/^$1 //p" "$HERE/mysql-test/known" | sort) <(sed -n 's/^failed  //p' <<< "$said" | sort) | grep '^[<>]' || true
+    awk -v group="$1" 'FNR == NR { if ($1 == group) known[$2] = $3; next }
+        $1 != "failed" { next }
+        $2 in known { if (known[$2] != "" && known[$2] != $3) print ">", $2, $3; delete known[$2]; next }
+        { print ">", $2, $3 }
+        END { for (name in known) print "<", name }' "$HERE/mysql-test/known" - <<< "$said" | sort
 }
 
 # Of the server's default engine.
@@ -144,27 +149,48 @@ mtr() {
 
 names_of() { sed -n "s/^\([a-z_]*[-/.][^ ]*\) .*\[ $1 \].*/\1/p" "$2" | sort -u; }
 
-# Tests that fail for nothing but where the files of a run lie, and, of servers with a default that is asked for, the structure that
-# the definition of a table names.
-failed_by_name_alone() {
-    local name expected printed asked="s,/[^ ']*/trefoil-suites[.][^/]*/,/,g"
+# What two runs print of the same differs in where their files lie, and, of servers with a default that is asked for, in the structure
+# that the definition of a table names.
+unasked() {
+    local asked="s,/[^ ']*/trefoil-suites[.][^/]*/,/,g"
     [ -z "${TREFOIL_MARIADB_SERVER_ARGS:-}" ] || asked="$asked; $UNNAMED"
+    sed "$asked" "$1"
+}
+
+# Of each test that printed something else a line: its name, a file with what it should print, and one with what it did.
+rejected() {
     awk '/^[a-z_]+[-\/.][^ ]* .*\[ (pass|fail|skipped|disabled) \]/ { name = ($0 ~ /\[ fail \]/) ? $1 : "" }
-        name && /^--- \/.*\.result[~\t ]/ { expected = $2 } name && /^\+\+\+ \/.*\.reject[\t ]/ { print name, expected, $2; name = "" }' "$1" |
-        while read -r name expected printed; do
-            if diff <(sed "$asked" "$expected") <(sed "$asked" "$printed") > /dev/null; then printf '%s\n' "$name"; fi
-        done | sort -u
+        name && /^--- \/.*\.result[~\t ]/ { expected = $2 } name && /^\+\+\+ \/.*\.reject[\t ]/ { print name, expected, $2; name = "" }' "$1"
+}
+
+# Tests that fail for nothing else.
+failed_by_name_alone() {
+    local name expected printed
+    rejected "$1" | while read -r name expected printed; do
+        if diff <(unasked "$expected") <(unasked "$printed") > /dev/null; then printf '%s\n' "$name"; fi
+    done | sort -u
+}
+
+# What is otherwise in what test $2 of log $1 printed, wherever it stands, or the statement that ended it: eight digits of a checksum.
+difference_of() {
+    local name expected printed
+    {
+        rejected "$1" | while read -r name expected printed; do
+            [ "$name" != "$2" ] || diff <(unasked "$expected") <(unasked "$printed") | grep '^[<>]'
+        done
+        awk -v test="$2" '$1 == "CURRENT_TEST:" { is_its = $2 == test } is_its && /^mysqltest: / { print }' "$1"
+    } | md5sum | head -c 8
 }
 
 suites_table() {
-    local log=$1 arguments=$2 passed failed named line
+    local log=$1 arguments=$2 passed failed named line name
     named=$(failed_by_name_alone "$log")
     passed=$(($(names_of pass "$log" | wc -l) + $(wc -w <<< "$named")))
     failed=$(comm -23 <(names_of fail "$log") <(printf '%s\n' $named))
     line=$(printf '%s  %s  %4d run  %4d passed  %4d failed  %3d disabled  %3d skipped  %s' "$(date -u +%FT%RZ)" "$VERSION" \
         $((passed + $(wc -w <<< "$failed"))) "$passed" "$(wc -w <<< "$failed")" "$(names_of disabled "$log" | wc -l)" \
         "$(names_of skipped "$log" | wc -l)" "$arguments")
-    [ -z "$failed" ] || printf 'failed  %s\n' $failed
+    for name in $failed; do printf 'failed  %s %s\n' "$name" "$(difference_of "$log" "$name")"; done
     printf '%s\n' "$line" | tee -a "$CACHE/suites.table"
     [ "$passed" -gt 0 ] || { log_tail "$log"; die "no test passed; see $log"; }
 }
