@@ -216,9 +216,7 @@ fn commit(env: &IndexEnv, dir: &Path, index: &Lsm, ts: u64, model: &mut Model, r
         1 => index.attach(run_file(env, dir, ts, rows), CommitTs(ts)),
         _ => {
             let rows: Vec<_> = rows.collect();
-            let op = |value: &Option<Vec<u8>>| value.as_ref().map(|value| value.clone());
-            let values: Vec<_> = rows.iter().map(|(key, value)| (key, op(value))).collect();
-            let batch: Batch = values
+            let batch: Batch = rows
                 .iter()
                 .map(|(key, value)| (key.as_slice(), value.as_ref().map_or(Op::Delete, |value| Op::Put(value))))
                 .collect();

@@ -374,7 +374,8 @@ fn a21_nothing_is_summed_up_while_the_log_is_replayed() {
             db.checkpoint().unwrap();
             db.sync().unwrap();
             disk.power_cut(3);
-            (gate.open(), second.open());
+            gate.open();
+            second.open();
             threads.into_iter().for_each(|thread| drop(thread.join()));
             drop((rows, i, db));
             let db = open(&disk.reboot());
