@@ -117,7 +117,7 @@ fn c7_the_first_key_behind_one_commit_of_deletes_is_near() {
     check(Way::InOne);
 }
 
-/// Guard: a cursor hops over the range.
+/// Guard: the tree's cursor hops. That of the ranges alone is not: without its hop as little is looked at.
 #[test]
 fn c7_the_first_key_behind_a_range_is_near_in_runs_too() {
     check(Way::AsARange);
