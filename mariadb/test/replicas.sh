@@ -8,35 +8,50 @@ check_of_pair() {
     if [ -s "$WORK/why" ]; then cat "$WORK/why"; verdict "$*" FAILED; else verdict "$*" ok; fi
 }
 
-# The replica's first transaction waits for somebody outside; meanwhile the second takes a row that the first comes to. It must be
-# taken from it: it may not commit before.
-later_gives_way() {
-    local mode=$1 tries
-    new_pair TREFOIL TREFOIL ROW "$mode" --trefoil-lock-wait-timeout=600
+# A pair of TREFOIL whose replica has everything and is stopped.
+pair_at_rest() {
+    new_pair TREFOIL TREFOIL ROW "$1" --trefoil-lock-wait-timeout=600
     at primary client < "$HERE/test/replication.sql"
     value_at replica 'START SLAVE'
     check_same
     value_at replica 'STOP SLAVE'
-    value_at primary 'USE rep; BEGIN; UPDATE acc SET v = 1 WHERE id = 1; UPDATE acc SET v = 1 WHERE id = 2; COMMIT;
-        UPDATE acc SET v = 2 WHERE id = 2; UPDATE acc SET v = 3 WHERE id = 2'
+}
+
+# Somebody outside has a row of the replica, account 1, and then it goes on.
+start_behind_another() {
+    local tries
     side replica
     (echo 'BEGIN; UPDATE acc SET v = 0 WHERE id = 1;'; until [ -e "$WORK/enough" ]; do sleep 0.1; done; echo 'ROLLBACK;') |
         client --unbuffered rep &
-    local holder=$!
+    HOLDER=$!
     for ((tries = 0; tries < 100; tries++)); do
         [ "$(value_at replica 'SELECT COUNT(*) FROM information_schema.TREFOIL_TRX')" = 0 ] || break
         sleep 0.1
     done
     value_at replica 'START SLAVE'
+}
+
+let_them_go_on() {
+    touch "$WORK/enough"
+    wait "$HOLDER"
+    rm "$WORK/enough"
+    REPLICATION_PATIENCE=30 check_same
+}
+
+# The replica's first transaction waits for somebody outside; meanwhile the second takes a row that the first comes to. It must be
+# taken from it: it may not commit before.
+later_gives_way() {
+    local mode=$1 tries
+    pair_at_rest "$mode"
+    value_at primary 'USE rep; BEGIN; UPDATE acc SET v = 1 WHERE id = 1; UPDATE acc SET v = 1 WHERE id = 2; COMMIT;
+        UPDATE acc SET v = 2 WHERE id = 2; UPDATE acc SET v = 3 WHERE id = 2'
+    start_behind_another
     # The first one waits, a later one has the row.
     for ((tries = 0; tries < 100; tries++)); do
         [ "$(value_at replica "SELECT COUNT(*) FROM information_schema.TREFOIL_TRX WHERE trx_state <> 'LOCK WAIT'")" -lt 2 ] || break
         sleep 0.1
     done
-    touch "$WORK/enough"
-    wait "$holder"
-    rm "$WORK/enough"
-    REPLICATION_PATIENCE=30 check_same
+    let_them_go_on
     [ "$(value_at replica "SHOW STATUS LIKE 'Slave_retried_transactions'" | cut -f 2)" != 0 ] || echo 'nobody gave way'
 }
 
@@ -112,11 +127,7 @@ group_that_is_waited_for() {
 # done all of theirs but the commit.
 group_is_applied_at_once() {
     local mode=$1 n tries clients=() waits="SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE state LIKE 'Waiting for prior transaction to commit%'"
-    new_pair TREFOIL TREFOIL ROW "$mode" --trefoil-lock-wait-timeout=600
-    at primary client < "$HERE/test/replication.sql"
-    value_at replica 'START SLAVE'
-    check_same
-    value_at replica 'STOP SLAVE'
+    pair_at_rest "$mode"
     value_at primary 'SET GLOBAL binlog_commit_wait_usec = 8000000'
     side primary
     for n in 1 2 3; do
@@ -125,25 +136,14 @@ group_is_applied_at_once() {
         sleep 0.3
     done
     wait "${clients[@]}"
-    side replica
-    (echo 'BEGIN; UPDATE acc SET v = 0 WHERE id = 1;'; until [ -e "$WORK/enough" ]; do sleep 0.1; done; echo 'ROLLBACK;') |
-        client --unbuffered rep &
-    local holder=$!
-    for ((tries = 0; tries < 100; tries++)); do
-        [ "$(value_at replica 'SELECT COUNT(*) FROM information_schema.TREFOIL_TRX')" = 0 ] || break
-        sleep 0.1
-    done
-    value_at replica 'START SLAVE'
+    start_behind_another
     for ((tries = 0; tries < 100; tries++)); do
         [ "$(value_at replica "$waits")" -lt 2 ] || break
         sleep 0.1
     done
     expect "$(value_at replica "$waits")" 2
     expect "$(value_at replica 'SELECT COUNT(*) FROM information_schema.TREFOIL_LOCK_WAITS')" 1
-    touch "$WORK/enough"
-    wait "$holder"
-    rm "$WORK/enough"
-    REPLICATION_PATIENCE=30 check_same
+    let_them_go_on
 }
 
 # What a log of statements would repeat otherwise is refused as with InnoDB, and a log that may choose has its rows.

@@ -164,9 +164,19 @@ all_in_the_file() {
     echo "only $found of $2 are there"
 }
 
+# Each five-hundredth place of the data file with this text, wherever its block is.
+damage_some() {
+    local at damaged=0
+    while IFS=: read -r at _; do
+        printf 'damage' | dd of="$DATA/trefoil/data.trefoil" bs=1 seek="$at" conv=notrunc status=none
+        damaged=$((damaged + 1))
+    done < <(grep -abo "$1" "$DATA/trefoil/data.trefoil" | awk 'NR % 500 == 250')
+    [ "$damaged" -ge 5 ] || echo "only $damaged places are damaged"
+}
+
 # Blocks of a table are damaged while the server is down: CHECK TABLE says where, others go on.
 check_damaged_table() {
-    local at damaged=0
+    local at
     close_sessions
     client s -e "CREATE TABLE broken (id INT PRIMARY KEY, b VARBINARY(1000)) ENGINE=TREFOIL COMPRESSION=none"
     for ((at = 1; at < 10000; at += 500)); do
@@ -174,12 +184,7 @@ check_damaged_table() {
     done | client s
     all_in_the_file 'to be broken' 10000
     end_server
-    # Each thousandth row, wherever its block is.
-    while IFS=: read -r at _; do
-        printf 'damage' | dd of="$DATA/trefoil/data.trefoil" bs=1 seek="$at" conv=notrunc status=none
-        damaged=$((damaged + 1))
-    done < <(grep -abo 'to be broken' "$DATA/trefoil/data.trefoil" | awk 'NR % 500 == 250')
-    [ "$damaged" -ge 5 ] || echo "only $damaged rows are damaged"
+    damage_some 'to be broken'
     start_server "${SERVER_ARGS[@]}" 2> /dev/null
     case $(value 'CHECK TABLE s.broken') in *broken*orrupt*) ;; *) echo "CHECK TABLE says: $(value 'CHECK TABLE s.broken' | head -5)" ;; esac
     case $(value 'SELECT SUM(LENGTH(b)) FROM s.broken' 2>&1) in *'ERROR'*) ;; *) echo 'what is damaged is read' ;; esac
@@ -200,7 +205,7 @@ state_of_key() {
 # Blocks of a key, whose values are computed and nowhere else, are damaged while the server is down. Once somebody has met them it is set
 # aside, queries and changes go on without it, and REPAIR TABLE makes it anew.
 damaged_key() {
-    local structure=$1 at said damaged=0
+    local structure=$1 at said
     client s -e "CREATE TABLE broken (id INT PRIMARY KEY, n INT, v VARBINARY(40) AS (CONCAT(REVERSE(LPAD(id, 6, '0')), ' to be broken')) VIRTUAL,
         KEY v (v) STRUCTURE=$structure COMPRESSION=none) ENGINE=TREFOIL"
     for ((at = 1; at < 10000; at += 500)); do
@@ -208,11 +213,7 @@ damaged_key() {
     done | client s
     all_in_the_file ' to be broken' 10000
     end_server
-    while IFS=: read -r at _; do
-        printf 'damage' | dd of="$DATA/trefoil/data.trefoil" bs=1 seek="$at" conv=notrunc status=none
-        damaged=$((damaged + 1))
-    done < <(grep -abo ' to be broken' "$DATA/trefoil/data.trefoil" | awk 'NR % 500 == 250')
-    [ "$damaged" -ge 5 ] || echo "only $damaged entries are damaged"
+    damage_some ' to be broken'
     : > "$ERRORS"
     start_server "${SERVER_ARGS[@]}" 2> /dev/null
     said=$(by_key)

@@ -372,6 +372,19 @@ pub extern "C" fn trefoil_table_wait(
     })
 }
 
+/// Tells how much of about how much is done, and asks whether the statement goes on.
+fn telling(
+    session: &Session,
+    report: extern "C" fn(*mut c_void, u64, u64),
+    to: *mut c_void,
+) -> impl Fn(u64, u64) -> bool {
+    let slot = session.cancel_slot();
+    move |done, total| {
+        report(to, done, total);
+        !slot.is_cancelled()
+    }
+}
+
 #[unsafe(no_mangle)]
 pub extern "C" fn trefoil_table_check(
     session: &Session,
@@ -383,12 +396,8 @@ pub extern "C" fn trefoil_table_check(
     why: Option<&mut Failure>,
 ) -> i32 {
     guard(why, || {
-        let slot = session.cancel_slot();
-        let goes_on = |done, total| {
-            report(to, done, total);
-            !slot.is_cancelled()
-        };
-        let problems = table.check(thorough != 0, &goes_on, |problem| say(to, raw::to_text(problem)))?;
+        let problems =
+            table.check(thorough != 0, &telling(session, report, to), |problem| say(to, raw::to_text(problem)))?;
         match problems {
             0 => Ok(Done::Ok),
             n => Err(Failure::new(Code::Corrupt, &format!("{n} found wrong in table {}", table.table.name()))),
@@ -408,12 +417,9 @@ pub extern "C" fn trefoil_table_repair(
     why: Option<&mut Failure>,
 ) -> i32 {
     guard(why, || {
-        let slot = session.cancel_slot();
-        let goes_on = |done, total| {
-            report(to, done, total);
-            !slot.is_cancelled()
-        };
-        table.repair(thorough != 0, &goes_on, raw::patience(wait), |what| say(to, raw::to_text(what)))?;
+        table.repair(thorough != 0, &telling(session, report, to), raw::patience(wait), |what| {
+            say(to, raw::to_text(what))
+        })?;
         Ok(Done::Ok)
     })
 }

@@ -17,8 +17,8 @@ use crate::table::Schema;
 /// Gets a key and a value.
 type Visit<'a> = dyn FnMut(&[u8], &[u8]) -> Result<()> + 'a;
 
-/// Checks the rows of a table, and each secondary index against them: reports, each with the index that it is about. Indexes that are `damaged` are left out, and those whose
-/// keys cannot be made for want of a collation.
+/// Checks the rows of a table, and each secondary index against them: reports, each with the index that it is about. Indexes that
+/// are `damaged` are left out, and those whose keys cannot be made for want of a collation.
 pub(super) fn table(
     shape: &TableShape,
     snapshot: CommitTs,
