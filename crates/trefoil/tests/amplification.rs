@@ -64,3 +64,24 @@ fn every_structure_says_what_it_costs() {
         simulate(move |_| check(structure));
     }
 }
+
+/// With so little memory every commit becomes a run in a file, which takes whole blocks. Guard: that is not what came in.
+#[test]
+fn what_is_attached_counts_by_its_keys_and_values() {
+    for structure in [Structure::Btree, Structure::Lsm] {
+        simulate(move |_| {
+            let disk = disk();
+            let db = Database::open("/db", Options { budget_bytes: 768 << 10, ..options(&disk) }).unwrap();
+            let index = db.create_index("rows", IndexOptions { structure, ..IndexOptions::default() }).unwrap();
+            let mut most = 0;
+            for round in 0..100 {
+                fill(&db, &index, round * 30, round * 30 + 30, 200).unwrap();
+                most = most.max(index.stats().runs);
+            }
+            println!("{structure:?}: {most} runs at once");
+            assert!(most > 0 || structure != Structure::Lsm, "nothing was attached");
+            assert_eq!(index.stats().traffic.ingested_bytes, 3_000 * 204, "{structure:?}");
+            db.close().unwrap();
+        });
+    }
+}
