@@ -85,6 +85,34 @@ fn the_embedded_engine_holds_the_same_rows_as_the_model() {
     assert_eq!((settings["compression"].clone(), settings["budget"].clone()), ("zstd".into(), "33554432".into()));
 }
 
+/// From the first moment of a step to its last, whatever the structure; the page draws them.
+#[test]
+fn what_each_index_of_the_embedded_engine_cost_is_kept_and_drawn() {
+    let dir = tempfile::tempdir().unwrap();
+    let run = "run ibench --target trefoil:pk=lsm --rows 2k --seconds 1 --settle-seconds 0 --quiet --out run";
+    let mut arguments: Vec<&str> = run.split(' ').collect();
+    arguments.extend(["--steps", "l.i0,l.x,l.i1,qp100"]);
+    let output = lab(dir.path(), &arguments);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let step = std::fs::read(dir.path().join("run/steps/t01-c01-r01-03-qp100.json")).unwrap();
+    let step: Value = serde_json::from_slice(&step).unwrap();
+    let costs = step["costs"].as_array().unwrap();
+    let (first, last) = (&costs[0], &costs[costs.len() - 1]);
+    assert!(first["secs"] == 0.0 && last["secs"].as_f64().unwrap() >= 1.0, "{costs:?}");
+    let grew = |index: &str, number: &str| {
+        let at = |costs: &Value| costs["indexes"][index][number].as_u64().unwrap();
+        at(last) - at(first)
+    };
+    assert!(grew("pi1.primary", "point_reads") > 0, "{costs:?}");
+    for index in ["pi1.primary", "pi1.marketsegment", "pi1.registersegment", "pi1.pdc"] {
+        assert!(grew(index, "ingested_bytes") > 0, "{index}: {costs:?}");
+        assert!(last["indexes"][index]["versions"].as_u64().unwrap() >= 2_000, "{index}: {costs:?}");
+    }
+    let page = std::fs::read_to_string(dir.path().join("run/report.html")).unwrap();
+    let of_step = page.split_once("<h2 id=\"qp100\">").unwrap().1;
+    assert!(of_step.contains("<h3>Amplification</h3>") && of_step.contains("trefoil"), "no costs in the page");
+}
+
 #[test]
 fn the_last_lines_are_the_table_the_report_and_the_next_command() {
     let dir = tempfile::tempdir().unwrap();

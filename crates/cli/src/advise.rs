@@ -7,7 +7,7 @@ use trefoil::{Advice, Amplification, Structure};
 
 use crate::{Failure, Format, Opened};
 
-/// Prints what each index costs, and what the other structure would give: as far as a database that is not in use shows it.
+/// Prints what each index costs, and of trees what the other structure would give: as far as a database that is not in use shows it.
 pub(crate) fn run(database: &Opened, format: Format, out: &mut impl Write) -> Result<(), Failure> {
     let opened = database.open_to_read()?;
     let (all, damaged) = (opened.advise()?, opened.stats().quarantined);
@@ -25,7 +25,7 @@ pub(crate) fn run(database: &Opened, format: Format, out: &mut impl Write) -> Re
                     advice.index,
                     name(advice.structure),
                     numbers(&advice.measured),
-                    name(advice.other),
+                    other(advice).unwrap_or("-"),
                     numbers(&advice.predicted),
                     advice.verdict()
                 )?;
@@ -36,13 +36,13 @@ pub(crate) fn run(database: &Opened, format: Format, out: &mut impl Write) -> Re
             writeln!(
                 out,
                 "\nWrites and reads are counted while a program has the database open, and are asked for there: Database::advise.\n\
-                 Nothing was changed. Nothing is said of lsm, nor could an index whose versions expire be anything else."
+                 Nothing was changed. lsm is compared with nothing, and an index whose versions expire could be nothing else."
             )?;
         }
         Format::Json => {
             let of_index = |advice: &Advice| {
                 json!({
-                    "index": advice.index, "structure": name(advice.structure), "other": name(advice.other),
+                    "index": advice.index, "structure": name(advice.structure), "other": other(advice),
                     "changes": advice.changes, "point_reads": advice.point_reads,
                     "measured": object(&advice.measured), "predicted": object(&advice.predicted),
                     "error": Advice::ERROR, "verdict": advice.verdict(), "notes": advice.notes,
@@ -62,6 +62,11 @@ fn numbers(of: &Amplification) -> String {
 
 fn object(of: &Amplification) -> serde_json::Value {
     json!({ "write": of.write, "read": of.read, "space": of.space })
+}
+
+/// What it is compared with.
+fn other(advice: &Advice) -> Option<&'static str> {
+    (advice.other != advice.structure).then(|| name(advice.other))
 }
 
 fn name(structure: Structure) -> &'static str {

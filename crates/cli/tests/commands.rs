@@ -231,6 +231,16 @@ fn levels_are_told() {
     let lines = printed.lines().filter(|line| line.starts_with("events ")).count();
     assert_eq!(lines, 1 + levels.len() + 1, "one of the index, of each level, and of all of them: {printed}");
     assert!(printed.contains("a look-up may meet"), "{printed}");
+    // What it takes on disk for what lives is measured as of other structures; it is compared with none of them.
+    let printed = text(&trefoil(&["advise", &path]).stdout);
+    let words: Vec<&str> =
+        printed.lines().find(|line| line.starts_with("events ")).unwrap().split_whitespace().collect();
+    assert_eq!([&words[1..4], &words[5..]].concat().join(" "), "lsm - - - - - - compared with none", "{printed}");
+    assert!(words[4].parse::<f64>().unwrap() > 0.0, "{printed}");
+    let all: serde_json::Value =
+        serde_json::from_slice(&trefoil(&["advise", &path, "--format", "json"]).stdout).unwrap();
+    let events = all["indexes"].as_array().unwrap().iter().find(|index| index["index"] == "events").unwrap();
+    assert!(events["other"].is_null() && events["measured"]["space"].as_f64().unwrap() > 0.0, "{events}");
 }
 
 #[test]

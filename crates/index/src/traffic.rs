@@ -5,7 +5,8 @@ use crate::IndexStats;
 /// Bytes and blocks of one index since open. Log and run files are not in it: all structures write them alike.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct IndexTraffic {
-    /// Keys and values of puts, keys of deletes, in bytes, applied or attached.
+    /// Keys and values of puts, keys of deletes, in bytes, applied or attached; of a run file that another life wrote, or a transaction that was
+    /// prepared, what it takes there.
     pub ingested_bytes: u64,
     /// Changes were made in so many leaves, one counted once for each commit.
     pub visits: u64,
@@ -57,7 +58,8 @@ impl IndexStats {
         ratio(self.traffic.point_blocks, self.traffic.point_reads)
     }
 
-    /// Versions that are kept for one live key, its own included; none if none is live.
+    /// Versions that are kept for one live key, its own included; none if none is live. Of a log-structured merge tree a key that several runs have counts as
+    /// live in each, until a merge has met them.
     #[must_use]
     pub fn space_amplification(&self) -> Option<f64> {
         ratio(self.live_keys + self.dead_versions, self.live_keys)

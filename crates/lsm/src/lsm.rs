@@ -330,7 +330,7 @@ impl Index for Lsm {
     }
 
     fn attach(&self, run: store::Run, ts: CommitTs) {
-        self.core.counters.add_changes(run.len(), run.bytes());
+        self.core.counters.add_changes(run.len(), run.content_bytes());
         self.core.attach(run, ts);
     }
 

@@ -252,7 +252,7 @@ impl Index for Tree {
         if self.core.env.read_only {
             self.core.runs.note_newest(ts);
         }
-        self.core.counters.add_changes(run.len(), run.bytes());
+        self.core.counters.add_changes(run.len(), run.content_bytes());
         self.core.runs.attach(run, ts);
     }
 

@@ -1,5 +1,7 @@
-//! The adviser: what each index writes, reads and takes on disk for what its user sees, and what the same would be with the other
+//! The adviser: what each index writes, reads and takes on disk for what its user sees, and of trees what the same would be with the other
 //! structure. It measures and computes; it changes nothing. The model and how far it was tested: `docs/ADVISE.md`.
+
+use std::ops::Bound;
 
 use store::Class;
 
@@ -30,7 +32,7 @@ pub struct Amplification {
     /// Blocks read from disk for one key that is looked up.
     pub read: Option<f64>,
     /// Bytes on disk for one byte of live keys and values. Of a Bε-tree, keys that are in its messages only do not count as live:
-    /// it does not know which of them are new.
+    /// it does not know which of them are new. Of a log-structured merge tree, those in memory do.
     pub space: Option<f64>,
 }
 
@@ -53,7 +55,7 @@ pub struct Advice {
     pub index: String,
     /// How it is stored.
     pub structure: Structure,
-    /// The tree that is compared with it. The model is of trees: of an LSM index nothing is said, and none is compared with one.
+    /// The tree that is compared with it. The model is of trees: of a log-structured merge tree this is what it is, and nothing is predicted.
     pub other: Structure,
     /// Changes in the time that was measured.
     pub changes: u64,
@@ -92,6 +94,9 @@ impl Advice {
         let of = [("writes", now.write, then.write), ("reads", now.read, then.read), ("space", now.space, then.space)];
         let known: Vec<_> = of.iter().filter_map(|(what, now, then)| Some((what, (*now)?, (*then)?))).collect();
         let differs: Vec<_> = known.iter().filter_map(|(what, now, then)| differs(what, *now, *then)).collect();
+        if self.other == self.structure {
+            return "compared with none".to_owned();
+        }
         match (differs.is_empty(), known.len()) {
             (false, _) => format!("{}: {}", name(self.other), differs.join(", ")),
             (true, 3) => "nothing to gain".to_owned(),
@@ -123,7 +128,7 @@ pub(crate) fn name(structure: Structure) -> &'static str {
 }
 
 impl Database {
-    /// What each index costs since the database was opened, and what it would with the other structure. Counts start at zero at
+    /// What each index costs since the database was opened, and what a tree would with the other structure. Counts start at zero at
     /// each open: just behind it only space is known. Reads the inner nodes of all indexes and a few leaves; changes nothing.
     ///
     /// # Errors
@@ -170,11 +175,7 @@ impl Database {
         engine.check_open()?;
         let entries = engine.all_indexes();
         // The catalog's structure is nobody's choice.
-        let asked = |entry: &&std::sync::Arc<IndexEntry>| {
-            // The model is of trees.
-            let is_tree = entry.def.options.structure != Structure::Lsm;
-            !entry.def.quarantined && entry.id().0 != 0 && is_tree
-        };
+        let asked = |entry: &&std::sync::Arc<IndexEntry>| !entry.def.quarantined && entry.id().0 != 0;
         entries.iter().filter(asked).map(|entry| engine.advice(entry, before)).collect()
     }
 }
@@ -190,16 +191,23 @@ impl Engine {
         let shape = entry.index.shape()?;
         let earlier =
             before.indexes.iter().find(|(other, _)| *other == name).map(|(_, stats)| *stats).unwrap_or_default();
+        let is_lsm = entry.def.options.structure == Structure::Lsm;
+        let sample = self.sample(entry)?;
+        let live_keys = if is_lsm { stats.live_keys as f64 * sample.live_share() } else { shape.live_keys as f64 };
         let options = entry.def.options;
         let buffered = options.structure == Structure::Betree;
-        let other = if buffered { Structure::Btree } else { Structure::Betree };
+        let (structure, other) = match options.structure {
+            Structure::Lsm => (Structure::Lsm, Structure::Lsm),
+            Structure::Betree => (Structure::Betree, Structure::Btree),
+            Structure::Auto | Structure::Btree => (Structure::Btree, Structure::Betree),
+        };
         let to = IndexOptions { structure: other, ..options }.resolve()?;
         let measurement = model::Measurement {
             buffered,
             changes: stats.changes.saturating_sub(earlier.changes),
             traffic: stats.traffic.since(&earlier.traffic),
             shape,
-            live_bytes: shape.live_keys as f64 * self.entry_bytes(entry)?,
+            live_bytes: live_keys * sample.entry_bytes(),
             leaves: stats.leaves as f64,
             resident: stats.resident_leaves as f64,
             node_bytes: stats.node_bytes as f64,
@@ -208,28 +216,59 @@ impl Engine {
             buffers: self.budget.used(Class::Buffers) as f64,
             budget: self.budget.limit() as f64,
         };
-        let mut notes = Vec::new();
-        let (measured, predicted) = (measurement.measured(), measurement.predicted(&mut notes));
-        let (structure, changes, point_reads) = (
-            if buffered { Structure::Betree } else { Structure::Btree },
-            measurement.changes,
-            measurement.traffic.point_reads,
-        );
+        let (measured, mut notes) = (measurement.measured(), Vec::new());
+        let predicted = if is_lsm {
+            notes.push("the model is of trees: no prediction");
+            Amplification::default()
+        } else {
+            measurement.predicted(&mut notes)
+        };
+        let (changes, point_reads) = (measurement.changes, measurement.traffic.point_reads);
         Ok(Advice { index: name, structure, other, changes, point_reads, measured, predicted, notes })
     }
 
-    /// Bytes of key and value of one live entry, from a sample.
-    fn entry_bytes(&self, entry: &IndexEntry) -> Result<f64> {
+    /// Live entries at a few places.
+    fn sample(&self, entry: &IndexEntry) -> Result<Sample> {
         let mut starts = entry.index.split_keys(PLACES)?;
         starts.push(Vec::new());
-        let (mut bytes, mut count, mut batch) = (0, 0, index::EntryBatch::new());
+        let (mut sample, mut batch) = (Sample::default(), index::EntryBatch::new());
         for start in &starts {
-            let range = (std::ops::Bound::Included(&**start), std::ops::Bound::Unbounded);
+            let range = (Bound::Included(&**start), Bound::Unbounded);
             let mut cursor = entry.index.cursor(index::ReadAt::Newest, range, index::Direction::Forward);
             cursor.fill(&mut batch, ENTRIES_PER_PLACE)?;
-            count += batch.len();
-            bytes += batch.iter().map(|entry| entry.0.len() + entry.1.map_or(0, <[u8]>::len)).sum::<usize>();
+            let mut last = None;
+            for (key, value, ..) in batch.iter() {
+                sample.count += 1;
+                sample.bytes += key.len() + value.map_or(0, <[u8]>::len);
+                last = Some(key);
+            }
+            // Of trees their leaves' counts say it.
+            if let Some(last) = last.filter(|_| entry.def.options.structure == Structure::Lsm) {
+                sample.estimated += entry.index.estimate((Bound::Included(&**start), Bound::Included(last)))?;
+            }
         }
-        Ok(bytes as f64 / count.max(1) as f64)
+        Ok(sample)
+    }
+}
+
+/// Live entries of an index at a few places.
+#[derive(Debug, Default)]
+struct Sample {
+    count: usize,
+    /// Keys and values.
+    bytes: usize,
+    /// As many keys are there by the index's own counts.
+    estimated: u64,
+}
+
+impl Sample {
+    /// Bytes of one of them.
+    fn entry_bytes(&self) -> f64 {
+        self.bytes as f64 / self.count.max(1) as f64
+    }
+
+    /// How many keys live, of those that the counts of a log-structured merge tree take for live: one that lies in several runs counts in each.
+    fn live_share(&self) -> f64 {
+        (self.count as f64 / self.estimated.max(1) as f64).min(1.0)
     }
 }

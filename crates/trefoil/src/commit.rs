@@ -386,12 +386,13 @@ impl Engine {
             self.runs.abandoned(&self.layout, id)?;
             return Ok(None);
         }
-        let only_deletes = writer.has_only_deletes();
+        let (only_deletes, content_bytes) = (writer.has_only_deletes(), writer.content_bytes());
         let meta = writer.finish()?;
         let run = self.open_run(&meta)?;
         if only_deletes {
             run.note_only_deletes();
         }
+        run.note_content_bytes(content_bytes);
         Ok(Some((run, meta)))
     }
 

@@ -4,6 +4,7 @@
 
 mod admission;
 mod alter;
+mod amplification;
 mod anomalies;
 mod background;
 mod backup;

@@ -52,6 +52,57 @@ pub struct LevelsAt {
     pub strands: Vec<u64>,
 }
 
+/// What one index of an engine has cost since it was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct IndexCosts {
+    /// Keys and values that came in.
+    pub ingested_bytes: u64,
+    /// Blocks written for them, in bytes on disk.
+    pub written_bytes: u64,
+    /// Keys that were looked up.
+    pub point_reads: u64,
+    /// Blocks read for them.
+    pub point_blocks: u64,
+    /// Keys that live, now.
+    pub live_keys: u64,
+    /// Versions that are kept, now.
+    pub versions: u64,
+}
+
+impl IndexCosts {
+    /// What came since `before`; what lives is as it is.
+    #[must_use]
+    pub fn since(&self, before: &IndexCosts) -> IndexCosts {
+        IndexCosts {
+            ingested_bytes: self.ingested_bytes.saturating_sub(before.ingested_bytes),
+            written_bytes: self.written_bytes.saturating_sub(before.written_bytes),
+            point_reads: self.point_reads.saturating_sub(before.point_reads),
+            point_blocks: self.point_blocks.saturating_sub(before.point_blocks),
+            ..*self
+        }
+    }
+
+    /// Bytes written for one that came in, blocks read for one key, versions kept for one key that lives; none of what there is nothing of.
+    #[must_use]
+    pub fn amplification(&self) -> [Option<f64>; 3] {
+        let ratio = |part: u64, of: u64| (of > 0).then(|| part as f64 / of as f64);
+        [
+            ratio(self.written_bytes, self.ingested_bytes),
+            ratio(self.point_blocks, self.point_reads),
+            ratio(self.versions, self.live_keys),
+        ]
+    }
+}
+
+/// What each index has cost by one moment.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct CostsAt {
+    /// Seconds since the step began.
+    pub secs: f64,
+    /// By the index's name.
+    pub indexes: BTreeMap<String, IndexCosts>,
+}
+
 /// A step with everything it measured.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct StepRecord {
@@ -100,6 +151,9 @@ pub struct StepRecord {
     /// Once a second, of engines that have levels.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub levels: Vec<LevelsAt>,
+    /// From its beginning to its end about once a second, of a long step less often; of engines that tell it by index.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub costs: Vec<CostsAt>,
     /// What a reader should know.
     pub notes: Vec<String>,
 }

@@ -17,6 +17,7 @@
 //! | [`flame`] | flame graphs of sampled repetitions |
 //! | [`device`] | the device in a step, as iostat has it |
 //! | [`levels`] | log-structured merge trees in a step |
+//! | [`amplification`] | what each index cost in a step |
 //! | [`appendix`] | environment, configuration, counters |
 
 #![forbid(unsafe_code)]
@@ -26,6 +27,7 @@ use std::collections::BTreeMap;
 use lab_measure::environment::Environment;
 use lab_measure::record::StepRecord;
 
+pub mod amplification;
 pub mod appendix;
 pub mod chart;
 pub mod clients;

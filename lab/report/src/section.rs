@@ -4,6 +4,7 @@ use lab_measure::Kind;
 use lab_measure::formula::COLUMN_NAMES;
 use lab_measure::histogram::{CLASS_NAMES, Classes};
 
+use crate::amplification;
 use crate::chart::{self, Fold, SHARES, Trace};
 use crate::clients;
 use crate::colour;
@@ -51,6 +52,7 @@ pub fn section(lines: &Lines<'_>, step: &str) -> String {
     out.push_str(&costs(lines, step));
     out.push_str(&written(lines, step));
     out.push_str(&levels::part(lines, step));
+    out.push_str(&amplification::part(lines, step));
     out.push_str(&steadiness(lines, step));
     out.push_str(&columns(lines, step));
     out.push_str(&device::part(lines, step));

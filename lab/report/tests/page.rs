@@ -111,6 +111,28 @@ fn what_has_no_levels_has_no_part_of_them() {
 }
 
 #[test]
+fn what_each_index_cost_is_drawn_and_listed() {
+    let html = page(&[fixture()]);
+    let of_step = html.split_once("<h2 id=\"l-i1\">").unwrap().1.split_once("<h2").unwrap().0;
+    let (charts, table) = of_step.split_once("<h3>Amplification</h3>").unwrap().1.split_once("<figcaption>").unwrap();
+    for what in ["bytes written for one that came in", "blocks read for one key", "versions kept for one key"] {
+        let title = format!("aria-label=\"l.i1: {what}");
+        assert_eq!(charts.matches(&title).count(), 3, "{what}");
+    }
+    // The sums of the step so far, what came before it left out.
+    assert!(charts.contains("<title>a.primary, second 11: 3.00</title>"), "{charts}");
+    assert!(charts.contains("second 2: 0.500<") && charts.contains("second 3: 1.25<"), "{charts}");
+    let row = table.split_once("<th scope=\"row\">trefoil, a.primary</th>").unwrap().1.split_once("</tr>").unwrap().0;
+    let cells: Vec<&str> = row.split("<td>").skip(1).map(|cell| cell.split_once("</td>").unwrap().0).collect();
+    let expected = ["11.0\u{202f}MiB", "33.0\u{202f}MiB", "3.00", "1\u{202f}100", "550", "0.50", "1.25"];
+    assert_eq!(cells, expected);
+    assert!(!of_step.contains("a.x"), "of an index that nobody used nothing is told");
+    let mut none = fixture();
+    none.steps.iter_mut().for_each(|record| record.costs.clear());
+    assert!(!page(&[none]).contains("<h3>Amplification</h3>"));
+}
+
+#[test]
 fn ratios_of_repetitions_have_intervals_and_verdicts() {
     let mut run = fixture();
     let once = run.steps.clone();

@@ -17,7 +17,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use lab_measure::procfs::Runs;
-use lab_measure::record::LevelsAt;
+use lab_measure::record::{IndexCosts, LevelsAt};
 use serde::{Deserialize, Serialize};
 
 use crate::limited::DiskLimits;
@@ -197,6 +197,11 @@ pub trait Target: Send + Sync {
     /// Levels of its log-structured merge trees, where it tells of such; asked once a second while a step runs.
     fn levels(&self) -> Option<LevelsAt> {
         None
+    }
+
+    /// What each index has cost since the engine was opened, by name, where it tells that; asked once a second while a step runs.
+    fn costs(&self) -> BTreeMap<String, IndexCosts> {
+        BTreeMap::new()
     }
 
     /// The engine's own check of its structures.

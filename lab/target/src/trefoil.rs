@@ -18,7 +18,7 @@ use ::trefoil::{
 };
 use ::vfs::Vfs;
 
-use lab_measure::record::LevelsAt;
+use lab_measure::record::{IndexCosts, LevelsAt};
 
 use crate::api::{
     Ability, Counters, Description, PointRow, RangeQuery, Result, Session, Setup, Sizes, Target, TargetError,
@@ -36,7 +36,7 @@ mod sysbench;
 mod tpcc;
 mod values;
 
-use counters::{counters_of, levels_of};
+use counters::{costs_of, counters_of, levels_of};
 use parameters::Parameters;
 use policies::{Kind, name_of};
 use values::{CUSTOMERID, key_of, next_entry, row_of, values_of};
@@ -310,6 +310,10 @@ impl Target for TrefoilTarget {
 
     fn levels(&self) -> Option<LevelsAt> {
         levels_of(&self.database.stats())
+    }
+
+    fn costs(&self) -> BTreeMap<String, IndexCosts> {
+        self.database.indexes().iter().map(|index| (index.full_name(), costs_of(&index.stats))).collect()
     }
 
     fn verify(&self) -> Result<()> {

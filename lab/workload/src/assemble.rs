@@ -166,6 +166,7 @@ pub fn record(about: &About, step: StepKind, totals: Totals, around: Around) -> 
         counters_after: around.counters_after,
         size_classes: around.sizes.classes,
         levels: totals.levels,
+        costs: totals.costs,
         result,
     }
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use lab_measure::procfs::{Process, Runs};
-use lab_measure::record::LevelsAt;
+use lab_measure::record::{CostsAt, LevelsAt};
 use lab_measure::{Clock, Kind, LiveCell, LiveTotals, Snapshot};
 use lab_target::Target;
 
@@ -134,7 +134,14 @@ pub(crate) struct Coordinator<'a> {
     samples: Vec<(Snapshot, u64)>,
     /// Once a second, of an engine that has levels.
     levels: Vec<LevelsAt>,
+    /// The same of an engine that tells its indexes' costs: every so many ticks.
+    costs: Vec<CostsAt>,
+    costs_every: u64,
+    ticks: u64,
 }
+
+/// More moments than these are thinned out: twice as many as a chart has points.
+const COSTS_MAX: usize = 1200;
 
 impl<'a> Coordinator<'a> {
     pub(crate) fn new(stage: &'a Stage<'a>, outlook: Outlook, cells: &'a [Cells]) -> Coordinator<'a> {
@@ -150,6 +157,9 @@ impl<'a> Coordinator<'a> {
             last_tick_ns: 0,
             samples: Vec::new(),
             levels: Vec::new(),
+            costs: Vec::new(),
+            costs_every: 1,
+            ticks: 0,
         }
     }
 
@@ -169,6 +179,7 @@ impl<'a> Coordinator<'a> {
         let mut warm = self.outlook.warmup_ns == 0;
         self.begin = begin;
         self.last_tick_ns = start_ns;
+        self.take_costs(0.0);
         let (mut moved_ns, mut seen, mut stalled) = (start_ns, 0, false);
         while crew.threads() > 0 {
             std::thread::sleep(POLL);
@@ -198,6 +209,22 @@ impl<'a> Coordinator<'a> {
             }
         }
         self.sample_rss();
+        self.take_costs((self.stage.clock.now_ns() - start_ns) as f64 / 1e9);
+    }
+
+    fn take_costs(&mut self, secs: f64) {
+        let indexes = self.stage.target.costs();
+        if !indexes.is_empty() {
+            self.costs.push(CostsAt { secs, indexes });
+        }
+        if self.costs.len() > COSTS_MAX {
+            let mut place = 0;
+            self.costs.retain(|_| {
+                place += 1;
+                place % 2 == 1
+            });
+            self.costs_every *= 2;
+        }
     }
 
     fn sample_rss(&mut self) {
@@ -228,6 +255,10 @@ impl<'a> Coordinator<'a> {
         };
         self.stage.watcher.tick(&self.outlook.name, &tick);
         self.levels.extend(self.stage.target.levels().map(|levels| LevelsAt { secs: elapsed_secs, ..levels }));
+        self.ticks += 1;
+        if self.ticks.is_multiple_of(self.costs_every) {
+            self.take_costs(elapsed_secs);
+        }
         if self.outlook.statements > 0 && self.outlook.main == Kind::Insert {
             self.sample(live[main].amount);
         }
@@ -246,6 +277,7 @@ impl<'a> Coordinator<'a> {
         totals.last_quarter = LastQuarter::of(&self.samples, rows, self.begin.at_ns, end);
         totals.rss_bytes = self.rss_bytes;
         totals.levels = self.levels;
+        totals.costs = self.costs;
         totals.cut_short = self.cut_short;
     }
 }

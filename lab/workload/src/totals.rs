@@ -1,7 +1,7 @@
 //! What all threads of a step measured, added up.
 
 use lab_measure::clock::seconds;
-use lab_measure::record::{ClientRecord, LevelsAt, MinKeyRecord};
+use lab_measure::record::{ClientRecord, CostsAt, LevelsAt, MinKeyRecord};
 use lab_measure::stall::{Gaps, Lateness, Span, common_spans};
 use lab_measure::thread_time::ThreadTimes;
 use lab_measure::{Difference, KindTotals, Recorder, Series, Snapshot};
@@ -34,6 +34,8 @@ pub struct Totals {
     pub last_quarter: Option<LastQuarter>,
     /// Once a second, of an engine that has levels.
     pub levels: Vec<LevelsAt>,
+    /// The same, of an engine that tells its indexes' costs.
+    pub costs: Vec<CostsAt>,
     /// Largest resident memory seen.
     pub rss_bytes: u64,
     /// Deletes that found fewer rows than asked.

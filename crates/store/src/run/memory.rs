@@ -48,6 +48,11 @@ impl MemoryRun {
         (self.bytes.capacity() + self.places.capacity() * size_of::<Place>()) as u64
     }
 
+    /// Of keys and values.
+    pub(super) fn content_bytes(&self) -> u64 {
+        self.bytes.len() as u64
+    }
+
     pub(super) fn key(&self, i: usize) -> &[u8] {
         let p = self.places[i];
         &self.bytes[p.start..p.start + p.key_bytes as usize]

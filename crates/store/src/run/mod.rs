@@ -210,6 +210,24 @@ impl Run {
         }
     }
 
+    /// Bytes of its keys and values. Of a file that is known in the life that wrote it ([`Run::note_content_bytes`]); else it is what the file takes.
+    #[must_use]
+    pub fn content_bytes(&self) -> u64 {
+        let known = match &self.0 {
+            Repr::Memory(run) => run.content_bytes(),
+            Repr::File(run) => run.content_bytes.load(Ordering::Relaxed),
+            Repr::Lost(_) => 0,
+        };
+        if known == 0 { self.bytes() } else { known }
+    }
+
+    /// To be called before the run is shared: keys and values of so many bytes were written to its file.
+    pub fn note_content_bytes(&self, bytes: u64) {
+        if let Repr::File(run) = &self.0 {
+            run.content_bytes.store(bytes, Ordering::Relaxed);
+        }
+    }
+
     /// Bytes of memory it takes now.
     #[must_use]
     pub fn memory_bytes(&self) -> u64 {

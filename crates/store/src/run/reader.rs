@@ -3,7 +3,7 @@
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use base::bytes::Reader;
 use base::limits::SECTOR_BYTES;
@@ -27,6 +27,8 @@ pub(super) struct FileRun {
     pub(super) root: Arc<RunBlock>,
     /// Whoever wrote it says so. Relaxed: set before the run is shared.
     pub(super) only_deletes: AtomicBool,
+    /// The same; 0: it is not known.
+    pub(super) content_bytes: AtomicU64,
     /// Last read first. A reader that finds it latched reads from the file.
     kept: Mutex<Vec<(BlockRef, Arc<RunBlock>)>>,
 }
@@ -57,6 +59,7 @@ impl FileRun {
             meta: meta.clone(),
             root,
             only_deletes: AtomicBool::new(false),
+            content_bytes: AtomicU64::new(0),
             kept: Mutex::new(Vec::new()),
         })
     }

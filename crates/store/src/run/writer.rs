@@ -46,6 +46,7 @@ pub struct RunWriter {
     sectors: AlignedBuf,
     entries: u64,
     puts: u64,
+    content_bytes: u64,
     min_key: Vec<u8>,
     max_key: Vec<u8>,
     finished: bool,
@@ -84,6 +85,7 @@ impl RunWriter {
             sectors: AlignedBuf::zeroed(WRITE_BYTES),
             entries: 0,
             puts: 0,
+            content_bytes: 0,
             min_key: Vec::new(),
             max_key: Vec::new(),
             finished: false,
@@ -121,6 +123,7 @@ impl RunWriter {
         }
         self.entries += 1;
         self.puts += u64::from(value.is_some());
+        self.content_bytes += (key.len() + value.map_or(0, <[u8]>::len)) as u64;
         self.max_key.clear();
         self.max_key.extend_from_slice(key);
         Ok(())
@@ -136,6 +139,12 @@ impl RunWriter {
     #[must_use]
     pub fn has_only_deletes(&self) -> bool {
         self.puts == 0
+    }
+
+    /// Bytes of keys and values so far.
+    #[must_use]
+    pub fn content_bytes(&self) -> u64 {
+        self.content_bytes
     }
 
     /// Makes the run durable.

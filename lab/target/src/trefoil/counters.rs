@@ -1,6 +1,6 @@
 //! The engine's statistics as counters by name.
 
-use lab_measure::record::LevelsAt;
+use lab_measure::record::{IndexCosts, LevelsAt};
 use trefoil::{IndexStats, LevelStats, Stats};
 
 use crate::api::Counters;
@@ -119,6 +119,19 @@ fn of_levels(index: &IndexStats) -> Vec<(String, u64)> {
         all.extend(of_level.map(|(key, value)| (format!("level_{number}.{key}"), value)));
     }
     all
+}
+
+/// What an index has cost since open.
+pub(super) fn costs_of(index: &IndexStats) -> IndexCosts {
+    let traffic = &index.traffic;
+    IndexCosts {
+        ingested_bytes: traffic.ingested_bytes,
+        written_bytes: traffic.written_bytes(),
+        point_reads: traffic.point_reads,
+        point_blocks: traffic.point_blocks,
+        live_keys: index.live_keys,
+        versions: index.live_keys + index.dead_versions,
+    }
 }
 
 /// The levels of all indexes that have some, added up; none if none has.

@@ -31,10 +31,17 @@ pub const INDEXES: View = View {
         number(c"CHANGES"),
         number(c"CHANGED_BYTES"),
         number(c"WRITTEN_BYTES"),
+        number(c"LEAF_BYTES"),
+        number(c"INNER_BYTES"),
+        number(c"MESSAGE_BYTES"),
+        number(c"FLUSHED_BYTES"),
+        number(c"MERGED_BYTES"),
+        number(c"LARGE_VALUE_BYTES"),
         column(c"WRITE_AMPLIFICATION", Kind::Ratio),
         number(c"POINT_READS"),
         number(c"POINT_READ_BLOCKS"),
         column(c"READ_AMPLIFICATION", Kind::Ratio),
+        column(c"SPACE_AMPLIFICATION", Kind::Ratio),
         number(c"GC_DEBT_BYTES"),
     ],
     rows: indexes,
@@ -123,8 +130,21 @@ fn shape(of: Shape) -> &'static str {
     }
 }
 
-fn share(of: u64, by: u64) -> Option<f64> {
-    (by > 0).then(|| of as f64 / by as f64)
+/// Why blocks of an index are written, as `TREFOIL_IO` says it.
+const CAUSES: [&str; 6] = ["leaves", "inner nodes", "messages", "flushes", "merges", "large values"];
+
+/// Bytes by cause; none of what its structure does not do.
+fn by_cause(index: &IndexInfo) -> [Option<u64>; CAUSES.len()] {
+    let (structure, of) = (index.options.structure, &index.stats.traffic);
+    let (is_lsm, is_buffered) = (structure == Structure::Lsm, structure == Structure::Betree);
+    [
+        (!is_lsm).then_some(of.leaf_bytes),
+        (!is_lsm).then_some(of.inner_bytes),
+        is_buffered.then_some(of.segment_bytes),
+        is_lsm.then_some(of.segment_bytes),
+        is_lsm.then_some(of.leaf_bytes),
+        (!is_lsm).then_some(of.beside_bytes),
+    ]
 }
 
 fn indexes(engine: &Arc<Engine>) -> Result<Vec<Row>> {
@@ -150,9 +170,10 @@ fn index(of: &IndexInfo) -> Row {
     row.extend([stats.live_keys, stats.dead_versions, stats.disk_bytes, stats.memory_bytes].map(Value::from));
     row.extend([stats.leaves, stats.resident_leaves, u64::from(stats.height), stats.runs].map(Value::from));
     row.extend([stats.changes, traffic.ingested_bytes, traffic.written_bytes()].map(Value::from));
-    row.push(share(traffic.written_bytes(), traffic.ingested_bytes).into());
+    row.extend(by_cause(of).map(Value::from));
+    row.push(stats.write_amplification().into());
     row.extend([traffic.point_reads, traffic.point_blocks].map(Value::from));
-    row.push(share(traffic.point_blocks, traffic.point_reads).into());
+    row.extend([stats.read_amplification(), stats.space_amplification()].map(Value::from));
     row.push(stats.gc_debt_bytes.into());
     row
 }
@@ -162,7 +183,8 @@ fn advice(engine: &Arc<Engine>) -> Result<Vec<Row>> {
     let names = Names::new(engine);
     let row = |of: &Advice| -> Row {
         let mut row = names.place(&of.index).to_vec();
-        row.extend([structure(of.structure).into(), structure(of.other).into()]);
+        let other = (of.other != of.structure).then(|| structure(of.other));
+        row.extend([structure(of.structure).into(), other.into()]);
         row.extend([of.changes.into(), of.point_reads.into()]);
         for costs in [&of.measured, &of.predicted] {
             row.extend([costs.write.into(), costs.read.into(), costs.space.into()]);
@@ -188,18 +210,11 @@ fn levels(engine: &Arc<Engine>) -> Result<Vec<Row>> {
 
 fn traffic(engine: &Arc<Engine>) -> Result<Vec<Row>> {
     let (stats, indexes) = (engine.db.stats(), engine.db.indexes());
-    let sum = |lsm: bool, of: fn(&IndexStats) -> u64| -> u64 {
-        let those = indexes.iter().filter(|index| (index.options.structure == Structure::Lsm) == lsm);
-        those.map(|index| of(&index.stats)).sum()
-    };
-    let data: [(&str, u64); 6] = [
-        ("leaves", sum(false, |of| of.traffic.leaf_bytes)),
-        ("inner nodes", sum(false, |of| of.traffic.inner_bytes)),
-        ("messages", sum(false, |of| of.traffic.segment_bytes)),
-        ("flushes", sum(true, |of| of.traffic.segment_bytes)),
-        ("merges", sum(true, |of| of.traffic.leaf_bytes)),
-        ("large values", sum(false, |of| of.traffic.beside_bytes)),
-    ];
+    let sum = |of: fn(&IndexStats) -> u64| -> u64 { indexes.iter().map(|index| of(&index.stats)).sum() };
+    let mut data = CAUSES.map(|cause| (cause, 0));
+    for index in &indexes {
+        data.iter_mut().zip(by_cause(index)).for_each(|((_, sum), bytes)| *sum += bytes.unwrap_or(0));
+    }
     let known: u64 = data.iter().map(|(_, bytes)| bytes).sum();
     let row = |file: &str, operation: &str, cause: &str, bytes: Option<u64>, count: Option<u64>| -> Row {
         vec![file.into(), operation.into(), cause.into(), bytes.into(), count.into()]
@@ -210,8 +225,7 @@ fn traffic(engine: &Arc<Engine>) -> Result<Vec<Row>> {
     // Checkpoints, the catalog, indexes that are gone.
     rows.push(row("data", "write", "other", Some(total.saturating_sub(known)), None));
     rows.push(row("data", "write", "all", Some(total), None));
-    let loads = sum(false, |of| of.loads) + sum(true, |of| of.loads);
-    let blocks = sum(false, |of| of.traffic.point_blocks) + sum(true, |of| of.traffic.point_blocks);
+    let (loads, blocks) = (sum(|of| of.loads), sum(|of| of.traffic.point_blocks));
     rows.push(row("data", "read", "leaves loaded", None, Some(loads)));
     rows.push(row("data", "read", "blocks of look-ups", None, Some(blocks)));
     rows.push(row("data", "read", "all", Some(stats.space.read_bytes), None));
