@@ -21,10 +21,10 @@ speed_server() {
     local engine=$1 binlog=$2 args=(--skip-name-resolve --max-connections=100 --performance-schema=OFF --character-set-server=latin1)
     case $engine in
         InnoDB) args+=(--innodb-buffer-pool-size=2G --innodb-flush-log-at-trx-commit=2 --innodb-log-file-size=1G) ;;
-        RocksDB) args+=(--innodb=OFF --default-storage-engine=Aria --plugin-dir="$ROOT/lib/mysql/plugin"
+        RocksDB) args+=(--innodb=OFF --default-storage-engine=RocksDB --plugin-dir="$ROOT/lib/mysql/plugin"
             --plugin-load-add=ha_rocksdb.so --rocksdb-block-cache-size=2G
             --rocksdb-flush-log-at-trx-commit=2) ;;
-        TREFOIL) args+=(--innodb=OFF --default-storage-engine=Aria --trefoil-buffer-size=2G --trefoil-flush-log-at-commit=2
+        TREFOIL) args+=(--innodb=OFF --default-storage-engine=TREFOIL --trefoil-buffer-size=2G --trefoil-flush-log-at-commit=2
             --trefoil-log-capacity=1G) ;;
     esac
     [ "$binlog" = off ] || args+=(--log-bin=binlog --binlog-format=ROW --sync-binlog=0 --max-binlog-size=1G)
