@@ -25,6 +25,9 @@ pub struct MergePolicy {
     pub subcompactions: Subcompactions,
     /// Compression by level; none: by that of the index ([`LevelCompression::of`]).
     pub compression: Option<LevelCompression>,
+    /// Values of so many bytes, with their keys, get blocks of their own, which merges leave where they are; none, and of less than two to a
+    /// block always: half a block.
+    pub separated_bytes: Option<usize>,
 }
 
 /// When a merge is cut in two by keys.
@@ -41,7 +44,13 @@ pub enum Subcompactions {
 
 impl Default for MergePolicy {
     fn default() -> Self {
-        Self { least_overlap: true, merges_at_top: true, subcompactions: Subcompactions::On, compression: None }
+        Self {
+            least_overlap: true,
+            merges_at_top: true,
+            subcompactions: Subcompactions::On,
+            compression: None,
+            separated_bytes: None,
+        }
     }
 }
 

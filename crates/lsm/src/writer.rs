@@ -110,7 +110,8 @@ impl Writer {
         let is_first = self.last_key.as_deref() != Some(key);
         let most = self.block_bytes();
         // Two of the largest fit into a block.
-        let is_inline = |bytes: &[u8]| bytes.len() + key.len() + VERSION_BYTES <= most / 2;
+        let most_inline = self.out.env.options.policy.separated_bytes.map_or(most / 2, |bytes| bytes.min(most / 2));
+        let is_inline = |bytes: &[u8]| bytes.len() + key.len() + VERSION_BYTES <= most_inline;
         let value_bytes = match &value {
             NewValue::Delete => 0,
             NewValue::Bytes(bytes) if is_inline(bytes) => bytes.len(),

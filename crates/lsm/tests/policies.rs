@@ -58,6 +58,29 @@ fn merges_at_the_top_tell_by_runs_to_look_at() {
     assert_ne!(with.merged_bytes(), without.merged_bytes());
 }
 
+/// `separated_bytes`: values from so many bytes on lie apart, so that merges write their names alone; and on disk each takes a block.
+#[test]
+fn values_apart_tell_by_bytes() {
+    let [together, apart] = [None, Some(128)].map(|separated_bytes| {
+        let policy = MergePolicy { separated_bytes, ..MergePolicy::default() };
+        let (loaded, _) = load::load(&bench(Shape::Leveled, Plain, policy), &KEPT_UP);
+        loaded.print(&format!("separated_bytes {separated_bytes:?}"));
+        loaded
+    });
+    assert!(
+        apart.merged_bytes() * 2 < together.merged_bytes(),
+        "{} and {}",
+        apart.merged_bytes(),
+        together.merged_bytes()
+    );
+    assert!(
+        apart.stats.disk_bytes > together.stats.disk_bytes,
+        "{} and {}",
+        apart.stats.disk_bytes,
+        together.stats.disk_bytes
+    );
+}
+
 /// Compression by level: what it saves on disk and what it makes of what is written.
 #[test]
 fn compression_by_level_tells_by_bytes() {
