@@ -107,10 +107,17 @@ impl Tree {
         let is_crate = |d: &str| self.files.contains(&format!("{d}/Cargo.toml"));
         match last {
             "src" => matches!(name, "lib.rs" | "main.rs") && is_crate(above),
-            "tests" | "benches" | "examples" | "fuzz_targets" => is_crate(above),
+            "tests" => is_crate(above) && self.is_test_program(above, name.trim_end_matches(".rs")),
+            "benches" | "examples" | "fuzz_targets" => is_crate(above),
             "bin" => above.strip_suffix("/src").is_some_and(is_crate),
             _ => name == "build.rs" && is_crate(dir),
         }
+    }
+
+    /// Every file of `tests` is one, unless the manifest says which are.
+    fn is_test_program(&self, dir: &str, stem: &str) -> bool {
+        let manifest = self.texts.get(&format!("{dir}/Cargo.toml")).map_or("", String::as_str);
+        !manifest.contains("\nautotests = false\n") || manifest.contains(&format!("[[test]]\nname = \"{stem}\"\n"))
     }
 }
 

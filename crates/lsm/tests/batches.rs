@@ -7,18 +7,16 @@
     reason = "a test panics on what it does not expect, and breaks files behind the engine's back"
 )]
 
-mod support;
-
 use std::collections::BTreeMap;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 
+use crate::support::{blocks, checkpoint, env_of, env_on, evict, flush, key, put};
 use base::{CommitTs, GcView};
 use index::conformance::watch::{Watch, Watched};
 use index::{Batch, Expiry, Index, IndexEnv, Op, ReadAt, Reservation};
 use store::{BlockRef, Class, Compression};
-use support::{blocks, checkpoint, env_of, env_on, evict, flush, key, put};
 use trefoil_lsm::Lsm;
 use vfs::random::Rng;
 

@@ -7,16 +7,14 @@
     reason = "a test breaks files behind the engine's back"
 )]
 
-mod support;
-
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 
+use crate::support::{self, ALL, blocks, evict, flush, key, put, upkeep};
 use base::{CommitTs, Fault, GcView, IndexId};
 use index::{Batch, Direction, EntryBatch, Index, IndexEnv, Op, ReadAt, Reservation, Skips};
 use store::{BlockRef, Compression};
-use support::{ALL, blocks, evict, flush, key, put, upkeep};
 use trefoil_lsm::Lsm;
 
 const ROWS: u32 = 2000;

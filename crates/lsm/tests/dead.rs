@@ -3,14 +3,12 @@
 
 #![allow(clippy::unwrap_used, reason = "a test panics on what it does not expect")]
 
-mod support;
-
 use std::sync::Arc;
 
+use crate::support::{ALL, Durable, env, env_of, flush, key, keys, put, settle, upkeep};
 use base::{CommitTs, GcView, Lsn};
 use index::{Batch, Direction, EntryBatch, Index, IndexEnv, Op, ReadAt, Reservation, Upkeep};
 use store::Run;
-use support::{ALL, Durable, env, env_of, flush, key, keys, put, settle, upkeep};
 use trefoil_lsm::Lsm;
 use vfs::sim::{Config, Handle, Simulation};
 

@@ -2,13 +2,11 @@
 
 #![allow(clippy::unwrap_used, reason = "a test panics on what it does not expect")]
 
-mod support;
-
 use std::ops::Bound;
 
+use crate::support::{checkpoint, env, evict, flush, key, put};
 use base::{CommitTs, GcView};
 use index::{Batch, Index, Op, Reservation};
-use support::{checkpoint, env, evict, flush, key, put};
 use trefoil_lsm::Lsm;
 
 const ROWS: u32 = 60_000;

@@ -2,14 +2,12 @@
 
 #![allow(clippy::unwrap_used, reason = "a test panics on what it does not expect")]
 
-mod support;
-
 use std::ops::Bound;
 use std::sync::Arc;
 
+use crate::support::{self, ALL, Durable, checkpoint, env, env_of, flush, key, keys, put};
 use base::{CommitTs, GcView, Lsn};
 use index::{BatchBuilder, Direction, EntryBatch, Expiry, Index, IndexEnv, Op, ReadAt, Reservation, Upkeep};
-use support::{ALL, Durable, checkpoint, env, env_of, flush, key, keys, put};
 use trefoil_lsm::Lsm;
 use vfs::sim::{Config, Simulation};
 

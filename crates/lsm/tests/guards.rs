@@ -2,13 +2,11 @@
 
 #![allow(clippy::unwrap_used, reason = "a test panics on what it does not expect")]
 
-mod support;
-
 use std::sync::Arc;
 
+use crate::support::{Durable, env, flush, key, keys, put, settle, upkeep};
 use base::{CommitTs, GcView};
 use index::{Batch, BatchBuilder, Direction, Index, Op, ReadAt, Reservation, Upkeep};
-use support::{Durable, env, flush, key, keys, put, settle, upkeep};
 use trefoil_lsm::Lsm;
 use vfs::sim::{Config, Handle, Simulation};
 

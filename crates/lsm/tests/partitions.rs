@@ -2,12 +2,12 @@
 
 #![allow(clippy::unwrap_used, reason = "a test panics on what it does not expect")]
 
-mod support;
-
+use crate::support::{
+    self, ALL, assert_counted, checkpoint, env, env_of, evict, flush, key, keys, put, settle, upkeep,
+};
 use base::{CommitTs, GcView};
 use index::{Direction, EntryBatch, Index, ReadAt, Upkeep};
 use store::Class;
-use support::{ALL, assert_counted, checkpoint, env, env_of, evict, flush, key, keys, put, settle, upkeep};
 use trefoil_lsm::Lsm;
 
 const ROWS: u32 = 60_000;

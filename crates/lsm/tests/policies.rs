@@ -1,18 +1,15 @@
 //! What only comparisons switch, and compression by level: by how much each tells. The figures are the same each time:
-//! `cargo test -p trefoil-lsm --test policies -- --nocapture --test-threads 1` prints them.
+//! `cargo test -p trefoil-lsm --test all policies:: -- --nocapture --test-threads 1` prints them.
 
 #![allow(clippy::unwrap_used, reason = "a test panics on what it does not expect")]
 #![allow(clippy::disallowed_types, reason = "blocks are looked at as they lie in the file")]
 
-#[path = "support/load.rs"]
-mod load;
-mod support;
-
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
+use crate::load::{self, KEPT_UP, Load, bench, by_level};
+use crate::support;
 use index::{Direction, Index, IndexEnv, LevelCompression, MergePolicy, ReadAt, Shape};
-use load::{KEPT_UP, Load, bench, by_level};
 use store::Compression::{self, Lz4, None as Plain, Zstd};
 use store::{BlockKind, BlockRef, codec};
 use trefoil_lsm::Lsm;

@@ -2,14 +2,12 @@
 
 #![allow(clippy::unwrap_used, reason = "a test panics on what it does not expect")]
 
-mod support;
-
 use std::ops::Bound;
 use std::sync::Arc;
 
+use crate::support::{checkpoint, env_of, flush};
 use base::{CommitTs, GcView};
 use index::{Batch, Direction, EntryBatch, Index, IndexEnv, IndexOptions, Op, ReadAt, Reservation};
-use support::{checkpoint, env_of, flush};
 use trefoil_lsm::Lsm;
 
 /// One run for each of so many groups of devices, which lie side by side everywhere.

@@ -2,16 +2,14 @@
 
 #![allow(clippy::unwrap_used, reason = "a test panics on what it does not expect")]
 
-mod support;
-
 use std::ops::{Bound, Range};
 use std::path::Path;
 use std::sync::Arc;
 
+use crate::support::{Durable, checkpoint, env_of, flush, key, keys, put};
 use base::{CommitTs, GcView, Lsn};
 use index::{Direction, EntryBatch, Index, IndexEnv, ReadAt};
 use store::WriteEnv;
-use support::{Durable, checkpoint, env_of, flush, key, keys, put};
 use trefoil_lsm::Lsm;
 
 const VALUE: [u8; 40] = [7; 40];

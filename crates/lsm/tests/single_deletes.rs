@@ -2,13 +2,11 @@
 
 #![allow(clippy::unwrap_used, reason = "a test panics on what it does not expect")]
 
-mod support;
-
 use std::sync::Arc;
 
+use crate::support::{env, env_of, flush, key, keys, put, settle, upkeep};
 use base::{CommitTs, GcView};
 use index::{BatchBuilder, Direction, Index, Op, ReadAt, Reservation};
-use support::{env, env_of, flush, key, keys, put, settle, upkeep};
 use trefoil_lsm::Lsm;
 
 /// Rows that were always there, the even ones: all of the index lies above them.

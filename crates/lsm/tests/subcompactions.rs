@@ -7,17 +7,15 @@
     reason = "a test panics on what it does not expect, and breaks files behind the engine's back"
 )]
 
-mod support;
-
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use crate::support::{blocks, env, evict, flush, key, keys, put, settle, upkeep};
 use base::Fault;
 use index::conformance::{Bench, World};
 use index::{Assisted, Direction, Index, IndexEnv, ReadAt, Shape, Subcompactions, Upkeep};
-use support::{blocks, env, evict, flush, key, keys, put, settle, upkeep};
 use trefoil_lsm::Lsm;
 use vfs::random::Rng;
 use vfs::sim::{Config, Handle, Simulation};

@@ -2,10 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test panics on what it does not expect")]
 
-mod support;
-
+use crate::support::{ALL, env, evict, flush, keys, put, settle};
 use index::{Direction, Index, ReadAt};
-use support::{ALL, env, evict, flush, keys, put, settle};
 use trefoil_lsm::Lsm;
 
 const ROWS: u32 = 20_000;

@@ -2,17 +2,13 @@
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-mod common;
-#[path = "common/faulty.rs"]
-mod faulty;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use crate::common::{self, Scratch, noise, options};
+use crate::faulty::{Faults, FaultyVfs};
 use base::{CommitTs, Fault, GcView, Lsn, Poison, Result};
-use common::{Scratch, noise, options};
-use faulty::{Faults, FaultyVfs};
 use trefoil_store::{
     Block, Budget, Cache, CacheOptions, Charge, Class, Evict, Funds, LogGate, Page, PageWrite, Space, WriteEnv,
 };

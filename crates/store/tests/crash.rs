@@ -3,16 +3,14 @@
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-mod common;
-
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use crate::common::{INDEX, noise};
 use base::bytes::{Reader, put_bytes, put_varint};
 use base::{Fault, IndexId, Poison, Result};
-use common::{INDEX, noise};
 use trefoil_store::{
     Block, BlockKind, BlockRef, Compression, Run, RunDepth, RunMeta, RunWriter, Space, SpaceOptions, UpdateGroup,
 };

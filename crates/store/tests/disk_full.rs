@@ -2,16 +2,12 @@
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-mod common;
-#[path = "common/faulty.rs"]
-mod faulty;
-
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use crate::common::{self, EXTENT, INDEX, Scratch, noise, options};
+use crate::faulty::FaultyVfs;
 use base::{Fault, Poison};
-use common::{EXTENT, INDEX, Scratch, noise, options};
-use faulty::FaultyVfs;
 use trefoil_store::{AllocScope, Block, BlockKind, Compression, GivenBack, NewBlock, RunWriter, Space, SpaceOptions};
 use vfs::thread::JoinHandle;
 

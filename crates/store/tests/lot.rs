@@ -2,9 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test panics on what it does not expect")]
 
-mod common;
-
-use common::{INDEX, Scratch, noise, open};
+use crate::common::{INDEX, Scratch, noise, open};
 use trefoil_store::{AllocScope, BlockRef, Census, Lot, Space};
 
 /// These blocks and no others are published, by the allocator's accounts.

@@ -2,11 +2,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a test panics on what it does not expect")]
 
-mod common;
-
 use std::ops::Bound;
 
-use common::{Scratch, real};
+use crate::common::{Scratch, real};
 use trefoil_store::{Compression, Run, RunWriter};
 use vfs::random::Rng;
 

@@ -2,12 +2,10 @@
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-mod common;
-
 use std::collections::BTreeMap;
 
+use crate::common::{self, Scratch, real};
 use base::bytes::Reader;
-use common::{Scratch, real};
 use trefoil_store::{Compression, Run, RunMeta, RunWriter, run};
 use vfs::{OpenHow, RealVfs, Vfs};
 

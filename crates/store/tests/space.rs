@@ -3,16 +3,13 @@
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-mod common;
-#[path = "common/faulty.rs"]
-mod faulty;
-
+use crate::faulty;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use crate::common::{EXTENT, INDEX, Scratch, noise, open, options, real};
 use base::{Fault, IndexId, Poison};
-use common::{EXTENT, INDEX, Scratch, noise, open, options, real};
 use trefoil_store::space::DATA_FILE;
 use trefoil_store::{
     Block, BlockKind, BlockRef, Budget, Class, Compression, NewBlock, RunDepth, Space, SpaceOptions, UpdateGroup,

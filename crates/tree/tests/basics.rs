@@ -2,11 +2,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a test panics on what it does not expect")]
 
-mod common;
-
 use std::ops::Bound;
 
-use common::{Rig, Setup, key, scan};
+use crate::common::{Rig, Setup, key, scan};
 use index::{Direction, Index, ReadAt};
 use store::Class;
 

@@ -5,17 +5,15 @@
 
 #![allow(clippy::unwrap_used, reason = "a test panics on what it does not expect")]
 
-mod common;
-
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use crate::common::{self, Numbers, Rig, Setup, Write, apply, key, scan, sorted};
 use base::link_buffer::LinkBuffer;
 use base::{CommitTs, GcView, Lsn};
-use common::{Numbers, Rig, Setup, Write, apply, key, scan, sorted};
 use index::{Direction, Index, LogGate, ReadAt, Upkeep};
 use model::Model;
 use store::WriteEnv;

@@ -5,14 +5,12 @@
 
 #![allow(clippy::unwrap_used, reason = "a test panics on what it does not expect")]
 
-mod common;
-
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
 
+use crate::common::{Commit, Numbers, Rig, Setup, Write, key, scan};
 use base::CommitTs;
-use common::{Commit, Numbers, Rig, Setup, Write, key, scan};
 use index::{Direction, EntryBatch, Index, ReadAt};
 use vfs::sim::{Config, Simulation};
 

@@ -3,9 +3,7 @@
 
 #![allow(clippy::unwrap_used)]
 
-mod common;
-
-use common::{Rig, Setup, Write, key};
+use crate::common::{Rig, Setup, Write, key};
 use index::{Index, IndexStats, ReadAt};
 
 const ROWS: u64 = 2_000;

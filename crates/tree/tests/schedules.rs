@@ -2,33 +2,21 @@
 
 #![allow(clippy::unwrap_used, reason = "a test panics on what it does not expect")]
 
-#[path = "schedules/buffers.rs"]
 mod buffers;
-mod common;
-#[path = "schedules/counters.rs"]
 mod counters;
-#[path = "schedules/damage.rs"]
 mod damage;
-#[path = "schedules/fill.rs"]
 mod fill;
-#[path = "schedules/images.rs"]
 mod images;
-#[path = "schedules/inner.rs"]
 mod inner;
-#[path = "schedules/marks.rs"]
 mod marks;
-#[path = "schedules/readers.rs"]
 mod readers;
-#[path = "schedules/reservations.rs"]
 mod reservations;
-#[path = "schedules/uncached.rs"]
 mod uncached;
-#[path = "schedules/walker.rs"]
 mod walker;
 
 use std::sync::Arc;
 
-use common::{Rig, Setup, key};
+use crate::common::{Rig, Setup, key};
 use vfs::sim::{Config, Handle, Simulation};
 
 fn small() -> Setup {

@@ -17,13 +17,11 @@
 
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
-mod common;
-
 use std::fmt::Write;
 use std::path::Path;
 
+use crate::common::{self, Rig, Setup};
 use base::Lsn;
-use common::{Rig, Setup};
 use index::{Index, Upkeep};
 
 struct Player {

@@ -1,13 +1,11 @@
 //! The simulated disk: that it keeps what it promises over power cuts, and breaks the rest.
 
-mod common;
-
 use std::collections::BTreeSet;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use common::{join_all, spawn};
+use crate::common::{join_all, spawn};
 use vfs::fault::Gone;
 use vfs::sim::{Config, DiskConfig, SimDisk, Simulation};
 use vfs::{File, OpenHow, Vfs};

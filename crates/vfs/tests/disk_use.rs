@@ -1,13 +1,11 @@
 //! The simulated disk: that it works as a disk, and fails by plan.
 
-mod common;
-
 use std::collections::BTreeSet;
 use std::io::{self, ErrorKind};
 use std::path::Path;
 use std::sync::Arc;
 
-use common::{join_all, quiet, spawn};
+use crate::common::{join_all, quiet, spawn};
 use vfs::fault::{Action, Class, Gone, Rule};
 use vfs::random::Rng;
 use vfs::sim::{Config, DiskConfig, SimDisk, Simulation};

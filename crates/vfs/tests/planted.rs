@@ -1,11 +1,9 @@
 //! Planted bugs that the simulator must find, and correct code in which it must find nothing.
 
-mod common;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use common::{join_all, quiet, spawn};
+use crate::common::{join_all, quiet, spawn};
 use vfs::sim::{self, Config, Failure, FailureKind, Handle};
 use vfs::sync::{Condvar, Mutex, RwLock, RwLockWriteGuard};
 use vfs::thread;

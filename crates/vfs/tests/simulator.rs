@@ -6,14 +6,12 @@
     reason = "looks at the simulator from outside, by the real clock"
 )]
 
-mod common;
-
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
-use common::{join_all, quiet, spawn};
+use crate::common::{join_all, quiet, spawn};
 use vfs::sim::{self, Config, FailureKind, Handle, Simulation, Strategy};
 use vfs::sync::{Condvar, Mutex, RwLock};
 use vfs::thread;

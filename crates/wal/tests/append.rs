@@ -2,15 +2,13 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-mod support;
-
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use crate::support::{Disk, Event, Kept, SMALL, append, fresh, payload, recover, recover_from};
 use base::{Fault, Lsn};
-use support::{Disk, Event, Kept, SMALL, append, fresh, payload, recover, recover_from};
 use trefoil_wal::{ManifestMark, RecordKind, Wal, WalOptions, WalStats};
 use vfs::Vfs;
 use vfs::sync::Mutex;

@@ -2,10 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-mod support;
-
+use crate::support::{Dice, Disk, Kept, SMALL, append, fresh, next_life, open, payload, recover_from};
 use base::Lsn;
-use support::{Dice, Disk, Kept, SMALL, append, fresh, next_life, open, payload, recover_from};
 use trefoil_wal::{Incarnation, ManifestMark, Wal};
 
 /// What the test knows about one life: everything appended, and what the manifest would say.

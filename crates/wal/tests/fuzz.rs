@@ -2,9 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-mod support;
-
-use support::{Dice, Disk, SMALL, append, fresh, payload};
+use crate::support::{Dice, Disk, SMALL, append, fresh, payload};
 use trefoil_wal::fuzzing::{fuzz_frame, fuzz_segment};
 
 fn a_segment() -> Vec<u8> {

@@ -2,15 +2,13 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-mod support;
-
 use std::path::Path;
 
-use base::limits::SECTOR_BYTES;
-use base::{Fault, Lsn};
-use support::{
+use crate::support::{
     DATABASE, Dice, Disk, Kept, SMALL, append, corruption, fresh, next_life, open, payload, recover, recover_from,
 };
+use base::limits::SECTOR_BYTES;
+use base::{Fault, Lsn};
 use trefoil_wal::format::{Decoded, SegmentHeader};
 use trefoil_wal::{DatabaseId, Incarnation, ManifestMark, SegmentId, Wal, WalOptions, WalStart};
 

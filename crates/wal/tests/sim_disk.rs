@@ -3,13 +3,11 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-mod support;
-
 use std::path::Path;
 use std::sync::Arc;
 
+use crate::support::{DATABASE, Dice, Kept, SMALL, payload};
 use base::{Fault, Lsn, Poison, Result};
-use support::{DATABASE, Dice, Kept, SMALL, payload};
 use trefoil_wal::{ManifestMark, RecordKind, Wal, WalEnd, WalOptions, WalStart, recover};
 use vfs::Vfs;
 use vfs::fault::{Action, Class, Rule};

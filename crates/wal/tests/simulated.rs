@@ -2,13 +2,11 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-mod support;
-
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::support::{Dice, Disk, Kept, SMALL, append, fresh, payload, recover_from};
 use base::Lsn;
-use support::{Dice, Disk, Kept, SMALL, append, fresh, payload, recover_from};
 use trefoil_wal::{Incarnation, ManifestMark, WalOptions};
 use vfs::sim::{Config, Simulation, explore};
 use vfs::sync::Mutex;

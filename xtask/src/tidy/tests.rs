@@ -164,6 +164,22 @@ fn dead_files_are_found() {
     assert_eq!(house.findings(), []);
 }
 
+/// Guards: `tree.rs`, every file of `tests` is a program whatever the manifest says; none of those that it names is one.
+#[test]
+fn a_file_of_tests_that_no_program_has_is_dead() {
+    let house = House::new("programs");
+    let manifest = "[package]\nname = \"t-low\"\nautotests = false\n\n[dependencies]\n\n[[test]]\nname = \"all\"\n";
+    house.write("crates/low/tests/all.rs", "mod one;\n");
+    house.write("crates/low/tests/one.rs", "mod deep;\n");
+    house.write("crates/low/tests/one/deep.rs", "");
+    house.write("crates/low/Cargo.toml", manifest);
+    assert_eq!(house.findings(), []);
+    house.write("crates/low/tests/two.rs", "");
+    house.expect("dead-file", "crates/low/tests/two.rs");
+    house.write("crates/low/Cargo.toml", &format!("{manifest}\n[[test]]\nname = \"two\"\n"));
+    assert_eq!(house.findings(), []);
+}
+
 #[test]
 fn unfinished_work_is_found() {
     let house = House::new("unfinished");

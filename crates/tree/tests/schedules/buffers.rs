@@ -7,8 +7,8 @@ use base::{CommitTs, GcView, Lsn};
 use index::{Index, LogGate, Reservation, Upkeep};
 use store::{Class, WriteEnv};
 
+use super::{filled, in_thread, simulated, small};
 use crate::common::{Rig, Setup, batch, key};
-use crate::{filled, in_thread, simulated, small};
 
 fn buffered() -> Setup {
     Setup { buffered: true, ..small() }

@@ -4,9 +4,9 @@ use base::CommitTs;
 use index::ReadAt;
 use index::counter::Counter;
 
+use super::small;
+use super::uncached::nearly_full;
 use crate::common::{Rig, Setup, Write, key};
-use crate::small;
-use crate::uncached::nearly_full;
 
 fn delta(n: u64, delta: i64) -> Write {
     (key(n), Some(Counter::Delta(delta).encode().to_vec()))

@@ -5,9 +5,9 @@ use base::{CommitTs, Fault, Result};
 use index::{Index, ReadAt};
 use store::{BlockRef, Class};
 
+use super::uncached::nearly_full;
+use super::{filled, small};
 use crate::common::{Rig, Setup, key};
-use crate::uncached::nearly_full;
-use crate::{filled, small};
 
 fn buffered() -> Setup {
     Setup { buffered: true, ..small() }
@@ -388,7 +388,7 @@ fn what_changes_nothing_is_not_pending() {
 /// The leaf was loaded for the drain; before it is written, it is parked.
 #[test]
 fn a4_a_run_is_not_drained_beside_a_parked_leaf_that_it_is_late_for() {
-    crate::simulated(|sim| {
+    super::simulated(|sim| {
         let (rig, late) = ahead();
         let leaf = leaf_of(&rig, &key(3));
         let rig = std::sync::Arc::new(rig.reopen(false));
@@ -397,7 +397,7 @@ fn a4_a_run_is_not_drained_beside_a_parked_leaf_that_it_is_late_for() {
         assert_eq!(rig.attach_file(1, run), late);
         assert_eq!(rig.checkpoint().skip, late.as_lsn(), "the run is named, the log is trimmed to here");
         let reserved = sim.hold("tree.drain_reserved");
-        let drain = crate::in_thread(&rig, |rig| {
+        let drain = super::in_thread(&rig, |rig| {
             let _ = rig.maintain();
         });
         reserved.wait_reached();

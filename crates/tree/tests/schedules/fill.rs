@@ -2,8 +2,8 @@
 
 use index::{Index, ReadAt};
 
+use super::{filled, small};
 use crate::common::{self, Rig, Setup, key};
-use crate::{filled, small};
 
 /// A thousand snapshots over one hot row.
 #[test]

@@ -6,8 +6,8 @@ use std::sync::atomic::Ordering;
 use base::{CommitTs, GcView, Lsn};
 use index::{Direction, Index, ReadAt, Upkeep};
 
+use super::{filled, in_thread, simulated, small, thin};
 use crate::common::{self, key};
-use crate::{filled, in_thread, simulated, small, thin};
 
 /// The checkpoint will name a run with nothing drained; then it is drained, and a newer delete of one of its keys is
 /// due for collection before that leaf is written.

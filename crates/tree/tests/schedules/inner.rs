@@ -8,8 +8,8 @@ use std::time::Duration;
 use index::{Direction, Index, ReadAt};
 use vfs::sim::{Config, Handle, Simulation};
 
+use super::{filled, in_thread, simulated, small};
 use crate::common::{Numbers, Rig, Write, key};
-use crate::{filled, in_thread, simulated, small};
 
 type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
 

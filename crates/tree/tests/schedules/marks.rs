@@ -6,8 +6,8 @@ use std::sync::Arc;
 use base::{CommitTs, GcView};
 use index::{Direction, Index, ReadAt};
 
+use super::{filled, in_thread, simulated, small};
 use crate::common::{self, Rig, key, scan};
-use crate::{filled, in_thread, simulated, small};
 
 /// Four hundred rows under several inner nodes, of which the last one is left. (Nobody looks at the root's mark.)
 fn desert() -> Rig {

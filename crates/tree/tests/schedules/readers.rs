@@ -6,8 +6,8 @@ use std::sync::Arc;
 use base::{CommitTs, GcView};
 use index::{Direction, Index, ReadAt, Reservation};
 
+use super::{filled, in_thread, simulated, small, thin};
 use crate::common::{self, Rig, batch, key, scan};
-use crate::{filled, in_thread, simulated, small, thin};
 
 /// A reader and a writer stand before a leaf that is split under them.
 #[test]

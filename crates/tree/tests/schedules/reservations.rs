@@ -3,8 +3,8 @@
 use base::CommitTs;
 use index::{Index, Reservation};
 
+use super::{filled, small, thin};
 use crate::common::{Rig, batch, key};
-use crate::{filled, small, thin};
 
 /// Another commit splits the leaves that were reserved, and everything that may be evicted is.
 #[test]

@@ -8,8 +8,8 @@ use base::CommitTs;
 use index::{Direction, EntryBatch, Index, ReadAt};
 use store::{Charge, Class, Compression};
 
+use super::{filled, in_thread, simulated, small};
 use crate::common::{Numbers, Rig, Setup, key};
-use crate::{filled, in_thread, simulated, small};
 
 /// Memory that is nearly full as long as this is held; there is room for a few pages.
 pub fn nearly_full(rig: &Rig) -> Charge {

@@ -7,8 +7,8 @@ use base::{CommitTs, GcView, Lsn};
 use index::{Direction, Index, ReadAt, Upkeep};
 use vfs::sim::Handle;
 
+use super::{filled, in_thread, simulated, small};
 use crate::common::{self, Rig, key};
-use crate::{filled, in_thread, simulated, small};
 
 /// Where the walker is held, and how often it is let by: before it looks at the leaves, while they are being written,
 /// when all of them are, and while their parent is.
