@@ -24,6 +24,8 @@ pub enum Lane {
     Tests,
     /// The same: servers, and what is compiled at the end.
     Processes,
+    /// Behind the parts of whichever of the two ends first: programs that use neither servers nor cargo.
+    Either,
 }
 
 /// A program that may be missing.
@@ -109,30 +111,33 @@ pub fn test() -> Vec<Part> {
     parts.push(part("build", Work::Cargo(workspace(&["test", "--no-run"]))));
     // With the tests' own dependencies, whose features are those of `build`.
     parts.push(part("programs", Work::Cargo(workspace(&["build", "--bins", "--tests"]))));
-    parts.extend(tests().into_iter().map(|part| Part { lane: Lane::Tests, ..part }));
+    // Unit and integration tests, examples in the documentation, and the fuzz bodies for seconds each.
+    let tests = Work::Cargo(workspace(&["test", "--no-fail-fast"]));
+    parts.push(Part { env: &[("TREFOIL_FUZZ_SECONDS", "2")], lane: Lane::Tests, ..part("tests", tests) });
     // Much of these is done by one thread, one crate after the other; who builds meanwhile would wait for them.
     let docs = part("docs", Work::Docs(vec!["doc", "--workspace", "--no-deps", "--locked", "--profile", "sim"]));
     let last = lints.into_iter().chain([docs]);
     parts.extend(processes().into_iter().chain(last).map(|part| Part { lane: Lane::Processes, ..part }));
+    parts.extend(programs().into_iter().map(|part| Part { lane: Lane::Either, ..part }));
     parts
 }
 
-fn tests() -> Vec<Part> {
-    // Unit and integration tests, examples in the documentation, and the fuzz bodies for seconds each.
-    let tests = Work::Cargo(workspace(&["test", "--no-fail-fast"]));
+/// The longest first, so that both lanes end at about the same time.
+fn programs() -> Vec<Part> {
     vec![
-        Part { env: &[("TREFOIL_FUZZ_SECONDS", "2")], ..part("tests", tests) },
         part("simulator", Work::Program("trefoil-sim", &["seeds", "900"])),
+        part("histories", Work::Program("trefoil-histories", &["seeds", "350"])),
+        part("crash", Work::Program("trefoil-crash", &["kills", "60"])),
+        part("histories-lsm", Work::Program("trefoil-histories", &["seeds", "150", "2100"])),
+        part("lab-sysbench", Work::Program("lab", LAB_SYSBENCH)),
         // Of seeds from here on half are log-structured merge trees.
         part("simulator-lsm", Work::Program("trefoil-sim", &["seeds", "300", "2100"])),
+        part("lab-smoke", Work::Program("lab", LAB_SMOKE)),
         // From here on indexes are emptied and put back, too, in half of the worlds.
         part("simulator-deserts", Work::Program("trefoil-sim", &["seeds", "200", "3000"])),
+        part("lab-tpcc", Work::Program("lab", LAB_TPCC)),
         // From here on what is written may expire.
         part("simulator-ttl", Work::Program("trefoil-sim", &["seeds", "100", "4000"])),
-        part("crash", Work::Program("trefoil-crash", &["kills", "60"])),
-        part("lab-smoke", Work::Program("lab", LAB_SMOKE)),
-        part("lab-sysbench", Work::Program("lab", LAB_SYSBENCH)),
-        part("lab-tpcc", Work::Program("lab", LAB_TPCC)),
     ]
 }
 
@@ -167,9 +172,6 @@ fn processes() -> Vec<Part> {
         Part { needs: Some(MARIADB), env, ..on("lab-servers", "server") },
         Part { needs: Some(POSTGRES), env: &[("TREFOIL_POSTGRES", "1")], ..on("postgres", "postgres") },
         Part { needs: Some(MYSQL), env: &[("TREFOIL_MYSQL", "1")], ..on("mysql", "mysql") },
-        // No servers: so that both lanes end at about the same time.
-        part("histories", Work::Program("trefoil-histories", &["seeds", "350"])),
-        part("histories-lsm", Work::Program("trefoil-histories", &["seeds", "150", "2100"])),
         Part { env: &[("RUSTFLAGS", "--cfg crossbeam_loom")], ..part("epoch-model", model) },
     ]
 }

@@ -5,6 +5,7 @@
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::parts::{Lane, Part, Tool, Work};
@@ -39,18 +40,28 @@ pub fn run(root: &Path, parts: &[Part]) -> bool {
         eprintln!("{}: {error}", scratch.display());
         return false;
     }
-    let lane = |lane| -> Vec<(&str, Outcome)> {
-        parts.iter().filter(|p| p.lane == lane).map(|part| (part.name, timed(root, part))).collect()
-    };
-    let mut outcomes = lane(Lane::Alone);
-    let (tests, processes) = std::thread::scope(|scope| {
-        let processes = scope.spawn(|| lane(Lane::Processes));
-        (lane(Lane::Tests), processes.join().expect("a part ends with an outcome"))
-    });
-    outcomes.extend(tests.into_iter().chain(processes));
+    let outcomes = in_lanes(parts, |part| timed(root, part));
     // Test programs clean up behind themselves; what a killed one left goes here.
     let _ = std::fs::remove_dir_all(&scratch);
     close(&outcomes)
+}
+
+/// What came of each part, in the order of the parts. Of those of either lane the one that has ended its own takes the next.
+fn in_lanes<T: Send>(parts: &[Part], work: impl Fn(&Part) -> T + Sync) -> Vec<(&str, T)> {
+    let next = AtomicUsize::new(0);
+    let of = |lane: Lane| parts.iter().enumerate().filter(move |(_, part)| part.lane == lane);
+    let all = |own| -> Vec<(usize, T)> {
+        let rest = std::iter::from_fn(|| of(Lane::Either).nth(next.fetch_add(1, Ordering::Relaxed)));
+        of(own).chain(rest).map(|(at, part)| (at, work(part))).collect()
+    };
+    let mut outcomes: Vec<(usize, T)> = of(Lane::Alone).map(|(at, part)| (at, work(part))).collect();
+    let (tests, processes) = std::thread::scope(|scope| {
+        let processes = scope.spawn(|| all(Lane::Processes));
+        (all(Lane::Tests), processes.join().expect("a part ends with an outcome"))
+    });
+    outcomes.extend(tests.into_iter().chain(processes));
+    outcomes.sort_by_key(|(at, _)| *at);
+    outcomes.into_iter().map(|(at, outcome)| (parts[at].name, outcome)).collect()
 }
 
 fn timed(root: &Path, part: &Part) -> Outcome {
@@ -317,6 +328,33 @@ mod tests {
         assert!(removed("CARGO_PKG_NAME") && removed("CARGO_MANIFEST_DIR") && removed("CARGO_PKG_VERSION_MAJOR"));
         assert!(!removed("CARGO_HOME") && !removed("CARGO_TARGET_DIR"));
         assert!(says_the_package("OUT_DIR") && !says_the_package("OUT_DIRECTORY"));
+    }
+
+    /// Guards: the lane that ends first takes the next of those of either; none is taken twice; results are in the order of the parts.
+    #[test]
+    fn parts_of_either_lane_run_once_where_there_is_time() {
+        let lanes = [Lane::Either, Lane::Tests, Lane::Alone, Lane::Either, Lane::Processes, Lane::Either];
+        let parts: Vec<Part> = ["e1", "long", "first", "e2", "short", "e3"]
+            .into_iter()
+            .zip(lanes)
+            .map(|(name, lane)| Part { name, needs: None, work: Work::Tidy, env: &[], lane })
+            .collect();
+        let begun = std::sync::Mutex::new(Vec::new());
+        let of_either = || begun.lock().expect("no part panics").iter().filter(|n: &&&str| n.starts_with('e')).count();
+        let outcomes = in_lanes(&parts, |part| {
+            begun.lock().expect("no part panics").push(part.name);
+            let start = Instant::now();
+            // Until the other lane has begun all three.
+            while part.name == "long" && of_either() < 3 && start.elapsed() < Duration::from_secs(10) {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            part.name != "long" || of_either() == 3
+        });
+        assert_eq!(outcomes, parts.iter().map(|part| (part.name, true)).collect::<Vec<_>>());
+        let mut begun = begun.into_inner().expect("no part panics");
+        assert_eq!(begun[0], "first");
+        begun.sort_unstable();
+        assert_eq!(begun, ["e1", "e2", "e3", "first", "long", "short"]);
     }
 
     #[test]
