@@ -167,7 +167,7 @@ check_drill_before_drop() {
     value 'DROP TABLE s.acc; UPDATE s.cnt SET n = -1; FLUSH BINARY LOGS; CREATE TABLE s.later (id INT PRIMARY KEY) ENGINE=TREFOIL'
     close_sessions
     mkdir -p "$WORK/kept"
-    cp "$DATA"/binlog.0* "$WORK/kept/"
+    cp "$DATA"/binlog.*[0-9] "$WORK/kept/"
     for way in "--stop-datetime=$moment" "--stop-position=$place"; do
         end_server
         rm -rf "$DATA/trefoil" "$DATA/s"
@@ -178,7 +178,7 @@ check_drill_before_drop() {
         start_server "${SERVER_ARGS[@]}" 2> /dev/null
         [ "$(state_of_drill)" != "$there" ] || echo 'nothing was written behind the backup'
         # A moment ends all files, a place the last that is named.
-        mapfile -t files < <(cd "$WORK/kept" && printf '%s\n' binlog.0* | awk -v first="$first" -v last="$BINLOG" -v way="$way" \
+        mapfile -t files < <(cd "$WORK/kept" && printf '%s\n' binlog.*[0-9] | awk -v first="$first" -v last="$BINLOG" -v way="$way" \
             '$0 >= first && ($0 <= last || way ~ /datetime/)')
         expect "$(printf '%s\n' "${files[@]}" | awk -v last="$BINLOG" '$0 <= last' | wc -l)" 4
         go_forward "$offset" "$way" "${files[@]/#/$WORK/kept/}"
