@@ -8,6 +8,7 @@
 #include "variables.h"
 
 #include "rpl_rli.h"
+#include "rpl_utility.h"
 
 /* The row event that is applied to this table now, by a replica. */
 static Rows_log_event *event_of(const TABLE *table, rpl_group_info *group)
@@ -28,9 +29,10 @@ static bool has_whole_rows(TABLE *table, rpl_group_info *group)
   Rows_log_event *rows= event_of(table, group);
   if (!rows || rows->get_width() != table->s->fields || !bitmap_is_set_all(rows->get_cols()))
     return false;
-  table_def *logged;
-  TABLE *converted;
-  if (!group->get_table_data(table, &logged, &converted) || converted)
+  TABLE_LIST *logged= group->tables_to_lock;
+  while (logged && logged->table != table)
+    logged= logged->next_global;
+  if (!logged || static_cast<RPL_TABLE_LIST *>(logged)->m_conv_table)
     return false;
   return !table->triggers && !table->versioned() && !table->vfield && !table->part_info &&
          slave_exec_mode_options != SLAVE_EXEC_MODE_IDEMPOTENT;

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
 # What docs/OPERATING.md says of backups: a backup, or a full one and increments, more writes, the data directory lost, restored, and
-# brought forward by the binary log to a moment. Sourced by smoke.sh.
+# brought forward by one file of the binary log or some, to a place or a moment. Sourced by smoke.sh.
 
 # A writer beside what is tested: transactions of two rows, whose sum is 0.
 start_writer() {
@@ -31,10 +31,11 @@ backup_with_position() {
     say_to a 'BACKUP STAGE END;'
 }
 
-# The binary log from a place on, up to a place.
+# Files of the binary log, one behind the other, from a place in the first on, up to what the second argument says.
 go_forward() {
-    local from=$1 to=$2
-    "$ROOT/bin/mariadb-binlog" --no-defaults --start-position="$from" --stop-position="$to" "$WORK/kept/$BINLOG" | client
+    local from=$1 until=$2
+    shift 2
+    "$ROOT/bin/mariadb-binlog" --no-defaults --start-position="$from" "$until" "$@" | client
 }
 
 tables_of_drill() {
@@ -63,7 +64,7 @@ check_drill() {
     start_server "${SERVER_ARGS[@]}" 2> /dev/null
     [ "$(state_of_drill)" != "$there" ] || echo 'nothing was written behind the backup'
     expect "$(value 'SELECT SUM(v) = 0 AND COUNT(*) = 2 * (SELECT n FROM s.cnt) FROM s.acc')" 1
-    go_forward "$POSITION" "$behind"
+    go_forward "$POSITION" "--stop-position=$behind" "$WORK/kept/$BINLOG"
     expect "$(state_of_drill)" "$there"
     expect "$(value 'CHECK TABLE s.acc, s.cnt' | cut -f 4 | sort -u)" OK
     rm -rf "$WORK/drill" "$WORK/drill.frm" "$WORK/kept"
@@ -88,7 +89,7 @@ check_dump_drill() {
     client < "$WORK/dump.sql"
     [ "$(state_of_drill)" != "$there" ] || echo 'nothing was written behind the dump'
     expect "$(value 'SELECT SUM(v) = 0 AND COUNT(*) = 2 * (SELECT n FROM s.cnt) FROM s.acc')" 1
-    go_forward "$POSITION" "$behind"
+    go_forward "$POSITION" "--stop-position=$behind" "$WORK/kept/$BINLOG"
     expect "$(state_of_drill)" "$there"
     rm -rf "$WORK/kept" "$WORK/dump.sql"
 }
@@ -133,18 +134,69 @@ check_increments() {
     start_server "${SERVER_ARGS[@]}" 2> /dev/null
     [ "$(state_of_drill)" != "$there" ] || echo 'nothing was written behind the backup'
     expect "$(value 'SELECT SUM(v) = 0 AND COUNT(*) = 2 * (SELECT n FROM s.cnt) FROM s.acc')" 1
-    go_forward "$offset" "$behind"
+    go_forward "$offset" "--stop-position=$behind" "$WORK/kept/$BINLOG"
     expect "$(state_of_drill)" "$there"
     expect "$(value 'CHECK TABLE s.acc, s.cnt, s.still' | cut -f 4 | sort -u)" OK
     rm -rf "$WORK"/inc.* "$WORK/kept" "$WORK/restored.out"
 }
 
+# A table is dropped by mistake, when the binary log has come to another file some times since the backup and its increment. All is back as
+# it was right before that, by the moment and by the place in the last file, and nothing of what came behind.
+check_drill_before_drop() {
+    local trefoil there moment place way n first offset files
+    trefoil=$(build_program)
+    tables_of_drill
+    start_writer
+    say_to a "SET GLOBAL trefoil_backup_dir = '$WORK/inc.0';"
+    mkdir "$WORK/inc.frm"
+    cp -r "$DATA/s" "$WORK/inc.frm/"
+    value 'FLUSH BINARY LOGS'
+    sleep 0.3
+    say_to a "SET GLOBAL trefoil_backup_dir = '$WORK/inc.1 SINCE $WORK/inc.0';"
+    for n in 1 2 3; do
+        sleep 0.3
+        value 'FLUSH BINARY LOGS'
+    done
+    sleep 0.3
+    stop_writer
+    there=$(state_of_drill)
+    read -r BINLOG place _ <<< "$(value 'SHOW MASTER STATUS')"
+    # The log tells whole seconds.
+    sleep 1.1
+    moment=$(date '+%F %T')
+    value 'DROP TABLE s.acc; UPDATE s.cnt SET n = -1; FLUSH BINARY LOGS; CREATE TABLE s.later (id INT PRIMARY KEY) ENGINE=TREFOIL'
+    close_sessions
+    mkdir -p "$WORK/kept"
+    cp "$DATA"/binlog.*[0-9] "$WORK/kept/"
+    for way in "--stop-datetime=$moment" "--stop-position=$place"; do
+        end_server
+        rm -rf "$DATA/trefoil" "$DATA/s"
+        "$trefoil" restore "$WORK/inc.0" "$WORK/inc.1" "$DATA/trefoil" > "$WORK/restored.out" 2>&1 || cat "$WORK/restored.out"
+        cp -r "$WORK/inc.frm/s" "$DATA/s"
+        read -r first offset _ < "$DATA/trefoil/binlog_position"
+        (start_server "${SERVER_ARGS[@]}" --tc-heuristic-recover=ROLLBACK) > /dev/null 2>&1 || true
+        start_server "${SERVER_ARGS[@]}" 2> /dev/null
+        [ "$(state_of_drill)" != "$there" ] || echo 'nothing was written behind the backup'
+        # A moment ends all files, a place the last that is named.
+        mapfile -t files < <(cd "$WORK/kept" && printf '%s\n' binlog.*[0-9] | awk -v first="$first" -v last="$BINLOG" -v way="$way" \
+            '$0 >= first && ($0 <= last || way ~ /datetime/)')
+        expect "$(printf '%s\n' "${files[@]}" | awk -v last="$BINLOG" '$0 <= last' | wc -l)" 4
+        go_forward "$offset" "$way" "${files[@]/#/$WORK/kept/}"
+        expect "$(state_of_drill)" "$there"
+        expect "$(value 'SELECT SUM(v) = 0 AND COUNT(*) = 2 * (SELECT n FROM s.cnt) FROM s.acc')" 1
+        expect "$(value "SHOW TABLES FROM s LIKE 'later'")" ''
+        expect "$(value 'CHECK TABLE s.acc, s.cnt' | cut -f 4 | sort -u)" OK
+    done
+    rm -rf "$WORK"/inc.* "$WORK/kept" "$WORK/restored.out"
+}
+
 drills() {
     if ! fetch_tools; then
-        echo 'skipped: drill, increments, dump_drill, which need the package mariadb-client'
+        echo 'skipped: drill, increments, drill_before_drop, dump_drill, which need the package mariadb-client'
         return
     fi
     check drill
     check increments
+    check drill_before_drop
     check dump_drill
 }

@@ -2,25 +2,27 @@
 # The package in a system of its own: a root that is made of the distribution's packages, where it is installed, a server started,
 # a table made; upgraded, removed, purged. Sourced by mariadb.sh.
 
-# What a server and dpkg run with; the rest follows from their dependencies.
-SYSTEM=(mariadb-server-core mariadb-client-core debconf dpkg dash bash coreutils sed grep sysvinit-utils base-files libc-bin perl-base tar
+# What dpkg and scripts run with; the rest follows from their dependencies, and the server's.
+SYSTEM=(debconf dpkg dash bash coreutils sed grep sysvinit-utils base-files libc-bin perl-base tar
     diffutils findutils mawk hostname)
 
-# Everything that they need, whatever this machine has: as if nothing was installed. Sets SYSTEM_ROOT.
+# Everything that they and the server need, whatever this machine has: as if nothing was installed. The server is the one that was fetched,
+# though the package sources may have another by now; what it needs is of the release of Debian that it is of.
 system_packages() {
-    local status=$CACHE/apt/empty-status version
-    version=$(cat "$DIR/fetched")
+    local status=$CACHE/apt/empty-status name server=()
     [ ! -e "$DIR/system/complete" ] || return 0
     say 'packages of a whole system (about 80 MB)'
-    own_lists
-    [ -n "$(apt_cache madison mariadb-server-core)" ] || update_lists
+    lists_of_fetched
+    for name in "${NEEDED[@]}"; do
+        server+=("$(find "$DIR/debs" -maxdepth 1 -name "${name}_*.deb" | sort -V | tail -n 1)")
+    done
+    mkdir -p "$DIR/system" "$CACHE/apt"
     : > "$status"
-    mkdir -p "$DIR/system"
-    find "$CACHE/apt/archives" -maxdepth 1 -name '*.deb' -delete
+    find "$CACHE"/apt*/archives -maxdepth 1 -name '*.deb' -delete
     apt_get -o "Dir::State::status=$status" install --download-only --no-install-recommends --allow-downgrades \
-        "mariadb-server-core=$version" "mariadb-client-core=$version" "mariadb-common=$version" "libmariadb3=$version" \
-        "${SYSTEM[@]:2}" > "$DIR/system.log" 2>&1 || { log_tail "$DIR/system.log"; return 1; }
-    find "$CACHE/apt/archives" -maxdepth 1 -name '*.deb' -exec mv -f -t "$DIR/system" {} +
+        "${server[@]}" "${SYSTEM[@]}" > "$DIR/system.log" 2>&1 || { log_tail "$DIR/system.log"; return 1; }
+    find "$CACHE"/apt*/archives -maxdepth 1 -name '*.deb' -exec mv -f -t "$DIR/system" {} +
+    cp "${server[@]}" "$DIR/system/"
     : > "$DIR/system/complete"
 }
 

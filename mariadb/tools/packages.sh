@@ -71,6 +71,14 @@ main_source() {
 # The release of Debian that has a series which others do not have.
 release_of() { case $1 in 11.8 | 11.8.*) echo trixie ;; esac; }
 
+# The lists that the fetched version is of, read if they are not there. Packages of another release have a loader of their own.
+lists_of_fetched() {
+    local release=
+    [ ! -e "$DIR/root/loader" ] || release=$(release_of "$VERSION")
+    own_lists ${release:+"$release"}
+    [ -n "$(apt_cache madison mariadb-server-core)" ] || update_lists
+}
+
 update_lists() {
     say 'reading the package sources of this machine'
     apt_get update > "$CACHE/update.log" 2>&1 ||
@@ -138,7 +146,7 @@ fetch() {
             return 0
         fi
     done
-    die "no version could be fetched whole, of:" $found
+    die "no version could be fetched whole, of:" $found "(TREFOIL_MARIADB_PACKAGES names a folder with packages and source of one)"
 }
 
 # Of packages that are in a folder.
@@ -219,8 +227,7 @@ fetch_rocksdb() {
     [ -f "$plugin" ] || die "there is no ha_rocksdb.so in $DIR; remove it and fetch again"
     [ -n "$(lacking "$plugin")" ] || return 0
     say "libraries of MyRocks: ${ROCKSDB_LIBRARIES[*]}"
-    own_lists
-    [ -n "$(apt_cache madison "${ROCKSDB_LIBRARIES[0]}")" ] || update_lists
+    lists_of_fetched
     for name in "${ROCKSDB_LIBRARIES[@]}"; do
         (cd "$DIR/debs" && apt_get download "$name" >> ../packages.log 2>&1) || { log_tail "$DIR/packages.log"; return 1; }
         dpkg-deb -x "$DIR"/debs/"$name"_*.deb "$DIR/root" || return 1
@@ -234,7 +241,7 @@ fetch_tools() {
     say 'mariadb-dump and mariadb-binlog'
     mkdir -p "$DIR/tools.part" && package_of_tools &&
         dpkg-deb -x "$DIR"/debs/mariadb-client_*.deb "$DIR/tools.part" &&
-        cp -a "$DIR/tools.part/usr/bin/." "$ROOT/bin/" || { log_tail "$DIR/packages.log"; return 1; }
+        cp -a "$DIR/tools.part/usr/bin/." "$ROOT/bin/" && own_loader "$DIR" || { log_tail "$DIR/packages.log"; return 1; }
     rm -rf "$DIR/tools.part"
 }
 
@@ -246,8 +253,7 @@ package_of_tools() {
         [ -n "$(find "$DIR/debs" -name "$(basename "$given")")" ] || cp "$given" "$DIR/debs/"
         return
     fi
-    own_lists
-    [ -n "$(apt_cache madison mariadb-client)" ] || update_lists
+    lists_of_fetched
     (cd "$DIR/debs" && apt_get download "mariadb-client=$(cat "$DIR/fetched")" >> ../packages.log 2>&1)
 }
 
