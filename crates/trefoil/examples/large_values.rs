@@ -1,7 +1,7 @@
 //! What it costs, and gives, to keep values apart from their keys in a log-structured merge tree, by their size.
 //!
-//! `cargo run --release -p trefoil --example large_values [TURNS]` puts 256 MiB of values in, at random, and then as many over them, with one
-//! client under 64 MiB; then it looks up keys and reads ranges of ten. Values from half a block on (8 KiB) have blocks of their own as it is;
+//! `cargo run --release -p trefoil --example large_values` puts 256 MiB of values in, at random, and then as many over them, with one
+//! client under 64 MiB; then it looks up keys and reads ranges of ten; all of it three times in turns. Values from half a block on (8 KiB) have blocks of their own as it is;
 //! the second and third time from 4 and 2 KiB on. Every answer is looked at. Values are half words, half noise.
 
 use trefoil::comparing::{MergePolicy, Policies};
@@ -10,6 +10,7 @@ use vfs::random::Rng;
 use vfs::time::Instant;
 
 const BUDGET: u64 = 64 << 20;
+const TURNS: usize = 3;
 const DATA_BYTES: u64 = 256 << 20;
 const BYTES_A_COMMIT: u64 = 64 << 10;
 const LOOKS: u64 = 20_000;
@@ -18,11 +19,10 @@ const VALUES: [usize; 4] = [1 << 10, 2200, 4400, 7000];
 const APART: [Option<usize>; 3] = [None, Some(4 << 10), Some(2 << 10)];
 
 fn main() -> Result<(), Error> {
-    let turns = std::env::args().nth(1).map_or(1, |turns| turns.parse().expect("a number of turns"));
     println!(
         "value  apart from  load rows/s  B written/B in  overwritten rows/s  B written/B in  on disk/live  gets/s  ranges/s"
     );
-    for _ in 0..turns {
+    for _ in 0..TURNS {
         for value_bytes in VALUES {
             // What is below the first of them lies with its keys in any case.
             for apart in APART.iter().filter(|apart| apart.is_none_or(|from| value_bytes > from)) {
