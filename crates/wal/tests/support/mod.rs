@@ -1,6 +1,6 @@
 //! A disk in memory that keeps only what the contract of `Vfs` makes it keep, and breaks what it may break.
 
-#![allow(dead_code, reason = "each test file uses a part of it")]
+#![allow(dead_code, clippy::unwrap_used, reason = "each test file uses a part of it; a test may panic")]
 
 use std::collections::BTreeMap;
 use std::io;
