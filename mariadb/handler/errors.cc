@@ -12,14 +12,10 @@ static void log_deadlock()
 int server_error(THD *thd, const trefoil_failure &why)
 {
   switch (why.code) {
-  case TREFOIL_OK:
-    return 0;
-  case TREFOIL_END:
-    return HA_ERR_END_OF_FILE;
-  case TREFOIL_NOT_FOUND:
-    return HA_ERR_KEY_NOT_FOUND;
-  case TREFOIL_DUPLICATE:
-    return HA_ERR_FOUND_DUPP_KEY;
+  case TREFOIL_OK: return 0;
+  case TREFOIL_END: return HA_ERR_END_OF_FILE;
+  case TREFOIL_NOT_FOUND: return HA_ERR_KEY_NOT_FOUND;
+  case TREFOIL_DUPLICATE: return HA_ERR_FOUND_DUPP_KEY;
   case TREFOIL_DEADLOCK:
     if (thd)
       thd->mark_transaction_to_rollback(true);
@@ -30,8 +26,7 @@ int server_error(THD *thd, const trefoil_failure &why)
     if (thd)
       thd->mark_transaction_to_rollback(false);
     return HA_ERR_LOCK_WAIT_TIMEOUT;
-  case TREFOIL_CANCELLED:
-    return HA_ERR_ABORTED_BY_USER;
+  case TREFOIL_CANCELLED: return HA_ERR_ABORTED_BY_USER;
   case TREFOIL_CHANGED:
     /* As with InnoDB: what it has done came of a snapshot that others have overtaken, and whoever tries again begins anew. */
     if (thd)
@@ -40,21 +35,15 @@ int server_error(THD *thd, const trefoil_failure &why)
   case TREFOIL_FULL:
     log_failure("a statement is refused", why);
     return HA_ERR_DISK_FULL;
-  case TREFOIL_NO_TABLE:
-    return HA_ERR_NO_SUCH_TABLE;
-  case TREFOIL_TABLE_EXISTS:
-    return HA_ERR_TABLE_EXIST;
-  case TREFOIL_NO_PARENT:
-    return HA_ERR_NO_REFERENCED_ROW;
+  case TREFOIL_NO_TABLE: return HA_ERR_NO_SUCH_TABLE;
+  case TREFOIL_TABLE_EXISTS: return HA_ERR_TABLE_EXIST;
+  case TREFOIL_NO_PARENT: return HA_ERR_NO_REFERENCED_ROW;
   case TREFOIL_HAS_CHILDREN:
   case TREFOIL_REFERENCED:
     return HA_ERR_ROW_IS_REFERENCED;
-  case TREFOIL_TOO_DEEP:
-    return HA_ERR_FK_DEPTH_EXCEEDED;
-  case TREFOIL_FOREIGN_REFUSED:
-    return HA_ERR_CANNOT_ADD_FOREIGN;
-  case TREFOIL_FOREIGN_DUPLICATE:
-    return HA_ERR_FOREIGN_DUPLICATE_KEY;
+  case TREFOIL_TOO_DEEP: return HA_ERR_FK_DEPTH_EXCEEDED;
+  case TREFOIL_FOREIGN_REFUSED: return HA_ERR_CANNOT_ADD_FOREIGN;
+  case TREFOIL_FOREIGN_DUPLICATE: return HA_ERR_FOREIGN_DUPLICATE_KEY;
   case TREFOIL_DEFINITION:
     log_failure("table definition", why);
     return HA_ERR_TABLE_DEF_CHANGED;

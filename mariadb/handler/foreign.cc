@@ -409,18 +409,31 @@ char *ha_trefoil::get_foreign_key_create_info()
 
 void ha_trefoil::free_foreign_key_create_info(char *text) { my_free(text); }
 
-int ha_trefoil::get_foreign_key_list(THD *thd, List<FOREIGN_KEY_INFO> *keys)
+static int list_keys(trefoil_text of, uint8_t as_parent, List_of_keys all)
 {
-  List_of_keys all= {thd, keys};
-  trefoil_foreign_each(trefoil_db, own_name(), 0, list, &all);
+  trefoil_foreign_each(trefoil_db, of, as_parent, list, &all);
   return 0;
 }
 
-int ha_trefoil::get_parent_foreign_key_list(THD *thd, List<FOREIGN_KEY_INFO> *keys)
+int ha_trefoil::get_foreign_key_list(THD *thd, List<FOREIGN_KEY_INFO> *all)
 {
-  List_of_keys all= {thd, keys};
-  trefoil_foreign_each(trefoil_db, own_name(), 1, list, &all);
-  return 0;
+  return list_keys(own_name(), 0, {thd, all});
+}
+
+int ha_trefoil::get_parent_foreign_key_list(THD *thd, List<FOREIGN_KEY_INFO> *all)
+{
+  return list_keys(own_name(), 1, {thd, all});
+}
+
+/* A cascade came to a row that would be there twice; the failure names table and key. */
+bool ha_trefoil::get_foreign_dup_key(char *child, uint child_room, char *key, uint key_room)
+{
+  size_t length= strcspn(m_why.text, "\n");
+  std::string db, table;
+  names_of({m_why.text, length}, &db, &table);
+  my_snprintf(child, child_room, "%s", table.c_str());
+  my_snprintf(key, key_room, "%s", m_why.text + length + (m_why.text[length] != 0));
+  return true;
 }
 
 bool ha_trefoil::referenced_by_foreign_key() const noexcept

@@ -65,6 +65,7 @@ public:
   void free_foreign_key_create_info(char *text) override;
   int get_foreign_key_list(THD *thd, List<FOREIGN_KEY_INFO> *keys) override;
   int get_parent_foreign_key_list(THD *thd, List<FOREIGN_KEY_INFO> *keys) override;
+  bool get_foreign_dup_key(char *child, uint child_room, char *key, uint key_room) override;
   bool referenced_by_foreign_key() const noexcept override;
   bool can_switch_engines() override;
   bool is_fk_defined_on_table_or_index(uint index) override;

@@ -138,7 +138,8 @@ fn give_up(session: &mut Session, table: &OpenTable, old: Record<'_>, new: Optio
 fn met<T>(session: &mut Session, table: &OpenTable, outcome: trefoil::Result<T>) -> Result<T> {
     let key = match &outcome {
         Err(Error::DuplicateKey(taken)) if taken.table != table.table.name() => {
-            return Err(Failure::new(Code::ForeignDuplicate, &format!("{}\n{}", taken.table, taken.index)));
+            let key = if taken.index == "primary" { "PRIMARY" } else { &taken.index };
+            return Err(Failure::new(Code::ForeignDuplicate, &format!("{}\n{key}", taken.table)));
         }
         Err(Error::DuplicateKey(taken)) => table.layout.key_number(&taken.index),
         _ => None,
