@@ -3,6 +3,8 @@
 
 use std::ops::Bound;
 
+use base::Fault;
+use index::{IndexShape, IndexStats};
 use store::Class;
 
 use crate::database::Database;
@@ -132,7 +134,7 @@ impl Database {
     /// each open: just behind it only space is known. Reads the inner nodes of all indexes and a few leaves; changes nothing.
     ///
     /// # Errors
-    /// `Corrupt`, `Io`, what reading gives.
+    /// `Io`, what reading gives. Damage of an index is one of its notes.
     ///
     /// ```
     /// # let dir = tempfile::tempdir().expect("a temporary directory");
@@ -180,20 +182,26 @@ impl Database {
     }
 }
 
-/// Entries are sampled at so many places of an index, so many at each.
-const PLACES: usize = 8;
-const ENTRIES_PER_PLACE: usize = 100;
+/// Entries are sampled at so many places of an index, and at its beginning, so many at each.
+const PLACES: usize = 16;
+const ENTRIES_PER_PLACE: usize = 50;
+/// Where nothing lives, so many steps of a cursor are taken for one place.
+const STEPS_PER_PLACE: usize = 64;
 
 impl Engine {
     fn advice(&self, entry: &IndexEntry, before: &Stats) -> Result<Advice> {
         let name = self.index_name(entry);
         let stats = entry.index.stats();
-        let shape = entry.index.shape()?;
         let earlier =
             before.indexes.iter().find(|(other, _)| *other == name).map(|(_, stats)| *stats).unwrap_or_default();
-        let is_lsm = entry.def.options.structure == Structure::Lsm;
-        let sample = self.sample(entry)?;
-        let live_keys = if is_lsm { stats.live_keys as f64 * sample.live_share() } else { shape.live_keys as f64 };
+        let mut notes = Vec::new();
+        let (shape, live_bytes) = match self.stored(entry, &stats) {
+            Err(Fault::Corrupt(_)) => {
+                notes.push("damaged: what it takes on disk cannot be told");
+                (IndexShape::default(), 0.0)
+            }
+            stored => stored?,
+        };
         let options = entry.def.options;
         let buffered = options.structure == Structure::Betree;
         let (structure, other) = match options.structure {
@@ -207,7 +215,7 @@ impl Engine {
             changes: stats.changes.saturating_sub(earlier.changes),
             traffic: stats.traffic.since(&earlier.traffic),
             shape,
-            live_bytes: live_keys * sample.entry_bytes(),
+            live_bytes,
             leaves: stats.leaves as f64,
             resident: stats.resident_leaves as f64,
             node_bytes: stats.node_bytes as f64,
@@ -216,59 +224,122 @@ impl Engine {
             buffers: self.budget.used(Class::Buffers) as f64,
             budget: self.budget.limit() as f64,
         };
-        let (measured, mut notes) = (measurement.measured(), Vec::new());
-        let predicted = if is_lsm {
+        let measured = measurement.measured();
+        let predicted = if structure == Structure::Lsm {
             notes.push("the model is of trees: no prediction");
+            measurement.note_what_is_missing(&mut notes);
             Amplification::default()
-        } else {
+        } else if notes.is_empty() {
             measurement.predicted(&mut notes)
+        } else {
+            Amplification::default()
         };
         let (changes, point_reads) = (measurement.changes, measurement.traffic.point_reads);
         Ok(Advice { index: name, structure, other, changes, point_reads, measured, predicted, notes })
     }
 
-    /// Live entries at a few places.
-    fn sample(&self, entry: &IndexEntry) -> Result<Sample> {
-        let mut starts = entry.index.split_keys(PLACES)?;
-        starts.push(Vec::new());
-        let (mut sample, mut batch) = (Sample::default(), index::EntryBatch::new());
-        for start in &starts {
-            let range = (Bound::Included(&**start), Bound::Unbounded);
-            let mut cursor = entry.index.cursor(index::ReadAt::Newest, range, index::Direction::Forward);
-            cursor.fill(&mut batch, ENTRIES_PER_PLACE)?;
-            let mut last = None;
-            for (key, value, ..) in batch.iter() {
-                sample.count += 1;
-                sample.bytes += key.len() + value.map_or(0, <[u8]>::len);
-                last = Some(key);
-            }
-            // Of trees their leaves' counts say it.
-            if let Some(last) = last.filter(|_| entry.def.options.structure == Structure::Lsm) {
-                sample.estimated += entry.index.estimate((Bound::Included(&**start), Bound::Included(last)))?;
-            }
-        }
-        Ok(sample)
+    /// What an index has on disk, and bytes of what lives of it.
+    fn stored(&self, entry: &IndexEntry, stats: &IndexStats) -> base::Result<(IndexShape, f64)> {
+        let shape = entry.index.shape()?;
+        let is_lsm = entry.def.options.structure == Structure::Lsm;
+        let sample = sample(&*entry.index, is_lsm)?;
+        // Attached runs are in the sample and its counts, and not in those of the whole.
+        let live_keys = match (is_lsm, stats.runs) {
+            (true, 0) => stats.live_keys as f64 * sample.live_share(),
+            (true, _) => stats.live_keys as f64,
+            (false, _) => shape.live_keys as f64,
+        };
+        Ok((shape, live_keys * sample.entry_bytes()))
     }
 }
 
-/// Live entries of an index at a few places.
+/// Live entries at a few places.
+fn sample(index: &dyn index::Index, has_runs: bool) -> base::Result<Sample> {
+    let mut starts = index.split_keys(PLACES)?;
+    if starts.is_empty() {
+        starts.push(Vec::new());
+    }
+    // Attached runs have keys of their own.
+    let places = starts.len().min(PLACES + 1);
+    let starts: Vec<&[u8]> = (0..places).map(|i| &*starts[i * starts.len() / places]).collect();
+    let (mut sample, mut batch) = (Sample::default(), index::EntryBatch::new());
+    for (i, start) in starts.iter().enumerate() {
+        let end = starts.get(i + 1).map_or(Bound::Unbounded, |end| Bound::Excluded(*end));
+        let range = (Bound::Included(*start), end);
+        let mut cursor = index.cursor(index::ReadAt::Newest, range, index::Direction::Forward);
+        let mut steps = 0;
+        while cursor.fill(&mut batch, ENTRIES_PER_PLACE)? && batch.is_empty() && steps < STEPS_PER_PLACE {
+            steps += 1;
+        }
+        let Some(last) = batch.len().checked_sub(1) else { continue };
+        let bytes: usize = batch.iter().map(|(key, value, ..)| key.len() + value.map_or(0, <[u8]>::len)).sum();
+        let looked_at = (Bound::Included(batch.key(0)), Bound::Included(batch.key(last)));
+        // Of trees their leaves' counts say it.
+        let counted = if has_runs { index.estimate(looked_at)? } else { 0 };
+        sample.add(Place { keys: index.estimate(range)?, looked_at: batch.len(), bytes, counted });
+    }
+    Ok(sample)
+}
+
+/// From one place of an index to the next.
+struct Place {
+    /// Keys there, by the index's own counts.
+    keys: u64,
+    /// Live entries that were looked at, and their bytes.
+    looked_at: usize,
+    bytes: usize,
+    /// As many are they by the index's own counts; 0 if it was not asked.
+    counted: u64,
+}
+
+/// Live entries of an index at a few places. Each stands for what lies from it to the next one.
 #[derive(Debug, Default)]
 struct Sample {
-    count: usize,
-    /// Keys and values.
-    bytes: usize,
-    /// As many keys are there by the index's own counts.
-    estimated: u64,
+    /// By the index's own counts.
+    keys: f64,
+    /// Of these live.
+    live: f64,
+    /// In bytes.
+    bytes: f64,
 }
 
 impl Sample {
-    /// Bytes of one of them.
+    fn add(&mut self, place: Place) {
+        let looked_at = place.looked_at as f64;
+        let keys = (place.keys as f64).max(looked_at);
+        let live = keys * looked_at / looked_at.max(place.counted as f64);
+        self.keys += keys;
+        self.live += live;
+        self.bytes += live * place.bytes as f64 / looked_at;
+    }
+
+    /// Bytes of one that lives.
     fn entry_bytes(&self) -> f64 {
-        self.bytes as f64 / self.count.max(1) as f64
+        if self.live > 0.0 { self.bytes / self.live } else { 0.0 }
     }
 
     /// How many keys live, of those that the counts of a log-structured merge tree take for live: one that lies in several runs counts in each.
     fn live_share(&self) -> f64 {
-        (self.count as f64 / self.estimated.max(1) as f64).min(1.0)
+        if self.keys > 0.0 { self.live / self.keys } else { 0.0 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Place, Sample};
+
+    /// Guard: places are weighed by the keys that they stand for, as these are counted.
+    #[test]
+    fn a_place_stands_for_what_lies_to_the_next_one() {
+        // Half of the keys in four runs, half in one: places lie by blocks of all.
+        let mut sample = Sample::default();
+        (0..8).for_each(|_| sample.add(Place { keys: 1_000, looked_at: 50, bytes: 5_000, counted: 200 }));
+        (0..2).for_each(|_| sample.add(Place { keys: 1_000, looked_at: 50, bytes: 5_000, counted: 50 }));
+        assert!((sample.live_share() - 0.4).abs() < 1e-9, "{sample:?}");
+        // Half of them large: places lie by bytes.
+        let mut sample = Sample::default();
+        (0..20).for_each(|_| sample.add(Place { keys: 50, looked_at: 50, bytes: 50_000, counted: 0 }));
+        sample.add(Place { keys: 1_000, looked_at: 50, bytes: 2_500, counted: 0 });
+        assert!((sample.entry_bytes() - 525.0).abs() < 1e-9 && sample.live_share() >= 1.0, "{sample:?}");
     }
 }

@@ -259,16 +259,16 @@ impl Engine {
         let mut room = self.wal.payload_bytes_max() / 2;
         let mut shares = Vec::with_capacity(changes.len());
         for (entry, changes) in changes {
-            let (form, only_deletes) = match changes {
+            let share = match changes {
                 Changes::Batch(batch) if self.fits_record(&entry, &batch, &mut room) => {
-                    (Form::Inline(Arc::new(batch)), false)
+                    SetShare { entry, form: Form::Inline(Arc::new(batch)), only_deletes: false, content_bytes: None }
                 }
                 changes => match self.write_run(&entry, &changes, files)? {
-                    Some((run, meta)) => (Form::File(meta), run.has_only_deletes()),
+                    Some((run, meta)) => SetShare::of_file(entry, &run, meta),
                     None => continue,
                 },
             };
-            shares.push(SetShare { entry, form, only_deletes });
+            shares.push(share);
         }
         let since = vfs::time::unix_time();
         let record = encode(&Prepare { xid: xid.to_vec(), since_ms: since.as_millis() as u64 }, &shares);
@@ -322,7 +322,7 @@ impl Engine {
                 Form::Inline(batch) => {
                     let written = self.write_run(&share.entry, &Changes::Batch(Batch::clone(batch)), &mut files)?;
                     let (run, meta) = written.expect("a share is not empty");
-                    Ok(SetShare { form: Form::File(meta), only_deletes: run.has_only_deletes(), ..share })
+                    Ok(SetShare::of_file(share.entry, &run, meta))
                 }
                 Form::File(_) => Ok(share),
             };

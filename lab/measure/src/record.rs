@@ -63,7 +63,7 @@ pub struct IndexCosts {
     pub point_reads: u64,
     /// Blocks read for them.
     pub point_blocks: u64,
-    /// Keys that live, now.
+    /// Keys that live, now; 0 where the engine does not know.
     pub live_keys: u64,
     /// Versions that are kept, now.
     pub versions: u64,

@@ -16,12 +16,14 @@ const CHARTS: [&str; 3] = [
 ];
 /// Lines of a chart: as many as there are colours.
 const LINES_MAX: usize = 8;
+/// A key that is looked up is worth as many bytes that come in: a block.
+const READ_BYTES: u64 = 16 << 10;
 
 /// The part of a step's section; nothing if no target tells what its indexes cost.
 #[must_use]
 pub fn part(lines: &Lines<'_>, step: &str) -> String {
     let mut table = Table::new(
-        "Indexes: what each cost in the step, without a settle behind it",
+        "Indexes: what each cost in the step, without its warm-up and a settle behind it",
         &[
             "target, index",
             "came in",
@@ -46,10 +48,10 @@ pub fn part(lines: &Lines<'_>, step: &str) -> String {
             table.plain_row(&format!("{}, {name}", line.name), [came, written, write, keys, blocks, read, space]);
             is_any = true;
         }
-        used.sort_by_key(|(_, costs)| std::cmp::Reverse(costs.ingested_bytes + costs.point_reads));
+        used.sort_by_key(|(_, costs)| std::cmp::Reverse(costs.ingested_bytes + READ_BYTES * costs.point_reads));
         let drawn: BTreeSet<&String> = used.iter().take(LINES_MAX).map(|(name, _)| *name).collect();
         for (which, title) in CHARTS.iter().enumerate() {
-            let traces: Vec<Trace> = drawn
+            let mut traces: Vec<Trace> = drawn
                 .iter()
                 .enumerate()
                 .map(|(place, name)| Trace {
@@ -58,6 +60,7 @@ pub fn part(lines: &Lines<'_>, step: &str) -> String {
                     values: by_second(&entry.record.costs, name, which),
                 })
                 .collect();
+            traces.retain(|trace| trace.values.iter().any(|value| !value.is_nan()));
             charts.push_str(&over_time(&format!("{step}: {title}, by index: {}", line.name), &traces, Fold::Mean));
         }
     }
@@ -73,13 +76,13 @@ fn of(at: &CostsAt, name: &str) -> IndexCosts {
     at.indexes.get(name).copied().unwrap_or_default()
 }
 
-/// One ratio of an index for each second of the step, as of the moment before its end that is known.
+/// One ratio of an index for each second of the step, as of the moment before its end that is known; no number before there is one.
 fn by_second(costs: &[CostsAt], name: &str, which: usize) -> Vec<f64> {
     let last = costs.last().map_or(0.0, |at| at.secs);
     let at_second = |second: u64| {
         let end = second as f64 + 0.5;
         let place = costs.partition_point(|at| at.secs < end).max(1) - 1;
-        of(&costs[place], name).since(&of(&costs[0], name)).amplification()[which].unwrap_or(0.0)
+        of(&costs[place], name).since(&of(&costs[0], name)).amplification()[which].unwrap_or(f64::NAN)
     };
     (1..=last.round() as u64).map(at_second).collect()
 }

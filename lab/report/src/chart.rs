@@ -63,7 +63,7 @@ pub struct Trace {
     pub name: String,
     /// Position of its colour.
     pub place: usize,
-    /// One value a second.
+    /// One value a second; no number where nothing is known yet.
     pub values: Vec<f64>,
 }
 
@@ -79,7 +79,10 @@ pub enum Fold {
 fn folded(values: &[f64], fold: Fold) -> (usize, Vec<f64>) {
     let step = values.len().div_ceil(MOST_POINTS).max(1);
     let fold = |chunk: &[f64]| match fold {
-        Fold::Mean => chunk.iter().sum::<f64>() / chunk.len() as f64,
+        Fold::Mean => {
+            let known = || chunk.iter().filter(|value| !value.is_nan());
+            known().sum::<f64>() / known().count() as f64
+        }
         Fold::Largest => chunk.iter().copied().fold(0.0, f64::max),
     };
     (step, values.chunks(step).map(fold).collect())
@@ -158,7 +161,7 @@ fn polyline(trace: &Trace, fold: Fold, x_of: &dyn Fn(f64) -> f64, y_of: &dyn Fn(
     let (step, values) = folded(&trace.values, fold);
     let mut points = String::new();
     let mut dots = String::new();
-    for (place, value) in values.iter().enumerate() {
+    for (place, value) in values.iter().enumerate().filter(|(_, value)| !value.is_nan()) {
         let x = x_of((place as f64 + 0.5) * step as f64);
         points.push_str(&format!("{x:.1},{:.1} ", y_of(*value)));
         // A handful of points is easier to see, and to ask, as dots.

@@ -119,6 +119,10 @@ fn what_each_index_cost_is_drawn_and_listed() {
         let title = format!("aria-label=\"l.i1: {what}");
         assert_eq!(charts.matches(&title).count(), 3, "{what}");
     }
+    // Nothing came in by the end of the first second of this one, whose keys nobody counts.
+    assert!(charts.contains("a.late, second 3: 1.00<") && !charts.contains("a.late, second 2"), "{charts}");
+    let (_, versions) = charts.split_once("aria-label=\"l.i1: versions kept").unwrap();
+    assert!(!versions.split_once("</svg>").unwrap().0.contains("a.late"), "{versions}");
     // The sums of the step so far, what came before it left out.
     assert!(charts.contains("<title>a.primary, second 11: 3.00</title>"), "{charts}");
     assert!(charts.contains("second 2: 0.500<") && charts.contains("second 3: 1.25<"), "{charts}");

@@ -13,8 +13,8 @@ use std::sync::{Arc, OnceLock, RwLock};
 use std::time::Duration;
 
 use ::trefoil::{
-    ALL, ColumnType, Compression, Database, Error, IndexOptions, IndexSchema, Options, Schema, Structure, Table,
-    Transaction, Value, comparing,
+    ALL, ColumnType, Compression, Database, Error, IndexInfo, IndexOptions, IndexSchema, Options, Schema, Structure,
+    Table, Transaction, Value, comparing,
 };
 use ::vfs::Vfs;
 
@@ -313,7 +313,8 @@ impl Target for TrefoilTarget {
     }
 
     fn costs(&self) -> BTreeMap<String, IndexCosts> {
-        self.database.indexes().iter().map(|index| (index.full_name(), costs_of(&index.stats))).collect()
+        let costs = |index: &IndexInfo| (index.full_name(), costs_of(&index.stats, index.options.structure));
+        self.database.indexes().iter().map(costs).collect()
     }
 
     fn verify(&self) -> Result<()> {

@@ -173,20 +173,28 @@ impl<'a> Coordinator<'a> {
         totals
     }
 
-    /// Until every thread is gone; `close` tells them to go.
-    pub(crate) fn watch(&mut self, crew: &Crew, begin: Snapshot, close: impl Fn()) {
-        let start_ns = begin.at_ns;
+    /// Measuring begins, so many seconds into the step.
+    fn begin(&mut self, secs: f64) {
+        self.costs.clear();
+        self.take_costs(secs);
+        self.begin = self.stage.snapshot();
+    }
+
+    /// Starts the crew, and watches until every thread is gone; `close` tells them to go.
+    pub(crate) fn watch(&mut self, crew: &Crew, close: impl Fn()) {
         let mut warm = self.outlook.warmup_ns == 0;
-        self.begin = begin;
+        // Nobody has done anything yet.
+        self.begin(0.0);
+        crew.start(&self.stage.clock);
+        let start_ns = self.begin.at_ns;
         self.last_tick_ns = start_ns;
-        self.take_costs(0.0);
         let (mut moved_ns, mut seen, mut stalled) = (start_ns, 0, false);
         while crew.threads() > 0 {
             std::thread::sleep(POLL);
             let now_ns = self.stage.clock.now_ns();
             if !warm && now_ns - start_ns >= self.outlook.warmup_ns {
                 warm = true;
-                self.begin = self.stage.snapshot();
+                self.begin((now_ns - start_ns) as f64 / 1e9);
             }
             let live = self.live();
             let statements = live.iter().map(|kind| kind.statements).sum();

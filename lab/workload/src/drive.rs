@@ -41,9 +41,7 @@ pub(crate) fn drive<S: Send, T: Send>(
                 })
             })
             .collect();
-        let begin = stage.snapshot();
-        crew.start(&stage.clock);
-        coordinator.watch(crew, begin, close);
+        coordinator.watch(crew, close);
         let join = |thread: std::thread::ScopedJoinHandle<'_, Option<T>>| {
             thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
         };

@@ -115,9 +115,7 @@ pub fn run(ctx: &Context<'_>, number: u64, step: Step, work: Work, clients: &mut
             .enumerate()
             .map(|(place, client)| spawn(scope, ctx, &running, place, client, &cells[place], number, &mut sessions))
             .collect();
-        let begin = ctx.stage.snapshot();
-        crew.start(&ctx.stage.clock);
-        coordinator.watch(&crew, begin, || running.close_all());
+        coordinator.watch(&crew, || running.close_all());
         handles.into_iter().map(collect).collect::<Vec<_>>()
     });
     let end = ctx.stage.snapshot();

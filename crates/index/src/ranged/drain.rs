@@ -121,6 +121,7 @@ impl Ranged {
 
     fn attach_drained(&self, drain: &mut Drain, upkeep: &Upkeep<'_>) -> Result<()> {
         let Some((id, writer)) = drain.file.take() else { return Ok(()) };
+        let content_bytes = writer.content_bytes();
         let opened = writer.finish().and_then(|meta| self.runs.open(&meta));
         let run = match opened {
             Ok(run) => run,
@@ -131,6 +132,7 @@ impl Ranged {
             }
         };
         run.note_only_deletes();
+        run.note_content_bytes(content_bytes);
         vfs::thread::point("ranged.drained");
         self.shared.inner.attach(run, drain.ts);
         self.runs.attached(id);

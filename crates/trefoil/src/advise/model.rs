@@ -83,6 +83,19 @@ impl Measurement {
         }
     }
 
+    /// Why what is measured has no number, of an index of which nothing is predicted.
+    pub fn note_what_is_missing(&self, notes: &mut Vec<&'static str>) {
+        if !self.enough_changes() {
+            notes.push("fewer than 1000 changes measured: what is written for them is not told");
+        }
+        if !self.enough_reads() {
+            notes.push("fewer than 1000 point reads measured: what is read for them is not told");
+        }
+        if self.shape.leaf_bytes == 0 && notes.iter().all(|note| !note.starts_with("damaged")) {
+            notes.push("nothing of it is on disk yet: no space");
+        }
+    }
+
     fn enough_changes(&self) -> bool {
         self.changes >= COUNT_LEAST
     }

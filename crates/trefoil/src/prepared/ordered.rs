@@ -151,6 +151,9 @@ impl Engine {
                     if share.only_deletes {
                         run.note_only_deletes();
                     }
+                    if let Some(bytes) = share.content_bytes {
+                        run.note_content_bytes(bytes);
+                    }
                     Share::of_file(entry, run, meta.clone())
                 }
                 Form::Inline(batch) => {

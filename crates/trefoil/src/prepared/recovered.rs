@@ -153,7 +153,7 @@ fn restore(engine: &Arc<Engine>, end: Lsn, found: Found) -> Result<Restored> {
             Change::Inline(batch) => Form::Inline(Arc::new(batch)),
             Change::Run(meta) => Form::File(meta),
         };
-        shares.push(SetShare { entry, form, only_deletes: false });
+        shares.push(SetShare { entry, form, only_deletes: false, content_bytes: None });
     }
     let writable = !engine.options.read_only;
     let held = if writable { Some(hold_again(engine, transaction, &shares)?) } else { None };

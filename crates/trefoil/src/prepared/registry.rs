@@ -18,6 +18,7 @@ use base::bytes::printable;
 use base::{CommitTs, IndexId, Lsn, TxnId};
 use index::Batch;
 use store::RunMeta;
+use store::run::Run;
 use vfs::sync::Mutex;
 
 use crate::entry::IndexEntry;
@@ -55,6 +56,8 @@ pub struct SetShare {
     pub form: Form,
     /// Its file has only deletes, as far as known.
     pub only_deletes: bool,
+    /// Keys and values in its file, in the life that wrote it.
+    pub content_bytes: Option<u64>,
 }
 
 /// Where operations are.
@@ -67,6 +70,12 @@ pub enum Form {
 }
 
 impl SetShare {
+    /// In a file that was just written.
+    pub fn of_file(entry: Arc<IndexEntry>, run: &Run, meta: RunMeta) -> Self {
+        let (only_deletes, content_bytes) = (run.has_only_deletes(), Some(run.content_bytes()));
+        Self { entry, form: Form::File(meta), only_deletes, content_bytes }
+    }
+
     fn file(&self) -> Option<(IndexId, RunMeta)> {
         match &self.form {
             Form::Inline(_) => None,
