@@ -19,18 +19,15 @@ static uint8_t kind_of(const Field *field)
   case MYSQL_TYPE_ENUM:
   case MYSQL_TYPE_SET:
     return TREFOIL_UNSIGNED;
-  case MYSQL_TYPE_FLOAT:
-    return TREFOIL_FLOAT;
-  case MYSQL_TYPE_DOUBLE:
-    return TREFOIL_DOUBLE;
+  case MYSQL_TYPE_FLOAT: return TREFOIL_FLOAT;
+  case MYSQL_TYPE_DOUBLE: return TREFOIL_DOUBLE;
   case MYSQL_TYPE_TIME2:
   case MYSQL_TYPE_DATETIME2:
   case MYSQL_TYPE_TIMESTAMP2:
   case MYSQL_TYPE_NEWDECIMAL:
   case MYSQL_TYPE_BIT: /* as characters: the engine has no bits beside the NULL bits */
     return TREFOIL_IMAGE;
-  case MYSQL_TYPE_STRING:
-    return TREFOIL_CHAR;
+  case MYSQL_TYPE_STRING: return TREFOIL_CHAR;
   case MYSQL_TYPE_VARCHAR:
   case MYSQL_TYPE_VARCHAR_COMPRESSED:
     return TREFOIL_VARCHAR;
@@ -41,8 +38,7 @@ static uint8_t kind_of(const Field *field)
   case MYSQL_TYPE_BLOB_COMPRESSED:
   case MYSQL_TYPE_GEOMETRY:
     return TREFOIL_BLOB;
-  default:
-    return 0;
+  default: return 0;
   }
 }
 

@@ -39,16 +39,11 @@ void names_of(trefoil_text path, std::string *db, std::string *table)
 uint8_t action_of(enum_fk_option option)
 {
   switch (option) {
-  case FK_OPTION_CASCADE:
-    return 2;
-  case FK_OPTION_SET_NULL:
-    return 3;
-  case FK_OPTION_NO_ACTION:
-    return 1;
-  case FK_OPTION_SET_DEFAULT:
-    return 4;
-  default:
-    return 0;
+  case FK_OPTION_CASCADE: return 2;
+  case FK_OPTION_SET_NULL: return 3;
+  case FK_OPTION_NO_ACTION: return 1;
+  case FK_OPTION_SET_DEFAULT: return 4;
+  default: return 0;
   }
 }
 
@@ -359,8 +354,7 @@ bool takes_place(const char *path)
 int foreign_error(THD *thd, const trefoil_failure &why, bool changes)
 {
   switch (why.code) {
-  case TREFOIL_FOREIGN_EXISTS:
-    return HA_ERR_FOUND_DUPP_KEY;
+  case TREFOIL_FOREIGN_EXISTS: return HA_ERR_FOUND_DUPP_KEY;
   case TREFOIL_FOREIGN_REFUSED:
   case TREFOIL_REFERENCED:
   case TREFOIL_INDEX_NEEDED:
@@ -377,8 +371,7 @@ int foreign_error(THD *thd, const trefoil_failure &why, bool changes)
     }
     push_warning(thd, Sql_condition::WARN_LEVEL_WARN, HA_ERR_CANNOT_ADD_FOREIGN, why.text);
     return HA_ERR_CANNOT_ADD_FOREIGN;
-  default:
-    return 0;
+  default: return 0;
   }
 }
 

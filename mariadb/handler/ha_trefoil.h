@@ -140,6 +140,7 @@ private:
   ulonglong sure_rows() const;
   trefoil_seek seek_at(const uchar *key, uint length, uint8_t how);
   bool has_condition() const;
+  bool has_all_read() const;
   bool filters_refs() const;
   int filtered(const uint8_t *reference);
   static int judge(void *handler, void *tag, const uint8_t *reference);

@@ -27,18 +27,12 @@ static trefoil_text name_of(const char *view) { return text(view, strlen(view));
 static Show::Type type_of(const trefoil_column &column)
 {
   switch (column.kind) {
-  case TREFOIL_VIEW_TEXT:
-    return Show::Varchar(column.length);
-  case TREFOIL_VIEW_RATIO:
-    return Show::Double(MAX_DOUBLE_STR_LENGTH);
-  case TREFOIL_VIEW_TIME:
-    return Show::Datetime(0);
-  case TREFOIL_VIEW_PATH:
-    return Show::Varchar(NAME_CHAR_LEN * 2);
-  case TREFOIL_VIEW_QUERY:
-    return Show::Varchar(query_length);
-  default:
-    return Show::ULonglong();
+  case TREFOIL_VIEW_TEXT: return Show::Varchar(column.length);
+  case TREFOIL_VIEW_RATIO: return Show::Double(MAX_DOUBLE_STR_LENGTH);
+  case TREFOIL_VIEW_TIME: return Show::Datetime(0);
+  case TREFOIL_VIEW_PATH: return Show::Varchar(NAME_CHAR_LEN * 2);
+  case TREFOIL_VIEW_QUERY: return Show::Varchar(query_length);
+  default: return Show::ULonglong();
   }
 }
 
@@ -111,18 +105,12 @@ static int store(THD *thd, Field *field, uint8_t kind, const trefoil_view_value 
   }
   field->set_notnull();
   switch (kind) {
-  case TREFOIL_VIEW_TEXT:
-    return field->store(value.text.ptr, value.text.len, system_charset_info);
-  case TREFOIL_VIEW_RATIO:
-    return field->store(value.ratio);
-  case TREFOIL_VIEW_TIME:
-    return store_time(thd, field, value.number);
-  case TREFOIL_VIEW_PATH:
-    return store_path(field, value.text);
-  case TREFOIL_VIEW_QUERY:
-    return store_query(field, value.number);
-  default:
-    return field->store((longlong) value.number, true);
+  case TREFOIL_VIEW_TEXT: return field->store(value.text.ptr, value.text.len, system_charset_info);
+  case TREFOIL_VIEW_RATIO: return field->store(value.ratio);
+  case TREFOIL_VIEW_TIME: return store_time(thd, field, value.number);
+  case TREFOIL_VIEW_PATH: return store_path(field, value.text);
+  case TREFOIL_VIEW_QUERY: return store_query(field, value.number);
+  default: return field->store((longlong) value.number, true);
   }
 }
 

@@ -32,7 +32,7 @@ int ha_trefoil::multi_range_read_init(RANGE_SEQ_IF *sequence, void *with, uint r
     return error;
   m_ranges_mode= mode;
   bool is_chosen= !(mode & HA_MRR_USE_DEFAULT_IMPL);
-  m_reads_ranges= is_chosen && m_lock.mode == TREFOIL_UNLOCKED && keyread != active_index &&
+  m_reads_ranges= is_chosen && m_lock.mode == TREFOIL_UNLOCKED && !has_all_read() &&
                   thd_tx_isolation(ha_thd()) != ISO_SERIALIZABLE;
   if (is_chosen)
     status_var_increment(ha_thd()->status_var.ha_mrr_init_count);

@@ -35,7 +35,7 @@ trefoil_seek ha_trefoil::seek_at(const uchar *key, uint length, uint8_t how)
 int ha_trefoil::find(const uchar *key, uint length, uint8_t how, const key_range *end, uchar *record)
 {
   trefoil_seek seek= seek_at(key, length, how);
-  seek.only_key= keyread == active_index;
+  seek.only_key= has_all_read();
   seek.sure= sure_rows();
   /* The server looks whether a value is taken, through a handler that no statement has said its locks to. */
   if (table->key_info[active_index].algorithm == HA_KEY_ALG_LONG_HASH && get_lock_type() == F_WRLCK)
@@ -48,6 +48,20 @@ int ha_trefoil::find(const uchar *key, uint length, uint8_t how, const key_range
   if (trefoil_find(m_session, m_cursor, &seek, &m_why))
     return failed();
   return step(TREFOIL_FIRST, record, key ? HA_ERR_KEY_NOT_FOUND : HA_ERR_END_OF_FILE);
+}
+
+/* The key has all that is read. Not of every such statement does the server say so: where connections come at once it leaves out some. */
+bool ha_trefoil::has_all_read() const
+{
+  if (keyread == active_index)
+    return true;
+  if (m_lock.mode != TREFOIL_UNLOCKED || thd_sql_command(ha_thd()) != SQLCOM_SELECT || active_index == table->s->primary_key ||
+      !table->s->keys_for_keyread.is_set(active_index))
+    return false;
+  for (Field **field= table->field; *field; field++)
+    if (bitmap_is_set(table->read_set, (*field)->field_index) && !(*field)->part_of_key.is_set(active_index))
+      return false;
+  return true;
 }
 
 bool ha_trefoil::has_condition() const { return pushed_idx_cond && pushed_idx_cond_keyno == active_index; }
@@ -200,19 +214,14 @@ int ha_trefoil::index_read_map(uchar *record, const uchar *key, key_part_map par
 {
   uint length= calculate_key_len(table, active_index, key, parts);
   switch (how) {
-  case HA_READ_KEY_EXACT:
-    return find(key, length, TREFOIL_EXACT, nullptr, record);
-  case HA_READ_KEY_OR_NEXT:
-    return find(key, length, TREFOIL_FROM, end_range, record);
-  case HA_READ_AFTER_KEY:
-    return find(key, length, TREFOIL_BEHIND, end_range, record);
-  case HA_READ_PREFIX_LAST:
-    return find(key, length, TREFOIL_LAST_EXACT, nullptr, record);
+  case HA_READ_KEY_EXACT: return find(key, length, TREFOIL_EXACT, nullptr, record);
+  case HA_READ_KEY_OR_NEXT: return find(key, length, TREFOIL_FROM, end_range, record);
+  case HA_READ_AFTER_KEY: return find(key, length, TREFOIL_BEHIND, end_range, record);
+  case HA_READ_PREFIX_LAST: return find(key, length, TREFOIL_LAST_EXACT, nullptr, record);
   case HA_READ_KEY_OR_PREV:
   case HA_READ_PREFIX_LAST_OR_PREV:
     return find(key, length, TREFOIL_UP_TO, nullptr, record);
-  case HA_READ_BEFORE_KEY:
-    return find(key, length, TREFOIL_BEFORE, nullptr, record);
+  case HA_READ_BEFORE_KEY: return find(key, length, TREFOIL_BEFORE, nullptr, record);
   default:
     return HA_ERR_WRONG_COMMAND;
   }

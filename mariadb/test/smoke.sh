@@ -56,7 +56,7 @@ script clustering
 for name in lock_timeout wait_says_how_long shared_under_lock_tables nowait_and_skip_locked limit_locks_no_more kill_query deadlock deadlock_detect backup status default_options isolation xa \
     index_beside_writers build_that_fails xa_beside_temporary_tables copies_beside_snapshots long_unique long_unique_prepared \
     long_unique_race changes_beside_prepared change_without_client savepoint_gives_back \
-    clustering_plans copy_beside_prepared gives_back_its_own reads_of_triggers duplicate_of_partition \
+    clustering_plans copy_beside_prepared gives_back_its_own reads_of_triggers key_has_all duplicate_of_partition \
     views_of_waits view_of_deadlocks view_of_snapshots views_of_storage views_need_process progress foreign_versions \
     parent_copied_beside_child parent_being_changed child_that_waits_is_killed \
     parent_copied_over_and_over foreign_hashed foreign_widened \

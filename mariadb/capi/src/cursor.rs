@@ -353,7 +353,7 @@ impl Scan {
         match self.way {
             Way::Rows if self.is_exact && self.is_whole_key(table) => self.fill_row(table, tx),
             Way::Rows => self.fill_rows(table, tx, wanted),
-            Way::Secondary(n) if self.only_key => self.fill_keys(table, tx, n, wanted),
+            Way::Secondary(n) if self.only_key => self.fill_keys(table, tx, n, wanted, record),
             Way::Secondary(n) => self.fill_along(table, tx, n, wanted, record),
         }
     }
@@ -413,16 +413,36 @@ impl Scan {
     }
 
     /// Entries alone: a snapshot has those of its moment, and a lock of an entry is its row's.
-    fn fill_keys(&mut self, table: &OpenTable, tx: &Transaction, n: usize, wanted: usize) -> Result<(), Met> {
+    fn fill_keys(
+        &mut self,
+        table: &OpenTable,
+        tx: &Transaction,
+        n: usize,
+        wanted: usize,
+        record: Slot,
+    ) -> Result<(), Met> {
+        let (layout, failed) = (&table.layout, Cell::new(None));
         let mut entries = self.entries(table, tx, n)?.expect(wanted);
         while self.batch.len() < wanted && self.batch.bytes() < BATCH_BYTES_MAX {
             let Some(entry) = entries.next()? else {
                 self.is_last = true;
                 break;
             };
-            self.batch.push(&table.layout, |record, blobs| table.layout.put_entry(n, &entry, record, blobs))?;
+            let judge = self.judge.map(|judge| judged(layout, n, (judge, self.tag), record, &entry, &failed));
+            match judge.unwrap_or(Judged::Take) {
+                Judged::Take => {
+                    self.batch.push(layout, |record, blobs| layout.put_entry(n, &entry, record, blobs))?;
+                }
+                Judged::Pass => {
+                    tx.unlock_row();
+                }
+                Judged::End => {
+                    self.is_last = true;
+                    break;
+                }
+            }
         }
-        Ok(())
+        failed.take().map_or(Ok(()), |failure| Err(Met::Own(failure)))
     }
 
     fn entries<'a>(&self, table: &OpenTable, tx: &'a Transaction, n: usize) -> trefoil::Result<Entries<'a>> {
