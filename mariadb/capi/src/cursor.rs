@@ -19,14 +19,15 @@ use std::cell::Cell;
 use std::ops::Bound;
 use std::sync::Arc;
 
-use trefoil::{Entries, Judged, LockMode, Locking, OwnedValue, RowRef, Transaction, Value, ValueRange};
+use trefoil::{Entries, Judged, LockMode, Locking, OwnedValue, Transaction, Value, ValueRange};
 
 use crate::abi;
 use crate::batch::Batch;
-use crate::failure::{Code, Done, Failure, Result};
-use crate::layout::{Layout, Way};
+use crate::failure::{Done, Failure, Result};
+use crate::layout::Way;
 use crate::ranges::Ranges;
 use crate::raw::{Judge, RangeSource, Slot, Tag};
+use crate::reads::{Met, judged, read_rows};
 use crate::session::Session;
 use crate::table::OpenTable;
 use crate::writes::Moment;
@@ -487,90 +488,6 @@ impl Scan {
         drop(rows);
         failed.take().map_or(Ok(()), |failure| Err(Met::Own(failure)))
     }
-}
-
-/// What the server says of an entry.
-pub fn judged(
-    layout: &Layout,
-    n: usize,
-    (judge, tag): (Judge, Tag),
-    record: Slot,
-    entry: &[Value<'_>],
-    failed: &Cell<Option<Box<Failure>>>,
-) -> Judged {
-    // The record points to them while the server looks at it.
-    let mut blobs = Vec::new();
-    let mut ask = || {
-        record.write(|record| layout.put_entry(n, entry, record, &mut blobs))?;
-        if !judge.wants_refs {
-            return Ok(judge.ask(tag, None));
-        }
-        let mut reference = vec![0; layout.ref_bytes()];
-        layout.put_ref(&entry[entry.len() - layout.schema.primary_key().len()..], &mut reference)?;
-        Ok(judge.ask(tag, Some(&reference)))
-    };
-    match ask() {
-        Err(failure) => failed.set(Some(failure)),
-        Ok(0) => return Judged::Pass,
-        Ok(1) => return Judged::Take,
-        Ok(2) => {}
-        Ok(_) => failed.set(Some(Failure::new(Code::Cancelled, "the statement was ended"))),
-    }
-    Judged::End
-}
-
-/// An error of the engine, which may have ended the transaction, or of this crate.
-pub enum Met {
-    Engine(trefoil::Error),
-    Own(Box<Failure>),
-}
-
-impl From<trefoil::Error> for Met {
-    fn from(error: trefoil::Error) -> Self {
-        Met::Engine(error)
-    }
-}
-
-impl From<Box<Failure>> for Met {
-    fn from(failure: Box<Failure>) -> Self {
-        Met::Own(failure)
-    }
-}
-
-impl Session {
-    pub fn met_or<T>(&mut self, outcome: Result<T, Met>) -> Result<T> {
-        match outcome {
-            Ok(it) => Ok(it),
-            Err(Met::Own(failure)) => Err(failure),
-            Err(Met::Engine(error)) => self.met(Err(error)),
-        }
-    }
-}
-
-/// Calls `with` for the rows that have one of these primary keys.
-pub fn read_rows(
-    tx: &Transaction,
-    table: &OpenTable,
-    keys: &[&[Value<'_>]],
-    locking: Option<Locking>,
-    mut with: impl FnMut(usize, &[Value<'_>]) -> Result<()>,
-) -> Result<(), Met> {
-    let mut outcome = Ok(());
-    let Some(locking) = locking else {
-        tx.get_rows(&table.table, keys, |at, row: RowRef<'_>| {
-            if outcome.is_ok() {
-                outcome = with(at, &row.values()?);
-            }
-            Ok(())
-        })?;
-        return Ok(outcome?);
-    };
-    for (at, key) in keys.iter().enumerate() {
-        if let Some(row) = tx.get_row_locked(&table.table, key, locking)? {
-            with(at, &row)?;
-        }
-    }
-    Ok(())
 }
 
 pub fn range<'a>(low: &'a Bound<Values>, high: &'a Bound<Values>) -> ValueRange<'a> {

@@ -24,6 +24,7 @@
 //! | `information` | tables of INFORMATION_SCHEMA |
 //! | `shedding` | memory that tests let be short all the time |
 //! | `cursor` | reading: where a scan is, and how it goes on |
+//! | `reads` | rows by their keys, entries as the server judges them |
 //! | `write` | rows written |
 //!
 //! A cursor of the engine borrows its transaction, and a statement writes between two reads. So rows are read in batches,
@@ -51,6 +52,7 @@ mod layout;
 mod numbers;
 mod ranges;
 mod raw;
+mod reads;
 mod session;
 mod shedding;
 mod status;

@@ -17,10 +17,11 @@ use std::ops::Bound;
 use trefoil::{OwnedValue, Transaction, ValueRange};
 
 use crate::batch::Batch;
-use crate::cursor::{self, BATCH_BYTES_MAX, Met, Start, judged, range, read_rows};
+use crate::cursor::{self, BATCH_BYTES_MAX, Start, range};
 use crate::failure::Result;
 use crate::layout::Way;
 use crate::raw::{RangeSource, Slot, Tag};
+use crate::reads::{Met, judged, read_rows};
 use crate::session::Session;
 use crate::table::OpenTable;
 use crate::writes::Moment;
