@@ -50,7 +50,7 @@ int ha_trefoil::find(const uchar *key, uint length, uint8_t how, const key_range
   return step(TREFOIL_FIRST, record, key ? HA_ERR_KEY_NOT_FOUND : HA_ERR_END_OF_FILE);
 }
 
-/* The key has all that is read. Not of every such statement does the server say so: where connections come at once it leaves out some. */
+/* The key has all that is read. The server does not always say so: not where it finds a range anew for each row of another table. */
 bool ha_trefoil::has_all_read() const
 {
   if (keyread == active_index)

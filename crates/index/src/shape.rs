@@ -25,8 +25,8 @@ pub struct MergePolicy {
     pub subcompactions: Subcompactions,
     /// Compression by level; none: by that of the index ([`LevelCompression::of`]).
     pub compression: Option<LevelCompression>,
-    /// Values of so many bytes, with their keys, get blocks of their own, which merges leave where they are; none, and of less than two to a
-    /// block always: half a block.
+    /// A value that takes more bytes than this with its key gets blocks of its own, which merges leave where they are; none: more than half a
+    /// block, and never more than that. Of the example `large_values`, not of the lab's target (decision 0022).
     pub separated_bytes: Option<usize>,
 }
 

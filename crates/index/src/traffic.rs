@@ -5,8 +5,8 @@ use crate::IndexStats;
 /// Bytes and blocks of one index since open. Log and run files are not in it: all structures write them alike.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct IndexTraffic {
-    /// Keys and values of puts, keys of deletes, in bytes, applied or attached; of a run file that another life wrote, or a transaction that was
-    /// prepared, what it takes there.
+    /// Keys and values of puts, keys of deletes, in bytes, applied or attached; of a run file that another life wrote, a prepared
+    /// transaction's too, what it takes there.
     pub ingested_bytes: u64,
     /// Changes were made in so many leaves, one counted once for each commit.
     pub visits: u64,

@@ -1,9 +1,8 @@
 //! What it costs, and gives, to keep values apart from their keys in a log-structured merge tree, by their size.
 //!
 //! `cargo run --release -p trefoil --example large_values` puts 256 MiB of values in, at random, and then as many over them, with one
-//! client under 64 MiB; then it looks up keys and reads ranges of ten; all of it three times in turns. Values from half a block on (8 KiB)
-//! have blocks of their own as it is;
-//! the second and third time from 4 and 2 KiB on. Every answer is looked at. Values are half words, half noise.
+//! client under 64 MiB; then it looks up keys and reads ranges of ten; all of it three times in turns. Values from half a block (8 KiB)
+//! on have blocks of their own as it is; beside that, from 4 KiB and from 2 KiB on. Every answer is looked at. Values are half words, half noise.
 
 use trefoil::comparing::{MergePolicy, Policies};
 use trefoil::{Compression, Database, Durability, Error, Index, IndexOptions, Options, Structure};

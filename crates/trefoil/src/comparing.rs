@@ -1,5 +1,5 @@
 //! Policies that are there to be compared with what the engine does by itself, as experiments of others did with theirs. They are
-//! parameters of the lab's target, and no options: nothing says how well they serve, only what they cost.
+//! parameters of the lab's target, or of an example, and no options: nothing says how well they serve, only what they cost.
 //!
 //! They are those of the process that opened the database; nothing on disk says which they were. So a database may be opened with others
 //! each time, and whatever they made is read by everybody.
