@@ -1,10 +1,9 @@
 //! What indexes there are, each with its settings, its health and its numbers: for people who look at all of them.
 
-use crate::catalog::Role;
 use crate::database::Database;
-use crate::engine::Engine;
 use crate::entry::IndexEntry;
 use crate::options::{IndexOptions, Structure};
+use crate::stats::TableNames;
 
 /// Whether an index can be used.
 ///
@@ -90,32 +89,20 @@ impl Database {
     #[must_use]
     pub fn indexes(&self) -> Vec<IndexInfo> {
         let engine = self.engine();
+        let (entries, names) = (engine.all_indexes(), engine.table_names());
         // The catalog has number 0.
-        engine.all_indexes().iter().filter(|entry| entry.id().0 != 0).map(|entry| engine.info(entry)).collect()
+        entries.iter().filter(|entry| entry.id().0 != 0).map(|entry| IndexInfo::new(entry, &names)).collect()
     }
 }
 
-impl Engine {
-    fn info(&self, entry: &IndexEntry) -> IndexInfo {
-        let table = match entry.def.role {
-            Role::Plain => None,
-            Role::Primary => Some(entry.id()),
-            Role::Secondary(table) => Some(table),
-        };
-        let name_of = |id| {
-            let names = self.names.read();
-            names
-                .tables
-                .iter()
-                .find(|(_, table)| table.id == id)
-                .map_or_else(|| "?".to_owned(), |(name, _)| name.clone())
-        };
+impl IndexInfo {
+    fn new(entry: &IndexEntry, names: &TableNames) -> Self {
         let is_aside = entry.def.quarantined;
         let options = entry.def.options;
         // Of a database from before there was a choice.
         let structure = if options.structure == Structure::Auto { Structure::Btree } else { options.structure };
-        IndexInfo {
-            table: table.map(name_of),
+        Self {
+            table: names.table_name(entry).map(str::to_owned),
             name: entry.name().to_owned(),
             options: IndexOptions { structure, ..options },
             health: match (is_aside, entry.damage().is_some()) {

@@ -1,8 +1,9 @@
 //! What is counted, and the statistics made of it.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use base::CommitTs;
+use base::{CommitTs, IndexId};
 use store::{Class, SpaceStats};
 
 use crate::catalog::Role;
@@ -89,17 +90,45 @@ pub struct Stats {
     pub snapshots: Vec<CommitTs>,
 }
 
+/// Names of tables, by the index of their rows.
+pub(crate) struct TableNames(BTreeMap<IndexId, String>);
+
+impl TableNames {
+    /// Name of the index's table; none of a plain one.
+    pub fn table_name(&self, entry: &IndexEntry) -> Option<&str> {
+        table_of(entry).map(|table| self.0.get(&table).map_or("?", |name| name))
+    }
+
+    /// As [`Engine::index_name`] has it.
+    fn index_name(&self, entry: &IndexEntry) -> String {
+        match self.table_name(entry) {
+            Some(table) => format!("{table}.{}", entry.name()),
+            None => entry.name().to_owned(),
+        }
+    }
+}
+
+/// The table whose index this is; none of a plain one.
+fn table_of(entry: &IndexEntry) -> Option<IndexId> {
+    match entry.def.role {
+        Role::Plain => None,
+        Role::Primary => Some(entry.id()),
+        Role::Secondary(table) => Some(table),
+    }
+}
+
 impl Engine {
     /// Name of an index for people: `name`, or `table.name`.
     pub fn index_name(&self, entry: &IndexEntry) -> String {
-        let table = match entry.def.role {
-            Role::Plain => return entry.name().to_owned(),
-            Role::Primary => entry.id(),
-            Role::Secondary(table) => table,
-        };
+        let Some(table) = table_of(entry) else { return entry.name().to_owned() };
         let names = self.names.read();
         let table_name = names.tables.iter().find(|(_, t)| t.id == table).map_or("?", |(name, _)| name);
         format!("{table_name}.{}", entry.name())
+    }
+
+    /// Names of all tables, for who asks about many indexes.
+    pub fn table_names(&self) -> TableNames {
+        TableNames(self.names.read().tables.iter().map(|(name, table)| (table.id, name.clone())).collect())
     }
 
     /// Gathers the statistics.
@@ -118,15 +147,16 @@ impl Engine {
         let cache = self.cache.stats();
         let (quarantined, usable): (Vec<_>, Vec<_>) =
             self.all_indexes().into_iter().partition(|entry| entry.def.quarantined);
+        let names = self.table_names();
         Stats {
             memory: classes.iter().map(|(n, c)| (*n, self.budget.used(*c))).collect(),
             budget_bytes: self.budget.limit(),
             buffered_aim_bytes: self.cache.buffered_aim(),
             space: self.space.stats(),
             log: self.wal.stats(),
-            quarantined: quarantined.iter().map(|entry| self.index_name(entry)).collect(),
-            damaged: usable.iter().filter(|e| e.damage().is_some()).map(|e| self.index_name(e)).collect(),
-            indexes: usable.iter().map(|e| (self.index_name(e), e.index.stats())).collect(),
+            quarantined: quarantined.iter().map(|entry| names.index_name(entry)).collect(),
+            damaged: usable.iter().filter(|e| e.damage().is_some()).map(|e| names.index_name(e)).collect(),
+            indexes: usable.iter().map(|e| (names.index_name(e), e.index.stats())).collect(),
             cache,
             delays: self.controller.stats(),
             prepared: self.prepared.list().len() as u64,

@@ -5,7 +5,10 @@
 
 mod fixture;
 
+use std::collections::BTreeMap;
+
 use fixture::fixture;
+use lab_measure::record::{CostsAt, IndexCosts};
 use lab_measure::result::Repeat;
 use lab_report::{Run, page};
 
@@ -134,6 +137,36 @@ fn what_each_index_cost_is_drawn_and_listed() {
     let mut none = fixture();
     none.steps.iter_mut().for_each(|record| record.costs.clear());
     assert!(!page(&[none]).contains("<h3>Amplification</h3>"));
+}
+
+/// What is drawn of many: the eight whose keys came in or were looked up most, a look-up for a block of bytes. The table has all of them.
+/// Guards: the order by use; look-ups count in it.
+#[test]
+fn of_many_indexes_those_that_cost_most_are_drawn() {
+    let mut run = fixture();
+    let costs = |mebibytes: u64, point_reads: u64| IndexCosts {
+        ingested_bytes: mebibytes << 20,
+        written_bytes: mebibytes << 21,
+        point_reads,
+        point_blocks: point_reads,
+        ..IndexCosts::default()
+    };
+    let mut indexes: BTreeMap<String, IndexCosts> = (0..9).map(|n| (format!("a.{n}"), costs(n + 1, 0))).collect();
+    indexes.insert("b.read".into(), costs(0, 400));
+    indexes.insert("b.written".into(), costs(50, 0));
+    let began = CostsAt { secs: 0.0, indexes: BTreeMap::new() };
+    run.steps.retain(|record| record.result.target == "trefoil");
+    let ended = CostsAt { secs: 1.0, indexes: indexes.clone() };
+    run.steps.iter_mut().for_each(|record| record.costs = vec![began.clone(), ended.clone()]);
+    let html = page(&[run]);
+    let of_step = html.split_once("<h2 id=\"l-i1\">").unwrap().1.split_once("<h2").unwrap().0;
+    let (charts, table) = of_step.split_once("<h3>Amplification</h3>").unwrap().1.split_once("<figcaption>").unwrap();
+    let drawn = |name: &str| charts.contains(&format!("<title>{name}, second 1: "));
+    let names: Vec<&String> = indexes.keys().filter(|name| drawn(name)).collect();
+    // 400 look-ups are six MiB and a quarter.
+    assert_eq!(names, ["a.3", "a.4", "a.5", "a.6", "a.7", "a.8", "b.read", "b.written"], "{charts}");
+    let rows: Vec<usize> = indexes.keys().map(|name| table.find(&format!("trefoil, {name}</th>")).unwrap()).collect();
+    assert!(rows.is_sorted(), "the table is by names: {rows:?}");
 }
 
 #[test]

@@ -146,3 +146,17 @@ pub(super) fn levels_of(stats: &Stats) -> Option<LevelsAt> {
     let list = |of: fn(&LevelStats) -> u64| sums.iter().map(of).collect();
     Some(LevelsAt { secs: 0.0, bytes: list(|level| level.disk_bytes), strands: list(|level| level.strands) })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Guard: the sum of what runs count for themselves is told for no structure but those that know.
+    #[test]
+    fn how_many_keys_of_a_log_structured_merge_tree_live_is_not_told() {
+        let index = IndexStats { live_keys: 30, dead_versions: 12, ..IndexStats::default() };
+        let told = |structure| (costs_of(&index, structure).live_keys, costs_of(&index, structure).versions);
+        assert_eq!(told(Structure::Lsm), (0, 42));
+        assert_eq!([told(Structure::Btree), told(Structure::Betree)], [(30, 42); 2]);
+    }
+}
