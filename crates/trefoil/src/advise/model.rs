@@ -91,8 +91,13 @@ impl Measurement {
         if !self.enough_reads() {
             notes.push("fewer than 1000 point reads measured: what is read for them is not told");
         }
-        if self.shape.leaf_bytes == 0 && notes.iter().all(|note| !note.starts_with("damaged")) {
+        if notes.iter().any(|note| note.starts_with("damaged")) {
+            return;
+        }
+        if self.shape.leaf_bytes == 0 {
             notes.push("nothing of it is on disk yet: no space");
+        } else if self.live_bytes <= 0.0 {
+            notes.push("no key was found that lives: no space");
         }
     }
 
@@ -189,5 +194,53 @@ impl Measurement {
     fn space(&self) -> f64 {
         let more = !self.buffered && self.random_share() >= RANDOM_LEAST;
         self.leaf_space() * if more { 1.0 + BUFFERED_SHARE } else { 1.0 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An index that was changed and read enough, and of which something is on disk.
+    fn enough() -> Measurement {
+        Measurement {
+            buffered: false,
+            changes: COUNT_LEAST,
+            traffic: IndexTraffic { point_reads: COUNT_LEAST, ..IndexTraffic::default() },
+            shape: IndexShape { leaf_bytes: 4096, ..IndexShape::default() },
+            live_bytes: 4000.0,
+            leaves: 1.0,
+            resident: 0.0,
+            node_bytes: 4096.0,
+            other_node_bytes: 4096.0,
+            frames: 0.0,
+            buffers: 0.0,
+            budget: 1.0,
+        }
+    }
+
+    /// Guards: each note, and what it asks: it is there if its number is missing, and only then.
+    #[test]
+    fn each_number_that_is_missing_has_its_reason() {
+        let check = |of: Measurement, before: &[&'static str], missing: usize, reason: &str| {
+            let mut notes = before.to_vec();
+            of.note_what_is_missing(&mut notes);
+            let Amplification { write, read, space } = of.measured();
+            for (n, number) in [write, read, space].into_iter().enumerate() {
+                assert_eq!(number.is_none(), n == missing, "{n}: {of:?}");
+            }
+            let told = notes[before.len()..].join("; ");
+            assert!(if reason.is_empty() { told.is_empty() } else { told.starts_with(reason) }, "{told}, not {reason}");
+            assert!(notes.len() <= before.len() + 1, "{notes:?}");
+        };
+        let none = usize::MAX;
+        check(enough(), &[], none, "");
+        check(Measurement { changes: COUNT_LEAST - 1, ..enough() }, &[], 0, "fewer than 1000 changes");
+        let few = IndexTraffic { point_reads: COUNT_LEAST - 1, ..IndexTraffic::default() };
+        check(Measurement { traffic: few, ..enough() }, &[], 1, "fewer than 1000 point reads");
+        let nothing = || Measurement { shape: IndexShape::default(), live_bytes: 0.0, ..enough() };
+        check(nothing(), &[], 2, "nothing of it is on disk yet");
+        check(Measurement { live_bytes: 0.0, ..enough() }, &[], 2, "no key was found that lives");
+        check(nothing(), &["damaged: what it takes on disk cannot be told"], 2, "");
     }
 }
