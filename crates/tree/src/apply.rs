@@ -302,7 +302,7 @@ impl Core {
                 self.note_pending(handle, ts, false);
             }
             // One that died is to be written, if it is not unlinked before: messages do not say so.
-            if visit.changed || self.is_heavy(bytes) || self.wants_mark(handle) {
+            if visit.changed || self.is_heavy(bytes) || self.wants_mark(handle, true) {
                 self.give_up_pending(handle, slot);
             } else if visit.pending && !visit.overwrote {
                 self.park_if_unread(handle, slot);

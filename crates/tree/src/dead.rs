@@ -101,9 +101,6 @@ impl Core {
     /// By its counts a leaf that is not in memory is dead with what is pending. Whether it is, the leaf itself says: a message counts
     /// as a key more or less, whether the key is there or not.
     pub(crate) fn seems_dead(&self, handle: &LeafHandle, state: &LeafState, pending: &Pending) -> bool {
-        if handle.mark.get().is_some() {
-            return false;
-        }
         let live = match state {
             LeafState::Parked(resident) => resident.counted_on_disk().0,
             _ => handle.record.lock().counted().0,
@@ -112,9 +109,9 @@ impl Core {
     }
 
     /// A leaf that is dead by what was put into it is to be written, so that its image says so, too: messages do not, and a mark in
-    /// memory alone goes with a crash. If nobody needs it any more, it is unlinked before.
-    pub(crate) fn keep_mark(&self, handle: &LeafHandle, slot: &mut LeafSlot) {
-        if self.wants_mark(handle) {
+    /// memory alone goes with a crash. If nobody needs it any more, it is unlinked before. `lacks`: its image does not have all of it.
+    pub(crate) fn keep_mark(&self, handle: &LeafHandle, slot: &mut LeafSlot, lacks: bool) {
+        if self.wants_mark(handle, lacks) {
             self.give_up_pending(handle, slot);
             if let Some(resident) = slot.resident_mut() {
                 self.note_applied(handle, resident, CommitTs::ZERO);
@@ -122,12 +119,11 @@ impl Core {
         }
     }
 
-    /// True if the leaf is dead, its image does not say so, and it may be written: what nobody writes any more would stay in memory for good.
-    pub(crate) fn wants_mark(&self, handle: &LeafHandle) -> bool {
+    /// True if the leaf is dead, its image does not say so, or will not once what it lacks is in a segment, and it may be written.
+    pub(crate) fn wants_mark(&self, handle: &LeafHandle, lacks: bool) -> bool {
         handle.mark.get().is_some()
-            && !self.env.read_only
-            && !self.env.space.is_poisoned()
-            && handle.record.lock().image.as_ref().is_some_and(|image| image.dead_from.is_none())
+            && self.may_write()
+            && handle.record.lock().image.as_ref().is_some_and(|image| lacks || image.dead_from.is_none())
     }
 
     /// Makes the leaf's mark follow its content. The caller holds the leaf's exclusive latch.

@@ -59,6 +59,6 @@ impl Core {
         if was_split || is_heavy {
             self.give_up_pending(handle, slot);
         }
-        self.keep_mark(handle, slot);
+        self.keep_mark(handle, slot, true);
     }
 }

@@ -151,12 +151,17 @@ impl Core {
         let image_bytes = || leaf.record.lock().image.as_ref().map_or(0, |image| image.block.stored_bytes());
         if payloads.needed_bytes > 0
             && payloads.needed_bytes > image_bytes()
-            && !self.env.read_only
+            && self.may_write()
             && let Some(resident) = leaf.latch.write().resident_mut()
         {
             self.note_applied(leaf, resident, TO_BE_WRITTEN);
         }
         Ok(())
+    }
+
+    /// Nothing is written in a database that is only read, or poisoned: a leaf that is to be written there would stay in memory for good.
+    pub(crate) fn may_write(&self) -> bool {
+        !self.env.read_only && !self.env.space.is_poisoned()
     }
 
     /// Step 2.
@@ -230,6 +235,7 @@ impl Core {
         let pending = slot.pending.take();
         let parts = pending.iter().flat_map(|pending| pending.parts());
         let messages = sorted(parts.chain([gathered]));
+        let lacks_some = !messages.is_empty();
         let (pending_surplus, pending_count) = pending.as_ref().map_or((0, 0), |p| (p.surplus(), p.count() as i64));
         let counts = |messages: &Messages| (messages.surplus, messages.count as i64);
         let (twice_surplus, twice_count) = twice.as_deref().map_or((0, 0), counts);
@@ -257,7 +263,7 @@ impl Core {
         let resident = slot.resident_mut().expect("it stays so");
         // Trimmed, or with its messages, it may be dead where the whole image is not, or alive where that is dead.
         self.refresh_mark(handle, &resident.leaf);
-        self.keep_mark(handle, slot);
+        self.keep_mark(handle, slot, lacks_some);
     }
 
     /// Inserts the messages of `range`, which are the leaf's. If it is split, the halves lack what `lacks` says on disk. Returns the
@@ -302,7 +308,7 @@ impl Core {
                     in_right_halves.1 += more_entries;
                     let resident = right_slot.resident().expect("its latch is held");
                     self.refresh_mark(&right, &resident.leaf);
-                    self.keep_mark(&right, &mut right_slot);
+                    self.keep_mark(&right, &mut right_slot, true);
                     range.end = cut;
                 }
             }

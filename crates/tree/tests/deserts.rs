@@ -196,6 +196,143 @@ fn c7_leaves_that_died_in_memory_are_hopped_over_behind_an_opening() {
     }
 }
 
+/// Upkeep that has leaves to look at, which seem dead, and nodes to drain does both in turns: neither waits until nothing is left of the
+/// other. Guard: `looked_at_dead` in `move_messages`.
+#[test]
+fn c7_looks_at_dead_leaves_and_drains_take_turns() {
+    let rig = buffered(512, 22);
+    for third in 0..3 {
+        for from in (ROWS / 2..ROWS).step_by(100) {
+            let rows = (from..from + 100).filter(|n| n % 3 == third);
+            rig.commit(rows.map(|n| (key(n), Some(b"another value, as long".to_vec()))).collect());
+        }
+        to_disk(&rig);
+    }
+    for from in (0..ROWS / 2).step_by(50) {
+        rig.commit(deletes(from..from + 50));
+    }
+    // Whoever drains writes; who looks only reads.
+    let mut steps = Vec::new();
+    loop {
+        let before = rig.tree.stats();
+        let more = rig.maintain().more;
+        let (loads, writes) = (rig.tree.stats().loads - before.loads, rig.tree.stats().writes - before.writes);
+        steps.extend((loads > 0).then_some(if writes > 0 { 'd' } else { 'l' }));
+        if !more {
+            break;
+        }
+    }
+    let steps: String = steps.into_iter().collect();
+    println!("{steps}");
+    let count = |of: char| steps.matches(of).count();
+    assert!(count('d') > 10 && count('l') > 10, "{steps}");
+    assert!(steps.starts_with("ldldldldldldldldldld"), "{steps}");
+    rig.verify();
+}
+
+/// Upkeep is not through before it has looked at each leaf that seems dead, alive or not. Guard: a step that has nothing to drain looks at
+/// leaves again.
+#[test]
+fn c7_each_leaf_that_seems_dead_is_looked_at() {
+    let rig = buffered(512, 22);
+    rig.snapshots.lock().push(rig.now());
+    let (leaves, loads) = (rig.tree.stats().leaves, rig.tree.stats().loads);
+    for from in (0..ROWS - LEFT).step_by(50) {
+        // By the counts of leaves these might be the rows.
+        rig.commit((from..from + 50).map(|n| ([key(n), vec![0]].concat(), None)).collect());
+    }
+    rig.maintain_fully();
+    let looked_at = rig.tree.stats().loads - loads;
+    assert!(looked_at > leaves * 9 / 10, "{looked_at} of {leaves}");
+    assert_eq!(rig.keys().len(), ROWS as usize);
+}
+
+/// Who has read them has seen for upkeep that they are dead. Guard: `look_at_dead` passes over leaves that are marked.
+#[test]
+fn c7_leaves_that_a_reader_found_dead_are_not_looked_at() {
+    let rig = buffered(512, 22);
+    rig.snapshots.lock().push(rig.now());
+    delete_most(&rig, 50);
+    assert!(look(&rig).0 > 400, "a reader was there first");
+    to_disk(&rig);
+    let loads = rig.tree.stats().loads;
+    rig.maintain_fully();
+    assert_eq!(rig.tree.stats().loads, loads);
+}
+
+/// Rows that come back and go again, while their leaves are on disk, or in memory, dead by their images. Guards: a leaf that has a mark
+/// which a message takes from it is offered to upkeep (`seems_dead`); a leaf that is dead by its image and by messages that this lacks is
+/// written, in `after_apply` and `publish_leaf`.
+#[test]
+fn c7_leaves_that_died_twice_are_hopped_over() {
+    for in_memory in [false, true] {
+        for and_back in [false, true] {
+            let rig = buffered(4096, 500);
+            let old = rig.now();
+            rig.snapshots.lock().push(old);
+            delete_most(&rig, 50);
+            rig.maintain_fully();
+            to_disk(&rig);
+            if in_memory {
+                assert_eq!(rig.all(ReadAt::Snapshot(old), Direction::Forward).len(), ROWS as usize);
+            }
+            for from in (0..ROWS - LEFT).step_by(50).filter(|_| and_back) {
+                let rows = (from..from + 50).filter(|n| n % 5 == 0);
+                rig.commit(rows.map(|n| (key(n), Some(b"back".to_vec()))).collect());
+            }
+            delete_most(&rig, 50);
+            rig.maintain_fully();
+            let first = look(&rig);
+            to_disk(&rig);
+            let rig = rig.reopen(false);
+            let reopened = look(&rig);
+            println!("in memory {in_memory}, and back {and_back}: {first:?}, opened again {reopened:?}");
+            assert!(first.0 <= 2 && reopened.0 <= 2, "{in_memory} {and_back}: {first:?} {reopened:?}");
+            rig.verify();
+        }
+    }
+}
+
+/// Changed pages that a read of everything leaves in memory, as of the first snapshot.
+fn dirtied(rig: &Rig) -> u64 {
+    let dirty = rig.cache.stats().dirty_bytes;
+    let at = ReadAt::Snapshot(CommitTs(16 * ROWS / 100));
+    assert_eq!(rig.all(at, Direction::Forward).len(), ROWS as usize);
+    rig.cache.stats().dirty_bytes - dirty
+}
+
+/// A leaf that is found dead is written for that once, and only where it can be: what nobody writes any more would stay in memory for good.
+/// Guards: in `wants_mark` the image's `dead_from`; `may_write`, also of the leaf in which a range begins.
+#[test]
+fn c7_a_dead_leaf_is_written_once_and_where_anything_is_written() {
+    let dead_on_disk = || {
+        let rig = buffered(4096, 500);
+        rig.snapshots.lock().push(rig.now());
+        delete_most(&rig, 50);
+        to_disk(&rig);
+        rig
+    };
+    let rig = dead_on_disk();
+    assert!(dirtied(&rig) > ROWS / 10 * 4096, "few were found dead");
+    to_disk(&rig);
+    assert_eq!(dirtied(&rig), 0, "its image says that it is dead");
+
+    let mut rig = dead_on_disk();
+    rig.setup.read_only = true;
+    let rig = rig.reopen(false);
+    assert_eq!(dirtied(&rig), 0, "nothing is written in a database that is only read");
+
+    let rig = dead_on_disk();
+    rig.vfs.fail_writes(true);
+    // In memory, its leaf is changed before all are read.
+    let last = key(ROWS - 1);
+    let alive = (Bound::Included(last.as_slice()), Bound::Unbounded);
+    assert_eq!(scan(&rig.tree, ReadAt::Newest, alive, Direction::Forward, 9).len(), 2);
+    rig.put(key(ROWS), b"cannot be written");
+    assert!(rig.try_checkpoint().is_err() && rig.space.is_poisoned());
+    assert_eq!(dirtied(&rig), 0, "nothing is written any more");
+}
+
 /// Clearing away reads nothing from disk: that is the background's.
 #[test]
 fn clearing_away_reads_no_leaf() {

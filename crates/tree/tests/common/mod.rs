@@ -78,6 +78,7 @@ pub struct Setup {
     pub compression: Compression,
     pub buffered: bool,
     pub counters: bool,
+    pub read_only: bool,
 }
 
 impl Default for Setup {
@@ -89,6 +90,7 @@ impl Default for Setup {
             compression: Compression::None,
             buffered: false,
             counters: false,
+            read_only: false,
         }
     }
 }
@@ -155,7 +157,7 @@ impl Rig {
             cache: cache.clone(),
             runs: RunFiles { vfs: vfs.clone(), dir: dir() },
             basements: true,
-            read_only: false,
+            read_only: setup.read_only,
             expiry: None,
         };
         let tree = Tree::open(env, manifest.state.as_deref()).unwrap();
