@@ -51,6 +51,7 @@ fn c7_the_first_key_behind_a_million_deletes() {
         compression: store::Compression::Lz4,
         buffered: false,
         counters: false,
+        read_only: false,
     });
     for from in (0..ROWS).step_by(500) {
         commit(&rig, from..from + 500, Some(b"a value of thirty-two bytes, or so"));
