@@ -118,6 +118,27 @@ const char *only_by_copy(THD *thd, const TABLE *table, const TABLE *altered, con
   return is_refused(thd, altered, info->create_info) ? "the new definition is not supported" : nullptr;
 }
 
+/* Of foreign keys, in InnoDB's words. */
+bool is_said_in_prepare(const trefoil_failure &why)
+{
+  return why.code == TREFOIL_INDEX_NEEDED || why.code == TREFOIL_FOREIGN_EXISTS || why.code == TREFOIL_PARENT_UNFIT ||
+         why.code == TREFOIL_NEVER_NULL;
+}
+
+void say_refusal(const TABLE *table, const trefoil_failure &why)
+{
+  std::string name= std::string(table->s->db.str) + '/' + why.text;
+  size_t line= strcspn(why.text, "\n");
+  if (why.code == TREFOIL_INDEX_NEEDED)
+    my_error(ER_DROP_INDEX_FK, MYF(0), why.text);
+  else if (why.code == TREFOIL_FOREIGN_EXISTS)
+    my_error(ER_DUP_CONSTRAINT_NAME, MYF(0), "FOREIGN KEY", name.c_str());
+  else if (why.code == TREFOIL_NEVER_NULL)
+    my_error(ER_FK_INCORRECT_OPTION, MYF(0), table->s->table_name.str, name.c_str());
+  else
+    my_error(ER_FK_NO_INDEX_PARENT, MYF(0), why.text + line + 1, label_of(text(why.text, line)).c_str());
+}
+
 } // namespace
 
 int ha_trefoil::plan(TABLE *altered, Alter_inplace_info *info, trefoil_alter **out, uint8_t *builds)
@@ -146,7 +167,7 @@ enum_alter_inplace_result ha_trefoil::check_if_supported_inplace_alter(TABLE *al
   if (plan(altered, info, &alter, &builds))
   {
     /* A copy would find the same: said in prepare. */
-    if ((m_why.code == TREFOIL_INDEX_NEEDED || m_why.code == TREFOIL_FOREIGN_EXISTS) && !info->unsupported_reason)
+    if (!info->unsupported_reason && is_said_in_prepare(m_why))
       return HA_ALTER_INPLACE_INSTANT;
     if (!info->unsupported_reason)
       info->unsupported_reason= thd->strdup(m_why.text);
@@ -172,18 +193,10 @@ bool ha_trefoil::prepare_inplace_alter_table(TABLE *altered, Alter_inplace_info 
     return true;
   if (plan(altered, info, &alter, &builds))
   {
-    if (m_why.code == TREFOIL_INDEX_NEEDED)
-    {
-      my_error(ER_DROP_INDEX_FK, MYF(0), m_why.text);
-      return true;
-    }
-    if (m_why.code == TREFOIL_FOREIGN_EXISTS)
-    {
-      std::string name= std::string(table->s->db.str) + '/' + m_why.text;
-      my_error(ER_DUP_CONSTRAINT_NAME, MYF(0), "FOREIGN KEY", name.c_str());
-      return true;
-    }
-    print_error(failed(), MYF(0));
+    if (is_said_in_prepare(m_why))
+      say_refusal(table, m_why);
+    else
+      print_error(failed(), MYF(0));
     return true;
   }
   info->handler_ctx= new Change(alter);

@@ -358,7 +358,7 @@ int foreign_error(THD *thd, const trefoil_failure &why, bool changes)
   case TREFOIL_FOREIGN_REFUSED:
   case TREFOIL_REFERENCED:
   case TREFOIL_INDEX_NEEDED:
-    if (changes)
+    if (changes && why.code != TREFOIL_FOREIGN_REFUSED)
     {
       /* The list of the change itself has lost them by now. */
       List_iterator_fast<Alter_drop> drops(thd->lex->alter_info.drop_list);

@@ -59,7 +59,7 @@ for name in lock_timeout wait_says_how_long shared_under_lock_tables nowait_and_
     clustering_plans copy_beside_prepared gives_back_its_own reads_of_triggers key_has_all duplicate_of_partition \
     views_of_waits view_of_deadlocks view_of_snapshots views_of_storage views_need_process progress foreign_versions \
     parent_copied_beside_child parent_being_changed child_that_waits_is_killed \
-    parent_copied_over_and_over foreign_hashed foreign_widened \
+    parent_copied_over_and_over foreign_hashed foreign_widened foreign_unchecked \
     kill_connection options_any_case estimates read_ahead_once other_version; do
     check "$name"
 done

@@ -18,7 +18,7 @@ use crate::database::Database;
 use crate::ddl::{CatalogChange, Wait};
 use crate::engine::Engine;
 use crate::entry::{IndexEntry, TableEntry, TableShape};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::foreign;
 use crate::gate::Taken;
 use crate::handle::Table;
@@ -93,8 +93,9 @@ impl Engine {
         }
         let (name, followers) = (table.name(), self.followers_of_columns(table, changes));
         let schema = renamed_in_parent(&schema, name, changes).unwrap_or(schema);
-        self.check_foreign_keys(name, &schema, wait)?;
-        self.check_followed(name, &schema, &followers, wait)?;
+        self.check_foreign_keys((name, &schema), Some((name, &def.schema, changes)), wait)?;
+        let unchecked = wait.options().unchecked_foreign_keys;
+        self.check_parent((name, &schema), Some(&def.schema), &followers, unchecked)?;
         // Rows are read by the definition that they have.
         let before: Vec<_> = schema.foreign_keys().iter().map(|key| changes.foreign_key_before(name, key)).collect();
         if is_checked
@@ -180,35 +181,6 @@ impl Engine {
     fn followers_of_columns(&self, table: &TableEntry, changes: &TableChanges) -> Vec<(Arc<TableEntry>, Schema)> {
         self.followers(table, |child| renamed_in_parent(child, table.name(), changes))
     }
-
-    /// That the table can be the parent that it was, with the columns by their new names.
-    fn check_followed(
-        &self,
-        name: &str,
-        schema: &Schema,
-        followers: &[(Arc<TableEntry>, Schema)],
-        wait: &Wait<'_>,
-    ) -> Result<()> {
-        // The others refer to columns that keep their names, or that are gone.
-        if !wait.options().unchecked_foreign_keys {
-            let names = self.names.read();
-            let follows = |child: &&Arc<TableEntry>| followers.iter().any(|(other, _)| other.id == child.id);
-            for child in names.children(name).iter().filter(|child| child.name() != name && !follows(child)) {
-                check_bound(name, schema, child, &child.shape().def.schema)?;
-            }
-        }
-        followers.iter().try_for_each(|(child, of_child)| check_bound(name, schema, child, of_child))
-    }
-}
-
-fn check_bound(parent: &str, schema: &Schema, child: &TableEntry, of_child: &Schema) -> Result<()> {
-    for foreign in of_child.foreign_keys().iter().filter(|foreign| foreign.parent() == parent) {
-        if let Err(what) = foreign::bind(foreign, of_child, schema) {
-            let (constraint, table) = (foreign.name().to_owned(), child.name().to_owned());
-            return Err(Error::NeededByForeignKey { what, constraint, table });
-        }
-    }
-    Ok(())
 }
 
 /// The definition of a child behind a change of the names of its parent's columns; none if it does not name them.

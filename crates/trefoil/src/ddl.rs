@@ -24,7 +24,7 @@ use crate::error::{Error, Result};
 use crate::layout::FORMAT_BASEMENTS;
 use crate::options::{Durability, IndexOptions, Structure};
 use crate::ranged_runs::RangedRuns;
-use crate::table::{IndexSchema, Schema};
+use crate::table::{IndexSchema, Schema, TableChanges};
 
 mod online;
 mod tables;
@@ -72,8 +72,7 @@ impl Engine {
         if self.names.read().tables.contains_key(name) {
             return Err(Error::AlreadyExists { kind: "table", name: name.to_owned() });
         }
-        self.check_foreign_keys(name, &schema, wait)?;
-        self.check_parent(wait.options().takes_place_of.as_deref().unwrap_or(name), &schema, wait)?;
+        self.check_new(name, &schema, wait)?;
         let (def, new) = self.new_table(name, schema)?;
         let table = TableEntry::new(shape_of(def.clone(), new.clone()));
         if parents.is_empty() {
@@ -107,10 +106,22 @@ impl Engine {
         if self.names.read().tables.contains_key(&def.name) {
             return Err(Error::AlreadyExists { kind: "table", name: def.name.clone() });
         }
-        self.check_foreign_keys(&def.name, &def.schema, wait)?;
+        self.check_new(&def.name, &def.schema, wait)?;
         self.publish_new(new, catalog_rows(def, new))?;
         self.name_table(&def.name, table);
         Ok(())
+    }
+
+    /// That foreign keys let a new table be, its own and those to it; see [`ChangeOptions::takes_place_of`](crate::ChangeOptions).
+    fn check_new(&self, name: &str, schema: &Schema, wait: &Wait<'_>) -> Result<()> {
+        let place = wait.options().takes_place_of.as_deref();
+        let before = place.and_then(|place| self.names.read().tables.get(place).cloned());
+        let before = before.map(|table| table.shape().def.schema.clone());
+        let same = TableChanges::new();
+        let was = place.zip(before.as_ref()).map(|(place, before)| (place, before, &same));
+        self.check_foreign_keys((name, schema), was, wait)?;
+        let unchecked = wait.options().unchecked_foreign_keys;
+        self.check_parent((place.unwrap_or(name), schema), before.as_ref(), &[], unchecked)
     }
 
     fn name_table(&self, name: &str, table: &Arc<TableEntry>) {

@@ -19,7 +19,7 @@ use crate::engine::Engine;
 use crate::entry::{Names, TableEntry, TableShape};
 use crate::error::{Error, Result};
 use crate::gate::GateWait;
-use crate::table::{ForeignKey, Schema};
+use crate::table::{ForeignKey, Schema, TableChanges};
 
 /// What is waited for at a parent.
 pub const OF_PARENT: &str = "(the whole table, for a foreign key that refers to it)";
@@ -49,6 +49,12 @@ pub fn bind(foreign: &ForeignKey, child: &Schema, parent: &Schema) -> std::resul
         return Err(format!("table {:?} has no index that begins with ({wanted}), whole", foreign.parent()));
     }
     Ok(columns)
+}
+
+/// True if a column of the parent goes that a foreign key refers to.
+fn loses_column((old, before): (&ForeignKey, &Schema), (new, now): (&ForeignKey, &Schema)) -> bool {
+    let mut names = old.parent_columns().iter().zip(new.parent_columns());
+    names.any(|(old, new)| before.column_number(old).is_some() && now.column_number(new).is_none())
 }
 
 impl Names {
@@ -154,37 +160,71 @@ impl Database {
 }
 
 impl Engine {
-    /// That each foreign key of a table, as it is going to be, finds what it refers to. With unchecked ones a parent may be
-    /// missing, or be of another kind.
-    pub fn check_foreign_keys(&self, name: &str, schema: &Schema, wait: &Wait<'_>) -> Result<()> {
-        if wait.options().unchecked_foreign_keys {
-            return Ok(());
-        }
+    /// That each foreign key of a table, as it is going to be, finds what it refers to. `before`: the table as it was, and the name
+    /// under which it is looked for; none if it comes. Who found nothing there need not find it now. With unchecked ones the parent
+    /// of one that comes may be missing, and one that was there may lose what it refers to.
+    pub fn check_foreign_keys(
+        &self,
+        (name, schema): (&str, &Schema),
+        before: Option<(&str, &Schema, &TableChanges)>,
+        wait: &Wait<'_>,
+    ) -> Result<()> {
+        let unchecked = wait.options().unchecked_foreign_keys;
         for foreign in schema.foreign_keys() {
-            let refuse = |why: String| Error::ForeignKeyRefused { constraint: foreign.name().to_owned(), why };
-            let bound = if foreign.parent() == name {
-                bind(foreign, schema, schema)
-            } else {
-                let parent = self.names.read().tables.get(foreign.parent()).cloned();
-                let parent = parent.ok_or_else(|| refuse(format!("there is no table {:?}", foreign.parent())))?;
-                bind(foreign, schema, &parent.shape().def.schema)
+            let Err(unbound) = self.look_for_parent(foreign, name, schema) else { continue };
+            let was = before.and_then(|(name, schema, changes)| {
+                let was = changes.foreign_key_before(name, foreign);
+                let found = || self.look_for_parent(&was, name, schema);
+                schema.foreign_keys().iter().any(|old| old.is_like(&was)).then(found)
+            });
+            let is_let = match was {
+                Some(was) => unchecked || was.is_err(),
+                None => unchecked && unbound.is_none(),
             };
-            bound.map_err(refuse)?;
+            if !is_let {
+                let why = unbound.unwrap_or_else(|| format!("there is no table {:?}", foreign.parent()));
+                return Err(Error::ForeignKeyRefused { constraint: foreign.name().to_owned(), why });
+            }
         }
         Ok(())
     }
 
-    /// That a table of this name can be what others' foreign keys refer to, as it is going to be.
-    pub fn check_parent(&self, name: &str, schema: &Schema, wait: &Wait<'_>) -> Result<()> {
-        if wait.options().unchecked_foreign_keys {
-            return Ok(());
-        }
+    /// That a foreign key of a table of this name and definition finds what it refers to, or why not; none: its parent is missing.
+    fn look_for_parent(
+        &self,
+        foreign: &ForeignKey,
+        name: &str,
+        schema: &Schema,
+    ) -> std::result::Result<(), Option<String>> {
+        let bound = if foreign.parent() == name {
+            bind(foreign, schema, schema)
+        } else {
+            let parent = self.names.read().tables.get(foreign.parent()).cloned().ok_or(None)?;
+            bind(foreign, schema, &parent.shape().def.schema)
+        };
+        bound.map(|_| ()).map_err(Some)
+    }
+
+    /// That a table of this name can be what others' foreign keys refer to, as it is going to be. `before`: the table as it was; none
+    /// if it comes. `followers`: those that refer to its columns by their new names. Who found nothing before need not find it now.
+    /// With unchecked ones an index may go; a column that is referred to never does.
+    pub fn check_parent(
+        &self,
+        (name, schema): (&str, &Schema),
+        before: Option<&Schema>,
+        followers: &[(Arc<TableEntry>, Schema)],
+        unchecked: bool,
+    ) -> Result<()> {
         for child in self.names.read().children(name).iter().filter(|child| child.name() != name) {
-            let shape = child.shape();
-            for foreign in shape.def.schema.foreign_keys().iter().filter(|foreign| foreign.parent() == name) {
-                if let Err(why) = bind(foreign, &shape.def.schema, schema) {
-                    let (constraint, table) = (foreign.name().to_owned(), child.name().to_owned());
-                    return Err(Error::NeededByForeignKey { what: why, constraint, table });
+            let was = child.shape().def.schema.clone();
+            let now = followers.iter().find(|(other, _)| other.id == child.id).map_or(&was, |(_, schema)| schema);
+            let pairs = was.foreign_keys().iter().zip(now.foreign_keys());
+            for (old, new) in pairs.filter(|(old, _)| old.parent() == name) {
+                let Err(what) = bind(new, now, schema) else { continue };
+                let is_let = unchecked || before.is_some_and(|before| bind(old, &was, before).is_err());
+                if !is_let || before.is_some_and(|before| loses_column((old, before), (new, schema))) {
+                    let (constraint, table) = (new.name().to_owned(), child.name().to_owned());
+                    return Err(Error::NeededByForeignKey { what, constraint, table });
                 }
             }
         }
@@ -219,9 +259,9 @@ impl Engine {
             let (constraint, table) = (foreign.name().to_owned(), table.name().to_owned());
             return Err(Error::NeededByForeignKey { what, constraint, table });
         }
-        let schema = schema.without_index(n);
-        self.check_parent(table.name(), &schema, wait)?;
-        self.check_foreign_keys(table.name(), &schema, wait)
+        let (name, before, schema) = (table.name(), schema, schema.without_index(n));
+        self.check_parent((name, &schema), Some(before), &[], wait.options().unchecked_foreign_keys)?;
+        self.check_foreign_keys((name, &schema), Some((name, before, &TableChanges::new())), wait)
     }
 
     /// The parents of foreign keys, as far as they are there, each once and other than `of` itself.

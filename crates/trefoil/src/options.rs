@@ -130,8 +130,9 @@ pub struct ChangeOptions {
     /// Asked now and then while a change waits, and while an index is built, by whatever thread: `false` ends it with
     /// [`Error::Cancelled`](crate::Error::Cancelled).
     pub goes_on: Option<Arc<dyn Fn() -> bool + Send + Sync>>,
-    /// Foreign keys are taken as they are given: a parent may be missing, rows may have none, and tables, columns and indexes
-    /// that are referred to may go. Nothing is checked later on.
+    /// A parent of a foreign key that comes may be missing, rows may have none, and tables and indexes that are referred to may go.
+    /// Nothing of that is checked later on. A parent that is there has to be fit nevertheless, as has a table that is given the
+    /// name of one that is missing; columns that are referred to stay.
     pub unchecked_foreign_keys: bool,
     /// A table that is renamed leaves the foreign keys to it with its name of before, for another one that takes that name.
     pub leave_references: bool,

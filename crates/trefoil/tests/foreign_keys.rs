@@ -451,6 +451,107 @@ fn foreign_keys_that_refer_to_nothing_are_refused() {
     });
 }
 
+/// Guards: that a parent which is there has to be fit without checks too, in `check_foreign_keys`, and of a table that is given its
+/// name, in `rename_table`.
+#[test]
+fn without_checks_a_parent_may_be_missing_and_not_unfit() {
+    simulate(|_| {
+        let db = open(&disk());
+        let schema = |of: &str| children(small_nodes(), of, (Restrict, Restrict));
+        let is_refused = |result: Result<(), Error>| matches!(result, Err(Error::ForeignKeyRefused { .. }));
+        let create = |name: &str, schema: Schema| unchecked(&db).create_table(name, schema).map(|_| ());
+        db.create_table("parents", parents(small_nodes())).unwrap();
+        assert!(is_refused(create("children", schema("weight"))), "no index");
+        assert!(is_refused(create("children", schema("height"))), "no column");
+        let word =
+            Schema::builder().column("id", ColumnType::I64).column("word", ColumnType::Text).primary_key(&["id"]);
+        let word = word.index(IndexSchema::new("by_word", &["word"]));
+        assert!(is_refused(create(
+            "children",
+            word.foreign_key(ForeignKey::new("of", &["word"], "parents", &["id"])).build().unwrap()
+        )));
+        // Of a table itself, too.
+        let own = TableChanges::new().drop_foreign_key("boss").add_foreign_key(ForeignKey::new(
+            "boss",
+            &["boss"],
+            "people",
+            &["age"],
+        ));
+        let people = tree(Restrict, Restrict).with_changes(&TableChanges::new().add_nullable(
+            "age",
+            ColumnType::I64,
+            Value::Null,
+        ));
+        assert!(is_refused(create("people", people.unwrap().with_changes(&own).unwrap())));
+        let free = schema("id").with_changes(&TableChanges::new().drop_foreign_key("of")).unwrap();
+        let c = db.create_table("children", free).unwrap();
+        let add = |of: &str| TableChanges::new().add_foreign_key(ForeignKey::new("of", &["parent"], "parents", &[of]));
+        assert!(is_refused(unchecked(&db).alter_table(&c, &add("weight"))));
+        assert!(is_refused(unchecked(&db).alter_table(&c, &add("height"))));
+        // Under another name it was not there.
+        db.rename_table("parents", "elders").unwrap();
+        assert!(is_refused(db.alter_table(&c, &add("weight"))));
+        unchecked(&db).alter_table(&c, &add("weight")).unwrap();
+        for db in [db.clone(), unchecked(&db)] {
+            assert_eq!(needed(db.rename_table("elders", "parents")), "children.of");
+        }
+        // One that comes may get its index later.
+        assert_eq!(needed(db.create_table("parents", parents(small_nodes()))), "children.of");
+        let p = unchecked(&db).create_table("parents", parents(small_nodes())).unwrap();
+        assert_eq!(kind(db.begin().unwrap().insert(&c, &row([1, 5]))), NoParent);
+        db.create_table_indexes(&p, vec![IndexSchema::new("by_weight", &["weight"])]).unwrap();
+        let mut tx = db.begin().unwrap();
+        insert(&mut tx, &p, &[&[1, 10, 7, 5]]);
+        insert(&mut tx, &c, &[&[1, 5]]);
+        assert_eq!(kind(tx.delete_row(&p, &[1i64.into()])), HasChildren);
+    });
+}
+
+/// Guards: that who found nothing before need not find it, in `check_foreign_keys` and `check_parent`; `loses_column`; that an added
+/// foreign key is not taken for one of before.
+#[test]
+fn what_has_no_parent_goes_on_without_it() {
+    simulate(|_| {
+        let (db, p, c) = family(small_nodes(), "code", (Restrict, Restrict));
+        let column = |name: &str| TableChanges::new().add_nullable(name, ColumnType::I64, Value::Null);
+        let copy = |of: &str, name: &str, schema: Schema| {
+            let place = ChangeOptions { takes_place_of: Some(of.to_owned()), ..ChangeOptions::default() };
+            db.changing(place).create_table(name, schema).map(|_| ())
+        };
+        let bare = p.schema().with_changes(&TableChanges::new().drop_index("by_code")).unwrap();
+        assert_eq!(needed(copy("parents", "copy", bare.clone())), "children.of");
+        // The index may go without checks, not the column.
+        assert_eq!(needed(db.alter_table(&p, &TableChanges::new().drop_index("by_code"))), "children.of");
+        let both = TableChanges::new().drop_index("by_code").drop_column("code");
+        assert_eq!(needed(unchecked(&db).alter_table(&p, &both)), "children.of");
+        unchecked(&db)
+            .alter_table(&p, &TableChanges::new().drop_index("by_code").rename_column("code", "mark"))
+            .unwrap();
+        assert_eq!(needed(unchecked(&db).alter_table(&p, &TableChanges::new().drop_column("mark"))), "children.of");
+        // Both are changed, and copied, as others are.
+        db.alter_table(&p, &column("more").rename_column("mark", "code")).unwrap();
+        db.alter_table(&c, &column("more").rename_column("parent", "elder").rename_foreign_key("of", "by")).unwrap();
+        assert_eq!(c.schema().foreign_keys()[0], ForeignKey::new("by", &["elder"], "parents", &["code"]));
+        db.drop_table_index(&p, "by_kind").unwrap();
+        copy("parents", "copy of parents", p.schema()).unwrap();
+        copy("children", "copy of children", c.schema()).unwrap();
+        let again = || ForeignKey::new("again", &["elder"], "parents", &["code"]);
+        let add = TableChanges::new().add_foreign_key(again());
+        for db in [db.clone(), unchecked(&db)] {
+            assert!(matches!(db.alter_table(&c, &add), Err(Error::ForeignKeyRefused { .. })));
+        }
+        let added = c.schema().with_changes(&add).unwrap();
+        assert!(matches!(copy("children", "another copy", added), Err(Error::ForeignKeyRefused { .. })));
+        assert_eq!(kind(db.begin().unwrap().insert(&c, &[1i64.into(), 10i64.into(), Value::Null])), NoParent);
+        // The same without any parent.
+        db.drop_table("copy of children").unwrap();
+        unchecked(&db).drop_table("parents").unwrap();
+        db.alter_table(&c, &column("most")).unwrap();
+        copy("children", "copy of children", c.schema()).unwrap();
+        assert!(matches!(db.alter_table(&c, &add), Err(Error::ForeignKeyRefused { .. })));
+    });
+}
+
 /// Guard: what isolation says of reads is not asked of foreign keys: they look at what is newest.
 #[test]
 fn parents_are_looked_for_in_what_is_newest() {

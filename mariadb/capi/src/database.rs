@@ -220,7 +220,11 @@ impl Engine {
             without_writers: is_left,
             ..wait
         });
-        renaming.rename_table(from, to)?;
+        renaming.rename_table(from, to).map_err(|error| match error {
+            // Others wait for a table of that name, and this one is not fit.
+            Error::NeededByForeignKey { .. } => Failure::new(Code::ForeignRefused, &error.to_string()),
+            _ => error.into(),
+        })?;
         let table = self.db.table(to)?;
         let changes = foreign::renamed(&table.schema(), label, new_label);
         if !is_of_change && !table.schema().foreign_keys().is_empty() {

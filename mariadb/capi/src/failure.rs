@@ -72,6 +72,8 @@ pub enum Code {
     IndexNeeded = 27,
     ForeignDuplicate = 28,
     SetAside = 29,
+    ParentUnfit = 30,
+    NeverNull = 31,
 }
 
 impl Failure {

@@ -68,27 +68,52 @@ impl ForeignChange<'_> {
             Failure::new(Code::IndexNeeded, name)
         })?;
         let added = self.added(db, name, &kept, rooms, before)?;
-        let changes = added.into_iter().fold(TableChanges::new(), TableChanges::add_foreign_key);
+        let changes = added.iter().cloned().fold(TableChanges::new(), TableChanges::add_foreign_key);
         let whole = kept.with_changes(&changes).map_err(|why| refused(&why.to_string()))?;
-        self.check_own(&whole)?;
+        self.check_own(&whole, &added)?;
         Ok(whole)
     }
 
-    /// What a copy refers to under the name of the table whose place it takes is the copy: the engine would look at that table.
-    fn check_own(&self, schema: &Schema) -> Result<()> {
+    /// What a copy refers to under the name of the table whose place it takes is the copy: the engine looks at that table.
+    fn check_own(&self, schema: &Schema, added: &[ForeignKey]) -> Result<()> {
         let to_itself = schema.foreign_keys().iter().filter(|foreign| self.like == Some(foreign.parent()));
-        let mut unbound = to_itself.filter(|foreign| !refers_within(foreign, schema));
-        match unbound.next() {
-            Some(foreign) if !self.unchecked => Err(Failure::new(Code::IndexNeeded, foreign.name())),
-            _ => Ok(()),
+        let looked_at = to_itself.filter(|foreign| !self.unchecked || added.contains(foreign));
+        match looked_at.into_iter().find(|foreign| !refers_to(foreign, schema, schema)) {
+            Some(foreign) => Err(Failure::new(Code::IndexNeeded, foreign.name())),
+            None => Ok(()),
         }
+    }
+
+    /// What is added in place is refused before anything is done, in InnoDB's words: a parent that is there and is not fit, one that is
+    /// the table itself both as it was and as it will be; NULL for a column that may not be NULL.
+    pub fn check_added(
+        &self,
+        (db, name): (&Database, &str),
+        old: &Schema,
+        new: &Schema,
+        rooms: &Rooms<'_>,
+    ) -> Result<()> {
+        let added = self.added(db, name, new, rooms, old.foreign_keys())?;
+        for (given, foreign) in self.added.iter().zip(&added) {
+            let parents = match given.parent == name {
+                true => vec![old.clone(), new.clone()],
+                false => db.table(given.parent).ok().map(|table| table.schema()).into_iter().collect(),
+            };
+            if !parents.iter().all(|parent| refers_to(foreign, new, parent)) {
+                return Err(Failure::new(Code::ParentUnfit, &format!("{}\n{}", given.parent, given.name)));
+            }
+            let sets_null = [foreign.deletes(), foreign.updates()].contains(&ReferenceAction::SetNull);
+            if sets_null && nullable(Some(new), foreign.columns()).count_ones() as usize != foreign.columns().len() {
+                return Err(Failure::new(Code::NeverNull, foreign.name()));
+            }
+        }
+        Ok(())
     }
 
     /// What a table that is changed in place loses and gets, in this order; a column may get longer.
     pub fn in_place(
         &self,
-        db: &Database,
-        name: &str,
+        (db, name): (&Database, &str),
         (old, columns, new): (&Schema, &Columns<'_>, &Schema),
         rooms: &Rooms<'_>,
         changes: TableChanges,
@@ -280,15 +305,29 @@ pub fn needed_index(
     all.filter(is_without).find_map(|wanted| key_over(old, wanted))
 }
 
-/// True if the foreign key finds in its own table what it refers to.
-fn refers_within(foreign: &ForeignKey, schema: &Schema) -> bool {
-    let kind = |name: &String| {
+/// True if a column goes that a foreign key has or refers to, of the table or to it.
+pub fn loses_column(
+    (db, name): (&Database, &str),
+    old: &Schema,
+    columns: &Columns<'_>,
+    change: &ForeignChange<'_>,
+) -> bool {
+    let own = old.foreign_keys().iter().filter(|foreign| !change.drops(foreign.name())).map(ForeignKey::columns);
+    let to_it = db.references_to(name);
+    let to_it = to_it.iter().filter(|(child, foreign)| child != name || !change.drops(foreign.name()));
+    let mut all = own.chain(to_it.map(|(_, foreign)| foreign.parent_columns())).flatten();
+    all.any(|column| old.column_number(column).is_some() && columns.names_after(std::slice::from_ref(column)).is_none())
+}
+
+/// True if the foreign key of a table finds in another, or in the same, what it refers to.
+fn refers_to(foreign: &ForeignKey, child: &Schema, parent: &Schema) -> bool {
+    let kind = |schema: &Schema, name: &String| {
         let column = &schema.columns()[schema.column_number(name)?];
         Some((column.column_type, column.collation))
     };
     let mut pairs = foreign.columns().iter().zip(foreign.parent_columns());
-    pairs.all(|(own, other)| kind(other).is_some() && kind(own) == kind(other))
-        && key_over(schema, foreign.parent_columns()).is_some()
+    pairs.all(|(own, other)| kind(parent, other).is_some() && kind(child, own) == kind(parent, other))
+        && key_over(parent, foreign.parent_columns()).is_some()
 }
 
 /// The server's name of a key that begins with these columns.

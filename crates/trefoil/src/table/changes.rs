@@ -323,7 +323,7 @@ impl TableChanges {
         })
     }
 
-    /// A foreign key of the table behind the changes, by the names that its columns have before them.
+    /// A foreign key of the table behind the changes, by the names that it and its columns have before them.
     pub(crate) fn foreign_key_before(&self, table: &str, foreign: &ForeignKey) -> ForeignKey {
         let renamed: Vec<_> = self.renamed_columns().collect();
         let before = |name: &mut String| {
@@ -334,6 +334,13 @@ impl TableChanges {
             }
         };
         let mut foreign = foreign.clone();
+        for change in self.0.iter().rev() {
+            if let Change::RenameForeignKey { from, to } = change
+                && foreign.name == *to
+            {
+                foreign.name.clone_from(from);
+            }
+        }
         foreign.columns.iter_mut().for_each(before);
         if foreign.parent == table {
             foreign.parent_columns.iter_mut().for_each(before);

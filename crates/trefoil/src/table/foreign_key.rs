@@ -244,6 +244,12 @@ impl ForeignKey {
         self.on_update
     }
 
+    /// True if both have one name and refer from the same to the same, whatever follows from that.
+    pub(crate) fn is_like(&self, other: &Self) -> bool {
+        let says = |it: &Self| (it.name.clone(), it.columns.clone(), it.parent.clone(), it.parent_columns.clone());
+        says(self) == says(other)
+    }
+
     /// True if a value has room in column `n` of its columns.
     fn has_bytes(&self, n: usize, value: &Value<'_>) -> bool {
         let bytes = match self.room[n].bytes {
