@@ -195,13 +195,21 @@ check_tables() {
     esac
 }
 
-# The place lies in a table of the engine that the rows are in.
+# The server makes it itself behind the first transactions, which have their place in another engine: without a log of its own a replica that is
+# killed among those loses rows, and not the place (OPERATING).
+place_in_engine() {
+    value_at replica "CREATE TABLE mysql.gtid_slave_pos_$1 LIKE mysql.gtid_slave_pos"
+    value_at replica "ALTER TABLE mysql.gtid_slave_pos_$1 ENGINE=$1"
+}
+
+# The place lies in a table of the engine that the rows are in, and no transaction had it elsewhere.
 check_engine_of_place() {
     local engine=$1
     expect "$(value_at replica "SELECT ENGINE FROM information_schema.TABLES
         WHERE TABLE_SCHEMA = 'mysql' AND TABLE_NAME = 'gtid_slave_pos_$engine'")" "$engine"
     expect "$(value_at replica "SELECT MAX(seq_no) = (SELECT MAX(seq_no) FROM mysql.gtid_slave_pos_$engine)
         FROM (SELECT seq_no FROM mysql.gtid_slave_pos UNION SELECT seq_no FROM mysql.gtid_slave_pos_$engine) x")" 1
+    expect "$(grep -c 'a transaction of several storage engines' "$WORK/replica/error.log")" 0
 }
 
 nap() { sleep "$((RANDOM % ${1:-2})).$((RANDOM % 10))"; }
@@ -217,6 +225,7 @@ replicated() {
     if [ -n "$STRUCTURE" ]; then PRIMARY_ARGS="--trefoil-default-structure=$STRUCTURE" more+=("--trefoil-default-structure=$STRUCTURE"); fi
     new_pair "$primary" "$replica" "$format" "$mode" "${more[@]}"
     at primary client < "$HERE/test/replication.sql"
+    [ "$replica" = InnoDB ] || place_in_engine "$replica"
     value_at replica 'START SLAVE'
     start_clients "$rows"
     for name in $kills; do
