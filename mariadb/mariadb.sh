@@ -22,6 +22,8 @@ usage: mariadb/mariadb.sh [VERB] [ARGUMENT...]     (or: make mariadb)
                   client. If standard input is no terminal its SQL is run instead. ARGs go to the client. The default.
   fetch [rocksdb] packages and headers of MariaDB into the cache; with \`rocksdb\` also what its plugin needs
   build           ha_trefoil.so for the fetched version
+  profile [FILE]  what sysbench's stock tests run of the engine, counted, for TREFOIL_GUIDED_BY; into FILE, by default target/trefoil.profdata. Needs
+                  the compiler's llvm-profdata (`rustup component add llvm-tools`); some ten minutes
   start [ARG...]  a server in the foreground until Ctrl-C; ARGs go to the server
   test            what \`make test\` runs: a script with its expected output, sessions, the anomaly matrix, kills
   checks NAME...  of these the checks of that name alone: \`lock_timeout\` for check_lock_timeout in mariadb/test
@@ -65,6 +67,8 @@ Environment:
   TREFOIL_MARIADB_CACHE   where packages and builds are kept; default target/mariadb
   TREFOIL_MARIADB_DATA    the server's data directory; default data in the cache
   TREFOIL_PROFILE         cargo's profile of the engine; default release
+  TREFOIL_GUIDED_BY       a file of `profile`: build, package, speed and all others have the engine compiled by it. A statement that changes one row takes
+                          a sixth less of the processor
   TREFOIL_BUILD           what cargo is told to build, trefoil-capi and trefoil-differential among it; default these alone.
                           As part of the workspace they have other features, and everything below them is compiled again
   TREFOIL_DEFAULT_STRUCTURE   the structure of tables that name none: auto, which is betree, btree, betree or lsm; of every
@@ -85,6 +89,7 @@ die() { say "$*"; exit 1; }
 
 . "$HERE/tools/packages.sh"
 . "$HERE/tools/build.sh"
+. "$HERE/tools/guided.sh"
 . "$HERE/tools/server.sh"
 . "$HERE/tools/suites.sh"
 . "$HERE/tools/derived.sh"
@@ -112,6 +117,7 @@ case $verb in
     fetch) fetch; if [ "${1:-}" = rocksdb ]; then fetch_rocksdb; fi ;;
     ready) compiler > /dev/null; fetch ;;
     build) fetch; build ;;
+    profile) fetch; profile "$@" ;;
     start) fetch; build; serve "$@" ;;
     run) fetch; build; run_client "$@" ;;
     test) fetch; build; . "$HERE/test/smoke.sh" ;;

@@ -2,8 +2,9 @@
 # ha_trefoil.so: the handler (C++) and the engine behind its C interface (Rust), linked for one version of the server.
 # Sourced by mariadb.sh.
 
-# Where cargo puts what it builds in a profile.
-built_in() { case $1 in dev) printf '%s\n' "$TARGET/debug" ;; *) printf '%s\n' "$TARGET/$1" ;; esac; }
+# Where cargo puts what it builds; and in a profile.
+BUILDS=$TARGET
+built_in() { case $1 in dev) printf '%s\n' "$BUILDS/debug" ;; *) printf '%s\n' "$BUILDS/$1" ;; esac; }
 
 # Sets DIR (of the fetched version), ROOT, PLUGINS.
 locate() {
@@ -53,7 +54,8 @@ build() {
         "${compile[@]}" "${with[@]}" -c "$file" -o "$object.$$"
         mv "$object.$$" "$object"
     done
-    "$cxx" -shared -o "$plugin" "${linked[@]}" "$archive" "$(services)" \
+    # shellcheck disable=SC2086
+    "$cxx" -shared -o "$plugin" "${linked[@]}" "$archive" "$(services)" ${GUIDED_LINK:-} \
         -Wl,--version-script="$HERE/handler/exports.map" -Wl,--gc-sections -Wl,-z,now -Wl,-z,nodelete -lpthread -ldl -lm
     check_symbols "$plugin"
     mv "$plugin" "$PLUGINS/ha_trefoil.so"
@@ -65,7 +67,7 @@ build() {
 cargo_builds() (
     local profile=$1
     shift
-    exec "${CARGO:-cargo}" build --quiet --profile "$profile" --locked --manifest-path "$REPO/Cargo.toml" "$@"
+    exec "${CARGO:-cargo}" build --quiet --profile "$profile" --locked --manifest-path "$REPO/Cargo.toml" --target-dir "$BUILDS" "$@"
 )
 
 # The program `trefoil` in the profile of the plugin; prints its path.
