@@ -69,6 +69,12 @@ impl BatchBuilder {
         Self::default()
     }
 
+    /// An empty builder with room for so many operations, and so many bytes of their keys and values.
+    #[must_use]
+    pub fn with_capacity(operations: usize, bytes: usize) -> Self {
+        Self(Batch { bytes: Vec::with_capacity(bytes), places: Vec::with_capacity(operations) })
+    }
+
     /// Appends an operation.
     ///
     /// # Panics

@@ -188,6 +188,9 @@ impl Transaction {
 
     /// Locks a row and returns what is stored for it now.
     fn lock_newest(&mut self, shape: &TableShape, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        if let Some(old) = self.take_kept(&shape.primary, key) {
+            return Ok(Some(old));
+        }
         self.lock_for_write(&shape.primary, key)?;
         let mut old = None;
         self.read_newest(&shape.primary, &[key], &mut |_, value| old = Some(value.to_vec()))?;
@@ -197,12 +200,16 @@ impl Transaction {
     /// Writes a locked row, and the entries that differ from those of what was stored for it. False if it is the same row.
     fn write_over(&mut self, shape: &Arc<TableShape>, key: &[u8], old: &[u8], row: &[Value<'_>]) -> Result<bool> {
         let schema = &shape.kept.schema;
-        let [mut new, mut old_entry, mut new_entry, mut old_beside, mut new_beside] = [const { Vec::new() }; 5];
+        let [mut old_entry, mut new_entry, mut old_beside, mut new_beside] = [const { Vec::new() }; 4];
+        let mut new = Vec::with_capacity(old.len());
         schema.row_value(row, &mut new)?;
         if schema.says_the_same(key, old, &new)? {
             return Ok(false);
         }
-        for &n in schema.unique_indexes() {
+        // Most updates leave most indexes as they are.
+        let before = if shape.kept.indexes.is_empty() { Vec::new() } else { schema.decode_row(key, old)? };
+        let differs = |n: usize| schema.entry_differs(n, &before, row);
+        for &n in schema.unique_indexes().iter().filter(|&&n| differs(n)) {
             schema.secondary_key(n, key, old, &mut old_entry)?;
             let new_entry = unique::entry_of(schema, n, key, row)?;
             if old_entry != new_entry.key
@@ -213,7 +220,7 @@ impl Transaction {
         }
         self.lock_referenced(shape, Some((key, old)), Some(row))?;
         self.write(&shape.primary, key, Some(&new))?;
-        for (n, secondary) in shape.kept.indexes.iter().enumerate() {
+        for (n, secondary) in shape.kept.indexes.iter().enumerate().filter(|(n, _)| differs(*n)) {
             schema.secondary_key(n, key, old, &mut old_entry)?;
             schema.index_key_of_row(n, key, row, &mut new_entry)?;
             schema.secondary_value(n, key, old, &mut old_beside)?;
@@ -327,12 +334,14 @@ impl Transaction {
 
     /// Locks ascending keys, then deletes those rows that are still there.
     fn delete_keys(&mut self, shape: &Arc<TableShape>, keys: &[Vec<u8>]) -> Result<usize> {
-        for key in keys {
-            self.lock_for_write(&shape.primary, key)?;
-        }
         let sorted: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
         let mut rows: Vec<(usize, Vec<u8>)> = Vec::with_capacity(keys.len());
-        self.read_newest(&shape.primary, &sorted, &mut |i, value| rows.push((i, value.to_vec())))?;
+        if let [key] = sorted[..] {
+            rows.extend(self.lock_newest(shape, key)?.map(|value| (0, value)));
+        } else {
+            sorted.iter().try_for_each(|key| self.lock_for_write(&shape.primary, key))?;
+            self.read_newest(&shape.primary, &sorted, &mut |i, value| rows.push((i, value.to_vec())))?;
+        }
         let mut entry = Vec::new();
         let schema = &shape.kept.schema;
         for &n in schema.unique_indexes() {

@@ -20,6 +20,7 @@ use std::time::Duration;
 use base::limits::KEY_BYTES_MAX;
 use base::{CommitTs, IndexId, TxnId};
 use index::counter::COUNTER_BYTES;
+use smallvec::SmallVec;
 use store::{Charge, Class};
 use txn::write_set::Seq;
 use txn::{SharedWriteSet, Snapshot as Slot};
@@ -36,6 +37,7 @@ use crate::rows::Step;
 mod counters;
 mod deleting;
 mod held;
+mod kept;
 mod locking;
 pub(crate) mod promise;
 mod ranges;
@@ -48,6 +50,8 @@ pub(crate) use counters::own_sum;
 pub(crate) use deleting::Outside;
 use deleting::OwnRange;
 pub(crate) use held::Held;
+use kept::Kept;
+pub(crate) use kept::StoredRow;
 use locking::RowLocks;
 use promise::Promise;
 use savepoints::Rollbacks;
@@ -94,10 +98,12 @@ pub struct Transaction {
     locks: RefCell<RowLocks>,
     /// Ranges deleted, of each index.
     deleted: RefCell<BTreeMap<IndexId, Vec<OwnRange>>>,
-    /// Indexes written to.
-    touched: RefCell<BTreeMap<IndexId, Arc<IndexEntry>>>,
+    /// Indexes written to, ascending.
+    touched: RefCell<SmallVec<[Arc<IndexEntry>; 4]>>,
     /// Tables used, each with the shape it had when first used, and the gate slot if written to.
-    tables: RefCell<Vec<OpenTable>>,
+    tables: RefCell<SmallVec<[OpenTable; 2]>>,
+    /// The row that was read last for its change.
+    kept: Kept,
     /// Commits this transaction has met through locks: its next snapshot waits for them (rule A17).
     seen: Cell<CommitTs>,
     charge: RefCell<Charge>,
@@ -143,6 +149,7 @@ impl Transaction {
             deleted: RefCell::default(),
             touched: RefCell::default(),
             tables: RefCell::default(),
+            kept: Kept::default(),
             seen: Cell::new(CommitTs::ZERO),
             charge: RefCell::new(engine.budget.charge(Class::WriteSets, 0)),
             promise: RefCell::default(),
@@ -333,6 +340,7 @@ impl Transaction {
     }
 
     fn take_back(&mut self, to: Seq) {
+        self.kept.forget();
         self.lock_again(to);
         self.writes.rollback_to(to);
         self.take_back_ranges(to);

@@ -33,6 +33,7 @@ mod gc_debt;
 mod increments;
 mod index_rows;
 mod io_budget;
+mod kept_rows;
 mod key_parts;
 mod key_rules;
 mod large_transactions;

@@ -34,6 +34,7 @@ use std::ops::Bound;
 
 use base::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use base::{Fault, IndexId, Result};
+use smallvec::SmallVec;
 
 use self::arena::{Arena, Place};
 pub use self::layers::SpillFiles;
@@ -41,6 +42,8 @@ use self::ordered::{Keys, Ordered, Position};
 pub use self::shared::{Copied, SharedWriteSet};
 
 const NONE: u32 = u32::MAX;
+/// Of so many operations the bytes of all stand for those of one index.
+const FEW_OPERATIONS: usize = 8;
 
 /// A position in the operation log: between two operations. Operations before it have a smaller number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -129,9 +132,9 @@ struct Map {
 pub struct WriteSet {
     log: Log,
     /// In the order in which the indexes were first written; operations name them by number.
-    maps: Vec<Map>,
+    maps: SmallVec<[Map; 2]>,
     /// Numbers of `maps`, by index.
-    by_index: Vec<u32>,
+    by_index: SmallVec<[u32; 4]>,
 }
 
 impl WriteSet {
@@ -251,6 +254,12 @@ impl WriteSet {
             .map(move |op| (self.log.key(op), self.log.written(op), self.log.operations[op as usize].fresh))
     }
 
+    /// How many keys an index's net effect has, and about how many bytes with the values, of few.
+    pub(crate) fn room_of_net(&self, index: IndexId) -> (usize, usize) {
+        let keys = self.map(index).map_or(0, |map| map.ordered.len());
+        (keys, if self.log.operations.len() <= FEW_OPERATIONS { self.log.arena.first_bytes() } else { 0 })
+    }
+
     /// Indexes with a net effect, ascending, with the number of keys written in each.
     pub fn indexes(&self) -> impl Iterator<Item = (IndexId, usize)> {
         let maps = self.by_index.iter().map(|&number| &self.maps[number as usize]);
@@ -275,7 +284,7 @@ impl WriteSet {
         self.log.arena.reserved_bytes()
             + self.log.operations.capacity() * size_of::<Operation>()
             + self.maps.iter().map(|map| map.ordered.reserved_bytes()).sum::<usize>()
-            + self.maps.capacity() * (size_of::<Map>() + 4)
+            + if self.maps.spilled() { self.maps.capacity() * (size_of::<Map>() + 4) } else { 0 }
     }
 
     /// Keys of an index in order, each with every operation on it before `view`, newest first, with its position.

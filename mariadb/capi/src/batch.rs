@@ -5,6 +5,9 @@ use crate::failure::Result;
 use crate::layout::Layout;
 use crate::raw::Record;
 
+/// A handler that nobody reads with keeps no more: the server has one of each table that a connection has used.
+const SPARE_BYTES_MAX: usize = 4 << 10;
+
 /// Records one behind another. Their blobs live as long as the batch is not cleared.
 #[derive(Default)]
 pub struct Batch {
@@ -21,6 +24,12 @@ impl Batch {
         self.rows.clear();
         self.blobs.clear();
         self.blob_bytes = 0;
+    }
+
+    /// Its memory, for the next one, if that is little.
+    pub fn into_spare(mut self) -> Self {
+        self.clear();
+        if self.records.capacity() > SPARE_BYTES_MAX { Self::default() } else { self }
     }
 
     pub fn len(&self) -> usize {

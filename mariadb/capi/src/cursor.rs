@@ -45,6 +45,8 @@ type Values = Vec<OwnedValue>;
 pub struct Cursor {
     pub table: Arc<OpenTable>,
     scan: Option<Scan>,
+    /// Room for rows read ahead, between scans.
+    spare: Batch,
     ranges: Option<Ranges>,
     /// A row read by its reference, with its blobs.
     single: Batch,
@@ -113,7 +115,15 @@ pub struct Start {
 
 impl Cursor {
     pub fn new(table: Arc<OpenTable>) -> Self {
-        Self { table, scan: None, ranges: None, single: Batch::default(), row: 0, last_read: 0 }
+        Self {
+            table,
+            scan: None,
+            spare: Batch::default(),
+            ranges: None,
+            single: Batch::default(),
+            row: 0,
+            last_read: 0,
+        }
     }
 
     /// Reads `table` from now on: it may have taken the place of the one before.
@@ -126,7 +136,7 @@ impl Cursor {
 
     /// Forgets the scan and what was read ahead.
     pub fn reset(&mut self) {
-        self.scan = None;
+        self.spare = self.scan.take().map_or_else(|| std::mem::take(&mut self.spare), |scan| scan.batch.into_spare());
         self.ranges = None;
         self.single.clear();
     }
@@ -156,7 +166,7 @@ impl Cursor {
     }
 
     pub fn start(&mut self, session: &Session, start: Start) {
-        let batch = self.scan.take().map_or_else(Batch::default, |scan| scan.batch);
+        let batch = self.scan.take().map_or_else(|| std::mem::take(&mut self.spare), |scan| scan.batch);
         let Start { way, is_forward, is_exact, only_key, sure, judge, tag, shows, low, high, locking } = start;
         let mut scan = Scan {
             way,

@@ -88,9 +88,8 @@ pub fn read_rows(
         return Ok(outcome?);
     };
     for (at, key) in keys.iter().enumerate() {
-        if let Some(row) = tx.get_row_locked(&table.table, key, locking)? {
-            with(at, &row)?;
-        }
+        let read = tx.get_row_locked_with(&table.table, key, locking, |row| Ok(with(at, &row.values()?)))?;
+        read.unwrap_or(Ok(()))?;
     }
     Ok(())
 }

@@ -8,9 +8,9 @@ use super::{Entries, RowRef, Rows, ValueRange, as_slice, index_number, index_ran
 use crate::cursor::LockingScan;
 use crate::error::{Error, Result};
 use crate::handle::Table;
-use crate::locking::Locking;
+use crate::locking::{LockMode, Locking};
 use crate::table::{OwnedValue, Value};
-use crate::transaction::Transaction;
+use crate::transaction::{StoredRow, Transaction};
 
 impl Transaction {
     /// The row with this primary key under its lock, as [`Transaction::get_locked`]: the newest committed one, with the
@@ -46,16 +46,58 @@ impl Transaction {
         primary_key: &[Value<'_>],
         locking: impl Into<Locking>,
     ) -> Result<Option<Vec<OwnedValue>>> {
-        let shape = self.table_shape(&table.0);
+        self.get_row_locked_with(table, primary_key, locking, |row| row.values().map(owned))
+    }
+
+    /// The same, given to `with` without copying its values.
+    ///
+    /// # Errors
+    /// As [`Transaction::get_row_locked`], and those of `with`.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = trefoil::Database::open(dir.path(), trefoil::Options::default())?;
+    /// # use trefoil::{ColumnType, IndexSchema, Schema};
+    /// # let schema = Schema::builder().column("id", ColumnType::I64).column("name", ColumnType::Text);
+    /// # let schema = schema.primary_key(&["id"]).index(IndexSchema::new("by_name", &["name"])).build()?;
+    /// # let people = db.create_table("people", schema)?;
+    /// # let mut tx = db.begin()?;
+    /// # for (id, name) in [(1i64, "Ada"), (2, "Grace"), (3, "Edith")] {
+    /// #     tx.insert(&people, &[id.into(), name.into()])?;
+    /// # }
+    /// # tx.commit()?;
+    /// use std::borrow::Cow;
+    /// use trefoil::LockMode;
+    ///
+    /// let tx = db.begin()?;
+    /// let length = tx.get_row_locked_with(&people, &[2i64.into()], LockMode::Exclusive, |row| {
+    ///     let (_id, name): (i64, Cow<'_, str>) = row.read_as()?;
+    ///     Ok(name.len())
+    /// })?;
+    /// assert_eq!(length, Some("Grace".len()));
+    /// # Ok::<(), trefoil::Error>(())
+    /// ```
+    pub fn get_row_locked_with<T>(
+        &self,
+        table: &Table,
+        primary_key: &[Value<'_>],
+        locking: impl Into<Locking>,
+        with: impl FnOnce(RowRef<'_>) -> Result<T>,
+    ) -> Result<Option<T>> {
+        let (shape, locking) = (self.table_shape(&table.0), locking.into());
         let key = whole_key(&shape.def.schema, primary_key)?;
-        if !self.lock_for_read(&shape.primary, &key, locking.into())? {
+        if !self.lock_for_read(&shape.primary, &key, locking)? {
             return Ok(None);
         }
-        let mut row = None;
-        self.read_newest(&shape.primary, &[&key], &mut |_, value| {
-            row = Some(RowRef::new(&shape.def.schema, &key, value).values().map(owned));
-        })?;
-        row.transpose()
+        let (StoredRow { key, mut value }, turn) = self.row_to_keep(key);
+        if self.read_newest(&shape.primary, &[&key], &mut |_, found| value.extend_from_slice(found))? == 0 {
+            return Ok(None);
+        }
+        let given = with(RowRef::new(&shape.def.schema, &key, &value))?;
+        if locking.mode == LockMode::Exclusive {
+            self.keep(&shape.primary, StoredRow { key, value }, turn);
+        }
+        Ok(Some(given))
     }
 
     /// Rows in a range of the primary key, ascending, each locked as it is reached: see [`Transaction::range_locked`].

@@ -8,7 +8,7 @@ use base::bytes::Reader;
 
 use super::part::{Image, Part};
 use super::row;
-use super::rows::{as_tuple, check_length, malformed, misread};
+use super::rows::{KEY_BYTES_USUAL, as_tuple, check_length, malformed, misread};
 use super::schema::Schema;
 use super::typed::FromRow;
 use super::value::Value;
@@ -22,6 +22,7 @@ impl Schema {
     pub fn index_key_of_row(&self, n: usize, primary: &[u8], values: &[Value<'_>], out: &mut Vec<u8>) -> Result<()> {
         self.check(values)?;
         out.clear();
+        out.reserve(KEY_BYTES_USUAL + primary.len());
         self.index_parts(n).iter().try_for_each(|part| self.put_part(out, part, &values[part.column]))?;
         out.extend_from_slice(primary);
         check_length(out)
@@ -48,6 +49,7 @@ impl Schema {
     pub fn secondary_key(&self, n: usize, primary: &[u8], row: &[u8], out: &mut Vec<u8>) -> Result<()> {
         let values = self.pick(self.index_columns(n), primary, row).ok_or_else(|| self.unreadable(row))?;
         out.clear();
+        out.reserve(KEY_BYTES_USUAL + primary.len());
         self.index_parts(n).iter().zip(&values).try_for_each(|(part, value)| self.put_part(out, part, value))?;
         out.extend_from_slice(primary);
         check_length(out)
@@ -183,6 +185,12 @@ impl Schema {
     /// Numbers of the columns in an entry of secondary index `n`, in order: its own, then the primary key's.
     pub fn entry_columns(&self, n: usize) -> impl Iterator<Item = usize> + '_ {
         self.index_columns(n).iter().chain(self.primary_key()).copied()
+    }
+
+    /// True if rows that differ in these values, and not in their primary key, may have other entries of index `n`.
+    pub(crate) fn entry_differs(&self, n: usize, before: &[Value<'_>], after: &[Value<'_>]) -> bool {
+        let mut columns = self.index_columns(n).iter().chain(self.beside(n));
+        self.indexes()[n].is_clustering() || columns.any(|&c| before[c] != after[c])
     }
 
     pub(super) fn index_parts(&self, n: usize) -> &[Part] {

@@ -57,6 +57,17 @@ pub(super) fn put<'c, 'v: 'c>(
     put_columns(out, columns);
 }
 
+/// Bytes that a row of these values takes at most.
+pub(super) fn bytes_max<'c, 'v: 'c>(values: impl Iterator<Item = &'c Value<'v>>) -> usize {
+    let bytes_of = |value: &Value<'_>| match value {
+        Value::Text(text) => text.len(),
+        Value::Bytes(bytes) => bytes.len(),
+        _ => 0,
+    };
+    // A number, or a length, has ten at most, the head as many.
+    values.fold(10, |bytes, value| bytes + 11 + bytes_of(value))
+}
+
 /// Appends what is behind the head of a row: which columns are NULL, and the others.
 pub(super) fn put_columns<'c, 'v: 'c>(
     out: &mut Vec<u8>,

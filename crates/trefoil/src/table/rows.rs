@@ -18,6 +18,9 @@ use super::typed::{FromColumn, FromRow};
 use super::value::Value;
 use super::versions::Layout;
 
+/// Most keys fit here, and so are made without growing.
+pub(super) const KEY_BYTES_USUAL: usize = 32;
+
 impl Schema {
     /// True outcome if `values` are a row: one for each column, of its type, NULL only where it may be. What
     /// `Transaction::insert` would say, without a transaction.
@@ -53,6 +56,7 @@ impl Schema {
     pub fn primary_key_of_row(&self, values: &[Value<'_>], out: &mut Vec<u8>) -> Result<()> {
         self.check(values)?;
         out.clear();
+        out.reserve(KEY_BYTES_USUAL);
         self.primary_parts().iter().try_for_each(|part| self.put_part(out, part, &values[part.column]))?;
         check_length(out)
     }
@@ -81,6 +85,7 @@ impl Schema {
         self.check(values)?;
         out.clear();
         let stored = self.0.derived.stored.iter().map(|&n| (&self.columns()[n], &values[n]));
+        out.reserve(row::bytes_max(stored.clone().map(|(_, value)| value)));
         row::put(out, self.0.derived.version, stored);
         Ok(())
     }
@@ -361,6 +366,7 @@ impl Schema {
         out: &mut Vec<u8>,
     ) -> Result<()> {
         out.clear();
+        out.reserve(KEY_BYTES_USUAL);
         for value in values {
             let too_many = || Fault::Invalid(format!("{} values are more than the key has columns", values.len()));
             let part = parts.next().ok_or_else(too_many)?;

@@ -63,7 +63,7 @@ impl Transaction {
     pub(crate) fn settle_looked(&mut self) -> Result<()> {
         let looked = std::mem::take(&mut self.locks.borrow_mut().looked);
         for (id, key) in looked {
-            let Some(entry) = self.touched.borrow().get(&id).cloned() else { continue };
+            let Some(entry) = self.touched.borrow().iter().find(|entry| entry.id() == id).cloned() else { continue };
             if self.has_added(id, &key)? {
                 let mut now = 0;
                 self.read_newest(&entry, &[&key], &mut |_, value| now = of_reader(value))?;

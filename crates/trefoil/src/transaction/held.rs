@@ -6,6 +6,7 @@ use std::time::Duration;
 use base::{CommitTs, Fault, IndexId, Result, TxnId};
 use index::Batch;
 use index::counter::Counter;
+use smallvec::SmallVec;
 use store::{Charge, Class};
 use txn::write_set::Seq;
 use txn::{LockOutcome, LockRequest, Mode, SharedWriteSet};
@@ -21,7 +22,7 @@ use crate::entry::{IndexEntry, TableEntry, TableShape};
 pub(crate) struct Held {
     id: TxnId,
     locks: RowLocks,
-    tables: Vec<OpenTable>,
+    tables: SmallVec<[OpenTable; 2]>,
     writes: Arc<SharedWriteSet>,
     is_writer: bool,
     charge: Charge,
@@ -67,7 +68,7 @@ impl Held {
         let writes = Arc::default();
         engine.writers.enter(id, &writes);
         let charge = engine.budget.charge(Class::WriteSets, 0);
-        Self { id, locks, tables: Vec::new(), writes, is_writer: true, charge, taken: 0 }
+        Self { id, locks, tables: SmallVec::new(), writes, is_writer: true, charge, taken: 0 }
     }
 
     /// Takes again what a write of `key` held, or may have: the lock of the row, or of the value of an entry of table `shape`,

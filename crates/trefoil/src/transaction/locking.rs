@@ -32,7 +32,7 @@ pub(super) struct RowLocks {
     /// Indexes with ranges of this transaction.
     pub(super) ranges: Vec<Arc<IndexEntry>>,
     /// The index of the row that the last locking read locked, if it was that read which took the lock.
-    loose: Option<IndexId>,
+    pub(super) loose: Option<IndexId>,
     loose_key: Vec<u8>,
     /// Counters that were added to before they were looked at under a lock, of `bytes`.
     pub(super) looked: BTreeSet<(IndexId, Vec<u8>)>,
@@ -223,6 +223,7 @@ impl Transaction {
     /// # Ok::<(), trefoil::Error>(())
     /// ```
     pub fn unlock_row(&self) -> bool {
+        self.kept.forget();
         let mut held = self.locks.borrow_mut();
         let RowLocks { owner, bytes, loose, loose_key, .. } = &mut *held;
         let Some(index) = loose.take() else { return false };

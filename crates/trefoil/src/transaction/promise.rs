@@ -14,6 +14,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crossbeam_utils::CachePadded;
+use smallvec::SmallVec;
 use txn::write_set::Seq;
 
 /// The least that is promised at once, and the most that is without being asked for: all write to one counter.
@@ -42,7 +43,7 @@ pub(super) fn owed_by(payload_bytes: u64, leaf_bytes: u64, writes: u64, reserve_
 /// What one transaction was promised.
 #[derive(Debug, Default)]
 pub(super) struct Promise {
-    parts: Vec<Part>,
+    parts: SmallVec<[Part; 1]>,
     bytes: u64,
     /// Of it, not used yet.
     left: u64,

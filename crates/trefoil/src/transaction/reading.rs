@@ -361,7 +361,7 @@ impl Transaction {
     }
 
     fn has_touched(&self, entry: &IndexEntry) -> bool {
-        self.touched.borrow().contains_key(&entry.id())
+        self.touched.borrow().binary_search_by_key(&entry.id(), |other| other.id()).is_ok()
     }
 
     /// For a cursor's copies of the own writes.

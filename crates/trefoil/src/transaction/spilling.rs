@@ -121,14 +121,15 @@ impl Transaction {
     pub(crate) fn changes(&self) -> Result<Vec<(Arc<IndexEntry>, Changes)>> {
         let touched = self.touched.borrow();
         let mut all = Vec::with_capacity(touched.len());
-        for entry in touched.values().filter(|entry| entry.is_written()) {
+        for entry in touched.iter().filter(|entry| entry.is_written()) {
             let spans = self.spans_deleted(entry);
             let behind = |changes| if spans.is_empty() { changes } else { Changes::Behind(spans, Box::new(changes)) };
             if self.writes.is_spilled(entry.id()) {
                 all.push((entry.clone(), behind(Changes::Spilled(self.writes.clone()))));
                 continue;
             }
-            let mut builder = BatchBuilder::new();
+            let (operations, bytes) = self.writes.room_of_net(entry.id());
+            let mut builder = BatchBuilder::with_capacity(operations, bytes);
             self.writes.net(entry.id(), |key, written, is_fresh| -> Result<()> {
                 match written {
                     Written::Put(value) if is_fresh => builder.push_fresh(key, value),

@@ -51,7 +51,10 @@ impl Transaction {
         }
         let (before, bytes) = self.enter_write(entry, key, value, is_absent)?;
         self.promise.get_mut().add(&self.engine.promised, before, owed);
-        self.touched.get_mut().entry(entry.id()).or_insert_with(|| entry.clone());
+        let touched = self.touched.get_mut();
+        if let Err(at) = touched.binary_search_by_key(&entry.id(), |other| other.id()) {
+            touched.insert(at, entry.clone());
+        }
         self.charge_writes(bytes).inspect_err(|_| {
             self.lock_again(before);
             self.writes.rollback_to(before);

@@ -27,6 +27,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use base::{CommitTs, IndexId, Result, TxnId};
+use smallvec::SmallVec;
 use vfs::sync::RwLock;
 
 use super::Locks;
@@ -156,7 +157,7 @@ impl Locks {
         names: impl Fn(IndexId) -> KeyNames,
     ) -> usize {
         let mut spans: BTreeMap<IndexId, Vec<(Vec<u8>, Mode)>> = BTreeMap::new();
-        let (mut kept, mut kept_bytes) = (Vec::new(), 0);
+        let (mut kept, mut kept_bytes) = (SmallVec::new(), 0);
         let held = std::mem::take(&mut owner.held);
         let old = held.len() * 3 / 4;
         let mut folded = Vec::with_capacity(held.len());

@@ -22,6 +22,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use base::{CommitTs, TxnId};
+use smallvec::SmallVec;
 use vfs::sync::{Condvar, Mutex};
 use vfs::time::Instant;
 
@@ -252,7 +253,7 @@ impl OwnerState {
 pub struct LockOwner {
     pub(super) state: Arc<OwnerState>,
     /// Packed places of the locks held, in the order in which they were got.
-    pub(super) held: Vec<u64>,
+    pub(super) held: SmallVec<[u64; 4]>,
     /// Locks that are in the table no more.
     pub(super) fold: Option<Arc<Fold>>,
     /// Time spent waiting, ever.
@@ -263,7 +264,7 @@ impl LockOwner {
     /// An owner without locks.
     #[must_use]
     pub fn new(txn: TxnId) -> Self {
-        Self { state: Arc::new(OwnerState::new(txn)), held: Vec::new(), fold: None, waited: Duration::ZERO }
+        Self { state: Arc::new(OwnerState::new(txn)), held: SmallVec::new(), fold: None, waited: Duration::ZERO }
     }
 
     /// The transaction.

@@ -53,6 +53,11 @@ impl Arena {
         self.chunks[place.chunk as usize].truncate(place.at as usize);
     }
 
+    /// Bytes in the first chunk.
+    pub(super) fn first_bytes(&self) -> usize {
+        self.chunks.first().map_or(0, Vec::len)
+    }
+
     pub(super) fn reserved_bytes(&self) -> usize {
         self.reserved_bytes
     }

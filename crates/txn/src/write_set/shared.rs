@@ -1,6 +1,6 @@
 //! The whole write set of a transaction, for itself and for those who look into it.
 
-use std::ops::Bound;
+use std::ops::{Bound, Deref};
 use std::sync::Arc;
 
 use base::{IndexId, Result};
@@ -25,9 +25,27 @@ pub struct SharedWriteSet {
 struct Inner {
     memory: WriteSet,
     /// Oldest first. Each ends where the next begins, the last where `memory` begins.
-    layers: Arc<Vec<Layer>>,
+    layers: Layers,
     /// Taken back, but what was written there stays locked. Each once, and eight merged to one as layers are.
     released: Vec<Layer>,
+}
+
+/// Of most transactions none: then there is nothing to allocate.
+#[derive(Debug, Default, Clone)]
+struct Layers(Option<Arc<Vec<Layer>>>);
+
+impl Deref for Layers {
+    type Target = [Layer];
+
+    fn deref(&self) -> &[Layer] {
+        self.0.as_deref().map_or(&[], Vec::as_slice)
+    }
+}
+
+impl From<Vec<Layer>> for Layers {
+    fn from(layers: Vec<Layer>) -> Self {
+        Self((!layers.is_empty()).then(|| Arc::new(layers)))
+    }
 }
 
 /// Some writes in key order.
@@ -69,7 +87,7 @@ impl SharedWriteSet {
             return;
         }
         inner.memory = WriteSet::starting_at(savepoint);
-        let mut kept = Vec::clone(&inner.layers);
+        let mut kept = inner.layers.to_vec();
         let mut gone = kept.split_off(kept.partition_point(|layer| layer.from < savepoint));
         if let Some(last) = kept.last_mut() {
             gone.insert(0, last.clone());
@@ -80,7 +98,7 @@ impl SharedWriteSet {
                 inner.released.push(layer.released());
             }
         }
-        inner.layers = Arc::new(kept);
+        inner.layers = kept.into();
     }
 
     /// Keys in memory that were written since `savepoint`, some twice.
@@ -239,6 +257,12 @@ impl SharedWriteSet {
         Ok(())
     }
 
+    /// How many keys an index's net effect has in memory, and about how many bytes with the values, of few.
+    #[must_use]
+    pub fn room_of_net(&self, index: IndexId) -> (usize, usize) {
+        self.inner.lock().memory.room_of_net(index)
+    }
+
     /// True if a part of what was written to this index is in files.
     #[must_use]
     pub fn is_spilled(&self, index: IndexId) -> bool {
@@ -261,7 +285,7 @@ impl SharedWriteSet {
     /// Those of writing and reading run files.
     pub fn spill(&self, files: &Arc<dyn SpillFiles>, filter_bytes: usize) -> Result<()> {
         self.freeze();
-        let mut layers = Vec::clone(&self.inner.lock().layers);
+        let mut layers = self.inner.lock().layers.to_vec();
         let released = self.inner.lock().released.clone();
         for n in 0..layers.len() {
             if matches!(layers[n].data, Data::Memory(_)) {
@@ -305,7 +329,7 @@ impl SharedWriteSet {
 
     /// Files that are in no layer any more are removed behind the mutex.
     fn replace_layers(&self, layers: &[Layer]) {
-        let old = std::mem::replace(&mut self.inner.lock().layers, Arc::new(layers.to_vec()));
+        let old = std::mem::replace(&mut self.inner.lock().layers, layers.to_vec().into());
         drop(old);
     }
 
@@ -327,7 +351,7 @@ impl SharedWriteSet {
         }
         let next = WriteSet::starting_at(inner.memory.position());
         let frozen = Layer::of_memory(std::mem::replace(&mut inner.memory, next));
-        Arc::make_mut(&mut inner.layers).push(frozen);
+        Arc::make_mut(inner.layers.0.get_or_insert_default()).push(frozen);
     }
 }
 
