@@ -24,7 +24,9 @@ profdata() {
 }
 
 profile() {
-    local file=${1:-$TARGET/trefoil.profdata} tool counts=$TARGET/training/counts name step
+    local file=${1:-$TARGET/trefoil.profdata} tool counts name step
+    # The server counts from a directory of its own.
+    counts=$(realpath -m "$TARGET/training/counts")
     [ -z "${TREFOIL_GUIDED_BY:-}" ] || die 'TREFOIL_GUIDED_BY is for builds; a profile is taken without'
     tool=$(profdata)
     sysbench_tree

@@ -141,9 +141,6 @@ impl Corruption {
 }
 
 impl From<Corruption> for Fault {
-    // At each `?` between layers: out of the way of what goes well.
-    #[cold]
-    #[inline(never)]
     fn from(c: Corruption) -> Self {
         Fault::Corrupt(Box::new(c))
     }

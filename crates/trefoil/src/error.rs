@@ -431,9 +431,6 @@ impl Error {
 }
 
 impl From<Fault> for Error {
-    // At each `?` between layers: out of the way of what goes well.
-    #[cold]
-    #[inline(never)]
     fn from(fault: Fault) -> Self {
         match fault {
             Fault::Io { op, path, message, .. } => Error::Io { op, path, message },

@@ -112,9 +112,6 @@ impl std::fmt::Debug for Failure {
 }
 
 impl From<Error> for Box<Failure> {
-    // At each `?` between layers: out of the way of what goes well.
-    #[cold]
-    #[inline(never)]
     fn from(error: Error) -> Self {
         match &error {
             // The server's words are made of the two.

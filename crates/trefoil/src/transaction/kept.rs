@@ -9,7 +9,7 @@ use std::cell::{Cell, RefCell};
 use base::IndexId;
 use txn::write_set::Seq;
 
-use super::Transaction;
+use super::{CHARGE_STEP_BYTES, Transaction};
 use crate::entry::IndexEntry;
 
 /// A row as it is stored.
@@ -19,6 +19,7 @@ pub(crate) struct StoredRow {
     pub value: Vec<u8>,
 }
 
+/// The row read last, and whether it holds.
 #[derive(Default)]
 pub(super) struct Kept {
     row: RefCell<StoredRow>,
@@ -45,9 +46,9 @@ impl Transaction {
         (StoredRow { key, ..row }, self.kept.turn.get())
     }
 
-    /// Keeps a row that is locked exclusively.
+    /// Keeps a row that is locked exclusively, unless it is so long that its memory would have to be charged.
     pub(crate) fn keep(&self, entry: &IndexEntry, row: StoredRow, turn: u64) {
-        if self.kept.turn.get() == turn {
+        if self.kept.turn.get() == turn && (row.value.capacity() as u64) < CHARGE_STEP_BYTES {
             self.kept.at.set(Some((entry.id(), self.writes.position())));
             self.kept.row.replace(row);
         }
