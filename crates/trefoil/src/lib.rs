@@ -264,7 +264,7 @@ pub use store::Compression;
 pub use store::SpaceStats;
 pub use table::{
     Collations, Column, ColumnType, ForeignKey, FromColumn, FromRow, IndexSchema, KeyPart, OwnedValue, ReferenceAction,
-    Schema, SchemaBuilder, TableChanges, Timestamp, Value,
+    RowVisitor, Schema, SchemaBuilder, TableChanges, Timestamp, Value,
 };
 pub use transaction::{Savepoint, Transaction};
 /// Row locks: [`Stats::locks`].

@@ -29,14 +29,16 @@ mod index_rows;
 mod locking;
 mod range;
 mod reading;
+mod row_ref;
 mod unique;
 mod unread;
 
 pub(crate) use cascade::Step;
 pub use conflicts::Upserted;
-pub use cursors::{Entries, RowRef, Rows};
+pub use cursors::{Entries, Rows};
 pub use index_rows::{IndexRows, Judged};
 pub use range::{ALL, ValueRange};
+pub use row_ref::RowRef;
 
 pub(crate) use cursors::owned;
 pub(crate) use foreign::name_of;

@@ -48,6 +48,7 @@ mod schema_codec;
 mod typed;
 pub mod value;
 mod versions;
+mod visitor;
 mod way;
 
 pub use builder::SchemaBuilder;
@@ -61,3 +62,4 @@ pub use index_schema::{IndexSchema, KeyPart};
 pub use schema::Schema;
 pub use typed::{FromColumn, FromRow, Timestamp};
 pub use value::{OwnedValue, Value};
+pub use visitor::RowVisitor;

@@ -2,11 +2,14 @@
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
+use std::collections::BTreeMap;
 
 use base::Fault;
 use proptest::prelude::*;
 use trefoil::table::{OwnedValue, fuzz, key};
-use trefoil::{ColumnType, IndexOptions, IndexSchema, KeyPart, Schema, Structure, TableChanges, Timestamp, Value};
+use trefoil::{
+    ColumnType, IndexOptions, IndexSchema, KeyPart, RowVisitor, Schema, Structure, TableChanges, Timestamp, Value,
+};
 
 const TYPES: [ColumnType; 11] = [
     ColumnType::I64,
@@ -116,6 +119,31 @@ fn tables() -> impl Strategy<Value = (Schema, Vec<OwnedValue>, Vec<OwnedValue>)>
     })
 }
 
+/// What a row gives column by column.
+#[derive(Default)]
+struct Given(BTreeMap<usize, OwnedValue>);
+
+impl RowVisitor for Given {
+    fn value(&mut self, column: usize, value: &Value<'_>) {
+        assert!(self.0.insert(column, value.clone().into_owned()).is_none(), "column {column} comes once");
+    }
+}
+
+/// A row decoded, and visited: both give the same.
+fn decoded<'a>(schema: &Schema, key: &'a [u8], row: &'a [u8]) -> base::Result<Vec<Value<'a>>> {
+    let (values, mut given) = (schema.decode_row(key, row), Given::default());
+    let visited = schema.visit_row(key, row, &mut given);
+    match (&values, &visited) {
+        (Ok(values), Ok(())) => {
+            assert!(given.0.keys().copied().eq(0..values.len()), "each column comes");
+            assert!(given.0.values().eq(values), "{:?} as {values:?}", given.0);
+        }
+        (Err(a), Err(b)) => assert_eq!(format!("{a:?}"), format!("{b:?}")),
+        _ => panic!("decoded {values:?}, visited {visited:?}"),
+    }
+    values
+}
+
 fn pick<'a>(values: &[Value<'a>], columns: impl Iterator<Item = usize>) -> Vec<Value<'a>> {
     columns.map(|n| values[n].clone()).collect()
 }
@@ -218,7 +246,7 @@ proptest! {
         let (mut primary, mut stored, mut entry, mut again) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         schema.primary_key_of_row(&row, &mut primary).expect("a row");
         schema.row_value(&row, &mut stored).expect("a row");
-        prop_assert_eq!(&schema.decode_row(&primary, &stored).expect("decodes"), &row);
+        prop_assert_eq!(&decoded(&schema, &primary, &stored).expect("decodes"), &row);
         prop_assert_eq!(schema.decode_primary_key(&primary).expect("decodes"),
             pick(&row, schema.primary_key().iter().copied()));
         for n in 0..schema.indexes().len() {
@@ -263,7 +291,7 @@ proptest! {
         schema.row_value(&row, &mut stored).expect("a row");
         let at = usize::from(at) % stored.len();
         if cut { stored.truncate(at) } else { stored[at] = to }
-        let whole = schema.decode_row(&primary, &stored);
+        let whole = decoded(&schema, &primary, &stored);
         for (n, column) in schema.columns().iter().enumerate() {
             let read = typed_column(&schema, n, (column.column_type, column.nullable), &primary, &stored);
             match &whole {
@@ -282,7 +310,7 @@ proptest! {
         let (mut primary, mut stored, mut entry) = (Vec::new(), Vec::new(), Vec::new());
         writer.primary_key_of_row(&row[..kept], &mut primary).expect("a row");
         writer.row_value(&row[..kept], &mut stored).expect("a row");
-        let expected = schema.decode_row(&primary, &stored).expect("decodes");
+        let expected = decoded(&schema, &primary, &stored).expect("decodes");
         let tuple: Wide<'_> = schema.decode_row_as(&primary, &stored).expect("decodes");
         prop_assert_eq!(&values_of(tuple), &expected);
         schema.index_key_of_row(0, &primary, &row, &mut entry).expect("a row");
@@ -300,7 +328,7 @@ proptest! {
         // Every cut is seen.
         for cut in 0..stored.len() {
             let read: base::Result<Wide<'_>> = schema.decode_row_as(&primary, &stored[..cut]);
-            prop_assert_eq!(read.is_ok(), schema.decode_row(&primary, &stored[..cut]).is_ok());
+            prop_assert_eq!(read.is_ok(), decoded(&schema, &primary, &stored[..cut]).is_ok());
         }
         stored.push(0);
         prop_assert!(schema.decode_row_as::<Wide<'_>>(&primary, &stored).is_err());
@@ -387,7 +415,7 @@ proptest! {
             bytes[at] = damage.1;
             bytes.truncate(bytes.len() - usize::from(damage.2) % 3 % bytes.len());
         }
-        let _ = schema.decode_row(&primary, &stored);
+        let _ = decoded(&schema, &primary, &stored);
         for n in 0..schema.indexes().len() {
             let _ = schema.decode_entry(n, &primary, &stored);
             let _ = schema.primary_key_of(n, &stored);
@@ -476,10 +504,10 @@ fn a_row_from_before_a_column_was_added_reads_null() {
         .nullable("born", ColumnType::Timestamp)
         .nullable("died", ColumnType::Timestamp)
         .primary_key(&["id"]);
-    let values = wider.clone().build().expect("valid").decode_row(&primary, &stored).expect("decodes").len();
+    let values = decoded(&wider.clone().build().expect("valid"), &primary, &stored).expect("decodes").len();
     assert_eq!(values, 4);
     let strict = wider.column("rank", ColumnType::I32).build().expect("valid");
-    assert!(strict.decode_row(&primary, &stored).is_err(), "a column that is never NULL cannot be absent");
+    assert!(decoded(&strict, &primary, &stored).is_err(), "a column that is never NULL cannot be absent");
 }
 
 fn says(outcome: base::Result<Schema>, words: &str) {
@@ -549,15 +577,15 @@ fn rows_of_two_versions_are_read_as_documented() {
     assert_eq!(row, [2, 2, 1, 7]);
     let before = [1, 2, 1, 3, b'a', 0, b'b'];
     for row in [&row[..], &before] {
-        assert_eq!(schema.decode_row(&key, row).expect("a row"), values);
+        assert_eq!(decoded(&schema, &key, row).expect("a row"), values);
         assert_eq!(schema.decode_column_as::<u32>(2, &key, row).expect("a row"), 7);
         assert_eq!(schema.decode_row_as::<(i64, Option<Timestamp>, u32)>(&key, row).expect("a row"), (-2, None, 7));
     }
     assert!(schema.says_the_same(&key, &before, &row).expect("rows"));
     assert_eq!(Schema::decode(&schema.encode()).expect("a schema"), schema);
-    assert!(matches!(schema.decode_row(&key, &[3, 2, 1, 7]), Err(Fault::Changed)), "of a version to come");
+    assert!(matches!(decoded(&schema, &key, &[3, 2, 1, 7]), Err(Fault::Changed)), "of a version to come");
     for no_row in [&[0, 2, 1, 7][..], &[241, 2, 1, 7], &[1, 2, 1, 7], &before[..6], &[]] {
-        assert!(matches!(schema.decode_row(&key, no_row), Err(Fault::Corrupt(_))), "{no_row:?}");
+        assert!(matches!(decoded(&schema, &key, no_row), Err(Fault::Corrupt(_))), "{no_row:?}");
     }
 }
 
@@ -575,7 +603,7 @@ fn a_remembered_value_does_not_take_the_place_of_a_key() {
         let mut bytes = whole.clone();
         bytes[at] = 0;
         match Schema::decode(&bytes)
-            .map(|schema| schema.decode_row(&key, &before).map(|row| row[0].clone().into_owned()))
+            .map(|schema| decoded(&schema, &key, &before).map(|row| row[0].clone().into_owned()))
         {
             Ok(Ok(id)) => assert_eq!(id, Value::I64(-2), "byte {at}"),
             Ok(Err(_)) => {}

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Rows read ahead, as records of the server.
 
-use crate::failure::Result;
+use trefoil::RowRef;
+
 use crate::layout::Layout;
 use crate::raw::Record;
+use crate::reads::Met;
 
 /// A handler that nobody reads with keeps no more: the server has one of each table that a connection has used.
 const SPARE_BYTES_MAX: usize = 4 << 10;
@@ -41,14 +43,20 @@ impl Batch {
         self.records.len() + self.blob_bytes
     }
 
-    /// Adds the record that `put` writes, with its blobs; it returns the row's number.
-    pub fn push(
+    /// Adds a row.
+    pub fn push_row(&mut self, layout: &Layout, row: RowRef<'_>) -> Result<(), Met> {
+        self.push(layout, |record, blobs| layout.put(row, record, blobs))
+    }
+
+    /// Adds the record that `put` makes of one that has the defaults, with its blobs; it returns the row's number.
+    #[inline]
+    pub fn push<E>(
         &mut self,
         layout: &Layout,
-        put: impl FnOnce(&mut [u8], &mut Vec<Box<[u8]>>) -> Result<u64>,
-    ) -> Result<()> {
+        put: impl FnOnce(&mut [u8], &mut Vec<Box<[u8]>>) -> Result<u64, E>,
+    ) -> Result<(), E> {
         let (start, blobs) = (self.records.len(), self.blobs.len());
-        self.records.resize(start + layout.record_bytes(), 0);
+        self.records.extend_from_slice(layout.defaults());
         let row = put(&mut self.records[start..], &mut self.blobs)?;
         self.blob_bytes += self.blobs[blobs..].iter().map(|blob| blob.len()).sum::<usize>();
         self.rows.push(row);

@@ -225,7 +225,7 @@ impl Cursor {
     pub fn wrote(&mut self, key: &[Value<'_>], before: Moment, session: &Session) {
         let Some(scan) = self.scan.as_mut().filter(|scan| scan.read_at == before && scan.given > 0) else { return };
         let (record, row) = scan.batch.record(&self.table.layout, scan.given - 1);
-        if self.table.layout.primary_values(record, row) == key {
+        if self.table.layout.primary_values(record, row).as_slice() == key {
             scan.read_at = session.writes().now();
         }
     }
@@ -249,9 +249,7 @@ impl Cursor {
         self.single.clear();
         let (table, single) = (&self.table, &mut self.single);
         let layout = &table.layout;
-        let outcome = read_rows(session.tx()?, table, &[key], locking, |_, values| {
-            single.push(layout, |record, blobs| layout.put(values, record, blobs))
-        });
+        let outcome = read_rows(session.tx()?, table, &[key], locking, |_, row| single.push_row(layout, row));
         session.met_or(outcome)?;
         if self.single.len() == 0 {
             return Ok(Done::NotFound);
@@ -378,9 +376,7 @@ impl Scan {
     fn fill_row(&mut self, table: &OpenTable, tx: &Transaction) -> Result<(), Met> {
         self.is_last = true;
         let (Bound::Included(key), batch) = (&self.low, &mut self.batch) else { return Ok(()) };
-        read_rows(tx, table, &[key], self.locking, |_, values| {
-            batch.push(&table.layout, |record, blobs| table.layout.put(values, record, blobs))
-        })?;
+        read_rows(tx, table, &[key], self.locking, |_, row| batch.push_row(&table.layout, row))?;
         if self.locking.is_some() && batch.len() == 0 {
             // READ COMMITTED keeps no place free where there is no row.
             tx.unlock_row();
@@ -416,8 +412,7 @@ impl Scan {
                 self.is_last = true;
                 break;
             };
-            let values = row.values()?;
-            self.batch.push(layout, |record, blobs| layout.put(&values, record, blobs))?;
+            self.batch.push_row(layout, row)?;
             self.is_shown = rows.is_shown();
         }
         Ok(())
@@ -492,8 +487,7 @@ impl Scan {
                 self.is_last = true;
                 break;
             };
-            let values = row.values()?;
-            self.batch.push(layout, |record, blobs| layout.put(&values, record, blobs))?;
+            self.batch.push_row(layout, row)?;
         }
         drop(rows);
         failed.take().map_or(Ok(()), |failure| Err(Met::Own(failure)))

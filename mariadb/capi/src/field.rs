@@ -284,53 +284,99 @@ impl Field {
 
     /// Writes a value into a record. A blob is kept in `blobs`, where the record points to.
     pub fn put(&self, value: &Value<'_>, record: &mut [u8], blobs: &mut Vec<Box<[u8]>>) -> Result<()> {
-        if let Some((at, bit)) = self.null {
-            record[at] &= !bit;
-            if value.is_null() {
-                record[at] |= bit;
-                return Ok(());
-            }
+        match value {
+            Value::Null => self.put_null(record),
+            Value::I32(n) => self.put_signed((*n).into(), record),
+            Value::I64(n) => self.put_signed(*n, record),
+            Value::U32(n) => self.put_unsigned((*n).into(), record),
+            Value::U64(n) => self.put_unsigned(*n, record),
+            Value::Bytes(bytes) => self.put_bytes(bytes, record, blobs),
+            _ => Err(misfit()),
         }
-        let bytes = self.record_bytes();
-        let slot = &mut record[self.offset..][..bytes];
-        match (self.kind, value) {
-            (Kind::Signed, Value::I32(n)) => put_little_endian(slot, i64::from(*n) as u64),
-            (Kind::Signed, Value::I64(n)) => put_little_endian(slot, *n as u64),
-            (Kind::Unsigned, Value::U32(n)) => put_little_endian(slot, u64::from(*n)),
-            (Kind::Unsigned, Value::U64(n)) => put_little_endian(slot, *n),
-            (Kind::Image, Value::U32(n)) => put_big_endian(slot, u64::from(*n)),
-            (Kind::Image, Value::U64(n)) => put_big_endian(slot, *n),
-            (Kind::Float | Kind::Double | Kind::Image, Value::Bytes(b)) if b.len() == slot.len() => {
-                slot.copy_from_slice(b);
-            }
-            (Kind::Char, Value::Bytes(b)) if b.len() <= slot.len() => {
-                slot[..b.len()].copy_from_slice(b);
-                let pad = self.pad().iter().cycle();
-                slot[b.len()..].iter_mut().zip(pad).for_each(|(byte, pad)| *byte = *pad);
-            }
-            (Kind::Varchar, Value::Bytes(b)) if b.len() <= self.length => {
-                put_little_endian(&mut slot[..self.length_bytes], b.len() as u64);
-                slot[self.length_bytes..][..b.len()].copy_from_slice(b);
-            }
-            (Kind::Blob, Value::Bytes(b)) => {
-                put_little_endian(&mut slot[..self.length_bytes], b.len() as u64);
-                let blob: Box<[u8]> = b.as_ref().into();
-                slot[self.length_bytes..].copy_from_slice(&(blob.as_ptr() as usize).to_ne_bytes());
-                blobs.push(blob);
-            }
-            _ => return Err(Failure::definition("a stored value does not fit its column")),
+    }
+
+    #[inline]
+    pub fn put_null(&self, record: &mut [u8]) -> Result<()> {
+        let (at, bit) = self.null.ok_or_else(misfit)?;
+        record[at] |= bit;
+        Ok(())
+    }
+
+    #[inline]
+    pub fn put_signed(&self, n: i64, record: &mut [u8]) -> Result<()> {
+        match (self.kind, self.slot(record)) {
+            (Kind::Signed, slot) => put_little_endian(slot, n as u64),
+            _ => return Err(misfit()),
         }
         Ok(())
     }
+
+    #[inline]
+    pub fn put_unsigned(&self, n: u64, record: &mut [u8]) -> Result<()> {
+        match (self.kind, self.slot(record)) {
+            (Kind::Unsigned, slot) => put_little_endian(slot, n),
+            (Kind::Image, slot) => put_big_endian(slot, n),
+            _ => return Err(misfit()),
+        }
+        Ok(())
+    }
+
+    #[inline]
+    pub fn put_bytes(&self, bytes: &[u8], record: &mut [u8], blobs: &mut Vec<Box<[u8]>>) -> Result<()> {
+        let slot = self.slot(record);
+        match self.kind {
+            Kind::Float | Kind::Double | Kind::Image if bytes.len() == slot.len() => slot.copy_from_slice(bytes),
+            Kind::Char if bytes.len() <= slot.len() => {
+                let (text, behind) = slot.split_at_mut(bytes.len());
+                text.copy_from_slice(bytes);
+                match *self.pad() {
+                    [pad] => behind.fill(pad),
+                    ref pad => behind.iter_mut().zip(pad.iter().cycle()).for_each(|(byte, pad)| *byte = *pad),
+                }
+            }
+            Kind::Varchar if bytes.len() <= self.length => {
+                let (length, text) = slot.split_at_mut(self.length_bytes);
+                put_little_endian(length, bytes.len() as u64);
+                text[..bytes.len()].copy_from_slice(bytes);
+            }
+            Kind::Blob => {
+                let (length, to) = slot.split_at_mut(self.length_bytes);
+                put_little_endian(length, bytes.len() as u64);
+                let blob: Box<[u8]> = bytes.into();
+                to.copy_from_slice(&(blob.as_ptr() as usize).to_ne_bytes());
+                blobs.push(blob);
+            }
+            _ => return Err(misfit()),
+        }
+        Ok(())
+    }
+
+    /// Where a record has it, which is not NULL from now on.
+    #[inline]
+    fn slot<'a>(&self, record: &'a mut [u8]) -> &'a mut [u8] {
+        if let Some((at, bit)) = self.null {
+            record[at] &= !bit;
+        }
+        &mut record[self.offset..][..self.record_bytes()]
+    }
+}
+
+#[cold]
+fn misfit() -> Box<Failure> {
+    Failure::definition("a stored value does not fit its column")
 }
 
 fn little_endian(bytes: &[u8]) -> u64 {
     bytes.iter().rev().fold(0, |n, &byte| n << 8 | u64::from(byte))
 }
 
+#[inline]
 fn put_little_endian(slot: &mut [u8], n: u64) {
-    let length = slot.len();
-    slot.copy_from_slice(&n.to_le_bytes()[..length]);
+    match slot.len() {
+        4 => slot.copy_from_slice(&(n as u32).to_le_bytes()),
+        8 => slot.copy_from_slice(&n.to_le_bytes()),
+        length => slot.copy_from_slice(&n.to_le_bytes()[..length]),
+    }
 }
 
 fn put_big_endian(slot: &mut [u8], n: u64) {

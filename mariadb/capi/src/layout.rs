@@ -7,14 +7,17 @@
 
 use std::cmp::Ordering;
 
-use trefoil::{Compression, IndexOptions, IndexSchema, KeyPart, OwnedValue, Schema, Shape, Structure, Value};
+use smallvec::{SmallVec, smallvec};
+use trefoil::{Compression, IndexOptions, IndexSchema, KeyPart, OwnedValue, RowRef, Schema, Shape, Structure, Value};
 
 use crate::abi;
 use crate::alter;
 use crate::failure::{Code, Failure, Result};
 use crate::field::Field;
+use crate::filling::Filling;
 use crate::key_bytes::Room;
 use crate::raw::{Definition, Record};
+use crate::reads::Met;
 
 /// The column of row numbers. Names of the server's columns do not end with a space.
 const ROW_NUMBER: &str = "row ";
@@ -31,6 +34,12 @@ pub enum Way {
     /// A secondary index.
     Secondary(usize),
 }
+
+/// Most keys fit here, and so are made without growing.
+const KEY_BYTES_USUAL: usize = 32;
+
+/// The values of a primary key, most of which have one or two columns.
+pub type PrimaryValues<'a> = SmallVec<[Value<'a>; 2]>;
 
 /// How a table of the server lies in one of the engine.
 #[derive(Debug)]
@@ -228,10 +237,11 @@ impl Layout {
     }
 
     /// The primary key of a record.
-    pub fn primary_values<'a>(&self, record: Record<'a>, row: u64) -> Vec<Value<'a>> {
+    #[inline]
+    pub fn primary_values<'a>(&self, record: Record<'a>, row: u64) -> PrimaryValues<'a> {
         match &self.primary {
             Some(primary) => primary.fields.iter().map(|&n| self.fields[n].value(record)).collect(),
-            None => vec![Value::U64(row)],
+            None => smallvec![Value::U64(row)],
         }
     }
 
@@ -245,20 +255,23 @@ impl Layout {
         values
     }
 
-    /// A row as a record. Returns the row's number.
-    pub fn put(&self, values: &[Value<'_>], record: &mut [u8], blobs: &mut Vec<Box<[u8]>>) -> Result<u64> {
-        record.copy_from_slice(&self.defaults);
-        for (field, value) in self.fields.iter().zip(values) {
-            field.put(value, record, blobs)?;
-        }
-        match values.get(self.fields.len()) {
-            Some(Value::U64(row)) => Ok(*row),
-            _ => Ok(0),
+    /// A record of the default values: what the others are made of.
+    pub fn defaults(&self) -> &[u8] {
+        &self.defaults
+    }
+
+    /// A row into a record. Returns the row's number.
+    pub fn put(&self, row: RowRef<'_>, record: &mut [u8], blobs: &mut Vec<Box<[u8]>>) -> Result<u64, Met> {
+        let mut filling = Filling { fields: &self.fields, record, blobs, number: 0, failure: None };
+        row.visit(&mut filling)?;
+        match filling.failure {
+            None => Ok(filling.number),
+            Some(failure) => Err(Met::Own(failure)),
         }
     }
 
-    /// An entry of a secondary index as a record: other columns than its own and the primary key's have their defaults.
-    /// Returns the row's number.
+    /// An entry of a secondary index into a record of the defaults, which other columns than its own and the primary key's
+    /// keep. Returns the row's number.
     pub fn put_entry(
         &self,
         n: usize,
@@ -275,9 +288,8 @@ impl Layout {
         Ok(row)
     }
 
-    /// A primary key as a record: other columns have their defaults. Returns the row's number.
+    /// A primary key into a record of the defaults, which other columns keep. Returns the row's number.
     pub fn put_primary(&self, values: &[Value<'_>], record: &mut [u8], blobs: &mut Vec<Box<[u8]>>) -> Result<u64> {
-        record.copy_from_slice(&self.defaults);
         match (&self.primary, values) {
             (Some(primary), _) => {
                 for (&n, value) in primary.fields.iter().zip(values) {
@@ -349,7 +361,7 @@ impl Layout {
     }
 
     fn primary_key(&self, values: &[Value<'_>]) -> Result<Vec<u8>> {
-        let mut key = Vec::new();
+        let mut key = Vec::with_capacity(self.ref_bytes.max(KEY_BYTES_USUAL));
         self.schema.primary_prefix(values, &mut key).map_err(trefoil::Error::from)?;
         Ok(key)
     }

@@ -45,6 +45,7 @@ pub mod entry;
 mod error_log;
 mod failure;
 mod field;
+mod filling;
 mod foreign;
 mod information;
 mod key_bytes;

@@ -129,9 +129,9 @@ impl Ranges {
         let points = self.rest.iter().take(self.rows_next).take_while(|start| start.is_whole_key(table));
         let keys: Vec<&[OwnedValue]> = points.filter_map(Start::whole_key).collect();
         let (mut places, batch) = (vec![None; keys.len()], &mut self.batch);
-        read_rows(tx, table, &keys, None, |at, values| {
+        read_rows(tx, table, &keys, None, |at, row| {
             places[at] = Some(batch.len());
-            batch.push(&table.layout, |record, blobs| table.layout.put(values, record, blobs))
+            batch.push_row(&table.layout, row)
         })?;
         self.read = places.len();
         self.order.extend(places.iter().enumerate().filter_map(|(range, place)| Some(((*place)?, range))));
@@ -146,9 +146,8 @@ impl Ranges {
                 self.read = 1;
                 break;
             };
-            let values = row.values()?;
             self.order.push((self.batch.len(), 0));
-            self.batch.push(&table.layout, |record, blobs| table.layout.put(&values, record, blobs))?;
+            self.batch.push_row(&table.layout, row)?;
         }
         Ok(())
     }
@@ -171,8 +170,7 @@ impl Ranges {
                 self.read = ranges.len();
                 break;
             };
-            let values = row.values()?;
-            self.batch.push(layout, |record, blobs| layout.put(&values, record, blobs))?;
+            self.batch.push_row(layout, row)?;
             self.read = rows.range();
             self.order.push((self.batch.len() - 1, self.read));
         }

@@ -23,7 +23,10 @@ pub fn judged(
     // The record points to them while the server looks at it.
     let mut blobs = Vec::new();
     let mut ask = || {
-        record.write(|record| layout.put_entry(n, entry, record, &mut blobs))?;
+        record.write(|record| {
+            record.copy_from_slice(layout.defaults());
+            layout.put_entry(n, entry, record, &mut blobs)
+        })?;
         if !judge.wants_refs {
             return Ok(judge.ask(tag, None));
         }
@@ -75,20 +78,20 @@ pub fn read_rows(
     table: &OpenTable,
     keys: &[&[Value<'_>]],
     locking: Option<Locking>,
-    mut with: impl FnMut(usize, &[Value<'_>]) -> Result<()>,
+    mut with: impl FnMut(usize, RowRef<'_>) -> Result<(), Met>,
 ) -> Result<(), Met> {
     let mut outcome = Ok(());
     let Some(locking) = locking else {
-        tx.get_rows(&table.table, keys, |at, row: RowRef<'_>| {
+        tx.get_rows(&table.table, keys, |at, row| {
             if outcome.is_ok() {
-                outcome = with(at, &row.values()?);
+                outcome = with(at, row);
             }
             Ok(())
         })?;
-        return Ok(outcome?);
+        return outcome;
     };
     for (at, key) in keys.iter().enumerate() {
-        let read = tx.get_row_locked_with(&table.table, key, locking, |row| Ok(with(at, &row.values()?)))?;
+        let read = tx.get_row_locked_with(&table.table, key, locking, |row| Ok(with(at, row)))?;
         read.unwrap_or(Ok(()))?;
     }
     Ok(())

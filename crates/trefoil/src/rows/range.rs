@@ -7,7 +7,8 @@ use base::limits::KEY_BYTES_MAX;
 
 use crate::entry::{IndexEntry, Stage, TableShape};
 use crate::error::{Error, Result};
-use crate::table::{Schema, Value, key};
+use crate::table::key::{self, KEY_BYTES_USUAL};
+use crate::table::{Schema, Value};
 
 /// A range over the first columns of a key: each bound gives values of as many columns as it likes, from the
 /// first on, and stands for all keys that begin with them. So the same values as both bounds, included, are
@@ -73,7 +74,7 @@ pub(crate) fn whole_key(schema: &Schema, values: &[Value<'_>]) -> Result<Vec<u8>
         let counts = format!("the primary key has {columns} columns, {} values were given", values.len());
         return Err(Error::InvalidArgument(counts));
     }
-    let mut key = Vec::new();
+    let mut key = Vec::with_capacity(KEY_BYTES_USUAL);
     schema.primary_prefix(values, &mut key)?;
     Ok(key)
 }
@@ -107,7 +108,7 @@ fn key_range(
     prefix: impl Fn(&[Value<'_>], &mut Vec<u8>) -> base::Result<()>,
 ) -> Result<KeyRange> {
     let bound = |values: &[Value<'_>], behind: bool, open: fn(Vec<u8>) -> Bound<Vec<u8>>| -> Result<Bound<Vec<u8>>> {
-        let mut key = Vec::new();
+        let mut key = Vec::with_capacity(KEY_BYTES_USUAL);
         prefix(values, &mut key)?;
         if behind && !key::successor(&mut key) {
             return Ok(Bound::Unbounded);

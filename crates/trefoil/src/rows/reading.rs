@@ -1,8 +1,10 @@
 //! Typed reads of a transaction.
 
 use index::Direction;
+use smallvec::SmallVec;
 
-use super::cursors::{Entries, RowRef, Rows, owned};
+use super::RowRef;
+use super::cursors::{Entries, Rows, owned};
 use super::range::{ValueRange, as_slice, index_number, index_range, primary_range, whole_key};
 use crate::error::Result;
 use crate::handle::Table;
@@ -83,14 +85,15 @@ impl Transaction {
     ) -> Result<usize> {
         let shape = self.table_shape(&table.0);
         let schema = &shape.def.schema;
-        let mut sorted = Vec::with_capacity(keys.len());
+        // One key needs no list.
+        let mut sorted: SmallVec<[_; 1]> = SmallVec::with_capacity(keys.len());
         for (i, key) in keys.iter().enumerate() {
             sorted.push((whole_key(schema, key.as_ref())?, i));
         }
         sorted.sort_unstable();
         // Keys may repeat; the structure wants each once.
-        let mut places: Vec<usize> = Vec::with_capacity(keys.len());
-        let mut unique: Vec<&[u8]> = Vec::with_capacity(keys.len());
+        let mut places: SmallVec<[usize; 1]> = SmallVec::with_capacity(keys.len());
+        let mut unique: SmallVec<[&[u8]; 1]> = SmallVec::with_capacity(keys.len());
         for (at, (key, _)) in sorted.iter().enumerate() {
             if unique.last() != Some(&key.as_slice()) {
                 unique.push(key);

@@ -6,9 +6,10 @@
 use base::Result;
 use base::bytes::Reader;
 
+use super::key::KEY_BYTES_USUAL;
 use super::part::{Image, Part};
 use super::row;
-use super::rows::{KEY_BYTES_USUAL, as_tuple, check_length, malformed, misread};
+use super::rows::{as_tuple, check_length, malformed, misread};
 use super::schema::Schema;
 use super::typed::FromRow;
 use super::value::Value;

@@ -1,11 +1,13 @@
 //! Schemas, rows and entries made of any bytes.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::collation::Collations;
 use super::part::Part;
 use super::schema::Schema;
-use super::value::Value;
+use super::value::{OwnedValue, Value};
+use super::visitor::RowVisitor;
 
 /// A collation for fuzzing.
 struct Shortened;
@@ -14,6 +16,16 @@ impl Collations for Shortened {
     fn sort_key(&self, _: u32, text: &[u8], characters: Option<u32>, out: &mut Vec<u8>) -> crate::Result<()> {
         out.extend(text.iter().take(characters.map_or(3, |n| n as usize % 4)));
         Ok(())
+    }
+}
+
+/// What a row gives column by column.
+#[derive(Default)]
+struct Given(BTreeMap<usize, OwnedValue>);
+
+impl RowVisitor for Given {
+    fn value(&mut self, column: usize, value: &Value<'_>) {
+        self.0.insert(column, value.clone().into_owned());
     }
 }
 
@@ -48,7 +60,11 @@ pub fn fuzz(bytes: &[u8]) {
     let schema = schema.with_collations(&Some(Arc::new(Shortened)));
     let (primary, row) = data.split_at(data.len() / 2);
     let mut out = Vec::new();
-    if let Ok(values) = schema.decode_row(primary, row) {
+    let decoded = schema.decode_row(primary, row);
+    let mut given = Given::default();
+    assert_eq!(schema.visit_row(primary, row, &mut given).is_ok(), decoded.is_ok(), "visited as it is decoded");
+    if let Ok(values) = decoded {
+        assert_eq!(given.0.into_values().collect::<Vec<_>>(), values, "what is visited is what is decoded");
         schema.row_value(&values, &mut out).expect("what was decoded is a row");
         let again = schema.decode_row(primary, &out).expect("what was encoded is a row");
         assert_eq!(again, values);

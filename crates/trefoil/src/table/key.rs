@@ -22,6 +22,8 @@ use super::column::{Column, ColumnType};
 use super::typed::{FromColumn, Timestamp};
 use super::value::Value;
 
+/// Most keys fit here, and so are made without growing.
+pub const KEY_BYTES_USUAL: usize = 32;
 pub(super) const NULL: u8 = 0;
 pub(super) const PRESENT: u8 = 1;
 pub(super) const SIGN_64: u64 = 1 << 63;

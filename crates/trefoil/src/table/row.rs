@@ -21,6 +21,7 @@ use base::bytes::{Reader, put_bytes, put_varint};
 use super::column::{Column, ColumnType};
 use super::typed::{FromColumn, Timestamp};
 use super::value::Value;
+use super::visitor::RowVisitor;
 
 /// What a row of version 0 begins with; one of version `v` with `v` more.
 const FIRST: u8 = 1;
@@ -212,7 +213,29 @@ impl<'a> Columns<'a> {
         }
     }
 
+    /// Gives the next column, which is number `n` of its table, to `visitor`. `None` on malformed bytes.
+    #[inline(always)]
+    pub(super) fn give(&mut self, n: usize, kind: impl Into<Kind>, visitor: &mut impl RowVisitor) -> Option<()> {
+        let kind = kind.into();
+        if self.next_is_null(kind)? {
+            visitor.null(n);
+            return Some(());
+        }
+        let row = &mut self.fields;
+        match kind.column_type {
+            ColumnType::I64 => visitor.i64(n, i64::from_row(row)?),
+            ColumnType::I32 => visitor.i32(n, i32::from_row(row)?),
+            ColumnType::U64 => visitor.u64(n, u64::from_row(row)?),
+            ColumnType::U32 => visitor.u32(n, u32::from_row(row)?),
+            ColumnType::Bytes => visitor.bytes(n, row.reader.bytes()?),
+            ColumnType::Fixed(bytes) => visitor.bytes(n, row.reader.take(bytes.into())?),
+            other => visitor.value(n, &take_value(row, other)?),
+        }
+        Some(())
+    }
+
     /// Steps to the next column: is it NULL? `None` if it is absent and may not be.
+    #[inline]
     fn next_is_null(&mut self, kind: Kind) -> Option<bool> {
         if self.left == 0 {
             return kind.nullable.then_some(true);

@@ -10,6 +10,7 @@ use base::limits::KEY_BYTES_MAX;
 use base::{Fault, Result};
 
 use super::column::{Column, ColumnType};
+use super::key::KEY_BYTES_USUAL;
 use super::part::{Image, Part};
 use super::parts::Place;
 use super::row;
@@ -17,9 +18,7 @@ use super::schema::Schema;
 use super::typed::{FromColumn, FromRow};
 use super::value::Value;
 use super::versions::Layout;
-
-/// Most keys fit here, and so are made without growing.
-pub(super) const KEY_BYTES_USUAL: usize = 32;
+use super::visitor::RowVisitor;
 
 impl Schema {
     /// True outcome if `values` are a row: one for each column, of its type, NULL only where it may be. What
@@ -108,11 +107,22 @@ impl Schema {
     /// # Errors
     /// `Corrupt` if key or row is malformed.
     pub fn decode_row<'a>(&self, primary: &'a [u8], row: &'a [u8]) -> Result<Vec<Value<'a>>> {
-        let mut values = Vec::new();
+        let mut values = Vec::with_capacity(self.columns().len());
         values.resize_with(self.columns().len(), || Value::Null);
         self.take_primary(primary, &mut values).ok_or_else(|| malformed("primary key", primary))?;
         self.take_stored(row, &mut values).ok_or_else(|| self.unreadable(row))?;
         Ok(values)
+    }
+
+    /// Gives each column of a stored row to `visitor`: those that the key holds, then the others. Nothing is allocated, but for
+    /// rows that are older than some column.
+    ///
+    /// # Errors
+    /// `Corrupt` if key or row is malformed; some columns may have been given.
+    #[inline]
+    pub fn visit_row(&self, primary: &[u8], row: &[u8], visitor: &mut impl RowVisitor) -> Result<()> {
+        self.visit_primary(primary, visitor).ok_or_else(|| malformed("primary key", primary))?;
+        self.visit_stored(row, visitor).ok_or_else(|| self.unreadable(row))
     }
 
     /// The values in a primary key that holds all of them, in key order.
@@ -357,6 +367,42 @@ impl Schema {
             values[n] = stored.next(&self.columns()[n])?;
         }
         stored.is_empty().then_some(())
+    }
+
+    #[inline]
+    fn visit_primary(&self, primary: &[u8], visitor: &mut impl RowVisitor) -> Option<()> {
+        let mut reader = Reader::new(primary);
+        for part in self.primary_parts() {
+            if part.holds() {
+                visitor.value(part.column, &part.take(&mut reader, &self.columns()[part.column])?);
+            } else {
+                self.skip_part(&mut reader, part)?;
+            }
+        }
+        reader.is_empty().then_some(())
+    }
+
+    #[inline]
+    fn visit_stored(&self, row: &[u8], visitor: &mut impl RowVisitor) -> Option<()> {
+        let derived = &self.0.derived;
+        let Some(mut stored) = row::Columns::new(row, derived.version, &derived.nullable_stored) else {
+            return self.visit_old(row, visitor);
+        };
+        for &n in &derived.stored {
+            stored.give(n, &self.columns()[n], visitor)?;
+        }
+        stored.is_empty().then_some(())
+    }
+
+    /// The same of a row that is older than the newest version.
+    #[inline(never)]
+    fn visit_old(&self, row: &[u8], visitor: &mut impl RowVisitor) -> Option<()> {
+        let mut values = Vec::new();
+        values.resize_with(self.columns().len(), || Value::Null);
+        let (version, layout) = self.old_layout(row)?;
+        layout.read(version, row, Some, &mut values)?;
+        self.0.derived.stored.iter().for_each(|&n| visitor.value(n, &values[n]));
+        Some(())
     }
 
     fn prefix<'p>(
