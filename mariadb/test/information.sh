@@ -74,7 +74,8 @@ check_view_of_snapshots() {
 
 # Settings and sizes of keys under the names that users gave; levels of a tree that has flushed; bytes by cause.
 check_views_of_storage() {
-    restart_with "${SERVER_ARGS[@]}" --trefoil-buffer-size=16M
+    local args=("${SERVER_ARGS[@]}")
+    restart_with "${args[@]}" --trefoil-buffer-size=16M
     client s -e "CREATE TABLE \`odd a.b\` (id INT PRIMARY KEY, v INT, KEY \`k.v\` (v) STRUCTURE=btree COMPRESSION=zstd) ENGINE=TREFOIL
             STRUCTURE=lsm;
         CREATE TABLE \`part,ed\` (id INT PRIMARY KEY) ENGINE=TREFOIL COMPRESSION=none PARTITION BY HASH(id) PARTITIONS 2;
@@ -101,7 +102,7 @@ check_views_of_storage() {
     expect "$(view ADVICE 'STRUCTURE, OTHER_STRUCTURE, SPACE_AMPLIFICATION BETWEEN 0.1 AND 1.5, WRITE_AMPLIFICATION >= 0.4, OTHER_SPACE_AMPLIFICATION,
         VERDICT' "WHERE TABLE_NAME = 'big'")" $'lsm\tNULL\t1\t1\tNULL\tcompared with none'
     expect "$(view ADVICE 'OTHER_STRUCTURE, VERDICT' "WHERE TABLE_NAME = 't' AND INDEX_NAME = 'v'")" $'btree\tnot enough measured'
-    restart_with "${SERVER_ARGS[@]}"
+    restart_with "${args[@]}"
 }
 
 # Each of them is PROCESS's, as InnoDB's are.
