@@ -50,6 +50,8 @@ pub struct Cursor {
     ranges: Option<Ranges>,
     /// A row read by its reference, with its blobs.
     single: Batch,
+    /// Room for the key of a row whose reference is asked for: a sort asks for one row after another.
+    pub key: Vec<u8>,
     /// The number of the row read or written last.
     pub row: u64,
     /// The session's number of the call that read last.
@@ -121,6 +123,7 @@ impl Cursor {
             spare: Batch::default(),
             ranges: None,
             single: Batch::default(),
+            key: Vec::new(),
             row: 0,
             last_read: 0,
         }

@@ -35,9 +35,6 @@ pub enum Way {
     Secondary(usize),
 }
 
-/// Most keys fit here, and so are made without growing.
-const KEY_BYTES_USUAL: usize = 32;
-
 /// The values of a primary key, most of which have one or two columns.
 pub type PrimaryValues<'a> = SmallVec<[Value<'a>; 2]>;
 
@@ -361,28 +358,28 @@ impl Layout {
     }
 
     fn primary_key(&self, values: &[Value<'_>]) -> Result<Vec<u8>> {
-        let mut key = Vec::with_capacity(self.ref_bytes.max(KEY_BYTES_USUAL));
+        let mut key = Vec::new();
         self.schema.primary_prefix(values, &mut key).map_err(trefoil::Error::from)?;
         Ok(key)
     }
 
     /// A reference of a row from its primary key: filled up, and the length at the end, so that references compare as
     /// bytes where the key holds its values.
-    pub fn put_ref(&self, primary: &[Value<'_>], out: &mut [u8]) -> Result<()> {
-        let key = match &self.primary {
+    /// `key` is room for it.
+    pub fn put_ref(&self, primary: &[Value<'_>], key: &mut Vec<u8>, out: &mut [u8]) -> Result<()> {
+        match &self.primary {
             Some(Primary { holds: false, parts, .. }) => {
-                let mut key = Vec::new();
+                key.clear();
                 let parts = parts.iter().zip(primary);
-                parts.for_each(|(part, value)| self.fields[part.field].put_ref(value, part.length, &mut key));
-                key
+                parts.for_each(|(part, value)| self.fields[part.field].put_ref(value, part.length, key));
             }
-            _ => self.primary_key(primary)?,
-        };
+            _ => self.schema.primary_prefix(primary, key).map_err(trefoil::Error::from)?,
+        }
         let (slot, head) = out.split_at_mut(self.ref_bytes - REF_HEAD_BYTES);
         if key.len() > slot.len() {
             return Err(Failure::new(Code::TooLong, "the primary key is longer than its definition lets it be"));
         }
-        slot[..key.len()].copy_from_slice(&key);
+        slot[..key.len()].copy_from_slice(key);
         slot[key.len()..].fill(0);
         head.copy_from_slice(&(key.len() as u16).to_be_bytes());
         Ok(())

@@ -31,7 +31,8 @@ pub fn judged(
             return Ok(judge.ask(tag, None));
         }
         let mut reference = vec![0; layout.ref_bytes()];
-        layout.put_ref(&entry[entry.len() - layout.schema.primary_key().len()..], &mut reference)?;
+        let primary = &entry[entry.len() - layout.schema.primary_key().len()..];
+        layout.put_ref(primary, &mut Vec::new(), &mut reference)?;
         Ok(judge.ask(tag, Some(&reference)))
     };
     match ask() {

@@ -117,7 +117,7 @@ pub extern "C" fn trefoil_read_ref(
 
 #[unsafe(no_mangle)]
 pub extern "C" fn trefoil_position(
-    cursor: &Cursor,
+    cursor: &mut Cursor,
     record: *const u8,
     reference: *mut u8,
     why: Option<&mut Failure>,
@@ -125,7 +125,7 @@ pub extern "C" fn trefoil_position(
     guard(why, || {
         let layout = &cursor.table.layout;
         let key = layout.primary_values(super::record(record, &cursor.table), cursor.row);
-        layout.put_ref(&key, bytes_mut(reference, layout.ref_bytes()))?;
+        layout.put_ref(&key, &mut cursor.key, bytes_mut(reference, layout.ref_bytes()))?;
         Ok(Done::Ok)
     })
 }
