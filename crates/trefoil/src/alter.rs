@@ -12,12 +12,14 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use crate::catalog::{self, IndexDef};
+use base::CommitTs;
+
+use crate::catalog::{self, IndexDef, TableDef};
 use crate::commit::Room;
 use crate::database::Database;
-use crate::ddl::{CatalogChange, Wait};
+use crate::ddl::{CatalogChange, Former, Wait};
 use crate::engine::Engine;
-use crate::entry::{IndexEntry, TableEntry, TableShape};
+use crate::entry::{IndexEntry, Names, TableEntry, TableShape};
 use crate::error::Result;
 use crate::foreign;
 use crate::gate::Taken;
@@ -26,6 +28,38 @@ use crate::layout::FORMAT_VERSIONS;
 use crate::options::TransactionOptions;
 use crate::table::{IndexSchema, Schema, TableChanges};
 use crate::transaction::Transaction;
+
+/// What changes come to, before the catalog has it.
+pub struct Planned {
+    pub def: TableDef,
+    /// Children, with what their definitions are behind it.
+    followers: Vec<(Arc<TableEntry>, Schema)>,
+    /// Secondary indexes that stay, by the names that they have behind it.
+    left: Vec<(String, Arc<IndexEntry>)>,
+    gone: Vec<Arc<IndexEntry>>,
+}
+
+impl Planned {
+    /// No change.
+    pub fn same(now: &TableShape) -> Self {
+        let named = |(index, entry): (&IndexSchema, &Arc<IndexEntry>)| (index.name().to_owned(), entry.clone());
+        let left = now.def.schema.indexes().iter().zip(&now.secondaries).map(named).collect();
+        Self { def: now.def.clone(), followers: Vec::new(), left, gone: Vec::new() }
+    }
+
+    /// What the catalog is told.
+    pub fn rows(&self, names: &Names) -> CatalogChange {
+        let mut change: CatalogChange = vec![(catalog::table_key(self.def.id).to_vec(), Some(self.def.encode()))];
+        change.extend(foreign::rows_of(&self.followers, names));
+        change.extend(self.gone.iter().map(|entry| (catalog::index_key(entry.id()).to_vec(), None)));
+        let renamed = self.left.iter().filter(|(name, entry)| name != entry.name());
+        change.extend(renamed.map(|(name, entry)| {
+            let def = IndexDef { name: name.clone(), ..entry.def.clone() };
+            (catalog::index_key(entry.id()).to_vec(), Some(def.encode()))
+        }));
+        change
+    }
+}
 
 impl Database {
     /// Adds, drops, renames and moves columns of a table, drops and renames its secondary indexes: in a moment, however many rows it has. They stay as they are
@@ -86,56 +120,76 @@ impl Engine {
         let _alone = self.step_alone_in(&all, wait)?;
         vfs::thread::point("alter.closed");
         let _rows = self.catalog_rows.lock();
-        let mut def = table.shape().def.clone();
-        let schema = def.schema.with_changes(changes)?;
-        if schema == def.schema {
-            return Ok(());
-        }
-        let (name, followers) = (table.name(), self.followers_of_columns(table, changes));
-        let schema = renamed_in_parent(&schema, name, changes).unwrap_or(schema);
-        self.check_foreign_keys((name, &schema), Some((name, &def.schema, changes)), wait)?;
-        let unchecked = wait.options().unchecked_foreign_keys;
-        self.check_parent((name, &schema), Some(&def.schema), &followers, unchecked)?;
+        let Some(planned) = self.plan_changes(table, changes, wait)? else { return Ok(()) };
         // Rows are read by the definition that they have.
-        let before: Vec<_> = schema.foreign_keys().iter().map(|key| changes.foreign_key_before(name, key)).collect();
+        let (name, keys) = (table.name(), planned.def.schema.foreign_keys());
+        let before: Vec<_> = keys.iter().map(|key| changes.foreign_key_before(name, key)).collect();
         if is_checked
             && let Some(orphan) =
                 Transaction::begin(self, TransactionOptions::default())?.first_orphan(table, &before)?
         {
             return Err(orphan);
         }
-        let now = table.shape();
-        let named = |(index, entry): (&IndexSchema, &Arc<IndexEntry>)| (index.name().to_owned(), entry.clone());
-        let mut left: Vec<_> = now.def.schema.indexes().iter().zip(&now.secondaries).map(named).collect();
-        changes.apply_to_indexes(&mut left);
-        let is_gone = |entry: &&Arc<IndexEntry>| !left.iter().any(|(_, other)| other.id() == entry.id());
-        let gone: Vec<_> = now.secondaries.iter().filter(is_gone).cloned().collect();
-        def.schema = schema;
-        def.secondaries = left.iter().map(|(_, entry)| entry.id()).collect();
-        let mut change: CatalogChange = vec![(catalog::table_key(def.id).to_vec(), Some(def.encode()))];
-        change.extend(foreign::rows_of(&followers, &self.names.read()));
-        change.extend(gone.iter().map(|entry| (catalog::index_key(entry.id()).to_vec(), None)));
-        let renamed = || left.iter().filter(|(name, entry)| name != entry.name());
-        change.extend(renamed().map(|(name, entry)| {
-            let def = IndexDef { name: name.clone(), ..entry.def.clone() };
-            (catalog::index_key(entry.id()).to_vec(), Some(def.encode()))
-        }));
+        let change = planned.rows(&self.names.read());
         let ts = self.commit_catalog(change, Room::Ordinary)?;
         vfs::thread::point("alter.committed");
+        self.put_planned(table, planned, ts, None::<(_, fn() -> Former)>);
+        Ok(())
+    }
+
+    /// What the changes come to; none if that is nothing. The caller holds `catalog_rows`, and nobody writes to the table.
+    pub fn plan_changes(
+        self: &Arc<Self>,
+        table: &Arc<TableEntry>,
+        changes: &TableChanges,
+        wait: &Wait<'_>,
+    ) -> Result<Option<Planned>> {
+        let now = table.shape();
+        let mut def = now.def.clone();
+        let schema = def.schema.with_changes(changes)?;
+        if schema == def.schema {
+            return Ok(None);
+        }
+        let (name, followers) = (table.name(), self.followers_of_columns(table, changes));
+        let schema = renamed_in_parent(&schema, name, changes).unwrap_or(schema);
+        self.check_foreign_keys((name, &schema), Some((name, &def.schema, changes)), wait)?;
+        let unchecked = wait.options().unchecked_foreign_keys;
+        self.check_parent((name, &schema), Some(&def.schema), &followers, unchecked)?;
+        let mut left = Planned::same(&now).left;
+        changes.apply_to_indexes(&mut left);
+        let is_gone = |entry: &&Arc<IndexEntry>| !left.iter().any(|(_, other)| other.id() == entry.id());
+        let gone = now.secondaries.iter().filter(is_gone).cloned().collect();
+        def.schema = schema;
+        def.secondaries = left.iter().map(|(_, entry)| entry.id()).collect();
+        Ok(Some(Planned { def, followers, left, gone }))
+    }
+
+    /// The catalog has it: now everybody has. `rows`: the entry of the rows from now on, and what ends that of before in the same
+    /// moment.
+    pub fn put_planned(
+        &self,
+        table: &Arc<TableEntry>,
+        planned: Planned,
+        ts: CommitTs,
+        rows: Option<(Arc<IndexEntry>, impl FnOnce() -> Former)>,
+    ) {
+        let Planned { def, followers, left, gone } = planned;
+        let (primary, ends) = rows.unzip();
         let mut names = self.names.write();
         foreign::publish(followers, &mut names);
         table.update_shape(|now| {
             gone.iter().for_each(|entry| entry.set_dropped(ts));
-            renamed().for_each(|(name, entry)| entry.rename(name));
-            TableShape::new(def, now.primary.clone(), left.iter().map(|(_, entry)| entry.clone()).collect())
+            left.iter().filter(|(name, entry)| name != entry.name()).for_each(|(name, entry)| entry.rename(name));
+            let primary = primary.unwrap_or_else(|| now.primary.clone());
+            TableShape::new(def, primary, left.iter().map(|(_, entry)| entry.clone()).collect())
         });
+        names.former.extend(ends.map(|ends| ends()));
         names.relink(table);
         if !names.references.is_empty() {
             self.has_foreign_keys.store(true, Ordering::Relaxed);
         }
         drop(names);
         self.bury(gone, ts);
-        Ok(())
     }
 
     /// The parents whose writers are kept out, and the turns of these and of the table, in the order of their numbers: whoever

@@ -279,7 +279,8 @@ impl Engine {
         // One backup at a time, and no change of definitions beside it.
         let _kept = self.steps.keep();
         // The log that a damaged index needs reaches back over lives, which a copy does not.
-        self.upkept_indexes().iter().try_for_each(|entry| self.check_undamaged(entry))?;
+        let upkept = self.upkept_indexes();
+        upkept.iter().filter(|entry| !entry.is_replaced()).try_for_each(|entry| self.check_undamaged(entry))?;
         let base = how.since.map(|base| self.base_in(base)).transpose()?;
         let vfs = &self.layout.vfs;
         make_target(vfs, dir)?;

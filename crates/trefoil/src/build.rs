@@ -9,6 +9,8 @@
 //!
 //! The table's writers go on (rule A16): what they change after `s` they change in the new index too, above what is added
 //! here. Whoever reads the index reads as of `s` or later.
+//!
+//! Rows that get another structure ([`copy_rows`]) are in their order already: they are read and applied.
 
 use std::borrow::Cow;
 use std::ops::{Bound, Range};
@@ -17,7 +19,7 @@ use std::sync::Arc;
 use base::bytes::{Reader, put_bytes};
 use base::limits::KEY_BYTES_MAX;
 use base::{CommitTs, GcView, Result};
-use index::{BatchBuilder, Direction, EntryBatch, Op, ReadAt, Reservation};
+use index::{BatchBuilder, Direction, EntryBatch, Index, Op, ReadAt, Reservation};
 use store::{Run, RunWriter};
 use txn::Snapshot;
 
@@ -56,13 +58,7 @@ fn sweep(
                 schema.secondary_key(n, primary, &row, &mut wanted)?;
             }
             if wanted != key {
-                let mut one = BatchBuilder::new();
-                one.push(key, Op::Delete);
-                let one = one.finish();
-                let Reservation::Direct(reserved) = entry.index.reserve(&one)? else {
-                    unreachable!("one entry is in one leaf")
-                };
-                entry.index.apply(&one, reserved, s, &GcView::keep_all());
+                delete_at(entry, key, s)?;
             }
         }
         engine.check_writable()?;
@@ -70,6 +66,73 @@ fn sweep(
             return Ok(());
         }
     }
+}
+
+fn delete_at(entry: &IndexEntry, key: &[u8], s: CommitTs) -> Result<()> {
+    let mut one = BatchBuilder::new();
+    one.push(key, Op::Delete);
+    let one = one.finish();
+    let Reservation::Direct(reserved) = entry.index.reserve(&one)? else { unreachable!("one entry is in one leaf") };
+    entry.index.apply(&one, reserved, s, &GcView::keep_all());
+    Ok(())
+}
+
+/// The same of rows that are made anew: deletes, as of `s`, those that were not there.
+fn sweep_rows(
+    engine: &Engine,
+    old: &dyn Index,
+    new: &IndexEntry,
+    s: CommitTs,
+    progress: &Progress,
+) -> crate::Result<()> {
+    let at = ReadAt::Snapshot(s);
+    let mut rows = new.index.cursor(at, (Bound::Unbounded, Bound::Unbounded), Direction::Forward);
+    let mut batch = EntryBatch::new();
+    loop {
+        let more = rows.fill(&mut batch, 1024)?;
+        for key in (0..batch.len()).map(|i| batch.key(i)) {
+            let mut is_there = false;
+            old.get_many(at, &[key], &mut |_, _, _| is_there = true)?;
+            if !is_there {
+                delete_at(new, key, s)?;
+            }
+        }
+        vfs::thread::point("build.sweeping");
+        engine.check_writable()?;
+        progress.check()?;
+        if !more {
+            return Ok(());
+        }
+    }
+}
+
+/// Puts the rows that the snapshot sees in `old` into `new`, at its timestamp.
+pub fn copy_rows(
+    engine: &Engine,
+    old: &dyn Index,
+    new: &Arc<IndexEntry>,
+    snapshot: Snapshot,
+    progress: &Arc<Progress>,
+) -> crate::Result<()> {
+    let s = snapshot.ts();
+    sweep_rows(engine, old, new, s, progress)?;
+    vfs::thread::point("build.swept");
+    let mut applier = Applier::new(new, s, progress);
+    let mut rows = old.cursor(ReadAt::Snapshot(s), (Bound::Unbounded, Bound::Unbounded), Direction::Forward);
+    let mut batch = EntryBatch::new();
+    loop {
+        let more = rows.fill(&mut batch, 1024)?;
+        for (key, value) in (0..batch.len()).map(|i| batch.entry(i)) {
+            engine.check_key(new, key)?;
+            applier.push(key, value)?;
+        }
+        engine.check_writable()?;
+        progress.read(batch.len())?;
+        if !more {
+            break;
+        }
+    }
+    applier.flush()
 }
 
 /// Builds `new`, the indexes with these `numbers` in `schema`, from the rows that the snapshot sees.

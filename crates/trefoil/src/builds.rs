@@ -5,10 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
 use crate::database::Database;
+use crate::ddl::Conversion;
 use crate::error::{Error, Result};
 use crate::handle::Table;
 use crate::options::{ChangeOptions, IndexOptions};
-use crate::table::IndexSchema;
+use crate::table::{IndexSchema, TableChanges};
 
 /// How far the build of an index is: [`IndexBuild::stage`].
 ///
@@ -201,6 +202,82 @@ impl IndexBuild {
     }
 }
 
+/// Rows of a table made anew, beside those that are there: [`Database::begin_table_rows`].
+///
+/// ```
+/// # let dir = tempfile::tempdir().expect("a temporary directory");
+/// # let db = trefoil::Database::open(dir.path(), trefoil::Options::default())?;
+/// # use trefoil::{ColumnType, Schema};
+/// # let schema = Schema::builder().column("id", ColumnType::I64).primary_key(&["id"]).build()?;
+/// # let people = db.create_table("people", schema)?;
+/// use trefoil::{IndexOptions, RowsChange, Structure};
+///
+/// let lsm = IndexOptions { structure: Structure::Lsm, ..IndexOptions::default() };
+/// let change: RowsChange = db.begin_table_rows(&people, lsm)?;
+/// drop(change); // they stay as they are
+/// assert_ne!(people.schema().primary_options(), lsm);
+/// # Ok::<(), trefoil::Error>(())
+/// ```
+pub struct RowsChange {
+    conversion: Conversion,
+    /// Open until the rest is gone, and how long it waits.
+    db: Database,
+}
+
+impl std::fmt::Debug for RowsChange {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RowsChange").finish_non_exhaustive()
+    }
+}
+
+impl RowsChange {
+    /// From now on changes of definitions that it stands for wait so long, and as long as they are wanted.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = trefoil::Database::open(dir.path(), trefoil::Options::default())?;
+    /// # use trefoil::{ColumnType, Schema};
+    /// # let schema = Schema::builder().column("id", ColumnType::I64).primary_key(&["id"]).build()?;
+    /// # let people = db.create_table("people", schema)?;
+    /// use trefoil::{ChangeOptions, IndexOptions, Structure, TableChanges};
+    ///
+    /// let btree = IndexOptions { structure: Structure::Btree, ..IndexOptions::default() };
+    /// let change = db.begin_table_rows(&people, btree)?;
+    /// let at_once = ChangeOptions { lock_timeout: Some(std::time::Duration::ZERO), ..Default::default() };
+    /// change.changing(at_once).finish(&TableChanges::new())?;
+    /// # Ok::<(), trefoil::Error>(())
+    /// ```
+    #[must_use]
+    pub fn changing(self, options: ChangeOptions) -> Self {
+        Self { db: self.db.changing(options), ..self }
+    }
+
+    /// Puts them in their place, in a moment, and makes these changes of the table in the same moment. Of a process that ends in the
+    /// middle of that the rows may be there without the changes. If there are changes it waits for transactions that have written to
+    /// the table, as [`Database::alter_table`] does.
+    ///
+    /// # Errors
+    /// As [`Database::change_table_rows`] and [`Database::alter_table`]; `InvalidArgument` if a change adds a foreign key. All is as it
+    /// was before then.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = trefoil::Database::open(dir.path(), trefoil::Options::default())?;
+    /// # use trefoil::{ColumnType, Schema};
+    /// # let schema = Schema::builder().column("id", ColumnType::I64).primary_key(&["id"]).build()?;
+    /// # let people = db.create_table("people", schema)?;
+    /// use trefoil::{IndexOptions, Structure, TableChanges};
+    ///
+    /// let btree = IndexOptions { structure: Structure::Btree, ..IndexOptions::default() };
+    /// db.begin_table_rows(&people, btree)?.finish(&TableChanges::new())?;
+    /// assert_eq!(people.schema().primary_options(), btree);
+    /// # Ok::<(), trefoil::Error>(())
+    /// ```
+    pub fn finish(self, changes: &TableChanges) -> Result<()> {
+        self.conversion.publish(changes, &self.db.wait())
+    }
+}
+
 impl Database {
     /// Adds secondary indexes to a table in one pass over its rows. Nobody waits for it: readers and writers of the table go
     /// on, and writers keep the new indexes up from its beginning. It waits itself, at most
@@ -284,6 +361,103 @@ impl Database {
         self.engine().change_index(&table.0, index, options, &self.wait())
     }
 
+    /// Gives the rows of a table other settings, another structure among them: they are made anew and take the place of those that
+    /// are there, however many. Readers and writers of the table go on, and whatever is locked, prepared or looked at stays so, also
+    /// by a snapshot from before. Writers write each row twice meanwhile, and go on with that until transactions and cursors that were
+    /// under way at its end are over; for snapshots from before its moment the rows are kept as they were. It waits itself as
+    /// [`Database::create_table_indexes`] does, and for all who have the rows of an earlier change;
+    /// [`Database::index_builds`] tells how far it is, under the name `primary`.
+    ///
+    /// # Errors
+    /// As [`Database::create_table_indexes`]; `Damaged`; `InvalidArgument`, `Unsupported` of settings that rows cannot have; `Limit`
+    /// if a primary key is too long for them. The rows stay as they are then. A process that ends in the middle leaves them as they
+    /// are or as they were to be.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = trefoil::Database::open(dir.path(), trefoil::Options::default())?;
+    /// # use trefoil::{ColumnType, IndexSchema, Schema};
+    /// # let schema = Schema::builder().column("id", ColumnType::I64).column("name", ColumnType::Text);
+    /// # let schema = schema.primary_key(&["id"]).index(IndexSchema::new("by_name", &["name"])).build()?;
+    /// # let people = db.create_table("people", schema)?;
+    /// # let mut tx = db.begin()?;
+    /// # for (id, name) in [(1i64, "Ada"), (2, "Grace"), (3, "Edith")] {
+    /// #     tx.insert(&people, &[id.into(), name.into()])?;
+    /// # }
+    /// # tx.commit()?;
+    /// use trefoil::{IndexOptions, Structure};
+    ///
+    /// let lsm = IndexOptions { structure: Structure::Lsm, ..IndexOptions::default() };
+    /// db.change_table_rows(&people, lsm)?;
+    /// assert_eq!(people.schema().primary_options(), lsm);
+    /// assert_eq!(db.begin()?.get_row(&people, &[2i64.into()])?, Some(vec![2i64.into(), "Grace".into()]));
+    /// # Ok::<(), trefoil::Error>(())
+    /// ```
+    pub fn change_table_rows(&self, table: &Table, options: IndexOptions) -> Result<()> {
+        self.begin_table_rows(table, options)?.finish(&TableChanges::new())
+    }
+
+    /// The long part of [`Database::change_table_rows`]: the rows are made anew beside those that are there, and are kept up from
+    /// then on. [`RowsChange::finish`] puts them in their place; dropped before, nothing of them stays. Until then other changes of
+    /// the table wait.
+    ///
+    /// # Errors
+    /// As [`Database::change_table_rows`].
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = trefoil::Database::open(dir.path(), trefoil::Options::default())?;
+    /// # use trefoil::{ColumnType, IndexSchema, Schema};
+    /// # let schema = Schema::builder().column("id", ColumnType::I64).column("name", ColumnType::Text);
+    /// # let schema = schema.primary_key(&["id"]).index(IndexSchema::new("by_name", &["name"])).build()?;
+    /// # let people = db.create_table("people", schema)?;
+    /// use trefoil::{IndexOptions, Structure, TableChanges};
+    ///
+    /// let lsm = IndexOptions { structure: Structure::Lsm, ..IndexOptions::default() };
+    /// let change = db.begin_table_rows(&people, lsm)?;
+    /// assert_ne!(people.schema().primary_options(), lsm);
+    /// change.finish(&TableChanges::new().rename_index("by_name", "names"))?;
+    /// assert_eq!(people.schema().primary_options(), lsm);
+    /// assert_eq!(people.schema().indexes()[0].name(), "names");
+    /// # Ok::<(), trefoil::Error>(())
+    /// ```
+    pub fn begin_table_rows(&self, table: &Table, options: IndexOptions) -> Result<RowsChange> {
+        let conversion = self.engine().convert_rows(&table.0, options, &self.wait())?;
+        Ok(RowsChange { conversion, db: self.clone() })
+    }
+
+    /// Waits until nobody needs the rows of a table as they were before an earlier change of them. [`Database::begin_table_rows`] does
+    /// that, too: this is for who has something long to do before it, in vain if that fails.
+    ///
+    /// # Errors
+    /// `LockTimeout`, `Cancelled`.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = trefoil::Database::open(dir.path(), trefoil::Options::default())?;
+    /// # use trefoil::{ColumnType, Schema};
+    /// # let schema = Schema::builder().column("id", ColumnType::I64).primary_key(&["id"]).build()?;
+    /// # let people = db.create_table("people", schema)?;
+    /// use trefoil::{ChangeOptions, IndexOptions, Structure};
+    ///
+    /// let before = db.snapshot()?;
+    /// let mut tx = db.begin()?;
+    /// tx.insert(&people, &[1i64.into()])?;
+    /// tx.commit()?;
+    /// let btree = IndexOptions { structure: Structure::Btree, ..IndexOptions::default() };
+    /// db.change_table_rows(&people, btree)?;
+    /// let at_once = ChangeOptions { lock_timeout: Some(std::time::Duration::ZERO), ..Default::default() };
+    /// assert!(db.changing(at_once).wait_for_former_rows(&people).is_err()); // the snapshot reads them
+    /// drop(before);
+    /// db.wait_for_former_rows(&people)?;
+    /// # Ok::<(), trefoil::Error>(())
+    /// ```
+    pub fn wait_for_former_rows(&self, table: &Table) -> Result<()> {
+        let (engine, wait) = (self.engine(), self.wait());
+        let _turn = engine.turn_of(&table.0, &wait)?;
+        engine.wait_for_former(&table.0, &wait)
+    }
+
     /// Drops a secondary index of a table. Nobody waits: writers under way leave it out, and transactions that would read it
     /// get `DefinitionChanged` if they have written to the table, `NotFound` otherwise.
     ///
@@ -306,7 +480,7 @@ impl Database {
     }
 
     /// Builds of secondary indexes under way: [`Database::create_table_indexes`], [`Database::rebuild_index`],
-    /// [`Database::change_table_index`] in other threads.
+    /// [`Database::change_table_index`] in other threads; and of rows, [`Database::change_table_rows`].
     ///
     /// ```
     /// # let dir = tempfile::tempdir().expect("a temporary directory");

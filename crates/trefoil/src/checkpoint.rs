@@ -19,17 +19,20 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use base::{Fault, Lsn, Result};
+use base::{Fault, IndexId, Lsn, Result};
 use index::Upkeep;
 use vfs::time::Instant;
 
 use crate::engine::{Engine, Published};
 use crate::manifest::{IndexEntry as SavedIndex, Manifest};
 use crate::pace::Paced;
+use crate::said::Said;
 
 /// Space is given back for so long at once. Not a little all the time: what a journal of the file system commits while holes are punched the device may have
 /// to discard at that moment, for which reads wait, 50 to 500 ms whether it is little or much (docs/PERFORMANCE.md).
 const GIVE_BACK_TURN: Duration = Duration::from_millis(250);
+
+type States = (Vec<SavedIndex>, Vec<(IndexId, Lsn)>, Lsn);
 
 impl Engine {
     /// Runs a checkpoint now.
@@ -69,9 +72,9 @@ impl Engine {
         // What no manifest will name any more is free with this checkpoint only if it is freed before that begins.
         self.upkept_indexes().iter().for_each(|entry| entry.index.before_checkpoint());
         let mark = self.space.checkpoint_begin();
-        let (indexes, floor) = self.index_states()?;
+        let (indexes, skips, floor) = self.index_states()?;
         vfs::thread::point("checkpoint.composed");
-        let kept = self.prepared.kept(&indexes);
+        let kept = self.prepared.kept(&skips);
         let floor = floor.min(kept.floor);
         self.reclaim_lost(&mut published.lost);
         // What lies below the floor is never replayed, so it must not be lost either: a commit on an index that
@@ -128,17 +131,21 @@ impl Engine {
         Ok(())
     }
 
-    fn index_states(&self) -> Result<(Vec<SavedIndex>, Lsn)> {
+    /// States; of each its F with the index whose operations it takes; and the least F.
+    fn index_states(&self) -> Result<States> {
         let paced = Paced::checkpoint(self);
         let upkeep = Upkeep { log: &paced, ..self.upkeep() };
-        let mut states = Vec::new();
+        let (mut states, mut skips) = (Vec::new(), Vec::new());
         let mut floor = upkeep.applied;
         for entry in self.upkept_indexes() {
             let state = entry.index.checkpoint(&upkeep)?;
             floor = floor.min(state.skip);
-            states.push(SavedIndex { id: entry.id(), skip: state.skip, state: state.bytes, runs: state.runs });
+            let said = entry.said();
+            skips.push((if let Some(Said::Owner(owner)) = said { owner } else { entry.id() }, state.skip));
+            let bytes = said.map_or_else(|| state.bytes.clone(), |said| said.before(&state.bytes));
+            states.push(SavedIndex { id: entry.id(), skip: state.skip, state: bytes, runs: state.runs });
         }
         paced.note_checkpoint();
-        Ok((states, floor))
+        Ok((states, skips, floor))
     }
 }

@@ -6,7 +6,8 @@
 //! id the catalog does not know and frees it. A dropped index is unregistered only *after* the record is
 //! durable, and its blocks are freed when no handle, table or cursor is left that could read them.
 //!
-//! Indexes are added to a table that has rows beside its writers: module [`online`]. Tables renamed and emptied: [`tables`].
+//! Indexes are added to a table that has rows beside its writers: module [`online`]; rows get another structure beside them:
+//! [`rows`]. Tables renamed and emptied: [`tables`].
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -27,9 +28,11 @@ use crate::ranged_runs::RangedRuns;
 use crate::table::{IndexSchema, Schema, TableChanges};
 
 mod online;
+mod rows;
 mod tables;
 mod waiting;
 
+pub use rows::{Conversion, Former};
 pub use waiting::{LOOK, Wait, WaitForChange};
 
 /// Of a plain index or a table. MariaDB calls a table by a path, in which a character may have five bytes.
@@ -210,6 +213,7 @@ impl Engine {
         if self.names.read().dropped.is_empty() {
             return Ok(());
         }
+        self.let_former_go(None);
         let Some(mut no_checkpoint) = self.checkpoint.try_lock() else { return Ok(()) };
         // Whoever can still read it, with a snapshot however old, holds its entry.
         let unreachable = |entry: &mut Arc<IndexEntry>| Arc::strong_count(entry) == 1;

@@ -20,6 +20,7 @@ use crate::background::Wake;
 use crate::builds::Progress;
 use crate::comparing::Policies;
 use crate::controller::{Controller, Debts};
+use crate::ddl::Former;
 use crate::entry::{IndexEntry, Names};
 use crate::error::{Error, Result};
 use crate::expiry::Clock;
@@ -258,6 +259,12 @@ impl Engine {
     /// Every open index, the catalog included.
     pub fn all_indexes(&self) -> Vec<Arc<IndexEntry>> {
         self.names.read().indexes.values().cloned().collect()
+    }
+
+    /// Those that people are shown: every open index, and rows as they were before they were made anew.
+    pub fn shown_indexes(&self) -> Vec<Arc<IndexEntry>> {
+        let names = self.names.read();
+        names.indexes.values().chain(names.former.iter().map(Former::entry)).cloned().collect()
     }
 
     /// Every index that holds blocks, by number: the open ones and the dropped ones that are not freed yet.

@@ -8,9 +8,13 @@ use base::{CommitTs, Corruption, Fault, IndexId};
 use vfs::sync::{Mutex, RwLock};
 
 use crate::catalog::{IndexDef, Role, TableDef};
+use crate::ddl::Former;
 use crate::error::{Error, Result};
 use crate::estimate::Distinct;
 use crate::gate::{Turn, WriterGate};
+use crate::options::IndexOptions;
+use crate::pair::Was;
+use crate::said::Said;
 use crate::table::Schema;
 
 /// An open index.
@@ -20,8 +24,8 @@ pub struct IndexEntry {
     name: Name,
     /// The structure.
     pub index: Arc<dyn index::Index>,
-    /// Commit timestamp of its drop; 0 while it exists.
-    dropped_at: AtomicU64,
+    /// Commit timestamp of its drop; 0 while it exists. Shared with what takes its place under its number.
+    dropped_at: Arc<AtomicU64>,
     /// Set aside, for good: [`crate::quarantine`].
     quarantined: AtomicBool,
     /// Somebody met damage in it.
@@ -32,8 +36,11 @@ pub struct IndexEntry {
     pub ranges: Arc<txn::Ranges>,
     /// The number under which the end of a range's owner is waited for: that of the first who had `ranges`.
     pub ranges_of: IndexId,
-    /// Snapshots older than this would miss rows: the index was built at this moment (rule A16c). Set before it is public.
-    usable_from: AtomicU64,
+    /// Snapshots older than this would miss rows: the index was built at this moment (rule A16c). Set before it is public. Shared with
+    /// what takes its place under its number.
+    usable_from: Arc<AtomicU64>,
+    /// What is committed goes to what has its place, for good, and need not be here any more. Shared with the pairs that read it.
+    replaced: Arc<AtomicBool>,
     /// How far its build is.
     stage: AtomicU8,
     /// Why its build cannot succeed any more.
@@ -44,6 +51,20 @@ pub struct IndexEntry {
     pub counting: Mutex<()>,
     /// A worker of the merge lane keeps it in shape just now.
     pub in_hand: AtomicBool,
+    /// What stands beside its structure and gets the same writes.
+    pub twin: Option<Twin>,
+    /// What the manifest says before its state.
+    said: Mutex<Option<Said>>,
+}
+
+/// Of the rows of a table, what is written along with them: [`crate::pair`].
+pub struct Twin {
+    /// Its settings: keys have to fit both.
+    pub options: IndexOptions,
+    /// It is being built.
+    pub build: Option<Arc<IndexEntry>>,
+    /// It is what was there before.
+    pub was: Option<Arc<Was>>,
 }
 
 /// How far an index is, beside the writers of its table (rule A16).
@@ -66,7 +87,7 @@ impl IndexEntry {
         let (quarantined, noted, failure) = Default::default();
         let (dropped_at, damage, ranges) = Default::default();
         let (distinct, counting) = Default::default();
-        let (usable_from, stage) = (AtomicU64::new(usable_from.0), AtomicU8::new(Stage::Public as u8));
+        let (usable_from, stage) = (Arc::new(AtomicU64::new(usable_from.0)), AtomicU8::new(Stage::Public as u8));
         let (ranges_of, name) = (def.id, Name::new(&def.name));
         Arc::new(Self {
             def,
@@ -79,11 +100,14 @@ impl IndexEntry {
             ranges,
             ranges_of,
             usable_from,
+            replaced: Arc::default(),
             stage,
             failure,
             distinct,
             counting,
             in_hand: AtomicBool::new(false),
+            twin: None,
+            said: Mutex::new(None),
         })
     }
 
@@ -96,6 +120,43 @@ impl IndexEntry {
             (new.ranges, new.ranges_of) = (old.ranges.clone(), old.ranges_of);
         }
         entry
+    }
+
+    /// Another structure under the same number, in whose place it comes: locks, ranges, a drop, and the moment before which nobody looks
+    /// are those of both. What is known of the damage of this one is not told of it.
+    pub fn in_place(
+        &self,
+        options: IndexOptions,
+        index: Arc<dyn index::Index>,
+        usable_from: CommitTs,
+        twin: Option<Twin>,
+    ) -> Arc<Self> {
+        let mut entry = Self::new(IndexDef { options, ..self.def_now() }, index, CommitTs::ZERO);
+        let new = Arc::get_mut(&mut entry).expect("nobody else has it yet");
+        (new.ranges, new.ranges_of) = (self.ranges.clone(), self.ranges_of);
+        (new.dropped_at, new.usable_from) = (self.dropped_at.clone(), self.usable_from.clone());
+        new.hide_before(usable_from);
+        new.distinct = RwLock::new(self.distinct.read().clone());
+        if twin.as_ref().is_some_and(|twin| twin.build.is_some()) {
+            new.replaced = self.replaced.clone();
+        }
+        new.twin = twin;
+        entry
+    }
+
+    /// What was there before its rows were made anew, while somebody may look from before that.
+    pub fn was(&self) -> Option<&Was> {
+        self.twin.as_ref()?.was.as_deref()
+    }
+
+    /// From now on the manifest says this before its state, or nothing.
+    pub fn say(&self, said: Option<Said>) {
+        *self.said.lock() = said;
+    }
+
+    /// What the manifest says before its state.
+    pub fn said(&self) -> Option<Said> {
+        *self.said.lock()
     }
 
     /// Its name: that of its definition, or the last that it was given.
@@ -168,6 +229,22 @@ impl IndexEntry {
     /// The moment of its build: readers from there on find all rows.
     pub fn set_usable_from(&self, ts: CommitTs) {
         self.usable_from.store(ts.0, Ordering::Release);
+    }
+
+    /// Snapshots from before this moment, or from before a later one that was given, are refused.
+    pub fn hide_before(&self, ts: CommitTs) {
+        self.usable_from.fetch_max(ts.0, Ordering::AcqRel);
+    }
+
+    /// What is committed from now on need not be here.
+    pub fn set_replaced(&self) {
+        // SeqCst, as of what is set aside: whoever sees a commit that left it out sees this.
+        self.replaced.store(true, Ordering::SeqCst);
+    }
+
+    /// What is committed need not be here.
+    pub fn is_replaced(&self) -> bool {
+        self.replaced.load(Ordering::SeqCst)
     }
 
     /// Commits leave it out if it was set aside or dropped, or its build failed.
@@ -269,10 +346,13 @@ impl IndexEntry {
         !self.is_noted() && self.damage().is_none()
     }
 
-    /// An error if it was dropped or set aside.
+    /// An error if it was dropped or set aside, or is not written any more.
     pub fn check(&self) -> Result<()> {
         if self.is_quarantined() {
             return Err(Error::Quarantined { index: self.name().to_owned() });
+        }
+        if self.is_replaced() {
+            return Err(Error::DefinitionChanged { name: self.name().to_owned() });
         }
         match self.dropped_at() {
             None => Ok(()),
@@ -306,6 +386,12 @@ impl TableShape {
     /// A table with nothing being built.
     pub fn new(def: TableDef, primary: Arc<IndexEntry>, secondaries: Vec<Arc<IndexEntry>>) -> Self {
         let kept = Kept { schema: def.schema.clone(), indexes: secondaries.clone() };
+        Self { def, primary, secondaries, kept }
+    }
+
+    /// The same with another entry of its rows.
+    pub fn with_primary(&self, primary: Arc<IndexEntry>) -> Self {
+        let (def, secondaries, kept) = (self.def.clone(), self.secondaries.clone(), self.kept.clone());
         Self { def, primary, secondaries, kept }
     }
 
@@ -430,6 +516,8 @@ pub struct Names {
     /// Dropped indexes whose blocks are not freed yet. An index leaves `indexes` and comes here in one step, so that
     /// each checkpoint names it until it is freed.
     pub dropped: Vec<Arc<IndexEntry>>,
+    /// Rows as they were before they were made anew, for as long as somebody reads them; their entries are in `dropped`.
+    pub former: Vec<Former>,
 }
 
 #[cfg(test)]

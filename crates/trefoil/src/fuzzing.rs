@@ -18,6 +18,11 @@ pub(crate) fn are_nodes_small() -> bool {
     SMALL_NODES.load(Ordering::Relaxed)
 }
 
+/// From now on this is told of each place that is passed, in builds with debug assertions.
+pub fn at_points(tell: fn(&'static str)) {
+    vfs::thread::at_points(tell);
+}
+
 /// Commits an entry of any index, by the name that `verify` calls it: `None` removes it. Nobody sees to it that rows and
 /// their entries agree.
 ///
@@ -58,6 +63,20 @@ pub fn commit_record(bytes: &[u8]) {
     let _ = crate::record::decode_ranged(bytes, base::Lsn::ZERO, |_| true);
     let _ = crate::record::decode_prepare(bytes, base::Lsn::ZERO);
     let _ = crate::record::decode_decision(bytes, base::Lsn::ZERO);
+}
+
+/// What the manifest has of an index without what it says before that.
+///
+/// # Panics
+/// On what is no such state.
+#[must_use]
+pub fn state_of_structure(state: &[u8]) -> &[u8] {
+    crate::said::Said::split(state).expect("it is whole").1
+}
+
+/// The state of an index before which something is said.
+pub fn said_state(bytes: &[u8]) {
+    crate::said::fuzz(bytes);
 }
 
 /// The state of an index of which ranges were deleted.

@@ -43,7 +43,7 @@ pub enum IndexHealth {
 pub struct IndexInfo {
     /// The table that it is of, if it is of one.
     pub table: Option<String>,
-    /// Its name; `primary` for a table's rows.
+    /// Its name; `primary` for a table's rows, `primary to be` and `former primary` of those that are made anew.
     pub name: String,
     /// Its settings: never [`Structure::Auto`], but what was made of that.
     pub options: IndexOptions,
@@ -73,7 +73,8 @@ impl IndexInfo {
 }
 
 impl Database {
-    /// All indexes, plain ones and those of tables, without the catalog's own. Nothing is read from disk for it.
+    /// All indexes, plain ones and those of tables, without the catalog's own. Nothing is read from disk for it. Rows that are made
+    /// anew are there twice meanwhile, and for as long as somebody needs them as they were: `primary to be`, `former primary`.
     ///
     /// ```
     /// # let dir = tempfile::tempdir().expect("a temporary directory");
@@ -89,7 +90,7 @@ impl Database {
     #[must_use]
     pub fn indexes(&self) -> Vec<IndexInfo> {
         let engine = self.engine();
-        let (entries, names) = (engine.all_indexes(), engine.table_names());
+        let (entries, names) = (engine.shown_indexes(), engine.table_names());
         // The catalog has number 0.
         entries.iter().filter(|entry| entry.id().0 != 0).map(|entry| IndexInfo::new(entry, &names)).collect()
     }

@@ -32,8 +32,17 @@ impl Engine {
 
     #[cold]
     fn check_long_key(&self, entry: &IndexEntry, key: &[u8]) -> Result<()> {
-        let (limit, got) = (self.key_bytes_max(&entry.def.options)? as u64, key.len() as u64);
-        if got <= limit { Ok(()) } else { Err(Error::Limit { what: "length of a key in bytes", limit, got }) }
+        let fits = |options| -> Result<()> {
+            let (limit, got) = (self.key_bytes_max(options)? as u64, key.len() as u64);
+            if got <= limit { Ok(()) } else { Err(Error::Limit { what: "length of a key in bytes", limit, got }) }
+        };
+        fits(&entry.def.options)?;
+        // What is being built beside it takes no such key: that is not the writer's fault.
+        let Some(twin) = &entry.twin else { return Ok(()) };
+        match (fits(&twin.options), &twin.build) {
+            (Err(error), Some(build)) if build.fail_build(error.clone()) => Ok(()),
+            (fits, _) => fits,
+        }
     }
 }
 

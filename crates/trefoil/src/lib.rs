@@ -48,6 +48,7 @@ mod manifest;
 mod open;
 mod options;
 mod pace;
+mod pair;
 mod prepared;
 mod quarantine;
 mod ranged_runs;
@@ -57,6 +58,7 @@ mod recovery;
 mod refused;
 mod rows;
 mod runs;
+mod said;
 mod snapshot;
 mod stats;
 pub mod table;
@@ -112,7 +114,7 @@ pub use backup::{Backup, BackupMoment, BackupProgress};
 /// # Ok::<(), trefoil::Error>(())
 /// ```
 pub use base::CommitTs;
-pub use builds::{BuildStage, IndexBuild};
+pub use builds::{BuildStage, IndexBuild, RowsChange};
 pub use controller::DelayStats;
 pub use cursor::Cursor;
 pub use database::Database;

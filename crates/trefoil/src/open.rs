@@ -10,7 +10,6 @@ use std::time::Duration;
 
 use base::link_buffer::LinkBuffer;
 use base::{CommitTs, Fault, IndexId, Lsn, Poison};
-use index::{Direction, EntryBatch, ReadAt};
 use store::{Budget, Cache, CacheOptions, Class, Run, RunMeta, Space, SpaceOptions};
 use txn::{Locks, Snapshots, Visible, Writers};
 use vfs::ReadOnlyVfs;
@@ -19,10 +18,10 @@ use vfs::time::Instant;
 use wal::{DatabaseId, Incarnation, ManifestMark, RecordRef, Wal, WalEnd, WalOptions, WalStart};
 
 use crate::background::{self, Lanes, Threads};
-use crate::catalog::{self, IndexDef, Role, Row, TableDef};
+use crate::catalog::{IndexDef, Role};
 use crate::comparing::Policies;
 use crate::engine::{CLEANING_EXTENTS, Engine, Published};
-use crate::entry::{IndexEntry, Names, TableEntry, TableShape};
+use crate::entry::{IndexEntry, Names};
 use crate::error::{Error, Result};
 use crate::gate::Steps;
 use crate::helpers::Helpers;
@@ -30,11 +29,14 @@ use crate::layout::{FORMAT_BASEMENTS, Layout};
 use crate::manifest::Manifest;
 use crate::options::{IndexOptions, Options};
 use crate::prepared::recovered::Undecided;
-use crate::quarantine;
 use crate::read_only;
 use crate::record;
 use crate::recovery::{Replayer, Target};
 use crate::refused::Refused;
+
+mod register;
+
+use register::{read_catalog, register};
 
 const BUDGET_BYTES_MIN: u64 = 256 << 10;
 
@@ -380,122 +382,6 @@ fn work_bytes(options: &Options) -> u64 {
     (options.budget_bytes / 16).min(16 << 20)
 }
 
-type KeyValue = (Vec<u8>, Vec<u8>);
-
-fn catalog_rows(catalog: &Arc<dyn index::Index>) -> base::Result<Vec<KeyValue>> {
-    use std::ops::Bound::Unbounded;
-    let mut cursor = catalog.cursor(ReadAt::Newest, (Unbounded, Unbounded), Direction::Forward);
-    let (mut batch, mut rows) = (EntryBatch::new(), Vec::new());
-    loop {
-        let more = cursor.fill(&mut batch, 256)?;
-        rows.extend((0..batch.len()).map(|i| (batch.key(i).to_vec(), batch.value(i).to_vec())));
-        if !more {
-            return Ok(rows);
-        }
-    }
-}
-
-fn read_catalog(catalog: &Target) -> Result<Vec<Row>> {
-    let rows = catalog_rows(&catalog.entry.index)?;
-    Ok(rows.iter().map(|(key, value)| catalog::decode_row(key, value)).collect::<base::Result<_>>()?)
-}
-
-/// Opens the structures of all indexes and registers the names.
-fn register(engine: &Engine, catalog: Target, rows: Vec<Row>, manifest: &Manifest) -> Result<()> {
-    let state_of = |id: IndexId| manifest.indexes.iter().find(|e| e.id == id).map(|e| e.state.as_slice());
-    let mut names = Names::default();
-    names.indexes.insert(IndexId::CATALOG, catalog.entry);
-    let (mut indexes, mut tables, mut clocks) = (Vec::new(), Vec::new(), Vec::new());
-    for row in rows {
-        match row {
-            Row::Index(def) => indexes.push(def),
-            Row::Table(def) => tables.push(def),
-            Row::Clock(id, tick) => clocks.push((id, tick)),
-        }
-    }
-    for def in indexes {
-        let state = state_of(def.id);
-        let entry = open_entry(engine, def, state)?;
-        if entry.def.role == Role::Plain {
-            names.plain.insert(entry.def.name.clone(), entry.clone());
-        }
-        names.indexes.insert(entry.id(), entry);
-    }
-    for (id, tick) in clocks {
-        // It may have been dropped while its clock ticked.
-        if let Some(expiry) = names.indexes.get(&id).and_then(|entry| entry.index.expiry()) {
-            engine.clock.go_on_from(tick.ms());
-            expiry.restore(tick);
-        }
-    }
-    for mut def in tables {
-        def.schema = def.schema.with_collations(&engine.options.collations);
-        let shape = shape_of(&names, def)?;
-        let name = shape.def.name.clone();
-        let table = TableEntry::new(shape);
-        names.link(&table);
-        names.tables.insert(name, table);
-    }
-    engine.has_foreign_keys.store(!names.references.is_empty(), Ordering::Relaxed);
-    *engine.names.write() = names;
-    free_unknown(engine, manifest);
-    Ok(())
-}
-
-/// The entry of an index; in place of a secondary one that cannot be opened stands a quarantined one.
-fn open_entry(engine: &Engine, def: IndexDef, state: Option<&[u8]>) -> Result<Arc<IndexEntry>> {
-    if def.quarantined {
-        return Ok(quarantine::entry(&def));
-    }
-    match engine.open_structure(&def, state) {
-        Ok(index) => Ok(IndexEntry::new(def, index, CommitTs::ZERO)),
-        Err(Error::Corrupt(_) | Error::Io { op: "read", .. }) if matches!(def.role, Role::Secondary(_)) => {
-            let entry = quarantine::entry(&def);
-            // The catalog does not know yet.
-            entry.note_damage();
-            Ok(entry)
-        }
-        Err(error) => Err(error),
-    }
-}
-
-/// States whose id the catalog does not know belong to a creation that was never committed, or to a drop that was; those
-/// of quarantined indexes, to what they were before. Their blocks are freed; nobody misses what cannot be read of them.
-fn free_unknown(engine: &Engine, manifest: &Manifest) {
-    let mut published = engine.checkpoint.lock();
-    for saved in &manifest.indexes {
-        if engine.index(saved.id).is_some_and(|entry| !entry.def.quarantined) {
-            continue;
-        }
-        let def = IndexDef {
-            id: saved.id,
-            name: "(not in the catalog)".into(),
-            role: Role::Plain,
-            options: IndexOptions::of_unknown(),
-            quarantined: false,
-        };
-        if engine.options.read_only {
-            // Nobody needs the space; what is counted of it has no owner.
-            published.lost.freed(false);
-            continue;
-        }
-        let freed = engine.open_structure(&def, Some(&saved.state)).and_then(|index| Ok(index.destroy()?));
-        published.lost.freed(freed.is_ok());
-    }
-}
-
-fn shape_of(names: &Names, def: TableDef) -> Result<TableShape> {
-    let find = |id: IndexId| {
-        names.indexes.get(&id).cloned().ok_or_else(|| {
-            let found = format!("none with number {id}");
-            Fault::corrupt("catalog", 0, "index of a table", format!("one for table {:?}", def.name), found)
-        })
-    };
-    let primary = find(def.id)?;
-    let secondaries = def.secondaries.iter().map(|id| find(*id)).collect::<base::Result<Vec<_>>>()?;
-    Ok(TableShape::new(def, primary, secondaries))
-}
-
 /// While the log is replayed nothing of a counter is summed up [A21]: those who add to one are applied in any order, so an image may
 /// have a later commit and lack an earlier one.
 fn expect_late(engine: &Engine, ts: Option<CommitTs>) {
@@ -537,6 +423,7 @@ fn recover(engine: &Arc<Engine>, threads: &Threads, manifest: &Manifest, log_end
         .filter(|e| e.def.quarantined && e.is_noted())
         .try_for_each(|entry| engine.record_quarantine(entry).map(|_| ()))?;
     engine.quarantine_noted()?;
+    engine.record_settings()?;
     engine.run_checkpoint()?;
     // Nobody reads before what has expired meanwhile is known to have.
     engine.keep_time_if_can()?;

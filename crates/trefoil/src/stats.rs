@@ -10,6 +10,7 @@ use crate::catalog::Role;
 use crate::controller::DelayStats;
 use crate::engine::Engine;
 use crate::entry::IndexEntry;
+use crate::said::Said;
 
 /// Counters of the engine itself.
 #[derive(Debug, Default)]
@@ -60,13 +61,15 @@ pub struct Stats {
     pub space: SpaceStats,
     /// The log.
     pub log: wal::WalStats,
-    /// Per index: name and numbers.
+    /// Per index: name and numbers. Rows that are made anew, [`Database::change_table_rows`](crate::Database::change_table_rows), are
+    /// beside `TABLE.primary` as `TABLE.primary to be`, and as they were before as `TABLE.former primary` for as long as they are kept.
     pub indexes: Vec<(String, index::IndexStats)>,
     /// Times that a transaction moved writes from memory to files.
     pub spills: u64,
     /// Names of secondary indexes that are damaged and set aside: [`Database::rebuild_index`](crate::Database::rebuild_index).
     pub quarantined: Vec<String>,
-    /// Names of tables' rows (`TABLE.primary`) and plain indexes that are only read since damage was met in them.
+    /// Names of tables' rows (`TABLE.primary`) and plain indexes that are only read since damage was met in them. A table of which
+    /// `TABLE.former primary` is damaged is written: what is damaged are its rows as snapshots from before see them.
     pub damaged: Vec<String>,
     /// Pages in memory, written back, evicted; waits for memory.
     pub cache: store::CacheStats,
@@ -110,10 +113,10 @@ impl TableNames {
 
 /// The table whose index this is; none of a plain one.
 fn table_of(entry: &IndexEntry) -> Option<IndexId> {
-    match entry.def.role {
-        Role::Plain => None,
-        Role::Primary => Some(entry.id()),
-        Role::Secondary(table) => Some(table),
+    match (entry.def.role, entry.said()) {
+        (Role::Primary, Some(Said::Owner(table))) | (Role::Secondary(table), _) => Some(table),
+        (Role::Primary, _) => Some(entry.id()),
+        (Role::Plain, _) => None,
     }
 }
 
@@ -146,7 +149,7 @@ impl Engine {
         ];
         let cache = self.cache.stats();
         let (quarantined, usable): (Vec<_>, Vec<_>) =
-            self.all_indexes().into_iter().partition(|entry| entry.def.quarantined);
+            self.shown_indexes().into_iter().partition(|entry| entry.def.quarantined);
         let names = self.table_names();
         Stats {
             memory: classes.iter().map(|(n, c)| (*n, self.budget.used(*c))).collect(),

@@ -6,13 +6,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::support::*;
-use trefoil::{Database, Error, IndexSchema, Options, Table, Value};
+use trefoil::{Database, Error, IndexOptions, IndexSchema, Options, Structure, Table, Value};
 use vfs::sim::{Config, SimDisk, Simulation};
 use vfs::thread::JoinHandle;
 use vfs::time::Instant;
 
-/// Writers of all kinds beside builds, drops and changes of two indexes, one of them unique: in the end the indexes are those of
-/// the rows, after a crash too. The longest wait of a writer is told.
+/// Writers of all kinds beside builds, drops and changes of two indexes, one of them unique, and of the rows themselves: in the end
+/// the indexes are those of the rows, after a crash too. The longest wait of a writer is told.
 #[test]
 fn builds_and_writers_side_by_side() {
     let config = || Config { steps_max: 20_000_000, ..Config::default() }.bias("build.", 0.3).bias("commit.", 0.2);
@@ -36,7 +36,9 @@ fn builds_and_writers_side_by_side() {
                 };
                 let name = if rng.chance(0.5) { "plain" } else { "by_colour" };
                 let there = t.schema().index_number(name).is_some();
-                let outcome = match (there, rng.below(3)) {
+                let rows = [Structure::Btree, Structure::Betree, Structure::Lsm][rng.below(3) as usize];
+                let outcome = match (there, rng.below(4)) {
+                    (_, 3) => db.change_table_rows(&t, IndexOptions { structure: rows, ..small_nodes() }),
                     (false, _) => db.create_table_indexes(&t, vec![new(name)]),
                     (true, 0) => db.drop_table_index(&t, name),
                     (true, 1) => db.rebuild_index(&t, name),

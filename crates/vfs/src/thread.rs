@@ -3,6 +3,7 @@
 use std::cell::Cell;
 use std::io;
 use std::panic::Location;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -90,6 +91,18 @@ pub fn point(name: &'static str) {
         let line = Location::caller();
         context::with(|thread| thread.point(name, line));
     }
+    if cfg!(debug_assertions)
+        && let Some(tell) = AT_POINT.get()
+    {
+        tell(name);
+    }
+}
+
+static AT_POINT: OnceLock<fn(&'static str)> = OnceLock::new();
+
+/// From now on this is told of each place that is passed, in builds with debug assertions: for tests in which a process dies there.
+pub fn at_points(tell: fn(&'static str)) {
+    AT_POINT.get_or_init(|| tell);
 }
 
 /// How many threads can run at once; at least 1.

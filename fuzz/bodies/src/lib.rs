@@ -12,7 +12,7 @@ use index::conformance::{Bench, history};
 pub type Body = fn(&[u8]);
 
 /// All bodies, by the name of their target.
-pub const ALL: [(&str, Body); 20] = [
+pub const ALL: [(&str, Body); 21] = [
     ("store_block", store::fuzzing::block),
     ("store_block_round_trip", store::fuzzing::block_round_trip),
     ("store_saved_state", store::fuzzing::saved_state),
@@ -31,6 +31,7 @@ pub const ALL: [(&str, Body); 20] = [
     ("trefoil_catalog_row", trefoil::fuzzing::catalog_row),
     ("trefoil_commit_record", trefoil::fuzzing::commit_record),
     ("trefoil_ranged_state", trefoil::fuzzing::ranged_state),
+    ("trefoil_said_state", trefoil::fuzzing::said_state),
     ("trefoil_manifest", trefoil::fuzzing::manifest),
     ("trefoil_table", trefoil::fuzzing::table),
 ];

@@ -44,6 +44,39 @@ use crate::options::IndexOptions;
 use crate::rows::index_number;
 use crate::table::{IndexSchema, Schema};
 
+impl Engine {
+    /// Waits for the writers inside: as long as changes wait for those that are prepared, and for all if it is limited.
+    pub(super) fn wait_for_writers_inside(
+        &self,
+        table: &TableEntry,
+        entries: &[Arc<IndexEntry>],
+        progress: &Progress,
+        (wait, is_limited): (&Wait<'_>, bool),
+    ) -> Result<()> {
+        let (wait, mut gate_wait) = (wait.again(), GateWait::default());
+        while !table.gate.wait_for_writers(&mut gate_wait, LOOK) {
+            self.check_writable()?;
+            progress.check()?;
+            entries.iter().try_for_each(|entry| entry.check_build())?;
+            if !wait.is_over() {
+                continue;
+            }
+            self.check_unprepared(table.name(), table.id)?;
+            if is_limited {
+                return Err(wait.timeout(table, "(the whole table, for a change of its definition)"));
+            }
+        }
+        Ok(())
+    }
+
+    /// A snapshot that sees what every writer has done who left the gate: he leaves when his commit is applied, which may be
+    /// before it is visible.
+    pub(super) fn snapshot_of_all(&self) -> Result<txn::Snapshot> {
+        self.wait_visible(self.wal.end().as_commit_ts())?;
+        Ok(self.snapshots.take())
+    }
+}
+
 /// A build under way; dropped before its end, nothing of it stays.
 struct Online<'a> {
     engine: &'a Engine,
@@ -115,7 +148,7 @@ impl Engine {
         built.publish(def, secondaries, Some(old))
     }
 
-    fn begin_build(&self, table: &TableEntry, wait: &Wait<'_>) -> Result<Taken> {
+    pub(super) fn begin_build(&self, table: &TableEntry, wait: &Wait<'_>) -> Result<Taken> {
         self.check_writable()?;
         self.check_room()?;
         let turn = self.turn_of(table, wait)?;
@@ -194,7 +227,7 @@ impl<'a> Online<'a> {
     /// Steps 2 to 4, and the checkpoint of 5.
     fn run(self) -> Result<Self> {
         self.wait_for_writers(true)?;
-        let snapshot = self.now()?;
+        let snapshot = self.engine.snapshot_of_all()?;
         let s = snapshot.ts();
         for entry in &self.entries {
             entry.set_usable_from(snapshot.ts());
@@ -212,30 +245,8 @@ impl<'a> Online<'a> {
         Ok(self)
     }
 
-    /// Waits for the writers inside: as long as changes wait for those that are prepared, and for all if `is_limited`.
     fn wait_for_writers(&self, is_limited: bool) -> Result<()> {
-        let (wait, mut gate_wait) = (self.wait.again(), GateWait::default());
-        let (engine, table) = (self.engine, self.table);
-        while !table.gate.wait_for_writers(&mut gate_wait, LOOK) {
-            engine.check_writable()?;
-            self.progress.check()?;
-            self.entries.iter().try_for_each(|entry| entry.check_build())?;
-            if !wait.is_over() {
-                continue;
-            }
-            engine.check_unprepared(table.name(), table.id)?;
-            if is_limited {
-                return Err(wait.timeout(table, "(the whole table, for a change of its definition)"));
-            }
-        }
-        Ok(())
-    }
-
-    /// A snapshot that sees what every writer has done who left the gate: he leaves when his commit is applied, which may be
-    /// before it is visible.
-    fn now(&self) -> Result<txn::Snapshot> {
-        self.engine.wait_visible(self.engine.wal.end().as_commit_ts())?;
-        Ok(self.engine.snapshots.take())
+        self.engine.wait_for_writers_inside(self.table, &self.entries, &self.progress, (self.wait, is_limited))
     }
 
     fn unique(&self) -> impl Iterator<Item = (usize, &Arc<IndexEntry>)> {
@@ -252,7 +263,7 @@ impl<'a> Online<'a> {
         }
         vfs::thread::point("build.verifying");
         self.wait_for_writers(false)?;
-        let snapshot = self.now()?;
+        let snapshot = self.engine.snapshot_of_all()?;
         for (n, entry) in self.unique() {
             let what = (&self.schema, n);
             build::verify(self.engine, self.table.name(), what, entry, &snapshot, &self.progress)?;

@@ -125,7 +125,7 @@ impl Database {
     pub fn hide_from_older_snapshots(&self, table: &Table) -> Result<()> {
         let (ts, shape) = (self.snapshot()?.ts(), table.0.shape());
         shape.primary.check()?;
-        std::iter::once(&shape.primary).chain(&shape.secondaries).for_each(|entry| entry.set_usable_from(ts));
+        std::iter::once(&shape.primary).chain(&shape.secondaries).for_each(|entry| entry.hide_before(ts));
         Ok(())
     }
 }

@@ -76,7 +76,7 @@ impl<'a> Wait<'a> {
     }
 
     /// The same, and an error if it has lasted as long as it may.
-    fn look_in_time(&self, why: impl FnOnce() -> Error) -> Result<Duration> {
+    pub(super) fn look_in_time(&self, why: impl FnOnce() -> Error) -> Result<Duration> {
         self.options.check()?;
         let left = self.left();
         if left.is_zero() { Err(why()) } else { Ok(left.min(LOOK)) }

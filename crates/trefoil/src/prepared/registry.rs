@@ -4,7 +4,7 @@
 //! prepared, and being decided (somebody is about to commit it or roll it back).
 //!
 //! Two things outlive the state in which they are needed. The log from the prepare record on, until the set is decided and
-//! the commit lies at or below F of every index that it touched: [`Registry::kept`] says so to each checkpoint. And the
+//! the commit lies at or below F of every structure of an index that it touched, of which rows that are made anew have two: [`Registry::kept`] says so to each checkpoint. And the
 //! files of a set whose shares are all run files, which the manifest names in place of the log.
 //!
 //! Order: a set is registered before its prepare record is marked applied, and leaves `sets` for `decided` before its
@@ -23,7 +23,7 @@ use vfs::sync::Mutex;
 
 use crate::entry::IndexEntry;
 use crate::error::{Error, Result};
-use crate::manifest::{IndexEntry as SavedIndex, SavedSet};
+use crate::manifest::SavedSet;
 use crate::transaction::Held;
 
 /// What never changes about a prepared transaction.
@@ -220,15 +220,16 @@ impl Registry {
         shares.map(|share| bytes_of(&share.form)).sum()
     }
 
-    /// What a checkpoint with these states keeps. Of decided sets, those are forgotten that no index needs any more.
-    pub fn kept(&self, states: &[SavedIndex]) -> Kept {
+    /// What a checkpoint keeps: `skips` has the F of each structure, with the index whose operations it takes. Of decided sets,
+    /// those are forgotten that none needs any more.
+    pub fn kept(&self, skips: &[(IndexId, Lsn)]) -> Kept {
         let mut kept = Kept { floor: Lsn::MAX, sets: Vec::new() };
         let mut inner = self.0.lock();
         for set in inner.sets.values().flatten() {
             kept.add(&set.brief, set.shares.iter().map(SetShare::file).collect());
         }
         inner.decided.retain(|decided| {
-            let needs = |id: &IndexId| states.iter().any(|s| s.id == *id && s.skip < decided.ts.as_lsn());
+            let needs = |id: &IndexId| skips.iter().any(|(other, skip)| other == id && *skip < decided.ts.as_lsn());
             decided.indexes.iter().any(needs)
         });
         for decided in &inner.decided {
@@ -277,5 +278,35 @@ impl Kept {
             }
             None => self.floor = self.floor.min(brief.start),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Rows that are made anew are in two structures, and either may be found with the next manifest: what was committed stays while
+    /// one of them needs it.
+    #[test]
+    fn a7_a_set_stays_while_either_structure_of_its_rows_needs_it() {
+        let brief = Brief {
+            xid: b"x".to_vec(),
+            transaction: TxnId::ZERO,
+            since: Duration::ZERO,
+            start: Lsn(700),
+            end: Lsn(800),
+            writes: 1,
+            bytes: 1,
+            decision_bytes: 1,
+        };
+        let registry = Registry::default();
+        let (ts, indexes) = (CommitTs(950), vec![IndexId(5)]);
+        registry.were_committed(vec![Decided { brief: Arc::new(brief), ts, indexes, files: None }]);
+        let floor = |skips: &[u64]| {
+            let skips: Vec<_> = skips.iter().map(|skip| (IndexId(5), Lsn(*skip))).collect();
+            registry.kept(&skips).floor
+        };
+        assert_eq!(floor(&[1000, 900]), Lsn(700));
+        assert_eq!(floor(&[1000, 950]), Lsn::MAX);
     }
 }

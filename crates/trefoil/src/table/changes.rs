@@ -348,6 +348,11 @@ impl TableChanges {
         foreign
     }
 
+    /// True if there are none.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// True if there are foreign keys to add.
     pub(crate) fn adds_foreign_keys(&self) -> bool {
         self.0.iter().any(|change| matches!(change, Change::AddForeignKey(_)))

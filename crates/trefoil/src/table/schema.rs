@@ -278,6 +278,13 @@ impl Schema {
         Self(Arc::new(parts))
     }
 
+    /// With other settings of the rows.
+    pub(crate) fn with_primary_options(&self, options: IndexOptions) -> Self {
+        let mut parts = Parts::clone(&self.0);
+        parts.primary_options = options;
+        Self(Arc::new(parts))
+    }
+
     /// With other settings of index `n`.
     pub(crate) fn with_index_options(&self, n: usize, options: IndexOptions) -> Self {
         let mut parts = Parts::clone(&self.0);

@@ -519,6 +519,13 @@ impl Transaction {
         let Some(snapshot) = snapshot else { return Ok(()) };
         let mut newest = None;
         entry.index.get_many(ReadAt::Newest, &[key], &mut |_, ts, _| newest = Some(ts))?;
+        // A row that was copied has the moment of the copy; when it was changed is known to what it was copied from. If that is damaged,
+        // it may have been.
+        if let Some(was) = entry.was().filter(|was| newest == Some(was.since)) {
+            let mut known = None;
+            let read = was.entry.index.get_many(ReadAt::Snapshot(was.since), &[key], &mut |_, ts, _| known = Some(ts));
+            newest = read.ok().and(known).or(newest);
+        }
         let mut changed = newest.is_some_and(|ts| ts > snapshot);
         if newest.is_none() {
             // Gone, or never there.

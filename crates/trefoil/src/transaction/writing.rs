@@ -7,6 +7,7 @@ use base::limits::VALUE_BYTES_MAX;
 use super::{Transaction, promise};
 use crate::entry::IndexEntry;
 use crate::error::{Error, Result};
+use crate::options::IndexOptions;
 
 impl Transaction {
     /// Adds an operation to the write set, or on an error does nothing; the row is locked.
@@ -52,8 +53,10 @@ impl Transaction {
         let (before, bytes) = self.enter_write(entry, key, value, is_absent)?;
         self.promise.get_mut().add(&self.engine.promised, before, owed);
         let touched = self.touched.get_mut();
-        if let Err(at) = touched.binary_search_by_key(&entry.id(), |other| other.id()) {
-            touched.insert(at, entry.clone());
+        match touched.binary_search_by_key(&entry.id(), |other| other.id()) {
+            // Who has written holds a lock, which keeps him in the gate, and there his tables keep their shape.
+            Ok(at) => debug_assert!(Arc::ptr_eq(&touched[at], entry), "one entry for each index"),
+            Err(at) => touched.insert(at, entry.clone()),
         }
         self.charge_writes(bytes).inspect_err(|_| {
             self.lock_again(before);
@@ -64,7 +67,9 @@ impl Transaction {
 
     fn owed_by_write(&self, entry: &IndexEntry, key: &[u8], value: Option<&[u8]>) -> u64 {
         let payload_bytes = (key.len() + value.map_or(0, <[u8]>::len)) as u64;
-        let leaf_bytes = entry.def.options.leaf_bytes();
-        promise::owed_by(payload_bytes, leaf_bytes, self.writes.position().0, self.engine.options.disk_reserve_bytes)
+        let (writes, reserve_bytes) = (self.writes.position().0, self.engine.options.disk_reserve_bytes);
+        let owed =
+            |options: &IndexOptions| promise::owed_by(payload_bytes, options.leaf_bytes(), writes, reserve_bytes);
+        owed(&entry.def.options) + entry.twin.as_ref().map_or(0, |twin| owed(&twin.options))
     }
 }

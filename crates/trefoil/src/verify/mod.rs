@@ -25,7 +25,7 @@ use crate::handle::Table;
 pub fn verify(engine: &Engine) -> Result<Vec<(String, VerifyReport)>> {
     let mut reports = vec![files::files(engine)?];
     let mut damaged = Vec::new();
-    for entry in engine.all_indexes() {
+    for entry in engine.shown_indexes() {
         let report = entry.index.verify()?;
         if !report.problems.is_empty() {
             damaged.push(entry.id());

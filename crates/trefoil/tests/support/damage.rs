@@ -160,9 +160,15 @@ pub fn flip(disk: &SimDisk, path: &str, at: u64) {
 
 /// The first node of a level of an index.
 pub fn block_of(disk: &SimDisk, index: u32, wanted: (u8, usize)) -> BlockRef {
+    block_beside(disk, index, index, wanted)
+}
+
+/// The same of what the manifest has under another number.
+pub fn block_beside(disk: &SimDisk, index: u32, number: u32, wanted: (u8, usize)) -> BlockRef {
     let found = std::cell::Cell::new(None);
     let surgeon = Surgeon::new(disk, index);
-    let root = tree::root_of(&surgeon.manifest.indexes.iter().find(|e| e.id.0 == index).unwrap().state).unwrap();
+    let saved = surgeon.manifest.indexes.iter().find(|e| e.id.0 == number).unwrap();
+    let root = tree::root_of(trefoil::fuzzing::state_of_structure(&saved.state)).unwrap();
     let mut seen = [0; 10];
     let mut walk = vec![root];
     while let Some(says) = walk.pop() {
