@@ -113,8 +113,6 @@ const char *only_by_copy(THD *thd, const TABLE *table, const TABLE *altered, con
     return "every row is looked at";
   if (info->create_info->used_fields & HA_CREATE_USED_AUTO)
     return "the counter of AUTO_INCREMENT is set";
-  if (options_differ(table->s, info->create_info))
-    return "settings of the table are those of its rows";
   return is_refused(thd, altered, info->create_info) ? "the new definition is not supported" : nullptr;
 }
 
@@ -174,7 +172,8 @@ enum_alter_inplace_result ha_trefoil::check_if_supported_inplace_alter(TABLE *al
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
   }
   trefoil_alter_close(alter);
-  return builds ? HA_ALTER_INPLACE_NOCOPY_NO_LOCK : HA_ALTER_INPLACE_INSTANT;
+  return builds == TREFOIL_BUILDS_ROWS ? HA_ALTER_INPLACE_COPY_NO_LOCK : /* as InnoDB that makes a table anew */
+         builds ? HA_ALTER_INPLACE_NOCOPY_NO_LOCK : HA_ALTER_INPLACE_INSTANT;
 }
 
 /* A string that may get longer is kept as it is. */
@@ -188,8 +187,7 @@ bool ha_trefoil::prepare_inplace_alter_table(TABLE *altered, Alter_inplace_info 
 {
   trefoil_alter *alter= nullptr;
   uint8_t builds= 0;
-  /* Here its warnings are heard. */
-  if (refuse_options(altered, info->create_info))
+  if (refuse_options(altered, info->create_info)) /* here its warnings are heard */
     return true;
   if (plan(altered, info, &alter, &builds))
   {
@@ -213,6 +211,8 @@ bool ha_trefoil::inplace_alter_table(TABLE *altered, Alter_inplace_info *info)
     print_keydup_error(altered, &altered->key_info[m_why.key], MYF(0));
   else if (outcome)
     print_error(failed(), MYF(0));
+  if (outcome == TREFOIL_LOCK_TIMEOUT)
+    push_warning(ha_thd(), Sql_condition::WARN_LEVEL_WARN, ER_LOCK_WAIT_TIMEOUT, m_why.text); /* for what it has waited */
   return outcome != TREFOIL_OK;
 }
 

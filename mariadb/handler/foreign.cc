@@ -36,23 +36,7 @@ void names_of(trefoil_text path, std::string *db, std::string *table)
     *table= last;
 }
 
-uint8_t action_of(enum_fk_option option)
-{
-  switch (option) {
-  case FK_OPTION_CASCADE: return 2;
-  case FK_OPTION_SET_NULL: return 3;
-  case FK_OPTION_NO_ACTION: return 1;
-  case FK_OPTION_SET_DEFAULT: return 4;
-  default: return 0;
-  }
-}
-
-enum_fk_option option_of(uint8_t action)
-{
-  static const enum_fk_option options[]= {FK_OPTION_RESTRICT, FK_OPTION_NO_ACTION, FK_OPTION_CASCADE,
-                                          FK_OPTION_SET_NULL};
-  return options[action & 3];
-}
+static_assert(FK_OPTION_RESTRICT == 1 && FK_OPTION_SET_DEFAULT == 5, "as in foreign.rs");
 
 void append_quoted(String *to, const char *ptr, size_t length)
 {
@@ -90,18 +74,12 @@ void append_foreign(String *to, const trefoil_foreign *one)
   append_quoted(to, parent.data(), parent.size());
   to->append(' ');
   append_columns(to, one->parent_columns, one->count);
-  static const LEX_CSTRING actions[]= {{STRING_WITH_LEN("")}, {STRING_WITH_LEN("NO ACTION")},
-                                       {STRING_WITH_LEN("CASCADE")}, {STRING_WITH_LEN("SET NULL")}};
-  if (one->on_delete & 3)
-  {
-    to->append(STRING_WITH_LEN(" ON DELETE "));
-    to->append(actions[one->on_delete & 3].str, actions[one->on_delete & 3].length);
-  }
-  if (one->on_update & 3)
-  {
-    to->append(STRING_WITH_LEN(" ON UPDATE "));
-    to->append(actions[one->on_update & 3].str, actions[one->on_update & 3].length);
-  }
+  for (const auto &[when, action] : {std::pair(" ON DELETE ", one->on_delete), std::pair(" ON UPDATE ", one->on_update)})
+    if (action > FK_OPTION_RESTRICT)
+    {
+      to->append(when, strlen(when));
+      to->append(*fk_option_name((enum_fk_option) action));
+    }
 }
 
 void show_create(void *to, const trefoil_foreign *one)
@@ -127,7 +105,10 @@ void show_failed(void *to, const trefoil_foreign *one)
 void count_only(void *, const trefoil_foreign *) {}
 
 /* A cascade writes its columns. */
-bool writes(const trefoil_foreign *one) { return one->on_delete == 3 || one->on_update == 2 || one->on_update == 3; }
+bool writes(const trefoil_foreign *one)
+{
+  return one->on_delete == FK_OPTION_SET_NULL || one->on_update == FK_OPTION_SET_NULL || one->on_update == FK_OPTION_CASCADE;
+}
 
 /* Of the tables that foreign keys are looked at for. */
 struct Written
@@ -209,8 +190,8 @@ void list(void *to, const trefoil_foreign *one)
   info->referenced_db= string_of(thd, parent_db.data(), parent_db.size());
   info->referenced_table= string_of(thd, parent.data(), parent.size());
   info->referenced_key_name= one->parent_key.len ? string_of(thd, one->parent_key.ptr, one->parent_key.len) : nullptr;
-  info->delete_method= option_of(one->on_delete);
-  info->update_method= option_of(one->on_update);
+  info->delete_method= (enum_fk_option) one->on_delete;
+  info->update_method= (enum_fk_option) one->on_update;
   for (uint32_t n= 0; n < one->count; n++)
   {
     info->foreign_fields.push_back(string_of(thd, one->columns[n].ptr, one->columns[n].len));
@@ -290,8 +271,8 @@ void Foreign_change::add(const TABLE *table, const Foreign_key &key)
     (columns == &key.columns ? to.columns : to.parent_columns)= m_columns.back().data();
   }
   to.count= key.columns.elements;
-  to.on_delete= action_of(key.delete_opt);
-  to.on_update= action_of(key.update_opt);
+  to.on_delete= (uint8_t) key.delete_opt;
+  to.on_update= (uint8_t) key.update_opt;
   m_added.push_back(to);
 }
 

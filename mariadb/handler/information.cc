@@ -79,15 +79,13 @@ static int store_time(THD *thd, Field *field, uint64_t seconds)
 /* The connection may have gone, and may do something else by now. It does not go while it is looked at. */
 static int store_query(Field *field, uint64_t connection)
 {
-  THD *of= find_thread_by_id((longlong) connection);
-  if (!of)
-  {
-    field->set_null();
-    return 0;
-  }
   char query[query_length];
-  size_t length= thd_query_safe(of, query, sizeof query);
-  mysql_mutex_unlock(&of->LOCK_thd_kill);
+  size_t length= 0;
+  if (THD *of= find_thread_by_id((longlong) connection))
+  {
+    length= thd_query_safe(of, query, sizeof query);
+    mysql_mutex_unlock(&of->LOCK_thd_kill);
+  }
   if (!length)
   {
     field->set_null();

@@ -7,6 +7,7 @@ SERVER_ARGS=(--innodb=OFF --default-storage-engine=Aria --character-set-server=l
 . "$HERE/test/tables.sh"
 . "$HERE/test/ddl.sh"
 . "$HERE/test/waits.sh"
+. "$HERE/test/rows.sh"
 . "$HERE/test/trouble.sh"
 . "$HERE/test/explain.sh"
 . "$HERE/test/ranges.sh"

@@ -48,6 +48,8 @@ check_build_that_fails() {
 CHANGES=(
     'alter.build alter.built alter.commit alter.committed: ALTER TABLE c ADD KEY kb (b), ADD UNIQUE KEY ku (u)'
     'alter.built alter.commit alter.committed: ALTER TABLE c DROP KEY ka, ADD KEY ka (a) COMPRESSION=zstd, ADD KEY kb (b)'
+    'alter.rows alter.made alter.commit rows.there rows.switched alter.committed: ALTER TABLE c STRUCTURE=lsm COMPRESSION=zstd'
+    'alter.built rows.switched alter.committed: ALTER TABLE c STRUCTURE=lsm COMPRESSION=zstd, ADD KEY kb (b), DROP KEY ka, ADD UNIQUE KEY ka (u)'
     'alter.commit alter.committed: ALTER TABLE c ADD COLUMN x INT DEFAULT 5 AFTER id, DROP COLUMN b'
     'alter.committed rename renamed: ALTER TABLE c RENAME COLUMN b TO x, RENAME INDEX ka TO kx, RENAME TO c2'
     'create created rename renamed rename:2 renamed:2 drop dropped: ALTER TABLE c MODIFY a BIGINT, ADD KEY kb (b)'
@@ -56,6 +58,18 @@ CHANGES=(
     'drop dropped: DROP TABLE c'
     'create created: CREATE TABLE c2 ENGINE=TREFOIL AS SELECT * FROM c'
 )
+
+# What is in the engine is what the definition says: each key's settings and columns are those of before, or of behind.
+check_same_in_engine() {
+    local says has
+    says=$(value "SHOW CREATE TABLE kd.$1" | grep -c 'COMPRESSION`=zstd' || true)
+    has=$(value "SELECT GROUP_CONCAT(DISTINCT compression = 'zstd') FROM information_schema.TREFOIL_INDEXES
+        WHERE table_schema = 'kd' AND table_name = '$1'")
+    [ "$says" = "$has" ] || echo "SHOW CREATE TABLE $1 says $says of COMPRESSION=zstd, the engine has $has"
+    says=$(value "SHOW INDEX FROM kd.$1" | cut -f 3 | sort -u | paste -sd ' ')
+    has=$(value "SELECT index_name FROM information_schema.TREFOIL_INDEXES WHERE table_schema = 'kd' AND table_name = '$1'" | sort | paste -sd ' ')
+    [ "$says" = "$has" ] || echo "SHOW INDEX FROM $1 says $says, the engine has $has"
+}
 
 # Definitions are old or new, nothing is lost, and nothing is left behind.
 check_after_change() {
@@ -71,6 +85,7 @@ check_after_change() {
         count=$(value "SELECT COUNT(*) FROM kd.$table") || { echo "$table does not open"; continue; }
         [ "$count" = 500 ] || [[ "$statement $count" == 'TRUNCATE TABLE c 0' ]] || echo "$table has $count rows"
         [ "$(value "CHECK TABLE kd.$table" | cut -f 4)" = OK ] || echo "$table is not sound"
+        [[ $statement != *STRUCTURE=* ]] || check_same_in_engine "$table"
         value "INSERT INTO kd.$table () VALUES ()" || echo "$table takes no row"
     done
     [ -z "$(find "$DATA/kd" -name '#sql*')" ] || echo "left behind: $(find "$DATA/kd" -name '#sql*')"

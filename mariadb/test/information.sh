@@ -146,6 +146,8 @@ check_progress() {
         INSERT INTO long_one SELECT seq, seq * 7 % 100000, SHA2(seq, 256) FROM seq_1_to_300000'
     seen_halfway 'ALTER TABLE s.long_one ADD KEY b (b), ALGORITHM=NOCOPY'
     expect "$(until_done a)" ''
+    seen_halfway 'ALTER TABLE s.long_one STRUCTURE=lsm COMPRESSION=zstd, ALGORITHM=INPLACE, LOCK=NONE'
+    expect "$(until_done a)" ''
     seen_halfway 'CHECK TABLE s.long_one EXTENDED'
     until_done a > /dev/null
     seen_halfway 'OPTIMIZE TABLE s.long_one'

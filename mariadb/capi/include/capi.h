@@ -148,6 +148,11 @@ enum {
   TREFOIL_CLUSTERING = 2  /* it has the whole row */
 };
 
+enum {
+  TREFOIL_BUILDS_KEYS = 1,
+  TREFOIL_BUILDS_ROWS = 2 /* the rows, and perhaps keys */
+};
+
 typedef struct {
   trefoil_text name;
   const trefoil_part *parts;
@@ -200,7 +205,7 @@ typedef struct {
   uint32_t count;
   uint32_t nullable;       /* a bit for each column that may be NULL */
   uint32_t parent_nullable;
-  uint8_t on_delete;       /* 0 restrict, 1 no action, 2 cascade, 3 set null, 4 what the engine refuses */
+  uint8_t on_delete;       /* as the server numbers it: 0 not said, 1 restrict, 2 no action, 3 cascade, 4 set null */
   uint8_t on_update;
   uint8_t reserved[2];
 } trefoil_foreign;
@@ -350,14 +355,14 @@ uint32_t trefoil_table_ref_length(const trefoil_table *table);
 int trefoil_compare_refs(const trefoil_table *table, const uint8_t *a, const uint8_t *b);
 void trefoil_table_stat(const trefoil_table *table, trefoil_table_stats *out);
 
-/* A table changed in place. `from`: for each field of `to` the number of the field that it was, or -1.
-   TREFOIL_UNSUPPORTED: rows would have to be written anew. */
+/* A table changed in place. `from`: for each field of `to` the number of the field that it was, or -1. `builds`:
+   TREFOIL_BUILDS_KEYS, TREFOIL_BUILDS_ROWS, or 0. TREFOIL_UNSUPPORTED: it takes a copy. */
 int trefoil_alter_plan(trefoil_table *table, const trefoil_definition *to, const int32_t *from,
                        const trefoil_foreign_change *foreign, trefoil_alter **out, uint8_t *builds,
                        trefoil_failure *why);
-/* Builds indexes, beside writers. TREFOIL_DUPLICATE: `why.key` is the number of the key in `to`, its value in `record`. */
+/* Builds indexes and rows, beside writers. TREFOIL_DUPLICATE: `why.key` is the number of the key in `to`, its value in `record`. */
 int trefoil_alter_build(trefoil_alter *alter, uint8_t *record, const trefoil_patience *wait, trefoil_failure *why);
-/* While nobody else has the table open. */
+/* While nobody else has the table open. Behind it what was built is gone: undone, if it failed. */
 int trefoil_alter_commit(trefoil_alter *alter, const trefoil_patience *wait, trefoil_failure *why);
 int trefoil_alter_undo(trefoil_alter *alter, trefoil_failure *why);
 void trefoil_alter_close(trefoil_alter *alter);

@@ -97,6 +97,11 @@ pub const CLAIMED: u8 = 1;
 /// It has the whole row.
 pub const CLUSTERING: u8 = 2;
 
+/// What a change of a table builds: keys, or rows and perhaps keys.
+pub const BUILDS_KEYS: u8 = 1;
+/// The rows, and perhaps keys.
+pub const BUILDS_ROWS: u8 = 2;
+
 /// A key of the server's table.
 #[repr(C)]
 pub struct Key {

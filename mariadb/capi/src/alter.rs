@@ -4,17 +4,25 @@
 //! 1. **Planned**: what the engine has to do so that its table is as the new definition says: indexes to build; columns
 //!    added, dropped, renamed, moved; indexes dropped and renamed. The same changes of a schema show whether the outcome is
 //!    what is wanted: if it is not, or a row would have to be written anew, the server copies the table.
-//! 2. **Built**: new indexes, beside writers, under names that no key of the server has. Definitions leave them out: until 3
-//!    the table is as it was, and whoever finds them without a change under way drops them.
+//! 2. **Built**: if the rows get other settings, whoever needs those of before an earlier change is waited for first. New indexes, beside
+//!    writers, under names that no key of the server has. Definitions leave them out: until 3 the table is as it was, and whoever finds
+//!    them without a change under way drops them. Then the rows with other settings, beside the ones that are there.
 //! 3. **Committed**: everything else, and the names, in one commit of the engine's. Before it a crash leaves the old
 //!    definition, behind it the new one; [`definition_id`] tells the server which.
+//!
+//! With rows the commit has two steps: first they are in their place, then the rest is. Behind a crash between them the rows' settings
+//! make the definition the new one, and what is left is done before anybody opens the table ([`settle`]): what was built has in its
+//! name the settings that the rows had then, so that whoever finds that they have others knows that the first step was done, and the
+//! name of the key that it is to be. More than that is not done in place along with rows.
 
 use std::sync::Arc;
 
 use trefoil::{
-    ChangeOptions, Database, Duplicate, Error, IndexOptions, IndexSchema, KeyPart, Schema, Table, TableChanges,
+    ChangeOptions, Database, Duplicate, Error, IndexOptions, IndexSchema, KeyPart, RowsChange, Schema, Structure,
+    Table, TableChanges,
 };
 
+use crate::abi;
 use crate::crash;
 use crate::failure::{Code, Failure, Result, check_sound};
 use crate::foreign::{self, Rooms};
@@ -29,6 +37,10 @@ pub struct Alter {
     layout: Layout,
     /// Numbers of keys whose indexes are built, and those.
     builds: Vec<(usize, IndexSchema)>,
+    /// Settings that the rows get, if it is others.
+    rows: Option<IndexOptions>,
+    /// The rows with those, once they are made.
+    made: Option<RowsChange>,
     changes: TableChanges,
     /// What a record that was filled points to.
     blobs: Vec<Box<[u8]>>,
@@ -37,13 +49,29 @@ pub struct Alter {
 /// What an index is beside its name: as it is compared. Unique, clustering, its parts and settings.
 type Shape = (bool, bool, Vec<KeyPart>, IndexOptions);
 
-/// The name of an index between its build and the commit. Names of the server's keys do not end with a space.
-fn building_name(key: usize) -> String {
-    format!("{key} ")
+/// A name for a moment. Names of the server's keys, and of columns, do not end with a space.
+fn passing_name(n: usize) -> String {
+    format!("{n} ")
+}
+
+/// The name of an index between its build and the commit, of a table whose rows have these settings.
+fn building_name(key: &str, rows: IndexOptions) -> String {
+    format!("{key} {} ", settings(rows))
 }
 
 pub fn is_building(index: &IndexSchema) -> bool {
     index.name().ends_with(' ')
+}
+
+/// The name of the key that an index of this name is built to be.
+pub fn name_to_be(name: &str) -> Option<&str> {
+    Some(name.strip_suffix(' ')?.rsplit_once(' ')?.0)
+}
+
+/// Settings as one word: the same for those that come to the same.
+fn settings(of: IndexOptions) -> String {
+    let structure = if of.structure == Structure::Auto { Structure::Betree } else { of.structure };
+    format!("{structure:?},{:?},{:?},{}", of.shape, of.compression, of.node_bytes).to_lowercase()
 }
 
 /// A number of the definition without what is being built: another one once a change is committed, the same until then.
@@ -56,6 +84,20 @@ pub fn definition_id(schema: &Schema) -> u64 {
 fn finished(schema: &Schema) -> Schema {
     let building = (0..schema.indexes().len()).rev().filter(|&n| is_building(&schema.indexes()[n]));
     building.fold(schema.clone(), |schema, n| schema.without_index(n))
+}
+
+/// Ends a change whose rows are in their place. Nobody uses the table.
+pub fn settle(db: &Database, table: &Table) -> Result<()> {
+    let schema = table.schema();
+    let before = format!(" {} ", settings(schema.primary_options()));
+    let mut changes = None;
+    for built in schema.indexes().iter().filter(|index| is_building(index) && !index.name().ends_with(&before)) {
+        let Some(name) = name_to_be(built.name()) else { continue };
+        let now = changes.take().unwrap_or_else(TableChanges::new);
+        let now = if schema.index_number(name).is_some() { now.drop_index(name) } else { now };
+        changes = Some(now.rename_index(built.name(), name));
+    }
+    Ok(changes.map_or(Ok(()), |changes| db.alter_table(table, &changes))?)
 }
 
 /// Drops what a change that never ended has built.
@@ -83,7 +125,14 @@ impl Alter {
         let mut plan = Plan::default();
         plan.indexes(&old, &layout, &columns)?;
         plan.columns(&old, &layout, &columns);
-        let Plan { builds, changes } = plan;
+        let wanted = layout.schema.primary_options();
+        let rows = Some(wanted).filter(|&wanted| !is_kept_so(table, old.primary_options(), wanted));
+        if rows.is_some() && (plan.is_more || !foreign.added.is_empty() || !foreign.dropped.is_empty()) {
+            return Err(unfit(
+                "settings of the rows change in place by themselves, or with keys that are added or made anew",
+            ));
+        }
+        let Plan { builds, changes, .. } = plan;
         let loses_column = foreign::loses_column(of, &old, &columns, foreign);
         let index = foreign::needed_index(of, &old, &columns, &layout.schema, foreign);
         // As InnoDB: without checks the column is named, by the server where it makes a copy.
@@ -97,15 +146,20 @@ impl Alter {
         let all = builds.iter().try_fold(old, |schema, (_, index)| schema.with_index(index.clone()));
         let outcome = all.and_then(|schema| schema.with_changes(&changes)).map_err(Error::from)?;
         check_outcome(&outcome, &layout.schema)?;
-        Ok(Self { table: table.clone(), layout, builds, changes, blobs: Vec::new() })
+        Ok(Self { table: table.clone(), layout, builds, rows, made: None, changes, blobs: Vec::new() })
     }
 
     pub fn record_bytes(&self) -> usize {
         self.layout.record_bytes()
     }
 
-    pub fn builds(&self) -> bool {
-        !self.builds.is_empty()
+    /// What takes as long as there are rows.
+    pub fn builds(&self) -> u8 {
+        match (self.rows, self.builds.is_empty()) {
+            (Some(_), _) => abi::BUILDS_ROWS,
+            (None, false) => abi::BUILDS_KEYS,
+            (None, true) => 0,
+        }
     }
 
     /// Step 2. If two rows have one value of a unique key, that goes to `record`.
@@ -113,17 +167,25 @@ impl Alter {
         check_sound()?;
         let (db, table) = (&self.table.db.changing(wait), &self.table.table);
         drop_built(db, table)?;
-        if self.builds.is_empty() {
-            return Ok(());
+        if self.rows.is_some() {
+            db.wait_for_former_rows(table)?;
         }
-        let indexes = self.builds.iter().map(|(_, index)| index.clone()).collect();
-        crash::point("alter.build");
-        let built = db.create_table_indexes(table, indexes);
-        crash::point("alter.built");
-        match built {
-            Err(Error::DuplicateKey(taken)) => Err(self.show(&taken, record)?),
-            built => Ok(built?),
+        if !self.builds.is_empty() {
+            let indexes = self.builds.iter().map(|(_, index)| index.clone()).collect();
+            crash::point("alter.build");
+            let built = db.create_table_indexes(table, indexes);
+            crash::point("alter.built");
+            match built {
+                Err(Error::DuplicateKey(taken)) => return Err(self.show(&taken, record)?),
+                built => built?,
+            }
         }
+        if let Some(rows) = self.rows {
+            crash::point("alter.rows");
+            self.made = Some(db.begin_table_rows(table, rows)?);
+            crash::point("alter.made");
+        }
+        Ok(())
     }
 
     /// Puts the value into a record of the new definition.
@@ -137,16 +199,20 @@ impl Alter {
     }
 
     /// Step 3.
-    pub fn commit(&self, wait: ChangeOptions) -> Result<()> {
+    pub fn commit(&mut self, wait: ChangeOptions) -> Result<()> {
         check_sound()?;
         crash::point("alter.commit");
-        self.table.db.changing(wait).alter_table(&self.table.table, &self.changes)?;
+        match self.made.take() {
+            Some(rows) => rows.changing(wait).finish(&self.changes)?,
+            None => self.table.db.changing(wait).alter_table(&self.table.table, &self.changes)?,
+        }
         crash::point("alter.committed");
         Ok(())
     }
 
     /// Back to before.
-    pub fn undo(&self) -> Result<()> {
+    pub fn undo(&mut self) -> Result<()> {
+        self.made = None;
         drop_built(&self.table.db, &self.table.table)
     }
 }
@@ -209,6 +275,8 @@ fn with_column(part: &KeyPart, name: &str) -> KeyPart {
 struct Plan {
     builds: Vec<(usize, IndexSchema)>,
     changes: TableChanges,
+    /// There is more than keys that are built, some of them in the place of those of the same name.
+    is_more: bool,
 }
 
 impl Plan {
@@ -239,27 +307,31 @@ impl Plan {
             false
         });
         there.iter().for_each(|(name, _)| self.change(|all| all.drop_index(name)));
+        let is_made_anew = |name: &str| wanted.iter().any(|(_, index, _)| index.name() == name);
+        self.is_more |= !renamed.is_empty() || !there.iter().all(|(name, _)| is_made_anew(name));
         // Two may change names.
-        renamed.iter().for_each(|(name, key, _)| self.change(|all| all.rename_index(name, &building_name(*key))));
-        renamed.iter().for_each(|(_, key, to)| self.change(|all| all.rename_index(&building_name(*key), to)));
+        renamed.iter().for_each(|(name, key, _)| self.change(|all| all.rename_index(name, &passing_name(*key))));
+        renamed.iter().for_each(|(_, key, to)| self.change(|all| all.rename_index(&passing_name(*key), to)));
         for (key, index, _) in wanted {
             let parts: Option<Vec<_>> = index.parts().map(|part| columns.before(&part)).collect();
             let parts =
                 parts.ok_or_else(|| unfit("an index on a column that is added along with it is built by a copy"))?;
-            let built = IndexSchema::of_parts(&building_name(key), parts).with_options(index.options());
+            let name = building_name(index.name(), old.primary_options());
+            let built = IndexSchema::of_parts(&name, parts).with_options(index.options());
             let built = if index.is_clustering() { built.clustering() } else { built };
             self.builds.push((key, if index.is_unique() { built.unique() } else { built }));
-            self.change(|all| all.rename_index(&building_name(key), index.name()));
+            self.change(|all| all.rename_index(&name, index.name()));
         }
         Ok(())
     }
 
     fn columns(&mut self, old: &Schema, layout: &Layout, columns: &Columns<'_>) {
         let new = layout.schema.columns();
+        self.is_more |= old.columns() != new;
         columns.gone.iter().for_each(|name| self.change(|all| all.drop_column(name)));
         let renamed = || columns.stay.iter().enumerate().filter(|(_, (before, after))| before != after);
-        renamed().for_each(|(n, (before, _))| self.change(|all| all.rename_column(before, &building_name(n))));
-        renamed().for_each(|(n, (_, after))| self.change(|all| all.rename_column(&building_name(n), after)));
+        renamed().for_each(|(n, (before, _))| self.change(|all| all.rename_column(before, &passing_name(n))));
+        renamed().for_each(|(n, (_, after))| self.change(|all| all.rename_column(&passing_name(n), after)));
         let behind = |name: &str| columns.stay.iter().find(|(before, _)| *before == name).map(|(_, after)| *after);
         let mut order: Vec<&str> = old.columns().iter().filter_map(|column| behind(&column.name)).collect();
         for &n in &columns.added {
@@ -282,14 +354,26 @@ impl Plan {
     }
 }
 
-/// What the changes come to is what is wanted.
+/// The rows are kept with the settings that are wanted, whatever the words for them.
+fn is_kept_so(table: &OpenTable, said: IndexOptions, wanted: IndexOptions) -> bool {
+    let named = Some(table.table.name());
+    let kept =
+        || table.db.indexes().into_iter().find(|index| index.table.as_deref() == named && index.name == "primary");
+    said == wanted
+        || kept().is_some_and(|rows| {
+            let is_meant = wanted.structure == Structure::Auto && rows.options.structure == Structure::Betree;
+            rows.options == if is_meant { IndexOptions { structure: Structure::Betree, ..wanted } } else { wanted }
+        })
+}
+
+/// What the changes come to is what is wanted, but for the settings of the rows.
 fn check_outcome(outcome: &Schema, wanted: &Schema) -> Result<()> {
     if outcome.columns() != wanted.columns() {
         return Err(unfit(
             "a column changes its type, its collation, or whether it may be NULL: rows are written anew",
         ));
     }
-    let primary = |schema: &Schema| (schema.primary_key_parts().collect::<Vec<_>>(), schema.primary_options());
+    let primary = |schema: &Schema| schema.primary_key_parts().collect::<Vec<_>>();
     if primary(outcome) != primary(wanted) {
         return Err(unfit("the primary key changes: rows are written anew"));
     }

@@ -69,6 +69,7 @@ impl Counters {
 
 impl Engine {
     pub fn open(directory: &str, options: &abi::Options) -> Result<Self> {
+        trefoil::fuzzing::at_points(crash::point_of_rows);
         let collations = Arc::new(collation::Server::new(options.collations));
         let writes_refused = options.writes_refused;
         let options = Options {
@@ -172,7 +173,8 @@ impl Engine {
         Ok(alter::definition_id(&self.db.table(name)?.schema()))
     }
 
-    /// Drops temporary tables that a server before this one left behind, and what its changes of tables had built.
+    /// Drops temporary tables that a server before this one left behind, and what its changes of tables had built; one whose rows are
+    /// in their place is brought to its end.
     pub fn drop_leftovers(&self) -> Result<()> {
         let (_, tables) = self.db.names();
         let mut outcome = Ok(());
@@ -181,7 +183,8 @@ impl Engine {
             outcome = outcome.and(self.drop_table(name, at_once()));
         }
         for name in tables.iter().filter(|name| !is_temporary(name)) {
-            outcome = outcome.and(alter::drop_built(&self.db, &self.db.table(name)?));
+            let table = self.db.table(name)?;
+            outcome = outcome.and(alter::settle(&self.db, &table).and_then(|()| alter::drop_built(&self.db, &table)));
         }
         outcome
     }

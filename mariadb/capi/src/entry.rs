@@ -276,7 +276,7 @@ pub extern "C" fn trefoil_alter_plan(
     guard(why, || {
         let from: Vec<_> = numbers(from, to.field_count).iter().map(|&n| usize::try_from(n).ok()).collect();
         let alter = Alter::plan(table, &definition(to)?, &from, &foreign_change(foreign)?)?;
-        *builds = u8::from(alter.builds());
+        *builds = alter.builds();
         give(out, alter)
     })
 }
@@ -293,12 +293,12 @@ pub extern "C" fn trefoil_alter_build(
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn trefoil_alter_commit(alter: &Alter, wait: Option<&Patience>, why: Option<&mut Failure>) -> i32 {
+pub extern "C" fn trefoil_alter_commit(alter: &mut Alter, wait: Option<&Patience>, why: Option<&mut Failure>) -> i32 {
     guard(why, || alter.commit(raw::patience(wait)).map(|()| Done::Ok))
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn trefoil_alter_undo(alter: &Alter, why: Option<&mut Failure>) -> i32 {
+pub extern "C" fn trefoil_alter_undo(alter: &mut Alter, why: Option<&mut Failure>) -> i32 {
     guard(why, || alter.undo().map(|()| Done::Ok))
 }
 

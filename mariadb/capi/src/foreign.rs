@@ -225,14 +225,25 @@ pub fn renamed(schema: &Schema, from: &str, to: &str) -> TableChanges {
     })
 }
 
+/// As the server numbers them; 0 if the statement does not say.
 fn action(number: u8) -> Result<ReferenceAction> {
     Ok(match number {
-        0 => ReferenceAction::Restrict,
-        1 => ReferenceAction::NoAction,
-        2 => ReferenceAction::Cascade,
-        3 => ReferenceAction::SetNull,
+        0 | 1 => ReferenceAction::Restrict,
+        2 => ReferenceAction::NoAction,
+        3 => ReferenceAction::Cascade,
+        4 => ReferenceAction::SetNull,
         _ => return Err(refused("SET DEFAULT is not supported")),
     })
+}
+
+/// The other way.
+fn number_of(action: ReferenceAction) -> u8 {
+    match action {
+        ReferenceAction::Restrict => 1,
+        ReferenceAction::NoAction => 2,
+        ReferenceAction::Cascade => 3,
+        ReferenceAction::SetNull => 4,
+    }
 }
 
 /// True if all tables that refer to this one are in its database: they go along.
@@ -273,8 +284,8 @@ pub fn each(db: &Database, name: &str, is_parent: bool, mut show: impl FnMut(&ab
             count: columns.len() as u32,
             nullable: nullable(own.as_ref(), foreign.columns()),
             parent_nullable: nullable(parent.as_ref(), foreign.parent_columns()),
-            on_delete: foreign.deletes() as u8,
-            on_update: foreign.updates() as u8,
+            on_delete: number_of(foreign.deletes()),
+            on_update: number_of(foreign.updates()),
             reserved: [0; 2],
         });
     }

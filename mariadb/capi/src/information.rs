@@ -18,6 +18,7 @@ use std::sync::Arc;
 use std::vec;
 
 use crate::abi;
+use crate::alter;
 use crate::database::Engine;
 use crate::failure::{Code, Failure, Result};
 
@@ -109,7 +110,8 @@ const fn text(name: &'static CStr, length: u32) -> Column {
 /// The three that say which index it is.
 const SCHEMA: Column = column(c"TABLE_SCHEMA", Kind::Path);
 const TABLE: Column = column(c"TABLE_NAME", Kind::Path);
-const INDEX: Column = text(c"INDEX_NAME", 64);
+/// Longer than names of keys are: of one that is being built it says so.
+const INDEX: Column = text(c"INDEX_NAME", 80);
 
 static VIEWS: [View; 10] = [
     transactions::TRX,
@@ -195,7 +197,13 @@ fn place(table: Option<&str>, index: &str) -> [Value; 3] {
     // Temporary tables lie in a directory of their own, which is no schema.
     let (schema, name) = table.rsplit_once('/').unwrap_or(("", table));
     let schema = Some(schema).filter(|schema| !schema.contains('/'));
-    let index = if index == "primary" { "PRIMARY" } else { index };
+    let index = match (index, alter::name_to_be(index)) {
+        ("primary", _) => "PRIMARY".into(),
+        ("primary to be", _) => "PRIMARY (being built)".into(),
+        ("former primary", _) => "PRIMARY (as it was)".into(),
+        (_, Some(key)) => format!("{key} (being built)"),
+        _ => index.to_owned(),
+    };
     [schema.into(), name.into(), index.into()]
 }
 
@@ -275,5 +283,8 @@ mod tests {
         assert_eq!(of(Some("d/t#P#p0"), "k.v"), ["d", "t#P#p0", "k.v"]);
         assert_eq!(of(Some("/tmp/x/#sql-temptable-1"), "k"), ["-", "#sql-temptable-1", "k"]);
         assert_eq!(of(None, "numbers"), ["-", "-", "numbers"]);
+        assert_eq!(of(Some("d/t"), "my key lsm,lazy,lz4,0 "), ["d", "t", "my key (being built)"]);
+        assert_eq!(of(Some("d/t"), "primary to be"), ["d", "t", "PRIMARY (being built)"]);
+        assert_eq!(of(Some("d/t"), "former primary"), ["d", "t", "PRIMARY (as it was)"]);
     }
 }
