@@ -5,9 +5,10 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use crate::support::*;
-use trefoil::{ALL, Database, Error, Options, Table, Value};
+use trefoil::{ALL, Database, Error, Isolation, Options, Table, TransactionOptions, Value};
 use vfs::fault::{Action, Class, Rule};
 use vfs::sim::{Gate, Handle, SimDisk};
 use vfs::thread::JoinHandle;
@@ -210,4 +211,32 @@ fn a16_no_reader_misses_a_row_in_an_index_that_is_left() {
             changing.join().unwrap().unwrap();
         });
     }
+}
+
+/// Who is told of a row that has a value keeps it there until his end, also if the index that told him is replaced meanwhile: who
+/// takes the row away comes by the successor alone. Guard: `lock_in_successor`, in `claim`. Seed 4025 of the simulator found it.
+#[test]
+fn a24_a_row_that_was_told_of_stays_while_its_index_is_replaced() {
+    simulate(|sim| {
+        let db = open(&disk());
+        let t = distinct(&db);
+        db.create_table_indexes(&t, vec![unique()]).unwrap();
+        let gate = sim.hold("ddl.registered");
+        let (d, handle) = (db.clone(), t.clone());
+        let building = spawn("build", move || d.rebuild_index(&handle, "by_colour"));
+        gate.wait_reached();
+        let mut told = db.begin_with(Isolation::ReadCommitted).unwrap();
+        let refused = told.insert(&t, &[Value::U64(900), Value::U32(7)]);
+        assert!(matches!(refused, Err(Error::DuplicateKey(_))), "{refused:?}");
+        gate.open();
+        building.join().unwrap().unwrap();
+        let short = TransactionOptions { lock_timeout: Some(Duration::from_millis(20)), ..Default::default() };
+        let mut other = db.begin_with(short).unwrap();
+        let waited = other.delete_row(&t, &[Value::U64(7)]);
+        assert!(matches!(waited, Err(Error::LockTimeout { .. })), "{waited:?}");
+        told.commit().unwrap();
+        assert!(other.delete_row(&t, &[Value::U64(7)]).unwrap());
+        other.commit().unwrap();
+        agrees(&db, &t, "by_colour");
+    });
 }

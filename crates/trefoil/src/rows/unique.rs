@@ -136,11 +136,27 @@ impl Transaction {
             if let Some((row, stored)) = holder {
                 let taken = Taken { n: Some(n), value: value.to_vec(), row, stored };
                 // The writer goes on, unless the index is public by now.
-                return Ok(if secondary.fail_build(taken.error(shape)) { None } else { Some(taken) });
+                if secondary.fail_build(taken.error(shape)) {
+                    return Ok(None);
+                }
+                self.lock_in_successor(shape, n, value, entry)?;
+                return Ok(Some(taken));
             }
             last = Some((value, entry, stored));
         }
         Ok(None)
+    }
+
+    /// The statement ends, and comes to no other index: who is told of a row has its value also in what may take the place of this
+    /// index before the transaction ends, so that the row stays.
+    fn lock_in_successor(&mut self, shape: &TableShape, n: usize, value: &[u8], entry: &[u8]) -> Result<()> {
+        let indexes = shape.kept.schema.indexes();
+        for (m, other) in shape.kept.indexes.iter().enumerate() {
+            if m != n && indexes[m].is_unique() && indexes[m].parts().eq(indexes[n].parts()) {
+                self.lock_value(other, value, entry, true)?;
+            }
+        }
+        Ok(())
     }
 
     /// Step 1 for one value. An index that is gone has a successor, or nobody asks for it.
