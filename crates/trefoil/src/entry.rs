@@ -53,6 +53,8 @@ pub struct IndexEntry {
     pub in_hand: AtomicBool,
     /// What stands beside its structure and gets the same writes.
     pub twin: Option<Twin>,
+    /// What has its structure alone, in its place: a structure is freed when nobody has an entry of it.
+    alone: OnceLock<Arc<IndexEntry>>,
     /// What the manifest says before its state.
     said: Mutex<Option<Said>>,
 }
@@ -107,6 +109,7 @@ impl IndexEntry {
             counting,
             in_hand: AtomicBool::new(false),
             twin: None,
+            alone: OnceLock::new(),
             said: Mutex::new(None),
         })
     }
@@ -147,6 +150,11 @@ impl IndexEntry {
     /// What was there before its rows were made anew, while somebody may look from before that.
     pub fn was(&self) -> Option<&Was> {
         self.twin.as_ref()?.was.as_deref()
+    }
+
+    /// Its structure is that of this entry from now on: whoever has this one keeps that one.
+    pub fn succeed(&self, alone: &Arc<IndexEntry>) {
+        let _ = self.alone.set(alone.clone());
     }
 
     /// From now on the manifest says this before its state, or nothing.

@@ -31,9 +31,10 @@ pub struct Pair {
     main: Arc<dyn Index>,
     beside: Arc<dyn Index>,
     other: Other,
-    /// Whoever has the pair of a change that was given up reads and writes old: he counts among those who have its entry.
+    /// Whoever has the pair of a change that was given up reads and writes old: he counts among those who have its entry. Who has that
+    /// of a switch counts among those who have the entry that new was built under, which is freed if the switch goes back.
     #[expect(dead_code, reason = "held")]
-    of: Option<Arc<IndexEntry>>,
+    of: Arc<IndexEntry>,
 }
 
 /// What the one beside is.
@@ -123,12 +124,13 @@ impl Pair {
     /// Of the entry that is there with one that is being built.
     pub fn building(old: &Arc<IndexEntry>, build: Arc<IndexEntry>) -> Arc<Self> {
         let (main, beside) = (old.index.clone(), build.index.clone());
-        Arc::new(Self { main, beside, other: Other::Build(build, OnceLock::new()), of: Some(old.clone()) })
+        Arc::new(Self { main, beside, other: Other::Build(build, OnceLock::new()), of: old.clone() })
     }
 
-    /// With the one that was there before; `main` has all rows from its end on.
-    pub fn succeeding(main: Arc<dyn Index>, was: Arc<Was>) -> Arc<Self> {
-        Arc::new(Self { main, beside: was.entry.index.clone(), other: Other::Former(was), of: None })
+    /// With the one that was there before; `new` has all rows from its end on.
+    pub fn succeeding(new: &Arc<IndexEntry>, was: Arc<Was>) -> Arc<Self> {
+        let (main, beside) = (new.index.clone(), was.entry.index.clone());
+        Arc::new(Self { main, beside, other: Other::Former(was), of: new.clone() })
     }
 
     /// What was built has the place of the main one, for good.

@@ -57,6 +57,7 @@ mod read_only;
 mod rows_anew;
 mod rows_anew_damage;
 mod rows_anew_edges;
+mod rows_anew_gone;
 mod rows_anew_held;
 mod rows_anew_parts;
 mod rows_anew_seams;

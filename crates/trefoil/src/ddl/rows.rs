@@ -164,6 +164,7 @@ impl Engine {
             let alone = after.in_place(after.def.options, former.new.clone(), former.was.since, None);
             // What was met by P is of new: old is left out where it is damaged.
             after.damage().into_iter().for_each(|damage| alone.set_damaged(Box::new(damage.clone())));
+            after.succeed(&alone);
             names.indexes.insert(alone.id(), alone.clone());
             table.update_shape(|now| now.with_primary(alone));
             former.is_over = true;
@@ -272,7 +273,7 @@ impl Conversion {
         let former = IndexEntry::new(IndexDef { role: Role::Primary, ..def }, self.old.index.clone(), CommitTs::ZERO);
         former.say(Some(Said::Owner(table.id)));
         let was = Was::new(former.clone(), self.s, [&self.old, &self.both]);
-        let pair = Pair::succeeding(self.new.index.clone(), was.clone());
+        let pair = Pair::succeeding(&self.new, was.clone());
         let twin = Twin { options: old, build: None, was: Some(was.clone()) };
         let after = self.both.in_place(settings, pair, CommitTs::ZERO, Some(twin));
         after.say(Some(Said::Settings(settings)));
