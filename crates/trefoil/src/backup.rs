@@ -475,7 +475,11 @@ impl Engine {
             let mut piece = Vec::new();
             for at in (0..len).step_by(PIECE_BYTES) {
                 piece.resize(PIECE_BYTES.min((len - at) as usize), 0);
-                file.read_at(&mut piece, at).and_then(|()| copy.write_at(&piece, at)).map_err(|e| failed(&e))?;
+                match file.read_at(&mut piece, at) {
+                    // It is cut to its length once it is written, and then stays: nothing copied names it yet.
+                    Err(e) if e.kind() == ErrorKind::UnexpectedEof && file.len().is_ok_and(|now| now < len) => break,
+                    read => read.and_then(|()| copy.write_at(&piece, at)).map_err(|e| failed(&e))?,
+                }
                 pace.rest(piece.len() as u64, &mut || self.check_not_closing())?;
             }
             copy.sync().map_err(|e| failed(&e))?;
