@@ -20,7 +20,7 @@
 //! 5. One commit of the catalog tells the settings, and what else changes with them. Then `P` takes the place of `W`.
 //! 6. `E` and `W` are in the hands of who came in before: old is written until they are gone, or damage is met in it
 //!    ([`crate::pair`]). Snapshots from before s read it. When there are none of either, `F` takes the place of `P`, and once nobody
-//!    has `P`, old is freed as what is dropped.
+//!    has `P`, old is freed as what is dropped. Whoever has `P` has `F` too, so that new is not freed under him with the table.
 //!
 //! Why no reader misses anything: what may be read of old, through whichever entry, is written to old by everybody whose
 //! transaction is not over. Why no writer's work is lost: everybody behind 1 writes to new, and the log has each commit once, by the

@@ -19,6 +19,9 @@
 //! While an index is built beside its writers they lock its values from the start. Not before all rows are in it they look,
 //! and then a value that is taken fails the build, not the writer (rule A16).
 //!
+//! A statement that finds a value taken ends at that index. The value is locked in an index that is built to take its place, too: who
+//! was told of a row has it where it is until his end, whichever of both others come by.
+//!
 //! While a unique index is set aside nobody can tell which values are taken: what would add one is refused
 //! (`Quarantined`), everything else goes on. So it can be made anew.
 
