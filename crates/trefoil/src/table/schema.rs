@@ -17,8 +17,7 @@ use super::index_schema::{IndexSchema, KeyPart};
 use super::parts::Parts;
 use crate::options::IndexOptions;
 
-/// Longest name of a column or index in a schema, in bytes. Tables, and indexes that are created, have names of at most
-/// 192 bytes.
+/// Longest name of a column or index in a schema, in bytes. Tables and plain indexes have names of at most 640 bytes.
 ///
 /// ```
 /// use trefoil::{ColumnType, Schema, table::schema::NAME_BYTES_MAX};
