@@ -74,6 +74,7 @@ static trefoil_field describe(const TABLE *table, const Field *field)
 {
   trefoil_field to{};
   to.name= text(field->field_name);
+  to.number= field->field_index;
   to.kind= kind_of(field);
   to.offset= (uint32_t) field->offset(table->record[0]);
   to.length= field->pack_length();

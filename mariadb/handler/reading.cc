@@ -29,6 +29,11 @@ trefoil_seek ha_trefoil::seek_at(const uchar *key, uint length, uint8_t how)
     seek.judge= judge;
   seek.judge_with= this;
   seek.shows_locked= m_shows_locked;
+  if (get_lock_type() == F_RDLCK)
+  {
+    seek.reads= (const uint8_t *) table->read_set->bitmap;
+    seek.reads_length= (table->read_set->n_bits + 7) / 8;
+  }
   return seek;
 }
 
@@ -161,11 +166,9 @@ int ha_trefoil::rnd_init(bool scan)
     return 0;
   if (int error= wait_for_prepared())
     return error;
-  trefoil_seek seek{};
+  trefoil_seek seek= seek_at(nullptr, 0, TREFOIL_FROM);
   seek.key= -1;
-  seek.how= TREFOIL_FROM;
-  seek.lock= m_lock;
-  seek.shows_locked= m_shows_locked;
+  seek.judge= nullptr;
   m_is_first= true;
   m_is_range= true;
   seek.sure= sure_rows();

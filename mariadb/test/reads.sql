@@ -78,6 +78,50 @@ SELECT id, h = REPEAT(CHAR(65 + id % 26), id % 300) AS same FROM t WHERE z < 5 O
 SELECT COUNT(*) FROM t x WHERE EXISTS (SELECT 1 FROM t y FORCE INDEX (a) WHERE y.a = x.c AND y.z > x.z + 900);
 SELECT x.id, (SELECT MAX(y.id) FROM t y WHERE y.a = x.a) AS last FROM t x WHERE x.id < 6 ORDER BY x.id;
 
+-- Some of the columns, where others are not kept at all, and what is changed by whoever has read a few.
+CREATE TABLE some (
+    n INT, twice INT AS (k * 2) VIRTUAL, t TEXT, k INT, rest INT AS (k % 7) VIRTUAL, s INT AS (k + 1) STORED, id INT, v VARCHAR(300),
+    PRIMARY KEY (id), KEY rest (rest), KEY v (v(2), n));
+INSERT INTO some (n, t, k, id, v) SELECT IF(seq % 5, seq, NULL), REPEAT('t', seq % 90), seq % 50, seq, CONCAT(seq % 40, 'v') FROM seq_1_to_900;
+CREATE TABLE parts (id INT PRIMARY KEY, k INT, t TEXT, n INT, KEY k (k)) PARTITION BY HASH (id) PARTITIONS 3;
+INSERT INTO parts SELECT id, k, t, n FROM some;
+SELECT SUM(n), COUNT(*) FROM some;
+SELECT SUM(twice), SUM(s) FROM some FORCE INDEX (PRIMARY) WHERE id BETWEEN 100 AND 800;
+SELECT SUM(LENGTH(t)), MAX(rest) FROM some IGNORE INDEX (rest);
+SELECT n, v FROM some FORCE INDEX (rest) WHERE rest = 3 ORDER BY id DESC LIMIT 4;
+SELECT k FROM some FORCE INDEX (v) WHERE v LIKE '17%' AND n > 0 ORDER BY v, n LIMIT 5;
+SELECT v FROM some FORCE INDEX (v) WHERE v >= '39' ORDER BY v DESC, n DESC LIMIT 3 OFFSET 20;
+SELECT twice FROM some WHERE id = 77;
+SELECT 1 FROM some WHERE id > 895;
+SELECT n FROM some ORDER BY LENGTH(t) DESC, id LIMIT 3;
+SELECT DISTINCT s FROM some WHERE k < 3 ORDER BY s;
+SELECT n, t FROM parts ORDER BY k, id LIMIT 3;
+SELECT SUM(n) FROM parts FORCE INDEX (k) WHERE k IN (3, 9);
+SELECT a.n, b.t FROM some a JOIN parts b ON b.id = a.k + 1 WHERE a.id < 4 ORDER BY a.id;
+UPDATE some SET n = n + 1 WHERE k = 7;
+UPDATE some FORCE INDEX (rest) SET v = 'w' WHERE rest = 2 AND k > 40;
+UPDATE parts SET n = 0 WHERE k = 1 ORDER BY id LIMIT 5;
+SET SESSION binlog_row_image = 'MINIMAL', tx_isolation = 'READ-COMMITTED';
+UPDATE some SET k = 49 WHERE n = 502;
+UPDATE some, parts SET some.k = parts.n, parts.k = 3 WHERE some.id = parts.id AND parts.n < 20;
+DELETE FROM some WHERE s = 9 AND id > 400;
+SET SESSION binlog_row_image = DEFAULT, tx_isolation = DEFAULT;
+INSERT INTO some (id, k) SELECT id + 5000, k FROM parts WHERE k = 11;
+REPLACE INTO some (id, n) SELECT id, k FROM some WHERE id BETWEEN 500 AND 505;
+INSERT INTO some (id, n) SELECT id, n FROM parts WHERE id < 10 ON DUPLICATE KEY UPDATE v = CONCAT('again ', some.n);
+LOCK TABLES some WRITE;
+SELECT SUM(k) FROM some WHERE id < 300;
+UPDATE some SET n = -n WHERE id % 100 = 3;
+UNLOCK TABLES;
+CREATE TEMPORARY TABLE passing (id INT PRIMARY KEY, a INT, b TEXT);
+INSERT INTO passing SELECT id, k, t FROM some WHERE id < 50;
+SELECT SUM(a) FROM passing;
+UPDATE passing SET a = a + 1 WHERE id > 20;
+SELECT COUNT(*), SUM(a), SUM(LENGTH(b)) FROM passing;
+SELECT COUNT(*), SUM(n), SUM(k), SUM(twice), SUM(LENGTH(t)), SUM(rest), SUM(s), SUM(id), SUM(CRC32(v)) FROM some;
+SELECT COUNT(*), SUM(k), SUM(LENGTH(t)), SUM(n) FROM parts;
+CHECK TABLE some, parts;
+
 -- Cursors that turn, and step over the end of what they were asked for.
 HANDLER t OPEN;
 HANDLER t READ a = (36) WHERE z > 990 LIMIT 2;

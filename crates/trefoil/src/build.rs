@@ -132,7 +132,7 @@ pub fn copy_rows(
             break;
         }
     }
-    applier.flush()
+    applier.apply_rest()
 }
 
 /// Builds `new`, the indexes with these `numbers` in `schema`, from the rows that the snapshot sees.
@@ -377,7 +377,7 @@ impl Sorter {
                 }
             }
         }
-        applier.flush()?;
+        applier.apply_rest()?;
         drop(cursors);
         Ok(self.spilled)
     }
@@ -402,16 +402,16 @@ impl Applier {
 
     fn push(&mut self, key: &[u8], value: &[u8]) -> crate::Result<()> {
         if !self.ends.is_empty() && self.bytes.len() + key.len() + value.len() > BATCH_BYTES {
-            self.flush()?;
+            self.apply_rest()?;
         }
         self.bytes.extend_from_slice(key);
         let key_end = self.bytes.len();
         self.bytes.extend_from_slice(value);
         self.ends.push((key_end, self.bytes.len()));
-        if self.ends.len() >= BATCH_ENTRIES { self.flush() } else { Ok(()) }
+        if self.ends.len() >= BATCH_ENTRIES { self.apply_rest() } else { Ok(()) }
     }
 
-    fn flush(&mut self) -> crate::Result<()> {
+    fn apply_rest(&mut self) -> crate::Result<()> {
         vfs::thread::point("build.batch");
         self.entry.check_build()?;
         self.put(0..self.ends.len())?;

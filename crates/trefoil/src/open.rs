@@ -268,7 +268,7 @@ impl Opening {
             record::KIND_COMMIT => replayer.commit(r.end, r.payload),
             _ => Ok(()),
         })?;
-        replayer.drain()?;
+        replayer.apply_gathered()?;
         Ok((end, self.manifest.next_index.max(replayer.next_catalog_id)))
     }
 

@@ -196,11 +196,11 @@ impl<'a> Replayer<'a> {
             };
             self.pending.entry(id).or_default().push((end.as_commit_ts(), replayed));
         }
-        if self.pending_bytes >= self.chunk.bytes() { self.drain() } else { Ok(()) }
+        if self.pending_bytes >= self.chunk.bytes() { self.apply_gathered() } else { Ok(()) }
     }
 
     /// Applies what is gathered.
-    pub fn drain(&mut self) -> Result<()> {
+    pub fn apply_gathered(&mut self) -> Result<()> {
         self.pending_bytes = 0;
         for (id, ranges) in std::mem::take(&mut self.ranges) {
             let ranged = self.targets[&id].entry.index.as_ranged().expect("looked at when they were read");
@@ -215,7 +215,7 @@ impl<'a> Replayer<'a> {
 
     /// The end of the log: attaches what was refused.
     pub fn finish(&mut self) -> Result<()> {
-        self.drain()?;
+        self.apply_gathered()?;
         self.targets.values().for_each(Target::attach_refused);
         Ok(())
     }

@@ -133,7 +133,7 @@ typedef struct {
   uint8_t pad[4];        /* what a TREFOIL_CHAR is filled up with */
   uint32_t collation;    /* of text; 0: its bytes order it */
   uint32_t characters;   /* of a TREFOIL_CHAR whose blanks at the end count: its length; otherwise 0 */
-  uint32_t reserved;
+  uint32_t number;       /* in the server, which may have columns that are not kept */
 } trefoil_field;
 
 typedef struct {
@@ -451,14 +451,17 @@ typedef struct {
   uint8_t claims;          /* first locks the value of the key, exclusively, until the end of the transaction */
   uint8_t judges_refs;     /* `judge` gets references of the rows, otherwise null */
   uint8_t shows_locked;    /* rows that others have locked are shown before they are waited for: trefoil_is_shown */
-  uint8_t reserved[4];
+  uint32_t reads_length;
   uint64_t sure;           /* so many rows will be asked for, as far as there are: they may be locked ahead; UINT64_MAX: all */
   /* Or null: says of an entry whose columns stand in the record of trefoil_step whether its row is wanted. */
   trefoil_judge judge;
   void *judge_with;
   void *tag;               /* what the caller knows the range by: never followed */
+  /* A bit for each column by its `number`, the lowest of a byte first: without locks no others are filled in, but for those of
+     the keys; null: all. */
+  const uint8_t *reads;
 } trefoil_seek;
-static_assert(sizeof(trefoil_seek) == 80, "as in abi.rs");
+static_assert(sizeof(trefoil_seek) == 88, "as in abi.rs");
 
 /* About how many committed rows lie in a range, given as for reading: 0 if surely none. */
 int trefoil_estimate(const trefoil_table *table, const trefoil_seek *range, uint64_t *rows, trefoil_failure *why);

@@ -79,7 +79,7 @@ pub struct Field {
     pub(crate) pad: [u8; 4],
     pub(crate) collation: u32,
     pub(crate) characters: u32,
-    pub(crate) reserved: u32,
+    pub(crate) number: u32,
 }
 
 /// A part of a key.
@@ -232,11 +232,12 @@ pub struct Seek {
     pub(crate) claims: u8,
     pub(crate) judges_refs: u8,
     pub(crate) shows_locked: u8,
-    pub(crate) reserved: [u8; 4],
+    pub(crate) reads_length: u32,
     pub(crate) sure: u64,
     pub(crate) judge: Option<JudgeCall>,
     pub(crate) judge_with: *mut c_void,
     pub(crate) tag: *mut c_void,
+    pub(crate) reads: *const u8,
 }
 
 impl Default for Seek {
@@ -254,11 +255,12 @@ impl Default for Seek {
             claims: 0,
             judges_refs: 0,
             shows_locked: 0,
-            reserved: [0; 4],
+            reads_length: 0,
             sure: 0,
             judge: None,
             judge_with: null_mut(),
             tag: null_mut(),
+            reads: null(),
         }
     }
 }
@@ -297,5 +299,5 @@ const _: () = assert!(size_of::<BeginOptions>() == 16);
 const _: () = assert!(size_of::<Patience>() == 32);
 const _: () = assert!(size_of::<Foreign>() == 96);
 const _: () = assert!(size_of::<ForeignChange>() == 64);
-const _: () = assert!(size_of::<Seek>() == 80);
+const _: () = assert!(size_of::<Seek>() == 88);
 const _: () = assert!(size_of::<Xid>() == 144);

@@ -3,6 +3,7 @@
 
 use trefoil::RowRef;
 
+use crate::column_set::ColumnSet;
 use crate::layout::Layout;
 use crate::raw::Record;
 use crate::reads::Met;
@@ -43,9 +44,9 @@ impl Batch {
         self.records.len() + self.blob_bytes
     }
 
-    /// Adds a row.
-    pub fn push_row(&mut self, layout: &Layout, row: RowRef<'_>) -> Result<(), Met> {
-        self.push(layout, |record, blobs| layout.put(row, record, blobs))
+    /// Adds what is wanted of a row.
+    pub fn push_row(&mut self, layout: &Layout, wanted: &ColumnSet, row: RowRef<'_>) -> Result<(), Met> {
+        self.push(layout, |record, blobs| layout.put(row, wanted, record, blobs))
     }
 
     /// Adds the record that `put` makes of one that has the defaults, with its blobs; it returns the row's number.

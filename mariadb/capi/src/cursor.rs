@@ -23,10 +23,11 @@ use trefoil::{Entries, Judged, LockMode, Locking, OwnedValue, Transaction, Value
 
 use crate::abi;
 use crate::batch::Batch;
+use crate::column_set::ColumnSet;
 use crate::failure::{Done, Failure, Result};
 use crate::layout::Way;
 use crate::ranges::Ranges;
-use crate::raw::{Judge, RangeSource, Slot, Tag};
+use crate::raw::{Judge, RangeSource, SeekBytes, Slot, Tag};
 use crate::reads::{Met, judged, read_rows};
 use crate::session::Session;
 use crate::table::OpenTable;
@@ -63,6 +64,7 @@ struct Scan {
     is_forward: bool,
     /// Records get no more than the index has.
     only_key: bool,
+    wanted: ColumnSet,
     /// So many more rows the server will ask for, as far as there are; of all nobody knows how many.
     sure: usize,
     judge: Option<Judge>,
@@ -105,6 +107,8 @@ pub struct Start {
     pub is_forward: bool,
     pub is_exact: bool,
     pub only_key: bool,
+    /// Columns of a whole row that records get.
+    pub wanted: ColumnSet,
     pub sure: usize,
     pub judge: Option<Judge>,
     /// For the judge, and of many ranges to tell their rows apart.
@@ -170,11 +174,12 @@ impl Cursor {
 
     pub fn start(&mut self, session: &Session, start: Start) {
         let batch = self.scan.take().map_or_else(|| std::mem::take(&mut self.spare), |scan| scan.batch);
-        let Start { way, is_forward, is_exact, only_key, sure, judge, tag, shows, low, high, locking } = start;
+        let Start { way, is_forward, is_exact, only_key, wanted, sure, judge, tag, shows, low, high, locking } = start;
         let mut scan = Scan {
             way,
             is_forward,
             only_key,
+            wanted,
             sure,
             judge,
             tag,
@@ -251,8 +256,8 @@ impl Cursor {
     ) -> Result<Done> {
         self.single.clear();
         let (table, single) = (&self.table, &mut self.single);
-        let layout = &table.layout;
-        let outcome = read_rows(session.tx()?, table, &[key], locking, |_, row| single.push_row(layout, row));
+        let (layout, all) = (&table.layout, ColumnSet::default());
+        let outcome = read_rows(session.tx()?, table, &[key], locking, |_, row| single.push_row(layout, &all, row));
         session.met_or(outcome)?;
         if self.single.len() == 0 {
             return Ok(Done::NotFound);
@@ -379,7 +384,8 @@ impl Scan {
     fn fill_row(&mut self, table: &OpenTable, tx: &Transaction) -> Result<(), Met> {
         self.is_last = true;
         let (Bound::Included(key), batch) = (&self.low, &mut self.batch) else { return Ok(()) };
-        read_rows(tx, table, &[key], self.locking, |_, row| batch.push_row(&table.layout, row))?;
+        let (layout, wanted) = (&table.layout, &self.wanted);
+        read_rows(tx, table, &[key], self.locking, |_, row| batch.push_row(layout, wanted, row))?;
         if self.locking.is_some() && batch.len() == 0 {
             // READ COMMITTED keeps no place free where there is no row.
             tx.unlock_row();
@@ -415,7 +421,7 @@ impl Scan {
                 self.is_last = true;
                 break;
             };
-            self.batch.push_row(layout, row)?;
+            self.batch.push_row(layout, &self.wanted, row)?;
             self.is_shown = rows.is_shown();
         }
         Ok(())
@@ -490,7 +496,7 @@ impl Scan {
                 self.is_last = true;
                 break;
             };
-            self.batch.push_row(layout, row)?;
+            self.batch.push_row(layout, &self.wanted, row)?;
         }
         drop(rows);
         failed.take().map_or(Ok(()), |failure| Err(Met::Own(failure)))
@@ -517,11 +523,12 @@ pub fn locking(lock: abi::Lock) -> Option<Locking> {
 }
 
 /// Where a scan starts, from what the server asks for: `how` as `capi.h` numbers it.
-pub fn start(table: &OpenTable, seek: &abi::Seek, parts: Option<&[u8]>, end: Option<&[u8]>) -> Result<Start> {
+pub fn start(table: &OpenTable, seek: &abi::Seek, given: &SeekBytes<'_>) -> Result<Start> {
     let layout = &table.layout;
     let values = |image: Option<&[u8]>| image.map(|image| layout.key_values(seek.key, image)).transpose();
     let (way, locking) = (layout.way(seek.key)?, locking(seek.lock));
-    let (parts, end) = (values(parts)?, values(end)?);
+    let (parts, end) = (values(given.parts)?, values(given.end)?);
+    let wanted = if locking.is_none() { layout.wanted(way, given.reads) } else { ColumnSet::default() };
     let is_forward = seek.how < 3;
     let (near, far): (fn(Values) -> Bound<Values>, _) = match seek.how {
         0 | 3 => (Bound::Included, parts.clone().map_or(Bound::Unbounded, Bound::Included)),
@@ -538,5 +545,5 @@ pub fn start(table: &OpenTable, seek: &abi::Seek, parts: Option<&[u8]>, end: Opt
     let (is_exact, judge) = (seek.how == 0 || seek.how == 3, Judge::new(seek));
     let (only_key, shows) = (seek.only_key != 0, seek.shows_locked != 0);
     let (sure, tag) = (usize::try_from(seek.sure).unwrap_or(usize::MAX), Tag::new(seek));
-    Ok(Start { way, is_forward, is_exact, only_key, sure, judge, tag, shows, low, high, locking })
+    Ok(Start { way, is_forward, is_exact, only_key, wanted, sure, judge, tag, shows, low, high, locking })
 }

@@ -24,7 +24,7 @@ use crate::error_log;
 use crate::failure::{Code, Done, Failure, Result, guard, quietly};
 use crate::foreign;
 use crate::layout;
-use crate::raw::{self, Record, Slot};
+use crate::raw::{self, Record, SeekBytes, Slot};
 use crate::session::Session;
 use crate::status::{self, Number};
 use crate::table::OpenTable;
@@ -88,10 +88,9 @@ fn counts_mut<'a>(ptr: *mut u64, room: u32) -> &'a mut [u64] {
     unsafe { raw::slots(ptr, room as usize) }
 }
 
-/// The two keys of a range, as far as they are given.
-fn ends<'a>(seek: &Seek) -> (Option<&'a [u8]>, Option<&'a [u8]>) {
-    let parts = (!seek.image.is_null()).then(|| bytes(seek.image, seek.image_length));
-    (parts, (!seek.end.is_null()).then(|| bytes(seek.end, seek.end_length)))
+fn seek_bytes<'a>(seek: &Seek) -> SeekBytes<'a> {
+    // SAFETY: keys of the caller's and bits of its columns, not written to meanwhile.
+    unsafe { SeekBytes::new(seek) }
 }
 
 fn record<'a>(ptr: *const u8, table: &OpenTable) -> Record<'a> {
@@ -475,8 +474,7 @@ pub extern "C" fn trefoil_estimate(
     why: Option<&mut Failure>,
 ) -> i32 {
     guard(why, || {
-        let (parts, end) = ends(range);
-        *rows = table.estimate(&cursor::start(table, range, parts, end)?)?;
+        *rows = table.estimate(&cursor::start(table, range, &seek_bytes(range))?)?;
         Ok(Done::Ok)
     })
 }

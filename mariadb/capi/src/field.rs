@@ -39,6 +39,8 @@ pub struct Field {
     offset: usize,
     length: usize,
     length_bytes: usize,
+    /// In the server.
+    pub number: usize,
     /// Where its NULL is told, and by which bit.
     null: Option<(usize, u8)>,
     /// What it is filled up with.
@@ -73,7 +75,8 @@ impl Field {
             _ => None,
         };
         let (pad, pad_length) = (from.pad, usize::from(from.pad_length));
-        let field = Self { kind, offset, length, length_bytes, null, pad, pad_length, collation };
+        let number = from.number as usize;
+        let field = Self { kind, offset, length, length_bytes, number, null, pad, pad_length, collation };
         let fits = match kind {
             Kind::Signed | Kind::Unsigned => (1..=8).contains(&length),
             Kind::Float => length == 4,
@@ -385,13 +388,18 @@ fn put_big_endian(slot: &mut [u8], n: u64) {
 }
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use super::*;
+
+    /// An INT that has this number in the server.
+    pub fn numbered(number: u32) -> Field {
+        Field::new("c", &abi::Field { number, ..from(1, 4, 0) }, 64).expect("it fits")
+    }
 
     fn from(kind: u8, length: u32, length_bytes: u8) -> abi::Field {
         let (offset, null_offset, null_bit) = (1, 0, 2);
         let name = abi::Text { ptr: std::ptr::null(), len: 0 };
-        let (pad, pad_length, collation, characters, reserved) = ([b' ', 0, 0, 0], 1, 0, 0, 0);
+        let (pad, pad_length, collation, characters, number) = ([b' ', 0, 0, 0], 1, 0, 0, 0);
         abi::Field {
             name,
             offset,
@@ -404,7 +412,7 @@ mod tests {
             pad,
             collation,
             characters,
-            reserved,
+            number,
         }
     }
 

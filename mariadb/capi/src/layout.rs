@@ -12,6 +12,7 @@ use trefoil::{Compression, IndexOptions, IndexSchema, KeyPart, OwnedValue, RowRe
 
 use crate::abi;
 use crate::alter;
+use crate::column_set::ColumnSet;
 use crate::failure::{Code, Failure, Result};
 use crate::field::Field;
 use crate::filling::Filling;
@@ -257,9 +258,27 @@ impl Layout {
         &self.defaults
     }
 
-    /// A row into a record. Returns the row's number.
-    pub fn put(&self, row: RowRef<'_>, record: &mut [u8], blobs: &mut Vec<Box<[u8]>>) -> Result<u64, Met> {
-        let mut filling = Filling { fields: &self.fields, record, blobs, number: 0, failure: None };
+    /// The columns of the server that `bits` have, and those of the keys that a scan of an index goes on by.
+    pub fn wanted(&self, way: Way, bits: &[u8]) -> ColumnSet {
+        let mut wanted = ColumnSet::new(bits);
+        let primary = self.primary.iter().flat_map(|primary| &primary.fields);
+        let own = match way {
+            Way::Rows => &[],
+            Way::Secondary(n) => self.schema.index_columns(n),
+        };
+        primary.chain(own).for_each(|&n| wanted.add(self.fields[n].number));
+        wanted
+    }
+
+    /// What is wanted of a row into a record of the defaults, which other columns keep. Returns the row's number.
+    pub fn put(
+        &self,
+        row: RowRef<'_>,
+        wanted: &ColumnSet,
+        record: &mut [u8],
+        blobs: &mut Vec<Box<[u8]>>,
+    ) -> Result<u64, Met> {
+        let mut filling = Filling { fields: &self.fields, wanted, record, blobs, number: 0, failure: None };
         row.visit(&mut filling)?;
         match filling.failure {
             None => Ok(filling.number),

@@ -38,6 +38,7 @@ pub mod abi;
 mod alter;
 mod batch;
 mod collation;
+mod column_set;
 mod crash;
 mod cursor;
 mod database;

@@ -128,10 +128,11 @@ impl Ranges {
     fn fill_points(&mut self, table: &OpenTable, tx: &Transaction) -> Result<(), Met> {
         let points = self.rest.iter().take(self.rows_next).take_while(|start| start.is_whole_key(table));
         let keys: Vec<&[OwnedValue]> = points.filter_map(Start::whole_key).collect();
+        let Some(Start { wanted, .. }) = self.rest.front() else { return Ok(()) };
         let (mut places, batch) = (vec![None; keys.len()], &mut self.batch);
         read_rows(tx, table, &keys, None, |at, row| {
             places[at] = Some(batch.len());
-            batch.push_row(&table.layout, row)
+            batch.push_row(&table.layout, wanted, row)
         })?;
         self.read = places.len();
         self.order.extend(places.iter().enumerate().filter_map(|(range, place)| Some(((*place)?, range))));
@@ -147,12 +148,13 @@ impl Ranges {
                 break;
             };
             self.order.push((self.batch.len(), 0));
-            self.batch.push_row(&table.layout, row)?;
+            self.batch.push_row(&table.layout, &start.wanted, row)?;
         }
         Ok(())
     }
 
     fn fill_along(&mut self, table: &OpenTable, tx: &Transaction, n: usize, record: Slot) -> Result<(), Met> {
+        let Some(Start { wanted, .. }) = self.rest.front() else { return Ok(()) };
         let (layout, index) = (&table.layout, table.layout.index_name(n));
         let ranges = self.rest.iter().take(self.rows_next).map(|start| range(&start.low, &start.high));
         let ranges: Vec<ValueRange<'_>> = ranges.collect();
@@ -170,7 +172,7 @@ impl Ranges {
                 self.read = ranges.len();
                 break;
             };
-            self.batch.push_row(layout, row)?;
+            self.batch.push_row(layout, wanted, row)?;
             self.read = rows.range();
             self.order.push((self.batch.len() - 1, self.read));
         }

@@ -143,17 +143,35 @@ impl RangeSource {
         if (self.call)(self.with, &mut seek) != 0 {
             return Ok(None);
         }
-        // SAFETY: the keys that the server fills in are there until it is asked again.
-        let (parts, end) = unsafe { (key(seek.image, seek.image_length), key(seek.end, seek.end_length)) };
-        cursor::start(table, &seek, parts, end).map(Some)
+        // SAFETY: what the server fills in is there until it is asked again.
+        let given = unsafe { SeekBytes::new(&seek) };
+        cursor::start(table, &seek, &given).map(Some)
     }
 }
 
-/// # Safety
-/// As [`bytes`].
-unsafe fn key<'a>(ptr: *const u8, len: usize) -> Option<&'a [u8]> {
-    // SAFETY: promised by the caller.
-    (!ptr.is_null()).then(|| unsafe { bytes(ptr, len) })
+/// The bytes that a seek points to.
+pub struct SeekBytes<'a> {
+    /// The two keys of the range, as far as they are given.
+    pub parts: Option<&'a [u8]>,
+    pub end: Option<&'a [u8]>,
+    /// Bits of the columns that are read; none: all are.
+    pub reads: &'a [u8],
+}
+
+impl<'a> SeekBytes<'a> {
+    /// # Safety
+    /// As [`bytes`] for each pointer of `seek` with its length.
+    pub unsafe fn new(seek: &abi::Seek) -> Self {
+        // SAFETY: promised by the caller.
+        let (parts, end, reads) = unsafe {
+            (
+                bytes(seek.image, seek.image_length),
+                bytes(seek.end, seek.end_length),
+                bytes(seek.reads, seek.reads_length as usize),
+            )
+        };
+        Self { parts: (!seek.image.is_null()).then_some(parts), end: (!seek.end.is_null()).then_some(end), reads }
+    }
 }
 
 /// The server's answer whether a change of a definition goes on.

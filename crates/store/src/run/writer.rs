@@ -181,7 +181,7 @@ impl RunWriter {
         };
         self.queue.resize((footer_at - self.queue_at) as usize, 0);
         self.queue.extend_from_slice(&footer::encode(&meta));
-        self.flush(0)?;
+        self.write_out(0)?;
         self.file.set_len(meta.bytes).map_err(|e| Fault::io("cut", &self.name, &e))?;
         self.finished = true;
         Ok(meta)
@@ -268,12 +268,12 @@ impl RunWriter {
         let offset = self.queue_at + start as u64;
         let stored = codec::seal(BlockKind::Run, owner(self.id), self.compression, payload, &[], &mut self.queue)?;
         let crc = codec::stamp(&mut self.queue[start..], offset);
-        self.flush(WRITE_BYTES)?;
+        self.write_out(WRITE_BYTES)?;
         Ok(BlockRef { offset, stored_bytes: u32::try_from(stored).expect("a block is at most 4 MiB"), crc })
     }
 
     /// Writes whole sectors from the queue while it holds at least `keep` bytes, and one sector.
-    fn flush(&mut self, keep: usize) -> Result<()> {
+    fn write_out(&mut self, keep: usize) -> Result<()> {
         let mut done = 0;
         while self.queue.len() - done >= keep.max(SECTOR_BYTES) {
             let bytes = (self.queue.len() - done).min(WRITE_BYTES) / SECTOR_BYTES * SECTOR_BYTES;

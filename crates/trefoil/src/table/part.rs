@@ -19,7 +19,9 @@ use base::bytes::Reader;
 use super::collation::Provider;
 use super::column::{Column, ColumnType};
 use super::key::{self, NULL, PRESENT};
+use super::typed::FromColumn;
 use super::value::Value;
+use super::visitor::RowVisitor;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Part {
@@ -96,6 +98,20 @@ impl Part {
         self.skip(reader, column)?;
         let image: Vec<u8> = image[..image.len() - reader.rest().len()].iter().map(|byte| !byte).collect();
         key::take(&mut Reader::new(&image), column).map(Value::into_owned)
+    }
+
+    /// Gives what it holds to `visitor`. `None` on malformed bytes.
+    #[inline]
+    pub fn give(&self, reader: &mut Reader<'_>, column: &Column, visitor: &mut impl RowVisitor) -> Option<()> {
+        let n = self.column;
+        match column.column_type {
+            ColumnType::I64 if self.is_plain() && !column.nullable => visitor.i64(n, i64::from_key(reader)?),
+            ColumnType::I32 if self.is_plain() && !column.nullable => visitor.i32(n, i32::from_key(reader)?),
+            ColumnType::U64 if self.is_plain() && !column.nullable => visitor.u64(n, u64::from_key(reader)?),
+            ColumnType::U32 if self.is_plain() && !column.nullable => visitor.u32(n, u32::from_key(reader)?),
+            _ => visitor.value(n, &self.take(reader, column)?),
+        }
+        Some(())
     }
 
     /// Passes over a part. `None` on malformed bytes.

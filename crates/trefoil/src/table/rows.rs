@@ -373,8 +373,8 @@ impl Schema {
     fn visit_primary(&self, primary: &[u8], visitor: &mut impl RowVisitor) -> Option<()> {
         let mut reader = Reader::new(primary);
         for part in self.primary_parts() {
-            if part.holds() {
-                visitor.value(part.column, &part.take(&mut reader, &self.columns()[part.column])?);
+            if part.holds() && visitor.wants(part.column) {
+                part.give(&mut reader, &self.columns()[part.column], visitor)?;
             } else {
                 self.skip_part(&mut reader, part)?;
             }
@@ -389,7 +389,10 @@ impl Schema {
             return self.visit_old(row, visitor);
         };
         for &n in &derived.stored {
-            stored.give(n, &self.columns()[n], visitor)?;
+            match visitor.wants(n) {
+                true => stored.give(n, &self.columns()[n], visitor)?,
+                false => stored.skip(&self.columns()[n])?,
+            }
         }
         stored.is_empty().then_some(())
     }
@@ -401,7 +404,11 @@ impl Schema {
         values.resize_with(self.columns().len(), || Value::Null);
         let (version, layout) = self.old_layout(row)?;
         layout.read(version, row, Some, &mut values)?;
-        self.0.derived.stored.iter().for_each(|&n| visitor.value(n, &values[n]));
+        for &n in &self.0.derived.stored {
+            if visitor.wants(n) {
+                visitor.value(n, &values[n]);
+            }
+        }
         Some(())
     }
 

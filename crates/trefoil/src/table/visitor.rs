@@ -4,7 +4,7 @@ use super::value::Value;
 
 /// What takes the columns of a row one by one, without a list of values: [`RowRef::visit`](crate::RowRef::visit).
 ///
-/// Columns have the numbers of their table, from 0. Each comes once, those of the primary key first.
+/// Columns have the numbers of their table, from 0. Each that is wanted comes once, those of the primary key first.
 ///
 /// ```
 /// # let dir = tempfile::tempdir().expect("a temporary directory");
@@ -39,6 +39,12 @@ use super::value::Value;
 /// # Ok::<(), trefoil::Error>(())
 /// ```
 pub trait RowVisitor {
+    /// Columns that it does not want are passed over.
+    #[inline]
+    fn wants(&self, _column: usize) -> bool {
+        true
+    }
+
     /// A column, of whatever type. What is not implemented apart comes here.
     fn value(&mut self, column: usize, value: &Value<'_>);
 

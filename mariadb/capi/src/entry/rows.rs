@@ -4,7 +4,7 @@
 use std::ffi::c_void;
 use std::sync::Arc;
 
-use super::{bytes, bytes_mut, close, ends, slot};
+use super::{bytes, bytes_mut, close, seek_bytes, slot};
 use crate::abi::{Lock, Seek};
 use crate::cursor::{self, Cursor, Step};
 use crate::failure::{Done, Failure, guard, quietly};
@@ -41,8 +41,7 @@ pub extern "C" fn trefoil_find(
     why: Option<&mut Failure>,
 ) -> i32 {
     guard(why, || {
-        let (parts, end) = ends(seek);
-        let start = cursor::start(&cursor.table, seek, parts, end)?;
+        let start = cursor::start(&cursor.table, seek, &seek_bytes(seek))?;
         if seek.claims != 0 {
             session.next_read();
             write::claim(session, &cursor.table, &start)?;
