@@ -39,8 +39,7 @@ int server_error(THD *thd, const trefoil_failure &why)
   case TREFOIL_TABLE_EXISTS: return HA_ERR_TABLE_EXIST;
   case TREFOIL_NO_PARENT: return HA_ERR_NO_REFERENCED_ROW;
   case TREFOIL_HAS_CHILDREN:
-  case TREFOIL_REFERENCED:
-    return HA_ERR_ROW_IS_REFERENCED;
+  case TREFOIL_REFERENCED: return HA_ERR_ROW_IS_REFERENCED;
   case TREFOIL_TOO_DEEP: return HA_ERR_FK_DEPTH_EXCEEDED;
   case TREFOIL_FOREIGN_REFUSED: return HA_ERR_CANNOT_ADD_FOREIGN;
   case TREFOIL_FOREIGN_DUPLICATE: return HA_ERR_FOREIGN_DUPLICATE_KEY;
@@ -53,7 +52,7 @@ int server_error(THD *thd, const trefoil_failure &why)
     return HA_ERR_CRASHED;
   case TREFOIL_PANIC:
     log_failure("a bug; writes are refused from now on", why);
-    return TREFOIL_ERR_TEXT + why.code;
+    [[fallthrough]];
   default:
     return TREFOIL_ERR_TEXT + why.code;
   }

@@ -6,6 +6,7 @@
 #include "costs.h"
 #include "server.h"
 #include "transaction.h"
+#include "versions.h"
 
 /* Shared by all handlers of a table. */
 class Shared : public Handler_share
@@ -27,7 +28,7 @@ public:
   uint max_supported_keys() const override { return 64; }
   uint max_supported_key_length() const override { return 3072; }
   uint max_supported_key_part_length() const override { return 3072; }
-  const char *index_type(uint) override { return "BTREE"; }
+  TREFOIL_INDEX_TYPE
   const key_map *keys_to_use_for_scanning() override { return &key_map_full; }
   uint8 table_cache_type() override { return HA_CACHE_TBL_NOCACHE; }
   bool get_error_message(int error, String *text) override;
@@ -108,7 +109,7 @@ public:
                                       uint *mode, TREFOIL_ROWS_LIMIT Cost_estimate *cost) override;
   ha_rows multi_range_read_info(uint key, uint ranges, uint rows, uint parts, uint *buffer_bytes, uint *mode,
                                 Cost_estimate *cost) override;
-  int multi_range_read_explain_info(uint mode, char *text, size_t room) override;
+  int multi_range_read_explain_info(uint mode, char *to, size_t room) override { return m_plans.dsmrr_explain_info(mode, to, room); }
 
   /* Writing: writing.cc. */
   int write_row(const uchar *record) override;

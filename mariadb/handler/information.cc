@@ -86,21 +86,17 @@ static int store_query(Field *field, uint64_t connection)
     length= thd_query_safe(of, query, sizeof query);
     mysql_mutex_unlock(&of->LOCK_thd_kill);
   }
-  if (!length)
-  {
-    field->set_null();
-    return 0;
-  }
-  return field->store(query, length, system_charset_info);
+  if (length)
+    return field->store(query, length, system_charset_info);
+  field->set_null();
+  return 0;
 }
 
 static int store(THD *thd, Field *field, uint8_t kind, const trefoil_view_value &value)
 {
+  field->set_null();
   if (value.is_null)
-  {
-    field->set_null();
     return 0;
-  }
   field->set_notnull();
   switch (kind) {
   case TREFOIL_VIEW_TEXT: return field->store(value.text.ptr, value.text.len, system_charset_info);
@@ -157,14 +153,8 @@ int make_view(void *plugin)
   return 0;
 }
 
-void open_views()
+void open_views(bool are_open)
 {
   std::unique_lock<std::shared_mutex> alone(in_use);
-  is_open= true;
-}
-
-void close_views()
-{
-  std::unique_lock<std::shared_mutex> alone(in_use);
-  is_open= false;
+  is_open= are_open;
 }

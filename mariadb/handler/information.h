@@ -8,7 +8,6 @@
 /* Makes the table of the plugin's name. */
 int make_view(void *plugin);
 /* Before the database is open, and from its end on, they are empty. Who looks is waited for. */
-void open_views();
-void close_views();
+void open_views(bool are_open);
 
 #endif

@@ -122,13 +122,13 @@ static int init(void *plugin)
   set_two_phase_functions(hton);
   ha_trefoil::set_costs(hton);
   hton->show_status= show_engine_status;
-  open_views();
+  open_views(true);
   return 0;
 }
 
 static int deinit(void *)
 {
-  close_views();
+  open_views(false);
   trefoil_close(trefoil_db);
   trefoil_db= nullptr;
   return 0;

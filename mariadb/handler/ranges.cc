@@ -21,11 +21,6 @@ ha_rows ha_trefoil::multi_range_read_info(uint key, uint ranges, uint rows, uint
   return m_plans.dsmrr_info(key, ranges, rows, parts, buffer_bytes, mode, cost);
 }
 
-int ha_trefoil::multi_range_read_explain_info(uint mode, char *text, size_t room)
-{
-  return m_plans.dsmrr_explain_info(mode, text, room);
-}
-
 int ha_trefoil::multi_range_read_init(RANGE_SEQ_IF *sequence, void *with, uint ranges, uint mode, HANDLER_BUFFER *buffer)
 {
   if (int error= handler::multi_range_read_init(sequence, with, ranges, mode, buffer))

@@ -40,8 +40,7 @@ void ha_trefoil::count_distinct()
     for (uint part= 0; part < key.ext_key_parts; part++)
     {
       uint64_t distinct= values[column_of(table, key, part)];
-      /* The server likes to scan too much: half as many rows as there are is what InnoDB says, too. */
-      ulong rows= (ulong) (stats.records / MY_MAX(distinct, 1)) / 2;
+      ulong rows= (ulong) (stats.records / MY_MAX(distinct, 1)) / rows_for_one;
       key.rec_per_key[part]= MY_MAX(rows, 1);
     }
   }

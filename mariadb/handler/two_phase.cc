@@ -114,10 +114,8 @@ static int decide(XID *xid, bool commit)
   trefoil_xid name= name_of(xid);
   trefoil_failure why{};
   switch (trefoil_decide(trefoil_db, &name, commit, &why)) {
-  case TREFOIL_OK:
-    return XA_OK;
-  case TREFOIL_NO_XID:
-    return XAER_NOTA;
+  case TREFOIL_OK: return XA_OK;
+  case TREFOIL_NO_XID: return XAER_NOTA;
   default:
     log_failure("decision of a prepared transaction", why);
     return XAER_RMERR;

@@ -2,6 +2,7 @@
 #define ha_table_option_struct trefoil_table_options
 #include "options.h"
 #include "variables.h"
+#include "versions.h"
 
 #include "collations.h"
 #include "errors.h"
@@ -112,8 +113,8 @@ static MYSQL_THDVAR_BOOL(strict_options, PLUGIN_VAR_OPCMDARG,
 /* Options of tables that CREATE TABLE does not name. They are kept with the table. */
 static const char *structures[]= {"auto", "btree", "betree", "lsm", NullS};
 static const char *compressions[]= {"none", "lz4", "zstd", NullS};
-static TYPELIB structure_names= {array_elements(structures) - 1, "", structures, NULL};
-static TYPELIB compression_names= {array_elements(compressions) - 1, "", compressions, NULL};
+static TYPELIB structure_names= CREATE_TYPELIB_FOR(structures);
+static TYPELIB compression_names= CREATE_TYPELIB_FOR(compressions);
 
 static MYSQL_THDVAR_ENUM(default_structure, PLUGIN_VAR_RQCMDARG, "STRUCTURE of new tables that do not say", NULL, NULL, 0,
   &structure_names);

@@ -35,8 +35,7 @@ static uint32_t wait_begins(THD *thd)
 static uint32_t report_wait(uint8_t what, void *connection)
 {
   switch (what) {
-  case TREFOIL_WAIT_BEGINS:
-    return wait_begins(current_thd);
+  case TREFOIL_WAIT_BEGINS: return wait_begins(current_thd);
   case TREFOIL_WAIT_BLOCKED:
     thd_rpl_deadlock_check(current_thd, static_cast<THD *>(connection));
     return 0;

@@ -52,9 +52,7 @@ int ha_trefoil::update_row(const uchar *old, const uchar *record)
       return HA_ERR_RECORD_IS_THE_SAME;
     error= settle(code ? failed() : 0);
   }
-  if (error)
-    return error;
-  return is_raised ? raise_auto() : 0;
+  return error || !is_raised ? error : raise_auto();
 }
 
 int ha_trefoil::delete_row(const uchar *record)
