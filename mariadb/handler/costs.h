@@ -39,7 +39,7 @@ protected:
   /* What a scan reads, in pages of InnoDB's size. */
   virtual ulonglong pages() const= 0;
   /* Before 11.0 the server likes to scan too much: half as many rows of a value as there are is what InnoDB says, too. */
-  static constexpr ulong rows_for_one= MYSQL_VERSION_ID < 110000 ? 2 : 1;
+  static constexpr bool says_half= MYSQL_VERSION_ID < 110000;
 
   /* Along a clustering key rows cost what they cost along the primary key. The server is not told HA_CLUSTERED_INDEX of it: it
      takes that for the order of the rows, and of such keys for columns that all others have, where it merges indexes. */
@@ -82,10 +82,7 @@ protected:
   }
 
 private:
-  ulonglong pages_along(ulong ranges, ha_rows rows) const
-  {
-    return rows * table->s->stored_rec_length * 4 / 3 / stats.block_size + ranges;
-  }
+  ulonglong pages_along(ulong ranges, ha_rows rows) const { return rows * table->s->stored_rec_length * 4 / 3 / stats.block_size + ranges; }
 
   ha_rows m_rows_along= 0;
   ulong m_ranges_along= 0;

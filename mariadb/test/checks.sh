@@ -89,9 +89,9 @@ checks() {
     check_engine
     for name in "$@"; do
         if declare -F "sessions_$name" > /dev/null; then same_in_sessions "$name"
-        elif declare -F "check_$name" > /dev/null; then check "$name"
         elif [ -e "$HERE/test/$name.expected" ]; then script "$name"
         elif [ -e "$HERE/test/$name.sql" ] && ! declare -F "$name" > /dev/null; then same "$name"
+        elif declare -F "check_$name" > /dev/null; then check "$name"
         else "$name"; fi
     done
     verdicts

@@ -118,12 +118,13 @@ start_clients() {
     done
 }
 
-# A number of a client that has ended may be another process's. One that has just begun is still a copy of this shell.
+# A number of a client that has ended may be another process's. One that has just begun is still a copy of this shell; one with a C library of its
+# own bears the name of its loader.
 kill_clients() {
     local pid name clients=()
     for pid in "${LOAD[@]}"; do
         { read -r name < "/proc/$pid/comm"; } 2> /dev/null || name=
-        case $name in mariadb | bash) clients+=("$pid") ;; esac
+        case $name in mariadb | bash | ld-linux*) clients+=("$pid") ;; esac
     done
     # All at once: the shell tells of each that is gone when it comes to it.
     [ "${#clients[@]}" = 0 ] || kill -KILL "${clients[@]}" 2> /dev/null || true
