@@ -12,7 +12,6 @@
 use std::sync::Arc;
 
 use crate::handle::{LeafHandle, LeafSlot, LeafState, Resident};
-use crate::settle::TO_BE_WRITTEN;
 use crate::tree::Core;
 
 /// Changes without a reader between them.
@@ -47,7 +46,9 @@ impl Core {
         };
         self.counters.add(handle, live - pending.surplus(), entries - pending.count() as i64);
         let missing = pending.not_in_leaf();
-        let lacks = pending.oldest().min(TO_BE_WRITTEN);
+        // Of the halves of a split one has no messages any more, and its image none of them, also not of those that the leaf had. If
+        // nothing is pending there is nothing to split the leaf for.
+        let lacks = pending.oldest();
         let (more_live, more_entries) = self.settle(handle, slot, &missing, 0..missing.len(), lacks, &mut None);
         let is_heavy = self.is_heavy(pending.bytes());
         drop(missing);

@@ -9,6 +9,7 @@ mod fill;
 mod images;
 mod inner;
 mod marks;
+mod parked;
 mod readers;
 mod reservations;
 mod uncached;
