@@ -58,9 +58,9 @@ mod target;
 
 use described::{Described, DescribedFile};
 pub use moment::BackupMoment;
-use pace::{Pace, Watch};
+use pace::{LOOK_EVERY, Pace, Watch};
 pub use target::is_copy;
-use target::{finish, make_target, remove_copy, sync_dirs};
+use target::{finish, make_target, remove_copy, sync_dirs, there};
 
 /// Bytes of the log that are copied in one go while blocks are copied; less if that is an eighth of what it may keep.
 const LOG_EVERY_BYTES: u64 = 64 << 20;
@@ -166,7 +166,7 @@ impl<'a> Backup<'a> {
         Backup { rate_bytes: Some(bytes_per_second.max(1)), ..self }
     }
 
-    /// Calls `look` after each piece, and while the backup rests, some twenty times a second. Once it answers `Break` the backup
+    /// Calls `look` after each piece, and while the backup rests or waits for another one, some twenty times a second. Once it answers `Break` the backup
     /// ends with [`Error::Cancelled`], and what was copied is removed.
     ///
     /// ```
@@ -276,8 +276,14 @@ impl Engine {
     /// shows: it holds every commit at or below, and none above.
     fn backup_to(&self, dir: &Path, how: &Backup<'_>, pace: &mut Pace<'_>) -> Result<CommitTs> {
         self.check_writable()?;
-        // One backup at a time, and no change of definitions beside it.
-        let _kept = self.steps.keep();
+        let cancelled = |error: Error, pace: &Pace<'_>| if pace.cancelled { Error::Cancelled } else { error };
+        // One backup at a time, and no change of definitions beside it. Another one may take hours.
+        let goes_on = || {
+            self.check_not_closing()?;
+            pace.ask()?;
+            Ok(LOOK_EVERY)
+        };
+        let _kept = self.steps.keep_if(goes_on).map_err(|error| cancelled(error, pace))?;
         // The log that a damaged index needs reaches back over lives, which a copy does not.
         let upkept = self.upkept_indexes();
         upkept.iter().filter(|entry| !entry.is_replaced()).try_for_each(|entry| self.check_undamaged(entry))?;
@@ -286,7 +292,7 @@ impl Engine {
         make_target(vfs, dir)?;
         self.copy_all(dir, how.moment, base.as_ref(), pace).map_err(|error| {
             remove_copy(vfs, dir);
-            if pace.cancelled { Error::Cancelled } else { error }
+            cancelled(error, pace)
         })
     }
 
@@ -351,11 +357,11 @@ impl Engine {
             files: self.describe_files(dir, &beside, pace)?,
         };
         if base.is_none() {
-            described.manifest.publish(vfs, dir)?;
+            described.manifest.publish(vfs, dir).map_err(there(dir))?;
         }
         described.publish(vfs, dir)?;
         if base.is_none() {
-            self.layout.seal_copy(dir)?;
+            self.layout.seal_copy(dir).map_err(there(dir))?;
         }
         finish(vfs, dir)?;
         Ok(end.as_commit_ts())
@@ -395,8 +401,8 @@ impl Engine {
             before = at.read;
             vfs::thread::point("backup.copying");
             Ok(())
-        })?;
-        Ok(copied)
+        });
+        Ok(copied.map_err(there(dir))?)
     }
 
     /// Ends the backup if the database is being closed, and copies the log if enough of it is held.
@@ -447,7 +453,7 @@ impl Engine {
 
     fn copy_log(&self, dir: &Path, log: &mut LogCopy, end: Lsn) -> base::Result<()> {
         if end > log.end {
-            self.wal.copy_to(&dir.join("wal"), log.end, end, log.segments + 1)?;
+            self.wal.copy_to(&dir.join("wal"), log.end, end, log.segments + 1).map_err(there(dir))?;
             *log = LogCopy { segments: log.segments + 1, end };
             *self.held_log.lock() = Some(end);
         }
@@ -469,20 +475,22 @@ impl Engine {
             };
             let how = OpenHow { write: true, create: true, ..OpenHow::default() };
             let target = to.join(&name);
-            let failed = |e: &std::io::Error| Error::from(Fault::io("copy", target.display(), e));
-            let copy = vfs.open(&target, how).map_err(|e| failed(&e))?;
-            let len = file.len().map_err(|e| failed(&e))?;
+            let unread = |e: std::io::Error| Fault::io("copy", path.display(), &e);
+            let failed = |e: std::io::Error| there(dir)(Fault::io("copy to", target.display(), &e));
+            let copy = vfs.open(&target, how).map_err(failed)?;
+            let len = file.len().map_err(unread)?;
             let mut piece = Vec::new();
             for at in (0..len).step_by(PIECE_BYTES) {
                 piece.resize(PIECE_BYTES.min((len - at) as usize), 0);
                 match file.read_at(&mut piece, at) {
                     // It is cut to its length once it is written, and then stays: nothing copied names it yet.
                     Err(e) if e.kind() == ErrorKind::UnexpectedEof && file.len().is_ok_and(|now| now < len) => break,
-                    read => read.and_then(|()| copy.write_at(&piece, at)).map_err(|e| failed(&e))?,
+                    read => read.map_err(unread)?,
                 }
+                copy.write_at(&piece, at).map_err(failed)?;
                 pace.rest(piece.len() as u64, &mut || self.check_not_closing())?;
             }
-            copy.sync().map_err(|e| failed(&e))?;
+            copy.sync().map_err(failed)?;
         }
         Ok(())
     }
@@ -504,7 +512,7 @@ impl Engine {
                 Ok((bytes, sum)) => files.push(DescribedFile { path, bytes, sum }),
                 // Somebody's temporary file, or a directory of his.
                 Err(Summing::Read(e)) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::IsADirectory) => {}
-                Err(Summing::Read(e)) => return Err(Fault::io("read back", at.display(), &e).into()),
+                Err(Summing::Read(e)) => return Err(there(dir)(Fault::io("read back", at.display(), &e)).into()),
                 Err(Summing::Ended(fault)) => return Err(fault.into()),
             }
         }

@@ -209,6 +209,23 @@ impl Steps {
         *kept = true;
         Kept(self)
     }
+
+    /// The same; `look` as in [`WriterGate::close`].
+    pub fn keep_if(&self, mut look: impl FnMut() -> Result<Duration>) -> Result<Kept<'_>> {
+        let mut next = None;
+        loop {
+            let mut kept = self.kept.lock();
+            if *kept && let Some(next) = next {
+                self.changed.wait_for(&mut kept, next);
+            }
+            if !*kept {
+                *kept = true;
+                return Ok(Kept(self));
+            }
+            drop(kept);
+            next = Some(look()?);
+        }
+    }
 }
 
 /// A step in the catalog.

@@ -131,20 +131,20 @@ impl Layout {
     /// Makes a new database recognisable: called when its first manifest is durable, before its second one and
     /// before any commit, so that a crash in between leaves nothing that looks like a database with data.
     pub fn seal(&self) -> Result<()> {
-        self.seal_copy(&self.dir)
+        Ok(self.seal_copy(&self.dir)?)
     }
 
     /// Makes `dir` recognisable as this database: called when a copy of everything else is there.
-    pub fn seal_copy(&self, dir: &Path) -> Result<()> {
+    pub fn seal_copy(&self, dir: &Path) -> base::Result<()> {
         self.seal_as(dir, self.format)
     }
 
     /// Says from now on that it has the newest format: all at once.
     pub fn seal_newest(&self) -> Result<()> {
-        self.seal_as(&self.dir, FORMAT)
+        Ok(self.seal_as(&self.dir, FORMAT)?)
     }
 
-    fn seal_as(&self, dir: &Path, format: u32) -> Result<()> {
+    fn seal_as(&self, dir: &Path, format: u32) -> base::Result<()> {
         seal(&self.vfs, dir, self.database_id, format)
     }
 
@@ -162,15 +162,14 @@ impl Layout {
 }
 
 /// Makes `dir` recognisable as the database of this number and format: all at once.
-pub(crate) fn seal(vfs: &Arc<dyn Vfs>, dir: &Path, database_id: u64, format: u32) -> Result<()> {
+pub(crate) fn seal(vfs: &Arc<dyn Vfs>, dir: &Path, database_id: u64, format: u32) -> base::Result<()> {
     let mut bytes = vec![0u8; HEADER_BYTES];
     bytes[..16].copy_from_slice(MAGIC);
     bytes[16..20].copy_from_slice(&format.to_le_bytes());
     bytes[24..32].copy_from_slice(&database_id.to_le_bytes());
     let crc = crc32c(&bytes[..HEADER_BYTES - 4]);
     bytes[HEADER_BYTES - 4..].copy_from_slice(&crc.to_le_bytes());
-    publish(vfs, dir, "TREFOIL", &bytes, |op, e| Fault::io(op, dir.join("TREFOIL").display(), e))?;
-    Ok(())
+    publish(vfs, dir, "TREFOIL", &bytes, |op, e| Fault::io(op, dir.join("TREFOIL").display(), e))
 }
 
 /// Puts a file into `dir`, whole or not at all, whatever happens meanwhile: written under another name, synced, renamed, and the
@@ -195,8 +194,8 @@ pub(crate) fn publish(
 
 /// Creates a directory and its parents so that a power cut does not take them away with all that is in them: the
 /// name of each is made durable in its own parent.
-pub(crate) fn create_durably(vfs: &Arc<dyn Vfs>, dir: &Path) -> Result<()> {
-    let io = |op, path: &Path, e: &std::io::Error| Error::from(Fault::io(op, path.display(), e));
+pub(crate) fn create_durably(vfs: &Arc<dyn Vfs>, dir: &Path) -> base::Result<()> {
+    let io = |op, path: &Path, e: &std::io::Error| Fault::io(op, path.display(), e);
     let mut missing = Vec::new();
     for path in dir.ancestors().filter(|path| !path.as_os_str().is_empty()) {
         if vfs.exists(path).map_err(|e| io("look at", path, &e))? {

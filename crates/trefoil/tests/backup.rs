@@ -335,6 +335,35 @@ fn a_backup_that_is_cancelled_leaves_nothing() {
     });
 }
 
+/// A backup that waits until another one is through is asked for, too, and makes nothing. Guard: the watcher is asked while it waits.
+#[test]
+fn a_backup_that_waits_for_another_one_is_cancelled() {
+    simulate(|sim| {
+        let disk = disk();
+        let db = open(&disk);
+        noise(&db, &index(&db, "big"), 0);
+        let gate = sim.hold("backup.begun");
+        let first = {
+            let db = db.clone();
+            spawn("first", move || db.checkpoint_to("/copy/first").unwrap())
+        };
+        gate.wait_reached();
+        let (began, asked) = (Instant::now(), std::cell::Cell::new(0));
+        let look = |_| {
+            asked.set(asked.get() + 1);
+            if asked.get() < 10 { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        };
+        let ended = db.backup().watch(&look).to("/copy/second");
+        assert!(matches!(ended, Err(Error::Cancelled)), "{ended:?}");
+        assert!(!first.is_finished() && began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
+        let vfs: Arc<dyn trefoil::Vfs> = Arc::new(disk.clone());
+        assert!(!vfs.exists(std::path::Path::new("/copy/second")).unwrap());
+        gate.open();
+        first.join().unwrap();
+        db.checkpoint_to("/copy/second").unwrap();
+    });
+}
+
 /// Who waits for his moment while commits write many times what the log may keep: none of them waits for the backup. Guard: the
 /// log is copied while he waits.
 #[test]
@@ -391,6 +420,66 @@ fn a_backup_that_fails_before_its_moment_says_why() {
         let error = db.backup().moment(&around).to("/copy/of").unwrap_err();
         assert!(matches!(error, Error::Io { .. }), "{error}");
         disk.faults().clear();
+        sound(&db);
+    });
+}
+
+/// Run files in a directory, with their lengths.
+fn runs_in(disk: &SimDisk, dir: &str) -> Vec<u64> {
+    let of = |path: &std::path::Path| path.starts_with(dir) && path.to_string_lossy().contains("run-");
+    disk.files().into_iter().filter(|(path, _)| of(path)).map(|(_, bytes)| bytes).collect()
+}
+
+/// A transaction has written a part of what memory cannot hold to a file, which is longer than it will be, when the copy comes to that,
+/// and the file is cut to its length between two pieces: it is named by nothing that is copied, and the backup goes on. Guard: of a file
+/// that has become shorter meanwhile there is no more to be copied.
+#[test]
+fn a_run_file_that_is_cut_while_it_is_copied_does_not_end_a_backup() {
+    simulate(|sim| {
+        let disk = disk();
+        // Nobody else cuts a file before the backup does.
+        let db = Database::open("/db", Options { budget_bytes: 1 << 20, background: false, ..options(&disk) }).unwrap();
+        let i = index(&db, "i");
+        fill(&db, &i, 0, 100, 100).unwrap();
+        let before = all(&db, &i);
+        (0..2).for_each(|_| db.settle().unwrap());
+        assert_eq!(runs_in(&disk, "/db"), [0; 0]);
+        // The first is that of the new file to nothing.
+        let gate = sim.hold_nth("io.set_len", 1);
+        let writer = {
+            let (db, i) = (db.clone(), i.clone());
+            spawn("writer", move || {
+                let mut tx = db.begin().unwrap();
+                for n in 1000..2000u32 {
+                    tx.put(&i, &n.to_be_bytes(), &random_bytes(u64::from(n), 800)).unwrap();
+                }
+                tx.commit().unwrap();
+            })
+        };
+        gate.wait_reached();
+        let whole = runs_in(&disk, "/db");
+        assert!(matches!(whole[..], [bytes] if bytes > 2 << 20), "{whole:?}");
+        let look = |_| {
+            if !runs_in(&disk, "/copy/of").is_empty() {
+                gate.open();
+                while runs_in(&disk, "/db").contains(&whole[0]) {
+                    sleep(1);
+                }
+            }
+            ControlFlow::Continue(())
+        };
+        let moment = db.backup().rate_bytes(u64::MAX).watch(&look).to("/copy/of").unwrap();
+        let copied = runs_in(&disk, "/copy/of");
+        assert!(matches!(copied[..], [bytes] if (1..whole[0]).contains(&bytes)), "{copied:?} of {whole:?}");
+        writer.join().unwrap();
+        assert_eq!(Database::restore(&["/copy/of"], "/restored", options(&disk)).unwrap(), moment);
+        for dir in ["/restored", "/copy/of"] {
+            let copy = Database::open(dir, Options { create: false, ..options(&disk) }).unwrap();
+            assert_eq!(all(&copy, &copy.index("i").unwrap()), before);
+            assert_eq!(runs_in(&disk, dir), [0; 0], "{dir}");
+            sound(&copy);
+        }
+        assert_eq!(all(&db, &i).len(), 1100);
         sound(&db);
     });
 }

@@ -383,6 +383,77 @@ fn what_is_cut_short_is_nothing() {
     }
 }
 
+/// Each operation of a class, or of all, that a copy needs at `what` fails once.
+fn each_fails_at(what: &str, action: Action, class: Option<Class>) {
+    let disk = disk();
+    let quiet = Options { inline_batch_bytes: 600, background: false, ..options(&disk) };
+    let db = Database::open("/db", quiet).unwrap();
+    index(&db, "i");
+    noise(&db, "i", 0..100, 1);
+    let make = |to: &str| match to {
+        "/copy/0" => db.backup().rate_bytes(u64::MAX).to(to),
+        "/copy/1" => db.backup().rate_bytes(u64::MAX).since("/copy/0").to(to),
+        _ => Database::restore(&["/copy/0", "/copy/1"], to, options(&disk)),
+    };
+    for before in ["/copy/0", "/copy/1"].iter().take_while(|before| **before != what) {
+        noise(&db, "i", 0..10, 2);
+        make(before).unwrap();
+    }
+    for nth in 0.. {
+        if what != "/restored" {
+            // In a run file.
+            noise(&db, "i", 0..2, 3 + nth);
+            db.settle().unwrap();
+        }
+        let fired = disk.faults().fired();
+        let rule = Rule::new(action).path(what).nth(nth);
+        disk.faults().add(class.map_or(rule.clone(), |class| rule.on(class)));
+        let done = make(what);
+        let has_fired = disk.faults().fired() > fired;
+        disk.faults().clear();
+        let shown = format!("{what}, {action:?} at operation {nth} of {class:?}: {done:?}");
+        if !has_fired {
+            done.expect(&shown);
+            assert!(nth > 0 || class == Some(Class::Allocate), "nothing was tried: {shown}");
+            break;
+        }
+        let error = done.expect_err(&shown);
+        assert!(class.is_none() || matches!(error, Error::DiskFull { .. }), "{shown}");
+        for dir in [what.to_owned(), format!("{what}/wal"), format!("{what}/runs")] {
+            let left = vfs_of(&disk).list(Path::new(&dir)).unwrap_or_default();
+            assert!(left.iter().all(|name| dir == what && (name == "wal" || name == "runs")), "{shown}: {left:?}");
+        }
+    }
+    if what != "/copy/1" {
+        sound(&Database::open(what, Options { create: false, ..options(&disk) }).unwrap());
+    }
+    sound(&db);
+}
+
+/// Whichever operation of a full backup, of an increment or of a restore fails, the first one too: nothing is left, and the same place is
+/// good for the next try. If it is for want of space, that is told, whatever was written. Guards: the mark goes when what comes behind it
+/// fails; run files, the header and what is synced are looked at as blocks are.
+#[test]
+fn whichever_operation_fails_the_same_place_is_good_for_the_next_try() {
+    let growing = [
+        Class::Open,
+        Class::Write,
+        Class::Sync,
+        Class::SetLen,
+        Class::Allocate,
+        Class::Rename,
+        Class::CreateDir,
+        Class::SyncDir,
+    ];
+    let mut cases: Vec<_> = growing.map(|class| (Action::StorageFull, Some(class))).into();
+    cases.push((Action::Eio, None));
+    for (action, class) in cases {
+        for what in ["/copy/0", "/copy/1", "/restored"] {
+            simulate(move |_| each_fails_at(what, action, class));
+        }
+    }
+}
+
 /// The power is cut at each write of a full backup, of an increment and of a restore: what is left is no database, also not for who would
 /// create one there, or it is all there. Guard: the mark.
 #[test]

@@ -160,8 +160,14 @@ impl<'a> Copy<'a> {
     }
 
     fn fault(&self, error: &io::Error) -> Fault {
-        no_space(error, self.written + self.buffer.len() as u64)
-            .unwrap_or_else(|| Fault::io("write", self.tmp.display(), error))
+        match no_space(error, self.written + self.buffer.len() as u64) {
+            // It may be a copy elsewhere.
+            Some(Fault::NoSpace { what, .. }) => Fault::NoSpace {
+                what: format!("{what} in {}", self.tmp.display()),
+                remedy: "free space on its file system".to_owned(),
+            },
+            _ => Fault::io("write", self.tmp.display(), error),
+        }
     }
 }
 

@@ -215,7 +215,7 @@ pub fn restore_extents(vfs: &dyn Vfs, saved: &[u8], to: &Path, fill: Fill<'_>) -
 
 fn failed(what: &'static str, name: &str, error: &io::Error) -> Fault {
     match error.kind() {
-        ErrorKind::StorageFull => Fault::NoSpace {
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => Fault::NoSpace {
             what: format!("the copy in {name}"),
             remedy: "free space there, or choose another place".to_owned(),
         },

@@ -20,6 +20,7 @@ use base::{CommitTs, Fault};
 use store::{CopiedExtent, ExtentId};
 use vfs::{OpenHow, Vfs};
 
+use super::target::there;
 use crate::error::{Error, Result};
 use crate::layout::publish;
 use crate::manifest::Manifest;
@@ -173,13 +174,7 @@ impl Described {
 
     /// Writes it to `dir`, all at once.
     pub fn publish(&self, vfs: &Arc<dyn Vfs>, dir: &Path) -> base::Result<()> {
-        let fault = |op, e: &std::io::Error| match e.kind() {
-            ErrorKind::StorageFull => Fault::NoSpace {
-                what: format!("the backup in {}", dir.display()),
-                remedy: "free space there, or choose another place".to_owned(),
-            },
-            _ => Fault::io(op, dir.join(DESCRIPTION).display(), e),
-        };
+        let fault = |op, e: &std::io::Error| there(dir)(Fault::io(op, dir.join(DESCRIPTION).display(), e));
         publish(vfs, dir, DESCRIPTION, &self.encode(), fault)
     }
 }

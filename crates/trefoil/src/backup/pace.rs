@@ -13,7 +13,7 @@ const REST: u32 = 3;
 /// The longest pause after a piece: a disk that hung for a moment is not left alone for long.
 const REST_MAX: Duration = Duration::from_secs(1);
 /// A close is seen, and the log is looked at, after so long.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
+pub const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// What a rate that was not used up may catch up with.
 const CREDIT: Duration = Duration::from_millis(100);
 

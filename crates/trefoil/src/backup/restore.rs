@@ -17,7 +17,7 @@ use vfs::{File, OpenHow, Vfs};
 
 use super::PIECE_BYTES;
 use super::described::Described;
-use super::target::{finish, make_target, remove_copy, sync_dirs};
+use super::target::{finish, make_target, remove_copy, sync_dirs, there};
 use crate::database::Database;
 use crate::error::{Error, Result};
 use crate::layout::{self, FORMAT};
@@ -91,8 +91,8 @@ impl<'a> Chain<'a> {
             copy_checked(self.vfs, &from, &to.join(&file.path), file.bytes, file.sum)?;
         }
         sync_dirs(self.vfs, to)?;
-        last.manifest.publish(self.vfs, to)?;
-        layout::seal(self.vfs, to, last.manifest.database_id, last.format)?;
+        last.manifest.publish(self.vfs, to).map_err(there(to))?;
+        layout::seal(self.vfs, to, last.manifest.database_id, last.format).map_err(there(to))?;
         finish(self.vfs, to)
     }
 
@@ -119,7 +119,7 @@ impl<'a> Chain<'a> {
             }
             Ok(())
         };
-        Ok(space::restore_extents(&**self.vfs, &last.manifest.space, to, fill)?)
+        Ok(space::restore_extents(&**self.vfs, &last.manifest.space, to, fill).map_err(there(to))?)
     }
 }
 
@@ -214,13 +214,7 @@ fn copy_checked(vfs: &Arc<dyn Vfs>, from: &Path, to: &Path, bytes: u64, known: S
         return Err(Fault::corrupt(&name, 0, "length", bytes, len).into());
     }
     let how = OpenHow { write: true, create: true, ..OpenHow::default() };
-    let failed = |e: &std::io::Error| match e.kind() {
-        std::io::ErrorKind::StorageFull => Fault::NoSpace {
-            what: to.display().to_string(),
-            remedy: "free space there, or choose another place".to_owned(),
-        },
-        _ => Fault::io("copy to", to.display(), e),
-    };
+    let failed = |e: &std::io::Error| there(to)(Fault::io("copy to", to.display(), e));
     let copy = vfs.open(to, how).map_err(|e| failed(&e))?;
     let (mut sum, mut piece) = (Sum::default(), Vec::new());
     for at in (0..bytes).step_by(PIECE_BYTES) {
