@@ -9,6 +9,7 @@ mod anomalies;
 mod background;
 mod backup;
 mod backup_lsm;
+mod backups_random;
 mod balance;
 mod comparing;
 mod counters;
