@@ -23,7 +23,7 @@ usage: mariadb/mariadb.sh [VERB] [ARGUMENT...]     (or: make mariadb)
   fetch [rocksdb] packages and headers of MariaDB into the cache; with \`rocksdb\` also what its plugin needs
   build           ha_trefoil.so for the fetched version
   profile [FILE]  what sysbench's stock tests run of the engine, counted, for TREFOIL_GUIDED_BY; into FILE, by default target/trefoil.profdata. Needs
-                  the compiler's llvm-profdata (`rustup component add llvm-tools`); some ten minutes
+                  the compiler's llvm-profdata (\`rustup component add llvm-tools\`); some ten minutes
   start [ARG...]  a server in the foreground until Ctrl-C; ARGs go to the server
   test            what \`make test\` runs: a script with its expected output, sessions, the anomaly matrix, kills
   checks NAME...  of these the checks of that name alone: \`lock_timeout\` for check_lock_timeout in mariadb/test
@@ -67,7 +67,7 @@ Environment:
   TREFOIL_MARIADB_CACHE   where packages and builds are kept; default target/mariadb
   TREFOIL_MARIADB_DATA    the server's data directory; default data in the cache
   TREFOIL_PROFILE         cargo's profile of the engine; default release
-  TREFOIL_GUIDED_BY       a file of `profile`: build, package, speed and all others have the engine compiled by it. A statement that changes one row takes
+  TREFOIL_GUIDED_BY       a file of \`profile\`: build, package, speed and all others have the engine compiled by it. A statement that changes one row takes
                           a sixth less of the processor
   TREFOIL_BUILD           what cargo is told to build, trefoil-capi and trefoil-differential among it; default these alone.
                           As part of the workspace they have other features, and everything below them is compiled again
