@@ -33,6 +33,8 @@ usage: mariadb/mariadb.sh [VERB] [ARGUMENT...]     (or: make mariadb)
   replication [SECONDS]   a primary and a replica, one of them or both with TREFOIL, under load, killed at random moments: all pairs,
                   formats of the log and kinds of apply, again and again for so many seconds; both hold the same afterwards. With
                   TREFOIL_REPLICATION_LOG=FILE what is done is kept there, and the same command goes on behind it
+  rows [SECONDS]  tables whose rows get other settings in place over and over, beside writers, KILL, XA, snapshots and backups, the server killed at random
+                  moments, for so many seconds (600): behind each kill the rows are those that the writers were told of
   many [CONNECTIONS [TABLES]]   what one more connection, and one more table, take of the server, held against stated bounds; by
                   default of 100 and 1000
   moving [ROWS]   a table of InnoDB with so many rows, a million by default, comes to TREFOIL and goes back: timed, its progress followed,
@@ -104,6 +106,7 @@ die() { say "$*"; exit 1; }
 . "$HERE/test/buffers.sh"
 . "$HERE/test/package.sh"
 . "$HERE/test/bare.sh"
+. "$HERE/test/rows_random.sh"
 . "$HERE/test/replication.sh"
 . "$HERE/test/many.sh"
 . "$HERE/test/moving.sh"
@@ -125,6 +128,7 @@ case $verb in
     anomalies) fetch; build; scratch; anomalies "$@"; verdicts ;;
     kills) fetch; build; . "$HERE/test/checks.sh"; scratch; kills "${1:-5}" "${2:-${1:-5}}"; killed_in_changes "${2:-${1:-5}}"; verdicts ;;
     replication) fetch; build; replication "$@"; verdicts ;;
+    rows) fetch; build; . "$HERE/test/checks.sh"; scratch; rows_random "${1:-600}"; verdicts ;;
     moving) fetch; build; moving "$@"; verdicts ;;
     speed) fetch; build; speed "$@" ;;
     many) fetch; build; many "$@"; verdicts ;;

@@ -100,13 +100,13 @@ bool is_refused(THD *thd, const TABLE *altered, const HA_CREATE_INFO *create)
 
 const char *only_by_copy(THD *thd, const TABLE *table, const TABLE *altered, const Alter_inplace_info *info)
 {
+  if (table->part_info || altered->part_info)
+    return "partitions cannot be changed all at once";
   if (info->handler_flags & ~IN_PLACE)
     return "rows are written anew, or checked";
   /* As it is with InnoDB: the rows that are there are looked at as they are copied. */
   if ((info->handler_flags & ALTER_ADD_FOREIGN_KEY) && !thd_test_options(thd, OPTION_NO_FOREIGN_KEY_CHECKS))
     return "every row's parent is looked for; try foreign_key_checks=0";
-  if (table->part_info || altered->part_info)
-    return "partitions cannot be changed all at once";
   if (table->s->table_type == TABLE_TYPE_SEQUENCE)
     return "a sequence is written anew";
   if (info->ignore || info->error_if_not_empty)

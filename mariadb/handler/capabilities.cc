@@ -10,6 +10,8 @@ ulonglong ha_trefoil::table_flags() const
                    HA_PRIMARY_KEY_REQUIRED_FOR_POSITION | HA_TABLE_SCAN_ON_INDEX | HA_REQUIRES_KEY_COLUMNS_FOR_DELETE |
                    HA_CAN_SQL_HANDLER | HA_BINLOG_ROW_CAPABLE | HA_BINLOG_STMT_CAPABLE | HA_CRASH_SAFE |
                    HA_CAN_SKIP_LOCKED | HA_CAN_VIRTUAL_COLUMNS | HA_CAN_TABLES_WITHOUT_ROLLBACK | HA_CAN_GEOMETRY | HA_CAN_REPAIR;
+  /* What a backup must not meet is what commits, and not a statement that runs, or a change of a table. */
+  flags|= HA_CAN_ONLINE_BACKUPS;
   /* Statements repeat in another order what they read without the ranges locked. */
   THD *thd= ha_thd();
   if (thd && thd_tx_isolation(thd) <= ISO_READ_COMMITTED)

@@ -61,7 +61,8 @@ in_sessions() {
     local name
     for name in lock_timeout wait_says_how_long shared_under_lock_tables nowait_and_skip_locked limit_locks_no_more kill_query deadlock deadlock_detect backup status default_options isolation xa \
         index_beside_writers build_that_fails rows_beside_writers rows_in_one_statement rows_as_they_were rows_given_up \
-        rows_of_parent_and_child xa_beside_temporary_tables copies_beside_snapshots long_unique long_unique_prepared \
+        rows_of_parent_and_child rows_of_partitions rows_beside_prepared backup_beside_statements xa_beside_temporary_tables \
+        copies_beside_snapshots long_unique long_unique_prepared help_is_text \
         long_unique_race changes_beside_prepared change_without_client savepoint_gives_back \
         clustering_plans copy_beside_prepared gives_back_its_own reads_of_triggers key_has_all duplicate_of_partition \
         views_of_waits view_of_deadlocks view_of_snapshots views_of_storage views_need_process progress foreign_versions \

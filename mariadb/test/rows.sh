@@ -187,3 +187,59 @@ check_rows_of_parent_and_child() {
     expect "$(value 'CHECK TABLE s.dad, s.kid EXTENDED' | cut -f 4 | sort -u)" OK
     value 'DROP TABLE s.kid, s.dad'
 }
+
+# Partitions are copied, and a table takes the place of one once its rows have the settings of those.
+check_rows_of_partitions() {
+    client s -e 'CREATE TABLE s.p (id INT PRIMARY KEY, a INT, KEY a (a)) ENGINE=TREFOIL STRUCTURE=lsm PARTITION BY RANGE (id) (PARTITION p0 VALUES LESS THAN (100), PARTITION p1 VALUES LESS THAN (200));
+        INSERT INTO s.p SELECT seq, seq FROM seq_1_to_150; CREATE TABLE s.b (id INT PRIMARY KEY, a INT, KEY a (a)) ENGINE=TREFOIL STRUCTURE=btree;
+        INSERT INTO s.b SELECT seq, -seq FROM seq_1_to_50'
+    expect "$(value 'ALTER TABLE s.p STRUCTURE=btree, ALGORITHM=INPLACE' 2>&1 | grep -o 'Reason: .*')" 'Reason: partitions cannot be changed all at once. Try ALGORITHM=COPY'
+    expect_error "$(value 'ALTER TABLE s.p EXCHANGE PARTITION p0 WITH TABLE s.b' 2>&1)" 1736
+    value 'ALTER TABLE s.b STRUCTURE=lsm, ALGORITHM=INPLACE, LOCK=NONE; ALTER TABLE s.p EXCHANGE PARTITION p0 WITH TABLE s.b'
+    expect "$(value 'SELECT COUNT(*), SUM(a) FROM s.p FORCE INDEX (a) WHERE a <> 0; SELECT COUNT(*), SUM(a) FROM s.b FORCE INDEX (a) WHERE a <> 0')" $'101\t5100\n99\t4950'
+    value 'ALTER TABLE s.b STRUCTURE=betree, ALGORITHM=INPLACE, LOCK=NONE; ALTER TABLE s.p TRUNCATE PARTITION p0; ALTER TABLE s.p STRUCTURE=btree'
+    expect "$(value 'SELECT COUNT(*), SUM(a) FROM s.p; SELECT COUNT(*), SUM(a) FROM s.b')" $'51\t6375\n99\t4950'
+    expect "$(value 'CHECK TABLE s.p, s.b EXTENDED' | cut -f 4 | sort -u)" OK
+}
+
+# What is prepared beside the change, and behind it, is there behind a kill, to be committed to the rows as they are kept then.
+check_rows_beside_prepared() {
+    client s -e 'CREATE TABLE s.b (id INT PRIMARY KEY, v INT, KEY v (v) STRUCTURE=btree) ENGINE=TREFOIL STRUCTURE=betree; INSERT INTO s.b SELECT seq, seq FROM seq_1_to_1000'
+    say_to b "XA START 'before';" 'INSERT INTO b VALUES (2001, 1);' 'DELETE FROM b WHERE id = 1;' "XA END 'before';" "XA PREPARE 'before';"
+    close_sessions
+    open_session a
+    send a 'ALTER TABLE b STRUCTURE=lsm, ALGORITHM=INPLACE, LOCK=NONE;'
+    await_index b 'PRIMARY (being built)'
+    # It may not have the session of who waits: until that ends, it has the table.
+    client s -e "XA START 'beside'; INSERT INTO b VALUES (2002, 1); UPDATE b SET v = 0 WHERE id = 2; DELETE FROM b WHERE id = 3; XA END 'beside'; XA PREPARE 'beside'"
+    value "XA COMMIT 'before'"
+    expect "$(until_done a)" ''
+    client s -e "XA START 'behind'; INSERT INTO b VALUES (2003, 1); UPDATE b SET id = 2004 WHERE id = 4; XA END 'behind'; XA PREPARE 'behind'"
+    expect "$(value 'SELECT COUNT(*) FROM s.b')" 1000
+    close_sessions
+    kill_server 2> /dev/null
+    start_server "${SERVER_ARGS[@]}" 2> /dev/null
+    value "XA COMMIT 'behind'; XA COMMIT 'beside'"
+    expect "$(value 'SELECT COUNT(*), SUM(v) FROM s.b FORCE INDEX (PRIMARY) WHERE id > 0; SELECT COUNT(*), SUM(v) FROM s.b FORCE INDEX (v) WHERE v >= 0')" $'1001\t500497\n1001\t500497'
+    expect "$(value 'SELECT GROUP_CONCAT(id ORDER BY id) FROM s.b WHERE id < 6 OR id > 1000')" 2,5,2001,2002,2003,2004
+    value 'ALTER TABLE s.b STRUCTURE=btree, ALGORITHM=INPLACE, LOCK=NONE'
+    expect "$(kept_in b) $(value 'CHECK TABLE s.b EXTENDED' | cut -f 4)" 'btree OK'
+}
+
+# A backup waits for those who commit, and for no statement that runs, or change of a table that has begun: these wait for nothing else
+# than its end.
+check_backup_beside_statements() {
+    local to=$WORK/beside
+    leave_prepared
+    send a 'ALTER TABLE t STRUCTURE=lsm, ALGORITHM=INPLACE, LOCK=NONE;'
+    await_index t 'v (being built)'
+    client s -e 'CREATE TABLE s.b (id INT PRIMARY KEY, v INT) ENGINE=TREFOIL; INSERT INTO s.b VALUES (1, 1)'
+    send b 'UPDATE b SET v = v + SLEEP(6);'
+    running 'UPDATE b%' > /dev/null
+    takes_at_most 4 value "SET GLOBAL trefoil_backup_dir = '$to'"
+    [ -s "$to/binlog_position" ] || echo 'there is no backup'
+    value "XA COMMIT 'one'"
+    expect "$(until_done a)$(until_done b)" ''
+    expect "$(kept_in t) $(value 'SELECT COUNT(*) FROM s.t')" 'lsm 4'
+    rm -rf "$to"
+}

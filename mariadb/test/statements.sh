@@ -125,3 +125,6 @@ check_other_version() {
     why=$( (PLUGINS=$WORK/other; check_version) 2>&1) && echo 'a plugin of another version is taken'
     case $why in *"built for MariaDB 10.11.1, the server is $VERSION"*'mariadb.sh build'*) ;; *) printf '%s\n' "$why" ;; esac
 }
+
+# What --help prints is text: nothing of it is run.
+check_help_is_text() { sed -n '/cat <<END/,/^END$/p' "$HERE/mariadb.sh" | grep -E '(^|[^\])`|\$\(' || true; }
