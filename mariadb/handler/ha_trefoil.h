@@ -138,7 +138,7 @@ private:
   int apply_update(const uchar *record);
   int apply_delete();
   int applied(int code);
-  ulonglong sure_rows() const;
+  ulonglong sure_rows(bool is_range) const;
   trefoil_seek seek_at(const uchar *key, uint length, uint8_t how);
   bool has_condition() const;
   bool has_all_read() const;

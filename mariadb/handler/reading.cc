@@ -41,7 +41,7 @@ int ha_trefoil::find(const uchar *key, uint length, uint8_t how, const key_range
 {
   trefoil_seek seek= seek_at(key, length, how);
   seek.only_key= has_all_read();
-  seek.sure= sure_rows();
+  seek.sure= sure_rows(m_is_range);
   /* The server looks whether a value is taken, through a handler that no statement has said its locks to. */
   if (table->key_info[active_index].algorithm == HA_KEY_ALG_LONG_HASH && get_lock_type() == F_WRLCK)
   {
@@ -113,7 +113,7 @@ int ha_trefoil::read_range_first(const key_range *start, const key_range *end, b
 
 /* So many rows of the range that it begins to read the statement asks for, as far as there are: every one, or as many as it is to change, if
    nothing ends it before but an error. */
-ulonglong ha_trefoil::sure_rows() const
+ulonglong ha_trefoil::sure_rows(bool is_range) const
 {
   const LEX *lex= ha_thd()->lex;
   /* Threads of the server read tables without one: a replica's place, when it starts. Then nothing of it is set. */
@@ -137,7 +137,7 @@ ulonglong ha_trefoil::sure_rows() const
                (lex->sql_command == SQLCOM_CREATE_TABLE && last && last == lex->create_last_non_select_table);
   if (copies && last)
     last= last->next_global;
-  return m_is_range && last && !last->next_global ? ULONGLONG_MAX : 0;
+  return is_range && last && !last->next_global ? ULONGLONG_MAX : 0;
 }
 
 /* A copy takes the place of its table: what is prepared by a session that is gone, whose metadata locks went with it, has to be
@@ -168,11 +168,8 @@ int ha_trefoil::rnd_init(bool scan)
     return error;
   trefoil_seek seek= seek_at(nullptr, 0, TREFOIL_FROM);
   seek.key= -1;
-  seek.judge= nullptr;
   m_is_first= true;
-  m_is_range= true;
-  seek.sure= sure_rows();
-  m_is_range= false;
+  seek.sure= sure_rows(true);
   return trefoil_find(m_session, m_cursor, &seek, &m_why) ? failed() : 0;
 }
 
