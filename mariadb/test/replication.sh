@@ -106,14 +106,15 @@ change_master() {
         MASTER_CONNECT_RETRY=1, $1"
 }
 
-# Starts the clients of the primary. What fails of a transaction leaves the rest of it. $1, $2: rows and ddl of replication.awk.
+# Starts the clients of the primary. What fails of a transaction leaves the rest of it; without a server all of it fails, until what they say is
+# too long. $1, $2: rows and ddl of replication.awk.
 start_clients() {
     local n rows=$1 ddl=${2:-1}
     LOAD=() FROM=$((FROM + 1000000))
     side primary
     for ((n = 1; n <= REPLICATION_CLIENTS; n++)); do
         awk -v n="$n" -v from="$FROM" -v rows="$rows" -v ddl="$ddl" -v seed="$((RANDOM))" -f "$HERE/test/replication.awk" 2> /dev/null |
-            "$ROOT/bin/mariadb" --no-defaults --socket="$SOCKET" --user=root --force rep > "$WORK/said.$n" 2>&1 &
+            (ulimit -f 100000 && exec "$ROOT/bin/mariadb" --no-defaults --socket="$SOCKET" --user=root --force rep) > "$WORK/said.$n" 2>&1 &
         LOAD+=($!)
     done
 }
@@ -196,20 +197,15 @@ check_tables() {
     esac
 }
 
-# The server makes it itself behind the first transactions, which have their place in another engine: without a log of its own a replica that is
-# killed among those loses rows, and not the place (OPERATING).
-place_in_engine() {
-    value_at replica "CREATE TABLE mysql.gtid_slave_pos_$1 LIKE mysql.gtid_slave_pos"
-    value_at replica "ALTER TABLE mysql.gtid_slave_pos_$1 ENGINE=$1"
-}
+# As it is made at first, the first transactions have their place in another engine, and each definition has: without a log of its own a replica
+# that is killed then loses rows, and not the place (OPERATING).
+place_in_engine() { value_at replica "ALTER TABLE mysql.gtid_slave_pos ENGINE=$1"; }
 
 # The place lies in a table of the engine that the rows are in, and no transaction had it elsewhere.
 check_engine_of_place() {
     local engine=$1
     expect "$(value_at replica "SELECT ENGINE FROM information_schema.TABLES
-        WHERE TABLE_SCHEMA = 'mysql' AND TABLE_NAME = 'gtid_slave_pos_$engine'")" "$engine"
-    expect "$(value_at replica "SELECT MAX(seq_no) = (SELECT MAX(seq_no) FROM mysql.gtid_slave_pos_$engine)
-        FROM (SELECT seq_no FROM mysql.gtid_slave_pos UNION SELECT seq_no FROM mysql.gtid_slave_pos_$engine) x")" 1
+        WHERE TABLE_SCHEMA = 'mysql' AND TABLE_NAME LIKE 'gtid_slave_pos%'")" "$engine"
     expect "$(grep -c 'a transaction of several storage engines' "$WORK/replica/error.log")" 0
 }
 
