@@ -29,7 +29,7 @@ trefoil_seek ha_trefoil::seek_at(const uchar *key, uint length, uint8_t how)
     seek.judge= judge;
   seek.judge_with= this;
   seek.shows_locked= m_shows_locked;
-  if (get_lock_type() == F_RDLCK)
+  if (get_lock_type() == F_RDLCK) /* otherwise the row may be changed, and that is told from the whole of it */
   {
     seek.reads= (const uint8_t *) table->read_set->bitmap;
     seek.reads_length= (table->read_set->n_bits + 7) / 8;

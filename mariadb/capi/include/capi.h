@@ -457,8 +457,8 @@ typedef struct {
   trefoil_judge judge;
   void *judge_with;
   void *tag;               /* what the caller knows the range by: never followed */
-  /* A bit for each column by its `number`, the lowest of a byte first: without locks no others are filled in, but for those of
-     the keys; null: all. */
+  /* A bit for each column by its `number`, the lowest of a byte first: no others are filled in, but for those of the primary
+     key and of the key that is read by. Null: all. */
   const uint8_t *reads;
 } trefoil_seek;
 static_assert(sizeof(trefoil_seek) == 88, "as in abi.rs");

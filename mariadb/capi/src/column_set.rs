@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Which columns a statement reads: of a row that is not locked no others go into the server's record.
+//! Which columns a statement reads: no others of a row go into the server's record.
 //!
-//! Those of the primary key and of the key that is scanned always do: where a scan goes on is made of them. A row that is
-//! locked may be changed, and its change is told from the whole of it.
+//! Those of the primary key and of the key that is scanned always do: where a scan goes on is made of them. Who may change
+//! the row says that all are read: its change is told from the whole of it.
 
 use smallvec::SmallVec;
 

@@ -528,7 +528,7 @@ pub fn start(table: &OpenTable, seek: &abi::Seek, given: &SeekBytes<'_>) -> Resu
     let values = |image: Option<&[u8]>| image.map(|image| layout.key_values(seek.key, image)).transpose();
     let (way, locking) = (layout.way(seek.key)?, locking(seek.lock));
     let (parts, end) = (values(given.parts)?, values(given.end)?);
-    let wanted = if locking.is_none() { layout.wanted(way, given.reads) } else { ColumnSet::default() };
+    let wanted = layout.wanted(way, given.reads);
     let is_forward = seek.how < 3;
     let (near, far): (fn(Values) -> Bound<Values>, _) = match seek.how {
         0 | 3 => (Bound::Included, parts.clone().map_or(Bound::Unbounded, Bound::Included)),
