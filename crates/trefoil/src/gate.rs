@@ -211,25 +211,15 @@ impl Steps {
     }
 
     /// The same; `look` as in [`WriterGate::close`].
-    pub fn keep_if(&self, mut look: impl FnMut() -> Result<Duration>) -> Result<Kept<'_>> {
-        let mut next = None;
-        loop {
-            let mut kept = self.kept.lock();
-            if *kept && let Some(next) = next {
-                self.changed.wait_for(&mut kept, next);
-            }
-            if !*kept {
-                *kept = true;
-                return Ok(Kept(self));
-            }
-            drop(kept);
-            next = Some(look()?);
-        }
+    pub fn keep_if(&self, look: impl FnMut() -> Result<Duration>) -> Result<Kept<'_>> {
+        let mut step = self.take(look)?;
+        *step.0 = true;
+        Ok(Kept(self))
     }
 }
 
 /// A step in the catalog.
-pub struct Step<'a>(#[expect(dead_code, reason = "held")] MutexGuard<'a, bool>);
+pub struct Step<'a>(MutexGuard<'a, bool>);
 
 /// Definitions stay as they are until this is dropped.
 pub struct Kept<'a>(&'a Steps);
