@@ -19,7 +19,7 @@ use index::{LogGate, Upkeep};
 use store::{Class, epoch};
 
 use crate::descent::{Seek, Stop, loaded};
-use crate::filling::stored_bytes;
+use crate::filling::{filled_bytes, stored_bytes};
 use crate::handle::{Child, InnerHandle, LeafHandle, LeafSlot, LeafState};
 use crate::image::Fence;
 use crate::node::Inner;
@@ -323,7 +323,7 @@ impl Core {
         let mut record = bottom.handle.record.lock();
         let is_gone = |block: &mut Arc<SegmentBlock>| block.overlaps(low, high) && is_void(bottom.keys, block);
         let gone: Vec<_> = record.segments.extract_if(.., is_gone).collect();
-        let left = stored_bytes(&record.segments);
+        let left = filled_bytes(&record.segments);
         drop(record);
         if !gone.is_empty() {
             self.fillings.note_drained(bottom.keys.lo(), left);

@@ -1,6 +1,7 @@
 //! How full the buffers of inner nodes are, and which of them is drained next.
 //!
-//! A buffer may hold a share of what the leaves below it take on disk. Keys that come at random fill all nodes at one pace: if each
+//! A buffer may hold a share of what the leaves below it take on disk; of its messages a delete counts twice, for what it deletes
+//! takes as much in a leaf, and both are there for nobody. Keys that come at random fill all nodes at one pace: if each
 //! waited for its limit, all would come to it at once, and one after the other would be drained while nothing else is, behind a
 //! time in which nothing was. So the fullest node is drained as soon as all of them together hold what they would hold on
 //! average if one after the other came to its limit: of `n` nodes `(n + 1) / 2n` of what they may. From then on a node is drained
@@ -36,7 +37,7 @@ const DESCRIPTOR_BYTES: usize = 48;
 /// The buffer of one inner node above leaves.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Filling {
-    /// Messages on disk, as they are stored.
+    /// Messages on disk, as they are stored, deletes twice.
     pub bytes: u64,
     /// As many as may be there.
     pub limit: u64,
@@ -62,7 +63,7 @@ impl Filling {
 /// What all buffers of a tree hold.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Filled {
-    /// Messages on disk.
+    /// Messages on disk, as in [`Filling`].
     pub bytes: u64,
     /// Those of them that a drain would be begun for.
     pub new_bytes: u64,
@@ -139,7 +140,7 @@ impl Core {
             Child::Inner(_) => 0,
         };
         Filling {
-            bytes: stored_bytes(segments),
+            bytes: filled_bytes(segments),
             limit: keys.children().iter().map(image).sum::<u64>() / DISK_SHARE,
             is_named_full: self.are_too_many_to_name(segments, NAMED_SHARE),
         }
@@ -154,6 +155,12 @@ impl Core {
         let named: usize = segments.iter().map(|block| block.first.len() + block.last.len() + DESCRIPTOR_BYTES).sum();
         named > self.env.space.payload_bytes_max() / share
     }
+}
+
+/// As a [`Filling`] counts them.
+pub(crate) fn filled_bytes(segments: &[Arc<SegmentBlock>]) -> u64 {
+    let of_deletes = |block: &SegmentBlock| block.block.stored_bytes() * block.deletes / block.count.max(1);
+    stored_bytes(segments) + segments.iter().map(|block| of_deletes(block)).sum::<u64>()
 }
 
 /// Of messages on disk.

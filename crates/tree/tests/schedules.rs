@@ -6,6 +6,7 @@ mod buffers;
 mod counters;
 mod damage;
 mod fill;
+mod filling;
 mod images;
 mod inner;
 mod marks;
