@@ -13,6 +13,9 @@ SPEED_SECONDS=${TREFOIL_SPEED_SECONDS:-20}
 # shellcheck disable=SC2206
 SPEED_TESTS=(${TREFOIL_SPEED_TESTS:-${STOCK_TESTS[*]}})
 
+# What leaves as many rows as there were has one table for all of it, the reads first; each of the others has its own.
+SPEED_OWN_TABLE=' oltp_insert oltp_delete bulk_insert '
+
 # What failed is measured again.
 is_measured() { [ "$(awk -F '\t' -v of="$1" 'index($0, of "\t") == 1 && $6 + 0 > 0 { n++ } END { print n + 0 }' "$SPEED/sysbench.tsv")" -gt 0 ]; }
 
@@ -33,10 +36,18 @@ speed_server() {
     client -e 'CREATE DATABASE IF NOT EXISTS sbtest'
 }
 
-# One number: prepared, run and taken away again.
+# One number: prepared, run and taken away again, but a table that others go on with stays.
 speed_of_test() {
-    local engine=$1 test=$2 threads=$3 key=$4 step rate
-    for step in prepare run cleanup; do
+    local engine=$1 test=$2 threads=$3 key=$4 step rate steps=(prepare run cleanup)
+    if [ "${SPEED_OWN_TABLE/ $test /}" = "$SPEED_OWN_TABLE" ]; then
+        steps=(prepare run)
+        ((!IS_THERE)) || steps=(run)
+        IS_THERE=1
+    elif ((IS_THERE)); then
+        client -e 'DROP TABLE sbtest.sbtest1'
+        IS_THERE=0
+    fi
+    for step in "${steps[@]}"; do
         sysbench_program "$test" --mysql_storage_engine="$engine" --tables=1 --table-size="$SPEED_ROWS" --threads="$threads" \
             --time="$SPEED_SECONDS" --rand-type=uniform "$step" > "$WORK/$step" 2>&1 ||
             { tail -5 "$WORK/$step" | cut -c 1-200; die "$test on $engine failed at $step; what was measured is kept in $SPEED"; }
@@ -54,7 +65,7 @@ speed_turn() {
         for threads in "${SPEED_THREADS[@]}"; do
             key=$(printf '%s\t%s\t%s\t%s\t%s' "$turn" "$binlog" "$engine" "$test" "$threads")
             ! is_measured "$key" || continue
-            if ((fresh)); then scratch; speed_server "$engine" "$binlog"; fresh=0; fi
+            if ((fresh)); then scratch; speed_server "$engine" "$binlog"; fresh=0 IS_THERE=0; fi
             speed_of_test "$engine" "$test" "$threads" "$key"
         done
     done

@@ -4,8 +4,8 @@
 #   CACHE/sysbench/debs/  packages as fetched: sysbench and the libraries that this machine lacks
 #   CACHE/sysbench/root/  the same unpacked
 
-STOCK_TESTS=(oltp_point_select oltp_read_only oltp_read_write oltp_write_only oltp_update_index oltp_update_non_index
-    oltp_insert oltp_delete select_random_points select_random_ranges bulk_insert)
+STOCK_TESTS=(oltp_point_select oltp_read_only select_random_points select_random_ranges oltp_read_write oltp_write_only
+    oltp_update_index oltp_update_non_index oltp_insert oltp_delete bulk_insert)
 
 sysbench_tree() {
     local dir=$CACHE/sysbench deb
