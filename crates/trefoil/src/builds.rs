@@ -252,9 +252,9 @@ impl RowsChange {
         Self { db: self.db.changing(options), ..self }
     }
 
-    /// Puts them in their place, in a moment, and makes these changes of the table in the same moment. Of a process that ends in the
-    /// middle of that the rows may be there without the changes. If there are changes it waits for transactions that have written to
-    /// the table, as [`Database::alter_table`] does.
+    /// Puts them in their place, in a moment, and makes these changes of the table in the same moment: whoever opens the database behind
+    /// a process that ended in the middle of that finds all of it, or nothing. If there are changes it waits for transactions that have
+    /// written to the table, as [`Database::alter_table`] does.
     ///
     /// # Errors
     /// As [`Database::change_table_rows`] and [`Database::alter_table`]; `InvalidArgument` if a change adds a foreign key. All is as it

@@ -36,7 +36,7 @@ use crate::refused::Refused;
 
 mod register;
 
-use register::{read_catalog, register};
+use register::{read_catalog, register, take_back_switches};
 
 const BUDGET_BYTES_MIN: u64 = 256 << 10;
 
@@ -218,7 +218,8 @@ impl Opening {
         let catalog = self.open_catalog()?;
         let (log_end, next_index) = self.replay_catalog(&catalog)?;
         let rows = read_catalog(&catalog)?;
-        let manifest = self.manifest.clone();
+        let mut manifest = self.manifest.clone();
+        take_back_switches(&mut manifest, &rows)?;
         let engine = self.assemble(&log_end, next_index)?;
         engine.locks.search_deadlocks(engine.options.deadlock_detect);
         engine.io_budget.set(engine.options.io_budget_bytes);
@@ -423,7 +424,6 @@ fn recover(engine: &Arc<Engine>, threads: &Threads, manifest: &Manifest, log_end
         .filter(|e| e.def.quarantined && e.is_noted())
         .try_for_each(|entry| engine.record_quarantine(entry).map(|_| ()))?;
     engine.quarantine_noted()?;
-    engine.record_settings()?;
     engine.run_checkpoint()?;
     // Nobody reads before what has expired meanwhile is known to have.
     engine.keep_time_if_can()?;

@@ -3,7 +3,7 @@
 //! | bytes | what |
 //! |---|---|
 //! | 1 | `0xb1` |
-//! | 1 | 1: the owner that its blocks name is another index; 2: its settings, which the catalog may not have yet |
+//! | 1 | 1: the owner that its blocks name is another index; 2: its settings, by which the catalog tells whether it has the rows |
 //! | varints | of 1 the number of that index; of 2 those of structure and shape, and of the compression, then node bytes |
 //! | 4 | CRC32C of everything before, little-endian |
 //! | rest | the structure's state |
@@ -25,7 +25,7 @@ const FORMATS: std::ops::RangeInclusive<u8> = 0xb0..=0xbf;
 pub enum Said {
     /// Its blocks are of this index.
     Owner(IndexId),
-    /// It has these settings, whatever the catalog says.
+    /// It has these settings: it has the rows if the catalog says the same of them, and else what was there before has.
     Settings(IndexOptions),
 }
 

@@ -63,6 +63,7 @@ mod rows_anew_gone;
 mod rows_anew_held;
 mod rows_anew_parts;
 mod rows_anew_random;
+mod rows_anew_record;
 mod rows_anew_seams;
 mod rules;
 mod rules_definitions;

@@ -274,42 +274,6 @@ fn a_switch_that_is_refused_leaves_the_rows() {
     });
 }
 
-/// A database that was left between the switch and the record in the catalog is read as it is, by whoever may only read it, too; and
-/// tells the catalog once. Guards: the settings before the state; `record_settings`.
-#[test]
-fn the_settings_of_rows_are_those_of_their_state() {
-    for (from, to) in ways() {
-        simulate(move |sim| {
-            let disk = disk();
-            let options = options(&disk);
-            let db = open(&disk);
-            let (t, model) = made_of(&db, from);
-            let gate = sim.hold("rows.switched");
-            let changing = change(&db, &t, to);
-            gate.wait_reached();
-            disk.power_cut(5);
-            gate.open();
-            assert!(changing.join().unwrap().is_err());
-            drop(t);
-            let disk = cut(&disk, db);
-            let only = Options { read_only: true, vfs: Arc::new(disk.clone()), ..options.clone() };
-            let db = Database::open("/db", only).unwrap();
-            let t = db.table("t").unwrap();
-            assert_eq!((structure(&t), kept_in(&db)), (to, to));
-            assert!(seen(&db.snapshot().unwrap(), &t).unwrap() == model);
-            drop((t, db));
-            let (disk, db, t) = again(&disk, open(&disk), &options);
-            assert_eq!((structure(&t), kept_in(&db)), (to, to));
-            are(&db, &t, &model);
-            // Nothing is said any more: the catalog knows.
-            drop(t);
-            let (_disk, db, t) = again(&disk, db, &options);
-            assert_eq!((structure(&t), kept_in(&db)), (to, to));
-            are(&db, &t, &model);
-        });
-    }
-}
-
 /// A copy that is made beside the change has the rows as they were, one that is made while they are kept as they were has them as
 /// they are; neither has anything else. Guard: the switch is a step.
 #[test]

@@ -242,8 +242,8 @@ fn p4_rows_in_two_structures_owe_twice() {
 }
 
 /// An error behind the switch, before the catalog knows: whoever has the table goes on reading it, nobody writes, and the next opening
-/// finds the rows in the new structure and tells the catalog, if the record of that is not in the log. Guard: what is there takes the
-/// number of the rows back.
+/// finds the rows in the structure that the catalog says, whether the record was written or not. Guard: what is there takes the number
+/// of the rows back.
 #[test]
 fn an_error_behind_the_switch_is_made_good_by_the_next_opening() {
     for (from, to) in ways() {
@@ -267,12 +267,13 @@ fn an_error_behind_the_switch_is_made_good_by_the_next_opening() {
             assert!(refused.is_err());
             drop(t);
             let (disk, db, t) = again(&disk, db, &options);
-            assert_eq!((structure(&t), kept_in(&db)), (to, to));
+            let now = structure(&t);
+            assert!([from, to].contains(&now) && kept_in(&db) == now);
             are(&db, &t, &model);
             work(&db, &t, &mut model, 700);
             drop(t);
             let (_disk, db, t) = again(&disk, db, &options);
-            assert_eq!((structure(&t), kept_in(&db)), (to, to));
+            assert_eq!((structure(&t), kept_in(&db)), (now, now));
             are(&db, &t, &model);
         });
     }

@@ -88,9 +88,8 @@ fn a26_other_changes_come_with_the_rows() {
             drop(t);
             let (_disk, db, t) = again(&disk, db, &options(&disk));
             let (now, names): (_, &[_]) = match point {
-                "ddl.registered" => (from, &["by_colour", "beside"]),
-                "rows.switched" => (to, &["by_colour", "beside"]),
-                _ => (to, &["by_colour"]),
+                "build.public" => (to, &["by_colour"]),
+                _ => (from, &["by_colour", "beside"]),
             };
             assert_eq!((structure(&t), kept_in(&db)), (now, now), "{point}");
             assert_eq!(indexes(&t), names, "{point}");

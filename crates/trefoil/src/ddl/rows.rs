@@ -15,9 +15,9 @@
 //! 3. A checkpoint makes new durable. It is named there by a number of its own, which no record of the log has, and before its
 //!    state stands the owner that its blocks name: the table ([`Said::Owner`]).
 //! 4. **The switch** is a checkpoint: its manifest has the state of new as that of the table's rows, and that of old by the other
-//!    number. What the log has behind it goes to new by then. Before the state stand the settings ([`Said::Settings`]): a
-//!    structure is opened with its own, whatever the catalog says.
-//! 5. One commit of the catalog tells the settings, and what else changes with them. Then `P` takes the place of `W`.
+//!    number. Before the state stand the settings ([`Said::Settings`]). Nothing is decided by it: both structures are named, and the log
+//!    goes on to have what either needs.
+//! 5. One commit of the catalog tells the settings, and what else changes with them: **this decides**. Then `P` takes the place of `W`.
 //! 6. `E` and `W` are in the hands of who came in before: old is written until they are gone, or damage is met in it
 //!    ([`crate::pair`]). Snapshots from before s read it. When there are none of either, `F` takes the place of `P`, and once nobody
 //!    has `P`, old is freed as what is dropped. Whoever has `P` has `F` too, so that new is not freed under him with the table.
@@ -27,10 +27,13 @@
 //! number that both structures had or have in the manifest: whichever is found there is brought to its end by it.
 //!
 //! It ends before 4, by an error or with the process: old is what the manifest names, new has a number that the catalog does not
-//! know, and is freed. Between 4 and 5: the rows are in new, and the next open tells the catalog. An error there goes back: `E`
-//! takes the place of `W`, and the next checkpoint names old again, which has everything. A process that ends before that checkpoint,
-//! or a database whose log has failed, leaves the manifest of the switch: the next open finds new, and brings it to its end by the
-//! log, which has by the number of the rows what was committed to old meanwhile.
+//! know, and is freed. Between 4 and 5 an error goes back: `E` takes the place of `W`, and the next checkpoint names old again, which
+//! has everything. A process that ends before that checkpoint, or a database whose log has failed, leaves the manifest of the switch:
+//! the next open holds the settings that it says against the catalog's. They are others, so the record of 5 is not there: it reads the
+//! manifest as before 4 ([`crate::open`]'s `take_back_switches`), and old is brought to its end by the log, which has by the number of
+//! the rows what was committed meanwhile. They are the same: it is there, or the rows were made anew with the settings that they had,
+//! and then new is as good as old. So whatever of the record of a failed log is found, rows and all that changes with them are of
+//! before, or of behind.
 //!
 //! Behind 3 it may stand for as long as its owner likes ([`Conversion`]): 4 to 6 are done when he says so, or it is given up.
 //!
@@ -40,7 +43,7 @@ use std::sync::{Arc, Weak};
 
 use base::{CommitTs, IndexId};
 
-use super::{CatalogChange, Wait};
+use super::Wait;
 use crate::alter::Planned;
 use crate::build;
 use crate::builds::{BuildStage, Progress};
@@ -171,24 +174,6 @@ impl Engine {
         }
         names.former.retain(|former| !former.is_out_of_reach());
     }
-
-    /// Tells the catalog the settings that the manifest had of rows: whoever converted them did not come to it.
-    pub fn record_settings(&self) -> Result<()> {
-        let tables: Vec<_> = self.names.read().tables.values().cloned().collect();
-        for shape in tables.iter().map(|table| table.shape()).filter(|shape| shape.primary.said().is_some()) {
-            let change = vec![(catalog::table_key(shape.def.id).to_vec(), Some(shape.def.encode()))];
-            self.commit_settings(change, &shape.primary)?;
-        }
-        Ok(())
-    }
-
-    /// A change of the catalog that has the definition of a table, and the row of the entry of its rows.
-    fn commit_settings(&self, mut change: CatalogChange, rows: &IndexEntry) -> Result<CommitTs> {
-        change.push((catalog::index_key(rows.id()).to_vec(), Some(rows.def.encode())));
-        let ts = self.commit_catalog(change, Room::Reserve)?;
-        rows.say(None);
-        Ok(ts)
-    }
 }
 
 impl Conversion {
@@ -280,9 +265,12 @@ impl Conversion {
         self.switch(&after, &former)?;
         vfs::thread::point("rows.switched");
         planned.def.schema = planned.def.schema.with_primary_options(self.options);
-        let change = planned.rows(&engine.names.read());
-        let ts = engine.commit_settings(change, &after)?;
+        let mut change = planned.rows(&engine.names.read());
+        change.push((catalog::index_key(table.id).to_vec(), Some(after.def.encode())));
+        let ts = engine.commit_catalog(change, Room::Reserve)?;
         self.ended = true;
+        after.say(None);
+        vfs::thread::point("rows.recorded");
         let begins = || {
             former.set_replaced();
             self.pair.was_replaced(was.clone());

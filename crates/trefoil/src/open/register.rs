@@ -10,7 +10,7 @@ use crate::catalog::{self, IndexDef, Role, Row, TableDef};
 use crate::engine::Engine;
 use crate::entry::{IndexEntry, Names, TableEntry, TableShape};
 use crate::error::{Error, Result};
-use crate::manifest::Manifest;
+use crate::manifest::{IndexEntry as SavedIndex, Manifest};
 use crate::options::IndexOptions;
 use crate::quarantine;
 use crate::recovery::Target;
@@ -34,6 +34,37 @@ fn catalog_rows(catalog: &Arc<dyn index::Index>) -> base::Result<Vec<KeyValue>> 
 pub fn read_catalog(catalog: &Target) -> Result<Vec<Row>> {
     let rows = catalog_rows(&catalog.entry.index)?;
     Ok(rows.iter().map(|(key, value)| catalog::decode_row(key, value)).collect::<base::Result<_>>()?)
+}
+
+/// The catalog's record decides what the switch of rows came to ([`crate::ddl`]'s `rows`). It has the settings that the manifest says
+/// before their state: that is their state, and nothing is said any more. It has others: the record did not come to be, and the
+/// manifest is read as before the switch, the two numbers changed back. The log has all that either lacks.
+///
+/// Other states may have the table for their owner, of changes of before that are not freed yet: the switch gave the highest number.
+pub fn take_back_switches(manifest: &mut Manifest, rows: &[Row]) -> Result<()> {
+    for row in rows {
+        let Row::Index(def) = row else { continue };
+        let Some(new) = manifest.indexes.iter().position(|saved| saved.id == def.id) else { continue };
+        let (Some(Said::Settings(settings)), state) = Said::split(&manifest.indexes[new].state)? else { continue };
+        let state = state.to_vec();
+        if settings == def.options {
+            manifest.indexes[new].state = state;
+            continue;
+        }
+        let is_of_rows =
+            |saved: &SavedIndex| Said::split(&saved.state).is_ok_and(|(said, _)| said == Some(Said::Owner(def.id)));
+        let old = manifest.indexes.iter().rposition(is_of_rows).ok_or_else(|| {
+            let expected = format!("the state of the rows of index {} from before a switch", def.id);
+            Fault::corrupt("manifest", 0, "states of rows", expected, "none")
+        })?;
+        let before = Said::split(&manifest.indexes[old].state)?.1.to_vec();
+        manifest.indexes[old].state = before;
+        manifest.indexes[new].state = Said::Owner(def.id).before(&state);
+        let other = manifest.indexes[old].id;
+        manifest.indexes.swap(old, new);
+        (manifest.indexes[new].id, manifest.indexes[old].id) = (def.id, other);
+    }
+    Ok(())
 }
 
 /// Opens the structures of all indexes and registers the names.
@@ -66,9 +97,6 @@ pub fn register(engine: &Engine, catalog: Target, rows: Vec<Row>, manifest: &Man
     }
     for mut def in tables {
         def.schema = def.schema.with_collations(&engine.options.collations);
-        if let Some(Said::Settings(options)) = names.indexes.get(&def.id).and_then(|rows| rows.said()) {
-            def.schema = def.schema.with_primary_options(options);
-        }
         let shape = shape_of(&names, def)?;
         let name = shape.def.name.clone();
         let table = TableEntry::new(shape);
@@ -82,23 +110,12 @@ pub fn register(engine: &Engine, catalog: Target, rows: Vec<Row>, manifest: &Man
 }
 
 /// The entry of an index; in place of a secondary one that cannot be opened stands a quarantined one.
-fn open_entry(engine: &Engine, mut def: IndexDef, state: Option<&[u8]>) -> Result<Arc<IndexEntry>> {
+fn open_entry(engine: &Engine, def: IndexDef, state: Option<&[u8]>) -> Result<Arc<IndexEntry>> {
     if def.quarantined {
         return Ok(quarantine::entry(&def));
     }
-    let (said, state) = match state.map(Said::split).transpose()? {
-        Some((said, state)) => (said, Some(state)),
-        None => (None, None),
-    };
-    if let Some(Said::Settings(options)) = said {
-        def.options = options;
-    }
     match engine.open_structure(&def, state) {
-        Ok(index) => {
-            let entry = IndexEntry::new(def, index, CommitTs::ZERO);
-            entry.say(said);
-            Ok(entry)
-        }
+        Ok(index) => Ok(IndexEntry::new(def, index, CommitTs::ZERO)),
         Err(Error::Corrupt(_) | Error::Io { op: "read", .. }) if matches!(def.role, Role::Secondary(_)) => {
             let entry = quarantine::entry(&def);
             // The catalog does not know yet.
@@ -145,4 +162,55 @@ fn shape_of(names: &Names, def: TableDef) -> Result<TableShape> {
     let primary = find(def.id)?;
     let secondaries = def.secondaries.iter().map(|id| find(*id)).collect::<base::Result<Vec<_>>>()?;
     Ok(TableShape::new(def, primary, secondaries))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::options::Structure;
+    use base::Lsn;
+
+    const ROWS: IndexId = IndexId(3);
+
+    fn of(structure: Structure) -> IndexOptions {
+        IndexOptions { structure, ..IndexOptions::default() }
+    }
+
+    fn saved(id: u32, state: Vec<u8>) -> SavedIndex {
+        SavedIndex { id: IndexId(id), skip: Lsn(u64::from(id) * 16), state, runs: vec![u64::from(id)] }
+    }
+
+    /// What is read of a manifest whose rows have said settings; of a catalog that has these, and none of the indexes beside them.
+    fn read(beside: Vec<SavedIndex>, catalog: Structure) -> Result<Vec<SavedIndex>> {
+        let said = Said::Settings(of(Structure::Lsm)).before(b"new");
+        let indexes = [vec![saved(0, b"c".to_vec()), saved(ROWS.0, said)], beside].concat();
+        let mut manifest = Manifest { indexes, ..Manifest::default() };
+        let (name, role) = ("primary".to_owned(), Role::Primary);
+        let def = IndexDef { id: ROWS, name, role, options: of(catalog), quarantined: false };
+        take_back_switches(&mut manifest, &[Row::Index(def)])?;
+        Ok(manifest.indexes)
+    }
+
+    /// Guards: the settings are compared; states, what they lack of the log and their runs change places, not the numbers; the last of
+    /// those that the rows own is taken; without one the manifest is refused.
+    #[test]
+    fn a26_the_catalog_decides_what_a_switch_came_to() {
+        let owned = |id, state: &[u8]| saved(id, Said::Owner(ROWS).before(state));
+        let other = saved(9, Said::Owner(IndexId(4)).before(b"other"));
+        let beside = || vec![owned(5, b"earlier"), owned(8, b"old"), other.clone()];
+        let done = read(beside(), Structure::Lsm).expect("it is whole");
+        let kept = [vec![saved(0, b"c".to_vec()), saved(ROWS.0, b"new".to_vec())], beside()].concat();
+        assert_eq!(done, kept);
+        let taken_back = read(beside(), Structure::Btree).expect("it is whole");
+        let (old, new) = (saved(8, b"old".to_vec()), owned(3, b"new"));
+        let swapped = [
+            saved(0, b"c".to_vec()),
+            SavedIndex { id: ROWS, ..old },
+            owned(5, b"earlier"),
+            SavedIndex { id: IndexId(8), ..new },
+            other.clone(),
+        ];
+        assert_eq!(taken_back, swapped);
+        assert!(matches!(read(vec![other], Structure::Btree), Err(Error::Corrupt(_))));
+    }
 }
