@@ -48,8 +48,9 @@ check_build_that_fails() {
 CHANGES=(
     'alter.build alter.built alter.commit alter.committed: ALTER TABLE c ADD KEY kb (b), ADD UNIQUE KEY ku (u)'
     'alter.built alter.commit alter.committed: ALTER TABLE c DROP KEY ka, ADD KEY ka (a) COMPRESSION=zstd, ADD KEY kb (b)'
-    'alter.rows alter.made alter.commit rows.there rows.switched alter.committed: ALTER TABLE c STRUCTURE=lsm COMPRESSION=zstd'
-    'alter.built rows.switched alter.committed: ALTER TABLE c STRUCTURE=lsm COMPRESSION=zstd, ADD KEY kb (b), DROP KEY ka, ADD UNIQUE KEY ka (u)'
+    'alter.rows alter.made alter.commit rows.there rows.switched rows.recorded alter.committed: ALTER TABLE c STRUCTURE=lsm COMPRESSION=zstd'
+    'alter.built rows.switched rows.recorded alter.committed: ALTER TABLE c STRUCTURE=lsm COMPRESSION=zstd, ADD KEY kb (b), DROP KEY ka, ADD UNIQUE KEY ka (u)'
+    'rows.switched rows.recorded: ALTER TABLE c STRUCTURE=btree COMPRESSION=zstd, ADD KEY kb (b), DROP KEY ka, ADD KEY ka (a) STRUCTURE=lsm'
     'rows.switched alter.committed rename renamed: ALTER TABLE c STRUCTURE=lsm COMPRESSION=zstd, RENAME TO c2'
     'alter.commit alter.committed: ALTER TABLE c ADD COLUMN x INT DEFAULT 5 AFTER id, DROP COLUMN b'
     'alter.committed rename renamed: ALTER TABLE c RENAME COLUMN b TO x, RENAME INDEX ka TO kx, RENAME TO c2'

@@ -5,7 +5,7 @@
 
 ROWS_WRITERS=3
 # Where the server dies, if not at any moment.
-ROWS_PLACES=(alter.rows alter.made alter.commit alter.committed rows.there rows.switched rows.given_up prepared to_finish to_decide)
+ROWS_PLACES=(alter.rows alter.made alter.commit alter.committed rows.there rows.switched rows.recorded rows.given_up prepared to_finish to_decide)
 
 random_rows() { awk -v n="$1" -v seed="$ROWS_SEED" -v mode="$2" -v from="${4:-1}" -v upto="$3" -f "$HERE/test/rows.awk"; }
 

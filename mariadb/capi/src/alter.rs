@@ -7,13 +7,8 @@
 //! 2. **Built**: if the rows get other settings, whoever needs those of before an earlier change is waited for first. New indexes, beside
 //!    writers, under names that no key of the server has. Definitions leave them out: until 3 the table is as it was, and whoever finds
 //!    them without a change under way drops them. Then the rows with other settings, beside the ones that are there.
-//! 3. **Committed**: everything else, and the names, in one commit of the engine's. Before it a crash leaves the old
-//!    definition, behind it the new one; [`definition_id`] tells the server which.
-//!
-//! With rows the commit has two steps: first they are in their place, then the rest is. Behind a crash between them the rows' settings
-//! make the definition the new one, and what is left is done before anybody opens the table ([`settle`]): what was built has in its
-//! name the settings that the rows had then, so that whoever finds that they have others knows that the first step was done, and the
-//! name of the key that it is to be. More than that is not done in place along with rows.
+//! 3. **Committed**: everything else, the names, and with them the rows, in one commit of the engine's. Before it a crash leaves the
+//!    old definition, behind it the new one; [`definition_id`] tells the server which. Along with rows nothing but keys is changed.
 
 use std::sync::Arc;
 
@@ -49,14 +44,14 @@ pub struct Alter {
 /// What an index is beside its name: as it is compared. Unique, clustering, its parts and settings.
 type Shape = (bool, bool, Vec<KeyPart>, IndexOptions);
 
-/// A name for a moment. Names of the server's keys, and of columns, do not end with a space.
+/// A name for a moment. Names of the server's keys, and of columns, do not end with a space; those of what is built end with one.
 fn passing_name(n: usize) -> String {
-    format!("{n} ")
+    format!("{n}  ")
 }
 
-/// The name of an index between its build and the commit, of a table whose rows have these settings.
-fn building_name(key: &str, rows: IndexOptions) -> String {
-    format!("{key} {} ", settings(rows))
+/// The name of an index between its build and the commit.
+fn building_name(key: &str) -> String {
+    format!("{key} ")
 }
 
 pub fn is_building(index: &IndexSchema) -> bool {
@@ -65,13 +60,7 @@ pub fn is_building(index: &IndexSchema) -> bool {
 
 /// The name of the key that an index of this name is built to be.
 pub fn name_to_be(name: &str) -> Option<&str> {
-    Some(name.strip_suffix(' ')?.rsplit_once(' ')?.0)
-}
-
-/// Settings as one word: the same for those that come to the same.
-fn settings(of: IndexOptions) -> String {
-    let structure = if of.structure == Structure::Auto { Structure::Betree } else { of.structure };
-    format!("{structure:?},{:?},{:?},{}", of.shape, of.compression, of.node_bytes).to_lowercase()
+    name.strip_suffix(' ')
 }
 
 /// A number of the definition without what is being built: another one once a change is committed, the same until then.
@@ -84,20 +73,6 @@ pub fn definition_id(schema: &Schema) -> u64 {
 fn finished(schema: &Schema) -> Schema {
     let building = (0..schema.indexes().len()).rev().filter(|&n| is_building(&schema.indexes()[n]));
     building.fold(schema.clone(), |schema, n| schema.without_index(n))
-}
-
-/// Ends a change whose rows are in their place. Nobody uses the table.
-pub fn settle(db: &Database, table: &Table) -> Result<()> {
-    let schema = table.schema();
-    let before = format!(" {} ", settings(schema.primary_options()));
-    let mut changes = None;
-    for built in schema.indexes().iter().filter(|index| is_building(index) && !index.name().ends_with(&before)) {
-        let Some(name) = name_to_be(built.name()) else { continue };
-        let now = changes.take().unwrap_or_else(TableChanges::new);
-        let now = if schema.index_number(name).is_some() { now.drop_index(name) } else { now };
-        changes = Some(now.rename_index(built.name(), name));
-    }
-    Ok(changes.map_or(Ok(()), |changes| db.alter_table(table, &changes))?)
 }
 
 /// Drops what a change that never ended has built.
@@ -316,7 +291,7 @@ impl Plan {
             let parts: Option<Vec<_>> = index.parts().map(|part| columns.before(&part)).collect();
             let parts =
                 parts.ok_or_else(|| unfit("an index on a column that is added along with it is built by a copy"))?;
-            let name = building_name(index.name(), old.primary_options());
+            let name = building_name(index.name());
             let built = IndexSchema::of_parts(&name, parts).with_options(index.options());
             let built = if index.is_clustering() { built.clustering() } else { built };
             self.builds.push((key, if index.is_unique() { built.unique() } else { built }));

@@ -173,8 +173,7 @@ impl Engine {
         Ok(alter::definition_id(&self.db.table(name)?.schema()))
     }
 
-    /// Drops temporary tables that a server before this one left behind, and what its changes of tables had built; one whose rows are
-    /// in their place is brought to its end.
+    /// Drops temporary tables that a server before this one left behind, and what its changes of tables had built.
     pub fn drop_leftovers(&self) -> Result<()> {
         let (_, tables) = self.db.names();
         let mut outcome = Ok(());
@@ -183,8 +182,7 @@ impl Engine {
             outcome = outcome.and(self.drop_table(name, at_once()));
         }
         for name in tables.iter().filter(|name| !is_temporary(name)) {
-            let table = self.db.table(name)?;
-            outcome = outcome.and(alter::settle(&self.db, &table).and_then(|()| alter::drop_built(&self.db, &table)));
+            outcome = outcome.and(alter::drop_built(&self.db, &self.db.table(name)?));
         }
         outcome
     }

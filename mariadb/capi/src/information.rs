@@ -283,7 +283,7 @@ mod tests {
         assert_eq!(of(Some("d/t#P#p0"), "k.v"), ["d", "t#P#p0", "k.v"]);
         assert_eq!(of(Some("/tmp/x/#sql-temptable-1"), "k"), ["-", "#sql-temptable-1", "k"]);
         assert_eq!(of(None, "numbers"), ["-", "-", "numbers"]);
-        assert_eq!(of(Some("d/t"), "my key lsm,lazy,lz4,0 "), ["d", "t", "my key (being built)"]);
+        assert_eq!(of(Some("d/t"), "my key "), ["d", "t", "my key (being built)"]);
         assert_eq!(of(Some("d/t"), "primary to be"), ["d", "t", "PRIMARY (being built)"]);
         assert_eq!(of(Some("d/t"), "former primary"), ["d", "t", "PRIMARY (as it was)"]);
     }
