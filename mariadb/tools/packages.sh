@@ -239,22 +239,22 @@ fetch_rocksdb() {
 fetch_tools() {
     [ ! -x "$ROOT/bin/mariadb-binlog" ] || return 0
     say 'mariadb-dump and mariadb-binlog'
-    mkdir -p "$DIR/tools.part" && package_of_tools &&
+    mkdir -p "$DIR/tools.part" && package_into "$DIR/debs" mariadb-client &&
         dpkg-deb -x "$DIR"/debs/mariadb-client_*.deb "$DIR/tools.part" &&
         cp -a "$DIR/tools.part/usr/bin/." "$ROOT/bin/" && own_loader "$DIR" || { log_tail "$DIR/packages.log"; return 1; }
     rm -rf "$DIR/tools.part"
 }
 
-# The package that they are in, from the folder that is named or the package sources.
-package_of_tools() {
-    local given
-    given=$(find "${TREFOIL_MARIADB_PACKAGES:-$DIR/debs}" -maxdepth 1 -name "mariadb-client_$(sed 's/^[0-9]*://' "$DIR/fetched")_*.deb" | sed -n 1p)
+# A package of the fetched version into a directory, from the folder that is named or the package sources.
+package_into() {
+    local to=$1 name=$2 given
+    given=$(find "${TREFOIL_MARIADB_PACKAGES:-$DIR/debs}" -maxdepth 1 -name "${name}_$(sed 's/^[0-9]*://' "$DIR/fetched")_*.deb" | sed -n 1p)
     if [ -n "$given" ]; then
-        [ -n "$(find "$DIR/debs" -name "$(basename "$given")")" ] || cp "$given" "$DIR/debs/"
+        [ -n "$(find "$to" -name "$(basename "$given")")" ] || cp "$given" "$to/"
         return
     fi
     lists_of_fetched
-    (cd "$DIR/debs" && apt_get download "mariadb-client=$(cat "$DIR/fetched")" >> ../packages.log 2>&1)
+    (cd "$to" && apt_get download "$name=$(cat "$DIR/fetched")" >> "$DIR/packages.log" 2>&1)
 }
 
 log_tail() { tail -5 "$1" >&2; }
@@ -271,19 +271,20 @@ unpack() {
     mv "$dir/root.part" "$dir/root"
 }
 
-# Programs with a C library of their own start through its loader: a script takes the place of each.
+# Programs with a C library of their own start through its loader: a script takes the place of each, in the server's tree or the one
+# that is named. It looks for the program beside itself, and gives it its own name: a tree may get another one, a program has several.
 own_loader() {
-    local dir=$1 loader libraries program own
+    local dir=$1 tree=${2:-$1/root} loader libraries program
     loader=$(find "$dir/root" -name 'ld-linux*' | sed -n 1p)
     [ -n "$loader" ] || return 0
     libraries=$(find "$dir/root" -path '*/lib*' -name 'lib*.so*' -printf '%h\n' | sort -u | paste -sd:)
-    for program in mariadbd mariadb my_print_defaults resolveip mariadb-binlog mariadb-dump; do
-        program=$(find "$dir/root/usr" -path "*bin/$program" -type f | sed -n 1p)
-        [ -n "$program" ] && [ "$(head -c 4 "$program")" = $'\x7fELF' ] || continue
-        own=$program.own
-        mv "$program" "$own"
-        printf '#!/bin/sh\nexec "%s" --library-path "%s" "%s" "$@"\n' "$loader" "$libraries" "$own" > "$program"
-        chmod +x "$program"
+    find "$tree/usr" -type f -perm -u+x ! -name '*.so*' ! -name '*.own' | while read -r program; do
+        [ "$(head -c 4 "$program" | tr -d '\0')" != $'\x7fELF' ] || mv "$program" "$program.own"
+    done
+    find "$tree/usr" -type f -name '*.own' | while read -r program; do
+        printf '#!/bin/sh\nexec "%s" --argv0 "$0" --library-path "%s" "${0%%/*}/%s" "$@"\n' "$loader" "$libraries" "${program##*/}" > "$program.part"
+        chmod +x "$program.part"
+        mv "$program.part" "${program%.own}"
     done
     printf '%s\n' "$loader" > "$dir/root/loader"
 }
