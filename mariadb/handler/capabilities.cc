@@ -37,9 +37,9 @@ bool ha_trefoil::autoinc_lock_mode_stmt_unsafe() const
 ulong ha_trefoil::index_flags(uint key, uint, bool) const
 {
   /* An entry gives back what was stored, also where its key says less: the server asks for whole columns alone. */
-  ulong flags= HA_READ_NEXT | HA_READ_PREV | HA_READ_ORDER | HA_READ_RANGE | HA_KEYREAD_ONLY;
+  ulong flags= HA_READ_NEXT | HA_READ_PREV | HA_READ_ORDER | HA_READ_RANGE;
   bool is_primary= table_share && key == table_share->primary_key;
-  return flags | (is_primary ? HA_CLUSTERED_INDEX : HA_DO_INDEX_COND_PUSHDOWN | HA_DO_RANGE_FILTER_PUSHDOWN);
+  return flags | (is_primary ? of_rows : HA_KEYREAD_ONLY | HA_DO_INDEX_COND_PUSHDOWN | HA_DO_RANGE_FILTER_PUSHDOWN);
 }
 
 bool ha_trefoil::get_error_message(int error, String *text)

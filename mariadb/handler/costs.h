@@ -40,6 +40,9 @@ protected:
   virtual ulonglong pages() const= 0;
   /* Before 11.0 the server likes to scan too much: half as many rows of a value as there are is what InnoDB says, too. */
   static constexpr bool says_half= MYSQL_VERSION_ID < 110000;
+  /* What the rows' own key is to the server. InnoDB does not let it be read alone, as other keys may: since 11.0 that is what
+     plans go by. */
+  static constexpr ulong of_rows= HA_CLUSTERED_INDEX | (MYSQL_VERSION_ID < 110000 ? HA_KEYREAD_ONLY : 0);
 
   /* Along a clustering key rows cost what they cost along the primary key. The server is not told HA_CLUSTERED_INDEX of it: it
      takes that for the order of the rows, and of such keys for columns that all others have, where it merges indexes. */

@@ -29,9 +29,6 @@ inline const char *chars(const char *name) { return name; }
 inline const char *chars(const LEX_CSTRING &name) { return name.str; }
 
 /* Names of keys and the like. */
-inline bool is_same_name(const LEX_CSTRING &a, const LEX_CSTRING &b)
-{
-  return !system_charset_info->strnncoll(a.str, a.length, b.str, b.length);
-}
+inline bool is_same_name(const LEX_CSTRING &a, const LEX_CSTRING &b) { return !system_charset_info->strnncoll(a.str, a.length, b.str, b.length); }
 
 #endif

@@ -18,6 +18,7 @@ CREATE TABLE stock (st_part INT NOT NULL, st_supplier INT NOT NULL, st_quantity 
   st_comment VARCHAR(100) NOT NULL, PRIMARY KEY (st_part, st_supplier), KEY supplier (st_supplier));
 CREATE TABLE event (e_id BIGINT UNSIGNED NOT NULL AUTO_INCREMENT PRIMARY KEY, e_kind TINYINT NOT NULL, e_user INT NOT NULL,
   e_at DATETIME NOT NULL, e_ref BIGINT, UNIQUE KEY ref (e_ref), KEY kind (e_kind), KEY user (e_user, e_at));
+CREATE TABLE setting (se_id INT PRIMARY KEY, se_value VARCHAR(40) NOT NULL);
 
 INSERT INTO nation SELECT seq, seq MOD 5, CONCAT('nation ', seq) FROM seq_0_to_24;
 INSERT INTO customer SELECT seq, seq * 7 MOD 25, IF(seq MOD 10 < 6, 1, seq MOD 5), seq * 7919 MOD 1000000 / 100,
@@ -34,7 +35,8 @@ INSERT INTO stock SELECT p_id, 1 + (p_id + seq * 50) MOD 200, p_id * seq MOD 100
   FROM part JOIN seq_0_to_3;
 INSERT INTO event (e_kind, e_user, e_at, e_ref) SELECT IF(seq MOD 1000 = 0, 9, IF(seq MOD 10 = 0, 2, 1)),
   FLOOR(2000 * POW(seq * 7919 MOD 40009 / 40009, 4)), '2022-01-01' + INTERVAL seq MINUTE, IF(seq MOD 4 = 0, seq, NULL) FROM seq_1_to_40000;
-ANALYZE TABLE nation, customer, orders, line, part, supplier, stock, event;
+INSERT INTO setting SELECT seq, REPEAT('s', seq MOD 40) FROM seq_1_to_1000;
+ANALYZE TABLE nation, customer, orders, line, part, supplier, stock, event, setting;
 
 -- One table: points, short and long ranges, skewed values.
 EXPLAIN SELECT * FROM orders WHERE o_id = 77;
@@ -58,6 +60,10 @@ EXPLAIN SELECT * FROM event WHERE e_user = 1500 AND e_at > '2022-01-10';
 EXPLAIN SELECT * FROM event WHERE e_ref = 400;
 EXPLAIN SELECT * FROM event WHERE e_ref IS NULL AND e_kind = 2;
 EXPLAIN SELECT * FROM event ORDER BY e_id DESC LIMIT 5;
+EXPLAIN SELECT se_id FROM setting;
+EXPLAIN SELECT se_id FROM setting WHERE se_id BETWEEN 10 AND 990;
+EXPLAIN SELECT se_id FROM setting ORDER BY se_id;
+EXPLAIN SELECT se_id FROM setting IGNORE INDEX FOR ORDER BY (PRIMARY) ORDER BY se_id DESC;
 EXPLAIN SELECT * FROM customer WHERE c_segment = 1 AND c_balance > 9000;
 EXPLAIN SELECT * FROM customer WHERE c_segment = 3 ORDER BY c_balance LIMIT 20;
 EXPLAIN SELECT * FROM part WHERE p_brand = 3 AND p_type = 12;
