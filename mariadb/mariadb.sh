@@ -65,7 +65,8 @@ Environment:
   MARIADB_VERSION         which one, such as $SERIES.1 or 11.8; default the newest $SERIES with packages and source. Of 11.8, where the
                           machine's release of Debian has none, those of the release that has it, with libraries of their own
   TREFOIL_MARIADB_PACKAGES   a folder with the packages (.deb) and the source (mariadb_VERSION.orig.tar.*) of that version, where
-                          the package sources lack one of them; what they depend on still comes from there
+                          the package sources lack one of them; what they depend on still comes from there. \`suites\` wants
+                          mariadb-test, mariadb-test-data and mariadb-server too
   TREFOIL_MARIADB_CACHE   where packages and builds are kept; default target/mariadb
   TREFOIL_MARIADB_DATA    the server's data directory; default data in the cache
   TREFOIL_PROFILE         cargo's profile of the engine; default release
