@@ -8,6 +8,8 @@ mod amplification;
 mod anomalies;
 mod background;
 mod backup;
+mod backup_chains;
+mod backup_edges;
 mod backup_lsm;
 mod backups_random;
 mod balance;

@@ -12,12 +12,12 @@ use vfs::fault::{Action, Class, Rule};
 use vfs::sim::{Config, SimDisk, Simulation};
 use vfs::{OpenHow, Vfs};
 
-fn vfs_of(disk: &SimDisk) -> Arc<dyn Vfs> {
+pub(crate) fn vfs_of(disk: &SimDisk) -> Arc<dyn Vfs> {
     Arc::new(disk.clone())
 }
 
 /// Entries that no codec makes much smaller.
-fn noise(db: &Database, index: &str, keys: std::ops::Range<u32>, seed: u64) {
+pub(crate) fn noise(db: &Database, index: &str, keys: std::ops::Range<u32>, seed: u64) {
     let index = db.index(index).unwrap();
     let mut rng = vfs::random::Rng::new(seed);
     let keys: Vec<u32> = keys.collect();
@@ -48,14 +48,14 @@ fn again(db: Database, disk: &SimDisk) -> Database {
     open(disk)
 }
 
-fn restored(disk: &SimDisk, backups: &[&str], to: &str) -> (CommitTs, Database) {
+pub(crate) fn restored(disk: &SimDisk, backups: &[&str], to: &str) -> (CommitTs, Database) {
     let moment = Database::restore(backups, to, options(disk)).unwrap();
     let db = Database::open(to, Options { create: false, ..options(disk) }).unwrap();
     sound(&db);
     (moment, db)
 }
 
-fn refused(disk: &SimDisk, backups: &[&str], says: &str) {
+pub(crate) fn refused(disk: &SimDisk, backups: &[&str], says: &str) {
     let error = Database::restore(backups, "/nowhere", options(disk)).unwrap_err();
     assert!(error.to_string().contains(says), "{backups:?}: {error}");
     let opened = Database::open("/nowhere", Options { create: false, ..options(disk) });
