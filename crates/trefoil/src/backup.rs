@@ -48,6 +48,7 @@ use vfs::OpenHow;
 use crate::database::Database;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
+use crate::held_log::Hold;
 use crate::manifest::{self, Manifest};
 
 mod described;
@@ -260,15 +261,8 @@ impl<'a> Backup<'a> {
 struct LogCopy {
     segments: u64,
     end: Lsn,
-}
-
-/// Lets the log go when the backup is over, however it ends.
-struct Held<'a>(&'a Engine);
-
-impl Drop for Held<'_> {
-    fn drop(&mut self) {
-        *self.0.held_log.lock() = None;
-    }
+    /// The log that is not copied yet, and the run files, stay until the backup is over, however it ends.
+    hold: Hold,
 }
 
 impl Engine {
@@ -329,17 +323,16 @@ impl Engine {
         pace: &mut Pace<'_>,
     ) -> Result<CommitTs> {
         let vfs = &self.layout.vfs;
-        let (manifest, pin) = self.begin_backup()?;
-        let _held = Held(self);
+        let (manifest, pin, hold) = self.begin_backup()?;
         vfs::thread::point("backup.begun");
-        let mut log = LogCopy { segments: 0, end: manifest.log_floor };
+        let mut log = LogCopy { segments: 0, end: manifest.log_floor, hold };
         let extents = self.copy_data(dir, (&manifest, &pin), base, &mut log, pace)?;
         // What it reaches is copied: its room may be used again.
         let generation = pin.generation();
         drop(pin);
         let (moment, beside) = self.moment(dir, &mut log, moment, pace)?;
         self.copy_log(dir, &mut log, moment)?;
-        *self.held_log.lock() = Some(RUNS_ONLY);
+        log.hold.move_to(RUNS_ONLY);
         vfs::thread::point("backup.log_copied");
         self.copy_runs(dir, pace)?;
         sync_dirs(vfs, dir)?;
@@ -368,15 +361,15 @@ impl Engine {
     }
 
     /// Step 1.
-    fn begin_backup(&self) -> Result<(Manifest, SpacePin)> {
+    fn begin_backup(&self) -> Result<(Manifest, SpacePin, Hold)> {
         let awaited = self.await_checkpoint();
         let mut published = self.checkpoint.lock();
         let manifest = self.publish_checkpoint(&mut published)?;
         let pin = self.space.pin();
-        *self.held_log.lock() = Some(manifest.log_floor);
+        let hold = self.held_log.hold(manifest.log_floor);
         drop((published, awaited));
         self.after_checkpoint(&manifest)?;
-        Ok((manifest, pin))
+        Ok((manifest, pin, hold))
     }
 
     /// Step 2.
@@ -453,9 +446,9 @@ impl Engine {
 
     fn copy_log(&self, dir: &Path, log: &mut LogCopy, end: Lsn) -> base::Result<()> {
         if end > log.end {
-            self.wal.copy_to(&dir.join("wal"), log.end, end, log.segments + 1).map_err(there(dir))?;
-            *log = LogCopy { segments: log.segments + 1, end };
-            *self.held_log.lock() = Some(end);
+            log.segments += self.wal.copy_to(&dir.join("wal"), log.end, end, log.segments + 1).map_err(there(dir))?;
+            log.end = end;
+            log.hold.move_to(end);
         }
         Ok(())
     }

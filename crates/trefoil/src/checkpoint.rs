@@ -108,11 +108,11 @@ impl Engine {
         Ok(manifest)
     }
 
-    /// The rest of step 5. A backup under way holds the log from where it has not copied it yet, and all run files.
+    /// The rest of step 5. A backup under way holds the log from where it has not copied it yet, and all run files; so does `verify`.
     pub fn after_checkpoint(&self, done: &Manifest) -> Result<()> {
-        let held = self.held_log.lock().unwrap_or(Lsn::MAX);
-        self.wal.trim(done.log_floor.min(held))?;
-        if held == Lsn::MAX {
+        let held = self.held_log.look();
+        self.wal.trim(done.log_floor.min(held.unwrap_or(Lsn::MAX)))?;
+        if held.is_none() {
             let named: Vec<u64> = done.indexes.iter().flat_map(|index| &index.runs).copied().collect();
             self.runs.remove_unnamed(&self.layout, done.log_floor, &named)?;
         }

@@ -36,10 +36,11 @@ impl Engine {
     }
 
     /// True if a checkpoint gives back a segment of the log, unless somebody holds it, or spares the next opening as much replay
-    /// as two may hold: frames are compressed, positions are not. Neither comes again before more is appended.
+    /// as two may hold: frames are compressed, positions are not. Neither comes again before more is appended. Or if one had to leave what
+    /// nobody holds any more.
     pub fn log_is_worth_trimming(&self) -> bool {
         let starts_behind = self.wal.segment_start().0 >= self.log_at_checkpoint.load(Ordering::Relaxed);
-        starts_behind || self.log_behind() >= 2 * self.segment_bytes()
+        starts_behind || self.log_behind() >= 2 * self.segment_bytes() || self.held_log.has_left()
     }
 
     /// Bytes of a segment of the log, about.

@@ -26,6 +26,7 @@ use crate::error::{Error, Result};
 use crate::expiry::Clock;
 use crate::flushes::Flushes;
 use crate::gate::Steps;
+use crate::held_log::HeldLog;
 use crate::helpers::Helpers;
 use crate::io_budget::IoBudget;
 use crate::layout::Layout;
@@ -92,8 +93,8 @@ pub struct Engine {
     pub next_txn: AtomicU64,
     /// One checkpoint at a time; what the last one published.
     pub checkpoint: Mutex<Published>,
-    /// Where the log is still needed by a backup under way; nothing above is trimmed, no run file is removed.
-    pub held_log: Mutex<Option<Lsn>>,
+    /// Who needs the log, and the run files, beyond what a checkpoint does.
+    pub held_log: Arc<HeldLog>,
     /// Log incarnation of this life.
     pub incarnation: u64,
     /// Log position at which the last checkpoint began, for `checkpoint_due`.

@@ -202,15 +202,7 @@ impl Steps {
         (!*kept).then_some(Step(kept))
     }
 
-    /// Keeps definitions as they are, for one at a time.
-    pub fn keep(&self) -> Kept<'_> {
-        let mut kept = self.kept.lock();
-        self.changed.wait_while(&mut kept, |kept| *kept);
-        *kept = true;
-        Kept(self)
-    }
-
-    /// The same; `look` as in [`WriterGate::close`].
+    /// Keeps definitions as they are, for one at a time; `look` as in [`WriterGate::close`].
     pub fn keep_if(&self, look: impl FnMut() -> Result<Duration>) -> Result<Kept<'_>> {
         let mut step = self.take(look)?;
         *step.0 = true;
@@ -292,7 +284,7 @@ mod tests {
             };
             drop(turn.take(ends).expect("it is nobody's by then"));
             let steps = Steps::default();
-            let mut kept = Some(steps.keep());
+            let mut kept = Some(steps.keep_if(soon).expect("nobody keeps them"));
             let lets_go = || {
                 kept = None;
                 soon()

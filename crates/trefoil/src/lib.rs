@@ -38,6 +38,7 @@ mod foreign;
 pub mod fuzzing;
 mod gate;
 mod handle;
+mod held_log;
 mod helpers;
 mod inventory;
 mod io_budget;

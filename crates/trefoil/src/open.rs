@@ -312,7 +312,7 @@ impl Opening {
             next_run: Arc::new(AtomicU64::new(self.manifest.next_run)),
             next_txn: AtomicU64::new(1),
             checkpoint: Mutex::new(Published { generation: self.manifest.generation, ..Published::default() }),
-            held_log: Mutex::new(None),
+            held_log: Default::default(),
             incarnation: u64::from(log_end.next_incarnation.0),
             log_at_checkpoint: AtomicU64::new(start.first_lsn.0),
             space_waits: AtomicBool::new(false),

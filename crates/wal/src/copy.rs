@@ -2,7 +2,7 @@
 //!
 //! Steps of one call: (1) the log is made durable to its end; (2) the frames between `from` and there are read from the
 //! segment files, as recovery reads them, and written to a segment of their own, at the same positions, under this
-//! life's number; (3) the segment is synced. The next call goes on where this one ended, so that the log may be trimmed
+//! life's number; those of each life to one, since a life begins behind where the one before it ended; (3) the segments are synced. The next call goes on where this one ended, so that the log may be trimmed
 //! behind it while a long backup runs.
 //!
 //! [`Wal::verify`] reads the same frames and keeps nothing.
@@ -30,24 +30,46 @@ impl Wal {
         Ok(self.durable())
     }
 
-    /// Copies what lies between `from` and `end` into segment `number` (from 1) of the log in `to`. Nothing is made if nothing
-    /// lies between.
+    /// Copies what lies between `from` and `end` into segments of the log in `to`, the first with `number` (from 1), and tells how many:
+    /// one, more if it reaches back over lives, none if nothing lies between.
     ///
     /// `from` is a position to which this log was not trimmed, or the end of the copy before; `end` came from
     /// [`Wal::settle`].
     ///
     /// # Errors
     /// Faults of reading this log or of writing the copy.
-    pub fn copy_to(&self, to: &Path, from: Lsn, end: Lsn, number: u64) -> Result<()> {
+    pub fn copy_to(&self, to: &Path, from: Lsn, end: Lsn, number: u64) -> Result<u64> {
         if end <= from {
-            return Ok(());
+            return Ok(0);
         }
         let (vfs, dir, database) = self.place();
-        let id = SegmentId(number);
-        let path = to.join(id.file_name());
-        let mut copy = Copy::create(vfs, &path, (database, self.incarnation(), id), end)?;
-        read_open(vfs, dir, database, (from, end), &mut |frame| copy.add(frame))?;
-        copy.finish()
+        let mut next = number;
+        let mut create = || {
+            let id = SegmentId(next);
+            next += 1;
+            Copy::create(vfs, &to.join(id.file_name()), (database, self.incarnation(), id), end)
+        };
+        let (mut copy, mut copied_to) = (None::<Copy>, from);
+        read_open(vfs, dir, database, (from, end), &mut |frame| {
+            if let Some(mut before) = copy.take_if(|copy| copy.end() != frame.header.first_lsn) {
+                before.finish()?;
+            }
+            let into = match &mut copy {
+                Some(copy) => copy,
+                None => copy.insert(create()?),
+            };
+            into.add(frame)?;
+            copied_to = into.end();
+            Ok(())
+        })?;
+        copy.map_or(Ok(()), |mut last| last.finish())?;
+        if copied_to < end {
+            // This life has no record yet.
+            let mut blank = create()?;
+            blank.continue_at(copied_to);
+            blank.finish()?;
+        }
+        Ok(next - number)
     }
 
     /// Reads what lies between `from` and the end of what is durable, record by record.

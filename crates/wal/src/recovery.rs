@@ -111,8 +111,9 @@ pub(crate) fn read_open(
         let wanted = frame.header.end() > from && frame.header.first_lsn < to;
         if wanted { visitor(frame) } else { Ok(()) }
     })?;
-    if walk.end < to {
-        return Err(Fault::corrupt(&walk.dir, 0, "end of the log", format!("at least {to}"), walk.end));
+    // A life that has no record ends where it begins.
+    if walk.at < to {
+        return Err(Fault::corrupt(&walk.dir, 0, "end of the log", format!("at least {to}"), walk.at));
     }
     Ok(())
 }

@@ -22,7 +22,7 @@
 //! 3 leaves a life of which no frame claims to be durable beyond the old mark: the next recovery copies again.
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use base::limits::SECTOR_BYTES;
@@ -64,9 +64,9 @@ pub(crate) fn relog(vfs: &dyn Vfs, dir: &Path, start: &WalStart, id: SegmentId, 
 }
 
 /// A segment being made of frames that were read elsewhere.
-pub(crate) struct Copy<'a> {
+pub(crate) struct Copy {
     file: Arc<dyn File>,
-    tmp: &'a Path,
+    tmp: PathBuf,
     database: DatabaseId,
     incarnation: Incarnation,
     id: SegmentId,
@@ -76,16 +76,18 @@ pub(crate) struct Copy<'a> {
     /// Position of the first frame. Below the mark, if that lies inside a frame.
     first_lsn: Lsn,
     number: u64,
+    /// Where the last frame ended.
+    end: Lsn,
     /// The file is written up to here; `buffer` follows.
     written: u64,
     buffer: Vec<u8>,
 }
 
-impl<'a> Copy<'a> {
+impl Copy {
     /// Begins segment `id` of a life as file `tmp`; without a frame it would continue at `end`.
     pub(crate) fn create(
         vfs: &dyn Vfs,
-        tmp: &'a Path,
+        tmp: &Path,
         (database, incarnation, id): (DatabaseId, Incarnation, SegmentId),
         end: Lsn,
     ) -> Result<Self> {
@@ -93,7 +95,7 @@ impl<'a> Copy<'a> {
         let file = vfs.open(tmp, how).map_err(|e| Fault::io("open", tmp.display(), &e))?;
         Ok(Self {
             file,
-            tmp,
+            tmp: tmp.to_owned(),
             database,
             incarnation,
             id,
@@ -101,6 +103,7 @@ impl<'a> Copy<'a> {
             continues_at: end,
             first_lsn: end,
             number: 0,
+            end,
             written: SEGMENT_HEADER_BYTES,
             buffer: Vec::new(),
         })
@@ -123,12 +126,23 @@ impl<'a> Copy<'a> {
             payload_crc: checksum::crc32c(frame.raw),
         };
         self.number += 1;
+        self.end = frame.header.end();
         let at = self.buffer.len();
         self.buffer.resize(at + FRAME_HEADER_BYTES, 0);
         header.encode(self.seed, &mut self.buffer[at..]);
         self.buffer.extend_from_slice(frame.raw);
         self.pad(frame_boundary);
         if self.buffer.len() >= WRITE_BYTES { self.write() } else { Ok(()) }
+    }
+
+    /// Where the next frame has to begin: that of another life does not.
+    pub(crate) fn end(&self) -> Lsn {
+        self.end
+    }
+
+    /// Of no frame: a life that begins at the copy's end, behind one that ended at `at`.
+    pub(crate) fn continue_at(&mut self, at: Lsn) {
+        self.continues_at = at;
     }
 
     fn pad(&mut self, boundary: fn(u64) -> u64) {

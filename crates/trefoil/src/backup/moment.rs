@@ -95,7 +95,7 @@ impl<'a> BackupMoment<'a> {
                 None => self.engine.look(self.dir, self.log),
                 Some(Ok(end)) => {
                     self.engine.copy_log(self.dir, self.log, *end)?;
-                    *self.engine.held_log.lock() = Some(RUNS_ONLY);
+                    self.log.hold.move_to(RUNS_ONLY);
                     Ok(())
                 }
                 Some(Err(_)) => Ok(()),

@@ -16,8 +16,6 @@ use crate::record;
 /// Header, manifest, run files and log, as a next open would find them.
 pub(super) fn files(engine: &Engine) -> Result<(String, VerifyReport)> {
     let mut report = VerifyReport::default();
-    // As for a backup: while the log is held, it is not trimmed under the reader.
-    let _kept = engine.steps.keep();
     if let Err(error) = engine.layout.check_header() {
         super::note(&mut report, error)?;
     }
@@ -29,7 +27,8 @@ pub(super) fn files(engine: &Engine) -> Result<(String, VerifyReport)> {
     drop(awaited);
     match manifest(engine, &published) {
         Ok(manifest) => {
-            let held = Held::new(engine, manifest.log_floor);
+            // As for a backup: it is not trimmed under the reader.
+            let held = engine.held_log.hold(manifest.log_floor);
             run_files(engine, &manifest, &mut report)?;
             drop(published);
             if let Err(fault) = log(engine, manifest.log_floor, &mut report.entries) {
@@ -40,22 +39,6 @@ pub(super) fn files(engine: &Engine) -> Result<(String, VerifyReport)> {
         Err(fault) => report.note(fault)?,
     }
     Ok(("files".to_owned(), report))
-}
-
-/// Keeps the log from being trimmed.
-struct Held<'a>(&'a Engine);
-
-impl<'a> Held<'a> {
-    fn new(engine: &'a Engine, floor: Lsn) -> Self {
-        *engine.held_log.lock() = Some(floor);
-        Self(engine)
-    }
-}
-
-impl Drop for Held<'_> {
-    fn drop(&mut self) {
-        *self.0.held_log.lock() = None;
-    }
 }
 
 /// The newest manifest, read again.
