@@ -4,7 +4,7 @@ use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use trefoil::{Database, Options, Upgraded};
+use trefoil::{Database, Error, Options, Upgraded};
 
 use crate::{Failure, Opened};
 
@@ -51,7 +51,7 @@ pub(crate) fn rate(text: &str) -> Result<u64, String> {
 pub(crate) fn restore(backups: &[PathBuf], database: &Opened, out: &mut impl Write) -> Result<(), Failure> {
     let to = database.path();
     match backups {
-        [one] if !is_described(one) => copy_backup(one, to)?,
+        [one] if !is_described(one) => copy_backup(one, database)?,
         _ => {
             eprintln!("copying {} backups to {}", backups.len(), to.display());
             Database::restore(backups, to, database.options())?;
@@ -92,7 +92,8 @@ fn is_described(backup: &Path) -> bool {
 }
 
 /// A backup of a release that described none, or a database that nobody has open: copied as it is.
-fn copy_backup(from: &Path, to: &Path) -> Result<(), Failure> {
+fn copy_backup(from: &Path, database: &Opened) -> Result<(), Failure> {
+    let to = database.path();
     if !from.join(HEADER).is_file() {
         return Err(Failure::Failed(format!("{} is no backup: it has no file {HEADER}", from.display())));
     }
@@ -100,6 +101,12 @@ fn copy_backup(from: &Path, to: &Path) -> Result<(), Failure> {
     if used {
         let text = format!("{} is not empty; move it away first, a restore overwrites nothing", to.display());
         return Err(Failure::Failed(text));
+    }
+    // Whoever has it open would write meanwhile. What was never opened has no lock, and gets none.
+    let kept =
+        from.join("LOCK").exists().then(|| Database::open(from, Options { read_only: true, ..database.options() }));
+    if let Some(Err(locked @ Error::Locked { .. })) = kept {
+        return Err(locked.into());
     }
     eprintln!("copying {} to {}", from.display(), to.display());
     copy_dir(from, to)?;

@@ -286,6 +286,22 @@ fn a_backup_is_made_and_restored() {
     assert_eq!(rows(restored), rows(&db));
 }
 
+/// A database that somebody has open is not copied file by file: he would write meanwhile. Guard: its lock is asked for.
+#[test]
+fn a_database_in_use_is_not_copied_by_a_restore() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = shop(dir.path());
+    let open = Database::open(&db, Options::default()).unwrap();
+    let restored = dir.path().join("restored.db");
+    let out = trefoil(&["restore", &db, restored.to_str().unwrap()]);
+    assert_eq!(out.status.code(), Some(1), "{}", text(&out.stdout));
+    assert!(text(&out.stderr).contains("open in another process"), "{}", text(&out.stderr));
+    assert!(!restored.exists());
+    drop(open);
+    let out = trefoil(&["restore", &db, restored.to_str().unwrap()]);
+    assert_eq!(out.status.code(), Some(0), "{}", text(&out.stderr));
+}
+
 /// A backup with a damaged block: the restore says so, with code 4.
 #[test]
 fn a_damaged_backup_is_found_when_it_is_restored() {

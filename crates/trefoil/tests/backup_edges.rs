@@ -1,16 +1,17 @@
-//! Backups where little is left to chance: a log that reaches back over lives, a source whose disk is full, a copy that lives on;
-//! and what is given back when one is over.
+//! Backups where little is left to chance: a log that reaches back over lives, a source whose disk is full, a copy that lives on, a place
+//! in which one was cut short; and what is given back when one is over.
 
 #![allow(clippy::unwrap_used, reason = "a test panics on what it does not expect")]
 
 use std::ops::ControlFlow;
+use std::path::Path;
 use std::time::Duration;
 
 use crate::increments::{noise, refused, restored, vfs_of};
 use crate::support::*;
 use trefoil::{BackupProgress, CommitTs, Database, Durability, Error, Index, Options};
 use vfs::fault::{Action, Class, Rule};
-use vfs::sim::Gate;
+use vfs::sim::{Config, Gate, SimDisk, Simulation};
 use vfs::thread::JoinHandle;
 use vfs::time::Instant;
 
@@ -286,4 +287,104 @@ fn a_copy_that_lives_on_and_its_original_have_chains_of_their_own() {
         refused(&disk, &["/copy/0", "/copy/1", "/copy/of-twin", "/copy/twin-of-db"], "different backups");
         refused(&disk, &["/copy/0", "/copy/of-db"], "one is missing between them");
     });
+}
+
+/// What is made in a place, from what is there.
+fn make(disk: &SimDisk, db: &Database, to: &str) -> Result<CommitTs, Error> {
+    match to {
+        "/copy/0" => db.backup().rate_bytes(u64::MAX).to(to),
+        "/copy/1" => db.backup().rate_bytes(u64::MAX).since("/copy/0").to(to),
+        _ => Database::restore(&["/copy/0", "/copy/1"], to, options(disk)),
+    }
+}
+
+/// The power is cut in operation `nth` of making `what`. False if it has fewer.
+fn cut_in(what: &'static str, nth: u64) -> bool {
+    let disk = disk();
+    let cut = disk.clone();
+    Simulation::new(nth, Config { steps_max: 20_000_000, ..Config::default() }).run(move |_| {
+        let db = Database::open("/db", Options { background: false, ..options(&cut) }).unwrap();
+        index(&db, "i");
+        noise(&db, "i", 0..100, 1);
+        for to in ["/copy/0", "/copy/1", "/restored"] {
+            if to == what {
+                cut.faults().add(Rule::new(Action::PowerCut(nth)).path(what).nth(nth));
+            }
+            let done = make(&cut, &db, to);
+            if to == what {
+                break;
+            }
+            done.unwrap();
+            noise(&db, "i", 0..20, 2);
+        }
+        drop(db);
+    });
+    if disk.faults().fired() == 0 {
+        return false;
+    }
+    let left = disk.reboot();
+    simulate(move |_| judge_cut(&left, what, &format!("{what}, operation {nth}")));
+    true
+}
+
+/// What is left is nothing, or all of it, or refused by whoever comes upon it; and cleared it is as good as new.
+fn judge_cut(disk: &SimDisk, what: &str, shown: &str) {
+    let db = open(disk);
+    let entries = contents(&db, "i");
+    sound(&db);
+    let vfs = vfs_of(disk);
+    let names = vfs.list(Path::new(what)).unwrap_or_default();
+    let is_free = names.iter().all(|name| name == "wal" || name == "runs");
+    let described = names.iter().any(|name| name == "BACKUP");
+    let opened = Database::open(what, Options { read_only: true, create: false, ..options(disk) });
+    match &opened {
+        Ok(copy) => assert_eq!(contents(copy, "i"), entries, "{shown}"),
+        Err(error) => assert!(matches!(error, Error::NotADatabase { .. }), "{shown}: {error}"),
+    }
+    drop(opened);
+    if what != "/restored" {
+        let chain: &[&str] = if what == "/copy/0" { &["/copy/0"] } else { &["/copy/0", "/copy/1"] };
+        let outcomes =
+            [db.backup().since(what).to("/copy/next"), Database::restore(chain, "/elsewhere", options(disk))];
+        for outcome in outcomes {
+            match outcome {
+                Ok(_) => assert!(described, "{shown}"),
+                Err(error) => {
+                    assert!(!described && matches!(error, Error::InvalidArgument(_)), "{shown}: {error}");
+                }
+            }
+        }
+        if described {
+            let copy = Database::open("/elsewhere", options(disk)).unwrap();
+            assert_eq!(contents(&copy, "i"), entries, "{shown}");
+        }
+    }
+    let again = make(disk, &db, what);
+    if !is_free {
+        let error = again.unwrap_err();
+        assert!(error.to_string().contains("empty or new directory"), "{shown}: {error}");
+        assert_eq!(vfs.list(Path::new(what)).unwrap(), names, "{shown}");
+        for dir in [format!("{what}/wal"), format!("{what}/runs"), what.to_owned()] {
+            for name in vfs.list(Path::new(&dir)).unwrap_or_default() {
+                let _ = vfs.remove(&Path::new(&dir).join(name));
+            }
+        }
+        make(disk, &db, what).unwrap_or_else(|error| panic!("{shown}: {error}"));
+    } else {
+        again.unwrap_or_else(|error| panic!("{shown}: {error}"));
+    }
+    let backups: &[&str] = if what == "/copy/0" { &["/copy/0"] } else { &["/copy/0", "/copy/1"] };
+    let (_, copy) = restored(disk, backups, "/again");
+    assert_eq!(contents(&copy, "i"), entries, "{shown}");
+}
+
+/// Whichever operation of a full backup, of an increment or of a restore the power is cut in: the database is there, what is left of the copy
+/// is no database and no base, or is whole, the place is refused untouched unless it is empty, and cleared it takes the next one.
+/// Guards: the mark; the description and the header come last.
+#[test]
+fn whichever_operation_is_cut_short_nobody_takes_what_is_left_for_a_copy() {
+    for what in ["/copy/0", "/copy/1", "/restored"] {
+        let tried = (0..).take_while(|nth| cut_in(what, *nth)).count();
+        assert!(tried > 20, "{what}: {tried} operations");
+    }
 }
