@@ -253,9 +253,9 @@ pub struct IndexStats {
     pub gc_debt_bytes: u64,
     /// The same, paid since open.
     pub gc_paid_bytes: u64,
-    /// Of a Bε-tree, messages on disk that the background has to bring into leaves, as they are stored.
+    /// Of a Bε-tree, messages on disk that the background has to bring into leaves, as they are stored, deletes twice.
     pub message_bytes: u64,
-    /// As many as are there while it keeps up.
+    /// As many as are there while it keeps up, counted so.
     pub message_aim_bytes: u64,
     /// Messages that it brought into leaves since open.
     pub drained_bytes: u64,

@@ -1,7 +1,7 @@
 //! Messages move towards their leaves, so that neither memory nor the disk fills with them.
 //!
 //! Messages in memory are limited to a share of the budget: beyond it, node after node is flushed (`flush`). On disk they are limited
-//! for each inner node to half of what its leaves take there, and node after node is drained so that few come to it (`filling`): a
+//! for each inner node to half of what its leaves take there, deletes counted twice, and node after node is drained so that few come to it (`filling`): a
 //! [`Sweep`] goes over the node from its first leaf to its last, so that each leaf is written once for all of its messages, and
 //! each block is read about once. Steps, for a few neighbouring leaves at a time: (1) those with messages are loaded, which puts all
 //! their messages into them, whatever block they are in; (2) they are written, complete through now; (3) blocks of which every message is void go; (4) leaves that were

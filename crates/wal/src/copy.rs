@@ -1,9 +1,9 @@
 //! A copy of an open log, for a backup.
 //!
 //! Steps of one call: (1) the log is made durable to its end; (2) the frames between `from` and there are read from the
-//! segment files, as recovery reads them, and written to a segment of their own, at the same positions, under this
-//! life's number; those of each life to one, since a life begins behind where the one before it ended; (3) the segments are synced. The next call goes on where this one ended, so that the log may be trimmed
-//! behind it while a long backup runs.
+//! segment files, as recovery reads them, and written at the same positions, under this life's number, to a segment of
+//! their own: those of each life to one, since a life begins behind where the one before it ended; (3) the segments are
+//! synced. The next call goes on where this one ended, so that the log may be trimmed behind it while a long backup runs.
 //!
 //! [`Wal::verify`] reads the same frames and keeps nothing.
 //!
