@@ -1,5 +1,5 @@
-//! Row locks: a sharded hash table on (index, key), modes S, I and X, first come first served within bounds, deadlocks
-//! found when they close.
+//! Row locks: a sharded hash table on (index, key), modes S, I and X, the older transaction first within bounds,
+//! deadlocks found when they close.
 //!
 //! Steps of [`Locks::lock`], under the latch of the key's shard:
 //! 1. no entry: make one; done (the fast path: one latch, one cache line);

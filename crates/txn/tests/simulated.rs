@@ -332,7 +332,7 @@ fn a17_a_lock_handed_over_tells_the_commit() {
     Simulation::new(1, Config::default()).run(|sim| {
         let locks = Arc::new(Locks::new());
         let ask = |timeout| LockRequest { index: IndexId(1), key: b"hot", mode: Mode::Exclusive, timeout, weight: 0 };
-        let mut runner = LockOwner::new(TxnId(1));
+        let mut runner = LockOwner::new(TxnId(1000)); // the youngest: it passes others
         assert!(matches!(locks.lock(&mut runner, &ask(None)), LockOutcome::Granted { .. }));
         let slow = sim.hold("locks.woken");
         let waiter = {
@@ -362,7 +362,7 @@ fn a17_a_lock_handed_over_tells_the_commit() {
 fn passed_until_it_is_their_turn(sim: &Handle, waiters: u64, while_held: u64, while_free: u64) -> u32 {
     let locks = Arc::new(Locks::new());
     let ask = |timeout| LockRequest { index: IndexId(1), key: b"hot", mode: Mode::Exclusive, timeout, weight: 0 };
-    let mut runner = LockOwner::new(TxnId(1));
+    let mut runner = LockOwner::new(TxnId(1000)); // the youngest: it passes others
     assert!(matches!(locks.lock(&mut runner, &ask(None)), LockOutcome::Granted { .. }));
     let slow = sim.hold("locks.woken");
     let waiting = (0..waiters).map(|n| {

@@ -1,17 +1,24 @@
 //! One locked key: who holds it, who waits, and what happens when either changes.
 //!
 //! Rules of the queue (C2, P2):
-//! 1. Waiters stand in order of arrival; an upgrade (held, and wanted in another mode) goes before all who hold nothing.
+//! 1. Waiters stand by age: a transaction that began earlier goes before one that began later (Huang and others, "A
+//!    Top-Down Approach to Achieving Performance Predictability in Database Systems", SIGMOD 2017). An upgrade (held, and
+//!    wanted in another mode) goes before all who hold nothing; upgrades stand in order of arrival. By order of arrival,
+//!    who has waited for a row that is gone would begin anew at the next one, behind those who came there at once.
 //! 2. When the lock can be had by the first waiter, it is *offered*: the waiter wakes and takes it if it is still to
 //!    be had. Until then a running thread may take it first: handing a lock to a parked thread idles it for a wake-up.
 //!    For the same reason it is offered to one who still spins instead, if there is one: nobody needs to be woken then.
-//! 3. The first time somebody passes a waiter is noted. Once that is [`PASS_LIMIT`] ago for the first waiter, nobody
-//!    passes any more and the lock is *granted* to it outright. Those who passed the first waiter passed all, and
-//!    stamps are set from the back until one is found, so the first waiter's stamp is the oldest. An upgrade that comes
-//!    before others gets the stamp of the next.
+//! 3. Who takes the lock though others stand before the place where it would stand itself passes them; the first time is
+//!    noted. Once that is [`PASS_LIMIT`] ago for the first waiter, nobody passes any more and the lock is *granted* to it
+//!    outright. Those who passed a waiter passed all before it, and stamps are set from the back until one is found, so
+//!    the first waiter's stamp is the oldest. Who comes before others gets the stamp of the next.
 //! 4. A waiter whose wait ended otherwise (victim, cancelled, timed out) takes itself out; rules 2 and 3 skip it.
 //!
-//! Invariants: `holder` is none only if `others` is empty; all hold it in one mode; with mode X, `others` is empty.
+//! Who would stand first takes an open lock at once ([`Entry::take_ahead`]): in the queue nobody would offer it, and the
+//! deadlock search would find nobody in its way.
+//!
+//! Invariants: `holder` is none only if `others` is empty; all hold it in one mode; with mode X, `others` is empty. A waiter
+//! to whom the lock is open has one before it that conflicts, or one that is awake and will promote it, or is called.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -113,6 +120,12 @@ impl Queue {
         since.is_some_and(|since| since.elapsed() >= PASS_LIMIT)
     }
 
+    /// Where `owner` would stand (rule 1).
+    fn place_of(&self, owner: &OwnerState, upgrade: bool) -> usize {
+        let before = |w: &Waiter| w.upgrade || !upgrade && w.owner.txn < owner.txn;
+        self.waiters.iter().rposition(before).map_or(0, |last| last + 1)
+    }
+
     /// Notes that somebody passes the first `count` waiters.
     fn pass(&mut self, count: usize) {
         let now = Instant::now();
@@ -190,14 +203,17 @@ impl Entry {
         self.holders().all(|(o, held)| Arc::ptr_eq(o, owner) || !mode.conflicts(held))
     }
 
-    /// Takes an open lock for somebody who does not wait, ahead of those who do. False if they have been passed for
-    /// long enough.
+    /// Takes an open lock for somebody who does not wait, ahead of those who do. False if those before whom it does not
+    /// belong have been passed for long enough.
     pub(super) fn take_ahead(&mut self, owner: &Arc<OwnerState>, mode: Mode) -> bool {
-        if let Some(queue) = self.queue.as_mut().filter(|q| !q.waiters.is_empty()) {
-            if queue.is_overdue() {
-                return false;
+        if let Some(queue) = &mut self.queue {
+            let before = queue.place_of(owner, false);
+            if before > 0 {
+                if queue.is_overdue() {
+                    return false;
+                }
+                queue.pass(before);
             }
-            queue.pass(queue.waiters.len());
         }
         self.add_holder(owner.clone(), mode);
         true
@@ -236,7 +252,7 @@ impl Entry {
     pub(super) fn enqueue(&mut self, owner: Arc<OwnerState>, mode: Mode) -> bool {
         let upgrade = self.held_by(&owner).is_some();
         let queue = self.queue.get_or_insert_default();
-        let at = if upgrade { queue.waiters.iter().take_while(|w| w.upgrade).count() } else { queue.waiters.len() };
+        let at = queue.place_of(&owner, upgrade);
         let spins = queue.spinning < SPINNING_MAX && !queue.is_overdue();
         queue.spinning += usize::from(spins);
         // Stamps lie at the front: one that comes before those who were passed has theirs.
@@ -404,6 +420,29 @@ mod tests {
         entry.promote(CommitTs(0), &mut wakes);
         assert!(wakes.iter().map(|woken| woken.txn.0).eq([2]) && sleeper.signal().state() == State::Granted);
         assert!(entry.held_by(&sleeper).is_some());
+    }
+
+    /// The older transaction stands first, however late it came; it has the stamp of those it comes before, passes nobody
+    /// when it takes the lock, and takes it at once if it would stand first. Guards: `place_of` looks at the age, in
+    /// `enqueue` and in `take_ahead`.
+    #[test]
+    fn c2_waiters_stand_by_age() {
+        let [eldest, elder, middle, younger, youngest, holder, new] = [1, 2, 3, 4, 5, 6, 7].map(owner);
+        let mut entry = Entry::new(7, IndexId(1), b"hot", holder.clone(), Mode::Exclusive);
+        for waiter in [&middle, &youngest, &elder, &younger] {
+            wait(&mut entry, waiter);
+            entry.calm(waiter);
+        }
+        let order = |entry: &Entry| entry.waiters().map(|w| w.owner.txn.0).collect::<Vec<_>>();
+        assert_eq!(order(&entry), [2, 3, 4, 5]);
+        assert_eq!(release(&mut entry, &holder), [2]);
+        assert!(entry.take_ahead(&new, Mode::Exclusive), "it passes all");
+        vfs::thread::sleep(PASS_LIMIT);
+        entry.drop_holder(&new);
+        assert!(!entry.take_ahead(&owner(8), Mode::Exclusive), "they have been passed for long");
+        assert!(entry.take_ahead(&eldest, Mode::Exclusive), "it passes nobody");
+        assert_eq!(release(&mut entry, &eldest), [2], "granted");
+        assert_eq!((order(&entry), elder.signal().state()), (vec![3, 4, 5], State::Granted));
     }
 
     /// Readers who keep coming do not pass an upgrade for ever that came before one they had passed. Guard: `enqueue` gives
