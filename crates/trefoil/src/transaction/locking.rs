@@ -38,6 +38,17 @@ pub(super) struct RowLocks {
     pub(super) looked: BTreeSet<(IndexId, Vec<u8>)>,
 }
 
+/// What came of asking for a row's lock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Asked {
+    /// It is the transaction's now.
+    Taken,
+    /// The transaction had it before.
+    Held,
+    /// Somebody else has it, and the row may be passed over.
+    PassedOver,
+}
+
 impl RowLocks {
     pub(super) fn new(id: TxnId, charge: Charge) -> Self {
         Self {
@@ -311,19 +322,19 @@ impl Transaction {
 
     /// Takes a lock that is not given back before the end. False if it was passed over.
     pub(crate) fn lock_to_keep(&self, entry: &IndexEntry, key: &[u8], locking: Locking) -> Result<bool> {
-        self.lock_asked(entry, key, locking).map(|fresh| fresh.is_some())
+        self.lock_asked(entry, key, locking).map(|asked| asked != Asked::PassedOver)
     }
 
     /// Locks a row for a locking read. False if it was passed over.
     pub(crate) fn lock_for_read(&self, entry: &IndexEntry, key: &[u8], locking: Locking) -> Result<bool> {
-        let Some(fresh) = self.lock_asked(entry, key, locking)? else { return Ok(false) };
-        if fresh && self.gives_locks_back() {
+        let asked = self.lock_asked(entry, key, locking)?;
+        if asked == Asked::Taken && self.gives_locks_back() {
             let mut held = self.locks.borrow_mut();
             held.loose = Some(entry.id());
             held.loose_key.clear();
             held.loose_key.extend_from_slice(key);
         }
-        Ok(true)
+        Ok(asked != Asked::PassedOver)
     }
 
     /// Takes the lock of a counter that will be added to.
@@ -331,20 +342,20 @@ impl Transaction {
         self.lock_for(entry, key, Locking::from(LockMode::Increment)).map(|_| ())
     }
 
-    fn lock_asked(&self, entry: &IndexEntry, key: &[u8], locking: Locking) -> Result<Option<bool>> {
+    fn lock_asked(&self, entry: &IndexEntry, key: &[u8], locking: Locking) -> Result<Asked> {
         check_mode(locking)?;
-        let fresh = self.lock_for(entry, key, locking)?;
-        if fresh.is_some() && entry.of_counters() && self.has_added(entry.id(), key)? {
+        let asked = self.lock_for(entry, key, locking)?;
+        if asked != Asked::PassedOver && entry.of_counters() && self.has_added(entry.id(), key)? {
             let mut held = self.locks.borrow_mut();
             if held.looked.insert((entry.id(), key.to_vec())) {
                 held.bytes += txn::lock_bytes(key) as u64;
                 self.charge_locks(held)?;
             }
         }
-        Ok(fresh)
+        Ok(asked)
     }
 
-    fn lock_for(&self, entry: &IndexEntry, key: &[u8], locking: Locking) -> Result<Option<bool>> {
+    fn lock_for(&self, entry: &IndexEntry, key: &[u8], locking: Locking) -> Result<Asked> {
         if locking.mode != LockMode::Shared {
             self.engine.check_writable()?;
             self.engine.check_undamaged(entry)?;
@@ -358,8 +369,8 @@ impl Transaction {
         self.isolation <= Isolation::ReadCommitted
     }
 
-    /// Locks a row: whether the lock is new, or nothing if the row was passed over.
-    fn lock_row(&self, entry: &IndexEntry, key: &[u8], locking: Locking) -> Result<Option<bool>> {
+    /// Locks a row.
+    fn lock_row(&self, entry: &IndexEntry, key: &[u8], locking: Locking) -> Result<Asked> {
         self.check_running()?;
         entry.check()?;
         check_key(key)?;
@@ -384,10 +395,10 @@ impl Transaction {
                 LockOutcome::Timeout => {
                     // Somebody who asks for what this transaction has folded has it for a moment.
                     if timeout.is_zero() && self.has_folded(&held, entry, key)? {
-                        return Ok(Some(false));
+                        return Ok(Asked::Held);
                     }
                     drop(held);
-                    return self.not_in_time(entry, key, locking).map(|()| None);
+                    return self.not_in_time(entry, key, locking).map(|()| Asked::PassedOver);
                 }
                 other => {
                     drop(held);
@@ -402,7 +413,7 @@ impl Transaction {
                     self.wait_for_end(other, entry, key, patience)?;
                     continue;
                 }
-                return self.not_in_time(entry, key, locking).map(|()| None);
+                return self.not_in_time(entry, key, locking).map(|()| Asked::PassedOver);
             }
             let seen = seen.max(self.engine.locks.left_by_folded());
             self.seen.set(self.seen.get().max(seen));
@@ -414,7 +425,7 @@ impl Transaction {
             if mode != Mode::Increment && (fresh || raised == Some(Mode::Increment)) {
                 self.check_unchanged(entry, key, raised)?;
             }
-            return Ok(Some(fresh));
+            return Ok(if fresh { Asked::Taken } else { Asked::Held });
         }
     }
 
