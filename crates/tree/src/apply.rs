@@ -53,9 +53,17 @@ struct Visit {
     entries: i64,
 }
 
+/// What a commit brings to this index, and what it has for it.
+struct Commit<'a> {
+    batch: &'a Batch,
+    ts: CommitTs,
+    view: &'a GcView,
+    grant: &'a mut Option<Grant>,
+}
+
 impl Core {
     pub(crate) fn apply(&self, batch: &Batch, room: &mut Room, ts: CommitTs, view: &GcView) {
-        let (grant, mut known) = (&mut room.grant, room.leaves.iter().peekable());
+        let mut known = room.leaves.iter().peekable();
         let capped;
         let view = if self.runs.is_quiet() {
             view
@@ -63,6 +71,7 @@ impl Core {
             capped = self.capped(view);
             &capped
         };
+        let mut commit = Commit { batch, ts, view, grant: &mut room.grant };
         let mut next = 0;
         while next < batch.len() {
             vfs::thread::point("tree.before_leaf");
@@ -72,32 +81,29 @@ impl Core {
                 let mut slot = known.leaf.latch.write();
                 // A leaf in use keeps its low fence.
                 if !matches!(slot.state, LeafState::Obsolete) && slot.is_below_high(batch.key(next)) {
-                    next += self.apply_to_leaf(&known.leaf, &mut slot, batch, next, None, grant, ts, view);
+                    next += self.apply_to_leaf(&mut commit, next, &known.leaf, &mut slot, None);
                     continue;
                 }
             }
             next += self.write_leaf(batch.key(next), |place, slot| {
                 let is_last = place.keys.hi().is_none() && place.index + 2 >= place.keys.len();
-                self.apply_to_leaf(place.leaf, slot, batch, next, Some(is_last), grant, ts, view)
+                self.apply_to_leaf(&mut commit, next, place.leaf, slot, Some(is_last))
             });
         }
     }
 
-    /// Steps 2 to 5. Returns how many operations are done: none if the leaf was split and the first one is in the
-    /// right half now, or if it has to be split first. `is_last`: whether it is one of the last two of the tree; unless that is known
-    /// it is not split.
-    #[allow(clippy::too_many_arguments)]
+    /// Steps 2 to 5, from the operation `first` on. Returns how many are done: none if the leaf was split and the first one is in
+    /// the right half now, or if it has to be split first. `is_last`: whether it is one of the last two of the tree; unless that is
+    /// known it is not split.
     fn apply_to_leaf(
         &self,
+        commit: &mut Commit<'_>,
+        first: usize,
         handle: &Arc<LeafHandle>,
         slot: &mut LeafSlot,
-        batch: &Batch,
-        first: usize,
         is_last: Option<bool>,
-        grant: &mut Option<Grant>,
-        ts: CommitTs,
-        view: &GcView,
     ) -> usize {
+        let Commit { batch, ts, view, .. } = *commit;
         if let LeafState::Parked(resident) = &slot.state
             && (ts <= resident.through || self.has_none_for_messages(slot, batch, first))
         {
@@ -105,11 +111,11 @@ impl Core {
             self.unpark(handle, slot);
         }
         if matches!(slot.state, LeafState::Cold | LeafState::Loading(_) | LeafState::Parked(_)) {
-            return self.buffer(handle, slot, batch, first, grant, ts);
+            return self.buffer(commit, first, handle, slot);
         }
         let fresh = matches!(slot.state, LeafState::Empty);
         if fresh {
-            self.fill_empty(handle, slot, grant);
+            self.fill_empty(handle, slot, commit.grant);
         }
         let used_before = slot.resident().map_or(0, |resident| resident.leaf.used_bytes());
         let mut visit = Visit { light: self.is_light(slot, ts), ..Visit::default() };
@@ -128,7 +134,7 @@ impl Core {
                         resident.note_collected(view.floor());
                     }
                     if applied.stored || applied.entries_delta != 0 || applied.dropped.versions > 0 {
-                        self.note_change(handle, slot, Message { key, ts, op }, &mut visit, grant);
+                        self.note_change(handle, slot, Message { key, ts, op }, &mut visit, commit.grant);
                     }
                     visit.overwrote |= applied.live_delta == 0;
                     visit.live += i64::from(applied.live_delta);
@@ -145,7 +151,7 @@ impl Core {
                     }
                     let Some(is_last) = is_last else { break };
                     self.give_up_pending(handle, slot);
-                    self.split_leaf(handle, slot, key, is_last, ts, grant);
+                    self.split_leaf(handle, slot, key, is_last, ts, commit.grant);
                     (was_split, visit.light) = (true, false);
                 }
             }
@@ -164,15 +170,8 @@ impl Core {
     }
 
     /// The leaf is not in memory, or parked: its operations wait beside it. Returns how many there are.
-    fn buffer(
-        &self,
-        handle: &Arc<LeafHandle>,
-        slot: &mut LeafSlot,
-        batch: &Batch,
-        first: usize,
-        grant: &mut Option<Grant>,
-        ts: CommitTs,
-    ) -> usize {
+    fn buffer(&self, commit: &mut Commit<'_>, first: usize, handle: &Arc<LeafHandle>, slot: &mut LeafSlot) -> usize {
+        let Commit { batch, ts, .. } = *commit;
         assert!(self.env.options.buffered, "a reserved leaf is in memory");
         if !matches!(slot.state, LeafState::Parked(_)) {
             self.counters.count_cold_visit(handle);
@@ -182,7 +181,7 @@ impl Core {
         let pending = slot.pending.get_or_insert_with(|| self.no_messages(handle));
         let (surplus, count) = (pending.surplus(), pending.count());
         for i in first..end {
-            pending.push(Message { key: batch.key(i), ts, op: batch.op(i) }, grant);
+            pending.push(Message { key: batch.key(i), ts, op: batch.op(i) }, commit.grant);
         }
         let lost = surplus - pending.surplus();
         self.counters.add(handle, -lost, (pending.count() - count) as i64);

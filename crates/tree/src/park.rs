@@ -49,7 +49,7 @@ impl Core {
         // Of the halves of a split one has no messages any more, and its image none of them, also not of those that the leaf had. If
         // nothing is pending there is nothing to split the leaf for.
         let lacks = pending.oldest();
-        let (more_live, more_entries) = self.settle(handle, slot, &missing, 0..missing.len(), lacks, &mut None);
+        let (more_live, more_entries) = self.insert_messages(handle, slot, &missing, lacks, &mut None);
         let is_heavy = self.is_heavy(pending.bytes());
         drop(missing);
         slot.pending = Some(pending);

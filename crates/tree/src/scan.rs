@@ -129,48 +129,7 @@ impl Stand {
 
     /// One leaf.
     fn step(&mut self, core: &Core, out: &mut EntryBatch, max: usize) -> Result<()> {
-        loop {
-            let missing = {
-                let guard = epoch::pin();
-                match self.hop(core, &guard) {
-                    Hop::End => {
-                        self.ended = true;
-                        return Ok(());
-                    }
-                    Hop::Beyond(fence) => {
-                        self.go_on_from(&fence);
-                        return Ok(());
-                    }
-                    Hop::Stop(stop) => Missing::Stop(stop),
-                    Hop::Leaf(place, hopped_to) => {
-                        if let Some(fence) = hopped_to {
-                            self.go_on_from(&fence);
-                            if self.ended {
-                                return Ok(());
-                            }
-                        }
-                        vfs::thread::point("tree.before_latch");
-                        let slot = place.leaf.latch.read();
-                        if !place.is_for(self.seek(), &slot, &guard) {
-                            continue;
-                        }
-                        match &slot.state {
-                            LeafState::Resident(resident) => {
-                                place.leaf.note_read();
-                                let visit = self.copy(resident, &slot, out, max);
-                                return self.finish(core, visit, &place.leaf.low, slot, out);
-                            }
-                            LeafState::Empty => {
-                                return self.finish(core, Visit::LeafEnd, &place.leaf.low, slot, out);
-                            }
-                            LeafState::Cold | LeafState::Parked(_) | LeafState::Loading(_) => {
-                                Missing::Leaf(place.leaf.clone())
-                            }
-                            LeafState::Obsolete => unreachable!("not for anybody"),
-                        }
-                    }
-                }
-            };
+        while let Some(missing) = self.step_in_memory(core, out, max)? {
             match missing {
                 Missing::Leaf(leaf) => {
                     if let Err(fault) = self.load(core, &leaf) {
@@ -188,6 +147,50 @@ impl Stand {
                 }
                 Missing::Stop(Stop::Obsolete) => vfs::thread::spin(),
             }
+        }
+        Ok(())
+    }
+
+    /// The same, or what it would need that is not in memory.
+    fn step_in_memory(&mut self, core: &Core, out: &mut EntryBatch, max: usize) -> Result<Option<Missing>> {
+        loop {
+            let guard = epoch::pin();
+            let place = match self.hop(core, &guard) {
+                Hop::End => {
+                    self.ended = true;
+                    return Ok(None);
+                }
+                Hop::Beyond(fence) => {
+                    self.go_on_from(&fence);
+                    return Ok(None);
+                }
+                Hop::Stop(stop) => return Ok(Some(Missing::Stop(stop))),
+                Hop::Leaf(place, None) => place,
+                Hop::Leaf(place, Some(fence)) => {
+                    self.go_on_from(&fence);
+                    if self.ended {
+                        return Ok(None);
+                    }
+                    place
+                }
+            };
+            vfs::thread::point("tree.before_latch");
+            let slot = place.leaf.latch.read();
+            if !place.is_for(self.seek(), &slot, &guard) {
+                continue;
+            }
+            let visit = match &slot.state {
+                LeafState::Resident(resident) => {
+                    place.leaf.note_read();
+                    self.copy(resident, &slot, out, max)
+                }
+                LeafState::Empty => Visit::LeafEnd,
+                LeafState::Cold | LeafState::Parked(_) | LeafState::Loading(_) => {
+                    return Ok(Some(Missing::Leaf(place.leaf.clone())));
+                }
+                LeafState::Obsolete => unreachable!("not for anybody"),
+            };
+            return self.finish(core, visit, &place.leaf.low, slot, out).map(|()| None);
         }
     }
 

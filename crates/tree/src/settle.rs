@@ -21,7 +21,6 @@
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
-use std::ops::Range;
 use std::sync::Arc;
 
 use base::{CommitTs, Fault, GcView, Result};
@@ -244,7 +243,7 @@ impl Core {
         // Nothing is written in a database that is only read: the halves go out as the whole came in.
         let lacks = if self.env.read_only { CommitTs::MAX } else { TO_BE_WRITTEN };
         let lacks = pending.as_ref().map_or(lacks, |pending| lacks.min(pending.oldest()));
-        let (live, entries) = self.settle(handle, slot, &messages, 0..messages.len(), lacks, funds);
+        let (live, entries) = self.insert_messages(handle, slot, &messages, lacks, funds);
         let through = handle.complete_through();
         let resident = slot.resident_mut().expect("it stays so");
         resident.beyond_image = (live - surplus, entries - count);
@@ -266,50 +265,46 @@ impl Core {
         self.keep_mark(handle, slot, lacks_some);
     }
 
-    /// Inserts the messages of `range`, which are the leaf's. If it is split, the halves lack what `lacks` says on disk. Returns the
-    /// live keys and entries that came.
-    #[allow(clippy::too_many_arguments)]
-    pub(crate) fn settle(
+    /// Inserts messages of the leaf's. If it is split, the halves lack what `lacks` says on disk. Returns the live keys and entries
+    /// that came.
+    pub(crate) fn insert_messages(
         &self,
         handle: &Arc<LeafHandle>,
         slot: &mut LeafSlot,
-        messages: &[Message<'_>],
-        mut range: Range<usize>,
+        mut messages: &[Message<'_>],
         lacks: CommitTs,
         funds: &mut Option<Grant>,
     ) -> (i64, i64) {
         let keep_all = GcView::keep_all();
         let (mut live, mut entries, mut hint) = (0, 0, None);
         let mut in_right_halves = (0, 0);
-        while range.start < range.end {
-            let message = messages[range.start];
+        while let Some((message, rest)) = messages.split_first() {
             let resident = slot.resident_mut().expect("its latch is held");
             match resident.leaf.insert(message.key, message.ts, message.op, &keep_all, hint) {
                 Insert::Done(applied) => {
                     hint = Some(applied.hint);
                     live += i64::from(applied.live_delta);
                     entries += i64::from(applied.entries_delta);
-                    range.start += 1;
+                    messages = rest;
                 }
                 Insert::Full => {
                     hint = None;
                     let right = self.split_off(handle, slot, message.key, false, lacks, funds);
                     let mut right_slot = right.latch.write();
-                    let cut = range.start + messages[range.clone()].partition_point(|m| *m.key < *right.low);
-                    if cut < range.end {
+                    let (left, beyond) = messages.split_at(messages.partition_point(|m| *m.key < *right.low));
+                    if !beyond.is_empty() {
                         // It may come alive: nobody hops over it before it has everything.
                         right.mark.set(None);
                     }
                     self.link_right(handle, &right);
-                    let (more_live, more_entries) =
-                        self.settle(&right, &mut right_slot, messages, cut..range.end, lacks, funds);
+                    let (more_live, more_entries) = self.insert_messages(&right, &mut right_slot, beyond, lacks, funds);
                     // Which has counted them.
                     in_right_halves.0 += more_live;
                     in_right_halves.1 += more_entries;
                     let resident = right_slot.resident().expect("its latch is held");
                     self.refresh_mark(&right, &resident.leaf);
                     self.keep_mark(&right, &mut right_slot, true);
-                    range.end = cut;
+                    messages = left;
                 }
             }
         }

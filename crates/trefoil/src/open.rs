@@ -428,14 +428,20 @@ fn recover(engine: &Arc<Engine>, threads: &Threads, manifest: &Manifest, log_end
     // Nobody reads before what has expired meanwhile is known to have.
     engine.keep_time_if_can()?;
     if engine.options.background {
-        for n in 0..lanes.merge {
-            threads.start("trefoil-upkeep", engine, move |engine| background::upkeep(engine, n, lanes.merge))?;
-        }
-        threads.start("trefoil-checkpoint", engine, background::checkpoint)?;
-        threads.start("trefoil-log", engine, background::log)?;
-        for n in 0..engine.helpers.count() {
-            threads.start("trefoil-apply", engine, move |engine| engine.helpers.help(n))?;
-        }
+        start_background(engine, threads, &lanes)?;
+    }
+    Ok(())
+}
+
+fn start_background(engine: &Arc<Engine>, threads: &Threads, lanes: &Lanes) -> Result<()> {
+    let merges = lanes.merge;
+    for n in 0..merges {
+        threads.start("trefoil-upkeep", engine, move |engine| background::upkeep(engine, n, merges))?;
+    }
+    threads.start("trefoil-checkpoint", engine, background::checkpoint)?;
+    threads.start("trefoil-log", engine, background::log)?;
+    for n in 0..engine.helpers.count() {
+        threads.start("trefoil-apply", engine, move |engine| engine.helpers.help(n))?;
     }
     Ok(())
 }

@@ -9,10 +9,10 @@
 //! 4. the victim is the member with the smallest write set, the youngest among equals, never a prepared one. Its wait
 //!    is ended; the search is repeated until no cycle is left or the searcher is the victim.
 //!
-//! Why every deadlock is found: an edge comes to be when its source starts to wait, or when a running owner takes a
-//! lock somebody waits for. Of the members of a cycle, let the last to start waiting search: all edges exist, because
-//! owners that wait take nothing, and by the fence of step 1 it sees that all others wait. Two that start together:
-//! at least one sees the other.
+//! Why every deadlock is found: an edge comes to be when its source starts to wait, when its target does so before it in
+//! their queue, or when a running owner takes a lock somebody waits for. Of the members of a cycle, let the last to start
+//! waiting search: all edges exist, because owners that wait take nothing, and by the fence of step 1 it sees that all
+//! others wait. Two that start together: at least one sees the other.
 //!
 //! Why none is invented: in step 3 every member has been in one and the same wait since before the moment step 2
 //! ended, so it has released and taken nothing; an edge that stands in step 3 stood at that moment.
