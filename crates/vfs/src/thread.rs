@@ -46,7 +46,11 @@ pub fn spawn<T: Send + 'static>(name: &str, body: impl FnOnce() -> T + Send + 's
     let line = Location::caller();
     let kind = match spawn::inside(name, body, line) {
         Ok(joiner) => Kind::Simulated(joiner?),
-        Err(body) => Kind::Real(std::thread::Builder::new().name(name.to_owned()).spawn(body)?),
+        Err(body) => {
+            // Boxed: compiled once for each result and not for each closure.
+            let body: Box<dyn FnOnce() -> T + Send> = Box::new(body);
+            Kind::Real(std::thread::Builder::new().name(name.to_owned()).spawn(body)?)
+        }
     };
     Ok(JoinHandle(kind))
 }

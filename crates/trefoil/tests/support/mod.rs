@@ -28,6 +28,11 @@ pub fn simulate(body: impl FnOnce(&Handle) + Send + 'static) {
 
 /// In the simulation's schedule of this seed.
 pub fn simulate_by(seed: u64, body: impl FnOnce(&Handle) + Send + 'static) {
+    run_boxed(seed, Box::new(body));
+}
+
+/// Compiled once, and not for each test.
+fn run_boxed(seed: u64, body: Box<dyn FnOnce(&Handle) + Send>) {
     Simulation::new(seed, Config { steps_max: 20_000_000, ..Config::default() }).run(body);
 }
 

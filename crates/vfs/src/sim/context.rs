@@ -259,12 +259,11 @@ fn pass_to(state: &mut State, next: ThreadId) -> Arc<Baton> {
     Arc::clone(&state.threads[next].baton)
 }
 
+/// What a simulated thread does. Boxed, or all that starts threads would be compiled once for each closure of each test.
+pub(super) type Body = Box<dyn FnOnce() + Send>;
+
 /// Starts a simulated thread. It can run from now on, but does not before it is chosen.
-pub(super) fn start(
-    shared: &Arc<Shared>,
-    name: &str,
-    body: impl FnOnce() + Send + 'static,
-) -> io::Result<(ThreadId, Arc<Baton>)> {
+pub(super) fn start(shared: &Arc<Shared>, name: &str, body: Body) -> io::Result<(ThreadId, Arc<Baton>)> {
     let (id, baton) = shared.state.lock().add_thread(name);
     let thread = Arc::new(SimThread {
         shared: Arc::clone(shared),
@@ -284,7 +283,7 @@ pub(super) fn start(
     Ok((id, baton))
 }
 
-fn run_thread(thread: Arc<SimThread>, body: impl FnOnce()) {
+fn run_thread(thread: Arc<SimThread>, body: Body) {
     CURRENT.with(|slot| assert!(slot.0.set(Arc::clone(&thread)).is_ok(), "a fresh OS thread is nobody yet"));
     // The first thread moves; those it starts inherit its core.
     if let (0, Some(core)) = (thread.id, thread.shared.core) {

@@ -140,6 +140,15 @@ impl Simulation {
         &self,
         body: impl FnOnce(&Handle) -> T + Send + 'static,
     ) -> Result<(Report<T>, Arc<Shared>), Box<Failure>> {
+        let value = Arc::new(Mutex::new(None));
+        let slot = Arc::clone(&value);
+        let (report, shared) = self.run_body(Box::new(move |handle: &Handle| *slot.lock() = Some(body(handle))))?;
+        let Report { value: (), trace_hash, steps, switches, elapsed } = report;
+        let value = value.lock().take().expect("the body returned");
+        Ok((Report { value, trace_hash, steps, switches, elapsed }, shared))
+    }
+
+    fn run_body(&self, body: Box<dyn FnOnce(&Handle) + Send>) -> Result<(Report<()>, Arc<Shared>), Box<Failure>> {
         assert!(with(|_| ()).is_none(), "a simulation inside a simulation");
         catch_panics();
         let running = Running::new();
@@ -153,9 +162,8 @@ impl Simulation {
             core: self.config.pinned.then(super::pin::choose_core).flatten(),
             locals: Mutex::new(Vec::new()),
         });
-        let value = Arc::new(Mutex::new(None));
-        let (slot, handle) = (Arc::clone(&value), Handle { shared: Arc::clone(&shared) });
-        let (_, baton) = start(&shared, "main", move || *slot.lock() = Some(body(&handle)))
+        let handle = Handle { shared: Arc::clone(&shared) };
+        let (_, baton) = start(&shared, "main", Box::new(move || body(&handle)))
             .expect("the machine can start a thread for the simulation");
         baton.give();
         if let Err(failure) = self.wait_for_end(&shared) {
@@ -171,9 +179,8 @@ impl Simulation {
             thread.join().expect("a simulated thread catches its panics");
         }
         let state = shared.state.lock();
-        let value = value.lock().take().expect("the body returned");
         let report = Report {
-            value,
+            value: (),
             trace_hash: state.trace.hash(),
             steps: state.steps,
             switches: state.switches,

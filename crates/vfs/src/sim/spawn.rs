@@ -7,7 +7,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use super::chooser::ThreadId;
-use super::context::{Shared, SimThread, start, with};
+use super::context::{Body, Shared, SimThread, start, with};
 use super::scheduler::WaitOn;
 use super::trace::Place;
 
@@ -24,29 +24,30 @@ pub(crate) fn inside<T: Send + 'static, B: FnOnce() -> T + Send + 'static>(
     body: B,
     line: &'static Location<'static>,
 ) -> Result<io::Result<Joiner<T>>, B> {
-    let mut body = Some(body);
-    let joiner = with(|thread| {
-        let body = body.take().expect("asked once");
-        spawn_from(thread, name, body, line)
-    });
-    joiner.ok_or_else(|| body.expect("not taken outside"))
-}
-
-fn spawn_from<T: Send + 'static>(
-    thread: &SimThread,
-    name: &str,
-    body: impl FnOnce() -> T + Send + 'static,
-    line: &'static Location<'static>,
-) -> io::Result<Joiner<T>> {
-    let shared = Arc::clone(&thread.shared);
+    let Some(thread) = current() else { return Err(body) };
     let value = Arc::new(Mutex::new(None));
     let slot = Arc::clone(&value);
-    let (id, _) = start(&shared, name, move || {
+    let body = Box::new(move || {
         let value = body();
         *slot.lock() = Some(value);
-    })?;
+    });
+    Ok(spawn_from(&thread, name, body, line).map(|(shared, id)| Joiner { shared, id, value }))
+}
+
+fn current() -> Option<Arc<SimThread>> {
+    with(Arc::clone)
+}
+
+fn spawn_from(
+    thread: &SimThread,
+    name: &str,
+    body: Body,
+    line: &'static Location<'static>,
+) -> io::Result<(Arc<Shared>, ThreadId)> {
+    let shared = Arc::clone(&thread.shared);
+    let (id, _) = start(&shared, name, body)?;
     thread.point("thread.spawn", line);
-    Ok(Joiner { shared, id, value })
+    Ok((shared, id))
 }
 
 impl<T> Joiner<T> {
