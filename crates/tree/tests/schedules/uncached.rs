@@ -7,6 +7,7 @@ use std::sync::Arc;
 use base::CommitTs;
 use index::{Direction, EntryBatch, Index, ReadAt};
 use store::{Charge, Class, Compression};
+use vfs::sim::{Config, Simulation};
 
 use super::{filled, in_thread, simulated, small};
 use crate::common::{Numbers, Rig, Setup, key};
@@ -282,76 +283,87 @@ fn a_leaf_that_is_looked_into_keeps_the_messages_it_was_given() {
     rig.verify();
 }
 
-/// Whatever came before: reads of every key, at every snapshot kept, say what the history says.
+/// Whatever came before: reads of every key, at every snapshot kept, say what the history says. Who loads a leaf waits for memory; in a
+/// simulation that takes no time.
 #[test]
 fn reads_of_leaves_on_disk_say_what_the_history_says() {
     let (mut uncached, mut packed, mut reads) = (0, 0, 0);
     for seed in 0..24 {
-        let mut numbers = Numbers(seed);
-        let node_bytes = if seed % 3 == 0 { 2048 } else { 512 };
-        // Where compression shrinks them, images stay packed.
-        let compression = if seed % 2 == 0 { Compression::None } else { Compression::Lz4 };
-        let rig = Rig::new(Setup { buffered: seed % 4 != 0, node_bytes, compression, ..small() });
-        let mut snapshots = vec![CommitTs::ZERO];
-        for round in 0..6 {
-            for _ in 0..60 {
-                let n = 1 + numbers.below(4);
-                let value = |numbers: &mut Numbers| match numbers.below(8) {
-                    0 | 1 => None,
-                    // Beside the leaf, now and then: such a leaf is loaded.
-                    2 if seed % 2 == 0 => Some(vec![b'l'; 700]),
-                    _ => Some([&numbers.below(1 << 30).to_be_bytes()[..], &[0; 24]].concat()),
-                };
-                // A few keys have many versions.
-                let key_of = |numbers: &mut Numbers| match numbers.below(3) {
-                    0 => key(numbers.below(4)),
-                    _ => key(numbers.below(300)),
-                };
-                rig.commit((0..n).map(|_| (key_of(&mut numbers), value(&mut numbers))).collect());
-                if numbers.one_in(30) {
-                    snapshots.push(rig.now());
-                    rig.snapshots.lock().push(rig.now());
-                }
-            }
-            if numbers.one_in(2) {
-                rig.checkpoint();
-            }
-            if numbers.one_in(2) {
-                rig.maintain_fully();
-            }
-            rig.evict_all();
-            if numbers.one_in(4) {
-                rig.attach((0..20).map(|_| (key(numbers.below(300)), Some(b"of a run".to_vec()))).collect());
-            }
-            if round % 2 == 0 {
-                // On top of what is on disk, some of it for leaves that are read now.
-                rig.commit((0..20).map(|_| (key(numbers.below(300)), Some(b"late".to_vec()))).collect());
-            }
-            let before = rig.tree.stats().uncached_reads;
-            for at in [ReadAt::Newest, ReadAt::Snapshot(rig.now())]
-                .into_iter()
-                .chain(snapshots.iter().map(|s| ReadAt::Snapshot(*s)))
-            {
-                // What came into memory for others leaves it.
-                rig.evict_all();
-                let _hog = nearly_full(&rig);
-                let rows = of_history(&rig, if let ReadAt::Snapshot(s) = at { s } else { CommitTs::MAX });
-                for _ in 0..40 {
-                    let key = key(numbers.below(302));
-                    let counts = || (rig.tree.stats().uncached_reads, rig.space.stats().read_bytes);
-                    let before = counts();
-                    assert_eq!(rig.get(at, &key).as_ref(), rows.get(&key), "seed {seed}, round {round}, {at:?}");
-                    let after = counts();
-                    packed += u64::from(after.0 > before.0 && after.1 == before.1);
-                    reads += 1;
-                }
-            }
-            uncached += rig.tree.stats().uncached_reads - before;
-        }
-        rig.verify();
+        let counts = Simulation::new(seed, Config::default()).run(move |_| history_is_read(seed)).value;
+        uncached += counts.0;
+        packed += counts.1;
+        reads += counts.2;
     }
     assert!(uncached > reads / 10, "{uncached} of {reads} reads were of leaves that stayed on disk");
     assert!(packed > reads / 50, "{packed} of {reads} reads were of those that are packed");
+}
+
+/// How many reads were of leaves that stayed on disk, of those that are packed, and in all.
+fn history_is_read(seed: u64) -> (u64, u64, u64) {
+    let (mut uncached, mut packed, mut reads) = (0, 0, 0);
+    let mut numbers = Numbers(seed);
+    let node_bytes = if seed % 3 == 0 { 2048 } else { 512 };
+    // Where compression shrinks them, images stay packed.
+    let compression = if seed % 2 == 0 { Compression::None } else { Compression::Lz4 };
+    let rig = Rig::new(Setup { buffered: seed % 4 != 0, node_bytes, compression, ..small() });
+    let mut snapshots = vec![CommitTs::ZERO];
+    for round in 0..6 {
+        for _ in 0..60 {
+            let n = 1 + numbers.below(4);
+            let value = |numbers: &mut Numbers| match numbers.below(8) {
+                0 | 1 => None,
+                // Beside the leaf, now and then: such a leaf is loaded.
+                2 if seed % 2 == 0 => Some(vec![b'l'; 700]),
+                _ => Some([&numbers.below(1 << 30).to_be_bytes()[..], &[0; 24]].concat()),
+            };
+            // A few keys have many versions.
+            let key_of = |numbers: &mut Numbers| match numbers.below(3) {
+                0 => key(numbers.below(4)),
+                _ => key(numbers.below(300)),
+            };
+            rig.commit((0..n).map(|_| (key_of(&mut numbers), value(&mut numbers))).collect());
+            if numbers.one_in(30) {
+                snapshots.push(rig.now());
+                rig.snapshots.lock().push(rig.now());
+            }
+        }
+        if numbers.one_in(2) {
+            rig.checkpoint();
+        }
+        if numbers.one_in(2) {
+            rig.maintain_fully();
+        }
+        rig.evict_all();
+        if numbers.one_in(4) {
+            rig.attach((0..20).map(|_| (key(numbers.below(300)), Some(b"of a run".to_vec()))).collect());
+        }
+        if round % 2 == 0 {
+            // On top of what is on disk, some of it for leaves that are read now.
+            rig.commit((0..20).map(|_| (key(numbers.below(300)), Some(b"late".to_vec()))).collect());
+        }
+        let before = rig.tree.stats().uncached_reads;
+        for at in [ReadAt::Newest, ReadAt::Snapshot(rig.now())]
+            .into_iter()
+            .chain(snapshots.iter().map(|s| ReadAt::Snapshot(*s)))
+        {
+            // What came into memory for others leaves it.
+            rig.evict_all();
+            let _hog = nearly_full(&rig);
+            let rows = of_history(&rig, if let ReadAt::Snapshot(s) = at { s } else { CommitTs::MAX });
+            for _ in 0..40 {
+                let key = key(numbers.below(302));
+                let counts = || (rig.tree.stats().uncached_reads, rig.space.stats().read_bytes);
+                let before = counts();
+                assert_eq!(rig.get(at, &key).as_ref(), rows.get(&key), "seed {seed}, round {round}, {at:?}");
+                let after = counts();
+                packed += u64::from(after.0 > before.0 && after.1 == before.1);
+                reads += 1;
+            }
+        }
+        uncached += rig.tree.stats().uncached_reads - before;
+    }
+    rig.verify();
+    (uncached, packed, reads)
 }
 
 /// A reader has seen what is pending. It goes to a segment, and is pending no more, before the reader asks for segments; or it
