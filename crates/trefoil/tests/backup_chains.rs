@@ -17,7 +17,7 @@ use vfs::fault::{Action, Class, Rule};
 use vfs::sim::{Config, DiskConfig, SimDisk, Simulation};
 use vfs::time::Instant;
 
-const TTL: u64 = 3600;
+const TTL: u64 = 600;
 /// The number of the first table's index.
 const BY_COLOUR: u32 = 2;
 
@@ -228,7 +228,7 @@ impl World {
             assert_eq!(Database::restore(&backups, &to, settings(&self.disk)).unwrap(), link.at, "{to}");
             let copy = Database::open(&to, Options { create: false, ..settings(&self.disk) }).unwrap();
             let (mut found, mut wanted) = (state(&copy), link.state.clone());
-            if link.made.elapsed() > Duration::from_secs(TTL - 600) {
+            if link.made.elapsed() > Duration::from_secs(TTL - 100) {
                 [&mut found, &mut wanted].into_iter().for_each(|state| drop(state.indexes.remove("expires")));
             }
             for (name, entries) in &wanted.indexes {
