@@ -111,9 +111,9 @@ pub fn test() -> Vec<Part> {
     parts.push(part("build", Work::Cargo(workspace(&["test", "--no-run"]))));
     // With the tests' own dependencies, whose features are those of `build`.
     parts.push(part("programs", Work::Cargo(workspace(&["build", "--bins", "--tests"]))));
-    // Unit and integration tests, examples in the documentation, and the fuzz bodies for seconds each.
+    // Unit and integration tests, examples in the documentation, and the fuzz bodies for half a second each.
     let tests = Work::Cargo(workspace(&["test", "--no-fail-fast"]));
-    parts.push(Part { env: &[("TREFOIL_FUZZ_SECONDS", "2")], lane: Lane::Tests, ..part("tests", tests) });
+    parts.push(Part { env: &[("TREFOIL_FUZZ_SECONDS", "0.5")], lane: Lane::Tests, ..part("tests", tests) });
     // Much of these is done by one thread, one crate after the other; who builds meanwhile would wait for them.
     let docs = part("docs", Work::Docs(vec!["doc", "--workspace", "--no-deps", "--locked", "--profile", "sim"]));
     let last = lints.into_iter().chain([docs]);

@@ -1,5 +1,5 @@
 //! Every fuzz body of the house, by name: the decoders of each crate on hostile bytes, and sequences of operations
-//! against the model. Plain functions: `make test` runs each for seconds on stable Rust (`tests/smoke.rs`), `make
+//! against the model. Plain functions: `make test` runs each for half a second on stable Rust (`tests/smoke.rs`), `make
 //! fuzz` for as long as one likes under libFuzzer (`fuzz/fuzz_targets`, one thin target a body).
 //!
 //! A body returns, whatever it is given: it does not panic, hang, or allocate much more than it was given.
