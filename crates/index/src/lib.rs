@@ -165,7 +165,8 @@ pub trait Reserved: Send {
 pub enum Reservation {
     /// `apply` may follow.
     Direct(Box<dyn Reserved>),
-    /// More cold leaves, or more memory, than a commit may wait for: attach the batch as a run instead.
+    /// More cold leaves, or more memory, than a commit may wait for: attach the batch as a run instead. Never one entry from
+    /// funds that are [`Funds::in_place`].
     TooCold,
 }
 
@@ -339,7 +340,10 @@ pub trait Index: Send + Sync {
     fn reserve_from(&self, batch: &Batch, funds: &mut Funds) -> Result<Option<Reservation>>;
     /// The same for who has no other reservation: waits for memory.
     fn reserve(&self, batch: &Batch) -> Result<Reservation> {
-        let mut funds = Funds::default();
+        self.reserve_with(batch, Funds::default())
+    }
+    /// The same, with these.
+    fn reserve_with(&self, batch: &Batch, mut funds: Funds) -> Result<Reservation> {
         loop {
             match self.reserve_from(batch, &mut funds)? {
                 Some(reservation) => return Ok(reservation),

@@ -177,7 +177,7 @@ impl Core {
     fn reserve(&self, batch: &Batch, funds: &mut Funds) -> Option<Reservation> {
         let bytes = cost_of(batch);
         // Attached, it is in memory, or on disk, once; a memtable would end half empty for it.
-        if bytes > self.memtable_bytes_max() / 2 {
+        if bytes > self.memtable_bytes_max() / 2 && !(batch.len() == 1 && funds.are_in_place()) {
             return Some(Reservation::TooCold);
         }
         let wanted = self.sources.read().active.wants_frame();

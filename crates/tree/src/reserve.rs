@@ -88,7 +88,7 @@ struct Survey {
 
 impl Core {
     pub(crate) fn reserve(&self, hand: &Hand, batch: &Batch, funds: &mut Funds) -> Result<Option<Reservation>> {
-        if batch.bytes() > DIRECT_BYTES_MAX {
+        if batch.bytes() > DIRECT_BYTES_MAX && !(batch.len() == 1 && funds.are_in_place()) {
             return Ok(Some(Reservation::TooCold));
         }
         Ok(match self.reserve_room(hand, batch, COLD_LEAVES_MAX, None, funds)? {

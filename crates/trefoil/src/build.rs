@@ -20,7 +20,7 @@ use base::bytes::{Reader, put_bytes};
 use base::limits::KEY_BYTES_MAX;
 use base::{CommitTs, GcView, Result};
 use index::{BatchBuilder, Direction, EntryBatch, Index, Op, ReadAt, Reservation};
-use store::{Run, RunWriter};
+use store::{Funds, Run, RunWriter};
 use txn::Snapshot;
 
 use crate::builds::Progress;
@@ -432,10 +432,11 @@ impl Applier {
         if batch.is_empty() {
             return Ok(());
         }
-        match self.entry.index.reserve(&batch)? {
+        match self.entry.index.reserve_with(&batch, Funds::in_place())? {
             Reservation::Direct(reserved) => self.entry.index.apply(&batch, reserved, self.s, &GcView::keep_all()),
-            // Writers have made leaves all over the index. One entry is in one leaf, so this ends.
+            // Writers have made leaves all over the index, or it is large. One entry is put in place, so this ends.
             Reservation::TooCold => {
+                assert!(some.len() > 1, "one entry is put in place");
                 let middle = some.start + some.len() / 2;
                 self.put(some.start..middle)?;
                 self.put(middle..some.end)?;

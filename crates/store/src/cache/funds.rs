@@ -19,6 +19,7 @@ pub struct Funds {
     asked: Asked,
     /// Whose memory was too little, since the last wait.
     short_of: Option<Arc<Cache>>,
+    in_place: bool,
 }
 
 /// Bytes, since the last wait.
@@ -29,6 +30,18 @@ pub(super) struct Asked {
 }
 
 impl Funds {
+    /// Of who has no record that a run in memory could stand on: one entry, however large, is put where it belongs.
+    #[must_use]
+    pub fn in_place() -> Self {
+        Self { in_place: true, ..Self::default() }
+    }
+
+    /// True if one entry may not become a run.
+    #[must_use]
+    pub fn are_in_place(&self) -> bool {
+        self.in_place
+    }
+
     /// `bytes` of `class`. `None` if they would have to be waited for, and from then on, until that was done.
     pub fn take(&mut self, cache: &Arc<Cache>, class: Class, bytes: u64) -> Option<Charge> {
         let is_page = class == Class::Frames;
