@@ -231,9 +231,9 @@ int ha_trefoil::index_next(uchar *record) { return step(TREFOIL_NEXT, record, HA
 
 int ha_trefoil::index_next_same(uchar *record, const uchar *key, uint length)
 {
-  /* Not every scan was begun by these parts alone. */
+  /* Not every scan was begun by these parts. Where it was, its rows have them: of a CHAR's front the server takes less for equal. */
   int error= step(TREFOIL_NEXT_SAME, record, HA_ERR_END_OF_FILE);
-  return !error && key_cmp_if_same(table, key, active_index, length) ? HA_ERR_END_OF_FILE : error;
+  return !error && !trefoil_is_exact(m_cursor) && key_cmp_if_same(table, key, active_index, length) ? HA_ERR_END_OF_FILE : error;
 }
 
 int ha_trefoil::index_prev(uchar *record) { return step(TREFOIL_PREVIOUS, record, HA_ERR_END_OF_FILE); }

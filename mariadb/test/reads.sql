@@ -160,4 +160,18 @@ SELECT id, a, z FROM u FORCE INDEX (a) WHERE a IN (4, 38) ORDER BY a, id LIMIT 8
 INSERT INTO u SELECT id + 50000, a, b, c, d, e, f, g, h, z FROM u FORCE INDEX (a) WHERE a = 12;
 INSERT INTO u (id, a, d, z) SELECT id, a, d, z FROM t WHERE a = 7 ON DUPLICATE KEY UPDATE z = u.z + VALUES(z);
 SELECT COUNT(*), SUM(id), SUM(a), SUM(z), SUM(c) FROM u;
+
+-- The front of a CHAR in a key: what is equal by the collation, however many characters it has that count for nothing.
+CREATE TABLE fronts (id INT PRIMARY KEY, c CHAR(5) CHARACTER SET utf32 COLLATE utf32_unicode_ci, KEY c (c(2)));
+INSERT INTO fronts VALUES (1, _utf8mb4 0x6101), (2, _utf8mb4 0x6101), (3, 'a'), (4, 'A'), (5, 'b');
+SELECT id FROM fronts FORCE INDEX (c) WHERE c = 'a' ORDER BY id;
+SELECT COUNT(*) FROM two STRAIGHT_JOIN fronts FORCE INDEX (c) ON fronts.c = IF(two.w, 'a', 'b') WHERE two.w < 3;
+
+-- Rows of the past go into the first partition that has room.
+CREATE TABLE past (id INT PRIMARY KEY) WITH SYSTEM VERSIONING
+    PARTITION BY SYSTEM_TIME LIMIT 3 (PARTITION a HISTORY, PARTITION b HISTORY, PARTITION n CURRENT);
+INSERT INTO past VALUES (1), (2), (3), (4);
+DELETE FROM past WHERE id < 4;
+DELETE FROM past;
+SELECT (SELECT COUNT(*) FROM past PARTITION (a)) AS a, (SELECT COUNT(*) FROM past PARTITION (b)) AS b;
 DROP DATABASE by_key;

@@ -488,6 +488,8 @@ int trefoil_position(trefoil_cursor *cursor, const uint8_t *record, uint8_t *ref
 /* The row given last is not locked: it is another's, as it was committed. The next step in the direction of the scan gives it
    again, under its lock, unless it is passed. */
 uint8_t trefoil_is_shown(const trefoil_cursor *cursor);
+/* The row given last has the parts that the scan was begun with, as has each that TREFOIL_NEXT_SAME gives. */
+uint8_t trefoil_is_exact(const trefoil_cursor *cursor);
 /* The row read last is not wanted. */
 void trefoil_unlock_row(trefoil_session *session, trefoil_cursor *cursor);
 

@@ -167,6 +167,11 @@ impl Cursor {
         self.scan.as_ref().is_some_and(|scan| scan.is_shown)
     }
 
+    /// The rows that come next are those with the parts asked for, and no others.
+    pub fn is_exact(&self) -> bool {
+        self.scan.as_ref().is_some_and(|scan| scan.is_exact)
+    }
+
     /// It is not wanted. False if there was none.
     pub fn pass_shown(&mut self) -> bool {
         self.scan.as_mut().is_some_and(|scan| std::mem::take(&mut scan.is_shown))

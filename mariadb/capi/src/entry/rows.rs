@@ -135,6 +135,11 @@ pub extern "C" fn trefoil_is_shown(cursor: &Cursor) -> u8 {
 }
 
 #[unsafe(no_mangle)]
+pub extern "C" fn trefoil_is_exact(cursor: &Cursor) -> u8 {
+    u8::from(cursor.is_exact())
+}
+
+#[unsafe(no_mangle)]
 pub extern "C" fn trefoil_unlock_row(session: &Session, cursor: &mut Cursor) {
     quietly(|| {
         if !cursor.pass_shown() {
