@@ -149,7 +149,12 @@ fn text(chance: &mut Chance, collations: &[Collation]) -> Column {
 }
 
 fn binary(chance: &mut Chance) -> Column {
-    let (kind, definition) = match chance.below(5) {
+    let (kind, definition) = match chance.below(6) {
+        // Longer than a node of any size.
+        5 => {
+            let values = ["''", "'a'", "'ab'", "'b'", "'bb'", "REPEAT('ab', 35000)"];
+            return column(Kind::Long, "LONGBLOB", &values);
+        }
         0 => (Kind::String, format!("BINARY({})", 3 + chance.below(6))),
         1 | 2 => (Kind::String, format!("VARBINARY({})", 8 + chance.below(20))),
         3 => (Kind::Long, "BLOB".to_owned()),
@@ -194,9 +199,14 @@ impl Column {
         chance.of(&self.values).clone()
     }
 
+    fn is_huge(&self) -> bool {
+        self.definition.starts_with("LONGBLOB")
+    }
+
     /// As it was written.
     pub fn shown(&self) -> String {
         match self.kind {
+            Kind::Long if self.is_huge() => self.weight(&self.name),
             Kind::String | Kind::Long => format!("HEX({})", self.name),
             _ if self.definition.starts_with("BIT") => format!("{}+0", self.name),
             _ => self.name.clone(),
@@ -207,6 +217,7 @@ impl Column {
     pub fn weight(&self, expression: &str) -> String {
         match self.is_text {
             true => format!("HEX(WEIGHT_STRING({expression} AS CHAR(12)))"),
+            false if self.is_huge() => format!("CONCAT(LENGTH({expression}), LEFT({expression}, 2))"),
             false if self.has_front() => format!("HEX({expression})"),
             false if self.definition.starts_with("BIT") || self.definition.starts_with("DOUBLE") => {
                 format!("{expression}+0")

@@ -26,6 +26,7 @@ struct Key {
 struct Table {
     columns: Vec<Column>,
     keys: Vec<Key>,
+    partitions: &'static str,
 }
 
 pub fn round(seed: u64, collations: &[Collation]) -> String {
@@ -80,7 +81,7 @@ impl Table {
     fn any(chance: &mut Chance, collations: &[Collation]) -> Self {
         let count = 3 + chance.below(5);
         let columns: Vec<Column> = (0..count).map(|n| Column::any(chance, &format!("c{n}"), collations)).collect();
-        let mut table = Self { columns, keys: Vec::new() };
+        let mut table = Self { columns, keys: Vec::new(), partitions: "" };
         let fixed: Vec<usize> = (0..count).filter(|&n| !table.columns[n].nullable).collect();
         if !fixed.is_empty() && chance.percent(75) {
             let count = 1 + chance.below(2);
@@ -91,6 +92,13 @@ impl Table {
             let parts = 1 + chance.below(3);
             let (parts, unique) = (chance.some(table.columns.len(), parts), chance.percent(30));
             table.add_key(chance, Some(format!("k{n}")), parts, unique);
+        }
+        // By all of the one key that is unique, which has no fronts: rows move when it is changed.
+        let (unique, others): (Vec<&Key>, Vec<&Key>) = table.keys.iter().partition(|key| key.unique);
+        if let ([Key { name: None, parts, .. }], true) = (&unique[..], !others.is_empty() && chance.percent(60))
+            && parts.iter().all(|part| part.front.is_none())
+        {
+            table.partitions = " PARTITION BY KEY() PARTITIONS 3";
         }
         table
     }
@@ -113,10 +121,13 @@ impl Table {
 
     fn key(&self, key: &Key) -> String {
         let parts = key.parts.iter().map(|part| self.part(part)).collect::<Vec<_>>().join(", ");
+        // Of partitioned tables the server lets keys have no options.
+        let is_whole = self.partitions.is_empty();
         match &key.name {
             // Options are for the engine that has them, see `differential.sh`.
             None => {
                 let structure = match (key.parts.len(), self.columns.len() % 2) {
+                    _ if !is_whole => "",
                     (1, _) => "",
                     (_, 0) => " STRUCTURE=btree",
                     (_, _) => " STRUCTURE=lsm",
@@ -124,10 +135,10 @@ impl Table {
                 format!("PRIMARY KEY ({parts}){structure}")
             }
             Some(name) => {
-                let clustering = if name.ends_with(['1', '3']) { " CLUSTERING=1" } else { "" };
+                let clustering = if is_whole && name.ends_with(['1', '3']) { " CLUSTERING=1" } else { "" };
                 let structure = match name.as_bytes() {
-                    [.., b'2'] => " STRUCTURE=lsm",
-                    [.., b'3'] => " STRUCTURE=btree",
+                    [.., b'2'] if is_whole => " STRUCTURE=lsm",
+                    [.., b'3'] if is_whole => " STRUCTURE=btree",
                     _ => "",
                 };
                 format!("{}KEY {name} ({parts}){clustering}{structure}", if key.unique { "UNIQUE " } else { "" })
@@ -138,7 +149,7 @@ impl Table {
     fn create(&self) -> String {
         let columns = self.columns.iter().map(|column| format!("{} {}", column.name, column.definition));
         let keys = self.keys.iter().map(|key| self.key(key));
-        format!("CREATE TABLE t ({})", columns.chain(keys).collect::<Vec<_>>().join(", "))
+        format!("CREATE TABLE t ({}){}", columns.chain(keys).collect::<Vec<_>>().join(", "), self.partitions)
     }
 
     /// An order that leaves no choice between rows that differ.
@@ -158,7 +169,41 @@ impl Table {
 
     fn insert(&self, chance: &mut Chance, verb: &str, rows: usize, sql: &mut String) {
         let rows: Vec<String> = (0..1 + chance.below(rows)).map(|_| self.row(chance)).collect();
-        writeln!(sql, "{verb} INTO t VALUES {}; SHOW WARNINGS;", rows.join(", ")).ok();
+        let returning = self.returning(chance);
+        writeln!(sql, "{verb} INTO t VALUES {}{returning}; SHOW WARNINGS;", rows.join(", ")).ok();
+    }
+
+    fn returning(&self, chance: &mut Chance) -> String {
+        if chance.percent(20) { format!(" RETURNING {}", self.total_order()) } else { String::new() }
+    }
+
+    /// Rows of the table itself, changed or not: what is read is not what is being written.
+    fn insert_own(&self, chance: &mut Chance, sql: &mut String) {
+        let (verb, order, limit) = (chance.word(&["INSERT IGNORE", "REPLACE", "INSERT"]), self.total_order(), 8);
+        let list = self.columns.iter().map(|column| match chance.percent(40) {
+            true => column.value(chance),
+            false => column.name.clone(),
+        });
+        let (list, condition) = (list.collect::<Vec<_>>().join(", "), self.condition(chance));
+        let select = format!("SELECT {list} FROM t WHERE {condition} ORDER BY {order} LIMIT {limit}");
+        let update = match (verb, self.assignments(chance)) {
+            ("INSERT", set) => format!(" ON DUPLICATE KEY UPDATE t.{set}").replace(", ", ", t."),
+            _ => String::new(),
+        };
+        writeln!(sql, "{verb} INTO t {select}{update}; SHOW WARNINGS;").ok();
+    }
+
+    /// In any order, along any key: a row that moves ahead in it is not met again.
+    fn update_along(&self, chance: &mut Chance, sql: &mut String) {
+        let n = chance.below(self.columns.len());
+        let is_unique = |key: &Key| key.unique && key.parts.iter().any(|part| part.column == n);
+        if self.keys.iter().any(is_unique) {
+            return;
+        }
+        let key = chance.below(self.keys.len());
+        let (value, forced) = (self.columns[n].value(chance), self.forced(Some(key)));
+        let condition = self.condition_of(chance, Some(key));
+        writeln!(sql, "UPDATE IGNORE t {forced} SET {} = {value} WHERE {condition};", self.columns[n].name).ok();
     }
 
     /// `column = value, …`
@@ -171,7 +216,9 @@ impl Table {
 
     fn change(&self, chance: &mut Chance, sql: &mut String) {
         let order = self.total_order();
-        match chance.below(10) {
+        match chance.below(12) {
+            10 => self.insert_own(chance, sql),
+            11 => self.update_along(chance, sql),
             0 | 1 => self.insert(chance, "INSERT", 3, sql),
             2 => self.insert(chance, "INSERT IGNORE", 6, sql),
             3 => self.insert(chance, "REPLACE", 3, sql),
@@ -186,8 +233,13 @@ impl Table {
                 writeln!(sql, "UPDATE {ignore}t {rest}; SHOW WARNINGS;").ok();
             }
             _ => {
-                let (condition, limit) = (self.condition(chance), 1 + chance.below(3));
-                writeln!(sql, "DELETE FROM t WHERE {condition} ORDER BY {order} LIMIT {limit}; SHOW WARNINGS;").ok();
+                let (condition, limit, returning) =
+                    (self.condition(chance), 1 + chance.below(3), self.returning(chance));
+                writeln!(
+                    sql,
+                    "DELETE FROM t WHERE {condition} ORDER BY {order} LIMIT {limit}{returning}; SHOW WARNINGS;"
+                )
+                .ok();
             }
         }
     }
@@ -198,7 +250,13 @@ impl Table {
             let front = if self.columns[n].has_front() { "(2)" } else { "" };
             format!("{}{front}", self.columns[n].name)
         });
-        writeln!(sql, "ALTER TABLE t ADD KEY late ({}), ALGORITHM=COPY;", columns.collect::<Vec<_>>().join(", ")).ok();
+        let columns = columns.collect::<Vec<_>>().join(", ");
+        let how = if self.partitions.is_empty() { chance.word(&["COPY", "INPLACE", "INPLACE"]) } else { "COPY" };
+        writeln!(sql, "ALTER TABLE t ADD KEY late ({columns}), ALGORITHM={how};").ok();
+        if how == "INPLACE" {
+            let structure = chance.word(&["lsm", "btree", "betree"]);
+            writeln!(sql, "ALTER TABLE t STRUCTURE={structure};").ok();
+        }
         self.everything(sql);
     }
 
