@@ -302,10 +302,10 @@ fn reads_of_leaves_on_disk_say_what_the_history_says() {
 fn history_is_read(seed: u64) -> (u64, u64, u64) {
     let (mut uncached, mut packed, mut reads) = (0, 0, 0);
     let mut numbers = Numbers(seed);
-    let node_bytes = if seed % 3 == 0 { 2048 } else { 512 };
+    let node_bytes = if seed.is_multiple_of(3) { 2048 } else { 512 };
     // Where compression shrinks them, images stay packed.
-    let compression = if seed % 2 == 0 { Compression::None } else { Compression::Lz4 };
-    let rig = Rig::new(Setup { buffered: seed % 4 != 0, node_bytes, compression, ..small() });
+    let compression = if seed.is_multiple_of(2) { Compression::None } else { Compression::Lz4 };
+    let rig = Rig::new(Setup { buffered: !seed.is_multiple_of(4), node_bytes, compression, ..small() });
     let mut snapshots = vec![CommitTs::ZERO];
     for round in 0..6 {
         for _ in 0..60 {
@@ -313,7 +313,7 @@ fn history_is_read(seed: u64) -> (u64, u64, u64) {
             let value = |numbers: &mut Numbers| match numbers.below(8) {
                 0 | 1 => None,
                 // Beside the leaf, now and then: such a leaf is loaded.
-                2 if seed % 2 == 0 => Some(vec![b'l'; 700]),
+                2 if seed.is_multiple_of(2) => Some(vec![b'l'; 700]),
                 _ => Some([&numbers.below(1 << 30).to_be_bytes()[..], &[0; 24]].concat()),
             };
             // A few keys have many versions.
