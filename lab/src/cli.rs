@@ -435,7 +435,7 @@ pub struct Common {
     #[arg(long, value_enum, default_value_t = Durability::Write)]
     pub durability: Durability,
 
-    /// Memory of the engine under test (k, m, g = KiB, MiB, GiB) [default: the engine's own]
+    /// Memory of the engine under test (k, m, g = KiB, MiB, GiB) [default: three quarters of --memory-limit, else the engine's own]
     #[arg(long, value_parser = bytes, value_name = "BYTES")]
     pub budget: Option<u64>,
 

@@ -249,7 +249,8 @@ fn record_of(options: &Common, plan: AnyPlan, path: &Path) -> Result<RunRecord, 
             Durability::Write => lab_target::Durability::Write,
             Durability::Buffered => lab_target::Durability::Buffered,
         },
-        budget_bytes: options.budget,
+        // The rest is for driver and page cache: an engine's own default knows no limit, and may be all of it.
+        budget_bytes: options.budget.or(options.memory_limit.map(|limit| limit / 4 * 3)),
         io: options.io.map(|io| match io {
             Io::Direct => lab_target::IoMode::Direct,
             Io::Buffered => lab_target::IoMode::Buffered,
