@@ -274,6 +274,7 @@ impl Locks {
         let packed = Place { shard: number, entry }.pack();
         let Some(at) = owner.held.iter().rposition(|&held| held == packed) else { return };
         owner.held.remove(at);
+        shard.entry_mut(entry).give_back(&owner.state);
         Self::release_in(&mut shard, entry, &owner.state, None, &mut wakes);
         slot.bytes.store(shard.bytes(), Ordering::Relaxed);
         drop(shard);

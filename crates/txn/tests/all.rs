@@ -6,5 +6,6 @@ mod locks;
 mod locks_model;
 mod ranges;
 mod simulated;
+mod standing;
 mod waits;
 mod write_set_model;

@@ -326,6 +326,39 @@ fn c2_nobody_is_passed_for_long() {
     }
 }
 
+/// Nor by elder ones that give the lock back each time and come again, though it is shared. Guards: `release_one` notes who
+/// gave it back, `place_of` looks at that.
+#[test]
+fn c2_nobody_is_passed_for_long_by_elder_ones_that_come_again() {
+    Simulation::new(1, Config::default()).run(|sim| {
+        let locks = Arc::new(Locks::new());
+        let ask = |mode, timeout| LockRequest { index: IndexId(1), key: b"hot", mode, timeout, weight: 0 };
+        let lock = |owner: &mut LockOwner, timeout| locks.lock(owner, &ask(Mode::Shared, timeout));
+        let mut elders = [1, 2].map(|txn| LockOwner::new(TxnId(txn)));
+        assert!(matches!(lock(&mut elders[0], None), LockOutcome::Granted { .. }));
+        let slow = sim.hold("locks.woken");
+        let of_waiter = locks.clone();
+        let waiter = start("waiter", move || {
+            let mut owner = LockOwner::new(TxnId(3));
+            assert!(matches!(of_waiter.lock(&mut owner, &ask(Mode::Exclusive, None)), LockOutcome::Granted { .. }));
+            of_waiter.release_all(&mut owner, None);
+        });
+        vfs::thread::sleep(Duration::from_millis(1));
+        let mut passed = 0;
+        // One of them has it at each moment.
+        while matches!(lock(&mut elders[1 - passed % 2], Some(Duration::ZERO)), LockOutcome::Granted { .. }) {
+            vfs::thread::sleep(Duration::from_micros(500));
+            locks.release_one(&mut elders[passed % 2], IndexId(1), b"hot");
+            passed += 1;
+            assert!(passed < 100, "passed for {passed} half milliseconds");
+        }
+        locks.release_one(&mut elders[passed % 2], IndexId(1), b"hot");
+        slow.open();
+        join(vec![waiter]);
+        assert!((9..=13).contains(&passed), "passed {passed} times");
+    });
+}
+
 /// Rule A17 on the third way to a lock: one who was passed for long has it handed over while it sleeps.
 #[test]
 fn a17_a_lock_handed_over_tells_the_commit() {

@@ -5,6 +5,8 @@
 //!    Top-Down Approach to Achieving Performance Predictability in Database Systems", SIGMOD 2017). An upgrade (held, and
 //!    wanted in another mode) goes before all who hold nothing; upgrades stand in order of arrival. By order of arrival,
 //!    who has waited for a row that is gone would begin anew at the next one, behind those who came there at once.
+//!    Who gave the lock back before its end while others waited, and comes again, stands behind all who wait: it would come as
+//!    often as it likes. But not behind those who begin later, or it would stand there for ever.
 //! 2. When the lock can be had by the first waiter, it is *offered*: the waiter wakes and takes it if it is still to
 //!    be had. Until then a running thread may take it first: handing a lock to a parked thread idles it for a wake-up.
 //!    For the same reason it is offered to one who still spins instead, if there is one: nobody needs to be woken then.
@@ -24,7 +26,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use base::{CommitTs, IndexId};
+use base::{CommitTs, IndexId, TxnId};
 use vfs::time::Instant;
 
 use super::ends;
@@ -35,6 +37,8 @@ use super::owner::OwnerState;
 pub(super) const PASS_LIMIT: Duration = Duration::from_millis(5);
 /// Waiters of one key that spin at once: one takes over from the holder while that one's commit is written.
 const SPINNING_MAX: usize = 2;
+/// Transactions of one queue that are known to have given the lock back.
+const RETURNED_MAX: usize = 32;
 
 /// How a key is locked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -95,6 +99,8 @@ impl Key {
 pub(super) struct Waiter {
     pub(super) owner: Arc<OwnerState>,
     pub(super) mode: Mode,
+    /// By what it stands.
+    age: TxnId,
     /// It holds it already.
     upgrade: bool,
     since: Instant,
@@ -111,6 +117,8 @@ pub(super) struct Queue {
     waiters: VecDeque<Waiter>,
     /// Waiters that spin.
     spinning: usize,
+    /// Those who gave it back while others waited, who may be here still.
+    returned: Vec<TxnId>,
 }
 
 impl Queue {
@@ -122,8 +130,14 @@ impl Queue {
 
     /// Where `owner` would stand (rule 1).
     fn place_of(&self, owner: &OwnerState, upgrade: bool) -> usize {
-        let before = |w: &Waiter| w.upgrade || !upgrade && w.owner.txn < owner.txn;
+        let age = self.age_of(owner);
+        let before = |w: &Waiter| w.upgrade || !upgrade && w.age <= age;
         self.waiters.iter().rposition(before).map_or(0, |last| last + 1)
+    }
+
+    fn age_of(&self, owner: &OwnerState) -> TxnId {
+        let last = self.waiters.back().filter(|_| self.returned.contains(&owner.txn));
+        last.map_or(owner.txn, |last| last.age.max(owner.txn))
     }
 
     /// Notes that somebody passes the first `count` waiters.
@@ -140,6 +154,9 @@ impl Queue {
     fn remove(&mut self, at: usize) {
         self.calm(at);
         self.waiters.remove(at);
+        if self.waiters.is_empty() {
+            self.returned.clear();
+        }
     }
 }
 
@@ -247,6 +264,17 @@ impl Entry {
         }
     }
 
+    /// `owner`, which goes on, gives it back: if it comes again, it stands behind those who wait now (rule 1).
+    pub(super) fn give_back(&mut self, owner: &OwnerState) {
+        let Some(queue) = self.queue.as_mut().filter(|queue| !queue.waiters.is_empty()) else { return };
+        if !queue.returned.contains(&owner.txn) {
+            if queue.returned.len() == RETURNED_MAX {
+                queue.returned.remove(0);
+            }
+            queue.returned.push(owner.txn);
+        }
+    }
+
     /// Puts `owner` into the queue. True if it may spin before it parks: not behind others that do, nor when the lock goes
     /// to those who sleep, for whom the core is needed then.
     pub(super) fn enqueue(&mut self, owner: Arc<OwnerState>, mode: Mode) -> bool {
@@ -257,7 +285,8 @@ impl Entry {
         queue.spinning += usize::from(spins);
         // Stamps lie at the front: one that comes before those who were passed has theirs.
         let first_passed = queue.waiters.get(at).and_then(|next| next.first_passed);
-        queue.waiters.insert(at, Waiter { owner, mode, upgrade, since: Instant::now(), first_passed, spins });
+        let (age, since) = (queue.age_of(&owner), Instant::now());
+        queue.waiters.insert(at, Waiter { owner, mode, age, upgrade, since, first_passed, spins });
         spins
     }
 
@@ -443,6 +472,31 @@ mod tests {
         assert!(entry.take_ahead(&eldest, Mode::Exclusive), "it passes nobody");
         assert_eq!(release(&mut entry, &eldest), [2], "granted");
         assert_eq!((order(&entry), elder.signal().state()), (vec![3, 4, 5], State::Granted));
+    }
+
+    /// An elder one that gave the lock back while others waited stands behind them when it comes again, and before those who
+    /// begin later; once they are gone, by its age. Guards: `age_of`, and that `remove` forgets whom `give_back` noted.
+    #[test]
+    fn c2_who_comes_again_stands_behind_those_who_wait() {
+        let [elder, middle, waiter, younger, holder] = [1, 2, 3, 4, 5].map(owner);
+        let mut entry = Entry::new(7, IndexId(1), b"hot", elder.clone(), Mode::Exclusive);
+        wait(&mut entry, &waiter);
+        let order = |entry: &Entry| entry.waiters().map(|w| w.owner.txn.0).collect::<Vec<_>>();
+        entry.give_back(&elder);
+        assert_eq!(release(&mut entry, &elder), [3]);
+        assert!(entry.take_ahead(&holder, Mode::Exclusive));
+        [&younger, &elder, &middle].into_iter().for_each(|other| _ = wait(&mut entry, other));
+        assert_eq!(order(&entry), [2, 3, 4, 1]);
+        wait(&mut entry, &owner(6));
+        assert_eq!(order(&entry), [2, 3, 4, 1, 6]);
+        [&elder, &middle, &waiter, &younger].into_iter().for_each(|other| entry.leave(other));
+        wait(&mut entry, &elder);
+        assert_eq!(order(&entry), [6, 1], "one is there still behind whom it stood");
+        entry.leave(&elder);
+        let last = entry.waiters().next().expect("one is left").owner.clone();
+        entry.leave(&last);
+        [&middle, &elder].into_iter().for_each(|other| _ = wait(&mut entry, other));
+        assert_eq!(order(&entry), [1, 2]);
     }
 
     /// Readers who keep coming do not pass an upgrade for ever that came before one they had passed. Guard: `enqueue` gives
