@@ -347,6 +347,7 @@ pub trait Index: Send + Sync {
         loop {
             match self.reserve_from(batch, &mut funds)? {
                 Some(reservation) => return Ok(reservation),
+                None if batch.len() == 1 && funds.are_in_place() => funds.wait_or_pass()?,
                 None => funds.wait()?,
             }
         }

@@ -374,6 +374,15 @@ impl Core {
                         wanted = batch.len() / 2;
                         continue;
                     }
+                    Found::TooLittle if batch.len() > 1 && funds.are_asked_too_much() => {
+                        (wanted, funds) = (batch.len() / 2, Funds::default());
+                        continue;
+                    }
+                    // It was committed: one entry is drained, however large.
+                    Found::TooLittle if batch.len() == 1 => {
+                        funds.wait_or_pass()?;
+                        continue;
+                    }
                     Found::TooLittle => {
                         funds.wait()?;
                         continue;

@@ -256,7 +256,8 @@ impl Opening {
             quarantined: false,
         };
         let entry = IndexEntry::new(def, index, CommitTs::ZERO);
-        Ok(Target { entry, skip: saved.map_or(self.manifest.log_floor, |e| e.skip), refused: None })
+        let skip = saved.map_or(self.manifest.log_floor, |e| e.skip);
+        Ok(Target { entry, skip, refused: None, read_only: self.options.read_only })
     }
 
     /// Reads the whole log once: finds its end, replays the catalog's part, and the highest index number.
@@ -455,6 +456,7 @@ pub fn replay(
     settle: &dyn Fn() -> base::Result<()>,
 ) -> base::Result<(BTreeMap<u64, CommitTs>, Undecided)> {
     let skip_of = |id: IndexId| manifest.indexes.iter().find(|e| e.id == id).map_or(manifest.log_floor, |e| e.skip);
+    let read_only = engine.options.read_only;
     let targets: BTreeMap<IndexId, Target> = engine
         .all_indexes()
         .into_iter()
@@ -462,7 +464,7 @@ pub fn replay(
         .map(|entry| {
             let is_secondary = matches!(entry.def.role, Role::Secondary(_));
             let refused = (!is_secondary).then(|| Arc::new(Refused::new(engine.cache.clone())));
-            (entry.id(), Target { skip: skip_of(entry.id()), entry, refused })
+            (entry.id(), Target { skip: skip_of(entry.id()), entry, refused, read_only })
         })
         .collect();
     let open_run = |meta: &RunMeta, or_lost: bool| match or_lost && engine.options.read_only {

@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 use base::{CommitTs, Fault, GcView, IndexId, Lsn, Result};
 use index::{Batch, BatchBuilder, Reservation, Span};
-use store::{Budget, Charge, Class, Run, RunMeta};
+use store::{Budget, Charge, Class, Funds, Run, RunMeta};
 
 use crate::entry::IndexEntry;
 use crate::quarantine::tolerating;
@@ -43,6 +43,8 @@ pub struct Target {
     pub skip: Lsn,
     /// Takes what cannot be applied because of damage. `None`: that is a fault, or sets a secondary index aside.
     pub refused: Option<Arc<Refused>>,
+    /// What is replayed stays in memory, and within the budget.
+    pub read_only: bool,
 }
 
 /// Opens a run file; the flag: one that cannot be read is a run of which every read fails.
@@ -230,6 +232,18 @@ impl<'a> Replayer<'a> {
 }
 
 impl Target {
+    /// Room for one operation. It was committed: whoever does more than read puts it in place, however large.
+    fn reserve(&self, one: &Batch) -> Result<Reservation> {
+        let (index, mut funds) = (&self.entry.index, Funds::default());
+        loop {
+            match index.reserve_from(one, &mut funds)? {
+                Some(reservation) => return Ok(reservation),
+                None if self.read_only => funds.wait()?,
+                None => funds.wait_or_pass()?,
+            }
+        }
+    }
+
     fn attach_refused(&self) {
         for (run, ts) in self.refused.iter().flat_map(|refused| refused.take()) {
             self.entry.index.attach(run, ts);
@@ -299,11 +313,11 @@ fn replay_one(target: &Target, batches: &[(CommitTs, Batch)], place: Place) -> R
     one.push(key, op);
     let one = one.finish();
     let applied = tolerating(entry, || {
-        match index.reserve(&one)? {
+        match target.reserve(&one)? {
             Reservation::Direct(reserved) => index.apply(&one, reserved, *ts, &GcView::keep_all()),
             Reservation::TooCold => {
                 let run = run_of(&one);
-                let charge = refused.map(|refused| refused.charge(one.bytes())).transpose()?;
+                let charge = refused.map(|refused| refused.charge(one.bytes(), target.read_only)).transpose()?;
                 index.attach(charge.map_or(run.clone(), |charge| run.with_charge(charge)), *ts);
             }
         }

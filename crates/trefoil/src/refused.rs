@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use base::{CommitTs, Result};
+use base::{CommitTs, Fault, Result};
 use index::Op;
 use store::{Cache, Charge, Class, Run};
 use vfs::sync::Mutex;
@@ -94,8 +94,11 @@ impl Refused {
         runs
     }
 
-    /// A charge for what is kept elsewhere.
-    pub fn charge(&self, bytes: usize) -> Result<Charge> {
-        self.cache.charge_waiting(Class::Work, bytes as u64)
+    /// A charge for what is kept elsewhere until it is drained: past the limit if need be. What is read only is never drained, and refused.
+    pub fn charge(&self, bytes: usize, read_only: bool) -> Result<Charge> {
+        match self.cache.charge_waiting(Class::Work, bytes as u64) {
+            Err(Fault::Limit { .. }) if !read_only => Ok(self.cache.budget().charge(Class::Work, bytes as u64)),
+            charged => charged,
+        }
     }
 }

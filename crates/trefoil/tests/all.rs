@@ -43,6 +43,7 @@ mod large_transactions;
 mod level_debt;
 mod locking_reads;
 mod long_keys;
+mod long_values;
 mod lsm;
 mod lsm_space;
 mod mass_delete;

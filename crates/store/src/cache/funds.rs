@@ -30,7 +30,8 @@ pub(super) struct Asked {
 }
 
 impl Funds {
-    /// Of who has no record that a run in memory could stand on: one entry, however large, is put where it belongs.
+    /// Of who has no record that a run in memory could stand on: one entry, however large, is put where it belongs, past the budget if
+    /// need be ([`Funds::wait_or_pass`]).
     #[must_use]
     pub fn in_place() -> Self {
         Self { in_place: true, ..Self::default() }
@@ -75,6 +76,25 @@ impl Funds {
         let Some(cache) = self.short_of.take() else { return Ok(()) };
         vfs::thread::point("cache.funds_wait");
         self.charges = Some(cache.wait_for(asked, Class::Buffers)?);
+        Ok(())
+    }
+
+    /// The same for one entry that has to get where it belongs, since nobody can be refused. Of what it needs, a quarter of the budget is
+    /// waited for; the rest passes the limit. Memory stays below budget and entry: what passed the limit before has left by then.
+    ///
+    /// # Errors
+    /// [`base::Fault::Limit`] if a quarter of the budget did not become free for ten seconds.
+    pub fn wait_or_pass(&mut self) -> Result<()> {
+        let Some(cache) = self.short_of.clone() else { return self.wait() };
+        let share = cache.budget().limit() / 4;
+        let (pages, others) = (self.asked.pages, self.asked.others);
+        self.asked.pages = pages.min(share);
+        self.asked.others = others.min(share - self.asked.pages);
+        self.wait()?;
+        if let Some((of_pages, of_others)) = &mut self.charges {
+            of_pages.set(pages);
+            of_others.set(others);
+        }
         Ok(())
     }
 
