@@ -43,7 +43,8 @@ pub use balance::{Balance, LeftAt, LeftMark, Sealed};
 pub use block::{Block, BlockRef};
 pub use budget::{Budget, Charge, Class, OverCommit, allocated};
 pub use cache::{
-    Cache, CacheOptions, CacheStats, Evict, Funds, Grant, LogGate, Page, PageWrite, StepReport, WriteDone, WriteEnv,
+    Cache, CacheOptions, CacheStats, Evict, Funds, Grant, LogGate, Owed, Owing, Page, PageWrite, StepReport, WriteDone,
+    WriteEnv,
 };
 pub use cell::Cell;
 pub use codec::{BlockKind, Compression, OpenBlock};

@@ -259,7 +259,7 @@ impl Core {
     /// Step 2.
     fn fill_empty(&self, handle: &Arc<LeafHandle>, slot: &mut LeafSlot, grant: &mut Option<Grant>) {
         let leaf = Leaf::new(self.page_frame(), &handle.low, slot.high.as_deref());
-        let leaf = leaf.of_counters(self.env.options.counters);
+        let leaf = leaf.of_counters(self.env.options.counters).owing_to(self.env.cache.owed());
         let mut resident = self.resident(leaf, BTreeMap::new(), grant);
         if self.env.options.buffered {
             // What segments hold for the range is void, and stays so when there is an image; also what is on its way into

@@ -177,7 +177,7 @@ impl Core {
             let first = blocks.first().copied().unwrap_or(at);
             leaf.install_chain(id, &chain).map_err(|what| self.corrupt(first, "version chain", what))?;
         }
-        Ok(leaf.of_counters(self.env.options.counters))
+        Ok(leaf.of_counters(self.env.options.counters).owing_to(self.env.cache.owed()))
     }
 
     /// Reads what lies beside a leaf: a large value or a chain, in several blocks.

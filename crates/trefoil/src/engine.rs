@@ -221,12 +221,15 @@ impl Engine {
         CLEANING_EXTENTS * self.space.extent_bytes()
     }
 
-    /// What is in memory and not on disk: dirty leaves, runs, and messages and memtables; and all inner nodes: leaves written back since
-    /// the last checkpoint leave theirs to be written by the next one. And what running transactions were let in for.
+    /// What is in memory and not on disk: dirty leaves and large values beside them, runs, and messages and memtables; and all inner
+    /// nodes: leaves written back since the last checkpoint leave theirs to be written by the next one. And what running transactions
+    /// were let in for.
     fn owed_bytes(&self) -> u64 {
         let runs: u64 = self.upkept_indexes().iter().map(|entry| entry.index.stats().run_bytes).sum();
         let pages = self.cache.stats().dirty_bytes + self.budget.used(Class::Buffers) + self.budget.used(Class::Inner);
-        pages + runs + self.prepared.owed_bytes() + self.promised.bytes()
+        // A piece of a large value that does not fit the rest of an extent begins another: of two next to each other more than one is full.
+        let beside = 2 * self.cache.owed().bytes();
+        pages + beside + runs + self.prepared.owed_bytes() + self.promised.bytes()
     }
 
     /// What a background step may rely on; the applied prefix is read before the view.

@@ -7,6 +7,7 @@
 //! | `clock.rs` | the places of pages, in shards |
 //! | `grant.rs` | memory promised to the foreground, and the wait for it (reason `frames`) |
 //! | `funds.rs` | memory for one commit, which may change several indexes |
+//! | `owed.rs` | what pages owe to the data file beside their own bytes |
 //! | `step.rs` | one step of the background: evict, write back, wake |
 //!
 //! The engine's background thread loops: [`Cache::wait_for_work`] → [`Cache::step`]. A foreground thread never
@@ -19,6 +20,7 @@
 mod clock;
 mod funds;
 mod grant;
+mod owed;
 mod step;
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
@@ -32,6 +34,7 @@ use crate::{Balance, Block, Budget, Class, Frame, FramePool, LeftAt, NewBlock, S
 
 pub use funds::Funds;
 pub use grant::Grant;
+pub use owed::{Owed, Owing};
 pub use step::StepReport;
 
 /// What came of an attempt to evict.
@@ -169,6 +172,7 @@ pub struct Cache {
     frames: Arc<FramePool>,
     clock: clock::Clock,
     grants: grant::Grants,
+    owed: Owed,
     /// Signed, because a page may tell "clean" before the thread that made it dirty has told so. Relaxed: a
     /// threshold, no order hangs on it.
     dirty_bytes: CachePadded<AtomicI64>,
@@ -194,6 +198,7 @@ impl Cache {
             options,
             clock: clock::Clock::default(),
             grants: grant::Grants::default(),
+            owed: Owed::default(),
             dirty_bytes: CachePadded::default(),
             evicted_pages: AtomicU64::new(0),
             written_pages: AtomicU64::new(0),
@@ -309,6 +314,12 @@ impl Cache {
     /// A dirty page of `bytes` became clean, or left memory dirty.
     pub fn note_clean(&self, bytes: u64) {
         self.dirty_bytes.fetch_sub(bytes as i64, Ordering::Relaxed);
+    }
+
+    /// What pages owe to the data file beside their own bytes.
+    #[must_use]
+    pub fn owed(&self) -> &Owed {
+        &self.owed
     }
 
     /// Counts.

@@ -17,7 +17,7 @@
 //! No latch is taken here; the handle that owns the leaf has it.
 
 use base::CommitTs;
-use store::{BlockRef, Frame};
+use store::{BlockRef, Frame, Owed};
 
 use super::key::{Key, fence_prefix_bytes};
 use super::page::{Kind, Page, long_bytes_max};
@@ -315,6 +315,13 @@ impl Leaf {
     #[must_use]
     pub fn has_side(&self) -> bool {
         !self.side.is_empty()
+    }
+
+    /// `owed` is told of large values that no block holds yet, here and in what is split off.
+    #[must_use]
+    pub fn owing_to(mut self, owed: &Owed) -> Self {
+        self.side.owe_to(owed);
+        self
     }
 
     /// What must be written before the leaf can be encoded. Large values come first; chains, which name the

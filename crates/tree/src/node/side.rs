@@ -14,7 +14,7 @@
 
 use std::sync::Arc;
 
-use store::BlockRef;
+use store::{BlockRef, Owed, Owing};
 
 use super::chain::Chain;
 
@@ -25,17 +25,19 @@ pub struct OverflowValue {
     edition: u64,
     resident: Option<Arc<[u8]>>,
     stored: Option<Arc<[BlockRef]>>,
+    /// Counts it as long as no block holds it.
+    owing: Option<Arc<Owing>>,
 }
 
 impl OverflowValue {
     /// A value that is in memory only.
     pub(super) fn resident_only(value: Arc<[u8]>) -> Self {
-        OverflowValue { bytes: value.len() as u64, edition: 0, resident: Some(value), stored: None }
+        OverflowValue { bytes: value.len() as u64, edition: 0, resident: Some(value), stored: None, owing: None }
     }
 
     /// A value that is on disk only.
     pub(super) fn stored_only(bytes: u64, refs: Arc<[BlockRef]>) -> Self {
-        OverflowValue { bytes, edition: 0, resident: None, stored: Some(refs) }
+        OverflowValue { bytes, edition: 0, resident: None, stored: Some(refs), owing: None }
     }
 
     /// Length of the value, in bytes.
@@ -134,16 +136,23 @@ pub(super) struct Side {
     chains: Table<Chain>,
     /// The last edition given.
     edition: u64,
+    /// Told of large values that no block holds yet.
+    owed: Option<Owed>,
 }
 
 impl Side {
     pub(super) const fn new() -> Self {
-        Side { values: Table::new(), chains: Table::new(), edition: 0 }
+        Side { values: Table::new(), chains: Table::new(), edition: 0, owed: None }
     }
 
     /// A table for a right sibling: its editions go on where these stand.
     pub(super) fn sibling(&self) -> Self {
-        Side { edition: self.edition, ..Side::new() }
+        Side { edition: self.edition, owed: self.owed.clone(), ..Side::new() }
+    }
+
+    /// From now on `owed` is told of large values that no block holds yet.
+    pub(super) fn owe_to(&mut self, owed: &Owed) {
+        self.owed = Some(owed.clone());
     }
 
     fn next_edition(&mut self) -> u64 {
@@ -157,6 +166,9 @@ impl Side {
 
     pub(super) fn add_value(&mut self, mut value: OverflowValue) -> u32 {
         value.edition = self.next_edition();
+        if value.stored.is_none() && value.owing.is_none() {
+            value.owing = self.owed.as_ref().map(|owed| Arc::new(owed.owe(value.bytes)));
+        }
         self.values.add(value)
     }
 
@@ -254,6 +266,7 @@ impl Side {
             SideId::Value(id) => {
                 let Some(value) = self.values.get_mut(id).filter(|v| v.edition == edition) else { return false };
                 value.stored = Some(refs.into());
+                value.owing = None;
                 true
             }
             SideId::Chain(id) => {
