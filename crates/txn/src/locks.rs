@@ -4,7 +4,8 @@
 //! Steps of [`Locks::lock`], under the latch of the key's shard:
 //! 1. no entry: make one; done (the fast path: one latch, one cache line);
 //! 2. held by the caller strongly enough: nothing to do; not so, and by nobody else: raise the mode;
-//! 3. open to the caller and those who wait have not been passed for long: take it ahead of them (C2);
+//! 3. open to the caller, and it would stand before all who wait, or these have not been passed for long: take it
+//!    ahead of them (C2);
 //! 4. otherwise stand in the queue, give the latch up, spin briefly, search for a deadlock, park. Woken by an offer:
 //!    try; if somebody was faster, that is a new wait and is searched again.
 //!

@@ -21,6 +21,13 @@ fn join(threads: Vec<JoinHandle<()>>) {
     threads.into_iter().for_each(|t| t.join().expect("a panic ends the simulation"));
 }
 
+/// None is longer than so many times the mean.
+fn are_near_their_mean(waits: &[Duration], times: u32) {
+    let (longest, sum) = (*waits.iter().max().expect("waits"), waits.iter().sum::<Duration>());
+    let mean = sum / u32::try_from(waits.len()).expect("some");
+    assert!(longest <= mean * times, "the longest wait is {longest:?}, the mean {mean:?}");
+}
+
 /// Fairness on a hot row: of clients that come back at once, and some that take their time, nobody waits twenty times as
 /// long as all on average.
 #[test]
@@ -55,10 +62,7 @@ fn c2_the_longest_wait_on_a_hot_row_is_near_the_mean() {
                 })
             });
             join(clients.collect());
-            let waits = waits.lock();
-            let (longest, sum) = (*waits.iter().max().expect("waits"), waits.iter().sum::<Duration>());
-            let mean = sum / u32::try_from(waits.len()).expect("some");
-            assert!(longest <= mean * 20, "the longest wait is {longest:?}, the mean {mean:?}");
+            are_near_their_mean(&waits.lock(), 20);
         });
     }
 }
@@ -88,10 +92,7 @@ fn c2_who_waited_for_a_row_that_is_gone_does_not_begin_anew() {
                 })
             });
             join(clients.collect());
-            let waits = waits.lock();
-            let (longest, sum) = (*waits.iter().max().expect("waits"), waits.iter().sum::<Duration>());
-            let mean = sum / u32::try_from(waits.len()).expect("some");
-            assert!(longest <= mean * 4, "the longest wait is {longest:?}, the mean {mean:?}");
+            are_near_their_mean(&waits.lock(), 4);
         });
     }
 }

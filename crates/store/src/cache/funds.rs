@@ -19,6 +19,7 @@ pub struct Funds {
     asked: Asked,
     /// Whose memory was too little, since the last wait.
     short_of: Option<Arc<Cache>>,
+    /// See [`Funds::in_place`].
     in_place: bool,
 }
 
