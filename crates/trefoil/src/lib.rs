@@ -216,7 +216,7 @@ pub use locking::{LockMode, LockWait, Locking};
 pub use options::{ChangeOptions, Durability, IndexOptions, Isolation, Options, Structure, TransactionOptions};
 pub use prepared::PreparedTransaction;
 pub use prepared::ordering::{OrderedCommit, ReadyCommit};
-pub use rows::{ALL, Entries, IndexRows, Judged, RowRef, Rows, Upserted, ValueRange};
+pub use rows::{ALL, Entries, EntryRef, IndexRows, Judged, RowRef, Rows, Upserted, ValueRange};
 pub use snapshot::Snapshot;
 pub use stats::Stats;
 /// Pages in memory: [`Stats::cache`].

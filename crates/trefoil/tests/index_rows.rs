@@ -7,7 +7,8 @@ use std::ops::Bound;
 
 use crate::support::*;
 use trefoil::{
-    ALL, Database, Error, IndexRows, IndexSchema, Isolation, Judged, LockMode, Locking, Table, Transaction, Value,
+    ALL, Database, EntryRef, Error, IndexRows, IndexSchema, Isolation, Judged, LockMode, Locking, Table, Transaction,
+    Value,
 };
 
 const NOW: Locking = Locking::EXCLUSIVE.no_wait();
@@ -215,13 +216,14 @@ fn a_filter_judges_entries_before_their_rows() {
         for isolation in [Isolation::ReadCommitted, Isolation::RepeatableRead] {
             let tx = db.begin_with(isolation).unwrap();
             let mut seen = 0;
-            let judge = |entry: &[Value<'_>]| {
+            let judge = |entry: EntryRef<'_>| {
                 seen += 1;
-                match (&entry[0], id(&entry[1..]) % 2) {
+                let entry = entry.values()?;
+                Ok(match (&entry[0], id(&entry[1..]) % 2) {
                     (Value::U32(3..), _) => Judged::End,
                     (_, 0) => Judged::Take,
                     _ => Judged::Pass,
-                }
+                })
             };
             let rows = tx.scan_index_rows_locked(&t, "by_colour", ALL, LockMode::Exclusive).unwrap();
             assert_eq!(ids(rows.filter(judge)), [0, 14, 28, 8, 22, 2, 16]);

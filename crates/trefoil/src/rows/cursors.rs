@@ -2,6 +2,7 @@
 
 use index::DamagedRange;
 
+use super::entry_ref::EntryRef;
 use super::row_ref::RowRef;
 use crate::cursor::Cursor;
 use crate::error::Result;
@@ -397,11 +398,38 @@ impl<'a> Entries<'a> {
     /// ```
     #[allow(clippy::should_implement_trait, reason = "a lending iterator: the entry borrows the cursor")]
     pub fn next(&mut self) -> Result<Option<Vec<Value<'_>>>> {
+        self.next_entry()?.map(|entry| entry.values()).transpose()
+    }
+
+    /// The next entry, not decoded yet; none at the end.
+    ///
+    /// # Errors
+    /// I/O errors and corruption.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = trefoil::Database::open(dir.path(), trefoil::Options::default())?;
+    /// # use trefoil::{ColumnType, IndexSchema, Schema};
+    /// # let schema = Schema::builder().column("id", ColumnType::I64).column("name", ColumnType::Text);
+    /// # let schema = schema.primary_key(&["id"]).index(IndexSchema::new("by_name", &["name"])).build()?;
+    /// # let people = db.create_table("people", schema)?;
+    /// # let mut tx = db.begin()?;
+    /// # for (id, name) in [(1i64, "Ada"), (2, "Grace"), (3, "Edith")] {
+    /// #     tx.insert(&people, &[id.into(), name.into()])?;
+    /// # }
+    /// # tx.commit()?;
+    /// let tx = db.begin()?;
+    /// let mut entries = tx.scan_index(&people, "by_name", trefoil::ALL)?;
+    /// assert_eq!(entries.next_entry()?.expect("there are entries").values()?, ["Ada".into(), 1i64.into()]);
+    /// # Ok::<(), trefoil::Error>(())
+    /// ```
+    #[inline(always)]
+    pub fn next_entry(&mut self) -> Result<Option<EntryRef<'_>>> {
         if !self.cursor.advance()? {
             return Ok(None);
         }
         let (key, value) = self.cursor.entry();
-        Ok(Some(self.schema.decode_entry(self.n, key, value)?))
+        Ok(Some(EntryRef::new(&self.schema, self.n, key, value)))
     }
 
     /// The next entry as a tuple: the index's columns, then the primary key's; none at the end. Faster than

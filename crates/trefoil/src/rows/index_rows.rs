@@ -15,13 +15,12 @@ use index::{Direction, ReadAt};
 use txn::Snapshot as Slot;
 
 use super::range::KeyRange;
-use super::{RowRef, ValueRange, as_slice, index_number, index_range};
+use super::{EntryRef, RowRef, ValueRange, as_slice, index_number, index_range};
 use crate::cursor::{Cursor, LockingScan};
 use crate::entry::TableShape;
 use crate::error::Result;
 use crate::handle::Table;
 use crate::locking::Locking;
-use crate::table::Value;
 use crate::transaction::Transaction;
 
 const CHUNK_FIRST: usize = 16;
@@ -62,7 +61,7 @@ pub enum Judged {
     End,
 }
 
-type Filter<'a> = Box<dyn FnMut(usize, &[Value<'_>]) -> Judged + 'a>;
+type Filter<'a> = Box<dyn FnMut(usize, EntryRef<'_>) -> Result<Judged> + 'a>;
 
 /// Rows in the order of a secondary index: from [`Transaction::scan_index_rows`] and its like.
 ///
@@ -173,7 +172,7 @@ impl<'a> IndexRows<'a> {
         self
     }
 
-    /// Entries are shown to `judge`, the values of the index and of the primary key, before their rows are read. Under locks
+    /// Entries are shown to `judge` before their rows are read; its error is that of the step. Under locks
     /// a row is locked first: what is passed over is free again where isolation allows it
     /// ([`Transaction::unlock_row`]).
     ///
@@ -192,14 +191,14 @@ impl<'a> IndexRows<'a> {
     /// use trefoil::{Judged, LockMode};
     ///
     /// let tx = db.begin()?;
-    /// let not_ada = |entry: &[trefoil::Value<'_>]| if entry[1] == 1i64.into() { Judged::Pass } else { Judged::Take };
+    /// let is_ada = |entry: trefoil::EntryRef<'_>| Ok::<_, trefoil::Error>(entry.values()?[1] == 1i64.into());
     /// let rows = tx.scan_index_rows_locked(&people, "by_name", trefoil::ALL, LockMode::Exclusive)?;
-    /// let mut rows = rows.filter(not_ada);
+    /// let mut rows = rows.filter(|entry| Ok(if is_ada(entry)? { Judged::Pass } else { Judged::Take }));
     /// assert_eq!(rows.next_row()?.expect("two are left").column_as::<i64>(0)?, 3);
     /// # Ok::<(), trefoil::Error>(())
     /// ```
     #[must_use]
-    pub fn filter(self, mut judge: impl FnMut(&[Value<'_>]) -> Judged + 'a) -> Self {
+    pub fn filter(self, mut judge: impl FnMut(EntryRef<'_>) -> Result<Judged> + 'a) -> Self {
         self.filter_ranges(move |_, entry| judge(entry))
     }
 
@@ -220,13 +219,13 @@ impl<'a> IndexRows<'a> {
     /// use trefoil::{ALL, Judged};
     ///
     /// let tx = db.begin()?;
-    /// let second = |range: usize, _: &[trefoil::Value<'_>]| if range == 1 { Judged::Take } else { Judged::Pass };
-    /// let mut rows = tx.scan_index_ranges(&people, "by_name", &[ALL, ALL])?.filter_ranges(second);
+    /// let rows = tx.scan_index_ranges(&people, "by_name", &[ALL, ALL])?;
+    /// let mut rows = rows.filter_ranges(|range, _| Ok(if range == 1 { Judged::Take } else { Judged::Pass }));
     /// assert_eq!(rows.next_row()?.expect("three, once").column_as::<i64>(0)?, 1);
     /// # Ok::<(), trefoil::Error>(())
     /// ```
     #[must_use]
-    pub fn filter_ranges(mut self, judge: impl FnMut(usize, &[Value<'_>]) -> Judged + 'a) -> Self {
+    pub fn filter_ranges(mut self, judge: impl FnMut(usize, EntryRef<'_>) -> Result<Judged> + 'a) -> Self {
         self.filter = Some(Box::new(judge));
         self
     }
@@ -311,7 +310,7 @@ impl<'a> IndexRows<'a> {
             let (key, value) = cursor.entry();
             let (schema, n, range) = (&self.shape.def.schema, self.n, self.begun - 1);
             let judged = match &mut self.filter {
-                Some(filter) => filter(range, &schema.decode_entry(n, key, value)?),
+                Some(filter) => filter(range, EntryRef::new(schema, n, key, value))?,
                 None => Judged::Take,
             };
             match judged {

@@ -98,6 +98,43 @@ impl<'a> RowRef<'a> {
         Ok(self.schema.visit_row(self.key, self.value, visitor)?)
     }
 
+    /// Gives the columns of its primary key to `visitor`, and of the others none.
+    ///
+    /// # Errors
+    /// Corruption; some columns may have been given.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = trefoil::Database::open(dir.path(), trefoil::Options::default())?;
+    /// # use trefoil::{ColumnType, IndexSchema, Schema};
+    /// # let schema = Schema::builder().column("id", ColumnType::I64).column("name", ColumnType::Text);
+    /// # let schema = schema.primary_key(&["id"]).index(IndexSchema::new("by_name", &["name"])).build()?;
+    /// # let people = db.create_table("people", schema)?;
+    /// # let mut tx = db.begin()?;
+    /// # tx.insert(&people, &[1i64.into(), "Ada".into()])?;
+    /// # tx.commit()?;
+    /// use trefoil::{RowVisitor, Value};
+    ///
+    /// struct Numbers(Vec<usize>);
+    ///
+    /// impl RowVisitor for Numbers {
+    ///     fn value(&mut self, column: usize, _value: &Value<'_>) {
+    ///         self.0.push(column);
+    ///     }
+    /// }
+    ///
+    /// let tx = db.begin()?;
+    /// let mut rows = tx.scan(&people, trefoil::ALL)?;
+    /// let mut numbers = Numbers(Vec::new());
+    /// rows.next_row()?.expect("there are rows").visit_key(&mut numbers)?;
+    /// assert_eq!(numbers.0, [0]);
+    /// # Ok::<(), trefoil::Error>(())
+    /// ```
+    #[inline]
+    pub fn visit_key(&self, visitor: &mut impl RowVisitor) -> Result<()> {
+        Ok(self.schema.visit_primary_key(self.key, self.value, visitor)?)
+    }
+
     /// One of its columns, by number. Columns behind it are not decoded: for a condition that most rows do not meet.
     ///
     /// # Errors

@@ -13,6 +13,7 @@ use super::rows::{as_tuple, check_length, malformed, misread};
 use super::schema::Schema;
 use super::typed::FromRow;
 use super::value::Value;
+use super::visitor::RowVisitor;
 
 #[doc(hidden)]
 impl Schema {
@@ -160,6 +161,22 @@ impl Schema {
             false => malformed("index entry", entry),
         };
         self.take_entry(n, entry, value).ok_or_else(refused)
+    }
+
+    /// Gives the columns of an entry of secondary index `n` to `visitor`: what [`Schema::decode_entry`] has.
+    ///
+    /// # Errors
+    /// `Corrupt` if the entry is malformed; some columns may have been given.
+    #[inline]
+    pub fn visit_entry(&self, n: usize, entry: &[u8], value: &[u8], visitor: &mut impl RowVisitor) -> Result<()> {
+        if !self.0.derived.is_plain[n] {
+            let values = self.decode_entry(n, entry, value)?;
+            self.entry_columns(n).zip(&values).for_each(|(column, value)| visitor.value(column, value));
+            return Ok(());
+        }
+        let (mut reader, columns) = (Reader::new(entry), self.columns());
+        let given = self.entry_parts(n).try_for_each(|part| part.give(&mut reader, &columns[part.column], visitor));
+        given.filter(|()| reader.is_empty() && value.is_empty()).ok_or_else(|| malformed("index entry", entry))
     }
 
     /// An entry of secondary index `n` as a tuple: its columns, then the primary key's.

@@ -156,7 +156,7 @@ pub(super) struct Columns<'a> {
 impl<'a> Columns<'a> {
     /// Reads the head of a row. `nullable[n]` of the first `n` columns that rows of this version store may be NULL, for every
     /// `n` up to how many there are. `None` on malformed bytes, or if it is a row of another version.
-    #[inline]
+    #[inline(always)]
     pub(super) fn new(row: &'a [u8], version: u8, nullable: &[usize]) -> Option<Self> {
         let mut reader = Reader::new(row);
         if reader.u8()? != FIRST + version {
@@ -167,7 +167,7 @@ impl<'a> Columns<'a> {
     }
 
     /// Reads what [`put_columns`] wrote of so many columns, of which so many may be NULL. `None` on malformed bytes.
-    #[inline]
+    #[inline(always)]
     pub(super) fn behind_head(mut reader: Reader<'a>, left: usize, nullable: usize) -> Option<Self> {
         let nulls = reader.take(nullable.div_ceil(8))?;
         let unused_set = !nullable.is_multiple_of(8) && nulls.last().is_some_and(|last| last >> (nullable % 8) != 0);

@@ -157,6 +157,20 @@ impl Schema {
         self.pick(self.primary_key(), primary, row).ok_or_else(|| self.unreadable(row))
     }
 
+    /// Gives the columns of the primary key, which may be in the stored row, to `visitor`.
+    ///
+    /// # Errors
+    /// `Corrupt` if key or row is malformed; some columns may have been given.
+    #[inline]
+    pub fn visit_primary_key(&self, primary: &[u8], row: &[u8], visitor: &mut impl RowVisitor) -> Result<()> {
+        if self.primary_parts().iter().all(Part::holds) {
+            return self.visit_primary(primary, visitor).ok_or_else(|| malformed("primary key", primary));
+        }
+        let values = self.decode_primary_key_of(primary, row)?;
+        self.primary_key().iter().zip(&values).for_each(|(&column, value)| visitor.value(column, value));
+        Ok(())
+    }
+
     /// A stored row as a tuple.
     ///
     /// # Errors
