@@ -1,24 +1,36 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Rows read ahead, as records of the server.
+//! Rows read ahead, as packed records of the server.
 
 use trefoil::RowRef;
 
 use crate::column_set::ColumnSet;
+use crate::filling::Filling;
 use crate::layout::Layout;
-use crate::raw::Record;
+use crate::raw::{Record, Slot};
 use crate::reads::Met;
 
 /// A handler that nobody reads with keeps no more: the server has one of each table that a connection has used.
 const SPARE_BYTES_MAX: usize = 4 << 10;
 
 /// Records one behind another. Their blobs live as long as the batch is not cleared.
+///
+/// Each is made in a record of the server's, the same one until the batch is cleared: columns that are not wanted have the defaults
+/// there from the first row on.
 #[derive(Default)]
 pub struct Batch {
+    /// Packed.
     records: Vec<u8>,
-    /// The number of each row, if the table has them.
-    rows: Vec<u64>,
+    rows: Vec<Row>,
     blobs: Vec<Box<[u8]>>,
     blob_bytes: usize,
+}
+
+#[derive(Clone, Copy)]
+struct Row {
+    /// Where its record begins.
+    start: usize,
+    /// Its number, if the table has them.
+    number: u64,
 }
 
 impl Batch {
@@ -44,35 +56,50 @@ impl Batch {
         self.records.len() + self.blob_bytes
     }
 
-    /// Adds what is wanted of a row.
-    pub fn push_row(&mut self, layout: &Layout, wanted: &ColumnSet, row: RowRef<'_>) -> Result<(), Met> {
-        self.push(layout, |record, blobs| layout.put(row, wanted, record, blobs))
+    /// Adds what is wanted of a row, which is made in `record`.
+    pub fn push_row(&mut self, layout: &Layout, wanted: &ColumnSet, row: RowRef<'_>, record: Slot) -> Result<(), Met> {
+        self.push(layout, wanted, record, |filling| row.visit(filling))
     }
 
-    /// Adds the record that `put` makes of one that has the defaults, with its blobs; it returns the row's number.
+    /// The same of what `visit` gives.
     #[inline]
-    pub fn push<E>(
+    pub fn push(
         &mut self,
         layout: &Layout,
-        put: impl FnOnce(&mut [u8], &mut Vec<Box<[u8]>>) -> Result<u64, E>,
-    ) -> Result<(), E> {
+        wanted: &ColumnSet,
+        record: Slot,
+        visit: impl FnOnce(&mut Filling<'_>) -> trefoil::Result<()>,
+    ) -> Result<(), Met> {
         let (start, blobs) = (self.records.len(), self.blobs.len());
-        self.records.extend_from_slice(layout.defaults());
-        let row = put(&mut self.records[start..], &mut self.blobs)?;
+        record.write(|record| {
+            if self.rows.is_empty() {
+                layout.put_defaults(record);
+            }
+            let number = layout.put(wanted, record, &mut self.blobs, visit)?;
+            layout.packing().pack(record, &mut self.records);
+            self.rows.push(Row { start, number });
+            Ok::<_, Met>(())
+        })?;
         self.blob_bytes += self.blobs[blobs..].iter().map(|blob| blob.len()).sum::<usize>();
-        self.rows.push(row);
         Ok(())
     }
 
-    /// Record `at` and the number of its row.
-    pub fn get(&self, layout: &Layout, at: usize) -> (&[u8], u64) {
-        let bytes = layout.record_bytes();
-        (&self.records[at * bytes..][..bytes], self.rows[at])
+    /// Record number `at` into `record`; returns the number of its row.
+    pub fn get(&self, layout: &Layout, at: usize, record: &mut [u8]) -> u64 {
+        let Row { start, number } = self.rows[at];
+        layout.packing().unpack(&self.records[start..], record);
+        number
     }
 
     /// The same to read keys from.
-    pub fn record(&self, layout: &Layout, at: usize) -> (Record<'_>, u64) {
-        let (bytes, row) = self.get(layout, at);
-        (Record::with_blobs(bytes, &self.blobs), row)
+    pub fn read<T>(&self, layout: &Layout, at: usize, with: impl FnOnce(Record<'_>, u64) -> T) -> T {
+        if layout.packing().is_whole() {
+            let Row { start, number } = self.rows[at];
+            let record = &self.records[start..][..layout.record_bytes()];
+            return with(Record::with_blobs(record, &self.blobs), number);
+        }
+        let mut record = vec![0; layout.record_bytes()];
+        let number = self.get(layout, at, &mut record);
+        with(Record::with_blobs(&record, &self.blobs), number)
     }
 }

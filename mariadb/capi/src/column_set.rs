@@ -6,27 +6,40 @@
 
 use smallvec::SmallVec;
 
-/// Columns by the numbers that they have in the server.
-#[derive(Debug, Default, Clone)]
+/// Columns by the numbers that they have in the engine.
+#[derive(Debug, Clone)]
 pub struct ColumnSet {
-    /// A bit for each, the lowest of a byte first. Behind the last byte all are wanted.
-    bits: SmallVec<[u8; 16]>,
+    /// A bit for each of the first 64, the lowest first: few tables have more.
+    first: u64,
+    /// The same of the others, word by word. Behind the last one all are wanted.
+    others: SmallVec<[u64; 1]>,
+}
+
+impl Default for ColumnSet {
+    /// All.
+    fn default() -> Self {
+        Self { first: u64::MAX, others: SmallVec::new() }
+    }
 }
 
 impl ColumnSet {
-    /// From the bits that the server has for them; none: all.
-    pub fn new(bits: &[u8]) -> Self {
-        Self { bits: bits.into() }
+    /// Not `column` any more.
+    pub fn leave_out(&mut self, column: usize) {
+        let Some(other) = (column / 64).checked_sub(1) else {
+            self.first &= !(1 << column);
+            return;
+        };
+        if self.others.len() <= other {
+            self.others.resize(other + 1, u64::MAX);
+        }
+        self.others[other] &= !(1 << (column % 64));
     }
 
     #[inline]
-    pub fn has(&self, number: usize) -> bool {
-        self.bits.get(number / 8).is_none_or(|byte| byte >> (number % 8) & 1 == 1)
-    }
-
-    pub fn add(&mut self, number: usize) {
-        if let Some(byte) = self.bits.get_mut(number / 8) {
-            *byte |= 1 << (number % 8);
+    pub fn has(&self, column: usize) -> bool {
+        match column {
+            0..64 => self.first >> column & 1 == 1,
+            _ => self.others.get(column / 64 - 1).is_none_or(|word| word >> (column % 64) & 1 == 1),
         }
     }
 }
@@ -36,12 +49,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn columns_behind_the_last_bit_are_wanted_and_so_are_those_that_are_added() {
-        let mut wanted = ColumnSet::new(&[0b0000_0101, 0]);
-        wanted.add(9);
-        wanted.add(100);
-        let has: Vec<usize> = (0..18).filter(|&n| wanted.has(n)).collect();
-        assert_eq!(has, [0, 2, 9, 16, 17]);
-        assert!((0..100).all(|n| ColumnSet::default().has(n)));
+    fn all_columns_are_wanted_but_those_that_are_left_out() {
+        let mut wanted = ColumnSet::default();
+        let out = [0, 7, 63, 64, 65, 127, 200];
+        out.iter().for_each(|&column| wanted.leave_out(column));
+        assert!((0..500).all(|column| wanted.has(column) != out.contains(&column)));
     }
 }

@@ -37,7 +37,7 @@ use crate::writes::Moment;
 pub const BATCH_ROWS_FIRST: usize = 4;
 /// Where the server will ask for all rows of a range, and none is locked, or for as many as it says: a range of a hundred is read in two pieces, not five.
 const BATCH_ROWS_ALL: usize = 64;
-const BATCH_ROWS_MAX: usize = 256;
+const BATCH_ROWS_MAX: usize = 1024;
 pub const BATCH_BYTES_MAX: usize = 1 << 20;
 
 type Values = Vec<OwnedValue>;
@@ -49,8 +49,8 @@ pub struct Cursor {
     /// Room for rows read ahead, between scans.
     spare: Batch,
     ranges: Option<Ranges>,
-    /// A row read by its reference, with its blobs.
-    single: Batch,
+    /// Those of a row read by its reference.
+    blobs: Vec<Box<[u8]>>,
     /// Room for the key of a row whose reference is asked for: a sort asks for one row after another.
     pub key: Vec<u8>,
     /// The number of the row read or written last.
@@ -126,7 +126,7 @@ impl Cursor {
             scan: None,
             spare: Batch::default(),
             ranges: None,
-            single: Batch::default(),
+            blobs: Vec::new(),
             key: Vec::new(),
             row: 0,
             last_read: 0,
@@ -145,7 +145,7 @@ impl Cursor {
     pub fn reset(&mut self) {
         self.spare = self.scan.take().map_or_else(|| std::mem::take(&mut self.spare), |scan| scan.batch.into_spare());
         self.ranges = None;
-        self.single.clear();
+        self.blobs.clear();
     }
 
     /// Begins to read many ranges.
@@ -156,8 +156,7 @@ impl Cursor {
     /// The next row of many ranges into `record`, and the tag of its range into `tag`.
     pub fn step_ranges(&mut self, session: &mut Session, record: Slot, tag: &mut Tag) -> Result<Done> {
         let ranges = self.ranges.as_mut().ok_or_else(|| Failure::definition("no ranges are read"))?;
-        let Some((bytes, row, of)) = ranges.step(&self.table, session, record)? else { return Ok(Done::End) };
-        record.write(|record| record.copy_from_slice(bytes));
+        let Some((row, of)) = ranges.step(&self.table, session, record)? else { return Ok(Done::End) };
         (self.row, *tag) = (row, of);
         Ok(Done::Ok)
     }
@@ -225,11 +224,9 @@ impl Cursor {
             }
         }
         scan.is_past = false;
-        let (bytes, row) = scan.batch.get(&self.table.layout, scan.given);
-        record.write(|record| record.copy_from_slice(bytes));
+        self.row = record.write(|record| scan.batch.get(&self.table.layout, scan.given, record));
         scan.given += 1;
         scan.sure = scan.sure.saturating_sub(1);
-        self.row = row;
         Ok(Done::Ok)
     }
 
@@ -237,8 +234,9 @@ impl Cursor {
     /// what was read ahead stays as it is.
     pub fn wrote(&mut self, key: &[Value<'_>], before: Moment, session: &Session) {
         let Some(scan) = self.scan.as_mut().filter(|scan| scan.read_at == before && scan.given > 0) else { return };
-        let (record, row) = scan.batch.record(&self.table.layout, scan.given - 1);
-        if self.table.layout.primary_values(record, row).as_slice() == key {
+        let layout = &self.table.layout;
+        let is_it = scan.batch.read(layout, scan.given - 1, |given, row| *layout.primary_values(given, row) == *key);
+        if is_it {
             scan.read_at = session.writes().now();
         }
     }
@@ -259,17 +257,16 @@ impl Cursor {
         locking: Option<Locking>,
         record: &mut [u8],
     ) -> Result<Done> {
-        self.single.clear();
-        let (table, single) = (&self.table, &mut self.single);
-        let (layout, all) = (&table.layout, ColumnSet::default());
-        let outcome = read_rows(session.tx()?, table, &[key], locking, |_, row| single.push_row(layout, &all, row));
+        self.blobs.clear();
+        let (layout, all, mut number) = (&self.table.layout, ColumnSet::default(), None);
+        let outcome = read_rows(session.tx()?, &self.table, &[key], locking, |_, row| {
+            layout.put_defaults(record);
+            number = Some(layout.put(&all, record, &mut self.blobs, |filling| row.visit(filling))?);
+            Ok(())
+        });
         session.met_or(outcome)?;
-        if self.single.len() == 0 {
-            return Ok(Done::NotFound);
-        }
-        let (bytes, row) = self.single.get(&self.table.layout, 0);
-        record.copy_from_slice(bytes);
-        self.row = row;
+        let Some(number) = number else { return Ok(Done::NotFound) };
+        self.row = number;
         Ok(Done::Ok)
     }
 }
@@ -349,9 +346,9 @@ impl Scan {
         if self.given == 0 {
             return;
         }
-        let (record, row) = self.batch.record(&table.layout, self.given - 1);
-        let to = if self.is_shown { Bound::Included } else { Bound::Excluded };
-        let place = to(table.layout.entry_values(self.way, record, row));
+        let (layout, way) = (&table.layout, self.way);
+        let values = self.batch.read(layout, self.given - 1, |record, row| layout.entry_values(way, record, row));
+        let place = if self.is_shown { Bound::Included(values) } else { Bound::Excluded(values) };
         *(if self.is_forward { &mut self.low } else { &mut self.high }) = place;
     }
 
@@ -373,8 +370,8 @@ impl Scan {
         let wanted = if self.locking.is_none() { self.rows_next } else { self.rows_next.min(may_lock) };
         let tx = session.tx()?;
         match self.way {
-            Way::Rows if self.is_exact && self.is_whole_key(table) => self.fill_row(table, tx),
-            Way::Rows => self.fill_rows(table, tx, wanted),
+            Way::Rows if self.is_exact && self.is_whole_key(table) => self.fill_row(table, tx, record),
+            Way::Rows => self.fill_rows(table, tx, wanted, record),
             Way::Secondary(n) if self.only_key => self.fill_keys(table, tx, n, wanted, record),
             Way::Secondary(n) => self.fill_along(table, tx, n, wanted, record),
         }
@@ -386,11 +383,11 @@ impl Scan {
         matches!(&self.low, Bound::Included(key) if key.len() == columns)
     }
 
-    fn fill_row(&mut self, table: &OpenTable, tx: &Transaction) -> Result<(), Met> {
+    fn fill_row(&mut self, table: &OpenTable, tx: &Transaction, record: Slot) -> Result<(), Met> {
         self.is_last = true;
         let (Bound::Included(key), batch) = (&self.low, &mut self.batch) else { return Ok(()) };
         let (layout, wanted) = (&table.layout, &self.wanted);
-        read_rows(tx, table, &[key], self.locking, |_, row| batch.push_row(layout, wanted, row))?;
+        read_rows(tx, table, &[key], self.locking, |_, row| batch.push_row(layout, wanted, row, record))?;
         if self.locking.is_some() && batch.len() == 0 {
             // READ COMMITTED keeps no place free where there is no row.
             tx.unlock_row();
@@ -398,7 +395,7 @@ impl Scan {
         Ok(())
     }
 
-    fn fill_rows(&mut self, table: &OpenTable, tx: &Transaction, wanted: usize) -> Result<(), Met> {
+    fn fill_rows(&mut self, table: &OpenTable, tx: &Transaction, wanted: usize, record: Slot) -> Result<(), Met> {
         let range = range(&self.low, &self.high);
         let rows = match (self.locking, self.is_forward) {
             (None, true) => tx.scan(&table.table, range),
@@ -412,21 +409,14 @@ impl Scan {
             rows = rows.show_locked();
         }
         while self.batch.len() < wanted && self.batch.bytes() < BATCH_BYTES_MAX {
-            let layout = &table.layout;
-            if self.only_key {
-                let Some(key) = rows.next_key()? else {
-                    self.is_last = true;
-                    break;
-                };
-                self.batch.push(layout, |record, blobs| layout.put_primary(&key, record, blobs))?;
-                self.is_shown = rows.is_shown();
-                continue;
-            }
             let Some(row) = rows.next_row()? else {
                 self.is_last = true;
                 break;
             };
-            self.batch.push_row(layout, &self.wanted, row)?;
+            self.batch.push(&table.layout, &self.wanted, record, |filling| match self.only_key {
+                true => row.visit_key(filling),
+                false => row.visit(filling),
+            })?;
             self.is_shown = rows.is_shown();
         }
         Ok(())
@@ -444,14 +434,14 @@ impl Scan {
         let (layout, failed) = (&table.layout, Cell::new(None));
         let mut entries = self.entries(table, tx, n)?.expect(wanted);
         while self.batch.len() < wanted && self.batch.bytes() < BATCH_BYTES_MAX {
-            let Some(entry) = entries.next()? else {
+            let Some(entry) = entries.next_entry()? else {
                 self.is_last = true;
                 break;
             };
-            let judge = self.judge.map(|judge| judged(layout, n, (judge, self.tag), record, &entry, &failed));
-            match judge.unwrap_or(Judged::Take) {
+            let judge = self.judge.map(|judge| judged(layout, (judge, self.tag), record, entry, &failed));
+            match judge.unwrap_or(Ok(Judged::Take))? {
                 Judged::Take => {
-                    self.batch.push(layout, |record, blobs| layout.put_entry(n, &entry, record, blobs))?;
+                    self.batch.push(layout, &self.wanted, record, |filling| entry.visit(filling))?;
                 }
                 Judged::Pass => {
                     tx.unlock_row();
@@ -494,14 +484,14 @@ impl Scan {
         let at = &failed;
         let mut rows = rows?.expect(wanted);
         if let (Some(judge), tag) = (self.judge, self.tag) {
-            rows = rows.filter(move |entry| judged(layout, n, (judge, tag), record, entry, at));
+            rows = rows.filter(move |entry| judged(layout, (judge, tag), record, entry, at));
         }
         while self.batch.len() < wanted && self.batch.bytes() < BATCH_BYTES_MAX {
             let Some(row) = rows.next_row()? else {
                 self.is_last = true;
                 break;
             };
-            self.batch.push_row(layout, &self.wanted, row)?;
+            self.batch.push_row(layout, &self.wanted, row, record)?;
         }
         drop(rows);
         failed.take().map_or(Ok(()), |failure| Err(Met::Own(failure)))

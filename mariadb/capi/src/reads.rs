@@ -3,8 +3,9 @@
 
 use std::cell::Cell;
 
-use trefoil::{Judged, Locking, RowRef, Transaction, Value};
+use trefoil::{EntryRef, Judged, Locking, RowRef, Transaction, Value};
 
+use crate::column_set::ColumnSet;
 use crate::failure::{Code, Failure, Result};
 use crate::layout::Layout;
 use crate::raw::{Judge, Slot, Tag};
@@ -14,35 +15,36 @@ use crate::table::OpenTable;
 /// What the server says of an entry.
 pub fn judged(
     layout: &Layout,
-    n: usize,
     (judge, tag): (Judge, Tag),
     record: Slot,
-    entry: &[Value<'_>],
+    entry: EntryRef<'_>,
     failed: &Cell<Option<Box<Failure>>>,
-) -> Judged {
+) -> trefoil::Result<Judged> {
     // The record points to them while the server looks at it.
     let mut blobs = Vec::new();
-    let mut ask = || {
+    let mut ask = || -> Result<i32, Met> {
         record.write(|record| {
-            record.copy_from_slice(layout.defaults());
-            layout.put_entry(n, entry, record, &mut blobs)
+            layout.put_defaults(record);
+            layout.put(&ColumnSet::default(), record, &mut blobs, |filling| entry.visit(filling))
         })?;
         if !judge.wants_refs {
             return Ok(judge.ask(tag, None));
         }
         let mut reference = vec![0; layout.ref_bytes()];
-        let primary = &entry[entry.len() - layout.schema.primary_key().len()..];
+        let values = entry.values()?;
+        let primary = &values[values.len() - layout.schema.primary_key().len()..];
         layout.put_ref(primary, &mut Vec::new(), &mut reference)?;
         Ok(judge.ask(tag, Some(&reference)))
     };
     match ask() {
-        Err(failure) => failed.set(Some(failure)),
-        Ok(0) => return Judged::Pass,
-        Ok(1) => return Judged::Take,
+        Err(Met::Engine(error)) => return Err(error),
+        Err(Met::Own(failure)) => failed.set(Some(failure)),
+        Ok(0) => return Ok(Judged::Pass),
+        Ok(1) => return Ok(Judged::Take),
         Ok(2) => {}
         Ok(_) => failed.set(Some(Failure::new(Code::Cancelled, "the statement was ended"))),
     }
-    Judged::End
+    Ok(Judged::End)
 }
 
 /// An error of the engine, which may have ended the transaction, or of this crate.

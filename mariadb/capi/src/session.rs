@@ -280,7 +280,9 @@ impl Session {
 
     /// The running transaction.
     pub fn tx(&self) -> Result<&Transaction> {
-        self.tx.as_ref().ok_or_else(not_running)
+        let tx = self.tx.as_ref().ok_or_else(not_running)?;
+        self.face.look(tx);
+        Ok(tx)
     }
 
     /// The same to write rows of this table with, and if `acts` with them, by what foreign keys say, those of any table.
@@ -313,9 +315,6 @@ impl Session {
 
     /// A call that may lock a row begins: its number.
     pub fn next_read(&mut self) -> u64 {
-        if let Some(tx) = &self.tx {
-            self.face.look(tx);
-        }
         self.reads += 1;
         self.reads
     }
