@@ -1,6 +1,7 @@
 //! When a checkpoint is due: the log behind the last one, what was written since, and space that only another one sets free.
 
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use crate::engine::Engine;
 
@@ -12,6 +13,9 @@ const REPLACED_BYTES_MIN: u64 = 32 << 20;
 /// A merge of the bottom makes all of it superfluous, and writes nothing of note if it is there to drop what was deleted.
 const SUPERSEDED_SHARE: u64 = 4;
 const SUPERSEDED_BYTES_MIN: u64 = 8 << 20;
+
+/// While somebody is refused space what was committed meanwhile calls for a checkpoint, not more often than that: others may write all the time.
+const REFUSED_REST: Duration = Duration::from_secs(1);
 
 /// Log replayed in a second on one core of a small machine: measured 40–80 MB/s, see docs/PERFORMANCE.md.
 const REPLAY_BYTES_PER_SECOND: f64 = 40e6;
@@ -70,7 +74,8 @@ impl Engine {
 
     /// True if a checkpoint brings back space that is worth one: much of what lives is only kept for the last manifest, or
     /// somebody is refused space and any would come back. What it brings back does not wait for another one, so none calls for the next.
-    pub fn space_is_due(&self) -> bool {
+    /// What was committed `since` the last one may be deletes, of which only memory knows: of large values they are few and short.
+    pub fn space_is_due(&self, since: Duration) -> bool {
         let superseded: u64 = self.upkept_indexes().iter().map(|entry| entry.index.superseded_bytes()).sum();
         let live = self.space.written_and_live().1;
         if superseded >= (live / SUPERSEDED_SHARE).max(SUPERSEDED_BYTES_MIN) {
@@ -78,7 +83,9 @@ impl Engine {
         }
         let is_full = self.is_full();
         if self.space.take_refused() || is_full {
-            return superseded + self.space.releasable_bytes() > 0 || (is_full && self.cache.stats().dirty_bytes > 0);
+            let is_refused_long = since >= REFUSED_REST && self.log_behind() > 0;
+            let is_dirty = is_full && self.cache.stats().dirty_bytes > 0;
+            return superseded + self.space.releasable_bytes() > 0 || is_dirty || is_refused_long;
         }
         false
     }

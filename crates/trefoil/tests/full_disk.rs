@@ -178,6 +178,33 @@ fn large_values_beside_a_full_data_file(structure: Structure, lengths: [usize; 3
     sound(&db);
 }
 
+/// P4: of large values that are deleted only memory knows, in a few bytes: whoever is refused then calls for the checkpoint that brings their space back.
+/// Guard: `is_refused_long` in `space_is_due`.
+#[test]
+fn p4_large_values_that_were_deleted_make_room() {
+    for structure in [Structure::Btree, Structure::Betree, Structure::Lsm] {
+        simulate(move |_| {
+            let limited = Options { budget_bytes: 4 << 20, data_bytes_max: Some(8 << 20), ..options(&disk()) };
+            let db = Database::open("/db", limited).unwrap();
+            let index = db.create_index("i", IndexOptions { structure, ..IndexOptions::default() }).unwrap();
+            let mut rng = vfs::random::Rng::new(3);
+            let mut put_one = |key: u8| {
+                let value: Vec<u8> = (0..1 << 17).flat_map(|_| rng.u64().to_be_bytes()).collect();
+                put(&db, &index, &[key], &value, Durability::Sync)
+            };
+            let count = (0..100).take_while(|n| put_one(*n).is_ok()).count();
+            assert!((3..8).contains(&count), "{count}");
+            for n in 0..count {
+                let mut tx = db.begin().unwrap();
+                assert!(tx.delete(&index, &[n as u8]).unwrap());
+                tx.commit().unwrap();
+            }
+            let waited = (0..100).take_while(|_| put_one(100).is_err_and(|_| { sleep(50); true })).count();
+            assert!(waited < 100, "{structure:?}: nothing comes back of {count} values");
+        });
+    }
+}
+
 /// Rows that do not compress, until one is refused; how many there are then.
 fn fill_densely(db: &Database, index: &Index, rng: &mut vfs::random::Rng) -> usize {
     for rows in 0.. {
