@@ -105,3 +105,33 @@ fn go_everywhere(structure: Structure) {
     let all = tx.range(&plain, ..).and_then(|cursor| cursor.collect()).unwrap();
     assert!(all == [(keys[0].clone(), b"one".to_vec()), (keys[1].clone(), b"other".to_vec())]);
 }
+
+/// A record that names a run file has its first key and its last one, which a small budget may have no room for. It is said what has.
+#[test]
+fn a_record_without_room_for_two_long_keys_says_what_has() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut options = Options { budget_bytes: 256 << 10, ..Options::default() };
+    let long = |n: u8| [vec![n], vec![7; 2900]].concat();
+    for (xid, has_room) in [(b"1", false), (b"2", true)] {
+        let db = Database::open(dir.path(), options.clone()).unwrap();
+        let index = db.index("i").or_else(|_| db.create_index("i", large(Structure::Btree))).unwrap();
+        let filled = || {
+            let mut tx = db.begin().unwrap();
+            (0..4).for_each(|n| tx.put(&index, &long(n), b"value").unwrap());
+            tx
+        };
+        let prepared = filled().prepare(xid);
+        if has_room {
+            prepared.unwrap();
+            db.rollback_prepared(xid).unwrap();
+            filled().commit().unwrap();
+        } else {
+            for refused in [prepared, filled().commit().map(drop)] {
+                let error = refused.unwrap_err();
+                let is_told = error.to_string().contains("Options::budget_bytes");
+                assert!(is_told && matches!(error, trefoil::Error::Limit { .. }), "{error}");
+            }
+        }
+        options.budget_bytes = 1 << 20;
+    }
+}

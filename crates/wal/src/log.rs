@@ -35,6 +35,9 @@ const GATHER_PART: u32 = 8;
 const GATHER_PAUSE: u32 = 7;
 /// Turns to spin for an appender that is in the middle of its copy before sleeping.
 const COPY_SPINS: u32 = 64;
+/// With what makes it longer, and what it may be made of that is shorter.
+const TOO_LONG_A_RECORD: &str = "log record (long keys and many indexes take its room, a larger Options::budget_bytes and \
+                                 Options::log_segment_bytes give more), in bytes,";
 
 /// The log. A handle: clones are the same log.
 ///
@@ -368,8 +371,7 @@ impl Inner {
         self.poison.check()?;
         let limit = self.options.record_bytes_max();
         if payload_bytes as u64 > limit - crate::record::RECORD_HEADER_BYTES as u64 {
-            let (what, got) = ("log record, bytes", payload_bytes as u64);
-            return Err(Fault::Limit { what, limit, got });
+            return Err(Fault::Limit { what: TOO_LONG_A_RECORD, limit, got: payload_bytes as u64 });
         }
         let bytes = record_bytes(payload_bytes);
         // Those who wait come first: a long record would otherwise never find room between short ones.
