@@ -280,6 +280,9 @@ fn lengths(key: usize, value: usize) -> (u16, u32) {
     (key, u32::try_from(value).expect("the engine limits values to 4 GiB - 1"))
 }
 
+/// One call gives out no more than that, and the entry that passes it: about what a thousand rows of a kilobyte take.
+const ENOUGH_BYTES: usize = 1 << 20;
+
 /// Entries copied out of an index, in cursor order.
 #[derive(Debug, Default)]
 pub struct EntryBatch {
@@ -298,6 +301,14 @@ impl EntryBatch {
     pub fn clear(&mut self) {
         self.bytes.clear();
         self.entries.clear();
+    }
+
+    /// True if a source has given out what one call asks for: so many entries, or a megabyte. Values are as long as they are, and each source of
+    /// a merge reads ahead.
+    #[must_use]
+    #[inline]
+    pub fn has_enough(&self, max: usize) -> bool {
+        self.entries.len() >= max || self.bytes.len() >= ENOUGH_BYTES
     }
 
     /// Keeps the entries of which `wanted` is true.

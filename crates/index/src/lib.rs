@@ -210,6 +210,8 @@ pub trait Cursor: Send {
     /// From now on what cannot be read is passed over and added to `skips`. In such a range only versions that are known
     /// to be the newest of their key are given out. Nothing to do for what lies in memory.
     fn skip_damaged(&mut self, _skips: Skips) {}
+    /// From now on large values are not read, and others need not be: whoever asks only what is there is given some value, or an empty one.
+    fn keys_only(&mut self) {}
 }
 
 /// Counts and sizes of one index.

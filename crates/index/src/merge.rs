@@ -26,8 +26,8 @@ use crate::{Batch, Cursor, Direction, EntryBatch, KeyRange, Op};
 /// What a merge reads from.
 pub trait Source: Send {
     /// Clears `out` and appends up to `max` entries, tombstones included, in the merge's direction, each key
-    /// once, all beyond those given before. Returns false at the end. May return fewer than `max`, even none,
-    /// with more to come.
+    /// once, all beyond those given before; none behind [`EntryBatch::has_enough`]. Returns false at the end. May return fewer
+    /// than `max`, even none, with more to come.
     fn fill(&mut self, out: &mut EntryBatch, max: usize) -> Result<bool>;
 }
 
@@ -146,7 +146,7 @@ impl<S: Source> Merge<S> {
         // Bounded by entries looked at, not only by those given out: a long row of tombstones must not hold
         // the caller, who may want to look around between two calls.
         let mut looks = max.saturating_mul(4).max(64);
-        while out.len() < max && looks > 0 && self.left > 0 {
+        while !out.has_enough(max) && looks > 0 && self.left > 0 {
             looks -= 1;
             self.looked += 1;
             let given = out.len();
@@ -352,7 +352,7 @@ impl<B: AsRef<Batch> + Send> Source for BatchSource<B> {
     fn fill(&mut self, out: &mut EntryBatch, max: usize) -> Result<bool> {
         out.clear();
         let batch = self.batch.as_ref();
-        while out.len() < max && self.low < self.high {
+        while !out.has_enough(max) && self.low < self.high {
             let i = if self.direction == Direction::Forward { self.low } else { self.high - 1 };
             let value = match batch.op(i) {
                 Op::Put(value) => Some(value),
@@ -419,7 +419,7 @@ impl Source for RunSource {
         out.clear();
         let mut stands = if self.started { self.cursor.is_valid() } else { self.start()? };
         self.started = true;
-        while stands && out.len() < max && self.range.contains(self.cursor.key()) {
+        while stands && !out.has_enough(max) && self.range.contains(self.cursor.key()) {
             if self.keys_only {
                 let value = if self.cursor.is_delete() { None } else { Some([].as_slice()) };
                 out.push_any(self.cursor.key(), value, self.ts);

@@ -14,6 +14,7 @@
 
 use std::sync::Arc;
 
+use base::bytes::printable;
 use base::{CommitTs, Fault, Result};
 use store::KeyHash;
 
@@ -98,8 +99,9 @@ impl Core {
                     outcome = Err(fault);
                 }
             }
-            for Waiting { place, best, .. } in &keys {
-                best.hand_out(&self.env, |ts, value| found(*place, ts, value))?;
+            for Waiting { place, key, best, .. } in &keys {
+                let handed = best.hand_out(&self.env, |ts, value| found(*place, ts, value));
+                handed.map_err(|fault| fault.in_index(self.env.id, || printable(key)))?;
             }
             outcome?;
             keys = rest;

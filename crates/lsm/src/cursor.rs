@@ -232,6 +232,11 @@ impl Cursor for LsmCursor {
         self.drop_parked();
     }
 
+    fn keys_only(&mut self) {
+        self.look.keys_only = true;
+        self.drop_parked();
+    }
+
     fn fill(&mut self, out: &mut EntryBatch, max: usize) -> Result<bool> {
         out.clear();
         self.is_done = self.is_done || {

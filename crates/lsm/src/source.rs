@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use std::ops::Bound;
 use std::sync::Arc;
 
+use base::bytes::printable;
 use base::{CommitTs, Fault, Result};
 use index::damaged::just_above;
 use index::expiry::has_expired;
@@ -435,7 +436,7 @@ impl RunSource {
                 let env = &self.look.core.env;
                 match (read_large(env, pieces, env.id), &self.look.skips) {
                     (Ok(value), _) => out.push_any(&self.key, Some(&value), ts),
-                    (Err(fault), None) => return Err(fault),
+                    (Err(fault), None) => return Err(fault.in_index(env.id, || printable(&self.key))),
                     (Err(fault), Some(skips)) => {
                         skips.add(DamagedRange::met(fault, env.id, &self.key, Some(&just_above(&self.key)))?, ts);
                     }
@@ -475,7 +476,7 @@ impl RunSource {
         for (i, entry) in (from..).zip(entries) {
             let Entry { suffix, version, .. } = entry;
             if version.ts <= self.look.at && decided != Some(suffix) {
-                if out.len() == max {
+                if out.has_enough(max) {
                     self.place = self.place.map(|place| Place { at: Some(i), ..place });
                     is_over = true;
                     break;
@@ -519,7 +520,7 @@ impl RunSource {
             loop {
                 if !(self.has_key && block.is_of(i, &self.key)) {
                     self.give_found(out)?;
-                    if out.len() == max {
+                    if out.has_enough(max) {
                         self.place = self.place.map(|place| Place { at: Some(i), ..place });
                         return Ok(());
                     }
@@ -540,7 +541,7 @@ impl RunSource {
             }
             self.leave_block();
         }
-        if out.len() < max {
+        if !out.has_enough(max) {
             self.give_found(out)?;
         }
         Ok(())

@@ -8,6 +8,7 @@
 //! A cursor that skips damage leaves out, in the ranges that its sources passed over, what is not known to be the newest.
 //! It knows in time: a merge gives out a key when every source stands beyond it.
 
+use std::borrow::Cow;
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -42,7 +43,7 @@ impl TreeCursor {
     /// Starts the merge with the runs of now, from where the cursor stands; none if there are no runs to see.
     #[cold]
     fn merge_runs(&mut self) {
-        let Stand { at, direction, range, skips, .. } = &self.leaves.stand;
+        let Stand { at, direction, range, skips, keys_only, .. } = &self.leaves.stand;
         // The edition first: what is attached between the two is seen, and looked for again.
         let edition = self.leaves.hand.runs.edition();
         let mut runs = self.leaves.hand.runs.seen_at(*at);
@@ -57,6 +58,7 @@ impl TreeCursor {
         let with_puts = runs.iter().filter(|run| !run.run.has_only_deletes()).map(|run| run.ts);
         stand.needed_above = with_puts.min().unwrap_or(CommitTs::MAX);
         stand.skips = skips.clone();
+        stand.keys_only = *keys_only;
         let mut sources: Vec<Box<dyn Source>> = vec![Box::new(LeafSource { hand: self.leaves.hand.clone(), stand })];
         for (run, range) in runs.iter().zip(ranges) {
             sources.push(Box::new(RunSource::new(run, range, &self.leaves)));
@@ -78,6 +80,10 @@ impl TreeCursor {
 impl Cursor for TreeCursor {
     fn skip_damaged(&mut self, skips: Skips) {
         self.leaves.stand.skips = Some(skips);
+    }
+
+    fn keys_only(&mut self) {
+        self.leaves.stand.keys_only = true;
     }
 
     fn fill(&mut self, out: &mut EntryBatch, max: usize) -> Result<bool> {
@@ -126,6 +132,7 @@ struct RunSource {
     range: KeyRange,
     direction: Direction,
     skips: Option<Skips>,
+    keys_only: bool,
     started: bool,
     /// The last key given out, or passed over.
     key: Option<Vec<u8>>,
@@ -142,6 +149,7 @@ impl RunSource {
             range,
             direction: leaves.stand.direction,
             skips: leaves.stand.skips.clone(),
+            keys_only: leaves.stand.keys_only,
             started: false,
             key: None,
         }
@@ -202,7 +210,7 @@ impl RunSource {
 impl Source for RunSource {
     fn fill(&mut self, out: &mut EntryBatch, max: usize) -> Result<bool> {
         out.clear();
-        while out.len() < max {
+        while !out.has_enough(max) {
             match self.step() {
                 Ok(true) => {}
                 Ok(false) => return Ok(false),
@@ -215,7 +223,11 @@ impl Source for RunSource {
             if past {
                 return Ok(false);
             }
-            match self.cursor.value() {
+            let value = match self.keys_only {
+                true => Ok((!self.cursor.is_delete()).then_some(Cow::Borrowed(&[][..]))),
+                false => self.cursor.value(),
+            };
+            match value {
                 Ok(value) => out.push_any(self.cursor.key(), value.as_deref(), self.ts),
                 Err(fault) => self.pass_key(fault)?,
             }

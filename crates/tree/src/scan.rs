@@ -61,6 +61,8 @@ pub(crate) struct Stand {
     pub needed_above: CommitTs,
     /// Damage is passed over, and told here.
     pub skips: Option<Skips>,
+    /// Values that lie on disk by themselves are not read.
+    pub keys_only: bool,
     ended: bool,
     key: Vec<u8>,
     /// Blocks of messages that reach into the leaf that was loaded last.
@@ -101,6 +103,7 @@ impl Stand {
             show_tombstones: false,
             needed_above: CommitTs::MAX,
             skips: None,
+            keys_only: false,
             ended,
             key: Vec::new(),
             payloads: Payloads::default(),
@@ -379,6 +382,7 @@ impl Stand {
             let value = match item.value.map(|value| locate(value, resident)) {
                 None => None,
                 Some(Found::Here(value)) => Some(value),
+                Some(Found::Distant(_)) if self.keys_only => Some([].as_slice()),
                 Some(Found::Distant(distant)) => {
                     self.note_key(item.key);
                     return Visit::Distant(item.ts, distant);
@@ -444,7 +448,7 @@ impl Source for LeafSource {
     fn fill(&mut self, out: &mut EntryBatch, max: usize) -> Result<bool> {
         out.clear();
         let mut leaves = 0;
-        while !self.stand.ended && out.len() < max && leaves < LEAVES_PER_FILL {
+        while !self.stand.ended && !out.has_enough(max) && leaves < LEAVES_PER_FILL {
             self.stand.step(&self.hand, out, max)?;
             leaves += 1;
         }

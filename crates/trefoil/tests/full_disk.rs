@@ -199,7 +199,14 @@ fn p4_large_values_that_were_deleted_make_room() {
                 assert!(tx.delete(&index, &[n as u8]).unwrap());
                 tx.commit().unwrap();
             }
-            let waited = (0..100).take_while(|_| put_one(100).is_err_and(|_| { sleep(50); true })).count();
+            let waited = (0..100)
+                .take_while(|_| {
+                    put_one(100).is_err_and(|_| {
+                        sleep(50);
+                        true
+                    })
+                })
+                .count();
             assert!(waited < 100, "{structure:?}: nothing comes back of {count} values");
         });
     }

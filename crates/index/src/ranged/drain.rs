@@ -78,11 +78,13 @@ impl Ranged {
     }
 
     fn begin(&self, Deleted { span, ts, .. }: &Deleted) -> Drain {
-        let at = ReadAt::Snapshot(*ts);
+        let mut entries = self.shared.inner.cursor(ReadAt::Snapshot(*ts), span.bounds(), Direction::Forward);
+        // A large value goes with its key, whether it can be read or not.
+        entries.keys_only();
         Drain {
             ts: *ts,
             span: span.clone(),
-            entries: self.shared.inner.cursor(at, span.bounds(), Direction::Forward),
+            entries,
             batch: EntryBatch::new(),
             file: None,
             written: 0,

@@ -111,7 +111,7 @@ impl Versions {
             if let Some((ts, value)) = versions.range(..=at).next_back() {
                 out.push_any(key, value.as_deref(), *ts);
             }
-            if out.len() == max {
+            if out.has_enough(max) {
                 return Some(key.clone());
             }
         }

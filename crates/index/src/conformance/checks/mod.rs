@@ -29,7 +29,7 @@ pub type Check = fn(&super::Bench) -> super::Verdict;
 macro_rules! for_each_check {
     ($act:ident, $with:expr) => {
         $crate::for_each_check! { @groups $act, $with;
-            reads: an_empty_index_answers, inserts_in_any_order, bounds_are_kept_both_ways, estimates_are_near, a_cursor_gives_what_is_asked, a_cursor_stays_at_its_snapshot, keys_of_every_size, values_of_every_size;
+            reads: an_empty_index_answers, inserts_in_any_order, bounds_are_kept_both_ways, estimates_are_near, a_cursor_gives_what_is_asked, a_cursor_gives_a_megabyte_at_once, a_cursor_stays_at_its_snapshot, keys_of_every_size, values_of_every_size;
             versions: each_snapshot_sees_its_own, applying_again_changes_nothing, a_long_snapshot_pins_its_version_only, a27_one_key_larger_than_a_leaf, a_hot_key_stays_small, deletes_leave_nothing, a5_a_collected_delete_stays;
             runs: a3_every_read_merges_attached_runs, a3_a_bulk_build_is_a_run, a18_runs_keep_their_order, a3_a_drain_does_not_overwrite, a4_a_delete_above_a_run_waits_for_it, a3_a_checkpoint_keeps_runs, runs_of_nothing_and_of_deletes;
             ranges: a_deleted_range_hides_what_is_older, what_comes_later_stays, a_commit_may_put_into_what_it_deletes, deleted_ranges_outlive_a_crash, a6_a_deleted_range_does_not_outrun_its_record, ranges_over_ranges, who_reads_on_sees_nothing_of_it, what_was_copied_before_is_not_given_out, the_end_stays_the_end, cursors_hop_over_a_deleted_range, a_deleted_range_is_drained;

@@ -6,7 +6,7 @@ use base::limits::KEY_BYTES_MAX;
 use vfs::random::Rng;
 
 use super::{deletes, key, puts, value};
-use crate::conformance::world::{Write, read_all};
+use crate::conformance::world::{Way, Write, read_all};
 use crate::conformance::{Bench, Verdict, World, ensure};
 use crate::{Direction, EntryBatch, IndexOptions, ReadAt};
 
@@ -113,6 +113,37 @@ pub fn a_cursor_gives_what_is_asked(bench: &Bench) -> Verdict {
     let mut out = EntryBatch::new();
     while cursor.fill(&mut out, 64)? {}
     ensure!(!cursor.fill(&mut out, 64)? && out.is_empty(), "a cursor goes on after its end");
+    Ok(())
+}
+
+/// However many entries are asked for, one call gives out a megabyte of values, and the one that passes it. Guard: `EntryBatch::has_enough`.
+pub fn a_cursor_gives_a_megabyte_at_once(bench: &Bench) -> Verdict {
+    const COUNT: usize = 48;
+    const BYTES: usize = 50_000;
+    for way in [Way::Apply, Way::File] {
+        let mut world = World::new(bench)?;
+        for n in 0..COUNT {
+            world.commit_by(way, &[(key(n), Some(vec![n as u8; BYTES]))])?;
+        }
+        if way == Way::Apply {
+            world.settle()?;
+            world.evict()?;
+        }
+        for direction in [Direction::Forward, Direction::Backward] {
+            let mut cursor = world.index().cursor(ReadAt::Newest, ALL, direction);
+            let (mut found, mut out) = (0, EntryBatch::new());
+            loop {
+                let more = cursor.fill(&mut out, 10_000)?;
+                let bytes: usize = (0..out.len()).map(|i| out.value(i).len()).sum();
+                ensure!(bytes <= (1 << 20) + BYTES, "{way:?}, {direction:?}: {bytes} bytes at once");
+                found += out.len();
+                if !more {
+                    break;
+                }
+            }
+            ensure!(found == COUNT, "{way:?}, {direction:?}: {found} entries");
+        }
+    }
     Ok(())
 }
 
