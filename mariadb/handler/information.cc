@@ -59,8 +59,8 @@ static int store_path(Field *field, const trefoil_text &path)
       piece+= path.ptr[n];
       continue;
     }
-    if (piece.size() < NAME_LEN)
-      piece.assign(decoded, filename_to_tablename(piece.c_str(), decoded, sizeof decoded, true));
+    if (piece.size() < NAME_LEN && filename_to_tablename(piece.c_str(), decoded, sizeof decoded, true) && *decoded != '#')
+      piece= decoded;
     shown+= piece;
     piece.clear();
     if (n < path.len)

@@ -89,6 +89,9 @@ check_views_of_storage() {
     expect "$(view INDEXES 'TABLE_NAME, COMPRESSION' "WHERE TABLE_NAME LIKE 'part%' ORDER BY 1")" \
         $'part,ed#P#p0\tnone\npart,ed#P#p1\tnone'
     expect "$(view INDEXES 'LIVE_KEYS, CHANGES' "WHERE TABLE_NAME = 't' AND INDEX_NAME = 'v'")" $'2\t1'
+    # What holds no name of a user's is shown as it is.
+    expect "$(value "CREATE TEMPORARY TABLE s.passing (id INT) ENGINE=TREFOIL;
+        SELECT COUNT(*) FROM information_schema.TREFOIL_INDEXES WHERE TABLE_NAME LIKE '#sql-temptable-%'")" 1
     wait_for "SELECT COUNT(*) > 0 AND SUM(RUNS) > 0 AND SUM(DISK_BYTES) > 8000000 AND SUM(LIVE_KEYS) BETWEEN 20000 AND 80000
         FROM information_schema.TREFOIL_LEVELS WHERE TABLE_NAME = 'big'" 1
     expect "$(view IO "SUM(CAUSE = 'all' AND BYTES > 8000000), SUM(IF(CAUSE IN ('flushes', 'merges'), BYTES, 0)) > 8000000" \
