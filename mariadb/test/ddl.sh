@@ -55,6 +55,7 @@ CHANGES=(
     'alter.commit alter.committed: ALTER TABLE c ADD COLUMN x INT DEFAULT 5 AFTER id, DROP COLUMN b'
     'alter.committed rename renamed: ALTER TABLE c RENAME COLUMN b TO x, RENAME INDEX ka TO kx, RENAME TO c2'
     'create created rename renamed rename:2 renamed:2 drop dropped: ALTER TABLE c MODIFY a BIGINT, ADD KEY kb (b)'
+    'rename renamed: ALTER TABLE c MODIFY b BIGINT /* of a parent */'
     'rename renamed: RENAME TABLE c TO c2'
     'truncate truncated: TRUNCATE TABLE c'
     'drop dropped: DROP TABLE c'
@@ -91,16 +92,19 @@ check_after_change() {
         value "INSERT INTO kd.$table () VALUES ()" || echo "$table takes no row"
     done
     [ -z "$(find "$DATA/kd" -name '#sql*')" ] || echo "left behind: $(find "$DATA/kd" -name '#sql*')"
+    # Nor in the engine.
+    value "SELECT table_name FROM information_schema.TREFOIL_INDEXES WHERE table_schema = 'kd' AND table_name LIKE '#sql%'"
     grep -a 'TREFOIL:' "$ERRORS" || true
-    value 'DROP DATABASE kd; CREATE DATABASE kd; CREATE TABLE kd.c (a INT) ENGINE=TREFOIL; CREATE TABLE kd.c2 (a INT) ENGINE=TREFOIL' ||
+    value 'DROP DATABASE IF EXISTS kd_child; DROP DATABASE kd; CREATE DATABASE kd; CREATE TABLE kd.c (a INT) ENGINE=TREFOIL; CREATE TABLE kd.c2 (a INT) ENGINE=TREFOIL' ||
         echo 'a name is taken'
 }
 
 # True if the server got to the point.
 killed_within() {
-    client <<< 'DROP DATABASE IF EXISTS kd; CREATE DATABASE kd; USE kd;
+    client <<< 'DROP DATABASE IF EXISTS kd_child; DROP DATABASE IF EXISTS kd; CREATE DATABASE kd; USE kd;
         CREATE TABLE c (id INT PRIMARY KEY AUTO_INCREMENT, a INT, b INT, u INT, KEY ka (a)) ENGINE=TREFOIL;
         INSERT INTO c (a, b, u) SELECT seq % 10, seq, seq FROM seq_1_to_500'
+    [[ $2 != *parent* ]] || client -e 'CREATE DATABASE kd_child; CREATE TABLE kd_child.d (id INT REFERENCES kd.c (id)) ENGINE=TREFOIL'
     [[ $1 == *:* ]] || set -- "$1:1" "$2"
     kill_at "$1"
     client kd -e "$2" > "$WORK/said" 2>&1 || true

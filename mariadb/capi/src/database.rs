@@ -6,7 +6,7 @@ use std::ffi::c_void;
 use std::fs;
 use std::ops::ControlFlow;
 use std::path::Path;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -45,6 +45,8 @@ pub struct Engine {
     /// For the keys of tables.
     pub room: Room,
     shedding: Option<Shedding>,
+    /// What a killed server was changing is finished, or undone.
+    is_recovered: AtomicBool,
 }
 
 /// Numbers of one table, and those given out for it.
@@ -102,6 +104,7 @@ impl Engine {
             watch: Arc::default(),
             room,
             shedding,
+            is_recovered: AtomicBool::default(),
         })
     }
 
@@ -161,11 +164,20 @@ impl Engine {
 
     pub fn drop_table(&self, name: &str, wait: ChangeOptions) -> Result<()> {
         crash::point("drop");
-        let wait = if is_of_change(name) { to_its_end(wait) } else { wait };
+        let mut wait = if is_of_change(name) { to_its_end(wait) } else { wait };
+        wait.unchecked_foreign_keys |= self.gives_way(name);
         self.db.changing(wait).drop_table(name)?;
         crash::point("dropped");
         self.counters.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
         self.numbers.keep(name, 0)
+    }
+
+    /// True while the server finishes what one before it was changing, if a copy is there whose place this table may have: the server
+    /// drops it, and gives its name, to which others refer, to the copy.
+    fn gives_way(&self, name: &str) -> bool {
+        let database = |name: &str| name.len() - last_part(name).len();
+        let is_its_copy = |copy: &String| is_copy(copy) && copy[..database(copy)] == name[..database(name)];
+        !self.is_recovered.load(Ordering::Relaxed) && self.db.names().1.iter().any(is_its_copy)
     }
 
     /// The number of a table's definition.
@@ -175,6 +187,7 @@ impl Engine {
 
     /// Drops temporary tables that a server before this one left behind, and what its changes of tables had built.
     pub fn drop_leftovers(&self) -> Result<()> {
+        self.is_recovered.store(true, Ordering::Relaxed);
         let (_, tables) = self.db.names();
         let mut outcome = Ok(());
         for name in tables.iter().filter(|name| is_temporary(name)) {
@@ -420,6 +433,27 @@ pub mod tests {
     fn temporary_tables_of_the_server_before_are_dropped() {
         let names = ["/tmp/#sql-temptable-1-2-3", "d/#sql-alter-1-2", "d/t", "tmp/#sql-temptable-9"];
         assert_eq!(tables_after(&names, Engine::drop_leftovers), ["d/#sql-alter-1-2", "d/t"]);
+    }
+
+    /// A start that finishes a change by a copy drops the parent whose place the copy has next; others it keeps. Guard: `gives_way`.
+    #[test]
+    fn a_parent_gives_way_to_its_copy_while_a_start_finishes_the_change() {
+        let (_dir, engine) = engine();
+        let id = || Schema::builder().column("id", ColumnType::I64).primary_key(&["id"]);
+        let make = |name, schema| engine.db.create_table(name, schema).expect("it is new");
+        for name in ["d/p", "e/p", "d/#sql-alter-1-2"] {
+            make(name, id().build().expect("a schema"));
+        }
+        for (child, parent) in [("d/c", "d/p"), ("e/c", "e/p")] {
+            let refers = trefoil::ForeignKey::new("of", &["id"], parent, &["id"]);
+            make(child, id().foreign_key(refers).build().expect("a schema"));
+        }
+        engine.drop_table("e/p", at_once()).expect_err("no copy is there in its database");
+        engine.drop_table("d/p", at_once()).expect("it gives way");
+        engine.rename_table(("d/#sql-alter-1-2", "d/p"), ("p", "p"), at_once()).expect("the name is free");
+        make("d/#sql-alter-3-4", id().build().expect("a schema"));
+        engine.drop_leftovers().expect("there are none");
+        engine.drop_table("d/p", at_once()).expect_err("it is needed");
     }
 
     /// What the server takes back of a statement that was ended waits as long as it must. Guard: `to_its_end`.
