@@ -30,7 +30,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use base::bytes::{Reader, put_bytes, put_varint};
 use base::limits::LSN_UNIT;
-use base::{CommitTs, GcView, Lsn, Result};
+use base::{CommitTs, Fault, GcView, Lsn, Result};
 use index::{Batch, BatchBuilder, KeyRange, Op, ReadAt, RunFiles, Upkeep};
 use store::{EpochCell, Funds, Run, RunCursor, RunEstimate, RunMeta, epoch};
 use vfs::sync::Mutex;
@@ -359,7 +359,7 @@ impl Core {
     ) -> Result<u64> {
         let Some(run) = self.runs.oldest() else { return Ok(0) };
         let from = run.drained_to();
-        let (mut wanted, mut funds) = (DRAIN_ENTRIES, Funds::default());
+        let (mut wanted, mut funds) = (draining.piece, Funds::default());
         loop {
             let cursor = draining.at(&run, &from)?;
             let batch = piece(cursor, wanted)?;
@@ -384,7 +384,11 @@ impl Core {
                         continue;
                     }
                     Found::TooLittle => {
-                        funds.wait()?;
+                        // What else has the memory may keep it: inner nodes, the log, others' work. The pieces behind this one are cut at once.
+                        if let Err(fault) = funds.wait() {
+                            wanted = too_large(fault, batch.len())?;
+                            (draining.piece, funds) = (wanted, Funds::default());
+                        }
                         continue;
                     }
                 };
@@ -405,13 +409,30 @@ impl Core {
     }
 }
 
+/// Half of a piece that there was no memory for.
+fn too_large(fault: Fault, entries: usize) -> Result<usize> {
+    match fault {
+        Fault::Limit { .. } if entries > 1 => Ok(entries / 2),
+        _ => Err(fault),
+    }
+}
+
 /// Where the drain stands: a piece begins where the one before it ended, without reading and checking that block once more.
-#[derive(Default)]
-pub(crate) struct Draining(Option<(Arc<Attached>, RunCursor)>);
+pub(crate) struct Draining {
+    stand: Option<(Arc<Attached>, RunCursor)>,
+    /// Entries of a piece: fewer while there is no memory for more.
+    piece: usize,
+}
+
+impl Default for Draining {
+    fn default() -> Self {
+        Self { stand: None, piece: DRAIN_ENTRIES }
+    }
+}
 
 impl std::fmt::Debug for Draining {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("Draining").field(&self.0.as_ref().map(|(run, _)| run.ts)).finish()
+        f.debug_tuple("Draining").field(&self.stand.as_ref().map(|(run, _)| run.ts)).finish()
     }
 }
 
@@ -421,12 +442,12 @@ impl Draining {
         let is_there = |(of, cursor): &(Arc<Attached>, RunCursor)| {
             Arc::ptr_eq(of, run) && cursor.is_valid() && cursor.key() == from
         };
-        if !self.0.as_ref().is_some_and(is_there) {
+        if !self.stand.as_ref().is_some_and(is_there) {
             let mut cursor = run.run.cursor();
             cursor.seek(from)?;
-            self.0 = Some((run.clone(), cursor));
+            self.stand = Some((run.clone(), cursor));
         }
-        Ok(&mut self.0.as_mut().expect("it was just set").1)
+        Ok(&mut self.stand.as_mut().expect("it was just set").1)
     }
 }
 
