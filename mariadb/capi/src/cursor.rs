@@ -38,6 +38,8 @@ pub const BATCH_ROWS_FIRST: usize = 4;
 /// Where the server will ask for all rows of a range, and none is locked, or for as many as it says: a range of a hundred is read in two pieces, not five.
 const BATCH_ROWS_ALL: usize = 64;
 const BATCH_ROWS_MAX: usize = 1024;
+/// Of those, locked ahead.
+const LOCKED_ROWS_MAX: usize = 256;
 pub const BATCH_BYTES_MAX: usize = 1 << 20;
 
 type Values = Vec<OwnedValue>;
@@ -366,7 +368,7 @@ impl Scan {
 
     fn fill_once(&mut self, table: &OpenTable, session: &Session, record: Slot) -> Result<(), Met> {
         // A lock that is taken ahead is one that the server would have asked for.
-        let may_lock = if session.gives_locks_back() { 1 } else { self.sure.max(1) };
+        let may_lock = if session.gives_locks_back() { 1 } else { self.sure.clamp(1, LOCKED_ROWS_MAX) };
         let wanted = if self.locking.is_none() { self.rows_next } else { self.rows_next.min(may_lock) };
         let tx = session.tx()?;
         match self.way {

@@ -43,11 +43,10 @@ const CHUNK_MAX: usize = 1024;
 /// use trefoil::{ALL, Judged, Value};
 ///
 /// let tx = db.begin()?;
-/// let long = |entry: &[Value<'_>]| match &entry[0] {
-///     Value::Text(name) if name.len() > 4 => Judged::Take,
-///     _ => Judged::Pass,
-/// };
-/// let mut rows = tx.scan_index_rows(&people, "by_name", ALL)?.filter(long);
+/// let mut rows = tx.scan_index_rows(&people, "by_name", ALL)?.filter(|entry| match &entry.values()?[0] {
+///     Value::Text(name) if name.len() > 4 => Ok(Judged::Take),
+///     _ => Ok(Judged::Pass),
+/// });
 /// assert_eq!(rows.next_row()?.expect("two are long").column_as::<i64>(0)?, 3); // the row of Ada was not read
 /// # Ok::<(), trefoil::Error>(())
 /// ```
