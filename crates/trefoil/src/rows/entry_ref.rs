@@ -62,8 +62,8 @@ impl<'a> EntryRef<'a> {
         Ok(self.schema.decode_entry(self.n, self.key, self.value)?)
     }
 
-    /// Gives each of its columns to `visitor`, one that is both the index's and the primary key's maybe twice: what
-    /// [`EntryRef::values`] has, without a list of them.
+    /// Gives each of its columns to `visitor`, wanted or not, one that is both the index's and the primary key's maybe twice:
+    /// what [`EntryRef::values`] has, without a list of them.
     ///
     /// # Errors
     /// Corruption; some columns may have been given.

@@ -98,7 +98,7 @@ impl<'a> RowRef<'a> {
         Ok(self.schema.visit_row(self.key, self.value, visitor)?)
     }
 
-    /// Gives the columns of its primary key to `visitor`, and of the others none.
+    /// Gives the columns of its primary key to `visitor`, those too that it does not want if they lie in the row; of the others none.
     ///
     /// # Errors
     /// Corruption; some columns may have been given.
