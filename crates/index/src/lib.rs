@@ -159,6 +159,8 @@ pub struct Memtables {
 pub trait Reserved: Send {
     /// For the structure that made it.
     fn into_any(self: Box<Self>) -> Box<dyn std::any::Any + Send>;
+    /// Bytes of memory that others lack while it is held.
+    fn held_bytes(&self) -> u64;
 }
 
 /// What [`Index::reserve_from`] found.
@@ -353,10 +355,6 @@ pub trait Index: Send + Sync {
                 None => funds.wait()?,
             }
         }
-    }
-    /// Bytes of memory that others lack while a reservation of this batch is held, about, at most.
-    fn held_bytes(&self, batch: &Batch) -> u64 {
-        batch.bytes() as u64
     }
     /// Step 3: applies a sorted batch at `ts`. No I/O, cannot fail.
     fn apply(&self, batch: &Batch, reserved: Box<dyn Reserved>, ts: CommitTs, view: &GcView);

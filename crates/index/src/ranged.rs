@@ -281,10 +281,6 @@ impl Index for Ranged {
         self.shared.inner.reserve_from(batch, funds)
     }
 
-    fn held_bytes(&self, batch: &Batch) -> u64 {
-        self.shared.inner.held_bytes(batch)
-    }
-
     fn apply(&self, batch: &Batch, reserved: Box<dyn Reserved>, ts: CommitTs, view: &GcView) {
         if !self.shared.is_quiet() {
             self.shared.note_written(batch.iter().map(|(key, _)| key));

@@ -247,6 +247,10 @@ impl Reserved for Room {
     fn into_any(self: Box<Self>) -> Box<dyn Any + Send> {
         self
     }
+
+    fn held_bytes(&self) -> u64 {
+        self.0.bytes()
+    }
 }
 
 /// A log-structured merge tree: one index.
@@ -317,10 +321,6 @@ impl Lsm {
 impl Index for Lsm {
     fn reserve_from(&self, batch: &Batch, funds: &mut Funds) -> Result<Option<Reservation>> {
         Ok(self.core.reserve(batch, funds))
-    }
-
-    fn held_bytes(&self, batch: &Batch) -> u64 {
-        cost_of(batch)
     }
 
     fn apply(&self, batch: &Batch, reserved: Box<dyn Reserved>, ts: CommitTs, view: &GcView) {

@@ -41,6 +41,8 @@ pub(crate) struct Room {
     ticket: Ticket,
     pub grant: Option<Grant>,
     pub leaves: Vec<Known>,
+    /// Of a leaf in memory.
+    leaf_bytes: u64,
 }
 
 /// What a commit gets.
@@ -67,6 +69,10 @@ impl Drop for Room {
 impl Reserved for Room {
     fn into_any(self: Box<Self>) -> Box<dyn Any + Send> {
         self
+    }
+
+    fn held_bytes(&self) -> u64 {
+        self.leaves.len() as u64 * self.leaf_bytes + self.grant.as_ref().map_or(0, Grant::bytes)
     }
 }
 
@@ -111,8 +117,13 @@ impl Core {
         self.check_keys(batch)?;
         let mut grant = None;
         loop {
-            let mut room =
-                Room { hand: hand.clone(), ticket: self.tickets.take(), grant: grant.take(), leaves: Vec::new() };
+            let mut room = Room {
+                hand: hand.clone(),
+                ticket: self.tickets.take(),
+                grant: grant.take(),
+                leaves: Vec::new(),
+                leaf_bytes: self.page_bytes(),
+            };
             let survey = self.survey(batch, room.ticket.number, cold_max, drained)?;
             if survey.cold.len() > cold_max || (batch.len() > 1 && survey.message_bytes > self.message_bytes_max()) {
                 return Ok(Found::TooCold);

@@ -236,11 +236,6 @@ impl Index for Tree {
         self.named(self.core.reserve(self.hand(), batch, funds))
     }
 
-    fn held_bytes(&self, batch: &Batch) -> u64 {
-        // Each key may lie in another leaf.
-        batch.len() as u64 * self.core.env.options.node_bytes as u64
-    }
-
     fn apply(&self, batch: &Batch, reserved: Box<dyn Reserved>, ts: CommitTs, view: &GcView) {
         let reserved: Box<dyn Any + Send> = reserved.into_any();
         let mut room = reserved.downcast::<Room>().expect("a reservation of this tree");

@@ -35,6 +35,9 @@ use crate::recovery::run_of;
 /// Bytes that the record adds to each operation, at most: two lengths.
 const RECORD_BYTES_PER_OPERATION: usize = 10;
 
+/// A leaf in memory, about.
+const LEAF_BYTES: usize = 16 << 10;
+
 /// Deletes of one index that a commit clears away before its reply, at most.
 const CLEARED_ENTRIES_MAX: u64 = 1 << 18;
 
@@ -107,11 +110,6 @@ impl Share {
         Self { entry, spans: Vec::new(), batch, how: How::Planned }
     }
 
-    /// The same, to be attached: it holds no page.
-    pub fn to_attach(entry: Arc<IndexEntry>, batch: Batch) -> Self {
-        Self { how: How::ToAttach, ..Self::planned(entry, batch) }
-    }
-
     /// A share whose operations are in a run file, durable already.
     pub fn of_file(entry: Arc<IndexEntry>, run: Run, meta: RunMeta) -> Self {
         Self { entry, spans: Vec::new(), batch: Batch::default(), how: How::FileRun(run, meta) }
@@ -124,6 +122,16 @@ impl Share {
             How::Direct(_) if self.entry.index.clears_behind(&self.batch) => Some(self.entry.clone()),
             _ => None,
         }
+    }
+
+    /// Bytes of memory that others lack while it holds what it needs in place.
+    pub fn held_bytes(&self) -> Option<u64> {
+        if let How::Direct(reserved) = &self.how { Some(reserved.held_bytes()) } else { None }
+    }
+
+    /// What it may ask for in place, to be held against other shares: each key may lie in another leaf.
+    fn ask(&self) -> usize {
+        self.batch.bytes() + self.batch.len() * LEAF_BYTES
     }
 
     /// Gives back what is reserved for it.
@@ -329,8 +337,7 @@ impl Engine {
             shares.iter_mut().for_each(Share::let_go);
             let planned = shares.iter_mut().filter(|share| matches!(share.how, How::Planned));
             if funds.are_asked_too_much() {
-                planned.max_by_key(|share| share.entry.index.held_bytes(&share.batch)).expect("one is short").how =
-                    How::ToAttach;
+                planned.max_by_key(|share| share.ask()).expect("one is short").how = How::ToAttach;
                 funds = Funds::default();
                 continue;
             }
@@ -342,12 +349,16 @@ impl Engine {
             }
         }
         drop(funds);
-        for share in shares.iter_mut().filter(|share| matches!(share.how, How::ToAttach)) {
-            // Charged past the limit if need be: the write set, as large, is let go in a moment.
-            let charge = self.budget.charge(Class::Runs, share.batch.bytes() as u64);
-            share.how = How::MemoryRun(run_of(&share.batch).with_charge(charge));
-        }
+        shares.iter_mut().filter(|share| matches!(share.how, How::ToAttach)).for_each(|share| self.attach_later(share));
         Ok(())
+    }
+
+    /// Makes a share, which gives back what it has, a run in memory. Charged past the limit if need be: the write set, as large, is let go
+    /// in a moment.
+    pub fn attach_later(&self, share: &mut Share) {
+        share.let_go();
+        let charge = self.budget.charge(Class::Runs, share.batch.bytes() as u64);
+        share.how = How::MemoryRun(run_of(&share.batch).with_charge(charge));
     }
 
     /// True if a batch goes into the record, of whose `room` it takes its part then; otherwise into a run file.

@@ -153,10 +153,6 @@ impl Index for Counters {
         self.versions.reserve_from(batch, funds)
     }
 
-    fn held_bytes(&self, batch: &Batch) -> u64 {
-        self.versions.held_bytes(batch)
-    }
-
     fn apply(&self, batch: &Batch, reserved: Box<dyn Reserved>, ts: CommitTs, view: &GcView) {
         self.versions.apply(batch, reserved, ts, view);
     }

@@ -118,6 +118,10 @@ impl Reserved for Both {
     fn into_any(self: Box<Self>) -> Box<dyn Any + Send> {
         self
     }
+
+    fn held_bytes(&self) -> u64 {
+        [&self.0, &self.1].into_iter().flatten().map(|reserved| reserved.held_bytes()).sum()
+    }
 }
 
 impl Pair {
@@ -197,10 +201,6 @@ impl Index for Pair {
             (Some(None), _) | (_, Some(None)) => Ok(None),
             (main, beside) => Ok(Some(Both::of(main.flatten(), beside.flatten()))),
         }
-    }
-
-    fn held_bytes(&self, batch: &Batch) -> u64 {
-        self.main.held_bytes(batch) + self.beside.held_bytes(batch)
     }
 
     fn apply(&self, batch: &Batch, reserved: Box<dyn Reserved>, ts: CommitTs, view: &GcView) {

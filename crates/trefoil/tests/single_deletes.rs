@@ -221,7 +221,7 @@ fn a15_random_tables() {
 }
 
 /// A commit of many rows that was prepared, as with a server's log of changes all are, goes where any other goes: its entries come and go without a trace.
-/// Guard: `held_bytes` of an LSM, which counts bytes and not leaves.
+/// Guard: what waits is counted by what is held for it (`Reserved::held_bytes`), not by a leaf for each key.
 #[test]
 fn a15_many_rows_prepared_at_once_are_fresh() {
     let dir = tempfile::tempdir().unwrap();
@@ -235,8 +235,7 @@ fn a15_many_rows_prepared_at_once_are_fresh() {
     tx.prepare(b"these").unwrap();
     db.commit_prepared(b"these").unwrap();
     let runs = |name: &str| db.stats().indexes.iter().find(|(other, _)| other.ends_with(name)).unwrap().1.runs;
-    assert_eq!(runs("by_k"), 0, "nothing is attached");
-    assert!(runs("primary") > 0, "a tree, of which so many leaves are not held");
+    assert_eq!((runs("primary"), runs("by_k")), (0, 0), "nothing is attached");
     db.checkpoint().unwrap();
     commit(&db, |tx| rows().for_each(|n| assert!(tx.delete_row(&table, &[n.into()]).unwrap())));
     db.checkpoint().unwrap();

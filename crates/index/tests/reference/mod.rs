@@ -160,6 +160,10 @@ impl Reserved for Pin {
     fn into_any(self: Box<Self>) -> Box<dyn Any + Send> {
         self
     }
+
+    fn held_bytes(&self) -> u64 {
+        0
+    }
 }
 
 impl Drop for Pin {

@@ -139,8 +139,6 @@ impl Engine {
 
     /// Everything apply can need, and bytes of memory that are held for it.
     fn shares_of(&self, set: &[SetShare]) -> Result<(Vec<Share>, u64)> {
-        let limit = self.budget.limit() / PINNED_PART;
-        let mut pinned = Pinned { engine: self, bytes: 0 };
         let mut shares = Vec::with_capacity(set.len());
         for share in set.iter().filter(|share| share.entry.is_written()) {
             self.check_undamaged(&share.entry)?;
@@ -156,16 +154,20 @@ impl Engine {
                     }
                     Share::of_file(entry, run, meta.clone())
                 }
-                Form::Inline(batch) => {
-                    let batch = Arc::unwrap_or_clone(batch.clone());
-                    match pinned.add(entry.index.held_bytes(&batch), limit) {
-                        true => Share::planned(entry, batch),
-                        false => Share::to_attach(entry, batch),
-                    }
-                }
+                Form::Inline(batch) => Share::planned(entry, Arc::unwrap_or_clone(batch.clone())),
             });
         }
         self.reserve_all(&mut shares, OutOfMemory::Attaches)?;
+        // It waits with what it holds: all that wait hold a bounded part of memory.
+        let limit = self.budget.limit() / PINNED_PART;
+        let mut pinned = Pinned { engine: self, bytes: 0 };
+        for share in &mut shares {
+            if let Some(held) = share.held_bytes()
+                && !pinned.add(held, limit)
+            {
+                self.attach_later(share);
+            }
+        }
         Ok((shares, pinned.keep()))
     }
 
