@@ -34,6 +34,7 @@ use vfs::thread::JoinHandle;
 use vfs::time::Instant;
 
 use crate::controller::FREE_SECONDS;
+use crate::due::LOG_REST;
 use crate::engine::Engine;
 use crate::entry::IndexEntry;
 use crate::options::Options;
@@ -288,9 +289,10 @@ pub fn checkpoint(engine: &Engine) {
     let mut given = Instant::now();
     while !engine.signal.wait(Wake::Checkpoint, Duration::from_millis(100)) {
         // Commits that come slowly would take long to make one due, and all of the log from a faster time would be kept until then.
-        let usual = LOG_REST.as_secs_f64() / last.elapsed().max(LOG_REST).as_secs_f64() * engine.log_behind() as f64;
+        let wanted = engine.log_rest();
+        let usual = wanted.as_secs_f64() / last.elapsed().max(wanted).as_secs_f64() * engine.log_behind() as f64;
         let slow_bytes = usual as u64 / SLOW_SHARE;
-        let rests = rest.look(engine, slow_bytes);
+        let rests = rest.look(engine, slow_bytes, wanted);
         if engine.poison.cause().is_some() {
             continue;
         }
@@ -337,7 +339,7 @@ pub fn log(engine: &Engine) {
             }
             // What was trimmed is kept to be used again only while it is: of one segment in that time a new one is soon made. A segment that is being
             // made would be begun anew, again and again.
-            if rest.look(engine, engine.segment_bytes()) && !is_making {
+            if rest.look(engine, engine.segment_bytes(), engine.log_rest()) && !is_making {
                 tolerate(engine, engine.wal.give_back().map(|_| ()));
             }
             // From here: what comes next has as long, however long this took.
@@ -365,13 +367,13 @@ impl LogRest {
         Self { end: engine.wal.end(), since: Instant::now() }
     }
 
-    /// True if the log has grown by no more than so many bytes for [`LOG_REST`].
-    fn look(&mut self, engine: &Engine, allowed: u64) -> bool {
+    /// True if the log has grown by no more than so many bytes for so long.
+    fn look(&mut self, engine: &Engine, allowed: u64, wanted: Duration) -> bool {
         let end = engine.wal.end();
         if end.0 - self.end.0 > allowed {
             *self = Self { end, since: Instant::now() };
         }
-        self.since.elapsed() >= LOG_REST
+        self.since.elapsed() >= wanted
     }
 }
 
@@ -561,9 +563,6 @@ const FLUSH_STEPS: usize = 8;
 
 /// Write-back that is held up looks again after so long.
 const HELD_UP: Duration = Duration::from_millis(5);
-
-/// While no commits come for so long, or few, a checkpoint trims the log, which gives back the segments that it keeps to use again.
-const LOG_REST: Duration = Duration::from_secs(10);
 
 /// The file is held up for a tenth of the time in which much space goes back to the file system.
 const GIVE_BACK_REST: Duration = Duration::from_millis(2250);

@@ -17,6 +17,14 @@ const SUPERSEDED_BYTES_MIN: u64 = 8 << 20;
 /// While somebody is refused space what was committed meanwhile calls for a checkpoint, not more often than that: others may write all the time.
 const REFUSED_REST: Duration = Duration::from_secs(1);
 
+/// While no commits come for so long, or few, a checkpoint trims the log, which gives back the segments that it keeps to use again.
+pub const LOG_REST: Duration = Duration::from_secs(10);
+
+/// Or for a shorter time, in proportion, where the log takes more of the disk than one in so many bytes of what lives in the data file.
+const LOG_SHARE: u64 = 8;
+/// Never a shorter one than this share of it.
+const LOG_REST_MIN: f64 = 0.1;
+
 /// Log replayed in a second on one core of a small machine: measured 40–80 MB/s, see docs/PERFORMANCE.md.
 const REPLAY_BYTES_PER_SECOND: f64 = 40e6;
 
@@ -45,6 +53,12 @@ impl Engine {
     pub fn log_is_worth_trimming(&self) -> bool {
         let starts_behind = self.wal.segment_start().0 >= self.log_at_checkpoint.load(Ordering::Relaxed);
         starts_behind || self.log_behind() >= 2 * self.segment_bytes() || self.held_log.has_left()
+    }
+
+    /// How long no commits come, or few, before the log is trimmed.
+    pub fn log_rest(&self) -> Duration {
+        let (log, live) = (self.wal.stats().disk_bytes, self.space.written_and_live().1);
+        LOG_REST.mul_f64((live as f64 / (LOG_SHARE * log).max(1) as f64).clamp(LOG_REST_MIN, 1.0))
     }
 
     /// Bytes of a segment of the log, about.

@@ -185,6 +185,38 @@ fn a_log_that_rests_is_trimmed() {
     });
 }
 
+/// A log that is small beside the data waits ten seconds for more, one that is as large as the data a few. Guards: `Engine::log_rest`, and that the checkpoint
+/// goes by it.
+#[test]
+fn a_log_as_large_as_the_data_rests_for_a_shorter_time() {
+    simulate(|_| {
+        let disk = disk();
+        let db = Database::open("/db", Options { log_capacity_bytes: 64 << 20, ..options(&disk) }).unwrap();
+        let as_is = IndexOptions { compression: Compression::None, ..IndexOptions::default() };
+        let rows = db.create_index("i", as_is).unwrap();
+        let write = |batches: u32| (0..batches).for_each(|n| fill(&db, &rows, n * 100, n * 100 + 100, 1000).unwrap());
+        let log = || (db.stats().checkpoints, db.stats().log.segment_files);
+        write(100);
+        sleep(30_000);
+        let (before, least) = log();
+        while log().1 < least + 2 {
+            write(1);
+        }
+        sleep(5_000);
+        assert_eq!(log().0, before, "a small log beside ten megabytes of data: {:?}", db.stats().log);
+        sleep(20_000);
+        assert_eq!(log(), (before + 1, least));
+        while log().1 < least + 20 {
+            write(4);
+        }
+        let before = log().0;
+        sleep(4_000);
+        assert_eq!(log(), (before + 1, least), "a large one");
+        sound(&db);
+        db.close().unwrap();
+    });
+}
+
 /// Guard: a database that is closed keeps no log to use again.
 #[test]
 fn a_log_that_is_closed_keeps_what_is_ready_and_no_more() {
@@ -219,6 +251,8 @@ fn what_a_checkpoint_of_a_rest_frees_goes_back_with_it() {
         let rows = db.create_index("i", as_is).unwrap();
         (0..8).for_each(|_| fill(&db, &rows, 0, 2_000, 1000).unwrap());
         db.checkpoint().unwrap();
+        // Extents are cleaned behind it, too.
+        sleep(3_000);
         let free = || db.stats().space.free_bytes / options.extent_bytes;
         let before = db.stats().checkpoints;
         // In the log, and too little to make one due.
