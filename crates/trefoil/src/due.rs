@@ -13,6 +13,9 @@ const REPLACED_BYTES_MIN: u64 = 32 << 20;
 /// A merge of the bottom makes all of it superfluous, and writes nothing of note if it is there to drop what was deleted.
 const SUPERSEDED_SHARE: u64 = 4;
 const SUPERSEDED_BYTES_MIN: u64 = 8 << 20;
+/// Or from one in so many on, if no more than one in so many of them were logged since the last one: it writes next to nothing.
+const SUPERSEDED_SHARE_AT_REST: u64 = 16;
+const LOGGED_SHARE_AT_REST: u64 = 8;
 
 /// While somebody is refused space what was committed meanwhile calls for a checkpoint, not more often than that: others may write all the time.
 const REFUSED_REST: Duration = Duration::from_secs(1);
@@ -92,7 +95,7 @@ impl Engine {
     pub fn space_is_due(&self, since: Duration) -> bool {
         let superseded: u64 = self.upkept_indexes().iter().map(|entry| entry.index.superseded_bytes()).sum();
         let live = self.space.written_and_live().1;
-        if superseded >= (live / SUPERSEDED_SHARE).max(SUPERSEDED_BYTES_MIN) {
+        if are_worth_a_checkpoint(superseded, live, self.log_behind()) {
             return true;
         }
         let is_full = self.is_full();
@@ -102,5 +105,27 @@ impl Engine {
             return superseded + self.space.releasable_bytes() > 0 || is_dirty || is_refused_long;
         }
         false
+    }
+}
+
+/// Superseded bytes, of what lives, with so much logged since the last checkpoint.
+fn are_worth_a_checkpoint(superseded: u64, live: u64, logged: u64) -> bool {
+    let rests = logged <= superseded / LOGGED_SHARE_AT_REST;
+    let share = if rests { SUPERSEDED_SHARE_AT_REST } else { SUPERSEDED_SHARE };
+    superseded >= (live / share).max(SUPERSEDED_BYTES_MIN)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn less_is_worth_a_checkpoint_that_writes_next_to_nothing() {
+        let mib = |n: u64| n << 20;
+        assert!(are_worth_a_checkpoint(mib(40), mib(160), mib(400)));
+        assert!(!are_worth_a_checkpoint(mib(39), mib(160), mib(5)), "five to be written");
+        assert!(are_worth_a_checkpoint(mib(10), mib(160), mib(1)));
+        assert!(!are_worth_a_checkpoint(mib(9), mib(160), 0), "a twentieth");
+        assert!(!are_worth_a_checkpoint(mib(7), mib(10), 0), "of a small database most");
     }
 }
