@@ -72,13 +72,8 @@ void ha_trefoil::get_auto_increment(ulonglong offset, ulonglong increment, ulong
   int command= thd_sql_command(ha_thd());
   if (command == SQLCOM_UPDATE || command == SQLCOM_DELETE)
     wanted= 1;
-  uint64_t from= 0;
-  if (trefoil_auto_reserve(m_table, table->s->next_number_index, offset, increment, wanted, &from, &m_why))
-  {
-    *first= ULONGLONG_MAX;
-    *reserved= 0;
-    return;
-  }
+  uint64_t from= ULONGLONG_MAX, count= wanted;
+  trefoil_auto_reserve(m_table, table->s->next_number_index, offset, increment, &count, &from, &m_why);
   *first= from;
-  *reserved= MY_MAX(wanted, 1);
+  *reserved= count;
 }

@@ -370,8 +370,8 @@ void trefoil_alter_close(trefoil_alter *alter);
 int trefoil_definition_id(trefoil_database *db, trefoil_text name, uint64_t *id, trefoil_failure *why);
 uint64_t trefoil_table_definition_id(trefoil_table *table);
 
-/* Numbers of AUTO_INCREMENT. `key` is one whose first part is that column. */
-int trefoil_auto_reserve(trefoil_table *table, uint32_t key, uint64_t offset, uint64_t increment, uint64_t count,
+/* Numbers of AUTO_INCREMENT. `key` is one whose first part is that column. `count`: how many are wanted, and how many there are: 0 if it fails. */
+int trefoil_auto_reserve(trefoil_table *table, uint32_t key, uint64_t offset, uint64_t increment, uint64_t *count,
                          uint64_t *first, trefoil_failure *why);
 int trefoil_auto_raise(trefoil_table *table, uint32_t key, uint64_t used, trefoil_failure *why);
 int trefoil_auto_next(trefoil_table *table, uint32_t key, uint64_t *next, trefoil_failure *why);

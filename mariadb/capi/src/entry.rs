@@ -505,12 +505,13 @@ pub extern "C" fn trefoil_auto_reserve(
     key: u32,
     offset: u64,
     increment: u64,
-    count: u64,
+    count: &mut u64,
     first: &mut u64,
     why: Option<&mut Failure>,
 ) -> i32 {
     guard(why, || {
-        *first = table.reserve_auto(key, offset, increment, count)?;
+        let wanted = std::mem::take(count);
+        (*first, *count) = table.reserve_auto(key, offset, increment, wanted)?;
         Ok(Done::Ok)
     })
 }

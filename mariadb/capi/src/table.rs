@@ -112,19 +112,18 @@ impl OpenTable {
         Ok(first.map_or(0, |value| field.whole_number(&value)))
     }
 
-    /// Takes `count` numbers of the row `offset`, `offset` + `increment` …; returns the first.
-    pub fn reserve_auto(&self, key: u32, offset: u64, increment: u64, count: u64) -> Result<u64> {
-        let (increment, count) = (increment.max(1), count.max(1));
+    /// Takes `count` numbers of the row `offset`, `offset` + `increment` …, or fewer if there are no more; returns the first, and how many.
+    pub fn reserve_auto(&self, key: u32, offset: u64, increment: u64, count: u64) -> Result<(u64, u64)> {
+        let increment = increment.max(1);
         let mut next = self.next_auto(key)?;
         loop {
-            let first = align(next, offset, increment);
-            let behind = first.and_then(|first| first.checked_add(increment.checked_mul(count)?));
-            let (first, behind) = first.zip(behind).unwrap_or((u64::MAX, u64::MAX));
-            if first == u64::MAX {
+            let Some(first) = align(next, offset, increment).filter(|&first| first < u64::MAX) else {
                 return Err(Failure::new(Code::TooLong, "the numbers of AUTO_INCREMENT are used up"));
-            }
+            };
+            let count = count.clamp(1, (u64::MAX - 1 - first) / increment + 1);
+            let behind = first.saturating_add(increment.saturating_mul(count));
             match self.counters.auto.take(&self.numbers, &self.name, next, behind)? {
-                None => return Ok(first),
+                None => return Ok((first, count)),
                 Some(now) => next = now,
             }
         }
