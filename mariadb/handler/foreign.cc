@@ -11,13 +11,17 @@
 
 namespace {
 
-/* The engine's name of a table. */
+/* The engine's name of a table. Where case does not count a foreign key names its parent as it was typed, and tables are kept in lower case. */
 std::string path_of(const LEX_CSTRING &db, const LEX_CSTRING &table)
 {
-  char encoded[FN_REFLEN];
-  std::string path(encoded, tablename_to_filename(db.str, encoded, sizeof encoded));
-  path+= '/';
-  path.append(encoded, tablename_to_filename(table.str, encoded, sizeof encoded));
+  char encoded[FN_REFLEN], lower[FN_REFLEN];
+  std::string path;
+  for (LEX_CSTRING name : {db, table})
+  {
+    lower[lower_case_table_names ? files_charset_info->casedn(name.str, name.length, lower, sizeof lower - 1) : 0]= 0;
+    path.append(path.empty() ? "" : "/");
+    path.append(encoded, tablename_to_filename(*lower ? lower : name.str, encoded, sizeof encoded));
+  }
   return path;
 }
 
@@ -151,8 +155,11 @@ void note_writing(void *to, const trefoil_foreign *one)
     written->hashed|= is_hashed(written->table, one->columns[n]);
 }
 
-bool is_versioned(THD *thd, const LEX_CSTRING &db, const LEX_CSTRING &name)
+bool is_versioned(THD *thd, trefoil_text path)
 {
+  std::string of, table;
+  names_of(path, &of, &table);
+  LEX_CSTRING db= {of.data(), of.size()}, name= {table.data(), table.size()};
   TABLE_LIST list;
   list.init_one_table(&db, &name, nullptr, TL_READ);
   Dummy_error_handler missing;
@@ -255,13 +262,11 @@ void Foreign_change::add(const TABLE *table, const Foreign_key &key)
     to.name= text(key.constraint_name);
   else if (key.name.str)
     to.name= text(key.name);
-  const LEX_CSTRING &db= key.ref_db.str ? key.ref_db : table->s->db;
+  std::string parent= path_of(key.ref_db.str ? key.ref_db : table->s->db, key.ref_table);
+  to.parent= keep(parent);
   /* The table's own definition is not to be looked for while it is made: the server would keep it if that fails. */
-  auto differ= [](const LEX_CSTRING &a, const LEX_CSTRING &b)
-  { return table_alias_charset->strnncoll(a.str, a.length, b.str, b.length) != 0; };
-  if (differ(db, table->s->db) || differ(key.ref_table, table->s->table_name))
-    m_parents.emplace_back(db, key.ref_table);
-  to.parent= keep(path_of(key.ref_db.str ? key.ref_db : table->s->db, key.ref_table));
+  if (parent != path_of(table->s->db, table->s->table_name))
+    m_parents.push_back(to.parent);
   for (const List<Key_part_spec> *columns : {&key.columns, &key.ref_columns})
   {
     m_columns.emplace_back();
@@ -305,8 +310,8 @@ bool Foreign_change::meets_versions(THD *thd, const TABLE *table, trefoil_text n
   if (table->versioned() && (m_change.added_count || kept.any ||
                              (name.len && trefoil_foreign_each(trefoil_db, name, 1, count_only, nullptr))))
     return true;
-  for (const auto &[db, parent] : m_parents)
-    if (is_versioned(thd, db, parent))
+  for (trefoil_text parent : m_parents)
+    if (is_versioned(thd, parent))
       return true;
   return false;
 }

@@ -34,7 +34,7 @@ private:
   trefoil_foreign_change m_change{};
   std::vector<trefoil_foreign> m_added;
   std::vector<trefoil_text> m_dropped;
-  std::vector<std::pair<LEX_CSTRING, LEX_CSTRING>> m_parents;
+  std::vector<trefoil_text> m_parents;
   std::list<std::vector<trefoil_text>> m_columns;
   std::list<std::string> m_names;
 };
