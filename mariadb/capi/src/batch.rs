@@ -4,6 +4,7 @@
 use trefoil::RowRef;
 
 use crate::column_set::ColumnSet;
+use crate::cursor::BATCH_BYTES_MAX;
 use crate::filling::Filling;
 use crate::layout::Layout;
 use crate::raw::{Record, Slot};
@@ -23,6 +24,8 @@ pub struct Batch {
     rows: Vec<Row>,
     blobs: Vec<Box<[u8]>>,
     blob_bytes: usize,
+    /// Of the rows that records were made of: all columns of them.
+    read_bytes: usize,
 }
 
 #[derive(Clone, Copy)]
@@ -39,6 +42,7 @@ impl Batch {
         self.rows.clear();
         self.blobs.clear();
         self.blob_bytes = 0;
+        self.read_bytes = 0;
     }
 
     /// Its memory, for the next one, if that is little.
@@ -56,8 +60,15 @@ impl Batch {
         self.records.len() + self.blob_bytes
     }
 
+    /// How many rows to read next, behind `now`: twice as many, `most` at most, and of large rows fewer.
+    pub fn rows_next(&self, now: usize, most: usize) -> usize {
+        let each = self.read_bytes.max(self.bytes()) / self.len().max(1);
+        (now * 2).min(most).min(BATCH_BYTES_MAX / each.max(1)).max(1)
+    }
+
     /// Adds what is wanted of a row, which is made in `record`.
     pub fn push_row(&mut self, layout: &Layout, wanted: &ColumnSet, row: RowRef<'_>, record: Slot) -> Result<(), Met> {
+        self.read_bytes += row.bytes();
         self.push(layout, wanted, record, |filling| row.visit(filling))
     }
 
@@ -101,5 +112,22 @@ impl Batch {
         let mut record = vec![0; layout.record_bytes()];
         let number = self.get(layout, at, &mut record);
         with(Record::with_blobs(&record, &self.blobs), number)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Guards: `rows_next` looks at what was read, wanted or not.
+    #[test]
+    fn of_large_rows_fewer_are_read_at_once() {
+        let row = Row { start: 0, number: 0 };
+        let mut batch = Batch { rows: vec![row; 4], records: vec![0; 400], ..Batch::default() };
+        assert_eq!((batch.rows_next(4, 1024), batch.rows_next(1000, 1024)), (8, 1024));
+        batch.read_bytes = 4 * (100 << 10);
+        assert_eq!((batch.rows_next(4, 1024), batch.rows_next(8, 1024)), (8, 10));
+        batch.read_bytes = 4 * (5 << 20);
+        assert_eq!(batch.rows_next(4, 1024), 1);
     }
 }

@@ -362,7 +362,7 @@ impl Scan {
             let outcome = self.fill_once(table, session, record);
             session.met_or(outcome)?;
         }
-        self.rows_next = (self.rows_next * 2).min(BATCH_ROWS_MAX);
+        self.rows_next = self.batch.rows_next(self.rows_next, BATCH_ROWS_MAX);
         Ok(())
     }
 

@@ -104,9 +104,7 @@ impl Ranges {
             };
             session.met_or(outcome)?;
         }
-        // Of large rows fewer.
-        let each = self.batch.bytes() / self.batch.len().max(1);
-        self.rows_next = (self.rows_next * 2).min(BATCH_ROWS_MAX).min(BATCH_BYTES_MAX / each.max(1)).max(1);
+        self.rows_next = self.batch.rows_next(self.rows_next, BATCH_ROWS_MAX);
         Ok(())
     }
 

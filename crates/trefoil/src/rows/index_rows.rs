@@ -3,7 +3,8 @@
 //! 1. take entries, behind the end of a range those of the next; under locks the row of each is locked and the entry looked at again ([`crate::cursor`]);
 //! 2. leave out those that the caller's filter passes over;
 //! 3. read the rows of all, in the order of their keys, where the entries were read: the same snapshot with the own writes on
-//!    top, or under locks what is newest;
+//!    top, or under locks what is newest. If that gets more than a megabyte, as many of them as are about that, the others when these
+//!    are given out;
 //! 4. give them out in the order of the entries.
 //!
 //! Entries of a clustering index have their rows: steps 1, 2 and 4.
@@ -15,16 +16,21 @@ use index::{Direction, ReadAt};
 use txn::Snapshot as Slot;
 
 use super::range::KeyRange;
-use super::{EntryRef, RowRef, ValueRange, as_slice, index_number, index_range};
+use super::{EntryRef, RowRef, as_slice};
 use crate::cursor::{Cursor, LockingScan};
 use crate::entry::TableShape;
 use crate::error::Result;
-use crate::handle::Table;
 use crate::locking::Locking;
 use crate::transaction::Transaction;
 
+mod starting;
+#[cfg(test)]
+mod tests;
+
 const CHUNK_FIRST: usize = 16;
 const CHUNK_MAX: usize = 1024;
+/// Rows at once, and the one that passes it.
+const BYTES_MAX: usize = 1 << 20;
 
 /// What a filter of [`IndexRows`] says of an entry.
 ///
@@ -106,20 +112,25 @@ pub struct IndexRows<'a> {
     /// Rows to read next.
     chunk: usize,
     more: bool,
-    /// Keys and values of the rows read ahead.
-    bytes: Vec<u8>,
+    /// Of rows whose entries were taken.
+    keys: Vec<u8>,
+    rows: Vec<u8>,
     /// In the order of the entries.
     found: Vec<Found>,
+    /// Of `found`, rows that are read.
+    read: usize,
+    /// Rows to read at once.
+    at_once: usize,
     /// Of `found`, given out.
     given: usize,
 }
 
-/// Where a row lies in `bytes`.
+/// Where a row's key lies, and the row.
 struct Found {
     /// Number of its range.
     range: usize,
     key: Range<usize>,
-    value: Range<usize>,
+    row: Option<Range<usize>>,
 }
 
 impl<'a> IndexRows<'a> {
@@ -278,23 +289,32 @@ impl<'a> IndexRows<'a> {
     /// # Ok::<(), trefoil::Error>(())
     /// ```
     pub fn next_row(&mut self) -> Result<Option<RowRef<'_>>> {
-        while self.given == self.found.len() {
-            if !self.more {
+        loop {
+            if self.given < self.read {
+                self.given += 1;
+                // Where a row is missing the index is damaged, which its verification tells.
+                if self.found[self.given - 1].row.is_some() {
+                    break;
+                }
+            } else if self.read < self.found.len() {
+                self.read()?;
+            } else if self.more {
+                self.fill()?;
+            } else {
                 return Ok(None);
             }
-            self.fill()?;
         }
-        let Found { key, value, .. } = &self.found[self.given];
-        self.given += 1;
-        let (key, value) = (&self.bytes[key.clone()], &self.bytes[value.clone()]);
-        Ok(Some(RowRef::new(&self.shape.def.schema, key, value)))
+        let Found { key, row, .. } = &self.found[self.given - 1];
+        let (key, row) = (&self.keys[key.clone()], &self.rows[row.clone().unwrap_or_default()]);
+        Ok(Some(RowRef::new(&self.shape.def.schema, key, row)))
     }
 
     fn fill(&mut self) -> Result<()> {
-        self.bytes.clear();
+        self.keys.clear();
+        self.rows.clear();
         self.found.clear();
-        self.given = 0;
-        while self.found.len() < self.chunk {
+        (self.read, self.given) = (0, 0);
+        while self.found.len() < self.chunk && self.rows.len() < BYTES_MAX {
             let Some(cursor) = &mut self.cursor else {
                 self.more = self.open()?;
                 match self.more {
@@ -314,13 +334,11 @@ impl<'a> IndexRows<'a> {
             };
             match judged {
                 Judged::Take => {
-                    let start = self.bytes.len();
-                    self.bytes.extend_from_slice(schema.primary_key_of(n, key)?);
-                    let end = self.bytes.len();
-                    if schema.indexes()[n].is_clustering() {
-                        self.bytes.extend_from_slice(value);
-                    }
-                    self.found.push(Found { range, key: start..end, value: end..self.bytes.len() });
+                    let start = self.keys.len();
+                    self.keys.extend_from_slice(schema.primary_key_of(n, key)?);
+                    let row = schema.indexes()[n].is_clustering().then(|| append(&mut self.rows, value));
+                    self.read += usize::from(row.is_some());
+                    self.found.push(Found { range, key: start..self.keys.len(), row });
                 }
                 Judged::Pass => {
                     self.tx.unlock_row();
@@ -334,258 +352,46 @@ impl<'a> IndexRows<'a> {
         if self.at != ReadAt::Newest {
             self.chunk = (self.chunk * 2).min(CHUNK_MAX);
         }
-        let is_clustering = self.shape.def.schema.indexes()[self.n].is_clustering();
-        if is_clustering { Ok(()) } else { self.read() }
+        Ok(())
     }
 
     /// Step 3. Every entry has its row: both were read at the same moment, or under the row's lock.
     fn read(&mut self) -> Result<()> {
-        let keys = std::mem::take(&mut self.bytes);
-        let key_of = |found: &Found| &keys[found.key.clone()];
-        let mut order: Vec<usize> = (0..self.found.len()).collect();
-        if !self.found.is_sorted_by(|a, b| key_of(a) < key_of(b)) {
-            order.sort_unstable_by(|&a, &b| key_of(&self.found[a]).cmp(key_of(&self.found[b])));
+        let (keys, found, rows) = (&self.keys, &mut self.found[self.read..], &mut self.rows);
+        let mut count = found.len().min(self.at_once);
+        loop {
+            let key_of = |found: &Found| &keys[found.key.clone()];
+            let mut order: Vec<usize> = (0..count).collect();
+            if !found[..count].is_sorted_by(|a, b| key_of(a) < key_of(b)) {
+                order.sort_unstable_by(|&a, &b| key_of(&found[a]).cmp(key_of(&found[b])));
+            }
+            let sorted: Vec<&[u8]> = order.iter().map(|&i| key_of(&found[i])).collect();
+            let (mut places, mut met) = (vec![None; count], 0);
+            rows.clear();
+            self.tx.read_where(&self.shape.primary, self.at, &sorted, &mut |place, value| {
+                met += 1;
+                if rows.len() < BYTES_MAX {
+                    places[order[place]] = Some(append(rows, value));
+                }
+            })?;
+            let fit = places.iter().flatten().count();
+            if fit == met {
+                found.iter_mut().zip(places).for_each(|(found, place)| found.row = place);
+                break;
+            }
+            (count, self.at_once) = (fit, fit);
         }
-        let sorted: Vec<&[u8]> = order.iter().map(|&i| key_of(&self.found[i])).collect();
-        let mut bytes = Vec::with_capacity(keys.len() * 4);
-        let mut rows = vec![0..0; order.len()];
-        self.tx.read_where(&self.shape.primary, self.at, &sorted, &mut |place, value| {
-            let start = bytes.len();
-            bytes.extend_from_slice(value);
-            rows[order[place]] = start..bytes.len();
-        })?;
-        let base = bytes.len();
-        bytes.extend_from_slice(&keys);
-        for (found, value) in self.found.iter_mut().zip(rows) {
-            debug_assert!(!value.is_empty(), "an entry has its row");
-            *found = Found { key: base + found.key.start..base + found.key.end, value, ..*found };
+        self.read += count;
+        if rows.len() < BYTES_MAX / 2 {
+            self.at_once = self.at_once.saturating_mul(2);
         }
-        // Where a row is missing the index is damaged, which its verification tells.
-        self.found.retain(|found| !found.value.is_empty());
-        self.bytes = bytes;
         Ok(())
     }
 }
 
-impl Transaction {
-    /// Rows in a range of the columns of a secondary index, in its order: entries and rows are of one moment, also under READ
-    /// COMMITTED. Where the entries have all that is wanted, [`Transaction::scan_index`] reads no rows.
-    ///
-    /// # Errors
-    /// As [`Transaction::scan_index`].
-    ///
-    /// ```
-    /// # let dir = tempfile::tempdir().expect("a temporary directory");
-    /// # let db = trefoil::Database::open(dir.path(), trefoil::Options::default())?;
-    /// # use trefoil::{ColumnType, IndexSchema, Schema};
-    /// # let schema = Schema::builder().column("id", ColumnType::I64).column("name", ColumnType::Text);
-    /// # let schema = schema.primary_key(&["id"]).index(IndexSchema::new("by_name", &["name"])).build()?;
-    /// # let people = db.create_table("people", schema)?;
-    /// # let mut tx = db.begin()?;
-    /// # for (id, name) in [(1i64, "Ada"), (2, "Grace"), (3, "Edith")] {
-    /// #     tx.insert(&people, &[id.into(), name.into()])?;
-    /// # }
-    /// # tx.commit()?;
-    /// use std::ops::Bound;
-    ///
-    /// let tx = db.begin()?;
-    /// let from = ["B".into()];
-    /// let mut rows = tx.scan_index_rows(&people, "by_name", (Bound::Included(&from), Bound::Unbounded))?;
-    /// assert_eq!(rows.next_row()?.expect("two are behind").values()?, [3i64.into(), "Edith".into()]);
-    /// # Ok::<(), trefoil::Error>(())
-    /// ```
-    pub fn scan_index_rows(&self, table: &Table, index: &str, range: ValueRange<'_>) -> Result<IndexRows<'_>> {
-        self.scan_index_rows_towards(table, index, range, None, Direction::Forward)
-    }
-
-    /// Rows in a range of the columns of a secondary index, in its order from the end.
-    ///
-    /// # Errors
-    /// As [`Transaction::scan_index`].
-    ///
-    /// ```
-    /// # let dir = tempfile::tempdir().expect("a temporary directory");
-    /// # let db = trefoil::Database::open(dir.path(), trefoil::Options::default())?;
-    /// # use trefoil::{ColumnType, IndexSchema, Schema};
-    /// # let schema = Schema::builder().column("id", ColumnType::I64).column("name", ColumnType::Text);
-    /// # let schema = schema.primary_key(&["id"]).index(IndexSchema::new("by_name", &["name"])).build()?;
-    /// # let people = db.create_table("people", schema)?;
-    /// # let mut tx = db.begin()?;
-    /// # for (id, name) in [(1i64, "Ada"), (2, "Grace"), (3, "Edith")] {
-    /// #     tx.insert(&people, &[id.into(), name.into()])?;
-    /// # }
-    /// # tx.commit()?;
-    /// let tx = db.begin()?;
-    /// let mut rows = tx.scan_index_rows_back(&people, "by_name", trefoil::ALL)?;
-    /// assert_eq!(rows.next_row()?.expect("there are rows").column_as::<i64>(0)?, 2); // Grace
-    /// # Ok::<(), trefoil::Error>(())
-    /// ```
-    pub fn scan_index_rows_back(&self, table: &Table, index: &str, range: ValueRange<'_>) -> Result<IndexRows<'_>> {
-        self.scan_index_rows_towards(table, index, range, None, Direction::Backward)
-    }
-
-    /// Rows in a range of the columns of a secondary index, in its order, each locked as it is reached and read as it is
-    /// then.
-    ///
-    /// # Errors
-    /// As [`Transaction::scan_index_locked`].
-    ///
-    /// ```
-    /// # let dir = tempfile::tempdir().expect("a temporary directory");
-    /// # let db = trefoil::Database::open(dir.path(), trefoil::Options::default())?;
-    /// # use trefoil::{ColumnType, IndexSchema, Schema};
-    /// # let schema = Schema::builder().column("id", ColumnType::I64).column("name", ColumnType::Text);
-    /// # let schema = schema.primary_key(&["id"]).index(IndexSchema::new("by_name", &["name"])).build()?;
-    /// # let people = db.create_table("people", schema)?;
-    /// # let mut tx = db.begin()?;
-    /// # for (id, name) in [(1i64, "Ada"), (2, "Grace"), (3, "Edith")] {
-    /// #     tx.insert(&people, &[id.into(), name.into()])?;
-    /// # }
-    /// # tx.commit()?;
-    /// use trefoil::{ALL, Isolation, LockMode, Locking};
-    ///
-    /// let tx = db.begin_with(Isolation::ReadCommitted)?;
-    /// let mut rows = tx.scan_index_rows_locked(&people, "by_name", ALL, LockMode::Exclusive)?;
-    /// assert_eq!(rows.next_row()?.expect("there are rows").column_as::<i64>(0)?, 1); // Ada
-    /// assert!(tx.unlock_row()); // not wanted
-    /// assert!(db.begin()?.get_row_locked(&people, &[1i64.into()], Locking::EXCLUSIVE.no_wait()).is_ok());
-    /// # Ok::<(), trefoil::Error>(())
-    /// ```
-    pub fn scan_index_rows_locked(
-        &self,
-        table: &Table,
-        index: &str,
-        range: ValueRange<'_>,
-        locking: impl Into<Locking>,
-    ) -> Result<IndexRows<'_>> {
-        self.scan_index_rows_towards(table, index, range, Some(locking.into()), Direction::Forward)
-    }
-
-    /// Rows in a range of the columns of a secondary index, in its order from the end, each locked as it is reached.
-    ///
-    /// # Errors
-    /// As [`Transaction::scan_index_locked`].
-    ///
-    /// ```
-    /// # let dir = tempfile::tempdir().expect("a temporary directory");
-    /// # let db = trefoil::Database::open(dir.path(), trefoil::Options::default())?;
-    /// # use trefoil::{ColumnType, IndexSchema, Schema};
-    /// # let schema = Schema::builder().column("id", ColumnType::I64).column("name", ColumnType::Text);
-    /// # let schema = schema.primary_key(&["id"]).index(IndexSchema::new("by_name", &["name"])).build()?;
-    /// # let people = db.create_table("people", schema)?;
-    /// # let mut tx = db.begin()?;
-    /// # for (id, name) in [(1i64, "Ada"), (2, "Grace"), (3, "Edith")] {
-    /// #     tx.insert(&people, &[id.into(), name.into()])?;
-    /// # }
-    /// # tx.commit()?;
-    /// use trefoil::{ALL, LockMode, Locking};
-    ///
-    /// let tx = db.begin()?;
-    /// let mut rows = tx.scan_index_rows_back_locked(&people, "by_name", ALL, LockMode::Exclusive)?;
-    /// assert_eq!(rows.next_row()?.expect("there are rows").column_as::<i64>(0)?, 2); // Grace
-    /// assert!(db.begin()?.get_row_locked(&people, &[2i64.into()], Locking::SHARED.no_wait()).is_err());
-    /// # Ok::<(), trefoil::Error>(())
-    /// ```
-    pub fn scan_index_rows_back_locked(
-        &self,
-        table: &Table,
-        index: &str,
-        range: ValueRange<'_>,
-        locking: impl Into<Locking>,
-    ) -> Result<IndexRows<'_>> {
-        self.scan_index_rows_towards(table, index, range, Some(locking.into()), Direction::Backward)
-    }
-
-    /// Rows in several ranges of the columns of a secondary index: those of the first in its order, then those of the second,
-    /// and so on; [`IndexRows::range`] tells them apart. Rows are read together, however few there are in each range.
-    ///
-    /// # Errors
-    /// As [`Transaction::scan_index`].
-    ///
-    /// ```
-    /// # let dir = tempfile::tempdir().expect("a temporary directory");
-    /// # let db = trefoil::Database::open(dir.path(), trefoil::Options::default())?;
-    /// # use trefoil::{ColumnType, IndexSchema, Schema};
-    /// # let schema = Schema::builder().column("id", ColumnType::I64).column("name", ColumnType::Text);
-    /// # let schema = schema.primary_key(&["id"]).index(IndexSchema::new("by_name", &["name"])).build()?;
-    /// # let people = db.create_table("people", schema)?;
-    /// # let mut tx = db.begin()?;
-    /// # for (id, name) in [(1i64, "Ada"), (2, "Grace"), (3, "Edith")] {
-    /// #     tx.insert(&people, &[id.into(), name.into()])?;
-    /// # }
-    /// # tx.commit()?;
-    /// use std::ops::Bound::Included;
-    ///
-    /// let tx = db.begin()?;
-    /// let names = [["Grace".into()], ["Bob".into()], ["Ada".into()]];
-    /// let ranges: Vec<_> = names.iter().map(|name| (Included(&name[..]), Included(&name[..]))).collect();
-    /// let mut rows = tx.scan_index_ranges(&people, "by_name", &ranges)?;
-    /// assert_eq!(rows.next_row()?.expect("Grace").column_as::<i64>(0)?, 2);
-    /// assert_eq!(rows.next_row()?.expect("Ada").column_as::<i64>(0)?, 1);
-    /// assert_eq!(rows.range(), 2);
-    /// # Ok::<(), trefoil::Error>(())
-    /// ```
-    pub fn scan_index_ranges(&self, table: &Table, index: &str, ranges: &[ValueRange<'_>]) -> Result<IndexRows<'_>> {
-        self.scan_ranges_towards(table, index, ranges, None, Direction::Forward)
-    }
-
-    fn scan_index_rows_towards(
-        &self,
-        table: &Table,
-        index: &str,
-        range: ValueRange<'_>,
-        locking: Option<Locking>,
-        direction: Direction,
-    ) -> Result<IndexRows<'_>> {
-        self.scan_ranges_towards(table, index, &[range], locking, direction)
-    }
-
-    fn scan_ranges_towards(
-        &self,
-        table: &Table,
-        index: &str,
-        ranges: &[ValueRange<'_>],
-        locking: Option<Locking>,
-        direction: Direction,
-    ) -> Result<IndexRows<'_>> {
-        let shape = self.table_shape(&table.0);
-        let n = index_number(&shape, index)?;
-        let mut rest = Vec::with_capacity(ranges.len());
-        for range in ranges {
-            rest.push(index_range(&shape.def.schema, n, *range)?);
-        }
-        let locking = locking.or_else(|| self.reads_lock().then_some(Locking::SHARED));
-        let (at, slot) = match locking {
-            Some(_) => (ReadAt::Newest, None),
-            None => {
-                vfs::thread::point("read.shape");
-                let (at, slot) = self.read_at()?;
-                shape.secondaries[n].check_snapshot(at)?;
-                shape.primary.check_snapshot(at)?;
-                (at, slot)
-            }
-        };
-        let mut rows = IndexRows {
-            tx: self,
-            cursor: None,
-            at,
-            _slot: slot,
-            shape,
-            n,
-            locking,
-            direction,
-            rest: rest.into_iter(),
-            begun: 0,
-            expected: None,
-            filter: None,
-            chunk: if locking.is_some() { 1 } else { CHUNK_FIRST },
-            more: true,
-            bytes: Vec::new(),
-            found: Vec::new(),
-            given: 0,
-        };
-        // What is wrong with the index is told at once.
-        rows.more = rows.open()?;
-        Ok(rows)
-    }
+/// Where in `to` it is then.
+fn append(to: &mut Vec<u8>, bytes: &[u8]) -> Range<usize> {
+    let start = to.len();
+    to.extend_from_slice(bytes);
+    start..to.len()
 }

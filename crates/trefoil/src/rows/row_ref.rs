@@ -36,6 +36,29 @@ impl<'a> RowRef<'a> {
         Self { schema, key, value }
     }
 
+    /// Bytes that were read for it: of all columns, as they are stored.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = trefoil::Database::open(dir.path(), trefoil::Options::default())?;
+    /// # use trefoil::{ColumnType, IndexSchema, Schema};
+    /// # let schema = Schema::builder().column("id", ColumnType::I64).column("name", ColumnType::Text);
+    /// # let schema = schema.primary_key(&["id"]).index(IndexSchema::new("by_name", &["name"])).build()?;
+    /// # let people = db.create_table("people", schema)?;
+    /// # let mut tx = db.begin()?;
+    /// # tx.insert(&people, &[1i64.into(), "Ada".into()])?;
+    /// # tx.commit()?;
+    /// let tx = db.begin()?;
+    /// let mut rows = tx.scan(&people, trefoil::ALL)?;
+    /// assert!((4..40).contains(&rows.next_row()?.expect("there are rows").bytes()));
+    /// # Ok::<(), trefoil::Error>(())
+    /// ```
+    #[must_use]
+    #[inline]
+    pub fn bytes(&self) -> usize {
+        self.key.len() + self.value.len()
+    }
+
     /// Its values, in the order of the columns.
     ///
     /// # Errors

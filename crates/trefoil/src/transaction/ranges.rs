@@ -18,6 +18,8 @@ use crate::options::Isolation;
 
 /// Pending keys of one transaction that a piece takes in, at most.
 const PENDING_MAX: usize = 4096;
+/// Of long values fewer keys are found at once: whoever has found them reads them again, and keeps what he has read until it is given out.
+const FOUND_BYTES_MAX: usize = 1 << 20;
 
 impl Transaction {
     /// Locking reads keep others from inserting into what they have read.
@@ -36,7 +38,7 @@ impl Transaction {
         direction: Direction,
         chunk: usize,
     ) -> Result<(Vec<Vec<u8>>, bool)> {
-        let (mut keys, mut more) = self.keys_newest(entry, rest.bounds(), direction, chunk)?;
+        let (mut keys, mut more) = self.keys_newest(entry, rest.bounds(), direction, chunk, FOUND_BYTES_MAX)?;
         vfs::thread::point("locking.found");
         let mut end = keys.last().filter(|_| more).cloned();
         if self.locks_ranges() {
@@ -51,7 +53,7 @@ impl Transaction {
                 (end, more) = (pending.up_to, true);
                 piece = cut(rest, end.as_deref(), direction);
             }
-            (keys, _) = self.keys_newest(entry, piece.bounds(), direction, usize::MAX)?;
+            (keys, _) = self.keys_newest(entry, piece.bounds(), direction, usize::MAX, usize::MAX)?;
             if !pending.keys.is_empty() {
                 keys.extend(pending.keys);
                 keys.sort_unstable();
@@ -70,22 +72,25 @@ impl Transaction {
         Ok((keys, more))
     }
 
-    /// Keys in a range of the newest committed state, with the own writes on top, in cursor order: at most `limit`.
-    /// True behind them if there may be more. Nothing holds them.
+    /// Keys in a range of the newest committed state, with the own writes on top, in cursor order: at most `limit`, and fewer once
+    /// the values have `bytes`. True behind them if there may be more. Nothing holds them.
     fn keys_newest(
         &self,
         entry: &Arc<IndexEntry>,
         range: (Bound<&[u8]>, Bound<&[u8]>),
         direction: Direction,
         limit: usize,
+        bytes: usize,
     ) -> Result<(Vec<Vec<u8>>, bool)> {
         let mut cursor = self.cursor_newest(entry, range, direction)?.expect(limit);
-        let mut keys = Vec::with_capacity(limit.min(1024));
-        while keys.len() < limit {
+        let (mut keys, mut read) = (Vec::with_capacity(limit.min(1024)), 0);
+        while keys.len() < limit && read < bytes {
             if !cursor.advance()? {
                 return Ok((keys, false));
             }
-            keys.push(cursor.entry().0.to_vec());
+            let (key, value) = cursor.entry();
+            keys.push(key.to_vec());
+            read += value.len();
         }
         Ok((keys, true))
     }
