@@ -21,6 +21,20 @@ check_foreign_versions() {
         DROP TABLE c; ALTER TABLE p DROP SYSTEM VERSIONING; ALTER TABLE n ADD FOREIGN KEY (id) REFERENCES p (id)')" ''
 }
 
+# Where case does not count a parent is found however it is typed. The next check starts the server anew.
+check_foreign_any_case() {
+    local args=("${SERVER_ARGS[@]}")
+    close_sessions
+    restart_with "${args[@]}" --lower-case-table-names=1
+    SERVER_ARGS=("${args[@]}")
+    expect "$(errors_of 'SET default_storage_engine = TREFOIL; CREATE TABLE P (id INT PRIMARY KEY);
+        CREATE TABLE C (id INT PRIMARY KEY, FOREIGN KEY (id) REFERENCES P (id)); INSERT INTO c VALUES (1); SET foreign_key_checks = 0;
+        CREATE TABLE D (id INT PRIMARY KEY); ALTER TABLE D ADD FOREIGN KEY (id) REFERENCES S.P (id), ALGORITHM=INPLACE;
+        SET foreign_key_checks = 1; INSERT INTO d VALUES (1); DROP TABLE p; CREATE TABLE V (id INT PRIMARY KEY) WITH SYSTEM VERSIONING;
+        CREATE TABLE W (id INT PRIMARY KEY, FOREIGN KEY (id) REFERENCES V (id))')" '1452 1452 1451 1112'
+    expect "$(value 'SHOW CREATE TABLE s.D' | grep -o 'REFERENCES `p`')" 'REFERENCES `p`'
+}
+
 # A child's writer has the key of its parent in the parent of before: a copy waits for him before it takes the place.
 check_parent_copied_beside_child() {
     local change tries

@@ -304,6 +304,7 @@ trouble() {
     full_disk
     if command -v prlimit > /dev/null; then check writes_refused; else echo 'skipped: writes_refused, which needs prlimit (util-linux)'; fi
     check uninstall
+    check foreign_any_case
     check damaged_table
     check damaged_key
     check hidden_settings
