@@ -28,7 +28,7 @@ impl Transaction {
     }
 
     /// Keys for a locking read to look at: those of the newest committed state with the own writes on top, in cursor order,
-    /// about `chunk` of them. What was looked through is cut off `rest`. False behind them if that was all.
+    /// about `chunk` of them, fewer of long values. What was looked through is cut off `rest`. False behind them if that was all.
     ///
     /// Where ranges are locked, the keys that others are about to write are among them, and no others come up behind it.
     pub(crate) fn candidates(
