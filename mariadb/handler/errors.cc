@@ -45,7 +45,8 @@ int server_error(THD *thd, const trefoil_failure &why)
   case TREFOIL_FOREIGN_DUPLICATE: return HA_ERR_FOREIGN_DUPLICATE_KEY;
   case TREFOIL_DEFINITION:
     log_failure("table definition", why);
-    return HA_ERR_TABLE_DEF_CHANGED;
+    [[fallthrough]];
+  case TREFOIL_BESIDE: return HA_ERR_TABLE_DEF_CHANGED;
   case TREFOIL_CORRUPT:
   case TREFOIL_SET_ASIDE:
     log_failure("damage", why);

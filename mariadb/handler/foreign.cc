@@ -19,8 +19,7 @@ std::string path_of(const LEX_CSTRING &db, const LEX_CSTRING &table)
   for (LEX_CSTRING name : {db, table})
   {
     lower[lower_case_table_names ? files_charset_info->casedn(name.str, name.length, lower, sizeof lower - 1) : 0]= 0;
-    path.append(path.empty() ? "" : "/");
-    path.append(encoded, tablename_to_filename(*lower ? lower : name.str, encoded, sizeof encoded));
+    path.append(path.empty() ? "" : "/").append(encoded, tablename_to_filename(*lower ? lower : name.str, encoded, sizeof encoded));
   }
   return path;
 }

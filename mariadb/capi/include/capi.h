@@ -45,7 +45,8 @@ enum {
   TREFOIL_FOREIGN_DUPLICATE = 28, /* in a table that a cascade came to */
   TREFOIL_SET_ASIDE = 29,         /* a damaged key that is not used any more */
   TREFOIL_PARENT_UNFIT = 30,      /* of a foreign key that is added; `why.text` is the parent, a newline, the name it was given */
-  TREFOIL_NEVER_NULL = 31         /* SET NULL of a column that may not be NULL; `why.text` is the foreign key */
+  TREFOIL_NEVER_NULL = 31,        /* SET NULL of a column that may not be NULL; `why.text` is the foreign key */
+  TREFOIL_BESIDE = 32             /* the table was made or changed beside the transaction, whose snapshot is older */
 };
 
 typedef struct { const char *ptr; size_t len; } trefoil_text;

@@ -74,6 +74,7 @@ pub enum Code {
     SetAside = 29,
     ParentUnfit = 30,
     NeverNull = 31,
+    Beside = 32,
 }
 
 impl Failure {
@@ -163,7 +164,7 @@ fn code(error: &Error) -> Code {
         Error::Unsupported(_) | Error::InvalidArgument(_) => Code::Unsupported,
         Error::NotFound { .. } | Error::Dropped { .. } => Code::NoTable,
         Error::AlreadyExists { .. } => Code::TableExists,
-        Error::DefinitionChanged { .. } => Code::Definition,
+        Error::DefinitionChanged { .. } => Code::Beside,
         _ => Code::Failed,
     }
 }

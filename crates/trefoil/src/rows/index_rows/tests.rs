@@ -5,7 +5,7 @@ const ROWS: u64 = 400;
 
 /// Long ones among short ones, in another order along the index than along the rows.
 fn length(id: u64) -> usize {
-    if id % 5 == 0 { 200_000 } else { 100 }
+    if id.is_multiple_of(5) { 200_000 } else { 100 }
 }
 
 fn filled(dir: &std::path::Path) -> Result<(Database, Table)> {
