@@ -15,8 +15,6 @@ use vfs::time::Instant;
 use crate::controller::FREE_SECONDS;
 use crate::engine::Engine;
 
-/// Shorter steps are counted together: a sleep costs some microseconds of its own.
-const STEP_MIN: Duration = Duration::from_micros(300);
 /// The longest step that is rested for in proportion.
 const STEP_MAX: Duration = Duration::from_millis(50);
 /// Whoever waits for what the background does is seen after so long.
@@ -99,9 +97,6 @@ impl<'a> Paced<'a> {
         let worked = {
             let mut step = self.step.lock();
             let worked = end - step.since;
-            if worked < STEP_MIN {
-                return;
-            }
             step.worked += worked;
             worked
         };
