@@ -29,7 +29,7 @@ mod tests;
 
 const CHUNK_FIRST: usize = 16;
 const CHUNK_MAX: usize = 1024;
-/// Rows at once, and the one that passes it.
+/// Bytes of rows that are in memory at once, but for the last one, which may pass it.
 const BYTES_MAX: usize = 1 << 20;
 
 /// What a filter of [`IndexRows`] says of an entry.
@@ -379,6 +379,7 @@ impl<'a> IndexRows<'a> {
                 found.iter_mut().zip(places).for_each(|(found, place)| found.row = place);
                 break;
             }
+            // Rows come in the order of their keys: those that fit are not the first along the index. So few are read anew.
             (count, self.at_once) = (fit, fit);
         }
         self.read += count;
