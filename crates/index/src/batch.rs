@@ -303,6 +303,11 @@ impl EntryBatch {
         self.entries.clear();
     }
 
+    /// Bytes of memory that it has, full or not.
+    pub(crate) fn capacity_bytes(&self) -> usize {
+        self.bytes.capacity() + self.entries.capacity() * size_of::<Copied>()
+    }
+
     /// True if a source has given out what one call asks for: so many entries, or a megabyte. Values are as long as they are, and each source of
     /// a merge reads ahead.
     #[must_use]

@@ -33,6 +33,7 @@ pub mod merge;
 pub mod range;
 pub mod ranged;
 pub mod shape;
+mod thread_batch;
 pub mod traffic;
 
 pub use batch::{Batch, BatchBuilder, EntryBatch, Op, Piece, Prefix};
@@ -42,6 +43,7 @@ pub use range::{KeyRange, Span};
 pub use ranged::Ranged;
 pub use shape::{LEVELS, LevelCompression, LevelStats, MergePolicy, Shape, Subcompactions};
 pub use store::LogGate;
+pub use thread_batch::ThreadBatch;
 pub use traffic::{IndexShape, IndexTraffic};
 
 /// Which version of each key a read returns.

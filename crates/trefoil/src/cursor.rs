@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use base::Fault;
 use index::damaged::just_above;
-use index::{DamagedRange, Direction, EntryBatch, ReadAt, Skips, Span};
+use index::{DamagedRange, Direction, ReadAt, Skips, Span, ThreadBatch};
 
 use crate::entry::IndexEntry;
 use crate::error::Result;
@@ -48,7 +48,7 @@ const FILL_MAX: usize = 1024;
 pub struct Cursor<'a> {
     direction: Direction,
     stored: Box<dyn index::Cursor>,
-    batch: EntryBatch,
+    batch: ThreadBatch,
     /// The next entry of `batch`.
     position: usize,
     /// Entries to ask for next.
@@ -90,7 +90,7 @@ impl<'a> Cursor<'a> {
         Self {
             direction,
             stored: entry.index.cursor(at, range, direction),
-            batch: EntryBatch::new(),
+            batch: ThreadBatch::default(),
             position: 0,
             fill: FILL_FIRST,
             more: true,

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Rows read ahead, as packed records of the server.
 
+use std::cell::Cell;
+
 use trefoil::RowRef;
 
 use crate::column_set::ColumnSet;
@@ -10,14 +12,18 @@ use crate::layout::Layout;
 use crate::raw::{Record, Slot};
 use crate::reads::Met;
 
-/// A handler that nobody reads with keeps no more: the server has one of each table that a connection has used.
-const SPARE_BYTES_MAX: usize = 4 << 10;
+/// A thread keeps no more between two scans, whichever handlers they are of: what some hundred rows take.
+const SPARE_BYTES_MAX: usize = 32 << 10;
+
+thread_local! {
+    /// Of the batch that was dropped last.
+    static SPARE: Cell<(Vec<u8>, Vec<Row>)> = Cell::default();
+}
 
 /// Records one behind another. Their blobs live as long as the batch is not cleared.
 ///
 /// Each is made in a record of the server's, the same one until the batch is cleared: columns that are not wanted have the defaults
-/// there from the first row on.
-#[derive(Default)]
+/// there from the first row on. It begins in the memory of the one that its thread dropped last.
 pub struct Batch {
     /// Packed.
     records: Vec<u8>,
@@ -36,6 +42,25 @@ struct Row {
     number: u64,
 }
 
+impl Default for Batch {
+    fn default() -> Self {
+        // A thread that ends has none any more.
+        let (records, rows) = SPARE.try_with(Cell::take).unwrap_or_default();
+        Self { records, rows, blobs: Vec::new(), blob_bytes: 0, read_bytes: 0 }
+    }
+}
+
+impl Drop for Batch {
+    fn drop(&mut self) {
+        let kept = self.records.capacity() + self.rows.capacity() * size_of::<Row>();
+        if (1..=SPARE_BYTES_MAX).contains(&kept) {
+            self.clear();
+            let left = (std::mem::take(&mut self.records), std::mem::take(&mut self.rows));
+            let _ = SPARE.try_with(|spare| spare.set(left));
+        }
+    }
+}
+
 impl Batch {
     pub fn clear(&mut self) {
         self.records.clear();
@@ -43,12 +68,6 @@ impl Batch {
         self.blobs.clear();
         self.blob_bytes = 0;
         self.read_bytes = 0;
-    }
-
-    /// Its memory, for the next one, if that is little.
-    pub fn into_spare(mut self) -> Self {
-        self.clear();
-        if self.records.capacity() > SPARE_BYTES_MAX { Self::default() } else { self }
     }
 
     pub fn len(&self) -> usize {
@@ -123,11 +142,24 @@ mod tests {
     #[test]
     fn of_large_rows_fewer_are_read_at_once() {
         let row = Row { start: 0, number: 0 };
-        let mut batch = Batch { rows: vec![row; 4], records: vec![0; 400], ..Batch::default() };
+        let mut batch = Batch::default();
+        (batch.rows, batch.records) = (vec![row; 4], vec![0; 400]);
         assert_eq!((batch.rows_next(4, 1024), batch.rows_next(1000, 1024)), (8, 1024));
         batch.read_bytes = 4 * (100 << 10);
         assert_eq!((batch.rows_next(4, 1024), batch.rows_next(8, 1024)), (8, 10));
         batch.read_bytes = 4 * (5 << 20);
         assert_eq!(batch.rows_next(4, 1024), 1);
+    }
+    /// Guards: the memory is taken up again, empty; not that of a long scan.
+    #[test]
+    fn a_short_scan_leaves_its_memory_to_the_next_and_a_long_one_does_not() {
+        let mut batch = Batch::default();
+        batch.records.extend([1; 20_000]);
+        drop(batch);
+        let mut batch = Batch::default();
+        assert!(batch.len() == 0 && batch.bytes() == 0 && batch.records.capacity() >= 20_000);
+        batch.records.extend([1; SPARE_BYTES_MAX + 1]);
+        drop(batch);
+        assert_eq!(Batch::default().records.capacity(), 0);
     }
 }

@@ -35,8 +35,8 @@ use crate::writes::Moment;
 
 /// Of a table that is written to between its rows few are read for nothing.
 pub const BATCH_ROWS_FIRST: usize = 4;
-/// Where the server will ask for all rows of a range, and none is locked, or for as many as it says: a range of a hundred is read in two pieces, not five.
-const BATCH_ROWS_ALL: usize = 64;
+/// Where the server will ask for all rows of a range, and none is locked, or for as many as it says: a range of a hundred is read in one piece, not five.
+const BATCH_ROWS_ALL: usize = 128;
 const BATCH_ROWS_MAX: usize = 1024;
 /// Of those, locked ahead.
 const LOCKED_ROWS_MAX: usize = 256;
@@ -48,8 +48,6 @@ type Values = Vec<OwnedValue>;
 pub struct Cursor {
     pub table: Arc<OpenTable>,
     scan: Option<Scan>,
-    /// Room for rows read ahead, between scans.
-    spare: Batch,
     ranges: Option<Ranges>,
     /// Those of a row read by its reference.
     blobs: Vec<Box<[u8]>>,
@@ -126,7 +124,6 @@ impl Cursor {
         Self {
             table,
             scan: None,
-            spare: Batch::default(),
             ranges: None,
             blobs: Vec::new(),
             key: Vec::new(),
@@ -145,7 +142,7 @@ impl Cursor {
 
     /// Forgets the scan and what was read ahead.
     pub fn reset(&mut self) {
-        self.spare = self.scan.take().map_or_else(|| std::mem::take(&mut self.spare), |scan| scan.batch.into_spare());
+        self.scan = None;
         self.ranges = None;
         self.blobs.clear();
     }
@@ -179,7 +176,7 @@ impl Cursor {
     }
 
     pub fn start(&mut self, session: &Session, start: Start) {
-        let batch = self.scan.take().map_or_else(|| std::mem::take(&mut self.spare), |scan| scan.batch);
+        let batch = self.scan.take().map_or_else(Batch::default, |scan| scan.batch);
         let Start { way, is_forward, is_exact, only_key, wanted, sure, judge, tag, shows, low, high, locking } = start;
         let mut scan = Scan {
             way,
