@@ -21,7 +21,7 @@ use base::limits::KEY_BYTES_MAX;
 use base::{CommitTs, GcView, Result};
 use index::{BatchBuilder, Direction, EntryBatch, Index, Op, ReadAt, Reservation};
 use store::{Funds, Run, RunWriter};
-use txn::Snapshot;
+use txn::SnapshotSlot;
 
 use crate::builds::Progress;
 use crate::engine::Engine;
@@ -111,7 +111,7 @@ pub fn copy_rows(
     engine: &Engine,
     old: &dyn Index,
     new: &Arc<IndexEntry>,
-    snapshot: Snapshot,
+    snapshot: SnapshotSlot,
     progress: &Arc<Progress>,
 ) -> crate::Result<()> {
     let s = snapshot.ts();
@@ -141,7 +141,7 @@ pub fn build(
     shape: &TableShape,
     (schema, numbers): (&Schema, &[usize]),
     new: &[Arc<IndexEntry>],
-    snapshot: Snapshot,
+    snapshot: SnapshotSlot,
     progress: &Arc<Progress>,
 ) -> crate::Result<()> {
     let s = snapshot.ts();
@@ -203,7 +203,7 @@ pub fn verify(
     table: &str,
     (schema, n): (&Schema, usize),
     entry: &IndexEntry,
-    snapshot: &Snapshot,
+    snapshot: &SnapshotSlot,
     progress: &Progress,
 ) -> crate::Result<()> {
     let all = (Bound::Unbounded, Bound::Unbounded);

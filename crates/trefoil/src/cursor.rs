@@ -58,7 +58,7 @@ pub struct Cursor<'a> {
     /// Entries come from here, locked; then nothing is asked of `stored`.
     locking: Option<Box<LockingScan<'a>>>,
     /// Holds the snapshot of a statement that has one of its own.
-    _slot: Option<txn::Snapshot>,
+    _slot: Option<txn::SnapshotSlot>,
     /// Keeps a dropped index from being freed. The snapshot alone does not: one taken after the drop took effect
     /// and before the handle knew of it is not older than the drop.
     entry: Arc<IndexEntry>,
@@ -83,7 +83,7 @@ impl<'a> Cursor<'a> {
         entry: &Arc<IndexEntry>,
         at: ReadAt,
         range: (Bound<&[u8]>, Bound<&[u8]>),
-        slot: Option<txn::Snapshot>,
+        slot: Option<txn::SnapshotSlot>,
         own: Option<OwnWrites<'a>>,
         direction: Direction,
     ) -> Self {

@@ -256,7 +256,7 @@ impl Engine {
 
     /// A snapshot at the end of the log: of all commits that have their position, applied or not. Who reads by it waits for
     /// `visible` first.
-    pub fn take_ahead(&self) -> txn::Snapshot {
+    pub fn take_ahead(&self) -> txn::SnapshotSlot {
         self.snapshots.take_ahead(|| self.wal.end().as_commit_ts())
     }
 

@@ -377,13 +377,13 @@ pub struct TableShape {
     pub primary: Arc<IndexEntry>,
     /// The secondary indexes, in the schema's order.
     pub secondaries: Vec<Arc<IndexEntry>>,
-    /// What writers keep up.
-    pub kept: Kept,
+    /// What writers maintain.
+    pub maintained: Maintained,
 }
 
-/// The secondary indexes that writers keep up: the public ones, then those that are being built.
+/// The secondary indexes that writers maintain: the public ones, then those that are being built.
 #[derive(Clone)]
-pub struct Kept {
+pub struct Maintained {
     /// The table's schema, with the indexes that are being built behind the others.
     pub schema: Schema,
     /// In the order of `schema`.
@@ -393,21 +393,21 @@ pub struct Kept {
 impl TableShape {
     /// A table with nothing being built.
     pub fn new(def: TableDef, primary: Arc<IndexEntry>, secondaries: Vec<Arc<IndexEntry>>) -> Self {
-        let kept = Kept { schema: def.schema.clone(), indexes: secondaries.clone() };
-        Self { def, primary, secondaries, kept }
+        let maintained = Maintained { schema: def.schema.clone(), indexes: secondaries.clone() };
+        Self { def, primary, secondaries, maintained }
     }
 
     /// The same with another entry of its rows.
     pub fn with_primary(&self, primary: Arc<IndexEntry>) -> Self {
-        let (def, secondaries, kept) = (self.def.clone(), self.secondaries.clone(), self.kept.clone());
-        Self { def, primary, secondaries, kept }
+        let (def, secondaries, maintained) = (self.def.clone(), self.secondaries.clone(), self.maintained.clone());
+        Self { def, primary, secondaries, maintained }
     }
 
     /// The same with these being built; `schema` has them behind the others.
     pub fn building(&self, schema: Schema, new: &[Arc<IndexEntry>]) -> Self {
         let mut shape = Self::new(self.def.clone(), self.primary.clone(), self.secondaries.clone());
-        shape.kept.schema = schema;
-        shape.kept.indexes.extend_from_slice(new);
+        shape.maintained.schema = schema;
+        shape.maintained.indexes.extend_from_slice(new);
         shape
     }
 }
@@ -480,7 +480,7 @@ impl TableEntry {
             def,
             primary: now.primary.clone(),
             secondaries: now.secondaries.clone(),
-            kept: Kept { schema: now.kept.schema.clone(), indexes: now.kept.indexes.clone() },
+            maintained: Maintained { schema: now.maintained.schema.clone(), indexes: now.maintained.indexes.clone() },
         });
     }
 
@@ -503,7 +503,10 @@ impl TableEntry {
             def: shape.def.clone(),
             primary: shape.primary.clone(),
             secondaries: shape.secondaries.iter().map(put).collect(),
-            kept: Kept { schema: shape.kept.schema.clone(), indexes: shape.kept.indexes.iter().map(put).collect() },
+            maintained: Maintained {
+                schema: shape.maintained.schema.clone(),
+                indexes: shape.maintained.indexes.iter().map(put).collect(),
+            },
         });
     }
 }

@@ -340,7 +340,7 @@ pub fn publish(followers: Vec<(Arc<TableEntry>, Schema)>, names: &mut Names) {
             let mut def = now.def.clone();
             def.schema = schema;
             let mut shape = TableShape::new(def, now.primary.clone(), now.secondaries.clone());
-            shape.kept = now.kept.clone();
+            shape.maintained = now.maintained.clone();
             shape
         });
         names.relink(&table);

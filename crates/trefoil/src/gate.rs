@@ -203,10 +203,10 @@ impl Steps {
     }
 
     /// Keeps definitions as they are, for one at a time; `look` as in [`WriterGate::close`].
-    pub fn keep_if(&self, look: impl FnMut() -> Result<Duration>) -> Result<Kept<'_>> {
+    pub fn keep_if(&self, look: impl FnMut() -> Result<Duration>) -> Result<DefinitionsHeld<'_>> {
         let mut step = self.take(look)?;
         *step.0 = true;
-        Ok(Kept(self))
+        Ok(DefinitionsHeld(self))
     }
 }
 
@@ -214,9 +214,9 @@ impl Steps {
 pub struct Step<'a>(MutexGuard<'a, bool>);
 
 /// Definitions stay as they are until this is dropped.
-pub struct Kept<'a>(&'a Steps);
+pub struct DefinitionsHeld<'a>(&'a Steps);
 
-impl Drop for Kept<'_> {
+impl Drop for DefinitionsHeld<'_> {
     fn drop(&mut self) {
         *self.0.kept.lock() = false;
         self.0.changed.notify_all();

@@ -98,7 +98,7 @@ impl Transaction {
 
     fn insert_rows<'v, R: AsRef<[Value<'v>]>>(&mut self, table: &Table, rows: &[R]) -> Result<()> {
         let shape = self.open_table(&table.0, true)?;
-        let schema = &shape.kept.schema;
+        let schema = &shape.maintained.schema;
         let keys = rows
             .iter()
             .map(|row| {
@@ -140,12 +140,12 @@ impl Transaction {
 
     /// Writes a new row: it is locked, and what it must have to itself nobody else has.
     fn write_row(&mut self, shape: &Arc<TableShape>, key: &[u8], row: &[Value<'_>]) -> Result<()> {
-        let schema = &shape.kept.schema;
+        let schema = &shape.maintained.schema;
         let (mut bytes, mut beside) = (Vec::new(), Vec::new());
         self.lock_referenced(shape, None, Some(row))?;
         schema.row_value(row, &mut bytes)?;
         self.write(&shape.primary, key, Some(&bytes))?;
-        for (n, secondary) in shape.kept.indexes.iter().enumerate() {
+        for (n, secondary) in shape.maintained.indexes.iter().enumerate() {
             schema.index_key_of_row(n, key, row, &mut bytes)?;
             schema.entry_value_of_row(n, row, &mut beside)?;
             self.write_new_entry(secondary, &bytes, &beside)?;
@@ -192,7 +192,7 @@ impl Transaction {
 
     /// Locks a row and returns what is stored for it now.
     fn lock_newest(&mut self, shape: &TableShape, key: &[u8]) -> Result<Option<Vec<u8>>> {
-        if let Some(old) = self.take_kept(&shape.primary, key) {
+        if let Some(old) = self.take_last_row(&shape.primary, key) {
             return Ok(Some(old));
         }
         self.lock_for_write(&shape.primary, key)?;
@@ -203,7 +203,7 @@ impl Transaction {
 
     /// Writes a locked row, and the entries that differ from those of what was stored for it. False if it is the same row.
     fn write_over(&mut self, shape: &Arc<TableShape>, key: &[u8], old: &[u8], row: &[Value<'_>]) -> Result<bool> {
-        let schema = &shape.kept.schema;
+        let schema = &shape.maintained.schema;
         let [mut old_entry, mut new_entry, mut old_beside, mut new_beside] = [const { Vec::new() }; 4];
         let mut new = Vec::with_capacity(old.len());
         schema.row_value(row, &mut new)?;
@@ -211,7 +211,7 @@ impl Transaction {
             return Ok(false);
         }
         // Most updates leave most indexes as they are.
-        let before = if shape.kept.indexes.is_empty() { Vec::new() } else { schema.decode_row(key, old)? };
+        let before = if shape.maintained.indexes.is_empty() { Vec::new() } else { schema.decode_row(key, old)? };
         let differs = |n: usize| schema.entry_differs(n, &before, row);
         for &n in schema.unique_indexes().iter().filter(|&&n| differs(n)) {
             schema.secondary_key(n, key, old, &mut old_entry)?;
@@ -224,7 +224,7 @@ impl Transaction {
         }
         self.lock_referenced(shape, Some((key, old)), Some(row))?;
         self.write(&shape.primary, key, Some(&new))?;
-        for (n, secondary) in shape.kept.indexes.iter().enumerate().filter(|(n, _)| differs(*n)) {
+        for (n, secondary) in shape.maintained.indexes.iter().enumerate().filter(|(n, _)| differs(*n)) {
             schema.secondary_key(n, key, old, &mut old_entry)?;
             schema.index_key_of_row(n, key, row, &mut new_entry)?;
             schema.secondary_value(n, key, old, &mut old_beside)?;
@@ -347,7 +347,7 @@ impl Transaction {
             self.read_newest(&shape.primary, &sorted, &mut |i, value| rows.push((i, value.to_vec())))?;
         }
         let mut entry = Vec::new();
-        let schema = &shape.kept.schema;
+        let schema = &shape.maintained.schema;
         for &n in schema.unique_indexes() {
             let mut gone = Vec::with_capacity(rows.len());
             for (i, row) in &rows {
@@ -359,7 +359,7 @@ impl Transaction {
         for (i, row) in &rows {
             self.lock_referenced(shape, Some((sorted[*i], row)), None)?;
             self.write(&shape.primary, sorted[*i], None)?;
-            for (n, secondary) in shape.kept.indexes.iter().enumerate() {
+            for (n, secondary) in shape.maintained.indexes.iter().enumerate() {
                 schema.secondary_key(n, sorted[*i], row, &mut entry)?;
                 self.write_entry(secondary, &entry, None)?;
             }

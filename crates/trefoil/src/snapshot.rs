@@ -37,7 +37,7 @@ use crate::transaction::bounds;
 /// ```
 pub struct Snapshot {
     engine: Arc<Engine>,
-    slot: txn::Snapshot,
+    slot: txn::SnapshotSlot,
     /// Taken ahead of `visible`: a read waits for that.
     ahead: bool,
 }

@@ -23,7 +23,7 @@ use index::counter::COUNTER_BYTES;
 use smallvec::SmallVec;
 use store::{Charge, Class};
 use txn::write_set::Seq;
-use txn::{SharedWriteSet, Snapshot as Slot};
+use txn::{SharedWriteSet, SnapshotSlot};
 
 use crate::commit::Room;
 use crate::ddl::WaitForChange;
@@ -37,7 +37,7 @@ use crate::rows::Step;
 mod counters;
 mod deleting;
 mod held;
-mod kept;
+mod last_row;
 mod locking;
 pub(crate) mod promise;
 mod ranges;
@@ -50,8 +50,8 @@ pub(crate) use counters::own_sum;
 pub(crate) use deleting::Outside;
 use deleting::OwnRange;
 pub(crate) use held::Held;
-use kept::Kept;
-pub(crate) use kept::StoredRow;
+use last_row::LastRow;
+pub(crate) use last_row::StoredRow;
 use locking::RowLocks;
 use promise::Promise;
 use savepoints::Rollbacks;
@@ -86,7 +86,7 @@ pub struct Transaction {
     /// Rows changed after the snapshot are conflicts.
     snapshot_isolation: bool,
     /// The snapshot of all plain reads under REPEATABLE READ, or of a statement's under READ COMMITTED, taken by the first.
-    snapshot: RefCell<Option<Slot>>,
+    snapshot: RefCell<Option<SnapshotSlot>>,
     /// It was taken ahead of `visible`: a read waits for that.
     ahead: Cell<bool>,
     /// Under READ COMMITTED: `snapshot` is the statement's, if one is under way.
@@ -103,7 +103,7 @@ pub struct Transaction {
     /// Tables used, each with the shape it had when first used, and the gate slot if written to.
     tables: RefCell<SmallVec<[OpenTable; 2]>>,
     /// The row that was read last for its change.
-    kept: Kept,
+    last_row: LastRow,
     /// Commits this transaction has met through locks: its next snapshot waits for them (rule A17).
     seen: Cell<CommitTs>,
     charge: RefCell<Charge>,
@@ -149,7 +149,7 @@ impl Transaction {
             deleted: RefCell::default(),
             touched: RefCell::default(),
             tables: RefCell::default(),
-            kept: Kept::default(),
+            last_row: LastRow::default(),
             seen: Cell::new(CommitTs::ZERO),
             charge: RefCell::new(engine.budget.charge(Class::WriteSets, 0)),
             promise: RefCell::default(),
@@ -336,11 +336,11 @@ impl Transaction {
     /// ```
     #[must_use]
     pub fn snapshot_ts(&self) -> Option<CommitTs> {
-        self.snapshot.borrow().as_ref().map(Slot::ts)
+        self.snapshot.borrow().as_ref().map(SnapshotSlot::ts)
     }
 
     fn take_back(&mut self, to: Seq) {
-        self.kept.forget();
+        self.last_row.forget();
         self.lock_again(to);
         self.writes.rollback_to(to);
         self.take_back_ranges(to);

@@ -25,7 +25,7 @@ mod writers;
 
 pub use locks::{KeyNames, LockOutcome, LockOwner, LockRequest, Locks, Mode, lock_bytes};
 pub use ranges::Ranges;
-pub use snapshots::{Snapshot, Snapshots};
+pub use snapshots::{SnapshotSlot, Snapshots};
 pub use visible::Visible;
 pub use write_set::{Seq, SharedWriteSet, WriteSet, Written};
 pub use writers::{Pending, Writers};

@@ -52,7 +52,7 @@ pub use self::entry::Mode;
 use self::entry::Wakes;
 use self::folded::Folds;
 pub use self::folded::KeyNames;
-use self::listing::Kept;
+use self::listing::RecentDeadlocks;
 pub use self::listing::{DEADLOCKS_KEPT, HeldLock, WaitEdge};
 pub use self::news::{Report, TOLD_MAX, WaitNews};
 pub use self::owner::{Canceller, LockOwner};
@@ -154,7 +154,7 @@ pub struct Locks {
     searches: AtomicBool,
     folds: CachePadded<Folds>,
     stats: CachePadded<Counters>,
-    deadlocks: Kept,
+    deadlocks: RecentDeadlocks,
     /// Told of waits, if somebody wants to know.
     report: OnceLock<Report>,
 }
@@ -183,7 +183,7 @@ impl Locks {
             searches: AtomicBool::new(true),
             folds: CachePadded::new(Folds::default()),
             stats: CachePadded::new(Counters::default()),
-            deadlocks: Kept::default(),
+            deadlocks: RecentDeadlocks::default(),
             report: OnceLock::new(),
         }
     }

@@ -8,7 +8,7 @@
 //!
 //! Steps of [`Snapshots::take`] are in `slots`, those of a GC view in [`crate::views`].
 //!
-//! Invariant: a slot is FREE, or owned by exactly one caller of `take` (PENDING) or one [`Snapshot`] (its
+//! Invariant: a slot is FREE, or owned by exactly one caller of `take` (PENDING) or one [`SnapshotSlot`] (its
 //! timestamp). No latch but the view builder's, which only [`Snapshots::take_at`] takes.
 
 use std::fmt;
@@ -77,15 +77,15 @@ impl SlotPool {
     }
 }
 
-/// What one reader sees: exactly the versions with `ts <=` [`Snapshot::ts`]. While it lives, no version it can see
+/// What one reader sees: exactly the versions with `ts <=` [`SnapshotSlot::ts`]. While it lives, no version it can see
 /// is dropped. Freely moved between threads; not to be shared by clones, see [`Snapshots::take_at`].
-pub struct Snapshot {
+pub struct SnapshotSlot {
     chunk: Arc<Chunk>,
     slot: usize,
     ts: CommitTs,
 }
 
-impl Snapshot {
+impl SnapshotSlot {
     /// The moment it shows.
     #[must_use]
     pub fn ts(&self) -> CommitTs {
@@ -93,13 +93,13 @@ impl Snapshot {
     }
 }
 
-impl fmt::Debug for Snapshot {
+impl fmt::Debug for SnapshotSlot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Snapshot({})", self.ts)
+        write!(f, "SnapshotSlot({})", self.ts)
     }
 }
 
-impl Drop for Snapshot {
+impl Drop for SnapshotSlot {
     fn drop(&mut self) {
         slots::release(&*self.chunk.slots[self.slot]);
     }
@@ -124,22 +124,22 @@ impl Snapshots {
 
     /// A snapshot of everything visible now. Lock-free; writes no line that other threads' snapshots write.
     #[must_use]
-    pub fn take(&self) -> Snapshot {
+    pub fn take(&self) -> SnapshotSlot {
         let (chunk, slot) = self.pool.claim();
         vfs::thread::point("snapshot.pending");
         let ts = slots::announce(&*chunk.slots[slot], || self.visible.visible().0);
-        Snapshot { chunk, slot, ts: CommitTs(ts) }
+        SnapshotSlot { chunk, slot, ts: CommitTs(ts) }
     }
 
     /// A snapshot of a moment that is not visible yet: `end` is at or above the prefix whenever it is asked. Nothing that it
     /// will see is dropped: views keep what a snapshot at or above their floor may see. Whoever reads by it waits for the
     /// prefix first.
     #[must_use]
-    pub fn take_ahead(&self, end: impl FnOnce() -> CommitTs) -> Snapshot {
+    pub fn take_ahead(&self, end: impl FnOnce() -> CommitTs) -> SnapshotSlot {
         let (chunk, slot) = self.pool.claim();
         vfs::thread::point("snapshot.pending");
         let ts = slots::announce(&*chunk.slots[slot], || end().0);
-        Snapshot { chunk, slot, ts: CommitTs(ts) }
+        SnapshotSlot { chunk, slot, ts: CommitTs(ts) }
     }
 
     /// A snapshot at `ts`, if every version it needs is certainly still there: `ts` is a live snapshot of the
@@ -148,7 +148,7 @@ impl Snapshots {
     /// Takes the view builder's latch. A reader that only stored `ts` in a slot could be passed by a scan that had
     /// already looked at that slot and finds the original gone.
     #[must_use]
-    pub fn take_at(&self, ts: CommitTs) -> Option<Snapshot> {
+    pub fn take_at(&self, ts: CommitTs) -> Option<SnapshotSlot> {
         self.views.while_unchanged(|newest| {
             let kept = ts >= newest.floor() || newest.snapshots().binary_search(&ts).is_ok();
             if !kept || ts > self.visible.visible() {
@@ -156,7 +156,7 @@ impl Snapshots {
             }
             let (chunk, slot) = self.pool.claim();
             slots::announce(&*chunk.slots[slot], || ts.0);
-            Some(Snapshot { chunk, slot, ts })
+            Some(SnapshotSlot { chunk, slot, ts })
         })
     }
 

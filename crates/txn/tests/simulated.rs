@@ -563,7 +563,7 @@ fn readers_and_views(sim: &Handle) {
                     match rng.below(5) {
                         0 | 1 => held.push(snapshots.take()),
                         2 if !held.is_empty() => {
-                            let from: &trefoil_txn::Snapshot = &held[rng.index(held.len())];
+                            let from: &trefoil_txn::SnapshotSlot = &held[rng.index(held.len())];
                             held.push(snapshots.take_at(from.ts()).expect("a live snapshot can be doubled"));
                         }
                         _ if !held.is_empty() => drop(held.swap_remove(rng.index(held.len()))),

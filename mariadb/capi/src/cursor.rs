@@ -121,15 +121,7 @@ pub struct Start {
 
 impl Cursor {
     pub fn new(table: Arc<OpenTable>) -> Self {
-        Self {
-            table,
-            scan: None,
-            ranges: None,
-            blobs: Vec::new(),
-            key: Vec::new(),
-            row: 0,
-            last_read: 0,
-        }
+        Self { table, scan: None, ranges: None, blobs: Vec::new(), key: Vec::new(), row: 0, last_read: 0 }
     }
 
     /// Reads `table` from now on: it may have taken the place of the one before.

@@ -71,7 +71,7 @@ impl Engine {
 
     /// A snapshot that sees what every writer has done who left the gate: he leaves when his commit is applied, which may be
     /// before it is visible.
-    pub(super) fn snapshot_of_all(&self) -> Result<txn::Snapshot> {
+    pub(super) fn snapshot_of_all(&self) -> Result<txn::SnapshotSlot> {
         self.wait_visible(self.wal.end().as_commit_ts())?;
         Ok(self.snapshots.take())
     }

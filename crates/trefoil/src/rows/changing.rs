@@ -93,7 +93,7 @@ impl Transaction {
         old: &[u8],
         row: &[Value<'_>],
     ) -> Result<()> {
-        let schema = &shape.kept.schema;
+        let schema = &shape.maintained.schema;
         let mut new_key = Vec::new();
         schema.primary_key_of_row(row, &mut new_key)?;
         if new_key == key {
@@ -116,7 +116,7 @@ impl Transaction {
         schema.row_value(row, &mut bytes)?;
         self.write(&shape.primary, key, None)?;
         self.write(&shape.primary, &new_key, Some(&bytes))?;
-        for (n, secondary) in shape.kept.indexes.iter().enumerate() {
+        for (n, secondary) in shape.maintained.indexes.iter().enumerate() {
             schema.secondary_key(n, key, old, &mut entry)?;
             self.write_entry(secondary, &entry, None)?;
             schema.index_key_of_row(n, &new_key, row, &mut entry)?;

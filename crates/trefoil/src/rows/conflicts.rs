@@ -99,8 +99,8 @@ impl Transaction {
             if tx.lock_new(&shape, &key)?.is_some() {
                 there.push(key.clone());
             }
-            for &n in shape.kept.schema.unique_indexes() {
-                let entry = unique::entry_of(&shape.kept.schema, n, &key, row)?;
+            for &n in shape.maintained.schema.unique_indexes() {
+                let entry = unique::entry_of(&shape.maintained.schema, n, &key, row)?;
                 let taken = tx.claim(&shape, n, &[entry], &[], &there)?;
                 there.extend(taken.map(|taken| taken.row));
             }
@@ -175,8 +175,8 @@ impl Transaction {
         if let Some(stored) = self.lock_new(shape, key)? {
             return Ok(Some(Taken::primary(key, stored)));
         }
-        for &n in shape.kept.schema.unique_indexes() {
-            let entry = unique::entry_of(&shape.kept.schema, n, key, row)?;
+        for &n in shape.maintained.schema.unique_indexes() {
+            let entry = unique::entry_of(&shape.maintained.schema, n, key, row)?;
             if let Some(taken) = self.claim(shape, n, &[entry], &[], &[])? {
                 return Ok(Some(taken));
             }
@@ -188,7 +188,7 @@ impl Transaction {
 impl Taken {
     /// An entry whose row is not there, though nobody can take one without the other: damage of its index.
     fn without_row(&self, shape: &TableShape) -> Error {
-        let index = self.n.map_or(&shape.primary, |n| &shape.kept.indexes[n]);
+        let index = self.n.map_or(&shape.primary, |n| &shape.maintained.indexes[n]);
         index.note_damage();
         let key = printable(&[self.value.as_slice(), &self.row].concat());
         let damage =

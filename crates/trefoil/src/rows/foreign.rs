@@ -136,7 +136,7 @@ impl Transaction {
             return Ok(());
         }
         let table = self.entry_of(shape);
-        let schema = &shape.kept.schema;
+        let schema = &shape.maintained.schema;
         let mut upwards = self.upwards(&table);
         for n in 0..upwards.len() {
             let Some(columns) = columns_in(schema, &upwards[n].foreign) else { continue };

@@ -13,7 +13,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use index::{Direction, ReadAt};
-use txn::Snapshot as Slot;
+use txn::SnapshotSlot;
 
 use super::range::KeyRange;
 use super::{EntryRef, RowRef, as_slice};
@@ -97,7 +97,7 @@ pub struct IndexRows<'a> {
     cursor: Option<Cursor<'a>>,
     /// Where entries and rows are read, and what keeps it there.
     at: ReadAt,
-    _slot: Option<Slot>,
+    _slot: Option<SnapshotSlot>,
     shape: Arc<TableShape>,
     n: usize,
     locking: Option<Locking>,

@@ -95,7 +95,7 @@ impl Transaction {
         }
         let given = with(RowRef::new(&shape.def.schema, &key, &value))?;
         if locking.mode == LockMode::Exclusive {
-            self.keep(&shape.primary, StoredRow { key, value }, turn);
+            self.keep_row(&shape.primary, StoredRow { key, value }, turn);
         }
         Ok(Some(given))
     }

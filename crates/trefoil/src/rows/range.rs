@@ -85,7 +85,7 @@ pub(crate) fn index_number(shape: &TableShape, name: &str) -> Result<usize> {
     let has_come = |entry: &Arc<IndexEntry>| entry.name() == name && entry.stage() == Stage::Public;
     match shape.def.schema.index_number(name) {
         Some(n) if shape.secondaries[n].dropped_at().is_none() || shape.primary.dropped_at().is_some() => Ok(n),
-        None if !shape.kept.indexes.iter().any(has_come) => {
+        None if !shape.maintained.indexes.iter().any(has_come) => {
             Err(Error::NotFound { kind: "index", name: format!("{}.{name}", shape.def.name) })
         }
         _ => Err(Error::DefinitionChanged { name: name.to_owned() }),

@@ -61,7 +61,7 @@ impl Taken {
 
     /// For people.
     pub fn shown(&self, shape: &TableShape) -> Result<Duplicate> {
-        duplicate(&shape.def.name, &shape.kept.schema, self.n, (&self.value, &self.row, &self.stored))
+        duplicate(&shape.def.name, &shape.maintained.schema, self.n, (&self.value, &self.row, &self.stored))
     }
 
     pub fn error(&self, shape: &TableShape) -> Error {
@@ -111,7 +111,7 @@ impl Transaction {
         go: &[Vec<u8>],
         leaving: &[Vec<u8>],
     ) -> Result<Option<Taken>> {
-        let (schema, secondary) = (&shape.kept.schema, &shape.kept.indexes[n]);
+        let (schema, secondary) = (&shape.maintained.schema, &shape.maintained.indexes[n]);
         // (value, entry, what is stored with it if it comes), in key order.
         let mut values = Vec::with_capacity(come.len() + go.len());
         let come = come.iter().map(|entry| (&entry.key, Some(entry.value.as_slice())));
@@ -153,8 +153,8 @@ impl Transaction {
     /// The statement ends, and comes to no other index: who is told of a row has its value also in what may take the place of this
     /// index before the transaction ends, so that the row stays.
     fn lock_in_successor(&mut self, shape: &TableShape, n: usize, value: &[u8], entry: &[u8]) -> Result<()> {
-        let indexes = shape.kept.schema.indexes();
-        for (m, other) in shape.kept.indexes.iter().enumerate() {
+        let indexes = shape.maintained.schema.indexes();
+        for (m, other) in shape.maintained.indexes.iter().enumerate() {
             if m != n && indexes[m].is_unique() && indexes[m].parts().eq(indexes[n].parts()) {
                 self.lock_value(other, value, entry, true)?;
             }
@@ -182,14 +182,14 @@ impl Transaction {
     ) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
         let mut behind = value.to_vec();
         let high = if key::successor(&mut behind) { Bound::Excluded(behind.as_slice()) } else { Bound::Unbounded };
-        let (secondary, range) = (&shape.kept.indexes[n], (Bound::Included(value), high));
+        let (secondary, range) = (&shape.maintained.indexes[n], (Bound::Included(value), high));
         let mut cursor = match self.cursor_newest(secondary, range, Direction::Forward) {
             Err(Error::Dropped { .. }) if is_gone(secondary) => return Ok(None),
             cursor => cursor?.expect(1),
         };
         while cursor.advance()? {
             let (entry, stored) = cursor.entry();
-            let row = shape.kept.schema.primary_key_of(n, entry)?;
+            let row = shape.maintained.schema.primary_key_of(n, entry)?;
             if !leaving.iter().any(|key| key == row) {
                 return Ok(Some((row.to_vec(), stored.to_vec())));
             }

@@ -80,8 +80,8 @@ impl Transaction {
     /// The table's shape if its rows are all that it keeps of them. Behind its gate, where nobody gives it an index or refers to it.
     fn open_unread(&mut self, table: &Table) -> Result<Option<Arc<TableShape>>> {
         let shape = self.open_table(&table.0, true)?;
-        let is_alone = shape.kept.indexes.is_empty()
-            && shape.kept.schema.foreign_keys().is_empty()
+        let is_alone = shape.maintained.indexes.is_empty()
+            && shape.maintained.schema.foreign_keys().is_empty()
             && self.engine.names.read().children(table.0.name()).is_empty();
         Ok(is_alone.then_some(shape))
     }

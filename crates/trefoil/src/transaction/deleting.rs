@@ -17,7 +17,7 @@ use base::bytes::printable;
 use base::limits::KEY_BYTES_MAX;
 use index::damaged::just_above;
 use index::{Cursor, Direction, EntryBatch, KeyRange, ReadAt, Skips, Span};
-use txn::Snapshot as Slot;
+use txn::SnapshotSlot;
 use txn::write_set::Seq;
 
 use super::{Transaction, bounds};
@@ -180,7 +180,7 @@ impl Transaction {
     /// Step 2.
     fn check_range_unchanged(&self, entry: &IndexEntry, range: &KeyRange) -> Result<()> {
         let is_kept = self.snapshot_isolation && !self.gives_locks_back();
-        let snapshot = self.snapshot.borrow().as_ref().map(Slot::ts).filter(|_| is_kept);
+        let snapshot = self.snapshot.borrow().as_ref().map(SnapshotSlot::ts).filter(|_| is_kept);
         let Some(snapshot) = snapshot else { return Ok(()) };
         let changed = |key: &[u8]| Error::SnapshotConflict { index: entry.name().to_owned(), key: printable(key) };
         let mut newest = Keys::new(entry, ReadAt::Newest, range);

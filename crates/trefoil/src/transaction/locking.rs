@@ -11,7 +11,7 @@ use base::{CommitTs, IndexId, TxnId};
 use index::{Direction, ReadAt};
 use store::Charge;
 use txn::write_set::Seq;
-use txn::{KeyNames, LockOutcome, LockOwner, LockRequest, Locks, Mode, SharedWriteSet, Snapshot as Slot};
+use txn::{KeyNames, LockOutcome, LockOwner, LockRequest, Locks, Mode, SharedWriteSet, SnapshotSlot};
 
 use super::{CHARGE_STEP_BYTES, Transaction, bounds, check_key};
 use crate::cursor::{Cursor, LockingScan};
@@ -234,7 +234,7 @@ impl Transaction {
     /// # Ok::<(), trefoil::Error>(())
     /// ```
     pub fn unlock_row(&self) -> bool {
-        self.kept.forget();
+        self.last_row.forget();
         let mut held = self.locks.borrow_mut();
         let RowLocks { owner, bytes, loose, loose_key, .. } = &mut *held;
         let Some(index) = loose.take() else { return false };
@@ -526,7 +526,7 @@ impl Transaction {
     /// given back then, or is what it was before: the next try has to find the same.
     fn check_unchanged(&self, entry: &IndexEntry, key: &[u8], before: Option<Mode>) -> Result<()> {
         let is_kept = self.snapshot_isolation && !self.gives_locks_back();
-        let snapshot = self.snapshot.borrow().as_ref().map(Slot::ts).filter(|_| is_kept);
+        let snapshot = self.snapshot.borrow().as_ref().map(SnapshotSlot::ts).filter(|_| is_kept);
         let Some(snapshot) = snapshot else { return Ok(()) };
         let mut newest = None;
         entry.index.get_many(ReadAt::Newest, &[key], &mut |_, ts, _| newest = Some(ts))?;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use base::CommitTs;
 use index::{Direction, ReadAt};
 use txn::write_set::{Seq, Written};
-use txn::{SharedWriteSet, Snapshot as Slot};
+use txn::{SharedWriteSet, SnapshotSlot};
 
 use super::{Transaction, bounds};
 use crate::cursor::{Cursor, LockingScan, OwnWrites};
@@ -200,7 +200,7 @@ impl Transaction {
     }
 
     /// Where plain reads read.
-    pub(crate) fn read_at(&self) -> Result<(ReadAt, Option<Slot>)> {
+    pub(crate) fn read_at(&self) -> Result<(ReadAt, Option<SnapshotSlot>)> {
         self.check_running()?;
         self.engine.check_open()?;
         if let Some(slot) = &*self.snapshot.borrow() {
@@ -223,7 +223,7 @@ impl Transaction {
 
     /// What is committed, to be taken behind the lock of a key: all that whoever had it before has written is in it (A17). What is
     /// read at it is one moment for as long as this is kept.
-    pub(crate) fn moment(&self) -> Result<Slot> {
+    pub(crate) fn moment(&self) -> Result<SnapshotSlot> {
         self.engine.wait_visible(self.seen.get())?;
         Ok(self.engine.snapshots.take())
     }
@@ -339,7 +339,7 @@ impl Transaction {
         &'a self,
         entry: &Arc<IndexEntry>,
         at: ReadAt,
-        slot: Option<Slot>,
+        slot: Option<SnapshotSlot>,
         range: (Bound<&[u8]>, Bound<&[u8]>),
         direction: Direction,
     ) -> Cursor<'a> {

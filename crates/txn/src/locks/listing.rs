@@ -52,9 +52,9 @@ pub struct HeldLock {
 
 /// The last deadlocks, oldest first.
 #[derive(Debug, Default)]
-pub(super) struct Kept(Mutex<VecDeque<(Instant, Deadlock)>>);
+pub(super) struct RecentDeadlocks(Mutex<VecDeque<(Instant, Deadlock)>>);
 
-impl Kept {
+impl RecentDeadlocks {
     pub(super) fn keep(&self, deadlock: Deadlock) {
         let mut kept = self.0.lock();
         if kept.len() == DEADLOCKS_KEPT {

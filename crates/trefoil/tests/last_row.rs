@@ -1,4 +1,4 @@
-//! A row that was read for its change and is not looked for again (`transaction/kept.rs`): what is changed is what is there. Every test says
+//! A row that was read for its change and is not looked for again (`transaction/last_row.rs`): what is changed is what is there. Every test says
 //! which guard it stands for: with that guard removed it fails.
 
 #![allow(clippy::unwrap_used, reason = "a test panics on what it does not expect")]

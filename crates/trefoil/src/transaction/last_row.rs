@@ -21,7 +21,7 @@ pub(crate) struct StoredRow {
 
 /// The row read last, and whether it holds.
 #[derive(Default)]
-pub(super) struct Kept {
+pub(super) struct LastRow {
     row: RefCell<StoredRow>,
     /// If it holds: the index of rows, and where the writes ended.
     at: Cell<Option<(IndexId, Seq)>>,
@@ -29,7 +29,7 @@ pub(super) struct Kept {
     turn: Cell<u64>,
 }
 
-impl Kept {
+impl LastRow {
     /// It holds no longer.
     pub(super) fn forget(&self) {
         self.at.set(None);
@@ -40,28 +40,28 @@ impl Kept {
 impl Transaction {
     /// Room for a row that will be read, instead of the one before, and what to say when it is kept.
     pub(crate) fn row_to_keep(&self, key: Vec<u8>) -> (StoredRow, u64) {
-        self.kept.forget();
-        let mut row = self.kept.row.take();
+        self.last_row.forget();
+        let mut row = self.last_row.row.take();
         row.value.clear();
-        (StoredRow { key, ..row }, self.kept.turn.get())
+        (StoredRow { key, ..row }, self.last_row.turn.get())
     }
 
     /// Keeps a row that is locked exclusively, unless it is so long that its memory would have to be charged.
-    pub(crate) fn keep(&self, entry: &IndexEntry, row: StoredRow, turn: u64) {
-        if self.kept.turn.get() == turn && (row.value.capacity() as u64) < CHARGE_STEP_BYTES {
-            self.kept.at.set(Some((entry.id(), self.writes.position())));
-            self.kept.row.replace(row);
+    pub(crate) fn keep_row(&self, entry: &IndexEntry, row: StoredRow, turn: u64) {
+        if self.last_row.turn.get() == turn && (row.value.capacity() as u64) < CHARGE_STEP_BYTES {
+            self.last_row.at.set(Some((entry.id(), self.writes.position())));
+            self.last_row.row.replace(row);
         }
     }
 
     /// What is stored for a row that is to be changed, if it was the one read last; its lock is not given back any more.
-    pub(crate) fn take_kept(&mut self, entry: &IndexEntry, key: &[u8]) -> Option<Vec<u8>> {
-        let row = self.kept.row.get_mut();
-        if self.kept.at.get() != Some((entry.id(), self.writes.position())) || row.key != key {
+    pub(crate) fn take_last_row(&mut self, entry: &IndexEntry, key: &[u8]) -> Option<Vec<u8>> {
+        let row = self.last_row.row.get_mut();
+        if self.last_row.at.get() != Some((entry.id(), self.writes.position())) || row.key != key {
             return None;
         }
         let value = std::mem::take(&mut row.value);
-        self.kept.forget();
+        self.last_row.forget();
         self.locks.get_mut().loose = None;
         Some(value)
     }
