@@ -415,7 +415,7 @@ impl Engine {
 
 /// The record, and its kind.
 fn encode(shares: &[Share]) -> (u8, Vec<u8>) {
-    let bytes: usize = shares.iter().map(|s| s.batch.bytes() + 8 * s.batch.len() + 32).sum();
+    let bytes: usize = shares.iter().map(|share| record::inline_bytes(&share.batch)).sum();
     let mut out = Vec::with_capacity(bytes);
     let ranged = shares.iter().filter(|share| !share.spans.is_empty());
     let ranges: Vec<_> = ranged.map(|share| (share.entry.id(), share.spans.as_slice())).collect();

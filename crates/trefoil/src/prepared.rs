@@ -26,7 +26,7 @@ use crate::database::Database;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::options::Durability;
-use crate::record::{self, Decision, Prepare};
+use crate::record;
 use crate::transaction::Transaction;
 
 pub mod ordered;
@@ -271,8 +271,8 @@ impl Engine {
             shares.push(share);
         }
         let since = vfs::time::unix_time();
-        let record = encode(&Prepare { xid: xid.to_vec(), since_ms: since.as_millis() as u64 }, &shares);
-        let decision_bytes = decision(Lsn::ZERO, xid, &shares).len();
+        let record = encode(xid, since.as_millis() as u64, &shares);
+        let decision_bytes = record::decision_bytes(xid, shares.len());
         self.wal.promise(decision_bytes);
         let granted = self.wal.reserve_space(record.len()).map_err(Error::from).and_then(|grant| {
             self.wait_for_window()?;
@@ -356,13 +356,13 @@ fn inline_batches(shares: &[SetShare]) -> impl Iterator<Item = &Batch> {
 
 /// The record that decides a set.
 pub fn decision(prepare: Lsn, xid: &[u8], shares: &[SetShare]) -> Vec<u8> {
-    let indexes = shares.iter().map(|share| share.entry.id()).collect();
-    record::encode_decision(&Decision { prepare, xid: xid.to_vec(), indexes })
+    record::encode_decision(prepare, xid, shares.iter().map(|share| share.entry.id()))
 }
 
-fn encode(prepare: &Prepare, shares: &[SetShare]) -> Vec<u8> {
-    let mut out = Vec::new();
-    record::put_prepare(&mut out, prepare);
+fn encode(xid: &[u8], since_ms: u64, shares: &[SetShare]) -> Vec<u8> {
+    let inline = |share: &SetShare| if let Form::Inline(batch) = &share.form { record::inline_bytes(batch) } else { 0 };
+    let mut out = Vec::with_capacity(xid.len() + 32 + shares.iter().map(inline).sum::<usize>());
+    record::put_prepare(&mut out, xid, since_ms);
     record::begin(&mut out, shares.len());
     for share in shares {
         match &share.form {

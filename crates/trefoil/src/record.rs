@@ -31,6 +31,7 @@ pub const KIND_COMMIT_RANGED: u8 = 5;
 
 const FORM_INLINE: u8 = 0;
 const FORM_RUN: u8 = 1;
+const VARINT_BYTES_MAX: usize = 10;
 
 /// What a commit does to one index.
 #[derive(Debug, Clone)]
@@ -67,18 +68,29 @@ pub fn begin(out: &mut Vec<u8>, indexes: usize) {
 }
 
 /// What stands in a prepare record before [`begin`].
-pub fn put_prepare(out: &mut Vec<u8>, prepare: &Prepare) {
-    put_bytes(out, &prepare.xid);
-    out.extend_from_slice(&prepare.since_ms.to_le_bytes());
+pub fn put_prepare(out: &mut Vec<u8>, xid: &[u8], since_ms: u64) {
+    put_bytes(out, xid);
+    out.extend_from_slice(&since_ms.to_le_bytes());
 }
 
-/// The record that ends a prepared transaction.
-pub fn encode_decision(decision: &Decision) -> Vec<u8> {
-    let mut out = decision.prepare.0.to_le_bytes().to_vec();
-    put_bytes(&mut out, &decision.xid);
-    put_varint(&mut out, decision.indexes.len() as u64);
-    decision.indexes.iter().for_each(|id| out.extend_from_slice(&id.0.to_le_bytes()));
+/// The record that ends a prepared transaction; what its parts are, [`Decision`] says.
+pub fn encode_decision(prepare: Lsn, xid: &[u8], indexes: impl ExactSizeIterator<Item = IndexId>) -> Vec<u8> {
+    let mut out = Vec::with_capacity(decision_bytes(xid, indexes.len()));
+    out.extend_from_slice(&prepare.0.to_le_bytes());
+    put_bytes(&mut out, xid);
+    put_varint(&mut out, indexes.len() as u64);
+    indexes.for_each(|id| out.extend_from_slice(&id.0.to_le_bytes()));
     out
+}
+
+/// What such a record takes, at most.
+pub fn decision_bytes(xid: &[u8], indexes: usize) -> usize {
+    size_of::<Lsn>() + VARINT_BYTES_MAX + xid.len() + VARINT_BYTES_MAX + indexes * size_of::<IndexId>()
+}
+
+/// What [`put_inline`] appends, about.
+pub fn inline_bytes(batch: &Batch) -> usize {
+    batch.bytes() + 8 * batch.len() + 32
 }
 
 /// Appends operations.
@@ -266,13 +278,14 @@ mod tests {
         b.push(b"a", Op::Put(b"1"));
         let prepare = Prepare { xid: b"branch 7".to_vec(), since_ms: 1_767_225_600_000 };
         let mut out = Vec::new();
-        put_prepare(&mut out, &prepare);
+        put_prepare(&mut out, &prepare.xid, prepare.since_ms);
         begin(&mut out, 1);
         put_inline(&mut out, IndexId(3), &b.finish());
         let (back, changes) = decode_prepare(&out, Lsn(0)).expect("decodes");
         assert_eq!((back, changes.len()), (prepare, 1));
         let decision = Decision { prepare: Lsn(64), xid: b"branch 7".to_vec(), indexes: vec![IndexId(3), IndexId(9)] };
-        let bytes = encode_decision(&decision);
+        let bytes = encode_decision(decision.prepare, &decision.xid, decision.indexes.iter().copied());
+        assert!(bytes.len() <= decision_bytes(&decision.xid, decision.indexes.len()));
         assert_eq!(decode_decision(&bytes, Lsn(0)).expect("decodes"), decision);
         for cut in 0..out.len().max(bytes.len()) {
             assert!(decode_prepare(&out[..cut.min(out.len() - 1)], Lsn(0)).is_err(), "cut {cut}");

@@ -159,7 +159,7 @@ fn restore(engine: &Arc<Engine>, end: Lsn, found: Found) -> Result<Restored> {
     let held = if writable { Some(hold_again(engine, transaction, &shares)?) } else { None };
     let (xid, start) = (found.xid, found.start);
     let since = Duration::from_millis(found.since_ms);
-    let decision_bytes = super::decision(end, &xid, &shares).len();
+    let decision_bytes = record::decision_bytes(&xid, shares.len());
     if writable {
         engine.wal.promise(decision_bytes);
     }
