@@ -20,7 +20,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use base::{CommitTs, Corruption, Fault, GcView, IndexId, Lsn, Result};
-use store::{BlockRef, Cache, Compression, Funds, Space};
+use store::{BlockRef, Cache, Compression, ExtentId, Funds, Space, Weights};
 
 pub mod batch;
 #[cfg(feature = "conformance")]
@@ -421,6 +421,19 @@ pub trait Index: Send + Sync {
     }
     /// Writes what the next manifest needs.
     fn checkpoint(&self, upkeep: &Upkeep<'_>) -> Result<IndexState>;
+    /// The same of what is on disk, complete to `upkeep.applied`, which is the F of an earlier checkpoint: nothing need be written for it
+    /// but what names what was written since. May take the last of the reserve.
+    fn checkpoint_written(&self, upkeep: &Upkeep<'_>) -> Result<IndexState> {
+        self.checkpoint(upkeep)
+    }
+    /// Adds what of each extent [`Index::evacuate`] would write elsewhere.
+    fn weigh(&self, _weights: &mut Weights) -> Result<()> {
+        Ok(())
+    }
+    /// Writes elsewhere what lies in these extents, ascending, as far as it can be moved. May take the last of the reserve.
+    fn evacuate(&self, _extents: &[ExtentId], _upkeep: &Upkeep<'_>) -> Result<()> {
+        Ok(())
+    }
     /// Counts and sizes.
     fn stats(&self) -> IndexStats;
     /// What its blocks on disk are. Reads all inner nodes.

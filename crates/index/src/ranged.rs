@@ -32,7 +32,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use base::{CommitTs, Corruption, GcView, Result};
 use store::run::{Run, RunMeta, RunWriter};
-use store::{Charge, Funds};
+use store::{Charge, ExtentId, Funds, Weights};
 use vfs::sync::{Mutex, RwLock};
 
 use crate::{
@@ -272,6 +272,28 @@ const ESTIMATED_ENDS_MAX: usize = 16;
 /// Entries of a run that are noted as written one by one.
 const NOTED_MAX: u64 = 1024;
 
+impl Ranged {
+    /// With the state that `inside` gives of the structure.
+    fn checkpoint_by(
+        &self,
+        upkeep: &Upkeep<'_>,
+        inside: impl FnOnce(&dyn Index) -> Result<IndexState>,
+    ) -> Result<IndexState> {
+        // What is newer the log has, above F. What is drained behind this the structure may have too.
+        let list = self.shared.list();
+        let pending: Vec<Deleted> =
+            list.pending().filter(|deleted| deleted.ts.as_lsn() <= upkeep.applied).cloned().collect();
+        vfs::thread::point("ranged.checkpoint");
+        if let Some(newest) = pending.last()
+            && upkeep.log.durable() < newest.ts.as_lsn()
+        {
+            upkeep.log.make_durable(newest.ts.as_lsn())?;
+        }
+        let inside = inside(&*self.shared.inner)?;
+        Ok(IndexState { bytes: state::encode(&pending, inside.bytes), ..inside })
+    }
+}
+
 impl Index for Ranged {
     fn as_ranged(&self) -> Option<&Ranged> {
         Some(self)
@@ -391,18 +413,19 @@ impl Index for Ranged {
     }
 
     fn checkpoint(&self, upkeep: &Upkeep<'_>) -> Result<IndexState> {
-        // What is newer the log has, above F. What is drained behind this the structure may have too.
-        let list = self.shared.list();
-        let pending: Vec<Deleted> =
-            list.pending().filter(|deleted| deleted.ts.as_lsn() <= upkeep.applied).cloned().collect();
-        vfs::thread::point("ranged.checkpoint");
-        if let Some(newest) = pending.last()
-            && upkeep.log.durable() < newest.ts.as_lsn()
-        {
-            upkeep.log.make_durable(newest.ts.as_lsn())?;
-        }
-        let inside = self.shared.inner.checkpoint(upkeep)?;
-        Ok(IndexState { bytes: state::encode(&pending, inside.bytes), ..inside })
+        self.checkpoint_by(upkeep, |inner| inner.checkpoint(upkeep))
+    }
+
+    fn checkpoint_written(&self, upkeep: &Upkeep<'_>) -> Result<IndexState> {
+        self.checkpoint_by(upkeep, |inner| inner.checkpoint_written(upkeep))
+    }
+
+    fn weigh(&self, weights: &mut Weights) -> Result<()> {
+        self.shared.inner.weigh(weights)
+    }
+
+    fn evacuate(&self, extents: &[ExtentId], upkeep: &Upkeep<'_>) -> Result<()> {
+        self.shared.inner.evacuate(extents, upkeep)
     }
 
     fn stats(&self) -> IndexStats {

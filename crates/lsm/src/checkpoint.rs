@@ -35,6 +35,17 @@ impl Core {
         self.seal();
         vfs::thread::point("lsm.checkpoint_sealed");
         self.flush_sealed(upkeep)?;
+        self.checkpoint_list(upkeep)
+    }
+
+    /// Without step 2: F lies below what memtables hold.
+    pub(crate) fn checkpoint_written(&self, upkeep: &Upkeep<'_>) -> Result<IndexState> {
+        let _one = self.checkpointing.lock();
+        self.checkpoint_list(upkeep)
+    }
+
+    /// From step 3 on.
+    fn checkpoint_list(&self, upkeep: &Upkeep<'_>) -> Result<IndexState> {
         let sources = self.sources();
         let in_memory = sources.memtables().map(|table| table.oldest());
         let attached_in_memory = sources.attached.iter().filter(|run| run.run.meta().is_none()).map(|run| run.ts);

@@ -398,6 +398,10 @@ impl Index for Lsm {
         self.named(self.core.checkpoint(upkeep))
     }
 
+    fn checkpoint_written(&self, upkeep: &Upkeep<'_>) -> Result<IndexState> {
+        self.named(self.core.checkpoint_written(upkeep))
+    }
+
     fn stats(&self) -> IndexStats {
         self.core.stats()
     }

@@ -58,5 +58,5 @@ pub use parts::{Packed, Parts};
 pub use run::{Run, RunCursor, RunEstimate, RunMeta, RunWriter};
 pub use space::{
     AllocScope, Census, CheckpointMark, CleaningDebt, CopiedExtent, CopyProgress, Earlier, ExtentId, GivenBack,
-    NewBlock, RunDepth, Space, SpaceOptions, SpacePin, SpaceStats, Tally, UpdateGroup,
+    NewBlock, RunDepth, Space, SpaceOptions, SpacePin, SpaceStats, Tally, UpdateGroup, Weight, Weights,
 };

@@ -157,7 +157,7 @@ fn p4_what_is_owed_is_left_by_what_can_wait() {
     let vfs = FaultyVfs::new(40 * EXTENT);
     let (space, _) = space(&dir, &vfs, 8);
     space.check_room(0).unwrap();
-    space.note_owed(10 * EXTENT);
+    space.note_owed(10 * EXTENT, 0);
     let ordinary = fill(&space, AllocScope::ORDINARY);
     assert!((15..=18).contains(&ordinary.len()), "{} of 40, 8, 10 and 4 are left", ordinary.len());
     let owed = fill(&space, AllocScope::RESERVE);

@@ -21,16 +21,18 @@
 //! After a fault, the flags that were taken are set again, and the next checkpoint starts from there.
 
 use std::cell::Cell;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use base::limits::LSN_UNIT;
 use base::{CommitTs, Lsn, Result};
 use index::{IndexState, LogGate, Upkeep};
-use store::{BlockKind, NewBlock, Page, PageWrite, UpdateGroup, WriteEnv, epoch};
+use store::{AllocScope, BlockKind, NewBlock, Page, PageWrite, UpdateGroup, WriteEnv, epoch};
 
 use crate::compose::{Composed, Outcome};
 use crate::handle::{Child, InnerHandle, InnerState, LeafHandle};
 use crate::image::Image;
+use crate::runs::Begun;
 use crate::state::State;
 use crate::tree::Core;
 
@@ -42,31 +44,48 @@ pub(crate) struct Walk<'a> {
     pub core: &'a Core,
     /// F.
     pub skip: Lsn,
+    /// Of these the runs are named, whether leaves have them or not.
+    pub late: BTreeSet<CommitTs>,
     pub number: u64,
     /// Oldest message that stays out of all images, for damage; MAX if there is none.
     pub stuck: Cell<CommitTs>,
     upkeep: &'a Upkeep<'a>,
+    /// It is complete to what an earlier one is: for what was written since.
+    pub is_of_written: bool,
 }
 
 impl Core {
     pub(crate) fn checkpoint(&self, upkeep: &Upkeep<'_>) -> Result<IndexState> {
+        self.checkpoint_by(upkeep, false)
+    }
+
+    /// [`index::Index::checkpoint_written`]: F is that of an earlier one, of which leaves have everything, but for what came late.
+    pub(crate) fn checkpoint_written(&self, upkeep: &Upkeep<'_>) -> Result<IndexState> {
+        self.checkpoint_by(upkeep, true)
+    }
+
+    fn checkpoint_by(&self, upkeep: &Upkeep<'_>, is_of_written: bool) -> Result<IndexState> {
         let _one = self.checkpointing.lock();
         let number = {
             let mut last = self.last_checkpoint.lock();
             *last += 1;
             *last
         };
-        let (skip, mut named) = self.runs.begin_checkpoint(upkeep.applied);
+        let Begun { skip, mut named, late } = match is_of_written {
+            true => self.runs.begin_written(upkeep.applied),
+            false => self.runs.begin_checkpoint(upkeep.applied),
+        };
         vfs::thread::point("tree.checkpoint_begun");
-        let walk = Walk { core: self, skip, number, stuck: Cell::new(CommitTs::MAX), upkeep };
+        let walk = Walk { core: self, skip, late, number, stuck: Cell::new(CommitTs::MAX), upkeep, is_of_written };
         // A run that the state names outlives the crash: so must the record that made it part of the database.
         let newest_run = named.iter().map(|run| run.ts.as_lsn()).max();
         let root = newest_run.map_or(Ok(()), |need| walk.make_durable(need)).and_then(|()| walk.root());
-        self.runs.end_checkpoint();
-        let root = root?;
         // The log holds what is stuck, and all behind it, runs too; that images have more is no harm.
         let skip = skip.min(Lsn(walk.stuck.get().0.saturating_sub(LSN_UNIT)));
         named.retain(|run| run.ts.as_lsn() <= skip);
+        let is_complete = root.is_ok() && !is_of_written;
+        self.runs.end_checkpoint(is_complete.then(|| (skip, named.clone())));
+        let root = root?;
         let runs = named.iter().map(|run| run.meta.id).collect();
         let (leaves, disk_bytes) = (self.counters.leaves(), self.counters.disk_bytes());
         let state = State { root: root.descriptor(&[], None), leaves, disk_bytes, runs: named };
@@ -76,7 +95,12 @@ impl Core {
 
 impl Core {
     /// Writes leaves until each was written once since it was asked for.
-    pub(crate) fn write_leaves(&self, leaves: &[Arc<LeafHandle>], upkeep: &Upkeep<'_>) -> Result<()> {
+    pub(crate) fn write_leaves(
+        &self,
+        leaves: &[Arc<LeafHandle>],
+        upkeep: &Upkeep<'_>,
+        scope: AllocScope,
+    ) -> Result<()> {
         let env = WriteEnv { view: upkeep.view.clone(), applied: upkeep.applied, durable: upkeep.log.durable() };
         for some in leaves.chunks(self.env.cache.batch_pages()) {
             upkeep.log.rest();
@@ -90,7 +114,7 @@ impl Core {
                     }
                 }
             }
-            self.write_pages(writes, upkeep.log)?;
+            self.write_pages(writes, upkeep.log, scope)?;
             // What another thread has in flight shows at the next look.
             for leaf in some {
                 self.landed.wait_while(|| leaf.record.lock().in_flight);
@@ -99,7 +123,7 @@ impl Core {
         Ok(())
     }
 
-    fn write_pages(&self, writes: Vec<PageWrite>, log: &dyn LogGate) -> Result<()> {
+    fn write_pages(&self, writes: Vec<PageWrite>, log: &dyn LogGate, scope: AllocScope) -> Result<()> {
         let Some(need) = writes.iter().map(|write| write.log_need).max() else { return Ok(()) };
         let mut blocks = Vec::new();
         let mut waiting = Vec::with_capacity(writes.len());
@@ -107,7 +131,7 @@ impl Core {
             waiting.push((write.blocks.len(), write.done));
             blocks.extend(write.blocks);
         }
-        match make_durable(log, need).and_then(|()| self.env.space.write(blocks)) {
+        match make_durable(log, need).and_then(|()| self.env.space.write_in(scope, blocks)) {
             Ok(written) => {
                 let mut written = written.into_iter();
                 for (count, done) in waiting {
@@ -132,12 +156,16 @@ impl Walk<'_> {
     /// Step 5: the root's image, complete to F.
     fn root(&self) -> Result<Arc<Image>> {
         let root = self.core.root.clone();
-        let image = if self.needs_image(&root) {
-            let composed = self.compose(&root)?.expect("the root is never absorbed");
-            // The image is a picture of the whole tree even if the root grew since: the state can name it.
-            self.write_nodes(vec![(root.clone(), composed)])?.pop().expect("one image was written")
-        } else {
-            root.record.lock().image.clone().expect("a node that needs no image has one")
+        let image = loop {
+            let composed = if self.needs_image(&root) { self.compose(&root)? } else { None };
+            if let Some(composed) = composed {
+                // The image is a picture of the whole tree even if the root grew since: the state can name it.
+                break self.write_nodes(vec![(root.clone(), composed)])?.pop().expect("one image was written");
+            }
+            // The root is never absorbed: it needs no other image than it has. Or that is to move, since.
+            if let Some(image) = root.record.lock().image.clone() {
+                break image;
+            }
         };
         let before = root.record.lock().composed.replace(image.block.clone());
         if !before.as_ref().is_some_and(|before| Arc::ptr_eq(before, &image.block)) {
@@ -167,7 +195,7 @@ impl Walk<'_> {
     }
 
     /// Steps 2 to 4 for one node and everything below it. The flag was taken; it is given back on a fault. `None` if
-    /// the node was absorbed: whoever has its children now is composed.
+    /// the node was absorbed: whoever has its children now is composed; or if its image is what it would be.
     fn compose(&self, handle: &Arc<InnerHandle>) -> Result<Option<Composed>> {
         self.compose_unguarded(handle).inspect_err(|_| handle.note_change())
     }
@@ -181,8 +209,11 @@ impl Walk<'_> {
             vfs::thread::point("tree.before_compose");
             match self.try_compose(handle) {
                 Outcome::Composed(composed) => return Ok(Some(composed)),
-                Outcome::Obsolete => return Ok(None),
-                Outcome::Leaves(leaves) => self.core.write_leaves(&leaves, self.upkeep)?,
+                Outcome::Obsolete | Outcome::Unchanged => return Ok(None),
+                Outcome::Leaves(leaves) => {
+                    let scope = if self.is_of_written { AllocScope::RESERVE } else { AllocScope::PAGES };
+                    self.core.write_leaves(&leaves, self.upkeep, scope)?;
+                }
                 Outcome::Messages => drop(self.core.flush(handle, self.upkeep.log)?),
                 Outcome::Shared(blocks) => self.core.separate(handle, &blocks, self.upkeep.log)?,
                 Outcome::Inner => {}
@@ -234,10 +265,11 @@ impl Walk<'_> {
         vfs::thread::point("tree.inner_written");
         let _latched = self.core.latch_structure();
         let images = nodes.into_iter().zip(written).map(|((handle, composed), block)| {
-            let (absorptions, image) = (composed.absorptions, composed.into_image(block));
+            let (absorptions, edition, image) = (composed.absorptions, composed.edition, composed.into_image(block));
             let mut record = handle.record.lock();
             if record.absorptions == absorptions {
                 record.image = Some(image.clone());
+                record.image_edition = Some(edition);
                 record.seen = self.number;
             } else {
                 drop(record);
@@ -253,8 +285,8 @@ impl Walk<'_> {
         make_durable(self.upkeep.log, need)
     }
 
-    /// True if a child lacks nothing at or below F.
+    /// True if a child lacks nothing at or below F but what runs have that are named.
     pub fn is_complete(&self, oldest_unwritten: CommitTs) -> bool {
-        oldest_unwritten.as_lsn() > self.skip
+        oldest_unwritten.as_lsn() > self.skip || self.late.contains(&oldest_unwritten)
     }
 }

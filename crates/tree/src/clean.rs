@@ -16,9 +16,9 @@ use base::{CommitTs, Result};
 use store::{BlockRef, epoch};
 use vfs::time::Instant;
 
-use crate::descent::{Seek, Stop};
+use crate::descent::{Seek, Step, Stop};
 use crate::handle::{Child, LeafHandle};
-use crate::image::{Fence, Image};
+use crate::image::Fence;
 use crate::settle::Payloads;
 use crate::tree::Core;
 
@@ -100,7 +100,7 @@ impl Core {
                 cleaning.at = leaf.low.to_vec();
                 return Ok((moved, true));
             }
-            moved += u64::from(self.make_dirty(leaf)?);
+            moved += u64::from(self.make_dirty(leaf, CommitTs::ZERO)?);
             cleaning.allowance.bytes = cleaning.allowance.bytes.saturating_sub(self.page_bytes());
         }
         match end {
@@ -118,31 +118,39 @@ impl Core {
     }
 
     /// Steps 1 and 2: the leaves with images in the extents under the parent of `from`, and the parent's end.
-    fn leaves_in(&self, extents: &[u32], from: &[u8]) -> Result<(Vec<Arc<LeafHandle>>, Option<Fence>)> {
+    pub(crate) fn leaves_in(&self, extents: &[u32], from: &[u8]) -> Result<(Vec<Arc<LeafHandle>>, Option<Fence>)> {
         let lies_in = |at: BlockRef| extents.binary_search(&self.env.space.extent_of(at)).is_ok();
-        let has_block = |image: &Option<Arc<Image>>| image.as_ref().is_some_and(|image| lies_in(image.address()));
+        let mut leaves = Vec::new();
+        let end = self.at_parent(from, |path| {
+            let mut change = false;
+            for step in path.iter().rev() {
+                // Without an image it is written, changed or not.
+                change |= step.handle.record.lock().image.take_if(|image| lies_in(image.address())).is_some();
+                if change {
+                    step.handle.note_change();
+                }
+            }
+            let bottom = path.last().expect("a path has a root");
+            let wanted = |child: &Child| match child {
+                Child::Leaf(leaf) if *leaf.low >= *from && leaf.record.lock().lies_in(lies_in) => Some(leaf.clone()),
+                _ => None,
+            };
+            leaves = bottom.keys.children().iter().filter_map(wanted).collect();
+        })?;
+        Ok((leaves, end))
+    }
+
+    /// Looks at the inner nodes from the root to the parent of the leaf of `from`. The parent's end.
+    pub(crate) fn at_parent(&self, from: &[u8], look: impl FnOnce(&[Step<'_>])) -> Result<Option<Fence>> {
         loop {
             let cold = {
                 let guard = epoch::pin();
                 match self.seek(&guard, Seek::At(from)) {
                     Ok(_) => {
                         let path = self.path(&guard, from);
-                        let mut change = false;
-                        for step in path.iter().rev() {
-                            change |= has_block(&step.handle.record.lock().image);
-                            if change {
-                                step.handle.note_change();
-                            }
-                        }
+                        look(&path);
                         let bottom = path.last().expect("a path has a root");
-                        let wanted = |child: &Child| match child {
-                            Child::Leaf(leaf) if *leaf.low >= *from && has_block(&leaf.record.lock().image) => {
-                                Some(leaf.clone())
-                            }
-                            _ => None,
-                        };
-                        let leaves = bottom.keys.children().iter().filter_map(wanted).collect();
-                        return Ok((leaves, bottom.keys.hi().map(Fence::from)));
+                        return Ok(bottom.keys.hi().map(Fence::from));
                     }
                     Err(Stop::Cold(cold)) => Some(cold),
                     Err(Stop::Obsolete) => None,
@@ -156,7 +164,7 @@ impl Core {
     }
 
     /// Step 3. False if the leaf is being changed anyway.
-    fn make_dirty(&self, leaf: &Arc<LeafHandle>) -> Result<bool> {
+    pub(crate) fn make_dirty(&self, leaf: &Arc<LeafHandle>, lacks: CommitTs) -> Result<bool> {
         if !self.load_for_upkeep(leaf, &mut Payloads::default())? {
             return Ok(false);
         }
@@ -165,7 +173,7 @@ impl Core {
         if leaf.record.lock().is_dirty() {
             return Ok(false);
         }
-        self.note_applied(leaf, resident, CommitTs::ZERO);
+        self.note_applied(leaf, resident, lacks);
         drop(slot);
         let moved = leaf.record.lock().image.as_ref().map_or(0, |image| u64::from(image.address().stored_bytes));
         self.env.space.note_moved(moved);

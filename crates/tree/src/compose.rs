@@ -24,7 +24,7 @@ use crate::buffered::Counts;
 use crate::checkpoint::Walk;
 use crate::descent::later;
 use crate::drain::is_void;
-use crate::handle::{Child, InnerHandle, InnerState, LeafHandle};
+use crate::handle::{Child, InnerHandle, InnerNode, InnerState, LeafHandle};
 use crate::image::{Fence, Image};
 use crate::node::{ChildDescriptor, Inner, InnerImage, NodeKind};
 use crate::segment::SegmentBlock;
@@ -42,12 +42,15 @@ pub(crate) enum Outcome {
     Inner,
     /// The node was absorbed by another one.
     Obsolete,
+    /// In a checkpoint of what is written: nothing of what the node's image names has changed, so it stays.
+    Unchanged,
 }
 
 /// A node's image before it has an address.
 pub(crate) struct Composed {
     pub payload: Vec<u8>,
     pub absorptions: u64,
+    pub edition: u64,
     low: Fence,
     high: Option<Fence>,
     entries: u64,
@@ -82,6 +85,9 @@ impl Walk<'_> {
             Err(outcome) => return outcome,
         };
         vfs::thread::point("tree.slots_chosen");
+        if self.is_of_written && self.is_unchanged(handle, node, &segments) {
+            return Outcome::Unchanged;
+        }
         let (low, high) = (node.keys.lo(), node.keys.hi());
         let shared: Vec<_> = segments.iter().filter(|block| !block.lies_in(low, high)).cloned().collect();
         if !shared.is_empty() {
@@ -95,16 +101,55 @@ impl Walk<'_> {
         let image = InnerImage { level: node.level, segments: named, node: keys };
         let mut composed = Composed::new(&slots, handle, &image, self.skip);
         image.encode(&mut composed.payload);
+        // Until this one is written the last image is of something else.
+        handle.record.lock().image_edition = None;
         let still_dirty = self.settle(handle, &node.keys, &slots);
         self.settle_segments(handle, segments);
         if still_dirty {
-            handle.note_change();
-            for step in self.core.path_to(&guard, node.keys.lo(), node.level).iter().rev() {
-                step.handle.note_change();
-            }
+            self.note_still_dirty(handle, node);
         }
         drop(latched);
         Outcome::Composed(composed)
+    }
+
+    /// True if an image composed now would name what the last one does: leaves were changed, and none was written. It is complete to F
+    /// then, as they are. Under the structure latch.
+    fn is_unchanged(&self, handle: &InnerHandle, node: &InnerNode, segments: &[Arc<SegmentBlock>]) -> bool {
+        let mut still_dirty = false;
+        let mut is_same = |child: &Child| {
+            let Child::Leaf(leaf) = child else { return false };
+            let record = leaf.record.lock();
+            still_dirty |= record.is_dirty() || record.oldest_pending != CommitTs::MAX;
+            let newest = record.image.as_ref().map(|image| Arc::as_ptr(&image.block));
+            record.in_parent_image && newest == record.composed.as_ref().map(Arc::as_ptr)
+        };
+        if !node.keys.children().iter().all(&mut is_same) {
+            return false;
+        }
+        let mut record = handle.record.lock();
+        let named = &record.composed_segments;
+        let is_same = record.image_edition == Some(record.edition)
+            && record.retired.is_empty()
+            && named.len() == segments.len()
+            && named.iter().zip(segments).all(|(named, segment)| Arc::ptr_eq(named, segment));
+        if !is_same || record.image.is_none() {
+            return false;
+        }
+        record.seen = self.number;
+        drop(record);
+        if still_dirty {
+            self.note_still_dirty(handle, node);
+        }
+        true
+    }
+
+    /// What was changed below and is in no image: the next checkpoint comes by again.
+    fn note_still_dirty(&self, handle: &InnerHandle, node: &InnerNode) {
+        handle.note_change();
+        let guard = epoch::pin();
+        for step in self.core.path_to(&guard, node.keys.lo(), node.level).iter().rev() {
+            step.handle.note_change();
+        }
     }
 
     /// Steps 1 and 2.
@@ -248,9 +293,14 @@ impl Composed {
         let named = || slots.iter().filter_map(|slot| slot.image.as_ref());
         let dead = |slot: &Slot| slot.image.as_ref().map_or(Some(CommitTs::ZERO), |image| image.dead_from);
         let (entries, live) = Counts::below(image).said();
+        let (absorptions, edition) = {
+            let record = handle.record.lock();
+            (record.absorptions, record.edition)
+        };
         Self {
             payload: Vec::new(),
-            absorptions: handle.record.lock().absorptions,
+            absorptions,
+            edition,
             low: image.node.lo().into(),
             high: image.node.hi().map(Fence::from),
             entries,

@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use base::Result;
 use index::{LogGate, Upkeep};
-use store::{Class, epoch};
+use store::{AllocScope, Class, epoch};
 
 use crate::descent::{Seek, Stop, loaded};
 use crate::filling::{filled_bytes, stored_bytes};
@@ -231,7 +231,7 @@ impl Core {
                 was_resident.push(was);
             }
         }
-        self.write_leaves(&self.dirty_between(&sweep.at, next.as_deref()), upkeep)?;
+        self.write_leaves(&self.dirty_between(&sweep.at, next.as_deref()), upkeep, AllocScope::PAGES)?;
         self.drop_void(&sweep.at, next.as_deref());
         let budget = self.env.cache.budget();
         for (leaf, _) in there.iter().zip(was_resident).filter(|(_, was_resident)| !was_resident) {

@@ -36,7 +36,7 @@ use std::sync::{Arc, Weak};
 
 use base::CommitTs;
 use index::ReadAt;
-use store::{Block, Cache, Charge, Class, EpochCell, LeftAt, LeftMark, Slabs, allocated};
+use store::{Block, BlockRef, Cache, Charge, Class, EpochCell, LeftAt, LeftMark, Slabs, allocated};
 use vfs::sync::{Condvar, Mutex, RwLock};
 
 use crate::image::{Fence, Image};
@@ -297,6 +297,11 @@ impl LeafRecord {
     pub fn is_dirty(&self) -> bool {
         self.oldest() != CommitTs::MAX || self.in_flight
     }
+
+    /// True if it has an image, and that lies where `lies_in` says.
+    pub fn lies_in(&self, lies_in: impl FnOnce(BlockRef) -> bool) -> bool {
+        self.image.as_ref().is_some_and(|image| lies_in(image.address()))
+    }
 }
 
 /// Threads that wait for a load.
@@ -502,6 +507,10 @@ pub(crate) struct InnerRecord {
     pub seen: u64,
     /// Grows when the node absorbs another one: an image composed before is then worth nothing.
     pub absorptions: u64,
+    /// Grows with each change of the children.
+    pub edition: u64,
+    /// That of which `image` is, and what its children say of their parent's last image; none if they are of another one.
+    pub image_edition: Option<u64>,
     pub in_parent_image: bool,
 }
 

@@ -42,6 +42,7 @@ mod destroy;
 mod drain;
 mod draw;
 mod estimate;
+mod evacuate;
 mod filling;
 mod flush;
 mod handle;

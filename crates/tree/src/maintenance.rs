@@ -66,7 +66,10 @@ impl Core {
             let entries = self.purge_at(&low, &view, &mut plan)?;
             return Ok(Progress { entries, more: true });
         }
-        if let Some(progress) = self.merge_some() {
+        // Each is to be written before the next checkpoint, whatever space there is.
+        if !upkeep.tight
+            && let Some(progress) = self.merge_some()
+        {
             return Ok(progress);
         }
         // Each is written anew before what it was comes back.

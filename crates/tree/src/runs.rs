@@ -19,11 +19,15 @@
 //! - F stays below an in-memory run, whose only durable copy is its log record;
 //! - a file run with `ts <= F` is named by the checkpoint with the `drained_to` of the checkpoint's START.
 //!
+//! Where space is short the cap outlives the drain until the next checkpoint: one of what is written may come before, which has to name the run
+//! as the last one did, for leaves that nobody has written since.
+//!
 //! The cap also outlives the drain until a checkpoint that names the run has ended:
 //!
 //! > The checkpoint starts and will name run 30 with nothing drained. The drain ends; K@50, a tombstone, is collected;
 //! > K's leaf is written and composed. After a crash the run is attached again, K@30 is drained, K is alive.
 
+use std::collections::BTreeSet;
 use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -164,6 +168,22 @@ struct Change {
     named: Vec<CommitTs>,
     /// What may still arrive, as the entries of a run that is not drained do.
     late: Option<CommitTs>,
+    /// F and the runs of the last checkpoint that came to its end.
+    last: (Lsn, Vec<NamedRun>),
+    /// Drained since, in leaves that may not be written: held back as if they were not.
+    kept: Vec<Arc<Attached>>,
+    /// One was drained since and is not kept.
+    is_lifted: bool,
+}
+
+/// What a checkpoint begins with.
+pub(crate) struct Begun {
+    /// F.
+    pub skip: Lsn,
+    /// Runs to name.
+    pub named: Vec<NamedRun>,
+    /// Of these, what leaves need not have: they are named as the last checkpoint named them, all that has come to leaves since is of them.
+    pub late: BTreeSet<CommitTs>,
 }
 
 impl Runs {
@@ -187,7 +207,9 @@ impl Runs {
             let run = open(&*files.vfs, &files.dir, &named.meta)?;
             Ok(Attached::new(run, named.ts, named.drained_to.clone()))
         };
-        Ok(Self::new(named.iter().map(open).collect::<Result<_>>()?))
+        let this = Self::new(named.iter().map(open).collect::<Result<_>>()?);
+        this.change.lock().last.1 = named.to_vec();
+        Ok(this)
     }
 
     /// True if nothing is held back: the fast path of `apply`.
@@ -246,8 +268,8 @@ impl Runs {
         self.missing_in_leaves.fetch_min(ts.0 - 1, Ordering::Relaxed);
     }
 
-    /// A checkpoint starts: F, and the runs to name.
-    pub fn begin_checkpoint(&self, applied: Lsn) -> (Lsn, Vec<NamedRun>) {
+    /// A checkpoint starts.
+    pub fn begin_checkpoint(&self, applied: Lsn) -> Begun {
         let mut change = self.change.lock();
         let guard = epoch::pin();
         let list = self.list.load(&guard);
@@ -263,14 +285,47 @@ impl Runs {
             .collect();
         change.named = named.iter().map(|run| run.ts).collect();
         self.set_cap(&change);
-        (skip, named)
+        Begun { skip, named, late: BTreeSet::new() }
     }
 
-    /// The checkpoint has ended, one way or the other.
-    pub fn end_checkpoint(&self) {
+    /// The same for one of what is written, as complete as the last one: a run that was drained since into leaves that are dirty is
+    /// named as it was then, if it is held back still. Otherwise its leaves are asked for.
+    pub fn begin_written(&self, applied: Lsn) -> Begun {
+        let begun = self.begin_checkpoint(applied);
         let mut change = self.change.lock();
-        change.named.clear();
+        if change.is_lifted {
+            return begun;
+        }
+        let guard = epoch::pin();
+        let runs = self.list.load(&guard).iter().chain(&change.kept).filter(|run| run.ts.as_lsn() <= begun.skip);
+        let named = runs.filter_map(|run| {
+            let meta = run.run.meta()?.clone();
+            let before = change.last.1.iter().find(|before| before.meta.id == meta.id);
+            let drained_to = before.map(|before| before.drained_to.clone()).unwrap_or_default();
+            Some(NamedRun { meta, ts: run.ts, drained_to })
+        });
+        let mut named: Vec<_> = named.collect();
+        named.sort_by_key(|run| run.ts);
+        let late = named.iter().map(|run| run.ts).collect();
+        change.named = named.iter().map(|run| run.ts).collect();
         self.set_cap(&change);
+        Begun { skip: begun.skip, named, late }
+    }
+
+    /// The checkpoint has ended: with this F and these runs, if leaves have all else up to there.
+    pub fn end_checkpoint(&self, complete: Option<(Lsn, Vec<NamedRun>)>) {
+        let kept = {
+            let mut change = self.change.lock();
+            change.named.clear();
+            let mut kept = Vec::new();
+            if let Some(complete) = complete {
+                (change.last, change.is_lifted) = (complete, false);
+                kept = std::mem::take(&mut change.kept);
+            }
+            self.set_cap(&change);
+            kept
+        };
+        drop(kept);
     }
 
     /// Entries of this timestamp may arrive late, with no run that holds them; none: no more.
@@ -302,9 +357,16 @@ impl Runs {
         self.list.load(&epoch::pin()).first().cloned()
     }
 
-    fn remove(&self, run: &Arc<Attached>) {
+    /// It is drained. `keeps`: it is held back until the next checkpoint all the same.
+    fn remove(&self, run: &Arc<Attached>, keeps: bool) {
         run.removed.store(true, Ordering::Release);
-        self.update(|list, _| list.retain(|other| !Arc::ptr_eq(other, run)));
+        self.update(|list, change| {
+            list.retain(|other| !Arc::ptr_eq(other, run));
+            // Of what the log has above F nobody asks.
+            if run.run.meta().is_some() || run.ts.as_lsn() <= change.last.0 {
+                if keeps && run.run.meta().is_some() { change.kept.push(run.clone()) } else { change.is_lifted = true }
+            }
+        });
     }
 
     fn update(&self, edit: impl FnOnce(&mut Vec<Arc<Attached>>, &mut Change)) {
@@ -321,7 +383,8 @@ impl Runs {
     fn set_cap(&self, change: &Change) {
         let guard = epoch::pin();
         let attached = self.list.load(&guard).iter().map(|run| run.ts);
-        let lowest = attached.chain(change.named.iter().copied()).chain(change.late).min();
+        let kept = change.kept.iter().map(|run| run.ts);
+        let lowest = attached.chain(kept).chain(change.named.iter().copied()).chain(change.late).min();
         let cap = lowest.map_or(u64::MAX, |ts| ts.0.saturating_sub(1));
         self.cap.store(cap, Ordering::Release);
     }
@@ -331,6 +394,11 @@ impl Core {
     /// The view held back below undrained runs.
     pub(crate) fn capped(&self, view: &GcView) -> GcView {
         view.capped(self.runs.cap())
+    }
+
+    /// True if what is dirty may not find space: a checkpoint may have to do without the leaves of what was drained.
+    fn is_short(&self) -> bool {
+        !self.env.space.has_room(2 * self.env.cache.dirty_bytes())
     }
 
     /// Drains about `entries` entries of the oldest runs; it neither reads a leaf from disk nor waits for memory. Returns how
@@ -401,7 +469,7 @@ impl Core {
                 Some(next) => *run.drained_to.lock() = next,
                 None => {
                     *draining = Draining::default();
-                    self.runs.remove(&run);
+                    self.runs.remove(&run, self.is_short());
                 }
             }
             return Ok(batch.len() as u64);

@@ -183,6 +183,7 @@ impl Core {
 
     pub(crate) fn replace(&self, _latched: &Latched<'_>, handle: &InnerHandle, level: u8, keys: Inner<Child>) {
         handle.cell.replace(InnerState::Loaded(self.inner_node(level, keys)));
+        handle.record.lock().edition += 1;
     }
 
     pub(crate) fn inner_node(&self, level: u8, keys: Inner<Child>) -> InnerNode {

@@ -12,7 +12,7 @@ use index::{
     Reservation, Reserved, Upkeep, VerifyReport, VisitBlock,
 };
 use store::epoch::{self, Guard};
-use store::{Frame, Funds, Run};
+use store::{ExtentId, Frame, Funds, Run, Weights};
 use vfs::sync::{Condvar, Mutex};
 
 use crate::cursor::TreeCursor;
@@ -277,6 +277,18 @@ impl Index for Tree {
 
     fn checkpoint(&self, upkeep: &Upkeep<'_>) -> Result<IndexState> {
         self.named(self.core.checkpoint(upkeep))
+    }
+
+    fn checkpoint_written(&self, upkeep: &Upkeep<'_>) -> Result<IndexState> {
+        self.named(self.core.checkpoint_written(upkeep))
+    }
+
+    fn weigh(&self, weights: &mut Weights) -> Result<()> {
+        self.named(self.core.weigh_extents(weights))
+    }
+
+    fn evacuate(&self, extents: &[ExtentId], upkeep: &Upkeep<'_>) -> Result<()> {
+        self.named(self.core.evacuate(extents, upkeep))
     }
 
     fn shape(&self) -> Result<IndexShape> {

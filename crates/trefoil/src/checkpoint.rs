@@ -24,6 +24,7 @@ use index::Upkeep;
 use vfs::time::Instant;
 
 use crate::engine::{Engine, Published};
+use crate::make_way::Way;
 use crate::manifest::{IndexEntry as SavedIndex, Manifest};
 use crate::pace::Paced;
 use crate::said::Said;
@@ -31,6 +32,15 @@ use crate::said::Said;
 /// Space is given back for so long at once. Not a little all the time: what a journal of the file system commits while holes are punched the device may have
 /// to discard at that moment, for which reads wait, 50 to 500 ms whether it is little or much (docs/PERFORMANCE.md).
 const GIVE_BACK_TURN: Duration = Duration::from_millis(250);
+
+/// What a manifest is complete to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Complete {
+    /// The applied prefix, as far as indexes can.
+    ToNow,
+    /// What the manifest before is: it names what was written since, and what it no longer names is free.
+    AsBefore,
+}
 
 type States = (Vec<SavedIndex>, Vec<(IndexId, Lsn)>, Lsn);
 
@@ -64,15 +74,33 @@ impl Engine {
         Ok(done)
     }
 
-    /// Steps 1 to 4, and the first half of 5. The caller holds `Engine::checkpoint`.
+    /// Steps 1 to 4, and the first half of 5. The caller holds `Engine::checkpoint`. If there is no space for all that is dirty, what can be
+    /// written is, and brings some back ([`crate::make_way`]).
     pub fn publish_checkpoint(&self, published: &mut Published) -> Result<Manifest> {
-        self.poison.check()?;
-        let log_end = self.wal.end();
-        self.rewrite_prepared(Lsn(self.log_at_checkpoint.load(Ordering::Relaxed)))?;
+        let mut way = Way::default();
+        loop {
+            self.poison.check()?;
+            self.note_owed();
+            let log_end = self.wal.end();
+            let old = Lsn(self.log_at_checkpoint.load(Ordering::Relaxed));
+            match self.rewrite_prepared(old).and_then(|()| self.publish(published, Complete::ToNow)) {
+                Err(Fault::NoSpace { .. }) if self.make_way(published, &mut way)? => {}
+                Err(fault) => return Err(fault),
+                Ok(done) => {
+                    self.log_at_checkpoint.store(log_end.0, Ordering::Relaxed);
+                    self.counters.checkpoints.fetch_add(1, Ordering::Relaxed);
+                    return Ok(done);
+                }
+            }
+        }
+    }
+
+    /// The same, as complete as is said.
+    pub(crate) fn publish(&self, published: &mut Published, complete: Complete) -> Result<Manifest> {
         // What no manifest will name any more is free with this checkpoint only if it is freed before that begins.
         self.upkept_indexes().iter().for_each(|entry| entry.index.before_checkpoint());
         let mark = self.space.checkpoint_begin();
-        let (indexes, skips, floor) = self.index_states()?;
+        let (indexes, skips, floor) = self.index_states(published, complete)?;
         vfs::thread::point("checkpoint.composed");
         let kept = self.prepared.kept(&skips);
         let floor = floor.min(kept.floor);
@@ -101,10 +129,10 @@ impl Engine {
         })?;
         vfs::thread::point("checkpoint.published");
         self.space.checkpoint_durable(mark);
+        self.prepared.forget_unneeded(&skips);
         published.generation = manifest.generation;
-        self.log_at_checkpoint.store(log_end.0, Ordering::Relaxed);
+        published.skips = manifest.indexes.iter().map(|index| (index.id, index.skip)).collect();
         self.written_at_checkpoint.store(self.space.written_and_live().0, Ordering::Relaxed);
-        self.counters.checkpoints.fetch_add(1, Ordering::Relaxed);
         Ok(manifest)
     }
 
@@ -132,20 +160,28 @@ impl Engine {
     }
 
     /// States; of each its F with the index whose operations it takes; and the least F.
-    fn index_states(&self) -> Result<States> {
+    fn index_states(&self, published: &Published, complete: Complete) -> Result<States> {
         let paced = Paced::checkpoint(self);
         let upkeep = Upkeep { log: &paced, ..self.upkeep() };
         let (mut states, mut skips) = (Vec::new(), Vec::new());
         let mut floor = upkeep.applied;
         for entry in self.upkept_indexes() {
-            let state = entry.index.checkpoint(&upkeep)?;
+            let state = match complete {
+                Complete::ToNow => entry.index.checkpoint(&upkeep)?,
+                Complete::AsBefore => {
+                    let applied = published.skip_of(entry.id()).min(upkeep.applied);
+                    entry.index.checkpoint_written(&Upkeep { applied, ..upkeep.clone() })?
+                }
+            };
             floor = floor.min(state.skip);
             let said = entry.said();
             skips.push((if let Some(Said::Owner(owner)) = said { owner } else { entry.id() }, state.skip));
             let bytes = said.map_or_else(|| state.bytes.clone(), |said| said.before(&state.bytes));
             states.push(SavedIndex { id: entry.id(), skip: state.skip, state: bytes, runs: state.runs });
         }
-        paced.note_checkpoint();
+        if complete == Complete::ToNow {
+            paced.note_checkpoint();
+        }
         Ok((states, skips, floor))
     }
 }

@@ -19,8 +19,8 @@ use index::{
     Assisted, Batch, Cursor, DamagedRange, Direction, EntryBatch, Index, IndexShape, IndexState, IndexStats, LogGate,
     Progress, ReadAt, Reservation, Reserved, Skips, Upkeep, VerifyReport, VisitBlock,
 };
-use store::Funds;
 use store::run::Run;
+use store::{ExtentId, Funds, Weights};
 
 /// An index whose values are counters: of eight bytes, little-endian, for whoever reads.
 #[derive(Clone)]
@@ -195,6 +195,18 @@ impl Index for Counters {
 
     fn checkpoint(&self, upkeep: &Upkeep<'_>) -> Result<IndexState> {
         self.versions.checkpoint(upkeep)
+    }
+
+    fn checkpoint_written(&self, upkeep: &Upkeep<'_>) -> Result<IndexState> {
+        self.versions.checkpoint_written(upkeep)
+    }
+
+    fn weigh(&self, weights: &mut Weights) -> Result<()> {
+        self.versions.weigh(weights)
+    }
+
+    fn evacuate(&self, extents: &[ExtentId], upkeep: &Upkeep<'_>) -> Result<()> {
+        self.versions.evacuate(extents, upkeep)
     }
 
     fn stats(&self) -> IndexStats {

@@ -3,6 +3,7 @@
 //! Nothing here decides; each duty has its own file: [`crate::commit`], [`crate::checkpoint`],
 //! [`crate::recovery`], [`crate::ddl`], [`crate::backup`], [`crate::background`].
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
@@ -144,6 +145,16 @@ pub struct Published {
     pub generation: u64,
     /// What the next one looks for.
     pub lost: Lost,
+    /// F of each index that it names.
+    pub skips: BTreeMap<IndexId, Lsn>,
+}
+
+impl Published {
+    /// F of an index. One that it does not name came after it: all its records are above the catalog's.
+    pub fn skip_of(&self, id: IndexId) -> Lsn {
+        let of = |id| self.skips.get(&id).copied();
+        of(id).or_else(|| of(IndexId::CATALOG)).unwrap_or_default()
+    }
 }
 
 /// Extents left to cleaning on a full disk: what one pass of a tree moves, at most.
@@ -210,10 +221,19 @@ impl Engine {
         if self.space.has_room(2 * self.budget.limit() + self.promised.bytes() + bytes) {
             return true;
         }
+        self.space.has_room(self.note_owed() + bytes)
+    }
+
+    /// What is owed: whatever writes at leisure leaves it alone.
+    pub fn note_owed(&self) -> u64 {
         let owed = self.owed_bytes();
-        // Whatever writes at leisure leaves it alone.
-        self.space.note_owed(owed);
-        self.space.has_room(owed + bytes)
+        self.space.note_owed(owed, self.pages_owed());
+        owed
+    }
+
+    /// Of it, dirty leaves and all inner nodes.
+    pub fn pages_owed(&self) -> u64 {
+        self.cache.dirty_bytes() + self.budget.used(Class::Inner)
     }
 
     /// What cleaning may take before it gives anything back: so much is left to it when statements are refused.

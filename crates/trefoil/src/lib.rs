@@ -45,6 +45,7 @@ mod io_budget;
 mod key_limits;
 mod layout;
 mod locking;
+mod make_way;
 mod manifest;
 mod open;
 mod options;

@@ -312,7 +312,11 @@ impl Opening {
             next_index: AtomicU32::new(next_index),
             next_run: Arc::new(AtomicU64::new(self.manifest.next_run)),
             next_txn: AtomicU64::new(1),
-            checkpoint: Mutex::new(Published { generation: self.manifest.generation, ..Published::default() }),
+            checkpoint: Mutex::new(Published {
+                generation: self.manifest.generation,
+                skips: self.manifest.indexes.iter().map(|index| (index.id, index.skip)).collect(),
+                ..Published::default()
+            }),
             held_log: Default::default(),
             incarnation: u64::from(log_end.next_incarnation.0),
             log_at_checkpoint: AtomicU64::new(start.first_lsn.0),

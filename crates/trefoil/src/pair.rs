@@ -20,8 +20,8 @@ use index::{
     Assisted, Batch, Cursor, Direction, Index, IndexShape, IndexState, IndexStats, LogGate, Memtables, Progress,
     ReadAt, Reservation, Reserved, Upkeep, VerifyReport, VisitBlock,
 };
-use store::Funds;
 use store::run::Run;
+use store::{ExtentId, Funds, Weights};
 
 use crate::entry::IndexEntry;
 use crate::error::Error;
@@ -278,6 +278,18 @@ impl Index for Pair {
 
     fn checkpoint(&self, upkeep: &Upkeep<'_>) -> Result<IndexState> {
         self.main.checkpoint(upkeep)
+    }
+
+    fn checkpoint_written(&self, upkeep: &Upkeep<'_>) -> Result<IndexState> {
+        self.main.checkpoint_written(upkeep)
+    }
+
+    fn weigh(&self, weights: &mut Weights) -> Result<()> {
+        self.main.weigh(weights)
+    }
+
+    fn evacuate(&self, extents: &[ExtentId], upkeep: &Upkeep<'_>) -> Result<()> {
+        self.main.evacuate(extents, upkeep)
     }
 
     fn stats(&self) -> IndexStats {

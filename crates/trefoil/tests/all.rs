@@ -58,6 +58,7 @@ mod quarantine;
 mod quarantine_lsm;
 mod range_locks;
 mod read_only;
+mod rounds;
 mod rows_anew;
 mod rows_anew_actors;
 mod rows_anew_damage;

@@ -31,6 +31,9 @@ use super::{AllocScope, Space, SpaceOptions, UpdateGroup};
 
 /// The disk is tight when less than this many reserves are left on it.
 const TIGHT_FACTOR: u64 = 8;
+/// The last of the reserve is one in so many extents of it, and so many at least.
+const LAST_SHARE: u64 = 4;
+const LAST_EXTENTS_MIN: u64 = 3;
 /// A file grows by at most this much more than what is missing.
 const GROW_AHEAD_BYTES: u64 = 16 << 20;
 /// How often a full disk is looked at again.
@@ -57,6 +60,12 @@ struct Left {
 impl SpaceOptions {
     fn reserve_extents(&self) -> u64 {
         self.reserve_bytes.div_ceil(self.extent_bytes)
+    }
+
+    /// The last of the reserve: an extent that is emptied, the nodes above its leaves, and one more.
+    fn last_extents(&self) -> u64 {
+        let reserve = self.reserve_extents();
+        (reserve / LAST_SHARE).max(LAST_EXTENTS_MIN).min(reserve)
     }
 
     /// What has to be left for a statement to be let in: what is to be written is cut into whole extents by each group that has some of it.
@@ -100,9 +109,11 @@ impl Space {
     }
 
     /// So much was admitted and is not written yet: ordinary work leaves it alone, as it does the reserve.
-    pub fn note_owed(&self, bytes: u64) {
+    /// `pages` of it is pages: if more than is left, they leave the last of the reserve alone, too ([`AllocScope::PAGES`]).
+    pub fn note_owed(&self, bytes: u64, pages: u64) {
         // Relaxed: what is let in a moment before or after a write has looked is covered by the reserve.
         self.0.owed.store(bytes, Ordering::Relaxed);
+        self.0.owed_pages.store(pages, Ordering::Relaxed);
     }
 
     /// Before a write of `bytes`: ordinary work does not take what is owed.
@@ -136,11 +147,28 @@ impl Space {
 
     /// Usable extents that `scope` must leave untouched.
     pub(super) fn kept_extents(&self, scope: AllocScope) -> u64 {
-        if scope.may_use_reserve || !self.0.growth.lock().tight { 0 } else { self.reserve_extents() }
+        match scope {
+            AllocScope { may_use_reserve: true, leaves_last: false } => 0,
+            _ if !self.0.growth.lock().tight => 0,
+            AllocScope { may_use_reserve: true, leaves_last: true } => {
+                let is_enough = self.0.left.load(Ordering::Relaxed) >= self.0.owed_pages.load(Ordering::Relaxed);
+                if is_enough { 0 } else { self.0.options.last_extents() }
+            }
+            AllocScope { may_use_reserve: false, .. } => self.reserve_extents(),
+        }
     }
 
     pub(super) fn reserve_extents(&self) -> u64 {
         self.0.options.reserve_extents()
+    }
+
+    /// What is left, the reserve included, in bytes.
+    ///
+    /// # Errors
+    /// [`Fault::Io`] if the file system does not say.
+    pub fn left_bytes(&self) -> Result<u64> {
+        let left = self.left()?;
+        Ok((left.usable + left.returning).saturating_add(left.growable))
     }
 
     fn left(&self) -> Result<Left> {

@@ -8,6 +8,7 @@
 //! | `write.rs` | packed writes |
 //! | `allocator.rs` | which bytes hold what, as pure state; rules A19, A20, P9 |
 //! | `growth.rs` | extents from the file system; the reserve (P4), a full disk (B7) |
+//! | `evacuate.rs` | which extents are emptied where there is no space to write what is dirty |
 //! | `give_back.rs` | extents back to the file system |
 //! | `census.rs` | what all indexes name, against the allocator's accounts |
 //! | `copy.rs` | a copy of the file as one manifest has it, whole or what an earlier one lacks; the file made of copies |
@@ -28,6 +29,7 @@ mod allocator_model;
 mod census;
 mod copy;
 mod datafile;
+mod evacuate;
 mod give_back;
 mod growth;
 mod open;
@@ -57,6 +59,7 @@ pub use allocator::ExtentId;
 pub use census::{Census, Miscount, Tally};
 pub use copy::{CopiedExtent, CopyProgress, EXTENTS_FILE, Earlier, restore_extents};
 pub use datafile::DATA_FILE;
+pub use evacuate::{Weight, Weights};
 pub use give_back::GivenBack;
 pub use pin::SpacePin;
 pub(crate) use saved::Saved;
@@ -175,13 +178,17 @@ pub struct AllocScope {
     /// The reserve may be used: checkpoints, write-back of what was admitted, commits of prepared transactions,
     /// DROP. Work that may be refused (bulk loads) leaves the reserve alone.
     pub may_use_reserve: bool,
+    /// If more pages are owed than is left, the last of the reserve is for checkpoints that bring space back ([`Space::to_evacuate`]).
+    pub leaves_last: bool,
 }
 
 impl AllocScope {
     /// Work that may be refused.
-    pub const ORDINARY: Self = Self { may_use_reserve: false };
+    pub const ORDINARY: Self = Self { may_use_reserve: false, leaves_last: true };
     /// Work that must go on.
-    pub const RESERVE: Self = Self { may_use_reserve: true };
+    pub const RESERVE: Self = Self { may_use_reserve: true, leaves_last: false };
+    /// Pages that were admitted. There may be more of them than space.
+    pub const PAGES: Self = Self { may_use_reserve: true, leaves_last: true };
 }
 
 /// Space of one database, by meaning, in bytes.
@@ -251,6 +258,8 @@ struct Inner {
     left: AtomicU64,
     /// What was admitted and is not written ([`Space::note_owed`]).
     owed: AtomicU64,
+    /// Of it, pages.
+    owed_pages: AtomicU64,
     /// Live bytes of the manifest last saved, and of the newest durable one; under no other latch.
     saved_live: Mutex<(u64, u64)>,
     /// Indexes that clean, each in passes of its own; what they moved. Relaxed: statistics.
@@ -311,6 +320,7 @@ impl Space {
             // Not examined yet: the first growth does.
             left: AtomicU64::new(u64::MAX),
             owed: AtomicU64::new(0),
+            owed_pages: AtomicU64::new(0),
             saved_live: Mutex::new((live, live)),
             cleaners: AtomicU32::new(1),
             moved: AtomicU64::new(0),

@@ -220,22 +220,23 @@ impl Registry {
         shares.map(|share| bytes_of(&share.form)).sum()
     }
 
-    /// What a checkpoint keeps: `skips` has the F of each structure, with the index whose operations it takes. Of decided sets,
-    /// those are forgotten that none needs any more.
+    /// What a checkpoint keeps: `skips` has the F of each structure, with the index whose operations it takes.
     pub fn kept(&self, skips: &[(IndexId, Lsn)]) -> Kept {
         let mut kept = Kept { floor: Lsn::MAX, sets: Vec::new() };
-        let mut inner = self.0.lock();
+        let inner = self.0.lock();
         for set in inner.sets.values().flatten() {
             kept.add(&set.brief, set.shares.iter().map(SetShare::file).collect());
         }
-        inner.decided.retain(|decided| {
-            let needs = |id: &IndexId| skips.iter().any(|(other, skip)| other == id && *skip < decided.ts.as_lsn());
-            decided.indexes.iter().any(needs)
-        });
-        for decided in &inner.decided {
+        for decided in inner.decided.iter().filter(|decided| decided.is_needed(skips)) {
             kept.add(&decided.brief, decided.files.clone());
         }
         kept
+    }
+
+    /// The checkpoint is durable: of decided sets, those are forgotten that none needs any more. Not before: the next one may be of an
+    /// older F.
+    pub fn forget_unneeded(&self, skips: &[(IndexId, Lsn)]) {
+        self.0.lock().decided.retain(|decided| decided.is_needed(skips));
     }
 
     /// Sets with operations in memory that were prepared before `before`.
@@ -266,6 +267,13 @@ impl Registry {
     pub fn take_all(&self) -> Vec<Held> {
         let sets = std::mem::take(&mut self.0.lock().sets);
         sets.into_values().flatten().filter_map(|set| set.held).collect()
+    }
+}
+
+impl Decided {
+    fn is_needed(&self, skips: &[(IndexId, Lsn)]) -> bool {
+        let needs = |id: &IndexId| skips.iter().any(|(other, skip)| other == id && *skip < self.ts.as_lsn());
+        self.indexes.iter().any(needs)
     }
 }
 
