@@ -71,10 +71,7 @@ impl Core {
             *last += 1;
             *last
         };
-        let Begun { skip, mut named, late } = match is_of_written {
-            true => self.runs.begin_written(upkeep.applied),
-            false => self.runs.begin_checkpoint(upkeep.applied),
-        };
+        let Begun { skip, mut named, late } = self.runs.begin_checkpoint(upkeep.applied, is_of_written);
         vfs::thread::point("tree.checkpoint_begun");
         let walk = Walk { core: self, skip, late, number, stuck: Cell::new(CommitTs::MAX), upkeep, is_of_written };
         // A run that the state names outlives the crash: so must the record that made it part of the database.
@@ -84,7 +81,7 @@ impl Core {
         let skip = skip.min(Lsn(walk.stuck.get().0.saturating_sub(LSN_UNIT)));
         named.retain(|run| run.ts.as_lsn() <= skip);
         let is_complete = root.is_ok() && !is_of_written;
-        self.runs.end_checkpoint(is_complete.then(|| (skip, named.clone())));
+        self.runs.end_checkpoint(is_complete.then(|| named.clone()));
         let root = root?;
         let runs = named.iter().map(|run| run.meta.id).collect();
         let (leaves, disk_bytes) = (self.counters.leaves(), self.counters.disk_bytes());
@@ -156,16 +153,12 @@ impl Walk<'_> {
     /// Step 5: the root's image, complete to F.
     fn root(&self) -> Result<Arc<Image>> {
         let root = self.core.root.clone();
-        let image = loop {
-            let composed = if self.needs_image(&root) { self.compose(&root)? } else { None };
-            if let Some(composed) = composed {
-                // The image is a picture of the whole tree even if the root grew since: the state can name it.
-                break self.write_nodes(vec![(root.clone(), composed)])?.pop().expect("one image was written");
-            }
-            // The root is never absorbed: it needs no other image than it has. Or that is to move, since.
-            if let Some(image) = root.record.lock().image.clone() {
-                break image;
-            }
+        let composed = if self.needs_image(&root) { self.compose(&root)? } else { None };
+        let image = match composed {
+            // The image is a picture of the whole tree even if the root grew since: the state can name it.
+            Some(composed) => self.write_nodes(vec![(root.clone(), composed)])?.pop().expect("one image was written"),
+            // The root is never absorbed.
+            None => root.record.lock().image.clone().expect("a node that needs no other image has one"),
         };
         let before = root.record.lock().composed.replace(image.block.clone());
         if !before.as_ref().is_some_and(|before| Arc::ptr_eq(before, &image.block)) {

@@ -18,7 +18,7 @@ use vfs::time::Instant;
 
 use crate::descent::{Seek, Step, Stop};
 use crate::handle::{Child, LeafHandle};
-use crate::image::Fence;
+use crate::image::{Fence, Image};
 use crate::settle::Payloads;
 use crate::tree::Core;
 
@@ -120,19 +120,25 @@ impl Core {
     /// Steps 1 and 2: the leaves with images in the extents under the parent of `from`, and the parent's end.
     pub(crate) fn leaves_in(&self, extents: &[u32], from: &[u8]) -> Result<(Vec<Arc<LeafHandle>>, Option<Fence>)> {
         let lies_in = |at: BlockRef| extents.binary_search(&self.env.space.extent_of(at)).is_ok();
+        let has_block = |image: &Option<Arc<Image>>| image.as_ref().is_some_and(|image| lies_in(image.address()));
         let mut leaves = Vec::new();
         let end = self.at_parent(from, |path| {
             let mut change = false;
             for step in path.iter().rev() {
-                // Without an image it is written, changed or not.
-                change |= step.handle.record.lock().image.take_if(|image| lies_in(image.address())).is_some();
+                let mut record = step.handle.record.lock();
+                if has_block(&record.image) {
+                    // It is written, whatever it names.
+                    record.image_edition = None;
+                    change = true;
+                }
+                drop(record);
                 if change {
                     step.handle.note_change();
                 }
             }
             let bottom = path.last().expect("a path has a root");
             let wanted = |child: &Child| match child {
-                Child::Leaf(leaf) if *leaf.low >= *from && leaf.record.lock().lies_in(lies_in) => Some(leaf.clone()),
+                Child::Leaf(leaf) if *leaf.low >= *from && has_block(&leaf.record.lock().image) => Some(leaf.clone()),
                 _ => None,
             };
             leaves = bottom.keys.children().iter().filter_map(wanted).collect();

@@ -16,7 +16,7 @@ use store::{AllocScope, Weights};
 use crate::descent::Step;
 use crate::handle::{Child, LeafHandle};
 use crate::image::Image;
-use crate::settle::{Payloads, TO_BE_WRITTEN};
+use crate::settle::TO_BE_WRITTEN;
 use crate::tree::Core;
 
 /// Leaves loaded before they are written may take one in so many bytes of the budget.
@@ -66,7 +66,8 @@ impl Core {
         loop {
             let (leaves, end) = self.leaves_in(extents, &from)?;
             for leaf in leaves {
-                self.make_written(&leaf)?;
+                // If there is no space for it after all, no checkpoint needs it.
+                self.make_dirty(&leaf, TO_BE_WRITTEN)?;
                 waiting.push(leaf);
                 if waiting.len() == at_once {
                     self.write_evacuated(&std::mem::take(&mut waiting), upkeep)?;
@@ -83,13 +84,5 @@ impl Core {
         self.write_leaves(leaves, upkeep, AllocScope::RESERVE)?;
         // Of those with large values these were written, and not the leaves.
         self.write_leaves(leaves, upkeep, AllocScope::RESERVE)
-    }
-
-    fn make_written(&self, leaf: &Arc<LeafHandle>) -> Result<()> {
-        if !leaf.record.lock().is_dirty() && self.load_for_upkeep(leaf, &mut Payloads::default())? {
-            // If there is no space for it after all, no checkpoint needs it.
-            self.make_dirty(leaf, TO_BE_WRITTEN)?;
-        }
-        Ok(())
     }
 }

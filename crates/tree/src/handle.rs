@@ -36,7 +36,7 @@ use std::sync::{Arc, Weak};
 
 use base::CommitTs;
 use index::ReadAt;
-use store::{Block, BlockRef, Cache, Charge, Class, EpochCell, LeftAt, LeftMark, Slabs, allocated};
+use store::{Block, Cache, Charge, Class, EpochCell, LeftAt, LeftMark, Slabs, allocated};
 use vfs::sync::{Condvar, Mutex, RwLock};
 
 use crate::image::{Fence, Image};
@@ -296,11 +296,6 @@ impl LeafRecord {
 
     pub fn is_dirty(&self) -> bool {
         self.oldest() != CommitTs::MAX || self.in_flight
-    }
-
-    /// True if it has an image, and that lies where `lies_in` says.
-    pub fn lies_in(&self, lies_in: impl FnOnce(BlockRef) -> bool) -> bool {
-        self.image.as_ref().is_some_and(|image| lies_in(image.address()))
     }
 }
 

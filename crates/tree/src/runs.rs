@@ -168,9 +168,9 @@ struct Change {
     named: Vec<CommitTs>,
     /// What may still arrive, as the entries of a run that is not drained do.
     late: Option<CommitTs>,
-    /// F and the runs of the last checkpoint that came to its end.
-    last: (Lsn, Vec<NamedRun>),
-    /// Drained since, in leaves that may not be written: held back as if they were not.
+    /// The runs of the last checkpoint that came to its end and was complete.
+    last: Vec<NamedRun>,
+    /// Drained since, into leaves that may not be written: held back as if they were not.
     kept: Vec<Arc<Attached>>,
     /// One was drained since and is not kept.
     is_lifted: bool,
@@ -182,7 +182,7 @@ pub(crate) struct Begun {
     pub skip: Lsn,
     /// Runs to name.
     pub named: Vec<NamedRun>,
-    /// Of these, what leaves need not have: they are named as the last checkpoint named them, all that has come to leaves since is of them.
+    /// Of these, what leaves need not have: they are named as the last checkpoint named them. Nothing else that is as old has come to leaves since.
     pub late: BTreeSet<CommitTs>,
 }
 
@@ -208,7 +208,7 @@ impl Runs {
             Ok(Attached::new(run, named.ts, named.drained_to.clone()))
         };
         let this = Self::new(named.iter().map(open).collect::<Result<_>>()?);
-        this.change.lock().last.1 = named.to_vec();
+        this.change.lock().last = named.to_vec();
         Ok(this)
     }
 
@@ -268,63 +268,46 @@ impl Runs {
         self.missing_in_leaves.fetch_min(ts.0 - 1, Ordering::Relaxed);
     }
 
-    /// A checkpoint starts.
-    pub fn begin_checkpoint(&self, applied: Lsn) -> Begun {
+    /// A checkpoint starts. One of what is written is as complete as the last one: a run that was drained since, into leaves that may be dirty,
+    /// is named as it was then, if it is held back still. Otherwise its leaves are asked for.
+    pub fn begin_checkpoint(&self, applied: Lsn, is_of_written: bool) -> Begun {
         let mut change = self.change.lock();
         let guard = epoch::pin();
         let list = self.list.load(&guard);
         let in_memory = list.iter().filter(|run| run.run.meta().is_none()).map(|run| run.ts).min();
         let skip = in_memory.map_or(applied, |ts| applied.min(Lsn(ts.0.saturating_sub(LSN_UNIT))));
-        let named: Vec<_> = list
-            .iter()
-            .filter(|run| run.ts.as_lsn() <= skip)
-            .filter_map(|run| {
-                let meta = run.run.meta()?.clone();
-                Some(NamedRun { meta, ts: run.ts, drained_to: run.drained_to.lock().clone() })
-            })
-            .collect();
-        change.named = named.iter().map(|run| run.ts).collect();
-        self.set_cap(&change);
-        Begun { skip, named, late: BTreeSet::new() }
-    }
-
-    /// The same for one of what is written, as complete as the last one: a run that was drained since into leaves that are dirty is
-    /// named as it was then, if it is held back still. Otherwise its leaves are asked for.
-    pub fn begin_written(&self, applied: Lsn) -> Begun {
-        let begun = self.begin_checkpoint(applied);
-        let mut change = self.change.lock();
-        if change.is_lifted {
-            return begun;
-        }
-        let guard = epoch::pin();
-        let runs = self.list.load(&guard).iter().chain(&change.kept).filter(|run| run.ts.as_lsn() <= begun.skip);
-        let named = runs.filter_map(|run| {
+        let as_before = is_of_written && !change.is_lifted;
+        let kept = if as_before { change.kept.as_slice() } else { &[] };
+        let named = list.iter().chain(kept).filter(|run| run.ts.as_lsn() <= skip).filter_map(|run| {
             let meta = run.run.meta()?.clone();
-            let before = change.last.1.iter().find(|before| before.meta.id == meta.id);
-            let drained_to = before.map(|before| before.drained_to.clone()).unwrap_or_default();
+            let before = || change.last.iter().find(|before| before.meta.id == meta.id);
+            // One that the last did not name is of a deleted range: nothing of it was in leaves then.
+            let drained_to = match as_before {
+                true => before().map_or(Vec::new(), |before| before.drained_to.clone()),
+                false => run.drained_to(),
+            };
             Some(NamedRun { meta, ts: run.ts, drained_to })
         });
         let mut named: Vec<_> = named.collect();
         named.sort_by_key(|run| run.ts);
-        let late = named.iter().map(|run| run.ts).collect();
+        let late = if as_before { named.iter().map(|run| run.ts).collect() } else { BTreeSet::new() };
         change.named = named.iter().map(|run| run.ts).collect();
         self.set_cap(&change);
-        Begun { skip: begun.skip, named, late }
+        Begun { skip, named, late }
     }
 
-    /// The checkpoint has ended: with this F and these runs, if leaves have all else up to there.
-    pub fn end_checkpoint(&self, complete: Option<(Lsn, Vec<NamedRun>)>) {
-        let kept = {
-            let mut change = self.change.lock();
-            change.named.clear();
-            let mut kept = Vec::new();
-            if let Some(complete) = complete {
-                (change.last, change.is_lifted) = (complete, false);
-                kept = std::mem::take(&mut change.kept);
-            }
-            self.set_cap(&change);
-            kept
-        };
+    /// The checkpoint has ended: with these runs, if leaves have all else up to F.
+    pub fn end_checkpoint(&self, complete: Option<Vec<NamedRun>>) {
+        let mut change = self.change.lock();
+        change.named.clear();
+        let mut kept = Vec::new();
+        if let Some(complete) = complete {
+            (change.last, change.is_lifted) = (complete, false);
+            kept = std::mem::take(&mut change.kept);
+        }
+        self.set_cap(&change);
+        // Files are closed without the mutex.
+        drop(change);
         drop(kept);
     }
 
@@ -362,9 +345,11 @@ impl Runs {
         run.removed.store(true, Ordering::Release);
         self.update(|list, change| {
             list.retain(|other| !Arc::ptr_eq(other, run));
-            // Of what the log has above F nobody asks.
-            if run.run.meta().is_some() || run.ts.as_lsn() <= change.last.0 {
-                if keeps && run.run.meta().is_some() { change.kept.push(run.clone()) } else { change.is_lifted = true }
+            // One in memory lies above every F: the log has it.
+            match run.run.meta() {
+                Some(_) if keeps => change.kept.push(run.clone()),
+                Some(_) => change.is_lifted = true,
+                None => {}
             }
         });
     }
