@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use crate::support::{Durable, env, flush, key, keys, put, settle, upkeep};
-use base::{CommitTs, GcView};
+use base::{CommitTs, GcView, Lsn};
 use index::{Batch, BatchBuilder, Direction, Index, Op, ReadAt, Reservation, Upkeep};
 use trefoil_lsm::Lsm;
 use vfs::sim::{Config, Handle, Simulation};
@@ -31,6 +31,21 @@ fn assert_has(index: &Lsm, rows: &[u32]) {
     }
     assert_eq!(keys(index, ReadAt::Newest, Direction::Forward), rows);
     assert_eq!(keys(index, ReadAt::Snapshot(CommitTs(1 << 30)), Direction::Backward).len(), rows.len());
+}
+
+/// As complete as the last checkpoint: what is in memory only lies above that, and is not written. Guard: `checkpoint_written` flushes nothing.
+#[test]
+fn p4_a_checkpoint_of_what_is_written_flushes_nothing() {
+    simulated(|_, index| {
+        put(&index, 16, 0..20, |_| b"flushed".to_vec());
+        let first = index.checkpoint(&Upkeep { applied: Lsn(16), ..upkeep() }).unwrap();
+        put(&index, 32, 20..40, |_| b"in memory".to_vec());
+        let (runs, bytes) = (index.stats().disk_bytes, index.stats().memory_bytes);
+        let written = index.checkpoint_written(&Upkeep { applied: Lsn(16), ..upkeep() }).unwrap();
+        assert_eq!((index.stats().disk_bytes, index.stats().memory_bytes), (runs, bytes));
+        assert_eq!((written.skip, written.bytes), (first.skip, first.bytes));
+        assert_has(&index, &(0..40).collect::<Vec<_>>());
+    });
 }
 
 /// A commit has found the memtable that takes versions; that is sealed and flushed before its versions are in it.

@@ -2,13 +2,16 @@
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::common::{self, EXTENT, INDEX, Scratch, noise, options};
 use crate::faulty::FaultyVfs;
 use base::{Fault, Poison};
-use trefoil_store::{AllocScope, Block, BlockKind, Compression, GivenBack, NewBlock, RunWriter, Space, SpaceOptions};
+use trefoil_store::{
+    AllocScope, Block, BlockKind, Compression, GivenBack, NewBlock, RunWriter, Space, SpaceOptions, Weight, Weights,
+};
 use vfs::thread::JoinHandle;
 
 fn space(dir: &Scratch, vfs: &FaultyVfs, reserve_extents: u64) -> (Space, Poison) {
@@ -165,6 +168,55 @@ fn p4_what_is_owed_is_left_by_what_can_wait() {
     vfs.0.free_bytes.fetch_add(50 * EXTENT, Ordering::SeqCst);
     vfs::thread::sleep(std::time::Duration::from_millis(60));
     space.write_in(AllocScope::ORDINARY, large(&space, 1)).expect("looked at again by itself");
+}
+
+/// More pages are owed than is left: they leave the last of the reserve to who brings space back. Guards: `leaves_last`; pages that find
+/// space have all of it.
+#[test]
+fn p4_pages_leave_the_last_of_the_reserve_if_not_all_find_space() {
+    for (owed, left) in [(100, 3), (20, 0)] {
+        let dir = Scratch::new("p4-pages");
+        let vfs = FaultyVfs::new(40 * EXTENT);
+        let (space, _) = space(&dir, &vfs, 8);
+        let _ordinary = fill(&space, AllocScope::ORDINARY);
+        space.check_room(0).unwrap_err();
+        space.note_owed(owed * EXTENT, if left == 0 { 0 } else { owed * EXTENT });
+        let pages = fill(&space, AllocScope::PAGES);
+        assert_eq!(pages.len(), 8 - left, "{owed} are owed");
+        assert_eq!(fill(&space, AllocScope::RESERVE).len(), left);
+    }
+}
+
+/// Guards: not what was tried, nor of what something cannot be moved, nor what is clean next to all, nor what is being filled; what is least to be written
+/// comes first; half of what is left is taken.
+#[test]
+fn p4_extents_are_emptied_of_which_least_is_clean() {
+    let dir = Scratch::new("p4-evacuate");
+    let vfs = FaultyVfs::new(16 * EXTENT);
+    let (space, _) = space(&dir, &vfs, 4);
+    let blocks: Vec<_> = (0..10).flat_map(|seed| space.write(large(&space, seed)).unwrap()).collect();
+    let bytes = u64::from(blocks[0].at().stored_bytes);
+    let extent = |i: usize| space.extent_of(blocks[i].at());
+    let weight = |clean: u64| Weight { clean: clean * bytes / 100, dirty: bytes - clean * bytes / 100 };
+    let mut weights: Weights = [80, 0, 50, 10, 95, 20, 60, 0, 70, 0]
+        .into_iter()
+        .enumerate()
+        .map(|(i, clean)| (extent(i), weight(clean)))
+        .collect();
+    // The one is not all of this, of the other one is being filled.
+    weights.get_mut(&extent(7)).unwrap().dirty -= 1;
+    let tried = BTreeSet::from([extent(5)]);
+    let found = |left: u64, tried: &BTreeSet<u32>| {
+        vfs.0.free_bytes.store(left * EXTENT, Ordering::SeqCst);
+        space.to_evacuate(&weights, tried, 90).unwrap()
+    };
+    let ids = |all: &[usize]| all.iter().map(|i| extent(*i)).collect::<Vec<_>>();
+    assert_eq!(found(100, &tried), ids(&[0, 1, 2, 3, 6, 8]));
+    assert_eq!(found(6, &tried), ids(&[1, 2, 3]));
+    assert_eq!(found(4, &tried), ids(&[1, 3]));
+    assert_eq!(found(4, &BTreeSet::new()), ids(&[1, 3]));
+    assert_eq!(found(6, &BTreeSet::new()), ids(&[1, 3, 5]));
+    assert_eq!(found(1, &tried), [0; 0]);
 }
 
 #[test]

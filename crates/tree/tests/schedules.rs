@@ -13,6 +13,7 @@ mod marks;
 mod parked;
 mod readers;
 mod reservations;
+mod rounds;
 mod uncached;
 mod walker;
 

@@ -22,6 +22,7 @@ struct Shared {
     writes: AtomicU64,
     fail_reads: AtomicBool,
     fail_writes: AtomicBool,
+    is_full: AtomicBool,
 }
 
 struct MemoryFile {
@@ -44,6 +45,11 @@ impl MemoryVfs {
 
     pub fn fail_writes(&self, fail: bool) {
         self.shared.fail_writes.store(fail, Ordering::SeqCst);
+    }
+
+    /// Nothing more can be allocated.
+    pub fn set_full(&self, full: bool) {
+        self.shared.is_full.store(full, Ordering::SeqCst);
     }
 
     /// Changes a bit of the data file. Done twice, it is undone.
@@ -109,7 +115,7 @@ impl Vfs for MemoryVfs {
     }
 
     fn free_bytes(&self, _dir: &Path) -> io::Result<u64> {
-        Ok(1 << 40)
+        Ok(if self.shared.is_full.load(Ordering::SeqCst) { 0 } else { 1 << 40 })
     }
 }
 
@@ -155,6 +161,9 @@ impl File for MemoryFile {
     }
 
     fn allocate(&self, offset: u64, len: u64) -> io::Result<()> {
+        if self.shared.is_full.load(Ordering::SeqCst) {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
         let mut bytes = self.bytes.write();
         if bytes.len() < (offset + len) as usize {
             bytes.resize((offset + len) as usize, 0);

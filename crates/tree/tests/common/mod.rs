@@ -16,7 +16,7 @@ use index::{
     Reservation, RunFiles, Upkeep,
 };
 use memory::MemoryVfs;
-use store::{Budget, Cache, CacheOptions, Class, Compression, Run, RunWriter, Space, SpaceOptions, WriteEnv};
+use store::{Budget, Cache, CacheOptions, Census, Class, Compression, Run, RunWriter, Space, SpaceOptions, WriteEnv};
 use trefoil_tree::Tree;
 use vfs::sync::Mutex;
 
@@ -79,6 +79,8 @@ pub struct Setup {
     pub buffered: bool,
     pub counters: bool,
     pub read_only: bool,
+    /// Of the data file.
+    pub max_bytes: Option<u64>,
 }
 
 impl Default for Setup {
@@ -91,6 +93,7 @@ impl Default for Setup {
             buffered: false,
             counters: false,
             read_only: false,
+            max_bytes: None,
         }
     }
 }
@@ -118,7 +121,13 @@ pub fn dir() -> PathBuf {
 }
 
 fn space_options(setup: &Setup) -> SpaceOptions {
-    SpaceOptions { extent_bytes: setup.extent_bytes, direct: false, reserve_bytes: 0, max_bytes: None, budget: None }
+    SpaceOptions {
+        extent_bytes: setup.extent_bytes,
+        direct: false,
+        reserve_bytes: 0,
+        max_bytes: setup.max_bytes,
+        budget: None,
+    }
 }
 
 impl Rig {
@@ -324,8 +333,18 @@ impl Rig {
 
     /// With an older moment than now.
     pub fn checkpoint_as_of(&self, applied: CommitTs) -> Result<IndexState> {
+        self.checkpoint_by(|| self.tree.checkpoint(&Upkeep { applied: applied.as_lsn(), ..self.upkeep() }))
+    }
+
+    /// Of what is written, as complete as the last one.
+    pub fn checkpoint_written(&self) -> Result<IndexState> {
+        let applied = self.manifest.lock().skip;
+        self.checkpoint_by(|| self.tree.checkpoint_written(&Upkeep { applied, ..self.upkeep() }))
+    }
+
+    fn checkpoint_by(&self, of_tree: impl FnOnce() -> Result<IndexState>) -> Result<IndexState> {
         let mark = self.space.checkpoint_begin();
-        let state = self.tree.checkpoint(&Upkeep { applied: applied.as_lsn(), ..self.upkeep() })?;
+        let state = of_tree()?;
         self.space.sync()?;
         *self.manifest.lock() =
             Manifest { state: Some(state.bytes.clone()), space: self.space.save(), skip: state.skip };
@@ -360,6 +379,14 @@ impl Rig {
         let mut named = std::collections::BTreeSet::new();
         let problems = self.tree.reach(&mut |at, who| assert!(named.insert(at.offset), "{} twice", who())).unwrap();
         assert!(problems.is_empty(), "{problems:#?}");
+    }
+
+    /// What the last checkpoint names is what the allocator counts.
+    pub fn assert_counted(&self) {
+        let mut census = Census::new(&self.space);
+        assert!(self.tree.reach(&mut |at, _| census.add(at, IndexId(7))).unwrap().is_empty());
+        assert_eq!(census.shared(), []);
+        assert_eq!(census.miscounted(), []);
     }
 }
 

@@ -293,10 +293,7 @@ impl Kept {
 mod tests {
     use super::*;
 
-    /// Rows that are made anew are in two structures, and either may be found with the next manifest: what was committed stays while
-    /// one of them needs it.
-    #[test]
-    fn a7_a_set_stays_while_either_structure_of_its_rows_needs_it() {
+    fn decided() -> Decided {
         let brief = Brief {
             xid: b"x".to_vec(),
             transaction: TxnId::ZERO,
@@ -307,14 +304,32 @@ mod tests {
             bytes: 1,
             decision_bytes: 1,
         };
+        Decided { brief: Arc::new(brief), ts: CommitTs(950), indexes: vec![IndexId(5)], files: None }
+    }
+
+    /// Rows that are made anew are in two structures, and either may be found with the next manifest: what was committed stays while
+    /// one of them needs it.
+    #[test]
+    fn a7_a_set_stays_while_either_structure_of_its_rows_needs_it() {
         let registry = Registry::default();
-        let (ts, indexes) = (CommitTs(950), vec![IndexId(5)]);
-        registry.were_committed(vec![Decided { brief: Arc::new(brief), ts, indexes, files: None }]);
+        registry.were_committed(vec![decided()]);
         let floor = |skips: &[u64]| {
             let skips: Vec<_> = skips.iter().map(|skip| (IndexId(5), Lsn(*skip))).collect();
             registry.kept(&skips).floor
         };
         assert_eq!(floor(&[1000, 900]), Lsn(700));
         assert_eq!(floor(&[1000, 950]), Lsn::MAX);
+    }
+
+    /// What a checkpoint does without that was not published the next one may need: it may be of an older F. Guard: sets are forgotten once it is durable.
+    #[test]
+    fn a7_a_set_is_forgotten_once_a_checkpoint_without_it_is_durable() {
+        let registry = Registry::default();
+        registry.were_committed(vec![decided()]);
+        let floor = |skip: u64| registry.kept(&[(IndexId(5), Lsn(skip))]).floor;
+        assert_eq!(floor(950), Lsn::MAX);
+        assert_eq!(floor(900), Lsn(700), "that one was not published");
+        registry.forget_unneeded(&[(IndexId(5), Lsn(950))]);
+        assert_eq!(floor(900), Lsn::MAX);
     }
 }

@@ -1,0 +1,165 @@
+//! A checkpoint of what is written: as complete as the last one, whatever is dirty.
+
+use std::collections::BTreeSet;
+
+use base::Fault;
+use index::{Index, Upkeep};
+use store::Weights;
+
+use super::{Setup, filled, small, thin};
+use crate::common::{Rig, Write, key};
+
+/// The data file is small: what is dirty may always be too much.
+fn short() -> Setup {
+    Setup { max_bytes: Some(8 * (64 << 10)), ..small() }
+}
+
+/// Where what the last checkpoint names lies.
+fn named(rig: &Rig) -> BTreeSet<u64> {
+    let mut named = BTreeSet::new();
+    rig.tree.reach(&mut |at, _| _ = named.insert(at.offset)).unwrap();
+    named
+}
+
+fn rows_of_a_run() -> Vec<Write> {
+    (0..600).map(|n| (key(2 * n + 1), Some(b"from the run".to_vec()))).collect()
+}
+
+/// Leaves that were changed are not written, and neither are nodes above that would name what they name. Guard: `is_unchanged`.
+#[test]
+fn p4_a_checkpoint_of_what_is_written_writes_nothing_else() {
+    let rig = filled(small(), 400);
+    rig.checkpoint();
+    for n in 0..400 {
+        rig.put(key(2 * n), "second");
+    }
+    let writes = rig.vfs.writes();
+    let state = rig.checkpoint_written().unwrap();
+    assert!(state.skip < rig.now().as_lsn());
+    assert!(rig.vfs.writes() - writes <= 3, "{} writes for the nodes above those", rig.vfs.writes() - writes);
+    rig.assert_counted();
+    let rig = rig.reopen(true);
+    assert_eq!(rig.newest(key(0)), Some(b"second".to_vec()));
+    rig.checkpoint();
+    rig.verify();
+    rig.assert_counted();
+}
+
+/// A run that the last checkpoint names is drained, and a newer delete would be collected with what it hides. The leaf is written, the
+/// run is named still. Guards: such a run is named, and holds back what is collected.
+#[test]
+fn a4_what_is_drained_on_a_full_disk_is_held_back_until_it_is_written() {
+    let rig = filled(short(), 10);
+    rig.attach_file(1, vec![(key(4), Some(b"from the run".to_vec()))]);
+    rig.delete(key(4));
+    rig.put(key(1000), "moves the floor");
+    rig.checkpoint();
+    rig.maintain_fully();
+    assert_eq!(rig.tree.stats().run_bytes, 0, "drained");
+    rig.put(key(1002), "the leaf is dirty");
+    rig.evict_all();
+    let state = rig.checkpoint_written().unwrap();
+    assert_eq!(state.runs, [1], "others may not be written");
+    let rig = rig.reopen(false);
+    assert_eq!(rig.newest(key(4)), None);
+    rig.maintain_fully();
+    assert_eq!(rig.newest(key(4)), None, "the run is drained again under the delete");
+    assert_eq!(rig.checkpoint().runs, [0; 0]);
+}
+
+/// A run is drained in part, into leaves that are not written. Guard: the run is named as the last checkpoint named it.
+#[test]
+fn p4_a_run_is_named_as_the_last_checkpoint_named_it() {
+    let rig = filled(short(), 600);
+    rig.attach_file(1, rows_of_a_run());
+    rig.checkpoint();
+    rig.maintain();
+    let writes = rig.vfs.writes();
+    assert_eq!(rig.checkpoint_written().unwrap().runs, [1]);
+    assert!(rig.vfs.writes() - writes <= 3, "no leaf is asked for");
+    let rig = rig.reopen(false);
+    for n in 0..600 {
+        assert_eq!(rig.newest(key(2 * n + 1)), Some(b"from the run".to_vec()), "{n}");
+    }
+}
+
+/// There was no room when a run was drained, and there was for the next one, for which nothing is held back: it is not named, so leaves are asked for, whatever
+/// else they lack. Guard: `is_lifted`.
+#[test]
+fn p4_what_was_drained_with_room_to_spare_is_asked_for() {
+    let rig = filled(small(), 10);
+    rig.attach_file(1, vec![(key(4), Some(b"first run".to_vec()))]);
+    rig.attach_file(2, vec![(key(4), Some(b"second run".to_vec()))]);
+    rig.checkpoint();
+    let look_at_the_disk = |is_full: bool| {
+        rig.vfs.set_full(is_full);
+        // It is not looked at more often.
+        vfs::thread::sleep(std::time::Duration::from_millis(60));
+        let _ = rig.space.check_room(1 << 50);
+    };
+    look_at_the_disk(true);
+    while rig.tree.stats().runs == 2 {
+        rig.maintain();
+    }
+    look_at_the_disk(false);
+    rig.maintain_fully();
+    assert_eq!(rig.checkpoint_written().unwrap().runs, [0; 0]);
+    let rig = rig.reopen(false);
+    assert_eq!(rig.newest(key(4)), Some(b"second run".to_vec()));
+}
+
+/// A node was composed of what is new, and not written: what its children say of the last image is of one that is nowhere. Guard:
+/// `image_edition` is none until it is written.
+#[test]
+fn p4_a_node_that_found_no_space_is_composed_again() {
+    let rig = filled(small(), 100);
+    rig.checkpoint();
+    let mut fault = None;
+    for n in 0..200 {
+        rig.put(key(2 * n % 200), "second");
+        // A leaf has what it needs of the last extent; the nodes above it may not.
+        rig.evict_all();
+        rig.vfs.set_full(true);
+        fault = rig.try_checkpoint().err();
+        rig.vfs.set_full(false);
+        if fault.is_some() {
+            break;
+        }
+    }
+    assert!(matches!(fault, Some(Fault::NoSpace { .. })), "{fault:?}");
+    rig.checkpoint_written().unwrap();
+    rig.verify();
+    rig.assert_counted();
+}
+
+/// All that lies in an extent is written elsewhere, what is clean, too, and the nodes above; then it is empty. Guards: leaves that are clean are
+/// written; a node that is to move is written though it names the same.
+#[test]
+fn p4_an_extent_is_emptied() {
+    let rig = filled(small(), 400);
+    rig.checkpoint();
+    rig.put(key(0), "second");
+    let mut weights = Weights::new();
+    rig.tree.weigh(&mut weights).unwrap();
+    let extents: Vec<_> = weights.keys().copied().collect();
+    let (clean, dirty) = weights.values().fold((0, 0), |all, one| (all.0 + one.clean, all.1 + one.dirty));
+    assert!(clean > 4 * dirty && dirty > 0, "{clean} and {dirty}");
+    assert_eq!(clean + dirty, rig.space.stats().held_bytes);
+    let before = named(&rig);
+    rig.tree.evacuate(&extents, &rig.upkeep()).unwrap();
+    rig.checkpoint_written().unwrap();
+    assert!(named(&rig).is_disjoint(&before), "something stayed");
+    rig.verify();
+    rig.assert_counted();
+}
+
+/// Where space is short no leaves are merged: each would have to be written before the next checkpoint. Guard: `tight` is asked.
+#[test]
+fn p4_no_leaves_are_merged_on_a_full_disk() {
+    let rig = thin();
+    let leaves = rig.tree.stats().leaves;
+    while rig.tree.maintain(&Upkeep { tight: true, ..rig.upkeep() }).unwrap().more {}
+    assert_eq!(rig.tree.stats().leaves, leaves);
+    rig.maintain_fully();
+    assert!(rig.tree.stats().leaves < leaves);
+}
