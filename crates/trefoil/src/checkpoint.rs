@@ -100,6 +100,7 @@ impl Engine {
         // What no manifest will name any more is free with this checkpoint only if it is freed before that begins.
         self.upkept_indexes().iter().for_each(|entry| entry.index.before_checkpoint());
         let mark = self.space.checkpoint_begin();
+        published.is_behind = true;
         let (indexes, skips, floor) = self.index_states(published, complete)?;
         vfs::thread::point("checkpoint.composed");
         let kept = self.prepared.kept(&skips);
@@ -131,6 +132,7 @@ impl Engine {
         self.space.checkpoint_durable(mark);
         self.prepared.forget_unneeded(&skips);
         published.generation = manifest.generation;
+        published.is_behind = false;
         published.skips = manifest.indexes.iter().map(|index| (index.id, index.skip)).collect();
         self.written_at_checkpoint.store(self.space.written_and_live().0, Ordering::Relaxed);
         Ok(manifest)

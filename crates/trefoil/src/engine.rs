@@ -145,6 +145,8 @@ pub struct Published {
     pub generation: u64,
     /// What the next one looks for.
     pub lost: Lost,
+    /// Another one began since, and did not come to its end: what is counted is not what it names.
+    pub is_behind: bool,
     /// F of each index that it names.
     pub skips: BTreeMap<IndexId, Lsn>,
 }

@@ -59,6 +59,7 @@ mod quarantine_lsm;
 mod range_locks;
 mod read_only;
 mod rounds;
+mod rounds_random;
 mod rows_anew;
 mod rows_anew_actors;
 mod rows_anew_damage;

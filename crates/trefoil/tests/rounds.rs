@@ -96,6 +96,30 @@ fn p4_more_dirty_leaves_than_space_are_written_in_rounds() {
     }
 }
 
+/// A checkpoint that ends in its middle leaves counts of what it would have named: that is no damage. Guard: `is_behind`.
+#[test]
+fn a_checkpoint_that_found_no_space_is_no_damage() {
+    simulate(|_| {
+        let disk = disk();
+        let db = Database::open("/db", Options { background: false, ..options(&disk) }).unwrap();
+        let index = db.create_index("i", small_nodes()).unwrap();
+        fill(&db, &index, 0, 1000, 10).unwrap();
+        let refused = (0..200u32).any(|n| {
+            put(&db, &index, &n.to_be_bytes(), b"second", Durability::Sync).unwrap();
+            disk.set_capacity(0);
+            let refused = db.checkpoint().is_err();
+            if refused {
+                sound(&db);
+            }
+            disk.set_capacity(u64::MAX / 2);
+            refused
+        });
+        assert!(refused);
+        db.checkpoint().unwrap();
+        sound(&db);
+    });
+}
+
 /// The power is cut between the rounds of a checkpoint: what was committed is there, and what replay makes dirty again the checkpoint that ends
 /// recovery writes. Guards: a checkpoint of what is written names runs as the last one did, and the log stays.
 #[test]
