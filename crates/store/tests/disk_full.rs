@@ -160,7 +160,7 @@ fn p4_what_is_owed_is_left_by_what_can_wait() {
     let vfs = FaultyVfs::new(40 * EXTENT);
     let (space, _) = space(&dir, &vfs, 8);
     space.check_room(0).unwrap();
-    space.note_owed(10 * EXTENT, 0);
+    space.note_owed(10 * EXTENT);
     let ordinary = fill(&space, AllocScope::ORDINARY);
     assert!((15..=18).contains(&ordinary.len()), "{} of 40, 8, 10 and 4 are left", ordinary.len());
     let owed = fill(&space, AllocScope::RESERVE);
@@ -180,7 +180,8 @@ fn p4_pages_leave_the_last_of_the_reserve_if_not_all_find_space() {
         let (space, _) = space(&dir, &vfs, 8);
         let _ordinary = fill(&space, AllocScope::ORDINARY);
         space.check_room(0).unwrap_err();
-        space.note_owed(owed * EXTENT, if left == 0 { 0 } else { owed * EXTENT });
+        space.note_owed(owed * EXTENT);
+        space.note_owed_pages(if left == 0 { 0 } else { owed * EXTENT });
         let pages = fill(&space, AllocScope::PAGES);
         assert_eq!(pages.len(), 8 - left, "{owed} are owed");
         assert_eq!(fill(&space, AllocScope::RESERVE).len(), left);

@@ -80,7 +80,7 @@ impl Engine {
         let mut way = Way::default();
         loop {
             self.poison.check()?;
-            self.note_owed();
+            self.space.note_owed_pages(self.pages_owed());
             let log_end = self.wal.end();
             let old = Lsn(self.log_at_checkpoint.load(Ordering::Relaxed));
             match self.rewrite_prepared(old).and_then(|()| self.publish(published, Complete::ToNow)) {

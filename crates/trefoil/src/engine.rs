@@ -223,17 +223,14 @@ impl Engine {
         if self.space.has_room(2 * self.budget.limit() + self.promised.bytes() + bytes) {
             return true;
         }
-        self.space.has_room(self.note_owed() + bytes)
-    }
-
-    /// What is owed: whatever writes at leisure leaves it alone.
-    pub fn note_owed(&self) -> u64 {
         let owed = self.owed_bytes();
-        self.space.note_owed(owed, self.pages_owed());
-        owed
+        // Whatever writes at leisure leaves it alone.
+        self.space.note_owed(owed);
+        self.space.note_owed_pages(self.pages_owed());
+        self.space.has_room(owed + bytes)
     }
 
-    /// Of it, dirty leaves and all inner nodes.
+    /// What is owed, of pages: dirty leaves and all inner nodes.
     pub fn pages_owed(&self) -> u64 {
         self.cache.dirty_bytes() + self.budget.used(Class::Inner)
     }

@@ -109,11 +109,15 @@ impl Space {
     }
 
     /// So much was admitted and is not written yet: ordinary work leaves it alone, as it does the reserve.
-    /// `pages` of it is pages: if more than is left, they leave the last of the reserve alone, too ([`AllocScope::PAGES`]).
-    pub fn note_owed(&self, bytes: u64, pages: u64) {
+    pub fn note_owed(&self, bytes: u64) {
         // Relaxed: what is let in a moment before or after a write has looked is covered by the reserve.
         self.0.owed.store(bytes, Ordering::Relaxed);
-        self.0.owed_pages.store(pages, Ordering::Relaxed);
+    }
+
+    /// So much of it is pages: if that is more than is left, they leave the last of the reserve alone, too ([`AllocScope::PAGES`]).
+    pub fn note_owed_pages(&self, bytes: u64) {
+        // Relaxed: as above.
+        self.0.owed_pages.store(bytes, Ordering::Relaxed);
     }
 
     /// Before a write of `bytes`: ordinary work does not take what is owed.
@@ -147,14 +151,13 @@ impl Space {
 
     /// Usable extents that `scope` must leave untouched.
     pub(super) fn kept_extents(&self, scope: AllocScope) -> u64 {
-        match scope {
-            AllocScope { may_use_reserve: true, leaves_last: false } => 0,
-            _ if !self.0.growth.lock().tight => 0,
-            AllocScope { may_use_reserve: true, leaves_last: true } => {
-                let is_enough = self.0.left.load(Ordering::Relaxed) >= self.0.owed_pages.load(Ordering::Relaxed);
-                if is_enough { 0 } else { self.0.options.last_extents() }
-            }
-            AllocScope { may_use_reserve: false, .. } => self.reserve_extents(),
+        let finds_room = || self.0.left.load(Ordering::Relaxed) >= self.0.owed_pages.load(Ordering::Relaxed);
+        if scope.may_use_reserve && (!scope.leaves_last || finds_room()) || !self.0.growth.lock().tight {
+            0
+        } else if scope.may_use_reserve {
+            self.0.options.last_extents()
+        } else {
+            self.reserve_extents()
         }
     }
 
