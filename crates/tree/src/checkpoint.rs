@@ -201,7 +201,7 @@ impl Walk<'_> {
             self.visit_all(&below)?;
             vfs::thread::point("tree.before_compose");
             match self.try_compose(handle) {
-                Outcome::Composed(composed) => return Ok(Some(composed)),
+                Outcome::Composed(composed) => return Ok(Some(*composed)),
                 Outcome::Obsolete | Outcome::Unchanged => return Ok(None),
                 Outcome::Leaves(leaves) => {
                     let scope = if self.is_of_written { AllocScope::RESERVE } else { AllocScope::PAGES };

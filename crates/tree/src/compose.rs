@@ -31,7 +31,7 @@ use crate::segment::SegmentBlock;
 
 /// What came of composing a node.
 pub(crate) enum Outcome {
-    Composed(Composed),
+    Composed(Box<Composed>),
     /// These leaves must be written first.
     Leaves(Vec<Arc<LeafHandle>>),
     /// Messages for leaves below must be flushed first.
@@ -109,7 +109,7 @@ impl Walk<'_> {
             self.note_still_dirty(handle, node);
         }
         drop(latched);
-        Outcome::Composed(composed)
+        Outcome::Composed(Box::new(composed))
     }
 
     /// True if an image composed now would name what the last one does: leaves were changed, and none was written. It is complete to F

@@ -52,6 +52,7 @@ fn c7_the_first_key_behind_a_million_deletes() {
         buffered: false,
         counters: false,
         read_only: false,
+        max_bytes: None,
     });
     for from in (0..ROWS).step_by(500) {
         commit(&rig, from..from + 500, Some(b"a value of thirty-two bytes, or so"));
