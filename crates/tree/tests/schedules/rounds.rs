@@ -42,7 +42,7 @@ fn p4_a_checkpoint_of_what_is_written_writes_nothing_else() {
     }
     rig.checkpoint();
     let before = named_above(&rig);
-    for n in (0..4000).step_by(40) {
+    for n in (0..4000).step_by(200) {
         rig.put(key(2 * n), "other");
     }
     let state = rig.checkpoint_written().unwrap();
