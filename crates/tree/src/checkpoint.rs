@@ -81,7 +81,7 @@ impl Core {
         let skip = skip.min(Lsn(walk.stuck.get().0.saturating_sub(LSN_UNIT)));
         named.retain(|run| run.ts.as_lsn() <= skip);
         let is_complete = root.is_ok() && !is_of_written;
-        self.runs.end_checkpoint(is_complete.then(|| named.clone()));
+        self.runs.end_checkpoint(is_complete.then(|| (named.clone(), skip)));
         let root = root?;
         let runs = named.iter().map(|run| run.meta.id).collect();
         let (leaves, disk_bytes) = (self.counters.leaves(), self.counters.disk_bytes());

@@ -170,6 +170,8 @@ struct Change {
     late: Option<CommitTs>,
     /// The runs of the last checkpoint that came to its end and was complete.
     last: Vec<NamedRun>,
+    /// Its F.
+    last_skip: Lsn,
     /// Drained since, into leaves that may not be written: held back as if they were not.
     kept: Vec<Arc<Attached>>,
     /// One was drained since and is not kept.
@@ -194,7 +196,8 @@ impl Runs {
             cap: AtomicU64::new(u64::MAX),
             edition: AtomicU64::new(0),
             missing_in_leaves: AtomicU64::new(u64::MAX),
-            change: Mutex::new(Change::default()),
+            // As open: the F of the state is the one that is asked for.
+            change: Mutex::new(Change { last_skip: Lsn::MAX, ..Change::default() }),
         };
         this.set_cap(&this.change.lock());
         this
@@ -276,7 +279,8 @@ impl Runs {
         let list = self.list.load(&guard);
         let in_memory = list.iter().filter(|run| run.run.meta().is_none()).map(|run| run.ts).min();
         let skip = in_memory.map_or(applied, |ts| applied.min(Lsn(ts.0.saturating_sub(LSN_UNIT))));
-        let as_before = is_of_written && !change.is_lifted;
+        // Above its F leaves have no more than they were asked for.
+        let as_before = is_of_written && !change.is_lifted && applied <= change.last_skip;
         let kept = if as_before { change.kept.as_slice() } else { &[] };
         let named = list.iter().chain(kept).filter(|run| run.ts.as_lsn() <= skip).filter_map(|run| {
             let meta = run.run.meta()?.clone();
@@ -296,13 +300,13 @@ impl Runs {
         Begun { skip, named, late }
     }
 
-    /// The checkpoint has ended: with these runs, if leaves have all else up to F.
-    pub fn end_checkpoint(&self, complete: Option<Vec<NamedRun>>) {
+    /// The checkpoint has ended: with these runs and this F, if leaves have all else up to F.
+    pub fn end_checkpoint(&self, complete: Option<(Vec<NamedRun>, Lsn)>) {
         let mut change = self.change.lock();
         change.named.clear();
         let mut kept = Vec::new();
-        if let Some(complete) = complete {
-            (change.last, change.is_lifted) = (complete, false);
+        if let Some((runs, skip)) = complete {
+            (change.last, change.last_skip, change.is_lifted) = (runs, skip, false);
             kept = std::mem::take(&mut change.kept);
         }
         self.set_cap(&change);

@@ -339,6 +339,11 @@ impl Rig {
     /// Of what is written, as complete as the last one.
     pub fn checkpoint_written(&self) -> Result<IndexState> {
         let applied = self.manifest.lock().skip;
+        self.checkpoint_written_to(applied)
+    }
+
+    /// The same with this F.
+    pub fn checkpoint_written_to(&self, applied: Lsn) -> Result<IndexState> {
         self.checkpoint_by(|| self.tree.checkpoint_written(&Upkeep { applied, ..self.upkeep() }))
     }
 

@@ -101,6 +101,22 @@ fn p4_a_run_is_named_as_the_last_checkpoint_named_it() {
     }
 }
 
+/// The tree is asked for more than its last checkpoint had, as where it takes the number of another one: a leaf that has entries of a named run may lack
+/// what came behind that checkpoint, too. Guard: `last_skip`.
+#[test]
+fn p4_more_than_the_last_checkpoint_had_is_asked_for() {
+    let rig = filled(short(), 10);
+    rig.attach_file(1, vec![(key(4), Some(b"from the run".to_vec()))]);
+    rig.checkpoint();
+    rig.maintain_fully();
+    assert_eq!(rig.tree.stats().run_bytes, 0, "drained");
+    rig.put(key(5), "behind the checkpoint");
+    assert_eq!(rig.checkpoint_written_to(rig.now().as_lsn()).unwrap().skip, rig.now().as_lsn());
+    let rig = rig.reopen(false);
+    assert_eq!(rig.newest(key(5)), Some(b"behind the checkpoint".to_vec()));
+    assert_eq!(rig.newest(key(4)), Some(b"from the run".to_vec()));
+}
+
 /// There was no room when a run was drained, and there was for the next one, for which nothing is held back: it is not named, so leaves are asked for, whatever
 /// else they lack. Guard: `is_lifted`.
 #[test]
