@@ -24,6 +24,7 @@ use index::Upkeep;
 use vfs::time::Instant;
 
 use crate::engine::{Engine, Published};
+use crate::entry::Stage;
 use crate::make_way::Way;
 use crate::manifest::{IndexEntry as SavedIndex, Manifest};
 use crate::pace::Paced;
@@ -133,7 +134,8 @@ impl Engine {
         self.prepared.forget_unneeded(&skips);
         published.generation = manifest.generation;
         published.is_behind = false;
-        published.skips = manifest.indexes.iter().map(|index| (index.id, index.skip)).collect();
+        published.floor = manifest.log_floor;
+        published.skips = manifest.skips();
         self.written_at_checkpoint.store(self.space.written_and_live().0, Ordering::Relaxed);
         Ok(manifest)
     }
@@ -175,7 +177,9 @@ impl Engine {
                     entry.index.checkpoint_written(&Upkeep { applied, ..upkeep.clone() })?
                 }
             };
-            floor = floor.min(state.skip);
+            // What is being built has rows that are in no log, and come below what an earlier checkpoint had: they want nothing of it.
+            let is_built = entry.stage() == Stage::Public;
+            floor = floor.min(if is_built { state.skip } else { state.skip.max(published.floor) });
             let said = entry.said();
             skips.push((if let Some(Said::Owner(owner)) = said { owner } else { entry.id() }, state.skip));
             let bytes = said.map_or_else(|| state.bytes.clone(), |said| said.before(&state.bytes));

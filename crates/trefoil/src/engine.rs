@@ -147,6 +147,8 @@ pub struct Published {
     pub lost: Lost,
     /// Another one began since, and did not come to its end: what is counted is not what it names.
     pub is_behind: bool,
+    /// What of the log it needs: what lies before may be gone.
+    pub floor: Lsn,
     /// F of each index that it names.
     pub skips: BTreeMap<IndexId, Lsn>,
 }

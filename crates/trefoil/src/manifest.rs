@@ -7,6 +7,7 @@
 //!
 //! Format: docs/formats/manifest.md.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -63,6 +64,13 @@ pub struct Manifest {
     pub indexes: Vec<IndexEntry>,
     /// Prepared sets that lie in run files; format 2 if there are any.
     pub prepared: Vec<SavedSet>,
+}
+
+impl Manifest {
+    /// F of each index.
+    pub fn skips(&self) -> BTreeMap<IndexId, Lsn> {
+        self.indexes.iter().map(|index| (index.id, index.skip)).collect()
+    }
 }
 
 /// A prepared transaction that needs the log no more.

@@ -221,6 +221,7 @@ impl Opening {
         let mut manifest = self.manifest.clone();
         take_back_switches(&mut manifest, &rows)?;
         let engine = self.assemble(&log_end, next_index)?;
+        engine.checkpoint.lock().skips = manifest.skips();
         engine.locks.search_deadlocks(engine.options.deadlock_detect);
         engine.io_budget.set(engine.options.io_budget_bytes);
         engine.controller.limit_gc(engine.options.gc_debt_limit_bytes);
@@ -314,7 +315,7 @@ impl Opening {
             next_txn: AtomicU64::new(1),
             checkpoint: Mutex::new(Published {
                 generation: self.manifest.generation,
-                skips: self.manifest.indexes.iter().map(|index| (index.id, index.skip)).collect(),
+                floor: self.manifest.log_floor,
                 ..Published::default()
             }),
             held_log: Default::default(),

@@ -4,7 +4,7 @@
 
 use crate::rows_anew::*;
 use crate::support::*;
-use trefoil::{Error, TransactionOptions, Value};
+use trefoil::{Durability, Error, Structure, TransactionOptions, Value};
 use vfs::fault::{Action, Class, Rule};
 
 /// A switch that a full disk refuses leaves a moment in which the checkpoint has the new structure for the rows: what is committed in it
@@ -62,4 +62,42 @@ fn a_snapshot_from_before_writes_what_nobody_has_changed() {
             tx.commit().unwrap();
         });
     }
+}
+
+/// Rows that come late into an LSM tree hold its F below the snapshot of the build, behind a checkpoint that had more. The log from there on is gone, and nothing
+/// of the build is in it. Guard: what is being built asks for no log that the manifest before did without.
+#[test]
+fn a16f_what_comes_late_asks_for_no_log_that_is_gone() {
+    simulate(|sim| {
+        let disk = disk();
+        let options = options(&disk);
+        let db = open(&disk);
+        let t = table_of(&db, "t", of(Structure::Btree));
+        insert(&db, &t, 0..600).unwrap();
+        let other = db.create_index("other", small_nodes()).unwrap();
+        let first = sim.hold_nth("build.batch", 1);
+        let changing = change(&db, &t, Structure::Lsm);
+        first.wait_reached();
+        for n in 0..300u32 {
+            put(&db, &other, &n.to_be_bytes(), &[n as u8; 4000], Durability::Write).unwrap();
+        }
+        db.checkpoint().unwrap();
+        let sealed = sim.hold("lsm.checkpoint_sealed");
+        let checkpoint = {
+            let db = db.clone();
+            spawn("checkpoint", move || drop(db.checkpoint()))
+        };
+        sealed.wait_reached();
+        let second = sim.hold("build.batch");
+        first.open();
+        second.wait_reached();
+        sealed.open();
+        checkpoint.join().unwrap();
+        disk.power_cut(1);
+        second.open();
+        assert!(changing.join().unwrap().is_err());
+        drop((t, other));
+        let (_disk, db, t) = again(&disk, db, &options);
+        assert_eq!(seen(&db.snapshot().unwrap(), &t).unwrap().len(), 600);
+    });
 }
