@@ -136,20 +136,21 @@ struct Done {
 
 impl Done {
     /// All that a database has is of one moment, and of this one if it is known. Returns the numbers of the writers.
-    fn check(&self, db: &Database, at: Option<CommitTs>, what: &str) -> [u64; WRITERS] {
-        let snapshot = db.snapshot().unwrap();
+    fn check(&self, db: &Database, at: Option<CommitTs>, what: &str) -> Result<[u64; WRITERS], Error> {
+        let snapshot = db.snapshot()?;
         let t = db.table("t").unwrap();
         let mut rows = BTreeMap::new();
-        let mut cursor = snapshot.scan(&t, ALL).unwrap();
-        while let Some(row) = cursor.next().unwrap() {
+        let mut cursor = snapshot.scan(&t, ALL)?;
+        while let Some(row) = cursor.next()? {
             let (Value::U64(id), Value::U32(colour)) = (&row[0], &row[1]) else { panic!("{row:?}") };
             rows.insert(*id, *colour);
         }
         drop(cursor);
-        let entries = STRUCTURES.map(|(name, _)| {
+        let mut entries = Vec::new();
+        for (name, _) in STRUCTURES {
             let index = db.index(name).unwrap();
-            snapshot.range(&index, ..).unwrap().collect().unwrap().into_iter().collect::<BTreeMap<_, _>>()
-        });
+            entries.push(snapshot.range(&index, ..)?.collect()?.into_iter().collect::<BTreeMap<_, _>>());
+        }
         let numbers = std::array::from_fn(|w| {
             let number = rows.get(&id(w, APART - 1)).map_or(0, |n| u64::from(*n));
             let wanted = state(self.seed, w, number);
@@ -165,9 +166,9 @@ impl Done {
             number
         });
         let indexes: Vec<_> = t.schema().indexes().iter().map(|index| index.name().to_owned()).collect();
-        indexes.iter().for_each(|index| agrees(db, &t, index));
-        sound(db);
-        numbers
+        indexes.iter().try_for_each(|index| try_agrees(db, &t, index))?;
+        try_sound(db)?;
+        Ok(numbers)
     }
 
     fn restore(&self, disk: &SimDisk, made: &Made, to: &str) -> Result<(), Error> {
@@ -176,7 +177,7 @@ impl Done {
         let at = Database::restore(&made.dirs, to, Options { budget_bytes, ..options(disk) })?;
         assert_eq!(at, made.at, "{what}");
         let copy = Database::open(to, Options { create: false, ..options(disk) })?;
-        self.check(&copy, Some(at), &what);
+        self.check(&copy, Some(at), &what)?;
         self.restored.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
@@ -391,7 +392,7 @@ fn look_at_copies(disk: &SimDisk, done: &Done, lives: u64) {
         let dir = format!("/copy-{lives}/{n}");
         let known = made.iter().find(|made| made.dirs.last() == Some(&dir));
         match Database::open(&dir, read_only.clone()) {
-            Ok(copy) => drop(done.check(&copy, known.map(|made| made.at), &dir)),
+            Ok(copy) => drop(done.check(&copy, known.map(|made| made.at), &dir).unwrap()),
             Err(Error::NotADatabase { .. }) => assert!(known.is_none_or(|made| made.dirs.len() > 1), "{dir}"),
             Err(error) => panic!("{dir}: {error}"),
         }
@@ -413,7 +414,7 @@ fn open_life(disk: &SimDisk, done: &Arc<Done>, number: u64, rng: &mut Rng) -> (A
         }
         table_of(&db, "t", settings(rng, Structure::Btree));
     }
-    let numbers = done.check(&db, None, "the database");
+    let numbers = done.check(&db, None, "the database").unwrap();
     for (told, number) in done.told.iter().zip(numbers) {
         told.lock().retain(|n, _| *n <= number);
     }
@@ -473,7 +474,7 @@ fn run(seed: u64) -> (usize, u64) {
             look_at_copies(&disk, &done, lives);
         }
         let db = open(&disk);
-        let numbers = done.check(&db, None, "in the end");
+        let numbers = done.check(&db, None, "in the end").unwrap();
         let made: Vec<usize> = done.made.lock().iter().map(|made| made.dirs.len()).collect();
         println!("seed {seed}: {numbers:?} transactions, chains of {made:?}");
         (made.into_iter().filter(|links| *links > 1).count(), done.restored.load(Ordering::Relaxed))
