@@ -1,8 +1,8 @@
 //! Whole extents are emptied, so that they come back with the next checkpoint ([`store::Space::to_evacuate`]).
 //!
 //! Steps: (1) [`Core::weigh_extents`]: what of each extent is this tree's newest images, and which of these are of dirty leaves; (2) once the
-//! engine has chosen extents, [`Core::evacuate`] writes every leaf whose image lies in one of them, dirty or not, a few at a time, and takes inner
-//! nodes' images away, as cleaning does; (3) a checkpoint of what is written ([`index::Index::checkpoint_written`]) names these in
+//! engine has chosen extents, [`Core::evacuate`] writes every leaf whose image lies in one of them, dirty or not, a few at a time, and notes inner
+//! nodes whose images do as changed, as cleaning does; (3) a checkpoint of what is written ([`index::Index::checkpoint_written`]) names these in
 //! the place of the old ones.
 //!
 //! Large values, chains and blocks of messages are not moved: an extent that has some is not chosen.
