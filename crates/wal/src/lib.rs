@@ -47,6 +47,7 @@
 mod copy;
 pub mod format;
 pub mod fuzzing;
+mod gathering;
 mod held;
 pub mod log;
 pub mod options;

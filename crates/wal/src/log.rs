@@ -17,6 +17,7 @@ use vfs::sync::Mutex;
 use vfs::time::Instant;
 
 use crate::format::Incarnation;
+use crate::gathering::Gathering;
 use crate::options::{WalOptions, WalStart};
 use crate::record::{RecordKind, record_bytes};
 use crate::ring::Ring;
@@ -29,10 +30,6 @@ use crate::writer::Writer;
 /// A thread that is about to wait for a sync first writes the next group if so many bytes wait for it: worth
 /// doing beside the sync. Smaller groups are written by the next sync's leader, all in one frame.
 const OVERLAP_BYTES: u64 = 64 * 1024;
-/// Part of the last sync's time for which the next one's leader waits for company.
-const GATHER_PART: u32 = 8;
-/// After a wait that brought little company, so many syncs start without.
-const GATHER_PAUSE: u32 = 7;
 /// Turns to spin for an appender that is in the middle of its copy before sleeping.
 const COPY_SPINS: u32 = 64;
 /// With what makes it longer, and what it may be made of that is shorter.
@@ -92,13 +89,6 @@ pub(crate) struct Inner {
 }
 
 /// What the sync stage's leaders know about the company they may expect. Only the leader touches it.
-#[derive(Default)]
-struct Gathering {
-    synced_at: Option<Instant>,
-    /// So many syncs start without waiting.
-    pause: u32,
-}
-
 /// Room for one record, in the ring and on disk: the append that uses it does not wait and cannot fail.
 /// Dropping it gives the room back.
 #[must_use = "dropping a grant gives its room back"]
@@ -494,7 +484,7 @@ impl Inner {
     /// W takes its place behind a written frame f, in f's block; S starts a sync that is to cover f; the sync
     /// ends and f is acknowledged; W's write now overwrites the block that holds f, and a power cut tears it.
     fn sync_out(&self, lead: &Lead<'_>, lsn: Lsn) -> Result<()> {
-        self.gather(lead);
+        self.gathering.lock().wait(&self.sync_stage, lead, self.counters.last_sync());
         let (target, files) = {
             let Turn::Lead(write_lead) = self.write_stage.enter(Lsn::MAX) else {
                 return self.poison.check();
@@ -509,37 +499,9 @@ impl Inner {
             self.counters.sync(began.elapsed());
         }
         vfs::thread::point("wal.synced");
-        self.gathering.lock().synced_at = Some(Instant::now());
+        self.gathering.lock().synced();
         lead.reach(target);
         Ok(())
-    }
-
-    /// Lets those whom the last sync has just released come back with their next records before the next sync
-    /// starts. Otherwise two halves of the threads take turns, each waiting through the other's sync. If they do
-    /// not come back soon, because they have more to do than to commit, it is not tried for a while.
-    fn gather(&self, lead: &Lead<'_>) {
-        let mut gathering = self.gathering.lock();
-        let limit = self.counters.last_sync() / GATHER_PART;
-        let is_recent = gathering.synced_at.is_some_and(|at| at.elapsed() < limit);
-        if lead.company <= self.sync_stage.waiting() || !(lead.handed_over || is_recent) {
-            return;
-        }
-        if gathering.pause > 0 {
-            gathering.pause -= 1;
-            return;
-        }
-        let began = Instant::now();
-        loop {
-            let came = self.sync_stage.waiting();
-            if came >= lead.company {
-                return;
-            }
-            if began.elapsed() >= limit {
-                gathering.pause = if came * 2 < lead.company { GATHER_PAUSE } else { 0 };
-                return;
-            }
-            vfs::thread::yield_now();
-        }
     }
 
     fn relieve(&self) -> Result<()> {
