@@ -296,7 +296,12 @@ pub fn checkpoint(engine: &Engine) {
         if engine.poison.cause().is_some() {
             continue;
         }
-        if (rests && engine.log_is_worth_trimming()) || engine.checkpoint_due() || engine.space_is_due(last.elapsed()) {
+        let is_asked = engine.deletes.want_checkpoint(last.elapsed());
+        if is_asked
+            || engine.checkpoint_due()
+            || engine.space_is_due(last.elapsed())
+            || (rests && engine.log_is_worth_trimming())
+        {
             // What the log grows by while a checkpoint works lies behind it, and is not of a faster time.
             let (begun, end) = (Instant::now(), engine.wal.end().0);
             let result = engine.checkpoint_at_leisure();

@@ -69,7 +69,10 @@ impl Engine {
 
     fn make_checkpoint(&self) -> Result<Manifest> {
         let mut published = self.checkpoint.lock();
-        let done = self.publish_checkpoint(&mut published)?;
+        let mut done = self.publish_checkpoint(&mut published)?;
+        if self.make_room_to_delete(&mut published)? {
+            done = self.publish_checkpoint(&mut published)?;
+        }
         drop(published);
         self.after_checkpoint(&done)?;
         Ok(done)

@@ -36,6 +36,7 @@ use crate::pace::Spread;
 use crate::prepared::ordered::Turns;
 use crate::prepared::registry::Registry;
 use crate::quarantine::Lost;
+use crate::room_to_delete::WaitingDeletes;
 use crate::runs::RunRegistry;
 use crate::stats::Counters;
 use crate::transaction::promise::Promised;
@@ -104,6 +105,8 @@ pub struct Engine {
     pub written_at_checkpoint: AtomicU64,
     /// There may be free space that is left for the checkpoint's thread to give back. Relaxed: a hint.
     pub space_waits: AtomicBool,
+    /// Deletes that wait for room on a full disk.
+    pub(crate) deletes: WaitingDeletes,
     /// Bytes of the log's ring.
     pub ring_bytes: u64,
     /// The log's ring and the trackers of its prefixes.
@@ -220,7 +223,7 @@ impl Engine {
     }
 
     /// Is there room for what is owed and `bytes` more?
-    fn has_room_beside(&self, bytes: u64) -> bool {
+    pub(crate) fn has_room_beside(&self, bytes: u64) -> bool {
         // More than memory can owe: no need to add it up.
         if self.space.has_room(2 * self.budget.limit() + self.promised.bytes() + bytes) {
             return true;
@@ -238,14 +241,14 @@ impl Engine {
     }
 
     /// What cleaning may take before it gives anything back: so much is left to it when statements are refused.
-    fn cleaning_bytes(&self) -> u64 {
+    pub(crate) fn cleaning_bytes(&self) -> u64 {
         CLEANING_EXTENTS * self.space.extent_bytes()
     }
 
     /// What is in memory and not on disk: dirty leaves and large values beside them, runs, and messages and memtables; and all inner
     /// nodes: leaves written back since the last checkpoint leave theirs to be written by the next one. And what running transactions
     /// were let in for.
-    fn owed_bytes(&self) -> u64 {
+    pub(crate) fn owed_bytes(&self) -> u64 {
         let runs: u64 = self.upkept_indexes().iter().map(|entry| entry.index.stats().run_bytes).sum();
         let pages = self.cache.stats().dirty_bytes + self.budget.used(Class::Buffers) + self.budget.used(Class::Inner);
         // A piece of a large value that does not fit the rest of an extent begins another: of two next to each other more than one is full.

@@ -12,7 +12,7 @@ use crate::ddl::Former;
 use crate::error::{Error, Result};
 use crate::estimate::Distinct;
 use crate::gate::{Turn, WriterGate};
-use crate::options::IndexOptions;
+use crate::options::{IndexOptions, Structure};
 use crate::pair::Was;
 use crate::said::Said;
 use crate::table::Schema;
@@ -112,6 +112,12 @@ impl IndexEntry {
             alone: OnceLock::new(),
             said: Mutex::new(None),
         })
+    }
+
+    /// What is deleted from it gives space back with nothing to merge, which needs room first.
+    pub fn frees_what_is_deleted(&self) -> bool {
+        let frees = |options: &IndexOptions| options.structure != Structure::Lsm;
+        frees(&self.def.options) && self.twin.as_ref().is_none_or(|twin| frees(&twin.options))
     }
 
     /// Wraps the structure of an index to be built, perhaps to take the place of another one.

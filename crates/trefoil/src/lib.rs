@@ -58,6 +58,7 @@ mod read_only;
 mod record;
 mod recovery;
 mod refused;
+mod room_to_delete;
 mod rows;
 mod runs;
 mod said;

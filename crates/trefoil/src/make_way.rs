@@ -49,21 +49,26 @@ impl Engine {
         }
         self.publish_written(published)?;
         loop {
-            let extents = self.to_evacuate(way)?;
+            let extents = self.to_evacuate(&way.tried, CLEAN_PERCENT_MAX)?;
             if extents.is_empty() {
                 return Ok(self.space.left_bytes()? > left || dirty_bytes() < dirty);
             }
             way.tried.extend(&extents);
             vfs::thread::point("checkpoint.evacuates");
-            let emptied = self.evacuate(&extents);
-            self.publish_written(published)?;
-            match emptied {
-                Err(Fault::NoSpace { .. } | Fault::Limit { .. }) => {}
-                other => other?,
-            }
+            self.evacuate_and_publish(published, &extents)?;
             if self.space.left_bytes()? > left + dirty_bytes() {
                 return Ok(true);
             }
+        }
+    }
+
+    /// What finds no space stays where it is.
+    pub(crate) fn evacuate_and_publish(&self, published: &mut Published, extents: &[ExtentId]) -> Result<()> {
+        let emptied = self.evacuate(extents);
+        self.publish_written(published)?;
+        match emptied {
+            Err(Fault::NoSpace { .. } | Fault::Limit { .. }) => Ok(()),
+            other => other,
         }
     }
 
@@ -74,12 +79,13 @@ impl Engine {
         Ok(())
     }
 
-    fn to_evacuate(&self, way: &Way) -> Result<Vec<ExtentId>> {
+    /// Extents with everything in them known, none of `tried`, of which no more than so much of a hundred would be moved and need not be written.
+    pub(crate) fn to_evacuate(&self, tried: &BTreeSet<ExtentId>, clean_percent: u64) -> Result<Vec<ExtentId>> {
         let mut weights = Weights::new();
         for entry in self.upkept_indexes().iter().filter(|entry| entry.is_kept_up()) {
             quarantine::enduring(entry, || entry.index.weigh(&mut weights))?;
         }
-        self.space.to_evacuate(&weights, &way.tried, CLEAN_PERCENT_MAX)
+        self.space.to_evacuate(&weights, tried, clean_percent)
     }
 
     fn evacuate(&self, extents: &[ExtentId]) -> Result<()> {

@@ -33,6 +33,7 @@ use crate::read_only;
 use crate::record;
 use crate::recovery::{Replayer, Target};
 use crate::refused::Refused;
+use crate::room_to_delete::WaitingDeletes;
 
 mod register;
 
@@ -322,6 +323,7 @@ impl Opening {
             incarnation: u64::from(log_end.next_incarnation.0),
             log_at_checkpoint: AtomicU64::new(start.first_lsn.0),
             space_waits: AtomicBool::new(false),
+            deletes: WaitingDeletes::default(),
             written_at_checkpoint: AtomicU64::new(0),
             closed: AtomicBool::new(false),
             recovering: AtomicBool::new(true),

@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test panics on what it does not expect")]
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use crate::support::*;
@@ -218,6 +220,125 @@ fn p4_large_values_that_were_deleted_make_room() {
             assert!(waited < 100, "{structure:?}: nothing comes back of {count} values");
         });
     }
+}
+
+/// P4: rows can be deleted, though the data file is so full that not one comes in, whatever their order and the schedule, and so many at a
+/// time, with a power cut half-way; then there is room again. Guards: a delete from a tree may take a part of the reserve; it waits for what
+/// those before it bring back; for one that waits extents are emptied.
+#[test]
+fn p4_rows_are_deleted_from_a_full_data_file() {
+    let all_refused = Arc::new(AtomicU32::new(0));
+    for seed in 0..8 {
+        for structure in [Structure::Btree, Structure::Betree] {
+            let refused = all_refused.clone();
+            simulate_by(seed, move |_| {
+                refused.fetch_add(rows_deleted_from_a_full_data_file(seed, structure), Ordering::Relaxed);
+            });
+        }
+    }
+    let refused = all_refused.load(Ordering::Relaxed);
+    assert!(refused > 100, "writes beside the deletes that were refused: {refused}");
+}
+
+fn rows_deleted_from_a_full_data_file(seed: u64, structure: Structure) -> u32 {
+    let disk = disk();
+    let limited = Options { budget_bytes: 4 << 20, data_bytes_max: Some(4 << 20), ..options(&disk) };
+    let db = Database::open("/db", limited.clone()).unwrap();
+    let own = IndexOptions { structure, node_bytes: 16 << 10, ..IndexOptions::default() };
+    let (big, other) = (db.create_index("big", own.clone()).unwrap(), db.create_index("other", own).unwrap());
+    let mut rng = vfs::random::Rng::new(seed);
+    // A checkpoint brings some room back, until there is none.
+    let (mut rows, mut at_rest) = (0u32, 0);
+    while at_rest < 3 {
+        let value: Vec<u8> = (0..1000).map(|_| rng.below(256) as u8).collect();
+        match put(&db, &big, &rows.to_be_bytes(), &value, Durability::Write) {
+            Ok(()) => (rows, at_rest) = (rows + 1, 0),
+            Err(Error::DiskFull { .. }) => {
+                at_rest += 1;
+                sleep(500);
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+    let mut keys: Vec<u32> = (0..rows).collect();
+    if seed % 2 == 0 {
+        keys.sort_by_cached_key(|_| rng.u64());
+    }
+    let delete = |db: &Database, keys: &[u32]| {
+        let (big, other) = (db.index("big").unwrap(), db.index("other").unwrap());
+        let mut refused = 0;
+        for (n, some) in keys.chunks(1 + seed as usize % 4 * 8).enumerate() {
+            let mut tx = db.begin().unwrap();
+            for key in some {
+                let deleted = tx.delete(&big, &key.to_be_bytes());
+                assert!(matches!(deleted, Ok(true)), "{structure:?}, seed {seed}, {n}, {key} of {rows}: {deleted:?}");
+            }
+            tx.commit_with(Durability::Write).unwrap();
+            if n % 16 == 0 {
+                let value = [7; 500];
+                refused += u32::from(put(db, &other, &(n as u32).to_be_bytes(), &value, Durability::Sync).is_err());
+            }
+        }
+        db.sync().unwrap();
+        refused
+    };
+    let (before, behind) = keys.split_at(keys.len() / 2);
+    let mut refused = delete(&db, before);
+    drop((big, other));
+    let disk = cut(&disk, db);
+    let db = Database::open("/db", Options { vfs: Arc::new(disk), ..limited }).unwrap();
+    let big = db.index("big").unwrap();
+    let mut left: Vec<Vec<u8>> = behind.iter().map(|key| key.to_be_bytes().to_vec()).collect();
+    left.sort_unstable();
+    assert!(all(&db, &big).into_iter().map(|(key, _)| key).eq(left), "{structure:?}, seed {seed}");
+    refused += delete(&db, behind);
+    assert!(all(&db, &big).is_empty());
+    let waited = (0..100).take_while(|_| {
+        let is_refused = put(&db, &big, b"again", b"1", Durability::Sync).is_err();
+        if is_refused {
+            sleep(50);
+        }
+        is_refused
+    });
+    assert!(waited.count() < 100, "{structure:?}, seed {seed}: nothing comes back of {rows} rows");
+    sound(&db);
+    refused
+}
+
+/// P4: in a log-structured merge tree a delete takes room until a merge has dropped it, so it is refused where another write is.
+#[test]
+fn p4_a_delete_that_needs_a_merge_needs_room() {
+    let all_refused = Arc::new(AtomicU32::new(0));
+    for seed in 0..4 {
+        let refused = all_refused.clone();
+        simulate_by(seed, move |_| {
+            let limited = Options { data_bytes_max: Some(4 << 20), ..options(&disk()) };
+            let db = Database::open("/db", limited).unwrap();
+            let lsm = IndexOptions { structure: Structure::Lsm, ..IndexOptions::default() };
+            let index = db.create_index("i", lsm).unwrap();
+            let rows = fill_densely(&db, &index, &mut vfs::random::Rng::new(seed));
+            let is_refused = |tx: &mut trefoil::Transaction, key: &[u8], value: Option<&[u8]>| {
+                let done = match value {
+                    Some(value) => tx.put(&index, key, value),
+                    None => tx.delete(&index, key).map(|_| ()),
+                };
+                matches!(done, Err(Error::DiskFull { .. }))
+            };
+            let keys: Vec<_> = all(&db, &index).into_iter().map(|(key, _)| key).collect();
+            assert_eq!(keys.len(), rows);
+            let mut tx = db.begin().unwrap();
+            for key in &keys {
+                let before = is_refused(&mut tx, b"more", Some(b"1"));
+                let delete = is_refused(&mut tx, key, None);
+                let behind = is_refused(&mut tx, b"more", Some(b"1"));
+                // What is refused may come back between two of them.
+                assert!(delete || !(before && behind), "seed {seed}");
+                refused.fetch_add(u32::from(delete), Ordering::Relaxed);
+            }
+            tx.rollback();
+        });
+    }
+    assert!(all_refused.load(Ordering::Relaxed) > 0, "none was refused");
 }
 
 /// Rows that do not compress, until one is refused; how many there are then.

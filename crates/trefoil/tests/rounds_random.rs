@@ -298,6 +298,6 @@ fn history(sim: &Handle, seed: u64) {
 #[test]
 fn p4_rounds_at_random() {
     for seed in SEEDS {
-        simulate_by(seed, move |sim| history(sim, seed));
+        simulate_long_by(seed, move |sim| history(sim, seed));
     }
 }

@@ -9,7 +9,8 @@
 //! is left afterwards. 2. While the disk has plenty the reserve is a number. Once less than [`TIGHT_FACTOR`]
 //! reserves are left, it becomes extents that are allocated in the file, because other programs eat from the same
 //! disk. 3. `check_room` answers at statement time; it re-examines a full disk by itself every
-//! [`RECHECK`], and whenever extents come back.
+//! [`RECHECK`], and whenever extents come back. 4. Deletes make room, and what was deleted comes back only behind what their leaves are
+//! written to: they may take a part of the reserve ([`Space::check_room_to_delete`]).
 //!
 //! What was admitted is written later: pages that are dirty in memory, and the nodes above them, each need a place
 //! before anything comes back. `check_room` is told how much that is; without it, more can be admitted than the
@@ -34,6 +35,8 @@ const TIGHT_FACTOR: u64 = 8;
 /// The last of the reserve is one in so many extents of it, and so many at least.
 const LAST_SHARE: u64 = 4;
 const LAST_EXTENTS_MIN: u64 = 3;
+/// Deletes may owe one in so many extents of the reserve.
+const DELETES_SHARE: u64 = 4;
 /// A file grows by at most this much more than what is missing.
 const GROW_AHEAD_BYTES: u64 = 16 << 20;
 /// How often a full disk is looked at again.
@@ -73,6 +76,12 @@ impl SpaceOptions {
         (self.reserve_extents() + 1 + UpdateGroup::FLUSHED).saturating_mul(self.extent_bytes)
     }
 
+    /// What has to be left for a delete to be let in.
+    fn room_to_delete_bytes(&self) -> u64 {
+        let reserve = self.reserve_extents();
+        (reserve - reserve / DELETES_SHARE).saturating_mul(self.extent_bytes)
+    }
+
     /// The least `max_bytes` with which a file that has one extent has room for a statement that owes nothing.
     #[must_use]
     pub fn max_bytes_min(&self) -> u64 {
@@ -87,7 +96,19 @@ impl Space {
     /// # Errors
     /// [`Fault::NoSpace`].
     pub fn check_room(&self, owed_bytes: u64) -> Result<()> {
-        if self.finds_room(owed_bytes)? {
+        self.check_left(self.0.options.room_bytes().saturating_add(owed_bytes))
+    }
+
+    /// The same for what is deleted from a structure that gives space back without any to merge in.
+    ///
+    /// # Errors
+    /// [`Fault::NoSpace`].
+    pub fn check_room_to_delete(&self, owed_bytes: u64) -> Result<()> {
+        self.check_left(self.0.options.room_to_delete_bytes().saturating_add(owed_bytes))
+    }
+
+    fn check_left(&self, needed: u64) -> Result<()> {
+        if self.finds_left(needed)? {
             return Ok(());
         }
         // Only who is refused here waits for what a checkpoint gives back. A merge that does not fit is tried again all the time: each try would
@@ -96,16 +117,16 @@ impl Space {
         Err(self.no_space())
     }
 
-    /// [`Space::has_room`], after another look at the disk if there seems to be none.
-    fn finds_room(&self, owed_bytes: u64) -> Result<bool> {
-        if self.has_room(owed_bytes) {
+    /// [`Space::has_left`], after another look at the disk if there seems to be less.
+    fn finds_left(&self, needed: u64) -> Result<bool> {
+        if self.has_left(needed) {
             return Ok(true);
         }
         let mut growth = self.0.growth.lock();
         if growth.examined.is_none_or(|at| at.elapsed() >= RECHECK) {
             self.examine(&mut growth)?;
         }
-        Ok(self.has_room(owed_bytes))
+        Ok(self.has_left(needed))
     }
 
     /// So much was admitted and is not written yet: ordinary work leaves it alone, as it does the reserve.
@@ -124,7 +145,8 @@ impl Space {
     pub(super) fn check_owed(&self, scope: AllocScope, bytes: u64) -> Result<()> {
         let owed = self.0.owed.load(Ordering::Relaxed);
         // Where nothing is owed the reserve is all that is kept, by whole extents.
-        if scope.may_use_reserve || owed == 0 || self.finds_room(owed + bytes)? { Ok(()) } else { Err(self.no_space()) }
+        let needed = || self.0.options.room_bytes().saturating_add(owed + bytes);
+        if scope.may_use_reserve || owed == 0 || self.finds_left(needed())? { Ok(()) } else { Err(self.no_space()) }
     }
 
     /// Extents became usable without a checkpoint.
@@ -137,8 +159,11 @@ impl Space {
     /// [`Space::check_room`] as last seen: one relaxed read.
     #[must_use]
     pub fn has_room(&self, owed_bytes: u64) -> bool {
-        let needed = self.0.options.room_bytes();
-        self.0.left.load(Ordering::Relaxed) >= needed.saturating_add(owed_bytes)
+        self.has_left(self.0.options.room_bytes().saturating_add(owed_bytes))
+    }
+
+    fn has_left(&self, needed: u64) -> bool {
+        self.0.left.load(Ordering::Relaxed) >= needed
     }
 
     /// Extents were opened: so much less is left.

@@ -90,7 +90,7 @@ impl Transaction {
         let span = self.span_of(&entry, &range)?;
         self.engine.check_writable()?;
         self.engine.check_undamaged(&entry)?;
-        self.engine.check_room()?;
+        self.check_room_to_delete(&entry, 0)?;
         self.help_drain(&entry)?;
         self.lock_area(&entry, &span)?;
         self.statement(|tx| {

@@ -33,7 +33,11 @@ impl Transaction {
             return Err(Error::Limit { what: "length of a value in bytes", limit: VALUE_BYTES_MAX, got });
         }
         // While only the reserve of the disk is left, work is refused here, never later (P4).
-        self.engine.check_room_for(self.owed_by_write(entry, key, value))?;
+        let owed = self.owed_by_write(entry, key, value);
+        match value {
+            None => self.check_room_to_delete(entry, owed)?,
+            Some(_) => self.engine.check_room_for(owed)?,
+        }
         self.write_let_in(entry, key, value, is_absent)
     }
 
@@ -63,6 +67,15 @@ impl Transaction {
             self.writes.rollback_to(before);
             self.promise.get_mut().take_back(&self.engine.promised, before);
         })
+    }
+
+    /// Deletes from a tree are let in where other writes are refused.
+    pub(super) fn check_room_to_delete(&self, entry: &IndexEntry, owed: u64) -> base::Result<()> {
+        if entry.frees_what_is_deleted() {
+            self.engine.check_room_to_delete(owed)
+        } else {
+            self.engine.check_room_for(owed)
+        }
     }
 
     fn owed_by_write(&self, entry: &IndexEntry, key: &[u8], value: Option<&[u8]>) -> u64 {

@@ -28,12 +28,17 @@ pub fn simulate(body: impl FnOnce(&Handle) + Send + 'static) {
 
 /// In the simulation's schedule of this seed.
 pub fn simulate_by(seed: u64, body: impl FnOnce(&Handle) + Send + 'static) {
-    run_boxed(seed, Box::new(body));
+    run_boxed(seed, 20_000_000, Box::new(body));
+}
+
+/// The same of what waits much.
+pub fn simulate_long_by(seed: u64, body: impl FnOnce(&Handle) + Send + 'static) {
+    run_boxed(seed, 200_000_000, Box::new(body));
 }
 
 /// Compiled once, and not for each test.
-fn run_boxed(seed: u64, body: Box<dyn FnOnce(&Handle) + Send>) {
-    Simulation::new(seed, Config { steps_max: 20_000_000, ..Config::default() }).run(body);
+fn run_boxed(seed: u64, steps_max: u64, body: Box<dyn FnOnce(&Handle) + Send>) {
+    Simulation::new(seed, Config { steps_max, ..Config::default() }).run(body);
 }
 
 /// A disk.
