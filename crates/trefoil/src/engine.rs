@@ -31,6 +31,7 @@ use crate::held_log::HeldLog;
 use crate::helpers::Helpers;
 use crate::io_budget::IoBudget;
 use crate::layout::Layout;
+use crate::manifest::Manifest;
 use crate::options::Options;
 use crate::pace::Spread;
 use crate::prepared::ordered::Turns;
@@ -157,6 +158,11 @@ pub struct Published {
 }
 
 impl Published {
+    /// What the manifest that was opened says; its indexes come as they are opened.
+    pub fn of(manifest: &Manifest) -> Self {
+        Self { generation: manifest.generation, floor: manifest.log_floor, ..Self::default() }
+    }
+
     /// F of an index. One that it does not name came after it: all its records are above the catalog's.
     pub fn skip_of(&self, id: IndexId) -> Lsn {
         let of = |id| self.skips.get(&id).copied();

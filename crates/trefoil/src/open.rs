@@ -314,11 +314,7 @@ impl Opening {
             next_index: AtomicU32::new(next_index),
             next_run: Arc::new(AtomicU64::new(self.manifest.next_run)),
             next_txn: AtomicU64::new(1),
-            checkpoint: Mutex::new(Published {
-                generation: self.manifest.generation,
-                floor: self.manifest.log_floor,
-                ..Published::default()
-            }),
+            checkpoint: Mutex::new(Published::of(&self.manifest)),
             held_log: Default::default(),
             incarnation: u64::from(log_end.next_incarnation.0),
             log_at_checkpoint: AtomicU64::new(start.first_lsn.0),

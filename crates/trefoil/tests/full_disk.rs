@@ -245,7 +245,7 @@ fn rows_deleted_from_a_full_data_file(seed: u64, structure: Structure) -> u32 {
     let limited = Options { budget_bytes: 4 << 20, data_bytes_max: Some(4 << 20), ..options(&disk) };
     let db = Database::open("/db", limited.clone()).unwrap();
     let own = IndexOptions { structure, node_bytes: 16 << 10, ..IndexOptions::default() };
-    let (big, other) = (db.create_index("big", own.clone()).unwrap(), db.create_index("other", own).unwrap());
+    let (big, other) = (db.create_index("big", own).unwrap(), db.create_index("other", own).unwrap());
     let mut rng = vfs::random::Rng::new(seed);
     // A checkpoint brings some room back, until there is none.
     let (mut rows, mut at_rest) = (0u32, 0);
@@ -261,7 +261,7 @@ fn rows_deleted_from_a_full_data_file(seed: u64, structure: Structure) -> u32 {
         }
     }
     let mut keys: Vec<u32> = (0..rows).collect();
-    if seed % 2 == 0 {
+    if seed.is_multiple_of(2) {
         keys.sort_by_cached_key(|_| rng.u64());
     }
     let delete = |db: &Database, keys: &[u32]| {
@@ -274,7 +274,7 @@ fn rows_deleted_from_a_full_data_file(seed: u64, structure: Structure) -> u32 {
                 assert!(matches!(deleted, Ok(true)), "{structure:?}, seed {seed}, {n}, {key} of {rows}: {deleted:?}");
             }
             tx.commit_with(Durability::Write).unwrap();
-            if n % 16 == 0 {
+            if n.is_multiple_of(16) {
                 let value = [7; 500];
                 refused += u32::from(put(db, &other, &(n as u32).to_be_bytes(), &value, Durability::Sync).is_err());
             }
