@@ -296,7 +296,7 @@ pub fn checkpoint(engine: &Engine) {
         if engine.poison.cause().is_some() {
             continue;
         }
-        let is_asked = engine.deletes.want_checkpoint(last.elapsed());
+        let is_asked = engine.deletes_want_checkpoint(last.elapsed());
         if is_asked
             || engine.checkpoint_due()
             || engine.space_is_due(last.elapsed())

@@ -70,8 +70,12 @@ impl Engine {
     fn make_checkpoint(&self) -> Result<Manifest> {
         let mut published = self.checkpoint.lock();
         let mut done = self.publish_checkpoint(&mut published)?;
-        if self.make_room_to_delete(&mut published)? {
-            done = self.publish_checkpoint(&mut published)?;
+        match self.make_room_to_delete(&mut published) {
+            Ok(None) => {}
+            Ok(Some(later)) => done = later,
+            // Whoever waits is refused; the checkpoint is done.
+            Err(Fault::NoSpace { .. } | Fault::Limit { .. }) => {}
+            Err(fault) => return Err(fault),
         }
         drop(published);
         self.after_checkpoint(&done)?;

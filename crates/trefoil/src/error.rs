@@ -93,7 +93,7 @@ pub enum Error {
         /// The key, printable.
         key: String,
     },
-    /// The statement waited for a lock, and another thread ended that: [`Canceller::cancel`](crate::Canceller::cancel). The
+    /// The statement waited for a lock, or to delete on a full disk, and another thread ended that: [`Canceller::cancel`](crate::Canceller::cancel). The
     /// transaction goes on; the statement did nothing. Or another thread ended the build of an index:
     /// [`IndexBuild::cancel`](crate::IndexBuild::cancel); nothing of it stays.
     #[error("another thread cancelled the wait for a lock, or the build of an index")]

@@ -58,6 +58,7 @@ mod quarantine;
 mod quarantine_lsm;
 mod range_locks;
 mod read_only;
+mod room_to_delete;
 mod rounds;
 mod rounds_random;
 mod rows_anew;

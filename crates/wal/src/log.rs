@@ -88,7 +88,6 @@ pub(crate) struct Inner {
     gathering: Mutex<Gathering>,
 }
 
-/// What the sync stage's leaders know about the company they may expect. Only the leader touches it.
 /// Room for one record, in the ring and on disk: the append that uses it does not wait and cannot fail.
 /// Dropping it gives the room back.
 #[must_use = "dropping a grant gives its room back"]

@@ -341,6 +341,10 @@ impl Allocator {
         self.durable
     }
 
+    pub(super) fn is_pinned(&self) -> bool {
+        !self.pins.is_empty()
+    }
+
     pub(super) fn unpin(&mut self, pin: u64) -> usize {
         if let Some(count) = self.pins.get_mut(&pin) {
             *count -= 1;

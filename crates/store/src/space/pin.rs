@@ -20,6 +20,12 @@ impl Space {
         let (pin, generation) = (allocator.pin(), allocator.generation());
         SpacePin { space: self.clone(), pin, generation }
     }
+
+    /// True while somebody holds back reuse: what is moved elsewhere does not come back.
+    #[must_use]
+    pub fn is_pinned(&self) -> bool {
+        self.0.allocator.lock().is_pinned()
+    }
 }
 
 impl SpacePin {

@@ -70,12 +70,12 @@ impl Transaction {
     }
 
     /// Deletes from a tree are let in where other writes are refused.
-    pub(super) fn check_room_to_delete(&self, entry: &IndexEntry, owed: u64) -> base::Result<()> {
-        if entry.frees_what_is_deleted() {
-            self.engine.check_room_to_delete(owed)
-        } else {
-            self.engine.check_room_for(owed)
+    pub(super) fn check_room_to_delete(&self, entry: &IndexEntry, owed: u64) -> Result<()> {
+        if !entry.frees_what_is_deleted() {
+            return Ok(self.engine.check_room_for(owed)?);
         }
+        let is_cancelled = || self.locks.borrow().owner.canceller().is_cancelled();
+        self.engine.check_room_to_delete(owed, || if is_cancelled() { Err(Error::Cancelled) } else { Ok(()) })
     }
 
     fn owed_by_write(&self, entry: &IndexEntry, key: &[u8], value: Option<&[u8]>) -> u64 {
