@@ -55,25 +55,30 @@ check_full_disk_statements() {
     [ "$before" -ge 1 ] && [ "$before" -le $((1 + (SECONDS - began) / 60)) ] || echo "the error log has $before lines of it"
 }
 
+# A row comes in again before long, and the table is whole. $1: behind what.
+expect_room() {
+    local tries
+    for ((tries = 0; tries < 100; tries++)); do
+        value 'INSERT INTO fd.t (b) VALUES (RANDOM_BYTES(1000))' 2> /dev/null && break
+        sleep 0.1
+    done
+    [ "$tries" -lt 100 ] || echo "no room behind $1"
+    expect "$(value 'CHECK TABLE fd.t' | cut -f 4)" OK
+}
+
 # Space that a drop gives back is room again.
 check_full_disk_drop() {
-    local tries
     client -e 'CREATE DATABASE fd; USE fd; CREATE TABLE fd.t (id INT PRIMARY KEY AUTO_INCREMENT, b VARBINARY(1000)) ENGINE=TREFOIL;
         CREATE TABLE fd.old (id INT PRIMARY KEY, b VARBINARY(1000)) ENGINE=TREFOIL;
         INSERT INTO fd.old SELECT seq, RANDOM_BYTES(1000) FROM seq_1_to_8000'
     expect_error "$(until_full '' '')" 1021
     value 'DROP TABLE fd.old' || echo 'nothing can be dropped'
-    for ((tries = 0; tries < 100; tries++)); do
-        value 'INSERT INTO fd.t (b) VALUES (RANDOM_BYTES(1000))' 2> /dev/null && break
-        sleep 0.1
-    done
-    [ "$tries" -lt 100 ] || echo 'no room behind a drop'
-    expect "$(value 'CHECK TABLE fd.t' | cut -f 4)" OK
+    expect_room 'a drop'
 }
 
 # Rows can be deleted, some at a time, though not one comes in; then there is room again.
 check_full_disk_delete() {
-    local rows tries
+    local rows
     client -e 'CREATE DATABASE fd; CREATE TABLE fd.t (id INT PRIMARY KEY AUTO_INCREMENT, b VARBINARY(1000), KEY (b) STRUCTURE=betree)
         ENGINE=TREFOIL STRUCTURE=betree'
     expect_error "$(until_full '' '')" 1021
@@ -82,12 +87,7 @@ check_full_disk_delete() {
         echo 'DELETE FROM t ORDER BY b LIMIT 100;'
     done | client --force fd 2>&1)" ''
     expect "$(value 'SELECT COUNT(*) FROM fd.t')" 0
-    for ((tries = 0; tries < 100; tries++)); do
-        value 'INSERT INTO fd.t (b) VALUES (RANDOM_BYTES(1000))' 2> /dev/null && break
-        sleep 0.1
-    done
-    [ "$tries" -lt 100 ] || echo 'no room behind the deletes'
-    expect "$(value 'CHECK TABLE fd.t' | cut -f 4)" OK
+    expect_room 'the deletes'
 }
 
 full_disk() {

@@ -96,7 +96,7 @@ pub enum Error {
     /// The statement waited for a lock, or to delete on a full disk, and another thread ended that: [`Canceller::cancel`](crate::Canceller::cancel). The
     /// transaction goes on; the statement did nothing. Or another thread ended the build of an index:
     /// [`IndexBuild::cancel`](crate::IndexBuild::cancel); nothing of it stays.
-    #[error("another thread cancelled the wait for a lock, or the build of an index")]
+    #[error("another thread cancelled the wait for a lock or for room on the disk, or the build of an index")]
     Cancelled,
     /// The transaction has [`TransactionOptions::snapshot_isolation`](crate::TransactionOptions::snapshot_isolation), and the
     /// row it wanted to write or lock was changed after its snapshot. The statement did nothing; the same transaction will

@@ -485,7 +485,7 @@ pub struct Options {
     pub direct_io: bool,
     /// Upper bound of the data file in bytes; of a new one at least `disk_reserve_bytes` and sixteen extents. Default none.
     pub data_bytes_max: Option<u64>,
-    /// Disk space kept for checkpoints, drops and commits in flight, in bytes. Default 64 MiB.
+    /// Disk space kept for checkpoints, drops and commits in flight, in bytes; deletes may take a quarter of it. Default 64 MiB.
     pub disk_reserve_bytes: u64,
     /// Extent size in bytes, a power of two from 64 KiB to 4 MiB. Default 1 MiB.
     pub extent_bytes: u64,

@@ -58,10 +58,11 @@ fn check(structure: Structure) -> bool {
     assert_eq!(advice.measured.read, Some(stats.traffic.point_blocks as f64 / LOOK_UPS as f64), "{structure:?}");
     let measured = advice.measured.space.unwrap();
     // All that lives is on disk, plain. What is there besides, trees give back behind the next checkpoint, and do not count.
-    // Of runs it is a sample that says what lives: of 1.82 it said 1.92 in one schedule.
-    assert!((1.0..=space * 1.1).contains(&measured), "{structure:?}: {measured} said, {space} is");
+    // Of runs it is a sample that says what lives: of 1.82 it said 1.92 in most schedules.
+    let off = if structure == Structure::Lsm { 0.1 } else { 0.05 };
+    assert!((1.0..=space * (1.0 + off)).contains(&measured), "{structure:?}: {measured} said, {space} is");
     if structure == Structure::Lsm {
-        assert!(measured > space * 0.9, "{measured} said, {space} is");
+        assert!(measured > space * (1.0 - off), "{measured} said, {space} is");
         assert!(stats.traffic.point_blocks > 0, "{:?}", stats.traffic);
         assert_eq!((advice.other, advice.predicted), (structure, trefoil::Amplification::default()));
         assert_eq!((advice.verdict().as_str(), advice.notes.len()), ("compared with none", 1));
