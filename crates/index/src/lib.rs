@@ -412,9 +412,6 @@ pub trait Index: Send + Sync {
     fn relievable_bytes(&self) -> u64 {
         0
     }
-    /// A checkpoint is about to begin: what of the last manifest no later one will name is let go now, so that it is free as soon as the
-    /// one that begins is durable, not with the one after.
-    fn before_checkpoint(&self) {}
     /// Bytes of blocks that are kept for nothing but the last manifest: what a checkpoint would set free.
     fn superseded_bytes(&self) -> u64 {
         0

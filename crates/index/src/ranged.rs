@@ -404,10 +404,6 @@ impl Index for Ranged {
         self.shared.inner.relievable_bytes()
     }
 
-    fn before_checkpoint(&self) {
-        self.shared.inner.before_checkpoint();
-    }
-
     fn superseded_bytes(&self) -> u64 {
         self.shared.inner.superseded_bytes()
     }

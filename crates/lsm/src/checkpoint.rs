@@ -7,8 +7,6 @@
 //!    run part of the database, so nothing had to wait when it was written.
 //! 5. Its blocks become the manifest's.
 //!
-//! Before all that, what was merged away since the last manifest is let go ([`Core::let_superseded_go`]).
-//!
 //! The list is one moment's, and nothing in it changes. So whatever is flushed, merged or collected meanwhile is in it as a whole or not
 //! at all: there is nothing to hold back for a checkpoint under way.
 
@@ -24,10 +22,6 @@ use crate::lsm::Core;
 use crate::run::Run;
 use crate::state::{NamedRun, State};
 use crate::top::Top;
-
-fn addresses(runs: &[Arc<Run>]) -> BTreeSet<*const Run> {
-    runs.iter().map(Arc::as_ptr).collect()
-}
 
 impl Core {
     pub(crate) fn checkpoint(&self, upkeep: &Upkeep<'_>) -> Result<IndexState> {
@@ -77,28 +71,10 @@ impl Core {
         Ok(IndexState { bytes: state.encode(), skip, runs })
     }
 
-    /// Runs of the last manifest that are merged away are let go before the next checkpoint begins: no later list has them again, so no later
-    /// manifest names them, and what is freed before a checkpoint begins is free with that one (rule A20). Freed by
-    /// [`Core::publish`], behind its beginning, they would wait for one more.
-    pub(crate) fn let_superseded_go(&self) {
-        let sources = self.sources();
-        let listed = addresses(&sources.runs);
-        let mut published = self.published.lock();
-        let mut kept = Vec::with_capacity(published.len());
-        for run in published.drain(..) {
-            // Whatever was merged or moved has its top in memory.
-            match run.loaded().filter(|_| !listed.contains(&Arc::as_ptr(&run))) {
-                Some(top) => top.unpublish(),
-                None => kept.push(run),
-            }
-        }
-        *published = kept;
-    }
-
     /// Bytes of blocks that only the last manifest's runs have.
     pub(crate) fn superseded_bytes(&self) -> u64 {
         let sources = self.sources();
-        let listed = addresses(&sources.runs);
+        let listed: BTreeSet<*const Run> = sources.runs.iter().map(Arc::as_ptr).collect();
         let published = self.published.lock();
         let superseded = published.iter().filter(|run| !listed.contains(&Arc::as_ptr(run)));
         superseded.filter_map(|run| run.loaded()).map(Top::bytes_alone).sum()

@@ -386,10 +386,6 @@ impl Index for Lsm {
         self.core.relievable_bytes()
     }
 
-    fn before_checkpoint(&self) {
-        self.core.let_superseded_go();
-    }
-
     fn superseded_bytes(&self) -> u64 {
         self.core.superseded_bytes()
     }

@@ -100,10 +100,9 @@ fn c7_the_first_read_behind_a_mass_delete_passes_over_little() {
         flush(&index);
         settle_pinned(&index);
         check(&index, "in runs");
-        let mark = env.space.checkpoint_begin();
         let state = index.checkpoint(&pinned()).unwrap();
         let saved = env.space.save();
-        env.space.checkpoint_durable(mark);
+        env.space.checkpoint_durable();
         drop((index, env));
         let env = env_of(dir.path(), 16 << 10, 64 << 20, Some(&saved));
         let index = Lsm::open(env, Some(&state.bytes)).unwrap();
@@ -441,10 +440,9 @@ fn a_checkpoint_says_nothing_that_hangs_on_a_delete_above_f() {
     index.attach(Run::from_sorted((100..200).map(|n| (key(n), None::<&str>))), CommitTs(1024));
     learn(&index);
     assert_eq!(first(&index, AT_REST, Direction::Forward).0, Some(200));
-    let mark = env.space.checkpoint_begin();
     let state = index.checkpoint(&upkeep()).unwrap();
     let saved = env.space.save();
-    env.space.checkpoint_durable(mark);
+    env.space.checkpoint_durable();
     assert!(state.skip < Lsn(1024));
     drop((index, env));
     // The log ends before the second commit.

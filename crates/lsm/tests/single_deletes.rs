@@ -78,10 +78,9 @@ fn a15_fresh_puts_outlive_a_reopening() {
         flush(&index);
         settle(&index);
         apply(&index, 1024, odd(0), |builder, key| builder.push_fresh(key, b""));
-        let mark = surroundings.space.checkpoint_begin();
         let state = index.checkpoint(&upkeep()).unwrap();
         let saved = surroundings.space.save();
-        surroundings.space.checkpoint_durable(mark);
+        surroundings.space.checkpoint_durable();
         drop((index, surroundings));
         let index = Lsm::open(env_of(dir.path(), 1024, 64 << 20, Some(&saved)), Some(&state.bytes)).unwrap();
         if replayed {

@@ -50,7 +50,7 @@ impl BlockRef {
 }
 
 /// A block that somebody names. Dropping the last `Arc<Block>` frees the block; the space becomes reusable
-/// once a checkpoint that started after the drop is durable (rule A20), at once if nothing in its extent was published.
+/// once a manifest is durable that names nothing in its extent (rule A20), at once if that is so already.
 ///
 /// `published` counts the parents' images (as of the checkpoint in progress) that name the block; the space
 /// manager's saved live-byte counts are the sum over blocks with `published > 0`, so that the counts in a

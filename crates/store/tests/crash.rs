@@ -158,7 +158,6 @@ impl Db {
     }
 
     fn checkpoint(&self, rng: &mut Rng) -> Result<()> {
-        let mark = self.space.checkpoint_begin();
         let (saved, blocks, retired) = {
             let mut named = self.named.lock();
             let fresh = std::mem::take(&mut named.fresh);
@@ -179,7 +178,7 @@ impl Db {
         if !self.write_manifest(number, saved, &blocks)? {
             return Ok(());
         }
-        self.space.checkpoint_durable(mark);
+        self.space.checkpoint_durable();
         if rng.chance(0.3) {
             self.space.give_back(true, || true)?;
         }

@@ -35,7 +35,7 @@ fn fill(space: &Space, scope: AllocScope) -> Vec<Arc<Block>> {
     for seed in 0..1000 {
         match space.write_in(scope, large(space, seed)) {
             Ok(written) => {
-                // A manifest may name them: their space comes back after two checkpoints.
+                // A manifest names them: their space comes back with the next one.
                 written.iter().for_each(|block| {
                     block.publish();
                 });
@@ -43,6 +43,7 @@ fn fill(space: &Space, scope: AllocScope) -> Vec<Arc<Block>> {
             }
             Err(fault) => {
                 assert!(is_full(Err::<(), _>(fault)));
+                checkpoint(space);
                 return blocks;
             }
         }
@@ -50,13 +51,10 @@ fn fill(space: &Space, scope: AllocScope) -> Vec<Arc<Block>> {
     panic!("the disk never filled");
 }
 
-fn two_checkpoints(space: &Space) {
-    for _ in 0..2 {
-        let mark = space.checkpoint_begin();
-        space.sync().unwrap();
-        let _ = space.save();
-        space.checkpoint_durable(mark);
-    }
+fn checkpoint(space: &Space) {
+    space.sync().unwrap();
+    let _ = space.save();
+    space.checkpoint_durable();
 }
 
 #[test]
@@ -144,10 +142,10 @@ fn p4_the_reserve_is_kept_for_what_must_go_on() {
     vfs.0.free_bytes.store(0, Ordering::SeqCst);
     blocks.extend(fill(&space, AllocScope::RESERVE));
     assert_eq!(blocks.len(), 40, "a checkpoint could use all of it");
-    // DROP gives space back, two checkpoints later, and writing resumes by itself.
+    // DROP gives space back, a checkpoint later, and writing resumes by itself.
     blocks.truncate(10);
     assert!(is_full(space.check_room(0)));
-    two_checkpoints(&space);
+    checkpoint(&space);
     space.check_room(0).unwrap();
     space.write_in(AllocScope::ORDINARY, large(&space, 1)).unwrap();
 }
@@ -300,13 +298,14 @@ fn space_is_given_back() {
     blocks.iter().for_each(|block| {
         block.publish();
     });
+    checkpoint(&space);
     // A hole in the middle, and the end.
     blocks.truncate(30);
     blocks.drain(5..15);
     space.give_back(true, || true).unwrap();
     let before = space.stats();
     assert_eq!(before.pending_bytes, 19 * EXTENT, "the last extent is still open");
-    two_checkpoints(&space);
+    checkpoint(&space);
     assert_eq!(space.stats().pending_bytes, 0);
     let given = space.give_back(true, || true).unwrap().bytes;
     assert!(given >= 17 * EXTENT, "{given}");
@@ -327,7 +326,7 @@ fn space_is_given_back() {
 fn emptied(vfs: &FaultyVfs, space: &Space) -> Vec<Arc<Block>> {
     let mut blocks = fill(space, AllocScope::RESERVE);
     blocks.drain(1..blocks.len() - 1);
-    two_checkpoints(space);
+    checkpoint(space);
     assert_eq!(vfs.0.free_bytes.load(Ordering::SeqCst), 0);
     blocks
 }
@@ -410,10 +409,9 @@ fn what_was_not_given_back_before_a_crash_is_given_back_after_it() {
         let (space, _) = space(&dir, &vfs, 0);
         let kept = emptied(&vfs, &space);
         assert_eq!(kept.len(), 2, "at the front and at the end");
-        let mark = space.checkpoint_begin();
         space.sync().unwrap();
         let saved = space.save();
-        space.checkpoint_durable(mark);
+        space.checkpoint_durable();
         space.close();
         saved
     };

@@ -38,13 +38,12 @@ fn check(space: &Space, blocks: &[NewBlock], written: &[Arc<Block>]) {
 
 /// Publishes the blocks and goes through a checkpoint; the saved state.
 fn checkpoint(space: &Space, publish: &[Arc<Block>]) -> Vec<u8> {
-    let mark = space.checkpoint_begin();
     publish.iter().for_each(|b| {
         b.publish();
     });
     space.sync().unwrap();
     let saved = space.save();
-    space.checkpoint_durable(mark);
+    space.checkpoint_durable();
     saved
 }
 

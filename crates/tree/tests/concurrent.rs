@@ -96,14 +96,13 @@ impl World {
     }
 
     fn checkpoint(&self) {
-        let mark = self.rig.space.checkpoint_begin();
         let state = self.rig.tree.checkpoint(&self.upkeep()).unwrap();
         self.rig.space.sync().unwrap();
 
         self.rig.verify();
         let manifest = common::Manifest { state: Some(state.bytes), space: self.rig.space.save(), skip: state.skip };
         *self.rig.manifest.lock() = manifest;
-        self.rig.space.checkpoint_durable(mark);
+        self.rig.space.checkpoint_durable();
     }
 
     fn check_at(&self, numbers: &mut Numbers, keys: u64) {

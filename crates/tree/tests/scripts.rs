@@ -74,12 +74,11 @@ impl Player {
             }
             "checkpoint-at" => {
                 let applied = Lsn(self.rig.now().0 - 16 * args[0].parse::<u64>().unwrap());
-                let mark = self.rig.space.checkpoint_begin();
                 let upkeep = Upkeep { applied, view: self.rig.view(), log: &*self.rig.log, tight: false };
                 let state = self.rig.tree.checkpoint(&upkeep).unwrap();
                 *self.rig.manifest.lock() =
                     common::Manifest { state: Some(state.bytes), space: self.rig.space.save(), skip: state.skip };
-                self.rig.space.checkpoint_durable(mark);
+                self.rig.space.checkpoint_durable();
             }
             "evict" => self.rig.evict_all(),
             "maintain" => self.rig.maintain_fully(),

@@ -1,7 +1,6 @@
 //! A checkpoint: everything committed up to a moment reaches the data file, and the log before it may go.
 //!
-//! 1. Indexes let go what only the manifest before names. `applied` := the applied prefix; the space manager marks the moment (frees before it become reusable
-//!    when this checkpoint is durable, rule A20).
+//! 1. `applied` := the applied prefix.
 //! 2. Each index writes what it must and returns its state and its F (decision D7, rule A9). The applied
 //!    prefix was read before any index is asked, so an idle index that answers "nothing dirty" cannot speak
 //!    for a commit that is logged but not applied (rule A7b). Dropped indexes whose blocks are not freed yet are
@@ -9,7 +8,7 @@
 //! 3. The log floor := the least F. Blocks that lost their owner are looked for, if there are any
 //!    ([`crate::quarantine`]). The allocator's state is taken: it counts exactly the blocks the states reach (rule P9).
 //! 4. Blocks are synced, then the manifest is published (written, synced, renamed, directory synced).
-//! 5. Only now: freed blocks become reusable, the log is trimmed, files that nobody names are removed, free space goes back to the file system.
+//! 5. Only now: what no manifest names any more becomes reusable (rule A20), the log is trimmed, files that nobody names are removed, free space goes back to the file system.
 //!
 //! A crash before 4 leaves the older manifest, whose blocks are untouched, and the log it needs. A crash
 //! between 4 and 5 leaves work for the next checkpoint.
@@ -105,9 +104,6 @@ impl Engine {
 
     /// The same, as complete as is said.
     pub(crate) fn publish(&self, published: &mut Published, complete: Complete) -> Result<Manifest> {
-        // What no manifest will name any more is free with this checkpoint only if it is freed before that begins.
-        self.upkept_indexes().iter().for_each(|entry| entry.index.before_checkpoint());
-        let mark = self.space.checkpoint_begin();
         published.is_behind = true;
         let (indexes, skips, floor) = self.index_states(published, complete)?;
         vfs::thread::point("checkpoint.composed");
@@ -137,7 +133,7 @@ impl Engine {
             _ => self.poison.set(fault),
         })?;
         vfs::thread::point("checkpoint.published");
-        self.space.checkpoint_durable(mark);
+        self.space.checkpoint_durable();
         self.prepared.forget_unneeded(&skips);
         published.generation = manifest.generation;
         published.is_behind = false;

@@ -185,10 +185,6 @@ impl Index for Counters {
         self.versions.clears_behind(batch)
     }
 
-    fn before_checkpoint(&self) {
-        self.versions.before_checkpoint();
-    }
-
     fn superseded_bytes(&self) -> u64 {
         self.versions.superseded_bytes()
     }

@@ -1,10 +1,9 @@
 //! A checkpoint in rounds, where there is no space for all that is dirty.
 //!
-//! What is written takes new space, and what it replaces comes back when a manifest is durable that does not name it. One transaction
+//! What is written takes new space, and what it replaces comes back when a manifest is durable that does not name it (rule A20). One transaction
 //! may make more leaves dirty than there is space for. So a checkpoint that finds none goes back, and
 //!
-//! 1. publishes what is written so far, complete to what the manifest before is complete to ([`Complete::AsBefore`]), and again, since what
-//!    the first of the two no longer names is free with the second (rule A20);
+//! 1. publishes what is written so far, complete to what the manifest before is complete to ([`Complete::AsBefore`]);
 //! 2. asks every index what lies in which extent ([`index::Index::weigh`]), and has those emptied that bring most back
 //!    ([`store::Space::to_evacuate`]), with the last of the reserve, which write-back leaves alone;
 //! 3. does 1 again, and then tries anew.
@@ -75,7 +74,6 @@ impl Engine {
     fn publish_written(&self, published: &mut Published) -> Result<()> {
         self.publish(published, Complete::AsBefore)?;
         vfs::thread::point("checkpoint.between_rounds");
-        self.publish(published, Complete::AsBefore)?;
         Ok(())
     }
 

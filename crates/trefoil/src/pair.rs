@@ -268,10 +268,6 @@ impl Index for Pair {
         self.main.relievable_bytes()
     }
 
-    fn before_checkpoint(&self) {
-        self.main.before_checkpoint();
-    }
-
     fn superseded_bytes(&self) -> u64 {
         self.main.superseded_bytes()
     }

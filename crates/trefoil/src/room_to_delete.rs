@@ -5,7 +5,7 @@
 //!
 //! 1. It may take what cleaning has, what is to be cut into whole extents, and a part of the reserve ([`store::Space::check_room_to_delete`]): all
 //!    that is owed still has its place, and three quarters of the reserve are left.
-//! 2. Where that is used up it waits for what deletes before it bring back, which is free behind two checkpoints (rule A20), and behind drains, where
+//! 2. Where that is used up it waits for what deletes before it bring back, which is free behind a checkpoint (rule A20), and behind drains, where
 //!    messages wait for their leaves.
 //! 3. Deletes here and there leave no extent empty, and cleaning rests on a full disk. So a checkpoint that somebody waits for empties
 //!    extents, those with most to win first ([`store::Space::to_evacuate`]).

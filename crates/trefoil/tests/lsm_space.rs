@@ -51,7 +51,7 @@ fn wait(what: &str, mut is_there: impl FnMut() -> bool) {
 }
 
 /// Nine of ten rows are deleted, and nothing is committed behind that: the background merges them away and gives their space back, with one
-/// checkpoint or a few, and then rests. Guards: the first rule of `Engine::space_is_due`, `Core::let_superseded_go`.
+/// checkpoint or a few, and then rests. Guard: the first rule of `Engine::space_is_due`.
 #[test]
 fn what_was_purged_is_given_back_at_rest() {
     const ROWS: u32 = 30_000;

@@ -338,13 +338,12 @@ impl<'b> World<'b> {
     /// A checkpoint, to a durable manifest.
     pub fn checkpoint(&mut self) -> Verdict {
         let gate = self.gate.clone();
-        let mark = self.space.checkpoint_begin();
         let state =
             self.index().checkpoint(&Upkeep { view: self.view(), applied: self.end, log: &*gate, tight: false })?;
         ensure!(state.skip <= self.end, "skip position {} beyond the applied prefix {}", state.skip, self.end);
         self.space.sync()?;
         self.manifest = Manifest { index: Some(state), space: self.space.save() };
-        self.space.checkpoint_durable(mark);
+        self.space.checkpoint_durable();
         Ok(())
     }
 

@@ -94,10 +94,9 @@ pub fn settle(index: &Lsm) {
 
 /// A checkpoint whose manifest is durable at once; what it names is what the allocator counts. The states of index and data file.
 pub fn checkpoint(env: &IndexEnv, index: &Lsm) -> (Vec<u8>, Vec<u8>) {
-    let mark = env.space.checkpoint_begin();
     let state = index.checkpoint(&upkeep()).unwrap();
     let saved = env.space.save();
-    env.space.checkpoint_durable(mark);
+    env.space.checkpoint_durable();
     assert_counted(env, index);
     (state.bytes, saved)
 }

@@ -12,16 +12,14 @@
 //!    reaches (P9); an extent that is not in the saved list is free at open.
 //! 3. `fill` (the next byte to write) only grows within one life, each reservation starts at a multiple of the
 //!    sector, and no two reservations share a byte (A19).
-//! 4. pending → free, and open → free of one that is empty again, only when nothing in the extent was ever published, so that no manifest can name it: what
-//!    write-back wrote and wrote again between two checkpoints; or when `freed_at < horizon`, where `horizon` = min(newest durable checkpoint, oldest pin)
-//!    (A20). `freed_at` = number of checkpoints begun when the extent's last block was freed, so `freed_at < n`
-//!    says that checkpoint n *started* after the free.
-//!
+//! 4. pending → free, and open → free of one that is empty again, only when `counted < horizon` (A20). `counted` = number of the last manifest that counts
+//!    bytes in it, 0 if none does: what write-back wrote and wrote again between two checkpoints. `horizon` = min(newest durable manifest, oldest that is pinned).
+//!    A manifest counts exactly what it names (P9, 2), so none that is durable, pinned, or on its way to being durable names a byte of such an extent.
 //! 5. An extent has the generation of the manifest after which a block of it was last published: what a copy of that manifest or
 //!    a later one has of it is all that there is of it (`is_changed_since`).
 //!
-//! Schedule behind 4: checkpoint 7 begins; it has already composed a parent that names B; B is replaced and
-//! freed; checkpoint 7 becomes durable, naming B. B must wait for checkpoint 8: `freed_at` = 7, not < 7.
+//! Schedule behind 4: manifest 7 counts B, and is being written; B is replaced and freed; 7 becomes durable, naming B. B must wait for manifest 8,
+//! which does not: `counted` = 7, not < 7. Was it replaced before 7 counted, B is free with 7, though freed while that was being made.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -56,12 +54,11 @@ pub(super) struct Extent {
     /// Signed: two parents may tell their changes in the other order.
     pub(super) published: i64,
     pub(super) fill: u64,
-    pub(super) freed_at: u64,
-    /// A block of this life was published, now or before.
-    pub(super) named: bool,
+    /// The last manifest that counts bytes in it, in this life; 0: none.
+    counted: u64,
     /// Passes of cleaning that ended with it: each index makes its own.
     pub(super) passes: u16,
-    /// How often the state had been saved when a block of it was last published; 0: before the file was opened.
+    /// The newest manifest when a block of it was last published; 0: before the file was opened.
     generation: u64,
 }
 
@@ -72,15 +69,14 @@ impl Extent {
         held: 0,
         published: 0,
         fill: 0,
-        freed_at: 0,
-        named: false,
+        counted: 0,
         passes: 0,
         generation: 0,
     };
 
-    /// True if something was put into it, and was freed before checkpoint `n` began; nothing is in it since.
-    fn was_emptied_before(&self, n: u64) -> bool {
-        self.held == 0 && self.fill > 0 && self.freed_at < n
+    /// True if something was put into it, of which nothing is left in it, nor in manifest `n` or a later one.
+    fn is_emptied_before(&self, n: u64) -> bool {
+        self.held == 0 && self.fill > 0 && self.counted < n
     }
 }
 
@@ -117,14 +113,12 @@ pub(super) struct Allocator {
     doubtful: BTreeSet<ExtentId>,
     open: [Option<ExtentId>; UpdateGroup::COUNT],
     pending: BTreeSet<ExtentId>,
-    /// Checkpoints begun.
-    begun: u64,
+    /// Manifests are numbered by when the state for them was taken, from that on which the file was opened from, number 1. The newest one, which may
+    /// never become durable.
+    saved: u64,
     /// The newest durable one.
     durable: u64,
-    /// How often the state was saved, the manifest opened from counted; and how often when the newest durable manifest was.
-    saves: u64,
-    durable_saves: u64,
-    /// What each pin holds back, with a count.
+    /// Manifests that are pinned, with a count.
     pins: BTreeMap<u64, u32>,
     held: u64,
     published: i64,
@@ -149,10 +143,8 @@ impl Allocator {
             doubtful: BTreeSet::new(),
             open: [None; UpdateGroup::COUNT],
             pending: BTreeSet::new(),
-            begun: 0,
-            durable: 0,
-            saves: 1,
-            durable_saves: 1,
+            saved: 1,
+            durable: 1,
             pins: BTreeMap::new(),
             held: 0,
             published: 0,
@@ -170,8 +162,7 @@ impl Allocator {
                 held: bytes,
                 published,
                 fill: extent_bytes,
-                freed_at: 0,
-                named: true,
+                counted: this.durable,
                 passes: 0,
                 generation: 0,
             };
@@ -260,14 +251,20 @@ impl Allocator {
         }
     }
 
+    /// Everything below it may be used again: no manifest that counts so far is durable or will be, and none is pinned.
+    fn horizon(&self) -> u64 {
+        self.pins.keys().next().map_or(self.durable, |pin| self.durable.min(*pin))
+    }
+
     fn set_pending(&mut self, id: ExtentId) {
+        let horizon = self.horizon();
         let extent = &mut self.extents[id as usize];
-        if extent.named {
-            extent.state = State::Pending;
-            self.pending.insert(id);
-        } else {
+        if extent.counted < horizon {
             *extent = Extent { backed: true, ..Extent::BARE };
             self.usable.insert(id);
+        } else {
+            extent.state = State::Pending;
+            self.pending.insert(id);
         }
     }
 
@@ -276,9 +273,8 @@ impl Allocator {
             let bytes = by * i64::from(at.stored_bytes);
             let extent = &mut self.extents[id as usize];
             extent.published += bytes;
-            extent.named = true;
             if by > 0 {
-                extent.generation = self.saves;
+                extent.generation = self.saved;
             }
             self.published += bytes;
         }
@@ -293,38 +289,32 @@ impl Allocator {
         // A block freed twice would make room of another one's bytes: such an extent is not used again in this life.
         let Some(held) = extent.held.checked_sub(bytes) else { return false };
         extent.held = held;
-        extent.freed_at = self.begun;
         self.held -= bytes;
-        let empty = held == 0 && extent.state == State::Sealed;
-        let at_once = empty && !extent.named;
-        if empty {
-            self.set_pending(id);
+        if held > 0 || extent.state != State::Sealed {
+            return false;
         }
-        at_once
+        self.set_pending(id);
+        self.extents[id as usize].state == State::Free
     }
 
-    pub(super) fn begin_checkpoint(&mut self) -> u64 {
-        self.begun += 1;
-        self.begun
+    /// The live bytes of the next manifest, by extent: what is published from here on it does not reach.
+    pub(super) fn save(&mut self) -> Vec<(ExtentId, u64)> {
+        self.saved += 1;
+        let mut live = Vec::new();
+        for (id, extent) in self.extents.iter_mut().enumerate() {
+            if let Ok(bytes @ 1..) = u64::try_from(extent.published) {
+                extent.counted = self.saved;
+                live.push((id as ExtentId, bytes));
+            }
+        }
+        live
     }
 
-    /// Checkpoint `n` is durable. Returns the extents that became free.
-    pub(super) fn finish_checkpoint(&mut self, n: u64) -> usize {
-        debug_assert!(n <= self.begun, "a checkpoint is durable after it began");
-        self.durable = self.durable.max(n);
-        self.durable_saves = self.saves;
+    /// The manifest that was last saved for is durable. Returns how many extents became free.
+    pub(super) fn note_durable(&mut self) -> usize {
+        self.durable = self.saved;
         self.steady = std::mem::take(&mut self.opened);
         self.release()
-    }
-
-    /// The state is being saved: what is published from here on the manifest does not reach.
-    pub(super) fn note_saved(&mut self) {
-        self.saves += 1;
-    }
-
-    /// Of the newest durable manifest, for [`Allocator::is_changed_since`].
-    pub(super) fn generation(&self) -> u64 {
-        self.durable_saves
     }
 
     /// False if all that a manifest reaches in the extent, now or later as long as this stays false, the manifest of that
@@ -335,8 +325,8 @@ impl Allocator {
     }
 
     /// Holds back everything that the newest durable manifest reaches.
+    /// The number of that manifest, for [`Allocator::is_changed_since`], too.
     pub(super) fn pin(&mut self) -> u64 {
-        // What manifest `durable` reaches was freed, if at all, after that checkpoint began.
         *self.pins.entry(self.durable).or_default() += 1;
         self.durable
     }
@@ -356,12 +346,12 @@ impl Allocator {
     }
 
     fn release(&mut self) -> usize {
-        let horizon = self.pins.keys().next().map_or(self.durable, |pin| self.durable.min(*pin));
+        let horizon = self.horizon();
         let before = self.usable.len();
         let extents = &mut self.extents;
         self.pending.retain(|&id| {
             let extent = &mut extents[id as usize];
-            let reusable = extent.freed_at < horizon;
+            let reusable = extent.counted < horizon;
             if reusable {
                 *extent = Extent { backed: true, ..Extent::BARE };
                 self.usable.insert(id);
@@ -370,7 +360,7 @@ impl Allocator {
         });
         // What is being filled, too, if nothing is in it any more: the next block might come long after.
         for open in &mut self.open {
-            if let Some(id) = open.take_if(|id| extents[*id as usize].was_emptied_before(horizon)) {
+            if let Some(id) = open.take_if(|id| extents[*id as usize].is_emptied_before(horizon)) {
                 extents[id as usize] = Extent { backed: true, ..Extent::BARE };
                 self.usable.insert(id);
             }
@@ -378,11 +368,11 @@ impl Allocator {
         self.usable.len() - before
     }
 
-    /// Extents that are free once a checkpoint that begins now is durable: no pin holds them.
+    /// Extents that are free once another manifest is durable: no pin holds them.
     pub(super) fn releasable_count(&self) -> u64 {
         let oldest_pin = self.pins.keys().next().copied().unwrap_or(u64::MAX);
-        let pending = self.pending.iter().filter(|id| self.extents[**id as usize].freed_at < oldest_pin);
-        let open = self.open.iter().flatten().filter(|id| self.extents[**id as usize].was_emptied_before(oldest_pin));
+        let pending = self.pending.iter().filter(|id| self.extents[**id as usize].counted < oldest_pin);
+        let open = self.open.iter().flatten().filter(|id| self.extents[**id as usize].is_emptied_before(oldest_pin));
         (pending.count() + open.count()) as u64
     }
 

@@ -25,8 +25,7 @@ type Reached = Vec<usize>;
 struct Model {
     allocator: Allocator,
     blocks: Vec<Known>,
-    /// Extents in the file, as far as they are backed.
-    begun: Option<u64>,
+    /// On its way to being durable.
     saved: Option<(Saved, Reached)>,
     durable: (Saved, Reached),
     pins: Vec<(u64, Reached)>,
@@ -38,11 +37,10 @@ struct Model {
 impl Model {
     fn new() -> Self {
         let allocator = Allocator::new(EXTENT, 1, &[]);
-        let saved = save(&allocator);
+        let saved = as_saved(&allocator, Vec::new());
         Self {
             allocator,
             blocks: Vec::new(),
-            begun: None,
             saved: None,
             durable: (saved, Vec::new()),
             pins: Vec::new(),
@@ -139,17 +137,18 @@ impl Model {
     }
 
     fn checkpoint_step(&mut self, rng: &mut Rng) {
-        match (self.begun, self.saved.take()) {
-            (None, _) => self.begun = Some(self.allocator.begin_checkpoint()),
-            (Some(_), None) => {
+        match self.saved.take() {
+            // There was no space for it.
+            Some(_) if rng.chance(0.1) => {}
+            Some(saved) => {
+                self.durable = saved;
+                self.allocator.note_durable();
+            }
+            None => {
                 self.compose(rng);
                 let reached = (0..self.blocks.len()).filter(|i| self.blocks[*i].published).collect();
-                self.saved = Some((save(&self.allocator), reached));
-            }
-            (Some(n), Some(saved)) => {
-                self.durable = saved;
-                self.allocator.finish_checkpoint(n);
-                self.begun = None;
+                let live = self.allocator.save();
+                self.saved = Some((as_saved(&self.allocator, live), reached));
             }
         }
     }
@@ -215,7 +214,7 @@ impl Model {
             block.live = reached.contains(&i);
             block.published = block.live;
         }
-        (self.begun, self.saved) = (None, None);
+        self.saved = None;
         self.pins.clear();
         self.returning.clear();
     }
@@ -244,13 +243,8 @@ impl Model {
     }
 }
 
-fn save(allocator: &Allocator) -> Saved {
-    Saved {
-        database_id: 1,
-        extent_bytes: EXTENT,
-        extent_count: allocator.extent_count(),
-        live: allocator.extents().filter(|(_, e)| e.published > 0).map(|(id, e)| (id, e.published as u64)).collect(),
-    }
+fn as_saved(allocator: &Allocator, live: Vec<(ExtentId, u64)>) -> Saved {
+    Saved { database_id: 1, extent_bytes: EXTENT, extent_count: allocator.extent_count(), live }
 }
 
 #[test]
@@ -289,16 +283,35 @@ fn a20_a_block_freed_during_a_checkpoint_waits_for_the_next() {
     let mut a = Allocator::new(EXTENT, 1, &[]);
     let block = fill_extent(&mut a);
     fill_extent(&mut a);
-    let first = a.begin_checkpoint();
     a.publish(block, 1);
-    // The manifest of this checkpoint names the block; then it is replaced.
+    a.save();
+    // The manifest that is being written names the block; then it is replaced.
     a.publish(block, -1);
     a.free(block.offset, EXTENT);
-    a.finish_checkpoint(first);
+    assert_ne!(fill_extent(&mut a).offset, block.offset, "it may become durable");
+    a.note_durable();
     assert_ne!(fill_extent(&mut a).offset, block.offset, "the durable manifest reaches it");
-    let second = a.begin_checkpoint();
+    a.save();
     assert_ne!(fill_extent(&mut a).offset, block.offset, "not durable yet");
-    a.finish_checkpoint(second);
+    a.note_durable();
+    assert_eq!(fill_extent(&mut a).offset, block.offset);
+}
+
+#[test]
+fn a20_a_block_replaced_before_a_manifest_counts_is_free_with_it() {
+    let mut a = Allocator::new(EXTENT, 1, &[]);
+    let block = fill_extent(&mut a);
+    fill_extent(&mut a);
+    a.publish(block, 1);
+    a.save();
+    a.note_durable();
+    // Composed for the next one.
+    a.publish(block, -1);
+    let held_by_a_reader = block;
+    a.save();
+    a.note_durable();
+    assert_ne!(fill_extent(&mut a).offset, block.offset, "it is read");
+    assert!(a.free(held_by_a_reader.offset, EXTENT), "no manifest names it");
     assert_eq!(fill_extent(&mut a).offset, block.offset);
 }
 
@@ -307,15 +320,15 @@ fn a20_a_pin_holds_back_what_its_manifest_reaches() {
     let mut a = Allocator::new(EXTENT, 1, &[]);
     let block = fill_extent(&mut a);
     fill_extent(&mut a);
-    let n = a.begin_checkpoint();
     a.publish(block, 1);
-    a.finish_checkpoint(n);
+    a.save();
+    a.note_durable();
     let pin = a.pin();
     a.publish(block, -1);
     a.free(block.offset, EXTENT);
     for _ in 0..3 {
-        let n = a.begin_checkpoint();
-        a.finish_checkpoint(n);
+        a.save();
+        a.note_durable();
         assert_ne!(fill_extent(&mut a).offset, block.offset, "a backup is reading it");
     }
     a.unpin(pin);

@@ -19,9 +19,8 @@
 //! Latches, outermost first: `giving_back` (never waited for) → `under_way` (some holes are being punched) → `growth` (one thread changes the file's size, with I/O) → `allocator` (short, never
 //! with I/O; nothing that may drop a [`Block`] happens under it).
 //!
-//! Publish order of a checkpoint: [`Space::checkpoint_begin`] → blocks written, parents composed (publish,
-//! unpublish) → [`Space::sync`] → [`Space::save`] into the manifest, manifest durable →
-//! [`Space::checkpoint_durable`].
+//! Publish order of a checkpoint: blocks written, parents composed (publish, unpublish) → [`Space::save`] into the manifest → [`Space::sync`] → manifest
+//! durable → [`Space::checkpoint_durable`].
 
 mod allocator;
 #[cfg(test)]
@@ -232,11 +231,6 @@ pub struct CleaningDebt {
     pub moved: u64,
 }
 
-/// The start of a checkpoint, for [`Space::checkpoint_durable`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[must_use = "frees become reusable only when the checkpoint is told durable"]
-pub struct CheckpointMark(u64);
-
 /// The data file of one database. Cheap to clone.
 #[derive(Clone)]
 pub struct Space(Arc<Inner>);
@@ -390,11 +384,6 @@ impl Space {
         self.0.poison.check().is_err()
     }
 
-    /// A checkpoint starts: what is freed from now on waits for the next one.
-    pub fn checkpoint_begin(&self) -> CheckpointMark {
-        CheckpointMark(self.0.allocator.lock().begin_checkpoint())
-    }
-
     /// The allocator's state for the manifest: live bytes by extent, from published blocks (P9). Taken after the
     /// last parent of the checkpoint was composed.
     ///
@@ -405,30 +394,24 @@ impl Space {
     pub fn save(&self) -> Vec<u8> {
         let saved = {
             let mut allocator = self.0.allocator.lock();
-            allocator.note_saved();
             Saved {
                 database_id: self.0.database_id,
                 extent_bytes: self.0.options.extent_bytes,
                 extent_count: allocator.extent_count(),
-                live: allocator
-                    .extents()
-                    .filter(|(_, e)| e.published > 0)
-                    .map(|(id, e)| (id, e.published as u64))
-                    .collect(),
+                live: allocator.save(),
             }
         };
         self.0.saved_live.lock().0 = saved.live.iter().map(|(_, bytes)| bytes).sum();
         saved.encode()
     }
 
-    /// The manifest of the checkpoint begun at `mark` is durable: what was freed before its start is reusable,
-    /// as far as no pin is older (rule A20).
-    pub fn checkpoint_durable(&self, mark: CheckpointMark) {
+    /// The manifest that the last [`Space::save`] was for is durable: what it does not name is reusable, as far as no pin is older (rule A20).
+    pub fn checkpoint_durable(&self) {
         {
             let mut live = self.0.saved_live.lock();
             live.1 = live.0;
         }
-        let released = self.0.allocator.lock().finish_checkpoint(mark.0);
+        let released = self.0.allocator.lock().note_durable();
         if released > 0 {
             self.space_returned();
         }

@@ -8,17 +8,16 @@ use super::Space;
 /// given back.
 pub struct SpacePin {
     pub(super) space: Space,
-    pin: u64,
-    generation: u64,
+    /// Its number.
+    manifest: u64,
 }
 
 impl Space {
     /// Holds back reuse of what the newest durable manifest reaches: for backup and verify, which walk it.
     #[must_use = "dropping the pin lets go"]
     pub fn pin(&self) -> SpacePin {
-        let mut allocator = self.0.allocator.lock();
-        let (pin, generation) = (allocator.pin(), allocator.generation());
-        SpacePin { space: self.clone(), pin, generation }
+        let manifest = self.0.allocator.lock().pin();
+        SpacePin { space: self.clone(), manifest }
     }
 
     /// True while somebody holds back reuse: what is moved elsewhere does not come back.
@@ -32,19 +31,19 @@ impl SpacePin {
     /// Of the manifest that it holds, in this life of the space: what [`Earlier`](super::Earlier) goes by.
     #[must_use]
     pub fn generation(&self) -> u64 {
-        self.generation
+        self.manifest
     }
 }
 
 impl fmt::Debug for SpacePin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "SpacePin({})", self.pin)
+        write!(f, "SpacePin({})", self.manifest)
     }
 }
 
 impl Drop for SpacePin {
     fn drop(&mut self) {
-        if self.space.0.allocator.lock().unpin(self.pin) > 0 {
+        if self.space.0.allocator.lock().unpin(self.manifest) > 0 {
             self.space.space_returned();
         }
     }

@@ -348,12 +348,11 @@ impl Rig {
     }
 
     fn checkpoint_by(&self, of_tree: impl FnOnce() -> Result<IndexState>) -> Result<IndexState> {
-        let mark = self.space.checkpoint_begin();
         let state = of_tree()?;
         self.space.sync()?;
         *self.manifest.lock() =
             Manifest { state: Some(state.bytes.clone()), space: self.space.save(), skip: state.skip };
-        self.space.checkpoint_durable(mark);
+        self.space.checkpoint_durable();
         Ok(state)
     }
 

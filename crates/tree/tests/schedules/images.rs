@@ -120,11 +120,10 @@ fn a8_unlinking_beside_a_cold_leaf_revives_nothing() {
     // Both halves lack only what is newer than this checkpoint's F: it may name the unsplit image for the left one.
     rig.commit((6..12).map(|n| (key(n * 2 + 1), Some(vec![b'x'; 60]))).collect());
     assert!(rig.tree.stats().leaves > leaves);
-    let mark = rig.space.checkpoint_begin();
     let state =
         rig.tree.checkpoint(&Upkeep { applied: Lsn(old), view: rig.view(), log: &*rig.log, tight: false }).unwrap();
     *rig.manifest.lock() = common::Manifest { state: Some(state.bytes), space: rig.space.save(), skip: state.skip };
-    rig.space.checkpoint_durable(mark);
+    rig.space.checkpoint_durable();
     let rig = rig.reopen(true);
     // Only the right part is deleted, and unlinked; the left part is thrown out and read again.
     rig.commit((10..40).map(|n| (key(n), None)).collect());

@@ -279,7 +279,6 @@ fn assistant(shared: &Shared, _: u64) -> Verdict {
 fn checkpointer(shared: &Shared, _: u64) -> Verdict {
     let mut last = Lsn::ZERO;
     while !shared.stopped() {
-        let mark = shared.space.checkpoint_begin();
         let upkeep = shared.upkeep();
         let state = shared.index.checkpoint(&upkeep)?;
         ensure!(state.skip <= upkeep.applied, "skips {} of {} applied", state.skip, upkeep.applied);
@@ -287,7 +286,7 @@ fn checkpointer(shared: &Shared, _: u64) -> Verdict {
         last = state.skip;
         shared.space.sync()?;
         *shared.manifest.lock() = Some(Manifest { index: Some(state), space: shared.space.save() });
-        shared.space.checkpoint_durable(mark);
+        shared.space.checkpoint_durable();
         vfs::thread::sleep(std::time::Duration::from_micros(500));
     }
     Ok(())
