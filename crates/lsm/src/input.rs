@@ -287,7 +287,7 @@ impl Input {
         let mut bytes = 0;
         if !place.begins_run() {
             let (run, mut runs) = (place.run.clone(), std::mem::take(&mut place.rest));
-            let mut writer = Writer::new(env, run.info.level, AllocScope::ORDINARY);
+            let mut writer = Writer::new(env, run.info.level, AllocScope::Ordinary);
             self.copy_until(env, &run, None, &mut writer)?;
             let (left, written) = writer.finish(run.info.log_need)?;
             bytes = written;

@@ -279,7 +279,7 @@ impl Core {
         let inputs = inputs.collect::<Result<_>>()?;
         let need = runs.iter().map(|run| run.info.log_need).max().expect("at least one");
         let run_bytes = self.run_bytes(sources);
-        let outcome = Outcome { level, scope: AllocScope::ORDINARY, run_bytes, ends: ends(sources, &runs, level) };
+        let outcome = Outcome { level, scope: AllocScope::Ordinary, run_bytes, ends: ends(sources, &runs, level) };
         let merge = Merge::new(&self.env, outcome, inputs, collection, need);
         let bytes = runs.iter().map(|run| run.info.stored_bytes).sum();
         Ok(Job::new(merge, (runs, Vec::new()), bytes, (level, is_purge)))
@@ -429,7 +429,7 @@ fn step(merge: &mut Merge, is_attached: bool) -> Result<Stepped> {
 
 /// What is written of memtables and attached runs.
 pub(crate) fn of_level_zero(run_bytes: u64) -> Outcome {
-    Outcome { level: 0, scope: AllocScope::RESERVE, run_bytes, ends: VecDeque::new() }
+    Outcome { level: 0, scope: AllocScope::Reserve, run_bytes, ends: VecDeque::new() }
 }
 
 /// Where runs of a level must end so that they overlap none that stays there: where those begin that none of the sources overlaps.

@@ -100,11 +100,11 @@ fn apart(env: &Env, runs: &[Arc<Run>], key: &[u8]) -> Result<Sides> {
 #[expect(clippy::type_complexity, reason = "two runs, either of which may have nothing in it, and a number")]
 fn halves(env: &Env, run: &Arc<Run>, key: &[u8]) -> Result<((Option<Arc<Run>>, Option<Arc<Run>>), u64)> {
     let mut input = Input::runs(env, vec![run.clone()])?;
-    let mut low = Writer::new(env, run.info.level, AllocScope::ORDINARY);
+    let mut low = Writer::new(env, run.info.level, AllocScope::Ordinary);
     input.copy_until(env, run, Some(key), &mut low)?;
     // Nothing may say that keys of the other are in it.
     let (low, low_bytes) = low.finish_before(run.info.log_need)?;
-    let mut high = Writer::new(env, run.info.level, AllocScope::ORDINARY);
+    let mut high = Writer::new(env, run.info.level, AllocScope::Ordinary);
     input.copy_until(env, run, None, &mut high)?;
     let (high, high_bytes) = high.finish(run.info.log_need)?;
     Ok(((low, high), low_bytes + high_bytes))

@@ -62,7 +62,7 @@ fn b7_a_full_disk_is_an_ordinary_error_in_allocation() {
     let dir = Scratch::new("b7-alloc");
     let vfs = FaultyVfs::new(10 * EXTENT);
     let (space, poison) = space(&dir, &vfs, 0);
-    let blocks = fill(&space, AllocScope::RESERVE);
+    let blocks = fill(&space, AllocScope::Reserve);
     assert_eq!(blocks.len(), 10);
     poison.check().expect("nothing is poisoned");
     let mut out = Vec::new();
@@ -87,7 +87,7 @@ fn b7_a_disk_that_fills_during_allocation_is_an_ordinary_error() {
     let vfs = FaultyVfs::new(3 * EXTENT);
     vfs.0.claimed_bytes.store(100 * EXTENT, Ordering::SeqCst);
     let (space, poison) = space(&dir, &vfs, 0);
-    let blocks = fill(&space, AllocScope::RESERVE);
+    let blocks = fill(&space, AllocScope::Reserve);
     assert_eq!(blocks.len(), 3);
     poison.check().expect("nothing is poisoned");
     vfs.0.free_bytes.fetch_add(EXTENT, Ordering::SeqCst);
@@ -135,19 +135,19 @@ fn p4_the_reserve_is_kept_for_what_must_go_on() {
     let vfs = FaultyVfs::new(40 * EXTENT);
     let (space, _) = space(&dir, &vfs, 8);
     space.check_room(0).unwrap();
-    let mut blocks = fill(&space, AllocScope::ORDINARY);
+    let mut blocks = fill(&space, AllocScope::Ordinary);
     assert_eq!(blocks.len(), 32, "the reserve is left");
     assert!(is_full(space.check_room(0)), "statements are refused");
     // Another program eats the disk: the reserve is in the file already.
     vfs.0.free_bytes.store(0, Ordering::SeqCst);
-    blocks.extend(fill(&space, AllocScope::RESERVE));
+    blocks.extend(fill(&space, AllocScope::Reserve));
     assert_eq!(blocks.len(), 40, "a checkpoint could use all of it");
     // DROP gives space back, a checkpoint later, and writing resumes by itself.
     blocks.truncate(10);
     assert!(is_full(space.check_room(0)));
     checkpoint(&space);
     space.check_room(0).unwrap();
-    space.write_in(AllocScope::ORDINARY, large(&space, 1)).unwrap();
+    space.write_in(AllocScope::Ordinary, large(&space, 1)).unwrap();
 }
 
 /// What can wait leaves what was admitted and is not written, whatever it finds first; what must go on has it. Guards: ordinary writes ask; for what they write,
@@ -159,30 +159,31 @@ fn p4_what_is_owed_is_left_by_what_can_wait() {
     let (space, _) = space(&dir, &vfs, 8);
     space.check_room(0).unwrap();
     space.note_owed(10 * EXTENT);
-    let ordinary = fill(&space, AllocScope::ORDINARY);
+    let ordinary = fill(&space, AllocScope::Ordinary);
     assert!((15..=18).contains(&ordinary.len()), "{} of 40, 8, 10 and 4 are left", ordinary.len());
-    let owed = fill(&space, AllocScope::RESERVE);
+    let owed = fill(&space, AllocScope::Reserve);
     assert!(owed.len() >= 22, "{} for what was admitted", owed.len());
     vfs.0.free_bytes.fetch_add(50 * EXTENT, Ordering::SeqCst);
     vfs::thread::sleep(std::time::Duration::from_millis(60));
-    space.write_in(AllocScope::ORDINARY, large(&space, 1)).expect("looked at again by itself");
+    space.write_in(AllocScope::Ordinary, large(&space, 1)).expect("looked at again by itself");
 }
 
-/// More pages are owed than is left: they leave the last of the reserve to who brings space back. Guards: `leaves_last`; pages that find
-/// space have all of it.
+/// More pages are owed than is left: they leave the last of the reserve to who brings space back, and what that moves leaves a part of it to the nodes that
+/// are to name it. Guards: both do; pages that find space have all of it.
 #[test]
 fn p4_pages_leave_the_last_of_the_reserve_if_not_all_find_space() {
     for (owed, left) in [(100, 3), (20, 0)] {
         let dir = Scratch::new("p4-pages");
         let vfs = FaultyVfs::new(40 * EXTENT);
         let (space, _) = space(&dir, &vfs, 8);
-        let _ordinary = fill(&space, AllocScope::ORDINARY);
+        let _ordinary = fill(&space, AllocScope::Ordinary);
         space.check_room(0).unwrap_err();
         space.note_owed(owed * EXTENT);
         space.note_owed_pages(if left == 0 { 0 } else { owed * EXTENT });
-        let pages = fill(&space, AllocScope::PAGES);
+        let pages = fill(&space, AllocScope::Pages);
         assert_eq!(pages.len(), 8 - left, "{owed} are owed");
-        assert_eq!(fill(&space, AllocScope::RESERVE).len(), left);
+        assert_eq!(fill(&space, AllocScope::Moved).len(), left / 3 * 2);
+        assert_eq!(fill(&space, AllocScope::Reserve).len(), left / 3);
     }
 }
 
@@ -226,8 +227,8 @@ fn p4_on_a_tight_disk_the_reserve_is_in_the_file() {
     let first = space.write(large(&space, 0)).unwrap();
     // Another program eats the disk before any statement was refused.
     vfs.0.free_bytes.store(0, Ordering::SeqCst);
-    assert!(is_full(space.write_in(AllocScope::ORDINARY, large(&space, 1))));
-    assert_eq!(fill(&space, AllocScope::RESERVE).len(), 8);
+    assert!(is_full(space.write_in(AllocScope::Ordinary, large(&space, 1))));
+    assert_eq!(fill(&space, AllocScope::Reserve).len(), 8);
     drop(first);
 }
 
@@ -236,12 +237,12 @@ fn p4_room_comes_back_when_the_disk_does() {
     let dir = Scratch::new("p4-resume");
     let vfs = FaultyVfs::new(20 * EXTENT);
     let (space, _) = space(&dir, &vfs, 4);
-    let _blocks = fill(&space, AllocScope::ORDINARY);
+    let _blocks = fill(&space, AllocScope::Ordinary);
     assert!(is_full(space.check_room(0)));
     vfs.0.free_bytes.fetch_add(50 * EXTENT, Ordering::SeqCst);
     vfs::thread::sleep(std::time::Duration::from_millis(60));
     space.check_room(0).expect("looked at again by itself");
-    space.write_in(AllocScope::ORDINARY, large(&space, 1)).unwrap();
+    space.write_in(AllocScope::Ordinary, large(&space, 1)).unwrap();
 }
 
 #[test]
@@ -249,8 +250,8 @@ fn the_size_limit_is_a_disk_too() {
     let dir = Scratch::new("max-bytes");
     let options = SpaceOptions { max_bytes: Some(16 * EXTENT), reserve_bytes: 4 * EXTENT, ..options() };
     let space = Space::open(common::real(), dir.path(), options, None, Poison::new()).unwrap();
-    let ordinary = fill(&space, AllocScope::ORDINARY);
-    let reserve = fill(&space, AllocScope::RESERVE);
+    let ordinary = fill(&space, AllocScope::Ordinary);
+    let reserve = fill(&space, AllocScope::Reserve);
     assert_eq!((ordinary.len(), reserve.len()), (11, 4), "one for the header");
     assert!(space.stats().file_bytes <= 16 * EXTENT);
 }
@@ -262,9 +263,9 @@ fn who_is_refused_at_his_statement_calls_for_space() {
     let dir = Scratch::new("refused");
     let options = SpaceOptions { max_bytes: Some(16 * EXTENT), reserve_bytes: 4 * EXTENT, ..options() };
     let space = Space::open(common::real(), dir.path(), options, None, Poison::new()).unwrap();
-    let _kept = fill(&space, AllocScope::ORDINARY);
+    let _kept = fill(&space, AllocScope::Ordinary);
     for seed in 100..105 {
-        let fault = space.write_in(AllocScope::ORDINARY, large(&space, seed)).unwrap_err();
+        let fault = space.write_in(AllocScope::Ordinary, large(&space, seed)).unwrap_err();
         assert!(matches!(fault, Fault::NoSpace { .. }), "{fault}");
         assert!(!space.take_refused(), "a merge did not fit");
     }
@@ -280,7 +281,7 @@ fn what_no_manifest_names_is_reused_at_once() {
     let (space, _) = space(&dir, &vfs, 4);
     let kept = space.write(large(&space, 0)).unwrap();
     for seed in 1..200 {
-        drop(space.write_in(AllocScope::ORDINARY, large(&space, seed)).unwrap());
+        drop(space.write_in(AllocScope::Ordinary, large(&space, seed)).unwrap());
     }
     assert!(space.stats().file_bytes <= 8 * EXTENT, "{:?}", space.stats());
     space.check_room(0).unwrap();
@@ -324,7 +325,7 @@ fn space_is_given_back() {
 
 /// A full disk, of whose extents all but the first and the last are free in the file; the blocks in those two.
 fn emptied(vfs: &FaultyVfs, space: &Space) -> Vec<Arc<Block>> {
-    let mut blocks = fill(space, AllocScope::RESERVE);
+    let mut blocks = fill(space, AllocScope::Reserve);
     blocks.drain(1..blocks.len() - 1);
     checkpoint(space);
     assert_eq!(vfs.0.free_bytes.load(Ordering::SeqCst), 0);
@@ -369,7 +370,7 @@ fn nobody_misses_what_is_being_given_back() {
     vfs::thread::sleep(std::time::Duration::from_millis(60));
     assert!(is_full(space.check_room(1000 * EXTENT)), "looks at the disk again");
     space.check_room(30 * EXTENT).unwrap();
-    space.write_in(AllocScope::ORDINARY, large(&space, 7)).unwrap();
+    space.write_in(AllocScope::Ordinary, large(&space, 7)).unwrap();
     giver.join().unwrap();
 }
 
@@ -386,7 +387,7 @@ fn giver(vfs: &FaultyVfs, space: &Space) -> JoinHandle<GivenBack> {
 /// Guard: who finds no space waits for what is on its way to the file system. The reserve is there for who may use it, all the while.
 #[test]
 fn p4_what_is_being_given_back_is_waited_for() {
-    for (scope, reserve) in [(AllocScope::RESERVE, 0), (AllocScope::ORDINARY, 0), (AllocScope::RESERVE, 4)] {
+    for (scope, reserve) in [(AllocScope::Reserve, 0), (AllocScope::Ordinary, 0), (AllocScope::Reserve, 4)] {
         let dir = Scratch::new("give-back-waited");
         let vfs = FaultyVfs::new(20 * EXTENT);
         let (space, _) = space(&dir, &vfs, reserve);

@@ -17,7 +17,7 @@ fn a_lot_is_freed_and_published_as_its_blocks_would_be() {
     let dir = Scratch::new("lot");
     let space = open(dir.path(), None);
     let blocks = (0..20).map(|seed| noise(seed, 9000)).collect();
-    let blocks = space.write_in(AllocScope::ORDINARY, blocks).unwrap();
+    let blocks = space.write_in(AllocScope::Ordinary, blocks).unwrap();
     let at: Vec<BlockRef> = blocks.iter().map(|block| block.at()).collect();
     let bytes = |at: &[BlockRef]| at.iter().map(|at| u64::from(at.stored_bytes)).sum::<u64>();
     // Somebody else has one of them.

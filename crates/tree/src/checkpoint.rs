@@ -44,7 +44,7 @@ pub(crate) struct Walk<'a> {
     pub core: &'a Core,
     /// F.
     pub skip: Lsn,
-    /// Of these the runs are named, whether leaves have them or not.
+    /// What is lacked from then counts as had: the runs of these are named, whether leaves have them or not.
     pub late: BTreeSet<CommitTs>,
     pub number: u64,
     /// Oldest message that stays out of all images, for damage; MAX if there is none.
@@ -204,7 +204,7 @@ impl Walk<'_> {
                 Outcome::Composed(composed) => return Ok(Some(*composed)),
                 Outcome::Obsolete | Outcome::Unchanged => return Ok(None),
                 Outcome::Leaves(leaves) => {
-                    let scope = if self.is_of_written { AllocScope::RESERVE } else { AllocScope::PAGES };
+                    let scope = if self.is_of_written { AllocScope::Reserve } else { AllocScope::Pages };
                     self.core.write_leaves(&leaves, self.upkeep, scope)?;
                 }
                 Outcome::Messages => drop(self.core.flush(handle, self.upkeep.log)?),

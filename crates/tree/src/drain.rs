@@ -231,7 +231,7 @@ impl Core {
                 was_resident.push(was);
             }
         }
-        self.write_leaves(&self.dirty_between(&sweep.at, next.as_deref()), upkeep, AllocScope::PAGES)?;
+        self.write_leaves(&self.dirty_between(&sweep.at, next.as_deref()), upkeep, AllocScope::Pages)?;
         self.drop_void(&sweep.at, next.as_deref());
         let budget = self.env.cache.budget();
         for (leaf, _) in there.iter().zip(was_resident).filter(|(_, was_resident)| !was_resident) {

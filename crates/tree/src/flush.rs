@@ -214,17 +214,21 @@ impl Core {
         if log.durable() < need {
             log.make_durable(need)?;
         }
-        let block = |payload| NewBlock {
+        let written = self.env.space.write(payloads.into_iter().map(|payload| self.new_segment(payload)).collect())?;
+        self.counters.add_written(BlockKind::Segment, &written);
+        Ok(parts.into_iter().zip(written).map(|(part, block)| part.with(block, flushed).share()).collect())
+    }
+
+    /// A block to write.
+    pub(crate) fn new_segment(&self, payload: Vec<u8>) -> NewBlock {
+        NewBlock {
             kind: BlockKind::Segment,
             index: self.env.id,
             compression: self.env.options.compression,
             group: UpdateGroup::Hot,
             payload,
             cuts: Vec::new(),
-        };
-        let written = self.env.space.write(payloads.into_iter().map(block).collect())?;
-        self.counters.add_written(BlockKind::Segment, &written);
-        Ok(parts.into_iter().zip(written).map(|(part, block)| part.with(block, flushed).share()).collect())
+        }
     }
 
     /// Step 5.

@@ -40,12 +40,15 @@ use store::{EpochCell, Funds, Run, RunCursor, RunEstimate, RunMeta, epoch};
 use vfs::sync::Mutex;
 
 use crate::reserve::Found;
+use crate::settle::TO_BE_MOVED;
 use crate::tree::{Core, Hand};
 
 /// Entries drained in one maintenance step, at most.
 const DRAIN_ENTRIES: usize = 256;
 /// Their bytes; the entry that passes it is the last.
 const DRAIN_BYTES: usize = 256 << 10;
+/// Written from the beginning of one checkpoint to the end of the next, about, at most: as much as lives, or this.
+const WRITTEN_BYTES_MIN: u64 = 64 << 20;
 /// Cold leaves one step of the drain loads, at most.
 pub(crate) const DRAIN_COLD_LEAVES: usize = 8;
 
@@ -294,7 +297,8 @@ impl Runs {
         });
         let mut named: Vec<_> = named.collect();
         named.sort_by_key(|run| run.ts);
-        let late = if as_before { named.iter().map(|run| run.ts).collect() } else { BTreeSet::new() };
+        let late = named.iter().map(|run| run.ts).chain([TO_BE_MOVED]);
+        let late = if as_before { late.collect() } else { BTreeSet::new() };
         change.named = named.iter().map(|run| run.ts).collect();
         self.set_cap(&change);
         Begun { skip, named, late }
@@ -385,9 +389,10 @@ impl Core {
         view.capped(self.runs.cap())
     }
 
-    /// True if what is dirty may not find space: a checkpoint may have to do without the leaves of what was drained.
+    /// True if what is dirty may not find space before the next checkpoint is through, which may have to do without the leaves of what was drained.
     fn is_short(&self) -> bool {
-        !self.env.space.has_room(2 * self.env.cache.dirty_bytes())
+        let written = self.env.space.written_and_live().1.max(WRITTEN_BYTES_MIN);
+        !self.env.space.has_room(written + 2 * self.env.cache.dirty_bytes())
     }
 
     /// Drains about `entries` entries of the oldest runs; it neither reads a leaf from disk nor waits for memory. Returns how

@@ -59,6 +59,12 @@ impl SegmentBlock {
         }
     }
 
+    /// The same messages in another place.
+    pub fn moved_to(&self, block: Arc<Block>) -> Arc<Self> {
+        let (first, last, filter) = (self.first.clone(), self.last.clone(), OnceLock::new());
+        Self { block, first, last, filter, ..*self }.share()
+    }
+
     /// Shares it, and charges for it.
     pub fn share(self) -> Arc<Self> {
         self.block.space().hold(Class::Inner, self.memory_bytes());

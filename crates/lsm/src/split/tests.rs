@@ -48,7 +48,7 @@ fn key(n: u64) -> Vec<u8> {
 
 /// A run of some of these keys; of some of them so many versions that they fill blocks, none below `ts`.
 fn random_run(env: &Env, rng: &mut Rng, level: u8, (keys, ts): (Range<u64>, u64)) -> Arc<Run> {
-    let mut writer = Writer::new(env, level, AllocScope::ORDINARY);
+    let mut writer = Writer::new(env, level, AllocScope::Ordinary);
     let one_in = 1 + rng.below(6);
     for n in keys.clone() {
         if n > keys.start && rng.below(one_in) > 0 {

@@ -283,7 +283,7 @@ fn write_pages(writes: Vec<PageWrite>, gate: &dyn LogGate, space: &Space, report
     // Rule A6: no consequence of a commit reaches the data file before its record is durable.
     let log = if gate.durable() < need { gate.make_durable(need) } else { Ok(()) };
     vfs::thread::point("cache.log_durable");
-    match log.and_then(|()| space.write_in(AllocScope::PAGES, blocks)) {
+    match log.and_then(|()| space.write_in(AllocScope::Pages, blocks)) {
         Ok(written) => {
             report.written_bytes += written.iter().map(|b| b.stored_bytes()).sum::<u64>();
             report.written_pages += waiting.len() as u64;

@@ -3,7 +3,7 @@
 //! Space is allocated by whole extents with `File::allocate` before it is used, so that a full disk shows here
 //! and nowhere else (B7): [`Fault::NoSpace`], an ordinary error.
 //!
-//! The reserve (P4). What a manifest named returns only after two durable checkpoints, and a checkpoint needs space, so
+//! The reserve (P4). What a manifest names returns only with the next durable one, and a checkpoint needs space, so
 //! `reserve_bytes` are kept for work that must go on. What is left = usable extents + what the file system (or
 //! `max_bytes`) still gives. 1. Ordinary work leaves the reserve alone: it gets an extent only while the reserve
 //! is left afterwards. 2. While the disk has plenty the reserve is a number. Once less than [`TIGHT_FACTOR`]
@@ -35,6 +35,8 @@ const TIGHT_FACTOR: u64 = 8;
 /// The last of the reserve is one in so many extents of it, and so many at least.
 const LAST_SHARE: u64 = 4;
 const LAST_EXTENTS_MIN: u64 = 3;
+/// Of which one in so many is for the nodes above what is moved.
+const NODES_SHARE: u64 = 3;
 /// Deletes may owe one in so many extents of the reserve.
 const DELETES_SHARE: u64 = 4;
 /// A file grows by at most this much more than what is missing.
@@ -135,7 +137,7 @@ impl Space {
         self.0.owed.store(bytes, Ordering::Relaxed);
     }
 
-    /// So much of it is pages: if that is more than is left, they leave the last of the reserve alone, too ([`AllocScope::PAGES`]).
+    /// So much of it is pages: if that is more than is left, they leave the last of the reserve alone, too ([`AllocScope::Pages`]).
     pub fn note_owed_pages(&self, bytes: u64) {
         // Relaxed: as above.
         self.0.owed_pages.store(bytes, Ordering::Relaxed);
@@ -146,7 +148,7 @@ impl Space {
         let owed = self.0.owed.load(Ordering::Relaxed);
         // Where nothing is owed the reserve is all that is kept, by whole extents.
         let needed = || self.0.options.room_bytes().saturating_add(owed + bytes);
-        if scope.may_use_reserve || owed == 0 || self.finds_left(needed())? { Ok(()) } else { Err(self.no_space()) }
+        if scope != AllocScope::Ordinary || owed == 0 || self.finds_left(needed())? { Ok(()) } else { Err(self.no_space()) }
     }
 
     /// Extents became usable without a checkpoint.
@@ -177,13 +179,14 @@ impl Space {
     /// Usable extents that `scope` must leave untouched.
     pub(super) fn kept_extents(&self, scope: AllocScope) -> u64 {
         let finds_room = || self.0.left.load(Ordering::Relaxed) >= self.0.owed_pages.load(Ordering::Relaxed);
-        if scope.may_use_reserve && (!scope.leaves_last || finds_room()) || !self.0.growth.lock().tight {
-            0
-        } else if scope.may_use_reserve {
-            self.0.options.last_extents()
-        } else {
-            self.reserve_extents()
-        }
+        let kept = match scope {
+            AllocScope::Ordinary => self.reserve_extents(),
+            AllocScope::Pages if finds_room() => 0,
+            AllocScope::Pages => self.0.options.last_extents(),
+            AllocScope::Moved => self.0.options.last_extents() / NODES_SHARE,
+            AllocScope::Reserve => 0,
+        };
+        if kept > 0 && self.0.growth.lock().tight { kept } else { 0 }
     }
 
     pub(super) fn reserve_extents(&self) -> u64 {

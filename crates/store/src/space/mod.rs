@@ -173,21 +173,16 @@ impl Default for SpaceOptions {
 
 /// For whom space is allocated (rule P4).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct AllocScope {
-    /// The reserve may be used: checkpoints, write-back of what was admitted, commits of prepared transactions,
-    /// DROP. Work that may be refused (bulk loads) leaves the reserve alone.
-    pub may_use_reserve: bool,
-    /// If more pages are owed than is left, the last of the reserve is for checkpoints that bring space back ([`Space::to_evacuate`]).
-    pub leaves_last: bool,
-}
-
-impl AllocScope {
-    /// Work that may be refused.
-    pub const ORDINARY: Self = Self { may_use_reserve: false, leaves_last: true };
-    /// Work that must go on.
-    pub const RESERVE: Self = Self { may_use_reserve: true, leaves_last: false };
-    /// Pages that were admitted. There may be more of them than space.
-    pub const PAGES: Self = Self { may_use_reserve: true, leaves_last: true };
+pub enum AllocScope {
+    /// Work that may be refused, as bulk loads and merges: leaves the reserve alone.
+    Ordinary,
+    /// Pages that were admitted. If more of them are owed than is left, they leave the last of the reserve to checkpoints that bring space
+    /// back ([`Space::to_evacuate`]).
+    Pages,
+    /// What those move: it leaves a part of that for the nodes which are to name it.
+    Moved,
+    /// Work that must go on: checkpoints, commits of prepared transactions, DROP.
+    Reserve,
 }
 
 /// Space of one database, by meaning, in bytes.

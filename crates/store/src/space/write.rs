@@ -35,7 +35,7 @@ impl Space {
     /// # Errors
     /// [`Fault::NoSpace`] with nothing written; any other fault poisons the database.
     pub fn write(&self, blocks: Vec<NewBlock>) -> Result<Vec<Arc<Block>>> {
-        self.write_in(AllocScope::RESERVE, blocks)
+        self.write_in(AllocScope::Reserve, blocks)
     }
 
     /// [`Space::write`] for work that may have to leave the reserve alone.

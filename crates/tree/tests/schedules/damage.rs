@@ -22,7 +22,7 @@ fn named(rig: &Rig) -> Vec<(String, BlockRef)> {
 }
 
 /// Blocks of messages.
-fn segments(rig: &Rig) -> Vec<BlockRef> {
+pub fn segments(rig: &Rig) -> Vec<BlockRef> {
     named(rig).into_iter().filter(|(who, _)| who.starts_with("messages")).map(|(_, at)| at).collect()
 }
 
@@ -183,7 +183,11 @@ fn a4_a_run_is_not_drained_beside_a_leaf_that_it_is_late_for() {
 
 /// A buffer with more than it should have, of three blocks. Nothing is in memory.
 fn full_buffer() -> Rig {
-    let rig = filled(Setup { node_bytes: 4096, ..buffered() }, 400);
+    full_buffer_of(Setup { node_bytes: 4096, ..buffered() })
+}
+
+pub fn full_buffer_of(setup: Setup) -> Rig {
+    let rig = filled(setup, 400);
     rig.checkpoint();
     let rig = rig.reopen(false);
     assert_eq!(rig.keys().len(), 400);

@@ -6,6 +6,7 @@ use base::Fault;
 use index::{Index, Upkeep};
 use store::Weights;
 
+use super::damage::{full_buffer_of, segments};
 use super::{Setup, filled, small, thin};
 use crate::common::{Rig, Write, key};
 
@@ -117,6 +118,40 @@ fn p4_more_than_the_last_checkpoint_had_is_asked_for() {
     assert_eq!(rig.newest(key(4)), Some(b"from the run".to_vec()));
 }
 
+/// There is room for what is dirty when a run is drained, but not for all that may be written before the next checkpoint is through. Guard:
+/// `WRITTEN_BYTES_MIN` counts.
+#[test]
+fn p4_a_run_is_kept_where_space_may_be_short_before_the_next_checkpoint() {
+    for (max_bytes, kept) in [(40 << 20, vec![1]), (80 << 20, vec![])] {
+        let rig = filled(Setup { max_bytes: Some(max_bytes), ..small() }, 10);
+        rig.attach_file(1, vec![(key(4), Some(b"from the run".to_vec()))]);
+        rig.checkpoint();
+        rig.maintain_fully();
+        assert_eq!(rig.tree.stats().run_bytes, 0, "drained");
+        assert_eq!(rig.checkpoint_written().unwrap().runs, kept);
+    }
+}
+
+/// Leaves that cleaning is to move lack nothing. Guard: what stands for that counts as had.
+#[test]
+fn p4_what_cleaning_moves_is_not_asked_for() {
+    let rig = filled(small(), 4000);
+    rig.checkpoint();
+    for n in (0..4000).filter(|n| n % 200 < 150) {
+        rig.put(key(2 * n), "elsewhere");
+    }
+    rig.checkpoint();
+    let moved = rig.space.stats().moved_bytes;
+    rig.maintain_fully();
+    let dirty = rig.cache.stats().dirty_bytes;
+    assert!(rig.space.stats().moved_bytes > moved && dirty > 0, "{:?}", rig.space.stats());
+    rig.checkpoint_written().unwrap();
+    assert_eq!(rig.cache.stats().dirty_bytes, dirty);
+    rig.checkpoint();
+    assert_eq!(rig.cache.stats().dirty_bytes, 0);
+    rig.verify();
+}
+
 /// There was no room when a run was drained, and there was for the next one, for which nothing is held back: it is not named, so leaves are asked for, whatever
 /// else they lack. Guard: `is_lifted`.
 #[test]
@@ -192,6 +227,34 @@ fn p4_an_extent_is_emptied() {
     assert!(named_above(&rig).is_disjoint(&above), "some node stayed");
     rig.verify();
     rig.assert_counted();
+}
+
+/// The same of blocks of messages: they are copied, and drained no sooner. Guards: they are weighed, and moved; a node is composed again for them.
+#[test]
+fn p4_an_extent_with_messages_is_emptied() {
+    let rig = full_buffer_of(Setup { buffered: true, node_bytes: 4096, extent_bytes: 16 << 10, ..small() });
+    let before = segments(&rig);
+    let in_extent = |at: u64| (at / rig.space.extent_bytes()) as u32;
+    // A leaf that is written has its messages.
+    let of_leaves: BTreeSet<_> = named(&rig).difference(&named_above(&rig)).map(|at| in_extent(*at)).collect();
+    let extents: BTreeSet<_> = before.iter().map(|at| in_extent(at.offset)).filter(|e| !of_leaves.contains(e)).collect();
+    assert!(extents.len() > 1, "{extents:?} and {of_leaves:?}");
+    let mut weights = Weights::new();
+    rig.tree.weigh(&mut weights).unwrap();
+    for extent in &extents {
+        let lie_there = before.iter().filter(|at| in_extent(at.offset) == *extent);
+        let bytes: u64 = lie_there.map(|at| u64::from(at.stored_bytes)).sum();
+        assert!(weights[extent].clean >= bytes, "{:?} of {bytes} bytes of messages", weights[extent]);
+    }
+    rig.tree.evacuate(&extents.iter().copied().collect::<Vec<_>>(), &rig.upkeep()).unwrap();
+    rig.checkpoint_written().unwrap();
+    assert!(named(&rig).iter().all(|at| !extents.contains(&in_extent(*at))), "something stayed");
+    assert_eq!(segments(&rig).len(), before.len());
+    rig.verify();
+    rig.assert_counted();
+    let rig = rig.reopen(false);
+    assert_eq!(rig.keys().len(), 790);
+    rig.verify();
 }
 
 /// Where space is short no leaves are merged: each would have to be written before the next checkpoint. Guard: `tight` is asked.
