@@ -47,8 +47,8 @@ use crate::tree::{Core, Hand};
 const DRAIN_ENTRIES: usize = 256;
 /// Their bytes; the entry that passes it is the last.
 const DRAIN_BYTES: usize = 256 << 10;
-/// Written from the beginning of one checkpoint to the end of the next, about, at most: as much as lives, or this.
-const WRITTEN_BYTES_MIN: u64 = 64 << 20;
+/// Of a small database about so much may be written from the beginning of one checkpoint to the end of the next. Of a large one what is dirty is more.
+const WRITTEN_BYTES: u64 = 64 << 20;
 /// Cold leaves one step of the drain loads, at most.
 pub(crate) const DRAIN_COLD_LEAVES: usize = 8;
 
@@ -391,8 +391,7 @@ impl Core {
 
     /// True if what is dirty may not find space before the next checkpoint is through, which may have to do without the leaves of what was drained.
     fn is_short(&self) -> bool {
-        let written = self.env.space.written_and_live().1.max(WRITTEN_BYTES_MIN);
-        !self.env.space.has_room(written + 2 * self.env.cache.dirty_bytes())
+        !self.env.space.has_room(WRITTEN_BYTES + 2 * self.env.cache.dirty_bytes())
     }
 
     /// Drains about `entries` entries of the oldest runs; it neither reads a leaf from disk nor waits for memory. Returns how

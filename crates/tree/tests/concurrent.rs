@@ -96,13 +96,26 @@ impl World {
     }
 
     fn checkpoint(&self) {
-        let state = self.rig.tree.checkpoint(&self.upkeep()).unwrap();
-        self.rig.space.sync().unwrap();
-
+        self.publish(self.rig.tree.checkpoint(&self.upkeep()).unwrap());
         self.rig.verify();
+    }
+
+    fn publish(&self, state: index::IndexState) {
+        self.rig.space.sync().unwrap();
         let manifest = common::Manifest { state: Some(state.bytes), space: self.rig.space.save(), skip: state.skip };
+        self.rig.assert_counted();
         *self.rig.manifest.lock() = manifest;
         self.rig.space.checkpoint_durable();
+    }
+
+    /// One of a checkpoint in rounds: some extents are emptied, and what is written is named.
+    fn round(&self, numbers: &mut Numbers) {
+        let mut weights = store::Weights::new();
+        self.rig.tree.weigh(&mut weights).unwrap();
+        let extents: Vec<_> = weights.keys().copied().filter(|_| numbers.one_in(2)).collect();
+        self.rig.tree.evacuate(&extents, &self.upkeep()).unwrap();
+        let applied = self.rig.manifest.lock().skip;
+        self.publish(self.rig.tree.checkpoint_written(&Upkeep { applied, ..self.upkeep() }).unwrap());
     }
 
     fn check_at(&self, numbers: &mut Numbers, keys: u64) {
@@ -272,8 +285,12 @@ fn background(world: &Arc<World>) -> Vec<vfs::thread::JoinHandle<()>> {
         }
     });
     let checkpoint = spawn("checkpoint", world, |world| {
+        let mut numbers = Numbers(world.next.load(Ordering::SeqCst) + 5);
         while !world.done.load(Ordering::SeqCst) {
             world.checkpoint();
+            if numbers.one_in(2) {
+                world.round(&mut numbers);
+            }
             vfs::thread::sleep(Duration::from_micros(200));
         }
     });

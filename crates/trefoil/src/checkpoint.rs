@@ -91,8 +91,7 @@ impl Engine {
             let log_end = self.wal.end();
             let old = Lsn(self.log_at_checkpoint.load(Ordering::Relaxed));
             match self.rewrite_prepared(old).and_then(|()| self.publish(published, Complete::ToNow)) {
-                // Memory may be full of what finds no space.
-                Err(Fault::NoSpace { .. } | Fault::Limit { .. }) if self.make_way(published, &mut way)? => {}
+                Err(Fault::NoSpace { .. }) if self.make_way(published, &mut way)? => {}
                 Err(fault) => return Err(fault),
                 Ok(done) => {
                     self.log_at_checkpoint.store(log_end.0, Ordering::Relaxed);
