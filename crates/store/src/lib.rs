@@ -57,6 +57,6 @@ pub use lot::{Lot, LotBytes};
 pub use parts::{Packed, Parts};
 pub use run::{Run, RunCursor, RunEstimate, RunMeta, RunWriter};
 pub use space::{
-    AllocScope, Census, CleaningDebt, CopiedExtent, CopyProgress, Earlier, ExtentId, GivenBack,
-    NewBlock, RunDepth, Space, SpaceOptions, SpacePin, SpaceStats, Tally, UpdateGroup, Weight, Weights,
+    AllocScope, Census, CleaningDebt, CopiedExtent, CopyProgress, Earlier, ExtentId, GivenBack, NewBlock, RunDepth,
+    Space, SpaceOptions, SpacePin, SpaceStats, Tally, UpdateGroup, Weight, Weights,
 };

@@ -98,8 +98,7 @@ impl Core {
         self.at_parent(from, |path| {
             let bottom = path.last().expect("a path has a root");
             let lies_in = |block: &Arc<SegmentBlock>| {
-                extents.binary_search(&self.env.space.extent_of(block.block.at())).is_ok()
-                    && is_alone_in(block, bottom)
+                extents.binary_search(&self.env.space.extent_of(block.block.at())).is_ok() && is_alone_in(block, bottom)
             };
             let blocks: Vec<_> = bottom.handle.record.lock().segments.iter().filter(|b| lies_in(b)).cloned().collect();
             found = Some((bottom.handle.clone(), blocks));
@@ -121,6 +120,7 @@ impl Core {
             self.counters.add_written(BlockKind::Segment, &written);
             self.env.space.note_moved(written.iter().map(|block| block.stored_bytes()).sum());
             let after: Vec<_> = before.iter().zip(written).map(|(before, block)| before.moved_to(block)).collect();
+            vfs::thread::point("tree.messages_copied");
             self.name_moved(&handle, &before, &after);
         }
         Ok(())

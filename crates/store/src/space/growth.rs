@@ -148,7 +148,11 @@ impl Space {
         let owed = self.0.owed.load(Ordering::Relaxed);
         // Where nothing is owed the reserve is all that is kept, by whole extents.
         let needed = || self.0.options.room_bytes().saturating_add(owed + bytes);
-        if scope != AllocScope::Ordinary || owed == 0 || self.finds_left(needed())? { Ok(()) } else { Err(self.no_space()) }
+        if scope != AllocScope::Ordinary || owed == 0 || self.finds_left(needed())? {
+            Ok(())
+        } else {
+            Err(self.no_space())
+        }
     }
 
     /// Extents became usable without a checkpoint.

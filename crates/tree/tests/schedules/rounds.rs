@@ -1,13 +1,14 @@
 //! A checkpoint of what is written: as complete as the last one, whatever is dirty.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use base::Fault;
 use index::{Index, Upkeep};
 use store::Weights;
 
 use super::damage::{full_buffer_of, segments};
-use super::{Setup, filled, small, thin};
+use super::{Setup, filled, in_thread, simulated, small, thin};
 use crate::common::{Rig, Write, key};
 
 /// The data file is small: what is dirty may always be too much.
@@ -257,6 +258,32 @@ fn p4_an_extent_with_messages_is_emptied() {
     let rig = rig.reopen(false);
     assert_eq!(rig.keys().len(), 790);
     rig.verify();
+}
+
+/// Messages are drained while they are copied: the copy is nobody's.
+#[test]
+fn p4_messages_that_are_drained_meanwhile_do_not_come_back() {
+    simulated(|sim| {
+        let rig = Arc::new(full_buffer_of(Setup { buffered: true, node_bytes: 4096, ..small() }));
+        let before = segments(&rig);
+        let extents: BTreeSet<_> = before.iter().map(|at| rig.space.extent_of(*at)).collect();
+        let gate = sim.hold("tree.messages_copied");
+        let evacuates = in_thread(&rig, move |rig| {
+            rig.tree.evacuate(&extents.into_iter().collect::<Vec<_>>(), &rig.upkeep()).unwrap();
+        });
+        gate.wait_reached();
+        rig.maintain_fully();
+        rig.checkpoint();
+        let left = segments(&rig).len();
+        assert!(left < before.len());
+        gate.open();
+        evacuates.join().unwrap();
+        rig.checkpoint();
+        assert_eq!(segments(&rig).len(), left);
+        rig.assert_counted();
+        assert_eq!(rig.keys().len(), 790);
+        rig.verify();
+    });
 }
 
 /// Where space is short no leaves are merged: each would have to be written before the next checkpoint. Guard: `tight` is asked.
