@@ -427,7 +427,8 @@ pub trait Index: Send + Sync {
     fn weigh(&self, _weights: &mut Weights) -> Result<()> {
         Ok(())
     }
-    /// Writes elsewhere what lies in these extents, ascending, as far as it can be moved. May take the last of the reserve.
+    /// Writes elsewhere what lies in these extents, ascending, as far as it can be moved. May take the last of the reserve, but what
+    /// the nodes are left that are to name it.
     fn evacuate(&self, _extents: &[ExtentId], _upkeep: &Upkeep<'_>) -> Result<()> {
         Ok(())
     }

@@ -5,7 +5,8 @@
 //!
 //! 1. publishes what is written so far, complete to what the manifest before is complete to ([`Complete::AsBefore`]);
 //! 2. asks every index what lies in which extent ([`index::Index::weigh`]), and has those emptied that bring most back
-//!    ([`store::Space::to_evacuate`]), with the last of the reserve, which write-back leaves alone;
+//!    ([`store::Space::to_evacuate`]), with the last of the reserve, which write-back leaves alone,
+//!    but for what the nodes above need ([`store::AllocScope::Moved`]);
 //! 3. does 1 again, and then tries anew.
 //!
 //! Why it is consistent: an image may have more than F says, in any checkpoint, since replay of what is there changes nothing (decision D3);

@@ -251,7 +251,7 @@ impl Allocator {
         }
     }
 
-    /// Everything below it may be used again: no manifest that counts so far is durable or will be, and none is pinned.
+    /// The oldest manifest that anybody may read still: the newest durable one, or an older one that is pinned. What is counted last by one before it is free.
     fn horizon(&self) -> u64 {
         self.pins.keys().next().map_or(self.durable, |pin| self.durable.min(*pin))
     }

@@ -278,6 +278,18 @@ fn fill_extent(allocator: &mut Allocator) -> BlockRef {
     BlockRef { offset: pieces[0][0].offset, stored_bytes: EXTENT as u32, crc: 0 }
 }
 
+/// A block that has an extent to itself.
+fn named_by_a_durable_manifest() -> (Allocator, BlockRef) {
+    let mut a = Allocator::new(EXTENT, 1, &[]);
+    let block = fill_extent(&mut a);
+    // Seals the one before.
+    fill_extent(&mut a);
+    a.publish(block, 1);
+    a.save();
+    a.note_durable();
+    (a, block)
+}
+
 #[test]
 fn a20_a_block_freed_during_a_checkpoint_waits_for_the_next() {
     let mut a = Allocator::new(EXTENT, 1, &[]);
@@ -299,30 +311,19 @@ fn a20_a_block_freed_during_a_checkpoint_waits_for_the_next() {
 
 #[test]
 fn a20_a_block_replaced_before_a_manifest_counts_is_free_with_it() {
-    let mut a = Allocator::new(EXTENT, 1, &[]);
-    let block = fill_extent(&mut a);
-    fill_extent(&mut a);
-    a.publish(block, 1);
-    a.save();
-    a.note_durable();
-    // Composed for the next one.
+    let (mut a, block) = named_by_a_durable_manifest();
+    // Composed for the next one, and still held by a reader.
     a.publish(block, -1);
-    let held_by_a_reader = block;
     a.save();
     a.note_durable();
     assert_ne!(fill_extent(&mut a).offset, block.offset, "it is read");
-    assert!(a.free(held_by_a_reader.offset, EXTENT), "no manifest names it");
+    assert!(a.free(block.offset, EXTENT), "no manifest names it");
     assert_eq!(fill_extent(&mut a).offset, block.offset);
 }
 
 #[test]
 fn a20_a_pin_holds_back_what_its_manifest_reaches() {
-    let mut a = Allocator::new(EXTENT, 1, &[]);
-    let block = fill_extent(&mut a);
-    fill_extent(&mut a);
-    a.publish(block, 1);
-    a.save();
-    a.note_durable();
+    let (mut a, block) = named_by_a_durable_manifest();
     let pin = a.pin();
     a.publish(block, -1);
     a.free(block.offset, EXTENT);
