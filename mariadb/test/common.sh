@@ -50,7 +50,6 @@ scratch() {
 }
 
 # When a test has come to nothing for QUIET seconds its servers are asked, once, what they do: whoever ends it finds that in its log.
-exec 7>&2
 QUIET=${TREFOIL_QUIET:-240}
 look_after() {
     stop_looking

@@ -60,7 +60,7 @@ check_drill() {
     rm -rf "$DATA/trefoil" "$DATA"/s
     cp -r "$WORK/drill" "$DATA/trefoil"
     cp -r "$WORK/drill.frm/s" "$DATA/s"
-    (start_server "${SERVER_ARGS[@]}" --tc-heuristic-recover=ROLLBACK) > /dev/null 2>&1 || true
+    (start_server "${SERVER_ARGS[@]}" --tc-heuristic-recover=ROLLBACK) > /dev/null 2>&1 7>&1 || true
     start_server "${SERVER_ARGS[@]}" 2> /dev/null
     [ "$(state_of_drill)" != "$there" ] || echo 'nothing was written behind the backup'
     expect "$(value 'SELECT SUM(v) = 0 AND COUNT(*) = 2 * (SELECT n FROM s.cnt) FROM s.acc')" 1
@@ -130,7 +130,7 @@ check_increments() {
     "$trefoil" restore "$WORK/inc.0" "$WORK/inc.1" "$WORK/inc.2" "$DATA/trefoil" > "$WORK/restored.out" 2>&1 || cat "$WORK/restored.out"
     read -r BINLOG offset _ < "$DATA/trefoil/binlog_position"
     cp "$DATA/$BINLOG" "$WORK/kept/"
-    (start_server "${SERVER_ARGS[@]}" --tc-heuristic-recover=ROLLBACK) > /dev/null 2>&1 || true
+    (start_server "${SERVER_ARGS[@]}" --tc-heuristic-recover=ROLLBACK) > /dev/null 2>&1 7>&1 || true
     start_server "${SERVER_ARGS[@]}" 2> /dev/null
     [ "$(state_of_drill)" != "$there" ] || echo 'nothing was written behind the backup'
     expect "$(value 'SELECT SUM(v) = 0 AND COUNT(*) = 2 * (SELECT n FROM s.cnt) FROM s.acc')" 1
@@ -174,7 +174,7 @@ check_drill_before_drop() {
         "$trefoil" restore "$WORK/inc.0" "$WORK/inc.1" "$DATA/trefoil" > "$WORK/restored.out" 2>&1 || cat "$WORK/restored.out"
         cp -r "$WORK/inc.frm/s" "$DATA/s"
         read -r first offset _ < "$DATA/trefoil/binlog_position"
-        (start_server "${SERVER_ARGS[@]}" --tc-heuristic-recover=ROLLBACK) > /dev/null 2>&1 || true
+        (start_server "${SERVER_ARGS[@]}" --tc-heuristic-recover=ROLLBACK) > /dev/null 2>&1 7>&1 || true
         start_server "${SERVER_ARGS[@]}" 2> /dev/null
         [ "$(state_of_drill)" != "$there" ] || echo 'nothing was written behind the backup'
         # A moment ends all files, a place the last that is named.

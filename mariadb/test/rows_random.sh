@@ -161,7 +161,7 @@ check_backup_of_rows() {
     end_server
     mv "$DATA/trefoil" "$WORK/trefoil.kept"
     cp -r "$WORK/rows.backup" "$DATA/trefoil"
-    (start_server "${SERVER_ARGS[@]}" --tc-heuristic-recover=ROLLBACK) > /dev/null 2>&1 || true
+    (start_server "${SERVER_ARGS[@]}" --tc-heuristic-recover=ROLLBACK) > /dev/null 2>&1 7>&1 || true
     start_server "${SERVER_ARGS[@]}" 2> /dev/null
     decide_random
     for ((n = 1; n <= ROWS_WRITERS; n++)); do

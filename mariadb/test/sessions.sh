@@ -259,7 +259,7 @@ check_backup() {
     cp -r "$to" "$WORK/restored/trefoil"
     DATA=$WORK/restored
     # What was between the two phases of a commit then is rolled back; the server ends itself after that.
-    (start_server "${SERVER_ARGS[@]}" --tc-heuristic-recover=ROLLBACK) > /dev/null 2>&1 || true
+    (start_server "${SERVER_ARGS[@]}" --tc-heuristic-recover=ROLLBACK) > /dev/null 2>&1 7>&1 || true
     start_server "${SERVER_ARGS[@]}" 2> /dev/null
     expect "$(value 'CHECK TABLE s.t, s.w, s.big' | cut -f 4 | sort -u)" OK
     expect "$(value 'SELECT SUM(v = 1) = SUM(v = 2), COUNT(*) > 0 FROM s.w FORCE INDEX (v)')" $'1\t1'

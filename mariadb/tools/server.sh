@@ -51,6 +51,14 @@ close_pipes() {
     done
 }
 
+# A server that ended for a reason of its own says it in its log. Told to whoever started this script, also where it is kept from telling
+# that a server was killed.
+gone() {
+    SERVER=
+    tail -n 80 "$ERRORS" >&7
+    die "$1; see $ERRORS"
+} 2>&7
+
 # Starts the server and returns when it answers. What the environment asks for comes last, so it counts.
 start_server() {
     # shellcheck disable=SC2086
@@ -66,9 +74,9 @@ start_server() {
     SERVER=$!
     local tries=0
     until client --silent -e 'DO 1' > /dev/null 2>&1; do
-        kill -0 "$SERVER" 2> /dev/null || { tail -20 "$ERRORS" >&2; SERVER=; die "the server did not start; see $ERRORS"; }
+        kill -0 "$SERVER" 2> /dev/null || gone "the server did not start"
         tries=$((tries + 1))
-        [ "$tries" -lt 3000 ] || die "the server does not answer; see $ERRORS"
+        [ "$tries" -lt 3000 ] || { die "the server does not answer; see $ERRORS"; } 2>&7
         sleep 0.04
     done
 }
@@ -113,8 +121,7 @@ stop_server() {
 }
 
 kill_server() {
-    # One that is gone by then ended for a reason of its own, and says it in its log.
-    kill -KILL "$SERVER" 2> /dev/null || { tail -n 80 "$ERRORS" >&2; SERVER=; die "the server had ended before it was to be killed"; }
+    kill -KILL "$SERVER" 2> /dev/null || gone "the server had ended before it was to be killed"
     wait "$SERVER" 2> /dev/null || true
     SERVER=
 }
