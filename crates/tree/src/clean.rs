@@ -3,7 +3,7 @@
 //! The space names sealed extents less than half live. Steps, one parent of leaves per call: (1) descend to where the
 //! last call ended, loading inner nodes; (2) an inner node whose image lies in a named extent is noted as changed: the
 //! next checkpoint writes it elsewhere; (3) a leaf whose image does is loaded and marked
-//! ([`TO_BE_MOVED`]), so that write-back or the next checkpoint writes it elsewhere. When a pass is through, its extents are left
+//! ([`TO_BE_RENEWED`]), so that write-back or the next checkpoint writes it elsewhere. When a pass is through, its extents are left
 //! alone until two more checkpoints: one that is under way may have been by already. How much is moved is bounded
 //! by [`Allowance`], which follows what is dead.
 //!
@@ -19,7 +19,7 @@ use vfs::time::Instant;
 use crate::descent::{Seek, Step, Stop};
 use crate::handle::{Child, LeafHandle};
 use crate::image::{Fence, Image};
-use crate::settle::{Payloads, TO_BE_MOVED};
+use crate::settle::{Payloads, TO_BE_RENEWED};
 use crate::tree::Core;
 
 /// What is moved in one pass, in extents: the emptier they are, the more of them are cleaned at a time.
@@ -100,7 +100,7 @@ impl Core {
                 cleaning.at = leaf.low.to_vec();
                 return Ok((moved, true));
             }
-            moved += u64::from(self.make_dirty(leaf, TO_BE_MOVED)?);
+            moved += u64::from(self.make_dirty(leaf, TO_BE_RENEWED)?);
             cleaning.allowance.bytes = cleaning.allowance.bytes.saturating_sub(self.page_bytes());
         }
         match end {

@@ -4,21 +4,21 @@
 //! then lie on disk for ever, twice as large as need be. Steps: (1) whoever writes, or finds, an image with as many dead
 //! entries as live ones offers its place, with the timestamp from which on all of them may go; (2) a step of
 //! maintenance puts what an open snapshot, or an undrained run, still holds back aside until the view has moved; (3) the
-//! others are loaded and collected, and made to lack something of unknown age, so that they are written.
+//! others are loaded and collected, and marked ([`TO_BE_RENEWED`]), so that write-back or the next checkpoint writes them.
 //!
 //! Here the two kinds of dead entries are told apart: what waits in step 2 is nobody's debt, since no work could pay it,
 //! and what is in step 3 is.
 
 use std::sync::Arc;
 
-use base::{CommitTs, GcView, Result};
+use base::{GcView, Result};
 use index::Progress;
 use store::epoch;
 
 use crate::handle::{Child, LeafHandle};
 use crate::image::Fence;
 use crate::maintenance::Plan;
-use crate::settle::Payloads;
+use crate::settle::{Payloads, TO_BE_RENEWED};
 use crate::tree::Core;
 
 /// Leaves read in one call.
@@ -65,7 +65,7 @@ impl Core {
         self.collect_leaf(&leaf, resident, view);
         let gone = before - resident.leaf.stats().entries;
         if gone > 0 {
-            self.note_applied(&leaf, resident, CommitTs::ZERO);
+            self.note_applied(&leaf, resident, TO_BE_RENEWED);
             self.refresh_mark(&leaf, &resident.leaf);
             self.counters.count_collect();
             self.note_thin(&leaf, used_before, &slot);

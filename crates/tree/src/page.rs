@@ -1,8 +1,8 @@
 //! A leaf as a page of the cache: eviction and write-back.
 //!
 //! Steps of a write: (1) under the latch, the leaf is collected by one GC view [A5]; (2) if large values or chains
-//! are not on disk yet, this write is theirs, and the leaf stays dirty: its image will name their blocks. It lacks something of
-//! unknown age from now on, so that the next checkpoint writes it: until then nobody names these; (3) otherwise
+//! are not on disk yet, this write is theirs, and the leaf stays dirty: its image will name their blocks, and until the next
+//! checkpoint that is not of what is written ([`TO_BE_RENEWED`]) nobody does; (3) otherwise
 //! the image is encoded, and what was unwritten is now in flight; (4) without a latch: the log is made durable to
 //! `log_need` [A6], the blocks are written; (5) the image is published and nothing is in flight any more, or, after
 //! a fault, what was in flight is unwritten again.
@@ -24,6 +24,7 @@ use crate::collect::is_stale;
 use crate::handle::{LeafHandle, LeafSlot, LeafState, Resident};
 use crate::image::{Fence, Image};
 use crate::node::{NodeKind, Unwritten, basement_bytes};
+use crate::settle::TO_BE_RENEWED;
 use crate::tree::Core;
 
 impl Page for LeafHandle {
@@ -234,7 +235,7 @@ impl Core {
                 }
                 resident.charge.set(resident.leaf.memory_bytes() as u64);
                 if are_held {
-                    core.note_applied(&handle, resident, CommitTs::ZERO);
+                    core.note_applied(&handle, resident, TO_BE_RENEWED);
                 }
             }
             handle.record.lock().in_flight = false;

@@ -40,7 +40,7 @@ use store::{EpochCell, Funds, Run, RunCursor, RunEstimate, RunMeta, epoch};
 use vfs::sync::Mutex;
 
 use crate::reserve::Found;
-use crate::settle::TO_BE_MOVED;
+use crate::settle::TO_BE_RENEWED;
 use crate::tree::{Core, Hand};
 
 /// Entries drained in one maintenance step, at most.
@@ -297,7 +297,7 @@ impl Runs {
         });
         let mut named: Vec<_> = named.collect();
         named.sort_by_key(|run| run.ts);
-        let late = named.iter().map(|run| run.ts).chain([TO_BE_MOVED]);
+        let late = named.iter().map(|run| run.ts).chain([TO_BE_RENEWED]);
         let late = if as_before { late.collect() } else { BTreeSet::new() };
         change.named = named.iter().map(|run| run.ts).collect();
         self.set_cap(&change);

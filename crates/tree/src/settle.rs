@@ -46,9 +46,9 @@ pub(crate) struct Around {
 
 /// Stands for "to be written although nothing is missing": unwritten, but above every F.
 pub(crate) const TO_BE_WRITTEN: CommitTs = CommitTs(u64::MAX - 1);
-/// Stands for "to be written elsewhere although nothing is missing": unwritten, below every F and every commit. A checkpoint of what is written does
-/// without.
-pub(crate) const TO_BE_MOVED: CommitTs = CommitTs(1);
+/// Stands for "to be written by the next checkpoint although nothing is missing", as a leaf is that lies where space is to be freed, that was
+/// collected, or whose large values have been written: unwritten, below every F and every commit. A checkpoint of what is written does without.
+pub(crate) const TO_BE_RENEWED: CommitTs = CommitTs(1);
 
 /// The messages that a loader has found in the buffer.
 pub(crate) struct Gathered {

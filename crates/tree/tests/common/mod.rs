@@ -311,7 +311,7 @@ impl Rig {
     }
 
     /// Steps while memory is full and somebody waits for `bytes` of it, until told to stop.
-    fn while_short(&self, bytes: u64, mut step: impl FnMut() -> bool) {
+    pub fn while_short(&self, bytes: u64, mut step: impl FnMut() -> bool) {
         let hog = self.cache.budget().charge(Class::Work, self.cache.budget().limit());
         let cache = self.cache.clone();
         let waiter = vfs::thread::spawn("waiter", move || drop(cache.grant(bytes))).unwrap();
