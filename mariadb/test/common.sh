@@ -46,8 +46,13 @@ scratch() {
     # Servers of this test die where this file says, once it is there: kill_at.
     export TREFOIL_CRASH_AT=$WORK/crash
     look_after
-    trap '[ -z "${BESIDE:-}" ] || kill "$BESIDE" || true; stop_looking; stop_server || true; umount "$WORK"/data/trefoil 2> /dev/null || true; rm -rf "$WORK"' EXIT
+    trap 'ended "$?" "$BASH_COMMAND"; [ -z "${BESIDE:-}" ] || kill "$BESIDE" 2> /dev/null || true; stop_looking; stop_server || true; umount "$WORK"/data/trefoil 2> /dev/null || true; rm -rf "$WORK"' EXIT
 }
+
+# A test that ends before its verdicts says at which command; whoever exits has said why.
+ended() {
+    case $1:$2 in 0:* | *:exit* | *'"$FAILED"'*) ;; *) say "ended with status $1 by: $2" ;; esac
+} 2>&7
 
 # When a test has come to nothing for QUIET seconds its servers are asked, once, what they do: whoever ends it finds that in its log.
 QUIET=${TREFOIL_QUIET:-240}

@@ -115,8 +115,8 @@ kills_tables() {
 tear_log() {
     local log
     log=$(find "$DATA" -name 'binlog.0*' | sort | tail -n 1)
-    # The first event, behind four bytes that every log begins with.
-    tail -c +5 "$log" | head -c 40 > "$WORK/torn"
+    # The first event, behind four bytes that every log begins with. Who reads the pipe reads to its end: one that leaves early fails the other.
+    head -c 44 "$log" | tail -c +5 > "$WORK/torn"
     cat "$WORK/torn" >> "$log"
 }
 
