@@ -32,6 +32,7 @@ mod entry;
 mod folded;
 mod listing;
 mod news;
+mod numbers;
 mod owner;
 mod shard;
 

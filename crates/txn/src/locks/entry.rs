@@ -162,18 +162,19 @@ impl Queue {
 
 /// One locked key.
 #[derive(Debug)]
+#[repr(align(64))]
 pub(super) struct Entry {
     pub(super) hash: u64,
     pub(super) key: Key,
     pub(super) index: IndexId,
-    /// Next of the same hash bucket, or of the free list.
+    /// Next of the free list.
     pub(super) next: u32,
     holder: Option<Arc<OwnerState>>,
     queue: Option<Box<Queue>>,
     /// Of all who hold it.
     mode: Mode,
 }
-const _: () = assert!(size_of::<Entry>() <= 64, "a lock is one cache line");
+const _: () = assert!(size_of::<Entry>() == 64, "a lock is one cache line");
 
 /// Owners to wake once the shard's latch is given up.
 pub(super) type Wakes = Vec<Arc<OwnerState>>;

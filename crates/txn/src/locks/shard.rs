@@ -1,5 +1,5 @@
-//! One shard of the lock table: a chained hash table of entries in a slab, and the commit timestamps that released
-//! locks leave behind.
+//! One shard of the lock table: entries in a slab, a hash table of their numbers, and the commit timestamps that
+//! released locks leave behind.
 //!
 //! An entry's number stays valid while somebody holds the lock or waits for it. The timestamps are one maximum per
 //! bucket of keys, a fixed number of them (rule A17): another key of the same bucket makes an owner wait for a
@@ -10,6 +10,7 @@ use std::sync::Arc;
 use base::{CommitTs, IndexId};
 
 use super::entry::{Entry, Mode};
+use super::numbers::Numbers;
 use super::owner::OwnerState;
 
 const NONE: u32 = u32::MAX;
@@ -17,17 +18,14 @@ const NONE: u32 = u32::MAX;
 const LEFT_BUCKETS: usize = 16;
 /// A table that has become empty keeps at most this many entries.
 const KEPT_ENTRIES: usize = 256;
-const BUCKETS_MIN: usize = 16;
 /// Groups of indexes, of which a shard knows how many entries it has.
 const GROUPS: usize = 16;
 
 #[derive(Debug)]
 pub(super) struct Shard {
-    /// First entry of each hash bucket.
-    buckets: Vec<u32>,
+    numbers: Numbers,
     entries: Vec<Entry>,
     free: u32,
-    used: usize,
     key_heap_bytes: usize,
     left: [CommitTs; LEFT_BUCKETS],
     of_group: [u32; GROUPS],
@@ -36,10 +34,9 @@ pub(super) struct Shard {
 impl Shard {
     pub(super) fn new() -> Self {
         Self {
-            buckets: Vec::new(),
+            numbers: Numbers::default(),
             entries: Vec::new(),
             free: NONE,
-            used: 0,
             key_heap_bytes: 0,
             left: [CommitTs::ZERO; LEFT_BUCKETS],
             of_group: [0; GROUPS],
@@ -86,28 +83,15 @@ impl Shard {
     }
 
     pub(super) fn find(&self, hash: u64, index: IndexId, key: &[u8]) -> Option<u32> {
-        if self.used == 0 {
-            return None;
-        }
-        let mut number = self.buckets[self.bucket(hash)];
-        while number != NONE {
+        self.numbers.find(half(hash), |number| {
             let entry = self.entry(number);
-            if entry.hash == hash && entry.index == index && entry.key.as_bytes() == key {
-                return Some(number);
-            }
-            number = entry.next;
-        }
-        None
+            entry.hash == hash && entry.index == index && entry.key.as_bytes() == key
+        })
     }
 
     /// Adds an entry for a key that has none.
     pub(super) fn insert(&mut self, hash: u64, index: IndexId, key: &[u8], holder: Arc<OwnerState>, mode: Mode) -> u32 {
-        if self.used >= self.buckets.len() {
-            self.grow();
-        }
-        let bucket = self.bucket(hash);
-        let mut entry = Entry::new(hash, index, key, holder, mode);
-        entry.next = self.buckets[bucket];
+        let entry = Entry::new(hash, index, key, holder, mode);
         self.key_heap_bytes += entry.key.heap_bytes();
         let number = match self.free {
             NONE => {
@@ -120,8 +104,7 @@ impl Shard {
                 number
             }
         };
-        self.buckets[bucket] = number;
-        self.used += 1;
+        self.numbers.insert(half(hash), number);
         self.of_group[group(index)] += 1;
         number
     }
@@ -131,17 +114,7 @@ impl Shard {
         if !self.entry(number).is_unused() {
             return;
         }
-        let (hash, next) = (self.entry(number).hash, self.entry(number).next);
-        let bucket = self.bucket(hash);
-        if self.buckets[bucket] == number {
-            self.buckets[bucket] = next;
-        } else {
-            let mut before = self.buckets[bucket];
-            while self.entry(before).next != number {
-                before = self.entry(before).next;
-            }
-            self.entry_mut(before).next = next;
-        }
+        self.numbers.remove(half(self.entry(number).hash), number);
         self.key_heap_bytes -= self.entry(number).key.heap_bytes();
         self.of_group[group(self.entry(number).index)] -= 1;
         let free = self.free;
@@ -149,33 +122,15 @@ impl Shard {
         entry.vacate();
         entry.next = free;
         self.free = number;
-        self.used -= 1;
-        if self.used == 0 && self.entries.len() > KEPT_ENTRIES {
+        if self.numbers.len() == 0 && self.entries.len() > KEPT_ENTRIES {
             // A large transaction is over: give its memory back.
-            (self.buckets, self.entries, self.free) = (Vec::new(), Vec::new(), NONE);
+            (self.numbers, self.entries, self.free) = (Numbers::default(), Vec::new(), NONE);
         }
     }
 
     /// Memory held, in bytes; queues, which exist only where threads wait, are not counted.
     pub(super) fn bytes(&self) -> usize {
-        self.buckets.capacity() * size_of::<u32>() + self.entries.capacity() * size_of::<Entry>() + self.key_heap_bytes
-    }
-
-    fn bucket(&self, hash: u64) -> usize {
-        hash as usize & (self.buckets.len() - 1)
-    }
-
-    fn grow(&mut self) {
-        let size = (2 * self.buckets.len()).max(BUCKETS_MIN);
-        let old = std::mem::replace(&mut self.buckets, vec![NONE; size]);
-        for mut number in old {
-            while number != NONE {
-                let entry = self.entry(number);
-                let (bucket, next) = (self.bucket(entry.hash), entry.next);
-                self.entry_mut(number).next = std::mem::replace(&mut self.buckets[bucket], number);
-                number = next;
-            }
-        }
+        self.numbers.bytes() + self.entries.capacity() * size_of::<Entry>() + self.key_heap_bytes
     }
 }
 
@@ -183,7 +138,12 @@ fn group(index: IndexId) -> usize {
     index.0 as usize % GROUPS
 }
 
-/// Bits that neither the shard nor the hash bucket uses first.
+/// What the table of numbers goes by.
+fn half(hash: u64) -> u32 {
+    hash as u32
+}
+
+/// Bits that neither the shard nor the table of numbers uses.
 fn left_bucket(hash: u64) -> usize {
     (hash >> 40) as usize % LEFT_BUCKETS
 }
