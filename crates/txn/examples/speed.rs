@@ -57,12 +57,15 @@ fn row_locks() {
         locks.release_all(&mut owner, None);
     }
     report("lock + release, 100 keys a transaction", rounds * 100, start.elapsed());
-    let start = Instant::now();
-    let mut owner = LockOwner::new(TxnId(1));
-    lock_all(&locks, &mut owner, (0..1_000_000).map(scatter));
-    println!("{:<58} {:>8} bytes", "lock memory", (locks.bytes() + owner.bytes()) / 1_000_000);
-    locks.release_all(&mut owner, None);
-    report("lock + release, 1 M keys a transaction", 1_000_000, start.elapsed());
+    let orders: [(&str, fn(u32) -> [u8; 8]); 2] = [("scattered", scatter), ("in order", |i| u64::from(i).to_be_bytes())];
+    for (order, key) in orders {
+        let start = Instant::now();
+        let mut owner = LockOwner::new(TxnId(1));
+        lock_all(&locks, &mut owner, (0..1_000_000).map(key));
+        println!("{:<58} {:>8} bytes", "lock memory", (locks.bytes() + owner.bytes()) / 1_000_000);
+        locks.release_all(&mut owner, None);
+        report(&format!("lock + release, 1 M keys {order}, a transaction"), 1_000_000, start.elapsed());
+    }
 }
 
 fn hot_row(threads: u64) {
