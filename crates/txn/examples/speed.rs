@@ -57,7 +57,8 @@ fn row_locks() {
         locks.release_all(&mut owner, None);
     }
     report("lock + release, 100 keys a transaction", rounds * 100, start.elapsed());
-    let orders: [(&str, fn(u32) -> [u8; 8]); 2] = [("scattered", scatter), ("in order", |i| u64::from(i).to_be_bytes())];
+    let orders: [(&str, fn(u32) -> [u8; 8]); 2] =
+        [("scattered", scatter), ("in order", |i| u64::from(i).to_be_bytes())];
     for (order, key) in orders {
         let start = Instant::now();
         let mut owner = LockOwner::new(TxnId(1));

@@ -57,6 +57,8 @@ pub struct Cursor {
     pub row: u64,
     /// The session's number of the call that read last.
     pub last_read: u64,
+    /// How many rows the table has more since the statement began, if any of them was changed.
+    changed: Option<i64>,
 }
 
 struct Scan {
@@ -121,7 +123,16 @@ pub struct Start {
 
 impl Cursor {
     pub fn new(table: Arc<OpenTable>) -> Self {
-        Self { table, scan: None, ranges: None, blobs: Vec::new(), key: Vec::new(), row: 0, last_read: 0 }
+        Self {
+            table,
+            scan: None,
+            ranges: None,
+            blobs: Vec::new(),
+            key: Vec::new(),
+            row: 0,
+            last_read: 0,
+            changed: None,
+        }
     }
 
     /// Reads `table` from now on: it may have taken the place of the one before.
@@ -132,8 +143,17 @@ impl Cursor {
         }
     }
 
-    /// Forgets the scan and what was read ahead.
+    /// Rows came, went, or were changed. The table is told at the end of the statement: all who write to it tell it there, and what o'clock
+    /// it is.
+    pub fn changed(&mut self, rows: i64) {
+        *self.changed.get_or_insert(0) += rows;
+    }
+
+    /// The statement is over: forgets the scan and what was read ahead.
     pub fn reset(&mut self) {
+        if let Some(rows) = self.changed.take() {
+            self.table.changed(rows);
+        }
         self.scan = None;
         self.ranges = None;
         self.blobs.clear();

@@ -206,7 +206,7 @@ impl OpenTable {
         Some((build.rows_read(), total))
     }
 
-    /// Rows came, went, or were changed.
+    /// Rows came, went, or were changed, by a statement.
     pub fn changed(&self, rows: i64) {
         self.grown.fetch_add(rows, Ordering::Relaxed);
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());

@@ -20,7 +20,7 @@ pub fn insert(session: &mut Session, cursor: &mut Cursor, record: Record<'_>) ->
     // No foreign key has others come with a row.
     let outcome = session.tx_to_write(table.number(), false)?.insert(&table.table, &values);
     met(session, table, outcome)?;
-    table.changed(1);
+    cursor.changed(1);
     session.wrote_row();
     cursor.row = row;
     Ok(())
@@ -45,7 +45,7 @@ pub fn update(session: &mut Session, cursor: &mut Cursor, old: Record<'_>, new: 
     };
     match met(session, table, outcome)? {
         true => {
-            table.changed(0);
+            cursor.changed(0);
             session.wrote_row();
             if !acts {
                 cursor.wrote(&from, before, session);
@@ -65,7 +65,7 @@ pub fn delete(session: &mut Session, cursor: &mut Cursor, record: Record<'_>) ->
     let outcome = session.tx_to_write(table.number(), acts)?.delete_row(&table.table, &key);
     match met(session, table, outcome)? {
         true => {
-            table.changed(-1);
+            cursor.changed(-1);
             session.wrote_row();
             if !acts {
                 cursor.wrote(&key, before, session);
@@ -80,7 +80,7 @@ pub fn delete(session: &mut Session, cursor: &mut Cursor, record: Record<'_>) ->
 
 /// A row as the log of a primary has it, in the place of the one with this primary key, which the server has not read. Nobody reads it
 /// where the row is all that its table keeps of it; else the engine does, and what the row was is what stands there.
-pub fn apply_update(session: &mut Session, cursor: &Cursor, key: &[Value<'_>], new: Record<'_>) -> Result<Done> {
+pub fn apply_update(session: &mut Session, cursor: &mut Cursor, key: &[Value<'_>], new: Record<'_>) -> Result<Done> {
     let (table, layout) = (&cursor.table, &cursor.table.layout);
     let (values, to) = (layout.values(new, 0), layout.primary_values(new, 0));
     let stays = layout.is_same_primary(key, &to)?;
@@ -91,25 +91,30 @@ pub fn apply_update(session: &mut Session, cursor: &Cursor, key: &[Value<'_>], n
         (false, true) => tx.update(&table.table, &values).map(|there| there.then_some(1)),
         (false, false) => tx.move_row(&table.table, key, &values).map(|there| there.then_some(1)),
     });
-    applied(session, table, outcome, 0)
+    applied(session, cursor, outcome, 0)
 }
 
 /// The same of a row that goes.
-pub fn apply_delete(session: &mut Session, cursor: &Cursor, key: &[Value<'_>]) -> Result<Done> {
+pub fn apply_delete(session: &mut Session, cursor: &mut Cursor, key: &[Value<'_>]) -> Result<Done> {
     let table = &cursor.table;
     let tx = session.tx_to_write(table.number(), table.acts_on_others())?;
     let outcome = tx.remove_row(&table.table, key).and_then(|is_unread| match is_unread {
         true => Ok(Some(2)),
         false => tx.delete_row(&table.table, key).map(|there| there.then_some(1)),
     });
-    applied(session, table, outcome, -1)
+    applied(session, cursor, outcome, -1)
 }
 
 /// With so many reads left out of the two that a row takes otherwise, the server's and the engine's. None: the row is not there.
-fn applied(session: &mut Session, table: &OpenTable, outcome: trefoil::Result<Option<u64>>, rows: i64) -> Result<Done> {
-    let Some(reads) = met(session, table, outcome)? else { return Ok(Done::NotFound) };
+fn applied(
+    session: &mut Session,
+    cursor: &mut Cursor,
+    outcome: trefoil::Result<Option<u64>>,
+    rows: i64,
+) -> Result<Done> {
+    let Some(reads) = met(session, &cursor.table, outcome)? else { return Ok(Done::NotFound) };
     session.engine().reads_left_out.fetch_add(reads, Ordering::Relaxed);
-    table.changed(rows);
+    cursor.changed(rows);
     session.wrote_row();
     Ok(Done::Ok)
 }

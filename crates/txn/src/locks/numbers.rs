@@ -131,7 +131,11 @@ mod tests {
                 assert_eq!(numbers.len(), model.len());
                 let number = below(most) as u32;
                 let half = model.get(&number).copied();
-                assert_eq!(numbers.find(half.unwrap_or(12), |other| other == number).is_some(), half.is_some(), "{step}");
+                assert_eq!(
+                    numbers.find(half.unwrap_or(12), |other| other == number).is_some(),
+                    half.is_some(),
+                    "{step}"
+                );
                 assert!(numbers.slots.iter().filter(|slot| **slot != EMPTY).count() * 4 <= numbers.slots.len() * 3);
             }
         }

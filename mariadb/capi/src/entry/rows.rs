@@ -191,7 +191,7 @@ pub extern "C" fn trefoil_delete(
 #[unsafe(no_mangle)]
 pub extern "C" fn trefoil_apply_update(
     session: &mut Session,
-    cursor: &Cursor,
+    cursor: &mut Cursor,
     reference: *const u8,
     record: *const u8,
     why: Option<&mut Failure>,
@@ -205,7 +205,7 @@ pub extern "C" fn trefoil_apply_update(
 #[unsafe(no_mangle)]
 pub extern "C" fn trefoil_apply_delete(
     session: &mut Session,
-    cursor: &Cursor,
+    cursor: &mut Cursor,
     reference: *const u8,
     why: Option<&mut Failure>,
 ) -> i32 {
