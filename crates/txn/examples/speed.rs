@@ -57,9 +57,8 @@ fn row_locks() {
         locks.release_all(&mut owner, None);
     }
     report("lock + release, 100 keys a transaction", rounds * 100, start.elapsed());
-    let orders: [(&str, fn(u32) -> [u8; 8]); 2] =
-        [("scattered", scatter), ("in order", |i| u64::from(i).to_be_bytes())];
-    for (order, key) in orders {
+    let in_order = |i: u32| u64::from(i).to_be_bytes();
+    for (order, key) in [("scattered", scatter as fn(u32) -> [u8; 8]), ("in order", in_order)] {
         let start = Instant::now();
         let mut owner = LockOwner::new(TxnId(1));
         lock_all(&locks, &mut owner, (0..1_000_000).map(key));

@@ -488,3 +488,20 @@ fn hash(seed: u64, index: IndexId, key: &[u8]) -> u64 {
     rest[7] = last & !NEIGHBOURS;
     fold(h ^ u64::from_le_bytes(rest) ^ B, B) & !u64::from(NEIGHBOURS) | u64::from(last & NEIGHBOURS)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn neighbours_are_hashed_side_by_side() {
+        for front in [&b""[..], b"four", b"a key of two words"] {
+            let hash = |last: u8| hash(7, IndexId(1), &[front, &[last]].concat());
+            let near = u64::from(NEIGHBOURS);
+            for last in (0..250).step_by(4) {
+                assert!((0..4).all(|n| hash(last + n) == hash(last) | u64::from(n)));
+                assert_ne!(hash(last) & !near, hash(last + 4) & !near);
+            }
+        }
+    }
+}
