@@ -19,7 +19,7 @@
 //! - F stays below an in-memory run, whose only durable copy is its log record;
 //! - a file run with `ts <= F` is named by the checkpoint with the `drained_to` of the checkpoint's START.
 //!
-//! Where space is short the cap outlives the drain until the next checkpoint: one of what is written may come before, which has to name the run
+//! Where space is short the cap outlives the drain until the next checkpoint that begins behind it: one of what is written may come before, which has to name the run
 //! as the last one did, for leaves that nobody has written since.
 //!
 //! The cap also outlives the drain until a checkpoint that names the run has ended:
@@ -175,10 +175,14 @@ struct Change {
     last: Vec<NamedRun>,
     /// Its F.
     last_skip: Lsn,
-    /// Drained since, into leaves that may not be written: held back as if they were not.
+    /// Drained since it began, into leaves that may not be written: held back as if they were not.
     kept: Vec<Arc<Attached>>,
-    /// One was drained since and is not kept.
+    /// One was drained since then and is not kept.
     is_lifted: bool,
+    /// A complete checkpoint is in progress, and when it began so many were kept: their entries it writes.
+    kept_before: usize,
+    /// One was drained since then and is not kept: it may have been by at the leaves.
+    is_lifted_since: bool,
 }
 
 /// What a checkpoint begins with.
@@ -300,18 +304,21 @@ impl Runs {
         let late = named.iter().map(|run| run.ts).chain([TO_BE_RENEWED]);
         let late = if as_before { late.collect() } else { BTreeSet::new() };
         change.named = named.iter().map(|run| run.ts).collect();
+        (change.kept_before, change.is_lifted_since) = (change.kept.len(), false);
         self.set_cap(&change);
         Begun { skip, named, late }
     }
 
-    /// The checkpoint has ended: with these runs and this F, if leaves have all else up to F.
+    /// The checkpoint has ended: with these runs and this F, if leaves have all else up to F. Of what was drained meanwhile leaves may lack
+    /// everything: the checkpoint names it, and may have written them before.
     pub fn end_checkpoint(&self, complete: Option<(Vec<NamedRun>, Lsn)>) {
         let mut change = self.change.lock();
         change.named.clear();
         let mut kept = Vec::new();
         if let Some((runs, skip)) = complete {
-            (change.last, change.last_skip, change.is_lifted) = (runs, skip, false);
-            kept = std::mem::take(&mut change.kept);
+            (change.last, change.last_skip, change.is_lifted) = (runs, skip, change.is_lifted_since);
+            let before = change.kept_before;
+            kept.extend(change.kept.drain(..before));
         }
         self.set_cap(&change);
         // Files are closed without the mutex.
@@ -356,7 +363,7 @@ impl Runs {
             // One in memory lies above every F: the log has it.
             match run.run.meta() {
                 Some(_) if keeps => change.kept.push(run.clone()),
-                Some(_) => change.is_lifted = true,
+                Some(_) => (change.is_lifted, change.is_lifted_since) = (true, true),
                 None => {}
             }
         });

@@ -63,18 +63,19 @@ use self::shard::Shard;
 const SHARD_BITS: u32 = 9;
 const SHARDS: usize = 1 << SHARD_BITS;
 /// In the last byte of a key, what tells neighbours apart: they share a shard and a cache line of its table of numbers, so that rows that
-/// are locked one after the other, as those of a large insert are, miss the caches once for all. Not more of them: they share a latch, too.
+/// are locked one after the other, as those of a large insert are, miss the caches once for all. Not more of them: they share a latch, too,
+/// and the moment that a release leaves.
 const NEIGHBOURS: u8 = 3;
 /// Turns a waiter spins before it parks, if there is another core: some microseconds.
 const SPIN_TURNS: u32 = 300;
 /// Locks released under one hold of a shard's latch, at most.
 const RELEASE_BATCH: usize = 32;
 
-/// Memory of one lock on `key`, in bytes: its entry, its place in the owner's list, and a key that is too long to lie
-/// in the entry.
+/// Memory of one lock on `key`, in bytes: its entry, its place in the owner's list, two slots in the table of numbers, and a key that is too
+/// long to lie in the entry.
 #[must_use]
 pub fn lock_bytes(key: &[u8]) -> usize {
-    entry::Entry::bytes_for(key) + size_of::<u64>()
+    entry::Entry::bytes_for(key) + 3 * size_of::<u64>()
 }
 
 /// What is asked for.

@@ -121,6 +121,13 @@ pub struct Start {
     pub locking: Option<Locking>,
 }
 
+/// The server closes some of its tables within a statement.
+impl Drop for Cursor {
+    fn drop(&mut self) {
+        self.reset();
+    }
+}
+
 impl Cursor {
     pub fn new(table: Arc<OpenTable>) -> Self {
         Self {

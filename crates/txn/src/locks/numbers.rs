@@ -60,6 +60,7 @@ impl Numbers {
         let slot = u64::from(half) << 32 | u64::from(number);
         let mut hole = self.home(half);
         while self.slots[hole] != slot {
+            assert_ne!(self.slots[hole], EMPTY, "what is removed is there");
             hole = self.behind(hole);
         }
         let mut at = self.behind(hole);
