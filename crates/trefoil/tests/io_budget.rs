@@ -60,10 +60,10 @@ fn the_background_keeps_to_its_budget() {
         for budget in [1 << 20, 512 << 10] {
             db.set_io_budget(budget);
             sleep(5_000);
-            // A flush or a checkpoint writes some seconds at once, and rests for them.
-            let rate = written_in(40) / budget as f64;
+            // A flush or a checkpoint writes some seconds at once, and rests for them: forty seconds are a quarter off in some schedules.
+            let rate = written_in(80) / budget as f64;
             println!("{rate} of the budget of {budget}, {:?}", db.stats().delays);
-            assert!((0.75..1.25).contains(&rate), "{rate} of the budget of {budget}");
+            assert!((0.9..1.1).contains(&rate), "{rate} of the budget of {budget}");
         }
         db.set_io_budget(0);
         sleep(200);
