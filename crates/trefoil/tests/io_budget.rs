@@ -36,7 +36,7 @@ fn filled(db: &Database) -> Index {
 /// follows the budget.
 #[test]
 fn the_background_keeps_to_its_budget() {
-    simulate(|_| {
+    simulate_long_by(1, |_| {
         let disk = disk();
         let options = Options { log_capacity_bytes: 64 << 20, ..options(&disk) };
         let db = Database::open("/db", options).unwrap();
