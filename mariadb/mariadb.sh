@@ -87,6 +87,7 @@ END
 [ -z "${TREFOIL_DEFAULT_STRUCTURE:-}" ] ||
     TREFOIL_MARIADB_SERVER_ARGS="${TREFOIL_MARIADB_SERVER_ARGS:-} --trefoil-default-structure=$TREFOIL_DEFAULT_STRUCTURE"
 
+# What is to be told although a test keeps others from telling.
 exec 7>&2
 say() { printf '%s\n' "mariadb: $*" >&2; }
 die() { say "$*"; exit 1; }
