@@ -19,8 +19,9 @@
 //! - F stays below an in-memory run, whose only durable copy is its log record;
 //! - a file run with `ts <= F` is named by the checkpoint with the `drained_to` of the checkpoint's START.
 //!
-//! Where space is short the cap outlives the drain until the next checkpoint that begins behind it: one of what is written may come before, which has to name the run
-//! as the last one did, for leaves that nobody has written since.
+//! Where space is short the cap outlives the drain until a checkpoint has ended that began behind it: one of what is written may come
+//! before, which has to name the run as the last one did, for leaves that nobody has written since. A checkpoint that was under way when the
+//! run was drained is not enough: it may have been by at those leaves.
 //!
 //! The cap also outlives the drain until a checkpoint that names the run has ended:
 //!

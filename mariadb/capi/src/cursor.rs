@@ -121,7 +121,7 @@ pub struct Start {
     pub locking: Option<Locking>,
 }
 
-/// The server closes some of its tables within a statement.
+/// The server closes some of its tables within a statement, and they have changed rows.
 impl Drop for Cursor {
     fn drop(&mut self) {
         self.reset();
@@ -150,8 +150,7 @@ impl Cursor {
         }
     }
 
-    /// Rows came, went, or were changed. The table is told at the end of the statement: all who write to it tell it there, and what o'clock
-    /// it is.
+    /// Rows came, went, or were changed. The table is told, with the time, at the end of the statement: all who write to it share what is told.
     pub fn changed(&mut self, rows: i64) {
         *self.changed.get_or_insert(0) += rows;
     }
