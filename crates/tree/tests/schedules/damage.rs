@@ -416,3 +416,43 @@ fn a4_a_run_is_not_drained_beside_a_parked_leaf_that_it_is_late_for() {
         assert!(state.skip >= late.as_lsn() && state.runs == [1], "F fell behind the trimmed log: {state:?}");
     });
 }
+
+/// A leaf begins anew where one was unlinked, under messages that are void, and is complete through these from then on. An older run is late for it, and
+/// between two pieces of the run it rots: the drain waits there, and what the log no longer has stays named. Guard: what a run is late for is loaded.
+#[test]
+fn a4_a_run_stays_named_while_a_leaf_that_it_is_late_for_is_damaged() {
+    let rig = filled(buffered(), 200);
+    rig.checkpoint();
+    (20..70).for_each(|n| _ = rig.delete(key(2 * n)));
+    rig.maintain_fully();
+    rig.checkpoint();
+    rig.evict_all();
+    let before = rig.put(key(0), "left of it");
+    rig.put(key(150), "right of it");
+    rig.log.set_durable(rig.now().0);
+    assert_eq!(rig.checkpoint_as_of(before).unwrap().skip, before.as_lsn());
+    assert_eq!(segments(&rig).len(), 1, "over what was deleted, and newer than the checkpoint");
+    let rig = rig.reopen(false);
+    let row = |n: u64| [key(100), format!("/{n:05}").into_bytes()].concat();
+    let late = rig.attach_file(1, (0..600).map(|n| (row(n), Some(b"of the run".to_vec()))).collect());
+    rig.attach_file(2, vec![(key(2000), Some(b"of the other run".to_vec()))]);
+    assert_eq!(rig.checkpoint().runs, [1, 2], "the log is trimmed to here");
+    assert_eq!(rig.maintain().entries, 256);
+    rig.checkpoint();
+    rig.evict_all();
+    let leaf = leaf_of(&rig, &row(256));
+    rot(&rig, leaf);
+    for _ in 0..2 {
+        assert_damaged(rig.tree.maintain(&rig.upkeep()));
+        let state = rig.checkpoint();
+        assert!(state.skip > late.as_lsn() && state.runs == [1, 2], "F fell behind the trimmed log: {state:?}");
+    }
+    let rig = rig.reopen(false);
+    assert_damaged(read(&rig, &row(500)));
+    assert_eq!(rig.newest(key(2000)).as_deref(), Some(&b"of the other run"[..]));
+    rot(&rig, leaf);
+    rig.maintain_fully();
+    assert!((0..600).all(|n| rig.newest(row(n)).as_deref() == Some(b"of the run")));
+    assert_eq!(rig.checkpoint().runs, [0; 0]);
+    rig.verify();
+}
