@@ -14,10 +14,11 @@
 //! | [`filter`] | which keys a block may have |
 //! | [`frame`] | buffers under pages, used again across threads; slabs and arenas that small holders share |
 //! | [`run`] | immutable sorted runs, in memory and in files |
+//! | `prefetch` | lines asked for before they are needed |
 //! | [`epoch`] | `EpochCell`: a value replaced under readers |
 //! | [`fuzzing`] | the bodies of the fuzz targets |
 //!
-//! Unsafe code is in [`epoch`] and `frame/chunk.rs` alone.
+//! Unsafe code is in [`epoch`], `prefetch` and `frame/chunk.rs` alone.
 
 #![deny(unsafe_code)]
 
@@ -36,6 +37,8 @@ pub mod frame;
 pub mod fuzzing;
 pub mod lot;
 pub mod parts;
+#[allow(unsafe_code, reason = "one instruction, which never faults")]
+mod prefetch;
 pub mod run;
 pub mod space;
 
@@ -55,6 +58,7 @@ pub use frame::slab::{SlabPart, Slabs};
 pub use frame::{Frame, FramePool};
 pub use lot::{Lot, LotBytes};
 pub use parts::{Packed, Parts};
+pub use prefetch::{prefetch, prefetch_at};
 pub use run::{Run, RunCursor, RunEstimate, RunMeta, RunWriter};
 pub use space::{
     AllocScope, Census, CleaningDebt, CopiedExtent, CopyProgress, Earlier, ExtentId, GivenBack, NewBlock, RunDepth,

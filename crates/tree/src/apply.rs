@@ -25,6 +25,7 @@ use base::{CommitTs, GcView};
 use index::Batch;
 use store::{Charge, Class, Grant, Page, epoch};
 
+use crate::abreast::look_into;
 use crate::descent::Seek;
 use crate::handle::{LeafHandle, LeafRecord, LeafSlot, LeafState, Resident};
 use crate::image::Fence;
@@ -63,7 +64,7 @@ struct Commit<'a> {
 
 impl Core {
     pub(crate) fn apply(&self, batch: &Batch, room: &mut Room, ts: CommitTs, view: &GcView) {
-        let mut known = room.leaves.iter().peekable();
+        let (mut known, mut asked) = (room.leaves.iter().enumerate().peekable(), 0);
         let capped;
         let view = if self.runs.is_quiet() {
             view
@@ -75,8 +76,11 @@ impl Core {
         let mut next = 0;
         while next < batch.len() {
             vfs::thread::point("tree.before_leaf");
-            while known.next_if(|known| known.first < next).is_some() {}
-            if let Some(known) = known.next_if(|known| known.first == next) {
+            while known.next_if(|(_, known)| known.first < next).is_some() {}
+            if let Some((place, known)) = known.next_if(|(_, known)| known.first == next) {
+                if place >= asked {
+                    asked = look_into(&room.leaves, place, batch);
+                }
                 vfs::thread::point("tree.before_latch");
                 let mut slot = known.leaf.latch.write();
                 // A leaf in use keeps its low fence.

@@ -120,15 +120,19 @@ impl<'g> Place<'g> {
         Self { leaf, parent, keys, index }
     }
 
+    /// True if the node above is what it was: under the leaf's latch, it has the leaf's range.
+    #[inline]
+    pub fn is_current(&self, guard: &Guard) -> bool {
+        matches!(self.parent.cell.load(guard), InnerState::Loaded(node) if ptr::eq(&node.keys, self.keys))
+    }
+
     /// Step 4, under the leaf's latch.
     #[inline]
     pub fn is_for(&self, seek: Seek<'_>, slot: &LeafSlot, guard: &Guard) -> bool {
-        let current =
-            matches!(self.parent.cell.load(guard), InnerState::Loaded(node) if ptr::eq(&node.keys, self.keys));
         if matches!(slot.state, LeafState::Obsolete) {
             return false;
         }
-        (current && !seek.is_beyond(self.keys, self.index)) || seek.is_below(slot.high.as_deref())
+        (self.is_current(guard) && !seek.is_beyond(self.keys, self.index)) || seek.is_below(slot.high.as_deref())
     }
 }
 
@@ -148,6 +152,27 @@ impl Core {
                     above = Some((keys, index));
                     parent = child;
                 }
+            }
+        }
+    }
+
+    /// The node above the leaf of a key, and which child that is; none if a node on the way is not in memory.
+    #[inline]
+    pub(crate) fn seek_above<'g>(
+        &'g self,
+        guard: &'g Guard,
+        key: &[u8],
+    ) -> Option<(&'g InnerHandle, &'g Inner<Child>, usize)> {
+        let mut parent: &'g InnerHandle = &self.root;
+        loop {
+            let InnerState::Loaded(node) = parent.cell.load(guard) else { return None };
+            let index = node.keys.child_for(key);
+            if node.level <= 1 {
+                return Some((parent, &node.keys, index));
+            }
+            match node.keys.child(index) {
+                Child::Inner(child) => parent = child,
+                Child::Leaf(_) => unreachable!("leaves are below level 1"),
             }
         }
     }

@@ -8,7 +8,8 @@
 //! | `image` | a node as it is on disk, as an owned thing |
 //! | `descent` | from the root to a latched leaf; the way up from a leaf |
 //! | `structure` | replacing inner nodes: splits, folds, merges, the root |
-//! | `tickets`, `reserve`, `apply` | a commit: pins, step 1b, step 3 |
+//! | `tickets`, `reserve`, `survey`, `apply` | a commit: pins, step 1b, its leaves, step 3 |
+//! | `abreast` | several leaves of a commit are waited for at once |
 //! | `read`, `uncached` | point reads; those of leaves that stay on disk |
 //! | `scan`, `cursor` | leaves as a sorted source; range reads, runs merged in |
 //! | `load`, `page` | disk → memory; eviction and write-back |
@@ -28,6 +29,7 @@
 
 #![forbid(unsafe_code)]
 
+mod abreast;
 mod ahead;
 mod apply;
 mod buffered;
@@ -65,6 +67,7 @@ mod settle;
 mod state;
 mod stats;
 mod structure;
+mod survey;
 mod tickets;
 pub mod tree;
 mod uncached;

@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use base::CommitTs;
 use base::bytes::Reader;
 use index::Op;
-use store::{Budget, Charge, Class, Grant, SlabPart, Slabs, allocated};
+use store::{Budget, Charge, Class, Grant, SlabPart, Slabs, allocated, prefetch, prefetch_at};
 
 /// A leaf that has little pending gets the smallest parts of a slab, then larger ones: up to so many in a slab, unless one message
 /// needs more.
@@ -40,6 +40,8 @@ pub(crate) struct Messages {
     heap: Vec<u8>,
     /// What is pending, in the same form, each message whole in one part: it neither moves nor leaves gaps in a heap when it goes.
     parts: Vec<SlabPart>,
+    /// Address behind what was written last. Only to ask for its line ahead.
+    end: usize,
     bytes: usize,
     pub count: u64,
     /// Puts less deletes: what they may add to the live keys.
@@ -73,17 +75,30 @@ impl Messages {
         let bytes = written_bytes(&message);
         let room = self.parts.last_mut().and_then(|part| part.append(bytes));
         let grows = room.is_none();
-        match room {
-            Some(room) => write(&message, room),
+        let fill = |room: &mut [u8]| {
+            write(&message, room);
+            room.as_ptr_range().end.addr()
+        };
+        self.end = match room {
+            Some(room) => fill(room),
             None => {
                 let wish = (self.bytes / 2).min(slabs.slab_bytes() / PARTS_PER_SLAB);
                 let mut part = slabs.take(bytes, wish, grant);
-                write(&message, part.append(bytes).expect("as many were asked for"));
+                let end = fill(part.append(bytes).expect("as many were asked for"));
                 self.parts.push(part);
+                end
             }
-        }
+        };
         self.note(&message, bytes);
         grows
+    }
+
+    /// What the next one that is pending will touch.
+    pub fn prefetch_end(&self) {
+        if let Some(part) = self.parts.last() {
+            prefetch(part);
+            prefetch_at(self.end);
+        }
     }
 
     fn note(&mut self, message: &Message<'_>, bytes: usize) {

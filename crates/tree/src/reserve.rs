@@ -16,13 +16,11 @@ use std::sync::Arc;
 
 use base::{CommitTs, Fault, Result};
 use index::{Batch, Reservation, Reserved};
-use store::epoch;
-use store::{Class, Funds, Grant, Slabs};
+use store::{Class, Funds, Grant};
 
-use crate::descent::{Place, Seek, Stop};
-use crate::handle::{LeafHandle, LeafSlot, LeafState};
-use crate::messages::{may_be_message, reserved_bytes};
-use crate::node::{max_inline_bytes, max_key_bytes};
+use crate::handle::{LeafHandle, LeafState};
+use crate::node::max_key_bytes;
+use crate::survey::Walked;
 use crate::tickets::Ticket;
 use crate::tree::{Core, Hand};
 
@@ -32,9 +30,6 @@ pub(crate) const COLD_LEAVES_MAX: usize = 64;
 pub(crate) const DIRECT_BYTES_MAX: usize = 1 << 20;
 /// A commit whose messages may take more than one in so many bytes of the budget is attached as a run.
 const MESSAGES_SHARE: u64 = 8;
-/// Allowance for what an entry takes in a leaf besides key and value.
-const ENTRY_BYTES: usize = 40;
-
 /// Room for one batch.
 pub(crate) struct Room {
     hand: Hand,
@@ -76,22 +71,6 @@ impl Reserved for Room {
     }
 }
 
-/// What step 2 found.
-#[derive(Default)]
-struct Survey {
-    leaves: Vec<Known>,
-    cold: Vec<Arc<LeafHandle>>,
-    /// Pages that splits and fresh leaves may take, at worst.
-    pages: usize,
-    /// Bytes of values too long for a leaf.
-    beside_bytes: usize,
-    /// Bytes that messages may take beside their leaves.
-    message_bytes: usize,
-    /// Address of the last inner node that a slab for them is reserved of.
-    slab_of: usize,
-    drained: Option<CommitTs>,
-}
-
 impl Core {
     pub(crate) fn reserve(&self, hand: &Hand, batch: &Batch, funds: &mut Funds) -> Result<Option<Reservation>> {
         if batch.bytes() > DIRECT_BYTES_MAX && !(batch.len() == 1 && funds.are_in_place()) {
@@ -124,7 +103,8 @@ impl Core {
                 leaves: Vec::new(),
                 leaf_bytes: self.page_bytes(),
             };
-            let survey = self.survey(batch, room.ticket.number, cold_max, drained)?;
+            let (ticket, message_bytes_max) = (room.ticket.number, self.message_bytes_max());
+            let survey = self.survey(&Walked { batch, ticket, cold_max, message_bytes_max }, drained)?;
             if survey.cold.len() > cold_max || (batch.len() > 1 && survey.message_bytes > self.message_bytes_max()) {
                 return Ok(Found::TooCold);
             }
@@ -168,111 +148,5 @@ impl Core {
             }
             _ => Ok(()),
         }
-    }
-
-    /// Step 2.
-    fn survey(&self, batch: &Batch, ticket: u64, cold_max: usize, drained: Option<CommitTs>) -> Result<Survey> {
-        let mut survey = Survey { drained, ..Survey::default() };
-        let mut next = 0;
-        while next < batch.len() && survey.cold.len() <= cold_max && survey.message_bytes <= self.message_bytes_max() {
-            next = self.survey_leaf(batch, next, ticket, &mut survey)?;
-        }
-        Ok(survey)
-    }
-
-    /// One leaf of step 2: returns the first operation beyond it.
-    fn survey_leaf(&self, batch: &Batch, first: usize, ticket: u64, survey: &mut Survey) -> Result<usize> {
-        let key = batch.key(first);
-        loop {
-            let cold = {
-                let guard = epoch::pin();
-                match self.seek(&guard, Seek::At(key)) {
-                    Ok(place) => {
-                        let slot = place.leaf.latch.read();
-                        if place.is_for(Seek::At(key), &slot, &guard) {
-                            place.leaf.reserve_for(ticket);
-                            let end = (first + 1..batch.len())
-                                .find(|i| !slot.is_below_high(batch.key(*i)))
-                                .unwrap_or(batch.len());
-                            survey.leaves.push(Known { first, leaf: place.leaf.clone() });
-                            survey.note(self, &place, &slot, batch, first..end);
-                            return Ok(end);
-                        }
-                        None
-                    }
-                    Err(Stop::Cold(cold)) => Some(cold),
-                    Err(Stop::Obsolete) => None,
-                }
-            };
-            match cold {
-                Some(cold) => self.load_inner(&cold)?,
-                None => vfs::thread::spin(),
-            }
-        }
-    }
-}
-
-impl Survey {
-    fn note(&mut self, core: &Core, place: &Place<'_>, slot: &LeafSlot, batch: &Batch, ops: std::ops::Range<usize>) {
-        let (leaf, node_bytes, buffered) = (place.leaf, core.env.options.node_bytes, core.env.options.buffered);
-        let (mut bytes, mut are_messages) = (0, buffered);
-        for i in ops {
-            are_messages &= may_be_message(node_bytes, batch.key(i), batch.op(i));
-            let (key, value) = (batch.key(i).len(), batch.op(i).value_bytes());
-            if value > max_inline_bytes(node_bytes, key) {
-                self.beside_bytes += value;
-                bytes += key + ENTRY_BYTES;
-            } else {
-                bytes += key + value + ENTRY_BYTES;
-            }
-        }
-        let free = match &slot.state {
-            LeafState::Resident(resident) => {
-                // What is in the leaf may be pending, too.
-                if buffered {
-                    self.note_messages(place, slot, bytes, node_bytes);
-                }
-                node_bytes - resident.leaf.used_bytes().min(node_bytes)
-            }
-            LeafState::Empty => {
-                self.pages += 1;
-                node_bytes
-            }
-            // Messages: what they take beside the leaf.
-            LeafState::Cold | LeafState::Parked(_) | LeafState::Loading(_)
-                if are_messages && !self.is_late_for(leaf) =>
-            {
-                self.note_messages(place, slot, bytes, node_bytes);
-                return;
-            }
-            LeafState::Cold | LeafState::Parked(_) | LeafState::Loading(_) => {
-                self.cold.push(leaf.clone());
-                0
-            }
-            LeafState::Obsolete => unreachable!("checked by the caller"),
-        };
-        // Twice the need: others who reserved the same leaf may come first.
-        if bytes * 2 > free {
-            self.pages += 1 + bytes * 4 / node_bytes;
-        }
-    }
-
-    /// Messages of so many bytes, ENTRY_BYTES each included, may be pending beside the leaf.
-    fn note_messages(&mut self, place: &Place<'_>, slot: &LeafSlot, bytes: usize, node_bytes: usize) {
-        let before = slot.pending.as_ref().map_or(0, |pending| pending.open.bytes());
-        self.message_bytes += reserved_bytes(bytes, before, node_bytes);
-        let node = std::ptr::from_ref(place.parent).addr();
-        if self.slab_of != node {
-            self.slab_of = node;
-            self.message_bytes += Slabs::charged_bytes(node_bytes) as usize;
-        }
-    }
-
-    fn is_late_for(&self, leaf: &LeafHandle) -> bool {
-        self.drained.is_some_and(|ts| leaf.complete_through().is_some_and(|through| through >= ts))
-    }
-
-    fn bytes(&self, page_bytes: u64) -> u64 {
-        (self.cold.len() + self.pages) as u64 * page_bytes + (self.beside_bytes + self.message_bytes) as u64
     }
 }

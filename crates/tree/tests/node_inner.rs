@@ -40,6 +40,11 @@ fn compare(node: &Inner<u32>, model: &Model, hi: Option<&[u8]>, numbers: &mut Nu
         let key = numbers.key();
         let routed = model.iter().rposition(|m| m.0 <= key).unwrap_or(0);
         assert_eq!(node.child_for(&key), routed, "{key:?} in {model:?}");
+        for (i, (lo, _)) in model.iter().enumerate().filter(|(_, m)| m.0 <= key) {
+            let above = model.get(i + 1).map(|m| &m.0[..]).or(hi);
+            let is_in = above.is_none_or(|above| key[..] < *above);
+            assert_eq!(node.is_in(i, &key), is_in, "{key:?} in child {i} from {lo:?} of {model:?}");
+        }
         let before = model.iter().rposition(|m| m.0 < key).unwrap_or(0);
         assert_eq!(node.child_before(&key), before, "before {key:?} in {model:?}");
     }

@@ -114,6 +114,17 @@ impl Separators {
         Err(base)
     }
 
+    /// Is separator `i` above `key`?
+    fn is_above(&self, i: usize, key: &[u8]) -> bool {
+        match key.strip_prefix(&*self.prefix) {
+            Some(suffix) => {
+                let head = long_head(suffix);
+                self.heads[i] > head || self.heads[i] == head && self.suffix(i) > suffix
+            }
+            None => *key < *self.prefix,
+        }
+    }
+
     /// The same separators and one more at place `i`.
     fn with(&self, i: usize, separator: &[u8]) -> Self {
         let Some(suffix) = separator.strip_prefix(&*self.prefix).filter(|_| self.len() > 0) else {
@@ -238,6 +249,12 @@ impl<C: Clone> Inner<C> {
     #[must_use]
     pub fn child_before(&self, key: &[u8]) -> usize {
         self.keys.search(key).unwrap_or_else(|below| below)
+    }
+
+    /// True if `key`, at or above the lower fence of child `i`, is below the upper one.
+    #[must_use]
+    pub fn is_in(&self, i: usize, key: &[u8]) -> bool {
+        if i + 1 == self.len() { self.hi().is_none_or(|hi| key < hi) } else { self.keys.is_above(i, key) }
     }
 
     /// Fences of child `i`.

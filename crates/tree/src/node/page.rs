@@ -26,7 +26,7 @@ use std::ops::Range;
 
 use base::CommitTs;
 use index::Piece;
-use store::Frame;
+use store::{Frame, prefetch};
 
 use super::key::head;
 
@@ -202,6 +202,16 @@ impl Page {
 
     fn set_slot(&mut self, i: usize, slot: Slot) {
         self.bytes.as_chunks_mut::<SLOT_BYTES>().0[i] = slot.0.to_le_bytes();
+    }
+
+    /// Asks for where the next entry goes.
+    pub(super) fn prefetch_heap(&self) {
+        prefetch(&self.bytes[self.heap - 1]);
+    }
+
+    /// Asks for an entry.
+    pub(super) fn prefetch_entry(&self, slot: Slot) {
+        prefetch(&self.bytes[slot.offset()]);
     }
 
     /// Where an entry's key suffix is.

@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use base::CommitTs;
 use index::{Direction, EntryBatch, Prefix, ReadAt};
+use store::prefetch_at;
 
 use super::chain::ChainValue;
 use super::key::Key;
@@ -20,6 +21,26 @@ fn limit(at: ReadAt) -> CommitTs {
 }
 
 impl Leaf {
+    /// Asks for what a search begins with: step 1 of three, each of several leaves before the next.
+    pub fn prefetch_ends(&self) {
+        prefetch_at(self.prefix.as_ptr().addr());
+        self.page.prefetch_ends();
+    }
+
+    /// Step 2.
+    pub fn prefetch_guess(&self, key: &[u8]) {
+        if let Some(suffix) = key.strip_prefix(&*self.prefix) {
+            self.page.prefetch_guess(suffix);
+        }
+    }
+
+    /// Step 3.
+    pub fn prefetch_entries(&self, key: &[u8]) {
+        if let Some(suffix) = key.strip_prefix(&*self.prefix) {
+            self.page.prefetch_entries(suffix);
+        }
+    }
+
     /// `Ok(slot)` of the newest version of `key`, or `Err(slot)` of the first entry above it. Works for keys outside
     /// the fences.
     ///

@@ -7,6 +7,8 @@
 
 use std::cmp::Ordering;
 
+use store::prefetch;
+
 use super::key::{head, short_bytes};
 use super::page::{Page, Slot};
 
@@ -19,12 +21,17 @@ impl Page {
     /// `Ok` = first slot of the key, `Err` = where it would be. Only slots at or after `from`, a key's first
     /// slot, are looked at.
     pub(super) fn search_from(&self, from: usize, suffix: &[u8]) -> Result<usize, usize> {
-        let wanted = head(suffix);
+        let (low, high) = self.equal_heads(from, head(suffix));
+        if low == high { Err(low) } else { self.search_equal_heads(low, high, suffix) }
+    }
+
+    /// Step 1: the slots of this head, at or after `from`; nothing, but where they would be, if there are none.
+    fn equal_heads(&self, from: usize, wanted: u32) -> (usize, usize) {
         let slots = &self.slots()[from..];
         let head_at = |i: usize| Slot::from_bytes(slots[i]).head();
         let base = lower_bound(slots.len(), wanted.into(), |i| head_at(i).into());
         if base == slots.len() || head_at(base) != wanted {
-            return Err(from + base);
+            return (from + base, from + base);
         }
         let (mut end, mut step) = (base + 1, 1);
         while end + step <= slots.len() && head_at(end + step - 1) == wanted {
@@ -33,7 +40,7 @@ impl Page {
         }
         let unsure = &slots[end..(end + step).min(slots.len())];
         end += unsure.partition_point(|slot| Slot::from_bytes(*slot).head() == wanted);
-        self.search_equal_heads(from + base, from + end, suffix)
+        (from + base, from + end)
     }
 
     /// Steps 2 and 3, in `low..high`, bounds between keys.
@@ -54,7 +61,7 @@ impl Page {
     /// The first slot in `low..high`, bounds between keys of equal head, of a key whose tail is not below `wanted`.
     fn lower_bound_of_tails(&self, mut low: usize, mut high: usize, wanted: u128) -> usize {
         while high - low > ALL_TOGETHER {
-            let pivot = |i: usize| self.group_start(low + (high - low) * i / (TOGETHER + 1));
+            let pivot = |i: usize| self.group_start(pivot(low, high, i));
             let below = (1..=TOGETHER).map(|i| usize::from(self.tail_at(pivot(i)) < wanted)).sum();
             let above = if below == TOGETHER { high } else { pivot(below + 1) };
             low = if below == 0 { low } else { self.group_end(pivot(below)) };
@@ -81,10 +88,46 @@ impl Page {
         Err(low)
     }
 
+    /// Step 1 of a search to come, in two: its two ends are asked for, and what is written next to.
+    pub(super) fn prefetch_ends(&self) {
+        if let [first, .., last] = self.slots() {
+            prefetch(first);
+            prefetch(last);
+        }
+        self.prefetch_heap();
+    }
+
+    /// And the place that is guessed between them.
+    pub(super) fn prefetch_guess(&self, suffix: &[u8]) {
+        let slots = self.slots();
+        if slots.len() >= GUESSED_FROM {
+            let head_at = |i: usize| u64::from(Slot::from_bytes(slots[i]).head());
+            if let Some(guess) = guess(slots.len(), head(suffix).into(), head_at) {
+                prefetch(&slots[guess]);
+            }
+        }
+    }
+
+    /// Step 2, too: the entries that are looked at together first.
+    pub(super) fn prefetch_entries(&self, suffix: &[u8]) {
+        let (low, high) = self.equal_heads(0, head(suffix));
+        if high - low > ALL_TOGETHER {
+            (1..=TOGETHER).for_each(|i| self.prefetch_entry(self.slot(pivot(low, high, i))));
+        } else {
+            (low..high).for_each(|i| self.prefetch_entry(self.slot(i)));
+        }
+    }
+
     #[inline]
     fn tail_at(&self, i: usize) -> u128 {
         tail(self.suffix(self.slot(i)))
     }
+}
+
+/// One of the entries that are looked at together, the first being number 1.
+#[inline]
+fn pivot(low: usize, high: usize, i: usize) -> usize {
+    low + (high - low) * i / (TOGETHER + 1)
 }
 
 /// The sixteen bytes behind the head, big-endian, zeros after the suffix's end: orders suffixes of equal head like the
@@ -113,19 +156,10 @@ pub fn lower_bound(count: usize, wanted: u64, head_at: impl Fn(usize) -> u64) ->
     // Heads before `low` are below `wanted`; that at `high`, if there is one, is not.
     let (mut low, mut high) = (0, count);
     if count >= GUESSED_FROM {
-        let (first, last) = (head_at(0), head_at(count - 1));
-        if wanted <= first {
-            return 0;
-        }
-        if wanted > last {
-            return count;
-        }
-        // As exact as 32 bits are, so that their product is a word.
-        let less = 32 - (last - first).leading_zeros().min(32);
-        let share = ((wanted - first) >> less) * (count - 1) as u64 / ((last - first) >> less);
+        let Some(share) = guess(count, wanted, &head_at) else { return if wanted <= head_at(0) { 0 } else { count } };
         let mut step = GUESS_STEP;
-        if head_at(share as usize) < wanted {
-            low = share as usize + 1;
+        if head_at(share) < wanted {
+            low = share + 1;
             while low + step < count {
                 if head_at(low + step) >= wanted {
                     high = low + step;
@@ -135,7 +169,7 @@ pub fn lower_bound(count: usize, wanted: u64, head_at: impl Fn(usize) -> u64) ->
                 step *= 2;
             }
         } else {
-            high = share as usize;
+            high = share;
             while high > step {
                 if head_at(high - step) < wanted {
                     low = high - step + 1;
@@ -154,6 +188,19 @@ pub fn lower_bound(count: usize, wanted: u64, head_at: impl Fn(usize) -> u64) ->
         size -= half;
     }
     base + usize::from(size == 1 && head_at(base) < wanted)
+}
+
+/// Where among `count` ascending heads, two at least, one is by its distance from the first and the last; none if it is not above the
+/// first, or above the last.
+#[inline]
+fn guess(count: usize, wanted: u64, head_at: impl Fn(usize) -> u64) -> Option<usize> {
+    let (first, last) = (head_at(0), head_at(count - 1));
+    if wanted <= first || wanted > last {
+        return None;
+    }
+    // As exact as 32 bits are, so that their product is a word.
+    let less = 32 - (last - first).leading_zeros().min(32);
+    Some((((wanted - first) >> less) * (count - 1) as u64 / ((last - first) >> less)) as usize)
 }
 
 #[cfg(test)]

@@ -1,9 +1,11 @@
 //! What a commit reserved is there when it is applied [A1].
 
+use std::sync::Arc;
+
 use base::CommitTs;
 use index::{Index, Reservation};
 
-use super::{filled, small, thin};
+use super::{filled, in_thread, simulated, small, thin};
 use crate::common::{Rig, batch, key};
 
 /// Another commit splits the leaves that were reserved, and everything that may be evicted is.
@@ -56,6 +58,41 @@ fn a1_an_empty_slot_is_reserved_too() {
     rig.tree.apply(&batch, reserved, CommitTs(rig.now().0 + 16), &rig.view());
     rig.vfs.fail_reads(false);
     assert_eq!(rig.keys(), [key(50), key(51)]);
+}
+
+/// Leaves are looked for ahead; before the first of them is latched a commit that came earlier splits it between two operations. Guard: where it ends is asked of the
+/// node above only if that is the same still.
+#[test]
+fn a1_a_leaf_that_is_split_before_it_is_latched_is_reserved_in_both_halves() {
+    simulated(|sim| {
+        let rig = Arc::new(filled(small(), 400));
+        rig.checkpoint();
+        let near = |n: u64, i: u64| [key(n), format!("/{i:03}").into_bytes()].concat();
+        let late = || Some(b"late".to_vec());
+        let writes = vec![(key(81), late()), (near(101, 29), late()), (key(701), late())];
+        let between = batch(&(1..29).map(|i| (near(101, i), Some(vec![b'x'; 20]))).collect::<Vec<_>>());
+        let earlier = reserve(&rig, &between);
+        let ahead = sim.hold("tree.looked_ahead");
+        let reserving = {
+            let batch = batch(&writes);
+            in_thread(&rig, move |rig| {
+                let reserved = reserve(rig, &batch);
+                rig.evict_all();
+                rig.vfs.fail_reads(true);
+                rig.tree.apply(&batch, reserved, CommitTs(rig.now().0 + 32), &rig.view());
+                rig.vfs.fail_reads(false);
+            })
+        };
+        ahead.wait_reached();
+        let splits = rig.tree.stats().splits;
+        rig.tree.apply(&between, earlier, CommitTs(rig.now().0 + 16), &rig.view());
+        assert!(rig.tree.stats().splits > splits);
+        ahead.open();
+        reserving.join().unwrap();
+        for (key, value) in writes {
+            assert_eq!(rig.newest(key), value);
+        }
+    });
 }
 
 fn reserve(rig: &Rig, batch: &index::Batch) -> Box<dyn index::Reserved> {
