@@ -535,6 +535,9 @@ impl Engine {
         vfs::thread::point("background.maintain");
         let progress = quarantine::enduring(entry, || entry.index.maintain(&upkeep))?;
         paced.give_way();
+        if progress.entries > 0 {
+            self.upkept.store(true, Ordering::Relaxed);
+        }
         Ok(progress.more)
     }
 

@@ -17,7 +17,7 @@ const SUPERSEDED_BYTES_MIN: u64 = 8 << 20;
 const SUPERSEDED_SHARE_AT_REST: u64 = 16;
 const LOGGED_SHARE_AT_REST: u64 = 8;
 
-/// While somebody is refused space what was committed meanwhile calls for a checkpoint, not more often than that: others may write all the time.
+/// While somebody is refused space what was committed meanwhile, or done by upkeep, calls for a checkpoint, not more often than that: others may write all the time.
 const REFUSED_REST: Duration = Duration::from_secs(1);
 
 /// While no commits come for so long, or few, a checkpoint trims the log, which gives back the segments that it keeps to use again.
@@ -91,7 +91,8 @@ impl Engine {
 
     /// True if a checkpoint brings back space that is worth one: much of what lives is only kept for the last manifest, or
     /// somebody is refused space and any would come back. What it brings back does not wait for another one, so none calls for the next.
-    /// What was committed `since` the last one may be deletes, of which only memory knows: of large values they are few and short.
+    /// What was committed `since` the last one may be deletes, of which only memory knows: of large values they are few and short. And of leaves that upkeep
+    /// has unlinked since, what they were on disk is named by the manifest still.
     pub fn space_is_due(&self, since: Duration) -> bool {
         let superseded: u64 = self.upkept_indexes().iter().map(|entry| entry.index.superseded_bytes()).sum();
         let live = self.space.written_and_live().1;
@@ -100,7 +101,8 @@ impl Engine {
         }
         let is_full = self.is_full();
         if self.space.take_refused() || is_full {
-            let is_refused_long = since >= REFUSED_REST && self.log_behind() > 0;
+            let has_changed = self.log_behind() > 0 || self.upkept.load(Ordering::Relaxed);
+            let is_refused_long = since >= REFUSED_REST && has_changed;
             let is_dirty = is_full && self.cache.stats().dirty_bytes > 0;
             return superseded + self.space.releasable_bytes() > 0 || is_dirty || is_refused_long;
         }

@@ -104,6 +104,8 @@ pub struct Engine {
     pub log_at_checkpoint: AtomicU64,
     /// Bytes written to the data file when the last checkpoint ended, for `checkpoint_due`.
     pub written_at_checkpoint: AtomicU64,
+    /// Upkeep did something since the last checkpoint began: it may have made blocks superfluous that the manifest names. Relaxed: a hint.
+    pub upkept: AtomicBool,
     /// There may be free space that is left for the checkpoint's thread to give back. Relaxed: a hint.
     pub space_waits: AtomicBool,
     /// Deletes that wait for room on a full disk.

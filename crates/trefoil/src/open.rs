@@ -321,6 +321,7 @@ impl Opening {
             space_waits: AtomicBool::new(false),
             deletes: WaitingDeletes::default(),
             written_at_checkpoint: AtomicU64::new(0),
+            upkept: AtomicBool::new(false),
             closed: AtomicBool::new(false),
             recovering: AtomicBool::new(true),
             view_refreshed_ns: AtomicU64::new(0).into(),
