@@ -58,7 +58,7 @@ pub use frame::slab::{SlabPart, Slabs};
 pub use frame::{Frame, FramePool};
 pub use lot::{Lot, LotBytes};
 pub use parts::{Packed, Parts};
-pub use prefetch::{prefetch, prefetch_at};
+pub use prefetch::{PREFETCHES, prefetch, prefetch_at};
 pub use run::{Run, RunCursor, RunEstimate, RunMeta, RunWriter};
 pub use space::{
     AllocScope, Census, CleaningDebt, CopiedExtent, CopyProgress, Earlier, ExtentId, GivenBack, NewBlock, RunDepth,

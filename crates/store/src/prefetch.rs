@@ -6,11 +6,14 @@
 
 const LINE_BYTES: usize = 64;
 
+/// Whether anything is asked for here.
+pub const PREFETCHES: bool = cfg!(all(target_arch = "x86_64", not(miri)));
+
 /// The lines of a value itself, without what it points to.
 #[inline]
 pub fn prefetch<T>(value: &T) {
     let start = std::ptr::from_ref(value).addr();
-    for at in (start..start + size_of::<T>()).step_by(LINE_BYTES) {
+    for at in (start & !(LINE_BYTES - 1)..start + size_of::<T>()).step_by(LINE_BYTES) {
         prefetch_at(at);
     }
 }

@@ -11,7 +11,7 @@ use std::ops::Range;
 
 use index::Batch;
 use store::epoch::Guard;
-use store::{prefetch, prefetch_at};
+use store::{PREFETCHES, prefetch, prefetch_at};
 
 use crate::descent::Place;
 use crate::handle::{Child, LeafSlot};
@@ -20,7 +20,7 @@ use crate::reserve::Known;
 use crate::tree::Core;
 
 /// So many.
-const ABREAST: usize = 8;
+pub(crate) const ABREAST: usize = 8;
 /// Operations of one leaf whose places are asked for.
 const PLACES_MAX: usize = 4;
 
@@ -62,16 +62,25 @@ impl Core {
 pub(crate) fn look_into(known: &[Known], place: usize, batch: &Batch) -> usize {
     let end = (place + ABREAST).min(known.len());
     // One by itself waits for as much as it would have.
-    if known.len() == 1 {
+    if !PREFETCHES || end - place == 1 {
         return end;
     }
+    let group = &known[place..end];
+    // Whoever reserved them may have done so on another core.
+    group.iter().for_each(|known| prefetch(&*known.leaf));
     let mut held = [const { None }; ABREAST];
     for (held, place) in held.iter_mut().zip(place..end) {
+        let latch = &known[place].leaf.latch;
+        // What others are busy with is near enough to them, and they are not to wait for the other leaves.
+        if latch.is_locked() {
+            continue;
+        }
         let ops = known[place].first..known.get(place + 1).map_or(batch.len(), |next| next.first);
-        let Some(slot) = known[place].leaf.latch.try_read() else { continue };
-        ask_first(&slot);
+        let Some(slot) = latch.try_read() else { continue };
+        ask_for_parts(&slot);
         *held = Some((slot, ops));
     }
+    held.iter().flatten().for_each(|(slot, _)| ask_for_ends(slot));
     let resident = || held.iter().flatten().filter_map(|(slot, ops)| Some((&slot.resident()?.leaf, ops)));
     for ask in [Leaf::prefetch_guess, Leaf::prefetch_entries] {
         resident().for_each(|(leaf, ops)| ops.clone().take(PLACES_MAX).for_each(|op| ask(leaf, batch.key(op))));
@@ -79,11 +88,21 @@ pub(crate) fn look_into(known: &[Known], place: usize, batch: &Batch) -> usize {
     end
 }
 
-/// What any change of a leaf touches first.
-fn ask_first(slot: &LeafSlot) {
+/// What a slot points to.
+pub(crate) fn ask_for_parts(slot: &LeafSlot) {
     if let Some(high) = &slot.high {
         prefetch_at(high.as_ptr().addr());
     }
+    if let Some(pending) = &slot.pending {
+        prefetch(&**pending);
+    }
+    if let Some(resident) = slot.resident() {
+        prefetch(resident);
+    }
+}
+
+/// What any change touches of these.
+fn ask_for_ends(slot: &LeafSlot) {
     if let Some(pending) = &slot.pending {
         pending.open.prefetch_end();
     }

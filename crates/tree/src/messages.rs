@@ -112,6 +112,7 @@ impl Messages {
     /// Takes over all of another one that is pending, behind its own.
     fn append(&mut self, other: Messages) {
         debug_assert!(other.heap.is_empty(), "what is pending is in parts");
+        self.end = other.end;
         self.parts.extend(other.parts);
         self.bytes += other.bytes;
         self.count += other.count;

@@ -7,7 +7,7 @@ use base::{CommitTs, Result};
 use index::Batch;
 use store::{Slabs, epoch};
 
-use crate::abreast::Ahead;
+use crate::abreast::{ABREAST, Ahead, ask_for_parts};
 use crate::descent::{Place, Seek, Stop};
 use crate::handle::{LeafHandle, LeafSlot, LeafState};
 use crate::messages::{may_be_message, reserved_bytes};
@@ -50,7 +50,9 @@ impl Core {
         let mut next = 0;
         while survey.goes_on(walked, next) {
             let before = next;
-            next = self.survey_some(walked, next, &mut survey);
+            if next + 1 < walked.batch.len() {
+                next = self.survey_some(walked, next, &mut survey);
+            }
             if next == before {
                 next = self.survey_leaf(walked, next, &mut survey)?;
             }
@@ -61,17 +63,28 @@ impl Core {
     /// Some leaves, of which several are looked for at a time. Returns the first operation beyond them.
     fn survey_some(&self, walked: &Walked<'_>, first: usize, survey: &mut Survey) -> usize {
         let (guard, mut next) = (epoch::pin(), first);
-        for Ahead { place, ops } in self.look_ahead(&guard, walked.batch, first).into_iter().flatten() {
-            if ops.start != next || !survey.goes_on(walked, next) {
-                break;
-            }
+        let mut held = [const { None }; ABREAST];
+        let ahead = self.look_ahead(&guard, walked.batch, first).into_iter().flatten();
+        for (Ahead { place, ops }, held) in ahead.zip(&mut held) {
             vfs::thread::point("tree.looked_ahead");
-            let slot = place.leaf.latch.read();
+            let latch = &place.leaf.latch;
+            // Nobody is waited for while others are held.
+            let slot = if next == first { Some(latch.read()) } else { latch.try_read() };
+            let Some(slot) = slot.filter(|_| ops.start == next) else { break };
             if !place.is_for(Seek::At(walked.batch.key(next)), &slot, &guard) {
                 break;
             }
             // The leaf's fence lies elsewhere in memory.
             let ops = if place.is_current(&guard) { ops } else { next..end_in(&slot, walked.batch, next) };
+            next = ops.end;
+            ask_for_parts(&slot);
+            *held = Some((place, slot, ops));
+        }
+        next = first;
+        for (place, slot, ops) in held.into_iter().flatten() {
+            if !survey.goes_on(walked, next) {
+                break;
+            }
             next = ops.end;
             survey.note(self, &place, &slot, walked, ops);
         }

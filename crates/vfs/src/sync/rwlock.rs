@@ -65,7 +65,7 @@ impl<T: ?Sized> RwLock<T> {
         self.inner.get_mut()
     }
 
-    /// True if someone holds the lock, shared or exclusive: for assertions.
+    /// True if someone holds the lock, shared or exclusive: for assertions, and as a hint.
     pub fn is_locked(&self) -> bool {
         self.inner.is_locked()
     }
