@@ -561,3 +561,26 @@ fn random_statements_agree_with_the_model() {
         });
     }
 }
+
+/// B1: an index was made anew; a large transaction has folded the locks of values there. Whoever wants one waits for its end, as long as the statement
+/// may. Guard: the end that is waited for is announced under that index, not under the one whose ranges it has.
+#[test]
+fn b1_values_of_an_index_made_anew_are_waited_for() {
+    simulate(|_| {
+        let db = Database::open("/db", Options { budget_bytes: 1 << 20, ..options(&disk()) }).unwrap();
+        let t = made(&db);
+        put_rows(&db, &t, &[row(9_999, 9_999, None)]);
+        db.rebuild_index(&t, "one_a").unwrap();
+        let t = db.table("t").unwrap();
+        let mut large = db.begin().unwrap();
+        for n in 0..4000u64 {
+            large.insert_many(&t, &[row(n, n as i64, None)]).unwrap();
+        }
+        let mut other = db.begin().unwrap();
+        let refused = other.insert_many(&t, &[row(10_000, 5, None)]);
+        assert!(matches!(refused, Err(Error::LockTimeout { .. })), "{refused:?}");
+        large.rollback();
+        other.insert_many(&t, &[row(10_000, 5, None)]).unwrap();
+        other.commit().unwrap();
+    });
+}

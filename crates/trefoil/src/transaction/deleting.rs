@@ -157,7 +157,7 @@ impl Transaction {
                 }
                 Err(other) => {
                     drop(held);
-                    self.wait_for_end(other, entry, &span.low, patience)?;
+                    self.wait_for_end((other, entry.id()), entry, &span.low, patience)?;
                 }
             }
         }
@@ -170,7 +170,7 @@ impl Transaction {
         loop {
             let other = self.engine.locks.folded_in(&self.locks.borrow().owner, entry.id(), keys)?;
             let Some(other) = other else { break };
-            self.wait_for_end(other, entry, &span.low, patience)?;
+            self.wait_for_end((other, entry.id()), entry, &span.low, patience)?;
         }
         // Who had folded something there may have committed between the looks (rule A17).
         self.seen.set(self.seen.get().max(self.engine.locks.left_by_folded()));

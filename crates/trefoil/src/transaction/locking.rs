@@ -410,7 +410,7 @@ impl Transaction {
             {
                 drop(held);
                 if locking.wait == LockWait::Timeout {
-                    self.wait_for_end(other, entry, key, patience)?;
+                    self.wait_for_end((other, entry.id()), entry, key, patience)?;
                     continue;
                 }
                 return self.not_in_time(entry, key, locking).map(|()| Asked::PassedOver);

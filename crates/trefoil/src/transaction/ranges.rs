@@ -6,6 +6,7 @@
 use std::ops::Bound;
 use std::sync::Arc;
 
+use base::IndexId;
 use index::{Direction, KeyRange, ReadAt};
 use txn::LockOutcome;
 use txn::write_set::Seq;
@@ -116,7 +117,7 @@ impl Transaction {
         while let Some(other) = entry.ranges.covers(self.id, key)
             && !self.is_there(entry, key)?
         {
-            self.wait_for_end(other, entry, key, patience)?;
+            self.wait_for_end((other, entry.ranges_of), entry, key, patience)?;
         }
         Ok(())
     }
@@ -145,7 +146,7 @@ impl Transaction {
             match entry.ranges.write(self.id, key, &self.writes, add) {
                 Ok(added) => return added,
                 Err(_) if self.is_there(entry, key)? => break,
-                Err(other) => self.wait_for_end(other, entry, key, patience)?,
+                Err(other) => self.wait_for_end((other, entry.ranges_of), entry, key, patience)?,
             }
         }
         self.writes.write(add)
@@ -164,16 +165,18 @@ impl Transaction {
         Ok(there)
     }
 
+    /// Waits until `other` has ended, which has announced that under this index: who locks ranges under that which has them, who folds locks under
+    /// the index itself. Under another one nobody would be waited for.
     pub(super) fn wait_for_end(
         &self,
-        other: base::TxnId,
+        (other, announced): (base::TxnId, IndexId),
         entry: &IndexEntry,
         key: &[u8],
         patience: Patience,
     ) -> Result<()> {
         let weight = self.weight();
         let mut held = self.locks.borrow_mut();
-        let (wanted, timeout) = ((entry.ranges_of, key), patience.left(&held));
+        let (wanted, timeout) = ((announced, key), patience.left(&held));
         match self.engine.locks.wait_for_end(&mut held.owner, other, wanted, Some(timeout), weight) {
             LockOutcome::Granted { seen, .. } => {
                 self.seen.set(self.seen.get().max(seen));
