@@ -84,19 +84,25 @@ impl Engine {
     /// Steps 1 to 4, and the first half of 5. The caller holds `Engine::checkpoint`. If there is no space for all that is dirty, what can be
     /// written is, and brings some back ([`crate::make_way`]).
     pub fn publish_checkpoint(&self, published: &mut Published) -> Result<Manifest> {
-        let (mut way, mut upkept) = (Way::default(), false);
+        let mut upkept = false;
+        let done = self.publish_or_make_way(published, &mut upkept);
+        if done.is_err() {
+            self.upkept.fetch_or(upkept, Ordering::Relaxed);
+        }
+        done
+    }
+
+    fn publish_or_make_way(&self, published: &mut Published, upkept: &mut bool) -> Result<Manifest> {
+        let mut way = Way::default();
         loop {
             self.poison.check()?;
-            upkept |= self.upkept.swap(false, Ordering::Relaxed);
+            *upkept |= self.upkept.swap(false, Ordering::Relaxed);
             self.space.note_owed_pages(self.pages_owed());
             let log_end = self.wal.end();
             let old = Lsn(self.log_at_checkpoint.load(Ordering::Relaxed));
             match self.rewrite_prepared(old).and_then(|()| self.publish(published, Complete::ToNow)) {
                 Err(Fault::NoSpace { .. }) if self.make_way(published, &mut way)? => {}
-                Err(fault) => {
-                    self.upkept.fetch_or(upkept, Ordering::Relaxed);
-                    return Err(fault);
-                }
+                Err(fault) => return Err(fault),
                 Ok(done) => {
                     self.log_at_checkpoint.store(log_end.0, Ordering::Relaxed);
                     self.counters.checkpoints.fetch_add(1, Ordering::Relaxed);
