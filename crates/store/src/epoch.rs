@@ -5,7 +5,7 @@
 //! the swap is gone. Writers of one cell are serialised by their owner where that matters (a tree's structure
 //! latch); two racing `replace` calls are safe, one of them comes second.
 //!
-//! Beside `frame/chunk.rs` the only unsafe file of the crate. What must hold, and who guarantees it:
+//! With `frame/chunk.rs` and `prefetch.rs` the unsafe files of the crate. What must hold, and who guarantees it:
 //!
 //! 1. The pointer is never null and points to a live `T`: `new` stores an owned one, `replace` swaps in an owned
 //!    one, nothing else writes it.

@@ -1,6 +1,6 @@
 //! Step 1b of a commit: everything `apply` can need, before the commit has an LSN [A1].
 //!
-//! Steps: (1) a ticket is taken; (2) the batch is walked in key order: each leaf it touches notes the ticket under
+//! Steps: (1) a ticket is taken; (2) the batch is walked in key order (`survey`): each leaf it touches notes the ticket under
 //! its shared latch, and is counted if it is cold or may split; (3) past [`COLD_LEAVES_MAX`] cold leaves the
 //! batch is too cold; (4) the memory that is needed comes from the commit's funds; if they have too little, the ticket is
 //! released, and the commit waits and starts again: nobody waits for memory while pinning any, in this index or another

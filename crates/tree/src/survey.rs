@@ -1,4 +1,7 @@
 //! The leaves of a batch, and what `apply` may need for each: step 2 of a reservation (`reserve`).
+//!
+//! What must stay true [A1]: every operation is in exactly one leaf that is noted here, and that leaf is reserved under its latch, shared, with
+//! which its range was seen. Several leaves are latched at a time, all but the first without waiting (`abreast`).
 
 use std::ops::Range;
 use std::sync::Arc;

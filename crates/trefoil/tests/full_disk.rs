@@ -72,8 +72,8 @@ fn p4_b7_a_full_disk_is_an_ordinary_error() {
 }
 
 /// P4: with the data file at its limit, writes are refused, drops go on, and what they give back is written to again.
-/// Guards: `check_room` counts what was admitted and is not written yet; cleaning stops on a tight disk; `free_dropped`
-/// runs a checkpoint; threads that replace inner nodes hand the old ones on at once.
+/// Guards: `check_room` counts what was admitted and is not written yet; cleaning stops on a tight disk; threads that
+/// replace inner nodes hand the old ones on at once. Not that `free_dropped` runs a checkpoint: another one comes in time.
 #[test]
 fn p4_a_full_data_file_refuses_statements_until_a_drop() {
     simulate(|_| {

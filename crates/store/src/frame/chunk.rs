@@ -1,6 +1,6 @@
 //! Chunks: memory straight from the system, cut into pieces that are given out one by one.
 //!
-//! Beside `epoch.rs` the only unsafe file of the crate. What must hold, and who guarantees it:
+//! With `epoch.rs` and `prefetch.rs` the unsafe files of the crate. What must hold, and who guarantees it:
 //! * a piece lies within its chunk, and no two pieces of one chunk overlap: [`cut`], the only one that makes pieces, maps
 //!   as much as they are long together and steps by their length; a [`Piece`] is neither `Clone` nor `Copy`;
 //! * the chunk stays mapped as long as a piece of it is there: each holds an `Arc` of it;
